@@ -14,7 +14,7 @@
 #include "core/config/effective_values.h"
 #include "core/program/bucket_sizes.h"
 #include "hwprofiles/loader.h"
-#include "machine/this_machine.h"
+#include "machine/detect.h"
 #include "planner/request/fields.h"
 #include "planner/request/parse.h"
 #include "planner/request/resolve.h"

@@ -5,12 +5,11 @@
 
 #include "cli/common/commands.h"
 #include "cli/common/output.h"
-#include "cli/common/report_option.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/long_work.h"
-#include "machine/this_machine.h"
-#include "planner/page/estimate_page.h"
+#include "machine/detect.h"
+#include "planner/page/plan_page.h"
 #include "planner/report/report.h"
 #include "planner/request/parse.h"
 #include "planner/request/resolved.h"
@@ -76,8 +75,8 @@ void RunEstimate(const EstimateOptions& options) {
     return;
   }
   LayOutFor(options.output);
-  TableStyle style{options.output.empty() && StdoutTakesColour(), assumptions.assumed,
-                   assumptions.notes};
+  TableStyle style{options.output.empty() && StdoutTakesColour(), assumptions.first,
+                   assumptions.assumed, assumptions.notes};
   WriteReport(options.output, ReportTable(estimate, style), /*coloured=*/true);
 }
 

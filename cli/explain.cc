@@ -6,7 +6,6 @@
 #include "cli/common/commands.h"
 #include "cli/common/output.h"
 #include "cli/common/planned_hardware.h"
-#include "cli/common/report_option.h"
 #include "core/base/json_source.h"
 #include "core/base/long_work.h"
 #include "hwprofiles/loader.h"

@@ -15,7 +15,7 @@
 #include "core/base/terminal.h"
 #include "core/families/load_model.h"
 #include "hwprofiles/loader.h"
-#include "machine/this_machine.h"
+#include "machine/detect.h"
 #include "planner/plan/plan_file.h"
 #include "planner/request/fields.h"
 #include "planner/request/parse.h"

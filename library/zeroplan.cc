@@ -2,20 +2,24 @@
 #include <fmt/format.h>
 #include <zeroplan/zeroplan.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <deque>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/strings.h"
 #include "core/base/version.h"
-#include "library/arguments.h"
-#include "library/results.h"
-#include "machine/this_machine.h"
-#include "planner/page/estimate_page.h"
+#include "core/config/deepspeed_writer.h"
+#include "core/config/setup_facts.h"
+#include "machine/detect.h"
+#include "planner/estimate/estimate.h"
 #include "planner/page/plan_page.h"
 #include "planner/report/report.h"
-#include "planner/request/largest.h"
+#include "planner/request/fields.h"
 #include "planner/request/plan_answer.h"
 #include "planner/request/resolved.h"
 
@@ -32,6 +36,265 @@ struct v1::Report::State {
 };
 
 namespace {
+
+// Takes the fields of a request, and reads them from options.
+class Arguments : public FieldSink {
+ public:
+  void Take(AddedField field) override { fields_.push_back(std::move(field)); }
+  void Flag(const char* group, const char* name, const std::string& help, bool& value) override;
+
+  // `command`: what the program calls it, "plan", for messages. Throws Error(kUsage) with the
+  // messages of that command.
+  void Read(const char* command, const v1::Options& options);
+  std::vector<v1::OptionHelp> Help() const;
+
+ private:
+  std::deque<AddedField> fields_;
+};
+
+bool IsFlag(const AddedField& field) { return *field.info.type == '\0'; }
+
+// "--gpus", of an option with or without the dashes. Throws Error(kUsage) for one without a name.
+std::string NameOf(const v1::Option& option) {
+  const size_t dashes = option.name.starts_with("--") ? 2 : 0;
+  if (option.name.size() == dashes) {
+    ThrowUsage("an option has no name, and the value '{}'; use a name such as gpus", option.value);
+  }
+  return "--" + option.name.substr(dashes);
+}
+
+void Arguments::Flag(const char* group, const char* name, const std::string& help, bool& value) {
+  fields_.push_back({.info = {group, name, "", help, {}, false, "true"},
+                     .take = [&value](const std::string&, std::string_view) { value = true; }});
+}
+
+void Arguments::Read(const char* command, const v1::Options& options) {
+  const auto fail = [&](const std::string& what) {
+    ThrowUsage("{}\nRun 'zeroplan {} --help' for what is allowed.", what, command);
+  };
+  std::vector<std::string> names;
+  for (AddedField& field : fields_) {
+    names.push_back(field.name = NameFields(field.info.name));
+  }
+  for (const v1::Option& option : options) {
+    const std::string name = NameOf(option);
+    if (option.value == "false") continue;
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) {
+      const std::string nearest = NearestName(name, names);
+      fail(fmt::format("{}: is no option of 'zeroplan {}'{}", name, command,
+                       nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
+    }
+    AddedField& field = fields_[static_cast<size_t>(found - names.begin())];
+    if (field.given) fail(fmt::format("{}: is given twice; leave one out", name));
+    field.given = true;
+    if (option.value == "true" && field.info.alone != nullptr) continue;
+    if (IsFlag(field)) fail(fmt::format("{}: is true or false, not {}", name, option.value));
+    if (option.value == "true") {
+      fail(fmt::format("{}: 1 required {} missing", name, field.info.type));
+    }
+    if (option.value.empty() && !field.info.may_be_empty && field.info.alone == nullptr) {
+      fail(fmt::format("{}: the value is empty; give one, or leave the option out", name));
+    }
+    field.text = option.value;
+  }
+  ReadFields(fields_);
+}
+
+std::vector<v1::OptionHelp> Arguments::Help() const {
+  std::vector<v1::OptionHelp> help;
+  for (const AddedField& field : fields_) {
+    help.push_back({NameFields(field.info.name), field.info.type, NameFields(field.info.help)});
+  }
+  return help;
+}
+
+// The command line that asks the same.
+std::string CommandLineOf(const char* command, const v1::Options& options) {
+  std::vector<std::string> words = {"zeroplan", command};
+  for (const v1::Option& option : options) {
+    if (option.value == "false") continue;
+    words.push_back(NameOf(option));
+    if (option.value == "true") continue;
+    if (option.value.starts_with("-")) {  // as a word of its own it would be an option
+      words.back() += '=' + option.value;
+    } else {
+      words.push_back(option.value);
+    }
+  }
+  return ShellCommand(words);
+}
+
+// Answers of the planner as structs of the public header.
+
+// Text of the planner's with its fields named as options.
+std::vector<std::string> Named(const std::vector<std::string>& texts) {
+  std::vector<std::string> named;
+  for (const std::string& text : texts) named.push_back(NameFields(text));
+  return named;
+}
+
+// Unset where the goal has no tokens, or the time is not known.
+std::optional<v1::Training> TrainingOf(const RunGoal& goal, const ChoiceEstimate& choice) {
+  if (!goal.tokens || !choice.time.total_seconds) return std::nullopt;
+  const RunCost cost = CostOf(goal, choice.setup.batch, *choice.time.total_seconds);
+  return v1::Training{*goal.tokens,   cost.steps, cost.seconds,
+                      cost.gpu_hours, cost.price, cost.gpu_kwh};
+}
+
+v1::GpuBytes GpuBytesOf(const Footprint& footprint) {
+  v1::GpuBytes bytes;
+  uint64_t* const parts[] = {&bytes.params,      &bytes.grads,   &bytes.optimizer,
+                             &bytes.activations, &bytes.buffers, &bytes.runtime};
+  static_assert(std::size(parts) == kGpuClasses);
+  const auto classes = GpuClasses(footprint);
+  for (size_t i = 0; i < kGpuClasses; ++i) *parts[i] = classes[i].bytes;
+  bytes.total = footprint.gpu_total();
+  return bytes;
+}
+
+v1::HostBytes HostBytesOf(const HostBytes& host) {
+  return {host.pinned, host.pageable, host.total()};
+}
+
+v1::StepSeconds StepSecondsOf(const TimeEstimate& time) {
+  return {time.compute_seconds, time.exposed_comm_seconds, time.exposed_offload_seconds,
+          time.optimizer_seconds, time.total_seconds};
+}
+
+v1::Choice ChoiceOf(const Candidate& c) {
+  return {c.gpus,
+          c.stage,
+          std::string(OffloadDeviceName(c.optimizer.device)),
+          c.optimizer.ratio,
+          std::string(OffloadDeviceName(c.param)),
+          std::string(RecomputeName(c.recompute)),
+          c.recompute.every,
+          c.micro_batch,
+          c.grad_accum};
+}
+
+v1::EstimatedChoice EstimatedChoiceOf(const ChoiceEstimate& from, const Estimate& estimate) {
+  const TrainSetup& setup = from.setup;
+  v1::EstimatedChoice choice;
+  choice.choice = ChoiceOf(CandidateOf(setup));
+  choice.dtype = DtypeName(setup.precision.dtype);
+  choice.grad_accum_dtype = DtypeName(setup.precision.grad_accum_dtype);
+  choice.communication_dtype = DtypeName(SentGradDtype(setup));
+  const auto known = [](uint64_t elements) {
+    return elements == kAuto ? std::nullopt : std::optional(elements);
+  };
+  choice.reduce_bucket = known(from.settings.reduce_bucket_elements);
+  choice.prefetch_bucket = known(from.settings.prefetch_bucket_elements);
+  choice.persistence_threshold = from.settings.persistence_threshold;
+  choice.reuse_distance = from.settings.reuse_distance;
+  choice.overlap = from.settings.overlap;
+  choice.gpu_bytes = GpuBytesOf(from.footprint);
+  choice.gpu_capacity = estimate.cluster.gpu_capacity_bytes;
+  choice.gpu_reserve = estimate.cluster.gpu_reserve_bytes;
+  choice.host_bytes = HostBytesOf(from.footprint.host);
+  choice.host_capacity = estimate.cluster.host_capacity_bytes;
+  choice.host_reserve = estimate.cluster.host_reserve_bytes;
+  choice.nvme_bytes = from.footprint.nvme_bytes;
+  choice.comm_bytes_per_step = from.traffic ? from.traffic->collective_bytes : 0;
+  choice.pcie_bytes_per_step = from.traffic ? from.traffic->pcie_bytes() : 0;
+  choice.step_seconds = StepSecondsOf(from.time);
+  choice.tokens_per_second = from.time.tokens_per_second;
+  choice.mfu = from.time.mfu;
+  choice.training = TrainingOf(estimate.goal, from);
+  choice.fits = from.fits;
+  if (!from.fits) choice.why_not = NameFields(from.why_not);
+  return choice;
+}
+
+v1::StageAnswer StageOf(const StageBest& from, const TimeEstimate& best) {
+  v1::StageAnswer stage;
+  stage.stage = from.stage;
+  stage.fits = from.candidate.has_value();
+  stage.choice = ChoiceOf(from.candidate.value_or(CandidateOf(from.estimate.setup)));
+  stage.gpu_bytes = GpuBytesOf(from.estimate.footprint);
+  stage.host_bytes = HostBytesOf(from.estimate.footprint.host);
+  if (!stage.fits) {
+    stage.why_not = NameFields(from.estimate.why_not);
+    return stage;
+  }
+  const CauseSeconds lost = SecondsLost(from.estimate.time, best);
+  stage.proven = from.proven;
+  stage.step_seconds = StepSecondsOf(from.estimate.time);
+  stage.lost_seconds = {lost.compute, lost.exposed_comm, lost.exposed_offload, lost.optimizer,
+                        lost.total};
+  stage.tokens_per_second = from.estimate.time.tokens_per_second;
+  return stage;
+}
+
+v1::Claim ClaimOf(AdviceKind kind, const Claim& from) {
+  v1::Claim claim;
+  claim.kind = AdviceKindName(kind);
+  claim.gpu_memory_bytes = from.gpu_memory_bytes;
+  claim.global_batch = from.global_batch;
+  claim.bandwidth_scale = from.bandwidth_scale;
+  claim.stages = from.stages;
+  if (from.found) {
+    claim.answer = ChoiceOf(from.found->candidate);
+    claim.tokens_per_second = from.found->tokens_per_second;
+  }
+  for (const Found& other : from.or_else) claim.or_else.push_back(ChoiceOf(other.candidate));
+  claim.holds_from = from.holds_from;
+  claim.holds_to = from.holds_to;
+  claim.gap = from.gap;
+  return claim;
+}
+
+// `assumed`, `notes` and `json` are left empty.
+v1::Estimate EstimateOf(const Estimate& from) {
+  v1::Estimate estimate;
+  const ModelSpec& model = from.model;
+  estimate.model = {model.name,  model.ParamCount(), model.layers, model.hidden,
+                    model.heads, model.vocab,        from.seq_len};
+  estimate.cluster = {from.cluster.hardware, from.cluster.gpus, from.cluster.gpus_per_node};
+  for (const ChoiceEstimate& choice : from.choices) {
+    estimate.choices.push_back(EstimatedChoiceOf(choice, from));
+  }
+  return estimate;
+}
+
+// `training`, `largest` and `json` are left empty.
+v1::Plan PlanOf(const PlanAnswer& answer) {
+  const Plan& from = answer.plan;
+  const ChoiceEstimate& choice = from.choice;
+  v1::Plan plan;
+  plan.choice = ChoiceOf(CandidateOf(from.setup));
+  plan.gpu_bytes = GpuBytesOf(choice.footprint);
+  plan.host_bytes = HostBytesOf(choice.footprint.host);
+  plan.nvme_bytes = choice.footprint.nvme_bytes;
+  plan.comm_bytes_per_step = choice.traffic ? choice.traffic->collective_bytes : 0;
+  plan.pcie_bytes_per_step = choice.traffic ? choice.traffic->pcie_bytes() : 0;
+  plan.step_seconds = StepSecondsOf(choice.time);
+  plan.tokens_per_second = choice.time.tokens_per_second;
+  plan.mfu = choice.time.mfu;
+  plan.gap = answer.report.gap;
+  for (const StageBest& stage : answer.report.stages) {
+    if (stage.can_run()) plan.stages.push_back(StageOf(stage, choice.time));
+  }
+  for (const AdviceLine& line : answer.report.advice) {
+    for (const Claim& claim : line.claims) plan.claims.push_back(ClaimOf(line.kind, claim));
+  }
+  plan.advice = Named(from.advice);
+  plan.assumed = Named(answer.report.assumed);
+  plan.notes = Named(answer.report.notes);
+  const SearchStats& stats = from.stats;
+  plan.search = {std::string(ObjectiveName(from.objective)),
+                 stats.candidates,
+                 stats.cut_by_memory,
+                 stats.cut_by_score,
+                 stats.judged,
+                 stats.left,
+                 stats.lowered,
+                 stats.seconds};
+  plan.deepspeed_config = from.runtime->has_programs() ? WriteConfig(from.setup, from.model.layers)
+                                                       : answer.report.config;
+  return plan;
+}
 
 using ReportState = std::shared_ptr<const v1::Report::State>;
 
@@ -110,7 +373,8 @@ v1::Plan AnswerPlan(const v1::Options& options, const v1::Progress& progress, Re
   const std::string largest = asked.largest ? FindLargest(asked) : "";
   Assumptions assumptions;
   ResolvedPlan request(asked, assumptions);
-  const RunGoal goal = ResolveGoal(asked.common.goal, request.inputs().base.batch.seq_len);
+  const RunGoal goal =
+      ResolveGoal(asked.common.goal, request.inputs().base.batch.seq_len, request.hardware().gpu);
   SearchInputs inputs = request.inputs();
   inputs.effort = asked.effort.value_or(1);
   inputs.progress = progress;
@@ -199,4 +463,5 @@ std::vector<OptionHelp> PlanOptions() {
 std::string Version() { return std::string(kVersion); }
 
 }  // namespace v1
+
 }  // namespace zeroplan

@@ -1,5 +1,5 @@
 // Whose memory and time is predicted: a program that trains. zeroplan's own executor, DeepSpeed and
-// FSDP2 are three of them (planner/runtimes/runtimes.cc has the list). Estimates, searches, advice
+// FSDP2 are three of them (planner/runtimes/runtime.cc has the list). Estimates, searches, advice
 // and reports are written once, over what stands here.
 #pragma once
 
@@ -52,7 +52,6 @@ struct JudgeInputs {
   TorchCompile compile;
   const HardwareProfile* hardware = nullptr;  // null: no times
   const CostModel* costs = nullptr;           // of the cluster; null: no times of programs
-  double gpu_link_scale = 1;                  // as CostModel has it
 };
 
 // Predicts choices one by one, and keeps what others are like.
@@ -137,9 +136,9 @@ class Runtime {
   // The same in a paragraph; "": it has none.
   virtual std::string MarginText() const { return ""; }
   // What of `choice` is to be known beside it, a paragraph each: how its memory fits, what is known
-  // less well.
-  virtual std::vector<std::string> Cautions(const ChoiceEstimate& choice,
-                                            const Cluster& cluster) const;
+  // less well, what its time rests on.
+  virtual std::vector<std::string> Cautions(const ChoiceEstimate& choice, const Cluster& cluster,
+                                            const HardwareProfile& hardware) const;
   // Why `other`, which is about as fast as `best` or faster, is not the answer; "" or ", but ...".
   virtual std::string WhyNotTaken(const ChoiceEstimate& other, const ChoiceEstimate& best) const;
   // What was searched, in a sentence, where that is not all that it has.

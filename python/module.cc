@@ -59,6 +59,7 @@ nb::object DictOf(const std::optional<zp::Training>& training) {
   dict["seconds"] = training->seconds;
   dict["gpu_hours"] = training->gpu_hours;
   dict["price"] = nb::cast(training->price);
+  dict["gpu_kwh"] = nb::cast(training->gpu_kwh);
   return dict;
 }
 

@@ -9,5 +9,9 @@ namespace zeroplan {
 std::string SourcePath(const std::string& relative);
 // Of the build folder: BinaryPath("zeroplan").
 std::string BinaryPath(const std::string& relative);
+// The profile of the virtual machine with eight H200 on which the baselines were measured.
+inline std::string MeasuredH200() {
+  return SourcePath("benchmarks/measure/results/vm_8x_h200.json");
+}
 
 }  // namespace zeroplan

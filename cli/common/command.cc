@@ -32,16 +32,6 @@ std::string BreakHelp(std::string help) {
   return help;
 }
 
-// "-o,--output": each of them.
-std::vector<std::string> SplitNames(const std::string& names) {
-  std::vector<std::string> split;
-  for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
-    end = names.find(',', begin);
-    split.push_back(names.substr(begin, end - begin));
-  }
-  return split;
-}
-
 }  // namespace
 
 size_t HelpNameColumns() { return std::min<size_t>(30, PageColumns() * 3 / 8); }
@@ -56,7 +46,7 @@ struct Command::State {
   void Describe(const char* group, const std::string& names, const char* type,
                 const std::string& help, OptionDescription&& more) {
     more.group = group;
-    more.names = SplitNames(names);
+    for (const std::string_view name : Split(names, ',')) more.names.emplace_back(name);
     more.type = type;
     more.help = help;
     description->options.push_back(std::move(more));
@@ -182,7 +172,7 @@ void AddFormatOption(Command& command, const char* help, Given<OutputFormat>& fo
 
 namespace {
 
-bool IsWord(const std::string& part) {
+bool IsWord(std::string_view part) {
   const auto first = static_cast<unsigned char>(part[0]);
   return std::islower(first) != 0 || std::isdigit(first) != 0;
 }
@@ -191,12 +181,9 @@ bool IsWord(const std::string& part) {
 
 Offers OffersOf(const OptionDescription& option) {
   Offers offers;
-  for (size_t begin = 0, end = 0; end != std::string::npos && begin < option.type.size();
-       begin = end + 1) {
-    end = option.type.find('|', begin);
-    const std::string part = option.type.substr(begin, end - begin);
+  for (const std::string_view part : Split(option.type, '|')) {
     if (part.empty()) continue;
-    if (IsWord(part)) offers.words.push_back(part);
+    if (IsWord(part)) offers.words.emplace_back(part);
     const bool path = part == "PATH";
     offers.files = offers.files || path || part == "PLAN" || part.starts_with("FILE");
     offers.folders = offers.folders || path || part == "DIR";
@@ -317,10 +304,7 @@ std::string FitHelp(std::string_view help, size_t columns) {
     if (!prose.empty()) out += FitLines(prose, columns) + '\n';
     prose.clear();
   };
-  for (size_t begin = 0; begin < help.size();) {
-    const size_t end = std::min(help.find('\n', begin), help.size());
-    const std::string_view line = help.substr(begin, end - begin);
-    begin = end + 1;
+  for (const std::string_view line : Split(help, '\n')) {
     if (line.empty() || line.starts_with(' ')) {
       flush();
       out += examples && !line.empty() ? BreakCommand(line, columns) : FitLines(line, columns);

@@ -21,7 +21,7 @@ class ParseError;
 namespace zeroplan {
 
 // What commands take, as plain values. Command fills them in as options are added; man pages
-// (cli/manual/man_page.h) and shell completions (cli/manual/completion.h) are written from them.
+// and shell completions (cli/manual/manual.h) are written from them.
 struct OptionDescription {
   std::string group;               // heading in the help
   std::vector<std::string> names;  // {"-o", "--output"}; of what has no name before it: {"plan"}

@@ -22,9 +22,9 @@ const char* CheckStateName(CheckState state);
 struct Finding {
   const char* check;  // its name, for programs: "power_limit"
   CheckState state = CheckState::kUnknown;
-  std::string fact;
-  std::string cost;  // or consequence; may be ""
-  std::string fix;   // the command that mends it, or what to do; "" where there is nothing to mend
+  std::string fact{};
+  std::string cost{};  // or consequence; may be ""
+  std::string fix{};  // the command that mends it, or what to do; "" where there is nothing to mend
 };
 
 struct FindingGroup {
@@ -53,5 +53,13 @@ std::vector<Finding> HostFindings(const MachineFacts& facts);
 std::vector<Finding> StoredFindings(const MachineFacts& facts);
 
 std::vector<FindingGroup> AllFindings(const MachineFacts& facts);
+
+// What zeroplan doctor prints.
+
+// "Training on GPUs is possible here (2 GPUs)."
+std::string ReadinessText(const Readiness& ready);
+std::string DoctorText(const MachineFacts& facts);
+// Schema zeroplan.doctor/1 (docs/metrics.md).
+std::string DoctorJson(const MachineFacts& facts);
 
 }  // namespace zeroplan

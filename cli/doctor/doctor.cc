@@ -1,6 +1,4 @@
 // zeroplan doctor: what this machine has and lacks for planning and training.
-#include "cli/doctor/doctor.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +12,7 @@
 #include "cli/common/commands.h"
 #include "cli/common/executor_commands.h"
 #include "cli/common/output.h"
+#include "cli/doctor/checks.h"
 #include "cli/doctor/facts.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"

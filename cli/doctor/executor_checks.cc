@@ -1,5 +1,3 @@
-#include "cli/doctor/executor_checks.h"
-
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -20,8 +18,10 @@
 
 #include "cli/common/executor_commands.h"
 #include "cli/doctor/checks.h"
+#include "cli/doctor/facts.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/strings.h"
 #include "core/base/version.h"
 #include "machine/gpu_state.h"
 
@@ -80,8 +80,7 @@ Finding CudaFinding(const MachineFacts& facts) {
   const LibraryFacts& libraries = facts.executor.libraries;
   const bool has_gpus = !facts.gpus.gpus.empty() || facts.host.nvidia_devices > 0;
   if (!libraries.cuda) {
-    if (!has_gpus)
-      return {"cuda", CheckState::kOk, "not in this build; no GPU here needs it", "", ""};
+    if (!has_gpus) return {"cuda", CheckState::kOk, "not in this build; no GPU here needs it"};
     return {"cuda", CheckState::kMissing, "not in this build",
             "train and generate take the CPU backend, hw measure does not measure GPUs",
             "with the CUDA toolkit 12.4 or newer and NCCL installed: scripts/build.sh cuda"};
@@ -91,11 +90,10 @@ Finding CudaFinding(const MachineFacts& facts) {
     return {"cuda", CheckState::kOk,
             fmt::format("{}, the driver takes up to {}; CUDA sees {} GPU{}", built,
                         CudaVersionText(libraries.driver), libraries.gpus,
-                        libraries.gpus == 1 ? "" : "s"),
-            "", ""};
+                        libraries.gpus == 1 ? "" : "s")};
   }
   if (!has_gpus && libraries.driver == 0) {
-    return {"cuda", CheckState::kOk, built + "; no GPU here uses it", "", ""};
+    return {"cuda", CheckState::kOk, built + "; no GPU here uses it"};
   }
   std::string fact = fmt::format("{}, but {}", built, WhyNoGpu(libraries));
   if (libraries.driver != 0) {
@@ -113,7 +111,7 @@ Finding NcclFinding(const LibraryFacts& libraries) {
   }
   const std::string fact = fmt::format("NCCL {}, built with {}", LibraryVersionText(libraries.nccl),
                                        LibraryVersionText(libraries.nccl_at_build));
-  if (libraries.nccl >= libraries.nccl_at_build) return {"nccl", CheckState::kOk, fact, "", ""};
+  if (libraries.nccl >= libraries.nccl_at_build) return {"nccl", CheckState::kOk, fact};
   return {"nccl", CheckState::kCosts, fact,
           "it is older than what this program was built for, and was not tried with it",
           fmt::format("install NCCL {} or newer, or build again here",
@@ -136,18 +134,13 @@ Finding CudnnFinding(const LibraryFacts& libraries) {
   }
   return {"cudnn", CheckState::kOk,
           fmt::format("cuDNN {}, built with {}", LibraryVersionText(libraries.cudnn),
-                      LibraryVersionText(libraries.cudnn_at_build)),
-          "", ""};
+                      LibraryVersionText(libraries.cudnn_at_build))};
 }
 
 }  // namespace
 
 bool HasCodeFor(const std::string& architectures, int major, int minor) {
-  std::string_view rest = architectures;
-  while (!rest.empty()) {
-    const size_t comma = std::min(rest.find(','), rest.size());
-    const std::string_view word = rest.substr(0, comma);
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  for (const std::string_view word : Split(architectures, ',')) {
     int number = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
     if (error != std::errc()) continue;
@@ -207,7 +200,7 @@ std::vector<Finding> ExecutorFindings(const MachineFacts& facts) {
   std::vector<Finding> findings;
   if (libraries.version == kVersion) {
     findings.push_back({"executor", CheckState::kOk,
-                        fmt::format("{} {} starts", kExecutorProgram, libraries.version), "", ""});
+                        fmt::format("{} {} starts", kExecutorProgram, libraries.version)});
   } else {
     findings.push_back({"executor", CheckState::kCosts,
                         fmt::format("{} is of version {}, zeroplan of {}", kExecutorProgram,
@@ -220,8 +213,8 @@ std::vector<Finding> ExecutorFindings(const MachineFacts& facts) {
     findings.push_back(CudnnFinding(libraries));
   } else {
     for (const char* check : {"nccl", "cudnn"}) {
-      findings.push_back({check, CheckState::kUnknown,
-                          "not looked for: a build without CUDA does not use it", "", ""});
+      findings.push_back(
+          {check, CheckState::kUnknown, "not looked for: a build without CUDA does not use it"});
     }
   }
   return findings;

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "cli/common/executor_commands.h"
-#include "cli/doctor/executor_checks.h"
 #include "core/base/error.h"
 #include "core/base/strings.h"
 #include "core/base/units.h"
@@ -207,84 +206,55 @@ using Json = nlohmann::ordered_json;
 template <typename T, typename Facts>
 concept Of = std::is_same_v<std::remove_const_t<T>, Facts>;
 
+// Calls `field` with each name and the part behind it.
+void Each(auto&) {}
+void Each(auto& field, const char* name, auto& part, auto&... more) {
+  field(name, part);
+  Each(field, more...);
+}
+
 // One list of the fields of each, for both ways.
 void ForEachField(Of<LibraryFacts> auto& facts, auto field) {
-  field("version", facts.version);
-  field("cuda", facts.cuda);
-  field("architectures", facts.architectures);
-  field("runtime", facts.runtime);
-  field("driver", facts.driver);
-  field("gpus", facts.gpus);
-  field("failure", facts.failure);
-  field("why", facts.why);
-  field("nccl", facts.nccl);
-  field("nccl_at_build", facts.nccl_at_build);
-  field("cudnn", facts.cudnn);
-  field("cudnn_at_build", facts.cudnn_at_build);
-  field("why_no_cudnn", facts.why_no_cudnn);
+  Each(field, "version", facts.version, "cuda", facts.cuda, "architectures", facts.architectures,
+       "runtime", facts.runtime, "driver", facts.driver, "gpus", facts.gpus, "failure",
+       facts.failure, "why", facts.why, "nccl", facts.nccl, "nccl_at_build", facts.nccl_at_build,
+       "cudnn", facts.cudnn, "cudnn_at_build", facts.cudnn_at_build, "why_no_cudnn",
+       facts.why_no_cudnn);
 }
 
 void ForEachField(Of<GpuProcess> auto& process, auto field) {
-  field("pid", process.pid);
-  field("bytes", process.bytes);
+  Each(field, "pid", process.pid, "bytes", process.bytes);
 }
 
 void ForEachField(Of<GpuState> auto& gpu, auto field) {
-  field("index", gpu.index);
-  field("visible", gpu.visible);
-  field("name", gpu.name);
-  field("bus", gpu.bus);
-  field("memory_bytes", gpu.memory_bytes);
-  field("used_bytes", gpu.used_bytes);
-  field("compute_major", gpu.compute_major);
-  field("compute_minor", gpu.compute_minor);
-  field("ecc", gpu.ecc);
-  field("mig", gpu.mig);
-  field("limit_watts", gpu.limit_watts);
-  field("default_limit_watts", gpu.default_limit_watts);
-  field("pcie_generation", gpu.pcie_generation);
-  field("most_pcie_generation", gpu.most_pcie_generation);
-  field("pcie_width", gpu.pcie_width);
-  field("most_pcie_width", gpu.most_pcie_width);
-  field("performance_state", gpu.performance_state);
-  field("compute_mode", gpu.compute_mode);
-  field("processes", gpu.processes);
-  field("links", gpu.links);
-  field("active_links", gpu.active_links);
-  field("numa_node", gpu.numa_node);
+  Each(field, "index", gpu.index, "visible", gpu.visible, "name", gpu.name, "bus", gpu.bus,
+       "memory_bytes", gpu.memory_bytes, "used_bytes", gpu.used_bytes, "compute_major",
+       gpu.compute_major, "compute_minor", gpu.compute_minor, "ecc", gpu.ecc, "mig", gpu.mig,
+       "limit_watts", gpu.limit_watts, "default_limit_watts", gpu.default_limit_watts,
+       "pcie_generation", gpu.pcie_generation, "most_pcie_generation", gpu.most_pcie_generation,
+       "pcie_width", gpu.pcie_width, "most_pcie_width", gpu.most_pcie_width, "performance_state",
+       gpu.performance_state, "compute_mode", gpu.compute_mode, "processes", gpu.processes, "links",
+       gpu.links, "active_links", gpu.active_links, "numa_node", gpu.numa_node);
 }
 
 void ForEachField(Of<GpuPair> auto& pair, auto field) {
-  field("a", pair.a);
-  field("b", pair.b);
-  field("peer", pair.peer);
-  field("why_not", pair.why_not);
-  field("nvlink", pair.nvlink);
+  Each(field, "a", pair.a, "b", pair.b, "peer", pair.peer, "why_not", pair.why_not, "nvlink",
+       pair.nvlink);
 }
 
 void ForEachField(Of<GpuStates> auto& states, auto field) {
-  field("is_off", states.is_off);
-  field("library", states.library);
-  field("answers", states.answers);
-  field("why", states.why);
-  field("driver", states.driver);
-  field("cuda", states.cuda);
-  field("gpus", states.gpus);
-  field("pairs", states.pairs);
+  Each(field, "is_off", states.is_off, "library", states.library, "answers", states.answers, "why",
+       states.why, "driver", states.driver, "cuda", states.cuda, "gpus", states.gpus, "pairs",
+       states.pairs);
 }
 
 void ForEachField(Of<ProfileFacts> auto& profile, auto field) {
-  field("state", profile.state);
-  field("file", profile.file);
-  field("when", profile.when);
-  field("note", profile.note);
-  field("built_in", profile.built_in);
-  field("gpu_note", profile.gpu_note);
+  Each(field, "state", profile.state, "file", profile.file, "when", profile.when, "note",
+       profile.note, "built_in", profile.built_in, "gpu_note", profile.gpu_note);
 }
 
 void ForEachField(Of<DriverFacts> auto& driver, auto field) {
-  field("gpus", driver.gpus);
-  field("profile", driver.profile);
+  Each(field, "gpus", driver.gpus, "profile", driver.profile);
 }
 
 template <typename T>

@@ -73,8 +73,7 @@ Finding DriverFinding(const MachineFacts& facts) {
   if (gpus.answers) {
     return {"driver", CheckState::kOk,
             fmt::format("driver {}, {} GPU{}", gpus.driver.empty() ? "not known" : gpus.driver,
-                        gpus.gpus.size(), gpus.gpus.size() == 1 ? "" : "s"),
-            "", ""};
+                        gpus.gpus.size(), gpus.gpus.size() == 1 ? "" : "s")};
   }
   if (gpus.library) {
     return {"driver", CheckState::kMissing,
@@ -115,7 +114,7 @@ Finding ListFinding(const Gpus& gpus, const MachineFacts& facts) {
     return {"gpus", CheckState::kCosts, fact, "a plan is for GPUs of one kind",
             "CUDA_VISIBLE_DEVICES with the indices of one kind"};
   }
-  return {"gpus", CheckState::kOk, fact, "", ""};
+  return {"gpus", CheckState::kOk, fact};
 }
 
 Finding ArchitectureFinding(const Gpus& gpus, const MachineFacts& facts) {
@@ -124,8 +123,7 @@ Finding ArchitectureFinding(const Gpus& gpus, const MachineFacts& facts) {
   if (!libraries.cuda || !std::all_of(gpus.begin(), gpus.end(), known)) {
     return {"architecture", CheckState::kUnknown,
             libraries.cuda ? "the driver does not tell the GPUs' compute capability"
-                           : "this build has no code for GPUs to compare with",
-            "", ""};
+                           : "this build has no code for GPUs to compare with"};
   }
   const std::string without = OfEach(gpus, [&](const GpuState& gpu) -> std::optional<std::string> {
     if (HasCodeFor(libraries.architectures, *gpu.compute_major, *gpu.compute_minor)) return {};
@@ -151,7 +149,7 @@ Finding ArchitectureFinding(const Gpus& gpus, const MachineFacts& facts) {
             "none: newer GPUs"};
   }
   return {"architecture", CheckState::kOk,
-          fmt::format("this build has code for them ({})", libraries.architectures), "", ""};
+          fmt::format("this build has code for them ({})", libraries.architectures)};
 }
 
 Finding EccFinding(const Gpus& gpus) {
@@ -169,14 +167,14 @@ Finding EccFinding(const Gpus& gpus) {
   }
   const bool on = std::all_of(gpus.begin(), gpus.end(),
                               [](const GpuState& gpu) { return gpu.ecc.value_or(false); });
-  if (on) return {"ecc", CheckState::kOk, "on", "", ""};
-  return {"ecc", CheckState::kUnknown, "the driver does not say; many GPUs have none", "", ""};
+  if (on) return {"ecc", CheckState::kOk, "on"};
+  return {"ecc", CheckState::kUnknown, "the driver does not say; many GPUs have none"};
 }
 
 Finding MigFinding(const Gpus& gpus) {
   const auto on = [](const GpuState& gpu) { return gpu.mig.value_or(false); };
   if (std::none_of(gpus.begin(), gpus.end(), on)) {
-    return {"mig", CheckState::kOk, "the driver reports no GPU as divided (MIG)", "", ""};
+    return {"mig", CheckState::kOk, "the driver reports no GPU as divided (MIG)"};
   }
   return {
       "mig", CheckState::kCosts,
@@ -196,14 +194,14 @@ Finding PowerFinding(const Gpus& gpus) {
     return known(gpu) && *gpu.limit_watts < *gpu.default_limit_watts;
   };
   if (!std::all_of(gpus.begin(), gpus.end(), known)) {
-    return {"power_limit", CheckState::kUnknown, "the driver does not say", "", ""};
+    return {"power_limit", CheckState::kUnknown, "the driver does not say"};
   }
   const std::string fact = OfEach(gpus, [&](const GpuState& gpu) {
     return std::optional(
         fmt::format("{:.0f} W of {:.0f} W by default", *gpu.limit_watts, *gpu.default_limit_watts));
   });
   if (std::none_of(gpus.begin(), gpus.end(), lowered)) {
-    return {"power_limit", CheckState::kOk, fact, "", ""};
+    return {"power_limit", CheckState::kOk, fact};
   }
   const auto first = std::find_if(gpus.begin(), gpus.end(), lowered);
   return {"power_limit", CheckState::kCosts, fact,
@@ -220,7 +218,7 @@ Finding PcieFinding(const Gpus& gpus) {
     return gpu.pcie_generation && gpu.most_pcie_generation && gpu.pcie_width && gpu.most_pcie_width;
   };
   if (!std::all_of(gpus.begin(), gpus.end(), known)) {
-    return {"pcie", CheckState::kUnknown, "the driver does not say", "", ""};
+    return {"pcie", CheckState::kUnknown, "the driver does not say"};
   }
   // GPUs at rest lower the generation, not the width: P0 to P2 are those of work.
   const auto rests = [](const GpuState& gpu) {
@@ -258,7 +256,7 @@ Finding PcieFinding(const Gpus& gpus) {
   });
   const bool lost = std::any_of(gpus.begin(), gpus.end(),
                                 [&](const GpuState& gpu) { return narrow(gpu) || slow(gpu); });
-  if (!lost) return {"pcie", CheckState::kOk, fact, "", ""};
+  if (!lost) return {"pcie", CheckState::kOk, fact};
   return {"pcie", CheckState::kCosts, fact,
           fmt::format("copies to and from the host (offload, saves) are at most {:.0f} % as fast",
                       100 * least_share),
@@ -303,7 +301,7 @@ Finding ModeFinding(const Gpus& gpus) {
             fmt::format("sudo nvidia-smi -i {} -c 0", Indices(gpus, exclusive))};
   }
   const bool known = std::all_of(gpus.begin(), gpus.end(), is(ComputeMode::kDefault));
-  return {"compute_mode", known ? CheckState::kOk : CheckState::kUnknown, fact, "", ""};
+  return {"compute_mode", known ? CheckState::kOk : CheckState::kUnknown, fact};
 }
 
 Finding ProcessFinding(const Gpus& gpus) {
@@ -338,8 +336,8 @@ Finding ProcessFinding(const Gpus& gpus) {
   const bool known = std::all_of(gpus.begin(), gpus.end(), [](const GpuState& gpu) {
     return gpu.processes.has_value() && gpu.used_bytes.has_value();
   });
-  if (!known) return {"gpu_processes", CheckState::kUnknown, "the driver does not say", "", ""};
-  return {"gpu_processes", CheckState::kOk, "no other process computes on them", "", ""};
+  if (!known) return {"gpu_processes", CheckState::kUnknown, "the driver does not say"};
+  return {"gpu_processes", CheckState::kOk, "no other process computes on them"};
 }
 
 Finding PeerFinding(const MachineFacts& facts, const Gpus& gpus) {
@@ -367,7 +365,7 @@ Finding PeerFinding(const MachineFacts& facts, const Gpus& gpus) {
         "nvidia-smi topo -p2p r shows it again"};
   }
   if (unknown > 0) {
-    return {"peer_access", CheckState::kUnknown, "the driver does not say", "", ""};
+    return {"peer_access", CheckState::kUnknown, "the driver does not say"};
   }
   const auto broken = [](const GpuState& gpu) { return gpu.active_links < gpu.links; };
   if (nvlink > 0 && std::any_of(gpus.begin(), gpus.end(), broken)) {
@@ -382,15 +380,12 @@ Finding PeerFinding(const MachineFacts& facts, const Gpus& gpus) {
   }
   if (nvlink > 0) {
     return {"peer_access", CheckState::kOk,
-            fmt::format(
-                "between all GPUs; {} of {} pairs by NVLink, {}", nvlink, facts.gpus.pairs.size(),
-                OfEach(gpus,
-                       [](const GpuState& gpu) {
-                         return std::optional(fmt::format("{} links active", gpu.active_links));
-                       })),
-            "", ""};
+            fmt::format("between all GPUs; {} of {} pairs by NVLink, {}", nvlink,
+                        facts.gpus.pairs.size(), OfEach(gpus, [](const GpuState& gpu) {
+                          return std::optional(fmt::format("{} links active", gpu.active_links));
+                        }))};
   }
-  return {"peer_access", CheckState::kOk, "between all GPUs, over PCIe", "", ""};
+  return {"peer_access", CheckState::kOk, "between all GPUs, over PCIe"};
 }
 
 }  // namespace

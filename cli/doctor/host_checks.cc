@@ -14,7 +14,7 @@ namespace {
 
 Finding ProcessorFinding(const HostState& host) {
   if (host.online == 0 || host.allowed == 0) {
-    return {"processors", CheckState::kUnknown, "the kernel does not say", "", ""};
+    return {"processors", CheckState::kUnknown, "the kernel does not say"};
   }
   constexpr const char* kCost =
       "updates of offloaded states, tokenizing, saves and the CPU backend have the less";
@@ -29,13 +29,13 @@ Finding ProcessorFinding(const HostState& host) {
             fmt::format("affinity leaves {} of {}", host.allowed, host.online), kCost,
             "without taskset; srun: --cpus-per-task; docker: --cpuset-cpus"};
   }
-  return {"processors", CheckState::kOk, fmt::format("all {}", host.online), "", ""};
+  return {"processors", CheckState::kOk, fmt::format("all {}", host.online)};
 }
 
 Finding NumaFinding(const MachineFacts& facts) {
   const std::vector<NumaNode>& nodes = facts.host.nodes;
-  if (nodes.empty()) return {"numa", CheckState::kUnknown, "the kernel does not say", "", ""};
-  if (nodes.size() == 1) return {"numa", CheckState::kOk, "one node of memory", "", ""};
+  if (nodes.empty()) return {"numa", CheckState::kUnknown, "the kernel does not say"};
+  if (nodes.size() == 1) return {"numa", CheckState::kOk, "one node of memory"};
   std::vector<std::string> parts;
   for (const NumaNode& node : nodes) {
     std::vector<unsigned> gpus;
@@ -51,7 +51,7 @@ Finding NumaFinding(const MachineFacts& facts) {
       std::count_if(nodes.begin(), nodes.end(), [](const NumaNode& node) { return node.used; });
   const std::string fact =
       fmt::format("{} nodes of memory; {}", nodes.size(), fmt::join(parts, "; "));
-  if (used == 1) return {"numa", CheckState::kOk, fact, "", ""};
+  if (used == 1) return {"numa", CheckState::kOk, fact};
   return {"numa", CheckState::kCosts, fact,
           "zeroplan binds no rank to the node of its GPU: copies and updates of offloaded states "
           "may go from node to node (how much slower was not measured)",
@@ -60,7 +60,7 @@ Finding NumaFinding(const MachineFacts& facts) {
 
 Finding MemoryFinding(const HostState& host) {
   if (host.memory_bytes == 0) {
-    return {"memory", CheckState::kUnknown, "the kernel does not say", "", ""};
+    return {"memory", CheckState::kUnknown, "the kernel does not say"};
   }
   std::string fact = FormatBytes(host.memory_bytes);
   if (host.available_bytes > 0) fact += fmt::format(", {} free", FormatBytes(host.available_bytes));
@@ -72,17 +72,16 @@ Finding MemoryFinding(const HostState& host) {
             "offload has no more than that; past it the kernel ends a run without a word (137)",
             "docker: --memory; srun: --mem; Kubernetes: limits of memory; else that file"};
   }
-  return {"memory", CheckState::kOk, fact, "", ""};
+  return {"memory", CheckState::kOk, fact};
 }
 
 Finding TransparentFinding(const HostState& host) {
   const std::string& chosen = host.transparent_huge_pages;
   if (chosen.empty()) {
-    return {"transparent_huge_pages", CheckState::kUnknown, "the kernel does not say", "", ""};
+    return {"transparent_huge_pages", CheckState::kUnknown, "the kernel does not say"};
   }
   if (chosen != "never") {
-    return {"transparent_huge_pages", CheckState::kOk, chosen + ": host memory gets large pages",
-            "", ""};
+    return {"transparent_huge_pages", CheckState::kOk, chosen + ": host memory gets large pages"};
   }
   return {"transparent_huge_pages", CheckState::kCosts, "never",
           "offloaded states lie in pages of 4 KiB: more of them to lock and to look up (how much "
@@ -92,10 +91,10 @@ Finding TransparentFinding(const HostState& host) {
 
 Finding HugeFinding(const HostState& host) {
   if (host.huge_page_bytes == 0) {
-    return {"huge_pages", CheckState::kUnknown, "the kernel does not say", "", ""};
+    return {"huge_pages", CheckState::kUnknown, "the kernel does not say"};
   }
   if (host.huge_pages == 0) {
-    return {"huge_pages", CheckState::kOk, "none set aside; zeroplan needs none", "", ""};
+    return {"huge_pages", CheckState::kOk, "none set aside; zeroplan needs none"};
   }
   const uint64_t bytes = host.huge_pages * host.huge_page_bytes;
   return {"huge_pages", CheckState::kCosts,
@@ -110,14 +109,14 @@ constexpr const char* kLockedFix =
 
 Finding LockedFinding(const HostState& host) {
   if (!host.locked_limit) {
-    return {"locked_memory", CheckState::kUnknown, "the kernel does not say", "", ""};
+    return {"locked_memory", CheckState::kUnknown, "the kernel does not say"};
   }
   const bool unlimited = *host.locked_limit == std::numeric_limits<uint64_t>::max();
-  if (unlimited) return {"locked_memory", CheckState::kOk, "no limit", "", ""};
+  if (unlimited) return {"locked_memory", CheckState::kOk, "no limit"};
   const std::string limit = FormatBytes(*host.locked_limit);
   if (host.may_pass_locked_limit) {
     return {"locked_memory", CheckState::kOk,
-            fmt::format("a limit of {}, which this user may pass (CAP_IPC_LOCK)", limit), "", ""};
+            fmt::format("a limit of {}, which this user may pass (CAP_IPC_LOCK)", limit)};
   }
   return {
       "locked_memory", CheckState::kCosts, fmt::format("a limit of {}", limit),
@@ -130,7 +129,7 @@ Finding LockedFinding(const HostState& host) {
 // Whether the memory that the plan pins is there.
 Finding PinnedFinding(const HostState& host, const PinnedPlan& plan) {
   const uint64_t bytes = plan.rank_bytes * static_cast<uint64_t>(plan.ranks);
-  if (bytes == 0) return {"pinned_memory", CheckState::kOk, plan.file + " pins none", "", ""};
+  if (bytes == 0) return {"pinned_memory", CheckState::kOk, plan.file + " pins none"};
   std::string fact = fmt::format("{} pins {}", plan.file, FormatBytes(bytes));
   if (plan.ranks > 1) {
     fact += fmt::format(" in each host, {} for each of {} ranks", FormatBytes(plan.rank_bytes),
@@ -139,7 +138,7 @@ Finding PinnedFinding(const HostState& host, const PinnedPlan& plan) {
   uint64_t room = host.available_bytes;
   if (host.group) room = std::min(room, host.group->available_bytes);
   if (host.available_bytes == 0) {
-    return {"pinned_memory", CheckState::kUnknown, fact + "; what is free is not known", "", ""};
+    return {"pinned_memory", CheckState::kUnknown, fact + "; what is free is not known"};
   }
   fact += fmt::format("; {} are free", FormatBytes(room));
   if (bytes > room) {
@@ -151,11 +150,11 @@ Finding PinnedFinding(const HostState& host, const PinnedPlan& plan) {
   }
   if (plan.on_gpus) {
     return {"pinned_memory", CheckState::kOk,
-            fact + ", and the driver locks them whatever ulimit -l is", "", ""};
+            fact + ", and the driver locks them whatever ulimit -l is"};
   }
   const bool limited = host.locked_limit && *host.locked_limit < bytes;
   if (!limited || host.may_pass_locked_limit) {
-    return {"pinned_memory", CheckState::kOk, fact + ", and they can be locked", "", ""};
+    return {"pinned_memory", CheckState::kOk, fact + ", and they can be locked"};
   }
   return {"pinned_memory", CheckState::kCosts,
           fmt::format("{}, but only {} can be locked (ulimit -l)", fact,
@@ -179,9 +178,9 @@ Finding SharedFinding(const MachineFacts& facts) {
   }
   const std::string fact = fmt::format("/dev/shm of {}, {} free", FormatBytes(*host.shared_bytes),
                                        FormatBytes(*host.shared_free_bytes));
-  if (*host.shared_free_bytes >= kWanted) return {"shared_memory", CheckState::kOk, fact, "", ""};
+  if (*host.shared_free_bytes >= kWanted) return {"shared_memory", CheckState::kOk, fact};
   if (gpus < 2) {
-    return {"shared_memory", CheckState::kOk, fact + "; several GPUs would want 1 GiB", "", ""};
+    return {"shared_memory", CheckState::kOk, fact + "; several GPUs would want 1 GiB"};
   }
   return {"shared_memory", CheckState::kCosts, fact, kCost, kFix};
 }
@@ -257,19 +256,17 @@ Finding ProfileFinding(const MachineFacts& facts) {
     case State::kNoGpus:
       if (!facts.driver_failed.empty()) {
         return {"profile", CheckState::kUnknown,
-                "not looked for, as the driver cannot be asked for its GPUs", "", ""};
+                "not looked for, as the driver cannot be asked for its GPUs"};
       }
       if (facts.gpus.is_off) {
-        return {"profile", CheckState::kUnknown, "not looked for: ZEROPLAN_NO_DETECT is set", "",
-                ""};
+        return {"profile", CheckState::kUnknown, "not looked for: ZEROPLAN_NO_DETECT is set"};
       }
       return {"profile", CheckState::kOk,
-              "no GPUs to have one of: plans are for --hw, by default the built-in one", "", ""};
+              "no GPUs to have one of: plans are for --hw, by default the built-in one"};
     case State::kUsed:
       return {"profile", CheckState::kOk,
               fmt::format("measured on {} ({}); plan, estimate and train take it", profile.when,
-                          profile.file),
-              "", ""};
+                          profile.file)};
     case State::kStale:
       return {"profile", CheckState::kCosts, profile.note, kGuesses, kMeasure};
     case State::kAbsent:

@@ -1,4 +1,3 @@
-#include "cli/manual/completion.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/manual/man_page.h"
+#include "cli/manual/manual.h"
 #include "core/base/error.h"
 #include "core/base/strings.h"
 

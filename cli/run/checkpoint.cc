@@ -12,7 +12,7 @@
 #include "core/base/units.h"
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/checkpoint_meta.h"
-#include "executor/checkpoint/checkpoint_verify.h"
+#include "executor/checkpoint/checkpoint_source.h"
 
 namespace zeroplan {
 namespace {

@@ -23,6 +23,13 @@ std::string KindText(const SearchInputs& inputs, const Candidate& candidate) {
   return inputs.runtime->ChoiceText(SetupOf(candidate, inputs.base));
 }
 
+// What SameKind tells apart: "stage 2, optimizer on cpu, full recompute".
+std::string KindName(const SearchInputs& inputs, Candidate kind) {
+  kind.optimizer.ratio = 1;
+  kind.recompute.every = std::min(kind.recompute.every, 1);
+  return inputs.runtime->Label(SetupOf(kind, inputs.base));
+}
+
 // " (within 2.1 %)" where an answer is not proven.
 std::string Within(double gap) {
   return gap > 0 ? fmt::format(" (not proven: within {:.2g} %)", 100 * gap) : "";
@@ -50,25 +57,42 @@ class Lines {
   const std::function<void(const AdviceLine&)>& emit_;
 };
 
+// "the fastest of all that fits". Ties go to the simplest, and what offloads, or is known less
+// well, has to be faster by a margin: then a choice that was judged may be faster.
+std::string WhyChosen(const ChoiceSearch& searcher, const Found& now, bool proven) {
+  const Objective objective = searcher.inputs().objective;
+  const char* of = proven ? "of all that fits" : "found of what fits";
+  if (objective == Objective::kHeadroom) return fmt::format("what leaves most GPU memory {}", of);
+  if (objective == Objective::kFewestGpus) return fmt::format("the fewest GPUs {}", of);
+  double most = now.tokens_per_second;
+  for (const JudgedChoice& judged : searcher.Judged()) {
+    if (judged.fits && judged.found.candidate.gpus == now.candidate.gpus) {
+      most = std::max(most, judged.found.tokens_per_second);
+    }
+  }
+  const double gain = most / now.tokens_per_second - 1;
+  if (gain < 5e-5) return fmt::format("the fastest {}", of);
+  if (gain <= kTieMargin)
+    return proven ? "as fast as any that fits" : "as fast as any that was found";
+  return fmt::format("preferred {} (another is {:.2g} % faster, by less than it has to be)", of,
+                     100 * gain);
+}
+
 std::string Chosen(const ChoiceEstimate& best, const SearchInputs& inputs, const SearchCluster& at,
-                   bool proven) {
+                   const std::string& why) {
   const TimeEstimate& t = best.time;
   std::string host;
   if (best.footprint.host.total() > 0 && at.cluster.host_capacity_bytes) {
     host = fmt::format(", {} of {} of host memory", FormatBytes(best.footprint.host.total()),
                        FormatBytes(*at.cluster.host_capacity_bytes));
   }
-  const char* why = inputs.objective == Objective::kThroughput ? "the fastest"
-                    : inputs.objective == Objective::kHeadroom ? "what leaves most GPU memory"
-                                                               : "the fewest GPUs";
-  const char* of = proven ? "of all that fits" : "found of what fits";
   const Runtime& runtime = *inputs.runtime;
   return fmt::format(
-      "Chosen{}: {}, {}{} on {} GPU{}: {} {}. {} a step, {} ({} a GPU), MFU {:.3g} %; "
+      "Chosen{}: {}, {}{} on {} GPU{}: {}. {} a step, {} ({} a GPU), MFU {:.3g} %; "
       "{} of {} a GPU{}.",
       runtime.has_programs() ? "" : fmt::format(" for {}", runtime.name()),
       runtime.Label(best.setup), BatchText(best.setup.batch), runtime.SettingsText(best.setup),
-      best.setup.batch.world_size, best.setup.batch.world_size == 1 ? "" : "s", why, of,
+      best.setup.batch.world_size, best.setup.batch.world_size == 1 ? "" : "s", why,
       FormatSeconds(*t.total_seconds), RateText(*t.tokens_per_second),
       RateText(*t.tokens_per_second / best.setup.batch.world_size), 100 * *t.mfu,
       FormatBytes(best.footprint.totals().gpu_bytes), FormatBytes(at.cluster.gpu_capacity_bytes),
@@ -91,8 +115,8 @@ std::string TimeShares(const ChoiceEstimate& best) {
 }
 
 void AddMargins(const ChoiceEstimate& best, const SearchInputs& inputs, const Cluster& cluster,
-                Lines& lines) {
-  for (const std::string& caution : inputs.runtime->Cautions(best, cluster)) {
+                const HardwareProfile& hardware, Lines& lines) {
+  for (const std::string& caution : inputs.runtime->Cautions(best, cluster, hardware)) {
     lines.Add(AdviceKind::kMargin, caution);
   }
   if (const std::string margins = inputs.runtime->MarginText(); !margins.empty()) {
@@ -110,15 +134,16 @@ std::string FitsFrom(ChoiceSearch& searcher, int stage, std::vector<Claim>& clai
   const Answer answer = searcher.Best(question);
   if (!answer.found) return "";
   const uint64_t bytes = searcher.GpuBytesNeeded(*answer.found);
+  const std::string from = FormatTypedBytes(TypedBytes(bytes, Rounding::kUp));
   if (answer.gap > 0 || !searcher.needs_are_exact()) {
-    return fmt::format("; with {} a GPU it would fit, as {}", FormatBytes(bytes),
+    return fmt::format("; with {} a GPU it would fit, as {}", from,
                        KindText(searcher.inputs(), answer.found->candidate));
   }
   Claim none;
   none.gpu_memory_bytes = bytes - 1;
   none.stages = {stage};
   claims.push_back(none);
-  return fmt::format("; it would fit from {} a GPU on, as {}", FormatBytes(bytes),
+  return fmt::format("; it would fit from {} a GPU on, as {}", from,
                      KindText(searcher.inputs(), answer.found->candidate));
 }
 
@@ -157,14 +182,41 @@ void AddOthers(ChoiceSearch& searcher, const SearchResult& result, bool quick, L
   }
 }
 
-std::string FlipText(const SearchInputs& inputs, const Flip& flip) {
-  if (!flip.after) return flip.gap == 0 ? "nothing fits" : "nothing was found that fits";
-  return fmt::format("the answer is {}, {}{}", KindText(inputs, flip.after->candidate),
-                     RateText(flip.after->tokens_per_second), Within(flip.gap));
-}
-
 constexpr const char* kGaveUp =
     "Not looked further for where {} would change the answer: programs of this size take too long.";
+
+// "stage 1, at 106.9 GB micro-batch 14 x 4 micro-steps and 115K tokens/s"; `end`: where the range
+// comes nearest to the present value, empty where it is one value alone.
+std::string AnswerText(const SearchInputs& inputs, const AnswerRange& range,
+                       const std::string& end) {
+  if (range.found.empty()) return range.gap == 0 ? "nothing fits" : "nothing was found that fits";
+  if (range.found.size() > 1) {
+    std::vector<std::string> kinds;
+    for (const Found& found : range.found) kinds.push_back(KindName(inputs, found.candidate));
+    return fmt::format("the answer changes between {}", fmt::join(kinds, " and "));
+  }
+  const Found& found = range.found.front();
+  if (end.empty()) {
+    return fmt::format("the answer is {}, {}{}", KindText(inputs, found.candidate),
+                       RateText(found.tokens_per_second), Within(range.gap));
+  }
+  return fmt::format("the answer is {}; at {} it is {}, {}{}", KindName(inputs, found.candidate),
+                     end, KindText(inputs, found.candidate), RateText(found.tokens_per_second),
+                     Within(range.gap));
+}
+
+Claim ClaimOf(const AnswerRange& range, double end) {
+  Claim claim;
+  if (!range.found.empty()) {
+    claim.found = range.found.front();
+    claim.or_else.assign(range.found.begin() + 1, range.found.end());
+  }
+  claim.gap = range.gap;
+  claim.holds_from = range.from;
+  claim.holds_to = range.to;
+  if (!range.point()) claim.flips_at = end;
+  return claim;
+}
 
 // What all the memory in the world is worth to the present answer, where no other kind wins.
 void AddMemoryGain(ChoiceSearch& searcher, const Found& now, Lines& lines) {
@@ -196,67 +248,119 @@ void AddMemoryGain(ChoiceSearch& searcher, const Found& now, Lines& lines) {
       {claim});
 }
 
-// "150 GB a GPU (281 MB more)" where three digits do not tell it from what there is.
-std::string OfGpu(uint64_t bytes, uint64_t now) {
-  const std::string text = FormatBytes(bytes);
-  if (text != FormatBytes(now) || bytes == now) return text + " a GPU";
-  return bytes > now ? fmt::format("{} a GPU ({} more)", text, FormatBytes(bytes - now))
-                     : fmt::format("{} a GPU ({} less)", text, FormatBytes(now - bytes));
-}
-
-void AddMemoryFlips(ChoiceSearch& searcher, const Found& now, Lines& lines) {
-  for (const bool larger : {true, false}) {
-    bool gave_up = false;
-    const std::optional<Flip> flip = MemoryFlip(searcher, now, larger, &gave_up);
-    if (flip) {
-      Claim claim;
-      claim.gpu_memory_bytes = static_cast<uint64_t>(flip->at) - (larger ? 0 : 1);
-      claim.found = flip->after;
-      claim.gap = flip->gap;
-      claim.flips_at = flip->at;
-      lines.Add(AdviceKind::kMemory,
-                fmt::format("{} {} {}.", larger ? "From" : "Below",
-                            OfGpu(static_cast<uint64_t>(flip->at),
-                                  searcher.ClusterOf(now.candidate).cluster.gpu_capacity_bytes),
-                            FlipText(searcher.inputs(), *flip)),
-                {claim});
-    } else if (gave_up) {
-      lines.Add(AdviceKind::kMemory,
-                fmt::format(fmt::runtime(kGaveUp), larger ? "more GPU memory" : "less GPU memory"));
-    } else if (larger && searcher.inputs().objective == Objective::kThroughput) {
-      AddMemoryGain(searcher, now, lines);
+void AddMemoryAnswers(ChoiceSearch& searcher, const Found& now, Lines& lines) {
+  const auto present =
+      static_cast<double>(searcher.ClusterOf(now.candidate).cluster.gpu_capacity_bytes);
+  const Answers answers = AnswersByMemory(searcher, now);
+  const auto text = [](double bytes) { return FormatTypedBytes(static_cast<uint64_t>(bytes)); };
+  const AnswerRange* here = nullptr;
+  std::vector<const AnswerRange*> above, below;  // the nearest first
+  std::vector<std::string> same;                 // single memories where it stays
+  for (const AnswerRange& range : answers.ranges) {
+    const bool stays =
+        range.found.size() == 1 && SameKind(range.found.front().candidate, now.candidate);
+    if (range.from <= present && present <= range.to) {
+      if (stays) here = &range;
+      continue;
     }
+    if (range.point() && stays) {
+      same.push_back(text(range.from));
+      continue;
+    }
+    if (range.from > present) above.push_back(&range);
+    if (range.to < present) below.insert(below.begin(), &range);
   }
-}
-
-void AddBatchFlips(ChoiceSearch& searcher, const Found& now, Lines& lines) {
-  bool any = false, gave_up = false;
-  for (const bool larger : {true, false}) {
-    const std::optional<Flip> flip = BatchFlip(searcher, now, larger, &gave_up);
-    if (!flip) continue;
-    any = true;
-    Claim claim;
-    claim.global_batch = static_cast<int64_t>(flip->at);
-    claim.found = flip->after;
-    claim.gap = flip->gap;
-    claim.flips_at = flip->at;
-    lines.Add(AdviceKind::kBatch,
-              fmt::format("With {} sequences a step {}.", static_cast<int64_t>(flip->at),
-                          FlipText(searcher.inputs(), *flip)),
+  const auto claim_of = [&](const AnswerRange& range) {
+    const double end = range.from > present ? range.from : range.to;
+    Claim claim = ClaimOf(range, end);
+    claim.gpu_memory_bytes = static_cast<uint64_t>(end);
+    return claim;
+  };
+  if (here != nullptr && here->from < here->to) {
+    // At the present memory a search that looked one way only begins.
+    const std::string where =
+        here->to <= present    ? fmt::format("With less memory, down to {}", text(here->from))
+        : here->from < present ? fmt::format("From {} to {}", text(here->from), text(here->to))
+                               : fmt::format("With more memory, up to {}", text(here->to));
+    Claim claim = claim_of(*here);
+    claim.flips_at.reset();
+    lines.Add(AdviceKind::kMemory,
+              fmt::format("{} a GPU {} stays the answer.", where,
+                          KindName(searcher.inputs(), now.candidate)),
               {claim});
   }
-  if (gave_up) {
-    lines.Add(AdviceKind::kBatch, fmt::format(fmt::runtime(kGaveUp), "the batch"));
-  } else if (!any) {
+  if (!same.empty()) {
+    lines.Add(AdviceKind::kMemory,
+              fmt::format("With {} a GPU {} stays the answer.", fmt::join(same, ", "),
+                          KindName(searcher.inputs(), now.candidate)));
+  }
+  for (const auto* side : {&above, &below}) {
+    for (size_t i = 0; i < side->size(); ++i) {
+      const AnswerRange& range = *(*side)[i];
+      const std::string end = text(side == &above ? range.from : range.to);
+      std::string where =
+          range.point()     ? fmt::format("With {} a GPU", end)
+          : range.from == 0 ? fmt::format("Up to {} a GPU", end)
+                            : fmt::format("From {} to {} a GPU", text(range.from), text(range.to));
+      const std::string what = fmt::format(
+          "{} {}", where, AnswerText(searcher.inputs(), range, range.point() ? "" : end));
+      const bool last = i + 1 == side->size();
+      // The nearest and the last; claims has them all.
+      const bool before_nothing = i + 2 == side->size() && side->back()->found.empty();
+      if (i == 0 || last || before_nothing || range.point()) {
+        lines.Add(AdviceKind::kMemory, what + ".", {claim_of(range)});
+      } else {
+        lines.lines.back().claims.push_back(claim_of(range));
+      }
+    }
+  }
+  if (answers.gave_up && above.empty() && here == nullptr) {
+    lines.Add(AdviceKind::kMemory, fmt::format(fmt::runtime(kGaveUp), "GPU memory"));
+  } else if (above.empty() && searcher.inputs().objective == Objective::kThroughput) {
+    AddMemoryGain(searcher, now, lines);
+  }
+}
+
+void AddBatchAnswers(ChoiceSearch& searcher, const Found& now, Lines& lines) {
+  const Answers answers = AnswersByBatch(searcher, now);
+  const auto present = static_cast<double>(now.candidate.micro_batch * now.candidate.grad_accum *
+                                           now.candidate.gpus);
+  double least = present, most = present;  // where it stays what it is
+  std::vector<Claim> claims;
+  const auto claim_of = [](const AnswerRange& range) {
+    Claim claim = ClaimOf(range, range.from);
+    claim.global_batch = static_cast<int64_t>(range.from);
+    return claim;
+  };
+  for (const AnswerRange& range : answers.ranges) {
+    if (!range.found.empty() && SameKind(range.found.front().candidate, now.candidate)) {
+      least = std::min(least, range.from);
+      most = std::max(most, range.from);
+      claims.push_back(claim_of(range));
+      continue;
+    }
+    Claim claim = claim_of(range);
+    claim.flips_at = range.from;
     lines.Add(AdviceKind::kBatch,
-              "With the batch doubled or halved, up to 64 times either way, stage, offload and "
-              "recompute stay what they are.");
+              fmt::format("With {} sequence{} a step {}.", static_cast<int64_t>(range.from),
+                          range.from == 1 ? "" : "s", AnswerText(searcher.inputs(), range, "")),
+              {claim});
+  }
+  if (answers.gave_up) {
+    lines.Add(AdviceKind::kBatch, fmt::format(fmt::runtime(kGaveUp), "the batch"));
+  } else if (least < most) {
+    lines.Add(AdviceKind::kBatch,
+              fmt::format("From {} to {} sequences a step, looked at by doubling, {} stays the "
+                          "answer.",
+                          static_cast<int64_t>(least), static_cast<int64_t>(most),
+                          KindName(searcher.inputs(), now.candidate)),
+              claims);
   }
 }
 
 // The scarcest link of the plan's GPUs, to be scaled.
 struct Link : ScarcestLink {
-  ScaledLink scaled;
+  OtherLink other;
 };
 
 Link LinkOf(const ChoiceSearch& searcher, const Candidate& candidate,
@@ -265,68 +369,97 @@ Link LinkOf(const ChoiceSearch& searcher, const Candidate& candidate,
   return {link, {&hardware, link.network}};
 }
 
-// "below 114 Gb/s between nodes (each node, each direction) the answer is ... (now 1600 Gb/s)".
-std::string CrossoverText(const SearchInputs& inputs, const Link& link, const Flip& flip) {
-  return fmt::format("{} {} {} {} (now {})", flip.at > 1 ? "above" : "below",
-                     FormatBandwidth(flip.at * link.bytes_per_second, link.network), link.Name(),
-                     FlipText(inputs, flip), FormatBandwidth(link.bytes_per_second, link.network));
-}
-
-Claim ClaimOf(const Flip& flip) {
-  Claim claim;
-  claim.bandwidth_scale = flip.at > 1 ? flip.at * kCrossoverMargin : flip.at / kCrossoverMargin;
-  claim.found = flip.after;
-  claim.gap = flip.gap;
-  claim.flips_at = flip.at;
-  return claim;
-}
-
 // "stage 2".
-std::string StageText(const ChoiceSearch& searcher, const Found& now) {
-  std::string text = searcher.inputs().runtime->StageName(now.candidate.stage);
+std::string StageText(const SearchInputs& inputs, int stage) {
+  std::string text = inputs.runtime->StageName(stage);
   text.front() = static_cast<char>(std::tolower(text.front()));
   return text;
 }
 
-std::vector<Flip> AddBandwidthFlips(ChoiceSearch& searcher, const Found& now,
-                                    const HardwareProfile& hardware, Lines& lines) {
+// Of each range of another stage: "up to 11.5 GB/s the answer is stage 1; at 11.5 GB/s it is ...".
+struct Crossover {
+  std::string text;
+  Claim claim;
+  int stage = 0;
+};
+
+std::vector<Crossover> CrossoversOf(const SearchInputs& inputs, const Link& link,
+                                    const Answers& answers, int stage) {
+  std::vector<Crossover> all;
+  for (const AnswerRange& range : answers.ranges) {
+    const Found& found = range.found.front();
+    if (found.candidate.stage == stage) continue;
+    const bool below = range.to < link.bytes_per_second;
+    const double end = below ? range.to : range.from;
+    const auto rate = [&](double value) { return FormatBandwidth(value, link.network); };
+    const std::string where = range.point()
+                                  ? fmt::format("at {}", rate(end))
+                                  : fmt::format("from {} to {}", rate(range.from), rate(range.to));
+    Crossover crossover;
+    crossover.stage = found.candidate.stage;
+    crossover.text =
+        range.point()
+            ? fmt::format("{} the answer is {}, {}{}", where, KindText(inputs, found.candidate),
+                          RateText(found.tokens_per_second), Within(range.gap))
+            : fmt::format("{} the answer is {}; at {} it is {}, {}{}", where,
+                          StageText(inputs, found.candidate.stage), rate(end),
+                          KindText(inputs, found.candidate), RateText(found.tokens_per_second),
+                          Within(range.gap));
+    crossover.claim = ClaimOf(range, end);
+    crossover.claim.bandwidth_scale = end / link.bytes_per_second;
+    all.push_back(std::move(crossover));
+  }
+  return all;
+}
+
+std::vector<Crossover> AddCrossovers(ChoiceSearch& searcher, const Found& now,
+                                     const HardwareProfile& hardware, Lines& lines) {
   const Link link = LinkOf(searcher, now.candidate, hardware);
-  std::vector<Flip> flips;
-  bool gave_up = false;
-  for (const bool faster : {true, false}) {
-    const std::optional<Flip> flip = BandwidthFlip(searcher, now, link.scaled, faster, &gave_up);
-    if (!flip) continue;
-    flips.push_back(*flip);
+  const SearchInputs& inputs = searcher.inputs();
+  const Answers answers = AnswersByBandwidth(searcher, now, link.other);
+  const std::vector<Crossover> crossovers =
+      CrossoversOf(inputs, link, answers, now.candidate.stage);
+  // The rate that is meant is what the option takes, which replaces what was measured.
+  const std::string now_text =
+      fmt::format("; now {}, {} sets it", FormatBandwidth(link.bytes_per_second, link.network),
+                  link.network ? "⟦network⟧" : "⟦intra_node_bandwidth⟧");
+  for (const Crossover& crossover : crossovers) {
     lines.Add(AdviceKind::kCrossover,
-              fmt::format("Crossover: {}.", CrossoverText(searcher.inputs(), link, *flip)),
-              {ClaimOf(*flip)});
+              fmt::format("Crossover {}: {}{}.", link.Name(), crossover.text, now_text),
+              {crossover.claim});
   }
-  if (flips.empty() && gave_up) {
+  if (crossovers.empty() && answers.gave_up) {
     lines.Add(AdviceKind::kCrossover,
-              fmt::format("Crossover {}: not settled, stages are too close to tell within the "
-                          "search's budget.",
-                          link.Name()));
-  } else if (flips.empty()) {
+              fmt::format(fmt::runtime(kGaveUp), fmt::format("the bandwidth {}", link.Name())));
+  } else if (crossovers.empty()) {
+    std::vector<Claim> claims;
+    for (const AnswerRange& range : answers.ranges) {
+      const double at = std::clamp(link.other.Typed(link.bytes_per_second), range.from, range.to);
+      claims.push_back(ClaimOf(range, at));
+      claims.back().bandwidth_scale = at / link.bytes_per_second;
+      claims.back().flips_at.reset();
+    }
+    const auto rate = [&](double value) { return FormatBandwidth(value, link.network); };
     lines.Add(AdviceKind::kCrossover,
-              fmt::format("No crossover found: with 1/64, 1/8, 8 and 64 times the bandwidth {} "
-                          "(now {}) {} stays the answer.",
-                          link.Name(), FormatBandwidth(link.bytes_per_second, link.network),
-                          StageText(searcher, now)));
+              fmt::format("No crossover {}: from {} to {} {} stays the answer{}.", link.Name(),
+                          rate(answers.ranges.front().from), rate(answers.ranges.back().to),
+                          StageText(inputs, now.candidate.stage), now_text),
+              claims);
   }
-  return flips;
+  return crossovers;
 }
 
 // The question that teams argue about, where the crossovers above do not answer it.
 void AddTwoOrThree(const ChoiceSearch& searcher, const SearchResult& result, const Found& now,
-                   const std::vector<Flip>& flips, const HardwareProfile& hardware, Lines& lines) {
-  auto two_or_three = [](const Candidate& c) { return c.stage == 2 || c.stage == 3; };
-  const auto fitting =
-      std::count_if(result.stages.begin(), result.stages.end(),
-                    [&](const StageBest& s) { return s.candidate && two_or_three(*s.candidate); });
-  const bool answered =
-      two_or_three(now.candidate) && std::any_of(flips.begin(), flips.end(), [&](const Flip& f) {
-        return f.after && two_or_three(f.after->candidate);
-      });
+                   const std::vector<Crossover>& crossovers, const HardwareProfile& hardware,
+                   Lines& lines) {
+  auto two_or_three = [](int stage) { return stage == 2 || stage == 3; };
+  const auto fitting = std::count_if(
+      result.stages.begin(), result.stages.end(),
+      [&](const StageBest& s) { return s.candidate && two_or_three(s.candidate->stage); });
+  const bool answered = two_or_three(now.candidate.stage) &&
+                        std::any_of(crossovers.begin(), crossovers.end(),
+                                    [&](const Crossover& c) { return two_or_three(c.stage); });
   if (fitting < 2 || result.stages.size() == 2 || answered || !searcher.needs_are_exact()) return;
   SearchInputs inputs = searcher.inputs();
   inputs.space.stages = {2, 3};
@@ -344,30 +477,16 @@ void AddTwoOrThree(const ChoiceSearch& searcher, const SearchResult& result, con
   claim.found = best;
   claim.gap = answer.gap;
   std::vector<Claim> claims = {claim};
-  bool any = false, gave_up = false;
-  for (const bool faster : {true, false}) {
-    const std::optional<Flip> flip = BandwidthFlip(*duo, *best, link.scaled, faster, &gave_up);
-    if (!flip) continue;
-    any = true;
-    text += fmt::format("; {}", CrossoverText(inputs, link, *flip));
-    claims.push_back(ClaimOf(*flip));
+  const Answers answers = AnswersByBandwidth(*duo, *best, link.other);
+  for (Crossover& other : CrossoversOf(inputs, link, answers, best->candidate.stage)) {
+    text += "; " + other.text;
+    claims.push_back(std::move(other.claim));
     claims.back().stages = {2, 3};
   }
-  if (!any) {
-    text += gave_up
-                ? fmt::format("; too close to tell which bandwidth {} changes that", link.Name())
-                : fmt::format("; 1/64, 1/8, 8 and 64 times the bandwidth {} do not change that",
-                              link.Name());
-    const std::optional<Flip> batch = BatchFlip(*duo, *best, true);
-    if (batch && batch->after->candidate.stage != best->candidate.stage) {
-      text += fmt::format("; {} sequences a step would: {}", static_cast<int64_t>(batch->at),
-                          KindText(inputs, batch->after->candidate));
-      claims.push_back({});
-      claims.back().global_batch = static_cast<int64_t>(batch->at);
-      claims.back().stages = {2, 3};
-      claims.back().found = batch->after;
-      claims.back().gap = batch->gap;
-    }
+  if (claims.size() == 1 && !answers.gave_up) {
+    text += fmt::format("; no bandwidth {} from {} to {} changes that", link.Name(),
+                        FormatBandwidth(answers.ranges.front().from, link.network),
+                        FormatBandwidth(answers.ranges.back().to, link.network));
   }
   lines.Add(AdviceKind::kTwoOrThree, text + ".", claims);
 }
@@ -426,23 +545,24 @@ Advice Advise(ChoiceSearch& searcher, const SearchResult& result, const Hardware
   chosen.found = now;
   chosen.gap = result.gap;
   lines.Add(AdviceKind::kChosen,
-            Chosen(best.estimate, inputs, searcher.ClusterOf(now.candidate), result.gap == 0),
+            Chosen(best.estimate, inputs, searcher.ClusterOf(now.candidate),
+                   WhyChosen(searcher, now, result.gap == 0)),
             {chosen});
   lines.Add(AdviceKind::kShares, TimeShares(best.estimate));
-  AddMargins(best.estimate, inputs, searcher.ClusterOf(now.candidate).cluster, lines);
+  AddMargins(best.estimate, inputs, searcher.ClusterOf(now.candidate).cluster, hardware, lines);
   if (result.gap > 0) {
     lines.Add(AdviceKind::kNotProven,
               fmt::format("Not proven: the search stopped at its budget; a choice left over could "
-                          "be at most {:.2g} % better. @@effort 4 looks longer.",
+                          "be at most {:.2g} % better. ⟦effort⟧ 4 looks longer.",
                           100 * result.gap));
   }
   AddOthers(searcher, result, quick, lines);
   if (!quick) {
-    AddMemoryFlips(searcher, now, lines);
-    AddBatchFlips(searcher, now, lines);
+    AddMemoryAnswers(searcher, now, lines);
+    AddBatchAnswers(searcher, now, lines);
     if (inputs.objective == Objective::kThroughput && now.candidate.gpus > 1) {
-      const std::vector<Flip> flips = AddBandwidthFlips(searcher, now, hardware, lines);
-      AddTwoOrThree(searcher, result, now, flips, hardware, lines);
+      const std::vector<Crossover> crossovers = AddCrossovers(searcher, now, hardware, lines);
+      AddTwoOrThree(searcher, result, now, crossovers, hardware, lines);
     }
   }
   Advice advice{std::move(lines.lines)};

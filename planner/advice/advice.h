@@ -19,12 +19,15 @@ namespace zeroplan {
 struct Claim {
   std::optional<uint64_t> gpu_memory_bytes;  // of a GPU
   std::optional<int64_t> global_batch;       // sequences a step
-  std::optional<double> bandwidth_scale;     // of the scarcest link
+  std::optional<double> bandwidth_scale;     // of the scarcest link, as its option sets it
   std::vector<int> stages;                   // these only; empty: all of the space
   std::optional<Found> found;                // none: nothing fits
   double gap = 0;                            // as Answer's
-  // Where the present answer ends and this one begins, as Flip::at has it: bytes, sequences or
-  // factor on the bandwidth. Unset: no such place is claimed.
+  // Where else an answer of its kind (of its stage, by bandwidth) holds, both ends included: bytes,
+  // sequences, or bytes a second. Unset: nothing is claimed beyond the change itself.
+  std::optional<double> holds_from, holds_to;
+  std::vector<Found> or_else;  // other kinds that the answer changes to within that range
+  // The end that is nearer to the present value, where another answer begins there.
   std::optional<double> flips_at;
 };
 

@@ -1,8 +1,12 @@
 #include "planner/advice/flips.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <memory>
+#include <map>
+
+#include "core/base/units.h"
 
 namespace zeroplan {
 namespace {
@@ -10,20 +14,34 @@ namespace {
 // One answer of many, so that less will do.
 constexpr uint64_t kBudget = kInstructionBudget / 4;
 constexpr int64_t kMaxBatch = 2'147'483'647;  // sequences a step; no one asks for more
+// Narrower ranges are joined to one in which the answer changes.
+constexpr double kNarrow = 1.02;
+// Bandwidths are looked at by halving and doubling, so often; crossovers are sought this closely.
+constexpr int kOctavesBelow = 6, kOctavesAbove = 4;
+constexpr double kNear = 1.02;
 
-// Two sides of a change, at most `near` apart.
-struct Sides {
-  double same, changed;
-};
+bool SameKinds(const std::optional<Found>& a, const std::optional<Found>& b) {
+  if (!a || !b) return a.has_value() == b.has_value();
+  return SameKind(a->candidate, b->candidate);
+}
 
-// REQUIRES: !changed(same), changed(other); either may be the larger.
-Sides Bisect(double same, double other, const std::function<bool(double)>& changed,
-             double near = 0.005) {
-  while (std::abs(other - same) > near * std::min(same, other)) {
-    const double middle = std::sqrt(same * other);
-    (changed(middle) ? other : same) = middle;
+// `range` as one types it; none where no such figure lies in it.
+std::optional<AnswerRange> Typed(const MemoryAnswer& range, uint64_t present, uint64_t most) {
+  AnswerRange typed;
+  if (range.found) typed.found = {*range.found};
+  typed.gap = range.gap;
+  if (range.from == range.to) {
+    typed.from = typed.to = static_cast<double>(range.from);
+    return typed;
   }
-  return {same, other};
+  // The present memory and the most that was looked at were not rounded either.
+  const uint64_t from =
+      range.from == 0 || range.from == present ? range.from : TypedBytes(range.from, Rounding::kUp);
+  const uint64_t to = range.to >= most ? range.to : TypedBytes(range.to - 1, Rounding::kDown);
+  if (from > to) return std::nullopt;
+  typed.from = static_cast<double>(from);
+  typed.to = static_cast<double>(to);
+  return typed;
 }
 
 }  // namespace
@@ -33,232 +51,170 @@ bool SameKind(const Candidate& a, const Candidate& b) {
          a.recompute.kind == b.recompute.kind;
 }
 
-namespace {
-
-// Thrown within this file where a flip costs too much.
-struct BudgetSpent {};
-
-class Budget {
- public:
-  explicit Budget(const ChoiceSearch& searcher)
-      : searcher_(searcher), end_(searcher.instructions_lowered() + kFlipBudget) {}
-  void Check() const {
-    if (searcher_.instructions_lowered() > end_) throw BudgetSpent{};
-  }
-
- private:
-  const ChoiceSearch& searcher_;
-  const uint64_t end_;
-};
-
-std::optional<Flip> WithinBudget(const std::function<std::optional<Flip>()>& find, bool* gave_up) {
-  try {
-    return find();
-  } catch (const BudgetSpent&) {
-    if (gave_up != nullptr) *gave_up = true;
-    return std::nullopt;
-  }
+uint64_t TypedBytes(uint64_t bytes, Rounding rounding) {
+  uint64_t unit = 1;
+  while (bytes / unit >= 10'000) unit *= 10;
+  const uint64_t down = bytes / unit * unit;
+  return rounding == Rounding::kDown || down == bytes ? down : down + unit;
 }
 
-// The answer by GPU memory.
-class ByMemory {
- public:
-  ByMemory(ChoiceSearch& searcher, const Found& now)
-      : searcher_(searcher), now_(now), budget_(searcher) {
-    question_.objective = searcher.inputs().objective;
-    question_.instruction_budget = kBudget;
+std::string FormatTypedBytes(uint64_t bytes) {
+  constexpr std::array<const char*, 5> kUnits = {"B", "KB", "MB", "GB", "TB"};
+  double scaled = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; scaled >= 1000 && unit + 1 < kUnits.size(); ++unit) scaled /= 1000;
+  std::string digits = fmt::format("{:.{}f}", scaled, scaled >= 100 ? 1 : scaled >= 10 ? 2 : 3);
+  while (digits.find('.') != std::string::npos && (digits.back() == '0' || digits.back() == '.')) {
+    const bool point = digits.back() == '.';
+    digits.pop_back();
+    if (point) break;
   }
+  return fmt::format("{} {}", digits, kUnits[unit]);
+}
 
-  void Among(std::function<bool(const Candidate&)> among) { question_.among = std::move(among); }
-  // The answer with so much memory; its gap is gap_ then.
-  std::optional<Found> With(double bytes) {
-    budget_.Check();
-    question_.gpu_capacity_bytes = static_cast<uint64_t>(bytes);
-    const Answer answer = searcher_.Best(question_);
-    if (answer.gave_up) throw BudgetSpent{};
-    gap_ = answer.gap;
-    return answer.found;
-  }
-  // The choice that takes least.
-  Answer LeastThatFits() {
-    Question least = question_;
-    least.objective = Objective::kHeadroom;
-    least.gpu_capacity_bytes = UINT64_MAX / 4;
-    return searcher_.Best(least);
-  }
-  bool Changed(double bytes) { return !Same(With(bytes)); }
-  bool Same(const std::optional<Found>& found) const {
-    return found && SameKind(found->candidate, now_.candidate);
-  }
-
-  double Needed(const Found& found) const {
-    return static_cast<double>(searcher_.GpuBytesNeeded(found));
-  }
-
-  // Two sides of a change between `same` and `changed`, where a bisection of fewer choices saw it.
-  // None: `limit` has the present kind too.
-  std::optional<Sides> Confirm(Sides sides, double start, double limit) {
-    auto changed = [this](double bytes) { return Changed(bytes); };
-    if (Changed(sides.same)) return Bisect(start, sides.same, changed);
-    if (Changed(sides.changed)) return sides;
-    if (!Changed(limit)) return std::nullopt;
-    return Bisect(sides.changed, limit, changed);
-  }
-
-  // The very byte: an answer stays one down to what its program holds.
-  std::optional<Flip> Upward(Sides sides) {
-    std::optional<Found> after = With(sides.changed);
-    if (!after) return std::nullopt;
-    for (;;) {
-      const double gap = gap_;
-      const auto at = Needed(*after);
-      if (at <= sides.same) return Flip{at, after, gap};
-      const std::optional<Found> below = With(at - 1);
-      if (Same(below)) return Flip{at, after, gap};
-      after = below;
+Answers AnswersByMemory(ChoiceSearch& searcher, const Found& now) {
+  const uint64_t present = searcher.ClusterOf(now.candidate).cluster.gpu_capacity_bytes;
+  const uint64_t most = TypedBytes(kMostMemory * present, Rounding::kDown);
+  const std::vector<MemoryAnswer> all = searcher.AnswersByMemory(now, most + 1);
+  Answers answers;
+  const auto narrow = [&](const MemoryAnswer& range) {
+    return range.found && range.from < range.to &&
+           static_cast<double>(range.to) < kNarrow * static_cast<double>(range.from) &&
+           !(range.from <= present && present < range.to);
+  };
+  for (size_t i = 0; i < all.size(); ++i) {
+    MemoryAnswer joined = all[i];
+    std::vector<Found> kinds;
+    if (joined.found) kinds.push_back(*joined.found);
+    while (narrow(all[i]) && i + 1 < all.size() && narrow(all[i + 1]) &&
+           all[i].to == all[i + 1].from) {
+      ++i;
+      joined.to = all[i].to;
+      if (std::none_of(kinds.begin(), kinds.end(), [&](const Found& kind) {
+            return SameKind(kind.candidate, all[i].found->candidate);
+          })) {
+        kinds.push_back(*all[i].found);
+      }
     }
+    std::optional<AnswerRange> range = Typed(joined, present, most);
+    if (!range) continue;
+    range->found = std::move(kinds);
+    answers.ranges.push_back(std::move(*range));
   }
-  // Where answers change a little at every byte: to 0.02 %.
-  std::optional<Flip> Nearly(double capacity, bool larger) {
-    constexpr double kFar = 16, kNear = 2e-4;
-    const double limit = larger ? kFar * capacity : capacity / kFar;
-    const auto changed = [this](double bytes) { return Changed(bytes); };
-    if (!Changed(limit)) return std::nullopt;
-    const Sides sides = Bisect(capacity, limit, changed, kNear);
-    const std::optional<Found> after = With(sides.changed);
-    return Flip{std::floor(sides.changed) + (larger ? 0 : 1), after, gap_};
+  const bool points = !all.empty() && all.front().from == all.front().to;
+  answers.gave_up = !points && (all.empty() || all.front().from > 0 || all.back().to <= most);
+  // What is there at the near end: the very answer that a search of that memory gives.
+  for (AnswerRange& range : answers.ranges) {
+    if (range.found.empty() || range.point()) continue;
+    Question question;
+    question.objective = searcher.inputs().objective;
+    question.instruction_budget = kBudget;
+    const double end = range.from > static_cast<double>(present) ? range.from : range.to;
+    question.gpu_capacity_bytes = static_cast<uint64_t>(end);
+    const Answer answer = searcher.Best(question);
+    if (!answer.found) continue;
+    const bool one = range.found.size() == 1;
+    std::erase_if(range.found, [&](const Found& kind) {
+      return one || SameKind(kind.candidate, answer.found->candidate);
+    });
+    range.found.insert(range.found.begin(), *answer.found);
+    range.gap = answer.gap;
   }
-  std::optional<Flip> Downward(Sides sides) {
-    std::optional<Found> before = With(sides.same);
-    if (!before) return std::nullopt;
-    for (;;) {
-      const auto at = Needed(*before);
-      const std::optional<Found> below = With(at - 1);
-      if (!Same(below)) return Flip{at, below, gap_};
-      before = below;
-    }
-  }
+  return answers;
+}
 
- private:
-  ChoiceSearch& searcher_;
-  const Found& now_;
-  const Budget budget_;
-  Question question_;
-  double gap_ = 0;
-};
+namespace {
+
+// Whether `sequences` are whole micro-steps of what is asked for.
+bool CanHave(const SearchInputs& inputs, int64_t sequences, int gpus) {
+  SearchSpace space = inputs.space;
+  SetBatches(space, sequences, inputs.base.batch.seq_len);
+  if (space.micro_batch_fixed) space.micro_batches = inputs.space.micro_batches;
+  if (space.grad_accum_fixed) space.grad_accums = inputs.space.grad_accums;
+  return !BatchPairs(space, gpus).empty();
+}
 
 }  // namespace
 
-std::optional<Flip> MemoryFlip(ChoiceSearch& searcher, const Found& now, bool larger,
-                               bool* gave_up) {
-  return WithinBudget(
-      [&]() -> std::optional<Flip> {
-        ByMemory by(searcher, now);
-        const auto capacity =
-            static_cast<double>(searcher.ClusterOf(now.candidate).cluster.gpu_capacity_bytes);
-        if (!searcher.needs_are_exact()) return by.Nearly(capacity, larger);
-        // Down to what the answer holds, nothing can change.
-        const double start = larger ? capacity : by.Needed(now);
-        double limit = 16 * capacity;
-        if (!larger) {
-          const Answer least = by.LeastThatFits();
-          if (!least.found) return std::nullopt;
-          limit = by.Needed(*least.found);
-          if (!by.Changed(limit)) return Flip{limit, std::nullopt, least.gap};
-        }
-        by.Among(CoarseChoices(searcher.inputs().space, now.candidate));
-        if (!by.Changed(limit)) return std::nullopt;
-        const Sides coarse = Bisect(start, limit, [&](double bytes) { return by.Changed(bytes); });
-        by.Among(nullptr);
-        const std::optional<Sides> sides = by.Confirm(coarse, start, limit);
-        if (!sides) return std::nullopt;
-        return larger ? by.Upward(*sides) : by.Downward(*sides);
-      },
-      gave_up);
-}
-
-namespace {
-
-std::optional<Flip> FindBatchFlip(ChoiceSearch& searcher, const Candidate& now, bool larger) {
-  const Budget budget(searcher);
+Answers AnswersByBatch(ChoiceSearch& searcher, const Found& now) {
   Question question;
   question.objective = searcher.inputs().objective;
   question.instruction_budget = kBudget;
-  int64_t batch = now.micro_batch * now.grad_accum * now.gpus;
-  for (int i = 0; i < 6; ++i) {
-    if (!larger && (batch % 2 != 0 || batch / 2 < now.gpus)) return std::nullopt;
-    if (larger && batch > kMaxBatch / 2) return std::nullopt;
-    batch = larger ? batch * 2 : batch / 2;
-    budget.Check();
-    question.global_batch = batch;
-    const Answer answer = searcher.Best(question);
-    if (answer.gave_up) throw BudgetSpent{};
-    if (answer.found && !SameKind(answer.found->candidate, now)) {
-      return Flip{static_cast<double>(batch), answer.found, answer.gap};
-    }
-  }
-  return std::nullopt;
-}
-
-}  // namespace
-
-std::optional<Flip> BatchFlip(ChoiceSearch& searcher, const Found& now, bool larger,
-                              bool* gave_up) {
-  return WithinBudget([&] { return FindBatchFlip(searcher, now.candidate, larger); }, gave_up);
-}
-
-namespace {
-
-constexpr int kRounds = 8;
-
-}  // namespace
-
-std::optional<Flip> BandwidthFlip(ChoiceSearch& searcher, const Found& now, const ScaledLink& link,
-                                  bool faster, bool* gave_up) {
-  const int stage = now.candidate.stage;
-  const std::unique_ptr<OtherBandwidths> pool = searcher.AtOtherBandwidths(now, link);
-  // The pool knows the present bandwidth's best; where the whole space has a better one beyond the
-  // flip, that joins the pool and the flip moves.
-  for (int round = 0; round < kRounds; ++round) {
-    auto changed = [&](double scale) { return pool->BestKnown(scale).candidate.stage != stage; };
-    if (changed(1)) break;  // the present answer is not the best there is
-    double last = 1, next = 1;
-    do {
-      last = next;
-      next = faster ? next * 2 : next / 2;
-    } while (!changed(next) && next < 64 && next > 1.0 / 64);
-    const bool found = changed(next);
-    const double margin = faster ? kCrossoverMargin : 1 / kCrossoverMargin;
-    bool joined = false;
-    // Where the pool sees no change, or just beyond the one it sees, and just before that.
-    std::vector<double> scales(kCheckedScales.begin(), kCheckedScales.end());
-    double at = next;
-    if (found) {
-      at = Bisect(last, next, changed).changed;
-      scales = {at * margin, at / margin};
-    } else if (!faster) {
-      for (double& scale : scales) scale = 1 / scale;
-    }
-    std::optional<Answer> beyond;
-    for (const double scale : scales) {
-      const Answer answer = pool->Best(scale);
-      const bool flipped = answer.found->candidate.stage != stage;
-      const bool expected = found && !beyond;
-      if (!beyond) beyond = answer;
-      if (flipped == expected) continue;
-      if (!pool->Learn(answer.found->candidate)) {  // a tie: it flips there and back
-        if (gave_up != nullptr) *gave_up = true;
-        return std::nullopt;
+  Answers answers;
+  const int64_t present = now.candidate.micro_batch * now.candidate.grad_accum * now.candidate.gpus;
+  for (const bool larger : {false, true}) {
+    int64_t batch = present;
+    for (int i = 0; i < 6; ++i) {
+      if (!larger && (batch % 2 != 0 || batch / 2 < now.candidate.gpus)) break;
+      if (larger && batch > kMaxBatch / 2) break;
+      batch = larger ? batch * 2 : batch / 2;
+      if (!CanHave(searcher.inputs(), batch, now.candidate.gpus)) continue;
+      question.global_batch = batch;
+      const Answer answer = searcher.Best(question);
+      if (answer.gave_up) {
+        answers.gave_up = true;
+        break;
       }
-      joined = true;
-      break;
+      AnswerRange at{static_cast<double>(batch), static_cast<double>(batch), {}, answer.gap};
+      if (answer.found) at.found = {*answer.found};
+      answers.ranges.push_back(std::move(at));
+      if (!SameKinds(answer.found, now)) break;
     }
-    if (joined) continue;
-    if (!found) return std::nullopt;
-    return Flip{at, beyond->found, beyond->gap};
   }
-  if (gave_up != nullptr) *gave_up = true;
-  return std::nullopt;
+  std::sort(answers.ranges.begin(), answers.ranges.end(),
+            [](const AnswerRange& a, const AnswerRange& b) { return a.from < b.from; });
+  return answers;
+}
+
+Answers AnswersByBandwidth(ChoiceSearch& searcher, const Found& now, const OtherLink& link) {
+  Answers answers;
+  std::map<double, Answer> at;  // by rate
+  const auto look = [&](double rate) {
+    rate = link.Typed(rate);
+    const auto [entry, added] = at.try_emplace(rate);
+    if (added) entry->second = searcher.BestAtBandwidth(now, link, rate);
+    return rate;
+  };
+  const double present = link.Typed(link.present());
+  const bool points = !searcher.needs_are_exact();
+  if (points) {
+    for (const double scale : {0.25, 4.0}) look(scale * present);
+  } else {
+    for (int octave = -kOctavesBelow; octave <= kOctavesAbove; ++octave) {
+      look(std::exp2(octave) * present);
+    }
+  }
+  const auto stage = [&](double rate) {
+    const Answer& answer = at.at(rate);
+    return answer.found ? answer.found->candidate.stage : -1;
+  };
+  if (!points) {
+    std::vector<double> rates;
+    for (const auto& [rate, answer] : at) rates.push_back(rate);
+    for (size_t i = 0; i + 1 < rates.size(); ++i) {
+      double low = rates[i], high = rates[i + 1];
+      while (stage(low) != stage(high) && high > kNear * low) {
+        const double middle = look(std::sqrt(low * high));
+        if (middle <= low || middle >= high) break;
+        (stage(middle) == stage(low) ? low : high) = middle;
+      }
+    }
+  }
+  for (const auto& [rate, answer] : at) {
+    if (answer.gave_up || !answer.found) {
+      answers.gave_up = true;
+      continue;
+    }
+    AnswerRange* last = answers.ranges.empty() ? nullptr : &answers.ranges.back();
+    if (last != nullptr && !points && last->found.front().candidate.stage == stage(rate)) {
+      last->to = rate;
+      last->gap = std::max(last->gap, answer.gap);
+      if (rate <= present) last->found = {*answer.found};
+      continue;
+    }
+    answers.ranges.push_back({rate, rate, {*answer.found}, answer.gap});
+  }
+  return answers;
 }
 
 }  // namespace zeroplan

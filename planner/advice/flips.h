@@ -1,10 +1,9 @@
-// Where a search's answer changes: GPU memory, batch, and bandwidth between GPUs. Found by
-// bisection over searches and confirmed by a search of the whole space on both sides.
+// The answer as a function of GPU memory, of the batch, and of the bandwidth between GPUs, as far
+// as searches of the whole space say it. All figures are as one would type them.
 #pragma once
 
-#include <array>
-#include <functional>
-#include <optional>
+#include <string>
+#include <vector>
 
 #include "planner/search/search.h"
 
@@ -14,38 +13,42 @@ namespace zeroplan {
 // of one kind differ in batch, buckets, shares or the recomputed segments' length only.
 bool SameKind(const Candidate& a, const Candidate& b);
 
-struct Flip {
-  double at = 0;               // bytes, sequences or factor on a bandwidth where the answer changes
-  std::optional<Found> after;  // the answer beyond it; none: nothing fits
-  double gap = 0;              // how much better than that a choice not judged could be, at most
+// Where the answer is of one kind: everywhere from `from` to `to`, both included. Where they are
+// the same that one value was looked at.
+struct AnswerRange {
+  double from = 0, to = 0;  // bytes of a GPU, sequences, or bytes a second
+  // The answer at the end that is nearer to the present value, or at that value where the range has
+  // it; of a range in which it changes often, one of each other kind after it. Empty: nothing fits.
+  std::vector<Found> found;
+  double gap = 0;  // as Answer's, at that end
+
+  bool point() const { return from == to; }
 };
 
-// What one flip may cost: instructions lowered before it is given up. More than programs of
-// ordinary depth need.
-inline constexpr uint64_t kFlipBudget = 6'000'000;
+struct Answers {
+  std::vector<AnswerRange> ranges;  // rising
+  bool gave_up = false;             // some of it takes programs that are too large to lower so many
+};
 
-// The smallest GPU memory above the present one (up to 16 times), or the largest below it, at which
-// another kind wins: "from `at` on", "below `at`", exact to the byte. `gave_up`, if given, says
-// whether nothing was found because of kFlipBudget.
-std::optional<Flip> MemoryFlip(ChoiceSearch& searcher, const Found& now, bool larger,
-                               bool* gave_up = nullptr);
+// Memory up to this many times the present one is looked at.
+inline constexpr uint64_t kMostMemory = 16;
 
-// The global batch (sequences; the present one doubled or halved up to six times) at which another
-// kind wins.
-std::optional<Flip> BatchFlip(ChoiceSearch& searcher, const Found& now, bool larger,
-                              bool* gave_up = nullptr);
+// By GPU memory, up to kMostMemory times the present one and down to where nothing fits. Ranges
+// narrower than 2 % are joined to one in which the answer changes.
+Answers AnswersByMemory(ChoiceSearch& searcher, const Found& now);
 
-// Factors on a bandwidth (or their inverses) at which a search of the whole space is made before
-// no flip is reported.
-inline constexpr std::array kCheckedScales = {8.0, 64.0};
+// With the present batch doubled up to six times, or halved, as far as all GPUs have a sequence.
+Answers AnswersByBatch(ChoiceSearch& searcher, const Found& now);
 
-// A crossover is checked by searches this far from it on both sides: nearer, choices are ties.
-inline constexpr double kCrossoverMargin = 1.03;
+// By what --network or --intra-node-bandwidth sets: 1/64 to 16 times what the profile has, as far
+// as such rates are physical. Ranges are of one stage. They begin and end where searches were made,
+// and what lies between two such places of one stage is taken for that stage's; other runtimes,
+// whose searches take long, are asked for single values.
+Answers AnswersByBandwidth(ChoiceSearch& searcher, const Found& now, const OtherLink& link);
 
-// The factor on the link's bandwidth, up to 64 or down to 1/64, at which another stage wins. `at`
-// is the factor. `gave_up`, if given, says whether nothing was found because stages are too close
-// for searches of the budget to tell.
-std::optional<Flip> BandwidthFlip(ChoiceSearch& searcher, const Found& now, const ScaledLink& link,
-                                  bool faster, bool* gave_up = nullptr);
+// "69.12 GB": four digits, the next such size that is no smaller, or no larger.
+enum class Rounding : uint8_t { kUp, kDown };
+uint64_t TypedBytes(uint64_t bytes, Rounding rounding);
+std::string FormatTypedBytes(uint64_t bytes);
 
 }  // namespace zeroplan

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/config/zero_config.h"
-#include "planner/estimate/cause_seconds.h"
+#include "planner/estimate/estimate.h"
 
 namespace zeroplan {
 namespace {

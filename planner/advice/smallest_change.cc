@@ -53,26 +53,26 @@ std::string Options(const Candidate& found, const SearchSpace& asked) {
   auto only = [](const auto& list, const auto& value) {
     return list.size() == 1 && list.front() == value;
   };
-  if (!only(asked.gpus, found.gpus)) add(fmt::format("@@gpus {}", found.gpus));
-  if (!only(asked.stages, found.stage)) add(fmt::format("@@stage {}", found.stage));
+  if (!only(asked.gpus, found.gpus)) add(fmt::format("⟦gpus⟧ {}", found.gpus));
+  if (!only(asked.stages, found.stage)) add(fmt::format("⟦stage⟧ {}", found.stage));
   if (!only(asked.offload_optimizer, found.optimizer)) {
-    add(fmt::format("@@offload_optimizer {}", OffloadDeviceName(found.optimizer.device)));
-    if (found.optimizer.ratio < 1) add(fmt::format("@@offload_ratio {}", found.optimizer.ratio));
+    add(fmt::format("⟦offload_optimizer⟧ {}", OffloadDeviceName(found.optimizer.device)));
+    if (found.optimizer.ratio < 1) add(fmt::format("⟦offload_ratio⟧ {}", found.optimizer.ratio));
   }
   if (found.stage == 3 && !only(asked.offload_param, found.param)) {
-    add(fmt::format("@@offload_param {}", OffloadDeviceName(found.param)));
+    add(fmt::format("⟦offload_param⟧ {}", OffloadDeviceName(found.param)));
   }
   if (!only(asked.recompute, found.recompute)) {
-    add(fmt::format("@@checkpointing {}", RecomputeName(found.recompute)));
+    add(fmt::format("⟦checkpointing⟧ {}", RecomputeName(found.recompute)));
     if (found.recompute.every > 1) {
-      add(fmt::format("@@checkpoint_every {}", found.recompute.every));
+      add(fmt::format("⟦checkpoint_every⟧ {}", found.recompute.every));
     }
   }
   if (!only(asked.micro_batches, found.micro_batch)) {
-    add(fmt::format("@@micro_batch {}", found.micro_batch));
+    add(fmt::format("⟦micro_batch⟧ {}", found.micro_batch));
   }
   if (!only(asked.grad_accums, found.grad_accum)) {
-    add(fmt::format("@@grad_accum {}", found.grad_accum));
+    add(fmt::format("⟦grad_accum⟧ {}", found.grad_accum));
   }
   return text;
 }
@@ -83,6 +83,47 @@ SearchCluster WholeNodes(int64_t gpus, const std::function<SearchCluster(int gpu
   const int per_node = found.cluster.gpus_per_node;
   if (gpus % per_node == 0) return found;
   return cluster_of(static_cast<int>((gpus / per_node + 1) * per_node));
+}
+
+// The same machines with so much memory a host; its reserve as before where that was asked for.
+SearchInputs WithHostMemory(SearchInputs inputs, uint64_t bytes) {
+  for (SearchCluster& at : inputs.clusters) {
+    Cluster& cluster = at.cluster;
+    if (cluster.host_reserve_bytes == HostReserveBytes(*cluster.host_capacity_bytes)) {
+      cluster.host_reserve_bytes = HostReserveBytes(bytes);
+    }
+    cluster.host_capacity_bytes = bytes;
+  }
+  return inputs;
+}
+
+// The least host memory, to a sixteenth, with which what was asked fits. None: it is not the host
+// alone that is short.
+std::optional<Change> MoreHostMemory(const SearchInputs& asked, const Question& question) {
+  if (!asked.clusters.back().cluster.host_capacity_bytes) return std::nullopt;
+  constexpr uint64_t kMost = 16;
+  const uint64_t present = *asked.clusters.back().cluster.host_capacity_bytes;
+  std::optional<Change> change;
+  uint64_t low = 16, high = 16 * kMost;  // sixteenths
+  while (high - low > 1) {
+    const uint64_t share = change ? low + (high - low) / 2 : high;
+    // As one types it: three digits.
+    uint64_t bytes = present / 16 * share, unit = 1;
+    while (bytes / unit >= 1000) unit *= 10;
+    bytes = bytes / unit * unit;
+    const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(WithHostMemory(asked, bytes));
+    const std::optional<Found> found = searcher->Best(question).found;
+    if (found) {
+      change = {fmt::format("⟦host_memory⟧ {}GB", static_cast<double>(bytes) / 1e9), *found,
+                searcher->EstimateCandidate(found->candidate)};
+      high = share;
+    } else if (change) {
+      low = share;
+    } else {
+      return std::nullopt;
+    }
+  }
+  return change;
 }
 
 Change Describe(const ChoiceSearch& searcher, const Found& found, const SearchSpace& asked) {
@@ -114,6 +155,7 @@ std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpac
     }
     if (best) return best;
   }
+  if (const std::optional<Change> change = MoreHostMemory(asked, fastest)) return change;
   const int64_t gpus = asked.space.gpus.back();
   for (const bool free_all : {false, true}) {
     for (int64_t n = 2 * gpus; n <= std::min(1024 * gpus, kMaxPlannedGpus); n *= 2) {

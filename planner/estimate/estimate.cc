@@ -4,12 +4,14 @@
 #include <memory>
 
 #include "core/base/error.h"
+#include "core/base/units.h"
 #include "core/lowering/walk_cache.h"
 #include "core/model/model_spec.h"
 #include "core/program/bucket_sizes.h"
 #include "cost_models/step_time.h"
 
 namespace zeroplan {
+
 namespace {
 
 // "auto" prefetches one unit ahead, whatever its size: the largest says how much that may be.
@@ -119,6 +121,26 @@ Estimate EstimateChoices(const EstimateInputs& inputs) {
     estimate.choices.push_back(judge->Estimate(setup, inputs.cluster));
   }
   return estimate;
+}
+
+RunCost CostOf(const RunGoal& goal, const BatchSpec& batch, double step_seconds) {
+  ZEROPLAN_CHECK(goal.tokens.has_value());
+  const int64_t step_tokens = batch.global_batch() * batch.seq_len;
+  RunCost cost;
+  cost.steps = static_cast<int64_t>(
+      CeilDiv(static_cast<uint64_t>(*goal.tokens), static_cast<uint64_t>(step_tokens)));
+  cost.seconds = static_cast<double>(cost.steps) * step_seconds;
+  cost.gpu_hours = cost.seconds / 3600 * batch.world_size;
+  if (goal.gpu_hour_price) cost.price = cost.gpu_hours * *goal.gpu_hour_price;
+  if (goal.gpu_watts) cost.gpu_kwh = cost.gpu_hours * *goal.gpu_watts / 1000;
+  return cost;
+}
+
+CauseSeconds SecondsLost(const TimeEstimate& other, const TimeEstimate& best) {
+  const CauseSeconds mine = SecondsForTokens(other, *best.tokens_per_second * *best.total_seconds);
+  return {mine.compute - *best.compute_seconds, mine.exposed_comm - *best.exposed_comm_seconds,
+          mine.exposed_offload - *best.exposed_offload_seconds,
+          mine.optimizer - best.optimizer_seconds.value_or(0), mine.total - *best.total_seconds};
 }
 
 }  // namespace zeroplan

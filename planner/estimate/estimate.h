@@ -9,16 +9,37 @@
 #include <string>
 #include <vector>
 
+#include "core/config/zero_config.h"
 #include "core/lowering/lower.h"
 #include "core/model/model_spec.h"
 #include "cost_models/cost_model.h"
 #include "cost_models/memory_walk.h"
 #include "cost_models/traffic.h"
-#include "planner/estimate/run_cost.h"
 #include "planner/footprint.h"
 #include "planner/runtime.h"
 
 namespace zeroplan {
+
+// What a whole training run takes: steps times the step time, nothing else. Saving, validation and
+// interruptions come on top.
+
+// What a run's cost is asked for. Unset: nobody asked.
+struct RunGoal {
+  std::optional<int64_t> tokens;         // to train on, in all
+  std::optional<double> gpu_hour_price;  // of one GPU, in any currency
+  std::optional<double> gpu_watts;       // its power limit, where the profile knows it
+};
+
+struct RunCost {
+  int64_t steps = 0;  // the last may go beyond the tokens
+  double seconds = 0;
+  double gpu_hours = 0;
+  std::optional<double> price;    // in the currency of the goal's
+  std::optional<double> gpu_kwh;  // of the GPUs alone, at their power limit: at most so much
+};
+
+// REQUIRES: goal.tokens.
+RunCost CostOf(const RunGoal& goal, const BatchSpec& batch, double step_seconds);
 
 // What is not known is unset.
 struct TimeEstimate {
@@ -95,5 +116,25 @@ std::unique_ptr<ChoiceJudge> MakeProgramJudge(const JudgeInputs& inputs);
 // One choice, from its program. Without `costs` its times are unset.
 ChoiceEstimate EstimateProgram(const Program& program, const Cluster& cluster,
                                const CostModel* costs);
+
+// Seconds of a step by cause, for as many tokens as another choice's step has: how choices of
+// different batches are compared.
+
+struct CauseSeconds {
+  double compute = 0, exposed_comm = 0, exposed_offload = 0, optimizer = 0, total = 0;
+  double host_overhead = 0;
+};
+
+// What `time` has for a step, times `tokens` over the tokens of that step. REQUIRES: it is known.
+inline CauseSeconds SecondsForTokens(const TimeEstimate& time, double tokens) {
+  const double scale = tokens / (*time.tokens_per_second * *time.total_seconds);
+  return {*time.compute_seconds * scale,         *time.exposed_comm_seconds * scale,
+          *time.exposed_offload_seconds * scale, time.optimizer_seconds.value_or(0) * scale,
+          *time.total_seconds * scale,           time.host_overhead_seconds.value_or(0) * scale};
+}
+
+// What `other` loses to `best`, in seconds of a step of the best's tokens. Not inline: whoever
+// prints it gets the same bits.
+CauseSeconds SecondsLost(const TimeEstimate& other, const TimeEstimate& best);
 
 }  // namespace zeroplan

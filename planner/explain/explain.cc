@@ -13,8 +13,6 @@
 #include "core/program/chrome_trace.h"
 #include "core/program/step_order.h"
 #include "planner/estimate/choices.h"
-#include "planner/explain/lanes.h"
-#include "planner/explain/step_memory.h"
 #include "planner/report/report_text.h"
 
 namespace zeroplan {
@@ -248,17 +246,6 @@ std::string Waits(const Program& program, const std::vector<Part>& parts) {
   return text;
 }
 
-}  // namespace
-
-std::string Explain(const Program& program, const ChoiceEstimate& choice, const Cluster& cluster,
-                    const CostModel& costs) {
-  const std::vector<Part> parts = PlayParts(program, costs);
-  return Choice(program, choice, cluster) + Memory(program, choice, cluster) +
-         Times(program, parts) + Lanes(program, parts) + Waits(program, parts);
-}
-
-namespace {
-
 // Finds out which instruction a wait that ended at some time was for.
 class WaitResolver {
  public:
@@ -382,6 +369,13 @@ void AddWait(const WaitResolver& resolver, double begin, double end, int64_t las
 }
 
 }  // namespace
+
+std::string Explain(const Program& program, const ChoiceEstimate& choice, const Cluster& cluster,
+                    const CostModel& costs) {
+  const std::vector<Part> parts = PlayParts(program, costs);
+  return Choice(program, choice, cluster) + Memory(program, choice, cluster) +
+         Times(program, parts) + Lanes(program, parts) + Waits(program, parts);
+}
 
 std::vector<ComputeWait> ComputeWaits(const Program& program, const PlayedPart& played) {
   const WaitResolver resolver(program, played);

@@ -1,5 +1,3 @@
-#include "planner/explain/lanes.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "core/base/terminal.h"
+#include "planner/explain/explain.h"
 #include "planner/report/report_text.h"
 
 namespace zeroplan {

@@ -1,10 +1,10 @@
-#include "planner/explain/step_memory.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
+
+#include "planner/explain/explain.h"
 
 namespace zeroplan {
 namespace {

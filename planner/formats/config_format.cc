@@ -6,7 +6,6 @@
 #include "core/base/error.h"
 #include "core/base/strings.h"
 #include "core/config/deepspeed_writer.h"
-#include "core/config/kept_keys.h"
 #include "planner/formats/format_parts.h"
 
 namespace zeroplan {
@@ -68,12 +67,12 @@ void CheckFormat(ConfigFormat format, const Runtime& runtime, const std::string&
   }
   if (format == ConfigFormat::kAccelerate && !IsUtf8(file)) {
     ThrowUsage(
-        "@@out: {} is not UTF-8, which accelerate's YAML has to name it in; use another name",
+        "⟦out⟧: {} is not UTF-8, which accelerate's YAML has to name it in; use another name",
         PrintableText(file, 80));
   }
   const std::string extension = std::filesystem::path(file).extension().string();
   if (format == ConfigFormat::kAccelerate && extension == ".json") {
-    ThrowUsage("@@out: {}: accelerate reads its YAML from another name; use {}.yaml", file,
+    ThrowUsage("⟦out⟧: {}: accelerate reads its YAML from another name; use {}.yaml", file,
                WithoutExtension(file));
   }
 }
@@ -84,7 +83,7 @@ WrittenConfig WriteFormat(const FormatRequest& request) {
   CheckFormat(request.format, *request.runtime, request.file);
   const std::string cannot = request.runtime->FormatCannot(request.format, request.setup);
   if (!cannot.empty()) {
-    ThrowUsage("@@for: {} with {} cannot do what is asked for: {}; allow another choice",
+    ThrowUsage("⟦for⟧: {} with {} cannot do what is asked for: {}; allow another choice",
                ConfigFormatName(request.format), request.runtime->name(), cannot);
   }
   switch (request.format) {
@@ -122,8 +121,8 @@ int ProcessesPerNode(const ClusterShape& cluster) {
   const int nodes = cluster.nodes();
   if (cluster.gpus != nodes * cluster.ranks_per_node()) {
     ThrowUsage(
-        "@@for: launchers start as many processes on every host, and {} GPUs are not that on {} "
-        "hosts; use a multiple of {} for @@gpus",
+        "⟦for⟧: launchers start as many processes on every host, and {} GPUs are not that on {} "
+        "hosts; use a multiple of {} for ⟦gpus⟧",
         cluster.gpus, nodes, cluster.gpus_per_node);
   }
   return cluster.ranks_per_node();

@@ -2,6 +2,8 @@
 // DeepSpeed or FSDP2.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -24,8 +26,8 @@ struct FormatRequest {
   // What the file is marked with, as Runtime::version has it: "deepspeed 0.19.6".
   std::string runtime_name;
   ModelSpec model;
-  // Nothing kAuto. For FSDP2 as Fsdp2Run has it: stage 3 reshards after forward, stage 2 does not,
-  // both offloads on the CPU are CPUOffloadPolicy, fp32_reduction is its reduce_dtype.
+  // Nothing kAuto. For FSDP2 (planner/runtimes/fsdp2.cc) stage 3 reshards after forward, stage 2
+  // does not, both offloads on the CPU are CPUOffloadPolicy, fp32_reduction is its reduce_dtype.
   TrainSetup setup;
   TorchCompile compile;
   ClusterShape cluster;
@@ -61,8 +63,10 @@ void CheckFormat(ConfigFormat format, const Runtime& runtime, const std::string&
 // Collects what a format cannot say, for Runtime::FormatCannot.
 class Reasons {
  public:
-  void Add(bool cannot, std::string_view what) {
-    if (cannot) text_ += (text_.empty() ? "" : "; ") + std::string(what);
+  template <typename... Args>
+  void Add(bool cannot, fmt::format_string<Args...> what, Args&&... args) {
+    if (!cannot) return;
+    text_ += (text_.empty() ? "" : "; ") + fmt::format(what, std::forward<Args>(args)...);
   }
   std::string Take() { return std::move(text_); }
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/strings.h"
-#include "core/config/kept_keys.h"
+#include "core/config/deepspeed_writer.h"
 #include "planner/formats/format_parts.h"
 
 namespace zeroplan {

@@ -33,120 +33,7 @@ std::vector<AreaColumn> Thinned(const AreaChart& chart, const Box& box, const Ax
   return thin;
 }
 
-}  // namespace
-
-std::string DrawArea(const AreaChart& chart, int width) {
-  double most = chart.limit ? chart.limit->at : 0, end = 0;
-  for (const AreaColumn& column : chart.columns) {
-    most = std::max(most, Total(column));
-    end = std::max(end, column.end);
-  }
-  const double height = width >= 600 ? 260 : 220;
-  Box box{0, 58, width - 14.0, 58 + height};
-  const Axis y = AxisFromZero(most, chart.y, box.height(), /*vertical=*/true);
-  box.left = LabelRoom(y);
-  Axis x = AxisFromZero(end, chart.x, box.width(), /*vertical=*/false);
-  x.end = std::max(end, 1e-12);  // what comes after the end is no part of it
-  std::erase_if(x.ticks, [&](const Tick& tick) { return tick.at > x.end * (1 + 1e-9); });
-  Svg svg(width, box.bottom + 24, chart.name);
-  svg.VerticalAxis(box, y);
-  const std::vector<AreaColumn> columns = Thinned(chart, box, x);
-  std::vector<double> below(columns.size(), 0);
-  for (size_t p = 0; p < chart.parts.size(); ++p) {
-    std::vector<std::pair<double, double>> upper, lower;
-    for (size_t i = 0; i < columns.size(); ++i) {
-      const double top = below[i] + columns[i].parts[p];
-      for (const double at : {columns[i].begin, columns[i].end}) {
-        upper.emplace_back(box.X(x, at), box.Y(y, top));
-        lower.emplace_back(box.X(x, at), box.Y(y, below[i]));
-      }
-      below[i] = top;
-    }
-    upper.insert(upper.end(), lower.rbegin(), lower.rend());
-    svg.Path(PathThrough(upper) + "Z",
-             fmt::format("area {}", ColourClass((p + chart.first_colour) % chart.parts.size())));
-  }
-  for (const AreaColumn& column : columns) {
-    svg.Rect({box.X(x, column.begin), box.top, box.X(x, column.end), box.bottom}, "over",
-             column.title);
-  }
-  svg.HorizontalAxis(box, x, /*grid=*/false);
-  if (chart.limit) {
-    const double at = box.Y(y, chart.limit->at);
-    svg.Line(box.left, at, box.right, at, "limit");
-    svg.Text(box.right, 14, chart.limit->label, Anchor::kEnd, "t strong");
-  }
-  if (chart.peak) {
-    const AreaColumn& peak = chart.columns[*chart.peak];
-    const double at_x = box.X(x, (peak.begin + peak.end) / 2), at_y = box.Y(y, Total(peak));
-    svg.Circle(at_x, at_y, 4, "peak", chart.peak_label);
-    svg.TextWithin(at_x, 32, chart.peak_label, 2, width - 2);
-    svg.Line(at_x, 36, at_x, at_y - 4, "pointer");
-  }
-  double last = -1e9;
-  for (size_t i = 0; i < chart.parts_of_x.size(); ++i) {
-    const auto& [at, name] = chart.parts_of_x[i];
-    const double begin = box.X(x, at);
-    svg.Line(begin, box.top - 12, begin, box.bottom, "divider");
-    const double next = i + 1 < chart.parts_of_x.size() ? box.X(x, chart.parts_of_x[i + 1].first)
-                                                        : static_cast<double>(width);
-    const double room = TextPixels(name, kLabelFont);
-    if (begin < last || begin + 3 + room > next) continue;
-    svg.Text(begin + 3, box.top - 4, name, Anchor::kStart, "t halo");
-    last = begin + room + 8;
-  }
-  return std::move(svg).Finish();
-}
-
-namespace {
-
 constexpr double kBold = 1.1 * kLabelFont;  // as wide as bold letters are
-
-}  // namespace
-
-std::string DrawBands(const std::vector<BandChart>& charts, int width) {
-  constexpr double kEach = 95, kLine = 15, kBandTop = 31, kBandHeight = 26;
-  std::string names;
-  double height = 0;
-  for (const BandChart& chart : charts) {
-    names += fmt::format("{}{}", names.empty() ? "" : "; ", chart.name);
-    height += kEach + kLine * static_cast<double>(BreakLabel(chart.name, width - 20, kBold).size());
-  }
-  Svg svg(width, height, names);
-  double top = 0;
-  for (const BandChart& chart : charts) {
-    for (const std::string& line : BreakLabel(chart.name, width - 20, kBold)) {
-      svg.Text(2, top + 14, line, Anchor::kStart, "t strong");
-      top += kLine;
-    }
-    const Box box{24, top + kBandTop, width - 24.0, top + kBandTop + kBandHeight};
-    const Axis axis =
-        LogAxis(chart.bands.front().begin, chart.bands.back().end, chart.quantity, box.width());
-    for (const Band& band : chart.bands) {
-      const Box part{box.X(axis, band.begin), box.top, box.X(axis, band.end), box.bottom};
-      svg.Rect(part, band.present ? "band present" : "band", band.title,
-               {{"data-letter", band.letter},
-                {"data-begin", fmt::format("{}", band.begin)},
-                {"data-end", fmt::format("{}", band.end)}});
-      if (part.width() >= TextPixels(band.letter, kLabelFont) + 6) {
-        double middle = (part.left + part.right) / 2;
-        const double now = box.X(axis, chart.now);
-        // Not under the line.
-        if (std::abs(now - middle) < 14) middle = (part.left + now) / 2;
-        svg.Text(middle, box.top + 17, band.letter, Anchor::kMiddle,
-                 band.present ? "t onpresent" : "t");
-      }
-    }
-    svg.HorizontalAxis(box, axis, /*grid=*/false);
-    const double now = box.X(axis, chart.now);
-    svg.Line(now, box.top - 8, now, box.bottom, "limit");
-    svg.TextWithin(now, box.top - 12, chart.now_label, 2, width - 2);
-    top += kEach;
-  }
-  return std::move(svg).Finish();
-}
-
-namespace {
 
 constexpr double kBarHeight = 16, kLineHeight = 15, kRowGap = 8;
 
@@ -216,6 +103,111 @@ struct Row {
 };
 
 }  // namespace
+
+std::string DrawArea(const AreaChart& chart, int width) {
+  double most = chart.limit ? chart.limit->at : 0, end = 0;
+  for (const AreaColumn& column : chart.columns) {
+    most = std::max(most, Total(column));
+    end = std::max(end, column.end);
+  }
+  const double height = width >= 600 ? 260 : 220;
+  Box box{0, 58, width - 14.0, 58 + height};
+  const Axis y = AxisFromZero(most, chart.y, box.height(), /*vertical=*/true);
+  box.left = LabelRoom(y);
+  Axis x = AxisFromZero(end, chart.x, box.width(), /*vertical=*/false);
+  x.end = std::max(end, 1e-12);  // what comes after the end is no part of it
+  std::erase_if(x.ticks, [&](const Tick& tick) { return tick.at > x.end * (1 + 1e-9); });
+  Svg svg(width, box.bottom + 24, chart.name);
+  svg.VerticalAxis(box, y);
+  const std::vector<AreaColumn> columns = Thinned(chart, box, x);
+  std::vector<double> below(columns.size(), 0);
+  for (size_t p = 0; p < chart.parts.size(); ++p) {
+    std::vector<std::pair<double, double>> upper, lower;
+    for (size_t i = 0; i < columns.size(); ++i) {
+      const double top = below[i] + columns[i].parts[p];
+      for (const double at : {columns[i].begin, columns[i].end}) {
+        upper.emplace_back(box.X(x, at), box.Y(y, top));
+        lower.emplace_back(box.X(x, at), box.Y(y, below[i]));
+      }
+      below[i] = top;
+    }
+    upper.insert(upper.end(), lower.rbegin(), lower.rend());
+    svg.Path(PathThrough(upper) + "Z",
+             fmt::format("area {}", ColourClass((p + chart.first_colour) % chart.parts.size())));
+  }
+  for (const AreaColumn& column : columns) {
+    svg.Rect({box.X(x, column.begin), box.top, box.X(x, column.end), box.bottom}, "over",
+             column.title);
+  }
+  svg.HorizontalAxis(box, x, /*grid=*/false);
+  if (chart.limit) {
+    const double at = box.Y(y, chart.limit->at);
+    svg.Line(box.left, at, box.right, at, "limit");
+    svg.Text(box.right, 14, chart.limit->label, Anchor::kEnd, "t strong");
+  }
+  if (chart.peak) {
+    const AreaColumn& peak = chart.columns[*chart.peak];
+    const double at_x = box.X(x, (peak.begin + peak.end) / 2), at_y = box.Y(y, Total(peak));
+    svg.Circle(at_x, at_y, 4, "peak", chart.peak_label);
+    svg.TextWithin(at_x, 32, chart.peak_label, 2, width - 2);
+    svg.Line(at_x, 36, at_x, at_y - 4, "pointer");
+  }
+  double last = -1e9;
+  for (size_t i = 0; i < chart.parts_of_x.size(); ++i) {
+    const auto& [at, name] = chart.parts_of_x[i];
+    const double begin = box.X(x, at);
+    svg.Line(begin, box.top - 12, begin, box.bottom, "divider");
+    const double next = i + 1 < chart.parts_of_x.size() ? box.X(x, chart.parts_of_x[i + 1].first)
+                                                        : static_cast<double>(width);
+    const double room = TextPixels(name, kLabelFont);
+    if (begin < last || begin + 3 + room > next) continue;
+    svg.Text(begin + 3, box.top - 4, name, Anchor::kStart, "t halo");
+    last = begin + room + 8;
+  }
+  return std::move(svg).Finish();
+}
+
+std::string DrawBands(const std::vector<BandChart>& charts, int width) {
+  constexpr double kEach = 95, kLine = 15, kBandTop = 31, kBandHeight = 26;
+  std::string names;
+  double height = 0;
+  for (const BandChart& chart : charts) {
+    names += fmt::format("{}{}", names.empty() ? "" : "; ", chart.name);
+    height += kEach + kLine * static_cast<double>(BreakLabel(chart.name, width - 20, kBold).size());
+  }
+  Svg svg(width, height, names);
+  double top = 0;
+  for (const BandChart& chart : charts) {
+    for (const std::string& line : BreakLabel(chart.name, width - 20, kBold)) {
+      svg.Text(2, top + 14, line, Anchor::kStart, "t strong");
+      top += kLine;
+    }
+    const Box box{24, top + kBandTop, width - 24.0, top + kBandTop + kBandHeight};
+    const Axis axis =
+        LogAxis(chart.bands.front().begin, chart.bands.back().end, chart.quantity, box.width());
+    for (const Band& band : chart.bands) {
+      const Box part{box.X(axis, band.begin), box.top, box.X(axis, band.end), box.bottom};
+      svg.Rect(part, band.present ? "band present" : "band", band.title,
+               {{"data-letter", band.letter},
+                {"data-begin", fmt::format("{}", band.begin)},
+                {"data-end", fmt::format("{}", band.end)}});
+      if (part.width() >= TextPixels(band.letter, kLabelFont) + 6) {
+        double middle = (part.left + part.right) / 2;
+        const double now = box.X(axis, chart.now);
+        // Not under the line.
+        if (std::abs(now - middle) < 14) middle = (part.left + now) / 2;
+        svg.Text(middle, box.top + 17, band.letter, Anchor::kMiddle,
+                 band.present ? "t onpresent" : "t");
+      }
+    }
+    svg.HorizontalAxis(box, axis, /*grid=*/false);
+    const double now = box.X(axis, chart.now);
+    svg.Line(now, box.top - 8, now, box.bottom, "limit");
+    svg.TextWithin(now, box.top - 12, chart.now_label, 2, width - 2);
+    top += kEach;
+  }
+  return std::move(svg).Finish();
+}
 
 bool CutsBars(const BarChart& chart) {
   const double longest = Longest(chart);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/base/units.h"
+#include "planner/estimate/estimate.h"
 #include "planner/page/charts.h"
 #include "planner/page/svg.h"
 #include "planner/report/report_text.h"
@@ -20,18 +21,9 @@ namespace {
 // Its spaces do not break.
 constexpr const char* kDoesNotFit = " (does\u00A0not\u00A0fit)";
 
+std::string SecondsText(double seconds) { return seconds == 0 ? "-" : FormatSeconds(seconds); }
+
 std::string BytesCell(uint64_t bytes) { return bytes == 0 ? "-" : FormatBytes(bytes); }
-
-std::vector<LegendEntry> LegendOf(const std::vector<std::string>& parts) {
-  std::vector<LegendEntry> legend;
-  for (size_t i = 0; i < parts.size(); ++i) legend.push_back({ColourClass(i), parts[i]});
-  return legend;
-}
-
-void Draw(const BarChart& chart, Picture& picture) {
-  picture.wide = DrawBars(chart, kWidePicture);
-  picture.narrow = DrawBars(chart, kNarrowPicture);
-}
 
 // What is left of a capacity for a run; "": nothing stays free.
 std::string ReserveText(uint64_t capacity, uint64_t reserve) {
@@ -40,9 +32,13 @@ std::string ReserveText(uint64_t capacity, uint64_t reserve) {
              : fmt::format(" ({} less {} kept free)", FormatBytes(capacity), FormatBytes(reserve));
 }
 
-Bar BarOf(const ShownChoice& choice) {
+Bar BarOf(const ShownChoice& choice, std::vector<double> parts, std::string tail) {
   const bool fits = choice.estimate->fits;
-  return {choice.label + (fits ? "" : kDoesNotFit), {}, !fits, ""};
+  return {choice.label + (fits ? "" : kDoesNotFit), std::move(parts), !fits, std::move(tail)};
+}
+
+Limit MayBeTaken(uint64_t bytes) {
+  return {static_cast<double>(bytes), FormatBytes(bytes) + " may be taken"};
 }
 
 void AddRow(PageTable& table, const ShownChoice& choice, std::vector<std::string> cells) {
@@ -64,14 +60,11 @@ std::string MisfitNote(const std::vector<ShownChoice>& choices) {
 }  // namespace
 
 Picture GpuMemoryPicture(const std::vector<ShownChoice>& choices, const Cluster& cluster) {
-  BarChart chart;
-  chart.name = "Memory of one GPU at its peak, by class, of each choice";
   const uint64_t limit = *CapacityOf(cluster).gpu_bytes;
   const std::string reserve = ReserveText(cluster.gpu_capacity_bytes, cluster.gpu_reserve_bytes);
-  chart.limit = Limit{static_cast<double>(limit), FormatBytes(limit) + " may be taken"};
-  Picture picture;
-  picture.id = "gpu-memory";
-  picture.title = "Memory of one GPU at its peak";
+  BarChart chart{.name = "Memory of one GPU at its peak, by class, of each choice",
+                 .limit = MayBeTaken(limit)};
+  Picture picture{.id = "gpu-memory", .title = "Memory of one GPU at its peak"};
   picture.about = fmt::format(
       "What each choice holds by class when it holds most. The line is what a run may take of {}: "
       "{}{}. Pale bars do not fit. Host and disk, in the table, are a node's.",
@@ -79,30 +72,27 @@ Picture GpuMemoryPicture(const std::vector<ShownChoice>& choices, const Cluster&
   picture.table.heads = {"choice"};
   for (const ShownChoice& choice : choices) {
     const Footprint& footprint = choice.estimate->footprint;
-    Bar bar = BarOf(choice);
+    std::vector<double> parts;
     std::vector<std::string> cells;
     for (const NamedBytes& part : GpuClasses(footprint)) {
       if (chart.bars.empty()) {
         chart.parts.emplace_back(part.name);
         picture.table.heads.emplace_back(part.name);
       }
-      bar.parts.push_back(static_cast<double>(part.bytes));
+      parts.push_back(static_cast<double>(part.bytes));
       cells.push_back(BytesCell(part.bytes));
     }
-    bar.tail = FormatBytes(footprint.gpu_total());
-    chart.bars.push_back(std::move(bar));
+    chart.bars.push_back(BarOf(choice, std::move(parts), FormatBytes(footprint.gpu_total())));
     for (const uint64_t bytes :
          {footprint.gpu_total(), footprint.host.total(), footprint.nvme_bytes}) {
       cells.push_back(BytesCell(bytes));
     }
     AddRow(picture.table, choice, std::move(cells));
   }
-  for (const char* head : {"total", "host", "disk", "fits"}) {
-    picture.table.heads.emplace_back(head);
-  }
+  picture.table.heads.insert(picture.table.heads.end(), {"total", "host", "disk", "fits"});
   picture.table.note = MisfitNote(choices);
   picture.legend = LegendOf(chart.parts);
-  Draw(chart, picture);
+  picture.Draw(DrawBars, chart);
   return picture;
 }
 
@@ -114,28 +104,63 @@ std::optional<Picture> HostMemoryPicture(const std::vector<ShownChoice>& choices
     most = std::max(most, choice.estimate->footprint.host.total());
   }
   if (!limit || most < *limit / 100) return std::nullopt;
-  BarChart chart;
-  chart.name = "Memory of one host of each choice";
-  chart.parts = {"pinned", "pageable"};
-  chart.limit = Limit{static_cast<double>(*limit), FormatBytes(*limit) + " may be taken"};
-  Picture picture;
-  picture.id = "host-memory";
-  picture.title = "Memory of one host";
+  BarChart chart{.name = "Memory of one host of each choice",
+                 .parts = {"pinned", "pageable"},
+                 .limit = MayBeTaken(*limit)};
+  Picture picture{.id = "host-memory", .title = "Memory of one host"};
   picture.about = fmt::format(
       "All ranks of a node together. The line is what they may take: {}{}.", FormatBytes(*limit),
       ReserveText(*cluster.host_capacity_bytes, cluster.host_reserve_bytes));
   picture.table.heads = {"choice", "pinned", "pageable", "total", "fits"};
   for (const ShownChoice& choice : choices) {
     const HostBytes& host = choice.estimate->footprint.host;
-    Bar bar = BarOf(choice);
-    bar.parts = {static_cast<double>(host.pinned), static_cast<double>(host.pageable)};
-    bar.tail = FormatBytes(host.total());
-    chart.bars.push_back(std::move(bar));
+    chart.bars.push_back(
+        BarOf(choice, {static_cast<double>(host.pinned), static_cast<double>(host.pageable)},
+              FormatBytes(host.total())));
     AddRow(picture.table, choice,
            {BytesCell(host.pinned), BytesCell(host.pageable), BytesCell(host.total())});
   }
   picture.legend = LegendOf(chart.parts);
-  Draw(chart, picture);
+  picture.Draw(DrawBars, chart);
+  return picture;
+}
+
+std::optional<Picture> StepTimePicture(const std::vector<ShownChoice>& choices,
+                                       const std::optional<double>& tokens) {
+  BarChart chart{.name = "Seconds of a step by cause, of each choice",
+                 .quantity = Quantity::kSeconds,
+                 .parts = {"compute", "exposed communication", "exposed offload", "optimizer"},
+                 .cut_long = true};
+  Picture picture{.id = "step-time", .title = "Time of a step by cause"};
+  picture.table.heads = {"choice",          "compute",   "exposed comm.",
+                         "exposed offload", "optimizer", "total",
+                         "tokens/s",        "MFU",       "fits"};
+  for (const ShownChoice& choice : choices) {
+    const TimeEstimate& time = choice.estimate->time;
+    if (!time.total_seconds || !time.tokens_per_second) continue;
+    const double own_tokens = *time.tokens_per_second * *time.total_seconds;
+    const CauseSeconds spent = SecondsForTokens(time, tokens.value_or(own_tokens));
+    chart.bars.push_back(
+        BarOf(choice, {spent.compute, spent.exposed_comm, spent.exposed_offload, spent.optimizer},
+              FormatSeconds(spent.total)));
+    AddRow(picture.table, choice,
+           {SecondsText(spent.compute), SecondsText(spent.exposed_comm),
+            SecondsText(spent.exposed_offload), SecondsText(spent.optimizer),
+            SecondsText(spent.total), FormatCount(static_cast<uint64_t>(*time.tokens_per_second)),
+            time.mfu ? fmt::format("{:.1f} %", 100 * *time.mfu) : "?"});
+  }
+  if (chart.bars.empty()) return std::nullopt;
+  picture.about =
+      tokens ? fmt::format("Each choice's time for as many tokens as a step of the answer has, {}.",
+                           FormatCount(static_cast<uint64_t>(*tokens)))
+             : "One optimizer step.";
+  picture.about +=
+      " Exposed is what the compute stream waits for; what hides beside compute costs nothing.";
+  if (CutsBars(chart)) {
+    picture.about += " Bars with an arrow go on beyond the picture: their figure says how far.";
+  }
+  picture.legend = LegendOf(chart.parts);
+  picture.Draw(DrawBars, chart);
   return picture;
 }
 
@@ -164,12 +189,11 @@ Picture FrontPicture(const std::vector<JudgedDot>& dots, const Cluster& cluster)
   // The picture shows at most this many times the memory that may be taken.
   constexpr double kMostMemory = 1.6;
   const std::vector<bool> front = OnFront(dots);
-  DotChart chart;
-  chart.name = "Tokens a second of each choice against its memory on one GPU";
-  chart.x_name = "memory of one GPU";
-  chart.y_name = "tokens a second, all GPUs together";
   const uint64_t limit = *CapacityOf(cluster).gpu_bytes;
-  chart.limit = Limit{static_cast<double>(limit), FormatBytes(limit) + " may be taken"};
+  DotChart chart{.name = "Tokens a second of each choice against its memory on one GPU",
+                 .x_name = "memory of one GPU",
+                 .y_name = "tokens a second, all GPUs together",
+                 .limit = MayBeTaken(limit)};
   std::vector<size_t> order;
   size_t beyond = 0;
   for (size_t i = 0; i < dots.size(); ++i) {
@@ -195,9 +219,7 @@ Picture FrontPicture(const std::vector<JudgedDot>& dots, const Cluster& cluster)
     };
     return rank(a) < rank(b);
   });
-  Picture picture;
-  picture.id = "front";
-  picture.title = "Throughput against memory";
+  Picture picture{.id = "front", .title = "Throughput against memory"};
   picture.about =
       "Every choice whose program was judged. One that fits is on the front if no other one that "
       "fits is as fast with less memory, or faster with as much.";
@@ -230,8 +252,7 @@ Picture FrontPicture(const std::vector<JudgedDot>& dots, const Cluster& cluster)
         "first of these.",
         picture.table.rows.size(), dots.size());
   }
-  picture.wide = DrawDots(chart, kWidePicture);
-  picture.narrow = DrawDots(chart, kNarrowPicture);
+  picture.Draw(DrawDots, chart);
   return picture;
 }
 

@@ -1,5 +1,3 @@
-#include "planner/page/estimate_page.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 #include "core/base/units.h"
 #include "planner/estimate/choices.h"
 #include "planner/page/choice_pictures.h"
+#include "planner/page/plan_page.h"
 #include "planner/report/report_text.h"
 
 namespace zeroplan {
@@ -55,7 +54,7 @@ Page EstimatePage(const Estimate& estimate, const EstimateInputs& inputs,
                   const PageOrigin& origin) {
   const size_t shown = Shown(estimate);
   const ChoiceEstimate& best = estimate.choices[shown];
-  Page page;
+  Page page{.origin = origin};
   page.title = fmt::format("{} on {} GPU{}: every choice", estimate.model.name,
                            estimate.cluster.gpus, estimate.cluster.gpus == 1 ? "" : "s");
   if (estimate.choices.size() == 1) {
@@ -64,9 +63,6 @@ Page EstimatePage(const Estimate& estimate, const EstimateInputs& inputs,
   }
   page.facts = {ModelLine(estimate.model, estimate.seq_len), ClusterLine(estimate.cluster),
                 BatchLine(best.setup)};
-  page.command = origin.command;
-  page.assumed = origin.assumed;
-  page.notes = origin.notes;
   const auto fitting = std::count_if(estimate.choices.begin(), estimate.choices.end(),
                                      [](const ChoiceEstimate& choice) { return choice.fits; });
   std::vector<ShownChoice> choices;
@@ -96,14 +92,13 @@ Page EstimatePage(const Estimate& estimate, const EstimateInputs& inputs,
     }
     page.figures.emplace_back("memory of one GPU", FormatBytes(best.footprint.gpu_total()));
   }
-  page.pictures.push_back(GpuMemoryPicture(choices, estimate.cluster));
-  if (auto host = HostMemoryPicture(choices, estimate.cluster)) page.pictures.push_back(*host);
-  if (auto time = StepTimePicture(choices, std::nullopt)) page.pictures.push_back(*time);
-  if (dots.size() > 1) page.pictures.push_back(FrontPicture(dots, estimate.cluster));
+  page.Add(GpuMemoryPicture(choices, estimate.cluster));
+  page.Add(HostMemoryPicture(choices, estimate.cluster));
+  page.Add(StepTimePicture(choices, std::nullopt));
+  if (dots.size() > 1) page.Add(FrontPicture(dots, estimate.cluster));
   if (inputs.costs != nullptr && estimate.runtime->has_programs()) {
-    page.pictures.push_back(StepMemoryPicture(Lower(inputs.model, best.setup, inputs.lower),
-                                              best.footprint, best.memory, choices[shown].label,
-                                              *inputs.costs));
+    page.Add(StepMemoryPicture(Lower(inputs.model, best.setup, inputs.lower), best.footprint,
+                               best.memory, choices[shown].label, *inputs.costs));
   }
   if (estimate.goal.tokens && best.time.total_seconds) {
     Picture cost;
@@ -112,7 +107,7 @@ Page EstimatePage(const Estimate& estimate, const EstimateInputs& inputs,
                              FormatCount(static_cast<uint64_t>(*estimate.goal.tokens)));
     cost.about = "Steps alone, without saving, validation and interruptions.";
     cost.table = RunCostTable(estimate, choices);
-    page.pictures.push_back(std::move(cost));
+    page.Add(std::move(cost));
   }
   return page;
 }

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/base/units.h"
 #include "planner/page/charts.h"
@@ -11,36 +10,43 @@
 namespace zeroplan {
 namespace {
 
-// An axis that searches found changes on.
+// One thing that could be different, and what searches say of it.
 struct FlipAxis {
   std::string name;
   Quantity quantity;
   double now;
-  double unit = 1;  // times what Claim::flips_at says
-  std::vector<const Claim*> claims;
+  std::vector<const Claim*> claims;  // but those of the present answer, rising
+  double least = 0, most = 0;        // where the present answer holds
 };
 
 std::vector<FlipAxis> AxesOf(const PlanPageInputs& inputs) {
+  const BatchSpec& own = inputs.plan.setup.batch;
   FlipAxis memory{"memory of one GPU",
                   Quantity::kBytes,
                   static_cast<double>(inputs.plan.cluster.gpu_capacity_bytes),
-                  1,
                   {}};
-  FlipAxis link{"", Quantity::kLinkRate, 0, 1, {}};
+  FlipAxis link{"", Quantity::kLinkRate, 0, {}};
   if (inputs.link) {
     link.name = fmt::format("bandwidth {}", inputs.link->Name());
     link.quantity = inputs.link->network ? Quantity::kNetworkRate : Quantity::kLinkRate;
-    link.now = link.unit = inputs.link->bytes_per_second;
+    link.now = inputs.link->bytes_per_second;
   }
-  const BatchSpec& own = inputs.plan.setup.batch;
-  FlipAxis batch{
-      "sequences a step", Quantity::kCount, static_cast<double>(own.global_batch()), 1, {}};
+  FlipAxis batch{"sequences a step", Quantity::kCount, static_cast<double>(own.global_batch()), {}};
+  for (FlipAxis* axis : {&memory, &link, &batch}) axis->least = axis->most = axis->now;
   for (const AdviceLine& line : inputs.report.advice) {
     for (const Claim& claim : line.claims) {
-      if (!claim.flips_at || !claim.stages.empty()) continue;
-      if (claim.gpu_memory_bytes) memory.claims.push_back(&claim);
-      if (claim.bandwidth_scale && inputs.link) link.claims.push_back(&claim);
-      if (claim.global_batch) batch.claims.push_back(&claim);
+      if (!claim.holds_from || !claim.stages.empty()) continue;
+      FlipAxis* axis = claim.gpu_memory_bytes                 ? &memory
+                       : claim.bandwidth_scale && inputs.link ? &link
+                       : claim.global_batch                   ? &batch
+                                                              : nullptr;
+      if (axis == nullptr) continue;
+      if (claim.flips_at || *claim.holds_from == *claim.holds_to) {
+        if (claim.flips_at) axis->claims.push_back(&claim);
+      } else if (*claim.holds_from <= axis->now && axis->now <= *claim.holds_to) {
+        axis->least = *claim.holds_from;
+        axis->most = *claim.holds_to;
+      }
     }
   }
   std::vector<FlipAxis> axes;
@@ -49,119 +55,123 @@ std::vector<FlipAxis> AxesOf(const PlanPageInputs& inputs) {
   }
   for (FlipAxis& axis : axes) {
     std::sort(axis.claims.begin(), axis.claims.end(),
-              [](const Claim* a, const Claim* b) { return *a->flips_at < *b->flips_at; });
+              [](const Claim* a, const Claim* b) { return *a->holds_from < *b->holds_from; });
   }
   return axes;
 }
 
 std::string AnswerText(const PlanPageInputs& inputs, const Claim& claim) {
   if (!claim.found) return claim.gap == 0 ? "nothing fits" : "nothing was found that fits";
-  return inputs.plan.runtime->ChoiceText(SetupOf(claim.found->candidate, inputs.plan.setup));
+  std::string text =
+      inputs.plan.runtime->ChoiceText(SetupOf(claim.found->candidate, inputs.plan.setup));
+  for (const Found& other : claim.or_else) {
+    text += " or " + inputs.plan.runtime->ChoiceText(SetupOf(other.candidate, inputs.plan.setup));
+  }
+  return text;
 }
 
-std::string ProofText(const Claim& claim) {
-  return claim.gap == 0 ? "yes" : fmt::format("within {:.2g} %", 100 * claim.gap);
+std::string ProofText(double gap) {
+  return gap == 0 ? "yes" : fmt::format("within {:.2g} %", 100 * gap);
 }
 
-void AddRow(PageTable& table, const PlanPageInputs& inputs, const std::string& letter,
-            const std::string& where, const Claim& claim) {
-  table.rows.push_back(
-      {letter, where, AnswerText(inputs, claim),
-       claim.found ? FormatCount(static_cast<uint64_t>(claim.found->tokens_per_second)) : "-",
-       ProofText(claim)});
-}
+// The bands and rows of all axes; a row's letter is its band's.
+class Flips {
+ public:
+  Flips(const PlanPageInputs& inputs, PageTable& table) : inputs_(inputs), table_(table) {
+    const Plan& plan = inputs.plan;
+    table.heads = {"", "where", "answer", "tokens/s", "proven"};
+    table.text_columns = 3;
+    table.rows.push_back({"A", "now", plan.runtime->ChoiceText(plan.setup),
+                          FormatCount(static_cast<uint64_t>(*plan.choice.time.tokens_per_second)),
+                          ProofText(inputs.report.gap)});
+    table.marked = {0};
+  }
+
+  // Rows for all claims of an axis, and bands for those of more than a single value, which says
+  // nothing of what lies beside it. None: there is none.
+  std::optional<BandChart> Bands(const FlipAxis& axis) {
+    const auto figure = [&](double value) { return FormatQuantity(value, axis.quantity); };
+    const std::string of = axis.quantity == Quantity::kCount   ? axis.name
+                           : axis.quantity == Quantity::kBytes ? "a GPU"
+                                                               : std::string(inputs_.link->Name());
+    BandChart chart{.name = axis.name,
+                    .quantity = axis.quantity,
+                    .now = axis.now,
+                    .now_label = fmt::format("now {}", figure(axis.now))};
+    bool present = false;
+    const auto add = [&](double from, double to, const std::string& letter,
+                         const std::string& title) {
+      if (!chart.bands.empty()) from = chart.bands.back().end;
+      if (from < to) chart.bands.push_back({from, to, letter, title, letter == "A"});
+    };
+    const auto add_present = [&](double to) {
+      present = true;
+      add(axis.least, to, "A",
+          fmt::format("now: {}", inputs_.plan.runtime->ChoiceText(inputs_.plan.setup)));
+    };
+    for (const Claim* claim : axis.claims) {
+      const double from = *claim->holds_from, to = *claim->holds_to;
+      if (from == to) {
+        AddRow(fmt::format("with {} {}", figure(from), of), *claim);
+        continue;
+      }
+      const std::string where = fmt::format(
+          "{} {} {}", from > 0 ? fmt::format("{} to", figure(from)) : "up to", figure(to), of);
+      if (!present && from > axis.now) add_present(from);
+      add(from > 0 ? from : to / 2, to, AddRow(where, *claim),
+          fmt::format("{}: {}", where, AnswerText(inputs_, *claim)));
+    }
+    if (chart.bands.empty()) return std::nullopt;
+    if (!present) add_present(std::max(axis.most, axis.now));
+    return chart;
+  }
+
+ private:
+  // Returns the row's letter.
+  std::string AddRow(const std::string& where, const Claim& claim) {
+    const std::string letter(1, ++letter_);
+    table_.rows.push_back(
+        {letter, where, AnswerText(inputs_, claim),
+         claim.found ? FormatCount(static_cast<uint64_t>(claim.found->tokens_per_second)) : "-",
+         ProofText(claim.gap)});
+    return letter;
+  }
+
+  const PlanPageInputs& inputs_;
+  PageTable& table_;
+  char letter_ = 'A';
+};
 
 }  // namespace
 
 Picture FlipPicture(const PlanPageInputs& inputs) {
-  Picture picture;
-  picture.id = "flips";
-  picture.title = "Where the answer changes";
+  Picture picture{.id = "flips", .title = "Where the answer changes"};
   const std::vector<FlipAxis> axes = AxesOf(inputs);
   if (axes.empty()) {
     picture.about = inputs.quick
-                        ? "Not looked for (@@quick)."
+                        ? "Not looked for (⟦quick⟧)."
                         : "Nowhere that was found: see what stands above on memory, batch and "
                           "bandwidth.";
     return picture;
   }
-  picture.table.heads = {"", "where", "answer", "tokens/s", "proven"};
-  picture.table.text_columns = 3;
-  const Plan& plan = inputs.plan;
-  picture.table.rows.push_back(
-      {"A", "now", plan.runtime->ChoiceText(plan.setup),
-       FormatCount(static_cast<uint64_t>(*plan.choice.time.tokens_per_second)),
-       inputs.report.gap == 0 ? "yes" : fmt::format("within {:.2g} %", 100 * inputs.report.gap)});
-  picture.table.marked = {0};
+  Flips flips(inputs, picture.table);
   std::vector<BandChart> charts;
-  char letter = 'A';
   for (const FlipAxis& axis : axes) {
-    std::vector<const Claim*> below, above;
-    for (const Claim* claim : axis.claims) {
-      (*claim->flips_at * axis.unit < axis.now ? below : above).push_back(claim);
-    }
-    const auto at = [&](const Claim* claim) { return *claim->flips_at * axis.unit; };
-    // A batch was looked at by doubling alone: where between two of them it changes, nobody knows.
-    if (axis.quantity == Quantity::kCount) {
-      for (const Claim* claim : axis.claims) {
-        AddRow(picture.table, inputs, std::string(1, ++letter),
-               fmt::format("with {} {}", FormatQuantity(at(claim), axis.quantity), axis.name),
-               *claim);
-      }
-      continue;
-    }
-    BandChart chart;
-    chart.name = axis.name;
-    chart.quantity = axis.quantity;
-    chart.now = axis.now;
-    chart.now_label = fmt::format("now {}", FormatQuantity(axis.now, axis.quantity));
-    const double least = below.empty() ? axis.now : at(below.front());
-    const double most = above.empty() ? axis.now : at(above.back());
-    // What holds at the ends was looked at there; how far on it holds was not.
-    const double room = std::max(2.0, std::sqrt(most / least));
-    const double begin = least / room, end = most * room;
-    double last = begin;
-    const auto add = [&](double to, const std::string& name, const std::string& title,
-                         bool present) {
-      chart.bands.push_back({last, to, name, title, present});
-      last = to;
-    };
-    for (const Claim* claim : below) {
-      const std::string name(1, ++letter);
-      const std::string where =
-          fmt::format("below {} {}", FormatQuantity(at(claim), axis.quantity),
-                      axis.quantity == Quantity::kBytes ? "a GPU" : inputs.link->Name());
-      add(at(claim), name, fmt::format("{}: {}", where, AnswerText(inputs, *claim)), false);
-      AddRow(picture.table, inputs, name, where, *claim);
-    }
-    add(above.empty() ? end : at(above.front()), "A",
-        fmt::format("now: {}", plan.runtime->ChoiceText(plan.setup)), true);
-    for (size_t i = 0; i < above.size(); ++i) {
-      const std::string name(1, ++letter);
-      const std::string where =
-          fmt::format("{} {} {}", axis.quantity == Quantity::kBytes ? "from" : "above",
-                      FormatQuantity(at(above[i]), axis.quantity),
-                      axis.quantity == Quantity::kBytes ? "a GPU on" : inputs.link->Name());
-      add(i + 1 < above.size() ? at(above[i + 1]) : end, name,
-          fmt::format("{}: {}", where, AnswerText(inputs, *above[i])), false);
-      AddRow(picture.table, inputs, name, where, *above[i]);
-    }
-    charts.push_back(std::move(chart));
+    if (std::optional<BandChart> chart = flips.Bands(axis)) charts.push_back(std::move(*chart));
   }
   picture.about =
       "The answer by one thing that is different, all else as it is; letters are the table's rows. "
-      "Outer bands say what holds right beyond the change; further out it may change again.";
+      "What lies further out was not looked at, or not settled.";
   picture.legend = {{"present", "the present answer"},
                     {"band", "another one"},
                     {"limit", "now", LegendEntry::Shape::kLine}};
   if (charts.empty()) {
-    picture.about = "No memory or bandwidth was found that changes the answer; another batch does.";
+    picture.about = "Of single values alone it is known what they change.";
     picture.legend.clear();
     return picture;
   }
   picture.needs_table = true;
-  picture.wide = DrawBands(charts, kWidePicture);
-  picture.narrow = DrawBands(charts, kNarrowPicture);
+  picture.Draw(DrawBands, charts);
   return picture;
 }
 

@@ -7,10 +7,142 @@
 
 #include "core/base/strings.h"
 #include "core/base/version.h"
-#include "planner/page/page_style.h"
 
 namespace zeroplan {
 namespace {
+
+// ---- the look of a page: light and dark by what the reader's system asks for, and on paper ----
+
+// Colours c0 to c6 are far apart in lightness or in blue against yellow, which people who see no
+// red and green tell apart; parts of a bar are parted by a gap besides.
+constexpr std::string_view kLightColours =
+    R"(--paper: #ffffff; --ink: #1b1f24; --dim: #57606a; --grid: #d8dee4; --soft: #f3f5f8;
+  --limit: #b3261e; --mark: #eaf2fd;
+  --c0: #0b66b8; --c1: #e8970c; --c2: #0a8f6a; --c3: #c45fa0; --c4: #4fb3e6; --c5: #8a8f98;
+  --c6: #7a4b12;)";
+constexpr std::string_view kDarkColours =
+    R"(--paper: #12161c; --ink: #e6eaf0; --dim: #a0a9b5; --grid: #323a45; --soft: #1b212a;
+  --limit: #ff8a80; --mark: #1c2c44;
+  --c0: #4b9cf0; --c1: #f0ab3a; --c2: #2fb98f; --c3: #dd83bd; --c4: #9ad4f5; --c5: #7f8792;
+  --c6: #b98a4f;)";
+
+// Behind the colours.
+constexpr std::string_view kPageRules = R"(* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink);
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
+main { max-width: 1008px; margin: 0 auto; padding: 24px; }
+h1 { font-size: 26px; line-height: 1.25; margin: 0 0 8px; overflow-wrap: anywhere; }
+h2 { font-size: 19px; line-height: 1.3; margin: 0 0 4px; }
+section, footer { margin-top: 40px; }
+p { margin: 6px 0; overflow-wrap: anywhere; }
+.fact, .about, .note { color: var(--dim); }
+.fact, .note { font-size: 14px; margin: 2px 0; }
+.note { margin: 6px 0; }
+.finding { max-width: 80ch; }
+.figures { display: flex; flex-wrap: wrap; gap: 10px; margin: 18px 0; }
+.figures div { background: var(--soft); border-radius: 8px; padding: 8px 14px; min-width: 0; }
+.figures dt { font-size: 12px; color: var(--dim); }
+.figures dd { margin: 0; font-size: 18px; font-weight: 600; overflow-wrap: anywhere; }
+.legend { list-style: none; display: flex; flex-wrap: wrap; gap: 4px 16px; margin: 10px 0; padding: 0;
+  font-size: 13px; }
+.legend li { display: flex; align-items: center; gap: 6px; }
+.key { flex: none; width: 12px; height: 12px; border-radius: 2px; background: currentColor; }
+.key.line { height: 0; width: 18px; border-top: 3px solid; border-radius: 0; background: none; }
+.key.dot { border-radius: 50%; }
+.key.ring { border-radius: 50%; background: none; border: 2px solid; }
+.key.c0 { color: var(--c0); } .key.c1 { color: var(--c1); } .key.c2 { color: var(--c2); }
+.key.c3 { color: var(--c3); } .key.c4 { color: var(--c4); } .key.c5 { color: var(--c5); }
+.key.c6 { color: var(--c6); } .key.limit { color: var(--limit); } .key.ink { color: var(--ink); }
+.key.dim { color: var(--dim); } .key.present { color: var(--c0); } .key.band { color: var(--grid); }
+.scroll { overflow-x: auto; margin-top: 12px; }
+table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
+th, td { padding: 4px 8px; text-align: left; border-bottom: 1px solid var(--grid);
+  white-space: nowrap; }
+th { color: var(--dim); font-weight: 600; }
+.n { text-align: right; }
+.long { white-space: normal; min-width: 320px; }
+.marked td { background: var(--mark); font-weight: 600; }
+pre { margin: 0; font: 13px/1.5 ui-monospace, "DejaVu Sans Mono", monospace;
+  white-space: pre-wrap; overflow-wrap: anywhere; }
+svg { display: block; max-width: 100%; height: auto; }
+.narrow { display: none; }
+.t { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif;
+  fill: var(--ink); }
+.tick { font-size: 11px; fill: var(--dim); }
+.dim { fill: var(--dim); }
+.strong { font-weight: 600; }
+.onpresent { fill: var(--paper); font-weight: 600; }
+.halo { paint-order: stroke; stroke: var(--paper); stroke-width: 4px; stroke-linejoin: round; }
+.grid { stroke: var(--grid); }
+.base { stroke: var(--dim); }
+.divider { stroke: var(--dim); stroke-dasharray: 1 3; }
+.limit { stroke: var(--limit); stroke-width: 2px; stroke-dasharray: 6 3; }
+.pointer { stroke: var(--ink); }
+.peak { fill: var(--ink); stroke: var(--paper); stroke-width: 1.5px; }
+.c0 { fill: var(--c0); } .c1 { fill: var(--c1); } .c2 { fill: var(--c2); } .c3 { fill: var(--c3); }
+.c4 { fill: var(--c4); } .c5 { fill: var(--c5); } .c6 { fill: var(--c6); }
+.part { stroke: var(--paper); }
+.faint { opacity: 0.5; }
+.arrow { fill: var(--dim); }
+.over { fill: transparent; }
+.over:hover { fill: var(--ink); opacity: 0.15; }
+.front { fill: none; stroke: var(--c0); stroke-width: 1.5px; stroke-dasharray: 4 3; }
+.ring { fill: none; stroke: var(--ink); stroke-width: 2px; }
+.hollow { fill: none; stroke: var(--dim); }
+.series { fill: none; stroke-width: 2px; stroke-linejoin: round; }
+.l0 { stroke: var(--c0); } .l1 { stroke: var(--c1); } .l2 { stroke: var(--c2); }
+.l3 { stroke: var(--c3); } .l4 { stroke: var(--c4); } .l5 { stroke: var(--c5); }
+.l6 { stroke: var(--c6); }
+.band { fill: var(--soft); stroke: var(--dim); }
+.band.present { fill: var(--c0); }
+@media screen and (max-width: 920px) {
+  main { padding: 16px; }
+  h1 { font-size: 22px; }
+  .wide { display: none; }
+  .narrow { display: block; }
+  .names td:first-child { white-space: normal; min-width: 150px; }
+}
+@media print {
+  :root { --paper: #ffffff; --ink: #000000; --dim: #444444; --grid: #cccccc; --soft: #f3f5f8;
+    --limit: #b3261e; --mark: #eaf2fd; --c0: #0b66b8; --c1: #e8970c; --c2: #0a8f6a; --c3: #c45fa0;
+    --c4: #4fb3e6; --c5: #8a8f98; --c6: #7a4b12; }
+  body { font-size: 11pt; -webkit-print-color-adjust: exact; print-color-adjust: exact; }
+  main { max-width: none; padding: 0; }
+  .scroll { overflow: visible; }
+  table { font-size: 8pt; }
+  th, td { padding: 2px 5px; white-space: normal; }
+  h2, .about, .legend { break-after: avoid; }
+  .wide, tr { break-inside: avoid; }
+}
+)";
+
+// Behind the page's rules: pictures alone, drawn for a phone, side by side.
+constexpr std::string_view kPicturesRules = R"(main { max-width: none; padding: 14px 16px 0;
+  columns: 340px; column-gap: 28px; }
+section { margin: 0 0 22px; break-inside: avoid; }
+h2 { font-size: 16px; }
+.about { font-size: 13px; line-height: 1.4; }
+.legend { margin: 6px 0; font-size: 12px; gap: 2px 12px; }
+section > svg { width: 100%; max-width: 400px; }
+summary { font-size: 13px; color: var(--dim); cursor: pointer; margin-top: 4px; }
+.scroll { margin-top: 4px; }
+table { font-size: 12px; }
+.whole th, .whole td { padding: 3px 5px; white-space: normal; }
+)";
+
+std::string PageStyle() {
+  return fmt::format(
+      ":root {{\n  {}\n}}\n@media (prefers-color-scheme: dark) {{ :root {{\n  {}\n}} }}\n{}",
+      kLightColours, kDarkColours, kPageRules);
+}
+std::string PicturesStyle() {
+  return fmt::format(
+      "@media screen {{\n:root.light {{\n  color-scheme: light; {}\n}}\n:root.dark {{\n"
+      "  color-scheme: dark; {}\n}}\n}}\n{}",
+      kLightColours, kDarkColours, kPicturesRules);
+}
+
+// ---- its elements ----
 
 std::string Paragraphs(const std::vector<std::string>& texts, const char* css_class) {
   std::string html;
@@ -53,10 +185,8 @@ std::string LegendHtml(const std::vector<LegendEntry>& legend) {
   if (legend.empty()) return "";
   std::string html = "<ul class=\"legend\">";
   for (const LegendEntry& entry : legend) {
-    const char* shape = entry.shape == LegendEntry::Shape::kBox    ? "box"
-                        : entry.shape == LegendEntry::Shape::kLine ? "line"
-                        : entry.shape == LegendEntry::Shape::kDot  ? "dot"
-                                                                   : "ring";
+    constexpr const char* kShapes[] = {"box", "line", "dot", "ring"};
+    const char* shape = kShapes[static_cast<size_t>(entry.shape)];
     html += fmt::format("<li><span class=\"key {} {}\"></span>{}</li>", shape, entry.css_class,
                         EscapeHtml(entry.name));
   }
@@ -103,12 +233,12 @@ std::string Figures(const Page& page) {
 
 std::string Footer(const Page& page) {
   std::string html = "<footer>\n<h2>How this page was made</h2>\n";
-  html += fmt::format("<pre id=\"command\">{}</pre>\n", EscapeHtml(page.command));
+  html += fmt::format("<pre id=\"command\">{}</pre>\n", EscapeHtml(page.origin.command));
   html += fmt::format("<p>zeroplan {}.</p>\n", EscapeHtml(kVersion));
-  if (!page.assumed.empty()) {
-    html += Paragraphs({fmt::format("Assumed: {}", fmt::join(page.assumed, ", "))}, "note");
+  if (!page.origin.assumed.empty()) {
+    html += Paragraphs({fmt::format("Assumed: {}", fmt::join(page.origin.assumed, ", "))}, "note");
   }
-  return html + Paragraphs(page.notes, "note") + "</footer>\n";
+  return html + Paragraphs(page.origin.notes, "note") + "</footer>\n";
 }
 
 // From the beginning to <main>.
@@ -131,16 +261,10 @@ std::string EscapeHtml(std::string_view text) {
   std::string html;
   html.reserve(text.size());
   for (const char c : ReplaceInvalidUtf8(text)) {
-    if (c == '&') {
-      html += "&amp;";
-    } else if (c == '<') {
-      html += "&lt;";
-    } else if (c == '>') {
-      html += "&gt;";
-    } else if (c == '"') {
-      html += "&quot;";
-    } else if (c == '\'') {
-      html += "&#39;";
+    constexpr std::string_view kMarks = "&<>\"'";
+    constexpr const char* kEscaped[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
+    if (const size_t at = kMarks.find(c); at != std::string_view::npos) {
+      html += kEscaped[at];
     } else if ((static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f) {
       AppendUtf8(kReplacementCharacter, &html);
     } else {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -41,24 +42,33 @@ struct Picture {
   std::string wide, narrow;  // SVG; empty: this section is a table only
   PageTable table;
   bool needs_table = false;  // which says what the picture's letters are
-};
-inline constexpr int kWidePicture = 960, kNarrowPicture = 360;  // CSS pixels
 
-struct Page {
-  std::string title;               // "5B on 16 GPUs: plan"
-  std::vector<std::string> facts;  // lines below it: model, machines, batch
-  std::string command;             // that made the page
-  std::vector<std::pair<std::string, std::string>> figures;  // "a step", "3.30 s": the answer
-  std::vector<std::string> findings;                         // paragraphs
-  std::vector<Picture> pictures;
-  std::vector<std::string> assumed;  // "--micro-batch 1"
-  std::vector<std::string> notes;    // guessed figures and the like
+  // Of planner/page/charts.h.
+  template <typename Chart>
+  void Draw(std::string (*draw)(const Chart& chart, int width), const Chart& chart) {
+    wide = draw(chart, 960);  // CSS pixels
+    narrow = draw(chart, 360);
+  }
 };
 
 // What a page says of how it was made.
 struct PageOrigin {
-  std::string command;                      // the command line, as a shell takes it
-  std::vector<std::string> assumed, notes;  // as the text report has them
+  std::string command;               // the command line, as a shell takes it
+  std::vector<std::string> assumed;  // as the text report has them: "--micro-batch 1"
+  std::vector<std::string> notes;    // guessed figures and the like
+};
+
+struct Page {
+  PageOrigin origin;
+  std::string title;               // "5B on 16 GPUs: plan"
+  std::vector<std::string> facts;  // lines below it: model, machines, batch
+  std::vector<std::pair<std::string, std::string>> figures;  // "a step", "3.30 s": the answer
+  std::vector<std::string> findings;                         // paragraphs
+  std::vector<Picture> pictures;
+
+  void Add(std::optional<Picture> picture) {
+    if (picture) pictures.push_back(std::move(*picture));
+  }
 };
 
 std::string RenderPage(const Page& page);

@@ -55,13 +55,10 @@ Page PlanPage(const PlanPageInputs& inputs, const PageOrigin& origin) {
   const Plan& plan = inputs.plan;
   const TimeEstimate& time = plan.choice.time;
   const int gpus = plan.setup.batch.world_size;
-  Page page;
+  Page page{.origin = origin};
   page.title = fmt::format("{} on {} GPU{}: the plan", plan.model.name, gpus, gpus == 1 ? "" : "s");
   page.facts = {ModelLine(plan.model, plan.setup.batch.seq_len), ClusterLine(plan.cluster),
                 BatchLine(plan.setup)};
-  page.command = origin.command;
-  page.assumed = origin.assumed;
-  page.notes = origin.notes;
   page.figures = {{"chosen", plan.runtime->ChoiceText(plan.setup)}};
   page.figures.emplace_back("a step", FormatSeconds(*time.total_seconds));
   page.figures.emplace_back("tokens a second",
@@ -72,22 +69,20 @@ Page PlanPage(const PlanPageInputs& inputs, const PageOrigin& origin) {
                                         FormatBytes(plan.cluster.gpu_capacity_bytes)));
   page.findings = plan.advice;
   const std::vector<ShownChoice> choices = StageChoices(inputs);
-  page.pictures.push_back(GpuMemoryPicture(choices, plan.cluster));
-  if (auto host = HostMemoryPicture(choices, plan.cluster)) page.pictures.push_back(*host);
+  page.Add(GpuMemoryPicture(choices, plan.cluster));
+  page.Add(HostMemoryPicture(choices, plan.cluster));
   std::vector<ShownChoice> timed;
   for (const ShownChoice& choice : choices) {
     if (choice.estimate->fits) timed.push_back(choice);
   }
-  if (auto picture = StepTimePicture(timed, *time.tokens_per_second * *time.total_seconds)) {
-    page.pictures.push_back(*picture);
-  }
+  page.Add(StepTimePicture(timed, *time.tokens_per_second * *time.total_seconds));
   const std::vector<JudgedDot> dots = Dots(inputs);
-  if (dots.size() > 1) page.pictures.push_back(FrontPicture(dots, plan.cluster));
-  page.pictures.push_back(FlipPicture(inputs));
+  if (dots.size() > 1) page.Add(FrontPicture(dots, plan.cluster));
+  page.Add(FlipPicture(inputs));
   if (plan.runtime->has_programs()) {
-    page.pictures.push_back(StepMemoryPicture(Lower(plan.model, plan.setup, plan.lower),
-                                              plan.choice.footprint, plan.choice.memory,
-                                              plan.runtime->ChoiceText(plan.setup), inputs.costs));
+    page.Add(StepMemoryPicture(Lower(plan.model, plan.setup, plan.lower), plan.choice.footprint,
+                               plan.choice.memory, plan.runtime->ChoiceText(plan.setup),
+                               inputs.costs));
   }
   return page;
 }

@@ -6,11 +6,17 @@
 #include <vector>
 
 #include "planner/advice/advice.h"
-#include "planner/page/estimate_page.h"
+#include "planner/estimate/estimate.h"
 #include "planner/page/html.h"
 #include "planner/plan/plan_file.h"
 
 namespace zeroplan {
+
+// An estimate as a page: what `estimate` prints, in pictures.
+
+// `inputs` are those that `estimate` was made of; its cost model gives the memory over a step of
+// the fastest choice that fits, or, where none does, of the one that takes least.
+Page EstimatePage(const Estimate& estimate, const EstimateInputs& inputs, const PageOrigin& origin);
 
 struct PlanPageInputs {
   const Plan& plan;

@@ -29,7 +29,7 @@ std::vector<std::string> Findings(const RunRecord& record) {
         fmt::format("Interrupted after step {} of {}.", record.end->steps, record.planned_steps));
   }
   if (record.end && record.end->out_of_patience) {
-    texts.emplace_back("The run ended early: the validation loss no longer fell (@@patience).");
+    texts.emplace_back("The run ended early: the validation loss no longer fell (⟦patience⟧).");
   }
   if (record.done > 0) {
     texts.push_back(fmt::format(
@@ -47,6 +47,11 @@ std::vector<std::string> Findings(const RunRecord& record) {
   return texts;
 }
 
+double TokensOfAStep(const RunRecord& record) {
+  const BatchSpec& batch = record.program.setup.batch;
+  return static_cast<double>(batch.global_batch()) * static_cast<double>(batch.seq_len);
+}
+
 void AddFigures(const RunRecord& record, Page& page) {
   const auto add = [&](const char* name, std::string value) {
     page.figures.emplace_back(name, std::move(value));
@@ -59,47 +64,10 @@ void AddFigures(const RunRecord& record, Page& page) {
     add("validation loss", fmt::format("{:.4f}", record.validations.back().second));
   }
   if (!record.end || record.end->step_seconds_median <= 0) return;
-  const BatchSpec& batch = record.program.setup.batch;
-  const double tokens =
-      static_cast<double>(batch.global_batch()) * static_cast<double>(batch.seq_len);
   add("median step", FormatSeconds(record.end->step_seconds_median));
   add("tokens a second at that",
-      FormatCount(static_cast<uint64_t>(tokens / record.end->step_seconds_median)));
+      FormatCount(static_cast<uint64_t>(TokensOfAStep(record) / record.end->step_seconds_median)));
 }
-
-}  // namespace
-
-Page RunPage(const RunRecord& record, const PageOrigin& origin) {
-  const Program& program = record.program;
-  const int ranks = program.setup.batch.world_size;
-  Page page;
-  page.title =
-      fmt::format("{} on {} rank{}: the run", program.model.name, ranks, ranks == 1 ? "" : "s");
-  page.facts = {ModelLine(program.model, program.setup.batch.seq_len),
-                fmt::format("{}; {} backend{}", SetupLabel(program.setup), record.backend,
-                            record.prediction ? fmt::format(", predicted with {}'s figures",
-                                                            record.prediction->hardware)
-                                              : ""),
-                BatchLine(program.setup)};
-  page.command = origin.command;
-  page.assumed = origin.assumed;
-  page.notes = origin.notes;
-  AddFigures(record, page);
-  page.findings = Findings(record);
-  if (auto picture = LossPicture(record)) page.pictures.push_back(std::move(*picture));
-  if (auto picture = SpeedPicture(record)) page.pictures.push_back(std::move(*picture));
-  if (auto picture = MeasuredTimePicture(record)) page.pictures.push_back(std::move(*picture));
-  page.pictures.push_back(ArenaPicture(record));
-  if (auto picture = UsedMemoryPicture(record)) page.pictures.push_back(std::move(*picture));
-  if (auto picture = PowerPicture(record)) page.pictures.push_back(std::move(*picture));
-  if (record.costs != nullptr && record.prediction) {
-    page.pictures.push_back(StepMemoryPicture(program, record.prediction->footprint, record.memory,
-                                              SetupLabel(program.setup), *record.costs));
-  }
-  return page;
-}
-
-namespace {
 
 constexpr size_t kMostPoints = 300, kMostRows = 12;
 
@@ -108,20 +76,6 @@ std::string MeanText(const char* each, size_t steps, size_t most) {
   const size_t of = (steps + most - 1) / most;
   return of <= 1 ? ""
                  : fmt::format("{} is the mean of {} steps, the last of what is left.", each, of);
-}
-
-void Draw(const LineChart& chart, Picture& picture) {
-  picture.wide = DrawLines(chart, kWidePicture);
-  picture.narrow = DrawLines(chart, kNarrowPicture);
-}
-
-std::string RateText(double tokens_per_second) {
-  return FormatCount(static_cast<uint64_t>(tokens_per_second));
-}
-
-double TokensOfAStep(const RunRecord& record) {
-  const BatchSpec& batch = record.program.setup.batch;
-  return static_cast<double>(batch.global_batch()) * static_cast<double>(batch.seq_len);
 }
 
 // Means of `value`, which may be absent.
@@ -136,58 +90,84 @@ std::optional<T> Mean(const std::vector<RunStep>& steps, size_t begin, size_t en
   return static_cast<T>(sum / static_cast<double>(end - begin));
 }
 
-// A number of each step, as a line over steps and a table.
-struct Curve {
-  const char* id = "";
-  const char* title = "";
-  const char* about = "";
-  const char* chart = "";  // its name
-  const char* what = "";   // is drawn: "in use"
-  Quantity quantity = Quantity::kNumber;
-  std::optional<double> limit;  // to stand below
-  const char* limit_name = "";
-};
-
-// Nothing where no step has the number.
-template <typename T>
-std::optional<Picture> CurvePicture(const std::vector<RunStep>& steps, const Curve& curve,
-                                    std::optional<T> RunStep::*value) {
-  LineChart chart;
-  chart.name = curve.chart;
-  chart.x_name = "step";
-  chart.y = curve.quantity;
-  LineSeries series{curve.what, 0, {}, false};
+// A line of what `value` says of each point's steps; those without are left out.
+template <typename Value>
+LineSeries LineOf(const std::vector<RunStep>& steps, const char* name, Value value) {
+  LineSeries series{.name = name};
   for (const RunStep& step : MeanSteps(steps, kMostPoints)) {
-    if (!(step.*value)) continue;
-    series.points.emplace_back(static_cast<double>(step.step), static_cast<double>(*(step.*value)));
+    const auto number = value(step);
+    if (!number) continue;
+    series.points.emplace_back(static_cast<double>(step.step), static_cast<double>(*number));
   }
-  if (series.points.empty()) return std::nullopt;
-  Picture picture;
-  picture.id = curve.id;
-  picture.title = curve.title;
-  picture.about = curve.about;
+  return series;
+}
+
+// `chart` in `picture`, with a table of what `cells` says of each row's steps under `heads`.
+template <typename Cells>
+Picture OverSteps(const std::vector<RunStep>& steps, LineChart chart, Picture picture,
+                  std::vector<std::string> heads, Cells cells) {
   const std::string means = MeanText("Each point", steps.size(), kMostPoints);
-  if (!means.empty()) picture.about += ' ' + means;
-  picture.table.heads = {"up to step", curve.what};
+  if (!means.empty()) picture.about += (picture.about.empty() ? "" : " ") + means;
+  picture.table.heads = std::move(heads);
+  picture.table.heads.insert(picture.table.heads.begin(), "up to step");
   for (const RunStep& row : MeanSteps(steps, kMostRows)) {
-    const std::optional<T>& number = row.*value;
-    picture.table.rows.push_back(
-        {std::to_string(row.step),
-         number ? FormatQuantity(static_cast<double>(*number), curve.quantity) : "?"});
+    std::vector<std::string> texts = cells(row);
+    texts.insert(texts.begin(), std::to_string(row.step));
+    picture.table.rows.push_back(std::move(texts));
   }
   picture.table.note = MeanText("Each row", steps.size(), kMostRows);
-  picture.legend = {{"c0", curve.what, LegendEntry::Shape::kLine}};
-  if (curve.limit) {
-    chart.limit = Limit{*curve.limit, fmt::format("{} {}", curve.limit_name,
-                                                  FormatQuantity(*curve.limit, curve.quantity))};
-    picture.legend.push_back({"limit", curve.limit_name, LegendEntry::Shape::kLine});
-  }
-  chart.series = {std::move(series)};
-  Draw(chart, picture);
+  chart.x_name = "step";
+  picture.Draw(DrawLines, chart);
   return picture;
 }
 
+// A number of each step below a limit. Nothing where no step has the number.
+template <typename T>
+std::optional<Picture> CurvePicture(const std::vector<RunStep>& steps, LineChart chart,
+                                    Picture picture, const char* what, const char* limit_name,
+                                    std::optional<double> limit, std::optional<T> RunStep::*value) {
+  chart.series = {LineOf(steps, what, [&](const RunStep& step) { return step.*value; })};
+  if (chart.series.front().points.empty()) return std::nullopt;
+  picture.legend = {{"c0", what, LegendEntry::Shape::kLine}};
+  if (limit) {
+    chart.limit = Limit{*limit, fmt::format("{} {}", limit_name, FormatQuantity(*limit, chart.y))};
+    picture.legend.push_back({"limit", limit_name, LegendEntry::Shape::kLine});
+  }
+  const Quantity quantity = chart.y;
+  return OverSteps(steps, std::move(chart), std::move(picture), {what}, [&](const RunStep& row) {
+    const std::optional<T>& number = row.*value;
+    return std::vector{number ? FormatQuantity(static_cast<double>(*number), quantity) : "?"};
+  });
+}
+
 }  // namespace
+
+Page RunPage(const RunRecord& record, const PageOrigin& origin) {
+  const Program& program = record.program;
+  const int ranks = program.setup.batch.world_size;
+  Page page{.origin = origin};
+  page.title =
+      fmt::format("{} on {} rank{}: the run", program.model.name, ranks, ranks == 1 ? "" : "s");
+  page.facts = {ModelLine(program.model, program.setup.batch.seq_len),
+                fmt::format("{}; {} backend{}", SetupLabel(program.setup), record.backend,
+                            record.prediction ? fmt::format(", predicted with {}'s figures",
+                                                            record.prediction->hardware)
+                                              : ""),
+                BatchLine(program.setup)};
+  AddFigures(record, page);
+  page.findings = Findings(record);
+  page.Add(LossPicture(record));
+  page.Add(SpeedPicture(record));
+  page.Add(MeasuredTimePicture(record));
+  page.Add(ArenaPicture(record));
+  page.Add(UsedMemoryPicture(record));
+  page.Add(PowerPicture(record));
+  if (record.costs != nullptr && record.prediction) {
+    page.Add(StepMemoryPicture(program, record.prediction->footprint, record.memory,
+                               SetupLabel(program.setup), *record.costs));
+  }
+  return page;
+}
 
 std::vector<RunStep> MeanSteps(const std::vector<RunStep>& steps, size_t most) {
   const size_t each = std::max<size_t>(1, (steps.size() + most - 1) / most);
@@ -212,78 +192,55 @@ std::vector<RunStep> MeanSteps(const std::vector<RunStep>& steps, size_t most) {
 }
 
 std::optional<Picture> LossPicture(const RunRecord& record) {
-  LineChart chart;
-  chart.name = "Loss over steps";
-  chart.x_name = "step";
-  chart.from_zero = false;
-  LineSeries training{"training loss", 0, {}, false};
-  for (const RunStep& step : MeanSteps(record.steps, kMostPoints)) {
-    if (step.loss) training.points.emplace_back(static_cast<double>(step.step), *step.loss);
-  }
-  LineSeries validation{"validation loss", 1, {}, true};
+  LineChart chart{.name = "Loss over steps", .from_zero = false};
+  Picture picture{.id = "loss", .title = "Loss"};
+  LineSeries training =
+      LineOf(record.steps, "training loss", [](const RunStep& step) { return step.loss; });
+  LineSeries validation{.name = "validation loss", .colour = 1, .dots = true};
   for (const auto& [step, loss] : record.validations) {
     validation.points.emplace_back(static_cast<double>(step), loss);
   }
-  Picture picture;
-  picture.id = "loss";
-  picture.title = "Loss";
-  picture.about = MeanText("Each point", record.steps.size(), kMostPoints);
-  if (!training.points.empty()) {
-    picture.legend.push_back({"c0", training.name, LegendEntry::Shape::kLine});
-    chart.series.push_back(std::move(training));
-  }
-  if (!validation.points.empty()) {
-    picture.legend.push_back({"c1", validation.name, LegendEntry::Shape::kDot});
-    chart.series.push_back(std::move(validation));
+  for (LineSeries* series : {&training, &validation}) {
+    if (series->points.empty()) continue;
+    picture.legend.push_back({ColourClass(series->colour), series->name,
+                              series->dots ? LegendEntry::Shape::kDot : LegendEntry::Shape::kLine});
+    chart.series.push_back(std::move(*series));
   }
   if (chart.series.empty()) return std::nullopt;
-  picture.table.heads = {"up to step", "training loss", "validation loss"};
-  const std::vector<RunStep> rows = MeanSteps(record.steps, kMostRows);
   int64_t before = record.done;
-  for (const RunStep& row : rows) {
-    std::string validated;
-    for (const auto& [step, loss] : record.validations) {
-      if (step > before && step <= row.step) validated = fmt::format("{:.4f}", loss);
-    }
-    picture.table.rows.push_back({std::to_string(row.step),
-                                  row.loss ? fmt::format("{:.4f}", *row.loss) : "not finite",
-                                  validated});
-    before = row.step;
-  }
-  picture.table.note = MeanText("Each row", record.steps.size(), kMostRows);
-  Draw(chart, picture);
-  return picture;
+  return OverSteps(record.steps, std::move(chart), std::move(picture),
+                   {"training loss", "validation loss"}, [&](const RunStep& row) {
+                     std::string validated;
+                     for (const auto& [step, loss] : record.validations) {
+                       if (step > before && step <= row.step) {
+                         validated = fmt::format("{:.4f}", loss);
+                       }
+                     }
+                     before = row.step;
+                     return std::vector{row.loss ? fmt::format("{:.4f}", *row.loss) : "not finite",
+                                        validated};
+                   });
 }
 
 std::optional<Picture> SpeedPicture(const RunRecord& record) {
   if (record.steps.empty()) return std::nullopt;
-  LineChart chart;
-  chart.name = "Tokens a second over steps";
-  chart.x_name = "step";
-  chart.y = Quantity::kTokenRate;
-  Picture picture;
-  picture.id = "speed";
-  picture.title = "Tokens a second";
-  picture.about = MeanText("Each point", record.steps.size(), kMostPoints);
+  const auto rate = [](double tokens) { return FormatCount(static_cast<uint64_t>(tokens)); };
+  LineChart chart{.name = "Tokens a second over steps", .y = Quantity::kTokenRate};
+  Picture picture{.id = "speed", .title = "Tokens a second"};
   picture.legend = {{"c0", "measured, all ranks together", LegendEntry::Shape::kLine}};
   if (record.prediction && record.prediction->step_seconds) {
     const double predicted = TokensOfAStep(record) / *record.prediction->step_seconds;
-    chart.limit = Limit{predicted, fmt::format("predicted {}", RateText(predicted))};
+    chart.limit = Limit{predicted, fmt::format("predicted {}", rate(predicted))};
     picture.legend.push_back({"limit", "predicted", LegendEntry::Shape::kLine});
   }
-  LineSeries series{"tokens a second", 0, {}, false};
-  for (const RunStep& step : MeanSteps(record.steps, kMostPoints)) {
-    series.points.emplace_back(static_cast<double>(step.step), step.tokens_per_second);
-  }
-  chart.series = {std::move(series)};
-  picture.table.heads = {"up to step", "seconds a step", "tokens/s"};
-  for (const RunStep& row : MeanSteps(record.steps, kMostRows)) {
-    picture.table.rows.push_back({std::to_string(row.step), FormatSeconds(row.step_seconds),
-                                  RateText(row.tokens_per_second)});
-  }
-  picture.table.note = MeanText("Each row", record.steps.size(), kMostRows);
-  Draw(chart, picture);
-  return picture;
+  chart.series = {LineOf(record.steps, "tokens a second", [](const RunStep& step) {
+    return std::optional(step.tokens_per_second);
+  })};
+  return OverSteps(record.steps, std::move(chart), std::move(picture),
+                   {"seconds a step", "tokens/s"}, [&](const RunStep& row) {
+                     return std::vector{FormatSeconds(row.step_seconds),
+                                        rate(row.tokens_per_second)};
+                   });
 }
 
 std::optional<Picture> MeasuredTimePicture(const RunRecord& record) {
@@ -295,17 +252,13 @@ std::optional<Picture> MeasuredTimePicture(const RunRecord& record) {
     total.push_back(step.step_seconds);
   }
   if (total.empty()) return std::nullopt;
-  BarChart chart;
-  chart.name = "Seconds of a step by cause, predicted and measured";
-  chart.quantity = Quantity::kSeconds;
-  chart.parts = {"compute and optimizer", "exposed communication", "exposed offload"};
-  Picture picture;
-  picture.id = "step-time";
-  picture.title = "Time of a step, predicted and measured";
+  BarChart chart{.name = "Seconds of a step by cause, predicted and measured",
+                 .quantity = Quantity::kSeconds,
+                 .parts = {"compute and optimizer", "exposed communication", "exposed offload"}};
+  Picture picture{.id = "step-time", .title = "Time of a step, predicted and measured"};
   picture.about =
       "Measured are medians over this run's steps, and of a step's time what was neither waited "
-      "for "
-      "communication nor for offload.";
+      "for communication nor for offload.";
   picture.table.heads = {"", "compute and optimizer", "exposed comm.", "exposed offload", "total"};
   const auto add = [&](const char* name, const std::array<double, 3>& parts) {
     const double sum = parts[0] + parts[1] + parts[2];
@@ -320,40 +273,32 @@ std::optional<Picture> MeasuredTimePicture(const RunRecord& record) {
   }
   const double waited = Median(comm) + Median(offload);
   add("measured", {std::max(0.0, Median(total) - waited), Median(comm), Median(offload)});
-  for (size_t i = 0; i < chart.parts.size(); ++i) {
-    picture.legend.push_back({ColourClass(i), chart.parts[i]});
-  }
-  picture.wide = DrawBars(chart, kWidePicture);
-  picture.narrow = DrawBars(chart, kNarrowPicture);
+  picture.legend = LegendOf(chart.parts);
+  picture.Draw(DrawBars, chart);
   return picture;
 }
 
 Picture ArenaPicture(const RunRecord& record) {
   constexpr std::array kNames = {"device", "pinned host", "pageable host", "disk"};
-  BarChart chart;
-  chart.name = "Bytes of one rank by class, planned, and by arena, touched";
-  Picture picture;
-  picture.id = "arenas";
-  picture.title = "Memory of one rank: planned and touched";
+  BarChart chart{.name = "Bytes of one rank by class, planned, and by arena, touched",
+                 .parts = {"bytes"}};
+  Picture picture{.id = "arenas", .title = "Memory of one rank: planned and touched"};
   picture.about =
       "Each arena is allocated once, as large as planned. Touched is the end of the highest range "
       "that a kernel, a collective, a copy or a file used, the largest over ranks.";
-  chart.parts = {"bytes"};
+  const auto add = [&](size_t space, const char* what, uint64_t bytes) {
+    chart.bars.push_back({fmt::format("{}, {}", kNames[space], what),
+                          {static_cast<double>(bytes)},
+                          false,
+                          FormatBytes(bytes)});
+  };
   picture.table.heads = {"arena", "planned bytes", "touched bytes"};
   for (size_t s = 0; s < kSpaces; ++s) {
     const uint64_t planned = record.program.arena_bytes[s];
     const uint64_t touched = record.end ? record.end->touched_bytes[s] : 0;
     if (planned == 0 && touched == 0) continue;
-    chart.bars.push_back({fmt::format("{}, planned", kNames[s]),
-                          {static_cast<double>(planned)},
-                          false,
-                          FormatBytes(planned)});
-    if (record.end) {
-      chart.bars.push_back({fmt::format("{}, touched", kNames[s]),
-                            {static_cast<double>(touched)},
-                            false,
-                            FormatBytes(touched)});
-    }
+    add(s, "planned", planned);
+    if (record.end) add(s, "touched", touched);
     picture.table.rows.push_back({kNames[s], std::to_string(planned),
                                   record.end ? std::to_string(touched) : "the run did not end"});
   }
@@ -364,40 +309,30 @@ Picture ArenaPicture(const RunRecord& record) {
                     MemoryClassName(memory_class), FormatBytes(record.memory.of(memory_class)));
   }
   picture.table.note += '.';
-  picture.wide = DrawBars(chart, kWidePicture);
-  picture.narrow = DrawBars(chart, kNarrowPicture);
+  picture.Draw(DrawBars, chart);
   return picture;
 }
 
 std::optional<Picture> UsedMemoryPicture(const RunRecord& record) {
-  Curve curve;
-  curve.id = "gpu-used";
-  curve.title = "GPU memory in use";
-  curve.about =
-      "The highest seen so far on rank 0's GPU, of all programs on it; asked for now and then.";
-  curve.chart = "Memory in use on one GPU over steps";
-  curve.what = "in use";
-  curve.quantity = Quantity::kBytes;
-  if (record.prediction) {
-    curve.limit = static_cast<double>(record.prediction->footprint.gpu_total());
-    curve.limit_name = "predicted";
-  }
-  return CurvePicture(record.steps, curve, &RunStep::device_used_bytes);
+  std::optional<double> predicted;
+  if (record.prediction) predicted = static_cast<double>(record.prediction->footprint.gpu_total());
+  return CurvePicture(
+      record.steps, {.name = "Memory in use on one GPU over steps", .y = Quantity::kBytes},
+      {.id = "gpu-used",
+       .title = "GPU memory in use",
+       .about = "The highest seen so far on rank 0's GPU, of all programs on it; asked for now and "
+                "then."},
+      "in use", "predicted", predicted, &RunStep::device_used_bytes);
 }
 
 std::optional<Picture> PowerPicture(const RunRecord& record) {
-  Curve curve;
-  curve.id = "gpu-power";
-  curve.title = "Power of the GPU";
-  curve.about =
-      "Of rank 0's GPU, as its driver averages it, looked at twice a second; a step between two "
-      "looks has the last one.";
-  curve.chart = "Power of one GPU over steps";
-  curve.what = "drawn";
-  curve.quantity = Quantity::kWatts;
-  curve.limit = record.limit_watts;
-  curve.limit_name = "limit";
-  return CurvePicture(record.steps, curve, &RunStep::watts);
+  return CurvePicture(
+      record.steps, {.name = "Power of one GPU over steps", .y = Quantity::kWatts},
+      {.id = "gpu-power",
+       .title = "Power of the GPU",
+       .about = "Of rank 0's GPU, as its driver averages it, looked at twice a second; a step "
+                "between two looks has the last one."},
+      "drawn", "limit", record.limit_watts, &RunStep::watts);
 }
 
 }  // namespace zeroplan

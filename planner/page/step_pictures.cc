@@ -1,4 +1,4 @@
-// What a step does: where its time goes, and what it holds meanwhile.
+// What a step holds meanwhile.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -6,8 +6,7 @@
 #include <utility>
 
 #include "core/base/units.h"
-#include "planner/estimate/cause_seconds.h"
-#include "planner/explain/step_memory.h"
+#include "planner/explain/explain.h"
 #include "planner/page/charts.h"
 #include "planner/page/choice_pictures.h"
 #include "planner/page/svg.h"
@@ -15,8 +14,6 @@
 
 namespace zeroplan {
 namespace {
-
-std::string SecondsText(double seconds) { return seconds == 0 ? "-" : FormatSeconds(seconds); }
 
 // "backward of the last micro-step"
 std::string PlaceName(const StepMemory& memory, const MemoryMoment& moment) {
@@ -103,63 +100,14 @@ PageTable PhaseTable(const StepMemory& memory, const MemoryReport& report) {
 
 }  // namespace
 
-std::optional<Picture> StepTimePicture(const std::vector<ShownChoice>& choices,
-                                       const std::optional<double>& tokens) {
-  BarChart chart;
-  chart.name = "Seconds of a step by cause, of each choice";
-  chart.quantity = Quantity::kSeconds;
-  chart.parts = {"compute", "exposed communication", "exposed offload", "optimizer"};
-  chart.cut_long = true;
-  Picture picture;
-  picture.id = "step-time";
-  picture.title = "Time of a step by cause";
-  picture.table.heads = {"choice",          "compute",   "exposed comm.",
-                         "exposed offload", "optimizer", "total",
-                         "tokens/s",        "MFU",       "fits"};
-  for (const ShownChoice& choice : choices) {
-    const TimeEstimate& time = choice.estimate->time;
-    if (!time.total_seconds || !time.tokens_per_second) continue;
-    const double own_tokens = *time.tokens_per_second * *time.total_seconds;
-    const CauseSeconds spent = SecondsForTokens(time, tokens.value_or(own_tokens));
-    const bool fits = choice.estimate->fits;
-    Bar bar{choice.label + (fits ? "" : " (does\u00A0not\u00A0fit)"),
-            {spent.compute, spent.exposed_comm, spent.exposed_offload, spent.optimizer},
-            !fits,
-            FormatSeconds(spent.total)};
-    chart.bars.push_back(std::move(bar));
-    if (choice.marked) picture.table.marked.push_back(picture.table.rows.size());
-    picture.table.rows.push_back(
-        {choice.label, SecondsText(spent.compute), SecondsText(spent.exposed_comm),
-         SecondsText(spent.exposed_offload), SecondsText(spent.optimizer), SecondsText(spent.total),
-         FormatCount(static_cast<uint64_t>(*time.tokens_per_second)),
-         time.mfu ? fmt::format("{:.1f} %", 100 * *time.mfu) : "?", fits ? "yes" : "no"});
-  }
-  if (chart.bars.empty()) return std::nullopt;
-  picture.about =
-      tokens ? fmt::format("Each choice's time for as many tokens as a step of the answer has, {}.",
-                           FormatCount(static_cast<uint64_t>(*tokens)))
-             : "One optimizer step.";
-  picture.about +=
-      " Exposed is what the compute stream waits for; what hides beside compute costs nothing.";
-  if (CutsBars(chart)) {
-    picture.about += " Bars with an arrow go on beyond the picture: their figure says how far.";
-  }
-  for (size_t i = 0; i < chart.parts.size(); ++i) {
-    picture.legend.push_back({ColourClass(i), chart.parts[i]});
-  }
-  picture.wide = DrawBars(chart, kWidePicture);
-  picture.narrow = DrawBars(chart, kNarrowPicture);
-  return picture;
-}
-
 Picture StepMemoryPicture(const Program& program, const Footprint& footprint,
                           const MemoryReport& report, const std::string& label,
                           const CostModel& costs) {
   const StepMemory memory = MemoryOverStep(program, costs);
   const uint64_t runtime = footprint.runtime_bytes;
-  AreaChart chart;
-  chart.name = "Memory of one GPU over one step, by class";
-  chart.parts = {"runtime"};
+  AreaChart chart{.name = "Memory of one GPU over one step, by class",
+                  .parts = {"runtime"},
+                  .first_colour = kGpuClasses - 1};  // as runtime has in bars
   for (int c = 0; c < kMemoryClasses; ++c) {
     chart.parts.emplace_back(MemoryClassName(static_cast<MemoryClass>(c)));
   }
@@ -171,9 +119,7 @@ Picture StepMemoryPicture(const Program& program, const Footprint& footprint,
   chart.peak_label = fmt::format("most is live: {}, {}", FormatBytes(TotalOf(peak.live) + runtime),
                                  PhaseName(peak.phase));
   chart.parts_of_x = Begins(memory);
-  Picture picture;
-  picture.id = "step-memory";
-  picture.title = "Memory over the step";
+  Picture picture{.id = "step-memory", .title = "Memory over the step"};
   const PhasePeak& culprits = report.phases[static_cast<size_t>(peak.phase)];
   std::vector<std::string> largest;
   for (const Culprit& culprit : culprits.culprits) {
@@ -184,14 +130,9 @@ Picture StepMemoryPicture(const Program& program, const Footprint& footprint,
       "What is live on one GPU while a step of {} runs, over predicted time. The largest at the "
       "peak: {}. The line is what a run allocates when it starts, gaps between buffers included.",
       label, fmt::join(largest, ", "));
-  // Runtime lies lowest and keeps the colour that it has in bars.
-  for (size_t i = 0; i < chart.parts.size(); ++i) {
-    picture.legend.push_back({ColourClass((i + kGpuClasses - 1) % kGpuClasses), chart.parts[i]});
-  }
-  chart.first_colour = kGpuClasses - 1;
+  picture.legend = LegendOf(chart.parts, chart.first_colour);
   picture.table = PhaseTable(memory, report);
-  picture.wide = DrawArea(chart, kWidePicture);
-  picture.narrow = DrawArea(chart, kNarrowPicture);
+  picture.Draw(DrawArea, chart);
   return picture;
 }
 

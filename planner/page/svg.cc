@@ -10,7 +10,6 @@
 
 #include "core/base/units.h"
 #include "planner/advice/advice.h"
-#include "planner/page/html.h"
 #include "planner/report/report_text.h"
 
 namespace zeroplan {
@@ -31,9 +30,127 @@ std::string Close(std::string_view element, std::string_view title) {
   return fmt::format("><title>{}</title></{}>\n", EscapeHtml(title), element);
 }
 
+struct Unit {
+  double size;
+  std::string_view name;  // with the space before it, if there is one
+};
+
+constexpr std::array kByteUnits = {Unit{1, " B"}, Unit{1e3, " KB"}, Unit{1e6, " MB"},
+                                   Unit{1e9, " GB"}, Unit{1e12, " TB"}};
+constexpr std::array kSecondUnits = {Unit{1e-6, " us"}, Unit{1e-3, " ms"}, Unit{1, " s"},
+                                     Unit{3600, " h"}};
+constexpr std::array kCountUnits = {Unit{1, ""}, Unit{1e3, "K"}, Unit{1e6, "M"}, Unit{1e9, "B"},
+                                    Unit{1e12, "T"}};
+constexpr std::array kBitUnits = {Unit{1e3 / 8, " Kb/s"}, Unit{1e6 / 8, " Mb/s"},
+                                  Unit{1e9 / 8, " Gb/s"}, Unit{1e12 / 8, " Tb/s"}};
+constexpr std::array kLinkUnits = {Unit{1e3, " KB/s"}, Unit{1e6, " MB/s"}, Unit{1e9, " GB/s"},
+                                   Unit{1e12, " TB/s"}};
+constexpr std::array kWattUnits = {Unit{1, " W"}, Unit{1e3, " kW"}, Unit{1e6, " MW"}};
+constexpr std::array kPlainUnit = {Unit{1, ""}};
+
+std::span<const Unit> UnitsOf(Quantity quantity) {
+  switch (quantity) {
+    case Quantity::kBytes:
+      return kByteUnits;
+    case Quantity::kSeconds:
+      return kSecondUnits;
+    case Quantity::kTokenRate:
+    case Quantity::kCount:
+      return kCountUnits;
+    case Quantity::kNetworkRate:
+      return kBitUnits;
+    case Quantity::kLinkRate:
+      return kLinkUnits;
+    case Quantity::kWatts:
+      return kWattUnits;
+    case Quantity::kNumber:
+      return kPlainUnit;
+  }
+  return kPlainUnit;
+}
+
+// In which a number of this size is written.
+Unit UnitFor(double value, Quantity quantity) {
+  const std::span<const Unit> units = UnitsOf(quantity);
+  Unit found = units.front();
+  for (const Unit& unit : units) {
+    // Minutes are written in seconds.
+    const double least = unit.size == 3600 ? 10 * unit.size : unit.size;
+    if (std::abs(value) >= least * (1 - 1e-9)) found = unit;
+  }
+  return found;
+}
+
+// `value` in `unit` with as many decimals as steps of `step` need.
+std::string TickLabel(double value, double step, const Unit& unit) {
+  if (value == 0) return "0";
+  const double in_unit = value / unit.size;
+  int decimals = 0;
+  for (double s = step / unit.size; decimals < 12 && std::abs(s - std::round(s)) > 1e-6 * s;
+       s *= 10)
+    ++decimals;
+  return fmt::format("{:.{}f}{}", in_unit, decimals, unit.name);
+}
+
+// 1, 2 or 5 times a power of ten that is the next at or above `step`.
+double RoundStep(double step) {
+  const double power = std::pow(10.0, std::floor(std::log10(step) + 1e-12));
+  for (const double m : {1.0, 2.0, 5.0, 10.0}) {
+    if (m * power >= step * (1 - 1e-9)) return m * power;
+  }
+  return 10 * power;
+}
+
+constexpr double kTickGap = 14;  // between labels side by side
+
+Axis Linear(double least, double most, Quantity quantity, double length_px, bool vertical) {
+  Axis axis;
+  const Unit unit = UnitFor(std::max(std::abs(least), std::abs(most)), quantity);
+  // There is no half of a step or a byte.
+  const bool is_whole = quantity == Quantity::kCount || quantity == Quantity::kBytes;
+  const double whole = is_whole ? 1 : 0;
+  for (double ticks = vertical ? length_px / 34 : length_px / 60;; ticks *= 0.7) {
+    const double step = std::max(whole, unit.size * RoundStep((most - least) / unit.size /
+                                                              std::max(1.0, std::floor(ticks))));
+    axis.begin = step * std::floor(least / step + 1e-9);
+    axis.end = step * std::ceil(most / step - 1e-9);
+    if (axis.end <= axis.begin) axis.end = axis.begin + step;
+    axis.ticks.clear();
+    double widest = 0;
+    const auto count = std::llround((axis.end - axis.begin) / step);
+    for (int64_t i = 0; i <= count; ++i) {
+      const double at = axis.begin + step * static_cast<double>(i);
+      axis.ticks.push_back({at, TickLabel(std::abs(at) < 1e-9 * step ? 0 : at, step, unit)});
+      widest = std::max(widest, TextPixels(axis.ticks.back().label, kTickFont));
+    }
+    const double room = length_px * step / (axis.end - axis.begin);
+    if (vertical || room >= widest + kTickGap || axis.ticks.size() <= 2 || ticks < 1) return axis;
+  }
+}
+
+// Leaves out what would touch the label before it.
+void DropCrowded(const Axis& axis, double length_px, std::vector<Tick>& ticks) {
+  double last_end = -1e9;
+  std::erase_if(ticks, [&](const Tick& tick) {
+    const double half = TextPixels(tick.label, kTickFont) / 2;
+    const double middle = axis.Share(tick.at) * length_px;
+    if (middle - half < last_end + kTickGap) return true;
+    last_end = middle + half;
+    return false;
+  });
+}
+
 }  // namespace
 
 std::string ColourClass(size_t i) { return fmt::format("c{}", i % kColours); }
+
+std::vector<LegendEntry> LegendOf(const std::vector<std::string>& parts, size_t first) {
+  std::vector<LegendEntry> legend;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    legend.push_back({ColourClass((i + first) % parts.size()), parts[i]});
+  }
+  return legend;
+}
 
 Svg::Svg(double width, double height, std::string_view label)
     : text_(fmt::format("<svg role=\"img\" aria-label=\"{}\" width=\"{:.0f}\" height=\"{:.0f}\" "
@@ -135,108 +252,6 @@ std::vector<std::string> BreakLabel(std::string_view text, double pixels, double
   return lines;
 }
 
-namespace {
-
-struct Unit {
-  double size;
-  std::string_view name;  // with the space before it, if there is one
-};
-
-constexpr std::array kByteUnits = {Unit{1, " B"}, Unit{1e3, " KB"}, Unit{1e6, " MB"},
-                                   Unit{1e9, " GB"}, Unit{1e12, " TB"}};
-constexpr std::array kSecondUnits = {Unit{1e-6, " us"}, Unit{1e-3, " ms"}, Unit{1, " s"},
-                                     Unit{3600, " h"}};
-constexpr std::array kCountUnits = {Unit{1, ""}, Unit{1e3, "K"}, Unit{1e6, "M"}, Unit{1e9, "B"},
-                                    Unit{1e12, "T"}};
-constexpr std::array kBitUnits = {Unit{1e3 / 8, " Kb/s"}, Unit{1e6 / 8, " Mb/s"},
-                                  Unit{1e9 / 8, " Gb/s"}, Unit{1e12 / 8, " Tb/s"}};
-constexpr std::array kLinkUnits = {Unit{1e3, " KB/s"}, Unit{1e6, " MB/s"}, Unit{1e9, " GB/s"},
-                                   Unit{1e12, " TB/s"}};
-constexpr std::array kWattUnits = {Unit{1, " W"}, Unit{1e3, " kW"}, Unit{1e6, " MW"}};
-constexpr std::array kPlainUnit = {Unit{1, ""}};
-
-std::span<const Unit> UnitsOf(Quantity quantity) {
-  switch (quantity) {
-    case Quantity::kBytes:
-      return kByteUnits;
-    case Quantity::kSeconds:
-      return kSecondUnits;
-    case Quantity::kTokenRate:
-    case Quantity::kCount:
-      return kCountUnits;
-    case Quantity::kNetworkRate:
-      return kBitUnits;
-    case Quantity::kLinkRate:
-      return kLinkUnits;
-    case Quantity::kWatts:
-      return kWattUnits;
-    case Quantity::kNumber:
-      return kPlainUnit;
-  }
-  return kPlainUnit;
-}
-
-// In which a number of this size is written.
-Unit UnitFor(double value, Quantity quantity) {
-  const std::span<const Unit> units = UnitsOf(quantity);
-  Unit found = units.front();
-  for (const Unit& unit : units) {
-    // Minutes are written in seconds.
-    const double least = unit.size == 3600 ? 10 * unit.size : unit.size;
-    if (std::abs(value) >= least * (1 - 1e-9)) found = unit;
-  }
-  return found;
-}
-
-// `value` in `unit` with as many decimals as steps of `step` need.
-std::string TickLabel(double value, double step, const Unit& unit) {
-  if (value == 0) return "0";
-  const double in_unit = value / unit.size;
-  int decimals = 0;
-  for (double s = step / unit.size; decimals < 12 && std::abs(s - std::round(s)) > 1e-6 * s;
-       s *= 10)
-    ++decimals;
-  return fmt::format("{:.{}f}{}", in_unit, decimals, unit.name);
-}
-
-// 1, 2 or 5 times a power of ten that is the next at or above `step`.
-double RoundStep(double step) {
-  const double power = std::pow(10.0, std::floor(std::log10(step) + 1e-12));
-  for (const double m : {1.0, 2.0, 5.0, 10.0}) {
-    if (m * power >= step * (1 - 1e-9)) return m * power;
-  }
-  return 10 * power;
-}
-
-constexpr double kTickGap = 14;  // between labels side by side
-
-Axis Linear(double least, double most, Quantity quantity, double length_px, bool vertical) {
-  Axis axis;
-  const Unit unit = UnitFor(std::max(std::abs(least), std::abs(most)), quantity);
-  // There is no half of a step or a byte.
-  const bool is_whole = quantity == Quantity::kCount || quantity == Quantity::kBytes;
-  const double whole = is_whole ? 1 : 0;
-  for (double ticks = vertical ? length_px / 34 : length_px / 60;; ticks *= 0.7) {
-    const double step = std::max(whole, unit.size * RoundStep((most - least) / unit.size /
-                                                              std::max(1.0, std::floor(ticks))));
-    axis.begin = step * std::floor(least / step + 1e-9);
-    axis.end = step * std::ceil(most / step - 1e-9);
-    if (axis.end <= axis.begin) axis.end = axis.begin + step;
-    axis.ticks.clear();
-    double widest = 0;
-    const auto count = std::llround((axis.end - axis.begin) / step);
-    for (int64_t i = 0; i <= count; ++i) {
-      const double at = axis.begin + step * static_cast<double>(i);
-      axis.ticks.push_back({at, TickLabel(std::abs(at) < 1e-9 * step ? 0 : at, step, unit)});
-      widest = std::max(widest, TextPixels(axis.ticks.back().label, kTickFont));
-    }
-    const double room = length_px * step / (axis.end - axis.begin);
-    if (vertical || room >= widest + kTickGap || axis.ticks.size() <= 2 || ticks < 1) return axis;
-  }
-}
-
-}  // namespace
-
 std::string FormatQuantity(double value, Quantity quantity) {
   switch (quantity) {
     case Quantity::kBytes:
@@ -294,22 +309,6 @@ Axis AxisAround(double least, double most, Quantity quantity, double length_px, 
   }
   return Linear(least, most, quantity, length_px, vertical);
 }
-
-namespace {
-
-// Leaves out what would touch the label before it.
-void DropCrowded(const Axis& axis, double length_px, std::vector<Tick>& ticks) {
-  double last_end = -1e9;
-  std::erase_if(ticks, [&](const Tick& tick) {
-    const double half = TextPixels(tick.label, kTickFont) / 2;
-    const double middle = axis.Share(tick.at) * length_px;
-    if (middle - half < last_end + kTickGap) return true;
-    last_end = middle + half;
-    return false;
-  });
-}
-
-}  // namespace
 
 Axis LogAxis(double least, double most, Quantity quantity, double length_px) {
   Axis axis{least, most, true, {}};

@@ -1,4 +1,4 @@
-// What pictures are drawn with: shapes in CSS pixels, whose colours are the page's (page_style.h).
+// What pictures are drawn with: shapes in CSS pixels, whose colours are the page's (html.cc).
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "planner/page/html.h"
 
 namespace zeroplan {
 
@@ -71,6 +73,8 @@ enum class Anchor : uint8_t { kStart, kMiddle, kEnd };
 // "c0" to "c6": colours that people who see no red and green tell apart, for parts and lines.
 inline constexpr size_t kColours = 7;
 std::string ColourClass(size_t i);
+// Parts that have the colours from `first` on, which begin again after as many as there are.
+std::vector<LegendEntry> LegendOf(const std::vector<std::string>& parts, size_t first = 0);
 
 class Svg {
  public:

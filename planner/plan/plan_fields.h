@@ -57,6 +57,7 @@ inline constexpr const char* kPlanStepSeconds[] = {"compute", "exposed_comm", "e
 inline constexpr const char* kPlanSearchCounts[] = {"candidates", "cut_by_memory", "cut_by_score",
                                                     "judged",     "left",          "lowered"};
 // Keys of the top level that `plan --format json` adds and a plan file does not have.
-inline constexpr const char* kPlanReportKeys[] = {"gap", "stages", "claims", "assumed", "notes"};
+inline constexpr const char* kPlanReportKeys[] = {"gap",     "stages", "claims",
+                                                  "assumed", "notes",  "run"};
 
 }  // namespace zeroplan

@@ -9,11 +9,36 @@
 #include <vector>
 
 #include "core/config/deepspeed_writer.h"
+#include "core/config/zero_config.h"
+#include "core/lowering/lower.h"
+#include "core/model/model_spec.h"
 #include "core/program/program.h"
 #include "planner/advice/advice.h"
-#include "planner/plan/plan.h"
+#include "planner/search/search.h"
 
 namespace zeroplan {
+
+// The choice that a search made, with everything needed to run it and to say why.
+
+struct Plan {
+  const Runtime* runtime = &OwnExecutor();
+  TorchCompile compile;
+  ModelSpec model;
+  Cluster cluster;
+  TrainSetup setup;       // nothing kAuto
+  LowerOptions lower;     // of programs: what they are lowered with
+  ChoiceEstimate choice;  // of `setup`
+  Objective objective = Objective::kThroughput;
+  SearchStats stats;
+  // Why this choice, what the others lose, where the answer flips: one paragraph each, unwrapped.
+  std::vector<std::string> advice;
+};
+
+// `program.setup` with numbers in place of kAuto that lower to the same program.
+TrainSetup ResolveAuto(const Program& program);
+
+// The plan of a search's best choice, advice apart. REQUIRES: result.best.
+Plan MakePlan(const ChoiceSearch& searcher, const SearchResult& result);
 
 // What a plan file holds that a run needs.
 struct PlanFile {
@@ -72,5 +97,35 @@ PlanFile ReadPlan(std::string_view text, std::string_view source);
 // fingerprint or predicted bytes differ, so somebody has edited the file. What the program does not
 // depend on (learning rate, betas, schedule, loss scaling, swap folder) may be edited.
 Program CheckedProgram(const PlanFile& plan);
+
+// All that a program was lowered from, and its fingerprint: enough to lower it again and to see
+// whether that gives the same program. The metrics of a run hold it, in the words of a plan file.
+
+struct ProgramRecord {
+  std::string version;  // of the zeroplan that lowered it
+  ModelSpec model;
+  TrainSetup setup;  // nothing kAuto
+  LowerOptions lower;
+  uint64_t fingerprint = 0;
+};
+
+// One line of JSON: "zeroplan", "model", "seq_len", "gpus", "lower", "config" (as DeepSpeed JSON)
+// and "fingerprint". `lower`: what `program` was lowered with.
+std::string WriteProgramRecord(const Program& program, const LowerOptions& lower);
+
+// `text` stands in line `line` of `source`, as the member `key`. Throws Error(kUsage)
+// "SOURCE:LINE: KEY....: ..." for what is missing, unknown or out of range. Another version's
+// record is read as far as it is understood: whether it still gives that program, its fingerprint
+// says.
+ProgramRecord ReadProgramRecord(std::string_view text, const std::string& key, int line,
+                                const std::string& source);
+
+// How much more GPU memory DeepSpeed takes than zeroplan for the same choice.
+
+// GPU memory that DeepSpeed 0.19.6 may use beyond zeroplan's planned total: an upper limit of what
+// 20 measured runs of GPT-2 models used (tests/planner/plan/deepspeed_headroom_test.cc holds them).
+// A PyTorch model keeps fp32 logits, their gradient and copies, 20 bytes a logit; its allocator and
+// DeepSpeed's buffers grow with the parameters, most while stages up to 2 initialise.
+ExtraMemory DeepSpeedExtraMemory(const ModelSpec& model, const TrainSetup& setup);
 
 }  // namespace zeroplan

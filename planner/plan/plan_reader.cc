@@ -14,7 +14,6 @@
 #include "cost_models/memory_walk.h"
 #include "planner/plan/plan_fields.h"
 #include "planner/plan/plan_file.h"
-#include "planner/plan/program_record.h"
 
 namespace zeroplan {
 namespace {

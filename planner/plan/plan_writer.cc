@@ -9,10 +9,9 @@
 #include "core/families/load_model.h"
 #include "core/model/model_fields.h"
 #include "core/program/fingerprint.h"
-#include "planner/estimate/cause_seconds.h"
+#include "planner/estimate/estimate.h"
 #include "planner/plan/plan_fields.h"
 #include "planner/plan/plan_file.h"
-#include "planner/plan/program_record.h"
 #include "planner/report/choice_json.h"
 
 namespace zeroplan {
@@ -127,6 +126,12 @@ Json StagesJson(const Plan& plan, const PlanReport& report) {
   return stages;
 }
 
+// A whole number as one.
+Json NumberJson(double value) {
+  if (value == std::floor(value)) return static_cast<int64_t>(value);
+  return value;
+}
+
 Json ClaimJson(const AdviceLine& line, const Claim& claim) {
   Json change = Json::object();
   if (claim.gpu_memory_bytes) change["gpu_memory_bytes"] = *claim.gpu_memory_bytes;
@@ -138,10 +143,15 @@ Json ClaimJson(const AdviceLine& line, const Claim& claim) {
     answer = CandidateJson(claim.found->candidate);
     answer["tokens_per_second"] = claim.found->tokens_per_second;
   }
-  return {{"kind", AdviceKindName(line.kind)},
-          {"change", std::move(change)},
-          {"answer", std::move(answer)},
-          {"gap", claim.gap}};
+  Json holds = nullptr;
+  if (claim.holds_from) {
+    holds = {NumberJson(*claim.holds_from), NumberJson(*claim.holds_to)};
+  }
+  Json others = Json::array();
+  for (const Found& other : claim.or_else) others.push_back(CandidateJson(other.candidate));
+  return {{"kind", AdviceKindName(line.kind)}, {"change", std::move(change)},
+          {"answer", std::move(answer)},       {"or_else", std::move(others)},
+          {"holds", std::move(holds)},         {"gap", claim.gap}};
 }
 
 Json PlanJson(const Plan& plan, std::string_view deepspeed_config, uint64_t fingerprint) {
@@ -156,12 +166,6 @@ Json PlanJson(const Plan& plan, std::string_view deepspeed_config, uint64_t fing
           {"predicted", PredictedJson(plan.choice)},
           {"search", SearchJson(plan)},
           {"advice", plan.advice}};
-}
-
-// A whole number as one.
-Json NumberJson(double value) {
-  if (value == std::floor(value)) return static_cast<int64_t>(value);
-  return value;
 }
 
 // Of a runtime whose choices are no programs.
@@ -193,14 +197,6 @@ Json RuntimePlanJson(const Plan& plan, const PlanReport& report) {
     json["executor"].update({{"step_seconds", executor->step_seconds},
                              {"tokens_per_second", executor->tokens_per_second},
                              {"gap", executor->gap}});
-  }
-  if (report.goal.tokens) {
-    const RunCost cost = CostOf(report.goal, plan.setup.batch, *plan.choice.time.total_seconds);
-    json["run"] = {{"tokens", *report.goal.tokens},
-                   {"steps", cost.steps},
-                   {"seconds", cost.seconds},
-                   {"gpu_hours", cost.gpu_hours},
-                   {"price", Nullable(cost.price)}};
   }
   return json;
 }
@@ -234,11 +230,12 @@ std::string WritePlanReport(const Plan& plan, const PlanReport& report) {
   for (const AdviceLine& line : report.advice) {
     for (const Claim& claim : line.claims) claims.push_back(ClaimJson(line, claim));
   }
-  const Json more = {{"gap", report.gap},
-                     {"stages", StagesJson(plan, report)},
-                     {"claims", std::move(claims)},
-                     {"assumed", report.assumed},
-                     {"notes", report.notes}};
+  Json more = {{"gap", report.gap},
+               {"stages", StagesJson(plan, report)},
+               {"claims", std::move(claims)},
+               {"assumed", report.assumed},
+               {"notes", report.notes}};
+  if (report.goal.tokens) more["run"] = RunJson(report.goal, plan.choice);
   if (plan.runtime->has_programs()) {
     return WriteChecked(plan, WriteConfig(plan.setup, plan.model.layers), more);
   }

@@ -78,7 +78,7 @@ Json RuntimeChoiceJson(const ChoiceEstimate& choice) {
                {"gpus", setup.batch.world_size},
                {"dtype", DtypeName(setup.precision.dtype)},
                {"settings",
-                {{"reduce_bucket", choice.settings.reduce_bucket_elements},
+                {{"reduce_bucket", ElementsJson(choice.settings.reduce_bucket_elements)},
                  {"overlap_comm", choice.settings.overlap}}},
                {"gpu_bytes", GpuBytesJson(choice.footprint)},
                {"host_bytes", choice.footprint.host.total()},
@@ -102,6 +102,18 @@ Json RuntimeChoiceJson(const ChoiceEstimate& choice) {
     json["segments_given_back"] = torch->segments_given_back;
   }
   return json;
+}
+
+nlohmann::ordered_json ElementsJson(uint64_t elements) {
+  return elements == kAuto ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(elements);
+}
+
+nlohmann::ordered_json RunJson(const RunGoal& goal, const ChoiceEstimate& choice) {
+  if (!goal.tokens || !choice.time.total_seconds) return nullptr;
+  const RunCost cost = CostOf(goal, choice.setup.batch, *choice.time.total_seconds);
+  return {{"tokens", *goal.tokens},        {"steps", cost.steps},
+          {"seconds", cost.seconds},       {"gpu_hours", cost.gpu_hours},
+          {"price", Nullable(cost.price)}, {"gpu_kwh", Nullable(cost.gpu_kwh)}};
 }
 
 }  // namespace zeroplan

@@ -30,4 +30,9 @@ nlohmann::ordered_json TorchStepJson(const TimeEstimate& time);
 nlohmann::ordered_json RuntimeChoiceJson(const ChoiceEstimate& choice);
 nlohmann::ordered_json CompiledJson(TorchCompile compile);
 
+// A bucket's elements; null where the runtime has no such bucket (kAuto).
+nlohmann::ordered_json ElementsJson(uint64_t elements);
+// What a whole run takes; null where no one asked, or the step's time is not known.
+nlohmann::ordered_json RunJson(const RunGoal& goal, const ChoiceEstimate& choice);
+
 }  // namespace zeroplan

@@ -10,6 +10,7 @@ namespace zeroplan {
 
 struct TableStyle {
   bool colour = false;
+  std::string first;  // a line above the table
   // What nobody asked for but zeroplan took: "--micro-batch 1". Printed below the table.
   std::vector<std::string> assumed;
   // Other lines below the table.

@@ -24,7 +24,7 @@ constexpr const char* kHeader =
     "step_seconds.compute,step_seconds.exposed_comm,step_seconds.exposed_offload,"
     "step_seconds.optimizer,step_seconds.total,tokens_per_second,mfu,"
     "training.tokens,training.steps,training.seconds,training.gpu_hours,training.price,"
-    "fits,why_not";
+    "training.gpu_kwh,fits,why_not";
 // Of other runtimes than zeroplan's own executor.
 constexpr const char* kRuntimeHeader =
     ",runtime,room,gpu_bytes.reserved,step_seconds.host_overhead";
@@ -49,8 +49,11 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
       setup.recompute.every, setup.batch.micro_batch, setup.batch.grad_accum,
       DtypeName(setup.precision.dtype), DtypeName(setup.precision.grad_accum_dtype),
       DtypeName(SentGradDtype(setup)));
-  add(settings.reduce_bucket_elements, settings.prefetch_bucket_elements,
-      settings.persistence_threshold, settings.reuse_distance, settings.overlap);
+  for (const uint64_t bucket :
+       {settings.reduce_bucket_elements, settings.prefetch_bucket_elements}) {
+    add(bucket == kAuto ? "" : fmt::format("{}", bucket));
+  }
+  add(settings.persistence_threshold, settings.reuse_distance, settings.overlap);
   const Footprint& footprint = choice.footprint;
   for (const NamedBytes& part : GpuClasses(footprint)) add(part.bytes);
   add(footprint.gpu_total(), cluster.gpu_capacity_bytes, cluster.gpu_reserve_bytes);
@@ -65,9 +68,10 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
   }
   if (estimate.goal.tokens && time.total_seconds) {
     const RunCost cost = CostOf(estimate.goal, setup.batch, *time.total_seconds);
-    add(*estimate.goal.tokens, cost.steps, cost.seconds, cost.gpu_hours, OrEmpty(cost.price));
+    add(*estimate.goal.tokens, cost.steps, cost.seconds, cost.gpu_hours, OrEmpty(cost.price),
+        OrEmpty(cost.gpu_kwh));
   } else {
-    add("", "", "", "", "");
+    add("", "", "", "", "", "");
   }
   add(choice.fits, CsvCell(choice.why_not));
   if (!estimate.runtime->has_programs()) {

@@ -16,16 +16,6 @@ Json WithCapacity(Json bytes, Json capacity, uint64_t reserve) {
   return bytes;
 }
 
-Json Training(const RunGoal& goal, const ChoiceEstimate& choice) {
-  if (!goal.tokens || !choice.time.total_seconds) return nullptr;
-  const RunCost cost = CostOf(goal, choice.setup.batch, *choice.time.total_seconds);
-  return {{"tokens", *goal.tokens},
-          {"steps", cost.steps},
-          {"seconds", cost.seconds},
-          {"gpu_hours", cost.gpu_hours},
-          {"price", Nullable(cost.price)}};
-}
-
 // What other runtimes than zeroplan's own executor say besides.
 void AddRuntimeFields(const ChoiceEstimate& choice, Json& json) {
   const Footprint& footprint = choice.footprint;
@@ -71,8 +61,8 @@ Json Choice(const ChoiceEstimate& choice, const Cluster& cluster, const RunGoal&
       {"grad_accum_dtype", DtypeName(setup.precision.grad_accum_dtype)},
       {"communication_dtype", DtypeName(SentGradDtype(setup))},
       {"settings",
-       {{"reduce_bucket", choice.settings.reduce_bucket_elements},
-        {"prefetch_bucket", choice.settings.prefetch_bucket_elements},
+       {{"reduce_bucket", ElementsJson(choice.settings.reduce_bucket_elements)},
+        {"prefetch_bucket", ElementsJson(choice.settings.prefetch_bucket_elements)},
         {"persistence_threshold", choice.settings.persistence_threshold},
         {"reuse_distance", choice.settings.reuse_distance},
         {"overlap", choice.settings.overlap}}},
@@ -84,7 +74,7 @@ Json Choice(const ChoiceEstimate& choice, const Cluster& cluster, const RunGoal&
   };
   json.update(StepFiguresJson(choice));
   if (!runtime.has_programs()) AddRuntimeFields(choice, json);
-  json["training"] = Training(goal, choice);
+  json["training"] = RunJson(goal, choice);
   json["fits"] = choice.fits;
   json["why_not"] = choice.fits ? Json(nullptr) : Json(choice.why_not);
   return json;

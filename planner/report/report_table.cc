@@ -283,7 +283,8 @@ std::string TorchStepText(const TimeEstimate& time) {
 
 std::string ReportTable(const Estimate& estimate, const TableStyle& style) {
   const Paints paints(style.colour);
-  std::string text = Headline(estimate, paints);
+  std::string text = style.first.empty() ? "" : Wrap(style.first, 2);
+  text += Headline(estimate, paints);
   text += MemoryTable(estimate, paints) + '\n' + TimeTable(estimate, paints);
   if (estimate.goal.tokens && TimesKnown(estimate)) text += '\n' + RunTable(estimate, paints);
   if (estimate.choices.size() == 1) {

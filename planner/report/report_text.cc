@@ -144,12 +144,18 @@ std::string RunCostText(const RunGoal& goal, const BatchSpec& batch, double step
   const std::string price = cost.price ? fmt::format(", {} at {} a GPU-hour",
                                                      NumberCell(*cost.price), *goal.gpu_hour_price)
                                        : "";
+  const std::string energy =
+      cost.gpu_kwh ? fmt::format(
+                         " At their power limit of {:.0f} W the GPUs take {} kWh at most, "
+                         "hosts and cooling apart.",
+                         *goal.gpu_watts, NumberCell(*cost.gpu_kwh))
+                   : "";
   return fmt::format(
       "Training on {} tokens: {} step{}, {} h{} on {} GPU{}, {} GPU-hours{}; steps alone, without "
-      "saving, validation and interruptions.",
+      "saving, validation and interruptions.{}",
       FormatCount(static_cast<uint64_t>(*goal.tokens)), cost.steps, cost.steps == 1 ? "" : "s",
       NumberCell(hours), days, batch.world_size, batch.world_size == 1 ? "" : "s",
-      NumberCell(cost.gpu_hours), price);
+      NumberCell(cost.gpu_hours), price, energy);
 }
 
 std::string PrecisionText(const TrainSetup& setup) {

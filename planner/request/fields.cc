@@ -16,15 +16,16 @@ namespace zeroplan {
 
 namespace {
 
-constexpr std::string_view kConfig = "@@config", kPlan = "@@plan";
+// Whose file decides a field.
+const std::vector<std::string_view> kPlan = {"⟦plan⟧"}, kPlanOrConfig = {"⟦plan⟧", "⟦config⟧"};
 
 void AddGoalFields(FieldSink& sink, GoalFields& fields) {
   const char* group = "Run";
-  sink.Value({group, "@@tokens", "COUNT",
+  sink.Value({group, "⟦tokens⟧", "COUNT",
               "Tokens to train on in all, such as 300B: prints steps, hours and GPU-hours"},
              fields.tokens, WholeIn<int64_t>(1, int64_t{1} << 62));
-  sink.Value({group, "@@gpu_hour_price", "PRICE",
-              "Price of one GPU for an hour, such as 2.5; with @@tokens, prints the run's price"},
+  sink.Value({group, "⟦gpu_hour_price⟧", "PRICE",
+              "Price of one GPU for an hour, such as 2.5; with ⟦tokens⟧, prints the run's price"},
              fields.gpu_hour_price, ParsePrice);
 }
 
@@ -34,16 +35,16 @@ void AddAsyncSaveField(FieldSink& sink, Request& request, bool searched) {
       "each of its parameters (default off)";
   if (searched) {
     sink.Value(
-        {"Run", "@@async_save", "on|off|auto", help + "; auto: where the answer's hosts have it"},
+        {"Run", "⟦async_save⟧", "on|off|auto", help + "; auto: where the answer's hosts have it"},
         request.async_save, WordIn<AsyncSave>({"on", "off", "auto"}));
   } else {
-    sink.Value({"Run", "@@async_save", "on|off", help}, request.async_save,
+    sink.Value({"Run", "⟦async_save⟧", "on|off", help}, request.async_save,
                WordIn<AsyncSave>({"on", "off"}));
   }
 }
 
 void AddPackingField(FieldSink& sink, Request& fields) {
-  sink.Value({"Run", "@@packing", "stream|documents|off",
+  sink.Value({"Run", "⟦packing⟧", "stream|documents|off",
               "How 'train' is to pack documents; with 'documents' a batch says where each starts, "
               "4 bytes a position, and attention stays within each (default stream; off takes the "
               "same memory)"},
@@ -59,16 +60,16 @@ std::vector<std::string> RuntimeKeys() {
 void AddRuntimeFields(FieldSink& sink, RuntimeFields& fields, const char* whose) {
   const char* group = "Runtime";
   static const std::string kType = fmt::format("{}", fmt::join(RuntimeKeys(), "|"));
-  sink.Value({group, "@@runtime", kType.c_str(),
+  sink.Value({group, "⟦runtime⟧", kType.c_str(),
               fmt::format("{}: zeroplan's own executor (default), or another one "
                           "(docs/runtimes.md)",
                           whose)},
              fields.runtime, [](const std::string& text, std::string_view name) {
                return Runtimes()[static_cast<size_t>(ParseWord(text, name, RuntimeKeys()))];
              });
-  sink.Value({group, "@@compile", "layers|all",
+  sink.Value({group, "⟦compile⟧", "layers|all",
               "What that program compiles with torch.compile: layers, or the loss too (default "
-              "nothing; with @@runtime deepspeed or fsdp2)"},
+              "nothing; with ⟦runtime⟧ deepspeed or fsdp2)"},
              fields.compile, WordIn<CompileKind>({"layers", "all"}));
 }
 
@@ -118,19 +119,19 @@ void AddPlanFields(FieldSink& sink, PlanRequest& request) {
   AddDeterministicField(sink, common);
   AddAsyncSaveField(sink, common, /*searched=*/true);
   AddPackingField(sink, common);
-  FieldInfo largest = {"Search", "@@largest", "model|seq-len|micro-batch",
-                       "Find the largest that fits, and plan it: a model of the shape of @@family "
+  FieldInfo largest = {"Search", "⟦largest⟧", "model|seq-len|micro-batch",
+                       "Find the largest that fits, and plan it: a model of the shape of ⟦family⟧ "
                        "(the default), or the sequence or micro-batch of a given model"};
   largest.alone = "model";
   sink.Value(largest, request.largest, WordIn<Largest>({"model", "seq-len", "micro-batch"}));
   AddGoalFields(sink, common.goal);
   AddRuntimeFields(sink, common.runtime, "Program to plan for");
-  sink.Value({"Search", "@@objective", "throughput|headroom|fewest-gpus",
-              "What is best: most tokens/s, most GPU memory left, or fewest of @@gpus (default "
+  sink.Value({"Search", "⟦objective⟧", "throughput|headroom|fewest-gpus",
+              "What is best: most tokens/s, most GPU memory left, or fewest of ⟦gpus⟧ (default "
               "throughput)"},
              request.objective, WordIn<Objective>({"throughput", "headroom", "fewest-gpus"}));
-  sink.Flag("Search", "@@quick", "Print the answer alone, not what would change it", request.quick);
-  sink.Value({"Search", "@@effort", "FACTOR",
+  sink.Flag("Search", "⟦quick⟧", "Print the answer alone, not what would change it", request.quick);
+  sink.Value({"Search", "⟦effort⟧", "FACTOR",
               "Factor on the search's budget; a larger one narrows the gap that a plan states "
               "(default 1)"},
              request.effort, ParseFactor);
@@ -139,14 +140,14 @@ void AddPlanFields(FieldSink& sink, PlanRequest& request) {
 void AddModelFields(FieldSink& sink, ModelFields& fields) {
   const char* group = "Model (one of the two)";
   sink.Text(
-      {group, "@@model", "NAME|FILE|DIR",
+      {group, "⟦model⟧", "NAME|FILE|DIR",
        "Preset (see 'zeroplan model list'), a Hugging Face config.json, or a folder with one"},
       fields.model, KnownModels);
-  sink.Value({group, "@@params", "COUNT",
+  sink.Value({group, "⟦params⟧", "COUNT",
               "Parameters, such as 10B or 350M: a shape of about that size is derived and printed"},
              fields.params, ParseCount);
-  sink.Text({group, "@@family", "NAME",
-             "Family of the shape that @@params derives: gpt2, llama, mistral, qwen2 or qwen3 "
+  sink.Text({group, "⟦family⟧", "NAME",
+             "Family of the shape that ⟦params⟧ derives: gpt2, llama, mistral, qwen2 or qwen3 "
              "(default gpt2)"},
             fields.family, KnownFamilies);
 }
@@ -156,33 +157,34 @@ void AddClusterFields(FieldSink& sink, Request& fields) {
   ClusterFields& cluster = fields.cluster;
   HardwareFields& hardware = fields.hardware;
   sink.Value(
-      {group, "@@gpus", "COUNT",
-       "GPUs in all, one rank each (default: this machine's where @@hw is left out, else 1)"},
+      {group, "⟦gpus⟧", "COUNT",
+       "GPUs in all, one rank each (default: those of the machine that ⟦hw⟧ names, or of this "
+       "one; 1 where it has none)"},
       cluster.gpus, WholeIn<int>(1, kMaxGpus));
-  sink.Value({group, "@@gpus_per_node", "COUNT",
-              "GPUs that share a host's memory and disk (default: the profile's, at most @@gpus)"},
+  sink.Value({group, "⟦gpus_per_node⟧", "COUNT",
+              "GPUs that share a host's memory and disk (default: the profile's, at most ⟦gpus⟧)"},
              cluster.gpus_per_node, WholeIn<int>(1, kMaxGpus));
-  sink.Text({group, "@@hw", "NAME|FILE",
+  sink.Text({group, "⟦hw⟧", "NAME|FILE",
              "Hardware profile: a built-in name (see 'zeroplan hw list') or a JSON file "
              "(default: this machine's GPUs, or " +
                  std::string(kDefaultProfile) + " where it has none)"},
             hardware.profile, ProfileNames);
-  sink.Text({group, "@@network", "NAME|RATE",
+  sink.Text({group, "⟦network⟧", "NAME|RATE",
              "Network between nodes: a built-in one (eth-25, ib-8x400) or the rate of one node "
              "each way, such as 25Gb or 8x400Gb (default: the profile's)"},
             hardware.network, NetworkNames);
-  sink.Text({group, "@@intra_node_bandwidth", "RATE",
+  sink.Text({group, "⟦intra_node_bandwidth⟧", "RATE",
              "Bandwidth from one GPU to the others of its node, each way, such as 300GB/s "
              "(default: the profile's); it replaces the profile's measured collectives"},
             hardware.intra_node_bandwidth);
-  sink.Value({group, "@@gpu_memory", "BYTES",
+  sink.Value({group, "⟦gpu_memory⟧", "BYTES",
               "Memory of one GPU that a process may use, such as 32GB or 79GiB (default: the "
               "profile's)"},
              cluster.gpu_memory, ParseMemory);
-  sink.Value({group, "@@host_memory", "BYTES",
+  sink.Value({group, "⟦host_memory⟧", "BYTES",
               "Memory of one host, such as 512GiB (default: the profile's)"},
              cluster.host_memory, ParseMemory);
-  sink.Value({group, "@@nvme_capacity", "BYTES",
+  sink.Value({group, "⟦nvme_capacity⟧", "BYTES",
               "Disk space of one node for offload (default: the profile's; unknown space is not "
               "checked); plan offloads to disks that are named here, asked for or measured"},
              cluster.nvme_capacity, ParseMemory);
@@ -190,11 +192,11 @@ void AddClusterFields(FieldSink& sink, Request& fields) {
 }
 
 void AddReserveFields(FieldSink& sink, const char* group, ClusterFields& fields) {
-  sink.Value({group, "@@gpu_reserve", "BYTES",
+  sink.Value({group, "⟦gpu_reserve⟧", "BYTES",
               "Memory of each GPU to keep free, as a margin for the prediction; 0 for none "
               "(default 500MB)"},
              fields.gpu_reserve, ParseReserve);
-  sink.Value({group, "@@host_reserve", "BYTES",
+  sink.Value({group, "⟦host_reserve⟧", "BYTES",
               "Memory of each host to keep free for its system; 0 for none (default: what "
               "Kubernetes keeps on Google's nodes, such as 5.8GB of 64GB and 27.4GB of 1TB)"},
              fields.host_reserve, ParseReserve);
@@ -204,63 +206,49 @@ void AddBatchFields(FieldSink& sink, BatchFields& fields, bool searched) {
   const std::string one = searched ? " (default: searched)" : " (default 1)";
   const char* group = "Batch and precision";
   const auto sequences = WholeIn<int64_t>(1, kMaxBatch);
-  sink.Value({group,
-              "@@seq_len",
-              "TOKENS",
+  sink.Value({group, "⟦seq_len⟧", "TOKENS",
               "Tokens of a sequence (default: the model's longest, at most 4096; 1024 with "
-              "@@params)",
-              {kPlan}},
+              "⟦params⟧)",
+              kPlan},
              fields.seq_len, sequences);
   sink.Value(
-      {group,
-       "@@micro_batch",
-       "SEQUENCES",
+      {group, "⟦micro_batch⟧", "SEQUENCES",
        "Sequences of one GPU in a micro-step" + one + "; more is faster and takes more activations",
-       {kPlan}},
+       kPlan},
       fields.micro_batch, sequences);
-  sink.Value({group, "@@grad_accum", "COUNT", "Micro-steps of an optimizer step" + one, {kPlan}},
+  sink.Value({group, "⟦grad_accum⟧", "COUNT", "Micro-steps of an optimizer step" + one, kPlan},
              fields.grad_accum, sequences);
   sink.Value(
-      {group,
-       "@@global_batch",
-       "SEQUENCES",
+      {group, "⟦global_batch⟧", "SEQUENCES",
        "Sequences of an optimizer step over all GPUs: micro-batch x grad-accum x gpus; if one of "
        "the two is given, the other follows" +
            std::string(searched ? "; alone, both are searched" : ", alone it means grad-accum 1"),
-       {kPlan}},
+       kPlan},
       fields.global_batch, sequences);
-  sink.Value({group,
-              "@@global_batch_tokens",
-              "TOKENS",
-              "@@global_batch in tokens, such as 4194304; a whole number of sequences for each GPU",
-              {kPlan}},
+  sink.Value({group, "⟦global_batch_tokens⟧", "TOKENS",
+              "⟦global_batch⟧ in tokens, such as 4194304; a whole number of sequences for each GPU",
+              kPlan},
              fields.global_batch_tokens, WholeIn<int64_t>(1, int64_t{1} << 62));
   sink.Value(
-      {group,
-       "@@dtype",
-       "bf16|fp16|fp32",
+      {group, "⟦dtype⟧", "bf16|fp16|fp32",
        "Precision of parameters and compute (default: the config's; without one bf16 where the GPU "
        "has it, else fp16; on the CPU fp32)",
-       {kPlan}},
+       kPlan},
       fields.dtype, ParseDtype);
-  sink.Value({group,
-              "@@grad_accum_dtype",
-              "bf16|fp16|fp32",
-              "Precision in which gradients are summed over micro-steps: @@dtype, or fp32, which "
-              "takes 2 more bytes of each (default @@dtype)",
-              {kPlan}},
+  sink.Value({group, "⟦grad_accum_dtype⟧", "bf16|fp16|fp32",
+              "Precision in which gradients are summed over micro-steps: ⟦dtype⟧, or fp32, which "
+              "takes 2 more bytes of each (default ⟦dtype⟧)",
+              kPlan},
              fields.grad_accum_dtype, ParseDtype);
-  sink.Value({group,
-              "@@communication_dtype",
-              "bf16|fp16|fp32",
-              "Precision in which GPUs reduce gradients: @@dtype, or fp32 for twice the bytes "
+  sink.Value({group, "⟦communication_dtype⟧", "bf16|fp16|fp32",
+              "Precision in which GPUs reduce gradients: ⟦dtype⟧, or fp32 for twice the bytes "
               "sent (default: the gradients' own)",
-              {kPlan}},
+              kPlan},
              fields.communication_dtype, ParseDtype);
 }
 
 void AddDeterministicField(FieldSink& sink, Request& fields) {
-  sink.Flag("Run", "@@deterministic",
+  sink.Flag("Run", "⟦deterministic⟧",
             "Give the same results from run to run on a GPU too, with a slower backward pass of "
             "attention; the CPU always does",
             fields.deterministic);
@@ -276,57 +264,42 @@ void AddChoiceFields(FieldSink& sink, Request& request, bool all_default, bool s
   const char* places = all_default ? "none|cpu|nvme|all" : "none|cpu|nvme";
   ChoiceFields& choice = request.choice;
   sink.Value(
-      {group,
-       "@@stage",
-       all_default ? "0|1|2|3|all" : "0|1|2|3",
+      {group, "⟦stage⟧", all_default ? "0|1|2|3|all" : "0|1|2|3",
        std::string("0 replicates; 1 shards optimizer states, 2 gradients too, 3 parameters too") +
            (all_default ? "; or some, such as 2,3 (default all)" : " (default 0)"),
-       {kPlan, kConfig}},
+       kPlanOrConfig},
       choice.stages, ParseStages);
-  sink.Value({group,
-              "@@offload_optimizer",
-              places,
-              "Where optimizer states live, from stage 1" + some,
-              {kPlan, kConfig}},
+  sink.Value({group, "⟦offload_optimizer⟧", places,
+              "Where optimizer states live, from stage 1" + some, kPlanOrConfig},
              choice.offload_optimizer, ParseOffload);
-  sink.Value({group,
-              "@@offload_ratio",
-              "RATIO",
+  sink.Value({group, "⟦offload_ratio⟧", "RATIO",
               "Share of the optimizer on the CPU, above 0 and up to 1; the rest stays on the "
               "GPU (default " +
                   std::string(searched ? "searched" : "1") + "; cpu only)",
-              {kPlan, kConfig}},
+              kPlanOrConfig},
              choice.offload_ratio, ParseRatio);
-  sink.Value({group,
-              "@@offload_param",
-              places,
-              "Where parameter shards live, stage 3" + some,
-              {kPlan, kConfig}},
+  sink.Value({group, "⟦offload_param⟧", places, "Where parameter shards live, stage 3" + some,
+              kPlanOrConfig},
              choice.offload_param, ParseOffload);
-  sink.Value({group,
-              "@@checkpointing",
-              all_default ? "none|selective|full|all" : "none|selective|full",
-              std::string("Activations: keep all, or recompute norms, GELU and SwiGLU, or "
-                          "whole layers, in the backward pass") +
-                  (searched ? " (default all)" : " (default none)"),
-              {kPlan, kConfig}},
-             choice.checkpointing, WordIn<Checkpointing>({"none", "selective", "full", "all"}));
-  sink.Value({group,
-              "@@checkpoint_every",
-              "LAYERS",
+  sink.Value(
+      {group, "⟦checkpointing⟧", all_default ? "none|selective|full|all" : "none|selective|full",
+       std::string("Activations: keep all, or recompute norms, GELU and SwiGLU, or "
+                   "whole layers, in the backward pass") +
+           (searched ? " (default all)" : " (default none)"),
+       kPlanOrConfig},
+      choice.checkpointing, WordIn<Checkpointing>({"none", "selective", "full", "all"}));
+  sink.Value({group, "⟦checkpoint_every⟧", "LAYERS",
               std::string("Layers that are recomputed together (default ") +
-                  (searched ? "searched" : "1") + "; implies @@checkpointing full)",
-              {kPlan, kConfig}},
+                  (searched ? "searched" : "1") + "; implies ⟦checkpointing⟧ full)",
+              kPlanOrConfig},
              choice.checkpoint_every, WholeIn<int>(1, 65535));
   sink.Text(
-      {group,
-       "@@config",
-       "FILE",
+      {group, "⟦config⟧", "FILE",
        searched ? "A DeepSpeed JSON config, or - for stdin: what it sets stays, what it leaves to "
                   "\"auto\" is searched"
                 : "A DeepSpeed JSON config, or - for stdin: exactly this choice, instead of the "
                   "options above",
-       {kPlan}},
+       kPlan},
       request.config);
 }
 

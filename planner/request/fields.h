@@ -21,7 +21,7 @@ std::vector<std::string> KnownProfilesAndNetworks();
 
 struct FieldInfo {
   const char* group;  // heading in the help
-  const char* name;   // "@@gpus"; of a command's own options "--format", or "-o,--output"
+  const char* name;   // "⟦gpus⟧"; of a command's own options "--format", or "-o,--output"
   const char* type;   // what stands for the value in the help: "COUNT"
   std::string help;   // says unit and default
   // Fields whose file decides this one: beside them it is refused.

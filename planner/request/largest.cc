@@ -1,5 +1,3 @@
-#include "planner/request/largest.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +12,7 @@
 #include "core/base/units.h"
 #include "core/families/load_model.h"
 #include "planner/estimate/choices.h"
+#include "planner/request/plan_answer.h"
 #include "planner/search/search_space.h"
 
 namespace zeroplan {
@@ -21,7 +20,7 @@ namespace {
 
 // What may be asked for, as numbered steps that rise.
 struct Steps {
-  const char* field;           // "@@seq_len"
+  const char* field;           // "⟦seq_len⟧"
   int64_t first, start, last;  // steps; a search begins at `start` and goes on by grow()
   std::function<int64_t(int64_t)> grow;
   std::function<void(PlanRequest&, int64_t)> set;
@@ -172,14 +171,14 @@ Steps ModelSteps(const PlanRequest& request) {
   const ModelFields& model = request.common.model;
   if (model.given()) {
     ThrowUsage(
-        "@@largest: {} is given; use @@largest seq-len or @@largest micro-batch, or leave "
+        "⟦largest⟧: {} is given; use ⟦largest⟧ seq-len or ⟦largest⟧ micro-batch, or leave "
         "the model out",
-        model.params ? "@@params " + model.params.text : "@@model " + model.model);
+        model.params ? "⟦params⟧ " + model.params.text : "⟦model⟧ " + model.model);
   }
   const int64_t seq_len = request.common.batch.seq_len.value_or(kDerivedSeqLen);
   constexpr int64_t kDecade = 900;
   Steps steps;
-  steps.field = "@@params";
+  steps.field = "⟦params⟧";
   steps.first = 0;
   steps.start = 3 * kDecade;  // 1B
   steps.last = 9 * kDecade;   // 1000T
@@ -202,14 +201,14 @@ Steps ModelSteps(const PlanRequest& request) {
       return 0;
     }
   };
-  steps.end = "@@params goes no further";
+  steps.end = "⟦params⟧ goes no further";
   return steps;
 }
 
 Steps SeqLenSteps(const PlanRequest& request) {
   const Request& common = request.common;
   if (common.batch.seq_len) {
-    ThrowUsage("@@largest: seq-len is what @@seq_len {} sets; leave one of the two out",
+    ThrowUsage("⟦largest⟧: seq-len is what ⟦seq_len⟧ {} sets; leave one of the two out",
                common.batch.seq_len.text);
   }
   // Those of a derived model are as many as the sequence has tokens.
@@ -219,7 +218,7 @@ Steps SeqLenSteps(const PlanRequest& request) {
   constexpr int64_t kStep = 128;
   const auto tokens = [most](int64_t step) { return std::min(step * kStep, most); };
   Steps steps;
-  steps.field = "@@seq_len";
+  steps.field = "⟦seq_len⟧";
   steps.first = 1;
   steps.last =
       static_cast<int64_t>(CeilDiv(static_cast<uint64_t>(most), static_cast<uint64_t>(kStep)));
@@ -238,17 +237,17 @@ Steps SeqLenSteps(const PlanRequest& request) {
 
 Steps MicroBatchSteps(const PlanRequest& request) {
   const BatchFields& batch = request.common.batch;
-  for (const auto& [option, value] : {std::pair{"@@micro_batch", &batch.micro_batch},
-                                      {"@@global_batch", &batch.global_batch},
-                                      {"@@global_batch_tokens", &batch.global_batch_tokens}}) {
+  for (const auto& [option, value] : {std::pair{"⟦micro_batch⟧", &batch.micro_batch},
+                                      {"⟦global_batch⟧", &batch.global_batch},
+                                      {"⟦global_batch_tokens⟧", &batch.global_batch_tokens}}) {
     if (!*value) continue;
-    ThrowUsage("@@largest: micro-batch is not free with {} {}; leave one of the two out", option,
+    ThrowUsage("⟦largest⟧: micro-batch is not free with {} {}; leave one of the two out", option,
                value->text);
   }
   Assumptions unused;
   const ModelSpec model = ResolveModel(request.common.model, batch.seq_len, unused);
   Steps steps;
-  steps.field = "@@micro_batch";
+  steps.field = "⟦micro_batch⟧";
   steps.first = steps.start = 1;
   steps.last =
       std::max<int64_t>(1, kMaxMicroStepTokens / ResolveSeqLen(request.common, model, unused));
@@ -268,7 +267,7 @@ Steps StepsOf(const PlanRequest& request) {
   const Largest what = *request.largest;
   if (what == Largest::kModel) return ModelSteps(request);
   if (!request.common.model.given()) {
-    ThrowUsage("@@largest: {} needs a model; add @@model or @@params, or use @@largest model",
+    ThrowUsage("⟦largest⟧: {} needs a model; add ⟦model⟧ or ⟦params⟧, or use ⟦largest⟧ model",
                request.largest.text);
   }
   return what == Largest::kSeqLen ? SeqLenSteps(request) : MicroBatchSteps(request);

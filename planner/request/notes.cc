@@ -1,5 +1,3 @@
-#include "planner/request/notes.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include "core/program/bucket_sizes.h"
 #include "hwprofiles/guesses.h"
 #include "hwprofiles/sanity.h"
+#include "planner/request/resolve.h"
 
 namespace zeroplan {
 namespace {
@@ -40,7 +39,7 @@ int64_t LongestOrdered(const ModelSpec& model, const TrainSetup& setup, const Gp
   return tokens;
 }
 
-constexpr const char* kWithoutDocuments = "Use @@packing off or stream.";
+constexpr const char* kWithoutDocuments = "Use ⟦packing⟧ off or stream.";
 
 // What to change, as a sentence.
 std::string Fix(const ModelSpec& model, const TrainSetup& setup, const AttentionLaunch& launch,
@@ -53,7 +52,7 @@ std::string Fix(const ModelSpec& model, const TrainSetup& setup, const Attention
     case PlainReason::kGpu:
       return "Use a GPU from Ampere on.";
     case PlainReason::kDtype:
-      return fmt::format("Use @@dtype {}.", gpu.bf16 ? "bf16" : "fp16");
+      return fmt::format("Use ⟦dtype⟧ {}.", gpu.bf16 ? "bf16" : "fp16");
     case PlainReason::kHeadSteps:
       if (launch.documents) return kWithoutDocuments;
       if (head < 8) return "Use a model whose heads have 8 channels.";
@@ -66,13 +65,13 @@ std::string Fix(const ModelSpec& model, const TrainSetup& setup, const Attention
     case PlainReason::kLength:
       return "Use longer sequences.";
     case PlainReason::kWorkspace:
-      if (!ordered_program) return "Plan again with @@deterministic, or leave it out.";
-      return fmt::format("Leave @@deterministic out, or use @@seq_len {} or less.",
+      if (!ordered_program) return "Plan again with ⟦deterministic⟧, or leave it out.";
+      return fmt::format("Leave ⟦deterministic⟧ out, or use ⟦seq_len⟧ {} or less.",
                          LongestOrdered(model, setup, gpu));
     case PlainReason::kDocumentsGpu:
       return kWithoutDocuments;
     case PlainReason::kDocumentsOrdered:
-      return "Leave @@deterministic out, or use @@packing off or stream.";
+      return "Leave ⟦deterministic⟧ out, or use ⟦packing⟧ off or stream.";
   }
   return "";
 }
@@ -83,7 +82,7 @@ std::string PartsText(const AttentionLaunch& launch, const AttentionPath& path) 
                                ? fmt::format("{} of {} sequences", path.part.sequences, B)
                                : fmt::format("{} of {} heads of keys", path.part.key_heads, G);
   return fmt::format(
-      "@@deterministic: attention's backward pass takes {} calls of cuDNN's kernel, each of {}, "
+      "⟦deterministic⟧: attention's backward pass takes {} calls of cuDNN's kernel, each of {}, "
       "which keeps the gradients of its scores; the predicted time has that.",
       path.calls, part);
 }
@@ -154,7 +153,7 @@ void ApplyPacking(const Request& request, LowerOptions& lower, Assumptions& assu
   lower.document_borders = request.packing == Packing::kDocuments;
   if (!lower.document_borders) return;
   assumptions.notes.push_back(
-      "Attention is timed as over whole rows (@@packing documents): within documents, less where "
+      "Attention is timed as over whole rows (⟦packing⟧ documents): within documents, less where "
       "they are long, more where they are a few dozen tokens.");
 }
 
@@ -173,8 +172,8 @@ void NoteIdleSums(std::span<const TrainSetup> setups, Assumptions& assumptions) 
   if (!idle) return;
   assumptions.notes.push_back(
       "fp32 sums over micro-steps: with one micro-step stages 2 and 3 sum nothing, so that they "
-      "take 2 more bytes a gradient and change nothing; @@grad_accum above 1 makes use of them, "
-      "@@communication_dtype fp32 sums over GPUs in fp32.");
+      "take 2 more bytes a gradient and change nothing; ⟦grad_accum⟧ above 1 makes use of them, "
+      "⟦communication_dtype⟧ fp32 sums over GPUs in fp32.");
 }
 
 void DropOwnNotes(const Request& request, Assumptions& assumptions) {

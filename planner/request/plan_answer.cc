@@ -12,11 +12,10 @@
 #include "core/base/json_source.h"
 #include "core/base/units.h"
 #include "core/config/deepspeed_writer.h"
-#include "core/config/kept_keys.h"
 #include "core/program/step_order.h"
 #include "planner/advice/smallest_change.h"
 #include "planner/estimate/choices.h"
-#include "planner/request/notes.h"
+#include "planner/request/resolve.h"
 #include "planner/search/search_space.h"
 
 namespace zeroplan {
@@ -86,10 +85,10 @@ std::vector<std::string> BesideConfig(const ResolvedPlan& request, const Candida
     if (given && *given != after) changed.push_back(fmt::format("{} {}", option, after));
   };
   if (request.inputs().space.gpus.back() != found.gpus) {
-    changed.push_back(fmt::format("@@gpus {}", found.gpus));
+    changed.push_back(fmt::format("⟦gpus⟧ {}", found.gpus));
   }
-  set("@@micro_batch", batch.micro_batch, found.micro_batch);
-  set("@@grad_accum", batch.grad_accum, found.grad_accum);
+  set("⟦micro_batch⟧", batch.micro_batch, found.micro_batch);
+  set("⟦grad_accum⟧", batch.grad_accum, found.grad_accum);
   return changed;
 }
 
@@ -99,11 +98,11 @@ std::vector<std::string> LeftOut(const ChoiceFields& choice, const Candidate& fo
   // A share or a number of layers of 1 goes without its option.
   if (choice.offload_ratio && (found.optimizer.device != OffloadDevice::kCpu ||
                                (found.optimizer.ratio >= 1 && *choice.offload_ratio < 1))) {
-    names.push_back("@@offload_ratio");
+    names.push_back("⟦offload_ratio⟧");
   }
   if (choice.checkpoint_every && (found.recompute.kind != RecomputeKind::kFull ||
                                   (found.recompute.every <= 1 && *choice.checkpoint_every > 1))) {
-    names.push_back("@@checkpoint_every");
+    names.push_back("⟦checkpoint_every⟧");
   }
   return names;
 }
@@ -145,12 +144,12 @@ std::string Proposal(const ResolvedPlan& request, const Change& change) {
       request.inputs(), request.full(), [&](int gpus) { return request.ClusterOf(gpus); });
   std::string fix =
       "no change was found that fits, more GPUs as far as the hardware profile goes included; "
-      "try a smaller model or another @@hw";
+      "try a smaller model or another ⟦hw⟧";
   if (result.gave_up) {
     const std::string where =
         request.asked().common.config.empty()
-            ? "pin some choices (@@stage, @@checkpointing, "
-              "@@offload_optimizer)"
+            ? "pin some choices (⟦stage⟧, ⟦checkpointing⟧, "
+              "⟦offload_optimizer⟧)"
             : fmt::format("set batch and buckets in {}", request.asked().common.config);
     fix = fmt::format("the search gave up after {} programs; {} to look at the others",
                       result.stats.lowered, where);
@@ -158,7 +157,7 @@ std::string Proposal(const ResolvedPlan& request, const Change& change) {
   if (change) {
     fix = fmt::format("smallest change that fits: {} ({}; {} a GPU, {:.0f} tokens/s)",
                       Proposal(request, *change), runtime.Label(change->estimate.setup),
-                      FormatBytes(change->estimate.footprint.gpu_total()),
+                      FormatBytes(change->estimate.footprint.totals().gpu_bytes),
                       change->found.tokens_per_second);
     if (change->estimate.footprint.nvme_bytes > 0) {
       fix += fmt::format(". That takes {} of a node's disk, by the hardware profile's figures",
@@ -183,7 +182,7 @@ std::string SettleAsyncSave(AsyncSave asked, const SearchCluster& at, Plan& plan
     const ChoiceEstimate with = EstimateProgram(program, at.cluster, at.costs);
     if (!with.fits) {
       return fmt::format(
-          "Saves: steps wait for them, as a copy of {} does not fit (@@async_save auto): {}.", copy,
+          "Saves: steps wait for them, as a copy of {} does not fit (⟦async_save⟧ auto): {}.", copy,
           with.why_not);
     }
     plan.lower = lower;
@@ -191,7 +190,7 @@ std::string SettleAsyncSave(AsyncSave asked, const SearchCluster& at, Plan& plan
   }
   return fmt::format(
       "Saves: written beside the steps, from a copy of {} of host memory on each host, of {} in "
-      "all (@@async_save {}).",
+      "all (⟦async_save⟧ {}).",
       copy, FormatBytes(plan.choice.footprint.host.total()),
       asked == AsyncSave::kIfItFits ? "auto" : "on");
 }
@@ -212,7 +211,8 @@ PlanAnswer FindAnswer(ResolvedPlan& request, ChoiceSearch& searcher,
     answer.report.gap = result.gap;
     answer.report.stages = std::move(result.stages);
     answer.report.advice = std::move(advice.lines);
-    answer.report.goal = ResolveGoal(request.asked().common.goal, answer.plan.setup.batch.seq_len);
+    answer.report.goal = ResolveGoal(request.asked().common.goal, answer.plan.setup.batch.seq_len,
+                                     request.hardware().gpu);
     if (!answer.plan.runtime->has_programs()) answer.report.config = RuntimeConfig(answer.plan);
     return answer;
   }
@@ -233,6 +233,14 @@ void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
                   assumptions);
   }
   NoteGuesses(request.hardware(), at.cluster, std::span(&plan.setup, 1), assumptions);
+  if (programs) {
+    // Shard files have master weights and Adam's two moments in fp32, the final weights are fp32
+    // (docs/checkpoints.md).
+    const uint64_t parameters = plan.model.ParamCount();
+    assumptions.notes.push_back(fmt::format(
+        "Checkpoints: {} each, 12 bytes a parameter; the weights at the end {} more.",
+        FormatBytes(12 * parameters), FormatBytes(4 * plan.model.UnpaddedParamCount())));
+  }
   if (programs) NoteIdleSums(std::span(&plan.setup, 1), assumptions);
   for (std::string& note : plan.runtime->Notes(plan.choice, plan.compile)) {
     assumptions.notes.push_back(std::move(note));
@@ -258,7 +266,7 @@ std::string SetSwapFolder(TrainSetup& setup) {
   fill(setup.zero.offload_optimizer);
   fill(setup.zero.offload_param);
   if (!set) return "";
-  return fmt::format("The plan swaps to {}: edit nvme_path, or give train @@nvme_path DIR",
+  return fmt::format("The plan swaps to {}: edit nvme_path, or give train ⟦nvme_path⟧ DIR",
                      kSwapFolder);
 }
 

@@ -100,7 +100,7 @@ enum class Largest : uint8_t { kModel, kSeqLen, kMicroBatch };
 
 struct PlanRequest {
   Request common;
-  Given<Largest> largest;  // largest.h
+  Given<Largest> largest;  // plan_answer.h
   Given<Objective> objective;
   bool quick = false;    // the answer alone, not what would change it
   Given<double> effort;  // a factor on the search's budgets

@@ -33,8 +33,8 @@ void ResolveBatchParts(const BatchFields& fields, BatchSpec& batch, Assumptions&
   batch.micro_batch = micro.value_or(1);
   batch.grad_accum = accum.value_or(1);
   if (!global) {
-    if (!micro) Assume(assumptions, "@@micro_batch 1");
-    if (!accum) Assume(assumptions, "@@grad_accum 1");
+    if (!micro) Assume(assumptions, "⟦micro_batch⟧ 1");
+    if (!accum) Assume(assumptions, "⟦grad_accum⟧ 1");
     return;
   }
   // With both given this checks the product; else it is what the missing part must divide into.
@@ -44,32 +44,32 @@ void ResolveBatchParts(const BatchFields& fields, BatchSpec& batch, Assumptions&
                      (find_micro ? batch.grad_accum : batch.micro_batch) *
                      (find_micro || find_accum ? 1 : batch.grad_accum);
   const std::string product = fmt::format(
-      "{}@@gpus {}",
-      find_micro   ? (accum ? fmt::format("@@grad_accum {} x ", *accum) : "")
-      : find_accum ? fmt::format("@@micro_batch {} x ", *micro)
-                   : fmt::format("@@micro_batch {} x @@grad_accum {} x ", *micro, *accum),
+      "{}⟦gpus⟧ {}",
+      find_micro   ? (accum ? fmt::format("⟦grad_accum⟧ {} x ", *accum) : "")
+      : find_accum ? fmt::format("⟦micro_batch⟧ {} x ", *micro)
+                   : fmt::format("⟦micro_batch⟧ {} x ⟦grad_accum⟧ {} x ", *micro, *accum),
       batch.world_size);
   if (exact > kMaxBatch) {
     ThrowUsage(
-        "@@global_batch: {} is less than {}, which is more than the {} sequences allowed; use "
+        "⟦global_batch⟧: {} is less than {}, which is more than the {} sequences allowed; use "
         "smaller values",
         *global, product, kMaxBatch);
   }
   const auto known = static_cast<int64_t>(exact);
   if (!find_micro && !find_accum) {
     if (*global != known) {
-      ThrowUsage("@@global_batch: {} is not {}; use {}, or leave one of the three out", *global,
+      ThrowUsage("⟦global_batch⟧: {} is not {}; use {}, or leave one of the three out", *global,
                  product, known);
     }
     return;
   }
   if (*global % known != 0) {
     const int64_t up = (*global / known + 1) * known;
-    ThrowUsage("@@global_batch: {} is not a multiple of {}; use {}", *global, product,
+    ThrowUsage("⟦global_batch⟧: {} is not a multiple of {}; use {}", *global, product,
                up - known > 0 ? fmt::format("{} or {}", up - known, up) : std::to_string(up));
   }
   (find_micro ? batch.micro_batch : batch.grad_accum) = *global / known;
-  if (find_micro && !accum) Assume(assumptions, "@@grad_accum 1");
+  if (find_micro && !accum) Assume(assumptions, "⟦grad_accum⟧ 1");
 }
 
 [[noreturn]] void FailWithoutNetwork(const Cluster& cluster, const HardwareProfile& hardware) {
@@ -78,11 +78,11 @@ void ResolveBatchParts(const BatchFields& fields, BatchSpec& batch, Assumptions&
   const std::string machine = fmt::format("{}x-{}", cluster.gpus, hardware.name);
   const bool known = std::find(names.begin(), names.end(), machine) != names.end();
   ThrowUsage(
-      "@@gpus: {} GPUs, {} a node, are {} nodes, and the hardware profile {} has no network; {}add "
-      "@@network NAME|RATE (such as @@network 100Gb), or set @@gpus_per_node to the GPUs of one "
+      "⟦gpus⟧: {} GPUs, {} a node, are {} nodes, and the hardware profile {} has no network; {}add "
+      "⟦network⟧ NAME|RATE (such as ⟦network⟧ 100Gb), or set ⟦gpus_per_node⟧ to the GPUs of one "
       "node",
       cluster.gpus, cluster.gpus_per_node, cluster.nodes(), hardware.name,
-      known ? fmt::format("for one node use @@hw {}; else ", machine) : "");
+      known ? fmt::format("for one node use ⟦hw⟧ {}; else ", machine) : "");
 }
 
 void CheckDtype(Dtype dtype, const HardwareProfile& hardware, std::string_view option) {
@@ -100,13 +100,13 @@ void SetSentDtype(const BatchFields& fields, PrecisionConfig& precision) {
   const Dtype compute = precision.dtype;
   if (!asked) return;
   if (*asked != Dtype::kF32 && *asked != compute) {
-    ThrowUsage("@@communication_dtype: {} is not allowed with {} gradients; use {}fp32",
+    ThrowUsage("⟦communication_dtype⟧: {} is not allowed with {} gradients; use {}fp32",
                DtypeName(*asked), DtypeName(compute),
                compute == Dtype::kF32 ? "" : fmt::format("{} or ", DtypeName(compute)));
   }
   if (*asked != Dtype::kF32 && precision.grad_accum_dtype == Dtype::kF32) {
     ThrowUsage(
-        "@@communication_dtype: {} is not allowed with @@grad_accum_dtype fp32: stages 0 and 1 "
+        "⟦communication_dtype⟧: {} is not allowed with ⟦grad_accum_dtype⟧ fp32: stages 0 and 1 "
         "send the fp32 sums, the others {} by themselves; leave it out",
         DtypeName(*asked), DtypeName(*asked));
   }
@@ -137,7 +137,7 @@ ChoiceSpace ResolveChoices(const ChoiceFields& fields, ChoiceSpace otherwise,
     if (fields.checkpoint_every) {
       space.recompute = {full};
     } else {
-      Assume(assumptions, "@@checkpointing none");
+      Assume(assumptions, "⟦checkpointing⟧ none");
     }
     return space;
   }
@@ -163,7 +163,7 @@ const ModelFamily& FamilyOf(const ModelFields& fields) {
   if (fields.family.empty()) return *ModelFamilies().front();
   const ModelFamily* family = FamilyNamed(fields.family);
   if (family == nullptr) {
-    ThrowUsage("@@family: {} is not allowed; use {}", fields.family, QuotedNames(ModelFamilies()));
+    ThrowUsage("⟦family⟧: {} is not allowed; use {}", fields.family, QuotedNames(ModelFamilies()));
   }
   return *family;
 }
@@ -171,17 +171,17 @@ const ModelFamily& FamilyOf(const ModelFields& fields) {
 ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
                        Assumptions& assumptions) {
   if (fields.model.empty() != fields.params.has_value()) {
-    ThrowUsage("{}; give @@model NAME|FILE|DIR (see 'zeroplan model list') or @@params COUNT",
-               fields.params ? "@@model and @@params are both given" : "no model");
+    ThrowUsage("{}; give ⟦model⟧ NAME|FILE|DIR (see 'zeroplan model list') or ⟦params⟧ COUNT",
+               fields.params ? "⟦model⟧ and ⟦params⟧ are both given" : "no model");
   }
   if (!fields.family.empty() && !fields.params) {
-    ThrowUsage("@@family: {} goes with @@params; a @@model has its family itself", fields.family);
+    ThrowUsage("⟦family⟧: {} goes with ⟦params⟧; a ⟦model⟧ has its family itself", fields.family);
   }
   if (!fields.params) return LoadModel(fields.model);
   ModelSpec model =
       ModelFromParams(*fields.params, seq_len.value_or(kDerivedSeqLen), FamilyOf(fields));
   assumptions.notes.push_back(fmt::format(
-      "Model: derived from @@params {}; @@model takes an exact shape.", fields.params.text));
+      "Model: derived from ⟦params⟧ {}; ⟦model⟧ takes an exact shape.", fields.params.text));
   return model;
 }
 
@@ -190,17 +190,17 @@ int64_t ResolveSeqLen(const Request& request, const ModelSpec& model, Assumption
   if (!given) {
     const int64_t seq_len = std::min(request.model.params ? kDerivedSeqLen : kLongestUsualSeqLen,
                                      model.LongestSequence());
-    Assume(assumptions, fmt::format("@@seq_len {}", seq_len));
+    Assume(assumptions, fmt::format("⟦seq_len⟧ {}", seq_len));
     return seq_len;
   }
   if (model.window > 0 && *given > model.window && *given <= model.positions) {
     ThrowUsage(
-        "@@seq_len: {} is not allowed: {} has a sliding window of {} tokens, and attention that "
+        "⟦seq_len⟧: {} is not allowed: {} has a sliding window of {} tokens, and attention that "
         "slides is not supported; use at most {}",
         *given, model.name, model.window, model.window);
   }
   if (*given > model.positions) {
-    ThrowUsage("@@seq_len: {} is not allowed: {} has {} positions; use at most {}", *given,
+    ThrowUsage("⟦seq_len⟧: {} is not allowed: {} has {} positions; use at most {}", *given,
                model.name, model.positions, model.positions);
   }
   return *given;
@@ -210,16 +210,16 @@ BatchFields InSequences(BatchFields fields, int64_t seq_len, int gpus) {
   const Given<int64_t>& tokens = fields.global_batch_tokens;
   if (tokens) {
     if (fields.global_batch) {
-      ThrowUsage("@@global_batch {} and @@global_batch_tokens {} are both given; leave one out",
+      ThrowUsage("⟦global_batch⟧ {} and ⟦global_batch_tokens⟧ {} are both given; leave one out",
                  fields.global_batch.text, tokens.text);
     }
     // Of __int128: each factor may be two billion.
     const auto unit = static_cast<__int128>(seq_len) * gpus * fields.micro_batch.value_or(1) *
                       fields.grad_accum.value_or(1);
     const std::string parts = fmt::format(
-        "{} tokens x @@gpus {}{}{}", seq_len, gpus,
-        fields.micro_batch ? fmt::format(" x @@micro_batch {}", *fields.micro_batch) : "",
-        fields.grad_accum ? fmt::format(" x @@grad_accum {}", *fields.grad_accum) : "");
+        "{} tokens x ⟦gpus⟧ {}{}{}", seq_len, gpus,
+        fields.micro_batch ? fmt::format(" x ⟦micro_batch⟧ {}", *fields.micro_batch) : "",
+        fields.grad_accum ? fmt::format(" x ⟦grad_accum⟧ {}", *fields.grad_accum) : "");
     if (*tokens % unit != 0) {
       const auto below = static_cast<int64_t>(*tokens / unit * unit);
       const __int128 above = below + unit;
@@ -227,11 +227,11 @@ BatchFields InSequences(BatchFields fields, int64_t seq_len, int gpus) {
                                   : below > 0
                                       ? fmt::format("{} or {}", below, static_cast<int64_t>(above))
                                       : fmt::format("{}", static_cast<int64_t>(above));
-      ThrowUsage("@@global_batch_tokens: {} is not a multiple of {}; use {}", tokens.text, parts,
+      ThrowUsage("⟦global_batch_tokens⟧: {} is not a multiple of {}; use {}", tokens.text, parts,
                  nearest);
     }
     if (*tokens / seq_len > kMaxBatch) {
-      ThrowUsage("@@global_batch_tokens: {} are {} sequences of {} tokens; at most {} are allowed",
+      ThrowUsage("⟦global_batch_tokens⟧: {} are {} sequences of {} tokens; at most {} are allowed",
                  tokens.text, *tokens / seq_len, seq_len, kMaxBatch);
     }
     fields.global_batch.emplace(*tokens / seq_len);
@@ -244,29 +244,31 @@ BatchFields InSequences(BatchFields fields, int64_t seq_len, int gpus) {
   const Given<int64_t>& sequences = fields.global_batch;
   if (sequences && *sequences > kManyTokens / seq_len && *sequences / gpus > kFewEach) {
     const auto all = CheckedMul(static_cast<uint64_t>(*sequences), static_cast<uint64_t>(seq_len),
-                                "@@global_batch");
+                                "⟦global_batch⟧");
     ThrowUsage(
-        "@@global_batch: {} sequences of {} tokens are {} tokens a step; did you mean "
-        "@@global_batch_tokens {}? (If not: @@global_batch_tokens {})",
+        "⟦global_batch⟧: {} sequences of {} tokens are {} tokens a step; did you mean "
+        "⟦global_batch_tokens⟧ {}? (If not: ⟦global_batch_tokens⟧ {})",
         sequences.text, seq_len, FormatCount(all), sequences.text, all);
   }
   return fields;
 }
 
-RunGoal ResolveGoal(const GoalFields& fields, int64_t seq_len) {
+RunGoal ResolveGoal(const GoalFields& fields, int64_t seq_len, const GpuProfile& gpu) {
   if (fields.gpu_hour_price && !fields.tokens) {
     ThrowUsage(
-        "@@gpu_hour_price: {} has no effect without @@tokens; add the run's tokens, such as "
-        "@@tokens 300B",
+        "⟦gpu_hour_price⟧: {} has no effect without ⟦tokens⟧; add the run's tokens, such as "
+        "⟦tokens⟧ 300B",
         fields.gpu_hour_price.text);
   }
   if (fields.tokens && *fields.tokens < seq_len) {
     ThrowUsage(
-        "@@tokens: {} is less than one sequence of {} tokens; use all that is trained on, "
+        "⟦tokens⟧: {} is less than one sequence of {} tokens; use all that is trained on, "
         "such as 300B",
         fields.tokens.text, seq_len);
   }
-  return {fields.tokens, fields.gpu_hour_price};
+  RunGoal goal = {fields.tokens, fields.gpu_hour_price};
+  if (gpu.power) goal.gpu_watts = gpu.power->limit.value;
+  return goal;
 }
 
 HardwareProfile ResolveHardware(const HardwareFields& fields, Assumptions& assumptions,
@@ -282,10 +284,16 @@ HardwareProfile ResolveHardware(const HardwareFields& fields, Assumptions& assum
     if (found.profile) {
       assumptions.detected_gpus = found.gpus;
     } else {
-      Assume(assumptions, fmt::format("@@hw {}", kDefaultProfile));
+      Assume(assumptions, fmt::format("⟦hw⟧ {}", kDefaultProfile));
     }
     hardware =
         found.profile ? *std::move(found.profile) : LoadProfile(std::string(kDefaultProfile));
+    if (!assumptions.detected_gpus) {
+      assumptions.first =
+          fmt::format("{} and no ⟦hw⟧: what follows is for {} GPUs, as in {}.",
+                      found.gpus > 0 ? "No built-in profile of the GPUs here" : "No GPU found here",
+                      hardware.gpu.name, kDefaultProfile);
+    }
   }
   if (!fields.network.empty()) ApplyNetwork(hardware, fields.network);
   if (!fields.intra_node_bandwidth.empty()) ApplyGpuLink(hardware, fields.intra_node_bandwidth);
@@ -309,15 +317,16 @@ Cluster ResolveCluster(const Request& request, const HardwareProfile& hardware,
   cluster.gpu_name = hardware.gpu.name;
   cluster.network = request.hardware.network;
   cluster.intra_node_bandwidth = request.hardware.intra_node_bandwidth;
-  const int default_gpus = assumptions.detected_gpus.value_or(1);
-  if (!given.gpus) Assume(assumptions, fmt::format("@@gpus {}", default_gpus));
-  cluster.gpus = given.gpus.value_or(default_gpus);
   const auto of_profile = static_cast<int>(std::llround(hardware.node.gpus.value));
+  const int default_gpus =
+      assumptions.detected_gpus.value_or(request.hardware.profile.empty() ? 1 : of_profile);
+  if (!given.gpus) Assume(assumptions, fmt::format("⟦gpus⟧ {}", default_gpus));
+  cluster.gpus = given.gpus.value_or(default_gpus);
   cluster.gpus_per_node = given.gpus_per_node.value_or(std::min(cluster.gpus, of_profile));
   if (cluster.gpus > cluster.gpus_per_node && cluster.gpus % cluster.gpus_per_node != 0) {
     ThrowUsage(
-        "@@gpus: {} is not allowed with {} GPUs a node{}; use a multiple of {}, or set "
-        "@@gpus_per_node",
+        "⟦gpus⟧: {} is not allowed with {} GPUs a node{}; use a multiple of {}, or set "
+        "⟦gpus_per_node⟧",
         cluster.gpus, cluster.gpus_per_node, given.gpus_per_node ? "" : " (the hardware profile's)",
         cluster.gpus_per_node);
   }
@@ -340,9 +349,9 @@ Cluster ResolveCluster(const Request& request, const HardwareProfile& hardware,
     Assume(assumptions, fmt::format("{} {}", field, text));
     return otherwise;
   };
-  cluster.gpu_reserve_bytes = reserve("@@gpu_reserve", given.gpu_reserve, kGpuReserveBytes);
+  cluster.gpu_reserve_bytes = reserve("⟦gpu_reserve⟧", given.gpu_reserve, kGpuReserveBytes);
   if (cluster.host_capacity_bytes) {
-    cluster.host_reserve_bytes = reserve("@@host_reserve", given.host_reserve,
+    cluster.host_reserve_bytes = reserve("⟦host_reserve⟧", given.host_reserve,
                                          HostReserveBytes(*cluster.host_capacity_bytes));
   }
   return cluster;
@@ -350,13 +359,13 @@ Cluster ResolveCluster(const Request& request, const HardwareProfile& hardware,
 
 PrecisionConfig ResolvePrecision(const BatchFields& fields, const HardwareProfile& hardware,
                                  Dtype otherwise, Assumptions& assumptions) {
-  if (!fields.dtype) Assume(assumptions, fmt::format("@@dtype {}", DtypeName(otherwise)));
+  if (!fields.dtype) Assume(assumptions, fmt::format("⟦dtype⟧ {}", DtypeName(otherwise)));
   PrecisionConfig precision;
   precision.dtype = fields.dtype.value_or(otherwise);
   precision.grad_accum_dtype = fields.grad_accum_dtype.value_or(precision.dtype);
-  CheckDtype(precision.dtype, hardware, "@@dtype");
+  CheckDtype(precision.dtype, hardware, "⟦dtype⟧");
   if (const std::optional<SetupProblem> problem = FindPrecisionProblem(precision)) {
-    ThrowUsage("{}: {}", problem->key == kGradAccumKey ? "@@grad_accum_dtype" : problem->key,
+    ThrowUsage("{}: {}", problem->key == kGradAccumKey ? "⟦grad_accum_dtype⟧" : problem->key,
                problem->message);
   }
   SetSentDtype(fields, precision);
@@ -367,7 +376,7 @@ void CheckCheckpointEvery(const ChoiceFields& fields) {
   if (!fields.checkpoint_every || !fields.checkpointing) return;
   const Checkpointing kind = *fields.checkpointing;
   if (kind == Checkpointing::kFull || kind == Checkpointing::kAll) return;
-  ThrowUsage("@@checkpoint_every: {} has no effect with @@checkpointing {}; leave one out",
+  ThrowUsage("⟦checkpoint_every⟧: {} has no effect with ⟦checkpointing⟧ {}; leave one out",
              fields.checkpoint_every.text, fields.checkpointing.text);
 }
 
@@ -433,8 +442,9 @@ void RefuseUnfusedAttention(const Runtime& runtime, const ModelSpec& model, Dtyp
                             const HardwareProfile& hardware) {
   if (runtime.has_programs() || GpuLowerOptions(model, dtype, hardware.gpu).flash_attention) return;
   ThrowUsage(
-      "@@runtime {}: {} has no fused attention for {}'s heads of {} in {}, and the memory of "
-      "PyTorch without it is not modelled",
+      "⟦runtime⟧ {}: {} has no fused attention for {}'s heads of {} in {}, and the memory of "
+      "PyTorch without it is not modelled; use ⟦runtime⟧ zeroplan, which has kernels for it, or a "
+      "⟦hw⟧ whose GPUs have fused attention (compute capability 8.0 on, 16-bit ⟦dtype⟧)",
       runtime.key(), hardware.gpu.name, model.name, model.HeadSize(), DtypeName(dtype));
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,16 +14,17 @@
 #include "hwprofiles/profile.h"
 #include "planner/cluster.h"
 #include "planner/estimate/choices.h"
-#include "planner/estimate/run_cost.h"
+#include "planner/estimate/estimate.h"
 #include "planner/request/request.h"
 
 namespace zeroplan {
 
-// What resolving assumed ("@@micro_batch 1") and other lines for the user.
+// What resolving assumed ("⟦micro_batch⟧ 1") and other lines for the user.
 struct Assumptions {
   std::vector<std::string> assumed;
   std::vector<std::string> notes;
   std::optional<int> detected_gpus;  // of this machine, where it gives the hardware profile
+  std::string first;  // what an answer begins with, as all of it rests on that; "" for nothing
 };
 
 // Tokens a sequence of a model that is derived from `params`, unless `seq_len` says.
@@ -54,7 +56,7 @@ int64_t ResolveSeqLen(const Request& request, const ModelSpec& model, Assumption
 // that is not a whole number of them for each of `gpus`, and where `global_batch` is so large that
 // its number must have been tokens.
 BatchFields InSequences(BatchFields fields, int64_t seq_len, int gpus);
-RunGoal ResolveGoal(const GoalFields& fields, int64_t seq_len);
+RunGoal ResolveGoal(const GoalFields& fields, int64_t seq_len, const GpuProfile& gpu);
 // `dtype`, or `otherwise`.
 PrecisionConfig ResolvePrecision(const BatchFields& fields, const HardwareProfile& hardware,
                                  Dtype otherwise, Assumptions& assumptions);
@@ -80,5 +82,40 @@ void RefuseUnfusedAttention(const Runtime& runtime, const ModelSpec& model, Dtyp
 // the reader is strict. Throws as InSequences.
 ReadContext ConfigContext(const BatchFields& fields, const HardwareProfile& hardware, int gpus,
                           int64_t seq_len);
+
+// What estimate and plan say beside their answer.
+
+// One paragraph where attention is not one call of cuDNN's fused kernel: what runs instead, why,
+// and what to change; else "". `lower`: what `setup` is lowered with, for CUDA. `ordered_program`:
+// whether it was lowered as deterministic, which a plan that `train
+// --deterministic` runs may not have been.
+std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup,
+                          const LowerOptions& lower, const GpuProfile& gpu, bool ordered_program);
+inline std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup,
+                                 const LowerOptions& lower, const GpuProfile& gpu) {
+  return AttentionNote(model, setup, lower, gpu, setup.deterministic);
+}
+
+// Why attention within packed documents would run on plain kernels on this GPU: "cuDNN takes packed
+// documents from compute capability 9.0 on, the GPU has 8.9". "" where it would not, or where whole
+// rows run on slow kernels too (fp32).
+std::string PlainWithinDocuments(const ModelSpec& model, const TrainSetup& setup,
+                                 const GpuProfile& gpu);
+
+// Adds a note where attention is not cuDNN's fused kernel in one call.
+void NoteAttention(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& lower,
+                   const HardwareProfile& hardware, bool ordered_program, Assumptions& assumptions);
+// Adds a note of the guessed figures that these setups' times rest on (hwprofiles/guesses.h).
+void NoteGuesses(const HardwareProfile& hardware, const Cluster& cluster,
+                 std::span<const TrainSetup> setups, Assumptions& assumptions);
+// Applies the packing: with documents the program has their borders, and a note says where that
+// runs.
+void ApplyPacking(const Request& request, LowerOptions& lower, Assumptions& assumptions);
+// Adds a note where sums in fp32 that a setup asks for change nothing.
+void NoteIdleSums(std::span<const TrainSetup> setups, Assumptions& assumptions);
+
+// Drops what a config's reader said of zeroplan's own executor, which says nothing of another
+// program.
+void DropOwnNotes(const Request& request, Assumptions& assumptions);
 
 }  // namespace zeroplan

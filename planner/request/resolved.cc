@@ -11,9 +11,9 @@
 #include "core/base/units.h"
 #include "planner/estimate/choices.h"
 #include "planner/formats/config_format.h"
-#include "planner/plan/deepspeed_headroom.h"
-#include "planner/request/notes.h"
+#include "planner/plan/plan_file.h"
 #include "planner/request/parse.h"
+#include "planner/request/resolve.h"
 #include "planner/runtimes/runtimes.h"
 
 namespace zeroplan {
@@ -26,6 +26,56 @@ void Pin(const std::optional<int64_t>& value, std::vector<int64_t>& list) {
 template <typename T>
 void Pin(const std::optional<std::vector<T>>& values, std::vector<T>& list) {
   if (values) list = *values;
+}
+
+// Rows with a disk that nobody named: what it is taken for.
+void NoteDisk(const EstimateInputs& inputs, const Request& request, const HardwareProfile& hardware,
+              Assumptions& assumptions) {
+  if (request.cluster.nvme_capacity) return;
+  const std::optional<Figure>& capacity = hardware.node.nvme_capacity;
+  if (capacity && capacity->source != FigureSource::kDerived) return;
+  for (const TrainSetup& setup : inputs.setups) {
+    if (setup.zero.offload_optimizer.device != OffloadDevice::kNvme &&
+        setup.zero.offload_param.device != OffloadDevice::kNvme) {
+      continue;
+    }
+    assumptions.notes.push_back(
+        capacity
+            ? fmt::format("NVMe: {} a node by the hardware profile, {}.",
+                          FormatBytes(static_cast<uint64_t>(capacity->value)), capacity->reference)
+            : "NVMe: the hardware profile does not say how much there is, so it is not "
+              "checked; ⟦nvme_capacity⟧ sets it.");
+    return;
+  }
+}
+
+// What predictions of another runtime than zeroplan's own executor take for granted.
+void NoteRuntime(const Request& request, const EstimateInputs& inputs, Assumptions& assumptions) {
+  DropOwnNotes(request, assumptions);
+  if (request.config.empty() && inputs.runtime->reads_deepspeed_config()) {
+    assumptions.notes.push_back(
+        fmt::format("Buckets, overlap_comm and all else that has a key are {}'s defaults; ⟦config⟧ "
+                    "takes yours.",
+                    inputs.runtime->name()));
+  }
+  const std::string lacks = inputs.runtime->TimeLacks(*inputs.hardware, inputs.cluster.shape());
+  if (lacks.empty()) return;
+  assumptions.notes.push_back(
+      fmt::format("Profile {} lacks {}: step times are left out.", inputs.hardware->name, lacks));
+}
+
+// What is estimated where nobody says: without disks where the profile has no rates of any.
+ChoiceSpace SpaceOf(const Runtime& runtime, const Request& request, const HardwareProfile& hardware,
+                    Assumptions& assumptions) {
+  ChoiceSpace space = runtime.EstimateSpace();
+  if (hardware.node.nvme_read && hardware.node.nvme_write) return space;
+  const auto left_out = std::erase(space.offload_optimizer, OffloadDevice::kNvme) +
+                        std::erase(space.offload_param, OffloadDevice::kNvme);
+  if (left_out > 0 && !(request.choice.offload_optimizer && request.choice.offload_param)) {
+    assumptions.notes.push_back(
+        "NVMe: the hardware profile has no rates of a disk, so none is shown.");
+  }
+  return space;
 }
 
 }  // namespace
@@ -83,14 +133,14 @@ void ResolvedPlan::CheckDeepSpeedCan(ConfigFormat format) const {
       fix = fmt::format("set scheduler.params.total_num_steps in {} to the run's optimizer steps",
                         request_.config);
     } else if (inputs_.base.deterministic) {
-      fix = request_.deterministic ? "leave @@deterministic out"
+      fix = request_.deterministic ? "leave ⟦deterministic⟧ out"
                                    : fmt::format("take _zeroplan out of {}", request_.config);
     } else if (inputs_.space.recompute == std::vector{kSelectiveRecompute}) {
-      fix = request_.config.empty() ? "use @@checkpointing none or full"
+      fix = request_.config.empty() ? "use ⟦checkpointing⟧ none or full"
                                     : fmt::format("take _zeroplan out of {}", request_.config);
     }
     ThrowUsage(
-        "@@out: DeepSpeed cannot do what is asked for: {}; {}, or use @@plan_out for a plan that "
+        "⟦out⟧: DeepSpeed cannot do what is asked for: {}; {}, or use ⟦plan_out⟧ for a plan that "
         "zeroplan runs",
         cannot, fix);
   }
@@ -115,7 +165,7 @@ void ResolvedPlan::CheckRuntimeCan(ConfigFormat format) const {
     runtime.Judge({inputs_.model, inputs_.lower, inputs_.compile, &hardware_})
         ->Estimate(setups.front(), inputs_.clusters.front().cluster);
   }
-  ThrowUsage("@@for: {} with {} cannot do what is asked for: {}; allow another choice",
+  ThrowUsage("⟦for⟧: {} with {} cannot do what is asked for: {}; allow another choice",
              ConfigFormatName(format), runtime.name(), fewest);
 }
 
@@ -173,11 +223,15 @@ void ResolvedPlan::CheckBatch(Assumptions& assumptions) {
   const SearchSpace& space = inputs_.space;
   if (!global) {
     if (space.grad_accums.size() > 1 || space.micro_batches.size() > 1) {
-      assumptions.notes.push_back(
-          fmt::format("Batch: searched, at most {} sequences a step ({} tokens, GPT-3's smallest "
-                      "batch); @@global_batch sets it.",
-                      std::max<int64_t>(space.max_step_sequences, cluster_.gpus),
-                      FormatCount(static_cast<uint64_t>(kDefaultStepTokens))));
+      // The smallest batch is searched however many sequences it has.
+      const int64_t least = cluster_.gpus * space.micro_batches.front() * space.grad_accums.front();
+      const int64_t most = std::max(space.max_step_sequences, least);
+      const int64_t tokens = most * inputs_.base.batch.seq_len;
+      assumptions.notes.push_back(fmt::format(
+          "Batch: searched, at most {} sequences a step ({} tokens{}); ⟦global_batch⟧ sets it.",
+          most, FormatCount(static_cast<uint64_t>(tokens)),
+          least > space.max_step_sequences ? ", the smallest that all GPUs have"
+                                           : ", GPT-3's smallest batch"));
     }
     return;
   }
@@ -190,7 +244,7 @@ void ResolvedPlan::CheckBatch(Assumptions& assumptions) {
   const std::string fix = unit <= kMaxBatch
                               ? fmt::format("use a multiple of {}", static_cast<int64_t>(unit))
                               : "use smaller parts";
-  ThrowUsage("@@global_batch: {} is not a micro-batch times accumulation times @@gpus {}; {}",
+  ThrowUsage("⟦global_batch⟧: {} is not a micro-batch times accumulation times ⟦gpus⟧ {}; {}",
              *global, cluster_.gpus, fix);
 }
 
@@ -213,7 +267,7 @@ void ResolvedPlan::LeaveOutDisks(Assumptions& assumptions) {
   // Where speed decides, a disk wins only where nothing else fits; then the message says so.
   if (inputs_.objective != Objective::kThroughput) {
     assumptions.notes.push_back(
-        "Disks: none was named, so none is searched; @@nvme_capacity or @@offload_optimizer nvme "
+        "Disks: none was named, so none is searched; ⟦nvme_capacity⟧ or ⟦offload_optimizer⟧ nvme "
         "names one.");
   }
 }
@@ -229,7 +283,7 @@ void ResolvedPlan::PinOptimizer() {
   const double ratio = *request_.choice.offload_ratio;
   const auto& devices = request_.choice.offload_optimizer;
   if (devices && std::count(devices->begin(), devices->end(), OffloadDevice::kCpu) == 0) {
-    ThrowUsage("@@offload_ratio: {} has no effect with @@offload_optimizer {}; leave one out",
+    ThrowUsage("⟦offload_ratio⟧: {} has no effect with ⟦offload_optimizer⟧ {}; leave one out",
                request_.choice.offload_ratio.text, devices.text);
   }
   std::erase_if(list, [&](const OptimizerOffload& o) {
@@ -291,46 +345,6 @@ void ResolvedPlan::FromConfig(Assumptions& assumptions) {
   space.sub_group_elements = {fixed.sub_group_elements};
 }
 
-namespace {
-
-// Rows with a disk that nobody named: what it is taken for.
-void NoteDisk(const EstimateInputs& inputs, const Request& request, const HardwareProfile& hardware,
-              Assumptions& assumptions) {
-  if (request.cluster.nvme_capacity) return;
-  const std::optional<Figure>& capacity = hardware.node.nvme_capacity;
-  if (capacity && capacity->source != FigureSource::kDerived) return;
-  for (const TrainSetup& setup : inputs.setups) {
-    if (setup.zero.offload_optimizer.device != OffloadDevice::kNvme &&
-        setup.zero.offload_param.device != OffloadDevice::kNvme) {
-      continue;
-    }
-    assumptions.notes.push_back(
-        capacity
-            ? fmt::format("NVMe: {} a node by the hardware profile, {}.",
-                          FormatBytes(static_cast<uint64_t>(capacity->value)), capacity->reference)
-            : "NVMe: the hardware profile does not say how much there is, so it is not "
-              "checked; @@nvme_capacity sets it.");
-    return;
-  }
-}
-
-// What predictions of another runtime than zeroplan's own executor take for granted.
-void NoteRuntime(const Request& request, const EstimateInputs& inputs, Assumptions& assumptions) {
-  DropOwnNotes(request, assumptions);
-  if (request.config.empty() && inputs.runtime->reads_deepspeed_config()) {
-    assumptions.notes.push_back(
-        fmt::format("Buckets, overlap_comm and all else that has a key are {}'s defaults; @@config "
-                    "takes yours.",
-                    inputs.runtime->name()));
-  }
-  const std::string lacks = inputs.runtime->TimeLacks(*inputs.hardware, inputs.cluster.shape());
-  if (lacks.empty()) return;
-  assumptions.notes.push_back(
-      fmt::format("Profile {} lacks {}: step times are left out.", inputs.hardware->name, lacks));
-}
-
-}  // namespace
-
 ResolvedEstimate::ResolvedEstimate(const Request& request, Assumptions& assumptions)
     : hardware_(ResolveHardware(request.hardware, assumptions, MeasureHost::kYes)) {
   const HardwareProfile& hardware = hardware_;
@@ -347,7 +361,7 @@ ResolvedEstimate::ResolvedEstimate(const Request& request, Assumptions& assumpti
   const int gpus = inputs.cluster.gpus;
   if (request.config.empty()) {
     inputs.setups = ResolveSetups(request, inputs.model, hardware, gpus, DefaultDtype(hardware),
-                                  runtime.EstimateSpace(), assumptions);
+                                  SpaceOf(runtime, request, hardware, assumptions), assumptions);
   } else {
     inputs.setups = {ResolveConfig(request, inputs.model, hardware, gpus, assumptions)};
   }
@@ -358,7 +372,7 @@ ResolvedEstimate::ResolvedEstimate(const Request& request, Assumptions& assumpti
     inputs.lower.async_save = true;
     assumptions.notes.push_back(
         "Host memory counts a copy of the states, from which saves are written beside the steps "
-        "(@@async_save on).");
+        "(⟦async_save⟧ on).");
   }
   ApplyPacking(request, inputs.lower, assumptions);
   if (runtime.has_programs()) {
@@ -369,7 +383,7 @@ ResolvedEstimate::ResolvedEstimate(const Request& request, Assumptions& assumpti
     RefuseUnfusedAttention(runtime, inputs.model, setup.precision.dtype, hardware);
     NoteRuntime(request, inputs, assumptions);
   }
-  inputs.goal = ResolveGoal(request.goal, inputs.setups.front().batch.seq_len);
+  inputs.goal = ResolveGoal(request.goal, inputs.setups.front().batch.seq_len, hardware.gpu);
   NoteGuesses(hardware, inputs.cluster, inputs.setups, assumptions);
 }
 

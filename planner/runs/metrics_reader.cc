@@ -162,7 +162,7 @@ MeasuredRun ReadMetrics(std::string_view text, const std::string& source) {
     }
     try {
       const Json event = ParseEvent(line);
-      if (!event.is_object()) ThrowUsage("not a line of 'train @@metrics': no object {{...}}");
+      if (!event.is_object()) ThrowUsage("not a line of 'train ⟦metrics⟧': no object {{...}}");
       const std::string kind = event.at("event");
       if (kind == "start") {
         run = {};
@@ -180,14 +180,14 @@ MeasuredRun ReadMetrics(std::string_view text, const std::string& source) {
         if (!used.is_null()) run.device_used_bytes = Amount(event, "device_used_bytes");
       }
     } catch (const Json::exception& error) {
-      ThrowUsage("{}:{}: not a line of 'train @@metrics': {}", source, number,
+      ThrowUsage("{}:{}: not a line of 'train ⟦metrics⟧': {}", source, number,
                  JsonErrorText(error.what()));
     } catch (const Error& error) {
       throw Error(error.code(), fmt::format("{}:{}: {}", source, number, error.what()));
     }
   }
   if (steps.seconds.empty()) {
-    ThrowUsage("{}: holds no step; give a file that 'train @@metrics' wrote", source);
+    ThrowUsage("{}: holds no step; give a file that 'train ⟦metrics⟧' wrote", source);
   }
   run.source = source;
   if (!program.empty()) {

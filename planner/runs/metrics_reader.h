@@ -9,7 +9,7 @@
 
 #include "core/config/zero_config.h"
 #include "core/program/program.h"
-#include "planner/plan/program_record.h"
+#include "planner/plan/plan_file.h"
 
 namespace zeroplan {
 

@@ -99,7 +99,7 @@ std::vector<std::string> Remarks(const std::vector<Comparison>& rows) {
                   [](const Comparison& row) { return row.same == SameProgram::kOtherArenas; })) {
     remarks.emplace_back(
         "(!) The run's arenas have other sizes than this choice has here: it ran with settings "
-        "that metrics do not hold. @@plan names its plan.");
+        "that metrics do not hold. ⟦plan⟧ names its plan.");
   }
   for (const Comparison& row : rows) {
     if (row.same != SameProgram::kOtherFingerprint) continue;
@@ -154,7 +154,7 @@ Comparison CompareProgram(const MeasuredRun& run, const Program& program,
 Comparison Compare(const MeasuredRun& run, const std::optional<ModelSpec>& model,
                    const HardwareProfile& hardware) {
   if (model && model->ParamCount() != run.params) {
-    ThrowUsage("{}: plan.params: the run's {} has {} parameters, {} has {}; name it with @@model",
+    ThrowUsage("{}: plan.params: the run's {} has {} parameters, {} has {}; name it with ⟦model⟧",
                run.source, run.model, run.params, model->name, model->ParamCount());
   }
   if (run.program) {
@@ -228,7 +228,7 @@ std::string PredictionText(const std::vector<Comparison>& rows, const HardwarePr
   text += '\n' + columns.Header(Paints(false));
   for (const auto& row : cells) text += columns.Row(row) + '\n';
   if (!left_out.empty()) {
-    text += Wrap(fmt::format("Left out for want of room: {}; a wider terminal and @@format "
+    text += Wrap(fmt::format("Left out for want of room: {}; a wider terminal and ⟦format⟧ "
                              "markdown have all.",
                              fmt::join(left_out, ", ")),
                  2);
@@ -275,9 +275,9 @@ void CheckGpuMemory(const RunPrediction& prediction, const GpuLimit& limit) {
   if (!shortage) return;
   throw Error(
       ExitCode::kNothingFits,
-      fmt::format("@@gpu_memory: {} of a GPU's memory are needed ({} outside the arena by {}), {} "
-                  "more than {} less {} kept free (@@gpu_reserve); 'zeroplan plan' with the same "
-                  "@@gpu_memory finds what fits",
+      fmt::format("⟦gpu_memory⟧: {} of a GPU's memory are needed ({} outside the arena by {}), {} "
+                  "more than {} less {} kept free (⟦gpu_reserve⟧); 'zeroplan plan' with the same "
+                  "⟦gpu_memory⟧ finds what fits",
                   FormatBytes(shortage->needs), FormatBytes(prediction.footprint.runtime_bytes),
                   prediction.hardware, FormatBytes(shortage->short_by()), FormatBytes(limit.bytes),
                   FormatBytes(limit.reserve_bytes)));

@@ -1,5 +1,3 @@
-#include "planner/runtimes/deepspeed.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,50 +17,6 @@
 
 namespace zeroplan {
 namespace {
-
-// Steps until tensors and segments repeat: the first makes Adam's states, stage 3 records its trace
-// in the second and prefetches from the third on (PartitionedParameterCoordinator).
-constexpr int kDeepSpeedSteps = 4;
-
-void Refuse(const DeepSpeedRun& run) {
-  const TrainSetup& setup = run.setup;
-  const ZeroConfig& zero = setup.zero;
-  if (setup.precision.dtype == Dtype::kF32) {
-    ThrowUsage(
-        "@@runtime deepspeed: its memory is modelled for bf16 and fp16, not fp32; give "
-        "@@dtype bf16 or fp16");
-  }
-  if (setup.precision.grad_accum_dtype != setup.precision.dtype) {
-    ThrowUsage(
-        "@@runtime deepspeed: data_types.grad_accum_dtype fp32 is not modelled; leave it out");
-  }
-  if (setup.precision.fp32_reduction) {
-    ThrowUsage("@@runtime deepspeed: communication_data_type fp32 is not modelled; leave it out");
-  }
-  if (zero.offload_optimizer.device == OffloadDevice::kNvme ||
-      zero.offload_param.device == OffloadDevice::kNvme) {
-    ThrowUsage(
-        "@@runtime deepspeed: states or parameters on NVMe are not modelled yet; offload to "
-        "cpu or none");
-  }
-  if (zero.stage < 3 && zero.offload_optimizer.ratio < 1) {
-    ThrowUsage(
-        "@@runtime deepspeed: DeepSpeed offloads a part of the optimizer (ratio {}) at stage "
-        "3 alone; use stage 3 or ratio 1",
-        zero.offload_optimizer.ratio);
-  }
-  if (!zero.reduce_scatter && zero.stage > 0) {
-    ThrowUsage("@@runtime deepspeed: reduce_scatter false is not modelled; leave it at true");
-  }
-  if (!zero.contiguous_gradients && zero.stage > 0) {
-    ThrowUsage("@@runtime deepspeed: contiguous_gradients false is not modelled; leave it at true");
-  }
-  if (setup.recompute.kind == RecomputeKind::kSelective || setup.recompute.every > 1) {
-    ThrowUsage(
-        "@@runtime deepspeed: recompute is modelled for none and for every layer "
-        "(torch.utils.checkpoint); give @@checkpointing none or full, @@checkpoint_every 1");
-  }
-}
 
 struct UnknownKey {
   std::string_view section, key;  // section empty: the top level
@@ -105,7 +59,7 @@ void RefuseUnknownKeys(const std::string& file) {
         "{}:{}: {}{}{}: {} changes DeepSpeed's memory in a way that {} does not model; use {} or "
         "leave it out",
         file, value->line, unknown.section, unknown.section.empty() ? "" : ".", unknown.key,
-        value->Quote(), "@@runtime deepspeed", unknown.plain);
+        value->Quote(), "⟦runtime⟧ deepspeed", unknown.plain);
   }
 }
 
@@ -117,10 +71,10 @@ std::string DeepSpeedFormatCannot(ConfigFormat format, TrainSetup setup) {
   if (format != ConfigFormat::kDeepSpeed && total == 0) total = 1;
   Reasons reasons;
   const std::string cannot = DeepSpeedCannot(setup);
-  reasons.Add(!cannot.empty(), cannot);
+  reasons.Add(!cannot.empty(), "{}", cannot);
   // gradient_checkpointing of transformers' models is layer by layer.
-  reasons.Add(trainer && setup.recompute.every > 1,
-              fmt::format("recompute of {} layers at a time", setup.recompute.every));
+  reasons.Add(trainer && setup.recompute.every > 1, "recompute of {} layers at a time",
+              setup.recompute.every);
   return reasons.Take();
 }
 
@@ -181,10 +135,6 @@ class DeepSpeed : public TorchBased {
     return setups;
   }
 
-  TorchFootprint Play(const TorchPlay& play, TorchTimer* timer) const override {
-    return DeepSpeedFootprint(
-        {play.model, play.setup, play.compile.layers, play.compile.loss, play.limit_bytes}, timer);
-  }
   const RuntimeMargins& margins() const override { return kDeepSpeedMargins; }
   // Stage 0 on one GPU neither communicates nor gathers.
   std::optional<TrainSetup> Least(const TrainSetup& setup) const override {
@@ -196,7 +146,7 @@ class DeepSpeed : public TorchBased {
     return "Of DeepSpeed's keys stage, offload (shares of the optimizer at stage 3, by fifths) and "
            "batch were searched, reduce_bucket_size 5e8, 2e8, 1e8 and 5e7 (a smaller one where "
            "memory is short), overlap_comm true, and recompute of none or every layer; what "
-           "@@config says stays, and other keys are as they are by default.";
+           "⟦config⟧ says stays, and other keys are as they are by default.";
   }
 
   bool reads_deepspeed_config() const override { return true; }
@@ -205,13 +155,44 @@ class DeepSpeed : public TorchBased {
   }
   std::string NoFormat(ConfigFormat format, const std::string& /*file*/) const override {
     if (format != ConfigFormat::kTorchtitan) return "";
-    return "@@for: torchtitan trains with FSDP2, not with DeepSpeed; use @@runtime fsdp2";
+    return "⟦for⟧: torchtitan trains with FSDP2, not with DeepSpeed; use ⟦runtime⟧ fsdp2";
   }
   std::string ConfigJson(const TrainSetup& setup, int64_t layers) const override {
     return WriteDeepSpeedConfig(setup, layers);
   }
 
  protected:
+  void RefuseSetup(const TrainSetup& setup, const ModelSpec& /*model*/) const override {
+    const ZeroConfig& zero = setup.zero;
+    RefuseIf(setup.precision.dtype == Dtype::kF32,
+             "its memory is modelled for bf16 and fp16, not fp32; give ⟦dtype⟧ bf16 or fp16");
+    RefuseIf(setup.precision.grad_accum_dtype != setup.precision.dtype,
+             "data_types.grad_accum_dtype fp32 is not modelled; leave it out");
+    RefuseIf(setup.precision.fp32_reduction,
+             "communication_data_type fp32 is not modelled; leave it out");
+    RefuseIf(zero.offload_optimizer.device == OffloadDevice::kNvme ||
+                 zero.offload_param.device == OffloadDevice::kNvme,
+             "states or parameters on NVMe are not modelled yet; offload to cpu or none");
+    RefuseIf(zero.stage < 3 && zero.offload_optimizer.ratio < 1,
+             "DeepSpeed offloads a part of the optimizer (ratio {}) at stage 3 alone; use "
+             "stage 3 or ratio 1",
+             zero.offload_optimizer.ratio);
+    RefuseIf(!zero.reduce_scatter && zero.stage > 0,
+             "reduce_scatter false is not modelled; leave it at true");
+    RefuseIf(!zero.contiguous_gradients && zero.stage > 0,
+             "contiguous_gradients false is not modelled; leave it at true");
+    RefuseIf(setup.recompute.kind == RecomputeKind::kSelective || setup.recompute.every > 1,
+             "recompute is modelled for none and for every layer (torch.utils.checkpoint); give "
+             "⟦checkpointing⟧ none or full, ⟦checkpoint_every⟧ 1");
+  }
+  // The first step makes Adam's states, stage 3 records its trace in the second and prefetches from
+  // the third on (PartitionedParameterCoordinator).
+  PlayedParts Parts(int stage) const override { return {4, stage, stage}; }
+  std::unique_ptr<TorchRuntime> MakeEngine(const TorchModel& model, const TrainSetup& setup,
+                                           TorchMemory* memory, TorchTimer* timer) const override {
+    return (setup.zero.stage == 3 ? MakeStage3 : MakeStages0To2)(model, setup, memory, timer);
+  }
+  bool HasModuleGraphs(int stage) const override { return stage == 3; }
   bool CanDo(int stage, const OffloadPlace& offloads) const override {
     return offloads.optimizer.ratio >= 1 || stage == 3;
   }
@@ -271,26 +252,6 @@ class DeepSpeed : public TorchBased {
 const Runtime& DeepSpeedRuntime() {
   static const DeepSpeed runtime;
   return runtime;
-}
-
-TorchFootprint DeepSpeedFootprint(const DeepSpeedRun& run, TorchTimer* timer) {
-  Refuse(run);
-  TorchTimer no_timer(nullptr, {});
-  if (timer == nullptr) timer = &no_timer;
-  TrainSetup setup = run.setup;
-  FillReaderSizes(setup.zero);
-  const int stage = setup.zero.stage;
-  const TorchModel model(run.model);
-  TorchRun shape = TorchRunOf(setup, run.compiled, run.compiled_loss);
-  shape.module_graphs = run.compiled && stage == 3;
-  // torch.compile leaves a checkpoint alone in which it finds stage 3's hooks.
-  TorchRun timed = shape;
-  if (shape.recompute && shape.module_graphs) timed.compiled = false;
-  TorchMemory memory(run.limit_bytes);
-  const std::unique_ptr<TorchRuntime> engine = MakeDeepSpeedEngine(model, setup, &memory, timer);
-  TorchFootprint footprint = PlayRuntime(
-      {&model, &setup, shape, timed, kDeepSpeedSteps, stage, stage}, &memory, engine.get(), timer);
-  return footprint;
 }
 
 }  // namespace zeroplan

@@ -5,7 +5,8 @@
 #include <memory>
 
 #include "core/config/zero_config.h"
-#include "planner/runtimes/torch_runtime.h"
+#include "planner/runtimes/torch_model.h"
+#include "planner/runtimes/torch_timer.h"
 
 namespace zeroplan {
 
@@ -21,13 +22,8 @@ inline constexpr int kNormKernels = 3;
 // FusedAdam: gradient read, master and two states both ways, in fp32.
 inline constexpr double kAdamBytes = 28;
 
-// The pointers must outlive it. Rank 0 of setup.batch.world_size.
-std::unique_ptr<TorchRuntime> MakeDeepSpeedEngine(const TorchModel& model, const TrainSetup& setup,
-                                                  TorchMemory* memory, TorchTimer* timer);
-// The engine of each stage, in a file of its own.
-std::unique_ptr<TorchRuntime> MakeStage0(const TorchModel& model, const TrainSetup& setup,
-                                         TorchMemory* memory, TorchTimer* timer);
-std::unique_ptr<TorchRuntime> MakeStage1And2(const TorchModel& model, const TrainSetup& setup,
+// The engine of each stage.
+std::unique_ptr<TorchRuntime> MakeStages0To2(const TorchModel& model, const TrainSetup& setup,
                                              TorchMemory* memory, TorchTimer* timer);
 std::unique_ptr<TorchRuntime> MakeStage3(const TorchModel& model, const TrainSetup& setup,
                                          TorchMemory* memory, TorchTimer* timer);

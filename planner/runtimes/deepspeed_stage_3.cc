@@ -14,21 +14,12 @@ namespace {
 class Stage3 : public TorchRuntime {
  public:
   Stage3(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory, TorchTimer* timer)
-      : model_(model),
-        zero_(setup.zero),
-        memory_(memory),
-        timer_(timer),
-        gpus_(static_cast<uint64_t>(setup.batch.world_size)),
-        offload_optimizer_(setup.zero.offload_optimizer.device == OffloadDevice::kCpu),
-        offload_param_(setup.zero.offload_param.device == OffloadDevice::kCpu),
-        whole_(model.params.size()) {
+      : TorchRuntime(model, setup, memory, timer) {
     for (const TorchParam& param : model.params) {
       shards_.push_back((param.elements + gpus_ - 1) / gpus_);
       partition_ += shards_.back();
       largest_ = std::max(largest_, param.elements);
     }
-    reduce_stream_ = zero_.overlap_comm ? kReduceStream : 0;
-    gather_stream_ = zero_.overlap_comm ? kGatherStream : 0;
     MakeSubGroups();
   }
 
@@ -36,20 +27,19 @@ class Stage3 : public TorchRuntime {
     InitParams();
     InitMasters();
     // _setup_for_real_optimizer: the bucket whatever the model's size, then the gradients' shards.
-    bucket_ = memory_->New(TorchClass::kBuffers, 2 * zero_.reduce_bucket_elements);
-    if (offload_optimizer_) {
-      PinOrPage(2 * partition_, zero_.offload_optimizer.pin_memory);
+    bucket_ = New(TorchClass::kBuffers, 2 * zero_.reduce_bucket_elements);
+    if (offload_) {
+      AddHost(2 * partition_, zero_.offload_optimizer.pin_memory);
     } else {
-      grads_ = memory_->New(TorchClass::kGrads, 2 * partition_);
+      grads_ = New(TorchClass::kGrads, 2 * partition_);
     }
     // The largest parameter is gathered once more before the first step.
-    const Tensor gathered = memory_->New(TorchClass::kParams, 2 * largest_);
-    const Tensor copied = memory_->New(TorchClass::kParams, offload_param_ ? 2 * largest_ : 0);
+    const Tensor gathered = New(TorchClass::kParams, 2 * largest_);
+    const Tensor copied = New(TorchClass::kParams, offload_param_ ? 2 * largest_ : 0);
   }
 
   void BeginMicroStep(bool last) override {
-    first_ = last_;
-    last_ = last;
+    TorchRuntime::BeginMicroStep(last);
     position_ = 0;
     live_ = 0;
     queue_.assign(trace_params_.begin(), trace_params_.end());
@@ -101,12 +91,12 @@ class Stage3 : public TorchRuntime {
   void Step() override {
     TimeStep();
     for (Tensor& whole : whole_) whole.Reset();  // partition_all_parameters
-    if (!offload_optimizer_) {
+    if (!offload_) {
       // has_overflow: a mask of all shards.
-      { const Tensor mask = memory_->New(TorchClass::kGrads, partition_, reduce_stream_); }
+      { const Tensor mask = New(TorchClass::kGrads, partition_, reduce_stream_); }
       // get_grad_norm_direct: each shard in fp64.
       for (const uint64_t shard : shards_) {
-        const Tensor wide = memory_->New(TorchClass::kGrads, 8 * shard);
+        const Tensor wide = New(TorchClass::kGrads, 8 * shard);
       }
     }
     for (SubGroup& group : groups_) {
@@ -116,20 +106,20 @@ class Stage3 : public TorchRuntime {
         continue;
       }
       Tensor cast;
-      if (!offload_optimizer_) {
+      if (!offload_) {
         // _prepare_fp32_grad_for_sub_group
-        const Tensor flat = memory_->New(TorchClass::kGrads, 2 * group.elements);
-        cast = memory_->New(TorchClass::kOptimizer, 4 * group.elements);
+        const Tensor flat = New(TorchClass::kGrads, 2 * group.elements);
+        cast = New(TorchClass::kOptimizer, 4 * group.elements);
       }
       if (!group.has_states) {
-        group.momentum = memory_->New(TorchClass::kOptimizer, 4 * group.elements);
-        group.variance = memory_->New(TorchClass::kOptimizer, 4 * group.elements);
+        group.momentum = New(TorchClass::kOptimizer, 4 * group.elements);
+        group.variance = New(TorchClass::kOptimizer, 4 * group.elements);
         group.has_states = true;
       }
     }
     // _post_step gathers what persists.
     for (size_t i = 0; i < whole_.size(); ++i) {
-      if (Persists(i) && Gathers()) whole_[i] = memory_->New(TorchClass::kParams, Bytes(i));
+      if (Persists(i) && Gathers()) whole_[i] = New(TorchClass::kParams, Bytes(i));
     }
   }
 
@@ -138,7 +128,7 @@ class Stage3 : public TorchRuntime {
   void TimeStep() {
     const int params = static_cast<int>(model_.params.size());
     const auto elements = static_cast<double>(partition_);
-    if (offload_optimizer_) {
+    if (offload_) {
       timer_->Memory(8 * params, 3 * params);  // of numbers
     } else {
       timer_->Memory(kNormBytes * elements, kNormKernels * params);
@@ -204,18 +194,11 @@ class Stage3 : public TorchRuntime {
         group = SubGroup{};
       }
     }
-    if (!offload_optimizer_) return;
+    if (!offload_) return;
     // _create_fp32_partitions: the last groups of all are the host's.
     const auto count = static_cast<double>(groups_.size());
     const auto on_gpu = static_cast<size_t>((1 - zero_.offload_optimizer.ratio) * count);
     for (size_t i = on_gpu; i < groups_.size(); ++i) groups_[i].on_host = true;
-  }
-
-  void PinOrPage(uint64_t bytes, bool pin) {
-    memory_->AddPageable(bytes);
-    if (!pin) return;
-    memory_->Pin(bytes);
-    memory_->DropPageable(bytes);
   }
 
   // zero.Init shards each parameter as soon as its module is made; then all shards are moved into
@@ -224,11 +207,11 @@ class Stage3 : public TorchRuntime {
     std::vector<Tensor> shards;
     const bool pin = zero_.offload_param.pin_memory;
     const auto shard_one = [&](size_t i) {
-      const Tensor whole = memory_->New(TorchClass::kParams, Bytes(i));
+      const Tensor whole = New(TorchClass::kParams, Bytes(i));
       if (offload_param_) {
-        PinOrPage(2 * shards_[i], pin);
+        AddHost(2 * shards_[i], pin);
       } else {
-        shards.push_back(memory_->New(TorchClass::kParams, 2 * shards_[i]));
+        shards.push_back(New(TorchClass::kParams, 2 * shards_[i]));
       }
     };
     for (size_t i = 0; i < shards_.size(); ++i) shard_one(i);
@@ -238,7 +221,7 @@ class Stage3 : public TorchRuntime {
       if (!offload_param_) shards.pop_back();
     }
     if (offload_param_) {
-      PinOrPage(2 * partition_, /*pin=*/true);  // _create_param_groups_fp16_flat_cpu_memory
+      AddHost(2 * partition_, /*pin=*/true);  // _create_param_groups_fp16_flat_cpu_memory
       for (const uint64_t shard : shards_) {
         if (pin) memory_->Unpin(2 * shard);
       }
@@ -248,7 +231,7 @@ class Stage3 : public TorchRuntime {
     memory_->AddPageable(2 * partition_);
     shards.clear();
     memory_->EmptyCache();
-    params_ = memory_->New(TorchClass::kParams, 2 * partition_);
+    params_ = New(TorchClass::kParams, 2 * partition_);
     memory_->DropPageable(2 * partition_);
   }
 
@@ -262,18 +245,18 @@ class Stage3 : public TorchRuntime {
         memory_->DropPageable(4 * group.elements);
         continue;
       }
-      const Tensor converted = memory_->New(TorchClass::kOptimizer, 4 * group.elements);
-      group.master = memory_->New(TorchClass::kOptimizer, 4 * group.elements);
+      const Tensor converted = New(TorchClass::kOptimizer, 4 * group.elements);
+      group.master = New(TorchClass::kOptimizer, 4 * group.elements);
     }
-    if (!offload_optimizer_) {
-      const Tensor zeros = memory_->New(TorchClass::kOptimizer, 4 * largest);
+    if (!offload_) {
+      const Tensor zeros = New(TorchClass::kOptimizer, 4 * largest);
       return;
     }
     memory_->AddPageable(4 * largest);
     for (SubGroup& group : groups_) {
-      PinOrPage(4 * group.elements, zero_.offload_optimizer.pin_memory);
+      AddHost(4 * group.elements, zero_.offload_optimizer.pin_memory);
       if (group.on_host) continue;
-      group.grad = memory_->New(TorchClass::kOptimizer, 4 * group.elements);
+      group.grad = New(TorchClass::kOptimizer, 4 * group.elements);
       if (zero_.offload_optimizer.pin_memory) {
         memory_->Unpin(4 * group.elements);
       } else {
@@ -311,10 +294,10 @@ class Stage3 : public TorchRuntime {
     }
     timer_->Collective(gather_stream_, CollectiveOp::kAllGather, static_cast<double>(bytes));
     if (gpus_ > 1 && params.size() > 1) {
-      gathered.flat = memory_->New(TorchClass::kParams, bytes, gather_stream_);
+      gathered.flat = New(TorchClass::kParams, bytes, gather_stream_);
     } else {
       for (const size_t param : params) {
-        whole_[param] = memory_->New(TorchClass::kParams, Bytes(param), gather_stream_);
+        whole_[param] = New(TorchClass::kParams, Bytes(param), gather_stream_);
       }
     }
     prefetched_.push_back(std::move(gathered));
@@ -345,7 +328,7 @@ class Stage3 : public TorchRuntime {
     if (found->flat) {
       for (const size_t one : found->params) {
         timer_->Memory(2 * static_cast<double>(Bytes(one)), 1, gather_stream_);
-        whole_[one] = memory_->New(TorchClass::kParams, Bytes(one), gather_stream_);
+        whole_[one] = New(TorchClass::kParams, Bytes(one), gather_stream_);
       }
     }
     if (gpus_ > 1) fetches_.push_back(timer_->Record(gather_stream_));
@@ -436,21 +419,14 @@ class Stage3 : public TorchRuntime {
       timer_->Memory((count > 1 ? 8 : 4) * whole, count > 1 ? 2 : 1, reduce_stream_);
       timer_->Collective(reduce_stream_, CollectiveOp::kReduceScatter, 2 * whole);
       TimePartition(shards, count);
-      const Tensor copy = memory_->New(TorchClass::kBuffers,
-                                       bucket_params_.size() > 1 ? 2 * padded : 0, reduce_stream_);
-      if (offload_optimizer_) {
+      const Tensor copy =
+          New(TorchClass::kBuffers, bucket_params_.size() > 1 ? 2 * padded : 0, reduce_stream_);
+      if (offload_) {
         for (const size_t param : bucket_params_) {
-          const Tensor brought =
-              memory_->New(TorchClass::kGrads, 2 * shards_[param], reduce_stream_);
+          const Tensor brought = New(TorchClass::kGrads, 2 * shards_[param], reduce_stream_);
           if (!last_) continue;
-          {
-            const Tensor wide =
-                memory_->New(TorchClass::kGrads, 8 * shards_[param], reduce_stream_);
-          }
-          {
-            const Tensor cast =
-                memory_->New(TorchClass::kGrads, 4 * shards_[param], reduce_stream_);
-          }
+          { const Tensor wide = New(TorchClass::kGrads, 8 * shards_[param], reduce_stream_); }
+          { const Tensor cast = New(TorchClass::kGrads, 4 * shards_[param], reduce_stream_); }
         }
       }
     }
@@ -462,7 +438,7 @@ class Stage3 : public TorchRuntime {
   // partition_grads: with the optimizer on the host, shards of gradients are there too, and come
   // back to be added to.
   void TimePartition(double shards, int count) {
-    if (!offload_optimizer_) {
+    if (!offload_) {
       timer_->Memory((first_ ? 4 : 6) * shards, count, reduce_stream_);
       return;
     }
@@ -479,21 +455,16 @@ class Stage3 : public TorchRuntime {
     timer_->Copy(reduce_stream_, /*to_device=*/false, 4 * shards, count);
   }
 
-  const TorchModel& model_;
-  ZeroConfig zero_;
-  TorchMemory* memory_;
-  TorchTimer* timer_;
-  uint64_t gpus_;
-  bool offload_optimizer_, offload_param_;
-  int reduce_stream_ = 0, gather_stream_ = 0;
+  const bool offload_param_ = zero_.offload_param.device == OffloadDevice::kCpu;
+  const int reduce_stream_ = zero_.overlap_comm ? kReduceStream : 0;
+  const int gather_stream_ = zero_.overlap_comm ? kGatherStream : 0;
   std::vector<uint64_t> shards_;  // elements of a rank's shard, by parameter
   uint64_t partition_ = 0, largest_ = 0;
   std::vector<SubGroup> groups_;
-  bool first_ = true, last_ = true;
   std::deque<TorchClock::Event> fetches_;
 
   Tensor params_, grads_, bucket_;
-  std::vector<Tensor> whole_;  // gathered parameters
+  std::vector<Tensor> whole_{model_.params.size()};  // gathered parameters
   std::vector<Gathered> prefetched_;
   std::vector<size_t> bucket_params_;
   std::vector<Tensor> unbucketed_;

@@ -1,5 +1,4 @@
 // Files named below are of torch/distributed/fsdp/_fully_shard/ in PyTorch 2.11.
-#include "planner/runtimes/fsdp2.h"
 
 #include <fmt/format.h>
 
@@ -14,26 +13,20 @@
 #include "planner/formats/config_format.h"
 #include "planner/runtimes/runtimes.h"
 #include "planner/runtimes/torch_based.h"
-#include "planner/runtimes/torch_runtime.h"
 #include "planner/search/search.h"
 
 namespace zeroplan {
 namespace {
 
 constexpr int kFsdp2Gather = 1, kFsdp2Reduce = 2;
-constexpr int kFsdp2Steps = 3;  // the first makes Adam's states; then tensors and segments repeat
 // Gradient read, parameter and two states both ways, in fp32.
 constexpr double kFusedAdamBytes = 28;
 
 class Fsdp2 : public TorchRuntime {
  public:
   Fsdp2(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory, TorchTimer* timer)
-      : model_(model),
-        memory_(memory),
-        timer_(timer),
-        gpus_(static_cast<uint64_t>(setup.batch.world_size)),
+      : TorchRuntime(model, setup, memory, timer),
         reshard_(setup.zero.stage == 3),
-        offload_(setup.zero.offload_optimizer.device == OffloadDevice::kCpu),
         reduce_bytes_(setup.precision.fp32_reduction ? 4 : 2),
         groups_(static_cast<size_t>(model.spec.layers) + 1),
         group_of_(model.params.size(), root()) {
@@ -54,11 +47,9 @@ class Fsdp2 : public TorchRuntime {
   void Init() override {
     for (size_t i = 0; i < model_.params.size(); ++i) {
       if (offload_) {
-        memory_->AddPageable(4 * Shard(i));
-        memory_->Pin(4 * Shard(i));  // _fsdp_param.py, reset_sharded_param: pin_memory
-        memory_->DropPageable(4 * Shard(i));
+        AddHost(4 * Shard(i), /*pin=*/true);  // _fsdp_param.py, reset_sharded_param: pin_memory
       } else {
-        params_.push_back(memory_->New(TorchClass::kOptimizer, 4 * Shard(i)));
+        params_.push_back(New(TorchClass::kOptimizer, 4 * Shard(i)));
       }
     }
   }
@@ -118,8 +109,8 @@ class Fsdp2 : public TorchRuntime {
     if (offload_ && !has_states_) memory_->AddPageable(8 * Shards());
     if (!offload_ && !has_states_) {
       for (size_t i = 0; i < model_.params.size(); ++i) {
-        states_.push_back(memory_->New(TorchClass::kOptimizer, 4 * Shard(i)));
-        states_.push_back(memory_->New(TorchClass::kOptimizer, 4 * Shard(i)));
+        states_.push_back(New(TorchClass::kOptimizer, 4 * Shard(i)));
+        states_.push_back(New(TorchClass::kOptimizer, 4 * Shard(i)));
       }
     }
     has_states_ = true;
@@ -195,11 +186,10 @@ class Fsdp2 : public TorchRuntime {
                        2 * shards * static_cast<double>(gpus_));
     std::vector<Tensor> brought;
     for (const size_t param : group.params) {
-      if (offload_)
-        brought.push_back(memory_->New(TorchClass::kBuffers, 4 * Shard(param), kFsdp2Gather));
+      if (offload_) brought.push_back(New(TorchClass::kBuffers, 4 * Shard(param), kFsdp2Gather));
     }
-    const Tensor cast = memory_->New(TorchClass::kBuffers, 2 * group.shards, kFsdp2Gather);
-    group.gathered = memory_->New(TorchClass::kBuffers, 2 * group.shards * gpus_, kFsdp2Gather);
+    const Tensor cast = New(TorchClass::kBuffers, 2 * group.shards, kFsdp2Gather);
+    group.gathered = New(TorchClass::kBuffers, 2 * group.shards * gpus_, kFsdp2Gather);
   }
 
   // wait_for_unshard: copied out to a tensor a parameter. In forward the buffer is kept until the
@@ -213,10 +203,10 @@ class Fsdp2 : public TorchRuntime {
     for (const size_t param : group.params) {
       Tensor brought, cast;
       if (gpus_ == 1) {
-        if (offload_) brought = memory_->New(TorchClass::kBuffers, 4 * Shard(param));
-        cast = memory_->New(TorchClass::kBuffers, 2 * Shard(param));
+        if (offload_) brought = New(TorchClass::kBuffers, 4 * Shard(param));
+        cast = New(TorchClass::kBuffers, 2 * Shard(param));
       }
-      group.whole.push_back(memory_->New(TorchClass::kParams, 2 * Shard(param) * gpus_));
+      group.whole.push_back(New(TorchClass::kParams, 2 * Shard(param) * gpus_));
     }
     if (forward) {
       gather_state_ = std::move(group.gathered);
@@ -268,12 +258,11 @@ class Fsdp2 : public TorchRuntime {
     if (group.grads.empty()) return;
     TimeReduce(group);
     reduce_state_.Reset();
-    reduce_state_ = memory_->New(TorchClass::kBuffers, reduce_bytes_ * group.shards * gpus_);
+    reduce_state_ = New(TorchClass::kBuffers, reduce_bytes_ * group.shards * gpus_);
     group.grads.clear();
-    Tensor part = memory_->New(TorchClass::kBuffers, reduce_bytes_ * group.shards, kFsdp2Reduce);
-    Tensor shard = reduce_bytes_ == 4
-                       ? std::move(part)
-                       : memory_->New(TorchClass::kGrads, 4 * group.shards, kFsdp2Reduce);
+    Tensor part = New(TorchClass::kBuffers, reduce_bytes_ * group.shards, kFsdp2Reduce);
+    Tensor shard = reduce_bytes_ == 4 ? std::move(part)
+                                      : New(TorchClass::kGrads, 4 * group.shards, kFsdp2Reduce);
     if (offload_) {
       // Copied to page-locked memory.
       for (const size_t param : group.params) {
@@ -286,11 +275,7 @@ class Fsdp2 : public TorchRuntime {
     }
   }
 
-  const TorchModel& model_;
-  TorchMemory* memory_;
-  TorchTimer* timer_;
-  uint64_t gpus_;
-  bool reshard_, offload_;
+  bool reshard_;
   uint64_t reduce_bytes_;
   std::vector<Group> groups_;  // layers, then the rest
   std::vector<size_t> group_of_;
@@ -299,45 +284,11 @@ class Fsdp2 : public TorchRuntime {
   bool in_backward_ = false, has_states_ = false;
 };
 
-void Refuse(const TrainSetup& setup, const ModelSpec& model) {
-  const ZeroConfig& zero = setup.zero;
-  if (setup.precision.dtype != Dtype::kBF16) {
-    ThrowUsage("@@runtime fsdp2: its memory is modelled for bf16, not {}; give @@dtype bf16",
-               DtypeName(setup.precision.dtype));
-  }
-  if (zero.stage < 2) {
-    ThrowUsage(
-        "@@runtime fsdp2: stage {} is not what fully_shard does; use 3 "
-        "(reshard_after_forward) or 2 (without)",
-        zero.stage);
-  }
-  if (zero.offload_optimizer.device == OffloadDevice::kNvme ||
-      zero.offload_param.device == OffloadDevice::kNvme) {
-    ThrowUsage("@@runtime fsdp2: FSDP2 has no offload to NVMe; use cpu or none");
-  }
-  if ((zero.offload_optimizer.device != zero.offload_param.device && zero.stage == 3) ||
-      (zero.offload_optimizer.device != OffloadDevice::kNone && zero.stage < 3)) {
-    ThrowUsage(
-        "@@runtime fsdp2: CPUOffloadPolicy moves parameters and optimizer together, at stage "
-        "3; give @@stage 3 with @@offload_optimizer cpu @@offload_param cpu, or none");
-  }
-  if (zero.offload_optimizer.ratio < 1) {
-    ThrowUsage(
-        "@@runtime fsdp2: @@offload_ratio {}: CPUOffloadPolicy moves all or nothing; leave it "
-        "out",
-        zero.offload_optimizer.ratio);
-  }
-  if (setup.recompute.every > 1) {
-    ThrowUsage(
-        "@@runtime fsdp2: recompute is modelled for none, every layer (torch.utils.checkpoint) and "
-        "every second product (torchtitan's); give @@checkpoint_every 1");
-  }
-  if (setup.recompute.kind == RecomputeKind::kSelective && !CanSaveProducts(model)) {
-    ThrowUsage(
-        "@@runtime fsdp2: @@checkpointing selective stands for torchtitan's, which keeps every "
-        "second product without a bias, and {} has biases; give none or full",
-        model.name);
-  }
+// Whether torchtitan's per-op policy (TorchRun::saves_products) is modelled: of products with a
+// bias (aten.addmm) it keeps none, which is not.
+bool CanSaveProducts(const ModelSpec& model) {
+  const TorchCode code = TorchModel(model).code;
+  return code.gated && !code.one_qkv && code.none_biased;
 }
 
 // The arguments of fully_shard, which has no file of its own, and what the training code has to do
@@ -376,14 +327,13 @@ nlohmann::ordered_json Fsdp2Config(const TrainSetup& setup) {
 void AddFsdp2Limits(const ZeroConfig& zero, Reasons& reasons) {
   const OffloadDevice optimizer = zero.offload_optimizer.device;
   const OffloadDevice param = zero.offload_param.device;
-  reasons.Add(zero.stage < 2,
-              fmt::format("stage {} (FSDP2 is stage 3, or 2 without resharding)", zero.stage));
+  reasons.Add(zero.stage < 2, "stage {} (FSDP2 is stage 3, or 2 without resharding)", zero.stage);
   reasons.Add(optimizer == OffloadDevice::kNvme || param == OffloadDevice::kNvme,
               "offload to NVMe");
   reasons.Add(optimizer != param,
               "offload of parameters or optimizer alone (FSDP2 moves both or none)");
   reasons.Add(optimizer != OffloadDevice::kNone && zero.offload_optimizer.ratio < 1,
-              fmt::format("offload of {} of the optimizer", zero.offload_optimizer.ratio));
+              "offload of {} of the optimizer", zero.offload_optimizer.ratio);
 }
 
 std::string Fsdp2FormatCannot(ConfigFormat format, const TrainSetup& setup) {
@@ -393,8 +343,7 @@ std::string Fsdp2FormatCannot(ConfigFormat format, const TrainSetup& setup) {
   Reasons reasons;
   AddFsdp2Limits(setup.zero, reasons);
   reasons.Add(!titan && setup.recompute.kind == RecomputeKind::kSelective, "selective recompute");
-  reasons.Add(setup.recompute.every > 1,
-              fmt::format("recompute of {} layers at a time", setup.recompute.every));
+  reasons.Add(setup.recompute.every > 1, "recompute of {} layers at a time", setup.recompute.every);
   if (titan) {
     reasons.Add(precision.dtype == Dtype::kF16, "fp16 (it has bf16 and fp32)");
     reasons.Add(mixed && !precision.fp32_reduction,
@@ -408,6 +357,15 @@ std::string Fsdp2FormatCannot(ConfigFormat format, const TrainSetup& setup) {
   return reasons.Take();
 }
 
+// fully_shard on every layer and on the rest, parameters in fp32, MixedPrecisionPolicy with
+// param_dtype of 16 bit; PyTorch 2.11, torch.optim.AdamW(fused=True) and clip_grad_norm_. Of a
+// setup:
+//   stage 3: reshard_after_forward; stage 2: not
+//   optimizer and parameters on the CPU together: CPUOffloadPolicy
+//   fp32_reduction: reduce_dtype fp32, else the parameters' 16 bit
+//   recompute: none; full, torch.utils.checkpoint around every layer; selective, torchtitan's
+//     per-op policy within it
+// Other ZeRO keys have no meaning for it.
 class Fsdp2OfTorch : public TorchBased {
  public:
   std::string_view key() const override { return "fsdp2"; }
@@ -432,13 +390,13 @@ class Fsdp2OfTorch : public TorchBased {
     TorchBased::Refuse(asked);
     if (!asked.config.empty()) {
       ThrowUsage(
-          "@@config: {} is a DeepSpeed config, which @@runtime fsdp2 does not read; give @@stage, "
-          "@@checkpointing and @@offload_param",
+          "⟦config⟧: {} is a DeepSpeed config, which ⟦runtime⟧ fsdp2 does not read; give ⟦stage⟧, "
+          "⟦checkpointing⟧ and ⟦offload_param⟧",
           asked.config);
     }
     if (!asked.grad_accum_dtype.empty()) {
       ThrowUsage(
-          "@@grad_accum_dtype: {} has no effect with @@runtime fsdp2, which sums gradients in the "
+          "⟦grad_accum_dtype⟧: {} has no effect with ⟦runtime⟧ fsdp2, which sums gradients in the "
           "parameters' fp32; leave it out",
           asked.grad_accum_dtype);
     }
@@ -459,10 +417,6 @@ class Fsdp2OfTorch : public TorchBased {
     return together.empty() ? setups : together;
   }
 
-  TorchFootprint Play(const TorchPlay& play, TorchTimer* timer) const override {
-    return Fsdp2Footprint(
-        {play.model, play.setup, play.compile.layers, play.compile.loss, play.limit_bytes}, timer);
-  }
   const RuntimeMargins& margins() const override { return kFsdp2Margins; }
 
   std::string FormatCannot(ConfigFormat format, const TrainSetup& setup) const override {
@@ -472,7 +426,7 @@ class Fsdp2OfTorch : public TorchBased {
   std::string NoFormat(ConfigFormat format, const std::string& file) const override {
     if (format != ConfigFormat::kDeepSpeed) return "";
     return fmt::format(
-        "@@out: {} would be a DeepSpeed config, which FSDP2 does not read; add @@for hf-trainer, "
+        "⟦out⟧: {} would be a DeepSpeed config, which FSDP2 does not read; add ⟦for⟧ hf-trainer, "
         "accelerate or torchtitan",
         file);
   }
@@ -481,6 +435,41 @@ class Fsdp2OfTorch : public TorchBased {
   }
 
  protected:
+  void RefuseSetup(const TrainSetup& setup, const ModelSpec& model) const override {
+    const OffloadDevice optimizer = setup.zero.offload_optimizer.device;
+    const OffloadDevice param = setup.zero.offload_param.device;
+    RefuseIf(setup.precision.dtype != Dtype::kBF16,
+             "its memory is modelled for bf16, not {}; give ⟦dtype⟧ bf16",
+             DtypeName(setup.precision.dtype));
+    RefuseIf(setup.zero.stage < 2,
+             "stage {} is not what fully_shard does; use 3 (reshard_after_forward) or 2 "
+             "(without)",
+             setup.zero.stage);
+    RefuseIf(optimizer == OffloadDevice::kNvme || param == OffloadDevice::kNvme,
+             "FSDP2 has no offload to NVMe; use cpu or none");
+    RefuseIf((optimizer != param && setup.zero.stage == 3) ||
+                 (optimizer != OffloadDevice::kNone && setup.zero.stage < 3),
+             "CPUOffloadPolicy moves parameters and optimizer together, at stage 3; give ⟦stage⟧ 3 "
+             "with ⟦offload_optimizer⟧ cpu ⟦offload_param⟧ cpu, or none");
+    RefuseIf(setup.zero.offload_optimizer.ratio < 1,
+             "⟦offload_ratio⟧ {}: CPUOffloadPolicy moves all or nothing; leave it out",
+             setup.zero.offload_optimizer.ratio);
+    RefuseIf(
+        setup.recompute.every > 1,
+        "recompute is modelled for none, every layer (torch.utils.checkpoint) and every second "
+        "product (torchtitan's); give ⟦checkpoint_every⟧ 1");
+    RefuseIf(setup.recompute.kind == RecomputeKind::kSelective && !CanSaveProducts(model),
+             "⟦checkpointing⟧ selective stands for torchtitan's, which keeps every second "
+             "product without a bias, and {} has biases; give none or full",
+             model.name);
+  }
+  // The first step makes Adam's states; then tensors and segments repeat. NCCL as DeepSpeed's stage
+  // 3 has it; Python and PyTorch as with nothing of ZeRO.
+  PlayedParts Parts(int /*stage*/) const override { return {3, 3, 0}; }
+  std::unique_ptr<TorchRuntime> MakeEngine(const TorchModel& model, const TrainSetup& setup,
+                                           TorchMemory* memory, TorchTimer* timer) const override {
+    return std::make_unique<Fsdp2>(model, setup, memory, timer);
+  }
   bool CanDo(int stage, const OffloadPlace& offloads) const override {
     return stage >= 2 && offloads.optimizer.ratio >= 1 &&
            offloads.optimizer.device == offloads.param &&
@@ -511,26 +500,6 @@ class Fsdp2OfTorch : public TorchBased {
 const Runtime& Fsdp2Runtime() {
   static const Fsdp2OfTorch runtime;
   return runtime;
-}
-
-bool CanSaveProducts(const ModelSpec& model) {
-  const TorchCode code = TorchModel(model).code;
-  return code.gated && !code.one_qkv && code.none_biased;
-}
-
-TorchFootprint Fsdp2Footprint(const Fsdp2Run& run, TorchTimer* timer) {
-  Refuse(run.setup, run.model);
-  TorchTimer no_timer(nullptr, {});
-  if (timer == nullptr) timer = &no_timer;
-  const TorchModel model(run.model);
-  const TorchRun shape = TorchRunOf(run.setup, run.compiled, run.compiled_loss);
-  TorchMemory memory(run.limit_bytes);
-  Fsdp2 fsdp(model, run.setup, &memory, timer);
-  // NCCL as DeepSpeed's stage 3 has it; Python and PyTorch as with nothing of ZeRO.
-  TorchFootprint footprint = PlayRuntime(
-      {&model, &run.setup, shape, shape, kFsdp2Steps, /*context_stage=*/3, /*host_stage=*/0},
-      &memory, &fsdp, timer);
-  return footprint;
 }
 
 }  // namespace zeroplan

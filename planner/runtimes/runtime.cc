@@ -4,9 +4,23 @@
 
 #include "planner/estimate/choices.h"
 #include "planner/estimate/estimate.h"
+#include "planner/runtimes/runtimes.h"
 #include "planner/search/search.h"
 
 namespace zeroplan {
+
+std::span<const Runtime* const> Runtimes() {
+  // A further runtime is a line here.
+  static const std::array kRuntimes = {&OwnExecutor(), &DeepSpeedRuntime(), &Fsdp2Runtime()};
+  return kRuntimes;
+}
+
+const Runtime* FindRuntime(std::string_view key) {
+  for (const Runtime* runtime : Runtimes()) {
+    if (runtime->key() == key) return runtime;
+  }
+  return nullptr;
+}
 
 std::string_view CompileName(TorchCompile compile) {
   return !compile.layers ? "" : compile.loss ? "all" : "layers";
@@ -50,7 +64,8 @@ std::array<int, 5> Runtime::Complexity(const TrainSetup& setup) const {
 }
 
 std::vector<std::string> Runtime::Cautions(const ChoiceEstimate& /*choice*/,
-                                           const Cluster& /*cluster*/) const {
+                                           const Cluster& /*cluster*/,
+                                           const HardwareProfile& /*hardware*/) const {
   return {};
 }
 

@@ -11,6 +11,7 @@
 #include "core/base/units.h"
 #include "core/config/reader_state.h"
 #include "core/model/model_spec.h"
+#include "hwprofiles/guesses.h"
 #include "planner/estimate/choices.h"
 #include "planner/estimate/estimate.h"
 #include "planner/search/enumerated_search.h"
@@ -18,9 +19,11 @@
 namespace zeroplan {
 namespace {
 
-// What blocks may have beyond the tensor in them, of all that is allocated (caching_allocator.h).
+// What blocks may have beyond the tensor in them, of all that is allocated (torch_memory.h).
 // Tensors that exceed memory by more do so with larger micro-batches too.
 constexpr double kBlockSlack = 0.01;
+// Micro-steps that are played of a step: the first, one between, the last.
+constexpr int64_t kPlayedMicroSteps = 3;
 // Micro-steps in which an update is of no account.
 constexpr int64_t kMany = 1000;
 
@@ -157,9 +160,7 @@ class TorchJudge : public ChoiceJudge {
     if (inputs_.hardware == nullptr || !TorchMachineLacks(*inputs_.hardware, shape).empty()) {
       return nullptr;
     }
-    return &machines_
-                .try_emplace({shape.gpus, shape.gpus_per_node}, *inputs_.hardware, shape,
-                             inputs_.gpu_link_scale)
+    return &machines_.try_emplace({shape.gpus, shape.gpus_per_node}, *inputs_.hardware, shape)
                 .first->second;
   }
 
@@ -168,9 +169,8 @@ class TorchJudge : public ChoiceJudge {
   std::optional<TorchPhase> Squeeze(const TorchFootprint& free, uint64_t has,
                                     ChoiceEstimate& choice) {
     if (const std::optional<TorchPhase> phase = PhaseTooLarge(free, has)) return phase;
-    TorchTimer no_timer(nullptr, {});
     const TorchFootprint limited =
-        Play(choice.setup, has - std::min(has, free.context_bytes), &no_timer);
+        Play(choice.setup, has - std::min(has, free.context_bytes), nullptr);
     if (limited.out_of_memory) return limited.out_of_memory;
     choice.footprint.gpu_spare_bytes = choice.footprint.gpu_total() - has;
     choice.footprint.torch->segments_given_back = limited.segments_given_back;
@@ -258,15 +258,20 @@ double RoomFactor(MemoryRoom room) {
   ZEROPLAN_CHECK(false);
 }
 
-std::string EmptiesCacheText(uint64_t segments) {
+std::string EmptiesCacheText(uint64_t segments, const std::optional<double>& step_seconds) {
   if (segments == 0) {
     return " It fits because the allocator gives cached memory back once, before its steps are all "
            "alike.";
   }
+  // What Merit takes them for.
+  const double most = kSegmentSeconds * static_cast<double>(segments);
+  const std::string share =
+      step_seconds ? fmt::format(", {:.2g} %", 100 * most / *step_seconds) : "";
   return fmt::format(
-      " It fits because the allocator gives cached memory back while it runs: {} segment{} a step, "
-      "whose time is not in the prediction.",
-      segments, segments == 1 ? "" : "s");
+      " It fits because the allocator gives cached memory back while it runs: {} segment{} a step. "
+      "That is not measured; the choice is taken for a step longer by {:.2g} s{} ({:.2g} s a "
+      "segment).",
+      segments, segments == 1 ? "" : "s", most, share, kSegmentSeconds);
 }
 
 std::string MemoryText(const ChoiceEstimate& choice, const Cluster& cluster) {
@@ -288,7 +293,7 @@ std::string MemoryText(const ChoiceEstimate& choice, const Cluster& cluster) {
              " It fits as predicted, but not with the margin of error on top: should it take more, "
              "the allocator gives cached memory back, which costs time.";
     case MemoryRoom::kEmptiesCache:
-      return text + EmptiesCacheText(torch.segments_given_back);
+      return text + EmptiesCacheText(torch.segments_given_back, choice.time.total_seconds);
     case MemoryRoom::kAtRisk:
     case MemoryRoom::kNone:
       return text +
@@ -300,18 +305,85 @@ std::string MemoryText(const ChoiceEstimate& choice, const Cluster& cluster) {
 
 }  // namespace
 
+TorchRun TorchRunOf(const TrainSetup& setup, TorchCompile compile) {
+  TorchRun run;
+  run.micro_batch = setup.batch.micro_batch;
+  run.seq_len = setup.batch.seq_len;
+  run.recompute = setup.recompute.kind != RecomputeKind::kNone;
+  run.saves_products = setup.recompute.kind == RecomputeKind::kSelective;
+  run.compiled = compile.layers;
+  run.compiled_loss = compile.loss;
+  return run;
+}
+
+TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
+  TrainSetup& setup = play.setup;
+  RefuseSetup(setup, play.model);
+  FillReaderSizes(setup.zero);
+  TorchTimer no_timer(nullptr, {});
+  if (timer == nullptr) timer = &no_timer;
+  const PlayedParts parts = Parts(setup.zero.stage);
+  const TorchModel model(play.model);
+  TorchRun run = TorchRunOf(setup, play.compile);
+  run.module_graphs = run.compiled && HasModuleGraphs(setup.zero.stage);
+  TorchMemory memory(play.limit_bytes);
+  const CachingAllocator& allocator = memory.allocator();
+  const std::unique_ptr<TorchRuntime> engine = MakeEngine(model, setup, &memory, timer);
+  TorchFootprint footprint;
+  engine->Init();
+  footprint.after_init_bytes = allocator.allocated();
+  // torch.compile leaves a checkpoint alone in which it finds stage 3's hooks.
+  TorchRun timed = run;
+  if (run.recompute && run.module_graphs) timed.compiled = false;
+  timer->SetModel(model, timed, setup.precision.dtype);
+  {
+    TorchStep step(model, run, &memory, engine.get(), timer);
+    const int64_t micro_steps = std::min(setup.batch.grad_accum, kPlayedMicroSteps);
+    for (int i = 0; i < parts.steps; ++i) {
+      const uint64_t given_back = allocator.given_back();
+      timer->BeginStep();
+      for (int64_t micro = 0; micro < micro_steps; ++micro) {
+        memory.Enter(TorchPhase::kForwardBackward);
+        timer->BeginMicroStep();
+        engine->BeginMicroStep(micro + 1 == micro_steps);
+        step.Forward();
+        engine->BeginBackward();
+        step.Backward();
+        engine->EndBackward();
+      }
+      memory.Enter(TorchPhase::kStep);
+      engine->Step();
+      timer->EndStep();
+      footprint.segments_given_back = (allocator.given_back() - given_back) *
+                                      static_cast<uint64_t>(setup.batch.grad_accum / micro_steps);
+    }
+  }
+  footprint.out_of_memory = memory.out_of_memory();
+  footprint.context_bytes = ContextBytes(parts.context_stage, setup.batch.world_size);
+  for (const TorchPhase phase :
+       {TorchPhase::kInit, TorchPhase::kForwardBackward, TorchPhase::kStep}) {
+    footprint.peaks[static_cast<size_t>(phase)] = memory.peak(phase);
+    const HostPeak& host = memory.host_peak(phase);
+    const uint64_t base = HostBaseBytes(parts.host_stage, phase);
+    if (host.total() + base <= footprint.HostBytes()) continue;
+    footprint.host = host;
+    footprint.host_base_bytes = base;
+  }
+  return footprint;
+}
+
 void TorchBased::Refuse(const AskedOfRuntime& asked) const {
   if (asked.deterministic) {
-    ThrowUsage("@@deterministic: not modelled with @@runtime {}; leave it out", key());
+    ThrowUsage("⟦deterministic⟧: not modelled with ⟦runtime⟧ {}; leave it out", key());
   }
   if (asked.async_save) {
     ThrowUsage(
-        "@@async_save: is of zeroplan's own saves, not modelled with @@runtime {}; leave it out",
+        "⟦async_save⟧: is of zeroplan's own saves, not modelled with ⟦runtime⟧ {}; leave it out",
         key());
   }
   if (asked.documents) {
     ThrowUsage(
-        "@@packing: documents is of zeroplan's own training, not modelled with @@runtime {}; leave "
+        "⟦packing⟧: documents is of zeroplan's own training, not modelled with ⟦runtime⟧ {}; leave "
         "it out",
         key());
   }
@@ -426,9 +498,13 @@ std::string TorchBased::MarginText() const {
       100 * of.chosen_worst);
 }
 
-std::vector<std::string> TorchBased::Cautions(const ChoiceEstimate& choice,
-                                              const Cluster& cluster) const {
+std::vector<std::string> TorchBased::Cautions(const ChoiceEstimate& choice, const Cluster& cluster,
+                                              const HardwareProfile& hardware) const {
   std::vector<std::string> all = {MemoryText(choice, cluster)};
+  if (cluster.nodes() > 1) {
+    all.push_back(fmt::format("Nothing across nodes was measured for this: {}. {}",
+                              margins().across_nodes, NetworkNote(hardware)));
+  }
   if (std::string doubt = Doubt(choice.setup); !doubt.empty()) all.push_back(std::move(doubt));
   return all;
 }
@@ -470,7 +546,7 @@ std::vector<std::string> TorchBased::Notes(const ChoiceEstimate& choice,
       fmt::format("Predicted for plain PyTorch code ({}) with fused attention and {}; "
                   "docs/runtimes.md has what "
                   "is assumed and what is not modelled.",
-                  !compile.layers ? "not compiled; @@compile layers is for code that is"
+                  !compile.layers ? "not compiled; ⟦compile⟧ layers is for code that is"
                   : compile.loss  ? "layers and loss under torch.compile"
                                   : "layers under torch.compile",
                   OptimizerText()));

@@ -2,13 +2,17 @@
 // reserves, their time that of eager or compiled kernels and of a Python thread.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/base/error.h"
 #include "planner/footprint.h"
 #include "planner/runtime.h"
 #include "planner/runtimes/fitted.h"
+#include "planner/runtimes/torch_model.h"
 #include "planner/runtimes/torch_timer.h"
 #include "planner/search/search_space.h"
 
@@ -20,7 +24,8 @@ struct OffloadPlace {
   OffloadDevice param = OffloadDevice::kNone;
 };
 
-// What is played: a model's training under one setup.
+// What is played: a model's training under one setup. 16-bit training with Adam in fp32; what
+// setup.zero leaves out, or has as kAuto, is DeepSpeed's default (core/config/reader_state.h).
 struct TorchPlay {
   ModelSpec model;
   TrainSetup setup;
@@ -30,11 +35,20 @@ struct TorchPlay {
   std::optional<uint64_t> limit_bytes;
 };
 
+// The run of `setup` as its modules see it.
+TorchRun TorchRunOf(const TrainSetup& setup, TorchCompile compile);
+
+// How much of a runtime is played, and which of ContextBytes and HostBaseBytes are its.
+struct PlayedParts {
+  int steps;  // until tensors and segments repeat
+  int context_stage, host_stage;
+};
+
 class TorchBased : public Runtime {
  public:
-  // Rank 0's memory; `timer` is played along. Throws Error(kUsage) for what is not modelled, naming
-  // the field.
-  virtual TorchFootprint Play(const TorchPlay& play, TorchTimer* timer) const = 0;
+  // Rank 0's memory; `timer`, if given, is played along. Throws Error(kUsage) for what is not
+  // modelled, naming the field.
+  TorchFootprint Play(TorchPlay play, TorchTimer* timer = nullptr) const;
   virtual const RuntimeMargins& margins() const = 0;
   // A setup that takes no more time for a micro-step, whatever else a choice does; none is known.
   virtual std::optional<TrainSetup> Least(const TrainSetup& /*setup*/) const {
@@ -56,12 +70,25 @@ class TorchBased : public Runtime {
   std::array<int, 5> Complexity(const TrainSetup& setup) const override;
   std::vector<MarginOfError> Margins() const override;
   std::string MarginText() const override;
-  std::vector<std::string> Cautions(const ChoiceEstimate& choice,
-                                    const Cluster& cluster) const override;
+  std::vector<std::string> Cautions(const ChoiceEstimate& choice, const Cluster& cluster,
+                                    const HardwareProfile& hardware) const override;
   std::string WhyNotTaken(const ChoiceEstimate& other, const ChoiceEstimate& best) const override;
   std::vector<std::string> Notes(const ChoiceEstimate& choice, TorchCompile compile) const override;
 
  protected:
+  // What is not modelled, by RefuseIf.
+  virtual void RefuseSetup(const TrainSetup& setup, const ModelSpec& model) const = 0;
+  template <typename... Args>
+  void RefuseIf(bool refused, fmt::format_string<Args...> why, Args&&... args) const {
+    if (!refused) return;
+    ThrowUsage("⟦runtime⟧ {}: {}", key(), fmt::format(why, std::forward<Args>(args)...));
+  }
+  virtual PlayedParts Parts(int stage) const = 0;
+  virtual std::unique_ptr<TorchRuntime> MakeEngine(const TorchModel& model, const TrainSetup& setup,
+                                                   TorchMemory* memory,
+                                                   TorchTimer* timer) const = 0;
+  // Whether DeepSpeed's functions stand between the modules of compiled layers.
+  virtual bool HasModuleGraphs(int /*stage*/) const { return false; }
   // Whether stage and offloads go together; whether recompute is modelled.
   virtual bool CanDo(int stage, const OffloadPlace& offloads) const = 0;
   virtual bool CanRecompute(const SearchInputs& inputs, const RecomputeConfig& recompute) const = 0;

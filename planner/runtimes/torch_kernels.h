@@ -1,18 +1,45 @@
-// The kernels that PyTorch launches for a transformer's forward and backward pass, and what they
-// take on a GPU.
+// The machine that a PyTorch process runs on, the kernels that PyTorch launches for a transformer's
+// forward and backward pass, and what they take there.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "core/base/dtype.h"
+#include "cost_models/attention_cost.h"
+#include "cost_models/cluster_shape.h"
+#include "cost_models/collective_cost.h"
+#include "cost_models/gemm_cost.h"
+#include "cost_models/host_cost.h"
+#include "cost_models/memory_cost.h"
 #include "cost_models/power_limit.h"
+#include "hwprofiles/profile.h"
 #include "planner/runtimes/fitted.h"
-#include "planner/runtimes/torch_machine.h"
 #include "planner/runtimes/torch_model.h"
 
 namespace zeroplan {
+
+// Made once for many choices. REQUIRES: TorchMachineLacks(...) is empty.
+struct TorchMachine {
+  TorchMachine(const HardwareProfile& profile, const ClusterShape& cluster);
+
+  ClusterShape shape;
+  PowerLimit power;
+  GemmCost gemm;
+  AttentionCost attention;
+  MemoryCost memory;
+  CollectiveCost collectives;
+  TransferCost transfers;
+  double compute_beside_collective, collective_beside_compute;
+  double host_bytes_per_second;  // of the host's memory, one rank's share; 0: not known
+};
+
+// What the profile lacks to time a runtime on such a cluster: "network.bandwidth_per_node"; empty:
+// nothing.
+std::string TorchMachineLacks(const HardwareProfile& profile, const ClusterShape& cluster);
 
 // In the order of a forward pass. What a model lacks takes no time.
 enum class TorchOp : uint8_t {

@@ -1,11 +1,160 @@
 #include "planner/runtimes/torch_memory.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "core/base/error.h"
 
 namespace zeroplan {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint64_t kRound = 512;
+constexpr uint64_t kSmall = kMiB;  // the largest request of the small pool
+constexpr uint64_t kSmallSegment = 2 * kMiB;
+constexpr uint64_t kLargeSegment = 20 * kMiB;  // of requests below kOwnSegment
+constexpr uint64_t kOwnSegment = 10 * kMiB;
+constexpr uint64_t kSegmentRound = 2 * kMiB;
+
+uint64_t RoundUp(uint64_t bytes, uint64_t to) { return (bytes + to - 1) / to * to; }
+
+bool IsSmallPool(int pool) { return pool % 2 == 0; }
+
+uint64_t SegmentBytes(uint64_t bytes) {
+  if (bytes <= kSmall) return kSmallSegment;
+  if (bytes < kOwnSegment) return kLargeSegment;
+  return RoundUp(bytes, kSegmentRound);
+}
+
+}  // namespace
+
+CachingAllocator::BlockId CachingAllocator::NewBlock(const Block& block) {
+  if (unused_.empty()) {
+    blocks_.push_back(block);
+    return static_cast<BlockId>(blocks_.size() - 1);
+  }
+  const BlockId id = unused_.back();
+  unused_.pop_back();
+  blocks_[static_cast<size_t>(id)] = block;
+  return id;
+}
+
+CachingAllocator::BlockId CachingAllocator::NewSegment(uint64_t bytes, int pool) {
+  if (limit_ && reserved_ + bytes > *limit_) {
+    given_back_ += EmptyCache();
+    if (reserved_ + bytes > *limit_) failed_ = true;
+  }
+  reserved_ += bytes;
+  peak_reserved_ = std::max(peak_reserved_, reserved_);
+  Block block;
+  block.address = next_address_;
+  block.bytes = bytes;
+  block.pool = pool;
+  next_address_ += bytes;
+  return NewBlock(block);
+}
+
+void CachingAllocator::Split(BlockId id, uint64_t bytes) {
+  Block rest = blocks_[static_cast<size_t>(id)];
+  rest.address += bytes;
+  rest.bytes -= bytes;
+  rest.free = true;
+  rest.previous = id;
+  const BlockId rest_id = NewBlock(rest);
+  Block& block = blocks_[static_cast<size_t>(id)];
+  block.bytes = bytes;
+  block.next = rest_id;
+  if (rest.next >= 0) blocks_[static_cast<size_t>(rest.next)].previous = rest_id;
+  free_[rest.pool].insert({rest.bytes, rest.address, rest_id});
+}
+
+CachingAllocator::BlockId CachingAllocator::Allocate(uint64_t bytes, int stream) {
+  ZEROPLAN_CHECK(bytes > 0);
+  bytes = RoundUp(bytes, kRound);
+  const int pool = 2 * stream + (bytes <= kSmall ? 0 : 1);
+  std::set<FreeKey>& free = free_[pool];
+  const auto found = free.lower_bound({bytes, 0, -1});
+  BlockId id = -1;
+  if (found != free.end()) {
+    id = std::get<2>(*found);
+    free.erase(found);
+    blocks_[static_cast<size_t>(id)].free = false;
+  } else {
+    id = NewSegment(SegmentBytes(bytes), pool);
+  }
+  const uint64_t rest = blocks_[static_cast<size_t>(id)].bytes - bytes;
+  if (IsSmallPool(pool) ? rest >= kRound : rest > kSmall) Split(id, bytes);
+  allocated_ += blocks_[static_cast<size_t>(id)].bytes;
+  peak_allocated_ = std::max(peak_allocated_, allocated_);
+  return id;
+}
+
+void CachingAllocator::Merge(BlockId into, BlockId next) {
+  Block& block = blocks_[static_cast<size_t>(into)];
+  const Block& other = blocks_[static_cast<size_t>(next)];
+  block.bytes += other.bytes;
+  block.next = other.next;
+  if (other.next >= 0) blocks_[static_cast<size_t>(other.next)].previous = into;
+  unused_.push_back(next);
+}
+
+void CachingAllocator::Free(BlockId id) {
+  Block& block = blocks_[static_cast<size_t>(id)];
+  ZEROPLAN_CHECK(!block.free);
+  allocated_ -= block.bytes;
+  block.free = true;
+  std::set<FreeKey>& free = free_[block.pool];
+  const auto is_free = [this](BlockId other) {
+    return other >= 0 && blocks_[static_cast<size_t>(other)].free;
+  };
+  const auto forget = [this, &free](BlockId other) {
+    const Block& gone = blocks_[static_cast<size_t>(other)];
+    free.erase({gone.bytes, gone.address, other});
+  };
+  BlockId whole = id;
+  if (is_free(block.next)) {
+    forget(block.next);
+    Merge(id, block.next);
+  }
+  if (is_free(blocks_[static_cast<size_t>(id)].previous)) {
+    whole = blocks_[static_cast<size_t>(id)].previous;
+    forget(whole);
+    Merge(whole, id);
+  }
+  const Block& merged = blocks_[static_cast<size_t>(whole)];
+  free.insert({merged.bytes, merged.address, whole});
+}
+
+uint64_t CachingAllocator::EmptyCache() {
+  uint64_t segments = 0;
+  for (auto& [pool, free] : free_) {
+    for (auto it = free.begin(); it != free.end();) {
+      const BlockId id = std::get<2>(*it);
+      const Block& block = blocks_[static_cast<size_t>(id)];
+      if (block.previous >= 0 || block.next >= 0) {
+        ++it;
+        continue;
+      }
+      reserved_ -= block.bytes;
+      unused_.push_back(id);
+      it = free.erase(it);
+      ++segments;
+    }
+  }
+  return segments;
+}
+
+uint64_t CachingAllocator::BlockBytes(BlockId block) const {
+  return blocks_[static_cast<size_t>(block)].bytes;
+}
+
+void CachingAllocator::ResetPeaks() {
+  peak_allocated_ = allocated_;
+  peak_reserved_ = reserved_;
+}
+
+uint64_t PinnedBlockBytes(uint64_t bytes) { return bytes == 0 ? 0 : std::bit_ceil(bytes); }
 
 Tensor& Tensor::operator=(Tensor&& other) noexcept {
   if (this == &other) return *this;

@@ -108,7 +108,7 @@ void TorchModel::ReadCode() {
   const auto require = [this](bool modelled, const char* why) {
     if (modelled) return;
     ThrowUsage(
-        "@@runtime: PyTorch code of the model family {} is not modelled: {}; plan it for "
+        "⟦runtime⟧: PyTorch code of the model family {} is not modelled: {}; plan it for "
         "zeroplan's "
         "own executor",
         spec.family->name(), why);
@@ -154,7 +154,7 @@ uint64_t TorchModel::elements() const {
 }
 
 TorchStep::TorchStep(const TorchModel& model, const TorchRun& run, TorchMemory* memory,
-                     TorchHooks* hooks, TorchTimer* timer)
+                     TorchRuntime* hooks, TorchTimer* timer)
     : model_(model),
       run_(run),
       memory_(memory),
@@ -367,7 +367,6 @@ void TorchStep::Forward() {
     Saved saved;
     hooks_->BeforeLayer();
     residuals_.push_back(Block(layer, &saved, !run_.recompute));
-    hooks_->AfterLayer();
     saved_.push_back(run_.recompute ? KeptByCheckpoint(std::move(saved)) : std::move(saved));
   }
   final_norm_ = Norm(model_.final_norm(), TorchOp::kFinalNorm, &final_stats_);
@@ -506,7 +505,6 @@ void TorchStep::Backward() {
       }
       BlockBackward(layer, std::move(saved));
       residuals_.pop_back();
-      hooks_->AfterLayerBackward();
     }
     if (model_.code.learned_positions) {
       hooks_->BeforeBackward(1);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/config/zero_config.h"
 #include "core/model/model_spec.h"
 #include "planner/runtimes/torch_memory.h"
 
@@ -66,19 +67,42 @@ struct TorchModel {
   void ReadCode();
 };
 
-// What a runtime does around the modules.
-class TorchHooks {
+class TorchTimer;
+enum class TorchOp : uint8_t;
+
+// A runtime around a transformer's modules: rank 0 of setup.batch.world_size. The pointers must
+// outlive it.
+class TorchRuntime {
  public:
-  virtual ~TorchHooks() = default;
+  TorchRuntime(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory,
+               TorchTimer* timer)
+      : model_(model),
+        zero_(setup.zero),
+        memory_(memory),
+        timer_(timer),
+        gpus_(static_cast<uint64_t>(setup.batch.world_size)),
+        offload_(setup.zero.offload_optimizer.device == OffloadDevice::kCpu) {}
+  virtual ~TorchRuntime() = default;
+
+  // The model is made, then what the runtime holds.
+  virtual void Init() = 0;
+  // `last` of the step: its boundary.
+  virtual void BeginMicroStep(bool last) {
+    first_ = last_;
+    last_ = last;
+  }
+  virtual void BeginBackward() {}
+  virtual void EndBackward() = 0;
+  virtual void Step() = 0;
+
+  // What it does around the modules.
   virtual void BeforeForward(int /*module*/) {}
   virtual void AfterForward(int /*module*/) {}
   virtual void BeforeBackward(int /*module*/) {}
   virtual void AfterBackward(int /*module*/) {}
-  // A layer is a module too, without parameters of its own. Around its modules:
+  // A layer is a module too, without parameters of its own.
   virtual void BeforeLayer() {}
-  virtual void AfterLayer() {}
   virtual void BeforeLayerBackward() {}
-  virtual void AfterLayerBackward() {}
   // A checkpointed layer's backward has come to its last module, whose saved tensors are wanted, so
   // that the layer's modules run forward again. The last one only begins to: its forward pass is
   // broken off where the last tensor has been made (torch/utils/checkpoint.py,
@@ -86,6 +110,27 @@ class TorchHooks {
   virtual void BeforeRecompute(int /*last_module*/) {}
   // A parameter's gradient is whole.
   virtual void Gradient(int param, Tensor grad) = 0;
+
+ protected:
+  Tensor New(TorchClass kind, uint64_t bytes, int stream = 0) const {
+    return memory_->New(kind, bytes, stream);
+  }
+  // The host's memory, pageable before it is page-locked.
+  void AddHost(uint64_t bytes, bool pin) const {
+    memory_->AddPageable(bytes);
+    if (!pin) return;
+    memory_->Pin(bytes);
+    memory_->DropPageable(bytes);
+  }
+  double Elements(size_t param) const { return static_cast<double>(model_.params[param].elements); }
+
+  const TorchModel& model_;
+  const ZeroConfig zero_;
+  TorchMemory* memory_;
+  TorchTimer* timer_;
+  const uint64_t gpus_;
+  const bool offload_;               // the optimizer is on the host
+  bool first_ = true, last_ = true;  // of a step's micro-steps
 };
 
 struct TorchRun {
@@ -112,16 +157,13 @@ struct TorchRun {
   bool KeepsSmaller(bool bias) const { return module_graphs && bias; }
 };
 
-class TorchTimer;
-enum class TorchOp : uint8_t;
-
 // Plays one micro-step's tensors: 16-bit parameters and activations, scaled_dot_product_attention
 // (flash or cuDNN), cross-entropy over fp32 logits. What a block keeps was counted with
 // torch.autograd.graph.saved_tensors_hooks (docs/runtimes.md).
 class TorchStep {
  public:
   // `timer` knows the model and the run (TorchTimer::SetModel).
-  TorchStep(const TorchModel& model, const TorchRun& run, TorchMemory* memory, TorchHooks* hooks,
+  TorchStep(const TorchModel& model, const TorchRun& run, TorchMemory* memory, TorchRuntime* hooks,
             TorchTimer* timer);
 
   void Forward();
@@ -162,7 +204,7 @@ class TorchStep {
   const TorchModel& model_;
   TorchRun run_;
   TorchMemory* memory_;
-  TorchHooks* hooks_;
+  TorchRuntime* hooks_;
   TorchTimer* timer_;
   int64_t tokens_, hidden_, ffn_, vocab_, kv_columns_, q_columns_;
   std::vector<Tensor> residuals_;  // layers + 1

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "core/base/error.h"
-#include "core/config/config_description.h"
+#include "core/config/reader_state.h"
 #include "planner/schemas/schema_json.h"
 #include "planner/schemas/schemas.h"
 
@@ -160,7 +160,7 @@ void AddSchedulers(const Sections& sections, SchemaJson& root) {
 std::string ConfigSchema() {
   const Sections sections = DescribeConfig("{}");
   SchemaJson root = SchemaHead("config", "DeepSpeed config, as zeroplan reads it");
-  root["description"] = "As zeroplan config check @@strict takes it.";
+  root["description"] = "As zeroplan config check ⟦strict⟧ takes it.";
   root.update(Writer(sections).Object(""));
   AddSchedulers(sections, root);
   // The old name of bf16.

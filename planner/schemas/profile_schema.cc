@@ -121,6 +121,9 @@ class ProfileFieldSchema {
   SchemaJson definitions = SchemaJson::object();
 
   void Text(std::string_view path, const std::string&) { Put(path, NonEmptyText(), true); }
+  void Text(std::string_view path, const std::optional<std::string>&) {
+    Put(path, {{"type", "string"}}, false);
+  }
   void Figure(std::string_view path, const FigureRule& rule, const zeroplan::Figure&) {
     Put(path, Named(rule), true);
   }

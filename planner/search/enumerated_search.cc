@@ -282,94 +282,19 @@ class Sweep {
   std::map<int, std::pair<size_t, size_t>> stages_;  // where each one's judged choices lie
 };
 
-// What is known of every kind, judged anew for other bandwidths.
-class EnumeratedBandwidths : public OtherBandwidths {
- public:
-  EnumeratedBandwidths(const EnumeratedSearch& search, const Found& now, const ScaledLink& link)
-      : search_(search), now_(now), link_(link) {
-    using Kind = std::tuple<int, OffloadDevice, OffloadDevice, RecomputeKind>;
-    std::map<Kind, Found> best;
-    for (const JudgedChoice& judged : search.Judged()) {
-      const Candidate& c = judged.found.candidate;
-      if (!judged.fits || c.gpus != now.candidate.gpus) continue;
-      Found& of =
-          best.try_emplace({c.stage, c.optimizer.device, c.param, c.recompute.kind}, judged.found)
-              .first->second;
-      if (of.merit < judged.found.merit) of = judged.found;
-    }
-    Learn(now.candidate);
-    for (const auto& [kind, found] : best) Learn(found.candidate);
-  }
-
-  Found BestKnown(double scale) override {
-    const SearchInputs scaled = Scaled(scale);
-    const std::unique_ptr<ChoiceJudge> judge = JudgeOf(scaled);
-    std::optional<Found> best;
-    for (const auto& [candidate, setup] : known_) {
-      const ChoiceEstimate choice = judge->Estimate(setup, search_.ClusterOf(candidate).cluster);
-      const Found found = FoundOf(choice, scaled.runtime->Merit(choice));
-      if (!best || best->merit < found.merit) best = found;
-    }
-    return *best;
-  }
-  Answer Best(double scale) override {
-    const Found known = BestKnown(scale);
-    const SearchInputs scaled = Scaled(scale);
-    Question question;
-    question.objective = scaled.objective;
-    EnumeratedSearch search(scaled);
-    Answer answer = search.Best(question);
-    if (!answer.found || answer.found->merit * (1 + kEnumeratedTieMargin) < known.merit) {
-      answer.found = known;
-    } else {
-      const Candidate& candidate = answer.found->candidate;
-      found_.try_emplace(candidate, search.EstimateCandidate(candidate).setup);
-    }
-    return answer;
-  }
-  bool Learn(const Candidate& candidate) override {
-    const auto at = found_.find(candidate);
-    return known_
-        .try_emplace(candidate,
-                     at != found_.end() ? at->second : search_.EstimateCandidate(candidate).setup)
-        .second;
-  }
-
-  static std::unique_ptr<ChoiceJudge> JudgeOf(const SearchInputs& inputs) {
-    return inputs.runtime->Judge({inputs.model, inputs.lower, inputs.compile, inputs.hardware,
-                                  nullptr, inputs.gpu_link_scale});
-  }
-
- private:
-  SearchInputs Scaled(double scale) {
-    SearchInputs scaled = search_.inputs();
-    profile_ = link_.Profile(scale);
-    scaled.hardware = &profile_;
-    scaled.gpu_link_scale = link_.GpuLinkScale(scale);
-    scaled.clusters = {search_.ClusterOf(now_.candidate)};
-    scaled.space.gpus = {now_.candidate.gpus};
-    scaled.progress = nullptr;
-    return scaled;
-  }
-
-  const EnumeratedSearch& search_;
-  const Found now_;
-  const ScaledLink link_;
-  HardwareProfile profile_;
-  std::map<Candidate, TrainSetup> known_, found_;  // found_: by searches at other bandwidths
-};
-
 }  // namespace
 
 EnumeratedSearch::EnumeratedSearch(SearchInputs inputs)
-    : inputs_(std::move(inputs)), judge_(EnumeratedBandwidths::JudgeOf(inputs_)) {
+    : inputs_(std::move(inputs)),
+      judge_(inputs_.runtime->Judge(
+          {inputs_.model, inputs_.lower, inputs_.compile, inputs_.hardware, nullptr})) {
   ZEROPLAN_CHECK(inputs_.clusters.size() == inputs_.space.gpus.size());
   ZEROPLAN_CHECK(inputs_.hardware != nullptr);
   for (const SearchCluster& at : inputs_.clusters) {
     const std::string lacks = inputs_.runtime->TimeLacks(*inputs_.hardware, at.cluster.shape());
     if (lacks.empty()) continue;
     ThrowUsage(
-        "@@runtime: the hardware profile {} has no {}, which the time of {} depends on; use a "
+        "⟦runtime⟧: the hardware profile {} has no {}, which the time of {} depends on; use a "
         "profile that has it ('zeroplan hw show {}')",
         inputs_.hardware->name, lacks, inputs_.runtime->name(), inputs_.hardware->name);
   }
@@ -466,9 +391,16 @@ std::unique_ptr<ChoiceSearch> EnumeratedSearch::Like(SearchInputs inputs) const 
   return std::make_unique<EnumeratedSearch>(std::move(inputs));
 }
 
-std::unique_ptr<OtherBandwidths> EnumeratedSearch::AtOtherBandwidths(const Found& now,
-                                                                     const ScaledLink& link) {
-  return std::make_unique<EnumeratedBandwidths>(*this, now, link);
+Answer EnumeratedSearch::BestAtBandwidth(const Found& now, const OtherLink& link, double rate) {
+  const HardwareProfile profile = link.Profile(rate);
+  SearchInputs other = inputs_;
+  other.hardware = &profile;
+  other.clusters = {ClusterOf(now.candidate)};
+  other.space.gpus = {now.candidate.gpus};
+  other.progress = nullptr;
+  Question question;
+  question.objective = other.objective;
+  return EnumeratedSearch(std::move(other)).Best(question);
 }
 
 uint64_t EnumeratedSearch::GpuBytesNeeded(const Found& found) const {

@@ -28,8 +28,10 @@ class EnumeratedSearch : public ChoiceSearch {
   std::vector<JudgedChoice> Judged() const override { return judged_; }
   ChoiceEstimate EstimateCandidate(const Candidate& candidate) const override;
   std::unique_ptr<ChoiceSearch> Like(SearchInputs inputs) const override;
-  std::unique_ptr<OtherBandwidths> AtOtherBandwidths(const Found& now,
-                                                     const ScaledLink& link) override;
+  Answer BestAtBandwidth(const Found& now, const OtherLink& link, double rate) override;
+  std::vector<MemoryAnswer> AnswersByMemory(const Found& now, uint64_t most) override {
+    return AnswersAtMemories(*this, now, most);
+  }
   uint64_t GpuBytesNeeded(const Found& found) const override;
   bool needs_are_exact() const override { return false; }
   uint64_t instructions_lowered() const override;

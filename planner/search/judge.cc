@@ -216,6 +216,17 @@ std::optional<Found> Judge::Try(const Question& question, const Item& item) {
   return FoundOf(question, item.group, item.batch, JudgedOf(item.group, item.batch));
 }
 
+bool Judge::Knows(const Item& item) const {
+  return judged_.contains(
+      {item.group, item.batch.micro_batch, ProgramAccum(item.batch.grad_accum)});
+}
+
+uint64_t Judge::CapacityNeeded(const Item& item, uint64_t gpu_bytes) const {
+  const Group& group = groups_[item.group];
+  return gpu_bytes + group.extra.Of(item.batch.micro_batch) +
+         ClusterOf(group).cluster.gpu_reserve_bytes;
+}
+
 Judge::MemoryKind Judge::MemoryKindOf(const Candidate& c) {
   return {c.stage, c.optimizer.device, c.param, c.recompute.kind};
 }
@@ -234,19 +245,8 @@ bool Judge::TooLargeEvenAlone(const Question& question, const Found& found) cons
   return capacity.gpu_bytes && found.gpu_bytes > *capacity.gpu_bytes;
 }
 
-void Judge::Consider(const Candidate& candidate) {
-  Candidate group = candidate;
-  group.micro_batch = group.grad_accum = 1;
-  for (uint32_t g = 0; g < groups_.size(); ++g) {
-    if (!(groups_[g].candidate == group)) continue;
-    JudgedOf(g, {candidate.micro_batch, candidate.grad_accum});
-    return;
-  }
-}
-
-bool Judge::TooLarge(const Question& question, const Item& item) const {
-  const Group& group = groups_[item.group];
-  const Capacity capacity = CapacityFor(group.candidate, question);
+bool Judge::AnySmaller(const Item& item,
+                       const std::function<bool(const MemoryTotals&, int64_t)>& says) const {
   for (auto at = judged_.lower_bound({item.group, 0, 0});
        at != judged_.end() && std::get<0>(at->first) == item.group; ++at) {
     const int64_t micro_batch = std::get<1>(at->first);
@@ -257,9 +257,26 @@ bool Judge::TooLarge(const Question& question, const Item& item) const {
     const uint64_t smaller = LogitsOf(item.batch.micro_batch);
     least.gpu_bytes -=
         std::min(least.gpu_bytes, LogitsOf(micro_batch) - std::min(LogitsOf(micro_batch), smaller));
-    if (!Fits(Needs(group, micro_batch, least), capacity)) return true;
+    if (says(least, micro_batch)) return true;
   }
   return false;
+}
+
+bool Judge::TooLarge(const Question& question, const Item& item) const {
+  const Group& group = groups_[item.group];
+  const Capacity capacity = CapacityFor(group.candidate, question);
+  return AnySmaller(item, [&](const MemoryTotals& least, int64_t micro_batch) {
+    return !Fits(Needs(group, micro_batch, least), capacity);
+  });
+}
+
+uint64_t Judge::LeastGpuBytes(const Item& item) const {
+  uint64_t most = item.gpu_bytes;
+  AnySmaller(item, [&](const MemoryTotals& least, int64_t) {
+    most = std::max(most, least.gpu_bytes);
+    return false;
+  });
+  return most;
 }
 
 std::optional<Found> Judge::BestKnown(const Question& question) const {

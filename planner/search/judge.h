@@ -60,13 +60,18 @@ class Judge {
   std::vector<Item> Open(const Question& question, bool cut);
   // What its program says; none if it does not fit.
   std::optional<Found> Try(const Question& question, const Item& item);
+  // Whether its program was judged, whatever for.
+  bool Knows(const Item& item) const;
+  // GPU memory, of the cluster, from which on an item fits that takes `gpu_bytes`.
+  uint64_t CapacityNeeded(const Item& item, uint64_t gpu_bytes) const;
+  // What an item takes of a GPU at least: its bound, and what programs with smaller micro-batches
+  // took.
+  uint64_t LeastGpuBytes(const Item& item) const;
   // Whether it is not worth a try yet: its bound on GPU memory fits, but programs of its kind have
   // all taken more than theirs, by so much that this one would not fit.
   bool UnlikelyToFit(const Question& question, const Item& item);
   // Whether a choice takes more GPU memory than there is, what is to be left free apart.
   bool TooLargeEvenAlone(const Question& question, const Found& found) const;
-  // Lowers a choice for later; nothing if no group is like it.
-  void Consider(const Candidate& candidate);
   // Whether a smaller micro-batch of the group did not fit already, with as many micro-steps.
   bool TooLarge(const Question& question, const Item& item) const;
   // The best of all that was judged before, whatever for.
@@ -115,6 +120,10 @@ class Judge {
   uint64_t LogitsOf(int64_t micro_batch) const;  // LogitsChunkBytes
   std::vector<std::vector<BatchPair>> Pairs(const Question& question) const;
   const Judged& JudgedOf(uint32_t group, const BatchPair& batch);
+  // Whether `says` is true of what some judged program of the group, with as many micro-steps and
+  // no larger micro-batch (its second argument), leaves an item to take at least.
+  bool AnySmaller(const Item& item,
+                  const std::function<bool(const MemoryTotals&, int64_t)>& says) const;
   // Whether it fits or not.
   Found AsFound(uint32_t group, const BatchPair& batch, const Judged& judged) const;
   bool FitsAs(const Question& question, uint32_t group, const BatchPair& batch,

@@ -2,13 +2,19 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <map>
 
 #include "core/base/error.h"
+#include "hwprofiles/fields.h"
+#include "hwprofiles/loader.h"
 #include "planner/search/judge.h"
+#include "planner/search/memory_sweep.h"
 
 namespace zeroplan {
 namespace {
+
+constexpr double kRounding = 1e-9;
 
 // What is explored together: choices that differ in shares, segments, buckets and batch.
 using Kind = std::array<int, 5>;
@@ -24,17 +30,17 @@ int Distance(const Candidate& a, const Candidate& b) {
          !(a.gathering == b.gathering) + (a.sub_group_elements != b.sub_group_elements);
 }
 
-// Whether a choice of `bound` could be better than one of `score` by more than the proof allows.
+// Whether a choice of `bound` could be better than one of `score`. Tokens a second that are equal
+// but for the order of a sum's terms are equal.
 bool CouldBeat(Objective objective, const Score& bound, const Score& score) {
   switch (objective) {
     case Objective::kThroughput:
-      return bound.primary > score.primary * (1 + kProofMargin);
+      return bound.primary > score.primary * (1 + kRounding);
     case Objective::kHeadroom:
       return score < bound;
     case Objective::kFewestGpus:
-      return bound.primary > score.primary ||
-             (bound.primary == score.primary &&
-              bound.secondary > score.secondary * (1 + kProofMargin));
+      return bound.primary > score.primary || (bound.primary == score.primary &&
+                                               bound.secondary > score.secondary * (1 + kRounding));
   }
   return false;
 }
@@ -287,57 +293,45 @@ class Hunt {
     }
   }
 
-  // Takes the simplest of those that are as fast as the best, as far as the model can tell.
+  // Takes the simplest of those that are as fast as the best, as far as the model can tell: of the
+  // least complexity that has one, the fastest. What was judged before has no part in it, so that a
+  // question has one answer.
   void PreferSimple() {
     if (!answer_.found) return;
-    constexpr int kTriesEach = 3, kTries = 40;
     const Found fastest = *answer_.found;
-    const double floor = Merit(fastest) / (1 + kTieMargin);
-    auto ties = [&](const std::optional<Found>& found) {
-      return found && Merit(*found) >= floor && found->candidate.gpus == fastest.candidate.gpus;
-    };
     const bool by_gpus = question_.objective == Objective::kFewestGpus;
-    struct Simpler {
-      std::array<int, 4> complexity;
-      bool other_batch;
-      uint32_t item;
+    const auto bound_of = [&](uint32_t i) {
+      return by_gpus ? items_[i].bound.secondary : items_[i].bound.primary;
     };
     const std::array<int, 4> present = Complexity(fastest.candidate);
-    std::vector<Simpler> simpler;
+    std::map<std::array<int, 4>, std::vector<uint32_t>> simpler;
     for (uint32_t i = 0; i < items_.size(); ++i) {
-      const Item& item = items_[i];
-      const Candidate& c = judge_.CandidateOfGroup(item.group);
-      const double merit = by_gpus ? item.bound.secondary : item.bound.primary;
-      if (merit < floor || c.gpus != fastest.candidate.gpus) continue;
-      const std::array<int, 4> complexity = Complexity(c);
-      if (complexity >= present) continue;
-      const bool other_batch = item.batch.micro_batch != fastest.candidate.micro_batch ||
-                               item.batch.grad_accum != fastest.candidate.grad_accum;
-      simpler.push_back({complexity, other_batch, i});
-    }
-    std::sort(simpler.begin(), simpler.end(), [&](const Simpler& a, const Simpler& b) {
-      if (a.complexity != b.complexity) return a.complexity < b.complexity;
-      if (a.other_batch != b.other_batch) return b.other_batch;
-      return items_[b.item] < items_[a.item];
-    });
-    std::optional<Found> taken;
-    int tries = 0, tries_here = 0;
-    for (size_t s = 0; s < simpler.size(); ++s) {
-      const bool fresh = s == 0 || simpler[s].complexity != simpler[s - 1].complexity;
-      if (fresh && taken) break;
-      if (fresh) tries_here = 0;
-      const Item& item = items_[simpler[s].item];
-      if (judge_.TooLarge(question_, item) || tries_here >= kTriesEach || tries >= kTries) continue;
-      const uint64_t lowered = judge_.stats.lowered;
-      const std::optional<Found> found = judge_.Try(question_, item);
-      --judge_.stats.judged;  // what becomes of it was counted before
-      if (judge_.stats.lowered > lowered) {
-        ++tries;
-        ++tries_here;
+      const Candidate& c = judge_.CandidateOfGroup(items_[i].group);
+      if (bound_of(i) < TieFloor(Merit(fastest)) || c.gpus != fastest.candidate.gpus) continue;
+      if (const std::array<int, 4> complexity = Complexity(c); complexity < present) {
+        simpler[complexity].push_back(i);
       }
-      if (ties(found) && (!taken || Merit(*taken) < Merit(*found))) taken = found;
     }
-    if (taken) answer_.found = taken;
+    for (auto& [complexity, items] : simpler) {
+      std::sort(items.begin(), items.end(),
+                [&](uint32_t a, uint32_t b) { return items_[b] < items_[a]; });
+      std::optional<Found> taken;
+      for (const uint32_t i : items) {
+        if (taken && bound_of(i) <= Merit(*taken)) break;
+        if (judge_.TooLarge(question_, items_[i])) continue;
+        if (Over(budget_ + budget_ / 8)) {
+          answer_.gap = std::max(answer_.gap, kTieMargin);
+          break;
+        }
+        const std::optional<Found> found = judge_.Try(question_, items_[i]);
+        --judge_.stats.judged;  // what becomes of it was counted before
+        if (!found || Merit(*found) < TieFloor(Merit(fastest))) continue;
+        if (!taken || Merit(*taken) < Merit(*found)) taken = found;
+      }
+      if (!taken) continue;
+      answer_.found = taken;
+      return;
+    }
   }
 
   Judge& judge_;
@@ -441,10 +435,25 @@ struct Searcher::Impl {
   Judge judge;
 };
 
-HardwareProfile ScaledLink::Profile(double scale) const {
-  HardwareProfile scaled = *hardware;
-  if (network) scaled.network->bandwidth_per_node.value *= scale;
-  return scaled;
+double OtherLink::present() const {
+  return network ? hardware->network->bandwidth_per_node.value : hardware->node.gpu_link.value;
+}
+
+double OtherLink::Typed(double rate) const {
+  const FigureRule& rule = network ? figure_rules::kNetworkBandwidth : figure_rules::kLink;
+  const double unit = network ? 1e9 / 8 : 1e9;
+  const double inside = std::clamp(rate, rule.low, rule.high);
+  return std::strtod(fmt::format("{:.3g}", inside / unit).c_str(), nullptr) * unit;
+}
+
+HardwareProfile OtherLink::Profile(double rate) const {
+  HardwareProfile other = *hardware;
+  if (network) {
+    ApplyNetwork(other, fmt::format("{:.0f}b", rate * 8));
+  } else {
+    ApplyGpuLink(other, fmt::format("{:.0f}B", rate));
+  }
+  return other;
 }
 
 const SearchCluster& ChoiceSearch::ClusterOf(const Candidate& candidate) const {
@@ -473,10 +482,6 @@ std::vector<JudgedChoice> Searcher::Judged() const {
   all.objective = inputs().objective;
   return impl_->judge.AllJudged(all);
 }
-void Searcher::Consider(const Candidate& candidate) { impl_->judge.Consider(candidate); }
-std::shared_ptr<const LoweredChoice> Searcher::Lowered(const Candidate& candidate) const {
-  return impl_->judge.programs()->Of(candidate);
-}
 Program Searcher::LowerCandidate(const Candidate& candidate) const {
   return impl_->judge.programs()->InFull(candidate);
 }
@@ -484,9 +489,27 @@ ChoiceEstimate Searcher::EstimateCandidate(const Candidate& candidate) const {
   return impl_->judge.Estimate(candidate);
 }
 const SearchInputs& Searcher::inputs() const { return impl_->judge.inputs(); }
+std::vector<MemoryAnswer> Searcher::AnswersByMemory(const Found& now, uint64_t most) {
+  if (inputs().objective != Objective::kThroughput || inputs().space.gpus.size() > 1) {
+    return AnswersAtMemories(*this, now, most);
+  }
+  return SweepMemory(impl_->judge, now, most);
+}
 uint64_t Searcher::instructions_lowered() const { return impl_->judge.stats.instructions; }
 std::unique_ptr<ChoiceSearch> Searcher::Like(SearchInputs inputs) const {
   return std::make_unique<Searcher>(std::move(inputs), *this);
+}
+Answer Searcher::BestAtBandwidth(const Found& now, const OtherLink& link, double rate) {
+  SearchInputs other = inputs();
+  SearchCluster at = ClusterOf(now.candidate);
+  const CostModel costs(link.Profile(rate), at.cluster.shape());
+  at.costs = &costs;
+  other.space.gpus = {now.candidate.gpus};
+  other.clusters = {at};
+  Question question;
+  question.objective = other.objective;
+  question.instruction_budget = kInstructionBudget / 10;
+  return Searcher(std::move(other), *this).Best(question);
 }
 uint64_t Searcher::GpuBytesNeeded(const Found& found) const {
   const TrainSetup setup = SetupOf(found.candidate, inputs().base);
@@ -504,6 +527,25 @@ std::string_view ObjectiveName(Objective objective) {
       return "fewest-gpus";
   }
   return "?";
+}
+
+std::vector<MemoryAnswer> AnswersAtMemories(ChoiceSearch& search, const Found& now, uint64_t most) {
+  const uint64_t present = search.ClusterOf(now.candidate).cluster.gpu_capacity_bytes;
+  std::vector<MemoryAnswer> answers;
+  for (const double factor : {0.25, 0.5, 0.75, 1.25, 1.5, 2.0, 3.0, 4.0}) {
+    // As one types it: three digits.
+    uint64_t bytes = static_cast<uint64_t>(factor * static_cast<double>(present)), unit = 1;
+    while (bytes / unit >= 1000) unit *= 10;
+    bytes = bytes / unit * unit;
+    if (bytes > most) break;
+    Question question;
+    question.objective = search.inputs().objective;
+    question.gpu_capacity_bytes = bytes;
+    const Answer answer = search.Best(question);
+    if (answer.gave_up) continue;
+    answers.push_back({bytes, bytes, answer.found, answer.gap});
+  }
+  return answers;
 }
 
 SearchResult Search(const SearchInputs& inputs) { return Searcher(inputs).Run(); }

@@ -55,7 +55,6 @@ struct SearchInputs {
   // config's keys, which stay; whether torchtitan is written for, whose selective recompute is a
   // choice of FSDP2's.
   const HardwareProfile* hardware = nullptr;
-  double gpu_link_scale = 1;  // as CostModel has it
   std::optional<ZeroConfig> given_zero;
   bool for_torchtitan = false;
   Objective objective = Objective::kThroughput;
@@ -89,7 +88,7 @@ struct StageBest {
   int stage = 0;
   std::optional<Candidate> candidate;  // none: nothing of this stage fits
   ChoiceEstimate estimate;             // of the candidate, as lowered; else of what comes closest
-  // Whether no other candidate of the stage is better by more than kProofMargin. Of a stage that
+  // Whether no other candidate of the stage is better by more than kTieMargin. Of a stage that
   // cannot win, a search judges the most promising kLoserBudget candidates and leaves it at that.
   bool proven = true;
 
@@ -103,8 +102,8 @@ inline constexpr uint64_t kInstructionBudget = 4'000'000;
 // Choices this close to the best found are not told apart: the model of a step's time is not that
 // exact. Of them the simplest is taken (see Complexity).
 inline constexpr double kTieMargin = 0.004;
-// A choice is proven if no other can be faster by more than this. With kTieMargin: at most 0.5 %.
-inline constexpr double kProofMargin = 0.001;
+// The least merit that ties with `most`.
+inline double TieFloor(double most) { return most / (1 + kTieMargin); }
 
 struct SearchResult {
   std::optional<size_t> best;  // into stages; none: nothing fits
@@ -147,6 +146,16 @@ struct Answer {
   bool gave_up = false;        // nothing that fits was found within the budget
 };
 
+// The answer with so much memory a GPU (Cluster::gpu_capacity_bytes): of one kind from `from` up
+// to, but not with, `to`. Where both are the same that memory alone was looked at.
+struct MemoryAnswer {
+  uint64_t from = 0, to = 0;
+  std::optional<Found> found;  // as far as it is known; none: nothing fits
+  double gap = 0;              // as Answer's
+
+  bool operator<(const MemoryAnswer& other) const { return from < other.from; }
+};
+
 // Tokens a second that choices are compared by. A host's load is known less well than a GPU's, so
 // offload has to be faster by kOffloadMargin to be preferred.
 inline constexpr double kOffloadMargin = 0.02;
@@ -157,27 +166,18 @@ inline double Merit(const Found& found) { return found.merit; }
 // settings are not the default.
 std::array<int, 4> Complexity(const Candidate& candidate);
 
-// The link that decides how fast GPUs communicate, with another bandwidth.
-struct ScaledLink {
+// The link that decides how fast GPUs communicate, with another bandwidth: the one that --network
+// or
+// --intra-node-bandwidth sets, which is not always the one that a profile's measurements have.
+struct OtherLink {
   const HardwareProfile* hardware = nullptr;
   bool network = false;  // between nodes; else between the GPUs of one node
 
-  // The profile with `scale` times the bandwidth, as far as it has it, and what a CostModel takes
-  // for the rest.
-  HardwareProfile Profile(double scale) const;
-  double GpuLinkScale(double scale) const { return network ? 1 : scale; }
-};
-
-// Answers by the bandwidth of a link.
-class OtherBandwidths {
- public:
-  virtual ~OtherBandwidths() = default;
-  // The best of the choices that are known, of every stage some.
-  virtual Found BestKnown(double scale) = 0;
-  // The better of these and what a search of the whole space finds. The search that asks is told.
-  virtual Answer Best(double scale) = 0;
-  // From here on a choice is known. False: it was.
-  virtual bool Learn(const Candidate& candidate) = 0;
+  double present() const;  // bytes a second of a node, or of a GPU; each direction
+  // The rate of three digits that is nearest to `rate`, of those that the options allow.
+  double Typed(double rate) const;
+  // With a rate that Typed gave.
+  HardwareProfile Profile(double rate) const;
 };
 
 // Questions about the choices of one space. Keeps what it has looked at, so that further questions
@@ -202,8 +202,11 @@ class ChoiceSearch {
   // The same space on other machines' terms, sharing what can be shared. REQUIRES: `inputs` differ
   // from these in the space, the clusters and what is asked alone.
   virtual std::unique_ptr<ChoiceSearch> Like(SearchInputs inputs) const = 0;
-  virtual std::unique_ptr<OtherBandwidths> AtOtherBandwidths(const Found& now,
-                                                             const ScaledLink& link) = 0;
+  // The best with as many GPUs as `now`, with another bandwidth (OtherLink::Typed).
+  virtual Answer BestAtBandwidth(const Found& now, const OtherLink& link, double rate) = 0;
+  // By rising memory, up to `most`; ranges without a hole, from the least that anything fits in, as
+  // far as a budget goes; or single memories. `now`: the answer with the present memory.
+  virtual std::vector<MemoryAnswer> AnswersByMemory(const Found& now, uint64_t most) = 0;
   // GPU memory from which on a choice fits: its own, what the inputs want left free beside it, and
   // the cluster's reserve.
   virtual uint64_t GpuBytesNeeded(const Found& found) const = 0;
@@ -236,19 +239,15 @@ class Searcher : public ChoiceSearch {
   std::vector<JudgedChoice> Judged() const override;
   ChoiceEstimate EstimateCandidate(const Candidate& candidate) const override;
   std::unique_ptr<ChoiceSearch> Like(SearchInputs inputs) const override;
-  std::unique_ptr<OtherBandwidths> AtOtherBandwidths(const Found& now,
-                                                     const ScaledLink& link) override;
+  Answer BestAtBandwidth(const Found& now, const OtherLink& link, double rate) override;
+  std::vector<MemoryAnswer> AnswersByMemory(const Found& now, uint64_t most) override;
   uint64_t GpuBytesNeeded(const Found& found) const override;
   bool needs_are_exact() const override { return true; }
   uint64_t instructions_lowered() const override;
   const SearchInputs& inputs() const override;
 
-  // Judges a choice, so that later questions know it. Nothing if the space has no such group.
-  void Consider(const Candidate& candidate);
   // `candidate` in full. REQUIRES: its number of GPUs is one of the space's.
   Program LowerCandidate(const Candidate& candidate) const;
-  // What decides about `candidate`; from memory where this or a search like it has asked for it.
-  std::shared_ptr<const LoweredChoice> Lowered(const Candidate& candidate) const;
 
  private:
   friend SearchResult SearchByBruteForce(const SearchInputs& inputs);
@@ -256,6 +255,9 @@ class Searcher : public ChoiceSearch {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// Searches at a few memories below and above the present one.
+std::vector<MemoryAnswer> AnswersAtMemories(ChoiceSearch& search, const Found& now, uint64_t most);
 
 // One run, for those who ask nothing further.
 SearchResult Search(const SearchInputs& inputs);

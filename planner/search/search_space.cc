@@ -203,18 +203,6 @@ std::vector<Candidate> Groups(const SearchSpace& space) {
   return groups;
 }
 
-std::function<bool(const Candidate&)> CoarseChoices(const SearchSpace& space,
-                                                    const Candidate& now) {
-  const Buckets buckets = space.buckets.front();
-  const Gathering gathering = space.gathering.front();
-  return [=](const Candidate& c) {
-    return (c.recompute.every <= 1 || c.recompute == now.recompute) &&
-           (c.optimizer.ratio == 1 || c.optimizer.ratio == now.optimizer.ratio) &&
-           (c.buckets == buckets || c.buckets == now.buckets) &&
-           (c.gathering == gathering || c.gathering == now.gathering);
-  };
-}
-
 uint64_t CountCandidates(const SearchSpace& space) {
   uint64_t count = 0;
   int gpus = 0;

@@ -113,10 +113,6 @@ std::vector<BatchPair> BatchPairs(const SearchSpace& space, int gpus);
 // Every choice but for its batch (which is left at 1 x 1): what shares memory's shape.
 std::vector<Candidate> Groups(const SearchSpace& space);
 
-// Fewer choices to begin with: no part offloads, recompute of single layers, first buckets, besides
-// what `now` has of these.
-std::function<bool(const Candidate&)> CoarseChoices(const SearchSpace& space, const Candidate& now);
-
 // Groups times their batches.
 uint64_t CountCandidates(const SearchSpace& space);
 

@@ -50,6 +50,7 @@ class GroupTimer {
       time_.carried_comm_seconds = std::max(0.0, GatherSeconds() - time_.update_seconds);
     }
     time_.rates = costs_.overlap();
+    time_.slowest_rank = costs_.SlowestRank();
     return time_;
   }
 
@@ -144,7 +145,8 @@ class GroupTimer {
     const double bytes = UpdateBytesPerParam(precision_);
     const double here = (1 - t_.away) * t_.psi / (t_.stage == 0 ? 1 : t_.ranks);
     const double there = t_.away * t_.psi / t_.ranks;
-    time_.update_seconds = here * bytes / costs_.HbmBytesPerSecond();
+    const double slowest = costs_.SlowestRank();
+    time_.update_seconds = slowest * here * bytes / costs_.HbmBytesPerSecond();
     if (!zero_.overlap_comm) {
       time_.update_seconds = std::max(time_.update_seconds, GatherSeconds());
     }
@@ -160,7 +162,7 @@ class GroupTimer {
                        t_.state_bytes * (there - last) / costs_.StorageWriteBytesPerSecond()});
     }
     const double normed_here = t_.in_place ? here + there : here;
-    time_.norm_seconds = normed_here * t_.grad_bytes / costs_.HbmBytesPerSecond();
+    time_.norm_seconds = slowest * normed_here * t_.grad_bytes / costs_.HbmBytesPerSecond();
     if (!t_.in_place) {
       time_.host_norm_seconds = GradsInBackward() * t_.grad_bytes / costs_.HostBytesPerSecond();
     }
@@ -187,7 +189,8 @@ double StepSecondsAtLeast(const GroupTime& group, const KernelTime& kernels, int
     return SideBySide(compute, comm, group.rates);
   };
   const double more = static_cast<double>(grad_accum - 1);
-  const double forward = kernels.forward_seconds, backward = kernels.backward_seconds;
+  const double forward = group.slowest_rank * kernels.forward_seconds;
+  const double backward = group.slowest_rank * kernels.backward_seconds;
   // Every parameter is used before the loss, so the first forward half also ends the last update.
   const double first_forward =
       std::max(group.update_seconds +

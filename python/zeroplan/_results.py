@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import html
 import json
+import typing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional, Union
 
@@ -20,16 +22,25 @@ if TYPE_CHECKING:
 _Json = dict
 
 
-def _pick(cls: type, source: _Json, **more: Any) -> Any:
-    """A `cls` of the keys of `source` that it has; a field with a default may be missing."""
-    fields = {}
-    for field in dataclasses.fields(cls):
-        if field.name in more:
-            fields[field.name] = more[field.name]
-        elif field.name in source:
-            value = source[field.name]
-            fields[field.name] = tuple(value) if isinstance(value, list) else value
-    return cls(**fields)
+@functools.cache
+def _types(cls: type) -> dict[str, Any]:
+    hints = typing.get_type_hints(cls)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+
+
+def _read(kind: Any, value: Any) -> Any:
+    """`value` of the JSON as a `kind`: of a dataclass those of its keys that are fields; a field with a
+    default may be missing."""
+    if value is None:
+        return None
+    if typing.get_origin(kind) is Union:  # Optional
+        kind = typing.get_args(kind)[0]
+    if dataclasses.is_dataclass(kind):
+        types = _types(kind).items()
+        return kind(**{name: _read(type_, value[name]) for name, type_ in types if name in value})
+    if typing.get_origin(kind) is tuple:
+        return tuple(_read(typing.get_args(kind)[0], one) for one in value)
+    return value
 
 
 @dataclass(frozen=True)
@@ -101,8 +112,8 @@ class Choice:
 class Settings:
     """Elements, where no config sets them zeroplan's own choice; and whether communication overlaps."""
 
-    reduce_bucket: int
-    prefetch_bucket: int
+    reduce_bucket: Optional[int]
+    prefetch_bucket: Optional[int]
     persistence_threshold: int
     reuse_distance: int
     overlap: bool
@@ -117,6 +128,7 @@ class Training:
     seconds: float
     gpu_hours: float
     price: Optional[float]
+    gpu_kwh: Optional[float]
 
 
 @dataclass(frozen=True)
@@ -213,12 +225,15 @@ class Change:
 @dataclass(frozen=True)
 class Claim:
     """What would be the answer if something were different. `answer` is None where nothing fits; of
-    the kind "chosen" it is the plan's own."""
+    the kind "chosen" it is the plan's own. `holds`: from where to where, both included, an answer of
+    its kind holds, or one of `or_else` (bytes, sequences, or bytes a second)."""
 
     kind: str
     change: Change
     answer: Optional[Choice]
     tokens_per_second: Optional[float]
+    or_else: tuple[Choice, ...]
+    holds: Optional[tuple[float, float]]
     gap: float
 
 
@@ -286,25 +301,7 @@ class Estimate(Drawn):
     @classmethod
     def _of(cls, result: dict[str, Any], call: str) -> Estimate:
         source = json.loads(result["json"])
-        estimate = cls(
-            _pick(Model, source["model"]),
-            _pick(Cluster, source["cluster"]),
-            tuple(
-                _pick(
-                    EstimatedChoice,
-                    choice,
-                    settings=_pick(Settings, choice["settings"]),
-                    gpu_bytes=_pick(GpuBytes, choice["gpu_bytes"]),
-                    host_bytes=_pick(HostBytes, choice["host_bytes"]),
-                    step_seconds=_pick(StepSeconds, choice["step_seconds"]),
-                    training=choice["training"] and _pick(Training, choice["training"]),
-                )
-                for choice in source["choices"]
-            ),
-            tuple(result["assumed"]),
-            tuple(result["notes"]),
-            result["json"],
-        )
+        estimate: Estimate = _read(cls, {**source, **result, "_json": result["json"]})
         estimate._draws(result, call)
         return estimate
 
@@ -388,26 +385,9 @@ class Plan(Drawn):
     @classmethod
     def _of(cls, result: dict[str, Any], call: str) -> Plan:
         source = json.loads(result["json"])
-        predicted = source["predicted"]
-        plan: Plan = _pick(
-            cls,
-            source,
-            choice=Choice(**result["choice"]),
-            predicted=_pick(
-                Predicted,
-                predicted,
-                gpu_bytes=_pick(GpuBytes, predicted["gpu_bytes"]),
-                host_bytes=_pick(HostBytes, predicted["host_bytes"]),
-                step_seconds=_pick(StepSeconds, predicted["step_seconds"]),
-            ),
-            stages=tuple(map(_stage, source["stages"])),
-            claims=tuple(map(_claim, source["claims"])),
-            search=_pick(Search, source["search"]),
-            notes=tuple(result["notes"]),
-            training=result["training"] and Training(**result["training"]),
-            largest=result["largest"],
-            _json=result["json"],
-        )
+        for claim in source["claims"]:
+            claim["tokens_per_second"] = claim["answer"] and claim["answer"]["tokens_per_second"]
+        plan: Plan = _read(cls, {**source, **result, "_json": result["json"]})
         plan._draws(result, call)
         return plan
 
@@ -475,30 +455,3 @@ class Plan(Drawn):
         )
         advice = "".join(f"<p>{html.escape(text)}</p>" for text in self.advice)
         return table + advice + self._pictures_html()
-
-
-def _stage(source: _Json) -> Stage:
-    seconds = {
-        key: _pick(StepSeconds, source[key])
-        for key in ("step_seconds", "lost_seconds")
-        if key in source
-    }
-    return _pick(
-        Stage,
-        source,
-        choice=_pick(Choice, source["choice"]),
-        gpu_bytes=_pick(GpuBytes, source["gpu_bytes"]),
-        host_bytes=_pick(HostBytes, source["host_bytes"]),
-        **seconds,
-    )
-
-
-def _claim(source: _Json) -> Claim:
-    answer = source["answer"]
-    return Claim(
-        source["kind"],
-        _pick(Change, source["change"]),
-        answer and _pick(Choice, answer),
-        answer and answer["tokens_per_second"],
-        source["gap"],
-    )

@@ -10,13 +10,14 @@
 #include "executor/measure/measured_profile.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/writer.h"
+#include "tests/paths.h"
 
 namespace zeroplan {
 namespace {
 
 constexpr int kGpus = 8;
 
-HardwareProfile Base() { return LoadProfile("hgx-h200"); }
+HardwareProfile Base() { return LoadProfile(MeasuredH200()); }
 
 Program SmallProgram(OffloadDevice optimizer, int gpus = kGpus) {
   ModelSpec model = LoadModel("gpt2");

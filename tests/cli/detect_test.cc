@@ -51,11 +51,25 @@ TEST_CASE("without --hw the plan is for this machine's GPUs, all of them") {
   CHECK(Says(two, "--gpus 2"));
   CHECK(Says(RunWith("FAKE_GPUS=3"), "--hw 3x-rtx4090"));
   CHECK(Says(RunWith("FAKE_GPUS=4 CUDA_VISIBLE_DEVICES=2"), "--gpus 1"));
-  CHECK(Says(RunWith("FAKE_GPUS=2", kSmallEstimate + " --hw hgx-h200"), "--gpus 1"));
+  // A machine that is named has GPUs of its own.
+  CHECK(Says(RunWith("FAKE_GPUS=2", kSmallEstimate + " --hw hgx-h200"), "--gpus 8"));
+  CHECK(Says(RunWith("", kSmallEstimate + " --hw dgx-2"), "16 x NVIDIA V100"));
+  CHECK(Says(RunWith("", kSmallEstimate + " --hw rtx4090"), "--gpus 1"));
   CHECK(Says(RunWith("FAKE_GPUS=2 ZEROPLAN_NO_DETECT=1"), "--hw hgx-h200"));
 }
 
-TEST_CASE("without a driver, GPUs or a profile for them it is the default") {
+TEST_CASE("without a driver, GPUs or a profile for them it is the default, which is said first") {
+  const std::string none =
+      "No GPU found here and no --hw: what follows is for NVIDIA H200 SXM GPUs";
+  CHECK(OneLine(RunWith("NO_GPUS=1")).starts_with(none));
+  CHECK(OneLine(RunWith("NO_GPUS=1",
+                        "plan --model gpt2 --seq-len 64 --global-batch 8 "
+                        "--micro-batch 8 --stage 0 --offload-optimizer none"))
+            .starts_with(none));
+  CHECK(OneLine(RunWith("FAKE_GPUS=1")).starts_with("gpt2: "));
+  CHECK(OneLine(RunWith("NO_GPUS=1", kSmallEstimate + " --hw hgx-h200")).starts_with("gpt2: "));
+  CHECK(OneLine(RunWith("FAKE_GPUS=1 FAKE_GPU_NAME=Voodoo2"))
+            .starts_with("No built-in profile of the GPUs here and no --hw: what follows is for"));
   CHECK(Says(RunWith("NO_GPUS=1"), "--hw hgx-h200"));
   CHECK(Says(RunWith("FAKE_GPUS=0"), "--hw hgx-h200"));
   const RunResult unknown = RunWith("FAKE_GPUS=1 FAKE_GPU_NAME=Voodoo2");

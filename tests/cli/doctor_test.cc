@@ -11,7 +11,6 @@
 #include <string>
 
 #include "cli/doctor/checks.h"
-#include "cli/doctor/executor_checks.h"
 #include "cli/doctor/facts.h"
 #include "core/base/units.h"
 #include "core/base/version.h"

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "tests/cli/run_binary.h"
+#include "tests/paths.h"
 
 namespace zeroplan {
 namespace {
@@ -190,8 +191,14 @@ TEST_CASE("rows with a disk that nobody named say what it is taken for") {
   };
   const std::string assumed = "NVMe: 2.00 TB a node by the hardware profile, assumed: one drive";
   CHECK(noted("--hw rtx4090", assumed));
-  CHECK(noted("", "NVMe: the hardware profile does not say how much there is"));
+  CHECK(
+      noted("--hw " + MeasuredH200(), "NVMe: the hardware profile does not say how much there is"));
   CHECK_FALSE(noted("--hw dgx-h100", "NVMe: "));
+  // A machine without one is estimated without one, unless it is asked for.
+  CHECK(noted("--hw p3-16xlarge",
+              "NVMe: the hardware profile has no rates of a disk, so none is shown."));
+  CHECK_FALSE(noted("--hw p3-16xlarge --offload-optimizer cpu --offload-param none", "NVMe: "));
+  CHECK(RunZeroplan(model + "--hw p3-16xlarge --offload-optimizer nvme").exit_code == 2);
   CHECK_FALSE(noted("--hw rtx4090 --nvme-capacity 1TB", "NVMe: "));
   CHECK_FALSE(noted("--hw rtx4090 --offload-optimizer none,cpu --offload-param none", "NVMe: "));
 }

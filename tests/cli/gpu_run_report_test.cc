@@ -93,7 +93,7 @@ TEST_CASE("--gpu-memory holds a run to what it predicts") {
     CheckGpuMemory(prediction, {prediction.footprint.gpu_total(), 5'000'000});
   });
   CAPTURE(message);
-  CHECK(message.starts_with("@@gpu_memory: "));
+  CHECK(message.starts_with("⟦gpu_memory⟧: "));
   CHECK(message.find("5.00 MB more") != std::string::npos);
   CHECK(message.find("less 5.00 MB kept free") != std::string::npos);
 }

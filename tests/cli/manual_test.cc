@@ -1,5 +1,7 @@
 // Manual pages and completions: written from the commands, read by the programs that people read
 // them with. Where one of those is not installed, its test says so and ends.
+#include "cli/manual/manual.h"
+
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -9,8 +11,6 @@
 #include <sstream>
 
 #include "cli/common/command.h"
-#include "cli/manual/completion.h"
-#include "cli/manual/man_page.h"
 #include "tests/cli/run_binary.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"

@@ -66,7 +66,8 @@ TEST_CASE("plan: 10B on one 32 GB GPU fits with the optimizer on the host, and s
 
 TEST_CASE("plan: V100s in fp16, without the offload being asked for") {
   for (const char* model : {"gpt2-10b", "gpt3-13b"}) {
-    const RunResult run = RunZeroplan(std::string("plan --quick --hw dgx-2 --model ") + model);
+    const RunResult run =
+        RunZeroplan(std::string("plan --quick --hw dgx-2 --gpus 1 --model ") + model);
     CAPTURE(run.err);
     CHECK(run.exit_code == 0);
     CHECK(Has(run.out, "fp16; 1 x NVIDIA V100 SXM3 32 GB"));
@@ -101,7 +102,7 @@ TEST_CASE("plan: gathers run ahead where two layers are more than 1e9 parameters
       "ib-400 --global-batch 1024");
   REQUIRE(run.exit_code == 0);
   const OrderedJson json = OrderedJson::parse(run.out);
-  CHECK(json["predicted"]["tokens_per_second"].get<double>() > 76'000);
+  CHECK(json["predicted"]["tokens_per_second"].get<double>() > 75'000);
   CHECK(json["config"]["zero_optimization"]["stage3_max_live_parameters"].get<double>() > 1.5e9);
   const OrderedJson& seconds = json["predicted"]["step_seconds"];
   CHECK(seconds["exposed_comm"].get<double>() < 0.05 * seconds["total"].get<double>());
@@ -169,6 +170,24 @@ TEST_CASE("plan: where states go to disk, the files name a folder and a line say
   CHECK(host.exit_code == 0);
   CHECK(host.err.find("swaps") == std::string::npos);
   CHECK(ReadWhole(folder.path("cpu.json")).find("nvme_path") == std::string::npos);
+}
+
+TEST_CASE("plan: a path that looks like a field's mark is written as it came") {
+  const TempDir folder;
+  const std::string path = "/swap/@@gpus/\u27e6gpus\u27e7";
+  std::ofstream(folder.path("in.json"))
+      << R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3,
+             "offload_optimizer": {"device": "nvme", "nvme_path": ")"
+      << path << R"("}}})";
+  const RunResult run = RunZeroplan(
+      "plan --quick --runtime zeroplan --model gpt2 --gpus 2 --config " + folder.path("in.json") +
+      " --out " + folder.path("ds.json") + " --plan-out " + folder.path("plan.json"));
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  const OrderedJson config = OrderedJson::parse(ReadWhole(folder.path("ds.json")));
+  const OrderedJson plan = OrderedJson::parse(ReadWhole(folder.path("plan.json")));
+  CHECK(config["zero_optimization"]["offload_optimizer"]["nvme_path"] == path);
+  CHECK(plan["config"]["zero_optimization"]["offload_optimizer"]["nvme_path"] == path);
 }
 
 TEST_CASE("plan: selective recompute wins where less than whole layers has to go") {
@@ -406,15 +425,13 @@ TEST_CASE("plan: disks are searched where they are named, and proposed where not
   CHECK(headroom.out.find("on nvme") == std::string::npos);
 }
 
-TEST_CASE(
-    "plan: a flip so close that three digits do not tell it from now says how far off it is") {
+TEST_CASE("plan: a memory a little below the present one, in digits that tell them apart") {
   const RunResult run = RunZeroplan(
       "plan --model gpt2 --hw a100-40gb-sxm --gpu-memory 3.984GB --micro-batch 2 --stage 0 "
       "--checkpointing none");
   CHECK(run.exit_code == 0);
   CHECK(Has(run.out, ", 3.98 GB a GPU"));
-  CHECK(Has(run.out, "Below 3.98 GB a GPU ("));
-  CHECK(Has(run.out, "B less) nothing fits."));
+  CHECK(Has(run.out, "Up to 3.983 GB a GPU nothing fits."));
 }
 
 TEST_CASE("--global-batch-tokens is --global-batch in tokens") {

@@ -1,6 +1,6 @@
-#include "cli/common/report_option.h"
-
 #include <doctest/doctest.h>
+
+#include "cli/common/output.h"
 
 namespace zeroplan {
 namespace {

@@ -7,7 +7,7 @@
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/json_section.h"
-#include "core/config/config_description.h"
+#include "core/config/reader_state.h"
 #include "planner/runs/metric_fields.h"
 #include "planner/schemas/schemas.h"
 #include "tests/cli/run_binary.h"

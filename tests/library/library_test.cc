@@ -85,8 +85,8 @@ Json JsonOf(const v1::EstimatedChoice& choice) {
   json["dtype"] = choice.dtype;
   json["grad_accum_dtype"] = choice.grad_accum_dtype;
   json["communication_dtype"] = choice.communication_dtype;
-  json["settings"] = {{"reduce_bucket", choice.reduce_bucket},
-                      {"prefetch_bucket", choice.prefetch_bucket},
+  json["settings"] = {{"reduce_bucket", OrNull(choice.reduce_bucket)},
+                      {"prefetch_bucket", OrNull(choice.prefetch_bucket)},
                       {"persistence_threshold", choice.persistence_threshold},
                       {"reuse_distance", choice.reuse_distance},
                       {"overlap", choice.overlap}};
@@ -104,11 +104,9 @@ Json JsonOf(const v1::EstimatedChoice& choice) {
   json["mfu"] = OrNull(choice.mfu);
   json["training"] = nullptr;
   if (const auto& training = choice.training) {
-    json["training"] = {{"tokens", training->tokens},
-                        {"steps", training->steps},
-                        {"seconds", training->seconds},
-                        {"gpu_hours", training->gpu_hours},
-                        {"price", OrNull(training->price)}};
+    json["training"] = {{"tokens", training->tokens},       {"steps", training->steps},
+                        {"seconds", training->seconds},     {"gpu_hours", training->gpu_hours},
+                        {"price", OrNull(training->price)}, {"gpu_kwh", OrNull(training->gpu_kwh)}};
   }
   json["fits"] = choice.fits;
   json["why_not"] = choice.fits ? Json(nullptr) : Json(choice.why_not);
@@ -143,7 +141,17 @@ Json JsonOf(const v1::Claim& claim) {
     answer = JsonOf(*claim.answer);
     answer["tokens_per_second"] = OrNull(claim.tokens_per_second);
   }
-  return {{"kind", claim.kind}, {"change", change}, {"answer", answer}, {"gap", claim.gap}};
+  Json holds = nullptr;
+  const auto number = [](double value) {
+    return value == std::floor(value) ? Json(static_cast<int64_t>(value)) : Json(value);
+  };
+  if (claim.holds_from) {
+    holds = {number(*claim.holds_from), number(*claim.holds_to)};
+  }
+  Json others = Json::array();
+  for (const v1::Choice& other : claim.or_else) others.push_back(JsonOf(other));
+  return {{"kind", claim.kind}, {"change", change}, {"answer", answer},
+          {"or_else", others},  {"holds", holds},   {"gap", claim.gap}};
 }
 
 const v1::Options kAsked = {{"model", "gpt2-xl"},

@@ -7,7 +7,6 @@
 #include "core/base/units.h"
 #include "hwprofiles/profile.h"
 #include "machine/detect.h"
-#include "machine/this_machine.h"
 #include "planner/footprint.h"
 #include "planner/request/parse.h"
 #include "planner/request/resolve.h"

@@ -180,6 +180,7 @@ void Measure(const MeasureCommand& command, const Parts& parts, int gpus, Proces
     result.when = Today();
     result.version = kVersion;
     result.machine = QueryHost();
+    result.nccl_environment = NcclEnvironment();
     PartRunner runner(result, [](const std::string& what) { LogInfo("{}", what); });
     if (parts.host) MeasureHostPart(command, runner, result.machine);
     if (parts.disk) MeasureDiskPart(command, runner);

@@ -92,13 +92,13 @@ std::string WriteMeasured(const std::string& file, const std::optional<HardwareP
   } catch (const Error& error) {
     // Not for planning, but a minute of measuring is worth a look.
     const std::string rejected = RejectedFile(file);
-    WriteOutput(rejected, text);
+    WriteData(rejected, text);
     ThrowRuntime(
         "{}\n  These measurements contradict each other or --base; they are in {}. Measure again "
         "on an idle machine.{}",
         error.what(), rejected, MeasuredReasons(measurement));
   }
-  WriteOutput(file, text);
+  WriteData(file, text);
   if (measurement.failed.empty()) return text;
   const std::string written = file.empty() ? "the profile" : file;
   ThrowRuntime(
@@ -138,7 +138,7 @@ void KeepPartial(const std::string& file, const std::optional<HardwareProfile>& 
   try {
     if (!base || measurement.measured.empty()) return;
     const std::string partial = PartialFile(file);
-    WriteOutput(partial, WriteProfile(MeasuredProfile(base, measurement, name)));
+    WriteData(partial, WriteProfile(MeasuredProfile(base, measurement, name)));
     LogWarning(
         "{} has what was measured before the failure ({}), and the figures of {} for the "
         "rest; --base takes it, --only measures the rest",

@@ -4,10 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <condition_variable>
 #include <cstdint>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "cli/common/output.h"
+#include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/terminal.h"
 #include "core/base/units.h"
@@ -16,6 +20,50 @@
 #include "planner/report/report_text.h"
 
 namespace zeroplan {
+
+// Often enough to see a run, too seldom to be felt in it.
+constexpr std::chrono::milliseconds kLookEvery{500};
+
+// Looks at the machine beside a run, in a thread of its own.
+class LoadSampler {
+ public:
+  // Calls `seen` in its thread with each look until it is destroyed; `gpus` as of MachineMeter.
+  // `seen` throws nothing.
+  LoadSampler(int gpus, std::function<void(const MachineLoad&)> seen)
+      : meter_(gpus), seen_(std::move(seen)) {
+    const StopSignalsBlocked blocked;  // they are the run's thread's
+    thread_ = std::thread([this] { Serve(); });
+  }
+  ~LoadSampler() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  LoadSampler(const LoadSampler&) = delete;
+  LoadSampler& operator=(const LoadSampler&) = delete;
+
+ private:
+  void Serve() {
+    std::unique_lock lock(mutex_);
+    while (!stopping_) {
+      lock.unlock();
+      seen_(meter_.Look());
+      lock.lock();
+      changed_.wait_for(lock, kLookEvery, [this] { return stopping_; });
+    }
+  }
+
+  MachineMeter meter_;
+  const std::function<void(const MachineLoad&)> seen_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  std::thread thread_;  // the last: it uses the others
+};
+
 namespace {
 
 constexpr int kBarWidth = 24;
@@ -105,7 +153,7 @@ void Progress::OnStart(const StartReport& report) {
   if (!options_.monitor && !options_.watch) return;
   if (options_.watch) screen_ = std::make_unique<FullScreen>();
   const int gpus = facts_.prediction ? facts_.ranks_per_host : 0;
-  sampler_ = std::make_unique<LoadSampler>(gpus, kLookEvery, [this](const MachineLoad& load) {
+  sampler_ = std::make_unique<LoadSampler>(gpus, [this](const MachineLoad& load) {
     std::vector<std::string> lines;
     {
       const std::lock_guard lock(mutex_);
@@ -246,30 +294,123 @@ void Progress::HoldAgainstPrediction(const RunReport& report) {
   }
 }
 
-LoadSampler::LoadSampler(int gpus, std::chrono::milliseconds every,
-                         std::function<void(const MachineLoad&)> seen)
-    : meter_(gpus), every_(every), seen_(std::move(seen)) {
-  const StopSignalsBlocked blocked;  // they are the run's thread's
-  thread_ = std::thread([this] { Serve(); });
-}
+namespace {
 
-LoadSampler::~LoadSampler() {
-  {
+// An observer that keeps what a run reports, and passes all on to another one first.
+class RunRecorder : public TrainObserver {
+ public:
+  RunRecorder(const RunFacts& facts, const CostModel* costs, Backend backend, PageOrigin origin,
+              TrainObserver& next)
+      : record_{.program = facts.program,
+                .memory = facts.memory,
+                .costs = costs,
+                .prediction = facts.prediction,
+                .backend = backend == Backend::kCpu ? "CPU" : "CUDA"},
+        origin_(std::move(origin)),
+        next_(next) {}
+
+  void OnStart(const StartReport& report) override {
+    next_.OnStart(report);
+    record_.done = report.done;
+    record_.planned_steps = report.steps;
+    if (!record_.prediction) return;
+    sampler_ = std::make_unique<LoadSampler>(1, [this](const MachineLoad& load) { See(load); });
+  }
+
+  void OnStep(const StepReport& report) override {
+    next_.OnStep(report);
+    RunStep step;
+    step.step = report.step;
+    if (std::isfinite(report.state.loss_sum)) step.loss = report.state.loss_sum;
+    step.step_seconds = report.step_seconds;
+    step.tokens_per_second = report.tokens_per_second;
+    step.exposed_comm_seconds = report.times.exposed_comm_seconds;
+    step.exposed_offload_seconds = report.times.exposed_offload_seconds;
+    step.device_used_bytes = report.device_used_bytes;
+    step.watts = WattsSinceLastStep();
+    record_.steps.push_back(step);
+  }
+
+  void OnValidation(int64_t step, double loss) override {
+    next_.OnValidation(step, loss);
+    if (std::isfinite(loss)) record_.validations.emplace_back(step, loss);
+  }
+
+  void OnSaved(const SaveReport& report) override {
+    next_.OnSaved(report);
+    record_.saves.push_back(report.step);
+  }
+
+  void OnEnd(const RunReport& report) override {
+    next_.OnEnd(report);
+    RunEnd end;
+    end.steps = report.steps;
+    end.skipped_steps = report.skipped_steps;
+    end.touched_bytes = report.high_water.touched_bytes;
+    end.device_used_bytes = report.device_used_bytes;
+    end.step_seconds_median = report.step_seconds_median;
+    end.interrupted = report.interrupted;
+    end.out_of_patience = report.out_of_patience;
+    record_.end = end;
+  }
+
+  // The page, of what was seen so far. `failure`: what ended the run; "": nothing did.
+  std::string Page(const std::string& failure = "") {
+    record_.failure = failure;
     const std::lock_guard lock(mutex_);
-    stopping_ = true;
+    record_.limit_watts = limit_watts_;
+    return RenderPage(RunPage(record_, origin_));
   }
-  changed_.notify_all();
-  thread_.join();
-}
 
-void LoadSampler::Serve() {
-  std::unique_lock lock(mutex_);
-  while (!stopping_) {
-    lock.unlock();
-    seen_(meter_.Look());
-    lock.lock();
-    changed_.wait_for(lock, every_, [this] { return stopping_; });
+ private:
+  // In the sampler's thread.
+  void See(const MachineLoad& load) {
+    if (load.gpus.empty() || !load.gpus.front().watts) return;
+    const std::lock_guard lock(mutex_);
+    last_watts_ = load.gpus.front().watts;
+    limit_watts_ = load.gpus.front().limit_watts;
+    watts_sum_ += *last_watts_;
+    ++looks_;
   }
+
+  std::optional<double> WattsSinceLastStep() {
+    const std::lock_guard lock(mutex_);
+    if (looks_ == 0) return last_watts_;
+    const double mean = watts_sum_ / looks_;
+    watts_sum_ = 0;
+    looks_ = 0;
+    return mean;
+  }
+
+  RunRecord record_;
+  const PageOrigin origin_;
+  TrainObserver& next_;
+  std::mutex mutex_;  // of what follows
+  double watts_sum_ = 0;
+  int looks_ = 0;  // since the last step
+  std::optional<double> last_watts_, limit_watts_;
+  std::unique_ptr<LoadSampler> sampler_;  // the last: its thread uses the others
+};
+
+}  // namespace
+
+RunReport RunWithReport(const std::string& file, const PageOrigin& origin, const RunFacts& facts,
+                        const CostModel* costs, Backend backend, TrainObserver& next,
+                        const std::function<RunReport(TrainObserver&)>& run) {
+  RunRecorder recorder(facts, costs, backend, origin, next);
+  RunReport report;
+  try {
+    report = run(recorder);
+  } catch (const Error& error) {
+    try {
+      WriteOutput(file, recorder.Page(error.what()));
+    } catch (const Error& second) {
+      LogWarning("--report {}: {}", file, second.what());
+    }
+    throw;
+  }
+  WriteOutput(file, recorder.Page());
+  return report;
 }
 
 }  // namespace zeroplan

@@ -3,14 +3,12 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "cli/run/train/metrics_file.h"
@@ -19,35 +17,11 @@
 #include "executor/process/pipe_lines.h"
 #include "executor/train/trainer.h"
 #include "machine/machine_load.h"
+#include "planner/page/run_page.h"
 
 namespace zeroplan {
 
-// Looks at the machine beside a run, in a thread of its own.
-
-// Often enough to see a run, too seldom to be felt in it.
-inline constexpr std::chrono::milliseconds kLookEvery{500};
-
-class LoadSampler {
- public:
-  // Calls `seen` in its thread with each look, `every` so often, until it is destroyed; `gpus` as
-  // of MachineMeter. `seen` throws nothing.
-  LoadSampler(int gpus, std::chrono::milliseconds every,
-              std::function<void(const MachineLoad&)> seen);
-  ~LoadSampler();
-  LoadSampler(const LoadSampler&) = delete;
-  LoadSampler& operator=(const LoadSampler&) = delete;
-
- private:
-  void Serve();
-
-  MachineMeter meter_;
-  const std::chrono::milliseconds every_;
-  const std::function<void(const MachineLoad&)> seen_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stopping_ = false;
-  std::thread thread_;
-};
+class LoadSampler;
 
 // A step in one line: loss, norm, learning rate, speed, and on a GPU strict MFU, waits for
 // communication, and memory in use of what is planned (bytes; without a plan, what is in use).
@@ -98,5 +72,13 @@ class Progress : public TrainObserver {
   std::unique_ptr<FullScreen> screen_;
   std::unique_ptr<LoadSampler> sampler_;  // the last: its thread uses the others
 };
+
+// Calls `run` with an observer that keeps what a run reports and passes it on to `next`, and writes
+// the page of `train --report` to `file` when it is over, however it ends. Of a run on GPUs it
+// looks at the power of the first one meanwhile. `costs` is null for a run on the CPU. Throws what
+// `run` throws; if that is nothing, Error(kRuntime) where the page cannot be written.
+RunReport RunWithReport(const std::string& file, const PageOrigin& origin, const RunFacts& facts,
+                        const CostModel* costs, Backend backend, TrainObserver& next,
+                        const std::function<RunReport(TrainObserver&)>& run);
 
 }  // namespace zeroplan

@@ -7,11 +7,8 @@
 #include "cli/common/commands.h"
 #include "cli/common/executor_commands.h"
 #include "cli/common/output.h"
-#include "cli/common/report_option.h"
 #include "cli/run/train/host_fit.h"
 #include "cli/run/train/progress.h"
-#include "cli/run/train/run_recorder.h"
-#include "cli/run/train/trace_prediction.h"
 #include "cli/run/train/train_command.h"
 #include "cli/run/train/train_ranks.h"
 #include "cli/run/train/train_work.h"
@@ -32,7 +29,7 @@
 #include "planner/request/resolve.h"
 #include "planner/runs/prediction_table.h"
 #include "text/documents/document_source.h"
-#include "text/documents/training_data.h"
+#include "text/documents/tokenize_files.h"
 #include "text/files/byte_source.h"
 #include "text/files/token_dataset.h"
 
@@ -182,9 +179,9 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   if (prediction && prediction->step) {
     costs.emplace(work.hardware, ClusterShape{place.world_size, place.local_world_size});
   }
-  RunRecorder recorder(facts, costs ? &*costs : nullptr, backend, ReportOrigin(assumptions),
-                       progress);
-  return RunWithReport(command.report, recorder, [&] { return Train(program, options, recorder); });
+  return RunWithReport(command.report, ReportOrigin(assumptions), facts, costs ? &*costs : nullptr,
+                       backend, progress,
+                       [&](TrainObserver& observer) { return Train(program, options, observer); });
 }
 
 // One of several processes. What it throws, it has told the others.
@@ -195,7 +192,9 @@ RunReport RunAsRank(const TrainCommand& command, Backend backend, const ProcessP
   try {
     return SpreadFailure(*group, [&] {
       Assumptions assumptions;
-      TrainWork work = ResolveWork(command, backend, place.world_size, assumptions);
+      // Rank 0 alone predicts.
+      const MeasureHost measure = place.rank == 0 ? MeasureHost::kYes : MeasureHost::kNo;
+      TrainWork work = ResolveWork(command, backend, place.world_size, measure, assumptions);
       CheckRanks(work, place);
       for (const std::string& note : assumptions.notes) LogInfo("{}", note);
       return RunRanks(command, work, backend, assumptions, group.get());
@@ -251,7 +250,7 @@ void RunTrain(const TrainCommand& command) {
     report = RunAsRank(command, backend, *place);
   } else {
     Assumptions assumptions;
-    TrainWork work = ResolveWork(command, backend, std::nullopt, assumptions);
+    TrainWork work = ResolveWork(command, backend, std::nullopt, MeasureHost::kYes, assumptions);
     const int ranks = work.setup.batch.world_size;
     const bool rank_a_process = backend == Backend::kCuda && ranks > 1;
     if (rank_a_process || restarts) {

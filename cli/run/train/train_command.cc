@@ -1,11 +1,11 @@
 // The options' names and help of zeroplan train.
 #include "cli/run/train/train_command.h"
 
-#include "cli/common/report_option.h"
+#include "cli/common/output.h"
 #include "core/base/error.h"
 #include "core/base/full_screen.h"
 #include "hwprofiles/loader.h"
-#include "machine/this_machine.h"
+#include "machine/detect.h"
 #include "planner/request/parse.h"
 
 namespace zeroplan {

@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "cli/common/report_option.h"
+#include "cli/common/output.h"
 #include "core/base/error.h"
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/process/host_launcher.h"

@@ -4,18 +4,24 @@
 #include <iterator>
 #include <string>
 #include <type_traits>
+#include <utility>
 
+#include "cli/common/output.h"
+#include "cli/common/planned_hardware.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
 #include "core/families/load_model.h"
 #include "core/model/model_fields.h"
-#include "executor/checkpoint/weight_files.h"
+#include "cost_models/cost_model.h"
+#include "executor/checkpoint/hf_weights.h"
 #include "executor/train/run_agreement.h"
 #include "executor/train/run_open.h"
+#include "hwprofiles/guesses.h"
 #include "hwprofiles/loader.h"
+#include "machine/detect.h"
 #include "planner/estimate/choices.h"
-#include "planner/request/notes.h"
+#include "planner/request/resolve.h"
 #include "text/files/token_dataset.h"
 
 namespace zeroplan {
@@ -263,14 +269,15 @@ void CheckTogether(const TrainCommand& command, const TrainWork& work) {
 }  // namespace
 
 TrainWork ResolveWork(const TrainCommand& command, Backend backend, std::optional<int> ranks,
-                      Assumptions& assumptions) {
+                      MeasureHost measure, Assumptions& assumptions) {
   const HardwareFields& hardware = command.common.hardware;
   const Given<uint64_t>& gpu_memory = command.common.cluster.gpu_memory;
   RefuseOnCpu(backend, "--hw", hardware.profile);
   RefuseOnCpu(backend, "--gpu-memory", gpu_memory.text);
   RefuseOnCpu(backend, "--gpu-reserve", command.common.cluster.gpu_reserve.text);
-  HardwareProfile profile = backend == Backend::kCuda ? ResolveHardware(hardware, assumptions)
-                                                      : LoadProfile(std::string(kDefaultProfile));
+  HardwareProfile profile = backend == Backend::kCuda
+                                ? ResolveHardware(hardware, assumptions, measure)
+                                : LoadProfile(std::string(kDefaultProfile));
   TrainWork work =
       command.plan.empty()
           ? WorkOfConfig(command, profile, backend,
@@ -283,6 +290,8 @@ TrainWork ResolveWork(const TrainCommand& command, Backend backend, std::optiona
   if (backend == Backend::kCuda && work.hardware_is_known) {
     const bool ordered = work.plan ? work.plan->setup.deterministic : work.setup.deterministic;
     NoteAttention(work.model, work.setup, work.lower, work.hardware, ordered, assumptions);
+    const std::string note = NcclNote(work.hardware, NcclEnvironment());
+    if (work.setup.batch.world_size > 1 && !note.empty()) assumptions.notes.push_back(note);
   }
   return work;
 }
@@ -397,6 +406,41 @@ Packing SettlePacking(const TrainCommand& command, Backend backend,
   const Packing packing = settle();
   work.lower.document_borders = packing == Packing::kDocuments;
   return packing;
+}
+
+namespace {
+
+std::function<void(ChromeTrace&)> PredictionOn(const HardwareProfile& hardware, ClusterShape shape,
+                                               const Program& program) {
+  return [hardware, shape, &program](ChromeTrace& trace) {
+    AddPredictedStep(program, CostModel(hardware, shape), trace);
+  };
+}
+
+}  // namespace
+
+std::function<void(ChromeTrace&)> PredictionForTrace(const TrainWork& work, const Program& program,
+                                                     Backend backend, int ranks_per_host) {
+  constexpr const char* kMeasuredAlone = "--trace: what was measured alone, no predicted step: {}";
+  if (backend == Backend::kCuda) {
+    const ClusterShape shape{program.setup.batch.world_size, ranks_per_host};
+    if (shape.nodes() == 1 || work.hardware.network) {
+      return PredictionOn(work.hardware, shape, program);
+    }
+    LogInfo(kMeasuredAlone, "hardware profile " + work.hardware.name + " has no network");
+    return {};
+  }
+  if (!work.plan || program.backend == Backend::kCpu) {
+    LogInfo(kMeasuredAlone, "there is no prediction for the CPU backend");
+    return {};
+  }
+  if (!KnowsPlannedHardware(*work.plan)) {
+    LogInfo(kMeasuredAlone,
+            "the plan's profile " + work.plan->cluster.hardware + " is not built in");
+    return {};
+  }
+  const Cluster& cluster = work.plan->cluster;
+  return PredictionOn(PlannedHardware(*work.plan), {cluster.gpus, cluster.gpus_per_node}, program);
 }
 
 }  // namespace zeroplan

@@ -1,6 +1,7 @@
 // From the options of train to what is run: the model, one setup and its program.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -8,6 +9,7 @@
 #include "cli/run/train/train_command.h"
 #include "core/config/packing.h"
 #include "core/lowering/lower.h"
+#include "core/program/chrome_trace.h"
 #include "executor/train/trainer.h"
 #include "planner/plan/plan_file.h"
 #include "planner/request/resolve.h"
@@ -33,9 +35,10 @@ struct TrainWork {
 };
 
 // All throw Error(kUsage) as train's options are resolved. `backend` is where it will run; `ranks`
-// are the launcher's, if there is one.
+// are the launcher's, if there is one. `measure`: whether the host's memory is, where --hw names no
+// profile and none was kept; predictions of offload rest on it.
 TrainWork ResolveWork(const TrainCommand& command, Backend backend, std::optional<int> ranks,
-                      Assumptions& assumptions);
+                      MeasureHost measure, Assumptions& assumptions);
 TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& work);
 Program LowerWork(const TrainWork& work);
 
@@ -57,5 +60,13 @@ void CheckPackingAsked(const TrainCommand& command, const TrainWork& work);
 // REQUIRES: CheckPackingAsked passed.
 Packing SettlePacking(const TrainCommand& command, Backend backend,
                       std::span<const std::string> data, TrainWork& work);
+
+// What `train --trace` shows beside what was measured.
+
+// Adds the step as predicted: on GPUs with the run's hardware profile, of which one host has
+// `ranks_per_host` ranks; where a plan for GPUs is rehearsed on the CPU with the plan's. Nothing,
+// and a line that says why, where nothing is predicted. `program` is the run's, and outlives it.
+std::function<void(ChromeTrace&)> PredictionForTrace(const TrainWork& work, const Program& program,
+                                                     Backend backend, int ranks_per_host);
 
 }  // namespace zeroplan

@@ -111,14 +111,16 @@ struct Machines {
 struct Training {
   int64_t tokens = 0, steps = 0;
   double seconds = 0, gpu_hours = 0;
-  std::optional<double> price;  // with "gpu-hour-price"
+  std::optional<double> price;    // with "gpu-hour-price"
+  std::optional<double> gpu_kwh;  // at most, of the GPUs alone; where their power limit is known
 };
 
 struct EstimatedChoice {
   Choice choice;
   std::string dtype, grad_accum_dtype, communication_dtype;  // "bf16", "fp16", "fp32"
   // Elements, where they are not set by a config zeroplan's own choice.
-  uint64_t reduce_bucket = 0, prefetch_bucket = 0, persistence_threshold = 0, reuse_distance = 0;
+  std::optional<uint64_t> reduce_bucket, prefetch_bucket;  // none: the runtime has no such bucket
+  uint64_t persistence_threshold = 0, reuse_distance = 0;
   bool overlap = true;  // of communication and compute
   GpuBytes gpu_bytes;
   uint64_t gpu_capacity = 0, gpu_reserve = 0;  // of one GPU; what of it stays free
@@ -168,7 +170,11 @@ struct Claim {
   std::vector<int> stages;                   // of these only
   std::optional<Choice> answer;              // none: nothing fits
   std::optional<double> tokens_per_second;   // of the answer
-  double gap = 0;                            // as Plan's
+  std::vector<Choice> or_else;               // other kinds of it within the range that follows
+  // Where an answer of its kind (by bandwidth: of its stage) holds, both ends included: bytes,
+  // sequences, or bytes a second.
+  std::optional<double> holds_from, holds_to;
+  double gap = 0;  // as Plan's
 };
 
 // What the search did.

@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include "core/base/units.h"
+#include "hwprofiles/fields.h"
 #include "hwprofiles/loader.h"
 #include "planner/estimate/choices.h"
 #include "tests/planner/search_fixture.h"
@@ -49,94 +51,102 @@ struct MemoryCase {
   const char* hardware;
   uint64_t gpu_bytes;
   int64_t global_batch;  // 0: open
-  bool larger, flips;
 };
 
-void CheckMemoryFlip(const MemoryCase& c) {
-  CAPTURE(c.model);
-  CAPTURE(c.gpu_bytes);
-  CAPTURE(c.larger);
-  SearchFixture fixture(c.model, c.gpus, false, c.hardware);
-  if (c.global_batch > 0) SetBatches(fixture.inputs.space, c.global_batch, 1024);
-  fixture.Capacity(c.gpu_bytes);
-  Searcher searcher(fixture.inputs);
-  const Found now = Now(searcher);
-  const std::optional<Flip> flip = MemoryFlip(searcher, now, c.larger);
-  REQUIRE(flip.has_value() == c.flips);
-  if (!flip) return;
-  const auto at = static_cast<uint64_t>(flip->at);
-  CAPTURE(at);
-  // A searcher that remembers nothing of the bisection.
-  Searcher fresh(fixture.inputs);
-  Question question;
-  auto answer = [&](uint64_t bytes) {
-    question.gpu_capacity_bytes = bytes;
-    return fresh.Best(question).found;
-  };
-  // "From `at` on", "below `at`".
-  const std::optional<Found> beyond = answer(c.larger ? at : at - 1);
-  CHECK(!Same(beyond, now));
-  CHECK(Same(answer(c.larger ? at - 1 : at), now));
-  REQUIRE(beyond.has_value() == flip->after.has_value());
-  if (!beyond) return;
-  CHECK(SameKind(beyond->candidate, flip->after->candidate));
-  CHECK(beyond->gpu_bytes <= at);
-}
-
-TEST_CASE("MemoryFlip: on its two sides the whole space has different answers") {
+TEST_CASE("AnswersByMemory: at every memory a search of its own has the answer of its range") {
   const char* h200 = "hgx-h200";
-  for (const MemoryCase& c : {MemoryCase{"gpt2", 2, h200, 5 * kFlipGB, 0, true, true},
-                              {"gpt2", 2, h200, 6 * kFlipGB, 0, false, true},
-                              {"gpt2-medium", 1, h200, 5 * kFlipGB, 64, true, true}}) {
-    CheckMemoryFlip(c);
+  int changes = 0;
+  for (const MemoryCase& c : {MemoryCase{"gpt2", 2, h200, 5 * kFlipGB, 0},
+                              {"gpt2-medium", 1, h200, 5 * kFlipGB, 64},
+                              {"gpt2-xl", 16, "dgx-a100-40gb", 42 * kFlipGB, 64},
+                              {"gpt2-10b", 1, h200, 32 * kFlipGB, 512}}) {
+    CAPTURE(c.model);
+    SearchFixture fixture(c.model, c.gpus, false, c.hardware);
+    if (c.global_batch > 0) SetBatches(fixture.inputs.space, c.global_batch, 1024);
+    fixture.Capacity(c.gpu_bytes);
+    Searcher searcher(fixture.inputs);
+    const Found now = Now(searcher);
+    const Answers answers = AnswersByMemory(searcher, now);
+    REQUIRE(!answers.ranges.empty());
+    double last = 0;
+    for (const AnswerRange& range : answers.ranges) {
+      CHECK(range.from >= last);
+      last = range.to;
+      for (const double share : {0.0, 0.3, 0.9, 1.0}) {
+        const auto bytes = static_cast<uint64_t>(range.from + share * (range.to - range.from));
+        if (bytes == 0) continue;
+        CAPTURE(bytes);
+        Question question;
+        question.gpu_capacity_bytes = bytes;
+        // It remembers nothing of the sweep.
+        const Answer answer = Searcher(fixture.inputs, searcher).Best(question);
+        REQUIRE(answer.found.has_value() == !range.found.empty());
+        if (!answer.found || answer.gap > 0) continue;
+        CHECK(std::any_of(range.found.begin(), range.found.end(), [&](const Found& found) {
+          return SameKind(found.candidate, answer.found->candidate);
+        }));
+      }
+      changes += !range.found.empty() && !Same(range.found.front(), now);
+    }
   }
+  CHECK(changes >= 4);
 }
 
-TEST_CASE("MemoryFlip: of two nodes; none where all fits without recompute") {
-  for (const MemoryCase& c :
-       {MemoryCase{"gpt2-xl", 16, "dgx-a100-40gb", 42 * kFlipGB, 64, false, true},
-        {"gpt2-xl", 16, "dgx-a100-40gb", 42 * kFlipGB, 64, true, false}}) {
-    CheckMemoryFlip(c);
+TEST_CASE(
+    "AnswersByMemory: the last range below is where nothing fits, to the byte's four digits") {
+  SearchFixture fixture("gpt2", 1);
+  SearchSpace& space = fixture.inputs.space;
+  space.stages = {0};
+  space.offload_optimizer.resize(1);
+  space.offload_param.resize(1);
+  space.recompute = {kNoRecompute};
+  fixture.Capacity(8 * kFlipGB);
+  Searcher searcher(fixture.inputs);
+  const Answers answers = AnswersByMemory(searcher, Now(searcher));
+  REQUIRE(!answers.ranges.empty());
+  const AnswerRange& last = answers.ranges.front();
+  CHECK(last.from == 0);
+  CHECK(last.found.empty());
+  Question question;
+  question.gpu_capacity_bytes = static_cast<uint64_t>(last.to);
+  CHECK(!searcher.Best(question).found);
+  question.gpu_capacity_bytes = TypedBytes(static_cast<uint64_t>(last.to) + 1, Rounding::kUp);
+  CHECK(searcher.Best(question).found);
+}
+
+TEST_CASE("TypedBytes: four digits, and what they print is what one types") {
+  CHECK(TypedBytes(69'123'456'789, Rounding::kUp) == 69'130'000'000);
+  CHECK(TypedBytes(69'123'456'789, Rounding::kDown) == 69'120'000'000);
+  CHECK(TypedBytes(69'120'000'000, Rounding::kUp) == 69'120'000'000);
+  for (const uint64_t bytes : {69'120'000'000ULL, 107'200'000'000ULL, 1'358'000'000'000ULL,
+                               9'600'000'000ULL, 500'000'000ULL}) {
+    CHECK(ParseBytes(FormatTypedBytes(bytes), "") == bytes);
   }
+  CHECK(FormatTypedBytes(69'100'000'000) == "69.1 GB");
 }
 
-TEST_CASE("MemoryFlip: 10B on one GPU, up to a stage that keeps its parameters, down to nothing") {
-  CheckMemoryFlip({"gpt2-10b", 1, "hgx-h200", 32 * kFlipGB, 512, true, true});
-  CheckMemoryFlip({"gpt2-10b", 1, "hgx-h200", 32 * kFlipGB, 512, false, true});
-}
-
-TEST_CASE("BatchFlip: the kind is the present one up to it, and another there") {
+TEST_CASE("AnswersByBatch: the kind is the present one up to the first change, and another there") {
   int flips = 0;
   for (const auto& [name, gpus, batch] :
        {std::tuple{"gpt2", 4, 64}, {"gpt2", 2, 32}, {"gpt2-medium", 8, 64}}) {
     ModelSpec model = LoadModel(name);
     model.layers /= 3;
-    for (const bool larger : {true, false}) {
-      CAPTURE(name);
-      CAPTURE(larger);
-      SearchFixture fixture(model, gpus);
-      SetBatches(fixture.inputs.space, batch, 1024);
-      Searcher searcher(fixture.inputs);
-      const Found now = Now(searcher);
-      const std::optional<Flip> flip = BatchFlip(searcher, now, larger);
-      Searcher fresh(fixture.inputs);
+    CAPTURE(name);
+    SearchFixture fixture(model, gpus);
+    SetBatches(fixture.inputs.space, batch, 1024);
+    Searcher searcher(fixture.inputs);
+    const Found now = Now(searcher);
+    const Answers answers = AnswersByBatch(searcher, now);
+    for (size_t i = 0; i < answers.ranges.size(); ++i) {
+      const AnswerRange& range = answers.ranges[i];
       Question question;
-      int64_t b = batch;
-      for (int i = 0; i < 6; ++i) {
-        b = larger ? b * 2 : b / 2;
-        if (b < gpus || b % gpus != 0) break;
-        question.global_batch = b;
-        const std::optional<Found> found = fresh.Best(question).found;
-        CAPTURE(b);
-        if (flip && b == static_cast<int64_t>(flip->at)) {
-          REQUIRE(found);
-          CHECK(!Same(found, now));
-          CHECK(SameKind(found->candidate, flip->after->candidate));
-          ++flips;
-          break;
-        }
-        CHECK(Same(found, now));
-      }
+      question.global_batch = static_cast<int64_t>(range.from);
+      const std::optional<Found> found = Searcher(fixture.inputs, searcher).Best(question).found;
+      REQUIRE(found);
+      CHECK(SameKind(found->candidate, range.found.front().candidate));
+      const bool end = i == 0 || i + 1 == answers.ranges.size();
+      if (!end) CHECK(Same(found, now));
+      flips += !Same(found, now);
     }
   }
   CHECK(flips >= 2);
@@ -164,8 +174,7 @@ class TwoNodes {
       fixture.inputs.clusters[0].costs = costs_.get();
     }
   }
-  ScaledLink Scaled() const { return {&fixture.profile, /*network=*/true}; }
-  double present() const { return fixture.profile.network->bandwidth_per_node.value; }
+  OtherLink Link() const { return {&fixture.profile, /*network=*/true}; }
 
   SearchFixture fixture;
 
@@ -184,56 +193,48 @@ std::string Gigabits(double bytes_per_second) {
   return fmt::format("{:.6f}Gb", bytes_per_second * 8 / 1e9);
 }
 
-TEST_CASE("BandwidthFlip: stage 3 gives way to stage 2 where the network is slow") {
-  const TwoNodes nodes;
-  Searcher searcher(nodes.fixture.inputs);
-  const Found now = Now(searcher);
-  REQUIRE(now.candidate.stage == 3);
-  const std::optional<Flip> slower = BandwidthFlip(searcher, now, nodes.Scaled(), false);
-  REQUIRE(slower);
-  REQUIRE(slower->after);
-  CHECK(slower->after->candidate.stage == 2);
-  CHECK(slower->at < 1);
-  const double crossover = slower->at * nodes.present();
-  CHECK(StageWith(Gigabits(crossover * 1.03)) == 3);
-  CHECK(StageWith(Gigabits(crossover / 1.03)) == 2);
+TEST_CASE("AnswersByBandwidth: a search of the whole space has each range's stage at its ends") {
+  int crossovers = 0;
+  for (const char* network : {"", "50Gb"}) {
+    const TwoNodes nodes(network);
+    Searcher searcher(nodes.fixture.inputs);
+    const Answers answers = AnswersByBandwidth(searcher, Now(searcher), nodes.Link());
+    REQUIRE(!answers.ranges.empty());
+    const AnswerRange* last = nullptr;
+    for (const AnswerRange& range : answers.ranges) {
+      CHECK(StageWith(Gigabits(range.from)) == range.found.front().candidate.stage);
+      CHECK(StageWith(Gigabits(range.to)) == range.found.front().candidate.stage);
+      if (last != nullptr) {
+        ++crossovers;
+        CHECK(range.from <= last->to * 1.03);
+      }
+      last = &range;
+    }
+  }
+  CHECK(crossovers >= 2);
 }
 
-TEST_CASE("BandwidthFlip: and comes back from the slow side at the same bandwidth") {
-  const TwoNodes fast, slow("50Gb");
-  Searcher from_fast(fast.fixture.inputs), from_slow(slow.fixture.inputs);
-  const Found now = Now(from_slow);
-  REQUIRE(now.candidate.stage == 2);
-  const std::optional<Flip> up = BandwidthFlip(from_slow, now, slow.Scaled(), true);
-  REQUIRE(up);
-  CHECK(up->after->candidate.stage == 3);
-  const double crossover = up->at * slow.present();
-  CHECK(StageWith(Gigabits(crossover * 1.03)) == 3);
-  CHECK(StageWith(Gigabits(crossover / 1.03)) == 2);
-  const std::optional<Flip> down = BandwidthFlip(from_fast, Now(from_fast), fast.Scaled(), false);
-  REQUIRE(down);
-  CHECK(crossover == doctest::Approx(down->at * fast.present()).epsilon(0.03));
-}
-
-TEST_CASE("BandwidthFlip: nothing where a slower network changes nothing") {
-  const TwoNodes nodes("50Gb");
-  Searcher searcher(nodes.fixture.inputs);
-  const Found now = Now(searcher);
-  REQUIRE(now.candidate.stage == 2);
-  CHECK(!BandwidthFlip(searcher, now, nodes.Scaled(), false));
-  for (const double scale : {0.25, 1.0 / 64}) CHECK(StageWith(Gigabits(scale * 50e9 / 8)) == 2);
-}
-
-TEST_CASE("BandwidthFlip: nothing where one stage alone fits") {
+TEST_CASE("AnswersByBandwidth: one range where one stage alone fits") {
   TwoNodes nodes;
   nodes.fixture.Capacity(5 * kFlipGB,
                          kFlipGB);  // no room for whole parameters, nor for states on hosts
   Searcher searcher(nodes.fixture.inputs);
   const Found now = Now(searcher);
   REQUIRE(now.candidate.stage == 3);
-  for (const bool faster : {true, false}) {
-    CHECK(!BandwidthFlip(searcher, now, nodes.Scaled(), faster));
-  }
+  const Answers answers = AnswersByBandwidth(searcher, now, nodes.Link());
+  REQUIRE(answers.ranges.size() == 1);
+  CHECK(answers.ranges[0].from < nodes.Link().present() / 15);
+}
+
+TEST_CASE("OtherLink: rates are those of the options, three digits, within what is physical") {
+  const HardwareProfile pcie = LoadProfile("8x-a100-80gb-pcie");
+  const OtherLink link = {&pcie, false};
+  CHECK(link.Typed(11.4567e9) == 11.5e9);
+  CHECK(link.Typed(1) == figure_rules::kLink.low);
+  HardwareProfile typed = pcie;
+  ApplyGpuLink(typed, "11.5GB/s");
+  CHECK(link.Profile(11.5e9).node.gpu_link.value == typed.node.gpu_link.value);
+  CHECK(!link.Profile(11.5e9).node.collectives);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <deque>
 
 #include "core/base/error.h"
+#include "core/base/units.h"
 #include "tests/planner/search_fixture.h"
 #include "tests/tiny_model.h"
 
@@ -117,12 +118,12 @@ TEST_CASE("SmallestChange: a smaller micro-batch") {
   asked.fixture.Capacity(asked.Bytes(Choice(2, 0, 4)));
   const std::optional<Change> change = asked.Smallest();
   REQUIRE(change);
-  CHECK(change->options == "@@micro_batch 4");  // 4 is faster than 1
+  CHECK(change->options == "⟦micro_batch⟧ 4");  // 4 is faster than 1
   CheckFits(asked, *change);
   // One byte less and it is 1.
   asked.fixture.Capacity(asked.Bytes(Choice(2, 0, 4)) - 1);
   asked.full.stages = {0};
-  CHECK(asked.Smallest()->options == "@@micro_batch 1");
+  CHECK(asked.Smallest()->options == "⟦micro_batch⟧ 1");
 }
 
 TEST_CASE("SmallestChange: recompute") {
@@ -131,7 +132,7 @@ TEST_CASE("SmallestChange: recompute") {
   asked.fixture.Capacity(asked.Bytes(Choice(2, 0, 16, FullRecompute())));
   const std::optional<Change> change = asked.Smallest();
   REQUIRE(change);
-  CHECK(change->options == "@@checkpointing full");
+  CHECK(change->options == "⟦checkpointing⟧ full");
   CheckFits(asked, *change);
 }
 
@@ -143,7 +144,7 @@ TEST_CASE("SmallestChange: selective recompute where it is enough") {
   asked.fixture.Capacity(asked.Bytes(Choice(2, 0, 16, kSelectiveRecompute)));
   const std::optional<Change> change = asked.Smallest();
   REQUIRE(change);
-  CHECK(change->options == "@@checkpointing selective");
+  CHECK(change->options == "⟦checkpointing⟧ selective");
   CheckFits(asked, *change);
 }
 
@@ -155,7 +156,7 @@ TEST_CASE("SmallestChange: another stage") {
   REQUIRE(change);
   CHECK(std::popcount(Changes(change->found.candidate, asked.fixture.inputs.space)) == 1);
   CHECK(change->found.candidate.stage >= 2);
-  CHECK(change->options == fmt::format("@@stage {}", change->found.candidate.stage));
+  CHECK(change->options == fmt::format("⟦stage⟧ {}", change->found.candidate.stage));
   CheckFits(asked, *change);
 }
 
@@ -166,8 +167,31 @@ TEST_CASE("SmallestChange: offload") {
   asked.fixture.Capacity(asked.Bytes(Choice(1, 2, 1, kNoRecompute, OffloadDevice::kCpu)));
   const std::optional<Change> change = asked.Smallest();
   REQUIRE(change);
-  CHECK(change->options == "@@offload_optimizer cpu");
+  CHECK(change->options == "⟦offload_optimizer⟧ cpu");
   CheckFits(asked, *change);
+}
+
+TEST_CASE("SmallestChange: host memory where the host alone is short") {
+  Asked asked(1);
+  SearchInputs& in = asked.fixture.inputs;
+  in.space.stages = {2};
+  in.space.micro_batches = {1};
+  in.space.offload_optimizer = {{OffloadDevice::kCpu, 1}};
+  asked.full = in.space;
+  const Candidate choice = Choice(1, 2, 1, kNoRecompute, OffloadDevice::kCpu);
+  const uint64_t needs =
+      FootprintOf(Lower(in.model, SetupOf(choice, in.base), in.lower), asked.ClusterFor(1))
+          .host.total();
+  asked.fixture.Capacity(asked.Bytes(choice), needs / 3);
+  const std::optional<Change> change = asked.Smallest();
+  REQUIRE(change);
+  REQUIRE(change->options.starts_with("⟦host_memory⟧ "));
+  // Typed, it fits; an eighth of what there is less would not.
+  const uint64_t typed =
+      ParseBytes(change->options.substr(change->options.find(' ') + 1), "host_memory");
+  CHECK(typed >= needs);
+  CHECK(typed - needs / 3 / 8 < needs);
+  CHECK(change->estimate.fits);
 }
 
 TEST_CASE("SmallestChange: more GPUs, doubled until they do, with what was asked") {
@@ -178,7 +202,7 @@ TEST_CASE("SmallestChange: more GPUs, doubled until they do, with what was asked
   REQUIRE(asked.Bytes(Choice(4, 3, 16)) > asked.Bytes(Choice(8, 3, 16)));
   std::optional<Change> change = asked.Smallest();
   REQUIRE(change);
-  CHECK(change->options == "@@gpus 8");
+  CHECK(change->options == "⟦gpus⟧ 8");
   CheckFits(asked, *change);
   // The hardware ends at 4.
   asked.most_gpus = 4;

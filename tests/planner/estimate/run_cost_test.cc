@@ -1,7 +1,6 @@
-#include "planner/estimate/run_cost.h"
-
 #include <doctest/doctest.h>
 
+#include "planner/estimate/estimate.h"
 #include "planner/report/report_text.h"
 
 namespace zeroplan {
@@ -27,6 +26,10 @@ TEST_CASE("a run is its steps: hours, GPU-hours and price") {
   CHECK(CostOf({.tokens = 131'072'001}, Batch(), 1).steps == 1001);
   CHECK(CostOf({.tokens = 1}, Batch(), 1).steps == 1);
   CHECK_FALSE(CostOf({.tokens = 1}, Batch(), 1).price);
+  CHECK_FALSE(cost.gpu_kwh);
+  const RunCost known = CostOf({.tokens = 131'072'000, .gpu_watts = 700}, Batch(), 0.72);
+  REQUIRE(known.gpu_kwh);
+  CHECK(*known.gpu_kwh == doctest::Approx(16 * 0.2 * 0.7));
 }
 
 TEST_CASE("a run in words") {
@@ -36,6 +39,10 @@ TEST_CASE("a run in words") {
   CHECK(
       text.starts_with("Training on 300B tokens: 2288819 steps, 318 h (13.2 days) on 16 GPUs, "
                        "5086 GPU-hours, 12716 at 2.5 a GPU-hour;"));
+  CHECK(text.find("kWh") == std::string::npos);
+  CHECK(RunCostText({.tokens = 131'072'000, .gpu_watts = 700}, Batch(), 0.72)
+            .ends_with("At their power limit of 700 W the GPUs take 2.24 kWh at most, hosts and "
+                       "cooling apart."));
   const std::string one = RunCostText({.tokens = 1000}, Batch(), 3.6);
   CHECK(one.starts_with("Training on 1.00K tokens: 1 step, 0.00 h on 16 GPUs, 0.02 GPU-hours;"));
 }

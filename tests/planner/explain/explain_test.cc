@@ -7,7 +7,6 @@
 #include <sstream>
 
 #include "cost_models/step_time.h"
-#include "planner/explain/lanes.h"
 #include "tests/planner/plan_fixture.h"
 
 namespace zeroplan {

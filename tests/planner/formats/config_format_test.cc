@@ -409,7 +409,7 @@ TEST_CASE("formats: what each cannot say is named") {
   // The same as an error, where it is written nevertheless.
   FormatRequest request = ForFsdp2(ConfigFormat::kAccelerate, 1);
   CHECK(ErrorOf(ExitCode::kUsage, [&] { WriteFormat(request); }) ==
-        "@@for: accelerate with FSDP2 cannot do what is asked for: stage 1 (FSDP2 is stage 3, or 2 "
+        "⟦for⟧: accelerate with FSDP2 cannot do what is asked for: stage 1 (FSDP2 is stage 3, or 2 "
         "without resharding); allow another choice");
 }
 
@@ -418,11 +418,11 @@ TEST_CASE("formats: what fits nothing is an error that says the fix") {
     return ErrorOf(ExitCode::kUsage, [&] { CheckFormat(format, runtime, file); });
   };
   CHECK(error(ConfigFormat::kTorchtitan, DeepSpeedRuntime(), "a.toml") ==
-        "@@for: torchtitan trains with FSDP2, not with DeepSpeed; use @@runtime fsdp2");
+        "⟦for⟧: torchtitan trains with FSDP2, not with DeepSpeed; use ⟦runtime⟧ fsdp2");
   CHECK(error(ConfigFormat::kAccelerate, Fsdp2Runtime(), "d/run.json") ==
-        "@@out: d/run.json: accelerate reads its YAML from another name; use d/run.yaml");
+        "⟦out⟧: d/run.json: accelerate reads its YAML from another name; use d/run.yaml");
   CHECK(error(ConfigFormat::kAccelerate, Fsdp2Runtime(), "a\xff.yaml") ==
-        "@@out: a\\xff.yaml is not UTF-8, which accelerate's YAML has to name it in; use another "
+        "⟦out⟧: a\\xff.yaml is not UTF-8, which accelerate's YAML has to name it in; use another "
         "name");
   // Names that would end a comment or a string.
   FormatRequest odd = ForFsdp2(ConfigFormat::kTorchtitan);
@@ -436,8 +436,8 @@ TEST_CASE("formats: what fits nothing is an error that says the fix") {
   for (ConfigFormat format : {ConfigFormat::kHfTrainer, ConfigFormat::kAccelerate}) {
     uneven.format = format;
     CHECK(ErrorOf(ExitCode::kUsage, [&] { WriteFormat(uneven); }) ==
-          "@@for: launchers start as many processes on every host, and 12 GPUs are not that on 2 "
-          "hosts; use a multiple of 8 for @@gpus");
+          "⟦for⟧: launchers start as many processes on every host, and 12 GPUs are not that on 2 "
+          "hosts; use a multiple of 8 for ⟦gpus⟧");
   }
 }
 

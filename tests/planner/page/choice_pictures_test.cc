@@ -7,7 +7,7 @@
 #include "core/families/load_model.h"
 #include "hwprofiles/loader.h"
 #include "planner/estimate/choices.h"
-#include "planner/explain/step_memory.h"
+#include "planner/explain/explain.h"
 #include "tests/planner/page/page_reading.h"
 #include "tests/planner/plan_fixture.h"
 

@@ -20,8 +20,8 @@ TEST_CASE("text is escaped for elements and attributes") {
 
 TEST_CASE("no text of a page becomes a part of it, wherever it stands") {
   Page page;
-  page.title = page.command = kHostile;
-  page.facts = page.findings = page.assumed = page.notes = {kHostile};
+  page.title = page.origin.command = kHostile;
+  page.facts = page.findings = page.origin.assumed = page.origin.notes = {kHostile};
   page.figures = {{kHostile, kHostile}};
   Picture picture;
   picture.id = picture.title = picture.about = kHostile;
@@ -78,7 +78,7 @@ TEST_CASE("numbers stand to the right, the answer's row is marked") {
 TEST_CASE("pictures alone: each once, and small, tables folded but where the picture needs them") {
   Page page;
   page.title = "title";
-  page.command = "the command";
+  page.origin.command = "the command";
   page.findings = {"a finding"};
   Picture folded;
   folded.id = "memory";

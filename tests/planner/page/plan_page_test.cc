@@ -16,22 +16,25 @@ struct PlanFixture {
     stage.candidate = CandidateOf(plan.setup);
     stage.estimate = plan.choice;
     report.stages = {stage};
-    Found other{CandidateOf(plan.setup), 5000, 0.1, 1'000'000'000};
+    other = {CandidateOf(plan.setup), 5000, 0.1, 1'000'000'000};
     other.candidate.stage = 1;
     Claim more, less, slower, batch, of_two;
     more.gpu_memory_bytes = 160'000'000'000;
-    more.flips_at = 160e9;
+    more.flips_at = more.holds_from = 160e9;
+    more.holds_to = 640e9;
     more.found = other;
-    less.gpu_memory_bytes = 9'999'999'999;
-    less.flips_at = 10e9;  // nothing fits below
-    slower.bandwidth_scale = 0.24;
-    slower.flips_at = 0.25;
+    less.gpu_memory_bytes = 10'000'000'000;
+    less.holds_from = 0;
+    less.flips_at = less.holds_to = 10e9;  // nothing fits
+    slower.bandwidth_scale = 0.25;
+    slower.holds_from = 45e9;
+    slower.flips_at = slower.holds_to = 112.5e9;
     slower.found = other;
     slower.gap = 0.033;
     batch.global_batch = 6;
-    batch.flips_at = 6;
+    batch.flips_at = batch.holds_from = batch.holds_to = 6;
     batch.found = other;
-    of_two.bandwidth_scale = of_two.flips_at = 0.5;  // of stages 2 and 3 alone: another question
+    of_two = slower;  // of stages 2 and 3 alone: another question
     of_two.stages = {2, 3};
     report.advice = {{AdviceKind::kMemory, "more", {more}},
                      {AdviceKind::kMemory, "less", {less}},
@@ -43,13 +46,13 @@ struct PlanFixture {
   PlanPageInputs Inputs() const {
     return {plan,
             report,
-            {{{CandidateOf(plan.setup), 6000, 0.1, 900'000'000}, true},
-             {report.advice[0].claims[0].found.value(), false}},
+            {{{CandidateOf(plan.setup), 6000, 0.1, 900'000'000}, true}, {other, false}},
             ScarcestLink{false, 450e9},
             costs};
   }
 
   Plan plan = SmallPlan();
+  Found other;
   CostModel costs;
   PlanReport report;
 };
@@ -66,7 +69,9 @@ TEST_CASE("bands part an axis where a claim says, and letters name the table's r
   CHECK(std::stod(begins[1]) == 10e9);
   CHECK(std::stod(ends[1]) == 160e9);
   CHECK(std::stod(begins[2]) == 160e9);
-  CHECK(std::stod(ends[3]) == 0.25 * 450e9);
+  CHECK(std::stod(ends[2]) == 640e9);
+  CHECK(std::stod(begins[3]) == 45e9);
+  CHECK(std::stod(ends[3]) == 112.5e9);
   Strings letters, where, answers;
   for (const auto& row : picture.table.rows) {
     REQUIRE(row.size() == picture.table.heads.size());
@@ -75,8 +80,8 @@ TEST_CASE("bands part an axis where a claim says, and letters name the table's r
     answers.push_back(row[2]);
   }
   CHECK(letters == Strings{"A", "B", "C", "D", "E"});
-  CHECK(where == Strings{"now", "below 10.0 GB a GPU", "from 160 GB a GPU on",
-                         "below 112 GB/s between the GPUs (each one, each direction)",
+  CHECK(where == Strings{"now", "up to 10.0 GB a GPU", "160 GB to 640 GB a GPU",
+                         "45 GB/s to 112 GB/s between the GPUs (each one, each direction)",
                          "with 6 sequences a step"});
   CHECK(answers[0] == fixture.plan.runtime->ChoiceText(fixture.plan.setup));
   CHECK(answers[1] == "nothing fits");
@@ -87,14 +92,14 @@ TEST_CASE("bands part an axis where a claim says, and letters name the table's r
 TEST_CASE("a plan's page has every picture once in each width, and what plan says") {
   const PlanFixture fixture;
   const std::string html =
-      RenderPage(PlanPage(fixture.Inputs(), {"zeroplan plan", {"@@dtype bf16"}, {"note"}}));
+      RenderPage(PlanPage(fixture.Inputs(), {"zeroplan plan", {"⟦dtype⟧ bf16"}, {"note"}}));
   CHECK(Attributes(html, "section", "id") ==
         std::vector<std::string>{"gpu-memory", "step-time", "front", "flips", "step-memory"});
   CHECK(Count(html, "<svg ") == 10);
   CHECK(Count(html, "<table") == 5);
   CHECK(html.find("Why stage 2: &quot;it fits&quot;.") != std::string::npos);
   CHECK(html.find("<pre id=\"command\">zeroplan plan</pre>") != std::string::npos);
-  CHECK(html.find("Assumed: @@dtype bf16") != std::string::npos);
+  CHECK(html.find("Assumed: ⟦dtype⟧ bf16") != std::string::npos);
 }
 
 TEST_CASE("where nothing changes the answer no axis is drawn, and why is said") {
@@ -104,7 +109,7 @@ TEST_CASE("where nothing changes the answer no axis is drawn, and why is said") 
   CHECK(FlipPicture(fixture.Inputs()).about.find("Nowhere") == 0);
   PlanPageInputs quick = fixture.Inputs();
   quick.quick = true;
-  CHECK(FlipPicture(quick).about == "Not looked for (@@quick).");
+  CHECK(FlipPicture(quick).about == "Not looked for (⟦quick⟧).");
 }
 
 }  // namespace

@@ -1,6 +1,4 @@
 // The memory left free for DeepSpeed covers every measured run of it.
-#include "planner/plan/deepspeed_headroom.h"
-
 #include <doctest/doctest.h>
 
 #include <fstream>
@@ -11,6 +9,7 @@
 #include "hwprofiles/loader.h"
 #include "planner/estimate/choices.h"
 #include "planner/footprint.h"
+#include "planner/plan/plan_file.h"
 #include "tests/paths.h"
 
 namespace zeroplan {

@@ -1,6 +1,4 @@
 // A plan's numbers in place of auto, its memory, and its config: all of one program.
-#include "planner/plan/plan.h"
-
 #include <doctest/doctest.h>
 
 #include <map>
@@ -12,6 +10,7 @@
 #include "core/program/fingerprint.h"
 #include "cost_models/memory_walk.h"
 #include "planner/estimate/choices.h"
+#include "planner/plan/plan_file.h"
 #include "tests/planner/plan_fixture.h"
 #include "tests/planner/search_fixture.h"
 

@@ -1,9 +1,8 @@
-#include "planner/request/notes.h"
-
 #include <doctest/doctest.h>
 
 #include "core/program/attention_path.h"
 #include "hwprofiles/sanity.h"
+#include "planner/request/resolve.h"
 #include "tests/cost_models/plain_profile.h"
 #include "tests/has.h"
 #include "tests/tiny_model.h"
@@ -51,7 +50,7 @@ TEST_CASE("attention note: nothing where cuDNN takes all of it, at any length") 
 TEST_CASE("attention note: plain kernels, why, and what to change") {
   CHECK(Note({.dtype = Dtype::kF32}) ==
         "Attention runs on plain kernels, many times slower than cuDNN's: cuDNN has none for fp32. "
-        "Use @@dtype bf16.");
+        "Use ⟦dtype⟧ bf16.");
   CHECK(Note({.hidden = 480}) ==
         "Attention runs on plain kernels, many times slower than cuDNN's: cuDNN takes heads in "
         "multiples of 8 channels, these have 60. Use a model whose heads have 56 or 64 channels.");
@@ -68,12 +67,12 @@ TEST_CASE("attention note: packed documents, where cuDNN takes them and where no
   CHECK(ada.starts_with(
       "Attention runs on plain kernels, many times slower than cuDNN's: cuDNN takes "
       "packed documents from compute capability 9.0 on, the GPU has 8.9."));
-  CHECK(ada.ends_with("Use @@packing off or stream."));
+  CHECK(ada.ends_with("Use ⟦packing⟧ off or stream."));
   CHECK(Has(Note({.deterministic = true, .documents = true}),
-            "Leave @@deterministic out, or use @@packing off or stream."));
+            "Leave ⟦deterministic⟧ out, or use ⟦packing⟧ off or stream."));
   CHECK(Has(Note({.hidden = 576, .documents = true}),
             "heads in multiples of 16 channels with packed documents, these have 72. Use "
-            "@@packing off or stream."));
+            "⟦packing⟧ off or stream."));
 }
 
 TEST_CASE("attention note: scores in memory, for the GPU or for the heads") {
@@ -97,7 +96,7 @@ TEST_CASE("attention note: deterministic runs say their calls, or that nothing f
   ordered.deterministic = true;
   CHECK(Note(llama).empty());
   CHECK(Note(ordered) ==
-        "@@deterministic: attention's backward pass takes 16 calls of cuDNN's kernel, each of 4 of "
+        "⟦deterministic⟧: attention's backward pass takes 16 calls of cuDNN's kernel, each of 4 of "
         "8 heads of keys, which keeps the gradients of its scores; the predicted time has that.");
   CHECK(Has(Note({.seq_len = 256, .micro_batch = 8, .deterministic = true}),
             "2 calls of cuDNN's kernel, each of 4 of 8 sequences"));
@@ -107,7 +106,7 @@ TEST_CASE("attention note: deterministic runs say their calls, or that nothing f
   const std::string plain = Note(ordered);
   CHECK(plain.starts_with("Attention's backward pass runs on plain kernels"));
   // 4 query heads of 2 T^2 bytes each and their dK and dV in 4 GiB.
-  CHECK(plain.ends_with("Leave @@deterministic out, or use @@seq_len 23040 or less."));
+  CHECK(plain.ends_with("Leave ⟦deterministic⟧ out, or use ⟦seq_len⟧ 23040 or less."));
   // In fp32 the plain kernels are deterministic anyhow.
   CHECK(Has(Note({.dtype = Dtype::kF32, .deterministic = true}), "none for fp32"));
 }

@@ -1,6 +1,6 @@
-#include "planner/runtimes/caching_allocator.h"
-
 #include <doctest/doctest.h>
+
+#include "planner/runtimes/torch_memory.h"
 
 namespace zeroplan {
 namespace {

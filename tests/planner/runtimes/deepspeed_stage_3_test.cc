@@ -6,7 +6,7 @@
 #include "core/config/reader_state.h"
 #include "core/families/load_model.h"
 #include "planner/runtimes/deepspeed_engine.h"
-#include "planner/runtimes/torch_memory.h"
+#include "planner/runtimes/torch_based.h"
 
 namespace zeroplan {
 namespace {
@@ -57,7 +57,7 @@ Step Play(int layers, int hidden, bool recompute, int micro_steps) {
   setup.batch.grad_accum = micro_steps;
   if (recompute) setup.recompute = FullRecompute();
   const TorchModel model(spec);
-  const TorchRun run = TorchRunOf(setup, /*compiled=*/false, /*compiled_loss=*/false);
+  const TorchRun run = TorchRunOf(setup, {});
   TorchMemory memory;
   TorchTimer timer(nullptr, TimeConstants{});
   const std::unique_ptr<TorchRuntime> engine = MakeStage3(model, setup, &memory, &timer);

@@ -1,5 +1,3 @@
-#include "planner/runtimes/deepspeed.h"
-
 #include <doctest/doctest.h>
 
 #include <numeric>
@@ -8,12 +6,13 @@
 #include "core/families/load_model.h"
 #include "planner/runtimes/torch_model.h"
 #include "tests/error_of.h"
+#include "tests/planner/runtimes/runtime_rows.h"
 
 namespace zeroplan {
 namespace {
 
-DeepSpeedRun Run(const char* model, int stage, int gpus = 1) {
-  DeepSpeedRun run;
+TorchPlay Run(const char* model, int stage, int gpus = 1) {
+  TorchPlay run;
   run.model = LoadModel(model);
   TrainSetup& setup = run.setup;
   setup.zero = ReaderZeroDefaults(stage);
@@ -53,8 +52,8 @@ TEST_CASE(
         if (stage == 0 && offload) continue;
         for (const bool recompute : {false, true}) {
           for (const bool compiled : {false, true}) {
-            DeepSpeedRun run = Run(name, stage, 2);
-            run.compiled = compiled;
+            TorchPlay run = Run(name, stage, 2);
+            run.compile.layers = compiled;
             run.setup.batch.grad_accum = 2;
             if (recompute) run.setup.recompute = FullRecompute();
             if (offload) run.setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
@@ -77,7 +76,7 @@ TEST_CASE(
 
 TEST_CASE("DeepSpeedFootprint: states after initialisation by stage, bytes a parameter") {
   const auto psi = static_cast<double>(LoadModel("gpt2-xl").ParamCount());
-  const auto after = [psi](const DeepSpeedRun& run) {
+  const auto after = [psi](const TorchPlay& run) {
     return static_cast<double>(DeepSpeedFootprint(run).after_init_bytes) / psi;
   };
   CHECK(after(Run("gpt2-xl", 0)) == doctest::Approx(14).epsilon(0.001));  // its init takes a step
@@ -90,9 +89,9 @@ TEST_CASE("DeepSpeedFootprint: states after initialisation by stage, bytes a par
 TEST_CASE(
     "DeepSpeedFootprint: stage 1 without overlap_comm keeps whole gradients to the end of "
     "backward") {
-  DeepSpeedRun run = Run("gpt2-xl", 1, 4);
+  TorchPlay run = Run("gpt2-xl", 1, 4);
   const uint64_t whole = 2 * run.model.ParamCount();
-  const auto grads = [](const DeepSpeedRun& of) {
+  const auto grads = [](const TorchPlay& of) {
     return DeepSpeedFootprint(of).peaks[1].class_bytes[static_cast<size_t>(TorchClass::kGrads)];
   };
   CHECK(grads(run) < whole / 2);
@@ -101,7 +100,7 @@ TEST_CASE(
 }
 
 TEST_CASE("DeepSpeedFootprint: a limit is kept by emptying the cache, or is exceeded in a phase") {
-  DeepSpeedRun run = Run("gpt2", 2);
+  TorchPlay run = Run("gpt2", 2);
   run.setup.batch.micro_batch = 16;
   const TorchFootprint free = DeepSpeedFootprint(run);
   run.limit_bytes = free.ReservedBytes() - 1;
@@ -115,7 +114,7 @@ TEST_CASE("DeepSpeedFootprint: a limit is kept by emptying the cache, or is exce
 }
 
 TEST_CASE("DeepSpeedFootprint: page-locked host memory in powers of two") {
-  DeepSpeedRun run = Run("gpt2-medium", 2);
+  TorchPlay run = Run("gpt2-medium", 2);
   run.setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
   const TorchFootprint pinned = DeepSpeedFootprint(run);
   // Masters and gradients of 1.42 GB, 16-bit parameters of 0.71 GB, staging of 103 MB.
@@ -128,18 +127,18 @@ TEST_CASE("DeepSpeedFootprint: page-locked host memory in powers of two") {
 }
 
 TEST_CASE("DeepSpeedFootprint refuses what is not modelled, by name") {
-  DeepSpeedRun run = Run("gpt2", 3);
+  TorchPlay run = Run("gpt2", 3);
   const auto error = [&run] {
     return ErrorOf(ExitCode::kUsage, [&run] { DeepSpeedFootprint(run); });
   };
   run.setup.precision.dtype = Dtype::kF32;
-  CHECK(error().find("@@dtype") != std::string::npos);
+  CHECK(error().find("⟦dtype⟧") != std::string::npos);
   run = Run("gpt2", 3);
   run.setup.zero.offload_optimizer.device = OffloadDevice::kNvme;
   CHECK(error().find("NVMe") != std::string::npos);
   run = Run("gpt2", 3);
   run.setup.recompute = kSelectiveRecompute;
-  CHECK(error().find("@@checkpointing") != std::string::npos);
+  CHECK(error().find("⟦checkpointing⟧") != std::string::npos);
   run = Run("gpt2", 2);
   run.setup.precision.grad_accum_dtype = Dtype::kF32;
   CHECK(error().find("grad_accum_dtype") != std::string::npos);

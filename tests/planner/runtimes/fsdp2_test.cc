@@ -1,5 +1,3 @@
-#include "planner/runtimes/fsdp2.h"
-
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -75,10 +73,10 @@ TrainSetup Selective(int gpus) {
 TEST_CASE("Fsdp2Footprint: torchtitan's published memory") {
   const ModelSpec model = LoadModel("llama3.1-8b");
   const auto reserved = [&](int gpus, bool compiled) {
-    Fsdp2Run run;
+    TorchPlay run;
     run.model = model;
     run.setup = Selective(gpus);
-    run.compiled = compiled;
+    run.compile.layers = compiled;
     return Gib(Fsdp2Footprint(run).StepReservedBytes());
   };
   CHECK(reserved(8, false) == doctest::Approx(82.4).epsilon(0.02));
@@ -88,11 +86,11 @@ TEST_CASE("Fsdp2Footprint: torchtitan's published memory") {
 TEST_CASE("Fsdp2Footprint: selective recompute keeps every second product and attention") {
   const ModelSpec model = LoadModel("llama3.1-8b");
   const auto activations = [&](const RecomputeConfig& recompute, bool compiled) {
-    Fsdp2Run run;
+    TorchPlay run;
     run.model = model;
     run.setup = Selective(8);
     run.setup.recompute = recompute;
-    run.compiled = compiled;
+    run.compile.layers = compiled;
     // At the peak the last layer's backward has just begun: of the others all is kept.
     const TorchFootprint footprint = Fsdp2Footprint(run);
     const TorchPeak& peak = footprint.peaks[static_cast<size_t>(TorchPhase::kForwardBackward)];
@@ -113,7 +111,7 @@ TEST_CASE("Fsdp2Footprint: selective recompute keeps every second product and at
 
 TEST_CASE("Fsdp2Footprint: selective recompute of products with biases is refused") {
   for (const char* name : {"gpt2", "qwen2.5-1.5b"}) {
-    Fsdp2Run run;
+    TorchPlay run;
     run.model = LoadModel(name);
     run.setup = Selective(8);
     run.setup.batch.seq_len = 1024;
@@ -123,7 +121,7 @@ TEST_CASE("Fsdp2Footprint: selective recompute of products with biases is refuse
 }
 
 TEST_CASE("Fsdp2Footprint: fp32 shards, states after the first step, whole parameters") {
-  Fsdp2Run run;
+  TorchPlay run;
   run.model = LoadModel("gpt3-1.3b");  // sizes that the allocator rounds little
   run.setup.batch.world_size = 4;
   run.setup.batch.micro_batch = 8;  // logits decide

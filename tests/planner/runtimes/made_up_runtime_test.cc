@@ -8,7 +8,6 @@
 #include "hwprofiles/loader.h"
 #include "planner/advice/advice.h"
 #include "planner/estimate/choices.h"
-#include "planner/page/estimate_page.h"
 #include "planner/page/plan_page.h"
 #include "planner/plan/plan_file.h"
 #include "planner/report/report.h"
@@ -156,8 +155,12 @@ TEST_CASE("made-up runtime: planned, advised, and written") {
   CHECK(Has(plan.advice.front(), "Chosen for MadeUp: stage 0, micro-batch 4"));
   // Less memory than stage 0 holds leaves stage 3.
   bool below = false;
-  for (const std::string& line : plan.advice) {
-    below = below || (line.starts_with("Below ") && line.find("stage 3") != std::string::npos);
+  for (const AdviceLine& line : advice.lines) {
+    for (const Claim& claim : line.claims) {
+      below = below || (claim.gpu_memory_bytes && claim.found &&
+                        *claim.gpu_memory_bytes < plan.cluster.gpu_capacity_bytes &&
+                        claim.found->candidate.stage == 3);
+    }
   }
   CHECK(below);
   const auto json = nlohmann::json::parse(WritePlanReport(plan, report));

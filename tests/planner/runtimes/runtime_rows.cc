@@ -41,8 +41,8 @@ DeepSpeedRow DeepSpeedRowOf(const nlohmann::json& json) {
   setup.recompute = json.at("recompute").get<bool>() ? FullRecompute() : kNoRecompute;
   setup.precision.dtype = json.at("dtype") == "fp16" ? Dtype::kF16 : Dtype::kBF16;
   setup.precision.grad_accum_dtype = setup.precision.dtype;
-  row.run.compiled = json.at("compiled");
-  row.run.compiled_loss = json.value("compiled_loss", false);
+  row.run.compile.layers = json.at("compiled");
+  row.run.compile.loss = json.value("compiled_loss", false);
   if (json.contains("limit")) {
     row.run.limit_bytes = static_cast<uint64_t>(json.at("limit").get<double>() * (1 << 30));
   }
@@ -67,7 +67,8 @@ DeepSpeedRow DeepSpeedRowOf(const nlohmann::json& json) {
           : "",
       zero.offload_param.device == OffloadDevice::kCpu ? ", parameters on CPU" : "",
       setup.recompute == kNoRecompute ? "" : ", recompute",
-      row.run.compiled ? row.run.compiled_loss ? ", compiled with its loss" : ", compiled" : "",
+      row.run.compile.layers ? row.run.compile.loss ? ", compiled with its loss" : ", compiled"
+                             : "",
       setup.precision.dtype == Dtype::kF16 ? ", fp16"
       : zero.overlap_comm                  ? ""
                                            : ", overlap_comm off",
@@ -96,8 +97,8 @@ Fsdp2Row Fsdp2RowOf(const nlohmann::json& json) {
     setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
     setup.zero.offload_param.device = OffloadDevice::kCpu;
   }
-  row.run.compiled = json.value("compiled", true);
-  row.run.compiled_loss = json.at("compiled_loss");
+  row.run.compile.layers = json.value("compiled", true);
+  row.run.compile.loss = json.at("compiled_loss");
   row.allocated = json.value("allocated", 0.0);
   row.reserved = json.value("reserved", 0.0);
   row.device_used = json.value("device_used", 0.0);
@@ -112,9 +113,9 @@ Fsdp2Row Fsdp2RowOf(const nlohmann::json& json) {
       "{}, {} GPU{}, {}{}{}{}, {} x {}", row.run.model.name, setup.batch.world_size,
       setup.batch.world_size > 1 ? "s" : "", setup.zero.stage == 3 ? "resharded" : "not resharded",
       offload ? ", all on CPU" : "", setup.recompute == kNoRecompute ? "" : ", recompute",
-      row.run.compiled_loss ? ", compiled with its loss"
-      : row.run.compiled    ? ", compiled"
-                            : "",
+      row.run.compile.loss     ? ", compiled with its loss"
+      : row.run.compile.layers ? ", compiled"
+                               : "",
       setup.batch.micro_batch, setup.batch.seq_len);
   return row;
 }
@@ -129,9 +130,9 @@ std::vector<Row> ReadRows(const char* file, Row (*row_of)(const nlohmann::json&)
   return rows;
 }
 
-// The hosts that the runs were measured on: hgx-h200's, and one of two GPUs.
+// The hosts that the runs were measured on: one of eight GPUs, and one of two.
 HardwareProfile Host(bool small) {
-  HardwareProfile profile = LoadProfile("hgx-h200");
+  HardwareProfile profile = LoadProfile(MeasuredH200());
   if (!small) return profile;
   const HardwareProfile measured =
       LoadProfile(SourcePath("benchmarks/measure/results/hw_measure_2x_h200.json"));
@@ -162,6 +163,11 @@ std::function<RuntimeTime(const TimeConstants&)> Predictor(Run run,
   };
 }
 
+// Of a built-in machine's name, or a file of the source tree.
+HardwareProfile ProfileOf(const std::string& hw) {
+  return LoadProfile(hw.find('/') == std::string::npos ? hw : SourcePath(hw));
+}
+
 TimedRow OtherRowOf(const nlohmann::json& json) {
   const ModelSpec model = LoadModel(json.at("model").get<std::string>());
   TrainSetup setup;
@@ -174,7 +180,7 @@ TimedRow OtherRowOf(const nlohmann::json& json) {
   const bool compiled = json.value("compiled", false);
   const bool compiled_loss = json.value("compiled_loss", false);
   const auto machine = std::make_shared<TorchMachine>(
-      LoadProfile(json.at("hw")),
+      ProfileOf(json.at("hw")),
       ClusterShape{setup.batch.world_size, std::min(setup.batch.world_size, 8)});
   TimedRow row;
   row.group = json.at("group");
@@ -188,11 +194,11 @@ TimedRow OtherRowOf(const nlohmann::json& json) {
   row.measured = static_cast<double>(setup.batch.micro_batch * setup.batch.seq_len) /
                  json.at("tok_s").get<double>();
   if (json.at("runtime") == "fsdp2") {
-    row.predict =
-        Predictor<Fsdp2Run, Fsdp2Footprint>({model, setup, compiled, compiled_loss, {}}, machine);
+    row.predict = Predictor<TorchPlay, Fsdp2Footprint>(
+        {model, setup, {compiled, compiled_loss}, {}}, machine);
   } else {
-    row.predict = Predictor<DeepSpeedRun, DeepSpeedFootprint>(
-        {model, setup, compiled, compiled_loss, {}}, machine);
+    row.predict = Predictor<TorchPlay, DeepSpeedFootprint>(
+        {model, setup, {compiled, compiled_loss}, {}}, machine);
   }
   return row;
 }
@@ -216,13 +222,13 @@ std::vector<TimedRow> RowsWithTime(bool chosen) {
                         ? kStage3RecomputeGroup
                         : group(row, offload ? "DeepSpeed, offload" : "DeepSpeed"),
                     row.step_seconds,
-                    Predictor<DeepSpeedRun, DeepSpeedFootprint>(
+                    Predictor<TorchPlay, DeepSpeedFootprint>(
                         row.run, MachineOf(row.small_host, setup.batch.world_size))});
   }
   for (Fsdp2Row& row : LoadFsdp2Rows()) {
     if (row.chosen != chosen) continue;
     rows.push_back({row.label, group(row, "FSDP2"), row.step_seconds,
-                    Predictor<Fsdp2Run, Fsdp2Footprint>(
+                    Predictor<TorchPlay, Fsdp2Footprint>(
                         row.run, MachineOf(row.small_host, row.run.setup.batch.world_size))});
   }
   return rows;
@@ -252,7 +258,7 @@ std::vector<TimedRow> LoadPublishedRows() {
     if (line.empty() || line[0] == '#' || line.starts_with("id ")) continue;
     std::istringstream words(line);
     std::string id, machine, offload, recompute, style;
-    Fsdp2Run run;
+    TorchPlay run;
     run.model = LoadModel("gpt2");
     ModelSpec& model = run.model;
     BatchSpec& batch = run.setup.batch;
@@ -277,7 +283,7 @@ std::vector<TimedRow> LoadPublishedRows() {
     }
     const auto tokens = static_cast<double>(batch.micro_batch * batch.grad_accum * batch.seq_len);
     rows.push_back(
-        {id, machine, tokens / tokens_per_second, Predictor<Fsdp2Run, Fsdp2Footprint>(run, made)});
+        {id, machine, tokens / tokens_per_second, Predictor<TorchPlay, Fsdp2Footprint>(run, made)});
   }
   return rows;
 }

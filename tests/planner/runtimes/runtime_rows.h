@@ -9,13 +9,20 @@
 #include <vector>
 
 #include "hwprofiles/profile.h"
-#include "planner/runtimes/deepspeed.h"
-#include "planner/runtimes/fsdp2.h"
+#include "planner/runtimes/runtimes.h"
+#include "planner/runtimes/torch_based.h"
 
 namespace zeroplan {
 
+inline TorchFootprint DeepSpeedFootprint(const TorchPlay& run, TorchTimer* timer = nullptr) {
+  return dynamic_cast<const TorchBased&>(DeepSpeedRuntime()).Play(run, timer);
+}
+inline TorchFootprint Fsdp2Footprint(const TorchPlay& run, TorchTimer* timer = nullptr) {
+  return dynamic_cast<const TorchBased&>(Fsdp2Runtime()).Play(run, timer);
+}
+
 struct DeepSpeedRow {
-  DeepSpeedRun run;
+  TorchPlay run;
   std::string label;  // "gpt2-xl, 8 GPUs, stage 2, ..."
   std::string group;  // of the context's constants: "1 GPU", "several, stages 0 to 2", ...
   // GiB; 0: not known.
@@ -33,7 +40,7 @@ struct DeepSpeedRow {
 std::vector<DeepSpeedRow> LoadDeepSpeedRows();
 
 struct Fsdp2Row {
-  Fsdp2Run run;
+  TorchPlay run;
   std::string label;
   // GiB; 0: not known.
   double allocated = 0, reserved = 0, device_used = 0, host_rss = 0;

@@ -161,7 +161,7 @@ TEST_CASE("EnumeratedSearch: beside measured runs of one scenario it chooses wha
         continue;
       }
       ++compared;
-      const ChoiceEstimate ran = scenario.Judged(row.run.setup, {row.run.compiled, false});
+      const ChoiceEstimate ran = scenario.Judged(row.run.setup, {row.run.compile.layers, false});
       CAPTURE(row.label);
       CHECK(row.step_seconds * 1e3 >= measured.best_milliseconds - 0.1);
       CHECK(best_seconds <= *ran.time.total_seconds * 1.05);

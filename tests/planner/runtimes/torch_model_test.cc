@@ -7,8 +7,8 @@
 #include "core/families/load_model.h"
 #include "core/lowering/graph_builder.h"
 #include "core/model/model_family.h"
-#include "planner/runtimes/fsdp2.h"
 #include "tests/core/families/made_up/made_up.h"
+#include "tests/planner/runtimes/runtime_rows.h"
 
 namespace zeroplan {
 namespace {

@@ -1,6 +1,7 @@
 // Manual pages in roff (man(7)), written from what commands take.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -20,5 +21,13 @@ std::string ManPageName(const CommandPath& path);
 // `date`: of the sources, "2026-11-23", or empty where it is not known. REQUIRES: `path` is not
 // empty.
 std::string ManPage(const CommandPath& path, const std::string& date);
+
+// Completions for shells, written from what commands take. Scripts stand alone: they name every
+// command, option and known value, and do not call zeroplan, whose commands that run something are
+// in a program that loads CUDA's libraries first.
+
+enum class Shell : uint8_t { kBash, kZsh, kFish };
+
+std::string Completion(const CommandDescription& program, Shell shell);
 
 }  // namespace zeroplan

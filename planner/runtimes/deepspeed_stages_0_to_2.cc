@@ -1,5 +1,4 @@
-// Stages 1 and 2: DeepSpeedZeroOptimizer (deepspeed/runtime/zero/stage_1_and_2.py). Functions named
-// below are its own unless a file is given.
+// DeepSpeed's stages 0, 1 and 2.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -9,19 +8,85 @@
 namespace zeroplan {
 namespace {
 
+// Elements all-reduced at once at stage 0 (engine.py, allreduce_bucket's default).
+constexpr uint64_t kAllReduceElements = 500'000'000;
 constexpr uint64_t kAllGatherElements = 500'000'000;  // allgather_bucket_size
 
+// FP16_Optimizer, for bf16 too (deepspeed/runtime/fp16/fused_optimizer.py; which one the engine
+// takes: engine.py, _do_optimizer_sanity_check).
+class Stage0 : public TorchRuntime {
+ public:
+  using TorchRuntime::TorchRuntime;
+
+  // fused_optimizer.py, __init__ and initialize_optimizer_states, which takes a step.
+  void Init() override {
+    std::vector<Tensor> params, clones;
+    for (const TorchParam& param : model_.params) {
+      params.push_back(New(TorchClass::kParams, 2 * param.elements));
+    }
+    for (const TorchParam& param : model_.params) {
+      clones.push_back(New(TorchClass::kParams, 2 * param.elements));
+    }
+    flat_ = New(TorchClass::kParams, 2 * elements_);
+    clones.clear();
+    params.clear();
+    Tensor clone = New(TorchClass::kParams, 2 * elements_);
+    master_ = New(TorchClass::kOptimizer, 4 * elements_);
+    clone.Reset();
+    const Tensor grad = New(TorchClass::kOptimizer, 4 * elements_);
+    momentum_ = New(TorchClass::kOptimizer, 4 * elements_);
+    variance_ = New(TorchClass::kOptimizer, 4 * elements_);
+  }
+
+  void Gradient(int param, Tensor grad) override {
+    Tensor& kept = grads_[static_cast<size_t>(param)];
+    if (kept) timer_->Memory(6 * Elements(static_cast<size_t>(param)));
+    if (!kept) kept = std::move(grad);  // else added in place
+  }
+
+  // engine.py, buffered_allreduce_fallback.
+  void EndBackward() override {
+    if (!last_ || gpus_ == 1) return;
+    for (uint64_t begin = 0; begin < elements_; begin += kAllReduceElements) {
+      const Tensor bucket =
+          New(TorchClass::kBuffers, 2 * std::min(kAllReduceElements, elements_ - begin));
+      const auto elements = static_cast<double>(std::min(kAllReduceElements, elements_ - begin));
+      timer_->Memory(12 * elements, 3);  // flattened, divided, copied back
+      timer_->Collective(TorchClock::kComputeStream, CollectiveOp::kAllReduce, 2 * elements);
+    }
+  }
+
+  // fused_optimizer.py, step: gradients cast one by one, then flattened.
+  void Step() override {
+    const auto elements = static_cast<double>(elements_);
+    const int params = static_cast<int>(model_.params.size());
+    // Overflow by gradient, cast, flattened, norm, scaled, Adam, 16-bit parameters.
+    timer_->Memory(kOverflowBytes * elements, kOverflowKernels * params);
+    timer_->HostWaitsForAll();
+    timer_->Memory(6 * elements, params);
+    timer_->Memory((8 + 4 + 8 + kAdamBytes + 6) * elements, 5);
+    std::vector<Tensor> cast;
+    for (const TorchParam& param : model_.params) {
+      cast.push_back(New(TorchClass::kOptimizer, 4 * param.elements));
+    }
+    const Tensor flat = New(TorchClass::kOptimizer, 4 * elements_);
+    cast.clear();
+    for (Tensor& grad : grads_) grad.Reset();
+  }
+
+ private:
+  const uint64_t elements_ = model_.elements();
+  Tensor flat_, master_, momentum_, variance_;
+  std::vector<Tensor> grads_{model_.params.size()};
+};
+
+// DeepSpeedZeroOptimizer (deepspeed/runtime/zero/stage_1_and_2.py). Functions named below are its
+// own unless a file is given.
 class Stage1And2 : public TorchRuntime {
  public:
   Stage1And2(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory,
              TorchTimer* timer)
-      : model_(model),
-        zero_(setup.zero),
-        memory_(memory),
-        timer_(timer),
-        gpus_(static_cast<uint64_t>(setup.batch.world_size)),
-        accumulates_(setup.batch.grad_accum > 1),
-        offload_(setup.zero.offload_optimizer.device == OffloadDevice::kCpu) {
+      : TorchRuntime(model, setup, memory, timer), accumulates_(setup.batch.grad_accum > 1) {
     // Aligned to the ranks times nccl_start_alignment_factor.
     const uint64_t align = 2 * gpus_;
     elements_ = (model.elements() + align - 1) / align * align;
@@ -34,18 +99,16 @@ class Stage1And2 : public TorchRuntime {
       largest_ = std::max(largest_, param.elements);
       offset += param.elements;
     }
-    grads_.resize(model.params.size());
-    reduce_stream_ = zero_.overlap_comm ? kReduceStream : 0;
   }
 
   void Init() override {
     std::vector<Tensor> params;
     for (const TorchParam& param : model_.params) {
-      params.push_back(memory_->New(TorchClass::kParams, 2 * param.elements));
+      params.push_back(New(TorchClass::kParams, 2 * param.elements));
     }
     if (model_.spec.tied_head) {
       // torch.nn.Linear makes a weight of its own before it is tied.
-      const Tensor head = memory_->New(TorchClass::kParams, 2 * model_.params.front().elements);
+      const Tensor head = New(TorchClass::kParams, 2 * model_.params.front().elements);
     }
     // __init__: the cache is emptied, parameters are flattened beside themselves and become views.
     memory_->EmptyCache();
@@ -56,26 +119,21 @@ class Stage1And2 : public TorchRuntime {
       memory_->EmptyCache();
       memory_->DropPageable(4 * elements_);
     }
-    flat_ = memory_->New(TorchClass::kParams, 2 * elements_);
+    flat_ = New(TorchClass::kParams, 2 * elements_);
     params.clear();
     {
       // __init__: the own partition is cloned in 16 bit, then cast.
-      const Tensor clone = memory_->New(TorchClass::kParams, 2 * partition_);
-      if (!offload_) master_ = memory_->New(TorchClass::kOptimizer, 4 * partition_);
+      const Tensor clone = New(TorchClass::kParams, 2 * partition_);
+      if (!offload_) master_ = New(TorchClass::kOptimizer, 4 * partition_);
     }
     if (offload_) {
       InitHost();
       // temp_grad_buffer_for_gpu_offload
-      staging_ = memory_->New(TorchClass::kBuffers, 2 * largest_);
+      staging_ = New(TorchClass::kBuffers, 2 * largest_);
     } else {
       // initialize_optimizer_states: zeros that no step uses.
-      const Tensor grad = memory_->New(TorchClass::kOptimizer, 4 * partition_);
+      const Tensor grad = New(TorchClass::kOptimizer, 4 * partition_);
     }
-  }
-
-  void BeginMicroStep(bool last) override {
-    first_ = last_;
-    last_ = last;
   }
 
   // process_gradients
@@ -86,7 +144,7 @@ class Stage1And2 : public TorchRuntime {
       // setup_buckets: one, two with overlap_comm; of this size however small the model is.
       const int buckets = zero_.overlap_comm ? 2 : 1;
       for (int i = 0; i < buckets; ++i) {
-        buckets_.push_back(memory_->New(TorchClass::kBuffers, 2 * zero_.reduce_bucket_elements));
+        buckets_.push_back(New(TorchClass::kBuffers, 2 * zero_.reduce_bucket_elements));
       }
     }
     if (zero_.stage == 1 && (accumulates_ || !zero_.overlap_comm)) {
@@ -129,31 +187,30 @@ class Stage1And2 : public TorchRuntime {
       if (!in_partition_[i]) continue;
       // _has_inf_or_nan: fp32 copy, three masks and one of them as fp32.
       const uint64_t elements = model_.params[i].elements;
-      const Tensor cast = memory_->New(TorchClass::kGrads, 4 * elements);
-      const Tensor nan = memory_->New(TorchClass::kGrads, elements);
-      const Tensor inf = memory_->New(TorchClass::kGrads, elements);
-      const Tensor either = memory_->New(TorchClass::kGrads, elements);
-      const Tensor number = memory_->New(TorchClass::kGrads, 4 * elements);
+      const Tensor cast = New(TorchClass::kGrads, 4 * elements);
+      const Tensor nan = New(TorchClass::kGrads, elements);
+      const Tensor inf = New(TorchClass::kGrads, elements);
+      const Tensor either = New(TorchClass::kGrads, elements);
+      const Tensor number = New(TorchClass::kGrads, 4 * elements);
     }
     for (size_t i = 0; i < model_.params.size(); ++i) {
       if (!in_partition_[i]) continue;
       // get_grad_norm_direct: a copy in fp64.
-      const Tensor wide = memory_->New(TorchClass::kGrads, 8 * model_.params[i].elements);
+      const Tensor wide = New(TorchClass::kGrads, 8 * model_.params[i].elements);
     }
     // step: the partition's gradients flattened, then cast.
-    Tensor flat = memory_->New(TorchClass::kGrads, 2 * partition_);
-    const Tensor grad = memory_->New(TorchClass::kOptimizer, 4 * partition_);
+    Tensor flat = New(TorchClass::kGrads, 2 * partition_);
+    const Tensor grad = New(TorchClass::kOptimizer, 4 * partition_);
     flat.Reset();
     averaged_.Reset();
     if (!momentum_) {
       // FusedAdam makes its states in its first step (ops/adam/fused_adam.py).
-      momentum_ = memory_->New(TorchClass::kOptimizer, 4 * partition_);
-      variance_ = memory_->New(TorchClass::kOptimizer, 4 * partition_);
+      momentum_ = New(TorchClass::kOptimizer, 4 * partition_);
+      variance_ = New(TorchClass::kOptimizer, 4 * partition_);
     }
   }
 
  private:
-  double Elements(size_t index) const { return static_cast<double>(model_.params[index].elements); }
   int64_t PartitionParams() const {
     return std::count(in_partition_.begin(), in_partition_.end(), true);
   }
@@ -181,10 +238,7 @@ class Stage1And2 : public TorchRuntime {
   // and fp32 gradients, page-locked by way of pageable copies.
   void InitHost() {
     for (const uint64_t bytes : {4 * partition_, 2 * partition_, 2 * largest_, 4 * partition_}) {
-      memory_->AddPageable(bytes);
-      if (!zero_.offload_optimizer.pin_memory) continue;
-      memory_->Pin(bytes);
-      memory_->DropPageable(bytes);
+      AddHost(bytes, zero_.offload_optimizer.pin_memory);
     }
   }
 
@@ -219,7 +273,7 @@ class Stage1And2 : public TorchRuntime {
     if (bucket_params_.empty()) return;
     if (gpus_ > 1 && bucket_elements_ <= zero_.reduce_bucket_elements) {
       // allreduce_bucket flattens the slices that belong to several ranks into a copy.
-      const Tensor copy = memory_->New(TorchClass::kBuffers, 2 * bucket_elements_, reduce_stream_);
+      const Tensor copy = New(TorchClass::kBuffers, 2 * bucket_elements_, reduce_stream_);
     }
     // average_tensor: the reduction waits for the gradients; what computes next waits for the
     // reduction before. Divided, and (allreduce_and_scatter) copied to and from one tensor.
@@ -238,7 +292,7 @@ class Stage1And2 : public TorchRuntime {
         Offload(index);
       } else if (!partition_grads_) {
         // copy_grads_in_partition: room for all of the partition's parameters.
-        partition_grads_ = memory_->New(TorchClass::kGrads, 2 * partition_params_, reduce_stream_);
+        partition_grads_ = New(TorchClass::kGrads, 2 * partition_params_, reduce_stream_);
       }
     }
     bucket_params_.clear();
@@ -249,15 +303,8 @@ class Stage1And2 : public TorchRuntime {
     const uint64_t elements = model_.params[index].elements;
     if (zero_.stage == 2 && accumulates_) {
       // async_accumulate_grad_in_cpu_via_gpu: sums in 16 bit, a page-locked buffer a parameter.
-      if (host_sums_.size() <= index) host_sums_.resize(model_.params.size(), false);
-      if (!host_sums_[index]) {
-        host_sums_[index] = true;
-        memory_->AddPageable(2 * elements);
-        if (zero_.offload_optimizer.pin_memory) {
-          memory_->Pin(2 * elements);
-          memory_->DropPageable(2 * elements);
-        }
-      }
+      if (!host_sums_[index]) AddHost(2 * elements, zero_.offload_optimizer.pin_memory);
+      host_sums_[index] = true;
     }
     timer_->Host(timer_->constants().offloaded_gradient);
     if (zero_.stage == 2 && accumulates_) {
@@ -274,23 +321,19 @@ class Stage1And2 : public TorchRuntime {
     timer_->Copy(reduce_stream_, /*to_device=*/false, 4 * Elements(index));
     // set_norm_for_param_grad_in_gpu: a copy in fp64;
     // async_inplace_copy_grad_to_fp32_buffer_from_gpu: one in fp32.
-    { const Tensor wide = memory_->New(TorchClass::kGrads, 8 * elements, reduce_stream_); }
-    { const Tensor cast = memory_->New(TorchClass::kGrads, 4 * elements, reduce_stream_); }
+    { const Tensor wide = New(TorchClass::kGrads, 8 * elements, reduce_stream_); }
+    { const Tensor cast = New(TorchClass::kGrads, 4 * elements, reduce_stream_); }
   }
 
-  const TorchModel& model_;
-  ZeroConfig zero_;
-  TorchMemory* memory_;
-  TorchTimer* timer_;
-  uint64_t gpus_;
-  bool accumulates_, offload_;
+  const bool accumulates_;
+  const int reduce_stream_ = zero_.overlap_comm ? kReduceStream : 0;
   uint64_t elements_ = 0, partition_ = 0, partition_params_ = 0, largest_ = 0;
-  int reduce_stream_ = 0;
-  std::vector<bool> in_partition_, host_sums_;
-  bool first_ = true, last_ = true, host_states_ = false;
+  std::vector<bool> in_partition_, host_sums_ = std::vector<bool>(model_.params.size());
+  bool host_states_ = false;
 
   Tensor flat_, master_, momentum_, variance_, staging_;
-  std::vector<Tensor> grads_;  // by parameter: sums of stage 1, and what no bucket holds
+  std::vector<Tensor> grads_{
+      model_.params.size()};  // by parameter: sums of stage 1, and what no bucket holds
   std::vector<Tensor> buckets_;
   std::vector<size_t> bucket_params_;
   uint64_t bucket_elements_ = 0;
@@ -299,8 +342,9 @@ class Stage1And2 : public TorchRuntime {
 
 }  // namespace
 
-std::unique_ptr<TorchRuntime> MakeStage1And2(const TorchModel& model, const TrainSetup& setup,
+std::unique_ptr<TorchRuntime> MakeStages0To2(const TorchModel& model, const TrainSetup& setup,
                                              TorchMemory* memory, TorchTimer* timer) {
+  if (setup.zero.stage == 0) return std::make_unique<Stage0>(model, setup, memory, timer);
   return std::make_unique<Stage1And2>(model, setup, memory, timer);
 }
 

@@ -1,30 +1,34 @@
 // zeroplan plan: searches the choices, says why, writes what DeepSpeed or train take.
-#include "planner/plan/plan.h"
-
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
+#include "cli/common/command.h"
 #include "cli/common/commands.h"
 #include "cli/common/output.h"
-#include "cli/common/report_option.h"
-#include "cli/plan/config_for.h"
-#include "cli/plan/write_config.h"
 #include "core/base/error.h"
+#include "core/base/json_source.h"
 #include "core/base/log.h"
 #include "core/base/long_work.h"
 #include "core/base/units.h"
+#include "core/config/deepspeed_writer.h"
 #include "core/config/effective_values.h"
 #include "core/config/setup_facts.h"
-#include "machine/this_machine.h"
+#include "core/config/zero_config.h"
+#include "core/model/model_spec.h"
+#include "machine/detect.h"
 #include "planner/estimate/choices.h"
 #include "planner/explain/explain.h"
+#include "planner/formats/config_format.h"
 #include "planner/page/plan_page.h"
-#include "planner/plan/deepspeed_headroom.h"
+#include "planner/plan/plan_file.h"
 #include "planner/report/report_text.h"
-#include "planner/request/largest.h"
 #include "planner/request/parse.h"
 #include "planner/request/plan_answer.h"
 #include "planner/request/resolved.h"
@@ -33,7 +37,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kPlanFooter = R"(Examples:
   zeroplan plan --model gpt2-10b --gpu-memory 32GB
   zeroplan plan --params 5B --hw dgx-a100-40gb --gpus 16 --global-batch 256
   zeroplan plan --model gpt3-6.7b --gpus 8 --runtime deepspeed --compile layers --out ds_config.json
@@ -45,6 +49,170 @@ constexpr const char* kFooter = R"(Examples:
   zeroplan plan --model gpt3-6.7b --gpus 64 --tokens 300B --gpu-hour-price 2.5
 What an option leaves open is searched; what it sets stays. Exit code 3 if nothing fits: the message
 names the smallest change that would.)";
+
+// What plan is asked, and what is written where.
+struct PlanOptions : PlanRequest {
+  std::string deepspeed_file, plan_file, trace_file, report_file;
+  bool explain = false;
+  Given<OutputFormat> output_format;
+
+  bool as_json() const { return output_format == OutputFormat::kJson; }
+};
+
+// What a config is written of.
+struct ConfigSource {
+  FormatRequest request;  // `incoming` is read from came_in
+  std::string came_in;    // --config: keys of it that are not written stay; empty: none
+  bool has_for = false;   // --for names the format; else it is the runtime's own
+};
+
+std::string Indented(const std::string& text) {
+  std::string out = "    ";
+  for (char c : text) {
+    out += c;
+    if (c == '\n') out += "    ";
+  }
+  return out;
+}
+
+void AddConfigForOption(Command& command, PlanOptions& options) {
+  command.Value(
+      {"Output", "--for", "deepspeed|hf-trainer|accelerate|torchtitan",
+       "Program that --out is for: DeepSpeed (JSON), transformers' Trainer (JSON; its arguments "
+       "are printed), 'accelerate launch' (YAML) or torchtitan (TOML, FSDP2). Default: the config "
+       "of --runtime (docs/formats.md)"},
+      options.config_for,
+      WordIn<ConfigFormat>({"deepspeed", "hf-trainer", "accelerate", "torchtitan"}));
+}
+
+// What --for decides beside the file: torchtitan is FSDP2's, and reduces gradients in fp32. Throws
+// Error(kUsage) where --for has no file to write, or the file, the runtime or the dtype is not one
+// for it.
+void ApplyConfigFor(PlanOptions& options) {
+  Given<const Runtime*>& runtime = options.common.runtime.runtime;
+  if (!options.config_for) {
+    // A config is DeepSpeed's unless something else is said.
+    if (!runtime && !options.deepspeed_file.empty()) runtime.emplace(&DeepSpeedRuntime());
+    return;
+  }
+  const ConfigFormat format = *options.config_for;
+  if (options.deepspeed_file.empty()) {
+    ThrowUsage("--for: {} writes a file; add --out FILE", options.config_for.text);
+  }
+  const bool titan = format == ConfigFormat::kTorchtitan;
+  if (!runtime) {
+    runtime.emplace(titan ? &Fsdp2Runtime() : &DeepSpeedRuntime());
+    if (titan) runtime.text = Fsdp2Runtime().key();
+  }
+  if (titan) {
+    Given<Dtype>& sent = options.common.batch.communication_dtype;
+    if (sent && *sent != Dtype::kF32) {
+      ThrowUsage(
+          "--communication-dtype: {} is not what torchtitan reduces in; use fp32 or leave "
+          "it out",
+          sent.text);
+    }
+    if (!sent) {
+      sent.emplace(Dtype::kF32);
+      sent.text = "fp32";
+    }
+  }
+  CheckFormat(format, **runtime, options.deepspeed_file);
+}
+
+// The files that --out makes, for CheckWritable.
+std::vector<WantedFile> FilesOfOut(const PlanOptions& options, const Runtime& runtime) {
+  if (options.deepspeed_file.empty()) return {};
+  std::vector<WantedFile> wanted;
+  for (const std::string& file : FormatFiles(options.format(), runtime, options.deepspeed_file)) {
+    wanted.push_back({"--out", file});
+  }
+  return wanted;
+}
+
+// What to paste where, in lines of at most 100 columns, but for command lines.
+std::string PasteText(ConfigFormat format, const WrittenConfig& written) {
+  std::string names;
+  for (const WrittenFile& file : written.files) names += (names.empty() ? "" : ", ") + file.path;
+  std::string text = fmt::format("\nFor {}, written to {}:\n\n{}\n\n", ConfigFormatName(format),
+                                 names, Indented(written.Command()));
+  for (const std::string& note : written.notes) text += Wrap(note, 2);
+  return text;
+}
+
+WrittenConfig Formatted(const ConfigSource& source) {
+  FormatRequest request = source.request;
+  JsonNode came_in;
+  if (request.runtime->reads_deepspeed_config() && !source.came_in.empty()) {
+    came_in = ParseJsonText(ReadTextFile(source.came_in), source.came_in);
+    request.incoming = &came_in;
+  }
+  return WriteFormat(request);
+}
+
+void WriteFor(const ConfigSource& source, bool json) {
+  const WrittenConfig written = Formatted(source);
+  for (const WrittenFile& file : written.files) WriteData(file.path, file.text);
+  const std::string text = PasteText(source.request.format, written);
+  if (json) {
+    LogInfo("{}", text);
+  } else {
+    WriteData("", text);
+  }
+}
+
+// The source of a config for a plan's choice, which is marked with its runtime's version.
+ConfigSource SourceOf(const PlanOptions& options, const Plan& plan) {
+  // zeroplan's own choices are written as DeepSpeed's.
+  const Runtime& runtime = plan.runtime->has_programs() ? DeepSpeedRuntime() : *plan.runtime;
+  ConfigSource source;
+  source.request = {options.format(),
+                    &runtime,
+                    std::string(plan.runtime->version()),
+                    plan.model,
+                    plan.setup,
+                    options.common.runtime.torch_compile(),
+                    plan.cluster.shape(),
+                    options.deepspeed_file,
+                    nullptr};
+  source.came_in = options.common.config;
+  source.has_for = options.config_for.has_value();
+  return source;
+}
+
+// The choice as JSON. DeepSpeed's: what --out has of it. FSDP2's, which has no file of its own: the
+// arguments of fully_shard and what the training code has to do (docs/runtimes.md). "_zeroplan":
+// {"runtime": ...} names the runtime; DeepSpeed ignores it.
+std::string ConfigText(const ConfigSource& source) {
+  const FormatRequest& request = source.request;
+  // The last of several files is DeepSpeed's.
+  if (request.runtime->reads_deepspeed_config()) return Formatted(source).files.back().text;
+  return NameRuntime(request.runtime->ConfigJson(request.setup, request.model.layers),
+                     request.runtime_name, CompileName(request.compile));
+}
+
+// plan --out: writes it. Says on stderr what the training code has to do itself; with --for says on
+// stdout what to paste where, unless `json` has that for the plan.
+void WriteConfigFile(const ConfigSource& source, bool json) {
+  if (source.has_for) {
+    WriteFor(source, json);
+    return;
+  }
+  const FormatRequest& request = source.request;
+  WriteData(request.file, ConfigText(source));
+  std::string by_code;
+  if (request.setup.recompute.kind == RecomputeKind::kFull) {
+    by_code = "recompute of every layer (torch.utils.checkpoint)";
+  }
+  if (request.compile.layers) {
+    by_code += fmt::format("{}torch.compile of every layer{}", by_code.empty() ? "" : ", ",
+                           request.compile.loss ? " and of the loss" : "");
+  }
+  if (!by_code.empty()) {
+    LogInfo("--out {}: the model's code for {} has to switch on itself: {}", request.file,
+            request.runtime->name(), by_code);
+  }
+}
 
 std::string Headline(const Plan& plan) {
   const Cluster& cluster = plan.cluster;
@@ -87,7 +255,7 @@ void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
   if (options.config_for) {
     WriteConfigFile(source, options.as_json());
   } else {
-    WriteOutput(options.deepspeed_file, ConfigText(source));
+    WriteData(options.deepspeed_file, ConfigText(source));
   }
   const uint64_t headroom =
       DeepSpeedExtraMemory(plan.model, plan.setup).Of(plan.setup.batch.micro_batch);
@@ -109,7 +277,8 @@ void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
 
 // Searches and prints the answer, then what would change it, each as soon as it is known.
 PlanAnswer Answer(const PlanOptions& options, ResolvedPlan& request, ChoiceSearch& searcher,
-                  LongWork& progress, const RunGoal& goal, const std::string& largest) {
+                  LongWork& progress, const RunGoal& goal, const std::string& largest,
+                  const std::string& first) {
   const bool as_text = !options.as_json();
   AnswerListener listener;
   listener.chosen = [&](const Plan& plan, bool again) {
@@ -118,7 +287,7 @@ PlanAnswer Answer(const PlanOptions& options, ResolvedPlan& request, ChoiceSearc
                            "While looking for what would change the answer, a better one was "
                            "found. What stands above is replaced by this:",
                            2)
-              : Headline(plan) + '\n';
+              : (first.empty() ? "" : Wrap(first, 2)) + Headline(plan) + '\n';
     if (!again && !largest.empty()) head += Wrap(largest, 2);
     if (as_text) WriteReport("", head);
     progress.Doing("Looking for what would change the answer");
@@ -176,7 +345,7 @@ std::optional<ExecutorBest> AskExecutor(const PlanOptions& options) {
     for (const AdviceLine& line : Advise(searcher, result, request.hardware(), {}, true).lines) {
       plan.advice.push_back(line.text);
     }
-    WriteOutput(options.plan_file, WritePlan(plan));
+    WriteData(options.plan_file, WritePlan(plan));
     LogInfo(
         "--plan-out {}: the best plan of zeroplan's own executor, for 'train --plan' and "
         "'explain'; not what was chosen for another program",
@@ -215,7 +384,7 @@ void WriteFiles(const PlanOptions& options, const ResolvedPlan& request,
   const Plan& plan = answer.plan;
   const bool programs = plan.runtime->has_programs();
   const SearchCluster& at = searcher.ClusterOf(CandidateOf(plan.setup));
-  if (programs && !options.plan_file.empty()) WriteOutput(options.plan_file, WritePlan(plan));
+  if (programs && !options.plan_file.empty()) WriteData(options.plan_file, WritePlan(plan));
   if (!options.report_file.empty()) {
     std::optional<ScarcestLink> link;
     if (at.cluster.gpus > 1) link = ScarcestLinkOf(at.cluster, request.hardware());
@@ -244,7 +413,8 @@ void FindAndWrite(PlanOptions options) {
   const std::string largest = options.largest ? Find(options) : "";
   Assumptions assumptions;
   ResolvedPlan request(options, assumptions);
-  const RunGoal goal = ResolveGoal(options.common.goal, request.inputs().base.batch.seq_len);
+  const RunGoal goal =
+      ResolveGoal(options.common.goal, request.inputs().base.batch.seq_len, request.hardware().gpu);
   LongWork progress("Searching");
   SearchInputs inputs = request.inputs();
   inputs.effort = options.effort.value_or(1);
@@ -255,7 +425,8 @@ void FindAndWrite(PlanOptions options) {
     });
   };
   const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(std::move(inputs));
-  PlanAnswer answer = Answer(options, request, *searcher, progress, goal, largest);
+  PlanAnswer answer =
+      Answer(options, request, *searcher, progress, goal, largest, assumptions.first);
   Plan& plan = answer.plan;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   std::string text;
@@ -315,7 +486,7 @@ void RegisterPlan(Command& app) {
   auto options = std::make_shared<PlanOptions>();
   Command command =
       app.Add("plan", "The best stage, offload, recompute and batch, and why the others lose");
-  command.Footer(kFooter);
+  command.Footer(kPlanFooter);
   options->common.hardware.find = FindThisMachine;
   AddPlanFields(command, *options);
   const char* group = "Output";
