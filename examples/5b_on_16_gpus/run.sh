@@ -15,7 +15,7 @@ show() {
 
 show plan "${machine[@]}"
 for stage in 2 3; do show plan "${machine[@]}" --stage "$stage"; done
-for network in 50Gb 45Gb; do show plan "${machine[@]}" --network "$network"; done
+for network in 90Gb 80Gb; do show plan "${machine[@]}" --network "$network"; done
 for network in 25Gb 10Gb; do
   for stage in 2 3; do show plan "${machine[@]}" --network "$network" --stage "$stage"; done
 done
