@@ -105,7 +105,7 @@ Answers AnswersByMemory(ChoiceSearch& searcher, const Found& now) {
   answers.gave_up = !points && (all.empty() || all.front().from > 0 || all.back().to <= most);
   // What is there at the near end: the very answer that a search of that memory gives.
   for (AnswerRange& range : answers.ranges) {
-    if (range.found.empty() || range.point()) continue;
+    if (range.found.empty() || points) continue;
     Question question;
     question.objective = searcher.inputs().objective;
     question.instruction_budget = kBudget;
@@ -113,7 +113,7 @@ Answers AnswersByMemory(ChoiceSearch& searcher, const Found& now) {
     question.gpu_capacity_bytes = static_cast<uint64_t>(end);
     const Answer answer = searcher.Best(question);
     if (!answer.found) continue;
-    const bool one = range.found.size() == 1;
+    const bool one = range.found.size() == 1 || range.point();
     std::erase_if(range.found, [&](const Found& kind) {
       return one || SameKind(kind.candidate, answer.found->candidate);
     });
