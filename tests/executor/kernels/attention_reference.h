@@ -91,8 +91,9 @@ inline Doubles AttentionProbs(const AttentionShape& s, const Doubles& qkv) {
 }
 
 // dqkv_BTN given the probabilities, which need not be exact: a kernel's own, rounded ones.
+// `stored`: the output as it was stored, rounded, where the kernel multiplies dout with that.
 inline Doubles AttentionGradient(const AttentionShape& s, const Doubles& qkv, const Doubles& probs,
-                                 const Doubles& dout) {
+                                 const Doubles& dout, const Doubles* stored = nullptr) {
   const double scale = 1 / std::sqrt(static_cast<double>(s.D));
   Doubles dqkv(qkv.size()), dp(static_cast<size_t>(s.T));
   ForEachQuery(s, [&](int64_t b, int64_t h, int64_t q) {
@@ -107,6 +108,7 @@ inline Doubles AttentionGradient(const AttentionShape& s, const Doubles& qkv, co
         dqkv[static_cast<size_t>(value + d)] += p[k] * dout[static_cast<size_t>(out + d)];
       }
     }
+    if (stored != nullptr) delta = Dot(dout, out, *stored, out, s.D);
     for (int64_t k = 0; k <= q; ++k) {
       const double dscore = scale * p[k] * (dp[static_cast<size_t>(k)] - delta);
       for (int64_t d = 0; d < s.D; ++d) {
