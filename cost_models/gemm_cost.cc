@@ -166,6 +166,16 @@ double FitSustained(GemmMachine machine, const std::vector<TimedProduct>& rows) 
   return (low + high) / 2 * machine.dense_peak;
 }
 
+// The rate of the power term with which a large product takes what `reached` says of it: where the
+// multiprocessors alone would take nearly as long, more than that.
+double PowerRate(const GemmMachine& machine, double reached) {
+  constexpr double kLarge = 8192, kNoLimit = 1e3;
+  const Product large{kLarge, kLarge, kLarge};
+  const double rest = std::pow(large.flops() / reached, kSharpness) - OtherTerms(machine, large);
+  const double most = kNoLimit * machine.dense_peak;
+  return rest <= 0 ? most : std::min(most, large.flops() / std::pow(rest, 1 / kSharpness));
+}
+
 }  // namespace
 
 Product LayerProduct(GemmKind kind, int64_t m, int64_t k, int64_t n) {
@@ -196,7 +206,7 @@ GemmCost::Fitted GemmCost::Fit(const GpuProfile& gpu, Dtype dtype) const {
   if (peak == gpu.dense_peaks.end()) return fitted;
   GemmMachine& machine = fitted.machine;
   machine.multiprocessors = std::max(1.0, gpu.sm_count.value);
-  machine.dense_peak = peak->second.value;
+  fitted.dense_peak = machine.dense_peak = peak->second.value;
   machine.memory_bandwidth = gpu.hbm_bandwidth.value;
   machine.element_bytes = static_cast<double>(DtypeBytes(dtype));
   machine.launch_seconds = gpu.launch_overhead.value;
@@ -211,10 +221,18 @@ GemmCost::Fitted GemmCost::Fit(const GpuProfile& gpu, Dtype dtype) const {
     std::vector<GemmRate> others = RowsOf(gpu, other);
     if (others.size() > rows.size()) rows = std::move(others);
   }
-  if (rows.empty()) return fitted;
+  if (rows.empty()) {
+    fitted.sustained = machine.sustained;
+    if (reachable != gpu.reachable_peaks.end()) {
+      // What the clock allows, where that is above the datasheet's.
+      machine.dense_peak = std::max(machine.dense_peak, reachable->second.value);
+      machine.sustained = PowerRate(machine, reachable->second.value);
+    }
+    return fitted;
+  }
 
   const std::vector<TimedProduct> timed = TimedProducts(gpu, rows);
-  machine.sustained = FitSustained(machine, timed);
+  fitted.sustained = machine.sustained = FitSustained(machine, timed);
   double least = std::numeric_limits<double>::infinity();
   std::array<double, 3> floors = {least, least, least};
   for (const TimedProduct& row : timed) {
@@ -267,7 +285,7 @@ double GemmCost::Seconds(Dtype dtype, const Product& product) const {
   return std::max(TiledProductSeconds(machine, product), fitted.floor_seconds[0]);
 }
 
-double GemmCost::DensePeak(Dtype dtype) const { return Of(dtype).machine.dense_peak; }
-double GemmCost::Sustained(Dtype dtype) const { return Of(dtype).machine.sustained; }
+double GemmCost::DensePeak(Dtype dtype) const { return Of(dtype).dense_peak; }
+double GemmCost::Sustained(Dtype dtype) const { return Of(dtype).sustained; }
 
 }  // namespace zeroplan

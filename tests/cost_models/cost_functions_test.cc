@@ -101,7 +101,7 @@ TEST_CASE("a tile's start and end are a time, so slower multiprocessors lose les
   profile.gpu.hbm_bandwidth = Number(1e30);
   const auto ramp_of = [&](double rate) {
     profile.gpu.dense_peaks[Dtype::kBF16] = Number(100 * rate);
-    profile.gpu.reachable_peaks[Dtype::kBF16] = Number(1e30);
+    profile.gpu.reachable_peaks[Dtype::kBF16] = Number(100 * rate);
     const double seconds = GemmCost(profile.gpu).Seconds(Dtype::kBF16, Product{1280, 2560, 512});
     return seconds * rate / (2.0 * 128 * 256) - 512;
   };
@@ -111,9 +111,31 @@ TEST_CASE("a tile's start and end are a time, so slower multiprocessors lose les
   CHECK(ramp_of(2 * h200) == Approx(387));  // taken to hide as large a share
   // fp32 tiles start and end as the 16-bit ones of the same GPU do.
   profile.gpu.dense_peaks[Dtype::kF32] = Number(100 * h200 / 16);
-  profile.gpu.reachable_peaks[Dtype::kF32] = Number(1e30);
+  profile.gpu.reachable_peaks[Dtype::kF32] = Number(100 * h200 / 16);
   CHECK(GemmCost(profile.gpu).Seconds(Dtype::kF32, Product{1280, 2560, 512}) ==
         Approx((512 + 387) * 2.0 * 128 * 256 / (h200 / 16)));
+}
+
+TEST_CASE(
+    "a large product takes what the profile says that it reaches, where nothing else is slower") {
+  HardwareProfile profile = PlainProfile();
+  profile.gpu.launch_overhead = Number(0);
+  profile.gpu.hbm_bandwidth = Number(1e30);
+  const double dense = 100e12;
+  profile.gpu.dense_peaks[Dtype::kBF16] = Number(dense);
+  const auto rate_of = [&](double reachable) {
+    profile.gpu.reachable_peaks[Dtype::kBF16] = Number(reachable);
+    const Product large{8192, 8192, 8192};
+    const GemmCost gemm(profile.gpu);
+    CHECK(gemm.Sustained(Dtype::kBF16) == Approx(reachable));
+    CHECK(gemm.DensePeak(Dtype::kBF16) == Approx(dense));
+    return large.flops() / gemm.Seconds(Dtype::kBF16, large);
+  };
+  for (const double share : {0.5, 0.7, 0.9}) CHECK(rate_of(share * dense) == Approx(share * dense));
+  // Above the datasheet's clock tiles are faster as well; their start and end, and the last wave,
+  // remain.
+  CHECK(rate_of(1.1 * dense) < 1.1 * dense);
+  CHECK(rate_of(1.1 * dense) > 1.05 * rate_of(dense));
 }
 
 TEST_CASE("attention without rows: the profile's figures, else shares of what products sustain") {

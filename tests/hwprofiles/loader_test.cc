@@ -104,7 +104,7 @@ TEST_CASE("broken profiles are refused with file, key, value and fix") {
       {"/gpu/peaks/bf16/dense/sparsity", "2:4", {"gpu.peaks.bf16.dense.sparsity", "2:4", "dense"}},
       {"/gpu/peaks/bf16/dense/sparsity", null, {"gpu.peaks.bf16.dense.sparsity", "missing"}},
       {"/gpu/peaks/bf16/sparse", 1979, {"gpu.peaks.bf16.sparse", "dense"}},
-      {"/gpu/peaks/bf16/reachable/value", 995, {"gpu.peaks.bf16.reachable.value", "995"}},
+      {"/gpu/peaks/bf16/reachable/value", 1195, {"gpu.peaks.bf16.reachable.value", "1195"}},
       {"/gpu/peaks/bf16", null, {"gpu.peaks.bf16.dense", "missing"}},
       {"/gpu/capabilities/bf16", "yes", {"gpu.capabilities.bf16", "yes", "true or false"}},
       {"/gpu/peaks/bf16/measured", 700, {"gpu.peaks.bf16.measured", "unknown key"}},
