@@ -133,8 +133,9 @@ class Runtime {
   // ---- how sure that is ----
 
   virtual std::vector<MarginOfError> Margins() const { return {}; }
-  // The same in a paragraph; "": it has none.
-  virtual std::string MarginText() const { return ""; }
+  // How far off times, and memory where it is not exact, were beside measured runs, with what is
+  // known of such a machine; a paragraph. "": it has none.
+  virtual std::string MarginText(const Cluster& cluster, const HardwareProfile& hardware) const;
   // What of `choice` is to be known beside it, a paragraph each: how its memory fits, what is known
   // less well, what its time rests on.
   virtual std::vector<std::string> Cautions(const ChoiceEstimate& choice, const Cluster& cluster,

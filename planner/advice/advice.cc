@@ -114,13 +114,45 @@ std::string TimeShares(const ChoiceEstimate& best) {
       share(last), t.host_overhead_seconds ? "waiting for the Python thread" : "optimizer");
 }
 
+// Where ZeRO alone is the wrong tool, and what people use there. Most tokens of a step: Llama 3
+// 405B's (Llama Team 2024, "The Llama 3 Herd of Models", section 3.4.1).
+std::string BeyondZero(const ChoiceEstimate& best, const Cluster& cluster) {
+  constexpr double kMostWaiting = 0.25, kMostTokens = 16e6;
+  const BatchSpec& batch = best.setup.batch;
+  const auto tokens = static_cast<double>(batch.global_batch() * batch.seq_len);
+  const double waiting = *best.time.exposed_comm_seconds / *best.time.total_seconds;
+  std::string text;
+  if (cluster.nodes() > 1 && waiting > kMostWaiting) {
+    text = fmt::format(
+        "{:.0f} % of a step is waiting for communication. At such scales people shard within "
+        "groups of "
+        "nodes (hybrid sharding) or split layers within a node (tensor and pipeline parallelism, "
+        "as "
+        "Megatron-LM and torchtitan have them), which zeroplan does not plan.",
+        100 * waiting);
+  }
+  if (cluster.nodes() > 1 && tokens > kMostTokens) {
+    text += fmt::format(
+        "{}A step of {} tokens is more than large models were published with (Llama 3 405B: 16M), "
+        "and "
+        "each GPU has sequences of its own. With smaller steps so many GPUs have to share "
+        "sequences "
+        "and layers (context, tensor and pipeline parallelism), which zeroplan does not plan.",
+        text.empty() ? "" : " ", FormatCount(static_cast<uint64_t>(tokens)));
+  }
+  return text;
+}
+
 void AddMargins(const ChoiceEstimate& best, const SearchInputs& inputs, const Cluster& cluster,
                 const HardwareProfile& hardware, Lines& lines) {
   for (const std::string& caution : inputs.runtime->Cautions(best, cluster, hardware)) {
     lines.Add(AdviceKind::kMargin, caution);
   }
-  if (const std::string margins = inputs.runtime->MarginText(); !margins.empty()) {
+  if (const std::string margins = inputs.runtime->MarginText(cluster, hardware); !margins.empty()) {
     lines.Add(AdviceKind::kMargin, "Margin of error. " + margins);
+  }
+  if (std::string beyond = BeyondZero(best, cluster); !beyond.empty()) {
+    lines.Add(AdviceKind::kMargin, "Beyond ZeRO alone. " + beyond);
   }
 }
 

@@ -114,6 +114,9 @@ Estimate EstimateChoices(const EstimateInputs& inputs) {
   estimate.compile = inputs.compile;
   estimate.cluster = inputs.cluster;
   estimate.goal = inputs.goal;
+  if (inputs.hardware != nullptr && (inputs.cluster.nodes() == 1 || inputs.hardware->network)) {
+    estimate.margin = inputs.runtime->MarginText(inputs.cluster, *inputs.hardware);
+  }
   estimate.choices.reserve(inputs.setups.size());
   const std::unique_ptr<ChoiceJudge> judge = inputs.runtime->Judge(
       {inputs.model, inputs.lower, inputs.compile, inputs.hardware, inputs.costs});

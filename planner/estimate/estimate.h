@@ -89,6 +89,7 @@ struct Estimate {
   const Runtime* runtime = &OwnExecutor();
   TorchCompile compile;
   Cluster cluster;
+  std::string margin;                   // Runtime::MarginText; "" without times
   RunGoal goal;                         // what reports count a run by
   std::vector<ChoiceEstimate> choices;  // in the order of the setups asked for
 };

@@ -26,13 +26,18 @@ struct RuntimeMargins {
   // a run took of its prediction.
   int recompute_runs = 0;
   double recompute_worst = 0, recompute_fastest = 0, recompute_slowest = 0;
-  // What published runs on several nodes show (docs/cost-model.md, "Several nodes").
-  std::string_view across_nodes;
+  // What published runs show (docs/runtimes.md), on one node of other GPUs than H200s, and on
+  // several nodes (docs/cost-model.md, "Several nodes").
+  std::string_view other_gpus, across_nodes;
 };
 // FSDP's and, of another executor, what zeroplan's own has in common with them.
 inline constexpr std::string_view kFsdpAcrossNodes =
     "published runs of FSDP on 2 to 64 nodes took 2 % more or less than its model says in the "
     "median, 17 % at most, beside the smallest run of the same work";
+inline constexpr std::string_view kFsdpOtherGpus =
+    "146 published runs of FSDP (A100, H100) took 3 to 7 % more or less than predicted in the "
+    "median, "
+    "26 % at most, with attention as slow as their programs' was";
 inline constexpr RuntimeMargins kDeepSpeedMargins{
     80,
     0.041,
@@ -49,11 +54,12 @@ inline constexpr RuntimeMargins kDeepSpeedMargins{
     0.472,
     0.748,
     1.453,
+    "no published run of it on one node was compared",
     "published runs of its stage 3 on 24 to 280 nodes, of 2021 to 2023, took 1.1 to 3.0 times as "
     "long as predicted"};
-inline constexpr RuntimeMargins kFsdp2Margins{33,     0.0037, 0.0395, 0.0897,          0.0557, 20,
-                                              0.0510, 0.1030, 13,     0.0631,          0.195,  0,
-                                              0,      0,      0,      kFsdpAcrossNodes};
+inline constexpr RuntimeMargins kFsdp2Margins{
+    33,     0.0037, 0.0395, 0.0897, 0.0557, 20, 0.0510,         0.1030,          13,
+    0.0631, 0.195,  0,      0,      0,      0,  kFsdpOtherGpus, kFsdpAcrossNodes};
 
 // What of the runtimes' time follows neither from their code nor from the machine's profile. The
 // host's Python is as fast as those of the runs; one choice at stage 3 took 1.38 times as long on

@@ -63,6 +63,11 @@ std::array<int, 5> Runtime::Complexity(const TrainSetup& setup) const {
   return {of[0], of[1], of[2], of[3], 0};
 }
 
+std::string Runtime::MarginText(const Cluster& /*cluster*/,
+                                const HardwareProfile& /*hardware*/) const {
+  return "";
+}
+
 std::vector<std::string> Runtime::Cautions(const ChoiceEstimate& /*choice*/,
                                            const Cluster& /*cluster*/,
                                            const HardwareProfile& /*hardware*/) const {

@@ -482,7 +482,7 @@ std::vector<MarginOfError> TorchBased::Margins() const {
   return all;
 }
 
-std::string TorchBased::MarginText() const {
+std::string TorchBased::MarginText(const Cluster& cluster, const HardwareProfile& hardware) const {
   const RuntimeMargins& of = margins();
   const std::string recompute =
       of.recompute_runs == 0
@@ -492,19 +492,21 @@ std::string TorchBased::MarginText() const {
       "Beside {} runs of {} on H200s allocated memory was off by at most {:.1f} %, reserved by "
       "{:.1f} %, the device's by {:.1f} %, host by {:.1f} %; step times, with constants "
       "fitted to other models, by {:.0f} % in the median, {:.0f} % at most{}; of {} choices of "
-      "plan, run afterwards, by {:.0f} % and {:.0f} %. docs/runtimes.md has them.",
+      "plan, run afterwards, by {:.0f} % and {:.0f} %. docs/runtimes.md has them.{}{}",
       of.runs, name(), 100 * of.allocated, 100 * of.reserved, 100 * of.device, 100 * of.host,
       100 * of.time_median, 100 * of.time_worst, recompute, of.chosen_runs, 100 * of.chosen_median,
-      100 * of.chosen_worst);
+      100 * of.chosen_worst,
+      hardware.gpu.name.find("H200") != std::string::npos
+          ? ""
+          : fmt::format(" On other GPUs {}.", of.other_gpus),
+      cluster.nodes() == 1 ? ""
+                           : fmt::format(" Nothing across nodes was measured for this: {}. {}",
+                                         of.across_nodes, NetworkNote(hardware)));
 }
 
 std::vector<std::string> TorchBased::Cautions(const ChoiceEstimate& choice, const Cluster& cluster,
-                                              const HardwareProfile& hardware) const {
+                                              const HardwareProfile& /*hardware*/) const {
   std::vector<std::string> all = {MemoryText(choice, cluster)};
-  if (cluster.nodes() > 1) {
-    all.push_back(fmt::format("Nothing across nodes was measured for this: {}. {}",
-                              margins().across_nodes, NetworkNote(hardware)));
-  }
   if (std::string doubt = Doubt(choice.setup); !doubt.empty()) all.push_back(std::move(doubt));
   return all;
 }

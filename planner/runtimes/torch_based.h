@@ -69,7 +69,7 @@ class TorchBased : public Runtime {
   double Merit(const ChoiceEstimate& choice) const override;
   std::array<int, 5> Complexity(const TrainSetup& setup) const override;
   std::vector<MarginOfError> Margins() const override;
-  std::string MarginText() const override;
+  std::string MarginText(const Cluster& cluster, const HardwareProfile& hardware) const override;
   std::vector<std::string> Cautions(const ChoiceEstimate& choice, const Cluster& cluster,
                                     const HardwareProfile& hardware) const override;
   std::string WhyNotTaken(const ChoiceEstimate& other, const ChoiceEstimate& best) const override;

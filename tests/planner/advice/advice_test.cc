@@ -191,6 +191,21 @@ TEST_CASE("Advise: where one stage alone fits the text says that no bandwidth ch
   CHECK(said == 1);
 }
 
+TEST_CASE("Advise: where a step waits for the network, what people use beyond ZeRO is named") {
+  // 400 Gb/s a node.
+  const Advised slow({"gpt2-xl", 16, "p4d-24xlarge", 40 * kGB, 16});
+  const TimeEstimate& time = slow.best().time;
+  REQUIRE(*time.exposed_comm_seconds > 0.25 * *time.total_seconds);
+  const auto beyond = slow.Beginning("Beyond ZeRO alone. ");
+  REQUIRE(beyond.size() == 1);
+  CHECK(Has(beyond.front(), fmt::format("{:.0f} % of a step is waiting for communication",
+                                        100 * *time.exposed_comm_seconds / *time.total_seconds)));
+  CHECK(!Has(beyond.front(), "A step of"));
+  const Advised fast({"gpt2-xl", 16, "dgx-a100-40gb", 40 * kGB, 512});
+  REQUIRE(*fast.best().time.exposed_comm_seconds < 0.2 * *fast.best().time.total_seconds);
+  CHECK(fast.Beginning("Beyond ZeRO alone. ").empty());
+}
+
 TEST_CASE("Advise: one GPU has no link to ask about") {
   const Advised advised({"gpt2", 1, "hgx-h200", 6 * kGB, 16});
   for (const std::string& line : advised.lines) {

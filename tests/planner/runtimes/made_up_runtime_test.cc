@@ -89,7 +89,9 @@ class MadeUpRuntime : public Runtime {
   double Merit(const ChoiceEstimate& choice) const override {
     return choice.time.tokens_per_second.value_or(0);
   }
-  std::string MarginText() const override { return "Nobody has measured MadeUp."; }
+  std::string MarginText(const Cluster&, const HardwareProfile&) const override {
+    return "Nobody has measured MadeUp.";
+  }
   std::string FormatCannot(ConfigFormat, const TrainSetup&) const override { return ""; }
   std::string NoFormat(ConfigFormat, const std::string&) const override { return ""; }
   std::string ConfigJson(const TrainSetup& setup, int64_t) const override {
@@ -112,6 +114,8 @@ TEST_CASE("made-up runtime: estimated, as a table, JSON, CSV and page") {
   inputs.runtime = &kMadeUp;
   inputs.model = LoadModel("gpt2");
   inputs.cluster = TwoGpus();
+  const HardwareProfile hardware = LoadProfile("hgx-h200");
+  inputs.hardware = &hardware;
   TrainSetup base;
   base.batch.world_size = 2;
   base.batch.seq_len = 1024;

@@ -1,10 +1,15 @@
 // What plans of zeroplan's own executor say of how sure their time is.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
+
+#include "benchmarks/scale_runs.h"
 #include "hwprofiles/loader.h"
 #include "planner/cluster.h"
 #include "planner/estimate/estimate.h"
 #include "planner/runtimes/runtimes.h"
+#include "tests/paths.h"
 
 namespace zeroplan {
 namespace {
@@ -16,9 +21,11 @@ std::string MarginOf(const HardwareProfile& hardware, int gpus, double compute, 
   Cluster cluster;
   cluster.gpus = gpus;
   cluster.gpus_per_node = 8;
-  const std::vector<std::string> cautions = OwnExecutor().Cautions(choice, cluster, hardware);
-  REQUIRE(cautions.size() == 1);
-  return cautions.front();
+  std::string text = OwnExecutor().MarginText(cluster, hardware);
+  for (const std::string& caution : OwnExecutor().Cautions(choice, cluster, hardware)) {
+    text += " " + caution;
+  }
+  return text;
 }
 
 bool Has(const std::string& text, const std::string& part) {
@@ -46,6 +53,27 @@ TEST_CASE("across nodes it says that nothing was measured, and names first what 
       Has(MarginOf(hardware, 64, 3, 1),
           "The time rests most on rates of kernels taken over from an H200, then what the network "
           "reaches, then GPUs that differ by 2.5 % in speed"));
+}
+
+// What the text says of LLM.Q's runs, from the runs.
+TEST_CASE("published runs of LLM.Q are as far from what is predicted as the margin says") {
+  std::vector<double> h100, others;  // step predicted over measured, less 1
+  for (const PublishedRun& run : ReadScaleRuns(SourcePath(""))) {
+    if (run.framework != "LLM.Q") continue;
+    const auto tokens = static_cast<double>(run.micro_batch * run.grad_accum * run.seq);
+    const double error = StepSeconds(run) * run.measured / tokens - 1;
+    CAPTURE(run.id);
+    CAPTURE(error);
+    (run.machine.find("h100") != std::string::npos ? h100 : others).push_back(error);
+  }
+  REQUIRE(h100.size() == 8);
+  CHECK(*std::min_element(h100.begin(), h100.end()) > 0.005);
+  CHECK(*std::max_element(h100.begin(), h100.end()) < 0.055);
+  REQUIRE(others.size() == 21);
+  for (double& error : others) error = std::abs(error);
+  std::sort(others.begin(), others.end());
+  CHECK(others[10] < 0.035);
+  CHECK(others.back() < 0.135);
 }
 
 }  // namespace
