@@ -75,7 +75,7 @@ void RunEstimate(const EstimateOptions& options) {
     return;
   }
   LayOutFor(options.output);
-  TableStyle style{options.output.empty() && StdoutTakesColour(), assumptions.first,
+  TableStyle style{PageColumns(), options.output.empty() && StdoutTakesColour(), assumptions.first,
                    assumptions.assumed, assumptions.notes};
   WriteReport(options.output, ReportTable(estimate, style), /*coloured=*/true);
 }

@@ -37,7 +37,7 @@ void RunExplain(const ExplainOptions& options) {
   const ChoiceEstimate choice = EstimateProgram(program, cluster, &costs);
   if (!options.trace.empty()) WritePredictedTrace(program, costs, options.trace);
   LayOutFor(options.output);
-  WriteReport(options.output, Explain(program, choice, cluster, costs));
+  WriteReport(options.output, Explain(program, choice, cluster, costs, PageColumns()));
 }
 
 }  // namespace

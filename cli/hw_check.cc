@@ -81,7 +81,7 @@ void RunCheck(const CheckCommand& command) {
     return;
   }
   LayOutFor(command.output);
-  WriteReport(command.output, PredictionText(rows, hardware));
+  WriteReport(command.output, PredictionText(rows, hardware, PageColumns()));
 }
 
 }  // namespace

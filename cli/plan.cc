@@ -136,7 +136,7 @@ std::string PasteText(ConfigFormat format, const WrittenConfig& written) {
   for (const WrittenFile& file : written.files) names += (names.empty() ? "" : ", ") + file.path;
   std::string text = fmt::format("\nFor {}, written to {}:\n\n{}\n\n", ConfigFormatName(format),
                                  names, Indented(written.Command()));
-  for (const std::string& note : written.notes) text += Wrap(note, 2);
+  for (const std::string& note : written.notes) text += Paragraph(note, 2);
   return text;
 }
 
@@ -217,7 +217,7 @@ void WriteConfigFile(const ConfigSource& source, bool json) {
 std::string Headline(const Plan& plan) {
   const Cluster& cluster = plan.cluster;
   const bool programs = plan.runtime->has_programs();
-  return Wrap(
+  return Paragraph(
       fmt::format(
           "{}{}: {} parameters, sequence {}, {}{}; {} x {}{}, {} a GPU", plan.model.name,
           programs ? "" : fmt::format(" under {}", plan.runtime->version()),
@@ -231,7 +231,7 @@ std::string Headline(const Plan& plan) {
 std::string StatsLine(const Plan& plan, double seconds) {
   const SearchStats& stats = plan.stats;
   if (!plan.runtime->has_programs()) {
-    return Wrap(
+    return Paragraph(
         fmt::format("Searched {} choices in {}: {} cut because smaller ones of their kind do not "
                     "fit, {} because they cannot be better than what fits, {} judged; {} steps "
                     "were played.",
@@ -241,7 +241,7 @@ std::string StatsLine(const Plan& plan, double seconds) {
   }
   const std::string left =
       stats.left > 0 ? fmt::format(", {} left when its budget was spent", stats.left) : "";
-  return Wrap(
+  return Paragraph(
       fmt::format("Searched {} choice{} in {}: {} cut by a bound on memory, {} by a bound on "
                   "their score, {} judged by their program{}; {} program{} lowered.",
                   stats.candidates, stats.candidates == 1 ? "" : "s", FormatSeconds(seconds),
@@ -283,22 +283,23 @@ PlanAnswer Answer(const PlanOptions& options, ResolvedPlan& request, ChoiceSearc
   AnswerListener listener;
   listener.chosen = [&](const Plan& plan, bool again) {
     std::string head =
-        again ? '\n' + Wrap(
+        again ? '\n' + Paragraph(
                            "While looking for what would change the answer, a better one was "
                            "found. What stands above is replaced by this:",
                            2)
-              : (first.empty() ? "" : Wrap(first, 2)) + Headline(plan) + '\n';
-    if (!again && !largest.empty()) head += Wrap(largest, 2);
+              : (first.empty() ? "" : Paragraph(first, 2)) + Headline(plan) + '\n';
+    if (!again && !largest.empty()) head += Paragraph(largest, 2);
     if (as_text) WriteReport("", head);
     progress.Doing("Looking for what would change the answer");
   };
   listener.advice = [&](const AdviceLine& line) {
-    if (as_text) WriteReport("", Wrap(line.text, 2));
+    if (as_text) WriteReport("", Paragraph(line.text, 2));
   };
   PlanAnswer answer = FindAnswer(request, searcher, listener);
   const Plan& plan = answer.plan;
   if (goal.tokens && as_text) {
-    WriteReport("", Wrap(RunCostText(goal, plan.setup.batch, *plan.choice.time.total_seconds), 2));
+    WriteReport("",
+                Paragraph(RunCostText(goal, plan.setup.batch, *plan.choice.time.total_seconds), 2));
   }
   return answer;
 }
@@ -371,9 +372,9 @@ std::string ExecutorText(const Plan& plan, const std::optional<ExecutorBest>& ex
 std::string AssumedText(const Assumptions& assumptions) {
   std::string text;
   if (!assumptions.assumed.empty()) {
-    text += Wrap(fmt::format("Assumed: {}", fmt::join(assumptions.assumed, ", ")), 2);
+    text += Paragraph(fmt::format("Assumed: {}", fmt::join(assumptions.assumed, ", ")), 2);
   }
-  for (const std::string& note : assumptions.notes) text += Wrap(note, 2);
+  for (const std::string& note : assumptions.notes) text += Paragraph(note, 2);
   return text;
 }
 
@@ -432,7 +433,7 @@ void FindAndWrite(PlanOptions options) {
   std::string text;
   if (!runtime.has_programs() && (!options.quick || !options.plan_file.empty())) {
     answer.report.executor = AskExecutor(options);
-    text = Wrap(ExecutorText(plan, answer.report.executor), 2);
+    text = Paragraph(ExecutorText(plan, answer.report.executor), 2);
   }
   text += '\n' + StatsLine(plan, seconds.count());
   FinishAnswer(request, *searcher, assumptions, answer);
@@ -440,7 +441,8 @@ void FindAndWrite(PlanOptions options) {
   const SearchCluster& at = searcher->ClusterOf(CandidateOf(plan.setup));
   if (options.explain || !options.trace_file.empty()) {
     const Program program = Lower(plan.model, plan.setup, plan.lower);
-    if (options.explain) text += '\n' + Explain(program, plan.choice, at.cluster, *at.costs);
+    if (options.explain)
+      text += '\n' + Explain(program, plan.choice, at.cluster, *at.costs, PageColumns());
     if (!options.trace_file.empty()) {
       WritePredictedTrace(program, *at.costs, options.trace_file);
     }

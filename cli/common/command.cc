@@ -5,6 +5,7 @@
 #include <cctype>
 #include <deque>
 
+#include "cli/common/output.h"
 #include "core/base/error.h"
 #include "core/base/strings.h"
 #include "core/base/terminal.h"

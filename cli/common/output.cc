@@ -19,6 +19,7 @@
 #include "core/base/strings.h"
 #include "core/base/terminal.h"
 #include "cost_models/step_time.h"
+#include "planner/report/report_text.h"
 
 namespace zeroplan {
 namespace {
@@ -28,6 +29,8 @@ namespace fs = std::filesystem;
 // What is left to do where nobody reads stdout any more.
 std::atomic<bool> g_files_wanted = false;
 std::atomic<bool> g_reader_gone = false;
+
+std::atomic<size_t> g_page_columns = kPlainColumns;
 
 [[noreturn]] void EndBySigpipe() {
   HideProgress();
@@ -97,9 +100,15 @@ void WriteReport(const std::string& file, std::string_view text, bool coloured) 
   WriteData(file, file.empty() ? FitLines(shown, TerminalColumns(STDOUT_FILENO)) : shown);
 }
 
+size_t PageColumns() { return g_page_columns; }
+
 void LayOutFor(const std::string& file) {
   const size_t columns = file.empty() ? TerminalColumns(STDOUT_FILENO) : 0;
-  SetPageColumns(columns == 0 ? kPlainColumns : columns);
+  g_page_columns = columns == 0 ? kPlainColumns : std::clamp(columns, kLeastColumns, kPlainColumns);
+}
+
+std::string Paragraph(const std::string& text, size_t indent) {
+  return Wrap(text, indent, PageColumns());
 }
 
 namespace {

@@ -35,9 +35,14 @@ void EndIfReaderGone();
 // it, and whoever made it escaped the rest.
 void WriteReport(const std::string& file, std::string_view text, bool coloured = false);
 
-// Sets PageColumns (core/base/terminal.h) for what is written to `file`, or to stdout if it is
-// empty: a terminal's columns, else kPlainColumns.
+// Columns that reports are laid out for: a terminal's, else kPlainColumns (core/base/terminal.h).
+// Prose has them at least kLeastColumns wide.
+inline constexpr size_t kLeastColumns = 30;
+size_t PageColumns();
+// Sets them for what is written to `file`, or to stdout if it is empty.
 void LayOutFor(const std::string& file);
+// Wrap (planner/report/report_text.h) to them.
+std::string Paragraph(const std::string& text, size_t indent);
 
 // What `option` wants written to `file` ("": nothing) when the work is done. Throws Error(kUsage)
 // that names both if the folder is missing or nothing can be written there, so that it is found

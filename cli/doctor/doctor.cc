@@ -257,7 +257,7 @@ std::string ReadinessText(const Readiness& ready) {
 
 std::string DoctorText(const MachineFacts& facts) {
   constexpr size_t kIndent = 12;
-  std::string text = Wrap(ReadinessText(ReadinessOf(facts)), 2);
+  std::string text = Paragraph(ReadinessText(ReadinessOf(facts)), 2);
   for (const FindingGroup& group : AllFindings(facts)) {
     text += fmt::format("\n{}\n", group.title);
     for (const Finding& finding : group.findings) {
@@ -265,10 +265,10 @@ std::string DoctorText(const MachineFacts& facts) {
           finding.state == CheckState::kUnknown ? "not known" : CheckStateName(finding.state);
       std::string name = finding.check;
       for (char& c : name) c = c == '_' ? ' ' : c;
-      text += Wrap(fmt::format("  {:<9} {}: {}", state, name, finding.fact), kIndent);
+      text += Paragraph(fmt::format("  {:<9} {}: {}", state, name, finding.fact), kIndent);
       const std::string more(kIndent, ' ');
-      if (!finding.cost.empty()) text += Wrap(more + "so: " + finding.cost, kIndent + 4);
-      if (!finding.fix.empty()) text += Wrap(more + "fix: " + finding.fix, kIndent + 5);
+      if (!finding.cost.empty()) text += Paragraph(more + "so: " + finding.cost, kIndent + 4);
+      if (!finding.fix.empty()) text += Paragraph(more + "fix: " + finding.fix, kIndent + 5);
     }
   }
   return text;

@@ -60,7 +60,7 @@ std::string ListProfiles() {
     left_out = "Left out for want of room: NETWORK; a wider terminal and --format json have it.\n";
   }
   return text + '\n' + left_out +
-         Wrap(
+         Paragraph(
              fmt::format("* where --hw is left out and this machine has no GPU that is known. LINK "
                          "is one GPU's to the others, each way. Networks for --network: {}.",
                          fmt::join(NetworkNames(), ", ")),

@@ -23,7 +23,6 @@ namespace {
 constexpr size_t kDefaultColumns = 80;
 constexpr std::string_view kWipe = "\r\x1b[K";
 
-std::atomic<size_t> page_columns{kPlainColumns};
 std::atomic<bool> progress_forbidden{false};
 bool progress_shown = false;  // under stderr's lock
 
@@ -137,12 +136,6 @@ size_t TerminalColumns(int fd) {
 bool TerminalTakesControl(int fd) {
   const char* kind = std::getenv("TERM");
   return kind != nullptr && *kind != '\0' && std::strcmp(kind, "dumb") != 0 && isatty(fd) == 1;
-}
-
-size_t PageColumns() { return page_columns.load(std::memory_order_relaxed); }
-
-void SetPageColumns(size_t columns) {
-  page_columns.store(std::clamp(columns, kLeastColumns, kPlainColumns), std::memory_order_relaxed);
 }
 
 size_t ColumnsOf(std::string_view text) {

@@ -21,12 +21,6 @@ size_t TerminalColumns(int fd);
 // Whether the terminal behind `fd` takes control sequences: TERM is neither unset nor "dumb".
 bool TerminalTakesControl(int fd);
 
-// Columns for reports on stdout (planner/report/report_text.h): kPlainColumns, until somebody who
-// knows where they go sets less. Prose has them at least kLeastColumns wide.
-size_t PageColumns();
-void SetPageColumns(size_t columns);
-inline constexpr size_t kLeastColumns = 30;
-
 // Columns that `text`, one line, takes: none for colours ("\x1b[1m"), two for a wide character.
 size_t ColumnsOf(std::string_view text);
 

@@ -35,10 +35,11 @@ std::vector<Part> PlayParts(const Program& program, const CostModel& costs) {
   return parts;
 }
 
-std::string Choice(const Program& program, const ChoiceEstimate& choice, const Cluster& cluster) {
-  std::string text = Wrap(ModelLine(program.model, program.setup.batch.seq_len), 2);
-  text += Wrap(ClusterLine(cluster), 2);
-  text += Wrap(BatchLine(choice.setup), 2);
+std::string Choice(const Program& program, const ChoiceEstimate& choice, const Cluster& cluster,
+                   size_t columns) {
+  std::string text = Wrap(ModelLine(program.model, program.setup.batch.seq_len), 2, columns);
+  text += Wrap(ClusterLine(cluster), 2, columns);
+  text += Wrap(BatchLine(choice.setup), 2, columns);
   std::string sentence = fmt::format(
       "\nZeRO {}{}: {} of {} on each GPU", SetupLabel(choice.setup),
       choice.setup.recompute.every > 1
@@ -59,25 +60,26 @@ std::string Choice(const Program& program, const ChoiceEstimate& choice, const C
         FormatSeconds(*time.total_seconds),
         FormatCount(static_cast<uint64_t>(std::llround(*time.tokens_per_second))), 100 * *time.mfu);
   }
-  return text + '\n' + Wrap(sentence.substr(1), 2);
+  return text + '\n' + Wrap(sentence.substr(1), 2, columns);
 }
 
-std::string Memory(const Program& program, const ChoiceEstimate& choice, const Cluster& cluster) {
+std::string Memory(const Program& program, const ChoiceEstimate& choice, const Cluster& cluster,
+                   size_t columns) {
   std::vector<std::string> parts;
   for (const NamedBytes& part : GpuClasses(choice.footprint)) {
     if (part.bytes > 0) parts.push_back(fmt::format("{} {}", part.name, FormatBytes(part.bytes)));
   }
-  return "\nMemory\n" + PhasePeaks(choice) +
+  return "\nMemory\n" + PhasePeaks(choice, columns) +
          Wrap(fmt::format("  At the highest of these one GPU holds {}; in all {}.",
                           fmt::join(parts, ", "), FormatBytes(choice.footprint.gpu_total())),
-              2) +
+              2, columns) +
          (SavesFromCopy(program)
               ? Wrap(fmt::format(
                          "  Of a host's memory {} are a copy of the states, from which saves "
                          "are written beside the steps.",
                          FormatBytes(SaveCopyBytes(program) *
                                      static_cast<uint64_t>(cluster.ranks_per_node()))),
-                     2)
+                     2, columns)
               : "");
 }
 
@@ -125,7 +127,7 @@ std::string SpentOn(const Program& program, const PlayedPart& played) {
   return text;
 }
 
-std::string Times(const Program& program, const std::vector<Part>& parts) {
+std::string Times(const Program& program, const std::vector<Part>& parts, size_t columns) {
   std::string text = "\nTime of one step (what is under 0.1 % is left out)\n";
   double total = 0;
   for (const Part& part : parts) {
@@ -136,12 +138,12 @@ std::string Times(const Program& program, const std::vector<Part>& parts) {
     const std::string each = part.played.times == 1 ? "" : " each";
     text += Wrap(fmt::format("  {:<22}{:>9}{}: {}", name, FormatSeconds(seconds), each,
                              SpentOn(program, part.played)),
-                 6);
+                 6, columns);
   }
   return text + fmt::format("  {:<22}{:>9}\n", "in all", FormatSeconds(total));
 }
 
-std::string Lanes(const Program& program, const std::vector<Part>& parts) {
+std::string Lanes(const Program& program, const std::vector<Part>& parts, size_t columns) {
   // The middle one where there is one: it is what most of a step looks like. Else the last.
   const Part* micro = nullptr;
   for (const Part& part : parts) {
@@ -151,7 +153,7 @@ std::string Lanes(const Program& program, const std::vector<Part>& parts) {
   }
   std::string text, rows;
   for (const Part* part : {micro, &parts.back()}) {
-    const std::string drawn = DrawLanes(program, part->played);
+    const std::string drawn = DrawLanes(program, part->played, columns);
     if (drawn.empty()) continue;
     text += fmt::format("\n{}{}, stream by stream\n{}",
                         part->name[0] == 'u' ? "The "
@@ -160,7 +162,7 @@ std::string Lanes(const Program& program, const std::vector<Part>& parts) {
                         part->name, drawn);
     rows += drawn;
   }
-  return text + Wrap("  " + LaneLegend(rows), 2);
+  return text + Wrap("  " + LaneLegend(rows), 2, columns);
 }
 
 // Waits of one kind, such as for the gathers of parameters in the backward pass.
@@ -194,7 +196,7 @@ std::pair<std::string, std::string> WaitNames(const Program& program, Section se
           BufferName(buffer) + layer};
 }
 
-std::string Waits(const Program& program, const std::vector<Part>& parts) {
+std::string Waits(const Program& program, const std::vector<Part>& parts, size_t columns) {
   constexpr size_t kShown = 8;
   std::map<std::string, WaitGroup> by_kind;
   double exposed = 0, waited = 0, total = 0;
@@ -236,7 +238,7 @@ std::string Waits(const Program& program, const std::vector<Part>& parts) {
                           1e3 * group.longest_seconds);
     }
     if (!group.longest.empty()) line += fmt::format(" ({})", group.longest);
-    text += Wrap(line, 16);
+    text += Wrap(line, 16, columns);
   }
   if (rest > 0) text += fmt::format("  {:>9.3f} ms  others\n", 1e3 * rest);
   if (exposed - waited > least) {
@@ -371,10 +373,11 @@ void AddWait(const WaitResolver& resolver, double begin, double end, int64_t las
 }  // namespace
 
 std::string Explain(const Program& program, const ChoiceEstimate& choice, const Cluster& cluster,
-                    const CostModel& costs) {
+                    const CostModel& costs, size_t columns) {
   const std::vector<Part> parts = PlayParts(program, costs);
-  return Choice(program, choice, cluster) + Memory(program, choice, cluster) +
-         Times(program, parts) + Lanes(program, parts) + Waits(program, parts);
+  return Choice(program, choice, cluster, columns) + Memory(program, choice, cluster, columns) +
+         Times(program, parts, columns) + Lanes(program, parts, columns) +
+         Waits(program, parts, columns);
 }
 
 std::vector<ComputeWait> ComputeWaits(const Program& program, const PlayedPart& played) {

@@ -53,13 +53,13 @@ StepMemory MemoryOverStep(const Program& program, const CostModel& costs);
 // unlike the others: they come first. `i` is into `step`, StepTimer::PlayStep's.
 std::string PartName(const std::vector<PlayedPart>& step, size_t i);
 
-// Several paragraphs, at most 100 columns wide: the choice in a sentence; the peak of each phase
+// Several paragraphs, at most `columns` wide: the choice in a sentence; the peak of each phase
 // and the classes; the seconds of each part of the step and what they are spent on; the streams of
 // one micro-step and of the update as rows of text; the longest waits of the compute stream. Every
 // number comes from walking and playing `program`. REQUIRES: `choice` is EstimateProgram's of
 // `program`, `cluster` and `costs`.
 std::string Explain(const Program& program, const ChoiceEstimate& choice, const Cluster& cluster,
-                    const CostModel& costs);
+                    const CostModel& costs, size_t columns);
 
 // What the compute stream waits for in one section of a program as the time model plays it.
 
@@ -79,16 +79,17 @@ std::vector<ComputeWait> ComputeWaits(const Program& program, const PlayedPart& 
 
 // A section's streams drawn as text, one row a stream.
 
-// Characters of a row: 80, or fewer where the page (core/base/terminal.h) is narrower than 100.
-int LaneColumns();
+// Characters of a row on a page of so many columns: 80, or fewer where that is less than 100.
+int LaneColumns(size_t page_columns);
 
-// Rows of LaneColumns() characters, each column an equal share of the section's time; streams that
-// are never busy are left out. A column shows the letter of what its stream does for most of it:
+// Rows of LaneColumns(page_columns) characters, each column an equal share of the section's time;
+// streams that are never busy are left out. A column shows the letter of what its stream does for
+// most of it:
 //   F forward, B backward (recompute too), U update: kernels on the compute stream;
 //   g gather, r reduce, h to the device, d from the device, c host kernels, s disk;
 //   - busy for less than half of the column; . idle.
 // Below the rows an axis in milliseconds. Empty if nothing takes time.
-std::string DrawLanes(const Program& program, const PlayedPart& played);
+std::string DrawLanes(const Program& program, const PlayedPart& played, size_t page_columns);
 
 // What the letters in `drawn` stand for, in one line: "F forward, g gather, . idle".
 std::string LaneLegend(std::string_view drawn);

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <vector>
 
-#include "core/base/terminal.h"
 #include "planner/explain/explain.h"
 #include "planner/report/report_text.h"
 
@@ -80,9 +79,8 @@ std::string Row(const Shares& shares, double column_seconds) {
 }
 
 // Ticks at the quarters, each label right of its tick, the last one left of the end.
-std::string Axis(double total_seconds) {
+std::string Axis(double total_seconds, size_t columns) {
   constexpr int kTicks = 4;
-  const auto columns = static_cast<size_t>(LaneColumns());
   std::string line(columns, ' ');
   auto number = [&](int tick) {
     const double ms = 1e3 * total_seconds * tick / kTicks;
@@ -100,15 +98,15 @@ std::string Axis(double total_seconds) {
 
 }  // namespace
 
-int LaneColumns() {
+int LaneColumns(size_t page_columns) {
   constexpr int kMost = 80, kLeast = 40;
-  return std::clamp(static_cast<int>(PageColumns()) - kNameWidth, kLeast, kMost);
+  return std::clamp(static_cast<int>(page_columns) - kNameWidth, kLeast, kMost);
 }
 
-std::string DrawLanes(const Program& program, const PlayedPart& played) {
+std::string DrawLanes(const Program& program, const PlayedPart& played, size_t page_columns) {
   const double total = played.time.total_seconds;
   if (!(total > 0)) return "";
-  const auto columns = static_cast<size_t>(LaneColumns());
+  const auto columns = static_cast<size_t>(LaneColumns(page_columns));
   const double column_seconds = total / static_cast<double>(columns);
   std::vector<Shares> lanes(kStreams, Shares(columns));
   for (const PlayedSpan& span : played.spans) {
@@ -123,7 +121,7 @@ std::string DrawLanes(const Program& program, const PlayedPart& played) {
     text += fmt::format("{:<{}}{}\n", StreamName(stream), kNameWidth,
                         Row(lanes[static_cast<size_t>(s)], column_seconds));
   }
-  return text + Axis(total);
+  return text + Axis(total, columns);
 }
 
 std::string LaneLegend(std::string_view drawn) {

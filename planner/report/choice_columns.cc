@@ -32,12 +32,12 @@ std::vector<std::string> ChoiceCells(const TrainSetup& setup) {
           RecomputeCell(setup.recompute)};
 }
 
-std::string LeftOutText(const std::string& left_out, const char* format) {
+std::string LeftOutText(const std::string& left_out, const char* format, size_t columns) {
   if (left_out.empty()) return "";
   return Wrap(fmt::format("Left out for want of room: {}; a wider terminal, -o FILE and --format "
                           "{} have all.",
                           left_out, format),
-              2);
+              2, columns);
 }
 
 }  // namespace zeroplan

@@ -17,6 +17,6 @@ std::vector<std::string> ChoiceCells(const TrainSetup& setup);
 
 // Below a table that a narrow page has cut columns of: which (what LeaveOut returned), and that
 // `--format FORMAT` has them. "" if none was cut.
-std::string LeftOutText(const std::string& left_out, const char* format);
+std::string LeftOutText(const std::string& left_out, const char* format, size_t columns);
 
 }  // namespace zeroplan

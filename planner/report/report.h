@@ -9,6 +9,7 @@
 namespace zeroplan {
 
 struct TableStyle {
+  size_t columns = 100;
   bool colour = false;
   std::string first;  // a line above the table
   // What nobody asked for but zeroplan took: "--micro-batch 1". Printed below the table.
@@ -17,7 +18,7 @@ struct TableStyle {
   std::vector<std::string> notes;
 };
 
-// A table of at most 100 columns. One choice alone also gets its peaks by phase.
+// A table of at most that many columns. One choice alone also gets its peaks by phase.
 std::string ReportTable(const Estimate& estimate, const TableStyle& style);
 // Keys and order are a contract (docs/metrics.md). What is not known is null.
 std::string ReportJson(const Estimate& estimate);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/base/terminal.h"
 #include "core/base/units.h"
 #include "core/config/setup_facts.h"
 #include "planner/estimate/choices.h"
@@ -35,7 +34,7 @@ std::string MarkedRow(const ReportColumns& columns, std::vector<std::string> cel
                                    verdict, paints.reset);
 }
 
-std::string MemoryTable(const Estimate& estimate, const Paints& paints) {
+std::string MemoryTable(const Estimate& estimate, const Paints& paints, size_t width) {
   const ByteUnit unit = CommonUnit(estimate);
   ReportColumns columns;
   AddChoiceColumns(columns);
@@ -55,7 +54,7 @@ std::string MemoryTable(const Estimate& estimate, const Paints& paints) {
                   [](const ChoiceEstimate& choice) { return choice.footprint.nvme_bytes > 0; });
   const std::string left_out = columns.LeaveOut(on_disk ? std::vector{runtime, buffers, nvme, host}
                                                         : std::vector{nvme, runtime, buffers, host},
-                                                PageColumns());
+                                                width);
   std::string text = columns.Header(paints);
   for (const ChoiceEstimate& choice : estimate.choices) {
     std::vector<std::string> cells = ChoiceCells(choice.setup);
@@ -69,7 +68,7 @@ std::string MemoryTable(const Estimate& estimate, const Paints& paints) {
     }
     text += MarkedRow(columns, std::move(cells), choice, paints);
   }
-  return text + LeftOutText(left_out, "csv");
+  return text + LeftOutText(left_out, "csv", width);
 }
 
 bool UsesDisk(const Estimate& estimate) {
@@ -90,7 +89,7 @@ std::string TokensCell(const std::optional<double>& tokens) {
                           : FormatCount(static_cast<uint64_t>(std::llround(*tokens)));
 }
 
-std::string TimeTable(const Estimate& estimate, const Paints& paints) {
+std::string TimeTable(const Estimate& estimate, const Paints& paints, size_t width) {
   const ByteUnit bytes = CommonUnit(estimate);
   const TimeUnit seconds = CommonTimeUnit(estimate);
   const bool disk = UsesDisk(estimate), times = TimesKnown(estimate);
@@ -121,7 +120,7 @@ std::string TimeTable(const Estimate& estimate, const Paints& paints) {
   }
   columns.BeginGroup("");
   columns.Add("fits", 4);
-  const std::string left_out = columns.LeaveOut(expendable, PageColumns());
+  const std::string left_out = columns.LeaveOut(expendable, width);
   std::string text = columns.Header(paints);
   for (const ChoiceEstimate& choice : estimate.choices) {
     const TimeEstimate& time = choice.time;
@@ -145,11 +144,11 @@ std::string TimeTable(const Estimate& estimate, const Paints& paints) {
     }
     text += MarkedRow(columns, std::move(cells), choice, paints);
   }
-  return text + LeftOutText(left_out, "csv");
+  return text + LeftOutText(left_out, "csv", width);
 }
 
 // What the whole run takes. REQUIRES: the goal has tokens.
-std::string RunTable(const Estimate& estimate, const Paints& paints) {
+std::string RunTable(const Estimate& estimate, const Paints& paints, size_t width) {
   const RunGoal& goal = estimate.goal;
   ReportColumns columns;
   AddChoiceColumns(columns);
@@ -165,7 +164,7 @@ std::string RunTable(const Estimate& estimate, const Paints& paints) {
                "interruptions){}:",
                FormatCount(static_cast<uint64_t>(*goal.tokens)),
                goal.gpu_hour_price ? fmt::format(", {} a GPU-hour", *goal.gpu_hour_price) : ""),
-           2) +
+           2, width) +
       columns.Header(paints);
   for (const ChoiceEstimate& choice : estimate.choices) {
     if (!choice.time.total_seconds) continue;
@@ -180,27 +179,27 @@ std::string RunTable(const Estimate& estimate, const Paints& paints) {
   return text;
 }
 
-std::string Headline(const Estimate& estimate, const Paints& paints) {
+std::string Headline(const Estimate& estimate, const Paints& paints, size_t width) {
   const Runtime& runtime = *estimate.runtime;
   std::string text = ModelLine(estimate.model, estimate.seq_len);
   if (!runtime.has_programs()) {
     text = fmt::format("{} under {}, {}; {}", estimate.model.name, runtime.version(),
                        CompiledText(estimate.compile), text);
   }
-  text = Wrap(text, 2);
+  text = Wrap(text, 2, width);
   text.pop_back();
   text = fmt::format("{}{}{}\n", paints.bold, text, paints.reset);
-  text += Wrap(ClusterLine(estimate.cluster), 2);
+  text += Wrap(ClusterLine(estimate.cluster), 2, width);
   // The batch is the same for all; gradients may be reduced in fp32 as they are for some.
   const auto reduces =
       std::find_if(estimate.choices.begin(), estimate.choices.end(),
                    [](const ChoiceEstimate& choice) { return ReducesInFp32(choice.setup); });
   const ChoiceEstimate& shown =
       reduces == estimate.choices.end() ? estimate.choices.front() : *reduces;
-  return text + Wrap(BatchLine(shown.setup), 2) + '\n';
+  return text + Wrap(BatchLine(shown.setup), 2, width) + '\n';
 }
 
-std::string Misfits(const Estimate& estimate) {
+std::string Misfits(const Estimate& estimate, size_t width) {
   std::string text;
   for (const ChoiceEstimate& choice : estimate.choices) {
     if (choice.fits) continue;
@@ -209,13 +208,14 @@ std::string Misfits(const Estimate& estimate) {
                  ? "\nWhy not (their times are what they would take if they did):\n"
                  : "\nWhy not:\n";
     }
-    text += Wrap(fmt::format("  {}: {}", estimate.runtime->Label(choice.setup), choice.why_not), 4);
+    text += Wrap(fmt::format("  {}: {}", estimate.runtime->Label(choice.setup), choice.why_not), 4,
+                 width);
   }
   return text;
 }
 
 // How what fits a PyTorch process fits, and how sure that is.
-std::string MarginNotes(const Estimate& estimate) {
+std::string MarginNotes(const Estimate& estimate, size_t width) {
   bool empties = false, tight = false;
   for (const ChoiceEstimate& choice : estimate.choices) {
     if (!choice.fits) continue;
@@ -226,20 +226,19 @@ std::string MarginNotes(const Estimate& estimate) {
     text += Wrap(
         "* fits because PyTorch gives cached memory back and asks again, which costs time in every "
         "step.",
-        2);
+        2, width);
   }
   if (tight) {
-    text += Wrap(
-        "tight: it fits as predicted, but not with the margin of error of reserved memory.", 2);
+    text +=
+        Wrap("tight: it fits as predicted, but not with the margin of error of reserved memory.", 2,
+             width);
   }
-  if (const std::string margins = estimate.runtime->MarginText(); !margins.empty()) {
-    text += Wrap(margins, 2);
-  }
+  if (!estimate.margin.empty()) text += Wrap("Margin of error. " + estimate.margin, 2, width);
   return text;
 }
 
 // Of one choice: what the tensors of a PyTorch process are for, by phase.
-std::string TorchPhaseTable(const TorchFootprint& torch) {
+std::string TorchPhaseTable(const TorchFootprint& torch, size_t width) {
   const auto gigabytes = [](uint64_t bytes) {
     return fmt::format("{:.2f}", static_cast<double>(bytes) / 1e9);
   };
@@ -264,11 +263,11 @@ std::string TorchPhaseTable(const TorchFootprint& torch) {
                           "{} pageable, {} Python and libraries, of one process.",
                           TorchPhaseName(torch.DecidingPhase()), gigabytes(torch.host.pinned_bytes),
                           gigabytes(torch.host.pageable_bytes), gigabytes(torch.host_base_bytes)),
-              2);
+              2, width);
 }
 
 // The same of its step's time.
-std::string TorchStepText(const TimeEstimate& time) {
+std::string TorchStepText(const TimeEstimate& time, size_t width) {
   if (!time.total_seconds || !time.host_update_seconds) return "";
   return Wrap(
       fmt::format("Step, {:#.3g} s: compute {:.3f}, and waiting for communication {:.3f}, "
@@ -276,29 +275,31 @@ std::string TorchStepText(const TimeEstimate& time) {
                   *time.total_seconds, *time.compute_seconds, *time.exposed_comm_seconds,
                   *time.exposed_offload_seconds - *time.host_update_seconds,
                   *time.host_update_seconds, *time.host_overhead_seconds),
-      2);
+      2, width);
 }
 
 }  // namespace
 
 std::string ReportTable(const Estimate& estimate, const TableStyle& style) {
   const Paints paints(style.colour);
-  std::string text = style.first.empty() ? "" : Wrap(style.first, 2);
-  text += Headline(estimate, paints);
-  text += MemoryTable(estimate, paints) + '\n' + TimeTable(estimate, paints);
-  if (estimate.goal.tokens && TimesKnown(estimate)) text += '\n' + RunTable(estimate, paints);
+  const size_t width = style.columns;
+  std::string text = style.first.empty() ? "" : Wrap(style.first, 2, width);
+  text += Headline(estimate, paints, width);
+  text += MemoryTable(estimate, paints, width) + '\n' + TimeTable(estimate, paints, width);
+  if (estimate.goal.tokens && TimesKnown(estimate))
+    text += '\n' + RunTable(estimate, paints, width);
   if (estimate.choices.size() == 1) {
     const ChoiceEstimate& choice = estimate.choices.front();
-    text += choice.footprint.torch ? TorchPhaseTable(*choice.footprint.torch)
-                                   : '\n' + PhasePeaks(choice);
-    text += TorchStepText(choice.time);
+    text += choice.footprint.torch ? TorchPhaseTable(*choice.footprint.torch, width)
+                                   : '\n' + PhasePeaks(choice, width);
+    text += TorchStepText(choice.time, width);
     if (choice.time.by_stream) text += '\n' + StreamTimes(*choice.time.by_stream);
   }
-  text += Misfits(estimate) + '\n' + MarginNotes(estimate);
+  text += Misfits(estimate, width) + '\n' + MarginNotes(estimate, width);
   if (!style.assumed.empty()) {
-    text += Wrap(fmt::format("Assumed: {}", fmt::join(style.assumed, ", ")), 2);
+    text += Wrap(fmt::format("Assumed: {}", fmt::join(style.assumed, ", ")), 2, width);
   }
-  for (const std::string& note : style.notes) text += Wrap(note, 2);
+  for (const std::string& note : style.notes) text += Wrap(note, 2, width);
   return text;
 }
 

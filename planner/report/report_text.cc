@@ -63,9 +63,8 @@ std::string FormatSeconds(double seconds) {
   return fmt::format("{:.2f} us", seconds * 1e6);
 }
 
-std::string Wrap(const std::string& written, size_t indent) {
+std::string Wrap(const std::string& written, size_t indent, size_t columns) {
   const std::string text = Escaped(written);
-  const size_t columns = PageColumns();
   const size_t lead = std::min(text.find_first_not_of(' '), text.size());
   std::string out(lead, ' ');
   size_t column = lead;
@@ -86,7 +85,7 @@ std::string Wrap(const std::string& written, size_t indent) {
   return out + '\n';
 }
 
-std::string PhasePeaks(const ChoiceEstimate& choice) {
+std::string PhasePeaks(const ChoiceEstimate& choice, size_t columns) {
   std::string text = "Peak of each phase on one GPU (without runtime), largest buffers first:\n";
   for (int p = 0; p < kPhases; ++p) {
     const PhasePeak& peak = choice.memory.phases[static_cast<size_t>(p)];
@@ -97,7 +96,7 @@ std::string PhasePeaks(const ChoiceEstimate& choice) {
     }
     text += Wrap(fmt::format("  {:<9}{:>9}:  {}", PhaseName(static_cast<Phase>(p)),
                              FormatBytes(peak.bytes), fmt::join(parts, ", ")),
-                 22);
+                 22, columns);
   }
   return text;
 }

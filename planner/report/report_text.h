@@ -35,14 +35,14 @@ std::string NumberCell(double value);
 // "12.3 ms", "1.20 s", "4.10 us", "75 h": three significant digits, the unit that suits.
 std::string FormatSeconds(double seconds);
 
-// `text` broken at spaces into lines of at most PageColumns (core/base/terminal.h), all but the
-// first indented; spaces it starts with stay. What others named in it is escaped.
-std::string Wrap(const std::string& text, size_t indent);
+// `text` broken at spaces into lines of at most `columns`, all but the first indented; spaces it
+// starts with stay. What others named in it is escaped.
+std::string Wrap(const std::string& text, size_t indent, size_t columns);
 
 // ---- about one choice alone ----
 
 // Device peaks by phase, with the buffers that make them; a line a phase.
-std::string PhasePeaks(const ChoiceEstimate& choice);
+std::string PhasePeaks(const ChoiceEstimate& choice, size_t columns);
 
 // For each stream that does anything: seconds busy in one step, and seconds that the compute stream
 // waits for it. REQUIRES: times are known.

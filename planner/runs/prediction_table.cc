@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/terminal.h"
 #include "core/base/units.h"
 #include "core/lowering/lower.h"
 #include "core/program/fingerprint.h"
@@ -182,14 +181,15 @@ std::string PredictionTable(const std::vector<Comparison>& rows, const HardwareP
   return text;
 }
 
-std::string PredictionText(const std::vector<Comparison>& rows, const HardwareProfile& hardware) {
+std::string PredictionText(const std::vector<Comparison>& rows, const HardwareProfile& hardware,
+                           size_t page_columns) {
   std::vector<std::vector<std::string>> cells;
   std::string text;
   for (size_t r = 0; r < rows.size(); ++r) {
     std::vector<std::string> of_run = CellsOf(rows[r]);
     of_run.insert(of_run.begin(), std::to_string(r + 1));
     cells.push_back(std::move(of_run));
-    text += Wrap(fmt::format("{}: {}", r + 1, RunLabel(rows[r])), 4);
+    text += Wrap(fmt::format("{}: {}", r + 1, RunLabel(rows[r])), 4, page_columns);
   }
   ReportColumns columns;
   const auto add = [&](const char* title, size_t at_least) {
@@ -221,7 +221,7 @@ std::string PredictionText(const std::vector<Comparison>& rows, const HardwarePr
   const std::pair<std::string_view, size_t> expendable[] = {
       {"offload ms", offload}, {"comm ms", comm}, {"tokens/s", tokens}};
   for (const auto& [group, first] : expendable) {
-    if (columns.width() <= PageColumns()) break;
+    if (columns.width() <= page_columns) break;
     columns.LeaveOut({first, first + 1}, 0);
     left_out.push_back(group);
   }
@@ -231,14 +231,14 @@ std::string PredictionText(const std::vector<Comparison>& rows, const HardwarePr
     text += Wrap(fmt::format("Left out for want of room: {}; a wider terminal and ⟦format⟧ "
                              "markdown have all.",
                              fmt::join(left_out, ", ")),
-                 2);
+                 2, page_columns);
   }
   text += '\n' + Wrap(fmt::format("pred: predicted with the profile {}; meas: measured, medians "
                                   "over steps, the first ones left out. comm, offload: what the "
                                   "step waits for them. Memory in use is the GPU's, by anyone.",
                                   hardware.name),
-                      2);
-  for (const std::string& remark : Remarks(rows)) text += Wrap(remark, 2);
+                      2, page_columns);
+  for (const std::string& remark : Remarks(rows)) text += Wrap(remark, 2, page_columns);
   return text;
 }
 

@@ -38,9 +38,10 @@ Comparison CompareProgram(const MeasuredRun& run, const Program& program,
 
 // In Markdown. Errors are predicted / measured - 1.
 std::string PredictionTable(const std::vector<Comparison>& rows, const HardwareProfile& hardware);
-// The same for people, as wide as the page (PageColumns): columns that there is no room for are
-// left out, and a line says which.
-std::string PredictionText(const std::vector<Comparison>& rows, const HardwareProfile& hardware);
+// The same for people, on a page of so many columns: those of the table that there is no room for
+// are left out, and a line says which.
+std::string PredictionText(const std::vector<Comparison>& rows, const HardwareProfile& hardware,
+                           size_t page_columns);
 
 // The planner's prediction of a run on GPUs, to be compared with measurements.
 

@@ -104,10 +104,10 @@ TEST_CASE("cells have at most five characters") {
 }
 
 TEST_CASE("wrapped lines keep words, leading spaces and the width") {
-  CHECK(Wrap("  a b", 4) == "  a b\n");
+  CHECK(Wrap("  a b", 4, 100) == "  a b\n");
   const std::string word(60, 'x');
-  CHECK(Wrap(word + " " + word, 4) == word + "\n    " + word + "\n");
-  CHECK(Wrap("", 2) == "\n");
+  CHECK(Wrap(word + " " + word, 4, 100) == word + "\n    " + word + "\n");
+  CHECK(Wrap("", 2, 100) == "\n");
 }
 
 TEST_CASE("colour only where asked for; one choice alone shows its phases") {

@@ -60,7 +60,7 @@ TEST_CASE("DrawLanes: two streams, exactly") {
   script.Compute(10);
   script.Compute(40, Phase::kBackward);
   const PlayedPart played = script.Play();
-  const std::string drawn = DrawLanes(script.program, played);
+  const std::string drawn = DrawLanes(script.program, played, 100);
   CHECK(drawn == "compute        " + Times(20, 'F') + Times(10, '.') + Times(10, 'F') +
                      Times(40, 'B') + "\n" +  //
                      "gather         " + Times(30, 'g') + Times(50, '.') + "\n" +
@@ -84,7 +84,7 @@ TEST_CASE("DrawLanes: half a column or more shows its kind, less shows that ther
   script.Wait(Stream::kReduce, first);
   // From 1 to 4.5 ms: half of column 0, all of column 1, a quarter of column 2.
   script.Run(Stream::kReduce, Collective{CollectiveKind::kReduceScatter, Dtype::kBF16}, 3.5);
-  const std::string drawn = DrawLanes(script.program, script.Play());
+  const std::string drawn = DrawLanes(script.program, script.Play(), 100);
   CHECK(drawn.find("gather         g" + Times(79, '.') + "\n") != std::string::npos);
   CHECK(drawn.find("host_to_device -" + Times(79, '.') + "\n") != std::string::npos);
   CHECK(drawn.find("reduce         rr-" + Times(77, '.') + "\n") != std::string::npos);
@@ -170,7 +170,7 @@ TEST_CASE("Explain: the sections are the step, nothing is wider than 100 columns
     plan.setup.batch.grad_accum = grad_accum;
     const Program program = Lower(plan.model, plan.setup, plan.lower);
     const ChoiceEstimate choice = EstimateProgram(program, plan.cluster, &costs);
-    const std::string text = Explain(program, choice, plan.cluster, costs);
+    const std::string text = Explain(program, choice, plan.cluster, costs, 100);
     CAPTURE(text);
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 100);
