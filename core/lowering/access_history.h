@@ -32,7 +32,8 @@ inline ByteSpan SpanOverShards(const Ref& ref, uint64_t shards) {
 
 // The history of one buffer. Kept for the buffer as a whole until a part of it is written: most
 // buffers are only ever written whole. Then for disjoint ranges that cover it, until it is written
-// whole again.
+// whole again. Of buffers in the swap file parts are read while others are written, so that reads
+// too are kept by range.
 class AccessHistory {
  public:
   void Clear() {
@@ -51,13 +52,14 @@ class AccessHistory {
   }
 
   // REQUIRES: the access comes after all that AddNeeds named.
-  void Note(ByteSpan span, uint64_t buffer_bytes, bool writes, size_t stream, int32_t index) {
+  void Note(ByteSpan span, uint64_t buffer_bytes, bool writes, size_t stream, int32_t index,
+            bool in_file = false) {
     const bool all = span.begin == 0 && span.end >= buffer_bytes;
     if (all && writes) {  // whoever waits for this has waited for everything before
       parts_.clear();
       whole_ = {};
       whole_.write[stream] = index;
-    } else if (parts_.empty() && !writes) {
+    } else if (parts_.empty() && !writes && (all || !in_file)) {
       whole_.read[stream] = index;
     } else if (span.begin < span.end) {
       NotePart(span, buffer_bytes, writes, stream, index);

@@ -150,7 +150,7 @@ class EventPass {
     size_t slot;
     ByteSpan span;
     uint64_t buffer_bytes;
-    bool writes;
+    bool writes, in_file;
   };
 
   // What was there before is numbered up to -1, so that it comes before the list.
@@ -217,14 +217,15 @@ class EventPass {
     accesses_.clear();
     ForEachRef(p_, instruction, [&](const Ref& ref, auto mode) {
       if (!SeveralStreamsTouch(ref.buffer)) return;
+      const Buffer& buffer = p_.buffers[ref.buffer];
       accesses_.push_back({histories_.SlotOf(ref.buffer), SpanOverShards(ref, p_.layout.shards),
-                           p_.buffers[ref.buffer].bytes, Writes(mode())});
+                           buffer.bytes, Writes(mode()), buffer.space == Space::kFile});
     });
   }
 
   void Note(size_t k, size_t stream, int32_t index) {
     for (const Access& a : accesses_) {
-      histories_[a.slot + k].Note(a.span, a.buffer_bytes, a.writes, stream, index);
+      histories_[a.slot + k].Note(a.span, a.buffer_bytes, a.writes, stream, index, a.in_file);
     }
   }
 
@@ -381,9 +382,9 @@ class EventPass {
   AccessHistories& histories_;
   const bool blocking_;
   std::vector<uint8_t> kinds_;
-  std::vector<Before> before_;       // of micro_step; those that micro-steps leave come first
-  std::vector<uint8_t> streams_of_;  // by buffer: those that touch it, a bit each
-  std::vector<Access> accesses_;     // of one instruction, to what several streams touch
+  std::vector<Before> before_;  // of micro_step; those that micro-steps leave come first
+  std::vector<uint8_t> streams_of_;            // by buffer: those that touch it, a bit each
+  std::vector<Access> accesses_;               // of one instruction, to what several streams touch
   std::vector<std::vector<Knowledge>> known_;  // [kind][stream]: what changes, in list order
   std::vector<Wait> waits_;
   std::array<bool, kStreams> uses_stream_{};

@@ -45,7 +45,7 @@ StreamClock NeedsOf(const AccessHistory& history, ByteSpan span, bool writes) {
 }
 
 // Runs random accesses. Returns how often the history asked for more than the bytes do.
-int RunRandom(unsigned seed, bool whole_writes) {
+int RunRandom(unsigned seed, bool whole_writes, bool in_file = false) {
   std::mt19937 random(seed);
   AccessHistory history;
   ByByte bytes;
@@ -56,8 +56,10 @@ int RunRandom(unsigned seed, bool whole_writes) {
     const bool whole = random() % 4 == 0;
     if (whole) span = {0, kBytes};
     const bool all = span.begin == 0 && span.end == kBytes;
-    const bool writes = i == 0 || (random() % 2 == 0 && (whole_writes || !all));
-    if (i == 0) span = {3, 7};  // so that it is kept by ranges from the start
+    // So that it is kept by ranges from the start.
+    const bool cuts = i == 0 && !in_file;
+    const bool writes = cuts || (random() % 2 == 0 && (whole_writes || !all));
+    if (cuts) span = {3, 7};
     const size_t stream = random() % kStreams;
     const StreamClock want = bytes.Needs(span, writes), got = NeedsOf(history, span, writes);
     bool less = false;
@@ -67,13 +69,17 @@ int RunRandom(unsigned seed, bool whole_writes) {
     }
     CHECK_FALSE(less);
     bytes.Note(span, writes, stream, i);
-    history.Note(span, kBytes, writes, stream, i);
+    history.Note(span, kBytes, writes, stream, i, in_file);
   }
   return more;
 }
 
 TEST_CASE("access history: by ranges it knows what every byte would") {
   for (unsigned seed = 1; seed <= 50; ++seed) CHECK(RunRandom(seed, false) == 0);
+}
+
+TEST_CASE("access history: of a buffer in a file it always knows what every byte would") {
+  for (unsigned seed = 1; seed <= 50; ++seed) CHECK(RunRandom(seed, true, true) == 0);
 }
 
 TEST_CASE("access history: never less, and as one range after a whole write") {
