@@ -128,15 +128,23 @@ class GroupTimer {
     time_.fetch_seconds = std::max(time_.fetch_seconds, from_disk);
   }
 
+  // No unit has more elements: those of stages below 3 hold a whole layer, and a rank's padding.
+  double UnitElements() const { return 1.01 * std::max(facts_.largest_layer, facts_.embedding); }
+
+  // Nor has any piece of states on disk.
+  double PieceElements() const {
+    return std::min(static_cast<double>(zero_.sub_group_elements),
+                    UnitElements() / t_.ranks + static_cast<double>(kShardAlignElements));
+  }
+
   // The gathers of updated parameters, one after the other.
   double GatherSeconds() const {
     if (t_.ranks <= 1) return 0;
     const double elements = t_.stage == 0 ? 0 : t_.sharded ? t_.whole : t_.psi;
     const uint64_t reduced =
         group_.buckets.reduce == kAuto ? facts_.auto_reduce_bucket : group_.buckets.reduce;
-    // Units of stages below 3 hold a whole layer, and a rank's padding.
-    const double unit = 1.01 * std::max(facts_.largest_layer, facts_.embedding);
-    const double bucket = std::max(static_cast<double>(GatherBucketElements(zero_, reduced)), unit);
+    const double bucket =
+        std::max(static_cast<double>(GatherBucketElements(zero_, reduced)), UnitElements());
     return PiecesSeconds(costs_, CollectiveOp::kAllGather, elements * t_.param_bytes,
                          t_.param_bytes * bucket);
   }
@@ -156,8 +164,9 @@ class GroupTimer {
       away = std::max(away, there * t_.param_bytes / costs_.PcieBytesPerSecond());
     }
     if (group_.optimizer.device == OffloadDevice::kNvme) {
-      // What is written of the last two pieces may still be under way in the backward half.
-      const double last = 2 * static_cast<double>(zero_.sub_group_elements);
+      // Reads and writes run side by side. The last piece is read into a slot that has been written
+      // to disk; what the other slots hold may still be under way in the backward half.
+      const double last = zero_.offload_optimizer.buffer_count * PieceElements();
       away = std::max({away, t_.state_bytes * there / costs_.StorageReadBytesPerSecond(),
                        t_.state_bytes * (there - last) / costs_.StorageWriteBytesPerSecond()});
     }

@@ -259,6 +259,31 @@ TEST_CASE("bounds: reductions that take as long as kernels may hide under the ne
   }
 }
 
+TEST_CASE("bounds: what all slots hold may be written while the backward pass runs") {
+  for (const double write : {4e9, 8e9, 16e9}) {
+    SearchFixture fixture("gpt2", 1);
+    SearchInputs& in = fixture.inputs;
+    fixture.profile.node.nvme_read->value = 100e9;
+    fixture.profile.node.nvme_write->value = write;
+    const CostModel costs(fixture.profile, {1, 1});
+    in.clusters[0].costs = &costs;
+    CAPTURE(write);
+    for (const int slots : {2, 4, 8}) {
+      in.base.zero.offload_optimizer.buffer_count = slots;
+      Bounds bounds = BoundsOf(in);
+      for (const int64_t micro_batch : {16, 64}) {
+        CAPTURE(slots);
+        Candidate candidate;
+        candidate.stage = 2;
+        candidate.micro_batch = micro_batch;
+        candidate.optimizer = {OffloadDevice::kNvme, 1};
+        candidate.sub_group_elements = 1 << 22;
+        CheckHolds(bounds, in, candidate);
+      }
+    }
+  }
+}
+
 TEST_CASE("bounds: under a power limit no time exceeds its program's") {
   for (const double watts : {300.0, 700.0}) {
     CAPTURE(watts);
