@@ -90,7 +90,7 @@ StepTime StepParts::Of(int64_t micro_steps) const {
   time.exposed_comm_seconds = sum.exposed(Stream::kGather) + sum.exposed(Stream::kReduce);
   time.exposed_offload_seconds = sum.exposed(Stream::kHostToDevice) +
                                  sum.exposed(Stream::kDeviceToHost) + sum.exposed(Stream::kHost) +
-                                 sum.exposed(Stream::kStorage);
+                                 sum.exposed(Stream::kStorage) + sum.exposed(Stream::kStorageWrite);
   time.total_seconds = sum.total_seconds;
   return time;
 }

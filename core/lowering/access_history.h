@@ -11,9 +11,8 @@
 
 namespace zeroplan {
 
-// An instruction of the list for each stream: the last one known to be over, to have read, ... The
-// array has one stream more than there are, so that a vector clock is one vector of the CPU's.
-using StreamClock = std::array<int32_t, kStreams + 1>;
+// An instruction of the list for each stream: the last one known to be over, to have read, ...
+using StreamClock = std::array<int32_t, kStreams>;
 inline constexpr int32_t kNothingYet = std::numeric_limits<int32_t>::min();
 inline constexpr StreamClock kNoneYet = [] {
   StreamClock clock{};

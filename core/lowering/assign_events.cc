@@ -75,9 +75,8 @@ Carried FindCarried(Program& p) {
     return launch != nullptr && launch->kernel == KernelId::kStepScalars;
   });
   std::array<bool, kStreams> may_carry{};
-  for (const Stream stream : {Stream::kHost, Stream::kHostToDevice, Stream::kStorage}) {
-    may_carry[static_cast<size_t>(stream)] = true;
-  }
+  for (const Stream stream : kHostStreams) may_carry[static_cast<size_t>(stream)] = true;
+  may_carry[static_cast<size_t>(Stream::kHostToDevice)] = true;
   may_carry[static_cast<size_t>(Stream::kGather)] =
       p.setup.zero.overlap_comm && p.setup.batch.world_size > 1;
   // The next micro-step's transients may lie where this section's lay.
@@ -383,6 +382,7 @@ class EventPass {
   const bool blocking_;
   std::vector<uint8_t> kinds_;
   std::vector<Before> before_;  // of micro_step; those that micro-steps leave come first
+  static_assert(kStreams <= 8);
   std::vector<uint8_t> streams_of_;            // by buffer: those that touch it, a bit each
   std::vector<Access> accesses_;               // of one instruction, to what several streams touch
   std::vector<std::vector<Knowledge>> known_;  // [kind][stream]: what changes, in list order

@@ -117,7 +117,7 @@ void Emitter::Swap(bool write, const Ref& host, const Ref& file) {
   FileIo io{write};
   io.host = host;
   io.file = file;
-  Push(io, Stream::kStorage);
+  Push(io, io.stream());
 }
 
 void Emitter::Checkpoint(bool write, const Ref& host, int unit, StateKind state, uint64_t begin,
@@ -128,7 +128,7 @@ void Emitter::Checkpoint(bool write, const Ref& host, int unit, StateKind state,
   io.state = state;
   io.begin = begin;
   io.count = count;
-  Push(io, Stream::kStorage);
+  Push(io, io.stream());
 }
 
 void Emitter::Release(BufferId buffer) { Push(Free{buffer}, Stream::kCompute); }

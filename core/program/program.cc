@@ -226,6 +226,7 @@ std::string_view StreamName(Stream stream) {
       {kDeviceToHost, "device_to_host"},
       {kHost, "host"},
       {kStorage, "storage"},
+      {kStorageWrite, "storage_write"},
   };
   return NameIn(kNames, stream);
 }

@@ -106,12 +106,16 @@ enum class Stream : uint8_t {
   kHostToDevice,
   kDeviceToHost,
   kHost,
-  kStorage
+  kStorage,      // reads of the swap file, and all that touches checkpoints
+  kStorageWrite  // writes of the swap file: disks read and write at once
 };
-inline constexpr int kStreams = 7;
+inline constexpr int kStreams = 8;
 std::string_view StreamName(Stream stream);
 // True for the streams that threads of the host serve; the others are a GPU's.
-inline bool OnHost(Stream stream) { return stream == Stream::kHost || stream == Stream::kStorage; }
+inline constexpr std::array kHostStreams = {Stream::kHost, Stream::kStorage, Stream::kStorageWrite};
+inline bool OnHost(Stream stream) {
+  return stream == Stream::kHost || stream == Stream::kStorage || stream == Stream::kStorageWrite;
+}
 
 // A program's parts. kTrain: init, then per optimizer step grad_accum times micro_step and once
 // optimizer_step. The others are programs of their own over the same persistent buffers; their
@@ -211,6 +215,10 @@ struct FileIo {
   int32_t unit = -1;
   StateKind state = StateKind::kMaster;
   uint64_t begin = 0, count = 0;
+
+  Stream stream() const {
+    return write && target == FileTarget::kSwap ? Stream::kStorageWrite : Stream::kStorage;
+  }
 };
 
 struct Alloc {

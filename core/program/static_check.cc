@@ -130,7 +130,7 @@ class InstructionCheck {
   void operator()(const LaunchKernel& launch) const {
     CheckStarts(launch);
     if (stream_ == Stream::kHostToDevice || stream_ == Stream::kDeviceToHost ||
-        stream_ == Stream::kStorage) {
+        stream_ == Stream::kStorage || stream_ == Stream::kStorageWrite) {
       Add("stream_mismatch", "kernels run on compute, gather, reduce or host");
     }
     for (const Ref& ref : program_.args(launch)) {
@@ -187,6 +187,7 @@ class InstructionCheck {
         fits = IsHost(src) && IsHost(dst);
         break;
       case Stream::kStorage:
+      case Stream::kStorageWrite:
         break;
     }
     if (!fits) {
@@ -196,7 +197,9 @@ class InstructionCheck {
   }
 
   void operator()(const FileIo& io) const {
-    if (stream_ != Stream::kStorage) Add("stream_mismatch", "files belong on storage");
+    if (stream_ != io.stream()) {
+      Add("stream_mismatch", "files belong on storage, writes of the swap file on storage_write");
+    }
     if (!IsHost(SpaceOf(io.host)))
       Add("wrong_space", "{}", Name(io.host) + " is not in host memory");
     if (io.target == FileTarget::kSwap) {

@@ -25,8 +25,9 @@ class SwapFile {
 
   uint64_t bytes() const { return bytes_; }
 
-  // Move all of the span, or throw Error(kRuntime) naming the file and the reason. REQUIRES:
-  // [offset, offset + span) lies within the file.
+  // Move all of the span, or throw Error(kRuntime) naming the file and the reason. Threads may move
+  // different bytes at once: neither has a position in the file. REQUIRES: [offset, offset + span)
+  // lies within the file.
   void Read(uint64_t offset, std::span<std::byte> out) const;
   void Write(uint64_t offset, std::span<const std::byte> in) const;
 

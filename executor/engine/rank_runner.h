@@ -59,7 +59,8 @@ class RankFiles {
   // Where checkpoint accesses go from now on. REQUIRES: no access is under way.
   void Bind(const CheckpointBinding& binding) { binding_ = binding; }
 
-  // Moves bytes between the file and the host memory that `io` names. Any thread, one at a time.
+  // Moves bytes between the file and the host memory that `io` names. Any thread, one at a time for
+  // each FileIo::stream(): the swap file is read while it is written, elsewhere.
   void Run(const FileIo& io, const ResolvedInstruction& resolved);
 
   // Bytes of the swap file that were moved since the last call.

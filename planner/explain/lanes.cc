@@ -42,6 +42,7 @@ size_t KindOf(const Instruction& instruction) {
     case Stream::kHost:
       return 7;
     case Stream::kStorage:
+    case Stream::kStorageWrite:
       return 8;
   }
   return 2;

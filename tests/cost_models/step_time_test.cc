@@ -17,9 +17,12 @@ namespace zeroplan {
 namespace {
 
 Program LowerMedium(int stage, int64_t grad_accum, int ranks = 8,
-                    OffloadDevice optimizer = OffloadDevice::kNone) {
+                    OffloadDevice optimizer = OffloadDevice::kNone, int slots = 4,
+                    uint64_t sub_group_elements = ZeroConfig{}.sub_group_elements) {
   TrainSetup setup = testing::BaseSetup(stage, ranks, Dtype::kBF16, grad_accum, kNoRecompute);
   setup.zero.offload_optimizer.device = optimizer;
+  setup.zero.offload_optimizer.buffer_count = slots;
+  setup.zero.sub_group_elements = sub_group_elements;
   setup.zero.reduce_bucket_elements = kAuto;
   setup.zero.allgather_bucket_elements = 500'000'000;
   setup.batch.micro_batch = 4;
@@ -77,6 +80,50 @@ TEST_CASE("an update on the host hides under the next forward pass, all but what
     CHECK(joined.total_seconds - carried.total_seconds > 0.8 * std::min(forward, host));
     CHECK(joined.total_seconds - carried.total_seconds < 1.2 * forward);
     CHECK(carried.compute_seconds == doctest::Approx(joined.compute_seconds));
+  }
+}
+
+// What a step reads and writes of the swap file, alone.
+struct DiskSeconds {
+  double read = 0, write = 0;
+};
+DiskSeconds DiskSecondsOf(const Program& program, const CostModel& costs) {
+  DiskSeconds seconds;
+  for (const Section section : {Section::kMicroStep, Section::kOptimizerStep}) {
+    for (const Instruction& instruction : program.section(section)) {
+      const auto* io = std::get_if<FileIo>(&instruction.op);
+      if (io != nullptr) {
+        (io->write ? seconds.write : seconds.read) += costs.Seconds(program, instruction);
+      }
+    }
+  }
+  return seconds;
+}
+
+TEST_CASE("states on disk are read while others are written") {
+  for (const auto& [read, write] : {std::pair{1e9, 1e9}, {3e9, 1e9}, {1e9, 3e9}}) {
+    HardwareProfile profile = PlainProfile();
+    profile.node.nvme_read = Number(read);
+    profile.node.nvme_write = Number(write);
+    const CostModel costs(profile, {8, 8});
+    for (const int stage : {1, 2, 3}) {
+      CAPTURE(read);
+      CAPTURE(write);
+      CAPTURE(stage);
+      const Program program = LowerMedium(stage, 1, 8, OffloadDevice::kNvme);
+      const DiskSeconds disk = DiskSecondsOf(program, costs);
+      const StepTime time = StepTimer(costs).Time(program);
+      const double longer = std::max(disk.read, disk.write);
+      CHECK(time.total_seconds > longer);
+      // The first piece's read has nothing to write beside it, the last one's write nothing to
+      // read. The embedding's piece is as long as four of the layers'.
+      CHECK(time.total_seconds < 1.25 * longer);
+      CHECK(time.exposed_offload_seconds > 0.8 * (time.total_seconds - time.compute_seconds));
+      // Two slots are enough: one is read into while the other is written. Pieces of one unit,
+      // three or more here, do not wait for each other.
+      const Program pieces = LowerMedium(stage, 1, 8, OffloadDevice::kNvme, 2, 500'000);
+      CHECK(StepTimer(costs).Time(pieces).total_seconds < 1.1 * longer);
+    }
   }
 }
 

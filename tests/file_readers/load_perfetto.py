@@ -25,7 +25,8 @@ from perfetto_page import Missing, Perfetto
 SKIP = 77
 CONFIG = {"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 2, "n_positions": 32,
           "vocab_size": 256, "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
-LANES = ["layers", "compute", "gather", "reduce", "host_to_device", "device_to_host", "host", "storage"]
+LANES = ["layers", "compute", "gather", "reduce", "host_to_device", "device_to_host", "host", "storage",
+         "storage_write"]
 RANKS = ["rank 0", "rank 1"]
 
 

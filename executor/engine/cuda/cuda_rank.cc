@@ -120,7 +120,7 @@ void CudaRank::ThrowIfInterrupted() const {
 // wait for room in the GPU's queue, behind a collective that others have not come to.
 Standing CudaRank::standing() const {
   Standing standing{rank_, PlaceText(), place_.get().doing == Doing::kReadsBatch};
-  for (const Stream stream : {Stream::kHost, Stream::kStorage}) {
+  for (const Stream stream : kHostStreams) {
     const Standpoint at = host_->place(stream).get();
     if (at.doing != Doing::kRuns && at.doing != Doing::kAwaitsEvent) continue;
     const bool runs = at.doing == Doing::kRuns;
@@ -157,8 +157,9 @@ std::string CudaRank::BusyStreams() const {
 }
 
 uint64_t CudaRank::moves() const noexcept {
-  return place_.moves() + host_->place(Stream::kHost).moves() +
-         host_->place(Stream::kStorage).moves();
+  uint64_t moves = place_.moves();
+  for (const Stream stream : kHostStreams) moves += host_->place(stream).moves();
+  return moves;
 }
 
 std::string CudaRank::Problem() const {

@@ -1,7 +1,7 @@
 // One rank on its GPU: arenas, streams, libraries, and what issues a section's instructions.
 //
 // The calling thread issues a section's instructions in list order: those of the GPU's streams to
-// the GPU, those of `host` and `storage` to a thread each. Nothing is waited for but by streams
+// the GPU, those of the host's streams to a thread each. Nothing is waited for but by streams
 // among themselves, until Finish.
 #pragma once
 

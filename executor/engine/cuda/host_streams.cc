@@ -102,7 +102,7 @@ HostStreams::HostStreams(const Program& program, const ResolvedProgram& resolved
 
 void HostStreams::Issue(Section section, size_t index) {
   const Instruction& instruction = program_.section(section)[index];
-  HostWorker& on = worker(instruction.stream);
+  HostWorker& on = workers_[IndexOf(instruction.stream)];
   if (const auto* record = std::get_if<RecordEvent>(&instruction.op)) {
     const uint32_t number = events_.IssueRecord(record->event);
     on.Post([this, event = record->event, number] { events_.Signal(event, number); });
@@ -122,8 +122,7 @@ void HostStreams::Issue(Section section, size_t index) {
 }
 
 void HostStreams::RethrowFailure() const {
-  host_.RethrowFailure();
-  storage_.RethrowFailure();
+  for (const HostWorker& worker : workers_) worker.RethrowFailure();
 }
 
 void HostStreams::Run(Section section, size_t index) {

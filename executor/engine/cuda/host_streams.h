@@ -4,6 +4,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -105,25 +107,28 @@ class HostStreams {
   // Hands an instruction of the host's streams to its thread.
   void Issue(Section section, size_t index);
 
-  bool failed() const { return host_.failed() || storage_.failed(); }
+  bool failed() const {
+    return std::any_of(workers_.begin(), workers_.end(),
+                       [](const HostWorker& worker) { return worker.failed(); });
+  }
   // Rethrows what an instruction threw, if one did: nothing runs on its stream after that.
   void RethrowFailure() const;
   // Threads that wait for an event fail, now and later.
   void Abort() noexcept { aborted_.store(true); }
 
   // Where its threads are; any thread may ask.
-  const RankPlace& place(Stream stream) const {
-    return stream == Stream::kHost ? host_place_ : storage_place_;
-  }
+  const RankPlace& place(Stream stream) const { return places_[IndexOf(stream)]; }
 
  private:
-  HostWorker& worker(Stream stream) { return stream == Stream::kHost ? host_ : storage_; }
+  // Into kHostStreams. REQUIRES: OnHost(stream).
+  static size_t IndexOf(Stream stream) {
+    return static_cast<size_t>(std::find(kHostStreams.begin(), kHostStreams.end(), stream) -
+                               kHostStreams.begin());
+  }
   void Run(Section section, size_t index);
   void Dispatch(const Instruction& instruction, const ResolvedInstruction& resolved);
   void WaitFor(EventId event, uint32_t number) const;
-  RankPlace& own_place(Stream stream) {
-    return stream == Stream::kHost ? host_place_ : storage_place_;
-  }
+  RankPlace& own_place(Stream stream) { return places_[IndexOf(stream)]; }
 
   const Program& program_;
   const ResolvedProgram& resolved_;
@@ -132,8 +137,8 @@ class HostStreams {
   StepClock& clock_;
   RankFiles& files_;
   std::atomic<bool> aborted_{false};
-  RankPlace host_place_, storage_place_;
-  HostWorker host_, storage_;  // last: their threads use the rest
+  std::array<RankPlace, kHostStreams.size()> places_;
+  std::array<HostWorker, kHostStreams.size()> workers_;  // last: their threads use the rest
 };
 
 }  // namespace zeroplan

@@ -89,9 +89,9 @@ TEST_CASE("key offload_optimizer.device: nvme swaps the states through slots") {
   // Three states of 6 pieces.
   CheckChanges(a, b,
                {{"optimizer_step storage file_read", 18},
-                {"optimizer_step storage file_write", 18},
-                {"init storage file_write", 18},
-                {"load storage file_write", 18},
+                {"optimizer_step storage_write file_write", 18},
+                {"init storage_write file_write", 18},
+                {"load storage_write file_write", 18},
                 {"save storage file_read", 18}});
   CHECK(SameSections(a, b, {Section::kMicroStep, Section::kEval}));
   CHECK(Arena(b, Space::kDevice) == Arena(a, Space::kDevice));
@@ -193,8 +193,8 @@ TEST_CASE("key sub_group_size: offloaded states are updated so many elements at 
                     {"load host_to_device copy", 4}};
     if (device == kNvme) {
       for (const char* swap : {"optimizer_step storage file_read", "save storage file_read",
-                               "optimizer_step storage file_write", "init storage file_write",
-                               "load storage file_write"}) {
+                               "optimizer_step storage_write file_write",
+                               "init storage_write file_write", "load storage_write file_write"}) {
         changes[swap] = 12;
       }
     }
@@ -223,9 +223,9 @@ TEST_CASE("key offload_param.device: shards come from the host before each gathe
   CheckChanges(b, c,
                {{"micro_step storage file_read", 8},
                 {"eval storage file_read", 5},
-                {"optimizer_step storage file_write", 4},
-                {"init storage file_write", 4},
-                {"load storage file_write", 4}});
+                {"optimizer_step storage_write file_write", 4},
+                {"init storage_write file_write", 4},
+                {"load storage_write file_write", 4}});
   CHECK(RoleBytes(c, Role::kParamShard, Space::kFile) == kShard * 2);
 }
 
@@ -239,9 +239,9 @@ TEST_CASE("key offload_param.max_in_cpu: what stays in host memory is not read f
   CheckChanges(a, b,
                {{"micro_step storage file_read", 2 - 8},
                 {"eval storage file_read", 1 - 5},
-                {"optimizer_step storage file_write", 1 - 4},
-                {"init storage file_write", 1 - 4},
-                {"load storage file_write", 1 - 4}});
+                {"optimizer_step storage_write file_write", 1 - 4},
+                {"init storage_write file_write", 1 - 4},
+                {"load storage_write file_write", 1 - 4}});
 }
 
 TEST_CASE("key offload_param.buffer_count: staging slots between disk and device") {

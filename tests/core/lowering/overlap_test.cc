@@ -290,7 +290,8 @@ TEST_CASE("reductions run on into the next micro-step's forward pass, and no fur
             CHECK(by(Stream::kReduce) == (leaves && overlap && ranks > 1));
             CHECK(by(Stream::kDeviceToHost) == (leaves && overlap && to_host));
             CHECK(by(Stream::kHost) == (leaves && to_host));
-            for (const Stream stream : {Stream::kGather, Stream::kHostToDevice, Stream::kStorage}) {
+            for (const Stream stream : {Stream::kGather, Stream::kHostToDevice, Stream::kStorage,
+                                        Stream::kStorageWrite}) {
               CHECK(!by(stream));
             }
             CHECK(left.by_the_last == 0);

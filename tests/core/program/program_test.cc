@@ -50,7 +50,7 @@ TEST_CASE("format: a section, line by line") {
   b.On(Stream::kReduce)
       .Collect(CollectiveKind::kReduceToOwners, {{y, 0, 64, 0}, b.All(x), 1, 16, 32});
   b.On(Stream::kHostToDevice).Move(b.All(host), {x, 0, 1024, 0});
-  b.On(Stream::kStorage).File(true, b.All(host), {file, 1024, 1024, 0});
+  b.On(Stream::kStorageWrite).File(true, b.All(host), {file, 1024, 1024, 0});
   FileIo load{false, FileTarget::kCheckpoint};
   load.host = b.All(host);
   load.unit = 1;
@@ -70,7 +70,7 @@ TEST_CASE("format: a section, line by line") {
     gather   all_gather fp32  params.unit[1]+0:3072@rank*3072 -> params.unit[1]
     reduce   reduce_to_owners fp32  y+0:64(unit 1 [16, 32)) -> x[0]
     host_to_device  copy  host -> x[0]+0:1024
-    storage  file_write  host -> file+1024:1024
+    storage_write  file_write  host -> file+1024:1024
     storage  file_read  checkpoint:adam_m.unit[1]+128:256 -> host
     compute  free  y
 )");

@@ -89,7 +89,8 @@ TEST_CASE("replay: kernels and copies within the device have no obstacle") {
 }
 
 TEST_CASE("replay: threads of the host are no part of a graph") {
-  for (const Stream stream : {Stream::kHost, Stream::kStorage}) {
+  for (const Stream stream : kHostStreams) {
+    CHECK(OnHost(stream));
     CHECK(FoundIn([&](ProgramBuilder& b, const Parts& parts) {
             b.In(Section::kOptimizerStep).On(stream).File(true, b.All(parts.pinned), {});
           }) == ReplayObstacle::kHostStream);

@@ -41,7 +41,10 @@ struct Small {
     b.Record(summed).On(Stream::kDeviceToHost).Wait(summed).Wait(hosted);
     b.Move(b.All(acc), b.All(host)).Record(copied).On(Stream::kCompute).Wait(copied);
     b.On(Stream::kHost).Wait(copied).Wait(stored).Gelu(b.All(host), b.All(host_out)).Record(hosted);
-    b.On(Stream::kStorage).Wait(hosted).File(true, b.All(host_out), b.All(file)).Record(stored);
+    b.On(Stream::kStorageWrite)
+        .Wait(hosted)
+        .File(true, b.All(host_out), b.All(file))
+        .Record(stored);
 
     b.In(Section::kDrain).On(Stream::kCompute).Wait(stored);
   }
@@ -184,6 +187,39 @@ TEST_CASE("verify: only what conflicts races") {
   }
 }
 
+// A step that writes half of the swap file and then reads half of it. The next one writes again.
+// `shared`: both halves have bytes in common.
+struct WriteThenRead {
+  WriteThenRead(bool shared, bool read_waits, bool next_write_waits) {
+    const BufferId out = b.Add("out", 512, true, Space::kPinned);
+    const BufferId in = b.Add("in", 512, true, Space::kPinned);
+    const BufferId file = b.Add("file", 1024, true, Space::kFile);
+    const Ref first{file, 0, 512, 0}, second{file, 512, 512, 0}, across{file, 256, 512, 0};
+    const EventId made = b.Event(), filled = b.Event(), written = b.Event(), read = b.Event();
+    b.In(Section::kInit).Make(out).Make(in).Make(file).Record(made);
+    b.On(Stream::kHost).Wait(made).Fill(out).Record(filled);
+    b.On(Stream::kStorageWrite).Wait(filled);
+    b.File(true, b.All(out), first).File(true, b.All(out), second);
+    b.In(Section::kOptimizerStep);
+    if (next_write_waits) b.Wait(read);
+    b.File(true, b.All(out), first).Record(written).On(Stream::kStorage);
+    if (read_waits) b.Wait(written);
+    b.File(false, b.All(in), shared ? across : second).Record(read);
+    b.In(Section::kDrain).On(Stream::kCompute).Wait(read).Wait(written);
+  }
+  ProgramBuilder b;
+};
+
+TEST_CASE("verify: reads and writes of the same bytes of the swap file wait for each other") {
+  ExpectClean(WriteThenRead(false, false, false).b.program);
+  ExpectClean(WriteThenRead(true, true, true).b.program);
+  const Violation early_read = Expect(WriteThenRead(true, false, true).b.program, "race");
+  CHECK(early_read.message.find("--> storage  file_read  file+256:512 -> in") != std::string::npos);
+  const Violation early_write = Expect(WriteThenRead(true, true, false).b.program, "race");
+  CHECK(early_write.message.find("--> storage_write  file_write  out -> file+0:512") !=
+        std::string::npos);
+}
+
 TEST_CASE("verify: ranges are those of each rank") {
   // Rank 0 reads [0, 512) and rank 1 [512, 1024): the last rank decides whether it fits.
   Small small;
@@ -242,8 +278,10 @@ TEST_CASE("verify: streams and spaces") {
 
   Small file;
   const size_t io = Find<FileIo>(file.program(), Section::kOptimizerStep);
-  file.program().section(Section::kOptimizerStep)[io].stream = Stream::kHost;
-  Expect(file.program(), "stream_mismatch");
+  for (const Stream stream : {Stream::kHost, Stream::kStorage}) {
+    file.program().section(Section::kOptimizerStep)[io].stream = stream;
+    Expect(file.program(), "stream_mismatch");
+  }
 
   Small copy;
   const size_t move = Find<Copy>(copy.program(), Section::kOptimizerStep);
@@ -251,8 +289,10 @@ TEST_CASE("verify: streams and spaces") {
   Expect(copy.program(), "stream_mismatch");
 
   Small kernel;
-  kernel.program().section(Section::kOptimizerStep)[0].stream = Stream::kStorage;
-  Expect(kernel.program(), "stream_mismatch");
+  for (const Stream stream : {Stream::kStorage, Stream::kStorageWrite}) {
+    kernel.program().section(Section::kOptimizerStep)[0].stream = stream;
+    Expect(kernel.program(), "stream_mismatch");
+  }
 
   Small host;  // a host kernel cannot reach the device
   host.program().buffers[host.host_out].space = Space::kDevice;

@@ -1,6 +1,7 @@
 // Verify on programs that Lower() makes: right ones pass, and faults put into them are found.
 #include <doctest/doctest.h>
 
+#include <array>
 #include <chrono>
 #include <string>
 
@@ -137,6 +138,48 @@ TEST_CASE("verify: a dropped wait for a gather or a reduction") {
     CHECK(waits > 0);
     CHECK(2 * found >= waits);
   });
+}
+
+TEST_CASE("verify: a dropped wait of the disk's streams") {
+  for (const int stage : {2, 3}) {
+    for (const int64_t grad_accum : {1, 3}) {
+      const Program program = LowerCase({stage, Offload::kNvme}, 2, grad_accum);
+      std::array<size_t, kStreams> needed{};
+      size_t carried = 0;
+      for (const Section section : {Section::kInit, Section::kMicroStep, Section::kOptimizerStep,
+                                    Section::kSave, Section::kLoad}) {
+        const std::vector<Instruction>& list = program.section(section);
+        const auto* begin = std::get_if<RecordEvent>(&list.front().op);
+        for (size_t i = 0; i < list.size(); ++i) {
+          const WaitEvent* wait = std::get_if<WaitEvent>(&list[i].op);
+          const bool disk =
+              list[i].stream == Stream::kStorage || list[i].stream == Stream::kStorageWrite;
+          // Other waits order what the section's begin does.
+          const bool at_begin = wait != nullptr && begin != nullptr && wait->event == begin->event;
+          if (wait == nullptr || !disk || at_begin) continue;
+          CAPTURE(stage);
+          CAPTURE(grad_accum);
+          CAPTURE(FormatSection(program, section, static_cast<int64_t>(i)));
+          Program broken = program;
+          Erase(broken, section, i);
+          const std::vector<Violation> violations = Verify(broken, 1);
+          // What the update writes, its later reads may have waited for where they take its slots.
+          const bool of_step = section == Section::kMicroStep;
+          if (of_step && violations.empty()) continue;
+          REQUIRE_FALSE(violations.empty());
+          // In init a slot's first use waits for its alloc, too.
+          const std::string& rule = violations[0].rule;
+          CHECK((rule == "race" || (section == Section::kInit && rule == "use_before_alloc")));
+          ++needed[static_cast<size_t>(list[i].stream)];
+          carried += of_step;
+        }
+      }
+      CHECK(needed[static_cast<size_t>(Stream::kStorage)] > 0);
+      CHECK(needed[static_cast<size_t>(Stream::kStorageWrite)] > 0);
+      // Parameters are read after the update wrote them.
+      CHECK((carried > 0) == (stage == 3));
+    }
+  }
 }
 
 TEST_CASE("verify: a free before the last use") {

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 #include <vector>
 
 #include "core/base/error.h"
@@ -29,6 +30,29 @@ TEST_CASE("swap file: keeps what is written, and leaves no name behind") {
   const SwapFile moved = std::move(file);
   moved.Read(30'000, out);
   CHECK(in == out);
+}
+
+TEST_CASE("swap file: one thread reads it while another writes other bytes of it") {
+  const TempDir dir;
+  constexpr uint64_t kHalf = 1 << 20;
+  const SwapFile file(dir.path(), 2 * kHalf, 0);
+  std::vector<std::byte> kept(kHalf), written(kHalf);
+  FillPattern(kept, 0);
+  FillPattern(written, 7);
+  file.Write(0, kept);
+  std::thread writer([&] {
+    for (int i = 0; i < 50; ++i) file.Write(kHalf, written);
+  });
+  std::vector<std::byte> read(kHalf);
+  int wrong = 0;
+  for (int i = 0; i < 50; ++i) {
+    file.Read(0, read);
+    wrong += read != kept;
+  }
+  writer.join();
+  CHECK(wrong == 0);
+  file.Read(kHalf, read);
+  CHECK(read == written);
 }
 
 TEST_CASE("swap file: the pattern shows how far up it was written") {

@@ -171,9 +171,9 @@ TEST_CASE("swap: each rank has its own file, and traffic counts it") {
   tiny.Add(Space::kFile, 4096);
   const BufferId file = tiny.Add(Space::kFile, 4096);
   const Ref at{file, 4000, 16, 0};
-  tiny.CopyTo(tiny.Inputs(4), tiny.All(host)).On(Stream::kStorage);
+  tiny.CopyTo(tiny.Inputs(4), tiny.All(host)).On(Stream::kStorageWrite);
   tiny.Emit(FileIo{true, FileTarget::kSwap, tiny.All(host), at});
-  tiny.Emit(FileIo{false, FileTarget::kSwap, tiny.All(back), at});
+  tiny.On(Stream::kStorage).Emit(FileIo{false, FileTarget::kSwap, tiny.All(back), at});
   EngineOptions options;
   options.swap_dir = dir.path();
   options.pattern_arenas = true;
