@@ -57,6 +57,9 @@ LayoutFacts FactsOf(const ParamLayout& layout, int64_t layers, const BoundAssump
     } else if (in_layers) {
       of_layer[unit.layer] += elements;
       gathered_of_layer[unit.layer] += gathered;
+      for (const TensorSlot& slot : unit.slots) {
+        facts.largest_tensor = std::max(facts.largest_tensor, static_cast<double>(slot.elements));
+      }
     } else if (own_head) {
       facts.own_head += elements;
     }
@@ -87,12 +90,16 @@ GroupTerms::GroupTerms(const TrainSetup& setup, const LayoutFacts& facts) {
   sharded = ParamsSharded(setup);
   whole = sharded ? facts.persistent : 0;
   reused = setup.zero.max_reuse_distance > 0 ? psi - whole : 0;
-  const auto enough = [](uint64_t elements, double all) {
-    return static_cast<double>(elements) >= all;
-  };
-  keeps_all = sharded && enough(setup.zero.max_reuse_distance, psi) &&
-              setup.zero.max_live_parameters != kAuto &&
-              enough(setup.zero.max_live_parameters, psi);
+  const bool all_may_live = setup.zero.max_live_parameters != kAuto &&
+                            static_cast<double>(setup.zero.max_live_parameters) >= psi;
+  if (sharded && all_may_live) {
+    // Between a layer's two uses lie the layers above it: in both passes, those of a segment of
+    // several once more to recompute them.
+    const double passes = setup.recompute.every > 1 ? 3 : 2;
+    const double room =
+        static_cast<double>(setup.zero.max_reuse_distance) - 2 * (psi - facts.layers);
+    kept = std::clamp(room / passes, 0.0, facts.gathered_layers());
+  }
   away = setup.zero.offload_optimizer.device == OffloadDevice::kNone
              ? 0
              : setup.zero.offload_optimizer.ratio;

@@ -39,6 +39,7 @@ struct LayoutFacts {
   double persistent = 0;  // kept whole on every rank
   double layers = 0;      // of all layers together
   double largest_layer = 0;
+  double largest_tensor = 0;                   // of the layers
   double embedding = 0, embedding_gather = 0;  // of the embeddings; of what is gathered of them
   // Where the head is a matrix of its own: the kernels behind the layers, and the units gathered
   // outside of them.
@@ -62,11 +63,11 @@ struct GroupTerms {
   GroupTerms(const TrainSetup& setup, const LayoutFacts& facts);  // batch apart
 
   int ranks = 1, stage = 0;
-  double psi = 0;          // parameters
-  double whole = 0;        // of these kept whole on every rank of stage 3
-  double reused = 0;       // kept from forward to backward, at most
-  bool keeps_all = false;  // every layer is
-  double away = 0;         // share of the states on host or disk
+  double psi = 0;     // parameters
+  double whole = 0;   // of these kept whole on every rank of stage 3
+  double reused = 0;  // kept from forward to backward, at most
+  double kept = 0;    // of the layers kept so at least
+  double away = 0;    // share of the states on host or disk
   double param_bytes = 2, grad_bytes = 2, state_bytes = 12;  // a parameter
   // Bytes of a parameter's gradient as kernels write it, as collectives send it, and as it goes to
   // the host from stage 2 on.

@@ -78,8 +78,10 @@ const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompu
     };
     add_segments(lowered.forward, two.forward);
     add_segments(lowered.backward, two.backward);
-    lowered.transient_bytes +=
-        static_cast<uint64_t>(segments - 1) * (two.transient_bytes - lowered.transient_bytes);
+    bound.segments = segments;
+    bound.saved_bytes =
+        std::max(two.transient_bytes, lowered.transient_bytes) - lowered.transient_bytes;
+    lowered.transient_bytes += static_cast<uint64_t>(segments - 1) * bound.saved_bytes;
   }
   at_its_clock(lowered);
   return bound;
@@ -106,7 +108,12 @@ GroupBound Bounds::Group(const Candidate& group, const Cluster& cluster, const C
 
 MemoryBound Bounds::Memory(const GroupBound& group, const ComputeBound& compute) {
   MemoryBound bound = group.memory.states;
-  bound.gpu_bytes += std::max(compute.transient_bytes, group.memory.filled_bucket_bytes);
+  uint64_t most = std::max(compute.transient_bytes, group.memory.filled_bucket_bytes);
+  for (const BackwardMoment& moment : group.memory.moments) {
+    const int64_t left = std::max<int64_t>(0, compute.segments - moment.segments_done);
+    most = std::max(most, moment.gpu_bytes + static_cast<uint64_t>(left) * compute.saved_bytes);
+  }
+  bound.gpu_bytes += most;
   return bound;
 }
 

@@ -1,7 +1,9 @@
 #include "planner/search/memory_bound.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "core/program/bucket_sizes.h"
 #include "cost_models/closed_form.h"
 
 namespace zeroplan {
@@ -13,14 +15,53 @@ double GpuBytes(const GroupTerms& t, const TrainSetup& base, const LayoutFacts& 
                (t.in_place ? states.grads : states.grads * (1 - t.away)) +
                states.optimizer * (1 - t.away);
   if (!t.in_place) gpu += facts.assumed.tied_head_elements * t.written_grad_bytes;
-  // Where all is kept for the backward pass: every layer at its begin, and at the peak of the
-  // activations, in one of the last two segments, all layers before these.
-  if (t.keeps_all) {
-    const double segments = 2 * std::max(1, base.recompute.every) * facts.largest_layer;
-    gpu += std::max(0.0, facts.gathered_layers() - segments) * t.param_bytes;
-  }
+  // What is kept for the backward pass is there at its begin, and at the peak of the activations,
+  // in one of the last two segments, what lies before these.
+  const double segments = 2 * std::max(1, base.recompute.every) * facts.largest_layer;
+  gpu += std::max(0.0, t.kept - segments) * t.param_bytes;
   constexpr double kRounding = 4096;  // a ratio is rounded to the alignment of a shard
   return std::max(0.0, gpu - kRounding);
+}
+
+// Where all layers have the same tensors and gradients are transient: while a layer's backward
+// runs, its unit is gathered, and with overlap_comm the next one too, where the live limit lets two
+// be there. Its gradients are whole, and with overlap_comm those of the bucket before its own,
+// which is being reduced.
+std::array<BackwardMoment, 2> MomentsOf(const GroupTerms& t, const ZeroConfig& zero, int every,
+                                        const LayoutFacts& facts) {
+  std::array<BackwardMoment, 2> moments{};
+  if (t.in_place || !facts.assumed.uniform_layers || facts.layer_gathers.size() != 1) {
+    return moments;
+  }
+  const auto [unit, of_layers] = facts.layer_gathers.front();
+  const auto layers = std::llround(facts.layers / facts.largest_layer);
+  if (std::llround(of_layers) != layers) return moments;
+  const bool overlap = zero.overlap_comm;
+  const bool room_for_two = zero.max_live_parameters == kAuto ||
+                            static_cast<double>(zero.max_live_parameters) >= 2 * unit;
+  const bool two = overlap && zero.prefetch_bucket_elements > 0 && room_for_two && t.reused == 0;
+  const double gathered = t.sharded ? (two ? 2 : 1) * unit * t.param_bytes : 0;
+  // With the gradients of so many layers, at most so many layers before the first one.
+  const auto add = [&](BackwardMoment& moment, int64_t gradients, int64_t behind) {
+    if (behind + 2 > layers) return;
+    moment.gpu_bytes = static_cast<uint64_t>(gathered + static_cast<double>(gradients) * unit *
+                                                            t.written_grad_bytes);
+    moment.segments_done = (behind + std::max(1, every)) / std::max(1, every);
+  };
+  // A layer that is larger than the bucket is cut.
+  const bool open = zero.reduce_bucket_elements == kAuto;
+  const bool whole = open || zero.reduce_bucket_elements >= facts.auto_reduce_bucket;
+  if (!whole || !zero.contiguous_gradients) {
+    add(moments[0], 0, 0);
+    return moments;
+  }
+  add(moments[0], overlap ? 2 : 1, overlap ? 1 : 0);
+  // At the end of a bucket. The first one may also have what lies behind the layers.
+  const bool padded_layer = t.stage == 3 && facts.auto_reduce_bucket > kLeastAutoBucket;
+  if (open || !padded_layer || t.reused > 0) return moments;
+  const auto filled = static_cast<int64_t>(zero.reduce_bucket_elements / facts.auto_reduce_bucket);
+  add(moments[1], (overlap ? 2 : 1) * filled, (overlap ? 3 : 2) * filled - 1);
+  return moments;
 }
 
 }  // namespace
@@ -52,7 +93,8 @@ GroupMemory MemoryOfGroup(const GroupTerms& t, const Candidate& group, const Tra
   memory.states = {
       static_cast<uint64_t>(GpuBytes(t, base, facts)) + RuntimeBytes(cluster, {communicators, 0}),
       static_cast<uint64_t>(node_ranks * in_host), static_cast<uint64_t>(node_ranks * on_disk)};
-  if (!t.in_place && group.buckets.reduce != kAuto) {
+  memory.moments = MomentsOf(t, base.zero, group.recompute.every, facts);
+  if (!t.in_place && t.kept == 0 && group.buckets.reduce != kAuto) {
     // Filled by whole layers, so it may end up one short of its size.
     const double room = static_cast<double>(group.buckets.reduce) - facts.largest_layer;
     memory.filled_bucket_bytes = static_cast<uint64_t>(

@@ -1,6 +1,7 @@
 // Bytes that a choice's program holds at least.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "core/lowering/lower.h"
@@ -11,10 +12,17 @@ namespace zeroplan {
 
 using MemoryBound = MemoryTotals;
 
+// A time in the backward pass, where a layer's kernels run.
+struct BackwardMoment {
+  uint64_t gpu_bytes = 0;     // units that are whole, and gradients
+  int64_t segments_done = 0;  // recompute segments, which may have freed what they saved
+};
+
 // What the batch does not change of a group's memory.
 struct GroupMemory {
   MemoryBound states;                // model states and what is certainly live beside them
   uint64_t filled_bucket_bytes = 0;  // what GPUs hold besides where the reduce bucket is full
+  std::array<BackwardMoment, 2> moments{};  // the same at other times
 };
 
 // Model states by the closed forms, without alignment; the gradient of a tied head, what is

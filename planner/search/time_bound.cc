@@ -62,7 +62,9 @@ class GroupTimer {
       return facts_.auto_reduce_layers * facts_.largest_layer;
     }
     const uint64_t bucket = open ? facts_.auto_reduce_bucket : group_.buckets.reduce;
-    return std::max(facts_.largest_layer, static_cast<double>(bucket));
+    // A larger tensor goes alone, with the padding before and behind it.
+    const double padding = static_cast<double>(kShardAlignElements) * (t_.ranks + 1);
+    return std::max(facts_.largest_tensor + padding, static_cast<double>(bucket));
   }
 
   void AddReductions() {

@@ -5,6 +5,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
+#include <random>
 
 #include "core/families/load_model.h"
 #include "core/program/bucket_sizes.h"
@@ -336,6 +338,82 @@ TEST_CASE("bounds: of a family with a head of its own none exceeds its program")
     }
   }
   CHECK(checked >= 100);
+}
+
+TEST_CASE("bounds: of deep models none exceeds its program, whatever is gathered and kept") {
+  std::mt19937 random(1);
+  const auto any = [&](auto... of) {
+    const std::array list{of...};
+    return list[random() % list.size()];
+  };
+  for (int draw = 0; draw < 400; ++draw) {
+    CAPTURE(draw);
+    SearchFixture fixture("gpt2", 8);
+    SearchInputs& in = fixture.inputs;
+    Shrink(in.model);
+    if (any(false, true)) {  // layers that are larger than the smallest open bucket
+      in.model.hidden = 1024;
+      in.model.ffn = 4096;
+    }
+    in.model.layers = any(5, 8, 12, 17);
+    const auto layer = static_cast<double>(12 * in.model.hidden * in.model.hidden);
+    const auto layers_of = [&](double count) { return static_cast<uint64_t>(count * layer); };
+    const auto all = static_cast<double>(in.model.layers);
+    ZeroConfig& zero = in.base.zero;
+    zero.overlap_comm = any(true, true, false);
+    zero.contiguous_gradients = any(true, true, true, false);
+    zero.reduce_scatter = any(true, true, true, false);
+    Candidate candidate;
+    candidate.gpus = 8;
+    candidate.stage = any(2, 3, 3, 3);
+    candidate.micro_batch = any(1, 4);
+    candidate.grad_accum = any(1, 2, 3);
+    candidate.recompute = any(kNoRecompute, kSelectiveRecompute, FullRecompute(),
+                              FullRecompute(any(2, 3, 4, 5, 6, 9)));
+    candidate.optimizer =
+        any(OptimizerOffload{OffloadDevice::kNone, 1}, OptimizerOffload{OffloadDevice::kCpu, 0.4},
+            OptimizerOffload{OffloadDevice::kCpu, 1});
+    if (candidate.stage == 3) candidate.param = any(OffloadDevice::kNone, OffloadDevice::kCpu);
+    candidate.buckets.reduce = any(kAuto, layers_of(any(0.2, 1.1, 2.1, 3.0, 4.0, 8.0)));
+    candidate.buckets.prefetch = any(kAuto, layers_of(any(0.0, 0.3, 1.0, 2.0, 4.0)));
+    candidate.gathering = {any(uint64_t{0}, uint64_t{100'000}),
+                           any(kAuto, layers_of(any(0.5, 1.1, 2.1, 3.1, 2 * all, 3 * all))),
+                           any(uint64_t{0}, layers_of(any(0.5, 2.5, all, 2 * all, 3 * all)))};
+    Bounds bounds = BoundsOf(in);
+    CheckHolds(bounds, in, candidate);
+  }
+}
+
+// The bound of GPU memory, as a share of what the program takes.
+double MemoryShare(const SearchInputs& in, const Candidate& candidate) {
+  const SearchCluster& cluster = in.clusters[0];
+  Bounds bounds = BoundsOf(in);
+  const MemoryBound bound =
+      Bounds::Memory(bounds.Group(candidate, cluster.cluster, *cluster.costs),
+                     bounds.Compute(candidate.micro_batch, candidate.recompute, *cluster.costs));
+  const Program program = Lower(in.model, SetupOf(candidate, in.base), in.lower);
+  return static_cast<double>(bound.gpu_bytes) /
+         static_cast<double>(
+             TotalsOf(program.arena_bytes, OutsideArenasOf(program), cluster.cluster).gpu_bytes);
+}
+
+TEST_CASE("bounds: where a few layers take most of the memory, it is known to a few percent") {
+  SearchFixture fixture("gpt2", 1024);
+  SearchInputs& in = fixture.inputs;
+  in.model.layers = 20;
+  in.model.hidden = 16'384;
+  in.model.heads = 128;
+  in.model.ffn = 4 * in.model.hidden;
+  const auto layer = static_cast<uint64_t>(12 * in.model.hidden * in.model.hidden);
+  Candidate candidate;
+  candidate.gpus = 1024;
+  candidate.stage = 3;
+  candidate.recompute = FullRecompute();
+  CHECK(MemoryShare(in, candidate) > 0.93);
+  candidate.buckets = {4 * layer, 4 * layer};
+  CHECK(MemoryShare(in, candidate) > 0.7);
+  candidate.recompute = kNoRecompute;
+  CHECK(MemoryShare(in, candidate) > 0.7);
 }
 
 TEST_CASE("bounds: where layers are unlike, kernels and activations are the whole model's") {

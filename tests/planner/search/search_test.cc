@@ -6,6 +6,7 @@
 #include <map>
 #include <random>
 
+#include "core/families/gpt2/gpt2.h"
 #include "core/families/load_model.h"
 #include "cost_models/memory_walk.h"
 #include "planner/estimate/choices.h"
@@ -137,6 +138,15 @@ TEST_CASE("Search: of a thousand candidates cut by memory no bound exceeds the p
     }
   }
   CHECK(checked == 1000);
+}
+
+TEST_CASE("Search: of a trillion parameters on 10,240 GPUs few programs prove the answer") {
+  const SearchFixture fixture(ModelFromParams(1'000'000'000'000, 1024, Gpt2()), 10'240, false,
+                              "dgx-h100");
+  const SearchResult result = Search(fixture.inputs);
+  REQUIRE(result.best.has_value());
+  CHECK(result.gap == 0);
+  CHECK(result.stats.lowered <= 20);
 }
 
 TEST_CASE("Search: score bounds hold for candidates of any kind") {
