@@ -22,6 +22,9 @@ namespace zeroplan {
 struct ComputeBound {
   KernelTime kernels;
   uint64_t transient_bytes = 0;
+  // Recompute segments (without: layers), and of them what each saves for its backward, at least.
+  int64_t segments = 0;
+  uint64_t saved_bytes = 0;
 };
 
 // Everything of a group that its batch does not change.
@@ -38,6 +41,9 @@ class Bounds {
 
   const ComputeBound& Compute(int64_t micro_batch, RecomputeConfig recompute,
                               const CostModel& costs);
+  // Takes over what `other` has computed. REQUIRES: the same model, setup, options and GPUs; links
+  // may differ.
+  void TakeCompute(const Bounds& other) { compute_ = other.compute_; }
   // `group`'s batch is ignored.
   GroupBound Group(const Candidate& group, const Cluster& cluster, const CostModel& costs);
 

@@ -52,6 +52,9 @@ class Judge {
   // `programs`: of the inputs' model, base and lower options; null: new ones.
   explicit Judge(SearchInputs inputs, std::shared_ptr<LoweredPrograms> programs = nullptr);
 
+  // Bounds::TakeCompute.
+  void TakeCompute(const Judge& other) { bounds_.TakeCompute(other.bounds_); }
+
   // A group's place in the space; its batch is 1 x 1.
   const Candidate& CandidateOfGroup(uint32_t group) const { return groups_[group].candidate; }
   uint32_t group_count() const { return static_cast<uint32_t>(groups_.size()); }

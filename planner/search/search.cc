@@ -509,7 +509,9 @@ Answer Searcher::BestAtBandwidth(const Found& now, const OtherLink& link, double
   Question question;
   question.objective = other.objective;
   question.instruction_budget = kInstructionBudget / 10;
-  return Searcher(std::move(other), *this).Best(question);
+  Searcher search(std::move(other), *this);
+  search.impl_->judge.TakeCompute(impl_->judge);
+  return search.Best(question);
 }
 uint64_t Searcher::GpuBytesNeeded(const Found& found) const {
   const TrainSetup setup = SetupOf(found.candidate, inputs().base);
