@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "hwprofiles/profile.h"
+#include "planner/advice/flips.h"
 #include "planner/search/search.h"
 
 namespace zeroplan {
@@ -30,16 +31,6 @@ struct Claim {
   // The end that is nearer to the present value, where another answer begins there.
   std::optional<double> flips_at;
 };
-
-// The link that decides how fast GPUs communicate: the network where there are several nodes.
-struct ScarcestLink {
-  bool network = false;         // else between the GPUs of one node
-  double bytes_per_second = 0;  // of a node, or of a GPU; each direction
-
-  // "between nodes (each node, each direction)".
-  std::string_view Name() const;
-};
-ScarcestLink ScarcestLinkOf(const Cluster& cluster, const HardwareProfile& hardware);
 
 enum class AdviceKind : uint8_t {
   kChosen,     // what, how fast, how full
@@ -71,8 +62,5 @@ struct Advice {
 // as it is known. `quick`: only what the result itself says, no searches. REQUIRES: result.best.
 Advice Advise(ChoiceSearch& searcher, const SearchResult& result, const HardwareProfile& hardware,
               const std::function<void(const AdviceLine&)>& emit = nullptr, bool quick = false);
-
-// Bits for networks, bytes for links: "25 Gb/s", "300 GB/s".
-std::string FormatBandwidth(double bytes_per_second, bool bits);
 
 }  // namespace zeroplan

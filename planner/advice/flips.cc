@@ -217,4 +217,21 @@ Answers AnswersByBandwidth(ChoiceSearch& searcher, const Found& now, const Other
   return answers;
 }
 
+std::string_view ScarcestLink::Name() const {
+  return network ? "between nodes (each node, each direction)"
+                 : "between the GPUs (each one, each direction)";
+}
+
+ScarcestLink ScarcestLinkOf(const Cluster& cluster, const HardwareProfile& hardware) {
+  const bool network = cluster.gpus > cluster.gpus_per_node;
+  return {network,
+          network ? hardware.network->bandwidth_per_node.value : hardware.node.gpu_link.value};
+}
+
+std::string FormatBandwidth(double bytes_per_second, bool bits) {
+  const double giga = bytes_per_second / 1e9 * (bits ? 8 : 1);
+  const char* unit = bits ? "Gb/s" : "GB/s";
+  return giga >= 100 ? fmt::format("{:.0f} {}", giga, unit) : fmt::format("{:.3g} {}", giga, unit);
+}
+
 }  // namespace zeroplan

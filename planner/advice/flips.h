@@ -3,8 +3,10 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "hwprofiles/profile.h"
 #include "planner/search/search.h"
 
 namespace zeroplan {
@@ -50,5 +52,18 @@ Answers AnswersByBandwidth(ChoiceSearch& searcher, const Found& now, const Other
 enum class Rounding : uint8_t { kUp, kDown };
 uint64_t TypedBytes(uint64_t bytes, Rounding rounding);
 std::string FormatTypedBytes(uint64_t bytes);
+
+// The link that decides how fast GPUs communicate: the network where there are several nodes.
+struct ScarcestLink {
+  bool network = false;         // else between the GPUs of one node
+  double bytes_per_second = 0;  // of a node, or of a GPU; each direction
+
+  // "between nodes (each node, each direction)".
+  std::string_view Name() const;
+};
+ScarcestLink ScarcestLinkOf(const Cluster& cluster, const HardwareProfile& hardware);
+
+// Bits for networks, bytes for links: "25 Gb/s", "300 GB/s".
+std::string FormatBandwidth(double bytes_per_second, bool bits);
 
 }  // namespace zeroplan
