@@ -1,5 +1,5 @@
-// Training runs that others published, and what is predicted for them: what scale_benchmark prints and
-// a test holds the printed margins to.
+// Training runs that others published, and what is predicted for them: what scale_benchmark prints
+// and a test holds the printed margins to.
 #pragma once
 
 #include <fmt/format.h>
@@ -38,8 +38,9 @@ struct PublishedRun {
   double ratio() const { return predicted / measured; }
 };
 
-inline ModelSpec PublishedModel(const std::string& family, int64_t layers, int64_t hidden, int64_t heads,
-                  int64_t kv_heads, int64_t ffn, int64_t vocab, int64_t seq) {
+inline ModelSpec PublishedModel(const std::string& family, int64_t layers, int64_t hidden,
+                                int64_t heads, int64_t kv_heads, int64_t ffn, int64_t vocab,
+                                int64_t seq) {
   // Beside a family the data has presets' names, whose biases and tied heads matter.
   ModelSpec model = LoadModel(family == "llama" ? "llama3.1-8b" : family);
   model.layers = layers;
@@ -76,8 +77,9 @@ inline std::vector<PublishedRun> ReadScaleRuns(const std::string& folder) {
     run.grad_accum = json.at("grad_accum");
     run.held = json.at("held");
     run.measured = json.at("tokens_per_second");
-    run.model = PublishedModel(json.at("family"), json.at("layers"), json.at("hidden"), json.at("heads"),
-                        json.at("kv_heads"), json.at("ffn"), json.at("vocab"), run.seq);
+    run.model =
+        PublishedModel(json.at("family"), json.at("layers"), json.at("hidden"), json.at("heads"),
+                       json.at("kv_heads"), json.at("ffn"), json.at("vocab"), run.seq);
     // NeMo's runs share a batch over more GPUs; a step's rest is little beside 8 micro-steps.
     const int64_t batch = run.framework == "NeMo Megatron" ? 0 : run.micro_batch * run.grad_accum;
     run.work = fmt::format("{} {} {} {} {}", run.framework, run.model.hidden, run.stage,

@@ -26,7 +26,7 @@ std::string MarginOnOneNode(const HardwareProfile& hardware) {
         "was measured on this GPU. Of the fastest code of others, 21 published runs of LLM.Q on "
         "RTX "
         "4090, 5090, 5060 Ti, RTX PRO 6000 and L40S took 3 % more or less than predicted in the "
-        "median, 13 % at most, and five tuned runs on A100 and V100 6 to 32 % more.",
+        "median, 13 % at most, and five tuned runs on A100 and V100 7 to 32 % more.",
         hardware.gpu.reachable_peaks.empty() ? ""
                                              : " and scaled to what large products reach here");
   }
