@@ -130,6 +130,7 @@ std::string CommandLineOf(const char* command, const v1::Options& options) {
 // Text of the planner's with its fields named as options.
 std::vector<std::string> Named(const std::vector<std::string>& texts) {
   std::vector<std::string> named;
+  named.reserve(texts.size());
   for (const std::string& text : texts) named.push_back(NameFields(text));
   return named;
 }

@@ -65,19 +65,19 @@ Command::Command(CLI::App& app)
 }
 
 Command Command::Add(const char* name, const char* help) {
-  const Command command(*state_->app->add_subcommand(name, help));
+  Command command(*state_->app->add_subcommand(name, help));
   state_->description->commands.push_back(command.state_->description);
   return command;
 }
 
 Command Command::AddGroup(const char* name, const char* help) {
-  const Command group = Add(name, help);
+  Command group = Add(name, help);
   group.state_->app->require_subcommand(1);
   return group;
 }
 
 Command Command::AddHidden(const char* name, const char* help) {
-  const Command command = Add(name, help);
+  Command command = Add(name, help);
   command.state_->app->group("");
   command.state_->description->hidden = true;
   return command;

@@ -69,7 +69,9 @@ class Cases {
   }
   std::string Text() const {
     std::string text;
-    for (const auto& [keys, body] : cases_) text += "    " + keys + ")\n      " + body + " ;;\n";
+    for (const auto& [keys, body] : cases_) {
+      text += fmt::format("    {})\n      {} ;;\n", keys, body);
+    }
     return text;
   }
 
@@ -100,7 +102,9 @@ std::string TableOfOffers(const CommandDescription& program) {
     for (const OptionDescription& option : path.back()->options) {
       if (option.positional()) continue;
       const std::string body = Assignments(OffersOf(option), TakesWord(option));
-      for (const std::string& name : option.names) offers.Add(command + "/" + name, body);
+      for (const std::string& name : option.names) {
+        offers.Add(fmt::format("{}/{}", command, name), body);
+      }
     }
   }
   return "_zeroplan_below() {\n  case \"$1/$2\" in\n" + below.Text() +
@@ -332,8 +336,9 @@ std::string Lines(const CommandPath& path) {
     // Behind the first value fish takes words for what has no name.
     if (!option.several || offers.none()) continue;
     for (const std::string& name : option.names) {
-      lines += "complete -c zeroplan -n " +
-               Quote("__zeroplan_behind " + Quote(below) + " " + name) + offered + "\n";
+      lines +=
+          fmt::format("complete -c zeroplan -n {}{}\n",
+                      Quote(fmt::format("__zeroplan_behind {} {}", Quote(below), name)), offered);
     }
   }
   return lines;

@@ -36,6 +36,7 @@ std::string Squashed(std::string_view name) {
 std::string NearestPreset(std::string_view word, const std::vector<std::string>& presets) {
   const std::string meant = Squashed(word);
   std::vector<std::string> squashed;
+  squashed.reserve(presets.size());
   for (const std::string& name : presets) squashed.push_back(Squashed(name));
   std::string found = NearestName(meant, squashed);
   if (found.empty()) {

@@ -307,7 +307,7 @@ void ChromeTrace::Add(std::string_view title, const TraceProcess& process) {
     const std::string layer = LayerName(program_, slice.layer);
     std::string name(PhaseName(slice.phase)), args;
     if (slice.lane == kLayerLane) {
-      if (!layer.empty()) name = layer + " " + name;
+      if (!layer.empty()) name.insert(0, layer + " ");
     } else {
       const Instruction& instruction =
           program_.section(slice.section)[static_cast<size_t>(slice.index)];

@@ -249,8 +249,8 @@ fs::path StageCheckpoint(const fs::path& save_dir, int64_t step, IoHook* hook) {
   MakeFolders(checkpoints, hook);
   RemoveLeftovers(checkpoints, hook);
   std::random_device random;
-  const fs::path staging = checkpoints / fmt::format("{}{}-{:08x}{:08x}", kStagingPrefix,
-                                                     StepFolderName(step), random(), random());
+  fs::path staging = checkpoints / fmt::format("{}{}-{:08x}{:08x}", kStagingPrefix,
+                                               StepFolderName(step), random(), random());
   try {
     MakeFolders(staging, hook);
   } catch (...) {

@@ -97,7 +97,7 @@ UniqueFd OpenShard(const fs::path& path, uint64_t expected_bytes) {
 
 fs::path FindCheckpoint(const fs::path& path) {
   // Without a trailing slash, so that parent_path is the folder above.
-  const fs::path folder = path.has_filename() ? path : path.parent_path();
+  fs::path folder = path.has_filename() ? path : path.parent_path();
   std::error_code error;
   if (fs::exists(folder / "meta.json", error) || IsStepFolderName(folder.filename().native())) {
     return folder;
@@ -480,7 +480,7 @@ CheckpointReport LookAtCheckpoint(const fs::path& folder, bool with_data) {
 FolderReport LookAtCheckpoints(const fs::path& path, bool with_data,
                                const std::function<void(const CheckpointReport&)>& seen) {
   FolderReport report;
-  const fs::path folder = path.has_filename() ? path : path.parent_path();
+  fs::path folder = path.has_filename() ? path : path.parent_path();
   std::error_code error;
   const bool is_one =
       IsStepFolderName(folder.filename().native()) || fs::exists(folder / "meta.json", error);

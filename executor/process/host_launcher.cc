@@ -131,7 +131,9 @@ class Hosts {
         words.emplace_back(entry);
       }
     }
-    for (const auto& [name, value] : options_.environment) words.push_back(name + "=" + value);
+    for (const auto& [name, value] : options_.environment) {
+      words.push_back(fmt::format("{}={}", name, value));
+    }
     words.push_back(fmt::format("{}={} {} {} {}", kHostPartVariable, first_rank, share.ranks,
                                 options_.ranks, RankZeroAddress()));
     words.push_back(options_.program);
@@ -145,6 +147,7 @@ class Hosts {
     words.push_back(share.name);
     words.push_back(CommandFor(share, first_rank));
     std::vector<char*> argv;
+    argv.reserve(words.size() + 1);
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
     int in[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1};

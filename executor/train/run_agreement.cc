@@ -189,7 +189,7 @@ std::string PrecisionText(const PrecisionConfig& p) {
 
 // As checkpoints hold it, options and all.
 std::string OrderText(bool shuffle, Packing packing) {
-  const std::string order = shuffle ? "shuffled" : "the stream's (--no-shuffle)";
+  std::string order = shuffle ? "shuffled" : "the stream's (--no-shuffle)";
   if (packing == Packing::kStream) return order;
   return fmt::format("{}, --packing {}", order, PackingName(packing));
 }

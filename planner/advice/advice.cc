@@ -449,8 +449,7 @@ std::vector<Crossover> AddCrossovers(ChoiceSearch& searcher, const Found& now,
   const Link link = LinkOf(searcher, now.candidate, hardware);
   const SearchInputs& inputs = searcher.inputs();
   const Answers answers = AnswersByBandwidth(searcher, now, link.other);
-  const std::vector<Crossover> crossovers =
-      CrossoversOf(inputs, link, answers, now.candidate.stage);
+  std::vector<Crossover> crossovers = CrossoversOf(inputs, link, answers, now.candidate.stage);
   // The rate that is meant is what the option takes, which replaces what was measured.
   const std::string now_text =
       fmt::format("; now {}, {} sets it", FormatBandwidth(link.bytes_per_second, link.network),

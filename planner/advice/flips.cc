@@ -190,6 +190,7 @@ Answers AnswersByBandwidth(ChoiceSearch& searcher, const Found& now, const Other
   };
   if (!points) {
     std::vector<double> rates;
+    rates.reserve(at.size());
     for (const auto& [rate, answer] : at) rates.push_back(rate);
     for (size_t i = 0; i + 1 < rates.size(); ++i) {
       double low = rates[i], high = rates[i + 1];

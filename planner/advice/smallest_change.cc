@@ -155,7 +155,7 @@ std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpac
     }
     if (best) return best;
   }
-  if (const std::optional<Change> change = MoreHostMemory(asked, fastest)) return change;
+  if (std::optional<Change> change = MoreHostMemory(asked, fastest)) return change;
   const int64_t gpus = asked.space.gpus.back();
   for (const bool free_all : {false, true}) {
     for (int64_t n = 2 * gpus; n <= std::min(1024 * gpus, kMaxPlannedGpus); n *= 2) {
