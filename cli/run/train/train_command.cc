@@ -171,35 +171,7 @@ void AddSaveOptions(Command& command, TrainCommand& options) {
                /*required=*/false, 0, options.run.allow_change);
 }
 
-}  // namespace
-
-void AddTrainOptions(Command& command, TrainCommand& options) {
-  options.common.hardware.find = FindThisMachine;
-  AddModelFields(command, options.common.model);
-  command.List({"Data", "--data", "PATH",
-                "Files or folders: text (by the tokenizer.json in --model; without one bytes are "
-                "tokens), records, one a line (.jsonl: a text, prompt and completion, or "
-                "messages), both also as .gz or .zst, or token files (.bin, .u16, .u32)"},
-               /*required=*/true, 0, options.run.data);
-  command.List({"Data", "--validation-data", "PATH",
-                "Files to validate with, of the same kinds (default: the last 5 % of --data, "
-                "which is not trained on)"},
-               /*required=*/false, 0, options.validation_data);
-  AddTextChoices(command, "Data", options.records);
-  command.Value({"Data", "--packing", "stream|documents|off",
-                 "stream: windows over all tokens. documents: whole documents, several a sequence, "
-                 "that do not see each other. off: one document a sequence, padded (default: "
-                 "stream; for conversations documents, but off on GPUs before Hopper)"},
-                options.common.packing, WordIn<Packing>({"stream", "documents", "off"}));
-  command.Flag("Data", "--no-shuffle",
-               "Take samples in the stream's order, and hold back none for validation",
-               options.no_shuffle);
-  command.Text({"Plan", "--plan", "FILE",
-                "Plan file of 'zeroplan plan --plan-out', which decides model, ranks, batch and "
-                "choice; if the program is not the planned one, nothing runs"},
-               options.plan);
-  AddRunOptions(command, options);
-  AddSaveOptions(command, options);
+void AddViewOptions(Command& command, TrainCommand& options) {
   const char* seen = "What you see";
   command.Value({seen, "--eval-every,--validate-every", "STEPS",
                  "Validate after every STEPS steps (default: at the end)"},
@@ -233,6 +205,38 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
        "Write a Chrome trace of the run (ui.perfetto.dev), the predicted step beside its last "
        "one; keep runs short"},
       options.trace);
+}
+
+}  // namespace
+
+void AddTrainOptions(Command& command, TrainCommand& options) {
+  options.common.hardware.find = FindThisMachine;
+  AddModelFields(command, options.common.model);
+  command.List({"Data", "--data", "PATH",
+                "Files or folders: text (by the tokenizer.json in --model; without one bytes are "
+                "tokens), records, one a line (.jsonl: a text, prompt and completion, or "
+                "messages), both also as .gz or .zst, or token files (.bin, .u16, .u32)"},
+               /*required=*/true, 0, options.run.data);
+  command.List({"Data", "--validation-data", "PATH",
+                "Files to validate with, of the same kinds (default: the last 5 % of --data, "
+                "which is not trained on)"},
+               /*required=*/false, 0, options.validation_data);
+  AddTextChoices(command, "Data", options.records);
+  command.Value({"Data", "--packing", "stream|documents|off",
+                 "stream: windows over all tokens. documents: whole documents, several a sequence, "
+                 "that do not see each other. off: one document a sequence, padded (default: "
+                 "stream; for conversations documents, but off on GPUs before Hopper)"},
+                options.common.packing, WordIn<Packing>({"stream", "documents", "off"}));
+  command.Flag("Data", "--no-shuffle",
+               "Take samples in the stream's order, and hold back none for validation",
+               options.no_shuffle);
+  command.Text({"Plan", "--plan", "FILE",
+                "Plan file of 'zeroplan plan --plan-out', which decides model, ranks, batch and "
+                "choice; if the program is not the planned one, nothing runs"},
+               options.plan);
+  AddRunOptions(command, options);
+  AddSaveOptions(command, options);
+  AddViewOptions(command, options);
   command.Value({"Run", "--gpus", "COUNT",
                  "Ranks: GPUs, or threads on the CPU backend (default 1, or the plan's or "
                  "launcher's)"},
