@@ -129,7 +129,7 @@ class Flips {
  private:
   // Returns the row's letter.
   std::string AddRow(const std::string& where, const Claim& claim) {
-    const std::string letter(1, ++letter_);
+    std::string letter(1, ++letter_);
     table_.rows.push_back(
         {letter, where, AnswerText(inputs_, claim),
          claim.found ? FormatCount(static_cast<uint64_t>(claim.found->tokens_per_second)) : "-",

@@ -150,9 +150,12 @@ class Stage1And2 : public TorchRuntime {
     if (zero_.stage == 1 && (accumulates_ || !zero_.overlap_comm)) {
       // Summed in place over micro-steps. Without overlap_comm nothing is reduced before the end of
       // the last one's backward (reduce_gradients).
-      if (grads_[index]) timer_->Memory(6 * Elements(index));
-      if (!grads_[index]) grads_[index] = std::move(grad);
-      grad.Reset();
+      if (grads_[index]) {
+        timer_->Memory(6 * Elements(index));
+        grad.Reset();
+      } else {
+        grads_[index] = std::move(grad);
+      }
       if (!last_ || !zero_.overlap_comm) return;
       grad = std::move(grads_[index]);
     }

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -97,7 +98,7 @@ class TorchBased : public Runtime {
   // `setup` with each of its own settings that are searched, the preferred first.
   virtual std::vector<TrainSetup> WithSettings(const SearchInputs& /*inputs*/,
                                                TrainSetup setup) const {
-    return {setup};
+    return std::vector<TrainSetup>(1, std::move(setup));
   }
   // The share of its predicted speed that a choice is taken for.
   virtual double Trust(const TrainSetup& /*setup*/) const { return 1; }
