@@ -231,7 +231,7 @@ std::vector<OptimizerOffload> Thinned(const std::vector<OptimizerOffload>& offlo
 // Where the step's size is open, more micro-steps of one size are more tokens a second, since the
 // update is shared by more: of each micro-batch one micro-step and the most of them.
 std::vector<BatchPair> Batches(const SearchSpace& space) {
-  const std::vector<BatchPair> all = BatchPairs(space, space.gpus.front());
+  std::vector<BatchPair> all = BatchPairs(space, space.gpus.front());
   if (space.global_batch) return all;
   std::vector<BatchPair> kept;
   for (size_t i = 0; i < all.size(); ++i) {
@@ -277,7 +277,7 @@ std::string EmptiesCacheText(uint64_t segments, const std::optional<double>& ste
 std::string MemoryText(const ChoiceEstimate& choice, const Cluster& cluster) {
   const TorchFootprint& torch = *choice.footprint.torch;
   const uint64_t outside = cluster.gpu_reserve_bytes + torch.context_bytes;
-  const std::string text = fmt::format(
+  std::string text = fmt::format(
       "Memory of a GPU: {} allocated in initialisation, {} in steps; {} reserved of {} that the "
       "allocator may take; {} with what lies outside it, of {}. Host: {}.",
       FormatBytes(torch.peak(TorchPhase::kInit).allocated_bytes),

@@ -33,7 +33,8 @@ std::array<BackwardMoment, 2> MomentsOf(const GroupTerms& t, const ZeroConfig& z
   if (t.in_place || !facts.assumed.uniform_layers || facts.layer_gathers.size() != 1) {
     return moments;
   }
-  const auto [unit, of_layers] = facts.layer_gathers.front();
+  const double unit = facts.layer_gathers.front().elements;
+  const double of_layers = facts.layer_gathers.front().layers;
   const auto layers = std::llround(facts.layers / facts.largest_layer);
   if (std::llround(of_layers) != layers) return moments;
   const bool overlap = zero.overlap_comm;

@@ -94,7 +94,7 @@ ChatMessage Message(const Json& value, std::string_view where, const std::string
     }
   }
   for (const auto& [key, member] : value.items()) {
-    const std::string member_path = path + "." + key;
+    const std::string member_path = fmt::format("{}.{}", path, key);
     if (key == "role") {
       message.role = String(member, where, member_path);
     } else if (key == "content") {

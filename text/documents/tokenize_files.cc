@@ -461,7 +461,7 @@ std::vector<std::string> DataForModel(std::span<const std::string> data,
                                       const fs::path& model_folder, int64_t vocab,
                                       const fs::path& cache_folder, int threads,
                                       const TextChoices& choices) {
-  const std::vector<std::string> as_it_is(data.begin(), data.end());
+  std::vector<std::string> as_it_is(data.begin(), data.end());
   std::error_code ignored;
   const fs::path tokenizer_file = model_folder / "tokenizer.json";
   const std::vector<fs::path> files = DataFiles(data);

@@ -99,7 +99,8 @@ class ExpressionParser {
   Expression FullOrTuple() {
     Expression first = Full();
     if (!IsSign(",")) return first;
-    Expression tuple = Over(Kind::kList, first.line, "", std::move(first));
+    const int line = first.line;
+    Expression tuple = Over(Kind::kList, line, "", std::move(first));
     while (TakeSign(",")) {
       if (Peek().kind == Token::Kind::kEnd || IsSign(")")) break;
       AddChild(&tuple, Full());
