@@ -218,8 +218,9 @@ class DeepSpeed : public TorchBased {
   }
   // DeepSpeed's default of overlap_comm is off at stages 1 and 2, and slower.
   std::vector<TrainSetup> WithSettings(const SearchInputs& inputs,
-                                       TrainSetup setup) const override {
-    if (setup.zero.stage == 0) return {setup};
+                                       const TrainSetup& asked) const override {
+    if (asked.zero.stage == 0) return {asked};
+    TrainSetup setup = asked;
     const std::optional<ZeroConfig>& given = inputs.given_zero;
     setup.zero.overlap_comm = given ? given->overlap_comm : true;
     std::vector<TrainSetup> all;

@@ -6,7 +6,6 @@
 
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -97,8 +96,8 @@ class TorchBased : public Runtime {
                               const OffloadPlace& offloads) const = 0;
   // `setup` with each of its own settings that are searched, the preferred first.
   virtual std::vector<TrainSetup> WithSettings(const SearchInputs& /*inputs*/,
-                                               TrainSetup setup) const {
-    return std::vector<TrainSetup>(1, std::move(setup));
+                                               const TrainSetup& setup) const {
+    return {setup};
   }
   // The share of its predicted speed that a choice is taken for.
   virtual double Trust(const TrainSetup& /*setup*/) const { return 1; }
