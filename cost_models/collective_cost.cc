@@ -39,10 +39,6 @@ constexpr std::array<double, 3> kCopyPerHbm = {2.36, 3.50, 4.07};
 constexpr double kChunkSeconds = 5.1e-6;
 constexpr double kBaseSeconds = 2.8e-6;
 constexpr std::array<double, 3> kFloorSeconds = {18.1e-6, 16.0e-6, 16.6e-6};
-// Standard deviation of the speed of GPUs of one kind, as a share: fitted to how published runs
-// slow down from one node to 128 (docs/cost-model.md). Sinha et al., "Not All GPUs Are Created
-// Equal", SC 2022, measured a spread of 8 % on average between a cluster's fast and slow GPUs.
-constexpr double kGpuSpread = 0.025;
 // The host's part of a further segment of a group. On 2 H200 (NCCL 2.28, PyTorch's coalescing)
 // groups of 1 to 64 segments over 256 MiB took the same time within 12 %, over 4 MiB 2.9 us
 // (all-gather) and 3.6 us (reduce-scatter) more a segment: the segments share the links, but the

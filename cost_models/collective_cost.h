@@ -104,4 +104,9 @@ class CollectiveCost {
   double message_seconds_ = 0;           // between two nodes
 };
 
+// Standard deviation of the speed of GPUs of one kind, as a share: fitted to how published runs
+// slow down from one node to 128 (docs/cost-model.md). Sinha et al., "Not All GPUs Are Created
+// Equal", SC 2022, measured a spread of 8 % on average between a cluster's fast and slow GPUs.
+inline constexpr double kGpuSpread = 0.025;
+
 }  // namespace zeroplan

@@ -118,11 +118,12 @@ std::string TimeShares(const ChoiceEstimate& best) {
 // 405B's (Llama Team 2024, "The Llama 3 Herd of Models", section 3.4.1).
 std::string BeyondZero(const ChoiceEstimate& best, const Cluster& cluster) {
   constexpr double kMostWaiting = 0.25, kMostTokens = 16e6;
+  if (cluster.nodes() == 1) return "";
   const BatchSpec& batch = best.setup.batch;
   const auto tokens = static_cast<double>(batch.global_batch() * batch.seq_len);
   const double waiting = *best.time.exposed_comm_seconds / *best.time.total_seconds;
   std::string text;
-  if (cluster.nodes() > 1 && waiting > kMostWaiting) {
+  if (waiting > kMostWaiting) {
     text = fmt::format(
         "{:.0f} % of a step is waiting for communication. At such scales people shard within "
         "groups of "
@@ -131,7 +132,7 @@ std::string BeyondZero(const ChoiceEstimate& best, const Cluster& cluster) {
         "Megatron-LM and torchtitan have them), which zeroplan does not plan.",
         100 * waiting);
   }
-  if (cluster.nodes() > 1 && tokens > kMostTokens) {
+  if (tokens > kMostTokens) {
     text += fmt::format(
         "{}A step of {} tokens is more than large models were published with (Llama 3 405B: 16M), "
         "and "
@@ -252,11 +253,10 @@ Claim ClaimOf(const AnswerRange& range, double end) {
 
 // What all the memory in the world is worth to the present answer, where no other kind wins.
 void AddMemoryGain(ChoiceSearch& searcher, const Found& now, Lines& lines) {
-  constexpr uint64_t kMore = 16;
   Question question;
   question.objective = searcher.inputs().objective;
   question.gpu_capacity_bytes =
-      kMore * searcher.ClusterOf(now.candidate).cluster.gpu_capacity_bytes;
+      kMostMemory * searcher.ClusterOf(now.candidate).cluster.gpu_capacity_bytes;
   question.instruction_budget = kInstructionBudget / 4;
   const Answer more = searcher.Best(question);
   if (!more.found) return;
@@ -267,7 +267,7 @@ void AddMemoryGain(ChoiceSearch& searcher, const Found& now, Lines& lines) {
   const double gain = Merit(*more.found) / Merit(now) - 1;
   if (gain <= kTieMargin) {
     lines.Add(AdviceKind::kMemory,
-              fmt::format("More GPU memory (up to {} times) would gain nothing{}.", kMore,
+              fmt::format("More GPU memory (up to {} times) would gain nothing{}.", kMostMemory,
                           Within(more.gap)),
               {claim});
     return;
@@ -275,7 +275,7 @@ void AddMemoryGain(ChoiceSearch& searcher, const Found& now, Lines& lines) {
   lines.Add(
       AdviceKind::kMemory,
       fmt::format("More GPU memory would gain {:.2g} % at most, with {} times as much: {}, {}{}.",
-                  100 * gain, kMore, KindText(searcher.inputs(), more.found->candidate),
+                  100 * gain, kMostMemory, KindText(searcher.inputs(), more.found->candidate),
                   RateText(more.found->tokens_per_second), Within(more.gap)),
       {claim});
 }

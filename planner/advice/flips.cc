@@ -25,10 +25,9 @@ bool SameKinds(const std::optional<Found>& a, const std::optional<Found>& b) {
   return SameKind(a->candidate, b->candidate);
 }
 
-// `range` as one types it; none where no such figure lies in it.
+// The ends of `range` as one types them; none where no such figure lies in it.
 std::optional<AnswerRange> Typed(const MemoryAnswer& range, uint64_t present, uint64_t most) {
   AnswerRange typed;
-  if (range.found) typed.found = {*range.found};
   typed.gap = range.gap;
   if (range.from == range.to) {
     typed.from = typed.to = static_cast<double>(range.from);

@@ -11,7 +11,6 @@
 #include "cost_models/step_time.h"
 
 namespace zeroplan {
-
 namespace {
 
 // "auto" prefetches one unit ahead, whatever its size: the largest says how much that may be.

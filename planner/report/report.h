@@ -4,12 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "core/base/terminal.h"
 #include "planner/estimate/estimate.h"
 
 namespace zeroplan {
 
 struct TableStyle {
-  size_t columns = 100;
+  size_t columns = kPlainColumns;
   bool colour = false;
   std::string first;  // a line above the table
   // What nobody asked for but zeroplan took: "--micro-batch 1". Printed below the table.

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
+#include "hwprofiles/profile.h"
 #include "planner/footprint.h"
 
 namespace zeroplan {
@@ -30,6 +32,10 @@ struct RuntimeMargins {
   // several nodes (docs/cost-model.md, "Several nodes").
   std::string_view other_gpus, across_nodes;
 };
+// The GPU of nearly all measured runs.
+inline bool IsH200(const HardwareProfile& hardware) {
+  return hardware.gpu.name.find("H200") != std::string::npos;
+}
 // FSDP's and, of another executor, what zeroplan's own has in common with them.
 inline constexpr std::string_view kFsdpAcrossNodes =
     "published runs of FSDP on 2 to 64 nodes took 2 % more or less than its model says in the "

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/config/deepspeed_writer.h"
+#include "cost_models/collective_cost.h"
 #include "hwprofiles/guesses.h"
 #include "planner/cluster.h"
 #include "planner/estimate/choices.h"
@@ -35,7 +36,7 @@ std::string MarginOnOneNode(const HardwareProfile& hardware) {
            "one "
            "and two H200 took 3.9 % more or less than predicted in the mean, 9.7 % at most.";
   }
-  if (hardware.gpu.name.find("H200") == std::string::npos) {
+  if (!IsH200(hardware)) {
     return "Rates of kernels by shape were measured on this kind of GPU, step times of zeroplan's "
            "own "
            "executor were not. Eight published runs of LLM.Q, whose kernels are as fast, took 1 to "
@@ -53,14 +54,15 @@ std::string RestsOn(const ChoiceEstimate& choice, const Cluster& cluster,
                     const HardwareProfile& hardware) {
   const TimeEstimate& time = choice.time;
   std::vector<std::pair<double, std::string>> parts;
-  const auto add = [&](const std::optional<double>& seconds, const char* what) {
-    if (seconds.value_or(0) > 0) parts.emplace_back(*seconds, what);
+  const auto add = [&](const std::optional<double>& seconds, std::string what) {
+    if (seconds.value_or(0) > 0) parts.emplace_back(*seconds, std::move(what));
   };
   if (!hardware.gpu.gemm) add(time.compute_seconds, "rates of kernels taken over from an H200");
   if (cluster.nodes() > 1) {
     add(time.exposed_comm_seconds, "what the network reaches");
-    add(0.025 * time.compute_seconds.value_or(0),
-        "GPUs that differ by 2.5 % in speed, as published runs suggest");
+    add(kGpuSpread * time.compute_seconds.value_or(0),
+        fmt::format("GPUs that differ by {:.2g} % in speed, as published runs suggest",
+                    100 * kGpuSpread));
   } else if (cluster.gpus > 1 && !hardware.node.collectives) {
     add(time.exposed_comm_seconds, "NCCL's share of the links, taken over from an H200's");
   }

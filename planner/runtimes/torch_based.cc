@@ -496,9 +496,7 @@ std::string TorchBased::MarginText(const Cluster& cluster, const HardwareProfile
       of.runs, name(), 100 * of.allocated, 100 * of.reserved, 100 * of.device, 100 * of.host,
       100 * of.time_median, 100 * of.time_worst, recompute, of.chosen_runs, 100 * of.chosen_median,
       100 * of.chosen_worst,
-      hardware.gpu.name.find("H200") != std::string::npos
-          ? ""
-          : fmt::format(" On other GPUs {}.", of.other_gpus),
+      IsH200(hardware) ? "" : fmt::format(" On other GPUs {}.", of.other_gpus),
       cluster.nodes() == 1 ? ""
                            : fmt::format(" Nothing across nodes was measured for this: {}. {}",
                                          of.across_nodes, NetworkNote(hardware)));

@@ -166,9 +166,8 @@ inline double Merit(const Found& found) { return found.merit; }
 // settings are not the default.
 std::array<int, 4> Complexity(const Candidate& candidate);
 
-// The link that decides how fast GPUs communicate, with another bandwidth: the one that --network
-// or
-// --intra-node-bandwidth sets, which is not always the one that a profile's measurements have.
+// The link that decides how fast GPUs communicate, with another bandwidth: the one that a request
+// sets, which is not always the one that a profile's measurements have.
 struct OtherLink {
   const HardwareProfile* hardware = nullptr;
   bool network = false;  // between nodes; else between the GPUs of one node
