@@ -13,14 +13,17 @@ whichever is more; the median of the last half of the steps counts: CUDA graphs 
 then, and the GPU has the clock that it keeps. Half of the runs have steps that are small (below about
 20 ms on an H200). A choice that is predicted not to fit is drawn again.
 
-Without --hw the machine is measured first (`zeroplan hw measure`, a minute or two). Where `train`
-itself predicts another step than `estimate`, the last line names the runs. Errors are
-predicted / measured - 1: below 0 the prediction was too short. Exit code 1 if a run failed. Standard library only.
+Without --hw the machine is measured first (`zeroplan hw measure`, a minute or two). With --detected
+each run is also predicted as on a machine that nobody measured: by what `estimate` finds on it. Where
+`train` itself predicts another step than `estimate`, the last line names the runs. Errors are
+predicted / measured - 1: below 0 the prediction was too short. Exit code 1 if a run failed. Standard
+library only.
 """
 import argparse
 import array
 import json
 import math
+import os
 import pathlib
 import random
 import statistics
@@ -49,6 +52,10 @@ def parse():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3, help="of training, each run, about")
     parser.add_argument("--hw", help="profile that predicts (default: measured first)")
+    parser.add_argument("--detected", action="store_true",
+                        help="predict each run without a profile too")
+    parser.add_argument("--offload", action="store_true",
+                        help="draw runs with an offloaded optimizer alone")
     parser.add_argument("--backend", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true", help="models that a CPU trains in a second")
     parser.add_argument("--binary", default=str(ROOT / "build/release/zeroplan"))
@@ -69,10 +76,13 @@ def parse():
     return args
 
 
-def run_command(command, timeout):
+def run_command(command, timeout, cache=None):
+    """What the command prints; `cache` is where it finds what `hw measure` kept."""
     command = [str(part) for part in command]
+    env = dict(os.environ, ZEROPLAN_CACHE_DIR=str(cache)) if cache else None
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False,
+                              env=env)
     except subprocess.TimeoutExpired:
         raise Failed(f"no end after {timeout:.0f} s") from None
     if done.returncode != 0:
@@ -92,11 +102,12 @@ def draw_shape(rng, tiny):
                 vocab=rng.choice([8192, 50257]))
 
 
-def draw_choice(rng, gpus):
-    stage = rng.choice([0, 1, 2, 3] if gpus > 1 else [0, 0, 2, 3])
+def draw_choice(rng, gpus, offload):
+    stages = [1, 2, 3] if offload else [0, 1, 2, 3] if gpus > 1 else [0, 0, 2, 3]
+    stage = rng.choice(stages)
     choice = dict(stage=stage, offload_optimizer="none", offload_param="none",
                   checkpointing=rng.choice(["none", "none", "selective", "full"]))
-    if stage > 0 and rng.random() < 0.3:
+    if stage > 0 and (offload or rng.random() < 0.3):
         choice["offload_optimizer"] = "cpu"
         if stage == 3 and rng.random() < 0.4:
             choice["offload_param"] = "cpu"
@@ -117,7 +128,7 @@ def draw(rng, index, args):
     low, high = TINY_FLOPS if args.tiny else SMALL_FLOPS if index % 2 == 0 else LARGE_FLOPS
     gpus = args.gpus[index // 2 % len(args.gpus)]
     while True:
-        run = dict(gpus=gpus, **draw_shape(rng, args.tiny), **draw_choice(rng, gpus))
+        run = dict(gpus=gpus, **draw_shape(rng, args.tiny), **draw_choice(rng, gpus, args.offload))
         run["seq_len"] = rng.choice([16, 32, 64] if args.tiny else [128, 256, 512, 1024, 2048])
         run["micro_batch"] = rng.choice([1, 2, 3, 4, 6, 8, 16, 32])
         run["grad_accum"] = rng.choice([1, 1, 1, 2, 4])
@@ -153,9 +164,11 @@ def write_tokens(path, count, vocab, rng):
         tokens.tofile(file)
 
 
-def predict(args, run, config):
-    text = run_command([args.binary, "estimate", *options(run, config), "--hw", args.hw,
-                        "--format", "json"], args.timeout)
+def predict(args, run, config, detected=False):
+    """By --hw, or by what estimate finds on a machine where `hw measure` kept nothing."""
+    profile, cache = ([], config.parent / "empty") if detected else (["--hw", args.hw], None)
+    text = run_command([args.binary, "estimate", *options(run, config), *profile,
+                        "--format", "json"], args.timeout, cache)
     choices = json.loads(text)["choices"]
     if len(choices) != 1:
         raise Failed(f"estimate gave {len(choices)} choices for one")
@@ -233,6 +246,7 @@ def report(results):
                for gpus in sorted({r["run"]["gpus"] for r in results})]
     for title, belongs in groups:
         summarise(title, [r["step_error"] for r in results if belongs(r)])
+    summarise("  without a measured profile", [r["detected_error"] for r in results])
     summarise("GPU memory, all", [r["memory_error"] for r in results])
     differing = [r["index"] for r in results if r["predicted_by_train"] is not None and
                  abs(r["predicted_by_train"] / r["predicted_step_seconds"] - 1) > 1e-6]
@@ -283,9 +297,17 @@ def main():
                 data.unlink()
             seconds = predicted["step_seconds"]["total"]
             bytes_ = predicted["gpu_bytes"]["total"]
+            try:
+                unmeasured = (predict(args, run, config, detected=True)["step_seconds"]["total"]
+                              if args.detected else None)
+            except Failed as failure:
+                failures += 1
+                print(f"{index:>3} without a profile: {failure}", flush=True)
+                unmeasured = None
             result.update(index=index, run=run, hw=args.hw, predicted_step_seconds=seconds,
                           predicted_device_bytes=bytes_,
                           step_error=error(seconds, result["step_seconds"]),
+                          detected_error=error(unmeasured, result["step_seconds"]),
                           memory_error=error(bytes_, result["device_used_bytes"]))
             results.append(result)
             used = result["device_used_bytes"]
@@ -293,7 +315,9 @@ def main():
             print(f"{index:>3} {run['gpus']:>4} {1e3 * result['step_seconds']:>9.2f} "
                   f"{1e3 * seconds:>9.2f} {percent(result['step_error']):>7} "
                   f"{used_text:>7} {bytes_ / 1e9:>9.2f} "
-                  f"{percent(result['memory_error']):>7}  {label(run)}", flush=True)
+                  f"{percent(result['memory_error']):>7}  {label(run)}"
+                  + (f"; {percent(result['detected_error'])} without a profile" if args.detected else ""),
+                  flush=True)
             if args.json:
                 with open(args.json, "a", encoding="utf-8") as file:
                     file.write(json.dumps(result) + "\n")
