@@ -24,6 +24,13 @@ double HostStateBytes(const Program& program) {
          static_cast<double>(program.layout.shards);
 }
 
+// As HostCost counts them: a conversion that overwrites its destination fetches it first.
+double HostTraffic(const Program& program, const LaunchKernel& launch) {
+  const double bytes = LaunchBytes(program, launch);
+  const bool overwrites = launch.kernel == KernelId::kConvert && (launch.flags & kAccumulate) == 0;
+  return bytes + (overwrites ? static_cast<double>(program.args(launch)[1].bytes) : 0);
+}
+
 double Share(const std::optional<Figure>& figure, double otherwise) {
   return std::clamp(figure ? figure->value : otherwise, 0.01, 1.0);
 }
@@ -55,7 +62,7 @@ struct CostModel::Impl {
       return {cost.seconds, cost.beside_collective, cost.work};
     }
     const double states = host.StatesMatter(launch.kernel) ? HostStateBytes(program) : 0;
-    const double seconds = host.Seconds(launch.kernel, LaunchBytes(program, launch), states);
+    const double seconds = host.Seconds(launch.kernel, HostTraffic(program, launch), states);
     return {seconds, 1, {seconds}};
   }
 

@@ -61,7 +61,8 @@ class CostModel {
   double CollectiveBytesPerSecond() const;  // sent by one rank
   double PcieBytesPerSecond() const;        // one direction of one GPU's link, as many copying
   double HbmBytesPerSecond() const;
-  double HostBytesPerSecond() const;  // of a host kernel of one rank, all of the host's ranks busy
+  // Of one rank's update or norm on the host, all of the host's ranks busy.
+  double HostBytesPerSecond() const;
   double StorageReadBytesPerSecond() const, StorageWriteBytesPerSecond() const;  // one rank's share
   double DensePeak(Dtype dtype) const;
 

@@ -18,17 +18,22 @@ namespace zeroplan {
 // AdamW: the bandwidth of an Adam-shaped loop, all else the STREAM triad's (McCalpin 1995); where
 // the profile has only one of them, that one. Source: ZeRO-Offload, arXiv 2101.06840, section 4.3
 // (the host optimizer is memory-bound).
+//
+// A processor fetches a line of memory before it overwrites it (write allocate), which STREAM and
+// the rows do not count. Conversions differ in it: one that adds has its destination read anyway.
+// So their bytes here include what is fetched, and triad and rows are taken with theirs.
 class HostCost {
  public:
   HostCost(const HardwareProfile& profile, int ranks_per_node);
 
   // Both throw Error(kUsage) naming node.triad_bandwidth if the profile has no figure for it.
+  // `bytes`: read and written, of kConvert also fetched.
   // `state_bytes`: what one rank's update walks over, 16 bytes a parameter; read where
   // StatesMatter.
   double Seconds(KernelId kernel, double bytes, double state_bytes) const;
   bool StatesMatter(KernelId kernel) const;
   double CopySeconds(double bytes) const { return bytes / Share(triad_); }
-  // The fastest of all, one rank's share; infinite if not known (nothing to bound).
+  // The fastest of all but conversions, one rank's share; infinite if not known (nothing to bound).
   double BytesPerSecond() const;
 
  private:

@@ -23,30 +23,28 @@ std::string MarginOnOneNode(const HardwareProfile& hardware) {
   if (!hardware.gpu.gemm) {
     return fmt::format(
         "Rates of kernels by shape are taken over from an H200{}; no step of zeroplan's own "
-        "executor "
-        "was measured on this GPU. Of the fastest code of others, 21 published runs of LLM.Q on "
-        "RTX "
-        "4090, 5090, 5060 Ti, RTX PRO 6000 and L40S took 3 % more or less than predicted in the "
+        "executor was measured on this GPU. Of the fastest code of others, 21 published runs of "
+        "LLM.Q "
+        "on RTX 4090, 5090, 5060 Ti, RTX PRO 6000 and L40S took 3 % more or less than predicted in "
+        "the "
         "median, 13 % at most, and five tuned runs on A100 and V100 7 to 32 % more.",
         hardware.gpu.reachable_peaks.empty() ? ""
                                              : " and scaled to what large products reach here");
   }
   if (hardware.source != "built in") {
     return "With profiles that 'zeroplan hw measure' made on the same machine, 24 random runs on "
-           "one "
-           "and two H200 took 3.9 % more or less than predicted in the mean, 9.7 % at most.";
+           "one and two H200 took 3.9 % more or less than predicted in the mean, 9.7 % at most; 20 "
+           "with offload on an H100 of a shared host 9.5 %, 28 % at most.";
   }
   if (!IsH200(hardware)) {
     return "Rates of kernels by shape were measured on this kind of GPU, step times of zeroplan's "
-           "own "
-           "executor were not. Eight published runs of LLM.Q, whose kernels are as fast, took 1 to "
-           "5 % "
-           "less than predicted on H100s.";
+           "own executor were not. Eight published runs of LLM.Q, whose kernels are as fast, took "
+           "1 to "
+           "5 % less than predicted on H100s.";
   }
   return "With the built-in profile of an H200, 114 random runs without offload on machines of the "
          "kind took 4.6 to 6.6 % more or less than predicted in the mean, 22 % at most; with "
-         "offload "
-         "24 of 25 within 25 %.";
+         "offload 24 of 25 within 25 %.";
 }
 
 // What the time of `choice` takes for granted, that on which most of the step rests first.
