@@ -9,6 +9,7 @@
 #include "core/base/json_source.h"
 #include "core/base/long_work.h"
 #include "hwprofiles/loader.h"
+#include "planner/advice/flips.h"
 #include "planner/plan/plan_file.h"
 
 namespace zeroplan {
@@ -34,6 +35,7 @@ void RunExplain(const ExplainOptions& options) {
   Cluster cluster = plan.cluster;
   cluster.hardware = hardware.name;
   cluster.gpu_name = hardware.gpu.name;
+  cluster.links = LinksText(cluster, hardware);
   const ChoiceEstimate choice = EstimateProgram(program, cluster, &costs);
   if (!options.trace.empty()) WritePredictedTrace(program, costs, options.trace);
   LayOutFor(options.output);

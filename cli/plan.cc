@@ -28,6 +28,8 @@
 #include "planner/formats/config_format.h"
 #include "planner/page/plan_page.h"
 #include "planner/plan/plan_file.h"
+#include "planner/report/plan_table.h"
+#include "planner/report/report_columns.h"
 #include "planner/report/report_text.h"
 #include "planner/request/parse.h"
 #include "planner/request/plan_answer.h"
@@ -215,17 +217,14 @@ void WriteConfigFile(const ConfigSource& source, bool json) {
 }
 
 std::string Headline(const Plan& plan) {
-  const Cluster& cluster = plan.cluster;
   const bool programs = plan.runtime->has_programs();
-  return Paragraph(
-      fmt::format(
-          "{}{}: {} parameters, sequence {}, {}{}; {} x {}{}, {} a GPU", plan.model.name,
-          programs ? "" : fmt::format(" under {}", plan.runtime->version()),
-          FormatCount(plan.model.ParamCount()), plan.setup.batch.seq_len, PrecisionText(plan.setup),
-          programs ? "" : fmt::format(", {}", CompiledText(plan.compile)), cluster.gpus,
-          cluster.gpu_name, cluster.nodes() == 1 ? "" : fmt::format(", {} nodes", cluster.nodes()),
-          FormatBytes(cluster.gpu_capacity_bytes)),
-      2);
+  return Paragraph(fmt::format("{}{}: {} parameters, sequence {}, {}{}", plan.model.name,
+                               programs ? "" : fmt::format(" under {}", plan.runtime->version()),
+                               FormatCount(plan.model.ParamCount()), plan.setup.batch.seq_len,
+                               PrecisionText(plan.setup),
+                               programs ? "" : fmt::format(", {}", CompiledText(plan.compile))),
+                   2) +
+         Paragraph(ClusterLine(plan.cluster), 2);
 }
 
 std::string StatsLine(const Plan& plan, double seconds) {
@@ -275,13 +274,25 @@ void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
   }
 }
 
+// A paragraph of advice; on a terminal that shows colours what it is about stands out.
+std::string Painted(const AdviceLine& line, const Paints& paints) {
+  std::string text = Paragraph(line.text, 2);
+  const size_t end = std::min(text.find(": "), text.find(". "));
+  if (paints.bold.empty() || end > text.find('\n') || end == std::string::npos) return text;
+  const std::string_view paint = line.kind == AdviceKind::kChosen ? paints.green : "";
+  return fmt::format("{}{}{}{}{}", paints.bold, paint, text.substr(0, end + 1), paints.reset,
+                     text.substr(end + 1));
+}
+
 // Searches and prints the answer, then what would change it, each as soon as it is known.
 PlanAnswer Answer(const PlanOptions& options, ResolvedPlan& request, ChoiceSearch& searcher,
                   LongWork& progress, const RunGoal& goal, const std::string& largest,
                   const std::string& first) {
   const bool as_text = !options.as_json();
   AnswerListener listener;
-  listener.chosen = [&](const Plan& plan, bool again) {
+  const bool colour = StdoutTakesColour();
+  const Paints paints(colour);
+  listener.chosen = [&](const Plan& plan, const SearchResult& result, bool again) {
     std::string head =
         again ? '\n' + Paragraph(
                            "While looking for what would change the answer, a better one was "
@@ -289,11 +300,12 @@ PlanAnswer Answer(const PlanOptions& options, ResolvedPlan& request, ChoiceSearc
                            2)
               : (first.empty() ? "" : Paragraph(first, 2)) + Headline(plan) + '\n';
     if (!again && !largest.empty()) head += Paragraph(largest, 2);
-    if (as_text) WriteReport("", head);
+    head += StageTable(plan, result, request.hardware(), PageColumns(), colour) + '\n';
+    if (as_text) WriteReport("", head, true);
     progress.Doing("Looking for what would change the answer");
   };
   listener.advice = [&](const AdviceLine& line) {
-    if (as_text) WriteReport("", Paragraph(line.text, 2));
+    if (as_text) WriteReport("", Painted(line, paints), true);
   };
   PlanAnswer answer = FindAnswer(request, searcher, listener);
   const Plan& plan = answer.plan;

@@ -21,6 +21,7 @@ struct Cluster {
   // The options --network and --intra-node-bandwidth as they were given (hwprofiles/loader.h);
   // empty: the links are the profile's.
   std::string network, intra_node_bandwidth;
+  std::string links;  // of several GPUs, for people: "300 GB/s each way between GPUs"
   int gpus = 1;
   int gpus_per_node = 1;
   uint64_t gpu_capacity_bytes = 0;

@@ -136,6 +136,10 @@ class Runtime {
   // How far off times, and memory where it is not exact, were beside measured runs, with what is
   // known of such a machine; a paragraph. "": it has none.
   virtual std::string MarginText(const Cluster& cluster, const HardwareProfile& hardware) const;
+  // The largest error of time of the runs that MarginText names for such a choice, as a share of
+  // the prediction. 0: it names none.
+  virtual double LargestTimeError(const ChoiceEstimate& choice, const Cluster& cluster,
+                                  const HardwareProfile& hardware) const;
   // What of `choice` is to be known beside it, a paragraph each: how its memory fits, what is known
   // less well, what its time rests on.
   virtual std::vector<std::string> Cautions(const ChoiceEstimate& choice, const Cluster& cluster,

@@ -102,16 +102,18 @@ std::string Chosen(const ChoiceEstimate& best, const SearchInputs& inputs, const
 // Where a step's time goes.
 std::string TimeShares(const ChoiceEstimate& best) {
   const TimeEstimate& t = best.time;
-  auto share = [&](const std::optional<double>& part) {
-    const double percent = 100 * *part / *t.total_seconds;
-    return fmt::format("{:.{}f}", percent, percent < 9.95 ? 2 : 1);
+  std::vector<std::string> parts;
+  const auto add = [&](const std::optional<double>& part, const char* what) {
+    const double percent = 100 * part.value_or(0) / *t.total_seconds;
+    if (percent < 0.005) return;
+    parts.push_back(fmt::format("{:.{}f} % {}", percent, percent < 9.95 ? 2 : 1, what));
   };
-  const std::optional<double>& last =
-      t.host_overhead_seconds ? t.host_overhead_seconds : t.optimizer_seconds;
-  return fmt::format(
-      "A step is {} % compute, {} % waiting for communication, {} % waiting for offload, {} % {}.",
-      share(t.compute_seconds), share(t.exposed_comm_seconds), share(t.exposed_offload_seconds),
-      share(last), t.host_overhead_seconds ? "waiting for the Python thread" : "optimizer");
+  add(t.compute_seconds, "compute");
+  add(t.exposed_comm_seconds, "waiting for communication");
+  add(t.exposed_offload_seconds, "waiting for offload");
+  add(t.host_overhead_seconds ? t.host_overhead_seconds : t.optimizer_seconds,
+      t.host_overhead_seconds ? "waiting for the Python thread" : "optimizer");
+  return fmt::format("A step is {}.", fmt::join(parts, ", "));
 }
 
 // Where ZeRO alone is the wrong tool, and what people use there. Most tokens of a step: Llama 3
@@ -128,17 +130,15 @@ std::string BeyondZero(const ChoiceEstimate& best, const Cluster& cluster) {
         "{:.0f} % of a step is waiting for communication. At such scales people shard within "
         "groups of "
         "nodes (hybrid sharding) or split layers within a node (tensor and pipeline parallelism, "
-        "as "
-        "Megatron-LM and torchtitan have them), which zeroplan does not plan.",
+        "as Megatron-LM and torchtitan have them), which zeroplan does not plan.",
         100 * waiting);
   }
   if (tokens > kMostTokens) {
     text += fmt::format(
         "{}A step of {} tokens is more than large models were published with (Llama 3 405B: 16M), "
-        "and "
-        "each GPU has sequences of its own. With smaller steps so many GPUs have to share "
-        "sequences "
-        "and layers (context, tensor and pipeline parallelism), which zeroplan does not plan.",
+        "and each GPU has sequences of its own. With smaller steps so many GPUs have to share "
+        "sequences and layers (context, tensor and pipeline parallelism), which zeroplan does not "
+        "plan.",
         text.empty() ? "" : " ", FormatCount(static_cast<uint64_t>(tokens)));
   }
   return text;
@@ -357,7 +357,8 @@ void AddBatchAnswers(ChoiceSearch& searcher, const Found& now, Lines& lines) {
   const Answers answers = AnswersByBatch(searcher, now);
   const auto present = static_cast<double>(now.candidate.micro_batch * now.candidate.grad_accum *
                                            now.candidate.gpus);
-  double least = present, most = present;  // where it stays what it is
+  double least = present, most = present;                     // where it stays what it is
+  double slowest = now.tokens_per_second, fastest = slowest;  // there
   std::vector<Claim> claims;
   const auto claim_of = [](const AnswerRange& range) {
     Claim claim = ClaimOf(range, range.from);
@@ -368,6 +369,8 @@ void AddBatchAnswers(ChoiceSearch& searcher, const Found& now, Lines& lines) {
     if (!range.found.empty() && SameKind(range.found.front().candidate, now.candidate)) {
       least = std::min(least, range.from);
       most = std::max(most, range.from);
+      slowest = std::min(slowest, range.found.front().tokens_per_second);
+      fastest = std::max(fastest, range.found.front().tokens_per_second);
       claims.push_back(claim_of(range));
       continue;
     }
@@ -383,9 +386,10 @@ void AddBatchAnswers(ChoiceSearch& searcher, const Found& now, Lines& lines) {
   } else if (least < most) {
     lines.Add(AdviceKind::kBatch,
               fmt::format("From {} to {} sequences a step, looked at by doubling, {} stays the "
-                          "answer.",
+                          "answer, with {} to {}.",
                           static_cast<int64_t>(least), static_cast<int64_t>(most),
-                          KindName(searcher.inputs(), now.candidate)),
+                          KindName(searcher.inputs(), now.candidate),
+                          FormatCount(static_cast<uint64_t>(slowest)), RateText(fastest)),
               claims);
   }
 }
@@ -563,7 +567,6 @@ Advice Advise(ChoiceSearch& searcher, const SearchResult& result, const Hardware
                    WhyChosen(searcher, now, result.gap == 0)),
             {chosen});
   lines.Add(AdviceKind::kShares, TimeShares(best.estimate));
-  AddMargins(best.estimate, inputs, searcher.ClusterOf(now.candidate).cluster, hardware, lines);
   if (result.gap > 0) {
     lines.Add(AdviceKind::kNotProven,
               fmt::format("Not proven: the search stopped at its budget; a choice left over could "
@@ -571,6 +574,7 @@ Advice Advise(ChoiceSearch& searcher, const SearchResult& result, const Hardware
                           100 * result.gap));
   }
   AddOthers(searcher, result, quick, lines);
+  AddMargins(best.estimate, inputs, searcher.ClusterOf(now.candidate).cluster, hardware, lines);
   if (!quick) {
     AddMemoryAnswers(searcher, now, lines);
     AddBatchAnswers(searcher, now, lines);

@@ -228,6 +228,20 @@ ScarcestLink ScarcestLinkOf(const Cluster& cluster, const HardwareProfile& hardw
           network ? hardware.network->bandwidth_per_node.value : hardware.node.gpu_link.value};
 }
 
+std::string LinksText(const Cluster& cluster, const HardwareProfile& hardware) {
+  if (cluster.gpus == 1) return "";
+  std::string text;
+  if (cluster.gpus_per_node > 1) {
+    text = fmt::format("{} each way between GPUs",
+                       FormatBandwidth(hardware.node.gpu_link.value, false));
+  }
+  if (cluster.nodes() > 1) {
+    text += fmt::format("{}{} each way between nodes", text.empty() ? "" : ", ",
+                        FormatBandwidth(hardware.network->bandwidth_per_node.value, true));
+  }
+  return text;
+}
+
 std::string FormatBandwidth(double bytes_per_second, bool bits) {
   const double giga = bytes_per_second / 1e9 * (bits ? 8 : 1);
   const char* unit = bits ? "Gb/s" : "GB/s";

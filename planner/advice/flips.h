@@ -63,6 +63,9 @@ struct ScarcestLink {
 };
 ScarcestLink ScarcestLinkOf(const Cluster& cluster, const HardwareProfile& hardware);
 
+// Both links of a cluster's GPUs, for people; "" for one GPU.
+std::string LinksText(const Cluster& cluster, const HardwareProfile& hardware);
+
 // Bits for networks, bytes for links: "25 Gb/s", "300 GB/s".
 std::string FormatBandwidth(double bytes_per_second, bool bits);
 

@@ -12,6 +12,7 @@
 #include "planner/report/report.h"
 #include "planner/report/report_columns.h"
 #include "planner/report/report_text.h"
+#include "planner/search/search_space.h"
 
 namespace zeroplan {
 namespace {
@@ -20,6 +21,53 @@ std::string Verdict(const ChoiceEstimate& choice) {
   if (!choice.fits) return "  no";
   if (choice.footprint.gpu_spare_bytes > 0) return "yes*";
   return choice.room == MemoryRoom::kAmple ? " yes" : "tight";
+}
+
+// Choices of one row: they differ in their stage alone, which on one GPU changes nothing.
+struct TableRow {
+  const ChoiceEstimate* choice;
+  std::string stages;  // "2", "0-3", "0, 2"
+};
+
+bool SameBesideStage(const ChoiceEstimate& a, const ChoiceEstimate& b) {
+  TrainSetup setup = a.setup;
+  setup.zero.stage = b.setup.zero.stage;
+  return CandidateOf(setup) == CandidateOf(b.setup) && a.fits == b.fits &&
+         a.footprint == b.footprint && a.time.total_seconds == b.time.total_seconds;
+}
+
+// What fits first, the others in their order.
+std::vector<TableRow> RowsOf(const Estimate& estimate) {
+  std::vector<std::vector<const ChoiceEstimate*>> groups;
+  for (const bool fits : {true, false}) {
+    for (const ChoiceEstimate& choice : estimate.choices) {
+      if (choice.fits != fits) continue;
+      const auto same = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
+        return SameBesideStage(*group.front(), choice);
+      });
+      if (same != groups.end()) {
+        same->push_back(&choice);
+      } else {
+        groups.push_back({&choice});
+      }
+    }
+  }
+  std::vector<TableRow> rows;
+  for (const auto& group : groups) {
+    const int first = group.front()->setup.zero.stage, last = group.back()->setup.zero.stage;
+    std::vector<int> stages;
+    for (const ChoiceEstimate* choice : group) stages.push_back(choice->setup.zero.stage);
+    const bool range = stages.size() > 2 && last - first + 1 == static_cast<int>(stages.size());
+    rows.push_back({group.front(), range ? fmt::format("{}-{}", first, last)
+                                         : fmt::format("{}", fmt::join(stages, ","))});
+  }
+  return rows;
+}
+
+std::vector<std::string> CellsOf(const TableRow& row) {
+  std::vector<std::string> cells = ChoiceCells(row.choice->setup);
+  cells.front() = row.stages;
+  return cells;
 }
 
 // The row, its verdict in colour, and all of it faint if it does not fit.
@@ -34,7 +82,8 @@ std::string MarkedRow(const ReportColumns& columns, std::vector<std::string> cel
                                    verdict, paints.reset);
 }
 
-std::string MemoryTable(const Estimate& estimate, const Paints& paints, size_t width) {
+std::string MemoryTable(const Estimate& estimate, const std::vector<TableRow>& rows,
+                        const Paints& paints, size_t width) {
   const ByteUnit unit = CommonUnit(estimate);
   ReportColumns columns;
   AddChoiceColumns(columns);
@@ -56,8 +105,9 @@ std::string MemoryTable(const Estimate& estimate, const Paints& paints, size_t w
                                                         : std::vector{nvme, runtime, buffers, host},
                                                 width);
   std::string text = columns.Header(paints);
-  for (const ChoiceEstimate& choice : estimate.choices) {
-    std::vector<std::string> cells = ChoiceCells(choice.setup);
+  for (const TableRow& row : rows) {
+    const ChoiceEstimate& choice = *row.choice;
+    std::vector<std::string> cells = CellsOf(row);
     const Footprint& footprint = choice.footprint;
     for (const NamedBytes& part : GpuClasses(footprint)) {
       cells.push_back(ByteCell(part.bytes, unit));
@@ -89,7 +139,8 @@ std::string TokensCell(const std::optional<double>& tokens) {
                           : FormatCount(static_cast<uint64_t>(std::llround(*tokens)));
 }
 
-std::string TimeTable(const Estimate& estimate, const Paints& paints, size_t width) {
+std::string TimeTable(const Estimate& estimate, const std::vector<TableRow>& rows,
+                      const Paints& paints, size_t width) {
   const ByteUnit bytes = CommonUnit(estimate);
   const TimeUnit seconds = CommonTimeUnit(estimate);
   const bool disk = UsesDisk(estimate), times = TimesKnown(estimate);
@@ -122,9 +173,10 @@ std::string TimeTable(const Estimate& estimate, const Paints& paints, size_t wid
   columns.Add("fits", 4);
   const std::string left_out = columns.LeaveOut(expendable, width);
   std::string text = columns.Header(paints);
-  for (const ChoiceEstimate& choice : estimate.choices) {
+  for (const TableRow& row : rows) {
+    const ChoiceEstimate& choice = *row.choice;
     const TimeEstimate& time = choice.time;
-    std::vector<std::string> cells = ChoiceCells(choice.setup);
+    std::vector<std::string> cells = CellsOf(row);
     if (choice.traffic) {
       cells.push_back(ByteCell(choice.traffic->collective_bytes, bytes));
       cells.push_back(ByteCell(choice.traffic->pcie_bytes(), bytes));
@@ -148,7 +200,8 @@ std::string TimeTable(const Estimate& estimate, const Paints& paints, size_t wid
 }
 
 // What the whole run takes. REQUIRES: the goal has tokens.
-std::string RunTable(const Estimate& estimate, const Paints& paints, size_t width) {
+std::string RunTable(const Estimate& estimate, const std::vector<TableRow>& rows,
+                     const Paints& paints, size_t width) {
   const RunGoal& goal = estimate.goal;
   ReportColumns columns;
   AddChoiceColumns(columns);
@@ -166,9 +219,10 @@ std::string RunTable(const Estimate& estimate, const Paints& paints, size_t widt
                goal.gpu_hour_price ? fmt::format(", {} a GPU-hour", *goal.gpu_hour_price) : ""),
            2, width) +
       columns.Header(paints);
-  for (const ChoiceEstimate& choice : estimate.choices) {
+  for (const TableRow& row : rows) {
+    const ChoiceEstimate& choice = *row.choice;
     if (!choice.time.total_seconds) continue;
-    std::vector<std::string> cells = ChoiceCells(choice.setup);
+    std::vector<std::string> cells = CellsOf(row);
     const RunCost cost = CostOf(goal, choice.setup.batch, *choice.time.total_seconds);
     cells.push_back(std::to_string(cost.steps));
     cells.push_back(NumberCell(cost.seconds / 3600));
@@ -199,17 +253,22 @@ std::string Headline(const Estimate& estimate, const Paints& paints, size_t widt
   return text + Wrap(BatchLine(shown.setup), 2, width) + '\n';
 }
 
-std::string Misfits(const Estimate& estimate, size_t width) {
+std::string Misfits(const Estimate& estimate, const std::vector<TableRow>& rows, size_t width) {
   std::string text;
-  for (const ChoiceEstimate& choice : estimate.choices) {
+  for (const TableRow& row : rows) {
+    const ChoiceEstimate& choice = *row.choice;
     if (choice.fits) continue;
     if (text.empty()) {
       text = TimesKnown(estimate)
                  ? "\nWhy not (their times are what they would take if they did):\n"
                  : "\nWhy not:\n";
     }
-    text += Wrap(fmt::format("  {}: {}", estimate.runtime->Label(choice.setup), choice.why_not), 4,
-                 width);
+    std::string label = estimate.runtime->Label(choice.setup);
+    const std::string stage = fmt::format("stage {}", choice.setup.zero.stage);
+    if (label.starts_with(stage) && row.stages.size() > 1) {
+      label = fmt::format("stages {}{}", row.stages, label.substr(stage.size()));
+    }
+    text += Wrap(fmt::format("  {}: {}", label, choice.why_not), 4, width);
   }
   return text;
 }
@@ -285,9 +344,12 @@ std::string ReportTable(const Estimate& estimate, const TableStyle& style) {
   const size_t width = style.columns;
   std::string text = style.first.empty() ? "" : Wrap(style.first, 2, width);
   text += Headline(estimate, paints, width);
-  text += MemoryTable(estimate, paints, width) + '\n' + TimeTable(estimate, paints, width);
-  if (estimate.goal.tokens && TimesKnown(estimate))
-    text += '\n' + RunTable(estimate, paints, width);
+  const std::vector<TableRow> rows = RowsOf(estimate);
+  text +=
+      MemoryTable(estimate, rows, paints, width) + '\n' + TimeTable(estimate, rows, paints, width);
+  if (estimate.goal.tokens && TimesKnown(estimate)) {
+    text += '\n' + RunTable(estimate, rows, paints, width);
+  }
   if (estimate.choices.size() == 1) {
     const ChoiceEstimate& choice = estimate.choices.front();
     text += choice.footprint.torch ? TorchPhaseTable(*choice.footprint.torch, width)
@@ -295,7 +357,7 @@ std::string ReportTable(const Estimate& estimate, const TableStyle& style) {
     text += TorchStepText(choice.time, width);
     if (choice.time.by_stream) text += '\n' + StreamTimes(*choice.time.by_stream);
   }
-  text += Misfits(estimate, width) + '\n' + MarginNotes(estimate, width);
+  text += Misfits(estimate, rows, width) + '\n' + MarginNotes(estimate, width);
   if (!style.assumed.empty()) {
     text += Wrap(fmt::format("Assumed: {}", fmt::join(style.assumed, ", ")), 2, width);
   }

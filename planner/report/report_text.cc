@@ -132,8 +132,10 @@ std::string ClusterLine(const Cluster& cluster) {
   const std::string nodes =
       cluster.nodes() == 1 ? "one node"
                            : fmt::format("{} nodes of {}", cluster.nodes(), cluster.gpus_per_node);
-  return fmt::format("{} x {}, {}, {} a GPU{}", cluster.gpus, cluster.gpu_name, nodes,
-                     FormatBytes(cluster.gpu_capacity_bytes), host);
+  return fmt::format("{} x {}, {}, {} ({:.3g} GiB) a GPU{}{}{}", cluster.gpus, cluster.gpu_name,
+                     nodes, FormatBytes(cluster.gpu_capacity_bytes),
+                     static_cast<double>(cluster.gpu_capacity_bytes) / (1 << 30),
+                     cluster.links.empty() ? "" : ", ", cluster.links, host);
 }
 
 std::string RunCostText(const RunGoal& goal, const BatchSpec& batch, double step_seconds) {

@@ -164,6 +164,24 @@ void NoteAttention(const ModelSpec& model, const TrainSetup& setup, const LowerO
   if (!note.empty()) assumptions.notes.push_back(std::move(note));
 }
 
+void AssumeSums(const Request& request, std::span<const TrainSetup> setups,
+                Assumptions& assumptions) {
+  if (request.batch.grad_accum_dtype || !request.config.empty()) return;
+  int64_t most = 1;
+  Dtype dtype = Dtype::kF32;
+  for (const TrainSetup& setup : setups) {
+    if (setup.batch.grad_accum <= most || DtypeBytes(setup.precision.grad_accum_dtype) > 2)
+      continue;
+    most = setup.batch.grad_accum;
+    dtype = setup.precision.grad_accum_dtype;
+  }
+  if (most == 1) return;
+  assumptions.assumed.push_back(
+      fmt::format("⟦grad_accum_dtype⟧ {} (gradients of {} micro-steps are summed "
+                  "in it)",
+                  DtypeName(dtype), most));
+}
+
 void NoteIdleSums(std::span<const TrainSetup> setups, Assumptions& assumptions) {
   const bool idle = std::any_of(setups.begin(), setups.end(), [](const TrainSetup& setup) {
     return setup.precision.grad_accum_dtype != setup.precision.dtype && !Accumulates(setup) &&

@@ -203,7 +203,7 @@ PlanAnswer FindAnswer(ResolvedPlan& request, ChoiceSearch& searcher,
     SearchResult result = searcher.Run();
     if (!result.best) ThrowNothingFits(request, result);
     PlanAnswer answer = {MakePlan(searcher, result), {}};
-    if (listener.chosen) listener.chosen(answer.plan, again);
+    if (listener.chosen) listener.chosen(answer.plan, result, again);
     Advice advice =
         Advise(searcher, result, request.hardware(), listener.advice, request.asked().quick);
     if (advice.outdated) continue;
@@ -241,7 +241,10 @@ void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
         "Checkpoints: {} each, 12 bytes a parameter; the weights at the end {} more.",
         FormatBytes(12 * parameters), FormatBytes(4 * plan.model.UnpaddedParamCount())));
   }
-  if (programs) NoteIdleSums(std::span(&plan.setup, 1), assumptions);
+  if (programs) {
+    AssumeSums(request.asked().common, std::span(&plan.setup, 1), assumptions);
+    NoteIdleSums(std::span(&plan.setup, 1), assumptions);
+  }
   for (std::string& note : plan.runtime->Notes(plan.choice, plan.compile)) {
     assumptions.notes.push_back(std::move(note));
   }

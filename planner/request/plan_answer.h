@@ -13,9 +13,9 @@ namespace zeroplan {
 
 // Told what is found, as soon as it is known. Unset: no one is told.
 struct AnswerListener {
-  // Told the choice, before its advice. `again`: a better one was found while looking for advice,
-  // and the choice told before is void.
-  std::function<void(const Plan& plan, bool again)> chosen;
+  // Told the choice and what it was chosen from, before its advice. `again`: a better one was found
+  // while looking for advice, and the choice told before is void.
+  std::function<void(const Plan& plan, const SearchResult& result, bool again)> chosen;
   std::function<void(const AdviceLine& line)> advice;
 };
 

@@ -12,6 +12,7 @@
 #include "core/program/bucket_sizes.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/sanity.h"
+#include "planner/advice/flips.h"
 #include "planner/footprint.h"
 #include "planner/request/parse.h"
 #include "planner/search/search_space.h"
@@ -337,6 +338,7 @@ Cluster ResolveCluster(const Request& request, const HardwareProfile& hardware,
     if (known) return static_cast<uint64_t>(known->value);
     return std::nullopt;
   };
+  cluster.links = LinksText(cluster, hardware);
   cluster.gpu_capacity_bytes = *bytes(given.gpu_memory, hardware.gpu.usable_memory);
   cluster.host_capacity_bytes = bytes(given.host_memory, hardware.node.host_memory);
   cluster.nvme_capacity_bytes = bytes(given.nvme_capacity, hardware.node.nvme_capacity);

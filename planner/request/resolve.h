@@ -111,6 +111,10 @@ void NoteGuesses(const HardwareProfile& hardware, const Cluster& cluster,
 // Applies the packing: with documents the program has their borders, and a note says where that
 // runs.
 void ApplyPacking(const Request& request, LowerOptions& lower, Assumptions& assumptions);
+// Names as assumed that gradients of several micro-steps are summed in 16 bits, where nobody said
+// so.
+void AssumeSums(const Request& request, std::span<const TrainSetup> setups,
+                Assumptions& assumptions);
 // Adds a note where sums in fp32 that a setup asks for change nothing.
 void NoteIdleSums(std::span<const TrainSetup> setups, Assumptions& assumptions);
 

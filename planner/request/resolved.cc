@@ -227,11 +227,14 @@ void ResolvedPlan::CheckBatch(Assumptions& assumptions) {
       const int64_t least = cluster_.gpus * space.micro_batches.front() * space.grad_accums.front();
       const int64_t most = std::max(space.max_step_sequences, least);
       const int64_t tokens = most * inputs_.base.batch.seq_len;
+      const bool by_gpu = cluster_.gpus * kDefaultGpuTokens <= kDefaultStepTokens;
       assumptions.notes.push_back(fmt::format(
-          "Batch: searched, at most {} sequences a step ({} tokens{}); ⟦global_batch⟧ sets it.",
-          most, FormatCount(static_cast<uint64_t>(tokens)),
-          least > space.max_step_sequences ? ", the smallest that all GPUs have"
-                                           : ", GPT-3's smallest batch"));
+          "Batch: searched, at most {} sequence{} a step ({} tokens, {}); ⟦global_batch⟧ sets it.",
+          most, most == 1 ? "" : "s", FormatCount(static_cast<uint64_t>(tokens)),
+          least > space.max_step_sequences ? "the smallest that all GPUs have"
+          : by_gpu ? fmt::format("{} of each GPU, as one card is tuned with",
+                                 FormatCount(kDefaultGpuTokens))
+                   : "GPT-3's smallest batch"));
     }
     return;
   }
@@ -378,6 +381,7 @@ ResolvedEstimate::ResolvedEstimate(const Request& request, Assumptions& assumpti
   if (runtime.has_programs()) {
     NoteAttention(inputs.model, setup, inputs.lower, hardware, setup.deterministic, assumptions);
     NoteDisk(inputs, request, hardware, assumptions);
+    AssumeSums(request, inputs.setups, assumptions);
     NoteIdleSums(inputs.setups, assumptions);
   } else {
     RefuseUnfusedAttention(runtime, inputs.model, setup.precision.dtype, hardware);

@@ -68,6 +68,11 @@ std::string Runtime::MarginText(const Cluster& /*cluster*/,
   return "";
 }
 
+double Runtime::LargestTimeError(const ChoiceEstimate& /*choice*/, const Cluster& /*cluster*/,
+                                 const HardwareProfile& /*hardware*/) const {
+  return 0;
+}
+
 std::vector<std::string> Runtime::Cautions(const ChoiceEstimate& /*choice*/,
                                            const Cluster& /*cluster*/,
                                            const HardwareProfile& /*hardware*/) const {

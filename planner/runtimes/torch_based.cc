@@ -502,6 +502,21 @@ std::string TorchBased::MarginText(const Cluster& cluster, const HardwareProfile
                                          of.across_nodes, NetworkNote(hardware)));
 }
 
+double TorchBased::LargestTimeError(const ChoiceEstimate& choice, const Cluster& cluster,
+                                    const HardwareProfile& hardware) const {
+  const RuntimeMargins& of = margins();
+  const Candidate candidate = CandidateOf(choice.setup);
+  const bool recomputes = of.recompute_runs > 0 && candidate.stage == 3 &&
+                          candidate.recompute != kNoRecompute && !Offloads(candidate);
+  double worst = std::max(of.time_worst, of.chosen_worst);
+  if (recomputes) worst = std::max(worst, of.recompute_worst);
+  if (!IsH200(hardware)) {
+    if (of.other_gpus_worst == 0) return 0;
+    worst = std::max(worst, of.other_gpus_worst);
+  }
+  return cluster.nodes() > 1 ? std::max(worst, of.across_nodes_worst) : worst;
+}
+
 std::vector<std::string> TorchBased::Cautions(const ChoiceEstimate& choice, const Cluster& cluster,
                                               const HardwareProfile& /*hardware*/) const {
   std::vector<std::string> all = {MemoryText(choice, cluster)};

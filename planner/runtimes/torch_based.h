@@ -69,6 +69,8 @@ class TorchBased : public Runtime {
   double Merit(const ChoiceEstimate& choice) const override;
   std::array<int, 5> Complexity(const TrainSetup& setup) const override;
   std::vector<MarginOfError> Margins() const override;
+  double LargestTimeError(const ChoiceEstimate& choice, const Cluster& cluster,
+                          const HardwareProfile& hardware) const override;
   std::string MarginText(const Cluster& cluster, const HardwareProfile& hardware) const override;
   std::vector<std::string> Cautions(const ChoiceEstimate& choice, const Cluster& cluster,
                                     const HardwareProfile& hardware) const override;

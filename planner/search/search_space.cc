@@ -95,7 +95,8 @@ void SetBatches(SearchSpace& space, std::optional<int64_t> global_batch, int64_t
     space.micro_batches.push_back(static_cast<int64_t>(micro));  // 1 to 8, 10, 12, 14, 16, 20, ...
   }
   for (int64_t accum = 1; accum <= 4096; accum *= 2) space.grad_accums.push_back(accum);
-  space.max_step_sequences = std::max<int64_t>(1, kDefaultStepTokens / seq_len);
+  const int64_t tokens = std::min(kDefaultStepTokens, space.gpus.back() * kDefaultGpuTokens);
+  space.max_step_sequences = std::max<int64_t>(1, tokens / seq_len);
 }
 
 bool Offloads(const Candidate& candidate) {

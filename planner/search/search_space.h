@@ -76,11 +76,13 @@ void CheckMicroBatch(int64_t micro_batch, int64_t seq_len);
 
 // Fills the batch of `space`. With a global batch: its divisors; none past kMaxMicroStepTokens.
 // Without: micro-batches from 1 to 1024 in steps of at most a half, four to an octave; accumulation
-// by powers of two, in steps of at most kDefaultStepTokens tokens.
+// by powers of two, in steps of at most kDefaultGpuTokens tokens of each GPU and kDefaultStepTokens
+// of all. REQUIRES: the space's GPUs.
 void SetBatches(SearchSpace& space, std::optional<int64_t> global_batch, int64_t seq_len);
 
-// The smallest batch that the GPT-3 paper trains with (Brown et al. 2020, table 2.1): 0.5M tokens.
-inline constexpr int64_t kDefaultStepTokens = 524'288;
+// 16 sequences of 4096, as one card is tuned with (assumed); and the smallest batch that the GPT-3
+// paper trains with (Brown et al. 2020, table 2.1): 0.5M tokens.
+inline constexpr int64_t kDefaultGpuTokens = 65'536, kDefaultStepTokens = 524'288;
 
 // One choice; what its batch leaves open of a TrainSetup comes from the search's base.
 struct Candidate {

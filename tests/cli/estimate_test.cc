@@ -306,6 +306,38 @@ TEST_CASE("table: 100 columns, no colour in a pipe, all choices, reasons and ass
   }
 }
 
+TEST_CASE("table: what fits first, and stages that are the same on one GPU in one row") {
+  const RunResult one = RunZeroplan("estimate --model llama3.1-8b --hw rtx4090");
+  CAPTURE(one.out);
+  // Each table: all rows that fit, then all that do not.
+  std::vector<std::string> verdicts;
+  std::istringstream lines(one.out);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.ends_with(" yes") || line.ends_with(" no")) {
+      verdicts.push_back(line.substr(line.rfind(' ') + 1));
+    } else if (!verdicts.empty()) {
+      CHECK(verdicts.front() == "yes");
+      CHECK(std::is_sorted(verdicts.rbegin(), verdicts.rend()));
+      verdicts.clear();
+    }
+  }
+  CHECK(Has(one.out, "\n0-2  none none"));
+  CHECK(Has(one.out, "\n  stages 0-2: GPU memory short by"));
+  const RunResult two = RunZeroplan("estimate --model gpt2 --hw 2x-rtx4090");
+  CHECK(Lacks(two.out, "0-"));
+  CHECK(Has(two.out, "\n1    none none"));
+}
+
+TEST_CASE("sums of gradients in 16 bits over several micro-steps are named as assumed") {
+  const std::string several = "estimate --model gpt2 --hw rtx4090 --stage 0 --grad-accum 4";
+  CHECK(Has(RunZeroplan(several).out, "--grad-accum-dtype bf16 (gradients of 4 micro-steps"));
+  CHECK(Lacks(RunZeroplan(several + " --grad-accum-dtype bf16").out, "are summed in"));
+  CHECK(Lacks(RunZeroplan("estimate --model gpt2 --hw rtx4090 --stage 0").out, "are summed in"));
+  CHECK(
+      Has(RunZeroplan("plan --quick --model gpt2 --hw rtx4090 --micro-batch 2 --grad-accum 8").out,
+          "--grad-accum-dtype bf16 (gradients of 8 micro-steps"));
+}
+
 TEST_CASE("table: disk columns only where a disk is used; details of one choice alone") {
   const std::string gpt2 = "estimate --model gpt2 --seq-len 64 --gpus 2 --stage 2 ";
   auto says = [](const RunResult& run, const char* text) {

@@ -64,13 +64,31 @@ TEST_CASE("plan: 10B on one 32 GB GPU fits with the optimizer on the host, and s
   for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 100);
 }
 
+TEST_CASE("plan opens with the machine and a table, and leaves zeros out") {
+  const RunResult run = RunZeroplan("plan --quick --model llama3.1-8b --hw rtx4090");
+  CHECK(run.out.starts_with(
+      "llama3.1-8b: 8.03B parameters, sequence 4096, bf16\n"
+      "1 x NVIDIA GeForce RTX 4090, one node, 25.3 GB (23.6 GiB) a GPU, 137 GB of host memory a "
+      "node\n\n"));
+  CHECK(Has(run.out, "ZeRO opt  param recomp  batch  tok/s    step +-%  GB/GPU GB/host why not"));
+  CHECK(run.out.find("\n> ") < run.out.find("\nChosen: "));
+  CHECK(Lacks(run.out, " 0.00 %"));
+  CHECK(Has(JoinParagraphs(run.out),
+            "Batch: searched, at most 16 sequences a step (65.5K tokens, 65.5K of each GPU"));
+  const RunResult nodes = RunZeroplan("plan --quick --model gpt2-xl --hw dgx-h100 --gpus 16");
+  CHECK(
+      Has(JoinParagraphs(nodes.out),
+          "2 nodes of 8, 84.9 GB (79.1 GiB) a GPU, 450 GB/s each way between GPUs, 3200 Gb/s each "
+          "way between nodes, 2.00 TB of host memory a node"));
+}
+
 TEST_CASE("plan: V100s in fp16, without the offload being asked for") {
   for (const char* model : {"gpt2-10b", "gpt3-13b"}) {
     const RunResult run =
         RunZeroplan(std::string("plan --quick --hw dgx-2 --gpus 1 --model ") + model);
     CAPTURE(run.err);
     CHECK(run.exit_code == 0);
-    CHECK(Has(run.out, "fp16; 1 x NVIDIA V100 SXM3 32 GB"));
+    CHECK(Has(run.out, "fp16\n1 x NVIDIA V100 SXM3 32 GB"));
     CHECK(Has(JoinParagraphs(run.out), "on cpu"));
   }
 }
@@ -430,7 +448,7 @@ TEST_CASE("plan: a memory a little below the present one, in digits that tell th
       "plan --model gpt2 --hw a100-40gb-sxm --gpu-memory 3.984GB --micro-batch 2 --stage 0 "
       "--checkpointing none");
   CHECK(run.exit_code == 0);
-  CHECK(Has(run.out, ", 3.98 GB a GPU"));
+  CHECK(Has(run.out, ", 3.98 GB (3.71 GiB) a GPU"));
   CHECK(Has(run.out, "Up to 3.983 GB a GPU nothing fits."));
 }
 

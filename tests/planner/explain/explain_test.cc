@@ -180,9 +180,8 @@ TEST_CASE("Explain: the sections are the step, nothing is wider than 100 columns
       CAPTURE(std::string(said));
       CHECK(text.find(said) != std::string::npos);
     }
-    // The first of the middle ones finds what the step's first one left, the others their like.
-    CHECK((text.find("micro-step 2 ") != std::string::npos) == (grad_accum == 9));
-    CHECK((text.find("middle micro-step x 6") != std::string::npos) == (grad_accum == 9));
+    // On the host gradients that are written first take as long as those that are added.
+    CHECK((text.find("middle micro-step x 7") != std::string::npos) == (grad_accum == 9));
     CHECK((text.find("One middle micro-step") != std::string::npos) == (grad_accum >= 3));
     CHECK((text.find("One last micro-step") != std::string::npos) == (grad_accum == 2));
     CHECK((text.find("One micro-step") != std::string::npos) == (grad_accum == 1));

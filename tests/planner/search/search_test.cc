@@ -295,6 +295,14 @@ TEST_CASE("SearchSpace: a given global batch is met exactly; else steps stay wit
   for (const BatchPair& pair : BatchPairs(space, 8)) {
     CHECK(pair.micro_batch * pair.grad_accum * 8 <= 512);
   }
+  // Of few GPUs each has 65,536 tokens at most, unless the batch is given.
+  for (const int gpus : {1, 2, 4}) {
+    SearchSpace few = DefaultSpace(fixture.inputs.model, gpus, 8, false);
+    SetBatches(few, std::nullopt, 1024);
+    CHECK(few.max_step_sequences == 64 * gpus);
+    SetBatches(few, 512, 1024);
+    CHECK(BatchPairs(few, gpus).size() > 1);
+  }
   // More GPUs than sequences: one each all the same.
   CHECK(BatchPairs(space, 4096).size() == 1);
   SearchSpace large = DefaultSpace(LoadModel("gpt2-10b"), 16, 8, false);

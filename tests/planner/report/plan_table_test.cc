@@ -1,0 +1,111 @@
+// The table that plan's answer opens with.
+#include "planner/report/plan_table.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <regex>
+#include <sstream>
+
+#include "planner/report/report_text.h"
+#include "planner/runtimes/runtimes.h"
+#include "tests/has.h"
+#include "tests/planner/search_fixture.h"
+
+namespace zeroplan {
+namespace {
+
+struct Answered {
+  Plan plan;
+  SearchResult result;
+};
+
+Answered Answer(SearchFixture& fixture) {
+  Searcher searcher(fixture.inputs);
+  SearchResult result = searcher.Run();
+  REQUIRE(result.best.has_value());
+  Plan plan = MakePlan(searcher, result);
+  return {std::move(plan), std::move(result)};
+}
+
+std::vector<std::string> Lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST_CASE("the table of stages has a row each, marks the answer and says what the others lack") {
+  SearchFixture fixture("gpt2-10b", 1);
+  fixture.Capacity(32'000'000'000, 256'000'000'000);
+  const auto [plan, result] = Answer(fixture);
+  for (const size_t columns : {80, 100}) {
+    const std::vector<std::string> lines =
+        Lines(StageTable(plan, result, fixture.profile, columns, false));
+    REQUIRE(lines.size() == 6);  // two of titles
+    size_t marked = 0;
+    for (size_t s = 0; s < 4; ++s) {
+      const std::string& line = lines[s + 2];
+      CAPTURE(line);
+      CHECK(line.size() <= columns);
+      CHECK(line[2] == static_cast<char>('0' + s));
+      const StageBest& stage = result.stages[s];
+      CHECK(Has(line, NumberCell(static_cast<double>(stage.estimate.footprint.gpu_total()) / 1e9)));
+      if (line[0] == '>') {
+        ++marked;
+        CHECK(s == *result.best);
+        CHECK(Has(line, FormatSeconds(*plan.choice.time.total_seconds)));
+      } else if (!stage.candidate) {
+        CHECK(Has(line, columns == 100 ? "GPU memory short by " : " short"));
+        CHECK(Lacks(line, "slower"));
+      } else {
+        CHECK((Has(line, " % slower") || Has(line, " % faster") || Has(line, "as fast")));
+      }
+    }
+    CHECK(marked == 1);
+  }
+  const std::string painted = StageTable(plan, result, fixture.profile, 100, true);
+  CHECK(Has(painted, "\x1b[32m> "));
+}
+
+// The largest figure in per cent of a text.
+double LargestPercent(const std::string& text) {
+  double largest = 0;
+  static const std::regex kPercent(R"(([0-9.]+) (?:and [0-9.]+ )?%)");
+  for (std::sregex_iterator it(text.begin(), text.end(), kPercent), end; it != end; ++it) {
+    largest = std::max(largest, std::stod((*it)[1]));
+  }
+  return largest;
+}
+
+TEST_CASE("the error beside a time is one that the margin's text names, the largest for the whole") {
+  ChoiceEstimate choice;
+  choice.setup.zero.stage = 2;
+  choice.setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
+  Cluster cluster;
+  cluster.gpus = cluster.gpus_per_node = 1;
+  for (const char* name : {"hgx-h200", "dgx-h100", "dgx-a100-80gb", "rtx4090", "l40s"}) {
+    for (const char* source : {"built in", "mine.json"}) {
+      HardwareProfile hardware = LoadProfile(name);
+      hardware.source = source;
+      CAPTURE(name);
+      CAPTURE(source);
+      const std::string text = OwnExecutor().MarginText(cluster, hardware);
+      CAPTURE(text);
+      const double error = 100 * OwnExecutor().LargestTimeError(choice, cluster, hardware);
+      CHECK(Has(text, fmt::format("{:.2g} %", error)));
+      const bool card = std::string(name) == "rtx4090" || std::string(name) == "l40s";
+      if (!card) CHECK(error == doctest::Approx(LargestPercent(text)));
+    }
+  }
+  // Of the others nothing is named that was not compared.
+  CHECK(DeepSpeedRuntime().LargestTimeError(choice, cluster, LoadProfile("rtx4090")) == 0);
+  CHECK(Fsdp2Runtime().LargestTimeError(choice, cluster, LoadProfile("rtx4090")) ==
+        doctest::Approx(0.26));
+  CHECK(DeepSpeedRuntime().LargestTimeError(choice, cluster, LoadProfile("hgx-h200")) ==
+        doctest::Approx(0.198));
+}
+
+}  // namespace
+}  // namespace zeroplan
