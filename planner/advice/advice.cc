@@ -460,7 +460,8 @@ std::vector<Crossover> AddCrossovers(ChoiceSearch& searcher, const Found& now,
                   link.network ? "⟦network⟧" : "⟦intra_node_bandwidth⟧");
   for (const Crossover& crossover : crossovers) {
     lines.Add(AdviceKind::kCrossover,
-              fmt::format("Crossover {}: {}{}.", link.Name(), crossover.text, now_text),
+              fmt::format("Crossover {}, looked at by doubling: {}{}.", link.Name(), crossover.text,
+                          now_text),
               {crossover.claim});
   }
   if (crossovers.empty() && answers.gave_up) {
@@ -475,11 +476,13 @@ std::vector<Crossover> AddCrossovers(ChoiceSearch& searcher, const Found& now,
       claims.back().flips_at.reset();
     }
     const auto rate = [&](double value) { return FormatBandwidth(value, link.network); };
-    lines.Add(AdviceKind::kCrossover,
-              fmt::format("No crossover {}: from {} to {} {} stays the answer{}.", link.Name(),
-                          rate(answers.ranges.front().from), rate(answers.ranges.back().to),
-                          StageText(inputs, now.candidate.stage), now_text),
-              claims);
+    lines.Add(
+        AdviceKind::kCrossover,
+        fmt::format("No crossover {}: from {} to {}, looked at by doubling, {} stays the "
+                    "answer{}.",
+                    link.Name(), rate(answers.ranges.front().from), rate(answers.ranges.back().to),
+                    StageText(inputs, now.candidate.stage), now_text),
+        claims);
   }
   return crossovers;
 }

@@ -188,15 +188,14 @@ Answers AnswersByBandwidth(ChoiceSearch& searcher, const Found& now, const Other
     return answer.found ? answer.found->candidate.stage : -1;
   };
   if (!points) {
-    std::vector<double> rates;
-    rates.reserve(at.size());
-    for (const auto& [rate, answer] : at) rates.push_back(rate);
-    for (size_t i = 0; i + 1 < rates.size(); ++i) {
-      double low = rates[i], high = rates[i + 1];
-      while (stage(low) != stage(high) && high > kNear * low) {
-        const double middle = look(std::sqrt(low * high));
-        if (middle <= low || middle >= high) break;
-        (stage(middle) == stage(low) ? low : high) = middle;
+    // Between two that differ there may be a third.
+    for (auto low = at.begin(); std::next(low) != at.end();) {
+      const double from = low->first, to = std::next(low)->first;
+      const double middle = link.Typed(std::sqrt(from * to));
+      if (stage(from) != stage(to) && to > kNear * from && from < middle && middle < to) {
+        look(middle);
+      } else {
+        ++low;
       }
     }
   }

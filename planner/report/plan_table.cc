@@ -29,8 +29,7 @@ std::string Shortfall(const ChoiceEstimate& choice, const Cluster& cluster, bool
 }
 
 std::string Loss(const StageBest& stage, const ChoiceEstimate& best) {
-  const double slower =
-      *best.time.tokens_per_second / *stage.estimate.time.tokens_per_second - 1;
+  const double slower = *best.time.tokens_per_second / *stage.estimate.time.tokens_per_second - 1;
   const char* about = stage.proven ? "" : "~";
   if (slower >= 0.0005) return fmt::format("{}{:.2g} % slower", about, 100 * slower);
   const double faster = 1 / (1 + slower) - 1;

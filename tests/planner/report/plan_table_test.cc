@@ -79,7 +79,8 @@ double LargestPercent(const std::string& text) {
   return largest;
 }
 
-TEST_CASE("the error beside a time is one that the margin's text names, the largest for the whole") {
+TEST_CASE(
+    "the error beside a time is one that the margin's text names, the largest for the whole") {
   ChoiceEstimate choice;
   choice.setup.zero.stage = 2;
   choice.setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
