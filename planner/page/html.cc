@@ -30,7 +30,7 @@ constexpr std::string_view kDarkColours =
 constexpr std::string_view kPageRules = R"(* { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
-main { max-width: 1008px; margin: 0 auto; padding: 24px; }
+main { max-width: 1100px; margin: 0 auto; padding: 24px; }
 h1 { font-size: 26px; line-height: 1.25; margin: 0 0 8px; overflow-wrap: anywhere; }
 h2 { font-size: 19px; line-height: 1.3; margin: 0 0 4px; }
 section, footer { margin-top: 40px; }
@@ -61,6 +61,7 @@ th, td { padding: 4px 8px; text-align: left; border-bottom: 1px solid var(--grid
 th { color: var(--dim); font-weight: 600; }
 .n { text-align: right; }
 .long { white-space: normal; min-width: 320px; }
+.names td:first-child { white-space: normal; min-width: 230px; }
 .marked td { background: var(--mark); font-weight: 600; }
 pre { margin: 0; font: 13px/1.5 ui-monospace, "DejaVu Sans Mono", monospace;
   white-space: pre-wrap; overflow-wrap: anywhere; }

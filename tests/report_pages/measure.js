@@ -57,6 +57,14 @@ addEventListener('load', () => {
       faults.push(`${name(element)} runs out of the page`);
     }
   }
+  // On a desktop's window no table has columns that have to be scrolled to.
+  if (width >= 1000) {
+    for (const table of document.querySelectorAll('.scroll')) {
+      if (shown(table) && table.scrollWidth > table.clientWidth + 1) {
+        faults.push(`a table of ${table.scrollWidth} px in ${table.clientWidth}: ${name(table)}`);
+      }
+    }
+  }
   const result = {
     page: location.pathname.split('/').pop(), faults, texts, pictures, width,
     dark: matchMedia('(prefers-color-scheme: dark)').matches,
