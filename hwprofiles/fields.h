@@ -61,6 +61,7 @@ inline constexpr FigureRule kPcie{Dimension::kBytesPerSecond, 0.1 * kGiga, 10 * 
 inline constexpr FigureRule kLink{Dimension::kBytesPerSecond, 0.1 * kGiga, 10 * kTera};
 inline constexpr FigureRule kDisk{Dimension::kBytesPerSecond, 0.01 * kGiga, kTera};
 inline constexpr FigureRule kDiskCapacity{Dimension::kBytes, kGiga, 10e3 * kTera};
+inline constexpr FigureRule kDrives{Dimension::kCount, 1, 256};
 inline constexpr FigureRule kNetworkBandwidth{Dimension::kBytesPerSecond, 0.01 * kGiga, kTera};
 inline constexpr FigureRule kLatency{Dimension::kSeconds, 1e-7, 0.1};
 inline constexpr FigureRule kLaunch{Dimension::kSeconds, 1e-7, 1e-3};
@@ -152,6 +153,7 @@ void ForEachGpuField(Gpu& gpu, Visitor&& visit) {
     visit.Figure("gpu.power.byte", figure_rules::kEnergy, gpu.power->byte);
     visit.Figure("gpu.power.clocked", figure_rules::kShare, gpu.power->clocked);
   }
+  visit.Figure("gpu.board_power", figure_rules::kPower, gpu.board_power);
 }
 
 template <typename Visitor, Is<NodeProfile> Node>
@@ -165,6 +167,7 @@ void ForEachNodeField(Node& node, Visitor&& visit) {
   visit.Figure("host.nvme_read", figure_rules::kDisk, node.nvme_read);
   visit.Figure("host.nvme_write", figure_rules::kDisk, node.nvme_write);
   visit.Figure("host.nvme_capacity", figure_rules::kDiskCapacity, node.nvme_capacity);
+  visit.Figure("host.nvme_drives", figure_rules::kDrives, node.nvme_drives);
   auto& pcie = node.pcie;
   visit.Figure("pcie.to_device_single", figure_rules::kPcie, pcie.to_device_single);
   visit.Figure("pcie.from_device_single", figure_rules::kPcie, pcie.from_device_single);

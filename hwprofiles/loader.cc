@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <filesystem>
 
 #include "core/base/error.h"
@@ -254,6 +255,7 @@ namespace {
 
 constexpr std::string_view kNetworkOption = "⟦network⟧";
 constexpr std::string_view kLinkOption = "⟦intra_node_bandwidth⟧";
+constexpr std::string_view kDrivesOption = "⟦nvme_drives⟧";
 
 // The count before "x" in "8x400Gb", which is cut off; 1 where there is none.
 int TakeCount(std::string_view& rate) {
@@ -319,6 +321,41 @@ void ApplyGpuLink(HardwareProfile& profile, const std::string& text) {
   profile.node.gpu_link = FromCommandLine(bandwidth, kLinkOption, text);
   profile.node.collectives.reset();
   profile.node.nccl_environment.reset();
+}
+
+void ApplyNvmeDrives(HardwareProfile& profile, uint64_t drives) {
+  NodeProfile& node = profile.node;
+  if (!node.nvme_read || !node.nvme_write) {
+    ThrowUsage(
+        "{}: {} has no effect: the hardware profile {} has no rates of a disk; add host.nvme_read "
+        "and host.nvme_write to a profile of your own, or leave it out",
+        kDrivesOption, drives, profile.name);
+  }
+  const double of_profile = node.nvme_drives ? node.nvme_drives->value : 1;
+  const auto wanted = static_cast<double>(drives);
+  const std::string known =
+      node.nvme_drives ? fmt::format("{:.0f} drive{}", of_profile, of_profile == 1 ? "" : "s")
+                       : "1 drive, as the profile does not say of how many";
+  const std::string reference =
+      fmt::format("{} {}: as many like those of the hardware profile, whose figures are of {}",
+                  kDrivesOption, drives, known);
+  const double factor = wanted / of_profile;
+  const auto scale = [&](std::optional<Figure>& figure, const FigureRule& rule) {
+    if (!figure || factor == 1) return;
+    if (figure->value * factor > rule.high) {
+      ThrowUsage("{}: {} drives would be {:.3g} {}, more than any node has; use {:.0f} or less",
+                 kDrivesOption, drives, figure->written * factor, figure->unit,
+                 std::max(1.0, std::floor(of_profile * rule.high / figure->value)));
+    }
+    figure->value *= factor;
+    figure->written *= factor;
+    figure->source = FigureSource::kDerived;
+    figure->reference = reference;
+  };
+  scale(node.nvme_read, figure_rules::kDisk);
+  scale(node.nvme_write, figure_rules::kDisk);
+  scale(node.nvme_capacity, figure_rules::kDiskCapacity);
+  node.nvme_drives = Figure{wanted, wanted, "count", FigureSource::kDerived, reference};
 }
 
 }  // namespace zeroplan

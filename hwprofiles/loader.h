@@ -45,4 +45,10 @@ void ApplyNetwork(HardwareProfile& profile, const std::string& text);
 // over another link and would hide the new one. What overlap costs stays. Throws Error(kUsage).
 void ApplyGpuLink(HardwareProfile& profile, const std::string& text);
 
+// --nvme-drives: a node has so many drives, each like those of the profile: rates and capacity are
+// as many times those of one drive. A profile that does not say of how many drives its figures are
+// is taken to have one. Throws Error(kUsage) where the profile has no rates of a disk, and where
+// the product is past what fields.h allows.
+void ApplyNvmeDrives(HardwareProfile& profile, uint64_t drives);
+
 }  // namespace zeroplan

@@ -128,6 +128,9 @@ struct GpuProfile {
   // If it is set, rows of `gemm` and `attention` are those of a GPU that did nothing else at the
   // time.
   std::optional<PowerProfile> power;
+  // Watts that the datasheet limits the board to. Says what a run's energy is at most, no clock and
+  // no time; power->limit, where it was measured, goes before it.
+  std::optional<Figure> board_power;
   Figure launch_overhead;  // seconds from one kernel's end to the next one's begin on a stream
   bool bf16 = false;       // has bf16 arithmetic
   bool fp16 = false;
@@ -172,6 +175,7 @@ struct NodeProfile {
   std::optional<Figure> overlapped_compute, overlapped_collective;
   std::optional<Figure> nvme_read, nvme_write;
   std::optional<Figure> nvme_capacity;  // absent: not checked
+  std::optional<Figure> nvme_drives;    // that these three are of, all alike; absent: 1 is taken
 
   bool operator==(const NodeProfile&) const = default;
 };

@@ -22,6 +22,8 @@ struct Cluster {
   // empty: the links are the profile's.
   std::string network, intra_node_bandwidth;
   std::string links;  // of several GPUs, for people: "300 GB/s each way between GPUs"
+  // The option --nvme-drives; unset: rates and capacity are the profile's.
+  std::optional<uint64_t> nvme_drives;
   int gpus = 1;
   int gpus_per_node = 1;
   uint64_t gpu_capacity_bytes = 0;

@@ -18,6 +18,7 @@ void ApplyPlannedLinks(const PlanFile& plan, HardwareProfile& hardware) {
     if (!cluster.intra_node_bandwidth.empty()) {
       ApplyGpuLink(hardware, cluster.intra_node_bandwidth);
     }
+    if (cluster.nvme_drives) ApplyNvmeDrives(hardware, *cluster.nvme_drives);
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: cluster: {}", plan.source, error.what()));
   }

@@ -80,6 +80,7 @@ void PutHost(const MachineMeasurement& m, const Origin& origin, NodeProfile& nod
         m.disk->direct ? "past the page cache" : "written out, then dropped from the page cache");
     node.nvme_read = MeasuredFigure(m.disk->read, kGiga, "GB/s", origin.OnHost(how));
     node.nvme_write = MeasuredFigure(m.disk->write, kGiga, "GB/s", origin.OnHost(how));
+    node.nvme_drives.reset();  // the base's, not this folder's
     if (m.disk_free_bytes) {
       node.nvme_capacity =
           CapacityFigure(*m.disk_free_bytes, origin.OnHost("free in " + m.disk_folder));

@@ -8,6 +8,7 @@
 #include "core/lowering/walk_cache.h"
 #include "core/model/model_spec.h"
 #include "core/program/bucket_sizes.h"
+#include "cost_models/host_cost.h"
 #include "cost_models/step_time.h"
 
 namespace zeroplan {
@@ -82,6 +83,41 @@ ChoiceEstimate EstimateProgram(const Program& program, const Cluster& cluster,
   choice.fits = choice.why_not.empty();
   choice.room = choice.fits ? MemoryRoom::kAmple : MemoryRoom::kNone;
   return choice;
+}
+
+// Shard files have master weights and Adam's two moments in fp32, the final weights are fp32. At
+// stage 0 one rank writes all of it, and every rank copies all of it.
+SaveCost SaveCostOf(const ModelSpec& model, const TrainSetup& setup, const Cluster& cluster,
+                    const HardwareProfile& hardware) {
+  SaveCost cost;
+  cost.bytes = 12 * model.ParamCount();
+  cost.weights_bytes = 4 * model.UnpaddedParamCount();
+  const bool sharded = setup.zero.stage > 0;
+  const int ranks = cluster.ranks_per_node();
+  const auto all = static_cast<double>(cost.bytes);
+  const double of_rank = sharded ? all / cluster.gpus : all;
+  const double of_node = sharded ? of_rank * ranks : all;
+  cost.node_bytes = static_cast<uint64_t>(of_node);
+  const auto& offload = setup.zero.offload_optimizer;
+  const double on_host = offload.device == OffloadDevice::kCpu ? offload.ratio : 0;
+  const bool on_disk = offload.device == OffloadDevice::kNvme;
+  const double on_gpu = on_disk ? 0 : 1 - on_host;
+  const double over_pcie =
+      on_gpu * of_rank / TransferCost(hardware, ranks).BytesPerSecond(/*to_device=*/false);
+  double& copy = cost.copy_seconds;
+  copy = over_pcie;
+  if (const auto& triad = hardware.node.triad_bandwidth) {  // a byte copied is read and written
+    copy = std::max(copy, 2 * on_host * of_rank * ranks / triad->value);
+  }
+  const std::optional<Figure>&read = hardware.node.nvme_read, &write = hardware.node.nvme_write;
+  if (!read || !write) return cost;
+  if (on_disk) copy = of_node / read->value;
+  // What lies in host memory is written from there; what a GPU has is copied beside the writing;
+  // the disk reads a swap file and writes the checkpoint in turn.
+  const double disk = of_node / write->value + (on_disk ? of_node / read->value : 0);
+  cost.disk_bound = disk >= over_pcie;
+  cost.write_seconds = std::max(disk, over_pcie);
+  return cost;
 }
 
 std::unique_ptr<ChoiceJudge> MakeProgramJudge(const JudgeInputs& inputs) {

@@ -41,6 +41,20 @@ struct RunCost {
 // REQUIRES: goal.tokens.
 RunCost CostOf(const RunGoal& goal, const BatchSpec& batch, double step_seconds);
 
+// What a checkpoint of zeroplan's own executor takes (docs/checkpoints.md): predicted from the
+// profile's rates, without checksums, syncing and what else writes to the disk, so at least so
+// much.
+struct SaveCost {
+  uint64_t bytes = 0;                   // of all shard files
+  uint64_t weights_bytes = 0;           // of the final weights, once, beside them
+  uint64_t node_bytes = 0;              // of the files that one node writes to a disk of its own
+  std::optional<double> write_seconds;  // unset: the profile has no rates of a disk
+  bool disk_bound = false;              // write_seconds are the disk's, not those of the copy
+  double copy_seconds = 0;              // of all states to host memory, which steps wait for
+};
+SaveCost SaveCostOf(const ModelSpec& model, const TrainSetup& setup, const Cluster& cluster,
+                    const HardwareProfile& hardware);
+
 // What is not known is unset.
 struct TimeEstimate {
   std::optional<double> compute_seconds, exposed_comm_seconds, exposed_offload_seconds,

@@ -15,7 +15,7 @@ struct PlanField {
   const char* key;
   int64_t min = 0;        // of whole numbers
   bool nullable = false;  // of strings: empty is written as null
-  bool optional = false;  // of flags: files from before it was there lack it, and mean false
+  bool optional = false;  // files from before it was there lack it: flags are false, others null
 };
 
 // Calls visit(field, value); `T` is Cluster or const Cluster.
@@ -26,6 +26,7 @@ void ForEachField(T& c, Visit&& visit) {
   visit(PlanField{"gpu"}, c.gpu_name);
   visit(PlanField{.key = "network", .nullable = true}, c.network);
   visit(PlanField{.key = "intra_node_bandwidth", .nullable = true}, c.intra_node_bandwidth);
+  visit(PlanField{.key = "nvme_drives", .min = 1, .optional = true}, c.nvme_drives);
   visit(PlanField{"gpus", 1}, c.gpus);
   visit(PlanField{"gpus_per_node", 1}, c.gpus_per_node);
   visit(PlanField{"gpu_capacity_bytes"}, c.gpu_capacity_bytes);
@@ -57,7 +58,7 @@ inline constexpr const char* kPlanStepSeconds[] = {"compute", "exposed_comm", "e
 inline constexpr const char* kPlanSearchCounts[] = {"candidates", "cut_by_memory", "cut_by_score",
                                                     "judged",     "left",          "lowered"};
 // Keys of the top level that `plan --format json` adds and a plan file does not have.
-inline constexpr const char* kPlanReportKeys[] = {"gap",     "stages", "claims",
-                                                  "assumed", "notes",  "run"};
+inline constexpr const char* kPlanReportKeys[] = {"gap",   "stages", "claims",    "assumed",
+                                                  "notes", "run",    "checkpoint"};
 
 }  // namespace zeroplan

@@ -79,7 +79,8 @@ struct PlanReport {
   // Of plans for other runtimes: none where it was not asked, or nothing fits it.
   std::optional<ExecutorBest> executor;
   RunGoal goal;
-  std::string config;  // as JSON
+  std::optional<SaveCost> checkpoint;  // of plans that zeroplan's own executor runs
+  std::string config;                  // as JSON
 };
 
 // The plan file with all that was said: further keys "gap", "stages", "claims", "assumed" and

@@ -137,6 +137,7 @@ class FieldReader {
     value = static_cast<uint64_t>(section_.Int(field.key, field.min));
   }
   void operator()(const PlanField& field, std::optional<uint64_t>& value) {
+    if (field.optional && section_.json().Raw(field.key) == nullptr) return;
     value = section_.BytesOrNull(field.key);
   }
   void operator()(const PlanField& field, bool& value) {

@@ -236,6 +236,13 @@ std::string WritePlanReport(const Plan& plan, const PlanReport& report) {
                {"assumed", report.assumed},
                {"notes", report.notes}};
   if (report.goal.tokens) more["run"] = RunJson(report.goal, plan.choice);
+  if (const std::optional<SaveCost>& save = report.checkpoint) {
+    more["checkpoint"] = {{"bytes", save->bytes},
+                          {"weights_bytes", save->weights_bytes},
+                          {"node_bytes", save->node_bytes},
+                          {"write_seconds", Nullable(save->write_seconds)},
+                          {"copy_seconds", save->copy_seconds}};
+  }
   if (plan.runtime->has_programs()) {
     return WriteChecked(plan, WriteConfig(plan.setup, plan.model.layers), more);
   }

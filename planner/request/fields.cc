@@ -188,6 +188,11 @@ void AddClusterFields(FieldSink& sink, Request& fields) {
               "Disk space of one node for offload (default: the profile's; unknown space is not "
               "checked); plan offloads to disks that are named here, asked for or measured"},
              cluster.nvme_capacity, ParseMemory);
+  sink.Value({group, "⟦nvme_drives⟧", "COUNT",
+              "NVMe drives of one node, each like those of the profile: rates and capacity are as "
+              "many times one drive's (default: the profile's number); names the disk as "
+              "⟦nvme_capacity⟧ does"},
+             hardware.nvme_drives, WholeIn<int>(1, kMaxDrives));
   AddReserveFields(sink, group, cluster);
 }
 

@@ -51,6 +51,7 @@ auto WordIn(std::vector<std::string> words) {
 
 // What train, estimate and plan allow for a count of anything.
 inline constexpr int64_t kMaxGpus = 1'000'000;
+inline constexpr int kMaxDrives = 256;  // as host.nvme_drives
 inline constexpr int64_t kMaxBatch = 2'147'483'647;
 
 }  // namespace zeroplan

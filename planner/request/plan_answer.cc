@@ -15,6 +15,7 @@
 #include "core/program/step_order.h"
 #include "planner/advice/smallest_change.h"
 #include "planner/estimate/choices.h"
+#include "planner/report/report_text.h"
 #include "planner/request/resolve.h"
 #include "planner/search/search_space.h"
 
@@ -170,6 +171,34 @@ std::string Proposal(const ResolvedPlan& request, const Change& change) {
                   runtime.has_programs() ? "" : fmt::format(" {}", runtime.name()), fix, closest));
 }
 
+// What a checkpoint takes of a disk, and how long a save takes where the profile knows one.
+std::string CheckpointText(const SaveCost& save, const Plan& plan, const Cluster& cluster,
+                           const NodeProfile& node) {
+  std::string text =
+      fmt::format("Checkpoints: {} each, 12 bytes a parameter; the weights at the end {} more.",
+                  FormatBytes(save.bytes), FormatBytes(save.weights_bytes));
+  if (!save.write_seconds) return text;
+  const std::string where = cluster.nodes() == 1         ? "to the node's disk"
+                            : plan.setup.zero.stage == 0 ? "to the disk of one node"
+                                                         : "a node to its own disk";
+  const bool swapped = plan.setup.zero.offload_optimizer.device == OffloadDevice::kNvme;
+  const std::string limit =
+      save.disk_bound ? fmt::format("at {}/s (host.nvme_write, {}){}",
+                                    FormatBytes(static_cast<uint64_t>(node.nvme_write->value)),
+                                    FigureSourceName(node.nvme_write->source),
+                                    swapped ? ", read from swap files first" : "")
+                      : "from GPUs over PCIe, which is slower than the disk";
+  const std::string copy = FormatSeconds(save.copy_seconds);
+  return text +
+         fmt::format(" Saving one takes {} at least, by prediction: {} {} {}; steps wait {}.",
+                     FormatSeconds(*save.write_seconds), FormatBytes(save.node_bytes), where, limit,
+                     plan.lower.async_save
+                         ? fmt::format("for the copy to host memory alone, {} at least", copy)
+                         : fmt::format("so long, with ⟦async_save⟧ on for the copy to host memory "
+                                       "alone, {} at least",
+                                       copy));
+}
+
 // What --async-save makes of the answer, in a sentence. For auto the copy is taken into the plan if
 // its hosts have the memory.
 std::string SettleAsyncSave(AsyncSave asked, const SearchCluster& at, Plan& plan) {
@@ -233,13 +262,12 @@ void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
                   assumptions);
   }
   NoteGuesses(request.hardware(), at.cluster, std::span(&plan.setup, 1), assumptions);
+  const AsyncSave asked = request.asked().common.async_save.value_or(AsyncSave::kOff);
+  const std::string saves = asked == AsyncSave::kOff ? "" : SettleAsyncSave(asked, at, plan);
   if (programs) {
-    // Shard files have master weights and Adam's two moments in fp32, the final weights are fp32
-    // (docs/checkpoints.md).
-    const uint64_t parameters = plan.model.ParamCount();
-    assumptions.notes.push_back(fmt::format(
-        "Checkpoints: {} each, 12 bytes a parameter; the weights at the end {} more.",
-        FormatBytes(12 * parameters), FormatBytes(4 * plan.model.UnpaddedParamCount())));
+    answer.report.checkpoint = SaveCostOf(plan.model, plan.setup, at.cluster, request.hardware());
+    assumptions.notes.push_back(
+        CheckpointText(*answer.report.checkpoint, plan, at.cluster, request.hardware().node));
   }
   if (programs) {
     AssumeSums(request.asked().common, std::span(&plan.setup, 1), assumptions);
@@ -251,10 +279,7 @@ void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
   if (std::string space = plan.runtime->SpaceText(); !space.empty()) {
     assumptions.notes.push_back(std::move(space));
   }
-  if (const auto asked = request.asked().common.async_save.value_or(AsyncSave::kOff);
-      asked != AsyncSave::kOff) {
-    assumptions.notes.push_back(SettleAsyncSave(asked, at, plan));
-  }
+  if (!saves.empty()) assumptions.notes.push_back(saves);
   answer.report.assumed = assumptions.assumed;
   answer.report.notes = assumptions.notes;
 }

@@ -34,6 +34,7 @@ struct ModelFields {
 
 struct HardwareFields {
   std::string profile, network, intra_node_bandwidth;
+  Given<int> nvme_drives;
   // Asked where `profile` is not given: the machine that this runs on. Unset: the default profile.
   // `measure_host`: the bandwidth of its memory too, in a fraction of a second of all cores.
   std::function<FoundMachine(bool measure_host)> find;

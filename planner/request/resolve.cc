@@ -25,6 +25,26 @@ void Assume(Assumptions& assumptions, std::string text) {
   assumptions.assumed.push_back(std::move(text));
 }
 
+// What ⟦nvme_drives⟧ makes of the profile's figures. `capacity`: of the node, as given.
+std::string DrivesNote(const NodeProfile& node, const std::optional<uint64_t>& capacity) {
+  const double drives = node.nvme_drives->value;
+  const auto share = [&](double value) {
+    return FormatBytes(static_cast<uint64_t>(value / drives));
+  };
+  std::string each, all;
+  if (!capacity && node.nvme_capacity) {
+    each = fmt::format(" of {}", share(node.nvme_capacity->value));
+    all = fmt::format(", {}", FormatBytes(static_cast<uint64_t>(node.nvme_capacity->value)));
+  }
+  return fmt::format(
+      "NVMe: {:.0f} drive{}{} a node that read{} {}/s and write{} {}/s each; together {}/s, {}/s{} "
+      "({}).",
+      drives, drives == 1 ? "" : "s", each, drives == 1 ? "s" : "", share(node.nvme_read->value),
+      drives == 1 ? "s" : "", share(node.nvme_write->value),
+      FormatBytes(static_cast<uint64_t>(node.nvme_read->value)),
+      FormatBytes(static_cast<uint64_t>(node.nvme_write->value)), all, node.nvme_drives->reference);
+}
+
 // Batch parts from what is given. The rules are DeepSpeed's: any two of the three give the third,
 // and a global batch alone means one micro-step.
 void ResolveBatchParts(const BatchFields& fields, BatchSpec& batch, Assumptions& assumptions) {
@@ -268,7 +288,11 @@ RunGoal ResolveGoal(const GoalFields& fields, int64_t seq_len, const GpuProfile&
         fields.tokens.text, seq_len);
   }
   RunGoal goal = {fields.tokens, fields.gpu_hour_price};
-  if (gpu.power) goal.gpu_watts = gpu.power->limit.value;
+  if (gpu.power) {
+    goal.gpu_watts = gpu.power->limit.value;
+  } else if (gpu.board_power) {
+    goal.gpu_watts = gpu.board_power->value;
+  }
   return goal;
 }
 
@@ -298,6 +322,7 @@ HardwareProfile ResolveHardware(const HardwareFields& fields, Assumptions& assum
   }
   if (!fields.network.empty()) ApplyNetwork(hardware, fields.network);
   if (!fields.intra_node_bandwidth.empty()) ApplyGpuLink(hardware, fields.intra_node_bandwidth);
+  if (fields.nvme_drives) ApplyNvmeDrives(hardware, static_cast<uint64_t>(*fields.nvme_drives));
   return hardware;
 }
 
@@ -318,6 +343,10 @@ Cluster ResolveCluster(const Request& request, const HardwareProfile& hardware,
   cluster.gpu_name = hardware.gpu.name;
   cluster.network = request.hardware.network;
   cluster.intra_node_bandwidth = request.hardware.intra_node_bandwidth;
+  if (request.hardware.nvme_drives) {
+    cluster.nvme_drives = static_cast<uint64_t>(*request.hardware.nvme_drives);
+    assumptions.notes.push_back(DrivesNote(hardware.node, given.nvme_capacity));
+  }
   const auto of_profile = static_cast<int>(std::llround(hardware.node.gpus.value));
   const int default_gpus =
       assumptions.detected_gpus.value_or(request.hardware.profile.empty() ? 1 : of_profile);

@@ -31,7 +31,7 @@ void Pin(const std::optional<std::vector<T>>& values, std::vector<T>& list) {
 // Rows with a disk that nobody named: what it is taken for.
 void NoteDisk(const EstimateInputs& inputs, const Request& request, const HardwareProfile& hardware,
               Assumptions& assumptions) {
-  if (request.cluster.nvme_capacity) return;
+  if (request.cluster.nvme_capacity || request.hardware.nvme_drives) return;
   const std::optional<Figure>& capacity = hardware.node.nvme_capacity;
   if (capacity && capacity->source != FigureSource::kDerived) return;
   for (const TrainSetup& setup : inputs.setups) {
@@ -260,8 +260,8 @@ void ResolvedPlan::LeaveOutDisks(Assumptions& assumptions) {
   // A figure that was measured counts in a file of the user's: a built-in one is another machine's.
   const bool measured =
       write && write->source == FigureSource::kMeasured && hardware_.source != "built in";
-  if (request_.cluster.nvme_capacity || names_disk(choice.offload_optimizer) ||
-      names_disk(choice.offload_param) || measured) {
+  if (request_.cluster.nvme_capacity || request_.hardware.nvme_drives ||
+      names_disk(choice.offload_optimizer) || names_disk(choice.offload_param) || measured) {
     return;
   }
   std::erase_if(inputs_.space.offload_optimizer,

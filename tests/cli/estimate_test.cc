@@ -200,6 +200,12 @@ TEST_CASE("rows with a disk that nobody named say what it is taken for") {
   CHECK_FALSE(noted("--hw p3-16xlarge --offload-optimizer cpu --offload-param none", "NVMe: "));
   CHECK(RunZeroplan(model + "--hw p3-16xlarge --offload-optimizer nvme").exit_code == 2);
   CHECK_FALSE(noted("--hw rtx4090 --nvme-capacity 1TB", "NVMe: "));
+  CHECK(noted("--hw rtx4090 --nvme-drives 4",
+              "NVMe: 4 drives of 2.00 TB a node that read 6.00 GB/s and write 4.00 GB/s each; "));
+  CHECK(noted("--hw rtx4090 --nvme-drives 4 --nvme-capacity 1TB",
+              "NVMe: 4 drives a node that read 6.00 GB/s and write 4.00 GB/s each; "));
+  CHECK(RunZeroplan(model + "--hw p3-16xlarge --nvme-drives 2").exit_code == 2);
+  CHECK(RunZeroplan(model + "--hw rtx4090 --nvme-drives 0").exit_code == 2);
   CHECK_FALSE(noted("--hw rtx4090 --offload-optimizer none,cpu --offload-param none", "NVMe: "));
 }
 

@@ -425,8 +425,9 @@ TEST_CASE("plan: disks are searched where they are named, and proposed where not
   CHECK(run.exit_code == 3);
   CHECK(Has(run.err, " nvme"));
   CHECK(Has(run.err, "of a node's disk, by the hardware profile's figures"));
-  for (const char* named : {" --nvme-capacity 100GB", " --offload-optimizer nvme",
-                            " --offload-optimizer all", " --offload-param none,nvme"}) {
+  for (const char* named :
+       {" --nvme-capacity 100GB", " --nvme-drives 2", " --offload-optimizer nvme",
+        " --offload-optimizer all", " --offload-param none,nvme"}) {
     CAPTURE(named);
     const RunResult with = RunZeroplan(asked + named);
     CAPTURE(with.err);

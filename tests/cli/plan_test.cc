@@ -257,6 +257,47 @@ TEST_CASE("plan --format json: what was said, and a plan file at once") {
   CHECK(RunZeroplan("explain " + folder.path("report.json")).exit_code == 0);
 }
 
+TEST_CASE("plan: drives of a node, what a save takes of them, and the energy of a run") {
+  const TempDir folder;
+  const std::string plan = "plan --quick --model gpt2 --seq-len 128 --gpus 2 --hw 2x-rtx6000-ada ";
+  const auto json = [&](const std::string& more) {
+    return OrderedJson::parse(RunZeroplan(plan + more + " --format json").out);
+  };
+  const OrderedJson two = json("--tokens 1B"), four = json("--nvme-drives 4");
+  CHECK(two["cluster"]["nvme_drives"].is_null());
+  CHECK(four["cluster"]["nvme_drives"] == 4);
+  CHECK(four["cluster"]["nvme_capacity_bytes"] ==
+        2 * two["cluster"]["nvme_capacity_bytes"].get<double>());
+  const OrderedJson& save = two["checkpoint"];
+  CHECK(save["bytes"] == save["node_bytes"]);
+  CHECK(save["write_seconds"].get<double>() ==
+        doctest::Approx(save["bytes"].get<double>() / 8e9));  // host.nvme_write
+  CHECK(four["checkpoint"]["write_seconds"].get<double>() ==
+        doctest::Approx(save["write_seconds"].get<double>() / 2));
+  CHECK(two["run"]["gpu_kwh"].get<double>() ==
+        doctest::Approx(two["run"]["gpu_hours"].get<double>() * 0.3));  // gpu.board_power
+  // A machine without a disk says nothing of it.
+  const RunResult none = RunZeroplan("plan --quick --model gpt2 --hw p3-16xlarge --dtype fp16");
+  CHECK(none.out.find("Checkpoints: ") != std::string::npos);
+  CHECK(none.out.find("Saving one takes") == std::string::npos);
+  // explain reads the disks as planned.
+  const std::string file = folder.path("plan.json");
+  const RunResult run = RunZeroplan(
+      plan + "--nvme-drives 4 --stage 2 --offload-optimizer nvme --explain --plan-out " + file);
+  CHECK(run.exit_code == 0);
+  CHECK(JoinParagraphs(run.out).find("read from swap files first; steps wait so long") !=
+        std::string::npos);
+  const RunResult explained = RunZeroplan("explain " + file);
+  CHECK(explained.exit_code == 0);
+  CHECK(run.out.find(explained.out) != std::string::npos);
+  OrderedJson of_profile = OrderedJson::parse(ReadWhole(file));
+  of_profile["cluster"].erase("nvme_drives");  // as plans had been
+  std::ofstream(file) << of_profile.dump();
+  const RunResult slower = RunZeroplan("explain " + file);
+  CHECK(slower.exit_code == 0);
+  CHECK(slower.out != explained.out);
+}
+
 TEST_CASE("plan --quick: the answer and the other stages, nothing that would change it") {
   const std::string command =
       "plan --model gpt2 --hw hgx-h200 --gpus 2 --global-batch 8 --offload-optimizer none "

@@ -67,6 +67,7 @@ TEST_CASE("a measured profile loads and holds what was measured") {
   CHECK(read.node.gpus.value == 2);
   CHECK(read.node.host_memory.written == 550.5);
   CHECK(read.node.nvme_capacity->value < 1.5e12);
+  CHECK_FALSE(read.node.nvme_drives);  // the base's 8 are not what one folder was measured on
   CHECK(read.gpu.launch_overhead.written == 1.235);
   CHECK(read.gpu.launch_overhead.source == FigureSource::kMeasured);
   CHECK(read.gpu.launch_overhead.reference.find("CUDA 13.0") != std::string::npos);

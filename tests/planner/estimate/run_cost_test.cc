@@ -1,7 +1,13 @@
 #include <doctest/doctest.h>
 
+#include "core/families/load_model.h"
+#include "core/lowering/lower.h"
+#include "cost_models/step_time.h"
+#include "hwprofiles/loader.h"
 #include "planner/estimate/estimate.h"
 #include "planner/report/report_text.h"
+#include "planner/request/resolve.h"
+#include "tests/cost_models/plain_profile.h"
 
 namespace zeroplan {
 namespace {
@@ -30,6 +36,74 @@ TEST_CASE("a run is its steps: hours, GPU-hours and price") {
   const RunCost known = CostOf({.tokens = 131'072'000, .gpu_watts = 700}, Batch(), 0.72);
   REQUIRE(known.gpu_kwh);
   CHECK(*known.gpu_kwh == doctest::Approx(16 * 0.2 * 0.7));
+}
+
+TEST_CASE("a save takes what its disk and its copy take") {
+  HardwareProfile hardware = PlainProfile();
+  hardware.node.pcie.copies.reset();
+  hardware.node.pcie.from_device_single = Number(20e9);
+  hardware.node.pcie.from_device_all = Number(40e9);  // of 8 GPUs: 5 GB/s each
+  hardware.node.nvme_read = Number(4e9);
+  hardware.node.nvme_write = Number(2e9);
+  hardware.node.triad_bandwidth = Number(100e9);
+  const ModelSpec model = LoadModel("gpt2");
+  Cluster cluster;
+  cluster.gpus = 16;
+  cluster.gpus_per_node = 8;
+  TrainSetup setup;
+  const auto cost = [&] { return SaveCostOf(model, setup, cluster, hardware); };
+  const auto bytes = static_cast<double>(12 * model.ParamCount());
+  CHECK(cost().bytes == 12 * model.ParamCount());
+  CHECK(cost().weights_bytes == 4 * model.UnpaddedParamCount());
+
+  // One rank writes all, and each copies all.
+  setup.zero.stage = 0;
+  CHECK(cost().node_bytes == cost().bytes);
+  CHECK(*cost().write_seconds == doctest::Approx(bytes / 2e9));
+  CHECK(cost().copy_seconds == doctest::Approx(bytes / 5e9));
+  // Each node writes half, and each rank copies a sixteenth.
+  setup.zero.stage = 1;
+  CHECK(cost().node_bytes == cost().bytes / 2);
+  CHECK(*cost().write_seconds == doctest::Approx(bytes / 2 / 2e9));
+  CHECK(cost().copy_seconds == doctest::Approx(bytes / 16 / 5e9));
+  CHECK(cost().disk_bound);
+  // A fast disk waits for the copy from the GPUs.
+  hardware.node.nvme_write = Number(400e9);
+  CHECK(*cost().write_seconds == doctest::Approx(bytes / 16 / 5e9));
+  CHECK_FALSE(cost().disk_bound);
+  // States in host memory pass no PCIe, states on disk are read first.
+  hardware.node.nvme_write = Number(2e9);
+  setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
+  CHECK(cost().copy_seconds == doctest::Approx(2 * bytes / 2 / 100e9));
+  setup.zero.offload_optimizer.ratio = 0.5;
+  CHECK(cost().copy_seconds == doctest::Approx(bytes / 2 / 16 / 5e9));
+  setup.zero.offload_optimizer = {.device = OffloadDevice::kNvme};
+  CHECK(*cost().write_seconds == doctest::Approx(bytes / 2 / 2e9 + bytes / 2 / 4e9));
+  CHECK(cost().copy_seconds == doctest::Approx(bytes / 2 / 4e9));
+  // Nothing is said of a disk that nobody knows.
+  hardware.node.nvme_write.reset();
+  CHECK_FALSE(cost().write_seconds);
+}
+
+TEST_CASE("the limit of a board's power is energy alone: no time depends on it") {
+  HardwareProfile with = LoadProfile("dgx-a100-80gb"), without = with;
+  REQUIRE(with.gpu.board_power);
+  without.gpu.board_power.reset();
+  with.gpu.board_power = Number(50);  // of no use if it limited clocks
+  CHECK(ResolveGoal({}, 1024, with.gpu).gpu_watts == 50);
+  CHECK_FALSE(ResolveGoal({}, 1024, without.gpu).gpu_watts);
+  with.gpu.power = H200Power(700);  // measured: it goes before
+  CHECK(ResolveGoal({}, 1024, with.gpu).gpu_watts == 700);
+  with.gpu.power.reset();
+  TrainSetup setup;
+  setup.zero.stage = 2;
+  setup.batch.world_size = 8;
+  setup.batch.micro_batch = 4;
+  setup.batch.seq_len = 512;
+  const Program program = Lower(LoadModel("gpt2"), setup, {.backend = Backend::kCuda});
+  const CostModel limited(with, {8, 8}), free(without, {8, 8});
+  CHECK(StepTimer(limited).Time(program).total_seconds ==
+        StepTimer(free).Time(program).total_seconds);
 }
 
 TEST_CASE("a run in words") {

@@ -45,6 +45,7 @@ TEST_CASE("plan: everything comes back, and the program is the planned one") {
   CHECK(back.cluster.gpu_capacity_bytes == 80'000'000'000);
   CHECK(back.cluster.host_capacity_bytes == 500'000'000'000);
   CHECK(!back.cluster.nvme_capacity_bytes);
+  CHECK(!back.cluster.nvme_drives);
   CHECK(back.lower.backend == Backend::kCuda);
   CHECK(back.lower.logits_chunk_bytes == 8192);
   CHECK(back.lower.checkpoint_chunk_elements == 1 << 16);
