@@ -44,7 +44,7 @@ ReadContext Context(const CheckOptions& options, std::optional<ModelSpec>* model
     ThrowUsage("--global-batch-tokens: {} needs a sequence length; add --seq-len or --model",
                common.batch.global_batch_tokens.text);
   }
-  ReadContext context = ConfigContext(common.batch, ResolveHardware(common.hardware, assumptions),
+  ReadContext context = ConfigContext(common.batch, ResolveHardware(common.hardware, common.cluster, assumptions),
                                       common.cluster.gpus.value_or(1), seq_len);
   context.strict = options.strict;
   context.layers = layers;

@@ -44,7 +44,7 @@ void RunCheck(const CheckCommand& command) {
   }
   Assumptions assumptions;
   const HardwareProfile hardware =
-      ResolveHardware(HardwareFields{.profile = command.hardware, .find = FindThisMachine},
+      ResolveHardware(HardwareFields{.profile = command.hardware, .find = FindThisMachine}, {},
                       assumptions, MeasureHost::kYes);
   for (const std::string& note : assumptions.notes) LogInfo("{}", note);
   std::vector<Comparison> rows;

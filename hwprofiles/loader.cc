@@ -33,186 +33,6 @@ std::string ReadFile(const std::string& path) {
   return ReadTextFile(path);
 }
 
-// The pieces of names that tell apart cards of one model; what names leave out as often as not.
-constexpr std::string_view kPieces[] = {"sxm",    "pcie", "nvl", "super",
-                                        "laptop", "ada",  "rtx", "ti"};
-constexpr std::string_view kIdleWords[] = {"nvidia", "geforce", "tesla",     "standard",
-                                           "gpu",    "rtx",     "generation"};
-
-bool IsDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
-bool IsLetter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
-
-std::string_view PieceAt(std::string_view word) {
-  for (const std::string_view piece : kPieces) {
-    if (word.starts_with(piece)) return piece;
-  }
-  return {};
-}
-
-size_t CountWhile(std::string_view word, size_t at, bool (*is)(char)) {
-  size_t end = at;
-  while (end < word.size() && is(word[end])) ++end;
-  return end - at;
-}
-
-// Characters of the token that a word in small letters begins with: a piece ("sxm4"), a number with
-// its unit ("80gb", "8x"), or letters, digits and letters up to a piece ("l40s", "4070").
-size_t TokenLength(std::string_view word) {
-  if (const std::string_view piece = PieceAt(word); !piece.empty()) {
-    return piece.size() + (piece == "sxm" ? CountWhile(word, piece.size(), IsDigit) : 0);
-  }
-  size_t end = CountWhile(word, 0, IsLetter);
-  end += CountWhile(word, end, IsDigit);
-  const bool number = IsDigit(word[0]);
-  if (number && word.substr(end).starts_with("gb")) return end + 2;
-  if (number && word.substr(end).starts_with("x")) return end + 1;
-  while (end < word.size() && IsLetter(word[end]) && PieceAt(word.substr(end)).empty()) ++end;
-  return end;
-}
-
-// "NVIDIA A100-SXM4-80GB" is {"a100", "sxm4", "80gb"}. An HGX board is what the DGX of that GPU
-// has.
-std::vector<std::string> Tokens(std::string_view name) {
-  std::vector<std::string> tokens;
-  std::string word;
-  const auto end_word = [&] {
-    for (std::string_view rest = word; !rest.empty();) {
-      const size_t length = TokenLength(rest);
-      std::string token(rest.substr(0, length));
-      rest.remove_prefix(length);
-      if (token == "hgx") token = "dgx";
-      const bool number =
-          !tokens.empty() && CountWhile(tokens.back(), 0, IsDigit) == tokens.back().size();
-      if (token == "gb" && number) {
-        tokens.back() += token;
-      } else if (std::find(std::begin(kIdleWords), std::end(kIdleWords), token) ==
-                 std::end(kIdleWords)) {
-        tokens.push_back(std::move(token));
-      }
-    }
-    word.clear();
-  };
-  for (const char c : name) {
-    if (IsDigit(c) || IsLetter(c)) {
-      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    } else {
-      end_word();
-    }
-  }
-  end_word();
-  return tokens;
-}
-
-bool SameToken(const std::string& a, const std::string& b) {
-  const bool modules = a.starts_with("sxm") && b.starts_with("sxm");
-  return a == b || a + "gb" == b || (modules && (a == "sxm" || b == "sxm"));
-}
-
-bool HasToken(const std::vector<std::string>& tokens, const std::string& wanted) {
-  return std::any_of(tokens.begin(), tokens.end(), [&](const std::string& token) {
-    return SameToken(token, wanted) || SameToken(wanted, token);
-  });
-}
-
-// How well a name that somebody gave fits one that is known. A card's size and socket may be left
-// out; "Ti", "Super" and "Laptop" may not, as each is another card.
-enum class Fit : uint8_t { kNone, kPartOf, kButDetails, kWhole };
-Fit FitOf(const std::vector<std::string>& given, const std::vector<std::string>& known) {
-  for (const std::string& token : given) {
-    if (!HasToken(known, token)) return Fit::kNone;
-  }
-  Fit fit = given.empty() ? Fit::kNone : Fit::kWhole;
-  for (const std::string& token : known) {
-    if (HasToken(given, token)) continue;
-    const bool detail =
-        token.ends_with("gb") || token.starts_with("sxm") || token == "pcie" || token == "nvl";
-    fit = std::min(fit, detail ? Fit::kButDetails : Fit::kPartOf);
-  }
-  return fit;
-}
-
-struct FittingNames {
-  bool cards = false;  // or machines of several
-  Fit fit = Fit::kNone;
-  std::vector<std::string> names;
-
-  void Add(Fit found, const std::string& name) {
-    if (found == Fit::kNone || found < fit) return;
-    if (found > fit) names.clear();
-    fit = found;
-    if (names.empty() || names.back() != name) names.push_back(name);
-  }
-};
-
-// Who names a card means one of it, so machines count where no card fits as well.
-FittingNames FindFitting(const std::string& name) {
-  const std::vector<std::string> given = Tokens(name);
-  FittingNames cards{.cards = true}, machines;
-  const std::vector<KnownGpu> gpus = KnownGpus();
-  for (const KnownMachine& machine : KnownMachines()) {
-    const auto gpu = std::find_if(gpus.begin(), gpus.end(), [&](const KnownGpu& known) {
-      return known.part == machine.name;
-    });
-    const bool card = gpu != gpus.end();
-    (card ? cards : machines).Add(FitOf(given, Tokens(machine.name)), machine.name);
-    if (!card) continue;
-    for (const std::string& driver_name : gpu->driver_names) {
-      if (FitOf(given, Tokens(driver_name)) == Fit::kWhole) cards.Add(Fit::kWhole, machine.name);
-    }
-  }
-  return cards.fit >= machines.fit ? cards : machines;
-}
-
-// "h100-80gb-sxm (1 x NVIDIA H100 SXM, 80 GB at 3.35 TB/s)"
-std::string WithWhatDiffers(const std::string& name) {
-  const HardwareProfile profile = LoadProfile(name);
-  const Figure& memory = profile.gpu.memory;
-  const Figure& bandwidth = profile.gpu.hbm_bandwidth;
-  return fmt::format("{} ({:.0f} x {}, {:g} {} at {:g} {})", name, profile.node.gpus.value,
-                     profile.gpu.name, memory.written, memory.unit, bandwidth.written,
-                     bandwidth.unit);
-}
-
-// A slip of the keys ("h100-80gb-smx"), and no other card: its numbers are those that were given.
-std::string Misspelt(const std::string& name, const std::vector<std::string>& known) {
-  std::string lower = name;
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  const std::string nearest = NearestName(lower, known);
-  const auto digits = [](std::string text) {
-    std::erase_if(text, [](char c) { return !IsDigit(c); });
-    return text;
-  };
-  const bool longer = nearest.starts_with(lower) || lower.starts_with(nearest);
-  const bool same = digits(nearest) == digits(lower) && nearest.substr(0, 1) == lower.substr(0, 1);
-  return same && !longer ? nearest : "";
-}
-
-// The built-in profile that `name` means. Throws Error(kUsage) where that is none, or one of
-// several.
-std::string MeantProfile(std::string_view option, const std::string& name,
-                         const std::vector<std::string>& known) {
-  constexpr size_t kMostWithDetails = 6;
-  FittingNames found = FindFitting(name);
-  if (found.fit >= Fit::kButDetails && found.names.size() == 1) return found.names.front();
-  if (found.names.size() > 1) {
-    const size_t count = found.names.size();
-    if (count <= kMostWithDetails) {
-      for (std::string& match : found.names) match = WithWhatDiffers(match);
-    }
-    ThrowUsage("{}: \"{}\" is {} of the built-in hardware profiles; use one of {}", option, name,
-               count, fmt::join(found.names, ", "));
-  }
-  // "rtx2080ti" is another card than "rtx2080"; "a3-highgpu" can only be short for "a3-highgpu-8g".
-  const std::string hint = found.names.empty() ? Misspelt(name, known)
-                           : found.cards       ? ""
-                                               : found.names.front();
-  ThrowUsage(
-      "{}: \"{}\" is no built-in hardware profile{}; use a name of 'zeroplan hw list' or the path "
-      "of "
-      "a .json file",
-      option, name, hint.empty() ? "" : fmt::format(" (did you mean {}?)", hint));
-}
-
 }  // namespace
 
 std::vector<std::string> NetworkNames() { return EmbeddedNames("networks"); }
@@ -222,9 +42,7 @@ std::vector<std::string> ProfileNames() { return EmbeddedNames("profiles"); }
 HardwareProfile LoadProfile(const std::string& name_or_file) {
   const std::string_view text = EmbeddedText("profiles", name_or_file);
   if (!text.empty()) return ParseProfile(text, "built in");
-  if (!LooksLikePath(name_or_file)) {
-    return LoadProfile(MeantProfile("⟦hw⟧", name_or_file, ProfileNames()));
-  }
+  if (!LooksLikePath(name_or_file)) return FindProfile(name_or_file).profile;
   return ParseProfile(ReadFile(name_or_file), name_or_file);
 }
 
@@ -242,7 +60,7 @@ std::string ProfileText(const std::string& name_or_file) {
       }
       std::sort(names.begin(), names.end());
       names.erase(std::unique(names.begin(), names.end()), names.end());
-      return ProfileText(MeantProfile("hw show", name_or_file, names));
+      return ProfileText(MeantName("hw show", name_or_file, names));
     }
     const std::string file = ReadFile(name_or_file);
     ParseProfile(file, name_or_file);  // throws if it is none

@@ -19,9 +19,24 @@ namespace zeroplan {
 // The profile used without --hw.
 inline constexpr std::string_view kDefaultProfile = "hgx-h200";
 
+// What somebody named, and how it was understood.
+struct NamedProfile {
+  HardwareProfile profile;
+  int gpus = 0;      // how many the name says ("8xh100"); 0: those of the profile
+  std::string note;  // one line where the name is neither the profile's nor one spelling of it
+};
+
+// As LoadProfile, and beyond: of the cards that a bare name fits, the most common one ("h100",
+// "a100"); a number of them ("8xh100", "2x 4090") as the machine that has so many. `gpus`: that
+// many are wanted of a card that is named alone; 0: not said.
+NamedProfile FindProfile(const std::string& name_or_file, int gpus = 0);
+// The name among `known` that `name` means. Throws Error(kUsage) naming `option`.
+std::string MeantName(std::string_view option, const std::string& name,
+                      const std::vector<std::string>& known);
+
 // A built-in name, or the path of a JSON file (anything with a '/' or ending in .json). A name
 // counts without regard to case and separators, as the driver has it ("NVIDIA A100-SXM4-80GB"), and
-// without a card's size and socket where only one card is left ("H200", "RTX 4090", "h100 sxm").
+// without a card's size and socket ("H200", "RTX 4090", "h100 sxm").
 HardwareProfile LoadProfile(const std::string& name_or_file);
 HardwareProfile ParseProfile(std::string_view json, std::string_view source);
 // A built-in network ("ib-400"). Throws Error(kUsage) for another name.

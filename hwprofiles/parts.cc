@@ -241,4 +241,14 @@ std::vector<KnownMachine> KnownMachines() {
   return machines;
 }
 
+std::string MachineOf(const std::string& part, double count) {
+  std::string found;
+  for (const KnownMachine& machine : KnownMachines()) {
+    if (machine.gpu_part != part || machine.gpus != count) continue;
+    if (machine.name.starts_with("dgx-") || machine.name.starts_with("hgx-")) return machine.name;
+    if (found.empty()) found = machine.name;
+  }
+  return found;
+}
+
 }  // namespace zeroplan

@@ -61,6 +61,8 @@ struct KnownMachine {
   double gpus;
 };
 std::vector<KnownMachine> KnownMachines();
+// The machine of `count` GPUs that are `part`, NVIDIA's own before a cloud's, or "".
+std::string MachineOf(const std::string& part, double count);
 
 // Indented by two; what fits a line, and each row of a table, on one line. Ends with a newline.
 std::string FormatProfileJson(const ProfileJson& json);

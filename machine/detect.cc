@@ -36,17 +36,6 @@ std::string_view WithoutBrand(std::string_view name) {
   return name;
 }
 
-// The built-in machine of `count` GPUs that are `part`, NVIDIA's own before a cloud's, or "".
-std::string MachineName(const std::string& part, double count) {
-  std::string found;
-  for (const KnownMachine& machine : KnownMachines()) {
-    if (machine.gpu_part != part || machine.gpus != count) continue;
-    if (machine.name.starts_with("dgx-") || machine.name.starts_with("hgx-")) return machine.name;
-    if (found.empty()) found = machine.name;
-  }
-  return found;
-}
-
 Figure FoundFigure(double value, double written, const char* unit, const char* reference) {
   Figure figure;
   figure.value = value;
@@ -120,7 +109,7 @@ DetectedMachine MatchMachine(const std::vector<DetectedGpu>& gpus, const Detecte
     return machine;
   }
   const auto count = static_cast<double>(gpus.size());
-  const std::string built_in = gpus.size() > 1 ? MachineName(part, count) : "";
+  const std::string built_in = gpus.size() > 1 ? MachineOf(part, count) : "";
   HardwareProfile profile = LoadProfile(built_in.empty() ? part : built_in);
   if (built_in.empty()) {
     profile.node.gpus =

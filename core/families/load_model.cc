@@ -1,17 +1,12 @@
 #include "core/families/load_model.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 #include <limits>
 
 #include "core/base/error.h"
 #include "core/base/json_section.h"
-#include "core/base/log.h"
-#include "core/base/strings.h"
 #include "core/base/units.h"
 #include "core/families/gpt2/gpt2.h"
 #include "core/families/llama/llama.h"
@@ -19,34 +14,6 @@
 namespace zeroplan {
 
 namespace {
-
-// "meta-llama/Llama-3.1-8B" as "llama3.18b": what spellings of a name have in common.
-std::string Squashed(std::string_view name) {
-  std::string text;
-  for (const char c : name.substr(name.rfind('/') + 1)) {
-    if (c != '-' && c != '_') {
-      text += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    }
-  }
-  return text;
-}
-
-// The preset that was meant, or "": the nearest, else the longest whose name is within `word`
-// ("...-Instruct").
-std::string NearestPreset(std::string_view word, const std::vector<std::string>& presets) {
-  const std::string meant = Squashed(word);
-  std::vector<std::string> squashed;
-  squashed.reserve(presets.size());
-  for (const std::string& name : presets) squashed.push_back(Squashed(name));
-  std::string found = NearestName(meant, squashed);
-  if (found.empty()) {
-    for (const std::string& name : squashed) {
-      if (name.size() > found.size() && meant.find(name) != std::string::npos) found = name;
-    }
-  }
-  const auto at = std::find(squashed.begin(), squashed.end(), found);
-  return at == squashed.end() ? "" : presets[static_cast<size_t>(at - squashed.begin())];
-}
 
 constexpr uint64_t kMinParams = 100'000;
 constexpr uint64_t kMaxParams = 1'000'000'000'000'000;
@@ -98,31 +65,6 @@ const std::vector<ModelPreset>& ModelPresets() {
     return all;
   }();
   return presets;
-}
-
-ModelSpec LoadModel(const std::string& name_or_path) {
-  std::vector<std::string> names;
-  for (const ModelPreset& preset : ModelPresets()) {
-    if (preset.spec.name == name_or_path) return preset.spec;
-    names.push_back(preset.spec.name);
-  }
-  std::error_code ignored;
-  std::filesystem::path path(name_or_path);
-  if (std::filesystem::is_directory(path, ignored)) path /= kConfigFile;
-  if (!name_or_path.empty() && std::filesystem::exists(path, ignored)) {
-    std::vector<std::string> notes;
-    ModelSpec spec = ReadHuggingFaceConfig(path, &notes);
-    for (const std::string& note : notes) LogInfo("{}", note);
-    return spec;
-  }
-  const std::string nearest = NearestPreset(name_or_path, names);
-  const bool hub = name_or_path.find('/') != std::string::npos && !name_or_path.starts_with('.') &&
-                   !name_or_path.starts_with('/');
-  ThrowUsage("model '{}' is neither a preset nor a file or folder with a config.json here{}; {}",
-             name_or_path, hub ? ", and nothing is downloaded" : "",
-             nearest.empty()
-                 ? fmt::format("use {}", fmt::join(names, ", "))
-                 : fmt::format("did you mean '{}'? 'zeroplan model list' names all", nearest));
 }
 
 ModelSpec ReadHuggingFaceConfig(const std::filesystem::path& file, std::vector<std::string>* notes,

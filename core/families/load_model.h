@@ -41,8 +41,23 @@ constexpr const char* kConfigFile = "config.json";
 // The presets of all families, family by family.
 const std::vector<ModelPreset>& ModelPresets();
 
-// A preset name, a Hugging Face config.json, or a folder that holds one. Throws Error(kUsage)
-// naming the nearest preset, or the file, key and value.
+// A model that somebody named, and how the name was understood.
+struct NamedModel {
+  ModelSpec spec;
+  std::filesystem::path folder = {};  // with its config.json; empty: a preset, or a file
+  std::string note = {};              // one line where the name is not the preset's own
+  std::vector<std::string> config_notes = {};  // as ReadHuggingFaceConfig gives them
+  // OWNER/NAME where a model on a hub was named: its weights are in `folder`, or not here.
+  std::string hub_name = {};
+};
+
+// In this order: a preset's name; a Hugging Face config.json, or a folder that holds one; a
+// published name ("meta-llama/Llama-3.1-8B-Instruct", in any case, with or without its owner), or
+// another OWNER/NAME, in Hugging Face's cache; a published name as the preset of its shape
+// (published_names.cc). Nothing is downloaded. Throws Error(kUsage) naming what is near and what
+// would fetch it, or the file, key and value.
+NamedModel FindModel(const std::string& name_or_path);
+// The spec alone; what its config.json is not trained with is logged.
 ModelSpec LoadModel(const std::string& name_or_path);
 
 // Reads one Hugging Face config.json whose model_type is one of `families`, and validates it.

@@ -18,9 +18,17 @@ class GraphBuilder;  // core/lowering/graph_builder.h
 class JsonSection;   // core/base/json_section.h
 class ModelGraph;    // core/lowering/graph_builder.h
 
+// A model on a hub whose config.json has a preset's shape.
+struct PublishedName {
+  const char* name;       // "OWNER/NAME", as its owner writes it
+  int64_t positions = 0;  // where its config.json has others than the preset
+  float rope_theta = 0;
+};
+
 struct ModelPreset {
   ModelSpec spec;
   std::string source;  // where the shape comes from
+  std::vector<PublishedName> published = {};
 };
 
 // One family: its parameters, its graph, its config.json. A family is a constant object; models

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/base/units.h"
 #include "core/config/deepspeed_reader.h"
 #include "core/config/setup_facts.h"
@@ -198,7 +199,12 @@ ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
   if (!fields.family.empty() && !fields.params) {
     ThrowUsage("⟦family⟧: {} goes with ⟦params⟧; a ⟦model⟧ has its family itself", fields.family);
   }
-  if (!fields.params) return LoadModel(fields.model);
+  if (!fields.params) {
+    NamedModel named = FindModel(fields.model);
+    for (const std::string& note : named.config_notes) LogInfo("{}", note);
+    if (!named.note.empty()) assumptions.notes.push_back(std::move(named.note));
+    return std::move(named.spec);
+  }
   ModelSpec model =
       ModelFromParams(*fields.params, seq_len.value_or(kDerivedSeqLen), FamilyOf(fields));
   assumptions.notes.push_back(fmt::format(
@@ -296,11 +302,23 @@ RunGoal ResolveGoal(const GoalFields& fields, int64_t seq_len, const GpuProfile&
   return goal;
 }
 
-HardwareProfile ResolveHardware(const HardwareFields& fields, Assumptions& assumptions,
-                                MeasureHost measure) {
+HardwareProfile ResolveHardware(const HardwareFields& fields, const ClusterFields& cluster,
+                                Assumptions& assumptions, MeasureHost measure) {
   HardwareProfile hardware;
   if (!fields.profile.empty()) {
-    hardware = LoadProfile(fields.profile);
+    const bool one_machine = fields.network.empty() && !cluster.gpus_per_node;
+    NamedProfile named = FindProfile(fields.profile, one_machine ? cluster.gpus.value_or(0) : 0);
+    if (!named.note.empty()) assumptions.notes.push_back(std::move(named.note));
+    hardware = std::move(named.profile);
+    if (named.gpus > 0) {
+      assumptions.named_gpus = named.gpus;
+      const int wanted = cluster.gpus.value_or(named.gpus);
+      const bool whole = std::lround(hardware.node.gpus.value) == named.gpus;
+      if (wanted > named.gpus && (!whole || wanted % named.gpus != 0)) {
+        ThrowUsage("⟦gpus⟧: {} are more than the {} of ⟦hw⟧ {}; leave one of the two out", wanted,
+                   named.gpus, fields.profile);
+      }
+    }
   } else {
     FoundMachine found;
     if (fields.find) found = fields.find(measure == MeasureHost::kYes);
@@ -349,7 +367,8 @@ Cluster ResolveCluster(const Request& request, const HardwareProfile& hardware,
   }
   const auto of_profile = static_cast<int>(std::llround(hardware.node.gpus.value));
   const int default_gpus =
-      assumptions.detected_gpus.value_or(request.hardware.profile.empty() ? 1 : of_profile);
+      assumptions.named_gpus.value_or(assumptions.detected_gpus.value_or(
+          request.hardware.profile.empty() ? 1 : of_profile));
   if (!given.gpus) Assume(assumptions, fmt::format("⟦gpus⟧ {}", default_gpus));
   cluster.gpus = given.gpus.value_or(default_gpus);
   cluster.gpus_per_node = given.gpus_per_node.value_or(std::min(cluster.gpus, of_profile));

@@ -23,6 +23,7 @@ namespace zeroplan {
 struct Assumptions {
   std::vector<std::string> assumed;
   std::vector<std::string> notes;
+  std::optional<int> named_gpus;     // that the hardware's name says: "8xh100"
   std::optional<int> detected_gpus;  // of this machine, where it gives the hardware profile
   std::string first;  // what an answer begins with, as all of it rests on that; "" for nothing
 };
@@ -40,9 +41,10 @@ ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
 // measure' kept nothing of this machine. It takes a fraction of a second of all cores.
 enum class MeasureHost : uint8_t { kNo, kYes };
 // The profile that is named; else that of the machine which `fields.find` finds; else the default
-// one. With the links that are named.
-HardwareProfile ResolveHardware(const HardwareFields& fields, Assumptions& assumptions,
-                                MeasureHost measure = MeasureHost::kNo);
+// one. With the links that are named. `cluster` says how many are wanted of a card that is named
+// alone: they are one machine's, unless a network or GPUs a node are given.
+HardwareProfile ResolveHardware(const HardwareFields& fields, const ClusterFields& cluster,
+                                Assumptions& assumptions, MeasureHost measure = MeasureHost::kNo);
 // How programs of `model` in `dtype` are lowered for such GPUs: for CUDA, keeping attention's
 // scores where no other kernel takes its heads.
 LowerOptions GpuLowerOptions(const ModelSpec& model, Dtype dtype, const GpuProfile& gpu);

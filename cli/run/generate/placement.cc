@@ -23,7 +23,7 @@ constexpr int64_t kShortestContext = 64;
 // This machine's GPU, as far as its profile and its driver know it.
 void PlaceOnGpu(const PlacementOptions& options, const ModelSpec& model, Placement& place) {
   Assumptions assumptions;
-  const HardwareProfile hardware = ResolveHardware({.find = FindThisMachine}, assumptions);
+  const HardwareProfile hardware = ResolveHardware({.find = FindThisMachine}, {}, assumptions);
   BatchFields batch;
   batch.dtype = options.dtype;
   place.dtype = ResolvePrecision(batch, hardware, DefaultDtype(hardware), assumptions).dtype;

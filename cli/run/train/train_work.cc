@@ -104,15 +104,6 @@ TrainSetup ResolveSetup(const TrainCommand& command, const ModelSpec& model,
   return setup;
 }
 
-// --model as a folder; empty where it is a preset, a file or not given.
-std::string ModelFolder(const ModelFields& options) {
-  for (const ModelPreset& preset : ModelPresets()) {
-    if (preset.spec.name == options.model) return "";
-  }
-  std::error_code ignored;
-  return std::filesystem::is_directory(options.model, ignored) ? options.model : "";
-}
-
 // Whose weights the run starts from. A folder that holds some was most likely meant with them.
 std::string WeightsFolder(const TrainCommand& command, const std::string& model_folder) {
   if (command.fresh_weights && !command.init_from.empty()) {
@@ -127,8 +118,17 @@ std::string WeightsFolder(const TrainCommand& command, const std::string& model_
 // What the run starts from.
 TrainWork WorkOfWeights(const TrainCommand& command) {
   TrainWork work;
-  work.model_folder = ModelFolder(command.common.model);
+  const std::string& name = command.common.model.model;
+  NamedModel model;
+  if (!name.empty()) model = FindModel(name);
+  work.model_folder = model.folder.string();
   work.weights_folder = WeightsFolder(command, work.model_folder);
+  if (!model.hub_name.empty() && work.weights_folder.empty() && !command.fresh_weights) {
+    ThrowUsage(
+        "--model: the weights of {} are not here, and nothing is downloaded; fetch them with 'hf "
+        "download {}', or add --fresh-weights to start from random ones",
+        name, model.hub_name);
+  }
   return work;
 }
 
@@ -276,7 +276,7 @@ TrainWork ResolveWork(const TrainCommand& command, Backend backend, std::optiona
   RefuseOnCpu(backend, "--gpu-memory", gpu_memory.text);
   RefuseOnCpu(backend, "--gpu-reserve", command.common.cluster.gpu_reserve.text);
   HardwareProfile profile = backend == Backend::kCuda
-                                ? ResolveHardware(hardware, assumptions, measure)
+                                ? ResolveHardware(hardware, command.common.cluster, assumptions, measure)
                                 : LoadProfile(std::string(kDefaultProfile));
   TrainWork work =
       command.plan.empty()

@@ -99,19 +99,21 @@ ModelSpec Gpt2Shape(int64_t layers, int64_t hidden, int64_t positions, bool byte
 }
 
 ModelPreset Preset(const char* name, int64_t layers, int64_t hidden, int64_t heads,
-                   const char* source) {
+                   const char* source, const char* published = nullptr) {
   ModelSpec spec = Gpt2Shape(layers, hidden, 1024, false);
   spec.name = name;
   spec.heads = heads;
-  return {std::move(spec), source};
+  ModelPreset preset = {std::move(spec), source};
+  if (published != nullptr) preset.published = {{published}};
+  return preset;
 }
 
 const std::vector<ModelPreset>& Gpt2Presets() {
   static const std::vector<ModelPreset> presets = {
-      Preset("gpt2", 12, 768, 12, kGpt2),
-      Preset("gpt2-medium", 24, 1024, 16, kGpt2),
-      Preset("gpt2-large", 36, 1280, 20, kGpt2),
-      Preset("gpt2-xl", 48, 1600, 25, kGpt2),
+      Preset("gpt2", 12, 768, 12, kGpt2, "openai-community/gpt2"),
+      Preset("gpt2-medium", 24, 1024, 16, kGpt2, "openai-community/gpt2-medium"),
+      Preset("gpt2-large", 36, 1280, 20, kGpt2, "openai-community/gpt2-large"),
+      Preset("gpt2-xl", 48, 1600, 25, kGpt2, "openai-community/gpt2-xl"),
       // The table prints 24 heads of 128 for a width of 2048; 16 of them make that width.
       Preset("gpt3-1.3b", 24, 2048, 16, kGpt3),
       Preset("gpt3-2.7b", 32, 2560, 32, kGpt3),

@@ -1,0 +1,316 @@
+// What people call a model: a preset, a folder, or a name on a hub.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <optional>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/log.h"
+#include "core/base/strings.h"
+#include "core/families/load_model.h"
+
+namespace zeroplan {
+namespace {
+
+namespace fs = std::filesystem;
+using Words = std::vector<std::string>;
+
+bool IsIn(std::string_view word, std::initializer_list<std::string_view> words) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+bool IsDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
+// "meta-llama/Llama-3.1-8B" as {"llama", "3.1", "8b"}: spellings of a name have the same words.
+Words WordsOf(std::string_view name) {
+  Words words;
+  std::string word;
+  const auto end = [&] {
+    if (!word.empty()) words.push_back(std::move(word));
+    word.clear();
+  };
+  for (const char c : name.substr(name.rfind('/') + 1)) {
+    const bool between = c == '-' || c == '_' || c == ':' || c == ' ';
+    // A number begins a word, but not one behind a number: "7b" and "0.3" are words.
+    if (between || (IsDigit(c) && !word.empty() && !IsDigit(word[0]))) end();
+    if (!between) word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  end();
+  return words;
+}
+
+// Without what tells versions of one shape apart: "Meta-Llama-3.1-8B-Instruct" is "llama 3.1 8b".
+Words ShapeWords(const Words& words) {
+  Words shape;
+  for (const std::string& word : words) {
+    if (word == "meta" && shape.empty()) continue;
+    if (!IsIn(word, {"instruct", "base", "hf", "it", "chat"})) shape.push_back(word);
+  }
+  return shape;
+}
+
+struct Match {
+  const ModelPreset* preset = nullptr;
+  const PublishedName* published = nullptr;  // of the preset; nullptr: the preset's own name
+};
+
+std::string_view OwnerOf(std::string_view name) {
+  const size_t slash = name.find('/');
+  return slash == std::string_view::npos ? "" : name.substr(0, slash);
+}
+
+// Who publishes others' weights as they are, under their own names.
+bool IsMirror(const std::string& owner) { return IsIn(owner, {"unsloth", "nousresearch"}); }
+
+std::string Lower(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lower;
+}
+
+// The preset whose shape is known to be that of `name`. An owner that is given must be the one who
+// published it: what others call so may be anything.
+Match FindPublished(const std::string& name) {
+  const Words given = WordsOf(name), shape = ShapeWords(given);
+  const std::string owner = Lower(OwnerOf(name));
+  const bool any_owner = owner.empty() || IsMirror(owner);
+  Match by_shape;
+  for (const ModelPreset& preset : ModelPresets()) {
+    const Words own = WordsOf(preset.spec.name);
+    if (owner.empty() && own == given) return {&preset, nullptr};
+    if (owner.empty() && by_shape.preset == nullptr && ShapeWords(own) == shape) {
+      by_shape = {&preset, nullptr};
+    }
+    for (const PublishedName& published : preset.published) {
+      if (!any_owner && owner != Lower(OwnerOf(published.name))) continue;
+      const Words words = WordsOf(published.name);
+      if (words == given) return {&preset, &published};
+      if (by_shape.preset == nullptr && ShapeWords(words) == shape) by_shape = {&preset, &published};
+    }
+  }
+  return by_shape;
+}
+
+// ---- Hugging Face's cache ----
+
+std::string Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+fs::path HubCache() {
+  if (const std::string cache = Variable("HF_HUB_CACHE"); !cache.empty()) return cache;
+  if (const std::string home = Variable("HF_HOME"); !home.empty()) return fs::path(home) / "hub";
+  const std::string home = Variable("HOME");
+  return home.empty() ? fs::path() : fs::path(home) / ".cache" / "huggingface" / "hub";
+}
+
+// "OWNER/NAME", as hubs have it, and no path.
+bool IsHubName(std::string_view name) {
+  if (name.empty() || name[0] == '.' || name[0] == '~' || name[0] == '/') return false;
+  const size_t slash = name.find('/');
+  return slash != std::string_view::npos && slash + 1 < name.size() &&
+         name.find('/', slash + 1) == std::string_view::npos &&
+         name.find("..") == std::string_view::npos && !name.ends_with(".json");
+}
+
+// The snapshot of `hub_name` that refs/main names, if it holds a config.json.
+std::optional<fs::path> Snapshot(std::string_view hub_name) {
+  const fs::path cache = HubCache();
+  if (cache.empty()) return std::nullopt;
+  const std::string_view owner = OwnerOf(hub_name);
+  const fs::path model =
+      cache / fmt::format("models--{}--{}", owner, hub_name.substr(owner.size() + 1));
+  std::error_code ignored;
+  const fs::path main = model / "refs" / "main";
+  if (!fs::is_regular_file(main, ignored)) return std::nullopt;
+  std::string revision = ReadTextFile(main.string());
+  while (!revision.empty() && std::isspace(static_cast<unsigned char>(revision.back())) != 0) {
+    revision.pop_back();
+  }
+  if (revision.empty() || revision.find('/') != std::string::npos) return std::nullopt;
+  const fs::path folder = model / "snapshots" / revision;
+  return fs::exists(folder / kConfigFile, ignored) ? std::optional(folder) : std::nullopt;
+}
+
+std::optional<NamedModel> FromCache(const std::string& hub_name) {
+  const std::optional<fs::path> folder = Snapshot(hub_name);
+  if (!folder) return std::nullopt;
+  NamedModel model;
+  model.spec = ReadHuggingFaceConfig(*folder / kConfigFile, &model.config_notes);
+  model.spec.name = hub_name.substr(hub_name.find('/') + 1);  // the folder's is a revision
+  model.folder = *folder;
+  model.hub_name = hub_name;
+  model.note = fmt::format("Model: {} as it lies in Hugging Face's cache, {}.", hub_name,
+                           folder->string());
+  return model;
+}
+
+NamedModel FromPreset(const std::string& name, const Match& match) {
+  NamedModel model;
+  model.spec = match.preset->spec;
+  std::string but;
+  if (const PublishedName* published = match.published) {
+    if (published->positions > 0) model.spec.positions = published->positions;
+    if (published->rope_theta > 0) model.spec.rope_theta = published->rope_theta;
+    model.hub_name = OwnerOf(name).empty() ? published->name : name;
+    if (published->positions > 0) but = fmt::format(", with its own {} positions",
+                                                    published->positions);
+  }
+  model.note = fmt::format("Model: {} has the shape of the preset {}{}.", name,
+                           match.preset->spec.name, but);
+  return model;
+}
+
+// ---- what is none ----
+
+bool IsCount(std::string_view word, char last) {
+  return word.size() > 1 && IsDigit(word[0]) && word.back() == last;
+}
+
+// Of a name that says it: why there is no preset of that shape; "" where it does not say.
+// `*others`: another model's weights would do.
+std::string WhyNone(const Words& words, bool* others) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    const std::string two = word + (i + 1 < words.size() ? words[i + 1] : "");
+    *others = true;
+    if (IsIn(word, {"awq", "gptq", "gguf", "ggml", "bnb", "4bit", "8bit", "mlx"}) ||
+        IsIn(two, {"int4", "int8", "fp8", "fp4", "nf4", "exl2", "w4a16", "w8a8", "nvfp4"})) {
+      return "it has quantized weights, which are not trained; use the model that they were made of";
+    }
+    if (word == "lora" || word == "qlora") {
+      return "it is an adapter, which is not trained; use the model below it";
+    }
+    *others = false;
+    if (IsIn(word, {"vl", "vision", "omni", "audio"})) {
+      return "it takes images or sound, and zeroplan trains models of text alone";
+    }
+    const bool experts = word.find('x') != std::string::npos && IsCount(word, 'b');  // 8x7b
+    const bool active = word == "a" && i + 1 < words.size() && IsCount(words[i + 1], 'b');  // A3B
+    if (experts || active || IsIn(word, {"moe", "mixtral"})) {
+      return "it is a mixture of experts, which zeroplan does not train";
+    }
+    if (IsIn(word, {"gemma", "phi", "falcon", "opt", "pythia", "bloom", "deepseek"})) {
+      return fmt::format("zeroplan trains models of the types {}", QuotedNames(ModelFamilies()));
+    }
+  }
+  return "";
+}
+
+// Whether the words of `part` are in `whole`, in that order.
+bool AreWithin(const Words& part, const Words& whole) {
+  size_t at = 0;
+  for (const std::string& word : whole) {
+    if (at < part.size() && part[at] == word) ++at;
+  }
+  return at == part.size();
+}
+
+// The preset that was meant, or "": one whose name says more, the nearest spelling, or the longest
+// that the name begins with.
+std::string NearestPreset(const std::string& name, const std::vector<std::string>& presets) {
+  const Words words = ShapeWords(WordsOf(name));
+  std::string begins;
+  size_t longest = 0;
+  std::vector<std::string> joined;
+  for (const std::string& preset : presets) {
+    const Words known = WordsOf(preset);
+    if (words.size() > 1 && AreWithin(words, known)) return preset;
+    if (known.size() > longest && known.size() <= words.size() &&
+        std::equal(known.begin(), known.end(), words.begin())) {
+      begins = preset;
+      longest = known.size();
+    }
+    joined.push_back(fmt::format("{}", fmt::join(known, "")));
+  }
+  const std::string found = NearestName(fmt::format("{}", fmt::join(words, "")), joined);
+  const auto at = std::find(joined.begin(), joined.end(), found);
+  return at == joined.end() ? begins : presets[static_cast<size_t>(at - joined.begin())];
+}
+
+// Presets that begin with the same word, for a name that says no size: "llama".
+std::vector<std::string> SameFirstWord(const std::string& name,
+                                       const std::vector<std::string>& presets) {
+  const Words words = ShapeWords(WordsOf(name));
+  std::vector<std::string> same;
+  for (const std::string& preset : presets) {
+    if (!words.empty() && WordsOf(preset).front() == words.front()) same.push_back(preset);
+  }
+  return same;
+}
+
+[[noreturn]] void ThrowNoModel(const std::string& name) {
+  std::vector<std::string> presets;
+  for (const ModelPreset& preset : ModelPresets()) presets.push_back(preset.spec.name);
+  bool others = false;
+  const std::string why = WhyNone(WordsOf(name), &others);
+  if (const Words words = WordsOf(name); words.size() == 1 && IsCount(words[0], 'b')) {
+    ThrowUsage("⟦model⟧: {} is a size; use ⟦params⟧ {} for a shape of that size", name, name);
+  }
+  const std::string nearest = NearestPreset(name, presets);
+  const std::vector<std::string> same = SameFirstWord(name, presets);
+  const std::string near =
+      !nearest.empty()
+          ? fmt::format("did you mean '{}'? 'zeroplan model list' names all", nearest)
+          : fmt::format("use {}", fmt::join(same.empty() ? presets : same, ", "));
+  if (!why.empty()) {
+    ThrowUsage("model '{}' has no preset: {}{}", name, why,
+               nearest.empty() || !others ? "" : fmt::format(" ('{}')", nearest));
+  }
+  if (IsHubName(name)) {
+    const std::string folder = name.substr(name.find('/') + 1);
+    ThrowUsage(
+        "model '{}' is neither a preset nor in Hugging Face's cache, and nothing is downloaded; "
+        "its shape comes with\n  hf download {} {} --local-dir {}\nand then ./{} is the "
+        "model{}",
+        name, ShellWord(name), kConfigFile, ShellWord(folder), ShellWord(folder),
+        nearest.empty() ? "" : fmt::format(" (or use the preset '{}')", nearest));
+  }
+  ThrowUsage("model '{}' is neither a preset nor a file or folder with a {} here; {}", name,
+             kConfigFile, near);
+}
+
+}  // namespace
+
+ModelSpec LoadModel(const std::string& name_or_path) {
+  NamedModel model = FindModel(name_or_path);
+  for (const std::string& note : model.config_notes) LogInfo("{}", note);
+  return std::move(model.spec);
+}
+
+NamedModel FindModel(const std::string& name_or_path) {
+  for (const ModelPreset& preset : ModelPresets()) {
+    if (preset.spec.name == name_or_path) return {.spec = preset.spec};
+  }
+  std::error_code ignored;
+  const fs::path path(name_or_path);
+  const bool folder = fs::is_directory(path, ignored);
+  const fs::path config = folder ? path / kConfigFile : path;
+  if (!name_or_path.empty() && fs::exists(config, ignored)) {
+    NamedModel model;
+    model.spec = ReadHuggingFaceConfig(config, &model.config_notes);
+    if (folder) model.folder = path;
+    return model;
+  }
+  const bool hub = IsHubName(name_or_path);
+  const bool is_name = hub || name_or_path.find('/') == std::string::npos;
+  const Match match = is_name ? FindPublished(name_or_path) : Match{};
+  std::optional<NamedModel> cached;
+  if (hub) cached = FromCache(name_or_path);
+  const bool same_weights = match.published != nullptr &&
+                            !IsMirror(Lower(OwnerOf(name_or_path))) &&
+                            WordsOf(match.published->name) == WordsOf(name_or_path);
+  if (!cached && same_weights) {
+    cached = FromCache(match.published->name);
+  }
+  if (cached) return *std::move(cached);
+  if (match.preset == nullptr) ThrowNoModel(name_or_path);
+  return FromPreset(name_or_path, match);
+}
+
+}  // namespace zeroplan
