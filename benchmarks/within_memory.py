@@ -76,7 +76,7 @@ def parse():
 
 
 def usable_bytes(args, card):
-    profile = json.loads(zeroplan.run_command([args.binary, "hw", "show", card], 60))
+    profile = json.loads(zeroplan.run_command([args.binary, "hw", "show", card, "--format", "json"], 60))
     memory = profile["gpu"]["usable_memory"]
     return int(memory["value"] * hold_gpu.UNITS[memory["unit"]])
 

@@ -44,8 +44,9 @@ ReadContext Context(const CheckOptions& options, std::optional<ModelSpec>* model
     ThrowUsage("--global-batch-tokens: {} needs a sequence length; add --seq-len or --model",
                common.batch.global_batch_tokens.text);
   }
-  ReadContext context = ConfigContext(common.batch, ResolveHardware(common.hardware, common.cluster, assumptions),
-                                      common.cluster.gpus.value_or(1), seq_len);
+  ReadContext context =
+      ConfigContext(common.batch, ResolveHardware(common.hardware, common.cluster, assumptions),
+                    common.cluster.gpus.value_or(1), seq_len);
   context.strict = options.strict;
   context.layers = layers;
   return context;
@@ -121,10 +122,10 @@ void AddSchemaCommand(Command& group) {
       "config (DeepSpeed's), profile (hardware), plan (--plan-out) or metrics (a line of "
       "train --metrics)",
       options->kind);
-  schema.Text({kNoGroup, "-o,--output", "FILE", "File for it (default: stdout)"}, options->output);
+  schema.Text({kNoGroup, "-o,--out", "FILE", "File for it (default: stdout)"}, options->output);
   schema.Footer("Example:\n  zeroplan config schema config -o ds_config.schema.json");
   schema.Run([options] {
-    CheckWritable({{"--output", options->output}});
+    CheckWritable({{"--out", options->output}});
     WriteOutput(options->output, ParseSchemaKind(options->kind, "kind")());
   });
 }

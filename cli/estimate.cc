@@ -29,7 +29,7 @@ Memory is what the built-in executor allocates, to the byte; 'runtime' (context,
 libraries) is the hardware profile's. Times come from the step program played over its streams with
 the profile's rates. Nothing here needs a GPU. Exit code 0 even if nothing fits.)";
 
-enum class Format : uint8_t { kTable, kJson, kCsv };
+enum class Format : uint8_t { kText, kJson, kCsv };
 
 struct EstimateOptions {
   Request common;
@@ -50,14 +50,14 @@ void WriteTrace(const EstimateInputs& inputs, const std::string& file) {
 }
 
 void RunEstimate(const EstimateOptions& options) {
-  const Format format = options.format.value_or(Format::kTable);
+  const Format format = options.format.value_or(Format::kText);
   if (!options.trace.empty() && !options.common.runtime.of().has_programs()) {
     ThrowUsage("--trace: a trace shows zeroplan's own step; leave it or --runtime out");
   }
   Assumptions assumptions;
   const Request& common = options.common;
   CheckWritable(
-      {{"--output", options.output}, {"--trace", options.trace}, {"--report", options.report}});
+      {{"--out", options.output}, {"--trace", options.trace}, {"--report", options.report}});
   const ResolvedEstimate request(common, assumptions);
   const EstimateInputs& inputs = request.inputs();
   if (!options.trace.empty()) WriteTrace(inputs, options.trace);
@@ -68,7 +68,7 @@ void RunEstimate(const EstimateOptions& options) {
                 RenderPage(EstimatePage(estimate, inputs, ReportOrigin(assumptions))));
   }
 
-  if (format != Format::kTable) {
+  if (format != Format::kText) {
     for (const std::string& note : assumptions.notes) LogInfo("{}", note);
     WriteOutput(options.output,
                 format == Format::kJson ? ReportJson(estimate) : ReportCsv(estimate));
@@ -89,11 +89,11 @@ void RegisterEstimate(Command& app) {
   command.Footer(kEstimateFooter);
   options->common.hardware.find = FindThisMachine;
   AddEstimateFields(command, options->common);
-  command.Value({"Output", "--format", "table|json|csv",
-                 "table for people; json (schema zeroplan.estimate/1) and csv for programs, in "
-                 "bytes (default table)"},
-                options->format, WordIn<Format>({"table", "json", "csv"}));
-  command.Text({"Output", "-o,--output", "FILE", "File for the result (default: stdout)"},
+  command.Value({"Output", "--format", "text|json|csv",
+                 "text for people; json (schema zeroplan.estimate/1) and csv for programs, in "
+                 "bytes (default text)"},
+                options->format, WordIn<Format>({"text", "json", "csv"}));
+  command.Text({"Output", "-o,--out", "FILE", "File for the result (default: stdout)"},
                options->output);
   command.Text({"Output", "--trace", "FILE.json",
                 "Write the predicted step as a Chrome trace (chrome://tracing, ui.perfetto.dev); "

@@ -26,7 +26,7 @@ struct ExplainOptions {
 };
 
 void RunExplain(const ExplainOptions& options) {
-  CheckWritable({{"--output", options.output}, {"--trace", options.trace}});
+  CheckWritable({{"--out", options.output}, {"--trace", options.trace}});
   const PlanFile plan = ReadPlan(ReadTextFile(options.plan), options.plan);
   const LongWork work("Building the plan's program", /*at_once=*/true);
   const Program program = CheckedProgram(plan);
@@ -55,7 +55,7 @@ void RegisterExplain(Command& app) {
   command.Text({"Output", "--trace", "FILE.json",
                 "Write the predicted step as a Chrome trace (chrome://tracing, ui.perfetto.dev)"},
                options->trace);
-  command.Text({"Output", "-o,--output", "FILE", "File for the text (default: stdout)"},
+  command.Text({"Output", "-o,--out", "FILE", "File for the text (default: stdout)"},
                options->output);
   command.Progress("Output");
   command.Footer(kExplainFooter);

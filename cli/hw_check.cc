@@ -30,7 +30,7 @@ constexpr const char* kFooter = R"(Examples:
   zeroplan hw check run.jsonl --plan plan.json --hw ./mine.json
   zeroplan hw check runs/*.jsonl --hw ./mine.json > table.md)";
 
-enum class TableFormat : uint8_t { kTable, kMarkdown };
+enum class TableFormat : uint8_t { kText, kMarkdown };
 
 struct CheckCommand {
   std::vector<std::string> metrics;
@@ -75,7 +75,7 @@ void RunCheck(const CheckCommand& command) {
     rows.push_back(CompareProgram(run, CheckedProgram(plan), hardware));
   }
   const bool on_terminal = command.output.empty() && TerminalColumns(STDOUT_FILENO) > 0;
-  if (command.format.value_or(on_terminal ? TableFormat::kTable : TableFormat::kMarkdown) ==
+  if (command.format.value_or(on_terminal ? TableFormat::kText : TableFormat::kMarkdown) ==
       TableFormat::kMarkdown) {
     WriteOutput(command.output, Escaped(PredictionTable(rows, hardware)));
     return;
@@ -105,11 +105,11 @@ void RegisterHardwareCheck(Command& hardware) {
   command.Text(
       {run, "--plan", "PLAN", "Plan that ran, where it had settings that metrics do not hold"},
       options->plan);
-  command.Value({"Output", "--format", "table|markdown",
-                 "table for people, as wide as the terminal; markdown with all columns, for "
-                 "documents (default: table on a terminal, markdown into a file or a pipe)"},
-                options->format, WordIn<TableFormat>({"table", "markdown"}));
-  command.Text({"Output", "-o,--output", "FILE", "File for the table (default: stdout)"},
+  command.Value({"Output", "--format", "text|markdown",
+                 "text for people, as wide as the terminal; markdown with all columns, for "
+                 "documents (default: text on a terminal, markdown into a file or a pipe)"},
+                options->format, WordIn<TableFormat>({"text", "markdown"}));
+  command.Text({"Output", "-o,--out", "FILE", "File for the table (default: stdout)"},
                options->output);
   command.Footer(kFooter);
   command.Run([options] { RunCheck(*options); });

@@ -1,5 +1,6 @@
 // zeroplan model list|show: the shapes that zeroplan knows.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,18 +16,28 @@ namespace zeroplan {
 namespace {
 
 std::string ListModels() {
-  std::string text = fmt::format("{:<16} {:>6} {:>6} {:>6} {:>5} {:>7}  {}\n", "name", "params",
+  std::string text = fmt::format("{:<17} {:>6} {:>6} {:>6} {:>5} {:>7}  {}\n", "name", "params",
                                  "layers", "hidden", "heads", "seq len", "source");
   for (const ModelPreset& preset : ModelPresets()) {
     const ModelSpec& spec = preset.spec;
-    text += fmt::format("{:<16} {:>6} {:>6} {:>6} {:>5} {:>7}  {}\n", spec.name,
+    text += fmt::format("{:<17} {:>6} {:>6} {:>6} {:>5} {:>7}  {}\n", spec.name,
                         FormatCount(spec.ParamCount()), spec.layers, spec.hidden, spec.heads,
                         spec.positions, preset.source);
   }
-  return text;
+  return text + '\n' +
+         Paragraph(
+             "Names under which models of these shapes are published are taken, too, such as "
+             "meta-llama/Llama-3.1-8B-Instruct; 'zeroplan model show NAME' lists them.",
+             0);
 }
 
 using Json = nlohmann::ordered_json;
+
+std::vector<std::string> PublishedNames(const ModelPreset& preset) {
+  std::vector<std::string> names;
+  for (const PublishedName& published : preset.published) names.emplace_back(published.name);
+  return names;
+}
 
 // Keys are a contract (docs/metrics.md).
 std::string ModelsJson() {
@@ -41,6 +52,7 @@ std::string ModelsJson() {
                       {"heads", spec.heads},
                       {"vocab", spec.vocab},
                       {"seq_len", spec.positions},
+                      {"published", PublishedNames(preset)},
                       {"source", preset.source}});
   }
   return Json({{"schema", "zeroplan.models/1"}, {"models", std::move(models)}}).dump(2) + '\n';
@@ -77,9 +89,11 @@ std::string ModelJson(const std::string& name) {
 }
 
 std::string ShowModel(const std::string& name) {
-  const ModelSpec spec = LoadModel(name);
-  std::string text = fmt::format("name        {}\nfamily      {}\nlayers      {}\nhidden      {}\n",
-                                 spec.name, spec.family->name(), spec.layers, spec.hidden);
+  const NamedModel named = FindModel(name);
+  const ModelSpec& spec = named.spec;
+  std::string text = named.note.empty() ? "" : Paragraph(named.note, 2) + '\n';
+  text += fmt::format("name        {}\nfamily      {}\nlayers      {}\nhidden      {}\n", spec.name,
+                      spec.family->name(), spec.layers, spec.hidden);
   text += fmt::format("heads       {} of {}", spec.heads, spec.HeadSize());
   if (spec.KvHeads() != spec.heads) text += fmt::format(", {} of keys and values", spec.KvHeads());
   text += '\n';
@@ -90,6 +104,12 @@ std::string ShowModel(const std::string& name) {
   text += fmt::format(
       "parameters  {}{}\n\n", spec.ParamCount(),
       padded ? fmt::format(" in memory, {} without padding", spec.UnpaddedParamCount()) : "");
+  for (const ModelPreset& preset : ModelPresets()) {
+    if (preset.spec.name != spec.name || preset.published.empty()) continue;
+    text.pop_back();
+    text += Paragraph(fmt::format("published   {}", fmt::join(PublishedNames(preset), ", ")), 12);
+    text += '\n';
+  }
   text += fmt::format("{:<40} {:>14} {:>13} {:>6}\n", "tensor", "shape", "elements", "decay");
   for (const ParamTensor& tensor : BuildParamTable(spec)) {
     if (tensor.layer > 0 && tensor.layer < spec.layers) continue;  // every layer is like the first
@@ -120,7 +140,8 @@ void RegisterModel(Command& app) {
   auto format = std::make_shared<Given<OutputFormat>>();
   AddFormatOption(show, "schema zeroplan.model/1, with every tensor", *format);
   show.Required("model", "NAME|FILE|DIR",
-                "A preset, a Hugging Face config.json, or a folder with one", *name, KnownModels);
+                "A preset, a published name, a Hugging Face config.json, or a folder with one",
+                *name, KnownModels);
   show.Run([name, format] {
     if (*format == OutputFormat::kJson) return WriteOutput("", ModelJson(*name));
     WriteReport("", ShowModel(*name));

@@ -504,7 +504,7 @@ void RegisterPlan(Command& app) {
   options->common.hardware.find = FindThisMachine;
   AddPlanFields(command, *options);
   const char* group = "Output";
-  command.Text({group, "--out", "FILE",
+  command.Text({group, "-o,--out", "FILE",
                 "Write the config of the choice for --runtime (default: deepspeed). With "
                 "--runtime zeroplan it is a DeepSpeed config of zeroplan's own choice"},
                options->deepspeed_file);

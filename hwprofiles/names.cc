@@ -181,8 +181,8 @@ std::string Misspelt(const std::string& name, const std::vector<std::string>& kn
 
 // Cards of one name: the one that most have, before the others that it may be.
 constexpr std::string_view kUsual[] = {"h100-80gb-sxm",  "a100-80gb-sxm",  "a100-40gb-sxm",
-                                       "a100-80gb-pcie", "v100-16gb-sxm2", "v100-32gb-sxm2", "rtx3080-10gb",
-                                       "gh200-96gb"};
+                                       "a100-80gb-pcie", "v100-16gb-sxm2", "v100-32gb-sxm2",
+                                       "rtx3080-10gb",   "gh200-96gb"};
 
 std::string Usual(const std::vector<std::string>& names) {
   for (const std::string_view usual : kUsual) {
@@ -196,11 +196,11 @@ void RefuseOtherMakers(std::string_view option, const std::string& name) {
   struct Maker {
     std::string_view word, maker;
   };
-  constexpr Maker kMakers[] = {
-      {"mi", "AMD"},      {"amd", "AMD"},     {"radeon", "AMD"},  {"instinct", "AMD"},
-      {"rx", "AMD"},      {"intel", "Intel"}, {"arc", "Intel"},   {"gaudi", "Intel"},
-      {"tpu", "Google"},  {"trn", "AWS"},     {"trainium", "AWS"}, {"m", "Apple"},
-      {"apple", "Apple"}, {"mac", "Apple"},   {"macbook", "Apple"}};
+  constexpr Maker kMakers[] = {{"mi", "AMD"},       {"amd", "AMD"},      {"radeon", "AMD"},
+                               {"instinct", "AMD"}, {"rx", "AMD"},       {"intel", "Intel"},
+                               {"arc", "Intel"},    {"gaudi", "Intel"},  {"tpu", "Google"},
+                               {"trn", "AWS"},      {"trainium", "AWS"}, {"m", "Apple"},
+                               {"apple", "Apple"},  {"mac", "Apple"},    {"macbook", "Apple"}};
   std::string letters;  // of the first word
   for (const char c : name) {
     if (!IsLetter(c)) break;
@@ -225,13 +225,11 @@ Meant MeantProfile(std::string_view option, const std::string& name,
   constexpr size_t kMostWithDetails = 6;
   FittingNames found = FindFitting(name);
   if (found.fit >= Fit::kButDetails && found.names.size() == 1) return {found.names.front(), ""};
-  if (std::string usual = found.fit >= Fit::kButDetails ? Usual(found.names) : "";
-      !usual.empty()) {
+  if (std::string usual = found.fit >= Fit::kButDetails ? Usual(found.names) : ""; !usual.empty()) {
     std::erase(found.names, usual);
-    std::string note =
-        fmt::format("\"{}\" is taken as {}; {} {} {}.", name, WithWhatDiffers(usual), option,
-                    fmt::join(found.names, " or "),
-                    found.names.size() > 1 ? "name others" : "names another");
+    std::string note = fmt::format("\"{}\" is taken as {}; {} {} {}.", name, WithWhatDiffers(usual),
+                                   option, fmt::join(found.names, " or "),
+                                   found.names.size() > 1 ? "name others" : "names another");
     return {std::move(usual), std::move(note)};
   }
   RefuseOtherMakers(option, name);
@@ -315,10 +313,9 @@ NamedProfile SeveralOf(const std::string& card, int count) {
   if (of > 0) {
     const std::string machine = MachineOf(card, of);
     named.profile = LoadProfile(machine);
-    named.note = of > count ? fmt::format("{} of the {} x {} of {}.", count, of, card,
-                                          machine)
-                            : fmt::format("{} x {}, in {} machines as {}.", count, card,
-                                          count / of, machine);
+    named.note = of > count ? fmt::format("{} of the {} x {} of {}.", count, of, card, machine)
+                            : fmt::format("{} x {}, in {} machines as {}.", count, card, count / of,
+                                          machine);
     return named;
   }
   named.profile = LoadProfile(card);
@@ -328,9 +325,10 @@ NamedProfile SeveralOf(const std::string& card, int count) {
   gpus.reference = "as many as were asked for, in one host";
   named.profile.name = fmt::format("{}x-{}", count, card);
   named.profile.description = fmt::format("{} x {} in one generic host", count, card);
-  named.note = fmt::format("{} x {} in one generic host, which no built-in profile has: "
-                           "its links are assumed.",
-                           count, card);
+  named.note = fmt::format(
+      "{} x {} in one generic host, which no built-in profile has: "
+      "its links are assumed.",
+      count, card);
   return named;
 }
 

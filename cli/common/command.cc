@@ -5,6 +5,7 @@
 #include <cctype>
 #include <deque>
 
+#include "cli/common/other_names.h"
 #include "cli/common/output.h"
 #include "core/base/error.h"
 #include "core/base/strings.h"
@@ -19,6 +20,8 @@ namespace {
 std::string RefuseEmpty(const std::string& value) {
   return value.empty() ? "the value is empty; give one, or leave the option out" : "";
 }
+
+constexpr const char* kQuotes = " (words of one value stand in quotes: --hw \"RTX 4090\")";
 
 // CLI11 prints help unbroken beside a column of its names: lines of 68 make 98 on a page of 100.
 std::string BreakHelp(std::string help) {
@@ -42,6 +45,12 @@ struct Command::State {
   std::shared_ptr<CommandDescription> description;
   std::deque<AddedField> options;          // CLI11 writes into their texts
   std::vector<const CLI::Option*> parsed;  // one each
+  // Words that stand for an option without its name.
+  struct Word {
+    size_t option;
+    std::string text;
+  };
+  std::deque<Word> words;
   bool no_progress = false;
 
   void Describe(const char* group, const std::string& names, const char* type,
@@ -56,7 +65,7 @@ struct Command::State {
 
 Command::Command(CLI::App& app)
     : state_(std::make_shared<State>(
-          State{&app, std::make_shared<CommandDescription>(), {}, {}, false})) {
+          State{&app, std::make_shared<CommandDescription>(), {}, {}, {}, false})) {
   state_->description->name = app.get_name();
   state_->description->help = app.get_description();
   if (const CLI::Option* option = app.get_help_ptr()) {
@@ -142,6 +151,12 @@ void Command::Take(AddedField field) {
   state_->Describe(added.info.group, added.name, added.info.type, help,
                    {.alone = added.info.alone != nullptr, .known = added.known});
   added.name.erase(0, added.name.rfind(',') + 1);
+  if (added.info.word == nullptr) return;
+  State::Word& word = state_->words.emplace_back(state_->options.size() - 1, "");
+  const std::string same = "The same as " + added.name;
+  CLI::Option* positional = state_->app->add_option(added.info.word, word.text, BreakHelp(same));
+  positional->type_name(added.info.type)->check(CLI::Validator(RefuseEmpty, ""));
+  state_->Describe(kNoGroup, added.info.word, added.info.type, same, {.known = added.known});
 }
 
 std::shared_ptr<const CommandDescription> Command::description() const {
@@ -159,6 +174,17 @@ void Command::Run(std::function<void()> work) {
     if (state->no_progress) ForbidProgress();
     for (size_t i = 0; i < state->parsed.size(); ++i) {
       state->options[i].given = state->parsed[i]->count() > 0;
+    }
+    for (const State::Word& word : state->words) {
+      AddedField& option = state->options[word.option];
+      if (word.text.empty()) continue;
+      if (option.given && option.text != word.text) {
+        ThrowUsage(
+            "{}: is not allowed beside {} {}, which says the same; leave one of the two out{}",
+            word.text, option.name, option.text, kQuotes);
+      }
+      option.given = true;
+      option.text = word.text;
     }
     ReadFields(state->options);
     work();
@@ -240,12 +266,20 @@ std::string ExtraWord(const CLI::App& command, const std::string& path) {
   const std::string name = words.front().substr(0, words.front().find('='));
   const bool option = name.starts_with("-");
   const bool sub_command = !option && !command.get_subcommands({}).empty();
+  if (const std::string hint = option ? HintFor(name, NamesIn(command, true)) : ""; !hint.empty()) {
+    return fmt::format("{}: is no option of '{}'; {}", name, path, hint);
+  }
   const std::string nearest =
       option || sub_command ? NearestName(name, NamesIn(command, option)) : "";
+  // "zeroplan llama3.1-8b"
+  if (sub_command && nearest.empty() && command.get_parent() == nullptr) {
+    return fmt::format("{}: is no command of '{}'; a command comes first, such as '{} plan {}'",
+                       name, path, path, name);
+  }
   return fmt::format("{}: {}{}", name,
                      option        ? fmt::format("is no option of '{}'", path)
                      : sub_command ? fmt::format("is no command of '{}'", path)
-                                   : "was not expected",
+                                   : fmt::format("was not expected{}", kQuotes),
                      nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
 }
 

@@ -24,7 +24,7 @@ namespace zeroplan {
 // and shell completions (cli/manual/manual.h) are written from them.
 struct OptionDescription {
   std::string group;               // heading in the help
-  std::vector<std::string> names;  // {"-o", "--output"}; of what has no name before it: {"plan"}
+  std::vector<std::string> names;  // {"-o", "--out"}; of what has no name before it: {"plan"}
   std::string type;                // of the value: "FILE", "cpu|cuda|auto"; empty: takes none
   std::string help;                // one paragraph
   bool required = false;

@@ -286,8 +286,7 @@ void RegisterManual(Command& app) {
       app.Add(kCompletionCommand, "Completions for a shell, to source or to install");
   auto wanted = std::make_shared<CompletionCommand>();
   completion.Required("shell", "bash|zsh|fish", "Shell whose script is printed", wanted->shell);
-  completion.Text({kNoGroup, "-o,--output", "FILE", "File for it (default: stdout)"},
-                  wanted->output);
+  completion.Text({kNoGroup, "-o,--out", "FILE", "File for it (default: stdout)"}, wanted->output);
   completion.Footer(kCompletionFooter);
   completion.Run([wanted, program = app.description()] {
     const auto shell = static_cast<Shell>(ParseWord(wanted->shell, "shell", kShells));

@@ -1,15 +1,20 @@
 #include "cli/programs/app.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cli/common/build_info.h"
 #include "cli/common/command.h"
 #include "cli/common/commands.h"
+#include "cli/common/other_names.h"
 #include "cli/common/output.h"
 #include "core/base/error.h"
 #include "core/base/terminal.h"
+#include "machine/detect.h"
 
 namespace zeroplan {
 namespace {
@@ -23,6 +28,39 @@ Sizes: 10B, 350M, 2k are counts (powers of ten); 32GB is 32*10^9 bytes, 32GiB is
 Exit codes: 0 done, 2 bad usage or input, 3 nothing fits, 4 failure while running, 5 diverged,
 130 interrupted after saving.)";
 
+// The GPUs that the driver shows, in one line.
+std::string ThisMachine() {
+  const std::vector<DetectedGpu> gpus = QueryGpus();
+  if (gpus.empty()) return "no GPU found here; --hw names the machine to plan for.";
+  const std::string found = fmt::format("{} x {}", gpus.size(), gpus.front().name);
+  const bool known = !MatchGpu(gpus.front()).empty();
+  return found + (known ? "; planned for where --hw is left out."
+                        : ", which no built-in profile describes; use --hw, or 'hw measure'.");
+}
+
+// What the program prints where nothing is asked of it: on 80 columns and 24 rows.
+std::string FirstPage() {
+  return fmt::format(
+      R"(zeroplan plans and runs ZeRO training of transformers: what fits a machine, how
+fast it is, and doing it. Planning needs no GPU.
+
+What every choice takes of a card, the best choice on a machine, the config of
+the best for DeepSpeed, and a run of zeroplan's own:
+
+  zeroplan estimate llama3.1-8b --hw 4090
+  zeroplan plan llama3.1-8b --hw 8xh100
+  zeroplan plan qwen2.5-7b --hw 2xa100 --out ds_config.json
+  zeroplan train smollm2-135m --data YOUR_TEXT
+
+This machine: {}
+
+Models: 'zeroplan model list', names such as Qwen/Qwen2.5-7B-Instruct, folders.
+Machines: 'zeroplan hw list', names such as "RTX 4090" and 4x-a100.
+All commands: 'zeroplan --help'; each has its own --help.
+)",
+      ThisMachine());
+}
+
 }  // namespace
 
 int RunApp(int argc, const char* const* argv) {
@@ -32,6 +70,10 @@ int RunApp(int argc, const char* const* argv) {
   app.get_formatter()->column_width(HelpNameColumns());
   app.set_help_flag("-h,--help", "Print this help");
   app.require_subcommand(1);
+  if (argc <= 1) {
+    WriteReport("", FirstPage());
+    return static_cast<int>(ExitCode::kDone);
+  }
   Command root(app);
   root.Footer(kProgramFooter);
   root.Version(VersionText);
@@ -48,7 +90,9 @@ int RunApp(int argc, const char* const* argv) {
   RegisterDoctor(root);
   RegisterManual(root);
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> words = WithOwnNames({argv + 1, argv + argc}, *root.description());
+    std::reverse(words.begin(), words.end());  // as CLI11 wants them
+    app.parse(std::move(words));
   } catch (const CLI::Success& help) {
     ThrowUnknownCommand(app);  // rather than the help of what it was given to
     std::ostringstream text;   // of --help or --version

@@ -10,9 +10,11 @@
 
 #include "cli/common/commands.h"
 #include "cli/common/output.h"
+#include "core/base/strings.h"
 #include "core/base/terminal.h"
 #include "core/base/units.h"
 #include "hwprofiles/loader.h"
+#include "hwprofiles/parts.h"
 #include "planner/report/report_text.h"
 #include "planner/request/fields.h"
 #include "planner/request/parse.h"
@@ -39,18 +41,61 @@ std::string Table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
+// Single cards by generation, oldest first, then machines, then what clouds rent out.
+struct ListedProfile {
+  HardwareProfile profile;
+  std::string group;
+  size_t order = 0;
+};
+
+std::vector<ListedProfile> GroupedProfiles() {
+  struct Generation {
+    std::string_view begin, name;  // of the architecture's name
+  };
+  constexpr Generation kGenerations[] = {{"volta", "Volta"},   {"turing", "Turing"},
+                                         {"ampere", "Ampere"}, {"ada", "Ada"},
+                                         {"hopper", "Hopper"}, {"blackwell", "Blackwell"}};
+  const std::vector<KnownGpu> gpus = KnownGpus();
+  std::vector<ListedProfile> listed;
+  for (const std::string& name : ProfileNames()) {
+    ListedProfile& one = listed.emplace_back();
+    one.profile = LoadProfile(name);
+    const bool card = std::any_of(gpus.begin(), gpus.end(),
+                                  [&](const KnownGpu& gpu) { return gpu.part == name; });
+    const bool counted = name.find("x-") == name.find_first_not_of("0123456789");
+    one.order = std::size(kGenerations);
+    one.group = "Other cards";
+    if (!card) {
+      const bool owned = counted || name.starts_with("dgx-") || name.starts_with("hgx-");
+      one.group = owned ? "Machines of several" : "What clouds rent out";
+      one.order += owned ? 1 : 2;
+      continue;
+    }
+    for (size_t i = 0; i < std::size(kGenerations); ++i) {
+      if (!one.profile.gpu.architecture.starts_with(kGenerations[i].begin)) continue;
+      one.group = fmt::format("Single cards: {}", kGenerations[i].name);
+      one.order = i;
+    }
+  }
+  std::stable_sort(
+      listed.begin(), listed.end(),
+      [](const ListedProfile& a, const ListedProfile& b) { return a.order < b.order; });
+  return listed;
+}
+
 std::string ListProfiles() {
   std::vector<std::vector<std::string>> rows = {
       {"NAME", "GPUS", "GPU", "MEMORY", "LINK", "NETWORK"}};
-  for (const std::string& name : ProfileNames()) {
-    const HardwareProfile profile = LoadProfile(name);
+  const std::vector<ListedProfile> listed = GroupedProfiles();
+  for (const ListedProfile& one : listed) {
+    const HardwareProfile& profile = one.profile;
     const NodeProfile& node = profile.node;
     rows.push_back(
-        {name, fmt::format("{:.0f}", node.gpus.value), profile.gpu.name,
+        {profile.name, fmt::format("{:.0f}", node.gpus.value), profile.gpu.name,
          Short(profile.gpu.memory.value),
          fmt::format("{} {}/s", LinkKindName(node.link_kind), Short(node.gpu_link.value)),
          profile.network ? profile.network->name : "-"});
-    if (name == kDefaultProfile) rows.back()[0] += " *";
+    if (profile.name == kDefaultProfile) rows.back()[0] += " *";
   }
   std::string text = Table(rows), left_out;
   if (FitLines(text, TerminalColumns(STDOUT_FILENO)) != text) {
@@ -59,12 +104,96 @@ std::string ListProfiles() {
     text = Table(rows);
     left_out = "Left out for want of room: NETWORK; a wider terminal and --format json have it.\n";
   }
-  return text + '\n' + left_out +
-         Paragraph(
-             fmt::format("* where --hw is left out and this machine has no GPU that is known. LINK "
-                         "is one GPU's to the others, each way. Networks for --network: {}.",
-                         fmt::join(NetworkNames(), ", ")),
-             0);
+  std::string grouped, group;
+  const std::vector<std::string_view> lines = Split(text, '\n');
+  grouped.append(lines.front()).append("\n");
+  for (size_t i = 0; i < listed.size(); ++i) {
+    if (listed[i].group != group) {
+      group = listed[i].group;
+      grouped.append("\n").append(group).append("\n");
+    }
+    grouped.append(lines[i + 1]).append("\n");
+  }
+  return grouped + '\n' + left_out +
+         Paragraph(fmt::format(
+                       "* where --hw is left out and this machine has no GPU that is known. LINK "
+                       "is one GPU's to the others, each way. --hw takes these names, what people "
+                       "call the cards, and numbers of them (\"RTX 4090\", 8xh100). Networks for "
+                       "--network: {}.",
+                       fmt::join(NetworkNames(), ", ")),
+                   0);
+}
+
+// A profile's figures, a row each: "gpu.memory", value, unit, where it comes from.
+using FigureRows = std::vector<std::vector<std::string>>;
+
+void AddFigures(const std::string& path, const ProfileJson& json, FigureRows& rows) {
+  const auto plain = [](const ProfileJson& value) {
+    return value.is_string() ? value.get<std::string>() : value.dump();
+  };
+  if (json.is_object() && json.contains("rows")) {
+    rows.push_back({path, fmt::format("{} rows", json["rows"].size()),
+                    json.contains("unit") ? plain(json["unit"]) : "",
+                    fmt::format("{}: {}", plain(json.value("source", ProfileJson(""))),
+                                plain(json.value("reference", ProfileJson(""))))});
+    return;
+  }
+  if (json.is_object() && json.contains("value")) {
+    std::string unit = plain(json.value("unit", ProfileJson("")));
+    if (unit == "count") unit = "";
+    std::string more;
+    for (const auto& [key, value] : json.items()) {
+      if (key == "value" || key == "unit" || key == "source" || key == "reference" ||
+          key == "sparsity") {
+        continue;
+      }
+      more += fmt::format("{}{} {}", more.empty() ? " (" : ", ", key, plain(value));
+    }
+    rows.push_back({path, plain(json["value"]), unit,
+                    fmt::format("{}: {}{}", plain(json.value("source", ProfileJson(""))),
+                                plain(json.value("reference", ProfileJson(""))),
+                                more.empty() ? "" : more + ")")});
+    return;
+  }
+  if (json.is_object() || (json.is_array() && !json.empty() && json[0].is_object())) {
+    size_t at = 0;
+    for (const auto& [key, value] : json.items()) {
+      const std::string name = json.is_array() ? fmt::format("[{}]", at++) : key;
+      AddFigures(path.empty() ? name : path + (json.is_array() ? "" : ".") + name, value, rows);
+    }
+    return;
+  }
+  if (path != "schema") rows.push_back({path, plain(json), "", ""});
+}
+
+// Sources stand below their figure where a line has no room for them.
+std::string FiguresText(const std::string& profile) {
+  FigureRows rows;
+  AddFigures("", ParseJson(profile, "hw show"), rows);
+  size_t name = 6, value = 5, unit = 4;
+  for (const auto& row : rows) {
+    name = std::max(name, row[0].size());
+    if (!row[3].empty()) value = std::max(value, row[1].size());
+    unit = std::max(unit, row[2].size());
+  }
+  constexpr size_t kSourceIndent = 4;
+  std::string text = fmt::format("{:<{}}  {:>{}}  {:<{}}  {}\n", "FIGURE", name, "VALUE", value,
+                                 "UNIT", unit, "SOURCE");
+  for (const auto& row : rows) {
+    if (row[3].empty()) {
+      text += Paragraph(fmt::format("{:<{}}  {}", row[0], name, row[1]), kSourceIndent);
+      continue;
+    }
+    const std::string figure =
+        fmt::format("{:<{}}  {:>{}}  {:<{}}", row[0], name, row[1], value, row[2], unit);
+    if (figure.size() + 2 + row[3].size() <= PageColumns()) {
+      text += fmt::format("{}  {}\n", figure, row[3]);
+    } else {
+      text += figure.substr(0, figure.find_last_not_of(' ') + 1) + '\n';
+      text += Paragraph(std::string(kSourceIndent, ' ') + row[3], kSourceIndent);
+    }
+  }
+  return text;
 }
 
 // Keys are a contract (docs/metrics.md).
@@ -96,7 +225,7 @@ std::string ProfilesJson() {
 void RegisterHardware(Command& app) {
   Command group = app.AddGroup("hw", "Hardware profiles");
   group.Footer("Examples:\n  zeroplan hw list\n  zeroplan hw show " + std::string(kDefaultProfile) +
-               " > mine.json   (edit, then --hw ./mine.json)\n"
+               " --format json > mine.json   (edit, then --hw ./mine.json)\n"
                "  zeroplan hw measure -o mine.json");
   Command list = group.Add("list", "Built-in profiles");
   auto format = std::make_shared<Given<OutputFormat>>();
@@ -105,23 +234,18 @@ void RegisterHardware(Command& app) {
     if (*format == OutputFormat::kJson) return WriteOutput("", ProfilesJson());
     WriteReport("", ListProfiles());
   });
-  Command show = group.Add("show", "One profile as JSON, every number with its source");
+  Command show = group.Add("show", "One profile, every number with its source");
   auto name = std::make_shared<std::string>();
-  // There is one form alone; whoever asks every command for JSON gets it here too.
-  auto only_json = std::make_shared<Given<size_t>>();
-  show.Value({"Output", "--format", "json",
-              "The only form; where it is given, long lines stay unbroken on a terminal too"},
-             *only_json, [](const std::string& text, std::string_view option) {
-               return ParseWord(text, option, {"json"});
-             });
+  auto show_format = std::make_shared<Given<OutputFormat>>();
+  AddFormatOption(show, "a profile that --hw takes", *show_format);
   show.Required("profile", "NAME|FILE",
                 "A built-in profile, a JSON file (which is checked), or a built-in part: a "
                 "network such as ib-400",
                 *name, KnownProfilesAndNetworks);
-  show.Run([name, only_json] {
-    // Whoever did not ask for JSON reads it: long sources are broken for a terminal.
-    if (only_json->has_value()) return WriteOutput("", ProfileText(*name));
-    WriteReport("", ProfileText(*name));
+  show.Run([name, show_format] {
+    const std::string text = ProfileText(*name);
+    if (*show_format == OutputFormat::kJson) return WriteOutput("", text);
+    WriteReport("", FiguresText(text));
   });
   RegisterHardwareMeasure(group);
   RegisterHardwareCheck(group);

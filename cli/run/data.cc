@@ -91,8 +91,7 @@ void AddTokenize(Command& group) {
       "completion, or a list of messages; all of these as .gz or .zst; and .parquet tables of "
       "records, in builds with Arrow",
       options->texts);
-  tokenize.Required("-o,--output", "FILE.bin", "Token file to write; ends in .bin",
-                    options->output);
+  tokenize.Required("-o,--out", "FILE.bin", "Token file to write; ends in .bin", options->output);
   tokenize.Text(
       {kNoGroup, "--tokenizer", "DIR|FILE",
        "Model folder with tokenizer.json, or that file: its tokens, each text ending with "

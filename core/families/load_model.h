@@ -44,8 +44,8 @@ const std::vector<ModelPreset>& ModelPresets();
 // A model that somebody named, and how the name was understood.
 struct NamedModel {
   ModelSpec spec;
-  std::filesystem::path folder = {};  // with its config.json; empty: a preset, or a file
-  std::string note = {};              // one line where the name is not the preset's own
+  std::filesystem::path folder = {};           // with its config.json; empty: a preset, or a file
+  std::string note = {};                       // one line where the name is not the preset's own
   std::vector<std::string> config_notes = {};  // as ReadHuggingFaceConfig gives them
   // OWNER/NAME where a model on a hub was named: its weights are in `folder`, or not here.
   std::string hub_name = {};

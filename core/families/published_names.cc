@@ -89,7 +89,8 @@ Match FindPublished(const std::string& name) {
       if (!any_owner && owner != Lower(OwnerOf(published.name))) continue;
       const Words words = WordsOf(published.name);
       if (words == given) return {&preset, &published};
-      if (by_shape.preset == nullptr && ShapeWords(words) == shape) by_shape = {&preset, &published};
+      if (by_shape.preset == nullptr && ShapeWords(words) == shape)
+        by_shape = {&preset, &published};
     }
   }
   return by_shape;
@@ -145,8 +146,8 @@ std::optional<NamedModel> FromCache(const std::string& hub_name) {
   model.spec.name = hub_name.substr(hub_name.find('/') + 1);  // the folder's is a revision
   model.folder = *folder;
   model.hub_name = hub_name;
-  model.note = fmt::format("Model: {} as it lies in Hugging Face's cache, {}.", hub_name,
-                           folder->string());
+  model.note =
+      fmt::format("Model: {} as it lies in Hugging Face's cache, {}.", hub_name, folder->string());
   return model;
 }
 
@@ -158,8 +159,8 @@ NamedModel FromPreset(const std::string& name, const Match& match) {
     if (published->positions > 0) model.spec.positions = published->positions;
     if (published->rope_theta > 0) model.spec.rope_theta = published->rope_theta;
     model.hub_name = OwnerOf(name).empty() ? published->name : name;
-    if (published->positions > 0) but = fmt::format(", with its own {} positions",
-                                                    published->positions);
+    if (published->positions > 0)
+      but = fmt::format(", with its own {} positions", published->positions);
   }
   model.note = fmt::format("Model: {} has the shape of the preset {}{}.", name,
                            match.preset->spec.name, but);
@@ -181,7 +182,8 @@ std::string WhyNone(const Words& words, bool* others) {
     *others = true;
     if (IsIn(word, {"awq", "gptq", "gguf", "ggml", "bnb", "4bit", "8bit", "mlx"}) ||
         IsIn(two, {"int4", "int8", "fp8", "fp4", "nf4", "exl2", "w4a16", "w8a8", "nvfp4"})) {
-      return "it has quantized weights, which are not trained; use the model that they were made of";
+      return "it has quantized weights, which are not trained; use the model that they were made "
+             "of";
     }
     if (word == "lora" || word == "qlora") {
       return "it is an adapter, which is not trained; use the model below it";
@@ -190,7 +192,7 @@ std::string WhyNone(const Words& words, bool* others) {
     if (IsIn(word, {"vl", "vision", "omni", "audio"})) {
       return "it takes images or sound, and zeroplan trains models of text alone";
     }
-    const bool experts = word.find('x') != std::string::npos && IsCount(word, 'b');  // 8x7b
+    const bool experts = word.find('x') != std::string::npos && IsCount(word, 'b');         // 8x7b
     const bool active = word == "a" && i + 1 < words.size() && IsCount(words[i + 1], 'b');  // A3B
     if (experts || active || IsIn(word, {"moe", "mixtral"})) {
       return "it is a mixture of experts, which zeroplan does not train";
@@ -255,9 +257,8 @@ std::vector<std::string> SameFirstWord(const std::string& name,
   const std::string nearest = NearestPreset(name, presets);
   const std::vector<std::string> same = SameFirstWord(name, presets);
   const std::string near =
-      !nearest.empty()
-          ? fmt::format("did you mean '{}'? 'zeroplan model list' names all", nearest)
-          : fmt::format("use {}", fmt::join(same.empty() ? presets : same, ", "));
+      !nearest.empty() ? fmt::format("did you mean '{}'? 'zeroplan model list' names all", nearest)
+                       : fmt::format("use {}", fmt::join(same.empty() ? presets : same, ", "));
   if (!why.empty()) {
     ThrowUsage("model '{}' has no preset: {}{}", name, why,
                nearest.empty() || !others ? "" : fmt::format(" ('{}')", nearest));
@@ -302,8 +303,7 @@ NamedModel FindModel(const std::string& name_or_path) {
   const Match match = is_name ? FindPublished(name_or_path) : Match{};
   std::optional<NamedModel> cached;
   if (hub) cached = FromCache(name_or_path);
-  const bool same_weights = match.published != nullptr &&
-                            !IsMirror(Lower(OwnerOf(name_or_path))) &&
+  const bool same_weights = match.published != nullptr && !IsMirror(Lower(OwnerOf(name_or_path))) &&
                             WordsOf(match.published->name) == WordsOf(name_or_path);
   if (!cached && same_weights) {
     cached = FromCache(match.published->name);

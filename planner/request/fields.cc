@@ -139,10 +139,11 @@ void AddPlanFields(FieldSink& sink, PlanRequest& request) {
 
 void AddModelFields(FieldSink& sink, ModelFields& fields) {
   const char* group = "Model (one of the two)";
-  sink.Text(
-      {group, "⟦model⟧", "NAME|FILE|DIR",
-       "Preset (see 'zeroplan model list'), a Hugging Face config.json, or a folder with one"},
-      fields.model, KnownModels);
+  FieldInfo model = {group, "⟦model⟧", "NAME|FILE|DIR",
+                     "Preset (see 'zeroplan model list'), published name such as "
+                     "meta-llama/Llama-3.1-8B, a Hugging Face config.json, or a folder with one"};
+  model.word = "model";
+  sink.Text(model, fields.model, KnownModels);
   sink.Value({group, "⟦params⟧", "COUNT",
               "Parameters, such as 10B or 350M: a shape of about that size is derived and printed"},
              fields.params, ParseCount);

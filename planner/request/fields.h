@@ -21,7 +21,7 @@ std::vector<std::string> KnownProfilesAndNetworks();
 
 struct FieldInfo {
   const char* group;  // heading in the help
-  const char* name;   // "⟦gpus⟧"; of a command's own options "--format", or "-o,--output"
+  const char* name;   // "⟦gpus⟧"; of a command's own options "--format", or "-o,--out"
   const char* type;   // what stands for the value in the help: "COUNT"
   std::string help;   // says unit and default
   // Fields whose file decides this one: beside them it is refused.
@@ -29,12 +29,15 @@ struct FieldInfo {
   bool may_be_empty = false;  // else an empty text is refused
   // The value of the field where it is given without one; null: it must have a value.
   const char* alone = nullptr;
+  // On a command line the value may also stand without the field's name, as a word that help calls
+  // so; null: it may not.
+  const char* word = nullptr;
 };
 
 // A field that was added, and what it was given as.
 struct AddedField {
   FieldInfo info;
-  std::string name;  // for messages: "--output" of "-o,--output"
+  std::string name;  // for messages: "--out" of "-o,--out"
   // Makes the text a value. Throws Error(kUsage) that names field, value and what is allowed.
   std::function<void(const std::string& text, std::string_view name)> take;
   KnownNames known = nullptr;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/strings.h"
@@ -68,8 +69,16 @@ double ParsePrice(const std::string& text, std::string_view option) {
 
 size_t ParseWord(const std::string& text, std::string_view option,
                  const std::vector<std::string>& allowed) {
+  // What other tools, and earlier versions, call the same.
+  constexpr std::pair<std::string_view, std::string_view> kSame[] = {
+      {"gpu", "cuda"}, {"table", "text"}, {"true", "on"}, {"false", "off"}};
   for (size_t i = 0; i < allowed.size(); ++i) {
     if (allowed[i] == text) return i;
+  }
+  for (size_t i = 0; i < allowed.size(); ++i) {
+    for (const auto& [other, own] : kSame) {
+      if (text == other && allowed[i] == own) return i;
+    }
   }
   const std::string nearest = NearestName(text, allowed);
   ThrowUsage("{}: {} is not allowed{}; use {}", option, text.empty() ? "\"\"" : text,

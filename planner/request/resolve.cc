@@ -366,9 +366,8 @@ Cluster ResolveCluster(const Request& request, const HardwareProfile& hardware,
     assumptions.notes.push_back(DrivesNote(hardware.node, given.nvme_capacity));
   }
   const auto of_profile = static_cast<int>(std::llround(hardware.node.gpus.value));
-  const int default_gpus =
-      assumptions.named_gpus.value_or(assumptions.detected_gpus.value_or(
-          request.hardware.profile.empty() ? 1 : of_profile));
+  const int default_gpus = assumptions.named_gpus.value_or(
+      assumptions.detected_gpus.value_or(request.hardware.profile.empty() ? 1 : of_profile));
   if (!given.gpus) Assume(assumptions, fmt::format("⟦gpus⟧ {}", default_gpus));
   cluster.gpus = given.gpus.value_or(default_gpus);
   cluster.gpus_per_node = given.gpus_per_node.value_or(std::min(cluster.gpus, of_profile));

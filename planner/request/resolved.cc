@@ -83,7 +83,8 @@ ChoiceSpace SpaceOf(const Runtime& runtime, const Request& request, const Hardwa
 ResolvedPlan::ResolvedPlan(const PlanRequest& request, Assumptions& assumptions)
     : asked_(request),
       request_(request.common),
-      hardware_(ResolveHardware(request_.hardware, request_.cluster, assumptions, MeasureHost::kYes)) {
+      hardware_(
+          ResolveHardware(request_.hardware, request_.cluster, assumptions, MeasureHost::kYes)) {
   const Runtime& runtime = request_.runtime.of();
   RefuseForRuntime(request_);
   inputs_.runtime = &runtime;
@@ -349,7 +350,8 @@ void ResolvedPlan::FromConfig(Assumptions& assumptions) {
 }
 
 ResolvedEstimate::ResolvedEstimate(const Request& request, Assumptions& assumptions)
-    : hardware_(ResolveHardware(request.hardware, request.cluster, assumptions, MeasureHost::kYes)) {
+    : hardware_(
+          ResolveHardware(request.hardware, request.cluster, assumptions, MeasureHost::kYes)) {
   const HardwareProfile& hardware = hardware_;
   EstimateInputs& inputs = inputs_;
   const Runtime& runtime = request.runtime.of();

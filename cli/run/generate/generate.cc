@@ -301,8 +301,8 @@ void RegisterGenerate(Command& app) {
                 "With --chat: the system's message, which comes "
                 "first"},
                options->system);
-  command.Value({kNoGroup, "--tokens", "COUNT", "Tokens to make (default 200)"}, options->tokens,
-                WholeIn<int64_t>(1, 1'000'000));
+  command.Value({kNoGroup, "--max-new-tokens", "COUNT", "Tokens to make (default 200)"},
+                options->tokens, WholeIn<int64_t>(1, 1'000'000));
   command.Value(
       {kNoGroup, "--context", "TOKENS",
        "Tokens that are looked back at; memory is planned for their keys and values (default: "

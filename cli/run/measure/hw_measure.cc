@@ -222,7 +222,7 @@ void RunMeasure(const MeasureCommand& command) {
 void RegisterHardwareMeasure(Command& hardware) {
   auto options = std::make_shared<MeasureCommand>();
   Command command = hardware.Add(kMeasureCommand.name, kMeasureCommand.help);
-  command.Text({"Output", "-o,--output", "FILE", "File for the profile (default: stdout)"},
+  command.Text({"Output", "-o,--out", "FILE", "File for the profile (default: stdout)"},
                options->output);
   command.Text(
       {"Output", "--name", "NAME", "Name of the profile (default: the base's, with -measured)"},

@@ -275,9 +275,10 @@ TrainWork ResolveWork(const TrainCommand& command, Backend backend, std::optiona
   RefuseOnCpu(backend, "--hw", hardware.profile);
   RefuseOnCpu(backend, "--gpu-memory", gpu_memory.text);
   RefuseOnCpu(backend, "--gpu-reserve", command.common.cluster.gpu_reserve.text);
-  HardwareProfile profile = backend == Backend::kCuda
-                                ? ResolveHardware(hardware, command.common.cluster, assumptions, measure)
-                                : LoadProfile(std::string(kDefaultProfile));
+  HardwareProfile profile =
+      backend == Backend::kCuda
+          ? ResolveHardware(hardware, command.common.cluster, assumptions, measure)
+          : LoadProfile(std::string(kDefaultProfile));
   TrainWork work =
       command.plan.empty()
           ? WorkOfConfig(command, profile, backend,

@@ -41,8 +41,7 @@ void SetKind(const ModelFamily& family, ModelSpec& spec) {
   spec.qk_norm = &family == &Qwen3();
 }
 
-ModelPreset Preset(const Release& release, const Size& size,
-                   std::vector<PublishedName> published) {
+ModelPreset Preset(const Release& release, const Size& size, std::vector<PublishedName> published) {
   ModelSpec spec;
   spec.name = size.name;
   SetKind(release.family(), spec);
@@ -71,8 +70,8 @@ ModelPreset Preset(const Release& release, const Size& size,
 // By family: vocabulary, positions, theta, epsilon.
 constexpr Release kLlama2 = {
     Llama, 32000, 4096, 10000, 1e-5f, "Touvron et al. 2023 (Llama 2), meta-llama/Llama-2-*-hf"};
-constexpr Release kLlama3 = {
-    Llama, 128256, 8192, 500000, 1e-5f, "Grattafiori et al. 2024, meta-llama/Meta-Llama-3-*"};
+constexpr Release kLlama3 = {Llama,  128256, 8192,
+                             500000, 1e-5f,  "Grattafiori et al. 2024, meta-llama/Meta-Llama-3-*"};
 constexpr Release kLlama31 = {
     Llama, 128256, 131072, 500000, 1e-5f, "Grattafiori et al. 2024, meta-llama/Llama-3.1-*", 8};
 constexpr Release kLlama32 = {Llama, 128256, 131072, 500000, 1e-5f, "meta-llama/Llama-3.2-*", 32};
@@ -80,9 +79,9 @@ constexpr Release kTinyLlama = {Llama, 32000, 2048,
                                 10000, 1e-5f, "Zhang et al. 2024, TinyLlama/TinyLlama-1.1B"};
 constexpr Release kSmolLm2 = {Llama,  49152, 8192,
                               100000, 1e-5f, "Ben Allal et al. 2025, HuggingFaceTB/SmolLM2-*"};
-constexpr Release kMistralV1 = {
-    Mistral, 32000, 32768, 10000, 1e-5f, "Jiang et al. 2023, mistralai/Mistral-7B-v0.1",
-    0,       0.02f, 4096};
+constexpr Release kMistralV1 = {Mistral, 32000, 32768,
+                                10000,   1e-5f, "Jiang et al. 2023, mistralai/Mistral-7B-v0.1",
+                                0,       0.02f, 4096};
 constexpr Release kMistralV2 = {Mistral,   32000, 32768,
                                 1'000'000, 1e-5f, "mistralai/Mistral-7B-Instruct-v0.2"};
 constexpr Release kMistralSmall = {Mistral,     131072, 32768,
@@ -163,18 +162,18 @@ const std::vector<ModelPreset>& LlamaPresets() {
 
 const std::vector<ModelPreset>& MistralPresets() {
   static const std::vector<ModelPreset> presets = {
-        Preset(kMistralV3, {"mistral-7b-v0.3", 32, 4096, {32, 8, 128}, 14336},
-               {{"mistralai/Mistral-7B-v0.3"}, {"mistralai/Mistral-7B-Instruct-v0.3"}}),
-        Preset(kMistralV2, {"mistral-7b-v0.2", 32, 4096, {32, 8, 128}, 14336},
-               {{"mistralai/Mistral-7B-Instruct-v0.2"}}),
-        Preset(kMistralV1, {"mistral-7b-v0.1", 32, 4096, {32, 8, 128}, 14336},
-               {{"mistralai/Mistral-7B-v0.1"}, {"mistralai/Mistral-7B-Instruct-v0.1"}}),
-        Preset(kNemo, {"mistral-nemo-12b", 40, 5120, {32, 8, 128}, 14336},
-               {{"mistralai/Mistral-Nemo-Base-2407"}, {"mistralai/Mistral-Nemo-Instruct-2407"}}),
-        Preset(kMistralSmall, {"mistral-small-24b", 40, 5120, {32, 8, 128}, 32768},
-               {{"mistralai/Mistral-Small-24B-Base-2501"},
-                {"mistralai/Mistral-Small-24B-Instruct-2501"}}),
-    };
+      Preset(kMistralV3, {"mistral-7b-v0.3", 32, 4096, {32, 8, 128}, 14336},
+             {{"mistralai/Mistral-7B-v0.3"}, {"mistralai/Mistral-7B-Instruct-v0.3"}}),
+      Preset(kMistralV2, {"mistral-7b-v0.2", 32, 4096, {32, 8, 128}, 14336},
+             {{"mistralai/Mistral-7B-Instruct-v0.2"}}),
+      Preset(kMistralV1, {"mistral-7b-v0.1", 32, 4096, {32, 8, 128}, 14336},
+             {{"mistralai/Mistral-7B-v0.1"}, {"mistralai/Mistral-7B-Instruct-v0.1"}}),
+      Preset(kNemo, {"mistral-nemo-12b", 40, 5120, {32, 8, 128}, 14336},
+             {{"mistralai/Mistral-Nemo-Base-2407"}, {"mistralai/Mistral-Nemo-Instruct-2407"}}),
+      Preset(kMistralSmall, {"mistral-small-24b", 40, 5120, {32, 8, 128}, 32768},
+             {{"mistralai/Mistral-Small-24B-Base-2501"},
+              {"mistralai/Mistral-Small-24B-Instruct-2501"}}),
+  };
   return presets;
 }
 

@@ -1,0 +1,163 @@
+#include "cli/common/other_names.h"
+
+#include <algorithm>
+
+namespace zeroplan {
+namespace {
+
+struct SameOption {
+  std::string_view other, own;
+};
+// What is on the left means exactly what is on the right.
+constexpr SameOption kSame[] = {
+    {"--output", "--out"},
+    {"--tokens", "--max-new-tokens"},
+    {"--recompute", "--checkpointing"},
+    {"--model-name", "--model"},
+    {"--model-name-or-path", "--model"},
+    {"--hardware", "--hw"},
+    {"--sequence-length", "--seq-len"},
+    {"--seq-length", "--seq-len"},
+    {"--max-seq-len", "--seq-len"},
+    {"--max-seq-length", "--seq-len"},
+    {"--micro-batch-size", "--micro-batch"},
+    {"--per-device-batch", "--micro-batch"},
+    {"--per-device-batch-size", "--micro-batch"},
+    {"--per-device-train-batch-size", "--micro-batch"},
+    {"--train-micro-batch-size-per-gpu", "--micro-batch"},
+    {"--global-batch-size", "--global-batch"},
+    {"--train-batch-size", "--global-batch"},
+    {"--gradient-accumulation", "--grad-accum"},
+    {"--gradient-accumulation-steps", "--grad-accum"},
+    {"--zero-stage", "--stage"},
+    {"--learning-rate", "--lr"},
+    {"--max-steps", "--steps"},
+    {"--num-train-epochs", "--epochs"},
+    {"--lr-scheduler-type", "--lr-schedule"},
+    {"--price", "--gpu-hour-price"},
+};
+
+struct NearOption {
+  std::string_view other, own, use;  // `own`: which option the command must have
+};
+// What is on the left has no option of the same meaning, and this instead.
+constexpr NearOption kNear[] = {
+    {"--batch-size", "--micro-batch",
+     "use --micro-batch for the sequences of one GPU in a micro-step, or --global-batch for those "
+     "of a step over all GPUs"},
+    {"--batch", "--micro-batch",
+     "use --micro-batch for the sequences of one GPU in a micro-step, or --global-batch for those "
+     "of a step over all GPUs"},
+    {"--num-gpus", "--gpus", "use --gpus for all GPUs of all nodes"},
+    {"--ngpus", "--gpus", "use --gpus for all GPUs of all nodes"},
+    {"--nproc-per-node", "--gpus", "use --gpus for all GPUs of all nodes"},
+    {"--gpu", "--hw", "use --gpus for how many, --hw for which"},
+    {"--gpu-type", "--hw", "use --hw"},
+    {"--device", "--hw", "use --hw for which GPU or machine"},
+    {"--nodes", "--gpus", "use --gpus for all GPUs, and --gpus-per-node"},
+    {"--num-nodes", "--gpus", "use --gpus for all GPUs, and --gpus-per-node"},
+    {"--vram", "--gpu-memory", "use --gpu-memory"},
+    {"--memory", "--gpu-memory", "use --gpu-memory for a GPU's, --host-memory for a host's"},
+    {"--ram", "--host-memory", "use --host-memory"},
+    {"--bf16", "--dtype", "use --dtype bf16"},
+    {"--fp16", "--dtype", "use --dtype fp16"},
+    {"--fp32", "--dtype", "use --dtype fp32"},
+    {"--precision", "--dtype", "use --dtype"},
+    {"--mixed-precision", "--dtype", "use --dtype"},
+    {"--gradient-checkpointing", "--checkpointing", "use --checkpointing full"},
+    {"--activation-checkpointing", "--checkpointing", "use --checkpointing full"},
+    {"--offload", "--offload-optimizer",
+     "use --offload-optimizer cpu, and at stage 3 --offload-param cpu"},
+    {"--cpu-offload", "--offload-optimizer",
+     "use --offload-optimizer cpu, and at stage 3 --offload-param cpu"},
+    {"--context-length", "--seq-len", "use --seq-len"},
+    {"--context", "--seq-len", "use --seq-len"},
+    {"--block-size", "--seq-len", "use --seq-len"},
+    {"--max-length", "--seq-len", "use --seq-len"},
+    {"--max-length", "--max-new-tokens", "use --max-new-tokens"},
+    {"--zero", "--stage", "use --stage"},
+    {"--deepspeed", "--config",
+     "use --config FILE for a DeepSpeed config, and with plan and estimate --runtime deepspeed to "
+     "plan for DeepSpeed"},
+    {"--fsdp", "--runtime", "use --runtime fsdp2"},
+    {"--output-dir", "--save", "use --save DIR"},
+    {"--output-dir", "--out", "use --out FILE"},
+    {"--dataset", "--data", "use --data PATH"},
+    {"--train-file", "--data", "use --data PATH"},
+    {"--resume-from-checkpoint", "--resume", "use --resume, with --save DIR"},
+    {"--save-steps", "--save-every", "use --save-every STEPS"},
+    {"--checkpoint-dir", "--save", "use --save DIR"},
+    {"--json", "--format", "use --format json"},
+};
+// What zeroplan does not have at all.
+struct Absent {
+  std::string_view begin, why;
+};
+constexpr Absent kAbsent[] = {
+    {"--lora", "zeroplan trains all parameters, and has no adapters"},
+    {"--qlora", "zeroplan trains all parameters, and has no adapters"},
+    {"--peft", "zeroplan trains all parameters, and has no adapters"},
+    {"--load-in-", "zeroplan trains no quantized weights; --dtype has what there is"},
+    {"--quant", "zeroplan trains no quantized weights; --dtype has what there is"},
+    {"--tp", "zeroplan shards by ZeRO alone, without tensor parallelism; --stage has the stages"},
+    {"--tensor-parallel",
+     "zeroplan shards by ZeRO alone, without tensor parallelism; --stage has the stages"},
+    {"--pp", "zeroplan shards by ZeRO alone, without pipelines; --stage has the stages"},
+    {"--pipeline-parallel",
+     "zeroplan shards by ZeRO alone, without pipelines; --stage has the stages"},
+};
+
+std::string Dashed(std::string_view name) {
+  std::string dashed(name);
+  std::replace(dashed.begin(), dashed.end(), '_', '-');
+  return dashed;
+}
+
+bool HasOption(const CommandDescription& command, std::string_view name) {
+  return std::any_of(command.options.begin(), command.options.end(), [&](const auto& option) {
+    return std::find(option.names.begin(), option.names.end(), name) != option.names.end();
+  });
+}
+
+}  // namespace
+
+std::vector<std::string> WithOwnNames(std::vector<std::string> words,
+                                      const CommandDescription& program) {
+  const CommandDescription* command = &program;
+  for (std::string& word : words) {
+    if (word == "--") break;
+    if (!word.starts_with("--")) {
+      for (const auto& below : command->commands) {
+        if (below->name != word) continue;
+        command = below.get();
+        break;
+      }
+      continue;
+    }
+    const size_t length = std::min(word.find('='), word.size());
+    const std::string given = word.substr(0, length);
+    if (HasOption(*command, given)) continue;
+    std::string own = Dashed(given);
+    for (const SameOption& same : kSame) {
+      if (same.other == own && HasOption(*command, same.own)) own = same.own;
+    }
+    if (own != given && HasOption(*command, own)) word = own + word.substr(length);
+  }
+  return words;
+}
+
+std::string HintFor(std::string_view name, const std::vector<std::string>& options) {
+  const std::string dashed = Dashed(name);
+  for (const NearOption& near : kNear) {
+    if (near.other != dashed) continue;
+    if (std::find(options.begin(), options.end(), near.own) != options.end()) {
+      return std::string(near.use);
+    }
+  }
+  for (const Absent& absent : kAbsent) {
+    if (dashed.starts_with(absent.begin)) return std::string(absent.why);
+  }
+  return "";
+}
+
+}  // namespace zeroplan
