@@ -141,15 +141,16 @@ FittingNames FindFitting(const std::string& name) {
       return known.part == machine.name;
     });
     const bool card = gpu != gpus.end();
-    std::vector<std::string> given = all;
+    Fit fit = FitOf(all, Tokens(machine.name));
     if (card) {
+      std::vector<std::string> given = all;
       for (const std::string& size : MemoryTokens(gpu->memory_bytes)) std::erase(given, size);
-      if (given.empty()) continue;
+      fit = std::max(fit, FitOf(given, Tokens(machine.name)));
     }
-    (card ? cards : machines).Add(FitOf(given, Tokens(machine.name)), machine.name);
+    (card ? cards : machines).Add(fit, machine.name);
     if (!card) continue;
     for (const std::string& driver_name : gpu->driver_names) {
-      if (FitOf(given, Tokens(driver_name)) == Fit::kWhole) cards.Add(Fit::kWhole, machine.name);
+      if (FitOf(all, Tokens(driver_name)) == Fit::kWhole) cards.Add(Fit::kWhole, machine.name);
     }
   }
   return cards.fit >= machines.fit ? cards : machines;
@@ -249,9 +250,11 @@ Meant MeantProfile(std::string_view option, const std::string& name,
       "of "
       "a .json file",
       option, name,
-      hint.empty() ? ""
-      : other      ? fmt::format(" ({} is another card)", hint)
-                   : fmt::format(" (did you mean {}?)", hint));
+      hint.empty() && !name.empty() && Tokens(name).empty()
+          ? " (a name of several words stands in quotes, as \"RTX 4090\")"
+      : hint.empty() ? ""
+      : other        ? fmt::format(" ({} is another card)", hint)
+                     : fmt::format(" (did you mean {}?)", hint));
 }
 
 // "8xh100", "2 x RTX 4090", "a100 x4": how many of which card; nullopt where no count is said.

@@ -78,21 +78,23 @@ Match FindPublished(const std::string& name) {
   const Words given = WordsOf(name), shape = ShapeWords(given);
   const std::string owner = Lower(OwnerOf(name));
   const bool any_owner = owner.empty() || IsMirror(owner);
-  Match by_shape;
+  Match own, by_shape;
   for (const ModelPreset& preset : ModelPresets()) {
-    const Words own = WordsOf(preset.spec.name);
-    if (owner.empty() && own == given) return {&preset, nullptr};
-    if (owner.empty() && by_shape.preset == nullptr && ShapeWords(own) == shape) {
+    const Words words = WordsOf(preset.spec.name);
+    if (owner.empty() && words == given) own = {&preset, nullptr};
+    if (owner.empty() && by_shape.preset == nullptr && ShapeWords(words) == shape) {
       by_shape = {&preset, nullptr};
     }
     for (const PublishedName& published : preset.published) {
       if (!any_owner && owner != Lower(OwnerOf(published.name))) continue;
-      const Words words = WordsOf(published.name);
-      if (words == given) return {&preset, &published};
-      if (by_shape.preset == nullptr && ShapeWords(words) == shape)
+      const Words words_there = WordsOf(published.name);
+      if (words_there == given) return {&preset, &published};
+      if (by_shape.preset == nullptr && ShapeWords(words_there) == shape) {
         by_shape = {&preset, &published};
+      }
     }
   }
+  if (own.preset != nullptr) return own;
   return by_shape;
 }
 

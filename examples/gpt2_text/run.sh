@@ -25,5 +25,5 @@ show train --model examples/gpt2_text/model --data docs/*.md --epochs 6 --lr 3e-
 show train --model "$out/base" --data "$out/headers" --epochs 10 --lr 2e-3 --save "$out/continued" \
   "${common[@]}" --validate-every 60 --keep-best --final-weights best --patience 3
 for model in base continued; do
-  show generate "$out/$model" --prompt "#pragma once" --tokens 60 --temperature 0
+  show generate "$out/$model" --prompt "#pragma once" --max-new-tokens 60 --temperature 0
 done

@@ -129,7 +129,7 @@ TEST_CASE("where the page cannot be written is said before the work") {
   const RunResult same =
       RunZeroplan("estimate --model gpt2 -o " + folder.path("x") + " --report " + folder.path("x"));
   CHECK(same.exit_code == 2);
-  CHECK(same.err.find("is also what --output writes") != std::string::npos);
+  CHECK(same.err.find("is also what --out writes") != std::string::npos);
 }
 
 }  // namespace

@@ -133,7 +133,7 @@ TEST_CASE("an editor's $schema is no unknown key") {
   std::ofstream(work.path("ds.json"))
       << R"({"$schema": "./config.schema.json", "train_micro_batch_size_per_gpu": 1})";
   CHECK(RunZeroplan("config check --strict " + work.path("ds.json")).exit_code == 0);
-  std::string profile = RunZeroplan("hw show dgx-h100").out;
+  std::string profile = RunZeroplan("hw show dgx-h100 --format json").out;
   profile.insert(1, R"("$schema": "./profile.schema.json",)");
   std::ofstream(work.path("hw.json")) << profile;
   CHECK(RunZeroplan("hw show " + work.path("hw.json")).exit_code == 0);

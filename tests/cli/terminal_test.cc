@@ -242,7 +242,7 @@ TEST_CASE("data on a terminal stays as it is") {
   const Workspace work;
   std::string shown = Show(work, "hw show hgx-h200 --format json", 80).text;
   std::erase(shown, '\r');
-  CHECK(shown == RunZeroplan("hw show hgx-h200").out);
+  CHECK(shown == RunZeroplan("hw show hgx-h200 --format json").out);
 }
 
 TEST_CASE("a file gets the same from a terminal as from a pipe") {

@@ -392,15 +392,11 @@ TEST_CASE(
     INFO(message);
     CHECK(message.find(word) != std::string::npos);
   };
-  says("H100", "\"H100\" is 3 of the built-in hardware profiles; use one of");
-  says("H100", "h100-80gb-pcie (1 x NVIDIA H100 PCIe, 80 GB at 2 TB/s)");
-  says("H100", "h100-94gb-nvl (1 x NVIDIA H100 NVL, 94 GB at 3.9");
-  says("a100", "a100-40gb-sxm (1 x NVIDIA A100 SXM 40 GB, 40 GB at 1555 GB/s)");
-  says("3080", "rtx3080-10gb (1 x NVIDIA GeForce RTX 3080, 10 GB at 760 GB/s), rtx3080-12gb (");
-  says("NVIDIA GeForce RTX 3080", "rtx3080-12gb");
-  says("v100", "v100-16gb-sxm2");
+  says("rtx 6000", "\"rtx 6000\" is 2 of the built-in hardware profiles; use one of");
+  says("rtx 6000", "rtx6000-ada (1 x NVIDIA RTX 6000 Ada Generation, 48 GB at 960 GB/s)");
   says("dgx a100", "dgx-a100-40gb (8 x NVIDIA A100 SXM 40 GB");
-  says("gh200", "gh200-144gb (1 x NVIDIA GH200 (144 GB), 144 GB at 4.9 TB/s)");
+  says("4060", "(rtx4060ti-16gb is another card)");
+  says("rtx", "stands in quotes, as \"RTX 4090\"");
   says("g5", "g5-48xlarge");
   says("h200-141gb-smx", "did you mean h200-141gb-sxm?");
   says("a3-highgpu", "did you mean a3-highgpu-8g?");
@@ -409,7 +405,8 @@ TEST_CASE(
        {"l3", "a11", "4095", "rtx4091", "h10", "a1000", "rtx3070ti", "4090 ti", "4080 laptop",
         "rtx 2080", "", "-", "Voodoo2", "RTX PRO 6000 Blackwell Server Edition"}) {
     INFO(std::string(name), error(name));
-    CHECK(error(name).find("is no built-in hardware profile; use a name of") != std::string::npos);
+    CHECK(error(name).find("is no built-in hardware profile") != std::string::npos);
+    CHECK(error(name).find("; use a name of") != std::string::npos);
   }
 }
 

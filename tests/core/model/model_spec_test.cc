@@ -43,7 +43,7 @@ TEST_CASE("model: parameter counts of every GPT-2 preset") {
 TEST_CASE("model: an unknown name suggests the nearest") {
   CHECK_THROWS_WITH_AS(LoadModel("gpt2-midium"), doctest::Contains("did you mean 'gpt2-medium'?"),
                        Error);
-  CHECK_THROWS_WITH_AS(LoadModel("llama"), doctest::Contains("use gpt2, gpt2-medium"), Error);
+  CHECK_THROWS_WITH_AS(LoadModel("llama"), doctest::Contains("use llama2-7b, llama2-13b"), Error);
   CHECK_THROWS_AS(LoadModel(""), Error);
   CHECK_THROWS_AS(LoadModel("/no/such/folder"), Error);
 }

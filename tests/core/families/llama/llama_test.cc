@@ -24,20 +24,22 @@ TEST_CASE("llama: presets have the parameters that were published") {
   };
   // Sums of the tensors' elements in the models' safetensors, as Hugging Face shows them.
   for (const Published& published :
-       {Published{"llama2-7b", 6'738'415'616},       Published{"llama2-13b", 13'015'864'320},
-        Published{"llama2-70b", 68'976'648'192},     Published{"llama3.1-8b", 8'030'261'248},
-        Published{"llama3.1-70b", 70'553'706'496},   Published{"llama3.1-405b", 405'853'388'800},
-        Published{"llama3.2-1b", 1'235'814'400},     Published{"llama3.2-3b", 3'212'749'824},
-        Published{"tinyllama-1.1b", 1'100'048'384},  Published{"smollm2-135m", 134'515'008},
-        Published{"smollm2-360m", 361'821'120},      Published{"smollm2-1.7b", 1'711'376'384},
-        Published{"mistral-7b-v0.3", 7'248'023'552}, Published{"mistral-nemo-12b", 12'247'782'400},
-        Published{"qwen2.5-0.5b", 494'032'768},      Published{"qwen2.5-1.5b", 1'543'714'304},
-        Published{"qwen2.5-3b", 3'085'938'688},      Published{"qwen2.5-7b", 7'615'616'512},
-        Published{"qwen2.5-14b", 14'770'033'664},    Published{"qwen2.5-32b", 32'763'876'352},
-        Published{"qwen2.5-72b", 72'706'203'648},    Published{"qwen3-0.6b", 596'049'920},
-        Published{"qwen3-1.7b", 1'720'574'976},      Published{"qwen3-4b", 4'022'468'096},
-        Published{"qwen3-8b", 8'190'735'360},        Published{"qwen3-14b", 14'768'307'200},
-        Published{"qwen3-32b", 32'762'123'264}}) {
+       {Published{"llama2-7b", 6'738'415'616},          Published{"llama2-13b", 13'015'864'320},
+        Published{"llama2-70b", 68'976'648'192},        Published{"llama3.1-8b", 8'030'261'248},
+        Published{"llama3.1-70b", 70'553'706'496},      Published{"llama3.1-405b", 405'853'388'800},
+        Published{"llama3.2-1b", 1'235'814'400},        Published{"llama3.2-3b", 3'212'749'824},
+        Published{"tinyllama-1.1b", 1'100'048'384},     Published{"smollm2-135m", 134'515'008},
+        Published{"smollm2-360m", 361'821'120},         Published{"smollm2-1.7b", 1'711'376'384},
+        Published{"llama3-8b", 8'030'261'248},          Published{"llama3-70b", 70'553'706'496},
+        Published{"mistral-7b-v0.1", 7'241'732'096},    Published{"mistral-7b-v0.2", 7'241'732'096},
+        Published{"mistral-small-24b", 23'572'403'200}, Published{"mistral-7b-v0.3", 7'248'023'552},
+        Published{"mistral-nemo-12b", 12'247'782'400},  Published{"qwen2.5-0.5b", 494'032'768},
+        Published{"qwen2.5-1.5b", 1'543'714'304},       Published{"qwen2.5-3b", 3'085'938'688},
+        Published{"qwen2.5-7b", 7'615'616'512},         Published{"qwen2.5-14b", 14'770'033'664},
+        Published{"qwen2.5-32b", 32'763'876'352},       Published{"qwen2.5-72b", 72'706'203'648},
+        Published{"qwen3-0.6b", 596'049'920},           Published{"qwen3-1.7b", 1'720'574'976},
+        Published{"qwen3-4b", 4'022'468'096},           Published{"qwen3-8b", 8'190'735'360},
+        Published{"qwen3-14b", 14'768'307'200},         Published{"qwen3-32b", 32'762'123'264}}) {
     CAPTURE(published.name);
     const ModelSpec spec = LoadModel(published.name);
     ValidateModelSpec(spec, published.name);
