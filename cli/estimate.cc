@@ -12,6 +12,7 @@
 #include "planner/page/plan_page.h"
 #include "planner/report/report.h"
 #include "planner/request/parse.h"
+#include "planner/request/plan_answer.h"
 #include "planner/request/resolved.h"
 
 namespace zeroplan {
@@ -49,6 +50,18 @@ void WriteTrace(const EstimateInputs& inputs, const std::string& file) {
                       file);
 }
 
+void NoteConfigLoss(const Request& request, const Estimate& estimate, Assumptions& assumptions) {
+  if (request.config.empty() || estimate.choices.size() != 1) return;
+  const auto& speed = estimate.choices.front().time.tokens_per_second;
+  if (!speed || !estimate.choices.front().fits) return;
+  Assumptions unused;
+  PlanRequest asked;
+  asked.common = request;
+  if (std::string loss = ConfigLoss(ResolvedPlan(asked, unused), *speed); !loss.empty()) {
+    assumptions.notes.push_back(std::move(loss));
+  }
+}
+
 void RunEstimate(const EstimateOptions& options) {
   const Format format = options.format.value_or(Format::kText);
   if (!options.trace.empty() && !options.common.runtime.of().has_programs()) {
@@ -63,6 +76,7 @@ void RunEstimate(const EstimateOptions& options) {
   if (!options.trace.empty()) WriteTrace(inputs, options.trace);
   const LongWork work(fmt::format("Lowering {} choices", inputs.setups.size()), /*at_once=*/true);
   const Estimate estimate = EstimateChoices(inputs);
+  NoteConfigLoss(common, estimate, assumptions);
   if (!options.report.empty()) {
     WriteOutput(options.report,
                 RenderPage(EstimatePage(estimate, inputs, ReportOrigin(assumptions))));

@@ -354,6 +354,7 @@ std::optional<ExecutorBest> AskExecutor(const PlanOptions& options) {
                             options.plan_file));
   }
   Plan plan = MakePlan(searcher, result);
+  plan.origin = OriginOf(asked.common, request.hardware());
   if (!options.plan_file.empty()) {
     for (const AdviceLine& line : Advise(searcher, result, request.hardware(), {}, true).lines) {
       plan.advice.push_back(line.text);

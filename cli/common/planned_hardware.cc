@@ -1,6 +1,8 @@
 #include "cli/common/planned_hardware.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "core/base/error.h"
@@ -24,9 +26,17 @@ void ApplyPlannedLinks(const PlanFile& plan, HardwareProfile& hardware) {
   }
 }
 
+// The file of the plan's profile; "" where it is built in, or the file is gone.
+std::string PlannedFile(const PlanFile& plan) {
+  std::error_code ignored;
+  const std::string file = plan.origin ? plan.origin->hw_file : "";
+  return std::filesystem::is_regular_file(file, ignored) ? file : "";
+}
+
 }  // namespace
 
 bool KnowsPlannedHardware(const PlanFile& plan) {
+  if (!PlannedFile(plan).empty()) return true;
   const std::vector<std::string> known = ProfileNames();
   return std::find(known.begin(), known.end(), plan.cluster.hardware) != known.end();
 }
@@ -36,7 +46,10 @@ HardwareProfile PlannedHardware(const PlanFile& plan, const std::string& wanted)
     ThrowUsage("{}: cluster.hw: {} is not a built-in profile; give its file with --hw FILE",
                plan.source, plan.cluster.hardware);
   }
-  HardwareProfile hardware = LoadProfile(wanted.empty() ? plan.cluster.hardware : wanted);
+  std::string name = wanted;
+  if (name.empty()) name = PlannedFile(plan);
+  if (name.empty()) name = plan.cluster.hardware;
+  HardwareProfile hardware = LoadProfile(name);
   ApplyPlannedLinks(plan, hardware);
   return hardware;
 }

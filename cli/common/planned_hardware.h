@@ -8,12 +8,12 @@
 
 namespace zeroplan {
 
-// The profile `wanted`, a name or file; empty: the plan's. The latter has the links that the plan
-// was made for. Throws Error(kUsage) where the plan's is not built in, and for links that it cannot
-// have.
+// The profile `wanted`, a name or file; empty: the plan's, of its file where that is still there.
+// The plan's has the links that it was made for. Throws Error(kUsage) where the plan's is neither
+// built in nor a file, and for links that it cannot have.
 HardwareProfile PlannedHardware(const PlanFile& plan, const std::string& wanted = "");
 
-// Whether the plan's own profile is built in.
+// Whether the plan's own profile is built in, or a file that is still there.
 bool KnowsPlannedHardware(const PlanFile& plan);
 
 }  // namespace zeroplan

@@ -34,6 +34,9 @@ struct ValidationRecord {
   bool any_finite = false;  // else best_step and best_loss mean nothing
 };
 
+// The name in `run` of what the run was lowered from, as the metrics have it.
+inline constexpr const char* kChoiceFact = "choice";
+
 struct CheckpointMeta {
   // What the trainer fills in.
   int64_t step = 0;               // optimizer steps taken

@@ -60,6 +60,7 @@ CheckpointMeta RunParts::Meta() const {
   meta.validation = state.best.record();
   meta.is_best = options.keep_best && state.best.IsAt(state.done);
   for (const auto& [name, value] : opened.facts) meta.run[name] = value;
+  if (!options.choice.empty()) meta.run[kChoiceFact] = options.choice;
   return meta;
 }
 

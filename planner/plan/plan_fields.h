@@ -1,4 +1,4 @@
-// The sections `cluster` and `lower` of a plan file: one list of each struct's fields, which reader
+// The sections `cluster`, `lower` and `origin` of a plan file: one list of each struct's fields, which reader
 // and writer walk. (The model's is core/model/model_fields.h.)
 #pragma once
 
@@ -8,6 +8,7 @@
 
 #include "core/lowering/lower.h"
 #include "planner/cluster.h"
+#include "planner/plan/plan_file.h"
 
 namespace zeroplan {
 
@@ -49,6 +50,15 @@ void ForEachField(T& lower, Visit&& visit) {
   visit(PlanField{.key = "async_save", .optional = true}, lower.async_save);
   visit(PlanField{.key = "document_borders", .optional = true}, lower.document_borders);
   visit(PlanField{"checkpoint_chunk_elements", 1}, lower.checkpoint_chunk_elements);
+}
+
+// The same of PlanOrigin, whose section may be missing.
+template <typename T, typename Visit>
+  requires std::same_as<std::remove_const_t<T>, PlanOrigin>
+void ForEachField(T& origin, Visit&& visit) {
+  visit(PlanField{.key = "model_folder", .nullable = true}, origin.model_folder);
+  visit(PlanField{.key = "hw_file", .nullable = true}, origin.hw_file);
+  visit(PlanField{.key = "config", .nullable = true}, origin.config);
 }
 
 // Keys of `predicted` and `search` that reader, writer and schema know by name.

@@ -18,6 +18,13 @@
 
 namespace zeroplan {
 
+// Where what was planned came from: what a run goes on with. Paths are absolute; "": none.
+struct PlanOrigin {
+  std::string model_folder;  // of the model: its weights and its tokenizer are the run's
+  std::string hw_file;       // of a profile that is not built in
+  std::string config;        // which decided the optimizer's figures; else they are the run's
+};
+
 // The choice that a search made, with everything needed to run it and to say why.
 
 struct Plan {
@@ -30,6 +37,7 @@ struct Plan {
   ChoiceEstimate choice;  // of `setup`
   Objective objective = Objective::kThroughput;
   SearchStats stats;
+  std::optional<PlanOrigin> origin;
   // Why this choice, what the others lose, where the answer flips: one paragraph each, unwrapped.
   std::vector<std::string> advice;
 };
@@ -52,7 +60,9 @@ struct PlanFile {
   Footprint footprint;
   std::array<uint64_t, kSpaces> arena_bytes{};  // one rank
   std::optional<double> step_seconds;
+  std::optional<StepTime> step;  // the same by cause, streams apart
   std::vector<std::string> advice;
+  std::optional<PlanOrigin> origin;  // files from before it was there lack it
 };
 
 // The file's text. `deepspeed_config` is the plan's setup as JSON. Throws Error(kUsage) if reading

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <iterator>
 #include <type_traits>
 
 #include "core/base/error.h"
@@ -186,7 +187,18 @@ void ReadPredicted(PlanSection section, const std::string& source, PlanFile& pla
   footprint.nvme_bytes = section.Bytes("nvme_bytes");
   for (const char* key : kPlanTraffic) section.Bytes(key);
   PlanSection seconds = inner("step_seconds");
-  for (const char* key : kPlanStepSeconds) seconds.NumberOrNull(key);
+  StepTime step;
+  double* const parts[] = {&step.compute_seconds, &step.exposed_comm_seconds,
+                           &step.exposed_offload_seconds, &step.optimizer_seconds,
+                           &step.total_seconds};
+  static_assert(std::size(parts) == std::size(kPlanStepSeconds));
+  bool whole = true;
+  for (size_t i = 0; i < std::size(parts); ++i) {
+    const std::optional<double> part = seconds.NumberOrNull(kPlanStepSeconds[i]);
+    whole = whole && part.has_value();
+    *parts[i] = part.value_or(0);
+  }
+  if (whole) plan.step = step;
   plan.step_seconds = seconds.NumberOrNull("total");
   seconds.Finish();
   section.NumberOrNull("tokens_per_second");
@@ -274,6 +286,7 @@ PlanFile ReadPlan(std::string_view text, std::string_view source) {
   ReadPredicted(section("predicted"), plan.source, plan);
   ReadSearch(section("search"));
   plan.advice = ReadAdvice(root);
+  if (root.Node("origin") != nullptr) plan.origin = ReadFields<PlanOrigin>(section("origin"));
   // What WritePlanReport adds is for others.
   for (const char* key : kPlanReportKeys) root.Node(key);
   root.Node("$schema");  // an editor's

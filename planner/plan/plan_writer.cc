@@ -208,6 +208,7 @@ std::string WriteChecked(const Plan& plan, std::string_view deepspeed_config, co
   // The choice was judged by this very program.
   ZEROPLAN_CHECK(FootprintOf(program, plan.cluster) == plan.choice.footprint);
   Json json = PlanJson(plan, deepspeed_config, fingerprint);
+  if (plan.origin) json["origin"] = FieldsJson(*plan.origin);
   json.update(more);
   std::string text = json.dump(2) + '\n';
   // What is written must be what was planned.

@@ -208,8 +208,10 @@ void AddReserveFields(FieldSink& sink, const char* group, ClusterFields& fields)
              fields.host_reserve, ParseReserve);
 }
 
-void AddBatchFields(FieldSink& sink, BatchFields& fields, bool searched) {
-  const std::string one = searched ? " (default: searched)" : " (default 1)";
+void AddBatchFields(FieldSink& sink, BatchFields& fields, bool searched, bool trains) {
+  const std::string one = trains     ? " (default: chosen as plan does; 1 on the CPU)"
+                          : searched ? " (default: searched)"
+                                     : " (default 1)";
   const char* group = "Batch and precision";
   const auto sequences = WholeIn<int64_t>(1, kMaxBatch);
   sink.Value({group, "⟦seq_len⟧", "TOKENS",
@@ -228,7 +230,10 @@ void AddBatchFields(FieldSink& sink, BatchFields& fields, bool searched) {
       {group, "⟦global_batch⟧", "SEQUENCES",
        "Sequences of an optimizer step over all GPUs: micro-batch x grad-accum x gpus; if one of "
        "the two is given, the other follows" +
-           std::string(searched ? "; alone, both are searched" : ", alone it means grad-accum 1"),
+           std::string(trains     ? "; alone, both are chosen (on the CPU grad-accum is 1); default "
+                                    "on GPUs: 32, where no batch is given"
+                       : searched ? "; alone, both are searched"
+                                  : ", alone it means grad-accum 1"),
        kPlan},
       fields.global_batch, sequences);
   sink.Value({group, "⟦global_batch_tokens⟧", "TOKENS",
@@ -263,16 +268,18 @@ void AddDeterministicField(FieldSink& sink, Request& fields) {
 void AddChoiceFields(FieldSink& sink, Request& request, bool all_default, bool searched) {
   const char* group = "ZeRO, offload and recompute";
   // Disks that nobody named are not searched.
-  const std::string some = !all_default ? " (default none)"
+  const std::string some = !all_default ? "; or some, such as none,cpu (default: chosen as plan "
+                                          "does; none on the CPU)"
                            : searched ? "; or some, such as none,cpu (default none,cpu; all where "
                                         "a disk is named or measured)"
                                       : "; or some, such as none,cpu (default all)";
-  const char* places = all_default ? "none|cpu|nvme|all" : "none|cpu|nvme";
+  const char* places = "none|cpu|nvme|all";
   ChoiceFields& choice = request.choice;
   sink.Value(
-      {group, "⟦stage⟧", all_default ? "0|1|2|3|all" : "0|1|2|3",
-       std::string("0 replicates; 1 shards optimizer states, 2 gradients too, 3 parameters too") +
-           (all_default ? "; or some, such as 2,3 (default all)" : " (default 0)"),
+      {group, "⟦stage⟧", "0|1|2|3|all",
+       std::string("0 replicates; 1 shards optimizer states, 2 gradients too, 3 parameters too; or "
+                   "some, such as 2,3 ") +
+           (all_default ? "(default all)" : "(default: chosen as plan does; 0 on the CPU)"),
        kPlanOrConfig},
       choice.stages, ParseStages);
   sink.Value({group, "⟦offload_optimizer⟧", places,
@@ -281,22 +288,29 @@ void AddChoiceFields(FieldSink& sink, Request& request, bool all_default, bool s
   sink.Value({group, "⟦offload_ratio⟧", "RATIO",
               "Share of the optimizer on the CPU, above 0 and up to 1; the rest stays on the "
               "GPU (default " +
-                  std::string(searched ? "searched" : "1") + "; cpu only)",
+                  std::string(all_default ? searched ? "searched" : "1"
+                                          : "chosen as plan does; 1 on the CPU backend") +
+                  "; cpu only)",
               kPlanOrConfig},
              choice.offload_ratio, ParseRatio);
   sink.Value({group, "⟦offload_param⟧", places, "Where parameter shards live, stage 3" + some,
               kPlanOrConfig},
              choice.offload_param, ParseOffload);
   sink.Value(
-      {group, "⟦checkpointing⟧", all_default ? "none|selective|full|all" : "none|selective|full",
+      {group, "⟦checkpointing⟧", "none|selective|full|all",
        std::string("Activations: keep all, or recompute norms, GELU and SwiGLU, or "
                    "whole layers, in the backward pass") +
-           (searched ? " (default all)" : " (default none)"),
+           (!all_default ? " (default: chosen as plan does; none on the CPU)"
+            : searched   ? " (default all)"
+                         : " (default none)"),
        kPlanOrConfig},
       choice.checkpointing, WordIn<Checkpointing>({"none", "selective", "full", "all"}));
   sink.Value({group, "⟦checkpoint_every⟧", "LAYERS",
-              std::string("Layers that are recomputed together (default ") +
-                  (searched ? "searched" : "1") + "; implies ⟦checkpointing⟧ full)",
+              !all_default
+                  ? std::string("With ⟦checkpointing⟧ full: layers that are recomputed together "
+                                "(default: chosen as plan does; 1 on the CPU)")
+                  : std::string("Layers that are recomputed together (default ") +
+                        (searched ? "searched" : "1") + "; implies ⟦checkpointing⟧ full)",
               kPlanOrConfig},
              choice.checkpoint_every, WholeIn<int>(1, 65535));
   sink.Text(

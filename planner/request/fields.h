@@ -78,11 +78,12 @@ void AddModelFields(FieldSink& sink, ModelFields& fields);
 void AddClusterFields(FieldSink& sink, Request& request);
 // What stays free, in the group `group`.
 void AddReserveFields(FieldSink& sink, const char* group, ClusterFields& fields);
-// `searched`: what is left out is searched (plan); else it is 1.
-void AddBatchFields(FieldSink& sink, BatchFields& fields, bool searched = false);
+// `searched`: what is left out is searched (plan); else it is 1. `trains`: as train has it.
+void AddBatchFields(FieldSink& sink, BatchFields& fields, bool searched = false,
+                    bool trains = false);
 void AddDeterministicField(FieldSink& sink, Request& request);
-// `all_default`: "all" is the default of stage and offloads (estimate, plan); else 0 and none
-// (train).
+// `all_default`: "all" is the default of stage and offloads (estimate, plan); else what is left out
+// is chosen, or 0 and none on the CPU (train).
 void AddChoiceFields(FieldSink& sink, Request& request, bool all_default, bool searched = false);
 
 }  // namespace zeroplan

@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -226,6 +228,60 @@ std::string SettleAsyncSave(AsyncSave asked, const SearchCluster& at, Plan& plan
 
 }  // namespace
 
+Plan FindChoice(ResolvedPlan& request, ChoiceSearch& searcher) {
+  const SearchResult result = searcher.Run();
+  if (!result.best) ThrowNothingFits(request, result);
+  return MakePlan(searcher, result);
+}
+
+PlanOrigin OriginOf(const Request& request, const HardwareProfile& hardware) {
+  namespace fs = std::filesystem;
+  const auto absolute = [](const std::string& path) {
+    std::error_code ignored;
+    return fs::absolute(path, ignored).lexically_normal().string();
+  };
+  std::error_code ignored;
+  PlanOrigin origin;
+  const std::string folder = FolderOfModel(request.model);
+  if (!folder.empty()) origin.model_folder = absolute(folder);
+  if (fs::is_regular_file(hardware.source, ignored)) origin.hw_file = absolute(hardware.source);
+  if (!request.config.empty()) {
+    origin.config = request.config == "-" ? request.config : absolute(request.config);
+  }
+  return origin;
+}
+
+std::string ConfigLoss(const ResolvedPlan& request, double tokens_per_second) {
+  constexpr double kWorthSaying = 1.05;  // times as many tokens
+  constexpr double kEffort = 0.25;
+  const Runtime& runtime = *request.inputs().runtime;
+  SearchInputs inputs = request.inputs();
+  inputs.space = request.full();
+  // Disks are for what fits nowhere else.
+  std::erase_if(inputs.space.offload_optimizer,
+                [](const OptimizerOffload& o) { return o.device == OffloadDevice::kNvme; });
+  std::erase(inputs.space.offload_param, OffloadDevice::kNvme);
+  inputs.given_zero.reset();
+  inputs.progress = {};
+  inputs.effort = kEffort;
+  const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(inputs);
+  Question question;
+  question.instruction_budget =
+      static_cast<uint64_t>(kEffort * static_cast<double>(kInstructionBudget));
+  const Answer answer = searcher->Best(question);
+  if (!answer.found || answer.found->tokens_per_second < kWorthSaying * tokens_per_second) {
+    return "";
+  }
+  const TrainSetup best = SetupOf(answer.found->candidate, inputs.base);
+  return fmt::format(
+      "What {} costs: its choice reaches {} tokens/s by prediction; the best for the same GPUs and "
+      "batch ({}, {}) reaches {}, {:.2f} times as many. 'zeroplan plan' without ⟦config⟧ finds it.",
+      request.asked().common.config, FormatCount(static_cast<uint64_t>(tokens_per_second)),
+      runtime.Label(best), BatchText(best.batch),
+      FormatCount(static_cast<uint64_t>(answer.found->tokens_per_second)),
+      answer.found->tokens_per_second / tokens_per_second);
+}
+
 PlanAnswer FindAnswer(ResolvedPlan& request, ChoiceSearch& searcher,
                       const AnswerListener& listener) {
   for (bool again = false;; again = true) {
@@ -257,6 +313,13 @@ void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
   Plan& plan = answer.plan;
   const SearchCluster& at = searcher.ClusterOf(CandidateOf(plan.setup));
   const bool programs = plan.runtime->has_programs();
+  plan.origin = OriginOf(request.asked().common, request.hardware());
+  if (const auto& speed = plan.choice.time.tokens_per_second;
+      speed && !request.asked().common.config.empty() && !request.asked().quick) {
+    if (std::string loss = ConfigLoss(request, *speed); !loss.empty()) {
+      assumptions.notes.push_back(std::move(loss));
+    }
+  }
   if (programs) {
     NoteAttention(plan.model, plan.setup, plan.lower, request.hardware(), plan.setup.deterministic,
                   assumptions);

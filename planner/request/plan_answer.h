@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "hwprofiles/profile.h"
 #include "planner/advice/advice.h"
 #include "planner/plan/plan_file.h"
 #include "planner/request/resolved.h"
@@ -18,6 +19,17 @@ struct AnswerListener {
   std::function<void(const Plan& plan, const SearchResult& result, bool again)> chosen;
   std::function<void(const AdviceLine& line)> advice;
 };
+
+// The choice alone: its search, without what would change it. Throws as FindAnswer.
+Plan FindChoice(ResolvedPlan& request, ChoiceSearch& searcher);
+
+// What a plan file says of where this was planned from.
+PlanOrigin OriginOf(const Request& request, const HardwareProfile& hardware);
+
+// What a config's choice of `tokens_per_second` costs: a sentence that names the best choice for the
+// same GPUs, model and batch, where that is faster by more than a few percent; else "". It searches
+// with a part of the usual budget.
+std::string ConfigLoss(const ResolvedPlan& request, double tokens_per_second);
 
 struct PlanAnswer {
   Plan plan;

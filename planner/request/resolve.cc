@@ -212,6 +212,10 @@ ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
   return model;
 }
 
+std::string FolderOfModel(const ModelFields& fields) {
+  return fields.model.empty() ? "" : FindModel(fields.model).folder.string();
+}
+
 int64_t ResolveSeqLen(const Request& request, const ModelSpec& model, Assumptions& assumptions) {
   const Given<int64_t>& given = request.batch.seq_len;
   if (!given) {

@@ -37,6 +37,8 @@ const ModelFamily& FamilyOf(const ModelFields& fields);
 // `seq_len`: of a model that is derived from `params`.
 ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
                        Assumptions& assumptions);
+// The model as a folder; "" where it is a preset, a file or not given.
+std::string FolderOfModel(const ModelFields& fields);
 // Whether the bandwidth of this machine's memory is measured, where no profile is named and 'hw
 // measure' kept nothing of this machine. It takes a fraction of a second of all cores.
 enum class MeasureHost : uint8_t { kNo, kYes };

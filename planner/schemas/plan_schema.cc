@@ -167,6 +167,7 @@ std::string PlanSchema() {
   AddKey(root, "predicted", PredictedObject(), true);
   AddKey(root, "search", SearchObject(), true);
   AddKey(root, "advice", {{"type", "array"}, {"items", Text()}}, true);
+  AddKey(root, "origin", FieldsOf<PlanOrigin>(), false);
   for (const char* key : kPlanReportKeys) AddKey(root, key, SchemaJson::object(), false);
   return SchemaText(root);
 }

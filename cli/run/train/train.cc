@@ -21,11 +21,13 @@
 #include "core/program/step_order.h"
 #include "core/program/verify.h"
 #include "cost_models/memory_walk.h"
+#include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/process/host_launcher.h"
 #include "executor/process/launch_environment.h"
 #include "executor/process/process_group.h"
 #include "executor/process/stop_signals.h"
 #include "executor/train/trainer.h"
+#include "planner/plan/plan_file.h"
 #include "planner/request/resolve.h"
 #include "planner/runs/prediction_table.h"
 #include "text/documents/document_source.h"
@@ -41,6 +43,8 @@ constexpr const char* kFooter = R"(Examples:
   zeroplan train --plan plan.json --data corpus.bin --save out
   zeroplan train --model out --config ds_config.json --data corpus.bin --save out --resume
   torchrun --nnodes 2 --nproc-per-node 8 --no-python zeroplan train --plan plan.json --data c.bin
+What options leave open is chosen as 'plan' chooses it; what else plan can be asked (--objective,
+--effort) goes by a plan: plan ... --plan-out plan.json, then --plan plan.json.
 On GPUs --gpus starts a process for each; torchrun, mpirun and srun may start them instead. The CPU
 backend runs ranks as threads. Ctrl-C saves and exits 130, --resume continues.)";
 
@@ -114,6 +118,24 @@ void SayBytes(const std::vector<std::string>& data, int64_t vocab) {
   }
 }
 
+// What is announced is what was planned, whatever this machine would give.
+void TakePlanned(const PlanFile& plan, RunPrediction& prediction) {
+  prediction.hardware = plan.cluster.hardware;
+  prediction.footprint = plan.footprint;
+  prediction.step_seconds = plan.step_seconds;
+  prediction.step = plan.step;
+}
+
+// A folder that was most likely meant with its weights.
+void WarnOfFreshWeights(const TrainCommand& command, const TrainWork& work) {
+  if (command.fresh_weights || work.model_folder.empty() || !work.weights_folder.empty()) return;
+  if (command.run.resume && !command.save.empty() && HasCheckpoint(command.save)) return;
+  LogWarning(
+      "{}: holds no model.safetensors, so training starts from random weights; --fresh-weights says "
+      "that this is meant",
+      work.model_folder);
+}
+
 // The one rank a process that has a GPU, or all ranks of a CPU run.
 RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend,
                    const Assumptions& assumptions, ProcessGroup* group) {
@@ -126,6 +148,7 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
     return DataForModel(data, work.companions_folder(), work.model.vocab, CacheFolder(),
                         command.threads.value_or(0), command.records.Choices());
   };
+  if (place.rank == 0) WarnOfFreshWeights(command, work);
   const LongWork work_before("Preparing the data", /*at_once=*/true);
   options.data = tokens(command.run.data);
   if (place.rank == 0 && options.data == command.run.data)
@@ -143,6 +166,7 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   } else {
     CheckFitsHost(program, work.lower, OriginOf(command, work), host);
   }
+  options.choice = WriteProgramRecord(program, work.lower);
   std::optional<RunPrediction> prediction;
   if (on_gpu && place.rank == 0) {
     prediction = PredictRun(program, work.hardware, place.local_world_size);
@@ -156,8 +180,11 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
       LogWarning("{} of GPU memory are predicted, of which {} has {}; this may not fit",
                  FormatBytes(shortage->needs), work.hardware.gpu.name, FormatBytes(shortage->has));
     }
-    if (work.hardware_is_known) {
+    if (work.plan) TakePlanned(*work.plan, *prediction);
+    if (work.hardware_is_known || work.plan) {
       options.predicted_step_seconds = prediction->step_seconds;
+    }
+    if (work.hardware_is_known) {
       options.dense_peak_flops = DensePeak(work.hardware, work.setup.precision.dtype);
     }
   }
@@ -177,7 +204,7 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   if (command.report.empty() || place.rank != 0) return Train(program, options, progress);
   std::optional<CostModel> costs;
   if (prediction && prediction->step) {
-    costs.emplace(work.hardware, ClusterShape{place.world_size, place.local_world_size});
+    costs.emplace(PredictingHardware(work), ClusterShape{place.world_size, place.local_world_size});
   }
   return RunWithReport(command.report, ReportOrigin(assumptions), facts, costs ? &*costs : nullptr,
                        backend, progress,
@@ -192,9 +219,7 @@ RunReport RunAsRank(const TrainCommand& command, Backend backend, const ProcessP
   try {
     return SpreadFailure(*group, [&] {
       Assumptions assumptions;
-      // Rank 0 alone predicts.
-      const MeasureHost measure = place.rank == 0 ? MeasureHost::kYes : MeasureHost::kNo;
-      TrainWork work = ResolveWork(command, backend, place.world_size, measure, assumptions);
+      TrainWork work = ResolveWork(command, backend, {.group = group.get()}, assumptions);
       CheckRanks(work, place);
       for (const std::string& note : assumptions.notes) LogInfo("{}", note);
       return RunRanks(command, work, backend, assumptions, group.get());
@@ -250,7 +275,9 @@ void RunTrain(const TrainCommand& command) {
     report = RunAsRank(command, backend, *place);
   } else {
     Assumptions assumptions;
-    TrainWork work = ResolveWork(command, backend, std::nullopt, MeasureHost::kYes, assumptions);
+    const bool follow = restarts || (backend == Backend::kCuda && command.plan.empty() &&
+                                     RanksAskedFor(command, backend) > 1);
+    TrainWork work = ResolveWork(command, backend, {.ranks_follow = follow}, assumptions);
     const int ranks = work.setup.batch.world_size;
     const bool rank_a_process = backend == Backend::kCuda && ranks > 1;
     if (rank_a_process || restarts) {

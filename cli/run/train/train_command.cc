@@ -27,9 +27,11 @@ const auto ParseTimeout = NumberWhere([](double x) { return x >= 0 && x < 1e9; }
 // What --plan and --config decide otherwise.
 void AddRateOptions(Command& command, TrainCommand& options) {
   const char* run = "Run";
-  const std::vector<std::string_view> deciders = {"--plan", "--config"};
+  const std::vector<std::string_view> deciders = {"--config"};
   command.Value({run, "--lr", "RATE",
-                 "Learning rate (default 1e-3, or what --config or --plan says)", deciders},
+                 "Learning rate (default: what --plan or --config says; else 1e-3, or 2e-5 where "
+                 "the run starts from weights)",
+                 deciders},
                 options.lr, ParseLearningRate);
   command.Value(
       {run, "--lr-schedule", "constant|linear|cosine",
@@ -72,6 +74,10 @@ void AddRunOptions(Command& command, TrainCommand& options) {
                 "Hardware profile that a GPU's memory and time are predicted with (default: this "
                 "machine's)"},
                options.common.hardware.profile, ProfileNames);
+  command.Text({run, "--network", "NAME|RATE",
+                "Network between hosts that the choice is made for, as plan's (default: the "
+                "profile's)"},
+               options.common.hardware.network, NetworkNames);
   command.Value({run, "--gpu-memory", "BYTES",
                  "Memory of one GPU that the run may use, such as 32GB: where more is predicted, "
                  "nothing starts (default: the GPU's)"},
@@ -238,8 +244,8 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
   AddSaveOptions(command, options);
   AddViewOptions(command, options);
   command.Value({"Run", "--gpus", "COUNT",
-                 "Ranks: GPUs, or threads on the CPU backend (default 1, or the plan's or "
-                 "launcher's)"},
+                 "Ranks: GPUs, or threads on the CPU backend (default: the plan's or launcher's; "
+                 "else this machine's GPUs, 1 on the CPU)"},
                 options.common.cluster.gpus, WholeIn<int>(1, kMaxGpus));
   command.Text({"Run",
                 "--hosts",
@@ -256,7 +262,7 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
                 "Remote shell, to which host and command are added (default: ssh -o BatchMode=yes "
                 "-o ConnectTimeout=20 -o ServerAliveInterval=15)"},
                options.ssh);
-  AddBatchFields(command, options.common.batch);
+  AddBatchFields(command, options.common.batch, /*searched=*/true, /*trains=*/true);
   AddChoiceFields(command, options.common, /*all_default=*/false);
 }
 

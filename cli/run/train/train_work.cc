@@ -1,19 +1,26 @@
 #include "cli/run/train/train_work.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
+#include <span>
 #include <string>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 
 #include "cli/common/output.h"
 #include "cli/common/planned_hardware.h"
+#include "cli/run/train/open_choice.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
+#include "core/base/units.h"
 #include "core/families/load_model.h"
 #include "core/model/model_fields.h"
 #include "cost_models/cost_model.h"
+#include "executor/checkpoint/checkpoint_folder.h"
+#include "executor/checkpoint/checkpoint_meta.h"
 #include "executor/checkpoint/hf_weights.h"
 #include "executor/train/run_agreement.h"
 #include "executor/train/run_open.h"
@@ -76,32 +83,70 @@ TrainSetup ResolveChoice(const TrainCommand& command, const ModelSpec& model,
       ResolveSetups(command.common, model, hardware, ranks, dtype, plain, assumptions);
   if (setups.size() != 1) {
     ThrowUsage(
-        "train runs one choice, not {}: give --stage, --offload-optimizer, --offload-param and "
+        "without GPUs to plan for, train runs one choice, not {}: give --stage, --offload-optimizer, --offload-param and "
         "--checkpointing one value each",
         setups.size());
   }
-  TrainSetup setup = setups.front();
-  SetRates(command, setup.optimizer);
-  return setup;
+  return setups.front();
 }
 
-// The setup from --config, or from the command line.
-TrainSetup ResolveSetup(const TrainCommand& command, const ModelSpec& model,
-                        const HardwareProfile& hardware, Backend backend, int ranks,
-                        Assumptions& assumptions) {
-  if (ranks > kMaxRanks) {
-    ThrowUsage("--gpus: {} is not allowed; use a whole number from 1 to {}", ranks, kMaxRanks);
+// Ranks that are asked for but cannot be.
+void CheckRankCount(int ranks) {
+  if (ranks <= kMaxRanks) return;
+  ThrowUsage("--gpus: {} is not allowed; use a whole number from 1 to {}", ranks, kMaxRanks);
+}
+
+// What the run to resume was lowered from: of the newest checkpoint that says it.
+std::optional<ProgramRecord> KeptChoice(const TrainCommand& command) {
+  if (!command.run.resume || command.save.empty()) return std::nullopt;
+  for (const CheckpointListing& listing : ListCheckpoints(command.save)) {
+    if (!listing.is_whole) continue;
+    try {
+      const CheckpointMeta meta = ReadCheckpointMeta(listing.folder);
+      const auto choice = meta.run.find(kChoiceFact);
+      if (choice == meta.run.end()) return std::nullopt;
+      return ReadProgramRecord(choice->second, kChoiceFact, 1, listing.folder.string());
+    } catch (const Error&) {
+      continue;  // the resume itself says what is wrong with it
+    }
   }
+  return std::nullopt;
+}
+
+// Whether the config says how large a step's update is, by a rate or a scheduler.
+bool ConfigSaysRate(const std::string& config) {
+  const JsonNode root = ParseJsonText(ReadTextFile(config), config);
+  const auto is_open = [](const JsonNode* node) {
+    return node == nullptr || node->is_null() || (node->is_string() && node->scalar == "auto");
+  };
+  if (!is_open(root.Find("scheduler"))) return true;
+  const JsonNode* node = &root;
+  for (const char* key : {"optimizer", "params", "lr"}) {
+    node = node->Find(key);
+    if (is_open(node)) return false;
+  }
+  return true;
+}
+
+// The rate that nobody gave: the resumed run's, or one that suits weights that were trained.
+void SetDefaultRate(const TrainCommand& command, TrainWork& work, Assumptions& assumptions) {
+  OptimizerConfig& optimizer = work.setup.optimizer;
   const std::string& config = command.common.config;
-  TrainSetup setup = config.empty()
-                         ? ResolveChoice(command, model, hardware, backend, ranks, assumptions)
-                         : ResolveConfig(command.common, model, hardware, ranks, assumptions);
-  if (!command.nvme_path.empty()) {
-    setup.zero.offload_optimizer.nvme_path = setup.zero.offload_param.nvme_path = command.nvme_path;
+  if (command.lr || (!config.empty() && ConfigSaysRate(config))) return;
+  if (work.plan && (!work.plan->origin || !work.plan->origin->config.empty() ||
+                    optimizer.lr != OptimizerConfig{}.lr)) {
+    return;
   }
-  ValidateSetup(setup, config.empty() ? "command line" : config);
-  NoteIdleSums(std::span(&setup, 1), assumptions);
-  return setup;
+  if (work.kept) {
+    optimizer.lr = work.kept->setup.optimizer.lr;
+  } else if (!work.weights_folder.empty()) {
+    optimizer.lr = kFineTuningRate;
+    assumptions.notes.push_back(
+        fmt::format("Learning rate: {:g}, as the run starts from the weights in {}; {}",
+                    kFineTuningRate, work.weights_folder,
+                    config.empty() ? "--lr sets another."
+                                   : fmt::format("optimizer.params.lr in {} sets another.", config)));
+  }
 }
 
 // Whose weights the run starts from. A folder that holds some was most likely meant with them.
@@ -115,13 +160,13 @@ std::string WeightsFolder(const TrainCommand& command, const std::string& model_
   return HoldsWeights(model_folder) ? model_folder : "";
 }
 
-// What the run starts from.
-TrainWork WorkOfWeights(const TrainCommand& command) {
+// What the run starts from. `planned`: the model's folder by the plan; "" for none.
+TrainWork WorkOfWeights(const TrainCommand& command, const std::string& planned = "") {
   TrainWork work;
   const std::string& name = command.common.model.model;
   NamedModel model;
   if (!name.empty()) model = FindModel(name);
-  work.model_folder = model.folder.string();
+  work.model_folder = command.common.model.given() ? model.folder.string() : planned;
   work.weights_folder = WeightsFolder(command, work.model_folder);
   if (!model.hub_name.empty() && work.weights_folder.empty() && !command.fresh_weights) {
     ThrowUsage(
@@ -130,6 +175,35 @@ TrainWork WorkOfWeights(const TrainCommand& command) {
         name, model.hub_name);
   }
   return work;
+}
+
+// The folder of the plan's model. Throws Error(kUsage) where it is gone.
+std::string PlannedFolder(const TrainCommand& command, const PlanFile& plan) {
+  if (command.common.model.given() || !plan.origin) return "";
+  const std::string& folder = plan.origin->model_folder;
+  std::error_code ignored;
+  if (folder.empty() || std::filesystem::is_directory(folder, ignored)) return folder;
+  ThrowUsage(
+      "{}: origin.model_folder: {} is no folder here, and weights and tokenizer of the planned "
+      "model lay in it; give --model DIR, where it lies now",
+      plan.source, folder);
+}
+
+void SetNvmePath(const TrainCommand& command, TrainSetup& setup) {
+  if (command.nvme_path.empty()) return;
+  setup.zero.offload_optimizer.nvme_path = setup.zero.offload_param.nvme_path = command.nvme_path;
+}
+
+// What is given beside a plan.
+void SetRatesOfPlan(const TrainCommand& command, OptimizerConfig& optimizer) {
+  const bool scheduled = optimizer.schedule.kind != ScheduleKind::kConstant;
+  if (scheduled && command.lr) {
+    ThrowUsage(
+        "--lr: {} has no effect: the schedule in {} decides the rate; leave it out, or plan again "
+        "without that",
+        command.lr.text, command.plan);
+  }
+  SetRates(command, optimizer);
 }
 
 // Saves that steps could go on beside: one at the end has none.
@@ -168,8 +242,10 @@ void CheckAsyncSaveOfPlan(const TrainCommand& command, const PlanFile& plan,
 }
 
 TrainWork WorkOfPlan(const TrainCommand& command, Backend backend, Assumptions& assumptions) {
-  TrainWork work = WorkOfWeights(command);
-  work.plan = ResolvePlan(command.plan, command.common, assumptions);
+  PlanFile read = ResolvePlan(command.plan, command.common, assumptions);
+  TrainWork work = WorkOfWeights(command, PlannedFolder(command, read));
+  work.kept = KeptChoice(command);
+  work.plan = std::move(read);
   const PlanFile& plan = *work.plan;
   work.model = plan.model;
   work.setup = plan.setup;
@@ -194,10 +270,9 @@ TrainWork WorkOfPlan(const TrainCommand& command, Backend backend, Assumptions& 
         "again, or use --fresh-weights",
         command.init_from.empty() ? "--model" : "--init-from", command.plan, work.weights_folder);
   }
-  if (!command.nvme_path.empty()) {
-    work.setup.zero.offload_optimizer.nvme_path = work.setup.zero.offload_param.nvme_path =
-        command.nvme_path;
-  }
+  SetNvmePath(command, work.setup);
+  SetDefaultRate(command, work, assumptions);
+  SetRatesOfPlan(command, work.setup.optimizer);
   if (backend == Backend::kCuda && plan.lower.backend == Backend::kCpu) {
     ThrowUsage("--backend: cuda is not allowed: {} was planned for the CPU; use cpu, or plan again",
                command.plan);
@@ -210,14 +285,68 @@ TrainWork WorkOfPlan(const TrainCommand& command, Backend backend, Assumptions& 
   return work;
 }
 
-TrainWork WorkOfConfig(const TrainCommand& command, const HardwareProfile& hardware,
-                       Backend backend, int ranks, Assumptions& assumptions) {
-  TrainWork work = WorkOfWeights(command);
-  work.model = ResolveModel(command.common.model, command.common.batch.seq_len, assumptions);
-  work.setup = ResolveSetup(command, work.model, hardware, backend, ranks, assumptions);
-  if (backend == Backend::kCuda) {
-    work.lower = GpuLowerOptions(work.model, work.setup.precision.dtype, hardware.gpu);
+// The setup of the options or the config alone: of what they leave open, the defaults.
+TrainSetup PlainSetup(const TrainCommand& command, const ModelSpec& model,
+                      const HardwareProfile& hardware, Backend backend, int ranks,
+                      Assumptions& assumptions) {
+  return command.common.config.empty()
+             ? ResolveChoice(command, model, hardware, backend, ranks, assumptions)
+             : ResolveConfig(command.common, model, hardware, ranks, assumptions);
+}
+
+// Where a run is chosen, and for what.
+struct ChoosingAt {
+  HardwareProfile hardware;
+  Backend backend = Backend::kCpu;
+  bool plans = false;  // GPUs that are known: what is open is searched
+  int ranks = 1, ranks_per_host = 1;
+};
+
+// Model, setup and `lower` of a run without a plan. Of several ranks, rank 0 chooses for all.
+void Choose(const TrainCommand& command, const ChoosingAt& at, const Resolving& by, TrainWork& work,
+            Assumptions& assumptions) {
+  const std::string of_rank_0 =
+      by.group != nullptr && by.group->rank() > 0 ? by.group->AllGather("").front() : "";
+  if (!of_rank_0.empty()) {
+    work.model = ResolveModel(command.common.model, command.common.batch.seq_len, assumptions);
+    work.setup = ReadProgramRecord(of_rank_0, "choice", 1, "rank 0").setup;
+  } else if (at.plans) {
+    OpenChoice choice(command.common, at.hardware, at.ranks, at.ranks_per_host, work.kept,
+                      command.nvme_path, assumptions);
+    work.model = choice.model();
+    work.setup = by.ranks_follow ? choice.Any() : choice.Choose(assumptions);
+    SetDefaultRate(command, work, assumptions);
+  } else {
+    work.model = ResolveModel(command.common.model, command.common.batch.seq_len, assumptions);
+    work.setup =
+        PlainSetup(command, work.model, at.hardware, at.backend, at.ranks, assumptions);
+    SetDefaultRate(command, work, assumptions);
   }
+  if (at.backend == Backend::kCuda) {
+    work.lower = GpuLowerOptions(work.model, work.setup.precision.dtype, at.hardware.gpu);
+  }
+  if (by.group != nullptr && by.group->rank() == 0) {
+    std::string said;
+    if (at.plans) {
+      SetNvmePath(command, work.setup);
+      const Program program = Lower(work.model, work.setup, work.lower);
+      said = WriteProgramRecord(program, work.lower);
+    }
+    by.group->AllGather(said);
+  }
+}
+
+TrainWork WorkOfConfig(const TrainCommand& command, const ChoosingAt& at, const Resolving& by,
+                       Assumptions& assumptions) {
+  CheckRankCount(at.ranks);
+  const std::string& config = command.common.config;
+  TrainWork work = WorkOfWeights(command);
+  work.kept = KeptChoice(command);
+  Choose(command, at, by, work, assumptions);
+  if (config.empty()) SetRates(command, work.setup.optimizer);
+  SetNvmePath(command, work.setup);
+  ValidateSetup(work.setup, config.empty() ? "command line" : config);
+  NoteIdleSums(std::span(&work.setup, 1), assumptions);
   work.lower.checkpoints = !command.save.empty() || !work.weights_folder.empty();
   work.lower.document_borders = command.common.packing == Packing::kDocuments;
   ResolveAsyncSave(command, work);
@@ -268,33 +397,96 @@ void CheckTogether(const TrainCommand& command, const TrainWork& work) {
 
 }  // namespace
 
-TrainWork ResolveWork(const TrainCommand& command, Backend backend, std::optional<int> ranks,
-                      MeasureHost measure, Assumptions& assumptions) {
+namespace {
+
+// Elsewhere it implies full recompute. Beside a run most people mean saves by it.
+void CheckCheckpointWords(const ChoiceFields& choice) {
+  if (!choice.checkpoint_every || choice.checkpointing) return;
+  ThrowUsage(
+      "--checkpoint-every: {0} is a number of layers that are recomputed together, not of steps; to "
+      "save every {0} steps use --save-every {0}, to recompute add --checkpointing full",
+      choice.checkpoint_every.text);
+}
+
+}  // namespace
+
+int RanksAskedFor(const TrainCommand& command, Backend backend) {
+  if (command.common.cluster.gpus) return *command.common.cluster.gpus;
+  if (backend == Backend::kCpu) return 1;
+  return std::max(1, static_cast<int>(QueryGpus().size()));
+}
+
+TrainWork ResolveWork(const TrainCommand& command, Backend backend, const Resolving& by,
+                      Assumptions& assumptions) {
   const HardwareFields& hardware = command.common.hardware;
   const Given<uint64_t>& gpu_memory = command.common.cluster.gpu_memory;
+  const bool on_gpu = backend == Backend::kCuda;
+  CheckCheckpointWords(command.common.choice);
   RefuseOnCpu(backend, "--hw", hardware.profile);
+  RefuseOnCpu(backend, "--network", hardware.network);
   RefuseOnCpu(backend, "--gpu-memory", gpu_memory.text);
   RefuseOnCpu(backend, "--gpu-reserve", command.common.cluster.gpu_reserve.text);
-  HardwareProfile profile =
-      backend == Backend::kCuda
-          ? ResolveHardware(hardware, command.common.cluster, assumptions, measure)
-          : LoadProfile(std::string(kDefaultProfile));
-  TrainWork work =
-      command.plan.empty()
-          ? WorkOfConfig(command, profile, backend,
-                         ranks.value_or(command.common.cluster.gpus.value_or(1)), assumptions)
-          : WorkOfPlan(command, backend, assumptions);
+  // Rank 0 alone chooses and predicts.
+  const bool first = by.group == nullptr || by.group->rank() == 0;
+  const MeasureHost measure = first && !by.ranks_follow ? MeasureHost::kYes : MeasureHost::kNo;
+  HardwareProfile profile = on_gpu ? ResolveHardware(hardware, command.common.cluster, assumptions, measure)
+                                   : LoadProfile(std::string(kDefaultProfile));
+  const bool known = !hardware.profile.empty() || assumptions.detected_gpus.has_value();
+  TrainWork work;
+  if (command.plan.empty()) {
+    TrainCommand asked = command;
+    const std::vector<DetectedGpu> gpus = on_gpu ? QueryGpus() : std::vector<DetectedGpu>{};
+    if (!known && !gpus.empty() && !gpu_memory) {  // the default profile's is another GPU's
+      asked.common.cluster.gpu_memory.emplace(static_cast<uint64_t>(gpus.front().memory_bytes));
+    }
+    ChoosingAt at{profile, backend, on_gpu && (known || !gpus.empty()), 1, 1};
+    at.ranks = by.group != nullptr ? by.group->world_size() : RanksAskedFor(command, backend);
+    at.ranks_per_host = by.group != nullptr ? by.group->place().local_world_size : at.ranks;
+    if (on_gpu && !at.plans) {
+      assumptions.notes.push_back(
+          "Choice: the GPUs here are not known, so nothing is planned: what is not given is its "
+          "plain default; --hw NAME|FILE says what they are.");
+    }
+    work = WorkOfConfig(asked, at, by, assumptions);
+  } else {
+    if (by.group != nullptr) by.group->AllGather("");  // where others choose
+    work = WorkOfPlan(command, backend, assumptions);
+    if (on_gpu && known) {
+      const auto here = static_cast<int>(QueryGpus().size());
+      const std::string differs = MachineDiffers(*work.plan, profile, here);
+      if (!differs.empty()) assumptions.notes.push_back(differs);
+    }
+  }
   CheckPackingAsked(command, work);
   work.hardware = std::move(profile);
   work.gpu_memory_limit = gpu_memory;
-  work.hardware_is_known = !hardware.profile.empty() || assumptions.detected_gpus.has_value();
-  if (backend == Backend::kCuda && work.hardware_is_known) {
+  work.hardware_is_known = known;
+  if (on_gpu && work.hardware_is_known) {
     const bool ordered = work.plan ? work.plan->setup.deterministic : work.setup.deterministic;
     NoteAttention(work.model, work.setup, work.lower, work.hardware, ordered, assumptions);
     const std::string note = NcclNote(work.hardware, NcclEnvironment());
     if (work.setup.batch.world_size > 1 && !note.empty()) assumptions.notes.push_back(note);
   }
   return work;
+}
+
+std::string MachineDiffers(const PlanFile& plan, const HardwareProfile& here, int gpus) {
+  const Cluster& planned = plan.cluster;
+  const int wanted = std::min(planned.gpus, planned.gpus_per_node);
+  const auto memory = static_cast<uint64_t>(here.gpu.usable_memory.value);
+  const bool less = memory + memory / 100 < planned.gpu_capacity_bytes;
+  const bool other_count = gpus > 0 && gpus != wanted;
+  if (here.gpu.name == planned.gpu_name && !less && !other_count) return "";
+  return fmt::format(
+      "Machine: {} was made for {} x {} with {} each on a host; here {} {} x {} with {}. What it "
+      "predicts is for its own; 'zeroplan plan' plans for these.",
+      plan.source, wanted, planned.gpu_name, FormatBytes(planned.gpu_capacity_bytes),
+      gpus == 1 ? "is" : "are", std::max(gpus, 1), here.gpu.name, FormatBytes(memory));
+}
+
+HardwareProfile PredictingHardware(const TrainWork& work) {
+  return work.plan && KnowsPlannedHardware(*work.plan) ? PlannedHardware(*work.plan)
+                                                       : work.hardware;
 }
 
 Program LowerWork(const TrainWork& work) {
@@ -425,10 +617,9 @@ std::function<void(ChromeTrace&)> PredictionForTrace(const TrainWork& work, cons
   constexpr const char* kMeasuredAlone = "--trace: what was measured alone, no predicted step: {}";
   if (backend == Backend::kCuda) {
     const ClusterShape shape{program.setup.batch.world_size, ranks_per_host};
-    if (shape.nodes() == 1 || work.hardware.network) {
-      return PredictionOn(work.hardware, shape, program);
-    }
-    LogInfo(kMeasuredAlone, "hardware profile " + work.hardware.name + " has no network");
+    const HardwareProfile hardware = PredictingHardware(work);
+    if (shape.nodes() == 1 || hardware.network) return PredictionOn(hardware, shape, program);
+    LogInfo(kMeasuredAlone, "hardware profile " + hardware.name + " has no network");
     return {};
   }
   if (!work.plan || program.backend == Backend::kCpu) {

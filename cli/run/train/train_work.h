@@ -10,6 +10,7 @@
 #include "core/config/packing.h"
 #include "core/lowering/lower.h"
 #include "core/program/chrome_trace.h"
+#include "executor/process/process_group.h"
 #include "executor/train/trainer.h"
 #include "planner/plan/plan_file.h"
 #include "planner/request/resolve.h"
@@ -29,20 +30,42 @@ struct TrainWork {
   LowerOptions lower;
   bool async_save_if_fits = false;  // lower.async_save is to go where the copy finds no room
   std::optional<PlanFile> plan;
+  std::optional<ProgramRecord> kept;  // what the checkpoint to resume was run with
   HardwareProfile hardware;        // what defaults and predictions are taken from
   bool hardware_is_known = false;  // named or found; else the default, which may be another machine
   std::optional<uint64_t> gpu_memory_limit;  // --gpu-memory
 };
 
-// All throw Error(kUsage) as train's options are resolved. `backend` is where it will run; `ranks`
-// are the launcher's, if there is one. `measure`: whether the host's memory is, where --hw names no
-// profile and none was kept; predictions of offload rest on it.
-TrainWork ResolveWork(const TrainCommand& command, Backend backend, std::optional<int> ranks,
-                      MeasureHost measure, Assumptions& assumptions);
+// Who resolves a run's work.
+struct Resolving {
+  ProcessGroup* group = nullptr;  // one of these ranks: all take what rank 0 chooses
+  bool ranks_follow = false;      // ranks that this process starts resolve, and choose, anew
+};
+
+// Ranks that the options ask for where no launcher started any: on GPUs, unless --gpus says, as many
+// as the driver shows; REQUIRES: no --plan.
+int RanksAskedFor(const TrainCommand& command, Backend backend);
+
+// All throw Error(kUsage) as train's options are resolved, and the choice of what they leave open
+// Error(kNothingFits) (open_choice.h). `backend` is where it will run.
+TrainWork ResolveWork(const TrainCommand& command, Backend backend, const Resolving& by,
+                      Assumptions& assumptions);
 TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& work);
 Program LowerWork(const TrainWork& work);
 
 // train --plan: what the plan decides, and what may stand beside it on the command line.
+
+// The learning rate of a run that starts from weights, where nobody says: that of Llama 2's
+// fine-tuning (Touvron et al. 2023, section 3.1) and of most recipes that train all weights. The
+// rate for fresh weights, fifty times as much, undoes what was learned.
+inline constexpr double kFineTuningRate = 2e-5;
+
+// In what the machine, with `gpus` GPUs as `here` describes, is another than the plan was made for,
+// in a sentence; "" where it is the same.
+std::string MachineDiffers(const PlanFile& plan, const HardwareProfile& here, int gpus);
+
+// The profile that the run's announced figures are of: the plan's where that is known.
+HardwareProfile PredictingHardware(const TrainWork& work);
 
 // Reads the plan `file`. Throws Error(kUsage) for --gpus that differs, and for --model or --params
 // that differ in any dimension.

@@ -1,0 +1,220 @@
+#include "cli/run/train/open_choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "core/base/json_section.h"
+#include "core/base/json_source.h"
+#include "core/base/long_work.h"
+#include "core/base/units.h"
+#include "planner/estimate/choices.h"
+#include "planner/report/report_text.h"
+#include "planner/request/plan_answer.h"
+#include "planner/search/search_space.h"
+
+namespace zeroplan {
+namespace {
+
+// Between hosts, where neither profile nor options say how fast that is.
+constexpr const char* kGuessedNetwork = "eth-100";
+
+void Set(Given<int64_t>& field, int64_t value) {
+  field.emplace(value);
+  field.text = std::to_string(value);
+}
+
+// Whether the config says this key.
+bool ConfigSays(const std::string& config, const char* key) {
+  if (config.empty()) return false;
+  const JsonNode root = ParseJsonText(ReadTextFile(config), config);
+  return JsonSection(&root, "", config).Value(key) != nullptr;
+}
+
+template <typename T>
+bool Contains(const std::vector<T>& list, const T& value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+template <typename T>
+bool Agrees(const Given<T>& asked, const T& value) {
+  return !asked || *asked == value;
+}
+
+bool UsesDisk(const TrainSetup& setup) {
+  return setup.zero.offload_optimizer.device == OffloadDevice::kNvme ||
+         setup.zero.offload_param.device == OffloadDevice::kNvme;
+}
+
+bool NamesDisk(const Request& request) {
+  const auto names = [](const Given<std::vector<OffloadDevice>>& devices) {
+    return devices && Contains(*devices, OffloadDevice::kNvme);
+  };
+  return names(request.choice.offload_optimizer) || names(request.choice.offload_param) ||
+         !request.config.empty();
+}
+
+// A number that is a multiple of `unit`: `wanted` or a little more.
+int64_t RoundUpTo(int64_t unit, int64_t wanted) { return (wanted + unit - 1) / unit * unit; }
+
+std::string MemoryText(const Plan& plan) {
+  return fmt::format("{} of {} a GPU", FormatBytes(plan.choice.footprint.gpu_total()),
+                     FormatBytes(plan.cluster.gpu_capacity_bytes));
+}
+
+}  // namespace
+
+BatchFields WithDefaultBatch(BatchFields fields, const std::string& config, int ranks,
+                             int64_t kept, int64_t seq_len, std::vector<std::string>& notes) {
+  const bool global = fields.global_batch || fields.global_batch_tokens ||
+                      ConfigSays(config, "train_batch_size");
+  const bool micro = fields.micro_batch || ConfigSays(config, "train_micro_batch_size_per_gpu");
+  const bool accum = fields.grad_accum || ConfigSays(config, "gradient_accumulation_steps");
+  if (global || (micro && accum)) return fields;
+  if (micro) {
+    Set(fields.grad_accum, 1);
+    return fields;
+  }
+  if (accum && !fields.grad_accum) {  // as DeepSpeed has it
+    Set(fields.micro_batch, 1);
+    return fields;
+  }
+  const int64_t unit = static_cast<int64_t>(ranks) * fields.grad_accum.value_or(1);
+  const bool of_run = kept > 0 && kept % unit == 0;
+  Set(fields.global_batch, of_run ? kept : RoundUpTo(unit, kDefaultSequences));
+  const int64_t sequences = *fields.global_batch;
+  notes.push_back(fmt::format(
+      "Batch: {} sequences a step ({} tokens), {}; ⟦global_batch⟧ sets it.", sequences,
+      FormatCount(static_cast<uint64_t>(sequences * seq_len)),
+      of_run ? "as in the run to resume" : "as none is given"));
+  return fields;
+}
+
+OpenChoice::OpenChoice(const Request& options, HardwareProfile hardware, int ranks,
+                       int ranks_per_host, std::optional<ProgramRecord> kept,
+                       const std::string& nvme_path, Assumptions& assumptions)
+    : options_(options), nvme_path_(nvme_path), kept_(std::move(kept)) {
+  PlanRequest asked;
+  Request& request = asked.common;
+  request = options;
+  asked.quick = true;
+  request.cluster.gpus.emplace(ranks);
+  request.cluster.gpus.text = std::to_string(ranks);
+  // Hosts may differ in their ranks: as many as all can be made of.
+  const int per_node = std::gcd(ranks, std::max(1, ranks_per_host));
+  request.cluster.gpus_per_node.emplace(per_node);
+  request.cluster.gpus_per_node.text = std::to_string(per_node);
+  if (per_node < ranks && !hardware.network && request.hardware.network.empty()) {
+    request.hardware.network = kGuessedNetwork;
+    assumptions.notes.push_back(fmt::format(
+        "Network: the hardware profile has none; the choice is made for {} (⟦network⟧ says which).",
+        kGuessedNetwork));
+  }
+  // It is known: nobody looks at the machine again.
+  request.hardware.profile.clear();
+  request.hardware.find = [hardware, ranks](bool) {
+    FoundMachine found;
+    found.profile = hardware;
+    found.gpus = ranks;
+    return found;
+  };
+  Assumptions unsaid;
+  const ModelSpec model = ResolveModel(request.model, request.batch.seq_len, unsaid);
+  const int64_t seq_len = ResolveSeqLen(request, model, unsaid);
+  request.batch =
+      WithDefaultBatch(request.batch, request.config, ranks,
+                       kept_ ? kept_->setup.batch.global_batch() : 0, seq_len, assumptions.notes);
+  const std::optional<int> detected = assumptions.detected_gpus;
+  plan_.emplace(asked, assumptions);
+  assumptions.detected_gpus = detected;
+}
+
+TrainSetup OpenChoice::Any() const {
+  const SearchSpace& space = plan_->inputs().space;
+  Candidate first = Groups(space).front();
+  const std::vector<BatchPair> batches = BatchPairs(space, first.gpus);
+  if (!batches.empty()) {
+    first.micro_batch = batches.front().micro_batch;
+    first.grad_accum = batches.front().grad_accum;
+  }
+  return SetupOf(first, base());
+}
+
+bool OpenChoice::KeepsRun() const {
+  const TrainSetup& kept = kept_->setup;
+  const SearchSpace& space = plan_->inputs().space;
+  const Candidate ran = CandidateOf(kept);
+  const ChoiceFields& choice = options_.choice;
+  const BatchFields& batch = options_.batch;
+  const bool config = !options_.config.empty();
+  if (kept.batch.world_size != base().batch.world_size ||
+      kept.batch.seq_len != base().batch.seq_len || kept.precision != base().precision) {
+    return false;
+  }
+  if ((config || choice.stages) && !Contains(space.stages, ran.stage)) return false;
+  if ((config || choice.offload_param) && !Contains(space.offload_param, ran.param)) return false;
+  if ((config || choice.offload_optimizer || choice.offload_ratio) &&
+      !Contains(space.offload_optimizer, ran.optimizer)) {
+    return false;
+  }
+  if ((config || choice.checkpointing || choice.checkpoint_every) &&
+      !Contains(space.recompute, ran.recompute)) {
+    return false;
+  }
+  const bool asks_batch = config || batch.global_batch || batch.global_batch_tokens ||
+                          batch.micro_batch || batch.grad_accum;
+  if (asks_batch && space.global_batch && *space.global_batch != kept.batch.global_batch()) {
+    return false;
+  }
+  if (space.micro_batch_fixed && !Contains(space.micro_batches, ran.micro_batch)) return false;
+  if (space.grad_accum_fixed && (batch.grad_accum || config) &&
+      !Contains(space.grad_accums, ran.grad_accum)) {
+    return false;
+  }
+  // Of a config that names sizes of buckets, what was run may have others.
+  if (config && !Contains(space.gathering, ran.gathering)) return false;
+  return !UsesDisk(kept) || !nvme_path_.empty() || NamesDisk(options_);
+}
+
+TrainSetup OpenChoice::Choose(Assumptions& assumptions) {
+  const auto finish = [&](TrainSetup setup) {
+    setup.optimizer = base().optimizer;
+    setup.deterministic = base().deterministic;
+    return setup;
+  };
+  if (kept_ && KeepsRun()) {
+    assumptions.notes.push_back(fmt::format("Choice: {}, {}, as in the run to resume.",
+                                            SetupLabel(kept_->setup),
+                                            BatchText(kept_->setup.batch)));
+    return finish(kept_->setup);
+  }
+  SearchInputs inputs = plan_->inputs();
+  if (nvme_path_.empty() && !NamesDisk(options_)) {
+    inputs.excluded = [](const TrainSetup& setup) { return UsesDisk(setup); };
+  }
+  LongWork progress("Choosing what to run");
+  inputs.progress = [&](uint64_t programs) {
+    progress.Show([&] { return fmt::format("{} programs lowered", programs); });
+  };
+  const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(std::move(inputs));
+  const Plan plan = FindChoice(*plan_, *searcher);
+  std::string speed;
+  if (const auto& seconds = plan.choice.time.total_seconds) {
+    speed = fmt::format("{} a step, ", FormatSeconds(*seconds));
+  }
+  assumptions.notes.push_back(fmt::format(
+      "Choice: {}, {}, as 'plan' finds it for {} x {}: {}{} predicted. What is given is kept.",
+      SetupLabel(plan.setup), BatchText(plan.setup.batch), plan.cluster.gpus, plan.cluster.gpu_name,
+      speed, MemoryText(plan)));
+  if (const auto& tokens = plan.choice.time.tokens_per_second; tokens && !options_.config.empty()) {
+    progress.Doing("Looking for what the config costs");
+    std::string loss = ConfigLoss(*plan_, *tokens);
+    if (!loss.empty()) assumptions.notes.push_back(std::move(loss));
+  }
+  return finish(plan.setup);
+}
+
+}  // namespace zeroplan
