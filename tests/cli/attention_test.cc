@@ -124,7 +124,7 @@ TEST_CASE("attention: train is deterministic if its plan or its option is, and s
       command.common.hardware.profile = "h200-141gb-sxm";
       command.common.deterministic = asked;
       Assumptions assumptions;
-      const TrainWork work = ResolveWork(command, Backend::kCuda, 2, MeasureHost::kNo, assumptions);
+      const TrainWork work = ResolveWork(command, Backend::kCuda, {}, assumptions);
       CHECK(LowerWork(work).setup.deterministic == (planned || asked));
       std::string notes;
       for (const std::string& note : assumptions.notes) notes += NameFields(note) + '\n';
