@@ -9,6 +9,7 @@
 #include "cli/common/commands.h"
 #include "cli/common/output.h"
 #include "core/base/error.h"
+#include "core/base/json_departures.h"
 #include "core/base/json_source.h"
 #include "core/config/deepspeed_reader.h"
 #include "core/config/effective_values.h"
@@ -27,6 +28,7 @@ struct CheckOptions {
   Request common;
   std::string file;
   bool strict = false;
+  Given<ConfigFor> reads_for;
 };
 
 // `model`: set where the options give one.
@@ -48,6 +50,7 @@ ReadContext Context(const CheckOptions& options, std::optional<ModelSpec>* model
       ConfigContext(common.batch, ResolveHardware(common.hardware, common.cluster, assumptions),
                     common.cluster.gpus.value_or(1), seq_len);
   context.strict = options.strict;
+  context.reads_for = options.reads_for.value_or(ConfigFor::kBoth);
   context.layers = layers;
   return context;
 }
@@ -82,6 +85,11 @@ void Check(const CheckOptions& options) {
   const bool piped = options.file == "-";
   const std::string text = piped ? ReadStdin() : ReadTextFile(options.file);
   const std::string file = piped ? "stdin" : options.file;
+  const JsonDepartures departures = FindJsonDepartures(text, file);
+  if (!departures.broken.empty()) ThrowUsage("{}; add it", departures.broken);
+  if (options.strict && !departures.hjson.empty()) {
+    ThrowUsage("{} is no JSON; write JSON, or leave --strict out", departures.hjson);
+  }
   std::optional<ModelSpec> model;
   const ReadContext context = Context(options, &model);
   ReadResult result = ReadDeepSpeedConfig(text, file, context);
@@ -89,14 +97,22 @@ void Check(const CheckOptions& options) {
     const std::string warning = LiveLimitWarning(result.setup, *model);
     if (!warning.empty()) result.warnings.push_back(fmt::format("{}: {}", file, warning));
   }
+  if (!departures.hjson.empty()) {
+    result.notes.insert(
+        result.notes.begin(),
+        departures.hjson +
+            " is no JSON but Hjson, which DeepSpeed and zeroplan read; transformers "
+            "and accelerate read JSON alone");
+  }
   std::string out;
   for (const std::string& line : result.warnings) out += "warning: " + line + "\n";
   for (const std::string& line : result.notes) out += "note: " + line + "\n";
   if (!out.empty()) out += "\n";
   out += Rows(EffectiveValues(result.setup, ParseJsonText(text, file)));
-  out += fmt::format("\n{}: no errors, {} warning{}, {} GPU{}\n", file, result.warnings.size(),
-                     result.warnings.size() == 1 ? "" : "s", context.world_size,
-                     context.world_size == 1 ? "" : "s");
+  out += fmt::format("\n{}: no errors{}, {} warning{}, {} GPU{}\n", file,
+                     options.reads_for ? " for " + options.reads_for.text : "",
+                     result.warnings.size(), result.warnings.size() == 1 ? "" : "s",
+                     context.world_size, context.world_size == 1 ? "" : "s");
   WriteReport("", out);
 }
 
@@ -141,8 +157,19 @@ void RegisterConfig(Command& app) {
   auto options = std::make_shared<CheckOptions>();
   Request& common = options->common;
   check.Required("file", "FILE", "The config; - reads it from stdin", options->file);
-  check.Flag(kNoGroup, "--strict", "Treat unknown keys of the top level as errors",
+  check.Flag(kNoGroup, "--strict",
+             "Treat unknown keys of the top level as errors, and what is Hjson but no JSON",
              options->strict);
+  check.Value(
+      {kNoGroup, "--for", "deepspeed|zeroplan",
+       "Whose config it is to be. deepspeed: keys and values that DeepSpeed accepts, whether "
+       "or not zeroplan does them. zeroplan: what its executor honours, with a warning for "
+       "each key that has no effect in it (default: both; what DeepSpeed alone refuses is a "
+       "warning)"},
+      options->reads_for, [](const std::string& word, std::string_view name) {
+        return WordIn<int>({"deepspeed", "zeroplan"})(word, name) == 0 ? ConfigFor::kDeepSpeed
+                                                                       : ConfigFor::kZeroplan;
+      });
   AddModelFields(check, common.model);
   check.Value({"Hardware", "--gpus", "COUNT", "GPUs in all, for the batch arithmetic (default 1)"},
               common.cluster.gpus, WholeIn<int>(1, kMaxGpus));

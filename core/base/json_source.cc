@@ -15,6 +15,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/json_departures.h"
 #include "core/base/strings.h"
 
 namespace zeroplan {
@@ -187,6 +188,11 @@ class Parser {
     if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);  // byte order mark
   }
 
+  // Of the document that was parsed.
+  JsonDepartures Departures() const {
+    return {hjson_style_ ? "" : departures_.broken, departures_.hjson};
+  }
+
   JsonNode ParseDocument() {
     SkipSpace();
     if (AtEnd()) Fail("the file is empty; a JSON object {{...}} belongs there");
@@ -200,7 +206,15 @@ class Parser {
  private:
   template <typename... Args>
   [[noreturn]] void Fail(fmt::format_string<Args...> format, Args&&... args) const {
-    ThrowUsage("{}:{}: {}", source_, line_, fmt::format(format, std::forward<Args>(args)...));
+    ThrowUsage("{}:{}:{}: {}", source_, line_, Column(),
+               fmt::format(format, std::forward<Args>(args)...));
+  }
+  size_t Column() const { return at_ - line_start_ + 1; }
+  // What is Hjson here and not JSON.
+  void Depart(std::string_view what) {
+    if (departures_.hjson.empty()) {
+      departures_.hjson = fmt::format("{}:{}:{}: {}", source_, line_, Column(), what);
+    }
   }
 
   bool AtEnd() const { return at_ >= text_.size(); }
@@ -224,6 +238,7 @@ class Parser {
   void SkipSpace() {
     while (!AtEnd()) {
       const char c = Peek();
+      if (c == '#' || (c == '/' && (Peek(1) == '/' || Peek(1) == '*'))) Depart("a comment");
       if (c == ' ' || c == '\t' || c == '\r' || c == '\n') {
         Advance();
       } else if (c == '#' || (c == '/' && Peek(1) == '/')) {
@@ -267,6 +282,7 @@ class Parser {
       case '\'': {
         JsonNode node;
         node.line = line_;
+        if (Peek() == '\'') Depart("a string in single quotes");
         node.scalar = JsonScalar(text_.substr(at_).starts_with("'''") ? ParseLongString()
                                                                       : ParseQuotedString());
         return node;
@@ -277,6 +293,8 @@ class Parser {
   }
 
   JsonNode ParseBareObject() {
+    Depart("an object without braces");
+    hjson_style_ = true;
     JsonNode node;
     node.kind = JsonNode::Kind::kObject;
     node.line = line_;
@@ -308,8 +326,8 @@ class Parser {
     std::string key = ParseKey();
     const auto [first, is_new] = lines->emplace(key, key_line);
     if (!is_new) {
-      Fail("{}: the key is given twice, here and on line {}; keep one of them",
-           PrintableText(key, kShown), first->second);
+      ThrowUsage("{}:{}: {}: the key is given twice, here and on line {}; keep one of them",
+                 source_, line_, PrintableText(key, kShown), first->second);
     }
     SkipSpace();
     if (Peek() != ':')
@@ -323,7 +341,10 @@ class Parser {
   }
 
   std::string ParseKey() {
+    if (Peek() == '\'') Depart("a key in single quotes");
     if (Peek() == '"' || Peek() == '\'') return ParseQuotedString();
+    Depart("a key without quotes");
+    hjson_style_ = true;
     const size_t end = std::min(text_.find_first_of(" \t\r\n,:{}[]", at_), text_.size());
     if (end == at_) Fail("expected a key or }}, found {}", Here());
     const std::string_view key = text_.substr(at_, end - at_);
@@ -359,9 +380,20 @@ class Parser {
   // A comma, or a new line in its place, or the closing bracket (left where it is).
   void SkipSeparator(char close, std::string_view after) {
     const int line_before = line_;
+    const std::string here = fmt::format("{}:{}:{}: ", source_, line_, Column());
     SkipSpace();
     if (Peek() == ',') {
       Advance();
+      const size_t next = text_.find_first_not_of(" \t\r\n", at_);
+      if (next != std::string_view::npos && close != '\0' && text_[next] == close) {
+        Depart(fmt::format("a comma before '{}'", close));
+      }
+    } else if (!AtEnd() && Peek() != close && line_ != line_before) {
+      const std::string text =
+          fmt::format("{}a comma is missing after {}{}", here, PrintableText(after, kShown),
+                      after == "list" ? "'s element" : "'s value");
+      if (departures_.broken.empty()) departures_.broken = text;
+      if (departures_.hjson.empty()) departures_.hjson = text;
     } else if (!AtEnd() && (Peek() != close || close == '\0') && line_ == line_before) {
       Fail("{}: expected ','{} after the value, found {}", PrintableText(after, kShown),
            close == '\0' ? "" : fmt::format(" or '{}'", close), Here());
@@ -458,11 +490,14 @@ class Parser {
         break;
       }
     }
-    if (auto literal = BareLiteral(Trim(text_.substr(at_, stop - at_)))) {
+    const std::string_view word = Trim(text_.substr(at_, stop - at_));
+    if (auto literal = BareLiteral(word)) {
+      if (word == "True" || word == "False" || word == "None") Depart("a word of Python's");
       node.scalar = *std::move(literal);
-      at_ = stop;
+      at_ += static_cast<size_t>(word.data() + word.size() - (text_.data() + at_));
       return node;
     }
+    Depart("a string without quotes");
     const size_t line_end = std::min(text_.find('\n', stop), text_.size());
     const std::string_view text = Trim(text_.substr(at_, line_end - at_));
     node.scalar = JsonScalar(Decode(Quoted(text), text));
@@ -482,12 +517,20 @@ class Parser {
   // The first string without quotes that swallowed a comma, a bracket or a comment; 0: none.
   int bare_line_ = 0;
   std::string_view bare_text_;
+  JsonDepartures departures_;
+  bool hjson_style_ = false;  // keys without quotes or no outer braces: nobody took it for JSON
 };
 
 }  // namespace
 
 JsonNode ParseJsonText(std::string_view text, std::string_view source) {
   return Parser(text, source).ParseDocument();
+}
+
+JsonDepartures FindJsonDepartures(std::string_view text, std::string_view source) {
+  Parser parser(text, source);
+  parser.ParseDocument();
+  return parser.Departures();
 }
 
 }  // namespace zeroplan

@@ -75,15 +75,20 @@ ReadResult ReadDeepSpeedConfig(std::string_view text, std::string_view source,
       }
     }
   }
-  if (state.HasProblems()) state.ThrowProblems();
   // An open total_num_steps is filled in before DeepSpeed sees it.
   TrainSetup filled = state.result.setup;
   filled.optimizer.schedule.total_steps =
       std::max<int64_t>(1, filled.optimizer.schedule.total_steps);
-  if (const std::string cannot = DeepSpeedCannot(filled); !cannot.empty()) {
+  const std::string cannot = state.HasProblems() || context.reads_for == ConfigFor::kZeroplan
+                                 ? ""
+                                 : DeepSpeedCannot(filled);
+  if (!cannot.empty() && context.reads_for == ConfigFor::kDeepSpeed) {
+    state.AddProblem(0, fmt::format("{}: DeepSpeed does not run this: {}", source, cannot));
+  } else if (!cannot.empty()) {
     state.result.warnings.push_back(
         fmt::format("{}: zeroplan runs this, DeepSpeed itself does not: {}", source, cannot));
   }
+  if (state.HasProblems()) state.ThrowProblems();
   return std::move(state.result);
 }
 
@@ -120,19 +125,34 @@ void ReaderState::Warn(const JsonSection& section, std::string_view key, std::st
 void ReaderState::NoEffect(JsonSection* section, std::string_view key, std::string_view why) {
   section->Key(key).about = fmt::format("No effect: {}.", why);
   const JsonNode* node = section->Value(key);
-  if (node != nullptr && IsSwitchedOn(*node)) {
-    Note(*section, key, fmt::format("has no effect: {}", why));
+  if (node == nullptr || !IsSwitchedOn(*node)) return;
+  const std::string text = fmt::format("has no effect: {}", why);
+  if (context.reads_for == ConfigFor::kZeroplan) {
+    Warn(*section, key, text);
+  } else if (context.reads_for == ConfigFor::kBoth) {
+    Note(*section, key, text);
   }
 }
 
+void ReaderState::Unsupported(const JsonSection& section, std::string_view key,
+                              std::string_view text) {
+  if (context.reads_for != ConfigFor::kDeepSpeed) return section.Report(key, "{}", text);
+  Note(section, key, fmt::format("zeroplan does not do this, DeepSpeed does: {}", text));
+}
+
 void ReaderState::Reject(JsonSection* section, std::string_view key, std::string_view why,
-                         std::string_view fix) {
+                         std::string_view fix, RejectedBy by) {
   JsonKey& known = section->Key(key);
   known.refused = true;
   known.about = fmt::format("Not supported: {}; {}.", why, fix);
   const JsonNode* node = section->Value(key);
   if (node != nullptr && IsSwitchedOn(*node)) {
-    section->Report(key, "{} is not supported: {}; {}", node->Quote(), why, fix);
+    const std::string text = fmt::format("{} is not supported: {}; {}", node->Quote(), why, fix);
+    if (by == RejectedBy::kBoth) {
+      section->Report(key, "{}", text);
+    } else {
+      Unsupported(*section, key, text);
+    }
   }
 }
 
@@ -140,7 +160,8 @@ void ReaderState::OnlyDefault(JsonSection* section, std::string_view key, bool s
   section->Key(key).about = fmt::format("Only {} is supported yet.", supported);
   const bool value = section->Bool(key).value_or(supported);
   if (value != supported) {
-    section->Report(key, "{} is not supported yet; use {} or remove the key", value, supported);
+    Unsupported(*section, key,
+                fmt::format("{} is not supported yet; use {} or remove the key", value, supported));
   }
 }
 

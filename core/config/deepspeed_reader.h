@@ -1,6 +1,7 @@
 // Reads a DeepSpeed JSON config. Keys, defaults and deprecated forms are DeepSpeed 0.19.6's code's.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -11,6 +12,14 @@
 #include "core/config/zero_config.h"
 
 namespace zeroplan {
+
+// Whose program a config is looked at for.
+enum class ConfigFor : uint8_t {
+  kBoth,       // what zeroplan refuses is an error; what DeepSpeed alone refuses a warning
+  kDeepSpeed,  // what DeepSpeed accepts and zeroplan refuses is a note, what DeepSpeed refuses an
+               // error
+  kZeroplan,  // what DeepSpeed refuses is passed over; keys without effect in zeroplan are warnings
+};
 
 // What a config leaves open ("auto" or absent) falls back to these.
 struct ReadContext {
@@ -28,6 +37,7 @@ struct ReadContext {
   bool has_bf16 = true;                // whether the GPU computes in bf16
   std::optional<int64_t> total_steps;  // for a scheduler's total_num_steps: "auto"
   bool strict = false;                 // an unknown key of the top level is an error
+  ConfigFor reads_for = ConfigFor::kBoth;
 };
 
 // Lines for the user, each "FILE:LINE: key: text" in the order of the reader.

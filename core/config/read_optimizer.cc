@@ -39,17 +39,20 @@ void ReadBetas(JsonSection* params, OptimizerConfig* out) {
 }
 
 // Says which of DeepSpeed's other optimizers it is, if it is one.
-void ReportType(const JsonSection& section, const std::string& lower) {
+void ReportType(ReaderState* state, const JsonSection& section, const std::string& lower) {
   if (lower == "onebitadam" || lower == "onebitlamb" || lower == "zerooneadam") {
-    section.Report("type", "{} is not supported: zeroplan does not compress gradients; use {}",
-                   section.Quote("type"), kOptimizerTypes);
+    state->Unsupported(
+        section, "type",
+        fmt::format("{} is not supported: zeroplan does not compress gradients; use {}",
+                    section.Quote("type"), kOptimizerTypes));
     return;
   }
   for (const char* other :
        {"adagrad", "lamb", "lion", "muon", "muadam", "muadamw", "musgd", "sgd"}) {
     if (lower == other) {
-      section.Report("type", "{} is not supported: zeroplan trains with Adam only; use {}",
-                     section.Quote("type"), kOptimizerTypes);
+      state->Unsupported(section, "type",
+                         fmt::format("{} is not supported: zeroplan trains with Adam only; use {}",
+                                     section.Quote("type"), kOptimizerTypes));
       return;
     }
   }
@@ -68,7 +71,7 @@ void ReadOptimizerSection(ReaderState* state) {
     section.Report("type", "is missing; add \"type\": \"AdamW\"");
   }
   const bool known = lower == "adam" || lower == "adamw";
-  if (!known) ReportType(section, lower);
+  if (!known) ReportType(state, section, lower);
   section.Bool("legacy_fusion");
   state->NoEffect(&section, "legacy_fusion", "zeroplan has one fused AdamW");
 
@@ -90,7 +93,8 @@ void ReadOptimizerSection(ReaderState* state) {
     state->NoEffect(&params, key, "zeroplan has one fused AdamW");
   }
   state->Reject(&params, "amsgrad", "zeroplan has no AMSGrad", "use false or remove the key");
-  state->Reject(&params, "max_grad_norm", "DeepSpeed refuses it too", "use gradient_clipping");
+  state->Reject(&params, "max_grad_norm", "DeepSpeed refuses it too", "use gradient_clipping",
+                RejectedBy::kBoth);
   if (known) return;
   for (const std::string& key : params.Unknown()) params.Raw(key);  // another optimizer's own
 }

@@ -148,19 +148,21 @@ void ReadUnsupported(ReaderState* state, JsonSection* zero) {
     state->Reject(zero, key, kZeroPlusPlus, "remove it");
   }
   if (zero->Int("zero_hpz_partition_size", 0).value_or(1) > 1) {
-    zero->Report("zero_hpz_partition_size", "values above 1 are not supported: {}; use 1",
-                 kZeroPlusPlus);
+    state->Unsupported(*zero, "zero_hpz_partition_size",
+                       fmt::format("values above 1 are not supported: {}; use 1", kZeroPlusPlus));
   }
   zero->Key("zero_hpz_partition_size").max = 1;
   if (zero->Int("mics_shard_size", -1).value_or(-1) > 0) {
-    zero->Report("mics_shard_size",
-                 "values above 0 are not supported: zeroplan cannot do MiCS yet; use -1 (off)");
+    state->Unsupported(
+        *zero, "mics_shard_size",
+        "values above 0 are not supported: zeroplan cannot do MiCS yet; use -1 (off)");
   }
   zero->Key("mics_shard_size").max = 0;
   state->Reject(zero, "mics_hierarchical_params_gather", "zeroplan cannot do MiCS yet",
                 "remove it");
   state->Reject(zero, "zenflow", "zeroplan does not update asynchronously", "remove it");
-  state->Reject(zero, "legacy_stage1", "this is DeepSpeed's retired stage 1", "remove it");
+  state->Reject(zero, "legacy_stage1", "this is DeepSpeed's retired stage 1", "remove it",
+                RejectedBy::kBoth);
   state->Reject(zero, "elastic_checkpoint",
                 "zeroplan's checkpoints load at any number of ranks anyway", "remove it");
   zero->Bool("ignore_unused_parameters");

@@ -19,6 +19,9 @@ namespace zeroplan {
 constexpr double kMaxNumber = std::numeric_limits<float>::max();
 constexpr const char* kRate = "a finite number of at least 0, such as 1e-4";
 
+// Who refuses a key that zeroplan does not have.
+enum class RejectedBy : uint8_t { kZeroplan, kBoth };
+
 // One reading of one config. Sections are kept until the end, because a key that is unknown in one
 // may belong to another.
 class ReaderState {
@@ -42,9 +45,11 @@ class ReaderState {
   void Warn(const JsonSection& section, std::string_view key, std::string_view text);
   // A key that changes nothing here: a note where it is switched on.
   void NoEffect(JsonSection* section, std::string_view key, std::string_view why);
+  // A problem, of what DeepSpeed does and zeroplan does not: for DeepSpeed a note.
+  void Unsupported(const JsonSection& section, std::string_view key, std::string_view text);
   // A key that is an error where it is switched on: "VALUE is not supported: WHY; FIX".
   void Reject(JsonSection* section, std::string_view key, std::string_view why,
-              std::string_view fix);
+              std::string_view fix, RejectedBy by = RejectedBy::kZeroplan);
   // A switch that zeroplan honours in DeepSpeed's default position only, for now.
   void OnlyDefault(JsonSection* section, std::string_view key, bool supported);
 

@@ -63,7 +63,7 @@ struct TrainOptions {
   std::filesystem::path trace_file;                // Chrome trace of the whole run; empty: none
   std::function<void(ChromeTrace&)> add_to_trace;  // what was predicted, say; rank 0 calls it
   std::string choice;  // what the program was lowered from, for checkpoints; empty: they lack it
-  IoHook* save_hook = nullptr;                     // tests: of checkpoints
+  IoHook* save_hook = nullptr;  // tests: of checkpoints
   // FLOP/s of one rank's device, dense, in the compute dtype: what MFU is a share of.
   std::optional<double> dense_peak_flops;
 

@@ -1,5 +1,5 @@
-// The sections `cluster`, `lower` and `origin` of a plan file: one list of each struct's fields, which reader
-// and writer walk. (The model's is core/model/model_fields.h.)
+// The sections `cluster`, `lower` and `origin` of a plan file: one list of each struct's fields,
+// which reader and writer walk. (The model's is core/model/model_fields.h.)
 #pragma once
 
 #include <concepts>

@@ -230,8 +230,8 @@ void AddBatchFields(FieldSink& sink, BatchFields& fields, bool searched, bool tr
       {group, "⟦global_batch⟧", "SEQUENCES",
        "Sequences of an optimizer step over all GPUs: micro-batch x grad-accum x gpus; if one of "
        "the two is given, the other follows" +
-           std::string(trains     ? "; alone, both are chosen (on the CPU grad-accum is 1); default "
-                                    "on GPUs: 32, where no batch is given"
+           std::string(trains ? "; alone, both are chosen (on the CPU grad-accum is 1); default "
+                                "on GPUs: 32, where no batch is given"
                        : searched ? "; alone, both are searched"
                                   : ", alone it means grad-accum 1"),
        kPlan},
@@ -296,23 +296,22 @@ void AddChoiceFields(FieldSink& sink, Request& request, bool all_default, bool s
   sink.Value({group, "⟦offload_param⟧", places, "Where parameter shards live, stage 3" + some,
               kPlanOrConfig},
              choice.offload_param, ParseOffload);
-  sink.Value(
-      {group, "⟦checkpointing⟧", "none|selective|full|all",
-       std::string("Activations: keep all, or recompute norms, GELU and SwiGLU, or "
-                   "whole layers, in the backward pass") +
-           (!all_default ? " (default: chosen as plan does; none on the CPU)"
-            : searched   ? " (default all)"
-                         : " (default none)"),
-       kPlanOrConfig},
-      choice.checkpointing, WordIn<Checkpointing>({"none", "selective", "full", "all"}));
-  sink.Value({group, "⟦checkpoint_every⟧", "LAYERS",
-              !all_default
-                  ? std::string("With ⟦checkpointing⟧ full: layers that are recomputed together "
-                                "(default: chosen as plan does; 1 on the CPU)")
-                  : std::string("Layers that are recomputed together (default ") +
-                        (searched ? "searched" : "1") + "; implies ⟦checkpointing⟧ full)",
+  sink.Value({group, "⟦checkpointing⟧", "none|selective|full|all",
+              std::string("Activations: keep all, or recompute norms, GELU and SwiGLU, or "
+                          "whole layers, in the backward pass") +
+                  (!all_default ? " (default: chosen as plan does; none on the CPU)"
+                   : searched   ? " (default all)"
+                                : " (default none)"),
               kPlanOrConfig},
-             choice.checkpoint_every, WholeIn<int>(1, 65535));
+             choice.checkpointing, WordIn<Checkpointing>({"none", "selective", "full", "all"}));
+  sink.Value(
+      {group, "⟦checkpoint_every⟧", "LAYERS",
+       !all_default ? std::string("With ⟦checkpointing⟧ full: layers that are recomputed together "
+                                  "(default: chosen as plan does; 1 on the CPU)")
+                    : std::string("Layers that are recomputed together (default ") +
+                          (searched ? "searched" : "1") + "; implies ⟦checkpointing⟧ full)",
+       kPlanOrConfig},
+      choice.checkpoint_every, WholeIn<int>(1, 65535));
   sink.Text(
       {group, "⟦config⟧", "FILE",
        searched ? "A DeepSpeed JSON config, or - for stdin: what it sets stays, what it leaves to "

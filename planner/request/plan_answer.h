@@ -26,9 +26,9 @@ Plan FindChoice(ResolvedPlan& request, ChoiceSearch& searcher);
 // What a plan file says of where this was planned from.
 PlanOrigin OriginOf(const Request& request, const HardwareProfile& hardware);
 
-// What a config's choice of `tokens_per_second` costs: a sentence that names the best choice for the
-// same GPUs, model and batch, where that is faster by more than a few percent; else "". It searches
-// with a part of the usual budget.
+// What a config's choice of `tokens_per_second` costs: a sentence that names the best choice for
+// the same GPUs, model and batch, where that is faster by more than a few percent; else "". It
+// searches with a part of the usual budget.
 std::string ConfigLoss(const ResolvedPlan& request, double tokens_per_second);
 
 struct PlanAnswer {

@@ -87,5 +87,59 @@ TEST_CASE("config check: all errors, exit code 2") {
   CHECK(RunZeroplan("config check").exit_code == 2);
 }
 
+TEST_CASE(
+    "config check: broken JSON is an error with its place; Hjson is a note, strictly an error") {
+  const ConfigFile broken(
+      "{\n  \"train_batch_size\": 32\n  \"zero_optimization\": {\"stage\": 2}\n}\n");
+  for (const char* how : {"", " --strict", " --for deepspeed"}) {
+    const RunResult run = RunZeroplan("config check " + broken.path() + how);
+    CHECK(run.exit_code == 2);
+    CHECK(Has(run.err, broken.path() + ":2:25: a comma is missing after train_batch_size's value"));
+  }
+  const ConfigFile cut("{\"train_batch_size\": }");
+  CHECK(Has(RunZeroplan("config check " + cut.path()).err, cut.path() + ":1:22: expected a value"));
+  const ConfigFile commented("{\"train_batch_size\": 32, // all\n \"bf16\": {\"enabled\": true}}");
+  const RunResult run = RunZeroplan("config check " + commented.path());
+  CHECK(run.exit_code == 0);
+  CHECK(Has(run.out, commented.path() + ":1:26: a comment is no JSON but Hjson"));
+  const RunResult strict = RunZeroplan("config check --strict " + commented.path());
+  CHECK(strict.exit_code == 2);
+  CHECK(Has(strict.err, ":1:26: a comment is no JSON"));
+}
+
+TEST_CASE("config check --for: what DeepSpeed accepts, and what zeroplan honours") {
+  const auto check = [](const ConfigFile& file, const char* more) {
+    return RunZeroplan("config check " + file.path() + more);
+  };
+  // DeepSpeed's alone.
+  const ConfigFile theirs(
+      "{\"optimizer\": {\"type\": \"Lamb\", \"params\": {\"lr\": 1e-3, \"max_coeff\": 10}},\n"
+      " \"zero_optimization\": {\"stage\": 3, \"zero_quantized_weights\": true}}");
+  CHECK(check(theirs, "").exit_code == 2);
+  CHECK(check(theirs, " --for zeroplan").exit_code == 2);
+  const RunResult accepted = check(theirs, " --for deepspeed");
+  CAPTURE(accepted.err);
+  CHECK(accepted.exit_code == 0);
+  CHECK(Has(accepted.out, "zeroplan does not do this, DeepSpeed does: \"Lamb\" is not supported"));
+  CHECK(Has(accepted.out, "no errors for deepspeed, "));
+  // Zeroplan's alone.
+  const ConfigFile ours(
+      "{\"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": {\"device\": \"cpu\", "
+      "\"ratio\": 0.5}},\n \"wall_clock_breakdown\": true}");
+  CHECK(Has(check(ours, "").out, "warning: " + ours.path() + ": zeroplan runs this, DeepSpeed"));
+  const RunResult refused = check(ours, " --for deepspeed");
+  CHECK(refused.exit_code == 2);
+  CHECK(Has(refused.err, "DeepSpeed does not run this: ratio 0.5 below stage 3"));
+  const RunResult honoured = check(ours, " --for zeroplan");
+  CHECK(honoured.exit_code == 0);
+  CHECK(Lacks(honoured.out, "DeepSpeed itself does not"));
+  CHECK(Has(honoured.out, "warning: " + ours.path() + ":2: wall_clock_breakdown: has no effect"));
+  // What neither has.
+  const ConfigFile wrong("{\"zero_optimization\": {\"stage\": 7}}");
+  for (const char* whose : {" --for deepspeed", " --for zeroplan"}) {
+    CHECK(check(wrong, whose).exit_code == 2);
+  }
+}
+
 }  // namespace
 }  // namespace zeroplan

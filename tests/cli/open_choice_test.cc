@@ -64,8 +64,8 @@ TEST_CASE("open choice: what train is not told is what plan chooses, and is said
   CAPTURE(train.notes);
   CHECK(train.work.setup == plan.setup);
   CHECK(plan.setup.batch.micro_batch < 96);  // which needs more memory than there is
-  CHECK(Has(train.notes, "Choice: " + SetupLabel(plan.setup) + ", " +
-                             BatchText(plan.setup.batch) + ", as 'plan' finds it for 1 x"));
+  CHECK(Has(train.notes, "Choice: " + SetupLabel(plan.setup) + ", " + BatchText(plan.setup.batch) +
+                             ", as 'plan' finds it for 1 x"));
   const Program program = LowerWork(train.work);
   CHECK(program.arena_bytes[0] < plan.cluster.gpu_capacity_bytes);
 }
@@ -145,8 +145,8 @@ TEST_CASE("open choice: a config is obeyed, what it leaves open is chosen, its c
   CHECK(Has(train.notes, "'zeroplan plan' without --config finds it."));
   // plan and estimate say it, too; of a config that costs nothing they say nothing.
   for (const char* asks : {"plan", "estimate"}) {
-    const std::string arguments = std::string(asks) + " --model gpt2-xl --hw h200-141gb-sxm " +
-                                  "--gpus 4 --config " + file;
+    const std::string arguments =
+        std::string(asks) + " --model gpt2-xl --hw h200-141gb-sxm " + "--gpus 4 --config " + file;
     const RunResult run = RunZeroplan(arguments);
     CAPTURE(run.err);
     CHECK(run.exit_code == 0);
@@ -155,7 +155,7 @@ TEST_CASE("open choice: a config is obeyed, what it leaves open is chosen, its c
   std::ofstream(file) << R"({"train_batch_size": 64, "bf16": {"enabled": true},
     "zero_optimization": {"stage": 1}})";
   CHECK(Lacks(RunZeroplan("plan --model gpt2 --hw h200-141gb-sxm --gpus 4 --config " + file).out,
-             "costs: its choice"));
+              "costs: its choice"));
 }
 
 TEST_CASE("open choice: of GPUs that are not known nothing is planned, and a line says so") {

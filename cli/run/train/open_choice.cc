@@ -67,10 +67,10 @@ std::string MemoryText(const Plan& plan) {
 
 }  // namespace
 
-BatchFields WithDefaultBatch(BatchFields fields, const std::string& config, int ranks,
-                             int64_t kept, int64_t seq_len, std::vector<std::string>& notes) {
-  const bool global = fields.global_batch || fields.global_batch_tokens ||
-                      ConfigSays(config, "train_batch_size");
+BatchFields WithDefaultBatch(BatchFields fields, const std::string& config, int ranks, int64_t kept,
+                             int64_t seq_len, std::vector<std::string>& notes) {
+  const bool global =
+      fields.global_batch || fields.global_batch_tokens || ConfigSays(config, "train_batch_size");
   const bool micro = fields.micro_batch || ConfigSays(config, "train_micro_batch_size_per_gpu");
   const bool accum = fields.grad_accum || ConfigSays(config, "gradient_accumulation_steps");
   if (global || (micro && accum)) return fields;
@@ -86,10 +86,9 @@ BatchFields WithDefaultBatch(BatchFields fields, const std::string& config, int 
   const bool of_run = kept > 0 && kept % unit == 0;
   Set(fields.global_batch, of_run ? kept : RoundUpTo(unit, kDefaultSequences));
   const int64_t sequences = *fields.global_batch;
-  notes.push_back(fmt::format(
-      "Batch: {} sequences a step ({} tokens), {}; ⟦global_batch⟧ sets it.", sequences,
-      FormatCount(static_cast<uint64_t>(sequences * seq_len)),
-      of_run ? "as in the run to resume" : "as none is given"));
+  notes.push_back(fmt::format("Batch: {} sequences a step ({} tokens), {}; ⟦global_batch⟧ sets it.",
+                              sequences, FormatCount(static_cast<uint64_t>(sequences * seq_len)),
+                              of_run ? "as in the run to resume" : "as none is given"));
   return fields;
 }
 

@@ -21,10 +21,10 @@ inline constexpr int64_t kDefaultSequences = 32;
 
 // The batch of `fields`, of what a config says beside them (`config`; empty: none), and of this
 // where both leave it open: with a micro-batch alone one micro-step; with an accumulation alone, or
-// with nothing, about kDefaultSequences, or as many as the run to resume had (`kept`, 0: none) where
-// `ranks` divide them. Adds a line to `notes` where nothing was said.
-BatchFields WithDefaultBatch(BatchFields fields, const std::string& config, int ranks,
-                             int64_t kept, int64_t seq_len, std::vector<std::string>& notes);
+// with nothing, about kDefaultSequences, or as many as the run to resume had (`kept`, 0: none)
+// where `ranks` divide them. Adds a line to `notes` where nothing was said.
+BatchFields WithDefaultBatch(BatchFields fields, const std::string& config, int ranks, int64_t kept,
+                             int64_t seq_len, std::vector<std::string>& notes);
 
 // A choice that options and config narrow and nobody has made yet.
 class OpenChoice {

@@ -131,7 +131,8 @@ void WarnOfFreshWeights(const TrainCommand& command, const TrainWork& work) {
   if (command.fresh_weights || work.model_folder.empty() || !work.weights_folder.empty()) return;
   if (command.run.resume && !command.save.empty() && HasCheckpoint(command.save)) return;
   LogWarning(
-      "{}: holds no model.safetensors, so training starts from random weights; --fresh-weights says "
+      "{}: holds no model.safetensors, so training starts from random weights; --fresh-weights "
+      "says "
       "that this is meant",
       work.model_folder);
 }

@@ -83,7 +83,8 @@ TrainSetup ResolveChoice(const TrainCommand& command, const ModelSpec& model,
       ResolveSetups(command.common, model, hardware, ranks, dtype, plain, assumptions);
   if (setups.size() != 1) {
     ThrowUsage(
-        "without GPUs to plan for, train runs one choice, not {}: give --stage, --offload-optimizer, --offload-param and "
+        "without GPUs to plan for, train runs one choice, not {}: give --stage, "
+        "--offload-optimizer, --offload-param and "
         "--checkpointing one value each",
         setups.size());
   }
@@ -141,11 +142,11 @@ void SetDefaultRate(const TrainCommand& command, TrainWork& work, Assumptions& a
     optimizer.lr = work.kept->setup.optimizer.lr;
   } else if (!work.weights_folder.empty()) {
     optimizer.lr = kFineTuningRate;
-    assumptions.notes.push_back(
-        fmt::format("Learning rate: {:g}, as the run starts from the weights in {}; {}",
-                    kFineTuningRate, work.weights_folder,
-                    config.empty() ? "--lr sets another."
-                                   : fmt::format("optimizer.params.lr in {} sets another.", config)));
+    assumptions.notes.push_back(fmt::format(
+        "Learning rate: {:g}, as the run starts from the weights in {}; {}", kFineTuningRate,
+        work.weights_folder,
+        config.empty() ? "--lr sets another."
+                       : fmt::format("optimizer.params.lr in {} sets another.", config)));
   }
 }
 
@@ -318,8 +319,7 @@ void Choose(const TrainCommand& command, const ChoosingAt& at, const Resolving& 
     SetDefaultRate(command, work, assumptions);
   } else {
     work.model = ResolveModel(command.common.model, command.common.batch.seq_len, assumptions);
-    work.setup =
-        PlainSetup(command, work.model, at.hardware, at.backend, at.ranks, assumptions);
+    work.setup = PlainSetup(command, work.model, at.hardware, at.backend, at.ranks, assumptions);
     SetDefaultRate(command, work, assumptions);
   }
   if (at.backend == Backend::kCuda) {
@@ -403,7 +403,8 @@ namespace {
 void CheckCheckpointWords(const ChoiceFields& choice) {
   if (!choice.checkpoint_every || choice.checkpointing) return;
   ThrowUsage(
-      "--checkpoint-every: {0} is a number of layers that are recomputed together, not of steps; to "
+      "--checkpoint-every: {0} is a number of layers that are recomputed together, not of steps; "
+      "to "
       "save every {0} steps use --save-every {0}, to recompute add --checkpointing full",
       choice.checkpoint_every.text);
 }

@@ -31,7 +31,7 @@ struct TrainWork {
   bool async_save_if_fits = false;  // lower.async_save is to go where the copy finds no room
   std::optional<PlanFile> plan;
   std::optional<ProgramRecord> kept;  // what the checkpoint to resume was run with
-  HardwareProfile hardware;        // what defaults and predictions are taken from
+  HardwareProfile hardware;           // what defaults and predictions are taken from
   bool hardware_is_known = false;  // named or found; else the default, which may be another machine
   std::optional<uint64_t> gpu_memory_limit;  // --gpu-memory
 };
@@ -42,8 +42,8 @@ struct Resolving {
   bool ranks_follow = false;      // ranks that this process starts resolve, and choose, anew
 };
 
-// Ranks that the options ask for where no launcher started any: on GPUs, unless --gpus says, as many
-// as the driver shows; REQUIRES: no --plan.
+// Ranks that the options ask for where no launcher started any: on GPUs, unless --gpus says, as
+// many as the driver shows; REQUIRES: no --plan.
 int RanksAskedFor(const TrainCommand& command, Backend backend);
 
 // All throw Error(kUsage) as train's options are resolved, and the choice of what they leave open

@@ -5,8 +5,10 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include "core/base/error.h"
+#include "core/base/json_departures.h"
 #include "core/base/json_section.h"
 
 namespace zeroplan {
@@ -37,17 +39,17 @@ TEST_CASE("json: malformed text names file and line") {
     std::string text, message;
   };
   const Case cases[] = {
-      {"", "f:1: the file is empty"},
-      {"\n\n# only a comment", "f:3: the file is empty"},
-      {"{", "f:1: the object that starts on line 1 is not closed"},
+      {"", "f:1:1: the file is empty"},
+      {"\n\n# only a comment", "f:3:17: the file is empty"},
+      {"{", "f:1:2: the object that starts on line 1 is not closed"},
       {"{\"a\": 1", "is not closed"},
       {"{\"a\": [1", "the list that starts on line 1 is not closed"},
-      {"{\"a\" 1}", "f:1: a: expected ':' after the key"},
-      {"{\"a\": \"x\" \"b\": 2}", "f:1: a: expected ',' or '}'"},
+      {"{\"a\" 1}", "f:1:6: a: expected ':' after the key"},
+      {"{\"a\": \"x\" \"b\": 2}", "f:1:11: a: expected ',' or '}'"},
       // A value without quotes runs to the end of its line, as in Hjson.
       {"{\"a\": 1 \"b\": 2}", "runs to the end of its line: 1 \"b\": 2}"},
       {"{\"a\": 01}", "runs to the end of its line: 01}"},
-      {"{a: cpu}", "f:1: the object that starts on line 1 is not closed"},
+      {"{a: cpu}", "f:1:9: the object that starts on line 1 is not closed"},
       {"{'a': 'x}", "a string is not closed; add a '"},
       {"{'a': 'x\n'}", "a string is not closed before the end of the line; add a '"},
       {"{'a': '''x\n}", "a string is not closed; add '''"},
@@ -181,6 +183,38 @@ TEST_CASE("json: a pipe is read once and asked for again") {
   CHECK(ReadTextFile(name) == "{}\n");
   CHECK(ReadTextFile(name) == "{}\n");
   close(ends[0]);
+}
+
+TEST_CASE("json departures: a comma that is left out is a slip in what is JSON otherwise") {
+  const auto look = [](const char* text) { return FindJsonDepartures(text, "f"); };
+  const JsonDepartures none = look("{\"a\": [1, \"x\"],\n \"b\": null}");
+  CHECK(none.broken.empty());
+  CHECK(none.hjson.empty());
+  CHECK(look("{\n  \"a\": 1\n  \"b\": 2}").broken == "f:2:9: a comma is missing after a's value");
+  CHECK(look("{\"a\": {\"c\": 1}\n \"b\": 2}").broken ==
+        "f:1:15: a comma is missing after a's value");
+  CHECK(look("{\"a\": [1\n2]}").broken == "f:1:9: a comma is missing after list's element");
+  CHECK(look("{\"a\": 1 // one\n \"b\": 2,}").broken ==
+        "f:1:8: a comma is missing after a's value");
+  // Whoever writes Hjson leaves commas out.
+  CHECK(look("{\n a: 1\n b: 2}").broken.empty());
+  CHECK(look("a: 1\n\"b\": 2").broken.empty());
+  const std::pair<const char*, const char*> hjson[] = {
+      {"{\"a\": 1, # one\n\"b\": 2}", "f:1:10: a comment"},
+      {"{\"a\": 1,}", "f:1:9: a comma before '}'"},
+      {"{\"a\": [1,\n]}", "f:1:10: a comma before ']'"},
+      {"{a: 1}", "f:1:2: a key without quotes"},
+      {"{'a': 1}", "f:1:2: a key in single quotes"},
+      {"{\"a\": 'x'}", "f:1:7: a string in single quotes"},
+      {"{\"a\": True}", "f:1:7: a word of Python's"},
+      {"{\"a\": x\n}", "f:1:7: a string without quotes"},
+      {"a: 1", "f:1:1: an object without braces"},
+  };
+  for (const auto& [text, place] : hjson) {
+    CAPTURE(text);
+    CHECK(look(text).broken.empty());
+    CHECK(look(text).hjson == place);
+  }
 }
 
 }  // namespace
