@@ -87,12 +87,12 @@ void Check(const CheckOptions& options) {
   const std::string file = piped ? "stdin" : options.file;
   const JsonDepartures departures = FindJsonDepartures(text, file);
   if (!departures.broken.empty()) ThrowUsage("{}; add it", departures.broken);
-  if (options.strict && !departures.hjson.empty()) {
-    ThrowUsage("{} is no JSON; write JSON, or leave --strict out", departures.hjson);
-  }
   std::optional<ModelSpec> model;
   const ReadContext context = Context(options, &model);
   ReadResult result = ReadDeepSpeedConfig(text, file, context);
+  if (options.strict && !departures.hjson.empty()) {
+    ThrowUsage("{} is no JSON; write JSON, or leave --strict out", departures.hjson);
+  }
   if (model) {
     const std::string warning = LiveLimitWarning(result.setup, *model);
     if (!warning.empty()) result.warnings.push_back(fmt::format("{}: {}", file, warning));

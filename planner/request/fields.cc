@@ -273,10 +273,10 @@ void AddChoiceFields(FieldSink& sink, Request& request, bool all_default, bool s
                            : searched ? "; or some, such as none,cpu (default none,cpu; all where "
                                         "a disk is named or measured)"
                                       : "; or some, such as none,cpu (default all)";
-  const char* places = "none|cpu|nvme|all";
+  const char* places = all_default ? "none|cpu|nvme|all" : "none|cpu|nvme";
   ChoiceFields& choice = request.choice;
   sink.Value(
-      {group, "⟦stage⟧", "0|1|2|3|all",
+      {group, "⟦stage⟧", all_default ? "0|1|2|3|all" : "0|1|2|3",
        std::string("0 replicates; 1 shards optimizer states, 2 gradients too, 3 parameters too; or "
                    "some, such as 2,3 ") +
            (all_default ? "(default all)" : "(default: chosen as plan does; 0 on the CPU)"),
@@ -296,14 +296,15 @@ void AddChoiceFields(FieldSink& sink, Request& request, bool all_default, bool s
   sink.Value({group, "⟦offload_param⟧", places, "Where parameter shards live, stage 3" + some,
               kPlanOrConfig},
              choice.offload_param, ParseOffload);
-  sink.Value({group, "⟦checkpointing⟧", "none|selective|full|all",
-              std::string("Activations: keep all, or recompute norms, GELU and SwiGLU, or "
-                          "whole layers, in the backward pass") +
-                  (!all_default ? " (default: chosen as plan does; none on the CPU)"
-                   : searched   ? " (default all)"
-                                : " (default none)"),
-              kPlanOrConfig},
-             choice.checkpointing, WordIn<Checkpointing>({"none", "selective", "full", "all"}));
+  sink.Value(
+      {group, "⟦checkpointing⟧", all_default ? "none|selective|full|all" : "none|selective|full",
+       std::string("Activations: keep all, or recompute norms, GELU and SwiGLU, or "
+                   "whole layers, in the backward pass") +
+           (!all_default ? " (default: chosen as plan does; none on the CPU)"
+            : searched   ? " (default all)"
+                         : " (default none)"),
+       kPlanOrConfig},
+      choice.checkpointing, WordIn<Checkpointing>({"none", "selective", "full", "all"}));
   sink.Value(
       {group, "⟦checkpoint_every⟧", "LAYERS",
        !all_default ? std::string("With ⟦checkpointing⟧ full: layers that are recomputed together "

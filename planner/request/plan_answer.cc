@@ -274,11 +274,11 @@ std::string ConfigLoss(const ResolvedPlan& request, double tokens_per_second) {
   }
   const TrainSetup best = SetupOf(answer.found->candidate, inputs.base);
   return fmt::format(
-      "What {} costs: its choice reaches {} tokens/s by prediction; the best for the same GPUs and "
+      "What the config costs: its choice reaches {} tokens/s by prediction; the best for the same "
+      "GPUs and "
       "batch ({}, {}) reaches {}, {:.2f} times as many. 'zeroplan plan' without ⟦config⟧ finds it.",
-      request.asked().common.config, FormatCount(static_cast<uint64_t>(tokens_per_second)),
-      runtime.Label(best), BatchText(best.batch),
-      FormatCount(static_cast<uint64_t>(answer.found->tokens_per_second)),
+      FormatCount(static_cast<uint64_t>(tokens_per_second)), runtime.Label(best),
+      BatchText(best.batch), FormatCount(static_cast<uint64_t>(answer.found->tokens_per_second)),
       answer.found->tokens_per_second / tokens_per_second);
 }
 

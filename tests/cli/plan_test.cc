@@ -117,7 +117,6 @@ TEST_CASE("train --plan takes the model and the ranks that it was planned for, a
       {"--model " + folder.path("longer.json") + plan, {"positions", "has 32", "48"}},
       {"--stage 2" + plan, {"--stage: 2", "--plan"}},
       {"--micro-batch 2" + plan, {"--micro-batch: 2", "--plan"}},
-      {"--lr 0.1" + plan, {"--lr: 0.1", "--plan"}},
       {"--dtype fp32" + plan, {"--dtype: fp32", "--plan"}},
       {"--seq-len 32" + plan, {"--seq-len: 32", "--plan"}},
       {"--config x.json" + plan, {"--config: x.json", "--plan"}},

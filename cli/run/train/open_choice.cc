@@ -92,7 +92,7 @@ BatchFields WithDefaultBatch(BatchFields fields, const std::string& config, int 
   return fields;
 }
 
-OpenChoice::OpenChoice(const Request& options, HardwareProfile hardware, int ranks,
+OpenChoice::OpenChoice(const Request& options, const HardwareProfile& hardware, int ranks,
                        int ranks_per_host, std::optional<ProgramRecord> kept,
                        const std::string& nvme_path, Assumptions& assumptions)
     : options_(options), nvme_path_(nvme_path), kept_(std::move(kept)) {

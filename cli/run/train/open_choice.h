@@ -31,7 +31,7 @@ class OpenChoice {
  public:
   // For `ranks` GPUs, of which a host has `ranks_per_host`, that `hardware` describes. `kept`: what
   // the run to resume was lowered from. Throws Error(kUsage) for what ResolvedPlan refuses.
-  OpenChoice(const Request& options, HardwareProfile hardware, int ranks, int ranks_per_host,
+  OpenChoice(const Request& options, const HardwareProfile& hardware, int ranks, int ranks_per_host,
              std::optional<ProgramRecord> kept, const std::string& nvme_path,
              Assumptions& assumptions);
 

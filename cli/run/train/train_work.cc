@@ -471,25 +471,6 @@ TrainWork ResolveWork(const TrainCommand& command, Backend backend, const Resolv
   return work;
 }
 
-std::string MachineDiffers(const PlanFile& plan, const HardwareProfile& here, int gpus) {
-  const Cluster& planned = plan.cluster;
-  const int wanted = std::min(planned.gpus, planned.gpus_per_node);
-  const auto memory = static_cast<uint64_t>(here.gpu.usable_memory.value);
-  const bool less = memory + memory / 100 < planned.gpu_capacity_bytes;
-  const bool other_count = gpus > 0 && gpus != wanted;
-  if (here.gpu.name == planned.gpu_name && !less && !other_count) return "";
-  return fmt::format(
-      "Machine: {} was made for {} x {} with {} each on a host; here {} {} x {} with {}. What it "
-      "predicts is for its own; 'zeroplan plan' plans for these.",
-      plan.source, wanted, planned.gpu_name, FormatBytes(planned.gpu_capacity_bytes),
-      gpus == 1 ? "is" : "are", std::max(gpus, 1), here.gpu.name, FormatBytes(memory));
-}
-
-HardwareProfile PredictingHardware(const TrainWork& work) {
-  return work.plan && KnowsPlannedHardware(*work.plan) ? PlannedHardware(*work.plan)
-                                                       : work.hardware;
-}
-
 Program LowerWork(const TrainWork& work) {
   if (!work.plan) return Lower(work.model, work.setup, work.lower);
   Program program = CheckedProgram(*work.plan);
@@ -600,40 +581,6 @@ Packing SettlePacking(const TrainCommand& command, Backend backend,
   const Packing packing = settle();
   work.lower.document_borders = packing == Packing::kDocuments;
   return packing;
-}
-
-namespace {
-
-std::function<void(ChromeTrace&)> PredictionOn(const HardwareProfile& hardware, ClusterShape shape,
-                                               const Program& program) {
-  return [hardware, shape, &program](ChromeTrace& trace) {
-    AddPredictedStep(program, CostModel(hardware, shape), trace);
-  };
-}
-
-}  // namespace
-
-std::function<void(ChromeTrace&)> PredictionForTrace(const TrainWork& work, const Program& program,
-                                                     Backend backend, int ranks_per_host) {
-  constexpr const char* kMeasuredAlone = "--trace: what was measured alone, no predicted step: {}";
-  if (backend == Backend::kCuda) {
-    const ClusterShape shape{program.setup.batch.world_size, ranks_per_host};
-    const HardwareProfile hardware = PredictingHardware(work);
-    if (shape.nodes() == 1 || hardware.network) return PredictionOn(hardware, shape, program);
-    LogInfo(kMeasuredAlone, "hardware profile " + hardware.name + " has no network");
-    return {};
-  }
-  if (!work.plan || program.backend == Backend::kCpu) {
-    LogInfo(kMeasuredAlone, "there is no prediction for the CPU backend");
-    return {};
-  }
-  if (!KnowsPlannedHardware(*work.plan)) {
-    LogInfo(kMeasuredAlone,
-            "the plan's profile " + work.plan->cluster.hardware + " is not built in");
-    return {};
-  }
-  const Cluster& cluster = work.plan->cluster;
-  return PredictionOn(PlannedHardware(*work.plan), {cluster.gpus, cluster.gpus_per_node}, program);
 }
 
 }  // namespace zeroplan
