@@ -152,7 +152,7 @@ void Command::Take(AddedField field) {
                    {.alone = added.info.alone != nullptr, .known = added.known});
   added.name.erase(0, added.name.rfind(',') + 1);
   if (added.info.word == nullptr) return;
-  State::Word& word = state_->words.emplace_back(state_->options.size() - 1, "");
+  State::Word& word = state_->words.emplace_back(State::Word{state_->options.size() - 1, ""});
   const std::string same = "The same as " + added.name;
   CLI::Option* positional = state_->app->add_option(added.info.word, word.text, BreakHelp(same));
   positional->type_name(added.info.type)->check(CLI::Validator(RefuseEmpty, ""));

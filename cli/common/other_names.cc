@@ -141,7 +141,7 @@ std::vector<std::string> WithOwnNames(std::vector<std::string> words,
     for (const SameOption& same : kSame) {
       if (same.other == own && HasOption(*command, same.own)) own = same.own;
     }
-    if (own != given && HasOption(*command, own)) word = own + word.substr(length);
+    if (own != given && HasOption(*command, own)) word.replace(0, length, own);
   }
   return words;
 }

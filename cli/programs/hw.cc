@@ -159,7 +159,9 @@ void AddFigures(const std::string& path, const ProfileJson& json, FigureRows& ro
     size_t at = 0;
     for (const auto& [key, value] : json.items()) {
       const std::string name = json.is_array() ? fmt::format("[{}]", at++) : key;
-      AddFigures(path.empty() ? name : path + (json.is_array() ? "" : ".") + name, value, rows);
+      AddFigures(
+          path.empty() ? name : fmt::format("{}{}{}", path, json.is_array() ? "" : ".", name),
+          value, rows);
     }
     return;
   }

@@ -181,7 +181,7 @@ TEST_CASE("what plans fits a terminal") {
 TEST_CASE("messages fit a terminal") {
   const Workspace work;
   CheckFits(work, "estimate --model gpt2-xxl", 2);
-  CheckFits(work, "estimate --model gpt2 --hw a100", 2);
+  CheckFits(work, "estimate --model gpt2 --hw dgx-a100", 2);
   CheckFits(work, "plan --params 100B --gpu-memory 1GB --stage 0 --offload-optimizer none", 3);
   CheckFits(work, "train --model gpt2 --data x --dtype fp32 --grad-accum-dtype bf16", 2);
 }

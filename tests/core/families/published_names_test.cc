@@ -171,8 +171,9 @@ TEST_CASE("Hugging Face's cache comes before the preset") {
   // What no preset has.
   WriteFile(std::filesystem::path(folder.path()) / "models--a--b" / "refs" / "main", "r1");
   CHECK_THROWS_WITH_AS(FindModel("a/b"), doctest::Contains("hf download a/b"), Error);
-  WriteFile(std::filesystem::path(folder.path()) / "models--a--b" / "snapshots" / "r1" / kConfigFile,
-            WriteHuggingFaceConfig(fewer));
+  WriteFile(
+      std::filesystem::path(folder.path()) / "models--a--b" / "snapshots" / "r1" / kConfigFile,
+      WriteHuggingFaceConfig(fewer));
   CHECK(FindModel("a/b").spec.layers == 3);
   CHECK(FindModel("a/b").spec.name == "b");
 }
