@@ -4,6 +4,8 @@
 #include <span>
 #include <utility>
 
+#include "core/base/units.h"
+
 namespace zeroplan {
 namespace {
 
@@ -68,6 +70,7 @@ LoweredChoice Digest(Program program) {
       list = {};
       continue;
     }
+    choice.step_instructions += list.size();
     std::erase_if(list, HasNoTime);
     list.shrink_to_fit();
   }
@@ -87,7 +90,34 @@ LoweredPrograms::LoweredPrograms(ModelSpec model, TrainSetup base, const LowerOp
       most_bytes_(most_bytes) {}
 
 Program LoweredPrograms::InFull(const Candidate& candidate) const {
-  return Lower(model_, tensors_, SetupOf(candidate, base_), options_, &places_);
+  return Lower(model_, tensors_, SetupOf(candidate, base_), options_, &walk_.places);
+}
+
+uint64_t LoweredPrograms::LogitsChunks(const Candidate& candidate) const {
+  const auto bytes = [&](int64_t rows) {
+    return LogitsChunkBytes(model_, base_.precision.dtype, rows, options_);
+  };
+  const int64_t rows = candidate.micro_batch * base_.batch.seq_len;
+  return CeilDiv(static_cast<uint64_t>(rows), bytes(rows) / bytes(1));
+}
+
+// What a search reads of a program is the same of one that LowerToWalk makes, but for the number of
+// its instructions, which budgets are of. Beside the step's these change neither with recompute nor
+// with the micro-batch, but where evaluation has another number of chunks of logits.
+LoweredChoice LoweredPrograms::Lowered(const Candidate& candidate) {
+  Candidate like = candidate;
+  like.micro_batch = 1;
+  like.recompute = kNoRecompute;
+  const auto [beside, first] = beside_step_.try_emplace({like, LogitsChunks(candidate)}, 0);
+  if (first) {
+    LoweredChoice choice = Digest(InFull(candidate));
+    beside->second = choice.instructions - choice.step_instructions;
+    return choice;
+  }
+  LoweredChoice choice =
+      Digest(LowerToWalk(model_, tensors_, SetupOf(candidate, base_), options_, walk_));
+  choice.instructions = choice.step_instructions + beside->second;
+  return choice;
 }
 
 std::shared_ptr<const LoweredChoice> LoweredPrograms::Of(Candidate candidate) {
@@ -98,7 +128,7 @@ std::shared_ptr<const LoweredChoice> LoweredPrograms::Of(Candidate candidate) {
     return known->second.choice;
   }
   Kept kept;
-  kept.choice = std::make_shared<const LoweredChoice>(Digest(InFull(candidate)));
+  kept.choice = std::make_shared<const LoweredChoice>(Lowered(candidate));
   kept.bytes = BytesOf(kept.choice->step);
   kept.at = by_use_.insert(by_use_.begin(), candidate);
   bytes_ += kept.bytes;

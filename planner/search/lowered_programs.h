@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/lowering/lower.h"
-#include "core/lowering/placement.h"
+#include "core/lowering/walk_cache.h"
 #include "cost_models/memory_walk.h"
 #include "planner/search/search_space.h"
 
@@ -21,7 +21,8 @@ struct LoweredChoice {
   std::array<uint64_t, kSpaces> arena_bytes{};      // of one rank
   std::array<uint64_t, kSpaces> live_peak_bytes{};  // the same without placement's gaps
   OutsideArenas outside;
-  uint64_t instructions = 0;  // of all sections of the program
+  uint64_t instructions = 0;       // of all sections of the program
+  uint64_t step_instructions = 0;  // of these, of a step's sections
   // For a StepTimer: sections micro_step and optimizer_step without Alloc and Free, no layout. From
   // three micro-steps on one program serves any number (see StepParts).
   Program step;
@@ -43,6 +44,9 @@ class LoweredPrograms {
   const std::shared_ptr<const std::vector<ParamTensor>>& tensors() const { return tensors_; }
 
  private:
+  LoweredChoice Lowered(const Candidate& candidate);
+  uint64_t LogitsChunks(const Candidate& candidate) const;
+
   struct Kept {
     std::shared_ptr<const LoweredChoice> choice;
     uint64_t bytes = 0;
@@ -53,7 +57,10 @@ class LoweredPrograms {
   const TrainSetup base_;
   const LowerOptions options_;
   const std::shared_ptr<const std::vector<ParamTensor>> tensors_;
-  mutable PlacementCache places_;
+  mutable WalkCache walk_;
+  // Instructions outside a step, by the choice (micro-batch 1, no recompute) and its chunks of
+  // logits.
+  std::map<std::pair<Candidate, uint64_t>, uint64_t> beside_step_;
   std::map<Candidate, Kept> kept_;
   std::list<Candidate> by_use_;  // the last one asked for comes first
   const uint64_t most_bytes_;

@@ -71,6 +71,35 @@ TEST_CASE("a lowered choice has the memory, the time and the size of its program
   }
 }
 
+TEST_CASE("what is counted of a program is its size, whatever was lowered before") {
+  SearchFixture fixture = SmallFixture();
+  SearchInputs& in = fixture.inputs;
+  for (const uint64_t chunk_bytes : {in.lower.logits_chunk_bytes, uint64_t{50'000'000}}) {
+    in.lower.logits_chunk_bytes = chunk_bytes;
+    LoweredPrograms programs = ProgramsOf(in, LoweredPrograms::kMostBytes);
+    for (const int64_t micro_batch : {3, 1, 64, 2, 17, 40, 4}) {
+      for (Candidate c : SomeCandidates()) {
+        c.micro_batch = micro_batch;
+        for (const OffloadDevice param : {OffloadDevice::kNone, OffloadDevice::kNvme}) {
+          if (c.stage < 3 && param != OffloadDevice::kNone) continue;
+          c.param = param;
+          CAPTURE(chunk_bytes);
+          CAPTURE(micro_batch);
+          c.grad_accum = std::min<int64_t>(c.grad_accum, 3);
+          const Program program = Lower(in.model, SetupOf(c, in.base), in.lower);
+          const auto lowered = programs.Of(c);
+          size_t instructions = 0;
+          for (const auto& section : program.sections) instructions += section.size();
+          CHECK(lowered->instructions == instructions);
+          CHECK(lowered->arena_bytes == program.arena_bytes);
+          CHECK(lowered->live_peak_bytes == program.live_peak_bytes);
+          CHECK(lowered->outside.graph_bytes == OutsideArenasOf(program).graph_bytes);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("a choice is lowered once, until there are too many others") {
   const SearchFixture fixture = SmallFixture();
   const std::vector<Candidate> all = SomeCandidates();
