@@ -28,7 +28,7 @@
 #include "planner/formats/config_format.h"
 #include "planner/page/plan_page.h"
 #include "planner/plan/plan_file.h"
-#include "planner/report/plan_table.h"
+#include "planner/plan/plan_table.h"
 #include "planner/report/report_columns.h"
 #include "planner/report/report_text.h"
 #include "planner/request/parse.h"

@@ -201,10 +201,14 @@ struct RuntimeOverhead {
   bool operator==(const RuntimeOverhead&) const = default;
 };
 
+// HardwareProfile::source of what the driver and the system say of this machine, with the rates of
+// a built-in GPU.
+inline constexpr const char* kFoundSource = "this machine";
+
 struct HardwareProfile {
   std::string name;
   std::string description;
-  std::string source;  // file it was read from, or "built in"
+  std::string source;  // file it was read from, "built in", or kFoundSource
   GpuProfile gpu;
   NodeProfile node;
   std::optional<NetworkProfile> network;

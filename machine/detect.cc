@@ -136,7 +136,7 @@ DetectedMachine MatchMachine(const std::vector<DetectedGpu>& gpus, const Detecte
         FoundFigure(host.adam_bandwidth, host.adam_bandwidth / kGiga, "GB/s",
                     "AdamW's loop on all cores of this machine, measured now");
   }
-  profile.source = "this machine";
+  profile.source = kFoundSource;
   machine.profile = std::move(profile);
   return machine;
 }

@@ -377,6 +377,10 @@ class Plan(Drawn):
     config: dict[str, Any]
     """The choice as a DeepSpeed config."""
     fingerprint: str
+    origin: Optional[dict[str, Any]]
+    """Where the run that a plan carries comes from: model folder, profile's file, config."""
+    checkpoint: Optional[dict[str, Any]]
+    """Bytes of a checkpoint and, where the disk is known, seconds of a save."""
     training: Optional[Training]
     largest: str
     """With largest=: what was found, and why nothing larger fits; else empty."""
@@ -387,7 +391,8 @@ class Plan(Drawn):
         source = json.loads(result["json"])
         for claim in source["claims"]:
             claim["tokens_per_second"] = claim["answer"] and claim["answer"]["tokens_per_second"]
-        plan: Plan = _read(cls, {**source, **result, "_json": result["json"]})
+        optional = {"origin": None, "checkpoint": None}
+        plan: Plan = _read(cls, {**optional, **source, **result, "_json": result["json"]})
         plan._draws(result, call)
         return plan
 

@@ -86,6 +86,15 @@ TEST_CASE("open choice: what is given narrows it") {
   CHECK(setup.recompute.kind == RecomputeKind::kFull);
 }
 
+TEST_CASE("open choice: an optimizer on the host is there whole, unless its share is said") {
+  TrainCommand command = Asks("gpt2");
+  Say<int64_t>(command.common.batch.global_batch, 8);
+  Say(command.common.choice.offload_optimizer, std::vector<OffloadDevice>{OffloadDevice::kCpu});
+  CHECK(Resolve(command).work.setup.zero.offload_optimizer.ratio == 1);
+  Say(command.common.choice.offload_ratio, 0.3);
+  CHECK(Resolve(command).work.setup.zero.offload_optimizer.ratio == 0.3);
+}
+
 TEST_CASE("open choice: without a batch it is small, for any number of ranks, and is said") {
   const auto batch = [](int ranks, std::optional<int64_t> micro, std::optional<int64_t> accum,
                         int64_t kept, std::vector<std::string>& notes) {

@@ -293,7 +293,7 @@ TEST_CASE("what cannot be run is refused with the option, the value and the fix"
 #ifndef ZEROPLAN_WITH_CUDA
       {work.Train("--backend cuda"), 2, "-DZEROPLAN_CUDA=ON"},
 #endif
-      {work.Train("--backend gpu"), 2, "cpu, cuda"},
+      {work.Train("--backend tpu"), 2, "cpu, cuda"},
       {work.Train("--hw h200x8 --backend cpu"), 2, "--hw"},
       {work.Train("--gpu-memory 8GB --backend cpu"), 2, "--gpu-memory"},
       {work.Train("--gpu-memory lots --backend cpu"), 2, "lots"},

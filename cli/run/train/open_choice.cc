@@ -112,6 +112,13 @@ OpenChoice::OpenChoice(const Request& options, const HardwareProfile& hardware, 
         "Network: the hardware profile has none; the choice is made for {} (⟦network⟧ says which).",
         kGuessedNetwork));
   }
+  // To plan and search "cpu" is any share; to a run, as to estimate, it is all of the optimizer.
+  Given<double>& ratio = request.choice.offload_ratio;
+  const auto& devices = request.choice.offload_optimizer;
+  if (devices && Contains(*devices, OffloadDevice::kCpu) && !ratio) {
+    ratio.emplace(1);
+    ratio.text = "1";
+  }
   // It is known: nobody looks at the machine again.
   request.hardware.profile.clear();
   request.hardware.find = [hardware, ranks](bool) {

@@ -430,8 +430,9 @@ TrainWork ResolveWork(const TrainCommand& command, Backend backend, const Resolv
   // Rank 0 alone chooses and predicts.
   const bool first = by.group == nullptr || by.group->rank() == 0;
   const MeasureHost measure = first && !by.ranks_follow ? MeasureHost::kYes : MeasureHost::kNo;
-  HardwareProfile profile = on_gpu ? ResolveHardware(hardware, command.common.cluster, assumptions, measure)
-                                   : LoadProfile(std::string(kDefaultProfile));
+  HardwareProfile profile =
+      on_gpu ? ResolveHardware(hardware, command.common.cluster, assumptions, measure)
+             : LoadProfile(std::string(kDefaultProfile));
   const bool known = !hardware.profile.empty() || assumptions.detected_gpus.has_value();
   TrainWork work;
   if (command.plan.empty()) {

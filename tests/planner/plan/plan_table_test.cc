@@ -1,5 +1,5 @@
 // The table that plan's answer opens with.
-#include "planner/report/plan_table.h"
+#include "planner/plan/plan_table.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "planner/report/plan_table.h"
+#include "planner/plan/plan_table.h"
 
 #include <fmt/format.h>
 
