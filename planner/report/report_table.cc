@@ -56,6 +56,7 @@ std::vector<TableRow> RowsOf(const Estimate& estimate) {
   for (const auto& group : groups) {
     const int first = group.front()->setup.zero.stage, last = group.back()->setup.zero.stage;
     std::vector<int> stages;
+    stages.reserve(group.size());
     for (const ChoiceEstimate* choice : group) stages.push_back(choice->setup.zero.stage);
     const bool range = stages.size() > 2 && last - first + 1 == static_cast<int>(stages.size());
     rows.push_back({group.front(), range ? fmt::format("{}-{}", first, last)
