@@ -39,11 +39,6 @@ bool Contains(const std::vector<T>& list, const T& value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
-template <typename T>
-bool Agrees(const Given<T>& asked, const T& value) {
-  return !asked || *asked == value;
-}
-
 bool UsesDisk(const TrainSetup& setup) {
   return setup.zero.offload_optimizer.device == OffloadDevice::kNvme ||
          setup.zero.offload_param.device == OffloadDevice::kNvme;
