@@ -1,15 +1,35 @@
 #include "text/jinja/evaluate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
+#include <deque>
 
 namespace zeroplan::jinja {
+
 namespace {
 
-constexpr uint64_t kMostSteps = 10'000'000;
-constexpr size_t kMostBytes = size_t{256} << 20;
 // The depth of blocks and expressions in one another, macros included. A stack of 8 MB suffices for
 // it with sanitizers too, whose frames are several times as large.
 constexpr int kMostNested = 300;
+
+}  // namespace
+
+// Names of a part of the template, while it runs.
+struct Scope {
+  const Scope* parent = nullptr;
+  uint64_t serial = 0;
+  Dict names;
+};
+
+// `scope`, where it was defined: what it sees.
+struct Macro {
+  const Statement* statement = nullptr;
+  uint64_t scope = 0;
+};
+
+namespace {
 
 using EKind = Expression::Kind;
 using SKind = Statement::Kind;
@@ -19,26 +39,35 @@ enum class Flow { kOn, kBreak, kContinue };
 
 class Renderer {
  public:
-  explicit Renderer(const Dict& variables) : scopes_(1, variables) {}
+  Renderer(const Dict& variables, const std::tm& now, const Limits& limits)
+      : meter_(limits), variables_(variables), now_(now) {}
 
   Rendering Run(const Block& block) {
-    scopes_.emplace_back();  // what the template sets
-    Text text;
-    RunBlock(block, &text);
-    return {std::move(text), std::move(generations_)};
+    const Inside root(this, nullptr);
+    Output out;
+    RunBlock(block, &out);
+    return {out.Take(), std::move(generations_)};
   }
 
  private:
-  // Names of an inner part of the template, while it runs.
-  class Scope {
+  // A new scope, within `parent`.
+  class Inside {
    public:
-    explicit Scope(Renderer* renderer) : scopes_(&renderer->scopes_) { scopes_->emplace_back(); }
-    ~Scope() { scopes_->pop_back(); }
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
+    Inside(Renderer* renderer, const Scope* parent)
+        : renderer_(renderer), outer_(renderer->scope_) {
+      renderer->scopes_.push_back({parent, ++renderer->serial_, {}});
+      renderer->scope_ = &renderer->scopes_.back();
+    }
+    ~Inside() {
+      renderer_->scopes_.pop_back();
+      renderer_->scope_ = outer_;
+    }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
 
    private:
-    std::vector<Dict>* scopes_;
+    Renderer* renderer_;
+    Scope* outer_;
   };
 
   // Within the blocks or expressions of another.
@@ -58,50 +87,58 @@ class Renderer {
     int* depth_;
   };
 
-  void Step(int line, uint64_t steps = 1) {
-    steps_ += steps;
-    if (steps_ > kMostSteps) throw TemplateError(line, "the template does not come to an end");
-  }
-
-  // What a value costs that was made.
-  void Charge(const Value& value, int line) {
-    if (value.text() != nullptr) Step(line, value.text()->bytes.size() / 256);
-    if (value.list() != nullptr) Step(line, value.list()->size() / 16);
-    if (value.depth() > Value::kMostDepth) {
-      throw TemplateError(line, "values are nested too deep, or have a namespace in them");
+  // Where what was defined in the scope `serial` sees its names.
+  const Scope* ScopeOf(uint64_t serial) const {
+    const auto found =
+        std::lower_bound(scopes_.begin(), scopes_.end(), serial,
+                         [](const Scope& scope, uint64_t wanted) { return scope.serial < wanted; });
+    if (found == scopes_.end() || found->serial != serial) {
+      Fail("a macro or a loop is called outside of the block that it is of: not supported");
     }
+    return &*found;
   }
 
   const Value* Lookup(std::string_view name) const {
-    for (size_t i = scopes_.size(); i-- > 0;) {
-      if (i >= 2 && i < hidden_below_) continue;  // not of a macro
-      if (const Value* value = Find(scopes_[i], name)) return value;
+    for (const Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
+      if (const Value* value = scope->names.Find(name)) return value;
     }
-    return nullptr;
+    return variables_.Find(name);
   }
 
   // --- Statements
 
-  Flow RunBlock(const Block& block, Text* out) {
+  Flow RunBlock(const Block& block, Output* out) {
     const Deeper deeper(this, block.empty() ? 0 : block[0].line);
     for (const Statement& statement : block) {
+      meter_.line = statement.line;
+      meter_.Step(1);
       const Flow flow = RunStatement(statement, out);
-      if (out->bytes.size() > kMostBytes) {
-        throw TemplateError(statement.line, "more than 256 MiB are printed");
-      }
       if (flow != Flow::kOn) return flow;
     }
     return Flow::kOn;
   }
 
-  Flow RunStatement(const Statement& statement, Text* out) {
-    Step(statement.line);
+  // What `block` prints, in a scope of its own.
+  Text TextOf(const Block& block, const Scope* parent) {
+    const Inside inside(this, parent);
+    return TextHere(block);
+  }
+
+  Text TextHere(const Block& block) {
+    const bool records = std::exchange(records_, false);
+    Output out;
+    RunBlock(block, &out);
+    records_ = records;
+    return out.Take();
+  }
+
+  Flow RunStatement(const Statement& statement, Output* out) {
     switch (statement.kind) {
       case SKind::kText:
         out->Append(statement.text);
         return Flow::kOn;
       case SKind::kOutput:
-        out->Append(Printed(Evaluate(statement.expression), statement.line));
+        Print(statement.expression, out);
         return Flow::kOn;
       case SKind::kIf:
         for (const Branch& branch : statement.branches) {
@@ -109,33 +146,31 @@ class Renderer {
         }
         return RunBlock(statement.otherwise, out);
       case SKind::kFor:
-        return RunFor(statement, out);
+        RunFor(statement, out);
+        return Flow::kOn;
       case SKind::kSet:
-        RunSet(statement);
+        Assign(statement.target, Evaluate(statement.expression));
         return Flow::kOn;
-      case SKind::kSetBlock: {
-        Text text;
-        {
-          const Scope scope(this);
-          const bool keeps = std::exchange(records_, false);
-          RunBlock(statement.body, &text);
-          records_ = keeps;
-        }
-        Set(&scopes_.back(), statement.names[0], std::move(text));
+      case SKind::kSetBlock:
+        Assign(statement.target, OfBlock(statement));
         return Flow::kOn;
-      }
       case SKind::kMacro:
-        Set(&scopes_.back(), statement.names[0], Function{statement.names[0]});
-        macros_.emplace_back(statement.names[0], &statement);
+        SetName(statement.text, std::make_shared<const Macro>(Macro{&statement, scope_->serial}));
         return Flow::kOn;
-      case SKind::kGeneration: {
-        const size_t begin = out->bytes.size();
-        const Scope scope(this);
-        const Flow flow = RunBlock(statement.body, out);
-        if (!records_) throw TemplateError(statement.line, "generation within a macro or a set");
-        generations_.emplace_back(begin, out->bytes.size());
-        return flow;
+      case SKind::kCall:
+        RunCall(statement, out);
+        return Flow::kOn;
+      case SKind::kFilter: {
+        const Value made = OfBlock(statement);
+        if (made.text() == nullptr) Fail("a filter of a block gives what is no text");
+        out->Append(*made.text());
+        return Flow::kOn;
       }
+      case SKind::kWith:
+        return RunWith(statement, out);
+      case SKind::kGeneration:
+        RunGeneration(statement, out);
+        return Flow::kOn;
       case SKind::kBreak:
         return Flow::kBreak;
       case SKind::kContinue:
@@ -144,151 +179,229 @@ class Renderer {
     return Flow::kOn;
   }
 
-  void RunSet(const Statement& statement) {
+  void Print(const Expression& expression, Output* out) {
+    const Value value = Evaluate(expression);
+    if (value.text() != nullptr) {
+      out->Append(*value.text());
+    } else {
+      out->Append(Printed(value));
+    }
+  }
+
+  // The filters of {% filter %} or {% set name | filter %}, of what the block prints.
+  Value OfBlock(const Statement& statement) {
+    std::optional<Value> outer = std::move(block_text_);
+    block_text_ = TextOf(statement.body, scope_);
     Value value = Evaluate(statement.expression);
-    if (statement.names.size() == 1) {
-      Set(&scopes_.back(), statement.names[0], std::move(value));
-      return;
-    }
-    const Value* target = Lookup(statement.names[0]);
-    if (target == nullptr || target->space() == nullptr) {
-      throw TemplateError(statement.line, statement.names[0] + " is no namespace");
-    }
-    if (value.depth() >= Value::kMostDepth) {
-      throw TemplateError(statement.line, "a namespace keeps what is nested too deep");
-    }
-    Set(target->space()->members.get(), statement.names[1], std::move(value));
+    block_text_ = std::move(outer);
+    return value;
   }
 
-  void Assign(const Statement& loop, const Value& element) {
-    if (loop.names.size() == 1) {
-      Set(&scopes_.back(), loop.names[0], element);
-      return;
+  Flow RunWith(const Statement& statement, Output* out) {
+    List values;
+    for (const NamedExpression& parameter : statement.parameters) {
+      values.push_back(Evaluate(parameter.value));
     }
-    const List* parts = element.list();
-    if (parts == nullptr || parts->size() != loop.names.size()) {
-      throw TemplateError(loop.line, "the loop has other names than its elements have parts");
+    const Inside inside(this, scope_);
+    for (size_t i = 0; i < values.size(); ++i) {
+      SetName(statement.parameters[i].name, std::move(values[i]));
     }
-    for (size_t i = 0; i < parts->size(); ++i) {
-      Set(&scopes_.back(), loop.names[i], (*parts)[i]);
-    }
+    return RunBlock(statement.body, out);
   }
 
-  Flow RunFor(const Statement& loop, Text* out) {
-    List elements = Elements(Evaluate(loop.expression), loop.line);
-    if (loop.has_condition) {
-      List taken;
-      for (Value& element : elements) {
-        const Scope scope(this);
-        Step(loop.line);
-        Assign(loop, element);
-        if (Evaluate(loop.condition).IsTrue()) taken.push_back(std::move(element));
+  void RunCall(const Statement& statement, Output* out) {
+    const Expression& call = statement.expression;
+    Value caller = std::make_shared<const Macro>(Macro{&statement, scope_->serial});
+    const Deeper deeper(this, statement.line);
+    out->Append(Printed(Call(call, &caller)));
+  }
+
+  void RunGeneration(const Statement& statement, Output* out) {
+    const size_t begin = out->size();
+    const Inside inside(this, scope_);
+    RunBlock(statement.body, out);
+    if (!records_) Fail("generation within a macro or a set");
+    generations_.emplace_back(begin, out->size());
+  }
+
+  void SetName(const std::string& name, Value value) { scope_->names.Set(name, std::move(value)); }
+
+  void Assign(const Target& target, Value value) {
+    if (target.is_tuple) {
+      List parts = Elements(value);
+      if (parts.size() != target.parts.size()) {
+        Fail(fmt::format("{} values for {} names", parts.size(), target.parts.size()));
       }
-      elements = std::move(taken);
+      for (size_t i = 0; i < parts.size(); ++i) Assign(target.parts[i], std::move(parts[i]));
+      return;
     }
-    if (elements.empty()) {
-      const Scope scope(this);
-      return RunBlock(loop.otherwise, out);
+    if (target.attribute.empty()) {
+      SetName(target.name, std::move(value));
+      return;
     }
-    const auto count = static_cast<int64_t>(elements.size());
-    for (int64_t i = 0; i < count; ++i) {
-      const Scope scope(this);
-      const auto at = static_cast<size_t>(i);
-      Dict about = {{"index", i + 1},
-                    {"index0", i},
-                    {"first", i == 0},
-                    {"last", i + 1 == count},
-                    {"length", count},
-                    {"revindex", count - i},
-                    {"revindex0", count - i - 1}};
-      about.push_back({"previtem", i > 0 ? elements[at - 1] : Value(Undefined{"loop.previtem"})});
-      about.push_back(
-          {"nextitem", i + 1 < count ? elements[at + 1] : Value(Undefined{"loop.nextitem"})});
-      Set(&scopes_.back(), "loop", std::move(about));
-      Assign(loop, elements[at]);
-      if (RunBlock(loop.body, out) == Flow::kBreak) break;
+    const Value* space = Lookup(target.name);
+    if (space == nullptr || space->space() == nullptr) Fail(target.name + " is no namespace");
+    SetMember(*space->space(), target.attribute, std::move(value));
+  }
+
+  void RunFor(const Statement& statement, Output* out) {
+    RunLoop(statement, Evaluate(statement.expression), 1, out);
+  }
+
+  void RunLoop(const Statement& statement, const Value& over, int64_t depth, Output* out) {
+    const auto loop = std::make_shared<Loop>();
+    loop->statement = &statement;
+    loop->scope = scope_->serial;
+    loop->depth = depth;
+    loop->elements = Pull(over, &loop->error);
+    const Charge charge(loop->elements.size() * sizeof(Value));
+    // Jinja takes one after the other: what else takes of an iterator meanwhile is not known.
+    const Sequence* iterator = over.sequence();
+    if (iterator != nullptr) iterator->taken = Sequence::kInUse;
+    if (statement.has_condition) TakeIf(statement, loop.get());
+    const Scope* outer = scope_;
+    for (; loop->at < loop->elements.size(); ++loop->at) {
+      const Inside inside(this, outer);
+      SetName("loop", loop);
+      Assign(statement.target, loop->elements[loop->at]);
+      if (RunBlock(statement.body, out) == Flow::kBreak) return;
     }
-    return Flow::kOn;
+    if (iterator != nullptr) iterator->taken = iterator->elements.size();
+    if (loop->error) std::rethrow_exception(loop->error);
+    if (loop->elements.empty()) {
+      const Inside inside(this, outer);
+      RunBlock(statement.otherwise, out);
+    }
+  }
+
+  // The elements that the loop's condition takes.
+  void TakeIf(const Statement& statement, Loop* loop) {
+    List taken;
+    const Scope* outer = scope_;
+    try {
+      for (Value& element : loop->elements) {
+        const Inside inside(this, outer);
+        meter_.Step(1);
+        Assign(statement.target, element);
+        if (Evaluate(statement.condition).IsTrue()) taken.push_back(std::move(element));
+      }
+    } catch (const TemplateError&) {
+      loop->error = std::current_exception();
+    }
+    loop->elements = std::move(taken);
   }
 
   // --- Expressions
 
   Value Evaluate(const Expression& e) {
     const Deeper deeper(this, e.line);
-    Step(e.line);
+    meter_.Step(1);
     Value value = Compute(e);
-    Charge(value, e.line);
+    CheckDepth(value);
+    return value;
+  }
+
+  // A child of `e`; then `e` goes on.
+  Value Child(const Expression& e, size_t i) {
+    Value value = Evaluate(e.children[i]);
+    meter_.line = e.line;
     return value;
   }
 
   Value Compute(const Expression& e) {
-    const auto child = [&](size_t i) { return Evaluate(e.children[i]); };
     switch (e.kind) {
-      case EKind::kName: {
-        const Value* value = Lookup(e.text);
-        if (value != nullptr) return *value;
-        if (e.text == "namespace" || e.text == "range" || e.text == "dict") return Function{e.text};
-        return Undefined{e.text};
-      }
-      case EKind::kText:
-        return Value::Of(e.text);
-      case EKind::kNumber:
-        return e.number;
-      case EKind::kTrue:
-      case EKind::kFalse:
-        return e.kind == EKind::kTrue;
-      case EKind::kNone:
-        return None();
-      case EKind::kList: {
+      case EKind::kName:
+        return Named(e.text);
+      case EKind::kConstant:
+        return e.constant;
+      case EKind::kBlockText:
+        return *block_text_;
+      case EKind::kList:
+      case EKind::kTuple: {
         List list;
         for (const Expression& element : e.children) list.push_back(Evaluate(element));
-        return list;
+        return e.kind == EKind::kList ? Value(std::move(list)) : Value::Tuple(std::move(list));
       }
       case EKind::kDict: {
         Dict dict;
         for (size_t i = 0; i < e.children.size(); i += 2) {
-          const Value key = child(i);
-          if (key.text() == nullptr) throw TemplateError(e.line, "a key that is no text");
-          Set(&dict, key.text()->bytes, child(i + 1));
+          Value key = Child(e, i);
+          dict.SetKey(std::move(key), Child(e, i + 1));
         }
         return dict;
       }
       case EKind::kAttribute:
-        return GetAttribute(child(0), e.text, e.line);
-      case EKind::kItem:
-        return GetItem(child(0), child(1), e.line);
-      case EKind::kSlice:
-        return GetSlice(child(0), child(1), child(2), child(3), e.line);
-      case EKind::kCall:
-        return Call(e);
-      case EKind::kFilter:
-        return CallFilter(e.text, child(0), ReadArguments(e), e.line);
-      case EKind::kTest:
-        return CallTest(e.text, child(0), ReadArguments(e), e.line);
-      case EKind::kNot:
-        return !child(0).IsTrue();
-      case EKind::kMinus: {
-        const Value value = child(0);
-        if (!value.is_plain_number()) throw TemplateError(e.line, "- before what is no number");
-        return -*value.number();
+        return AttributeOf(Child(e, 0), e.text);
+      case EKind::kItem: {
+        const Value value = Child(e, 0), key = Child(e, 1);
+        return key.text() != nullptr && value.loop() != nullptr
+                   ? AttributeOf(value, key.text()->bytes)
+                   : GetItem(value, key);
       }
+      case EKind::kSlice: {
+        const Value value = Child(e, 0), begin = Child(e, 1), end = Child(e, 2);
+        return GetSlice(value, begin, end, Child(e, 3));
+      }
+      case EKind::kCall:
+        return Call(e, nullptr);
+      case EKind::kFilter: {
+        const Value value = Child(e, 0);
+        const Arguments arguments = ReadArguments(e);
+        meter_.line = e.line;
+        return CallFilter(e.text, value, arguments);
+      }
+      case EKind::kTest: {
+        const Value value = Child(e, 0);
+        const Arguments arguments = ReadArguments(e);
+        meter_.line = e.line;
+        return CallTest(e.text, value, arguments);
+      }
+      case EKind::kNot:
+        return !Child(e, 0).IsTrue();
+      case EKind::kMinus:
+        return Minus(Child(e, 0));
+      case EKind::kPlus:
+        return Plus(Child(e, 0));
       case EKind::kAnd: {
-        Value first = child(0);
-        return first.IsTrue() ? child(1) : first;
+        Value first = Child(e, 0);
+        return first.IsTrue() ? Child(e, 1) : first;
       }
       case EKind::kOr: {
-        Value first = child(0);
-        return first.IsTrue() ? first : child(1);
+        Value first = Child(e, 0);
+        return first.IsTrue() ? first : Child(e, 1);
       }
       case EKind::kChoice:
-        if (child(0).IsTrue()) return child(1);
-        return e.children.size() > 2 ? child(2) : Value(Undefined{"what follows no else"});
+        if (Child(e, 0).IsTrue()) return Child(e, 1);
+        return e.children.size() > 2 ? Child(e, 2) : Value(Undefined{"what follows no else"});
       case EKind::kOperator: {
-        const Value a = child(0);
-        return Operate(e.text, a, child(1), e.line);
+        const Value a = Child(e, 0);
+        return Operate(e.operators[0], a, Child(e, 1));
       }
+      case EKind::kCompare:
+        return CompareChain(e);
     }
     return None();
+  }
+
+  Value CompareChain(const Expression& e) {
+    Value left = Child(e, 0);
+    for (size_t i = 0; i < e.operators.size(); ++i) {
+      Value right = Child(e, i + 1);
+      if (!Operate(e.operators[i], left, right).IsTrue()) return false;
+      left = std::move(right);
+    }
+    return true;
+  }
+
+  Value Named(const std::string& name) const {
+    if (const Value* value = Lookup(name)) return *value;
+    static constexpr std::array<std::string_view, 6> kGlobals = {"range",  "dict",   "namespace",
+                                                                 "lipsum", "cycler", "joiner"};
+    if (std::find(kGlobals.begin(), kGlobals.end(), name) != kGlobals.end()) {
+      return Function{name};
+    }
+    if (name == "self") Fail("the variable self is not supported");
+    return Undefined{name};
   }
 
   // All but the first of the children.
@@ -297,110 +410,155 @@ class Renderer {
     for (size_t i = 1; i < e.children.size(); ++i) {
       arguments.values.push_back(Evaluate(e.children[i]));
     }
+    const auto add = [&](std::string name, Value value) {
+      for (const auto& [other, ignored] : arguments.named) {
+        if (other == name) Fail("the argument " + name + " is given twice");
+      }
+      arguments.named.emplace_back(std::move(name), std::move(value));
+    };
     for (const NamedExpression& named : e.named) {
-      arguments.named.push_back({named.name, Evaluate(named.value)});
+      Value value = Evaluate(named.value);
+      meter_.line = e.line;
+      if (named.name == "*") {
+        for (Value& element : Elements(value)) arguments.values.push_back(std::move(element));
+      } else if (named.name == "**") {
+        if (value.dict() == nullptr) Fail("** of " + std::string(value.KindName()));
+        for (const Member& member : *value.dict()) {
+          if (member.key.text() == nullptr) Fail("** of a mapping with keys that are no texts");
+          if (arguments.named.size() > 100) Fail("too many arguments");
+          add(member.key.text()->bytes, member.value);
+        }
+      } else {
+        add(named.name, std::move(value));
+      }
     }
     return arguments;
   }
 
-  Value Call(const Expression& e) {
+  // `caller`: of {% call %}, else nullptr.
+  Value Call(const Expression& e, const Value* caller) {
     const Expression& callee = e.children[0];
+    Value function;
+    std::string_view method;
     if (callee.kind == EKind::kAttribute) {
-      const Value value = Evaluate(callee.children[0]);
-      return CallMethod(callee.text, value, ReadArguments(e), e.line);
+      Value object = Child(callee, 0);
+      meter_.line = e.line;
+      const bool is_method = object.loop() != nullptr
+                                 ? callee.text == "cycle" || callee.text == "changed"
+                                 : HasMethod(object, callee.text);
+      if (is_method) method = callee.text;
+      function = is_method ? std::move(object) : AttributeOf(object, callee.text);
+    } else {
+      function = Child(e, 0);
     }
-    const Value function = Evaluate(callee);
-    if (function.function() == nullptr) {
-      throw TemplateError(e.line, callee.kind == EKind::kName ? callee.text + " is no function"
-                                                              : "a call of what is no function");
+    Arguments arguments = ReadArguments(e);
+    meter_.line = e.line;
+    if (caller != nullptr) arguments.named.emplace_back("caller", *caller);
+    if (!method.empty()) {
+      return function.loop() != nullptr ? CallLoopMethod(method, function.loop(), arguments)
+                                        : CallMethod(method, function, arguments);
     }
-    const std::string& name = function.function()->name;
-    const Arguments arguments = ReadArguments(e);
-    for (size_t i = macros_.size(); i-- > 0;) {
-      if (macros_[i].first == name) return CallMacro(*macros_[i].second, arguments, e.line);
-    }
-    return CallGlobal(name, arguments, e.line);
+    return CallValue(function, arguments, callee);
   }
 
-  Value CallMacro(const Statement& macro, const Arguments& arguments, int line) {
-    if (arguments.values.size() > macro.parameters.size()) {
-      throw TemplateError(line, "too many arguments for " + macro.names[0]);
+  Value CallValue(const Value& function, const Arguments& arguments, const Expression& callee) {
+    if (function.macro() != nullptr) return CallMacro(*function.macro(), arguments);
+    if (function.loop() != nullptr) return CallLoop(*function.loop(), arguments);
+    if (function.function() != nullptr) {
+      return CallFunction(function.function()->name, arguments, now_);
     }
-    for (const Member& named : arguments.named) {
-      const auto known = std::find_if(macro.parameters.begin(), macro.parameters.end(),
-                                      [&](const auto& p) { return p.name == named.key; });
-      if (known == macro.parameters.end() ||
-          static_cast<size_t>(known - macro.parameters.begin()) < arguments.values.size()) {
-        throw TemplateError(line, macro.names[0] + " takes no such argument: " + named.key);
-      }
+    if (function.method() != nullptr) {
+      return CallMethod(function.method()->name, function.method()->object, arguments);
     }
-    const size_t hidden = std::exchange(hidden_below_, scopes_.size());
-    const bool keeps = std::exchange(records_, false);
-    Text text;
-    {
-      const Scope scope(this);
-      for (size_t i = 0; i < macro.parameters.size(); ++i) {
-        const NamedExpression& parameter = macro.parameters[i];
-        const Value* named = Find(arguments.named, parameter.name);
-        Value value = i < arguments.values.size()     ? arguments.values[i]
-                      : named != nullptr              ? *named
-                      : i < macro.required_parameters ? Value(Undefined{parameter.name})
-                                                      : Evaluate(parameter.value);
-        Set(&scopes_.back(), parameter.name, std::move(value));
-      }
-      RunBlock(macro.body, &text);
-    }
-    records_ = keeps;
-    hidden_below_ = hidden;
-    return text;
+    NeedDefined(function);
+    Fail(callee.kind == EKind::kName ? callee.text + " is no function"
+                                     : "a call of " + std::string(function.KindName()));
   }
 
-  Value CallGlobal(const std::string& name, const Arguments& arguments, int line) {
-    const auto& values = arguments.values;
-    if (name == "raise_exception" && values.size() == 1 && values[0].text() != nullptr) {
-      throw Refusal(line, values[0].text()->bytes);
-    }
-    if (name == "namespace" && values.empty()) {
-      for (const Member& member : arguments.named) {
-        if (member.value.depth() >= Value::kMostDepth) {
-          throw TemplateError(line, "a namespace keeps what is nested too deep");
-        }
+  Value CallMacro(const Macro& called, const Arguments& arguments) {
+    const Statement& macro = *called.statement;
+    const Scope* outer = ScopeOf(called.scope);
+    const auto& parameters = macro.parameters;
+    Dict others;
+    for (const auto& argument : arguments.named) {
+      const std::string& name = argument.first;
+      const auto known = std::find_if(parameters.begin(), parameters.end(),
+                                      [&](const auto& p) { return p.name == name; });
+      if (known != parameters.end() &&
+          static_cast<size_t>(known - parameters.begin()) >= arguments.values.size()) {
+        continue;
       }
-      return Namespace{std::make_shared<Dict>(arguments.named)};
+      if (name == "caller" && known == parameters.end() && macro.uses_caller) continue;
+      if (!macro.uses_kwargs) Fail(macro.text + " takes no such argument: " + name);
+      others.Set(name, argument.second);
     }
-    if (name == "dict" && values.empty()) return Dict(arguments.named);
-    if (name == "range" && !values.empty() && values.size() <= 2 && arguments.named.empty()) {
-      if (!values[0].number() || !values.back().number()) {
-        throw TemplateError(line, "range of what is no number");
+    if (arguments.values.size() > parameters.size() && !macro.uses_varargs) {
+      Fail("too many arguments for " + macro.text);
+    }
+    const auto given = [&](std::string_view name) -> const Value* {
+      for (const auto& [known, value] : arguments.named) {
+        if (known == name) return &value;
       }
-      List list;
-      for (int64_t i = values.size() == 1 ? 0 : *values[0].number(); i < *values.back().number();
-           ++i) {
-        Step(line);
-        list.push_back(i);
+      return nullptr;
+    };
+    const Inside inside(this, outer);
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const NamedExpression& parameter = parameters[i];
+      const Value* named = given(parameter.name);
+      SetName(parameter.name, i < arguments.values.size()     ? arguments.values[i]
+                              : named != nullptr              ? *named
+                              : i < macro.required_parameters ? Value(Undefined{parameter.name})
+                                                              : Evaluate(parameter.value));
+    }
+    if (macro.uses_caller && scope_->names.Find("caller") == nullptr) {
+      const Value* caller = given("caller");
+      SetName("caller", caller != nullptr ? *caller : Value(Undefined{"caller"}));
+    }
+    if (macro.uses_kwargs) SetName("kwargs", std::move(others));
+    if (macro.uses_varargs) {
+      List rest;
+      for (size_t i = parameters.size(); i < arguments.values.size(); ++i) {
+        rest.push_back(arguments.values[i]);
       }
-      return list;
+      SetName("varargs", Value::Tuple(std::move(rest)));
     }
-    if (name == "strftime_now" && values.size() == 1 && values[0].text() != nullptr) {
-      const Value* now = Lookup("strftime_now " + values[0].text()->bytes);
-      if (now != nullptr) return *now;
-    }
-    throw TemplateError(line, "these arguments of " + name + " are not supported");
+    return TextHere(macro.body);
   }
 
-  std::vector<Dict> scopes_;  // surroundings, what the template sets, then inner ones
-  std::vector<std::pair<std::string, const Statement*>> macros_;
+  // loop(children), within a recursive one.
+  Value CallLoop(const Loop& loop, const Arguments& arguments) {
+    if (!loop.statement->is_recursive || arguments.values.size() != 1 || !arguments.named.empty()) {
+      Fail("only a recursive loop can be called, with what to loop over");
+    }
+    const Inside inside(this, ScopeOf(loop.scope));
+    const bool records = std::exchange(records_, false);
+    Output out;
+    RunLoop(*loop.statement, arguments.values[0], loop.depth + 1, &out);
+    records_ = records;
+    return out.Take();
+  }
+
+  static Value AttributeOf(const Value& value, std::string_view name) {
+    return value.loop() != nullptr ? LoopAttribute(*value.loop(), name) : GetAttribute(value, name);
+  }
+
+  Meter meter_;  // first: values are taken from it when they go
+  const Dict& variables_;
+  const std::tm& now_;
+  std::deque<Scope> scopes_;  // serial numbers rise
+  Scope* scope_ = nullptr;
+  uint64_t serial_ = 0;
   std::vector<std::pair<size_t, size_t>> generations_;
-  size_t hidden_below_ = 0;  // scopes from 2 on that the macro that runs does not see
-  bool records_ = true;      // what is printed is the output itself
-  uint64_t steps_ = 0;
+  std::optional<Value> block_text_;
+  bool records_ = true;  // what is printed is the output itself
   int depth_ = 0;
 };
 
 }  // namespace
 
-Rendering Render(const Block& block, const Dict& variables) {
-  return Renderer(variables).Run(block);
+Rendering Render(const Block& block, const Dict& variables, const std::tm& now,
+                 const Limits& limits) {
+  return Renderer(variables, now, limits).Run(block);
 }
 
 }  // namespace zeroplan::jinja

@@ -21,9 +21,9 @@ class TemplateError : public std::runtime_error {
 };
 
 struct Token {
-  enum class Kind { kName, kText, kNumber, kSign, kEnd };
+  enum class Kind { kName, kText, kInteger, kReal, kSign, kEnd };
   Kind kind = Kind::kEnd;
-  std::string text;  // of a text: its value
+  std::string text;  // of a text: its value; of an integer: its decimal digits
   int line = 1;
 
   bool Is(Kind wanted, std::string_view spelling) const {

@@ -6,47 +6,76 @@
 #include <string_view>
 #include <vector>
 
+#include "text/jinja/value.h"
+
 namespace zeroplan::jinja {
 
 // A Jinja template as a tree.
 struct NamedExpression;
 
+enum class Operator {
+  kAdd,
+  kSubtract,
+  kMultiply,
+  kDivide,
+  kFloorDivide,
+  kRemainder,
+  kPower,
+  kConcat,  // ~
+  kEqual,
+  kUnequal,
+  kLess,
+  kLessEqual,
+  kGreater,
+  kGreaterEqual,
+  kIn,
+  kNotIn,
+};
+
 struct Expression {
   enum class Kind {
-    kName,    // text
-    kText,    // text
-    kNumber,  // number
-    kTrue,    // and the two others
-    kFalse,
-    kNone,
-    kList,       // children; a tuple too
+    kName,       // text
+    kConstant,   // constant
+    kBlockText,  // what the block prints that {% filter %} or {% set name | filter %} opens
+    kList,       // children
+    kTuple,      // children
     kDict,       // children: key, value, key, ...
     kAttribute,  // children[0].text
     kItem,       // children[0][children[1]]
-    kSlice,      // children[0][1:2:3]; an absent one is kNone
+    kSlice,      // children[0][1:2:3]; an absent one is none
     kCall,       // children[0](others..., named...)
     kFilter,     // children[0] | text(others..., named...)
-    kTest,       // children[0] is text(others...)
+    kTest,       // children[0] is text(others..., named...)
     kNot,        // children[0]
-    kMinus,      // children[0]
-    kAnd,        // children[0], children[1]
+    kMinus,
+    kPlus,
+    kAnd,  // children[0], children[1]
     kOr,
     kChoice,    // children[1] if children[0] else children[2], which may be missing
-    kOperator,  // children[0] text children[1]: + - * // % ~ == != < <= > >= in, "not in"
+    kOperator,  // children[0] operators[0] children[1]
+    kCompare,   // children[0] operators[0] children[1] operators[1] children[2] ...
   };
 
-  Kind kind = Kind::kNone;
+  Kind kind = Kind::kConstant;
   int line = 1;
   int depth = 1;  // of the tree that it is
   std::string text;
-  int64_t number = 0;
+  Value constant;
+  std::vector<Operator> operators;
   std::vector<Expression> children;
-  std::vector<NamedExpression> named;
+  std::vector<NamedExpression> named;  // *arguments and **arguments have these signs for names
 };
 
 struct NamedExpression {
   std::string name;
   Expression value;
+};
+
+// What a value is set to: name, name.attribute, or several, among which its parts are shared out.
+struct Target {
+  std::string name, attribute;
+  bool is_tuple = false;
+  std::vector<Target> parts;
 };
 
 struct Statement;
@@ -59,10 +88,13 @@ struct Statement {
     kText,        // text
     kOutput,      // expression
     kIf,          // branches, then otherwise
-    kFor,         // names in expression if condition: body; otherwise, if there was nothing
-    kSet,         // names[0], or names[0].names[1], = expression
-    kSetBlock,    // names[0] = what body prints
-    kMacro,       // names[0](parameters): body
+    kFor,         // target in expression if condition: body; otherwise, if there was nothing
+    kSet,         // target = expression
+    kSetBlock,    // target = expression, which is made of what body prints
+    kMacro,       // text(parameters): body
+    kCall,        // expression is a call; body, with parameters, is its caller
+    kFilter,      // expression, which is made of what body prints
+    kWith,        // parameters: names and their values; body
     kGeneration,  // body is what the model says
     kBreak,
     kContinue,
@@ -71,12 +103,15 @@ struct Statement {
   Kind kind = Kind::kText;
   int line = 1;
   std::string text;
-  std::vector<std::string> names;
+  Target target;
   Expression expression;
   bool has_condition = false;
   Expression condition;
+  bool is_recursive = false;
   std::vector<NamedExpression> parameters;  // of a macro, with their defaults
   size_t required_parameters = 0;           // how many of the first have none
+  // Whether a macro asks for what it has no parameters for.
+  bool uses_varargs = false, uses_kwargs = false, uses_caller = false;
   std::vector<Branch> branches;
   Block body, otherwise;
 };
@@ -87,7 +122,7 @@ struct Branch {
 };
 
 // Throws TemplateError (lexer.h): what is no Jinja, and of Jinja what chat templates do without
-// (include, import, extends, call, filter, raw, recursive loops, floating point numbers).
+// (include, import, extends, block, autoescape).
 Block Parse(std::string_view source);
 
 }  // namespace zeroplan::jinja

@@ -100,12 +100,15 @@ TEST_CASE("jinja: what is not known is an error with its line") {
   CHECK(Has(ErrorOf("{% include 'x' %}"), "the tag include"));
   CHECK(Has(ErrorOf("{{ x.y }}"), "'x' is undefined"));
   CHECK(Has(ErrorOf("{{ 'a' + 1 }}"), "+ of a text and a number"));
-  CHECK(Has(ErrorOf("{{ messages }}"), "a list is printed"));
+  CHECK(Has(ErrorOf("{{ messages | map('upper') }}"), "an iterator is printed"));
   CHECK(Has(ErrorOf("{% for m in messages %}"), "the end comes before"));
-  CHECK(Has(ErrorOf("{{ 1.5 }}"), "whole numbers"));
+  CHECK(Has(ErrorOf("{{ 'a' | nothing }}"), "there is no filter nothing"));
+  CHECK(Has(ErrorOf("{{ 'a'.swapcase() }}"), "text.swapcase() is not supported"));
+  CHECK(Has(ErrorOf("{% do messages.append(1) %}"), "the tag do"));
+  CHECK(Has(ErrorOf("{{ messages.append(1) }}"), "'append' is undefined"));
   CHECK(Has(ErrorOf("{{ (1 }}"), "unexpected"));
   CHECK(Has(ErrorOf("{{ 'a }}"), "not closed"));
-  CHECK(Has(ErrorOf("{{ range(99999999999) }}"), "does not come to an end"));
+  CHECK(Has(ErrorOf("{{ range(99999999999) }}"), "more than 100000 numbers"));
   CHECK(Has(ErrorOf("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), "without end"));
   CHECK(Has(ErrorOf("{{ " + std::string(5000, '(') + std::string(5000, ')') + " }}"),
             "nested too deep"));
@@ -114,10 +117,10 @@ TEST_CASE("jinja: what is not known is an error with its line") {
   for (int i = 0; i < 40; ++i) doubled += "{% set x = x ~ x %}";
   for (int i = 0; i < 200; ++i) nested += "{% set x = [x] %}";
   CHECK(Has(ErrorOf("{{ " + sum + " }}"), "nested too deep"));
-  CHECK(Has(ErrorOf(doubled), "does not come to an end"));
+  CHECK(Has(ErrorOf(doubled), "take more than 256 MiB"));
   CHECK(Has(ErrorOf(nested), "nested too deep"));
   CHECK(Has(ErrorOf("{% set n = namespace() %}{% set n.n = n %}"), "nested too deep"));
-  CHECK(Has(ErrorOf("{% set n = namespace() %}{% set n.n = [n] %}"), "namespace in them"));
+  CHECK(Has(ErrorOf("{% set n = namespace() %}{% set n.n = [n] %}"), "have a namespace"));
   CHECK_THROWS_AS(Print("{{ raise_exception('no') }}"), Refusal);
   // What is not reached does not matter.
   CHECK(Print("{% if tools %}{{ tools | wordwrap }}{% endif %}a") == "a");
