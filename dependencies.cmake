@@ -11,13 +11,14 @@ set(zeroplan_dependencies
   "oniguruma 6.9 libonig-dev oniguruma.h onig"
   "utf8proc 2.7 libutf8proc-dev utf8proc.h utf8proc"
   "zlib 1.2 zlib1g-dev zlib.h z"
-  "zstd 1.4 libzstd-dev zstd.h zstd")
+  "zstd 1.4 libzstd-dev zstd.h zstd"
+  "xxhash 0.8 libxxhash-dev xxhash.h xxhash")
 
 # Leaves out what a build without the executor (EXECUTOR OFF) or without tests (TESTS OFF) does not need.
 function(zeroplan_narrow_dependencies)
   cmake_parse_arguments(ARG "" "EXECUTOR;TESTS" "" ${ARGN})
   if(NOT ARG_EXECUTOR)
-    list(FILTER zeroplan_dependencies EXCLUDE REGEX "^(oniguruma|utf8proc|zlib|zstd) ")
+    list(FILTER zeroplan_dependencies EXCLUDE REGEX "^(oniguruma|utf8proc|zlib|zstd|xxhash) ")
   endif()
   if(NOT ARG_TESTS)
     list(FILTER zeroplan_dependencies EXCLUDE REGEX "^doctest ")

@@ -44,7 +44,7 @@ install() {
     say "no apt here. Please install what is missing ($*; names are Debian's), then run this again:
   a C++20 compiler (gcc 12, clang 14 or newer), CMake 3.25, Ninja,
   fmt 9, nlohmann/json 3.10, CLI11 2.1, Eigen 3.4, doctest 2.4, Oniguruma 6.9, utf8proc 2.7,
-  zlib 1.2, zstd 1.4"
+  zlib 1.2, zstd 1.4, xxHash 0.8"
     exit 2
   fi
   local sudo=""

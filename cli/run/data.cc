@@ -1,4 +1,5 @@
 // zeroplan data: text to files of tokens, and a look at them.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -8,14 +9,26 @@
 #include "cli/common/output.h"
 #include "cli/run/train/shared_options.h"
 #include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/log.h"
+#include "core/base/units.h"
+#include "executor/process/stop_signals.h"
 #include "planner/request/parse.h"
-#include "text/documents/tokenize_files.h"
-#include "text/files/byte_source.h"
+#include "text/documents/token_cache.h"
+#include "text/files/data_files.h"
 #include "text/files/token_file.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace zeroplan {
 namespace {
+
+std::string_view MagicOf(const TokenFileKind& kind) {
+  return {reinterpret_cast<const char*>(&kind.magic), sizeof kind.magic};
+}
+
+// By its header's magic number.
+const OutputKind kTokensOut = {"a token file (.bin, with a header)",
+                               {MagicOf(kTokenFiles16), MagicOf(kTokenFiles32)}};
 
 struct TokenizeCommand {
   std::vector<std::string> texts;
@@ -47,18 +60,27 @@ int32_t EndToken(const TokenizeCommand& options, const Tokenizer& tokenizer) {
 }
 
 void RunTokenize(const TokenizeCommand& command) {
+  const InterruptScope interrupts;
   if (command.tokenizer.empty()) {
     if (!command.end_of_text.empty()) {
       ThrowUsage("--end-of-text: bytes have no such token; give --tokenizer too");
     }
-    if (!command.records.text_field.empty() || command.records.train_on) {
-      ThrowUsage("{}: files are taken byte by byte, not as records; give --tokenizer too",
-                 command.records.train_on ? "--train-on" : "--text-field");
+    const TextChoiceOptions& records = command.records;
+    const char* unused = !records.map.empty()          ? "--map"
+                         : !records.text_field.empty() ? "--text-field"
+                         : records.train_on            ? "--train-on"
+                         : records.skip_bad            ? "--skip-bad"
+                         : records.no_special_tokens   ? "--no-special-tokens"
+                                                       : nullptr;
+    if (unused != nullptr) {
+      ThrowUsage("{}: files are taken byte by byte, not as records; give --tokenizer too", unused);
     }
     if (command.threads) {
       ThrowUsage("--threads: bytes are copied, not encoded; give --tokenizer too");
     }
-    for (const std::filesystem::path& file : DataFiles(command.texts)) RefuseAsBytes(file);
+    const DataSelection selection = SelectData(command.texts);
+    for (const std::string& note : selection.notes) LogInfo("{}.", note);
+    for (const std::filesystem::path& file : selection.files) RefuseAsBytes(file);
     const uint64_t tokens = TokenizeText(command.texts, command.output);
     WriteReport("", fmt::format("{}: {} tokens\n", command.output, tokens));
     return;
@@ -70,7 +92,14 @@ void RunTokenize(const TokenizeCommand& command) {
   options.end_of_text = [&] { return EndToken(command, tokenizer); };
   options.choices = command.records.Choices();
   options.threads = command.threads.value_or(0);
-  const TokenizedFiles done = TokenizeFiles(tokenizer, command.texts, options, command.output);
+  const DataSelection selection = SelectData(command.texts);
+  for (const std::string& note : selection.notes) LogInfo("{}.", note);
+  const TokenizedFiles done = TokenizeFiles(tokenizer, selection.files, options, command.output);
+  if (std::any_of(selection.files.begin(), selection.files.end(),
+                  [](const auto& file) { return FileKindOf(file) == FileKind::kRecords; })) {
+    LogInfo("The first document, what counts in the loss in [[ ]]:\n{}",
+            FirstDocument(tokenizer, command.output));
+  }
   WriteReport("",
               fmt::format("{}: {}, {:.2f} bytes of input a token\n", command.output, Summary(done),
                           static_cast<double>(done.bytes) / static_cast<double>(done.tokens)));
@@ -86,12 +115,13 @@ void AddTokenize(Command& group) {
   auto options = std::make_shared<TokenizeCommand>();
   tokenize.Required(
       "texts", "PATH",
-      "Text files, or folders of them, in this order; with --tokenizer also records, "
-      "one a line, in .jsonl, .ndjson or .json files: a text, a prompt and its "
-      "completion, or a list of messages; all of these as .gz or .zst; and .parquet tables of "
-      "records, in builds with Arrow",
-      options->texts);
-  tokenize.Required("-o,--out", "FILE.bin", "Token file to write; ends in .bin", options->output);
+      "Text files, or folders of them, in this order; with --tokenizer also records in .jsonl, "
+      ".ndjson, .json, .csv and .tsv files: texts, prompts and completions, conversations, "
+      "instructions; all of these as .gz or .zst; .parquet and .arrow tables; folders that "
+      "Hugging Face's datasets saved",
+      options->texts, {PathRole::Use::kReadBelow});
+  tokenize.Required("-o,--out", "FILE.bin", "Token file to write; ends in .bin", options->output,
+                    nullptr, PathRole::Writes(kTokensOut));
   tokenize.Text(
       {kNoGroup, "--tokenizer", "DIR|FILE",
        "Model folder with tokenizer.json, or that file: its tokens, each text ending with "
@@ -138,12 +168,41 @@ void AddShow(Command& group) {
   });
 }
 
+void AddCache(Command& group) {
+  struct CacheCommand {
+    bool clear = false;
+  };
+  Command cache = group.Add("cache", "Says what tokens of earlier runs are kept, and removes them");
+  cache.Footer(
+      "train keeps the tokens of text and records, so that they are made once. What was not used "
+      "for longest goes when all take more than ZEROPLAN_CACHE_LIMIT (default 100GB).\n\n"
+      "Example:\n  zeroplan data cache --clear");
+  auto options = std::make_shared<CacheCommand>();
+  cache.Flag(kNoGroup, "--clear", "Remove all that no run is reading", options->clear);
+  cache.Run([options] {
+    const std::string folder = CacheFolder();
+    if (folder.empty()) {
+      ThrowUsage("data cache: nothing is kept, as neither ZEROPLAN_CACHE_DIR nor HOME is set");
+    }
+    const uint64_t removed = options->clear ? TrimCachedTokens(folder, 0) : 0;
+    uint64_t bytes = 0;
+    const std::vector<CachedTokens> files = ListCachedTokens(folder);
+    for (const CachedTokens& file : files) bytes += file.bytes;
+    std::string text =
+        fmt::format("{}/tokens: {} file{}, {} of at most {}\n", folder, files.size(),
+                    files.size() == 1 ? "" : "s", FormatBytes(bytes), FormatBytes(CacheLimit()));
+    if (options->clear) text += fmt::format("removed: {}\n", FormatBytes(removed));
+    WriteReport("", text);
+  });
+}
+
 }  // namespace
 
 void RegisterData(Command& app) {
   Command group = app.AddGroup(kDataCommand.name, kDataCommand.help);
   AddTokenize(group);
   AddShow(group);
+  AddCache(group);
 }
 
 }  // namespace zeroplan

@@ -1,5 +1,7 @@
 """Compares zeroplan's rendering of conversations with transformers' apply_chat_template: text, ids, the text
-with a generation prompt, what is refused, and, for templates with {% generation %}, which tokens count.
+with a generation prompt, what is refused, and which tokens count: for templates with {% generation %} those of
+transformers' mask; for others each of the assistant's turns must begin where the generation prompt of the messages
+before it ends, if that prompt is the beginning of the text.
 
 usage: compare_chats.py RENDER_CHATS TOKENIZERS [--templates FOLDER] [--count N] [--only NAME...]
 
@@ -76,8 +78,18 @@ def content(rng):
     return rng.choice(["", " "]).join(parts)
 
 
+TOOLS = [{"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {
+    "type": "object", "properties": {"x": {"type": "integer", "description": "one"}, "y": {"type": "number"}},
+    "required": ["x"]}}}]
+
+
+def call(rng):
+    arguments = {"x": rng.randrange(100), "y": rng.choice([0.5, None, "é", [1, {"z": True}]])}
+    return {"type": "function", "id": "call00001", "function": {"name": "add", "arguments": arguments}}
+
+
 def conversation(rng):
-    """Mostly roles in turn; sometimes anything."""
+    """A record. Mostly roles in turn; sometimes anything; some think, some call tools."""
     roles = []
     if rng.random() < 0.4:
         roles.append("system")
@@ -87,7 +99,21 @@ def conversation(rng):
         roles.pop()
     if rng.random() < 0.2:
         rng.shuffle(roles)
-    return [{"role": role, "content": content(rng)} for role in roles]
+    messages = [{"role": role, "content": content(rng)} for role in roles]
+    kind = rng.random()
+    if kind < 0.2:
+        for message in messages:
+            if message["role"] == "assistant":
+                message["reasoning_content"] = content(rng)
+    record = {"messages": messages}
+    if 0.2 < kind < 0.4 and roles[-2:] == ["user", "assistant"]:
+        record["tools"] = TOOLS
+        last = messages.pop()
+        messages += [{"role": "assistant", "content": rng.choice(["", "I add."]), "tool_calls": [call(rng)]},
+                     {"role": "tool", "name": "add", "tool_call_id": "call00001", "content": "7"}, last]
+    if rng.random() < 0.1:
+        record["chat_template_kwargs"] = {"enable_thinking": rng.random() < 0.5}
+    return record
 
 
 def untrimmed(value):
@@ -111,30 +137,57 @@ def make_folder(folder, tokenizer_json, template, specials):
     return transformers.PreTrainedTokenizerFast.from_pretrained(folder, clean_up_tokenization_spaces=False)
 
 
-def assistant_mask(tokenizer, messages, text):
+def assistant_mask(tokenizer, record, text):
     """1 for each token with something of a generation block. transformers' own mask ends with the first token
     that the last character is part of; here all tokens of that character count."""
-    rendered, spans = render_jinja_template([messages], chat_template=tokenizer.chat_template,
-                                            return_assistant_tokens_mask=True, **tokenizer.special_tokens_map)
+    rendered, spans = render_jinja_template(
+        [record["messages"]], chat_template=tokenizer.chat_template, return_assistant_tokens_mask=True,
+        tools=record.get("tools"), **tokenizer.special_tokens_map, **record.get("chat_template_kwargs", {}))
     assert rendered == [text]
     offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
     return [int(any(max(a, begin) < min(b, end) for begin, end in spans[0])) for a, b in offsets]
 
 
-def expected(tokenizer, messages, has_generation):
+ERRORS = Exception  # of the template, or of Python
+
+
+def expected(tokenizer, record, has_generation):
     answer = {}
+    messages = record["messages"]
+    others = {"tools": record.get("tools"), **record.get("chat_template_kwargs", {})}
     try:
-        answer["text"] = tokenizer.apply_chat_template(messages, tokenize=False)
-        answer["ids"] = tokenizer.apply_chat_template(messages, tokenize=True)
+        answer["text"] = tokenizer.apply_chat_template(messages, tokenize=False, **others)
+        answer["ids"] = tokenizer(answer["text"], add_special_tokens=False)["input_ids"]
         if has_generation:
-            answer["mask"] = assistant_mask(tokenizer, messages, answer["text"])
-    except (jinja2.TemplateError, TypeError) as error:
+            answer["mask"] = assistant_mask(tokenizer, record, answer["text"])
+    except ERRORS as error:
         answer["error"] = str(error)
     try:
-        answer["prompt"] = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    except (jinja2.TemplateError, TypeError):
+        answer["prompt"] = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True,
+                                                         **others)
+    except ERRORS:
         answer["prompt"] = None
     return answer
+
+
+def turns(tokenizer, record, text):
+    """What stands before the assistant's turns, of those where the messages before it say so."""
+    begins = []
+    others = {"tools": record.get("tools"), **record.get("chat_template_kwargs", {})}
+    for k, message in enumerate(record["messages"]):
+        said = message["content"].rsplit("</think>", 1)[-1].strip()
+        if k == 0 or message["role"] != "assistant" or not said or said not in text:
+            continue
+        try:
+            before = tokenizer.apply_chat_template(record["messages"][:k], tokenize=False,
+                                                   add_generation_prompt=True, **others)
+            plain = tokenizer.apply_chat_template(record["messages"][:k], tokenize=False, **others)
+        except ERRORS:
+            continue
+        # A template without a generation prompt has headers that nobody is to say.
+        if before != plain and text.startswith(before) and len(text) > len(before):
+            begins.append(before)
+    return begins
 
 
 def compare(program, name, template, tokenizer_json, specials, conversations):
@@ -143,31 +196,37 @@ def compare(program, name, template, tokenizer_json, specials, conversations):
         tokenizer = make_folder(folder, tokenizer_json, template, specials)
         path = os.path.join(folder, "conversations.jsonl")
         with open(path, "w", encoding="utf-8") as file:
-            for messages in conversations:
-                file.write(json.dumps(messages) + "\n")
+            for record in conversations:
+                file.write(json.dumps(record) + "\n")
         done = subprocess.run([program, folder, path, str(datetime.date.today())], capture_output=True, text=True)
         if done.returncode != 0:
             print(f"{name}: not supported: {done.stderr.strip().replace(folder, '')}")
             return None
-    differing = refused = counted = 0
+    differing = refused = counted = checked = 0
     has_generation = "generation %}" in template
-    for messages, line in zip(conversations, done.stdout.split("\n")):
+    for record, line in zip(conversations, done.stdout.split("\n")):
         ours = json.loads(line)
-        theirs = expected(tokenizer, messages, has_generation)
+        theirs = expected(tokenizer, record, has_generation)
         refused += "error" in theirs
         counted += sum(ours.get("mask", []))
         same = ("error" in ours) == ("error" in theirs) and ours["prompt"] == theirs["prompt"]
         same = same and all(ours.get(key) == theirs[key] for key in ("text", "ids", "mask") if key in theirs)
+        if same and "text" in theirs and not has_generation:
+            begins = [before for before, _ in ours["turns"]]
+            for before in turns(tokenizer, record, theirs["text"]):
+                checked += 1
+                if before not in begins:
+                    same, ours["turn"], theirs["turn"] = False, begins, before
         if same:
             continue
         differing += 1
         if differing <= 2:
-            print(f"{name}: differs for {json.dumps(messages)}")
-            for key in ("error", "text", "prompt", "ids", "mask"):
+            print(f"{name}: differs for {json.dumps(record)}")
+            for key in ("error", "text", "prompt", "ids", "mask", "turn"):
                 if ours.get(key) != theirs.get(key) and (key in theirs or key == "error"):
                     print(f"  {key}: zeroplan     {ours.get(key)!r}\n  {key}: transformers {theirs.get(key)!r}")
-    print(f"{name}: {len(conversations)} conversations, {refused} refused, {counted} tokens count: {differing} differ",
-          flush=True)
+    print(f"{name}: {len(conversations)} conversations, {refused} refused, {counted} tokens count, {checked} turns "
+          f"looked at: {differing} differ", flush=True)
     return differing
 
 

@@ -1,38 +1,41 @@
 // usage: render_chats FOLDER CONVERSATIONS YYYY-MM-DD
 //
 // FOLDER: a model's, with tokenizer.json and tokenizer_config.json. CONVERSATIONS: lines of JSON,
-// each a list of messages. Prints a line of JSON for each: text, ids, mask, prompt (the text with
-// what makes the assistant begin), or error. The date is what a template prints as today's.
+// as train reads them ("messages", perhaps "tools", "chat_template_kwargs"). Prints a line of JSON
+// for each: text, ids, mask, turns (what stands before each of the assistant's turns, and the
+// turn), prompt (the text with what makes the assistant begin), or error. The date is what a
+// template prints as today's.
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "core/base/error.h"
-#include "text/documents/chat_template.h"
+#include "text/documents/records.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace zeroplan {
 namespace {
 
 nlohmann::json Answer(const ChatTemplate& chat, const Tokenizer& tokenizer,
-                      const nlohmann::json& conversation) {
-  std::vector<ChatMessage> messages;
-  for (const auto& message : conversation) {
-    messages.push_back({message.at("role"), message.at("content"), {}});
-  }
+                      const Conversation& conversation) {
   nlohmann::json answer;
   try {
-    const ChatTemplate::Rendered rendered = chat.Render(messages, false, "here");
+    const ChatTemplate::Rendered rendered = chat.Render(conversation, false, "here");
     std::vector<uint8_t> marked;
     answer["text"] = rendered.text;
     answer["ids"] = tokenizer.EncodeMarked(rendered.text, rendered.generated, &marked);
     answer["mask"] = marked;
+    answer["turns"] = nlohmann::json::array();
+    for (const TextSpan& span : rendered.generated) {
+      answer["turns"].push_back({rendered.text.substr(0, span.begin),
+                                 rendered.text.substr(span.begin, span.end - span.begin)});
+    }
   } catch (const Error& error) {
     answer["error"] = error.what();
   }
   try {
-    answer["prompt"] = chat.Render(messages, true, "here").text;
+    answer["prompt"] = chat.Render(conversation, true, "here").text;
   } catch (const Error&) {
     answer["prompt"] = nullptr;
   }
@@ -48,7 +51,8 @@ int Run(const std::string& folder, const std::string& file, const char* date) {
   chat->SetDate(year, month, day);
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
-    const std::string text = Answer(*chat, tokenizer, nlohmann::json::parse(line)).dump() + "\n";
+    const Record record = ReadRecord(line, {RecordFormat::Kind::kChat, {}}, "here");
+    const std::string text = Answer(*chat, tokenizer, record.chat).dump() + "\n";
     std::fwrite(text.data(), 1, text.size(), stdout);
   }
   return 0;

@@ -32,7 +32,7 @@ TEST_CASE("data tokenize, train, generate: text in and out with a model's tokeni
       RunZeroplan("data show " + out + " --tokenizer " + model + " --count 1000000");
   std::ifstream file(texts);
   const std::string all{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  CHECK((shown.out == "-- document 1, token 0 --\n" + all + "<|eot_id|>\n"));
+  CHECK((shown.out == "-- document 1, token 0 --\n<|begin_of_text|>" + all + "<|eot_id|>\n"));
 
   const std::string train = "train --data " + out + " --threads 1 --steps 2 --model " + model +
                             " --save " + work.path("out");
@@ -140,6 +140,33 @@ TEST_CASE("data tokenize: what it needs is asked for by name") {
     CHECK(Has(run.err, c.said));
     CHECK_FALSE(fs::exists(work.path("x.bin")));
   }
+}
+
+TEST_CASE("train: what was understood of records is shown, and kept tokens can be removed") {
+  const Workspace work;
+  const std::string model = MakeTokenizerModel(work.path("model"));
+  std::ofstream(work.path("a.csv")) << "prompt,completion\nSay it,again and again\n";
+  std::ofstream(work.path("b.txt")) << std::string(4000, 'b');
+  const std::string environment = "ZEROPLAN_NO_DETECT=1 ZEROPLAN_CACHE_DIR=" + work.path("cache");
+  const std::string train = "train --data " + work.path("a.csv") + " " + work.path("b.txt") +
+                            " --threads 1 --steps 1 --fresh-weights --model " + model;
+  for (int i = 0; i < 2; ++i) {
+    const RunResult run = RunZeroplan(train, environment);
+    CAPTURE(run.err);
+    REQUIRE(run.exit_code == 0);
+    CHECK(Has(run.err,
+              "The first record, what counts in the loss in [[ ]]:\n<|begin_of_text|>Say it"
+              "[[again and again<|eot_id|>]]"));
+    CHECK((run.err.find("Records: prompts and completions") != std::string::npos) == (i == 0));
+  }
+  const RunResult mixed = RunZeroplan(train + " --data-repeats 5,2", environment);
+  CAPTURE(mixed.err);
+  CHECK(mixed.exit_code == 0);
+  CHECK(Has(RunZeroplan(train + " --data-repeats 5", environment).err,
+            "--data-repeats: 5 has 1 numbers, and --data 2 paths"));
+  CHECK(Has(RunZeroplan(train + " --packing stream --truncate", environment).err, "--truncate: "));
+  CHECK(Has(RunZeroplan("data cache", environment).out, "/tokens: 3 files, "));
+  CHECK(Has(RunZeroplan("data cache --clear", environment).out, "/tokens: 0 files, 0 B"));
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // A chat template from anywhere, and conversations with texts of any kind. Reading and rendering
 // throw Error or give well-formed text; what of it the model is to say lies within it, in order,
-// and the tokenizer's marks fit its ids. The input is the template; from the first 0 byte on, if it
-// has one, what the messages say.
+// and the tokenizer's marks fit its ids. Then the template alone, with variables of every kind and
+// little to spend. The input is the template; from the first 0 byte on, if it has one, what the
+// messages say.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -10,6 +11,8 @@
 #include "core/base/strings.h"
 #include "tests/fuzz/need.h"
 #include "text/documents/chat_template.h"
+#include "text/jinja/evaluate.h"
+#include "text/jinja/parser.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace zeroplan {
@@ -29,17 +32,27 @@ Tokenizer MakeTokenizer() {
 }
 
 void Use(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::string& said) {
-  const std::vector<std::vector<ChatMessage>> conversations = {
-      {{"user", said, {}}, {"assistant", said + "x", {}}},
-      {{"system", "s", {}},
-       {"user", "", {}},
-       {"assistant", said, {{"name", said}}},
-       {"assistant", " ", {}}},
+  const jinja::Value text = jinja::Value::Of(said);
+  const jinja::Value tool = jinja::Dict{{"name", text}, {"arguments", jinja::Dict{{said, text}}}};
+  const std::vector<Conversation> conversations = {
+      {{{"user", said, {}}, {"assistant", said + "x", {{"reasoning", text}}}}},
+      {{{"system", "s", {}},
+        {"user", "", {}},
+        {"assistant", said, {{"name", text}}},
+        {"assistant", " ", {}}}},
+      {{{"user", said, {}},
+        {"assistant", std::nullopt, {{"tool_calls", jinja::List{tool}}}},
+        {"tool", said, {}},
+        {"assistant", said, {}}},
+       0,
+       jinja::List{tool},
+       {},
+       {{"enable_thinking", false}}},
       {}};
-  for (const std::vector<ChatMessage>& messages : conversations) {
+  for (const Conversation& conversation : conversations) {
     for (const bool prompt : {false, true}) {
       ChatTemplate::Rendered rendered;
-      if (!Accepts([&] { rendered = chat.Render(messages, prompt, "here"); })) continue;
+      if (!Accepts([&] { rendered = chat.Render(conversation, prompt, "here"); })) continue;
       Need(IsValidUtf8(rendered.text));
       size_t at = 0;
       for (const TextSpan& span : rendered.generated) {
@@ -51,6 +64,44 @@ void Use(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::string
       const auto ids = tokenizer.EncodeMarked(rendered.text, rendered.generated, &marked);
       Need(ids.size() == marked.size() && ids == tokenizer.Encode(rendered.text, false));
     }
+  }
+}
+
+// Marked texts, numbers of each kind, mappings with keys of each kind, a function.
+jinja::Dict Variables(const std::string& said) {
+  using jinja::Dict;
+  using jinja::List;
+  using jinja::Value;
+  const auto text = [&](int message) {
+    return Value(jinja::Text{said, {{0, said.size(), message}}});
+  };
+  Dict odd = {{"text", text(0)}, {"real", 1.5}, {"large", Value::Integer("98765432109876543210")}};
+  odd.SetKey(int64_t{1}, jinja::None());
+  odd.SetKey(Value::Tuple({int64_t{1}, true}), List{int64_t{-7}, false});
+  Dict call = {{"name", Value::Of("f")}, {"arguments", odd}};
+  Dict user = {{"role", Value::Of("user")}, {"content", text(0)}};
+  Dict assistant = {{"role", Value::Of("assistant")}, {"content", text(1)}};
+  assistant.Set("tool_calls", List{Dict{{"function", call}}});
+  return {{"messages", List{user, assistant, Dict{{"role", Value::Of("tool")}}}},
+          {"tools", List{Dict{{"function", Dict{{"parameters", odd}}}}}},
+          {"text", text(2)},
+          {"n", int64_t{3}},
+          {"raise_exception", jinja::Function{"raise_exception"}},
+          {"strftime_now", jinja::Function{"strftime_now"}}};
+}
+
+void UseAlone(std::string_view source, const std::string& said) {
+  try {
+    const jinja::Rendering rendering =
+        jinja::Render(jinja::Parse(source), Variables(said), {}, {200'000, size_t{16} << 20});
+    const std::string& bytes = rendering.text.bytes;
+    Need(IsValidUtf8(bytes));
+    size_t at = 0;
+    for (const jinja::Mark& mark : rendering.text.marks) {
+      Need(at <= mark.begin && mark.begin <= mark.end && mark.end <= bytes.size());
+      at = mark.end;
+    }
+  } catch (const jinja::TemplateError&) {
   }
 }
 
@@ -81,5 +132,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                {{"bos_token", "<s>"}, {"eos_token", "</s>"}}, tokenizer);
     Use(chat, tokenizer, said);
   });
+  UseAlone(input.substr(0, border), said);
   return 0;
 }

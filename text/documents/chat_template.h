@@ -16,15 +16,34 @@
 #include <vector>
 
 #include "core/base/hash.h"
+#include "text/jinja/value.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace zeroplan {
 
 struct ChatMessage {
-  std::string role;     // "system", "user", "assistant"; what others there are, the template says
-  std::string content;  // UTF-8
-  // Other members of the message that are texts: template code may ask for them.
-  std::vector<std::pair<std::string, std::string>> others;
+  std::string role;  // "system", "user", "assistant"; what others there are, the template says
+  // UTF-8; nullopt: the message has none, as one that only calls tools.
+  std::optional<std::string> content;
+  // Other members of the message: template code may ask for them ("tool_calls",
+  // "reasoning_content").
+  std::vector<std::pair<std::string, jinja::Value>> others = {};
+  // Whether the message, if it is the assistant's, is to be learned.
+  bool counts = true;
+  // Where the content was given as a list of texts: these, for templates that take such lists; then
+  // `content` is all of them.
+  std::vector<std::string> parts = {};
+};
+
+// What a template is rendered for.
+struct Conversation {
+  std::vector<ChatMessage> messages;
+  // Nothing of messages before this one counts: they are the prompt.
+  size_t first_counted = 0;
+  jinja::Value tools;      // a list of JSON schemas, or none
+  jinja::Value documents;  // a list, or none
+  // Variables of this conversation's own ("enable_thinking"): transformers' chat_template_kwargs.
+  jinja::Dict variables;
 };
 
 // Texts that a template may ask for, by name: "bos_token", "eos_token", ... A name that is not
@@ -38,25 +57,31 @@ class ChatTemplate {
   // Error(kUsage) naming the file and what cannot be read or is not supported, with the way out.
   static std::optional<ChatTemplate> FromFolder(const std::filesystem::path& folder,
                                                 const Tokenizer& tokenizer);
-  // `source`: what errors call it.
+  // `source`: what errors call it. `stop_tokens`: texts of those that end what the model says
+  // besides those that the template prints.
   static ChatTemplate FromText(std::string_view text, const std::string& source,
-                               const SpecialTexts& specials, const Tokenizer& tokenizer);
+                               const SpecialTexts& specials, const Tokenizer& tokenizer,
+                               const std::vector<std::string>& stop_tokens = {});
 
   struct Rendered {
     std::string text;
-    // What the assistant says: contents of its messages, each with the token that ends its turn.
-    // Rising, not overlapping. In a template with {% generation %} blocks, these.
+    // What the assistant says: of each of its turns, what stands behind the generation prompt, up
+    // to and with the special tokens that end the turn. Rising, not overlapping. In a template with
+    // {% generation %} blocks, what these print.
     std::vector<TextSpan> generated;
   };
   // `generation_prompt`: with what makes the assistant's next turn begin (add_generation_prompt).
-  // Nothing of messages before `first_counted` is in `generated`. The text of a date (strftime_now)
-  // is date(). Thread-safe. Throws Error(kUsage) starting with `where` ("chats.jsonl:7") if the
-  // template refuses the roles, or does with these messages what is not supported.
-  Rendered Render(std::span<const ChatMessage> messages, bool generation_prompt,
-                  std::string_view where, size_t first_counted = 0) const;
+  // The text of a date (strftime_now) is date(). Thread-safe. Throws Error(kUsage) starting with
+  // `where` ("chats.jsonl:7") if the template refuses the roles, or does with these messages what
+  // is not supported.
+  //
+  // Where a turn begins is what the messages before it make with a generation prompt; for a
+  // template that prints them otherwise there, what the prompt looks like for a short question.
+  Rendered Render(const Conversation& conversation, bool generation_prompt,
+                  std::string_view where) const;
 
-  // What ends the assistant's turns: the special tokens that stand behind its words, as text
-  // ("<|im_end|>"), and the id of the last of them; nullopt if there is none.
+  // What ends the assistant's last turn, or, if nothing does, the turns before it: special tokens,
+  // as text ("<|im_end|>"), and the id of the last of them; nullopt if there is none.
   const std::optional<std::string>& end_of_turn() const;
   std::optional<int32_t> end_of_turn_id() const;
   // Whether it prints a date. That is "26 Jul 2024", so that data stay the same from day to day,

@@ -1,13 +1,8 @@
 #include "text/documents/tokenize_files.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <optional>
@@ -16,15 +11,16 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
-#include "core/base/hash.h"
 #include "core/base/json_section.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
 #include "core/base/long_work.h"
+#include "core/base/strings.h"
 #include "core/base/units.h"
 #include "text/documents/chat_template.h"
 #include "text/documents/document_source.h"
 #include "text/files/byte_source.h"
+#include "text/files/data_files.h"
 #include "text/files/mapped_file.h"
 #include "text/files/token_dataset.h"
 #include "text/files/token_file.h"
@@ -33,35 +29,37 @@
 namespace zeroplan {
 
 DocumentEncoder::DocumentEncoder(Tokenizer tokenizer, std::optional<int32_t> end_of_text,
-                                 std::optional<ChatTemplate> chat, bool train_on_all)
+                                 std::optional<ChatTemplate> chat, const TextChoices& choices)
     : tokenizer_(std::move(tokenizer)),
       end_of_text_(end_of_text),
       chat_(std::move(chat)),
-      train_on_all_(train_on_all) {}
+      choices_(choices) {}
 
 EncodedDocument DocumentEncoder::Encode(const RawDocument& document) const {
-  if (!document.format) return EncodeText(document.bytes());
-  const Record record = ReadRecord(document.bytes(), *document.format, document.where);
-  EncodedDocument encoded;
-  switch (document.format->kind) {
-    case RecordFormat::Kind::kText:
-      return record.text.empty() ? EncodedDocument() : EncodeText(record.text);
-    case RecordFormat::Kind::kCompletion:
-      encoded = EncodeCompletion(record);
-      break;
-    case RecordFormat::Kind::kChat:
-    case RecordFormat::Kind::kChatCompletion:
-      encoded = EncodeChat(record, document.where);
-      break;
+  ZEROPLAN_CHECK(document.more == nullptr);
+  if (!document.format) {
+    TextCheck check;
+    check.Add(document.bytes);
+    check.Refuse(document.where);
+    EncodedDocument encoded = EncodeText(document.bytes);
+    encoded.broken = check.broken();
+    return encoded;
   }
-  if (train_on_all_) encoded.counted.clear();
+  const Record record = ReadRecord(document.bytes, *document.format, document.where);
+  EncodedDocument encoded;
+  if (document.format->kind == RecordFormat::Kind::kText) {
+    return record.text.empty() ? EncodedDocument() : EncodeText(record.text);
+  }
+  encoded = document.format->is_chat() && chat_ ? EncodeChat(record, document.where)
+                                                : EncodeCompletion(record);
+  if (choices_.train_on_all) encoded.counted.clear();
   return encoded;
 }
 
 EncodedDocument DocumentEncoder::EncodeText(std::string_view text) const {
   EncodedDocument encoded;
   encoded.ids = tokenizer_.Encode(text, false);
-  End(&encoded);
+  Wrap(&encoded);
   return encoded;
 }
 
@@ -70,25 +68,95 @@ EncodedDocument DocumentEncoder::EncodeCompletion(const Record& record) const {
   const std::string text = record.text + record.completion;
   const TextSpan completion = {record.text.size(), text.size()};
   encoded.ids = tokenizer_.EncodeMarked(text, {&completion, 1}, &encoded.counted);
-  End(&encoded);
-  encoded.counted.resize(encoded.ids.size(), 1);
+  Wrap(&encoded);
   return encoded;
 }
 
 EncodedDocument DocumentEncoder::EncodeChat(const Record& record, std::string_view where) const {
-  ZEROPLAN_CHECK(chat_.has_value());
   EncodedDocument encoded;
-  const ChatTemplate::Rendered rendered =
-      chat_->Render(record.messages, false, where, record.first_counted);
+  const ChatTemplate::Rendered rendered = chat_->Render(record.chat, false, where);
   encoded.ids = tokenizer_.EncodeMarked(rendered.text, rendered.generated, &encoded.counted);
   return encoded;
 }
 
-void DocumentEncoder::End(EncodedDocument* document) const {
+std::span<const int32_t> DocumentEncoder::Before(std::span<const int32_t> begin) const {
+  const std::vector<int32_t>& before = tokenizer_.special_before();
+  const bool there =
+      begin.size() >= before.size() && std::equal(before.begin(), before.end(), begin.begin());
+  return there || !choices_.special_tokens ? std::span<const int32_t>() : before;
+}
+
+std::vector<int32_t> DocumentEncoder::Behind(std::span<const int32_t> end) const {
   ZEROPLAN_CHECK(end_of_text_.has_value());
-  if (document->ids.empty() || document->ids.back() != *end_of_text_) {
-    document->ids.push_back(*end_of_text_);
+  const std::vector<int32_t>& behind = tokenizer_.special_behind();
+  const bool there =
+      end.size() >= behind.size() && std::equal(behind.rbegin(), behind.rend(), end.rbegin());
+  std::vector<int32_t> added;
+  if (!there && choices_.special_tokens) added = behind;
+  const int32_t last = !added.empty() ? added.back() : end.empty() ? -1 : end.back();
+  if (last != *end_of_text_) added.push_back(*end_of_text_);
+  return added;
+}
+
+void DocumentEncoder::Wrap(EncodedDocument* document) const {
+  const bool marked = !document->counted.empty();
+  const std::span<const int32_t> before = Before(document->ids);
+  document->ids.insert(document->ids.begin(), before.begin(), before.end());
+  if (marked) document->counted.insert(document->counted.begin(), before.size(), 0);
+  const std::vector<int32_t> behind = Behind(document->ids);
+  document->ids.insert(document->ids.end(), behind.begin(), behind.end());
+  if (marked) document->counted.resize(document->ids.size(), 1);
+}
+
+void DocumentEncoder::EncodeLong(
+    RawDocument document, int threads,
+    const std::function<void(std::span<const int32_t> ids)>& sink,
+    const std::function<void(uint64_t bytes, uint64_t broken)>& read) const {
+  constexpr size_t kPartBytes = size_t{1} << 20;
+  constexpr size_t kMostUncut = size_t{64} << 20;
+  std::string text = std::move(document.bytes);
+  std::vector<int32_t> last;
+  TextCheck check;
+  size_t checked = 0;  // bytes of `text`
+  bool continues = false;
+  for (bool more = true; more;) {
+    more = document.more->ReadMore(std::max(2 * text.size(), DocumentSource::kTextBytes), &text);
+    // A character that is cut at the end waits for what follows.
+    const size_t whole = more ? text.size() - IncompleteUtf8Tail(text) : text.size();
+    const uint64_t broken = check.broken();
+    check.Add(std::string_view(text).substr(checked, whole - checked));
+    read(whole - checked, check.broken() - broken);
+    check.Refuse(document.where);
+    checked = whole;
+    // Where the text may be cut, and what is left for the next turn.
+    std::vector<size_t> cuts = {0};
+    for (size_t to = kPartBytes; to + kPartBytes <= text.size(); to += kPartBytes) {
+      const std::optional<size_t> cut = tokenizer_.CutBefore(text, to);
+      if (cut && *cut > cuts.back()) cuts.push_back(*cut);
+    }
+    if (more && cuts.size() == 1 && text.size() >= kMostUncut) {
+      ThrowUsage(
+          "{}: {} MiB without a blank or a line where they can be cut: no text has such words, and "
+          "they take some 20 times their size in memory; break it into lines",
+          document.where, text.size() >> 20);
+    }
+    if (!more) cuts.push_back(text.size());
+    std::vector<std::vector<int32_t>> ids(cuts.size() - 1);
+    ParallelEach(ids.size(), threads, [&](size_t i) {
+      const std::string_view part = std::string_view(text).substr(cuts[i], cuts[i + 1] - cuts[i]);
+      ids[i] = tokenizer_.EncodePart(part, continues || i > 0);
+    });
+    for (const std::vector<int32_t>& part : ids) {
+      if (part.empty()) continue;
+      if (last.empty()) sink(Before(part));
+      sink(part);
+      last.assign(part.end() - std::min<ptrdiff_t>(16, std::ssize(part)), part.end());
+    }
+    continues = continues || cuts.size() > 1;
+    text.erase(0, cuts.back());
+    checked -= cuts.back();
   }
+  sink(Behind(last));
 }
 
 namespace {
@@ -98,8 +166,8 @@ namespace fs = std::filesystem;
 // So much text is encoded between two writes.
 constexpr uint64_t kBatchBytes = uint64_t{32} << 20;
 
-constexpr size_t kBatchFiles = 4096;  // mapped
 constexpr size_t kBatchDocuments = 65'536;
+constexpr uint64_t kShownSkips = 5;
 
 // Makes the encoder as what documents need becomes known.
 class EncoderOnDemand {
@@ -110,31 +178,30 @@ class EncoderOnDemand {
   // REQUIRES: nothing is being encoded.
   void Prepare(const RawDocument& document) {
     const bool is_chat = document.format && document.format->is_chat();
-    if (is_chat ? chat_.has_value() : end_of_text_.has_value()) return;
-    if (is_chat) {
-      FindTemplate(document.where);
-    } else {
-      end_of_text_ = options_.end_of_text();
+    if (is_chat && !sought_) FindTemplate();
+    if (is_chat && !chat_ && document.format->needs_template()) {
+      ThrowUsage(
+          "{}: a conversation, and {} has no chat template (chat_template.jinja, or chat_template "
+          "in tokenizer_config.json); take a model that has one, say with ⟦map⟧ which members are "
+          "prompt and completion, or render the conversations into lines with a \"text\" field",
+          document.where, Folder().string());
     }
-    encoder_.emplace(tokenizer_, end_of_text_, chat_, options_.choices.train_on_all);
+    if (!(is_chat && chat_) && !end_of_text_) end_of_text_ = options_.end_of_text();
+    encoder_.emplace(tokenizer_, end_of_text_, chat_, options_.choices);
   }
   const DocumentEncoder& encoder() const { return *encoder_; }
   bool prints_date() const { return chat_ && chat_->prints_date(); }
 
  private:
-  void FindTemplate(const std::string& where) {
+  fs::path Folder() const {
     std::error_code ignored;
     const fs::path& model = options_.model;
-    const fs::path folder = fs::is_directory(model, ignored) ? model : ParentFolder(model);
-    chat_ = ChatTemplate::FromFolder(folder, tokenizer_);
-    if (!chat_) {
-      ThrowUsage(
-          "{}: a conversation, and {} has no chat template (chat_template.jinja, or chat_template "
-          "in tokenizer_config.json); take a model that has one, or render the conversations into "
-          "lines with a \"text\" field",
-          where, folder.string());
-    }
-    if (!chat_->end_of_turn() && !options_.choices.train_on_all) {
+    return fs::is_directory(model, ignored) ? model : ParentFolder(model);
+  }
+  void FindTemplate() {
+    sought_ = true;
+    chat_ = ChatTemplate::FromFolder(Folder(), tokenizer_);
+    if (chat_ && !chat_->end_of_turn() && !options_.choices.train_on_all) {
       LogWarning(
           "{}: the chat template has no token behind the assistant's turns, so that nothing "
           "teaches "
@@ -147,6 +214,7 @@ class EncoderOnDemand {
   const TokenizeOptions& options_;
   std::optional<int32_t> end_of_text_;
   std::optional<ChatTemplate> chat_;
+  bool sought_ = false;
   std::optional<DocumentEncoder> encoder_;
 };
 
@@ -208,6 +276,18 @@ std::optional<int32_t> EndOfText(const fs::path& path, const Tokenizer& tokenize
   return id;
 }
 
+void TokenizedFiles::Add(const TokenizedFiles& other) {
+  documents += other.documents;
+  bytes += other.bytes;
+  tokens += other.tokens;
+  counted += other.counted;
+  uncounted += other.uncounted;
+  skipped += other.skipped;
+  broken += other.broken;
+  prints_date = prints_date || other.prints_date;
+  token_bytes = other.token_bytes;
+}
+
 std::string Summary(const TokenizedFiles& done) {
   std::string text = fmt::format("{} tokens of {} bits", done.tokens, 8 * done.token_bytes);
   if (done.counted != done.tokens) text += fmt::format(" ({} count in the loss)", done.counted);
@@ -218,70 +298,231 @@ std::string Summary(const TokenizedFiles& done) {
 }
 
 void RefuseAsBytes(const fs::path& path) {
-  if (CompressionOf(path) == Compression::kNone && FileKindOf(path) != FileKind::kParquet) return;
-  ThrowUsage(
-      "{}: its bytes are no text: where bytes are the tokens, files are taken as they are; "
-      "write it out as text first",
-      path.string());
+  if (!IsPlainText(path)) {
+    ThrowUsage(
+        "{}: its bytes are no text: where bytes are the tokens, files are taken as they are; "
+        "write it out as text first",
+        path.string());
+  }
+  if (IsTokenFile(path)) return;
+  const std::unique_ptr<ByteSource> source = ByteSource::Open(path);
+  TextCheck check;
+  std::string text;
+  bool first = true;
+  for (bool more = true; more;) {
+    more = source->ReadMore(DocumentSource::kTextBytes, &text);
+    if (std::exchange(first, false)) RefuseNoText(path, text);
+    // What may go on in the next part waits for it.
+    const size_t whole = more ? text.size() - IncompleteUtf8Tail(text) : text.size();
+    check.Add(std::string_view(text).substr(0, whole));
+    text.erase(0, whole);
+  }
+  check.Refuse(path.string());
 }
 
-TokenizedFiles TokenizeFiles(const Tokenizer& tokenizer, std::span<const std::string> paths,
-                             const TokenizeOptions& options, const fs::path& output) {
-  std::vector<fs::path> files = DataFiles(paths);
+namespace {
+
+// Turns the documents of some files into one file of tokens.
+class Tokenizing {
+ public:
+  Tokenizing(const Tokenizer& tokenizer, std::span<const fs::path> files,
+             const TokenizeOptions& options, const fs::path& output)
+      : options_(options),
+        source_({files.begin(), files.end()}, options.choices.names),
+        encoder_(tokenizer, options),
+        writer_(output, options.hook, OriginOf(tokenizer)) {}
+
+  TokenizedFiles Run() {
+    LongWork work("Tokenizing");
+    const auto begin = std::chrono::steady_clock::now();
+    const auto show = [&] {
+      work.Show([&] {
+        const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+        const auto position = static_cast<double>(source_.position());
+        return fmt::format("{} of {}, {}/s, {} tokens", FormatBytes(source_.position()),
+                           FormatBytes(source_.size()),
+                           FormatBytes(static_cast<uint64_t>(position / (seconds.count() + 1e-3))),
+                           FormatCount(writer_.count()));
+      });
+    };
+    while (ReadBatch()) {
+      EncodeBatch();
+      if (long_) EncodeLong(show);
+      show();
+    }
+    if (done_.skipped > 0) {
+      LogWarning("{} record{} left out (⟦skip_bad⟧ {}).", done_.skipped,
+                 done_.skipped == 1 ? " was" : "s were", options_.choices.skip_bad);
+    }
+    if (done_.broken > 0) {
+      LogWarning("{}: {} bytes are no UTF-8 and count as U+FFFD.", broken_in_, done_.broken);
+    }
+    done_.tokens = writer_.count();
+    done_.counted = writer_.counted();
+    done_.prints_date = encoder_.prints_date();
+    done_.token_bytes = writer_.token_bytes();
+    return done_;
+  }
+  void Finish() {
+    writer_.Finish();
+    done_.documents = writer_.documents();
+  }
+  const TokenizedFiles& done() const { return done_; }
+
+ private:
+  // Documents that are encoded at once; false: there are no more. A long text ends the batch.
+  bool ReadBatch() {
+    batch_.clear();
+    long_.reset();
+    for (uint64_t bytes = 0; bytes < kBatchBytes && batch_.size() < kBatchDocuments;) {
+      ThrowIfInterrupted();
+      RawDocument document;
+      bool found = false;
+      if (!Try(document.where, [&] { found = source_.Next(&document); }, source_)) continue;
+      if (!found) break;
+      if (document.format) SayForm(document);
+      encoder_.Prepare(document);
+      bytes += document.bytes.size();
+      if (document.more != nullptr) {
+        long_ = std::move(document);
+        break;
+      }
+      batch_.push_back(std::move(document));
+    }
+    return !batch_.empty() || long_.has_value();
+  }
+
+  // False if a record went wrong that may be left out.
+  template <typename Work>
+  bool Try(const std::string& where, Work work, const DocumentSource& source) {
+    try {
+      work();
+      return true;
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::kUsage || !source.can_go_on()) throw;
+      Skip(where, error);
+      return false;
+    }
+  }
+  void Skip(const std::string& /*where*/, const Error& error) {
+    const uint64_t most = options_.choices.skip_bad;
+    if (done_.skipped == most) {
+      if (most == 0) ThrowUsage("{}; ⟦skip_bad⟧ leaves so many records out", error.what());
+      ThrowUsage("{}; {} record{} left out before it, as many as ⟦skip_bad⟧ allows", error.what(),
+                 most, most == 1 ? " was" : "s were");
+    }
+    if (++done_.skipped <= kShownSkips) LogWarning("Left out: {}", error.what());
+  }
+
+  // What the records of a file were taken for; said once for each form.
+  void SayForm(const RawDocument& document) {
+    const std::string form = document.format->Description();
+    if (std::find(forms_.begin(), forms_.end(), form) != forms_.end()) return;
+    forms_.push_back(form);
+    LogInfo("Records: {} of {}.", form, document.where.substr(0, document.where.rfind(':')));
+  }
+
+  void EncodeBatch() {
+    std::vector<EncodedDocument> encoded(batch_.size());
+    std::vector<std::optional<Error>> failed(batch_.size());
+    ParallelEach(batch_.size(), options_.threads, [&](size_t i) {
+      ThrowIfInterrupted();
+      try {
+        encoded[i] = encoder_.encoder().Encode(batch_[i]);
+      } catch (const Error& error) {
+        if (error.code() != ExitCode::kUsage || !batch_[i].format) throw;
+        failed[i] = error;
+      }
+    });
+    for (size_t i = 0; i < batch_.size(); ++i) {
+      done_.bytes += batch_[i].bytes.size();
+      if (failed[i]) {
+        Skip(batch_[i].where, *failed[i]);
+        continue;
+      }
+      AddBroken(batch_[i].where, encoded[i].broken);
+      Write(encoded[i], &done_, &writer_);
+    }
+  }
+
+  template <typename Show>
+  void EncodeLong(Show show) {
+    const std::string where = long_->where;
+    encoder_.encoder().EncodeLong(
+        *std::exchange(long_, std::nullopt), options_.threads,
+        [&](std::span<const int32_t> ids) {
+          writer_.Append(ids);
+          show();
+        },
+        [&](uint64_t bytes, uint64_t broken) {
+          done_.bytes += bytes;
+          AddBroken(where, broken);
+        });
+    writer_.EndDocument();
+  }
+
+  void AddBroken(const std::string& where, uint64_t broken) {
+    if (broken > 0 && done_.broken == 0) broken_in_ = where;
+    done_.broken += broken;
+  }
+
+  const TokenizeOptions& options_;
+  DocumentSource source_;
+  EncoderOnDemand encoder_;
+  TokenFileWriter writer_;
+  TokenizedFiles done_;
+  std::vector<RawDocument> batch_;
+  std::optional<RawDocument> long_;
+  std::vector<std::string> forms_;
+  std::string broken_in_;
+};
+
+}  // namespace
+
+TokenizedFiles TokenizeFiles(const Tokenizer& tokenizer, std::span<const fs::path> files,
+                             const TokenizeOptions& options, const fs::path& output, bool whole) {
+  // What is no text is refused before any of it is encoded.
   for (const fs::path& file : files) {
     if (IsTokenFile(file)) ThrowUsage("{}: is a token file already, not text", file.string());
-  }
-  DocumentSource source(std::move(files), options.choices.text_field);
-  EncoderOnDemand encoder(tokenizer, options);
-  TokenFileWriter writer(output, options.hook, OriginOf(tokenizer));
-  TokenizedFiles done;
-  LongWork work("Tokenizing");
-  const auto begin = std::chrono::steady_clock::now();
-  std::vector<RawDocument> batch;
-  std::vector<EncodedDocument> encoded;
-  for (bool more = true; more;) {
-    batch.clear();
-    size_t mapped = 0;
-    for (uint64_t bytes = 0;
-         bytes < kBatchBytes && batch.size() < kBatchDocuments && mapped < kBatchFiles;) {
-      RawDocument document;
-      more = source.Next(&document);
-      if (!more) break;
-      bytes += document.bytes().size();
-      mapped += document.file.size() > 0 ? 1 : 0;
-      encoder.Prepare(document);
-      batch.push_back(std::move(document));
+    std::string begin;
+    if (file.extension() != ".parquet" && file.extension() != ".arrow") {
+      ByteSource::Open(file)->ReadMore(64, &begin);
     }
-    encoded.assign(batch.size(), {});
-    ParallelEach(batch.size(), options.threads,
-                 [&](size_t i) { encoded[i] = encoder.encoder().Encode(batch[i]); });
-    for (size_t i = 0; i < batch.size(); ++i) {
-      Write(encoded[i], &done, &writer);
-      done.bytes += batch[i].bytes().size();
-    }
-    work.Show([&] {
-      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-      const auto position = static_cast<double>(source.position());
-      return fmt::format("{} of {}, {}/s, {} tokens", FormatBytes(source.position()),
-                         FormatBytes(source.size()),
-                         FormatBytes(static_cast<uint64_t>(position / (seconds.count() + 1e-3))),
-                         FormatCount(writer.count()));
-    });
+    RefuseNoText(file, begin);
   }
-  if (writer.count() == 0) ThrowUsage("{}: no text in it", paths.empty() ? "" : paths[0]);
-  if (writer.counted() == 0) {
-    ThrowUsage(
-        "{}: no token counts in the loss: there is no assistant's message and no completion; "
-        "⟦train_on⟧ all takes all tokens",
-        paths[0]);
+  Tokenizing tokenizing(tokenizer, files, options, output);
+  TokenizedFiles done = tokenizing.Run();
+  if (whole && done.tokens == 0) {
+    ThrowUsage("{}: no text in it", files.empty() ? "" : files[0].string());
   }
-  writer.Finish();
-  done.documents = writer.documents();
-  done.tokens = writer.count();
-  done.counted = writer.counted();
-  done.prints_date = encoder.prints_date();
-  done.token_bytes = writer.token_bytes();
-  return done;
+  if (whole && done.counted == 0) RefuseUncounted(files[0]);
+  tokenizing.Finish();
+  return tokenizing.done();
+}
+
+void RefuseUncounted(const fs::path& file) {
+  ThrowUsage(
+      "{}: no token counts in the loss: there is no assistant's message and no completion; "
+      "⟦train_on⟧ all takes all tokens",
+      file.string());
+}
+
+std::string FirstDocument(const Tokenizer& tokenizer, const fs::path& path) {
+  constexpr uint64_t kMostTokens = 400;
+  constexpr size_t kMostBytes = 1200;
+  const MappedFile file = MappedFile::Open(path);
+  const TokenFileExtent extent = FindTokens(file, path);
+  if (extent.documents == 0 || extent.count == 0) return "";
+  uint64_t end = extent.count;
+  if (extent.documents > 1) {
+    std::memcpy(&end, file.bytes().data() + extent.documents_offset + sizeof end, sizeof end);
+  }
+  std::string text = TokensAsText(tokenizer, path,
+                                  {0, std::min(end, kMostTokens), extent.mask_offset.has_value()});
+  text.erase(0, text.find('\n') + 1);  // "-- document 1, token 0 --"
+  const bool cut = end > kMostTokens || text.size() > kMostBytes;
+  if (text.size() > kMostBytes) text.resize(PreviousStart(text, kMostBytes + 1));
+  return cut ? text + "..." : text;
 }
 
 std::string TokensAsText(const Tokenizer& tokenizer, const fs::path& path,
@@ -352,178 +593,6 @@ std::string TokensAsText(const Tokenizer& tokenizer, const fs::path& path,
     from = end;
   }
   return text;
-}
-
-namespace {
-
-namespace fs = std::filesystem;
-
-// What these texts become depends on.
-struct Facts {
-  const Tokenizer& tokenizer;
-  std::optional<int32_t> end_of_text;
-  const fs::path& model_folder;
-  const TextChoices& choices;
-  std::span<const fs::path> files;
-};
-
-// The name of what they become. Other paths to the same files make another name, no harm.
-std::string NameOf(const Facts& about) {
-  // The number is that of what is made of the same files: it rises when that changes.
-  std::string facts = fmt::format("2 {} {} {} {}:{}\n", AsText(about.tokenizer.digest()),
-                                  about.end_of_text.value_or(-1), about.choices.train_on_all,
-                                  about.choices.text_field.size(), about.choices.text_field);
-  const bool records = std::any_of(about.files.begin(), about.files.end(), [](const fs::path& f) {
-    return FileKindOf(f) != FileKind::kText;
-  });
-  for (const char* name : {"chat_template.jinja", "tokenizer_config.json"}) {
-    std::error_code ignored;
-    const fs::path file = about.model_folder / name;
-    if (records && fs::exists(file, ignored)) facts += AsText(Sha256(ReadTextFile(file)));
-  }
-  for (const fs::path& file : about.files) {
-    struct stat status {};
-    if (stat(file.c_str(), &status) != 0) {
-      ThrowUsage("{}: cannot be looked at ({})", file.string(), std::strerror(errno));
-    }
-    facts += fmt::format("{}\n{} {}.{:09}\n", fs::absolute(file).string(), status.st_size,
-                         status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
-  }
-  const Sha256Digest digest = Sha256(facts);
-  return BytesToHex(digest.data(), 16) + ".bin";
-}
-
-// Held until it is closed, also by the end of the process.
-UniqueFd LockBeside(const fs::path& file) {
-  const std::string path = file.string() + ".lock";
-  UniqueFd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  int failed = lock ? 0 : errno;
-  while (failed == 0 && flock(lock.get(), LOCK_EX) != 0) failed = errno == EINTR ? 0 : errno;
-  if (failed != 0) {
-    ThrowRuntime("{}: cannot be locked ({}); ZEROPLAN_CACHE_DIR names another folder", path,
-                 std::strerror(failed));
-  }
-  return lock;
-}
-
-bool IsWhole(const fs::path& file, const Tokenizer& tokenizer) {
-  std::error_code ignored;
-  if (!fs::exists(file, ignored)) return false;
-  try {
-    CheckOrigin(FindTokens(MappedFile::Open(file), file), file, tokenizer);
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
-}
-
-bool HasWeights(const fs::path& folder) {
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name == "model.safetensors" || name == "model.safetensors.index.json" ||
-        name.starts_with("model-00001-of-")) {
-      return true;
-    }
-  }
-  return false;
-}
-
-// Throws if the folder's weights were trained with a tokenizer that it does not have as
-// tokenizer.json. What zeroplan saved, with its checkpoints, may have been trained on bytes.
-void RefuseWithoutTokenizer(const fs::path& folder, int64_t vocab, const fs::path& text) {
-  std::error_code ignored;
-  const fs::path* sign = nullptr;
-  static const std::array<fs::path, 6> kOfTokenizers = {
-      "tokenizer.model",        "vocab.json", "merges.txt", "tekken.json", "tokenizer_config.json",
-      "special_tokens_map.json"};
-  for (const fs::path& name : kOfTokenizers) {
-    if (sign == nullptr && fs::exists(folder / name, ignored)) sign = &name;
-  }
-  if (sign == nullptr && (!HasWeights(folder) || fs::exists(folder / "checkpoints", ignored))) {
-    return;
-  }
-  ThrowUsage(
-      "{}: text for the model in {}, whose {} tokens are no bytes, and there is no tokenizer.json "
-      "in that folder{}; or, to train on bytes all the same, make them tokens first: zeroplan data "
-      "tokenize {} -o tokens.bin",
-      text.string(), folder.string(), vocab,
-      sign != nullptr ? fmt::format(" ({} is not read): transformers writes it, as "
-                                    "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
-                                    sign->string())
-                      : ": put the one there that the model was published with",
-      text.string());
-}
-
-}  // namespace
-
-std::vector<std::string> DataForModel(std::span<const std::string> data,
-                                      const fs::path& model_folder, int64_t vocab,
-                                      const fs::path& cache_folder, int threads,
-                                      const TextChoices& choices) {
-  std::vector<std::string> as_it_is(data.begin(), data.end());
-  std::error_code ignored;
-  const fs::path tokenizer_file = model_folder / "tokenizer.json";
-  const std::vector<fs::path> files = DataFiles(data);
-  const bool has_tokenizer = !model_folder.empty() && fs::exists(tokenizer_file, ignored);
-  const bool has_tokens = std::any_of(files.begin(), files.end(), IsTokenFile);
-  if (!has_tokenizer || has_tokens || vocab == kByteTokens) {
-    if (has_tokenizer && has_tokens) CheckDataOrigin(data, model_folder);
-    if (!choices.text_field.empty() || choices.train_on_all) {
-      ThrowUsage("{}: there are no records to be turned into tokens here, {}; leave it out",
-                 choices.train_on_all ? "⟦train_on⟧" : "⟦text_field⟧",
-                 has_tokens ? "these are tokens already" : "the model has bytes as tokens");
-    }
-    for (const fs::path& file : files) {
-      RefuseAsBytes(file);
-      if (!has_tokenizer && !model_folder.empty() && vocab != kByteTokens && !IsTokenFile(file)) {
-        RefuseWithoutTokenizer(model_folder, vocab, file);
-      }
-    }
-    return as_it_is;
-  }
-
-  const auto by_hand = [&](const char* more) {
-    return fmt::format("zeroplan data tokenize {} ⟦tokenizer⟧ {}{}{}{} -o tokens.bin",
-                       fmt::join(as_it_is, " "), model_folder.string(),
-                       choices.text_field.empty() ? "" : " ⟦text_field⟧ " + choices.text_field,
-                       choices.train_on_all ? " ⟦train_on⟧ all" : "", more);
-  };
-  const Tokenizer tokenizer = Tokenizer::FromFile(tokenizer_file);
-  const std::optional<int32_t> end_of_text = EndOfText(model_folder, tokenizer);
-  if (cache_folder.empty()) {
-    ThrowUsage(
-        "{}: there is no folder to keep the tokens of text in (HOME is not set); set "
-        "ZEROPLAN_CACHE_DIR, or make a token file and train with that: {}",
-        as_it_is[0], by_hand(""));
-  }
-  const fs::path folder = cache_folder / "tokens";
-  fs::create_directories(folder, ignored);
-  const Facts facts = {tokenizer, end_of_text, model_folder, choices, files};
-  const std::string name = NameOf(facts);
-  const fs::path output = folder / name;
-  const UniqueFd lock = LockBeside(output);
-  if (!IsWhole(output, tokenizer)) {
-    TokenizeOptions options;
-    options.model = model_folder;
-    options.choices = choices;
-    options.threads = threads;
-    options.end_of_text = [&] {
-      if (end_of_text) return *end_of_text;
-      ThrowUsage(
-          "{}: no tokenizer_config.json there names an eos_token, which ends each text; make a "
-          "token file that says it, and train with that: {}",
-          model_folder.string(), by_hand(" ⟦end_of_text⟧ TOKEN"));
-    };
-    const TokenizedFiles done = TokenizeFiles(tokenizer, data, options, output);
-    if (NameOf(facts) != name) {
-      fs::remove(output, ignored);
-      ThrowUsage("{}: changed while it was read; wait for whoever writes there", as_it_is[0]);
-    }
-    LogInfo("Tokens: {}, by {}, kept in {}.", Summary(done), tokenizer_file.string(),
-            output.string());
-  }
-  return {output.string()};
 }
 
 }  // namespace zeroplan

@@ -12,6 +12,7 @@
 #include "core/base/files.h"
 #include "text/documents/chat_template.h"
 #include "text/documents/document_source.h"
+#include "text/files/data_files.h"
 #include "text/files/token_file.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -21,38 +22,58 @@ namespace zeroplan {
 struct EncodedDocument {
   std::vector<int32_t> ids;
   std::vector<uint8_t> counted;  // one an id, 1: counts; empty: all do
+  uint64_t broken = 0;           // bytes of a text that are no UTF-8
+};
+
+// How documents are taken.
+struct TextChoices {
+  RecordNames names;           // of records: what members are called; empty: as the first has them
+  bool train_on_all = false;   // all tokens count in the loss, not the answers alone
+  bool special_tokens = true;  // those that the tokenizer puts around a text
+  uint64_t skip_bad = 0;       // so many records that cannot be read are left out
 };
 
 // What counts:
 //
 //   text                    all
 //   prompt and completion   the completion, and the end of the text
-//   conversation            contents of the assistant's messages, with the tokens that end its
-//                           turns; of a prompt and completion of messages, those of the completion
+//   conversation            what the assistant says (ChatTemplate::Rendered); of a prompt and
+//                           completion of messages, what it says in the completion
 //
-// A token that lies across a border counts. Text, and prompt with completion, end with
-// `end_of_text`, which is added unless it is there; a conversation is what the template makes of
-// it. No other tokens are added.
+// A token that lies across a border counts. Text, and prompt with completion, have the special
+// tokens around them that the tokenizer adds by itself (a token that begins a text, for most),
+// unless they begin or end with these already, and end with `end_of_text`, which is added unless it
+// is there. A conversation is what the template makes of it, and no token more.
 class DocumentEncoder {
  public:
-  // `end_of_text`: REQUIRED for what is no conversation; `chat` for conversations. `train_on_all`:
-  // all tokens count.
+  // `end_of_text`: REQUIRED for what is no conversation; `chat` for conversations.
   DocumentEncoder(Tokenizer tokenizer, std::optional<int32_t> end_of_text,
-                  std::optional<ChatTemplate> chat, bool train_on_all);
+                  std::optional<ChatTemplate> chat, const TextChoices& choices);
 
-  // Thread-safe. Throws Error(kUsage) starting with where the document is from.
+  // Thread-safe. REQUIRES: the document has no `more`. Throws Error(kUsage) starting with where the
+  // document is from.
   EncodedDocument Encode(const RawDocument& document) const;
+
+  // A text with `more`, handed to `sink` part by part, in order, encoded by `threads` threads: the
+  // ids of all parts are those of the text. `read` hears of bytes that were read, and how many of
+  // them are no UTF-8.
+  void EncodeLong(RawDocument document, int threads,
+                  const std::function<void(std::span<const int32_t> ids)>& sink,
+                  const std::function<void(uint64_t bytes, uint64_t broken)>& read) const;
 
  private:
   EncodedDocument EncodeText(std::string_view text) const;
   EncodedDocument EncodeCompletion(const Record& record) const;
   EncodedDocument EncodeChat(const Record& record, std::string_view where) const;
-  void End(EncodedDocument* document) const;
+  // What stands before and behind the ids of a text, which begin and end with those.
+  std::span<const int32_t> Before(std::span<const int32_t> begin) const;
+  std::vector<int32_t> Behind(std::span<const int32_t> end) const;
+  void Wrap(EncodedDocument* document) const;
 
   Tokenizer tokenizer_;
   std::optional<int32_t> end_of_text_;
   std::optional<ChatTemplate> chat_;
-  bool train_on_all_;
+  TextChoices choices_;
 };
 
 TokenFileOrigin OriginOf(const Tokenizer& tokenizer);
@@ -72,12 +93,6 @@ void CheckDataOrigin(std::span<const std::string> data, const std::filesystem::p
 // names one that the tokenizer does not have.
 std::optional<int32_t> EndOfText(const std::filesystem::path& path, const Tokenizer& tokenizer);
 
-// How documents are taken.
-struct TextChoices {
-  std::string text_field;     // of records: the member that holds the text; "": what there is
-  bool train_on_all = false;  // all tokens count in the loss, not the answers alone
-};
-
 struct TokenizeOptions {
   // The model's folder, or its tokenizer.json: beside that is the chat template.
   std::filesystem::path model;
@@ -94,23 +109,32 @@ struct TokenizedFiles {
   uint64_t tokens = 0;
   uint64_t counted = 0;      // tokens that count in the loss
   uint64_t uncounted = 0;    // documents of which no token does
+  uint64_t skipped = 0;      // records that could not be read
+  uint64_t broken = 0;       // bytes of texts that are no UTF-8
   bool prints_date = false;  // the chat template has a date in what it makes
   uint32_t token_bytes = 0;  // 2 or 4
+
+  // Those of more files.
+  void Add(const TokenizedFiles& other);
 };
 // "1200 tokens of 16 bits (300 count in the loss), 12 documents".
 std::string Summary(const TokenizedFiles& done);
 
-// Throws Error(kUsage) for a file whose bytes are no text to train on: compressed ones, tables.
+// Throws Error(kUsage) for a file whose bytes are no text to train on: compressed ones, tables,
+// images and the like (RefuseNoText, TextCheck). All of the file is read.
 void RefuseAsBytes(const std::filesystem::path& path);
 
 // Each text file and each record (DocumentSource), also in files below a folder, is a document of
-// `output`, with its loss mask (DocumentEncoder). Some documents at a time are in memory: what it
-// takes is a multiple of the largest one, a text file being one. Where stderr is a terminal, it
-// shows how far it is. Throws Error(kUsage) naming file and line of what cannot be read, is empty
-// altogether, is a token file already, or is a conversation where the model has no chat template;
-// and if no token counts.
-TokenizedFiles TokenizeFiles(const Tokenizer& tokenizer, std::span<const std::string> paths,
-                             const TokenizeOptions& options, const std::filesystem::path& output);
+// `output`, with its loss mask (DocumentEncoder). Some documents at a time are in memory, of a long
+// text some parts. Where stderr is a terminal, it shows how far it is. Lines say what records were
+// taken for, and which were left out. Throws Error(kUsage) naming file and line of what cannot be
+// read, is no text (RefuseNoText), is empty altogether, is a token file already, or is a
+// conversation where the model has no chat template; and, with `whole`, if no token counts or there
+// is none.
+TokenizedFiles TokenizeFiles(const Tokenizer& tokenizer,
+                             std::span<const std::filesystem::path> files,
+                             const TokenizeOptions& options, const std::filesystem::path& output,
+                             bool whole = true);
 
 // How a file of tokens is shown.
 struct ShowOptions {
@@ -125,28 +149,11 @@ struct ShowOptions {
 std::string TokensAsText(const Tokenizer& tokenizer, const std::filesystem::path& path,
                          const ShowOptions& options);
 
-// What a model is trained on, in its own tokens.
+// Throws Error(kUsage): no token of the data counts, of which `file` is the first.
+[[noreturn]] void RefuseUncounted(const std::filesystem::path& file);
 
-// `data` (files, and folders of them, as TokenDataset takes them) for the model of `model_folder`.
-//
-// Text and records become a file of the tokens of the folder's tokenizer.json, with its chat
-// template and eos_token (TokenizeFiles, with `choices` and `threads`). It is kept in
-// `cache_folder` under a name made of the tokenizer's digest, the choices, for records also the
-// folder's chat template and tokenizer_config.json, and of each file's path, size and time of
-// change: nothing is done twice, and of processes that ask at once one does it. A line says where
-// the file is. Nobody deletes it.
-//
-// `data` itself is returned where the folder is empty or has no tokenizer.json, where the model's
-// `vocab` is 256, so that bytes are its tokens, and where there are token files in it. Throws
-// Error(kUsage) for token files of another tokenizer (CheckOrigin), for text where the folder has
-// weights with other tokens than bytes and no tokenizer.json (unless checkpoints lie there: that
-// run may have been trained on bytes), for text that nothing says the
-// end of, or that changes while it is read, without a cache folder (""), with the way out in each,
-// for choices that would change nothing; also for compressed files and tables whose bytes would be
-// the tokens. Error(kRuntime) if the file cannot be written.
-std::vector<std::string> DataForModel(std::span<const std::string> data,
-                                      const std::filesystem::path& model_folder, int64_t vocab,
-                                      const std::filesystem::path& cache_folder, int threads,
-                                      const TextChoices& choices = {});
+// The first document of a token file with what counts in the loss between "[[" and "]]", cut to
+// some lines: what a reader looks at to see what was understood. "" if there is none.
+std::string FirstDocument(const Tokenizer& tokenizer, const std::filesystem::path& path);
 
 }  // namespace zeroplan

@@ -13,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/long_work.h"
 
 namespace zeroplan {
 namespace {
@@ -176,6 +177,18 @@ Compression CompressionOf(const fs::path& path) {
   return path.extension() == ".zst" ? Compression::kZstd : Compression::kNone;
 }
 
+bool ByteSource::ReadMore(size_t bytes, std::string* text) {
+  while (text->size() < bytes) {
+    ThrowIfInterrupted();
+    const size_t had = text->size();
+    text->resize(std::min(bytes, had + kBlockBytes));
+    const size_t got = Read(std::span(text->data() + had, text->size() - had));
+    text->resize(had + got);
+    if (got == 0) return false;
+  }
+  return true;
+}
+
 std::unique_ptr<ByteSource> ByteSource::Open(const fs::path& path) {
   switch (CompressionOf(path)) {
     case Compression::kGzip:
@@ -191,12 +204,14 @@ std::unique_ptr<ByteSource> ByteSource::Open(const fs::path& path) {
 namespace {
 
 constexpr size_t kLineBlockBytes = size_t{1} << 20;
-constexpr size_t kMostBytes = size_t{1} << 30;
 
 }  // namespace
 
-LineReader::LineReader(const std::filesystem::path& path)
-    : path_(path), bytes_(ByteSource::Open(path)), block_(kLineBlockBytes) {}
+LineReader::LineReader(const std::filesystem::path& path, uint64_t most_bytes)
+    : path_(path),
+      most_bytes_(most_bytes),
+      bytes_(ByteSource::Open(path)),
+      block_(kLineBlockBytes) {}
 
 bool LineReader::Next(std::string* line) {
   line->clear();
@@ -209,8 +224,9 @@ bool LineReader::Next(std::string* line) {
     any = true;
     const size_t end = rest_.find('\n');
     line->append(rest_.substr(0, end));
-    if (line->size() > kMostBytes) {
-      ThrowUsage("{}:{}: a line of more than 1 GiB; a record is one line", path_.string(), number_);
+    if (line->size() > most_bytes_) {
+      ThrowUsage("{}:{}: a line of more than {} MiB; a record is one line", path_.string(), number_,
+                 most_bytes_ >> 20);
     }
     if (end != std::string_view::npos) {
       rest_.remove_prefix(end + 1);
@@ -220,38 +236,6 @@ bool LineReader::Next(std::string* line) {
   }
   if (line->ends_with('\r')) line->pop_back();
   return true;
-}
-
-namespace fs = std::filesystem;
-
-std::vector<fs::path> FilesBelow(const fs::path& folder) {
-  std::vector<fs::path> files;
-  std::error_code error;
-  auto entry = fs::recursive_directory_iterator(folder, error);
-  while (!error && entry != fs::recursive_directory_iterator()) {
-    std::error_code gone;  // a dangling link is no file
-    if (entry->is_regular_file(gone)) files.push_back(entry->path());
-    entry.increment(error);
-  }
-  if (error) ThrowUsage("{}: cannot list the folder: {}", folder.string(), error.message());
-  if (files.empty()) ThrowUsage("{}: the folder holds no files", folder.string());
-  std::sort(files.begin(), files.end(),
-            [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
-  return files;
-}
-
-std::vector<fs::path> DataFiles(std::span<const std::string> paths) {
-  std::vector<fs::path> files;
-  for (const std::string& path : paths) {
-    std::error_code ignored;
-    if (fs::is_directory(path, ignored)) {
-      const std::vector<fs::path> below = FilesBelow(path);
-      files.insert(files.end(), below.begin(), below.end());
-    } else {
-      files.emplace_back(path);
-    }
-  }
-  return files;
 }
 
 }  // namespace zeroplan

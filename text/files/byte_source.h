@@ -1,5 +1,5 @@
-// Files of data: which there are, their bytes, one block after the other, decompressed where the
-// name says that they are compressed, and their lines.
+// Bytes of files of data, one block after the other, decompressed where the name says that they are
+// compressed, and their lines.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +27,8 @@ class ByteSource {
   // Error(kUsage) naming the path if it cannot be read, is not compressed as its name says, is
   // damaged or cut short.
   virtual size_t Read(std::span<char> out) = 0;
+  // Appends bytes to `text` until it has `bytes`; false: there are no more.
+  bool ReadMore(size_t bytes, std::string* text);
   // Bytes of the file, as it lies on disk: read so far, and all.
   virtual uint64_t position() const = 0;
   virtual uint64_t size() const = 0;
@@ -36,10 +38,10 @@ class ByteSource {
 class LineReader {
  public:
   // Throws as ByteSource::Open.
-  explicit LineReader(const std::filesystem::path& path);
+  LineReader(const std::filesystem::path& path, uint64_t most_bytes);
 
   // The next line, without what ends it ("\n" or "\r\n"); false: there is none. Throws as
-  // ByteSource::Read, and Error(kUsage) naming file and line for one longer than 1 GiB.
+  // ByteSource::Read, and Error(kUsage) naming file and line for one longer than `most_bytes`.
   bool Next(std::string* line);
   // Number of the line that Next returned; the first is 1.
   int64_t number() const { return number_; }
@@ -47,18 +49,11 @@ class LineReader {
 
  private:
   std::filesystem::path path_;
+  uint64_t most_bytes_;
   std::unique_ptr<ByteSource> bytes_;
   std::vector<char> block_;
   std::string_view rest_;  // of the block
   int64_t number_ = 0;
 };
-
-// The regular files below `folder`, at any depth, in byte order of their paths. Linked files count,
-// linked folders are not entered: they could lead in circles. Throws Error(kUsage) naming the
-// folder if it cannot be listed or has no files.
-std::vector<std::filesystem::path> FilesBelow(const std::filesystem::path& folder);
-
-// What --data names: files as they are, and those below folders, in this order.
-std::vector<std::filesystem::path> DataFiles(std::span<const std::string> paths);
 
 }  // namespace zeroplan

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,11 +15,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/long_work.h"
 #include "core/base/strings.h"
 
 namespace zeroplan {
@@ -206,6 +209,33 @@ MappedRange::MappedRange(MappedRange&& other) noexcept
 MappedRange& MappedRange::operator=(MappedRange&& other) noexcept {
   std::swap(node_, other.node_);
   return *this;
+}
+
+ChecksumStream::ChecksumStream() : state_(XXH3_createState()) {
+  if (state_ == nullptr) throw std::bad_alloc();
+  XXH3_128bits_reset(state_);
+}
+
+ChecksumStream::~ChecksumStream() { XXH3_freeState(state_); }
+
+void ChecksumStream::Add(std::span<const std::byte> bytes) {
+  XXH3_128bits_update(state_, bytes.data(), bytes.size());
+}
+
+void ChecksumStream::Add(const MappedFile& file, uint64_t offset, uint64_t bytes) {
+  constexpr uint64_t kAtOnce = uint64_t{4} << 20;
+  for (uint64_t done = 0; done < bytes; done += kAtOnce) {
+    ThrowIfInterrupted();
+    const uint64_t part = std::min(kAtOnce, bytes - done);
+    file.Prefetch(offset + done, 2 * kAtOnce);
+    Add(file.bytes().subspan(offset + done, part));
+    file.DropResident(offset + done, part);
+  }
+}
+
+Checksum ChecksumStream::Get() const {
+  const XXH128_hash_t hash = XXH3_128bits_digest(state_);
+  return {hash.high64, hash.low64};
 }
 
 }  // namespace zeroplan

@@ -7,6 +7,8 @@
 #include <memory>
 #include <span>
 
+struct XXH3_state_s;
+
 namespace zeroplan {
 
 // Which file lies where in memory, for the one who finds out that it no longer does: touching what
@@ -68,6 +70,27 @@ class MappedFile {
   size_t size_ = 0;
   MappedRange range_;                  // of what is mapped
   std::unique_ptr<std::byte[]> copy_;  // set for small files: then nothing is mapped
+};
+
+// 128 bits of XXH3 over bytes, at the memory's speed: against damage and for names of contents, not
+// against malice.
+using Checksum = std::array<uint64_t, 2>;
+
+class ChecksumStream {
+ public:
+  ChecksumStream();
+  ~ChecksumStream();
+  ChecksumStream(const ChecksumStream&) = delete;
+  ChecksumStream& operator=(const ChecksumStream&) = delete;
+
+  void Add(std::span<const std::byte> bytes);
+  // Bytes [offset, offset + bytes) of a file, which are let go behind it.
+  void Add(const MappedFile& file, uint64_t offset, uint64_t bytes);
+  // Of what was added so far.
+  Checksum Get() const;
+
+ private:
+  XXH3_state_s* state_;
 };
 
 }  // namespace zeroplan

@@ -6,8 +6,8 @@
 #include <unordered_set>
 
 #include "core/base/error.h"
-#include "core/base/hash.h"
-#include "text/files/byte_source.h"
+#include "core/base/long_work.h"
+#include "text/files/data_files.h"
 #include "text/files/token_file.h"
 
 namespace zeroplan {
@@ -186,6 +186,7 @@ uint64_t TokenDataset::CheckVocab(int part, int parts, uint64_t budget_bytes) co
     const auto stride = static_cast<uint64_t>(static_cast<double>(block) * apart);
     for (uint64_t at = first; at < last; at += stride) {
       const uint64_t count = std::min(block, last - at);
+      ThrowIfInterrupted();
       CheckTokens(*piece, at, count);
       looked += count;
     }
@@ -215,35 +216,52 @@ void TokenDataset::CheckTokens(const Piece& piece, uint64_t first, uint64_t coun
 void TokenDataset::ThrowOutside(const Piece& piece, uint64_t position, uint32_t token) const {
   ThrowUsage(
       "{}: token {} at position {} is outside the model's vocabulary of {}; make the file with "
-      "this "
-      "model's tokenizer, or train a model of at least {} tokens",
+      "this model's tokenizer, or train a model of at least {} tokens; where tokens were added to "
+      "the tokenizer, ⟦resize_embeddings⟧ adds them to the model",
       piece.path.string(), token, position, vocab_, uint64_t{token} + 1);
 }
 
-std::string TokenDataset::Digest() const {
-  constexpr uint64_t kBlocks = 1024, kBlockBytes = 4096;
-  uint64_t hash = HashBytes({});
-  const auto add = [&](std::span<const std::byte> bytes) {
-    const std::array<uint64_t, 2> both = {hash, HashBytes(bytes)};
-    hash = HashBytes(std::as_bytes(std::span(both)));
+std::string TokenDataset::Digest(uint64_t most_bytes) const {
+  // The parts of each file: tokens, borders of documents, the mask.
+  struct Part {
+    const Piece* piece;
+    const std::byte* data;
+    uint64_t bytes;
+  };
+  std::vector<Part> parts;
+  uint64_t total = 0;
+  const auto add_part = [&](const Piece& piece, const std::byte* data, uint64_t bytes) {
+    if (data == nullptr) return;
+    parts.push_back({&piece, data, bytes});
+    total += bytes;
   };
   for (const Piece& piece : pieces_) {
-    const std::array<uint64_t, 2> shape = {piece.count, piece.token_bytes};
-    add(std::as_bytes(std::span(shape)));
-    const double share = static_cast<double>(piece.count) / static_cast<double>(size_);
-    const auto blocks = 2 + static_cast<uint64_t>(share * static_cast<double>(kBlocks));
-    const auto add_part = [&](const std::byte* data, uint64_t bytes) {
-      if (bytes <= blocks * kBlockBytes) return add({data, bytes});
-      const uint64_t last = std::max<uint64_t>(1, blocks - 1);
-      for (uint64_t b = 0; b < blocks; ++b) {
-        add({data + (bytes - kBlockBytes) * b / last, kBlockBytes});
-      }
-    };
-    add_part(piece.data, piece.count * piece.token_bytes);
-    if (piece.document_begins != nullptr) add_part(piece.document_begins, 8 * piece.documents);
-    if (piece.mask != nullptr) add_part(piece.mask, (piece.count + 7) / 8);
+    add_part(piece, piece.data, piece.count * piece.token_bytes);
+    add_part(piece, piece.document_begins, 8 * piece.documents);
+    add_part(piece, piece.mask, (piece.count + 7) / 8);
   }
-  return fmt::format("{:016x}, {} tokens", hash, size_);
+  const double apart = std::max(
+      1.0, static_cast<double>(total) / static_cast<double>(std::max(most_bytes, kReadBytes)));
+  ChecksumStream checksum;
+  uint64_t looked = 0;
+  for (const auto& [piece, data, bytes] : parts) {
+    const std::array<uint64_t, 2> shape = {bytes, piece->token_bytes};
+    checksum.Add(std::as_bytes(std::span(shape)));
+    const auto offset = static_cast<uint64_t>(data - piece->file.bytes().data());
+    const auto stride = static_cast<uint64_t>(static_cast<double>(kReadBytes) * apart);
+    for (uint64_t at = 0; at < bytes; at += stride) {
+      const uint64_t block = std::min(kReadBytes, bytes - at);
+      checksum.Add(piece->file, offset + at, block);
+      looked += block;
+    }
+  }
+  const Checksum both = checksum.Get();
+  std::string text = fmt::format("{:016x}{:016x}, {} tokens", both[0], both[1], size_);
+  if (looked < total) {
+    text += fmt::format(", {:.0f} % of the bytes compared",
+                        100.0 * static_cast<double>(looked) / static_cast<double>(total));
+  }
+  return text;
 }
 
 bool TokenDataset::any_counts() const {

@@ -77,10 +77,10 @@ class TokenDataset {
   // Tokens of that part.
   uint64_t PartSize(int part, int parts) const;
 
-  // Digest of the content, whatever the files are called: their sizes, and about 1024 blocks of 4
-  // KiB, evenly spread over the stream; all of it where it is smaller. It also covers what the
-  // files say of documents and of the loss. "8c1f..., 300000 tokens".
-  std::string Digest() const;
+  // Checksum of the content, whatever the files are called, with what they say of documents and of
+  // the loss: "8c1f..., 300000 tokens". Of more than `most_bytes` it is taken of blocks of 4 MiB,
+  // evenly spread, and says so: "..., 34 % of the bytes compared".
+  std::string Digest(uint64_t most_bytes = uint64_t{16} << 30) const;
 
   // Tokens [begin, begin + out.size()). REQUIRES: they lie within the stream. Throws Error(kUsage)
   // naming file and position of a token that is not in the vocabulary.

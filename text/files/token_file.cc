@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/long_work.h"
 #include "text/files/token_dataset.h"
 
 namespace zeroplan {
@@ -20,7 +21,7 @@ constexpr uint64_t kMaxTokens = std::numeric_limits<int32_t>::max();
 constexpr int32_t kMost16 = std::numeric_limits<uint16_t>::max();
 constexpr size_t kChunkTokens = size_t{1} << 18;
 
-using Header = std::array<int32_t, 19>;  // as much of it as says anything
+using Header = std::array<int32_t, 24>;  // as much of it as says anything
 
 // Bytes of a token in a file that has no header.
 uint32_t BareTokenBytes(const std::filesystem::path& path) {
@@ -153,6 +154,22 @@ TokenFileExtent FindTokens(const MappedFile& file, const std::filesystem::path& 
   return extent;
 }
 
+std::optional<bool> ChecksumHolds(const MappedFile& file) {
+  if (file.size() < kTokenFileHeaderBytes) return std::nullopt;
+  std::array<int32_t, kTokenFileHeaderBytes / sizeof(int32_t)> header{};
+  std::memcpy(header.data(), file.bytes().data(), sizeof header);
+  if (header[13] != kTokenFileSectionsMark || header[19] != kTokenFileChecksumMark) {
+    return std::nullopt;
+  }
+  Checksum written{};
+  std::memcpy(written.data(), &header[20], sizeof written);
+  std::fill_n(&header[20], 4, 0);
+  ChecksumStream found;
+  found.Add(file, kTokenFileHeaderBytes, file.size() - kTokenFileHeaderBytes);
+  found.Add(std::as_bytes(std::span(header)));
+  return found.Get() == written;
+}
+
 TokenFileWriter::TokenFileWriter(const std::filesystem::path& path, IoHook* hook,
                                  std::optional<TokenFileOrigin> origin)
     : hook_(hook),
@@ -203,22 +220,28 @@ void TokenFileWriter::EndDocument() {
   document_begin_ = count_;
 }
 
+void TokenFileWriter::WriteAt(uint64_t at, std::span<const std::byte> bytes) {
+  checksum_.Add(bytes);
+  file_.WriteAt(at, bytes);
+}
+
 void TokenFileWriter::Write(std::span<const int32_t> tokens) {
   if (!origin_ && tokens.size() > kMaxTokens - count_) {
     ThrowUsage("{}: more than {} tokens do not fit one token file; split the text over several",
                temporary_.target().string(), kMaxTokens);
   }
   while (!tokens.empty()) {
+    ThrowIfInterrupted();
     const auto chunk = tokens.first(std::min(tokens.size(), kChunkTokens));
     for (const int32_t token : chunk) {
       ZEROPLAN_CHECK(token >= 0 && token < end_, "token {}", token);
     }
     const uint64_t at = kTokenFileHeaderBytes + count_ * kind_.token_bytes;
     if (kind_.token_bytes == sizeof(int32_t)) {
-      file_.WriteAt(at, std::as_bytes(chunk));
+      WriteAt(at, std::as_bytes(chunk));
     } else {
       buffer_.assign(chunk.begin(), chunk.end());
-      file_.WriteAt(at, std::as_bytes(std::span(buffer_)));
+      WriteAt(at, std::as_bytes(std::span(buffer_)));
     }
     count_ += chunk.size();
     tokens = tokens.subspan(chunk.size());
@@ -230,15 +253,18 @@ void TokenFileWriter::WriteSections(FileHeader* header) {
   const uint64_t end = kTokenFileHeaderBytes + count_ * kind_.token_bytes;
   const uint64_t documents_at = (end + 7) / 8 * 8;
   const std::array<std::byte, 8> zeros{};
-  file_.WriteAt(end, std::span(zeros).first(documents_at - end));
-  file_.WriteAt(documents_at, std::as_bytes(std::span(documents_)));
-  file_.WriteAt(documents_at + sizeof(uint64_t) * documents_.size(),
-                std::as_bytes(std::span(mask_)));
+  WriteAt(end, std::span(zeros).first(documents_at - end));
+  WriteAt(documents_at, std::as_bytes(std::span(documents_)));
+  WriteAt(documents_at + sizeof(uint64_t) * documents_.size(), std::as_bytes(std::span(mask_)));
   const uint64_t documents = documents_.size();
   (*header)[13] = kTokenFileSectionsMark;
   std::memcpy(&(*header)[14], &count_, sizeof count_);
   std::memcpy(&(*header)[16], &documents, sizeof documents);
   (*header)[18] = mask_.empty() ? 0 : 1;
+  (*header)[19] = kTokenFileChecksumMark;
+  checksum_.Add(std::as_bytes(std::span(*header)));
+  const Checksum checksum = checksum_.Get();
+  std::memcpy(&(*header)[20], checksum.data(), sizeof checksum);
 }
 
 void TokenFileWriter::Finish() {
@@ -271,6 +297,7 @@ uint64_t TokenizeText(std::span<const std::string> texts, const std::filesystem:
   TokenFileWriter writer(path, hook);
   std::vector<int32_t> chunk;
   for (uint64_t begin = 0; begin < data.size(); begin += chunk.size()) {
+    ThrowIfInterrupted();
     chunk.resize(std::min<uint64_t>(kChunkTokens, data.size() - begin));
     data.Read(begin, chunk);
     writer.Append(chunk);

@@ -11,6 +11,8 @@
 //   14, 15  tokens, uint64: number 2 says -1 where they are more than 2^31 - 1
 //   16, 17  documents, uint64
 //   18      1: there is a loss mask; else 0
+//   19      kTokenFileChecksumMark, if there is a checksum
+//   20..23  128 bits of XXH3: of all behind the header, then of the header with zeros here
 //
 // Behind the tokens zeros up to a multiple of 8 bytes; then, for each document, the position of its
 // first token (uint64, rising, the first 0): a document ends where the next one begins; then the
@@ -50,6 +52,7 @@ struct TokenFileOrigin {
 inline constexpr int32_t kTokenFileOriginMark = 0x4B4F545A;  // "ZTOK"
 
 inline constexpr int32_t kTokenFileSectionsMark = 0x4345535A;  // "ZSEC"
+inline constexpr int32_t kTokenFileChecksumMark = 0x4B48435A;  // "ZCHK"
 
 // Whether a file holds tokens, by its name: ".bin", ".u16" or ".u32".
 bool IsTokenFile(const std::filesystem::path& path);
@@ -72,14 +75,17 @@ struct TokenFileExtent {
   std::optional<uint64_t> mask_offset;  // of (count + 7) / 8 bytes; nullopt: all tokens count
 };
 TokenFileExtent FindTokens(const MappedFile& file, const std::filesystem::path& path);
+// Whether the file is as it was written: nullopt if it has no checksum. All of it is read.
+// REQUIRES: FindTokens took it.
+std::optional<bool> ChecksumHolds(const MappedFile& file);
 
 // Writes a file of tokens with a header, piece by piece: of uint16, or of uint32 where they come
 // from a vocabulary that is larger than 65,536. The file appears under its name, whole and on disk,
 // when Finish returns; what was there before stays until then.
 //
-// It has sections if it has an origin, or if a document was ended, or a token does not count. They
-// are kept in memory until Finish: 8 bytes a document, and a bit a token from the first one on that
-// does not count.
+// It has sections, and a checksum, if it has an origin, or if a document was ended, or a token does
+// not count. They are kept in memory until Finish: 8 bytes a document, and a bit a token from the
+// first one on that does not count.
 class TokenFileWriter {
  public:
   // Throws Error(kUsage) if `path` does not end in .bin (it would be taken for text),
@@ -106,6 +112,7 @@ class TokenFileWriter {
 
  private:
   void Write(std::span<const int32_t> tokens);
+  void WriteAt(uint64_t at, std::span<const std::byte> bytes);
   using FileHeader = std::array<int32_t, kTokenFileHeaderBytes / sizeof(int32_t)>;
   void WriteSections(FileHeader* header);
 
@@ -121,6 +128,7 @@ class TokenFileWriter {
   uint64_t document_begin_ = 0;      // of the document that is not ended
   std::vector<uint64_t> documents_;  // that are: where they begin
   std::vector<uint8_t> mask_;        // empty: all tokens so far count
+  ChecksumStream checksum_;          // of what is behind the header
 };
 
 // `tokens` as one file.

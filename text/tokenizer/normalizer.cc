@@ -275,9 +275,11 @@ bool Normalizer::Run(const Step& step, std::string_view text, std::string* out) 
   return true;
 }
 
-std::string_view Normalizer::Apply(std::string_view text, std::string* buffer) const {
+std::string_view Normalizer::Apply(std::string_view text, std::string* buffer,
+                                   bool continues) const {
   std::string next;
   for (const Step& step : steps_) {
+    if (continues && std::holds_alternative<Prepend>(step)) continue;
     next.clear();
     if (!Run(step, text, &next)) continue;
     buffer->swap(next);

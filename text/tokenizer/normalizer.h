@@ -31,8 +31,9 @@ class Normalizer {
   // and key.
   static Normalizer Read(const JsonNode* node, const std::string& file);
 
-  // `text` normalized: itself, or a view of `*buffer`. REQUIRES: well-formed UTF-8.
-  std::string_view Apply(std::string_view text, std::string* buffer) const;
+  // `text` normalized: itself, or a view of `*buffer`. `continues`: it is the rest of a text that
+  // was cut, so that nothing is put before it. REQUIRES: well-formed UTF-8.
+  std::string_view Apply(std::string_view text, std::string* buffer, bool continues = false) const;
 
   // Whether the first character of what it makes may come from further behind in the text.
   bool may_drop_start() const { return may_drop_start_; }

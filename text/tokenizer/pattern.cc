@@ -15,6 +15,7 @@ namespace zeroplan {
 namespace {
 
 // What one search may take. The package has the first limit alone, and fails there too.
+constexpr size_t kMostShown = 200;  // bytes of a pattern in a message
 constexpr unsigned long kMostRetriesInMatch = 10'000'000;
 constexpr unsigned long kMostRetriesInSearch = 100'000'000;
 constexpr unsigned kMostStackEntries = 8'000'000;  // of 40 bytes
@@ -77,8 +78,8 @@ void Regex::Free::operator()(re_pattern_buffer* compiled) const { onig_free(comp
 Regex::Regex(std::string_view pattern, std::string_view where) : pattern_(pattern), where_(where) {
   Initialize();
   const auto fail = [&](std::string_view what) {
-    ThrowUsage("{}the regular expression {} cannot be used: {}; rewrite it", where_, pattern_,
-               what);
+    ThrowUsage("{}the regular expression {} cannot be used: {}; rewrite it", where_,
+               PrintableText(pattern_, kMostShown), PrintableText(what, kMostShown));
   };
   if (!IsValidUtf8(pattern_)) fail("it is not UTF-8");
   // Before 6.9.9 these are without $+<=>^`|~, which they are with in the package.
@@ -110,7 +111,7 @@ void Regex::ForEachMatch(std::string_view text,
     if (found == ONIG_MISMATCH) return;
     if (found < 0) {
       ThrowUsage("{}the regular expression {} gave up on a text ({}); simplify it", where_,
-                 pattern_, MessageOf(found));
+                 PrintableText(pattern_, kMostShown), MessageOf(found));
     }
     const auto begin = static_cast<size_t>(matcher.region->beg[0]);
     const auto end = static_cast<size_t>(matcher.region->end[0]);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/base/long_work.h"
 #include "core/base/strings.h"
 #include "text/tokenizer/unicode.h"
 
@@ -47,6 +48,7 @@ void CutText::Split(const Pattern& pattern, SplitBehavior behavior, bool invert)
     const std::string_view text = at(piece);
     if (all_matches) {
       for (size_t begin = 0; begin < text.size();) {
+        if (out->size() % kPiecesUnheard == 0) ThrowIfInterrupted();
         const size_t end = pattern.scanner()(text, begin);
         out->push_back({piece.begin + begin, piece.begin + end});
         begin = end;

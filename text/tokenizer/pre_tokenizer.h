@@ -14,6 +14,9 @@
 
 namespace zeroplan {
 
+// Pieces that are found or encoded between two looks at whether the work is to stop.
+inline constexpr size_t kPiecesUnheard = 4096;
+
 // Pieces of a text. Reused from text to text, so that little is allocated.
 class CutText {
  public:

@@ -15,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/base/json_section.h"
 #include "core/base/json_source.h"
+#include "core/base/long_work.h"
 #include "core/base/strings.h"
 #include "text/files/mapped_file.h"
 #include "text/tokenizer/bpe_model.h"
@@ -131,9 +132,14 @@ struct Tokenizer::Parts {
   Sha256Digest digest{};
   mutable Rooms rooms;
 
-  std::vector<int32_t> Encode(std::string_view text, Marking* marking) const;
-  // `marking`: nullptr if nobody asks.
-  void EncodeSection(std::string_view text, bool at_start, Room* room, Marking* marking,
+  // `marking`: nullptr if nobody asks. `continues`: the text was cut before this part of it.
+  std::vector<int32_t> Encode(std::string_view text, Marking* marking,
+                              bool continues = false) const;
+  struct Place {
+    bool at_start = false;   // of the input
+    bool continues = false;  // what was cut before it
+  };
+  void EncodeSection(std::string_view text, Place place, Room* room, Marking* marking,
                      std::vector<int32_t>* ids) const;
   void MarkPiece(const CutText& cut, const Piece& piece, std::span<const int32_t> ids,
                  Marking* marking) const;
@@ -143,7 +149,8 @@ struct Tokenizer::Parts {
   const std::string* Shown(int32_t id, bool skip_special_tokens) const;
 };
 
-std::vector<int32_t> Tokenizer::Parts::Encode(std::string_view text, Marking* marking) const {
+std::vector<int32_t> Tokenizer::Parts::Encode(std::string_view text, Marking* marking,
+                                              bool continues) const {
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 3 + 16);
   std::unique_ptr<Room> room = rooms.Take();
@@ -155,17 +162,19 @@ std::vector<int32_t> Tokenizer::Parts::Encode(std::string_view text, Marking* ma
     }
     std::optional<Marking> inner;
     if (marking != nullptr) inner = marking->Within(section.begin, section.end);
-    EncodeSection(text.substr(section.begin, section.end - section.begin), section.begin == 0,
-                  room.get(), inner ? &*inner : nullptr, &ids);
+    const bool first = section.begin == 0;
+    EncodeSection(text.substr(section.begin, section.end - section.begin),
+                  {first && !continues, first && continues}, room.get(), inner ? &*inner : nullptr,
+                  &ids);
   }
   rooms.Give(std::move(room));
   return ids;
 }
 
-void Tokenizer::Parts::EncodeSection(std::string_view text, bool at_start, Room* room,
+void Tokenizer::Parts::EncodeSection(std::string_view text, Place place, Room* room,
                                      Marking* marking, std::vector<int32_t>* ids) const {
   const std::string_view given = text;
-  text = normalizer.Apply(text, &room->normalized);
+  text = normalizer.Apply(text, &room->normalized, place.continues);
   if (marking != nullptr && (text.data() != given.data() || text.size() != given.size())) {
     marking->MoveBorders([&](size_t border) {
       std::string buffer;
@@ -185,11 +194,12 @@ void Tokenizer::Parts::EncodeSection(std::string_view text, bool at_start, Room*
     }
     CutText& cut = room->cut;
     cut.Reset(text.substr(section.begin, section.end - section.begin),
-              at_start && section.begin == 0);
+              place.at_start && section.begin == 0);
     if (marking == nullptr) {
       pre_tokenizer.Run(as_bytes, &cut);
-      for (const Piece& piece : cut.pieces()) {
-        model.Encode(cut.at(piece), as_bytes, &room->model, ids);
+      for (size_t i = 0; i < cut.pieces().size(); ++i) {
+        if (i % kPiecesUnheard == 0) ThrowIfInterrupted();
+        model.Encode(cut.at(cut.pieces()[i]), as_bytes, &room->model, ids);
       }
       continue;
     }
@@ -313,6 +323,48 @@ std::vector<int32_t> Tokenizer::EncodeMarked(std::string_view text, std::span<co
   std::vector<int32_t> ids = parts_->Encode(text, &marking);
   ZEROPLAN_CHECK(ids.size() == marked->size(), "{} ids, {} marks", ids.size(), marked->size());
   return ids;
+}
+
+std::vector<int32_t> Tokenizer::EncodePart(std::string_view part, bool continues) const {
+  if (IsValidUtf8(part)) return parts_->Encode(part, nullptr, continues);
+  return parts_->Encode(ReplaceInvalidUtf8(part), nullptr, continues);
+}
+
+std::optional<size_t> Tokenizer::CutBefore(std::string_view text, size_t to) const {
+  constexpr size_t kAround = 2048;           // bytes on either side that are compared
+  constexpr size_t kBack = size_t{1} << 16;  // so far before `to` it is looked for
+  constexpr int kTries = 32;
+  const auto is_space = [&](size_t at) {
+    return text[at] == ' ' || (text[at] >= '\t' && text[at] <= '\r');
+  };
+  int tries = 0;
+  for (size_t at = to; at-- > 1 && to - at <= kBack && tries < kTries;) {
+    if (at + 1 >= text.size()) continue;
+    const bool before_blank = text[at] == ' ' && !is_space(at - 1) && !is_space(at + 1);
+    const bool behind_line = text[at - 1] == '\n' && !is_space(at);
+    if (!before_blank && !behind_line) continue;
+    ++tries;
+    size_t begin = at > kAround ? at - kAround : 0;
+    size_t end = std::min(at + kAround, text.size());
+    const auto within = [&](size_t i) {
+      return i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80;
+    };
+    while (begin > 0 && within(begin)) --begin;
+    while (within(end)) ++end;
+    std::vector<int32_t> apart = EncodePart(text.substr(begin, at - begin), begin > 0);
+    const std::vector<int32_t> behind = EncodePart(text.substr(at, end - at), true);
+    apart.insert(apart.end(), behind.begin(), behind.end());
+    if (apart == EncodePart(text.substr(begin, end - begin), begin > 0)) return at;
+  }
+  return std::nullopt;
+}
+
+const std::vector<int32_t>& Tokenizer::special_before() const {
+  return parts_->post_processor.before;
+}
+
+const std::vector<int32_t>& Tokenizer::special_behind() const {
+  return parts_->post_processor.behind;
 }
 
 std::vector<std::vector<int32_t>> Tokenizer::EncodeMany(std::span<const std::string_view> texts,

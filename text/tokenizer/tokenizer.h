@@ -50,6 +50,16 @@ class Tokenizer {
   // well-formed UTF-8; spans rise, do not overlap, and lie within it.
   std::vector<int32_t> EncodeMarked(std::string_view text, std::span<const TextSpan> spans,
                                     std::vector<uint8_t>* marked) const;
+  // Long texts in parts. CutBefore: a place shortly before `to` where the text may be cut: the ids
+  // of both parts, one after the other, are those of the text; nullopt if none was found. It is
+  // before a blank between two words, or where a line begins, and what lies around it has the same
+  // ids whole and cut: pieces and merges look no further than that. EncodePart: the ids of a part;
+  // `continues`: the text was cut before it. REQUIRES: to <= text.size(); parts cut at CutBefore.
+  std::optional<size_t> CutBefore(std::string_view text, size_t to) const;
+  std::vector<int32_t> EncodePart(std::string_view part, bool continues) const;
+  // The tokens that the file's template puts around a text (Encode's `add_special_tokens`).
+  const std::vector<int32_t>& special_before() const;
+  const std::vector<int32_t>& special_behind() const;
   // The ids of each text, in order, made by `threads` threads (0: one a processor).
   std::vector<std::vector<int32_t>> EncodeMany(std::span<const std::string_view> texts,
                                                bool add_special_tokens, int threads) const;

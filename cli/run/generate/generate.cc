@@ -229,14 +229,14 @@ void Talk(const GenerateCommand& command, const Placement& place, const ModelSpe
   const ChatTemplate chat = FindTemplate(command, tokenizer);
   std::vector<int32_t> stop_tokens = StopTokens(command, tokenizer, model.vocab);
   if (const auto end = chat.end_of_turn_id()) stop_tokens.push_back(*end);
-  std::vector<ChatMessage> messages;
+  Conversation talk;
+  std::vector<ChatMessage>& messages = talk.messages;
   if (!command.system.empty()) messages.push_back({"system", command.system, {}});
   std::unique_ptr<TextGenerator> generator;
   std::string line = command.prompt;
   while (!command.prompt.empty() || ReadMessage(line)) {
     messages.push_back({"user", line, {}});
-    std::vector<int32_t> tokens =
-        tokenizer->Encode(chat.Render(messages, true, "--chat").text, false);
+    std::vector<int32_t> tokens = tokenizer->Encode(chat.Render(talk, true, "--chat").text, false);
     const auto length = static_cast<int64_t>(tokens.size());
     if (!generator) {
       const int64_t needed =
@@ -312,9 +312,8 @@ void RegisterGenerate(Command& app) {
                  "0: always the likeliest token; higher: more varied (default 0.8)"},
                 options->temperature, ParseTemperature);
   command.Value({kNoGroup, "--top-k", "COUNT",
-                 "Choose among this many of the likeliest tokens "
-                 "(default 40)"},
-                options->top_k, WholeIn<int>(1, 1'000'000));
+                 "Choose among this many of the likeliest tokens; 0: among all (default 40)"},
+                options->top_k, WholeIn<int>(0, 1'000'000));
   command.Value({kNoGroup, "--top-p", "SHARE",
                  "Of those, choose among the fewest that together have this probability (default "
                  "1)"},
@@ -328,7 +327,7 @@ void RegisterGenerate(Command& app) {
                "Compute all tokens again for each new one, rather than keep their keys and values",
                options->no_cache);
   command.Value({kNoGroup, "--seed", "NUMBER", "Seed of the choice of tokens (default 1)"},
-                options->seed, WholeIn<uint64_t>(1, INT64_MAX));
+                options->seed, WholeIn<uint64_t>(0, INT64_MAX));
   AddPlacementOptions(command, options->placement);
   command.Progress(kNoGroup);
   command.Footer(

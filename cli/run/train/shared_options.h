@@ -27,13 +27,17 @@ void RefuseOnCpu(Backend backend, const char* option, const std::string& text);
 enum class TrainOn { kAnswers, kAll };
 
 struct TextChoiceOptions {
-  std::string text_field;
+  std::string text_field, map;
   Given<TrainOn> train_on;
+  Given<int64_t> skip_bad;
+  bool no_special_tokens = false;
 
+  // Throws Error(kUsage) naming the option that is wrong.
   TextChoices Choices() const;
 };
 
-// Adds --text-field and --train-on, under the heading `group`.
+// Adds --map, --text-field, --train-on, --skip-bad and --no-special-tokens, under the heading
+// `group`.
 void AddTextChoices(Command& command, const char* group, TextChoiceOptions& options);
 
 // Parses a number for which `allowed` holds; `use` tells the user which those are.

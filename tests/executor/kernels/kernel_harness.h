@@ -17,25 +17,17 @@
 #include "executor/kernels/convert.h"
 #include "executor/kernels/kernel_call.h"
 #include "executor/kernels/thread_pool.h"
+#include "tests/test_seed.h"
 #ifdef ZEROPLAN_TEST_CUDA
 #include "tests/executor/cuda/gpu_runner.h"
 #endif
 
 namespace zeroplan::kernel_test {
 
-// Fresh inputs at every run; ZEROPLAN_TEST_SEED repeats one. `label` keeps test cases apart.
-inline uint64_t TestSeed() {
-  static const uint64_t seed = [] {
-    const char* text = std::getenv("ZEROPLAN_TEST_SEED");
-    return text != nullptr ? std::strtoull(text, nullptr, 10) : uint64_t{std::random_device{}()};
-  }();
-  return seed;
-}
-
 // Declares `rng` and prints the seed should an assertion fail.
-#define ZEROPLAN_TEST_RNG(rng)                                           \
-  ::zeroplan::kernel_test::Rng rng(::zeroplan::kernel_test::TestSeed()); \
-  INFO("ZEROPLAN_TEST_SEED=", ::zeroplan::kernel_test::TestSeed())
+#define ZEROPLAN_TEST_RNG(rng)                              \
+  ::zeroplan::kernel_test::Rng rng(::zeroplan::TestSeed()); \
+  INFO("ZEROPLAN_TEST_SEED=", ::zeroplan::TestSeed())
 
 class Rng {
  public:

@@ -1,6 +1,7 @@
 #include "text/documents/chat_template.h"
 
 #include <doctest/doctest.h>
+#include <fmt/ranges.h>
 
 #include <string>
 #include <vector>
@@ -24,8 +25,10 @@ constexpr const char* kInst =
     "{% if m.role == 'user' %}{{ '[INST] ' + m.content + ' [/INST]' }}"
     "{% else %}{{ ' ' + m.content | trim + ' ' + eos_token }}{% endif %}{% endfor %}";
 
-const std::vector<ChatMessage> kTalk = {
-    {"user", "Hi", {}}, {"assistant", " Yo ", {}}, {"user", "Bye", {}}, {"assistant", "", {}}};
+const Conversation kTalk = {
+    {{"user", "Hi", {}}, {"assistant", " Yo ", {}}, {"user", "Bye", {}}, {"assistant", "", {}}}};
+// The same, of which the first exchange is the prompt.
+const Conversation kLastTurn = {kTalk.messages, 2};
 
 std::vector<std::string> Parts(const ChatTemplate::Rendered& rendered) {
   std::vector<std::string> parts;
@@ -46,8 +49,8 @@ TEST_CASE("chat template: the assistant's content and the token that ends its tu
         "<|im_start|>assistant\n Yo <|im_end|>\n<|im_start|>user\nBye<|im_end|>\n"
         "<|im_start|>assistant\n<|im_end|>\n");
   CHECK(Parts(all) == std::vector<std::string>{" Yo <|im_end|>", "<|im_end|>"});
-  CHECK(Parts(chat.Render(kTalk, false, "here", 2)) == std::vector<std::string>{"<|im_end|>"});
-  const ChatTemplate::Rendered prompt = chat.Render({kTalk.data(), 1}, true, "here");
+  CHECK(Parts(chat.Render(kLastTurn, false, "here")) == std::vector<std::string>{"<|im_end|>"});
+  const ChatTemplate::Rendered prompt = chat.Render({{kTalk.messages[0]}}, true, "here");
   CHECK(prompt.text.ends_with("Hi<|im_end|>\n<|im_start|>assistant\n"));
   CHECK(prompt.generated.empty());
 
@@ -56,7 +59,7 @@ TEST_CASE("chat template: the assistant's content and the token that ends its tu
       ChatTemplate::FromText(kInst, "f", {{"bos_token", "<s>"}, {"eos_token", "</s>"}}, llama);
   const ChatTemplate::Rendered turns = inst.Render(kTalk, false, "here");
   CHECK(turns.text == "<s>[INST] Hi [/INST] Yo </s>[INST] Bye [/INST]  </s>");
-  CHECK(Parts(turns) == std::vector<std::string>{"Yo </s>", " </s>"});
+  CHECK(Parts(turns) == std::vector<std::string>{" Yo </s>", "  </s>"});
 }
 
 TEST_CASE("chat template: several tokens may end a turn") {
@@ -77,14 +80,131 @@ TEST_CASE("chat template: generation blocks say what counts") {
       "f", {}, qwen);
   CHECK(Parts(chat.Render(kTalk, false, "here")) ==
         std::vector<std::string>{" Yo <|im_end|>!", "<|im_end|>!"});
-  CHECK(Parts(chat.Render(kTalk, false, "here", 2)) == std::vector<std::string>{"<|im_end|>!"});
+  CHECK(Parts(chat.Render(kLastTurn, false, "here")) == std::vector<std::string>{"<|im_end|>!"});
+}
+
+// Prints the thought of the last turn, and an empty one before a plain answer; its generation
+// prompt stops before the thought (the form of Qwen3's).
+constexpr const char* kThinking =
+    "{% for m in messages %}<|im_start|>{{ m.role + '\\n' }}"
+    "{% if m.role == 'assistant' and loop.last %}"
+    "{{ '<think>\\n' + (m.reasoning_content or '') + '\\n</think>\\n\\n' }}{% endif %}"
+    "{{ m.content }}{% for call in m.tool_calls or [] %}"
+    "{{ '\\n<tool_call>\\n' + call.function | tojson + '\\n</tool_call>' }}{% endfor %}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
+    "{% if enable_thinking is false %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}{% endif %}";
+
+// What is learned, joined by "|".
+std::string Learned(const ChatTemplate& chat, const Conversation& conversation) {
+  return fmt::format("{}", fmt::join(Parts(chat.Render(conversation, false, "here")), "|"));
+}
+
+TEST_CASE("chat template: all of a turn counts that stands behind the generation prompt") {
+  const Tokenizer qwen = Tokenizer::FromFile(TokenizerFixture("qwen3"));
+  const ChatTemplate chat = ChatTemplate::FromText(kThinking, "f", {}, qwen);
+  const auto thought = [](const char* name) {
+    return Conversation{{{"user", "2+2", {}},
+                         {"assistant", "4", {{name, jinja::Value::Of("add")}}},
+                         {"user", "3+3", {}},
+                         {"assistant", "6", {{name, jinja::Value::Of("add")}}}}};
+  };
+  for (const char* name : {"reasoning_content", "reasoning", "thinking"}) {
+    CAPTURE(name);
+    CHECK(Learned(chat, thought(name)) == "4<|im_end|>|<think>\nadd\n</think>\n\n6<|im_end|>");
+  }
+  Conversation plain = {{{"user", "2+2", {}}, {"assistant", "4", {}}}};
+  CHECK(Learned(chat, plain) == "<think>\n\n</think>\n\n4<|im_end|>");
+  // Where the prompt has the empty thought, the answer is what is to be said.
+  plain.variables.push_back({"enable_thinking", false});
+  CHECK(Learned(chat, plain) == "4<|im_end|>");
+  // A prompt that begins a thought: that is not the model's to say.
+  const ChatTemplate opens = ChatTemplate::FromText(
+      "{% for m in messages %}{% if m.role == 'user' %}<|im_start|>{{ m.content }}{% else %}"
+      "<|im_end|>{% if loop.last %}{{ '<think>\\n' + (m.thinking or '') + '\\n</think>' }}{% endif "
+      "%}"
+      "{{ m.content }}<|endoftext|>{% endif %}{% endfor %}"
+      "{% if add_generation_prompt %}{{ '<|im_end|><think>\\n' }}{% endif %}",
+      "f", {}, qwen);
+  CHECK(Learned(opens, thought("thinking")) == "4<|endoftext|>|add\n</think>6<|endoftext|>");
+}
+
+TEST_CASE("chat template: calls of tools count, and their results do not") {
+  const Tokenizer qwen = Tokenizer::FromFile(TokenizerFixture("qwen3"));
+  const ChatTemplate chat = ChatTemplate::FromText(kThinking, "f", {}, qwen);
+  const jinja::Value call =
+      jinja::Dict{{"function", jinja::Dict{{"name", jinja::Value::Of("f")},
+                                           {"arguments", jinja::Dict{{"x", int64_t{1}}}}}}};
+  const Conversation talk = {{{"user", "go", {}},
+                              {"assistant", "", {{"tool_calls", jinja::List{call}}}},
+                              {"tool", "7", {}},
+                              {"assistant", "it is 7", {}}}};
+  CHECK(Learned(chat, talk) ==
+        "\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": "
+        "1}}\n</tool_call><|im_end|>|<think>\n\n</think>\n\nit is 7<|im_end|>");
+  // The name of what is called, in the header of what it answers, is not said again (gpt-oss).
+  const ChatTemplate named = ChatTemplate::FromText(
+      "{% set ns = namespace(name='') %}{% for m in messages %}<|im_start|>"
+      "{% if m.tool_calls %}{% set ns.name = m.tool_calls[0].function.name %}"
+      "{{ 'assistant to=' + ns.name + '\\n' + m.tool_calls[0].function.arguments | tojson }}"
+      "{% elif m.role == 'tool' %}{{ ns.name + ' to=assistant\\n' + m.content }}"
+      "{% else %}{{ m.role + '\\n' + m.content }}{% endif %}<|im_end|>{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant{% endif %}",
+      "f", {}, qwen);
+  CHECK(Learned(named, talk) == " to=f\n{\"x\": 1}<|im_end|>|\nit is 7<|im_end|>");
+}
+
+TEST_CASE("chat template: each turn ends with its own token") {
+  const Tokenizer qwen = Tokenizer::FromFile(TokenizerFixture("qwen3"));
+  const Conversation talk = {
+      {{"user", "a", {}}, {"assistant", "b", {}}, {"user", "c", {}}, {"assistant", "d", {}}}};
+  const auto learned = [&](const char* text, const std::vector<std::string>& stop = {}) {
+    return Learned(ChatTemplate::FromText(text, "f", {}, qwen, stop), talk);
+  };
+  // The last turn is left open (the form of Qwen1.5's).
+  const char* open =
+      "{% for m in messages %}<|im_start|>{{ m.role + '\\n' + m.content }}"
+      "{% if not loop.last or add_generation_prompt %}{{ '<|im_end|>\\n' }}{% endif %}{% endfor %}"
+      "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+  CHECK(learned(open) == "b<|im_end|>|d");
+  CHECK(ChatTemplate::FromText(open, "f", {}, qwen).end_of_turn() == "<|im_end|>");
+  // The last turn ends otherwise than those before it (gpt-oss).
+  CHECK(learned("{% for m in messages %}<|im_start|>{{ m.role + '\\n' + m.content }}"
+                "{{ '<|endoftext|>' if loop.last else '<|im_end|>' }}{% endfor %}"
+                "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}") ==
+        "b<|im_end|>|d<|endoftext|>");
+  // The next turn's header is what the model stops at (GLM).
+  const char* headers =
+      "{% for m in messages %}{{ '<|im_start|>' if m.role == 'user' else '<|im_end|>' }}"
+      "{{ '\\n' + m.content }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_end|>\\n' }}"
+      "{% endif %}";
+  CHECK(learned(headers, {"<|im_start|>"}) == "b<|im_start|>|d");
+  // The header of the next turn is always printed.
+  CHECK(learned("{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + "
+                "'<|im_end|>\\n' }}{% endfor %}{{ '<|im_start|>assistant\\n' }}") ==
+        "b<|im_end|>|d<|im_end|>");
+  // No generation prompt, and words for headers.
+  CHECK(learned("{% for m in messages %}{{ m.role + ': ' + m.content + '<|im_end|>\\n' }}"
+                "{% endfor %}") == "b<|im_end|>|d<|im_end|>");
+}
+
+TEST_CASE("chat template: a message may say that it is not to be learned") {
+  const Tokenizer qwen = Tokenizer::FromFile(TokenizerFixture("qwen2"));
+  Conversation talk = kTalk;
+  talk.messages[1].counts = false;
+  CHECK(Learned(ChatTemplate::FromText(kChatMl, "f", {}, qwen), talk) == "<|im_end|>");
+  const ChatTemplate blocks = ChatTemplate::FromText(
+      "{% for m in messages %}{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}"
+      "{{ m.content }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor "
+      "%}",
+      "f", {}, qwen);
+  CHECK(Learned(blocks, talk) == "<|im_end|>");
 }
 
 TEST_CASE("chat template: refusals and unknown templates are errors with place and way out") {
   const Tokenizer llama = Tokenizer::FromFile(TokenizerFixture("llama2"));
   const ChatTemplate inst = ChatTemplate::FromText(
       kInst, "model/f", {{"bos_token", "<s>"}, {"eos_token", "</s>"}}, llama);
-  const std::vector<ChatMessage> twice = {{"user", "a", {}}, {"user", "b", {}}};
+  const Conversation twice = {{{"user", "a", {}}, {"user", "b", {}}}};
   const std::string refused =
       ErrorOf(ExitCode::kUsage, [&] { inst.Render(twice, false, "chats.jsonl:7"); });
   CHECK(refused.starts_with("chats.jsonl:7: "));

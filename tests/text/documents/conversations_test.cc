@@ -9,7 +9,7 @@
 #include "tests/has.h"
 #include "tests/text/documents/compressed_files.h"
 #include "tests/text/tokenizer/tokenizer_folder.h"
-#include "text/documents/tokenize_files.h"
+#include "text/documents/token_cache.h"
 
 namespace zeroplan {
 namespace {
@@ -24,6 +24,8 @@ constexpr const char* kChats =
     "\n"
     R"({"messages": [{"role": "user", "content": "Bye"}]})"
     "\n";
+
+const TextChoices kAll = {.train_on_all = true};
 
 class Model : public TokenizerFolder {
  public:
@@ -43,12 +45,13 @@ class Model : public TokenizerFolder {
     options.model = path("model");
     options.end_of_text = [&] { return *EndOfText(path("model"), tokenizer); };
     options.choices = choices;
-    const std::vector<std::string> files = {path(name)};
+    const std::vector<fs::path> files = {path(name)};
     done = TokenizeFiles(tokenizer, files, options, path("out.bin"));
     return TokensAsText(tokenizer, path("out.bin"), {0, 1'000'000, true});
   }
   std::string Refused(const std::string& name, const std::string& text,
                       const TextChoices& choices = {}) const {
+    fs::remove(path("out.bin"));
     const std::string message = ErrorOf(ExitCode::kUsage, [&] { Tokens(name, text, choices); });
     CHECK_FALSE(fs::exists(path("out.bin")));
     return message;
@@ -65,7 +68,7 @@ TEST_CASE("conversations: what the assistant says counts, or all") {
   CHECK(model.done.uncounted == 1);
   CHECK(model.done.counted == 3);
   CHECK(Has(Summary(model.done), "(3 count in the loss), 2 documents (1 without"));
-  CHECK(model.Tokens("a.jsonl.gz", Gzip(kChats), {"", true}) ==
+  CHECK(model.Tokens("a.jsonl.gz", Gzip(kChats), kAll) ==
         "-- document 1, token 0 --\n[[<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
         "Yo<|im_end|>\n]]\n-- document 2, token 21 --\n[[<|im_start|>user\nBye<|im_end|>\n]]");
   CHECK(model.done.uncounted == 0);
@@ -94,7 +97,7 @@ TEST_CASE("conversations: texts count as a whole and end once") {
                      "{\"text\": \"c<|endoftext|>\"}") ==
         "-- document 1, token 0 --\n[[a b<|endoftext|>]]\n-- document 2, token 3 --\n"
         "[[c<|endoftext|>]]");
-  CHECK(model.Tokens("a.jsonl", R"({"body": "x", "text": 4})", {"body", false}) ==
+  CHECK(model.Tokens("a.jsonl", R"({"body": "x", "text": 4})", {{{"text", "body"}}}) ==
         "-- document 1, token 0 --\n[[x<|endoftext|>]]");
 }
 
@@ -115,25 +118,68 @@ TEST_CASE("conversations: what cannot be trained on is refused with its line") {
   CHECK(Has(none, "has no chat template"));
 }
 
+TEST_CASE("conversations: records that cannot be read are left out, so many as are allowed") {
+  const Model model;
+  const std::string lines = std::string(R"({"text": "a"})") + "\n{\"text\": \n" +
+                            R"({"text": "b"})" + "\n" + R"({"text": 5})" + "\n";
+  TextChoices choices;
+  choices.skip_bad = 2;
+  CHECK(model.Tokens("a.jsonl", lines, choices) ==
+        "-- document 1, token 0 --\n[[a<|endoftext|>]]\n-- document 2, token 2 --\n"
+        "[[b<|endoftext|>]]");
+  CHECK(model.done.skipped == 2);
+  choices.skip_bad = 1;
+  const std::string one = model.Refused("a.jsonl", lines, choices);
+  CHECK(Has(one, "a.jsonl:4: text: is number"));
+  CHECK(Has(one, "1 record was left out before it"));
+  CHECK(Has(model.Refused("a.jsonl", lines), "⟦skip_bad⟧ leaves so many records out"));
+  choices.skip_bad = 5;
+  CHECK(model.Tokens("a.csv", "text,n\na,1\nb\nc,2\n", choices) ==
+        "-- document 1, token 0 --\n[[a<|endoftext|>]]\n-- document 2, token 2 --\n"
+        "[[c<|endoftext|>]]");
+  // What is no record is not left out.
+  CHECK(Has(model.Refused("b.png", "x", choices), "an image"));
+  CHECK(Has(model.Refused("a.json", "[{\"text\": \"a\"}, {\"te", choices), "does not end"));
+}
+
+TEST_CASE("conversations: instructions and questions, with a chat template and without") {
+  Model model;
+  const std::string task = R"({"instruction": "add", "input": "1+1", "output": "2"})";
+  CHECK(model.Tokens("a.jsonl", task) ==
+        "-- document 1, token 0 --\n<|im_start|>user\nadd\n1+1<|im_end|>\n<|im_start|>assistant\n"
+        "[[2<|im_end|>]]\n");
+  CHECK(FirstDocument(Tokenizer::FromFile(model.path("model")), model.path("out.bin")) ==
+        "<|im_start|>user\nadd\n1+1<|im_end|>\n<|im_start|>assistant\n[[2<|im_end|>]]\n");
+  CHECK(Has(model.Tokens("b.csv", "question,answer\n1+1,2\n"), "assistant\n[[2<|im_end|>]]"));
+  fs::remove(model.path("model/tokenizer_config.json"));
+  model.Write("model/tokenizer_config.json", R"({"eos_token": "<|endoftext|>"})");
+  CHECK(Has(model.Tokens("a.jsonl", task), "### Response:\n[[2<|endoftext|>]]"));
+  CHECK(Has(model.Refused("b.csv", "question,answer\n1+1,2\n"), "say with ⟦map⟧ which members"));
+  TextChoices choices;
+  choices.names = {{"prompt", "question"}, {"completion", "answer"}};
+  CHECK(model.Tokens("b.csv", "question,answer\n1+1,2\n", choices) ==
+        "-- document 1, token 0 --\n1+1[[2<|endoftext|>]]");
+}
+
 TEST_CASE("conversations: kept tokens are those of the choices and the template") {
   const Model model;
   model.Write("a.jsonl", kChats);
   const std::vector<std::string> data = {model.path("a.jsonl")};
   const auto kept = [&](const TextChoices& choices) {
-    return DataForModel(data, model.path("model"), 50257, model.path("cache"), 1, choices);
+    return DataForModel({data, model.path("model"), 50257, model.path("cache"), 1, choices});
   };
   const std::vector<std::string> first = kept({});
   CHECK(kept({}) == first);
-  const std::vector<std::string> all = kept({"", true});
+  const std::vector<std::string> all = kept(kAll);
   CHECK(all != first);
   model.Write("model/chat_template.jinja", "{{ messages[0].content }}{{ messages[-1].content }}");
-  CHECK(kept({"", true}) != all);
+  CHECK(kept(kAll) != all);
   CHECK(Has(ErrorOf(ExitCode::kUsage,
-                    [&] { DataForModel(first, model.path("model"), 50257, "", 1, {"", true}); }),
+                    [&] { DataForModel({first, model.path("model"), 50257, "", 1, kAll}); }),
             "⟦train_on⟧: there are no records"));
   model.Write("b.txt.gz", Gzip("text"));
   const std::vector<std::string> bytes = {model.path("b.txt.gz")};
-  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { DataForModel(bytes, "", 50257, "", 1); }),
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { DataForModel({bytes, "", 50257, "", 1}); }),
             "its bytes are no text"));
 }
 

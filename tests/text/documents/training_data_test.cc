@@ -1,15 +1,22 @@
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 
+#include <array>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "core/base/files.h"
 #include "tests/error_of.h"
 #include "tests/has.h"
+#include "tests/scoped_env.h"
 #include "tests/text/tokenizer/tokenizer_folder.h"
-#include "text/documents/tokenize_files.h"
+#include "text/documents/token_cache.h"
 #include "text/files/token_dataset.h"
 #include "text/files/token_file.h"
 #include "text/tokenizer/tokenizer.h"
@@ -31,7 +38,7 @@ class ModelAndText : public TokenizerFolder {
     Write("text", "one text\n");
   }
   std::vector<std::string> Data() const {
-    return DataForModel(text_, path("model"), kVocab, path("cache"), 1);
+    return DataForModel({text_, path("model"), kVocab, path("cache"), 1});
   }
   const std::vector<std::string>& text() const { return text_; }
 
@@ -63,6 +70,88 @@ TEST_CASE("training data: text becomes the model's tokens, once") {
   CHECK(text(anew) == head + "another text\n<|endoftext|>");
 }
 
+TEST_CASE("training data: kept tokens go by the files' content, whatever they are called") {
+  const ModelAndText folder;
+  const Tokenizer tokenizer = Tokenizer::FromFile(TokenizerFixture("gpt2"));
+  const std::vector<std::string> made = folder.Data();
+  const auto of = [&](const std::vector<std::string>& names) {
+    std::vector<std::string> data;
+    for (const std::string& name : names) data.push_back(folder.path(name));
+    return DataForModel({data, folder.path("model"), kVocab, folder.path("cache"), 1});
+  };
+  fs::copy_file(folder.path("text"), folder.path("copy"));
+  CHECK(of({"copy"}) == made);
+  // Other bytes of the same size and time.
+  const fs::file_time_type time = fs::last_write_time(folder.path("text"));
+  folder.Write("text", "two text\n");
+  fs::last_write_time(folder.path("text"), time);
+  const std::vector<std::string> other = of({"text"});
+  CHECK(other != made);
+  CHECK(Has(TokensAsText(tokenizer, other[0], {0, 100}), "two text"));
+
+  // A file more leaves what was made of the others.
+  const std::string large(2'000'000, 'x');
+  folder.Write("large", large + " one");
+  folder.Write("more", large + " two");
+  const std::vector<std::string> before = of({"large", "text"});
+  const std::vector<std::string> after = of({"more", "large", "text"});
+  REQUIRE(after.size() == 3);
+  CHECK(std::vector<std::string>(after.begin() + 1, after.end()) == before);
+
+  // Damage is found, and mended.
+  const auto overwrite = [&](uint64_t at) {
+    std::fstream file(made[0], std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put('\x7F');
+  };
+  folder.Write("text", "one text\n");
+  for (const uint64_t at : {uint64_t{1024}, uint64_t{40}, fs::file_size(made[0]) - 1}) {
+    overwrite(at);
+    CHECK(folder.Data() == made);
+    CHECK(Has(TokensAsText(tokenizer, made[0], {0, 100}), "one text\n<|endoftext|>"));
+  }
+  std::ofstream(made[0], std::ios::trunc).close();
+  CHECK(folder.Data() == made);
+  CHECK(Has(TokensAsText(tokenizer, made[0], {0, 100}), "one text"));
+  // A token file that somebody made and that was damaged is refused.
+  overwrite(1030);
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { DataForModel({made, "", kVocab, "", 1}); }),
+            "its bytes are not those that were written"));
+}
+
+TEST_CASE("training data: what was not used for longest goes, unless a run reads it") {
+  const TokenizerFolder folder;
+  fs::create_directory(folder.path("tokens"));
+  const auto file = [&](const char* name, int age) {
+    const std::string path = folder.path(std::string("tokens/") + name);
+    std::ofstream(path) << std::string(1000, 'x');
+    const std::array<timespec, 2> times = {timespec{1'000'000'000 - age, 0},
+                                           timespec{0, UTIME_OMIT}};
+    utimensat(AT_FDCWD, path.c_str(), times.data(), 0);
+    return path;
+  };
+  const std::string old = file("a.bin", 300), middle = file("b.bin", 200),
+                    recent = file("c.bin", 100);
+  const UniqueFd read(open(old.c_str(), O_RDONLY | O_CLOEXEC));
+  REQUIRE(flock(read.get(), LOCK_SH) == 0);
+  const std::vector<CachedTokens> all = ListCachedTokens(folder.path(""));
+  REQUIRE(all.size() == 3);
+  CHECK(all[0].path == old);
+  CHECK(all[0].in_use);
+  CHECK_FALSE(all[1].in_use);
+  CHECK(TrimCachedTokens(folder.path(""), 3000) == 0);
+  CHECK(TrimCachedTokens(folder.path(""), 2500) == 1000);
+  CHECK(fs::exists(old));
+  CHECK_FALSE(fs::exists(middle));
+  CHECK(TrimCachedTokens(folder.path(""), 0) == 1000);
+  CHECK_FALSE(fs::exists(recent));
+
+  const ScopedEnv limit("ZEROPLAN_CACHE_LIMIT", "2.5GB");
+  CHECK(CacheLimit() == 2'500'000'000);
+  const ScopedEnv wrong("ZEROPLAN_CACHE_LIMIT", "much");
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [] { CacheLimit(); }), "ZEROPLAN_CACHE_LIMIT"));
+}
+
 TEST_CASE("training data: of several that ask at once one makes the file") {
   const ModelAndText folder;
   folder.Write("text", std::string(300'000, 'a') + " and more");
@@ -84,16 +173,16 @@ TEST_CASE("training data: of several that ask at once one makes the file") {
 TEST_CASE("training data: what is not text for a tokenizer stays, or is refused with a way out") {
   const ModelAndText folder;
   const std::string model = folder.path("model"), cache = folder.path("cache");
-  CHECK(DataForModel(folder.text(), model, kByteTokens, cache, 1) == folder.text());
-  CHECK(DataForModel(folder.text(), "", kVocab, cache, 1) == folder.text());
-  CHECK(DataForModel(folder.text(), folder.path("."), kVocab, cache, 1) == folder.text());
+  CHECK(DataForModel({folder.text(), model, kByteTokens, cache, 1}) == folder.text());
+  CHECK(DataForModel({folder.text(), "", kVocab, cache, 1}) == folder.text());
+  CHECK(DataForModel({folder.text(), folder.path("."), kVocab, cache, 1}) == folder.text());
   CHECK_FALSE(fs::exists(cache));
   const std::vector<std::string> tokens = folder.Data();
-  CHECK(DataForModel(tokens, model, kVocab, cache, 1) == tokens);
+  CHECK(DataForModel({tokens, model, kVocab, cache, 1}) == tokens);
 
   const auto refused = [&](const std::string& cache_folder) {
     return ErrorOf(ExitCode::kUsage,
-                   [&] { DataForModel(folder.text(), model, kVocab, cache_folder, 1); });
+                   [&] { DataForModel({folder.text(), model, kVocab, cache_folder, 1}); });
   };
   const std::string by_hand =
       "zeroplan data tokenize " + folder.path("text") + " ⟦tokenizer⟧ " + model;
@@ -104,7 +193,7 @@ TEST_CASE("training data: what is not text for a tokenizer stays, or is refused 
   CHECK(Has(refused(cache), by_hand + " ⟦end_of_text⟧ TOKEN -o tokens.bin"));
   fs::copy_file(TokenizerFixture("smollm2"), model + "/tokenizer.json",
                 fs::copy_options::overwrite_existing);
-  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { DataForModel(tokens, model, kVocab, cache, 1); }),
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { DataForModel({tokens, model, kVocab, cache, 1}); }),
             "made with another tokenizer"));
 }
 
@@ -113,7 +202,7 @@ TEST_CASE("training data: text for published weights needs their tokenizer") {
   const std::string model = folder.path("weights");
   fs::create_directory(model);
   const auto data = [&](int64_t vocab) {
-    return DataForModel(folder.text(), model, vocab, folder.path("cache"), 1);
+    return DataForModel({folder.text(), model, vocab, folder.path("cache"), 1});
   };
   CHECK(data(kVocab) == folder.text());  // fresh weights
   folder.Write("weights/model.safetensors", "x");
@@ -124,7 +213,7 @@ TEST_CASE("training data: text for published weights needs their tokenizer") {
   folder.Write("bytes.bin", "");
   WriteTokenFile(folder.path("bytes.bin"), std::vector{1, 2, 3});
   const std::vector<std::string> tokens = {folder.path("bytes.bin")};
-  CHECK(DataForModel(tokens, model, kVocab, folder.path("cache"), 1) == tokens);
+  CHECK(DataForModel({tokens, model, kVocab, folder.path("cache"), 1}) == tokens);
   fs::create_directory(model + "/checkpoints");  // of a run that was trained on bytes
   CHECK(data(kVocab) == folder.text());
   folder.Write("weights/vocab.json", "{}");

@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"
+#include "tests/test_seed.h"
 #include "text/files/token_file.h"
 
 namespace zeroplan {
@@ -382,11 +383,24 @@ TEST_CASE("dataset digest: of the content, not of names") {
   CHECK(digest(folder.Write("longer.txt", text + "x")) != digest(one));
   // The same bytes are other tokens.
   CHECK(digest(folder.Write("tokens.u16", text)) != digest(one));
-  // Past what is looked at in whole, ends count.
-  std::string large(8'000'000, 'y');
-  const std::string before = digest(folder.Write("large.txt", large));
-  large.back() = 'z';
-  CHECK(digest(folder.Write("large.txt", large)) != before);
+  // Each bit counts; where not all is looked at, that is said.
+  std::string large(42'000'000, 'y');
+  const std::string path = folder.Write("large.txt", large);
+  const std::string before = digest(path);
+  std::mt19937_64 random(TestSeed());
+  for (int i = 0; i < 4; ++i) {
+    const size_t at = random() % large.size();
+    CAPTURE(at);
+    large[at] = static_cast<char>(large[at] ^ 1);
+    CHECK(digest(folder.Write("large.txt", large)) != before);
+    large[at] = static_cast<char>(large[at] ^ 1);
+  }
+  folder.Write("large.txt", large);
+  const std::string part =
+      TokenDataset::Open(std::vector<std::string>{path}).Digest(uint64_t{21} << 20);
+  CHECK(Has(part, ", 42000000 tokens, 5"));
+  CHECK(part.ends_with(" % of the bytes compared"));
+  CHECK(digest(path) == before);
 }
 
 }  // namespace

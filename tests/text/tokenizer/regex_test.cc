@@ -101,6 +101,9 @@ TEST_CASE("regex: what the package refuses is refused, with the file, the key an
         "it");
   CHECK(Has(ErrorOf(ExitCode::kUsage, [] { Regex(std::string(300, '('), ""); }),
             "parse depth limit over"));
+  // A long one is not printed whole.
+  CHECK(ErrorOf(ExitCode::kUsage, [] { Regex(std::string(1'500'000, 'a') + ")", "f: "); }).size() <
+        500);
 }
 
 TEST_CASE("regex: an expression that runs away gives up with an error") {

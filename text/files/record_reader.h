@@ -1,0 +1,41 @@
+// Records of a file, one after the other, each as a JSON object: lines of JSON, the values of a
+// JSON file, the rows of CSV and TSV files, and those of Parquet and Arrow files.
+//
+// Parquet and Arrow files are read by the Python package pyarrow, which whoever has such files has
+// too (`datasets` and `pandas` bring it): no package of Debian or Ubuntu reads them.
+// $ZEROPLAN_PYTHON, else python3, is started once a file and hands the rows over a pipe.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace zeroplan {
+
+// A record has at most so many bytes: what it takes in memory is a multiple.
+inline constexpr uint64_t kMostRecordBytes = uint64_t{64} << 20;
+
+class RecordReader {
+ public:
+  // By the file's name, without ".gz" and ".zst": .jsonl, .ndjson and .json hold JSON, .csv and
+  // .tsv rows of texts below a row of names, .parquet and .arrow tables. Of tables the columns
+  // `members` are read, and the others are null. Throws Error(kUsage) naming the path if it cannot
+  // be read, or if there is no pyarrow to read it, with the way out.
+  static std::unique_ptr<RecordReader> Open(const std::filesystem::path& path,
+                                            std::span<const std::string> members);
+  virtual ~RecordReader() = default;
+
+  // The next record as the text of a JSON value; false: there is none. Throws as Open, naming the
+  // place of what is damaged or too large.
+  virtual bool Next(std::string* record) = 0;
+  // Whether, after an error, Next goes on with the record behind the one that is wrong.
+  virtual bool can_go_on() const { return false; }
+  // Where the record is that Next returned: "chats.jsonl:7", "t.parquet: row 7".
+  virtual std::string where() const = 0;
+  // Bytes of the file that were read, as it lies on disk; 0: not known.
+  virtual uint64_t position() const = 0;
+};
+
+}  // namespace zeroplan
