@@ -287,6 +287,8 @@ HostState QueryHostState(const fs::path& root) {
     host.shared_bytes = static_cast<uint64_t>(shared.f_blocks) * shared.f_frsize;
     host.shared_free_bytes = static_cast<uint64_t>(shared.f_bavail) * shared.f_frsize;
   }
+  // "Linux version 5.15.153.1-microsoft-standard-WSL2 ...".
+  host.wsl = FirstLine(root / "proc/version").find("icrosoft") != std::string::npos;
   host.nvidia_devices = NvidiaDevices(root);
   return host;
 }

@@ -64,6 +64,7 @@ struct HostState {
   std::optional<uint64_t> locked_limit;
   bool may_pass_locked_limit = false;
   std::optional<uint64_t> shared_bytes, shared_free_bytes;  // of /dev/shm; empty: it is not there
+  bool wsl = false;                                         // the kernel is Windows' (WSL2)
   int nvidia_devices = 0;  // GPUs of NVIDIA on the PCI bus, with or without a driver
 };
 

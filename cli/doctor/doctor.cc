@@ -214,6 +214,7 @@ Json HostJson(const HostState& host) {
           {"huge_page_bytes", KnownOrNull(host.huge_page_bytes)},
           {"locked_limit_bytes", limited ? Json(*host.locked_limit) : Json(nullptr)},
           {"may_pass_locked_limit", host.may_pass_locked_limit},
+          {"wsl", host.wsl},
           {"shared_memory_bytes", OrNull(host.shared_bytes)},
           {"shared_memory_free_bytes", OrNull(host.shared_free_bytes)},
           {"nvidia_devices", host.nvidia_devices}};

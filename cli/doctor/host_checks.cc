@@ -107,11 +107,24 @@ Finding HugeFinding(const HostState& host) {
 constexpr const char* kLockedFix =
     "ulimit -l unlimited, by memlock in /etc/security/limits.conf; docker: --ulimit memlock=-1";
 
+constexpr const char* kWslCost =
+    "what GPUs' drivers page-lock (pinned memory, for offload) is limited by Windows, to a part of "
+    "the machine's memory that neither says beforehand; where it does not suffice, train "
+    "ends before its first step and says so";
+constexpr const char* kWslFix = "plan with less offload, or run Linux without Windows";
+
 Finding LockedFinding(const HostState& host) {
   if (!host.locked_limit) {
     return {"locked_memory", CheckState::kUnknown, "the kernel does not say"};
   }
   const bool unlimited = *host.locked_limit == std::numeric_limits<uint64_t>::max();
+  if (host.wsl) {
+    return {"locked_memory", CheckState::kCosts,
+            fmt::format("WSL2; {}", unlimited ? "ulimit -l sets no limit"
+                                              : fmt::format("ulimit -l is {}",
+                                                            FormatBytes(*host.locked_limit))),
+            kWslCost, kWslFix};
+  }
   if (unlimited) return {"locked_memory", CheckState::kOk, "no limit"};
   const std::string limit = FormatBytes(*host.locked_limit);
   if (host.may_pass_locked_limit) {
@@ -147,6 +160,9 @@ Finding PinnedFinding(const HostState& host, const PinnedPlan& plan) {
             fmt::format("end what holds memory, raise the container's limit, or plan with "
                         "--host-memory {}",
                         room)};
+  }
+  if (plan.on_gpus && host.wsl) {
+    return {"pinned_memory", CheckState::kCosts, fact + ", under WSL2", kWslCost, kWslFix};
   }
   if (plan.on_gpus) {
     return {"pinned_memory", CheckState::kOk,

@@ -2,10 +2,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <malloc.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +18,8 @@
 #include "cli/common/executor_commands.h"
 #include "cli/programs/app.h"
 #include "core/base/error.h"
+#include "core/base/units.h"
+#include "machine/host_state.h"
 
 namespace zeroplan {
 namespace {
@@ -80,6 +85,19 @@ void KeepFreedMemory() {
   mallopt(M_TRIM_THRESHOLD, kLargest);
 }
 
+// Past its control group's limit the kernel ends a process without a word. What plans asks for no
+// more than the group leaves it: an allocation fails first, and that is said. Not for what becomes
+// another program, which would inherit the limit.
+std::optional<ControlGroupMemory> StayWithinControlGroup() {
+  std::optional<ControlGroupMemory> group = QueryControlGroupMemory();
+  rlimit limit{};
+  if (!group || getrlimit(RLIMIT_DATA, &limit) != 0) return std::nullopt;
+  if (group->available_bytes >= limit.rlim_cur) return std::nullopt;
+  limit.rlim_cur = group->available_bytes;
+  if (setrlimit(RLIMIT_DATA, &limit) != 0) return std::nullopt;
+  return group;
+}
+
 }  // namespace
 
 void RegisterData(Command& app) { AddName(app, kDataCommand); }
@@ -101,7 +119,18 @@ int RunProgram(int argc, const char* const* argv) {
     if (needed) ThrowNoExecutor(argv[1]);
   }
   KeepFreedMemory();
-  return RunApp(argc, argv);
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  if (command != "plan" && command != "estimate" && command != "explain") {
+    return RunApp(argc, argv);
+  }
+  const std::optional<ControlGroupMemory> group = StayWithinControlGroup();
+  try {
+    return RunApp(argc, argv);
+  } catch (const std::bad_alloc&) {
+    if (!group) throw;
+    ThrowRuntime("out of host memory: the control group leaves {} ({}); raise that limit",
+                 FormatBytes(group->available_bytes), group->limiting.string());
+  }
 }
 
 }  // namespace zeroplan

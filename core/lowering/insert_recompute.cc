@@ -195,6 +195,12 @@ Program Full(Program p) {
   std::vector<Instruction> out;
   out.reserve(in.size() * 2);
   std::vector<BufferId> renamed(p.buffers.size(), kNoBuffer);
+  std::vector<std::vector<size_t>> forward_of(static_cast<size_t>(p.model.layers));  // in `in`
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (IsForwardOfLayer(in[i], 0, p.model.layers)) {
+      forward_of[static_cast<size_t>(in[i].layer)].push_back(i);
+    }
+  }
   int64_t begun = p.model.layers;  // layers at and above this one have their activations again
   for (const Instruction& instruction : in) {
     const bool backward = IsBackwardOfLayer(p, instruction);
@@ -202,8 +208,8 @@ Program Full(Program p) {
       const int64_t begin = instruction.layer / every * every;
       const int64_t end = instruction.layer + 1;
       std::vector<Instruction> forward;
-      for (const Instruction& i : in) {
-        if (IsForwardOfLayer(i, begin, end)) forward.push_back(i);
+      for (int64_t layer = begin; layer < end; ++layer) {
+        for (const size_t i : forward_of[static_cast<size_t>(layer)]) forward.push_back(in[i]);
       }
       Repeat(p, forward, SegmentOutput(p, forward), renamed, out);
       begun = begin;

@@ -84,7 +84,8 @@ class PlacedByTime {
   // more than they save.
   PlacedByTime(uint32_t busiest, uint32_t ticks, size_t buffers)
       : busiest_(busiest), at_busiest_(busiest, busiest + 1) {
-    const auto views = std::clamp<uint32_t>(static_cast<uint32_t>(buffers / 40), 1, 32);
+    const auto most = std::max<size_t>(32, buffers / 512);
+    const auto views = static_cast<uint32_t>(std::clamp<size_t>(buffers / 40, 1, most));
     length_ = (ticks + views - 1) / views;
     all_.reserve(buffers);
     for (uint32_t begin = 0; begin < ticks; begin += length_) {

@@ -7,6 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "core/base/error.h"
+#include "core/base/units.h"
 #include "core/model/param_table.h"
 
 namespace zeroplan {
@@ -70,6 +72,26 @@ std::string LiveLimitWarning(const TrainSetup& setup, const ModelSpec& model) {
   const auto tensors = std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model));
   return LiveLimitWarning(setup, BuildParamLayout(tensors, setup.zero, setup.batch.world_size),
                           model.layers);
+}
+
+uint64_t SubGroupElements(uint64_t params, int ranks) {
+  const uint64_t share = CeilDiv(params, static_cast<uint64_t>(ranks));
+  return std::max(ZeroConfig{}.sub_group_elements, CeilDiv(share, kMostStatePieces / 2));
+}
+
+void CheckSubGroups(const TrainSetup& setup, const ModelSpec& model, std::string_view source) {
+  const ZeroConfig& zero = setup.zero;
+  if (zero.offload_optimizer.device == OffloadDevice::kNone) return;
+  const uint64_t ranks = zero.stage == 0 ? 1 : static_cast<uint64_t>(setup.batch.world_size);
+  const auto share = static_cast<uint64_t>(zero.offload_optimizer.ratio *
+                                           static_cast<double>(CeilDiv(model.ParamCount(), ranks)));
+  const uint64_t pieces = CeilDiv(share, zero.sub_group_elements);
+  if (pieces <= kMostStatePieces) return;
+  ThrowUsage(
+      "{}: zero_optimization.sub_group_size: {} is not allowed: it cuts the {} offloaded elements "
+      "of a rank into {} pieces, and a step has at most {}; use {} or more",
+      source, zero.sub_group_elements, share, pieces, kMostStatePieces,
+      CeilDiv(share, kMostStatePieces));
 }
 
 uint64_t ReduceBucketElements(const Program& program) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "core/config/zero_config.h"
 #include "core/program/layout.h"
@@ -30,6 +31,17 @@ uint64_t LiveParameterLimit(const ZeroConfig& zero, const ParamLayout& layout);
 // not. Empty where it does not, or where nothing is gathered.
 std::string LiveLimitWarning(const TrainSetup& setup, const ParamLayout& layout, int64_t layers);
 std::string LiveLimitWarning(const TrainSetup& setup, const ModelSpec& model);
+
+// Pieces that a rank's offloaded states are cut into at most. Each is some fifty instructions of
+// all sections: a program of so many takes a fifth of a gigabyte and of a second, where the least
+// sub-group of a large model would take all memory that there is.
+inline constexpr uint64_t kMostStatePieces = 32768;
+// Elements of a sub-group where nobody says: ZeroConfig's default, or as many as leave a rank's
+// share of `params` half of those pieces.
+uint64_t SubGroupElements(uint64_t params, int ranks);
+// Throws Error(kUsage) naming `source`, the key and the least that is allowed where the setup's
+// sub-groups are more.
+void CheckSubGroups(const TrainSetup& setup, const ModelSpec& model, std::string_view source);
 
 // The same of a program.
 uint64_t ReduceBucketElements(const Program& program);

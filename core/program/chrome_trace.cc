@@ -4,17 +4,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <set>
-#include <system_error>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/model/param_table.h"
 
 namespace zeroplan {
@@ -373,20 +370,11 @@ std::string ChromeTrace::Finish() const {
 
 void WriteTraceFile(const std::filesystem::path& file, const ChromeTrace& trace,
                     std::string_view option) {
-  const std::string text = trace.Finish();
-  std::FILE* out = std::fopen(file.c_str(), "wb");
-  bool written = out != nullptr && std::fwrite(text.data(), 1, text.size(), out) == text.size();
-  int error = written ? 0 : errno;
-  if (out != nullptr && std::fclose(out) != 0 && written) {
-    written = false;
-    error = errno;
+  try {
+    ReplaceFile(file, trace.Finish());
+  } catch (const Error& error) {
+    ThrowRuntime("{}: {}", option, error.what());
   }
-  if (written) return;
-  // Half a trace opens nowhere, and holds the room that is short.
-  if (std::error_code ignored; out != nullptr && std::filesystem::is_regular_file(file, ignored)) {
-    std::filesystem::remove(file, ignored);
-  }
-  ThrowRuntime("{} {}: cannot be written: {}", option, file.string(), std::strerror(error));
 }
 
 }  // namespace zeroplan

@@ -151,6 +151,10 @@ void AddModelFields(FieldSink& sink, ModelFields& fields) {
              "Family of the shape that ⟦params⟧ derives: gpt2, llama, mistral, qwen2 or qwen3 "
              "(default gpt2)"},
             fields.family, KnownFamilies);
+  sink.Text({group, "⟦freeze⟧", "PATTERN,...",
+             "Tensors that are not trained, by their names in published weights, such as "
+             "'model.embed_tokens.*,model.layers.[0-3].*' (default: all are trained)"},
+            fields.freeze);
 }
 
 void AddClusterFields(FieldSink& sink, Request& fields) {

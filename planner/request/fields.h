@@ -19,6 +19,27 @@ std::vector<std::string> KnownFamilies();
 // Profiles, and networks: what 'hw show' takes.
 std::vector<std::string> KnownProfilesAndNetworks();
 
+// A kind of file that zeroplan writes. One of that kind may be replaced; what is something else is
+// not.
+struct OutputKind {
+  const char* what;                     // "a trace"
+  std::vector<std::string_view> marks;  // each such file has one of them in its first MiB
+};
+
+// What a value leads to that is a path (cli/common/command_files.h).
+struct PathRole {
+  enum class Use : uint8_t {
+    kRead,       // a file, or files of a folder
+    kReadBelow,  // a file, or all that lie below a folder
+    kFill,       // a folder in which files are made
+    kWrite       // a file of `kind`
+  };
+  Use use = Use::kRead;
+  const OutputKind* kind = nullptr;
+
+  static PathRole Writes(const OutputKind& kind) { return {Use::kWrite, &kind}; }
+};
+
 struct FieldInfo {
   const char* group;  // heading in the help
   const char* name;   // "⟦gpus⟧"; of a command's own options "--format", or "-o,--out"
@@ -32,6 +53,7 @@ struct FieldInfo {
   // On a command line the value may also stand without the field's name, as a word that help calls
   // so; null: it may not.
   const char* word = nullptr;
+  PathRole path = {};  // of a value that is a path
 };
 
 // A field that was added, and what it was given as.

@@ -1,10 +1,12 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -31,6 +33,9 @@ struct Steps {
   // the step has nothing to offer.
   std::function<uint64_t(int64_t)> size;
   std::string end;  // why there is nothing beyond `last`
+  // Steps in a row of which one has to fit for the search to go on to larger ones: shapes of a
+  // prime number of layers have fewer ways to recompute than their neighbours.
+  int64_t together = 1;
 };
 
 class Finder {
@@ -41,7 +46,8 @@ class Finder {
 
   // nullopt: nothing fits.
   std::optional<int64_t> Find() {
-    std::optional<int64_t> best = LastOfRun();
+    const std::optional<int64_t> near = LastOfRun();
+    std::optional<int64_t> best = near ? LargestOf(*near) : std::nullopt;
     if (!best || steps_.size(*best) == 0) return std::nullopt;
     // A larger one may fit all the same.
     for (int64_t at = *best + 1; at <= steps_.last && beyond_.size() < kBeyond; ++at) {
@@ -57,6 +63,8 @@ class Finder {
     return best;
   }
 
+  uint64_t instructions() const { return instructions_; }
+
   std::string Say(int64_t best) const {
     const auto named = [&](int64_t at) {
       const std::string detail = steps_.detail(at);
@@ -68,14 +76,25 @@ class Finder {
       text += fmt::format("; {}.", steps_.end);
     } else {
       const int64_t next = beyond_.front();
-      text += fmt::format("; {} does not: {}.", named(next), Why(next));
+      // Where the search gave up, what it did not look at may fit.
+      const bool known = !gave_up_.contains(next);
+      text += fmt::format("; {} {}: {}.", named(next), known ? "does not" : "was not found to",
+                          Why(next));
       if (beyond_.size() > 1) {
-        text += fmt::format(" Nor do the next larger ones up to {}.", named(beyond_.back()));
+        text += fmt::format(" Nor {} the next larger ones up to {}.", known ? "do" : "were",
+                            named(beyond_.back()));
       }
     }
-    if (gave_up_) {
-      text += fmt::format(" Not proven: the search of {} {} gave up before it found what fits.",
-                          steps_.field, steps_.text(*gave_up_));
+    // Of those the answer rests on.
+    std::vector<std::string> unknown;
+    for (const int64_t at : beyond_) {
+      if (gave_up_.contains(at)) unknown.push_back(steps_.text(at));
+    }
+    if (!unknown.empty()) {
+      text += fmt::format(
+          " Not proven: of {} {} the search looked at the most promising choices alone, which do "
+          "not fit; ⟦effort⟧ 10 looks at ten times as many.",
+          steps_.field, fmt::join(unknown, " and "));
     }
     return text;
   }
@@ -86,7 +105,9 @@ class Finder {
     steps_.set(request, at);
     Assumptions unused;
     const ResolvedPlan resolved(request, unused);
-    const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(resolved.inputs());
+    SearchInputs inputs = resolved.inputs();
+    inputs.effort = 0;  // by bounds alone
+    const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(std::move(inputs));
     const SearchResult result = searcher->Run();
     const ChoiceEstimate* closest = nullptr;
     double least = std::numeric_limits<double>::infinity();
@@ -106,12 +127,33 @@ class Finder {
 
  private:
   static constexpr size_t kBeyond = 3;
+  // Instructions lowered for one step, after which it counts as one that does not fit: some dozen
+  // programs of 300 layers. Fewer where so many for all steps are nearly spent.
+  static constexpr uint64_t kMostOfStep = kInstructionBudget / 2, kLeastOfStep = kMostOfStep / 8;
+  static constexpr uint64_t kOfAllSteps = 4 * kInstructionBudget;
+
+  // The last of those that fit of the steps from `at` on that are looked at together.
+  std::optional<int64_t> LargestOf(int64_t at) {
+    for (int64_t i = std::min(steps_.last, at + steps_.together - 1); i >= at; --i) {
+      const auto known = fits_.find(i);
+      if (known != fits_.end() && known->second) return i;
+    }
+    return std::nullopt;
+  }
+
+  // Whether one of them fits.
+  bool AnyFits(int64_t at) {
+    for (int64_t i = at; i <= std::min(steps_.last, at + steps_.together - 1); ++i) {
+      if (Fits(i)) return true;
+    }
+    return false;
+  }
 
   // The end of the run of steps that fit, if each up to it does.
   std::optional<int64_t> LastOfRun() {
     int64_t low = steps_.first - 1, high = 0;
     for (int64_t at = steps_.start;; at = std::min(steps_.last, steps_.grow(at))) {
-      if (!Fits(at)) {
+      if (!AnyFits(at)) {
         high = at;
         break;
       }
@@ -120,7 +162,7 @@ class Finder {
     }
     while (high - low > 1) {
       const int64_t middle = low + (high - low) / 2;
-      (Fits(middle) ? low : high) = middle;
+      (AnyFits(middle) ? low : high) = middle;
     }
     return low >= steps_.first ? std::optional(low) : std::nullopt;
   }
@@ -141,11 +183,20 @@ class Finder {
     Assumptions unused;
     const ResolvedPlan resolved(request, unused);
     if (progress_) progress_(fmt::format("{} {}", steps_.field, steps_.text(at)));
-    Question least_memory;
-    least_memory.objective = Objective::kHeadroom;
-    const Answer answer = MakeSearch(resolved.inputs())->Best(least_memory);
+    Question any;
+    any.objective = Objective::kHeadroom;
+    any.any = true;
+    const double effort = request_.effort.value_or(1);
+    const auto spent = static_cast<uint64_t>(static_cast<double>(instructions_) / effort);
+    any.instruction_budget =
+        std::clamp((kOfAllSteps - std::min(kOfAllSteps, spent)) / 4, kLeastOfStep, kMostOfStep);
+    SearchInputs inputs = resolved.inputs();
+    inputs.effort = effort;
+    const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(std::move(inputs));
+    const Answer answer = searcher->Best(any);
+    instructions_ += searcher->instructions_lowered();
     known->second = answer.found.has_value();
-    if (answer.gave_up) gave_up_ = at;
+    if (answer.gave_up) gave_up_.insert(at);
     return known->second;
   }
 
@@ -153,8 +204,9 @@ class Finder {
   const std::function<void(const std::string&)>& progress_;
   const Steps steps_;
   std::map<int64_t, bool> fits_;
-  std::vector<int64_t> beyond_;     // larger than what was found, and do not fit
-  std::optional<int64_t> gave_up_;  // a step of which it is not known
+  std::vector<int64_t> beyond_;  // larger than what was found, and do not fit
+  std::set<int64_t> gave_up_;    // steps of which it is not known
+  uint64_t instructions_ = 0;    // lowered
 };
 
 std::string None(int64_t /*step*/) { return ""; }
@@ -202,6 +254,7 @@ Steps ModelSteps(const PlanRequest& request) {
     }
   };
   steps.end = "⟦params⟧ goes no further";
+  steps.together = 3;
   return steps;
 }
 
@@ -212,9 +265,13 @@ Steps SeqLenSteps(const PlanRequest& request) {
                common.batch.seq_len.text);
   }
   // Those of a derived model are as many as the sequence has tokens.
-  const int64_t most = std::min(
-      common.model.params ? kMaxMicroStepTokens : LoadModel(common.model.model).LongestSequence(),
-      kMaxMicroStepTokens / common.batch.micro_batch.value_or(1));
+  constexpr int64_t kMost = int64_t{1} << 26;
+  const ModelSpec model =
+      common.model.params
+          ? ModelFromParams(*common.model.params, kDerivedSeqLen, FamilyOf(common.model))
+          : LoadModel(common.model.model);
+  const int64_t most = std::min(common.model.params ? kMost : model.LongestSequence(),
+                                MostMicroStepTokens(model) / common.batch.micro_batch.value_or(1));
   constexpr int64_t kStep = 128;
   const auto tokens = [most](int64_t step) { return std::min(step * kStep, most); };
   Steps steps;
@@ -249,8 +306,8 @@ Steps MicroBatchSteps(const PlanRequest& request) {
   Steps steps;
   steps.field = "⟦micro_batch⟧";
   steps.first = steps.start = 1;
-  steps.last =
-      std::max<int64_t>(1, kMaxMicroStepTokens / ResolveSeqLen(request.common, model, unused));
+  steps.last = std::max<int64_t>(
+      1, MostMicroStepTokens(model) / ResolveSeqLen(request.common, model, unused));
   steps.grow = [](int64_t at) { return 2 * at; };
   steps.set = [](PlanRequest& at, int64_t step) {
     at.common.batch.micro_batch.emplace(step);
@@ -275,8 +332,8 @@ Steps StepsOf(const PlanRequest& request) {
 
 }  // namespace
 
-std::string FindLargest(PlanRequest& request,
-                        const std::function<void(const std::string&)>& progress) {
+LargestAnswer FindLargest(PlanRequest& request,
+                          const std::function<void(const std::string&)>& progress) {
   const Steps steps = StepsOf(request);
   const PlanRequest asked = request;
   Finder finder(asked, progress, steps);
@@ -288,7 +345,7 @@ std::string FindLargest(PlanRequest& request,
                                                     steps.text(least), finder.Why(least)));
   }
   steps.set(request, *best);
-  return finder.Say(*best);
+  return {finder.Say(*best), finder.instructions()};
 }
 
 }  // namespace zeroplan

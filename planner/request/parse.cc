@@ -14,6 +14,8 @@
 namespace zeroplan {
 
 int64_t ParseWhole(std::string_view text, std::string_view option, int64_t low, int64_t high) {
+  // No count of ParseCount's.
+  if (low == 0 && !text.empty() && text.find_first_not_of('0') == std::string_view::npos) return 0;
   // Where few are allowed, ParseCount's examples in millions are no help.
   constexpr int64_t kMany = int64_t{1} << 32;
   if (high < kMany && text.find_first_not_of("-+.0123456789") == std::string_view::npos) {

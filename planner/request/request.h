@@ -29,6 +29,7 @@ struct ModelFields {
   std::string model;
   Given<uint64_t> params;
   std::string family;  // of `params`; empty: the first
+  std::string freeze;  // ModelSpec::frozen
   bool given() const { return !model.empty() || params.has_value(); }
 };
 

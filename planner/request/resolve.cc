@@ -142,7 +142,7 @@ BatchSpec ResolveBatch(const Request& request, const ModelSpec& model, int gpus,
   batch.world_size = gpus;
   batch.seq_len = ResolveSeqLen(request, model, assumptions);
   ResolveBatchParts(InSequences(request.batch, batch.seq_len, gpus), batch, assumptions);
-  CheckMicroBatch(batch.micro_batch, batch.seq_len);
+  CheckMicroBatch(batch.micro_batch, batch.seq_len, MostMicroStepTokens(model));
   return batch;
 }
 
@@ -190,8 +190,10 @@ const ModelFamily& FamilyOf(const ModelFields& fields) {
   return *family;
 }
 
-ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
-                       Assumptions& assumptions) {
+namespace {
+
+ModelSpec NamedOrDerived(const ModelFields& fields, const Given<int64_t>& seq_len,
+                         Assumptions& assumptions) {
   if (fields.model.empty() != fields.params.has_value()) {
     ThrowUsage("{}; give ⟦model⟧ NAME|FILE|DIR (see 'zeroplan model list') or ⟦params⟧ COUNT",
                fields.params ? "⟦model⟧ and ⟦params⟧ are both given" : "no model");
@@ -209,6 +211,21 @@ ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
       ModelFromParams(*fields.params, seq_len.value_or(kDerivedSeqLen), FamilyOf(fields));
   assumptions.notes.push_back(fmt::format(
       "Model: derived from ⟦params⟧ {}; ⟦model⟧ takes an exact shape.", fields.params.text));
+  return model;
+}
+
+}  // namespace
+
+ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
+                       Assumptions& assumptions) {
+  ModelSpec model = NamedOrDerived(fields, seq_len, assumptions);
+  model.frozen = fields.freeze;
+  CheckFrozen(model, "⟦freeze⟧");
+  if (!model.frozen.empty()) {
+    assumptions.notes.push_back(fmt::format("Frozen: {} of {} parameters are trained.",
+                                            FormatCount(model.TrainedParamCount()),
+                                            FormatCount(model.ParamCount())));
+  }
   return model;
 }
 
@@ -440,6 +457,7 @@ std::vector<TrainSetup> ResolveSetups(const Request& request, const ModelSpec& m
   base.batch = ResolveBatch(request, model, gpus, assumptions);
   base.precision = ResolvePrecision(request.batch, hardware, dtype, assumptions);
   base.zero.offload_optimizer.ratio = request.choice.offload_ratio.value_or(1);
+  base.zero.sub_group_elements = SubGroupElements(model.ParamCount(), gpus);
   base.deterministic = request.deterministic;
   return EnumerateSetups(base, ResolveChoices(request.choice, std::move(otherwise), assumptions));
 }
@@ -452,7 +470,9 @@ TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
   ReadResult result = ReadDeepSpeedConfigFile(request.config, context);
   if (request.deterministic) result.setup.deterministic = true;
   CheckDtype(result.setup.precision.dtype, hardware, request.config);
-  CheckMicroBatch(result.setup.batch.micro_batch, result.setup.batch.seq_len);
+  CheckMicroBatch(result.setup.batch.micro_batch, result.setup.batch.seq_len,
+                  MostMicroStepTokens(model));
+  CheckSubGroups(result.setup, model, request.config);
   if (const std::string warning = LiveLimitWarning(result.setup, model); !warning.empty()) {
     result.warnings.push_back(fmt::format("{}: {}", request.config, warning));
   }
@@ -488,7 +508,13 @@ void RefuseForRuntime(const Request& request) {
   if (const Given<Dtype>& dtype = request.batch.grad_accum_dtype) {
     asked.grad_accum_dtype = dtype.text;
   }
-  request.runtime.of().Refuse(asked);
+  const Runtime& runtime = request.runtime.of();
+  runtime.Refuse(asked);
+  if (!request.model.freeze.empty() && !runtime.has_programs()) {
+    ThrowUsage(
+        "⟦freeze⟧: is not modelled for ⟦runtime⟧ {}; leave it out, or use ⟦runtime⟧ zeroplan",
+        runtime.key());
+  }
 }
 
 void RefuseUnfusedAttention(const Runtime& runtime, const ModelSpec& model, Dtype dtype,

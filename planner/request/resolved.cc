@@ -200,7 +200,7 @@ void ResolvedPlan::FromFields(Assumptions& assumptions) {
   base.batch.world_size = cluster_.gpus;
   base.batch.seq_len = ResolveSeqLen(request_, inputs_.model, assumptions);
   request_.batch = InSequences(request_.batch, base.batch.seq_len, cluster_.gpus);
-  CheckMicroBatch(base.batch.micro_batch, base.batch.seq_len);
+  CheckMicroBatch(base.batch.micro_batch, base.batch.seq_len, full_.most_micro_step_tokens);
   base.precision =
       ResolvePrecision(request_.batch, hardware_, DefaultDtype(hardware_), assumptions);
   base.deterministic = request_.deterministic;

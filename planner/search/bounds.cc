@@ -1,6 +1,7 @@
 #include "planner/search/bounds.h"
 
 #include <algorithm>
+#include <span>
 #include <variant>
 
 namespace zeroplan {
@@ -38,7 +39,46 @@ Bounds::LoweredCompute Bounds::LowerCompute(const TrainSetup& setup, int64_t lay
     if (of_unit && buffer.space == Space::kDevice) states += buffer.bytes;
   }
   bound.transient_bytes = program.live_peak_bytes[static_cast<size_t>(Space::kDevice)] - states;
+  bound.gathered_transient_bytes = LiveBesideLayers(program, layers);
   return bound;
+}
+
+uint64_t Bounds::LiveBesideLayers(const Program& program, int64_t layers) const {
+  uint64_t largest = 0;
+  for (const ParamTensor& tensor : *tensors_) {
+    if (tensor.layer == 0) largest = std::max(largest, tensor.elements());
+  }
+  const uint64_t least = largest * DtypeBytes(program.setup.precision.dtype);
+  const auto of_step = [](const Buffer& buffer) {
+    return buffer.space == Space::kDevice && buffer.role != Role::kParamFull &&
+           buffer.role != Role::kGradFull;
+  };
+  const auto reads_largest = [&](const Ref& ref) {
+    return !ref.null() && program.buffers[ref.buffer].role == Role::kParamFull &&
+           ref.bytes >= least;
+  };
+  const int64_t first = std::max<int64_t>(1, layers - std::max(1, program.setup.recompute.every));
+  uint64_t live = 0, most = 0;
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.persistent && of_step(buffer)) live += buffer.bytes;
+  }
+  for (const Instruction& instruction : program.section(Section::kMicroStep)) {
+    if (const auto* alloc = std::get_if<Alloc>(&instruction.op)) {
+      const Buffer& buffer = program.buffers[alloc->buffer];
+      if (of_step(buffer)) live += buffer.bytes;
+    } else if (const auto* free = std::get_if<Free>(&instruction.op)) {
+      const Buffer& buffer = program.buffers[free->buffer];
+      if (of_step(buffer)) live -= buffer.bytes;
+    } else if (const auto* launch = std::get_if<LaunchKernel>(&instruction.op)) {
+      if (instruction.phase != Phase::kBackward || instruction.layer < first ||
+          instruction.layer >= layers) {
+        continue;
+      }
+      const std::span<const Ref> args = program.args(*launch);
+      if (std::any_of(args.begin(), args.end(), reads_largest)) most = std::max(most, live);
+    }
+  }
+  return most;
 }
 
 const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompute,
@@ -58,6 +98,7 @@ const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompu
     const double clock = costs.Clock(all);
     bound.kernels = {lowered.forward.SecondsAt(clock), lowered.backward.SecondsAt(clock)};
     bound.transient_bytes = lowered.transient_bytes;
+    bound.gathered_transient_bytes = lowered.gathered_transient_bytes;
   };
   if (!assumed_.uniform_layers) {
     at_its_clock(LowerCompute(setup, model_.layers, costs));
@@ -82,6 +123,10 @@ const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompu
     bound.saved_bytes =
         std::max(two.transient_bytes, lowered.transient_bytes) - lowered.transient_bytes;
     lowered.transient_bytes += static_cast<uint64_t>(segments - 1) * bound.saved_bytes;
+    lowered.gathered_transient_bytes = two.gathered_transient_bytes;
+    if (two.gathered_transient_bytes > 0) {
+      lowered.gathered_transient_bytes += static_cast<uint64_t>(segments - 2) * bound.saved_bytes;
+    }
   }
   at_its_clock(lowered);
   return bound;
@@ -112,6 +157,9 @@ MemoryBound Bounds::Memory(const GroupBound& group, const ComputeBound& compute)
   for (const BackwardMoment& moment : group.memory.moments) {
     const int64_t left = std::max<int64_t>(0, compute.segments - moment.segments_done);
     most = std::max(most, moment.gpu_bytes + static_cast<uint64_t>(left) * compute.saved_bytes);
+  }
+  if (group.memory.gathered_bytes > 0 && compute.gathered_transient_bytes > 0) {
+    most = std::max(most, group.memory.gathered_bytes + compute.gathered_transient_bytes);
   }
   bound.gpu_bytes += most;
   return bound;

@@ -25,6 +25,9 @@ struct ComputeBound {
   // Recompute segments (without: layers), and of them what each saves for its backward, at least.
   int64_t segments = 0;
   uint64_t saved_bytes = 0;
+  // The most that is live, beyond the same, while a kernel of the last segment's backward reads the
+  // largest tensor of a layer that has one below it. 0: not known.
+  uint64_t gathered_transient_bytes = 0;
 };
 
 // Everything of a group that its batch does not change.
@@ -57,10 +60,11 @@ class Bounds {
   const LayoutFacts& FactsFor(const TrainSetup& setup);
   struct LoweredCompute {
     GpuWork forward, backward;  // KernelTime's, at the top clock
-    uint64_t transient_bytes = 0;
+    uint64_t transient_bytes = 0, gathered_transient_bytes = 0;
   };
   LoweredCompute LowerCompute(const TrainSetup& setup, int64_t layers,
                               const CostModel& costs) const;
+  uint64_t LiveBesideLayers(const Program& program, int64_t layers) const;
 
   const ModelSpec& model_;
   const std::shared_ptr<const std::vector<ParamTensor>> tensors_;

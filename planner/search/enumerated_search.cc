@@ -56,6 +56,42 @@ class Sweep {
   Sweep(const SearchInputs& inputs, ChoiceJudge& judge, const Cluster& cluster, Objective objective)
       : inputs_(inputs), judge_(judge), cluster_(cluster), objective_(objective) {}
 
+  // Judges until one fits: those first that take least memory of their kind, the last stage first.
+  // False: given up after playing `most` steps.
+  bool RunUntilFits(const std::vector<TrainSetup>& setups, uint64_t most) {
+    std::map<int, std::map<Family, std::map<int64_t, Cell>>, std::greater<>> stages;
+    for (const TrainSetup& setup : setups) {
+      stages[setup.zero.stage][FamilyOf(setup)][setup.batch.micro_batch].setups.push_back(&setup);
+    }
+    stats.candidates += setups.size();
+    // With full recompute before others, and with all or nothing on the host before a part of it.
+    const auto promise = [](const Family& family) {
+      const OffloadDevice optimizer = std::get<1>(family), param = std::get<3>(family);
+      const bool whole =
+          std::get<2>(family) >= 1 &&
+          (optimizer == param || (optimizer != OffloadDevice::kNone && std::get<0>(family) < 3));
+      return (std::get<4>(family).kind == RecomputeKind::kFull ? 2 : 0) + (whole ? 1 : 0);
+    };
+    for (auto& [stage, families] : stages) {
+      std::vector<std::map<int64_t, Cell>*> order;
+      for (int wanted = 3; wanted >= 0; --wanted) {
+        for (auto family = families.rbegin(); family != families.rend(); ++family) {
+          if (promise(family->first) == wanted) order.push_back(&family->second);
+        }
+      }
+      for (std::map<int64_t, Cell>* family : order) {
+        Cell& cell = family->begin()->second;
+        for (size_t i = cell.setups.size(); i-- > 0;) {
+          if (stats.judged >= most) return false;
+          const ChoiceEstimate& choice = Judge(cell, i).choice;
+          if (choice.fits) return true;
+          if (judge_.LargerMisfitToo(choice, cluster_)) break;
+        }
+      }
+    }
+    return true;
+  }
+
   // With `all` every choice is judged.
   void Run(const std::vector<TrainSetup>& setups, bool all) {
     std::map<int, std::map<Family, std::map<int64_t, Cell>>> stages;
@@ -371,7 +407,16 @@ Answer EnumeratedSearch::Best(const Question& question) {
     const std::vector<TrainSetup> setups = ChoicesFor(question, gpus);
     if (setups.empty()) continue;
     Sweep found(inputs_, *judge_, ClusterFor(question, gpus), question.objective);
-    found.Run(setups, /*all=*/false);
+    if (question.any) {
+      const double budget = inputs_.effort * static_cast<double>(question.instruction_budget);
+      // That of a model of some fifty layers; of more layers it is longer.
+      const double of_play = static_cast<double>(kInstructionsOfPlay) *
+                             std::max(1.0, static_cast<double>(inputs_.model.layers) / 48);
+      const auto most = static_cast<uint64_t>(budget / of_play);
+      answer.gave_up = !found.RunUntilFits(setups, std::max<uint64_t>(1, most));
+    } else {
+      found.Run(setups, /*all=*/false);
+    }
     if (const Sweep::Judged* best = found.Best()) {
       estimates_.try_emplace(CandidateOf(best->choice.setup), best->choice);
       answer.found = FoundOf(best->choice, best->merit);

@@ -59,7 +59,8 @@ Judge::Judge(SearchInputs inputs, std::shared_ptr<LoweredPrograms> programs)
 void Judge::CheckBatches() const {
   const SearchSpace& space = in_.space;
   if (space.micro_batches.empty() || space.grad_accums.empty()) return;
-  CheckMicroBatch(space.micro_batches.front(), in_.base.batch.seq_len);
+  CheckMicroBatch(space.micro_batches.front(), in_.base.batch.seq_len,
+                  space.most_micro_step_tokens);
   TrainSetup least = in_.base;
   least.batch.world_size = space.gpus.back();
   least.batch.micro_batch = space.micro_batches.front();
@@ -240,9 +241,11 @@ bool Judge::UnlikelyToFit(const Question& question, const Item& item) {
   return capacity.gpu_bytes && gpu_bytes > *capacity.gpu_bytes;
 }
 
-bool Judge::TooLargeEvenAlone(const Question& question, const Found& found) const {
-  const Capacity capacity = CapacityFor(found.candidate, question);
-  return capacity.gpu_bytes && found.gpu_bytes > *capacity.gpu_bytes;
+bool Judge::TooLargeForGpu(const Question& question, const Item& item) const {
+  const Group& group = groups_[item.group];
+  const Capacity capacity = CapacityFor(group.candidate, question);
+  const uint64_t needs = LeastGpuBytes(item) + group.extra.Of(item.batch.micro_batch);
+  return capacity.gpu_bytes && needs > *capacity.gpu_bytes;
 }
 
 bool Judge::AnySmaller(const Item& item,

@@ -73,8 +73,8 @@ class Judge {
   // Whether it is not worth a try yet: its bound on GPU memory fits, but programs of its kind have
   // all taken more than theirs, by so much that this one would not fit.
   bool UnlikelyToFit(const Question& question, const Item& item);
-  // Whether a choice takes more GPU memory than there is, what is to be left free apart.
-  bool TooLargeEvenAlone(const Question& question, const Found& found) const;
+  // Whether its program is known to take more GPU memory than there is, gaps of placement apart.
+  bool TooLargeForGpu(const Question& question, const Item& item) const;
   // Whether a smaller micro-batch of the group did not fit already, with as many micro-steps.
   bool TooLarge(const Question& question, const Item& item) const;
   // The best of all that was judged before, whatever for.

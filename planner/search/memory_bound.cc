@@ -27,21 +27,20 @@ double GpuBytes(const GroupTerms& t, const TrainSetup& base, const LayoutFacts& 
 // runs, its unit is gathered, and with overlap_comm the next one too, where the live limit lets two
 // be there. Its gradients are whole, and with overlap_comm those of the bucket before its own,
 // which is being reduced.
-std::array<BackwardMoment, 2> MomentsOf(const GroupTerms& t, const ZeroConfig& zero, int every,
-                                        const LayoutFacts& facts) {
-  std::array<BackwardMoment, 2> moments{};
-  if (t.in_place || !facts.assumed.uniform_layers || facts.layer_gathers.size() != 1) {
-    return moments;
-  }
+void SetMoments(const GroupTerms& t, const ZeroConfig& zero, int every, const LayoutFacts& facts,
+                GroupMemory& memory) {
+  std::array<BackwardMoment, 2>& moments = memory.moments;
+  if (t.in_place || !facts.assumed.uniform_layers || facts.layer_gathers.size() != 1) return;
   const double unit = facts.layer_gathers.front().elements;
   const double of_layers = facts.layer_gathers.front().layers;
   const auto layers = std::llround(facts.layers / facts.largest_layer);
-  if (std::llround(of_layers) != layers) return moments;
+  if (std::llround(of_layers) != layers) return;
   const bool overlap = zero.overlap_comm;
   const bool room_for_two = zero.max_live_parameters == kAuto ||
                             static_cast<double>(zero.max_live_parameters) >= 2 * unit;
   const bool two = overlap && zero.prefetch_bucket_elements > 0 && room_for_two && t.reused == 0;
   const double gathered = t.sharded ? (two ? 2 : 1) * unit * t.param_bytes : 0;
+  memory.gathered_bytes = static_cast<uint64_t>(gathered);
   // With the gradients of so many layers, at most so many layers before the first one.
   const auto add = [&](BackwardMoment& moment, int64_t gradients, int64_t behind) {
     if (behind + 2 > layers) return;
@@ -54,15 +53,14 @@ std::array<BackwardMoment, 2> MomentsOf(const GroupTerms& t, const ZeroConfig& z
   const bool whole = open || zero.reduce_bucket_elements >= facts.auto_reduce_bucket;
   if (!whole || !zero.contiguous_gradients) {
     add(moments[0], 0, 0);
-    return moments;
+    return;
   }
   add(moments[0], overlap ? 2 : 1, overlap ? 1 : 0);
   // At the end of a bucket. The first one may also have what lies behind the layers.
   const bool padded_layer = t.stage == 3 && facts.auto_reduce_bucket > kLeastAutoBucket;
-  if (open || !padded_layer || t.reused > 0) return moments;
+  if (open || !padded_layer || t.reused > 0) return;
   const auto filled = static_cast<int64_t>(zero.reduce_bucket_elements / facts.auto_reduce_bucket);
   add(moments[1], (overlap ? 2 : 1) * filled, (overlap ? 3 : 2) * filled - 1);
-  return moments;
 }
 
 }  // namespace
@@ -94,7 +92,7 @@ GroupMemory MemoryOfGroup(const GroupTerms& t, const Candidate& group, const Tra
   memory.states = {
       static_cast<uint64_t>(GpuBytes(t, base, facts)) + RuntimeBytes(cluster, {communicators, 0}),
       static_cast<uint64_t>(node_ranks * in_host), static_cast<uint64_t>(node_ranks * on_disk)};
-  memory.moments = MomentsOf(t, base.zero, group.recompute.every, facts);
+  SetMoments(t, base.zero, group.recompute.every, facts, memory);
   if (!t.in_place && t.kept == 0 && group.buckets.reduce != kAuto) {
     // Filled by whole layers, so it may end up one short of its size.
     const double room = static_cast<double>(group.buckets.reduce) - facts.largest_layer;

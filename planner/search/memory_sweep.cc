@@ -274,4 +274,23 @@ std::vector<MemoryAnswer> SweepMemory(Judge& judge, const Found& now, uint64_t m
   return ranges;
 }
 
+std::vector<MemoryAnswer> AnswersAtMemories(ChoiceSearch& search, const Found& now, uint64_t most) {
+  const uint64_t present = search.ClusterOf(now.candidate).cluster.gpu_capacity_bytes;
+  std::vector<MemoryAnswer> answers;
+  for (const double factor : {0.25, 0.5, 0.75, 1.25, 1.5, 2.0, 3.0, 4.0}) {
+    // As one types it: three digits.
+    uint64_t bytes = static_cast<uint64_t>(factor * static_cast<double>(present)), unit = 1;
+    while (bytes / unit >= 1000) unit *= 10;
+    bytes = bytes / unit * unit;
+    if (bytes > most) break;
+    Question question;
+    question.objective = search.inputs().objective;
+    question.gpu_capacity_bytes = bytes;
+    const Answer answer = search.Best(question);
+    if (answer.gave_up) continue;
+    answers.push_back({bytes, bytes, answer.found, answer.gap});
+  }
+  return answers;
+}
+
 }  // namespace zeroplan

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <map>
 
 #include "core/base/error.h"
-#include "hwprofiles/fields.h"
-#include "hwprofiles/loader.h"
 #include "planner/search/judge.h"
 #include "planner/search/memory_sweep.h"
 
@@ -28,6 +25,28 @@ int Distance(const Candidate& a, const Candidate& b) {
   return (a.gpus != b.gpus) + (a.stage != b.stage) + !(a.optimizer == b.optimizer) +
          (a.param != b.param) + (a.recompute != b.recompute) + !(a.buckets == b.buckets) +
          !(a.gathering == b.gathering) + (a.sub_group_elements != b.sub_group_elements);
+}
+
+// Whether `a` takes as much of a GPU as `b` at least: the same, but for less of states and
+// parameters on the host, more that is gathered ahead, or parameters that stay longer.
+bool NeedsNoLess(const Candidate& a, const Candidate& b) {
+  Candidate same = a;
+  if (a.optimizer.device == OffloadDevice::kNone && a.gpus > 1) same.optimizer = b.optimizer;
+  if (a.param == OffloadDevice::kNone && a.gpus > 1) same.param = b.param;
+  same.optimizer.ratio = b.optimizer.ratio;
+  same.buckets.prefetch = b.buckets.prefetch;
+  same.gathering = b.gathering;
+  // One unit ahead is the least but none.
+  const auto ahead = [](uint64_t prefetch) { return prefetch == kAuto ? 1 : prefetch; };
+  const Gathering &of_a = a.gathering, &of_b = b.gathering;
+  // In a space that has both, a number is the whole model.
+  const bool live_as_long =
+      of_a.max_live_parameters == of_b.max_live_parameters || of_b.max_live_parameters == kAuto;
+  const bool on_host = a.optimizer.device != OffloadDevice::kNone;
+  return same == b && (!on_host || a.optimizer.ratio <= b.optimizer.ratio) &&
+         ahead(a.buckets.prefetch) >= ahead(b.buckets.prefetch) &&
+         of_a.persistence_threshold == of_b.persistence_threshold &&
+         of_a.max_reuse_distance >= of_b.max_reuse_distance && live_as_long;
 }
 
 // Whether a choice of `bound` could be better than one of `score`. Tokens a second that are equal
@@ -59,6 +78,7 @@ class Hunt {
     if (const std::optional<Found> known = judge_.BestKnown(question_)) Take(*known);
     items_ = judge_.Open(question_, true);
     Index();
+    if (question_.any) return answer_.found ? answer_ : FirstThatFits();
     if (question_.objective == Objective::kThroughput) {
       for (uint32_t i = 0; i < items_.size(); ++i) {
         classes_[KindOf(judge_.CandidateOfGroup(items_[i].group))].items.push_back(i);
@@ -124,22 +144,82 @@ class Hunt {
     return true;
   }
 
-  // Whether the choice that takes least GPU memory, of those that fit the host and the disks, is
-  // known and takes too much. If it fits, it is taken for a begin.
+  // Whether nothing fits. If something does, it is taken for a begin.
   bool NothingFits() {
     if (items_.empty()) return true;
-    if (question_.objective != Objective::kThroughput) return false;
     const JudgeStats counted = judge_.stats;
-    Question least = question_;
-    least.objective = Objective::kHeadroom;
-    least.gpu_capacity_bytes = UINT64_MAX / 4;
-    const Answer answer = Hunt(judge_, least).Run();
+    Question first = question_;
+    first.any = true;
+    first.instruction_budget *= 4;  // while nothing fits there is nothing to hand out
+    const Answer answer = Hunt(judge_, first).Run();
     judge_.stats.candidates = counted.candidates;
     judge_.stats.cut_by_memory = counted.cut_by_memory;
     judge_.stats.judged = counted.judged;
-    if (!answer.found) return !answer.gave_up;
-    if (const std::optional<Found> known = judge_.BestKnown(question_)) Take(*known);
-    return !answer_.found && answer.gap == 0 && judge_.TooLargeEvenAlone(question_, *answer.found);
+    if (answer.found) Take(*answer.found);
+    return !answer.found && !answer.gave_up;
+  }
+
+  // The first that fits, those first whose bound and what programs like them took beyond theirs are
+  // least. What needs no less of the GPU than one that is too large for it is not lowered.
+  Answer FirstThatFits() {
+    // Alike: all but the share of the states on the host, and the batch.
+    struct Queue {
+      std::vector<uint32_t> items;  // the smallest last
+      uint64_t beyond = 0;          // the least that a program took beyond its bound
+    };
+    std::map<Candidate, Queue> queues;
+    for (uint32_t i = 0; i < items_.size(); ++i) {
+      Candidate key = judge_.CandidateOfGroup(items_[i].group);
+      key.optimizer.ratio = 1;
+      queues[key].items.push_back(i);
+    }
+    for (auto& [key, queue] : queues) {
+      std::sort(queue.items.begin(), queue.items.end(), [&](uint32_t a, uint32_t b) {
+        return items_[a].gpu_bytes != items_[b].gpu_bytes
+                   ? items_[a].gpu_bytes > items_[b].gpu_bytes
+                   : a > b;
+      });
+    }
+    while (true) {
+      std::pair<const Candidate, Queue>* next = nullptr;
+      const auto before = [&](const auto& a, const auto& b) {
+        const auto bytes = [&](const Queue& queue) {
+          return items_[queue.items.back()].gpu_bytes + queue.beyond;
+        };
+        const uint64_t of_a = bytes(a.second), of_b = bytes(b.second);
+        return of_a != of_b ? of_a < of_b : NeedsNoLess(b.first, a.first);
+      };
+      for (auto& queue : queues) {
+        std::vector<uint32_t>& items = queue.second.items;
+        while (!items.empty() && tried_[items.back()]) items.pop_back();
+        if (!items.empty() && (next == nullptr || before(queue, *next))) next = &queue;
+      }
+      if (next == nullptr) return answer_;
+      if (Over(budget_)) {
+        answer_.gave_up = true;
+        return answer_;
+      }
+      const Item& item = items_[next->second.items.back()];
+      if (Try(next->second.items.back())) return answer_;
+      const uint64_t beyond = judge_.LeastGpuBytes(item) - item.gpu_bytes;
+      uint64_t& least = next->second.beyond;
+      least = least == 0 ? beyond : std::min(least, beyond);
+      const Candidate& small = judge_.CandidateOfGroup(item.group);
+      for (auto& [key, queue] : queues) {
+        Candidate same = key;
+        same.gathering.persistence_threshold = next->first.gathering.persistence_threshold;
+        if (NeedsNoLess(same, next->first)) queue.beyond = std::max(queue.beyond, beyond);
+      }
+      if (!judge_.TooLargeForGpu(question_, item)) continue;
+      for (uint32_t i = 0; i < items_.size(); ++i) {
+        const Item& other = items_[i];
+        if (other.batch.micro_batch == item.batch.micro_batch &&
+            other.batch.grad_accum == item.batch.grad_accum &&
+            NeedsNoLess(judge_.CandidateOfGroup(other.group), small)) {
+          tried_[i] = 1;
+        }
+      }
+    }
   }
 
   uint64_t Spent() const { return judge_.stats.instructions - started_.instructions; }
@@ -435,27 +515,6 @@ struct Searcher::Impl {
   Judge judge;
 };
 
-double OtherLink::present() const {
-  return network ? hardware->network->bandwidth_per_node.value : hardware->node.gpu_link.value;
-}
-
-double OtherLink::Typed(double rate) const {
-  const FigureRule& rule = network ? figure_rules::kNetworkBandwidth : figure_rules::kLink;
-  const double unit = network ? 1e9 / 8 : 1e9;
-  const double inside = std::clamp(rate, rule.low, rule.high);
-  return std::strtod(fmt::format("{:.3g}", inside / unit).c_str(), nullptr) * unit;
-}
-
-HardwareProfile OtherLink::Profile(double rate) const {
-  HardwareProfile other = *hardware;
-  if (network) {
-    ApplyNetwork(other, fmt::format("{:.0f}b", rate * 8));
-  } else {
-    ApplyGpuLink(other, fmt::format("{:.0f}B", rate));
-  }
-  return other;
-}
-
 const SearchCluster& ChoiceSearch::ClusterOf(const Candidate& candidate) const {
   const SearchInputs& in = inputs();
   const auto at = std::find(in.space.gpus.begin(), in.space.gpus.end(), candidate.gpus);
@@ -517,37 +576,6 @@ uint64_t Searcher::GpuBytesNeeded(const Found& found) const {
   const TrainSetup setup = SetupOf(found.candidate, inputs().base);
   return found.gpu_bytes + ExtraMemoryOf(inputs(), setup).Of(found.candidate.micro_batch) +
          ClusterOf(found.candidate).cluster.gpu_reserve_bytes;
-}
-
-std::string_view ObjectiveName(Objective objective) {
-  switch (objective) {
-    case Objective::kThroughput:
-      return "throughput";
-    case Objective::kHeadroom:
-      return "headroom";
-    case Objective::kFewestGpus:
-      return "fewest-gpus";
-  }
-  return "?";
-}
-
-std::vector<MemoryAnswer> AnswersAtMemories(ChoiceSearch& search, const Found& now, uint64_t most) {
-  const uint64_t present = search.ClusterOf(now.candidate).cluster.gpu_capacity_bytes;
-  std::vector<MemoryAnswer> answers;
-  for (const double factor : {0.25, 0.5, 0.75, 1.25, 1.5, 2.0, 3.0, 4.0}) {
-    // As one types it: three digits.
-    uint64_t bytes = static_cast<uint64_t>(factor * static_cast<double>(present)), unit = 1;
-    while (bytes / unit >= 1000) unit *= 10;
-    bytes = bytes / unit * unit;
-    if (bytes > most) break;
-    Question question;
-    question.objective = search.inputs().objective;
-    question.gpu_capacity_bytes = bytes;
-    const Answer answer = search.Best(question);
-    if (answer.gave_up) continue;
-    answers.push_back({bytes, bytes, answer.found, answer.gap});
-  }
-  return answers;
 }
 
 SearchResult Search(const SearchInputs& inputs) { return Searcher(inputs).Run(); }

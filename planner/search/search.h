@@ -123,6 +123,7 @@ struct Question {
   uint64_t instruction_budget = kInstructionBudget;
   int most_programs = std::numeric_limits<int>::max();
   std::function<bool(const Candidate&)> among;  // asked of each group (batch 1 x 1); unset: all
+  bool any = false;                             // whatever is found to fit first answers
 };
 
 // A choice as its program has it.

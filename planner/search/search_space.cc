@@ -2,11 +2,17 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 
 #include "core/base/error.h"
 #include "core/config/setup_facts.h"
+#include "core/lowering/lower.h"
 #include "core/model/param_table.h"
+#include "core/program/bucket_sizes.h"
+#include "hwprofiles/fields.h"
+#include "hwprofiles/loader.h"
 #include "planner/estimate/choices.h"
+#include "planner/search/search.h"
 
 namespace zeroplan {
 namespace {
@@ -66,17 +72,35 @@ SearchSpace DefaultSpace(const ModelSpec& model, int gpus, int gpus_per_node, bo
   const uint64_t part = std::max<uint64_t>(1, layer / 5);
   space.buckets = {{kAuto, kAuto}, {part, kAuto}, {part, 2 * layer}, {4 * layer, 4 * layer}};
   space.gathering = {{}, {.persistence_threshold = 0}, {0, all, all}};
-  space.sub_group_elements = {ZeroConfig{}.sub_group_elements, 4 * ZeroConfig{}.sub_group_elements};
+  const uint64_t sub_group = SubGroupElements(model.ParamCount(), space.gpus.front());
+  space.sub_group_elements = {sub_group, 4 * sub_group};
+  space.most_micro_step_tokens = MostMicroStepTokens(model);
   SetBatches(space, std::nullopt, model.LongestSequence());
   return space;
 }
 
-void CheckMicroBatch(int64_t micro_batch, int64_t seq_len) {
-  if (micro_batch <= kMaxMicroStepTokens / seq_len) return;
+int64_t MostMicroStepTokens(const ModelSpec& model) {
+  constexpr int64_t kMost = int64_t{1} << 26, kMostChunks = int64_t{1} << 16;
+  // Of fp32, which has the most chunks.
+  const auto bytes = [&model](int64_t rows) {
+    return static_cast<int64_t>(LogitsChunkBytes(model, Dtype::kF32, rows, {}));
+  };
+  return std::min(kMost, kMostChunks * (bytes(kMost) / bytes(1)));
+}
+
+void CheckMicroBatch(int64_t micro_batch, int64_t seq_len, int64_t most) {
+  if (micro_batch <= most / seq_len) return;
+  if (seq_len > most) {
+    ThrowUsage(
+        "⟦seq_len⟧: {} is not allowed; use at most {} (the tokens of a GPU and micro-step that are "
+        "planned for this vocabulary)",
+        seq_len, most);
+  }
   ThrowUsage(
-      "--micro-batch: {} sequences of {} tokens are not allowed; use at most {} sequences "
-      "(2^26 tokens a GPU and micro-step) and more micro-steps (--grad-accum)",
-      micro_batch, seq_len, std::max<int64_t>(1, kMaxMicroStepTokens / seq_len));
+      "⟦micro_batch⟧: {} sequences of {} tokens are not allowed; use at most {} sequences ({} "
+      "tokens a GPU and micro-step are planned for this vocabulary) and more micro-steps "
+      "(⟦grad_accum⟧)",
+      micro_batch, seq_len, most / seq_len, most);
 }
 
 void SetBatches(SearchSpace& space, std::optional<int64_t> global_batch, int64_t seq_len) {
@@ -86,13 +110,15 @@ void SetBatches(SearchSpace& space, std::optional<int64_t> global_batch, int64_t
   if (global_batch) {
     space.micro_batches = space.grad_accums = Divisors(*global_batch);
     std::erase_if(space.micro_batches, [&](int64_t micro) {
-      return micro > std::max<int64_t>(1, kMaxMicroStepTokens / seq_len);
+      return micro > std::max<int64_t>(1, space.most_micro_step_tokens / seq_len);
     });
     return;
   }
   for (uint64_t micro = 1; micro <= 1024;
        micro += std::max<uint64_t>(1, std::bit_floor(micro) / 4)) {
-    space.micro_batches.push_back(static_cast<int64_t>(micro));  // 1 to 8, 10, 12, 14, 16, 20, ...
+    const auto sequences = static_cast<int64_t>(micro);  // 1 to 8, 10, 12, 14, 16, 20, ...
+    if (micro > 1 && sequences > space.most_micro_step_tokens / seq_len) break;
+    space.micro_batches.push_back(sequences);
   }
   for (int64_t accum = 1; accum <= 4096; accum *= 2) space.grad_accums.push_back(accum);
   const int64_t tokens = std::min(kDefaultStepTokens, space.gpus.back() * kDefaultGpuTokens);
@@ -216,6 +242,39 @@ uint64_t CountCandidates(const SearchSpace& space) {
     count += pairs;
   }
   return count;
+}
+
+double OtherLink::present() const {
+  return network ? hardware->network->bandwidth_per_node.value : hardware->node.gpu_link.value;
+}
+
+double OtherLink::Typed(double rate) const {
+  const FigureRule& rule = network ? figure_rules::kNetworkBandwidth : figure_rules::kLink;
+  const double unit = network ? 1e9 / 8 : 1e9;
+  const double inside = std::clamp(rate, rule.low, rule.high);
+  return std::strtod(fmt::format("{:.3g}", inside / unit).c_str(), nullptr) * unit;
+}
+
+HardwareProfile OtherLink::Profile(double rate) const {
+  HardwareProfile other = *hardware;
+  if (network) {
+    ApplyNetwork(other, fmt::format("{:.0f}b", rate * 8));
+  } else {
+    ApplyGpuLink(other, fmt::format("{:.0f}B", rate));
+  }
+  return other;
+}
+
+std::string_view ObjectiveName(Objective objective) {
+  switch (objective) {
+    case Objective::kThroughput:
+      return "throughput";
+    case Objective::kHeadroom:
+      return "headroom";
+    case Objective::kFewestGpus:
+      return "fewest-gpus";
+  }
+  return "?";
 }
 
 }  // namespace zeroplan

@@ -55,6 +55,7 @@ struct SearchSpace {
   std::vector<int64_t> micro_batches, grad_accums;
   std::optional<int64_t> global_batch;
   int64_t max_step_sequences = 0;
+  int64_t most_micro_step_tokens = int64_t{1} << 26;  // MostMicroStepTokens of the model
   // Whether the user set them, so that they hold for other batches too.
   bool micro_batch_fixed = false, grad_accum_fixed = false;
 };
@@ -68,13 +69,14 @@ struct SearchSpace {
 // DefaultBatches.
 SearchSpace DefaultSpace(const ModelSpec& model, int gpus, int gpus_per_node, bool fewer_gpus);
 
-// A program has one instruction a chunk of logits: past this many tokens of a GPU and micro-step it
-// takes minutes and gigabytes to lower, for a micro-step that no GPU holds.
-inline constexpr int64_t kMaxMicroStepTokens = int64_t{1} << 26;
-// Throws Error(kUsage) naming --micro-batch if it has more.
-void CheckMicroBatch(int64_t micro_batch, int64_t seq_len);
+// A program has some instructions a chunk of logits: past this many tokens of a GPU and micro-step
+// it takes minutes and gigabytes to lower, for a micro-step that no GPU holds. 2^26, and fewer
+// where a vocabulary is so large that these are more than 2^16 chunks.
+int64_t MostMicroStepTokens(const ModelSpec& model);
+// Throws Error(kUsage) naming ⟦micro_batch⟧ or ⟦seq_len⟧ where there are more than `most`.
+void CheckMicroBatch(int64_t micro_batch, int64_t seq_len, int64_t most);
 
-// Fills the batch of `space`. With a global batch: its divisors; none past kMaxMicroStepTokens.
+// Fills the batch of `space`. With a global batch: its divisors; none past most_micro_step_tokens.
 // Without: micro-batches from 1 to 1024 in steps of at most a half, four to an octave; accumulation
 // by powers of two, in steps of at most kDefaultGpuTokens tokens of each GPU and kDefaultStepTokens
 // of all. REQUIRES: the space's GPUs.

@@ -377,6 +377,7 @@ TEST_CASE("doctor: each lack of a host is reported, and a sound one has none") {
         [](HostState& h) { h.transparent_huge_pages = "never"; });
   plant("huge_pages", "2.15 GB set aside", [](HostState& h) { h.huge_pages = 1024; });
   plant("locked_memory", "a limit of 65.5 KB", [](HostState& h) { h.locked_limit = 65536; });
+  plant("locked_memory", "WSL2; ulimit -l sets no limit", [](HostState& h) { h.wsl = true; });
   plant("shared_memory", "/dev/shm of 67.1 MB",
         [](HostState& h) { h.shared_bytes = h.shared_free_bytes = 64 << 20; });
   facts.host = HostState{};

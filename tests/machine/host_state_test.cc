@@ -37,7 +37,9 @@ TEST_CASE("a planted host is read as it is") {
   device("0000:3b:00.0", "0x10de\n", "0x030200\n");
   device("0000:3b:00.1", "0x10de\n", "0x040300\n");  // its sound
   device("0000:00:02.0", "0x8086\n", "0x030000\n");
+  root.Write("proc/version", "Linux version 5.15.153.1-microsoft-standard-WSL2 (root@x)\n");
   const HostState host = QueryHostState(root.path());
+  CHECK(host.wsl);
   CHECK(host.online == 4);
   REQUIRE(host.quota);
   CHECK(host.quota->processors == 1.5);
