@@ -24,8 +24,9 @@ struct ModelField {
 // int64_t (from 1 on, optional ones from 0 on), float (from 0 on), bool or RotaryScaling.
 template <typename Visit>
 void ForEachModelField(Visit&& visit) {
-  // Rows and columns reach kernels as 32-bit numbers; a table of this many layers is still small.
-  constexpr double kMaxDimension = std::numeric_limits<int32_t>::max(), kMaxLayers = 16384;
+  // Rows and columns reach kernels as 32-bit numbers. Programs of so many layers, twenty times
+  // those of the deepest models that are published, are lowered in a second.
+  constexpr double kMaxDimension = std::numeric_limits<int32_t>::max(), kMaxLayers = 2048;
   using Field = ModelField;
   visit(Field{"name", "name", false, 0}, &ModelSpec::name);
   visit(Field{"family", "family", true, 0}, &ModelSpec::family);
@@ -59,6 +60,7 @@ void ForEachModelField(Visit&& visit) {
         &ModelSpec::rope_high);
   visit(Field{"rope_attention_factor", "rotary attention factor", true, kMaxFloat, kOptional},
         &ModelSpec::rope_attention_factor);
+  visit(Field{"frozen", "frozen tensors", true, 0, kOptional}, &ModelSpec::frozen);
 }
 
 // Calls visit(field, value) with the values of a ModelSpec or const ModelSpec.

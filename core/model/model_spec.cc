@@ -31,6 +31,14 @@ T CountElements(const ModelSpec& spec, bool padded) {
 
 uint64_t ModelSpec::ParamCount() const { return CountElements<uint64_t>(*this, true); }
 
+uint64_t ModelSpec::TrainedParamCount() const {
+  uint64_t count = 0;
+  for (const ParamTensor& tensor : BuildParamTable(*this)) {
+    if (tensor.trainable) count += tensor.elements();
+  }
+  return count;
+}
+
 uint64_t ModelSpec::UnpaddedParamCount() const { return CountElements<uint64_t>(*this, false); }
 
 void ValidateModelSpec(const ModelSpec& spec, std::string_view source) {
@@ -92,6 +100,7 @@ void ValidateModelSpec(const ModelSpec& spec, std::string_view source) {
         "{}: {} {} of {} channels make more than {} columns of query, key and value; use fewer",
         source, key("heads"), spec.heads, spec.HeadSize(), kMaxColumns);
   }
+  CheckFrozen(spec, source);
 }
 
 int64_t PadVocab(int64_t vocab) {
@@ -129,6 +138,14 @@ ProductElements CountProducts(const ModelSpec& spec) {
   add(rows.before, 1);
   add(rows.layer, static_cast<double>(spec.layers));
   add(rows.after, 1);
+  if (!spec.frozen.empty()) {  // which differs from layer to layer
+    count.frozen = 0;
+    for (const ParamTensor& tensor : BuildParamTable(spec)) {
+      if (tensor.trainable || tensor.use == ParamUse::kOther) continue;
+      count.frozen += tensor.token_share * static_cast<double>(tensor.unpadded_rows) *
+                      static_cast<double>(tensor.shape[1]);
+    }
+  }
   return count;
 }
 

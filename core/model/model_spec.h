@@ -41,6 +41,10 @@ struct ModelSpec {
   int64_t rope_positions = 0;  // the context before it was made longer; 0: not needed
   float rope_theta = 10000;
   float rope_factor = 1, rope_low = 1, rope_high = 1, rope_attention_factor = 1;
+  // Patterns of published tensors' names that are not trained,
+  // "model.embed_tokens.*,*.norm.weight":
+  // * stands for any text, ? for a character, [...] for one of some.
+  std::string frozen;
 
   // Heads of keys and values; several query heads in a row share one.
   int64_t KvHeads() const { return kv_heads > 0 ? kv_heads : heads; }
@@ -53,6 +57,8 @@ struct ModelSpec {
 
   // Parameters with the padded vocabulary, a tied head counted once (what memory holds).
   uint64_t ParamCount() const;
+  // Of these, what is not frozen.
+  uint64_t TrainedParamCount() const;
   // The same with the real vocabulary (what exports and papers count).
   uint64_t UnpaddedParamCount() const;
 };
@@ -61,6 +67,11 @@ struct ModelSpec {
 // (without a head size), kv_heads do not divide heads, vocab is more than padded_vocab, or the
 // parameter count does not fit 2^62. Messages name `source` and the family's own key ("n_layer").
 void ValidateModelSpec(const ModelSpec& spec, std::string_view source);
+
+// Throws Error(kUsage) starting with `source` for a pattern of spec.frozen that no tensor has, for
+// patterns that take a part of what is one tensor here or is trained together (a product's weight
+// and bias), and if nothing is left to train.
+void CheckFrozen(const ModelSpec& spec, std::string_view source);
 
 // 50257 -> 50304: the next multiple of 128, but byte vocabularies (<= 256) stay as they are.
 int64_t PadVocab(int64_t vocab);

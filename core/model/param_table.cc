@@ -1,5 +1,9 @@
 #include "core/model/param_table.h"
 
+#include <fmt/ranges.h>
+#include <fnmatch.h>
+
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -37,6 +41,81 @@ ParamRow MatrixRow(int id, const char* name, int64_t rows, int64_t cols, float i
           .use = ParamUse::kProduct};
 }
 
+namespace {
+
+std::vector<std::string> Patterns(const std::string& text) {
+  std::vector<std::string> patterns;
+  for (size_t from = 0; from <= text.size();) {
+    const size_t end = std::min(text.find(',', from), text.size());
+    patterns.push_back(text.substr(from, end - from));
+    from = end + 1;
+  }
+  return patterns;
+}
+
+bool Matches(const std::string& pattern, const std::string& name) {
+  return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+
+// How many of the published tensors that it is made of are frozen.
+size_t CountFrozen(const ParamTensor& tensor, const std::vector<std::string>& patterns) {
+  const std::vector<PublishedTensor> published = PublishedTensors(tensor);
+  return static_cast<size_t>(
+      std::count_if(published.begin(), published.end(), [&](const PublishedTensor& one) {
+        return std::any_of(patterns.begin(), patterns.end(),
+                           [&](const std::string& p) { return Matches(p, one.name); });
+      }));
+}
+
+std::vector<std::string> NamesOf(const std::vector<PublishedTensor>& parts) {
+  std::vector<std::string> names;
+  names.reserve(parts.size());
+  for (const PublishedTensor& part : parts) names.push_back(part.name);
+  return names;
+}
+
+// "transformer.h.0.attn.c_attn": the product, norm or embedding that a tensor belongs to.
+std::string ModuleOf(const std::string& name) { return name.substr(0, name.rfind('.')); }
+
+}  // namespace
+
+void CheckFrozen(const ModelSpec& spec, std::string_view source) {
+  if (spec.frozen.empty()) return;
+  const std::vector<std::string> patterns = Patterns(spec.frozen);
+  const std::vector<ParamTensor> table = BuildParamTable(spec);
+  for (const std::string& pattern : patterns) {
+    const bool found = std::any_of(table.begin(), table.end(), [&](const ParamTensor& tensor) {
+      return CountFrozen(tensor, {pattern}) > 0;
+    });
+    if (!found) {
+      ThrowUsage(
+          "{}: no tensor is called {}; tensors are called as in the published weights, such "
+          "as {} and {}",
+          source, pattern, PublishedTensors(table.front()).front().name,
+          PublishedTensors(table[table.size() / 2]).front().name);
+    }
+  }
+  for (const ParamTensor& tensor : table) {
+    const std::vector<PublishedTensor> parts = PublishedTensors(tensor);
+    const size_t frozen = CountFrozen(tensor, patterns);
+    if (frozen != 0 && frozen != parts.size()) {
+      ThrowUsage("{}: {} are one matrix here, and {} of them would be frozen; freeze all or none",
+                 source, fmt::join(NamesOf(parts), ", "), frozen);
+    }
+    for (const ParamTensor& other : table) {
+      if (other.layer != tensor.layer || other.trainable == tensor.trainable ||
+          ModuleOf(other.name) != ModuleOf(tensor.name)) {
+        continue;
+      }
+      ThrowUsage("{}: {} and {} are trained together; freeze both or none", source, tensor.name,
+                 other.name);
+    }
+  }
+  if (std::none_of(table.begin(), table.end(), [](const ParamTensor& t) { return t.trainable; })) {
+    ThrowUsage("{}: {} leaves nothing to train", source, spec.frozen);
+  }
+}
+
 std::vector<ParamTensor> BuildParamTable(const ModelSpec& spec) {
   ZEROPLAN_CHECK(spec.family != nullptr, "model '{}' has no family", spec.name);
   const ParamRows rows = spec.family->Params(spec);
@@ -52,6 +131,12 @@ std::vector<ParamTensor> BuildParamTable(const ModelSpec& spec) {
     add(rows.layer, layer, rows.layer_prefix + std::to_string(layer) + ".");
   }
   add(rows.after, layers, "");
+  if (!spec.frozen.empty()) {
+    const std::vector<std::string> patterns = Patterns(spec.frozen);
+    for (ParamTensor& tensor : table) {
+      if (CountFrozen(tensor, patterns) > 0) tensor.trainable = false;
+    }
+  }
   return table;
 }
 

@@ -88,7 +88,7 @@ struct PublishedTensor {
 // Its parts in order, else itself.
 std::vector<PublishedTensor> PublishedTensors(const ParamTensor& tensor);
 
-// The rows of spec.family, layer by layer.
+// The rows of spec.family, layer by layer. What spec.frozen names is not trainable.
 std::vector<ParamTensor> BuildParamTable(const ModelSpec& spec);
 
 }  // namespace zeroplan

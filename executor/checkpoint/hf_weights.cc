@@ -10,6 +10,7 @@
 #include "core/base/files.h"
 #include "core/base/json_section.h"
 #include "core/base/json_source.h"
+#include "core/base/long_work.h"
 #include "core/families/load_model.h"
 #include "core/model/model_fields.h"
 #include "executor/checkpoint/safetensors.h"
@@ -178,6 +179,10 @@ WeightFiles FindWeightFiles(const fs::path& folder) {
   WeightFiles shards = Shards(folder);
   if (!shards.files.empty()) return shards;
   const std::string foreign = ForeignWeights(folder);
+  std::error_code ignored;
+  if (foreign.empty() && !Exists(folder / kConfigFile) && fs::is_directory(folder, ignored)) {
+    ThrowUsage("{}: {}", folder.string(), WhatInsteadOfModel(folder));
+  }
   ThrowUsage(
       "{}: holds neither {} nor {}{}; weights in another format become it with transformers' "
       "save_pretrained(FOLDER, safe_serialization=True)",
@@ -219,7 +224,27 @@ struct Place {
   const SafetensorsEntry* entry = nullptr;
 };
 
-void CheckSameModel(const fs::path& config, const ModelSpec& spec) {
+// The mean of a tensor's rows.
+std::vector<float> MeanRow(const Place& place, uint64_t rows, uint64_t cols) {
+  std::vector<double> sums(cols, 0.0);
+  std::vector<float> row(cols);
+  for (uint64_t r = 0; r < rows; ++r) {
+    place.file->ReadFloats(*place.entry, r * cols, row);
+    for (uint64_t c = 0; c < cols; ++c) sums[c] += row[c];
+  }
+  for (uint64_t c = 0; c < cols; ++c)
+    row[c] = static_cast<float>(sums[c] / static_cast<double>(rows));
+  return row;
+}
+
+// Whether a parameter has a row for each token.
+bool HasTokenRows(const ParamTensor& param, const ModelSpec& spec) {
+  return !param.is_vector && param.unpadded_rows == spec.vocab &&
+         param.shape[0] == spec.padded_vocab &&
+         (param.use == ParamUse::kHead || param.layer == kEmbeddingLayer);
+}
+
+void CheckSameModel(const fs::path& config, const ModelSpec& spec, bool resizes) {
   const std::string source = config.string();
   const std::string fix = fmt::format("train with ⟦model⟧ {} or use weights of the same model",
                                       config.parent_path().string());
@@ -236,6 +261,7 @@ void CheckSameModel(const fs::path& config, const ModelSpec& spec) {
   ForEachField(found, spec, [&](const ModelField& field, const auto& got, const auto& expected) {
     const std::string_view key = spec.family->ConfigKey(field.key);
     if (!field.shape || key.empty() || got == expected) return;
+    if (resizes && field.key == std::string_view("vocab")) return;
     differences += differences.empty() ? fmt::format("{} is {}, but the model to train has {}", key,
                                                      FieldText(got), FieldText(expected))
                                        : fmt::format(", {} is {}, not {}", key, FieldText(got),
@@ -248,8 +274,11 @@ void CheckSameModel(const fs::path& config, const ModelSpec& spec) {
 class Matcher {
  public:
   Matcher(const WeightFiles& weights, const ModelSpec& spec, std::span<const ParamTensor> table,
-          std::span<const HfTensor> tensors)
+          std::span<const HfTensor> tensors, bool resizes)
       : weights_(weights),
+        spec_(spec),
+        table_(table),
+        resizes_(resizes),
         family_(*spec.family),
         tensors_(tensors),
         places_(tensors.size()),
@@ -295,7 +324,10 @@ class Matcher {
  private:
   void SetPlace(const SafetensorsFile& file, const SafetensorsEntry& entry, const HfTensor& tensor,
                 Place& place) const {
-    if (entry.shape != tensor.shape) {
+    const bool fewer = resizes_ && HasTokenRows(table_[tensor.param], spec_) &&
+                       entry.shape.size() == 2 && entry.shape[0] > 0 &&
+                       entry.shape[0] < tensor.shape[0] && entry.shape[1] == tensor.shape[1];
+    if (entry.shape != tensor.shape && !fewer) {
       ThrowUsage(
           "{}: tensor '{}' has shape {}, expected {}; use weights of the model that is "
           "trained",
@@ -349,6 +381,7 @@ class Matcher {
     const uint64_t elements = a.entry->elements;
     for (uint64_t begin = 0; begin < elements; begin += kCompareElements) {
       const uint64_t count = std::min(kCompareElements, elements - begin);
+      ThrowIfInterrupted();
       if (same_dtype) {
         if (!SameBytes(a, b, begin, count)) return false;
         continue;
@@ -372,6 +405,9 @@ class Matcher {
   }
 
   const WeightFiles& weights_;
+  const ModelSpec& spec_;
+  std::span<const ParamTensor> table_;
+  bool resizes_;
   const ModelFamily& family_;
   std::span<const HfTensor> tensors_;
   std::unordered_map<std::string_view, size_t> index_of_, twin_of_;  // views of the tensors' names
@@ -381,20 +417,26 @@ class Matcher {
 }  // namespace
 
 HfWeightsSource::HfWeightsSource(const fs::path& folder, const ModelSpec& spec,
-                                 std::span<const ParamTensor> table)
+                                 std::span<const ParamTensor> table, bool resizes)
     : pieces_(table.size()) {
   std::error_code ignored;
-  if (fs::exists(folder / kConfigFile, ignored)) CheckSameModel(folder / kConfigFile, spec);
+  if (fs::exists(folder / kConfigFile, ignored))
+    CheckSameModel(folder / kConfigFile, spec, resizes);
   const WeightFiles weights = FindWeightFiles(folder);
   for (const fs::path& file : weights.files) files_.push_back(SafetensorsFile::Open(file));
   const std::vector<HfTensor> tensors = HfTensors(table);
-  Matcher matcher(weights, spec, table, tensors);
+  Matcher matcher(weights, spec, table, tensors, resizes);
   for (const SafetensorsFile& file : files_) matcher.Add(file);
   const std::vector<Place> places = matcher.Take();
   for (size_t i = 0; i < tensors.size(); ++i) {
     const HfTensor& tensor = tensors[i];
-    pieces_[tensor.param].push_back(
-        {tensor.begin, tensor.begin + tensor.elements, places[i].file, places[i].entry});
+    Piece piece = {tensor.begin, tensor.begin + tensor.elements, places[i].file, places[i].entry};
+    piece.mean_begin = tensor.begin + places[i].entry->elements;
+    if (piece.mean_begin < piece.end) {
+      const std::vector<uint64_t>& shape = places[i].entry->shape;
+      piece.mean = MeanRow(places[i], shape[0], shape[1]);
+    }
+    pieces_[tensor.param].push_back(std::move(piece));
   }
   for (const ParamTensor& param : table) elements_.push_back(param.elements());
 }
@@ -410,9 +452,14 @@ void HfWeightsSource::Read(const TensorRange& range, std::span<float> out) const
     for (const Piece& piece : pieces_[tensor]) {
       const uint64_t end = std::min(piece.end, range.begin + range.count);
       if (at < piece.begin || at >= end) continue;
-      piece.file->ReadFloats(*piece.entry, at - piece.begin,
-                             out.subspan(at - range.begin, end - at));
-      at = end;
+      if (const uint64_t read = std::min(end, piece.mean_begin); at < read) {
+        piece.file->ReadFloats(*piece.entry, at - piece.begin,
+                               out.subspan(at - range.begin, read - at));
+        at = read;
+      }
+      for (; at < end; ++at) {
+        out[at - range.begin] = piece.mean[(at - piece.mean_begin) % piece.mean.size()];
+      }
     }
   }
   std::fill(out.begin() + static_cast<ptrdiff_t>(at - range.begin), out.end(), 0.0f);

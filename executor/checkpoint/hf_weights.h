@@ -72,9 +72,12 @@ class HfWeightsSource : public StateSource {
   // Opens what FindWeightFiles finds in `folder`. A config.json beside it must
   // describe `spec` too: what shapes do not show (heads, epsilon) would otherwise be lost. Throws
   // Error(kUsage) naming file, tensor, what it is and what it should be for anything missing, of
-  // another shape or dtype, or not part of the model.
+  // another shape or dtype, or not part of the model. `resizes`: the token embedding, and a head of
+  // its own, may have fewer rows than the model; those that are missing read as the mean of those
+  // that are there, as transformers' resize_token_embeddings has it, but for noise of 3e-5 of their
+  // spread.
   HfWeightsSource(const std::filesystem::path& folder, const ModelSpec& spec,
-                  std::span<const ParamTensor> table);
+                  std::span<const ParamTensor> table, bool resizes = false);
 
   void Read(const TensorRange& range, std::span<float> out) const override;
 
@@ -88,6 +91,9 @@ class HfWeightsSource : public StateSource {
     uint64_t end = 0;
     const SafetensorsFile* file = nullptr;
     const SafetensorsEntry* entry = nullptr;
+    // Elements [mean_begin, end) are not in the file: rows of `mean`.
+    uint64_t mean_begin = 0;
+    std::vector<float> mean = {};
   };
 
   std::vector<SafetensorsFile> files_;

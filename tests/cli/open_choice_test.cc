@@ -217,6 +217,14 @@ TEST_CASE("open choice: all ranks take rank 0's, whatever their own machine look
   CHECK(other.work.setup.batch == chosen.batch);
   CHECK(other.work.setup.optimizer == chosen.optimizer);
   CHECK(Lacks(other.notes, "Choice:"));
+  // What is not said comes from the record for all of them.
+  command.common.hardware.profile = "h200-141gb-sxm";
+  Say(command.common.batch.grad_accum_dtype, Dtype::kF32);
+  std::vector<std::string> more;
+  TwoRanks third(0, more), fourth(1, more);
+  const TrainSetup a = Resolve(command, {.group = &third}).work.setup;
+  const TrainSetup b = Resolve(command, {.group = &fourth}).work.setup;
+  CHECK(a.precision == b.precision);
   // A process that only starts ranks looks at what was asked, and chooses nothing.
   Say(command.common.cluster.gpus, 2);
   const Resolved starter = Resolve(command, {.ranks_follow = true});

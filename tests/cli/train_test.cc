@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "executor/checkpoint/safetensors.h"
 #include "tests/cli/run_binary.h"
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"
@@ -145,6 +146,41 @@ TEST_CASE("metrics, planned memory and final weights") {
   CHECK(text.out.size() == 23);  // prompt, 20 bytes, line feed
   CHECK(text.out ==
         RunZeroplan("generate " + work.path("out") + " --prompt ab --tokens 20 --seed 3").out);
+}
+
+TEST_CASE(
+    "train --freeze: what is named stays as it was loaded, and the memory is what was planned") {
+  const Workspace work;
+  const std::string model = SourcePath("tests/fixtures/llama_tiny");
+  std::ofstream tokens(work.path("data.u16"), std::ios::binary);
+  for (int i = 0; i < 3000; ++i) tokens.put(static_cast<char>(i * i % 61)).put('\0');
+  tokens.close();
+  const RunResult run =
+      RunZeroplan("train --data " + work.path("data.u16") + " --model " + model +
+                  " --threads 1 --steps 2 --seq-len 16 --save " + work.path("out") +
+                  " --freeze 'model.embed_tokens.*,model.layers.0.*'");
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK(Has(run.err, "parameters are trained"));
+  const auto before = SafetensorsFile::Open(model + "/model.safetensors");
+  const auto after = SafetensorsFile::Open(work.path("out/model.safetensors"));
+  for (const SafetensorsEntry& entry : after.entries()) {
+    CAPTURE(entry.name);
+    const SafetensorsEntry* old = before.Find(entry.name);
+    REQUIRE(old != nullptr);
+    std::vector<float> was(entry.elements), is(entry.elements);
+    before.ReadFloats(*old, 0, was);
+    after.ReadFloats(entry, 0, is);
+    const bool frozen =
+        entry.name.starts_with("model.embed_tokens.") || entry.name.starts_with("model.layers.0.");
+    CHECK((was == is) == frozen);
+  }
+  const RunResult other =
+      RunZeroplan("train --resume --data " + work.path("data.u16") + " --model " + model +
+                  " --threads 1 --steps 3 --seq-len 16 --save " + work.path("out"));
+  CHECK(other.exit_code == 2);
+  CHECK(Has(other.err, "frozen tensors"));
+  CHECK(RunZeroplan("plan --params 1B --gpus 1 --runtime fsdp2 --freeze '*.bias'").exit_code == 2);
 }
 
 TEST_CASE("a run killed again and again has the losses of an uninterrupted one, bit by bit") {
@@ -406,10 +442,14 @@ TEST_CASE("weights, tokens and their options that cannot be used are refused") {
   } cases[] = {
       {TrainFolder(work, model + " --save-dtype bf16"), "--save-dtype: bf16 needs --save DIR"},
       {TrainFolder(work, model + " --max-shard-size 1GB"), "--max-shard-size: 1GB needs --save"},
-      {TrainFolder(work, model + " --max-shard-size 5 --save x"), "--max-shard-size: 5 is 5 bytes"},
+      {TrainFolder(work, model + " --max-shard-size 5 --save x"),
+       "--max-shard-size: 5 is not allowed; use a size of at least 1MB, such as 5GB"},
+      {"train --steps 2 --data " + SourcePath("LICENSE") + model + " --gpus 64 --threads 1000",
+       "--threads: 1000 for each of 64 ranks are 64000 threads"},
       {TrainFolder(work, model + " --save-dtype int8 --save x"), "--save-dtype"},
       {TrainFolder(work, model + " --fresh-weights --init-from " + folder), "--fresh-weights"},
-      {TrainFolder(work, model + " --save " + folder), "the run starts from the weights in this"},
+      {TrainFolder(work, model + " --save " + folder),
+       "holds config.json and no checkpoints of a run, and what is saved"},
       {TrainFolder(work, " --model " + torch), "only pytorch_model.bin, which is not read"},
       {TrainFolder(work, " --model " + cut), "cut short"},
       {TrainFolder(work, " --model " + work.path("deeper.json") + " --init-from " + folder),

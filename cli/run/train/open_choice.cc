@@ -7,14 +7,17 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/base/json_section.h"
 #include "core/base/json_source.h"
+#include "core/base/log.h"
 #include "core/base/long_work.h"
 #include "core/base/units.h"
 #include "planner/estimate/choices.h"
 #include "planner/report/report_text.h"
 #include "planner/request/plan_answer.h"
 #include "planner/search/search_space.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace zeroplan {
 namespace {
@@ -216,6 +219,21 @@ TrainSetup OpenChoice::Choose(Assumptions& assumptions) {
     if (!loss.empty()) assumptions.notes.push_back(std::move(loss));
   }
   return finish(plan.setup);
+}
+
+void ResizeVocab(const std::string& folder, ModelSpec& model) {
+  if (folder.empty()) {
+    ThrowUsage("--resize-embeddings: no folder has a tokenizer for this model; leave it out");
+  }
+  const int64_t tokens = Tokenizer::FromFile(folder).vocab_size();
+  if (tokens <= model.vocab) {
+    LogInfo("Embeddings: as they are, {} for {} tokens of {}.", model.vocab, tokens, folder);
+    return;
+  }
+  LogInfo("Embeddings: resized from {} to {}, the tokens of {}; new ones start as the mean.",
+          model.vocab, tokens, folder);
+  model.vocab = tokens;
+  model.padded_vocab = PadVocab(tokens);
 }
 
 }  // namespace zeroplan

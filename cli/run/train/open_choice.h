@@ -53,4 +53,8 @@ class OpenChoice {
   std::optional<ResolvedPlan> plan_;
 };
 
+// --resize-embeddings: the model gets a row for each token of the tokenizer in `folder`, where that
+// has more; a line says so. Throws Error(kUsage) if there is no folder.
+void ResizeVocab(const std::string& folder, ModelSpec& model);
+
 }  // namespace zeroplan

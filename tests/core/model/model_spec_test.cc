@@ -74,7 +74,7 @@ TEST_CASE("model: impossible shapes are refused") {
   refused([](ModelSpec* s) { s->vocab = 50305; }, "padded vocabulary");
   refused([](ModelSpec* s) { s->positions = 0; }, "n_positions");
   refused([](ModelSpec* s) { s->positions = INT64_MAX; }, "n_positions");
-  refused([](ModelSpec* s) { s->hidden = 2147483640, s->ffn = 2147483647, s->layers = 16384; },
+  refused([](ModelSpec* s) { s->hidden = 2147483640, s->ffn = 2147483647, s->layers = 2048; },
           "2^62");
   refused([](ModelSpec* s) { s->layer_norm_eps = 0; }, "layer_norm_epsilon");
   refused([](ModelSpec* s) { s->init_std = -1; }, "initializer_range");

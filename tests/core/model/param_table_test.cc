@@ -7,6 +7,8 @@
 
 #include "core/families/load_model.h"
 #include "core/model/model_family.h"
+#include "tests/error_of.h"
+#include "tests/has.h"
 
 namespace zeroplan {
 namespace {
@@ -72,6 +74,42 @@ TEST_CASE("param table: forward order, names, shapes") {
   CHECK(table.back().name == "transformer.ln_f.bias");
   CHECK(table.back().layer == 12);
   CHECK(table[table.size() - 2].init == InitKind::kOnes);
+}
+
+TEST_CASE("param table: what is named is frozen") {
+  ModelSpec llama = LoadModel("llama3.2-1b");
+  llama.frozen = "model.embed_tokens.*,model.layers.[0-3].*";
+  CheckFrozen(llama, "f");
+  uint64_t trained = 0;
+  for (const ParamTensor& tensor : BuildParamTable(llama)) {
+    const bool named = tensor.layer == kEmbeddingLayer || (tensor.layer >= 0 && tensor.layer < 4);
+    CHECK(tensor.trainable == !named);
+    if (tensor.trainable) trained += tensor.elements();
+  }
+  CHECK(llama.TrainedParamCount() == trained);
+  CHECK(trained < llama.ParamCount());
+  // A weight that is not trained takes 2 operations less a token.
+  const double all = TrainFlopsPerToken(LoadModel("llama3.2-1b"), 1024);
+  const double fewer = TrainFlopsPerToken(llama, 1024);
+  double products = 0;
+  for (const ParamTensor& tensor : BuildParamTable(llama)) {
+    if (!tensor.trainable && tensor.use != ParamUse::kOther) {
+      products += static_cast<double>(tensor.unpadded_rows) * static_cast<double>(tensor.shape[1]);
+    }
+  }
+  CHECK(all - fewer == doctest::Approx(2 * products));
+
+  const auto refused = [](const char* preset, const char* frozen) {
+    ModelSpec spec = LoadModel(preset);
+    spec.frozen = frozen;
+    return ErrorOf(ExitCode::kUsage, [&] { CheckFrozen(spec, "⟦freeze⟧"); });
+  };
+  CHECK(
+      Has(refused("llama3.2-1b", "model.embed_tokens.*,lm_heads"), "no tensor is called lm_heads"));
+  CHECK(Has(refused("llama3.2-1b", "*.q_proj.weight"), "q_proj.weight, "));
+  CHECK(Has(refused("llama3.2-1b", "*.q_proj.weight"), "freeze all or none"));
+  CHECK(Has(refused("gpt2", "*.c_fc.bias"), "trained together"));
+  CHECK(Has(refused("gpt2", "*"), "leaves nothing to train"));
 }
 
 }  // namespace

@@ -11,7 +11,9 @@
 
 #include "core/families/load_model.h"
 #include "executor/checkpoint/hf_export.h"
+#include "tests/error_of.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
+#include "tests/has.h"
 #include "tests/paths.h"
 #include "tests/temp_dir.h"
 
@@ -168,8 +170,7 @@ TEST_CASE("hf weights: what does not fit the model is named") {
       "is there twice"));
   fs::remove(path);
   CHECK_FALSE(HoldsWeights(dir.path()));
-  CHECK(Has(OpenError(dir.path()),
-            "holds neither model.safetensors nor model.safetensors.index.json; weights in"));
+  CHECK(Has(OpenError(dir.path()), "is an empty folder; get the model into it, or name another"));
   WriteText(dir.path() + "/pytorch_model-00001-of-00002.bin", "x");
   CHECK(HoldsWeights(dir.path()));
   CHECK(Has(OpenError(dir.path()), "only pytorch_model-00001-of-00002.bin, which is not read"));
@@ -432,6 +433,38 @@ TEST_CASE("hf weights: large reads leave nothing of the files in this process's 
   }
   CHECK(resident("RssFile:") - before < 8 << 20);
   CHECK(resident("RssAnon:") - own < 16 << 20);  // one chunk of the export, and `values`
+}
+
+TEST_CASE("weights: tokens that were added read as the mean of the embeddings") {
+  const TempDir dir;
+  WeightsFile(true).Write(fs::path(dir.path()) / "model.safetensors");
+  ModelSpec larger = SmallModel();
+  larger.vocab += 3;
+  larger.padded_vocab = std::max(larger.padded_vocab, PadVocab(larger.vocab));
+  const std::vector<ParamTensor> table = BuildParamTable(larger);
+  const std::string refused =
+      ErrorOf(ExitCode::kUsage, [&] { HfWeightsSource(dir.path(), larger, table); });
+  CHECK(Has(refused, "transformer.wte.weight"));
+  const HfWeightsSource source(dir.path(), larger, table, /*resizes=*/true);
+  const auto cols = static_cast<uint64_t>(table[0].shape[1]);
+  const auto known = static_cast<uint64_t>(SmallModel().vocab);
+  REQUIRE(table[0].name == "transformer.wte.weight");
+  // From the middle of the last known row into the padding.
+  std::vector<float> all((known + 3) * cols), part(5 * cols);
+  source.Read({0, StateKind::kMaster, 0, all.size()}, all);
+  const uint64_t from = (known - 1) * cols + 3;
+  part.resize(std::min<uint64_t>(part.size(), table[0].elements() - from));
+  source.Read({0, StateKind::kMaster, from, part.size()}, part);
+  for (uint64_t i = 0; i < part.size(); ++i) {
+    CHECK(part[i] == (from + i < all.size() ? all[from + i] : 0.0f));
+  }
+  for (uint64_t c = 0; c < cols; ++c) {
+    double mean = 0;
+    for (uint64_t r = 0; r < known; ++r) mean += all[r * cols + c];
+    for (uint64_t r = known; r < known + 3; ++r) {
+      CHECK(all[r * cols + c] == doctest::Approx(mean / static_cast<double>(known)).epsilon(1e-6));
+    }
+  }
 }
 
 }  // namespace
