@@ -127,6 +127,8 @@ std::string (*ParseSchemaKind(const std::string& text, std::string_view option))
   ThrowUsage("{}: {} is not allowed; use config, profile, plan or metrics", option, text);
 }
 
+const OutputKind kSchema = {"a schema that zeroplan wrote", {"urn:zeroplan:schema:"}};
+
 void AddSchemaCommand(Command& group) {
   struct Options {
     std::string kind, output;
@@ -138,12 +140,14 @@ void AddSchemaCommand(Command& group) {
       "config (DeepSpeed's), profile (hardware), plan (--plan-out) or metrics (a line of "
       "train --metrics)",
       options->kind);
-  schema.Text({kNoGroup, "-o,--out", "FILE", "File for it (default: stdout)"}, options->output);
+  schema.Text({.group = kNoGroup,
+               .name = "-o,--out",
+               .type = "FILE",
+               .help = "File for it (default: stdout)",
+               .path = PathRole::Writes(kSchema)},
+              options->output);
   schema.Footer("Example:\n  zeroplan config schema config -o ds_config.schema.json");
-  schema.Run([options] {
-    CheckWritable({{"--out", options->output}});
-    WriteOutput(options->output, ParseSchemaKind(options->kind, "kind")());
-  });
+  schema.Run([options] { WriteOutput(options->output, ParseSchemaKind(options->kind, "kind")()); });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "cli/common/command_files.h"
 #include "cli/common/commands.h"
 #include "cli/common/output.h"
 #include "core/base/error.h"
@@ -29,6 +30,11 @@ constexpr const char* kEstimateFooter = R"(Examples:
 Memory is what the built-in executor allocates, to the byte; 'runtime' (context, communicators,
 libraries) is the hardware profile's. Times come from the step program played over its streams with
 the profile's rates. Nothing here needs a GPU. Exit code 0 even if nothing fits.)";
+
+// Text, JSON, CSV.
+const OutputKind kResult = {
+    "an estimate that zeroplan wrote",
+    {"on one GPU at its peak", "zeroplan.estimate/", "model,params,seq_len,hw"}};
 
 enum class Format : uint8_t { kText, kJson, kCsv };
 
@@ -69,8 +75,6 @@ void RunEstimate(const EstimateOptions& options) {
   }
   Assumptions assumptions;
   const Request& common = options.common;
-  CheckWritable(
-      {{"--out", options.output}, {"--trace", options.trace}, {"--report", options.report}});
   const ResolvedEstimate request(common, assumptions);
   const EstimateInputs& inputs = request.inputs();
   if (!options.trace.empty()) WriteTrace(inputs, options.trace);
@@ -107,11 +111,18 @@ void RegisterEstimate(Command& app) {
                  "text for people; json (schema zeroplan.estimate/1) and csv for programs, in "
                  "bytes (default text)"},
                 options->format, WordIn<Format>({"text", "json", "csv"}));
-  command.Text({"Output", "-o,--out", "FILE", "File for the result (default: stdout)"},
+  command.Text({.group = "Output",
+                .name = "-o,--out",
+                .type = "FILE",
+                .help = "File for the result (default: stdout)",
+                .path = PathRole::Writes(kResult)},
                options->output);
-  command.Text({"Output", "--trace", "FILE.json",
-                "Write the predicted step as a Chrome trace (chrome://tracing, ui.perfetto.dev); "
-                "with one choice only"},
+  command.Text({.group = "Output",
+                .name = "--trace",
+                .type = "FILE.json",
+                .help = "Write the predicted step as a Chrome trace (chrome://tracing, "
+                        "ui.perfetto.dev); with one choice only",
+                .path = PathRole::Writes(kTrace)},
                options->trace);
   AddReportOption(command, "Output", "memory, time and throughput of every choice",
                   options->report);

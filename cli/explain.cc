@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "cli/common/command_files.h"
 #include "cli/common/commands.h"
 #include "cli/common/output.h"
 #include "cli/common/planned_hardware.h"
@@ -21,12 +22,13 @@ constexpr const char* kExplainFooter = R"(Examples:
 The program is lowered again and must be the planned one. With --hw times follow that profile's
 rates and links; capacities stay the plan's.)";
 
+const OutputKind kExplanation = {"a text of 'zeroplan explain'", {"Peak of each phase on one GPU"}};
+
 struct ExplainOptions {
   std::string plan, hardware, trace, output;
 };
 
 void RunExplain(const ExplainOptions& options) {
-  CheckWritable({{"--out", options.output}, {"--trace", options.trace}});
   const PlanFile plan = ReadPlan(ReadTextFile(options.plan), options.plan);
   const LongWork work("Building the plan's program", /*at_once=*/true);
   const Program program = CheckedProgram(plan);
@@ -52,10 +54,18 @@ void RegisterExplain(Command& app) {
   command.Text({"Hardware", "--hw", "NAME|FILE",
                 "Hardware profile whose rates give the times (default: the plan's)"},
                options->hardware, ProfileNames);
-  command.Text({"Output", "--trace", "FILE.json",
-                "Write the predicted step as a Chrome trace (chrome://tracing, ui.perfetto.dev)"},
+  command.Text({.group = "Output",
+                .name = "--trace",
+                .type = "FILE.json",
+                .help = "Write the predicted step as a Chrome trace (chrome://tracing, "
+                        "ui.perfetto.dev)",
+                .path = PathRole::Writes(kTrace)},
                options->trace);
-  command.Text({"Output", "-o,--out", "FILE", "File for the text (default: stdout)"},
+  command.Text({.group = "Output",
+                .name = "-o,--out",
+                .type = "FILE",
+                .help = "File for the text (default: stdout)",
+                .path = PathRole::Writes(kExplanation)},
                options->output);
   command.Progress("Output");
   command.Footer(kExplainFooter);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/common/command_files.h"
 #include "cli/common/commands.h"
 #include "cli/common/output.h"
 #include "core/base/error.h"
@@ -29,6 +30,8 @@ constexpr const char* kFooter = R"(Examples:
   zeroplan train --plan plan.json --data corpus.bin --backend cuda --metrics run.jsonl
   zeroplan hw check run.jsonl --plan plan.json --hw ./mine.json
   zeroplan hw check runs/*.jsonl --hw ./mine.json > table.md)";
+
+const OutputKind kTable = {"a table of 'zeroplan hw check'", {"ms a step", "| run: GPUs x model"}};
 
 enum class TableFormat : uint8_t { kText, kMarkdown };
 
@@ -109,7 +112,11 @@ void RegisterHardwareCheck(Command& hardware) {
                  "text for people, as wide as the terminal; markdown with all columns, for "
                  "documents (default: text on a terminal, markdown into a file or a pipe)"},
                 options->format, WordIn<TableFormat>({"text", "markdown"}));
-  command.Text({"Output", "-o,--out", "FILE", "File for the table (default: stdout)"},
+  command.Text({.group = "Output",
+                .name = "-o,--out",
+                .type = "FILE",
+                .help = "File for the table (default: stdout)",
+                .path = PathRole::Writes(kTable)},
                options->output);
   command.Footer(kFooter);
   command.Run([options] { RunCheck(*options); });

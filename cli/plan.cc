@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/common/command.h"
+#include "cli/common/command_files.h"
 #include "cli/common/commands.h"
 #include "cli/common/output.h"
 #include "core/base/error.h"
@@ -122,14 +123,21 @@ void ApplyConfigFor(PlanOptions& options) {
   CheckFormat(format, **runtime, options.deepspeed_file);
 }
 
-// The files that --out makes, for CheckWritable.
-std::vector<WantedFile> FilesOfOut(const PlanOptions& options, const Runtime& runtime) {
-  if (options.deepspeed_file.empty()) return {};
-  std::vector<WantedFile> wanted;
-  for (const std::string& file : FormatFiles(options.format(), runtime, options.deepspeed_file)) {
-    wanted.push_back({"--out", file});
+const OutputKind kConfig = {"a config that zeroplan wrote",
+                            {"\"_zeroplan\"", "planned by zeroplan"}};
+const OutputKind kPlanOut = {"a plan that zeroplan wrote", {"\"schema\": \"zeroplan.plan/"}};
+
+// Files that --out makes besides the one that it names.
+void CheckFilesBeside(const PlanOptions& options, const Runtime& runtime) {
+  if (options.deepspeed_file.empty()) return;
+  std::vector<CommandFile> written = {{"--report", options.report_file, PathRole::Writes(kPage)},
+                                      {"--plan-out", options.plan_file, PathRole::Writes(kPlanOut)},
+                                      {"--trace", options.trace_file, PathRole::Writes(kTrace)}};
+  std::erase_if(written, [](const CommandFile& file) { return file.path.empty(); });
+  for (std::string& file : FormatFiles(options.format(), runtime, options.deepspeed_file)) {
+    written.push_back({"--out", std::move(file), PathRole::Writes(kConfig)});
   }
-  return wanted;
+  CheckMoreFiles(written);
 }
 
 // What to paste where, in lines of at most 100 columns, but for command lines.
@@ -318,7 +326,8 @@ PlanAnswer Answer(const PlanOptions& options, ResolvedPlan& request, ChoiceSearc
 
 std::string Find(PlanRequest& request) {
   LongWork work("Looking for the largest that fits");
-  return FindLargest(request, [&](const std::string& step) { work.Show([&] { return step; }); });
+  return FindLargest(request, [&](const std::string& step) { work.Show([&] { return step; }); })
+      .text;
 }
 
 // What a step program alone can show.
@@ -418,11 +427,7 @@ void FindAndWrite(PlanOptions options) {
   const Runtime& runtime = options.common.runtime.of();
   RefuseForOthers(options, runtime);
   const auto start = std::chrono::steady_clock::now();
-  std::vector<WantedFile> wanted = FilesOfOut(options, runtime);
-  wanted.push_back({"--plan-out", options.plan_file});
-  wanted.push_back({"--trace", options.trace_file});
-  wanted.push_back({"--report", options.report_file});
-  CheckWritable(wanted);
+  CheckFilesBeside(options, runtime);
   options.for_config = !options.deepspeed_file.empty();
   const std::string largest = options.largest ? Find(options) : "";
   Assumptions assumptions;
@@ -505,16 +510,25 @@ void RegisterPlan(Command& app) {
   options->common.hardware.find = FindThisMachine;
   AddPlanFields(command, *options);
   const char* group = "Output";
-  command.Text({group, "-o,--out", "FILE",
-                "Write the config of the choice for --runtime (default: deepspeed). With "
-                "--runtime zeroplan it is a DeepSpeed config of zeroplan's own choice"},
+  command.Text({.group = group,
+                .name = "-o,--out",
+                .type = "FILE",
+                .help = "Write the config of the choice for --runtime (default: deepspeed). With "
+                        "--runtime zeroplan it is a DeepSpeed config of zeroplan's own choice",
+                .path = PathRole::Writes(kConfig)},
                options->deepspeed_file);
   AddConfigForOption(command, *options);
-  command.Text({group, "--plan-out", "FILE",
-                "Write the whole plan, for 'train --plan' and "
-                "'explain'"},
+  command.Text({.group = group,
+                .name = "--plan-out",
+                .type = "FILE",
+                .help = "Write the whole plan, for 'train --plan' and 'explain'",
+                .path = PathRole::Writes(kPlanOut)},
                options->plan_file);
-  command.Text({group, "--trace", "FILE", "Write the predicted step as a Chrome trace"},
+  command.Text({.group = group,
+                .name = "--trace",
+                .type = "FILE",
+                .help = "Write the predicted step as a Chrome trace",
+                .path = PathRole::Writes(kTrace)},
                options->trace_file);
   AddReportOption(command, group, "the answer, what it was chosen from and where it changes",
                   options->report_file);

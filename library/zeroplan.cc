@@ -77,6 +77,11 @@ void Arguments::Read(const char* command, const v1::Options& options) {
     names.push_back(field.name = NameFields(field.info.name));
   }
   for (const v1::Option& option : options) {
+    for (const std::string& text : {option.name, option.value}) {
+      if (text.find('\0') == std::string::npos) continue;
+      ThrowUsage("option {}: '{}' has a NUL character in it, which no option takes; leave it out",
+                 PrintableText(option.name, 80), PrintableText(text, 80));
+    }
     const std::string name = NameOf(option);
     if (option.value == "false") continue;
     const auto found = std::find(names.begin(), names.end(), name);
@@ -371,7 +376,7 @@ v1::Plan AnswerPlan(const v1::Options& options, const v1::Progress& progress, Re
   Arguments arguments;
   AddPlanFields(arguments, asked);
   arguments.Read("plan", options);
-  const std::string largest = asked.largest ? FindLargest(asked) : "";
+  const std::string largest = asked.largest ? FindLargest(asked).text : "";
   Assumptions assumptions;
   ResolvedPlan request(asked, assumptions);
   const RunGoal goal =

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <deque>
 
+#include "cli/common/command_files.h"
 #include "cli/common/other_names.h"
 #include "cli/common/output.h"
 #include "core/base/error.h"
@@ -52,6 +53,13 @@ struct Command::State {
   };
   std::deque<Word> words;
   bool no_progress = false;
+  // Options whose values are paths.
+  struct PathOption {
+    std::string name;
+    PathRole role;
+    std::function<std::vector<std::string>()> values;  // those that were given
+  };
+  std::vector<PathOption> paths;
 
   void Describe(const char* group, const std::string& names, const char* type,
                 const std::string& help, OptionDescription&& more) {
@@ -61,11 +69,33 @@ struct Command::State {
     more.help = help;
     description->options.push_back(std::move(more));
   }
+
+  // Of the option that was described last, where it leads to paths.
+  void KeepPaths(std::function<std::vector<std::string>()> values) {
+    const OptionDescription& option = description->options.back();
+    if (!option.leads_to_path()) return;
+    paths.push_back({option.names.back(), option.path, std::move(values)});
+  }
+
+  std::vector<CommandFile> Files() const {
+    std::vector<CommandFile> files;
+    for (const PathOption& option : paths) {
+      for (std::string& value : option.values()) {
+        if (!value.empty()) files.push_back({option.name, std::move(value), option.role});
+      }
+    }
+    return files;
+  }
 };
+
+bool OptionDescription::leads_to_path() const {
+  const Offers offers = OffersOf({.type = type});
+  return offers.files || offers.folders;
+}
 
 Command::Command(CLI::App& app)
     : state_(std::make_shared<State>(
-          State{&app, std::make_shared<CommandDescription>(), {}, {}, {}, false})) {
+          State{&app, std::make_shared<CommandDescription>(), {}, {}, {}, false, {}})) {
   state_->description->name = app.get_name();
   state_->description->help = app.get_description();
   if (const CLI::Option* option = app.get_help_ptr()) {
@@ -104,15 +134,17 @@ void Command::Version(std::function<std::string()> text) {
 }
 
 void Command::Required(const char* name, const char* type, const std::string& help,
-                       std::string& value, KnownNames known) {
+                       std::string& value, KnownNames known, PathRole path) {
   state_->app->add_option(name, value, BreakHelp(help))->type_name(type)->required();
-  state_->Describe(kNoGroup, name, type, help, {.required = true, .known = known});
+  state_->Describe(kNoGroup, name, type, help, {.required = true, .known = known, .path = path});
+  state_->KeepPaths([&value] { return std::vector{value}; });
 }
 
 void Command::Required(const char* name, const char* type, const std::string& help,
-                       std::vector<std::string>& values) {
+                       std::vector<std::string>& values, PathRole path) {
   state_->app->add_option(name, values, BreakHelp(help))->type_name(type)->required();
-  state_->Describe(kNoGroup, name, type, help, {.required = true, .several = true});
+  state_->Describe(kNoGroup, name, type, help, {.required = true, .several = true, .path = path});
+  state_->KeepPaths([&values] { return values; });
 }
 
 void Command::Words(const char* name, const char* type, const std::string& help,
@@ -133,7 +165,8 @@ void Command::List(const FieldInfo& info, bool required, char separator,
   option->type_name(info.type)->group(info.group)->required(required);
   if (separator != 0) option->delimiter(separator);
   state_->Describe(info.group, info.name, info.type, info.help,
-                   {.required = required, .several = true, .known = known});
+                   {.required = required, .several = true, .known = known, .path = info.path});
+  state_->KeepPaths([&values] { return values; });
 }
 
 void Command::Take(AddedField field) {
@@ -148,15 +181,18 @@ void Command::Take(AddedField field) {
     option->check(CLI::Validator(RefuseEmpty, ""));
   }
   state_->parsed.push_back(option);
-  state_->Describe(added.info.group, added.name, added.info.type, help,
-                   {.alone = added.info.alone != nullptr, .known = added.known});
+  state_->Describe(
+      added.info.group, added.name, added.info.type, help,
+      {.alone = added.info.alone != nullptr, .known = added.known, .path = added.info.path});
+  state_->KeepPaths([&added] { return std::vector{added.text}; });
   added.name.erase(0, added.name.rfind(',') + 1);
   if (added.info.word == nullptr) return;
   State::Word& word = state_->words.emplace_back(State::Word{state_->options.size() - 1, ""});
   const std::string same = "The same as " + added.name;
   CLI::Option* positional = state_->app->add_option(added.info.word, word.text, BreakHelp(same));
   positional->type_name(added.info.type)->check(CLI::Validator(RefuseEmpty, ""));
-  state_->Describe(kNoGroup, added.info.word, added.info.type, same, {.known = added.known});
+  state_->Describe(kNoGroup, added.info.word, added.info.type, same,
+                   {.known = added.known, .path = added.info.path});
 }
 
 std::shared_ptr<const CommandDescription> Command::description() const {
@@ -187,6 +223,7 @@ void Command::Run(std::function<void()> work) {
       option.text = word.text;
     }
     ReadFields(state->options);
+    CheckFiles(state->Files());
     work();
   });
 }

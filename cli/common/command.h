@@ -31,7 +31,9 @@ struct OptionDescription {
   bool several = false;  // values, one word each
   bool alone = false;    // may be given without its value
   KnownNames known = nullptr;
+  PathRole path = {};  // where leads_to_path()
 
+  bool leads_to_path() const;  // that the type has FILE, DIR, PATH or PLAN in it
   bool positional() const { return !names.front().starts_with('-'); }
   bool takes_value() const { return !type.empty(); }
 };
@@ -87,9 +89,9 @@ class Command : public FieldSink {
   // What must be given, most often without a name before it: one text, or several. `known` here
   // and below: names that shells complete besides what `type` says.
   void Required(const char* name, const char* type, const std::string& help, std::string& value,
-                KnownNames known = nullptr);
+                KnownNames known = nullptr, PathRole path = {});
   void Required(const char* name, const char* type, const std::string& help,
-                std::vector<std::string>& values);
+                std::vector<std::string>& values, PathRole path = {});
   // What may be given without a name before it: words of any number.
   void Words(const char* name, const char* type, const std::string& help,
              std::vector<std::string>& values);
@@ -103,7 +105,7 @@ class Command : public FieldSink {
   // --no-progress, for a command that may take long; the line is shown unless it is given.
   void Progress(const char* group);
 
-  // What the command does, options read.
+  // What the command does, options read. Before that its paths are looked at (CheckFiles).
   void Run(std::function<void()> work);
 
   // What was added so far, and goes on to be added.

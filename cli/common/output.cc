@@ -10,10 +10,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
-#include <memory>
 
+#include "cli/common/command_files.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/strings.h"
@@ -23,8 +22,6 @@
 
 namespace zeroplan {
 namespace {
-
-namespace fs = std::filesystem;
 
 // What is left to do where nobody reads stdout any more.
 std::atomic<bool> g_files_wanted = false;
@@ -43,27 +40,12 @@ std::atomic<size_t> g_page_columns = kPlainColumns;
   _exit(128 + SIGPIPE);
 }
 
-// Written through, as devices and pipes have it.
-void WriteThrough(const std::string& file, std::string_view text) {
-  struct Close {
-    void operator()(std::FILE* stream) const { std::fclose(stream); }
-  };
-  std::unique_ptr<std::FILE, Close> owned;
-  std::FILE* stream = stdout;
-  if (!file.empty()) {
-    owned.reset(std::fopen(file.c_str(), "wb"));
-    stream = owned.get();
-    if (stream == nullptr) ThrowRuntime("cannot write {}: {}", file, std::strerror(errno));
-  }
-  const bool written = std::fwrite(text.data(), 1, text.size(), stream) == text.size();
-  if (!written || std::fflush(stream) != 0) {
-    if (file.empty() && errno == EPIPE) {
-      g_reader_gone = true;
-      if (!g_files_wanted) EndBySigpipe();
-      return;
-    }
-    ThrowRuntime("cannot write {}: {}", file.empty() ? "to stdout" : file, std::strerror(errno));
-  }
+void WriteToStdout(std::string_view text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (written && std::fflush(stdout) == 0) return;
+  if (errno != EPIPE) ThrowRuntime("cannot write to stdout: {}", std::strerror(errno));
+  g_reader_gone = true;
+  if (!g_files_wanted) EndBySigpipe();
 }
 
 }  // namespace
@@ -72,18 +54,9 @@ void WriteData(const std::string& file, std::string_view text) {
   if (file.empty()) {
     if (g_reader_gone) return;
     HideProgress();  // it may be on the same terminal
-    return WriteThrough(file, text);
+    return WriteToStdout(text);
   }
-  std::error_code error;
-  const fs::file_status status = fs::status(file, error);
-  const bool regular = fs::is_regular_file(status) || !fs::exists(status);
-  // Behind a symbolic link lies what is to be replaced.
-  const fs::path target = regular ? fs::weakly_canonical(file, error) : fs::path();
-  if (target.empty() || error || access(ParentFolder(target).c_str(), W_OK | X_OK) != 0) {
-    return WriteThrough(file, text);
-  }
-  WriteFileAtomically(target, text, nullptr);
-  if (fs::exists(status)) fs::permissions(target, status.permissions(), error);
+  ReplaceFile(file, text);
 }
 
 void WriteOutput(const std::string& file, std::string_view text) {
@@ -111,39 +84,7 @@ std::string Paragraph(const std::string& text, size_t indent) {
   return Wrap(text, indent, PageColumns());
 }
 
-namespace {
-
-// "" if `file` can be written, as far as can be told without doing it.
-std::string WhyNotWritable(const std::string& file) {
-  std::error_code ignored;
-  if (fs::is_directory(file, ignored)) return "is a folder; name a file in it";
-  if (fs::exists(file, ignored)) {
-    return access(file.c_str(), W_OK) == 0 ? "" : "may not be written; choose another file";
-  }
-  fs::path folder = fs::path(file).parent_path();
-  if (folder.empty()) folder = ".";
-  if (!fs::is_directory(folder, ignored)) {
-    return fmt::format("there is no folder {}; create it, or choose another", folder.string());
-  }
-  if (access(folder.c_str(), W_OK | X_OK) == 0) return "";
-  return fmt::format("nothing may be written in {}; choose another folder", folder.string());
-}
-
-}  // namespace
-
-void CheckWritable(const std::vector<WantedFile>& wanted) {
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    if (wanted[i].file.empty()) continue;
-    g_files_wanted = true;
-    const std::string why = WhyNotWritable(wanted[i].file);
-    if (!why.empty()) ThrowUsage("{}: {}: {}", wanted[i].option, wanted[i].file, why);
-    for (size_t j = 0; j < i; ++j) {
-      if (wanted[i].file != wanted[j].file || wanted[i].file.starts_with("/dev/")) continue;
-      ThrowUsage("{}: {} is also what {} writes; choose another file", wanted[i].option,
-                 wanted[i].file, wanted[j].option);
-    }
-  }
-}
+void ExpectFiles() { g_files_wanted = true; }
 
 bool StdoutTakesColour() {
   const char* no_colour = std::getenv("NO_COLOR");
@@ -211,10 +152,13 @@ void TextFlow::PutWord(std::string& out) {
 }
 
 void AddReportOption(Command& command, const char* group, const char* shows, std::string& file) {
-  command.Text({group, "--report", "FILE.html",
-                fmt::format("Write {} as one page for a browser: pictures, and tables with their "
-                            "numbers",
-                            shows)},
+  command.Text({.group = group,
+                .name = "--report",
+                .type = "FILE.html",
+                .help = fmt::format("Write {} as one page for a browser: pictures, and tables with "
+                                    "their numbers",
+                                    shows),
+                .path = PathRole::Writes(kPage)},
                file);
 }
 

@@ -20,9 +20,10 @@ namespace zeroplan {
 // written.
 //
 // Where the reader of stdout has gone away, as `head` does, this ends the process by SIGPIPE,
-// unless CheckWritable was told of files: then nothing more is printed, so that these are still
-// written.
+// unless files are to be written besides: then nothing more is printed, so that these still are.
 void WriteData(const std::string& file, std::string_view text);
+// Says that they are.
+void ExpectFiles();
 
 // The same of zeroplan's own words, with fields named as options (core/base/error.h).
 void WriteOutput(const std::string& file, std::string_view text);
@@ -43,16 +44,6 @@ size_t PageColumns();
 void LayOutFor(const std::string& file);
 // Wrap (planner/report/report_text.h) to them.
 std::string Paragraph(const std::string& text, size_t indent);
-
-// What `option` wants written to `file` ("": nothing) when the work is done. Throws Error(kUsage)
-// that names both if the folder is missing or nothing can be written there, so that it is found
-// before the work.
-struct WantedFile {
-  std::string_view option;
-  std::string file;
-};
-// The same of several, which must be different files.
-void CheckWritable(const std::vector<WantedFile>& wanted);
 
 // True if stdout is a terminal that shows colours and NO_COLOR (no-color.org) is not set.
 bool StdoutTakesColour();

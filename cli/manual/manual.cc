@@ -240,6 +240,8 @@ constexpr const char* kManualFooter = R"(Examples:
   zeroplan man plan | man -l -
   zeroplan man hw list | man -l -)";
 
+const OutputKind kScript = {"completions that zeroplan wrote", {"as 'zeroplan completion "}};
+
 const std::vector<std::string> kShells = {"bash", "zsh", "fish"};  // as enum Shell
 
 struct CompletionCommand {
@@ -286,7 +288,12 @@ void RegisterManual(Command& app) {
       app.Add(kCompletionCommand, "Completions for a shell, to source or to install");
   auto wanted = std::make_shared<CompletionCommand>();
   completion.Required("shell", "bash|zsh|fish", "Shell whose script is printed", wanted->shell);
-  completion.Text({kNoGroup, "-o,--out", "FILE", "File for it (default: stdout)"}, wanted->output);
+  completion.Text({.group = kNoGroup,
+                   .name = "-o,--out",
+                   .type = "FILE",
+                   .help = "File for it (default: stdout)",
+                   .path = PathRole::Writes(kScript)},
+                  wanted->output);
   completion.Footer(kCompletionFooter);
   completion.Run([wanted, program = app.description()] {
     const auto shell = static_cast<Shell>(ParseWord(wanted->shell, "shell", kShells));
@@ -300,7 +307,12 @@ void RegisterManual(Command& app) {
             "Command whose page is printed, such as hw list (default: "
             "zeroplan itself)",
             manual->command);
-  man.Text({kNoGroup, "--write-to", "DIR", "Write all pages into this folder"}, manual->folder);
+  man.Text({.group = kNoGroup,
+            .name = "--write-to",
+            .type = "DIR",
+            .help = "Write all pages into this folder",
+            .path = {PathRole::Use::kFill}},
+           manual->folder);
   man.Footer(kManualFooter);
   man.Run([manual, program = app.description()] { RunManual(*program, *manual); });
 }

@@ -167,6 +167,35 @@ void WriteFileAtomically(const fs::path& path, std::string_view text, IoHook* ho
   temporary.Commit(hook);
 }
 
+namespace {
+
+void WriteThrough(const fs::path& path, std::string_view text) {
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!fd) Fail("write", path, errno);
+  while (!text.empty()) {
+    const ssize_t wrote = ::write(fd.get(), text.data(), std::min(text.size(), kWriteBytes));
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) Fail("write", path, wrote < 0 ? errno : ENOSPC);
+    text.remove_prefix(static_cast<size_t>(wrote));
+  }
+  if (const int error = fd.Close()) Fail("write", path, error);
+}
+
+}  // namespace
+
+void ReplaceFile(const fs::path& path, std::string_view text) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  const bool regular = fs::is_regular_file(status) || !fs::exists(status);
+  // Behind a symbolic link lies what is to be replaced.
+  const fs::path target = regular ? fs::weakly_canonical(path, error) : fs::path();
+  if (target.empty() || error || ::access(ParentFolder(target).c_str(), W_OK | X_OK) != 0) {
+    return WriteThrough(path, text);
+  }
+  WriteFileAtomically(target, text, nullptr);
+  if (fs::exists(status)) fs::permissions(target, status.permissions(), error);
+}
+
 TemporaryFile::TemporaryFile(fs::path target)
     : target_(std::move(target)),
       path_(ParentFolder(target_) / fmt::format(".{}.tmp", target_.filename().string())) {}

@@ -113,6 +113,10 @@ void SyncFolder(const std::filesystem::path& folder, IoHook* hook);
 void MakeFolders(const std::filesystem::path& folder, IoHook* hook);
 // Replaces `path` by a file that holds `text`: a reader sees the old or the new text.
 void WriteFileAtomically(const std::filesystem::path& path, std::string_view text, IoHook* hook);
+// What lies at `path`, or behind a link there, becomes `text`: a file as WriteFileAtomically has
+// it, with the permissions that it had; devices and pipes, and a file in a folder where no other
+// may be made, are written to.
+void ReplaceFile(const std::filesystem::path& path, std::string_view text);
 // The folder that holds `path`; "." for a bare name.
 std::filesystem::path ParentFolder(const std::filesystem::path& path);
 

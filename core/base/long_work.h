@@ -1,6 +1,8 @@
 // Work that a person waits for, on the progress line (core/base/terminal.h).
 #pragma once
 
+#include <signal.h>
+
 #include <chrono>
 #include <string>
 #include <utility>
@@ -8,6 +10,20 @@
 #include "core/base/terminal.h"
 
 namespace zeroplan {
+
+// Signals that ask for a stop. The last three are notices: of schedulers that a run is about to
+// lose its node, and of the system that it has used up its processor time (ulimit -t), which it
+// repeats every second.
+inline constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
+
+// A stop that is asked for while nothing is there yet that it would lose ends long work at once;
+// later a run hears it between two steps (executor/process/stop_signals.h).
+
+// `asked()` says whether one is; nullptr: whoever asks is not heard here. Safe in any thread.
+void HearStops(bool (*asked)());
+// Called by long work, about every hundredth of a second or more often. Throws Error(kInterrupted)
+// if a stop is asked for: as HearStops has it, or by a signal that this thread blocks.
+void ThrowIfInterrupted();
 
 // Says what is being done from its first Show until it ends. Costs next to nothing where there is
 // no progress line. One at a time, in one thread.
@@ -26,6 +42,7 @@ class LongWork {
   // is called only where it is shown.
   template <typename HowFar>
   void Show(HowFar how_far) {
+    ThrowIfInterrupted();
     const auto now = std::chrono::steady_clock::now();
     if (now < next_) return;
     next_ = now + std::chrono::milliseconds(100);

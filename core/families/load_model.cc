@@ -76,14 +76,16 @@ ModelSpec ReadHuggingFaceConfig(const std::filesystem::path& file, std::vector<s
   const std::string names = QuotedNames(families);
   const char* which = families.size() == 1 ? "the only architecture" : "the architectures";
   if (!type) {
-    config.Fail("model_type", "is missing; use {} ({} zeroplan trains)", names, which);
+    config.Fail("model_type", "is missing; use {} ({} zeroplan trains){}", names, which,
+                PlanOfItsSize(file, root));
   }
   const ModelFamily* family = nullptr;
   for (const ModelFamily* known : families) {
     if (known->name() == *type) family = known;
   }
   if (family == nullptr) {
-    config.FailValue("model_type", fmt::format("{}, {} that zeroplan trains", names, which));
+    config.FailValue("model_type", fmt::format("{}, {} that zeroplan trains{}", names, which,
+                                               PlanOfItsSize(file, root)));
   }
   if (const JsonNode* node = config.Value("quantization_config")) {
     if (IsSwitchedOn(*node)) {

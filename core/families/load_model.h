@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/json_source.h"
 #include "core/model/model_family.h"
 #include "core/model/model_spec.h"
 
@@ -59,6 +60,15 @@ struct NamedModel {
 NamedModel FindModel(const std::string& name_or_path);
 // The spec alone; what its config.json is not trained with is logged.
 ModelSpec LoadModel(const std::string& name_or_path);
+
+// What lies at `path`, a folder without a config.json or a file that is none, and what to do:
+// "holds an adapter (LoRA), not a model; use ...". "" for a file of which nothing is known.
+std::string WhatInsteadOfModel(const std::filesystem::path& path);
+
+// For a config.json of another architecture: "; to plan for a model of its size: ⟦params⟧ 9.24B
+// ⟦family⟧ llama". The count is that of the weights beside it, or what the config comes to; ""
+// where neither tells.
+std::string PlanOfItsSize(const std::filesystem::path& config_file, const JsonNode& config);
 
 // Reads one Hugging Face config.json whose model_type is one of `families`, and validates it.
 // `*notes` collects one line for each setting that is not trained with (dropout). Unsupported

@@ -295,6 +295,8 @@ NamedModel FindModel(const std::string& name_or_path) {
   const bool folder = fs::is_directory(path, ignored);
   const fs::path config = folder ? path / kConfigFile : path;
   if (!name_or_path.empty() && fs::exists(config, ignored)) {
+    const std::string what = folder ? "" : WhatInsteadOfModel(config);
+    if (!what.empty()) ThrowUsage("{}: {}", name_or_path, what);
     NamedModel model;
     model.spec = ReadHuggingFaceConfig(config, &model.config_notes);
     if (folder) model.folder = path;
@@ -311,6 +313,9 @@ NamedModel FindModel(const std::string& name_or_path) {
     cached = FromCache(match.published->name);
   }
   if (cached) return *std::move(cached);
+  if (match.preset == nullptr && folder) {
+    ThrowUsage("{}: {}", name_or_path, WhatInsteadOfModel(path));
+  }
   if (match.preset == nullptr) ThrowNoModel(name_or_path);
   return FromPreset(name_or_path, match);
 }

@@ -393,8 +393,17 @@ void CheckSaveFolder(const fs::path& save_dir) {
         "could pass for a whole one; save to a file system, and copy from there",
         save_dir.string(), store);
   }
+  const fs::path checkpoints = CheckpointsFolder(save_dir);
+  for (const char* name : {"latest", "best"}) {
+    if (std::error_code ignored; !fs::is_directory(checkpoints / name, ignored)) continue;
+    ThrowUsage(
+        "⟦save⟧ {}: {} is a folder, and a save writes a file of that name; move it away, or name "
+        "another folder",
+        save_dir.string(), (checkpoints / name).string());
+  }
+  RemoveLeftovers(checkpoints, nullptr);
   try {
-    Try(CheckpointsFolder(save_dir));
+    Try(checkpoints);
   } catch (const Error& error) {
     ThrowUsage(
         "⟦save⟧ {}: cannot be saved to: {}; name a folder on a file system that can write, fsync "

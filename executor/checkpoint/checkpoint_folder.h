@@ -108,8 +108,9 @@ void NameBest(const std::filesystem::path& save_dir, const std::string& folder,
 // Whether a folder can take what a run will save there: asked before the run, not after its last
 // step.
 
-// Makes DIR/checkpoints where it is missing and tries there what a save does: writing, fsync,
-// renaming a folder and renaming over a file. Throws Error(kUsage) naming --save, the reason and
+// Makes DIR/checkpoints where it is missing, removes what interrupted saves and deletions left, and
+// tries there what a save does: writing, fsync, renaming a folder and renaming over a file.
+// REQUIRES: nobody saves there (SaveLock). Throws Error(kUsage) naming --save, the reason and
 // the fix. Refuses the mounts of object stores too (s3fs, gcsfuse, ...): they copy what is renamed,
 // so that a cut-off save could pass for a checkpoint.
 void CheckSaveFolder(const std::filesystem::path& save_dir);

@@ -360,6 +360,7 @@ void CheckpointSource::VerifyPiece(const Piece& piece, size_t tensor_and_state, 
     const uint64_t first = c * kChecksumElements;
     const uint64_t elements = std::min(kChecksumElements, piece.count - first);
     uint64_t sum = 0;
+    ThrowIfInterrupted();
     for (uint64_t done = 0; done < elements; done += part.size()) {
       part.resize(std::min<uint64_t>(kVerifiedAtOnce, elements - done));
       ReadBytes(piece.file, piece.offset + (first + done) * sizeof(float),

@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
+#include "core/base/units.h"
 #include "core/families/load_model.h"
 #include "executor/checkpoint/hf_weights.h"
 #include "executor/checkpoint/safetensors.h"
@@ -232,6 +233,49 @@ Json ConfigIn(const fs::path& folder) {
   return config.is_object() ? config : Json::object();
 }
 
+// The files that go along, by name. Links are followed within the folder, and in Hugging Face's
+// cache, whose folders are links to files beside them: what else a link leads to was not published
+// with the model.
+struct CompanionFiles {
+  std::vector<fs::path> files;
+  std::vector<fs::path> elsewhere;  // links out of the folder, left out
+  uint64_t bytes = 0;               // of files
+};
+
+bool LeadsAway(const fs::path& link, const fs::path& folder) {
+  std::error_code error;
+  const fs::path target = fs::canonical(link, error), here = fs::canonical(folder, error);
+  const auto is_in = [&](const fs::path& outer) {
+    return std::mismatch(outer.begin(), outer.end(), target.begin(), target.end()).first ==
+           outer.end();
+  };
+  const fs::path snapshots = here.parent_path();
+  return !is_in(here) &&
+         !(snapshots.filename() == "snapshots" && is_in(snapshots.parent_path() / "blobs"));
+}
+
+CompanionFiles Companions(const fs::path& folder) {
+  CompanionFiles found;
+  if (folder.empty()) return found;
+  std::error_code error;
+  for (auto entry = fs::directory_iterator(folder, error);
+       !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    std::error_code gone;  // a dangling link is no file
+    const fs::path& path = entry->path();
+    if (!GoesAlong(path.filename().native()) || !entry->is_regular_file(gone)) continue;
+    if (LeadsAway(path, folder)) {
+      found.elsewhere.push_back(path);
+      continue;
+    }
+    found.files.push_back(path);
+    found.bytes += fs::file_size(path, gone);
+  }
+  if (error) ThrowRuntime("{}: cannot list the folder: {}", folder.string(), error.message());
+  std::sort(found.files.begin(), found.files.end());
+  std::sort(found.elsewhere.begin(), found.elsewhere.end());
+  return found;
+}
+
 void CopyFile(const fs::path& from, const fs::path& to, IoHook* hook) {
   const MappedFile file = MappedFile::Open(from);
   TemporaryFile temporary(to);
@@ -249,6 +293,10 @@ std::string CompanionConfig(const ModelSpec& spec, const fs::path& source, Dtype
   Json config = ConfigIn(source);
   if (config.empty()) config = Json::parse(WriteHuggingFaceConfig(spec));
   // transformers 4 writes "torch_dtype", 5 "dtype"; both read the first.
+  // What --resize-embeddings changed.
+  if (const std::string_view vocab = spec.family->ConfigKey("vocab"); !vocab.empty()) {
+    config[std::string(vocab)] = spec.vocab;
+  }
   if (config.contains("dtype")) config["dtype"] = TorchName(dtype);
   if (config.contains("torch_dtype") || !config.contains("dtype")) {
     config["torch_dtype"] = TorchName(dtype);
@@ -256,20 +304,50 @@ std::string CompanionConfig(const ModelSpec& spec, const fs::path& source, Dtype
   return config.dump(2) + "\n";
 }
 
+uint64_t CheckCompanions(const fs::path& source) {
+  constexpr uint64_t kMostBytes = uint64_t{1} << 30;
+  const CompanionFiles companions = Companions(source);
+  for (const fs::path& file : companions.files) {
+    std::error_code ignored;
+    const uint64_t bytes = fs::file_size(file, ignored);
+    if (bytes <= kMostBytes) continue;
+    ThrowUsage(
+        "{}: has {}, and goes along with the saved weights, as files of tokenizers and licences "
+        "do, which have at most {}; get the file again, or remove it",
+        file.string(), FormatBytes(bytes), FormatBytes(kMostBytes));
+  }
+  for (const fs::path& link : companions.elsewhere) {
+    LogWarning(
+        "{}: leads out of the folder, so it does not go along with the saved weights; put a copy "
+        "in its place if it belongs to the model",
+        link.string());
+  }
+  return companions.bytes;
+}
+
+void CheckExportFolder(const fs::path& folder, const fs::path& source) {
+  std::vector<std::string> names = {kConfigFile, kWeightsFile, kWeightsIndexFile};
+  std::error_code error;
+  for (auto entry = fs::directory_iterator(folder, error);
+       !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (IsWeightShardName(name)) names.push_back(name);
+  }
+  for (const fs::path& file : Companions(source).files) names.push_back(file.filename().string());
+  for (const std::string& name : names) {
+    if (!fs::exists(folder / name, error)) continue;
+    ThrowUsage(
+        "⟦save⟧ {}: holds {} and no checkpoints of a run, and what is saved at the end would "
+        "replace "
+        "it; name another folder, or move it away",
+        folder.string(), name);
+  }
+}
+
 void CopyCompanions(const fs::path& source, const fs::path& target, IoHook* hook) {
   std::error_code error;
   if (fs::equivalent(source, target, error)) return;
-  std::vector<fs::path> files;
-  for (auto entry = fs::directory_iterator(source, error);
-       !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    std::error_code gone;  // a dangling link is no file
-    if (GoesAlong(entry->path().filename().native()) && entry->is_regular_file(gone)) {
-      files.push_back(entry->path());
-    }
-  }
-  if (error) ThrowRuntime("{}: cannot list the folder: {}", source.string(), error.message());
-  std::sort(files.begin(), files.end());
-  for (const fs::path& file : files) {
+  for (const fs::path& file : Companions(source).files) {
     try {
       CopyFile(file, target / file.filename(), hook);
     } catch (const Error& failure) {

@@ -41,6 +41,10 @@ void WriteHfWeights(const std::filesystem::path& folder, const ModelSpec& spec,
                     std::span<const ParamTensor> table, const StateSource& source,
                     const HfExportOptions& options = {});
 
+// Throws Error(kUsage) where `folder`, which no run has saved to yet, has a file that
+// WriteHfWeights would replace.
+void CheckExportFolder(const std::filesystem::path& folder, const std::filesystem::path& source);
+
 // Bytes of all tensors that it writes; headers and companions are small beside them.
 uint64_t HfWeightsBytes(std::span<const ParamTensor> table, Dtype dtype);
 
@@ -57,10 +61,15 @@ std::vector<size_t> CutIntoShards(std::span<const uint64_t> bytes, uint64_t max_
 std::string CompanionConfig(const ModelSpec& spec, const std::filesystem::path& source,
                             Dtype dtype);
 
+// Bytes of what CopyCompanions copies; 0 for an empty `source`. Says which links it leaves out.
+// Throws Error(kUsage) for a file of more than 1 GiB, which is none of these.
+uint64_t CheckCompanions(const std::filesystem::path& source);
+
 // Copies generation_config.json, the tokenizer's files, the chat template and what says under which
-// terms the weights may be used from `source` to `target`, each whole. Links are followed. What is
-// there of the same name is replaced; nothing happens if both are one folder. Throws
-// Error(kRuntime) naming the file.
+// terms the weights may be used from `source` to `target`, each whole. Links are followed within
+// the folder, and those of Hugging Face's cache; others are left out. What is there of the same
+// name is replaced; nothing happens if both are one folder. Throws Error(kRuntime) naming the
+// file.
 void CopyCompanions(const std::filesystem::path& source, const std::filesystem::path& target,
                     IoHook* hook = nullptr);
 

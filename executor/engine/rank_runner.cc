@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "core/base/error.h"
+#include "core/base/long_work.h"
 #include "core/program/step_order.h"
 #include "executor/device/arena.h"
 #include "executor/kernels/convert.h"
@@ -156,6 +157,7 @@ void ReadShard(const ParamLayout& layout, const FileIo& io, int rank, const Stat
   ZEROPLAN_CHECK(out.size() >= io.count, "{} floats for {} elements", out.size(), io.count);
   std::fill(out.begin(), out.end(), 0.0f);
   if (source == nullptr) return;
+  ThrowIfInterrupted();
   ForEachTensorRange(layout.units[static_cast<size_t>(io.unit)], io.state,
                      UnitBegin(layout, io, rank), io.count,
                      [&](const TensorRange& range, uint64_t position) {

@@ -63,7 +63,7 @@ volatile std::sig_atomic_t g_forwarded_notices = 0;  // of them, the launcher's,
 
 void OnSignal(int signal, siginfo_t* info, void*) {
   const int count = CountOfForwarded(*info);
-  if (signal == SIGUSR1 || signal == SIGUSR2) {
+  if (signal != SIGINT && signal != SIGTERM) {
     g_notices = 1;
     const std::sig_atomic_t before = g_forwarded_notices;
     if (count > 0) g_forwarded_notices = before + 1;
@@ -100,9 +100,11 @@ InterruptScope::InterruptScope() {
   for (const int signal : kStopSignals) sigaction(signal, &action, nullptr);
   const sigset_t signals = StopSignals();
   pthread_sigmask(SIG_UNBLOCK, &signals, &before_);
+  HearStops(StopRequested);
 }
 
 InterruptScope::~InterruptScope() {
+  HearStops(nullptr);
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   for (const int signal : kStopSignals) std::signal(signal, SIG_DFL);
   Forget();

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "core/base/files.h"
+#include "core/base/long_work.h"
 
 namespace zeroplan {
 
-// The last two are notices of schedulers that a run is about to lose its node.
-inline constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+// kStopSignals (core/base/long_work.h).
 sigset_t StopSignals();
 
 // Blocks them in this thread, and so in those that are started while it lives, by whomever. They
@@ -69,13 +69,14 @@ class SignalFile {
 };
 
 // Ctrl-C and SIGTERM ask for a stop after the current step; a second one ends the process at once.
-// So do SIGUSR1 and SIGUSR2, which schedulers send before they take a node away (Slurm's --signal):
-// the SIGTERM that follows is then the first.
+// So do SIGUSR1 and SIGUSR2, which schedulers send before they take a node away (Slurm's --signal),
+// and SIGXCPU: the SIGTERM that follows is then the first.
 // A rank gets a Ctrl-C from the terminal and from its launcher (executor/process/launcher.h): that
 // is one.
 //
 // Installs the handlers while it lives, with these signals unblocked in this thread, and puts the
-// default ones and the thread's mask back after.
+// default ones and the thread's mask back after. ThrowIfInterrupted hears them until
+// HearStops(nullptr).
 class InterruptScope {
  public:
   InterruptScope();

@@ -201,10 +201,10 @@ bool IsHeld(const std::string& name) {
 }  // namespace
 
 NamedFacts DecidingFacts(const TrainSetup& setup, int64_t steps, bool shuffle,
-                         const std::string& data, Packing packing) {
+                         const std::string& data, Packing packing, bool truncate) {
   const OptimizerConfig& o = setup.optimizer;
   return {{"data", data},
-          {"order", OrderText(shuffle, packing)},
+          {"order", OrderText(shuffle, packing) + (truncate ? ", long documents cut off" : "")},
           {"seq-len", std::to_string(setup.batch.seq_len)},
           {"global batch", fmt::format("{} sequences", setup.batch.global_batch())},
           {"lr", fmt::format("{}", o.lr)},

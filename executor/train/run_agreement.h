@@ -51,7 +51,8 @@ inline constexpr std::string_view kHeldFacts[] = {"data", "order", "seq-len"};
 // their own decay over. `data`: the digest of its content. What merely says how the work is cut
 // (micro-batch, ranks, stage, offload, recompute) is not among them.
 NamedFacts DecidingFacts(const TrainSetup& setup, int64_t steps, bool shuffle,
-                         const std::string& data, Packing packing = Packing::kStream);
+                         const std::string& data, Packing packing = Packing::kStream,
+                         bool truncate = false);
 
 struct RunChange {
   std::string name;

@@ -228,7 +228,8 @@ std::unique_ptr<HfWeightsSource> OpenWeights(const Program& program, const Train
         "them; choose another folder",
         options.save_dir.string());
   }
-  return std::make_unique<HfWeightsSource>(folder, program.model, *program.layout.tensors);
+  return std::make_unique<HfWeightsSource>(folder, program.model, *program.layout.tensors,
+                                           options.resize_embeddings);
 }
 
 // The checkpoint's, if there is one.
@@ -297,9 +298,9 @@ SamplerOptions SamplerOptionsOf(const OpenedRun& run, const TrainOptions& option
   sampler.shuffle = options.shuffle;
   sampler.seed = run.seed;
   sampler.train_tokens = train_tokens;
-  if (!options.validation_data.empty()) sampler.validation_fraction = 0;
+  if (!options.validation_data.empty() || !options.holds_back) sampler.validation_fraction = 0;
   sampler.packing = options.packing;
-  sampler.cut_long = !run.data->has_mask();
+  sampler.cut_long = !run.data->has_mask() && !options.truncate;
   return sampler;
 }
 
@@ -329,6 +330,10 @@ void CheckRunRoom(const OpenedRun& run, const TrainOptions& options, int ranks_h
   SaveDemand demand;
   demand.shard_bytes = ShardFileBytes(program.layout);
   demand.final_bytes = HfWeightsBytes(*program.layout.tensors, options.final_weights.dtype);
+  const std::filesystem::path& source = options.final_weights.source;
+  if (std::error_code ignored; !std::filesystem::equivalent(source, options.save_dir, ignored)) {
+    demand.final_bytes += CheckCompanions(source);
+  }
   // At the end, and at the multiples of an interval before it.
   demand.saves = 1;
   const auto add = [&](int64_t every) {
@@ -365,7 +370,8 @@ OpenedRun OpenRun(const Program& program, const TrainOptions& options, ProcessGr
   run.data = OpenData(program, options, group);
   const std::string digest = run.data->Digest();
   const auto facts = [&](int64_t steps) {
-    return DecidingFacts(run.program.setup, steps, options.shuffle, digest, options.packing);
+    return DecidingFacts(run.program.setup, steps, options.shuffle, digest, options.packing,
+                         options.truncate);
   };
   run.sampler = std::make_unique<BatchSampler>(
       *run.data, SamplerOptionsOf(run, options, TrainTokensSoFar(run, options, facts(0))));
@@ -374,6 +380,12 @@ OpenedRun OpenRun(const Program& program, const TrainOptions& options, ProcessGr
   schedule = ScheduleOfRun(schedule, run.steps);
   run.facts = facts(run.steps);
   run.validation = ValidationData::Open(program, options, group.rank(), *run.sampler);
+  run.facts.insert(
+      run.facts.end(),
+      {{"validation-data", run.validation->Source()},
+       {"max-bad-steps", std::to_string(options.max_bad_steps)},
+       {"skip-loss-spike", options.skip_loss_spike > 0 ? fmt::format("{}", options.skip_loss_spike)
+                                                       : "none are skipped"}});
   return run;
 }
 
@@ -403,9 +415,7 @@ void AgreeOnRun(const OpenedRun& run, const TrainOptions& options, ProcessGroup&
                       {"⟦validation_data⟧", run.validation->Identity()},
                       {"⟦validation_batches⟧", std::to_string(run.validation->batches())},
                       {"⟦keep_best⟧", options.keep_best ? "given" : "not given"},
-                      {"⟦patience⟧", std::to_string(options.patience)},
-                      {"⟦max_bad_steps⟧", std::to_string(options.max_bad_steps)},
-                      {"⟦skip_loss_spike⟧", fmt::format("{}", options.skip_loss_spike)}};
+                      {"⟦patience⟧", std::to_string(options.patience)}};
   facts.insert(facts.end(), run.facts.begin(), run.facts.end());
   AgreeOnFacts(group, facts);
 }

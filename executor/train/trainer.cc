@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/long_work.h"
 #include "core/program/chrome_trace.h"
 #include "executor/checkpoint/checkpoint_source.h"
 #include "executor/checkpoint/hf_export.h"
@@ -95,6 +96,7 @@ RunReport Run(const Program& program, const TrainOptions& options, ProcessGroup&
   RunSaves saves(parts,
                  [&](const SaveReport& save) { leaving.Tell([&] { observer.OnSaved(save); }); });
   LoadStart(parts, run, saves);
+  HearStops(nullptr);  // from here on between two steps, and what was trained is saved
   try {
     return RunLoop(parts, leaving, saves);
   } catch (...) {

@@ -30,6 +30,8 @@ struct TrainOptions {
   std::optional<uint64_t> seed;   // of weights and data order; default 1, or the checkpoint's
   // How documents become sequences. kDocuments: the program has document_borders.
   Packing packing = Packing::kStream;
+  bool truncate = false;           // documents longer than a sequence are cut off, not into pieces
+  bool holds_back = true;          // a part of `data` is kept for validation, where there is none
   bool shuffle = true;             // false: samples in the stream's order, no validation part
   std::filesystem::path save_dir;  // checkpoints and final weights; empty: nothing is saved
   int64_t save_every = 0;          // steps; 0: at the end only
@@ -38,6 +40,7 @@ struct TrainOptions {
   int keep = 2;                    // checkpoints that stay, see CommitCheckpoint
   std::vector<std::string> allow_change;  // of kHeldFacts: what a resume may change
   std::filesystem::path init_from;        // folder with Hugging Face weights; empty: fresh weights
+  bool resize_embeddings = false;         // they may have fewer tokens than the model
   HfExportOptions final_weights;          // what the weights in save_dir are saved as
   // Files as in `data` to validate with; empty: the tail of `data`, which is then not trained on.
   std::vector<std::string> validation_data;

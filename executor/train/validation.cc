@@ -39,7 +39,7 @@ std::unique_ptr<const ValidationData> ValidationData::Open(const Program& progra
   sampler.world_size = batch.world_size;
   sampler.shuffle = false;
   sampler.packing = options.packing;
-  sampler.cut_long = !data.has_mask();
+  sampler.cut_long = !data.has_mask() && !options.truncate;
   const Own& own = opened->own_.emplace(std::move(data), sampler);
   const auto samples = static_cast<int64_t>(own.sampler.train_samples());
   if (samples < rows) {
@@ -66,6 +66,10 @@ std::string ValidationData::Identity() const {
   const int64_t samples = batches_ * rows_;
   if (own_) return fmt::format("{} samples of {}", samples, own_->data.Digest());
   return fmt::format("{} samples behind token {} of the data", samples, training_.train_tokens());
+}
+
+std::string ValidationData::Source() const {
+  return own_ ? own_->data.Digest() : "what the data holds back";
 }
 
 void ValidationData::Fill(int64_t batch, int rank, std::span<int32_t> inputs,

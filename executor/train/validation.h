@@ -39,6 +39,8 @@ class ValidationData {
   std::string Describe() const;
   // Tells what is validated with from other samples, however they are cut into batches.
   std::string Identity() const;
+  // Of what, whatever the number of samples.
+  std::string Source() const;
 
   // BatchSampler's limits of what Fill writes.
   DocumentLimits document_limits() const {

@@ -55,6 +55,29 @@ TEST_CASE("generate: where it runs, and what that refuses before anything is loa
   }
 }
 
+TEST_CASE("a seed of 0 is one like others, and a top-k of 0 is no limit") {
+  const Workspace work;
+  const std::string out = work.path("out");
+  // So are other options whose help names it.
+  const std::string train =
+      work.Train("--seed 0 --max-bad-steps 0 --warmup-steps 0 --restarts 0 --save " + out, 3);
+  REQUIRE(RunZeroplan(train).exit_code == 0);
+  const RunResult resumed =
+      RunZeroplan(work.Train("--resume --seed 0 --max-bad-steps 0 --save " + out, 4));
+  CHECK_MESSAGE(resumed.exit_code == 0, resumed.err);
+  const RunResult other = RunZeroplan(work.Train("--resume --seed 1 --save " + out, 5));
+  CHECK(other.exit_code == 2);
+  CHECK(Has(other.err, "was made with seed 0"));
+  const auto text = [&](const std::string& options) {
+    const RunResult run =
+        RunZeroplan("generate " + out + " --prompt a --max-new-tokens 40 " + options);
+    CHECK_MESSAGE(run.exit_code == 0, run.err);
+    return run.out;
+  };
+  CHECK(text("--seed 0 --top-k 0") == text("--seed 0 --top-k 256"));
+  CHECK(text("--seed 0") != text("--seed 1"));
+}
+
 TEST_CASE("generate: with its cache and without, stop texts, a conversation") {
   const Workspace work;
   const std::string out = TrainedModel(work);

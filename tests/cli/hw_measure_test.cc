@@ -47,8 +47,8 @@ TEST_CASE("hw measure refuses what it cannot do") {
       {"--only gemm", {"GPU"}},
       {"--only host --base nothing", {"nothing", "zeroplan hw list"}},
       {"--only disk --nvme-path /nowhere/at/all", {"--nvme-path", "/nowhere/at/all"}},
-      {"--only host -o /nowhere/at/all/mine.json", {"-o", "/nowhere/at/all/mine.json"}},
-      {"--only host -o /proc", {"-o", "/proc", "directory"}},
+      {"--only host -o /nowhere/at/all/mine.json", {"--out", "/nowhere/at/all/mine.json"}},
+      {"--only host -o /proc", {"--out", "/proc", "is a folder"}},
   };
   for (const Refused& refused : corpus) {
     CAPTURE(refused.arguments);

@@ -48,6 +48,7 @@ TEST_CASE("train --packing: conversations are packed by default, texts are a str
   const std::string texts = WriteDocuments(work, "texts.bin", false);
   const auto run = [&](const std::string& data, const std::string& more) {
     const std::string metrics = work.path("m.jsonl");
+    std::filesystem::remove(metrics);
     const RunResult result = RunZeroplan(TrainOn(work, data, more + " --metrics " + metrics));
     CAPTURE(result.err);
     CHECK(result.exit_code == 0);

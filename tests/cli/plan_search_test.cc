@@ -251,7 +251,9 @@ TEST_CASE("plan --plan-out, then train --plan") {
     CHECK(last["steps"] == 4);
     CHECK(last["high_water_bytes"] ==
           OrderedJson::parse(ReadWhole(plan))["predicted"]["rank_arena_bytes"]);
-    fs::remove_all(folder.path("out"));  // a run of another plan must not take it for its own
+    // A run of another plan must not take them for its own.
+    fs::remove_all(folder.path("out"));
+    fs::remove(folder.path("m.jsonl"));
   }
 }
 

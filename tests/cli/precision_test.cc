@@ -133,6 +133,7 @@ TEST_CASE("train: fp32 sums by option are those of the config's keys") {
     "zero_optimization": {"stage": 2, "reduce_bucket_size": "auto", "overlap_comm": true}})";
   const auto metrics = [&](const std::string& config, const std::string& more) {
     const std::string file = folder.path("m.jsonl");
+    std::filesystem::remove(file);
     const RunResult run =
         RunZeroplan("train --model " + folder.path("config.json") + " --data " +
                     SourcePath("LICENSE") + " --gpus 2 --threads 1 --steps 3 " + "--metrics " +

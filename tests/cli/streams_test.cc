@@ -57,14 +57,21 @@ TEST_CASE("a result for a closed stdout is an error, work without a result is no
 TEST_CASE("a trace that cannot be written says why and leaves no half") {
   RunResult run = RunZeroplan("plan --model gpt2 --quick --trace /dev/full");
   CHECK(run.exit_code == 4);
-  CHECK(Has(run.err, "--trace /dev/full: cannot be written: No space left on device"));
+  CHECK(Has(run.err, "--trace: /dev/full: cannot write: No space left on device"));
   const Workspace work;
   const std::string trace = work.path("t.json");
   // 20 blocks of 512 bytes.
   run = RunZeroplan("plan --model gpt2 --quick --trace " + trace, "ulimit -f 20; " + kNoDetect);
   CHECK(run.exit_code == 4);
-  CHECK(Has(run.err, "--trace " + trace + ": cannot be written: File too large"));
+  CHECK(Has(run.err, "cannot write: File too large"));
   CHECK_FALSE(std::filesystem::exists(trace));
+  // One that was there is kept.
+  REQUIRE(RunZeroplan("plan --model gpt2 --quick --trace " + trace).exit_code == 0);
+  const std::string before = ReadWhole(trace);
+  run = RunZeroplan("plan --model gpt2-xl --quick --trace " + trace, "ulimit -f 20; " + kNoDetect);
+  CHECK(run.exit_code == 4);
+  CHECK(ReadWhole(trace) == before);
+  CHECK_FALSE(std::filesystem::exists(work.path(".t.json.tmp")));
 }
 
 TEST_CASE("help COMMAND is COMMAND --help") {

@@ -54,6 +54,25 @@ TEST_CASE("train: a resume from a damaged checkpoint goes on from the one before
   for (const auto& [step, loss] : resumed) CHECK(loss == whole.at(step));
 }
 
+TEST_CASE("train: a resume names other validation data, limits and spikes") {
+  const Workspace work;
+  const std::string out = work.path("out");
+  std::ofstream(work.path("valid.txt")) << std::string(5000, 'v');
+  const std::string first = "--save " + out + " --max-bad-steps 3 --skip-loss-spike 4 ";
+  REQUIRE(RunZeroplan(work.Train(first, 2)).exit_code == 0);
+  const std::string resume = "--resume " + first;
+  const RunResult same = RunZeroplan(work.Train(resume, 3));
+  CHECK(same.exit_code == 0);
+  CHECK(Lacks(same.err, " from here on"));
+  const RunResult other = RunZeroplan(work.Train(
+      "--resume --max-bad-steps 2 --validation-data " + work.path("valid.txt") + " --save " + out,
+      4));
+  CHECK(other.exit_code == 0);
+  CHECK(Has(other.err, "max-bad-steps: 3 in the checkpoint, 2 from here on"));
+  CHECK(Has(other.err, "skip-loss-spike: 4 in the checkpoint, none are skipped from here on"));
+  CHECK(Has(other.err, "validation-data: what the data holds back in the checkpoint, "));
+}
+
 TEST_CASE("train: checkpoint verify and list say what is intact and what --resume takes") {
   const Workspace work;
   const std::string out = work.path("out");

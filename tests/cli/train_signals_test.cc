@@ -12,6 +12,7 @@
 #include <string>
 
 #include "tests/cli/run_binary.h"
+#include "tests/cli/tokenizer_model.h"
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"
 #include "tests/run_metrics.h"
@@ -59,6 +60,69 @@ TEST_CASE("train: a terminal that goes away stops the run after its step, saved"
   CHECK(run.Wait() == 130);
   CHECK(Has(ReadWhole(work.path("err")), "saved, continue with --resume"));
   CHECK(RunZeroplan("checkpoint verify " + work.path("out")).exit_code == 0);
+}
+
+TEST_CASE("train: a limit of processor time stops the run after its step, saved") {
+  const Workspace work;
+  const std::string arguments =
+      work.Train("--save " + work.path("out") + " --metrics " + work.path("m.jsonl"), kForEver);
+  const Started run(arguments, work.path("err"), "ulimit -S -t 2; ");
+  CHECK(run.Wait() == 130);
+  CHECK(Has(ReadWhole(work.path("err")), "saved, continue with --resume"));
+  CHECK(RunZeroplan("checkpoint verify " + work.path("out")).exit_code == 0);
+  // The system says it again each second: that ends nothing at once.
+  const Started again(work.Train("--metrics " + work.path("m2.jsonl"), kForEver),
+                      work.path("err2"));
+  REQUIRE(HasSteps(again.pid(), work.path("m2.jsonl")));
+  for (int i = 0; i < 3; ++i) again.Signal(SIGXCPU);
+  CHECK(again.Wait() == 130);
+}
+
+// Whether `folder` has a file that is being written, before `run` ends.
+bool IsWriting(const Started& run, const std::string& folder) {
+  while (true) {
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+      if (entry.path().filename().string().ends_with(".tmp")) return true;
+    }
+    if (HasEnded(run.pid())) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+TEST_CASE("a stop is heard while text becomes tokens, and nothing half written stays") {
+  const Workspace work;
+  const std::string model = MakeTokenizerModel(work.path("model"));
+  const std::string text = work.path("text.txt"), out = work.path("out"),
+                    cache = work.path("cache");
+  {
+    // Half a minute of work, of which the test waits for none.
+    std::ofstream file(text);
+    std::string line;
+    for (int word = 0; word < 1000; ++word) line += "word" + std::to_string(word * 7919) + " ";
+    for (int i = 0; i < 10'000; ++i) file << line << i << '\n';
+  }
+  fs::create_directory(out);
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const Started run(
+        "data tokenize " + text + " --threads 1 --tokenizer " + model + " -o " + out + "/text.bin",
+        work.path("err"));
+    REQUIRE(IsWriting(run, out));
+    run.Signal(signal);
+    CHECK(run.Wait() == 130);
+    CHECK(Has(ReadWhole(work.path("err")), "interrupted; nothing was saved"));
+    CHECK(fs::is_empty(out));
+  }
+  const Started train("train --model " + model + " --data " + text + " --threads 1 --steps 3 " +
+                          "--save " + work.path("run"),
+                      work.path("err"), "export ZEROPLAN_CACHE_DIR=" + cache + "; ");
+  REQUIRE(IsWriting(train, cache + "/tokens"));
+  train.Signal(SIGTERM);
+  CHECK(train.Wait() == 130);
+  CHECK(Has(ReadWhole(work.path("err")), "interrupted; nothing was saved"));
+  for (const auto& entry : fs::directory_iterator(cache + "/tokens")) {
+    CHECK(entry.path().extension() == ".lock");
+  }
 }
 
 TEST_CASE("train: with nohup a hang-up changes nothing") {

@@ -351,7 +351,8 @@ TEST_CASE("a file that was there stays whole where the new one cannot be written
   const std::string folder = "/tmp/zeroplan_cli_output_" + std::to_string(getpid());
   std::filesystem::create_directory(folder);
   const std::string file = folder + "/profile.json", victim = folder + "/victim";
-  std::ofstream(file) << "old";
+  const std::string old = "zeroplan.estimate/ of before";
+  std::ofstream(file) << old;
   std::ofstream(victim) << "not mine";
   std::filesystem::create_symlink(victim, folder + "/.profile.json.tmp");
   const std::string show = "ZEROPLAN_NO_DETECT=1 " + BinaryPath("zeroplan") +
@@ -359,7 +360,7 @@ TEST_CASE("a file that was there stays whole where the new one cannot be written
   // Files of at most a block: a disk that is full.
   const std::string full = "sh -c \"trap '' XFSZ; ulimit -f 1; " + show + "\" 2>/dev/null";
   CHECK(WEXITSTATUS(system(full.c_str())) == 4);
-  CHECK(ReadWhole(file) == "old");
+  CHECK(ReadWhole(file) == old);
   CHECK(WEXITSTATUS(system(show.c_str())) == 0);
   CHECK(nlohmann::json::parse(ReadWhole(file))["schema"] == "zeroplan.estimate/1");
   CHECK(ReadWhole(victim) == "not mine");

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/cli/run_binary.h"
+#include "tests/has.h"
 #include "tests/temp_dir.h"
 
 namespace zeroplan {
@@ -380,6 +381,19 @@ TEST_CASE("library: messages and exit codes are the program's") {
     } catch (const v1::Error& error) {
       CHECK("zeroplan: " + std::string(error.what()) + '\n' == run.err);
       CHECK(error.exit_code() == run.exit_code);
+    }
+  }
+}
+
+TEST_CASE("library: a NUL is refused, and cuts no message off") {
+  for (const v1::Option& option : {v1::Option("model", std::string("gpt2\0-xl", 8)),
+                                   v1::Option(std::string("mo\0del", 6), "gpt2")}) {
+    try {
+      v1::MakePlan({option, {"gpus", 2}});
+      FAIL("no error");
+    } catch (const v1::Error& error) {
+      CHECK(error.exit_code() == 2);
+      CHECK(Has(error.what(), "NUL character in it, which no option takes; leave it out"));
     }
   }
 }

@@ -62,6 +62,8 @@ std::vector<std::pair<const char*, bool*>> NamedParts(Parts& parts) {
           {"collectives", &parts.device.collectives}};
 }
 
+const OutputKind kProfileOut = {"a profile that zeroplan wrote", {"zeroplan.hw/"}};
+
 std::vector<std::string> PartNames() {
   Parts parts;
   std::vector<std::string> names;
@@ -209,7 +211,6 @@ void Measure(const MeasureCommand& command, const Parts& parts, int gpus, Proces
 
 void RunMeasure(const MeasureCommand& command) {
   const Parts parts = ParseParts(command.only);
-  CheckOutputFile(command.output);
   const int gpus = parts.device.any() ? GpuCount(command) : 0;
   if (!parts.device.any() && command.gpus) {
     ThrowUsage("--gpus: {} is not allowed where no GPU is measured; leave it out", *command.gpus);
@@ -222,7 +223,11 @@ void RunMeasure(const MeasureCommand& command) {
 void RegisterHardwareMeasure(Command& hardware) {
   auto options = std::make_shared<MeasureCommand>();
   Command command = hardware.Add(kMeasureCommand.name, kMeasureCommand.help);
-  command.Text({"Output", "-o,--out", "FILE", "File for the profile (default: stdout)"},
+  command.Text({.group = "Output",
+                .name = "-o,--out",
+                .type = "FILE",
+                .help = "File for the profile (default: stdout)",
+                .path = PathRole::Writes(kProfileOut)},
                options->output);
   command.Text(
       {"Output", "--name", "NAME", "Name of the profile (default: the base's, with -measured)"},
@@ -235,9 +240,12 @@ void RegisterHardwareMeasure(Command& hardware) {
   command.List(
       {what, "--only", "PART", fmt::format("Measure only these: {}", fmt::join(PartNames(), ", "))},
       /*required=*/false, ',', options->only, PartNames);
-  command.Text({what, "--nvme-path", "DIR",
-                "Folder whose disk is measured, and whose free space is the capacity (default: "
-                "the temporary folder, no capacity)"},
+  command.Text({.group = what,
+                .name = "--nvme-path",
+                .type = "DIR",
+                .help = "Folder whose disk is measured, and whose free space is the capacity "
+                        "(default: the temporary folder, no capacity)",
+                .path = {PathRole::Use::kFill}},
                options->nvme_path);
   command.Text({what, "--base", "NAME|FILE",
                 "Profile that gives what is not measured (default: the built-in one of these "

@@ -36,12 +36,12 @@ std::string RejectedFile(const std::string& file) {
   return fmt::format("{}.rejected", file.empty() ? kDefaultFile : std::string_view(file));
 }
 
-// "mine.partial.json" of "mine.json": a name that --base takes.
-std::string PartialFile(const std::string& file) {
+// "mine.partial.json" of "mine.json" and "partial": a name that --base takes.
+std::string FileBeside(const std::string& file, std::string_view what) {
   constexpr std::string_view kSuffix = ".json";
   std::string_view stem = file.empty() ? kDefaultFile : std::string_view(file);
   if (stem.ends_with(kSuffix)) stem.remove_suffix(kSuffix.size());
-  return fmt::format("{}.partial{}", stem, kSuffix);
+  return fmt::format("{}.{}{}", stem, what, kSuffix);
 }
 
 std::string FailedParts(const MachineMeasurement& measurement) {
@@ -59,19 +59,6 @@ std::string MeasuredReasons(const MachineMeasurement& measurement) {
 }
 
 }  // namespace
-
-void CheckOutputFile(const std::string& file) {
-  namespace fs = std::filesystem;
-  if (file.empty()) return;
-  const fs::path path(file), folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  std::error_code ignored;
-  const bool there = fs::exists(path, ignored);
-  int error = access((there ? path : folder).c_str(), W_OK) == 0 ? 0 : errno;
-  if (fs::is_directory(path, ignored)) error = EISDIR;
-  if (error == 0) return;
-  ThrowUsage("-o: cannot write {}: {}; name a file that this user may write", file,
-             std::strerror(error));
-}
 
 std::string WriteMeasured(const std::string& file, const std::optional<HardwareProfile>& base,
                           const MachineMeasurement& measurement, const std::string& name) {
@@ -105,7 +92,7 @@ std::string WriteMeasured(const std::string& file, const std::optional<HardwareP
       "hw measure: {} was written, but these parts failed and have the figures of {}:{}\n  To "
       "measure them again: zeroplan hw measure --only {} --base {} -o {}",
       written, base ? base->name : "the GPU's properties, or none", MeasuredReasons(measurement),
-      FailedParts(measurement), file.empty() ? "FILE" : file, file.empty() ? "FILE" : file);
+      FailedParts(measurement), file.empty() ? "FILE" : file, FileBeside(file, "again"));
 }
 
 void KeepMeasured(const std::string& text, const std::string& when, std::vector<DetectedGpu> gpus,
@@ -137,7 +124,7 @@ void KeepPartial(const std::string& file, const std::optional<HardwareProfile>& 
                  const MachineMeasurement& measurement, const std::string& name) noexcept {
   try {
     if (!base || measurement.measured.empty()) return;
-    const std::string partial = PartialFile(file);
+    const std::string partial = FileBeside(file, "partial");
     WriteData(partial, WriteProfile(MeasuredProfile(base, measurement, name)));
     LogWarning(
         "{} has what was measured before the failure ({}), and the figures of {} for the "

@@ -14,10 +14,6 @@
 
 namespace zeroplan {
 
-// Throws Error(kUsage) if `file` cannot be written, as far as can be told without writing: before a
-// minute of measuring, not after it.
-void CheckOutputFile(const std::string& file);
-
 // The measured profile to `file`, or to stdout if that is empty. Throws Error(kRuntime) if it
 // contradicts itself, which is then kept as FILE.rejected, and if parts failed: what the profile
 // has in their place is the base's, and the error names them. Without a base that could stand in,

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/base/error.h"
@@ -211,6 +212,15 @@ HostRoom AvailableHostMemory(const std::optional<uint64_t>& reserve_bytes) {
     room = {group->available_bytes, WhoseGroup(*group)};
   }
   return room;
+}
+
+void CheckThreads(int threads, int ranks) {
+  constexpr int kMostOfAnyHost = 1024;
+  const int processors = static_cast<int>(std::thread::hardware_concurrency());
+  const int most = std::max(kMostOfAnyHost, 16 * processors);
+  if (threads * ranks <= most) return;
+  ThrowUsage("--threads: {} for each of {} ranks are {} threads, on {} processors; use at most {}",
+             threads, ranks, threads * ranks, processors, std::max(most / ranks, 1));
 }
 
 }  // namespace zeroplan

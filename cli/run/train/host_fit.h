@@ -45,4 +45,8 @@ bool FitsHost(const Program& program, Backend backend, int ranks, const HostRoom
 // say fits is what runs.
 HostRoom AvailableHostMemory(const std::optional<uint64_t>& reserve_bytes);
 
+// Throws Error(kUsage) for more threads than a host can be expected to start: `threads` (0: as many
+// as there are processors) for each of `ranks`.
+void CheckThreads(int threads, int ranks);
+
 }  // namespace zeroplan

@@ -103,9 +103,19 @@ void DropTornLine(const std::string& path) {
 
 }  // namespace
 
+const OutputKind kMetricsOut = {"what 'zeroplan train --metrics' wrote",
+                                {R"({"event":")", "step,loss"}};
+
 void CheckMetricsFile(const std::string& path, bool resume) {
   std::error_code error;
-  if (!IsCsv(path) || !resume || !std::filesystem::is_regular_file(path, error)) return;
+  if (!std::filesystem::is_regular_file(path, error)) return;
+  if (!resume && std::filesystem::file_size(path, error) > 0) {
+    ThrowUsage(
+        "--metrics: {}: holds the metrics of an earlier run; continue that one with --resume, "
+        "remove the file, or choose another",
+        path);
+  }
+  if (!IsCsv(path) || !resume) return;
   std::ifstream file(path, std::ios::binary);
   std::string header;
   std::getline(file, header);

@@ -17,6 +17,7 @@
 #include "core/program/program.h"
 #include "cost_models/memory_walk.h"
 #include "executor/train/trainer.h"
+#include "planner/request/fields.h"
 #include "planner/runs/metric_fields.h"
 #include "planner/runs/prediction_table.h"
 
@@ -93,8 +94,10 @@ struct MetricsPlaces {
   bool resume = false;             // goes on after what is there, else the file starts empty
 };
 
-// Throws Error(kUsage) if a resumed run cannot go on with the CSV at `path`: its columns are
-// others. Does nothing of other files.
+extern const OutputKind kMetricsOut;
+
+// Throws Error(kUsage) where `path` holds metrics and the run is no resumed one, and if a resumed
+// run cannot go on with the CSV there: its columns are others.
 void CheckMetricsFile(const std::string& path, bool resume);
 
 class MetricsFile {

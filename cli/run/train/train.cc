@@ -28,11 +28,11 @@
 #include "executor/process/stop_signals.h"
 #include "executor/train/trainer.h"
 #include "planner/plan/plan_file.h"
+#include "planner/request/parse.h"
 #include "planner/request/resolve.h"
 #include "planner/runs/prediction_table.h"
-#include "text/documents/document_source.h"
-#include "text/documents/tokenize_files.h"
-#include "text/files/byte_source.h"
+#include "text/documents/token_cache.h"
+#include "text/files/data_files.h"
 #include "text/files/token_dataset.h"
 
 namespace zeroplan {
@@ -118,6 +118,30 @@ void SayBytes(const std::vector<std::string>& data, int64_t vocab) {
   }
 }
 
+// What the run reads: each path of --data as often as --data-repeats says.
+template <typename TokensOf>
+std::vector<std::string> RepeatedData(const TrainCommand& command, TokensOf tokens_of) {
+  const std::vector<std::string>& paths = command.run.data;
+  if (command.repeats.empty()) return tokens_of(paths);
+  std::vector<int64_t> repeats;
+  for (size_t from = 0; from <= command.repeats.size();) {
+    const size_t end = std::min(command.repeats.find(',', from), command.repeats.size());
+    repeats.push_back(
+        WholeIn<int64_t>(1, 1000)(command.repeats.substr(from, end - from), "--data-repeats"));
+    from = end + 1;
+  }
+  if (repeats.size() != paths.size()) {
+    ThrowUsage("--data-repeats: {} has {} numbers, and --data {} paths; give a number for each",
+               command.repeats, repeats.size(), paths.size());
+  }
+  std::vector<std::string> all;
+  for (size_t i = 0; i < paths.size(); ++i) {
+    const std::vector<std::string> files = tokens_of({paths[i]});
+    for (int64_t k = 0; k < repeats[i]; ++k) all.insert(all.end(), files.begin(), files.end());
+  }
+  return all;
+}
+
 // What is announced is what was planned, whatever this machine would give.
 void TakePlanned(const PlanFile& plan, RunPrediction& prediction) {
   prediction.hardware = plan.cluster.hardware;
@@ -146,12 +170,18 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   options.engine.backend = backend;
   options.engine.group = group;
   const auto tokens = [&](const std::vector<std::string>& data) {
-    return DataForModel(data, work.companions_folder(), work.model.vocab, CacheFolder(),
-                        command.threads.value_or(0), command.records.Choices());
+    return DataForModel({.data = data,
+                         .model_folder = work.companions_folder(),
+                         .vocab = work.model.vocab,
+                         .cache_folder = CacheFolder(),
+                         .threads = command.threads.value_or(0),
+                         .choices = command.records.Choices(),
+                         .says = place.rank == 0});
   };
   if (place.rank == 0) WarnOfFreshWeights(command, work);
   const LongWork work_before("Preparing the data", /*at_once=*/true);
-  options.data = tokens(command.run.data);
+  options.data = RepeatedData(command, tokens);
+  options.holds_back = command.repeats.empty();
   if (place.rank == 0 && options.data == command.run.data)
     SayBytes(command.run.data, work.model.vocab);
   options.packing = SettlePacking(command, backend, options.data, work);
@@ -254,8 +284,6 @@ void RunTrain(const TrainCommand& command) {
     const StopSignalsBlocked blocked;
     return LaunchHostPart();
   }
-  CheckWritable(
-      {{"--metrics", command.metrics}, {"--trace", command.trace}, {"--report", command.report}});
   CheckMetricsFile(command.metrics, command.run.resume);
   CheckWatch(command);
   const StopSignalsBlocked blocked;  // before a driver starts threads

@@ -1,9 +1,12 @@
 // The options' names and help of zeroplan train.
 #include "cli/run/train/train_command.h"
 
+#include "cli/common/command_files.h"
 #include "cli/common/output.h"
+#include "cli/run/train/metrics_file.h"
 #include "core/base/error.h"
 #include "core/base/full_screen.h"
+#include "core/base/units.h"
 #include "hwprofiles/loader.h"
 #include "machine/detect.h"
 #include "planner/request/parse.h"
@@ -23,6 +26,15 @@ const auto ParseSpikeFactor =
     NumberWhere([](double x) { return x > 1 && x < 1e6; }, "a number above 1, such as 3");
 const auto ParseTimeout = NumberWhere([](double x) { return x >= 0 && x < 1e9; },
                                       "seconds, such as 600, or 0 for no limit");
+
+uint64_t ParseShardSize(const std::string& text, std::string_view option) {
+  constexpr uint64_t kLeast = 1'000'000;
+  const uint64_t bytes = ParseBytes(text, option);
+  if (bytes < kLeast) {
+    ThrowUsage("{}: {} is not allowed; use a size of at least 1MB, such as 5GB", option, text);
+  }
+  return bytes;
+}
 
 // What --plan and --config decide otherwise.
 void AddRateOptions(Command& command, TrainCommand& options) {
@@ -105,17 +117,25 @@ void AddRunOptions(Command& command, TrainCommand& options) {
                  "or are predicted to take, at least 300)"},
                 options.step_timeout, ParseTimeout);
   command.Value({run, "--seed", "NUMBER", "Seed of weights and data order (default 1)"},
-                options.seed, WholeIn<uint64_t>(1, INT64_MAX));
+                options.seed, WholeIn<uint64_t>(0, INT64_MAX));
   command.Value(
       {run, "--threads", "COUNT", "CPU threads of a rank (default: cores / ranks of this host)"},
       options.threads, WholeIn<int>(1, 1024));
-  command.Text(
-      {run, "--nvme-path", "DIR", "Folder of the swap file where something is offloaded to nvme"},
-      options.nvme_path);
+  command.Text({.group = run,
+                .name = "--nvme-path",
+                .type = "DIR",
+                .help = "Folder of the swap file where something is offloaded to nvme",
+                .path = {PathRole::Use::kFill}},
+               options.nvme_path);
   command.Text({run, "--init-from", "DIR",
                 "Start from the weights in this Hugging Face folder (default: those in --model, "
                 "where that is a folder that holds some)"},
                options.init_from);
+  command.Flag(
+      run, "--resize-embeddings",
+      "Where the tokenizer in --model has more tokens than the model, give these the mean of "
+      "the embeddings to start from, as transformers' resize_token_embeddings does",
+      options.run.resize_embeddings);
   command.Flag(run, "--fresh-weights",
                "Start from fresh weights, though --model is a folder that holds some",
                options.fresh_weights);
@@ -125,8 +145,12 @@ void AddRunOptions(Command& command, TrainCommand& options) {
 void AddSaveOptions(Command& command, TrainCommand& options) {
   const char* run = "Run";
   const auto count = WholeIn<int64_t>(1, kMaxBatch);
-  command.Text({run, "--save", "DIR",
-                "Keep checkpoints here and, at the end, the weights as a Hugging Face folder"},
+  command.Text({.group = run,
+                .name = "--save",
+                .type = "DIR",
+                .help = "Keep checkpoints here and, at the end, the weights as a Hugging Face "
+                        "folder",
+                .path = {PathRole::Use::kFill}},
                options.save);
   command.Value({run, "--save-dtype", "fp32|bf16|fp16",
                  "Precision in which the weights at the end are saved (default fp32: as trained)"},
@@ -134,7 +158,7 @@ void AddSaveOptions(Command& command, TrainCommand& options) {
   command.Value({run, "--max-shard-size", "BYTES",
                  "Largest size of one file of these weights; more becomes several files (default "
                  "5GB)"},
-                options.max_shard_size, ParseMemory);
+                options.max_shard_size, ParseShardSize);
   command.Value({run, "--save-every", "STEPS",
                  "Also save after every STEPS steps (default: at the end only)"},
                 options.save_every, count);
@@ -197,20 +221,29 @@ void AddViewOptions(Command& command, TrainCommand& options) {
                "memory against the plan, GPUs and host; what the terminal showed comes back at "
                "the end",
                options.watch);
-  command.Text({seen, "--metrics", "FILE",
-                "Write one JSON object a step, or with the ending .csv a row of CSV a step"},
+  command.Text({.group = seen,
+                .name = "--metrics",
+                .type = "FILE",
+                .help = "Write one JSON object a step, or with the ending .csv a row of CSV a "
+                        "step; with --resume add to those of the run",
+                .path = PathRole::Writes(kMetricsOut)},
                options.metrics);
-  command.Text({seen, "--tensorboard", "DIR",
-                "Write event files for TensorBoard (tensorboard --logdir DIR)"},
+  command.Text({.group = seen,
+                .name = "--tensorboard",
+                .type = "DIR",
+                .help = "Write event files for TensorBoard (tensorboard --logdir DIR)",
+                .path = {PathRole::Use::kFill}},
                options.tensorboard);
   AddReportOption(command, seen,
                   "the run (loss, speed, memory, planned beside measured), when it is over,",
                   options.report);
-  command.Text(
-      {seen, "--trace", "FILE.json",
-       "Write a Chrome trace of the run (ui.perfetto.dev), the predicted step beside its last "
-       "one; keep runs short"},
-      options.trace);
+  command.Text({.group = seen,
+                .name = "--trace",
+                .type = "FILE.json",
+                .help = "Write a Chrome trace of the run (ui.perfetto.dev), the predicted step "
+                        "beside its last one; keep runs short",
+                .path = PathRole::Writes(kTrace)},
+               options.trace);
 }
 
 }  // namespace
@@ -218,14 +251,27 @@ void AddViewOptions(Command& command, TrainCommand& options) {
 void AddTrainOptions(Command& command, TrainCommand& options) {
   options.common.hardware.find = FindThisMachine;
   AddModelFields(command, options.common.model);
-  command.List({"Data", "--data", "PATH",
-                "Files or folders: text (by the tokenizer.json in --model; without one bytes are "
-                "tokens), records, one a line (.jsonl: a text, prompt and completion, or "
-                "messages), both also as .gz or .zst, or token files (.bin, .u16, .u32)"},
+  const PathRole all_below = {PathRole::Use::kReadBelow};
+  command.List({.group = "Data",
+                .name = "--data",
+                .type = "PATH",
+                .help = "Files or folders: text (by the tokenizer.json in --model; without one "
+                        "bytes are tokens), records (.jsonl, .json, .csv, .tsv, .parquet, .arrow: "
+                        "texts, prompts and completions, conversations, instructions), or token "
+                        "files (.bin, .u16, .u32); of a folder with splits the one for training",
+                .path = all_below},
                /*required=*/true, 0, options.run.data);
-  command.List({"Data", "--validation-data", "PATH",
-                "Files to validate with, of the same kinds (default: the last 5 % of --data, "
-                "which is not trained on)"},
+  command.Text({"Data", "--data-repeats", "COUNT,...",
+                "How many times an epoch has each PATH of --data, in their order: 3,1 mixes the "
+                "first with three times its weight; then none of --data is held back to validate "
+                "with (default: each once)"},
+               options.repeats);
+  command.List({.group = "Data",
+                .name = "--validation-data",
+                .type = "PATH",
+                .help = "Files to validate with, of the same kinds (default: the last 5 % of "
+                        "--data, which is not trained on)",
+                .path = all_below},
                /*required=*/false, 0, options.validation_data);
   AddTextChoices(command, "Data", options.records);
   command.Value({"Data", "--packing", "stream|documents|off",
@@ -233,6 +279,11 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
                  "that do not see each other. off: one document a sequence, padded (default: "
                  "stream; for conversations documents, but off on GPUs before Hopper)"},
                 options.common.packing, WordIn<Packing>({"stream", "documents", "off"}));
+  command.Flag("Data", "--truncate",
+               "With --packing documents or off: of a document longer than a sequence train on the "
+               "first --seq-len tokens (default: on all of it, in pieces; of conversations on the "
+               "first)",
+               options.run.truncate);
   command.Flag("Data", "--no-shuffle",
                "Take samples in the stream's order, and hold back none for validation",
                options.no_shuffle);

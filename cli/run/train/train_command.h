@@ -25,6 +25,7 @@ struct TrainCommand {
   Given<int64_t> warmup_steps;
   Given<double> min_lr, max_grad_norm, weight_decay;
   std::vector<std::string> validation_data;
+  std::string repeats;
   Given<int64_t> validation_batches, patience;
   Given<bool> best_weights;  // --final-weights best
   Given<uint64_t> seed;

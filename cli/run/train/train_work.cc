@@ -11,6 +11,7 @@
 
 #include "cli/common/output.h"
 #include "cli/common/planned_hardware.h"
+#include "cli/run/train/host_fit.h"
 #include "cli/run/train/open_choice.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
@@ -322,6 +323,7 @@ void Choose(const TrainCommand& command, const ChoosingAt& at, const Resolving& 
     work.setup = PlainSetup(command, work.model, at.hardware, at.backend, at.ranks, assumptions);
     SetDefaultRate(command, work, assumptions);
   }
+  if (command.run.resize_embeddings) ResizeVocab(work.companions_folder(), work.model);
   if (at.backend == Backend::kCuda) {
     work.lower = GpuLowerOptions(work.model, work.setup.precision.dtype, at.hardware.gpu);
   }
@@ -331,6 +333,7 @@ void Choose(const TrainCommand& command, const ChoosingAt& at, const Resolving& 
       SetNvmePath(command, work.setup);
       const Program program = Lower(work.model, work.setup, work.lower);
       said = WriteProgramRecord(program, work.lower);
+      work.setup = ReadProgramRecord(said, "choice", 1, "rank 0").setup;  // as the others read it
     }
     by.group->AllGather(said);
   }
@@ -497,12 +500,18 @@ TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& w
   final_weights.dtype = command.save_dtype.value_or(final_weights.dtype);
   final_weights.max_shard_bytes = command.max_shard_size.value_or(final_weights.max_shard_bytes);
   final_weights.source = work.companions_folder();
+  if (!command.save.empty() && !HasCheckpoint(command.save)) {
+    CheckExportFolder(command.save, final_weights.source);
+  }
   options.validate_every = command.validate_every.value_or(0);
   options.validation_batches = command.validation_batches;
   options.max_bad_steps = command.max_bad_steps.value_or(options.max_bad_steps);
   options.step_timeout = command.step_timeout;
   options.skip_loss_spike = command.skip_loss_spike.value_or(0);
   options.engine.threads_per_rank = command.threads.value_or(0);
+  if (command.backend != BackendChoice::kCuda) {
+    CheckThreads(options.engine.threads_per_rank, work.setup.batch.world_size);
+  }
   options.trace_file = command.trace;
   return options;
 }
@@ -580,6 +589,9 @@ Packing SettlePacking(const TrainCommand& command, Backend backend,
     return Packing::kDocuments;
   };
   const Packing packing = settle();
+  if (command.run.truncate && packing == Packing::kStream) {
+    ThrowUsage("--truncate: goes with --packing documents or off, and it is stream here");
+  }
   work.lower.document_borders = packing == Packing::kDocuments;
   return packing;
 }

@@ -275,8 +275,9 @@ std::string WriteLlamaConfig(const LlamaKind& kind, const ModelSpec& spec) {
 
 void ReadRope(JsonSection* config, ModelSpec* spec) {
   JsonSection rope = ScalingSection(config);
-  const std::optional<double> inner = rope.Number("rope_theta", 1.001, kMaxFloat);
-  const std::optional<double> outer = config->Number("rope_theta", 1.001, kMaxFloat);
+  constexpr const char* kThetas = "a number from 1.001 to 3.4e38, the largest of fp32";
+  const std::optional<double> inner = rope.Number("rope_theta", 1.001, kMaxFloat, kThetas);
+  const std::optional<double> outer = config->Number("rope_theta", 1.001, kMaxFloat, kThetas);
   spec->rope_theta = static_cast<float>(inner.value_or(outer.value_or(10000)));
   if (rope.Number("partial_rotary_factor", 0, 1).value_or(1) != 1) {
     rope.FailValue("partial_rotary_factor", "1 (positions turn whole heads)");

@@ -88,11 +88,55 @@ TEST_CASE("save room: too little is refused with both numbers") {
   CHECK(Has(limited, "ulimit -f"));
 }
 
+TEST_CASE("save room: files that go along are counted, and links out of the folder do not") {
+  const FastTempDir dir;
+  const fs::path root = dir.path(), model = root / "model", target = root / "target";
+  fs::create_directories(model / "inner");
+  fs::create_directory(target);
+  const auto put = [](const fs::path& file, const std::string& text) {
+    std::ofstream(file) << text;
+  };
+  put(model / "tokenizer.json", std::string(1000, 't'));
+  put(model / "inner/LICENSE", "the model's");
+  put(root / "secret", "somebody's");
+  fs::create_symlink("inner/LICENSE", model / "LICENSE");
+  fs::create_symlink(root / "secret", model / "NOTICE");
+  CHECK(CheckCompanions(model) == 1011);
+  CHECK(CheckCompanions("") == 0);
+  CopyCompanions(model, target);
+  CHECK(fs::file_size(target / "tokenizer.json") == 1000);
+  CHECK(fs::file_size(target / "LICENSE") == 11);
+  CHECK_FALSE(fs::exists(target / "NOTICE"));
+  // Hugging Face's cache is such links.
+  const fs::path snapshot = root / "models--a--b/snapshots/0123",
+                 blobs = root / "models--a--b/blobs";
+  fs::create_directories(snapshot);
+  fs::create_directories(blobs);
+  put(blobs / "abc", "tokens");
+  fs::create_symlink("../../blobs/abc", snapshot / "tokenizer.json");
+  CHECK(CheckCompanions(snapshot) == 6);
+  // A sparse terabyte is no tokenizer.
+  put(model / "tokenizer.model", "");
+  fs::resize_file(model / "tokenizer.model", uint64_t{1} << 40);
+  const std::string large = ErrorOf(ExitCode::kUsage, [&] { CheckCompanions(model); });
+  CHECK(Has(large, "tokenizer.model: has 1.10 TB, and goes along with the saved weights"));
+}
+
 TEST_CASE("save room: a folder that works is left as it was; mounts of object stores are known") {
   const FastTempDir dir;
   const fs::path save = fs::path(dir.path()) / "a/b";
   CheckSaveFolder(save);
   CHECK(fs::is_empty(CheckpointsFolder(save)));
+  // What a deletion left goes; folders where files belong are found now.
+  fs::create_directory(CheckpointsFolder(save) / ".tmp-old-step-00000007");
+  CheckSaveFolder(save);
+  CHECK(fs::is_empty(CheckpointsFolder(save)));
+  for (const char* name : {"latest", "best"}) {
+    fs::create_directory(CheckpointsFolder(save) / name);
+    CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { CheckSaveFolder(save); }),
+              std::string(name) + " is a folder, and a save writes a file of that name"));
+    fs::remove(CheckpointsFolder(save) / name);
+  }
   const fs::path mounts = fs::path(dir.path()) / "mountinfo";
   std::ofstream(mounts) << "21 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
                            "22 21 0:50 / /mnt/my\\040bucket rw shared:1 - fuse.s3fs s3fs rw\n"
