@@ -13,7 +13,7 @@ set_property(SOURCE cli/common/executor_commands.cc APPEND PROPERTY
 install(TARGETS zeroplan RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
 set(describing_program zeroplan)
 if(ZEROPLAN_EXECUTOR)
-  # CUDA, NCCL and Arrow often lie where the loader does not look by itself.
+  # CUDA and NCCL often lie where the loader does not look by itself.
   set_target_properties(zeroplan_executor_program PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS zeroplan_executor_program
     RUNTIME DESTINATION ${executor_folder} COMPONENT programs)
