@@ -19,10 +19,8 @@ constexpr double kCollectiveBesideCompute = 0.66;
 // 32. Counted from the model: programs that searches keep have no units.
 double HostStateBytes(const Program& program) {
   constexpr double kBytesOfParameter = 16;
-  const ModelSpec& model = program.model;
   return kBytesOfParameter * program.setup.zero.offload_optimizer.ratio *
-         static_cast<double>(model.frozen.empty() ? model.ParamCount()
-                                                  : model.TrainedParamCount()) /
+         static_cast<double>(program.model.TrainedParamCount()) /
          static_cast<double>(program.layout.shards);
 }
 

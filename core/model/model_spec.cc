@@ -32,6 +32,7 @@ T CountElements(const ModelSpec& spec, bool padded) {
 uint64_t ModelSpec::ParamCount() const { return CountElements<uint64_t>(*this, true); }
 
 uint64_t ModelSpec::TrainedParamCount() const {
+  if (frozen.empty()) return ParamCount();
   uint64_t count = 0;
   for (const ParamTensor& tensor : BuildParamTable(*this)) {
     if (tensor.trainable) count += tensor.elements();

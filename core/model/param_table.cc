@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/strings.h"
 #include "core/model/model_family.h"
 
 namespace zeroplan {
@@ -44,13 +45,9 @@ ParamRow MatrixRow(int id, const char* name, int64_t rows, int64_t cols, float i
 namespace {
 
 std::vector<std::string> Patterns(const std::string& text) {
-  std::vector<std::string> patterns;
-  for (size_t from = 0; from <= text.size();) {
-    const size_t end = std::min(text.find(',', from), text.size());
-    patterns.push_back(text.substr(from, end - from));
-    from = end + 1;
-  }
-  return patterns;
+  const std::string closed = text + ',';  // so that an empty last one counts
+  const std::vector<std::string_view> parts = Split(closed, ',');
+  return {parts.begin(), parts.end()};
 }
 
 bool Matches(const std::string& pattern, const std::string& name) {

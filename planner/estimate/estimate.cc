@@ -90,8 +90,7 @@ ChoiceEstimate EstimateProgram(const Program& program, const Cluster& cluster,
 SaveCost SaveCostOf(const ModelSpec& model, const TrainSetup& setup, const Cluster& cluster,
                     const HardwareProfile& hardware) {
   SaveCost cost;
-  const uint64_t trained = model.frozen.empty() ? model.ParamCount() : model.TrainedParamCount();
-  cost.bytes = 4 * model.ParamCount() + 8 * trained;
+  cost.bytes = 4 * model.ParamCount() + 8 * model.TrainedParamCount();
   cost.weights_bytes = 4 * model.UnpaddedParamCount();
   const bool sharded = setup.zero.stage > 0;
   const int ranks = cluster.ranks_per_node();

@@ -204,12 +204,11 @@ void ChatTemplate::Parts::FindTurns(const std::vector<std::string>& stop_tokens)
   listed.messages[0].parts = {"question"};
   turns.takes_parts = true;
   const auto in_parts = Try(listed, 1, false);
-  const auto whole = Try(probe, 1, false);
-  turns.takes_parts = in_parts && in_parts->text.bytes.find("question") != std::string::npos &&
-                      (!whole || whole->text.bytes.find("question") == std::string::npos ||
-                       in_parts->text.bytes == whole->text.bytes);
-  const auto asked = Try(probe, 1, true);
   const auto question = Try(probe, 1, false);
+  turns.takes_parts = in_parts && in_parts->text.bytes.find("question") != std::string::npos &&
+                      (!question || question->text.bytes.find("question") == std::string::npos ||
+                       in_parts->text.bytes == question->text.bytes);
+  const auto asked = Try(probe, 1, true);
   const auto first = Try(probe, 2, false);
   const auto second = Try(probe, 4, false);
   if (asked) {

@@ -40,8 +40,6 @@ class DocumentSource {
   // Bytes of all files as they lie on disk: read so far, and all.
   uint64_t position() const;
   uint64_t size() const { return size_; }
-  // What the file holds that the last record was from; nullopt: it was a text.
-  const std::optional<RecordFormat>& format() const { return format_; }
 
  private:
   bool OpenText(const std::filesystem::path& path, RawDocument* document);

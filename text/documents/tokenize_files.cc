@@ -378,7 +378,13 @@ class Tokenizing {
       ThrowIfInterrupted();
       RawDocument document;
       bool found = false;
-      if (!Try(document.where, [&] { found = source_.Next(&document); }, source_)) continue;
+      try {
+        found = source_.Next(&document);
+      } catch (const Error& error) {
+        if (error.code() != ExitCode::kUsage || !source_.can_go_on()) throw;
+        Skip(error);
+        continue;
+      }
       if (!found) break;
       if (document.format) SayForm(document);
       encoder_.Prepare(document);
@@ -392,19 +398,8 @@ class Tokenizing {
     return !batch_.empty() || long_.has_value();
   }
 
-  // False if a record went wrong that may be left out.
-  template <typename Work>
-  bool Try(const std::string& where, Work work, const DocumentSource& source) {
-    try {
-      work();
-      return true;
-    } catch (const Error& error) {
-      if (error.code() != ExitCode::kUsage || !source.can_go_on()) throw;
-      Skip(where, error);
-      return false;
-    }
-  }
-  void Skip(const std::string& /*where*/, const Error& error) {
+  // A record that went wrong is left out, or too many were.
+  void Skip(const Error& error) {
     const uint64_t most = options_.choices.skip_bad;
     if (done_.skipped == most) {
       if (most == 0) ThrowUsage("{}; ⟦skip_bad⟧ leaves so many records out", error.what());
@@ -437,7 +432,7 @@ class Tokenizing {
     for (size_t i = 0; i < batch_.size(); ++i) {
       done_.bytes += batch_[i].bytes.size();
       if (failed[i]) {
-        Skip(batch_[i].where, *failed[i]);
+        Skip(*failed[i]);
         continue;
       }
       AddBroken(batch_[i].where, encoded[i].broken);

@@ -1,10 +1,10 @@
 #include "cli/run/train/shared_options.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 
 #include "core/base/error.h"
+#include "core/base/strings.h"
 #include "machine/detect.h"
 #include "planner/request/parse.h"
 #include "text/documents/tokenize_files.h"
@@ -46,16 +46,13 @@ void RefuseOnCpu(Backend backend, const char* option, const std::string& text) {
 TextChoices TextChoiceOptions::Choices() const {
   TextChoices choices;
   if (!text_field.empty()) choices.names.emplace_back("text", text_field);
-  for (size_t from = 0; from < map.size();) {
-    const size_t end = std::min(map.find(',', from), map.size());
-    const std::string one = map.substr(from, end - from);
+  for (const std::string_view one : Split(map, ',')) {
     const size_t equals = one.find('=');
-    if (equals == std::string::npos || equals == 0 || equals + 1 == one.size()) {
+    if (equals == std::string_view::npos || equals == 0 || equals + 1 == one.size()) {
       ThrowUsage("--map: {} is no member=name; write it as prompt=question,completion=answer", one);
     }
     if (!text_field.empty()) ThrowUsage("--map: --text-field is given too; use one of both");
     choices.names.emplace_back(one.substr(0, equals), one.substr(equals + 1));
-    from = end + 1;
   }
   CheckRecordNames(choices.names);
   choices.train_on_all = train_on == TrainOn::kAll;

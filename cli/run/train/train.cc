@@ -17,6 +17,7 @@
 #include "core/base/full_screen.h"
 #include "core/base/log.h"
 #include "core/base/long_work.h"
+#include "core/base/strings.h"
 #include "core/base/units.h"
 #include "core/program/step_order.h"
 #include "core/program/verify.h"
@@ -124,11 +125,9 @@ std::vector<std::string> RepeatedData(const TrainCommand& command, TokensOf toke
   const std::vector<std::string>& paths = command.run.data;
   if (command.repeats.empty()) return tokens_of(paths);
   std::vector<int64_t> repeats;
-  for (size_t from = 0; from <= command.repeats.size();) {
-    const size_t end = std::min(command.repeats.find(',', from), command.repeats.size());
-    repeats.push_back(
-        WholeIn<int64_t>(1, 1000)(command.repeats.substr(from, end - from), "--data-repeats"));
-    from = end + 1;
+  const std::string closed = command.repeats + ',';  // so that an empty last one counts
+  for (const std::string_view count : Split(closed, ',')) {
+    repeats.push_back(WholeIn<int64_t>(1, 1000)(std::string(count), "--data-repeats"));
   }
   if (repeats.size() != paths.size()) {
     ThrowUsage("--data-repeats: {} has {} numbers, and --data {} paths; give a number for each",
