@@ -55,6 +55,7 @@ inline constexpr FigureRule kClock{Dimension::kHertz, 0.2 * kGiga, 5 * kGiga};
 inline constexpr FigureRule kPeak{Dimension::kFlopsPerSecond, 0.1 * kTera, 20e3 * kTera};
 inline constexpr FigureRule kGpusPerNode{Dimension::kCount, 1, 1024};
 inline constexpr FigureRule kHostMemory{Dimension::kBytes, kGiga, 100 * kTera};
+inline constexpr FigureRule kPinnedLimit{Dimension::kBytes, 1e6, 100 * kTera};
 inline constexpr FigureRule kCores{Dimension::kCount, 1, 10e3};
 inline constexpr FigureRule kHostBandwidth{Dimension::kBytesPerSecond, kGiga, 20 * kTera};
 inline constexpr FigureRule kPcie{Dimension::kBytesPerSecond, 0.1 * kGiga, 10 * kTera};
@@ -159,6 +160,7 @@ void ForEachGpuField(Gpu& gpu, Visitor&& visit) {
 template <typename Visitor, Is<NodeProfile> Node>
 void ForEachNodeField(Node& node, Visitor&& visit) {
   visit.Figure("host.memory", figure_rules::kHostMemory, node.host_memory);
+  visit.Figure("host.pinned_limit", figure_rules::kPinnedLimit, node.pinned_limit);
   visit.Figure("host.cores", figure_rules::kCores, node.cores);
   visit.Figure("host.triad_bandwidth", figure_rules::kHostBandwidth, node.triad_bandwidth);
   visit.Figure("host.adam_bandwidth", figure_rules::kHostBandwidth, node.adam_bandwidth);

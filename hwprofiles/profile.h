@@ -156,6 +156,7 @@ std::string_view LinkKindName(LinkKind kind);  // "nvlink", "pcie"
 struct NodeProfile {
   Figure gpus;
   Figure host_memory;
+  std::optional<Figure> pinned_limit;  // of it, what the driver page-locks; absent: no limit known
   Figure cores;
   std::optional<Figure> triad_bandwidth;  // host memory, STREAM triad
   std::optional<Figure> adam_bandwidth;   // host memory, Adam-shaped loop

@@ -174,6 +174,7 @@ v1::Choice ChoiceOf(const Candidate& c) {
           std::string(OffloadDeviceName(c.optimizer.device)),
           c.optimizer.ratio,
           std::string(OffloadDeviceName(c.param)),
+          c.pin_memory,
           std::string(RecomputeName(c.recompute)),
           c.recompute.every,
           c.micro_batch,

@@ -31,6 +31,12 @@ struct LibraryFacts {
   std::string why_no_cudnn;
 };
 
+// What the driver page-locked when it was tried, all of it let go again.
+struct PinnedFacts {
+  uint64_t asked_bytes = 0, locked_bytes = 0;
+  std::string refusal;  // what the driver said where it refused more; "": it refused none
+};
+
 // "13.0" of 13000.
 std::string CudaVersionText(int version);
 // "2.28.3" of NCCL's 22803, "9.14.0" of cuDNN's 91400; cuBLASLt counts so too.

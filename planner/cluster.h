@@ -28,6 +28,8 @@ struct Cluster {
   int gpus_per_node = 1;
   uint64_t gpu_capacity_bytes = 0;
   std::optional<uint64_t> host_capacity_bytes;  // of one host; unset: not known, not checked
+  // Of it, what the GPUs' driver page-locks at most; unset: it is not known to refuse any.
+  std::optional<uint64_t> pinned_limit_bytes;
   std::optional<uint64_t> nvme_capacity_bytes;  // of one node
   // Device memory of one GPU outside the arenas, with kProfiledCommunicators; and the part of one
   // communicator. 0: not known, then it counts whether it is made or not.

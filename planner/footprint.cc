@@ -15,6 +15,7 @@ template <typename F>
 void ForEachMemory(const MemoryTotals& needs, const Capacity& capacity, F f) {
   if (capacity.gpu_bytes) f(MemoryKind::kGpu, needs.gpu_bytes, *capacity.gpu_bytes);
   if (capacity.host_bytes) f(MemoryKind::kHost, needs.host_bytes, *capacity.host_bytes);
+  if (capacity.pinned_bytes) f(MemoryKind::kPinned, needs.pinned_bytes, *capacity.pinned_bytes);
   if (capacity.nvme_bytes) f(MemoryKind::kNvme, needs.nvme_bytes, *capacity.nvme_bytes);
 }
 
@@ -29,6 +30,8 @@ NamedBytes Largest(MemoryKind kind, const Footprint& footprint) {
     case MemoryKind::kHost:
       if (footprint.host.pinned > footprint.host.pageable) return {"pinned", footprint.host.pinned};
       return {"pageable", footprint.host.pageable};
+    case MemoryKind::kPinned:
+      return {"pinned", footprint.host.pinned};
     case MemoryKind::kNvme:
       return {"nvme", footprint.nvme_bytes};
   }
@@ -47,6 +50,7 @@ std::string ReserveText(MemoryKind kind, const Cluster& cluster) {
       all = cluster.host_capacity_bytes.value_or(0);
       reserve = cluster.host_reserve_bytes;
       break;
+    case MemoryKind::kPinned:
     case MemoryKind::kNvme:
       break;
   }
@@ -67,6 +71,10 @@ std::string ShortageText(const Shortage& shortage, const Footprint& footprint,
     case MemoryKind::kHost:
       detail = fmt::format("{} pinned, {} pageable, {}", FormatBytes(footprint.host.pinned),
                            FormatBytes(footprint.host.pageable), of_ranks);
+      break;
+    case MemoryKind::kPinned:
+      detail =
+          of_ranks + "; ⟦pin_memory⟧ off, pin_memory false in a config, leaves states pageable";
       break;
     case MemoryKind::kNvme:
       detail = of_ranks;
@@ -186,6 +194,7 @@ Capacity CapacityOf(const Cluster& cluster) {
   if (cluster.host_capacity_bytes) {
     capacity.host_bytes = without(*cluster.host_capacity_bytes, cluster.host_reserve_bytes);
   }
+  capacity.pinned_bytes = cluster.pinned_limit_bytes;
   capacity.nvme_bytes = cluster.nvme_capacity_bytes;
   return capacity;
 }
@@ -196,6 +205,8 @@ std::string_view MemoryKindName(MemoryKind kind) {
       return "GPU memory";
     case MemoryKind::kHost:
       return "host memory";
+    case MemoryKind::kPinned:
+      return "pinned host memory";
     case MemoryKind::kNvme:
       return "NVMe";
   }

@@ -26,11 +26,12 @@ struct HostBytes {
 };
 
 // What decides whether a choice fits: bytes of one GPU with runtime, of one host with all its
-// ranks, of one node's disks.
+// ranks, of one node's disks, and of the host's bytes those that are page-locked.
 struct MemoryTotals {
   uint64_t gpu_bytes = 0;
   uint64_t host_bytes = 0;
   uint64_t nvme_bytes = 0;
+  uint64_t pinned_bytes = 0;
 };
 
 // What tensors on a GPU are for.
@@ -108,7 +109,9 @@ struct Footprint {
 
   uint64_t gpu_arena_bytes() const;  // the classes together
   uint64_t gpu_total() const { return gpu_arena_bytes() + runtime_bytes; }
-  MemoryTotals totals() const { return {gpu_total() - gpu_spare_bytes, host.total(), nvme_bytes}; }
+  MemoryTotals totals() const {
+    return {gpu_total() - gpu_spare_bytes, host.total(), nvme_bytes, host.pinned};
+  }
   bool operator==(const Footprint&) const = default;
 };
 
@@ -149,15 +152,17 @@ uint64_t HostReserveBytes(uint64_t host_bytes);
 
 // What machines have for a run. Unset: not known, not checked.
 struct Capacity {
-  std::optional<uint64_t> gpu_bytes;   // of one GPU
-  std::optional<uint64_t> host_bytes;  // of one host
-  std::optional<uint64_t> nvme_bytes;  // of one node
+  std::optional<uint64_t> gpu_bytes;     // of one GPU
+  std::optional<uint64_t> host_bytes;    // of one host
+  std::optional<uint64_t> nvme_bytes;    // of one node
+  std::optional<uint64_t> pinned_bytes;  // of one host
 };
 // What `cluster` has, without its reserves.
 Capacity CapacityOf(const Cluster& cluster);
 
-enum class MemoryKind : uint8_t { kGpu, kHost, kNvme };
-std::string_view MemoryKindName(MemoryKind kind);  // "GPU memory", "host memory", "NVMe"
+enum class MemoryKind : uint8_t { kGpu, kHost, kPinned, kNvme };
+// "GPU memory", "host memory", "pinned host memory", "NVMe"
+std::string_view MemoryKindName(MemoryKind kind);
 
 // One memory of which more is needed than there is.
 struct Shortage {
@@ -178,6 +183,7 @@ inline bool Fits(const MemoryTotals& needs, const Capacity& capacity) {
   };
   return enough(needs.gpu_bytes, capacity.gpu_bytes) &&
          enough(needs.host_bytes, capacity.host_bytes) &&
+         enough(needs.pinned_bytes, capacity.pinned_bytes) &&
          enough(needs.nvme_bytes, capacity.nvme_bytes);
 }
 // The factor by which the scarcest memory is exceeded: above 1 exactly where it does not fit.

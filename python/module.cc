@@ -44,6 +44,7 @@ nb::dict DictOf(const zp::Choice& choice) {
   dict["offload_optimizer"] = choice.offload_optimizer;
   dict["offload_ratio"] = choice.offload_ratio;
   dict["offload_param"] = choice.offload_param;
+  dict["pin_memory"] = choice.pin_memory;
   dict["checkpointing"] = choice.checkpointing;
   dict["checkpoint_every"] = choice.checkpoint_every;
   dict["micro_batch"] = choice.micro_batch;

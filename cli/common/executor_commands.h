@@ -40,5 +40,7 @@ std::string ExecutorPath();
 
 // With this as its only argument it prints the versions of its libraries (cli/doctor/facts.h).
 inline constexpr const char* kPrintLibraries = "--print-libraries";
+// With this, bytes (0: most of what is free) and seconds it prints what the driver page-locks.
+inline constexpr const char* kTryPinnedMemory = "--try-pinned-memory";
 
 }  // namespace zeroplan

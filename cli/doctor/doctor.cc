@@ -81,8 +81,7 @@ void RunDoctor(const DoctorCommand& command) {
   std::optional<PinnedPlan> plan;
   if (!command.plan.empty()) plan = PinnedOf(ReadPlan(ReadTextFile(command.plan), command.plan));
   const LongWork work("Looking at this machine", /*at_once=*/true);
-  MachineFacts facts = QueryMachine(command.dir.empty() ? "." : command.dir);
-  facts.plan = std::move(plan);
+  const MachineFacts facts = QueryMachine(command.dir.empty() ? "." : command.dir, std::move(plan));
   const bool json = command.format == OutputFormat::kJson;
   if (json) {
     WriteOutput("", DoctorJson(facts));
@@ -220,6 +219,13 @@ Json HostJson(const HostState& host) {
           {"nvidia_devices", host.nvidia_devices}};
 }
 
+Json PinnedJson(const std::optional<PinnedFacts>& pinned) {
+  if (!pinned) return nullptr;
+  return {{"asked_bytes", pinned->asked_bytes},
+          {"locked_bytes", pinned->locked_bytes},
+          {"refusal", OrNull(pinned->refusal)}};
+}
+
 Json DiskJson(const DiskFacts& disk) {
   const auto& rates = disk.rates;
   return {{"folder", disk.folder},
@@ -302,6 +308,7 @@ std::string DoctorJson(const MachineFacts& facts) {
                      {"driver", OrNull(facts.gpus.driver)},
                      {"gpus", std::move(gpus)},
                      {"host", HostJson(facts.host)},
+                     {"pinned", PinnedJson(facts.pinned)},
                      {"disk", DiskJson(facts.disk)},
                      {"profile", ProfileJson(facts.profile)}};
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

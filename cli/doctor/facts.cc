@@ -27,6 +27,7 @@ namespace {
 constexpr double kExecutorSeconds = 5;  // loading the libraries and starting the driver
 constexpr double kDiskSeconds = 3;      // in all
 constexpr double kDriverSeconds = 5;
+constexpr double kPinSeconds = 2;  // of page-locking itself, within kExecutorSeconds
 
 // One of those, or what the environment says of all.
 double Limit(double seconds) {
@@ -47,16 +48,36 @@ std::string LastLine(const std::string& text) {
   return PrintableText(std::string_view(text).substr(from, end + 1 - from), 300);
 }
 
+ChildResult RunExecutor(const std::string& path, std::vector<std::string> arguments) {
+  return RunLimited(Limit(kExecutorSeconds), [&]() -> int {
+    std::vector<char*> words;
+    for (std::string& argument : arguments) words.push_back(argument.data());
+    words.push_back(nullptr);
+    execv(path.c_str(), words.data());
+    std::fputs(std::strerror(errno), stderr);
+    return 127;
+  });
+}
+
+// Where a GPU is there to lock memory for.
+std::optional<PinnedFacts> QueryPinned(const ExecutorFacts& executor,
+                                       const std::optional<PinnedPlan>& plan) {
+  if (executor.libraries.gpus == 0 || (plan && (!plan->on_gpus || plan->rank_bytes == 0))) {
+    return std::nullopt;
+  }
+  const ChildResult child =
+      RunExecutor(executor.path,
+                  {kExecutorProgram, kTryPinnedMemory,
+                   std::to_string(plan ? plan->host_bytes() : 0), fmt::format("{}", kPinSeconds)});
+  if (!child.in_time || child.exit_code != 0) return std::nullopt;
+  return PinnedFromJson(child.out);
+}
+
 ExecutorFacts QueryExecutor() {
   ExecutorFacts facts;
   facts.path = ExecutorPath();
   if (access(facts.path.c_str(), F_OK) != 0) return facts;
-  const ChildResult child = RunLimited(Limit(kExecutorSeconds), [&facts]() -> int {
-    const char* const arguments[] = {kExecutorProgram, kPrintLibraries, nullptr};
-    execv(facts.path.c_str(), const_cast<char* const*>(arguments));
-    std::fputs(std::strerror(errno), stderr);
-    return 127;
-  });
+  const ChildResult child = RunExecutor(facts.path, {kExecutorProgram, kPrintLibraries});
   if (!child.in_time) {
     facts.state = ExecutorFacts::State::kSilent;
     facts.why = fmt::format("it did not answer within {:.0f} s", Limit(kExecutorSeconds));
@@ -189,10 +210,12 @@ void AskDriver(MachineFacts& facts) {
 
 }  // namespace
 
-MachineFacts QueryMachine(const std::string& folder) {
+MachineFacts QueryMachine(const std::string& folder, std::optional<PinnedPlan> plan) {
   MachineFacts facts;
+  facts.plan = std::move(plan);
   // First what runs in processes of its own.
   facts.executor = QueryExecutor();
+  facts.pinned = QueryPinned(facts.executor, facts.plan);
   facts.disk = QueryDisk(folder);
   AskDriver(facts);
   facts.host = QueryHostState();
@@ -220,6 +243,11 @@ void ForEachField(Of<LibraryFacts> auto& facts, auto field) {
        facts.failure, "why", facts.why, "nccl", facts.nccl, "nccl_at_build", facts.nccl_at_build,
        "cudnn", facts.cudnn, "cudnn_at_build", facts.cudnn_at_build, "why_no_cudnn",
        facts.why_no_cudnn);
+}
+
+void ForEachField(Of<PinnedFacts> auto& facts, auto field) {
+  Each(field, "asked_bytes", facts.asked_bytes, "locked_bytes", facts.locked_bytes, "refusal",
+       facts.refusal);
 }
 
 void ForEachField(Of<GpuProcess> auto& process, auto field) {
@@ -333,6 +361,10 @@ std::optional<Facts> FromJson(const std::string& output) {
 std::string LibrariesAsJson(const LibraryFacts& facts) { return AsJson(facts); }
 std::optional<LibraryFacts> LibrariesFromJson(const std::string& output) {
   return FromJson<LibraryFacts>(output);
+}
+std::string PinnedAsJson(const PinnedFacts& facts) { return AsJson(facts); }
+std::optional<PinnedFacts> PinnedFromJson(const std::string& output) {
+  return FromJson<PinnedFacts>(output);
 }
 std::string DriverAsJson(const DriverFacts& facts) { return AsJson(facts); }
 std::optional<DriverFacts> DriverFromJson(const std::string& output) {

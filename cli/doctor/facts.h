@@ -54,6 +54,8 @@ struct PinnedPlan {
   uint64_t rank_bytes = 0;
   int ranks = 1;  // of one host
   bool on_gpus = true;
+
+  uint64_t host_bytes() const { return rank_bytes * static_cast<uint64_t>(ranks); }
 };
 
 struct MachineFacts {
@@ -64,12 +66,14 @@ struct MachineFacts {
   HostState host;
   DiskFacts disk;
   ProfileFacts profile;
-  std::optional<PinnedPlan> plan;  // where one was given
+  std::optional<PinnedPlan> plan;     // where one was given
+  std::optional<PinnedFacts> pinned;  // where the driver was asked to page-lock what it pins
 };
 
-// Asks them all but for a plan, in 15 s at most (ZEROPLAN_DOCTOR_SECONDS in the environment:
-// three times that). REQUIRES: this process has no other threads.
-MachineFacts QueryMachine(const std::string& folder);
+// Asks them all, in 20 s at most (ZEROPLAN_DOCTOR_SECONDS in the environment: four times that). The
+// driver is asked to page-lock what `plan` pins, or most of what is free. REQUIRES: this process
+// has no other threads.
+MachineFacts QueryMachine(const std::string& folder, std::optional<PinnedPlan> plan);
 
 // What processes that doctor starts hand back to it (facts.cc), as JSON.
 
@@ -79,11 +83,14 @@ struct DriverFacts {
   ProfileFacts profile;
 };
 
-// One line each: of the executor's libraries, which it prints itself, and of the driver.
+// One line each: of the executor's libraries and what was page-locked, which it prints itself, and
+// of the driver.
 std::string LibrariesAsJson(const LibraryFacts& facts);
+std::string PinnedAsJson(const PinnedFacts& facts);
 std::string DriverAsJson(const DriverFacts& facts);
 // Reads `output`'s last line; nothing if that is not one of these.
 std::optional<LibraryFacts> LibrariesFromJson(const std::string& output);
+std::optional<PinnedFacts> PinnedFromJson(const std::string& output);
 std::optional<DriverFacts> DriverFromJson(const std::string& output);
 
 // Work that may hang (a disk of a network, a driver) or end the process (a library that is

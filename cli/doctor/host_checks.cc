@@ -108,10 +108,11 @@ constexpr const char* kLockedFix =
     "ulimit -l unlimited, by memlock in /etc/security/limits.conf; docker: --ulimit memlock=-1";
 
 constexpr const char* kWslCost =
-    "what GPUs' drivers page-lock (pinned memory, for offload) is limited by Windows, to a part of "
-    "the machine's memory that neither says beforehand; where it does not suffice, train "
-    "ends before its first step and says so";
-constexpr const char* kWslFix = "plan with less offload, or run Linux without Windows";
+    "Windows limits what GPUs' drivers page-lock (pinned memory, for offload) to a part of the "
+    "machine's memory; past it train leaves what is offloaded pageable, which is slower, and says "
+    "so";
+constexpr const char* kWslFix =
+    "hw measure finds the limit and plan keeps to it; Linux without Windows has none";
 
 Finding LockedFinding(const HostState& host) {
   if (!host.locked_limit) {
@@ -139,9 +140,37 @@ Finding LockedFinding(const HostState& host) {
       kLockedFix};
 }
 
+// What the driver says of its own.
+Finding LockedByDriver(const HostState& host, const PinnedFacts& pinned, std::string fact) {
+  const std::string locked = FormatBytes(pinned.locked_bytes);
+  if (!pinned.refusal.empty()) {
+    return {"pinned_memory", CheckState::kCosts,
+            fmt::format("{}the driver page-locks {}, then says: {}", fact, locked, pinned.refusal),
+            host.wsl ? kWslCost
+                     : "past that, train leaves what is offloaded pageable, which is slower, and "
+                       "says so",
+            fmt::format("--pinned-limit {} tells plan; hw measure keeps it in the profile",
+                        pinned.locked_bytes)};
+  }
+  if (pinned.locked_bytes < pinned.asked_bytes) {
+    return {"pinned_memory", CheckState::kOk,
+            fmt::format("{}the driver page-locked {} of them in the time it was given, and refused "
+                        "none",
+                        fact, locked)};
+  }
+  return {"pinned_memory", CheckState::kOk, fact + "the driver page-locks all of them"};
+}
+
 // Whether the memory that the plan pins is there.
-Finding PinnedFinding(const HostState& host, const PinnedPlan& plan) {
-  const uint64_t bytes = plan.rank_bytes * static_cast<uint64_t>(plan.ranks);
+Finding PinnedFinding(const MachineFacts& facts) {
+  const HostState& host = facts.host;
+  if (!facts.plan) {
+    const PinnedFacts& pinned = *facts.pinned;
+    return LockedByDriver(host, pinned,
+                          fmt::format("asked for {}: ", FormatBytes(pinned.asked_bytes)));
+  }
+  const PinnedPlan& plan = *facts.plan;
+  const uint64_t bytes = plan.host_bytes();
   if (bytes == 0) return {"pinned_memory", CheckState::kOk, plan.file + " pins none"};
   std::string fact = fmt::format("{} pins {}", plan.file, FormatBytes(bytes));
   if (plan.ranks > 1) {
@@ -161,6 +190,7 @@ Finding PinnedFinding(const HostState& host, const PinnedPlan& plan) {
                         "--host-memory {}",
                         room)};
   }
+  if (plan.on_gpus && facts.pinned) return LockedByDriver(host, *facts.pinned, fact + "; ");
   if (plan.on_gpus && host.wsl) {
     return {"pinned_memory", CheckState::kCosts, fact + ", under WSL2", kWslCost, kWslFix};
   }
@@ -208,7 +238,7 @@ std::vector<Finding> HostFindings(const MachineFacts& facts) {
   std::vector<Finding> findings = {ProcessorFinding(host), NumaFinding(facts),
                                    MemoryFinding(host),    TransparentFinding(host),
                                    HugeFinding(host),      LockedFinding(host)};
-  if (facts.plan) findings.push_back(PinnedFinding(host, *facts.plan));
+  if (facts.plan || facts.pinned) findings.push_back(PinnedFinding(facts));
   findings.push_back(SharedFinding(facts));
   return findings;
 }

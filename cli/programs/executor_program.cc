@@ -1,11 +1,16 @@
 // zeroplan-executor: all commands, those that run something among them. zeroplan becomes it for
 // these (cli/common/executor_commands.h).
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
 #include <string_view>
 
 #include "cli/common/executor_commands.h"
 #include "cli/common/output.h"
 #include "cli/doctor/facts.h"
 #include "cli/programs/app.h"
+#include "core/base/error.h"
 #include "core/base/version.h"
 #include "executor/measure/measure_device.h"
 
@@ -23,10 +28,27 @@ int PrintLibraries() {
   return 0;
 }
 
+int PrintPinnedMemory(const char* bytes, const char* seconds) {
+#ifdef ZEROPLAN_WITH_CUDA
+  try {
+    const PinnedFacts facts =
+        TryPinnedMemory(std::strtoull(bytes, nullptr, 10), std::strtod(seconds, nullptr));
+    WriteOutput("", PinnedAsJson(facts) + "\n");
+    return 0;
+  } catch (const Error& error) {
+    fmt::print(stderr, "{}", error.what());
+  }
+#endif
+  return 1;
+}
+
 }  // namespace
 
 int RunProgram(int argc, const char* const* argv) {
   if (argc == 2 && std::string_view(argv[1]) == kPrintLibraries) return PrintLibraries();
+  if (argc == 4 && std::string_view(argv[1]) == kTryPinnedMemory) {
+    return PrintPinnedMemory(argv[2], argv[3]);
+  }
   return RunApp(argc, argv);
 }
 

@@ -43,6 +43,10 @@ std::array<uint64_t, kSpaces> HighestOf(const LocalRanks& ranks, Of&& of) {
 
 }  // namespace
 
+#ifndef ZEROPLAN_WITH_CUDA
+std::string LockPinnedArena(const Program&, EngineOptions&) { return ""; }
+#endif
+
 Engine::Engine(const Program& program, const EngineOptions& options)
     : program_(program),
       options_(options),

@@ -26,6 +26,7 @@
 namespace zeroplan {
 
 class LocalRanks;
+class PinnedArena;  // executor/device/cuda/cuda_arenas.h
 class ProcessGroup;
 class Watch;
 
@@ -39,6 +40,8 @@ struct EngineOptions {
   Watch* watch = nullptr;
   // kCuda: for all ranks to come to NCCL's set-up of a communicator. 0: for ever.
   double communicator_seconds = 300;
+  // kCuda: this rank's pinned arena, of LockPinnedArena; null: the engine makes it.
+  std::shared_ptr<PinnedArena> pinned;
   // kCuda: results do not change from run to run on the same GPU and libraries; a little slower.
   bool deterministic = false;
   // Limits that every batch of a program with document_borders keeps to: kernels of a GPU take
@@ -113,6 +116,11 @@ class FillBatch {
  private:
   std::function<void(int, int64_t, Tokens, Tokens, Tokens)> fill_;
 };
+
+// kCuda: page-locks what `program` pins on this rank, for an engine of it (`options.pinned`).
+// Returns "", or what the driver says where it refuses. Throws Error(kRuntime) where the memory is
+// not there.
+std::string LockPinnedArena(const Program& program, EngineOptions& options);
 
 class Engine {
  public:

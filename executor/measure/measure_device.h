@@ -38,4 +38,9 @@ int VisibleGpus();
 // Loads what is found, makes no context on a GPU. Only in builds with CUDA. Never throws.
 LibraryFacts QueryLibraries();
 
+// Page-locks host memory on the current GPU, piece by piece, up to `most_bytes` (0: three quarters
+// of what is free) or until the driver refuses or `seconds` are over, and lets it go. Only in
+// builds with CUDA. Throws Error(kRuntime) where there is no GPU.
+PinnedFacts TryPinnedMemory(uint64_t most_bytes, double seconds);
+
 }  // namespace zeroplan

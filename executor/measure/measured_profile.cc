@@ -47,6 +47,12 @@ void PutHost(const MachineMeasurement& m, const Origin& origin, NodeProfile& nod
     node.host_memory = CapacityFigure(m.machine.memory_bytes,
                                       origin.OnHost("memory of this machine or its control group"));
   }
+  if (m.pinned) node.pinned_limit.reset();  // the base's, not this machine's
+  if (m.pinned && !m.pinned->refusal.empty()) {
+    node.pinned_limit = CapacityFigure(
+        static_cast<double>(m.pinned->locked_bytes),
+        origin.OnHost(fmt::format("page-locked by cudaHostRegister, then: {}", m.pinned->refusal)));
+  }
   if (m.machine.cores > 0) {
     node.cores = Count(m.machine.cores, origin.OnHost("cores that zeroplan may use"));
   }

@@ -15,6 +15,7 @@
 #include "core/base/dtype.h"
 #include "hwprofiles/profile.h"
 #include "machine/detect.h"
+#include "machine/gpu_state.h"
 #include "machine/host_speed.h"
 
 namespace zeroplan {
@@ -115,6 +116,7 @@ struct MachineMeasurement {
   std::optional<DeviceProperties> device;
   KernelRates kernels;
   std::optional<PcieMeasurement> pcie;
+  std::optional<PinnedFacts> pinned;
   std::vector<CollectiveTime> collectives;
   std::string nccl_environment;  // that they were measured under, as NcclEnvironment has it
   std::optional<OverlapShares> overlap;

@@ -27,6 +27,7 @@ void SetFree(int freedom, const SearchSpace& full, SearchSpace& space) {
     default:
       space.offload_optimizer = full.offload_optimizer;
       space.offload_param = full.offload_param;
+      space.pin_memory = full.pin_memory;
   }
 }
 
@@ -42,7 +43,7 @@ bool IsFree(int freedom, const SearchSpace& asked, const SearchSpace& full) {
       return freed.stages == asked.stages;
     default:
       return freed.offload_optimizer == asked.offload_optimizer &&
-             freed.offload_param == asked.offload_param;
+             freed.offload_param == asked.offload_param && freed.pin_memory == asked.pin_memory;
   }
 }
 
@@ -62,6 +63,7 @@ std::string Options(const Candidate& found, const SearchSpace& asked) {
   if (found.stage == 3 && !only(asked.offload_param, found.param)) {
     add(fmt::format("⟦offload_param⟧ {}", OffloadDeviceName(found.param)));
   }
+  if (!found.pin_memory && !only(asked.pin_memory, false)) add("⟦pin_memory⟧ off");
   if (!only(asked.recompute, found.recompute)) {
     add(fmt::format("⟦checkpointing⟧ {}", RecomputeName(found.recompute)));
     if (found.recompute.every > 1) {

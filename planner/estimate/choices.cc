@@ -36,6 +36,23 @@ std::vector<TrainSetup> EnumerateSetups(const TrainSetup& base, const ChoiceSpac
   return runnable;
 }
 
+void UsePageableMemory(ZeroConfig& zero) {
+  const auto leave_pageable = [](auto& offload) {
+    if (offload.device != OffloadDevice::kNone) offload.pin_memory = false;
+  };
+  leave_pageable(zero.offload_optimizer);
+  leave_pageable(zero.offload_param);
+}
+
+bool PinsMemory(const ZeroConfig& zero) {
+  const auto is_pageable = [](const auto& offload) {
+    return offload.device == OffloadDevice::kNone || !offload.pin_memory;
+  };
+  const bool offloads = zero.offload_optimizer.device != OffloadDevice::kNone ||
+                        zero.offload_param.device != OffloadDevice::kNone;
+  return !offloads || !is_pageable(zero.offload_optimizer) || !is_pageable(zero.offload_param);
+}
+
 std::string SetupLabel(const TrainSetup& setup) {
   const auto& optimizer = setup.zero.offload_optimizer;
   const OffloadDevice param = setup.zero.offload_param.device;
@@ -53,6 +70,7 @@ std::string SetupLabel(const TrainSetup& setup) {
       label += fmt::format(", parameters on {}", OffloadDeviceName(param));
     }
   }
+  if (!PinsMemory(setup.zero)) label += ", pageable";
   if (setup.recompute.every > 1) {
     label += fmt::format(", recompute by {} layers", setup.recompute.every);
   } else if (setup.recompute.kind != RecomputeKind::kNone) {

@@ -26,6 +26,11 @@ bool CanRun(const ZeroConfig& zero);
 // recompute. If not one can run, throws the Error(kUsage) of the first, which names key and fix.
 std::vector<TrainSetup> EnumerateSetups(const TrainSetup& base, const ChoiceSpace& space);
 
+// What is offloaded stays pageable, its staging too.
+void UsePageableMemory(ZeroConfig& zero);
+// False where all that is offloaded is so.
+bool PinsMemory(const ZeroConfig& zero);
+
 // "stage 2, optimizer on cpu, full recompute".
 std::string SetupLabel(const TrainSetup& setup);
 // "micro-batch 4 x 2 micro-steps".

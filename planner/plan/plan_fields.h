@@ -32,6 +32,7 @@ void ForEachField(T& c, Visit&& visit) {
   visit(PlanField{"gpus_per_node", 1}, c.gpus_per_node);
   visit(PlanField{"gpu_capacity_bytes"}, c.gpu_capacity_bytes);
   visit(PlanField{"host_capacity_bytes"}, c.host_capacity_bytes);
+  visit(PlanField{.key = "pinned_limit_bytes", .optional = true}, c.pinned_limit_bytes);
   visit(PlanField{"nvme_capacity_bytes"}, c.nvme_capacity_bytes);
   visit(PlanField{"runtime_bytes"}, c.runtime_bytes);
   visit(PlanField{"communicator_bytes"}, c.communicator_bytes);

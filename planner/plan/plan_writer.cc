@@ -86,6 +86,7 @@ Json CandidateJson(const Candidate& c) {
           {"offload_optimizer", OffloadDeviceName(c.optimizer.device)},
           {"offload_ratio", c.optimizer.ratio},
           {"offload_param", OffloadDeviceName(c.param)},
+          {"pin_memory", c.pin_memory},
           {"checkpointing", RecomputeName(c.recompute)},
           {"checkpoint_every", c.recompute.every},
           {"micro_batch", c.micro_batch},

@@ -1,5 +1,7 @@
 #include "planner/report/choice_json.h"
 
+#include "planner/estimate/choices.h"
+
 namespace zeroplan {
 namespace {
 
@@ -71,6 +73,7 @@ Json RuntimeChoiceJson(const ChoiceEstimate& choice) {
                {"offload_optimizer", OffloadDeviceName(zero.offload_optimizer.device)},
                {"offload_ratio", zero.offload_optimizer.ratio},
                {"offload_param", OffloadDeviceName(zero.offload_param.device)},
+               {"pin_memory", PinsMemory(zero)},
                {"checkpointing", RecomputeName(setup.recompute)},
                {"micro_batch", setup.batch.micro_batch},
                {"grad_accum", setup.batch.grad_accum},

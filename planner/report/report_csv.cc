@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/config/setup_facts.h"
+#include "planner/estimate/choices.h"
 #include "planner/report/csv.h"
 #include "planner/report/report.h"
 
@@ -12,8 +13,9 @@ namespace {
 
 constexpr const char* kHeader =
     "model,params,seq_len,hw,gpus,gpus_per_node,"
-    "stage,offload_optimizer,offload_ratio,offload_param,checkpointing,checkpoint_every,"
-    "micro_batch,grad_accum,dtype,grad_accum_dtype,communication_dtype,"
+    "stage,offload_optimizer,offload_ratio,offload_param,pin_memory,"
+    "checkpointing,checkpoint_every,micro_batch,grad_accum,dtype,grad_accum_dtype,communication_"
+    "dtype,"
     "settings.reduce_bucket,settings.prefetch_bucket,settings.persistence_threshold,"
     "settings.reuse_distance,settings.overlap,"
     "gpu_bytes.params,gpu_bytes.grads,gpu_bytes.optimizer,gpu_bytes.activations,gpu_bytes.buffers,"
@@ -45,10 +47,10 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
   add(CsvCell(estimate.model.name), estimate.model.ParamCount(), estimate.seq_len,
       CsvCell(cluster.hardware), cluster.gpus, cluster.gpus_per_node);
   add(zero.stage, OffloadDeviceName(zero.offload_optimizer.device), zero.offload_optimizer.ratio,
-      OffloadDeviceName(zero.offload_param.device), RecomputeName(setup.recompute),
-      setup.recompute.every, setup.batch.micro_batch, setup.batch.grad_accum,
-      DtypeName(setup.precision.dtype), DtypeName(setup.precision.grad_accum_dtype),
-      DtypeName(SentGradDtype(setup)));
+      OffloadDeviceName(zero.offload_param.device), PinsMemory(zero),
+      RecomputeName(setup.recompute), setup.recompute.every, setup.batch.micro_batch,
+      setup.batch.grad_accum, DtypeName(setup.precision.dtype),
+      DtypeName(setup.precision.grad_accum_dtype), DtypeName(SentGradDtype(setup)));
   for (const uint64_t bucket :
        {settings.reduce_bucket_elements, settings.prefetch_bucket_elements}) {
     add(bucket == kAuto ? "" : fmt::format("{}", bucket));

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/config/setup_facts.h"
+#include "planner/estimate/choices.h"
 #include "planner/report/choice_json.h"
 #include "planner/report/report.h"
 
@@ -52,6 +53,7 @@ Json Choice(const ChoiceEstimate& choice, const Cluster& cluster, const RunGoal&
       {"offload_optimizer", OffloadDeviceName(zero.offload_optimizer.device)},
       {"offload_ratio", zero.offload_optimizer.ratio},
       {"offload_param", OffloadDeviceName(zero.offload_param.device)},
+      {"pin_memory", PinsMemory(zero)},
       {"checkpointing", RecomputeName(setup.recompute)},
       {"checkpoint_every", setup.recompute.every},
       {"micro_batch", setup.batch.micro_batch},

@@ -189,6 +189,7 @@ void AddClusterFields(FieldSink& sink, Request& fields) {
   sink.Value({group, "⟦host_memory⟧", "BYTES",
               "Memory of one host, such as 512GiB (default: the profile's)"},
              cluster.host_memory, ParseMemory);
+  AddPinnedLimitField(sink, group, cluster);
   sink.Value({group, "⟦nvme_capacity⟧", "BYTES",
               "Disk space of one node for offload (default: the profile's; unknown space is not "
               "checked); plan offloads to disks that are named here, asked for or measured"},
@@ -199,6 +200,13 @@ void AddClusterFields(FieldSink& sink, Request& fields) {
               "⟦nvme_capacity⟧ does"},
              hardware.nvme_drives, WholeIn<int>(1, kMaxDrives));
   AddReserveFields(sink, group, cluster);
+}
+
+void AddPinnedLimitField(FieldSink& sink, const char* group, ClusterFields& fields) {
+  sink.Value({group, "⟦pinned_limit⟧", "BYTES",
+              "What the GPUs' driver page-locks of a host's memory at most, as under WSL2, all "
+              "ranks together (default: the profile's; one that is not known is not checked)"},
+             fields.pinned_limit, ParseMemory);
 }
 
 void AddReserveFields(FieldSink& sink, const char* group, ClusterFields& fields) {
@@ -300,6 +308,14 @@ void AddChoiceFields(FieldSink& sink, Request& request, bool all_default, bool s
   sink.Value({group, "⟦offload_param⟧", places, "Where parameter shards live, stage 3" + some,
               kPlanOrConfig},
              choice.offload_param, ParseOffload);
+  sink.Value({group, "⟦pin_memory⟧", "on|off",
+              std::string("Whether what is offloaded is staged in page-locked memory, which is "
+                          "faster (default ") +
+                  (all_default && !searched ? "on)"
+                                            : "on; where ⟦pinned_limit⟧ is known, the "
+                                              "faster one that fits)"),
+              kPlanOrConfig},
+             choice.pin_memory, WordIn<PinMemory>({"on", "off"}));
   sink.Value(
       {group, "⟦checkpointing⟧", all_default ? "none|selective|full|all" : "none|selective|full",
        std::string("Activations: keep all, or recompute norms, GELU and SwiGLU, or "

@@ -98,6 +98,7 @@ void AddPlanFields(FieldSink& sink, PlanRequest& request);
 // Groups of them.
 void AddModelFields(FieldSink& sink, ModelFields& fields);
 void AddClusterFields(FieldSink& sink, Request& request);
+void AddPinnedLimitField(FieldSink& sink, const char* group, ClusterFields& fields);
 // What stays free, in the group `group`.
 void AddReserveFields(FieldSink& sink, const char* group, ClusterFields& fields);
 // `searched`: what is left out is searched (plan); else it is 1. `trains`: as train has it.

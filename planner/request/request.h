@@ -43,8 +43,8 @@ struct HardwareFields {
 
 struct ClusterFields {
   Given<int> gpus, gpus_per_node;
-  Given<uint64_t> gpu_memory, host_memory, nvme_capacity;  // bytes
-  Given<uint64_t> gpu_reserve, host_reserve;               // bytes
+  Given<uint64_t> gpu_memory, host_memory, pinned_limit, nvme_capacity;  // bytes
+  Given<uint64_t> gpu_reserve, host_reserve;                             // bytes
 };
 
 struct BatchFields {
@@ -61,10 +61,14 @@ struct GoalFields {
 
 enum class Checkpointing : uint8_t { kNone, kSelective, kFull, kAll };
 
+// Whether what is offloaded is staged in page-locked memory.
+enum class PinMemory : uint8_t { kOn, kOff };
+
 struct ChoiceFields {
   Given<std::vector<int>> stages;
   Given<std::vector<OffloadDevice>> offload_optimizer, offload_param;
   Given<double> offload_ratio;
+  Given<PinMemory> pin_memory;
   Given<Checkpointing> checkpointing;
   Given<int> checkpoint_every;
 };

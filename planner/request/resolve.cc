@@ -409,6 +409,7 @@ Cluster ResolveCluster(const Request& request, const HardwareProfile& hardware,
   cluster.links = LinksText(cluster, hardware);
   cluster.gpu_capacity_bytes = *bytes(given.gpu_memory, hardware.gpu.usable_memory);
   cluster.host_capacity_bytes = bytes(given.host_memory, hardware.node.host_memory);
+  cluster.pinned_limit_bytes = bytes(given.pinned_limit, hardware.node.pinned_limit);
   cluster.nvme_capacity_bytes = bytes(given.nvme_capacity, hardware.node.nvme_capacity);
   cluster.runtime_bytes = RuntimeBytes(hardware, cluster.gpus);
   cluster.communicator_bytes = CommunicatorBytes(hardware, cluster.gpus);
@@ -458,6 +459,7 @@ std::vector<TrainSetup> ResolveSetups(const Request& request, const ModelSpec& m
   base.precision = ResolvePrecision(request.batch, hardware, dtype, assumptions);
   base.zero.offload_optimizer.ratio = request.choice.offload_ratio.value_or(1);
   base.zero.sub_group_elements = SubGroupElements(model.ParamCount(), gpus);
+  if (request.choice.pin_memory == PinMemory::kOff) UsePageableMemory(base.zero);
   base.deterministic = request.deterministic;
   return EnumerateSetups(base, ResolveChoices(request.choice, std::move(otherwise), assumptions));
 }

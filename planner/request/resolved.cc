@@ -205,6 +205,7 @@ void ResolvedPlan::FromFields(Assumptions& assumptions) {
       ResolvePrecision(request_.batch, hardware_, DefaultDtype(hardware_), assumptions);
   base.deterministic = request_.deterministic;
   SetBatches(full_, request_.batch.global_batch, base.batch.seq_len);
+  if (cluster_.pinned_limit_bytes) full_.pin_memory = {true, false};
   inputs_.space = full_;
   SearchSpace& space = inputs_.space;
   Pin(request_.batch.micro_batch, space.micro_batches);
@@ -217,6 +218,9 @@ void ResolvedPlan::FromFields(Assumptions& assumptions) {
   Pin(request_.choice.offload_param, space.offload_param);
   PinOptimizer();
   PinRecompute();
+  if (const Given<PinMemory>& pin = request_.choice.pin_memory) {
+    space.pin_memory = {*pin == PinMemory::kOn};
+  }
 }
 
 void ResolvedPlan::CheckBatch(Assumptions& assumptions) {
@@ -345,6 +349,7 @@ void ResolvedPlan::FromConfig(Assumptions& assumptions) {
       if (fixed.buckets.prefetch != kAuto) buckets.prefetch = fixed.buckets.prefetch;
     }
   }
+  space.pin_memory = {fixed.pin_memory};
   space.gathering = {fixed.gathering};
   space.sub_group_elements = {fixed.sub_group_elements};
 }

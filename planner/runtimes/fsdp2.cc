@@ -451,6 +451,10 @@ class Fsdp2OfTorch : public TorchBased {
                  (optimizer != OffloadDevice::kNone && setup.zero.stage < 3),
              "CPUOffloadPolicy moves parameters and optimizer together, at stage 3; give ⟦stage⟧ 3 "
              "with ⟦offload_optimizer⟧ cpu ⟦offload_param⟧ cpu, or none");
+    RefuseIf(optimizer != OffloadDevice::kNone &&
+                 !(setup.zero.offload_optimizer.pin_memory && setup.zero.offload_param.pin_memory),
+             "⟦pin_memory⟧ off: CPUOffloadPolicy is modelled with page-locked memory, its default; "
+             "leave it out");
     RefuseIf(setup.zero.offload_optimizer.ratio < 1,
              "⟦offload_ratio⟧ {}: CPUOffloadPolicy moves all or nothing; leave it out",
              setup.zero.offload_optimizer.ratio);
@@ -473,6 +477,7 @@ class Fsdp2OfTorch : public TorchBased {
   bool CanDo(int stage, const OffloadPlace& offloads) const override {
     return stage >= 2 && offloads.optimizer.ratio >= 1 &&
            offloads.optimizer.device == offloads.param &&
+           (offloads.pin_memory || !offloads.anything()) &&
            (stage == 3 || offloads.param == OffloadDevice::kNone);
   }
   // torchtitan has selective recompute, transformers and accelerate do not.

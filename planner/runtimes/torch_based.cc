@@ -403,21 +403,30 @@ std::vector<TrainSetup> TorchBased::Choices(const SearchInputs& inputs,
       to.push_back(setup);
     }
   };
+  const auto add_choices = [&](int stage, const OffloadPlace& offloads,
+                               const RecomputeConfig& recompute) {
+    const OffloadDevice optimizer = offloads.optimizer.device;
+    const bool on_disk =
+        optimizer == OffloadDevice::kNvme || offloads.param == OffloadDevice::kNvme;
+    TrainSetup setup = SetupFor(inputs, gpus, stage, offloads);
+    setup.recompute = recompute;
+    if (!offloads.pin_memory) UsePageableMemory(setup.zero);
+    if (!CanRun(setup.zero)) {
+      cannot_run = setup;
+    } else if (!on_disk && CanDo(stage, offloads) && CanRecompute(inputs, recompute)) {
+      for (const TrainSetup& one : WithSettings(inputs, setup)) add_batches(one, can);
+    } else if (cannot.empty()) {
+      add_batches(setup, cannot);
+    }
+  };
   for (const int stage : space.stages) {
     for (const OptimizerOffload& optimizer : Thinned(space.offload_optimizer)) {
       for (const OffloadDevice param : space.offload_param) {
         for (const RecomputeConfig& recompute : space.recompute) {
-          const OffloadPlace offloads{optimizer, param};
-          const bool on_disk =
-              optimizer.device == OffloadDevice::kNvme || param == OffloadDevice::kNvme;
-          TrainSetup setup = SetupFor(inputs, gpus, stage, offloads);
-          setup.recompute = recompute;
-          if (!CanRun(setup.zero)) {
-            cannot_run = setup;
-          } else if (!on_disk && CanDo(stage, offloads) && CanRecompute(inputs, recompute)) {
-            for (const TrainSetup& one : WithSettings(inputs, setup)) add_batches(one, can);
-          } else if (cannot.empty()) {
-            add_batches(setup, cannot);
+          for (const bool pin_memory : space.pin_memory) {
+            const OffloadPlace offloads{optimizer, param, pin_memory};
+            add_choices(stage, offloads, recompute);
+            if (!offloads.anything()) break;
           }
         }
       }

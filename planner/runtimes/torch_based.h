@@ -22,6 +22,11 @@ namespace zeroplan {
 struct OffloadPlace {
   OptimizerOffload optimizer;
   OffloadDevice param = OffloadDevice::kNone;
+  bool pin_memory = true;
+
+  bool anything() const {
+    return optimizer.device != OffloadDevice::kNone || param != OffloadDevice::kNone;
+  }
 };
 
 // What is played: a model's training under one setup. 16-bit training with Adam in fp32; what

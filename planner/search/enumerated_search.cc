@@ -24,7 +24,7 @@ constexpr uint64_t kInstructionsOfPlay = 20'000;
 // What a family of choices shares: all but batch and bucket. The number of micro-steps counts as
 // far as memory tells them apart.
 using Family =
-    std::tuple<int, OffloadDevice, double, OffloadDevice, RecomputeConfig, bool, int64_t>;
+    std::tuple<int, OffloadDevice, double, OffloadDevice, RecomputeConfig, bool, bool, int64_t>;
 Family FamilyOf(const TrainSetup& setup) {
   const ZeroConfig& zero = setup.zero;
   return {zero.stage,
@@ -33,6 +33,7 @@ Family FamilyOf(const TrainSetup& setup) {
           zero.offload_param.device,
           setup.recompute,
           zero.overlap_comm,
+          zero.offload_optimizer.pin_memory,
           std::min(setup.batch.grad_accum, kMicroSteps)};
 }
 

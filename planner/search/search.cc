@@ -14,17 +14,22 @@ namespace {
 constexpr double kRounding = 1e-9;
 
 // What is explored together: choices that differ in shares, segments, buckets and batch.
-using Kind = std::array<int, 5>;
+using Kind = std::array<int, 6>;
 Kind KindOf(const Candidate& c) {
-  return {c.gpus, c.stage, static_cast<int>(c.optimizer.device), static_cast<int>(c.param),
-          static_cast<int>(c.recompute.kind)};
+  return {c.gpus,
+          c.stage,
+          static_cast<int>(c.optimizer.device),
+          static_cast<int>(c.param),
+          static_cast<int>(c.recompute.kind),
+          c.pin_memory};
 }
 
 // In how many dimensions two groups differ.
 int Distance(const Candidate& a, const Candidate& b) {
   return (a.gpus != b.gpus) + (a.stage != b.stage) + !(a.optimizer == b.optimizer) +
          (a.param != b.param) + (a.recompute != b.recompute) + !(a.buckets == b.buckets) +
-         !(a.gathering == b.gathering) + (a.sub_group_elements != b.sub_group_elements);
+         !(a.gathering == b.gathering) + (a.sub_group_elements != b.sub_group_elements) +
+         (a.pin_memory != b.pin_memory);
 }
 
 // Whether `a` takes as much of a GPU as `b` at least: the same, but for less of states and
@@ -436,7 +441,7 @@ std::array<int, 4> Complexity(const Candidate& c) {
                        (c.buckets.reduce != simple.buckets.reduce) +
                        (c.buckets.prefetch != simple.buckets.prefetch) +
                        !(c.gathering == simple.gathering) +
-                       (c.sub_group_elements != simple.sub_group_elements);
+                       (c.sub_group_elements != simple.sub_group_elements) + !c.pin_memory;
   return {offloads, c.stage, static_cast<int>(c.recompute.kind), settings};
 }
 

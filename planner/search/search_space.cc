@@ -147,6 +147,7 @@ TrainSetup SetupOf(const Candidate& candidate, const TrainSetup& base) {
   zero.max_live_parameters = candidate.gathering.max_live_parameters;
   zero.max_reuse_distance = candidate.gathering.max_reuse_distance;
   zero.sub_group_elements = candidate.sub_group_elements;
+  if (!candidate.pin_memory) UsePageableMemory(zero);
   return setup;
 }
 
@@ -162,6 +163,7 @@ Candidate CandidateOf(const TrainSetup& setup) {
   candidate.gathering = {zero.param_persistence_threshold, zero.max_live_parameters,
                          zero.max_reuse_distance};
   candidate.sub_group_elements = zero.sub_group_elements;
+  candidate.pin_memory = PinsMemory(zero);
   candidate.micro_batch = setup.batch.micro_batch;
   candidate.grad_accum = setup.batch.grad_accum;
   return candidate;
@@ -219,9 +221,13 @@ std::vector<Candidate> Groups(const SearchSpace& space) {
             c.optimizer = optimizer;
             c.param = param;
             c.recompute = recompute;
-            const TrainSetup setup = SetupOf(c, {});
-            gathers = ParamsSharded(setup);
-            if (CanRun(setup.zero)) each_bucket();
+            for (const bool pin_memory : space.pin_memory) {
+              c.pin_memory = pin_memory || !Offloads(c);
+              const TrainSetup setup = SetupOf(c, {});
+              gathers = ParamsSharded(setup);
+              if (CanRun(setup.zero)) each_bucket();
+              if (!Offloads(c)) break;
+            }
           }
         }
       }

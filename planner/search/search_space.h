@@ -48,6 +48,8 @@ struct SearchSpace {
   std::vector<Buckets> buckets;
   std::vector<Gathering> gathering;          // stage 3
   std::vector<uint64_t> sub_group_elements;  // states on disk
+  // Whether what is offloaded is staged in page-locked memory; both where that may be too little.
+  std::vector<uint8_t> pin_memory = {true};
 
   // Sequences a GPU and micro-step, and micro-steps a step; both rising. With `global_batch` only
   // pairs whose product with the GPUs is that; else those of at most `max_step_sequences` (but the
@@ -96,6 +98,7 @@ struct Candidate {
   Buckets buckets;
   Gathering gathering;
   uint64_t sub_group_elements = ZeroConfig{}.sub_group_elements;
+  bool pin_memory = true;  // false: what is offloaded is pageable
   int64_t micro_batch = 1, grad_accum = 1;
 
   auto operator<=>(const Candidate&) const = default;

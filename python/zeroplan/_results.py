@@ -91,6 +91,7 @@ class Choice:
     offload_optimizer: str
     offload_ratio: float
     offload_param: str
+    pin_memory: bool
     checkpointing: str
     checkpoint_every: int
     micro_batch: int
@@ -103,6 +104,8 @@ class Choice:
             parts.append(f"optimizer on {self.offload_optimizer}{share}")
         if self.offload_param != "none":
             parts.append(f"parameters on {self.offload_param}")
+        if not self.pin_memory:
+            parts.append("pageable")
         if self.checkpointing != "none":
             parts.append(f"{self.checkpointing} recompute")
         return ", ".join(parts)

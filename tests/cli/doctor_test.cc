@@ -412,7 +412,21 @@ TEST_CASE("doctor --plan: whether what it pins can be locked") {
       ControlGroupMemory{50'000'000'000, 39'000'000'000, "/sys/fs/cgroup/memory.max"};
   CHECK(finding(20'000'000'000, true).state == CheckState::kMissing);
   CHECK(Has(finding(20'000'000'000, true).fix, "--host-memory 39000000000"));
+  facts.host.group.reset();
+  facts.pinned = PinnedFacts{20'000'000'000, 8'000'000'000, "out of memory"};
+  const Finding refused = finding(10'000'000'000, true);
+  CHECK(refused.state == CheckState::kCosts);
+  CHECK(Has(refused.fact, "the driver page-locks 8.00 GB, then says: out of memory"));
+  CHECK(Has(refused.fix, "--pinned-limit 8000000000"));
+  facts.pinned = PinnedFacts{20'000'000'000, 20'000'000'000, ""};
+  CHECK(finding(10'000'000'000, true).state == CheckState::kOk);
+  CHECK(Has(finding(10'000'000'000, true).fact, "the driver page-locks all of them"));
   facts.plan.reset();
+  facts.pinned->locked_bytes = 9'000'000'000;
+  const Finding some = Of(HostFindings(facts), "pinned_memory");
+  CHECK(some.state == CheckState::kOk);
+  CHECK(Has(some.fact, "page-locked 9.00 GB of them in the time it was given"));
+  facts.pinned.reset();
   for (const Finding& other : HostFindings(facts))
     CHECK(std::string(other.check) != "pinned_memory");
 
@@ -428,6 +442,18 @@ TEST_CASE("doctor --plan: whether what it pins can be locked") {
   const Doctor doctor = Read(RunZeroplan("doctor --format json --plan " + plan + Quick()));
   CHECK(Has(doctor.Fact("pinned_memory"), plan + " pins " + FormatBytes(2 * planned)));
   CHECK(RunZeroplan("doctor --plan /nowhere.json").exit_code == 2);
+}
+
+TEST_CASE("doctor asks the executor to page-lock memory where it has a GPU") {
+  const WithExecutor refuses("if [ \"$1\" = --try-pinned-memory ]; then echo '" +
+                             PinnedAsJson({3'000'000'000, 1'000'000'000, "no more"}) +
+                             "'; else echo '" + LibrariesAsJson(SoundLibraries()) + "'; fi");
+  const Doctor doctor = refuses.Run();
+  CHECK(doctor.State("pinned_memory") == "costs");
+  CHECK(Has(doctor.Fact("pinned_memory"), "asked for 3.00 GB: the driver page-locks 1.00 GB"));
+  CHECK(doctor.json.at("pinned").at("refusal") == "no more");
+  // One that does not answer that is not said to refuse.
+  CHECK(Saying(SoundLibraries()).Run().json.at("pinned").is_null());
 }
 
 TEST_CASE("doctor: a driver that hangs, or ends the process, is said, and the rest as ever") {

@@ -59,6 +59,7 @@ TEST_CASE("json has the fields of zeroplan.estimate/1 and no others") {
                                                 "offload_param",
                                                 "offload_ratio",
                                                 "pcie_bytes_per_step",
+                                                "pin_memory",
                                                 "settings",
                                                 "stage",
                                                 "step_seconds",

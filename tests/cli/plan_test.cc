@@ -320,5 +320,32 @@ TEST_CASE("plan: on one GPU nothing is sharded, and of stages that tie the lowes
   CHECK(run.out.find("as fast") != std::string::npos);
 }
 
+TEST_CASE("plan --pinned-limit: what the driver does not lock stays pageable, and is said") {
+  const std::string asked = " --params 1B --gpus 1 --gpu-memory 8GB --dtype bf16 ";
+  const auto plan = [&](const std::string& options) {
+    const RunResult run = RunZeroplan("plan --quick --format json" + asked + options);
+    INFO(run.err);
+    REQUIRE(run.exit_code == 0);
+    return Json::parse(run.out);
+  };
+  const Json free = plan("");
+  REQUIRE(free.at("predicted").at("host_bytes").at("pinned") > 2'000'000'000);
+  const Json limited = plan("--pinned-limit 1GB");
+  CHECK(limited.at("predicted").at("host_bytes").at("pinned") <= 1'000'000'000);
+  CHECK(limited.at("cluster").at("pinned_limit_bytes") == 1'000'000'000);
+  const Json& section = limited.at("config").at("zero_optimization").at("offload_optimizer");
+  CHECK(section.at("pin_memory") == false);
+  CHECK(plan("--pin-memory off").at("predicted").at("host_bytes").at("pinned") <= 1'000'000'000);
+  const RunResult kept = RunZeroplan("plan --quick" + asked + "--pinned-limit 1GB --pin-memory on");
+  CHECK(kept.exit_code == 3);
+  CHECK(Has(kept.err, "--pin-memory off"));
+  const std::string one = asked + "--stage 1 --offload-optimizer cpu --checkpointing full ";
+  const RunResult estimate = RunZeroplan("estimate" + one + "--pinned-limit 1GB");
+  CHECK(Has(estimate.out + estimate.err, "pinned host memory short by"));
+  const RunResult fits = RunZeroplan("estimate" + one + "--pinned-limit 1GB --pin-memory off");
+  CHECK(fits.exit_code == 0);
+  CHECK(Has(fits.out, "pageable"));
+}
+
 }  // namespace
 }  // namespace zeroplan

@@ -69,6 +69,7 @@ Json JsonOf(const v1::Choice& choice) {
           {"offload_optimizer", choice.offload_optimizer},
           {"offload_ratio", choice.offload_ratio},
           {"offload_param", choice.offload_param},
+          {"pin_memory", choice.pin_memory},
           {"checkpointing", choice.checkpointing},
           {"checkpoint_every", choice.checkpoint_every},
           {"micro_batch", choice.micro_batch},
@@ -79,8 +80,8 @@ Json JsonOf(const v1::EstimatedChoice& choice) {
   Json json;
   const Json chosen = JsonOf(choice.choice);
   for (const char* key :
-       {"stage", "offload_optimizer", "offload_ratio", "offload_param", "checkpointing",
-        "checkpoint_every", "micro_batch", "grad_accum", "gpus"}) {
+       {"stage", "offload_optimizer", "offload_ratio", "offload_param", "pin_memory",
+        "checkpointing", "checkpoint_every", "micro_batch", "grad_accum", "gpus"}) {
     json[key] = chosen.at(key);
   }
   json["dtype"] = choice.dtype;

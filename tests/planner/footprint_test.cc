@@ -90,6 +90,12 @@ TEST_CASE("Check: what is short, by how much, and what takes most of it") {
   CHECK(all[1].largest.bytes == 30);
   CHECK(all[2].kind == MemoryKind::kNvme);
   CHECK(all[2].short_by() == 1);
+  const std::vector<Shortage> pinned = Check(footprint, {.pinned_bytes = 29});
+  REQUIRE(pinned.size() == 1);
+  CHECK(pinned[0].kind == MemoryKind::kPinned);
+  CHECK(pinned[0].needs == 30);
+  CHECK(pinned[0].short_by() == 1);
+  CHECK(Check(footprint, {.pinned_bytes = 30}).empty());
   const std::vector<Shortage> host = Check(footprint, {.host_bytes = 0});
   REQUIRE(host.size() == 1);
   CHECK(host[0].short_by() == 50);
@@ -106,8 +112,9 @@ TEST_CASE("Excess: above 1 exactly where something is short") {
   constexpr uint64_t kMany = uint64_t{1} << 62;
   CHECK(Excess({kMany, 0, 0}, {.gpu_bytes = kMany}) == 1);
   CHECK(Excess({kMany + 1, 0, 0}, {.gpu_bytes = kMany}) > 1);
-  for (const Capacity& capacity : {Capacity{}, Capacity{100, 50, 10}, Capacity{99, 50, 10},
-                                   Capacity{100, 49, 10}, Capacity{100, 50, 9}}) {
+  for (const Capacity& capacity :
+       {Capacity{}, Capacity{100, 50, 10}, Capacity{99, 50, 10}, Capacity{100, 49, 10},
+        Capacity{100, 50, 9}, Capacity{100, 50, 10, 30}, Capacity{100, 50, 10, 29}}) {
     CHECK(Fits(needs, capacity) == (Excess(needs, capacity) <= 1));
     CHECK(Fits(needs, capacity) == Check(SmallFootprint(), capacity).empty());
   }

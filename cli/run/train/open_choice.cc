@@ -117,11 +117,15 @@ OpenChoice::OpenChoice(const Request& options, const HardwareProfile& hardware, 
     ratio.emplace(1);
     ratio.text = "1";
   }
-  // It is known: nobody looks at the machine again.
+  // It is known: nobody looks at the machine again. What the driver locks decides where it is open;
+  // else the run sees to it.
+  const bool pins_as_told = !request.config.empty() || request.choice.pin_memory;
+  if (pins_as_told) request.cluster.pinned_limit = {};
   request.hardware.profile.clear();
-  request.hardware.find = [hardware, ranks](bool) {
+  request.hardware.find = [hardware, ranks, pins_as_told](bool) {
     FoundMachine found;
     found.profile = hardware;
+    if (pins_as_told) found.profile->node.pinned_limit.reset();
     found.gpus = ranks;
     return found;
   };
@@ -162,6 +166,9 @@ bool OpenChoice::KeepsRun() const {
   if ((config || choice.offload_param) && !Contains(space.offload_param, ran.param)) return false;
   if ((config || choice.offload_optimizer || choice.offload_ratio) &&
       !Contains(space.offload_optimizer, ran.optimizer)) {
+    return false;
+  }
+  if ((config || choice.pin_memory) && !Contains<uint8_t>(space.pin_memory, ran.pin_memory)) {
     return false;
   }
   if ((config || choice.checkpointing || choice.checkpoint_every) &&

@@ -28,6 +28,7 @@
 #include "executor/process/process_group.h"
 #include "executor/process/stop_signals.h"
 #include "executor/train/trainer.h"
+#include "planner/estimate/choices.h"
 #include "planner/plan/plan_file.h"
 #include "planner/request/parse.h"
 #include "planner/request/resolve.h"
@@ -99,6 +100,67 @@ void SettleAsyncSave(TrainWork& work, Backend backend, ProcessGroup* group, cons
       "Saves: steps wait for them, as a copy of the states, {} of host memory a rank, does not fit "
       "here (--async-save auto).",
       copy);
+}
+
+// Page-locks what the program pins. Where the driver refuses that on a host, or --pinned-limit or
+// the profile says that it would, what is offloaded stays pageable on all ranks, and rank 0 says
+// what that costs. Throws Error(kRuntime) where even the rest, which kernels write to, is refused.
+void SettlePinned(const TrainCommand& command, TrainWork& work, EngineOptions& engine,
+                  Program& program) {
+  const ProcessPlace place = engine.group != nullptr ? engine.group->place() : ProcessPlace{};
+  const std::optional<Figure>& known = work.hardware.node.pinned_limit;
+  std::optional<uint64_t> limit;
+  if (known && work.hardware_is_known) limit = static_cast<uint64_t>(known->value);
+  if (command.common.cluster.pinned_limit) limit = *command.common.cluster.pinned_limit;
+  const auto pinned = [&] {
+    return program.arena_bytes[static_cast<size_t>(Space::kPinned)] *
+           static_cast<uint64_t>(place.local_world_size);
+  };
+  // Why a host refuses; "": none does.
+  const auto refusal = [&]() -> std::string {
+    if (engine.group != nullptr) engine.group->Barrier();  // all have looked at what is free
+    std::string why;
+    if (limit && pinned() > *limit) {
+      why =
+          fmt::format("the limit is {} ({})", FormatBytes(*limit),
+                      command.common.cluster.pinned_limit ? "--pinned-limit" : work.hardware.name);
+    } else if (why = LockPinnedArena(program, engine); !why.empty()) {
+      why = "the driver says: " + why;
+    }
+    if (engine.group == nullptr) return why;
+    for (const std::string& of_rank : engine.group->AllGather(why)) {
+      if (!of_rank.empty()) return of_rank;
+    }
+    return "";
+  };
+  const std::string why = refusal();
+  if (why.empty()) return;
+  engine.pinned.reset();
+  const auto seconds = [&] {
+    return work.hardware_is_known
+               ? PredictRun(program, work.hardware, place.local_world_size).step_seconds
+               : std::nullopt;
+  };
+  const std::string planned = FormatBytes(pinned());
+  const auto before = seconds();
+  UsePageableMemory(work.setup.zero);
+  work.pageable = true;
+  program = LowerWork(work);
+  if (const std::string left = refusal(); !left.empty()) {
+    ThrowRuntime(
+        "pinned memory: a host cannot page-lock {}, which every run needs: {}; free host memory, "
+        "or raise the limit",
+        FormatBytes(pinned()), left);
+  }
+  if (place.rank != 0) return;
+  const auto after = seconds();
+  LogWarning(
+      "Pinned memory: a host cannot page-lock {}: {}. What is offloaded stays pageable, and {} are "
+      "pinned; {}.",
+      planned, why, FormatBytes(pinned()),
+      before && after ? fmt::format("a step is predicted to take {} instead of {}",
+                                    FormatSeconds(*after), FormatSeconds(*before))
+                      : "steps take longer");
 }
 
 // Text that nobody turned into tokens is trained on as it stands.
@@ -193,6 +255,7 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   VerifyOrThrow(program);
   if (on_gpu) {
     CheckOffloadFitsHost(program, OriginOf(command, work), place.local_world_size, host);
+    SettlePinned(command, work, options.engine, program);
   } else {
     CheckFitsHost(program, work.lower, OriginOf(command, work), host);
   }
@@ -210,8 +273,9 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
       LogWarning("{} of GPU memory are predicted, of which {} has {}; this may not fit",
                  FormatBytes(shortage->needs), work.hardware.gpu.name, FormatBytes(shortage->has));
     }
-    if (work.plan) TakePlanned(*work.plan, *prediction);
-    if (work.hardware_is_known || work.plan) {
+    const bool as_planned = work.plan && !work.pageable;
+    if (as_planned) TakePlanned(*work.plan, *prediction);
+    if (work.hardware_is_known || as_planned) {
       options.predicted_step_seconds = prediction->step_seconds;
     }
     if (work.hardware_is_known) {

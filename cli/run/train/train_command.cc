@@ -94,6 +94,7 @@ void AddRunOptions(Command& command, TrainCommand& options) {
                  "Memory of one GPU that the run may use, such as 32GB: where more is predicted, "
                  "nothing starts (default: the GPU's)"},
                 options.common.cluster.gpu_memory, ParseMemory);
+  AddPinnedLimitField(command, run, options.common.cluster);
   AddReserveFields(command, run, options.common.cluster);
   command.Value(
       {run, "--steps", "COUNT", "Optimizer steps, those before a resume included (default 100)"},

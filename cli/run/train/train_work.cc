@@ -398,10 +398,6 @@ void CheckTogether(const TrainCommand& command, const TrainWork& work) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 // Elsewhere it implies full recompute. Beside a run most people mean saves by it.
 void CheckCheckpointWords(const ChoiceFields& choice) {
   if (!choice.checkpoint_every || choice.checkpointing) return;
@@ -430,6 +426,7 @@ TrainWork ResolveWork(const TrainCommand& command, Backend backend, const Resolv
   RefuseOnCpu(backend, "--network", hardware.network);
   RefuseOnCpu(backend, "--gpu-memory", gpu_memory.text);
   RefuseOnCpu(backend, "--gpu-reserve", command.common.cluster.gpu_reserve.text);
+  RefuseOnCpu(backend, "--pinned-limit", command.common.cluster.pinned_limit.text);
   // Rank 0 alone chooses and predicts.
   const bool first = by.group == nullptr || by.group->rank() == 0;
   const MeasureHost measure = first && !by.ranks_follow ? MeasureHost::kYes : MeasureHost::kNo;
@@ -476,7 +473,7 @@ TrainWork ResolveWork(const TrainCommand& command, Backend backend, const Resolv
 }
 
 Program LowerWork(const TrainWork& work) {
-  if (!work.plan) return Lower(work.model, work.setup, work.lower);
+  if (!work.plan || work.pageable) return Lower(work.model, work.setup, work.lower);
   Program program = CheckedProgram(*work.plan);
   // What the program does not depend on, such as the swap folder and the schedule's length.
   program.setup = work.setup;

@@ -30,6 +30,7 @@ struct TrainWork {
   LowerOptions lower;
   bool async_save_if_fits = false;  // lower.async_save is to go where the copy finds no room
   std::optional<PlanFile> plan;
+  bool pageable = false;  // what was to be pinned is not: `setup` is no longer the plan's
   std::optional<ProgramRecord> kept;  // what the checkpoint to resume was run with
   HardwareProfile hardware;           // what defaults and predictions are taken from
   bool hardware_is_known = false;  // named or found; else the default, which may be another machine

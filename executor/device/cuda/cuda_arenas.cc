@@ -55,32 +55,64 @@ void FreeDevice::operator()(std::byte* memory) const noexcept {
   WarnCuda(cudaFree(memory), "cudaFree");
 }
 
-PageLock::PageLock(std::byte* memory, uint64_t bytes, int rank) {
-  if (bytes == 0) return;
+std::optional<PageLock> PageLock::Try(std::byte* memory, uint64_t bytes, std::string& why) {
+  PageLock lock;
+  if (bytes == 0) return lock;
   const cudaError_t status =
       cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
   if (status != cudaSuccess) {
     cudaGetLastError();
-    ThrowRuntime(
-        "rank {}: cannot page-lock the pinned arena of {} bytes ({}): {}; free host memory or "
-        "raise "
-        "the container's limit of it, or set pin_memory to false",
-        rank, bytes, FormatBytes(bytes), cudaGetErrorString(status));
+    why = cudaGetErrorString(status);
+    return std::nullopt;
   }
-  memory_ = memory;
+  lock.memory_ = memory;
+  return lock;
+}
+
+PageLock::PageLock(std::byte* memory, uint64_t bytes, int rank) {
+  std::string why;
+  std::optional<PageLock> lock = Try(memory, bytes, why);
+  if (!lock) {
+    ThrowRuntime(
+        "rank {}: cannot page-lock {} bytes ({}) of host memory: {}; free host memory or raise "
+        "the container's limit of it",
+        rank, bytes, FormatBytes(bytes), why);
+  }
+  *this = std::move(*lock);
 }
 
 PageLock::~PageLock() {
   if (memory_ != nullptr) WarnCuda(cudaHostUnregister(memory_), "cudaHostUnregister");
 }
 
-CudaArenas::CudaArenas(const Program& program, int rank, const std::string& swap_dir, int threads) {
+PinnedArena::PinnedArena(uint64_t bytes, int rank, int threads)
+    // Not as kPinned: what locks the pages is the driver, which learns of them that way.
+    : memory_(Space::kPageable, bytes, rank) {
+  TouchPages(memory_.data(), bytes, threads);
+  lock_ = PageLock(memory_.data(), bytes, rank);
+}
+
+std::unique_ptr<PinnedArena> PinnedArena::Try(uint64_t bytes, int rank, int threads,
+                                              std::string& why) {
+  auto arena = std::make_unique<PinnedArena>();
+  arena->memory_ = MemoryArena(Space::kPageable, bytes, rank);
+  TouchPages(arena->memory_.data(), bytes, threads);
+  std::optional<PageLock> lock = PageLock::Try(arena->memory_.data(), bytes, why);
+  if (!lock) return nullptr;
+  arena->lock_ = std::move(*lock);
+  return arena;
+}
+
+CudaArenas::CudaArenas(const Program& program, int rank, const std::string& swap_dir, int threads,
+                       std::shared_ptr<PinnedArena> pinned)
+    : pinned_(std::move(pinned)) {
   const auto bytes = [&](Space space) { return program.arena_bytes[static_cast<size_t>(space)]; };
   device_.reset(AllocateDevice(bytes(Space::kDevice), rank));
-  // Not as kPinned: what locks the pages is the driver, which learns of them that way.
-  pinned_ = MemoryArena(Space::kPageable, bytes(Space::kPinned), rank);
-  TouchPages(pinned_.data(), pinned_.bytes(), threads);
-  pinned_lock_ = PageLock(pinned_.data(), pinned_.bytes(), rank);
+  if (pinned_ == nullptr) {
+    pinned_ = std::make_shared<PinnedArena>(bytes(Space::kPinned), rank, threads);
+  }
+  ZEROPLAN_CHECK(pinned_->bytes() == bytes(Space::kPinned), "a pinned arena of {} bytes, not {}",
+                 pinned_->bytes(), bytes(Space::kPinned));
   pageable_ = MemoryArena(Space::kPageable, bytes(Space::kPageable), rank);
   TouchPages(pageable_.data(), pageable_.bytes(), threads);
   if (bytes(Space::kFile) > 0) file_ = SwapFile(swap_dir, bytes(Space::kFile), rank);
@@ -89,7 +121,7 @@ CudaArenas::CudaArenas(const Program& program, int rank, const std::string& swap
 ArenaBases CudaArenas::bases() const {
   ArenaBases bases{};
   bases[static_cast<size_t>(Space::kDevice)] = device_.get();
-  bases[static_cast<size_t>(Space::kPinned)] = pinned_.data();
+  bases[static_cast<size_t>(Space::kPinned)] = pinned_->data();
   bases[static_cast<size_t>(Space::kPageable)] = pageable_.data();
   return bases;
 }

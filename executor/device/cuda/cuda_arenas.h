@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -22,8 +23,10 @@ struct FreeDevice {
 class PageLock {
  public:
   PageLock() = default;
-  // Throws Error(kRuntime) naming rank, bytes and the limit to raise.
+  // Throws Error(kRuntime) naming rank, bytes and what to do.
   PageLock(std::byte* memory, uint64_t bytes, int rank);
+  // Empty where the driver refuses; `why` is what it says.
+  static std::optional<PageLock> Try(std::byte* memory, uint64_t bytes, std::string& why);
   PageLock(PageLock&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
   PageLock& operator=(PageLock&& other) noexcept {
     std::swap(memory_, other.memory_);
@@ -35,20 +38,38 @@ class PageLock {
   std::byte* memory_ = nullptr;
 };
 
+// Page-locked memory. `threads` of them touch its pages, so that those of a large arena are there
+// in seconds.
+class PinnedArena {
+ public:
+  PinnedArena() = default;
+  // Throws Error(kRuntime) naming rank and bytes.
+  PinnedArena(uint64_t bytes, int rank, int threads);
+  // Null where the driver refuses; `why` is what it says.
+  static std::unique_ptr<PinnedArena> Try(uint64_t bytes, int rank, int threads, std::string& why);
+
+  std::byte* data() const { return memory_.data(); }
+  uint64_t bytes() const { return memory_.bytes(); }
+
+ private:
+  MemoryArena memory_;
+  PageLock lock_;  // after memory_: unlocked before the memory goes
+};
+
 class CudaArenas {
  public:
-  // Allocates on the current device. `threads` of them touch host memory's pages, so that those of
-  // a large arena are there in seconds. Throws Error(kRuntime) naming rank, space, bytes and what
-  // is free.
-  CudaArenas(const Program& program, int rank, const std::string& swap_dir, int threads);
+  // Allocates on the current device. `pinned`: the pinned arena where the caller has it already;
+  // null: made here. Throws Error(kRuntime) naming rank, space, bytes and what is free.
+  CudaArenas(const Program& program, int rank, const std::string& swap_dir, int threads,
+             std::shared_ptr<PinnedArena> pinned);
 
   ArenaBases bases() const;
   const SwapFile& file() const { return file_; }
 
  private:
   std::unique_ptr<std::byte, FreeDevice> device_;
-  MemoryArena pinned_, pageable_;
-  PageLock pinned_lock_;  // after pinned_: unlocked before the memory goes
+  std::shared_ptr<PinnedArena> pinned_;
+  MemoryArena pageable_;
   SwapFile file_;
 };
 

@@ -23,11 +23,11 @@ int RankOf(const EngineOptions& options) {
   return options.group == nullptr ? 0 : options.group->rank();
 }
 
-int HostThreads(const EngineOptions& options, const ProcessGroup& group) {
+int HostThreads(const EngineOptions& options, const ProcessPlace& place) {
   if (options.threads_per_rank > 0) return options.threads_per_rank;
   // A launcher may have bound each rank to cores of its own.
   const auto all = static_cast<int>(std::thread::hardware_concurrency());
-  const int share = all / std::max(1, group.place().local_world_size);
+  const int share = all / std::max(1, place.local_world_size);
   return std::max(1, std::min(share, QueryHost().cores));
 }
 
@@ -49,8 +49,8 @@ CudaRank::CudaRank(const Program& program, const EngineOptions& options, int dev
     : RankRunner(program, RankOf(options), options.record_trace),
       group_(options.group == nullptr ? alone_ : *options.group),
       device_(UseDevice(device)),
-      pool_(HostThreads(options, group_)),
-      arenas_(program, rank_, options.swap_dir, pool_.threads()),
+      pool_(HostThreads(options, group_.place())),
+      arenas_(program, rank_, options.swap_dir, pool_.threads(), options.pinned),
       bases_(arenas_.bases()),
       resolved_(program, bases_, CudaKernels(), rank_),
       files_(program, rank_, arenas_.file()),
@@ -432,6 +432,15 @@ int ChooseDevice(const ProcessPlace& place) {
 }
 
 }  // namespace
+
+std::string LockPinnedArena(const Program& program, EngineOptions& options) {
+  const ProcessPlace place = options.group == nullptr ? ProcessPlace{} : options.group->place();
+  UseDevice(ChooseDevice(place));
+  std::string why;
+  options.pinned = PinnedArena::Try(program.arena_bytes[static_cast<size_t>(Space::kPinned)],
+                                    place.rank, HostThreads(options, place), why);
+  return why;
+}
 
 std::unique_ptr<LocalRanks> MakeCudaRanks(const Program& program, const EngineOptions& options) {
   const ProcessPlace place = options.group == nullptr ? ProcessPlace{} : options.group->place();

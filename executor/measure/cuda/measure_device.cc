@@ -128,8 +128,11 @@ void MeasureDevice(ProcessGroup& group, const DeviceMeasureOptions& options,
   }
   group.Barrier();
   if (parts.pcie) {
-    together("pcie", "copies between host and GPUs",
-             [&](Out& out) { out.pcie = MeasurePcie(group, options.quick); });
+    together("pcie", "copies between host and GPUs", [&](Out& out) {
+      out.pcie = MeasurePcie(group, options.quick);
+      if (group.rank() == 0) out.pinned = TryPinnedMemory(0, options.quick ? 1 : 5);
+    });
+    group.Barrier();
   }
   if (parts.collectives && group.world_size() > 1) {
     together("collectives", "NCCL by size and ranks, and beside products",

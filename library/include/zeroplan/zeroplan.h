@@ -90,6 +90,7 @@ struct Choice {
   std::string offload_optimizer;  // "none", "cpu", "nvme"
   double offload_ratio = 1;       // share of the optimizer that is offloaded
   std::string offload_param;      // "none", "cpu", "nvme"
+  bool pin_memory = true;         // what is offloaded is staged in page-locked memory
   std::string checkpointing;      // "none", "selective", "full"
   int checkpoint_every = 0;       // layers that are recomputed together; 0 but with "full"
   int64_t micro_batch = 1;        // sequences

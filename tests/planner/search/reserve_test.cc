@@ -1,6 +1,9 @@
 // What stays free of a GPU and a host is free in every answer.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
+#include "planner/estimate/choices.h"
 #include "planner/search/search.h"
 #include "tests/planner/search_fixture.h"
 
@@ -32,6 +35,41 @@ TEST_CASE("a reserve is memory that a search does not have") {
   // 6 GB of states and gradients of 355M parameters, at least in part, lie on the host.
   CHECK(BestOf(5 * kGB, 0, 8 * kGB, 0));
   CHECK_FALSE(BestOf(5 * kGB, 0, 8 * kGB, 7 * kGB));
+}
+
+TEST_CASE("what the driver page-locks is a capacity, and what is past it can be pageable") {
+  SearchFixture fixture("gpt2-medium", 1);
+  fixture.Capacity(5 * kGB, 64 * kGB);
+  const std::optional<Found> pinned = Searcher(fixture.inputs).Best({}).found;
+  REQUIRE(pinned);
+  REQUIRE(Offloads(pinned->candidate));
+  const HostBytes free =
+      Searcher(fixture.inputs).EstimateCandidate(pinned->candidate).footprint.host;
+  REQUIRE(free.pinned > kGB / 2);
+  std::optional<uint64_t>& limit = fixture.inputs.clusters[0].cluster.pinned_limit_bytes;
+  limit = free.pinned;
+  CHECK(Searcher(fixture.inputs).Best({}).found->candidate == pinned->candidate);
+  limit = kGB / 4;
+  CHECK_FALSE(Searcher(fixture.inputs).Best({}).found);
+  fixture.inputs.space.pin_memory = {true, false};
+  Searcher searcher(fixture.inputs);
+  const std::optional<Found> pageable = searcher.Best({}).found;
+  REQUIRE(pageable);
+  CHECK_FALSE(pageable->candidate.pin_memory);
+  CHECK(pageable->tokens_per_second <= pinned->tokens_per_second);
+  const ChoiceEstimate choice = searcher.EstimateCandidate(pageable->candidate);
+  CHECK(choice.footprint.host.pinned <= *limit);
+  CHECK(choice.fits);
+  CHECK_FALSE(PinsMemory(choice.setup.zero));
+  CHECK(CandidateOf(choice.setup) == pageable->candidate);
+  // Where there is room for it, what is pinned is faster, and no choice is there twice.
+  limit = 64 * kGB;
+  CHECK(Searcher(fixture.inputs).Best({}).found->candidate == pinned->candidate);
+  std::vector<Candidate> groups = Groups(fixture.inputs.space);
+  const size_t all = groups.size();
+  std::sort(groups.begin(), groups.end());
+  groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
+  CHECK(groups.size() == all);
 }
 
 TEST_CASE("the GPU memory that a choice needs has the reserve in it") {
