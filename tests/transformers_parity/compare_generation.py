@@ -3,8 +3,9 @@
 
     python3 tests/transformers_parity/compare_generation.py build/release/zeroplan-executor
 
-Small random models (gpt2, llama with grouped heads, qwen2 with a tied head, mistral) as folders that
-transformers has written are fine-tuned by `zeroplan train --model DIR --data TEXT --save OUT`.
+Small random models (gpt2, llama with grouped heads, qwen2 with a tied head, mistral, qwen3) as
+folders that transformers has written are fine-tuned by `zeroplan train --model DIR --data TEXT
+--save OUT`.
 transformers loads OUT with the tokenizer that lies there and generates 64 tokens greedily in fp32;
 `zeroplan generate OUT --temperature 0` must print the same text, with its key-value cache and
 without. The prompts are such that text ends within the context and behind its half.
@@ -15,7 +16,7 @@ import pathlib
 import sys
 import tempfile
 
-from models import corpus, families, make_model, run, torch, transformers
+from models import corpus, families, load_tokenizer, make_model, run, torch, transformers
 
 TOKENS = 64
 PROMPTS = ["A checkpoint is", "The step program", "What a run starts from:\n\n", "| option | ",
@@ -23,7 +24,7 @@ PROMPTS = ["A checkpoint is", "The step program", "What a run starts from:\n\n",
 
 
 def expected_texts(folder):
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer = load_tokenizer(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, torch_dtype=torch.float32)
     model.eval()
     for prompt in PROMPTS:

@@ -5,8 +5,8 @@
 
 Both start from the folder that transformers wrote, and go over the same tokens in the same order
 (--no-shuffle; a sequential sampler there), 2 sequences a micro-batch and 2 micro-batches a step,
-with the same schedule, warm-up share, weight decay and clipping. Losses of every step, gradient
-norms and learning rates are compared, and the loss on a validation file.
+with the same schedule, warm-up share, weight decay and clipping. Losses and learning rates of every
+step are compared, and the loss on a validation file.
 
 Then on conversations: a file of messages here, a line each, through the folder's chat template with
 one conversation a sequence (--packing off), and the same ids and masks of the assistant's tokens,
@@ -15,14 +15,16 @@ micro-batch, as older Trainers take the mean over micro-batches first; here it i
 
 Losses are to agree within 1e-4 of themselves: both round to 24 bits, in other orders, gradients
 differ by about 1e-6 of themselves, and Adam's first steps go by the sign even of a gradient near
-zero. Rates: 1e-6 (they are printed in fp32). Exit code 1 beyond that; 77 where a package is missing.
+zero. Rates: 1e-6 (they are printed in fp32). Exit code 1 beyond that; 77 where a package is
+missing.
 """
 import json
 import pathlib
 import sys
 import tempfile
 
-from models import POSITIONS, SKIP, corpus, families, make_model, run, torch, transformers
+from models import (POSITIONS, SKIP, corpus, families, leave_norms_out_of_decay, load_tokenizer,
+                    make_model, relative, run, torch, transformers)
 
 try:
     import accelerate  # noqa: F401  (the Trainer asks for it)
@@ -43,7 +45,8 @@ TEMPLATE = """{% for m in messages %}<|im_start|>{{ m['role'] }}
 
 class Samples(torch.utils.data.Dataset):
     """Sample k is tokens [k*LENGTH, k*LENGTH + LENGTH], as zeroplan cuts the stream; the Trainer's
-    model shifts the labels itself, so a sample has its last target as its last token."""
+    model shifts the labels itself, so a sample has its last target as its last token. Its first
+    token is nobody's target; the Trainer of 5.24 would count it as one of gpt2's."""
 
     def __init__(self, ids):
         self.ids = ids
@@ -53,7 +56,9 @@ class Samples(torch.utils.data.Dataset):
 
     def __getitem__(self, k):
         row = torch.tensor(self.ids[k * LENGTH:k * LENGTH + LENGTH + 1])
-        return {"input_ids": row, "labels": row}
+        labels = row.clone()
+        labels[0] = -100
+        return {"input_ids": row, "labels": labels}
 
 
 class Conversations(torch.utils.data.Dataset):
@@ -85,21 +90,11 @@ class InOrder(transformers.Trainer):
 
 class Record(transformers.TrainerCallback):
     def __init__(self):
-        self.steps, self.validation = [], None
+        self.rates, self.validation = [], None
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        if "loss" in logs:
-            self.steps.append(logs)
         if "eval_loss" in logs:
             self.validation = logs["eval_loss"]
-
-
-def leave_norms_out_of_decay(model):
-    """The Trainer decays no norms; up to 4.4x it knew only those of Llama among the RMS norms."""
-    known = transformers.pytorch_utils.ALL_LAYERNORM_LAYERS
-    for kind in {type(module) for module in model.modules()}:
-        if kind.__name__.endswith("RMSNorm") and kind not in known:
-            known.append(kind)
 
 
 def by_trainer(folder, shape, work, train, validation, rows=ROWS, micro_steps=MICRO_STEPS):
@@ -110,13 +105,12 @@ def by_trainer(folder, shape, work, train, validation, rows=ROWS, micro_steps=MI
         output_dir=str(work / "trainer"), per_device_train_batch_size=rows,
         # One batch: the Trainer takes the mean of batches' means.
         per_device_eval_batch_size=len(validation), gradient_accumulation_steps=micro_steps,
-        max_steps=STEPS, learning_rate=RATE, warmup_ratio=WARMUP, weight_decay=DECAY,
-        max_grad_norm=NORM, adam_beta2=BETA2, adam_epsilon=1e-8, logging_steps=1, logging_nan_inf_filter=False,
-        save_strategy="no", report_to=[], use_cpu=True, disable_tqdm=True,
-        dataloader_drop_last=True, **shape)
+        max_steps=STEPS, learning_rate=RATE, warmup_steps=round(WARMUP * STEPS), weight_decay=DECAY,
+        max_grad_norm=NORM, adam_beta2=BETA2, adam_epsilon=1e-8, save_strategy="no",
+        report_to=[], use_cpu=True, disable_tqdm=True, dataloader_drop_last=True, **shape)
     trainer = InOrder(model=model, args=arguments, train_dataset=train,
                       eval_dataset=validation, callbacks=[record])
-    # One log a step, as given: rounded to four digits it is of no use here.
+    # As given: rounded to four digits it is of no use here.
     trainer.log = lambda logs, *_: record.on_log(None, None, None, logs=logs)
     losses = []
     step = trainer.training_step
@@ -124,6 +118,7 @@ def by_trainer(folder, shape, work, train, validation, rows=ROWS, micro_steps=MI
     def keep(*parts):
         loss = step(*parts)
         losses.append(loss.item())
+        record.rates.append(trainer.optimizer.param_groups[0]["lr"])
         return loss
 
     trainer.training_step = keep
@@ -145,15 +140,10 @@ def by_zeroplan(program, folder, options, work, name, train, validation):
     return steps, [line for line in lines if line["event"] == "validation"][-1]
 
 
-def relative(a, b):
-    return abs(a - b) / max(abs(a), abs(b), 1e-30)
-
-
 def compare(name, losses, record, steps, validation):
-    assert len(losses) == len(steps) == STEPS == len(record.steps)
+    assert len(losses) == len(steps) == STEPS
     loss = max(relative(a, step["loss"]) for a, step in zip(losses, steps))
-    # What the Trainer logs is the rate of the step that comes next.
-    rates = [0.0 if WARMUP else RATE] + [log["learning_rate"] for log in record.steps]
+    rates = record.rates[::len(record.rates) // STEPS]
     rate = max(abs(a - step["lr"]) / RATE for a, step in zip(rates, steps))
     held = relative(record.validation, validation["loss"])
     good = loss < BOUND and rate < 1e-6 and held < BOUND
@@ -177,7 +167,7 @@ def on_text(program, work):
     for family, (shape, options) in shapes.items():
         folder = work / family
         make_model(families()[family], folder)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        tokenizer = load_tokenizer(folder)
         ids = [tokenizer((work / f"{part}.txt").read_text())["input_ids"]
                + [tokenizer.eos_token_id] for part in ("train", "validation")]
         rows = (len(ids[1]) - 1) // LENGTH // ROWS * ROWS  # zeroplan's are whole batches
@@ -202,7 +192,7 @@ def on_conversations(program, work):
     for family in ("llama", "gpt2"):
         folder = work / f"{family}-chat"
         make_model(families()[family], folder, template=TEMPLATE)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        tokenizer = load_tokenizer(folder)
         losses, record = by_trainer(
             folder, dict(lr_scheduler_type="linear"), work,
             Conversations(tokenizer, parts["train"]), Conversations(tokenizer, parts["validation"]),
