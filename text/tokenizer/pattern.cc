@@ -40,13 +40,15 @@ void Initialize() {
     OnigEncoding encoding = ONIG_ENCODING_UTF8;
     ZEROPLAN_CHECK(onig_initialize(&encoding, 1) == ONIG_NORMAL);
     onig_set_parse_depth_limit(kMostNesting);
+    // Oniguruma keeps pointers into them, to the end of the process.
+    static auto* const defined = new std::vector<std::vector<OnigCodePoint>>;
     for (const char* name : kDefined) {
-      auto* ranges = new std::vector<OnigCodePoint>(1);  // Oniguruma keeps it
+      std::vector<OnigCodePoint>& ranges = defined->emplace_back(1);
       for (const CodePointRange& range : CategorySet(name)) {
-        ranges->insert(ranges->end(), {range.first, range.last});
+        ranges.insert(ranges.end(), {range.first, range.last});
       }
-      ranges->front() = static_cast<OnigCodePoint>(ranges->size() / 2);
-      ZEROPLAN_CHECK(onig_unicode_define_user_property(name, ranges->data()) == ONIG_NORMAL);
+      ranges.front() = static_cast<OnigCodePoint>(ranges.size() / 2);
+      ZEROPLAN_CHECK(onig_unicode_define_user_property(name, ranges.data()) == ONIG_NORMAL);
     }
     return true;
   }();
