@@ -1,17 +1,21 @@
 // What launchers set: lines NAME=VALUE. Reading throws Error or gives a place that makes sense, and
 // that zeroplan's own variables can say, too. The value of ZEROPLAN_SECRET_FILE is what that file
-// holds.
+// holds. Values with a colon are read as --hosts too, and a text with "slots=" as a file of hosts:
+// refused, or names that ssh takes for nothing but hosts.
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/error.h"
 #include "executor/process/handshake.h"
 #include "executor/process/launch_environment.h"
+#include "executor/process/launcher.h"
 #include "tests/executor/process/place_of.h"
 #include "tests/fuzz/need.h"
 #include "tests/fuzz/scratch_files.h"
@@ -19,8 +23,20 @@
 namespace zeroplan {
 namespace {
 
+void CheckHosts(const std::vector<HostShare>& hosts) {
+  Need(!hosts.empty());
+  for (const HostShare& host : hosts) {
+    Need(host.ranks >= 1 && !host.name.empty() && host.name.front() != '-');
+    Need(std::all_of(host.name.begin(), host.name.end(),
+                     [](char c) { return c > ' ' && c < 0x7f && c != '\'' && c != ';'; }));
+  }
+}
+
 void Read(std::string_view text) {
   static const ScratchFiles files;
+  if (text.find("slots=") != std::string_view::npos) {
+    Accepts([&] { CheckHosts(ReadHostFile(files.Write("hosts", text).string())); });
+  }
   Variables variables;
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
@@ -30,6 +46,9 @@ void Read(std::string_view text) {
     std::string name(line.substr(0, equals)), value(line.substr(equals + 1));
     Need(FirstSlurmHost(value).size() <= value.size());
     if (const auto tasks = SlurmTasksOfNode(value, 3)) Need(*tasks >= 0);
+    if (value.find(':') != std::string::npos) {
+      Accepts([&] { CheckHosts(ParseHosts(value, "hosts")); });
+    }
     if (name == "ZEROPLAN_SECRET_FILE" && !value.empty()) {
       const auto path = files.Write("secret", value);
       Need(chmod(path.c_str(), 0600) == 0);
