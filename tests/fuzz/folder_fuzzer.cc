@@ -49,7 +49,8 @@ void Read(const std::filesystem::path& folder) {
   Accepts([&] {
     const std::optional<ChatTemplate> chat = ChatTemplate::FromFolder(folder, tokenizer);
     if (!chat) return;
-    const Conversation conversation = {{{"user", "a", {}}, {"assistant", "b", {}}}};
+    Conversation conversation;
+    conversation.messages = {{"user", "a", {}}, {"assistant", "b", {}}};
     Need(IsValidUtf8(chat->Render(conversation, false, "here").text));
   });
 }
