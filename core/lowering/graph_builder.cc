@@ -1,9 +1,11 @@
 #include "core/lowering/graph_builder.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/config/setup_facts.h"
+#include "core/model/lora.h"
 
 namespace zeroplan {
 
@@ -191,9 +193,46 @@ Linear GraphBuilder::LinearForward(const Value& x_MK, int weight, int bias, Labe
                                    const Value& residual_MN) {
   Linear linear{.weight = weight, .bias = bias, .x_MK = x_MK};
   linear.y_MN = Activation(label, x_MK.rows, Out(weight));
-  emit_.Launch(KernelId::kMatmulForward, {x_MK.rows, x_MK.cols, linear.y_MN.cols}, Lies(weight),
-               {All(x_MK), Param(weight), Param(bias), All(residual_MN), All(linear.y_MN)});
+  ProductForward(linear, residual_MN, linear.y_MN);
   return linear;
+}
+
+bool GraphBuilder::HasAdapter(int weight) const {
+  if (!HasAdapters(program_.model)) return false;
+  const auto down = static_cast<size_t>(LoraDownId(weight));
+  return down < home_layer_.size() && home_layer_[down] >= 0;
+}
+
+KernelDims GraphBuilder::AdapterDims(int weight, int64_t rows) const {
+  const AdaptedColumns columns = ColumnsOf(program_.model, Tensor(weight));
+  return {rows,        program_.model.lora_rank, Out(weight), columns.ends[0], columns.ends[1],
+          columns.mask};
+}
+
+// Where all columns have an adapter, what it adds is written first, and the product with the matrix
+// is added to that as to a residual: a pass over y less.
+void GraphBuilder::ProductForward(Linear& linear, const Value& residual_MN, const Value& y_MN) {
+  const Value& x_MK = linear.x_MK;
+  const int weight = linear.weight;
+  const auto multiply = [&](const Value& start_MN) {
+    emit_.Launch(KernelId::kMatmulForward, {x_MK.rows, x_MK.cols, y_MN.cols}, Lies(weight),
+                 {All(x_MK), Param(weight), Param(linear.bias), All(start_MN), All(y_MN)});
+  };
+  if (!HasAdapter(weight)) return multiply(residual_MN);
+  const int down = LoraDownId(weight), up = LoraUpId(weight);
+  linear.xa_MR = Activation("lora", x_MK.rows, Out(down));
+  emit_.Launch(KernelId::kLoraDown, {x_MK.rows, x_MK.cols, linear.xa_MR.cols}, kNoFlags,
+               {All(x_MK), Param(down), All(linear.xa_MR)}, Stream::kCompute,
+               {LoraScale(program_.model)});
+  const KernelDims dims = AdapterDims(weight, x_MK.rows);
+  if (Tensor(up).shape[0] == y_MN.cols) {
+    emit_.Launch(KernelId::kLoraUp, dims, kNoFlags,
+                 {All(linear.xa_MR), Param(up), All(residual_MN), All(y_MN)});
+    return multiply(y_MN);
+  }
+  multiply(residual_MN);
+  emit_.Launch(KernelId::kLoraUp, dims, kAccumulate,
+               {All(linear.xa_MR), Param(up), Ref{}, All(y_MN)});
 }
 
 Linear GraphBuilder::LinearGeluForward(const Value& x_MK, int weight, int bias, Label pre,
@@ -202,43 +241,66 @@ Linear GraphBuilder::LinearGeluForward(const Value& x_MK, int weight, int bias, 
   linear.pre_MN = Activation(pre, x_MK.rows, Out(weight));
   linear.y_MN = Activation(label, x_MK.rows, linear.pre_MN.cols);
   const KernelDims dims = {x_MK.rows, x_MK.cols, linear.pre_MN.cols};
-  const Ref x = All(x_MK), w = Param(weight), b = Param(bias), before = All(linear.pre_MN),
-            y = All(linear.y_MN);
-  if (fused_gelu_ && bias != kNoParam) {  // the fused kernel has a bias
-    emit_.Launch(KernelId::kMatmulGeluForward, dims, Lies(weight), {x, w, b, before, y});
+  const Ref before = All(linear.pre_MN), y = All(linear.y_MN);
+  if (fused_gelu_ && bias != kNoParam && !HasAdapter(weight)) {  // the fused kernel has a bias
+    emit_.Launch(KernelId::kMatmulGeluForward, dims, Lies(weight),
+                 {All(x_MK), Param(weight), Param(bias), before, y});
   } else {
-    emit_.Launch(KernelId::kMatmulForward, dims, Lies(weight), {x, w, b, Ref{}, before});
+    ProductForward(linear, {}, linear.pre_MN);
     emit_.Launch(KernelId::kGeluForward, {dims[0] * dims[2]}, kNoFlags, {before, y});
   }
   return linear;
 }
 
-void GraphBuilder::WeightBackward(const Linear& linear, const Value& dy_MN) {
+Value GraphBuilder::WeightBackward(const Linear& linear, const Value& dy_MN) {
   CheckTogether(linear.weight, linear.bias);
-  if (!Trains(linear.weight)) return;
+  Value dxa_MR;
+  if (HasAdapter(linear.weight)) {
+    const int down = LoraDownId(linear.weight), up = LoraUpId(linear.weight);
+    const KernelDims dims = AdapterDims(linear.weight, dy_MN.rows);
+    dxa_MR = Gradient("d_lora", linear.xa_MR.cols);
+    emit_.Launch(KernelId::kLoraUpBackwardWeight, dims, kNoFlags,
+                 {All(linear.xa_MR), All(dy_MN), Grad(up)});
+    emit_.Launch(KernelId::kLoraUpBackwardData, dims, kNoFlags,
+                 {All(dy_MN), Param(up), All(dxa_MR)}, Stream::kCompute,
+                 {LoraScale(program_.model)});
+    emit_.Launch(KernelId::kMatmulBackwardWeight, {dy_MN.rows, linear.x_MK.cols, linear.xa_MR.cols},
+                 Lies(down), {All(linear.x_MK), All(dxa_MR), Grad(down), Ref{}});
+  }
+  if (!Trains(linear.weight)) return dxa_MR;
   emit_.Launch(KernelId::kMatmulBackwardWeight, {dy_MN.rows, linear.x_MK.cols, dy_MN.cols},
                Lies(linear.weight),
                {All(linear.x_MK), All(dy_MN), Grad(linear.weight), Grad(linear.bias)});
+  return dxa_MR;
+}
+
+void GraphBuilder::DataBackward(const Linear& linear, const Value& dy_MN, const Value& dxa_MR,
+                                const Value& dx_MK, bool add) {
+  const auto flags = [&add](uint8_t lies) {
+    return static_cast<uint8_t>(lies | (std::exchange(add, true) ? kAccumulate : kNoFlags));
+  };
+  if (dxa_MR.buffer != kNoBuffer) {
+    const int down = LoraDownId(linear.weight);
+    emit_.Launch(KernelId::kMatmulBackwardData, {dx_MK.rows, dx_MK.cols, dxa_MR.cols},
+                 flags(Lies(down)), {All(dxa_MR), Param(down), All(dx_MK)});
+  }
+  emit_.Launch(KernelId::kMatmulBackwardData, {dy_MN.rows, dx_MK.cols, dy_MN.cols},
+               flags(Lies(linear.weight)), {All(dy_MN), Param(linear.weight), All(dx_MK)});
 }
 
 Value GraphBuilder::LinearBackward(const Linear& linear, const Value& dy_MN, Label label) {
   const Value dx_MK = Gradient(label, linear.x_MK.cols);
-  WeightBackward(linear, dy_MN);
-  emit_.Launch(KernelId::kMatmulBackwardData, {dy_MN.rows, dx_MK.cols, dy_MN.cols},
-               Lies(linear.weight), {All(dy_MN), Param(linear.weight), All(dx_MK)});
+  DataBackward(linear, dy_MN, WeightBackward(linear, dy_MN), dx_MK, /*add=*/false);
   return dx_MK;
 }
 
 void GraphBuilder::LinearBackwardAdd(const Linear& linear, const Value& dy_MN, const Value& dx_MK) {
-  WeightBackward(linear, dy_MN);
-  emit_.Launch(KernelId::kMatmulBackwardData, {dy_MN.rows, dx_MK.cols, dy_MN.cols},
-               static_cast<uint8_t>(Lies(linear.weight) | kAccumulate),
-               {All(dy_MN), Param(linear.weight), All(dx_MK)});
+  DataBackward(linear, dy_MN, WeightBackward(linear, dy_MN), dx_MK, /*add=*/true);
 }
 
 Value GraphBuilder::LinearBackwardThroughGelu(const Linear& linear, const Linear& inner,
                                               const Value& dy_MN, Label label) {
-  if (!fused_gelu_) {
+  if (!fused_gelu_ || HasAdapter(linear.weight)) {
     const Value dx_MK = LinearBackward(linear, dy_MN, label);
     emit_.Launch(KernelId::kGeluBackward, {dx_MK.rows * dx_MK.cols}, kNoFlags,
                  {All(inner.pre_MN), All(dx_MK)});

@@ -51,6 +51,7 @@ struct Norm {
 struct Linear {
   int weight = 0, bias = kNoParam;
   Value x_MK, y_MN;
+  Value xa_MR;   // of its adapters, if it has any: scale * x A^T
   Value pre_MN;  // where y is GELU of the product: the product, with its bias
 };
 
@@ -171,8 +172,16 @@ class GraphBuilder {
   KernelDims RotaryDims() const;
   Value Activation(Label label, int64_t rows, int64_t cols);
   BufferId AddActivation(Label label, uint64_t elements, Dtype dtype);
-  // The gradient of the weight and bias of `linear`.
-  void WeightBackward(const Linear& linear, const Value& dy_MN);
+  bool HasAdapter(int weight) const;
+  KernelDims AdapterDims(int weight, int64_t rows) const;
+  // y = x*w (+ bias) (+ residual), with what an adapter adds.
+  void ProductForward(Linear& linear, const Value& residual_MN, const Value& y_MN);
+  // The gradients of the weight and bias of `linear`, and of its adapter: returns that of
+  // linear.xa_MR.
+  Value WeightBackward(const Linear& linear, const Value& dy_MN);
+  // dx = or, with `add`, += the gradient of x, through the matrix and the adapter.
+  void DataBackward(const Linear& linear, const Value& dy_MN, const Value& dxa_MR,
+                    const Value& dx_MK, bool add);
   Ref All(BufferId id) const { return Whole(program_, id); }
   Ref All(const Value& value) const {
     return value.buffer == kNoBuffer ? Ref{} : Whole(program_, value.buffer);

@@ -8,6 +8,7 @@
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
 #include "core/lowering/state_homes.h"
+#include "core/model/lora.h"
 
 namespace zeroplan {
 namespace {
@@ -31,6 +32,10 @@ std::vector<BufferId> AddSaveCopies(Program& p) {
   std::vector<BufferId> copies;
   for (size_t u = 0; u < p.layout.units.size(); ++u) {
     const Unit& unit = p.layout.units[u];
+    if (!unit.trainable && HasAdapters(p.model)) {
+      copies.push_back(kNoBuffer);
+      continue;
+    }
     const uint64_t bytes = (unit.trainable ? 3 : 1) * unit.shard_elements * DtypeBytes(Dtype::kF32);
     const BufferId id = AddBuffer(p, "save_copy", Role::kStaging, Dtype::kF32, bytes);
     Buffer& buffer = p.buffers[id];
@@ -115,6 +120,7 @@ void BuildSection(Program& p, const StateHomes& homes, Section section, bool fro
   p.section(section).reserve(9 * chunks + 8 * homes.pieces().size() + 64);
   for (size_t i = 0; i < homes.pieces().size(); ++i) {
     const StatePiece& piece = homes.pieces()[i];
+    if (save && !piece.trainable && HasAdapters(p.model)) continue;  // ParamRow::saved
     if (!homes.HasMaster(piece)) {
       LoadParam(c, on_device, piece);
       continue;

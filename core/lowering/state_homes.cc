@@ -13,15 +13,20 @@ namespace zeroplan {
 namespace {
 
 void AddFrozenPieces(const Program& p, std::vector<StatePiece>& pieces) {
-  constexpr uint64_t kElementsAtOnce = 1 << 24;
+  // Each is staged in fp32 as it is made or read.
+  constexpr uint64_t kLeastAtOnce = 1 << 24;
+  uint64_t frozen = 0;
+  for (const Unit& unit : p.layout.units) frozen += unit.trainable ? 0 : unit.shard_elements;
+  const uint64_t at_once =
+      std::max(kLeastAtOnce, AlignUp(CeilDiv(frozen, kMostStatePieces / 2), kShardAlignElements));
   for (const Buffer& buffer : p.buffers) {
     const bool params = buffer.role == Role::kParamFull || buffer.role == Role::kParamShard;
     if (!params || !buffer.persistent) continue;
     const Unit& unit = p.layout.units[static_cast<size_t>(buffer.unit)];
     if (unit.trainable) continue;
     const Home home = buffer.space == Space::kDevice ? Home::kDevice : Home::kHost;
-    for (uint64_t begin = 0; begin < unit.shard_elements; begin += kElementsAtOnce) {
-      const uint64_t count = std::min(kElementsAtOnce, unit.shard_elements - begin);
+    for (uint64_t begin = 0; begin < unit.shard_elements; begin += at_once) {
+      const uint64_t count = std::min(at_once, unit.shard_elements - begin);
       pieces.push_back({buffer.unit, begin, count, home, false});
     }
   }

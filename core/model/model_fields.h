@@ -61,6 +61,11 @@ void ForEachModelField(Visit&& visit) {
   visit(Field{"rope_attention_factor", "rotary attention factor", true, kMaxFloat, kOptional},
         &ModelSpec::rope_attention_factor);
   visit(Field{"frozen", "frozen tensors", true, 0, kOptional}, &ModelSpec::frozen);
+  visit(Field{"lora_rank", "adapter rank", true, 65536, kOptional}, &ModelSpec::lora_rank);
+  visit(Field{"lora_alpha", "adapter alpha", true, 1e6, kOptional}, &ModelSpec::lora_alpha);
+  visit(Field{"lora_rslora", "rank-stabilized scale", true, 1, kOptional}, &ModelSpec::lora_rslora);
+  visit(Field{"lora_targets", "adapted linears", true, 0, kOptional}, &ModelSpec::lora_targets);
+  visit(Field{"lora_saved", "modules trained whole", true, 0, kOptional}, &ModelSpec::lora_saved);
 }
 
 // Calls visit(field, value) with the values of a ModelSpec or const ModelSpec.

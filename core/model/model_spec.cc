@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "core/base/error.h"
+#include "core/model/lora.h"
 #include "core/model/model_family.h"
 #include "core/model/model_fields.h"
 
@@ -14,8 +15,7 @@ namespace {
 // Elements of all parameters; T is wide enough for the caller's dimensions.
 template <typename T>
 T CountElements(const ModelSpec& spec, bool padded) {
-  ZEROPLAN_CHECK(spec.family != nullptr, "model '{}' has no family", spec.name);
-  const ParamRows rows = spec.family->Params(spec);
+  const ParamRows rows = RowsOf(spec);
   auto sum = [padded](const std::vector<ParamRow>& list) {
     T elements = 0;
     for (const ParamRow& row : list) {
@@ -32,7 +32,7 @@ T CountElements(const ModelSpec& spec, bool padded) {
 uint64_t ModelSpec::ParamCount() const { return CountElements<uint64_t>(*this, true); }
 
 uint64_t ModelSpec::TrainedParamCount() const {
-  if (frozen.empty()) return ParamCount();
+  if (frozen.empty() && !HasAdapters(*this)) return ParamCount();
   uint64_t count = 0;
   for (const ParamTensor& tensor : BuildParamTable(*this)) {
     if (tensor.trainable) count += tensor.elements();
@@ -102,6 +102,7 @@ void ValidateModelSpec(const ModelSpec& spec, std::string_view source) {
         source, key("heads"), spec.heads, spec.HeadSize(), kMaxColumns);
   }
   CheckFrozen(spec, source);
+  CheckAdapters(spec, source);
 }
 
 int64_t PadVocab(int64_t vocab) {
@@ -120,8 +121,7 @@ struct ProductElements {
 };
 
 ProductElements CountProducts(const ModelSpec& spec) {
-  ZEROPLAN_CHECK(spec.family != nullptr, "model '{}' has no family", spec.name);
-  const ParamRows rows = spec.family->Params(spec);
+  const ParamRows rows = RowsOf(spec);
   ProductElements count;
   auto add = [&count](const std::vector<ParamRow>& list, double times) {
     for (const ParamRow& row : list) {

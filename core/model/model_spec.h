@@ -45,6 +45,12 @@ struct ModelSpec {
   // "model.embed_tokens.*,*.norm.weight":
   // * stands for any text, ? for a character, [...] for one of some.
   std::string frozen;
+  // Adapters (core/model/lora.h): their rank, 0 for none; the published linears that have one,
+  // "q_proj,v_proj" or "all-linear"; modules that are trained whole beside them.
+  int64_t lora_rank = 0;
+  float lora_alpha = 0;
+  bool lora_rslora = false;
+  std::string lora_targets, lora_saved;
 
   // Heads of keys and values; several query heads in a row share one.
   int64_t KvHeads() const { return kv_heads > 0 ? kv_heads : heads; }

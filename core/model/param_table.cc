@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/strings.h"
+#include "core/model/lora.h"
 #include "core/model/model_family.h"
 
 namespace zeroplan {
@@ -113,9 +114,15 @@ void CheckFrozen(const ModelSpec& spec, std::string_view source) {
   }
 }
 
-std::vector<ParamTensor> BuildParamTable(const ModelSpec& spec) {
+ParamRows RowsOf(const ModelSpec& spec) {
   ZEROPLAN_CHECK(spec.family != nullptr, "model '{}' has no family", spec.name);
-  const ParamRows rows = spec.family->Params(spec);
+  ParamRows rows = spec.family->Params(spec);
+  if (HasAdapters(spec)) AddAdapters(spec, rows);
+  return rows;
+}
+
+std::vector<ParamTensor> BuildParamTable(const ModelSpec& spec) {
+  const ParamRows rows = RowsOf(spec);
   std::vector<ParamTensor> table;
   table.reserve(rows.before.size() + rows.after.size() +
                 rows.layer.size() * static_cast<size_t>(spec.layers));

@@ -11,7 +11,7 @@ namespace zeroplan {
 
 struct ModelSpec;
 
-enum class InitKind : uint8_t { kNormal, kZeros, kOnes };
+enum class InitKind : uint8_t { kNormal, kZeros, kOnes, kUniform };
 
 // What a token does with a parameter. Floating-point operations are counted by it.
 enum class ParamUse : uint8_t {
@@ -36,7 +36,7 @@ struct ParamRow {
   bool is_vector = false;
   bool decay = false;  // weight decay applies: matrices and embeddings yes, biases and norms no
   InitKind init = InitKind::kNormal;
-  float init_std = 0;         // for kNormal
+  float init_std = 0;         // for kNormal; for kUniform the bound: [-init_std, init_std)
   int64_t unpadded_rows = 1;  // rows that exports hold (of a vocabulary: V), else shape[0]
   ParamUse use = ParamUse::kOther;
   // The share of tokens that are multiplied with it: of an expert's matrices less than 1.
@@ -44,6 +44,8 @@ struct ParamRow {
   // False: it stays as it is loaded or initialised. It has no gradient, master or optimizer states.
   // What one kernel takes is trained together: a product's weight and bias, a norm's.
   bool trainable = true;
+  // False: of the base that adapters are trained on; checkpoints leave it to the base's own files.
+  bool saved = true;
   // A matrix that tokens are multiplied with lies [out, in], as torch.nn.Linear has it, and not
   // [in, out], as GPT-2's Conv1D.
   bool out_in = false;
@@ -88,7 +90,10 @@ struct PublishedTensor {
 // Its parts in order, else itself.
 std::vector<PublishedTensor> PublishedTensors(const ParamTensor& tensor);
 
-// The rows of spec.family, layer by layer. What spec.frozen names is not trainable.
+// The rows of spec.family, with those of adapters (core/model/lora.h).
+ParamRows RowsOf(const ModelSpec& spec);
+
+// The same, layer by layer. What spec.frozen names is not trainable.
 std::vector<ParamTensor> BuildParamTable(const ModelSpec& spec);
 
 }  // namespace zeroplan

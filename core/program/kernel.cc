@@ -216,6 +216,31 @@ double MatmulBackwardWeightBytes(const LaunchShape& launch) {
   return ArgumentBytes(launch) + (Bytes(launch, 3) > 0 ? Bytes(launch, 1) : 0);
 }
 
+// Columns of a product that adapters add to.
+double AdaptedColumns(const KernelDims& d) {
+  const int64_t widths[] = {d[3], d[4] - d[3], d[2] - d[4]};
+  int64_t columns = 0;
+  for (int i = 0; i < 3; ++i) columns += (d[5] >> i & 1) * widths[i];
+  return static_cast<double>(columns);
+}
+double LoraUpFlops(const KernelDims& d) { return 2 * Product(d, 2) * AdaptedColumns(d); }
+// Bytes of these columns of argument `index`, which has all N.
+double AdaptedBytes(const LaunchShape& launch, size_t index) {
+  return Bytes(launch, index) * AdaptedColumns(launch.dims) / static_cast<double>(launch.dims[2]);
+}
+double LoraUpBytes(const LaunchShape& launch) {
+  const bool adds = (launch.flags & kAccumulate) != 0;
+  return Bytes(launch, 0) + Bytes(launch, 1) + Bytes(launch, 2) +
+         (adds ? 2 : 1) * AdaptedBytes(launch, 3);
+}
+double LoraUpBackwardDataBytes(const LaunchShape& launch) {
+  return AdaptedBytes(launch, 0) + Bytes(launch, 1) + Bytes(launch, 2);
+}
+double LoraUpBackwardWeightBytes(const LaunchShape& launch) {
+  const bool adds = (launch.flags & kAccumulate) != 0;
+  return Bytes(launch, 0) + AdaptedBytes(launch, 1) + (adds ? 2 : 1) * Bytes(launch, 2);
+}
+
 // ---- recompute ---------------------------------------------------------------------------------
 
 // GELU's n, of a product of M x N.

@@ -66,7 +66,7 @@ struct Range {
 };
 
 struct Problem {
-  int64_t M, N, K;
+  int64_t M, N, K, c_stride;
   const ArgMatrix& a;
   const ArgMatrix& b;
   const KernelArg& c;
@@ -131,7 +131,7 @@ FloatMatrix Tile(const ArgMatrix& matrix, Range rows, Range columns, float* tile
 void StartTile(const Problem& p, Range rows, Range columns, float* c, int64_t c_stride) {
   const int64_t n = columns.size();
   for (int64_t r = rows.begin; r < rows.end; ++r) {
-    const int64_t first = r * p.N + columns.begin;
+    const int64_t first = r * p.c_stride + columns.begin;
     float* row = c + (r - rows.begin) * c_stride;
     if (p.start.accumulate) {
       if (p.c.dtype != Dtype::kF32) Widen(p.c.dtype, ElementAt(p.c, first), n, row);
@@ -167,7 +167,7 @@ void FinishTile(const Problem& p, Range rows, Range columns, float* c, int64_t c
   alignas(64) float buffer[kBlock];
   for (int64_t r = rows.begin; r < rows.end; ++r) {
     ForEachBlock(0, columns.size(), [&](int64_t i, int64_t count) {
-      const int64_t first = r * p.N + columns.begin + i;
+      const int64_t first = r * p.c_stride + columns.begin + i;
       float* sums = c + (r - rows.begin) * c_stride + i;
       if (Present(finish.gelu)) {
         Gelu(sums, count, WriteBlock(finish.gelu, first, buffer));
@@ -212,19 +212,19 @@ void RunPart(const Problem& p, Range rows, Range columns, Scratch scratch) {
     const Range n = {n0, std::min(columns.end, n0 + tiles.columns)};
     for (int64_t m0 = rows.begin; m0 < rows.end; m0 += tiles.rows) {
       const Range m = {m0, std::min(rows.end, m0 + tiles.rows)};
-      float* c = c_in_place ? p.c.as<float>() + m0 * p.N + n0 : c_tile;
-      const int64_t c_stride = c_in_place ? p.N : n.size();
+      float* c = c_in_place ? p.c.as<float>() + m0 * p.c_stride + n0 : c_tile;
+      const int64_t c_stride = c_in_place ? p.c_stride : n.size();
       StartTile(p, m, n, c, c_stride);
       for (int64_t k0 = 0; k0 < p.K; k0 += tiles.depth) {
         const Range k = {k0, std::min(p.K, k0 + tiles.depth)};
         const FloatMatrix a = Tile(p.a, m, k, a_tile);
         const FloatMatrix b = Tile(p.b, k, n, b_tile);
-        TileGemm(m.size(), n.size(), k.size(), 1.0f, a, b, c, c_stride, pack, pack_floats);
+        TileGemm(m.size(), n.size(), k.size(), p.start.scale, a, b, c, c_stride, pack, pack_floats);
       }
       FinishTile(p, m, n, c, c_stride);
       if (c_in_place) continue;
       for (int64_t r = 0; r < m.size(); ++r) {
-        Narrow(p.c.dtype, c + r * c_stride, n.size(), ElementAt(p.c, (m0 + r) * p.N + n0));
+        Narrow(p.c.dtype, c + r * c_stride, n.size(), ElementAt(p.c, (m0 + r) * p.c_stride + n0));
       }
     }
   }
@@ -235,7 +235,8 @@ void RunPart(const Problem& p, Range rows, Range columns, Scratch scratch) {
 void ParallelGemm(ThreadPool& pool, int64_t M, int64_t N, int64_t K, const ArgMatrix& a,
                   const ArgMatrix& b, const KernelArg& c, const GemmStart& start,
                   const GemmFinish& finish) {
-  const Problem problem{M, N, K, a, b, c, start, finish};
+  const int64_t c_stride = start.c_stride > 0 ? start.c_stride : N;
+  const Problem problem{M, N, K, c_stride, a, b, c, start, finish};
   const Grid grid = ChooseGrid(M, N, pool.threads());
   pool.ParallelFor(grid.down * grid.across, 1, [&](int64_t begin, int64_t end, int worker) {
     for (int64_t part = begin; part < end; ++part) {

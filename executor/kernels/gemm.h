@@ -43,14 +43,15 @@ struct GemmStart {
   bool accumulate = false;
   const KernelArg& bias = kAbsent;
   const KernelArg& residual = kAbsent;
+  float scale = 1;       // of the product
+  int64_t c_stride = 0;  // elements from one row of c to the next; 0: N
 };
 // What becomes of the fp32 sums before they are rounded to c; both lie as c.
 struct GemmFinish {
   const KernelArg& gelu = kAbsent;     // gets gelu(c)
   const KernelArg& gelu_of = kAbsent;  // c is multiplied by gelu'(gelu_of)
 };
-// c_MN = start + a_MK * b_KN, then `finish`, over all threads of the pool; c is row-major and
-// dense.
+// c_MN = start + scale * a_MK * b_KN, then `finish`, over all threads of the pool; c is row-major.
 void ParallelGemm(ThreadPool& pool, int64_t M, int64_t N, int64_t K, const ArgMatrix& a,
                   const ArgMatrix& b, const KernelArg& c, const GemmStart& start,
                   const GemmFinish& finish = {});

@@ -1,5 +1,7 @@
 // Fresh weights. A value depends on (seed, tensor, index in the tensor) alone, so every sharding of
 // a model starts from the same weights.
+#include "executor/kernels/param_init.h"
+
 #include <cmath>
 #include <numbers>
 
@@ -37,6 +39,12 @@ void InitTensor(const ParamTensor& spec, int tensor, uint64_t seed, uint64_t beg
     case InitKind::kOnes:
       std::fill(dst, dst + (stop - begin), 1.0f);
       return;
+    case InitKind::kUniform:
+      for (uint64_t i = begin; i < stop; ++i) {
+        const uint32_t word = TensorRandom(seed, static_cast<uint32_t>(tensor), i / 4)[i % 4];
+        dst[i - begin] = (2 * OpenUniform(word) - 1) * spec.init_std;
+      }
+      return;
     case InitKind::kNormal:
       for (uint64_t i = begin; i < stop;) {
         const std::array<float, 4> normals = Normals(seed, tensor, i / 4);
@@ -48,6 +56,19 @@ void InitTensor(const ParamTensor& spec, int tensor, uint64_t seed, uint64_t beg
 }
 
 }  // namespace
+
+}  // namespace zeroplan::cpu
+
+namespace zeroplan {
+
+void InitialValues(const ParamTensor& tensor, int index, uint64_t seed, uint64_t begin,
+                   uint64_t end, float* values) {
+  cpu::InitTensor(tensor, index, seed, begin, end, values);
+}
+
+}  // namespace zeroplan
+
+namespace zeroplan::cpu {
 
 void ParamInit(const KernelCall& call) {
   const ParamLayout& layout = call.context.program->layout;

@@ -15,13 +15,18 @@
 
 namespace zeroplan::testing {
 
-// By tensor. REQUIRES: fp32 and stage 0, where gradients persist and are whole.
+// By tensor; of one that is not trained none. REQUIRES: fp32 and stage 0, where gradients persist
+// and are whole.
 inline Tensors EngineGradients(const Program& program, const Engine& engine, int rank) {
   const std::vector<BufferId> by_unit = UnitBuffers(program, Role::kGradFull);
   Tensors grads;
   for (const ParamLayout::Place& place : program.layout.place) {
     const auto unit = static_cast<size_t>(place.unit);
     const TensorSlot& slot = program.layout.units[unit].slots[static_cast<size_t>(place.slot)];
+    if (by_unit[unit] == kNoBuffer) {
+      grads.emplace_back();
+      continue;
+    }
     const std::span<const std::byte> bytes = engine.Peek(rank, by_unit[unit]);
     std::vector<float> values(slot.elements);
     std::memcpy(values.data(), bytes.data() + slot.offset * 4, slot.elements * 4);
@@ -66,6 +71,7 @@ void ForEachEngineSlope(const Program& program, size_t count, Check&& check,
   const Tensors grads = EngineGradients(program, engine, 0);
   std::mt19937 random(7);
   for (size_t t = 0; t < table.size(); ++t) {
+    if (grads[t].empty()) continue;
     for (size_t i : Sample(grads[t], count, random)) {
       const auto at = static_cast<float>(start.weights[t][i]);
       const auto put = [&](float weight) {

@@ -12,6 +12,7 @@
 #include "tests/agreement/memory_state.h"
 #include "tests/core/families/llama/tiny_llama.h"
 #include "tests/core/lowering/matrix.h"
+#include "tests/core/model/with_lora.h"
 
 namespace zeroplan {
 namespace {
@@ -142,6 +143,17 @@ TEST_CASE("memory, instructions and traffic are the plan's: families of llama's 
     const std::vector<int> ranks = family == &Llama() ? std::vector{1, 3} : std::vector{2};
     for (const auto& cell : testing::AllCells(ranks, {Dtype::kBF16})) CheckCell(cell, true, model);
   }
+}
+
+TEST_CASE("memory, instructions and traffic are the plan's: adapters") {
+  for (const char* targets : {"all-linear", "q_proj,down_proj"}) {
+    const ModelSpec model = testing::WithLora(testing::TinyLlama(Llama()), targets);
+    for (const auto& cell : testing::AllCells({1, 3}, {Dtype::kBF16})) {
+      CheckCell(cell, true, model, /*async_save=*/std::string_view(targets) != "all-linear");
+    }
+  }
+  const ModelSpec gpt2 = testing::WithLora(testing::TinyModel(), "all-linear");
+  for (const auto& cell : testing::AllCells({2}, {Dtype::kF16})) CheckCell(cell, true, gpt2);
 }
 
 // Sums over micro-steps and over ranks in fp32, of gradients in 16 bit.

@@ -193,5 +193,30 @@ TEST_CASE("bf16: 1024 tokens and heads of 128, by cuDNN's kernels, follow stage 
   }
 }
 
+TEST_CASE("fp32: adapters at every stage on several GPUs follow stage 0 on one") {
+  const TrainingFolder folder(TrainedModel::kLong);
+  const std::string lora = "--dtype fp32 --method lora --lora-rank 8 ";
+  const auto losses_of = [&](const std::string& name, const std::string& options) {
+    GpuTraining run(folder.Train(name, lora + options, kSteps), folder.path(name + ".log"));
+    const int code = run.Wait();
+    CAPTURE(run.output());
+    REQUIRE(code == 0);
+    const nlohmann::json end = folder.LastLine(name);
+    CHECK(end["high_water_bytes"] == end["planned_arena_bytes"]);
+    return folder.Losses(name);
+  };
+  const auto control =
+      losses_of("lora-reference", fmt::format("--gpus 1 --stage 0 --micro-batch {}", kGlobalBatch));
+  for (const char* choice : {"--stage 0", "--stage 1 --offload-optimizer cpu", "--stage 2",
+                             "--stage 3 --checkpointing full",
+                             "--stage 3 --offload-optimizer cpu --offload-param cpu"}) {
+    CAPTURE(std::string(choice));
+    const std::string name = "lora-" + std::to_string(std::hash<std::string>()(choice));
+    const auto losses =
+        losses_of(name, fmt::format("{} --gpus 2 --micro-batch {}", choice, kGlobalBatch / 2));
+    CHECK(Farthest(losses, control) <= 1e-5);
+  }
+}
+
 }  // namespace
 }  // namespace zeroplan

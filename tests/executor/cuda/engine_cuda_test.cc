@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "tests/core/families/llama/tiny_llama.h"
+#include "tests/core/model/with_lora.h"
 #include "tests/executor/engine/small_training.h"
 #include "tests/temp_dir.h"
 
@@ -135,6 +137,42 @@ TEST_CASE("cuda engine: every choice trains as on the CPU, within its plan") {
       const Outcome outcome = Train(setup, options, lower);
       CheckAlike(outcome, control, dtype);
       CHECK(outcome.touched == control.touched);
+    }
+  }
+}
+
+TEST_CASE("cuda engine: adapters train as on the CPU, within their plan") {
+  const TempDir dir;
+  ModelSpec llama = testing::TinyLlama(Llama());
+  llama.vocab = 60;
+  llama.padded_vocab = 64;
+  llama.positions = 16;
+  for (const ModelSpec& model : {testing::WithLora(SmallModel(), "all-linear", 8),
+                                 testing::WithLora(llama, "q_proj,v_proj,up_proj", 8)}) {
+    for (const Dtype dtype : {Dtype::kF32, Dtype::kBF16}) {
+      for (const Choice& choice : kChoices) {
+        INFO("targets: ", model.lora_targets);
+        INFO("dtype: ", std::string(DtypeName(dtype)));
+        INFO("choice: ", std::string(choice.name));
+        const Program program =
+            Lower(model, SetupOf(choice, dtype, dir.path()), CudaLowering(choice));
+        VerifyOrThrow(program);
+        EngineOptions options;
+        options.swap_dir = dir.path();
+        const Outcome control = Train(program, options);
+        options.backend = Backend::kCuda;
+        const Outcome outcome = Train(program, options);
+        const double tolerance = Tolerance(dtype);
+        for (size_t step = 0; step < kSteps; ++step) {
+          CHECK(outcome.steps[step].loss_sum ==
+                doctest::Approx(control.steps[step].loss_sum).epsilon(tolerance));
+          CHECK(static_cast<double>(outcome.steps[step].grad_norm) ==
+                doctest::Approx(static_cast<double>(control.steps[step].grad_norm))
+                    .epsilon(10 * tolerance));
+        }
+        CHECK(outcome.eval_loss == doctest::Approx(control.eval_loss).epsilon(tolerance));
+        CHECK(outcome.touched == control.touched);
+      }
     }
   }
 }

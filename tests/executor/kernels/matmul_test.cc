@@ -185,8 +185,13 @@ TEST_CASE("matmul backward through GELU: data") {
       const double slope = GeluSlope(pre[static_cast<int64_t>(i)]);
       double slack =
           (1.13 * static_cast<double>(N + 2) * 0x1p-24 + 4 * kGeluSlack) * want.magnitude[i];
-      // A library's epilogue may work on the rounded sum.
-      if (kOnGpu) slack += RoundOff(out) * std::abs(want.value[i] * slope);
+      // A library's epilogue may work on the rounded sum, and has a fast tanh: on H100s cuBLASLt's
+      // slope was off by up to 1.6e-5, near x = -3.5, where the slope itself is 0.002.
+      constexpr double kFastSlope = 0x1p-15;
+      if (kOnGpu) {
+        slack += RoundOff(out) * std::abs(want.value[i] * slope);
+        if (out != Dtype::kF32) slack += kFastSlope * std::abs(want.value[i]);
+      }
       const double got = dx[static_cast<int64_t>(i)];
       if (Close(got, want.value[i] * slope, out, slack)) continue;
       FAIL_CHECK("dx[" << i << "]: got " << got << ", want " << want.value[i] * slope);

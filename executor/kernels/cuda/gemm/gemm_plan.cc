@@ -142,7 +142,7 @@ bool GemmPlan::Accepts(const cublasLtMatmulAlgo_t& candidate, const GemmPointers
 cublasStatus_t GemmPlan::Launch(const cublasLtMatmulAlgo_t& with, const GemmPointers& pointers,
                                 cudaStream_t stream) {
   SetPointers(pointers);
-  const float alpha = 1.0f, beta = problem_.adds_c ? 1.0f : 0.0f;
+  const float alpha = pointers.alpha, beta = problem_.adds_c ? 1.0f : 0.0f;
   return cublasLtMatmul(handle_, product_, &alpha, pointers.a, a_, pointers.b, b_, &beta,
                         problem_.adds_c ? pointers.c : pointers.d, d_, pointers.d, d_, &with,
                         pointers.workspace, problem_.workspace_bytes, stream);

@@ -56,6 +56,7 @@ struct GemmPointers {
   void* bias = nullptr;  // read by kBias and kGeluAuxBias, written by kBgradA and kBgradB
   void* aux = nullptr;   // written by kGeluAuxBias, read by kDGelu
   void* workspace = nullptr;
+  float alpha = 1;  // of op(A) op(B)
 };
 
 struct GemmProblemHash {

@@ -22,6 +22,7 @@ struct ProductExtras {
   const KernelArg& c = kAbsent;  // added; of d's dtype
   void* bias = nullptr;
   void* aux = nullptr;
+  float scale = 1;                // of the product
   uint64_t workspace_offset = 0;  // what the start of the workspace is used for besides
 };
 
@@ -48,6 +49,7 @@ inline Product MakeProduct(std::string_view row, const GemmLayout& layout, const
   p.d = d.data;
   p.bias = extras.bias;
   p.aux = extras.aux;
+  p.alpha = extras.scale;
   uint64_t bytes = 0;
   // The library refuses a workspace off 256 bytes; buffers of a program lie on 128.
   constexpr uint64_t kAlign = 256;

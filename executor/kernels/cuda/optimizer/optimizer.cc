@@ -28,6 +28,8 @@ void InitTensor(const ParamTensor& spec, int tensor, uint64_t seed, uint64_t beg
   LaunchConstant(dst + n, static_cast<int64_t>(end - stop), 0.0f, stream);
   if (spec.init == InitKind::kNormal) {
     LaunchNormal(dst, n, seed, static_cast<uint32_t>(tensor), begin, spec.init_std, stream);
+  } else if (spec.init == InitKind::kUniform) {
+    LaunchUniform(dst, n, seed, static_cast<uint32_t>(tensor), begin, spec.init_std, stream);
   } else {
     LaunchConstant(dst, n, spec.init == InitKind::kOnes ? 1.0f : 0.0f, stream);
   }

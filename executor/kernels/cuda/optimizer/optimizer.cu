@@ -206,11 +206,29 @@ __global__ void __launch_bounds__(kThreads)
   dst_n[i] = radius * (odd ? sinf(angle) : cosf(angle)) * std;
 }
 
+__global__ void __launch_bounds__(kThreads)
+    UniformKernel(float* dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,
+                  float bound) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= n) return;
+  const uint64_t element = begin + static_cast<uint64_t>(i);
+  const PhiloxBlock words = TensorRandom(seed, tensor, element / 4);
+  const uint64_t at = element % 4;
+  const uint32_t word = at == 0 ? words[0] : at == 1 ? words[1] : at == 2 ? words[2] : words[3];
+  dst_n[i] = (2 * OpenUniform(word) - 1) * bound;
+}
+
 }  // namespace
 
 void LaunchConstant(float* dst_n, int64_t n, float value, cudaStream_t stream) {
   if (n == 0) return;
   ConstantKernel<<<GridOf(n, kThreads), kThreads, 0, stream>>>(dst_n, n, value);
+}
+
+void LaunchUniform(float* dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,
+                   float bound, cudaStream_t stream) {
+  if (n == 0) return;
+  UniformKernel<<<GridOf(n, kThreads), kThreads, 0, stream>>>(dst_n, n, seed, tensor, begin, bound);
 }
 
 void LaunchNormal(float* dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,

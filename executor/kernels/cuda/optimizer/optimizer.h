@@ -40,6 +40,10 @@ void LaunchAdamW(const FloatArray& grad_n, const StepState* state, float* master
 // dst_n = a constant.
 void LaunchConstant(float* dst_n, int64_t n, float value, cudaStream_t stream);
 
+// dst[i] = bound * the uniform number in (-1, 1] of element `begin + i` of a tensor, as above.
+void LaunchUniform(float* dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,
+                   float bound, cudaStream_t stream);
+
 // dst[i] = std * the normal number of element `begin + i` of a tensor, from (seed, tensor, element)
 // alone.
 void LaunchNormal(float* dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,

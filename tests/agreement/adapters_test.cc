@@ -1,0 +1,237 @@
+// Models with adapters: what is frozen has no gradient, no state and no place in checkpoints, and
+// is never written; adapters train as the slopes of the loss say, at every stage alike.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "core/lowering/lower.h"
+#include "core/model/lora.h"
+#include "core/program/verify.h"
+#include "cost_models/memory_walk.h"
+#include "executor/checkpoint/adapter_weights.h"
+#include "executor/checkpoint/checkpoint_source.h"
+#include "executor/checkpoint/hf_export.h"
+#include "executor/engine/engine.h"
+#include "tests/agreement/engine_gradients.h"
+#include "tests/core/families/llama/tiny_llama.h"
+#include "tests/core/lowering/matrix.h"
+#include "tests/core/model/with_lora.h"
+#include "tests/executor/checkpoint/checkpoint_fixture.h"
+#include "tests/temp_dir.h"
+
+namespace zeroplan {
+namespace {
+
+std::vector<ModelSpec> AdaptedModels() {
+  ModelSpec saved = testing::WithLora(testing::TinyLlama(Llama()), "gate_proj,o_proj", 5);
+  saved.lora_saved = "lm_head";
+  saved.lora_rslora = true;
+  return {testing::WithLora(testing::TinyModel(), "all-linear"),
+          testing::WithLora(testing::TinyModel(), "c_attn,mlp.c_proj", 2),
+          testing::WithLora(testing::TinyLlama(Qwen3()), "all-linear"),
+          testing::WithLora(testing::TinyLlama(Qwen2()), "k_proj,up_proj", 4), saved};
+}
+
+EngineOptions AdapterOptions() {
+  EngineOptions options;
+  options.threads_per_rank = 1;
+  options.swap_dir = "/tmp";
+  return options;
+}
+
+// Master values of all tensors: of what is frozen from the rank's parameters, in fp32.
+testing::Tensors Weights(const Program& program, const Engine& engine, int rank) {
+  const std::vector<BufferId> full = UnitBuffers(program, Role::kParamFull);
+  testing::Tensors weights;
+  for (const ParamLayout::Place& place : program.layout.place) {
+    const auto unit = static_cast<size_t>(place.unit);
+    const TensorSlot& slot = program.layout.units[unit].slots[static_cast<size_t>(place.slot)];
+    const std::span<const std::byte> bytes = engine.Peek(rank, full[unit]);
+    std::vector<float> values(slot.elements);
+    std::memcpy(values.data(), bytes.data() + slot.offset * 4, slot.elements * 4);
+    weights.emplace_back(values.begin(), values.end());
+  }
+  return weights;
+}
+
+TEST_CASE("adapters: gradients are the slopes of the engine's own loss") {
+  for (const ModelSpec& model : AdaptedModels()) {
+    for (const RecomputeConfig& recompute : {kNoRecompute, kSelectiveRecompute, FullRecompute()}) {
+      CAPTURE(model.lora_targets);
+      CAPTURE(RecomputeName(recompute));
+      LowerOptions options;
+      options.logits_chunk_bytes = 7 * 40 * 4;
+      const Program program =
+          Lower(model, testing::BaseSetup(0, 1, Dtype::kF32, 1, recompute), options);
+      VerifyOrThrow(program);
+      size_t checked = 0;
+      testing::ForEachEngineSlope(
+          program, 3,
+          [&](const ParamTensor& tensor, double slope, double gradient) {
+            CAPTURE(tensor.name);
+            CHECK((IsAdapter(tensor) || tensor.saved));
+            CHECK(std::abs(slope - gradient) < 3e-5 + 2e-4 * std::abs(gradient));
+            ++checked;
+          },
+          1.0 / 128);  // adapters are scaled, and bend the loss more than weights do
+      CHECK(checked > 10);
+    }
+  }
+}
+
+TEST_CASE("adapters: a fresh one changes nothing, and what is frozen stays bit by bit") {
+  for (const ModelSpec& model : AdaptedModels()) {
+    CAPTURE(model.lora_targets);
+    const TrainSetup setup = testing::BaseSetup(0, 1, Dtype::kF32, 2, kNoRecompute);
+    const Program program = Lower(model, setup);
+    Engine engine(program, AdapterOptions());
+    engine.Init();
+    const testing::Tensors before = Weights(program, engine, 0);
+    for (uint64_t step = 0; step < 3; ++step) engine.Step(testing::RandomBatch(program, step));
+    engine.Drain();
+    const testing::Tensors after = Weights(program, engine, 0);
+    const std::vector<ParamTensor>& table = *program.layout.tensors;
+    for (size_t t = 0; t < table.size(); ++t) {
+      CAPTURE(table[t].name);
+      CHECK((before[t] == after[t]) == !table[t].trainable);
+    }
+    // Frozen units have parameters alone.
+    for (const Buffer& buffer : program.buffers) {
+      if (buffer.unit < 0 || program.layout.units[static_cast<size_t>(buffer.unit)].trainable) {
+        continue;
+      }
+      const bool state = buffer.role == Role::kMaster || buffer.role == Role::kAdamM ||
+                         buffer.role == Role::kAdamV || buffer.role == Role::kGradFull ||
+                         buffer.role == Role::kGradShard;
+      CHECK_FALSE(state);
+    }
+    // B is zero at first: the loss is the base's.
+    const Program plain = Lower(BaseModel(model), setup);
+    Engine fresh(program, AdapterOptions()), base(plain, AdapterOptions());
+    fresh.Init();
+    base.Init();
+    testing::MemoryState weights(program.layout), of_base(plain.layout);
+    std::vector<StateSink*> sink = {&of_base};
+    base.Save(sink);
+    const testing::Tensors drawn = Weights(program, fresh, 0);
+    for (size_t t = 0; t < table.size(); ++t) {
+      std::vector<float> values(drawn[t].begin(), drawn[t].end());
+      for (size_t b = 0; b < plain.layout.tensors->size(); ++b) {
+        if ((*plain.layout.tensors)[b].name == table[t].name) values = of_base.master(b);
+      }
+      weights.Write({static_cast<int>(t), StateKind::kMaster, 0, values.size()}, values);
+    }
+    fresh.Load(weights, false, nullptr);
+    CHECK(fresh.Evaluate(testing::RandomBatch(program, 9)) ==
+          base.Evaluate(testing::RandomBatch(plain, 9)));
+  }
+}
+
+std::vector<double> LossesAt(const ModelSpec& model, int stage, int ranks, int64_t grad_accum,
+                             const RecomputeConfig& recompute, testing::Offload offload) {
+  TrainSetup setup = testing::BaseSetup(stage, ranks, Dtype::kF32, grad_accum, recompute);
+  setup.batch.micro_batch = 8 / (ranks * grad_accum);
+  testing::SetOffload(setup, offload);
+  setup.optimizer.lr = 1e-2;
+  const Program program = Lower(model, setup);
+  Engine engine(program, AdapterOptions());
+  engine.Init();
+  std::vector<double> losses;
+  for (uint64_t step = 0; step < 10; ++step) {
+    losses.push_back(engine.Step(testing::RandomBatch(program, step)).loss_sum);
+  }
+  return losses;
+}
+
+TEST_CASE("adapters: stages, ranks, recompute, offload and accumulation follow stage 0") {
+  for (const ModelSpec& model : AdaptedModels()) {
+    CAPTURE(model.lora_targets);
+    const std::vector<double> control =
+        LossesAt(model, 0, 1, 1, kNoRecompute, testing::Offload::kNone);
+    CHECK(control.back() < control.front());
+    for (int stage = 0; stage <= 3; ++stage) {
+      for (const testing::Offload offload : testing::OffloadsOf(stage)) {
+        const int ranks = 1 << (stage % 3);
+        const RecomputeConfig recompute = stage % 2 == 0 ? FullRecompute() : kSelectiveRecompute;
+        CAPTURE(stage);
+        CAPTURE(testing::OffloadLabel(offload));
+        const std::vector<double> losses = LossesAt(model, stage, ranks, 2, recompute, offload);
+        for (size_t i = 0; i < losses.size(); ++i) {
+          CHECK(std::abs(losses[i] - control[i]) <= 2e-4 * control[i]);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("adapters: a checkpoint holds them alone, and goes on at any stage over its base") {
+  const ModelSpec model = testing::WithLora(testing::TinyLlama(Llama()), "all-linear");
+  const TempDir dir;
+  const std::string base = dir.path() + "/base";
+  const Program plain =
+      Lower(BaseModel(model), testing::BaseSetup(0, 1, Dtype::kF32, 1, kNoRecompute));
+  {
+    Engine engine(plain, AdapterOptions());
+    engine.Init();
+    testing::MemoryState weights(plain.layout);
+    std::vector<StateSink*> sink = {&weights};
+    engine.Save(sink);
+    WriteHfWeights(base, BaseModel(model), *plain.layout.tensors, weights);
+  }
+  const auto setup = [](int stage, int ranks) {
+    return testing::BaseSetup(stage, ranks, Dtype::kF32, 1, kNoRecompute);
+  };
+  const Program program = Lower(model, setup(2, 2));
+  const std::vector<ParamTensor>& table = *program.layout.tensors;
+  Engine engine(program, AdapterOptions());
+  engine.Init();
+  engine.Load(AdaptedWeights(base, "", model, table, 1), false, nullptr);
+  for (uint64_t step = 0; step < 2; ++step) engine.Step(testing::RandomBatch(program, step));
+  CheckpointMeta meta = SmallMeta(2);
+  meta.model = model;
+  const auto folder = SaveWith(dir.path(), program.layout, meta, {.world_size = 2},
+                               [&](std::span<StateSink* const> sinks) { engine.Save(sinks); });
+  const StepState state = engine.state();
+  const CheckpointSource source = CheckpointSource::Open(folder, model, table);
+  source.Verify();
+  uint64_t adapters = 0;
+  for (const ParamTensor& tensor : table) adapters += tensor.saved ? tensor.elements() : 0;
+  CHECK(source.file_bytes() < 12 * adapters + 64'000);
+  const double next = engine.Step(testing::RandomBatch(program, 5)).loss_sum;
+  for (const int stage : {0, 3}) {
+    CAPTURE(stage);
+    const Program other = Lower(model, setup(stage, 2));
+    AdaptedWeights weights(base, "", model, *other.layout.tensors, 1);
+    weights.ReadTunedFrom(source);
+    Engine resumed(other, AdapterOptions());
+    resumed.Init();
+    resumed.Load(weights, true, &state);
+    const double loss = resumed.Step(testing::RandomBatch(other, 5)).loss_sum;
+    CHECK(std::abs(loss - next) <= 1e-5 * next);
+  }
+  // What is written for PEFT comes back, and merged it is the same model.
+  const std::string out = dir.path() + "/adapter";
+  WriteAdapter(out, model, table, source, "base", "", {});
+  AdaptedWeights again(base, out, model, table, 1);
+  for (size_t t = 0; t < table.size(); ++t) {
+    if (!table[t].saved) continue;
+    std::vector<float> want(table[t].elements()), got(want.size());
+    const TensorRange all = {static_cast<int>(t), StateKind::kMaster, 0, want.size()};
+    source.Read(all, want);
+    again.Read(all, got);
+    CHECK(want == got);
+  }
+  Engine adapted(program, AdapterOptions()), merged(plain, AdapterOptions());
+  adapted.Init();
+  adapted.Load(again, false, nullptr);
+  merged.Init();
+  merged.Load(MergedWeights(base, out, model), false, nullptr);
+  const double a = adapted.Evaluate([&](int, int64_t, auto inputs, auto targets) {
+    testing::FillRandom(plain, 7, 0, 0, inputs, targets);
+  });
+  const double b = merged.Evaluate(testing::RandomBatch(plain, 7));
+  CHECK(std::abs(a - b) <= 1e-5 * b);
+}
+
+}  // namespace
+}  // namespace zeroplan
