@@ -52,9 +52,10 @@ std::string AdapterText(const fs::path& folder) {
   const std::string below =
       base.empty() ? "the model below it" : "the model below it, " + PrintableText(base, 100);
   return fmt::format(
-      "holds an adapter (LoRA), not a model; use {}, or make one model of the two with PEFT's "
-      "merge_and_unload() and save_pretrained(FOLDER)",
-      below);
+      "holds an adapter (LoRA), not a model; use {}, with --adapter {} beside it, or make one "
+      "model "
+      "of the two with 'zeroplan merge {}'",
+      below, folder.string(), folder.string());
 }
 
 class FolderNames {

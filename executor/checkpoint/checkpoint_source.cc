@@ -334,7 +334,7 @@ void CheckpointSource::CheckCover() const {
   for (size_t i = 0; i < pieces_.size(); ++i) {
     const ParamTensor& tensor = table_[i / kStateKinds.size()];
     const StateKind kind = kStateKinds[i % kStateKinds.size()];
-    if (!tensor.trainable && kind != StateKind::kMaster) continue;
+    if (!tensor.saved || (!tensor.trainable && kind != StateKind::kMaster)) continue;
     const auto state = StateKindName(kind);
     uint64_t covered = 0;
     for (const Piece& piece : pieces_[i]) {

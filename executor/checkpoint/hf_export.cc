@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,7 +14,9 @@
 #include "core/base/json_source.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
+#include "core/families/adapter_config.h"
 #include "core/families/load_model.h"
+#include "executor/checkpoint/adapter_weights.h"
 #include "executor/checkpoint/hf_weights.h"
 #include "executor/checkpoint/safetensors.h"
 #include "text/files/mapped_file.h"
@@ -80,10 +83,11 @@ class TensorCopier {
  public:
   TensorCopier(const StateSource& source, Dtype dtype) : source_(source), dtype_(dtype) {}
 
-  void WriteFile(const fs::path& path, std::span<const HfTensor> tensors, IoHook* hook) {
+  void WriteFile(const fs::path& path, std::span<const HfTensor> tensors, IoHook* hook,
+                 std::map<std::string, std::string> metadata = {}) {
     std::vector<SafetensorsPlan::Tensor> planned;
     for (const HfTensor& tensor : tensors) planned.push_back({tensor.name, tensor.shape, dtype_});
-    SafetensorsWriter file(path, PlanSafetensors(planned), hook);
+    SafetensorsWriter file(path, PlanSafetensors(planned, std::move(metadata)), hook);
     for (size_t i = 0; i < tensors.size(); ++i) {
       const HfTensor& tensor = tensors[i];
       for (uint64_t begin = 0; begin < tensor.elements; begin += chunk_.size()) {
@@ -191,6 +195,26 @@ void WriteHfWeights(const fs::path& folder, const ModelSpec& spec,
     Remove(folder / kWeightsFile, options.hook);
     SyncFolder(folder, options.hook);
   }
+  if (!options.source.empty()) CopyCompanions(options.source, folder, options.hook);
+}
+
+void WriteAdapter(const fs::path& folder, const ModelSpec& spec, std::span<const ParamTensor> table,
+                  const StateSource& source, const std::string& base,
+                  const std::string& base_digest, const HfExportOptions& options) {
+  std::vector<HfTensor> tensors;
+  for (HfTensor& tensor : HfTensors(table)) {
+    if (!table[tensor.param].saved) continue;
+    tensor.name.insert(0, kAdapterPrefix);
+    tensors.push_back(std::move(tensor));
+  }
+  MakeFolders(folder, options.hook);
+  StagedFiles staged(folder, options.hook);
+  staged.AddText(kAdapterConfigFile, WriteAdapterConfig(spec, base));
+  TensorCopier copier(source, options.dtype);
+  std::map<std::string, std::string> metadata;
+  if (!base_digest.empty()) metadata.emplace(kBaseDigest, base_digest);
+  copier.WriteFile(staged.Add(kAdapterWeightsFile), tensors, options.hook, std::move(metadata));
+  staged.Commit();
   if (!options.source.empty()) CopyCompanions(options.source, folder, options.hook);
 }
 

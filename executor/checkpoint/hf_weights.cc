@@ -14,6 +14,7 @@
 #include "core/families/load_model.h"
 #include "core/model/model_fields.h"
 #include "executor/checkpoint/safetensors.h"
+#include "text/files/mapped_file.h"
 
 namespace zeroplan {
 namespace {
@@ -188,6 +189,20 @@ WeightFiles FindWeightFiles(const fs::path& folder) {
       "save_pretrained(FOLDER, safe_serialization=True)",
       folder.string(), kWeightsFile, kWeightsIndexFile,
       foreign.empty() ? "" : fmt::format(", only {}, which is not read", foreign));
+}
+
+std::string WeightsDigest(const fs::path& folder) {
+  ChecksumStream digest;
+  for (const fs::path& path : FindWeightFiles(folder).files) {
+    const MappedFile file = MappedFile::Open(path);
+    constexpr uint64_t kAtOnce = uint64_t{64} << 20;
+    for (uint64_t at = 0; at < file.size(); at += kAtOnce) {
+      ThrowIfInterrupted();
+      digest.Add(file, at, std::min<uint64_t>(kAtOnce, file.size() - at));
+    }
+  }
+  const Checksum sum = digest.Get();
+  return fmt::format("{:016x}{:016x}", sum[0], sum[1]);
 }
 
 std::vector<HfTensor> HfTensors(std::span<const ParamTensor> table) {

@@ -45,6 +45,10 @@ bool HoldsWeights(const std::filesystem::path& folder);
 // there are none, if one is missing, and if all there is has a format that is not read.
 WeightFiles FindWeightFiles(const std::filesystem::path& folder);
 
+// 128 bits over all bytes of a folder's weights, in hexadecimal: what adapters name their base by.
+// Throws as FindWeightFiles.
+std::string WeightsDigest(const std::filesystem::path& folder);
+
 // The tensors of published weights, and where each lies in a model's parameters.
 struct HfTensor {
   std::string name;

@@ -25,6 +25,7 @@ SafetensorsPlan PlanShard(const ParamLayout& layout, int rank, const std::string
 }  // namespace
 
 std::span<const StateKind> SavedStates(const ParamTensor& tensor) {
+  if (!tensor.saved) return {};
   return std::span(kStateKinds).first(tensor.trainable ? kStateKinds.size() : 1);
 }
 

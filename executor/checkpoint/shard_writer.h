@@ -16,7 +16,8 @@
 
 namespace zeroplan {
 
-// The states that a checkpoint holds of a tensor: of one that is not trained its values alone.
+// The states that a checkpoint holds of a tensor: of one that is not trained its values alone, of
+// an adapted base's none.
 std::span<const StateKind> SavedStates(const ParamTensor& tensor);
 // "transformer.wte.weight|adam_m|4096": elements from 4096 on. One-dimensional, F32.
 std::string ShardEntryName(std::string_view tensor, StateKind state, uint64_t begin);

@@ -43,8 +43,8 @@ std::string CudaLibraries(const std::filesystem::path& maps = "/proc/self/maps")
 std::string ClockWarning(const std::vector<int64_t>& clocks_ms);
 
 // What a resume may change only where --allow-change names it: other samples would be trained on,
-// or held-out ones.
-inline constexpr std::string_view kHeldFacts[] = {"data", "order", "seq-len"};
+// or held-out ones, or adapters on another base than theirs.
+inline constexpr std::string_view kHeldFacts[] = {"data", "order", "seq-len", "base"};
 
 // The facts that decide the numbers of a run, by name: those, and "global batch", "lr", "betas",
 // ..., "schedule" and "precision". `steps`: the length of the run, which schedules without one of

@@ -12,8 +12,10 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/timing.h"
+#include "core/model/lora.h"
 #include "core/model/model_spec.h"
 #include "core/program/chrome_trace.h"
+#include "executor/checkpoint/adapter_weights.h"
 #include "executor/checkpoint/checkpoint_source.h"
 #include "executor/checkpoint/hf_export.h"
 #include "executor/process/stop_signals.h"
@@ -301,6 +303,10 @@ void SaveFinal(const RunParts& parts, const RunValidation& validation, RunSaves&
   const Program& program = parts.opened.program;
   const auto source = CheckpointSource::Open(FinalCheckpoint(options, parts.state.best.record()),
                                              program.model, *program.layout.tensors);
+  if (HasAdapters(program.model)) {
+    return WriteAdapter(options.save_dir, program.model, *program.layout.tensors, source,
+                        options.base_name, parts.opened.base_digest, options.final_weights);
+  }
   WriteHfWeights(options.save_dir, program.model, *program.layout.tensors, source,
                  options.final_weights);
 }

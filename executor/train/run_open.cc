@@ -18,7 +18,9 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
+#include "core/model/lora.h"
 #include "core/program/fingerprint.h"
+#include "executor/checkpoint/adapter_weights.h"
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/hf_weights.h"
 #include "executor/checkpoint/shard_writer.h"
@@ -219,17 +221,40 @@ ResumeChoice OpenCheckpoint(const Program& program, const TrainOptions& options,
 }
 
 // Before the engine takes memory: what does not fit the model is found at once.
-std::unique_ptr<HfWeightsSource> OpenWeights(const Program& program, const TrainOptions& options) {
+void OpenWeights(const TrainOptions& options, ProcessGroup& group, OpenedRun& run) {
   const std::filesystem::path& folder = options.init_from;
-  if (folder.empty()) return nullptr;
+  const bool adapts = HasAdapters(run.program.model);
+  if (folder.empty() && adapts && !options.save_dir.empty()) {
+    ThrowUsage(
+        "⟦save⟧: adapters of random weights fit nothing else; name the model's weights with "
+        "⟦init_from⟧, or leave ⟦save⟧ out");
+  }
+  if (folder.empty() || (run.checkpoint && !adapts)) return;
   if (std::error_code ignored; std::filesystem::equivalent(folder, options.save_dir, ignored)) {
     ThrowUsage(
         "⟦save⟧ {}: the run starts from the weights in this folder, and its own would replace "
         "them; choose another folder",
         options.save_dir.string());
   }
-  return std::make_unique<HfWeightsSource>(folder, program.model, *program.layout.tensors,
-                                           options.resize_embeddings);
+  const ModelSpec& model = run.program.model;
+  const std::vector<ParamTensor>& table = *run.program.layout.tensors;
+  if (!adapts) {
+    auto weights =
+        std::make_unique<HfWeightsSource>(folder, model, table, options.resize_embeddings);
+    run.weights_text = weights->Describe();
+    run.weights = std::move(weights);
+    return;
+  }
+  auto weights = std::make_unique<AdaptedWeights>(folder, options.adapter, model, table, run.seed);
+  run.base_digest = group.AllGather(group.rank() == 0 ? WeightsDigest(folder) : "").front();
+  if (const std::string of_adapter = weights->adapter_base();
+      group.rank() == 0 && !of_adapter.empty() && of_adapter != run.base_digest) {
+    LogWarning("⟦adapter⟧: {} was trained on other weights than those in {}",
+               options.adapter.string(), folder.string());
+  }
+  run.weights_text = weights->Describe();
+  if (run.checkpoint) weights->ReadTunedFrom(*run.checkpoint);
+  run.weights = std::move(weights);
 }
 
 // The checkpoint's, if there is one.
@@ -329,7 +354,9 @@ void CheckRunRoom(const OpenedRun& run, const TrainOptions& options, int ranks_h
   const int64_t done = run.checkpoint ? run.checkpoint->meta().step : 0;
   SaveDemand demand;
   demand.shard_bytes = ShardFileBytes(program.layout);
-  demand.final_bytes = HfWeightsBytes(*program.layout.tensors, options.final_weights.dtype);
+  std::vector<ParamTensor> exported = *program.layout.tensors;
+  std::erase_if(exported, [](const ParamTensor& tensor) { return !tensor.saved; });
+  demand.final_bytes = HfWeightsBytes(exported, options.final_weights.dtype);
   const std::filesystem::path& source = options.final_weights.source;
   if (std::error_code ignored; !std::filesystem::equivalent(source, options.save_dir, ignored)) {
     demand.final_bytes += CheckCompanions(source);
@@ -366,7 +393,7 @@ OpenedRun OpenRun(const Program& program, const TrainOptions& options, ProcessGr
   run.checkpoint = std::move(resume.source);
   run.damaged = std::move(resume.damaged);
   run.seed = ChooseSeed(options, run.checkpoint.get());
-  if (!run.checkpoint) run.weights = OpenWeights(program, options);
+  OpenWeights(options, group, run);
   run.data = OpenData(program, options, group);
   const std::string digest = run.data->Digest();
   const auto facts = [&](int64_t steps) {
@@ -380,6 +407,7 @@ OpenedRun OpenRun(const Program& program, const TrainOptions& options, ProcessGr
   schedule = ScheduleOfRun(schedule, run.steps);
   run.facts = facts(run.steps);
   run.validation = ValidationData::Open(program, options, group.rank(), *run.sampler);
+  if (!run.base_digest.empty()) run.facts.emplace_back("base", run.base_digest);
   run.facts.insert(
       run.facts.end(),
       {{"validation-data", run.validation->Source()},

@@ -52,8 +52,12 @@ struct OpenedRun {
   std::optional<SaveLock> lock;  // rank 0's, of the folder that it saves to
   // What --resume continues; null: nothing. Freed once it is loaded, as `weights` is.
   std::unique_ptr<CheckpointSource> checkpoint;
-  std::vector<std::string> damaged;          // checkpoints that the resume passed over
-  std::unique_ptr<HfWeightsSource> weights;  // of options.init_from; null: none are named
+  std::vector<std::string> damaged;  // checkpoints that the resume passed over
+  // Of options.init_from; null: none are named. With adapters: those of options.adapter, or fresh
+  // ones, on that base, which a resume needs too.
+  std::unique_ptr<StateSource> weights;
+  std::string weights_text;  // "3 files, BF16"
+  std::string base_digest;   // of the base below adapters: WeightsDigest; "": there is none
   uint64_t seed = 1;
   std::unique_ptr<const TokenDataset> data;
   std::unique_ptr<const BatchSampler> sampler;

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/families/adapter_config.h"
 #include "core/families/load_model.h"
 #include "core/lowering/lower.h"
+#include "executor/checkpoint/adapter_weights.h"
 #include "executor/checkpoint/hf_weights.h"
 #include "executor/engine/engine.h"
 
@@ -60,7 +62,12 @@ struct TextGenerator::Impl {
         program(std::move(what)),
         engine(program, MakeEngineOptions(options)) {
     engine.Init();
-    engine.Load(HfWeightsSource(folder, program.model, *program.layout.tensors), false, nullptr);
+    if (options.adapter.empty()) {
+      engine.Load(HfWeightsSource(folder, program.model, *program.layout.tensors), false, nullptr);
+      return;
+    }
+    const ModelSpec adapted = WithAdapter(program.model, options.adapter, nullptr);
+    engine.Load(MergedWeights(folder, options.adapter, adapted), false, nullptr);
   }
 
   int64_t context() const { return program.setup.batch.seq_len; }

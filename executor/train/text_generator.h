@@ -45,6 +45,8 @@ struct GeneratorOptions {
   // The type of weights, activations, keys and values; sums and logits are fp32.
   Dtype dtype = Dtype::kF32;
   bool flash_attention = true;  // see LowerOptions
+  // A LoRA adapter, merged into the weights as they are loaded; empty: none.
+  std::filesystem::path adapter;
 };
 
 // What generation of `model` with such options runs, and the memory that it takes.

@@ -35,15 +35,17 @@ EngineOptions SettleEngine(const OpenedRun& run, const TrainOptions& options, Wa
   return engine;
 }
 
-// Continues the checkpoint that was opened. Returns where it leaves off.
-RunState Resume(const RunParts& parts, const CheckpointSource& checkpoint) {
+// Continues the checkpoint that was opened, whose states `states` has, with the base below
+// adapters. Returns where it leaves off.
+RunState Resume(const RunParts& parts, const CheckpointSource& checkpoint,
+                const StateSource& states) {
   parts.limits.ExpectMoves("loading the checkpoint");
   const CheckpointMeta& meta = checkpoint.meta();
   StepState state = meta.state;
   // The gradient's scale depends on the batch, which a resumed run may cut differently.
   state.grad_scale = GradScale(parts.opened.program.setup, state.loss_scale);
   state.stop_requested = 0;
-  parts.engine.Load(checkpoint, true, &state);
+  parts.engine.Load(states, true, &state);
   RunState resumed = {meta.step, meta.samples_consumed, meta.step, parts.state.best};
   if (meta.validation) {
     ResumeBest(resumed.best, *meta.validation, parts.options, parts.first(),
@@ -63,14 +65,17 @@ void LoadStart(const RunParts& parts, OpenedRun& run, RunSaves& saves) {
   parts.limits.step.Predict(std::strtod(predicted.c_str(), nullptr));
   parts.engine.Init();
   if (run.checkpoint) {
-    parts.state = Resume(parts, *run.checkpoint);
+    const StateSource* states = run.checkpoint.get();
+    if (run.weights) states = run.weights.get();
+    parts.state = Resume(parts, *run.checkpoint, *states);
     saves.ResumedFrom(run.checkpoint->folder());
+    run.weights.reset();
     run.checkpoint.reset();
   } else if (run.weights) {
     parts.limits.ExpectMoves("loading weights");
     parts.engine.Load(*run.weights, false, nullptr);
     if (parts.first()) {
-      LogInfo("weights: read from {} ({})", options.init_from.string(), run.weights->Describe());
+      LogInfo("weights: read from {} ({})", options.init_from.string(), run.weights_text);
     }
     run.weights.reset();
   } else if (parts.first()) {

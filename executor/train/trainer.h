@@ -41,6 +41,8 @@ struct TrainOptions {
   std::vector<std::string> allow_change;  // of kHeldFacts: what a resume may change
   std::filesystem::path init_from;        // folder with Hugging Face weights; empty: fresh weights
   bool resize_embeddings = false;         // they may have fewer tokens than the model
+  std::filesystem::path adapter;          // folder of adapters to go on from; empty: fresh ones
+  std::string base_name;                  // what adapters name as the model that they are of
   HfExportOptions final_weights;          // what the weights in save_dir are saved as
   // Files as in `data` to validate with; empty: the tail of `data`, which is then not trained on.
   std::vector<std::string> validation_data;

@@ -42,7 +42,7 @@ TEST_CASE("a folder that holds no model says what it is, and what to do") {
               Put(at + "/adapter_model.safetensors", "x");
             }),
             "holds an adapter (LoRA), not a model; use the model below it, "
-            "meta-llama/Llama-3.1-8B, or make one"));
+            "meta-llama/Llama-3.1-8B, with --adapter"));
   CHECK(Has(SaidOf([](const auto& at) { Put(at + "/model-Q4_K_M.gguf", "GGUF"); }),
             "holds model-Q4_K_M.gguf: GGUF, weights for llama.cpp"));
   CHECK(Has(SaidOf([](const auto& at) {

@@ -1,0 +1,29 @@
+// adapter_config.json: what PEFT keeps beside the weights of an adapter.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "core/model/model_spec.h"
+
+namespace zeroplan {
+
+inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
+inline constexpr const char* kAdapterWeightsFile = "adapter_model.safetensors";
+// What PEFT puts before the names of tensors.
+inline constexpr const char* kAdapterPrefix = "base_model.model.";
+
+// The adapter in `folder`, put on `spec`. `base` (may be nullptr) becomes the model that it names.
+// Throws Error(kUsage) naming file, key and value for what is no LoRA on linears of layers, or has
+// what is not trained here: another rank or scale for some, DoRA, biases, dropout.
+ModelSpec WithAdapter(ModelSpec spec, const std::filesystem::path& folder, std::string* base);
+
+// The folder of the model that the adapter in `folder` is of: `given`, a name or folder, or where
+// that is empty the one that the adapter names. Throws Error(kUsage) where it is not here.
+std::string BaseFolder(const std::filesystem::path& folder, const std::string& given);
+
+// The file of spec's adapters, as PEFT reads it. `base`: the name or folder of the model below.
+// REQUIRES: HasAdapters(spec).
+std::string WriteAdapterConfig(const ModelSpec& spec, const std::string& base);
+
+}  // namespace zeroplan

@@ -1,0 +1,115 @@
+// Adapters (core/model/lora.h) and the base that they were made for: read together, written alone.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/model/model_spec.h"
+#include "core/model/param_table.h"
+#include "executor/checkpoint/hf_export.h"
+#include "executor/checkpoint/hf_weights.h"
+#include "executor/checkpoint/safetensors.h"
+#include "executor/checkpoint/state_io.h"
+
+namespace zeroplan {
+
+// The key of the base's digest in the header of adapter_model.safetensors.
+inline constexpr const char* kBaseDigest = "zeroplan.base";
+
+// The tensors of adapters in a folder as PEFT writes it, or fresh ones: A uniform, as
+// torch.nn.Linear has it, B zero. Modules that are trained whole are there too where the folder has
+// them. Adam's states read as 0.
+class AdapterSource : public StateSource {
+ public:
+  // Fresh ones of `seed`.
+  AdapterSource(std::span<const ParamTensor> table, uint64_t seed);
+  // Throws Error(kUsage) naming file and tensor for what is missing, of another shape, or no part
+  // of the adapters. REQUIRES: `table` is of WithAdapter's model.
+  AdapterSource(const std::filesystem::path& folder, std::span<const ParamTensor> table);
+
+  // As adapter_base of AdaptedWeights.
+  std::string base() const;
+  // Whether a tensor of the table is read from here.
+  bool Has(size_t tensor) const;
+  void Read(const TensorRange& range, std::span<float> out) const override;
+
+ private:
+  struct Piece {
+    uint64_t begin = 0, end = 0;
+    const SafetensorsEntry* entry = nullptr;
+  };
+
+  std::span<const ParamTensor> table_;
+  uint64_t seed_ = 0;
+  std::optional<SafetensorsFile> file_;
+  std::vector<std::vector<Piece>> pieces_;  // by tensor; empty: not in the file
+};
+
+// A model with adapters, of the base in `folder` and what `tuned` has: a checkpoint, an
+// AdapterSource. REQUIRES: `tuned` and `table` outlive it.
+class AdaptedWeights : public StateSource {
+ public:
+  AdaptedWeights(const std::filesystem::path& folder, const ModelSpec& spec,
+                 std::span<const ParamTensor> table);
+  // The same with adapters of its own: those in `adapter`, or where that is empty fresh ones.
+  AdaptedWeights(const std::filesystem::path& folder, const std::filesystem::path& adapter,
+                 const ModelSpec& spec, std::span<const ParamTensor> table, uint64_t seed);
+
+  // Reads what checkpoints hold from there instead.
+  void ReadTunedFrom(const StateSource& checkpoint) { checkpoint_ = &checkpoint; }
+  void Read(const TensorRange& range, std::span<float> out) const override;
+  std::string Describe() const { return base_->Describe(); }
+  // WeightsDigest of the base that the adapter file names; "" where it names none.
+  std::string adapter_base() const { return adapter_ ? adapter_->base() : ""; }
+
+ private:
+  std::span<const ParamTensor> table_;
+  std::vector<ParamTensor> base_table_;
+  std::vector<int> base_index_;  // by tensor of the table; -1: the base has none
+  std::unique_ptr<HfWeightsSource> base_;
+  std::optional<AdapterSource> adapter_;
+  const StateSource* checkpoint_ = nullptr;
+};
+
+// The base with its adapters merged: W + s B A, in fp32. Of the tensors of the base alone.
+class MergedWeights : public StateSource {
+ public:
+  // The base in `folder`, the adapters in `adapter`. `spec`: WithAdapter's.
+  MergedWeights(const std::filesystem::path& folder, const std::filesystem::path& adapter,
+                const ModelSpec& spec);
+
+  // Of the base, whose tensors are read.
+  std::span<const ParamTensor> table() const { return base_table_; }
+  void Read(const TensorRange& range, std::span<float> out) const override;
+
+ private:
+  struct Delta {
+    int64_t rank = 0, in = 0, out = 0;
+    bool out_in = false;
+    std::vector<float> down, up;  // A [G r, in]; B [U, r] times the scale
+    std::vector<int> group;       // by output: its linear's place among the adapted, -1 none
+    std::vector<int64_t> up_row;  // by output: its row of B
+  };
+
+  ModelSpec spec_;
+  std::vector<ParamTensor> base_table_, table_;
+  std::unique_ptr<HfWeightsSource> base_;
+  std::vector<int> whole_;  // by tensor of the base: that of the table if it is trained whole
+  std::vector<std::optional<Delta>> deltas_;  // by tensor of the base
+  std::unique_ptr<AdapterSource> adapter_;
+};
+
+// Writes the adapters that `source` holds into `folder`: adapter_model.safetensors and
+// adapter_config.json, which PEFT loads, and what belongs to the tokenizer from options.source.
+// Both are on disk before either takes its place. `base`: what the adapters are to be put on.
+void WriteAdapter(const std::filesystem::path& folder, const ModelSpec& spec,
+                  std::span<const ParamTensor> table, const StateSource& source,
+                  const std::string& base, const std::string& base_digest,
+                  const HfExportOptions& options);
+
+}  // namespace zeroplan
