@@ -112,7 +112,7 @@ void AddEstimateFields(FieldSink& sink, Request& request) {
 
 void AddPlanFields(FieldSink& sink, PlanRequest& request) {
   Request& common = request.common;
-  AddModelFields(sink, common.model);
+  AddModelFields(sink, common.model, /*compares=*/true);
   AddClusterFields(sink, common);
   AddBatchFields(sink, common.batch, /*searched=*/true);
   AddChoiceFields(sink, common, /*all_default=*/true, /*searched=*/true);
@@ -137,7 +137,7 @@ void AddPlanFields(FieldSink& sink, PlanRequest& request) {
              request.effort, ParseFactor);
 }
 
-void AddModelFields(FieldSink& sink, ModelFields& fields) {
+void AddModelFields(FieldSink& sink, ModelFields& fields, bool compares) {
   const char* group = "Model (one of the two)";
   FieldInfo model = {group, "⟦model⟧", "NAME|FILE|DIR",
                      "Preset (see 'zeroplan model list'), published name such as "
@@ -155,6 +155,31 @@ void AddModelFields(FieldSink& sink, ModelFields& fields) {
              "Tensors that are not trained, by their names in published weights, such as "
              "'model.embed_tokens.*,model.layers.[0-3].*' (default: all are trained)"},
             fields.freeze);
+  const char* tuning = "What is trained";
+  const std::string methods =
+      "All of the model, or adapters of low rank on the products of its layers, with the model "
+      "itself frozen (default full; lora where one of its options is given)";
+  if (compares) {
+    sink.Value({tuning, "⟦method⟧", "full|lora|all", methods + "; all compares them"},
+               fields.method, WordIn<TuningMethod>({"full", "lora", "all"}));
+  } else {
+    sink.Value({tuning, "⟦method⟧", "full|lora", methods}, fields.method,
+               WordIn<TuningMethod>({"full", "lora"}));
+  }
+  sink.Value({tuning, "⟦lora_rank⟧", "RANK", "Rank of the adapters (default 16)"}, fields.lora_rank,
+             WholeIn<int64_t>(1, 65536));
+  sink.Value({tuning, "⟦lora_alpha⟧", "ALPHA",
+              "What adapters add is scaled by ALPHA / RANK (default: twice the rank)"},
+             fields.lora_alpha, ParseAlpha);
+  sink.Text({tuning, "⟦lora_targets⟧", "NAME,...",
+             "Linears that have adapters, as PEFT names them, such as q_proj,v_proj (default "
+             "all-linear: all of every layer)"},
+            fields.lora_targets);
+  sink.Text({tuning, "⟦lora_save⟧", "NAME,...",
+             "Modules that are trained whole and saved with the adapters, such as embed_tokens "
+             "(PEFT's modules_to_save)"},
+            fields.lora_save);
+  sink.Flag(tuning, "⟦rslora⟧", "Scale by ALPHA / sqrt(RANK) instead", fields.rslora);
 }
 
 void AddClusterFields(FieldSink& sink, Request& fields) {

@@ -96,7 +96,8 @@ void AddEstimateFields(FieldSink& sink, Request& request);
 void AddPlanFields(FieldSink& sink, PlanRequest& request);
 
 // Groups of them.
-void AddModelFields(FieldSink& sink, ModelFields& fields);
+// `compares`: all methods of tuning may be asked about at once.
+void AddModelFields(FieldSink& sink, ModelFields& fields, bool compares = false);
 void AddClusterFields(FieldSink& sink, Request& request);
 void AddPinnedLimitField(FieldSink& sink, const char* group, ClusterFields& fields);
 // What stays free, in the group `group`.

@@ -60,6 +60,12 @@ double ParseFactor(const std::string& text, std::string_view option) {
   return *value;
 }
 
+double ParseAlpha(const std::string& text, std::string_view option) {
+  const std::optional<double> value = ParsePositive(text, 1e6);
+  if (!value) ThrowUsage("{}: {} is not allowed; use a number above 0, such as 32", option, text);
+  return *value;
+}
+
 double ParsePrice(const std::string& text, std::string_view option) {
   const std::optional<double> value = ParsePositive(text, 1e6);
   if (!value) {

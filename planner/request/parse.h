@@ -17,7 +17,9 @@ int64_t ParseWhole(std::string_view text, std::string_view option, int64_t low, 
 double ParseFactor(const std::string& text, std::string_view option);
 // A number above 0 and up to 1.
 double ParseRatio(const std::string& text, std::string_view option);
-// A number above 0 and up to a million.
+// A number above 0 and up to a million, of adapters.
+double ParseAlpha(const std::string& text, std::string_view option);
+// The same, as a price.
 double ParsePrice(const std::string& text, std::string_view option);
 // Index of `text` in `allowed`; a near miss is suggested.
 size_t ParseWord(const std::string& text, std::string_view option,

@@ -1,5 +1,7 @@
 #include "planner/request/resolve.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -8,7 +10,9 @@
 #include "core/base/units.h"
 #include "core/config/deepspeed_reader.h"
 #include "core/config/setup_facts.h"
+#include "core/families/adapter_config.h"
 #include "core/families/load_model.h"
+#include "core/model/lora.h"
 #include "core/program/attention_path.h"
 #include "core/program/bucket_sizes.h"
 #include "hwprofiles/loader.h"
@@ -216,12 +220,51 @@ ModelSpec NamedOrDerived(const ModelFields& fields, const Given<int64_t>& seq_le
 
 }  // namespace
 
+// ⟦method⟧ and the options of adapters.
+void SetAdapters(const ModelFields& fields, ModelSpec& model) {
+  const bool any = fields.lora_rank || fields.lora_alpha || fields.rslora ||
+                   !fields.lora_targets.empty() || !fields.lora_save.empty();
+  const TuningMethod method =
+      fields.method.value_or(any ? TuningMethod::kLora : TuningMethod::kFull);
+  if (!fields.adapter.empty()) {
+    if (any || fields.method == TuningMethod::kFull) {
+      ThrowUsage("⟦adapter⟧: {} says rank, alpha and targets; leave the options of LoRA out",
+                 fields.adapter);
+    }
+    model = WithAdapter(std::move(model), fields.adapter, nullptr);
+    return;
+  }
+  if (method == TuningMethod::kFull) {
+    if (any) ThrowUsage("⟦method⟧: full has no adapters; leave it out, or the options of LoRA");
+    return;
+  }
+  if (!model.frozen.empty()) {
+    ThrowUsage(
+        "⟦freeze⟧: {} has no effect with adapters, which leave all else frozen; leave it out",
+        model.frozen);
+  }
+  model.lora_rank = fields.lora_rank.value_or(16);
+  model.lora_alpha =
+      static_cast<float>(fields.lora_alpha.value_or(2 * static_cast<double>(model.lora_rank)));
+  model.lora_rslora = fields.rslora;
+  model.lora_targets = fields.lora_targets.empty() ? std::string(kAllLinear) : fields.lora_targets;
+  model.lora_saved = fields.lora_save;
+  CheckAdapters(model, "⟦lora_targets⟧, ⟦lora_save⟧");
+}
+
 ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
                        Assumptions& assumptions) {
   ModelSpec model = NamedOrDerived(fields, seq_len, assumptions);
   model.frozen = fields.freeze;
   CheckFrozen(model, "⟦freeze⟧");
-  if (!model.frozen.empty()) {
+  SetAdapters(fields, model);
+  if (HasAdapters(model)) {
+    assumptions.notes.push_back(
+        fmt::format("LoRA: rank {}, alpha {}{}, on {}: {} parameters are trained, of {}.",
+                    model.lora_rank, model.lora_alpha, model.lora_rslora ? " by its root" : "",
+                    fmt::join(AdaptedModules(model), ", "), FormatCount(model.TrainedParamCount()),
+                    FormatCount(model.ParamCount())));
+  } else if (!model.frozen.empty()) {
     assumptions.notes.push_back(fmt::format("Frozen: {} of {} parameters are trained.",
                                             FormatCount(model.TrainedParamCount()),
                                             FormatCount(model.ParamCount())));
@@ -512,6 +555,11 @@ void RefuseForRuntime(const Request& request) {
   }
   const Runtime& runtime = request.runtime.of();
   runtime.Refuse(asked);
+  if (!runtime.has_programs() && (request.model.method == TuningMethod::kLora ||
+                                  request.model.lora_rank || !request.model.lora_targets.empty())) {
+    ThrowUsage("⟦method⟧: lora is not modelled for ⟦runtime⟧ {}; use ⟦runtime⟧ zeroplan",
+               runtime.key());
+  }
   if (!request.model.freeze.empty() && !runtime.has_programs()) {
     ThrowUsage(
         "⟦freeze⟧: is not modelled for ⟦runtime⟧ {}; leave it out, or use ⟦runtime⟧ zeroplan",

@@ -11,12 +11,13 @@
 namespace zeroplan {
 namespace {
 
-using Shapes = std::vector<std::array<int64_t, 2>>;
+using Shapes = std::vector<std::array<int64_t, 3>>;
 
 bool SameLayers(const std::vector<ParamTensor>& tensors, int64_t layers) {
   std::map<int64_t, Shapes> shapes;
   for (const ParamTensor& tensor : tensors) {
-    if (tensor.layer >= 0 && tensor.layer < layers) shapes[tensor.layer].push_back(tensor.shape);
+    if (tensor.layer < 0 || tensor.layer >= layers) continue;
+    shapes[tensor.layer].push_back({tensor.shape[0], tensor.shape[1], tensor.trainable});
   }
   if (static_cast<int64_t>(shapes.size()) != layers) return false;
   return std::all_of(shapes.begin(), shapes.end(),
@@ -32,7 +33,7 @@ BoundAssumptions AssumptionsOf(const std::vector<ParamTensor>& tensors, int64_t 
   for (const ParamTensor& tensor : tensors) {
     if (tensor.use != ParamUse::kHead) continue;
     ++heads;
-    if (tensor.layer != kEmbeddingLayer) continue;
+    if (tensor.layer != kEmbeddingLayer || !tensor.trainable) continue;
     assumed.tied_head_elements = static_cast<double>(tensor.elements());
   }
   if (heads != 1) assumed.tied_head_elements = 0;
@@ -50,6 +51,7 @@ LayoutFacts FactsOf(const ParamLayout& layout, int64_t layers, const BoundAssump
     const double gathered = unit.persistent ? 0 : elements;
     const bool own_head = assumed.tied_head_elements <= 0;
     const bool in_layers = unit.layer >= 0 && unit.layer < layers;
+    if (unit.trainable) (in_layers ? facts.trained_layers : facts.trained) += elements;
     if (own_head && !in_layers) facts.gathered_once += gathered;
     if (unit.layer == kEmbeddingLayer) {
       facts.embedding += elements;
@@ -64,6 +66,7 @@ LayoutFacts FactsOf(const ParamLayout& layout, int64_t layers, const BoundAssump
       facts.own_head += elements;
     }
   }
+  facts.trained += facts.trained_layers;
   for (const auto& [layer, elements] : of_layer) {
     facts.layers += elements;
     facts.largest_layer = std::max(facts.largest_layer, elements);
@@ -87,6 +90,7 @@ GroupTerms::GroupTerms(const TrainSetup& setup, const LayoutFacts& facts) {
   ranks = setup.batch.world_size;
   stage = setup.zero.stage;
   psi = facts.all;
+  trained = facts.trained;
   sharded = ParamsSharded(setup);
   whole = sharded ? facts.persistent : 0;
   reused = setup.zero.max_reuse_distance > 0 ? psi - whole : 0;

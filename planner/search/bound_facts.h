@@ -13,7 +13,8 @@ namespace zeroplan {
 
 // Where a model breaks one of these, its bounds are looser, or nothing, but they hold.
 struct BoundAssumptions {
-  // Elements of the embedding whose transpose makes the logits; 0: the head is a matrix of its own.
+  // Elements of the embedding whose transpose makes the logits; 0: the head is a matrix of its own,
+  // or it is not trained.
   // A tied matrix's gradient is open from the loss to the end of the backward pass, and at stage 3
   // the matrix is gathered twice in a forward pass. Broken: neither is counted, what lies outside
   // of the layers is fetched once, and gradients behind the layers are no part of the backward
@@ -36,6 +37,8 @@ struct LayerGathers {
 struct LayoutFacts {
   BoundAssumptions assumed;
   double all = 0;
+  // Of all and of the layers those that are trained, which alone have gradients and states.
+  double trained = 0, trained_layers = 0;
   double persistent = 0;  // kept whole on every rank
   double layers = 0;      // of all layers together
   double largest_layer = 0;
@@ -63,18 +66,20 @@ struct GroupTerms {
   GroupTerms(const TrainSetup& setup, const LayoutFacts& facts);  // batch apart
 
   int ranks = 1, stage = 0;
-  double psi = 0;     // parameters
-  double whole = 0;   // of these kept whole on every rank of stage 3
-  double reused = 0;  // kept from forward to backward, at most
-  double kept = 0;    // of the layers kept so at least
-  double away = 0;    // share of the states on host or disk
+  double psi = 0;      // parameters
+  double trained = 0;  // of these
+  double whole = 0;    // of these kept whole on every rank of stage 3
+  double reused = 0;   // kept from forward to backward, at most
+  double kept = 0;     // of the layers kept so at least
+  double away = 0;     // share of the states on host or disk
   double param_bytes = 2, grad_bytes = 2, state_bytes = 12;  // a parameter
   // Bytes of a parameter's gradient as kernels write it, as collectives send it, and as it goes to
   // the host from stage 2 on.
   double written_grad_bytes = 2, sent_grad_bytes = 2, host_grad_bytes = 2;
   bool params_away = false, sharded = false, in_place = false;
 
-  double shard() const { return psi / ranks; }
+  double trained_shard() const { return trained / ranks; }
+  bool all_trained() const { return trained == psi; }
 };
 
 }  // namespace zeroplan

@@ -10,7 +10,9 @@ namespace zeroplan {
 namespace {
 
 double GpuBytes(const GroupTerms& t, const TrainSetup& base, const LayoutFacts& facts) {
-  const ModelStates states = ModelStatesPerGpu(t.stage, t.psi, t.whole, t.ranks, base.precision);
+  ModelStates states = ModelStatesPerGpu(t.stage, t.psi, t.whole, t.ranks, base.precision);
+  states.grads *= t.trained / t.psi;
+  states.optimizer *= t.trained / t.psi;
   double gpu = (t.params_away ? t.whole * t.param_bytes : states.params) +
                (t.in_place ? states.grads : states.grads * (1 - t.away)) +
                states.optimizer * (1 - t.away);
@@ -51,7 +53,7 @@ void SetMoments(const GroupTerms& t, const ZeroConfig& zero, int every, const La
   // A layer that is larger than the bucket is cut.
   const bool open = zero.reduce_bucket_elements == kAuto;
   const bool whole = open || zero.reduce_bucket_elements >= facts.auto_reduce_bucket;
-  if (!whole || !zero.contiguous_gradients) {
+  if (!whole || !zero.contiguous_gradients || !t.all_trained()) {
     add(moments[0], 0, 0);
     return;
   }
@@ -70,8 +72,8 @@ GroupMemory MemoryOfGroup(const GroupTerms& t, const Candidate& group, const Tra
                           const LowerOptions& options) {
   const bool states_on_disk = group.optimizer.device == OffloadDevice::kNvme;
   const bool params_on_disk = group.param == OffloadDevice::kNvme;
-  const double states_away = t.state_bytes * t.away * t.shard();
-  const double grads_away = t.grad_bytes * t.away * t.shard();
+  const double states_away = t.state_bytes * t.away * t.trained_shard();
+  const double grads_away = t.grad_bytes * t.away * t.trained_shard();
   const double params_away = t.params_away ? (t.psi - t.whole) / t.ranks * t.param_bytes : 0;
   const double kept_in_host =
       static_cast<double>(base.zero.offload_param.max_in_cpu_elements) * t.param_bytes;
@@ -79,12 +81,12 @@ GroupMemory MemoryOfGroup(const GroupTerms& t, const Candidate& group, const Tra
                          (params_on_disk ? std::max(0.0, params_away - kept_in_host) : 0);
   double in_host =
       (states_on_disk ? 0 : states_away) + grads_away + (params_on_disk ? 0 : params_away);
-  if (options.checkpoints && t.away == 0) {
+  if (options.checkpoints && t.away == 0 && t.all_trained()) {
     // States on the GPU are saved in fp32 by chunks. The largest unit has most of a layer.
     const double piece = 0.9 * facts.largest_layer / (t.stage == 0 ? 1 : t.ranks);
     in_host += 4 * std::min(piece, static_cast<double>(options.checkpoint_chunk_elements));
   }
-  if (options.checkpoints && options.async_save) in_host += 12 * t.shard();
+  if (options.checkpoints && options.async_save) in_host += 12 * t.trained_shard();
   const auto node_ranks = static_cast<double>(cluster.ranks_per_node());
   GroupMemory memory;
   // Stage 0 gathers nothing.
@@ -93,7 +95,7 @@ GroupMemory MemoryOfGroup(const GroupTerms& t, const Candidate& group, const Tra
       static_cast<uint64_t>(GpuBytes(t, base, facts)) + RuntimeBytes(cluster, {communicators, 0}),
       static_cast<uint64_t>(node_ranks * in_host), static_cast<uint64_t>(node_ranks * on_disk)};
   SetMoments(t, base.zero, group.recompute.every, facts, memory);
-  if (!t.in_place && t.kept == 0 && group.buckets.reduce != kAuto) {
+  if (!t.in_place && t.kept == 0 && group.buckets.reduce != kAuto && t.all_trained()) {
     // Filled by whole layers, so it may end up one short of its size.
     const double room = static_cast<double>(group.buckets.reduce) - facts.largest_layer;
     memory.filled_bucket_bytes = static_cast<uint64_t>(

@@ -71,7 +71,7 @@ class GroupTimer {
     const bool all = t_.stage == 0 || !zero_.reduce_scatter;
     const CollectiveOp op = all ? CollectiveOp::kAllReduce : CollectiveOp::kReduceScatter;
     (t_.stage <= 1 ? time_.last_comm_seconds : time_.backward_comm_seconds) += PiecesSeconds(
-        costs_, op, facts_.layers * t_.sent_grad_bytes, ReducePiece() * t_.sent_grad_bytes);
+        costs_, op, facts_.trained_layers * t_.sent_grad_bytes, ReducePiece() * t_.sent_grad_bytes);
   }
 
   double Gather(double elements) const {
@@ -112,7 +112,7 @@ class GroupTimer {
 
   // Elements of offloaded gradients that are complete in the backward half.
   double GradsInBackward() const {
-    return std::max(0.0, t_.away * t_.shard() - facts_.own_head / t_.ranks);
+    return std::max(0.0, t_.away * t_.trained_shard() - facts_.own_head / t_.ranks);
   }
 
   void AddCopies() {
@@ -142,7 +142,9 @@ class GroupTimer {
   // The gathers of updated parameters, one after the other.
   double GatherSeconds() const {
     if (t_.ranks <= 1) return 0;
-    const double elements = t_.stage == 0 ? 0 : t_.sharded ? t_.whole : t_.psi;
+    const double elements = t_.stage == 0 ? 0
+                            : t_.sharded  ? std::max(0.0, t_.trained - (t_.psi - t_.whole))
+                                          : t_.trained;
     const uint64_t reduced =
         group_.buckets.reduce == kAuto ? facts_.auto_reduce_bucket : group_.buckets.reduce;
     const double bucket =
@@ -153,8 +155,8 @@ class GroupTimer {
 
   void AddUpdate() {
     const double bytes = UpdateBytesPerParam(precision_);
-    const double here = (1 - t_.away) * t_.psi / (t_.stage == 0 ? 1 : t_.ranks);
-    const double there = t_.away * t_.psi / t_.ranks;
+    const double here = (1 - t_.away) * t_.trained / (t_.stage == 0 ? 1 : t_.ranks);
+    const double there = t_.away * t_.trained / t_.ranks;
     const double slowest = costs_.SlowestRank();
     time_.update_seconds = slowest * here * bytes / costs_.HbmBytesPerSecond();
     if (!zero_.overlap_comm) {

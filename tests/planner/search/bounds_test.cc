@@ -340,6 +340,45 @@ TEST_CASE("bounds: of a family with a head of its own none exceeds its program")
   CHECK(checked >= 100);
 }
 
+TEST_CASE("bounds: what is frozen has no gradients and states, and none exceeds its program") {
+  SearchFixture fixture(LoadModel("llama3.2-1b"), 8);
+  SearchInputs& in = fixture.inputs;
+  Shrink(in.model);
+  in.base.zero.param_persistence_threshold = 0;
+  in.base.zero.sub_group_elements = 1 << 18;
+  in.space.micro_batches = {2};
+  in.space.grad_accums = {1, 3};
+  in.space.max_step_sequences = 96;
+  in.space.recompute = {kNoRecompute, FullRecompute()};
+  in.space.offload_optimizer = {
+      {OffloadDevice::kNone, 1}, {OffloadDevice::kCpu, 0.4}, {OffloadDevice::kNvme, 1}};
+  const ModelSpec whole = in.model;
+  for (const char* kind : {"adapters", "layers", "embedding"}) {
+    CAPTURE(std::string(kind));
+    in.model = whole;
+    if (std::string(kind) == "adapters") {
+      in.model.lora_rank = 4;
+      in.model.lora_alpha = 8;
+      in.model.lora_targets = "all-linear";
+    } else {
+      in.model.frozen = std::string(kind) == "layers" ? "model.layers.[0-1].*" : "model.embed*";
+    }
+    Bounds bounds = BoundsOf(in);
+    const LayoutFacts facts = Facts(BuildParamTable(in.model), 8);
+    CHECK(facts.trained < facts.all);
+    size_t checked = 0;
+    for (Candidate candidate : Groups(in.space)) {
+      for (const BatchPair& batch : BatchPairs(in.space, candidate.gpus)) {
+        candidate.micro_batch = batch.micro_batch;
+        candidate.grad_accum = batch.grad_accum;
+        CheckHolds(bounds, in, candidate);
+        ++checked;
+      }
+    }
+    CHECK(checked >= 100);
+  }
+}
+
 TEST_CASE("bounds: of deep models none exceeds its program, whatever is gathered and kept") {
   std::mt19937 random(1);
   const auto any = [&](auto... of) {
