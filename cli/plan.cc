@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -22,6 +23,7 @@
 #include "core/config/effective_values.h"
 #include "core/config/setup_facts.h"
 #include "core/config/zero_config.h"
+#include "core/model/lora.h"
 #include "core/model/model_spec.h"
 #include "machine/detect.h"
 #include "planner/estimate/choices.h"
@@ -32,6 +34,7 @@
 #include "planner/plan/plan_table.h"
 #include "planner/report/report_columns.h"
 #include "planner/report/report_text.h"
+#include "planner/request/methods.h"
 #include "planner/request/parse.h"
 #include "planner/request/plan_answer.h"
 #include "planner/request/resolved.h"
@@ -423,12 +426,50 @@ void WriteFiles(const PlanOptions& options, const ResolvedPlan& request,
   }
 }
 
+// --method all.
+void Compare(const PlanOptions& options) {
+  const auto refuse = [](const char* option, bool given) {
+    if (given) ThrowUsage("{}: goes with one method; give --method full or lora", option);
+  };
+  refuse("--out", !options.deepspeed_file.empty());
+  refuse("--plan-out", !options.plan_file.empty());
+  refuse("--trace", !options.trace_file.empty());
+  refuse("--report", !options.report_file.empty());
+  refuse("--explain", options.explain);
+  refuse("--largest", options.largest.has_value());
+  refuse("--config", !options.common.config.empty());
+  Assumptions assumptions;
+  LongWork progress("Searching");
+  const std::vector<MethodChoice> methods =
+      CompareMethods(options, assumptions, [&](const std::string& what) { progress.Doing(what); });
+  if (options.as_json()) {
+    WriteOutput("", MethodsJson(methods));
+  } else {
+    const Plan* plan = nullptr;
+    for (const MethodChoice& method : methods) plan = method.plan ? &*method.plan : plan;
+    std::string text;
+    if (plan != nullptr) {
+      text = fmt::format("{}\n{}\n\n", ModelLine(BaseModel(plan->model), plan->setup.batch.seq_len),
+                         ClusterLine(plan->cluster));
+    }
+    WriteReport("",
+                text + MethodsText(methods, PageColumns(), StdoutTakesColour()) + '\n' +
+                    AssumedText(assumptions),
+                StdoutTakesColour());
+  }
+  if (std::none_of(methods.begin(), methods.end(),
+                   [](const MethodChoice& method) { return method.plan.has_value(); })) {
+    throw Error(ExitCode::kNothingFits, "nothing fits, neither all weights nor LoRA");
+  }
+}
+
 void FindAndWrite(PlanOptions options) {
   const Runtime& runtime = options.common.runtime.of();
   RefuseForOthers(options, runtime);
   const auto start = std::chrono::steady_clock::now();
   CheckFilesBeside(options, runtime);
   options.for_config = !options.deepspeed_file.empty();
+  if (options.common.model.method == TuningMethod::kAll) return Compare(options);
   const std::string largest = options.largest ? Find(options) : "";
   Assumptions assumptions;
   ResolvedPlan request(options, assumptions);
@@ -492,6 +533,9 @@ void RunPlan(PlanOptions options) {
   try {
     FindAndWrite(options);
   } catch (const Error& error) {
+    if (error.code() == ExitCode::kNothingFits) {
+      throw Error(error.code(), error.what() + LoraInstead(options));
+    }
     // What DeepSpeed's model refuses still can be written.
     if (error.code() != ExitCode::kUsage || !deepspeed || out.empty()) throw;
     throw Error(ExitCode::kUsage, std::string(error.what()) +

@@ -21,6 +21,7 @@ void RegisterTrain(Command& app);
 void RegisterCheckpoint(Command& app);
 void RegisterExplain(Command& app);
 void RegisterGenerate(Command& app);
+void RegisterMerge(Command& app);
 void RegisterDoctor(Command& app);
 void RegisterManual(Command& app);
 

@@ -19,6 +19,8 @@ inline constexpr ExecutorCommand kTrainCommand = {"train",
                                                   "Trains a model with exactly the planned memory"};
 inline constexpr ExecutorCommand kGenerateCommand = {"generate",
                                                      "Text from a model that train saved"};
+inline constexpr ExecutorCommand kMergeCommand = {"merge",
+                                                  "One model of a base and a LoRA adapter"};
 // Below `hw`.
 inline constexpr ExecutorCommand kMeasureCommand = {
     "measure", "Measures this machine in about a minute and writes its profile"};

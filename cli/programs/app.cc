@@ -87,6 +87,7 @@ int RunApp(int argc, const char* const* argv) {
   RegisterCheckpoint(root);
   RegisterExplain(root);
   RegisterGenerate(root);
+  RegisterMerge(root);
   RegisterDoctor(root);
   RegisterManual(root);
   try {

@@ -28,7 +28,8 @@ bool NeedsExecutor(int argc, const char* const* argv) {
   const auto word = [&](int i) { return i < argc ? std::string_view(argv[i]) : ""; };
   if (word(1) == "hw") return word(2) == kMeasureCommand.name;
   return word(1) == kTrainCommand.name || word(1) == kGenerateCommand.name ||
-         word(1) == kDataCommand.name || word(1) == kCheckpointCommand.name;
+         word(1) == kDataCommand.name || word(1) == kCheckpointCommand.name ||
+         word(1) == kMergeCommand.name;
 }
 
 // "zeroplan help hw list" is "zeroplan hw list --help". Ends with null.
@@ -104,6 +105,7 @@ void RegisterData(Command& app) { AddName(app, kDataCommand); }
 void RegisterCheckpoint(Command& app) { AddName(app, kCheckpointCommand); }
 void RegisterTrain(Command& app) { AddName(app, kTrainCommand); }
 void RegisterGenerate(Command& app) { AddName(app, kGenerateCommand); }
+void RegisterMerge(Command& app) { AddName(app, kMergeCommand); }
 void RegisterHardwareMeasure(Command& hardware) { AddName(hardware, kMeasureCommand); }
 
 int RunProgram(int argc, const char* const* argv) {

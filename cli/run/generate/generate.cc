@@ -22,6 +22,7 @@
 #include "core/base/log.h"
 #include "core/base/long_work.h"
 #include "core/base/units.h"
+#include "core/families/adapter_config.h"
 #include "core/families/load_model.h"
 #include "executor/train/text_generator.h"
 #include "planner/request/parse.h"
@@ -38,7 +39,7 @@ constexpr int64_t kTokens = 200;
 constexpr int64_t kConversation = 4096;
 
 struct GenerateCommand {
-  std::string model, prompt, system;
+  std::string model, adapter, prompt, system;
   Given<int64_t> tokens, context;
   Given<double> temperature, top_p;
   Given<int> top_k;
@@ -78,8 +79,9 @@ std::vector<int32_t> StopTokens(const GenerateCommand& command,
 // With the weights loaded, and `needed` tokens looked back at where --context does not say.
 std::unique_ptr<TextGenerator> MakeGenerator(const GenerateCommand& command, const Placement& place,
                                              const ModelSpec& model, int64_t needed) {
-  const GeneratorOptions options = GeneratorAt(
+  GeneratorOptions options = GeneratorAt(
       place, command.context.value_or(DefaultContext(place, model, needed)), !command.no_cache);
+  options.adapter = command.adapter;
   Program program = LowerGenerator(model, options);
   CheckGeneratorFits(program, options, place);
   LogInfo("device: {}, in {}", place.device, DtypeName(place.dtype));
@@ -256,7 +258,23 @@ void Talk(const GenerateCommand& command, const Placement& place, const ModelSpe
   }
 }
 
-void RunGenerate(const GenerateCommand& command) {
+// A folder of an adapter alone stands for the model that it names, with it.
+GenerateCommand WithBase(GenerateCommand command) {
+  namespace fs = std::filesystem;
+  const fs::path folder = command.model;
+  std::error_code ignored;
+  if (!command.adapter.empty() || fs::exists(folder / kConfigFile, ignored) ||
+      !fs::exists(folder / kAdapterConfigFile, ignored)) {
+    return command;
+  }
+  command.adapter = command.model;
+  command.model = BaseFolder(folder, "");
+  LogInfo("model: {}, with the adapter in {}", command.model, command.adapter);
+  return command;
+}
+
+void RunGenerate(const GenerateCommand& given) {
+  const GenerateCommand command = WithBase(given);
   if (std::error_code ignored; !std::filesystem::is_directory(command.model, ignored)) {
     ThrowUsage(
         "{}: there is no such folder; name one with config.json and safetensors weights, such as "
@@ -284,8 +302,12 @@ void RunGenerate(const GenerateCommand& command) {
 void RegisterGenerate(Command& app) {
   Command command = app.Add(kGenerateCommand.name, kGenerateCommand.help);
   auto options = std::make_shared<GenerateCommand>();
-  command.Required("model", "DIR", "Folder with config.json and safetensors weights",
+  command.Required("model", "DIR",
+                   "Folder with config.json and safetensors weights, or with an adapter (LoRA) "
+                   "whose model is here",
                    options->model);
+  command.Text({kNoGroup, "--adapter", "DIR", "A LoRA adapter of the model, to generate with"},
+               options->adapter);
   command.Text(
       {.group = kNoGroup,
        .name = "--prompt",

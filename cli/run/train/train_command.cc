@@ -132,6 +132,10 @@ void AddRunOptions(Command& command, TrainCommand& options) {
                 "Start from the weights in this Hugging Face folder (default: those in --model, "
                 "where that is a folder that holds some)"},
                options.init_from);
+  command.Text({run, "--adapter", "DIR",
+                "Go on from the LoRA adapter in this folder, as PEFT or --save wrote it; it says "
+                "rank and targets"},
+               options.common.model.adapter);
   command.Flag(
       run, "--resize-embeddings",
       "Where the tokenizer in --model has more tokens than the model, give these the mean of "

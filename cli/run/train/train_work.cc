@@ -170,6 +170,8 @@ TrainWork WorkOfWeights(const TrainCommand& command, const std::string& planned 
   if (!name.empty()) model = FindModel(name);
   work.model_folder = command.common.model.given() ? model.folder.string() : planned;
   work.weights_folder = WeightsFolder(command, work.model_folder);
+  const bool published = !model.hub_name.empty() && work.weights_folder == work.model_folder;
+  work.base_name = published ? model.hub_name : work.weights_folder;
   if (!model.hub_name.empty() && work.weights_folder.empty() && !command.fresh_weights) {
     ThrowUsage(
         "--model: the weights of {} are not here, and nothing is downloaded; fetch them with 'hf "
@@ -389,7 +391,7 @@ void CheckTogether(const TrainCommand& command, const TrainWork& work) {
   SwapFolder(work.setup.zero);  // the run asks for it: two folders are refused here
   for (const std::string& fact : run.allow_change) {
     if (std::find(std::begin(kHeldFacts), std::end(kHeldFacts), fact) == std::end(kHeldFacts)) {
-      ThrowUsage("--allow-change {}: what a resume keeps to is data, order and seq-len", fact);
+      ThrowUsage("--allow-change {}: a resume keeps to data, order, seq-len and base", fact);
     }
   }
   if (!run.allow_change.empty() && !run.resume) {
@@ -491,6 +493,8 @@ TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& w
   options.save_every = command.save_every.value_or(0);
   options.keep = command.keep.value_or(options.keep);
   options.init_from = work.weights_folder;
+  options.adapter = command.common.model.adapter;
+  options.base_name = work.base_name;
   options.best_weights = command.best_weights.value_or(false);
   options.patience = command.patience.value_or(0);
   HfExportOptions& final_weights = options.final_weights;

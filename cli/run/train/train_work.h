@@ -22,6 +22,7 @@ struct TrainWork {
   ModelSpec model;
   std::string model_folder;    // --model, if that is a folder; else empty
   std::string weights_folder;  // whose weights the run starts from; empty: fresh ones
+  std::string base_name;       // what adapters of it name: as it is published, or its folder
   // Whose tokenizer, and what else lies beside weights, is the model's; empty: none.
   const std::string& companions_folder() const {
     return weights_folder.empty() ? model_folder : weights_folder;

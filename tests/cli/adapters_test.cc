@@ -1,0 +1,185 @@
+// LoRA at the command line: trained, saved, continued, merged, generated with; and what is refused.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "executor/checkpoint/safetensors.h"
+#include "tests/cli/run_binary.h"
+#include "tests/cli/train_workspace.h"
+#include "tests/has.h"
+
+namespace zeroplan {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// A model of bytes that was trained a little, to put adapters on.
+std::string LittleTrained(const Workspace& space) {
+  const std::string out = space.path("base");
+  const RunResult run = RunZeroplan(space.Train("--save " + out, 20));
+  INFO(run.err);
+  REQUIRE(run.exit_code == 0);
+  return out;
+}
+
+std::string TuneOn(const std::string& base, const std::string& more, int steps = 12) {
+  return "train --model " + base + " --data " + SourcePath("CONTRIBUTING.md") +
+         " --threads 1 --lr 1e-2 --steps " + std::to_string(steps) + " " + more;
+}
+
+TEST_CASE(
+    "lora: trains, saves what PEFT reads, resumes to the same bits, and leaves its base alone") {
+  const Workspace space;
+  const std::string base = LittleTrained(space), out = space.path("lora");
+  const std::string weights = ReadWhole(base + "/model.safetensors");
+  const std::string lora = "--method lora --lora-rank 4 --lora-targets c_attn,mlp.c_proj ";
+  const RunResult run = RunZeroplan(TuneOn(base, lora + "--save " + out));
+  INFO(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK(Has(run.err, "LoRA: rank 4, alpha 8, on c_attn, mlp.c_proj"));
+  CHECK(ReadWhole(base + "/model.safetensors") == weights);
+  CHECK_FALSE(fs::exists(out + "/model.safetensors"));
+  const Json config = Json::parse(ReadWhole(out + "/adapter_config.json"));
+  CHECK(config.at("peft_type") == "LORA");
+  CHECK(config.at("r") == 4);
+  CHECK(config.at("lora_alpha") == 8);
+  CHECK(config.at("fan_in_fan_out") == true);  // GPT-2's Conv1D
+  CHECK(config.at("base_model_name_or_path") == base);
+  const SafetensorsFile file = SafetensorsFile::Open(out + "/adapter_model.safetensors");
+  size_t adapters = 0;
+  for (const SafetensorsEntry& entry : file.entries()) {
+    CHECK(entry.name.starts_with("base_model.model.transformer.h."));
+    adapters += entry.name.ends_with(".lora_A.weight") || entry.name.ends_with(".lora_B.weight");
+  }
+  CHECK(adapters == file.entries().size());
+  CHECK(file.metadata().at("zeroplan.base").size() == 32);
+
+  // Half the steps, then the rest.
+  const std::string halves = space.path("halves");
+  REQUIRE(RunZeroplan(TuneOn(base, lora + "--save " + halves, 6)).exit_code == 0);
+  REQUIRE(RunZeroplan(TuneOn(base, lora + "--resume --save " + halves)).exit_code == 0);
+  CHECK(ReadWhole(halves + "/adapter_model.safetensors") ==
+        ReadWhole(out + "/adapter_model.safetensors"));
+  // Over another base they mean nothing.
+  const std::string other = space.path("other");
+  REQUIRE(RunZeroplan(space.Train("--seed 9 --save " + other, 2)).exit_code == 0);
+  const RunResult refused = RunZeroplan(TuneOn(other, lora + "--resume --save " + halves, 20));
+  CHECK(refused.exit_code == 2);
+  CHECK(Has(refused.err, "base"));
+
+  // Goes on from the adapter, merges, and generates the same either way.
+  const std::string more = space.path("more"), merged = space.path("merged");
+  const RunResult on = RunZeroplan(TuneOn(base, "--adapter " + out + " --save " + more, 4));
+  INFO(on.err);
+  REQUIRE(on.exit_code == 0);
+  CHECK(ReadWhole(more + "/adapter_model.safetensors") !=
+        ReadWhole(out + "/adapter_model.safetensors"));
+  const RunResult merge = RunZeroplan("merge " + out + " -o " + merged + " --save-dtype fp32");
+  INFO(merge.err);
+  REQUIRE(merge.exit_code == 0);
+  const std::string ask = " --prompt 'The ' --tokens 60 --temperature 1 --seed 3";
+  const RunResult beside = RunZeroplan("generate " + base + " --adapter " + out + ask);
+  CHECK(beside.exit_code == 0);
+  CHECK(RunZeroplan("generate " + merged + ask).out == beside.out);
+  CHECK(RunZeroplan("generate " + out + ask).out == beside.out);  // it names its model
+  CHECK(RunZeroplan("generate " + base + ask).out != beside.out);
+}
+
+TEST_CASE("lora: what is refused says why, before work is spent") {
+  const Workspace space;
+  const std::string base = LittleTrained(space), out = space.path("lora");
+  const auto refused = [&](const std::string& line, const char* why) {
+    const RunResult run = RunZeroplan(line);
+    INFO(line, run.err);
+    CHECK(run.exit_code == 2);
+    CHECK(Has(run.err, why));
+  };
+  refused(TuneOn(base, "--lora-targets q_proj"), "q_proj is no linear of the model's layers");
+  refused(TuneOn(base, "--method full --lora-rank 4"), "full has no adapters");
+  refused(TuneOn(base, "--lora-rank 0"), "--lora-rank");
+  refused(TuneOn(base, "--lora-alpha -1"), "--lora-alpha");
+  refused(TuneOn(base, "--lora-save nothing"), "nothing is no module of the model; they are");
+  refused(TuneOn(base, "--lora-save lm_head"), "(the embedding is the head, too)");
+  refused("plan --model llama3.1-8b --gpus 1 --method lora --lora-save q_proj",
+          "q_proj is part of one matrix here");
+  refused(TuneOn(base, "--method lora --freeze '*wte*'"), "--freeze");
+  refused(space.Train("--method lora --save " + out), "--init-from");
+  refused("merge " + base + " -o " + out, "adapter_config.json");
+  refused("plan --model gpt2 --method lora --runtime deepspeed --gpus 1", "not modelled");
+  refused("plan --model gpt2 --method all --plan-out " + out + ".json", "goes with one method");
+  REQUIRE(RunZeroplan(TuneOn(base, "--method lora --save " + out, 2)).exit_code == 0);
+  refused("merge " + out + " -o " + out, "one of the two");
+  refused(TuneOn(base, "--adapter " + out + " --lora-rank 2"), "says rank, alpha and targets");
+  const auto edited = [&](const char* key, const Json& value, const char* why) {
+    Json config = Json::parse(ReadWhole(out + "/adapter_config.json"));
+    config[key] = value;
+    std::ofstream(space.path("edited.json")) << config.dump();
+    const std::string folder = space.path("edited");
+    fs::create_directories(folder);
+    fs::copy_file(space.path("edited.json"), folder + "/adapter_config.json",
+                  fs::copy_options::overwrite_existing);
+    fs::copy_file(out + "/adapter_model.safetensors", folder + "/adapter_model.safetensors",
+                  fs::copy_options::overwrite_existing);
+    refused(TuneOn(base, "--adapter " + folder), why);
+  };
+  edited("peft_type", "IA3", "\"LORA\"");
+  edited("use_dora", true, "use_dora");
+  edited("lora_dropout", 0.1, "lora_dropout");
+  edited("rank_pattern", Json{{"c_attn", 2}}, "rank_pattern");
+  edited("target_modules", "c_.*", "target_modules");
+  edited("target_modules", Json::array({"transformer.h.0.attn.c_attn"}), "in 1 of");
+  edited("r", 3, "has shape");
+}
+
+TEST_CASE("lora: estimate and plan count adapters alone, and compare them with all weights") {
+  const auto json = [](const std::string& line) {
+    const RunResult run = RunZeroplan(line);
+    INFO(run.err);
+    REQUIRE(run.exit_code == 0);
+    return Json::parse(run.out);
+  };
+  const std::string asked = " --model llama3.2-1b --hw h200-141gb-sxm --seq-len 1024 ";
+  const auto bytes = [&](const std::string& more) {
+    return json("estimate" + asked + "--stage 0 --format json " + more)
+        .at("choices")
+        .at(0)
+        .at("gpu_bytes");
+  };
+  const Json full = bytes(""), lora = bytes("--lora-rank 8");
+  // 11.3M of 1.24B parameters: 2 x bf16 and 12 bytes of states.
+  CHECK(lora.at("grads") < full.at("grads").get<double>() / 50);
+  CHECK(lora.at("optimizer") < full.at("optimizer").get<double>() / 50);
+  CHECK(lora.at("params") < 1.02 * full.at("params").get<double>());
+  const Json both = json("plan --method all --format json" + asked + "--gpus 1 --gpu-memory 16GB");
+  CHECK(both.at("schema") == "zeroplan.methods/1");
+  REQUIRE(both.at("methods").size() == 2);
+  const Json &of_full = both.at("methods").at(0), &of_lora = both.at("methods").at(1);
+  CHECK(of_full.at("method") == "full");
+  CHECK(of_lora.at("trained_params") < of_full.at("trained_params").get<double>() / 50);
+  // What is said to be the least fits, and a little less does not.
+  for (const Json& method : both.at("methods")) {
+    const std::string name = method.at("method");
+    const auto least = method.at("least_gpu_bytes").get<uint64_t>();
+    const std::string plan = "plan --quick --method " + name + asked + "--gpus 1 --gpu-memory ";
+    CHECK(RunZeroplan(plan + std::to_string(least)).exit_code == 0);
+    if (method.at("least_gap") == 0) {
+      CHECK(RunZeroplan(plan + std::to_string(least - 1'000'000)).exit_code == 3);
+    }
+  }
+  const RunResult text = RunZeroplan("plan --method all" + asked + "--gpus 1 --gpu-memory 16GB");
+  CHECK(Has(text.out, "LoRA: fastest by"));
+  CHECK(Has(text.out, "It fits from"));
+  CHECK(Has(text.out, "times the tokens a second"));
+  // A question without an answer that says nothing of a method gets LoRA's.
+  const std::string small = "plan --quick" + asked + "--gpus 1 --gpu-memory 6GB --host-memory 8GB ";
+  const RunResult none = RunZeroplan(small);
+  CHECK(none.exit_code == 3);
+  CHECK(Has(none.err, "LoRA fits (--method lora)"));
+  CHECK(RunZeroplan(small + "--method lora").exit_code == 0);
+  CHECK(Lacks(RunZeroplan(small + "--method full").err, "LoRA fits"));
+}
+
+}  // namespace
+}  // namespace zeroplan
