@@ -137,7 +137,8 @@ def read_metrics(path):
 
 
 def train(options, metrics, binary=BINARY, timeout=3600):
-    """`zeroplan train` with `options`; returns what read_metrics does."""
+    """`zeroplan train` with `options`; returns what read_metrics does. An earlier run's `metrics` go."""
+    pathlib.Path(metrics).unlink(missing_ok=True)
     run_command([binary, "train", *options, "--metrics", metrics], timeout)
     return read_metrics(metrics)
 
