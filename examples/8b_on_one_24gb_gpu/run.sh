@@ -23,6 +23,8 @@ for card in rtx4090 rtx5090; do
 done
 show estimate --model llama3.1-8b --hw rtx4090 --gpus 1 --seq-len 2048 --micro-batch 8 \
   --checkpointing full
+show plan --model llama3.1-8b --hw rtx4090 --gpus 1 --seq-len 2048 --global-batch-tokens 65536 \
+  --method all
 
 if [[ -n ${PLAN_ONLY:-} ]]; then
   exit 0

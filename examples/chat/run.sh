@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Trains a small Llama on text, fine-tunes it on conversations and asks it three things: under two
-# minutes on two cores. README.md quotes what it prints.
+# Trains a small Llama on text, fine-tunes it on conversations, all its weights and then adapters alone,
+# and asks either three things: two minutes on two cores. README.md quotes what it prints.
 # Usage: examples/chat/run.sh [ZEROPLAN [FOLDER]], a path from the root of the repository, and where the
 # models go (default: run/chat).
 set -euo pipefail
@@ -21,6 +21,10 @@ show train --model examples/chat/model --data "$out/facts.txt" --epochs 20 --lr 
   "${common[@]}"
 show train --model "$out/base" --data "$out/chats.jsonl" --epochs 25 --lr 2e-3 --save "$out/chat" \
   "${common[@]}"
-for question in "What is the capital of Peru?" "What does an owl do?" "Which one follows April?"; do
-  show generate "$out/chat" --chat --prompt "$question" --temperature 0
+show train --model "$out/base" --method lora --data "$out/chats.jsonl" --epochs 10 --lr 5e-3 \
+  --save "$out/adapter" "${common[@]}"
+for tuned in chat adapter; do
+  for question in "What is the capital of Peru?" "What does an owl do?" "Which one follows April?"; do
+    show generate "$out/$tuned" --chat --prompt "$question" --temperature 0
+  done
 done
