@@ -28,7 +28,7 @@ int PrintLibraries() {
   return 0;
 }
 
-int PrintPinnedMemory(const char* bytes, const char* seconds) {
+int PrintPinnedMemory([[maybe_unused]] const char* bytes, [[maybe_unused]] const char* seconds) {
 #ifdef ZEROPLAN_WITH_CUDA
   try {
     const PinnedFacts facts =

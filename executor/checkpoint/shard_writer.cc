@@ -37,6 +37,7 @@ std::vector<uint64_t> ShardFileBytes(const ParamLayout& layout) {
   // Names of saves are all of one length, but for a step's ninth digit.
   const std::string save(std::string_view(".tmp-step-00000001-0123456789abcdef"));
   std::vector<uint64_t> bytes;
+  bytes.reserve(layout.shards);
   for (int rank = 0; rank < static_cast<int>(layout.shards); ++rank) {
     bytes.push_back(PlanShard(layout, rank, save).file_bytes);
   }

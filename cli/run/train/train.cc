@@ -30,6 +30,7 @@
 #include "executor/train/trainer.h"
 #include "planner/estimate/choices.h"
 #include "planner/plan/plan_file.h"
+#include "planner/report/report_text.h"
 #include "planner/request/parse.h"
 #include "planner/request/resolve.h"
 #include "planner/runs/prediction_table.h"
