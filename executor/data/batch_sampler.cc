@@ -208,6 +208,12 @@ std::string DescribePacking(const BatchSampler& sampler, Packing packing) {
     text += fmt::format("; documents longer than a sequence: {}, ", cut);
     text += left_out > 0 ? fmt::format("whose last {} tokens are left out", left_out)
                          : "cut into pieces that do not see each other";
+    if (const uint64_t unheard = train.unheard() + validation.unheard(); unheard > 0) {
+      text += fmt::format(
+          "; of these cut off before anything counts in the loss: {} (a longer ⟦seq_len⟧ keeps "
+          "more)",
+          unheard);
+    }
   }
   if (const uint64_t alone = train.too_short() + validation.too_short(); alone > 0) {
     text += fmt::format("; documents of a single token, left out: {}", alone);

@@ -104,6 +104,13 @@ Cut CutOf(uint64_t pairs, const PackedOptions& options) {
   return options.cut_long ? Cut{(pairs + T - 1) / T, pairs} : Cut{1, T};
 }
 
+// Of the targets [begin, begin + count).
+bool AnyCounts(const TokenDataset& data, uint64_t begin, uint64_t count) {
+  std::vector<int32_t> targets(count, 0);
+  data.MaskTargets(begin, targets);
+  return std::any_of(targets.begin(), targets.end(), [](int32_t target) { return target == 0; });
+}
+
 }  // namespace
 
 PackedSequences::PackedSequences(const TokenDataset& data, uint64_t begin, uint64_t end,
@@ -116,8 +123,8 @@ PackedSequences::PackedSequences(const TokenDataset& data, uint64_t begin, uint6
         "⟦packing⟧ {}: sequences of {} tokens, data of {}: at most {} and {}; use ⟦packing⟧ stream",
         PackingName(options.packing), T, data.size(), kMostPairs - 1, kMostPosition);
   }
-  data.ForEachDocument(begin, end,
-                       [&](uint64_t first, uint64_t last) { AddDocument(first, last, options); });
+  data.ForEachDocument(
+      begin, end, [&](uint64_t first, uint64_t last) { AddDocument(data, first, last, options); });
   if (pieces_.size() >= kNone) {
     ThrowUsage("⟦packing⟧ {}: {} pieces of documents; at most {}, or use ⟦packing⟧ stream",
                PackingName(options.packing), pieces_.size(), kNone - 1);
@@ -147,7 +154,8 @@ PackedSequences::PackedSequences(const TokenDataset& data, uint64_t begin, uint6
   pieces_ = std::move(sorted);
 }
 
-void PackedSequences::AddDocument(uint64_t begin, uint64_t end, const PackedOptions& options) {
+void PackedSequences::AddDocument(const TokenDataset& data, uint64_t begin, uint64_t end,
+                                  const PackedOptions& options) {
   const auto T = static_cast<uint64_t>(options.seq_len);
   uint64_t pairs = end - begin - 1;
   if (pairs == 0) {
@@ -158,6 +166,8 @@ void PackedSequences::AddDocument(uint64_t begin, uint64_t end, const PackedOpti
   if (pairs > T) {
     ++cut_;
     if (!options.cut_long) {
+      unheard_ += data.has_mask() && !AnyCounts(data, begin + 1, T) &&
+                  AnyCounts(data, begin + 1 + T, pairs - T);
       left_out_ += pairs - T;
       pairs = T;
     }

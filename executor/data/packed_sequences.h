@@ -53,17 +53,20 @@ class PackedSequences {
   uint64_t too_short() const { return too_short_; }  // documents of a single token: left out
   uint64_t cut() const { return cut_; }              // documents that are longer than T pairs
   uint64_t left_out() const { return left_out_; }    // pairs of theirs, where they are cut off
+  // Documents that are cut off before anything of theirs counts in the loss.
+  uint64_t unheard() const { return unheard_; }
   // Pieces and padding of a sequence, and the longest piece, which padding is cut by
   // (FillPaddingStarts); 1 and T where there are none.
   DocumentLimits Limits() const;
 
  private:
-  void AddDocument(uint64_t begin, uint64_t end, const PackedOptions& options);
+  void AddDocument(const TokenDataset& data, uint64_t begin, uint64_t end,
+                   const PackedOptions& options);
 
   int64_t seq_len_ = 0;
   std::vector<Piece> pieces_;  // by sequence
   std::vector<uint32_t> first_piece_;
-  uint64_t pairs_ = 0, documents_ = 0, too_short_ = 0, cut_ = 0, left_out_ = 0;
+  uint64_t pairs_ = 0, documents_ = 0, too_short_ = 0, cut_ = 0, left_out_ = 0, unheard_ = 0;
 };
 
 // The token from which on documents are held back: the last ones, with at least `share` of the

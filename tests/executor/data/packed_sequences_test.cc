@@ -12,6 +12,7 @@
 
 #include "executor/data/batch_sampler.h"
 #include "tests/error_of.h"
+#include "tests/has.h"
 #include "tests/temp_dir.h"
 #include "text/files/token_file.h"
 
@@ -22,7 +23,8 @@ namespace {
 // those whose number is a multiple of `uncounted_every` do not count (0: all do).
 class Documents {
  public:
-  explicit Documents(const std::vector<int>& lengths, int files = 1, int uncounted_every = 0) {
+  explicit Documents(const std::vector<int>& lengths, int files = 1, int uncounted_every = 0,
+                     int32_t counted_from = 0) {
     int32_t token = 0;
     for (int f = 0; f < files; ++f) {
       const std::string path = folder_.path() + "/part" + std::to_string(f) + ".bin";
@@ -33,7 +35,8 @@ class Documents {
         std::vector<uint8_t> counted;
         for (int i = 0; i < lengths[d]; ++i, ++token) {
           tokens.push_back(token);
-          counted.push_back(uncounted_every == 0 || token % uncounted_every != 0);
+          counted.push_back(token >= counted_from &&
+                            (uncounted_every == 0 || token % uncounted_every != 0));
         }
         begins.push_back(token - lengths[d]);
         ends.push_back(token);
@@ -402,6 +405,18 @@ TEST_CASE("what documents became is said") {
       "of a single token, left out: 1");
   options.packing = Packing::kStream;
   CHECK(DescribePacking(BatchSampler(data, options), Packing::kStream).empty());
+
+  // Tokens count from the given one on: of 20 kept pairs the first document's answer is behind.
+  const Documents talks({30, 30, 8}, 1, 0, 24);
+  options.packing = Packing::kOff;
+  options.seq_len = 20;
+  CHECK(DescribePacking(BatchSampler(talks.Open(), options), Packing::kOff) ==
+        "⟦packing⟧ off: 3 documents in 3 sequences of 20 an epoch, 21.7 % of their positions "
+        "padding; documents longer than a sequence: 2, whose last 18 tokens are left out; of these "
+        "cut off before anything counts in the loss: 1 (a longer ⟦seq_len⟧ keeps more)");
+  options.seq_len = 24;
+  CHECK(Lacks(DescribePacking(BatchSampler(talks.Open(), options), Packing::kOff),
+              "before anything"));
 }
 
 TEST_CASE("documents and their mask are part of what data is") {
