@@ -24,9 +24,6 @@ const char* Kept(std::string name) {
   return names.insert(std::move(name)).first->c_str();
 }
 
-// "self_attn.q_proj" of "self_attn.q_proj.weight".
-std::string_view ModuleOf(std::string_view tensor) { return tensor.substr(0, tensor.rfind('.')); }
-
 // As PEFT matches names of modules.
 bool IsNamed(std::string_view module, const std::string& list) {
   const std::string closed = list + ',';  // so that an empty last one counts
@@ -199,6 +196,7 @@ void CheckAdapters(const ModelSpec& spec, std::string_view source) {
     ThrowUsage("{}: {} is no module of the model; they are {}{}", source, name,
                fmt::join(whole, ", "), spec.tied_head ? " (the embedding is the head, too)" : "");
   }
+  CheckTrainedTogether(spec, source, "save");
 }
 
 }  // namespace zeroplan

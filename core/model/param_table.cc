@@ -73,9 +73,24 @@ std::vector<std::string> NamesOf(const std::vector<PublishedTensor>& parts) {
 }
 
 // "transformer.h.0.attn.c_attn": the product, norm or embedding that a tensor belongs to.
-std::string ModuleOf(const std::string& name) { return name.substr(0, name.rfind('.')); }
-
 }  // namespace
+
+std::string_view ModuleOf(std::string_view tensor) { return tensor.substr(0, tensor.rfind('.')); }
+
+void CheckTrainedTogether(const ModelSpec& spec, std::string_view source, std::string_view verb) {
+  const std::vector<ParamTensor> table = BuildParamTable(spec);
+  for (size_t i = 0; i < table.size(); ++i) {
+    const ParamTensor& tensor = table[i];
+    for (size_t j = i + 1; j < table.size() && table[j].layer == tensor.layer; ++j) {
+      const ParamTensor& other = table[j];
+      const bool together =
+          tensor.layer == kEmbeddingLayer || ModuleOf(other.name) == ModuleOf(tensor.name);
+      if (!together || other.trainable == tensor.trainable) continue;
+      ThrowUsage("{}: {} and {} are trained together; {} both or none", source, tensor.name,
+                 other.name, verb);
+    }
+  }
+}
 
 void CheckFrozen(const ModelSpec& spec, std::string_view source) {
   if (spec.frozen.empty()) return;
@@ -100,15 +115,8 @@ void CheckFrozen(const ModelSpec& spec, std::string_view source) {
       ThrowUsage("{}: {} are one matrix here, and {} of them would be frozen; freeze all or none",
                  source, fmt::join(NamesOf(parts), ", "), frozen);
     }
-    for (const ParamTensor& other : table) {
-      if (other.layer != tensor.layer || other.trainable == tensor.trainable ||
-          ModuleOf(other.name) != ModuleOf(tensor.name)) {
-        continue;
-      }
-      ThrowUsage("{}: {} and {} are trained together; freeze both or none", source, tensor.name,
-                 other.name);
-    }
   }
+  CheckTrainedTogether(spec, source, "freeze");
   if (std::none_of(table.begin(), table.end(), [](const ParamTensor& t) { return t.trainable; })) {
     ThrowUsage("{}: {} leaves nothing to train", source, spec.frozen);
   }

@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/units.h"
 #include "core/lowering/walk_cache.h"
+#include "core/model/lora.h"
 #include "core/model/model_spec.h"
 #include "core/program/bucket_sizes.h"
 #include "cost_models/host_cost.h"
@@ -85,13 +86,15 @@ ChoiceEstimate EstimateProgram(const Program& program, const Cluster& cluster,
   return choice;
 }
 
-// Shard files have master weights and Adam's two moments in fp32, the final weights are fp32. At
-// stage 0 one rank writes all of it, and every rank copies all of it.
+// Shard files have master weights and Adam's two moments in fp32, the final weights are fp32; of
+// adapters both have what is trained alone (docs/lora.md). At stage 0 one rank writes all of it,
+// and every rank copies all of it.
 SaveCost SaveCostOf(const ModelSpec& model, const TrainSetup& setup, const Cluster& cluster,
                     const HardwareProfile& hardware) {
   SaveCost cost;
-  cost.bytes = 4 * model.ParamCount() + 8 * model.TrainedParamCount();
-  cost.weights_bytes = 4 * model.UnpaddedParamCount();
+  const uint64_t trained = model.TrainedParamCount();
+  cost.bytes = 8 * trained + 4 * (HasAdapters(model) ? trained : model.ParamCount());
+  cost.weights_bytes = 4 * (HasAdapters(model) ? trained : model.UnpaddedParamCount());
   const bool sharded = setup.zero.stage > 0;
   const int ranks = cluster.ranks_per_node();
   const auto all = static_cast<double>(cost.bytes);

@@ -14,6 +14,7 @@
 #include "core/base/json_source.h"
 #include "core/base/units.h"
 #include "core/config/deepspeed_writer.h"
+#include "core/model/lora.h"
 #include "core/program/step_order.h"
 #include "planner/advice/smallest_change.h"
 #include "planner/estimate/choices.h"
@@ -176,9 +177,12 @@ std::string Proposal(const ResolvedPlan& request, const Change& change) {
 // What a checkpoint takes of a disk, and how long a save takes where the profile knows one.
 std::string CheckpointText(const SaveCost& save, const Plan& plan, const Cluster& cluster,
                            const NodeProfile& node) {
+  const bool adapters = HasAdapters(plan.model);
   std::string text =
-      fmt::format("Checkpoints: {} each, 12 bytes a parameter; the weights at the end {} more.",
-                  FormatBytes(save.bytes), FormatBytes(save.weights_bytes));
+      fmt::format("Checkpoints: {} each, 12 bytes a {}parameter{}; the {} at the end {} more.",
+                  FormatBytes(save.bytes), adapters || !plan.model.frozen.empty() ? "trained " : "",
+                  plan.model.frozen.empty() ? "" : ", 4 a frozen one",
+                  adapters ? "adapter" : "weights", FormatBytes(save.weights_bytes));
   if (!save.write_seconds) return text;
   const std::string where = cluster.nodes() == 1         ? "to the node's disk"
                             : plan.setup.zero.stage == 0 ? "to the disk of one node"

@@ -102,6 +102,7 @@ TEST_CASE("lora: what is refused says why, before work is spent") {
   refused(TuneOn(base, "--lora-alpha -1"), "--lora-alpha");
   refused(TuneOn(base, "--lora-save nothing"), "nothing is no module of the model; they are");
   refused(TuneOn(base, "--lora-save lm_head"), "(the embedding is the head, too)");
+  refused(TuneOn(base, "--lora-save wte"), "trained together; save both or none");
   refused("plan --model llama3.1-8b --gpus 1 --method lora --lora-save q_proj",
           "q_proj is part of one matrix here");
   refused(TuneOn(base, "--method lora --freeze '*wte*'"), "--freeze");

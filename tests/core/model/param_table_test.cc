@@ -109,6 +109,8 @@ TEST_CASE("param table: what is named is frozen") {
   CHECK(Has(refused("llama3.2-1b", "*.q_proj.weight"), "q_proj.weight, "));
   CHECK(Has(refused("llama3.2-1b", "*.q_proj.weight"), "freeze all or none"));
   CHECK(Has(refused("gpt2", "*.c_fc.bias"), "trained together"));
+  CHECK(Has(refused("gpt2", "transformer.wte.*"),
+            "transformer.wte.weight and transformer.wpe.weight are trained together; freeze both"));
   CHECK(Has(refused("gpt2", "*"), "leaves nothing to train"));
 }
 

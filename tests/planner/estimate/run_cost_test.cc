@@ -56,6 +56,20 @@ TEST_CASE("a save takes what its disk and its copy take") {
   CHECK(cost().bytes == 12 * model.ParamCount());
   CHECK(cost().weights_bytes == 4 * model.UnpaddedParamCount());
 
+  // Of adapters both hold what is trained, of frozen tensors the weights.
+  ModelSpec adapted = model;
+  adapted.lora_rank = 8;
+  adapted.lora_targets = "all-linear";
+  const SaveCost of_adapters = SaveCostOf(adapted, setup, cluster, hardware);
+  // Rank 8 over c_attn, c_proj, c_fc and c_proj: rows and columns of each.
+  const uint64_t lora = 12 * 8 * (768 + 3 * 768 + 2 * 768 + 2 * (768 + 4 * 768));
+  CHECK(of_adapters.bytes == 12 * lora);
+  CHECK(of_adapters.weights_bytes == 4 * lora);
+  ModelSpec frozen = model;
+  frozen.frozen = "transformer.wte.weight";
+  const uint64_t wte = static_cast<uint64_t>(model.padded_vocab) * 768;
+  CHECK(SaveCostOf(frozen, setup, cluster, hardware).bytes == 12 * model.ParamCount() - 8 * wte);
+
   // One rank writes all, and each copies all.
   setup.zero.stage = 0;
   CHECK(cost().node_bytes == cost().bytes);
