@@ -34,6 +34,7 @@
 #include "planner/request/parse.h"
 #include "planner/request/resolve.h"
 #include "planner/runs/prediction_table.h"
+#include "planner/runtimes/fitted.h"
 #include "text/documents/token_cache.h"
 #include "text/files/data_files.h"
 #include "text/files/token_dataset.h"
@@ -159,9 +160,11 @@ void SettlePinned(const TrainCommand& command, TrainWork& work, EngineOptions& e
       "Pinned memory: a host cannot page-lock {}: {}. What is offloaded stays pageable, and {} are "
       "pinned; {}.",
       planned, why, FormatBytes(pinned()),
-      before && after ? fmt::format("a step is predicted to take {} instead of {}",
-                                    FormatSeconds(*after), FormatSeconds(*before))
-                      : "steps take longer");
+      before && after
+          ? fmt::format("a step is predicted to take {} instead of {}; it took up to "
+                        "{:.0f} % more where it was measured",
+                        FormatSeconds(*after), FormatSeconds(*before), 100 * kPageableSummed)
+          : "steps take longer");
 }
 
 // Text that nobody turned into tokens is trained on as it stands.

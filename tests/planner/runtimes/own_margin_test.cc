@@ -38,6 +38,15 @@ TEST_CASE("the margin is that of where the profile's figures come from") {
   CHECK(Has(MarginOf(h200, 8, 1, 0.1), "With the built-in profile of an H200"));
   CHECK(
       Has(MarginOf(LoadProfile("dgx-h100"), 8, 1, 0.1), "20 random runs with offload on an H100"));
+  ChoiceEstimate pageable;
+  pageable.setup.zero.stage = 1;
+  pageable.setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
+  const double pinned_error = OwnExecutor().LargestTimeError(pageable, {}, h200);
+  pageable.setup.zero.offload_optimizer.pin_memory = false;
+  CHECK(OwnExecutor().LargestTimeError(pageable, {}, h200) > pinned_error);
+  const auto cautions = OwnExecutor().Cautions(pageable, {}, h200);
+  REQUIRE(cautions.size() == 1);
+  CHECK(Has(cautions[0], "not page-locked"));
   const std::string a100 = MarginOf(LoadProfile("dgx-a100-80gb"), 8, 1, 0.1);
   CHECK(Has(a100, "taken over from an H200"));
   CHECK(Lacks(a100, "Across nodes"));
