@@ -166,20 +166,20 @@ void AddModelFields(FieldSink& sink, ModelFields& fields, bool compares) {
     sink.Value({tuning, "⟦method⟧", "full|lora", methods}, fields.method,
                WordIn<TuningMethod>({"full", "lora"}));
   }
-  sink.Value({tuning, "⟦lora_rank⟧", "RANK", "Rank of the adapters (default 16)"}, fields.lora_rank,
+  sink.Value({tuning, "⟦lora_rank⟧", "RANK", "Rank of the adapters (default 16)"}, fields.lora.rank,
              WholeIn<int64_t>(1, 65536));
   sink.Value({tuning, "⟦lora_alpha⟧", "ALPHA",
               "What adapters add is scaled by ALPHA / RANK (default: twice the rank)"},
-             fields.lora_alpha, ParseAlpha);
+             fields.lora.alpha, ParseAlpha);
   sink.Text({tuning, "⟦lora_targets⟧", "NAME,...",
              "Linears that have adapters, as PEFT names them, such as q_proj,v_proj (default "
              "all-linear: all of every layer)"},
-            fields.lora_targets);
+            fields.lora.targets);
   sink.Text({tuning, "⟦lora_save⟧", "NAME,...",
              "Modules that are trained whole and saved with the adapters, such as embed_tokens "
              "(PEFT's modules_to_save)"},
-            fields.lora_save);
-  sink.Flag(tuning, "⟦rslora⟧", "Scale by ALPHA / sqrt(RANK) instead", fields.rslora);
+            fields.lora.save);
+  sink.Flag(tuning, "⟦rslora⟧", "Scale by ALPHA / sqrt(RANK) instead", fields.lora.rslora);
 }
 
 void AddClusterFields(FieldSink& sink, Request& fields) {

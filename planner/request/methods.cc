@@ -51,13 +51,7 @@ MethodChoice ChooseMethod(PlanRequest request, TuningMethod method, MethodScope 
                           Assumptions& assumptions) {
   request.quick = true;
   ModelFields& fields = request.common.model;
-  if (method == TuningMethod::kFull) {
-    fields.lora_rank = {};
-    fields.lora_alpha = {};
-    fields.rslora = false;
-    fields.lora_targets.clear();
-    fields.lora_save.clear();
-  }
+  if (method == TuningMethod::kFull) fields.lora = {};
   fields.method.emplace(method);
   fields.method.text = MethodName(method);
   ResolvedPlan resolved(request, assumptions);
@@ -104,8 +98,8 @@ std::vector<MethodChoice> CompareMethods(const PlanRequest& request, Assumptions
 
 std::string LoraInstead(const PlanRequest& request) {
   const ModelFields& model = request.common.model;
-  const bool open = !model.method && !model.lora_rank && model.lora_targets.empty() &&
-                    model.freeze.empty() && request.common.config.empty() && !request.largest &&
+  const bool open = !model.method && !model.lora.given() && model.freeze.empty() &&
+                    request.common.config.empty() && !request.largest &&
                     request.common.runtime.of().has_programs();
   if (!open) return "";
   Assumptions unsaid;

@@ -24,22 +24,26 @@ struct Given : std::optional<T> {
   std::string text;
 };
 
-// Texts: names, files and rates that need a profile to be understood; "" is not given.
 // kAll: both, compared (planner/request/methods.h).
 enum class TuningMethod : uint8_t { kFull, kLora, kAll };
 
+// Of adapters (core/model/lora.h); each asks for them.
+struct LoraFields {
+  Given<int64_t> rank;
+  Given<double> alpha;
+  bool rslora = false;
+  std::string targets, save;
+  bool given() const { return rank || alpha || rslora || !targets.empty() || !save.empty(); }
+};
+
+// Texts: names, files and rates that need a profile to be understood; "" is not given.
 struct ModelFields {
   std::string model;
   Given<uint64_t> params;
-  std::string family;  // of `params`; empty: the first
-  std::string freeze;  // ModelSpec::frozen
-  // What is trained: all of the model, or adapters of it (core/model/lora.h), which each of the
-  // others asks for.
-  Given<TuningMethod> method;
-  Given<int64_t> lora_rank;
-  Given<double> lora_alpha;
-  bool rslora = false;
-  std::string lora_targets, lora_save;
+  std::string family;          // of `params`; empty: the first
+  std::string freeze;          // ModelSpec::frozen
+  Given<TuningMethod> method;  // what is trained: all of the model, or adapters of it
+  LoraFields lora;
   std::string adapter;  // train's: the folder of one to go on from, which says all of these
   bool given() const { return !model.empty() || params.has_value(); }
 };

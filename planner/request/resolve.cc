@@ -218,12 +218,10 @@ ModelSpec NamedOrDerived(const ModelFields& fields, const Given<int64_t>& seq_le
   return model;
 }
 
-}  // namespace
-
 // ⟦method⟧ and the options of adapters.
 void SetAdapters(const ModelFields& fields, ModelSpec& model) {
-  const bool any = fields.lora_rank || fields.lora_alpha || fields.rslora ||
-                   !fields.lora_targets.empty() || !fields.lora_save.empty();
+  const LoraFields& lora = fields.lora;
+  const bool any = lora.given();
   const TuningMethod method =
       fields.method.value_or(any ? TuningMethod::kLora : TuningMethod::kFull);
   if (!fields.adapter.empty()) {
@@ -231,7 +229,7 @@ void SetAdapters(const ModelFields& fields, ModelSpec& model) {
       ThrowUsage("⟦adapter⟧: {} says rank, alpha and targets; leave the options of LoRA out",
                  fields.adapter);
     }
-    model = WithAdapter(std::move(model), fields.adapter, nullptr);
+    model = WithAdapter(std::move(model), fields.adapter);
     return;
   }
   if (method == TuningMethod::kFull) {
@@ -243,14 +241,16 @@ void SetAdapters(const ModelFields& fields, ModelSpec& model) {
         "⟦freeze⟧: {} has no effect with adapters, which leave all else frozen; leave it out",
         model.frozen);
   }
-  model.lora_rank = fields.lora_rank.value_or(16);
+  model.lora_rank = lora.rank.value_or(16);
   model.lora_alpha =
-      static_cast<float>(fields.lora_alpha.value_or(2 * static_cast<double>(model.lora_rank)));
-  model.lora_rslora = fields.rslora;
-  model.lora_targets = fields.lora_targets.empty() ? std::string(kAllLinear) : fields.lora_targets;
-  model.lora_saved = fields.lora_save;
+      static_cast<float>(lora.alpha.value_or(2 * static_cast<double>(model.lora_rank)));
+  model.lora_rslora = lora.rslora;
+  model.lora_targets = lora.targets.empty() ? std::string(kAllLinear) : lora.targets;
+  model.lora_saved = lora.save;
   CheckAdapters(model, "⟦lora_targets⟧, ⟦lora_save⟧");
 }
+
+}  // namespace
 
 ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
                        Assumptions& assumptions) {
@@ -555,8 +555,8 @@ void RefuseForRuntime(const Request& request) {
   }
   const Runtime& runtime = request.runtime.of();
   runtime.Refuse(asked);
-  if (!runtime.has_programs() && (request.model.method == TuningMethod::kLora ||
-                                  request.model.lora_rank || !request.model.lora_targets.empty())) {
+  if (!runtime.has_programs() &&
+      (request.model.method == TuningMethod::kLora || request.model.lora.given())) {
     ThrowUsage("⟦method⟧: lora is not modelled for ⟦runtime⟧ {}; use ⟦runtime⟧ zeroplan",
                runtime.key());
   }

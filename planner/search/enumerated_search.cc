@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "core/base/error.h"
+#include "planner/estimate/choices.h"
 
 namespace zeroplan {
 namespace {
@@ -33,7 +34,7 @@ Family FamilyOf(const TrainSetup& setup) {
           zero.offload_param.device,
           setup.recompute,
           zero.overlap_comm,
-          zero.offload_optimizer.pin_memory,
+          PinsMemory(zero),
           std::min(setup.batch.grad_accum, kMicroSteps)};
 }
 
