@@ -44,7 +44,7 @@ void RunMerge(const MergeCommand& command) {
     }
   }
   CheckExportFolder(command.out, base);
-  const ModelSpec spec = WithAdapter(LoadModel(base), adapter, nullptr);
+  const ModelSpec spec = WithAdapter(LoadModel(base), adapter);
   const LongWork work("Merging", /*at_once=*/true);
   const MergedWeights merged(base, adapter, spec);
   HfExportOptions options;

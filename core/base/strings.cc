@@ -175,6 +175,12 @@ std::vector<std::string_view> Split(std::string_view text, char separator) {
   return parts;
 }
 
+std::vector<std::string_view> SplitList(std::string_view text) {
+  std::vector<std::string_view> parts = Split(text, ',');
+  if (text.empty() || text.back() == ',') parts.push_back(text.substr(text.size()));
+  return parts;
+}
+
 std::string QuoteForShell(std::string_view text) {
   std::string quoted = "'";
   for (const char c : text) {

@@ -82,6 +82,8 @@ std::string PrintableText(std::string_view text, size_t limit);
 // The parts of `text` between separators, empty ones too. A separator at the end ends the last
 // part; an empty text has none.
 std::vector<std::string_view> Split(std::string_view text, char separator);
+// The same of a list that a user wrote: what is behind its last comma is a part, even if empty.
+std::vector<std::string_view> SplitList(std::string_view text);
 
 // Words of a POSIX shell's command line: what is printed to be pasted, put into scripts, or handed
 // to the shell of another host.

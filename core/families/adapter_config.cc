@@ -48,8 +48,7 @@ std::string ForAllLayers(const JsonSection& config, const ModelSpec& spec,
   const std::vector<std::string> linears = LayerLinears(spec);
   std::map<std::string, std::set<int64_t>> layers;
   std::vector<std::string> names;
-  const std::string closed = targets + ',';
-  for (const std::string_view target : Split(closed, ',')) {
+  for (const std::string_view target : SplitList(targets)) {
     const auto linear = std::find_if(linears.begin(), linears.end(), [&](const std::string& name) {
       return target.ends_with("." + name) && target.size() > name.size() + 1;
     });
@@ -85,7 +84,7 @@ void RefuseEntries(JsonSection& config, const char* key, const char* allowed) {
 
 }  // namespace
 
-ModelSpec WithAdapter(ModelSpec spec, const std::filesystem::path& folder, std::string* base) {
+ModelSpec WithAdapter(ModelSpec spec, const std::filesystem::path& folder) {
   const std::string file = (folder / kAdapterConfigFile).string();
   const JsonNode root = ParseJsonText(ReadTextFile(file), file);
   JsonSection config(&root, "", file);
@@ -108,7 +107,6 @@ ModelSpec WithAdapter(ModelSpec spec, const std::filesystem::path& folder, std::
   if (config.Number("lora_dropout", 0, 1).value_or(0) > 0) {
     config.FailValue("lora_dropout", "0: dropout is not trained with");
   }
-  if (base != nullptr) *base = config.String("base_model_name_or_path").value_or("");
   CheckAdapters(spec, file);
   return spec;
 }
@@ -149,8 +147,8 @@ std::string WriteAdapterConfig(const ModelSpec& spec, const std::string& base) {
   Json saved = nullptr;
   if (!spec.lora_saved.empty()) {
     saved = Json::array();
-    const std::string closed = spec.lora_saved + ',';
-    for (const std::string_view name : Split(closed, ',')) saved.push_back(std::string(name));
+    for (const std::string_view name : SplitList(spec.lora_saved))
+      saved.push_back(std::string(name));
   }
   out["modules_to_save"] = std::move(saved);
   out["bias"] = "none";

@@ -13,10 +13,10 @@ inline constexpr const char* kAdapterWeightsFile = "adapter_model.safetensors";
 // What PEFT puts before the names of tensors.
 inline constexpr const char* kAdapterPrefix = "base_model.model.";
 
-// The adapter in `folder`, put on `spec`. `base` (may be nullptr) becomes the model that it names.
+// The adapter in `folder`, put on `spec`.
 // Throws Error(kUsage) naming file, key and value for what is no LoRA on linears of layers, or has
 // what is not trained here: another rank or scale for some, DoRA, biases, dropout.
-ModelSpec WithAdapter(ModelSpec spec, const std::filesystem::path& folder, std::string* base);
+ModelSpec WithAdapter(ModelSpec spec, const std::filesystem::path& folder);
 
 // The folder of the model that the adapter in `folder` is of: `given`, a name or folder, or where
 // that is empty the one that the adapter names. Throws Error(kUsage) where it is not here.

@@ -11,6 +11,7 @@
 #include "core/base/json_source.h"
 #include "core/base/strings.h"
 #include "core/base/units.h"
+#include "core/families/adapter_config.h"
 #include "core/families/load_model.h"
 
 namespace zeroplan {
@@ -48,13 +49,12 @@ std::string TextIn(const fs::path& file, std::string_view key) {
 }
 
 std::string AdapterText(const fs::path& folder) {
-  const std::string base = TextIn(folder / "adapter_config.json", "base_model_name_or_path");
+  const std::string base = TextIn(folder / kAdapterConfigFile, "base_model_name_or_path");
   const std::string below =
       base.empty() ? "the model below it" : "the model below it, " + PrintableText(base, 100);
   return fmt::format(
       "holds an adapter (LoRA), not a model; use {}, with --adapter {} beside it, or make one "
-      "model "
-      "of the two with 'zeroplan merge {}'",
+      "model of the two with 'zeroplan merge {}'",
       below, folder.string(), folder.string());
 }
 
@@ -161,7 +161,7 @@ std::string WhatInsteadOfModel(const fs::path& path) {
   const fs::path folder = path.has_filename() ? path : path.parent_path();
   const FolderNames names(folder);
   if (names.empty()) return "is an empty folder; get the model into it, or name another";
-  if (names.Has("adapter_config.json")) return AdapterText(folder);
+  if (names.Has(kAdapterConfigFile)) return AdapterText(folder);
   if (names.Has("model_index.json")) {
     return "holds a pipeline of diffusers, which makes images or sound; zeroplan trains models of "
            "text alone";

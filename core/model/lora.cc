@@ -25,20 +25,26 @@ const char* Kept(std::string name) {
 }
 
 // As PEFT matches names of modules.
-bool IsNamed(std::string_view module, const std::string& list) {
-  const std::string closed = list + ',';  // so that an empty last one counts
-  for (const std::string_view target : Split(closed, ',')) {
-    if (module == target) return true;
-    if (module.size() > target.size() && module.ends_with(target) &&
-        module[module.size() - target.size() - 1] == '.') {
-      return true;
-    }
-  }
-  return false;
+bool IsNamed(std::string_view module, std::string_view name) {
+  if (module == name) return true;
+  return module.size() > name.size() && module.ends_with(name) &&
+         module[module.size() - name.size() - 1] == '.';
+}
+
+template <typename Modules>
+bool AnyIsNamed(const Modules& modules, std::string_view name) {
+  return std::any_of(modules.begin(), modules.end(),
+                     [name](std::string_view module) { return IsNamed(module, name); });
+}
+
+bool IsListed(std::string_view module, std::string_view list) {
+  const std::vector<std::string_view> names = SplitList(list);
+  return std::any_of(names.begin(), names.end(),
+                     [module](std::string_view name) { return IsNamed(module, name); });
 }
 
 bool IsTarget(const ModelSpec& spec, std::string_view module) {
-  return spec.lora_targets == kAllLinear || IsNamed(module, spec.lora_targets);
+  return spec.lora_targets == kAllLinear || IsListed(module, spec.lora_targets);
 }
 
 int64_t In(const ParamRow& weight) { return weight.shape[weight.out_in ? 1 : 0]; }
@@ -59,7 +65,7 @@ bool IsProduct(const ParamRow& row) { return row.use == ParamUse::kProduct && !r
 
 void Freeze(const ModelSpec& spec, std::vector<ParamRow>& rows) {
   for (ParamRow& row : rows) {
-    row.trainable = !spec.lora_saved.empty() && IsNamed(ModuleOf(row.name), spec.lora_saved);
+    row.trainable = !spec.lora_saved.empty() && IsListed(ModuleOf(row.name), spec.lora_saved);
     row.saved = row.trainable;
   }
 }
@@ -161,12 +167,8 @@ void CheckAdapters(const ModelSpec& spec, std::string_view source) {
   const ParamRows rows = spec.family->Params(BaseModel(spec));
   const std::vector<std::string> linears = LayerLinears(spec);
   if (spec.lora_targets != kAllLinear) {
-    const std::string closed = spec.lora_targets + ',';
-    for (const std::string_view target : Split(closed, ',')) {
-      const bool found = std::any_of(
-          linears.begin(), linears.end(),
-          [&](const std::string& linear) { return IsNamed(linear, std::string(target)); });
-      if (found) continue;
+    for (const std::string_view target : SplitList(spec.lora_targets)) {
+      if (AnyIsNamed(linears, target)) continue;
       ThrowUsage("{}: {} is no linear of the model's layers; they are {}, and {} means all", source,
                  target, fmt::join(linears, ", "), kAllLinear);
     }
@@ -182,21 +184,16 @@ void CheckAdapters(const ModelSpec& spec, std::string_view source) {
       if (row.parts.empty() && (whole.empty() || whole.back() != name)) whole.push_back(name);
     }
   }
-  const auto has = [](const std::vector<std::string_view>& modules, std::string_view name) {
-    return std::any_of(modules.begin(), modules.end(),
-                       [&](std::string_view module) { return IsNamed(module, std::string(name)); });
-  };
-  const std::string closed = spec.lora_saved + ',';
-  for (const std::string_view name : Split(closed, ',')) {
-    if (has(parts, name)) {
+  for (const std::string_view name : SplitList(spec.lora_saved)) {
+    if (AnyIsNamed(parts, name)) {
       ThrowUsage("{}: {} is part of one matrix here, which cannot be trained whole; others can: {}",
                  source, name, fmt::join(whole, ", "));
     }
-    if (has(whole, name)) continue;
+    if (AnyIsNamed(whole, name)) continue;
     ThrowUsage("{}: {} is no module of the model; they are {}{}", source, name,
                fmt::join(whole, ", "), spec.tied_head ? " (the embedding is the head, too)" : "");
   }
-  CheckTrainedTogether(spec, source, "save");
+  CheckTrainedTogether(BuildParamTable(spec), source, "save");
 }
 
 }  // namespace zeroplan

@@ -41,9 +41,24 @@ struct AdaptedColumns {
   int64_t ends[2] = {0, 0};
   int64_t mask = 0;
 
-  int64_t begin(size_t part) const { return part == 0 ? 0 : ends[part - 1]; }
-  int64_t end(size_t part, int64_t N) const { return part < 2 ? ends[part] : N; }
-  bool has(size_t part) const { return (mask >> part & 1) != 0; }
+  // An adapted linear.
+  struct Part {
+    int64_t begin, end;  // its columns
+    int64_t place;       // among those that have an adapter: which of the A's is its
+    int64_t up_begin;    // its first row of B
+    int64_t columns() const { return end - begin; }
+  };
+  // Calls fn(part) for each, of a product with N columns.
+  template <typename Fn>
+  void ForEach(int64_t N, Fn&& fn) const {
+    const int64_t all_ends[kMost] = {ends[0], ends[1], N};
+    int64_t begin = 0, place = 0, up_begin = 0;
+    for (size_t i = 0; i < kMost; begin = all_ends[i++]) {
+      if ((mask >> i & 1) == 0) continue;
+      fn(Part{begin, all_ends[i], place++, up_begin});
+      up_begin += all_ends[i] - begin;
+    }
+  }
 };
 AdaptedColumns ColumnsOf(const ModelSpec& spec, const ParamRow& weight);
 

@@ -46,8 +46,7 @@ ParamRow MatrixRow(int id, const char* name, int64_t rows, int64_t cols, float i
 namespace {
 
 std::vector<std::string> Patterns(const std::string& text) {
-  const std::string closed = text + ',';  // so that an empty last one counts
-  const std::vector<std::string_view> parts = Split(closed, ',');
+  const std::vector<std::string_view> parts = SplitList(text);
   return {parts.begin(), parts.end()};
 }
 
@@ -72,13 +71,12 @@ std::vector<std::string> NamesOf(const std::vector<PublishedTensor>& parts) {
   return names;
 }
 
-// "transformer.h.0.attn.c_attn": the product, norm or embedding that a tensor belongs to.
 }  // namespace
 
 std::string_view ModuleOf(std::string_view tensor) { return tensor.substr(0, tensor.rfind('.')); }
 
-void CheckTrainedTogether(const ModelSpec& spec, std::string_view source, std::string_view verb) {
-  const std::vector<ParamTensor> table = BuildParamTable(spec);
+void CheckTrainedTogether(const std::vector<ParamTensor>& table, std::string_view source,
+                          std::string_view verb) {
   for (size_t i = 0; i < table.size(); ++i) {
     const ParamTensor& tensor = table[i];
     for (size_t j = i + 1; j < table.size() && table[j].layer == tensor.layer; ++j) {
@@ -116,7 +114,7 @@ void CheckFrozen(const ModelSpec& spec, std::string_view source) {
                  source, fmt::join(NamesOf(parts), ", "), frozen);
     }
   }
-  CheckTrainedTogether(spec, source, "freeze");
+  CheckTrainedTogether(table, source, "freeze");
   if (std::none_of(table.begin(), table.end(), [](const ParamTensor& t) { return t.trainable; })) {
     ThrowUsage("{}: {} leaves nothing to train", source, spec.frozen);
   }

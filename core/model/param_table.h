@@ -91,11 +91,13 @@ struct PublishedTensor {
 // Its parts in order, else itself.
 std::vector<PublishedTensor> PublishedTensors(const ParamTensor& tensor);
 
-// "transformer.h.0.ln_1" of "transformer.h.0.ln_1.weight".
+// The product, norm or embedding that a tensor belongs to: "transformer.h.0.ln_1" of
+// "transformer.h.0.ln_1.weight".
 std::string_view ModuleOf(std::string_view tensor);
 // Throws Error(kUsage) starting with `source` where of the tensors that one kernel takes some are
 // trained and some are not; `verb` is what to do to all or none of them: "freeze".
-void CheckTrainedTogether(const ModelSpec& spec, std::string_view source, std::string_view verb);
+void CheckTrainedTogether(const std::vector<ParamTensor>& table, std::string_view source,
+                          std::string_view verb);
 
 // The rows of spec.family, with those of adapters (core/model/lora.h).
 ParamRows RowsOf(const ModelSpec& spec);

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "core/model/lora.h"
 #include "core/program/attention_path.h"
 #include "core/program/kernel_workspace.h"
 
@@ -217,16 +218,16 @@ double MatmulBackwardWeightBytes(const LaunchShape& launch) {
 }
 
 // Columns of a product that adapters add to.
-double AdaptedColumns(const KernelDims& d) {
-  const int64_t widths[] = {d[3], d[4] - d[3], d[2] - d[4]};
+double AdaptedWidth(const KernelDims& d) {
   int64_t columns = 0;
-  for (int i = 0; i < 3; ++i) columns += (d[5] >> i & 1) * widths[i];
+  AdaptedColumns{{d[3], d[4]}, d[5]}.ForEach(
+      d[2], [&columns](const AdaptedColumns::Part& part) { columns += part.columns(); });
   return static_cast<double>(columns);
 }
-double LoraUpFlops(const KernelDims& d) { return 2 * Product(d, 2) * AdaptedColumns(d); }
+double LoraUpFlops(const KernelDims& d) { return 2 * Product(d, 2) * AdaptedWidth(d); }
 // Bytes of these columns of argument `index`, which has all N.
 double AdaptedBytes(const LaunchShape& launch, size_t index) {
-  return Bytes(launch, index) * AdaptedColumns(launch.dims) / static_cast<double>(launch.dims[2]);
+  return Bytes(launch, index) * AdaptedWidth(launch.dims) / static_cast<double>(launch.dims[2]);
 }
 double LoraUpBytes(const LaunchShape& launch) {
   const bool adds = (launch.flags & kAccumulate) != 0;

@@ -33,7 +33,6 @@ AdapterSource::AdapterSource(const std::filesystem::path& folder,
     entries.emplace(WithoutAdapterPrefix(entry.name), &entry);
   }
   for (const HfTensor& tensor : HfTensors(table)) {
-    if (!table[tensor.param].saved) continue;
     const auto found = entries.find(tensor.name);
     if (found == entries.end()) {
       ThrowUsage("{}: tensor '{}{}' of shape {} is missing; use an adapter of this model", path,
@@ -66,8 +65,8 @@ void AdapterSource::Read(const TensorRange& range, std::span<float> out) const {
   const auto index = static_cast<size_t>(range.tensor);
   if (range.state != StateKind::kMaster) return std::fill(out.begin(), out.end(), 0.0f);
   if (!file_) {
-    return InitialValues(table_[index], range.tensor, seed_, range.begin, range.begin + range.count,
-                         out.data());
+    return cpu::InitTensor(table_[index], range.tensor, seed_, range.begin,
+                           range.begin + range.count, out.data());
   }
   std::fill(out.begin(), out.end(), 0.0f);  // the padding of a vocabulary
   for (const Piece& piece : pieces_[index]) {
@@ -79,9 +78,13 @@ void AdapterSource::Read(const TensorRange& range, std::span<float> out) const {
   }
 }
 
-AdaptedWeights::AdaptedWeights(const std::filesystem::path& folder, const ModelSpec& spec,
-                               std::span<const ParamTensor> table)
-    : table_(table), base_table_(BuildParamTable(BaseModel(spec))) {
+AdaptedWeights::AdaptedWeights(const std::filesystem::path& folder,
+                               const std::filesystem::path& adapter, const ModelSpec& spec,
+                               std::span<const ParamTensor> table, uint64_t seed)
+    : table_(table),
+      base_table_(BuildParamTable(BaseModel(spec))),
+      base_(folder, BaseModel(spec), base_table_),
+      adapter_(adapter.empty() ? AdapterSource(table, seed) : AdapterSource(adapter, table)) {
   std::unordered_map<std::string_view, int> index;
   for (size_t i = 0; i < base_table_.size(); ++i) {
     index.emplace(base_table_[i].name, static_cast<int>(i));
@@ -90,39 +93,26 @@ AdaptedWeights::AdaptedWeights(const std::filesystem::path& folder, const ModelS
     const auto found = index.find(tensor.name);
     base_index_.push_back(found == index.end() ? -1 : found->second);
   }
-  base_ = std::make_unique<HfWeightsSource>(folder, BaseModel(spec), base_table_);
-}
-
-AdaptedWeights::AdaptedWeights(const std::filesystem::path& folder,
-                               const std::filesystem::path& adapter, const ModelSpec& spec,
-                               std::span<const ParamTensor> table, uint64_t seed)
-    : AdaptedWeights(folder, spec, table) {
-  if (adapter.empty()) {
-    adapter_.emplace(table, seed);
-  } else {
-    adapter_.emplace(adapter, table);
-  }
 }
 
 void AdaptedWeights::Read(const TensorRange& range, std::span<float> out) const {
   const auto index = static_cast<size_t>(range.tensor);
   if (checkpoint_ != nullptr && table_[index].saved) return checkpoint_->Read(range, out);
-  if (adapter_ && adapter_->Has(index)) return adapter_->Read(range, out);
+  if (adapter_.Has(index)) return adapter_.Read(range, out);
   TensorRange of_base = range;
   of_base.tensor = base_index_[index];
   ZEROPLAN_CHECK(of_base.tensor >= 0, "nothing has {}", table_[index].name);
-  base_->Read(of_base, out);
+  base_.Read(of_base, out);
 }
 
 MergedWeights::MergedWeights(const std::filesystem::path& folder,
                              const std::filesystem::path& adapter, const ModelSpec& spec)
-    : spec_(spec),
-      base_table_(BuildParamTable(BaseModel(spec))),
+    : base_table_(BuildParamTable(BaseModel(spec))),
       table_(BuildParamTable(spec)),
-      base_(std::make_unique<HfWeightsSource>(folder, BaseModel(spec), base_table_)),
+      base_(folder, BaseModel(spec), base_table_),
+      adapter_(adapter, table_),
       whole_(base_table_.size(), -1),
-      deltas_(base_table_.size()),
-      adapter_(std::make_unique<AdapterSource>(adapter, table_)) {
+      deltas_(base_table_.size()) {
   std::unordered_map<std::string_view, size_t> index;
   for (size_t i = 0; i < table_.size(); ++i) index.emplace(table_[i].name, i);
   std::unordered_map<int64_t, std::vector<float>> values;  // of adapters, by layer and id
@@ -133,7 +123,7 @@ MergedWeights::MergedWeights(const std::filesystem::path& folder,
   }
   const auto read = [&](size_t tensor) {
     std::vector<float> all(table_[tensor].elements());
-    adapter_->Read({static_cast<int>(tensor), StateKind::kMaster, 0, all.size()}, all);
+    adapter_.Read({static_cast<int>(tensor), StateKind::kMaster, 0, all.size()}, all);
     return all;
   };
   for (size_t i = 0; i < base_table_.size(); ++i) {
@@ -144,23 +134,20 @@ MergedWeights::MergedWeights(const std::filesystem::path& folder,
     if (down == adapters.end()) continue;
     Delta delta;
     delta.out_in = weight.out_in;
-    delta.out = weight.shape[weight.out_in ? 0 : 1];
     delta.in = weight.shape[weight.out_in ? 1 : 0];
     delta.rank = spec.lora_rank;
     delta.down = read(down->second);
     delta.up = read(adapters.at(key(weight.layer, LoraUpId(weight.id))));
     for (float& value : delta.up) value *= LoraScale(spec);
-    const AdaptedColumns columns = ColumnsOf(spec, weight);
-    int group = 0;
-    int64_t row = 0;
-    for (size_t part = 0; part < AdaptedColumns::kMost; ++part) {
-      const bool has = columns.has(part);
-      for (int64_t o = columns.begin(part); o < columns.end(part, delta.out); ++o) {
-        delta.group.push_back(has ? group : -1);
-        delta.up_row.push_back(has ? row++ : 0);
+    const int64_t out = weight.shape[weight.out_in ? 0 : 1];
+    delta.group.assign(static_cast<size_t>(out), -1);
+    delta.up_row.assign(static_cast<size_t>(out), 0);
+    ColumnsOf(spec, weight).ForEach(out, [&delta](const AdaptedColumns::Part& part) {
+      for (int64_t o = part.begin; o < part.end; ++o) {
+        delta.group[static_cast<size_t>(o)] = static_cast<int>(part.place);
+        delta.up_row[static_cast<size_t>(o)] = part.up_begin + o - part.begin;
       }
-      group += has ? 1 : 0;
-    }
+    });
     deltas_[i] = std::move(delta);
   }
 }
@@ -168,9 +155,9 @@ MergedWeights::MergedWeights(const std::filesystem::path& folder,
 void MergedWeights::Read(const TensorRange& range, std::span<float> out) const {
   const auto index = static_cast<size_t>(range.tensor);
   if (range.state == StateKind::kMaster && whole_[index] >= 0) {
-    return adapter_->Read({whole_[index], range.state, range.begin, range.count}, out);
+    return adapter_.Read({whole_[index], range.state, range.begin, range.count}, out);
   }
-  base_->Read(range, out);
+  base_.Read(range, out);
   if (range.state != StateKind::kMaster || !deltas_[index]) return;
   const Delta& d = *deltas_[index];
   const auto cols = static_cast<uint64_t>(base_table_[index].shape[1]);

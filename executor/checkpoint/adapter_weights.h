@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -54,25 +53,23 @@ class AdapterSource : public StateSource {
 // AdapterSource. REQUIRES: `tuned` and `table` outlive it.
 class AdaptedWeights : public StateSource {
  public:
-  AdaptedWeights(const std::filesystem::path& folder, const ModelSpec& spec,
-                 std::span<const ParamTensor> table);
-  // The same with adapters of its own: those in `adapter`, or where that is empty fresh ones.
+  // The adapters are those in `adapter`, or where that is empty fresh ones.
   AdaptedWeights(const std::filesystem::path& folder, const std::filesystem::path& adapter,
                  const ModelSpec& spec, std::span<const ParamTensor> table, uint64_t seed);
 
   // Reads what checkpoints hold from there instead.
   void ReadTunedFrom(const StateSource& checkpoint) { checkpoint_ = &checkpoint; }
   void Read(const TensorRange& range, std::span<float> out) const override;
-  std::string Describe() const { return base_->Describe(); }
+  std::string Describe() const { return base_.Describe(); }
   // WeightsDigest of the base that the adapter file names; "" where it names none.
-  std::string adapter_base() const { return adapter_ ? adapter_->base() : ""; }
+  std::string adapter_base() const { return adapter_.base(); }
 
  private:
   std::span<const ParamTensor> table_;
   std::vector<ParamTensor> base_table_;
   std::vector<int> base_index_;  // by tensor of the table; -1: the base has none
-  std::unique_ptr<HfWeightsSource> base_;
-  std::optional<AdapterSource> adapter_;
+  HfWeightsSource base_;
+  AdapterSource adapter_;
   const StateSource* checkpoint_ = nullptr;
 };
 
@@ -89,19 +86,18 @@ class MergedWeights : public StateSource {
 
  private:
   struct Delta {
-    int64_t rank = 0, in = 0, out = 0;
+    int64_t rank = 0, in = 0;
     bool out_in = false;
     std::vector<float> down, up;  // A [G r, in]; B [U, r] times the scale
     std::vector<int> group;       // by output: its linear's place among the adapted, -1 none
     std::vector<int64_t> up_row;  // by output: its row of B
   };
 
-  ModelSpec spec_;
   std::vector<ParamTensor> base_table_, table_;
-  std::unique_ptr<HfWeightsSource> base_;
+  HfWeightsSource base_;
+  AdapterSource adapter_;
   std::vector<int> whole_;  // by tensor of the base: that of the table if it is trained whole
   std::vector<std::optional<Delta>> deltas_;  // by tensor of the base
-  std::unique_ptr<AdapterSource> adapter_;
 };
 
 // Writes the adapters that `source` holds into `folder`: adapter_model.safetensors and

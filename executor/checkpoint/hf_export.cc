@@ -201,12 +201,8 @@ void WriteHfWeights(const fs::path& folder, const ModelSpec& spec,
 void WriteAdapter(const fs::path& folder, const ModelSpec& spec, std::span<const ParamTensor> table,
                   const StateSource& source, const std::string& base,
                   const std::string& base_digest, const HfExportOptions& options) {
-  std::vector<HfTensor> tensors;
-  for (HfTensor& tensor : HfTensors(table)) {
-    if (!table[tensor.param].saved) continue;
-    tensor.name.insert(0, kAdapterPrefix);
-    tensors.push_back(std::move(tensor));
-  }
+  std::vector<HfTensor> tensors = HfTensors(table);
+  for (HfTensor& tensor : tensors) tensor.name.insert(0, kAdapterPrefix);
   MakeFolders(folder, options.hook);
   StagedFiles staged(folder, options.hook);
   staged.AddText(kAdapterConfigFile, WriteAdapterConfig(spec, base));

@@ -208,6 +208,7 @@ std::string WeightsDigest(const fs::path& folder) {
 std::vector<HfTensor> HfTensors(std::span<const ParamTensor> table) {
   std::vector<HfTensor> tensors;
   for (size_t i = 0; i < table.size(); ++i) {
+    if (!table[i].saved) continue;
     const auto cols = static_cast<uint64_t>(table[i].shape[1]);
     for (PublishedTensor& published : PublishedTensors(table[i])) {
       const auto rows = static_cast<uint64_t>(published.end - published.begin);

@@ -49,7 +49,8 @@ WeightFiles FindWeightFiles(const std::filesystem::path& folder);
 // Throws as FindWeightFiles.
 std::string WeightsDigest(const std::filesystem::path& folder);
 
-// The tensors of published weights, and where each lies in a model's parameters.
+// The tensors of published weights (of adapters: what ParamRow::saved leaves), and where each lies
+// in a model's parameters.
 struct HfTensor {
   std::string name;
   std::vector<uint64_t> shape;  // unpadded; vectors have one dimension
@@ -58,7 +59,8 @@ struct HfTensor {
   uint64_t elements = 0;
 };
 
-// In the order of the table, each parameter's from its first row down.
+// In the order of the table, each parameter's from its first row down. Of a model with adapters:
+// what is saved with them (ParamRow::saved).
 std::vector<HfTensor> HfTensors(std::span<const ParamTensor> table);
 
 // Weights that transformers saved. Adam's states, which such a folder does not hold, and the padded

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/base/dtype.h"
+#include "core/model/lora.h"
 #include "executor/kernels/kernel_call.h"
 
 namespace zeroplan {
@@ -12,33 +13,22 @@ namespace zeroplan {
 struct LoraShape {
   int64_t M, r, N, R = 0;  // R: rank of all adapted linears together
 
-  struct Part {
-    int64_t begin, end;  // columns of the product
+  struct Part : AdaptedColumns::Part {
     int64_t rank_begin;  // first column of xa
-    int64_t up_begin;    // first row of B
-    int64_t columns() const { return end - begin; }
   };
 
-  explicit LoraShape(const KernelDims& d) : M(d[0]), r(d[1]), N(d[2]), dims_(d) {
+  explicit LoraShape(const KernelDims& d)
+      : M(d[0]), r(d[1]), N(d[2]), adapted_{{d[3], d[4]}, d[5]} {
     ForEach([this](const Part&) { R += r; });
   }
 
   template <typename Fn>
   void ForEach(Fn&& fn) const {
-    const int64_t ends[] = {dims_[3], dims_[4], N};
-    int64_t begin = 0, rank = 0, up = 0;
-    for (int i = 0; i < 3; ++i) {
-      if ((dims_[5] >> i & 1) != 0) {
-        fn(Part{begin, ends[i], rank, up});
-        rank += r;
-        up += ends[i] - begin;
-      }
-      begin = ends[i];
-    }
+    adapted_.ForEach(N, [&](const AdaptedColumns::Part& part) { fn(Part{part, part.place * r}); });
   }
 
  private:
-  KernelDims dims_;
+  AdaptedColumns adapted_;
 };
 
 // The argument from element `first` on.

@@ -26,7 +26,8 @@ std::array<float, 4> Normals(uint64_t seed, int tensor, uint64_t group) {
   return normals;
 }
 
-// Elements [begin, end) of a tensor.
+}  // namespace
+
 void InitTensor(const ParamTensor& spec, int tensor, uint64_t seed, uint64_t begin, uint64_t end,
                 float* dst) {
   const uint64_t real = static_cast<uint64_t>(spec.unpadded_rows * spec.shape[1]);
@@ -54,21 +55,6 @@ void InitTensor(const ParamTensor& spec, int tensor, uint64_t seed, uint64_t beg
       return;
   }
 }
-
-}  // namespace
-
-}  // namespace zeroplan::cpu
-
-namespace zeroplan {
-
-void InitialValues(const ParamTensor& tensor, int index, uint64_t seed, uint64_t begin,
-                   uint64_t end, float* values) {
-  cpu::InitTensor(tensor, index, seed, begin, end, values);
-}
-
-}  // namespace zeroplan
-
-namespace zeroplan::cpu {
 
 void ParamInit(const KernelCall& call) {
   const ParamLayout& layout = call.context.program->layout;

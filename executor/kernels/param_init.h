@@ -5,10 +5,11 @@
 
 #include "core/model/param_table.h"
 
-namespace zeroplan {
+namespace zeroplan::cpu {
 
-// Elements [begin, end) of the table's tensor `index` as kParamInit draws them, in fp32.
-void InitialValues(const ParamTensor& tensor, int index, uint64_t seed, uint64_t begin,
-                   uint64_t end, float* values);
+// dst = elements [begin, end) of tensor number `tensor` of a model's table, as kParamInit draws
+// them.
+void InitTensor(const ParamTensor& spec, int tensor, uint64_t seed, uint64_t begin, uint64_t end,
+                float* dst);
 
-}  // namespace zeroplan
+}  // namespace zeroplan::cpu

@@ -354,9 +354,7 @@ void CheckRunRoom(const OpenedRun& run, const TrainOptions& options, int ranks_h
   const int64_t done = run.checkpoint ? run.checkpoint->meta().step : 0;
   SaveDemand demand;
   demand.shard_bytes = ShardFileBytes(program.layout);
-  std::vector<ParamTensor> exported = *program.layout.tensors;
-  std::erase_if(exported, [](const ParamTensor& tensor) { return !tensor.saved; });
-  demand.final_bytes = HfWeightsBytes(exported, options.final_weights.dtype);
+  demand.final_bytes = HfWeightsBytes(*program.layout.tensors, options.final_weights.dtype);
   const std::filesystem::path& source = options.final_weights.source;
   if (std::error_code ignored; !std::filesystem::equivalent(source, options.save_dir, ignored)) {
     demand.final_bytes += CheckCompanions(source);

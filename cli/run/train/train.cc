@@ -191,8 +191,7 @@ std::vector<std::string> RepeatedData(const TrainCommand& command, TokensOf toke
   const std::vector<std::string>& paths = command.run.data;
   if (command.repeats.empty()) return tokens_of(paths);
   std::vector<int64_t> repeats;
-  const std::string closed = command.repeats + ',';  // so that an empty last one counts
-  for (const std::string_view count : Split(closed, ',')) {
+  for (const std::string_view count : SplitList(command.repeats)) {
     repeats.push_back(WholeIn<int64_t>(1, 1000)(std::string(count), "--data-repeats"));
   }
   if (repeats.size() != paths.size()) {
