@@ -22,6 +22,8 @@ std::string_view DtypeName(Dtype dtype) {
       return "int32";
     case Dtype::kU8:
       return "uint8";
+    case Dtype::kNf4:
+      return "nf4";
   }
   return "unknown";
 }

@@ -6,8 +6,13 @@
 
 namespace zeroplan {
 
-enum class Dtype : uint8_t { kF32, kBF16, kF16, kF64, kI32, kU8 };
+// kNf4: four bits an element, in blocks that share their scales (core/base/nf4.h).
+enum class Dtype : uint8_t { kF32, kBF16, kF16, kF64, kI32, kU8, kNf4 };
 
+// The fewest elements that lie by themselves: 1, or those of a block.
+constexpr uint64_t DtypeElements(Dtype dtype) { return dtype == Dtype::kNf4 ? 16384 : 1; }
+
+// Bytes of these: of an element, or of a block.
 constexpr uint64_t DtypeBytes(Dtype dtype) {
   switch (dtype) {
     case Dtype::kF32:
@@ -22,11 +27,22 @@ constexpr uint64_t DtypeBytes(Dtype dtype) {
       return 4;
     case Dtype::kU8:
       return 1;
+    case Dtype::kNf4:
+      return 8464;
   }
   return 0;
 }
 
-// "fp32", "bf16", "fp16", "fp64", "int32", "uint8".
+// Bytes that `elements` of them take: whole blocks.
+constexpr uint64_t StoredBytes(Dtype dtype, uint64_t elements) {
+  const uint64_t together = DtypeElements(dtype);
+  return (elements + together - 1) / together * DtypeBytes(dtype);
+}
+
+// What collectives that only move elements send them as.
+constexpr Dtype SentDtype(Dtype dtype) { return dtype == Dtype::kNf4 ? Dtype::kU8 : dtype; }
+
+// "fp32", "bf16", "fp16", "fp64", "int32", "uint8", "nf4".
 std::string_view DtypeName(Dtype dtype);
 
 // Reads a training dtype as the command line spells it: bf16, fp16 or fp32 (also bfloat16, float16,

@@ -84,7 +84,8 @@ void RefuseEntries(JsonSection& config, const char* key, const char* allowed) {
 
 }  // namespace
 
-ModelSpec WithAdapter(ModelSpec spec, const std::filesystem::path& folder) {
+ModelSpec WithAdapter(ModelSpec spec, const std::filesystem::path& folder,
+                      std::vector<std::string>* notes) {
   const std::string file = (folder / kAdapterConfigFile).string();
   const JsonNode root = ParseJsonText(ReadTextFile(file), file);
   JsonSection config(&root, "", file);
@@ -104,8 +105,10 @@ ModelSpec WithAdapter(ModelSpec spec, const std::filesystem::path& folder) {
   spec.lora_rslora = config.Bool("use_rslora").value_or(false);
   spec.lora_targets = ForAllLayers(config, spec, Modules(config, "target_modules"));
   spec.lora_saved = Modules(config, "modules_to_save");
-  if (config.Number("lora_dropout", 0, 1).value_or(0) > 0) {
-    config.FailValue("lora_dropout", "0: dropout is not trained with");
+  const double dropout = config.Number("lora_dropout", 0, 1).value_or(0);
+  if (dropout > 0 && notes != nullptr) {
+    notes->push_back(config.Where("lora_dropout") +
+                     fmt::format("dropout is not trained with (lora_dropout {})", dropout));
   }
   CheckAdapters(spec, file);
   return spec;

@@ -21,13 +21,13 @@ BufferId AddPersistent(Program& p, const char* label, Role role, Dtype dtype, ui
 }
 
 void AddUnitBuffers(Program& p, bool grads) {
-  const Dtype dtype = p.setup.precision.dtype;
   const Dtype grad_dtype = FullGradDtype(p.setup);
   p.buffers.reserve(p.layout.units.size() * 8 + static_cast<size_t>(p.model.layers) * 48 + 256);
   for (size_t u = 0; u < p.layout.units.size(); ++u) {
     const Unit& unit = p.layout.units[u];
+    const Dtype dtype = unit.ParamDtype(p.setup.precision.dtype);
     BufferId id = AddPersistent(p, "params", Role::kParamFull, dtype,
-                                unit.padded_elements * DtypeBytes(dtype), Space::kDevice);
+                                StoredBytes(dtype, unit.padded_elements), Space::kDevice);
     p.buffers[id].memory_class = MemoryClass::kParams;
     p.buffers[id].unit = static_cast<int32_t>(u);
     if (!grads || !unit.trainable) continue;

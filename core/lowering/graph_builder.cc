@@ -62,8 +62,8 @@ Ref GraphBuilder::Slot(int param, const std::vector<BufferId>& by_unit) const {
   const TensorSlot& slot =
       program_.layout.units[static_cast<size_t>(place.unit)].slots[static_cast<size_t>(place.slot)];
   const BufferId buffer = by_unit[static_cast<size_t>(place.unit)];
-  const uint64_t size = DtypeBytes(program_.buffers[buffer].dtype);
-  return {buffer, slot.offset * size, slot.elements * size, 0};
+  const Dtype dtype = program_.buffers[buffer].dtype;
+  return {buffer, StoredBytes(dtype, slot.offset), StoredBytes(dtype, slot.elements), 0};
 }
 
 Ref GraphBuilder::GradOrScratch(int param) {

@@ -1,4 +1,4 @@
-// Pass 4: buffers of the optimizer states, of the gradients that their updates read, and the slots
+// Pass 6: buffers of the optimizer states, of the gradients that their updates read, and the slots
 // through which states and new parameters pass host memory. All later passes find them through
 // StateHomes; none adds or resizes one.
 #include <algorithm>
@@ -46,12 +46,11 @@ class StatePlacer {
     for (const StatePiece& piece : pieces) {
       if (TakesStateSlot(piece)) states.Next(3 * piece.count * DtypeBytes(Dtype::kF32));
     }
-    const Dtype dtype = p_.setup.precision.dtype;
-    SlotRing params(p_, {"param_slot", Role::kParamSlot, dtype, space, true},
+    SlotRing params(p_, {"param_slot", Role::kParamSlot, p_.setup.precision.dtype, space, true},
                     offload_.buffer_count);
     for (const StatePiece& piece : pieces) {
       const Buffer& home = p_.buffers[params_[static_cast<size_t>(piece.unit)]];
-      if (TakesParamSlot(piece, home)) params.Next(piece.count * DtypeBytes(dtype));
+      if (TakesParamSlot(piece, home)) params.Next(StoredBytes(home.dtype, piece.count));
     }
   }
 

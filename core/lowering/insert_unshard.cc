@@ -1,4 +1,4 @@
-// Pass 3, stage 3 only: each rank keeps its shard of a unit; the whole unit is gathered before it
+// Pass 4, stage 3 only: each rank keeps its shard of a unit; the whole unit is gathered before it
 // is used and freed after (ZeRO paper, arXiv 1910.02054, section 5.3). Persistent units stay whole.
 //
 // A step is a run of instructions that use one unit. Two steps of one unit in a row are one gather
@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "core/base/error.h"
 #include "core/config/setup_facts.h"
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
@@ -30,12 +31,15 @@ struct UseStep {
 int UsedUnit(const Program& p, const Instruction& instruction) {
   const auto* launch = std::get_if<LaunchKernel>(&instruction.op);
   if (launch == nullptr) return -1;
+  int unit = -1;
   for (const Ref& ref : p.args(*launch)) {
-    if (!ref.null() && p.buffers[ref.buffer].role == Role::kParamShard) {
-      return p.buffers[ref.buffer].unit;
-    }
+    if (ref.null() || p.buffers[ref.buffer].role != Role::kParamShard) continue;
+    const int of = p.buffers[ref.buffer].unit;
+    ZEROPLAN_CHECK(unit < 0 || unit == of, "a {} takes parameters of units {} and {}",
+                   KernelInfo(launch->kernel).name, unit, of);
+    unit = of;
   }
-  return -1;
+  return unit;
 }
 
 std::vector<UseStep> FindSteps(const Program& p, const std::vector<Instruction>& list) {
@@ -155,8 +159,8 @@ void EmitGather(Program& p, const Instruction& at, int unit, BufferId shard, Buf
   Emitter emit(p, out);
   emit.Tag(at.phase, p.layout.units[static_cast<size_t>(unit)].layer);
   const Segment segment{Whole(p, shard), Whole(p, whole)};
-  emit.Collect(CollectiveKind::kAllGather, RankAxis::kShard, p.setup.precision.dtype, {&segment, 1},
-               Stream::kGather);
+  emit.Collect(CollectiveKind::kAllGather, RankAxis::kShard, SentDtype(p.buffers[shard].dtype),
+               {&segment, 1}, Stream::kGather);
 }
 
 void UnshardSection(Program& p, Section section, const std::vector<BufferId>& shards) {
@@ -178,9 +182,9 @@ void UnshardSection(Program& p, Section section, const std::vector<BufferId>& sh
   for (size_t i = 0; i < in.size(); ++i) {
     for (size_t s : gathers_at[i]) {
       const auto unit = static_cast<size_t>(steps[s].unit);
-      const BufferId whole =
-          AddBuffer(p, "gathered", Role::kParamFull, p.setup.precision.dtype,
-                    p.layout.units[unit].padded_elements * DtypeBytes(p.setup.precision.dtype));
+      const Dtype dtype = p.buffers[shards[unit]].dtype;
+      const BufferId whole = AddBuffer(p, "gathered", Role::kParamFull, dtype,
+                                       StoredBytes(dtype, p.layout.units[unit].padded_elements));
       p.buffers[whole].unit = steps[s].unit;
       buffer_of_step[s] = whole;
       EmitGather(p, in[i], steps[s].unit, shards[unit], whole, out);
@@ -231,7 +235,7 @@ Program InsertUnshard(Program p) {
     if (unit.persistent) continue;
     buffer.role = Role::kParamShard;
     buffer.label = "param_shard";
-    buffer.bytes = unit.shard_elements * DtypeBytes(p.setup.precision.dtype);
+    buffer.bytes = StoredBytes(buffer.dtype, unit.shard_elements);
     buffer.space = ShardSpace(p, unit.shard_elements, &elements_in_host);
   }
   UnshardSection(p, Section::kMicroStep, params);

@@ -28,8 +28,12 @@ enum class Extent : uint8_t { kWhole, kWalk, kWalkStep };
 Program BuildCompute(Program program, const LowerOptions& options, Extent extent = Extent::kWhole);
 // Drops a segment's activations after its forward and computes them again before its backward.
 Program InsertRecompute(Program program);
+// Drops what leads to no gradient of a tensor that is trained.
+Program RemoveDead(Program program);
 // Stage 3: parameters become shards, gathered before use (ahead by the prefetch plan), freed after.
 Program InsertUnshard(Program program);
+// Copies in the compute dtype of what is kept in NF4, in front of each product with it.
+Program InsertDequantize(Program program);
 // Buffers of optimizer states and of reduced gradients where the config puts them, and their slots.
 Program InsertStates(Program program);
 // Accumulates and reduces gradients by buckets; at stages 2 and 3 whole gradients become transient.
@@ -75,7 +79,9 @@ Program WithOptions(Program program, const PassInput& in) {
 inline constexpr std::array kPasses = {
     Pass{"BuildCompute", WithOptions<BuildCompute>, DraftStage::kMeaning},
     Pass{"InsertRecompute", OnProgram<InsertRecompute>, DraftStage::kMeaning},
+    Pass{"RemoveDead", OnProgram<RemoveDead>, DraftStage::kMeaning},
     Pass{"InsertUnshard", OnProgram<InsertUnshard>, DraftStage::kMeaning},
+    Pass{"InsertDequantize", OnProgram<InsertDequantize>, DraftStage::kMeaning},
     Pass{"InsertStates", OnProgram<InsertStates>, DraftStage::kMeaning},
     Pass{"InsertReduction", OnProgram<InsertReduction>, DraftStage::kMeaning},
     Pass{"InsertOptimizer", OnProgram<InsertOptimizer>, DraftStage::kMeaning},

@@ -18,7 +18,7 @@ void AddFrozenPieces(const Program& p, std::vector<StatePiece>& pieces) {
   uint64_t frozen = 0;
   for (const Unit& unit : p.layout.units) frozen += unit.trainable ? 0 : unit.shard_elements;
   const uint64_t at_once =
-      std::max(kLeastAtOnce, AlignUp(CeilDiv(frozen, kMostStatePieces / 2), kShardAlignElements));
+      std::max(kLeastAtOnce, AlignUp(CeilDiv(frozen, kMostStatePieces / 2), kNf4AlignElements));
   for (const Buffer& buffer : p.buffers) {
     const bool params = buffer.role == Role::kParamFull || buffer.role == Role::kParamShard;
     if (!params || !buffer.persistent) continue;
@@ -81,6 +81,7 @@ std::vector<StatePiece> StatePieces(const Program& p, const std::vector<uint64_t
 bool TakesStateSlot(const StatePiece& piece) { return piece.home == Home::kFile; }
 
 bool TakesParamSlot(const StatePiece& piece, const Buffer& params) {
+  if (params.dtype == Dtype::kNf4) return false;  // made once, in a buffer of its own dtype
   return params.space == Space::kFile || (!piece.on_device() && params.space == Space::kDevice);
 }
 
@@ -189,11 +190,10 @@ void StateHomes::Swap(Emitter& emit, size_t index, bool write) const {
 Ref StateHomes::Slice(BufferId buffer, uint64_t base, int unit, uint64_t begin,
                       uint64_t count) const {
   const Buffer& b = p_.buffers[buffer];
-  const uint64_t size = DtypeBytes(b.dtype);
   const bool whole = b.role == Role::kParamFull || b.role == Role::kGradFull;
   const uint64_t shard = p_.layout.units[static_cast<size_t>(unit)].shard_elements;
-  const uint64_t stride = whole && p_.layout.shards > 1 ? shard * size : 0;
-  return {buffer, (begin - base) * size, count * size, stride};
+  const uint64_t stride = whole && p_.layout.shards > 1 ? StoredBytes(b.dtype, shard) : 0;
+  return {buffer, StoredBytes(b.dtype, begin - base), StoredBytes(b.dtype, count), stride};
 }
 
 Ref StateHomes::Grad(const StatePiece& piece) const {
@@ -230,13 +230,16 @@ Ref StateHomes::ParamTarget(Program& program, size_t index) const {
   ZEROPLAN_CHECK(&program == &p_);
   const StatePiece& piece = pieces_[index];
   if (MasterIsParam(piece)) return {};
-  const Dtype dtype = p_.setup.precision.dtype;
-  const uint64_t bytes = piece.count * DtypeBytes(dtype);
-  const Space space = p_.buffers[params_[static_cast<size_t>(piece.unit)]].space;
-  if (piece.on_device()) {
+  const Buffer& home = p_.buffers[params_[static_cast<size_t>(piece.unit)]];
+  const Dtype dtype = home.dtype;
+  const Space space = home.space;
+  const uint64_t bytes = StoredBytes(dtype, piece.count);
+  const bool quantized_to_file = dtype == Dtype::kNf4 && space == Space::kFile;
+  if (piece.on_device() || quantized_to_file) {
     if (space == Space::kDevice) return Param(piece);
     const BufferId updated = AddBuffer(program, "updated", Role::kStaging, dtype, bytes);
     program.buffers[updated].unit = piece.unit;
+    if (quantized_to_file) program.buffers[updated].space = Space::kPageable;
     return Whole(program, updated);
   }
   if (space == Space::kPinned || space == Space::kPageable) return Param(piece);
@@ -274,9 +277,10 @@ void StateHomes::GatherParams(Emitter& emit, Gathered which) const {
   uint64_t filled = 0;
   const auto kind =
       zero.allgather_partitions ? CollectiveKind::kAllGather : CollectiveKind::kBroadcast;
+  Dtype dtype = p_.setup.precision.dtype;
   auto flush = [&] {
     if (!bucket.empty()) {
-      emit.Collect(kind, RankAxis::kShard, p_.setup.precision.dtype, bucket, Stream::kGather);
+      emit.Collect(kind, RankAxis::kShard, SentDtype(dtype), bucket, Stream::kGather);
     }
     bucket.clear();
     filled = 0;
@@ -286,7 +290,9 @@ void StateHomes::GatherParams(Emitter& emit, Gathered which) const {
     if (p_.buffers[params_[u]].role != Role::kParamFull) continue;
     const Unit& unit = p_.layout.units[u];
     if (which == Gathered::kTrained && !unit.trainable) continue;
-    if (filled + unit.padded_elements > bucket_elements) flush();
+    const Dtype next = p_.buffers[params_[u]].dtype;
+    if (filled + unit.padded_elements > bucket_elements || next != dtype) flush();
+    dtype = next;
     bucket.push_back(
         {Slice(params_[u], 0, static_cast<int>(u), 0, unit.shard_elements), Whole(p_, params_[u])});
     filled += unit.padded_elements;

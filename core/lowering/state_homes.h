@@ -103,8 +103,8 @@ class StateHomes {
   // The rank's parameters in the compute dtype, wherever they live.
   Ref Param(const StatePiece& piece) const;
   // Where a kernel must write the piece's new parameters (null if MasterIsParam), and what moves
-  // them to Param() then. What the device updates for parameters that live elsewhere goes through a
-  // transient buffer, added to `program`, which is the view's.
+  // them to Param() then. What the device updates for parameters that live elsewhere, and NF4 on
+  // its way to a file, goes through a transient buffer, added to `program`, which is the view's.
   Ref ParamTarget(Program& program, size_t piece) const;
   void FinishParam(Emitter& emit, size_t piece, const Ref& target) const;
   // Emits what brings the parameters within reach of KernelStream, and says where they are then.

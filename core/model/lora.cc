@@ -83,6 +83,7 @@ ModelSpec BaseModel(ModelSpec spec) {
   spec.lora_rank = none.lora_rank;
   spec.lora_alpha = none.lora_alpha;
   spec.lora_rslora = none.lora_rslora;
+  spec.lora_quantized = none.lora_quantized;
   spec.lora_targets.clear();
   spec.lora_saved.clear();
   return spec;
@@ -132,6 +133,10 @@ std::vector<std::string> AdaptedModules(const ModelSpec& spec) {
 
 void AddAdapters(const ModelSpec& spec, ParamRows& rows) {
   for (auto* list : {&rows.before, &rows.layer, &rows.after}) Freeze(spec, *list);
+  // The head and embeddings keep 16 bit, as bitsandbytes leaves them.
+  for (ParamRow& row : rows.layer) {
+    row.quantized = spec.lora_quantized && IsProduct(row) && !row.trainable;
+  }
   const std::vector<ParamRow> weights = rows.layer;
   for (const ParamRow& weight : weights) {
     if (!IsProduct(weight)) continue;

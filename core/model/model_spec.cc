@@ -1,5 +1,6 @@
 #include "core/model/model_spec.h"
 
+#include <algorithm>
 #include <limits>
 #include <type_traits>
 
@@ -114,10 +115,12 @@ int64_t PadVocab(int64_t vocab) {
 namespace {
 
 // Elements that a token is multiplied with on average: of all layers, of the head with its real
-// vocabulary, and of the head as memory holds it; and what of all but the last is not trained.
+// vocabulary, and of the head as memory holds it; and what of all but the last is not trained, and
+// of that what lies in layers below all that is, which have no backward pass.
 struct ProductElements {
   double layers = 0, head = 0, padded_head = 0;
-  double frozen = 0;
+  double frozen = 0, idle = 0;
+  int64_t idle_layers = 0;
 };
 
 ProductElements CountProducts(const ModelSpec& spec) {
@@ -141,10 +144,18 @@ ProductElements CountProducts(const ModelSpec& spec) {
   add(rows.after, 1);
   if (!spec.frozen.empty()) {  // which differs from layer to layer
     count.frozen = 0;
-    for (const ParamTensor& tensor : BuildParamTable(spec)) {
+    const std::vector<ParamTensor> table = BuildParamTable(spec);
+    const auto lowest = std::find_if(table.begin(), table.end(),
+                                     [](const ParamTensor& tensor) { return tensor.trainable; });
+    if (lowest != table.end()) {
+      count.idle_layers = std::clamp<int64_t>(lowest->layer, 0, spec.layers);
+    }
+    for (const ParamTensor& tensor : table) {
       if (tensor.trainable || tensor.use == ParamUse::kOther) continue;
-      count.frozen += tensor.token_share * static_cast<double>(tensor.unpadded_rows) *
-                      static_cast<double>(tensor.shape[1]);
+      const double real = tensor.token_share * static_cast<double>(tensor.unpadded_rows) *
+                          static_cast<double>(tensor.shape[1]);
+      count.frozen += real;
+      if (tensor.layer >= 0 && tensor.layer < count.idle_layers) count.idle += real;
     }
   }
   return count;
@@ -152,8 +163,8 @@ ProductElements CountProducts(const ModelSpec& spec) {
 
 // Layers * heads * head size * seq_len: a product of scores or of values takes 2 of these a token,
 // unmasked. Query heads that share keys and values take no less.
-double AttentionVolume(const ModelSpec& spec, int64_t seq_len) {
-  return static_cast<double>(spec.layers) * static_cast<double>(spec.heads) *
+double AttentionVolume(const ModelSpec& spec, int64_t layers, int64_t seq_len) {
+  return static_cast<double>(layers) * static_cast<double>(spec.heads) *
          static_cast<double>(spec.HeadSize()) * static_cast<double>(seq_len);
 }
 
@@ -166,7 +177,9 @@ double MatmulWeights(const ModelSpec& spec) {
 
 double TrainFlopsPerToken(const ModelSpec& spec, int64_t seq_len) {
   const ProductElements count = CountProducts(spec);
-  return 6 * (count.layers + count.head) - 2 * count.frozen + 6 * AttentionVolume(spec, seq_len);
+  return 6 * (count.layers + count.head) - 2 * count.frozen - 2 * count.idle +
+         6 * AttentionVolume(spec, spec.layers, seq_len) -
+         4 * AttentionVolume(spec, count.idle_layers, seq_len);
 }
 
 double StrictMfu(const ModelSpec& spec, int64_t seq_len, double tokens_per_second, int gpus,
@@ -176,10 +189,12 @@ double StrictMfu(const ModelSpec& spec, int64_t seq_len, double tokens_per_secon
 
 double HardwareFlopsPerToken(const ModelSpec& spec, int64_t seq_len, bool full_recompute) {
   const ProductElements count = CountProducts(spec);
-  const double forward = 2 * count.layers + 4 * AttentionVolume(spec, seq_len);
+  const double forward = 2 * count.layers + 4 * AttentionVolume(spec, spec.layers, seq_len);
+  const double idle = 2 * count.idle + 4 * AttentionVolume(spec, count.idle_layers, seq_len);
   // Backward takes two products for each of the forward's.
   const double passes = full_recompute ? 4 : 3;
-  return passes * forward + 6 * count.padded_head - 2 * count.frozen;
+  return passes * forward - (passes - 1) * idle + 6 * count.padded_head -
+         2 * (count.frozen - count.idle);
 }
 
 }  // namespace zeroplan

@@ -50,6 +50,7 @@ struct ModelSpec {
   int64_t lora_rank = 0;
   float lora_alpha = 0;
   bool lora_rslora = false;
+  bool lora_quantized = false;  // QLoRA: what they adapt is kept in NF4 (ParamRow::quantized)
   std::string lora_targets, lora_saved;
 
   // Heads of keys and values; several query heads in a row share one.
@@ -94,11 +95,11 @@ double MatmulWeights(const ModelSpec& spec);
 
 // What the mathematics of forward and backward asks for, the strict numerator of MFU:
 //   6 * MatmulWeights + 6 * layers * heads * head size * seq_len
-// and 2 less for each weight that is not trained, whose gradient nobody needs.
-// Attention is causal: a token meets seq_len/2 others on average, by 2 products of 2 * heads *
-// head size forward and 4 backward, hence 6 of these and seq_len a layer (heads times head size is
-// the width in most models). Recompute and masked or padded work do not count;
-// the head has the real vocabulary, V, not its padding.
+// and 2 less for each weight that is not trained, whose gradient nobody needs; layers below all
+// that is trained have the forward pass alone. Attention is causal: a token meets seq_len/2 others
+// on average, by 2 products of 2 * heads * head size forward and 4 backward, hence 6 of these and
+// seq_len a layer (heads times head size is the width in most models). Recompute and masked or
+// padded work do not count; the head has the real vocabulary, V, not its padding.
 double TrainFlopsPerToken(const ModelSpec& spec, int64_t seq_len);
 
 // Strict model FLOP utilisation: TrainFlopsPerToken (recompute is not in it) per second over the

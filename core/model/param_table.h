@@ -47,6 +47,9 @@ struct ParamRow {
   bool trainable = true;
   // False: of the base that adapters are trained on; checkpoints leave it to the base's own files.
   bool saved = true;
+  // It is kept in NF4 (core/base/nf4.h), and each product takes a copy in the compute dtype. Of
+  // what is neither trained nor saved.
+  bool quantized = false;
   // A matrix that tokens are multiplied with lies [out, in], as torch.nn.Linear has it, and not
   // [in, out], as GPT-2's Conv1D.
   bool out_in = false;

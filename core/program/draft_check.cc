@@ -63,7 +63,7 @@ class BufferTableCheck {
     const bool whole = buffer.role == Role::kParamFull || buffer.role == Role::kGradFull;
     if (!whole && buffer.role != Role::kParamShard) return;
     const uint64_t elements = whole ? unit.padded_elements : unit.shard_elements;
-    if (buffer.bytes == elements * DtypeBytes(buffer.dtype)) return;
+    if (buffer.bytes == StoredBytes(buffer.dtype, elements)) return;
     Add("shard_cover", "{} has {} bytes for {} elements of {}", BufferName(buffer), buffer.bytes,
         elements, DtypeName(buffer.dtype));
   }

@@ -1,6 +1,7 @@
 // Tensors to units: one pass over the table, which lists a layer's tensors one after the other.
 #include "core/program/layout.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -23,7 +24,7 @@ uint64_t CheckedElements(const ParamTensor& tensor) {
 }
 
 void AddTensor(Unit& unit, int tensor, uint64_t elements) {
-  const uint64_t offset = AlignUp(unit.elements, kShardAlignElements);
+  const uint64_t offset = AlignUp(unit.elements, unit.align_elements());
   unit.slots.push_back({tensor, offset, elements});
   unit.elements = offset + elements;
   unit.param_elements += elements;
@@ -32,10 +33,14 @@ void AddTensor(Unit& unit, int tensor, uint64_t elements) {
   }
 }
 
+uint64_t ShardAlign(const Unit& unit, const ParamLayout& layout) {
+  return unit.quantized && layout.shards > 1 ? kNf4ShardAlignElements : unit.align_elements();
+}
+
 // Closes a unit: shards it and notes where its tensors are.
 void AddUnit(ParamLayout& layout, Unit& unit) {
   if (unit.slots.empty()) return;
-  unit.shard_elements = AlignUp(CeilDiv(unit.elements, layout.shards), kShardAlignElements);
+  unit.shard_elements = AlignUp(CeilDiv(unit.elements, layout.shards), ShardAlign(unit, layout));
   unit.padded_elements = unit.shard_elements * layout.shards;
   const int index = static_cast<int>(layout.units.size());
   for (size_t i = 0; i < unit.slots.size(); ++i) {
@@ -78,23 +83,32 @@ ParamLayout BuildParamLayout(std::shared_ptr<const std::vector<ParamTensor>> ten
     layout.units.reserve(static_cast<size_t>(zero.stage == 3 ? 2 * layers : layers));
   }
 
+  // A product takes its matrix and its bias from one unit, or the bias from one that is whole.
+  const bool any_quantized = std::any_of(
+      table.begin(), table.end(), [](const ParamTensor& tensor) { return tensor.quantized; });
   uint64_t kept = 0;   // elements of persistent tensors so far
   uint64_t total = 0;  // padded elements of all units
   for (size_t i = 0; i < table.size();) {
     const int layer = table[i].layer;
-    std::array<Unit, 4> parts;  // in order
-    for (size_t p = 0; p < parts.size(); ++p) {
+    constexpr size_t kQuantized = 4;
+    std::array<Unit, kQuantized + 1> parts;  // in order
+    for (size_t p = 0; p < kQuantized; ++p) {
       parts[p] = {.layer = layer, .persistent = p < 2, .trainable = p % 2 == 0, .slots = {}};
     }
+    parts[kQuantized] = {
+        .layer = layer, .persistent = false, .trainable = false, .quantized = true, .slots = {}};
     for (; i < table.size() && table[i].layer == layer; ++i) {
       const uint64_t elements = CheckedElements(table[i]);
       // A tensor that would exceed the model's limit is passed over, and a later, smaller one may
       // still be kept (as DeepSpeed does).
-      const bool keep = zero.stage == 3 && elements <= zero.param_persistence_threshold &&
-                        elements <= zero.model_persistence_threshold &&
-                        kept <= zero.model_persistence_threshold - elements;
+      const bool small = elements <= zero.param_persistence_threshold &&
+                         elements <= zero.model_persistence_threshold &&
+                         kept <= zero.model_persistence_threshold - elements;
+      const bool beside_nf4 = any_quantized && table[i].is_vector && !table[i].trainable;
+      const bool keep = zero.stage == 3 && !table[i].quantized && (small || beside_nf4);
       if (keep) kept += elements;
-      const size_t part = (keep ? 0 : 2) + (table[i].trainable ? 0 : 1);
+      const size_t part =
+          table[i].quantized ? kQuantized : (keep ? 0 : 2) + (table[i].trainable ? 0 : 1);
       AddTensor(parts[part], static_cast<int>(i), elements);
     }
     const size_t first = layout.units.size();

@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/base/dtype.h"
 #include "core/config/zero_config.h"
 #include "core/model/param_table.h"
 
@@ -19,6 +20,9 @@ namespace zeroplan {
 
 // 64 elements: 128 bytes in 16 bit, 256 in fp32.
 inline constexpr uint64_t kShardAlignElements = 64;
+// The same of units in NF4: tensors start with a block, and 8 blocks are a multiple of 128 bytes.
+inline constexpr uint64_t kNf4AlignElements = DtypeElements(Dtype::kNf4);
+inline constexpr uint64_t kNf4ShardAlignElements = 8 * kNf4AlignElements;
 
 struct TensorSlot {
   int tensor;       // index into ParamLayout::tensors
@@ -27,20 +31,26 @@ struct TensorSlot {
 };
 
 struct Unit {
-  int layer;              // as ParamTensor::layer
-  bool persistent;        // stage 3: kept whole on every rank (persistence threshold)
-  bool trainable = true;  // its tensors are; else there are parameters alone
+  int layer;               // as ParamTensor::layer
+  bool persistent;         // stage 3: kept whole on every rank (persistence threshold)
+  bool trainable = true;   // its tensors are; else there are parameters alone
+  bool quantized = false;  // its parameters are kept in NF4 (ParamRow::quantized)
   std::vector<TensorSlot> slots;
   uint64_t elements = 0;  // up to the end of the last tensor, alignment between tensors included
   uint64_t param_elements = 0;  // sum of the tensors alone
   uint64_t shard_elements = 0;
   uint64_t padded_elements = 0;  // shard_elements * shards
+
+  // What its parameters are kept in, where `compute` is the dtype of the others.
+  Dtype ParamDtype(Dtype compute) const { return quantized ? Dtype::kNf4 : compute; }
+  // What its tensors start at multiples of.
+  uint64_t align_elements() const { return quantized ? kNf4AlignElements : kShardAlignElements; }
 };
 
 struct ParamLayout {
   std::shared_ptr<const std::vector<ParamTensor>> tensors;
   // Forward order: embeddings, layers, final norm; of a layer what is persistent first, and of that
-  // what is trained.
+  // what is trained; last what is quantized.
   std::vector<Unit> units;
   struct Place {
     int unit;
@@ -58,7 +68,8 @@ struct ParamLayout {
 };
 
 // Stage 0: no sharding (shard == unit). Stage 3: tensors within the persistence limits form units
-// of their own. So do, at any stage, those that are not trained. Throws Error(kUsage) on overflow.
+// of their own, and so do the frozen vectors of a model in NF4. So do, at any stage, those that are
+// not trained, and of these those that are quantized. Throws Error(kUsage) on overflow.
 ParamLayout BuildParamLayout(std::shared_ptr<const std::vector<ParamTensor>> tensors,
                              const ZeroConfig& zero, int world_size);
 

@@ -41,6 +41,7 @@ const char* SafetensorsDtype(Dtype dtype) {
     case Dtype::kF64:
     case Dtype::kI32:
     case Dtype::kU8:
+    case Dtype::kNf4:
       break;
   }
   ZEROPLAN_CHECK(false, "no tensors of {} are written", DtypeName(dtype));

@@ -33,6 +33,7 @@ void Widen(Dtype dtype, const void* src, int64_t n, float* dst) {
     case Dtype::kF64:
     case Dtype::kI32:
     case Dtype::kU8:
+    case Dtype::kNf4:
       break;
   }
   ZEROPLAN_CHECK(false, "no kernel reads {}", DtypeName(dtype));
@@ -57,6 +58,7 @@ void Narrow(Dtype dtype, const float* src, int64_t n, void* dst) {
     case Dtype::kF64:
     case Dtype::kI32:
     case Dtype::kU8:
+    case Dtype::kNf4:
       break;
   }
   ZEROPLAN_CHECK(false, "no kernel writes {}", DtypeName(dtype));

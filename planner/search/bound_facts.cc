@@ -40,14 +40,18 @@ BoundAssumptions AssumptionsOf(const std::vector<ParamTensor>& tensors, int64_t 
   return assumed;
 }
 
-LayoutFacts FactsOf(const ParamLayout& layout, int64_t layers, const BoundAssumptions& assumed) {
+LayoutFacts FactsOf(const ParamLayout& layout, int64_t layers, const BoundAssumptions& assumed,
+                    Dtype compute) {
   LayoutFacts facts;
   facts.assumed = assumed;
-  facts.all = static_cast<double>(layout.param_elements());
   facts.persistent = static_cast<double>(layout.persistent_elements());
   std::map<int, double> of_layer, gathered_of_layer;
   for (const Unit& unit : layout.units) {
-    const auto elements = static_cast<double>(unit.param_elements);
+    const double elements =
+        static_cast<double>(StoredBytes(unit.ParamDtype(compute), unit.param_elements)) /
+        static_cast<double>(DtypeBytes(compute));
+    facts.all += elements;
+    facts.quantized = facts.quantized || unit.quantized;
     const double gathered = unit.persistent ? 0 : elements;
     const bool own_head = assumed.tied_head_elements <= 0;
     const bool in_layers = unit.layer >= 0 && unit.layer < layers;
@@ -96,7 +100,7 @@ GroupTerms::GroupTerms(const TrainSetup& setup, const LayoutFacts& facts) {
   reused = setup.zero.max_reuse_distance > 0 ? psi - whole : 0;
   const bool all_may_live = setup.zero.max_live_parameters != kAuto &&
                             static_cast<double>(setup.zero.max_live_parameters) >= psi;
-  if (sharded && all_may_live) {
+  if (sharded && all_may_live && !facts.quantized) {
     // Between a layer's two uses lie the layers above it: in both passes, those of a segment of
     // several once more to recompute them.
     const double passes = setup.recompute.every > 1 ? 3 : 2;

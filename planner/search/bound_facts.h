@@ -34,8 +34,10 @@ struct LayerGathers {
 };
 
 // Elements of a stage 3 layout; sums of the tensors alone, without alignment, but for the bucket.
+// What is kept in NF4 counts as so many elements of the compute dtype as have its bytes.
 struct LayoutFacts {
   BoundAssumptions assumed;
+  bool quantized = false;  // anything is
   double all = 0;
   // Of all and of the layers those that are trained, which alone have gradients and states.
   double trained = 0, trained_layers = 0;
@@ -59,7 +61,8 @@ struct LayoutFacts {
     return elements;
   }
 };
-LayoutFacts FactsOf(const ParamLayout& layout, int64_t layers, const BoundAssumptions& assumed);
+LayoutFacts FactsOf(const ParamLayout& layout, int64_t layers, const BoundAssumptions& assumed,
+                    Dtype compute);
 
 // A group's choices in the words of the formulas, of one rank.
 struct GroupTerms {

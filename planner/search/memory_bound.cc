@@ -40,7 +40,8 @@ void SetMoments(const GroupTerms& t, const ZeroConfig& zero, int every, const La
   const bool overlap = zero.overlap_comm;
   const bool room_for_two = zero.max_live_parameters == kAuto ||
                             static_cast<double>(zero.max_live_parameters) >= 2 * unit;
-  const bool two = overlap && zero.prefetch_bucket_elements > 0 && room_for_two && t.reused == 0;
+  const bool two = overlap && !facts.quantized && zero.prefetch_bucket_elements > 0 &&
+                   room_for_two && t.reused == 0;
   const double gathered = t.sharded ? (two ? 2 : 1) * unit * t.param_bytes : 0;
   memory.gathered_bytes = static_cast<uint64_t>(gathered);
   // With the gradients of so many layers, at most so many layers before the first one.

@@ -156,6 +156,13 @@ TEST_CASE("memory, instructions and traffic are the plan's: adapters") {
   for (const auto& cell : testing::AllCells({2}, {Dtype::kF16})) CheckCell(cell, true, gpt2);
 }
 
+TEST_CASE("memory, instructions and traffic are the plan's: adapters over a base in NF4") {
+  const ModelSpec llama = testing::WithQlora(testing::TinyLlama(Llama()), "all-linear");
+  for (const auto& cell : testing::AllCells({1, 3}, {Dtype::kBF16})) CheckCell(cell, true, llama);
+  const ModelSpec gpt2 = testing::WithQlora(testing::TinyModel(), "c_attn,mlp.c_proj");
+  for (const auto& cell : testing::AllCells({2}, {Dtype::kF32})) CheckCell(cell, true, gpt2);
+}
+
 // Sums over micro-steps and over ranks in fp32, of gradients in 16 bit.
 TEST_CASE("memory, instructions and traffic are the plan's: fp32 sums of gradients") {
   struct Sums {

@@ -29,6 +29,8 @@ ncclDataType_t NcclType(Dtype dtype) {
       return ncclInt32;
     case Dtype::kU8:
       return ncclUint8;
+    case Dtype::kNf4:  // sent as bytes (SentDtype)
+      break;
   }
   return ncclUint8;
 }

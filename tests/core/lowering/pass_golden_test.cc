@@ -10,6 +10,7 @@
 #include "core/lowering/passes.h"
 #include "tests/core/lowering/golden_text.h"
 #include "tests/core/lowering/matrix.h"
+#include "tests/core/model/with_lora.h"
 #include "tests/paths.h"
 
 namespace zeroplan {
@@ -25,6 +26,7 @@ struct Golden {
   TrainSetup setup;
   std::vector<Section> sections;
   LowerOptions options = {};
+  ModelSpec (*changed)(ModelSpec) = nullptr;  // of the tiny model
 };
 
 // Sections whose instructions the pass changed. Buffers that it only renamed or resized do not
@@ -46,7 +48,8 @@ struct Passes {
 
 Passes RunUpTo(const Golden& golden) {
   Passes passes;
-  const ModelSpec model = testing::TinyModel(golden.layers);
+  ModelSpec model = testing::TinyModel(golden.layers);
+  if (golden.changed != nullptr) model = golden.changed(std::move(model));
   passes.after =
       EmptyProgram(model, std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model)),
                    golden.setup, golden.options);
@@ -125,6 +128,34 @@ TEST_CASE("golden: insert_recompute without fused attention") {
                 {Section::kMicroStep}};
   golden.options.flash_attention = false;
   CheckGolden(golden);
+}
+
+TEST_CASE("golden: remove_dead") {
+  CheckGolden(
+      {"remove_dead",
+       "2 layers, of which the second and the final norm are trained: the backward pass ends "
+       "there, without the gradient of the second's input.",
+       "RemoveDead",
+       2,
+       Setup(0, 1, Dtype::kBF16, 1),
+       {Section::kMicroStep},
+       {},
+       [](ModelSpec model) {
+         model.frozen = "transformer.wte.*,transformer.wpe.*,transformer.h.0.*";
+         return model;
+       }});
+}
+
+TEST_CASE("golden: insert_dequantize") {
+  CheckGolden({"insert_dequantize",
+               "Stage 3, 2 ranks, 1 layer with adapters over a base in NF4: what is gathered is "
+               "NF4, each product takes a copy of its own.",
+               "InsertDequantize",
+               1,
+               Setup(3, 2, Dtype::kBF16, 1),
+               {Section::kMicroStep},
+               {},
+               [](ModelSpec model) { return testing::WithQlora(std::move(model), "c_attn"); }});
 }
 
 TEST_CASE("golden: insert_unshard") {

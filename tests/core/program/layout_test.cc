@@ -41,6 +41,32 @@ ZeroConfig Stage(int stage) {
   return zero;
 }
 
+TEST_CASE("layout: what is kept in NF4 is a unit of its own, cut between blocks") {
+  auto table = std::make_shared<std::vector<ParamTensor>>(*Table({{0, 7, 1}, {0, 300, 70}}));
+  (*table)[0].is_vector = true;
+  (*table)[0].trainable = false;
+  table->push_back(table->back());
+  for (size_t i : {size_t{1}, size_t{2}}) {
+    (*table)[i].trainable = (*table)[i].saved = false;
+    (*table)[i].quantized = true;
+  }
+  ZeroConfig zero = Stage(3);
+  for (const int ranks : {1, 3}) {
+    const ParamLayout layout = BuildParamLayout(table, zero, ranks);
+    REQUIRE(layout.units.size() == 2);
+    CHECK(layout.units[0].persistent);  // whatever the threshold: a product's bias
+    const Unit& unit = layout.units[1];
+    CHECK(unit.quantized);
+    CHECK_FALSE(unit.persistent);
+    CHECK(unit.ParamDtype(Dtype::kBF16) == Dtype::kNf4);
+    CHECK(layout.units[0].ParamDtype(Dtype::kBF16) == Dtype::kBF16);
+    CHECK(unit.slots[1].offset == 2 * 16384);
+    CHECK(unit.elements == 2 * 16384 + 21000);
+    CHECK(unit.shard_elements == (ranks == 1 ? 4u : 8u) * 16384);
+    CHECK(StoredBytes(Dtype::kNf4, unit.shard_elements) % (ranks == 1 ? 16 : 128) == 0);
+  }
+}
+
 TEST_CASE("layout: stage 0 has one shard a unit, tensors at multiples of 64") {
   const ParamLayout layout = BuildParamLayout(SmallTable(), Stage(0), 8);
   CHECK(layout.shards == 1);

@@ -148,10 +148,12 @@ TEST_CASE("cuda engine: adapters train as on the CPU, within their plan") {
   llama.padded_vocab = 64;
   llama.positions = 16;
   for (const ModelSpec& model : {testing::WithLora(SmallModel(), "all-linear", 8),
-                                 testing::WithLora(llama, "q_proj,v_proj,up_proj", 8)}) {
+                                 testing::WithLora(llama, "q_proj,v_proj,up_proj", 8),
+                                 testing::WithQlora(llama, "all-linear", 8)}) {
     for (const Dtype dtype : {Dtype::kF32, Dtype::kBF16}) {
       for (const Choice& choice : kChoices) {
         INFO("targets: ", model.lora_targets);
+        INFO("in NF4: ", model.lora_quantized);
         INFO("dtype: ", std::string(DtypeName(dtype)));
         INFO("choice: ", std::string(choice.name));
         const Program program =

@@ -125,6 +125,10 @@ TEST_CASE("results do not depend on the number of threads") {
     CheckThreadIndependent({KernelId::kGeluForward, {n}, {t(p, n), Tensor(p, n)}});
     CheckThreadIndependent({KernelId::kGeluBackward, {n}, {t(p, n), t(p, n)}});
     CheckThreadIndependent({KernelId::kConvert, {n}, {t(p, n), t(Dtype::kBF16, n)}, kAccumulate});
+    const Launch quantize{
+        KernelId::kConvert, {n}, {t(Dtype::kF32, n), Tensor(Dtype::kNf4, n / 16384 + 1)}};
+    CheckThreadIndependent(quantize);
+    CheckThreadIndependent({KernelId::kConvert, {n}, {Run(quantize, 1)[1], Tensor(p, n)}});
     CheckThreadIndependent({KernelId::kNormSq, {n}, {t(p, n), Tensor::State({})}});
     std::vector<int32_t> ids(static_cast<size_t>(B * T));
     for (int32_t& id : ids) id = static_cast<int32_t>(rng.Below(20));

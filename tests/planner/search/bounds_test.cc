@@ -112,7 +112,7 @@ TEST_CASE("bounds: with a head of its own no gradient of it counts as open, and 
   cluster.gpus = cluster.gpus_per_node = 4;
   cluster.runtime_bytes = 1000;
   const auto bound = [&](const std::vector<ParamTensor>& tensors, const BoundAssumptions& assumed) {
-    const LayoutFacts facts = FactsOf(Layout(tensors, 4), kLayers, assumed);
+    const LayoutFacts facts = FactsOf(Layout(tensors, 4), kLayers, assumed, Dtype::kBF16);
     return MemoryOfGroup(GroupTerms(SetupOf(group, base), facts), group, base, facts, cluster, {})
         .states.gpu_bytes;
   };

@@ -2,6 +2,7 @@
 
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/launch_util.h"
+#include "executor/kernels/nf4.h"
 
 namespace zeroplan::cuda {
 
@@ -11,8 +12,16 @@ void Fill(const KernelCall& call) {
 }
 
 void Convert(const KernelCall& call) {
-  LaunchConvert(Floats(call, 0), Floats(call, 1), call.dims[0], call.has(kAccumulate),
-                LaunchStream(call));
+  const KernelArg &src_n = Arg(call, 0), &dst_n = Arg(call, 1);
+  const int64_t n = call.dims[0];
+  if (HasNf4(call)) CheckNf4(call);
+  if (dst_n.dtype == Dtype::kNf4) {
+    LaunchQuantizeNf4(src_n.as<const float>(), dst_n.as<Nf4Block>(), n, LaunchStream(call));
+  } else if (src_n.dtype == Dtype::kNf4) {
+    LaunchDequantizeNf4(src_n.as<const Nf4Block>(), Floats(call, 1), n, LaunchStream(call));
+  } else {
+    LaunchConvert(Floats(call, 0), Floats(call, 1), n, call.has(kAccumulate), LaunchStream(call));
+  }
   CheckLaunched(call);
 }
 

@@ -7,14 +7,20 @@
 #include "executor/kernels/cuda/float_array.h"
 
 namespace zeroplan {
+struct Nf4Block;
 struct StepState;
-}
+}  // namespace zeroplan
 
 namespace zeroplan::cuda {
 
 // dst = src, or dst += src.
 void LaunchConvert(const FloatArray& src_n, const FloatArray& dst_n, int64_t n, bool add,
                    cudaStream_t stream);
+// Blocks of NF4 (core/base/nf4.h) made of x; elements past n count as 0.
+void LaunchQuantizeNf4(const float* x_n, Nf4Block* blocks, int64_t n, cudaStream_t stream);
+// dst = the first n elements of blocks. Fastest where dst is aligned to 16 bytes.
+void LaunchDequantizeNf4(const Nf4Block* blocks, const FloatArray& dst_n, int64_t n,
+                         cudaStream_t stream);
 // row = x[state->position]; `rows` of x. A position outside of x ends the launch with an error.
 void LaunchSelectRow(const FloatArray& x, const StepState* state, const FloatArray& row_C,
                      int64_t rows, int64_t C, cudaStream_t stream);

@@ -1,0 +1,58 @@
+// Pass 3: what nobody needs where a part of the model is frozen. A backward pass ends at the lowest
+// tensor that is trained: gradients of activations below it, what is computed again for them, and
+// what is kept for gradients of frozen weights lead to nothing.
+#include <algorithm>
+
+#include "core/lowering/passes.h"
+
+namespace zeroplan {
+namespace {
+
+// From the last instruction to the first: one is needed if it is no kernel, or makes anything that
+// persists or that a later one which is needed reads.
+class Liveness {
+ public:
+  explicit Liveness(const Program& program) : p_(program), read_(program.buffers.size(), false) {}
+
+  bool Needs(const Instruction& instruction) {
+    const auto* launch = std::get_if<LaunchKernel>(&instruction.op);
+    if (launch != nullptr && !MakesAny(*launch)) return false;
+    ForEachAccess(p_, instruction, [&](const Ref& ref, ArgMode mode) {
+      if (Reads(mode)) read_[ref.buffer] = true;
+    });
+    return true;
+  }
+
+ private:
+  bool MakesAny(const LaunchKernel& launch) const {
+    const std::span<const Ref> args = p_.args(launch);
+    for (size_t a = 0; a < args.size(); ++a) {
+      if (args[a].null() || KernelInfo(launch.kernel).args[a] == ArgMode::kScratch) continue;
+      const bool writes = Writes(AccessMode(launch.kernel, static_cast<int>(a), launch.flags));
+      if (writes && (p_.buffers[args[a].buffer].persistent || read_[args[a].buffer])) return true;
+    }
+    return false;
+  }
+
+  const Program& p_;
+  std::vector<bool> read_;  // by buffer
+};
+
+}  // namespace
+
+Program RemoveDead(Program p) {
+  const std::vector<Unit>& units = p.layout.units;
+  if (std::all_of(units.begin(), units.end(), [](const Unit& u) { return u.trainable; })) return p;
+  std::vector<Instruction>& section = p.section(Section::kMicroStep);
+  Liveness liveness(p);
+  std::vector<Instruction> needed;
+  needed.reserve(section.size());
+  for (auto instruction = section.rbegin(); instruction != section.rend(); ++instruction) {
+    if (liveness.Needs(*instruction)) needed.push_back(*instruction);
+  }
+  std::reverse(needed.begin(), needed.end());
+  section = std::move(needed);
+  return p;
+}
+
+}  // namespace zeroplan
