@@ -51,7 +51,6 @@ LayoutFacts FactsOf(const ParamLayout& layout, int64_t layers, const BoundAssump
         static_cast<double>(StoredBytes(unit.ParamDtype(compute), unit.param_elements)) /
         static_cast<double>(DtypeBytes(compute));
     facts.all += elements;
-    facts.quantized = facts.quantized || unit.quantized;
     const double gathered = unit.persistent ? 0 : elements;
     const bool own_head = assumed.tied_head_elements <= 0;
     const bool in_layers = unit.layer >= 0 && unit.layer < layers;
@@ -63,6 +62,7 @@ LayoutFacts FactsOf(const ParamLayout& layout, int64_t layers, const BoundAssump
     } else if (in_layers) {
       of_layer[unit.layer] += elements;
       gathered_of_layer[unit.layer] += gathered;
+      facts.largest_unit = std::max(facts.largest_unit, gathered);
       for (const TensorSlot& slot : unit.slots) {
         facts.largest_tensor = std::max(facts.largest_tensor, static_cast<double>(slot.elements));
       }
@@ -100,7 +100,7 @@ GroupTerms::GroupTerms(const TrainSetup& setup, const LayoutFacts& facts) {
   reused = setup.zero.max_reuse_distance > 0 ? psi - whole : 0;
   const bool all_may_live = setup.zero.max_live_parameters != kAuto &&
                             static_cast<double>(setup.zero.max_live_parameters) >= psi;
-  if (sharded && all_may_live && !facts.quantized) {
+  if (sharded && all_may_live && all_trained()) {
     // Between a layer's two uses lie the layers above it: in both passes, those of a segment of
     // several once more to recompute them.
     const double passes = setup.recompute.every > 1 ? 3 : 2;

@@ -37,7 +37,6 @@ struct LayerGathers {
 // What is kept in NF4 counts as so many elements of the compute dtype as have its bytes.
 struct LayoutFacts {
   BoundAssumptions assumed;
-  bool quantized = false;  // anything is
   double all = 0;
   // Of all and of the layers those that are trained, which alone have gradients and states.
   double trained = 0, trained_layers = 0;
@@ -45,6 +44,7 @@ struct LayoutFacts {
   double layers = 0;      // of all layers together
   double largest_layer = 0;
   double largest_tensor = 0;                   // of the layers
+  double largest_unit = 0;                     // of what is gathered of the layers at once
   double embedding = 0, embedding_gather = 0;  // of the embeddings; of what is gathered of them
   // Where the head is a matrix of its own: the kernels behind the layers, and the units gathered
   // outside of them.
@@ -73,7 +73,7 @@ struct GroupTerms {
   double trained = 0;  // of these
   double whole = 0;    // of these kept whole on every rank of stage 3
   double reused = 0;   // kept from forward to backward, at most
-  double kept = 0;     // of the layers kept so at least
+  double kept = 0;     // of the layers kept so at least; where anything is frozen, not known
   double away = 0;     // share of the states on host or disk
   double param_bytes = 2, grad_bytes = 2, state_bytes = 12;  // a parameter
   // Bytes of a parameter's gradient as kernels write it, as collectives send it, and as it goes to

@@ -106,26 +106,31 @@ const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompu
   }
   // All segments are alike, so two sizes tell every size: each further segment adds the same
   // seconds, and at the peak (in the backward pass of the last one) the same saved bytes. A model
-  // of whole segments has no more layers than the real one.
+  // of whole segments has no more layers than the real one. Where anything is frozen the lowest
+  // segment has less of a backward pass, so that the smaller size has another one besides.
   const int64_t every = std::max(1, recompute.every);
   const int64_t segments = model_.layers / every;
-  LoweredCompute lowered = LowerCompute(setup, every, costs);
+  const bool frozen = std::any_of(tensors_->begin(), tensors_->end(),
+                                  [](const ParamTensor& tensor) { return !tensor.trainable; });
+  const int64_t fewer = frozen && segments > 2 ? 2 : 1;
+  LoweredCompute lowered = LowerCompute(setup, fewer * every, costs);
   if (segments > 1) {
-    const LoweredCompute two = LowerCompute(setup, 2 * every, costs);
-    const auto more = static_cast<double>(segments - 1);
-    const auto add_segments = [more](GpuWork& one, const GpuWork& of_two) {
-      one = one * (1 - more);
-      one += of_two * more;
+    const LoweredCompute one_more = LowerCompute(setup, (fewer + 1) * every, costs);
+    const auto more = static_cast<double>(segments - fewer);
+    const auto add_segments = [more](GpuWork& work, const GpuWork& of_one_more) {
+      work = work * (1 - more);
+      work += of_one_more * more;
     };
-    add_segments(lowered.forward, two.forward);
-    add_segments(lowered.backward, two.backward);
+    add_segments(lowered.forward, one_more.forward);
+    add_segments(lowered.backward, one_more.backward);
     bound.segments = segments;
     bound.saved_bytes =
-        std::max(two.transient_bytes, lowered.transient_bytes) - lowered.transient_bytes;
-    lowered.transient_bytes += static_cast<uint64_t>(segments - 1) * bound.saved_bytes;
-    lowered.gathered_transient_bytes = two.gathered_transient_bytes;
-    if (two.gathered_transient_bytes > 0) {
-      lowered.gathered_transient_bytes += static_cast<uint64_t>(segments - 2) * bound.saved_bytes;
+        std::max(one_more.transient_bytes, lowered.transient_bytes) - lowered.transient_bytes;
+    lowered.transient_bytes += static_cast<uint64_t>(segments - fewer) * bound.saved_bytes;
+    lowered.gathered_transient_bytes = one_more.gathered_transient_bytes;
+    if (one_more.gathered_transient_bytes > 0) {
+      lowered.gathered_transient_bytes +=
+          static_cast<uint64_t>(segments - fewer - 1) * bound.saved_bytes;
     }
   }
   at_its_clock(lowered);

@@ -40,9 +40,11 @@ void SetMoments(const GroupTerms& t, const ZeroConfig& zero, int every, const La
   const bool overlap = zero.overlap_comm;
   const bool room_for_two = zero.max_live_parameters == kAuto ||
                             static_cast<double>(zero.max_live_parameters) >= 2 * unit;
-  const bool two = overlap && !facts.quantized && zero.prefetch_bucket_elements > 0 &&
+  // A layer of which a part is frozen is several units, of which one may be there alone.
+  const bool two = overlap && t.all_trained() && zero.prefetch_bucket_elements > 0 &&
                    room_for_two && t.reused == 0;
-  const double gathered = t.sharded ? (two ? 2 : 1) * unit * t.param_bytes : 0;
+  const double at_once = t.all_trained() ? unit : facts.largest_unit;
+  const double gathered = t.sharded ? (two ? 2 : 1) * at_once * t.param_bytes : 0;
   memory.gathered_bytes = static_cast<uint64_t>(gathered);
   // With the gradients of so many layers, at most so many layers before the first one.
   const auto add = [&](BackwardMoment& moment, int64_t gradients, int64_t behind) {
@@ -96,7 +98,8 @@ GroupMemory MemoryOfGroup(const GroupTerms& t, const Candidate& group, const Tra
       static_cast<uint64_t>(GpuBytes(t, base, facts)) + RuntimeBytes(cluster, {communicators, 0}),
       static_cast<uint64_t>(node_ranks * in_host), static_cast<uint64_t>(node_ranks * on_disk)};
   SetMoments(t, base.zero, group.recompute.every, facts, memory);
-  if (!t.in_place && t.kept == 0 && group.buckets.reduce != kAuto && t.all_trained()) {
+  if (!t.in_place && t.kept == 0 && base.zero.contiguous_gradients &&
+      group.buckets.reduce != kAuto && t.all_trained()) {
     // Filled by whole layers, so it may end up one short of its size.
     const double room = static_cast<double>(group.buckets.reduce) - facts.largest_layer;
     memory.filled_bucket_bytes = static_cast<uint64_t>(

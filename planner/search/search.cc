@@ -77,7 +77,9 @@ class Hunt {
         question_(question),
         budget_(static_cast<uint64_t>(judge.inputs().effort *
                                       static_cast<double>(question.instruction_budget))),
-        started_(judge.stats) {}
+        started_(judge.stats),
+        part_frozen_(judge.inputs().model.TrainedParamCount() <
+                     judge.inputs().model.ParamCount()) {}
 
   Answer Run() {
     if (const std::optional<Found> known = judge_.BestKnown(question_)) Take(*known);
@@ -220,11 +222,17 @@ class Hunt {
         const Item& other = items_[i];
         if (other.batch.micro_batch == item.batch.micro_batch &&
             other.batch.grad_accum == item.batch.grad_accum &&
-            NeedsNoLess(judge_.CandidateOfGroup(other.group), small)) {
+            IsTooLargeWith(judge_.CandidateOfGroup(other.group), small)) {
           tried_[i] = 1;
         }
       }
     }
+  }
+
+  // Whether `a` fits no GPU that `b` does not. Where a part of a model is frozen, units that stay
+  // may spare one that is gathered beside them.
+  bool IsTooLargeWith(const Candidate& a, const Candidate& b) const {
+    return NeedsNoLess(a, b) && (!part_frozen_ || a.gathering == b.gathering);
   }
 
   uint64_t Spent() const { return judge_.stats.instructions - started_.instructions; }
@@ -423,6 +431,7 @@ class Hunt {
   const Question& question_;
   const uint64_t budget_;
   const JudgeStats started_;
+  const bool part_frozen_;
   std::vector<Item> items_;  // by group
   std::vector<Range> ranges_;
   std::vector<uint8_t> tried_;

@@ -15,6 +15,7 @@
 #include "hwprofiles/loader.h"
 #include "planner/estimate/choices.h"
 #include "tests/core/families/made_up/made_up.h"
+#include "tests/core/model/with_lora.h"
 #include "tests/cost_models/plain_profile.h"
 #include "tests/planner/search_fixture.h"
 
@@ -59,7 +60,7 @@ ParamLayout Layout(const std::vector<ParamTensor>& tensors, int ranks) {
 }
 
 LayoutFacts Facts(const std::vector<ParamTensor>& tensors, int ranks) {
-  return FactsOf(Layout(tensors, ranks), kLayers, AssumptionsOf(tensors, kLayers));
+  return FactsOf(Layout(tensors, ranks), kLayers, AssumptionsOf(tensors, kLayers), Dtype::kBF16);
 }
 
 TEST_CASE("BoundAssumptions: GPT-2 has a tied head and layers that are alike") {
@@ -353,15 +354,15 @@ TEST_CASE("bounds: what is frozen has no gradients and states, and none exceeds 
   in.space.offload_optimizer = {
       {OffloadDevice::kNone, 1}, {OffloadDevice::kCpu, 0.4}, {OffloadDevice::kNvme, 1}};
   const ModelSpec whole = in.model;
-  for (const char* kind : {"adapters", "layers", "embedding"}) {
-    CAPTURE(std::string(kind));
+  for (const std::string kind : {"adapters", "adapters over NF4", "layers", "embedding"}) {
+    CAPTURE(kind);
     in.model = whole;
-    if (std::string(kind) == "adapters") {
-      in.model.lora_rank = 4;
-      in.model.lora_alpha = 8;
-      in.model.lora_targets = "all-linear";
+    if (kind == "adapters") {
+      in.model = testing::WithLora(whole, "all-linear", 4);
+    } else if (kind == "adapters over NF4") {
+      in.model = testing::WithQlora(whole, "all-linear", 4);
     } else {
-      in.model.frozen = std::string(kind) == "layers" ? "model.layers.[0-1].*" : "model.embed*";
+      in.model.frozen = kind == "layers" ? "model.layers.[0-1].*" : "model.embed*";
     }
     Bounds bounds = BoundsOf(in);
     const LayoutFacts facts = Facts(BuildParamTable(in.model), 8);
@@ -385,16 +386,28 @@ TEST_CASE("bounds: of deep models none exceeds its program, whatever is gathered
     const std::array list{of...};
     return list[random() % list.size()];
   };
-  for (int draw = 0; draw < 400; ++draw) {
+  for (int draw = 0; draw < 1200; ++draw) {
     CAPTURE(draw);
-    SearchFixture fixture("gpt2", 8);
+    const int gpus = any(1, 8, 8);
+    SearchFixture fixture(LoadModel(any("gpt2", "llama3.2-1b")), gpus);
     SearchInputs& in = fixture.inputs;
     Shrink(in.model);
+    CAPTURE(in.model.name);
     if (any(false, true)) {  // layers that are larger than the smallest open bucket
       in.model.hidden = 1024;
       in.model.ffn = 4096;
     }
     in.model.layers = any(5, 8, 12, 17);
+    if (any(0, 1, 2) == 0) {
+      in.model =
+          testing::WithLora(in.model,
+                            in.model.kv_heads == 0 ? any("all-linear", "attn.c_proj", "c_fc")
+                                                   : any("all-linear", "up_proj,o_proj", "k_proj"),
+                            any(4, 64));
+      in.model.lora_quantized = any(false, true);
+    }
+    CAPTURE(in.model.lora_rank);
+    CAPTURE(in.model.lora_quantized);
     const auto layer = static_cast<double>(12 * in.model.hidden * in.model.hidden);
     const auto layers_of = [&](double count) { return static_cast<uint64_t>(count * layer); };
     const auto all = static_cast<double>(in.model.layers);
@@ -403,7 +416,7 @@ TEST_CASE("bounds: of deep models none exceeds its program, whatever is gathered
     zero.contiguous_gradients = any(true, true, true, false);
     zero.reduce_scatter = any(true, true, true, false);
     Candidate candidate;
-    candidate.gpus = 8;
+    candidate.gpus = gpus;
     candidate.stage = any(2, 3, 3, 3);
     candidate.micro_batch = any(1, 4);
     candidate.grad_accum = any(1, 2, 3);
