@@ -14,6 +14,7 @@
 #include "cli/common/command_files.h"
 #include "cli/common/commands.h"
 #include "cli/common/output.h"
+#include "cli/plan_methods.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
@@ -394,15 +395,6 @@ std::string ExecutorText(const Plan& plan, const std::optional<ExecutorBest>& ex
       factor);
 }
 
-std::string AssumedText(const Assumptions& assumptions) {
-  std::string text;
-  if (!assumptions.assumed.empty()) {
-    text += Paragraph(fmt::format("Assumed: {}", fmt::join(assumptions.assumed, ", ")), 2);
-  }
-  for (const std::string& note : assumptions.notes) text += Paragraph(note, 2);
-  return text;
-}
-
 // What --report, --plan-out and --out ask for.
 void WriteFiles(const PlanOptions& options, const ResolvedPlan& request,
                 const ChoiceSearch& searcher, const Assumptions& assumptions,
@@ -426,41 +418,36 @@ void WriteFiles(const PlanOptions& options, const ResolvedPlan& request,
   }
 }
 
-// --method all.
-void Compare(const PlanOptions& options) {
-  const auto refuse = [](const char* option, bool given) {
-    if (given) ThrowUsage("{}: goes with one method; give --method full or lora", option);
-  };
-  refuse("--out", !options.deepspeed_file.empty());
-  refuse("--plan-out", !options.plan_file.empty());
-  refuse("--trace", !options.trace_file.empty());
-  refuse("--report", !options.report_file.empty());
-  refuse("--explain", options.explain);
-  refuse("--largest", options.largest.has_value());
-  refuse("--config", !options.common.config.empty());
-  Assumptions assumptions;
-  LongWork progress("Searching");
-  const std::vector<MethodChoice> methods =
-      CompareMethods(options, assumptions, [&](const std::string& what) { progress.Doing(what); });
-  if (options.as_json()) {
-    WriteOutput("", MethodsJson(methods));
-  } else {
-    const Plan* plan = nullptr;
-    for (const MethodChoice& method : methods) plan = method.plan ? &*method.plan : plan;
-    std::string text;
-    if (plan != nullptr) {
-      text = fmt::format("{}\n{}\n\n", ModelLine(BaseModel(plan->model), plan->setup.batch.seq_len),
-                         ClusterLine(plan->cluster));
+// The first option that goes with one method alone; "" where none is given.
+std::string OnlyOfOne(const PlanOptions& options) {
+  if (!options.deepspeed_file.empty()) return "--out";
+  if (!options.plan_file.empty()) return "--plan-out";
+  if (!options.trace_file.empty()) return "--trace";
+  if (!options.report_file.empty()) return "--report";
+  if (options.explain) return "--explain";
+  return OnlyOfOneMethod(options);
+}
+
+// Whether methods are compared: where several are given, and where nothing is said of them and
+// there are weights to go on from. Programs that read a plan's JSON are not given another's.
+bool Compares(PlanOptions& options, Assumptions& assumptions) {
+  const std::string only = OnlyOfOne(options);
+  if (options.compared) {
+    if (!only.empty()) {
+      ThrowUsage(
+          "{}: goes with one method, not with ⟦method⟧ {}; leave it out, or use ⟦method⟧ full",
+          only, options.compared.text);
     }
-    WriteReport("",
-                text + MethodsText(methods, PageColumns(), StdoutTakesColour()) + '\n' +
-                    AssumedText(assumptions),
-                StdoutTakesColour());
+    return true;
   }
-  if (std::none_of(methods.begin(), methods.end(),
-                   [](const MethodChoice& method) { return method.plan.has_value(); })) {
-    throw Error(ExitCode::kNothingFits, "nothing fits, neither all weights nor LoRA");
+  const ModelFields& model = options.common.model;
+  if (!only.empty() || options.as_json() || model.method || model.lora.given() ||
+      !HasWeights(model)) {
+    return false;
   }
+  options.compared.emplace({TuningMethod::kFull, TuningMethod::kLora, TuningMethod::kQlora});
+  assumptions.assumed.emplace_back("⟦method⟧ all");
+  return true;
 }
 
 void FindAndWrite(PlanOptions options) {
@@ -469,7 +456,6 @@ void FindAndWrite(PlanOptions options) {
   const auto start = std::chrono::steady_clock::now();
   CheckFilesBeside(options, runtime);
   options.for_config = !options.deepspeed_file.empty();
-  if (options.common.model.method == TuningMethod::kAll) return Compare(options);
   const std::string largest = options.largest ? Find(options) : "";
   Assumptions assumptions;
   ResolvedPlan request(options, assumptions);
@@ -522,6 +508,10 @@ void FindAndWrite(PlanOptions options) {
 void RunPlan(PlanOptions options) {
   const bool says_runtime = options.common.runtime.runtime.has_value();
   ApplyConfigFor(options);
+  if (Assumptions assumptions; Compares(options, assumptions)) {
+    PrintComparison(options, std::move(assumptions), options.as_json());
+    return;
+  }
   const bool deepspeed = &options.common.runtime.of() == &DeepSpeedRuntime();
   const std::string& out = options.deepspeed_file;
   if (deepspeed && !says_runtime) {
@@ -534,7 +524,7 @@ void RunPlan(PlanOptions options) {
     FindAndWrite(options);
   } catch (const Error& error) {
     if (error.code() == ExitCode::kNothingFits) {
-      throw Error(error.code(), error.what() + LoraInstead(options));
+      throw Error(error.code(), error.what() + AdaptersInstead(options));
     }
     // What DeepSpeed's model refuses still can be written.
     if (error.code() != ExitCode::kUsage || !deepspeed || out.empty()) throw;

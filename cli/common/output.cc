@@ -1,6 +1,7 @@
 #include "cli/common/output.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -85,6 +86,15 @@ std::string Paragraph(const std::string& text, size_t indent) {
 }
 
 void ExpectFiles() { g_files_wanted = true; }
+
+std::string AssumedText(const Assumptions& assumptions) {
+  std::string text;
+  if (!assumptions.assumed.empty()) {
+    text += Paragraph(fmt::format("Assumed: {}", fmt::join(assumptions.assumed, ", ")), 2);
+  }
+  for (const std::string& note : assumptions.notes) text += Paragraph(note, 2);
+  return text;
+}
 
 bool StdoutTakesColour() {
   const char* no_colour = std::getenv("NO_COLOR");

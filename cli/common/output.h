@@ -45,6 +45,9 @@ void LayOutFor(const std::string& file);
 // Wrap (planner/report/report_text.h) to them.
 std::string Paragraph(const std::string& text, size_t indent);
 
+// What an answer assumed, and its notes, a paragraph each.
+std::string AssumedText(const Assumptions& assumptions);
+
 // True if stdout is a terminal that shows colours and NO_COLOR (no-color.org) is not set.
 bool StdoutTakesColour();
 

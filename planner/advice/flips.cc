@@ -122,9 +122,6 @@ Answers AnswersByMemory(ChoiceSearch& searcher, const Found& now) {
   return answers;
 }
 
-namespace {
-
-// Whether `sequences` are whole micro-steps of what is asked for.
 bool CanHave(const SearchInputs& inputs, int64_t sequences, int gpus) {
   SearchSpace space = inputs.space;
   SetBatches(space, sequences, inputs.base.batch.seq_len);
@@ -132,8 +129,6 @@ bool CanHave(const SearchInputs& inputs, int64_t sequences, int gpus) {
   if (space.grad_accum_fixed) space.grad_accums = inputs.space.grad_accums;
   return !BatchPairs(space, gpus).empty();
 }
-
-}  // namespace
 
 Answers AnswersByBatch(ChoiceSearch& searcher, const Found& now) {
   Question question;

@@ -39,6 +39,9 @@ inline constexpr uint64_t kMostMemory = 16;
 // narrower than 2 % are joined to one in which the answer changes.
 Answers AnswersByMemory(ChoiceSearch& searcher, const Found& now);
 
+// Whether `sequences` a step are whole micro-steps of what is asked for.
+bool CanHave(const SearchInputs& inputs, int64_t sequences, int gpus);
+
 // With the present batch doubled up to six times, or halved, as far as all GPUs have a sequence.
 Answers AnswersByBatch(ChoiceSearch& searcher, const Found& now);
 

@@ -112,7 +112,7 @@ void AddEstimateFields(FieldSink& sink, Request& request) {
 
 void AddPlanFields(FieldSink& sink, PlanRequest& request) {
   Request& common = request.common;
-  AddModelFields(sink, common.model, /*compares=*/true);
+  AddModelFields(sink, common.model, &request.compared);
   AddClusterFields(sink, common);
   AddBatchFields(sink, common.batch, /*searched=*/true);
   AddChoiceFields(sink, common, /*all_default=*/true, /*searched=*/true);
@@ -137,7 +137,8 @@ void AddPlanFields(FieldSink& sink, PlanRequest& request) {
              request.effort, ParseFactor);
 }
 
-void AddModelFields(FieldSink& sink, ModelFields& fields, bool compares) {
+void AddModelFields(FieldSink& sink, ModelFields& fields,
+                    Given<std::vector<TuningMethod>>* compared) {
   const char* group = "Model (one of the two)";
   FieldInfo model = {group, "⟦model⟧", "NAME|FILE|DIR",
                      "Preset (see 'zeroplan model list'), published name such as "
@@ -158,13 +159,29 @@ void AddModelFields(FieldSink& sink, ModelFields& fields, bool compares) {
   const char* tuning = "What is trained";
   const std::string methods =
       "All of the model, or adapters of low rank on the products of its layers, with the model "
-      "itself frozen (default full; lora where one of its options is given)";
-  if (compares) {
-    sink.Value({tuning, "⟦method⟧", "full|lora|all", methods + "; all compares them"},
-               fields.method, WordIn<TuningMethod>({"full", "lora", "all"}));
+      "itself frozen, in 16 bit or (qlora) its products in NF4, four bits a weight (default full; "
+      "lora where one of its options is given)";
+  if (compared != nullptr) {
+    const FieldInfo method = {tuning, "⟦method⟧", "full|lora|qlora|all",
+                              methods +
+                                  "; several, such as full,lora, or all are compared, and so "
+                                  "are all for a folder with weights where nothing is said"};
+    sink.Take({method, "", [&fields, compared](const std::string& text, std::string_view name) {
+                 std::vector<TuningMethod> some;
+                 for (const size_t index : ParseSome(text, name, {"full", "lora", "qlora"})) {
+                   some.push_back(static_cast<TuningMethod>(index));
+                 }
+                 if (some.size() == 1) {
+                   fields.method.emplace(some.front());
+                   fields.method.text = text;
+                 } else {
+                   compared->emplace(std::move(some));
+                   compared->text = text;
+                 }
+               }});
   } else {
-    sink.Value({tuning, "⟦method⟧", "full|lora", methods}, fields.method,
-               WordIn<TuningMethod>({"full", "lora"}));
+    sink.Value({tuning, "⟦method⟧", "full|lora|qlora", methods}, fields.method,
+               WordIn<TuningMethod>({"full", "lora", "qlora"}));
   }
   sink.Value({tuning, "⟦lora_rank⟧", "RANK", "Rank of the adapters (default 16)"}, fields.lora.rank,
              WholeIn<int64_t>(1, 65536));

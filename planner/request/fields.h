@@ -96,8 +96,9 @@ void AddEstimateFields(FieldSink& sink, Request& request);
 void AddPlanFields(FieldSink& sink, PlanRequest& request);
 
 // Groups of them.
-// `compares`: all methods of tuning may be asked about at once.
-void AddModelFields(FieldSink& sink, ModelFields& fields, bool compares = false);
+// `compared`: takes several methods of tuning, where they may be asked about at once; else null.
+void AddModelFields(FieldSink& sink, ModelFields& fields,
+                    Given<std::vector<TuningMethod>>* compared = nullptr);
 void AddClusterFields(FieldSink& sink, Request& request);
 void AddPinnedLimitField(FieldSink& sink, const char* group, ClusterFields& fields);
 // What stays free, in the group `group`.

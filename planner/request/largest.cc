@@ -26,7 +26,8 @@ struct Steps {
   int64_t first, start, last;  // steps; a search begins at `start` and goes on by grow()
   std::function<int64_t(int64_t)> grow;
   std::function<void(PlanRequest&, int64_t)> set;
-  std::function<std::string(int64_t)> text;  // "7296": what the field takes
+  std::function<int64_t(int64_t)> value;     // 7296: what the field takes
+  std::function<std::string(int64_t)> text;  // the same as it is typed
   // "40 layers, hidden 5120" beside it; may be empty.
   std::function<std::string(int64_t)> detail;
   // What is compared as larger: a model's parameters, which need not rise with every step; 0 where
@@ -64,6 +65,11 @@ class Finder {
   }
 
   uint64_t instructions() const { return instructions_; }
+  // The first beyond the answer, which does not fit, and whether that is known.
+  std::optional<int64_t> next() const {
+    return beyond_.empty() ? std::nullopt : std::optional(beyond_.front());
+  }
+  bool next_known() const { return beyond_.empty() || !gave_up_.contains(beyond_.front()); }
 
   std::string Say(int64_t best) const {
     const auto named = [&](int64_t at) {
@@ -103,7 +109,7 @@ class Finder {
   std::string Why(int64_t at) const {
     PlanRequest request = request_;
     steps_.set(request, at);
-    Assumptions unused;
+    Assumptions unused{.logged = true};
     const ResolvedPlan resolved(request, unused);
     SearchInputs inputs = resolved.inputs();
     inputs.effort = 0;  // by bounds alone
@@ -180,7 +186,7 @@ class Finder {
     if (steps_.size(at) == 0) return true;
     PlanRequest request = request_;
     steps_.set(request, at);
-    Assumptions unused;
+    Assumptions unused{.logged = true};
     const ResolvedPlan resolved(request, unused);
     if (progress_) progress_(fmt::format("{} {}", steps_.field, steps_.text(at)));
     Question any;
@@ -239,6 +245,7 @@ Steps ModelSteps(const PlanRequest& request) {
     at.common.model.params.emplace(ParamsOf(step));
     at.common.model.params.text = FormatCount(ParamsOf(step));
   };
+  steps.value = [](int64_t step) { return static_cast<int64_t>(ParamsOf(step)); };
   steps.text = [](int64_t step) { return FormatCount(ParamsOf(step)); };
   const ModelFamily& family = FamilyOf(request.common.model);
   steps.detail = [seq_len, &family](int64_t step) {
@@ -269,7 +276,7 @@ Steps SeqLenSteps(const PlanRequest& request) {
   const ModelSpec model =
       common.model.params
           ? ModelFromParams(*common.model.params, kDerivedSeqLen, FamilyOf(common.model))
-          : LoadModel(common.model.model);
+          : FindModel(common.model.model).spec;
   const int64_t most = std::min(common.model.params ? kMost : model.LongestSequence(),
                                 MostMicroStepTokens(model) / common.batch.micro_batch.value_or(1));
   constexpr int64_t kStep = 128;
@@ -285,6 +292,7 @@ Steps SeqLenSteps(const PlanRequest& request) {
     at.common.batch.seq_len.emplace(tokens(step));
     at.common.batch.seq_len.text = std::to_string(tokens(step));
   };
+  steps.value = tokens;
   steps.text = [tokens](int64_t step) { return std::to_string(tokens(step)); };
   steps.detail = None;
   steps.size = Itself;
@@ -301,7 +309,7 @@ Steps MicroBatchSteps(const PlanRequest& request) {
     ThrowUsage("⟦largest⟧: micro-batch is not free with {} {}; leave one of the two out", option,
                value->text);
   }
-  Assumptions unused;
+  Assumptions unused{.logged = true};
   const ModelSpec model = ResolveModel(request.common.model, batch.seq_len, unused);
   Steps steps;
   steps.field = "⟦micro_batch⟧";
@@ -313,6 +321,7 @@ Steps MicroBatchSteps(const PlanRequest& request) {
     at.common.batch.micro_batch.emplace(step);
     at.common.batch.micro_batch.text = std::to_string(step);
   };
+  steps.value = [](int64_t step) { return step; };
   steps.text = [](int64_t step) { return std::to_string(step); };
   steps.detail = None;
   steps.size = Itself;
@@ -345,7 +354,10 @@ LargestAnswer FindLargest(PlanRequest& request,
                                                     steps.text(least), finder.Why(least)));
   }
   steps.set(request, *best);
-  return {finder.Say(*best), finder.instructions()};
+  LargestAnswer answer = {finder.Say(*best), finder.instructions(), steps.value(*best),
+                          std::nullopt, finder.next_known()};
+  if (finder.next()) answer.next = steps.value(*finder.next());
+  return answer;
 }
 
 }  // namespace zeroplan

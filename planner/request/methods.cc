@@ -3,176 +3,480 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <limits>
+#include <map>
+#include <memory>
+#include <set>
 
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "planner/advice/flips.h"
 #include "planner/estimate/choices.h"
-#include "planner/report/choice_json.h"
-#include "planner/report/report_columns.h"
 #include "planner/report/report_text.h"
 #include "planner/request/plan_answer.h"
 #include "planner/request/resolved.h"
 #include "planner/search/search.h"
+#include "planner/search/search_space.h"
 
 namespace zeroplan {
 namespace {
 
-const char* MethodName(TuningMethod method) {
-  return method == TuningMethod::kFull ? "full" : "lora";
-}
+// Of the many questions beside the first one.
+constexpr uint64_t kFigureBudget = kInstructionBudget / 4;
+// Instructions lowered for one figure, after which it is not looked at more closely.
+constexpr uint64_t kOfOneFigure = 2 * kInstructionBudget;
+constexpr int64_t kShortest = 512, kSequenceStep = 128;
+constexpr int kDoublings = 6;
+// Where answers differ, values are sought this close to one another.
+constexpr bool Near(int64_t low, int64_t high) { return high - low <= low / 100; }
 
-std::string Words(TuningMethod method) {
-  return method == TuningMethod::kFull ? "Tuning all weights" : "LoRA";
-}
+// The question of one method, open for more.
+struct Side {
+  TuningMethod method = TuningMethod::kFull;
+  PlanRequest request;
+  std::unique_ptr<ResolvedPlan> resolved;
+  std::unique_ptr<ChoiceSearch> search;
+};
 
-std::string Unproven(double gap) {
-  return gap > 0 ? fmt::format(" (not proven: within {:.2g} %)", 100 * gap) : "";
-}
-
-std::string MethodText(const MethodChoice& choice) {
-  std::string text = Words(choice.method);
-  if (choice.plan) {
-    text += fmt::format(": fastest by {}, {}{}.", SetupLabel(choice.plan->setup),
-                        BatchText(choice.plan->setup.batch), Unproven(choice.gap));
-  } else {
-    text += ": nothing fits.";
-  }
-  if (!choice.least_gpu_bytes) return text + " The host's memory is short for any GPU.";
-  return text + fmt::format(" It fits from {} a GPU on{}: {}.",
-                            FormatBytes(*choice.least_gpu_bytes), Unproven(choice.least_gap),
-                            choice.least);
-}
-
-enum class MethodScope { kFastest, kFastestAndLeast };
-
-// `request` says what is asked of either; full tuning takes nothing of the options of adapters.
-MethodChoice ChooseMethod(PlanRequest request, TuningMethod method, MethodScope scope,
-                          Assumptions& assumptions) {
+// Full tuning takes nothing of the options of adapters. `progress`: told of every program.
+Side Open(PlanRequest request, TuningMethod method, Assumptions& assumptions,
+          std::function<void(uint64_t)> progress) {
   request.quick = true;
+  request.compared.reset();
   ModelFields& fields = request.common.model;
   if (method == TuningMethod::kFull) fields.lora = {};
   fields.method.emplace(method);
-  fields.method.text = MethodName(method);
-  ResolvedPlan resolved(request, assumptions);
-  SearchInputs inputs = resolved.inputs();
-  inputs.effort = request.effort.value_or(1);
-  const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(std::move(inputs));
-  MethodChoice choice{.method = method, .model = resolved.inputs().model};
-  const SearchResult result = searcher->Run();
-  if (result.best) {
-    choice.plan = MakePlan(*searcher, result);
-    choice.gap = result.gap;
+  fields.method.text = TuningMethodName(method);
+  Side side{method, std::move(request), nullptr, nullptr};
+  side.resolved = std::make_unique<ResolvedPlan>(side.request, assumptions);
+  SearchInputs inputs = side.resolved->inputs();
+  inputs.effort = side.request.effort.value_or(1);
+  inputs.progress = std::move(progress);
+  side.search = MakeSearch(std::move(inputs));
+  return side;
+}
+
+// The first that no other one beats by the margin, of tokens a second; 0: it does not fit.
+std::optional<size_t> Preferred(const std::vector<double>& speeds) {
+  const double most = *std::max_element(speeds.begin(), speeds.end());
+  for (size_t i = 0; most > 0 && i < speeds.size(); ++i) {
+    if (speeds[i] * (1 + kMethodMargin) >= most) return i;
   }
-  if (scope == MethodScope::kFastest) return choice;
-  Question least;
-  least.objective = Objective::kHeadroom;
-  least.gpu_capacity_bytes = uint64_t{1} << 60;
-  const Answer answer = searcher->Best(least);
-  if (answer.found) {
-    choice.least_gpu_bytes = searcher->GpuBytesNeeded(*answer.found);
-    choice.least_gap = answer.gap;
-    const TrainSetup setup = searcher->EstimateCandidate(answer.found->candidate).setup;
+  return std::nullopt;
+}
+
+// Of the answers of all methods.
+MethodAnswer AnswerOf(const std::vector<Answer>& answers) {
+  MethodAnswer all;
+  std::vector<double> speeds, most;  // as found, and what a choice that was not judged could reach
+  bool gave_up = false;
+  for (const Answer& answer : answers) {
+    const bool unknown = !answer.found && answer.gave_up;
+    speeds.push_back(answer.found ? answer.found->tokens_per_second : 0);
+    most.push_back(unknown ? std::numeric_limits<double>::infinity()
+                           : speeds.back() * (1 + answer.gap));
+    if (answer.found) all.gap = std::max(all.gap, answer.gap);
+    gave_up |= unknown;
+  }
+  all.method = Preferred(speeds);
+  all.alone = !gave_up && std::count(speeds.begin(), speeds.end(), 0.0) + 1 ==
+                              static_cast<std::ptrdiff_t>(speeds.size());
+  for (size_t i = 0; i < speeds.size(); ++i) {
+    std::vector<double> best = speeds;
+    best[i] = most[i];
+    bool possible = Preferred(best) == i;
+    // A third one may be what those before it are too slow beside.
+    for (size_t j = i + 1; j < speeds.size() && !possible; ++j) {
+      std::vector<double> other = best;
+      other[j] = std::max(speeds[j], std::min(most[j], best[i] * (1 + kMethodMargin)));
+      possible = Preferred(other) == i;
+    }
+    if (possible) all.possible.push_back(i);
+  }
+  if (all.possible.size() <= 1) all.gap = 0;
+  return all;
+}
+
+// Looks at `values`, and between two whose answers are proven and differ at `between` (no value
+// strictly between them ends that), until `spent`.
+std::vector<MethodRange> RangesOf(const std::set<int64_t>& values,
+                                  const std::function<MethodAnswer(int64_t)>& look,
+                                  const std::function<int64_t(int64_t, int64_t)>& between,
+                                  const std::function<bool()>& spent) {
+  const auto same = [](const MethodAnswer& a, const MethodAnswer& b) {
+    return a.possible == b.possible && a.alone == b.alone;
+  };
+  const auto proven = [](const MethodAnswer& answer) { return answer.possible.size() <= 1; };
+  std::map<int64_t, MethodAnswer> at;
+  for (const int64_t value : values) at[value] = look(value);
+  for (auto low = at.begin(); low != at.end() && std::next(low) != at.end();) {
+    const auto high = std::next(low);
+    const int64_t middle = between(low->first, high->first);
+    if (!same(low->second, high->second) && proven(low->second) && proven(high->second) &&
+        low->first < middle && middle < high->first && !spent()) {
+      at[middle] = look(middle);
+    } else {
+      ++low;
+    }
+  }
+  std::vector<MethodRange> ranges;
+  for (const auto& [value, answer] : at) {
+    if (ranges.empty() || !same(ranges.back().answer, answer)) {
+      ranges.push_back({value, value, answer});
+      continue;
+    }
+    MethodRange& range = ranges.back();
+    range.to = value;
+    range.answer.gap = std::max(range.answer.gap, answer.gap);
+  }
+  return ranges;
+}
+
+class Comparer {
+ public:
+  Comparer(const PlanRequest& asked, Assumptions& assumptions,
+           const std::function<void(const std::string&)>& progress)
+      : asked_(asked), progress_(progress) {
+    for (const TuningMethod method : *asked.compared) {
+      const bool first = sides_.empty();
+      Assumptions again{.logged = true};
+      sides_.push_back(Open(asked, method, first ? assumptions : again, Progress()));
+      // What is said of adapters; QLoRA has those of LoRA.
+      for (std::string& note : again.notes) {
+        const bool of_adapters = note.starts_with("LoRA:") || note.starts_with("QLoRA:");
+        if (of_adapters && (sides_.size() == 2 || method == TuningMethod::kLora)) {
+          assumptions.notes.push_back(std::move(note));
+        }
+      }
+    }
+  }
+
+  MethodComparison Run() {
+    MethodComparison all;
+    const SearchInputs& inputs = sides_.front().resolved->inputs();
+    all.cluster = inputs.clusters.front().cluster;
+    all.seq_len = inputs.base.batch.seq_len;
+    std::vector<Answer> answers;
+    for (Side& side : sides_) {
+      Doing(side.method, "");
+      all.methods.push_back(Choose(side, answers.emplace_back()));
+    }
+    all.answer = AnswerOf(answers);
+    if (asked_.quick) return all;
+    if (all.answer.possible.size() > 1) LookLonger(all, answers);
+    const BatchFields& batch = asked_.common.batch;
+    if (batch.global_batch) all.left_out = "⟦global_batch⟧";
+    if (batch.global_batch_tokens) {
+      all.left_out = "⟦global_batch_tokens⟧";
+      all.global_batch = InSequences(batch, all.seq_len, all.cluster.gpus).global_batch;
+    }
+    for (size_t i = 0; i < sides_.size(); ++i) {
+      all.methods[i].sequence = LimitOf(sides_[i], Largest::kSeqLen, all);
+      all.methods[i].micro_batch = LimitOf(sides_[i], Largest::kMicroBatch, all);
+    }
+    for (MethodFigure (Comparer::*figure)(const MethodComparison&) :
+         {&Comparer::BySequence, &Comparer::ByBatch, &Comparer::ByMemory}) {
+      MethodFigure found = (this->*figure)(all);
+      const std::vector<MethodRange>& ranges = found.ranges;
+      if (ranges.empty() || ranges.front().from == ranges.back().to) continue;
+      if (ranges.size() > 1 || ranges.front().answer.method) {
+        all.figures.push_back(std::move(found));
+      }
+    }
+    // What was found to fit less memory on the way.
+    for (size_t i = 0; i < sides_.size(); ++i) {
+      if (all.methods[i].least_gap > 0) FindLeast(*sides_[i].search, all.methods[i]);
+    }
+    return all;
+  }
+
+ private:
+  void Doing(TuningMethod method, const std::string& what) {
+    doing_ = fmt::format("{}{}{}", TuningMethodWords(method), what.empty() ? "" : ", ", what);
+    progress_(doing_);
+  }
+  std::function<void(uint64_t)> Progress() {
+    return [this](uint64_t) { progress_(doing_); };
+  }
+
+  MethodChoice Choose(Side& side, Answer& answer) {
+    MethodChoice choice{.method = side.method, .model = side.resolved->inputs().model};
+    const SearchResult result = side.search->Run();
+    choice.gap = answer.gap = result.gap;
+    choice.gave_up = answer.gave_up = result.gave_up;
+    if (result.best) {
+      choice.plan = MakePlan(*side.search, result);
+      answer.found.emplace();
+      answer.found->tokens_per_second = *choice.plan->choice.time.tokens_per_second;
+      const RunGoal goal = ResolveGoal(asked_.common.goal, choice.plan->setup.batch.seq_len,
+                                       side.resolved->hardware().gpu);
+      if (goal.tokens) {
+        choice.running =
+            RunCostText(goal, choice.plan->setup.batch, *choice.plan->choice.time.total_seconds);
+      }
+    } else {
+      choice.change = SmallestChangeText(*side.resolved, Disks::kYes);
+      if (choice.change.find("nvme") != std::string::npos) {
+        choice.change_without_disk = SmallestChangeText(*side.resolved, Disks::kNo);
+      }
+    }
+    FindLeast(*side.search, choice);
+    return choice;
+  }
+
+  static void FindLeast(ChoiceSearch& search, MethodChoice& choice) {
+    Question least;
+    least.objective = Objective::kHeadroom;
+    least.gpu_capacity_bytes = uint64_t{1} << 60;
+    const Answer found = search.Best(least);
+    if (!found.found) return;
+    choice.least_gpu_bytes = search.GpuBytesNeeded(*found.found);
+    choice.least_gap = found.gap;
+    const TrainSetup setup = search.EstimateCandidate(found.found->candidate).setup;
     choice.least = fmt::format("{}, {}", SetupLabel(setup), BatchText(setup.batch));
   }
-  return choice;
-}
+
+  // Which one the answer is, is worth more time.
+  void LookLonger(MethodComparison& all, std::vector<Answer>& answers) {
+    Question longer;
+    longer.instruction_budget = 4 * kInstructionBudget;
+    for (size_t i = 0; i < sides_.size(); ++i) {
+      Answer& answer = answers[i];
+      if (answer.gap == 0 && !answer.gave_up) continue;
+      Doing(sides_[i].method, "");
+      const Answer found = sides_[i].search->Best(longer);
+      const double known = answer.found ? answer.found->tokens_per_second : 0;
+      if (found.found && found.found->tokens_per_second > known * (1 + kTieMargin)) {
+        all.methods[i] = Choose(sides_[i], answer);
+      }
+      answer.gap = all.methods[i].gap = found.gap;
+      answer.gave_up = all.methods[i].gave_up = found.gave_up;
+    }
+    all.answer = AnswerOf(answers);
+  }
+
+  // The question with another sequence: as many sequences a step, where it has tokens a step.
+  static PlanRequest WithSequence(PlanRequest request, std::optional<int64_t> seq_len,
+                                  const MethodComparison& all) {
+    BatchFields& batch = request.common.batch;
+    batch.seq_len.reset();
+    if (seq_len) {
+      batch.seq_len.emplace(*seq_len);
+      batch.seq_len.text = std::to_string(*seq_len);
+    }
+    if (all.global_batch) {
+      batch.global_batch_tokens.reset();
+      batch.global_batch.emplace(*all.global_batch);
+      batch.global_batch.text = std::to_string(*all.global_batch);
+    }
+    return request;
+  }
+
+  std::optional<MethodLimit> LimitOf(const Side& side, Largest what, const MethodComparison& all) {
+    PlanRequest request = side.request;
+    request.largest.emplace(what);
+    if (what == Largest::kSeqLen) {
+      request = WithSequence(std::move(request), std::nullopt, all);
+    } else {
+      BatchFields& batch = request.common.batch;
+      batch.micro_batch.reset();
+      batch.global_batch.reset();
+      batch.global_batch_tokens.reset();
+    }
+    try {
+      const LargestAnswer found =
+          FindLargest(request, [&](const std::string& step) { Doing(side.method, step); });
+      return MethodLimit{found.value, found.next, found.next_known};
+    } catch (const Error& error) {
+      // Nothing fits, or the question is none with other sequences.
+      if (error.code() == ExitCode::kNothingFits || error.code() == ExitCode::kUsage) return {};
+      throw;
+    }
+  }
+
+  // The answer to one question, put to every method; null: it is known not to fit. A small budget
+  // comes first: where it leaves no doubt which one the answer is, more would change nothing.
+  MethodAnswer Ask(const std::vector<ChoiceSearch*>& searches, Question question,
+                   const std::string& what) {
+    std::vector<Answer> answers(searches.size());
+    MethodAnswer all;
+    for (const uint64_t budget : {kFigureBudget / 8, kFigureBudget}) {
+      question.instruction_budget = budget;
+      for (size_t i = 0; i < searches.size(); ++i) {
+        const bool open = budget < kFigureBudget || answers[i].gap > 0 || answers[i].gave_up;
+        if (searches[i] == nullptr || !open) continue;
+        Doing(sides_[i].method, what);
+        const uint64_t before = searches[i]->instructions_lowered();
+        answers[i] = searches[i]->Best(question);
+        spent_ += searches[i]->instructions_lowered() - before;
+      }
+      all = AnswerOf(answers);
+      if (all.possible.size() <= 1 || Spent()) break;
+    }
+    return all;
+  }
+  MethodAnswer Ask(const Question& question, const std::string& what) {
+    std::vector<ChoiceSearch*> searches;
+    for (const Side& side : sides_) searches.push_back(side.search.get());
+    return Ask(searches, question, what);
+  }
+
+  bool Spent() const {
+    return static_cast<double>(spent_) > asked_.effort.value_or(1) * double{kOfOneFigure};
+  }
+
+  MethodFigure BySequence(const MethodComparison& all) {
+    MethodFigure figure{.field = "⟦seq_len⟧", .now = all.seq_len};
+    std::set<int64_t> values = {all.seq_len};
+    int64_t most = 0;
+    for (const MethodChoice& method : all.methods) {
+      if (!method.sequence) continue;
+      most = std::max(most, method.sequence->fits);
+      values.insert(method.sequence->fits);
+      if (method.sequence->next) values.insert(*method.sequence->next);
+    }
+    if (most == 0) return figure;
+    for (int64_t at = all.seq_len; at < most; at *= 2) values.insert(at);
+    for (int64_t at = all.seq_len; at >= kShortest; at /= 2) values.insert(at);
+    spent_ = 0;
+    const auto look = [&](int64_t seq_len) {
+      if (seq_len == all.seq_len) return all.answer;
+      std::vector<Side> open(sides_.size());
+      std::vector<ChoiceSearch*> searches;
+      for (size_t i = 0; i < sides_.size(); ++i) {
+        const std::optional<MethodLimit>& limit = all.methods[i].sequence;
+        const bool can = limit && (!limit->next || seq_len < *limit->next);
+        Assumptions unused{.logged = true};
+        if (can) {
+          open[i] = Open(WithSequence(asked_, seq_len, all), sides_[i].method, unused, Progress());
+        }
+        searches.push_back(open[i].search.get());
+      }
+      return Ask(searches, {}, fmt::format("⟦seq_len⟧ {}", seq_len));
+    };
+    const auto between = [](int64_t low, int64_t high) {
+      if (Near(low, high)) return low;
+      const int64_t middle = (low + high) / 2 / kSequenceStep * kSequenceStep;
+      return middle > low ? middle : middle + kSequenceStep;
+    };
+    figure.ranges = RangesOf(values, look, between, [&] { return Spent(); });
+    return figure;
+  }
+
+  MethodFigure ByBatch(const MethodComparison& all) {
+    MethodFigure figure{.field = "⟦global_batch⟧"};
+    const int gpus = all.cluster.gpus;
+    const SearchInputs& inputs = sides_.front().resolved->inputs();
+    if (!all.answer.method) return figure;
+    figure.now = all.methods[*all.answer.method].plan->setup.batch.global_batch();
+    std::set<int64_t> values;
+    for (int64_t batch = gpus; batch <= figure.now << kDoublings; batch *= 2) {
+      if (batch >= figure.now >> kDoublings && CanHave(inputs, batch, gpus)) values.insert(batch);
+    }
+    spent_ = 0;
+    figure.ranges = RangesOf(
+        values,
+        [&](int64_t batch) {
+          Question question;
+          question.global_batch = batch;
+          return Ask(question, fmt::format("⟦global_batch⟧ {}", batch));
+        },
+        [](int64_t low, int64_t) { return low; }, [] { return true; });
+    return figure;
+  }
+
+  // Memory is typed in four digits.
+  MethodFigure ByMemory(const MethodComparison& all) {
+    MethodFigure figure{.field = "⟦gpu_memory⟧",
+                        .now = static_cast<int64_t>(all.cluster.gpu_capacity_bytes)};
+    const auto typed = [](int64_t bytes, Rounding rounding) {
+      return static_cast<int64_t>(TypedBytes(static_cast<uint64_t>(bytes), rounding));
+    };
+    std::set<int64_t> values = {figure.now};
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (const MethodChoice& method : all.methods) {
+      if (!method.least_gpu_bytes) continue;
+      const auto needs = static_cast<int64_t>(*method.least_gpu_bytes);
+      least = std::min(least, typed(needs - 1, Rounding::kDown));
+      for (const int64_t at : {typed(needs, Rounding::kUp), typed(needs - 1, Rounding::kDown)}) {
+        values.insert(at);
+      }
+    }
+    const auto most = static_cast<int64_t>(kMostMemory) * figure.now;
+    for (int64_t at = 2 * figure.now; at <= most; at *= 2)
+      values.insert(typed(at, Rounding::kDown));
+    for (int64_t at = figure.now / 2; at > least; at /= 2)
+      values.insert(typed(at, Rounding::kDown));
+    std::erase_if(values, [&](int64_t at) { return at > most || at < least; });
+    spent_ = 0;
+    figure.ranges = RangesOf(
+        values,
+        [&](int64_t bytes) {
+          if (bytes == figure.now) return all.answer;
+          Question question;
+          question.gpu_capacity_bytes = static_cast<uint64_t>(bytes);
+          return Ask(question, "⟦gpu_memory⟧ " + FormatTypedBytes(static_cast<uint64_t>(bytes)));
+        },
+        [&](int64_t low, int64_t high) {
+          return Near(low, high) ? low : typed(low + (high - low) / 2, Rounding::kDown);
+        },
+        [&] { return Spent(); });
+    return figure;
+  }
+
+  const PlanRequest& asked_;
+  const std::function<void(const std::string&)>& progress_;
+  std::vector<Side> sides_;
+  std::string doing_;
+  uint64_t spent_ = 0;  // instructions lowered for a figure
+};
 
 }  // namespace
 
-std::vector<MethodChoice> CompareMethods(const PlanRequest& request, Assumptions& assumptions,
-                                         const std::function<void(const std::string&)>& progress) {
-  std::vector<MethodChoice> choices;
-  for (const TuningMethod method : {TuningMethod::kFull, TuningMethod::kLora}) {
-    progress(Words(method));
-    Assumptions again;
-    choices.push_back(ChooseMethod(request, method, MethodScope::kFastestAndLeast,
-                                   choices.empty() ? assumptions : again));
-    // What is said of adapters alone.
-    for (std::string& note : again.notes) {
-      if (note.starts_with("LoRA:")) assumptions.notes.push_back(std::move(note));
-    }
-  }
-  return choices;
+std::string_view TuningMethodName(TuningMethod method) {
+  constexpr std::string_view kNames[] = {"full", "lora", "qlora"};
+  return kNames[static_cast<size_t>(method)];
 }
 
-std::string LoraInstead(const PlanRequest& request) {
+std::string_view TuningMethodWords(TuningMethod method) {
+  constexpr std::string_view kWords[] = {"full tuning", "LoRA", "QLoRA"};
+  return kWords[static_cast<size_t>(method)];
+}
+
+MethodComparison CompareMethods(const PlanRequest& request, Assumptions& assumptions,
+                                const std::function<void(const std::string&)>& progress) {
+  return Comparer(request, assumptions, progress).Run();
+}
+
+std::string OnlyOfOneMethod(const PlanRequest& request) {
+  const Request& common = request.common;
+  if (request.largest) return "⟦largest⟧";
+  if (request.objective.value_or(Objective::kThroughput) != Objective::kThroughput) {
+    return "⟦objective⟧";
+  }
+  if (!common.config.empty()) return "⟦config⟧";
+  if (!common.model.freeze.empty()) return "⟦freeze⟧";
+  if (common.async_save == AsyncSave::kIfItFits) return "⟦async_save⟧";
+  if (!common.runtime.of().has_programs()) return "⟦runtime⟧";
+  return "";
+}
+
+std::string AdaptersInstead(const PlanRequest& request) {
   const ModelFields& model = request.common.model;
-  const bool open = !model.method && !model.lora.given() && model.freeze.empty() &&
-                    request.common.config.empty() && !request.largest &&
-                    request.common.runtime.of().has_programs();
-  if (!open) return "";
-  Assumptions unsaid;
-  const MethodChoice lora =
-      ChooseMethod(request, TuningMethod::kLora, MethodScope::kFastest, unsaid);
-  if (!lora.plan) return "";
-  return fmt::format("\n  LoRA fits (⟦method⟧ lora): {}, {}; {} a GPU",
-                     SetupLabel(lora.plan->setup), BatchText(lora.plan->setup.batch),
-                     FormatBytes(lora.plan->choice.footprint.gpu_total()));
-}
-
-std::string MethodsText(const std::vector<MethodChoice>& methods, size_t columns, bool colour) {
-  const Paints paints(colour);
-  ReportColumns table;
-  table.BeginGroup("");
-  table.Add("method", 6, true);
-  table.Add("trained", 8);
-  table.BeginGroup("fastest that fits");
-  table.Add("tok/s", 6);
-  table.Add("step", 7);
-  table.Add("GB/GPU", 6);
-  table.Add("GB host", 7);
-  std::string text = table.Header(paints);
-  const auto gigabytes = [](uint64_t bytes) {
-    return NumberCell(static_cast<double>(bytes) / 1e9);
-  };
-  for (const MethodChoice& choice : methods) {
-    const std::string trained = FormatCount(choice.model.TrainedParamCount());
-    if (!choice.plan) {
-      text += table.Row({MethodName(choice.method), trained, "-", "-", "-", "-"}) + '\n';
-      continue;
-    }
-    const ChoiceEstimate& best = choice.plan->choice;
-    text +=
-        table.Row({MethodName(choice.method), trained,
-                   FormatCount(static_cast<uint64_t>(*best.time.tokens_per_second)),
-                   FormatSeconds(*best.time.total_seconds), gigabytes(best.footprint.gpu_total()),
-                   gigabytes(best.footprint.host.total())}) +
-        '\n';
+  if (request.compared || model.method || model.lora.given() || !OnlyOfOneMethod(request).empty()) {
+    return "";
   }
-  text += '\n';
-  for (const MethodChoice& choice : methods) text += Wrap(MethodText(choice), 2, columns);
-  const MethodChoice &full = methods.front(), &lora = methods.back();
-  if (full.plan && lora.plan) {
-    const double ratio =
-        *lora.plan->choice.time.tokens_per_second / *full.plan->choice.time.tokens_per_second;
-    const double more = ratio >= 1 ? ratio : 1 / ratio;
-    text += Wrap(fmt::format("By prediction {} makes {:.2f} times the tokens a second of {} here.",
-                             ratio >= 1 ? "LoRA" : "tuning all weights", more,
-                             ratio >= 1 ? "tuning all weights" : "LoRA"),
-                 2, columns);
+  for (const TuningMethod method : {TuningMethod::kLora, TuningMethod::kQlora}) {
+    Assumptions unsaid{.logged = true};
+    const Side side = Open(request, method, unsaid, nullptr);
+    const SearchResult result = side.search->Run();
+    if (!result.best) continue;
+    const Plan plan = MakePlan(*side.search, result);
+    return fmt::format("\n  {} fits (⟦method⟧ {}): {}, {}; {} a GPU", TuningMethodWords(method),
+                       TuningMethodName(method), SetupLabel(plan.setup),
+                       BatchText(plan.setup.batch), FormatBytes(plan.choice.footprint.gpu_total()));
   }
-  text += Wrap("⟦method⟧ full or ⟦method⟧ lora plans one of them.", 2, columns);
-  return text;
-}
-
-std::string MethodsJson(const std::vector<MethodChoice>& methods) {
-  using Json = nlohmann::ordered_json;
-  Json list = Json::array();
-  for (const MethodChoice& choice : methods) {
-    Json json = {
-        {"method", MethodName(choice.method)},
-        {"params", choice.model.ParamCount()},
-        {"trained_params", choice.model.TrainedParamCount()},
-        {"fits", choice.plan.has_value()},
-        {"choice", choice.plan ? RuntimeChoiceJson(choice.plan->choice) : Json(nullptr)},
-        {"gap", choice.gap},
-        {"least_gpu_bytes", choice.least_gpu_bytes ? Json(*choice.least_gpu_bytes) : Json(nullptr)},
-        {"least_gap", choice.least_gap},
-        {"least_choice", choice.least.empty() ? Json(nullptr) : Json(choice.least)}};
-    list.push_back(std::move(json));
-  }
-  return Json{{"schema", "zeroplan.methods/1"}, {"methods", std::move(list)}}.dump(2) + "\n";
+  return "";
 }
 
 }  // namespace zeroplan

@@ -1,5 +1,5 @@
-// Tuning all of a model beside adapters of it (LoRA): what each takes on the machines that are
-// asked about, and where each is possible at all.
+// Tuning all of a model beside adapters of it (LoRA, QLoRA): what each takes on the machines that
+// are asked about, where each is possible at all, and where another one is the answer.
 #pragma once
 
 #include <cstdint>
@@ -14,30 +14,91 @@
 
 namespace zeroplan {
 
+// How large a figure of the question may be for a method, by the search of ⟦largest⟧.
+struct MethodLimit {
+  int64_t fits = 0;
+  std::optional<int64_t> next;  // the next larger one, which does not fit; none: there is none
+  bool next_known = true;       // else it was not found to
+};
+
 struct MethodChoice {
   TuningMethod method = TuningMethod::kFull;
   ModelSpec model;           // with its adapters
   std::optional<Plan> plan;  // the fastest that fits; none: nothing does
   double gap = 0;            // SearchResult's
+  bool gave_up = false;      // SearchResult's: something may fit all the same
   // Memory of a GPU from which on something fits, with the reserve, and what; none: nothing fits
   // any GPU (the host is short). Within least_gap of the least, 0 where that is proven.
   std::optional<uint64_t> least_gpu_bytes;
   double least_gap = 0;
   std::string least;  // "stage 3, optimizer and parameters on cpu, full recompute, micro-batch 1"
+  // Where nothing fits: SmallestChangeText; where that names a disk, also what does without one.
+  std::string change, change_without_disk;
+  std::string running;  // RunCostText where the question has a run and something fits
+  // None: no such sequence or micro-batch fits, or it was not asked for.
+  std::optional<MethodLimit> sequence, micro_batch;
 };
 
-// Full tuning, then LoRA. `progress` is told what is looked at. Throws Error(kUsage) as
-// ResolvedPlan. REQUIRES: request.method is kAll.
-std::vector<MethodChoice> CompareMethods(const PlanRequest& request, Assumptions& assumptions,
-                                         const std::function<void(const std::string&)>& progress);
+// The method to use. Fewer of a model's weights are trained with adapters, and QLoRA rounds the
+// others, so each has to be faster than those before it by this much to be preferred.
+inline constexpr double kMethodMargin = 0.02;
 
-// A line for the error of a question that nothing fits: what LoRA fits with. Empty where it does
-// not either, and where the question says what is trained, or has programs of another runtime.
-std::string LoraInstead(const PlanRequest& request);
+struct MethodAnswer {
+  std::optional<size_t> method;  // into MethodComparison::methods; none: nothing was found to fit
+  // All that could be the answer, as far as the searches know: their choices are within `gap`. Just
+  // `method` where that is proven.
+  std::vector<size_t> possible;
+  bool alone = false;  // no other method fits
+  double gap = 0;
+};
 
-// The comparison as a table, and what it comes to in sentences, for a page of so many columns.
-std::string MethodsText(const std::vector<MethodChoice>& methods, size_t columns, bool colour);
-// The same for programs, schema "zeroplan.methods/1".
-std::string MethodsJson(const std::vector<MethodChoice>& methods);
+// Where the same is known of the answer: at both ends, and wherever it was looked at between them.
+struct MethodRange {
+  int64_t from = 0, to = 0;
+  MethodAnswer answer;  // at `from`; its gap is the range's largest
+};
+
+// How the answer depends on one figure of the question, all else being as it was asked. It is
+// looked at by doubling, and closer where it is proven and changes.
+struct MethodFigure {
+  std::string field;  // "⟦seq_len⟧"
+  int64_t now = 0;
+  std::vector<MethodRange> ranges;  // rising
+};
+
+struct MethodComparison {
+  Cluster cluster;
+  int64_t seq_len = 0;
+  std::vector<MethodChoice> methods;
+  MethodAnswer answer;
+  // By sequence, sequences a step and memory of a GPU; those that the question leaves open.
+  std::vector<MethodFigure> figures;
+  // Sequences a step that other sequences were asked with, where the question has tokens a step.
+  std::optional<int64_t> global_batch;
+  std::string left_out;  // field of the batch that micro-batches were asked without; "": none
+};
+
+// `progress` is told what is looked at, with every program. Throws Error(kUsage) as ResolvedPlan,
+// before anything is searched. `request.quick` leaves limits and figures out. REQUIRES:
+// request.compared, and none of what OnlyOfOneMethod names.
+MethodComparison CompareMethods(const PlanRequest& request, Assumptions& assumptions,
+                                const std::function<void(const std::string&)>& progress);
+
+// The first field that goes with one method alone; "" where none is given.
+std::string OnlyOfOneMethod(const PlanRequest& request);
+
+// A line for the error of a question that nothing fits: the adapters, LoRA's before QLoRA's, that
+// fit. Empty where none do, and where the question says what is trained, or has programs of another
+// runtime.
+std::string AdaptersInstead(const PlanRequest& request);
+
+// The comparison as a page of so many columns, and for programs, schema "zeroplan.methods/1".
+std::string MethodsText(const MethodComparison& comparison, size_t columns, bool colour);
+std::string MethodsJson(const MethodComparison& comparison);
+
+// "full", "lora", "qlora".
+std::string_view TuningMethodName(TuningMethod method);
+// "full tuning", "LoRA", "QLoRA".
+std::string_view TuningMethodWords(TuningMethod method);
 
 }  // namespace zeroplan

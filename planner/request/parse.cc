@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -128,25 +129,38 @@ uint64_t ParseReserve(const std::string& text, std::string_view option) {
   return text == "0" ? 0 : ParseMemory(text, option);
 }
 
-std::vector<OffloadDevice> ParseOffload(const std::string& text, std::string_view option) {
-  constexpr OffloadDevice kDevices[] = {OffloadDevice::kNone, OffloadDevice::kCpu,
-                                        OffloadDevice::kNvme};
-  if (text == "all") return {std::begin(kDevices), std::end(kDevices)};
+std::vector<size_t> ParseSome(const std::string& text, std::string_view option,
+                              std::vector<std::string> words) {
+  std::vector<size_t> some;
   if (text.find(',') == std::string::npos) {
-    const size_t index = ParseWord(text, option, {"none", "cpu", "nvme", "all"});
-    return {kDevices[index]};
+    std::vector<std::string> allowed = words;
+    allowed.emplace_back("all");
+    some = {ParseWord(text, option, allowed)};
+    if (some.front() < words.size()) return some;
+    some.resize(words.size());
+    std::iota(some.begin(), some.end(), size_t{0});
+    return some;
   }
-  std::vector<OffloadDevice> devices;
   for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
     end = text.find(',', begin);
     const std::string one = text.substr(begin, end - begin);
-    const OffloadDevice device = kDevices[ParseWord(one, option, {"none", "cpu", "nvme"})];
-    if (std::find(devices.begin(), devices.end(), device) != devices.end()) {
+    const size_t index = ParseWord(one, option, words);
+    if (std::find(some.begin(), some.end(), index) != some.end()) {
       ThrowUsage("{}: {} has {} twice; name each once", option, text, one);
     }
-    devices.push_back(device);
+    some.push_back(index);
   }
-  std::sort(devices.begin(), devices.end());
+  std::sort(some.begin(), some.end());
+  return some;
+}
+
+std::vector<OffloadDevice> ParseOffload(const std::string& text, std::string_view option) {
+  std::vector<OffloadDevice> devices;
+  for (const size_t index : ParseSome(text, option, {"none", "cpu", "nvme"})) {
+    constexpr OffloadDevice kDevices[] = {OffloadDevice::kNone, OffloadDevice::kCpu,
+                                          OffloadDevice::kNvme};
+    devices.push_back(kDevices[index]);
+  }
   return devices;
 }
 

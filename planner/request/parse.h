@@ -32,8 +32,10 @@ std::vector<int> ParseStages(const std::string& text, std::string_view option);
 uint64_t ParseMemory(const std::string& text, std::string_view option);
 // The same, or "0" for none.
 uint64_t ParseReserve(const std::string& text, std::string_view option);
-// "none", "cpu", "nvme", several of them ("none,cpu"; each once, in any order) or "all". In that
-// order.
+// Indices of one of `words`, of several ("none,cpu"; each once, in any order) or of "all". Rising.
+std::vector<size_t> ParseSome(const std::string& text, std::string_view option,
+                              std::vector<std::string> words);
+// ParseSome of "none", "cpu" and "nvme".
 std::vector<OffloadDevice> ParseOffload(const std::string& text, std::string_view option);
 
 // For Command::Value: ParseWhole as a T.

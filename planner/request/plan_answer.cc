@@ -144,8 +144,7 @@ std::string Proposal(const ResolvedPlan& request, const Change& change) {
     closest += fmt::format("\n  {}, micro-batch {}: {}", runtime.Label(stage.estimate.setup),
                            stage.estimate.setup.batch.micro_batch, why);
   }
-  const std::optional<Change> change = SmallestChange(
-      request.inputs(), request.full(), [&](int gpus) { return request.ClusterOf(gpus); });
+  const std::string change = SmallestChangeText(request);
   std::string fix =
       "no change was found that fits, more GPUs as far as the hardware profile goes included; "
       "try a smaller model or another ⟦hw⟧";
@@ -158,16 +157,7 @@ std::string Proposal(const ResolvedPlan& request, const Change& change) {
     fix = fmt::format("the search gave up after {} programs; {} to look at the others",
                       result.stats.lowered, where);
   }
-  if (change) {
-    fix = fmt::format("smallest change that fits: {} ({}; {} a GPU, {:.0f} tokens/s)",
-                      Proposal(request, *change), runtime.Label(change->estimate.setup),
-                      FormatBytes(change->estimate.footprint.totals().gpu_bytes),
-                      change->found.tokens_per_second);
-    if (change->estimate.footprint.nvme_bytes > 0) {
-      fix += fmt::format(". That takes {} of a node's disk, by the hardware profile's figures",
-                         FormatBytes(change->estimate.footprint.nvme_bytes));
-    }
-  }
+  if (!change.empty()) fix = "smallest change that fits: " + change;
   throw Error(
       ExitCode::kNothingFits,
       fmt::format("nothing fits{}. {}{}",
@@ -231,6 +221,23 @@ std::string SettleAsyncSave(AsyncSave asked, const SearchCluster& at, Plan& plan
 }
 
 }  // namespace
+
+std::string SmallestChangeText(ResolvedPlan& request, Disks disks) {
+  SearchSpace full = request.full();
+  if (disks == Disks::kNo) LeaveOutDisks(full);
+  const std::optional<Change> change =
+      SmallestChange(request.inputs(), full, [&](int gpus) { return request.ClusterOf(gpus); });
+  if (!change) return "";
+  std::string text = fmt::format("{} ({}; {} a GPU, {:.0f} tokens/s)", Proposal(request, *change),
+                                 request.inputs().runtime->Label(change->estimate.setup),
+                                 FormatBytes(change->estimate.footprint.totals().gpu_bytes),
+                                 change->found.tokens_per_second);
+  if (change->estimate.footprint.nvme_bytes > 0) {
+    text += fmt::format(". That takes {} of a node's disk, by the hardware profile's figures",
+                        FormatBytes(change->estimate.footprint.nvme_bytes));
+  }
+  return text;
+}
 
 Plan FindChoice(ResolvedPlan& request, ChoiceSearch& searcher) {
   const SearchResult result = searcher.Run();

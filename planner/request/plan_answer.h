@@ -23,6 +23,11 @@ struct AnswerListener {
 // The choice alone: its search, without what would change it. Throws as FindAnswer.
 Plan FindChoice(ResolvedPlan& request, ChoiceSearch& searcher);
 
+// What to change of a request that nothing fits: the fewest fields, as they are typed, and what
+// fits then; "" where none was found. Disks::kNo: it takes none.
+enum class Disks : uint8_t { kNo, kYes };
+std::string SmallestChangeText(ResolvedPlan& request, Disks disks = Disks::kYes);
+
 // What a plan file says of where this was planned from.
 PlanOrigin OriginOf(const Request& request, const HardwareProfile& hardware);
 
@@ -68,6 +73,9 @@ struct LargestAnswer {
   // of which of them that is not proven.
   std::string text;
   uint64_t instructions = 0;  // lowered to find it
+  int64_t value = 0;
+  std::optional<int64_t> next;  // the next larger one, which does not fit; none: there is none
+  bool next_known = true;       // else it was not found to
 };
 LargestAnswer FindLargest(PlanRequest& request,
                           const std::function<void(const std::string&)>& progress = {});

@@ -24,8 +24,8 @@ struct Given : std::optional<T> {
   std::string text;
 };
 
-// kAll: both, compared (planner/request/methods.h).
-enum class TuningMethod : uint8_t { kFull, kLora, kAll };
+// kQlora: LoRA over a base in NF4.
+enum class TuningMethod : uint8_t { kFull, kLora, kQlora };
 
 // Of adapters (core/model/lora.h); each asks for them.
 struct LoraFields {
@@ -121,6 +121,8 @@ enum class Largest : uint8_t { kModel, kSeqLen, kMicroBatch };
 
 struct PlanRequest {
   Request common;
+  // Several methods that are compared (methods.h), in the enum's order; unset: one is planned.
+  Given<std::vector<TuningMethod>> compared;
   Given<Largest> largest;  // plan_answer.h
   Given<Objective> objective;
   bool quick = false;    // the answer alone, not what would change it

@@ -207,7 +207,9 @@ ModelSpec NamedOrDerived(const ModelFields& fields, const Given<int64_t>& seq_le
   }
   if (!fields.params) {
     NamedModel named = FindModel(fields.model);
-    for (const std::string& note : named.config_notes) LogInfo("{}", note);
+    if (!assumptions.logged) {
+      for (const std::string& note : named.config_notes) LogInfo("{}", note);
+    }
     if (!named.note.empty()) assumptions.notes.push_back(std::move(named.note));
     return std::move(named.spec);
   }
@@ -229,13 +231,17 @@ void SetAdapters(const ModelFields& fields, ModelSpec& model) {
       ThrowUsage("⟦adapter⟧: {} says rank, alpha and targets; leave the options of LoRA out",
                  fields.adapter);
     }
-    model = WithAdapter(std::move(model), fields.adapter);
+    std::vector<std::string> notes;
+    model = WithAdapter(std::move(model), fields.adapter, &notes);
+    for (const std::string& note : notes) LogInfo("{}", note);
+    model.lora_quantized = method == TuningMethod::kQlora;
     return;
   }
   if (method == TuningMethod::kFull) {
     if (any) ThrowUsage("⟦method⟧: full has no adapters; leave it out, or the options of LoRA");
     return;
   }
+  model.lora_quantized = method == TuningMethod::kQlora;
   if (!model.frozen.empty()) {
     ThrowUsage(
         "⟦freeze⟧: {} has no effect with adapters, which leave all else frozen; leave it out",
@@ -260,10 +266,10 @@ ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
   SetAdapters(fields, model);
   if (HasAdapters(model)) {
     assumptions.notes.push_back(
-        fmt::format("LoRA: rank {}, alpha {}{}, on {}: {} parameters are trained, of {}.",
-                    model.lora_rank, model.lora_alpha, model.lora_rslora ? " by its root" : "",
-                    fmt::join(AdaptedModules(model), ", "), FormatCount(model.TrainedParamCount()),
-                    FormatCount(model.ParamCount())));
+        fmt::format("{}: rank {}, alpha {}{}, on {}: {} parameters are trained, of {}.",
+                    model.lora_quantized ? "QLoRA" : "LoRA", model.lora_rank, model.lora_alpha,
+                    model.lora_rslora ? " by its root" : "", fmt::join(AdaptedModules(model), ", "),
+                    FormatCount(model.TrainedParamCount()), FormatCount(model.ParamCount())));
   } else if (!model.frozen.empty()) {
     assumptions.notes.push_back(fmt::format("Frozen: {} of {} parameters are trained.",
                                             FormatCount(model.TrainedParamCount()),
@@ -556,8 +562,9 @@ void RefuseForRuntime(const Request& request) {
   const Runtime& runtime = request.runtime.of();
   runtime.Refuse(asked);
   if (!runtime.has_programs() &&
-      (request.model.method == TuningMethod::kLora || request.model.lora.given())) {
-    ThrowUsage("⟦method⟧: lora is not modelled for ⟦runtime⟧ {}; use ⟦runtime⟧ zeroplan",
+      (request.model.lora.given() ||
+       (request.model.method && request.model.method != TuningMethod::kFull))) {
+    ThrowUsage("⟦method⟧: adapters are not modelled for ⟦runtime⟧ {}; use ⟦runtime⟧ zeroplan",
                runtime.key());
   }
   if (!request.model.freeze.empty() && !runtime.has_programs()) {

@@ -25,7 +25,8 @@ struct Assumptions {
   std::vector<std::string> notes;
   std::optional<int> named_gpus;     // that the hardware's name says: "8xh100"
   std::optional<int> detected_gpus;  // of this machine, where it gives the hardware profile
-  std::string first;  // what an answer begins with, as all of it rests on that; "" for nothing
+  std::string first;    // what an answer begins with, as all of it rests on that; "" for nothing
+  bool logged = false;  // what the model's config.json is not trained with; it is not said again
 };
 
 // Tokens a sequence of a model that is derived from `params`, unless `seq_len` says.

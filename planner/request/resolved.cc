@@ -86,6 +86,12 @@ ResolvedPlan::ResolvedPlan(const PlanRequest& request, Assumptions& assumptions)
       hardware_(
           ResolveHardware(request_.hardware, request_.cluster, assumptions, MeasureHost::kYes)) {
   const Runtime& runtime = request_.runtime.of();
+  if (request.compared) {
+    ThrowUsage(
+        "⟦method⟧: {} is a comparison, which 'zeroplan plan' prints; use one of full, lora, "
+        "qlora",
+        request.compared.text);
+  }
   RefuseForRuntime(request_);
   inputs_.runtime = &runtime;
   inputs_.compile = request_.runtime.torch_compile();
@@ -256,6 +262,12 @@ void ResolvedPlan::CheckBatch(Assumptions& assumptions) {
              *global, cluster_.gpus, fix);
 }
 
+void LeaveOutDisks(SearchSpace& space) {
+  std::erase_if(space.offload_optimizer,
+                [](const OptimizerOffload& o) { return o.device == OffloadDevice::kNvme; });
+  std::erase(space.offload_param, OffloadDevice::kNvme);
+}
+
 void ResolvedPlan::LeaveOutDisks(Assumptions& assumptions) {
   const auto names_disk = [](const Given<std::vector<OffloadDevice>>& devices) {
     return devices && std::count(devices->begin(), devices->end(), OffloadDevice::kNvme) > 0;
@@ -269,9 +281,7 @@ void ResolvedPlan::LeaveOutDisks(Assumptions& assumptions) {
       names_disk(choice.offload_optimizer) || names_disk(choice.offload_param) || measured) {
     return;
   }
-  std::erase_if(inputs_.space.offload_optimizer,
-                [](const OptimizerOffload& o) { return o.device == OffloadDevice::kNvme; });
-  std::erase(inputs_.space.offload_param, OffloadDevice::kNvme);
+  zeroplan::LeaveOutDisks(inputs_.space);
   // Where speed decides, a disk wins only where nothing else fits; then the message says so.
   if (inputs_.objective != Objective::kThroughput) {
     assumptions.notes.push_back(

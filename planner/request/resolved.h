@@ -15,6 +15,8 @@ namespace zeroplan {
 // Where a plan with disks swaps to, unless it says.
 inline constexpr const char* kSwapFolder = "/local_nvme";
 
+void LeaveOutDisks(SearchSpace& space);
+
 // Everything a search needs, with the cost models it points to.
 class ResolvedPlan {
  public:

@@ -9,12 +9,6 @@
 namespace zeroplan {
 namespace {
 
-// Lines of a paragraph are indented.
-std::string Unwrapped(std::string text) {
-  for (size_t at; (at = text.find("\n  ")) != std::string::npos;) text.replace(at, 3, " ");
-  return text;
-}
-
 // The value behind `mark` in `text`; "" if it is not there.
 std::string ValueBehind(const std::string& text, const std::string& mark) {
   const size_t at = text.find(mark);

@@ -257,7 +257,7 @@ TEST_CASE("newcomer: the page of first screens shows what is printed") {
     REQUIRE(i < lines.size());
     now += lines[i] + "\n";
   }
-  CHECK(screens == 10);
+  CHECK(screens == 11);
   testing::CheckGolden(file, now);
 }
 

@@ -51,4 +51,10 @@ inline RunResult RunZeroplan(const std::string& arguments,
   return RunProgram("zeroplan", arguments, environment);
 }
 
+// A page with each paragraph, whose further lines are indented, in one line.
+inline std::string Unwrapped(std::string text) {
+  for (size_t at; (at = text.find("\n  ")) != std::string::npos;) text.replace(at, 3, " ");
+  return text;
+}
+
 }  // namespace zeroplan

@@ -1,0 +1,16 @@
+// plan's comparison of methods of tuning.
+#pragma once
+
+#include "planner/request/request.h"
+#include "planner/request/resolve.h"
+
+namespace zeroplan {
+
+// Whether the model is a folder with weights in it, which a run would go on from.
+bool HasWeights(const ModelFields& fields);
+
+// Searches and prints it. Throws Error(kNothingFits) after that where no method fits, and as
+// CompareMethods. REQUIRES: as CompareMethods.
+void PrintComparison(const PlanRequest& request, Assumptions assumptions, bool json);
+
+}  // namespace zeroplan

@@ -1,0 +1,320 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/base/units.h"
+#include "core/model/lora.h"
+#include "planner/advice/flips.h"
+#include "planner/report/choice_json.h"
+#include "planner/report/report_columns.h"
+#include "planner/report/report_text.h"
+#include "planner/request/methods.h"
+
+namespace zeroplan {
+namespace {
+
+std::string Unproven(double gap) {
+  return gap > 0 ? fmt::format(" (not proven: within {:.2g} %)", 100 * gap) : "";
+}
+
+std::string Capital(std::string_view words) {
+  std::string text(words);
+  text.front() = static_cast<char>(std::toupper(text.front()));
+  return text;
+}
+
+std::string TypedMemory(uint64_t bytes) {
+  return FormatTypedBytes(TypedBytes(bytes, Rounding::kUp));
+}
+
+std::string Gigabyte(uint64_t bytes) { return NumberCell(static_cast<double>(bytes) / 1e9); }
+
+uint64_t Bytes(const Footprint& footprint, std::initializer_list<std::string_view> classes) {
+  uint64_t bytes = 0;
+  for (const NamedBytes& named : GpuClasses(footprint)) {
+    if (std::find(classes.begin(), classes.end(), named.name) != classes.end()) {
+      bytes += named.bytes;
+    }
+  }
+  return bytes;
+}
+
+std::string Table(const MethodComparison& comparison, const Paints& paints) {
+  const auto of = [](const std::optional<uint64_t>& capacity) {
+    return capacity ? "of " + Gigabyte(*capacity) : std::string();
+  };
+  ReportColumns table;
+  table.BeginGroup("");
+  table.Add("", 1, true);
+  table.Add("method", 6, true);
+  table.Add("trained", 7);
+  table.Add("fits", 4);
+  table.BeginGroup("fastest");
+  table.Add("tok/s", 6);
+  table.Add("step", 7);
+  table.BeginGroup("GB on one GPU at its peak");
+  table.Add("params", 6);
+  table.Add("states", 6);
+  table.Add("activ", 5);
+  table.Add("buffers", 7);
+  table.BeginGroup(of(comparison.cluster.gpu_capacity_bytes));
+  table.Add("GB/GPU", 7);
+  table.BeginGroup(of(comparison.cluster.host_capacity_bytes));
+  table.Add("GB/host", 7);
+  std::string text = table.Header(paints);
+  for (size_t i = 0; i < comparison.methods.size(); ++i) {
+    const MethodChoice& choice = comparison.methods[i];
+    const bool chosen = i == comparison.answer.method;
+    std::vector<std::string> cells = {chosen ? ">" : "",
+                                      std::string(TuningMethodName(choice.method)),
+                                      FormatCount(choice.model.TrainedParamCount())};
+    if (choice.plan) {
+      const ChoiceEstimate& best = choice.plan->choice;
+      const Footprint& taken = best.footprint;
+      cells.insert(
+          cells.end(),
+          {"yes", FormatCount(static_cast<uint64_t>(*best.time.tokens_per_second)),
+           FormatSeconds(*best.time.total_seconds), Gigabyte(Bytes(taken, {"params"})),
+           Gigabyte(Bytes(taken, {"grads", "optimizer"})), Gigabyte(Bytes(taken, {"activations"})),
+           Gigabyte(Bytes(taken, {"buffers", "runtime"})), Gigabyte(taken.gpu_total()),
+           Gigabyte(taken.host.total())});
+    } else {
+      cells.push_back(choice.gave_up ? "?" : "no");
+      cells.insert(cells.end(), table.count() - cells.size(), "-");
+    }
+    const std::string_view paint = chosen ? paints.green : choice.plan ? "" : paints.dim;
+    text += fmt::format("{}{}{}\n", paint, table.Row(cells), paint.empty() ? "" : paints.reset);
+  }
+  return text;
+}
+
+// "58880 tokens, 59008 do not".
+std::string LimitText(const MethodLimit& limit, const std::string& unit, const char* end) {
+  const std::string next =
+      !limit.next
+          ? fmt::format(", {}", end)
+          : fmt::format(", {} {}", *limit.next, limit.next_known ? "do not" : "were not found to");
+  return fmt::format("{}{}{}", limit.fits, unit, next);
+}
+
+std::string MethodText(const MethodChoice& choice, const MethodComparison& comparison) {
+  std::string text = Capital(TuningMethodWords(choice.method)) + ": ";
+  if (choice.plan) {
+    text += fmt::format("fastest by {}, {}{}.", SetupLabel(choice.plan->setup),
+                        BatchText(choice.plan->setup.batch), Unproven(choice.gap));
+  } else {
+    text += choice.gave_up ? "nothing was found that fits." : "nothing fits.";
+    if (!choice.change.empty()) {
+      text += fmt::format(" Smallest change that fits: {}.", choice.change);
+    }
+    if (!choice.change_without_disk.empty()) {
+      text += fmt::format(" Without a disk: {}.", choice.change_without_disk);
+    }
+  }
+  if (choice.least_gpu_bytes) {
+    text += fmt::format(" It fits from {} a GPU on{}: {}.", TypedMemory(*choice.least_gpu_bytes),
+                        Unproven(choice.least_gap), choice.least);
+  } else {
+    text += " The host's memory is short for any GPU.";
+  }
+  std::vector<std::string> limits;
+  if (choice.sequence) {
+    limits.push_back("sequences of up to " +
+                     LimitText(*choice.sequence, " tokens", "the longest there are"));
+  }
+  if (choice.micro_batch) {
+    limits.push_back(
+        "micro-batches of up to " +
+        LimitText(*choice.micro_batch,
+                  fmt::format(" sequence{} of {} tokens", choice.micro_batch->fits == 1 ? "" : "s",
+                              comparison.seq_len),
+                  "the most that are planned") +
+        (comparison.left_out.empty() ? "" : fmt::format(" (without {})", comparison.left_out)));
+  }
+  if (!limits.empty()) text += fmt::format(" Here fit {}.", fmt::join(limits, "; "));
+  return text;
+}
+
+// "LoRA or QLoRA".
+std::string Names(const std::vector<size_t>& methods, const MethodComparison& comparison) {
+  std::vector<std::string_view> names;
+  for (const size_t i : methods) names.push_back(TuningMethodWords(comparison.methods[i].method));
+  return fmt::format("{}", fmt::join(names, " or "));
+}
+
+// What to use, by which rule, and how much faster it is than the others.
+std::string AnswerText(const MethodComparison& comparison) {
+  const MethodAnswer& answer = comparison.answer;
+  if (!answer.method) return "";
+  const MethodChoice& best = comparison.methods[*answer.method];
+  const double speed = *best.plan->choice.time.tokens_per_second;
+  std::vector<std::string> ratios;
+  for (const MethodChoice& other : comparison.methods) {
+    if (&other == &best || !other.plan) continue;
+    ratios.push_back(fmt::format("{:.2f} times {}",
+                                 speed / *other.plan->choice.time.tokens_per_second,
+                                 TuningMethodWords(other.method)));
+  }
+  const std::string rate = FormatCount(static_cast<uint64_t>(speed)) + " tokens/s";
+  std::string unproven;
+  if (answer.possible.size() > 1) {
+    unproven = fmt::format(
+        " Not proven: it could be {}, as the searches are within {:.2g} %; "
+        "⟦effort⟧ 4 looks longer.",
+        Names(answer.possible, comparison), 100 * answer.gap);
+  }
+  if (ratios.empty()) {
+    return fmt::format("{} {} fits here: {}.{}", answer.alone ? "Only" : "Of what was found",
+                       TuningMethodWords(best.method), rate, unproven);
+  }
+  return fmt::format(
+      "Answer: {}, {}, by prediction {}. The answer is the fastest that fits; full tuning goes "
+      "before LoRA, and LoRA before QLoRA, where that costs at most {:.0f} %.{}",
+      TuningMethodWords(best.method), rate, fmt::join(ratios, " and "), 100 * kMethodMargin,
+      unproven);
+}
+
+struct FigureWords {
+  const char* field;
+  const char* what;
+  const char* unit;  // of a value that is no memory
+};
+constexpr FigureWords kFigureWords[] = {
+    {"⟦seq_len⟧", "Answer by sequence", " tokens"},
+    {"⟦global_batch⟧", "Answer by sequences a step", ""},
+    {"⟦gpu_memory⟧", "Answer by memory of a GPU", ""},
+};
+
+std::string FigureText(const MethodFigure& figure, const MethodComparison& comparison) {
+  const FigureWords& words =
+      *std::find_if(std::begin(kFigureWords), std::end(kFigureWords),
+                    [&](const FigureWords& w) { return figure.field == w.field; });
+  const bool memory = figure.field == "⟦gpu_memory⟧";
+  const auto value = [&](int64_t at) {
+    return memory ? FormatTypedBytes(static_cast<uint64_t>(at)) : std::to_string(at);
+  };
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < figure.ranges.size(); ++i) {
+    const MethodRange& range = figure.ranges[i];
+    const MethodAnswer& answer = range.answer;
+    std::string where = range.from == range.to
+                            ? "at " + value(range.from)
+                            : fmt::format("from {} to {}", value(range.from), value(range.to));
+    if (!answer.method) {
+      // Less memory, and longer sequences, do not fit either.
+      if (i == 0) where = "up to " + value(range.to);
+      if (i + 1 == figure.ranges.size()) where = fmt::format("from {} on", value(range.from));
+      parts.push_back(where +
+                      (answer.possible.empty() ? " nothing fits" : " nothing was found that fits"));
+      continue;
+    }
+    const std::string names = Names(answer.possible, comparison);
+    parts.push_back(fmt::format("{} {}{}", where,
+                                answer.alone ? "only " + names + " fits"
+                                : figure.ranges.size() == 1 && answer.possible.size() == 1
+                                    ? names + " stays the answer"
+                                    : names,
+                                Unproven(answer.gap)));
+  }
+  std::string beside;
+  if (figure.field == "⟦seq_len⟧" && comparison.global_batch) {
+    beside = fmt::format(" with ⟦global_batch⟧ {}", *comparison.global_batch);
+  }
+  return fmt::format("{} (now {}{}; {}{} sets it), looked at by doubling: {}.", words.what,
+                     value(figure.now), words.unit, figure.field, beside, fmt::join(parts, ", "));
+}
+
+}  // namespace
+
+std::string MethodsText(const MethodComparison& comparison, size_t columns, bool colour) {
+  const Paints paints(colour);
+  std::string text = fmt::format(
+      "{}\n{}\n\n{}\n", ModelLine(BaseModel(comparison.methods.front().model), comparison.seq_len),
+      ClusterLine(comparison.cluster), Table(comparison, paints));
+  if (const std::string answer = AnswerText(comparison); !answer.empty()) {
+    text += Wrap(answer, 2, columns);
+  }
+  for (const MethodChoice& choice : comparison.methods) {
+    text += Wrap(MethodText(choice, comparison), 2, columns);
+  }
+  for (const MethodFigure& figure : comparison.figures) {
+    text += Wrap(FigureText(figure, comparison), 2, columns);
+  }
+  for (const MethodChoice& choice : comparison.methods) {
+    if (choice.running.empty()) continue;
+    text += Wrap(fmt::format("{}. {}", Capital(TuningMethodWords(choice.method)), choice.running),
+                 2, columns);
+  }
+  std::vector<std::string_view> names;
+  for (const MethodChoice& choice : comparison.methods) {
+    names.push_back(TuningMethodName(choice.method));
+  }
+  return text +
+         Wrap(fmt::format("⟦method⟧ {} plans one of them.", fmt::join(names, " or ")), 2, columns);
+}
+
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+OrderedJson LimitJson(const std::optional<MethodLimit>& limit) {
+  if (!limit) return nullptr;
+  return {{"fits", limit->fits}, {"next", Nullable(limit->next)}, {"proven", limit->next_known}};
+}
+
+OrderedJson AnswerJson(const MethodAnswer& answer, const MethodComparison& comparison) {
+  const auto name = [&](size_t i) { return TuningMethodName(comparison.methods[i].method); };
+  OrderedJson possible = OrderedJson::array();
+  for (const size_t i : answer.possible) possible.push_back(name(i));
+  return {{"method", answer.method ? OrderedJson(name(*answer.method)) : OrderedJson(nullptr)},
+          {"possible", std::move(possible)},
+          {"alone", answer.alone},
+          {"gap", answer.gap}};
+}
+
+OrderedJson TextOrNull(const std::string& text) {
+  return text.empty() ? OrderedJson(nullptr) : OrderedJson(text);
+}
+
+}  // namespace
+
+std::string MethodsJson(const MethodComparison& comparison) {
+  OrderedJson methods = OrderedJson::array(), figures = OrderedJson::array();
+  for (const MethodChoice& choice : comparison.methods) {
+    methods.push_back(
+        {{"method", TuningMethodName(choice.method)},
+         {"params", choice.model.ParamCount()},
+         {"trained_params", choice.model.TrainedParamCount()},
+         {"fits", choice.plan.has_value()},
+         {"gave_up", choice.gave_up},
+         {"choice", choice.plan ? RuntimeChoiceJson(choice.plan->choice) : OrderedJson(nullptr)},
+         {"gap", choice.gap},
+         {"least_gpu_bytes", Nullable(choice.least_gpu_bytes)},
+         {"least_gap", choice.least_gap},
+         {"least_choice", TextOrNull(choice.least)},
+         {"smallest_change", TextOrNull(choice.change)},
+         {"smallest_change_without_disk", TextOrNull(choice.change_without_disk)},
+         {"seq_len", LimitJson(choice.sequence)},
+         {"micro_batch", LimitJson(choice.micro_batch)}});
+  }
+  for (const MethodFigure& figure : comparison.figures) {
+    OrderedJson ranges = OrderedJson::array();
+    for (const MethodRange& range : figure.ranges) {
+      OrderedJson json = {{"from", range.from}, {"to", range.to}};
+      json.update(AnswerJson(range.answer, comparison));
+      ranges.push_back(std::move(json));
+    }
+    figures.push_back(
+        {{"option", figure.field}, {"now", figure.now}, {"ranges", std::move(ranges)}});
+  }
+  return OrderedJson{{"schema", "zeroplan.methods/1"},
+                     {"answer", AnswerJson(comparison.answer, comparison)},
+                     {"methods", std::move(methods)},
+                     {"changes", std::move(figures)}}
+             .dump(2) +
+         "\n";
+}
+
+}  // namespace zeroplan
