@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""LoRA on one GPU: `zeroplan train --method lora` beside PEFT over transformers with Liger's kernels.
+"""LoRA and QLoRA on one GPU: `zeroplan train --method lora` beside PEFT over transformers with Liger's kernels.
 
     python3 benchmarks/lora_benchmark.py                       # Llama 3.1 8B, 2 sequences of 4096
     python3 benchmarks/lora_benchmark.py --model llama3.2-1b --micro-batch 4 --repeat 3
+    python3 benchmarks/lora_benchmark.py --method qlora --seq-len 2048 --gpu-memory 12.6
 
-Needs torch, transformers, peft and, unless --no-liger, liger_kernel. Both have random weights of the
+Needs torch, transformers, peft and, unless --no-liger, liger_kernel; for QLoRA bitsandbytes, too, whose NF4
+with double quantization PEFT has. --gpu-memory holds both to so many GB: PEFT's allocator, and zeroplan's
+plan, which must then fit as the row says. Both have random weights of the
 preset's shape, rank --rank on all linears of the layers, bf16, AdamW in fp32 over the adapters (PEFT's
 have fp32 weights, as it makes them under autocast), and random tokens. Each row runs in a process of
 its own, the two programs in turn, --repeat times; the median step of each run counts, and the median
@@ -32,12 +35,14 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="llama3.1-8b", help="preset of Llama's kind")
+    parser.add_argument("--method", choices=["lora", "qlora"], default="lora")
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--micro-batch", type=int, default=2)
     parser.add_argument("--seq-len", type=int, default=4096)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--gpu-memory", type=float, help="GB that both are held to")
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     parser.add_argument("--only", choices=["zeroplan", "peft"])
     parser.add_argument("--no-liger", action="store_true")
@@ -47,6 +52,39 @@ def parse():
     parser.add_argument("--json", help="append results, one object a line")
     parser.add_argument("--as-peft", choices=["keep", "recompute"], help=argparse.SUPPRESS)
     return parser.parse_args()
+
+
+def quantized(config, transformers, torch):
+    """A model with random weights, the linears of its layers in NF4, without ever being whole in 16 bit."""
+    import bitsandbytes
+    with torch.device("meta"):
+        model = transformers.LlamaForCausalLM(config).to(torch.bfloat16)
+
+    def drawn(shape):
+        return torch.randn(shape, dtype=torch.bfloat16, device="cuda") * 0.02
+
+    for layer in model.model.layers:
+        for block in (layer.self_attn, layer.mlp):
+            for name, linear in list(block.named_children()):
+                if not isinstance(linear, torch.nn.Linear):
+                    continue
+                made = bitsandbytes.nn.LinearNF4(linear.in_features, linear.out_features, bias=False,
+                                                 compute_dtype=torch.bfloat16, device="meta")
+                made.weight = bitsandbytes.nn.Params4bit(
+                    drawn(linear.weight.shape).cpu(), requires_grad=False, quant_type="nf4",
+                    compress_statistics=True).to("cuda")
+                setattr(block, name, made)
+    for module in model.modules():
+        for name, value in list(module.named_parameters(recurse=False)):
+            if value.device.type == "meta":
+                fresh = drawn(value.shape) if value.dim() > 1 else torch.ones(
+                    value.shape, dtype=torch.bfloat16, device="cuda")
+                setattr(module, name, torch.nn.Parameter(fresh))
+    model.tie_weights()
+    rotary = model.model.rotary_emb
+    model.model.rotary_emb = type(rotary)(config, device="cuda")
+    model.is_loaded_in_4bit = model.is_quantized = True
+    return model
 
 
 def run_peft(args):
@@ -64,13 +102,22 @@ def run_peft(args):
         num_key_value_heads=shape.kv_heads, head_dim=shape.head_size, use_cache=False,
         max_position_embeddings=131072, tie_word_embeddings=shape.tied)
     config._attn_implementation = "sdpa"
-    torch.set_default_dtype(torch.bfloat16)
-    with torch.device("cuda"):
-        model = transformers.LlamaForCausalLM(config)
-    torch.set_default_dtype(torch.float32)
-    if args.as_peft == "recompute":
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-        model.enable_input_require_grads()
+    if args.gpu_memory:
+        torch.cuda.set_per_process_memory_fraction(
+            args.gpu_memory * 1e9 / torch.cuda.mem_get_info()[1])
+    recompute = args.as_peft == "recompute"
+    if args.method == "qlora":
+        model = peft.prepare_model_for_kbit_training(
+            quantized(config, transformers, torch), use_gradient_checkpointing=recompute,
+            gradient_checkpointing_kwargs={"use_reentrant": False})
+    else:
+        torch.set_default_dtype(torch.bfloat16)
+        with torch.device("cuda"):
+            model = transformers.LlamaForCausalLM(config)
+        torch.set_default_dtype(torch.float32)
+        if recompute:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+            model.enable_input_require_grads()
     model = peft.get_peft_model(model, peft.LoraConfig(
         r=args.rank, lora_alpha=2 * args.rank, target_modules="all-linear", task_type="CAUSAL_LM"))
     model.train()
@@ -96,8 +143,10 @@ def run_peft(args):
 
 def by_peft(args, row):
     command = [args.python, __file__, "--as-peft", row]
-    for name in ("model", "rank", "micro_batch", "seq_len", "steps", "warmup"):
+    for name in ("model", "method", "rank", "micro_batch", "seq_len", "steps", "warmup"):
         command += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
+    if args.gpu_memory:
+        command += ["--gpu-memory", str(args.gpu_memory)]
     if args.no_liger:
         command.append("--no-liger")
     return json.loads(zeroplan.run_command(command, args.timeout).strip().splitlines()[-1])
@@ -107,10 +156,11 @@ def by_zeroplan(args, row, work):
     steps = args.warmup + args.steps
     result = zeroplan.train(
         ["--model", args.model, "--fresh-weights", "--data", work / "tokens.u32", "--no-shuffle",
-         "--method", "lora", "--lora-rank", args.rank, "--stage", 0, "--offload-optimizer", "none",
+         "--method", args.method, "--lora-rank", args.rank, "--stage", 0, "--offload-optimizer", "none",
          "--offload-param", "none", "--checkpointing", ROWS[row][0], "--gpus", 1, "--seq-len",
          args.seq_len, "--micro-batch", args.micro_batch, "--grad-accum", 1, "--dtype", "bf16",
-         "--lr", 1e-4, "--steps", steps], work / "metrics.jsonl", args.binary, args.timeout)
+         "--lr", 1e-4, "--steps", steps,
+         *(["--gpu-memory", f"{args.gpu_memory}GB"] if args.gpu_memory else [])], work / "metrics.jsonl", args.binary, args.timeout)
     seconds = [step["step_seconds"] for step in result["steps"][args.warmup:]]
     return {"step_seconds": statistics.median(seconds),
             "used_bytes": result["end"]["device_used_bytes"],
@@ -135,7 +185,7 @@ def main():
                     runs.setdefault((row, "zeroplan"), []).append(by_zeroplan(args, row, work))
                 if args.only != "zeroplan" and ROWS[row][1] is not None:
                     runs.setdefault((row, "peft"), []).append(by_peft(args, row))
-    print(f"{args.model}, rank {args.rank}, {args.micro_batch} x {args.seq_len} tokens, "
+    print(f"{args.model}, {args.method}, rank {args.rank}, {args.micro_batch} x {args.seq_len} tokens, "
           f"{args.repeat} run(s); {zeroplan.version(args.binary).splitlines()[0]}")
     print(f"{'row':<10} {'program':<9} {'tokens/s':>9} {'GB in use':>10} {'GB planned':>11}")
     for (row, program), results in runs.items():
@@ -147,6 +197,7 @@ def main():
         if args.json:
             with open(args.json, "a") as file:
                 file.write(json.dumps({"row": row, "program": program, "model": args.model,
+                                       "method": args.method,
                                        "tokens_per_second": tokens / middle,
                                        "runs": results}) + "\n")
     return 0

@@ -5,6 +5,7 @@ configs, on the same model, tokens a step and GPU.
     python3 benchmarks/within_memory.py                              # Llama 3.1 8B, four cases
     python3 benchmarks/within_memory.py --only zeroplan --cards rtx4090 --seq-len 2048
     python3 benchmarks/within_memory.py --cards rtx5090 --hw mine.json --json results.jsonl
+    python3 benchmarks/within_memory.py --only zeroplan --method qlora --cards rtx3060 rtx4080 --tokens 16384
 
 All of the GPU but what a card of the profile --cards has usable is taken first (hold_gpu.py), so
 that neither can have more. zeroplan plans for this machine with that much GPU memory and
@@ -50,7 +51,10 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="llama3.1-8b", help="preset, or a config.json")
-    parser.add_argument("--cards", nargs="+", choices=CANDIDATES, default=list(CANDIDATES))
+    parser.add_argument("--method", choices=["full", "lora", "qlora"], default="full",
+                        help="what is trained; adapters go with --only zeroplan")
+    parser.add_argument("--cards", nargs="+", metavar="PROFILE", default=list(CANDIDATES),
+                        help="any with --only zeroplan")
     parser.add_argument("--seq-len", nargs="+", type=int, default=[2048, 4096])
     parser.add_argument("--tokens", type=int, default=65536, help="of an optimizer step")
     parser.add_argument("--host-memory", default="128GiB", help="that zeroplan plans with")
@@ -69,6 +73,9 @@ def parse():
     parser.add_argument("--json", help="append results, one object a line")
     args = parser.parse_args()
     args.shape = shapes.load_shape(args.model)
+    if args.only != "zeroplan" and (args.method != "full" or not set(args.cards) <= set(CANDIDATES)):
+        parser.error(f"DeepSpeed has candidates for all weights on {', '.join(CANDIDATES)}; "
+                     "give --only zeroplan")
     for length in args.seq_len:
         if args.tokens % length != 0:
             parser.error(f"--tokens {args.tokens} is no multiple of --seq-len {length}")
@@ -94,10 +101,12 @@ def run_zeroplan(args, seq_len, limit, work):
     memory = ["--gpu-memory", f"{limit // 10**6}MB"]
     planning = [args.binary, "plan", "--model", args.model, "--gpus", 1, "--seq-len", seq_len,
                 "--global-batch-tokens", args.tokens, "--host-memory", args.host_memory, *memory,
-                "--plan-out", plan]
+                "--method", args.method, "--plan-out", plan]
     training = [args.binary, "train", "--backend", "cuda", "--plan", plan, "--data",
                 work / zeroplan.token_file_name(args.shape.vocab), "--no-shuffle", "--steps",
                 args.warmup + args.steps, *memory, "--metrics", metrics]
+    if args.method != "full":
+        training.append("--fresh-weights")
     if args.hw:
         planning += ["--hw", args.hw]
         training += ["--hw", args.hw]
@@ -145,15 +154,20 @@ def label(run):
     choice = run["choice"]
     where = [part for part, key in (("optimizer", "offload_optimizer"), ("parameters", "offload_param"))
              if choice.get(key, "cpu") != "none"]
+    recompute = choice.get("checkpointing", "full")
     return (f"stage {choice['stage']}, {' and '.join(where) or 'nothing'} on the host, "
+            f"{'no' if recompute == 'none' else recompute} recompute, "
             f"{choice['micro_batch']} x {choice['grad_accum']}")
 
 
 def print_runs(case, limit, runs):
     print(f"\n{case}, held to {gib(limit)} GiB")
-    print(f"{'executor':10} {'tokens/s':>9} {'planned GiB':>12} {'used GiB':>9} {'host GiB':>9}  choice")
+    print(f"{'executor':10} {'tokens/s':>9} {'planned':>9} {'planned GiB':>12} {'used GiB':>9} "
+          f"{'host GiB':>9}  choice")
     for run in runs:
+        planned = run.get("predicted", {}).get("tokens_per_second")
         print(f"{run['executor']:10} {run['tokens_per_second']:9,.0f} "
+              f"{'-' if planned is None else f'{planned:,.0f}':>9} "
               f"{gib(run['planned_bytes']):>12} {gib(run['used_bytes']):>9} "
               f"{gib(run['host_bytes']):>9}  {label(run)}")
     best = {name: max((r["tokens_per_second"] for r in runs if r["executor"] == name), default=None)
@@ -199,7 +213,7 @@ class Cases:
                         args, seq_len, c)))
         runs = [run for run in runs if run is not None]
         if args.json:
-            record = {"model": args.model, "card": card, "limit_bytes": limit, "seq_len": seq_len,
+            record = {"model": args.model, "method": args.method, "card": card, "limit_bytes": limit, "seq_len": seq_len,
                       "tokens": args.tokens, "gpus_present": train_benchmark.gpu_names(),
                       "zeroplan": zeroplan.version(args.binary), "commit": train_benchmark.commit(),
                       "runs": runs}
@@ -208,7 +222,7 @@ class Cases:
         good = [run for run in runs if "error" not in run]
         ran = {run["executor"] for run in good}
         self.failed |= any(run["executor"] not in ran for run in runs)
-        print_runs(f"{args.model}, {card}, sequence {seq_len}, {args.tokens} tokens a step", limit, good)
+        print_runs(f"{args.model}, {args.method}, {card}, sequence {seq_len}, {args.tokens} tokens a step", limit, good)
 
 
 def main():

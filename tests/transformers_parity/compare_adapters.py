@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""LoRA by PEFT and by `zeroplan train --method lora`, in fp32, from the same initial adapters.
+"""LoRA by PEFT and by `zeroplan train --method lora`, in fp32, from the same initial adapters, and QLoRA.
 
-    python3 tests/transformers_parity/compare_adapters.py build/release/zeroplan-executor
+    python3 tests/transformers_parity/compare_adapters.py build/release/zeroplan-executor \
+        build/release/tests/transformers_parity/nf4_blocks
 
 For small random models (gpt2, llama with grouped heads, qwen2 with biases and a tied head, mistral)
 PEFT makes an adapter and saves it; B, which PEFT leaves zero, is filled with small numbers, so that
@@ -12,15 +13,21 @@ whole step.
 
 - the losses of every step, and the final adapters as a share of each tensor's largest element, beside
   PEFT's in fp64; PEFT's own fp32 is printed beside;
-- PEFT loads what zeroplan saved: its logits are those of PEFT's own;
+- PEFT loads what zeroplan saved: its logits are those of PEFT's own in fp64;
 - `zeroplan merge` and PEFT's merge_and_unload make the same weights;
 - `zeroplan generate` with the adapter prints the greedy text of transformers.
 
 Cases: all linears; q_proj and v_proj alone; rsLoRA; a module that is trained whole; full recompute
-over two ranks at stage 3. Exit code 1 past 1e-5; 77 where a package is missing.
+over two ranks at stage 3; `--method qlora`, alone and over two ranks at stage 3, beside PEFT over the
+weights that the NF4 stands for. Exit code 1 past 1e-5; 77 where a package is missing.
+
+Where bitsandbytes is there, QLoRA's losses are also compared with PEFT's over its NF4. The two differ
+in the offset of the second quantization: by less than a tenth of what NF4 itself changes. GPT-2 is left
+out: bitsandbytes quantizes its matrices turned.
 """
 import json
 import pathlib
+import subprocess
 import sys
 import tempfile
 
@@ -45,7 +52,13 @@ CASES = [
     ("qwen2", dict(ALL, lora_alpha=4, use_rslora=True), {}),
     ("mistral", dict(ALL, modules_to_save=["lm_head"]), {}),
     ("llama", ALL, dict(ranks=2, stage=3, recompute=True)),
+    ("llama", ALL, dict(method="qlora")),
+    ("gpt2", dict(ALL, fan_in_fan_out=True), dict(method="qlora", ranks=2, stage=3, recompute=True)),
 ]
+# Rows of whole groups of 64, which bitsandbytes' CPU kernels need.
+WIDE = dict(hidden_size=64, intermediate_size=128, head_dim=16)
+# Linears that zeroplan keeps as one matrix.
+TOGETHER = {"q_proj": ["q_proj", "k_proj", "v_proj"], "gate_proj": ["gate_proj", "up_proj"]}
 
 
 def make_adapter(base, folder, config):
@@ -58,11 +71,37 @@ def make_adapter(base, folder, config):
     model.save_pretrained(folder)
 
 
-def by_peft(base, adapter, ids, dtype=torch.float32):
+def rounded_to_nf4(base, folder, tool):
+    """The model in `base` with the linears of its layers as NF4 has them."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(base, torch_dtype=torch.float32)
+    held = model.state_dict()
+    for name in list(held):
+        module, last = name.rsplit(".", 2)[0], name.split(".")[-2]
+        is_linear = ".layers." in name or ".h." in name
+        if not is_linear or not name.endswith("weight") or held[name].dim() != 2:
+            continue
+        if any(last in others[1:] for others in TOGETHER.values()):
+            continue
+        parts = [held[f"{module}.{other}.weight"] for other in TOGETHER.get(last, [last])]
+        whole = torch.cat([part.flatten() for part in parts])
+        out = subprocess.run([tool], input=whole.numpy().tobytes(), stdout=subprocess.PIPE,
+                             check=True).stdout
+        blocks = -(-whole.numel() // 16384) * 8464
+        back = torch.frombuffer(bytearray(out[blocks:blocks + 4 * whole.numel()]),
+                                dtype=torch.float32)
+        for part, values in zip(parts, back.split([part.numel() for part in parts])):
+            part.copy_(values.view_as(part))
+    model.save_pretrained(folder)
+
+
+def by_peft(base, adapter, ids, dtype=torch.float32, **loading):
     """Losses, and the model."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(base, torch_dtype=dtype)
+    model = transformers.AutoModelForCausalLM.from_pretrained(base, torch_dtype=dtype, **loading)
     model = peft.PeftModel.from_pretrained(model, adapter, is_trainable=True,
-                                           autocast_adapter_dtype=False).to(dtype)
+                                           autocast_adapter_dtype=False)
+    if not loading:
+        model = model.to(dtype)
+    model.train()  # nothing drops out; bitsandbytes packs for inference else
     trained = [tensor for tensor in model.parameters() if tensor.requires_grad]
     update = torch.optim.AdamW(trained, lr=RATE, weight_decay=DECAY, eps=EPSILON,
                                betas=(0.9, 0.999))
@@ -84,7 +123,8 @@ def by_peft(base, adapter, ids, dtype=torch.float32):
     return losses, model.eval()
 
 
-def by_zeroplan(program, base, adapter, work, out, ranks=1, stage=0, recompute=False):
+def by_zeroplan(program, base, adapter, work, out, ranks=1, stage=0, recompute=False,
+                method="lora"):
     metrics, config = work / f"{out.name}.jsonl", work / f"{out.name}.json"
     config.write_text(json.dumps({
         "train_micro_batch_size_per_gpu": ROWS // ranks,
@@ -94,7 +134,7 @@ def by_zeroplan(program, base, adapter, work, out, ranks=1, stage=0, recompute=F
             "lr": RATE, "betas": [0.9, 0.999], "eps": EPSILON, "weight_decay": DECAY}},
         "zero_optimization": {"stage": stage},
         **({"activation_checkpointing": {}} if recompute else {})}))
-    run(program, "train", "--model", base, "--adapter", adapter, "--data", work / "train.txt",
+    run(program, "train", "--model", base, "--adapter", adapter, "--method", method, "--data", work / "train.txt",
         "--config", config, "--gpus", ranks, "--no-shuffle", "--steps", STEPS, "--seq-len", LENGTH,
         "--metrics", metrics, "--threads", 2, "--save", out, cache=work / "cache")
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
@@ -116,7 +156,7 @@ def greedy(model, tokenizer, prompt, tokens):
     return tokenizer.decode(made[0], skip_special_tokens=True)
 
 
-def compare(program, work, number, family, config, options):
+def compare(program, tool, work, number, family, config, options):
     base, adapter = work / family, work / f"adapter-{number}"
     if not base.exists():
         make_model(families()[family], base)
@@ -125,8 +165,12 @@ def compare(program, work, number, family, config, options):
     tokenizer = load_tokenizer(base)
     ids = tokenizer((work / "train.txt").read_text())["input_ids"] + [tokenizer.eos_token_id]
     before = {path: path.read_bytes() for path in sorted(base.glob("*.safetensors"))}
-    theirs, model = by_peft(base, adapter, ids)
-    exact, exact_model = by_peft(base, adapter, ids, torch.float64)
+    frozen = base
+    if options.get("method") == "qlora":
+        frozen = work / f"rounded-{number}"
+        rounded_to_nf4(base, frozen, tool)
+    theirs, model = by_peft(frozen, adapter, ids)
+    exact, exact_model = by_peft(frozen, adapter, ids, torch.float64)
     out = work / f"out-{number}"
     ours = by_zeroplan(program, base, adapter, work, out, **options)
     assert len(ours) == len(theirs) == STEPS
@@ -143,17 +187,20 @@ def compare(program, work, number, family, config, options):
     found["adapters"] = largest_difference(saved, of_exact)
     rounding = largest_difference(saved_by(model, "peft"), of_exact)
 
-    plain = transformers.AutoModelForCausalLM.from_pretrained(base, torch_dtype=torch.float32)
-    loaded = peft.PeftModel.from_pretrained(plain, out).eval()
+    def with_saved(folder):
+        plain = transformers.AutoModelForCausalLM.from_pretrained(folder, torch_dtype=torch.float32)
+        return peft.PeftModel.from_pretrained(plain, out).eval()
+
+    loaded = with_saved(frozen)
     rows = torch.tensor(ids[:64])[None]
     with torch.no_grad():
-        a, b = loaded(input_ids=rows).logits, model(input_ids=rows).logits
+        a, b = loaded(input_ids=rows).logits, exact_model(input_ids=rows).logits
     found["logits"] = ((a - b).abs().max() / b.abs().max()).item()
 
     merged = work / f"merged-{number}"
     run(program, "merge", out, "--model", base, "-o", merged, "--save-dtype", "fp32",
         cache=work / "cache")
-    whole = loaded.merge_and_unload()
+    whole = with_saved(base).merge_and_unload()
     held = {name: tensor for name, tensor in whole.state_dict().items()}
     ours_merged = transformers.AutoModelForCausalLM.from_pretrained(merged,
                                                                     torch_dtype=torch.float32)
@@ -172,12 +219,39 @@ def compare(program, work, number, family, config, options):
     return good
 
 
+def compare_bitsandbytes(program, work):
+    try:
+        import bitsandbytes  # noqa: F401
+    except ImportError as missing:
+        print(f"QLoRA beside bitsandbytes skipped: {missing}")
+        return True
+    base, adapter, out = work / "wide", work / "adapter-wide", work / "out-wide"
+    shape = families()["llama"]
+    shape.update(WIDE)
+    make_model(shape, base)
+    make_adapter(base, adapter, ALL)
+    ids = load_tokenizer(base)((work / "train.txt").read_text())["input_ids"]
+    kept = transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4",
+                                           bnb_4bit_use_double_quant=True,
+                                           bnb_4bit_compute_dtype=torch.float32)
+    theirs, _ = by_peft(base, adapter, ids, quantization_config=kept, device_map={"": "cpu"})
+    unrounded, _ = by_peft(base, adapter, ids)
+    ours = by_zeroplan(program, base, adapter, work, out, method="qlora")
+    apart = max(abs(a - b) for a, b in zip(ours, theirs))
+    rounding = max(abs(a - b) for a, b in zip(unrounded, theirs))
+    good = apart < 0.1 * rounding
+    print(f"QLoRA beside bitsandbytes: {theirs[0]:.4f} -> {theirs[-1]:.4f}; losses {apart:.1e} apart; "
+          f"of the unrounded model {rounding:.1e}: {'agree' if good else 'DIFFER'}", flush=True)
+    return good
+
+
 def main():
-    program = sys.argv[1]
+    program, tool = sys.argv[1:3]
     with tempfile.TemporaryDirectory() as name:
         work = pathlib.Path(name)
         (work / "train.txt").write_text("\n".join(corpus())[:40_000])
-        good = [compare(program, work, number, *case) for number, case in enumerate(CASES)]
+        good = [compare(program, tool, work, number, *case) for number, case in enumerate(CASES)]
+        good.append(compare_bitsandbytes(program, work))
     sys.exit(0 if all(good) else 1)
 
 
