@@ -87,6 +87,45 @@ TEST_CASE(
   CHECK(RunZeroplan("generate " + base + ask).out != beside.out);
 }
 
+TEST_CASE("qlora: trains over NF4, resumes to the same bits, and merges into the base as it is") {
+  const Workspace space;
+  const std::string base = LittleTrained(space), out = space.path("qlora");
+  const std::string weights = ReadWhole(base + "/model.safetensors");
+  const std::string qlora = "--method qlora --lora-rank 4 ";
+  const RunResult run = RunZeroplan(TuneOn(base, qlora + "--save " + out));
+  INFO(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK(Has(run.err, "QLoRA: rank 4, alpha 8, on c_attn, c_proj, c_fc: "));
+  CHECK(ReadWhole(base + "/model.safetensors") == weights);
+  const std::string adapter = ReadWhole(out + "/adapter_model.safetensors");
+  // Another base below makes other adapters.
+  const std::string lora = space.path("lora");
+  REQUIRE(RunZeroplan(TuneOn(base, "--method lora --lora-rank 4 --save " + lora)).exit_code == 0);
+  CHECK(ReadWhole(lora + "/adapter_model.safetensors") != adapter);
+  // Shards of it are the same base: half the steps on one rank, the rest on two.
+  const std::string halves = space.path("halves");
+  REQUIRE(RunZeroplan(TuneOn(base, qlora + "--save " + halves, 6)).exit_code == 0);
+  const std::string resume = " --resume --save " + halves;
+  const RunResult other = RunZeroplan(TuneOn(base, "--method lora --lora-rank 4" + resume));
+  CHECK(other.exit_code == 2);
+  CHECK(Has(other.err, "base in NF4 true"));
+  REQUIRE(RunZeroplan(TuneOn(base, qlora + resume)).exit_code == 0);
+  CHECK(ReadWhole(halves + "/adapter_model.safetensors") == adapter);
+  const std::string sharded = space.path("sharded");
+  REQUIRE(RunZeroplan(TuneOn(base, qlora + "--stage 3 --gpus 2 --grad-accum 1 --save " + sharded))
+              .exit_code == 0);
+  // Goes on from what PEFT reads, when it is said again.
+  const RunResult on = RunZeroplan(
+      TuneOn(base, "--method qlora --adapter " + out + " --save " + space.path("more"), 2));
+  INFO(on.err);
+  CHECK(on.exit_code == 0);
+  CHECK(Has(on.err, "QLoRA: rank 4"));
+  const std::string merged = space.path("merged");
+  REQUIRE(RunZeroplan("merge " + out + " -o " + merged + " --save-dtype fp32").exit_code == 0);
+  const std::string ask = " --prompt 'The ' --tokens 40 --temperature 1 --seed 3";
+  CHECK(RunZeroplan("generate " + merged + ask).out == RunZeroplan("generate " + out + ask).out);
+}
+
 TEST_CASE("lora: what is refused says why, before work is spent") {
   const Workspace space;
   const std::string base = LittleTrained(space), out = space.path("lora");

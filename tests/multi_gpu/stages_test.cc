@@ -195,9 +195,9 @@ TEST_CASE("bf16: 1024 tokens and heads of 128, by cuDNN's kernels, follow stage 
 
 TEST_CASE("fp32: adapters at every stage on several GPUs follow stage 0 on one") {
   const TrainingFolder folder(TrainedModel::kLong);
-  const std::string lora = "--dtype fp32 --method lora --lora-rank 8 ";
   const auto losses_of = [&](const std::string& name, const std::string& options) {
-    GpuTraining run(folder.Train(name, lora + options, kSteps), folder.path(name + ".log"));
+    GpuTraining run(folder.Train(name, "--dtype fp32 --lora-rank 8 " + options, kSteps),
+                    folder.path(name + ".log"));
     const int code = run.Wait();
     CAPTURE(run.output());
     REQUIRE(code == 0);
@@ -205,16 +205,22 @@ TEST_CASE("fp32: adapters at every stage on several GPUs follow stage 0 on one")
     CHECK(end["high_water_bytes"] == end["planned_arena_bytes"]);
     return folder.Losses(name);
   };
-  const auto control =
-      losses_of("lora-reference", fmt::format("--gpus 1 --stage 0 --micro-batch {}", kGlobalBatch));
-  for (const char* choice : {"--stage 0", "--stage 1 --offload-optimizer cpu", "--stage 2",
-                             "--stage 3 --checkpointing full",
-                             "--stage 3 --offload-optimizer cpu --offload-param cpu"}) {
-    CAPTURE(std::string(choice));
-    const std::string name = "lora-" + std::to_string(std::hash<std::string>()(choice));
-    const auto losses =
-        losses_of(name, fmt::format("{} --gpus 2 --micro-batch {}", choice, kGlobalBatch / 2));
-    CHECK(Farthest(losses, control) <= 1e-5);
+  const std::vector<std::string> of_lora = {
+      "--stage 0", "--stage 1 --offload-optimizer cpu", "--stage 2",
+      "--stage 3 --checkpointing full", "--stage 3 --offload-optimizer cpu --offload-param cpu"};
+  const std::vector<std::string> of_qlora = {"--stage 1", of_lora[3], of_lora[4]};
+  for (const std::string method : {"lora", "qlora"}) {
+    const std::string asked = "--method " + method + " ";
+    const auto control =
+        losses_of(method + "-reference",
+                  fmt::format("{}--gpus 1 --stage 0 --micro-batch {}", asked, kGlobalBatch));
+    for (const std::string& choice : method == "lora" ? of_lora : of_qlora) {
+      CAPTURE(asked + choice);
+      const std::string name = method + std::to_string(std::hash<std::string>()(choice));
+      const auto losses = losses_of(
+          name, fmt::format("{}{} --gpus 2 --micro-batch {}", asked, choice, kGlobalBatch / 2));
+      CHECK(Farthest(losses, control) <= 1e-5);
+    }
   }
 }
 
