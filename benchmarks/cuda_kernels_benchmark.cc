@@ -3,10 +3,11 @@
 // bandwidth measured in the same run for kernels that memory bounds, the data sheet's dense bf16
 // rate of an H100 or H200 (SXM) for products and attention.
 //
-//   cuda_kernels_benchmark [--json FILE] [--llama | --attention] [--deterministic]
+//   cuda_kernels_benchmark [--json FILE] [--llama | --attention | --adapters] [--deterministic]
 //
-// --llama: these alone. --attention: attention alone, in shapes that the cost model is checked
-// against: plain kernels (fp32, and heads of 60 channels), shared heads of keys, odd lengths.
+// --llama: these alone; --adapters: those of adapters alone. --attention: attention alone, in
+// shapes that the cost model is checked against: plain kernels (fp32, and heads of 60 channels),
+// shared heads of keys, odd lengths.
 // --deterministic: attention's backward pass as train --deterministic runs it.
 // Hardware: one GPU with 16 GB; time: about three minutes, most of it tuning of matrix products.
 // Every launch works on buffers of its own until their sum is past the second-level cache; times
@@ -27,6 +28,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/adapter_rows.h"
 #include "benchmarks/attention_shapes.h"
 #include "core/base/error.h"
 #include "core/base/timing.h"
@@ -36,6 +38,7 @@
 #include "executor/kernels/cuda/cuda_launch.h"
 #include "executor/kernels/cuda/gemm/gemm_plans.h"
 #include "executor/kernels/kernel_call.h"
+#include "executor/kernels/nf4.h"
 
 namespace zeroplan {
 namespace {
@@ -228,10 +231,11 @@ class Benchmark {
 
   double Seconds(const Row& row) {
     const KernelRow& info = KernelInfo(row.id);
-    const uint64_t workspace = info.workspace_bytes(row.dims, Backend::kCuda);
+    const uint64_t workspace =
+        LaunchWorkspaceBytes(row.id, row.dims, Backend::kCuda, false, attention_.deterministic());
     std::vector<Spec> specs = row.args;
-    if (workspace > 0) {
-      specs.resize(static_cast<size_t>(info.args.size()), Absent());
+    if (workspace > 0) {  // behind the arguments, but for where documents start
+      specs.resize(static_cast<size_t>(info.args.size() - (info.starts < 0 ? 0 : 1)), Absent());
       specs.back() = {.dtype = Dtype::kU8, .n = static_cast<int64_t>(workspace)};
     }
     const auto room = [](const Spec& s) {
@@ -430,6 +434,10 @@ void RunMemoryBound(Benchmark& benchmark, const Model& m) {
   row("bf16 to fp32", kConvert, {n}, {P(n), F32(n)});
   row("fp32 to bf16", kConvert, {n}, {F32(n), P(n)});
   row("bf16 added to fp32", kConvert, {n}, {P(n), F32(n)}, kAccumulate);
+  const Spec nf4 = {.dtype = Dtype::kNf4, .n = Nf4Blocks(n)};
+  row("fp32 to nf4", kConvert, {n}, {F32(n), nf4});
+  row("nf4 to bf16", kConvert, {n}, {nf4, P(n)});
+  row("nf4 to fp32", kConvert, {n}, {nf4, F32(n)});
   row("bf16", kNormSq, {n}, {P(n), State()});
   row("fp32", kNormSq, {n}, {F32(n), State()});
   row("", kStepScalars, {}, {State()});
@@ -440,24 +448,32 @@ void RunMemoryBound(Benchmark& benchmark, const Model& m) {
   row("", kSelectRow, {C}, {P(M * C), State(), P(C)}, 0, 4 * static_cast<double>(C));
 }
 
+// With the bytes that the kernel table says.
+void RunByRow(Benchmark& benchmark, const Model& m, const char* note, KernelId id,
+              const KernelDims& dims, std::vector<Spec> args, int flags) {
+  std::vector<ArgShape> shapes;
+  for (const Spec& spec : args) {
+    shapes.push_back({static_cast<uint64_t>(spec.n) * DtypeBytes(spec.dtype), spec.dtype});
+  }
+  const double bytes = KernelInfo(id).bytes({id, static_cast<uint8_t>(flags), dims, shapes});
+  benchmark.Run(m, {note, id, dims, std::move(args), flags, false, bytes});
+}
+
+void RunAdapters(Benchmark& benchmark) {
+  ForEachAdapterRow([&](const char* note, KernelId id, const KernelDims& dims,
+                        const std::vector<int64_t>& elements, int flags) {
+    std::vector<Spec> args;
+    for (const int64_t n : elements) args.push_back(n == 0 ? Absent() : P(n));
+    RunByRow(benchmark, {"L8B", 1, 4096, 4096, 32}, note, id, dims, std::move(args), flags);
+  });
+}
+
 void RunLlama(Benchmark& benchmark, const LlamaModel& m) {
   using enum KernelId;
   const int64_t M = m.M(), C = m.C, N = (m.H + 2 * m.G) * m.D, turned = m.H + m.G;
   const auto row = [&](const char* note, KernelId id, const KernelDims& dims,
                        std::vector<Spec> args, int flags = 0) {
-    const auto bytes = [&] {
-      std::vector<ArgShape> shapes;
-      for (const Spec& spec : args) {
-        shapes.push_back({static_cast<uint64_t>(spec.n) * DtypeBytes(spec.dtype), spec.dtype});
-      }
-      return KernelInfo(id).bytes({id, static_cast<uint8_t>(flags), dims, shapes});
-    }();
-    benchmark.Run(m, {.note = note,
-                      .id = id,
-                      .dims = dims,
-                      .args = std::move(args),
-                      .flags = flags,
-                      .bytes = bytes});
+    RunByRow(benchmark, m, note, id, dims, std::move(args), flags);
   };
   row("", kRmsNormForward, {M, C}, {P(M * C), P(C), P(M * C), F32(M)});
   row("dx written", kRmsNormBackward, {M, C}, {P(M * C), P(M * C), P(C), F32(M), P(M * C), F32(C)});
@@ -512,20 +528,19 @@ void RunAttention(Benchmark& benchmark) {
 }
 
 int Main(int argc, char** argv) {
-  std::string json_path;
-  bool llama_alone = false, attention_alone = false, deterministic = false;
+  std::string json_path, only;
+  bool deterministic = false;
   for (int i = 1; i < argc; ++i) {
-    if (std::string(argv[i]) == "--json" && i + 1 < argc) {
+    const std::string arg = argv[i];
+    if (arg == "--json" && i + 1 < argc) {
       json_path = argv[++i];
-    } else if (std::string(argv[i]) == "--llama") {
-      llama_alone = true;
-    } else if (std::string(argv[i]) == "--attention") {
-      attention_alone = true;
-    } else if (std::string(argv[i]) == "--deterministic") {
+    } else if (arg == "--llama" || arg == "--attention" || arg == "--adapters") {
+      only = arg;
+    } else if (arg == "--deterministic") {
       deterministic = true;
     } else {
       fmt::print(stderr,
-                 "usage: cuda_kernels_benchmark [--json FILE] [--llama | --attention] "
+                 "usage: cuda_kernels_benchmark [--json FILE] [--llama | --attention | --adapters] "
                  "[--deterministic]\n");
       return 2;
     }
@@ -544,15 +559,16 @@ int Main(int argc, char** argv) {
              kDenseFlops / 1e12);
   fmt::print("{:<6}{:<42}{:>11}{:>10}{:>10} {:<8}{:>8}\n", "model", "kernel", "us", "rate",
              "possible", "", "share");
-  if (attention_alone) RunAttention(benchmark);
+  if (only == "--attention") RunAttention(benchmark);
   for (const Model& model : kModels) {
-    if (llama_alone || attention_alone) break;
+    if (!only.empty()) break;
     RunMemoryBound(benchmark, model);
     RunProducts(benchmark, model);
   }
   for (const LlamaModel& model : kLlamaModels) {
-    if (!attention_alone) RunLlama(benchmark, model);
+    if (only.empty() || only == "--llama") RunLlama(benchmark, model);
   }
+  if (only.empty() || only == "--adapters") RunAdapters(benchmark);
   if (!json_path.empty()) {
     const nlohmann::json report = {{"gpu", device.name},
                                    {"copy_gb_per_s", benchmark.copy_rate() / 1e9},

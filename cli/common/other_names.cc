@@ -35,6 +35,11 @@ constexpr SameOption kSame[] = {
     {"--num-train-epochs", "--epochs"},
     {"--lr-scheduler-type", "--lr-schedule"},
     {"--price", "--gpu-hour-price"},
+    {"--lora-r", "--lora-rank"},
+    {"--lora-target-modules", "--lora-targets"},
+    {"--target-modules", "--lora-targets"},
+    {"--modules-to-save", "--lora-save"},
+    {"--use-rslora", "--rslora"},
 };
 
 struct NearOption {
@@ -88,17 +93,20 @@ constexpr NearOption kNear[] = {
     {"--save-steps", "--save-every", "use --save-every STEPS"},
     {"--checkpoint-dir", "--save", "use --save DIR"},
     {"--json", "--format", "use --format json"},
+    {"--lora", "--method", "use --method lora"},
+    {"--peft", "--method", "use --method lora"},
+    {"--use-peft", "--method", "use --method lora"},
+    {"--qlora", "--method", "use --method qlora"},
+    {"--load-in-4bit", "--method", "use --method qlora: adapters over a base in NF4"},
 };
 // What zeroplan does not have at all.
 struct Absent {
   std::string_view begin, why;
 };
 constexpr Absent kAbsent[] = {
-    {"--lora", "zeroplan trains all parameters, and has no adapters"},
-    {"--qlora", "zeroplan trains all parameters, and has no adapters"},
-    {"--peft", "zeroplan trains all parameters, and has no adapters"},
-    {"--load-in-", "zeroplan trains no quantized weights; --dtype has what there is"},
-    {"--quant", "zeroplan trains no quantized weights; --dtype has what there is"},
+    {"--load-in-", "of quantized weights there is NF4 below adapters; use --method qlora"},
+    {"--quant", "of quantized weights there is NF4 below adapters; use --method qlora"},
+    {"--bnb-", "of quantized weights there is NF4 below adapters; use --method qlora"},
     {"--tp", "zeroplan shards by ZeRO alone, without tensor parallelism; --stage has the stages"},
     {"--tensor-parallel",
      "zeroplan shards by ZeRO alone, without tensor parallelism; --stage has the stages"},

@@ -84,8 +84,7 @@ void RefuseEntries(JsonSection& config, const char* key, const char* allowed) {
 
 }  // namespace
 
-ModelSpec WithAdapter(ModelSpec spec, const std::filesystem::path& folder,
-                      std::vector<std::string>* notes) {
+ModelSpec WithAdapter(ModelSpec spec, const std::filesystem::path& folder) {
   const std::string file = (folder / kAdapterConfigFile).string();
   const JsonNode root = ParseJsonText(ReadTextFile(file), file);
   JsonSection config(&root, "", file);
@@ -102,14 +101,10 @@ ModelSpec WithAdapter(ModelSpec spec, const std::filesystem::path& folder,
   }
   spec.lora_rank = config.Int("r", 1, 65536).value_or(8);
   spec.lora_alpha = static_cast<float>(config.Number("lora_alpha", 1e-6, 1e6).value_or(8));
+  spec.lora_dropout = static_cast<float>(config.Number("lora_dropout", 0, 1).value_or(0));
   spec.lora_rslora = config.Bool("use_rslora").value_or(false);
   spec.lora_targets = ForAllLayers(config, spec, Modules(config, "target_modules"));
   spec.lora_saved = Modules(config, "modules_to_save");
-  const double dropout = config.Number("lora_dropout", 0, 1).value_or(0);
-  if (dropout > 0 && notes != nullptr) {
-    notes->push_back(config.Where("lora_dropout") +
-                     fmt::format("dropout is not trained with (lora_dropout {})", dropout));
-  }
   CheckAdapters(spec, file);
   return spec;
 }
@@ -144,7 +139,7 @@ std::string WriteAdapterConfig(const ModelSpec& spec, const std::string& base) {
   out["inference_mode"] = true;
   out["r"] = spec.lora_rank;
   out["lora_alpha"] = Decimal(spec.lora_alpha);
-  out["lora_dropout"] = 0.0;
+  out["lora_dropout"] = Decimal(spec.lora_dropout);
   out["use_rslora"] = spec.lora_rslora;
   out["target_modules"] = AdaptedModules(spec);
   Json saved = nullptr;

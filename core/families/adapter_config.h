@@ -3,7 +3,6 @@
 
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include "core/model/model_spec.h"
 
@@ -16,10 +15,8 @@ inline constexpr const char* kAdapterPrefix = "base_model.model.";
 
 // The adapter in `folder`, put on `spec`.
 // Throws Error(kUsage) naming file, key and value for what is no LoRA on linears of layers, or has
-// what is not trained here: another rank or scale for some, DoRA, biases. `*notes` gets a line
-// where it was trained with dropout, which nothing here does.
-ModelSpec WithAdapter(ModelSpec spec, const std::filesystem::path& folder,
-                      std::vector<std::string>* notes = nullptr);
+// what is not trained here: another rank or scale for some, DoRA, biases.
+ModelSpec WithAdapter(ModelSpec spec, const std::filesystem::path& folder);
 
 // The folder of the model that the adapter in `folder` is of: `given`, a name or folder, or where
 // that is empty the one that the adapter names. Throws Error(kUsage) where it is not here.

@@ -119,7 +119,8 @@ void AddInputs(Program& p, const LowerOptions& options) {
   p.document_borders = train && options.document_borders;
   const int64_t tables = p.document_borders ? 3 : 2;
   const auto token_bytes =
-      static_cast<uint64_t>(tables * p.setup.batch.micro_batch * p.setup.batch.seq_len) * 4;
+      static_cast<uint64_t>(tables * p.setup.batch.micro_batch * p.setup.batch.seq_len) * 4 +
+      (p.numbers_sequences() ? Program::kSequenceNumberBytes : 0);
   p.state_buffer =
       AddPersistent(p, "step_state", Role::kState, Dtype::kU8, sizeof(StepState), Space::kDevice);
   p.state_host_buffer = AddPersistent(p, "step_state", Role::kStateHost, Dtype::kU8,

@@ -1,7 +1,6 @@
 #include "core/lowering/graph_builder.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "core/base/error.h"
 #include "core/config/setup_facts.h"
@@ -20,6 +19,7 @@ GraphBuilder::GraphBuilder(Program& program, Section section, int64_t batch,
       grad_dtype_(FullGradDtype(program.setup)),
       logits_chunk_bytes_(options.logits_chunk_bytes),
       flash_attention_(options.flash_attention),
+      dropout_(section == Section::kMicroStep ? program.model.lora_dropout : 0),
       fused_gelu_(program.backend == Backend::kCuda && DtypeBytes(dtype_) == 2),
       params_(UnitBuffers(program, Role::kParamFull)),
       grads_(UnitBuffers(program, Role::kGradFull)) {
@@ -119,6 +119,11 @@ Ref GraphBuilder::Starts() const {
   return {program_.tokens_buffer, 2 * bytes, bytes, 0};
 }
 
+Ref GraphBuilder::SequenceNumber() const {
+  const uint64_t bytes = Program::kSequenceNumberBytes;
+  return {program_.tokens_buffer, program_.buffers[program_.tokens_buffer].bytes - bytes, bytes, 0};
+}
+
 // ---- embedding ----
 
 Value GraphBuilder::Embedding(int tokens, int positions, Label label) {
@@ -209,6 +214,19 @@ KernelDims GraphBuilder::AdapterDims(int weight, int64_t rows) const {
           columns.mask};
 }
 
+void GraphBuilder::Dropout(int weight, const Value& x_MK, const Value& y_MK, bool add) {
+  emit_.Launch(KernelId::kDropout, {x_MK.rows, x_MK.cols, seq_, TensorIndex(LoraDownId(weight))},
+               add ? kAccumulate : kNoFlags, {All(x_MK), SequenceNumber(), All(y_MK)},
+               Stream::kCompute, {dropout_});
+}
+
+Value GraphBuilder::AdapterInput(int weight, const Value& x_MK) {
+  if (dropout_ == 0) return x_MK;
+  const Value dropped_MK = Activation("lora_x", x_MK.rows, x_MK.cols);
+  Dropout(weight, x_MK, dropped_MK, /*add=*/false);
+  return dropped_MK;
+}
+
 // Where all columns have an adapter, what it adds is written first, and the product with the matrix
 // is added to that as to a residual: a pass over y less.
 void GraphBuilder::ProductForward(Linear& linear, const Value& residual_MN, const Value& y_MN) {
@@ -220,9 +238,10 @@ void GraphBuilder::ProductForward(Linear& linear, const Value& residual_MN, cons
   };
   if (!HasAdapter(weight)) return multiply(residual_MN);
   const int down = LoraDownId(weight), up = LoraUpId(weight);
+  const Value read_MK = AdapterInput(weight, x_MK);
   linear.xa_MR = Activation("lora", x_MK.rows, Out(down));
   emit_.Launch(KernelId::kLoraDown, {x_MK.rows, x_MK.cols, linear.xa_MR.cols}, kNoFlags,
-               {All(x_MK), Param(down), All(linear.xa_MR)}, Stream::kCompute,
+               {All(read_MK), Param(down), All(linear.xa_MR)}, Stream::kCompute,
                {LoraScale(program_.model)});
   const KernelDims dims = AdapterDims(weight, x_MK.rows);
   if (Tensor(up).shape[0] == y_MN.cols) {
@@ -256,16 +275,11 @@ Value GraphBuilder::WeightBackward(const Linear& linear, const Value& dy_MN) {
   CheckTogether(linear.weight, linear.bias);
   Value dxa_MR;
   if (HasAdapter(linear.weight)) {
-    const int down = LoraDownId(linear.weight), up = LoraUpId(linear.weight);
-    const KernelDims dims = AdapterDims(linear.weight, dy_MN.rows);
+    const int up = LoraUpId(linear.weight);
     dxa_MR = Gradient("d_lora", linear.xa_MR.cols);
-    emit_.Launch(KernelId::kLoraUpBackwardWeight, dims, kNoFlags,
-                 {All(linear.xa_MR), All(dy_MN), Grad(up)});
-    emit_.Launch(KernelId::kLoraUpBackwardData, dims, kNoFlags,
-                 {All(dy_MN), Param(up), All(dxa_MR)}, Stream::kCompute,
-                 {LoraScale(program_.model)});
-    emit_.Launch(KernelId::kMatmulBackwardWeight, {dy_MN.rows, linear.x_MK.cols, linear.xa_MR.cols},
-                 Lies(down), {All(linear.x_MK), All(dxa_MR), Grad(down), Ref{}});
+    emit_.Launch(KernelId::kLoraUpBackward, AdapterDims(linear.weight, dy_MN.rows), kNoFlags,
+                 {All(dy_MN), All(linear.xa_MR), Param(up), All(dxa_MR), Grad(up)},
+                 Stream::kCompute, {LoraScale(program_.model)});
   }
   if (!Trains(linear.weight)) return dxa_MR;
   emit_.Launch(KernelId::kMatmulBackwardWeight, {dy_MN.rows, linear.x_MK.cols, dy_MN.cols},
@@ -276,16 +290,22 @@ Value GraphBuilder::WeightBackward(const Linear& linear, const Value& dy_MN) {
 
 void GraphBuilder::DataBackward(const Linear& linear, const Value& dy_MN, const Value& dxa_MR,
                                 const Value& dx_MK, bool add) {
-  const auto flags = [&add](uint8_t lies) {
-    return static_cast<uint8_t>(lies | (std::exchange(add, true) ? kAccumulate : kNoFlags));
-  };
   if (dxa_MR.buffer != kNoBuffer) {
     const int down = LoraDownId(linear.weight);
-    emit_.Launch(KernelId::kMatmulBackwardData, {dx_MK.rows, dx_MK.cols, dxa_MR.cols},
-                 flags(Lies(down)), {All(dxa_MR), Param(down), All(dx_MK)});
+    const bool drops = dropout_ > 0;
+    // The gradient of what the adapter reads.
+    const Value dread_MK = drops ? Gradient("d_lora_x", dx_MK.cols) : dx_MK;
+    const Value read_MK = AdapterInput(linear.weight, linear.x_MK);
+    emit_.Launch(KernelId::kLoraDownBackward, {dx_MK.rows, dx_MK.cols, dxa_MR.cols},
+                 add && !drops ? kAddToOutput : kNoFlags,
+                 {All(read_MK), All(dxa_MR), Param(down), All(dread_MK), Grad(down)});
+    if (drops) Dropout(linear.weight, dread_MK, dx_MK, add);
+    add = true;
   }
+  const uint8_t flags = add ? kAccumulate : kNoFlags;
   emit_.Launch(KernelId::kMatmulBackwardData, {dy_MN.rows, dx_MK.cols, dy_MN.cols},
-               flags(Lies(linear.weight)), {All(dy_MN), Param(linear.weight), All(dx_MK)});
+               static_cast<uint8_t>(Lies(linear.weight) | flags),
+               {All(dy_MN), Param(linear.weight), All(dx_MK)});
 }
 
 Value GraphBuilder::LinearBackward(const Linear& linear, const Value& dy_MN, Label label) {

@@ -176,10 +176,14 @@ class GraphBuilder {
   KernelDims AdapterDims(int weight, int64_t rows) const;
   // y = x*w (+ bias) (+ residual), with what an adapter adds.
   void ProductForward(Linear& linear, const Value& residual_MN, const Value& y_MN);
-  // The gradients of the weight and bias of `linear`, and of its adapter: returns that of
+  // What the adapter of matrix `weight` reads of x: with dropout another value, made anew.
+  Value AdapterInput(int weight, const Value& x_MK);
+  // y = or, with `add`, += x as the dropout of that adapter has it.
+  void Dropout(int weight, const Value& x_MK, const Value& y_MK, bool add);
+  // The gradients of the weight and bias of `linear`, and of its adapter's B: returns that of
   // linear.xa_MR.
   Value WeightBackward(const Linear& linear, const Value& dy_MN);
-  // dx = or, with `add`, += the gradient of x, through the matrix and the adapter.
+  // dx = or, with `add`, += the gradient of x, through the matrix and the adapter. With that of A.
   void DataBackward(const Linear& linear, const Value& dy_MN, const Value& dxa_MR,
                     const Value& dx_MK, bool add);
   Ref All(BufferId id) const { return Whole(program_, id); }
@@ -187,6 +191,8 @@ class GraphBuilder {
     return value.buffer == kNoBuffer ? Ref{} : Whole(program_, value.buffer);
   }
   Ref Inputs() const;
+  // The number of the batch's first sequence.
+  Ref SequenceNumber() const;
   // Where each position's document starts; null: rows are whole texts.
   Ref Starts() const;
   // Rows [begin, begin + rows) of a value, for the head's products.
@@ -199,6 +205,7 @@ class GraphBuilder {
   const Dtype dtype_, grad_dtype_;
   const uint64_t logits_chunk_bytes_;
   const bool flash_attention_;
+  const float dropout_;    // of what adapters read; 0: none
   const bool fused_gelu_;  // the backend's products apply GELU to their sums
   // The layer of a parameter's first tensor, by parameter id; outside the layers it is the only
   // one.

@@ -82,6 +82,7 @@ ModelSpec BaseModel(ModelSpec spec) {
   spec.frozen.clear();
   spec.lora_rank = none.lora_rank;
   spec.lora_alpha = none.lora_alpha;
+  spec.lora_dropout = none.lora_dropout;
   spec.lora_rslora = none.lora_rslora;
   spec.lora_quantized = none.lora_quantized;
   spec.lora_targets.clear();
@@ -180,6 +181,10 @@ void CheckAdapters(const ModelSpec& spec, std::string_view source) {
   }
   if (!(spec.lora_alpha > 0))
     ThrowUsage("{}: an alpha of {} adapts nothing", source, spec.lora_alpha);
+  if (!(spec.lora_dropout >= 0 && spec.lora_dropout < 1)) {
+    ThrowUsage("{}: a dropout of {} is not allowed; use a number from 0 to below 1", source,
+               spec.lora_dropout);
+  }
   if (spec.lora_saved.empty()) return;
   std::vector<std::string_view> whole, parts;
   for (const auto* list : {&rows.before, &rows.layer, &rows.after}) {

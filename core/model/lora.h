@@ -7,6 +7,11 @@
 // initialisation are those of PEFT: an adapter belongs to a published linear. Where several of
 // these are one matrix here (query, key and value), their A's lie below one another in one matrix
 // of shape [G r, in], and their B's, of G adapted linears, in one of shape [sum of outs, r].
+//
+// With dropout p an element of the x that A reads is 0 with probability p in training, else times
+// 1 / (1 - p); all A's of one matrix read the same. Which are 0 depends on the seed, the number of
+// the sequence in the run, position, column and tensor (executor/kernels/dropout.h): on nothing of
+// how the work is cut.
 #pragma once
 
 #include <cstdint>
@@ -73,8 +78,8 @@ std::vector<std::string> AdaptedModules(const ModelSpec& spec);
 void AddAdapters(const ModelSpec& spec, ParamRows& rows);
 
 // Throws Error(kUsage) starting with `source` for a target that no linear of a layer has, for a
-// rank or an alpha out of range, and for lora_saved modules that are none or are parts of one
-// matrix here.
+// rank, an alpha or a dropout out of range, and for lora_saved modules that are none or are parts
+// of one matrix here.
 void CheckAdapters(const ModelSpec& spec, std::string_view source);
 
 }  // namespace zeroplan

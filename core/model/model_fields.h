@@ -63,6 +63,7 @@ void ForEachModelField(Visit&& visit) {
   visit(Field{"frozen", "frozen tensors", true, 0, kOptional}, &ModelSpec::frozen);
   visit(Field{"lora_rank", "adapter rank", true, 65536, kOptional}, &ModelSpec::lora_rank);
   visit(Field{"lora_alpha", "adapter alpha", true, 1e6, kOptional}, &ModelSpec::lora_alpha);
+  visit(Field{"lora_dropout", "adapter dropout", true, 1, kOptional}, &ModelSpec::lora_dropout);
   visit(Field{"lora_rslora", "rank-stabilized scale", true, 1, kOptional}, &ModelSpec::lora_rslora);
   visit(Field{"lora_quantized", "base in NF4", true, 1, kOptional}, &ModelSpec::lora_quantized);
   visit(Field{"lora_targets", "adapted linears", true, 0, kOptional}, &ModelSpec::lora_targets);

@@ -49,6 +49,7 @@ struct ModelSpec {
   // "q_proj,v_proj" or "all-linear"; modules that are trained whole beside them.
   int64_t lora_rank = 0;
   float lora_alpha = 0;
+  float lora_dropout = 0;  // of elements that adapters read in training
   bool lora_rslora = false;
   bool lora_quantized = false;  // QLoRA: what they adapt is kept in NF4 (ParamRow::quantized)
   std::string lora_targets, lora_saved;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <numeric>
 
 #include "core/base/error.h"
 #include "core/base/units.h"
@@ -76,6 +77,24 @@ double QkNormRotaryBackwardFlops(const KernelDims& d) { return 12 * QueryKeyElem
 double SwiGluForwardFlops(const KernelDims& d) { return 5 * Product(d, 2); }
 // The sigmoid 4, gate*sigmoid 1, its slope 4, dgate 2, dup 1.
 double SwiGluBackwardFlops(const KernelDims& d) { return 12 * Product(d, 2); }
+double TwoProductsFlops(const KernelDims& d) { return 2 * MatmulFlops(d); }
+// Columns of each adapted linear of a product, 0 behind the last.
+struct AdaptedWidths {
+  int64_t widths[kMostThinParts] = {};
+
+  explicit AdaptedWidths(const KernelDims& d) {
+    AdaptedColumns{{d[3], d[4]}, d[5]}.ForEach(
+        d[2], [this](const AdaptedColumns::Part& part) { widths[part.place] = part.columns(); });
+  }
+};
+double AdaptedWidth(const KernelDims& d) {
+  const AdaptedWidths adapted(d);
+  return static_cast<double>(
+      std::accumulate(std::begin(adapted.widths), std::end(adapted.widths), int64_t{0}));
+}
+double LoraUpFlops(const KernelDims& d) { return 2 * Product(d, 2) * AdaptedWidth(d); }
+double LoraUpBackwardFlops(const KernelDims& d) { return 2 * LoraUpFlops(d); }
+double OneOfEachElement(const KernelDims& d) { return Product(d, 2); }
 double OnePerElement(const KernelDims& d) { return Product(d, 1); }
 double TwoPerElement(const KernelDims& d) { return 2 * Product(d, 1); }
 // Adds each row of dx to a row of dwte and a row of dwpe.
@@ -129,6 +148,20 @@ uint64_t NormWorkspace(const KernelDims& d, Backend backend) {
 uint64_t EmbedBackwardWorkspace(const KernelDims& d, Backend backend) {
   if (backend == Backend::kCpu) return 0;
   return static_cast<uint64_t>(EmbedScratchOf(d[0] * d[1], d[2]).bytes);
+}
+
+// Partial sums of our own kernels, or the library's workspace, whichever runs.
+uint64_t ThinWorkspace(const KernelDims& d, Backend backend, int64_t own) {
+  return std::max(MatmulWorkspace(d, backend), OwnScratch(backend, own, 1));
+}
+uint64_t LoraDownWorkspace(const KernelDims& d, Backend backend) {
+  return ThinWorkspace(d, backend, ThinSumsBytes(d[0], d[2], {d[1], 0, 0}, true, false));
+}
+uint64_t LoraDownBackwardWorkspace(const KernelDims& d, Backend backend) {
+  return ThinWorkspace(d, backend, ThinSumsBytes(d[0], d[2], {d[1], 0, 0}, false, true));
+}
+uint64_t LoraUpBackwardWorkspace(const KernelDims& d, Backend backend) {
+  return ThinWorkspace(d, backend, ThinSumsBytes(d[0], d[1], AdaptedWidths(d).widths, true, true));
 }
 
 // ---- bytes -------------------------------------------------------------------------------------
@@ -217,15 +250,7 @@ double MatmulBackwardWeightBytes(const LaunchShape& launch) {
   return ArgumentBytes(launch) + (Bytes(launch, 3) > 0 ? Bytes(launch, 1) : 0);
 }
 
-// Columns of a product that adapters add to.
-double AdaptedWidth(const KernelDims& d) {
-  int64_t columns = 0;
-  AdaptedColumns{{d[3], d[4]}, d[5]}.ForEach(
-      d[2], [&columns](const AdaptedColumns::Part& part) { columns += part.columns(); });
-  return static_cast<double>(columns);
-}
-double LoraUpFlops(const KernelDims& d) { return 2 * Product(d, 2) * AdaptedWidth(d); }
-// Bytes of these columns of argument `index`, which has all N.
+// Bytes of the columns that adapters add to, of argument `index`, which has all N.
 double AdaptedBytes(const LaunchShape& launch, size_t index) {
   return Bytes(launch, index) * AdaptedWidth(launch.dims) / static_cast<double>(launch.dims[2]);
 }
@@ -234,12 +259,11 @@ double LoraUpBytes(const LaunchShape& launch) {
   return Bytes(launch, 0) + Bytes(launch, 1) + Bytes(launch, 2) +
          (adds ? 2 : 1) * AdaptedBytes(launch, 3);
 }
-double LoraUpBackwardDataBytes(const LaunchShape& launch) {
-  return AdaptedBytes(launch, 0) + Bytes(launch, 1) + Bytes(launch, 2);
-}
-double LoraUpBackwardWeightBytes(const LaunchShape& launch) {
+// dy once for both.
+double LoraUpBackwardBytes(const LaunchShape& launch) {
   const bool adds = (launch.flags & kAccumulate) != 0;
-  return Bytes(launch, 0) + AdaptedBytes(launch, 1) + (adds ? 2 : 1) * Bytes(launch, 2);
+  return AdaptedBytes(launch, 0) + Bytes(launch, 1) + Bytes(launch, 2) + Bytes(launch, 3) +
+         (adds ? 2 : 1) * Bytes(launch, 4);
 }
 
 // ---- recompute ---------------------------------------------------------------------------------

@@ -42,6 +42,72 @@ constexpr int64_t AttendPartTokens(int64_t count, int64_t parts) {
   return RoundUpTo((count + parts - 1) / parts, 64);
 }
 
+// Sums of thin products (executor/kernels/cuda/gemm/thin_product.h) of a matrix of M rows with thin
+// ones of rank r. It is cut into tiles of kThinTile x kThinTile, and a block takes strip_tiles by
+// split_tiles of them.
+constexpr int64_t kThinTile = 128;
+constexpr int64_t kMostThinRank = 64;
+// Beyond this rank sums over columns and over rows are launches of their own.
+constexpr int64_t kMostThinBothRank = 32;
+// Tiles of a strip whose sums over rows a block has in registers.
+constexpr int64_t ThinStripTiles(int64_t r) { return r <= 16 ? 8 : 4; }
+constexpr int kMostThinParts = 3;  // of the matrix's columns, each with a thin matrix of its own
+
+struct ThinCut {
+  int64_t strip_tiles = 1, split_tiles = 1;
+  int64_t strips[kMostThinParts] = {}, splits = 0;  // of each part's columns; of the rows
+  int64_t floats = 0;  // of partial sums: [strips][M][r] a part, [splits][columns][r]
+};
+
+// row_sums: over columns, M x r. column_sums: over rows, the parts' columns x r. At most two blocks
+// a multiprocessor where that can be, which run at once; of the cuts into such, the one whose
+// largest block and whose partial sums, which are written and read, are the fewest bytes.
+constexpr ThinCut CutThin(int64_t M, int64_t r, const int64_t (&columns)[kMostThinParts],
+                          bool row_sums, bool column_sums) {
+  constexpr int64_t kBlocks = 2 * kMultiprocessors;
+  const auto ceil = [](int64_t n, int64_t of) { return (n + of - 1) / of; };
+  // Into how many parts to cut `tiles` so that with `others` there are kBlocks.
+  const auto parts = [](int64_t tiles, int64_t others) {
+    const int64_t wanted = kBlocks / others;
+    return wanted < 1 ? 1 : wanted < tiles ? wanted : tiles;
+  };
+  const int64_t rows = ceil(M, kThinTile);
+  int64_t all = 0, width = 0;
+  for (const int64_t n : columns) all += ceil(n, kThinTile), width += n;
+  if (rows == 0 || all == 0) return {};
+  ThinCut best;
+  const int64_t first = column_sums ? 1 : ceil(all, parts(all, rows));
+  const int64_t last = column_sums && row_sums ? ThinStripTiles(r) : first;
+  for (int64_t t = first, least = 0; t <= last; ++t) {
+    ThinCut cut{.strip_tiles = t};
+    int64_t strips = 0;
+    for (int i = 0; i < kMostThinParts; ++i) {
+      strips += cut.strips[i] = ceil(ceil(columns[i], kThinTile), t);
+    }
+    if (column_sums) cut.split_tiles = ceil(rows, parts(rows, strips));
+    cut.splits = ceil(rows, cut.split_tiles);
+    cut.floats = (row_sums ? strips * M * r : 0) + (column_sums ? cut.splits * width * r : 0);
+    const int64_t bytes =
+        kBlocks * t * cut.split_tiles * kThinTile * kThinTile * 2 + 8 * cut.floats;
+    if (t > first && bytes >= least) continue;
+    best = cut;
+    least = bytes;
+  }
+  return best;
+}
+
+// Scratch, in bytes; 0 where thin products do not take the rank.
+constexpr int64_t ThinSumsBytes(int64_t M, int64_t r, const int64_t (&columns)[kMostThinParts],
+                                bool row_sums, bool column_sums) {
+  if (r > kMostThinRank) return 0;
+  if (row_sums && column_sums && r > kMostThinBothRank) {
+    const int64_t of_rows = ThinSumsBytes(M, r, columns, true, false);
+    const int64_t of_columns = ThinSumsBytes(M, r, columns, false, true);
+    return of_rows > of_columns ? of_rows : of_columns;
+  }
+  return 4 * CutThin(M, r, columns, row_sums, column_sums).floats;
+}
+
 // Norm of the gradients: blocks that each leave a double.
 constexpr int64_t NormBlocks(int64_t elements) {
   constexpr int64_t kMost = 8 * kMultiprocessors;

@@ -270,12 +270,21 @@ struct Program {
   bool document_borders = false;
   // I32 [2, B, T], with document_borders [3, B, T]: inputs, targets (negative: does not count), and
   // where in its row each position's document starts. On the device, and where the data loader
-  // fills it.
+  // fills it. Where sequences are numbered, the last 8 bytes are the number of the batch's first:
+  // ((attempted steps * micro-steps + micro-step) * ranks + rank) * B, the others follow it.
   BufferId tokens_buffer = kNoBuffer;
   BufferId tokens_host_buffer = kNoBuffer;
   BufferId logits_host_buffer = kNoBuffer;  // generate: compute dtype [Vp], the wanted row's logits
   BufferId matmul_workspace = kNoBuffer;    // shared by the matmuls where their library needs one
 
+  // What dropout drops depends on the sequence.
+  bool numbers_sequences() const { return model.lora_dropout > 0; }
+  static constexpr uint64_t kSequenceNumberBytes = 8;
+  // Bytes of a table [B, T] of `tokens`, one of the two buffers of tokens.
+  uint64_t token_table_bytes(BufferId tokens) const {
+    const uint64_t number = numbers_sequences() ? kSequenceNumberBytes : 0;
+    return (buffers[tokens].bytes - number) / (document_borders ? 3 : 2);
+  }
   RankAxes axes() const { return {static_cast<int>(layout.shards), setup.batch.world_size}; }
   std::vector<Instruction>& section(Section s) { return sections[static_cast<size_t>(s)]; }
   const std::vector<Instruction>& section(Section s) const {

@@ -233,7 +233,7 @@ class InstructionCheck {
               : "it crosses the borders of the program's documents");
     }
     if (!has || !program_.document_borders) return;
-    const uint64_t table = program_.buffers[program_.tokens_buffer].bytes / 3;
+    const uint64_t table = program_.token_table_bytes(program_.tokens_buffer);
     const Ref& starts = program_.args(launch)[static_cast<size_t>(index)];
     if (starts.buffer != program_.tokens_buffer || starts.offset != 2 * table ||
         starts.bytes != table) {

@@ -1,6 +1,7 @@
 #include "executor/engine/rank_runner.h"
 
 #include <algorithm>
+#include <cstring>
 #include <span>
 #include <utility>
 #include <variant>
@@ -35,8 +36,20 @@ void RankRunner::FillTokens(const FillBatch& fill, int64_t micro_step) {
   const std::span<int32_t> starts = {target.data() + target.size(),
                                      program_.document_borders ? input.size() : 0};
   fill(rank_, micro_step, input, target, starts);
+  if (program_.numbers_sequences()) NumberSequences(micro_step);
   uncounted_ += std::count_if(target.begin(), target.end(), [](int32_t t) { return t < 0; });
   place_.Turn(Doing::kRuns);
+}
+
+void RankRunner::NumberSequences(int64_t micro_step) {
+  const BatchSpec& batch = program_.setup.batch;
+  const StepState& state = host_state();
+  const int64_t attempts = state.step + state.skipped_steps;
+  const int64_t number =
+      ((attempts * batch.grad_accum + micro_step) * batch.world_size + rank_) * batch.micro_batch;
+  const std::span<std::byte> bytes = HostBytes(program_.tokens_host_buffer);
+  static_assert(sizeof(number) == Program::kSequenceNumberBytes);
+  std::memcpy(bytes.data() + bytes.size() - sizeof(number), &number, sizeof(number));
 }
 
 void RankRunner::WriteSaveCopy(StateSink& sink) const {
@@ -85,8 +98,8 @@ std::string RankRunner::PlaceText() const {
 
 std::span<int32_t> RankRunner::inputs() {
   const std::span<std::byte> bytes = HostBytes(program_.tokens_host_buffer);
-  const size_t tables = program_.document_borders ? 3 : 2;
-  return {reinterpret_cast<int32_t*>(bytes.data()), bytes.size() / sizeof(int32_t) / tables};
+  const uint64_t table = program_.token_table_bytes(program_.tokens_host_buffer);
+  return {reinterpret_cast<int32_t*>(bytes.data()), table / sizeof(int32_t)};
 }
 
 StepState& RankRunner::host_state() {

@@ -152,6 +152,8 @@ class RankRunner {
   virtual void Issue(Section section, When kind, int repetition) = 0;
   // Returns once the tokens in host memory have been taken.
   virtual void AwaitTokens() {}
+  // Writes the number of the first sequence of a micro-step of the coming step.
+  void NumberSequences(int64_t micro_step);
   virtual RankFiles& files() = 0;
   virtual const ArenaBases& bases() const = 0;
 

@@ -27,7 +27,7 @@ struct KernelArg {
 struct KernelContext {
   const Program* program = nullptr;  // units (decay, init), optimizer and precision settings
   int rank = 0;
-  uint64_t seed = 0;           // of kParamInit
+  uint64_t seed = 0;           // of kParamInit and kDropout
   ThreadPool* pool = nullptr;  // CPU kernels: the rank's threads and their scratch
   CudaLaunch* cuda = nullptr;  // CUDA kernels: stream and libraries
   bool fresh_weights = true;   // kParamInit of CPU kernels; false: zeros will do

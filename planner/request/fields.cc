@@ -188,6 +188,9 @@ void AddModelFields(FieldSink& sink, ModelFields& fields,
   sink.Value({tuning, "⟦lora_alpha⟧", "ALPHA",
               "What adapters add is scaled by ALPHA / RANK (default: twice the rank)"},
              fields.lora.alpha, ParseAlpha);
+  sink.Value({tuning, "⟦lora_dropout⟧", "P",
+              "Share of what adapters read that training drops (default 0)"},
+             fields.lora.dropout, ParseDropout);
   sink.Text({tuning, "⟦lora_targets⟧", "NAME,...",
              "Linears that have adapters, as PEFT names them, such as q_proj,v_proj (default "
              "all-linear: all of every layer)"},

@@ -37,12 +37,18 @@ int64_t ParseWhole(std::string_view text, std::string_view option, int64_t low, 
 
 namespace {
 
-// nullopt: no number above 0 and up to `high`.
-std::optional<double> ParsePositive(const std::string& text, double high) {
+// nullopt: no number.
+std::optional<double> ParseNumber(const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool whole = error == std::errc() && end == text.data() + text.size();
-  return whole && value > 0 && value <= high ? std::optional(value) : std::nullopt;
+  return whole ? std::optional(value) : std::nullopt;
+}
+
+// nullopt: no number above 0 and up to `high`.
+std::optional<double> ParsePositive(const std::string& text, double high) {
+  const std::optional<double> value = ParseNumber(text);
+  return value && *value > 0 && *value <= high ? value : std::nullopt;
 }
 
 }  // namespace
@@ -64,6 +70,14 @@ double ParseFactor(const std::string& text, std::string_view option) {
 double ParseAlpha(const std::string& text, std::string_view option) {
   const std::optional<double> value = ParsePositive(text, 1e6);
   if (!value) ThrowUsage("{}: {} is not allowed; use a number above 0, such as 32", option, text);
+  return *value;
+}
+
+double ParseDropout(const std::string& text, std::string_view option) {
+  const std::optional<double> value = ParseNumber(text);
+  if (!value || !(*value >= 0 && *value < 1)) {
+    ThrowUsage("{}: {} is not allowed; use a number from 0 to below 1, such as 0.05", option, text);
+  }
   return *value;
 }
 

@@ -19,7 +19,9 @@ double ParseFactor(const std::string& text, std::string_view option);
 double ParseRatio(const std::string& text, std::string_view option);
 // A number above 0 and up to a million, of adapters.
 double ParseAlpha(const std::string& text, std::string_view option);
-// The same, as a price.
+// A number from 0 to below 1: the share that is dropped.
+double ParseDropout(const std::string& text, std::string_view option);
+// A number above 0 and up to a million, as a price.
 double ParsePrice(const std::string& text, std::string_view option);
 // Index of `text` in `allowed`; a near miss is suggested.
 size_t ParseWord(const std::string& text, std::string_view option,

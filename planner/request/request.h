@@ -30,10 +30,12 @@ enum class TuningMethod : uint8_t { kFull, kLora, kQlora };
 // Of adapters (core/model/lora.h); each asks for them.
 struct LoraFields {
   Given<int64_t> rank;
-  Given<double> alpha;
+  Given<double> alpha, dropout;
   bool rslora = false;
   std::string targets, save;
-  bool given() const { return rank || alpha || rslora || !targets.empty() || !save.empty(); }
+  bool given() const {
+    return rank || alpha || dropout || rslora || !targets.empty() || !save.empty();
+  }
 };
 
 // Texts: names, files and rates that need a profile to be understood; "" is not given.

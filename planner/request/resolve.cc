@@ -231,9 +231,7 @@ void SetAdapters(const ModelFields& fields, ModelSpec& model) {
       ThrowUsage("⟦adapter⟧: {} says rank, alpha and targets; leave the options of LoRA out",
                  fields.adapter);
     }
-    std::vector<std::string> notes;
-    model = WithAdapter(std::move(model), fields.adapter, &notes);
-    for (const std::string& note : notes) LogInfo("{}", note);
+    model = WithAdapter(std::move(model), fields.adapter);
     model.lora_quantized = method == TuningMethod::kQlora;
     return;
   }
@@ -250,6 +248,7 @@ void SetAdapters(const ModelFields& fields, ModelSpec& model) {
   model.lora_rank = lora.rank.value_or(16);
   model.lora_alpha =
       static_cast<float>(lora.alpha.value_or(2 * static_cast<double>(model.lora_rank)));
+  model.lora_dropout = static_cast<float>(lora.dropout.value_or(0));
   model.lora_rslora = lora.rslora;
   model.lora_targets = lora.targets.empty() ? std::string(kAllLinear) : lora.targets;
   model.lora_saved = lora.save;
@@ -266,10 +265,12 @@ ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
   SetAdapters(fields, model);
   if (HasAdapters(model)) {
     assumptions.notes.push_back(
-        fmt::format("{}: rank {}, alpha {}{}, on {}: {} parameters are trained, of {}.",
+        fmt::format("{}: rank {}, alpha {}{}{}, on {}: {} parameters are trained, of {}.",
                     model.lora_quantized ? "QLoRA" : "LoRA", model.lora_rank, model.lora_alpha,
-                    model.lora_rslora ? " by its root" : "", fmt::join(AdaptedModules(model), ", "),
-                    FormatCount(model.TrainedParamCount()), FormatCount(model.ParamCount())));
+                    model.lora_rslora ? " by its root" : "",
+                    model.lora_dropout > 0 ? fmt::format(", dropout {}", model.lora_dropout) : "",
+                    fmt::join(AdaptedModules(model), ", "), FormatCount(model.TrainedParamCount()),
+                    FormatCount(model.ParamCount())));
   } else if (!model.frozen.empty()) {
     assumptions.notes.push_back(fmt::format("Frozen: {} of {} parameters are trained.",
                                             FormatCount(model.TrainedParamCount()),

@@ -77,9 +77,7 @@ class Hunt {
         question_(question),
         budget_(static_cast<uint64_t>(judge.inputs().effort *
                                       static_cast<double>(question.instruction_budget))),
-        started_(judge.stats),
-        part_frozen_(judge.inputs().model.TrainedParamCount() <
-                     judge.inputs().model.ParamCount()) {}
+        started_(judge.stats) {}
 
   Answer Run() {
     if (const std::optional<Found> known = judge_.BestKnown(question_)) Take(*known);
@@ -169,6 +167,9 @@ class Hunt {
   // The first that fits, those first whose bound and what programs like them took beyond theirs are
   // least. What needs no less of the GPU than one that is too large for it is not lowered.
   Answer FirstThatFits() {
+    // Where a part of a model is frozen, what stays may spare a unit that is gathered beside it.
+    const ModelSpec& model = judge_.inputs().model;
+    const bool part_frozen = model.TrainedParamCount() < model.ParamCount();
     // Alike: all but the share of the states on the host, and the batch.
     struct Queue {
       std::vector<uint32_t> items;  // the smallest last
@@ -222,17 +223,12 @@ class Hunt {
         const Item& other = items_[i];
         if (other.batch.micro_batch == item.batch.micro_batch &&
             other.batch.grad_accum == item.batch.grad_accum &&
-            IsTooLargeWith(judge_.CandidateOfGroup(other.group), small)) {
+            (!part_frozen || judge_.CandidateOfGroup(other.group).gathering == small.gathering) &&
+            NeedsNoLess(judge_.CandidateOfGroup(other.group), small)) {
           tried_[i] = 1;
         }
       }
     }
-  }
-
-  // Whether `a` fits no GPU that `b` does not. Where a part of a model is frozen, units that stay
-  // may spare one that is gathered beside them.
-  bool IsTooLargeWith(const Candidate& a, const Candidate& b) const {
-    return NeedsNoLess(a, b) && (!part_frozen_ || a.gathering == b.gathering);
   }
 
   uint64_t Spent() const { return judge_.stats.instructions - started_.instructions; }
@@ -431,7 +427,6 @@ class Hunt {
   const Question& question_;
   const uint64_t budget_;
   const JudgeStats started_;
-  const bool part_frozen_;
   std::vector<Item> items_;  // by group
   std::vector<Range> ranges_;
   std::vector<uint8_t> tried_;

@@ -33,7 +33,9 @@ std::vector<ModelSpec> AdaptedModels() {
           testing::WithLora(testing::TinyLlama(Qwen2()), "k_proj,up_proj", 4),
           saved,
           testing::WithQlora(testing::TinyLlama(Llama()), "all-linear"),
-          testing::WithQlora(testing::TinyModel(), "c_attn,mlp.c_proj", 2)};
+          testing::WithQlora(testing::TinyModel(), "c_attn,mlp.c_proj", 2),
+          testing::WithDropout(testing::WithLora(testing::TinyModel(), "all-linear")),
+          testing::WithDropout(testing::WithQlora(testing::TinyLlama(Llama()), "v_proj,up_proj"))};
 }
 
 EngineOptions AdapterOptions() {
@@ -174,6 +176,29 @@ TEST_CASE("adapters: stages, ranks, recompute, offload and accumulation follow s
           CHECK(std::abs(losses[i] - control[i]) <= 2e-4 * control[i]);
         }
       }
+    }
+  }
+}
+
+TEST_CASE("adapters: dropout drops the same however a global batch and its work are cut") {
+  const ModelSpec plain = testing::WithLora(testing::TinyLlama(Llama()), "all-linear");
+  const auto losses = [](const ModelSpec& model, int ranks, int64_t grad_accum,
+                         const RecomputeConfig& recompute) {
+    return LossesAt(model, 0, ranks, grad_accum, recompute, testing::Offload::kNone);
+  };
+  const ModelSpec model = testing::WithDropout(plain);
+  const std::vector<double> control = losses(model, 1, 1, kNoRecompute);
+  CHECK(losses(model, 1, 1, kNoRecompute) == control);
+  CHECK(losses(model, 1, 1, FullRecompute()) == control);
+  CHECK(losses(model, 1, 1, kSelectiveRecompute) == control);
+  const std::vector<double> kept = losses(plain, 1, 1, kNoRecompute);
+  CHECK(std::abs(kept[5] - control[5]) > 1e-4 * control[5]);
+  for (const auto& [ranks, grad_accum] : {std::pair{2, 1}, {1, 2}, {2, 2}, {4, 2}}) {
+    CAPTURE(ranks);
+    CAPTURE(grad_accum);
+    const std::vector<double> cut = losses(model, ranks, grad_accum, kNoRecompute);
+    for (size_t i = 0; i < cut.size(); ++i) {
+      CHECK(std::abs(cut[i] - control[i]) <= 1e-5 * control[i]);
     }
   }
 }

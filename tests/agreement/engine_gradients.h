@@ -52,7 +52,8 @@ double Slope(Loss&& loss, double h) {
 }
 
 // One step from random weights, then check(tensor, slope, gradient) for `count` elements of each
-// tensor: the slope is that of the engine's own loss. REQUIRES: as EngineGradients, one micro-step.
+// tensor: the slope is that of the engine's own loss, with dropout that of the same step made anew,
+// which drops the same. REQUIRES: as EngineGradients, one micro-step.
 // `step`: a power of two; a larger one has less of fp32's noise, a smaller one of the loss's bends.
 template <typename Check>
 void ForEachEngineSlope(const Program& program, size_t count, Check&& check,
@@ -66,6 +67,7 @@ void ForEachEngineSlope(const Program& program, size_t count, Check&& check,
   Engine engine(program, options);
   engine.Init();
   engine.Load(state, true, nullptr);
+  const StepState begun = engine.state();
   const FillBatch batch = RandomBatch(program, 3);
   engine.Step(batch);
   const Tensors grads = EngineGradients(program, engine, 0);
@@ -81,8 +83,9 @@ void ForEachEngineSlope(const Program& program, size_t count, Check&& check,
       const double slope = Slope(
           [&](double h) {
             put(at + static_cast<float>(h));
-            engine.Load(state, false, nullptr);
-            return engine.Evaluate(batch);
+            engine.Load(state, false, &begun);
+            const bool drops = program.model.lora_dropout > 0;
+            return drops ? engine.Step(batch).loss_sum : engine.Evaluate(batch);
           },
           step);
       put(at);

@@ -154,6 +154,11 @@ TEST_CASE("memory, instructions and traffic are the plan's: adapters") {
   }
   const ModelSpec gpt2 = testing::WithLora(testing::TinyModel(), "all-linear");
   for (const auto& cell : testing::AllCells({2}, {Dtype::kF16})) CheckCell(cell, true, gpt2);
+  for (const ModelSpec& model : {gpt2, testing::WithQlora(testing::TinyLlama(Llama()), "o_proj")}) {
+    for (const auto& cell : testing::SomeCells({Dtype::kBF16})) {
+      CheckCell(cell, true, testing::WithDropout(model), false, /*document_borders=*/true);
+    }
+  }
 }
 
 TEST_CASE("memory, instructions and traffic are the plan's: adapters over a base in NF4") {

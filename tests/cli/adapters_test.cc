@@ -34,17 +34,19 @@ TEST_CASE(
   const Workspace space;
   const std::string base = LittleTrained(space), out = space.path("lora");
   const std::string weights = ReadWhole(base + "/model.safetensors");
-  const std::string lora = "--method lora --lora-rank 4 --lora-targets c_attn,mlp.c_proj ";
+  const std::string kept = "--method lora --lora-rank 4 --lora-targets c_attn,mlp.c_proj ";
+  const std::string lora = kept + "--lora-dropout 0.1 ";
   const RunResult run = RunZeroplan(TuneOn(base, lora + "--save " + out));
   INFO(run.err);
   REQUIRE(run.exit_code == 0);
-  CHECK(Has(run.err, "LoRA: rank 4, alpha 8, on c_attn, mlp.c_proj"));
+  CHECK(Has(run.err, "LoRA: rank 4, alpha 8, dropout 0.1, on c_attn, mlp.c_proj"));
   CHECK(ReadWhole(base + "/model.safetensors") == weights);
   CHECK_FALSE(fs::exists(out + "/model.safetensors"));
   const Json config = Json::parse(ReadWhole(out + "/adapter_config.json"));
   CHECK(config.at("peft_type") == "LORA");
   CHECK(config.at("r") == 4);
   CHECK(config.at("lora_alpha") == 8);
+  CHECK(config.at("lora_dropout") == 0.1);
   CHECK(config.at("fan_in_fan_out") == true);  // GPT-2's Conv1D
   CHECK(config.at("base_model_name_or_path") == base);
   const SafetensorsFile file = SafetensorsFile::Open(out + "/adapter_model.safetensors");
@@ -62,6 +64,10 @@ TEST_CASE(
   REQUIRE(RunZeroplan(TuneOn(base, lora + "--resume --save " + halves)).exit_code == 0);
   CHECK(ReadWhole(halves + "/adapter_model.safetensors") ==
         ReadWhole(out + "/adapter_model.safetensors"));
+  // Another dropout is another run.
+  const RunResult changed = RunZeroplan(TuneOn(base, kept + "--resume --save " + halves, 20));
+  CHECK(changed.exit_code == 2);
+  CHECK(Has(changed.err, "adapter dropout 0.1"));
   // Over another base they mean nothing.
   const std::string other = space.path("other");
   REQUIRE(RunZeroplan(space.Train("--seed 9 --save " + other, 2)).exit_code == 0);
@@ -74,6 +80,7 @@ TEST_CASE(
   const RunResult on = RunZeroplan(TuneOn(base, "--adapter " + out + " --save " + more, 4));
   INFO(on.err);
   REQUIRE(on.exit_code == 0);
+  CHECK(Has(on.err, "dropout 0.1"));  // as the adapter says
   CHECK(ReadWhole(more + "/adapter_model.safetensors") !=
         ReadWhole(out + "/adapter_model.safetensors"));
   const RunResult merge = RunZeroplan("merge " + out + " -o " + merged + " --save-dtype fp32");
@@ -139,6 +146,7 @@ TEST_CASE("lora: what is refused says why, before work is spent") {
   refused(TuneOn(base, "--method full --lora-rank 4"), "full has no adapters");
   refused(TuneOn(base, "--lora-rank 0"), "--lora-rank");
   refused(TuneOn(base, "--lora-alpha -1"), "--lora-alpha");
+  refused(TuneOn(base, "--lora-dropout 1"), "--lora-dropout: 1 is not allowed");
   refused(TuneOn(base, "--lora-save nothing"), "nothing is no module of the model; they are");
   refused(TuneOn(base, "--lora-save lm_head"), "(the embedding is the head, too)");
   refused(TuneOn(base, "--lora-save wte"), "trained together; save both or none");
@@ -174,12 +182,7 @@ TEST_CASE("lora: what is refused says why, before work is spent") {
   edited("target_modules", "c_.*", "target_modules");
   edited("target_modules", Json::array({"transformer.h.0.attn.c_attn"}), "in 1 of");
   edited("r", 3, "has shape");
-  // Training goes on without it, and says so; nothing is dropped elsewhere.
-  const std::string dropped = edit("lora_dropout", 0.1);
-  const RunResult on = RunZeroplan(TuneOn(base, "--adapter " + dropped, 1));
-  CHECK(on.exit_code == 0);
-  CHECK(Has(on.err, "dropout is not trained with (lora_dropout 0.1)"));
-  CHECK(RunZeroplan("generate " + dropped + " --prompt a --tokens 2").exit_code == 0);
+  edited("lora_dropout", 1, "a dropout of 1 is not allowed");
 }
 
 TEST_CASE("lora: estimate and plan count adapters alone") {

@@ -21,6 +21,15 @@ using Json = nlohmann::json;
 // Options and their values.
 using Asked = std::map<std::string, std::string>;
 
+struct Question {
+  std::string words;
+  std::string Plan(const Asked& asked, const std::string& more = "") const {
+    std::string line = words + " " + more;
+    for (const auto& [option, value] : asked) line += " " + option + " " + value;
+    return line;
+  }
+};
+
 // A folder with the shape of a small model, and with weights that no plan reads if it is told to.
 class ShapeFolder {
  public:
@@ -34,10 +43,9 @@ class ShapeFolder {
   }
   // "plan DIR --hw 4090 ...".
   std::string Plan(const Asked& asked, const std::string& more = "") const {
-    std::string line = "plan " + dir_.path() + " --hw 4090 " + more;
-    for (const auto& [option, value] : asked) line += " " + option + " " + value;
-    return line;
+    return question().Plan(asked, more);
   }
+  Question question() const { return {"plan " + dir_.path() + " --hw 4090"}; }
 
  private:
   TempDir dir_;
@@ -66,7 +74,7 @@ Asked With(Asked asked, const std::string& option, int64_t value) {
 }
 
 // What the comparison for `asked` says of each method, asked of that method alone.
-void CheckLimits(const ShapeFolder& model, const Asked& asked, const Json& all) {
+void CheckLimits(const Question& model, const Asked& asked, const Json& all) {
   for (const Json& method : all.at("methods")) {
     const auto exit_code = [&](const Asked& changed) {
       const std::string line =
@@ -95,7 +103,7 @@ void CheckLimits(const ShapeFolder& model, const Asked& asked, const Json& all) 
 }
 
 // Where the answer is said to change, the comparison with that value alone has that answer.
-void CheckChanges(const ShapeFolder& model, const Asked& asked, const Json& all) {
+void CheckChanges(const Question& model, const Asked& asked, const Json& all) {
   for (const Json& figure : all.at("changes")) {
     int64_t before = 0;
     for (const Json& range : figure.at("ranges")) {
@@ -173,8 +181,8 @@ TEST_CASE("methods: limits, least memory and changes of the answer hold when typ
     CHECK(all.at("schema") == "zeroplan.methods/1");
     REQUIRE(all.at("methods").size() == 3);
     CHECK(all.at("changes").size() == 3);
-    CheckLimits(model, asked, all);
-    CheckChanges(model, asked, all);
+    CheckLimits(model.question(), asked, all);
+    CheckChanges(model.question(), asked, all);
     const RunResult page = RunZeroplan(compare);
     CHECK(page.exit_code == 0);
     CheckPage(page.out, all);
@@ -183,6 +191,31 @@ TEST_CASE("methods: limits, least memory and changes of the answer hold when typ
     CHECK(note != std::string::npos);
     CHECK(page.err.find("config.json", note) == std::string::npos);
   }
+}
+
+// Some minutes.
+TEST_CASE("methods: the page of ten questions holds when typed back" * doctest::skip()) {
+  const std::string page = ReadWhole(SourcePath("docs/which-method.md"));
+  const std::string prompt = "    $ zeroplan ";
+  int questions = 0;
+  for (size_t at = 0; (at = page.find(prompt, at)) != std::string::npos; ++questions) {
+    at += prompt.size();
+    std::string words = page.substr(at, page.find('\n', at) - at);
+    const std::string method = " --method all", length = " --seq-len ";
+    REQUIRE(words.ends_with(method));
+    words.resize(words.size() - method.size());
+    Asked asked;
+    if (const size_t given = words.find(length); given != std::string::npos) {
+      asked["--seq-len"] = words.substr(given + length.size());
+      words.resize(given);
+    }
+    CAPTURE(words);
+    const Question question{words};
+    const Json all = JsonOf(question.Plan(asked, "--method all --format json"));
+    CheckLimits(question, asked, all);
+    CheckChanges(question, asked, all);
+  }
+  CHECK(questions == 10);
 }
 
 TEST_CASE("methods: what would fit where nothing does, typed back") {

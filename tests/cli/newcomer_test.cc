@@ -149,6 +149,9 @@ TEST_CASE("newcomer: options of other tools") {
   CHECK(RunZeroplan(asked + "--train-micro-batch-size-per-gpu 2 --gradient_accumulation_steps=3 "
                             "--recompute full --max-seq-length 512 --format table")
             .out == plain);
+  const std::string adapters = "estimate gpt2 --hw 4090 --stage 0 ";
+  CHECK(RunZeroplan(adapters + "--lora_r 8 --target-modules c_attn --use_rslora").out ==
+        RunZeroplan(adapters + "--lora-rank 8 --lora-targets c_attn --rslora").out);
   struct Option {
     const char* words;
     const char* said;
@@ -157,8 +160,10 @@ TEST_CASE("newcomer: options of other tools") {
            Option{"plan gpt2 --bf16", "use --dtype bf16"},
            Option{"plan gpt2 --gradient-checkpointing", "use --checkpointing full"},
            Option{"plan gpt2 --gpu 4090", "--hw for which"},
-           Option{"plan gpt2 --lora", "has no adapters"},
-           Option{"plan gpt2 --load-in-4bit", "no quantized weights"},
+           Option{"plan gpt2 --lora", "use --method lora"},
+           Option{"plan gpt2 --qlora", "use --method qlora"},
+           Option{"plan gpt2 --load-in-4bit", "use --method qlora: adapters over a base in NF4"},
+           Option{"plan gpt2 --load-in-8bit", "there is NF4 below adapters"},
            Option{"plan gpt2 --tensor-parallel-size 2", "without tensor parallelism"},
            Option{"plan gpt2 --zero 3", "use --stage"},
            Option{"plan gpt2 --context-length 512", "use --seq-len"},
@@ -223,11 +228,11 @@ TEST_CASE("newcomer: the first page fits a terminal, and its commands work") {
   }
 }
 
-// docs/first-screens.md: below each "    $ zeroplan ..." as many lines of what it prints as stand
-// there, up to "    ...". With ZEROPLAN_UPDATE_GOLDEN=1 they are written anew.
-TEST_CASE("newcomer: the page of first screens shows what is printed") {
+// Below each "    $ zeroplan ..." of a page as many lines of what it prints as stand there, up to
+// "    ...", or all of them, up to "    $". With ZEROPLAN_UPDATE_GOLDEN=1 they are written anew.
+void CheckScreens(const char* of_docs, int count) {
   const TempDir none;
-  const std::string file = SourcePath("docs/first-screens.md");
+  const std::string file = SourcePath(of_docs);
   const std::string page = ReadWhole(file);
   REQUIRE_FALSE(page.empty());
   const std::string indent = "    ", prompt = indent + "$ zeroplan ", more = indent + "...";
@@ -247,18 +252,25 @@ TEST_CASE("newcomer: the page of first screens shows what is printed") {
     const RunResult run = RunZeroplan(command, OwnModels(none.path()));
     const std::string& out = run.exit_code == 0 ? run.out : run.err;
     size_t at = 0;
-    for (++i; i < lines.size() && lines[i] != more && lines[i] != indent + "$"; ++i) {
-      REQUIRE(at < out.size());
+    size_t shown = 0;
+    for (++i; i < lines.size() && lines[i] != more && lines[i] != indent + "$"; ++i) ++shown;
+    REQUIRE(i < lines.size());
+    if (lines[i] != more) shown = out.size();
+    for (; shown > 0 && at < out.size(); --shown) {
       const size_t end = std::min(out.find('\n', at), out.size());
       const std::string line = out.substr(at, end - at);
       now += line.empty() ? "\n" : indent + line + "\n";
       at = end + 1;
     }
-    REQUIRE(i < lines.size());
     now += lines[i] + "\n";
   }
-  CHECK(screens == 11);
+  CHECK(screens == count);
   testing::CheckGolden(file, now);
+}
+
+TEST_CASE("newcomer: the pages of screens show what is printed") {
+  CheckScreens("docs/first-screens.md", 11);
+  CheckScreens("docs/which-method.md", 10);
 }
 
 }  // namespace

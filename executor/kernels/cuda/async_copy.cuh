@@ -15,6 +15,14 @@ __device__ inline void CopyAsync16(void* shared, const void* global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
 }
 
+// The same where `there`, else 16 bytes of 0; `global` is an address in any case.
+__device__ inline void CopyAsync16OrZero(void* shared, const void* global, bool there) {
+  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global),
+               "r"(there ? 16 : 0)
+               : "memory");
+}
+
 __device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 template <int kPending>

@@ -177,8 +177,13 @@ void KernelBench::Fill(const std::vector<BenchArg>& args, const std::vector<Set>
 
 std::vector<BenchArg> KernelBench::WithWorkspace(KernelId id, const KernelDims& dims,
                                                  std::vector<BenchArg> args) const {
-  const uint64_t bytes = KernelInfo(id).workspace_bytes(dims, Backend::kCuda);
-  if (bytes > 0) args.push_back({ArgKind::kScratch, Dtype::kU8, static_cast<int64_t>(bytes)});
+  const KernelRow& row = KernelInfo(id);
+  const uint64_t bytes =
+      LaunchWorkspaceBytes(id, dims, Backend::kCuda, false, attention_.deterministic());
+  if (bytes == 0) return args;
+  // Behind the arguments, but for where documents start.
+  args.resize(static_cast<size_t>(row.args.size() - (row.starts < 0 ? 0 : 1)), BenchArg{});
+  args.back() = {ArgKind::kScratch, Dtype::kU8, static_cast<int64_t>(bytes)};
   return args;
 }
 

@@ -22,4 +22,9 @@ inline ModelSpec WithQlora(ModelSpec model, const std::string& targets, int64_t 
   return model;
 }
 
+inline ModelSpec WithDropout(ModelSpec adapted, float share = 0.25f) {
+  adapted.lora_dropout = share;
+  return adapted;
+}
+
 }  // namespace zeroplan::testing

@@ -74,6 +74,7 @@ TEST_CASE("kernel table: bytes moved by hand") {
   // y is written, with kAccumulate read too.
   CHECK(bytes(KernelId::kConvert, {50}, {part(100), part(200)}) == 300);
   CHECK(bytes(KernelId::kConvert, {50}, {part(100), part(200)}, kAccumulate) == 500);
+  CHECK(bytes(KernelId::kDropout, {5, 10, 5, 0}, {part(100), part(8), part(100)}) == 208);
   // Logits in and out, without gradients in alone; the state not at all.
   const std::vector<ArgShape> loss = {part(1000), part(40), part(128), part(40)};
   CHECK(bytes(KernelId::kCrossEntropy, {10, 50, 50}, loss) == 2080);
@@ -107,6 +108,25 @@ TEST_CASE("kernel table: bytes moved by hand") {
   CHECK(bytes(KernelId::kQkNormRotaryBackward, {4, 2, 3, 1, 4}, heads, kAccumulate) ==
         3 * 128 + 16 + 64 + 32 + 2 * 32 + 2 * 256);
   CHECK(bytes(KernelId::kSwiGluBackward, {4, 8}, {part(64), part(128)}) == 64 + 2 * 128);
+  // Of six columns a row the first and the last two have adapters: 32 of 48 bytes, once for both.
+  CHECK(bytes(KernelId::kLoraUpBackward, {4, 2, 6, 2, 4, 0b101},
+              {part(48), part(32), part(16), part(32), part(16), part(1 << 20)},
+              kAccumulate) == 32 + 32 + 16 + 32 + 2 * 16);
+  CHECK(bytes(KernelId::kLoraDownBackward, {4, 5, 2},
+              {part(40), part(16), part(20), part(40), part(20)},
+              kAddToOutput) == 40 + 16 + 20 + 2 * 40 + 20);
+}
+
+TEST_CASE("kernel table: partial sums of adapters seldom need more than the library's workspace") {
+  constexpr uint64_t kLibrary = uint64_t{32} << 20;
+  const auto up = [](int64_t M, int64_t r) {
+    return Workspace(KernelId::kLoraUpBackward, {M, r, 28672, 14336, 28672, 3}, Backend::kCuda);
+  };
+  CHECK(up(8192, 16) == kLibrary);
+  // 56 strips of M x r sums, and four of 28672 x r.
+  CHECK(up(8192, 32) == uint64_t{4} * 32 * (56 * 8192 + 4 * 28672));
+  CHECK(up(8192, 128) == kLibrary);  // the library's products
+  CHECK(Workspace(KernelId::kLoraDown, {65536, 14336, 64}, Backend::kCuda) == kLibrary);
 }
 
 TEST_CASE("kernel table: dims and unusual scalars as text") {

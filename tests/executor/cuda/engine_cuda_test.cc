@@ -149,6 +149,7 @@ TEST_CASE("cuda engine: adapters train as on the CPU, within their plan") {
   llama.positions = 16;
   for (const ModelSpec& model : {testing::WithLora(SmallModel(), "all-linear", 8),
                                  testing::WithLora(llama, "q_proj,v_proj,up_proj", 8),
+                                 testing::WithDropout(testing::WithLora(llama, "all-linear", 8)),
                                  testing::WithQlora(llama, "all-linear", 8)}) {
     for (const Dtype dtype : {Dtype::kF32, Dtype::kBF16}) {
       for (const Choice& choice : kChoices) {

@@ -69,6 +69,14 @@ TEST_CASE("results do not depend on the number of threads") {
     }
     const int64_t M = 333, C = 130;
     CheckThreadIndependent(
+        {KernelId::kLoraUpBackward,
+         {M, 4, C, 60, C, 3},
+         {t(p, M * C), t(p, M * 8), t(p, C * 4), Tensor(p, M * 8), Tensor(p, C * 4)}});
+    CheckThreadIndependent(
+        {KernelId::kLoraDownBackward,
+         {M, C, 8},
+         {t(p, M * C), t(p, M * 8), t(p, 8 * C), Tensor(p, M * C), Tensor(p, 8 * C)}});
+    CheckThreadIndependent(
         {KernelId::kLayerNormForward,
          {M, C},
          {t(p, M * C), t(p, C), t(p, C), Tensor(p, M * C), Tensor(Dtype::kF32, 2 * M)}});
@@ -129,6 +137,8 @@ TEST_CASE("results do not depend on the number of threads") {
         KernelId::kConvert, {n}, {t(Dtype::kF32, n), Tensor(Dtype::kNf4, n / 16384 + 1)}};
     CheckThreadIndependent(quantize);
     CheckThreadIndependent({KernelId::kConvert, {n}, {Run(quantize, 1)[1], Tensor(p, n)}});
+    CheckThreadIndependent(
+        {KernelId::kDropout, {M, C, 9, 3}, {t(p, M * C), Tensor::Ints({5, 0}), Tensor(p, M * C)}});
     CheckThreadIndependent({KernelId::kNormSq, {n}, {t(p, n), Tensor::State({})}});
     std::vector<int32_t> ids(static_cast<size_t>(B * T));
     for (int32_t& id : ids) id = static_cast<int32_t>(rng.Below(20));

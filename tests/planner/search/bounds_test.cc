@@ -405,6 +405,7 @@ TEST_CASE("bounds: of deep models none exceeds its program, whatever is gathered
                                                    : any("all-linear", "up_proj,o_proj", "k_proj"),
                             any(4, 64));
       in.model.lora_quantized = any(false, true);
+      in.model.lora_dropout = any(0.0f, 0.1f);
     }
     CAPTURE(in.model.lora_rank);
     CAPTURE(in.model.lora_quantized);

@@ -49,4 +49,10 @@ void LaunchSwiGluForward(const FloatArray& gu_M2F, const FloatArray& y_MF, int64
 void LaunchSwiGluBackward(const FloatArray& dy_MF, const FloatArray& gu_M2F, int64_t M, int64_t F,
                           cudaStream_t stream);
 
+// y = x as dropout p leaves it (executor/kernels/dropout.h), or y += that. Fastest where K is a
+// multiple of 8.
+void LaunchDropout(const FloatArray& x_MK, const int32_t* number_2, const FloatArray& y_MK,
+                   int64_t M, int64_t K, int64_t T, int64_t tensor, float p, uint64_t seed,
+                   bool add, cudaStream_t stream);
+
 }  // namespace zeroplan::cuda
