@@ -7,12 +7,13 @@
 #   readers    what zeroplan writes and reads beside the Python packages that it is for; installs them (some GB)
 #   deepspeed  the same with DeepSpeed and torchtitan   (scripts/deepspeed_test.sh)
 #   install    installation in bare systems   (scripts/install_test.sh; as root)
+#   questions  what docs/which-method.md says, typed back
 #   fuzz       each fuzzer for a minute   (scripts/fuzz.sh)
 #   torture    all of benchmarks/torture, an hour
 set -euo pipefail
 cd "$(dirname "$0")/.."
 record=docs/long_checks.txt
-all=(clang asan tsan timing readers deepspeed install fuzz torture)
+all=(clang asan tsan timing readers deepspeed install questions fuzz torture)
 
 with_sanitizer() { scripts/build.sh "$1" && ctest --preset "$1" --parallel "$(nproc)"; }
 
@@ -36,6 +37,7 @@ run_check() {
     readers) readers ;;
     deepspeed) scripts/deepspeed_test.sh ;;
     install) scripts/install_test.sh ;;
+    questions) scripts/build.sh release && build/release/tests/tests_cli --no-skip -tc="methods: the page*" ;;
     fuzz) scripts/fuzz.sh 60 ;;
     torture) scripts/build.sh release && benchmarks/torture/torture.py --full ;;
   esac
