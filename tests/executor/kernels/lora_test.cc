@@ -337,13 +337,11 @@ void CheckLarge(Rng& rng, const AdaptedShape& s, Dtype dtype, Dtype grad) {
   if (U == N) {
     Tensor residual = Large(rng, dtype, M * N);
     bench.Run(KernelId::kLoraUp, s.dims(), {&thin, &b, &residual, &y});
-    CheckSamples(
-        rng, y, r, 1, [&](int64_t i) { return residual[i]; }, of_y, "y and residual");
+    CheckSamples(rng, y, r, 1, [&](int64_t i) { return residual[i]; }, of_y, "y and residual");
   }
   const auto before =
       twice(KernelId::kLoraUp, s.dims(), {&thin, &b, nullptr, &y}, kAccumulate, {&y});
-  CheckSamples(
-      rng, y, r, 1, [&](int64_t i) { return before[0][i]; }, of_y, "y");
+  CheckSamples(rng, y, r, 1, [&](int64_t i) { return before[0][i]; }, of_y, "y");
 }
 
 TEST_CASE("adapters: sizes of models, the same bits at every run") {

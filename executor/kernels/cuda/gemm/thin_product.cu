@@ -45,8 +45,8 @@ struct Partials {
 
 // What a block has in shared memory, twice: tiles of x and of the thin matrices.
 template <int kR, bool kRowSums, bool kColumnSums>
-constexpr int kStageChunks = kTile*(kTileChunks +
-                                    ((kRowSums ? 1 : 0) + (kColumnSums ? 1 : 0)) * kR / kVector);
+constexpr int kStageChunks =
+    kTile * (kTileChunks + ((kRowSums ? 1 : 0) + (kColumnSums ? 1 : 0)) * kR / kVector);
 
 template <int kR>
 constexpr int kStripTiles = static_cast<int>(ThinStripTiles(kR));
