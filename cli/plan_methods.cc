@@ -34,8 +34,10 @@ void PrintComparison(const PlanRequest& request, Assumptions assumptions, bool j
                 colour);
   }
   if (!comparison.answer.method) {
+    const bool proven = comparison.answer.possible.empty();
     throw Error(ExitCode::kNothingFits,
-                "nothing fits by any of these methods; above stands what would");
+                std::string(proven ? "nothing fits" : "nothing was found that fits") +
+                    " by any of these methods; above stands what would");
   }
 }
 

@@ -45,6 +45,8 @@ Program PassRunner::Run(Program program) const {
 Program EmptyProgram(const ModelSpec& model,
                      std::shared_ptr<const std::vector<ParamTensor>> tensors,
                      const TrainSetup& setup, const LowerOptions& options) {
+  ZEROPLAN_CHECK(!model.lora_quantized || options.purpose == Purpose::kTrain,
+                 "{} in NF4 is for training", model.name);
   Program program;
   program.model = model;
   program.setup = setup;

@@ -51,7 +51,7 @@ struct ModelSpec {
   float lora_alpha = 0;
   float lora_dropout = 0;  // of elements that adapters read in training
   bool lora_rslora = false;
-  bool lora_quantized = false;  // QLoRA: what they adapt is kept in NF4 (ParamRow::quantized)
+  bool lora_quantized = false;  // QLoRA: frozen matrices are in NF4 (ParamRow::quantized)
   std::string lora_targets, lora_saved;
 
   // Heads of keys and values; several query heads in a row share one.

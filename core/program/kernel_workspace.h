@@ -47,8 +47,10 @@ constexpr int64_t AttendPartTokens(int64_t count, int64_t parts) {
 // split_tiles of them.
 constexpr int64_t kThinTile = 128;
 constexpr int64_t kMostThinRank = 64;
-// Beyond this rank sums over columns and over rows are launches of their own.
+// Beyond this rank sums over columns and over rows are launches of their own, and where their
+// partial sums would take more than these bytes.
 constexpr int64_t kMostThinBothRank = 32;
+constexpr int64_t kMostThinBothBytes = int64_t{64} << 20;
 // Tiles of a strip whose sums over rows a block has in registers.
 constexpr int64_t ThinStripTiles(int64_t r) { return r <= 16 ? 8 : 4; }
 constexpr int kMostThinParts = 3;  // of the matrix's columns, each with a thin matrix of its own
@@ -96,11 +98,17 @@ constexpr ThinCut CutThin(int64_t M, int64_t r, const int64_t (&columns)[kMostTh
   return best;
 }
 
+// Whether both sums are one launch.
+constexpr bool ThinTogether(int64_t M, int64_t r, const int64_t (&columns)[kMostThinParts]) {
+  return r <= kMostThinBothRank &&
+         4 * CutThin(M, r, columns, true, true).floats <= kMostThinBothBytes;
+}
+
 // Scratch, in bytes; 0 where thin products do not take the rank.
 constexpr int64_t ThinSumsBytes(int64_t M, int64_t r, const int64_t (&columns)[kMostThinParts],
                                 bool row_sums, bool column_sums) {
   if (r > kMostThinRank) return 0;
-  if (row_sums && column_sums && r > kMostThinBothRank) {
+  if (row_sums && column_sums && !ThinTogether(M, r, columns)) {
     const int64_t of_rows = ThinSumsBytes(M, r, columns, true, false);
     const int64_t of_columns = ThinSumsBytes(M, r, columns, false, true);
     return of_rows > of_columns ? of_rows : of_columns;

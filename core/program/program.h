@@ -271,7 +271,8 @@ struct Program {
   // I32 [2, B, T], with document_borders [3, B, T]: inputs, targets (negative: does not count), and
   // where in its row each position's document starts. On the device, and where the data loader
   // fills it. Where sequences are numbered, the last 8 bytes are the number of the batch's first:
-  // ((attempted steps * micro-steps + micro-step) * ranks + rank) * B, the others follow it.
+  // ((steps taken and skipped * micro-steps + micro-step) * ranks + rank) * B, the others follow
+  // it.
   BufferId tokens_buffer = kNoBuffer;
   BufferId tokens_host_buffer = kNoBuffer;
   BufferId logits_host_buffer = kNoBuffer;  // generate: compute dtype [Vp], the wanted row's logits

@@ -47,7 +47,7 @@ struct EngineOptions {
   // Limits that every batch of a program with document_borders keeps to: kernels of a GPU take
   // longer the more documents there might be. A batch beyond them ends the run with an error.
   DocumentLimits documents;
-  uint64_t seed = 1;
+  uint64_t seed = 1;  // of fresh weights and of dropout
   // False: Init does not draw weights, which takes longer than reading them: Load follows. Until
   // then they are anything.
   bool fresh_weights = true;

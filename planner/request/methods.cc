@@ -141,12 +141,13 @@ class Comparer {
       const bool first = sides_.empty();
       Assumptions again{.logged = true};
       sides_.push_back(Open(asked, method, first ? assumptions : again, Progress()));
+      said_ = said_ || (first && method != TuningMethod::kFull);
       // What is said of adapters; QLoRA has those of LoRA.
       for (std::string& note : again.notes) {
         const bool of_adapters = note.starts_with("LoRA:") || note.starts_with("QLoRA:");
-        if (of_adapters && (sides_.size() == 2 || method == TuningMethod::kLora)) {
-          assumptions.notes.push_back(std::move(note));
-        }
+        if (!of_adapters || said_) continue;
+        said_ = true;
+        assumptions.notes.push_back(std::move(note));
       }
     }
   }
@@ -185,7 +186,8 @@ class Comparer {
     }
     // What was found to fit less memory on the way.
     for (size_t i = 0; i < sides_.size(); ++i) {
-      if (all.methods[i].least_gap > 0) FindLeast(*sides_[i].search, all.methods[i]);
+      if (all.methods[i].least_gap > 0 || all.methods[i].least_gave_up)
+        FindLeast(*sides_[i].search, all.methods[i]);
     }
     return all;
   }
@@ -229,6 +231,7 @@ class Comparer {
     least.objective = Objective::kHeadroom;
     least.gpu_capacity_bytes = uint64_t{1} << 60;
     const Answer found = search.Best(least);
+    choice.least_gave_up = !found.found && found.gave_up;
     if (!found.found) return;
     choice.least_gpu_bytes = search.GpuBytesNeeded(*found.found);
     choice.least_gap = found.gap;
@@ -345,7 +348,8 @@ class Comparer {
       std::vector<ChoiceSearch*> searches;
       for (size_t i = 0; i < sides_.size(); ++i) {
         const std::optional<MethodLimit>& limit = all.methods[i].sequence;
-        const bool can = limit && (!limit->next || seq_len < *limit->next);
+        // What was not found to fit is asked again.
+        const bool can = !limit || !limit->next || !limit->next_known || seq_len < *limit->next;
         Assumptions unused{.logged = true};
         if (can) {
           open[i] = Open(WithSequence(asked_, seq_len, all), sides_[i].method, unused, Progress());
@@ -428,6 +432,7 @@ class Comparer {
   const std::function<void(const std::string&)>& progress_;
   std::vector<Side> sides_;
   std::string doing_;
+  bool said_ = false;   // what adapters there are
   uint64_t spent_ = 0;  // instructions lowered for a figure
 };
 

@@ -31,11 +31,12 @@ struct MethodChoice {
   // any GPU (the host is short). Within least_gap of the least, 0 where that is proven.
   std::optional<uint64_t> least_gpu_bytes;
   double least_gap = 0;
+  bool least_gave_up = false;  // nothing was found, though something may fit
   std::string least;  // "stage 3, optimizer and parameters on cpu, full recompute, micro-batch 1"
   // Where nothing fits: SmallestChangeText; where that names a disk, also what does without one.
   std::string change, change_without_disk;
   std::string running;  // RunCostText where the question has a run and something fits
-  // None: no such sequence or micro-batch fits, or it was not asked for.
+  // None: no such sequence or micro-batch fits or was found to, or it was not asked for.
   std::optional<MethodLimit> sequence, micro_batch;
 };
 

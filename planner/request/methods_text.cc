@@ -117,7 +117,8 @@ std::string MethodText(const MethodChoice& choice, const MethodComparison& compa
     text += fmt::format(" It fits from {} a GPU on{}: {}.", TypedMemory(*choice.least_gpu_bytes),
                         Unproven(choice.least_gap), choice.least);
   } else {
-    text += " The host's memory is short for any GPU.";
+    text += choice.least_gave_up ? " From which GPU memory on it fits was not found."
+                                 : " The host's memory is short for any GPU.";
   }
   std::vector<std::string> limits;
   if (choice.sequence) {

@@ -45,7 +45,7 @@ LayoutFacts FactsOf(const ParamLayout& layout, int64_t layers, const BoundAssump
   LayoutFacts facts;
   facts.assumed = assumed;
   facts.persistent = static_cast<double>(layout.persistent_elements());
-  std::map<int, double> of_layer, gathered_of_layer;
+  std::map<int, double> of_layer, trained_of_layer, gathered_of_layer;
   for (const Unit& unit : layout.units) {
     const double elements =
         static_cast<double>(StoredBytes(unit.ParamDtype(compute), unit.param_elements)) /
@@ -61,6 +61,7 @@ LayoutFacts FactsOf(const ParamLayout& layout, int64_t layers, const BoundAssump
       facts.embedding_gather += gathered;
     } else if (in_layers) {
       of_layer[unit.layer] += elements;
+      if (unit.trainable) trained_of_layer[unit.layer] += elements;
       gathered_of_layer[unit.layer] += gathered;
       facts.largest_unit = std::max(facts.largest_unit, gathered);
       for (const TensorSlot& slot : unit.slots) {
@@ -75,6 +76,9 @@ LayoutFacts FactsOf(const ParamLayout& layout, int64_t layers, const BoundAssump
     facts.layers += elements;
     facts.largest_layer = std::max(facts.largest_layer, elements);
   }
+  for (const auto& [layer, elements] : trained_of_layer) {
+    facts.largest_trained_layer = std::max(facts.largest_trained_layer, elements);
+  }
   std::map<double, double> by_size;
   for (const auto& [layer, elements] : gathered_of_layer) {
     if (elements > 0) by_size[elements] += 1;
@@ -85,7 +89,7 @@ LayoutFacts FactsOf(const ParamLayout& layout, int64_t layers, const BoundAssump
   facts.auto_reduce_bucket = ReduceBucketElements(open, layout, layers);
   // Layers lie no closer than their elements.
   facts.auto_reduce_layers = std::floor(static_cast<double>(facts.auto_reduce_bucket) /
-                                        std::max(1.0, facts.largest_layer));
+                                        std::max(1.0, facts.largest_trained_layer));
   return facts;
 }
 

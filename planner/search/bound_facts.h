@@ -43,6 +43,7 @@ struct LayoutFacts {
   double persistent = 0;  // kept whole on every rank
   double layers = 0;      // of all layers together
   double largest_layer = 0;
+  double largest_trained_layer = 0;            // of what is trained
   double largest_tensor = 0;                   // of the layers
   double largest_unit = 0;                     // of what is gathered of the layers at once
   double embedding = 0, embedding_gather = 0;  // of the embeddings; of what is gathered of them

@@ -59,7 +59,7 @@ class GroupTimer {
   double ReducePiece() const {
     const bool open = group_.buckets.reduce == kAuto;
     if (open && facts_.assumed.uniform_layers) {
-      return facts_.auto_reduce_layers * facts_.largest_layer;
+      return facts_.auto_reduce_layers * facts_.largest_trained_layer;
     }
     const uint64_t bucket = open ? facts_.auto_reduce_bucket : group_.buckets.reduce;
     // A larger tensor goes alone, with the padding before and behind it.

@@ -203,6 +203,37 @@ TEST_CASE("adapters: dropout drops the same however a global batch and its work 
   }
 }
 
+// Of a layer whose NF4 is many blocks, so that matrices cross the borders of shards and of pieces.
+TEST_CASE("adapters: NF4 that is cut is the same base") {
+  ModelSpec model = testing::TinyLlama(Llama());
+  model.hidden = 192;
+  model.ffn = 512;
+  model = testing::WithQlora(std::move(model), "q_proj,down_proj");
+  const std::vector<double> control =
+      LossesAt(model, 0, 1, 1, kNoRecompute, testing::Offload::kNone);
+  CHECK(control.back() < control.front());
+  for (const int ranks : {1, 2, 4}) {
+    const Program program =
+        Lower(model, testing::BaseSetup(3, ranks, Dtype::kF32, 1, kNoRecompute));
+    uint64_t most = 0;
+    for (const Unit& unit : program.layout.units) {
+      if (unit.quantized) most = std::max(most, unit.shard_elements / kNf4AlignElements);
+    }
+    CHECK(most >= 8);
+    for (const int stage : {2, 3}) {
+      for (const testing::Offload offload : testing::OffloadsOf(stage)) {
+        CAPTURE(ranks);
+        CAPTURE(stage);
+        CAPTURE(std::string(testing::OffloadLabel(offload)));
+        const std::vector<double> losses = LossesAt(model, stage, ranks, 1, kNoRecompute, offload);
+        for (size_t i = 0; i < losses.size(); ++i) {
+          CHECK(std::abs(losses[i] - control[i]) <= 2e-4 * control[i]);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("adapters: a checkpoint holds them alone, and goes on at any stage over its base") {
   const ModelSpec model = testing::WithLora(testing::TinyLlama(Llama()), "all-linear");
   const TempDir dir;

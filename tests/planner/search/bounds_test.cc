@@ -403,7 +403,7 @@ TEST_CASE("bounds: of deep models none exceeds its program, whatever is gathered
           testing::WithLora(in.model,
                             in.model.kv_heads == 0 ? any("all-linear", "attn.c_proj", "c_fc")
                                                    : any("all-linear", "up_proj,o_proj", "k_proj"),
-                            any(4, 64));
+                            any(4, 64, 256));
       in.model.lora_quantized = any(false, true);
       in.model.lora_dropout = any(0.0f, 0.1f);
     }

@@ -293,7 +293,8 @@ bool IsVectors(const void* data, int64_t stride) { return Aligned(data) && strid
 
 bool IsThin(const ThinProduct& p) {
   if (p.dtype != Dtype::kBF16 && p.dtype != Dtype::kF16) return false;
-  bool thin = p.r <= kMostThinRank && p.r % kVector == 0;
+  constexpr int64_t kMostTiles = 65535;  // of rows: a grid's y
+  bool thin = p.r <= kMostThinRank && p.r % kVector == 0 && p.M <= kMostTiles * kThinTile;
   for (int i = 0; i < p.count; ++i) {
     const ThinPart& part = p.parts[i];
     thin = thin && part.C % kVector == 0 && IsVectors(part.x_MC, p.x_stride) &&
@@ -306,7 +307,9 @@ bool IsThin(const ThinProduct& p) {
 void LaunchThinSums(const ThinProduct& product, void* scratch, cudaStream_t stream) {
   const bool row_sums = product.parts[0].row_sums_Mr != nullptr;
   const bool column_sums = product.parts[0].column_sums_Cr != nullptr;
-  if (row_sums && column_sums && product.r > kMostThinBothRank) {
+  int64_t columns[kMostThinParts] = {}, width = 0, strips = 0;
+  for (int i = 0; i < product.count; ++i) width += columns[i] = product.parts[i].C;
+  if (row_sums && column_sums && !ThinTogether(product.M, product.r, columns)) {
     ThinProduct of_rows = product, of_columns = product;
     for (ThinPart& part : of_rows.parts) part.column_sums_Cr = nullptr;
     for (ThinPart& part : of_columns.parts) part.row_sums_Mr = nullptr;
@@ -315,8 +318,6 @@ void LaunchThinSums(const ThinProduct& product, void* scratch, cudaStream_t stre
     return;
   }
   const int64_t M = product.M, r = product.r;
-  int64_t columns[kMostThinParts] = {}, width = 0, strips = 0;
-  for (int i = 0; i < product.count; ++i) width += columns[i] = product.parts[i].C;
   const ThinCut cut = CutThin(M, r, columns, row_sums, column_sums);
   Partials partials = {.split = width * r,
                        .strip_tiles = static_cast<int>(cut.strip_tiles),

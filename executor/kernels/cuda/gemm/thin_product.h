@@ -20,15 +20,17 @@ struct ThinPart {
   void* column_sums_Cr = nullptr;  // as columns_Cr, of sums_dtype
 };
 
-// All but column_sums have `dtype`, of 16 bit.
+// All but column_sums have `dtype`, of 16 bit. REQUIRES: all parts have the same of their pointers;
+// M > 0.
 struct ThinProduct {
   ThinPart parts[kMostThinParts];
   int count = 0;
-  Dtype dtype, sums_dtype = Dtype::kF32;
+  Dtype dtype = Dtype::kBF16, sums_dtype = Dtype::kF32;
   bool across = false;
   bool add = false;  // to column_sums
   float scale = 1;   // of row_sums
-  int64_t M, r, R, x_stride;
+  int64_t M = 0, r = 0, R = 0;
+  int64_t x_stride = 0;  // elements
 };
 
 // Whether the functions below take it: dtypes, ranks up to kMostThinRank, whole vectors of 16
@@ -36,8 +38,8 @@ struct ThinProduct {
 bool IsThin(const ThinProduct& product);
 
 // row_sums = scale * x * columns, column_sums (+)= x^T * rows: those that are there, of all parts
-// alike. x is read once; up to kMostThinBothRank also for both. Sums have a fixed order. `scratch`:
-// ThinSumsBytes.
+// alike. x is read once; where ThinTogether also for both. Sums have a fixed order. `scratch`:
+// ThinSumsBytes, at a multiple of 16 bytes.
 void LaunchThinSums(const ThinProduct& product, void* scratch, cudaStream_t stream);
 
 }  // namespace zeroplan::cuda
