@@ -20,7 +20,8 @@ struct DropRule {
 // p is rounded to a multiple of 2^-16, below 1.
 constexpr DropRule DropRuleOf(float p) {
   constexpr float kAll = 65536;
-  const auto nearest = static_cast<uint32_t>(p * kAll + 0.5f);
+  const auto below = static_cast<uint32_t>(p * kAll);
+  const uint32_t nearest = below + (p * kAll - static_cast<float>(below) >= 0.5f ? 1 : 0);
   const uint32_t threshold = nearest < 65535 ? nearest : 65535;
   return {threshold, kAll / (kAll - static_cast<float>(threshold))};
 }

@@ -141,6 +141,7 @@ std::string MethodText(const MethodChoice& choice, const MethodComparison& compa
 // "LoRA or QLoRA".
 std::string Names(const std::vector<size_t>& methods, const MethodComparison& comparison) {
   std::vector<std::string_view> names;
+  names.reserve(methods.size());
   for (const size_t i : methods) names.push_back(TuningMethodWords(comparison.methods[i].method));
   return fmt::format("{}", fmt::join(names, " or "));
 }

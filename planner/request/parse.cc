@@ -144,7 +144,7 @@ uint64_t ParseReserve(const std::string& text, std::string_view option) {
 }
 
 std::vector<size_t> ParseSome(const std::string& text, std::string_view option,
-                              std::vector<std::string> words) {
+                              const std::vector<std::string>& words) {
   std::vector<size_t> some;
   if (text.find(',') == std::string::npos) {
     std::vector<std::string> allowed = words;

@@ -36,7 +36,7 @@ uint64_t ParseMemory(const std::string& text, std::string_view option);
 uint64_t ParseReserve(const std::string& text, std::string_view option);
 // Indices of one of `words`, of several ("none,cpu"; each once, in any order) or of "all". Rising.
 std::vector<size_t> ParseSome(const std::string& text, std::string_view option,
-                              std::vector<std::string> words);
+                              const std::vector<std::string>& words);
 // ParseSome of "none", "cpu" and "nvme".
 std::vector<OffloadDevice> ParseOffload(const std::string& text, std::string_view option);
 
