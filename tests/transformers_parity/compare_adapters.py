@@ -41,7 +41,7 @@ except ImportError as missing:
     sys.exit(SKIP)
 
 STEPS, LENGTH, ROWS, MICRO_STEPS = 50, 32, 2, 2
-RATE, DECAY, NORM, EPSILON = 1e-2, 0.1, 1.0, 1e-3
+RATE, DECAY, NORM, EPSILON = 3e-3, 0.1, 1.0, 1e-3
 BOUND = 1e-5
 
 ALL = dict(target_modules="all-linear", r=8, lora_alpha=16)
