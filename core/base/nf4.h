@@ -95,6 +95,10 @@ constexpr std::array<float, n - 1> Middles(const std::array<float, n>& values) {
 // Rising, as the codes' values are.
 inline constexpr std::array<float, 256> kNf4MaximumValues = nf4_internal::MaximumValues();
 
+// The code of the maximum whose value is 0.
+inline constexpr uint8_t kNf4ZeroMaximum = 127;
+static_assert(kNf4MaximumValues[kNf4ZeroMaximum] == 0);
+
 // A code is the number of middles between neighbours that lie below what is rounded. Those of the
 // 16 values are as bitsandbytes' CUDA kernel has them, some of which are a last place off.
 inline constexpr std::array<float, 15> kNf4Middles = {

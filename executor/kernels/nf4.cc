@@ -14,8 +14,6 @@ using simd::VecF;
 using simd::VecI;
 using simd::VecU;
 
-constexpr uint8_t kZeroMaximum = 127;
-static_assert(kNf4MaximumValues[kZeroMaximum] == 0);
 static_assert(kNf4Group % kLanes == 0 && kBlock % kNf4Group == 0 && kNf4Block % kBlock == 0);
 
 // The values of the two codes in a byte.
@@ -76,7 +74,8 @@ void QuantizeMaxima(const float (&maxima)[kNf4Groups], Nf4Block& block) {
   const float reciprocal = 1.0f / scale;
   for (int g = 0; g < kNf4Groups; ++g) {
     const float m = maxima[g];
-    block.maxima[g] = m == 0 || scale == 0 ? kZeroMaximum : MaximumCode((m - offset) * reciprocal);
+    block.maxima[g] =
+        m == 0 || scale == 0 ? kNf4ZeroMaximum : MaximumCode((m - offset) * reciprocal);
   }
   block.scale = scale;
   block.offset = offset;

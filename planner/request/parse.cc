@@ -155,10 +155,8 @@ std::vector<size_t> ParseSome(const std::string& text, std::string_view option,
     std::iota(some.begin(), some.end(), size_t{0});
     return some;
   }
-  for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
-    end = text.find(',', begin);
-    const std::string one = text.substr(begin, end - begin);
-    const size_t index = ParseWord(one, option, words);
+  for (const std::string_view one : SplitList(text)) {
+    const size_t index = ParseWord(std::string(one), option, words);
     if (std::find(some.begin(), some.end(), index) != some.end()) {
       ThrowUsage("{}: {} has {} twice; name each once", option, text, one);
     }

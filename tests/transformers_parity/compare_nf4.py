@@ -16,16 +16,14 @@
 Exit code 1 where something differs; 77 where a package is missing.
 """
 import functools
-import os
 import subprocess
 import sys
 
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
-SKIP = 77
+from models import SKIP, torch
+
 try:
     import bitsandbytes.functional as bnb
     import numpy
-    import torch
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(SKIP)

@@ -8,8 +8,6 @@ namespace {
 
 constexpr int kNf4Threads = 256;
 constexpr int kNf4Stores = 4;  // 16-byte stores of a thread that dequantizes
-constexpr int kZeroMaximum = 127;
-static_assert(kNf4MaximumValues[kZeroMaximum] == 0);
 
 // What all threads read at once lies in constant memory.
 __constant__ const std::array<float, 15> code_middles = kNf4Middles;
@@ -94,7 +92,7 @@ __global__ void __launch_bounds__(kNf4Threads)
   int below = 0;
 #pragma unroll
   for (int half = 128; half > 0; half /= 2) below += scaled > middles[below + half - 1] ? half : 0;
-  block.maxima[t] = static_cast<uint8_t>(maximum == 0 || scale == 0 ? kZeroMaximum : below);
+  block.maxima[t] = static_cast<uint8_t>(maximum == 0 || scale == 0 ? kNf4ZeroMaximum : below);
   if (t == 0) {
     block.scale = scale;
     block.offset = offset;
