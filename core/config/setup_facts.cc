@@ -81,6 +81,73 @@ Problem CheckZero(const ZeroConfig& zero) {
   return CheckOffload(zero);
 }
 
+Problem CheckGroups(const ZeroConfig& zero, int world_size) {
+  constexpr const char* kGroup = "⟦shard_group⟧";
+  constexpr const char* kAcross = "⟦across_groups⟧";
+  const int group = zero.shard_group;
+  if (zero.across_stage < 0 || zero.across_stage > 2) {
+    return Report(kAcross, "{} is not allowed; use replicate, optimizer or gradients",
+                  zero.across_stage);
+  }
+  if (group == 0) {
+    if (zero.across_stage == 0) return std::nullopt;
+    return Report(kAcross, "{} is not allowed without shard groups; give ⟦shard_group⟧ too",
+                  AcrossName(zero.across_stage));
+  }
+  if (group < 2 || group > world_size || world_size % group != 0) {
+    return Report(kGroup,
+                  "{} is not allowed with {} ranks; use a divisor of these from 2 on, or 0 (all)",
+                  group, world_size);
+  }
+  if (zero.stage == 0) {
+    return Report(kGroup, "{} is not allowed at stage 0, which shards nothing; use stage 1, 2 or 3",
+                  group);
+  }
+  if (zero.across_stage == 0) return std::nullopt;
+  if (group == world_size) {
+    return Report(kAcross, "{} is not allowed with one shard group of all {} ranks; use replicate",
+                  AcrossName(zero.across_stage), world_size);
+  }
+  if (zero.across_stage == 2 && zero.stage == 1) {
+    return Report(kAcross,
+                  "gradients is not allowed at stage 1, which keeps them whole; use "
+                  "optimizer, or stage 2 or 3");
+  }
+  if (zero.offload_param.device != OffloadDevice::kNone) {
+    return Report(kAcross,
+                  "{} is not allowed with parameters on {}, where no gather over the groups "
+                  "reaches them; use replicate, or offload_param none",
+                  AcrossName(zero.across_stage), OffloadDeviceName(zero.offload_param.device));
+  }
+  return std::nullopt;
+}
+
+Problem CheckQuantized(const ZeroConfig& zero) {
+  struct Choice {
+    const char* key;
+    bool on;
+  };
+  const Choice gradients{"zero_optimization.zero_quantized_gradients", zero.quantized_gradients};
+  for (const Choice& c :
+       {Choice{"zero_optimization.zero_quantized_weights", zero.quantized_weights}, gradients}) {
+    if (c.on && zero.stage != 3) {
+      return Report(c.key, "true is not allowed at stage {}; use stage 3, or false", zero.stage);
+    }
+  }
+  if (!gradients.on) return std::nullopt;
+  if (!zero.reduce_scatter) {
+    return Report(gradients.key,
+                  "true is not allowed with reduce_scatter false, which all-reduces gradients; use "
+                  "reduce_scatter true, or false here");
+  }
+  if (!zero.contiguous_gradients) {
+    return Report(gradients.key,
+                  "true is not allowed with contiguous_gradients false, which reduces tensor by "
+                  "tensor; use contiguous_gradients true, or false here");
+  }
+  return std::nullopt;
+}
+
 Problem CheckBatch(const BatchSpec& batch) {
   struct Part {
     const char* key;
@@ -166,6 +233,22 @@ bool GradsInPlace(const TrainSetup& setup) {
   return setup.batch.world_size == 1 && setup.zero.offload_optimizer.device == OffloadDevice::kNone;
 }
 
+int ShardRanks(const ZeroConfig& zero, int world_size) {
+  if (zero.stage == 0) return 1;
+  return zero.shard_group == 0 ? world_size : zero.shard_group;
+}
+
+bool Hybrid(const TrainSetup& setup) {
+  return setup.zero.stage > 0 &&
+         ShardRanks(setup.zero, setup.batch.world_size) < setup.batch.world_size;
+}
+
+bool CrossesEachMicroStep(const TrainSetup& setup) {
+  return Hybrid(setup) && !GradsInPlace(setup) &&
+         (setup.zero.across_stage == 2 || !setup.zero.reduce_scatter || !Accumulates(setup) ||
+          setup.zero.offload_optimizer.device != OffloadDevice::kNone);
+}
+
 bool ReducesInFp32(const TrainSetup& setup) {
   return setup.precision.fp32_reduction && setup.batch.world_size > 1 &&
          DtypeWithoutFp32Reduction(setup) != Dtype::kF32;
@@ -226,8 +309,10 @@ Problem FindPrecisionProblem(const PrecisionConfig& precision) {
 
 std::optional<SetupProblem> FindSetupProblem(const TrainSetup& setup) {
   if (Problem p = CheckZero(setup.zero)) return p;
+  if (Problem p = CheckQuantized(setup.zero)) return p;
   if (Problem p = FindPrecisionProblem(setup.precision)) return p;
   if (Problem p = CheckBatch(setup.batch)) return p;
+  if (Problem p = CheckGroups(setup.zero, setup.batch.world_size)) return p;
   if (Problem p = CheckOptimizer(setup.optimizer)) return p;
   if ((setup.recompute.kind == RecomputeKind::kFull) != (setup.recompute.every >= 1)) {
     return Report("⟦checkpoint_every⟧",

@@ -23,6 +23,14 @@ Dtype SentGradDtype(const TrainSetup& setup);
 // The dtype in which reduced gradients go to host memory micro-step by micro-step (stages 2 and 3
 // with offloaded states): as they were sent, but no wider than they are summed.
 Dtype HostGradDtype(const TrainSetup& setup);
+// Ranks that share what the stage partitions: 1 at stage 0, all without a shard group.
+int ShardRanks(const ZeroConfig& zero, int world_size);
+// True where there are several shard groups, which hold replicas of one another.
+bool Hybrid(const TrainSetup& setup);
+// True where gradients are reduced over the groups in every micro-step, not once a step: they are
+// partitioned among these, or summed in host memory, which no collective reaches, or all-reduced,
+// or a step has one micro-step.
+bool CrossesEachMicroStep(const TrainSetup& setup);
 // True where parameters of non-persistent units are sharded or away from the GPU (stage 3).
 bool ParamsSharded(const TrainSetup& setup);
 

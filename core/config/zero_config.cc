@@ -21,6 +21,11 @@ std::string_view OffloadDeviceName(OffloadDevice device) {
   return "unknown";
 }
 
+std::string_view AcrossName(int across_stage) {
+  constexpr std::string_view kNames[] = {"replicate", "optimizer", "gradients"};
+  return kNames[static_cast<size_t>(across_stage)];
+}
+
 std::string_view DecayShapeName(DecayShape shape) {
   constexpr std::string_view kNames[] = {"constant", "linear", "cosine"};
   return kNames[static_cast<size_t>(shape)];
@@ -115,6 +120,10 @@ void ResetSchedule(OptimizerConfig* optimizer) {
 
 TrainSetup CanonicalSetup(TrainSetup setup, int64_t layers) {
   ResetZero(&setup.zero);
+  if (!Hybrid(setup)) setup.zero.shard_group = setup.zero.across_stage = 0;
+  if (setup.batch.world_size == 1) {
+    setup.zero.quantized_weights = setup.zero.quantized_gradients = false;
+  }
   const bool sends_fp32 = setup.batch.world_size > 1 && setup.precision.dtype != Dtype::kF32 &&
                           SentGradDtype(setup) == Dtype::kF32;
   ResetPrecision(&setup.precision);

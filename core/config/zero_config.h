@@ -15,6 +15,10 @@ namespace zeroplan {
 enum class OffloadDevice : uint8_t { kNone, kCpu, kNvme };
 std::string_view OffloadDeviceName(OffloadDevice device);  // "none", "cpu", "nvme"
 
+// "replicate", "optimizer", "gradients": what shard groups partition among one another
+// (ZeroConfig::across_stage).
+std::string_view AcrossName(int across_stage);
+
 inline constexpr uint64_t kUnlimited = std::numeric_limits<int64_t>::max();
 // "Let zeroplan choose": see each field.
 inline constexpr uint64_t kAuto = std::numeric_limits<uint64_t>::max();
@@ -22,6 +26,16 @@ inline constexpr uint64_t kAuto = std::numeric_limits<uint64_t>::max();
 struct ZeroConfig {
   // 0: nothing is partitioned; 1: optimizer states; 2: gradients too; 3: parameters too.
   int stage = 0;
+
+  // Hybrid sharding: ranks of a shard group, neighbours in rank order. What the stage partitions is
+  // partitioned among them, and the groups hold replicas of it. At least 2, a divisor of the ranks;
+  // 0, or as many as there are: all ranks are one group. DeepSpeed's mics_shard_size and
+  // zero_hpz_partition_size.
+  int shard_group = 0;
+  // What the groups partition among one another, too, as a stage: 0 nothing; 1 optimizer states,
+  // whose new parameters are gathered over the groups after the step; 2 gradients too, which are
+  // then reduced over the groups in every micro-step. Needs a shard group of fewer ranks than all.
+  int across_stage = 0;
 
   // Elements of gradient reduced by one collective at stages 1-3 (and all-reduced at stage 0).
   // Larger: fewer collectives, more memory at stages 2 and 3. A tensor larger than the bucket is
@@ -55,6 +69,19 @@ struct ZeroConfig {
   // Stage 3. A gathered unit is kept for its next use if at most this many elements of other units
   // are used in between. zeroplan's default 0 (always released); DeepSpeed's is 1e9.
   uint64_t max_reuse_distance = 0;
+
+  // Stage 3. true: gathers send parameters as int8, 256 elements to an fp32 scale: half the bytes
+  // of 16 bit. Every rank computes with the rounded parameters; master weights stay as they are, so
+  // the numbers of a run change. Persistent parameters are gathered whole as before. Default: off.
+  // DeepSpeed's zero_quantized_weights.
+  bool quantized_weights = false;
+  // Stage 3. true: gradients are reduced as int4, 256 elements to an fp32 scale: each rank sends
+  // its parts, and who gets them sums them in fp32; with shard groups once within the group and
+  // once over the groups. A quarter of the bytes of 16 bit, and gradients with four bits: the
+  // numbers of a run change. Whole units are reduced at a time, also where they are larger than the
+  // bucket. Needs contiguous_gradients and reduce_scatter. Default: off. DeepSpeed's
+  // zero_quantized_gradients.
+  bool quantized_gradients = false;
 
   struct OffloadOptimizer {
     OffloadDevice device = OffloadDevice::kNone;

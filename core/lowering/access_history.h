@@ -20,13 +20,12 @@ inline constexpr StreamClock kNoneYet = [] {
   return clock;
 }();
 
-// Bytes of a buffer that a reference covers, over all shards.
+// Bytes of a buffer that a reference covers, over all ranks.
 struct ByteSpan {
   uint64_t begin, end;
 };
-inline ByteSpan SpanOverShards(const Ref& ref, uint64_t shards) {
-  const uint64_t last = (shards - 1) * ref.shard_stride;
-  return {ref.offset, ref.offset + last + ref.bytes};
+inline ByteSpan SpanOverRanks(const Ref& ref, const RankAxes& axes) {
+  return {ref.offset, ref.begin(axes.Of(axes.ranks() - 1)) + ref.bytes};
 }
 
 // The history of one buffer. Kept for the buffer as a whole until a part of it is written: most

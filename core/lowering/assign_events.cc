@@ -8,9 +8,9 @@
 // micro-step, since an instruction may run in some kinds only. Streams meet at a section's begin
 // and end, but for what follows the step's scalars on the host's streams and on the one that copies
 // to the device (offloaded states are updated, and parameters return) and, where collectives may
-// overlap, for the gathers of updated parameters: they are carried over the end of the optimizer
-// step. Each records an event of its own, and in the first micro-step of the next step they count
-// as instructions that came before the list.
+// overlap, for the gathers of updated parameters, within a shard group and over the groups: they
+// are carried over the end of the optimizer step. Each records an event of its own, and in the
+// first micro-step of the next step they count as instructions that came before the list.
 //
 // Every micro-step but the last also leaves to the next one what its reductions have yet to do: the
 // collectives, adding to the shards, and their way to the host where states are offloaded. Each of
@@ -77,8 +77,10 @@ Carried FindCarried(Program& p) {
   std::array<bool, kStreams> may_carry{};
   for (const Stream stream : kHostStreams) may_carry[static_cast<size_t>(stream)] = true;
   may_carry[static_cast<size_t>(Stream::kHostToDevice)] = true;
-  may_carry[static_cast<size_t>(Stream::kGather)] =
-      p.setup.zero.overlap_comm && p.setup.batch.world_size > 1;
+  for (const Stream stream : {Stream::kGather, Stream::kReduce}) {
+    may_carry[static_cast<size_t>(stream)] =
+        p.setup.zero.overlap_comm && p.setup.batch.world_size > 1;
+  }
   // The next micro-step's transients may lie where this section's lay.
   for (auto i = scalars; i != list.end(); ++i) {
     if (TouchesTransients(p, *i)) may_carry[static_cast<size_t>(i->stream)] = false;
@@ -217,7 +219,7 @@ class EventPass {
     ForEachRef(p_, instruction, [&](const Ref& ref, auto mode) {
       if (!SeveralStreamsTouch(ref.buffer)) return;
       const Buffer& buffer = p_.buffers[ref.buffer];
-      accesses_.push_back({histories_.SlotOf(ref.buffer), SpanOverShards(ref, p_.layout.shards),
+      accesses_.push_back({histories_.SlotOf(ref.buffer), SpanOverRanks(ref, p_.axes()),
                            buffer.bytes, Writes(mode()), buffer.space == Space::kFile});
     });
   }

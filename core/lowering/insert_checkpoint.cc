@@ -36,7 +36,8 @@ std::vector<BufferId> AddSaveCopies(Program& p) {
       copies.push_back(kNoBuffer);
       continue;
     }
-    const uint64_t bytes = (unit.trainable ? 3 : 1) * unit.shard_elements * DtypeBytes(Dtype::kF32);
+    const uint64_t bytes =
+        (unit.trainable ? 3 : 1) * unit.owned_elements() * DtypeBytes(Dtype::kF32);
     const BufferId id = AddBuffer(p, "save_copy", Role::kStaging, Dtype::kF32, bytes);
     Buffer& buffer = p.buffers[id];
     buffer.unit = static_cast<int32_t>(u);
@@ -53,7 +54,7 @@ void WriteState(Context& c, const Ref& from, const StatePiece& piece, StateKind 
   Ref source = from;
   if (!c.copies.empty()) {
     const auto unit = static_cast<size_t>(piece.unit);
-    const uint64_t before = static_cast<uint64_t>(kind) * c.layout.units[unit].shard_elements;
+    const uint64_t before = static_cast<uint64_t>(kind) * c.layout.units[unit].owned_elements();
     source = {c.copies[unit], (before + piece.begin + at) * 4, count * 4, 0};
     c.emit.CopyTo(from, source);
   }
@@ -76,7 +77,7 @@ void MoveState(Context& c, bool save, const StatePiece& piece, StateKind kind, c
       at += c.chunk;
       continue;
     }
-    const Ref device{state.buffer, state.offset + at * 4, count * 4, state.shard_stride};
+    const Ref device = state.Part(at * 4, count * 4);
     const Ref slot = c.slots.Next(count * 4);
     if (save) {
       c.emit.CopyTo(device, slot);
@@ -97,9 +98,8 @@ void LoadParam(Context& c, SlotRing& on_device, const StatePiece& piece) {
     const Ref slot = c.slots.Next(count * 4), loaded = on_device.Next(count * 4);
     c.emit.Checkpoint(false, slot, piece.unit, StateKind::kMaster, piece.begin + at, count);
     c.emit.CopyTo(slot, loaded);
-    c.emit.Launch(
-        KernelId::kConvert, {static_cast<int64_t>(count)}, kNoFlags,
-        {loaded, {param.buffer, param.offset + at * size, count * size, param.shard_stride}});
+    c.emit.Launch(KernelId::kConvert, {static_cast<int64_t>(count)}, kNoFlags,
+                  {loaded, param.Part(at * size, count * size)});
   }
 }
 
@@ -156,7 +156,7 @@ void BuildSection(Program& p, const StateHomes& homes, Section section, bool fro
 Program InsertCheckpoint(Program p, const LowerOptions& options, Extent extent) {
   if (!options.checkpoints) return p;
   uint64_t elements = 0;
-  for (const Unit& unit : p.layout.units) elements += unit.shard_elements;
+  for (const Unit& unit : p.layout.units) elements += unit.owned_elements();
   const uint64_t chunk = std::max(options.checkpoint_chunk_elements, elements / kMostChunks);
   const StateHomes homes(p);
   if (homes.has_adam()) {

@@ -9,6 +9,10 @@
 // Of offloaded states that is host memory, which the adding kernel cannot reach by itself:
 // InsertOffload sees to that.
 //
+// Of several shard groups each reduces its own, and what a rank's shard holds then is summed over
+// the groups: all-reduced, or reduce-scattered where they own slices of it. Once a step where the
+// shard persists until then, else in every micro-step (CrossesEachMicroStep).
+//
 // With fp32_reduction transient gradients are written in fp32 and reduced as they are. Gradients
 // that persist in 16 bit are converted to fp32 bucket by bucket, reduced, and converted back; two
 // such buckets live at a time, one without overlap_comm.
@@ -27,8 +31,7 @@
 #include "core/program/program.h"
 
 namespace zeroplan {
-
-// Which gradients are reduced together.
+namespace {
 
 // Elements [begin, end) of a unit's gradient.
 struct GradPiece {
@@ -40,10 +43,10 @@ struct GradPiece {
 
 // The buffer that a piece lies in (`whole`: the units' buffers), and the unit's element it begins
 // with.
-inline BufferId PieceBuffer(const GradPiece& piece, const std::vector<BufferId>& whole) {
+BufferId PieceBuffer(const GradPiece& piece, const std::vector<BufferId>& whole) {
   return piece.own_buffer != kNoBuffer ? piece.own_buffer : whole[static_cast<size_t>(piece.unit)];
 }
-inline uint64_t PieceBase(const GradPiece& piece) {
+uint64_t PieceBase(const GradPiece& piece) {
   return piece.own_buffer != kNoBuffer ? piece.begin : 0;
 }
 
@@ -51,20 +54,6 @@ struct ReduceBucket {
   std::vector<GradPiece> pieces;
   size_t first_write = 0, last_write = 0;  // micro_step instructions that write its gradients
 };
-
-// In order of completion in `list` (section micro_step before reductions are inserted). Whole units
-// are put together while they fit ReduceBucketElements; a larger unit is cut at tensors (a tensor
-// is never cut), and so is every unit without contiguous_gradients.
-std::vector<ReduceBucket> PlanReduceBuckets(const Program& program,
-                                            const std::vector<Instruction>& list);
-
-// Gives each piece of a cut unit a buffer of its own, so that no more than the bucket is held, and
-// points the kernels at it. Units that are all-reduced stay whole: a rank needs the part that is
-// its shard.
-void GiveOwnBuffers(Program& program, const std::vector<Instruction>& list,
-                    std::vector<ReduceBucket>& buckets);
-
-namespace {
 
 // First and last instruction that writes each slot of a unit.
 struct SlotWrites {
@@ -125,283 +114,9 @@ void CutUnit(const Unit& unit, int index, const SlotWrites& writes, uint64_t buc
   }
 }
 
-bool WritesGrads(const Program& p, const Instruction& instruction) {
-  const auto* launch = std::get_if<LaunchKernel>(&instruction.op);
-  if (launch == nullptr) return false;
-  for (int a = 0; a < launch->arg_count; ++a) {
-    const Ref& ref = p.refs[launch->first_arg + static_cast<uint32_t>(a)];
-    if (!ref.null() && p.buffers[ref.buffer].role == Role::kGradFull) return true;
-  }
-  return false;
-}
-
-// With several micro-steps: the writing kernel for the first, the adding one for the others.
-void EmitWriteAndAdd(const Program& p, Instruction instruction, std::vector<Instruction>& out) {
-  auto launch = std::get<LaunchKernel>(instruction.op);
-  if (!Accumulates(p.setup) || (launch.flags & kAccumulate)) {
-    out.push_back(instruction);
-    return;
-  }
-  Instruction add = instruction;
-  instruction.when = kWritesGrads;
-  out.push_back(instruction);
-  if (launch.kernel == KernelId::kFill) return;  // zeroes what others add to
-  launch.flags |= kAccumulate;
-  add.op = launch;
-  add.when = kAddsGrads;
-  out.push_back(add);
-}
-
-class Reducer {
- public:
-  Reducer(Program& p, std::vector<Instruction>& out)
-      : p_(p),
-        emit_(p, out),
-        stage_(p.setup.zero.stage),
-        world_(p.setup.batch.world_size),
-        in_place_(GradsInPlace(p.setup)),
-        converts_(SentGradDtype(p.setup) != FullGradDtype(p.setup)),
-        dtype_(SentGradDtype(p.setup)),
-        size_(DtypeBytes(dtype_)),
-        whole_(UnitBuffers(p, Role::kGradFull)),
-        homes_(p),
-        scratch_(p.layout.units.size(), kNoBuffer),
-        for_host_(p.layout.units.size(), kNoBuffer) {}
-
-  void Emit(const ReduceBucket& bucket, const Instruction& at) {
-    emit_.Tag(Phase::kBackward, at.layer, stage_ <= 1 ? kReduces : kEvery);
-    if (converts_) {
-      EmitConverted(bucket);
-      return;
-    }
-    if (in_place_) {
-      if (world_ > 1) EmitCollective(bucket, Sources(bucket));
-      return;
-    }
-    if (world_ > 1) EmitCollective(bucket, Sources(bucket));
-    for (const GradPiece& piece : bucket.pieces) {
-      if (piece.last_of_unit || world_ == 1) EmitToShard(piece);
-    }
-  }
-
-  // Frees what the unit's reduction took beside its gradients, where that is transient.
-  void ReleaseScratch(int unit, Emitter& emit) const {
-    for (const std::vector<BufferId>* buffers : {&scratch_, &for_host_}) {
-      const BufferId id = (*buffers)[static_cast<size_t>(unit)];
-      if (id != kNoBuffer) emit.Release(id);
-    }
-  }
-  // Frees what buckets were converted to, and reduced to, but for the last `keep` of them.
-  void ReleaseConverted(size_t keep, Emitter& emit) {
-    for (; converted_.size() > keep; converted_.pop_front()) {
-      for (const BufferId id : converted_.front()) emit.Release(id);
-    }
-  }
-  bool converts() const { return converts_; }
-
- private:
-  const Unit& UnitOf(const GradPiece& piece) const {
-    return p_.layout.units[static_cast<size_t>(piece.unit)];
-  }
-  // Where the piece's gradients lie: the unit's buffer, or the piece's own.
-  Ref Source(const GradPiece& piece) const {
-    const BufferId buffer = PieceBuffer(piece, whole_);
-    const uint64_t size = DtypeBytes(p_.buffers[buffer].dtype);
-    return {buffer, (piece.begin - PieceBase(piece)) * size, (piece.end - piece.begin) * size, 0};
-  }
-  std::vector<Ref> Sources(const ReduceBucket& bucket) const {
-    std::vector<Ref> sources;
-    for (const GradPiece& piece : bucket.pieces) sources.push_back(Source(piece));
-    return sources;
-  }
-  bool ReducesAll() const { return stage_ == 0 || !p_.setup.zero.reduce_scatter; }
-  bool IsUnit(const GradPiece& piece) const {
-    return piece.begin == 0 && piece.end == UnitOf(piece).padded_elements;
-  }
-  bool Direct() const {
-    return !Accumulates(p_.setup) && p_.setup.precision.grad_accum_dtype == dtype_ &&
-           p_.setup.zero.offload_optimizer.device == OffloadDevice::kNone;
-  }
-  // Where this rank's sum of the unit arrives, of which `src` holds the piece.
-  Ref Destination(const GradPiece& piece, const Ref& src) {
-    const auto u = static_cast<size_t>(piece.unit);
-    const uint64_t bytes = UnitOf(piece).shard_elements * size_;
-    const bool within_source = converts_ ? IsUnit(piece) : in_place_;
-    if (within_source) return {src.buffer, 0, bytes, bytes};
-    if (!converts_ && Direct()) {
-      return homes_.GradHomes(piece.unit, 0, UnitOf(piece).shard_elements)[1].home;
-    }
-    return Scratch("reduced", dtype_, UnitOf(piece).shard_elements, piece.unit, scratch_[u]);
-  }
-  // All of `id`, which is made where it is not there yet.
-  Ref Scratch(const char* label, Dtype dtype, uint64_t elements, int unit, BufferId& id) {
-    if (id == kNoBuffer) {
-      id = AddBuffer(p_, label, Role::kReduceScratch, dtype, elements * DtypeBytes(dtype));
-      p_.buffers[id].unit = unit;
-    }
-    return Whole(p_, id);
-  }
-
-  // Gradients that stay in 16 bit, summed over the ranks in fp32.
-  void EmitConverted(const ReduceBucket& bucket) {
-    const auto convert = [&](const Ref& src, const Ref& dst) {
-      const auto count = static_cast<int64_t>(src.bytes / DtypeBytes(p_.buffers[src.buffer].dtype));
-      emit_.Launch(KernelId::kConvert, {count}, kNoFlags, {src, dst}, Stream::kReduce);
-    };
-    std::vector<Ref> sources;
-    std::vector<BufferId>& taken = converted_.emplace_back();
-    for (const GradPiece& piece : bucket.pieces) {
-      const BufferId id =
-          AddBuffer(p_, "fp32_grads", Role::kGradFull, dtype_, (piece.end - piece.begin) * size_);
-      p_.buffers[id].unit = piece.unit;
-      taken.push_back(id);
-      sources.push_back(Whole(p_, id));
-      convert(Source(piece), sources.back());
-    }
-    EmitCollective(bucket, sources);
-    for (size_t i = 0; i < sources.size(); ++i) {
-      const GradPiece& piece = bucket.pieces[i];
-      if (ReducesAll()) {
-        convert(sources[i], Source(piece));
-      } else if (piece.last_of_unit) {
-        const BufferId whole = whole_[static_cast<size_t>(piece.unit)];
-        const uint64_t bytes = UnitOf(piece).shard_elements * DtypeBytes(p_.buffers[whole].dtype);
-        const Ref sum = Destination(piece, sources[i]);
-        convert(sum, {whole, 0, bytes, bytes});
-        if (sum.buffer != taken[i]) taken.push_back(sum.buffer);
-      }
-    }
-  }
-
-  // `sources`: of each piece, in what is sent.
-  void EmitCollective(const ReduceBucket& bucket, const std::vector<Ref>& sources) {
-    const bool all = ReducesAll();
-    std::vector<Segment> whole, parts;
-    for (size_t i = 0; i < sources.size(); ++i) {
-      const GradPiece& piece = bucket.pieces[i];
-      const Ref& src = sources[i];
-      if (all) {
-        whole.push_back({src, src, converts_ ? piece.unit : -1, converts_ ? piece.begin : 0,
-                         converts_ ? piece.end : 0});
-      } else if (IsUnit(piece)) {
-        whole.push_back({src, Destination(piece, src)});
-      } else {
-        parts.push_back({src, Destination(piece, src), piece.unit, piece.begin, piece.end});
-      }
-    }
-    if (all) {
-      emit_.Collect(CollectiveKind::kAllReduce, RankAxis::kAll, dtype_, whole, Stream::kReduce);
-    } else if (!whole.empty()) {
-      emit_.Collect(CollectiveKind::kReduceScatter, RankAxis::kShard, dtype_, whole,
-                    Stream::kReduce);
-    }
-    if (!parts.empty()) {
-      emit_.Collect(CollectiveKind::kReduceToOwners, RankAxis::kShard, dtype_, parts,
-                    Stream::kReduce);
-    }
-  }
-
-  // Adds what arrived to the shard's home, where it did not arrive there.
-  void EmitToShard(const GradPiece& piece) {
-    const bool all = ReducesAll() && world_ > 1;
-    if (Direct() && world_ > 1 && !all) return;
-    const Unit& unit = UnitOf(piece);
-    uint64_t begin = 0, end = unit.shard_elements;
-    Ref src;
-    if (world_ == 1) {  // one rank: the piece is its own sum
-      src = Source(piece);
-      begin = piece.begin;
-      end = piece.end;
-    } else if (all) {
-      const uint64_t shard_bytes = unit.shard_elements * size_;
-      src = {whole_[static_cast<size_t>(piece.unit)], 0, shard_bytes, shard_bytes};
-    } else {
-      src = Destination(piece, {});
-    }
-    const Ref for_host = ForHost(piece.unit, src);
-    const bool sums = Accumulates(p_.setup);
-    AddToHomes(piece.unit, src, for_host, begin, end, sums ? kWritesGrads : kEvery, kNoFlags);
-    if (sums) AddToHomes(piece.unit, src, for_host, begin, end, kAddsGrads, kAccumulate);
-    emit_.When(kEvery);
-  }
-
-  // What of the rank's shard, `src`, goes to host memory, in fewer bytes where it is summed in
-  // fewer there; else `src`.
-  Ref ForHost(int unit, const Ref& src) {
-    const Dtype dtype = HostGradDtype(p_.setup);
-    const uint64_t shard = p_.layout.units[static_cast<size_t>(unit)].shard_elements;
-    const GradRange range = homes_.GradHomes(unit, 0, shard)[0];
-    const uint64_t count = range.end - range.begin;
-    if (dtype == dtype_ || count == 0) return src;
-    const Ref dst = Scratch("for_host", dtype, count, unit, for_host_[static_cast<size_t>(unit)]);
-    emit_.Launch(KernelId::kConvert, {static_cast<int64_t>(count)}, kNoFlags,
-                 {{src.buffer, src.offset, count * size_, src.shard_stride}, dst}, Stream::kReduce);
-    return dst;
-  }
-
-  // `src` holds elements [begin, end) of the rank's shard; `for_host` those of them that go to the
-  // host.
-  void AddToHomes(int unit, const Ref& src, const Ref& for_host, uint64_t begin, uint64_t end,
-                  uint8_t when, uint8_t flags) {
-    emit_.When(when);
-    for (const GradRange& range : homes_.GradHomes(unit, begin, end)) {
-      const uint64_t count = range.end - range.begin;
-      if (count == 0) continue;
-      const bool to_host = p_.buffers[range.home.buffer].role == Role::kGradHost;
-      const Ref& from = to_host ? for_host : src;
-      const uint64_t size = DtypeBytes(p_.buffers[from.buffer].dtype);
-      const Ref part{from.buffer, from.offset + (range.begin - begin) * size, count * size,
-                     from.shard_stride};
-      emit_.Launch(KernelId::kConvert, {static_cast<int64_t>(count)}, flags, {part, range.home},
-                   Stream::kReduce);
-    }
-  }
-
-  Program& p_;
-  Emitter emit_;
-  const int stage_, world_;
-  const bool in_place_;
-  const bool converts_;  // gradients that are kept in 16 bit
-  const Dtype dtype_;    // in which gradients are sent, and its bytes
-  const uint64_t size_;
-  const std::vector<BufferId> whole_;
-  const StateHomes homes_;
-  std::vector<BufferId> scratch_;                // by unit: what its reduced gradients arrived in
-  std::vector<BufferId> for_host_;               // by unit: those of them that go to the host
-  std::deque<std::vector<BufferId>> converted_;  // by bucket: what is not freed yet
-};
-
-// Whole gradients become transient: what they are reduced to persists.
-void MakeTransient(Program& p) {
-  for (BufferId id : UnitBuffers(p, Role::kGradFull)) {
-    if (id == kNoBuffer) continue;
-    p.buffers[id].persistent = false;
-    p.buffers[id].memory_class = MemoryClass::kBuffers;
-  }
-}
-
-// Zeroes what no kernel writes of a transient gradient: alignment between tensors and the unit's
-// end.
-void FillGaps(Program& p, const Unit& unit, const GradPiece& piece, BufferId buffer,
-              Emitter& emit) {
-  const uint64_t size = DtypeBytes(FullGradDtype(p.setup));
-  uint64_t at = piece.begin;
-  auto fill = [&](uint64_t begin, uint64_t end) {
-    if (begin >= end) return;
-    const uint64_t bytes = (end - begin) * size;
-    emit.Launch(KernelId::kFill, {static_cast<int64_t>(bytes)}, kNoFlags,
-                {Ref{buffer, (begin - PieceBase(piece)) * size, bytes, 0}});
-  };
-  for (const TensorSlot& slot : unit.slots) {
-    if (slot.offset < piece.begin || slot.offset >= piece.end) continue;
-    fill(at, slot.offset);
-    at = slot.offset + slot.elements;
-  }
-  fill(at, piece.end);
-}
-
-}  // namespace
-
+// In order of completion in `list` (section micro_step before reductions are inserted). Whole units
+// are put together while they fit ReduceBucketElements; a larger unit is cut at tensors (a tensor
+// is never cut), and so is every unit without contiguous_gradients.
 std::vector<ReduceBucket> PlanReduceBuckets(const Program& p,
                                             const std::vector<Instruction>& list) {
   const uint64_t bucket_elements = ReduceBucketElements(p);
@@ -449,6 +164,9 @@ std::vector<ReduceBucket> PlanReduceBuckets(const Program& p,
   return buckets;
 }
 
+// Gives each piece of a cut unit a buffer of its own, so that no more than the bucket is held, and
+// points the kernels at it. Units that are all-reduced stay whole: a rank needs the part that is
+// its shard.
 void GiveOwnBuffers(Program& p, const std::vector<Instruction>& list,
                     std::vector<ReduceBucket>& buckets) {
   if (!p.setup.zero.reduce_scatter && p.setup.batch.world_size > 1) return;
@@ -484,6 +202,326 @@ void GiveOwnBuffers(Program& p, const std::vector<Instruction>& list,
     }
   }
 }
+
+bool WritesGrads(const Program& p, const Instruction& instruction) {
+  const auto* launch = std::get_if<LaunchKernel>(&instruction.op);
+  if (launch == nullptr) return false;
+  for (int a = 0; a < launch->arg_count; ++a) {
+    const Ref& ref = p.refs[launch->first_arg + static_cast<uint32_t>(a)];
+    if (!ref.null() && p.buffers[ref.buffer].role == Role::kGradFull) return true;
+  }
+  return false;
+}
+
+// With several micro-steps: the writing kernel for the first, the adding one for the others.
+void EmitWriteAndAdd(const Program& p, Instruction instruction, std::vector<Instruction>& out) {
+  auto launch = std::get<LaunchKernel>(instruction.op);
+  if (!Accumulates(p.setup) || (launch.flags & kAccumulate)) {
+    out.push_back(instruction);
+    return;
+  }
+  Instruction add = instruction;
+  instruction.when = kWritesGrads;
+  out.push_back(instruction);
+  if (launch.kernel == KernelId::kFill) return;  // zeroes what others add to
+  launch.flags |= kAccumulate;
+  add.op = launch;
+  add.when = kAddsGrads;
+  out.push_back(add);
+}
+
+class Reducer {
+ public:
+  Reducer(Program& p, std::vector<Instruction>& out)
+      : p_(p),
+        emit_(p, out),
+        stage_(p.setup.zero.stage),
+        world_(p.setup.batch.world_size),
+        in_place_(GradsInPlace(p.setup)),
+        hybrid_(Hybrid(p.setup)),
+        crosses_each_(CrossesEachMicroStep(p.setup)),
+        converts_(SentGradDtype(p.setup) != FullGradDtype(p.setup)),
+        dtype_(SentGradDtype(p.setup)),
+        size_(DtypeBytes(dtype_)),
+        whole_(UnitBuffers(p, Role::kGradFull)),
+        homes_(p),
+        scratch_(p.layout.units.size(), kNoBuffer),
+        for_host_(p.layout.units.size(), kNoBuffer) {}
+
+  void Emit(const ReduceBucket& bucket, const Instruction& at) {
+    emit_.Tag(Phase::kBackward, at.layer, stage_ <= 1 ? kReduces : kEvery);
+    if (converts_) {
+      EmitConverted(bucket);
+      return;
+    }
+    if (world_ > 1) EmitCollective(bucket, Sources(bucket));
+    if (in_place_) return;
+    for (const GradPiece& piece : bucket.pieces) {
+      if (piece.last_of_unit || world_ == 1) EmitToShard(piece);
+    }
+    if (hybrid_ && !crosses_each_) EmitCrossingOfSums(bucket);
+  }
+
+  // Frees what the unit's reduction took beside its gradients, where that is transient.
+  void ReleaseScratch(int unit, Emitter& emit) const {
+    for (const std::vector<BufferId>* buffers : {&scratch_, &for_host_}) {
+      const BufferId id = (*buffers)[static_cast<size_t>(unit)];
+      if (id != kNoBuffer) emit.Release(id);
+    }
+  }
+  // Frees what buckets were converted to, and reduced to, but for the last `keep` of them.
+  void ReleaseConverted(size_t keep, Emitter& emit) {
+    for (; converted_.size() > keep; converted_.pop_front()) {
+      for (const BufferId id : converted_.front()) emit.Release(id);
+    }
+  }
+  bool converts() const { return converts_; }
+
+ private:
+  const Unit& UnitOf(const GradPiece& piece) const {
+    return p_.layout.units[static_cast<size_t>(piece.unit)];
+  }
+  // Where the piece's gradients lie: the unit's buffer, or the piece's own.
+  Ref Source(const GradPiece& piece) const {
+    const BufferId buffer = PieceBuffer(piece, whole_);
+    const uint64_t size = DtypeBytes(p_.buffers[buffer].dtype);
+    return {buffer, (piece.begin - PieceBase(piece)) * size, (piece.end - piece.begin) * size, 0};
+  }
+  std::vector<Ref> Sources(const ReduceBucket& bucket) const {
+    std::vector<Ref> sources;
+    for (const GradPiece& piece : bucket.pieces) sources.push_back(Source(piece));
+    return sources;
+  }
+  bool ReducesAll() const { return stage_ == 0 || !p_.setup.zero.reduce_scatter; }
+  bool IsUnit(const GradPiece& piece) const {
+    return piece.begin == 0 && piece.end == UnitOf(piece).padded_elements;
+  }
+  bool Direct() const {
+    return !Accumulates(p_.setup) && p_.setup.precision.grad_accum_dtype == dtype_ &&
+           p_.setup.zero.offload_optimizer.device == OffloadDevice::kNone;
+  }
+  // What the rank owns of `shard`, which holds its shard of a unit.
+  Ref Owned(Ref shard) const {
+    shard.bytes /= p_.layout.slices;
+    if (p_.layout.slices > 1) shard.replica_stride = shard.bytes;
+    return shard;
+  }
+  // Where the unit's reduced gradient persists on the device, all of it. REQUIRES: not in place.
+  Ref SumHome(const GradPiece& piece) const {
+    const Unit& unit = UnitOf(piece);
+    return Whole(p_,
+                 homes_.GradHomes(piece.unit, 0, GradShardElements(p_.setup, unit))[1].home.buffer);
+  }
+  // Sums what the ranks of a group have summed, `shards`, over the groups.
+  void EmitCrossing(std::span<const Segment> shards) {
+    const bool whole = p_.layout.slices == 1;
+    emit_.Collect(whole ? CollectiveKind::kAllReduce : CollectiveKind::kReduceScatter,
+                  RankAxis::kReplica, dtype_, shards, Stream::kReduce);
+  }
+  // Where this rank's sum of the unit arrives, of which `src` holds the piece.
+  Ref Destination(const GradPiece& piece, const Ref& src) {
+    const auto u = static_cast<size_t>(piece.unit);
+    const uint64_t bytes = UnitOf(piece).shard_elements * size_;
+    const bool within_source = converts_ ? IsUnit(piece) : in_place_;
+    if (within_source) return {src.buffer, 0, bytes, bytes};
+    if (!converts_ && Direct() && p_.layout.slices == 1) return SumHome(piece);
+    return Scratch("reduced", dtype_, UnitOf(piece).shard_elements, piece.unit, scratch_[u]);
+  }
+  // All of `id`, which is made where it is not there yet.
+  Ref Scratch(const char* label, Dtype dtype, uint64_t elements, int unit, BufferId& id) {
+    if (id == kNoBuffer) {
+      id = AddBuffer(p_, label, Role::kReduceScratch, dtype, elements * DtypeBytes(dtype));
+      p_.buffers[id].unit = unit;
+    }
+    return Whole(p_, id);
+  }
+
+  void Convert(const Ref& src, const Ref& dst) {
+    const auto count = static_cast<int64_t>(src.bytes / DtypeBytes(p_.buffers[src.buffer].dtype));
+    emit_.Launch(KernelId::kConvert, {count}, kNoFlags, {src, dst}, Stream::kReduce);
+  }
+
+  // Gradients that stay in 16 bit, summed over the ranks in fp32.
+  void EmitConverted(const ReduceBucket& bucket) {
+    std::vector<Ref> sources;
+    std::vector<BufferId>& taken = converted_.emplace_back();
+    for (const GradPiece& piece : bucket.pieces) {
+      const BufferId id =
+          AddBuffer(p_, "fp32_grads", Role::kGradFull, dtype_, (piece.end - piece.begin) * size_);
+      p_.buffers[id].unit = piece.unit;
+      taken.push_back(id);
+      sources.push_back(Whole(p_, id));
+      Convert(Source(piece), sources.back());
+    }
+    EmitCollective(bucket, sources);
+    for (size_t i = 0; i < sources.size(); ++i) {
+      const GradPiece& piece = bucket.pieces[i];
+      if (ReducesAll()) {
+        Convert(sources[i], Source(piece));
+      } else if (piece.last_of_unit) {
+        const BufferId whole = whole_[static_cast<size_t>(piece.unit)];
+        const uint64_t bytes = UnitOf(piece).shard_elements * DtypeBytes(p_.buffers[whole].dtype);
+        const Ref sum = Destination(piece, sources[i]);
+        Convert(Owned(sum), Owned({whole, 0, bytes, bytes}));
+        if (sum.buffer != taken[i]) taken.push_back(sum.buffer);
+      }
+    }
+  }
+
+  // `sources`: of each piece, in what is sent.
+  void EmitCollective(const ReduceBucket& bucket, const std::vector<Ref>& sources) {
+    const bool all = ReducesAll();
+    std::vector<Segment> whole, parts, crossing;
+    for (size_t i = 0; i < sources.size(); ++i) {
+      const GradPiece& piece = bucket.pieces[i];
+      const Ref& src = sources[i];
+      if (all) {
+        whole.push_back({src, src, converts_ ? piece.unit : -1, converts_ ? piece.begin : 0,
+                         converts_ ? piece.end : 0});
+      } else if (IsUnit(piece)) {
+        whole.push_back({src, Destination(piece, src)});
+      } else {
+        parts.push_back({src, Destination(piece, src), piece.unit, piece.begin, piece.end});
+      }
+      if (hybrid_ && !all && piece.last_of_unit && (in_place_ || crosses_each_)) {
+        const Ref shard = Destination(piece, src);
+        crossing.push_back({shard, Direct() && !in_place_ ? SumHome(piece) : Owned(shard)});
+      }
+    }
+    if (all) {
+      emit_.Collect(CollectiveKind::kAllReduce, RankAxis::kAll, dtype_, whole, Stream::kReduce);
+    } else if (!whole.empty()) {
+      emit_.Collect(CollectiveKind::kReduceScatter, RankAxis::kShard, dtype_, whole,
+                    Stream::kReduce);
+    }
+    if (!parts.empty()) {
+      emit_.Collect(CollectiveKind::kReduceToOwners, RankAxis::kShard, dtype_, parts,
+                    Stream::kReduce);
+    }
+    if (!crossing.empty()) EmitCrossing(crossing);
+  }
+
+  // Sums the shards that a step's micro-steps have added to over the groups, in what is sent.
+  void EmitCrossingOfSums(const ReduceBucket& bucket) {
+    const Dtype kept = p_.setup.precision.grad_accum_dtype;
+    std::vector<Segment> crossing;
+    std::vector<std::pair<Ref, Ref>> back;  // what was converted, and where it was
+    emit_.When(kReduces);
+    for (const GradPiece& piece : bucket.pieces) {
+      if (!piece.last_of_unit) continue;
+      const Ref shard = SumHome(piece);
+      const Ref sent = kept == dtype_ ? shard : Destination(piece, {});
+      if (kept != dtype_) {
+        Convert(shard, sent);
+        back.emplace_back(Owned(sent), Owned(shard));
+      }
+      crossing.push_back({sent, Owned(sent)});
+    }
+    if (!crossing.empty()) EmitCrossing(crossing);
+    for (const auto& [sent, home] : back) Convert(sent, home);
+    emit_.When(kEvery);
+  }
+
+  // Adds what arrived to the shard's home, where it did not arrive there.
+  void EmitToShard(const GradPiece& piece) {
+    const bool all = ReducesAll() && world_ > 1;
+    if (Direct() && world_ > 1 && !all) return;
+    const Unit& unit = UnitOf(piece);
+    uint64_t begin = 0, end = GradShardElements(p_.setup, unit);
+    Ref src;
+    if (world_ == 1) {  // one rank: the piece is its own sum
+      src = Source(piece);
+      begin = piece.begin;
+      end = piece.end;
+    } else if (all) {
+      const uint64_t shard_bytes = unit.shard_elements * size_;
+      src = Owned({whole_[static_cast<size_t>(piece.unit)], 0, shard_bytes, shard_bytes});
+    } else {
+      src = Destination(piece, {});
+      if (crosses_each_) src = Owned(src);
+    }
+    const Ref for_host = ForHost(piece.unit, src);
+    const bool sums = Accumulates(p_.setup);
+    AddToHomes(piece.unit, src, for_host, begin, end, sums ? kWritesGrads : kEvery, kNoFlags);
+    if (sums) AddToHomes(piece.unit, src, for_host, begin, end, kAddsGrads, kAccumulate);
+    emit_.When(kEvery);
+  }
+
+  // What of the rank's sum, `src`, goes to host memory, in fewer bytes where it is summed in
+  // fewer there; else `src`.
+  Ref ForHost(int unit, const Ref& src) {
+    const Dtype dtype = HostGradDtype(p_.setup);
+    const uint64_t own = GradShardElements(p_.setup, p_.layout.units[static_cast<size_t>(unit)]);
+    const GradRange range = homes_.GradHomes(unit, 0, own)[0];
+    const uint64_t count = range.end - range.begin;
+    if (dtype == dtype_ || count == 0) return src;
+    const Ref dst = Scratch("for_host", dtype, count, unit, for_host_[static_cast<size_t>(unit)]);
+    Convert(src.Part(0, count * size_), dst);
+    return dst;
+  }
+
+  // `src` holds elements [begin, end) of the rank's sum; `for_host` those of them that go to the
+  // host.
+  void AddToHomes(int unit, const Ref& src, const Ref& for_host, uint64_t begin, uint64_t end,
+                  uint8_t when, uint8_t flags) {
+    emit_.When(when);
+    for (const GradRange& range : homes_.GradHomes(unit, begin, end)) {
+      const uint64_t count = range.end - range.begin;
+      if (count == 0) continue;
+      const bool to_host = p_.buffers[range.home.buffer].role == Role::kGradHost;
+      const Ref& from = to_host ? for_host : src;
+      const uint64_t size = DtypeBytes(p_.buffers[from.buffer].dtype);
+      const Ref part = from.Part((range.begin - begin) * size, count * size);
+      emit_.Launch(KernelId::kConvert, {static_cast<int64_t>(count)}, flags, {part, range.home},
+                   Stream::kReduce);
+    }
+  }
+
+  Program& p_;
+  Emitter emit_;
+  const int stage_, world_;
+  const bool in_place_;
+  const bool hybrid_, crosses_each_;
+  const bool converts_;  // gradients that are kept in 16 bit
+  const Dtype dtype_;    // in which gradients are sent, and its bytes
+  const uint64_t size_;
+  const std::vector<BufferId> whole_;
+  const StateHomes homes_;
+  std::vector<BufferId> scratch_;                // by unit: what its reduced gradients arrived in
+  std::vector<BufferId> for_host_;               // by unit: those of them that go to the host
+  std::deque<std::vector<BufferId>> converted_;  // by bucket: what is not freed yet
+};
+
+// Whole gradients become transient: what they are reduced to persists.
+void MakeTransient(Program& p) {
+  for (BufferId id : UnitBuffers(p, Role::kGradFull)) {
+    if (id == kNoBuffer) continue;
+    p.buffers[id].persistent = false;
+    p.buffers[id].memory_class = MemoryClass::kBuffers;
+  }
+}
+
+// Zeroes what no kernel writes of a transient gradient: alignment between tensors and the unit's
+// end.
+void FillGaps(Program& p, const Unit& unit, const GradPiece& piece, BufferId buffer,
+              Emitter& emit) {
+  const uint64_t size = DtypeBytes(FullGradDtype(p.setup));
+  uint64_t at = piece.begin;
+  auto fill = [&](uint64_t begin, uint64_t end) {
+    if (begin >= end) return;
+    const uint64_t bytes = (end - begin) * size;
+    emit.Launch(KernelId::kFill, {static_cast<int64_t>(bytes)}, kNoFlags,
+                {Ref{buffer, (begin - PieceBase(piece)) * size, bytes, 0}});
+  };
+  for (const TensorSlot& slot : unit.slots) {
+    if (slot.offset < piece.begin || slot.offset >= piece.end) continue;
+    fill(at, slot.offset);
+    at = slot.offset + slot.elements;
+  }
+  fill(at, piece.end);
+}
+
+}  // namespace
 
 Program InsertReduction(Program p) {
   std::vector<Instruction>& list = p.section(Section::kMicroStep);

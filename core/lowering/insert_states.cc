@@ -30,8 +30,8 @@ class StatePlacer {
     // Gradients that are accumulated in place are whole units, which are there already.
     if (trains_ && !GradsInPlace(p_.setup)) {
       for (size_t u = 0; u < offloaded_.size(); ++u) {
-        Add("grad_shard", Role::kGradShard, p_.setup.precision.grad_accum_dtype, OnDevice(u), u,
-            Space::kDevice, MemoryClass::kGrads);
+        Add("grad_shard", Role::kGradShard, p_.setup.precision.grad_accum_dtype, GradsOnDevice(u),
+            u, Space::kDevice, MemoryClass::kGrads);
       }
     }
     for (size_t u = 0; u < offloaded_.size(); ++u) AddStatesOf(u);
@@ -57,7 +57,11 @@ class StatePlacer {
  private:
   uint64_t OnDevice(size_t u) const {
     const Unit& unit = p_.layout.units[u];
-    return unit.trainable ? unit.shard_elements - offloaded_[u] : 0;
+    return unit.trainable ? unit.owned_elements() - offloaded_[u] : 0;
+  }
+  uint64_t GradsOnDevice(size_t u) const {
+    const Unit& unit = p_.layout.units[u];
+    return unit.trainable ? GradShardElements(p_.setup, unit) - offloaded_[u] : 0;
   }
 
   void AddStatesOf(size_t u) {

@@ -16,7 +16,7 @@ void AddFrozenPieces(const Program& p, std::vector<StatePiece>& pieces) {
   // Each is staged in fp32 as it is made or read.
   constexpr uint64_t kLeastAtOnce = 1 << 24;
   uint64_t frozen = 0;
-  for (const Unit& unit : p.layout.units) frozen += unit.trainable ? 0 : unit.shard_elements;
+  for (const Unit& unit : p.layout.units) frozen += unit.trainable ? 0 : unit.owned_elements();
   const uint64_t at_once =
       std::max(kLeastAtOnce, AlignUp(CeilDiv(frozen, kMostStatePieces / 2), kNf4AlignElements));
   for (const Buffer& buffer : p.buffers) {
@@ -25,8 +25,8 @@ void AddFrozenPieces(const Program& p, std::vector<StatePiece>& pieces) {
     const Unit& unit = p.layout.units[static_cast<size_t>(buffer.unit)];
     if (unit.trainable) continue;
     const Home home = buffer.space == Space::kDevice ? Home::kDevice : Home::kHost;
-    for (uint64_t begin = 0; begin < unit.shard_elements; begin += at_once) {
-      const uint64_t count = std::min(at_once, unit.shard_elements - begin);
+    for (uint64_t begin = 0; begin < unit.owned_elements(); begin += at_once) {
+      const uint64_t count = std::min(at_once, unit.owned_elements() - begin);
       pieces.push_back({buffer.unit, begin, count, home, false});
     }
   }
@@ -42,15 +42,15 @@ std::vector<uint64_t> OffloadedElements(const Program& p) {
   std::vector<uint64_t> offloaded(p.layout.units.size(), 0);
   if (offload.device == OffloadDevice::kNone) return offloaded;
   uint64_t total = 0;
-  for (const Unit& unit : p.layout.units) total += unit.trainable ? unit.shard_elements : 0;
+  for (const Unit& unit : p.layout.units) total += unit.trainable ? unit.owned_elements() : 0;
   auto left = offload.ratio >= 1.0
                   ? total
                   : static_cast<uint64_t>(std::ceil(static_cast<double>(total) * offload.ratio));
   for (size_t u = offloaded.size(); u-- > 0;) {
     if (!p.layout.units[u].trainable) continue;
-    const uint64_t shard = p.layout.units[u].shard_elements;
-    offloaded[u] = std::min(shard, CeilDiv(left, kShardAlignElements) * kShardAlignElements);
-    left -= std::min(left, shard);
+    const uint64_t own = p.layout.units[u].owned_elements();
+    offloaded[u] = std::min(own, CeilDiv(left, kShardAlignElements) * kShardAlignElements);
+    left -= std::min(left, own);
   }
   return offloaded;
 }
@@ -67,11 +67,11 @@ std::vector<StatePiece> StatePieces(const Program& p, const std::vector<uint64_t
     for (size_t u = 0; u < offloaded.size(); ++u) {
       if (p.layout.units[u].persistent != persistent || !p.layout.units[u].trainable) continue;
       const int unit = static_cast<int>(u);
-      const uint64_t shard = p.layout.units[u].shard_elements, h = offloaded[u];
+      const uint64_t own = p.layout.units[u].owned_elements(), h = offloaded[u];
       for (uint64_t begin = 0; begin < h; begin += zero.sub_group_elements) {
         pieces.push_back({unit, begin, std::min(zero.sub_group_elements, h - begin), away});
       }
-      if (h < shard) pieces.push_back({unit, h, shard - h, Home::kDevice});
+      if (h < own) pieces.push_back({unit, h, own - h, Home::kDevice});
     }
   }
   AddFrozenPieces(p, pieces);
@@ -190,10 +190,17 @@ void StateHomes::Swap(Emitter& emit, size_t index, bool write) const {
 Ref StateHomes::Slice(BufferId buffer, uint64_t base, int unit, uint64_t begin,
                       uint64_t count) const {
   const Buffer& b = p_.buffers[buffer];
+  const Unit& of = p_.layout.units[static_cast<size_t>(unit)];
   const bool whole = b.role == Role::kParamFull || b.role == Role::kGradFull;
-  const uint64_t shard = p_.layout.units[static_cast<size_t>(unit)].shard_elements;
-  const uint64_t stride = whole && p_.layout.shards > 1 ? StoredBytes(b.dtype, shard) : 0;
-  return {buffer, StoredBytes(b.dtype, begin - base), StoredBytes(b.dtype, count), stride};
+  const bool shard =
+      b.role == Role::kParamShard ||
+      (b.role == Role::kGradShard && GradShardElements(p_.setup, of) > of.owned_elements());
+  Ref ref{buffer, StoredBytes(b.dtype, begin - base), StoredBytes(b.dtype, count)};
+  if (whole && p_.layout.shards > 1) ref.shard_stride = StoredBytes(b.dtype, of.shard_elements);
+  if ((whole || shard) && p_.layout.slices > 1) {
+    ref.replica_stride = StoredBytes(b.dtype, of.owned_elements());
+  }
+  return ref;
 }
 
 Ref StateHomes::Grad(const StatePiece& piece) const {
@@ -218,6 +225,7 @@ std::array<GradRange, 2> StateHomes::GradHomes(int unit, uint64_t begin, uint64_
   }
   if (split < end) {
     ranges[1].home = Slice(At(Role::kGradShard, unit), h, unit, split, end - split);
+    ranges[1].home.replica_stride = 0;  // all that persists, not what the rank owns of it
   }
   return ranges;
 }
@@ -271,30 +279,44 @@ Ref StateHomes::FetchParam(Emitter& emit, size_t index) const {
 }
 
 void StateHomes::GatherParams(Emitter& emit, Gathered which) const {
-  if (p_.layout.shards <= 1) return;
-  const ZeroConfig& zero = p_.setup.zero;
-  std::vector<Segment> bucket;
-  uint64_t filled = 0;
+  GatherOver(emit, which, Role::kParamFull);
+  GatherOver(emit, which, Role::kParamShard);
+}
+
+void StateHomes::GatherOver(Emitter& emit, Gathered which, Role role) const {
+  // What every rank of a group keeps whole is gathered within it; what the groups have updated
+  // slices of is gathered over these first.
+  const bool within = role == Role::kParamFull && p_.layout.shards > 1;
+  const bool across = p_.layout.slices > 1;
+  if (!within && !across) return;
   const auto kind =
-      zero.allgather_partitions ? CollectiveKind::kAllGather : CollectiveKind::kBroadcast;
+      p_.setup.zero.allgather_partitions ? CollectiveKind::kAllGather : CollectiveKind::kBroadcast;
+  std::vector<Segment> shards, units;  // of one bucket
+  uint64_t filled = 0;
   Dtype dtype = p_.setup.precision.dtype;
   auto flush = [&] {
-    if (!bucket.empty()) {
-      emit.Collect(kind, RankAxis::kShard, SentDtype(dtype), bucket, Stream::kGather);
-    }
-    bucket.clear();
+    const auto collect = [&](RankAxis axis, std::vector<Segment>& bucket, Stream stream) {
+      if (!bucket.empty()) emit.Collect(kind, axis, SentDtype(dtype), bucket, stream);
+      bucket.clear();
+    };
+    collect(RankAxis::kReplica, shards, Stream::kReduce);
+    collect(RankAxis::kShard, units, Stream::kGather);
     filled = 0;
   };
   const uint64_t bucket_elements = GatherBucketElements(p_);
   for (size_t u = 0; u < params_.size(); ++u) {
-    if (p_.buffers[params_[u]].role != Role::kParamFull) continue;
+    if (p_.buffers[params_[u]].role != role) continue;
     const Unit& unit = p_.layout.units[u];
     if (which == Gathered::kTrained && !unit.trainable) continue;
     const Dtype next = p_.buffers[params_[u]].dtype;
     if (filled + unit.padded_elements > bucket_elements || next != dtype) flush();
     dtype = next;
-    bucket.push_back(
-        {Slice(params_[u], 0, static_cast<int>(u), 0, unit.shard_elements), Whole(p_, params_[u])});
+    const Ref own = Slice(params_[u], 0, static_cast<int>(u), 0, unit.owned_elements());
+    Ref shard = own;
+    shard.bytes *= p_.layout.slices;
+    shard.replica_stride = 0;
+    if (across) shards.push_back({own, shard});
+    if (within) units.push_back({shard, Whole(p_, params_[u])});
     filled += unit.padded_elements;
   }
   flush();

@@ -16,14 +16,15 @@ namespace zeroplan {
 // How a rank's optimizer states are cut into pieces, and where each of them lives. Follows from the
 // layout and the setup alone.
 //
-// A rank's shard of a unit is cut into pieces: [0, h) offloaded (host or swap file), [h, shard) on
-// the device. h follows offload_optimizer.ratio over the whole model, last units first, as the
-// backward pass finishes them first.
+// What a rank owns of a unit, its shard or a slice of that (core/program/layout.h), is cut into
+// pieces: [0, h) offloaded (host or swap file), [h, end) on the device. h follows
+// offload_optimizer.ratio over the whole model, last units first, as the backward pass finishes
+// them first.
 enum class Home : uint8_t { kDevice, kHost, kFile };
 
 struct StatePiece {
   int unit;
-  uint64_t begin, count;  // elements within the rank's shard
+  uint64_t begin, count;  // elements within what the rank owns
   Home home;
   // False: of a unit that is not trained, which has parameters alone. `home` says where these are.
   bool trainable = true;
@@ -31,7 +32,7 @@ struct StatePiece {
   bool on_device() const { return home == Home::kDevice; }
 };
 
-// Elements of each unit's shard whose states are offloaded.
+// Elements of what a rank owns of each unit whose states are offloaded.
 std::vector<uint64_t> OffloadedElements(const Program& program);
 
 // In update order: the order in which the next forward pass uses the units, but persistent units
@@ -54,7 +55,7 @@ Role StateRole(StateKind kind, Home home);
 // The buffer of the rank's own parameters, by unit: a whole unit or its shard.
 std::vector<BufferId> RankParams(const Program& program);
 
-// A range of a shard's elements, and where their reduced gradient lives.
+// A range of elements, and where their reduced gradient lives.
 struct GradRange {
   uint64_t begin, end;
   Ref home;  // null where the range is empty
@@ -96,8 +97,8 @@ class StateHomes {
   // The same on the device, where the reduction leaves it. REQUIRES: the piece lives there, or
   // gradients are accumulated in place.
   Ref GradOnDevice(const StatePiece& piece) const;
-  // Elements [begin, end) of a unit's shard by where their reduced gradients live: in host memory,
-  // then on the device. REQUIRES: gradients are not accumulated in place.
+  // Elements [begin, end) of the rank's GradShardElements by where their reduced gradients live: in
+  // host memory, then on the device. REQUIRES: gradients are not accumulated in place.
   std::array<GradRange, 2> GradHomes(int unit, uint64_t begin, uint64_t end) const;
 
   // The rank's parameters in the compute dtype, wherever they live.
@@ -110,16 +111,19 @@ class StateHomes {
   // Emits what brings the parameters within reach of KernelStream, and says where they are then.
   Ref FetchParam(Emitter& emit, size_t piece) const;
 
-  // Gathers (or broadcasts) the parameters that every rank keeps whole, in the order in which the
-  // forward pass uses them, in buckets of GatherBucketElements (one unit at least).
+  // Gathers (or broadcasts) what ranks hold of parameters beyond what they update, in the order in
+  // which the forward pass uses them, in buckets of GatherBucketElements (one unit at least): over
+  // shard groups on the stream `reduce`, so that gathers within a group need not queue behind, then
+  // within a group on `gather`.
   enum class Gathered : uint8_t { kAll, kTrained };
   void GatherParams(Emitter& emit, Gathered which) const;
 
  private:
   BufferId At(Role role, int unit) const;
   void Swap(Emitter& emit, size_t piece, bool write) const;
-  // Elements [begin, begin+count) of the rank's shard in a buffer that holds whole units (then
-  // within the rank's part) or the shard from element `base` on.
+  void GatherOver(Emitter& emit, Gathered which, Role role) const;
+  // Elements [begin, begin+count) of what the rank owns in a buffer that holds whole units or
+  // shards (then within the rank's part), or what it owns from element `base` on.
   Ref Slice(BufferId buffer, uint64_t base, int unit, uint64_t begin, uint64_t count) const;
 
   const Program& p_;

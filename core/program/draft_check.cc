@@ -85,23 +85,25 @@ class BufferTableCheck {
   // What is spread over device, host and file holds each element of the shard once. None at all: a
   // pass will add it, or nobody needs it.
   void CheckShards(int unit) {
-    const uint64_t shard = program_.layout.units[static_cast<size_t>(unit)].shard_elements;
-    auto check = [&](std::string_view what, uint64_t bytes, uint64_t wanted) {
+    const Unit& of = program_.layout.units[static_cast<size_t>(unit)];
+    auto check = [&](std::string_view what, uint64_t bytes, uint64_t elements, Dtype dtype) {
+      const uint64_t wanted = elements * DtypeBytes(dtype);
       if (bytes == 0 || bytes == wanted) return;
       Add("shard_cover", "{} of unit {} have {} bytes for {} elements, not {}", what, unit, bytes,
-          shard, wanted);
+          elements, wanted);
     };
     auto spread = [&](Role device, Role host, Role file) {
       return Bytes(device, unit) + Bytes(host, unit) + Bytes(file, unit);
     };
-    const uint64_t adam = shard * DtypeBytes(Dtype::kF32);
-    check("moments", spread(Role::kAdamM, Role::kAdamMHost, Role::kAdamMFile), adam);
-    check("variances", spread(Role::kAdamV, Role::kAdamVHost, Role::kAdamVFile), adam);
+    check("moments", spread(Role::kAdamM, Role::kAdamMHost, Role::kAdamMFile), of.owned_elements(),
+          Dtype::kF32);
+    check("variances", spread(Role::kAdamV, Role::kAdamVHost, Role::kAdamVFile),
+          of.owned_elements(), Dtype::kF32);
     // Gradients that are accumulated in place are whole on the device, and so is any copy's source.
     if (program_.section(Section::kMicroStep).empty() || GradsInPlace(program_.setup)) return;
     const uint64_t grads = Bytes(Role::kGradShard, unit) + Bytes(Role::kGradHost, unit);
-    check("reduced gradients", grads,
-          shard * DtypeBytes(program_.setup.precision.grad_accum_dtype));
+    check("reduced gradients", grads, GradShardElements(program_.setup, of),
+          program_.setup.precision.grad_accum_dtype);
   }
 
   const Program& program_;

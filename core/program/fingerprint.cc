@@ -52,6 +52,7 @@ class Hasher {
 
 void AddRef(Hasher& hash, const Ref& ref) {
   hash.Add(ref.buffer, ref.offset, ref.bytes, ref.shard_stride);
+  if (ref.replica_stride != 0) hash.Add(ref.replica_stride);
 }
 
 // Neither the name nor the family and its rotary scaling, which are in everything below.
@@ -63,6 +64,7 @@ void AddModel(Hasher& hash, const ModelSpec& model) {
 
 void AddLayout(Hasher& hash, const ParamLayout& layout) {
   hash.Add(layout.shards, layout.units.size());
+  if (layout.slices > 1) hash.Add(layout.slices);
   for (const Unit& unit : layout.units) {
     hash.Add(unit.layer, unit.persistent, unit.elements, unit.shard_elements, unit.padded_elements,
              unit.slots.size());

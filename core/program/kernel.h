@@ -31,7 +31,7 @@ enum KernelFlag : uint8_t {
   kTransposed = 2,   // w of the matmul lies as [N,K]
   kForwardOnly = 4,  // cross-entropy: loss only
   kAddToOutput = 8,  // backward of a norm: dx += instead of dx =
-  kOnRank = 16,  // kAdamW, kParamInit: `begin` is within this rank's shard (else within the unit)
+  kOnRank = 16,  // kAdamW, kParamInit: `begin` is within what this rank owns (else within the unit)
 };
 
 // kOutOrAdd: kInOut with kAccumulate, else kOut. kOutOrAddDx: the same by kAddToOutput. kScratch:

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "core/config/setup_facts.h"
 
 namespace zeroplan {
 namespace {
@@ -33,14 +34,16 @@ void AddTensor(Unit& unit, int tensor, uint64_t elements) {
   }
 }
 
-uint64_t ShardAlign(const Unit& unit, const ParamLayout& layout) {
+uint64_t SliceAlign(const Unit& unit, const ParamLayout& layout) {
   return unit.quantized && layout.shards > 1 ? kNf4ShardAlignElements : unit.align_elements();
 }
 
 // Closes a unit: shards it and notes where its tensors are.
 void AddUnit(ParamLayout& layout, Unit& unit) {
   if (unit.slots.empty()) return;
-  unit.shard_elements = AlignUp(CeilDiv(unit.elements, layout.shards), ShardAlign(unit, layout));
+  unit.slices = layout.slices;
+  unit.shard_elements =
+      layout.slices * AlignUp(CeilDiv(unit.elements, layout.owners()), SliceAlign(unit, layout));
   unit.padded_elements = unit.shard_elements * layout.shards;
   const int index = static_cast<int>(layout.units.size());
   for (size_t i = 0; i < unit.slots.size(); ++i) {
@@ -71,12 +74,17 @@ std::map<int, uint64_t> ParamLayout::grad_elements_by_layer() const {
   return elements;
 }
 
+uint64_t GradShardElements(const TrainSetup& setup, const Unit& unit) {
+  return CrossesEachMicroStep(setup) ? unit.owned_elements() : unit.shard_elements;
+}
+
 ParamLayout BuildParamLayout(std::shared_ptr<const std::vector<ParamTensor>> tensors,
                              const ZeroConfig& zero, int world_size) {
   ZEROPLAN_CHECK(tensors != nullptr && world_size >= 1, "world size {}", world_size);
   const std::vector<ParamTensor>& table = *tensors;
   ParamLayout layout;
-  layout.shards = zero.stage == 0 ? 1 : static_cast<uint64_t>(world_size);
+  layout.shards = static_cast<uint64_t>(ShardRanks(zero, world_size));
+  if (zero.across_stage > 0) layout.slices = static_cast<uint64_t>(world_size) / layout.shards;
   layout.place.resize(table.size());
   if (!table.empty()) {
     const int64_t layers = int64_t{table.back().layer} - table.front().layer + 1;

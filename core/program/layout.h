@@ -3,8 +3,11 @@
 // A unit is a run of tensors of one layer, flattened in table order; each tensor starts at a
 // multiple of kShardAlignElements, and the unit is padded so that as many equal shards as the shard
 // axis has ranks cover it, of a multiple of kShardAlignElements. Gradients, master weights and Adam
-// states of a unit use the same element positions, whatever their dtype. A rank owns elements
-// [s * shard_elements, (s+1) * shard_elements), s its coordinate along the shard axis.
+// states of a unit use the same element positions, whatever their dtype. A rank's shard is elements
+// [s * shard_elements, (s+1) * shard_elements), s its coordinate along the shard axis. Where shard
+// groups partition states among one another (ZeroConfig::across_stage), a shard is cut once more
+// into as many slices as the replica axis has ranks, and a rank owns the states of slice r of its
+// shard, r its coordinate along the replica axis; else those of its shard.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +43,10 @@ struct Unit {
   uint64_t param_elements = 0;  // sum of the tensors alone
   uint64_t shard_elements = 0;
   uint64_t padded_elements = 0;  // shard_elements * shards
+  uint64_t slices = 1;           // as ParamLayout::slices
 
+  // Of what a rank owns the states of.
+  uint64_t owned_elements() const { return shard_elements / slices; }
   // What its parameters are kept in, where `compute` is the dtype of the others.
   Dtype ParamDtype(Dtype compute) const { return quantized ? Dtype::kNf4 : compute; }
   // What its tensors start at multiples of.
@@ -58,14 +64,25 @@ struct ParamLayout {
   };
   std::vector<Place> place;  // by tensor index
   uint64_t shards = 1;       // ranks of the shard axis, which share a unit: 1 at stage 0
+  uint64_t slices = 1;       // parts of a shard by whose states they are; 1: every replica's
 
-  // A rank's coordinate along the shard axis.
-  uint64_t ShardOf(int rank) const { return static_cast<uint64_t>(rank) % shards; }
+  // Parts of a unit by who owns their states, in order of elements, and the one that a rank owns.
+  uint64_t owners() const { return shards * slices; }
+  uint64_t OwnerOf(int rank) const {
+    const uint64_t at = static_cast<uint64_t>(rank);
+    return at % shards * slices + (slices > 1 ? at / shards : 0);
+  }
+  // False for the second and later replicas of an owner.
+  bool FirstOwner(int rank) const { return slices > 1 || static_cast<uint64_t>(rank) < shards; }
 
   uint64_t param_elements() const;
   uint64_t persistent_elements() const;  // the tensors' own elements in persistent units
   std::map<int, uint64_t> grad_elements_by_layer() const;  // padded, of all that a layer trains
 };
+
+// Elements of a unit's gradient that persist on a rank at stages 2 and 3: its shard, or what it
+// owns of that where every micro-step's are reduced over the shard groups.
+uint64_t GradShardElements(const TrainSetup& setup, const Unit& unit);
 
 // Stage 0: no sharding (shard == unit). Stage 3: tensors within the persistence limits form units
 // of their own, and so do the frozen vectors of a model in NF4. So do, at any stage, those that are

@@ -41,11 +41,14 @@ void AppendRef(std::string& text, const Program& program, const Ref& ref) {
   }
   const Buffer& buffer = program.buffers[ref.buffer];
   text += BufferName(buffer);
-  if (ref.offset == 0 && ref.bytes == buffer.bytes && ref.shard_stride == 0) return;
+  const bool fixed = ref.shard_stride == 0 && ref.replica_stride == 0;
+  if (ref.offset == 0 && ref.bytes == buffer.bytes && fixed) return;
   fmt::format_to(Out(text), "+{}:{}", ref.offset, ref.bytes);
-  if (ref.shard_stride == 0) return;
-  const bool all = program.axes().Named(RankAxis::kShard) == RankAxis::kAll;
-  fmt::format_to(Out(text), "@{}*{}", all ? "rank" : "shard", ref.shard_stride);
+  if (ref.shard_stride != 0) {
+    const bool all = program.axes().Named(RankAxis::kShard) == RankAxis::kAll;
+    fmt::format_to(Out(text), "@{}*{}", all ? "rank" : "shard", ref.shard_stride);
+  }
+  if (ref.replica_stride != 0) fmt::format_to(Out(text), "@replica*{}", ref.replica_stride);
 }
 
 // The arguments whose mode `wanted` accepts, each after a space.
@@ -261,7 +264,7 @@ std::string_view CollectiveKindName(CollectiveKind kind) {
   static constexpr Name<CollectiveKind> kNames[] = {
       {kAllReduce, "all_reduce"}, {kReduceScatter, "reduce_scatter"},
       {kAllGather, "all_gather"}, {kReduceToOwners, "reduce_to_owners"},
-      {kBroadcast, "broadcast"},
+      {kBroadcast, "broadcast"},  {kAllToAll, "all_to_all"},
   };
   return NameIn(kNames, kind);
 }

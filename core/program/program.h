@@ -83,17 +83,23 @@ struct Buffer {
 // "qkv[3]", "params.unit[0]".
 std::string BufferName(const Buffer& buffer);
 
-// Bytes [offset + shard*shard_stride, + bytes) of a buffer, by the rank's coordinate along the
-// shard axis. A null ref stands for an absent argument.
+// Bytes [offset + shard*shard_stride + replica*replica_stride, + bytes) of a buffer, by the rank's
+// coordinates along the two axes. A null ref stands for an absent argument.
 struct Ref {
   BufferId buffer = kNoBuffer;
   uint64_t offset = 0;
   uint64_t bytes = 0;
   uint64_t shard_stride = 0;
+  uint64_t replica_stride = 0;
 
   bool null() const { return buffer == kNoBuffer; }
+  // Bytes [from, from + count) of these.
+  Ref Part(uint64_t from, uint64_t count) const {
+    return {buffer, offset + from, count, shard_stride, replica_stride};
+  }
   uint64_t begin(Coordinates at) const {
-    return offset + static_cast<uint64_t>(at.shard) * shard_stride;
+    return offset + static_cast<uint64_t>(at.shard) * shard_stride +
+           static_cast<uint64_t>(at.replica) * replica_stride;
   }
 };
 
@@ -175,6 +181,8 @@ enum class CollectiveKind : uint8_t {
                     // parts: every rank gets the sum of what overlaps its own shard, written to dst
                     // (see Segment). Over the shard axis
   kBroadcast,       // each segment: part [r] of dst is sent by the rank at r, one send an owner
+  kAllToAll,        // each segment: src and dst are N equal parts; part [r] of dst is the part of
+                    // this rank's place in the src of the rank at r
 };
 std::string_view CollectiveKindName(CollectiveKind kind);
 
@@ -211,7 +219,7 @@ struct FileIo {
   FileTarget target = FileTarget::kSwap;
   Ref host;  // pinned or pageable
   Ref file;  // kSwap: the range in the file arena
-  // kCheckpoint: fp32 elements [begin, begin+count) of this rank's shard of `unit`.
+  // kCheckpoint: fp32 elements [begin, begin+count) of what this rank owns of `unit`.
   int32_t unit = -1;
   StateKind state = StateKind::kMaster;
   uint64_t begin = 0, count = 0;

@@ -84,8 +84,12 @@ std::string UnitFault(const ParamLayout& layout, size_t index) {
     return fmt::format("{} shards of {} elements do not cover its {} elements, padded {}",
                        layout.shards, unit.shard_elements, unit.elements, unit.padded_elements);
   }
-  if (unit.shard_elements % kShardAlignElements != 0) {
-    return fmt::format("shards of {} elements are not aligned", unit.shard_elements);
+  if (unit.slices != layout.slices || unit.shard_elements % layout.slices != 0) {
+    return fmt::format("{} slices are not a shard of {} elements, which says {}", layout.slices,
+                       unit.shard_elements, unit.slices);
+  }
+  if (unit.owned_elements() % kShardAlignElements != 0) {
+    return fmt::format("parts of {} elements are not aligned", unit.owned_elements());
   }
   uint64_t end = 0, sum = 0;
   for (size_t s = 0; s < unit.slots.size(); ++s) {
@@ -209,8 +213,8 @@ class InstructionCheck {
     } else {
       const Unit& unit = program_.layout.units[static_cast<size_t>(io.unit)];
       if (io.host.bytes != io.count * sizeof(float)) Add("size_mismatch", "elements are fp32");
-      if (io.begin + io.count > unit.shard_elements) {
-        Add("out_of_bounds", "a shard has {} elements", unit.shard_elements);
+      if (io.begin + io.count > unit.owned_elements()) {
+        Add("out_of_bounds", "a rank owns {} elements", unit.owned_elements());
       }
     }
   }
@@ -259,7 +263,9 @@ class InstructionCheck {
       Add("out_of_bounds", "{} ends beyond the buffer's {} bytes", Name(ref), buffer.bytes);
     }
     const uint64_t element = DtypeBytes(buffer.dtype);
-    if (ref.offset % element != 0 || ref.shard_stride % element != 0 || ref.bytes % element != 0) {
+    const bool whole_elements = ref.offset % element == 0 && ref.shard_stride % element == 0 &&
+                                ref.replica_stride % element == 0 && ref.bytes % element == 0;
+    if (!whole_elements) {
       Add("misaligned", "{} cuts elements of {} bytes", Name(ref), element);
     }
   }
@@ -289,6 +295,15 @@ class InstructionCheck {
         break;
       case CollectiveKind::kReduceToOwners:
         CheckOwners(collective, segment);
+        break;
+      case CollectiveKind::kAllToAll:
+        if (src.bytes != dst.bytes || src.bytes % ranks != 0) {
+          Add("shard_cover", "{} and {} are not {} equal parts each", Name(src), Name(dst), ranks);
+        }
+        if (src.buffer == dst.buffer && src.offset < dst.offset + dst.bytes &&
+            dst.offset < src.offset + src.bytes) {
+          Add("shard_cover", "{} overlaps {}, which an all-to-all reads", Name(dst), Name(src));
+        }
         break;
     }
   }
@@ -359,6 +374,12 @@ bool CheckWellFormed(const Program& program, Violations& violations) {
   const uint64_t shards = program.layout.shards;
   if (shards == 0 || static_cast<uint64_t>(ranks) % shards != 0) {
     violations.Add("malformed", {}, "{} ranks do not divide into {} shards", ranks, shards);
+    return false;
+  }
+  const uint64_t slices = program.layout.slices;
+  if (slices != 1 && slices * shards != static_cast<uint64_t>(ranks)) {
+    violations.Add("malformed", {}, "{} slices of {} shards are not one for each of {} ranks",
+                   slices, shards, ranks);
     return false;
   }
   bool well_formed = true;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/config/setup_facts.h"
 #include "core/program/program.h"
 #include "core/program/static_check.h"
 #include "core/program/step_order.h"
@@ -202,6 +203,7 @@ void GradientCheck::RunReduction(const Collective& collective, Site site) {
   switch (collective.kind) {
     case CollectiveKind::kAllGather:
     case CollectiveKind::kBroadcast:
+    case CollectiveKind::kAllToAll:
       return;
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kReduceScatter:
@@ -213,10 +215,15 @@ void GradientCheck::RunReduction(const Collective& collective, Site site) {
     if (source.unit < 0 || static_cast<size_t>(source.unit) >= units_.size()) continue;
     UnitState& unit = units_[static_cast<size_t>(source.unit)];
     // What the shard axis has summed lies in the rank's shard.
-    if (collective.axis == RankAxis::kReplica) unit.over_replicas = true;
-    if (collective.axis == RankAxis::kReplica || source.role != Role::kGradFull) continue;
-    if (collective.axis == RankAxis::kShard) unit.over_shards = true;
     const uint64_t element = DtypeBytes(collective.dtype);
+    if (collective.axis == RankAxis::kReplica) {
+      const uint64_t begin = segment.src.offset / element;
+      unit.crossed.push_back({begin, begin + segment.src.bytes / element});
+      unit.last = site;
+      continue;
+    }
+    if (source.role != Role::kGradFull) continue;
+    if (collective.axis == RankAxis::kShard) unit.over_shards = true;
     unit.last = site;
     if (segment.unit >= 0) {
       unit.reduced.push_back({segment.begin, segment.end});
@@ -262,41 +269,59 @@ void GradientCheck::CheckLateWrites(const LaunchKernel& launch, Site site) {
 }
 
 void GradientCheck::EndSection(Section section) {
-  if (wanted_ && section == Section::kMicroStep && program_.setup.zero.stage >= 2) EndPeriod();
+  if (!wanted_ || section != Section::kMicroStep || program_.setup.zero.stage <= 1) return;
+  EndPeriod();
+  if (CrossesEachMicroStep(program_.setup)) EndCrossing();
 }
 
 void GradientCheck::EndStep() {
-  if (wanted_ && program_.setup.zero.stage <= 1) EndPeriod();
+  if (!wanted_) return;
+  if (program_.setup.zero.stage <= 1) EndPeriod();
+  EndCrossing();
+}
+
+bool GradientCheck::EachOnce(std::vector<Range>& ranges, uint64_t elements, uint64_t& end) {
+  std::sort(ranges.begin(), ranges.end(),
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  end = 0;
+  for (const Range& range : ranges) {
+    if (range.begin != end) return false;
+    end = range.end;
+  }
+  return end == elements;
 }
 
 void GradientCheck::EndPeriod() {
   for (size_t u = 0; u < units_.size(); ++u) {
     if (!program_.layout.units[u].trainable) continue;
     UnitState& unit = units_[u];
-    std::sort(unit.reduced.begin(), unit.reduced.end(),
-              [](const Range& a, const Range& b) { return a.begin < b.begin; });
     const uint64_t elements = program_.layout.units[u].padded_elements;
     uint64_t end = 0;
-    bool once = true;
-    for (const Range& range : unit.reduced) {
-      once = once && range.begin == end;
-      if (once) end = range.end;
-    }
-    if (!once || end != elements) {
+    if (!EachOnce(unit.reduced, elements, end)) {
       const Site site = unit.reduced.empty() ? Site{Section::kMicroStep, 0} : unit.last;
       violations_.Add("shard_cover", site,
                       "the {} gradients of unit {} are not each reduced once; wrong "
                       "from element {}",
                       elements, u, end);
     }
-    if (unit.over_shards && !unit.over_replicas) {
-      violations_.Add("shard_cover", unit.last,
-                      "the gradients of unit {} are not summed over the replicas", u);
-    }
-    unit = {};
+    unit.reduced.clear();
   }
   for (const BufferId id : touched_) reduced_bytes_[id].clear();
   touched_.clear();
+}
+
+void GradientCheck::EndCrossing() {
+  for (size_t u = 0; u < units_.size(); ++u) {
+    UnitState& unit = units_[u];
+    uint64_t end = 0;
+    if (unit.over_shards && !EachOnce(unit.crossed, program_.layout.units[u].shard_elements, end)) {
+      violations_.Add("shard_cover", unit.last,
+                      "the gradients of unit {} are not summed over the replicas, each once; wrong "
+                      "from element {} of a shard",
+                      u, end);
+    }
+    unit = {};
+  }
 }
 
 namespace {

@@ -198,7 +198,8 @@ class MemoryCheck {
 
 // The part of Verify that follows gradients: every element of every unit is summed over the ranks
 // exactly once, an optimizer step at stages 0 and 1, a micro-step at stages 2 and 3, and not
-// written after. What is summed over the shard axis alone is then summed over the replica axis too.
+// written after. What is summed over the shard axis alone is then summed over the replica axis too,
+// each element of the shard once a step, or once a micro-step (CrossesEachMicroStep).
 class GradientCheck {
  public:
   // Keeps both references.
@@ -213,9 +214,11 @@ class GradientCheck {
     uint64_t begin, end;
   };
   struct UnitState {
-    std::vector<Range> reduced;                       // elements
-    bool over_shards = false, over_replicas = false;  // axes that it was summed over
-    Site last;                                        // of the instruction that reduced any
+    std::vector<Range> reduced;  // elements
+    // Of the shard that the shard axis has summed, those summed over the replica axis.
+    std::vector<Range> crossed;
+    bool over_shards = false;
+    Site last;  // of the instruction that reduced any
   };
 
   void RunReduction(const Collective& collective, Site site);
@@ -225,8 +228,12 @@ class GradientCheck {
   bool IsConversion(const LaunchKernel& launch, bool to_be_reduced) const;
   // The gradients in `ref` are on their way: nothing may write them any more.
   void MarkReduced(const Ref& ref);
+  // Whether the ranges, which it sorts, hold [0, elements) once; `end`: up to where they do.
+  static bool EachOnce(std::vector<Range>& ranges, uint64_t elements, uint64_t& end);
   // All units have been reduced; starts anew.
   void EndPeriod();
+  // All that was summed over the shard axis has been over the replica axis; starts anew.
+  void EndCrossing();
 
   const Program& program_;
   Violations& violations_;

@@ -11,9 +11,9 @@
 namespace zeroplan {
 namespace {
 
-SafetensorsPlan PlanShard(const ParamLayout& layout, int rank, const std::string& save) {
+SafetensorsPlan PlanShard(const ParamLayout& layout, int owner, const std::string& save) {
   std::vector<SafetensorsPlan::Tensor> tensors;
-  for (const ShardRange& range : RankRanges(layout, rank)) {
+  for (const ShardRange& range : OwnerRanges(layout, owner)) {
     const ParamTensor& tensor = (*layout.tensors)[static_cast<size_t>(range.tensor)];
     for (const StateKind state : SavedStates(tensor)) {
       tensors.push_back({ShardEntryName(tensor.name, state, range.begin), {range.count}});
@@ -37,9 +37,9 @@ std::vector<uint64_t> ShardFileBytes(const ParamLayout& layout) {
   // Names of saves are all of one length, but for a step's ninth digit.
   const std::string save(std::string_view(".tmp-step-00000001-0123456789abcdef"));
   std::vector<uint64_t> bytes;
-  bytes.reserve(layout.shards);
-  for (int rank = 0; rank < static_cast<int>(layout.shards); ++rank) {
-    bytes.push_back(PlanShard(layout, rank, save).file_bytes);
+  bytes.reserve(layout.owners());
+  for (int owner = 0; owner < static_cast<int>(layout.owners()); ++owner) {
+    bytes.push_back(PlanShard(layout, owner, save).file_bytes);
   }
   return bytes;
 }
@@ -68,15 +68,15 @@ bool WrittenRanges::Are(uint64_t begin, uint64_t count) const {
   return ranges_.size() == 1 && ranges_[0] == std::pair(begin, begin + count);
 }
 
-ShardWriter::ShardWriter(const std::filesystem::path& folder, const ParamLayout& layout, int rank,
+ShardWriter::ShardWriter(const std::filesystem::path& folder, const ParamLayout& layout, int owner,
                          IoHook* hook)
     : layout_(layout),
-      rank_(rank),
+      owner_(owner),
       entries_(layout.tensors->size() * kStateKinds.size()),
-      file_(folder / ShardFileName(rank), PlanShard(layout, rank, folder.filename().string()),
+      file_(folder / ShardFileName(owner), PlanShard(layout, owner, folder.filename().string()),
             hook) {
   size_t index = 0;
-  for (const ShardRange& range : RankRanges(layout, rank)) {
+  for (const ShardRange& range : OwnerRanges(layout, owner)) {
     const ParamTensor& tensor = (*layout.tensors)[static_cast<size_t>(range.tensor)];
     for (const StateKind state : SavedStates(tensor)) {
       EntryOf(range.tensor, state) = {
@@ -93,8 +93,8 @@ void ShardWriter::Write(const TensorRange& range, std::span<const float> values)
   Entry& entry = EntryOf(range.tensor, range.state);
   ZEROPLAN_CHECK(values.size() == range.count && range.begin >= entry.begin &&
                      range.begin + range.count <= entry.begin + entry.count,
-                 "tensor {} {}: rank {} holds {} + {}, written {} + {}", range.tensor,
-                 StateKindName(range.state), rank_, entry.begin, entry.count, range.begin,
+                 "tensor {} {}: owner {} holds {} + {}, written {} + {}", range.tensor,
+                 StateKindName(range.state), owner_, entry.begin, entry.count, range.begin,
                  range.count);
   ZEROPLAN_CHECK(entry.written.Add(range.begin, range.count), "tensor {} {}: {} + {} written twice",
                  range.tensor, StateKindName(range.state), range.begin, range.count);
@@ -105,8 +105,9 @@ void ShardWriter::Write(const TensorRange& range, std::span<const float> values)
 void ShardWriter::Finish() {
   for (size_t i = 0; i < entries_.size(); ++i) {
     const Entry& entry = entries_[i];
-    ZEROPLAN_CHECK(entry.written.Are(entry.begin, entry.count), "rank {}: part of {} was not saved",
-                   rank_, (*layout_.tensors)[i / kStateKinds.size()].name);
+    ZEROPLAN_CHECK(entry.written.Are(entry.begin, entry.count),
+                   "owner {}: part of {} was not saved", owner_,
+                   (*layout_.tensors)[i / kStateKinds.size()].name);
   }
   file_.Finish();
 }
@@ -114,7 +115,7 @@ void ShardWriter::Finish() {
 CheckpointFile ShardWriter::Describe() const {
   const SafetensorsPlan& plan = file_.plan();
   CheckpointFile file{
-      ShardFileName(rank_), plan.file_bytes, HashBytes(std::as_bytes(std::span(plan.header))), {}};
+      ShardFileName(owner_), plan.file_bytes, HashBytes(std::as_bytes(std::span(plan.header))), {}};
   std::vector<const Entry*> in_file(plan.offset.size());
   for (const Entry& entry : entries_) {
     if (entry.count > 0) in_file[entry.index] = &entry;
@@ -125,16 +126,16 @@ CheckpointFile ShardWriter::Describe() const {
   return file;
 }
 
-std::vector<ShardRange> RankRanges(const ParamLayout& layout, int rank) {
-  ZEROPLAN_CHECK(rank >= 0 && static_cast<uint64_t>(rank) < layout.shards, "rank {} of {}", rank,
-                 layout.shards);
+std::vector<ShardRange> OwnerRanges(const ParamLayout& layout, int owner) {
+  ZEROPLAN_CHECK(owner >= 0 && static_cast<uint64_t>(owner) < layout.owners(), "owner {} of {}",
+                 owner, layout.owners());
   std::vector<ShardRange> ranges;
   for (const Unit& unit : layout.units) {
-    const uint64_t shard_begin = static_cast<uint64_t>(rank) * unit.shard_elements;
-    const uint64_t shard_end = shard_begin + unit.shard_elements;
+    const uint64_t owned_begin = static_cast<uint64_t>(owner) * unit.owned_elements();
+    const uint64_t owned_end = owned_begin + unit.owned_elements();
     for (const TensorSlot& slot : unit.slots) {
-      const uint64_t begin = std::max(shard_begin, slot.offset);
-      const uint64_t end = std::min(shard_end, slot.offset + slot.elements);
+      const uint64_t begin = std::max(owned_begin, slot.offset);
+      const uint64_t end = std::min(owned_end, slot.offset + slot.elements);
       if (begin < end) ranges.push_back({slot.tensor, begin - slot.offset, end - begin});
     }
   }

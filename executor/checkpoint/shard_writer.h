@@ -1,4 +1,4 @@
-// One rank's file of a checkpoint: its shards of master weights and Adam states, cut at the borders
+// One owner's file of a checkpoint: its parts of master weights and Adam states, cut at the borders
 // of tensors.
 #pragma once
 
@@ -22,7 +22,7 @@ std::span<const StateKind> SavedStates(const ParamTensor& tensor);
 // "transformer.wte.weight|adam_m|4096": elements from 4096 on. One-dimensional, F32.
 std::string ShardEntryName(std::string_view tensor, StateKind state, uint64_t begin);
 
-// Bytes of each shard file of a checkpoint, by rank.
+// Bytes of each shard file of a checkpoint, by owner.
 std::vector<uint64_t> ShardFileBytes(const ParamLayout& layout);
 
 // Elements seen so far of one entry; ranges may come in any order.
@@ -37,18 +37,18 @@ class WrittenRanges {
   std::vector<std::pair<uint64_t, uint64_t>> ranges_;  // [begin, end), sorted, merged
 };
 
-// What lies where follows from layout and rank alone, so values are written in place as they come,
+// What lies where follows from layout and owner alone, so values are written in place as they come,
 // in any order and in pieces of any size.
 class ShardWriter : public StateSink {
  public:
-  // Writes FOLDER/rank-0000.safetensors of that rank; the folder's name, another one for every
-  // save, goes into its header, so that no two saves' files can stand for each other. Throws
-  // Error(kRuntime) if the disk has no room. REQUIRES: `layout` outlives the writer, 0 <= rank <
-  // layout.shards.
-  ShardWriter(const std::filesystem::path& folder, const ParamLayout& layout, int rank,
+  // Writes FOLDER/rank-0000.safetensors of that owner (ParamLayout::OwnerOf); the folder's name,
+  // another one for every save, goes into its header, so that no two saves' files can stand for
+  // each other. Throws Error(kRuntime) if the disk has no room. REQUIRES: `layout` outlives the
+  // writer, 0 <= owner < layout.owners().
+  ShardWriter(const std::filesystem::path& folder, const ParamLayout& layout, int owner,
               IoHook* hook = nullptr);
 
-  // REQUIRES: the range lies within the rank's shards and has not been written before.
+  // REQUIRES: the range lies within what the owner has and has not been written before.
   void Write(const TensorRange& range, std::span<const float> values) override;
   // Puts the file on disk. REQUIRES: everything was written.
   void Finish();
@@ -59,7 +59,7 @@ class ShardWriter : public StateSink {
  private:
   struct Entry {
     uint64_t begin = 0;
-    uint64_t count = 0;  // 0: the rank has no part of the tensor
+    uint64_t count = 0;  // 0: the owner has no part of the tensor
     size_t index = 0;    // in the file
     WrittenRanges written;
     std::vector<uint64_t> checksums;
@@ -67,12 +67,12 @@ class ShardWriter : public StateSink {
   Entry& EntryOf(int tensor, StateKind state);
 
   const ParamLayout& layout_;
-  int rank_;
+  int owner_;
   std::vector<Entry> entries_;  // by tensor and state
   SafetensorsWriter file_;
 };
 
-// Which elements of which tensors a rank's shards hold.
+// Which elements of which tensors an owner has.
 
 // Elements [begin, begin + count) of a tensor, count > 0.
 struct ShardRange {
@@ -81,9 +81,9 @@ struct ShardRange {
   uint64_t count = 0;
 };
 
-// The parts of tensors in the rank's shard of every unit, padding left out; at most one per tensor.
-// The ranges of all ranks cover every tensor once. REQUIRES: 0 <= rank < layout.shards.
-std::vector<ShardRange> RankRanges(const ParamLayout& layout, int rank);
+// The parts of tensors in the owner's part of every unit, padding left out; at most one per tensor.
+// The ranges of all owners cover every tensor once. REQUIRES: 0 <= owner < layout.owners().
+std::vector<ShardRange> OwnerRanges(const ParamLayout& layout, int owner);
 
 // Sums that tell saved state from what a disk or a hand has made of it.
 

@@ -149,7 +149,7 @@ namespace {
 // First element within the unit.
 uint64_t UnitBegin(const ParamLayout& layout, const FileIo& io, int rank) {
   const Unit& unit = layout.units[static_cast<size_t>(io.unit)];
-  return layout.ShardOf(rank) * unit.shard_elements + io.begin;
+  return layout.OwnerOf(rank) * unit.owned_elements() + io.begin;
 }
 
 template <typename Visit>
@@ -198,7 +198,7 @@ void RunCheckpointIo(const Program& program, const FileIo& io, int rank,
   }
   if (binding.later) return;
   // Replicas hold the same: one copy is enough.
-  if (program.axes().Of(rank).replica != 0) return;
+  if (!program.layout.FirstOwner(rank)) return;
   ZEROPLAN_CHECK(binding.sink != nullptr, "nothing to save to");
   WriteShard(program.layout, io, rank, host, *binding.sink);
 }

@@ -12,7 +12,7 @@ namespace zeroplan {
 inline uint64_t FirstUnitElement(const KernelCall& call, const Unit& unit) {
   const auto begin = static_cast<uint64_t>(call.dims[2]);
   if (!call.has(kOnRank)) return begin;
-  return call.context.program->layout.ShardOf(call.context.rank) * unit.shard_elements + begin;
+  return call.context.program->layout.OwnerOf(call.context.rank) * unit.owned_elements() + begin;
 }
 
 // Cuts [begin, end) of a unit at its tensors' borders and calls fn(slot, begin, end) for each piece

@@ -132,8 +132,9 @@ std::string WriteShardFiles(const GroupSave& save, const fs::path& staging,
   std::vector<StateSink*> sinks;
   for (int i = 0; i < save.local_rank_count; ++i) {
     const int rank = save.first_local_rank + i;
-    if (rank < static_cast<int>(save.layout->shards)) {
-      shards.push_back(std::make_unique<ShardWriter>(staging, *save.layout, rank, save.hook));
+    if (save.layout->FirstOwner(rank)) {
+      const auto owner = static_cast<int>(save.layout->OwnerOf(rank));
+      shards.push_back(std::make_unique<ShardWriter>(staging, *save.layout, owner, save.hook));
       sinks.push_back(&patient.emplace_back(*shards.back()));
     } else {
       sinks.push_back(&nothing);

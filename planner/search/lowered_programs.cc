@@ -55,6 +55,7 @@ void DropUnused(Program& program) {
   program.buffers.shrink_to_fit();
   ParamLayout layout;  // without its units and tensors
   layout.shards = program.layout.shards;
+  layout.slices = program.layout.slices;
   program.layout = std::move(layout);
 }
 

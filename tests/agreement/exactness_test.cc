@@ -111,6 +111,27 @@ void CheckCell(const testing::Cell& cell, bool flash_attention = true,
 TEST_CASE("memory, instructions and traffic are the plan's: bf16") {
   for (const auto& cell : testing::AllCells({1, 2, 3, 4, 8}, {Dtype::kBF16})) CheckCell(cell);
 }
+TEST_CASE("memory, instructions and traffic are the plan's: shard groups") {
+  for (const Dtype dtype : {Dtype::kBF16, Dtype::kF32}) {
+    for (const auto& cell :
+         testing::HybridCells({std::begin(testing::kGroups), std::end(testing::kGroups)}, dtype))
+      CheckCell(cell);
+  }
+  // Sums over ranks in fp32 of gradients that are kept in 16 bit, sums over micro-steps in fp32 of
+  // gradients that are sent in 16 bit, and all-reduces and broadcasts in place of their halves.
+  for (auto cell : testing::HybridCells({{4, 2}}, Dtype::kBF16)) {
+    cell.setup.precision.fp32_reduction = true;
+    CheckCell(cell);
+    cell.setup.precision.fp32_reduction = false;
+    cell.setup.precision.grad_accum_dtype = Dtype::kF32;
+    CheckCell(cell);
+    cell.setup.precision.grad_accum_dtype = Dtype::kBF16;
+    cell.setup.zero.reduce_scatter = cell.setup.zero.allgather_partitions = false;
+    CheckCell(cell);
+    cell.setup.zero.overlap_comm = cell.setup.zero.contiguous_gradients = false;
+    CheckCell(cell);
+  }
+}
 // What dtypes have of their own is the same on any number of ranks: one, an even and an odd one.
 TEST_CASE("memory, instructions and traffic are the plan's: fp16") {
   for (const auto& cell : testing::AllCells({1, 2, 3}, {Dtype::kF16})) CheckCell(cell);

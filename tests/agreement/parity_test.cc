@@ -86,6 +86,21 @@ TEST_CASE("stages, offloads and ranks follow stage 0 on one rank") {
   }
 }
 
+TEST_CASE("shard groups of any size follow stage 0 on one rank") {
+  const std::vector<double> control =
+      Losses(SetupFor(0, testing::Offload::kNone, 1, 1, kNoRecompute));
+  for (const testing::Groups& of : testing::kGroups) {
+    for (auto cell : testing::HybridCells({of}, Dtype::kF32, {1, 2})) {
+      CAPTURE(cell.name);
+      if (cell.setup.batch.grad_accum * of.ranks > kGlobalBatch) continue;
+      TrainSetup setup = SetupFor(cell.setup.zero.stage, testing::Offload::kNone, of.ranks,
+                                  cell.setup.batch.grad_accum, kNoRecompute);
+      setup.zero = cell.setup.zero;
+      CheckFollows(control, Losses(setup));
+    }
+  }
+}
+
 TEST_CASE("recompute of any kind trains with the same bits: the same kernels on the same inputs") {
   for (const Dtype dtype : {Dtype::kF32, Dtype::kBF16}) {
     for (int stage = 0; stage <= 3; ++stage) {

@@ -97,9 +97,11 @@ TEST_CASE("access history: never less, and as one range after a whole write") {
 }
 
 TEST_CASE("a reference covers what it covers on any rank") {
-  const ByteSpan span = SpanOverShards({0, 10, 4, 8}, 3);
+  const ByteSpan span = SpanOverRanks({0, 10, 4, 8}, {3, 3});
   CHECK(span.begin == 10);
   CHECK(span.end == 30);
+  // 3 shards of 2 slices.
+  CHECK(SpanOverRanks({0, 10, 4, 8, 4}, {3, 6}).end == 34);
 }
 
 }  // namespace

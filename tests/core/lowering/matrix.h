@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/config/setup_facts.h"
 #include "core/config/zero_config.h"
 #include "tests/tiny_model.h"
 
@@ -97,6 +98,45 @@ inline std::vector<Cell> AllCells(const std::vector<int>& ranks, const std::vect
                     std::string(DtypeName(dtype)) + " reuse " + std::to_string(reuse);
                 cells.push_back({std::move(name), std::move(setup)});
               }
+            }
+          }
+        }
+      }
+    }
+  }
+  return cells;
+}
+
+struct Groups {
+  int ranks, shard_group;
+};
+inline constexpr Groups kGroups[] = {{4, 2}, {8, 2}, {8, 4}};
+
+// Every legal cell of several shard groups: stages x offload x accumulation x what the groups
+// partition among one another; at stage 3 with and without persistent units.
+inline std::vector<Cell> HybridCells(const std::vector<Groups>& groups, Dtype dtype,
+                                     const std::vector<int64_t>& accumulations = {1, 3}) {
+  std::vector<Cell> cells;
+  for (int stage = 1; stage <= 3; ++stage) {
+    for (Offload offload : OffloadsOf(stage)) {
+      for (int64_t accum : accumulations) {
+        for (const Groups& of : groups) {
+          for (int across = 0; across <= 2; ++across) {
+            for (const uint64_t persistence : {0, 60}) {
+              TrainSetup setup = BaseSetup(stage, of.ranks, dtype, accum, kNoRecompute);
+              SetOffload(setup, offload);
+              setup.zero.shard_group = of.shard_group;
+              setup.zero.across_stage = across;
+              setup.zero.param_persistence_threshold = persistence;
+              if (persistence > 0) setup.zero.reduce_bucket_elements = 5000;
+              if ((stage < 3 && persistence > 0) || FindSetupProblem(setup)) continue;
+              std::string name =
+                  "stage " + std::to_string(stage) + " in groups of " +
+                  std::to_string(of.shard_group) + " of " + std::to_string(of.ranks) + " across " +
+                  std::string(AcrossName(across)) + " offload " + OffloadLabel(offload) +
+                  " accum " + std::to_string(accum) + " dtype " + std::string(DtypeName(dtype)) +
+                  " persistence " + std::to_string(persistence);
+              cells.push_back({std::move(name), std::move(setup)});
             }
           }
         }

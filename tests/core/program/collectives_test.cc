@@ -30,6 +30,7 @@ TEST_CASE("bytes on a ring, 4 ranks") {
   CHECK(RingSentBytes(CollectiveKind::kReduceScatter, uint64_t{400}, 4) == 300);
   CHECK(RingSentBytes(CollectiveKind::kReduceToOwners, uint64_t{400}, 4) == 300);
   CHECK(RingSentBytes(CollectiveKind::kBroadcast, uint64_t{400}, 4) == 300);
+  CHECK(RingSentBytes(CollectiveKind::kAllToAll, uint64_t{400}, 4) == 300);
   CHECK(RingSentBytes(CollectiveKind::kAllReduce, uint64_t{400}, 4) == 600);
   CHECK(RingSentBytes(CollectiveKind::kAllReduce, uint64_t{400}, 1) == 0);
 }

@@ -77,6 +77,22 @@ TEST_CASE("verify: lowered programs pass") {
   }
 }
 
+TEST_CASE("verify: lowered programs of shard groups pass, and miss the sum over the groups") {
+  for (const auto& cell : testing::HybridCells({{4, 2}, {6, 2}, {6, 3}}, Dtype::kBF16, {1, 2, 5})) {
+    CAPTURE(cell.name);
+    Program program = Lower(testing::TinyModel(), cell.setup);
+    ExpectClean(program);
+    std::vector<Instruction>& micro_step = program.section(Section::kMicroStep);
+    const size_t across = Find<Collective>(program, Section::kMicroStep, [](const Collective& c) {
+      return c.axis == RankAxis::kReplica;
+    });
+    REQUIRE(across < micro_step.size());
+    micro_step[across].when = 0;
+    micro_step.erase(micro_step.begin() + static_cast<std::ptrdiff_t>(across));
+    CHECK(Expect(program, "shard_cover").message.find("over the replicas") != std::string::npos);
+  }
+}
+
 TEST_CASE("verify: saves from a copy pass, whatever the states' home, and steps may not touch it") {
   for (const Case& c : kCases) {
     for (const int ranks : {1, 3}) {

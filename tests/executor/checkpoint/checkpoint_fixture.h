@@ -56,7 +56,7 @@ inline void WriteState(const ParamLayout& layout, std::span<StateSink* const> si
   std::vector<float> values;
   for (int rank = 0; rank < static_cast<int>(layout.shards); ++rank) {
     for (const StateKind state : {StateKind::kMaster, StateKind::kAdamM, StateKind::kAdamV}) {
-      for (const ShardRange& range : RankRanges(layout, rank)) {
+      for (const ShardRange& range : OwnerRanges(layout, rank)) {
         for (uint64_t done = 0; done < range.count; done += values.size()) {
           values.resize(std::min(piece, range.count - done));
           const uint64_t begin = range.begin + done;

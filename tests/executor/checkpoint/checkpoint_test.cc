@@ -21,7 +21,7 @@ TEST_CASE("shard ranges: ranks cover every tensor once") {
       const ParamLayout layout = SmallLayout(stage, world_size);
       std::vector<uint64_t> next(layout.tensors->size());
       for (int rank = 0; rank < static_cast<int>(layout.shards); ++rank) {
-        for (const ShardRange& range : RankRanges(layout, rank)) {
+        for (const ShardRange& range : OwnerRanges(layout, rank)) {
           REQUIRE(range.begin == next[static_cast<size_t>(range.tensor)]);
           next[static_cast<size_t>(range.tensor)] += range.count;
         }
@@ -64,7 +64,7 @@ TEST_CASE("checkpoint: saved at one layout, read at any") {
     // The ranges of another layout.
     const ParamLayout other = SmallLayout(2, 5);
     for (int rank = 0; rank < 5; ++rank) {
-      for (const ShardRange& range : RankRanges(other, rank)) {
+      for (const ShardRange& range : OwnerRanges(other, rank)) {
         std::vector<float> values(range.count);
         source.Read({range.tensor, StateKind::kAdamV, range.begin, range.count}, values);
         for (size_t i = 0; i < values.size(); ++i) {
@@ -86,7 +86,7 @@ TEST_CASE("checkpoint: ranks write and read at the same time") {
     for (int rank = 0; rank < 4; ++rank) {
       ranks.emplace_back([&, sinks, rank] {
         for (const StateKind state : {StateKind::kAdamV, StateKind::kMaster, StateKind::kAdamM}) {
-          for (const ShardRange& range : RankRanges(layout, rank)) {
+          for (const ShardRange& range : OwnerRanges(layout, rank)) {
             for (uint64_t i = range.count; i-- > 0;) {  // backwards, one by one
               const uint64_t at = range.begin + i;
               const float value = StateValue(range.tensor, state, at, 3);
@@ -176,7 +176,7 @@ TEST_CASE("checkpoint: unfinished saves leave nothing, misuse is noticed") {
     CHECK(FileNames(CheckpointsFolder(dir.path())).empty());
   };
   misuse(layout, [](const auto&) {});  // nothing was written
-  const ShardRange range = RankRanges(layout, 1).front();
+  const ShardRange range = OwnerRanges(layout, 1).front();
   const std::vector<float> one(1);
   misuse(layout, [&](const auto& sinks) {  // twice
     for (int i = 0; i < 2; ++i) {

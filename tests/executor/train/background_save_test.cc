@@ -357,7 +357,7 @@ TEST_CASE("a background save that is given up leaves nothing, and does not keep 
   const ParamLayout layout = SmallLayout(2, 1);
   SaveCheckpoint(dir.path(), layout, 4);
   SingleProcess alone;
-  const ShardRange all = RankRanges(layout, 0).front();
+  const ShardRange all = OwnerRanges(layout, 0).front();
   REQUIRE(all.count > 1'000);
   std::atomic<uint64_t> written = 0;
   {

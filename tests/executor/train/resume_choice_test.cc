@@ -169,7 +169,7 @@ TEST_CASE("checkpoint choice: ranks open the shards that they need, not all of t
   const auto table = BuildParamTable(SmallModel());
   const auto errors = AsRanks(kMany, [&](TcpGroup& group) {
     const ResumeChoice choice = ChooseCheckpoint(group, dir.path(), SmallModel(), table, false);
-    for (const ShardRange& range : RankRanges(layout, group.rank())) {
+    for (const ShardRange& range : OwnerRanges(layout, group.rank())) {
       std::vector<float> values(range.count);
       choice.source->Read({range.tensor, StateKind::kAdamM, range.begin, range.count}, values);
       CHECK(values[0] == StateValue(range.tensor, StateKind::kAdamM, range.begin, 5));
