@@ -68,6 +68,7 @@ CollectiveOp OpOf(CollectiveKind kind) {
       return CollectiveOp::kAllReduce;
     case CollectiveKind::kAllGather:
     case CollectiveKind::kBroadcast:
+    case CollectiveKind::kAllToAll:
       return CollectiveOp::kAllGather;
     case CollectiveKind::kReduceScatter:
     case CollectiveKind::kReduceToOwners:
@@ -474,11 +475,26 @@ CollectiveCost CollectiveCost::Over(const RankAxes& axes, RankAxis axis) const {
   return group;
 }
 
+// What a ring's factor for bytes between nodes has to be for an all-to-all: of a rank's N parts N-n
+// go to other nodes, from each of a node's n ranks.
+CollectiveCost CollectiveCost::ForAllToAll() const {
+  CollectiveCost direct = *this;
+  if (nodes_ > 1) {
+    direct.network_seconds_per_byte_ *=
+        static_cast<double>(ranks_per_node_) * (ranks_ - ranks_per_node_) / (ranks_ - 1);
+  }
+  return direct;
+}
+
 double CollectiveCost::Seconds(const Program& program, const Collective& collective) const {
   const auto bytes = static_cast<double>(CollectiveFullBytes(program, collective));
   const CollectiveOp op = OpOf(collective.kind);
-  if (collective.axis == RankAxis::kAll) return Seconds(op, bytes, collective.segment_count);
-  return Over(program.axes(), collective.axis).Seconds(op, bytes, collective.segment_count);
+  const size_t segments = collective.segment_count;
+  if (collective.kind == CollectiveKind::kAllToAll) {
+    return Over(program.axes(), collective.axis).ForAllToAll().Seconds(op, bytes, segments);
+  }
+  if (collective.axis == RankAxis::kAll) return Seconds(op, bytes, segments);
+  return Over(program.axes(), collective.axis).Seconds(op, bytes, segments);
 }
 
 double CollectiveCost::LeastSeconds(CollectiveOp op, double full_bytes) const {

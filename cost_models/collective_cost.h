@@ -16,6 +16,8 @@
 //                 another node and take a message more
 //   tree          all-reduce only, the cheaper of the two: 2S over each link, 2S(M-1)/M through
 //                 each node's adapters, 2*log2(M) messages
+//   all-to-all    as a ring within nodes, and n*S(N-n)/N through each node's adapters: every rank
+//                 sends its parts to their owners itself. An all-gather's figures serve for it.
 //
 // Sources: Hockney 1994 (alpha + beta); Thakur, Rabenseifner and Gropp 2005, sections 4.1 to 4.5
 // (ring and tree costs); Patarasuk and Yuan 2009 (the ring's bytes are least); Sanders, Speck and
@@ -82,6 +84,10 @@ class CollectiveCost {
   double Seconds(CollectiveOp op, double full_bytes, size_t segments = 1) const;
   // Over the ranks of its axis, as all groups of the axis do at once.
   double Seconds(const Program& program, const Collective& collective) const;
+  // What one group of `axis` takes, with its share of what groups have in common.
+  CollectiveCost Over(const RankAxes& axes, RankAxis axis) const;
+  // What an all-to-all takes, as Seconds of an all-gather.
+  CollectiveCost ForAllToAll() const;
 
   // No more than Seconds(), and per byte never more for more bytes, which what measured rows leave
   // over of the formula may be.
@@ -91,8 +97,6 @@ class CollectiveCost {
   double BytesPerSecond() const;
 
  private:
-  // What one group of `axis` takes, with its share of what groups have in common.
-  CollectiveCost Over(const RankAxes& axes, RankAxis axis) const;
   double WithinNode(CollectiveOp op, double full_bytes) const;
   double FlatSeconds(CollectiveOp op, double full_bytes) const;
   double TreeSeconds(double full_bytes) const;

@@ -24,6 +24,10 @@ std::string_view DtypeName(Dtype dtype) {
       return "uint8";
     case Dtype::kNf4:
       return "nf4";
+    case Dtype::kInt8Blocks:
+      return "int8_blocks";
+    case Dtype::kInt4Blocks:
+      return "int4_blocks";
   }
   return "unknown";
 }

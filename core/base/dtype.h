@@ -7,10 +7,21 @@
 namespace zeroplan {
 
 // kNf4: four bits an element, in blocks that share their scales (core/base/nf4.h).
-enum class Dtype : uint8_t { kF32, kBF16, kF16, kF64, kI32, kU8, kNf4 };
+// kInt8Blocks, kInt4Blocks: what quantized collectives send (core/base/int_blocks.h).
+enum class Dtype : uint8_t { kF32, kBF16, kF16, kF64, kI32, kU8, kNf4, kInt8Blocks, kInt4Blocks };
 
 // The fewest elements that lie by themselves: 1, or those of a block.
-constexpr uint64_t DtypeElements(Dtype dtype) { return dtype == Dtype::kNf4 ? 16384 : 1; }
+constexpr uint64_t DtypeElements(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kNf4:
+      return 16384;
+    case Dtype::kInt8Blocks:
+    case Dtype::kInt4Blocks:
+      return 1024;
+    default:
+      return 1;
+  }
+}
 
 // Bytes of these: of an element, or of a block.
 constexpr uint64_t DtypeBytes(Dtype dtype) {
@@ -29,6 +40,10 @@ constexpr uint64_t DtypeBytes(Dtype dtype) {
       return 1;
     case Dtype::kNf4:
       return 8464;
+    case Dtype::kInt8Blocks:
+      return 1040;
+    case Dtype::kInt4Blocks:
+      return 528;
   }
   return 0;
 }
@@ -40,9 +55,9 @@ constexpr uint64_t StoredBytes(Dtype dtype, uint64_t elements) {
 }
 
 // What collectives that only move elements send them as.
-constexpr Dtype SentDtype(Dtype dtype) { return dtype == Dtype::kNf4 ? Dtype::kU8 : dtype; }
+constexpr Dtype SentDtype(Dtype dtype) { return DtypeElements(dtype) > 1 ? Dtype::kU8 : dtype; }
 
-// "fp32", "bf16", "fp16", "fp64", "int32", "uint8", "nf4".
+// "fp32", "bf16", "fp16", "fp64", "int32", "uint8", "nf4", "int8_blocks", "int4_blocks".
 std::string_view DtypeName(Dtype dtype);
 
 // Reads a training dtype as the command line spells it: bf16, fp16 or fp32 (also bfloat16, float16,

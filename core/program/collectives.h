@@ -32,7 +32,8 @@ constexpr int RingRounds(CollectiveKind kind) { return kind == CollectiveKind::k
 // ranks hold together, or one rank's whole input of an all-reduce): n(N-1)/N, twice for an
 // all-reduce. Source: Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for
 // clusters of workstations". A broadcast by each owner and a reduction to each owner count as the
-// all-gather and the reduce-scatter that they spell out, the mean over ranks.
+// all-gather and the reduce-scatter that they spell out, the mean over ranks. In an all-to-all a
+// rank sends all parts but its own, to whoever they are for: as many bytes.
 uint64_t RingSentBytes(CollectiveKind kind, uint64_t full_bytes, int ranks);
 // The same for estimates of bytes that need not divide into whole parts.
 double RingSentBytes(CollectiveKind kind, double full_bytes, int ranks);

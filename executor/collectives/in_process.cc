@@ -156,6 +156,17 @@ void Communicator::RunSegment(int rank, size_t index, ThreadPool* pool) {
         });
       }
       return;
+    case CollectiveKind::kAllToAll: {
+      const uint64_t part_bytes = mine.elements * element_bytes;
+      for (uint64_t r = 0; r < world; ++r) {
+        std::byte* part = mine.dst + r * part_bytes;
+        const std::byte* from = sources[r] + rank_index * part_bytes;
+        ForRange(pool, part_bytes, [&](uint64_t begin, uint64_t end) {
+          std::memcpy(part + begin, from + begin, end - begin);
+        });
+      }
+      return;
+    }
   }
   ZEROPLAN_CHECK(false, "collective kind {}", static_cast<int>(call.kind));
 }

@@ -58,7 +58,8 @@ class ThreadPool;
 struct CommSegment {
   const std::byte* src = nullptr;
   std::byte* dst = nullptr;
-  // kAllReduce: of src and of dst. kReduceScatter, kAllGather, kBroadcast: of one rank's part.
+  // kAllReduce: of src and of dst. kReduceScatter, kAllGather, kBroadcast, kAllToAll: of one rank's
+  // part.
   // kReduceToOwners: of one rank's shard, which dst points to.
   uint64_t elements = 0;
   // kReduceToOwners: src holds elements [begin, end) of the unit.

@@ -116,6 +116,13 @@ class Resolver {
       case CollectiveKind::kReduceToOwners:
         ResolveOwned(segment, element, &resolved);
         break;
+      case CollectiveKind::kAllToAll:
+        resolved.dst = Address(segment.dst);
+        ZEROPLAN_CHECK(
+            segment.src.bytes == segment.dst.bytes && segment.src.bytes % (parts * element) == 0,
+            "{} and {} bytes are not {} parts each", segment.src.bytes, segment.dst.bytes, parts);
+        resolved.elements = segment.src.bytes / parts / element;
+        break;
     }
     ZEROPLAN_CHECK(segment.src.bytes % element == 0 && segment.dst.bytes % element == 0,
                    "a segment of {} and {} bytes splits an element of {}", segment.src.bytes,

@@ -34,6 +34,8 @@ void Widen(Dtype dtype, const void* src, int64_t n, float* dst) {
     case Dtype::kI32:
     case Dtype::kU8:
     case Dtype::kNf4:
+    case Dtype::kInt8Blocks:
+    case Dtype::kInt4Blocks:
       break;
   }
   ZEROPLAN_CHECK(false, "no kernel reads {}", DtypeName(dtype));
@@ -59,6 +61,8 @@ void Narrow(Dtype dtype, const float* src, int64_t n, void* dst) {
     case Dtype::kI32:
     case Dtype::kU8:
     case Dtype::kNf4:
+    case Dtype::kInt8Blocks:
+    case Dtype::kInt4Blocks:
       break;
   }
   ZEROPLAN_CHECK(false, "no kernel writes {}", DtypeName(dtype));

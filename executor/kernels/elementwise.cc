@@ -1,5 +1,6 @@
 // Filling, converting and picking out a row.
 #include "executor/kernels/cpu_kernels.h"
+#include "executor/kernels/int_blocks.h"
 #include "executor/kernels/kernel_util.h"
 #include "executor/kernels/nf4.h"
 
@@ -15,6 +16,7 @@ void Fill(const KernelCall& call) {
 
 void Convert(const KernelCall& call) {
   if (HasNf4(call)) return ConvertNf4(call);
+  if (HasIntBlocks(call)) return ConvertIntBlocks(call);
   const KernelArg &src_n = Arg(call, 0), &dst_n = Arg(call, 1);
   const bool accumulate = call.has(kAccumulate);
   call.context.pool->ParallelFor(call.dims[0], kElementGrain, [&](int64_t begin, int64_t end, int) {

@@ -299,11 +299,25 @@ TEST_CASE("a program's collectives count as what they spell out") {
   constexpr uint64_t kPart = 1'000'000'000, kWhole = 4 * kPart;
   CHECK(seconds(CollectiveKind::kAllGather, kPart, kWhole) == gather);
   CHECK(seconds(CollectiveKind::kBroadcast, kPart, kWhole) == gather);
+  CHECK(seconds(CollectiveKind::kAllToAll, kWhole, kWhole) == gather);
   CHECK(seconds(CollectiveKind::kReduceScatter, kWhole, kPart) == scatter);
   // The whole shard is named as the target; the range is what is sent.
   CHECK(seconds(CollectiveKind::kReduceToOwners, kWhole, 9 * kWhole) == scatter);
   CHECK(seconds(CollectiveKind::kAllReduce, kWhole, kWhole) ==
         cost.Seconds(CollectiveOp::kAllReduce, 4e9));
+}
+
+TEST_CASE("an all-to-all over nodes: each rank's parts go to other nodes by themselves") {
+  // 2 nodes of 8 ranks: of 16 parts a rank sends 8 to the other node, where a ring of all ranks
+  // carries what each rank sends, 15 parts, over the adapters once.
+  const CollectiveCost cost(TwoNodes(10e9), {16, 8});
+  TinyProgram tiny(16, 1);
+  constexpr uint64_t kWhole = 16'000'000'000;
+  const double ring = cost.Seconds(
+      tiny.program, tiny.MakeCollective(CollectiveKind::kAllGather, kWhole / 16, kWhole));
+  const double direct =
+      cost.Seconds(tiny.program, tiny.MakeCollective(CollectiveKind::kAllToAll, kWhole, kWhole));
+  CHECK(direct / ring == doctest::Approx(8.0 * 8 / 15).epsilon(0.02));
 }
 
 }  // namespace

@@ -30,6 +30,8 @@ ncclDataType_t NcclType(Dtype dtype) {
     case Dtype::kU8:
       return ncclUint8;
     case Dtype::kNf4:  // sent as bytes (SentDtype)
+    case Dtype::kInt8Blocks:
+    case Dtype::kInt4Blocks:
       break;
   }
   return ncclUint8;
@@ -151,6 +153,13 @@ void NcclCommunicator::IssueSegment(const CommCall& call, const CommSegment& seg
       return;
     case CollectiveKind::kReduceToOwners:
       ReduceToOwners(segment, element_bytes, type, stream);
+      return;
+    case CollectiveKind::kAllToAll:
+      for (int peer = 0; peer < world_size_; ++peer) {
+        const uint64_t at = static_cast<uint64_t>(peer) * segment.elements * element_bytes;
+        ZEROPLAN_NCCL(ncclSend(segment.src + at, segment.elements, type, peer, comm, stream));
+        ZEROPLAN_NCCL(ncclRecv(segment.dst + at, segment.elements, type, peer, comm, stream));
+      }
       return;
   }
 }

@@ -205,6 +205,27 @@ TEST_CASE("all-gather and broadcast: part r comes from rank r, in place or not")
   }
 }
 
+TEST_CASE("all-to-all: part r comes from the part of this rank in rank r's") {
+  for (const int world : kWorlds) {
+    CAPTURE(world);
+    constexpr uint64_t kPart = 777;
+    const auto ranks = static_cast<uint64_t>(world);
+    std::vector<Tensor> sources = RandomTensors(world, Dtype::kBF16, kPart * ranks, 6);
+    std::vector<Tensor> targets(sources.size(), Tensor(Dtype::kBF16, kPart * ranks));
+    std::vector<CommSegment> segments;
+    for (size_t r = 0; r < ranks; ++r) {
+      segments.push_back({sources[r].at(0), targets[r].at(0), kPart});
+    }
+    Communicator group(world);
+    RunOne(group, CollectiveKind::kAllToAll, Dtype::kBF16, segments);
+    for (size_t me = 0; me < ranks; ++me) {
+      for (size_t r = 0; r < ranks; ++r) {
+        CHECK(std::memcmp(targets[me].at(r * kPart), sources[r].at(me * kPart), kPart * 2) == 0);
+      }
+    }
+  }
+}
+
 TEST_CASE("reduce-to-owners: any range of a unit, each rank its own part") {
   std::mt19937 rng(6);
   for (const int world : kWorlds) {

@@ -137,6 +137,14 @@ TEST_CASE("results do not depend on the number of threads") {
         KernelId::kConvert, {n}, {t(Dtype::kF32, n), Tensor(Dtype::kNf4, n / 16384 + 1)}};
     CheckThreadIndependent(quantize);
     CheckThreadIndependent({KernelId::kConvert, {n}, {Run(quantize, 1)[1], Tensor(p, n)}});
+    const int64_t blocks = 70;
+    const Launch to_int4{KernelId::kConvert,
+                         {blocks * 1024},
+                         {t(p, blocks * 1024), Tensor(Dtype::kInt4Blocks, blocks)}};
+    CheckThreadIndependent(to_int4);
+    CheckThreadIndependent({KernelId::kSumParts,
+                            {blocks * 512, 2},
+                            {Run(to_int4, 1)[1], Tensor(Dtype::kInt4Blocks, blocks / 2)}});
     CheckThreadIndependent(
         {KernelId::kDropout, {M, C, 9, 3}, {t(p, M * C), Tensor::Ints({5, 0}), Tensor(p, M * C)}});
     CheckThreadIndependent({KernelId::kNormSq, {n}, {t(p, n), Tensor::State({})}});

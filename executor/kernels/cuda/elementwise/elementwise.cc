@@ -2,9 +2,20 @@
 
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/launch_util.h"
+#include "executor/kernels/int_blocks.h"
 #include "executor/kernels/nf4.h"
 
 namespace zeroplan::cuda {
+namespace {
+
+FloatArray AlignedFloats(const KernelCall& call, size_t index) {
+  const FloatArray floats = Floats(call, index);
+  ZEROPLAN_CHECK(Aligned(floats.data), "{}: argument {} at {}", KernelInfo(call.id).name, index,
+                 floats.data);
+  return floats;
+}
+
+}  // namespace
 
 void Fill(const KernelCall& call) {
   cudaMemsetAsync(Arg(call, 0).data, 0, static_cast<size_t>(call.dims[0]), LaunchStream(call));
@@ -15,12 +26,30 @@ void Convert(const KernelCall& call) {
   const KernelArg &src_n = Arg(call, 0), &dst_n = Arg(call, 1);
   const int64_t n = call.dims[0];
   if (HasNf4(call)) CheckNf4(call);
-  if (dst_n.dtype == Dtype::kNf4) {
+  if (HasIntBlocks(call)) CheckConvertIntBlocks(call);
+  if (IsIntBlocks(dst_n.dtype)) {
+    LaunchQuantizeInt(AlignedFloats(call, 0), dst_n.data, dst_n.dtype, n, LaunchStream(call));
+  } else if (IsIntBlocks(src_n.dtype)) {
+    LaunchSumInt(src_n.data, src_n.dtype, 1, AlignedFloats(call, 1), n, false, LaunchStream(call));
+  } else if (dst_n.dtype == Dtype::kNf4) {
     LaunchQuantizeNf4(src_n.as<const float>(), dst_n.as<Nf4Block>(), n, LaunchStream(call));
   } else if (src_n.dtype == Dtype::kNf4) {
     LaunchDequantizeNf4(src_n.as<const Nf4Block>(), Floats(call, 1), n, LaunchStream(call));
   } else {
     LaunchConvert(Floats(call, 0), Floats(call, 1), n, call.has(kAccumulate), LaunchStream(call));
+  }
+  CheckLaunched(call);
+}
+
+void SumParts(const KernelCall& call) {
+  CheckSumParts(call);
+  const KernelArg &parts_Pn = Arg(call, 0), &dst_n = Arg(call, 1);
+  const auto [n, P] = FirstDims<2>(call.dims);
+  if (IsIntBlocks(dst_n.dtype)) {
+    LaunchSumToInt(parts_Pn.data, parts_Pn.dtype, P, dst_n.data, n, LaunchStream(call));
+  } else {
+    LaunchSumInt(parts_Pn.data, parts_Pn.dtype, P, AlignedFloats(call, 1), n, call.has(kAccumulate),
+                 LaunchStream(call));
   }
   CheckLaunched(call);
 }

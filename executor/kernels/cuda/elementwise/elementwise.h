@@ -21,6 +21,15 @@ void LaunchQuantizeNf4(const float* x_n, Nf4Block* blocks, int64_t n, cudaStream
 // dst = the first n elements of blocks. Fastest where dst is aligned to 16 bytes.
 void LaunchDequantizeNf4(const Nf4Block* blocks, const FloatArray& dst_n, int64_t n,
                          cudaStream_t stream);
+// Blocks of int8 or int4, which `kind` says (core/base/int_blocks.h): made of src; their sum over
+// `parts` arrays of n elements that lie one behind the other, written to dst or added to it, or
+// made blocks again. REQUIRES: n is a multiple of kIntBlock, and all are aligned to 16 bytes.
+void LaunchQuantizeInt(const FloatArray& src_n, void* blocks, Dtype kind, int64_t n,
+                       cudaStream_t stream);
+void LaunchSumInt(const void* parts_Pn, Dtype kind, int64_t parts, const FloatArray& dst_n,
+                  int64_t n, bool add, cudaStream_t stream);
+void LaunchSumToInt(const void* parts_Pn, Dtype kind, int64_t parts, void* dst_n, int64_t n,
+                    cudaStream_t stream);
 // row = x[state->position]; `rows` of x. A position outside of x ends the launch with an error.
 void LaunchSelectRow(const FloatArray& x, const StepState* state, const FloatArray& row_C,
                      int64_t rows, int64_t C, cudaStream_t stream);
