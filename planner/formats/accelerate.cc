@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/strings.h"
+#include "core/config/setup_facts.h"
 #include "planner/formats/format_parts.h"
 
 namespace zeroplan {
@@ -32,7 +33,9 @@ std::string DeepSpeedYaml(const FormatRequest& request) {
   text += "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\ndeepspeed_config:\n";
   text += fmt::format("  deepspeed_config_file: {}\n", Quoted(DeepSpeedFileBeside(request.file)));
   if (request.cluster.nodes() > 1) text += "  deepspeed_multinode_launcher: standard\n";
-  text += fmt::format("  zero3_init_flag: {}\n", request.setup.zero.stage == 3);
+  // MiCS takes no model that was made under deepspeed.zero.Init.
+  const bool mics = Hybrid(request.setup) && request.setup.zero.across_stage == 0;
+  text += fmt::format("  zero3_init_flag: {}\n", request.setup.zero.stage == 3 && !mics);
   return text + ProcessLines(request);
 }
 
@@ -73,6 +76,14 @@ std::string Fsdp2Yaml(const FormatRequest& request) {
                       setup.zero.offload_param.device == OffloadDevice::kCpu);
   text += fmt::format("  fsdp_activation_checkpointing: {}\n",
                       setup.recompute.kind == RecomputeKind::kFull);
+  if (Hybrid(setup)) {
+    const int group = setup.zero.shard_group;
+    text += fmt::format(
+        "parallelism_config:\n  parallelism_config_dp_replicate_size: {}\n"
+        "  parallelism_config_dp_shard_size: {}\n  parallelism_config_tp_size: 1\n"
+        "  parallelism_config_cp_size: 1\n",
+        setup.batch.world_size / group, group);
+  }
   return text + DynamoSection(request.compile) + ProcessLines(request);
 }
 

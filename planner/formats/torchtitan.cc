@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/strings.h"
+#include "core/config/setup_facts.h"
 #include "planner/formats/format_parts.h"
 
 namespace zeroplan {
@@ -53,11 +54,12 @@ std::string Training(const TrainSetup& setup) {
 }
 
 std::string Parallelism(const TrainSetup& setup) {
+  const int group = ShardRanks(setup.zero, setup.batch.world_size);
   return fmt::format(
-      "\n[parallelism]\ndata_parallel_replicate_degree = 1\ndata_parallel_shard_degree = {}\n"
+      "\n[parallelism]\ndata_parallel_replicate_degree = {}\ndata_parallel_shard_degree = {}\n"
       "fsdp_reshard_after_forward = \"{}\"\ntensor_parallel_degree = 1\n"
       "pipeline_parallel_degree = 1\ncontext_parallel_degree = 1\n",
-      setup.batch.world_size, setup.zero.stage == 3 ? "always" : "never");
+      setup.batch.world_size / group, group, setup.zero.stage == 3 ? "always" : "never");
 }
 
 // early_stop: as torch.utils.checkpoint does by itself; torchtitan's default is not to.

@@ -8,6 +8,7 @@
 #include "core/base/json_source.h"
 #include "core/config/deepspeed_writer.h"
 #include "core/config/reader_state.h"
+#include "core/config/setup_facts.h"
 #include "planner/estimate/choices.h"
 #include "planner/formats/config_format.h"
 #include "planner/runtimes/deepspeed_engine.h"
@@ -63,6 +64,10 @@ void RefuseUnknownKeys(const std::string& file) {
   }
 }
 
+bool IsMics(const TrainSetup& setup) {
+  return Hybrid(setup) && setup.zero.stage == 3 && setup.zero.across_stage == 0;
+}
+
 // What this format cannot say of DeepSpeed's choices, beyond DeepSpeed's own limits.
 std::string DeepSpeedFormatCannot(ConfigFormat format, TrainSetup setup) {
   const bool trainer = format == ConfigFormat::kHfTrainer;
@@ -72,10 +77,48 @@ std::string DeepSpeedFormatCannot(ConfigFormat format, TrainSetup setup) {
   Reasons reasons;
   const std::string cannot = DeepSpeedCannot(setup);
   reasons.Add(!cannot.empty(), "{}", cannot);
+  // transformers makes models of stage 3 under deepspeed.zero.Init.
+  reasons.Add(trainer && IsMics(setup),
+              "mics_shard_size, which takes models made under deepspeed.zero.MiCS_Init alone "
+              "(for accelerate a model of the script's own is)");
   // gradient_checkpointing of transformers' models is layer by layer.
   reasons.Add(trainer && setup.recompute.every > 1, "recompute of {} layers at a time",
               setup.recompute.every);
   return reasons.Take();
+}
+
+// What DeepSpeed has not of shard groups, with a way out; "": nothing. mics.py raises an error
+// where what it all-reduces is on the CPU, and gathers from the GPU alone; MiCS_Optimizer is made
+// without ZeRO++'s keys.
+std::string GroupsProblem(const TrainSetup& setup) {
+  if (!Hybrid(setup)) return "";
+  const ZeroConfig& zero = setup.zero;
+  if (zero.stage < 3) {
+    return fmt::format(
+        "⟦shard_group⟧ {}: DeepSpeed has shard groups at stage 3 alone (mics_shard_size, "
+        "zero_hpz_partition_size), not at stage {}; use stage 3 or leave it out",
+        zero.shard_group, zero.stage);
+  }
+  if (zero.across_stage == 1) {
+    return "⟦across_groups⟧ optimizer: DeepSpeed's shard groups hold replicas (mics_shard_size) or "
+           "share gradients and optimizer (zero_hpz_partition_size); give replicate or gradients";
+  }
+  if (zero.across_stage == 2) return "";
+  if (zero.offload_optimizer.device != OffloadDevice::kNone ||
+      zero.offload_param.device != OffloadDevice::kNone) {
+    return fmt::format(
+        "mics_shard_size {}: DeepSpeed's MiCS has no offload; leave that out, or give "
+        "⟦across_groups⟧ gradients (zero_hpz_partition_size), which takes the optimizer on the CPU",
+        zero.shard_group);
+  }
+  if (zero.quantized_weights || zero.quantized_gradients) {
+    return fmt::format(
+        "mics_shard_size {}: DeepSpeed's MiCS ignores zero_quantized_weights and "
+        "zero_quantized_gradients; leave them out, or give ⟦across_groups⟧ gradients "
+        "(zero_hpz_partition_size)",
+        zero.shard_group);
+  }
+  return "";
 }
 
 // Searched beside the space, the preferred value first. A smaller bucket is tried where a larger
@@ -111,6 +154,13 @@ class DeepSpeed : public TorchBased {
       text += fmt::format(", reduce_bucket_size {}", Elements(zero.reduce_bucket_elements));
     }
     if (!zero.overlap_comm) text += ", no overlap_comm";
+    if (Hybrid(setup)) {
+      text += fmt::format(", {} {}",
+                          zero.across_stage == 0 ? "mics_shard_size" : "zero_hpz_partition_size",
+                          zero.shard_group);
+    }
+    if (zero.quantized_weights) text += ", zero_quantized_weights";
+    if (zero.quantized_gradients) text += ", zero_quantized_gradients";
     return text;
   }
 
@@ -123,16 +173,23 @@ class DeepSpeed : public TorchBased {
     space.offload_optimizer = space.offload_param = {OffloadDevice::kNone, OffloadDevice::kCpu};
     return space;
   }
-  // What has a key is DeepSpeed's default.
+  // What has a key is DeepSpeed's default. Of shard groups those that it has, unless there are
+  // none.
   std::vector<TrainSetup> Completed(std::vector<TrainSetup> setups, bool given) const override {
     if (given) return setups;
+    std::vector<TrainSetup> can;
     for (TrainSetup& setup : setups) {
       ZeroConfig zero = ReaderZeroDefaults(setup.zero.stage);
       zero.offload_optimizer = setup.zero.offload_optimizer;
       zero.offload_param = setup.zero.offload_param;
+      zero.shard_group = setup.zero.shard_group;
+      zero.across_stage = setup.zero.across_stage;
+      zero.quantized_weights = setup.zero.quantized_weights;
+      zero.quantized_gradients = setup.zero.quantized_gradients;
       setup.zero = zero;
+      if (GroupsProblem(setup).empty()) can.push_back(setup);
     }
-    return setups;
+    return can.empty() ? setups : can;
   }
 
   const RuntimeMargins& margins() const override { return kDeepSpeedMargins; }
@@ -181,6 +238,11 @@ class DeepSpeed : public TorchBased {
              "reduce_scatter false is not modelled; leave it at true");
     RefuseIf(!zero.contiguous_gradients && zero.stage > 0,
              "contiguous_gradients false is not modelled; leave it at true");
+    const std::string problem = GroupsProblem(setup);
+    RefuseIf(!problem.empty(), "{}", problem);
+    RefuseIf(zero.quantized_gradients && setup.precision.dtype != Dtype::kF16,
+             "zero_quantized_gradients with bf16: DeepSpeed's kernels read gradients as fp16 "
+             "whatever they are, and reduce wrong numbers; give ⟦dtype⟧ fp16 or leave it out");
     RefuseIf(setup.recompute.kind == RecomputeKind::kSelective || setup.recompute.every > 1,
              "recompute is modelled for none and for every layer (torch.utils.checkpoint); give "
              "⟦checkpointing⟧ none or full, ⟦checkpoint_every⟧ 1");
@@ -196,6 +258,16 @@ class DeepSpeed : public TorchBased {
   bool CanDo(int stage, const OffloadPlace& offloads) const override {
     return offloads.optimizer.ratio >= 1 || stage == 3;
   }
+  bool CanGroup(int stage, const OffloadPlace& offloads, const Grouping& grouping) const override {
+    TrainSetup setup;
+    setup.batch.world_size = 2 * grouping.ranks;
+    setup.zero.stage = stage;
+    setup.zero.shard_group = grouping.ranks;
+    setup.zero.across_stage = grouping.across_stage;
+    setup.zero.offload_optimizer.device = offloads.optimizer.device;
+    setup.zero.offload_param.device = offloads.param;
+    return GroupsProblem(setup).empty();
+  }
   bool CanRecompute(const SearchInputs& /*inputs*/,
                     const RecomputeConfig& recompute) const override {
     return recompute == kNoRecompute || recompute == FullRecompute();
@@ -210,6 +282,8 @@ class DeepSpeed : public TorchBased {
     setup.zero.offload_optimizer.device = offloads.optimizer.device;
     setup.zero.offload_optimizer.ratio = offloads.optimizer.ratio;
     setup.zero.offload_param.device = offloads.param;
+    setup.zero.quantized_weights = inputs.base.zero.quantized_weights;
+    setup.zero.quantized_gradients = inputs.base.zero.quantized_gradients;
     if (offloads.optimizer.ratio < 1 && !inputs.given_zero) {
       setup.zero.sub_group_elements =
           SubGroupFor(inputs.model, gpus, setup.zero.sub_group_elements);

@@ -1,22 +1,37 @@
 // Stage 3: DeepSpeedZeroOptimizer_Stage3 (deepspeed/runtime/zero/stage3.py), zero.Init
-// (partition_parameters.py) and PartitionedParameterCoordinator (partitioned_param_coordinator.py).
+// (partition_parameters.py) and PartitionedParameterCoordinator (partitioned_param_coordinator.py);
+// MiCS_Optimizer (mics.py).
+//
+// Shard groups: MiCS partitions everything within the group; ZeRO++'s hpZ partitions everything
+// over all ranks, and parameters within the group too, in copies that live from the first time in a
+// step that a parameter is freed to the update. What is gathered from copies is gathered within the
+// group: all but a step's first gather of each parameter.
 #include <algorithm>
 #include <cstddef>
 #include <deque>
 #include <utility>
 #include <vector>
 
+#include "core/config/setup_facts.h"
 #include "planner/runtimes/deepspeed_engine.h"
 
 namespace zeroplan {
 namespace {
 
+// Elements to a scale where gathers are quantized (CUDAQuantizer::target_group_size).
+constexpr double kQuantizedGroup = 8000;
+
 class Stage3 : public TorchRuntime {
  public:
   Stage3(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory, TorchTimer* timer)
-      : TorchRuntime(model, setup, memory, timer) {
+      : TorchRuntime(model, setup, memory, timer),
+        group_(static_cast<uint64_t>(ShardRanks(setup.zero, setup.batch.world_size))),
+        mics_(Hybrid(setup) && setup.zero.across_stage == 0),
+        hpz_(Hybrid(setup) && !mics_),
+        ranks_(mics_ ? group_ : gpus_),
+        fp16_(setup.precision.dtype == Dtype::kF16) {
     for (const TorchParam& param : model.params) {
-      shards_.push_back((param.elements + gpus_ - 1) / gpus_);
+      shards_.push_back((param.elements + ranks_ - 1) / ranks_);
       partition_ += shards_.back();
       largest_ = std::max(largest_, param.elements);
     }
@@ -90,7 +105,7 @@ class Stage3 : public TorchRuntime {
 
   void Step() override {
     TimeStep();
-    for (Tensor& whole : whole_) whole.Reset();  // partition_all_parameters
+    for (size_t i = 0; i < whole_.size(); ++i) Free(i);  // partition_all_parameters
     if (!offload_) {
       // has_overflow: a mask of all shards.
       { const Tensor mask = New(TorchClass::kGrads, partition_, reduce_stream_); }
@@ -117,10 +132,11 @@ class Stage3 : public TorchRuntime {
         group.has_states = true;
       }
     }
-    // _post_step gathers what persists.
+    // _post_step gathers what persists, then drops copies.
     for (size_t i = 0; i < whole_.size(); ++i) {
       if (Persists(i) && Gathers()) whole_[i] = New(TorchClass::kParams, Bytes(i));
     }
+    for (Tensor& copy : copies_) copy.Reset();
   }
 
  private:
@@ -155,7 +171,7 @@ class Stage3 : public TorchRuntime {
       if (!Persists(i)) continue;
       if (Gathers()) timer_->Python(PythonCall::kPersistentParam);
       timer_->Collective(TorchClock::kComputeStream, CollectiveOp::kAllGather,
-                         static_cast<double>(Bytes(i)));
+                         static_cast<double>(Bytes(i)), 1, Groups());
     }
   }
 
@@ -170,12 +186,19 @@ class Stage3 : public TorchRuntime {
   struct Gathered {
     std::vector<size_t> params;
     Tensor flat;
+    uint64_t bytes = 0;  // in 16 bit, of all ranks' shards
   };
 
   uint64_t Bytes(size_t param) const { return 2 * model_.params[param].elements; }
   const std::vector<int>& Params(int module) const {
     static const std::vector<int> none;
     return module == kNoParams ? none : model_.modules[static_cast<size_t>(module)].params;
+  }
+  // Whose shards are gathered and gradients reduced, but for what is gathered from copies.
+  RankGroups Groups() const { return mics_ ? RankGroups::kShard : RankGroups::kAll; }
+  // Elements of a rank's shard of a parameter, or of its copy's.
+  uint64_t ShardOf(size_t param, bool copy) const {
+    return copy ? ranks_ * shards_[param] / group_ : shards_[param];
   }
   // One rank's shards are the parameters, unless they are brought from the host.
   bool Gathers() const { return gpus_ > 1 || offload_param_; }
@@ -213,6 +236,7 @@ class Stage3 : public TorchRuntime {
       } else {
         shards.push_back(New(TorchClass::kParams, 2 * shards_[i]));
       }
+      if (hpz_) copies_[i] = New(TorchClass::kParams, 2 * ShardOf(i, /*copy=*/true));
     };
     for (size_t i = 0; i < shards_.size(); ++i) shard_one(i);
     if (model_.spec.tied_head) {
@@ -275,8 +299,16 @@ class Stage3 : public TorchRuntime {
     }
   }
 
-  // __all_gather_params and AllGatherCoalescedHandle: several parameters arrive in one buffer.
+  // __all_gather_params: what has copies, and what has none.
   void Gather(const std::vector<size_t>& params) {
+    std::vector<size_t> from_copies, others;
+    for (const size_t param : params) (copies_[param] ? from_copies : others).push_back(param);
+    Gather(from_copies, /*copies=*/true);
+    Gather(others, /*copies=*/false);
+  }
+
+  // AllGatherCoalescedHandle: several parameters arrive in one buffer, but for MiCS.
+  void Gather(const std::vector<size_t>& params, bool copies) {
     if (params.empty()) return;
     timer_->Python(PythonCall::kGather);
     timer_->Python(PythonCall::kGatheredParam, static_cast<int>(params.size()));
@@ -284,16 +316,29 @@ class Stage3 : public TorchRuntime {
     uint64_t bytes = 0;
     for (const size_t param : params) {
       live_ += model_.params[param].elements;
-      bytes += 2 * gpus_ * shards_[param];
+      bytes += 2 * ranks_ * shards_[param];
     }
     gathered.params = params;
+    gathered.bytes = bytes;
     const auto count = static_cast<int>(params.size());
-    if (offload_param_) {
-      timer_->Copy(gather_stream_, /*to_device=*/true,
-                   static_cast<double>(bytes) / static_cast<double>(gpus_), count);
+    const double shards =
+        static_cast<double>(bytes) / static_cast<double>(copies ? group_ : ranks_);
+    if (offload_param_) timer_->Copy(gather_stream_, /*to_device=*/true, shards, count);
+    const RankGroups groups = copies ? RankGroups::kShard : Groups();
+    const auto whole = static_cast<double>(bytes);
+    if (zero_.quantized_weights) {
+      // CUDAQuantizer::quantize: from fp16, one scale for about 8,000 elements.
+      timer_->Memory(((fp16_ ? 0 : 2) + (count > 1 ? 2 : 0) + 1.5) * shards, fp16_ ? 2 : 3,
+                     gather_stream_);
+      timer_->Collective(gather_stream_, CollectiveOp::kAllGather, whole / 2, 1, groups);
+      timer_->Collective(gather_stream_, CollectiveOp::kAllGather,
+                         4 * whole / (2 * kQuantizedGroup), 1, groups);
+    } else {
+      timer_->Collective(gather_stream_, CollectiveOp::kAllGather, whole, 1, groups);
     }
-    timer_->Collective(gather_stream_, CollectiveOp::kAllGather, static_cast<double>(bytes));
-    if (gpus_ > 1 && params.size() > 1) {
+    if (zero_.quantized_weights && gpus_ > 1) {
+      gathered.flat = New(TorchClass::kParams, bytes / 2, gather_stream_);
+    } else if (gpus_ > 1 && params.size() > 1 && !mics_) {
       gathered.flat = New(TorchClass::kParams, bytes, gather_stream_);
     } else {
       for (const size_t param : params) {
@@ -326,8 +371,17 @@ class Stage3 : public TorchRuntime {
       }
     }
     if (found->flat) {
+      Tensor flat;
+      if (zero_.quantized_weights) {
+        timer_->Memory(1.5 * static_cast<double>(found->bytes), 1, gather_stream_);
+        flat = New(TorchClass::kParams, found->bytes, gather_stream_);
+      }
       for (const size_t one : found->params) {
-        timer_->Memory(2 * static_cast<double>(Bytes(one)), 1, gather_stream_);
+        const auto bytes = static_cast<double>(Bytes(one));
+        timer_->Memory(2 * bytes, 1, gather_stream_);
+        whole_[one] = New(TorchClass::kParams, Bytes(one), gather_stream_);
+        if (!zero_.quantized_weights || fp16_) continue;
+        timer_->Memory(2 * bytes, 1, gather_stream_);  // from fp16
         whole_[one] = New(TorchClass::kParams, Bytes(one), gather_stream_);
       }
     }
@@ -388,9 +442,21 @@ class Stage3 : public TorchRuntime {
       if (mode_ == Trace::kComplete) {
         if (Persists(index) || fetched_for_[index] > position_ || UsedSoon(index)) continue;
       }
-      whole_[index].Reset();
+      Free(index);
       live_ -= std::min(live_, model_.params[index].elements);
     }
+  }
+
+  // _partition: the first time in a step, the group's copy is made of what is whole
+  // (_partition_param_sec), and the host waits for it.
+  void Free(size_t param) {
+    if (hpz_ && whole_[param] && !copies_[param]) {
+      const uint64_t shard = ShardOf(param, /*copy=*/true);
+      copies_[param] = New(TorchClass::kParams, 2 * shard);
+      timer_->Memory(6 * static_cast<double>(shard), 2);
+      timer_->HostWaits(TorchClock::kComputeStream);
+    }
+    whole_[param].Reset();
   }
 
   bool UsedSoon(size_t param) const {
@@ -411,14 +477,24 @@ class Stage3 : public TorchRuntime {
     timer_->Python(PythonCall::kReduction);
     {
       uint64_t padded = 0;
-      for (const size_t param : bucket_params_) padded += gpus_ * shards_[param];
+      for (const size_t param : bucket_params_) padded += ranks_ * shards_[param];
       // Interleaved by rank in a copy; one tensor alone is reduced where it lies.
       const auto count = static_cast<int>(bucket_params_.size());
       const auto whole = static_cast<double>(padded);
-      const double shards = whole / static_cast<double>(gpus_);
-      timer_->Memory((count > 1 ? 8 : 4) * whole, count > 1 ? 2 : 1, reduce_stream_);
-      timer_->Collective(reduce_stream_, CollectiveOp::kReduceScatter, 2 * whole);
+      const double shards = whole / static_cast<double>(ranks_);
+      if (zero_.quantized_gradients && timer_->nodes() > 1) {
+        for (const size_t param : bucket_params_) TimeQuantizedReduction(param);
+      } else {
+        timer_->Memory((count > 1 ? 8 : 4) * whole, count > 1 ? 2 : 1, reduce_stream_);
+        timer_->Collective(reduce_stream_, CollectiveOp::kReduceScatter, 2 * whole, 1, Groups());
+      }
       TimePartition(shards, count);
+      if (mics_ && last_) {
+        // allreduce_mics_shard_grads: what the step has summed, divided.
+        timer_->Memory(4 * shards, count, reduce_stream_);
+        timer_->Collective(reduce_stream_, CollectiveOp::kAllReduce, 2 * shards, 1,
+                           RankGroups::kReplica);
+      }
       const Tensor copy =
           New(TorchClass::kBuffers, bucket_params_.size() > 1 ? 2 * padded : 0, reduce_stream_);
       if (offload_) {
@@ -433,6 +509,28 @@ class Stage3 : public TorchRuntime {
     bucket_params_.clear();
     unbucketed_.clear();
     bucket_elements_ = 0;
+  }
+
+  // coalesced_collectives.py, all_to_all_quant_reduce: a tensor at a time, in int4 with a scale for
+  // each row or column, first within nodes, whatever the shard group, then between them.
+  void TimeQuantizedReduction(size_t param) {
+    const double elements = Elements(param);
+    const double nodes = timer_->nodes();
+    const double part = elements * nodes / static_cast<double>(gpus_);
+    if (model_.params[param].vector || model_.params[param].elements % (2 * gpus_) != 0) {
+      timer_->Memory(4 * elements, 1, reduce_stream_);
+      timer_->Collective(reduce_stream_, CollectiveOp::kReduceScatter, 2 * elements);
+      return;
+    }
+    const double scale_bytes = 4.0 / static_cast<double>(model_.spec.hidden);
+    timer_->Memory(2.5 * elements, 1, reduce_stream_);
+    timer_->AllToAll(reduce_stream_, elements / 2, RankGroups::kNode);
+    timer_->AllToAll(reduce_stream_, elements * scale_bytes, RankGroups::kNode);
+    timer_->Memory((elements + part) / 2, 1, reduce_stream_);
+    timer_->AllToAll(reduce_stream_, part / 2, RankGroups::kAcrossNodes);
+    timer_->AllToAll(reduce_stream_, part * scale_bytes, RankGroups::kAcrossNodes);
+    // dequantize; the nodes' parts are added one after the other.
+    timer_->Memory(2.5 * part + 6 * part, 1 + static_cast<int>(nodes), reduce_stream_);
   }
 
   // partition_grads: with the optimizer on the host, shards of gradients are there too, and come
@@ -458,13 +556,18 @@ class Stage3 : public TorchRuntime {
   const bool offload_param_ = zero_.offload_param.device == OffloadDevice::kCpu;
   const int reduce_stream_ = zero_.overlap_comm ? kReduceStream : 0;
   const int gather_stream_ = zero_.overlap_comm ? kGatherStream : 0;
+  const uint64_t group_;  // ranks of a shard group
+  const bool mics_, hpz_;
+  const uint64_t ranks_;  // that parameters, gradients and states are partitioned over
+  const bool fp16_;
   std::vector<uint64_t> shards_;  // elements of a rank's shard, by parameter
   uint64_t partition_ = 0, largest_ = 0;
   std::vector<SubGroup> groups_;
   std::deque<TorchClock::Event> fetches_;
 
   Tensor params_, grads_, bucket_;
-  std::vector<Tensor> whole_{model_.params.size()};  // gathered parameters
+  std::vector<Tensor> whole_{model_.params.size()};   // gathered parameters
+  std::vector<Tensor> copies_{model_.params.size()};  // their shards within the group
   std::vector<Gathered> prefetched_;
   std::vector<size_t> bucket_params_;
   std::vector<Tensor> unbucketed_;

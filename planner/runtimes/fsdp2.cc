@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/config/reader_state.h"
+#include "core/config/setup_facts.h"
 #include "planner/estimate/choices.h"
 #include "planner/formats/config_format.h"
 #include "planner/runtimes/runtimes.h"
@@ -18,7 +19,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr int kFsdp2Gather = 1, kFsdp2Reduce = 2;
+constexpr int kFsdp2Gather = 1, kFsdp2Reduce = 2, kFsdp2AllReduce = 3;
 // Gradient read, parameter and two states both ways, in fp32.
 constexpr double kFusedAdamBytes = 28;
 
@@ -26,6 +27,8 @@ class Fsdp2 : public TorchRuntime {
  public:
   Fsdp2(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory, TorchTimer* timer)
       : TorchRuntime(model, setup, memory, timer),
+        ranks_(static_cast<uint64_t>(ShardRanks(setup.zero, setup.batch.world_size))),
+        hybrid_(Hybrid(setup)),
         reshard_(setup.zero.stage == 3),
         reduce_bytes_(setup.precision.fp32_reduction ? 4 : 2),
         groups_(static_cast<size_t>(model.spec.layers) + 1),
@@ -98,9 +101,10 @@ class Fsdp2 : public TorchRuntime {
 
   void EndBackward() override {
     Reduce(root());
-    timer_->StreamWaits(TorchClock::kComputeStream, kFsdp2Reduce);
-    if (offload_) timer_->HostWaits(kFsdp2Reduce);  // finalize_backward: copies to the host
+    timer_->StreamWaits(TorchClock::kComputeStream, LastStream());
+    if (offload_) timer_->HostWaits(LastStream());  // finalize_backward: copies to the host
     reduce_state_.Reset();
+    for (Group& group : groups_) group.crossing.Reset();
     in_backward_ = false;
   }
 
@@ -147,6 +151,7 @@ class Fsdp2 : public TorchRuntime {
     bool in_flight = false, has_host_grads = false;
     std::vector<Tensor> grads;  // whole
     Tensor reduced;             // the shard's, summed over micro-steps
+    Tensor crossing;            // what is all-reduced over the groups, until the backward pass ends
   };
 
   size_t root() const { return groups_.size() - 1; }
@@ -160,7 +165,9 @@ class Fsdp2 : public TorchRuntime {
   bool IsLast(int module) const { return IsFirst(module + 1); }
 
   // Parameters are cut along their first dimension; what a cut adds is little.
-  uint64_t Shard(size_t param) const { return (model_.params[param].elements + gpus_ - 1) / gpus_; }
+  uint64_t Shard(size_t param) const {
+    return (model_.params[param].elements + ranks_ - 1) / ranks_;
+  }
   uint64_t Shards() const {
     uint64_t sum = 0;
     for (const Group& group : groups_) sum += group.shards;
@@ -174,7 +181,7 @@ class Fsdp2 : public TorchRuntime {
     if (group.in_flight || !group.whole.empty()) return;
     group.in_flight = true;
     timer_->Host(timer_->constants().group_hook);
-    if (gpus_ == 1) return;
+    if (ranks_ == 1) return;
     // all_gather_copy_in on the gather stream; copies from the host in it.
     const auto shards = static_cast<double>(group.shards);
     if (offload_) {
@@ -183,13 +190,13 @@ class Fsdp2 : public TorchRuntime {
     }
     timer_->Memory(6 * shards, 1, kFsdp2Gather);
     timer_->Collective(kFsdp2Gather, CollectiveOp::kAllGather,
-                       2 * shards * static_cast<double>(gpus_));
+                       2 * shards * static_cast<double>(ranks_), 1, RankGroups::kShard);
     std::vector<Tensor> brought;
     for (const size_t param : group.params) {
       if (offload_) brought.push_back(New(TorchClass::kBuffers, 4 * Shard(param), kFsdp2Gather));
     }
     const Tensor cast = New(TorchClass::kBuffers, 2 * group.shards, kFsdp2Gather);
-    group.gathered = New(TorchClass::kBuffers, 2 * group.shards * gpus_, kFsdp2Gather);
+    group.gathered = New(TorchClass::kBuffers, 2 * group.shards * ranks_, kFsdp2Gather);
   }
 
   // wait_for_unshard: copied out to a tensor a parameter. In forward the buffer is kept until the
@@ -202,11 +209,11 @@ class Fsdp2 : public TorchRuntime {
     if (forward) gather_state_.Reset();
     for (const size_t param : group.params) {
       Tensor brought, cast;
-      if (gpus_ == 1) {
+      if (ranks_ == 1) {
         if (offload_) brought = New(TorchClass::kBuffers, 4 * Shard(param));
         cast = New(TorchClass::kBuffers, 2 * Shard(param));
       }
-      group.whole.push_back(New(TorchClass::kParams, 2 * Shard(param) * gpus_));
+      group.whole.push_back(New(TorchClass::kParams, 2 * Shard(param) * ranks_));
     }
     if (forward) {
       gather_state_ = std::move(group.gathered);
@@ -218,9 +225,9 @@ class Fsdp2 : public TorchRuntime {
   // foreach_all_gather_copy_out, in the stream that computes; gathers that follow wait for it. One
   // rank's shards are cast there, and brought there.
   void TimeCopyOut(const Group& group) {
-    const auto whole = static_cast<double>(group.shards * gpus_);
+    const auto whole = static_cast<double>(group.shards * ranks_);
     const auto count = static_cast<int>(group.params.size());
-    if (gpus_ == 1) {
+    if (ranks_ == 1) {
       if (offload_) timer_->Copy(TorchClock::kComputeStream, /*to_device=*/true, 4 * whole, count);
       timer_->Memory(6 * whole, count);
       return;
@@ -233,22 +240,30 @@ class Fsdp2 : public TorchRuntime {
   // (reduce_scatter_state); then cast, and added to what earlier micro-steps left.
   void TimeReduce(const Group& group) {
     const auto shards = static_cast<double>(group.shards);
-    const auto whole = shards * static_cast<double>(gpus_);
+    const auto whole = shards * static_cast<double>(ranks_);
     const auto count = static_cast<int>(group.params.size());
     timer_->Host(timer_->constants().group_hook);
     timer_->StreamWaits(TorchClock::kComputeStream, kFsdp2Reduce);
-    timer_->Memory((gpus_ > 1 ? 2.0 + static_cast<double>(reduce_bytes_) : 0) * whole,
-                   gpus_ > 1 ? 1 : 0);
+    timer_->Memory((ranks_ > 1 ? 2.0 + static_cast<double>(reduce_bytes_) : 0) * whole,
+                   ranks_ > 1 ? 1 : 0);
     timer_->StreamWaits(kFsdp2Reduce, TorchClock::kComputeStream);
     timer_->Collective(kFsdp2Reduce, CollectiveOp::kReduceScatter,
-                       static_cast<double>(reduce_bytes_) * whole);
-    timer_->Memory(6 * shards, 1, kFsdp2Reduce);
+                       static_cast<double>(reduce_bytes_) * whole, 1, RankGroups::kShard);
+    if (hybrid_) {
+      // In every micro-step (set_requires_all_reduce is on by default), on a stream of its own.
+      timer_->StreamWaits(kFsdp2AllReduce, kFsdp2Reduce);
+      timer_->Collective(kFsdp2AllReduce, CollectiveOp::kAllReduce,
+                         static_cast<double>(reduce_bytes_) * shards, 1, RankGroups::kReplica);
+    }
+    timer_->Memory(6 * shards, 1, LastStream());
     if (offload_) {
-      timer_->Copy(kFsdp2Reduce, /*to_device=*/false, 4 * shards, count);
+      timer_->Copy(LastStream(), /*to_device=*/false, 4 * shards, count);
     } else if (group.reduced) {
-      timer_->Memory(12 * shards, count, kFsdp2Reduce);
+      timer_->Memory(12 * shards, count, LastStream());
     }
   }
+  // Where a reduction ends (post_reduce_stream).
+  int LastStream() const { return hybrid_ ? kFsdp2AllReduce : kFsdp2Reduce; }
 
   // post_backward; _fsdp_collectives.py, foreach_reduce: gradients into one buffer, which is kept
   // until the next group reduces, the rank's part of them in the reduce dtype, then in fp32.
@@ -258,11 +273,11 @@ class Fsdp2 : public TorchRuntime {
     if (group.grads.empty()) return;
     TimeReduce(group);
     reduce_state_.Reset();
-    reduce_state_ = New(TorchClass::kBuffers, reduce_bytes_ * group.shards * gpus_);
+    reduce_state_ = New(TorchClass::kBuffers, reduce_bytes_ * group.shards * ranks_);
     group.grads.clear();
     Tensor part = New(TorchClass::kBuffers, reduce_bytes_ * group.shards, kFsdp2Reduce);
     Tensor shard = reduce_bytes_ == 4 ? std::move(part)
-                                      : New(TorchClass::kGrads, 4 * group.shards, kFsdp2Reduce);
+                                      : New(TorchClass::kGrads, 4 * group.shards, LastStream());
     if (offload_) {
       // Copied to page-locked memory.
       for (const size_t param : group.params) {
@@ -273,8 +288,11 @@ class Fsdp2 : public TorchRuntime {
     } else if (!group.reduced) {
       group.reduced = std::move(shard);  // else added in place
     }
+    if (hybrid_) group.crossing = std::move(reduce_bytes_ == 4 ? shard : part);  // AllReduceState
   }
 
+  const uint64_t ranks_;  // of a shard group
+  const bool hybrid_;
   bool reshard_;
   uint64_t reduce_bytes_;
   std::vector<Group> groups_;  // layers, then the rest
@@ -300,7 +318,7 @@ std::string_view TorchDtype(Dtype dtype) {
 nlohmann::ordered_json Fsdp2Config(const TrainSetup& setup) {
   const PrecisionConfig& precision = setup.precision;
   const bool offload = setup.zero.offload_param.device != OffloadDevice::kNone;
-  return {
+  nlohmann::ordered_json config = {
       {"fully_shard",
        {{"reshard_after_forward", setup.zero.stage == 3},
         {"mp_policy",
@@ -322,6 +340,12 @@ nlohmann::ordered_json Fsdp2Config(const TrainSetup& setup) {
           {"eps", setup.optimizer.eps},
           {"weight_decay", setup.optimizer.weight_decay},
           {"fused", true}}}}}};
+  if (Hybrid(setup)) {
+    const int group = setup.zero.shard_group;
+    config["fully_shard"]["mesh"] = {{"mesh_shape", {setup.batch.world_size / group, group}},
+                                     {"mesh_dim_names", {"replicate", "shard"}}};
+  }
+  return config;
 }
 
 void AddFsdp2Limits(const ZeroConfig& zero, Reasons& reasons) {
@@ -342,6 +366,11 @@ std::string Fsdp2FormatCannot(ConfigFormat format, const TrainSetup& setup) {
   const bool mixed = precision.dtype != Dtype::kF32;
   Reasons reasons;
   AddFsdp2Limits(setup.zero, reasons);
+  reasons.Add(Hybrid(setup) && setup.zero.across_stage > 0,
+              "shard groups that share the optimizer (its groups hold replicas)");
+  // TrainingArguments' parallelism_config is an object, no argument.
+  reasons.Add(Hybrid(setup) && format == ConfigFormat::kHfTrainer,
+              "shard groups, for which TrainingArguments have no argument (accelerate has keys)");
   reasons.Add(!titan && setup.recompute.kind == RecomputeKind::kSelective, "selective recompute");
   reasons.Add(setup.recompute.every > 1, "recompute of {} layers at a time", setup.recompute.every);
   if (titan) {
@@ -374,6 +403,7 @@ class Fsdp2OfTorch : public TorchBased {
   std::string Label(const TrainSetup& setup) const override {
     std::string label =
         setup.zero.stage == 3 ? "resharded after forward" : "not resharded after forward";
+    if (Hybrid(setup)) label += fmt::format(", in groups of {}", setup.zero.shard_group);
     if (setup.zero.offload_param.device != OffloadDevice::kNone) {
       label += ", parameters and optimizer on the CPU";
     }
@@ -445,6 +475,12 @@ class Fsdp2OfTorch : public TorchBased {
              "stage {} is not what fully_shard does; use 3 (reshard_after_forward) or 2 "
              "(without)",
              setup.zero.stage);
+    RefuseIf(Hybrid(setup) && setup.zero.across_stage > 0,
+             "⟦across_groups⟧ {}: FSDP2's shard groups hold replicas (a mesh of two dimensions); "
+             "give replicate",
+             AcrossName(setup.zero.across_stage));
+    RefuseIf(setup.zero.quantized_weights || setup.zero.quantized_gradients,
+             "FSDP2 quantizes nothing that it sends; leave quantized weights and gradients out");
     RefuseIf(optimizer == OffloadDevice::kNvme || param == OffloadDevice::kNvme,
              "FSDP2 has no offload to NVMe; use cpu or none");
     RefuseIf((optimizer != param && setup.zero.stage == 3) ||
@@ -480,6 +516,10 @@ class Fsdp2OfTorch : public TorchBased {
            (offloads.pin_memory || !offloads.anything()) &&
            (stage == 3 || offloads.param == OffloadDevice::kNone);
   }
+  bool CanGroup(int /*stage*/, const OffloadPlace& /*offloads*/,
+                const Grouping& grouping) const override {
+    return grouping.across_stage == 0;
+  }
   // torchtitan has selective recompute, transformers and accelerate do not.
   bool CanRecompute(const SearchInputs& inputs, const RecomputeConfig& recompute) const override {
     if (recompute.kind == RecomputeKind::kSelective) {
@@ -492,6 +532,8 @@ class Fsdp2OfTorch : public TorchBased {
     TrainSetup setup = inputs.base;
     setup.batch.world_size = gpus;
     setup.zero = ReaderZeroDefaults(stage);
+    setup.zero.quantized_weights = inputs.base.zero.quantized_weights;
+    setup.zero.quantized_gradients = inputs.base.zero.quantized_gradients;
     setup.zero.offload_optimizer.device = offloads.optimizer.device;
     setup.zero.offload_optimizer.ratio = offloads.optimizer.ratio;
     setup.zero.offload_param.device = offloads.param;

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/units.h"
 #include "core/config/reader_state.h"
+#include "core/config/setup_facts.h"
 #include "core/model/model_spec.h"
 #include "hwprofiles/guesses.h"
 #include "planner/estimate/choices.h"
@@ -326,6 +327,8 @@ TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
   const TorchModel model(play.model);
   TorchRun run = TorchRunOf(setup, play.compile);
   run.module_graphs = run.compiled && HasModuleGraphs(setup.zero.stage);
+  const int gpus = setup.batch.world_size;
+  timer->SetGroups({Hybrid(setup) ? setup.zero.shard_group : gpus, gpus});
   TorchMemory memory(play.limit_bytes);
   const CachingAllocator& allocator = memory.allocator();
   const std::unique_ptr<TorchRuntime> engine = MakeEngine(model, setup, &memory, timer);
@@ -403,33 +406,45 @@ std::vector<TrainSetup> TorchBased::Choices(const SearchInputs& inputs,
       to.push_back(setup);
     }
   };
-  const auto add_choices = [&](int stage, const OffloadPlace& offloads,
+  const auto add_choices = [&](int stage, const Grouping& grouping, const OffloadPlace& offloads,
                                const RecomputeConfig& recompute) {
     const OffloadDevice optimizer = offloads.optimizer.device;
     const bool on_disk =
         optimizer == OffloadDevice::kNvme || offloads.param == OffloadDevice::kNvme;
     TrainSetup setup = SetupFor(inputs, gpus, stage, offloads);
+    setup.zero.shard_group = grouping.ranks;
+    setup.zero.across_stage = grouping.across_stage;
     setup.recompute = recompute;
     if (!offloads.pin_memory) UsePageableMemory(setup.zero);
+    const bool groups = grouping.ranks == 0 || CanGroup(stage, offloads, grouping);
     if (!CanRun(setup.zero)) {
       cannot_run = setup;
-    } else if (!on_disk && CanDo(stage, offloads) && CanRecompute(inputs, recompute)) {
+    } else if (!on_disk && groups && CanDo(stage, offloads) && CanRecompute(inputs, recompute)) {
       for (const TrainSetup& one : WithSettings(inputs, setup)) add_batches(one, can);
     } else if (cannot.empty()) {
       add_batches(setup, cannot);
     }
   };
-  for (const int stage : space.stages) {
+  const auto add_offloads = [&](int stage, const Grouping& grouping) {
     for (const OptimizerOffload& optimizer : Thinned(space.offload_optimizer)) {
       for (const OffloadDevice param : space.offload_param) {
         for (const RecomputeConfig& recompute : space.recompute) {
           for (const bool pin_memory : space.pin_memory) {
             const OffloadPlace offloads{optimizer, param, pin_memory};
-            add_choices(stage, offloads, recompute);
+            const bool beside_groups = grouping.ranks > 0 && !space.grouping_fixed;
+            if (beside_groups && offloads.anything()) break;
+            add_choices(stage, grouping, offloads, recompute);
             if (!offloads.anything()) break;
           }
         }
       }
+    }
+  };
+  for (const int stage : space.stages) {
+    for (const Grouping& grouping : space.groupings) {
+      const bool tiles =
+          grouping.ranks == 0 || (grouping.ranks < gpus && gpus % grouping.ranks == 0);
+      if (tiles) add_offloads(stage, grouping);
     }
   }
   if (!can.empty()) return can;
@@ -469,10 +484,12 @@ std::array<int, 5> TorchBased::Complexity(const TrainSetup& setup) const {
   const ZeroConfig plain = ReaderZeroDefaults(zero.stage);
   const int offloads = static_cast<int>(zero.offload_optimizer.device) +
                        3 * static_cast<int>(zero.offload_param.device);
-  return {offloads, zero.stage, static_cast<int>(setup.recompute.kind),
-          static_cast<int>(zero.offload_optimizer.ratio < 1),
-          static_cast<int>(zero.reduce_bucket_elements != plain.reduce_bucket_elements) +
-              static_cast<int>(zero.stage > 0 && !zero.overlap_comm)};
+  const int settings =
+      static_cast<int>(zero.reduce_bucket_elements != plain.reduce_bucket_elements) +
+      static_cast<int>(zero.stage > 0 && !zero.overlap_comm);
+  const int groups = zeroplan::Complexity(CandidateOf(setup))[2];
+  return {offloads, zero.stage, groups, static_cast<int>(setup.recompute.kind),
+          3 * static_cast<int>(zero.offload_optimizer.ratio < 1) + settings};
 }
 
 std::vector<MarginOfError> TorchBased::Margins() const {

@@ -96,9 +96,13 @@ class TorchBased : public Runtime {
                                                    TorchTimer* timer) const = 0;
   // Whether DeepSpeed's functions stand between the modules of compiled layers.
   virtual bool HasModuleGraphs(int /*stage*/) const { return false; }
-  // Whether stage and offloads go together; whether recompute is modelled.
+  // Whether stage and offloads go together; whether there are such shard groups with them; whether
+  // recompute is modelled.
   virtual bool CanDo(int stage, const OffloadPlace& offloads) const = 0;
+  virtual bool CanGroup(int stage, const OffloadPlace& offloads,
+                        const Grouping& grouping) const = 0;
   virtual bool CanRecompute(const SearchInputs& inputs, const RecomputeConfig& recompute) const = 0;
+  // Without shard groups, which the caller sets.
   virtual TrainSetup SetupFor(const SearchInputs& inputs, int gpus, int stage,
                               const OffloadPlace& offloads) const = 0;
   // `setup` with each of its own settings that are searched, the preferred first.

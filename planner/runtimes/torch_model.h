@@ -15,6 +15,7 @@ namespace zeroplan {
 struct TorchParam {
   std::string name;  // as published
   uint64_t elements = 0;
+  bool vector = false;
 };
 
 struct TorchModule {

@@ -51,11 +51,29 @@ void TorchClock::Idle(double end, double waits_from, TimeCause cause) {
   reading_.seconds = end;
 }
 
+double TorchClock::FreeAt(SharedResource resource) const {
+  if (resource == SharedResource::kNone) return 0;
+  const auto at = [this](SharedResource one) { return resource_free_[static_cast<size_t>(one)]; };
+  return resource == SharedResource::kBoth
+             ? std::max(at(SharedResource::kLink), at(SharedResource::kNetwork))
+             : at(resource);
+}
+
+void TorchClock::Take(SharedResource resource, double until) {
+  const auto take = [&](SharedResource one) { resource_free_[static_cast<size_t>(one)] = until; };
+  if (resource == SharedResource::kBoth) {
+    take(SharedResource::kLink);
+    take(SharedResource::kNetwork);
+  } else if (resource != SharedResource::kNone) {
+    take(resource);
+  }
+}
+
 void TorchClock::Kernels(const GpuWork& work, int count, double launch_seconds) {
   const double start = std::max(host_, wait_until_);
   Idle(start, host_, wait_cause_);
   double seconds = work.SecondsAt(gpu_clock_) * overlap_.slowest;
-  const double link = resource_free_[static_cast<size_t>(SharedResource::kLink)];
+  const double link = FreeAt(SharedResource::kBoth);
   if (link > reading_.seconds) {
     const double one = seconds / count;
     double beside = std::min<double>(count, std::ceil((link - reading_.seconds) / one));
@@ -76,14 +94,13 @@ void TorchClock::Kernels(const GpuWork& work, int count, double launch_seconds) 
 }
 
 void TorchClock::Issue(int stream, double seconds, TimeCause cause, SharedResource resource) {
-  double& shared = resource_free_[static_cast<size_t>(resource)];
-  double start = std::max(free_at(stream), host_);
-  if (resource != SharedResource::kNone) start = std::max(start, shared);
+  double start = std::max({free_at(stream), host_, FreeAt(resource)});
   if (stream == kComputeStream) {
     start = std::max(start, wait_until_);
     Idle(start, host_, start > wait_until_ ? cause : wait_cause_);
     Note(cause, seconds);
-  } else if (resource == SharedResource::kLink) {
+  } else if (resource == SharedResource::kLink || resource == SharedResource::kNetwork ||
+             resource == SharedResource::kBoth) {
     ++collectives_;
     // While kernels run that the stream does not wait for.
     const double share = overlap_.collective;
@@ -92,7 +109,7 @@ void TorchClock::Issue(int stream, double seconds, TimeCause cause, SharedResour
   }
   free_at(stream) = start + seconds;
   last_cause_[static_cast<size_t>(stream)] = cause;
-  if (resource != SharedResource::kNone) shared = start + seconds;
+  Take(resource, start + seconds);
 }
 
 void TorchClock::StreamWaits(int stream, int other) {
@@ -131,7 +148,30 @@ TorchTimer::TorchTimer(const TorchMachine* machine, const TimeConstants& constan
           machine
               ? TorchClock::Overlap{constants.beside_collective, machine->compute_beside_collective,
                                     machine->collective_beside_compute, SlowestRank(machine->shape)}
-              : TorchClock::Overlap{}) {}
+              : TorchClock::Overlap{}) {
+  if (machine) SetGroups({machine->shape.gpus, machine->shape.gpus});
+}
+
+TorchTimer::Group TorchTimer::GroupOf(const RankAxes& axes, RankAxis axis) const {
+  const int per_node = machine_->shape.ranks_per_node();
+  const int shards = axes.Size(RankAxis::kShard), ranks = axes.Size(axis);
+  const int apart = axis == RankAxis::kReplica ? shards : 1;
+  SharedResource resource = SharedResource::kBoth;
+  if (shards == axes.ranks() || ranks * apart <= per_node) {
+    resource = SharedResource::kLink;
+  } else if (apart >= per_node) {
+    resource = SharedResource::kNetwork;
+  }
+  return {machine_->collectives.Over(axes, axis), ranks, resource};
+}
+
+void TorchTimer::SetGroups(const RankAxes& axes) {
+  if (!machine_) return;
+  const RankAxes nodes(machine_->shape.ranks_per_node(), machine_->shape.gpus);
+  groups_ = {GroupOf(axes, RankAxis::kAll), GroupOf(axes, RankAxis::kShard),
+             GroupOf(axes, RankAxis::kReplica), GroupOf(nodes, RankAxis::kShard),
+             GroupOf(nodes, RankAxis::kReplica)};
+}
 
 void TorchTimer::SetModel(const TorchModel& model, const TorchRun& run, Dtype dtype) {
   if (!machine_) return;
@@ -169,11 +209,29 @@ void TorchTimer::Memory(double bytes, int launches, int stream) {
   clock_.Issue(stream, seconds, TimeCause::kCommunication);
 }
 
-void TorchTimer::Collective(int stream, CollectiveOp op, double full_bytes, int calls) {
-  if (!machine_ || machine_->shape.gpus == 1 || calls == 0) return;
+const TorchTimer::Group* TorchTimer::Over(RankGroups groups, double full_bytes) {
+  if (!machine_) return nullptr;
+  const Group& over = groups_[static_cast<size_t>(groups)];
+  if (over.ranks == 1) return nullptr;
+  full_bytes_[static_cast<size_t>(groups)] += full_bytes;
+  return &over;
+}
+
+void TorchTimer::Collective(int stream, CollectiveOp op, double full_bytes, int calls,
+                            RankGroups groups) {
+  const Group* over = calls == 0 ? nullptr : Over(groups, full_bytes);
+  if (over == nullptr) return;
   clock_.Host(calls * constants_.collective);
-  const double seconds = calls * machine_->collectives.Seconds(op, full_bytes / calls);
-  clock_.Issue(stream, seconds, TimeCause::kCommunication, SharedResource::kLink);
+  const double seconds = calls * over->cost.Seconds(op, full_bytes / calls);
+  clock_.Issue(stream, seconds, TimeCause::kCommunication, over->resource);
+}
+
+void TorchTimer::AllToAll(int stream, double full_bytes, RankGroups groups) {
+  const Group* over = Over(groups, full_bytes);
+  if (over == nullptr) return;
+  clock_.Host(constants_.collective);
+  const double seconds = over->cost.ForAllToAll().Seconds(CollectiveOp::kAllGather, full_bytes);
+  clock_.Issue(stream, seconds, TimeCause::kCommunication, over->resource);
 }
 
 void TorchTimer::Copy(int stream, bool to_device, double bytes, int calls) {
@@ -214,6 +272,7 @@ void TorchTimer::HostUpdate(double bytes) {
 void TorchTimer::BeginStep() {
   begin_ = clock_.reading();
   micro_steps_.clear();
+  full_bytes_.fill(0);
 }
 
 void TorchTimer::BeginMicroStep() { micro_steps_.push_back(clock_.reading()); }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/program/axes.h"
 #include "cost_models/power_limit.h"
 #include "planner/runtimes/fitted.h"
 #include "planner/runtimes/torch_kernels.h"
@@ -29,15 +30,17 @@ struct RuntimeTime {
 enum class TimeCause : uint8_t { kCompute, kCommunication, kTransfer, kHostUpdate, kHostOverhead };
 inline constexpr size_t kTimeCauses = 5;
 
-// Work of which only one runs at a time.
-enum class SharedResource : uint8_t { kNone, kLink, kToDevice, kFromDevice };
-inline constexpr size_t kSharedResources = 4;
+// Work of which only one runs at a time. kLink: collectives within nodes, and all where there are
+// no groups; kNetwork: those of groups with at most one rank of each node. kBoth: groups of several
+// ranks of several nodes, where there are others beside them.
+enum class SharedResource : uint8_t { kNone, kLink, kToDevice, kFromDevice, kNetwork, kBoth };
+inline constexpr size_t kSharedResources = 5;  // kBoth is two of them
 
 // Streams are numbered; 0 computes. Times are seconds since the clock was made.
 class TorchClock {
  public:
   static constexpr int kComputeStream = 0;
-  static constexpr int kStreams = 3;
+  static constexpr int kStreams = 4;
 
   // The share of their speed, (0, 1], that kernels keep beside a collective: the first one that
   // starts beside it, whose blocks wait for one more wave since NCCL's hold multiprocessors; and
@@ -91,6 +94,9 @@ class TorchClock {
   // The compute stream is idle until `end`; from `waits_from` on since it waits for `cause`, and
   // before that for the host.
   void Idle(double end, double waits_from, TimeCause cause);
+  // When the resource is free.
+  double FreeAt(SharedResource resource) const;
+  void Take(SharedResource resource, double until);
   double& free_at(int stream) {
     return stream == kComputeStream ? reading_.seconds : free_at_[static_cast<size_t>(stream)];
   }
@@ -124,6 +130,11 @@ enum class PythonCall : uint8_t {
 };
 inline constexpr size_t kPythonCalls = 6;
 
+// Groups that a collective runs over: all ranks, those of a rank's axis; or, however ranks are
+// grouped, the ranks of a node, and those of the same place in each node.
+enum class RankGroups : uint8_t { kAll, kShard, kReplica, kNode, kAcrossNodes };
+inline constexpr size_t kRankGroups = 5;
+
 // Without a machine nothing takes time.
 class TorchTimer {
  public:
@@ -132,6 +143,10 @@ class TorchTimer {
   explicit operator bool() const { return machine_ != nullptr; }
   const TimeConstants& constants() const { return constants_; }
 
+  // Sets how ranks are grouped for all that follows; without it they are one shard group.
+  void SetGroups(const RankAxes& axes);
+  // 1 without a machine.
+  int nodes() const { return machine_ ? machine_->shape.nodes() : 1; }
   // Sets the model for all that follows.
   void SetModel(const TorchModel& model, const TorchRun& run, Dtype dtype);
   void Forward(TorchOp op) {
@@ -150,8 +165,13 @@ class TorchTimer {
 
   // Kernels that read and write `bytes` in all.
   void Memory(double bytes, int launches = 1, int stream = TorchClock::kComputeStream);
-  // `full_bytes` as CollectiveCost counts them. Nothing with one rank.
-  void Collective(int stream, CollectiveOp op, double full_bytes, int calls = 1);
+  // `full_bytes` as CollectiveCost counts them, of one group; all groups do it at once. Nothing
+  // with one rank in a group.
+  void Collective(int stream, CollectiveOp op, double full_bytes, int calls = 1,
+                  RankGroups groups = RankGroups::kAll);
+  void AllToAll(int stream, double full_bytes, RankGroups groups);
+  // The sum of `full_bytes` of the last step's collectives, of what was played of it.
+  double full_bytes(RankGroups groups) const { return full_bytes_[static_cast<size_t>(groups)]; }
   // Between page-locked memory and the GPU.
   void Copy(int stream, bool to_device, double bytes, int calls = 1);
   // `count` calls, each as long as TimeConstants says.
@@ -178,14 +198,24 @@ class TorchTimer {
   std::optional<RuntimeTime> Time(int64_t micro_steps) const;
 
  private:
+  struct Group {
+    CollectiveCost cost;
+    int ranks;
+    SharedResource resource;
+  };
+  Group GroupOf(const RankAxes& axes, RankAxis axis) const;
+  // Null where nothing is sent.
+  const Group* Over(RankGroups groups, double full_bytes);
   void Launch(const TorchWork& work);
 
   const TorchMachine* machine_;
   TimeConstants constants_;
   TorchClock clock_;
+  std::vector<Group> groups_;  // by RankGroups; none without a machine
   std::optional<TorchKernels> kernels_;
   bool compiled_ = false, skip_ = false;
   std::array<int64_t, kPythonCalls> calls_{};
+  std::array<double, kRankGroups> full_bytes_{};
   std::vector<TorchClock::Reading> micro_steps_;
   TorchClock::Reading begin_, end_;
 };
