@@ -58,6 +58,8 @@ std::vector<FindingGroup> AllFindings(const MachineFacts& facts);
 
 // "Training on GPUs is possible here (2 GPUs)."
 std::string ReadinessText(const Readiness& ready);
+// Lines of each group of findings, below its title.
+std::string FindingsText(const std::vector<FindingGroup>& groups);
 std::string DoctorText(const MachineFacts& facts);
 // Schema zeroplan.doctor/1 (docs/metrics.md).
 std::string DoctorJson(const MachineFacts& facts);

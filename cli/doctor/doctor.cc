@@ -3,17 +3,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <utility>
+#include <vector>
 
 #include "cli/common/commands.h"
 #include "cli/common/executor_commands.h"
 #include "cli/common/output.h"
 #include "cli/doctor/checks.h"
 #include "cli/doctor/facts.h"
+#include "cli/doctor/hosts.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/long_work.h"
@@ -33,17 +37,24 @@ constexpr const char* kFooter = R"(Examples:
   zeroplan doctor --backend cuda --gpus 2 && zeroplan train --gpus 2 ...
   zeroplan doctor --dir /scratch --format json
   zeroplan doctor --plan plan.json
+  zeroplan doctor --hosts node1,node2
 Each line says ok, costs (it works, with a loss), missing, or not known; then what follows from it and
 what mends it. It takes a few seconds at most, needs no GPU and no root, and changes nothing; a file of up
 to 268 MB is written to DIR and removed.
-Exit codes: 0 training is possible here, as asked for by --backend, --gpus and --dir; 4 it is not; 2 bad
-usage.)";
+With --hosts it looks at the network between hosts instead, and says which NCCL_* variables to set.
+Exit codes: 0 training is possible here, as asked for by --backend, --gpus and --dir, or over --hosts; 4 it
+is not; 2 bad usage.)";
 
 struct DoctorCommand {
   std::string dir, plan;
   Given<BackendChoice> backend;
   Given<int> gpus;
   Given<OutputFormat> format;
+  std::string hosts, hostfile, ssh, remote_path;
+  Given<std::vector<int>> ports;
+  Given<int> wait;
+
+  bool asks_hosts() const { return !hosts.empty() || !hostfile.empty(); }
 };
 
 // What was asked for and is not possible; "" if all is.
@@ -74,7 +85,62 @@ PinnedPlan PinnedOf(const PlanFile& plan) {
           plan.lower.backend == Backend::kCuda};
 }
 
+constexpr const char* kDoctorSsh = "ssh -o BatchMode=yes -o ConnectTimeout=20";
+
+std::vector<int> PortList(const std::string& text, std::string_view name) {
+  std::vector<int> ports;
+  if (text == "none") return ports;
+  for (const std::string_view part : SplitList(text)) {
+    ports.push_back(WholeIn<int>(1, 65535)(std::string(part), name));
+  }
+  return ports;
+}
+
+// The first thing that is in the way of a run over the hosts; "" if nothing is.
+std::string ImpossibleOverHosts(const HostsFacts& facts) {
+  for (const Finding& finding : HostsFindings(facts)) {
+    if (finding.state == CheckState::kMissing) return "--hosts: " + finding.fact;
+  }
+  return "";
+}
+
+void RunDoctorOnHosts(const DoctorCommand& command) {
+  for (const auto& [name, given] : {std::pair("--gpus", bool(command.gpus)),
+                                    {"--backend", bool(command.backend)},
+                                    {"--dir", !command.dir.empty()},
+                                    {"--plan", !command.plan.empty()}}) {
+    if (given) ThrowUsage("{}: has no meaning with --hosts; leave one of them out", name);
+  }
+  HostsQuery query;
+  query.hosts = command.hosts.empty() ? HostNamesInFile(command.hostfile)
+                                      : HostNames(command.hosts, "--hosts");
+  std::istringstream words(command.ssh.empty() ? kDoctorSsh : command.ssh);
+  for (std::string word; words >> word;) query.remote_shell.push_back(word);
+  if (query.remote_shell.empty()) ThrowUsage("--ssh: names no command; use for example ssh");
+  query.program = command.remote_path.empty()
+                      ? std::filesystem::read_symlink("/proc/self/exe").string()
+                      : command.remote_path;
+  query.ports = command.ports ? *command.ports
+                              : std::vector<int>(std::begin(kTriedPorts), std::end(kTriedPorts));
+  if (command.wait) query.wait_seconds = *command.wait;
+  const HostsFacts facts = QueryHosts(query);
+  if (command.format == OutputFormat::kJson) {
+    WriteOutput("", HostsJson(facts));
+  } else {
+    WriteReport("", HostsText(facts));
+  }
+  const std::string impossible = ImpossibleOverHosts(facts);
+  if (!impossible.empty()) throw Error(ExitCode::kRuntime, impossible);
+}
+
 void RunDoctor(const DoctorCommand& command) {
+  if (command.asks_hosts()) return RunDoctorOnHosts(command);
+  for (const auto& [name, given] : {std::pair("--ssh", !command.ssh.empty()),
+                                    {"--remote-path", !command.remote_path.empty()},
+                                    {"--ports", bool(command.ports)},
+                                    {"--wait", bool(command.wait)}}) {
+    if (given) ThrowUsage("{}: there are no --hosts to reach by it; add them", name);
+  }
   if (command.gpus && command.backend == BackendChoice::kCpu) {
     ThrowUsage("--gpus: {} has no meaning with --backend cpu; leave one out", command.gpus.text);
   }
@@ -112,10 +178,35 @@ void RegisterDoctor(Command& app) {
        "A plan (plan --plan-out): whether the host memory that it pins is there and can be "
        "locked"},
       options->plan);
-  AddFormatOption(command, "schema zeroplan.doctor/1", options->format);
+  const char* hosts = "The network between hosts, in place of this machine";
+  command.Text({hosts,
+                "--hosts",
+                "HOST,...",
+                "Whether these hosts, reached by ssh, reach one another: ports, interfaces, "
+                "InfiniBand, speed, versions",
+                {"--hostfile"}},
+               options->hosts);
+  command.Text(
+      {hosts, "--hostfile", "FILE", "Take the hosts from a file, the first word of each line"},
+      options->hostfile);
+  command.Text({hosts, "--ssh", "COMMAND",
+                "Remote shell, to which host and command are added (default: ssh -o BatchMode=yes "
+                "-o ConnectTimeout=20)"},
+               options->ssh);
+  command.Text({hosts, "--remote-path", "PROGRAM",
+                "Where zeroplan lies on the hosts (default: where this one lies here)"},
+               options->remote_path);
+  command.Value({hosts, "--ports", "PORT,...|none",
+                 "TCP ports to try besides a free one (default: 29500,29610, where ranks meet)"},
+                options->ports, PortList);
+  command.Value({hosts, "--wait", "SECONDS", "How long a port may take to answer (default: 3)"},
+                options->wait, WholeIn<int>(1, 86'400));
+  AddFormatOption(command, "schema zeroplan.doctor/1; with --hosts zeroplan.doctor-hosts/1",
+                  options->format);
   command.Progress("Output");
   command.Footer(kFooter);
   command.Run([options] { RunDoctor(*options); });
+  app.AddHidden(kHostAgentCommand, "The part of doctor --hosts on each host").Run(RunHostProbe);
 }
 
 namespace {
@@ -262,10 +353,10 @@ std::string ReadinessText(const Readiness& ready) {
   return fmt::format("Training is not possible here: {}. Planning is.", ready.why_not_cpu);
 }
 
-std::string DoctorText(const MachineFacts& facts) {
+std::string FindingsText(const std::vector<FindingGroup>& groups) {
   constexpr size_t kIndent = 12;
-  std::string text = Paragraph(ReadinessText(ReadinessOf(facts)), 2);
-  for (const FindingGroup& group : AllFindings(facts)) {
+  std::string text;
+  for (const FindingGroup& group : groups) {
     text += fmt::format("\n{}\n", group.title);
     for (const Finding& finding : group.findings) {
       const char* state =
@@ -279,6 +370,10 @@ std::string DoctorText(const MachineFacts& facts) {
     }
   }
   return text;
+}
+
+std::string DoctorText(const MachineFacts& facts) {
+  return Paragraph(ReadinessText(ReadinessOf(facts)), 2) + FindingsText(AllFindings(facts));
 }
 
 std::string DoctorJson(const MachineFacts& facts) {

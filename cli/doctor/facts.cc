@@ -29,17 +29,18 @@ constexpr double kDiskSeconds = 3;      // in all
 constexpr double kDriverSeconds = 5;
 constexpr double kPinSeconds = 2;  // of page-locking itself, within kExecutorSeconds
 
-// One of those, or what the environment says of all.
-double Limit(double seconds) {
-  const char* said = std::getenv("ZEROPLAN_DOCTOR_SECONDS");
-  const double given = said == nullptr ? 0 : std::atof(said);
-  return given > 0 ? given : seconds;
-}
 constexpr double kDiskPassSeconds = 0.5;
 constexpr uint64_t kDiskStep = uint64_t{32} << 20;
 constexpr uint64_t kDiskBytes = 8 * kDiskStep;
 
-// What is worth showing of a program's last words.
+}  // namespace
+
+double DoctorLimit(double seconds) {
+  const char* said = std::getenv("ZEROPLAN_DOCTOR_SECONDS");
+  const double given = said == nullptr ? 0 : std::atof(said);
+  return given > 0 ? given : seconds;
+}
+
 std::string LastLine(const std::string& text) {
   const size_t end = text.find_last_not_of(" \r\n");
   if (end == std::string::npos) return "";
@@ -48,8 +49,10 @@ std::string LastLine(const std::string& text) {
   return PrintableText(std::string_view(text).substr(from, end + 1 - from), 300);
 }
 
+namespace {
+
 ChildResult RunExecutor(const std::string& path, std::vector<std::string> arguments) {
-  return RunLimited(Limit(kExecutorSeconds), [&]() -> int {
+  return RunLimited(DoctorLimit(kExecutorSeconds), [&]() -> int {
     std::vector<char*> words;
     for (std::string& argument : arguments) words.push_back(argument.data());
     words.push_back(nullptr);
@@ -73,6 +76,8 @@ std::optional<PinnedFacts> QueryPinned(const ExecutorFacts& executor,
   return PinnedFromJson(child.out);
 }
 
+}  // namespace
+
 ExecutorFacts QueryExecutor() {
   ExecutorFacts facts;
   facts.path = ExecutorPath();
@@ -80,7 +85,7 @@ ExecutorFacts QueryExecutor() {
   const ChildResult child = RunExecutor(facts.path, {kExecutorProgram, kPrintLibraries});
   if (!child.in_time) {
     facts.state = ExecutorFacts::State::kSilent;
-    facts.why = fmt::format("it did not answer within {:.0f} s", Limit(kExecutorSeconds));
+    facts.why = fmt::format("it did not answer within {:.0f} s", DoctorLimit(kExecutorSeconds));
     return facts;
   }
   if (const auto libraries = LibrariesFromJson(child.out); libraries && child.exit_code == 0) {
@@ -96,6 +101,8 @@ ExecutorFacts QueryExecutor() {
   if (facts.why.empty()) facts.why = fmt::format("it ended with exit code {}", child.exit_code);
   return facts;
 }
+
+namespace {
 
 constexpr const char* kMeasured = "measured";
 constexpr const char* kInMemory = "in_memory";
@@ -147,10 +154,11 @@ DiskFacts QueryDisk(const std::string& folder) {
   std::error_code unknown;
   const auto whole = std::filesystem::absolute(folder, unknown).lexically_normal();
   facts.folder = PrintableText(unknown ? folder : whole.string(), 300);
-  const ChildResult child = RunLimited(Limit(kDiskSeconds), [&] { return LookAtDisk(folder); });
+  const ChildResult child =
+      RunLimited(DoctorLimit(kDiskSeconds), [&] { return LookAtDisk(folder); });
   if (!child.in_time) {
-    facts.why =
-        fmt::format("writing and reading a file took more than {:.0f} s", Limit(kDiskSeconds));
+    facts.why = fmt::format("writing and reading a file took more than {:.0f} s",
+                            DoctorLimit(kDiskSeconds));
     return facts;
   }
   std::istringstream out(child.out);
@@ -187,9 +195,10 @@ ProfileFacts QueryProfile() {
   return facts;
 }
 
-// The driver may hang, and its library may end the process.
+}  // namespace
+
 void AskDriver(MachineFacts& facts) {
-  const ChildResult child = RunLimited(Limit(kDriverSeconds), [] {
+  const ChildResult child = RunLimited(DoctorLimit(kDriverSeconds), [] {
     fmt::print("{}\n", DriverAsJson({QueryGpuStates(), QueryProfile()}));
     return 0;
   });
@@ -199,7 +208,8 @@ void AskDriver(MachineFacts& facts) {
     return;
   }
   if (!child.in_time) {
-    facts.driver_failed = fmt::format("it did not answer within {:.0f} s", Limit(kDriverSeconds));
+    facts.driver_failed =
+        fmt::format("it did not answer within {:.0f} s", DoctorLimit(kDriverSeconds));
   } else if (child.signal != 0) {
     facts.driver_failed =
         fmt::format("asking it ended by signal {} ({})", child.signal, strsignal(child.signal));
@@ -207,8 +217,6 @@ void AskDriver(MachineFacts& facts) {
     facts.driver_failed = "asking it failed: " + LastLine(child.err);
   }
 }
-
-}  // namespace
 
 MachineFacts QueryMachine(const std::string& folder, std::optional<PinnedPlan> plan) {
   MachineFacts facts;

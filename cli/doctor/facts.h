@@ -75,6 +75,20 @@ struct MachineFacts {
 // has no other threads.
 MachineFacts QueryMachine(const std::string& folder, std::optional<PinnedPlan> plan);
 
+// Parts of it, REQUIRES as it.
+
+// Of the program that trains, in a process of its own.
+ExecutorFacts QueryExecutor();
+// Fills driver_failed, gpus and profile. In a process of its own too: the driver may hang, and its
+// library may end the process.
+void AskDriver(MachineFacts& facts);
+
+// `seconds`, or what the environment's ZEROPLAN_DOCTOR_SECONDS says of all limits.
+double DoctorLimit(double seconds);
+
+// What is worth showing of a program's last words: the last line, escaped, at most 300 bytes.
+std::string LastLine(const std::string& text);
+
 // What processes that doctor starts hand back to it (facts.cc), as JSON.
 
 // All that facts.h has from NVIDIA's driver.
