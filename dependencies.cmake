@@ -14,11 +14,17 @@ set(zeroplan_dependencies
   "zstd 1.4 libzstd-dev zstd.h zstd"
   "xxhash 0.8 libxxhash-dev xxhash.h xxhash")
 
+# Those that it builds without, too, and then lacks what they are for: scripts/setup.sh installs them
+# where apt has them.
+set(zeroplan_optional_dependencies
+  "Gloo 0.5 libgloo-dev")  # ranks of the CPU in several processes
+
 # Leaves out what a build without the executor (EXECUTOR OFF) or without tests (TESTS OFF) does not need.
 function(zeroplan_narrow_dependencies)
   cmake_parse_arguments(ARG "" "EXECUTOR;TESTS" "" ${ARGN})
   if(NOT ARG_EXECUTOR)
     list(FILTER zeroplan_dependencies EXCLUDE REGEX "^(oniguruma|utf8proc|zlib|zstd|xxhash) ")
+    set(zeroplan_optional_dependencies "" PARENT_SCOPE)
   endif()
   if(NOT ARG_TESTS)
     list(FILTER zeroplan_dependencies EXCLUDE REGEX "^doctest ")
@@ -59,7 +65,12 @@ endfunction()
 # Looks for each, with what else is given: REQUIRED, QUIET. A macro, for the targets and
 # NAME_FOUND are the caller's.
 macro(zeroplan_find_dependencies)
-  foreach(dependency ${zeroplan_dependencies})
+  zeroplan_find_listed("${zeroplan_dependencies}" ${ARGN})
+endmacro()
+
+# The same of `list`, which is written as zeroplan_dependencies is.
+macro(zeroplan_find_listed list)
+  foreach(dependency ${list})
     string(REPLACE " " ";" dependency "${dependency}")
     list(GET dependency 0 dependency_name)
     list(GET dependency 1 dependency_version)

@@ -34,17 +34,19 @@ missing_tools() {
   command -v ninja > /dev/null || echo ninja-build
 }
 
-# Prints the packages of the libraries that CMake does not find. REQUIRES: the tools are here.
-missing_libraries() {
-  cmake -S scripts/probe -B "build/deps/probe${1:+_$1}" -G Ninja "${needs[@]}" 2> /dev/null | sed -n 's/^-- missing: //p'
+# Prints the packages of the libraries that CMake does not find: those of which the probe says $1. REQUIRES:
+# the tools are here.
+libraries_that_are() {
+  cmake -S scripts/probe -B "build/deps/probe${2:+_$2}" -G Ninja "${needs[@]}" 2> /dev/null | sed -n "s/^-- $1: //p"
 }
+missing_libraries() { libraries_that_are missing "$@"; }
 
 install() {
   if ! command -v apt-get > /dev/null; then
     say "no apt here. Please install what is missing ($*; names are Debian's), then run this again:
   a C++20 compiler (gcc 12, clang 14 or newer), CMake 3.25, Ninja,
   fmt 9, nlohmann/json 3.10, CLI11 2.1, Eigen 3.4, doctest 2.4, Oniguruma 6.9, utf8proc 2.7,
-  zlib 1.2, zstd 1.4, xxHash 0.8"
+  zlib 1.2, zstd 1.4, xxHash 0.8; for CPU ranks in several processes Gloo 0.5"
     exit 2
   fi
   local sudo=""
@@ -89,5 +91,10 @@ if [ -n "$libraries" ]; then
   say "CMake does not find ${libraries//$'\n'/, }, or finds an older one than dependencies.cmake asks for;"
   say "if they are installed elsewhere, name the folder in CMAKE_PREFIX_PATH"
   exit 2
+fi
+useful=$(libraries_that_are "of use" "$@")
+if [ -n "$useful" ]; then
+  # shellcheck disable=SC2086
+  (install $useful) || say "without ${useful//$'\n'/, }: CPU ranks are threads of one process (docs/multi-gpu.md)"
 fi
 [ "${1:-}" = planner ] || cudnn_frontend

@@ -129,9 +129,7 @@ void Communicator::RunSegment(int rank, size_t index, ThreadPool* pool) {
 
   switch (call.kind) {
     case CollectiveKind::kAllReduce: {
-      const uint64_t slice = AlignUp(CeilDiv(mine.elements, world), kSliceAlignElements);
-      const uint64_t begin = std::min(rank_index * slice, mine.elements);
-      const uint64_t end = std::min(begin + slice, mine.elements);
+      const auto [begin, end] = AllReduceSlice(mine.elements, rank_index, world);
       sum(begin, slot.targets, begin, end - begin);
       return;
     }
@@ -212,51 +210,78 @@ void AddInto(float* sum, const float* more, uint64_t n) {
   for (uint64_t i = 0; i < n; ++i) sum[i] += more[i];
 }
 
-// Calls sum_block(offset, n, out) for blocks of [0, count), which leaves n rounded elements in
-// `out`, then copies them to all targets: by then every source of the block has been read, so that
-// a target may be one of them.
-template <typename SumBlock>
-void ForEachBlock(Dtype dtype, std::span<std::byte* const> targets, uint64_t target_begin,
-                  uint64_t count, SumBlock&& sum_block) {
-  const uint64_t bytes = DtypeBytes(dtype);
-  alignas(64) std::array<std::byte, kSumBlock * sizeof(double)> out;
-  for (uint64_t at = 0; at < count; at += kSumBlock) {
-    const uint64_t n = std::min(kSumBlock, count - at);
-    sum_block(at, n, out.data());
-    for (std::byte* target : targets) {
-      std::memcpy(target + (target_begin + at) * bytes, out.data(), n * bytes);
-    }
-  }
+void CheckSummable(Dtype dtype) {
+  ZEROPLAN_CHECK(
+      dtype == Dtype::kF64 || dtype == Dtype::kF32 || dtype == Dtype::kBF16 || dtype == Dtype::kF16,
+      "sum of {} elements", DtypeName(dtype));
 }
 
 }  // namespace
 
-void SumElements(Dtype dtype, std::span<const std::byte* const> sources, uint64_t source_begin,
-                 std::span<std::byte* const> targets, uint64_t target_begin, uint64_t count) {
-  if (dtype == Dtype::kF64) {
-    ForEachBlock(dtype, targets, target_begin, count, [&](uint64_t at, uint64_t n, std::byte* out) {
-      auto* sum = reinterpret_cast<double*>(out);
-      std::fill(sum, sum + n, -0.0);  // what leaves a first summand of -0.0 as it is
-      for (const std::byte* source : sources) {
-        const double* from = reinterpret_cast<const double*>(source) + source_begin + at;
-        for (uint64_t i = 0; i < n; ++i) sum[i] += from[i];
-      }
-    });
+std::pair<uint64_t, uint64_t> AllReduceSlice(uint64_t elements, uint64_t place, uint64_t ranks) {
+  const uint64_t slice = AlignUp(CeilDiv(elements, ranks), kSliceAlignElements);
+  const uint64_t begin = std::min(place * slice, elements);
+  return {begin, std::min(begin + slice, elements)};
+}
+
+uint64_t SumBytes(Dtype dtype) {
+  CheckSummable(dtype);
+  return dtype == Dtype::kF64 ? sizeof(double) : sizeof(float);
+}
+
+void AddToSum(Dtype dtype, const std::byte* source, uint64_t count, bool first, std::byte* sum) {
+  CheckSummable(dtype);
+  const uint64_t bytes = DtypeBytes(dtype);
+  if (first) {
+    if (dtype == Dtype::kF64) {
+      std::memcpy(sum, source, count * bytes);
+    } else {
+      Widen(dtype, source, static_cast<int64_t>(count), reinterpret_cast<float*>(sum));
+    }
     return;
   }
-  ZEROPLAN_CHECK(dtype == Dtype::kF32 || dtype == Dtype::kBF16 || dtype == Dtype::kF16,
-                 "sum of {} elements", DtypeName(dtype));
+  if (dtype == Dtype::kF64) {
+    auto* to = reinterpret_cast<double*>(sum);
+    const auto* from = reinterpret_cast<const double*>(source);
+    for (uint64_t i = 0; i < count; ++i) to[i] += from[i];
+    return;
+  }
+  auto* to = reinterpret_cast<float*>(sum);
+  if (dtype == Dtype::kF32) return AddInto(to, reinterpret_cast<const float*>(source), count);
+  alignas(64) std::array<float, kSumBlock> wide;
+  for (uint64_t at = 0; at < count; at += kSumBlock) {
+    const uint64_t n = std::min(kSumBlock, count - at);
+    Widen(dtype, source + at * bytes, static_cast<int64_t>(n), wide.data());
+    AddInto(to + at, wide.data(), n);
+  }
+}
+
+void RoundSum(Dtype dtype, const std::byte* sum, uint64_t count, std::byte* target) {
+  CheckSummable(dtype);
+  if (dtype == Dtype::kF64) {
+    std::memcpy(target, sum, count * sizeof(double));
+  } else {
+    Narrow(dtype, reinterpret_cast<const float*>(sum), static_cast<int64_t>(count), target);
+  }
+}
+
+// By blocks: when a block's sum is written, all its sources have been read, so that a target may be
+// one of them.
+void SumElements(Dtype dtype, std::span<const std::byte* const> sources, uint64_t source_begin,
+                 std::span<std::byte* const> targets, uint64_t target_begin, uint64_t count) {
+  CheckSummable(dtype);
   const uint64_t bytes = DtypeBytes(dtype);
-  alignas(64) std::array<float, kSumBlock> sum, wide;
-  ForEachBlock(dtype, targets, target_begin, count, [&](uint64_t at, uint64_t n, std::byte* out) {
-    const auto elements = static_cast<int64_t>(n);
+  alignas(64) std::array<std::byte, kSumBlock * sizeof(double)> sum, rounded;
+  for (uint64_t at = 0; at < count; at += kSumBlock) {
+    const uint64_t n = std::min(kSumBlock, count - at);
     for (size_t r = 0; r < sources.size(); ++r) {
-      const std::byte* from = sources[r] + (source_begin + at) * bytes;
-      Widen(dtype, from, elements, r == 0 ? sum.data() : wide.data());
-      if (r > 0) AddInto(sum.data(), wide.data(), n);
+      AddToSum(dtype, sources[r] + (source_begin + at) * bytes, n, r == 0, sum.data());
     }
-    Narrow(dtype, sum.data(), elements, out);
-  });
+    RoundSum(dtype, sum.data(), n, rounded.data());
+    for (std::byte* target : targets) {
+      std::memcpy(target + (target_begin + at) * bytes, rounded.data(), n * bytes);
+    }
+  }
 }
 
 }  // namespace zeroplan

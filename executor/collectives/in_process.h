@@ -117,15 +117,26 @@ class Communicator {
   std::vector<Slot> slots_;
 };
 
-// Of a program's ranks: a communicator for each group of each axis that a collective runs over.
-class AxisCommunicators {
+// How the ranks of a program reach one another, wherever they are.
+class RankCommunicators {
+ public:
+  virtual ~RankCommunicators() = default;
+
+  // The rank's part of a collective over its group of `axis`; see Communicator.
+  virtual void Run(RankAxis axis, int rank, const CommCall& call, ThreadPool* pool) = 0;
+  virtual double TakeWaitedSeconds(int rank) = 0;
+  virtual void Abort(const std::exception_ptr& cause) noexcept = 0;
+};
+
+// Of ranks that are threads: a communicator for each group of each axis that a collective runs
+// over.
+class AxisCommunicators final : public RankCommunicators {
  public:
   explicit AxisCommunicators(const Program& program);
 
-  // The rank's part of a collective over its group of `axis`; see Communicator.
-  void Run(RankAxis axis, int rank, const CommCall& call, ThreadPool* pool);
-  double TakeWaitedSeconds(int rank);
-  void Abort(const std::exception_ptr& cause) noexcept;
+  void Run(RankAxis axis, int rank, const CommCall& call, ThreadPool* pool) override;
+  double TakeWaitedSeconds(int rank) override;
+  void Abort(const std::exception_ptr& cause) noexcept override;
 
  private:
   const RankAxes axes_;
@@ -139,5 +150,17 @@ class AxisCommunicators {
 // range as a source. REQUIRES: dtype is a floating-point type.
 void SumElements(Dtype dtype, std::span<const std::byte* const> sources, uint64_t source_begin,
                  std::span<std::byte* const> targets, uint64_t target_begin, uint64_t count);
+
+// The same one term at a time, where the terms are not in one place.
+
+// Of an element of a sum that is not rounded yet.
+uint64_t SumBytes(Dtype dtype);
+// Adds `count` elements to `sum`; with `first` they are the sum so far.
+void AddToSum(Dtype dtype, const std::byte* source, uint64_t count, bool first, std::byte* sum);
+void RoundSum(Dtype dtype, const std::byte* sum, uint64_t count, std::byte* target);
+
+// The elements [begin, end) that the rank at `place` of `ranks` sums in an all-reduce of
+// `elements`.
+std::pair<uint64_t, uint64_t> AllReduceSlice(uint64_t elements, uint64_t place, uint64_t ranks);
 
 }  // namespace zeroplan

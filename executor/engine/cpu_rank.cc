@@ -1,6 +1,7 @@
 #include "executor/engine/cpu_rank.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 #include <variant>
 
@@ -8,7 +9,11 @@
 #include "core/program/step_order.h"
 #include "executor/engine/local_ranks.h"
 #include "executor/kernels/kernel_util.h"
+#include "executor/process/process_group.h"
 #include "machine/detect.h"
+#ifdef ZEROPLAN_WITH_GLOO
+#include "executor/collectives/gloo/gloo_communicators.h"
+#endif
 
 namespace zeroplan {
 
@@ -162,7 +167,7 @@ int RandomOrder::Pick() {
 }
 
 CpuRank::CpuRank(const Program& program, const EngineOptions& options, int rank, int threads,
-                 std::shared_ptr<AxisCommunicators> communicators, Clock::time_point built)
+                 std::shared_ptr<RankCommunicators> communicators, Clock::time_point built)
     : RankRunner(program, rank, options.record_trace),
       built_(built),
       communicators_(std::move(communicators)),
@@ -263,7 +268,39 @@ double CpuRank::Seconds() const {
   return std::chrono::duration<double>(Clock::now() - built_).count();
 }
 
+namespace {
+
+// The rank of options.group that is this process.
+std::unique_ptr<LocalRanks> MakeCpuProcess(const Program& program, const EngineOptions& options) {
+#ifdef ZEROPLAN_WITH_GLOO
+  ProcessGroup& group = *options.group;
+  // A launcher may have bound each rank to cores of its own.
+  const int share = static_cast<int>(std::thread::hardware_concurrency()) /
+                    std::max(1, group.place().local_world_size);
+  const int threads = options.threads_per_rank > 0
+                          ? options.threads_per_rank
+                          : std::max(1, std::min(share, QueryHost().cores));
+  const auto communicators =
+      std::make_shared<GlooCommunicators>(program.axes(), group, options.communicator_seconds);
+  const auto built = CpuRank::Clock::now();
+  return std::make_unique<LocalRanks>(group.rank(), 1, LocalRanks::Threads::kOwn, [&](int rank) {
+    return std::make_unique<CpuRank>(program, options, rank, threads, communicators, built);
+  });
+#else
+  (void)program;
+  ThrowUsage(
+      "this build of zeroplan has no Gloo, which CPU ranks in {} processes need; install "
+      "libgloo-dev and configure the build again",
+      options.group->world_size());
+#endif
+}
+
+}  // namespace
+
 std::unique_ptr<LocalRanks> MakeCpuRanks(const Program& program, const EngineOptions& options) {
+  if (options.group != nullptr && options.group->world_size() > 1) {
+    return MakeCpuProcess(program, options);
+  }
   const int world_size = program.setup.batch.world_size;
   const int cores = QueryHost().cores;
   const int threads =

@@ -105,7 +105,7 @@ class CpuRank final : public RankRunner {
 
   // `program` outlives it. `built`: the origin of a trace's times.
   CpuRank(const Program& program, const EngineOptions& options, int rank, int threads,
-          std::shared_ptr<AxisCommunicators> communicators, Clock::time_point built);
+          std::shared_ptr<RankCommunicators> communicators, Clock::time_point built);
 
   void Abort(const std::exception_ptr& cause) noexcept override { communicators_->Abort(cause); }
 
@@ -137,7 +137,7 @@ class CpuRank final : public RankRunner {
   double Seconds() const;
 
   const Clock::time_point built_;
-  const std::shared_ptr<AxisCommunicators> communicators_;
+  const std::shared_ptr<RankCommunicators> communicators_;
   const KernelTable& kernels_;
   const RankArenas arenas_;
   const ArenaBases bases_;

@@ -1,6 +1,6 @@
 // Runs a step program: on the CPU with ranks as threads and collectives in process, or one rank of
-// it on a GPU with NCCL between processes. One arena per memory space and rank, nothing allocated
-// while steps run.
+// it, on the CPU with Gloo or on a GPU with NCCL between processes. One arena per memory space and
+// rank, nothing allocated while steps run but what Gloo and its messages take.
 #pragma once
 
 #include <algorithm>
@@ -31,14 +31,14 @@ class ProcessGroup;
 class Watch;
 
 struct EngineOptions {
-  // What the program runs on, whatever it was lowered for. kCpu: all ranks, as threads of this
-  // process. kCuda: one rank of `group` on one GPU.
+  // What the program runs on, whatever it was lowered for. kCpu: the rank of `group` that is this
+  // process, or all ranks as its threads. kCuda: one rank of `group` on one GPU.
   Backend backend = Backend::kCpu;
-  // kCuda: the processes of the run, one a rank; outlives the engine. Null: this process is all.
+  // The processes of the run, one a rank; outlives the engine. Null, or one: this process is all.
   ProcessGroup* group = nullptr;
   // Looks after the ranks while the engine lives; outlives it. Null: nobody does.
   Watch* watch = nullptr;
-  // kCuda: for all ranks to come to NCCL's set-up of a communicator. 0: for ever.
+  // For all ranks to come to the set-up of a communicator between processes. 0: for ever.
   double communicator_seconds = 300;
   // kCuda: this rank's pinned arena, of LockPinnedArena; null: the engine makes it.
   std::shared_ptr<PinnedArena> pinned;
@@ -138,7 +138,7 @@ class Engine {
   // REQUIRES: after Init. Replaces master weights (and Adam states where `with_optimizer`) from
   // `source`; restores `state` where given.
   void Load(const StateSource& source, bool with_optimizer, const StepState* state);
-  // The ranks that this process runs: all of them on the CPU, one on a GPU.
+  // The ranks that this process runs: all of them, or one where each has a process.
   int first_local_rank() const;
   int local_rank_count() const;
 

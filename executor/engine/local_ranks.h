@@ -136,7 +136,9 @@ class LocalRanks final : public Watched {
   std::optional<RankThreads> threads_;  // last: joined before anything that they use is gone
 };
 
-// All ranks of the program, as threads with collectives in process.
+// Without options.group, or where it is one process, all ranks of the program, as threads with
+// collectives in process; else the rank of it that is this process. Throws Error(kUsage) naming
+// what a build without Gloo lacks.
 std::unique_ptr<LocalRanks> MakeCpuRanks(const Program& program, const EngineOptions& options);
 // In a build with CUDA: the rank of options.group that is this process, on its GPU.
 std::unique_ptr<LocalRanks> MakeCudaRanks(const Program& program, const EngineOptions& options);

@@ -235,14 +235,34 @@ std::string WhyNotConnected(int fd) {
   return error == 0 ? "" : std::strerror(error);
 }
 
-std::string PeerAddress(int fd) {
-  sockaddr_storage peer{};
-  socklen_t bytes = sizeof peer;
+namespace {
+
+// `name_of`: getpeername or getsockname.
+std::string AddressBy(int (*name_of)(int, sockaddr*, socklen_t*), int fd) {
+  sockaddr_storage name{};
+  socklen_t bytes = sizeof name;
   char text[NI_MAXHOST] = "";
-  if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &bytes) != 0) return "";
-  getnameinfo(reinterpret_cast<sockaddr*>(&peer), bytes, text, sizeof text, nullptr, 0,
+  if (name_of(fd, reinterpret_cast<sockaddr*>(&name), &bytes) != 0) return "";
+  getnameinfo(reinterpret_cast<sockaddr*>(&name), bytes, text, sizeof text, nullptr, 0,
               NI_NUMERICHOST);
   return text;
+}
+
+}  // namespace
+
+std::string PeerAddress(int fd) { return AddressBy(getpeername, fd); }
+
+std::string OwnAddress(const std::vector<Connection>& connections) {
+  constexpr std::string_view kMapped = "::ffff:";  // IPv4 on a socket of both
+  std::string loopback;
+  for (const Connection& connection : connections) {
+    if (!connection.open()) continue;
+    std::string own = AddressBy(getsockname, connection.fd());
+    if (own.starts_with(kMapped)) own.erase(0, kMapped.size());
+    if (!own.starts_with("127.") && own != "::1") return own;
+    loopback = std::move(own);
+  }
+  return loopback;
 }
 
 UniqueFd Listen(const std::string& address, bool other_hosts, int& port) {

@@ -122,8 +122,8 @@ class Hosts {
     std::vector<std::string> words = {"env"};
     for (char** at = environ; *at != nullptr; ++at) {
       const std::string_view entry = *at;
-      constexpr std::array<std::string_view, 5> kKept = {"NCCL_", "UCX_", "ZEROPLAN_",
-                                                         "MASTER_PORT=", "LD_LIBRARY_PATH="};
+      constexpr std::array<std::string_view, 6> kKept = {
+          "NCCL_", "GLOO_", "UCX_", "ZEROPLAN_", "MASTER_PORT=", "LD_LIBRARY_PATH="};
       // The run has a secret of its own, and the file may be on this host alone.
       if (entry.starts_with("ZEROPLAN_SECRET_FILE=")) continue;
       if (std::any_of(kKept.begin(), kKept.end(),

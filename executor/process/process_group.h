@@ -69,6 +69,10 @@ class ProcessGroup {
   // How a process ends because of it.
   virtual ExitCode failure_code() const noexcept { return ExitCode::kRuntime; }
 
+  // Where this host's processes are reached by the others of the run, as digits; one of several, if
+  // the host has several.
+  virtual std::string host_address() const { return "127.0.0.1"; }
+
   // Throws as the collectives do once the run has failed.
   void ThrowIfFailed() const {
     if (failed()) throw Error(failure_code(), failure());
@@ -90,6 +94,19 @@ class SingleProcess : public ProcessGroup {
  private:
   ProcessPlace place_;
 };
+
+// Tells every rank that this one has failed of `cause`, as FailWith does.
+inline void FailOf(ProcessGroup& group, const std::exception_ptr& cause) noexcept {
+  try {
+    std::rethrow_exception(cause);
+  } catch (const Error& error) {
+    group.FailWith(error.code(), error.what());
+  } catch (const std::exception& error) {
+    group.Fail(error.what());
+  } catch (...) {
+    group.Fail("an unknown failure");
+  }
+}
 
 // No rank fails alone: what one throws, all throw.
 

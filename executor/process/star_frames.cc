@@ -71,6 +71,10 @@ std::string NameOfCall(CollectiveCall call, uint64_t number) {
   return fmt::format("{} {}", kNames[static_cast<size_t>(call)], number);
 }
 
+std::string InPurpose(const std::string& purpose) {
+  return purpose.empty() ? "" : fmt::format(" ({})", purpose);
+}
+
 std::string WritePart(const Part& part) {
   std::string text;
   Append(text, part.number);

@@ -19,6 +19,8 @@ inline constexpr std::chrono::hours kLongestLimit(24 * 30);
 
 // "barrier 12".
 std::string NameOfCall(CollectiveCall call, uint64_t number);
+// " (saving step 40)"; "" without a purpose.
+std::string InPurpose(const std::string& purpose);
 
 // A rank's part of a collective.
 struct Part {

@@ -36,10 +36,6 @@ int64_t Seconds(Clock::duration time) {
   return std::chrono::duration_cast<std::chrono::seconds>(time).count();
 }
 
-std::string InPurpose(const std::string& purpose) {
-  return purpose.empty() ? "" : fmt::format(" ({})", purpose);
-}
-
 }  // namespace
 
 // All of it but the meeting. The thread alone touches the connections; callers leave orders and
@@ -50,6 +46,7 @@ class TcpGroup::Impl {
   Impl(const ProcessPlace& place, const TcpGroupOptions& options, std::vector<Connection> peers)
       : place_(place),
         options_(options),
+        host_address_(OwnAddress(peers)),
         limit_(options.collective_limit),
         progress_(Clock::now()),
         peers_(peers.size()),
@@ -135,6 +132,7 @@ class TcpGroup::Impl {
   }
 
   const ProcessPlace& place() const { return place_; }
+  const std::string& host_address() const { return host_address_; }
   bool failed() const noexcept { return failed_; }
 
  private:
@@ -528,6 +526,7 @@ class TcpGroup::Impl {
 
   const ProcessPlace place_;
   const TcpGroupOptions options_;
+  const std::string host_address_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -596,5 +595,6 @@ bool TcpGroup::failed() const noexcept { return impl_->failed(); }
 std::string TcpGroup::failure() const { return impl_->failure(); }
 bool TcpGroup::rank_0_says_it() const noexcept { return impl_->rank_0_says_it(); }
 ExitCode TcpGroup::failure_code() const noexcept { return impl_->failure_code(); }
+std::string TcpGroup::host_address() const { return impl_->host_address(); }
 
 }  // namespace zeroplan

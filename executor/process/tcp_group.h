@@ -55,6 +55,7 @@ class TcpGroup : public ProcessGroup {
   std::string failure() const override;
   bool rank_0_says_it() const noexcept override;
   ExitCode failure_code() const noexcept override;
+  std::string host_address() const override;
 
  private:
   class Impl;

@@ -347,8 +347,7 @@ int64_t DecideSteps(const OpenedRun& run, const TrainOptions& options, bool firs
   return steps;
 }
 
-// Room for all that is still to be saved. `ranks_here`: those of a run on GPUs whose swap files lie
-// on this host.
+// Room for all that is still to be saved. `ranks_here`: those whose swap files lie on this host.
 void CheckRunRoom(const OpenedRun& run, const TrainOptions& options, int ranks_here) {
   const Program& program = run.program;
   const int64_t done = run.checkpoint ? run.checkpoint->meta().step : 0;
@@ -370,10 +369,8 @@ void CheckRunRoom(const OpenedRun& run, const TrainOptions& options, int ranks_h
     add(options.validate_every);
     ++demand.keep;
   }
-  const int here =
-      options.engine.backend == Backend::kCpu ? program.setup.batch.world_size : ranks_here;
   demand.swap_bytes =
-      program.arena_bytes[static_cast<size_t>(Space::kFile)] * static_cast<uint64_t>(here);
+      program.arena_bytes[static_cast<size_t>(Space::kFile)] * static_cast<uint64_t>(ranks_here);
   demand.swap_dir = SwapFolder(program.setup.zero);
   CheckSaveRoom(options.save_dir, demand);
 }
@@ -418,7 +415,10 @@ OpenedRun OpenRun(const Program& program, const TrainOptions& options, ProcessGr
 void AgreeOnRun(const OpenedRun& run, const TrainOptions& options, ProcessGroup& group) {
   const bool first = group.rank() == 0;
   if (first && !options.save_dir.empty()) {
-    CheckRunRoom(run, options, group.place().local_world_size);
+    // Ranks of one process are all here.
+    const bool threads = group.world_size() == 1;
+    CheckRunRoom(run, options,
+                 threads ? run.program.setup.batch.world_size : group.place().local_world_size);
   }
   if (first && run.checkpoint) {
     for (const RunChange& change : ChangesBy(run.facts, *run.checkpoint, options)) {

@@ -18,8 +18,9 @@ TEST_CASE("train --hosts: what cannot be is said before anything starts") {
     return run.err;
   };
   CHECK(Has(why("--hosts node1"), "--hosts: 'node1' is not HOST:GPUS"));
-  CHECK(Has(why("--hosts a:1,b:1 --backend cpu"),
-            "--hosts: --backend cpu runs all ranks as threads"));
+#ifndef ZEROPLAN_WITH_GLOO
+  CHECK(Has(why("--hosts a:1,b:1 --backend cpu"), "--hosts: --backend cpu needs Gloo; install "));
+#endif
   CHECK(Has(why("--hosts a:1,b:1 --gpus 3"), "--gpus: 3 is not the 2 of --hosts"));
   CHECK(Has(why("--hosts a:1 --hostfile hosts"), "--hostfile"));
   CHECK(Has(why("--hostfile " + folder.path("none")), folder.path("none") + ": cannot read"));

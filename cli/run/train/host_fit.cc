@@ -95,14 +95,12 @@ Cluster ThisHost(const Program& program, int ranks) {
   return cluster;
 }
 
-Footprint OnThisCpu(const Program& program) {
-  const int ranks = program.setup.batch.world_size;
+Footprint OnThisCpu(const Program& program, int ranks) {
   return OnCpuBackend(FootprintOf(program, ThisHost(program, ranks)), ranks);
 }
 
-[[noreturn]] void ThrowShort(const Program& program, const Shortage& shortage,
-                             const HostRoom& available, const std::string& fix) {
-  const int ranks = program.setup.batch.world_size;
+[[noreturn]] void ThrowShort(int ranks, const Shortage& shortage, const HostRoom& available,
+                             const std::string& fix) {
   throw Error(
       ExitCode::kNothingFits,
       fmt::format("host memory short by {}: {} rank{} of this plan need{} {}, {} {} free; {}",
@@ -114,17 +112,17 @@ Footprint OnThisCpu(const Program& program) {
 }  // namespace
 
 void CheckFitsHost(const Program& program, const LowerOptions& lower, const ChoiceOrigin& origin,
-                   const HostRoom& available) {
-  const std::optional<Shortage> shortage = HostShortage(OnThisCpu(program), available.bytes);
+                   int ranks, const HostRoom& available) {
+  const std::optional<Shortage> shortage = HostShortage(OnThisCpu(program, ranks), available.bytes);
   if (!shortage) return;
   std::string fix = NothingSmaller(origin);
   if (lower.async_save) {
     LowerOptions waiting = lower;
     waiting.async_save = false;
     const Footprint footprint =
-        OnThisCpu(Lower(program.model, program.layout.tensors, program.setup, waiting));
+        OnThisCpu(Lower(program.model, program.layout.tensors, program.setup, waiting), ranks);
     if (!HostShortage(footprint, available.bytes)) {
-      ThrowShort(program, *shortage, available,
+      ThrowShort(ranks, *shortage, available,
                  fmt::format("{}--async-save off, so that steps wait for saves, fits with {}",
                              origin.kind == ChoiceOrigin::Kind::kPlan ? "plan again with " : "",
                              FormatBytes(footprint.host.total())));
@@ -134,17 +132,17 @@ void CheckFitsHost(const Program& program, const LowerOptions& lower, const Choi
     TrainSetup setup = program.setup;
     change.apply(setup);
     const Footprint footprint =
-        OnThisCpu(Lower(program.model, program.layout.tensors, setup, lower));
+        OnThisCpu(Lower(program.model, program.layout.tensors, setup, lower), ranks);
     if (HostShortage(footprint, available.bytes)) continue;
     fix = Proposal(origin, change, setup, footprint.host.total());
     break;
   }
-  ThrowShort(program, *shortage, available, fix);
+  ThrowShort(ranks, *shortage, available, fix);
 }
 
 bool FitsHost(const Program& program, Backend backend, int ranks, const HostRoom& available) {
   const Footprint footprint = backend == Backend::kCpu
-                                  ? OnThisCpu(program)
+                                  ? OnThisCpu(program, ranks)
                                   : FootprintOf(program, ThisHost(program, ranks));
   return !HostShortage(footprint, available.bytes);
 }

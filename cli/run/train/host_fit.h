@@ -23,12 +23,12 @@ struct HostRoom {
 };
 
 // A run on the CPU backend, where all arenas but the files' are host memory: throws
-// Error(kNothingFits) if its ranks need more than `available`. The message names what is
-// short by how much and the smallest change that fits, if any does: lowered with `lower`, the run's
-// own options, and added up, not guessed. It proposes what `origin` leaves to be proposed: options,
-// a change of the config, or another plan.
+// Error(kNothingFits) if the `ranks` of this host need more than `available`. The message names
+// what is short by how much and the smallest change that fits, if any does: lowered with `lower`,
+// the run's own options, and added up, not guessed. It proposes what `origin` leaves to be
+// proposed: options, a change of the config, or another plan.
 void CheckFitsHost(const Program& program, const LowerOptions& lower, const ChoiceOrigin& origin,
-                   const HostRoom& available);
+                   int ranks, const HostRoom& available);
 
 // The same for a run on GPUs: what the `ranks` of this host keep in host memory.
 void CheckOffloadFitsHost(const Program& program, const ChoiceOrigin& origin, int ranks,

@@ -49,8 +49,8 @@ constexpr const char* kFooter = R"(Examples:
   torchrun --nnodes 2 --nproc-per-node 8 --no-python zeroplan train --plan plan.json --data c.bin
 What options leave open is chosen as 'plan' chooses it; what else plan can be asked (--objective,
 --effort) goes by a plan: plan ... --plan-out plan.json, then --plan plan.json.
-On GPUs --gpus starts a process for each; torchrun, mpirun and srun may start them instead. The CPU
-backend runs ranks as threads. Ctrl-C saves and exits 130, --resume continues.)";
+On GPUs --gpus starts a process for each; torchrun, mpirun and srun may start them instead. On the CPU
+ranks are threads, or processes where one of these starts them. Ctrl-C saves and exits 130, --resume continues.)";
 
 void CheckRanks(const TrainWork& work, const ProcessPlace& place) {
   const int ranks = work.setup.batch.world_size;
@@ -67,12 +67,17 @@ ChoiceOrigin OriginOf(const TrainCommand& command, const TrainWork& work) {
   return {};
 }
 
+// Ranks of this host: those of a launcher, or all, as threads or processes that are started here.
+int RanksHere(const ProcessGroup* group, const Program& program) {
+  return group != nullptr ? group->place().local_world_size : program.setup.batch.world_size;
+}
+
 // Where it was left open, saves are written beside the steps if every host has room for the copy.
 void SettleAsyncSave(TrainWork& work, Backend backend, ProcessGroup* group, const HostRoom& host,
                      Program& program) {
-  const ProcessPlace place = group != nullptr ? group->place() : ProcessPlace{};
   const bool beside = SavesFromCopy(program);
-  bool fits = !work.async_save_if_fits || FitsHost(program, backend, place.local_world_size, host);
+  bool fits =
+      !work.async_save_if_fits || FitsHost(program, backend, RanksHere(group, program), host);
   if (group != nullptr) {
     const std::vector<std::string> all = group->AllGather(!beside ? "waits"
                                                           : fits  ? "fits"
@@ -225,7 +230,7 @@ void WarnOfFreshWeights(const TrainCommand& command, const TrainWork& work) {
       work.model_folder);
 }
 
-// The one rank a process that has a GPU, or all ranks of a CPU run.
+// The rank of `group` that is this process, or all ranks of a run on the CPU.
 RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend,
                    const Assumptions& assumptions, ProcessGroup* group) {
   const ProcessPlace place = group != nullptr ? group->place() : ProcessPlace{};
@@ -260,7 +265,7 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
     CheckOffloadFitsHost(program, OriginOf(command, work), place.local_world_size, host);
     SettlePinned(command, work, options.engine, program);
   } else {
-    CheckFitsHost(program, work.lower, OriginOf(command, work), host);
+    CheckFitsHost(program, work.lower, OriginOf(command, work), RanksHere(group, program), host);
   }
   options.choice = WriteProgramRecord(program, work.lower);
   std::optional<RunPrediction> prediction;
@@ -285,8 +290,7 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
       options.dense_peak_flops = DensePeak(work.hardware, work.setup.precision.dtype);
     }
   }
-  // On the CPU all ranks are threads of this process.
-  const int ranks_per_host = on_gpu ? place.local_world_size : work.setup.batch.world_size;
+  const int ranks_per_host = RanksHere(group, program);
   const RunFacts facts{program, work.lower, ranks_per_host, WalkMemory(program), prediction};
   std::unique_ptr<MetricsFile> metrics;
   if (place.rank == 0 && !(command.metrics.empty() && command.tensorboard.empty())) {
@@ -348,7 +352,7 @@ void RunTrain(const TrainCommand& command) {
   TakeRunSignals();
   if (IsHostAgent()) {
     const StopSignalsBlocked blocked;
-    return LaunchHostPart();
+    return LaunchHostPart(command);
   }
   CheckMetricsFile(command.metrics, command.run.resume);
   CheckWatch(command);

@@ -77,11 +77,12 @@ void AddRateOptions(Command& command, TrainCommand& options) {
 void AddRunOptions(Command& command, TrainCommand& options) {
   const char* run = "Run";
   const auto count = WholeIn<int64_t>(1, kMaxBatch);
-  command.Value({run, "--backend", "cpu|cuda|auto",
-                 "Where it runs: ranks as threads on the CPU, or a process for each on a GPU "
-                 "(default auto: cuda where this build has it and the driver shows a GPU, else "
-                 "cpu)"},
-                options.backend, WordIn<BackendChoice>({"cpu", "cuda", "auto"}));
+  command.Value(
+      {run, "--backend", "cpu|cuda|auto",
+       "Where it runs: on the CPU, with ranks as threads or as a launcher's processes, or "
+       "a process for each on a GPU (default auto: cuda where this build has it and the driver "
+       "shows a GPU, else cpu)"},
+      options.backend, WordIn<BackendChoice>({"cpu", "cuda", "auto"}));
   command.Text({run, "--hw", "NAME|FILE",
                 "Hardware profile that a GPU's memory and time are predicted with (default: this "
                 "machine's)"},

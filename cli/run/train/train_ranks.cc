@@ -29,6 +29,12 @@ namespace {
 // launcher's patience: the rank can say what it knows.
 constexpr std::chrono::seconds kStuckLimit(20);
 
+#ifdef ZEROPLAN_WITH_GLOO
+constexpr bool kWithGloo = true;
+#else
+constexpr bool kWithGloo = false;
+#endif
+
 // It asks for no password, and notices within a minute that a host is gone.
 constexpr const char* kSsh = "ssh -o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=15";
 
@@ -44,10 +50,11 @@ std::optional<ProcessPlace> FindPlace(const TrainCommand& command, Backend backe
   std::optional<ProcessPlace> place =
       PlaceFromEnvironment([](const char* name) { return std::getenv(name); });
   if (!place) return place;
-  if (backend == Backend::kCpu) {
+  if (backend == Backend::kCpu && !kWithGloo) {
     ThrowUsage(
-        "--backend: cpu runs all ranks as threads of one process, and a launcher started this one "
-        "as rank {} of {}; start it once, without the launcher, or use --backend cuda",
+        "--backend: cpu needs Gloo for ranks in several processes, and a launcher started this one "
+        "as rank {} of {}; install libgloo-dev and configure the build again, or start it once, "
+        "without the launcher: its ranks (--gpus) are threads then",
         place->rank, place->world_size);
   }
   const Given<int>& given = command.common.cluster.gpus;
@@ -91,8 +98,8 @@ std::optional<RemoteHosts> FindHosts(const TrainCommand& command,
   RemoteHosts remote;
   remote.hosts = from_file ? ReadHostFile(command.hostfile) : ParseHosts(command.hosts, option);
   const int ranks = RanksOf(remote.hosts);
-  if (command.backend == BackendChoice::kCpu) {
-    ThrowUsage("{}: --backend cpu runs all ranks as threads of one process; leave one of them out",
+  if (command.backend == BackendChoice::kCpu && !kWithGloo) {
+    ThrowUsage("{}: --backend cpu needs Gloo; install libgloo-dev and configure the build again",
                option);
   }
   const Given<int>& given = command.common.cluster.gpus;
@@ -118,10 +125,16 @@ void LaunchOnHosts(RemoteHosts hosts, const RestartOptions& restarts) {
   if (exit_code != 0) throw Error(static_cast<ExitCode>(exit_code), "");
 }
 
-void LaunchHostPart() {
+void LaunchHostPart(const TrainCommand& command) {
   LaunchOptions options;
   options.arguments = ArgumentsToPassOn();
-  const int exit_code = RunHostAgent(std::move(options), [](int ranks) {
+  const int exit_code = RunHostAgent(std::move(options), [&](int ranks) {
+    if (command.backend == BackendChoice::kCpu) {
+      if (kWithGloo) return;
+      ThrowUsage(
+          "--hosts: this host's zeroplan has no Gloo, which --backend cpu needs; install "
+          "libgloo-dev and configure the build again");
+    }
     if (!BuiltWithCuda()) {
       ThrowUsage("--hosts: this host's zeroplan has no cuda; configure it with -DZEROPLAN_CUDA=ON");
     }

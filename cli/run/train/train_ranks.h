@@ -13,7 +13,7 @@
 namespace zeroplan {
 
 // What a launcher's environment says of this process. Throws Error(kUsage) if --gpus is given and
-// differs from the launcher's count, and for `backend` cpu: its ranks are threads.
+// differs from the launcher's count, and for `backend` cpu in a build without Gloo.
 std::optional<ProcessPlace> FindPlace(const TrainCommand& command, Backend backend);
 
 // Starts `ranks` copies of this process on this host's GPUs and returns once all have ended. Throws
@@ -23,8 +23,8 @@ std::optional<ProcessPlace> FindPlace(const TrainCommand& command, Backend backe
 void LaunchRanks(int ranks, const RestartOptions& restarts = {});
 
 // What --hosts or --hostfile, and --ssh, ask for; nothing without them. Throws Error(kUsage) for
-// hosts that are none, for --backend cpu, where --gpus differs from their ranks, and below another
-// launcher (`place`).
+// hosts that are none, for --backend cpu in a build without Gloo, where --gpus differs from their
+// ranks, and below another launcher (`place`).
 std::optional<RemoteHosts> FindHosts(const TrainCommand& command,
                                      const std::optional<ProcessPlace>& place);
 
@@ -34,7 +34,7 @@ void LaunchOnHosts(RemoteHosts hosts, const RestartOptions& restarts);
 
 // This host's part of that, in a process that another host's zeroplan started (host_launcher.h).
 // Throws as LaunchRanks.
-void LaunchHostPart();
+void LaunchHostPart(const TrainCommand& command);
 
 // What --restarts asks for: nothing without the option, and in a process that was started on its
 // account. Throws Error(kUsage) without --save, below another launcher (`place`), and where a

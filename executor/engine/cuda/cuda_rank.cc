@@ -171,20 +171,8 @@ std::string CudaRank::Problem() const {
 
 void CudaRank::Abort(const std::exception_ptr& cause) noexcept {
   // First: what follows may wait for this GPU, which may wait for ranks that do not know yet.
-  TellOthers(cause);
+  FailOf(group_, cause);
   LetGo();
-}
-
-void CudaRank::TellOthers(const std::exception_ptr& cause) noexcept {
-  try {
-    std::rethrow_exception(cause);
-  } catch (const Error& error) {
-    group_.FailWith(error.code(), error.what());
-  } catch (const std::exception& error) {
-    group_.Fail(error.what());
-  } catch (...) {
-    group_.Fail("an unknown failure");
-  }
 }
 
 // Whatever waits, here and on the GPU.

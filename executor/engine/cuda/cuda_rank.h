@@ -74,7 +74,6 @@ class CudaRank final : public RankRunner {
   void IssueCopy(const Copy& copy, const ResolvedInstruction& resolved, Stream stream);
   void IssueWait(EventId event, Stream stream);
   void Poll(cudaEvent_t event);
-  void TellOthers(const std::exception_ptr& cause) noexcept;
   void LetGo() noexcept;
   void ThrowIfInterrupted() const;
   // " of its streams, compute and reduce are not done"; empty where the driver does not answer.

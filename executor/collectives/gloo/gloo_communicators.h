@@ -1,0 +1,105 @@
+// Collectives between ranks that are processes, on one host or several, of the CPU.
+//
+// Every rank ends with the bits that ranks in one process have (in_process.h): sums go over ranks
+// in rank order, by the same functions, rounded once. What a rank sends:
+//
+//   gathers       its part around the ring of the group's ranks, as the accounting of traffic has
+//   it reductions    directly to the owner of each part, who adds; or along the chain of ranks,
+//   each of
+//                 which adds its own to the sum so far, and from the last rank, who rounds, to the
+//                 owner: whichever loads the network between hosts less (ReducesAlongChain)
+//   all-to-all    directly
+//
+// The chain passes each host's border once, as a ring does, where the direct way sends over it what
+// each pair of ranks has for each other. A reduction's messages are pieces, several under way.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "executor/collectives/gloo/gloo_links.h"
+#include "executor/collectives/in_process.h"
+
+namespace zeroplan {
+
+// Whether a reduction over ranks on `hosts`, by place, sends fewer bytes from the host that sends
+// most to other hosts if it goes along the chain. `sum_bytes`: of an element of a sum on its way,
+// where the element itself has `element_bytes`.
+bool ReducesAlongChain(std::span<const std::string> hosts, uint64_t element_bytes,
+                       uint64_t sum_bytes);
+
+class GlooCommunicators final : public RankCommunicators {
+ public:
+  // As GlooLinks. One set of links serves all axes and streams: a rank runs one instruction at a
+  // time, in an order that is the same on all ranks.
+  GlooCommunicators(const RankAxes& axes, ProcessGroup& group, double limit_seconds = 300);
+
+  // From one thread. `rank` is this process's. Throws as GlooLinks::Await.
+  void Run(RankAxis axis, int rank, const CommCall& call, ThreadPool* pool) override;
+  // Waits for messages, so the time that they take is in it.
+  double TakeWaitedSeconds(int rank) override;
+  // Tells the other processes, too.
+  void Abort(const std::exception_ptr& cause) noexcept override;
+
+ private:
+  using Message = GlooLinks::Message;
+
+  // The ranks that this one meets on an axis, itself included.
+  struct Members {
+    std::vector<int> ranks;          // by place
+    std::vector<std::string> hosts;  // likewise
+    size_t place = 0;
+    uint64_t calls = 0;  // so far, the same on all of them
+  };
+  // Elements that are summed as one: `count` from `src`, for the rank at `owner`, who wants them at
+  // `dst` (null on the others).
+  struct Piece {
+    const std::byte* src = nullptr;
+    std::byte* dst = nullptr;
+    uint64_t count = 0;
+    size_t owner = 0;
+  };
+  // A part of a gather: of the rank at the place that it has in the list, in this rank's memory.
+  struct GatherPart {
+    std::byte* data = nullptr;
+    uint64_t bytes = 0;
+  };
+
+  const Members& members() const { return *meets_; }
+  size_t size() const { return meets_->ranks.size(); }
+  size_t place() const { return meets_->place; }
+  Message Send(size_t to, uint64_t index, const std::byte* data, uint64_t bytes);
+  Message Receive(size_t from, uint64_t index, std::byte* data, uint64_t bytes);
+  void Await(Message& message);
+  uint64_t Number(uint64_t index) const;
+
+  std::vector<Piece> PiecesOf(const CommCall& call) const;
+  void Reduce(const CommCall& call, ThreadPool* pool);
+  void ReduceDirectly(Dtype dtype, std::span<const Piece> pieces, ThreadPool* pool);
+  void ReduceAlongChain(Dtype dtype, std::span<const Piece> pieces, ThreadPool* pool);
+  void GatherReduced(const CommCall& call);
+  void GatherParts(const CommCall& call, ThreadPool* pool);
+  // `lists`: the parts of each segment, by place. This rank's own are there.
+  void PassAround(std::span<const std::vector<GatherPart>> lists);
+  void AllToAll(const CommCall& call);
+
+  const RankAxes axes_;
+  ProcessGroup& group_;
+  GlooLinks links_;
+  std::array<std::optional<Members>, kAxes> members_;
+  // Of the call under way.
+  RankAxis axis_ = RankAxis::kAll;
+  Members* meets_ = nullptr;
+  uint64_t index_ = 0;  // messages numbered so far
+  std::vector<std::byte> staging_;
+  double waited_seconds_ = 0;
+};
+
+}  // namespace zeroplan

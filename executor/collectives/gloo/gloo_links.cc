@@ -1,0 +1,259 @@
+#include "executor/collectives/gloo/gloo_links.h"
+
+#include <gloo/transport/context.h>
+#include <gloo/transport/device.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace zeroplan {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+// Gloo takes a wait that runs out for the end of all its connections: limits are the run's own.
+constexpr milliseconds kForEver = std::chrono::hours(24 * 365);
+// How soon a failure of the group lets go who waits here.
+constexpr milliseconds kLookEvery(50);
+// A connection that breaks is most often one of a rank that is gone, and the group knows it soon.
+constexpr milliseconds kVerdict(5'000);
+
+std::shared_ptr<gloo::transport::Device> MakeDevice(const ProcessGroup& group) {
+  gloo::transport::tcp::attr attr;
+  const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
+  if (interface != nullptr && *interface != '\0') {
+    attr.iface = interface;
+  } else {
+    attr.hostname = group.host_address();
+  }
+  try {
+    return gloo::transport::tcp::CreateDevice(attr);
+  } catch (const std::exception& error) {
+    ThrowRuntime(
+        "Gloo: cannot listen at {}: {}; GLOO_SOCKET_IFNAME names the interface that leads to the "
+        "other hosts",
+        attr.iface.empty() ? attr.hostname : attr.iface, error.what());
+  }
+}
+
+// A text of texts, each after its length.
+std::string Pack(const std::vector<std::string>& texts) {
+  std::string packed;
+  for (const std::string& text : texts) packed += fmt::format("{}:{}", text.size(), text);
+  return packed;
+}
+
+std::vector<std::string> Unpack(const std::string& packed) {
+  std::vector<std::string> texts;
+  for (size_t at = 0; at < packed.size();) {
+    char* rest = nullptr;
+    const size_t bytes = std::strtoull(packed.c_str() + at, &rest, 10);
+    const size_t begin = static_cast<size_t>(rest - packed.c_str()) + 1;
+    texts.push_back(packed.substr(begin, bytes));
+    at = begin + bytes;
+  }
+  return texts;
+}
+
+}  // namespace
+
+struct GlooLinks::Message::Buffer {
+  std::unique_ptr<gloo::transport::UnboundBuffer> bytes;
+  int peer = 0;
+  bool sends = false;
+};
+
+void GlooLinks::Message::Delete::operator()(Buffer* buffer) const noexcept { delete buffer; }
+GlooLinks::Message::~Message() = default;
+
+class GlooLinks::Impl {
+ public:
+  Impl(ProcessGroup& group, double limit_seconds)
+      : group_(group),
+        device_(MakeDevice(group)),
+        context_(device_->createContext(group.rank(), group.world_size())) {
+    Connect(limit_seconds);
+    watcher_ = std::thread([this] { WatchGroup(); });
+  }
+
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex_);
+      leaving_ = true;
+    }
+    changed_.notify_all();
+    watcher_.join();
+  }
+
+  const std::vector<std::string>& hosts() const { return hosts_; }
+
+  Message Start(bool sends, int peer, uint64_t number, void* data, uint64_t bytes) {
+    ThrowIfAborted();
+    Message message;
+    message.buffer_.reset(new Message::Buffer);
+    Message::Buffer& buffer = *message.buffer_;
+    buffer.peer = peer;
+    buffer.sends = sends;
+    try {
+      buffer.bytes = context_->createUnboundBuffer(data, bytes);
+      if (sends) {
+        buffer.bytes->send(peer, number);
+      } else {
+        buffer.bytes->recv(peer, number);
+      }
+    } catch (const std::exception& error) {
+      Lost(peer, error.what());
+    }
+    return message;
+  }
+
+  void Await(Message& message) {
+    if (!message) return;
+    Message::Buffer& buffer = *message.buffer_;
+    {
+      const std::lock_guard lock(mutex_);
+      waits_for_ = &buffer;
+      if (aborted_) LetGo();
+    }
+    bool through = false;
+    std::string problem;
+    try {
+      through = buffer.sends ? buffer.bytes->waitSend(nullptr, kForEver)
+                             : buffer.bytes->waitRecv(nullptr, kForEver);
+    } catch (const std::exception& error) {
+      problem = error.what();
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      waits_for_ = nullptr;
+    }
+    if (!problem.empty()) Lost(buffer.peer, problem);
+    if (!through) ThrowIfAborted();
+    message.buffer_.reset();
+  }
+
+  void Abort(const std::exception_ptr& cause) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (!aborted_) aborted_ = cause;
+    LetGo();
+  }
+
+ private:
+  void Connect(double limit_seconds) {
+    const int rank = group_.rank(), ranks = group_.world_size();
+    const auto limit =
+        limit_seconds > 0 ? milliseconds(static_cast<int64_t>(limit_seconds * 1000)) : kForEver;
+    context_->setTimeout(limit);
+    // What each rank says: its host, and where it listens for each of the others.
+    std::vector<std::string> mine = {group_.host_address()};
+    try {
+      for (int peer = 0; peer < ranks; ++peer) {
+        std::vector<char> bytes;
+        if (peer != rank) bytes = context_->createPair(peer)->address().bytes();
+        mine.emplace_back(bytes.begin(), bytes.end());
+      }
+    } catch (const std::exception& error) {
+      ThrowRuntime("Gloo: cannot listen: {}", error.what());
+    }
+    std::vector<std::vector<std::string>> said;
+    for (const std::string& text : group_.AllGather(Pack(mine))) said.push_back(Unpack(text));
+    for (int peer = 0; peer < ranks; ++peer) {
+      const std::vector<std::string>& of_peer = said[static_cast<size_t>(peer)];
+      hosts_.push_back(of_peer.front());
+      if (peer == rank) continue;
+      const std::string& address = of_peer[static_cast<size_t>(rank) + 1];
+      try {
+        context_->getPair(peer)->connect({address.begin(), address.end()});
+      } catch (const std::exception& error) {
+        group_.ThrowIfFailed();
+        ThrowRuntime(
+            "Gloo: no connection to rank {} at {}: {}; the network between the hosts may not let "
+            "them reach one another, or GLOO_SOCKET_IFNAME names the interface that does",
+            peer, hosts_.back(), error.what());
+      }
+    }
+  }
+
+  // REQUIRES: mutex_ is held
+  void LetGo() noexcept {
+    if (waits_for_ == nullptr) return;
+    if (waits_for_->sends) {
+      waits_for_->bytes->abortWaitSend();
+    } else {
+      waits_for_->bytes->abortWaitRecv();
+    }
+  }
+
+  void ThrowIfAborted() {
+    std::exception_ptr cause;
+    {
+      const std::lock_guard lock(mutex_);
+      cause = aborted_;
+    }
+    if (!cause) return;
+    group_.ThrowIfFailed();
+    std::rethrow_exception(cause);
+  }
+
+  [[noreturn]] void Lost(int peer, const std::string& why) {
+    const auto begin = std::chrono::steady_clock::now();
+    while (!group_.failed() && std::chrono::steady_clock::now() - begin < kVerdict) {
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    ThrowIfAborted();
+    group_.ThrowIfFailed();
+    ThrowRuntime("Gloo: the connection to rank {} at {} is lost: {}", peer,
+                 hosts_[static_cast<size_t>(peer)], why);
+  }
+
+  void WatchGroup() {
+    std::unique_lock lock(mutex_);
+    while (!leaving_ && !aborted_) {
+      changed_.wait_for(lock, kLookEvery, [this] { return leaving_; });
+      if (leaving_ || !group_.failed()) continue;
+      aborted_ = std::make_exception_ptr(Error(group_.failure_code(), group_.failure()));
+      LetGo();
+    }
+  }
+
+  ProcessGroup& group_;
+  const std::shared_ptr<gloo::transport::Device> device_;
+  const std::shared_ptr<gloo::transport::Context> context_;
+  std::vector<std::string> hosts_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool leaving_ = false;
+  std::exception_ptr aborted_;
+  Message::Buffer* waits_for_ = nullptr;
+  std::thread watcher_;  // last
+};
+
+GlooLinks::GlooLinks(ProcessGroup& group, double limit_seconds)
+    : impl_(std::make_unique<Impl>(group, limit_seconds)) {}
+GlooLinks::~GlooLinks() = default;
+
+const std::vector<std::string>& GlooLinks::hosts() const { return impl_->hosts(); }
+
+GlooLinks::Message GlooLinks::Send(int to, uint64_t number, const std::byte* data, uint64_t bytes) {
+  // Gloo reads a buffer that is sent, and takes its address as one that could be written to.
+  return impl_->Start(true, to, number, const_cast<std::byte*>(data), bytes);
+}
+
+GlooLinks::Message GlooLinks::Receive(int from, uint64_t number, std::byte* data, uint64_t bytes) {
+  return impl_->Start(false, from, number, data, bytes);
+}
+
+void GlooLinks::Await(Message& message) { impl_->Await(message); }
+void GlooLinks::Abort(const std::exception_ptr& cause) noexcept { impl_->Abort(cause); }
+
+}  // namespace zeroplan
