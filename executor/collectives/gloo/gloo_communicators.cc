@@ -18,6 +18,8 @@ constexpr uint64_t kPieceElements = 1u << 17;
 // Pieces that a rank has room for at a time. Together they cover what a link of 10 Gb/s has under
 // way in 3 ms.
 constexpr uint64_t kWindow = 8;
+// A rank's part of a collective whose bytes take less time than the hops of a ring or chain.
+constexpr uint64_t kFewBytes = 8u << 10;
 // Less work than this is not worth a second thread.
 constexpr int64_t kGrainElements = 1 << 15;
 
@@ -167,7 +169,11 @@ std::vector<GlooCommunicators::Piece> GlooCommunicators::PiecesOf(const CommCall
 
 void GlooCommunicators::Reduce(const CommCall& call, ThreadPool* pool) {
   const std::vector<Piece> pieces = PiecesOf(call);
-  if (ReducesAlongChain(members().hosts, DtypeBytes(call.dtype), SumBytes(call.dtype))) {
+  const uint64_t bytes = DtypeBytes(call.dtype);
+  uint64_t elements = 0;
+  for (const Piece& piece : pieces) elements += piece.count;
+  if (elements * bytes > size() * kFewBytes &&
+      ReducesAlongChain(members().hosts, bytes, SumBytes(call.dtype))) {
     ReduceAlongChain(call.dtype, pieces, pool);
   } else {
     ReduceDirectly(call.dtype, pieces, pool);
@@ -277,7 +283,7 @@ void GlooCommunicators::GatherReduced(const CommCall& call) {
       parts.push_back({segment.dst + begin * bytes, (end - begin) * bytes});
     }
   }
-  PassAround(lists);
+  Gather(lists);
 }
 
 void GlooCommunicators::GatherParts(const CommCall& call, ThreadPool* pool) {
@@ -292,7 +298,29 @@ void GlooCommunicators::GatherParts(const CommCall& call, ThreadPool* pool) {
       std::memcpy(own + begin, segment.src + begin, count);
     });
   }
-  PassAround(lists);
+  Gather(lists);
+}
+
+void GlooCommunicators::Gather(std::span<const std::vector<GatherPart>> lists) {
+  std::vector<uint64_t> bytes(size(), 0);
+  for (const std::vector<GatherPart>& parts : lists) {
+    for (size_t p = 0; p < size(); ++p) bytes[p] += parts[p].bytes;
+  }
+  if (*std::max_element(bytes.begin(), bytes.end()) > kFewBytes) return PassAround(lists);
+  std::vector<Message> messages;
+  for (size_t l = 0; l < lists.size(); ++l) {
+    for (size_t p = 0; p < size(); ++p) {
+      const GatherPart& part = lists[l][p];
+      if (p == place() || part.bytes == 0) continue;
+      messages.push_back(Receive(p, index_ + l, part.data, part.bytes));
+    }
+    const GatherPart& own = lists[l][place()];
+    for (size_t p = 0; p < size(); ++p) {
+      if (p == place() || own.bytes == 0) continue;
+      messages.push_back(Send(p, index_ + l, own.data, own.bytes));
+    }
+  }
+  for (Message& message : messages) Await(message);
 }
 
 // In round k a rank sends on what it got in round k - 1, first its own: the part of the rank k
@@ -322,7 +350,6 @@ void GlooCommunicators::PassAround(std::span<const std::vector<GatherPart>> list
   }
   for (Message& message : coming) Await(message);
   for (Message& message : going) Await(message);
-  index_ += ranks * lists.size();
 }
 
 void GlooCommunicators::AllToAll(const CommCall& call) {

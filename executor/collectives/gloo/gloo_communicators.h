@@ -11,7 +11,8 @@
 //   all-to-all    directly
 //
 // The chain passes each host's border once, as a ring does, where the direct way sends over it what
-// each pair of ranks has for each other. A reduction's messages are pieces, several under way.
+// each pair of ranks has for each other. A reduction's messages are pieces, several under way. What
+// is small goes directly: a hop takes longer than its bytes.
 #pragma once
 
 #include <array>
@@ -87,6 +88,7 @@ class GlooCommunicators final : public RankCommunicators {
   void GatherReduced(const CommCall& call);
   void GatherParts(const CommCall& call, ThreadPool* pool);
   // `lists`: the parts of each segment, by place. This rank's own are there.
+  void Gather(std::span<const std::vector<GatherPart>> lists);
   void PassAround(std::span<const std::vector<GatherPart>> lists);
   void AllToAll(const CommCall& call);
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "executor/process/host_text.h"
 
 namespace zeroplan {
 
@@ -177,9 +178,10 @@ class GlooLinks::Impl {
       } catch (const std::exception& error) {
         group_.ThrowIfFailed();
         ThrowRuntime(
-            "Gloo: no connection to rank {} at {}: {}; the network between the hosts may not let "
-            "them reach one another, or GLOO_SOCKET_IFNAME names the interface that does",
-            peer, hosts_.back(), error.what());
+            "Gloo: no connection to rank {} at {}: {}{}; the network between the hosts may not let "
+            "them reach one another ('zeroplan doctor --hosts' says where), or GLOO_SOCKET_IFNAME "
+            "names the interface that does",
+            peer, hosts_.back(), error.what(), OnHostText(group_.host_address()));
       }
     }
   }

@@ -219,24 +219,37 @@ TEST_CASE("reductions of more messages than a rank has room for") {
 TEST_CASE("the groups of an axis meet among themselves, interleaved with those of others") {
   constexpr int kRanks = 6, kShards = 3;
   const RankAxes axes(kShards, kRanks);
-  const auto errors = AsProcesses(kRanks, 3, axes, [&](GlooCommunicators& group, int rank) {
-    for (int round = 0; round < 3; ++round) {
-      for (const CollectiveKind kind : kKinds) {
-        for (const RankAxis axis : {RankAxis::kShard, RankAxis::kReplica, RankAxis::kAll}) {
-          // Groups differ in nothing but their ranks: what they have goes by place.
-          const int place = axes.Place(axis, rank), size = axes.Size(axis);
-          const RankMemory memory(kind, Dtype::kF32, place, size, false);
-          group.Run(axis, rank, memory.call(), nullptr);
-          ZEROPLAN_CHECK(memory.Result() ==
-                             Expected(kind, Dtype::kF32, size, false)[static_cast<size_t>(place)],
-                         "{} over axis {}", CollectiveKindName(kind), RankAxisName(axis));
-        }
+  // What goes directly, and what goes around.
+  for (const std::vector<uint64_t>& sizes :
+       {std::vector<uint64_t>{1, 5, 700, 0}, std::vector<uint64_t>{3, 9001}}) {
+    std::map<std::pair<CollectiveKind, int>, std::vector<std::string>> expected;
+    const auto make = [&](CollectiveKind kind, int place, int size) {
+      return RankMemory(kind, Dtype::kF32, place, size, false, sizes);
+    };
+    for (const CollectiveKind kind : kKinds) {
+      for (const RankAxis axis : {RankAxis::kShard, RankAxis::kReplica, RankAxis::kAll}) {
+        const int size = axes.Size(axis);
+        expected[{kind, size}] = OfThreads([&](int r) { return make(kind, r, size); }, size);
       }
     }
-    ZEROPLAN_CHECK(group.TakeWaitedSeconds(rank) > 0);
-    ZEROPLAN_CHECK(group.TakeWaitedSeconds(rank) == 0);
-  });
-  CHECK(errors == std::vector<std::string>(kRanks));
+    const auto errors = AsProcesses(kRanks, 3, axes, [&](GlooCommunicators& group, int rank) {
+      for (int round = 0; round < 3; ++round) {
+        for (const CollectiveKind kind : kKinds) {
+          for (const RankAxis axis : {RankAxis::kShard, RankAxis::kReplica, RankAxis::kAll}) {
+            // Groups differ in nothing but their ranks: what they have goes by place.
+            const int place = axes.Place(axis, rank), size = axes.Size(axis);
+            const RankMemory memory = make(kind, place, size);
+            group.Run(axis, rank, memory.call(), nullptr);
+            ZEROPLAN_CHECK(memory.Result() == expected.at({kind, size})[static_cast<size_t>(place)],
+                           "{} over axis {}", CollectiveKindName(kind), RankAxisName(axis));
+          }
+        }
+      }
+      ZEROPLAN_CHECK(group.TakeWaitedSeconds(rank) > 0);
+      ZEROPLAN_CHECK(group.TakeWaitedSeconds(rank) == 0);
+    });
+    CHECK(errors == std::vector<std::string>(kRanks));
+  }
 }
 
 TEST_CASE("a reduction takes the chain where ranks share the hosts' links") {
