@@ -116,17 +116,18 @@ void CutUnit(const Unit& unit, int index, const SlotWrites& writes, uint64_t buc
 
 // In order of completion in `list` (section micro_step before reductions are inserted). Whole units
 // are put together while they fit ReduceBucketElements; a larger unit is cut at tensors (a tensor
-// is never cut), and so is every unit without contiguous_gradients.
+// is never cut), and so is every unit without contiguous_gradients; none of quantized gradients.
 std::vector<ReduceBucket> PlanReduceBuckets(const Program& p,
                                             const std::vector<Instruction>& list) {
   const uint64_t bucket_elements = ReduceBucketElements(p);
   const bool each_tensor = !p.setup.zero.contiguous_gradients && !GradsInPlace(p.setup);
+  const uint64_t most = p.setup.zero.quantized_gradients ? UINT64_MAX : bucket_elements;
   const std::vector<SlotWrites> writes = FindWrites(p, list);
   std::vector<TimedPiece> pieces;
   for (size_t u = 0; u < p.layout.units.size(); ++u) {
     const Unit& unit = p.layout.units[u];
     if (!unit.trainable) continue;
-    CutUnit(unit, static_cast<int>(u), writes[u], bucket_elements, each_tensor, pieces);
+    CutUnit(unit, static_cast<int>(u), writes[u], most, each_tensor, pieces);
   }
   std::stable_sort(pieces.begin(), pieces.end(),
                    [](const TimedPiece& a, const TimedPiece& b) { return a.last < b.last; });
@@ -135,7 +136,6 @@ std::vector<ReduceBucket> PlanReduceBuckets(const Program& p,
     last_piece[static_cast<size_t>(pieces[i].piece.unit)] = i;
 
   const std::map<int, uint64_t> of_layer = p.layout.grad_elements_by_layer();
-
   std::vector<ReduceBucket> buckets;
   uint64_t filled = 0;
   int last_layer = 0;

@@ -45,6 +45,8 @@ Program InsertCheckpoint(Program program, const LowerOptions& options,
                          Extent extent = Extent::kWhole);
 // Gradients to the host, parameter shards from host or disk.
 Program InsertOffload(Program program);
+// Gathers of parameters and reductions of gradients at stage 3 send blocks of integers.
+Program InsertQuantize(Program program);
 // Alloc before the first and Free after the last use of each transient buffer.
 Program InsertLifetimes(Program program);
 // RecordEvent and WaitEvent, no more than needed, so that any order the streams allow is right.
@@ -87,6 +89,7 @@ inline constexpr std::array kPasses = {
     Pass{"InsertOptimizer", OnProgram<InsertOptimizer>, DraftStage::kMeaning},
     Pass{"InsertCheckpoint", WithOptions<InsertCheckpoint>, DraftStage::kMeaning},
     Pass{"InsertOffload", OnProgram<InsertOffload>, DraftStage::kReachable},
+    Pass{"InsertQuantize", OnProgram<InsertQuantize>, DraftStage::kReachable},
     Pass{"InsertLifetimes", OnProgram<InsertLifetimes>, DraftStage::kLifetimes},
     Pass{"AssignEvents",
          [](Program p, const PassInput& in) { return AssignEvents(std::move(p), in.extent); },

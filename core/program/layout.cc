@@ -34,16 +34,18 @@ void AddTensor(Unit& unit, int tensor, uint64_t elements) {
   }
 }
 
-uint64_t SliceAlign(const Unit& unit, const ParamLayout& layout) {
-  return unit.quantized && layout.shards > 1 ? kNf4ShardAlignElements : unit.align_elements();
+// `in_blocks`: collectives send blocks of integers.
+uint64_t SliceAlign(const Unit& unit, const ParamLayout& layout, bool in_blocks) {
+  if (unit.quantized && layout.shards > 1) return kNf4ShardAlignElements;
+  return in_blocks && !unit.persistent ? kSentBlockElements : unit.align_elements();
 }
 
 // Closes a unit: shards it and notes where its tensors are.
-void AddUnit(ParamLayout& layout, Unit& unit) {
+void AddUnit(ParamLayout& layout, Unit& unit, bool in_blocks) {
   if (unit.slots.empty()) return;
   unit.slices = layout.slices;
-  unit.shard_elements =
-      layout.slices * AlignUp(CeilDiv(unit.elements, layout.owners()), SliceAlign(unit, layout));
+  unit.shard_elements = layout.slices * AlignUp(CeilDiv(unit.elements, layout.owners()),
+                                                SliceAlign(unit, layout, in_blocks));
   unit.padded_elements = unit.shard_elements * layout.shards;
   const int index = static_cast<int>(layout.units.size());
   for (size_t i = 0; i < unit.slots.size(); ++i) {
@@ -91,6 +93,7 @@ ParamLayout BuildParamLayout(std::shared_ptr<const std::vector<ParamTensor>> ten
     layout.units.reserve(static_cast<size_t>(zero.stage == 3 ? 2 * layers : layers));
   }
 
+  const bool in_blocks = world_size > 1 && (zero.quantized_weights || zero.quantized_gradients);
   // A product takes its matrix and its bias from one unit, or the bias from one that is whole.
   const bool any_quantized = std::any_of(
       table.begin(), table.end(), [](const ParamTensor& tensor) { return tensor.quantized; });
@@ -120,7 +123,7 @@ ParamLayout BuildParamLayout(std::shared_ptr<const std::vector<ParamTensor>> ten
       AddTensor(parts[part], static_cast<int>(i), elements);
     }
     const size_t first = layout.units.size();
-    for (Unit& part : parts) AddUnit(layout, part);
+    for (Unit& part : parts) AddUnit(layout, part, in_blocks);
     for (size_t u = first; u < layout.units.size(); ++u) {
       total = CheckedAdd(total, layout.units[u].padded_elements, "parameters");
     }

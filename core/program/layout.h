@@ -26,6 +26,8 @@ inline constexpr uint64_t kShardAlignElements = 64;
 // The same of units in NF4: tensors start with a block, and 8 blocks are a multiple of 128 bytes.
 inline constexpr uint64_t kNf4AlignElements = DtypeElements(Dtype::kNf4);
 inline constexpr uint64_t kNf4ShardAlignElements = 8 * kNf4AlignElements;
+// What parts of a unit are multiples of where collectives send them as blocks of integers.
+inline constexpr uint64_t kSentBlockElements = DtypeElements(Dtype::kInt8Blocks);
 
 struct TensorSlot {
   int tensor;       // index into ParamLayout::tensors

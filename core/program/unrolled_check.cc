@@ -186,7 +186,8 @@ GradientCheck::GradientCheck(const Program& program, Violations& violations)
       violations_(violations),
       wanted_(program.setup.batch.world_size > 1 && !program.section(Section::kMicroStep).empty()),
       units_(program.layout.units.size()),
-      reduced_bytes_(program.buffers.size()) {}
+      reduced_bytes_(program.buffers.size()),
+      quantized_(program.buffers.size()) {}
 
 void GradientCheck::Run(const Instruction& instruction, Site site) {
   const bool training =
@@ -203,19 +204,23 @@ void GradientCheck::RunReduction(const Collective& collective, Site site) {
   switch (collective.kind) {
     case CollectiveKind::kAllGather:
     case CollectiveKind::kBroadcast:
-    case CollectiveKind::kAllToAll:
       return;
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kReduceScatter:
     case CollectiveKind::kReduceToOwners:
+    case CollectiveKind::kAllToAll:
       break;
   }
-  for (const Segment& segment : program_.segs(collective)) {
+  for (Segment segment : program_.segs(collective)) {
+    // Parts of quantized gradients that their owners sum.
+    const bool quantized = collective.kind == CollectiveKind::kAllToAll;
+    if (quantized) segment.src = quantized_[segment.src.buffer];
+    if (segment.src.null()) continue;
     const Buffer& source = program_.buffers[segment.src.buffer];
     if (source.unit < 0 || static_cast<size_t>(source.unit) >= units_.size()) continue;
     UnitState& unit = units_[static_cast<size_t>(source.unit)];
     // What the shard axis has summed lies in the rank's shard.
-    const uint64_t element = DtypeBytes(collective.dtype);
+    const uint64_t element = DtypeBytes(quantized ? source.dtype : collective.dtype);
     if (collective.axis == RankAxis::kReplica) {
       const uint64_t begin = segment.src.offset / element;
       unit.crossed.push_back({begin, begin + segment.src.bytes / element});
@@ -247,6 +252,13 @@ bool GradientCheck::IsConversion(const LaunchKernel& launch, bool to_be_reduced)
   return to_be_reduced ? kept(src) && sent(dst) : sent(src) && kept(dst);
 }
 
+void GradientCheck::NoteQuantized(const LaunchKernel& launch) {
+  if (launch.kernel != KernelId::kConvert || launch.arg_count < 2) return;
+  const Ref &src = program_.args(launch)[0], &dst = program_.args(launch)[1];
+  if (src.null() || dst.null() || DtypeElements(program_.buffers[dst.buffer].dtype) == 1) return;
+  quantized_[dst.buffer] = src;
+}
+
 void GradientCheck::MarkReduced(const Ref& ref) {
   std::vector<Range>& bytes = reduced_bytes_[ref.buffer];
   if (bytes.empty()) touched_.push_back(ref.buffer);
@@ -257,6 +269,7 @@ void GradientCheck::CheckLateWrites(const LaunchKernel& launch, Site site) {
   // Gradients that are reduced in another dtype than they are kept in: the sum comes back.
   if (IsConversion(launch, /*to_be_reduced=*/false)) return;
   if (IsConversion(launch, /*to_be_reduced=*/true)) MarkReduced(program_.args(launch)[0]);
+  NoteQuantized(launch);
   for (int i = 0; i < launch.arg_count; ++i) {
     const Ref& ref = program_.refs[launch.first_arg + static_cast<size_t>(i)];
     if (ref.null() || !Writes(AccessMode(launch.kernel, i, launch.flags))) continue;

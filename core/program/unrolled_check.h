@@ -226,6 +226,8 @@ class GradientCheck {
   // Whether the launch brings gradients from where they are kept to where they are reduced in
   // another dtype, or back.
   bool IsConversion(const LaunchKernel& launch, bool to_be_reduced) const;
+  // Where what the launch makes blocks of integers of lies.
+  void NoteQuantized(const LaunchKernel& launch);
   // The gradients in `ref` are on their way: nothing may write them any more.
   void MarkReduced(const Ref& ref);
   // Whether the ranges, which it sorts, hold [0, elements) once; `end`: up to where they do.
@@ -241,6 +243,7 @@ class GradientCheck {
   std::vector<UnitState> units_;
   std::vector<std::vector<Range>> reduced_bytes_;  // by buffer
   std::vector<BufferId> touched_;                  // buffers with reduced_bytes_
+  std::vector<Ref> quantized_;                     // by buffer of blocks: what they are made of
 };
 
 // ---- the order in which an engine issues a program ----

@@ -111,6 +111,14 @@ void CheckCell(const testing::Cell& cell, bool flash_attention = true,
 TEST_CASE("memory, instructions and traffic are the plan's: bf16") {
   for (const auto& cell : testing::AllCells({1, 2, 3, 4, 8}, {Dtype::kBF16})) CheckCell(cell);
 }
+TEST_CASE("memory, instructions and traffic are the plan's: blocks of integers are sent") {
+  using testing::QuantizedCells;
+  for (const auto& cell : QuantizedCells(testing::AllCells({2, 4}, {Dtype::kBF16})))
+    CheckCell(cell);
+  for (const auto& cell : QuantizedCells(testing::HybridCells({{4, 2}, {8, 4}}, Dtype::kBF16))) {
+    CheckCell(cell);
+  }
+}
 TEST_CASE("memory, instructions and traffic are the plan's: shard groups") {
   for (const Dtype dtype : {Dtype::kBF16, Dtype::kF32}) {
     for (const auto& cell :

@@ -48,6 +48,20 @@ TEST_CASE("setup: what cannot run is refused by key") {
       {"reduce_bucket_size: 0", [](S s) { s->zero.reduce_bucket_elements = 0; }},
       {"allgather_bucket_size: 0", [](S s) { s->zero.allgather_bucket_elements = 0; }},
       {"sub_group_size: 0", [](S s) { s->zero.sub_group_elements = 0; }},
+      {"zero_quantized_weights: true is not allowed at stage 2; use stage 3, or false",
+       [](S s) { s->zero.stage = 2, s->zero.quantized_weights = true; }},
+      {"zero_quantized_gradients: true is not allowed at stage 1; use stage 3, or false",
+       [](S s) { s->zero.stage = 1, s->zero.quantized_gradients = true; }},
+      {"zero_quantized_gradients: true is not allowed with reduce_scatter false",
+       [](S s) {
+         s->zero.stage = 3, s->zero.quantized_gradients = true;
+         s->zero.reduce_scatter = false;
+       }},
+      {"zero_quantized_gradients: true is not allowed with contiguous_gradients false",
+       [](S s) {
+         s->zero.stage = 3, s->zero.quantized_gradients = true;
+         s->zero.contiguous_gradients = false;
+       }},
       {"dtype: int32", [](S s) { s->precision.dtype = Dtype::kI32; }},
       {"grad_accum_dtype: fp16 is not allowed with bf16 parameters; use bf16 or fp32",
        [](S s) { s->precision.grad_accum_dtype = Dtype::kF16; }},

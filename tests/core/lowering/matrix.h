@@ -146,6 +146,23 @@ inline std::vector<Cell> HybridCells(const std::vector<Groups>& groups, Dtype dt
   return cells;
 }
 
+// Those of the cells that can quantize what they send, with weights, gradients or both so.
+inline std::vector<Cell> QuantizedCells(const std::vector<Cell>& cells) {
+  std::vector<Cell> quantized;
+  for (const Cell& cell : cells) {
+    if (cell.setup.batch.world_size == 1) continue;
+    for (const int what : {1, 2, 3}) {
+      Cell other = cell;
+      other.setup.zero.quantized_weights = (what & 1) != 0;
+      other.setup.zero.quantized_gradients = (what & 2) != 0;
+      if (FindSetupProblem(other.setup)) continue;
+      other.name += what == 1 ? " weights in int8" : what == 2 ? " gradients in int4" : " both";
+      quantized.push_back(std::move(other));
+    }
+  }
+  return quantized;
+}
+
 // A few cells, for what every stage treats alike.
 inline std::vector<Cell> SomeCells(const std::vector<Dtype>& dtypes) {
   std::vector<Cell> cells;

@@ -235,6 +235,20 @@ TEST_CASE("golden: insert_offload") {
                {Section::kMicroStep}});
 }
 
+TEST_CASE("golden: insert_quantize") {
+  TrainSetup setup = Setup(3, 4, Dtype::kBF16, 1);
+  setup.zero.shard_group = 2;
+  setup.zero.across_stage = 2;
+  setup.zero.quantized_weights = setup.zero.quantized_gradients = true;
+  CheckGolden({"insert_quantize",
+               "Stage 3, 4 ranks in groups of 2, gradients partitioned among all: gathers send "
+               "int8; gradients go as int4 to their owners, within a group and over the groups.",
+               "InsertQuantize",
+               1,
+               setup,
+               {Section::kMicroStep}});
+}
+
 TEST_CASE("golden: insert_lifetimes") {
   CheckGolden({"insert_lifetimes",
                "Stage 1, 2 ranks, 1 layer: transient buffers live from their first use to their "

@@ -62,6 +62,17 @@ TEST_CASE("every pass leaves a sound program where collectives are unlike the de
   CheckEveryPass(cells, SmallChunks(Backend::kCuda, true));
 }
 
+TEST_CASE("every pass leaves a sound program where collectives send blocks of integers") {
+  using testing::QuantizedCells;
+  CheckEveryPass(QuantizedCells(testing::AllCells({3}, {Dtype::kBF16}, {1, 3})),
+                 SmallChunks(Backend::kCuda, true));
+  std::vector<testing::Cell> hybrid =
+      QuantizedCells(testing::HybridCells({{4, 2}}, Dtype::kF16, {1, 3}));
+  CheckEveryPass(hybrid, SmallChunks(Backend::kCuda, true));
+  for (testing::Cell& cell : hybrid) cell.setup.zero.overlap_comm = false;
+  CheckEveryPass(hybrid, SmallChunks(Backend::kCuda, true));
+}
+
 TEST_CASE("every pass leaves a sound program for generation") {
   LowerOptions options;
   options.purpose = Purpose::kGenerate;

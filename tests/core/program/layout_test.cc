@@ -67,6 +67,27 @@ TEST_CASE("layout: what is kept in NF4 is a unit of its own, cut between blocks"
   }
 }
 
+TEST_CASE("layout: what is sent in blocks of integers is cut between blocks") {
+  ZeroConfig zero = Stage(3);
+  zero.param_persistence_threshold = 7;  // of a layer the vectors
+  for (const bool weights : {false, true}) {
+    zero.quantized_weights = weights;
+    zero.quantized_gradients = !weights;
+    for (const int group : {0, 2}) {
+      zero.shard_group = group;
+      zero.across_stage = group == 0 ? 0 : 2;
+      for (const Unit& unit : BuildParamLayout(SmallTable(), zero, 4).units) {
+        CHECK(unit.owned_elements() == (unit.persistent ? 64 : 1024));
+        CHECK(unit.padded_elements == 4 * unit.owned_elements());
+      }
+    }
+    zero.shard_group = zero.across_stage = 0;
+    for (const Unit& unit : BuildParamLayout(SmallTable(), zero, 1).units) {
+      CHECK(unit.padded_elements < 1024);
+    }
+  }
+}
+
 TEST_CASE("layout: stage 0 has one shard a unit, tensors at multiples of 64") {
   const ParamLayout layout = BuildParamLayout(SmallTable(), Stage(0), 8);
   CHECK(layout.shards == 1);

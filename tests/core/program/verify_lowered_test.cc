@@ -93,6 +93,32 @@ TEST_CASE("verify: lowered programs of shard groups pass, and miss the sum over 
   }
 }
 
+TEST_CASE("verify: lowered programs that send blocks of integers pass, and miss an all-to-all") {
+  using testing::QuantizedCells;
+  std::vector<testing::Cell> cells =
+      QuantizedCells(testing::AllCells({3}, {Dtype::kBF16}, {1, 2, 5}));
+  for (testing::Cell& cell :
+       QuantizedCells(testing::HybridCells({{4, 2}, {6, 3}}, Dtype::kBF16, {1, 2, 5}))) {
+    cells.push_back(std::move(cell));
+  }
+  for (const testing::Cell& cell : cells) {
+    CAPTURE(cell.name);
+    Program program = Lower(testing::TinyModel(), cell.setup);
+    ExpectClean(program);
+    const std::vector<Unit>& units = program.layout.units;
+    const bool any_sent =
+        std::any_of(units.begin(), units.end(), [](const Unit& u) { return !u.persistent; });
+    if (!cell.setup.zero.quantized_gradients || !any_sent) continue;
+    std::vector<Instruction>& micro_step = program.section(Section::kMicroStep);
+    const size_t all_to_all =
+        Find<Collective>(program, Section::kMicroStep,
+                         [](const Collective& c) { return c.kind == CollectiveKind::kAllToAll; });
+    REQUIRE(all_to_all < micro_step.size());
+    micro_step.erase(micro_step.begin() + static_cast<std::ptrdiff_t>(all_to_all));
+    Expect(program, "shard_cover");
+  }
+}
+
 TEST_CASE("verify: saves from a copy pass, whatever the states' home, and steps may not touch it") {
   for (const Case& c : kCases) {
     for (const int ranks : {1, 3}) {
