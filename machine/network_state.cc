@@ -151,6 +151,15 @@ NetworkState QueryNetworkState(const fs::path& root) {
   return state;
 }
 
+std::string InterfaceOfAddress(const std::string& address) {
+  for (const auto& [interface, addresses] : OwnAddresses()) {
+    if (std::find(addresses.begin(), addresses.end(), address) != addresses.end()) {
+      return interface;
+    }
+  }
+  return "";
+}
+
 bool HasVerbsLibrary() {
   // Never closed: verbs' providers keep threads and handlers of their own.
   return dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL) != nullptr ||

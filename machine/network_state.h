@@ -44,6 +44,9 @@ struct NetworkState {
 // namespaces.
 NetworkState QueryNetworkState(const std::filesystem::path& root = "/");
 
+// The interface that has an address, as digits; "": none of this host's.
+std::string InterfaceOfAddress(const std::string& address);
+
 // Whether the loader finds libibverbs, without which NCCL uses sockets. Loads it.
 bool HasVerbsLibrary();
 

@@ -309,8 +309,8 @@ void AdviseInterface(const HostsFacts& facts, std::vector<AdvisedVariable>& advi
   if (carriers.empty()) return;
   std::map<size_t, std::string> nccl, gloo;
   for (const auto& [host, names] : carriers) {
-    gloo[host] = fmt::format("{}", fmt::join(names, ","));
-    nccl[host] = (exact ? "=" : "") + gloo[host];
+    nccl[host] = fmt::format("{}{}", exact ? "=" : "", fmt::join(names, ","));
+    if (names.size() == 1) gloo[host] = names.front();  // it takes one
   }
   const std::string reason =
       others.empty()
@@ -320,10 +320,9 @@ void AdviseInterface(const HostsFacts& facts, std::vector<AdvisedVariable>& advi
                 "{}",
                 fmt::join(others, ", "));
   Advise(facts, "NCCL_SOCKET_IFNAME", nccl, reason, advised);
+  if (gloo.size() < carriers.size()) return;
   Advise(facts, "GLOO_SOCKET_IFNAME", gloo,
-         "the same for PyTorch's groups of CPUs, where a host's own name is not its network's "
-         "address",
-         advised);
+         "the same for PyTorch's groups of CPUs, which else go by a host's own name", advised);
 }
 
 // "mlx5_0,mlx5_1:2", of a host that has other devices too.

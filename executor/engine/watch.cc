@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/full_screen.h"
 #include "core/base/terminal.h"
+#include "executor/process/host_text.h"
 
 namespace zeroplan {
 namespace {
@@ -156,10 +157,12 @@ std::string Watch::Tell(Clock::time_point now) {
       fmt::format("{} has taken {:.1f} s{}", what_, SecondsBetween(began_, now),
                   renews_ ? " without getting anywhere" : "");
   std::string lines = fmt::format("zeroplan: {}; --step-timeout says how long is too long\n", late);
+  // Ranks of other hosts hear of it, too.
+  const std::string where = alone() ? "" : OnHostText(options_.group->host_address());
   std::string culprits, others;
   waits_for_others_ = false;
   if (watched_ == nullptr) {
-    culprits = "; the ranks of this process are being set up";
+    culprits = fmt::format("; the ranks of this process are being set up{}", where);
   } else {
     std::vector<Standing> standings = watched_->Standings();
     for (size_t i = 0; i < standings.size(); ++i) {
@@ -170,11 +173,11 @@ std::string Watch::Tell(Clock::time_point now) {
       }
       const double still = i < movers_.size() ? SecondsBetween(movers_[i].since, now) : 0;
       const std::string text =
-          fmt::format("rank {} {}, for {:.1f} s", standing.rank, standing.doing, still);
+          fmt::format("rank {} {}, for {:.1f} s{}", standing.rank, standing.doing, still, where);
       lines += fmt::format("zeroplan: {}\n", text);
       if (standing.holds_up) {
-        culprits += fmt::format("; rank {} holds it up: it {}, for {:.1f} s", standing.rank,
-                                standing.doing, still);
+        culprits += fmt::format("; rank {} holds it up: it {}, for {:.1f} s{}", standing.rank,
+                                standing.doing, still, where);
       } else if (others.empty()) {
         others = "; " + text;
       }

@@ -14,6 +14,7 @@
 #include "core/base/log.h"
 #include "executor/process/connection.h"
 #include "executor/process/handshake.h"
+#include "executor/process/host_text.h"
 #include "executor/process/star_frames.h"
 
 namespace zeroplan {
@@ -45,10 +46,10 @@ class Caller {
       std::this_thread::sleep_for(kMeetingTurn);
     } while (Clock::now() < until_);
     ThrowRuntime(
-        "rank {}: cannot reach rank 0 at {}:{} within {} s: {}; check the address (MASTER_ADDR), "
+        "rank {}: cannot reach rank 0 at {}:{} within {} s{}: {}; check the address (MASTER_ADDR), "
         "the port (ZEROPLAN_PORT) and that rank 0 runs, or wait longer (⟦rendezvous_timeout⟧)",
         place_.rank, place_.address, place_.port,
-        std::chrono::duration_cast<std::chrono::seconds>(options_.limit).count(), why_);
+        std::chrono::duration_cast<std::chrono::seconds>(options_.limit).count(), way_, why_);
   }
 
  private:
@@ -70,6 +71,7 @@ class Caller {
 
   std::optional<Connection> Try(const addrinfo& address) {
     ThrowIfStopped();
+    way_ = WayText(address);
     UniqueFd fd = BeginToConnect(address, why_);
     if (!fd) return std::nullopt;
     const SteadyTime limit = std::min(until_, Clock::now() + kConnectLimit);
@@ -160,6 +162,7 @@ class Caller {
   const SteadyTime until_;
   const Prover prover_;
   std::string why_ = "nobody listens";
+  std::string way_;            // of the last attempt
   bool was_answered_ = false;  // by somebody who went on after a greeting
 };
 

@@ -19,6 +19,7 @@
 #include "core/base/full_screen.h"
 #include "core/base/terminal.h"
 #include "executor/process/connection.h"
+#include "executor/process/host_text.h"
 #include "executor/process/rendezvous.h"
 #include "executor/process/star_frames.h"
 
@@ -47,6 +48,7 @@ class TcpGroup::Impl {
       : place_(place),
         options_(options),
         host_address_(OwnAddress(peers)),
+        on_host_(OnHostText(host_address_)),
         limit_(options.collective_limit),
         progress_(Clock::now()),
         peers_(peers.size()),
@@ -61,7 +63,7 @@ class TcpGroup::Impl {
       look_at_.push_back(r);
       peers[r].set_heard(last_turn_);
       peers_[r].connection = std::move(peers[r]);
-      peers_[r].doing = "before its first word";
+      peers_[r].where = OtherEndText(peers_[r].connection.fd());
       peers_[r].doing_since = last_turn_;
       if (peers_[r].connection.open()) poller_.Add(peers_[r].connection.fd(), r);
     }
@@ -140,8 +142,9 @@ class TcpGroup::Impl {
     Connection connection;
     bool writing = false;  // the poller looks for room to send
     bool left = false;     // said goodbye
+    std::string where;     // OtherEndText
     // Its position as it last reported it, and since when.
-    std::string doing;
+    std::string doing = "before its first word";
     SteadyTime doing_since;
   };
 
@@ -154,7 +157,7 @@ class TcpGroup::Impl {
   // REQUIRES: mutex_ is held
   Doing OwnDoing() const {
     return {std::chrono::duration_cast<milliseconds>(Clock::now() - progress_),
-            purpose_.empty() ? position_ : purpose_ + ", " + position_};
+            (purpose_.empty() ? position_ : purpose_ + ", " + position_) + on_host_};
   }
 
   // All below: on the thread only.
@@ -265,9 +268,7 @@ class TcpGroup::Impl {
     pending_ = std::move(part);
     pending_since_ = now;
     // Rank 0 still hears the part, and tells the others.
-    if (peers_[0].left) {
-      EndRun("rank 0: left the run while others still needed it");
-    }
+    if (peers_[0].left) EndRun("rank 0: left the run while others still needed it");
   }
 
   void SayAlive() {
@@ -290,7 +291,7 @@ class TcpGroup::Impl {
       if (!peer.connection.open() || peer.left) continue;
       const Clock::duration silence = now - peer.connection.heard();
       if (silence <= options_.silence_limit) continue;
-      return EndRun("rank {}: lost (no word for {} s)", r, Seconds(silence));
+      return EndRun("rank {}: lost (no word for {} s){}", r, Seconds(silence), peer.where);
     }
     if (own_failure_ && now > own_failure_limit_) {
       return RunFailed({own_failure_->code, OfRank(place_.rank, own_failure_->message)});
@@ -317,18 +318,16 @@ class TcpGroup::Impl {
         others += fmt::format("{}{}", others.empty() ? "" : ", ", r);
       }
       if (missing > 1) continue;
-      std::string doing = peers_[r].doing;
-      Clock::duration since = now - peers_[r].doing_since;
+      const Peer& peer = peers_[r];
+      Doing doing{std::chrono::duration_cast<milliseconds>(now - peer.doing_since), peer.doing};
       if (r == 0) {
         const std::lock_guard lock(mutex_);
-        const Doing own = OwnDoing();
-        doing = own.what;
-        since = own.since;
+        doing = OwnDoing();
       }
       first = fmt::format(
           "rank {}: has not come to {}{} within {} s of rank {}; it is heard, {} for {} s", r,
           NameOfCall(part.call, part.number), InPurpose(part.purpose),
-          Seconds(now - collective_began_), first_came_, doing, Seconds(since));
+          Seconds(now - collective_began_), first_came_, doing.what, Seconds(doing.since));
     }
     if (missing < 2) return first;
     if (missing > kRanksNamed) others += fmt::format(" and {} more", missing - kRanksNamed);
@@ -475,7 +474,7 @@ class TcpGroup::Impl {
     if (own_failure_) {
       return RunFailed({own_failure_->code, OfRank(place_.rank, own_failure_->message)});
     }
-    EndRun("rank {}: lost (connection closed)", rank);
+    EndRun("rank {}: lost (connection closed){}", rank, peers_[rank].where);
   }
 
   void Broke(int rank, std::string_view what) {
@@ -526,7 +525,7 @@ class TcpGroup::Impl {
 
   const ProcessPlace place_;
   const TcpGroupOptions options_;
-  const std::string host_address_;
+  const std::string host_address_, on_host_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

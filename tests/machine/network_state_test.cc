@@ -88,6 +88,8 @@ TEST_CASE("the kernel's route to this host is loopback's, and to no address ther
   CHECK(route->interface == "lo");
   CHECK(route->source == "127.0.0.1");
   CHECK(route->gateway.empty());
+  CHECK(InterfaceOfAddress("127.0.0.1") == "lo");
+  CHECK(InterfaceOfAddress("192.0.2.1").empty());  // of documentation (RFC 5737)
   CHECK_FALSE(RouteTo("node1"));
   CHECK_FALSE(RouteTo(""));
 }
