@@ -8,7 +8,8 @@
 // runtime that made them: FSDP2's and DeepSpeed's models, zeroplan's own executor for others. Other
 // executors' kernels are slower than zeroplan's, so beside the ratio (predicted tokens/s over
 // measured) stands what it is over that of the smallest run of the same work: what the number of
-// nodes adds to the error.
+// nodes adds to the error. Then curves of ZeRO over all ranks beside shard groups, with what is
+// fitted to their programs (FittedOf).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,6 +23,8 @@
 
 namespace zeroplan {
 namespace {
+
+constexpr double kGoal = 0.15;
 
 struct Errors {
   std::vector<double> errors;
@@ -37,6 +40,29 @@ struct Errors {
 void PrintGroups(const char* title, std::map<std::string, Errors>& groups) {
   fmt::print("\n{:<44} {:>4} {:>10} {:>10}\n", title, "runs", "median", "worst");
   for (auto& [name, errors] : groups) fmt::print("{:<44} {}\n", name, errors.Text());
+}
+
+// Predicted with what is fitted, beside what was measured; `held` runs are unseen by the fit.
+void PrintFitted(const std::vector<PublishedRun>& runs) {
+  fmt::print("\n{:<34} {:>5} {:>10} {:>10} {:>8}\n", "with what is fitted", "GPUs", "measured",
+             "predicted", "error");
+  std::map<std::string, Errors> by_part;
+  int within = 0, all = 0;
+  for (const PublishedRun& run : runs) {
+    const FittedProgram* fitted = FittedOf(run);
+    if (fitted == nullptr) continue;
+    const auto tokens = static_cast<double>(run.micro_batch * run.grad_accum * run.seq);
+    const double predicted = tokens / StepSeconds(run, *fitted);
+    const double error = predicted / run.measured - 1;
+    fmt::print("{:<34} {:>5} {:>10.1f} {:>10.1f} {:>+7.1f}%{}\n", run.id, run.gpus, run.measured,
+               predicted, 100 * error, run.held ? "  unseen" : "");
+    by_part[fmt::format("{}{}", run.framework, run.held ? ", unseen" : ", fitted")].Add(
+        predicted / run.measured);
+    within += std::abs(error) <= kGoal ? 1 : 0;
+    ++all;
+  }
+  PrintGroups("tokens/s with what is fitted / measured", by_part);
+  fmt::print("within {:.0f} %: {} of {}\n", 100 * kGoal, within, all);
 }
 
 int Main(int argc, char** argv) {
@@ -72,6 +98,7 @@ int Main(int argc, char** argv) {
   PrintGroups("tokens/s predicted / measured", by_framework);
   PrintGroups("the same over that of the smallest run", by_nodes);
   PrintGroups("", by_held);
+  PrintFitted(runs);
   return 0;
 }
 
