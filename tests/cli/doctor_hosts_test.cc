@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -15,6 +14,7 @@
 #include "tests/error_of.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"
+#include "tests/two_hosts.h"
 
 namespace zeroplan {
 namespace {
@@ -129,48 +129,6 @@ TEST_CASE("doctor --hosts: what cannot be meant is refused before anybody is ask
   CHECK(HostNamesInFile(folder.path() + "/hosts") == std::vector<std::string>{"node1", "fd00::2"});
   CHECK(HostNames("user@a:8,fd00::1", "--hosts") == std::vector<std::string>{"user@a", "fd00::1"});
 }
-
-// Two network namespaces with a wire between them; hosts that this machine has for a while.
-class TwoHosts {
- public:
-  TwoHosts() {
-    if (getuid() != 0) {
-      why_not_ = "not root";
-    } else if (!Run("ip netns add " + a_) || !Run("ip netns add " + b_)) {
-      why_not_ = "ip netns cannot make network namespaces here";
-    } else if (!Run("ip link add zpa netns " + a_ + " type veth peer name zpb netns " + b_) ||
-               !Run("ip -n " + a_ + " addr add 10.77.0.1/24 dev zpa") ||
-               !Run("ip -n " + b_ + " addr add 10.77.0.2/24 dev zpb") ||
-               !Run("ip -n " + a_ + " link set zpa up") ||
-               !Run("ip -n " + b_ + " link set zpb up")) {
-      why_not_ = "no pair of interfaces (veth) can be made here";
-    }
-  }
-  ~TwoHosts() {
-    for (const std::string& name : {a_, b_}) Run("ip netns del " + name);
-  }
-  // "": they are there.
-  const std::string& why_not() const { return why_not_; }
-  // Nothing comes back from that TCP port of the second host, as behind a firewall that drops.
-  bool Block(int port) const {
-    return Run(fmt::format("ip -n {} rule add ipproto tcp sport {} blackhole pref 10", b_, port));
-  }
-  bool SetMtu(int bytes) const {
-    return Run(fmt::format("ip -n {} link set zpb mtu {}", b_, bytes));
-  }
-  std::string ssh_cases() const {
-    return fmt::format(
-        "*.1) exec ip netns exec {} sh -c \"$2\";;\n*.2) exec ip netns exec {} sh -c \"$2\";;\n",
-        a_, b_);
-  }
-
- private:
-  static bool Run(const std::string& command) {
-    return std::system((command + " > /dev/null 2>&1").c_str()) == 0;
-  }
-  const std::string a_ = fmt::format("zpa{}", getpid()), b_ = fmt::format("zpb{}", getpid());
-  std::string why_not_;
-};
 
 TEST_CASE("doctor --hosts: in two network namespaces, interfaces, MTU and variables of each") {
   const TwoHosts hosts;
