@@ -61,37 +61,56 @@ void CheckSameState(const Program& program, const testing::MemoryState& got,
   }
 }
 
+// Threads and processes, each from the start and then from what the other has left.
+void CheckBothWays(const Program& program) {
+  const int ranks = program.setup.batch.world_size;
+  const std::vector<std::string> no_errors(static_cast<size_t>(ranks));
+  testing::MemoryState of_threads(program.layout), of_processes(program.layout);
+  const Ended threads = Train(program, nullptr, of_threads, nullptr);
+  std::mutex mutex;
+  const auto errors = AsRanks(ranks, [&](TcpGroup& group) {
+    const Ended process = Train(program, &group, of_processes, nullptr);
+    group.Barrier();
+    const std::lock_guard lock(mutex);
+    CHECK(process.states == threads.states);
+    CHECK(process.eval_loss == threads.eval_loss);
+    CHECK(Same(process.traffic, threads.traffic));
+    CHECK(process.touched == threads.touched);
+  });
+  CHECK(errors == no_errors);
+  CheckSameState(program, of_processes, of_threads);
+
+  testing::MemoryState threads_on(program.layout), processes_on(program.layout);
+  Train(program, nullptr, threads_on, &of_processes);
+  const auto more = AsRanks(ranks, [&](TcpGroup& group) {
+    Train(program, &group, processes_on, &of_threads);
+    group.Barrier();
+  });
+  CHECK(more == no_errors);
+  CheckSameState(program, processes_on, threads_on);
+}
+
 TEST_CASE("ranks that are processes train as threads do, to the bit, at every stage") {
   for (const int ranks : {2, 4}) {
     for (const int stage : {0, 1, 2, 3}) {
       CAPTURE(ranks);
       CAPTURE(stage);
-      const Program program = Lower(small_training::SmallModel(),
-                                    small_training::Setup(stage, ranks, 2), {.checkpoints = true});
-      testing::MemoryState of_threads(program.layout), of_processes(program.layout);
-      const Ended threads = Train(program, nullptr, of_threads, nullptr);
-      std::mutex mutex;
-      const auto errors = AsRanks(ranks, [&](TcpGroup& group) {
-        const Ended process = Train(program, &group, of_processes, nullptr);
-        group.Barrier();
-        const std::lock_guard lock(mutex);
-        CHECK(process.states == threads.states);
-        CHECK(process.eval_loss == threads.eval_loss);
-        CHECK(Same(process.traffic, threads.traffic));
-        CHECK(process.touched == threads.touched);
-      });
-      CHECK(errors == std::vector<std::string>(static_cast<size_t>(ranks)));
-      CheckSameState(program, of_processes, of_threads);
+      CheckBothWays(Lower(small_training::SmallModel(), small_training::Setup(stage, ranks, 2),
+                          {.checkpoints = true}));
+    }
+  }
+}
 
-      // What one of them left, the other goes on from.
-      testing::MemoryState threads_on(program.layout), processes_on(program.layout);
-      Train(program, nullptr, threads_on, &of_processes);
-      const auto more = AsRanks(ranks, [&](TcpGroup& group) {
-        Train(program, &group, processes_on, &of_threads);
-        group.Barrier();
-      });
-      CHECK(more == std::vector<std::string>(static_cast<size_t>(ranks)));
-      CheckSameState(program, processes_on, threads_on);
+TEST_CASE("ranks that are processes train as threads do in shard groups of half the ranks") {
+  for (const int stage : {1, 2, 3}) {
+    for (const int across : {0, 1, 2}) {
+      if (across > stage) continue;  // nothing of it is partitioned
+      CAPTURE(stage);
+      CAPTURE(across);
+      TrainSetup setup = small_training::Setup(stage, 4, 2);
+      setup.zero.shard_group = 2;
+      setup.zero.across_stage = across;
+      CheckBothWays(Lower(small_training::SmallModel(), setup, {.checkpoints = true}));
     }
   }
 }
