@@ -72,6 +72,10 @@ class Benchmark {
 
   KernelArg P(int64_t n) { return Random(dtype_, n); }
   KernelArg F32(int64_t n) { return Random(Dtype::kF32, n); }
+  KernelArg Blocks(Dtype kind, int64_t n) {
+    blocks_.emplace_back(StoredBytes(kind, static_cast<uint64_t>(n)));
+    return {blocks_.back().data(), blocks_.back().size(), kind};
+  }
   KernelArg State() { return {&state_, sizeof(state_), Dtype::kU8}; }
   KernelArg Ints(int64_t n) {
     blocks_.emplace_back(static_cast<size_t>(n) * 4);
@@ -205,6 +209,17 @@ void RunAll(int threads, Dtype dtype) {
   b.Row("", 1, KernelId::kAdamW, {kParams, 0, 0}, {grad, b.State(), master, m, s, param});
   b.Summary();
   b.Row("(not in a step)", 0, KernelId::kConvert, {kParams}, {grad, m});
+  // What quantized collectives send, beside a copy.
+  const KernelArg copy = b.P(kParams);
+  b.Row("(a copy)", 0, KernelId::kConvert, {kParams}, {grad, copy});
+  for (const Dtype kind : {Dtype::kInt8Blocks, Dtype::kInt4Blocks}) {
+    const int64_t n = kParams / 8192 * 8192;
+    const KernelArg blocks = b.Blocks(kind, n);
+    b.Row(fmt::format("(to {})", DtypeName(kind)), 0, KernelId::kConvert, {n}, {grad, blocks});
+    b.Row(fmt::format("(of {})", DtypeName(kind)), 0, KernelId::kConvert, {n}, {blocks, copy});
+    b.Row(fmt::format("(8 {})", DtypeName(kind)), 0, KernelId::kSumParts, {n / 8, 8},
+          {blocks, copy});
+  }
   b.Row("(not in a step)", 0, KernelId::kFill, {kParams * 4}, {m});
   b.Row("(not in a step)", 0, KernelId::kParamInit, {kParams, 0, 0}, {m});
 }

@@ -20,6 +20,37 @@ static_assert(kHalfGroup % kLanes == 0 && kIntBlock == kBlock);
 // Blocks that a thread is given at least.
 constexpr int64_t kIntBlockGrain = kElementGrain / kIntBlock;
 
+// kLanes bytes with a sign as integers, and the lowest bytes of integers. GCC 12 makes a byte at a
+// time of __builtin_convertvector.
+ZEROPLAN_INLINE VecI LoadBytes(const void* bytes) {
+#if defined(__AVX512F__)
+  __m128i b;
+  std::memcpy(&b, bytes, sizeof(b));
+  return (VecI)_mm512_maskz_cvtepi8_epi32(0xffff, b);
+#elif defined(__AVX2__)
+  return (VecI)_mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(bytes)));
+#else
+  VecB b;
+  std::memcpy(&b, bytes, sizeof(b));
+  return __builtin_convertvector(b, VecI);
+#endif
+}
+ZEROPLAN_INLINE void StoreBytes(void* bytes, VecI v) {
+#if defined(__AVX512F__)
+  const __m128i b = _mm512_maskz_cvtepi32_epi8(0xffff, (__m512i)v);
+  std::memcpy(bytes, &b, sizeof(b));
+#elif defined(__AVX2__)
+  const __m256i lowest = _mm256_set1_epi32(0x0c080400);  // of the four integers of either half
+  const __m256i fours = _mm256_shuffle_epi8((__m256i)v, lowest);
+  _mm_storel_epi64(
+      static_cast<__m128i*>(bytes),
+      _mm_unpacklo_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1)));
+#else
+  const VecB b = __builtin_convertvector(v, VecB);
+  std::memcpy(bytes, &b, sizeof(b));
+#endif
+}
+
 // The scale of a group, what its elements are multiplied by, and a mask for their codes.
 struct GroupScale {
   float scale, inverse;
@@ -35,7 +66,10 @@ GroupScale ScaleOf(const float* x) {
   }
   int32_t lanes[kLanes];
   std::memcpy(lanes, &most, sizeof(most));
-  const auto bits = static_cast<uint32_t>(*std::max_element(lanes, lanes + kLanes));
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) lanes[i] = std::max(lanes[i], lanes[i + half]);
+  }
+  const auto bits = static_cast<uint32_t>(lanes[0]);
   if (bits >= kInfinityBits) return {std::bit_cast<float>(kInfinityBits), 0, 0};
   const float scale = std::max(std::bit_cast<float>(bits) / static_cast<float>(Block::kLargest),
                                std::bit_cast<float>(kLeastIntScaleBits));
@@ -52,23 +86,23 @@ ZEROPLAN_INLINE VecI Codes(const float* x, const GroupScale& group) {
 ZEROPLAN_INLINE void QuantizeCodes(const float* x, const GroupScale& group,
                                    int8_t (&codes)[kIntGroup]) {
   for (int i = 0; i < kIntGroup; i += kLanes) {
-    simd::StoreTo(codes + i, __builtin_convertvector(Codes(x + i, group), VecB), simd::Full{});
+    StoreBytes(codes + i, Codes(x + i, group));
   }
 }
 ZEROPLAN_INLINE void QuantizeCodes(const float* x, const GroupScale& group,
                                    uint8_t (&codes)[kHalfGroup]) {
   for (int i = 0; i < kHalfGroup; i += kLanes) {
-    const VecI pair = (Codes(x + i, group) & 15) | (Codes(x + kHalfGroup + i, group) << 4);
-    simd::StoreTo(codes + i, __builtin_convertvector(pair, VecB), simd::Full{});
+    StoreBytes(codes + i, (Codes(x + i, group) & 15) | (Codes(x + kHalfGroup + i, group) << 4));
   }
 }
 
 template <typename Block>
 void QuantizeBlock(const float* x, Block& block) {
+  GroupScale groups[kIntGroups];
+  for (int g = 0; g < kIntGroups; ++g) groups[g] = ScaleOf<Block>(x + g * kIntGroup);
   for (int g = 0; g < kIntGroups; ++g) {
-    const GroupScale group = ScaleOf<Block>(x + g * kIntGroup);
-    QuantizeCodes(x + g * kIntGroup, group, block.codes[g]);
-    block.scales[g] = group.scale;
+    QuantizeCodes(x + g * kIntGroup, groups[g], block.codes[g]);
+    block.scales[g] = groups[g].scale;
   }
 }
 
@@ -85,14 +119,13 @@ struct AddTo {
 template <typename Put>
 ZEROPLAN_INLINE void ReadGroup(const int8_t (&codes)[kIntGroup], float scale, float* x, Put put) {
   for (int i = 0; i < kIntGroup; i += kLanes) {
-    const VecI code = __builtin_convertvector(simd::LoadAs<VecB>(codes + i, simd::Full{}), VecI);
-    put(x + i, __builtin_convertvector(code, VecF) * scale);
+    put(x + i, __builtin_convertvector(LoadBytes(codes + i), VecF) * scale);
   }
 }
 template <typename Put>
 ZEROPLAN_INLINE void ReadGroup(const uint8_t (&codes)[kHalfGroup], float scale, float* x, Put put) {
   for (int i = 0; i < kHalfGroup; i += kLanes) {
-    const VecI pair = __builtin_convertvector(simd::LoadAs<VecB>(codes + i, simd::Full{}), VecI);
+    const VecI pair = LoadBytes(codes + i);
     put(x + i, __builtin_convertvector((pair << 28) >> 28, VecF) * scale);
     put(x + kHalfGroup + i, __builtin_convertvector(pair >> 4, VecF) * scale);
   }
