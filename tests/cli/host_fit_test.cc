@@ -54,19 +54,22 @@ const ChoiceOrigin kOptions;
 const ChoiceOrigin kConfig{ChoiceOrigin::Kind::kConfig, "ds.json"};
 const ChoiceOrigin kPlanOrigin{ChoiceOrigin::Kind::kPlan, "plan.json"};
 
-// What CheckFitsHost says where `available` bytes are free; empty if nothing.
+// What CheckFitsHost says where `available` bytes are free on the host of all ranks; empty if
+// nothing.
 std::string Says(const TrainSetup& setup, const LowerOptions& lower, const ChoiceOrigin& origin,
                  uint64_t available) {
   const Program program = Lower(FittedModel(), setup, lower);
-  return ErrorOf(ExitCode::kNothingFits,
-                 [&] { CheckFitsHost(program, lower, origin, {available}); });
+  return ErrorOf(ExitCode::kNothingFits, [&] {
+    CheckFitsHost(program, lower, origin, setup.batch.world_size, {available});
+  });
 }
 
 TEST_CASE("host fit: exactly full fits; a byte less does not, and the message says by how much") {
   const TrainSetup setup = SmallSetup();
   const uint64_t needs = HostBytes(setup, RunOptions());
   const Program program = Lower(FittedModel(), setup, RunOptions());
-  CHECK_NOTHROW(CheckFitsHost(program, RunOptions(), kOptions, {needs}));
+  CHECK_NOTHROW(CheckFitsHost(program, RunOptions(), kOptions, 2, {needs}));
+  CHECK_NOTHROW(CheckFitsHost(program, RunOptions(), kOptions, 1, {needs / 2}));
   const std::string message = Says(setup, RunOptions(), kOptions, needs - 1);
   CHECK(message.starts_with("host memory short by 1 B: 2 ranks of this plan need " +
                             FormatBytes(needs)));

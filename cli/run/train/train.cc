@@ -49,8 +49,9 @@ constexpr const char* kFooter = R"(Examples:
   torchrun --nnodes 2 --nproc-per-node 8 --no-python zeroplan train --plan plan.json --data c.bin
 What options leave open is chosen as 'plan' chooses it; what else plan can be asked (--objective,
 --effort) goes by a plan: plan ... --plan-out plan.json, then --plan plan.json.
-On GPUs --gpus starts a process for each; torchrun, mpirun and srun may start them instead. On the CPU
-ranks are threads, or processes where one of these starts them. Ctrl-C saves and exits 130, --resume continues.)";
+On GPUs --gpus starts a process for each; torchrun, mpirun and srun may start them instead. On the
+CPU ranks are threads, or processes where one of these starts them. Ctrl-C saves and exits 130,
+--resume continues.)";
 
 void CheckRanks(const TrainWork& work, const ProcessPlace& place) {
   const int ranks = work.setup.batch.world_size;
