@@ -117,7 +117,7 @@ class SavingRank {
     ResumeChoice choice =
         ChooseCheckpoint(group_, words_.folder, TortureModel(), *table_, /*strict=*/false);
     for (const StateKind state : kStates) {
-      for (const ShardRange& range : RankRanges(layout_, ShardRank())) {
+      for (const ShardRange& range : OwnerRanges(layout_, ShardRank())) {
         Shard& shard = shards_.emplace_back(Shard{state, range, {}});
         shard.values.resize(range.count);
         for (uint64_t i = 0; i < range.count; ++i) shard.values[i] = ToFloat(Mix(Key(shard, i)));

@@ -42,6 +42,8 @@ const char* SafetensorsDtype(Dtype dtype) {
     case Dtype::kI32:
     case Dtype::kU8:
     case Dtype::kNf4:
+    case Dtype::kInt8Blocks:
+    case Dtype::kInt4Blocks:
       break;
   }
   ZEROPLAN_CHECK(false, "no tensors of {} are written", DtypeName(dtype));

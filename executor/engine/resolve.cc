@@ -177,8 +177,8 @@ class Resolver {
         "{} fp32 elements of a checkpoint in {} bytes", io.count, out_.bytes);
     ZEROPLAN_CHECK(io.unit >= 0 && static_cast<size_t>(io.unit) < program_.layout.units.size() &&
                        io.begin + io.count <=
-                           program_.layout.units[static_cast<size_t>(io.unit)].shard_elements,
-                   "elements [{}, +{}) are outside the shard of unit {}", io.begin, io.count,
+                           program_.layout.units[static_cast<size_t>(io.unit)].owned_elements(),
+                   "elements [{}, +{}) are outside the rank's part of unit {}", io.begin, io.count,
                    io.unit);
   }
 

@@ -157,6 +157,22 @@ TEST_CASE("optimizer step: fp32 is the reference's") {
   }
 }
 
+void CheckGroups(Dtype dtype, double tolerance) {
+  for (int stage = 1; stage <= 3; ++stage) {
+    for (int across = 0; across <= 2; ++across) {
+      CAPTURE(stage);
+      CAPTURE(across);
+      TrainSetup setup = Setup(stage, 4, dtype, kNoRecompute);
+      setup.zero.shard_group = 2;
+      setup.zero.across_stage = across;
+      if (stage == 1 && across == 2) continue;
+      CheckStep(setup, tolerance);
+    }
+  }
+}
+
+TEST_CASE("optimizer step: of shard groups, too, in fp32") { CheckGroups(Dtype::kF32, 1.5e-5); }
+
 // Sums are fp32, but what a kernel writes is rounded to 2^-9 of its size: 40 roundings on an
 // element's way through both passes, and one more a micro-step and a rank. sqrt(40) * 2^-9 = 1.2 %
 // of the tensor's largest gradient; four times that covers the largest of some 10000 elements.
@@ -168,6 +184,8 @@ TEST_CASE("optimizer step: bf16 is the reference's up to its rounding") {
     CheckStep(Setup(stage, ranks, Dtype::kBF16, recompute), 0.05);
   }
 }
+
+TEST_CASE("optimizer step: of shard groups, too, in bf16") { CheckGroups(Dtype::kBF16, 0.05); }
 
 }  // namespace
 }  // namespace zeroplan

@@ -179,6 +179,53 @@ TEST_CASE("bf16: stages and offloads on several GPUs follow stage 0 on one withi
   }
 }
 
+// Two groups of two.
+std::vector<Choice> GroupChoices() {
+  std::vector<Choice> all;
+  const auto add = [&](const std::string& name, const std::string& options) {
+    const std::string grouped = options + " --shard-group 2";
+    all.push_back({name, grouped});
+    all.push_back({name + "-accum", grouped, 2});
+  };
+  for (const std::string stage : {"1", "2", "3"}) {
+    for (const std::string across : {"replicate", "optimizer", "gradients"}) {
+      if (stage == "1" && across == "gradients") continue;
+      const std::string options = "--stage " + stage + " --across-groups " + across;
+      add("stage" + stage + "-" + across, options);
+      add("stage" + stage + "-" + across + "-cpu", options + " --offload-optimizer cpu");
+    }
+  }
+  add("stage3-params", "--stage 3 --offload-optimizer cpu --offload-param cpu");
+  add("stage3-deterministic", "--stage 3 --across-groups gradients --deterministic");
+  return all;
+}
+
+TEST_CASE("fp32: shard groups of four GPUs follow stage 0 on one") {
+  if (MostGpus() < 4) {
+    MESSAGE("skipped: needs four GPUs");
+    return;
+  }
+  const TrainingFolder folder;
+  const Reference reference{folder, StageZeroAlone(folder, "fp32", kSteps), {1e-5, 1e-3}};
+  CheckAll(reference, 4, "fp32", GroupChoices());
+}
+
+TEST_CASE("bf16: shard groups of four GPUs follow stage 0 on one within bf16's noise") {
+  if (MostGpus() < 4) {
+    MESSAGE("skipped: needs four GPUs");
+    return;
+  }
+  const TrainingFolder folder;
+  const Reference reference = CoarseReference(folder);
+  std::vector<Choice> choices = GroupChoices();
+  choices.push_back(
+      {"stage3-fp32-reduction", "--stage 3 --shard-group 2 --communication-dtype fp32", 2});
+  choices.push_back({"stage1-fp32-sums",
+                     "--stage 1 --shard-group 2 --across-groups optimizer --grad-accum-dtype fp32",
+                     2});
+  CheckAll(reference, 4, "bf16", std::move(choices));
+}
+
 TEST_CASE("bf16: 1024 tokens and heads of 128, by cuDNN's kernels, follow stage 0 on one GPU") {
   const TrainingFolder folder(TrainedModel::kLong);
   const Reference reference = CoarseReference(folder);

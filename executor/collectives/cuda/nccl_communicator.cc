@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "core/base/log.h"
 #include "core/program/program.h"
 #include "executor/device/cuda/cuda_handles.h"
+#include "executor/process/host_text.h"
 
 namespace zeroplan {
 namespace {
@@ -64,14 +66,16 @@ struct SetUpResult {
 // On a thread of its own, which is left behind where the others do not come: the process is about
 // to end then. A communicator that does not block (ncclConfig_t::blocking) could be given up too,
 // but NCCL 2.28 starts a thread for each of its collectives, in every step.
-ncclComm_t SetUp(const ProcessGroup& group, const ncclUniqueId& id, int rank, int ranks,
-                 double limit_seconds) {
+// `make(&communicator)`: the call of NCCL that comes back once all `ranks` ranks have made it.
+template <typename Make>
+ncclComm_t SetUp(const ProcessGroup& group, int ranks, double limit_seconds, const char* call,
+                 Make make) {
   int device = 0;
   ZEROPLAN_CUDA(cudaGetDevice(&device));
   const auto result = std::make_shared<SetUpResult>();
-  std::thread([result, id, device, rank, ranks] {
+  std::thread([result, device, make] {
     cudaSetDevice(device);
-    result->status = ncclCommInitRank(&result->communicator, ranks, id, rank);
+    result->status = make(&result->communicator);
     result->done.store(true, std::memory_order_release);
   }).detach();
   const auto begin = std::chrono::steady_clock::now();
@@ -80,13 +84,15 @@ ncclComm_t SetUp(const ProcessGroup& group, const ncclUniqueId& id, int rank, in
     const double waited =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (limit_seconds <= 0 || waited < limit_seconds) continue;
+    const char* interface = std::getenv("NCCL_SOCKET_IFNAME");
     ThrowRuntime(
-        "NCCL: setting up a communicator of {} ranks has not ended after {:.0f} s; the "
-        "network between the hosts may not let all of them reach one another "
-        "(NCCL_DEBUG=INFO tells more)",
-        ranks, waited);
+        "NCCL: setting up a communicator of {} ranks has not ended after {:.0f} s on rank {}{} "
+        "(NCCL_SOCKET_IFNAME is {}); the network between the hosts may not let all of them reach "
+        "one another: 'zeroplan doctor --hosts' says where, NCCL_DEBUG=INFO what NCCL does",
+        ranks, waited, group.rank(), OnHostText(group.host_address()),
+        interface == nullptr || *interface == '\0' ? "not set" : interface);
   }
-  CheckNccl(result->status, "ncclCommInitRank");
+  CheckNccl(result->status, call);
   return result->communicator;
 }
 
@@ -98,17 +104,24 @@ void CheckNccl(ncclResult_t status, const char* call, ncclComm_t communicator) {
                ncclGetLastError(communicator));
 }
 
-// Rank 0 makes the ids of all groups: whoever makes one need not be a member.
-NcclCommunicator::NcclCommunicator(ProcessGroup& group, const RankAxes& axes, RankAxis axis,
-                                   double limit_seconds)
+NcclCommunicator::NcclCommunicator(ProcessGroup& group, double limit_seconds)
+    : rank_(group.rank()), world_size_(group.world_size()) {
+  ncclUniqueId id;
+  if (rank_ == 0) ZEROPLAN_NCCL(ncclGetUniqueId(&id));
+  group.Broadcast(std::as_writable_bytes(std::span(&id, 1)));
+  communicator_.reset(SetUp(group, world_size_, limit_seconds, "ncclCommInitRank",
+                            [id, rank = rank_, ranks = world_size_](ncclComm_t* made) {
+                              return ncclCommInitRank(made, ranks, id, rank);
+                            }));
+}
+
+NcclCommunicator::NcclCommunicator(ProcessGroup& group, const NcclCommunicator& all,
+                                   const RankAxes& axes, RankAxis axis, double limit_seconds)
     : rank_(axes.Place(axis, group.rank())), world_size_(axes.Size(axis)) {
-  std::vector<ncclUniqueId> ids(static_cast<size_t>(axes.Groups(axis)));
-  if (group.rank() == 0) {
-    for (ncclUniqueId& id : ids) ZEROPLAN_NCCL(ncclGetUniqueId(&id));
-  }
-  group.Broadcast(std::as_writable_bytes(std::span(ids)));
-  const ncclUniqueId& id = ids[static_cast<size_t>(axes.Group(axis, group.rank()))];
-  communicator_.reset(SetUp(group, id, rank_, world_size_, limit_seconds));
+  communicator_.reset(SetUp(
+      group, world_size_, limit_seconds, "ncclCommSplit",
+      [parent = all.communicator_.get(), color = axes.Group(axis, group.rank()), rank = rank_](
+          ncclComm_t* made) { return ncclCommSplit(parent, color, rank, made, nullptr); }));
 }
 
 void NcclCommunicator::Destroy::operator()(ncclComm_t communicator) const noexcept {

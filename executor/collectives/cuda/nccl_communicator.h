@@ -26,10 +26,11 @@ class NcclCommunicator {
   // Every rank of `group` calls this at once, its GPU current. The id travels over the group.
   // Throws Error(kRuntime) where not all ranks have come within `limit_seconds` (0: waits for
   // ever), and the group's failure once it has one.
-  explicit NcclCommunicator(ProcessGroup& group, double limit_seconds = 300)
-      : NcclCommunicator(group, {1, group.world_size()}, RankAxis::kAll, limit_seconds) {}
-  // The same, one for each group of `axis`: of the ranks in this rank's.
-  NcclCommunicator(ProcessGroup& group, const RankAxes& axes, RankAxis axis, double limit_seconds);
+  explicit NcclCommunicator(ProcessGroup& group, double limit_seconds = 300);
+  // The same, of the ranks in this rank's group of `axis`: `all`, of all ranks, is split into its
+  // groups.
+  NcclCommunicator(ProcessGroup& group, const NcclCommunicator& all, const RankAxes& axes,
+                   RankAxis axis, double limit_seconds);
 
   int world_size() const { return world_size_; }
 

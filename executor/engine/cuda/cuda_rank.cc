@@ -77,8 +77,15 @@ CudaRank::CudaRank(const Program& program, const EngineOptions& options, int dev
     context.cuda = &launches_[i];
   }
   // One that is not used would take memory for nothing.
+  // Those of all ranks come first, and the step's scalars are summed over one of them.
   for (const CommunicatorKey& key : CommunicatorsOf(program)) {
-    communicators_.try_emplace(key, group_, program.axes(), key.axis, options.communicator_seconds);
+    const bool of_all = key.axis == RankAxis::kAll;
+    const CommunicatorKey all{RankAxis::kAll, of_all ? key.stream : Stream::kReduce};
+    const NcclCommunicator& whole =
+        communicators_.try_emplace(all, group_, options.communicator_seconds).first->second;
+    if (of_all) continue;
+    communicators_.try_emplace(key, group_, whole, program.axes(), key.axis,
+                               options.communicator_seconds);
   }
   Prepare();
   clock_.emplace(stream(Stream::kCompute), record_trace_);
