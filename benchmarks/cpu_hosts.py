@@ -12,7 +12,7 @@ usage: cpu_hosts.py [--hosts N] [--ranks-per-host N] [--link MBIT:MS ...] [--cho
 Each host's device passes its packets to this script, behind a token bucket of the kernel (tbf), and the script hands
 them on to the other host's after the latency: not every kernel has netem. Choices take turns; of each run the median
 step without the warm-up counts, of the repetitions their median. What a link carries is measured first, by one TCP
-connection.
+connection; --repeat 0 does nothing else.
 """
 import argparse
 import collections
@@ -157,15 +157,22 @@ def pass_on(tuns, latency):
 
 
 SERVER = """
-import socket
+import socket, time
 listener = socket.create_server(("0.0.0.0", 9999))
 print("ready", flush=True)
-for _ in range(2):
-    peer, _ = listener.accept()
-    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    while data := peer.recv(1 << 20):
-        if len(data) == 1:
-            peer.send(data)
+peer, _ = listener.accept()
+peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+while data := peer.recv(1):
+    peer.send(data)
+peer, _ = listener.accept()
+came, began, last = 0, None, None
+while data := peer.recv(1 << 20):
+    last = time.monotonic()
+    if began is None:
+        began = last
+    else:
+        came += len(data)
+print(came / (last - began), flush=True)
 """
 CLIENT = """
 import socket, statistics, sys, time
@@ -180,22 +187,19 @@ for _ in range(50):
     peer.recv(1)
     trips.append(time.monotonic() - begin)
 peer.close()
-peer, block, sent, begin = connect(), bytes(1 << 20), 0, time.monotonic()
+peer, block, begin = connect(), bytes(1 << 18), time.monotonic()
 while time.monotonic() - begin < float(sys.argv[2]):
     peer.sendall(block)
-    sent += len(block)
-# What is on its way when the clock stops is a little of what was sent.
-print(statistics.median(trips), sent / (time.monotonic() - begin))
+print(statistics.median(trips))
 """
 
 
-def measure_link(hosts, seconds=2.0):
+def measure_link(hosts, seconds=3.0):
     """(round trip in s, bytes/s) of one TCP connection from the second host to the first."""
     server = hosts.run(0, [sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True)
     server.stdout.readline()
     client = hosts.run(1, [sys.executable, "-c", CLIENT, address(0), seconds], stdout=subprocess.PIPE, text=True)
-    trip, rate = map(float, client.communicate()[0].split())
-    server.wait()
+    trip, rate = float(client.communicate()[0]), float(server.communicate()[0])
     return trip, rate
 
 
@@ -272,14 +276,15 @@ def main():
             with hosts.passing_on(ms / 1000):
                 trip, rate = measure_link(hosts)
                 print(f"link {mbit:g} Mbit/s, {ms:g} ms: measured {rate * 8e-6:.0f} Mbit/s, round trip "
-                      f"{trip * 1e3:.2f} ms", flush=True)
+                      f"{trip * 1e3:.2f} ms{'; this machine carries no more' if rate * 8e-6 < 0.9 * mbit else ''}",
+                      flush=True)
                 medians = {choice: [] for choice, _ in choices}
                 for repetition in range(args.repeat):
                     for choice, options in choices if repetition % 2 == 0 else choices[::-1]:
                         seconds = train(hosts, args.ranks_per_host, args.zeroplan, [*shared, *options.split()],
                                         args.steps, folder)
                         medians[choice].append(statistics.median(seconds[args.warmup:]))
-            for choice, options in choices:
+            for choice, options in choices if args.repeat > 0 else []:
                 of = medians[choice]
                 print(f"  {choice:30} {statistics.median(of) * 1e3:9.1f}   ({min(of) * 1e3:.1f} to {max(of) * 1e3:.1f})",
                       flush=True)
