@@ -50,6 +50,7 @@ struct CostModel::Impl {
         Share(profile.node.overlapped_compute, kComputeBesideCollective);
     rates.collective_beside_compute =
         Share(profile.node.overlapped_collective, kCollectiveBesideCompute);
+    if (shape.nodes() > 1) rates.ranks_per_node = shape.ranks_per_node();
     rates.pcie_both = transfers.BothShare();
     rates.host_beside_copy = Share(profile.node.pcie.overlapped_host, 1);
     rates.copy_beside_host = Share(profile.node.pcie.overlapped_copy, 1);
@@ -123,6 +124,9 @@ const OverlapRates& CostModel::overlap() const { return impl_->rates; }
 const ClusterShape& CostModel::shape() const { return impl_->shape; }
 double CostModel::CollectiveSeconds(CollectiveOp op, double full_bytes) const {
   return impl_->collectives.LeastSeconds(op, full_bytes);
+}
+CollectiveCost CostModel::CollectivesOver(const RankAxes& axes, RankAxis axis) const {
+  return impl_->collectives.Over(axes, axis);
 }
 double CostModel::CollectiveBytesPerSecond() const { return impl_->collectives.BytesPerSecond(); }
 double CostModel::PcieBytesPerSecond() const {

@@ -16,6 +16,14 @@ constexpr size_t kDown = static_cast<size_t>(Stream::kDeviceToHost);
 constexpr size_t kHostLane = static_cast<size_t>(Stream::kHost);
 
 // What a kernel or a copy shares with others.
+// Ranks of a shard group follow one another; those of a replica group are on all nodes.
+PlayedResource LinksOf(const Program& program, RankAxis axis, const OverlapRates& rates) {
+  const int in_a_row =
+      axis == RankAxis::kShard ? program.axes().Size(axis) : program.axes().ranks();
+  const bool over_nodes = rates.ranks_per_node > 0 && in_a_row > rates.ranks_per_node;
+  return over_nodes ? PlayedResource::kNetwork : PlayedResource::kNodeLinks;
+}
+
 PlayedResource OfStream(Stream stream) {
   return stream == Stream::kHost           ? PlayedResource::kHost
          : stream == Stream::kHostToDevice ? PlayedResource::kToDevice
@@ -104,8 +112,8 @@ void Timeline::Load(const Program& program, Section section, uint8_t kinds,
                               item.resource = OfStream(instruction.stream);
                               return true;
                             },
-                            [&](const Collective&) {
-                              item.resource = Resource::kCollective;
+                            [&](const Collective& collective) {
+                              item.resource = LinksOf(program, collective.axis, rates);
                               return true;
                             },
                             [&](const Copy&) {
@@ -146,8 +154,10 @@ void Timeline::Advance() {
 
 void Timeline::SetRates(const OverlapRates& rates) {
   auto runs = [&](size_t lane, Resource resource) { return lanes_[lane].runs(resource); };
-  const bool gather = runs(kGather, Resource::kCollective);
-  const bool reduce = runs(kReduce, Resource::kCollective);
+  const bool gather = lanes_[kGather].runs_collective();
+  const bool reduce = lanes_[kReduce].runs_collective();
+  const bool share =
+      gather && reduce && lanes_[kGather].item().resource == lanes_[kReduce].item().resource;
   const bool up = runs(kUp, Resource::kToDevice), down = runs(kDown, Resource::kFromDevice);
   const bool host = runs(kHostLane, Resource::kHost), compute = lanes_[kCompute].running;
   for (Lane& lane : lanes_) {
@@ -157,9 +167,10 @@ void Timeline::SetRates(const OverlapRates& rates) {
       case Resource::kKernel:
         if (gather || reduce) lane.rate = lane.item().beside_collective;
         break;
-      case Resource::kCollective:
+      case Resource::kNodeLinks:
+      case Resource::kNetwork:
         if (compute) lane.rate = rates.collective_beside_compute;
-        if (gather && reduce) lane.rate *= rates.two_collectives;
+        if (share) lane.rate *= rates.two_collectives;
         break;
       case Resource::kToDevice:
       case Resource::kFromDevice:
@@ -204,7 +215,7 @@ void Timeline::Account(double dt, SectionTime& time) const {
     return;
   }
   (compute.item().step_phase ? time.optimizer_seconds : time.compute_seconds) += dt * compute.rate;
-  const size_t slower = lanes_[kReduce].runs(Resource::kCollective) ? kReduce : kGather;
+  const size_t slower = lanes_[kReduce].runs_collective() ? kReduce : kGather;
   time.exposed_seconds[slower] += dt * (1 - compute.rate);
 }
 

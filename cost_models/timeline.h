@@ -15,8 +15,11 @@ namespace zeroplan {
 struct OverlapRates {
   double compute_beside_collective = 1;
   double collective_beside_compute = 1;
-  double two_collectives = 0.5;  // gathers and reductions that share one link
-  double pcie_both = 1;          // each direction of the PCIe link while both are busy
+  // Two collectives at once, both within a node or both over the network. One of each share
+  // nothing: hybrid sharding gathers within the node while it reduces over nodes.
+  double two_collectives = 0.5;
+  int ranks_per_node = 0;  // of several nodes; 0: all ranks are on one
+  double pcie_both = 1;    // each direction of the PCIe link while both are busy
   // Host kernels while copies run (both use host memory), and copies to the GPU meanwhile.
   double host_beside_copy = 1, copy_beside_host = 1;
 };
@@ -31,7 +34,15 @@ struct PlayedSpan {
 };
 
 // What an instruction shares with others.
-enum class PlayedResource : uint8_t { kKernel, kCollective, kToDevice, kFromDevice, kHost, kDisk };
+enum class PlayedResource : uint8_t {
+  kKernel,
+  kNodeLinks,  // of collectives within a node
+  kNetwork,    // of others
+  kToDevice,
+  kFromDevice,
+  kHost,
+  kDisk
+};
 
 // What streams had yet to do when the compute stream had ended a section.
 struct CarriedWork {
@@ -104,6 +115,7 @@ class Timeline {
 
     const Item& item() const { return queue[next]; }
     bool runs(Resource resource) const { return running && item().resource == resource; }
+    bool runs_collective() const { return runs(Resource::kNodeLinks) || runs(Resource::kNetwork); }
     bool done() const { return next == queue.size(); }
   };
 

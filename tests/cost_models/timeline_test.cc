@@ -252,6 +252,26 @@ TEST_CASE("Timeline: a wait is for the record before it, whatever comes later in
   CHECK(script.Play({}, nullptr, kOnly, nullptr, &first).total_seconds == doctest::Approx(3));
 }
 
+TEST_CASE("Timeline: a gather within a node and a reduction over nodes share no link") {
+  Script script;
+  script.program_.layout.shards = 2;
+  script.program_.setup.batch.world_size = 4;
+  const auto run = [&](Stream stream, CollectiveKind kind, RankAxis axis) {
+    Collective collective{kind, Dtype::kBF16};
+    collective.axis = axis;
+    script.Run(stream, collective, 3);
+  };
+  run(Stream::kGather, CollectiveKind::kAllGather, RankAxis::kShard);
+  run(Stream::kReduce, CollectiveKind::kAllReduce, RankAxis::kReplica);
+  OverlapRates rates;
+  CHECK(script.Play(rates).total_seconds == doctest::Approx(6));  // one node
+  rates.ranks_per_node = 2;
+  CHECK(script.Play(rates).total_seconds == doctest::Approx(3));
+  // A shard group of two nodes.
+  rates.ranks_per_node = 1;
+  CHECK(script.Play(rates).total_seconds == doctest::Approx(6));
+}
+
 TEST_CASE("Timeline: what is carried and waits for what is not there is a bug, not a hang") {
   Script script;
   const EventId event = script.program_.event_count++;
