@@ -360,7 +360,7 @@ std::vector<Finding> SpeedFindings(const HostsFacts& facts) {
   const auto [least, slowest] = slower_way.front();
   const std::string fact =
       slower_way.size() == 1
-          ? fmt::format("{}", RateText(least))
+          ? fmt::format("{}, the slower way", RateText(least))
           : fmt::format("{} to {}, the slower way of each pair; the slowest: {}", RateText(least),
                         RateText(slower_way.back().first), PairName(facts, *slowest));
   if (slower_way.size() > 2 && least < kMuchSlower * median) {
