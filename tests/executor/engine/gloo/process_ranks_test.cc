@@ -115,6 +115,13 @@ TEST_CASE("ranks that are processes train as threads do in shard groups of half 
   }
 }
 
+TEST_CASE("ranks that are processes send quantized blocks as threads copy them") {
+  TrainSetup setup = small_training::Setup(3, 4, 2);
+  setup.zero.shard_group = 2;
+  setup.zero.quantized_weights = setup.zero.quantized_gradients = true;
+  CheckBothWays(Lower(small_training::SmallModel(), setup, {.checkpoints = true}));
+}
+
 TEST_CASE("a rank that fails in a step ends the others, named") {
   const Program program = Lower(small_training::SmallModel(), small_training::Setup(3, 3, 1), {});
   const auto errors = AsRanks(3, [&](TcpGroup& group) {
