@@ -37,6 +37,7 @@ constexpr UnknownKey kUnknownKeys[] = {
     {"zero_optimization", "stage3_module_granularity_threshold", "0"},
     {"zero_optimization", "leaf_module", "null"},
     {"zero_optimization", "memory_efficient_linear", "true"},
+    {"zero_optimization", "mics_hierarchical_params_gather", "false"},
     {"zero_optimization", "override_module_apply", "true"},
     {"bf16", "bf16_master_weights_and_grads", "false"},
     {"bf16", "bf16_optimizer_states", "false"},
@@ -310,14 +311,35 @@ class DeepSpeed : public TorchBased {
     if (setup.zero.stage != 3) return 1;
     return 1 - (setup.recompute == kNoRecompute ? kStage3Margin : kStage3RecomputeMargin);
   }
+  std::vector<std::string> Notes(const ChoiceEstimate& choice,
+                                 TorchCompile compile) const override {
+    std::vector<std::string> notes = TorchBased::Notes(choice, compile);
+    if (IsMics(choice.setup)) {
+      notes.emplace_back(
+          "mics_shard_size takes models made whole or under deepspeed.zero.MiCS_Init, none made "
+          "under deepspeed.zero.Init.");
+    }
+    return notes;
+  }
   std::string Doubt(const TrainSetup& setup) const override {
-    if (setup.zero.stage < 3 || setup.recompute == kNoRecompute) return "";
-    return fmt::format(
-        "Stage 3 with recompute is the least certain: it waits for the host's Python, whose speed "
-        "is not known. {} such runs without offload took {:.2f} to {:.2f} times their predicted "
-        "time. Try it before you rely on it.",
-        kDeepSpeedMargins.recompute_runs, kDeepSpeedMargins.recompute_fastest,
-        kDeepSpeedMargins.recompute_slowest);
+    std::string doubt;
+    if (Hybrid(setup)) {
+      doubt =
+          IsMics(setup)
+              ? "Of MiCS no run was compared: memory and time follow from its code alone."
+              : "Of hpZ nothing was measured here: its time was compared with 16 published runs "
+                "of ZeRO++ (docs/cost-model.md), its memory with none.";
+    }
+    if (setup.zero.stage < 3 || setup.recompute == kNoRecompute) return doubt;
+    if (!doubt.empty()) doubt += " ";
+    return doubt + fmt::format(
+                       "Stage 3 with recompute is the least certain: it waits for the host's "
+                       "Python, whose speed "
+                       "is not known. {} such runs without offload took {:.2f} to {:.2f} times "
+                       "their predicted "
+                       "time. Try it before you rely on it.",
+                       kDeepSpeedMargins.recompute_runs, kDeepSpeedMargins.recompute_fastest,
+                       kDeepSpeedMargins.recompute_slowest);
   }
   std::string_view OptimizerText() const override { return "DeepSpeed's own optimizers"; }
 };

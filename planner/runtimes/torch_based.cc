@@ -12,7 +12,6 @@
 #include "core/config/reader_state.h"
 #include "core/config/setup_facts.h"
 #include "core/model/model_spec.h"
-#include "hwprofiles/guesses.h"
 #include "planner/estimate/choices.h"
 #include "planner/estimate/estimate.h"
 #include "planner/search/enumerated_search.h"
@@ -259,51 +258,6 @@ double RoomFactor(MemoryRoom room) {
   ZEROPLAN_CHECK(false);
 }
 
-std::string EmptiesCacheText(uint64_t segments, const std::optional<double>& step_seconds) {
-  if (segments == 0) {
-    return " It fits because the allocator gives cached memory back once, before its steps are all "
-           "alike.";
-  }
-  // What Merit takes them for.
-  const double most = kSegmentSeconds * static_cast<double>(segments);
-  const std::string share =
-      step_seconds ? fmt::format(", {:.2g} %", 100 * most / *step_seconds) : "";
-  return fmt::format(
-      " It fits because the allocator gives cached memory back while it runs: {} segment{} a step. "
-      "That is not measured; the choice is taken for a step longer by {:.2g} s{} ({:.2g} s a "
-      "segment).",
-      segments, segments == 1 ? "" : "s", most, share, kSegmentSeconds);
-}
-
-std::string MemoryText(const ChoiceEstimate& choice, const Cluster& cluster) {
-  const TorchFootprint& torch = *choice.footprint.torch;
-  const uint64_t outside = cluster.gpu_reserve_bytes + torch.context_bytes;
-  std::string text = fmt::format(
-      "Memory of a GPU: {} allocated in initialisation, {} in steps; {} reserved of {} that the "
-      "allocator may take; {} with what lies outside it, of {}. Host: {}.",
-      FormatBytes(torch.peak(TorchPhase::kInit).allocated_bytes),
-      FormatBytes(torch.StepAllocatedBytes()), FormatBytes(torch.ReservedBytes()),
-      FormatBytes(cluster.gpu_capacity_bytes - std::min(cluster.gpu_capacity_bytes, outside)),
-      FormatBytes(torch.DeviceBytes()), FormatBytes(cluster.gpu_capacity_bytes),
-      FormatBytes(choice.footprint.host.total()));
-  switch (choice.room) {
-    case MemoryRoom::kAmple:
-      return text + " It fits with the memory's margin of error on top.";
-    case MemoryRoom::kTight:
-      return text +
-             " It fits as predicted, but not with the margin of error on top: should it take more, "
-             "the allocator gives cached memory back, which costs time.";
-    case MemoryRoom::kEmptiesCache:
-      return text + EmptiesCacheText(torch.segments_given_back, choice.time.total_seconds);
-    case MemoryRoom::kAtRisk:
-    case MemoryRoom::kNone:
-      return text +
-             " At risk: with the margin of error on top its tensors would not fit; nothing else "
-             "was found that does.";
-  }
-  return text;
-}
-
 }  // namespace
 
 TorchRun TorchRunOf(const TrainSetup& setup, TorchCompile compile) {
@@ -490,108 +444,6 @@ std::array<int, 5> TorchBased::Complexity(const TrainSetup& setup) const {
   const int groups = zeroplan::Complexity(CandidateOf(setup))[2];
   return {offloads, zero.stage, groups, static_cast<int>(setup.recompute.kind),
           3 * static_cast<int>(zero.offload_optimizer.ratio < 1) + settings};
-}
-
-std::vector<MarginOfError> TorchBased::Margins() const {
-  const RuntimeMargins& of = margins();
-  std::vector<MarginOfError> all = {{"runs", static_cast<double>(of.runs)},
-                                    {"step_seconds_median", of.time_median},
-                                    {"step_seconds", of.time_worst},
-                                    {"chosen_runs", static_cast<double>(of.chosen_runs)},
-                                    {"chosen_step_seconds_median", of.chosen_median},
-                                    {"chosen_step_seconds", of.chosen_worst},
-                                    {"allocated", of.allocated},
-                                    {"reserved", of.reserved},
-                                    {"device", of.device},
-                                    {"host", of.host}};
-  if (of.recompute_runs > 0) all.push_back({"stage_3_recompute_step_seconds", of.recompute_worst});
-  return all;
-}
-
-std::string TorchBased::MarginText(const Cluster& cluster, const HardwareProfile& hardware) const {
-  const RuntimeMargins& of = margins();
-  const std::string recompute =
-      of.recompute_runs == 0
-          ? ""
-          : fmt::format(", of stage 3 with recompute {:.0f} %", 100 * of.recompute_worst);
-  return fmt::format(
-      "Beside {} runs of {} on H200s allocated memory was off by at most {:.1f} %, reserved by "
-      "{:.1f} %, the device's by {:.1f} %, host by {:.1f} %; step times, with constants "
-      "fitted to other models, by {:.0f} % in the median, {:.0f} % at most{}; of {} choices of "
-      "plan, run afterwards, by {:.0f} % and {:.0f} %. docs/runtimes.md has them.{}{}",
-      of.runs, name(), 100 * of.allocated, 100 * of.reserved, 100 * of.device, 100 * of.host,
-      100 * of.time_median, 100 * of.time_worst, recompute, of.chosen_runs, 100 * of.chosen_median,
-      100 * of.chosen_worst,
-      IsH200(hardware) ? "" : fmt::format(" On other GPUs {}.", of.other_gpus),
-      cluster.nodes() == 1 ? ""
-                           : fmt::format(" Nothing across nodes was measured for this: {}. {}",
-                                         of.across_nodes, NetworkNote(hardware)));
-}
-
-double TorchBased::LargestTimeError(const ChoiceEstimate& choice, const Cluster& cluster,
-                                    const HardwareProfile& hardware) const {
-  const RuntimeMargins& of = margins();
-  const Candidate candidate = CandidateOf(choice.setup);
-  const bool recomputes = of.recompute_runs > 0 && candidate.stage == 3 &&
-                          candidate.recompute != kNoRecompute && !Offloads(candidate);
-  double worst = std::max(of.time_worst, of.chosen_worst);
-  if (recomputes) worst = std::max(worst, of.recompute_worst);
-  if (!IsH200(hardware)) {
-    if (of.other_gpus_worst == 0) return 0;
-    worst = std::max(worst, of.other_gpus_worst);
-  }
-  return cluster.nodes() > 1 ? std::max(worst, of.across_nodes_worst) : worst;
-}
-
-std::vector<std::string> TorchBased::Cautions(const ChoiceEstimate& choice, const Cluster& cluster,
-                                              const HardwareProfile& /*hardware*/) const {
-  std::vector<std::string> all = {MemoryText(choice, cluster)};
-  if (std::string doubt = Doubt(choice.setup); !doubt.empty()) all.push_back(std::move(doubt));
-  return all;
-}
-
-std::string TorchBased::Doubt(const TrainSetup& setup) const {
-  if (setup.recompute.kind != RecomputeKind::kSelective) return "";
-  return "Of selective recompute memory alone was compared with runs (two that torchtitan "
-         "published), its time with none.";
-}
-
-std::string TorchBased::WhyNotTaken(const ChoiceEstimate& other, const ChoiceEstimate& best) const {
-  const double lost = 1 - *other.time.tokens_per_second / *best.time.tokens_per_second;
-  if (other.room != MemoryRoom::kAmple && other.room != best.room) {
-    return other.room == MemoryRoom::kTight
-               ? ", but its memory does not fit with the margin of error on top"
-           : other.room == MemoryRoom::kEmptiesCache
-               ? ", but it empties the allocator's cache while it runs, which costs time"
-               : ", but its tensors do not fit with the margin of error on top";
-  }
-  if (std::abs(lost) <= kEnumeratedTieMargin) return " (a tie: the simpler is taken)";
-  if (lost >= 0) return "";
-  const auto trust = [this](const ChoiceEstimate& of) {
-    return Merit(of) / *of.time.tokens_per_second;
-  };
-  return fmt::format(", but its time is known less well: to be taken it has to be {:.2g} % faster",
-                     100 * (trust(best) / trust(other) - 1));
-}
-
-std::vector<std::string> TorchBased::Notes(const ChoiceEstimate& choice,
-                                           TorchCompile compile) const {
-  std::vector<std::string> notes;
-  if (choice.setup.recompute.kind == RecomputeKind::kFull) {
-    notes.push_back(fmt::format(
-        "Recompute is no key of {}: the model's code switches it on (torch.utils.checkpoint around "
-        "every layer).",
-        name()));
-  }
-  notes.push_back(
-      fmt::format("Predicted for plain PyTorch code ({}) with fused attention and {}; "
-                  "docs/runtimes.md has what "
-                  "is assumed and what is not modelled.",
-                  !compile.layers ? "not compiled; ⟦compile⟧ layers is for code that is"
-                  : compile.loss  ? "layers and loss under torch.compile"
-                                  : "layers under torch.compile",
-                  OptimizerText()));
-  return notes;
 }
 
 }  // namespace zeroplan

@@ -53,6 +53,10 @@ class DataParallel:
         return self.world_size
 
 
+def is_mics(expected):
+    return expected["shard_group"] > 0 and expected["across_stage"] == 0
+
+
 def deepspeed_reads(config, expected, problems):
     """What DeepSpeed itself makes of a config in which nothing is open any more."""
     from deepspeed.runtime import config as ds_config
@@ -70,6 +74,12 @@ def deepspeed_reads(config, expected, problems):
         section = getattr(loaded.zero_config, key)
         device = section.device if section is not None else "none"
         problems.same(key, getattr(device, "value", device), expected[key])
+    group, mics = expected["shard_group"], is_mics(expected)
+    problems.same("mics_shard_size", loaded.mics_shard_size, group if mics else -1)
+    problems.same("zero_hpz_partition_size", loaded.zero_config.zero_hpz_partition_size,
+                  group if group and not mics else 1)
+    problems.same("zero_quantized_weights", loaded.zero_config.zero_quantized_weights,
+                  expected["quantized_weights"])
     problems.same("bf16", loaded.bfloat16_config.enabled, expected["dtype"] == "bf16")
     problems.same("fp16", loaded.float16_config.enabled, expected["dtype"] == "fp16")
     return loaded
@@ -183,6 +193,16 @@ def check_accumulation(expected, problems):
     problems.same("gradients of each micro-step", plugin.sync_each_batch, True)
 
 
+def check_mesh(variables, expected, problems):
+    from accelerate import ParallelismConfig
+    group = expected["shard_group"]
+    problems.same("a mesh", variables.get("ACCELERATE_USE_PARALLELISM_CONFIG", "false"), "true" if group else "false")
+    if group:
+        mesh = ParallelismConfig()  # as Accelerator makes it of these variables
+        problems.same("mesh", (mesh.dp_replicate_size, mesh.dp_shard_size, mesh.total_size),
+                      (expected["world_size"] // group, group, expected["world_size"]))
+
+
 def check_accelerate(path, expected, problems):
     from accelerate.commands import launch
     line = expected["launch"].replace(" RANK", " 0").replace(" HOST", " localhost")
@@ -218,11 +238,14 @@ def check_accelerate_launch(launch, words, expected, problems):
         if not deepspeed:
             problems.same("precision", variables["ACCELERATE_MIXED_PRECISION"], expected["dtype"])
             check_fsdp2_plugin(FullyShardedDataParallelPlugin(), expected, problems)
+            check_mesh(variables, expected, problems)
             check_accumulation(expected, problems)
             return
         plugin = DeepSpeedPlugin()
         plugin.set_mixed_precision(args.mixed_precision)
-        problems.same("zero3_init_flag", plugin.zero3_init_flag, expected["stage"] == 3)
+        # MiCS partitions a whole model itself.
+        problems.same("zero3_init_flag", plugin.zero3_init_flag,
+                      expected["stage"] == 3 and not is_mics(expected))
         # As Accelerator.prepare fills in what DummyOptim and DummyScheduler say.
         plugin.deepspeed_config_process(must_match=False, **{
             "optimizer.params.lr": 0.25, "optimizer.params.weight_decay": 0.5,
@@ -245,6 +268,8 @@ def check_torchtitan(path, expected, problems):
     problems.same("seq_len", training.seq_len, expected["seq_len"])
     degree = parallelism.data_parallel_shard_degree * parallelism.data_parallel_replicate_degree
     problems.same("GPUs", degree, expected["world_size"])
+    problems.same("shard group", parallelism.data_parallel_shard_degree,
+                  expected["shard_group"] or expected["world_size"])
     # As its Trainer reckons it.
     problems.same("accumulation", training.global_batch_size / (training.local_batch_size * degree),
                   expected["grad_accum"])
@@ -274,6 +299,7 @@ def check_torchtitan_parts(config, expected, problems):
                         pp=parallelism.pipeline_parallel_degree, ep=parallelism.expert_parallel_degree,
                         etp=parallelism.expert_tensor_parallel_degree, world_size=expected["world_size"])
     problems.same("fully_shard is used", dims.fsdp_enabled, True)
+    problems.same("groups hold replicas", dims.dp_replicate_enabled, expected["shard_group"] > 0)
     model = train_spec.get_train_spec(config.model.name).model_args[config.model.flavor]
     problems.same("layers", model.n_layers, expected["layers"])
     problems.same("width", model.dim, expected["hidden"])

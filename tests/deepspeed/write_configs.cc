@@ -25,19 +25,25 @@ Json Offload(OffloadDevice device, bool pin_memory, int buffer_count, const std:
 }
 
 Json Zero(const ZeroConfig& zero) {
-  Json out = {{"stage", zero.stage},
-              {"reduce_bucket_size", zero.reduce_bucket_elements},
-              {"allgather_bucket_size", zero.allgather_bucket_elements},
-              {"contiguous_gradients", zero.contiguous_gradients},
-              {"reduce_scatter", zero.reduce_scatter},
-              {"allgather_partitions", zero.allgather_partitions},
-              {"overlap_comm", zero.overlap_comm},
-              {"sub_group_size", zero.sub_group_elements},
-              {"prefetch_bucket_size", zero.prefetch_bucket_elements},
-              {"param_persistence_threshold", zero.param_persistence_threshold},
-              {"model_persistence_threshold", zero.model_persistence_threshold},
-              {"max_live_parameters", zero.max_live_parameters},
-              {"max_reuse_distance", zero.max_reuse_distance}};
+  Json out = {
+      {"stage", zero.stage},
+      {"reduce_bucket_size", zero.reduce_bucket_elements},
+      {"allgather_bucket_size", zero.allgather_bucket_elements},
+      {"contiguous_gradients", zero.contiguous_gradients},
+      {"reduce_scatter", zero.reduce_scatter},
+      {"allgather_partitions", zero.allgather_partitions},
+      {"overlap_comm", zero.overlap_comm},
+      {"sub_group_size", zero.sub_group_elements},
+      {"mics_shard_size",
+       zero.stage == 3 && zero.shard_group > 0 && zero.across_stage == 0 ? zero.shard_group : -1},
+      {"zero_hpz_partition_size", zero.stage == 3 && zero.across_stage == 2 ? zero.shard_group : 1},
+      {"zero_quantized_weights", zero.quantized_weights},
+      {"zero_quantized_gradients", zero.quantized_gradients},
+      {"prefetch_bucket_size", zero.prefetch_bucket_elements},
+      {"param_persistence_threshold", zero.param_persistence_threshold},
+      {"model_persistence_threshold", zero.model_persistence_threshold},
+      {"max_live_parameters", zero.max_live_parameters},
+      {"max_reuse_distance", zero.max_reuse_distance}};
   const auto& optimizer = zero.offload_optimizer;
   out["offload_optimizer"] =
       Offload(optimizer.device, optimizer.pin_memory, optimizer.buffer_count, optimizer.nvme_path);

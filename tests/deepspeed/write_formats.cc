@@ -82,6 +82,9 @@ class Writer {
                 {"seq_len", setup.batch.seq_len},
                 {"dtype", DtypeName(setup.precision.dtype)},
                 {"stage", setup.zero.stage},
+                {"shard_group", setup.zero.shard_group},
+                {"quantized_weights", setup.zero.quantized_weights},
+                {"across_stage", setup.zero.across_stage},
                 {"reduce_bucket_size", setup.zero.reduce_bucket_elements},
                 {"offload_optimizer", OffloadDeviceName(setup.zero.offload_optimizer.device)},
                 {"offload_param", OffloadDeviceName(setup.zero.offload_param.device)},
@@ -139,6 +142,10 @@ void AddFsdp2(Writer& writer, ConfigFormat format) {
   offloaded.setup.deterministic = format == ConfigFormat::kTorchtitan;
   offloaded.model = LoadModel("qwen3-4b");
   writer.Add(offloaded);
+  if (format == ConfigFormat::kHfTrainer) return;
+  FormatRequest groups = Request(format, Fsdp2Runtime(), 32, 8);
+  groups.setup.zero.shard_group = 8;
+  writer.Add(groups);
 }
 
 void AddDeepSpeed(Writer& writer, ConfigFormat format) {
@@ -160,6 +167,16 @@ void AddDeepSpeed(Writer& writer, ConfigFormat format) {
     if (incoming == kOpenIncoming) said.setup.batch = {5, 3, 16, 2048};
     writer.Add(said, incoming);
   }
+  // hpZ; MiCS, which the Trainer's models do not take.
+  FormatRequest groups = Request(format, DeepSpeedRuntime(), 32, 8);
+  groups.setup.zero.shard_group = 8;
+  groups.setup.zero.across_stage = 2;
+  groups.setup.zero.quantized_weights = true;
+  writer.Add(groups);
+  if (format == ConfigFormat::kHfTrainer) return;
+  groups.setup.zero.across_stage = 0;
+  groups.setup.zero.quantized_weights = false;
+  writer.Add(groups);
 }
 
 }  // namespace
