@@ -185,6 +185,7 @@ int CommonGid(const HostsFacts& facts) {
 // "8 x 400 Gb/s (mlx5_0, mlx5_1, ...)".
 std::string PortsText(const std::vector<const RdmaPort*>& ports) {
   std::vector<std::string> names;
+  names.reserve(ports.size());
   for (const RdmaPort* port : ports) names.push_back(port->device);
   return fmt::format("{} x {} ({})", ports.size(), GigabitsText(ports.front()->gigabits),
                      fmt::join(names, ", "));

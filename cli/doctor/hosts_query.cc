@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -50,6 +51,7 @@ class RemoteAgent {
     words.push_back(host);
     words.push_back(command);
     std::vector<char*> argv;
+    argv.reserve(words.size() + 1);
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
     int in[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1};
@@ -76,14 +78,13 @@ class RemoteAgent {
     _exit(126);
   }
   ~RemoteAgent() {
-    Dismiss();
-    const auto begin = HostClock::now();
-    while (!status_ && SecondsSince(begin) < kLastWordsSeconds) {
-      pollfd ends{out_.get(), POLLIN, 0};
-      poll(&ends, 1, 50);
-      Read();
-    }
     if (status_) return;
+    Dismiss();
+    constexpr int kLooks = 100;  // within kLastWordsSeconds
+    for (int i = 0; i < kLooks; ++i) {
+      if (waitpid(pid_, nullptr, WNOHANG) == pid_) return;
+      poll(nullptr, 0, static_cast<int>(kLastWordsSeconds * 1000) / kLooks);
+    }
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
@@ -339,10 +340,10 @@ class HostsInquiry {
           }
           return WireJson{{"order", "reach"}, {"targets", std::move(targets)}};
         },
-        // The ports of all hosts, 128 at a time.
+        // Four addresses of each host, all their ports, 128 at a time.
         DoctorLimit(kAnswerSeconds) + kResolveSeconds * static_cast<double>(all.size()) +
             query_.wait_seconds *
-                static_cast<double>(1 + 4 * all.size() * (1 + query_.ports.size()) / 128),
+                std::ceil(static_cast<double>(4 * all.size() * (1 + query_.ports.size())) / 128),
         [&](size_t from, const WireJson& answer) { TakeLinks(from, answer.at("links")); });
   }
 
