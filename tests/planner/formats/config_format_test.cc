@@ -346,6 +346,43 @@ TEST_CASE("formats: torchtitan's flavours are those of its models") {
   CHECK(flavor("qwen2.5-72b") == "");
 }
 
+TEST_CASE("formats: shard groups") {
+  const auto groups = [](FormatRequest request, int across_stage) {
+    request.setup.batch.world_size = 32;
+    request.cluster = {32, 8};
+    request.setup.zero.shard_group = 8;
+    request.setup.zero.across_stage = across_stage;
+    return request;
+  };
+  FormatRequest titan = groups(ForFsdp2(ConfigFormat::kTorchtitan), 0);
+  titan.file = "run.toml";
+  const std::string toml = WriteFormat(titan).files[0].text;
+  CHECK(HasLine(toml, "data_parallel_replicate_degree = 4"));
+  CHECK(HasLine(toml, "data_parallel_shard_degree = 8"));
+  const auto accelerate = groups(ForFsdp2(ConfigFormat::kAccelerate), 0);
+  const std::string yaml = WriteFormat(accelerate).files[0].text;
+  CHECK(HasLine(yaml, "parallelism_config:"));
+  CHECK(HasLine(yaml, "  parallelism_config_dp_replicate_size: 4"));
+  CHECK(HasLine(yaml, "  parallelism_config_dp_shard_size: 8"));
+  CHECK(Lacks(WriteFormat(ForFsdp2(ConfigFormat::kAccelerate)).files[0].text, "parallelism"));
+  // MiCS takes no model that was made under deepspeed.zero.Init.
+  for (const int across_stage : {0, 2}) {
+    const WrittenConfig written =
+        WriteFormat(groups(ForDeepSpeed(ConfigFormat::kAccelerate, 3), across_stage));
+    CHECK(HasLine(written.files[0].text,
+                  across_stage == 0 ? "  zero3_init_flag: false" : "  zero3_init_flag: true"));
+    const Json zero = Json::parse(written.files[1].text).at("zero_optimization");
+    CHECK(zero.value("mics_shard_size", -1) == (across_stage == 0 ? 8 : -1));
+    CHECK(zero.value("zero_hpz_partition_size", 1) == (across_stage == 0 ? 1 : 8));
+  }
+  FormatRequest trainer = groups(ForDeepSpeed(ConfigFormat::kHfTrainer, 3), 0);
+  trainer.file = "run.json";
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { WriteFormat(trainer); }), "mics_shard_size"));
+  trainer = groups(ForFsdp2(ConfigFormat::kHfTrainer), 0);
+  trainer.file = "run.json";
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { WriteFormat(trainer); }), "shard groups"));
+}
+
 TEST_CASE("formats: what each cannot say is named") {
   const auto cannot = [](FormatRequest request, const auto& change) {
     change(request.setup);

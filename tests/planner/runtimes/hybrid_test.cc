@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <optional>
+#include <set>
 #include <string>
 
 #include "core/base/error.h"
@@ -10,6 +11,8 @@
 #include "core/families/load_model.h"
 #include "hwprofiles/loader.h"
 #include "planner/formats/config_format.h"
+#include "planner/search/search.h"
+#include "planner/search/search_space.h"
 #include "tests/has.h"
 #include "tests/planner/runtimes/runtime_rows.h"
 
@@ -183,12 +186,18 @@ TEST_CASE("Hybrid FSDP2: an all-reduce of shards over groups in every micro-step
   }
 }
 
-TEST_CASE("Hybrid: groups within a node use its links at once with the network") {
-  // Half nodes: the groups' reductions cross nodes and their neighbours' links.
-  const double whole = Fsdp2Run(Hybrid3(8, 0), "ib-400").seconds;
-  const double half = Fsdp2Run(Hybrid3(4, 0), "ib-400").seconds;
-  CHECK(whole > 0);
-  CHECK(half > 0);
+TEST_CASE("Hybrid: links within nodes and the network work at once") {
+  const auto seconds = [](SharedResource first, SharedResource second) {
+    TorchClock clock({});
+    clock.Issue(1, 2, TimeCause::kCommunication, first);
+    clock.Issue(2, 3, TimeCause::kCommunication, second);
+    clock.HostWaitsForAll();
+    return clock.reading().seconds;
+  };
+  CHECK(seconds(SharedResource::kLink, SharedResource::kNetwork) == 3);
+  CHECK(seconds(SharedResource::kLink, SharedResource::kLink) == 5);
+  CHECK(seconds(SharedResource::kBoth, SharedResource::kNetwork) == 5);
+  CHECK(seconds(SharedResource::kLink, SharedResource::kBoth) == 5);
   // One group of all is no group.
   CHECK(Fsdp2Run(Hybrid3(kGpus, 0)).seconds == Fsdp2Run(Hybrid3(0, 0)).seconds);
   CHECK(DeepSpeedRun(Hybrid3(kGpus, 0)).seconds == DeepSpeedRun(Hybrid3(0, 0)).seconds);
@@ -201,6 +210,45 @@ std::string Refusal(const Runtime& runtime, const TrainSetup& setup) {
     return error.what();
   }
   return "";
+}
+
+TEST_CASE(
+    "Hybrid: search tries the groups that a runtime has, and takes them where the network is "
+    "slow") {
+  for (const Runtime* runtime : {&DeepSpeedRuntime(), &Fsdp2Runtime()}) {
+    CAPTURE(runtime->name());
+    for (const char* network : {"eth-25", "ib-8x400"}) {
+      CAPTURE(network);
+      HardwareProfile hardware = LoadProfile("dgx-h100");
+      ApplyNetwork(hardware, network);
+      SearchInputs inputs;
+      inputs.runtime = runtime;
+      inputs.model = LoadModel("llama3.1-8b");
+      inputs.hardware = &hardware;
+      Cluster cluster;
+      cluster.gpus = kGpus;
+      cluster.gpus_per_node = 8;
+      cluster.gpu_capacity_bytes = 80'000'000'000;
+      inputs.clusters = {{cluster, nullptr}};
+      inputs.space = DefaultSpace(inputs.model, kGpus, 8, false);
+      inputs.space.stages = {3};
+      inputs.space.offload_optimizer = {{OffloadDevice::kNone, 1}};
+      inputs.space.offload_param = {OffloadDevice::kNone};
+      inputs.base.batch = {1, 1, kGpus, 4096};
+      SetBatches(inputs.space, kGpus, 4096);
+      std::set<Grouping> tried;
+      for (const TrainSetup& setup : runtime->Choices(inputs, inputs.space)) {
+        tried.insert({setup.zero.shard_group, setup.zero.across_stage});
+      }
+      CHECK(tried.contains({8, 0}));
+      CHECK(tried.contains({8, 2}) == (runtime == &DeepSpeedRuntime()));
+      CHECK_FALSE(tried.contains({8, 1}));
+      const SearchResult result = runtime->Search(inputs)->Run();
+      REQUIRE(result.best);
+      const TrainSetup& best = result.stages[*result.best].estimate.setup;
+      if (std::string(network) == "eth-25") CHECK(best.zero.shard_group == 8);
+    }
+  }
 }
 
 TEST_CASE("Hybrid: what DeepSpeed and FSDP2 cannot do is refused by name") {
