@@ -18,6 +18,8 @@ constexpr bool kIsInt4 = Block::kLargest == 7;
 template <typename Block>
 constexpr int kLaneElements = kIsInt4<Block> ? 16 : 8;
 template <typename Block>
+constexpr int kRuns = kLaneElements<Block> / kVector;
+template <typename Block>
 constexpr int kPasses = kIntBlock / (32 * kLaneElements<Block>);
 
 // Where a lane's elements of a pass are: the group, and of its bytes of codes the first.
@@ -38,39 +40,59 @@ struct LanePlace {
 
 template <typename Block, typename T>
 __device__ inline void LoadLane(const Typed<T>& from, int64_t first, const LanePlace<Block>& at,
-                                Pack<T, kVector> (&runs)[kLaneElements<Block> / kVector]) {
+                                Pack<T, kVector> (&runs)[kRuns<Block>]) {
 #pragma unroll
-  for (int run = 0; run < kLaneElements<Block> / kVector; ++run) {
+  for (int run = 0; run < kRuns<Block>; ++run) {
     runs[run] = LoadPack<T, kVector>(from.data + first + at.Element(run));
   }
 }
 
-template <typename Block>
-__device__ inline uint2 LoadCodes(const Block& block, const LanePlace<Block>& at) {
-  return *reinterpret_cast<const uint2*>(&block.codes[at.group][at.byte]);
-}
-
-// x[run][e]: the numbers of 8 bytes of codes.
-template <typename Block>
-__device__ inline void ReadCodes(uint2 codes, float scale,
-                                 float (&x)[kLaneElements<Block> / kVector][kVector]) {
-  const uint32_t words[2] = {codes.x, codes.y};
+// A float with the bits 0x4b000000 | byte is 2^23 + byte: a byte becomes a float in fewer
+// instructions than a conversion takes. `bytes` are codes plus `zero`.
+__device__ inline void ReadBytes(uint32_t bytes, int zero, float scale, float (&x)[kVector],
+                                 int first) {
+  const float offset = 8388608.0f + static_cast<float>(zero);
 #pragma unroll
-  for (int e = 0; e < kVector; ++e) {
-    const uint32_t word = words[e / 4];
-    const int up = 24 - e % 4 * 8;  // the byte's upper end to the word's
-    if constexpr (kIsInt4<Block>) {
-      x[0][e] = __fmul_rn(static_cast<float>(static_cast<int>(word << (up + 4)) >> 28), scale);
-      x[1][e] = __fmul_rn(static_cast<float>(static_cast<int>(word << up) >> 28), scale);
-    } else {
-      x[0][e] = __fmul_rn(static_cast<float>(static_cast<int>(word << up) >> 24), scale);
-    }
+  for (int e = 0; e < 4; ++e) {
+    const float sum = __uint_as_float(__byte_perm(bytes, 0x4b000000u, 0x7440u + e));
+    x[first + e] = __fmul_rn(__fsub_rn(sum, offset), scale);
   }
 }
 
+// A lane's codes of all passes, with their scales.
+template <typename Block>
+struct LaneCodes {
+  uint2 codes[kPasses<Block>];
+  float scales[kPasses<Block>];
+
+  __device__ LaneCodes(const Block& block, int lane) {
+#pragma unroll
+    for (int pass = 0; pass < kPasses<Block>; ++pass) {
+      const LanePlace<Block> at(pass, lane);
+      codes[pass] = *reinterpret_cast<const uint2*>(&block.codes[at.group][at.byte]);
+      scales[pass] = block.scales[at.group];
+    }
+  }
+
+  // x[run][e]: the numbers of a pass.
+  __device__ void Read(int pass, float (&x)[kRuns<Block>][kVector]) const {
+    const uint32_t words[2] = {codes[pass].x, codes[pass].y};
+#pragma unroll
+    for (int w = 0; w < 2; ++w) {
+      if constexpr (kIsInt4<Block>) {
+        const uint32_t low = words[w] & 0x0f0f0f0fu, high = words[w] >> 4 & 0x0f0f0f0fu;
+        ReadBytes(low ^ 0x08080808u, 8, scales[pass], x[0], 4 * w);
+        ReadBytes(high ^ 0x08080808u, 8, scales[pass], x[1], 4 * w);
+      } else {
+        ReadBytes(words[w] ^ 0x80808080u, 128, scales[pass], x[0], 4 * w);
+      }
+    }
+  }
+};
+
 // Writes the lane's codes, and one lane the group's scale. All lanes of the warp take part.
 template <typename Block>
-__device__ inline void WriteCodes(const float (&x)[kLaneElements<Block> / kVector][kVector],
+__device__ inline void WriteCodes(const float (&x)[kRuns<Block>][kVector],
                                   const LanePlace<Block>& at, int lane, Block& block) {
   unsigned most = 0;
 #pragma unroll
@@ -98,71 +120,78 @@ __device__ inline void WriteCodes(const float (&x)[kLaneElements<Block> / kVecto
   if (at.byte == 0) block.scales[at.group] = scale;
 }
 
-// The lane's elements of block b, summed over `parts` arrays of `count` blocks that lie one behind
-// the other.
+// A lane's elements of a block.
 template <typename Block>
-__device__ inline void SumLane(const Block* parts_Pn, int parts, int64_t count, int64_t b,
-                               const LanePlace<Block>& at,
-                               float (&sum)[kLaneElements<Block> / kVector][kVector]) {
-  constexpr int kRuns = kLaneElements<Block> / kVector;
-  ReadCodes<Block>(LoadCodes(parts_Pn[b], at), parts_Pn[b].scales[at.group], sum);
+struct LaneSums {
+  float of_pass[kPasses<Block>][kRuns<Block>][kVector];
+
+  // Of block b of `parts` arrays of `count` blocks that lie one behind the other.
+  __device__ LaneSums(const Block* parts_Pn, int parts, int64_t count, int64_t b, int lane) {
+    const LaneCodes<Block> first(parts_Pn[b], lane);
+#pragma unroll
+    for (int pass = 0; pass < kPasses<Block>; ++pass) first.Read(pass, of_pass[pass]);
 #pragma unroll 4
-  for (int p = 1; p < parts; ++p) {
-    const Block& part = parts_Pn[p * count + b];
-    float x[kRuns][kVector];
-    ReadCodes<Block>(LoadCodes(part, at), part.scales[at.group], x);
+    for (int p = 1; p < parts; ++p) {
+      const LaneCodes<Block> part(parts_Pn[p * count + b], lane);
 #pragma unroll
-    for (int run = 0; run < kRuns; ++run) {
+      for (int pass = 0; pass < kPasses<Block>; ++pass) {
+        float x[kRuns<Block>][kVector];
+        part.Read(pass, x);
 #pragma unroll
-      for (int e = 0; e < kVector; ++e) sum[run][e] = __fadd_rn(sum[run][e], x[run][e]);
+        for (int run = 0; run < kRuns<Block>; ++run) {
+#pragma unroll
+          for (int e = 0; e < kVector; ++e) {
+            of_pass[pass][run][e] = __fadd_rn(of_pass[pass][run][e], x[run][e]);
+          }
+        }
+      }
     }
   }
-}
+};
 
 template <typename Block, typename T>
 __global__ void __launch_bounds__(kIntThreads)
     QuantizeIntKernel(Typed<T> src_n, Block* blocks, int64_t count) {
-  constexpr int kRuns = kLaneElements<Block> / kVector;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int64_t b = static_cast<int64_t>(blockIdx.x) * kIntWarps + threadIdx.x / 32;
   if (b >= count) return;
-  Pack<T, kVector> packs[kPasses<Block>][kRuns];  // all loads before the first store
+  Pack<T, kVector> packs[kPasses<Block>][kRuns<Block>];  // all loads before the first store
 #pragma unroll
   for (int pass = 0; pass < kPasses<Block>; ++pass) {
     LoadLane<Block>(src_n, b * kIntBlock, LanePlace<Block>(pass, lane), packs[pass]);
   }
 #pragma unroll
   for (int pass = 0; pass < kPasses<Block>; ++pass) {
-    float x[kRuns][kVector];
+    float x[kRuns<Block>][kVector];
 #pragma unroll
-    for (int run = 0; run < kRuns; ++run) Widen(packs[pass][run], x[run]);
+    for (int run = 0; run < kRuns<Block>; ++run) Widen(packs[pass][run], x[run]);
     WriteCodes(x, LanePlace<Block>(pass, lane), lane, blocks[b]);
   }
 }
 
-// dst = the sum of the parts, or dst += it.
-template <typename Block, typename T, bool kAdd>
+// dst = the sum of the parts, or dst += it. Without kMany there is one, and registers for more
+// loads.
+template <typename Block, typename T, bool kMany, bool kAdd>
 __global__ void __launch_bounds__(kIntThreads)
     SumIntKernel(const Block* parts_Pn, int parts, Typed<T> dst_n, int64_t count) {
-  constexpr int kRuns = kLaneElements<Block> / kVector;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int64_t b = static_cast<int64_t>(blockIdx.x) * kIntWarps + threadIdx.x / 32;
   if (b >= count) return;
+  LaneSums<Block> sums(parts_Pn, parts, count, b, lane);
 #pragma unroll
   for (int pass = 0; pass < kPasses<Block>; ++pass) {
     const LanePlace<Block> at(pass, lane);
-    float sum[kRuns][kVector];
-    SumLane(parts_Pn, parts, count, b, at, sum);
 #pragma unroll
-    for (int run = 0; run < kRuns; ++run) {
+    for (int run = 0; run < kRuns<Block>; ++run) {
+      float(&sum)[kVector] = sums.of_pass[pass][run];
       const int64_t i = b * kIntBlock + at.Element(run);
       if constexpr (kAdd) {
         float old[kVector];
         dst_n.Load(i, old);
 #pragma unroll
-        for (int e = 0; e < kVector; ++e) sum[run][e] = __fadd_rn(old[e], sum[run][e]);
+        for (int e = 0; e < kVector; ++e) sum[e] = __fadd_rn(old[e], sum[e]);
       }
-      dst_n.Store(i, sum[run]);
+      dst_n.Store(i, sum);
     }
   }
 }
@@ -171,16 +200,13 @@ __global__ void __launch_bounds__(kIntThreads)
 template <typename Block>
 __global__ void __launch_bounds__(kIntThreads)
     SumToIntKernel(const Block* parts_Pn, int parts, Block* dst_n, int64_t count) {
-  constexpr int kRuns = kLaneElements<Block> / kVector;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int64_t b = static_cast<int64_t>(blockIdx.x) * kIntWarps + threadIdx.x / 32;
   if (b >= count) return;
+  const LaneSums<Block> sums(parts_Pn, parts, count, b, lane);
 #pragma unroll
   for (int pass = 0; pass < kPasses<Block>; ++pass) {
-    const LanePlace<Block> at(pass, lane);
-    float sum[kRuns][kVector];
-    SumLane(parts_Pn, parts, count, b, at, sum);
-    WriteCodes(sum, at, lane, dst_n[b]);
+    WriteCodes(sums.of_pass[pass], LanePlace<Block>(pass, lane), lane, dst_n[b]);
   }
 }
 
@@ -219,17 +245,13 @@ void LaunchSumInt(const void* parts_Pn, Dtype kind, int64_t parts, const FloatAr
   WithIntBlock(kind, [&](auto* of) {
     using Block = std::remove_pointer_t<decltype(of)>;
     const auto* from = static_cast<const Block*>(parts_Pn);
-    const int many = static_cast<int>(parts);
     WithFloatType(dst_n.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      const Typed<T> dst(dst_n);
-      if (add) {
-        SumIntKernel<Block, T, true>
-            <<<GridOfBlocks(count), kIntThreads, 0, stream>>>(from, many, dst, count);
-      } else {
-        SumIntKernel<Block, T, false>
-            <<<GridOfBlocks(count), kIntThreads, 0, stream>>>(from, many, dst, count);
-      }
+      const auto launch = [&](auto kernel) {
+        kernel<<<GridOfBlocks(count), kIntThreads, 0, stream>>>(from, static_cast<int>(parts),
+                                                                Typed<T>(dst_n), count);
+      };
+      add ? launch(SumIntKernel<Block, T, true>) : launch(SumIntKernel<Block, T, false>);
     });
   });
 }
