@@ -169,9 +169,8 @@ __global__ void __launch_bounds__(kIntThreads)
   }
 }
 
-// dst = the sum of the parts, or dst += it. Without kMany there is one, and registers for more
-// loads.
-template <typename Block, typename T, bool kMany, bool kAdd>
+// dst = the sum of the parts, or dst += it.
+template <typename Block, typename T, bool kAdd>
 __global__ void __launch_bounds__(kIntThreads)
     SumIntKernel(const Block* parts_Pn, int parts, Typed<T> dst_n, int64_t count) {
   const int lane = static_cast<int>(threadIdx.x % 32);
