@@ -29,6 +29,28 @@ bool HasGradAccumKey(const JsonNode& root) {
   return key != nullptr && !key->is_null() && !(key->is_string() && key->scalar == "auto");
 }
 
+// A problem with shard groups at the key that says them, where the setup's words are options.
+void ReportGroups(const JsonNode& root, const SetupProblem& problem, ReaderState* state) {
+  constexpr std::string_view kGroup = "⟦shard_group⟧", kAcross = "⟦across_groups⟧";
+  const bool of_group = problem.key == kGroup;
+  const JsonNode* own = root.Find("_zeroplan");
+  const std::string_view name = of_group ? "shard_group" : "across_groups";
+  const bool said_there = own != nullptr && own->is_object() && own->Find(name) != nullptr;
+  std::string message = problem.message;
+  for (const std::string_view option : {kGroup, kAcross}) {
+    for (size_t at; (at = message.find(option)) != std::string::npos;) {
+      const bool group = option == kGroup;
+      message.replace(at, option.size(),
+                      group ? "_zeroplan.shard_group" : "_zeroplan.across_groups");
+    }
+  }
+  const bool mics = state->result.setup.zero.across_stage == 0;
+  const std::string key = said_there ? fmt::format("_zeroplan.{}", name)
+                          : mics     ? "zero_optimization.mics_shard_size"
+                                     : "zero_optimization.zero_hpz_partition_size";
+  state->ReportAt(key, message);
+}
+
 void ReadSections(ReaderState* state) {
   ReadBatch(state);
   ReadPrecision(state);
@@ -70,6 +92,8 @@ ReadResult ReadDeepSpeedConfig(std::string_view text, std::string_view source,
       const auto& of_option = context.grad_accum_dtype;
       if (problem->key == kGradAccumKey && of_option && !HasGradAccumKey(root)) {
         state.AddProblem(0, fmt::format("⟦grad_accum_dtype⟧: {}", problem->message));
+      } else if (problem->key == "⟦shard_group⟧" || problem->key == "⟦across_groups⟧") {
+        ReportGroups(root, *problem, &state);
       } else {
         state.ReportAt(problem->key, problem->message);
       }

@@ -52,10 +52,20 @@ KeyWriter OffloadKeys(const Offload& offload) {
   return out;
 }
 
+// DeepSpeed has groups at stage 3 alone: MiCS, whose groups hold replicas, and ZeRO++'s hpZ, whose
+// groups share gradients and states.
+bool DeepSpeedHasGroups(const ZeroConfig& zero) {
+  return zero.stage == 3 && (zero.across_stage == 0 || zero.across_stage == 2);
+}
+
 Json Zero(const ZeroConfig& zero) {
   const ZeroConfig open = ReaderZeroDefaults(zero.stage);
   KeyWriter out;
   out.Put("stage", zero.stage);
+  if (zero.shard_group > 0 && DeepSpeedHasGroups(zero)) {
+    out.Put(zero.across_stage == 0 ? "mics_shard_size" : "zero_hpz_partition_size",
+            zero.shard_group);
+  }
   if (zero.offload_optimizer.device != OffloadDevice::kNone) {
     KeyWriter offload = OffloadKeys(zero.offload_optimizer);
     offload.PutUnless("ratio", zero.offload_optimizer.ratio, open.offload_optimizer.ratio);
@@ -82,6 +92,8 @@ Json Zero(const ZeroConfig& zero) {
                   open.model_persistence_threshold);
     out.Put("stage3_max_live_parameters", zero.max_live_parameters);
     out.Put("stage3_max_reuse_distance", zero.max_reuse_distance);
+    out.PutUnless("zero_quantized_weights", zero.quantized_weights, false);
+    out.PutUnless("zero_quantized_gradients", zero.quantized_gradients, false);
     // zeroplan always saves whole weights.
     out.Put("stage3_gather_16bit_weights_on_model_save", true);
   }
@@ -354,6 +366,10 @@ std::string WriteConfig(const TrainSetup& given, int64_t layers) {
   if (!schedule.empty()) out["scheduler"] = {{"type", schedule}, {"params", params.Take()}};
   AddRunSchedule(setup.optimizer.schedule, &out);
   AddRecompute(setup.recompute, layers, &out);
+  if (setup.zero.shard_group > 0 && !DeepSpeedHasGroups(setup.zero)) {
+    out["_zeroplan"]["shard_group"] = setup.zero.shard_group;
+    out["_zeroplan"]["across_groups"] = AcrossName(setup.zero.across_stage);
+  }
   if (setup.deterministic) out["_zeroplan"]["deterministic"] = true;
   return out.dump(2) + "\n";
 }
@@ -365,6 +381,23 @@ std::string DeepSpeedCannot(const TrainSetup& setup) {
   std::string out;
   auto add = [&](const std::string& text) { out += (out.empty() ? "" : "; ") + text; };
   const auto& optimizer = zero.offload_optimizer;
+  if (zero.shard_group > 0 && !DeepSpeedHasGroups(zero)) {
+    add(zero.stage < 3 ? fmt::format("shard groups of {} below stage 3", zero.shard_group)
+                       : fmt::format("shard groups of {} that share the optimizer states alone",
+                                     zero.shard_group));
+  }
+  if (zero.shard_group > 0 && zero.across_stage == 0 && zero.stage == 3 &&
+      optimizer.device != OffloadDevice::kNone) {
+    add(fmt::format("shard groups of replicas (MiCS) with the optimizer on {}",
+                    OffloadDeviceName(optimizer.device)));
+  }
+  const bool quantized = zero.quantized_weights || zero.quantized_gradients;
+  if (quantized && zero.shard_group > 0 && zero.across_stage == 0) {
+    add("quantized collectives in shard groups of replicas (MiCS), which it leaves out");
+  }
+  if (zero.quantized_gradients && precision.dtype != Dtype::kF16) {
+    add("quantized gradients that are not fp16");
+  }
   if (zero.stage < 3 && optimizer.device == OffloadDevice::kNvme) {
     add("the optimizer on NVMe below stage 3");
   }

@@ -30,7 +30,8 @@ std::string WriteDeepSpeedConfig(const TrainSetup& setup, int64_t layers);
 // The same for zeroplan's own reader: DeepSpeedCannot need not be empty. Selective recompute, which
 // DeepSpeed has not, is "_zeroplan": {"checkpointing": "selective"}, and a deterministic run
 // "_zeroplan": {"deterministic": true}; so is a RunScheduleConfig, as "lr_schedule", "warmup_ratio"
-// or "warmup_num_steps", and "min_lr_ratio".
+// or "warmup_num_steps", and "min_lr_ratio"; and so are shard groups that DeepSpeed has no key for,
+// as "shard_group" and "across_groups".
 std::string WriteConfig(const TrainSetup& setup, int64_t layers);
 
 // What DeepSpeed cannot do of `setup`: "ratio 0.4 below stage 3", "the optimizer on NVMe below

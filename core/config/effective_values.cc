@@ -100,6 +100,13 @@ void AddZero(const ZeroConfig& zero, Table* table) {
     table->Add("overlap_comm", zero.overlap_comm);
     table->Add("reduce_scatter", zero.reduce_scatter);
   }
+  if (zero.stage >= 1 && zero.shard_group > 0) {
+    table->In("_zeroplan.");
+    table->Add("shard_group", zero.shard_group,
+               {"zero_optimization.mics_shard_size", "zero_optimization.zero_hpz_partition_size"});
+    table->Add("across_groups", AcrossName(zero.across_stage), {}, "derived");
+    table->In("zero_optimization.");
+  }
   if (zero.stage >= 2) table->Add("contiguous_gradients", zero.contiguous_gradients);
   if (zero.stage == 1 || zero.stage == 2) {
     table->Add("allgather_partitions", zero.allgather_partitions);
@@ -111,6 +118,8 @@ void AddZero(const ZeroConfig& zero, Table* table) {
     table->AddStage3("model_persistence_threshold", zero.model_persistence_threshold);
     table->AddStage3("max_live_parameters", zero.max_live_parameters);
     table->AddStage3("max_reuse_distance", zero.max_reuse_distance);
+    if (zero.quantized_weights) table->Add("zero_quantized_weights", true);
+    if (zero.quantized_gradients) table->Add("zero_quantized_gradients", true);
   }
   if (zero.stage > 0) AddOffload(zero, table);
   table->In("zero_optimization.");

@@ -4,6 +4,9 @@
 namespace zeroplan {
 namespace {
 
+constexpr const char* kMicsKey = "mics_shard_size";
+constexpr const char* kHpzKey = "zero_hpz_partition_size";
+
 // Keys of stage 3 go with and without their prefix. Returns the name that is used; both at once is
 // a problem.
 std::string Stage3Key(JsonSection* zero, const std::string& name) {
@@ -135,6 +138,71 @@ void ReadStage3(ReaderState* state, JsonSection* zero) {
   }
 }
 
+// DeepSpeed's two keys of shard groups, which its stage 3 alone has. A group of all ranks is none.
+void ReadGroups(ReaderState* state, JsonSection* zero) {
+  ZeroConfig& out = state->result.setup.zero;
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  const int world_size = state->context.world_size;
+  const int64_t mics = zero->Int(kMicsKey, -1, kMost).value_or(-1);
+  const int64_t hpz = zero->Int(kHpzKey, 0, kMost).value_or(1);
+  zero->Key(kMicsKey).about = "Stage 3: ranks of a shard group; the groups hold replicas. -1: off.";
+  zero->Key(kHpzKey).about =
+      "Stage 3: ranks that share the parameters; gradients and states are sharded over all.";
+  state->NoEffect(zero, "mics_hierarchical_params_gather",
+                  "zeroplan gathers over a shard group by one collective, whose way between nodes "
+                  "NCCL chooses");
+  if (mics > 0 && hpz > 1) {
+    zero->Report(kHpzKey, "{} contradicts {} {}, whose groups hold replicas; keep one of them", hpz,
+                 kMicsKey, mics);
+    return;
+  }
+  const char* key = mics > 0 ? kMicsKey : kHpzKey;
+  const int64_t group = mics > 0 ? mics : hpz;
+  if (mics <= 0 && hpz <= 1) return;
+  if (out.stage < 3) {
+    state->Note(
+        *zero, key,
+        "has no effect below stage 3; \"_zeroplan\": {\"shard_group\": ...} has shard groups "
+        "of stages 1 and 2");
+    return;
+  }
+  // DeepSpeed makes a larger hpZ group one of all ranks; MiCS refuses it.
+  if (group == world_size || (hpz > 1 && group > world_size)) {
+    state->Note(*zero, key, fmt::format("{} ranks are all there are: one group", world_size));
+    return;
+  }
+  if (group > world_size || world_size % group != 0) {
+    zero->Report(key, "{} is not allowed with {} GPU{}; use a divisor of ⟦gpus⟧ from 2 on", group,
+                 world_size, world_size == 1 ? "" : "s");
+    return;
+  }
+  if (hpz > 1 && out.offload_param.device != OffloadDevice::kNone) {
+    state->Unsupported(*zero, key,
+                       fmt::format("{} is not supported with offload_param.device {}; use 1, or "
+                                   "device none",
+                                   hpz, OffloadDeviceName(out.offload_param.device)));
+    return;
+  }
+  out.shard_group = static_cast<int>(group);
+  out.across_stage = mics > 0 ? 0 : 2;
+}
+
+// ZeRO++'s qwZ and qgZ, which DeepSpeed's stage 3 alone heeds.
+void ReadQuantized(ReaderState* state, JsonSection* zero) {
+  ZeroConfig& out = state->result.setup.zero;
+  const auto read = [&](const char* key, const char* about) {
+    const bool on = zero->Bool(key).value_or(false);
+    zero->Key(key).about = about;
+    if (on && out.stage < 3) state->Note(*zero, key, "has no effect below stage 3");
+    return on && out.stage == 3;
+  };
+  out.quantized_weights = read("zero_quantized_weights",
+                               "Stage 3: gathers send int8 in place of 16 bit; changes numbers.");
+  out.quantized_gradients =
+      read("zero_quantized_gradients",
+           "Stage 3: reductions send int4 in place of 16 bit; changes numbers.");
+}
+
 void ReadUnsupported(ReaderState* state, JsonSection* zero) {
   zero->Bool("round_robin_gradients");
   state->NoEffect(
@@ -142,23 +210,10 @@ void ReadUnsupported(ReaderState* state, JsonSection* zero) {
       "it only spreads DeepSpeed's own copies to the host over the ranks; zeroplan's are "
       "even already");
   state->OnlyDefault(zero, "load_from_fp32_weights", true);
-  constexpr const char* kZeroPlusPlus = "zeroplan cannot do ZeRO++ yet";
-  for (const char* key : {"zero_quantized_weights", "zero_quantized_nontrainable_weights",
-                          "zero_quantized_gradients", "zeropp_loco_param"}) {
-    state->Reject(zero, key, kZeroPlusPlus, "remove it");
-  }
-  if (zero->Int("zero_hpz_partition_size", 0).value_or(1) > 1) {
-    state->Unsupported(*zero, "zero_hpz_partition_size",
-                       fmt::format("values above 1 are not supported: {}; use 1", kZeroPlusPlus));
-  }
-  zero->Key("zero_hpz_partition_size").max = 1;
-  if (zero->Int("mics_shard_size", -1).value_or(-1) > 0) {
-    state->Unsupported(
-        *zero, "mics_shard_size",
-        "values above 0 are not supported: zeroplan cannot do MiCS yet; use -1 (off)");
-  }
-  zero->Key("mics_shard_size").max = 0;
-  state->Reject(zero, "mics_hierarchical_params_gather", "zeroplan cannot do MiCS yet",
+  state->Reject(zero, "zero_quantized_nontrainable_weights",
+                "zeroplan keeps frozen weights as they are, or in NF4 (⟦method⟧ qlora)",
+                "remove it");
+  state->Reject(zero, "zeropp_loco_param", "zeroplan feeds no errors of quantization back yet",
                 "remove it");
   state->Reject(zero, "zenflow", "zeroplan does not update asynchronously", "remove it");
   state->Reject(zero, "legacy_stage1", "this is DeepSpeed's retired stage 1", "remove it",
@@ -231,7 +286,46 @@ void ReadZero(ReaderState* state) {
   ReadOffloadParam(state, &zero);
   ReadDeprecatedOffload(state, &zero);
   ReadStage3(state, &zero);
+  ReadGroups(state, &zero);
+  ReadQuantized(state, &zero);
   ReadUnsupported(state, &zero);
+}
+
+void ReadOwnGroups(ReaderState* state, JsonSection* own) {
+  ZeroConfig& out = state->result.setup.zero;
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  const bool of_deepspeed = out.shard_group > 0;
+  const std::string said = fmt::format("zero_optimization.{} {}",
+                                       out.across_stage == 0 ? kMicsKey : kHpzKey, out.shard_group);
+  const JsonNode* node = own->Value("shard_group");
+  const bool all = node != nullptr && node->is_string() && node->scalar == "all";
+  int64_t group = out.shard_group;
+  if (node != nullptr) {
+    constexpr const char* kAllowed = "the ranks of a shard group, from 2 on, or \"all\"";
+    const std::optional<int64_t> given =
+        all ? std::optional<int64_t>(0) : own->Int("shard_group", 2, kMost, kAllowed);
+    group = given.value_or(group);
+    if (group == state->context.world_size) group = 0;
+  }
+  own->Key("shard_group").form =
+      R"({"anyOf": [{"type": "integer", "minimum": 2}, {"enum": ["all", "auto", null]}]})";
+  const std::optional<std::string> word =
+      own->Word("across_groups", {"replicate", "optimizer", "gradients"},
+                "\"replicate\", \"optimizer\" or \"gradients\"");
+  int across = out.across_stage;
+  for (int stage = 0; word && stage <= 2; ++stage) {
+    if (*word == AcrossName(stage)) across = stage;
+  }
+  if (of_deepspeed && group != out.shard_group) {
+    return own->Report("shard_group", "{} contradicts {}; keep one of them",
+                       own->Quote("shard_group"), said);
+  }
+  if (of_deepspeed && across != out.across_stage) {
+    return own->Report("across_groups", "{} contradicts {}, which is {}; keep one of them",
+                       AcrossName(across), said, AcrossName(out.across_stage));
+  }
+  out.shard_group = static_cast<int>(group);
+  out.across_stage = across;
 }
 
 }  // namespace zeroplan

@@ -87,6 +87,8 @@ void ReadOptimizer(ReaderState* state);      // optimizer, gradient_clipping
 void ReadScheduler(ReaderState* state);      // scheduler; needs the optimizer's lr
 // The keys of "_zeroplan" that say a schedule which DeepSpeed has not (RunScheduleConfig).
 void ReadRunSchedule(ReaderState* state, JsonSection* own);
+// The keys of "_zeroplan" that say shard groups which DeepSpeed has not; after ReadZero.
+void ReadOwnGroups(ReaderState* state, JsonSection* own);
 void ReadRecompute(ReaderState* state);  // activation_checkpointing
 void ReadOtherKeys(ReaderState* state);  // everything that does not steer a run
 

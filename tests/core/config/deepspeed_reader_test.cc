@@ -340,6 +340,78 @@ TEST_CASE("reader: the command line fills what is open") {
       doctest::Contains("ds.json:1: train_batch_size: 16 contradicts ⟦global_batch⟧ 32"), Error);
 }
 
+TEST_CASE("reader: shard groups by DeepSpeed's keys and zeroplan's") {
+  ReadContext context;
+  context.world_size = 16;
+  const auto zero = [&](const std::string& keys, const std::string& own = "{}") {
+    return Read(fmt::format(R"({{"zero_optimization": {{"stage": 3{}}}, "_zeroplan": {}}})", keys,
+                            own),
+                context)
+        .setup.zero;
+  };
+  const auto groups = [&](const std::string& keys, const std::string& own = "{}") {
+    const ZeroConfig of = zero(keys, own);
+    return std::pair(of.shard_group, of.across_stage);
+  };
+  CHECK(groups("") == std::pair(0, 0));
+  CHECK(groups(R"(, "mics_shard_size": 8)") == std::pair(8, 0));
+  CHECK(groups(R"(, "mics_shard_size": -1, "zero_hpz_partition_size": 8)") == std::pair(8, 2));
+  CHECK(groups("", R"({"shard_group": 4, "across_groups": "optimizer"})") == std::pair(4, 1));
+  CHECK(groups("", R"({"shard_group": "all"})") == std::pair(0, 0));
+  CHECK(groups("", R"({"shard_group": 16})") == std::pair(0, 0));
+  // All ranks are one group; DeepSpeed cuts a larger hpZ group down to these.
+  CHECK(groups(R"(, "mics_shard_size": 16)") == std::pair(0, 0));
+  CHECK(groups(R"(, "zero_hpz_partition_size": 32)") == std::pair(0, 0));
+  // What is said twice may agree.
+  CHECK(groups(R"(, "mics_shard_size": 8)",
+               R"({"shard_group": 8, "across_groups": "replicate"})") == std::pair(8, 0));
+  CHECK_THROWS_WITH_AS(
+      groups(R"(, "mics_shard_size": 8)", R"({"shard_group": 4})"),
+      doctest::Contains("_zeroplan.shard_group: 4 contradicts zero_optimization.mics_shard_size 8"),
+      Error);
+  CHECK_THROWS_WITH_AS(groups(R"(, "zero_hpz_partition_size": 8)", R"({"shard_group": "all"})"),
+                       doctest::Contains("contradicts zero_optimization.zero_hpz_partition_size 8"),
+                       Error);
+  CHECK_THROWS_WITH_AS(
+      groups(R"(, "mics_shard_size": 8)", R"({"across_groups": "gradients"})"),
+      doctest::Contains("across_groups: gradients contradicts zero_optimization.mics_shard_size 8"),
+      Error);
+  CHECK_THROWS_WITH_AS(
+      groups(R"(, "mics_shard_size": 6)"),
+      doctest::Contains("mics_shard_size: 6 is not allowed with 16 GPUs; use a divisor"), Error);
+  CHECK_THROWS_WITH_AS(
+      groups(R"(, "zero_hpz_partition_size": 8, "offload_param": {"device": "cpu"})"),
+      doctest::Contains("not supported with offload_param.device cpu"), Error);
+  const std::string two = R"({"zero_optimization": {"stage": 2, "mics_shard_size": 8}})";
+  const ReadResult below = Read(two, context);
+  CHECK(below.setup.zero.shard_group == 0);
+  CHECK(HasNote(below, "mics_shard_size: has no effect below stage 3"));
+  CHECK_NOTHROW(
+      Read(R"({"zero_optimization": {"stage": 3, "mics_hierarchical_params_gather": true}})"));
+  // Stage 1 keeps whole gradients; the line of the key is named.
+  CHECK_THROWS_WITH_AS(
+      Read("{\"zero_optimization\": {\"stage\": 1},\n\"_zeroplan\": {\"shard_group\": 8,\n"
+           "\"across_groups\": \"gradients\"}}",
+           context),
+      doctest::Contains("ds.json:3: _zeroplan.across_groups: gradients is not allowed at stage 1"),
+      Error);
+}
+
+TEST_CASE("reader: quantized collectives are those of stage 3") {
+  for (const int stage : {2, 3}) {
+    const ReadResult r = Read(fmt::format(
+        R"({{"zero_optimization": {{"stage": {}, "zero_quantized_weights": true,
+            "zero_quantized_gradients": true}}}})",
+        stage));
+    CHECK(r.setup.zero.quantized_weights == (stage == 3));
+    CHECK(r.setup.zero.quantized_gradients == (stage == 3));
+    const auto ignored = [](const std::string& note) {
+      return note.find("has no effect below stage 3") != std::string::npos;
+    };
+    CHECK(std::count_if(r.notes.begin(), r.notes.end(), ignored) == (stage == 3 ? 0 : 2));
+  }
+}
+
 TEST_CASE("reader: switched off is fine") {
   CHECK_NOTHROW(Read(
       R"({"amp": {"enabled": false}, "sparse_gradients": false, "elasticity": {"enabled": false},

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/config/deepspeed_reader.h"
+#include "core/config/setup_facts.h"
 #include "core/lowering/lower.h"
 #include "core/program/program.h"
 #include "tests/core/config/random_setup.h"
@@ -44,6 +45,44 @@ TEST_CASE("writer: what is written is read back exactly") {
     CHECK(CanonicalSetup(back, layers) == back);
     CHECK(WriteDeepSpeedConfig(back, layers) == text);
   }
+}
+
+TEST_CASE("writer: shard groups are read back, by DeepSpeed's keys where it has the same") {
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (const int group : {0, 2, 8, 16}) {
+      for (int across = 0; across <= 2; ++across) {
+        TrainSetup setup;
+        setup.batch = {1, 2, 16, 1024};
+        setup.zero.stage = stage;
+        setup.zero.shard_group = group;
+        setup.zero.across_stage = across;
+        setup.zero.reduce_bucket_elements = setup.zero.prefetch_bucket_elements = 1000;
+        setup.zero.max_live_parameters = 1000;
+        if (FindSetupProblem(setup)) continue;
+        CAPTURE(stage);
+        CAPTURE(group);
+        CAPTURE(across);
+        const TrainSetup canonical = CanonicalSetup(setup, 4);
+        const std::string text = WriteConfig(setup, 4);
+        CHECK(ReadBack(text, setup.batch, 4) == canonical);
+        const auto json = nlohmann::json::parse(text);
+        const auto& zero = json["zero_optimization"];
+        const bool hybrid = group == 2 || group == 8;
+        CHECK(zero.contains("mics_shard_size") == (hybrid && stage == 3 && across == 0));
+        CHECK(zero.contains("zero_hpz_partition_size") == (hybrid && stage == 3 && across == 2));
+        const bool own = hybrid && (stage < 3 || across == 1);
+        CHECK(json.contains("_zeroplan") == own);
+        CHECK(DeepSpeedCannot(canonical).empty() == !own);
+        if (own) CHECK(json["_zeroplan"]["across_groups"] == AcrossName(across));
+      }
+    }
+  }
+  TrainSetup mics;
+  mics.batch = {1, 1, 16, 1024};
+  mics.zero.stage = 3;
+  mics.zero.shard_group = 8;
+  mics.zero.offload_optimizer.device = OffloadDevice::kCpu;
+  CHECK(DeepSpeedCannot(mics) == "shard groups of replicas (MiCS) with the optimizer on cpu");
 }
 
 TEST_CASE("writer: what it leaves out has no effect: the same program comes out") {
@@ -205,6 +244,31 @@ TEST_CASE("writer: what DeepSpeed cannot do is said, and not written") {
   }
   good.zero.reduce_bucket_elements = kAuto;
   CHECK_THROWS_AS(WriteDeepSpeedConfig(good, 0), CheckFailure);
+}
+
+TEST_CASE("writer: quantized collectives are read back, and said to change in DeepSpeed") {
+  TrainSetup setup;
+  setup.batch = {1, 2, 16, 1024};
+  setup.zero.stage = 3;
+  setup.zero.reduce_bucket_elements = setup.zero.prefetch_bucket_elements = 1000;
+  setup.zero.max_live_parameters = 1000;
+  CHECK_FALSE(nlohmann::json::parse(WriteConfig(setup, 4))["zero_optimization"].contains(
+      "zero_quantized_weights"));
+  setup.zero.quantized_weights = true;
+  CHECK(DeepSpeedCannot(setup).empty());
+  setup.zero.quantized_gradients = true;
+  const std::string text = WriteConfig(setup, 4);
+  CHECK(ReadBack(text, setup.batch, 4) == CanonicalSetup(setup, 4));
+  const auto zero = nlohmann::json::parse(text)["zero_optimization"];
+  CHECK(zero["zero_quantized_weights"] == true);
+  CHECK(zero["zero_quantized_gradients"] == true);
+  CHECK(DeepSpeedCannot(setup) == "quantized gradients that are not fp16");
+  setup.precision.dtype = setup.precision.grad_accum_dtype = Dtype::kF16;
+  CHECK(DeepSpeedCannot(setup).empty());
+  setup.zero.shard_group = 8;
+  CHECK(DeepSpeedCannot(setup).find("in shard groups of replicas (MiCS)") != std::string::npos);
+  setup.zero.across_stage = 2;
+  CHECK(DeepSpeedCannot(setup).empty());
 }
 
 }  // namespace

@@ -56,6 +56,17 @@ TEST_CASE("effective values: where each comes from") {
   CHECK(Find(values, "activation_checkpointing") == "off from default");
 }
 
+TEST_CASE("effective values: shard groups where there are some") {
+  ReadContext context;
+  context.world_size = 16;
+  const auto values =
+      Values("{\"zero_optimization\": {\"stage\": 3,\n\"zero_hpz_partition_size\": 8}}", context);
+  CHECK(Find(values, "_zeroplan.shard_group") == "8 from line 2");
+  CHECK(Find(values, "_zeroplan.across_groups") == "gradients from derived");
+  CHECK(Find(Values(R"({"zero_optimization": {"stage": 3}})", context), "_zeroplan.shard_group") ==
+        "");
+}
+
 TEST_CASE("effective values: what gradients are sent in") {
   ReadContext context;
   context.world_size = 2;
