@@ -1,6 +1,7 @@
 #include "cost_models/closed_form.h"
 
 #include "core/base/error.h"
+#include "core/config/setup_facts.h"
 
 namespace zeroplan {
 
@@ -25,11 +26,27 @@ double UpdateBytesPerParam(const PrecisionConfig& precision) {
 
 ModelStates ModelStatesPerGpu(int stage, double psi, double psi_persistent, int ranks,
                               const PrecisionConfig& precision) {
+  return ModelStatesPerGpu(stage, psi, psi_persistent, ShardGroups{.ranks = ranks, .shards = ranks},
+                           precision);
+}
+
+ShardGroups ShardGroupsOf(const TrainSetup& setup) {
+  const int ranks = setup.batch.world_size;
+  if (!Hybrid(setup)) return {ranks, ranks};
+  return {ranks, ShardRanks(setup.zero, ranks), setup.zero.across_stage,
+          CrossesEachMicroStep(setup)};
+}
+
+ModelStates ModelStatesPerGpu(int stage, double psi, double psi_persistent,
+                              const ShardGroups& groups, const PrecisionConfig& precision) {
   const StateBytesPerParam bytes = StateBytes(precision);
-  const double shard = psi / ranks;
-  const double params = stage >= 3 ? shard + psi_persistent * (1 - 1.0 / ranks) : psi;
-  const double grads = stage >= 2 ? shard : psi;
-  const double optimizer = stage >= 1 ? shard : psi;
+  const double shard = psi / groups.shards, slice = psi / groups.ranks;
+  const bool owns_slices = groups.across_stage > 0;
+  const double params = stage >= 3 ? shard + psi_persistent * (1 - 1.0 / groups.shards) : psi;
+  const double kept = owns_slices && groups.grads_cross ? slice : shard;
+  const double grads = stage >= 2 ? kept : psi;
+  const double updated = owns_slices ? slice : shard;
+  const double optimizer = stage >= 1 ? updated : psi;
   return {params * static_cast<double>(bytes.params), grads * static_cast<double>(bytes.grads),
           optimizer * static_cast<double>(bytes.optimizer)};
 }
@@ -53,6 +70,25 @@ double ElementsSentPerStep(const VolumeTerms& terms) {
     }
   }
   FailCheck(__FILE__, __LINE__, "stage", "no such ZeRO stage");
+}
+
+AxisElements ElementsSentByAxis(const VolumeTerms& terms, const ShardGroups& groups) {
+  VolumeTerms own = terms;
+  own.ranks = groups.shards;
+  AxisElements sent{.within = ElementsSentPerStep(own)};
+  if (groups.replicas() == 1) return sent;
+  const double times = groups.grads_cross ? static_cast<double>(terms.grad_accum) : 1;
+  const bool owns_slices = groups.across_stage > 0;
+  double over_groups = owns_slices ? 1 : 0;  // new parameters
+  if (terms.reduce_scatter) {
+    over_groups += times * (owns_slices ? 1 : 2);
+  } else {
+    const double all_reduced = 2 * times * terms.psi;
+    sent.within -= all_reduced * (1 - 1.0 / groups.shards);
+    sent.all = all_reduced * (1 - 1.0 / groups.ranks);
+  }
+  sent.across = over_groups * terms.psi / groups.shards * (1 - 1.0 / groups.replicas());
+  return sent;
 }
 
 double PcieBytesPerStep(const PcieTerms& t) {

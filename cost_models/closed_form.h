@@ -29,6 +29,24 @@ struct ModelStates {
 ModelStates ModelStatesPerGpu(int stage, double psi, double psi_persistent, int ranks,
                               const PrecisionConfig& precision);
 
+// Ranks in shard groups: `shards` hold what a stage shards between them, `ranks / shards` groups
+// hold replicas, or share optimizer states (across_stage 1) or gradients too (2). `grads_cross`:
+// gradients are reduced over the groups in every micro-step (CrossesEachMicroStep), so that a rank
+// keeps no more of them than it updates. Sources: MiCS, arXiv 2205.00119, section 3.1 (groups of
+// replicas); PyTorch FSDP, arXiv 2304.11277, section 3.2.2 (hybrid sharding, its factor F);
+// ZeRO++, arXiv 2306.10209, section 3.2 (hpZ: parameters within a node, the rest over all).
+struct ShardGroups {
+  int ranks = 1, shards = 1;
+  int across_stage = 0;
+  bool grads_cross = false;
+
+  int replicas() const { return ranks / shards; }
+};
+// Of `setup`'s ranks; at stage 0 and without groups one group of all.
+ShardGroups ShardGroupsOf(const TrainSetup& setup);
+ModelStates ModelStatesPerGpu(int stage, double psi, double psi_persistent,
+                              const ShardGroups& groups, const PrecisionConfig& precision);
+
 // Elements that one rank sends in one optimizer step of `grad_accum` micro-steps. Source: ZeRO,
 // section 7 (2 psi at stages 0 to 2, 3 psi at stage 3, for one micro-step); the rest counts what is
 // repeated.
@@ -42,6 +60,20 @@ struct VolumeTerms {
   bool reduce_scatter = true;  // false: all-reduce, then keep the own shard
 };
 double ElementsSentPerStep(const VolumeTerms& terms);
+
+// The same in shard groups, whose own parameters are in `groups`: elements sent to ranks of the own
+// group, and to those of others that have the same shard. Within a group of S ranks a step is
+// ZeRO's of S ranks. Over R groups each rank sends its S-th of the gradients: all-reduced, 2 (R -
+// 1) / R of it, or reduced to the group that owns a part, (R - 1) / R, once a step or in every
+// micro-step (grads_cross); and where groups own parts of the states, their new parameters once a
+// step. Without reduce_scatter gradients are all-reduced over all ranks at once. Sources: MiCS,
+// arXiv 2205.00119, sections 3.3 and 3.4 (2-hop gradient synchronization); ZeRO++, arXiv
+// 2306.10209, table 1; PyTorch FSDP, arXiv 2304.11277, section 3.2.2 (what crosses hosts).
+struct AxisElements {
+  double within = 0, across = 0, all = 0;
+  double total() const { return within + across + all; }
+};
+AxisElements ElementsSentByAxis(const VolumeTerms& terms, const ShardGroups& groups);
 
 // Bytes over PCIe of one GPU in one optimizer step, by offload choice (a share `ratio` of the
 // optimizer on the host), tokens and the 128-byte step state not counted. Gradients go to the host

@@ -14,6 +14,7 @@
 
 #include "core/program/program.h"
 #include "cost_models/cluster_shape.h"
+#include "cost_models/collective_cost.h"
 #include "cost_models/power_limit.h"
 #include "cost_models/timeline.h"
 #include "hwprofiles/profile.h"
@@ -57,6 +58,8 @@ class CostModel {
   // Seconds of a collective over `full_bytes` at least, as CollectiveTime counts them. Per byte
   // they never rise with the bytes.
   double CollectiveSeconds(CollectiveOp op, double full_bytes) const;
+  // What collectives over one axis of the ranks cost (CollectiveCost::Over).
+  CollectiveCost CollectivesOver(const RankAxes& axes, RankAxis axis) const;
   // Bytes per second of plain ratios that bounds use: never exceeded by what Seconds() implies.
   double CollectiveBytesPerSecond() const;  // sent by one rank
   double PcieBytesPerSecond() const;        // one direction of one GPU's link, as many copying

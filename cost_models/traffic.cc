@@ -26,8 +26,13 @@ class TrafficVisitor {
 
  private:
   void Add(const Collective& collective, uint64_t times) {
-    (collective.scalar ? traffic_.scalar_bytes : traffic_.collective_bytes) +=
-        times * RingSentBytes(program_, collective);
+    const uint64_t sent = times * RingSentBytes(program_, collective);
+    if (collective.scalar) {
+      traffic_.scalar_bytes += sent;
+      return;
+    }
+    traffic_.collective_bytes += sent;
+    traffic_.axis_bytes[static_cast<size_t>(collective.axis)] += sent;
   }
 
   void Add(const Copy& copy, uint64_t times) {

@@ -178,7 +178,10 @@ v1::Choice ChoiceOf(const Candidate& c) {
           std::string(RecomputeName(c.recompute)),
           c.recompute.every,
           c.micro_batch,
-          c.grad_accum};
+          c.grad_accum,
+          c.RanksOfGroup(),
+          c.grouping.ranks == 0 ? std::nullopt
+                                : std::optional(std::string(AcrossName(c.grouping.across_stage)))};
 }
 
 v1::EstimatedChoice EstimatedChoiceOf(const ChoiceEstimate& from, const Estimate& estimate) {

@@ -49,6 +49,8 @@ nb::dict DictOf(const zp::Choice& choice) {
   dict["checkpoint_every"] = choice.checkpoint_every;
   dict["micro_batch"] = choice.micro_batch;
   dict["grad_accum"] = choice.grad_accum;
+  dict["shard_group"] = choice.shard_group;
+  dict["across_groups"] = nb::cast(choice.across_groups);
   return dict;
 }
 

@@ -9,6 +9,7 @@
 #include "core/base/units.h"
 #include "planner/advice/flips.h"
 #include "planner/advice/loss_reason.h"
+#include "planner/advice/shard_groups.h"
 #include "planner/estimate/choices.h"
 #include "planner/report/report_text.h"
 
@@ -114,34 +115,6 @@ std::string TimeShares(const ChoiceEstimate& best) {
   add(t.host_overhead_seconds ? t.host_overhead_seconds : t.optimizer_seconds,
       t.host_overhead_seconds ? "waiting for the Python thread" : "optimizer");
   return fmt::format("A step is {}.", fmt::join(parts, ", "));
-}
-
-// Where ZeRO alone is the wrong tool, and what people use there. Most tokens of a step: Llama 3
-// 405B's (Llama Team 2024, "The Llama 3 Herd of Models", section 3.4.1).
-std::string BeyondZero(const ChoiceEstimate& best, const Cluster& cluster) {
-  constexpr double kMostWaiting = 0.25, kMostTokens = 16e6;
-  if (cluster.nodes() == 1) return "";
-  const BatchSpec& batch = best.setup.batch;
-  const auto tokens = static_cast<double>(batch.global_batch() * batch.seq_len);
-  const double waiting = *best.time.exposed_comm_seconds / *best.time.total_seconds;
-  std::string text;
-  if (waiting > kMostWaiting) {
-    text = fmt::format(
-        "{:.0f} % of a step is waiting for communication. At such scales people shard within "
-        "groups of "
-        "nodes (hybrid sharding) or split layers within a node (tensor and pipeline parallelism, "
-        "as Megatron-LM and torchtitan have them), which zeroplan does not plan.",
-        100 * waiting);
-  }
-  if (tokens > kMostTokens) {
-    text += fmt::format(
-        "{}A step of {} tokens is more than large models were published with (Llama 3 405B: 16M), "
-        "and each GPU has sequences of its own. With smaller steps so many GPUs have to share "
-        "sequences and layers (context, tensor and pipeline parallelism), which zeroplan does not "
-        "plan.",
-        text.empty() ? "" : " ", FormatCount(static_cast<uint64_t>(tokens)));
-  }
-  return text;
 }
 
 void AddMargins(const ChoiceEstimate& best, const SearchInputs& inputs, const Cluster& cluster,
@@ -406,43 +379,41 @@ Link LinkOf(const ChoiceSearch& searcher, const Candidate& candidate,
   return {link, {&hardware, link.network}};
 }
 
-// "stage 2".
-std::string StageText(const SearchInputs& inputs, int stage) {
-  std::string text = inputs.runtime->StageName(stage);
-  text.front() = static_cast<char>(std::tolower(text.front()));
-  return text;
-}
-
-// Of each range of another stage: "up to 11.5 GB/s the answer is stage 1; at 11.5 GB/s it is ...".
+// Of each range of another stage or grouping: "up to 11.5 GB/s the answer is stage 1; at 11.5 GB/s
+// it is ...".
 struct Crossover {
   std::string text;
   Claim claim;
-  int stage = 0;
+  int stage = -1;  // -1: it is of shard groups
 };
 
 std::vector<Crossover> CrossoversOf(const SearchInputs& inputs, const Link& link,
-                                    const Answers& answers, int stage) {
+                                    const Cluster& cluster, const Answers& answers,
+                                    const Sharding& now) {
   std::vector<Crossover> all;
   for (const AnswerRange& range : answers.ranges) {
     const Found& found = range.found.front();
-    if (found.candidate.stage == stage) continue;
-    const bool below = range.to < link.bytes_per_second;
-    const double end = below ? range.to : range.from;
+    const Sharding sharding = ShardingOf(found.candidate, inputs.space);
+    if (sharding == now) continue;
+    // Where the present rate is within, as an option that replaces what was measured.
+    const double present = link.other.Typed(link.bytes_per_second);
+    const double end = std::clamp(present, range.from, range.to);
     const auto rate = [&](double value) { return FormatBandwidth(value, link.network); };
     const std::string where = range.point()
                                   ? fmt::format("at {}", rate(end))
                                   : fmt::format("from {} to {}", rate(range.from), rate(range.to));
     Crossover crossover;
-    crossover.stage = found.candidate.stage;
+    crossover.stage = sharding.stage.value_or(-1);
     crossover.text =
         range.point()
             ? fmt::format("{} the answer is {}, {}{}", where, KindText(inputs, found.candidate),
                           RateText(found.tokens_per_second), Within(range.gap))
-            : fmt::format("{} the answer is {}; at {} it is {}, {}{}", where,
-                          StageText(inputs, found.candidate.stage), rate(end),
+            : fmt::format("{} the answer {}; at {} it is {}, {}{}", where,
+                          HasText(inputs, sharding, cluster), rate(end),
                           KindText(inputs, found.candidate), RateText(found.tokens_per_second),
                           Within(range.gap));
     crossover.claim = ClaimOf(range, end);
+    if (range.from < present && present < range.to) crossover.claim.flips_at.reset();
     crossover.claim.bandwidth_scale = end / link.bytes_per_second;
     all.push_back(std::move(crossover));
   }
@@ -454,7 +425,9 @@ std::vector<Crossover> AddCrossovers(ChoiceSearch& searcher, const Found& now,
   const Link link = LinkOf(searcher, now.candidate, hardware);
   const SearchInputs& inputs = searcher.inputs();
   const Answers answers = AnswersByBandwidth(searcher, now, link.other);
-  std::vector<Crossover> crossovers = CrossoversOf(inputs, link, answers, now.candidate.stage);
+  const Cluster& cluster = searcher.ClusterOf(now.candidate).cluster;
+  const Sharding here = ShardingOf(now.candidate, inputs.space);
+  std::vector<Crossover> crossovers = CrossoversOf(inputs, link, cluster, answers, here);
   // The rate that is meant is what the option takes, which replaces what was measured.
   const std::string now_text =
       fmt::format("; now {}, {} sets it", FormatBandwidth(link.bytes_per_second, link.network),
@@ -479,10 +452,9 @@ std::vector<Crossover> AddCrossovers(ChoiceSearch& searcher, const Found& now,
     const auto rate = [&](double value) { return FormatBandwidth(value, link.network); };
     lines.Add(
         AdviceKind::kCrossover,
-        fmt::format("No crossover {}: from {} to {}, looked at by doubling, {} stays the "
-                    "answer{}.",
-                    link.Name(), rate(answers.ranges.front().from), rate(answers.ranges.back().to),
-                    StageText(inputs, now.candidate.stage), now_text),
+        fmt::format("No crossover {}: from {} to {}, looked at by doubling, {}{}.", link.Name(),
+                    rate(answers.ranges.front().from), rate(answers.ranges.back().to),
+                    StaysText(inputs, here, cluster), now_text),
         claims);
   }
   return crossovers;
@@ -516,8 +488,14 @@ void AddTwoOrThree(const ChoiceSearch& searcher, const SearchResult& result, con
   claim.found = best;
   claim.gap = answer.gap;
   std::vector<Claim> claims = {claim};
+  if (inputs.space.groupings.size() > 1) {  // other links change the groups
+    lines.Add(AdviceKind::kTwoOrThree, text + ".", claims);
+    return;
+  }
+  const Cluster& cluster = duo->ClusterOf(best->candidate).cluster;
   const Answers answers = AnswersByBandwidth(*duo, *best, link.other);
-  for (Crossover& other : CrossoversOf(inputs, link, answers, best->candidate.stage)) {
+  for (Crossover& other :
+       CrossoversOf(inputs, link, cluster, answers, ShardingOf(best->candidate, inputs.space))) {
     text += "; " + other.text;
     claims.push_back(std::move(other.claim));
     claims.back().stages = {2, 3};
@@ -538,6 +516,8 @@ std::string_view AdviceKindName(AdviceKind kind) {
       return "chosen";
     case AdviceKind::kShares:
       return "shares";
+    case AdviceKind::kGroups:
+      return "groups";
     case AdviceKind::kMargin:
       return "margin";
     case AdviceKind::kNotProven:
@@ -578,6 +558,9 @@ Advice Advise(ChoiceSearch& searcher, const SearchResult& result, const Hardware
                           100 * result.gap));
   }
   AddOthers(searcher, result, quick, lines);
+  if (std::string text = GroupMemoryText(best.estimate, inputs); !text.empty()) {
+    lines.Add(AdviceKind::kGroups, std::move(text));
+  }
   AddMargins(best.estimate, inputs, searcher.ClusterOf(now.candidate).cluster, hardware, lines);
   if (!quick) {
     AddMemoryAnswers(searcher, now, lines);

@@ -35,6 +35,7 @@ struct Claim {
 enum class AdviceKind : uint8_t {
   kChosen,     // what, how fast, how full
   kShares,     // where a step's time goes
+  kGroups,     // what a GPU holds of the model's states by shard group, where some are searched
   kMargin,     // how sure memory and time are
   kNotProven,  // how much better a choice could be that was not judged
   kStage,      // the best of another stage and what it loses, or what it lacks

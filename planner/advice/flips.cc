@@ -46,8 +46,14 @@ std::optional<AnswerRange> Typed(const MemoryAnswer& range, uint64_t present, ui
 }  // namespace
 
 bool SameKind(const Candidate& a, const Candidate& b) {
-  return a.stage == b.stage && a.optimizer.device == b.optimizer.device && a.param == b.param &&
+  return a.stage == b.stage && a.grouping == b.grouping &&
+         a.optimizer.device == b.optimizer.device && a.param == b.param &&
          a.recompute.kind == b.recompute.kind;
+}
+
+Sharding ShardingOf(const Candidate& candidate, const SearchSpace& space) {
+  if (space.groupings.size() > 1) return {std::nullopt, candidate.grouping};
+  return {candidate.stage, candidate.grouping};
 }
 
 uint64_t TypedBytes(uint64_t bytes, Rounding rounding) {
@@ -178,16 +184,17 @@ Answers AnswersByBandwidth(ChoiceSearch& searcher, const Found& now, const Other
       look(std::exp2(octave) * present);
     }
   }
-  const auto stage = [&](double rate) {
+  const auto kind = [&](double rate) {
     const Answer& answer = at.at(rate);
-    return answer.found ? answer.found->candidate.stage : -1;
+    return answer.found ? ShardingOf(answer.found->candidate, searcher.inputs().space)
+                        : Sharding{-1, {}};
   };
   if (!points) {
     // Between two that differ there may be a third.
     for (auto low = at.begin(); std::next(low) != at.end();) {
       const double from = low->first, to = std::next(low)->first;
       const double middle = link.Typed(std::sqrt(from * to));
-      if (stage(from) != stage(to) && to > kNear * from && from < middle && middle < to) {
+      if (!(kind(from) == kind(to)) && to > kNear * from && from < middle && middle < to) {
         look(middle);
       } else {
         ++low;
@@ -200,7 +207,8 @@ Answers AnswersByBandwidth(ChoiceSearch& searcher, const Found& now, const Other
       continue;
     }
     AnswerRange* last = answers.ranges.empty() ? nullptr : &answers.ranges.back();
-    if (last != nullptr && !points && last->found.front().candidate.stage == stage(rate)) {
+    if (last != nullptr && !points &&
+        ShardingOf(last->found.front().candidate, searcher.inputs().space) == kind(rate)) {
       last->to = rate;
       last->gap = std::max(last->gap, answer.gap);
       if (rate <= present) last->found = {*answer.found};

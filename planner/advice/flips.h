@@ -2,6 +2,7 @@
 // as searches of the whole space say it. All figures are as one would type them.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,8 +12,18 @@
 
 namespace zeroplan {
 
-// What an answer is called: stage, where states and parameters live, which recompute. Two choices
-// of one kind differ in batch, buckets, shares or the recomputed segments' length only.
+// What tells answers at other bandwidths apart: the shard groups where several are searched,
+// between whose stages there is little to choose; else the stage.
+struct Sharding {
+  std::optional<int> stage;
+  Grouping grouping;
+  bool operator==(const Sharding&) const = default;
+};
+Sharding ShardingOf(const Candidate& candidate, const SearchSpace& space);
+
+// What an answer is called: stage and shard groups, where states and parameters live, which
+// recompute. Two choices of one kind differ in batch, buckets, shares or the recomputed segments'
+// length only.
 bool SameKind(const Candidate& a, const Candidate& b);
 
 // Where the answer is of one kind: everywhere from `from` to `to`, both included. Where they are
@@ -46,9 +57,9 @@ bool CanHave(const SearchInputs& inputs, int64_t sequences, int gpus);
 Answers AnswersByBatch(ChoiceSearch& searcher, const Found& now);
 
 // By what --network or --intra-node-bandwidth sets: 1/64 to 16 times what the profile has, as far
-// as such rates are physical. Ranges are of one stage. They begin and end where searches were made,
-// and what lies between two such places of one stage is taken for that stage's; other runtimes,
-// whose searches take long, are asked for single values.
+// as such rates are physical. Ranges are of one Sharding. They begin and end
+// where searches were made, and what lies between two such places of one kind is taken for that
+// kind's; other runtimes, whose searches take long, are asked for single values.
 Answers AnswersByBandwidth(ChoiceSearch& searcher, const Found& now, const OtherLink& link);
 
 // "69.12 GB": four digits, the next such size that is no smaller, or no larger.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/config/setup_facts.h"
 #include "core/config/zero_config.h"
 #include "planner/estimate/estimate.h"
 
@@ -27,7 +28,10 @@ std::string ComputeReason(const TrainSetup& other, const TrainSetup& best) {
   return "its micro-steps use the GPU less well";
 }
 
-std::string CommReason(const TrainSetup& other) {
+std::string CommReason(const TrainSetup& other, const TrainSetup& best) {
+  if (Hybrid(best) && !Hybrid(other) && other.zero.stage > 0) {
+    return "all it sends crosses nodes";
+  }
   switch (other.zero.stage) {
     case 0:
       return "the all-reduce of all gradients is not hidden";
@@ -82,7 +86,7 @@ std::string LossReason(const ChoiceEstimate& other, const ChoiceEstimate& best,
   };
   std::vector<Part> parts = {
       {a.compute - b.compute, ComputeReason(other.setup, best.setup)},
-      {a.exposed_comm - b.exposed_comm, CommReason(other.setup)},
+      {a.exposed_comm - b.exposed_comm, CommReason(other.setup, best.setup)},
       {a.exposed_offload - b.exposed_offload, OffloadReason(other.setup)},
       {a.optimizer - b.optimizer, "each GPU updates more of the states"},
       {a.host_overhead - b.host_overhead, "it waits longer for the Python thread"}};

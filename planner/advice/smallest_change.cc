@@ -8,7 +8,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr int kFreedoms = 4;  // micro-batch, recompute, stage, offload
+constexpr int kFreedoms = 5;  // micro-batch, recompute, stage, shard groups, offload
 
 // What of `asked` bit i frees.
 void SetFree(int freedom, const SearchSpace& full, SearchSpace& space) {
@@ -23,6 +23,10 @@ void SetFree(int freedom, const SearchSpace& full, SearchSpace& space) {
       break;
     case 2:
       space.stages = full.stages;
+      break;
+    case 3:
+      space.groupings = full.groupings;
+      space.grouping_fixed = full.grouping_fixed;
       break;
     default:
       space.offload_optimizer = full.offload_optimizer;
@@ -41,6 +45,8 @@ bool IsFree(int freedom, const SearchSpace& asked, const SearchSpace& full) {
       return freed.recompute == asked.recompute;
     case 2:
       return freed.stages == asked.stages;
+    case 3:
+      return freed.groupings == asked.groupings;
     default:
       return freed.offload_optimizer == asked.offload_optimizer &&
              freed.offload_param == asked.offload_param && freed.pin_memory == asked.pin_memory;
@@ -56,6 +62,12 @@ std::string Options(const Candidate& found, const SearchSpace& asked) {
   };
   if (!only(asked.gpus, found.gpus)) add(fmt::format("⟦gpus⟧ {}", found.gpus));
   if (!only(asked.stages, found.stage)) add(fmt::format("⟦stage⟧ {}", found.stage));
+  if (!only(asked.groupings, found.grouping)) {
+    const Grouping& grouping = found.grouping;
+    add(grouping.ranks == 0 ? std::string("⟦shard_group⟧ all")
+                            : fmt::format("⟦shard_group⟧ {} ⟦across_groups⟧ {}", grouping.ranks,
+                                          AcrossName(grouping.across_stage)));
+  }
   if (!only(asked.offload_optimizer, found.optimizer)) {
     add(fmt::format("⟦offload_optimizer⟧ {}", OffloadDeviceName(found.optimizer.device)));
     if (found.optimizer.ratio < 1) add(fmt::format("⟦offload_ratio⟧ {}", found.optimizer.ratio));

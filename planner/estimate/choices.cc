@@ -1,13 +1,25 @@
 #include "planner/estimate/choices.h"
 
 #include "core/base/error.h"
+#include "core/config/setup_facts.h"
 
 namespace zeroplan {
+
+bool TilesNodes(int group, int gpus, int gpus_per_node) {
+  const bool tiles =
+      group <= gpus_per_node ? gpus_per_node % group == 0 : group % gpus_per_node == 0;
+  return gpus % group == 0 && (tiles || gpus <= gpus_per_node);
+}
 
 bool CanRun(const ZeroConfig& zero) {
   const OffloadDevice optimizer = zero.offload_optimizer.device;
   if (optimizer != OffloadDevice::kNone && zero.stage == 0) return false;
   if (zero.offload_param.device != OffloadDevice::kNone && zero.stage != 3) return false;
+  if (zero.shard_group > 0 && zero.stage == 0) return false;
+  if (zero.across_stage > 0 &&
+      (zero.offload_param.device != OffloadDevice::kNone || zero.across_stage > zero.stage)) {
+    return false;
+  }
   return zero.offload_optimizer.ratio >= 1 || optimizer != OffloadDevice::kNvme;
 }
 
@@ -19,6 +31,8 @@ std::vector<TrainSetup> EnumerateSetups(const TrainSetup& base, const ChoiceSpac
         for (const RecomputeConfig& recompute : space.recompute) {
           TrainSetup setup = base;
           setup.zero.stage = stage;
+          setup.zero.shard_group = space.grouping.ranks;
+          setup.zero.across_stage = space.grouping.across_stage;
           setup.zero.offload_optimizer.device = optimizer;
           setup.zero.offload_param.device = param;
           setup.recompute = recompute;
@@ -53,10 +67,21 @@ bool PinsMemory(const ZeroConfig& zero) {
   return !offloads || !is_pageable(zero.offload_optimizer) || !is_pageable(zero.offload_param);
 }
 
+std::string StageLabel(int stage, const Grouping& grouping) {
+  std::string label = fmt::format("stage {}", stage);
+  if (grouping.ranks == 0) return label;
+  label += fmt::format(" in groups of {}", grouping.ranks);
+  if (grouping.across_stage == 1) label += ", optimizer over all";
+  if (grouping.across_stage == 2) label += ", gradients and optimizer over all";
+  return label;
+}
+
 std::string SetupLabel(const TrainSetup& setup) {
   const auto& optimizer = setup.zero.offload_optimizer;
   const OffloadDevice param = setup.zero.offload_param.device;
-  std::string label = fmt::format("stage {}", setup.zero.stage);
+  std::string label = StageLabel(
+      setup.zero.stage,
+      Hybrid(setup) ? Grouping{setup.zero.shard_group, setup.zero.across_stage} : Grouping{});
   const bool in_part = optimizer.ratio < 1;
   if (optimizer.device != OffloadDevice::kNone && optimizer.device == param && !in_part) {
     label += fmt::format(", optimizer and parameters on {}", OffloadDeviceName(param));

@@ -8,6 +8,18 @@
 
 namespace zeroplan {
 
+// Shard groups (ZeroConfig::shard_group, across_stage).
+struct Grouping {
+  int ranks = 0;  // 0: all are one group
+  int across_stage = 0;
+
+  auto operator<=>(const Grouping&) const = default;  // NOLINT(modernize-use-nullptr)
+};
+
+// Whether ranks of such groups tile nodes: a group is a part of a node that divides it, or whole
+// nodes. REQUIRES: group >= 1.
+bool TilesNodes(int group, int gpus, int gpus_per_node);
+
 struct ChoiceSpace {
   std::vector<int> stages = {0, 1, 2, 3};
   std::vector<OffloadDevice> offload_optimizer = {OffloadDevice::kNone, OffloadDevice::kCpu,
@@ -15,14 +27,15 @@ struct ChoiceSpace {
   std::vector<OffloadDevice> offload_param = {OffloadDevice::kNone, OffloadDevice::kCpu,
                                               OffloadDevice::kNvme};
   std::vector<RecomputeConfig> recompute = {kNoRecompute};
+  Grouping grouping;
 };
 
 // Whether stage and offloads go together: optimizer offload from stage 1, parameter offload at
-// stage 3, a ratio below 1 with the CPU only.
+// stage 3, a ratio below 1 with the CPU only; groups from stage 1 on, which share gradients from
+// stage 2 on, and nothing where parameters are offloaded.
 bool CanRun(const ZeroConfig& zero);
 
-// `base` with each combination that can run (optimizer offload from stage 1, parameter offload at
-// stage 3; a ratio below 1 with the CPU only), by stage, offload_optimizer, offload_param,
+// `base` with each combination that can run (CanRun), by stage, offload_optimizer, offload_param,
 // recompute. If not one can run, throws the Error(kUsage) of the first, which names key and fix.
 std::vector<TrainSetup> EnumerateSetups(const TrainSetup& base, const ChoiceSpace& space);
 
@@ -31,6 +44,8 @@ void UsePageableMemory(ZeroConfig& zero);
 // False where all that is offloaded is so.
 bool PinsMemory(const ZeroConfig& zero);
 
+// "stage 3 in groups of 8, optimizer over all"; no groups: "stage 3".
+std::string StageLabel(int stage, const Grouping& grouping);
 // "stage 2, optimizer on cpu, full recompute".
 std::string SetupLabel(const TrainSetup& setup);
 // "micro-batch 4 x 2 micro-steps".

@@ -64,6 +64,7 @@ void ForEachField(T& origin, Visit&& visit) {
 
 // Keys of `predicted` and `search` that reader, writer and schema know by name.
 inline constexpr const char* kPlanTraffic[] = {"comm_bytes_per_step", "pcie_bytes_per_step"};
+inline constexpr const char* kPlanAxes[] = {"within", "across", "all"};
 inline constexpr const char* kPlanStepSeconds[] = {"compute", "exposed_comm", "exposed_offload",
                                                    "optimizer", "total"};
 inline constexpr const char* kPlanSearchCounts[] = {"candidates", "cut_by_memory", "cut_by_score",

@@ -186,6 +186,11 @@ void ReadPredicted(PlanSection section, const std::string& source, PlanFile& pla
   host.Finish();
   footprint.nvme_bytes = section.Bytes("nvme_bytes");
   for (const char* key : kPlanTraffic) section.Bytes(key);
+  if (section.Node("comm_bytes_by_axis") != nullptr) {  // of several shard groups
+    PlanSection axes = inner("comm_bytes_by_axis");
+    for (const char* key : kPlanAxes) axes.Bytes(key);
+    axes.Finish();
+  }
   PlanSection seconds = inner("step_seconds");
   StepTime step;
   double* const parts[] = {&step.compute_seconds, &step.exposed_comm_seconds,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/units.h"
+#include "core/config/setup_facts.h"
 #include "planner/report/choice_columns.h"
 #include "planner/report/report_columns.h"
 #include "planner/report/report_text.h"
@@ -49,7 +50,10 @@ std::string StageTable(const Plan& plan, const SearchResult& result,
   ReportColumns columns;
   columns.BeginGroup("");
   columns.Add("", 1, true);
-  AddChoiceColumns(columns);
+  const bool groups = std::any_of(
+      result.stages.begin(), result.stages.end(),
+      [](const StageBest& stage) { return stage.can_run() && Hybrid(stage.estimate.setup); });
+  AddChoiceColumns(columns, groups);
   columns.BeginGroup("");
   columns.Add("batch", 6);
   columns.Add("tok/s", 6);
@@ -70,7 +74,7 @@ std::string StageTable(const Plan& plan, const SearchResult& result,
     const ChoiceEstimate& choice = stage.estimate;
     const bool chosen = s == *result.best;
     const bool fits = stage.candidate.has_value();
-    std::vector<std::string> cells = ChoiceCells(choice.setup);
+    std::vector<std::string> cells = ChoiceCells(choice.setup, groups);
     cells.insert(cells.begin(), chosen ? ">" : "");
     const BatchSpec& batch = choice.setup.batch;
     cells.push_back(fmt::format("{}x{}", batch.micro_batch, batch.grad_accum));

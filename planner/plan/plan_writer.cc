@@ -83,6 +83,9 @@ Json SearchJson(const Plan& plan) {
 Json CandidateJson(const Candidate& c) {
   return {{"gpus", c.gpus},
           {"stage", c.stage},
+          {"shard_group", c.RanksOfGroup()},
+          {"across_groups",
+           c.grouping.ranks == 0 ? Json(nullptr) : Json(AcrossName(c.grouping.across_stage))},
           {"offload_optimizer", OffloadDeviceName(c.optimizer.device)},
           {"offload_ratio", c.optimizer.ratio},
           {"offload_param", OffloadDeviceName(c.param)},

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/config/setup_facts.h"
 #include "planner/report/report_text.h"
 
 namespace zeroplan {
@@ -13,11 +14,20 @@ std::string RecomputeCell(const RecomputeConfig& recompute) {
   return recompute.every > 1 ? fmt::format("{}/{}", name, recompute.every) : std::string(name);
 }
 
+// "8", "8 opt" where the groups share optimizer states, "8 grad" where they share gradients too.
+std::string GroupCell(const TrainSetup& setup) {
+  if (setup.zero.stage == 0) return "-";
+  if (!Hybrid(setup)) return "all";
+  constexpr const char* kShared[] = {"", " opt", " grad"};
+  return fmt::format("{}{}", setup.zero.shard_group, kShared[setup.zero.across_stage]);
+}
+
 }  // namespace
 
-void AddChoiceColumns(ReportColumns& columns) {
+void AddChoiceColumns(ReportColumns& columns, bool groups) {
   columns.BeginGroup("");
   columns.Add("ZeRO", 4, true);
+  if (groups) columns.Add("group", 7, true);
   columns.BeginGroup("offload to");
   columns.Add("opt", 4, true);
   columns.Add("param", 5, true);
@@ -25,11 +35,13 @@ void AddChoiceColumns(ReportColumns& columns) {
   columns.Add("recomp", 6, true);
 }
 
-std::vector<std::string> ChoiceCells(const TrainSetup& setup) {
-  return {std::to_string(setup.zero.stage),
-          std::string(OffloadDeviceName(setup.zero.offload_optimizer.device)),
-          std::string(OffloadDeviceName(setup.zero.offload_param.device)),
-          RecomputeCell(setup.recompute)};
+std::vector<std::string> ChoiceCells(const TrainSetup& setup, bool groups) {
+  std::vector<std::string> cells = {std::to_string(setup.zero.stage)};
+  if (groups) cells.push_back(GroupCell(setup));
+  cells.insert(cells.end(), {std::string(OffloadDeviceName(setup.zero.offload_optimizer.device)),
+                             std::string(OffloadDeviceName(setup.zero.offload_param.device)),
+                             RecomputeCell(setup.recompute)});
+  return cells;
 }
 
 std::string LeftOutText(const std::string& left_out, const char* format, size_t columns) {

@@ -10,10 +10,10 @@
 
 namespace zeroplan {
 
-// Stage, homes of states and parameters, recompute.
-void AddChoiceColumns(ReportColumns& columns);
-// The cells of these columns, none wider than its column.
-std::vector<std::string> ChoiceCells(const TrainSetup& setup);
+// Stage, with `groups` the shard groups, homes of states and parameters, recompute.
+void AddChoiceColumns(ReportColumns& columns, bool groups);
+// The cells of these columns, none wider than its column but for groups of 100 GPUs and more.
+std::vector<std::string> ChoiceCells(const TrainSetup& setup, bool groups);
 
 // Below a table that a narrow page has cut columns of: which (what LeaveOut returned), and that
 // `--format FORMAT` has them. "" if none was cut.

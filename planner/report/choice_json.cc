@@ -1,5 +1,6 @@
 #include "planner/report/choice_json.h"
 
+#include "core/config/setup_facts.h"
 #include "planner/estimate/choices.h"
 
 namespace zeroplan {
@@ -30,12 +31,25 @@ Json StepSecondsJson(const TimeEstimate& time) {
 }
 
 Json StepFiguresJson(const ChoiceEstimate& choice) {
-  return {{"nvme_bytes", choice.footprint.nvme_bytes},
-          {"comm_bytes_per_step", choice.traffic ? Json(choice.traffic->collective_bytes) : Json()},
-          {"pcie_bytes_per_step", choice.traffic ? Json(choice.traffic->pcie_bytes()) : Json()},
-          {"step_seconds", StepSecondsJson(choice.time)},
-          {"tokens_per_second", Nullable(choice.time.tokens_per_second)},
-          {"mfu", Nullable(choice.time.mfu)}};
+  const std::optional<StepTraffic>& traffic = choice.traffic;
+  Json json = {{"nvme_bytes", choice.footprint.nvme_bytes},
+               {"comm_bytes_per_step", traffic ? Json(traffic->collective_bytes) : Json()}};
+  if (traffic && Hybrid(choice.setup)) {
+    json["comm_bytes_by_axis"] = {{"within", traffic->within_groups()},
+                                  {"across", traffic->across_groups()},
+                                  {"all", traffic->over_all()}};
+  }
+  json.update(Json{{"pcie_bytes_per_step", traffic ? Json(traffic->pcie_bytes()) : Json()},
+                   {"step_seconds", StepSecondsJson(choice.time)},
+                   {"tokens_per_second", Nullable(choice.time.tokens_per_second)},
+                   {"mfu", Nullable(choice.time.mfu)}});
+  return json;
+}
+
+void AddGroupSettings(const TrainSetup& setup, Json& settings) {
+  settings["shard_group"] = ShardRanks(setup.zero, setup.batch.world_size);
+  settings["across_groups"] =
+      Hybrid(setup) ? Json(AcrossName(setup.zero.across_stage)) : Json(nullptr);
 }
 
 Json TorchPhasesJson(const TorchFootprint& torch) {
@@ -91,6 +105,7 @@ Json RuntimeChoiceJson(const ChoiceEstimate& choice) {
                {"room", MemoryRoomName(choice.room)},
                {"segments_given_back", 0},
                {"why_not", choice.fits ? Json(nullptr) : Json(choice.why_not)}};
+  AddGroupSettings(setup, json["settings"]);
   if (choice.time.total_seconds) {
     json["step_seconds"] = {{"total", *choice.time.total_seconds}};
     if (const Json parts = TorchStepJson(choice.time); !parts.is_null()) {

@@ -20,6 +20,9 @@ nlohmann::ordered_json GpuBytesJson(const Footprint& footprint);
 nlohmann::ordered_json HostBytesJson(const Footprint& footprint);
 // "compute", "exposed_comm", "exposed_offload", "optimizer", "total".
 nlohmann::ordered_json StepSecondsJson(const TimeEstimate& time);
+// Adds "shard_group" (ranks that share what the stage shards) and "across_groups" (null: there is
+// one group).
+void AddGroupSettings(const TrainSetup& setup, nlohmann::ordered_json& settings);
 // "nvme_bytes", and what a step moves and takes.
 nlohmann::ordered_json StepFiguresJson(const ChoiceEstimate& choice);
 

@@ -17,7 +17,7 @@ constexpr const char* kHeader =
     "checkpointing,checkpoint_every,micro_batch,grad_accum,dtype,grad_accum_dtype,communication_"
     "dtype,"
     "settings.reduce_bucket,settings.prefetch_bucket,settings.persistence_threshold,"
-    "settings.reuse_distance,settings.overlap,"
+    "settings.reuse_distance,settings.overlap,settings.shard_group,settings.across_groups,"
     "gpu_bytes.params,gpu_bytes.grads,gpu_bytes.optimizer,gpu_bytes.activations,gpu_bytes.buffers,"
     "gpu_bytes.runtime,gpu_bytes.total,gpu_bytes.capacity,gpu_bytes.reserve,"
     "host_bytes.pinned,host_bytes.pageable,host_bytes.total,host_bytes.capacity,host_bytes.reserve,"
@@ -55,7 +55,8 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
        {settings.reduce_bucket_elements, settings.prefetch_bucket_elements}) {
     add(bucket == kAuto ? "" : fmt::format("{}", bucket));
   }
-  add(settings.persistence_threshold, settings.reuse_distance, settings.overlap);
+  add(settings.persistence_threshold, settings.reuse_distance, settings.overlap,
+      ShardRanks(zero, setup.batch.world_size), Hybrid(setup) ? AcrossName(zero.across_stage) : "");
   const Footprint& footprint = choice.footprint;
   for (const NamedBytes& part : GpuClasses(footprint)) add(part.bytes);
   add(footprint.gpu_total(), cluster.gpu_capacity_bytes, cluster.gpu_reserve_bytes);

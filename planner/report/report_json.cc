@@ -74,6 +74,7 @@ Json Choice(const ChoiceEstimate& choice, const Cluster& cluster, const RunGoal&
        WithCapacity(HostBytesJson(choice.footprint), Nullable(cluster.host_capacity_bytes),
                     cluster.host_reserve_bytes)},
   };
+  AddGroupSettings(setup, json["settings"]);
   json.update(StepFiguresJson(choice));
   if (!runtime.has_programs()) AddRuntimeFields(choice, json);
   json["training"] = RunJson(goal, choice);

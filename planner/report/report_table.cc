@@ -65,8 +65,13 @@ std::vector<TableRow> RowsOf(const Estimate& estimate) {
   return rows;
 }
 
-std::vector<std::string> CellsOf(const TableRow& row) {
-  std::vector<std::string> cells = ChoiceCells(row.choice->setup);
+bool HasGroups(const Estimate& estimate) {
+  return std::any_of(estimate.choices.begin(), estimate.choices.end(),
+                     [](const ChoiceEstimate& choice) { return Hybrid(choice.setup); });
+}
+
+std::vector<std::string> CellsOf(const TableRow& row, bool groups) {
+  std::vector<std::string> cells = ChoiceCells(row.choice->setup, groups);
   cells.front() = row.stages;
   return cells;
 }
@@ -87,7 +92,7 @@ std::string MemoryTable(const Estimate& estimate, const std::vector<TableRow>& r
                         const Paints& paints, size_t width) {
   const ByteUnit unit = CommonUnit(estimate);
   ReportColumns columns;
-  AddChoiceColumns(columns);
+  AddChoiceColumns(columns, HasGroups(estimate));
   columns.BeginGroup(fmt::format("{} on one GPU at its peak", unit.name));
   columns.Add("params", 6);
   columns.Add("grads", 5);
@@ -108,7 +113,7 @@ std::string MemoryTable(const Estimate& estimate, const std::vector<TableRow>& r
   std::string text = columns.Header(paints);
   for (const TableRow& row : rows) {
     const ChoiceEstimate& choice = *row.choice;
-    std::vector<std::string> cells = CellsOf(row);
+    std::vector<std::string> cells = CellsOf(row, HasGroups(estimate));
     const Footprint& footprint = choice.footprint;
     for (const NamedBytes& part : GpuClasses(footprint)) {
       cells.push_back(ByteCell(part.bytes, unit));
@@ -146,7 +151,7 @@ std::string TimeTable(const Estimate& estimate, const std::vector<TableRow>& row
   const TimeUnit seconds = CommonTimeUnit(estimate);
   const bool disk = UsesDisk(estimate), times = TimesKnown(estimate);
   ReportColumns columns;
-  AddChoiceColumns(columns);
+  AddChoiceColumns(columns, HasGroups(estimate));
   const bool programs = estimate.runtime->has_programs();
   std::vector<size_t> expendable;
   if (programs) {
@@ -177,7 +182,7 @@ std::string TimeTable(const Estimate& estimate, const std::vector<TableRow>& row
   for (const TableRow& row : rows) {
     const ChoiceEstimate& choice = *row.choice;
     const TimeEstimate& time = choice.time;
-    std::vector<std::string> cells = CellsOf(row);
+    std::vector<std::string> cells = CellsOf(row, HasGroups(estimate));
     if (choice.traffic) {
       cells.push_back(ByteCell(choice.traffic->collective_bytes, bytes));
       cells.push_back(ByteCell(choice.traffic->pcie_bytes(), bytes));
@@ -205,7 +210,7 @@ std::string RunTable(const Estimate& estimate, const std::vector<TableRow>& rows
                      const Paints& paints, size_t width) {
   const RunGoal& goal = estimate.goal;
   ReportColumns columns;
-  AddChoiceColumns(columns);
+  AddChoiceColumns(columns, HasGroups(estimate));
   columns.BeginGroup("");
   columns.Add("steps", 9);
   columns.Add("hours", 7);
@@ -223,7 +228,7 @@ std::string RunTable(const Estimate& estimate, const std::vector<TableRow>& rows
   for (const TableRow& row : rows) {
     const ChoiceEstimate& choice = *row.choice;
     if (!choice.time.total_seconds) continue;
-    std::vector<std::string> cells = CellsOf(row);
+    std::vector<std::string> cells = CellsOf(row, HasGroups(estimate));
     const RunCost cost = CostOf(goal, choice.setup.batch, *choice.time.total_seconds);
     cells.push_back(std::to_string(cost.steps));
     cells.push_back(NumberCell(cost.seconds / 3600));

@@ -339,6 +339,21 @@ void AddChoiceFields(FieldSink& sink, Request& request, bool all_default, bool s
            (all_default ? "(default all)" : "(default: chosen as plan does; 0 on the CPU)"),
        kPlanOrConfig},
       choice.stages, ParseStages);
+  const std::string groups_default = searched      ? "searched over several nodes, else all"
+                                     : all_default ? "all"
+                                                   : "chosen as plan does; all on the CPU";
+  sink.Value({group, "⟦shard_group⟧", "COUNT|node|all",
+              "GPUs that share what the stage shards, neighbours in rank order: a node's, a part "
+              "or a multiple of these; the groups hold replicas (default " +
+                  groups_default + ")",
+              kPlanOrConfig},
+             choice.shard_group, ParseShardGroup);
+  sink.Value({group, "⟦across_groups⟧", "replicate|optimizer|gradients",
+              std::string("What shard groups share all the same: nothing, optimizer states, or "
+                          "gradients too (default ") +
+                  (searched ? "searched" : "replicate") + ")",
+              kPlanOrConfig},
+             choice.across_groups, WordIn<int>({"replicate", "optimizer", "gradients"}));
   sink.Value({group, "⟦offload_optimizer⟧", places,
               "Where optimizer states live, from stage 1" + some, kPlanOrConfig},
              choice.offload_optimizer, ParseOffload);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/strings.h"
 #include "core/base/units.h"
+#include "planner/request/request.h"
 
 namespace zeroplan {
 
@@ -107,6 +109,18 @@ size_t ParseWord(const std::string& text, std::string_view option,
   ThrowUsage("{}: {} is not allowed{}; use {}", option, text.empty() ? "\"\"" : text,
              nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest),
              fmt::join(allowed, ", "));
+}
+
+int ParseShardGroup(const std::string& text, std::string_view option) {
+  if (text == "all") return 0;
+  if (text == "node") return kWholeNode;
+  const std::optional<double> number = ParseNumber(text);
+  if (!number || *number != std::floor(*number) || *number < 2 ||
+      *number > static_cast<double>(kMaxGpus)) {
+    ThrowUsage("{}: {} is not allowed; use the GPUs of a shard group (from 2 on), node or all",
+               option, text.empty() ? "''" : text);
+  }
+  return static_cast<int>(*number);
 }
 
 std::vector<int> ParseStages(const std::string& text, std::string_view option) {

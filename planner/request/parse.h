@@ -27,6 +27,8 @@ double ParsePrice(const std::string& text, std::string_view option);
 size_t ParseWord(const std::string& text, std::string_view option,
                  const std::vector<std::string>& allowed);
 
+// "all" (0), "node" (kWholeNode) or a number from 2 on.
+int ParseShardGroup(const std::string& text, std::string_view option);
 // "0".."3", several of them ("2,3"; each once, in any order) or "all". Rising.
 std::vector<int> ParseStages(const std::string& text, std::string_view option);
 // Bytes of a memory or a disk, as ParseBytes reads them. Less than a megabyte is a unit that was

@@ -55,7 +55,8 @@ std::vector<std::string> Edits(const ResolvedPlan& request, const Candidate& fou
   const Json then = Written(SetupOf(found, base), layers);
   std::vector<std::string> edits;
   for (const char* pointer :
-       {"/zero_optimization/stage", "/zero_optimization/offload_optimizer",
+       {"/zero_optimization/stage", "/zero_optimization/mics_shard_size",
+        "/zero_optimization/zero_hpz_partition_size", "/zero_optimization/offload_optimizer",
         "/zero_optimization/offload_param", "/activation_checkpointing", "/_zeroplan"}) {
     const Json::json_pointer at(pointer);
     const Json before = now.contains(at) ? now[at] : Json();
@@ -108,6 +109,7 @@ std::vector<std::string> LeftOut(const ChoiceFields& choice, const Candidate& fo
                                   (found.recompute.every <= 1 && *choice.checkpoint_every > 1))) {
     names.push_back("⟦checkpoint_every⟧");
   }
+  if (choice.across_groups && found.grouping.ranks == 0) names.push_back("⟦across_groups⟧");
   return names;
 }
 

@@ -88,7 +88,10 @@ struct ChoiceFields {
   Given<PinMemory> pin_memory;
   Given<Checkpointing> checkpointing;
   Given<int> checkpoint_every;
+  Given<int> shard_group;    // ranks; kWholeNode, or 0 for all
+  Given<int> across_groups;  // ZeroConfig::across_stage
 };
+inline constexpr int kWholeNode = -1;
 
 // Whether saves are written beside the steps, from a copy of the states in host memory.
 enum class AsyncSave : uint8_t { kOn, kOff, kIfItFits };

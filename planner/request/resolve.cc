@@ -511,7 +511,13 @@ std::vector<TrainSetup> ResolveSetups(const Request& request, const ModelSpec& m
   base.zero.sub_group_elements = SubGroupElements(model.ParamCount(), gpus);
   if (request.choice.pin_memory == PinMemory::kOff) UsePageableMemory(base.zero);
   base.deterministic = request.deterministic;
-  return EnumerateSetups(base, ResolveChoices(request.choice, std::move(otherwise), assumptions));
+  ChoiceSpace space = ResolveChoices(request.choice, std::move(otherwise), assumptions);
+  const int per_node = GpusPerNode(request.cluster, hardware, gpus);
+  space.grouping = ResolveGrouping(request.choice, gpus, per_node);
+  if (space.grouping.ranks == 0 && space.grouping.across_stage > 0) {
+    ThrowWithoutGroups(request.choice, gpus, per_node);
+  }
+  return EnumerateSetups(base, space);
 }
 
 TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
@@ -521,6 +527,12 @@ TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
   context.layers = model.layers;
   ReadResult result = ReadDeepSpeedConfigFile(request.config, context);
   if (request.deterministic) result.setup.deterministic = true;
+  const int group = result.setup.zero.shard_group;
+  const int per_node = GpusPerNode(request.cluster, hardware, gpus);
+  if (group > 0 && !TilesNodes(group, gpus, per_node)) {
+    ThrowUsage("{}: shard groups of {} are not allowed with {} GPUs, {} a node; use {}",
+               request.config, group, gpus, per_node, GroupsText(gpus, per_node));
+  }
   CheckDtype(result.setup.precision.dtype, hardware, request.config);
   CheckMicroBatch(result.setup.batch.micro_batch, result.setup.batch.seq_len,
                   MostMicroStepTokens(model));

@@ -68,6 +68,16 @@ PrecisionConfig ResolvePrecision(const BatchFields& fields, const HardwareProfil
 
 // Refuses `checkpoint_every` where it has no effect.
 void CheckCheckpointEvery(const ChoiceFields& fields);
+// GPUs of a node, of `gpus` in all.
+int GpusPerNode(const ClusterFields& cluster, const HardwareProfile& hardware, int gpus);
+// The groups that are asked for, of `gpus` GPUs, of which so many share a node: all ranks one group
+// where that is what a number comes to. Throws where they tile no nodes.
+Grouping ResolveGrouping(const ChoiceFields& fields, int gpus, int gpus_per_node);
+// The ranks of groups that tile nodes: of a message.
+std::string GroupsText(int gpus, int gpus_per_node);
+// ⟦across_groups⟧ is given where there are no groups.
+[[noreturn]] void ThrowWithoutGroups(const ChoiceFields& fields, int gpus, int gpus_per_node);
+
 // The choices that are asked for, all that can run. Of what they leave out, batch parts are 1, and
 // `dtype` and `otherwise` say the rest.
 std::vector<TrainSetup> ResolveSetups(const Request& request, const ModelSpec& model,

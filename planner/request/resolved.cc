@@ -222,6 +222,7 @@ void ResolvedPlan::FromFields(Assumptions& assumptions) {
   LeaveOutDisks(assumptions);
   Pin(request_.choice.stages, space.stages);
   Pin(request_.choice.offload_param, space.offload_param);
+  PinGroups();
   PinOptimizer();
   PinRecompute();
   if (const Given<PinMemory>& pin = request_.choice.pin_memory) {
@@ -290,6 +291,26 @@ void ResolvedPlan::LeaveOutDisks(Assumptions& assumptions) {
   }
 }
 
+void ResolvedPlan::PinGroups() {
+  const ChoiceFields& choice = request_.choice;
+  SearchSpace& space = inputs_.space;
+  const Grouping asked = ResolveGrouping(choice, cluster_.gpus, cluster_.gpus_per_node);
+  space.grouping_fixed = choice.shard_group || choice.across_groups;
+  if (choice.shard_group) {
+    space.groupings = {asked};
+    for (int across = 1; across <= 2 && asked.ranks > 0 && !choice.across_groups; ++across) {
+      space.groupings.push_back({asked.ranks, across});
+    }
+  } else if (choice.across_groups) {
+    std::erase_if(space.groupings, [&](const Grouping& grouping) {
+      return grouping.across_stage != asked.across_stage;
+    });
+  }
+  if (space.groupings.empty()) {
+    ThrowWithoutGroups(choice, cluster_.gpus, cluster_.gpus_per_node);
+  }
+}
+
 void ResolvedPlan::PinOptimizer() {
   std::vector<OptimizerOffload>& list = inputs_.space.offload_optimizer;
   if (const auto& devices = request_.choice.offload_optimizer) {
@@ -349,6 +370,8 @@ void ResolvedPlan::FromConfig(Assumptions& assumptions) {
   space.grad_accum_fixed = !open_accum;
   const Candidate fixed = CandidateOf(base);
   space.stages = {fixed.stage};
+  space.groupings = {fixed.grouping};
+  space.grouping_fixed = true;
   space.offload_optimizer = {fixed.optimizer};
   space.offload_param = {fixed.param};
   space.recompute = {fixed.recompute};

@@ -38,6 +38,7 @@ class ResolvedPlan {
   void CheckBatch(Assumptions& assumptions);
   // Leaves disks out that nobody named or measured.
   void LeaveOutDisks(Assumptions& assumptions);
+  void PinGroups();
   void PinOptimizer();
   void PinRecompute();
   // Leaves out what no config of `format` says. Throws Error(kUsage) where nothing is left.

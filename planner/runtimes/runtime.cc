@@ -59,8 +59,7 @@ std::string Runtime::TimeLacks(const HardwareProfile& /*hardware*/,
 }
 
 std::array<int, 5> Runtime::Complexity(const TrainSetup& setup) const {
-  const std::array<int, 4> of = zeroplan::Complexity(CandidateOf(setup));
-  return {of[0], of[1], of[2], of[3], 0};
+  return zeroplan::Complexity(CandidateOf(setup));
 }
 
 std::string Runtime::MarginText(const Cluster& /*cluster*/,

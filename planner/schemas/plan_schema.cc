@@ -98,6 +98,8 @@ SchemaJson PredictedObject() {
   AddKey(object, "host_bytes", BytesObject({"pinned", "pageable", "total"}), true);
   AddKey(object, "nvme_bytes", Whole(0), true);
   for (const char* key : kPlanTraffic) AddKey(object, key, Whole(0), true);
+  AddKey(object, "comm_bytes_by_axis", BytesObject({std::begin(kPlanAxes), std::end(kPlanAxes)}),
+         false);
   SchemaJson seconds = ClosedObject();
   for (const char* key : kPlanStepSeconds) AddKey(seconds, key, OrNull(Amount()), false);
   AddKey(object, "step_seconds", std::move(seconds), true);

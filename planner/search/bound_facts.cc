@@ -97,6 +97,11 @@ GroupTerms::GroupTerms(const TrainSetup& setup, const LayoutFacts& facts) {
   const StateBytesPerParam bytes = StateBytes(setup.precision);
   ranks = setup.batch.world_size;
   stage = setup.zero.stage;
+  TrainSetup batch = setup;
+  batch.batch.grad_accum = 2;
+  crosses_each = CrossesEachMicroStep(batch);
+  batch.batch.grad_accum = 1;
+  groups = ShardGroupsOf(batch);
   psi = facts.all;
   trained = facts.trained;
   sharded = ParamsSharded(setup);

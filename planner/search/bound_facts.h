@@ -7,6 +7,7 @@
 
 #include "core/config/zero_config.h"
 #include "core/program/layout.h"
+#include "cost_models/closed_form.h"
 #include "planner/search/search_space.h"
 
 namespace zeroplan {
@@ -70,19 +71,24 @@ struct GroupTerms {
   GroupTerms(const TrainSetup& setup, const LayoutFacts& facts);  // batch apart
 
   int ranks = 1, stage = 0;
-  double psi = 0;      // parameters
-  double trained = 0;  // of these
-  double whole = 0;    // of these kept whole on every rank of stage 3
-  double reused = 0;   // kept from forward to backward, at most
-  double kept = 0;     // of the layers kept so at least; where anything is frozen, not known
-  double away = 0;     // share of the states on host or disk
+  ShardGroups groups;         // of the ranks, without accumulation, where they take least memory
+  bool crosses_each = false;  // with it: CrossesEachMicroStep
+  double psi = 0;             // parameters
+  double trained = 0;         // of these
+  double whole = 0;           // of these kept whole on every rank of stage 3
+  double reused = 0;          // kept from forward to backward, at most
+  double kept = 0;            // of the layers kept so at least; where anything is frozen, not known
+  double away = 0;            // share of the states on host or disk
   double param_bytes = 2, grad_bytes = 2, state_bytes = 12;  // a parameter
   // Bytes of a parameter's gradient as kernels write it, as collectives send it, and as it goes to
   // the host from stage 2 on.
   double written_grad_bytes = 2, sent_grad_bytes = 2, host_grad_bytes = 2;
   bool params_away = false, sharded = false, in_place = false;
 
-  double trained_shard() const { return trained / ranks; }
+  // Ranks that share the parameters, and that share the optimizer states.
+  double shards() const { return groups.shards; }
+  double owners() const { return groups.across_stage > 0 ? groups.ranks : groups.shards; }
+  double trained_shard() const { return trained / owners(); }
   bool all_trained() const { return trained == psi; }
 };
 

@@ -139,7 +139,9 @@ const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompu
 
 const LayoutFacts& Bounds::FactsFor(const TrainSetup& setup) {
   const int gpus = setup.batch.world_size;
-  const auto [entry, fresh] = facts_.try_emplace({gpus, setup.zero.param_persistence_threshold});
+  const Grouping grouping = {setup.zero.shard_group, setup.zero.across_stage};
+  const auto [entry, fresh] =
+      facts_.try_emplace({gpus, grouping, setup.zero.param_persistence_threshold});
   if (fresh) {
     ZeroConfig zero = setup.zero;
     zero.stage = 3;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -72,7 +73,8 @@ class Bounds {
   const LowerOptions options_;
   const BoundAssumptions assumed_;
   std::map<std::pair<int64_t, RecomputeConfig>, ComputeBound> compute_;
-  std::map<std::pair<int, uint64_t>, LayoutFacts> facts_;  // by GPUs and persistence threshold
+  // By GPUs, groups and persistence threshold.
+  std::map<std::tuple<int, Grouping, uint64_t>, LayoutFacts> facts_;
 };
 
 }  // namespace zeroplan

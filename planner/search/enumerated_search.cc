@@ -24,8 +24,8 @@ constexpr uint64_t kInstructionsOfPlay = 20'000;
 
 // What a family of choices shares: all but batch and bucket. The number of micro-steps counts as
 // far as memory tells them apart.
-using Family =
-    std::tuple<int, OffloadDevice, double, OffloadDevice, RecomputeConfig, bool, bool, int64_t>;
+using Family = std::tuple<int, OffloadDevice, double, OffloadDevice, RecomputeConfig, bool, bool,
+                          int64_t, Grouping>;
 Family FamilyOf(const TrainSetup& setup) {
   const ZeroConfig& zero = setup.zero;
   return {zero.stage,
@@ -35,7 +35,8 @@ Family FamilyOf(const TrainSetup& setup) {
           setup.recompute,
           zero.overlap_comm,
           PinsMemory(zero),
-          std::min(setup.batch.grad_accum, kMicroSteps)};
+          std::min(setup.batch.grad_accum, kMicroSteps),
+          {zero.shard_group, zero.across_stage}};
 }
 
 double TokensOf(const TrainSetup& setup) {

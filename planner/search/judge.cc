@@ -31,6 +31,20 @@ double Merit(const Candidate& candidate, double tokens_per_second) {
   return Offloads(candidate) ? tokens_per_second / (1 + kOffloadMargin) : tokens_per_second;
 }
 
+std::array<int, 5> Complexity(const Candidate& c) {
+  const Candidate simple;
+  const int offloads = static_cast<int>(c.optimizer.device) + 3 * static_cast<int>(c.param);
+  const int settings = (c.optimizer.ratio < 1) + (c.recompute.every > 1) +
+                       (c.buckets.reduce != simple.buckets.reduce) +
+                       (c.buckets.prefetch != simple.buckets.prefetch) +
+                       !(c.gathering == simple.gathering) +
+                       (c.sub_group_elements != simple.sub_group_elements) + !c.pin_memory;
+  constexpr int kMostRanks = 1 << 20;
+  const int groups =
+      c.grouping.ranks == 0 ? 0 : c.grouping.ranks + (c.grouping.across_stage + 1) * kMostRanks;
+  return {offloads, c.stage, groups, static_cast<int>(c.recompute.kind), settings};
+}
+
 Score ScoreOf(Objective objective, const Found& found) {
   return MakeScore(objective, found.candidate, found.tokens_per_second,
                    static_cast<double>(found.gpu_bytes));

@@ -10,7 +10,7 @@ namespace zeroplan {
 namespace {
 
 double GpuBytes(const GroupTerms& t, const TrainSetup& base, const LayoutFacts& facts) {
-  ModelStates states = ModelStatesPerGpu(t.stage, t.psi, t.whole, t.ranks, base.precision);
+  ModelStates states = ModelStatesPerGpu(t.stage, t.psi, t.whole, t.groups, base.precision);
   states.grads *= t.trained / t.psi;
   states.optimizer *= t.trained / t.psi;
   double gpu = (t.params_away ? t.whole * t.param_bytes : states.params) +
@@ -77,7 +77,7 @@ GroupMemory MemoryOfGroup(const GroupTerms& t, const Candidate& group, const Tra
   const bool params_on_disk = group.param == OffloadDevice::kNvme;
   const double states_away = t.state_bytes * t.away * t.trained_shard();
   const double grads_away = t.grad_bytes * t.away * t.trained_shard();
-  const double params_away = t.params_away ? (t.psi - t.whole) / t.ranks * t.param_bytes : 0;
+  const double params_away = t.params_away ? (t.psi - t.whole) / t.shards() * t.param_bytes : 0;
   const double kept_in_host =
       static_cast<double>(base.zero.offload_param.max_in_cpu_elements) * t.param_bytes;
   const double on_disk = (states_on_disk ? states_away : 0) +
@@ -86,7 +86,7 @@ GroupMemory MemoryOfGroup(const GroupTerms& t, const Candidate& group, const Tra
       (states_on_disk ? 0 : states_away) + grads_away + (params_on_disk ? 0 : params_away);
   if (options.checkpoints && t.away == 0 && t.all_trained()) {
     // States on the GPU are saved in fp32 by chunks. The largest unit has most of a layer.
-    const double piece = 0.9 * facts.largest_layer / (t.stage == 0 ? 1 : t.ranks);
+    const double piece = 0.9 * facts.largest_layer / (t.stage == 0 ? 1 : t.owners());
     in_host += 4 * std::min(piece, static_cast<double>(options.checkpoint_chunk_elements));
   }
   if (options.checkpoints && options.async_save) in_host += 12 * t.trained_shard();

@@ -10,11 +10,11 @@ namespace {
 // What a direction may cost, in instructions lowered.
 constexpr double kSweepBudget = 3e6;
 
-// Stage, offload and recompute (SameKind), the simplest first.
-using KindKey = std::array<int, 3>;
+// Stage, groups, offload and recompute (SameKind), the simplest first.
+using KindKey = std::array<int, 4>;
 KindKey KindKeyOf(const Candidate& candidate) {
-  const std::array<int, 4> all = Complexity(candidate);
-  return {all[0], all[1], all[2]};
+  const std::array<int, 5> all = Complexity(candidate);
+  return {all[0], all[1], all[2], all[3]};
 }
 
 class MemorySweep {

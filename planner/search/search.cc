@@ -14,10 +14,12 @@ namespace {
 constexpr double kRounding = 1e-9;
 
 // What is explored together: choices that differ in shares, segments, buckets and batch.
-using Kind = std::array<int, 6>;
+using Kind = std::array<int, 8>;
 Kind KindOf(const Candidate& c) {
   return {c.gpus,
           c.stage,
+          c.grouping.ranks,
+          c.grouping.across_stage,
           static_cast<int>(c.optimizer.device),
           static_cast<int>(c.param),
           static_cast<int>(c.recompute.kind),
@@ -26,10 +28,10 @@ Kind KindOf(const Candidate& c) {
 
 // In how many dimensions two groups differ.
 int Distance(const Candidate& a, const Candidate& b) {
-  return (a.gpus != b.gpus) + (a.stage != b.stage) + !(a.optimizer == b.optimizer) +
-         (a.param != b.param) + (a.recompute != b.recompute) + !(a.buckets == b.buckets) +
-         !(a.gathering == b.gathering) + (a.sub_group_elements != b.sub_group_elements) +
-         (a.pin_memory != b.pin_memory);
+  return (a.gpus != b.gpus) + (a.stage != b.stage) + !(a.grouping == b.grouping) +
+         !(a.optimizer == b.optimizer) + (a.param != b.param) + (a.recompute != b.recompute) +
+         !(a.buckets == b.buckets) + !(a.gathering == b.gathering) +
+         (a.sub_group_elements != b.sub_group_elements) + (a.pin_memory != b.pin_memory);
 }
 
 // Whether `a` takes as much of a GPU as `b` at least: the same, but for less of states and
@@ -392,12 +394,12 @@ class Hunt {
     const auto bound_of = [&](uint32_t i) {
       return by_gpus ? items_[i].bound.secondary : items_[i].bound.primary;
     };
-    const std::array<int, 4> present = Complexity(fastest.candidate);
-    std::map<std::array<int, 4>, std::vector<uint32_t>> simpler;
+    const std::array<int, 5> present = Complexity(fastest.candidate);
+    std::map<std::array<int, 5>, std::vector<uint32_t>> simpler;
     for (uint32_t i = 0; i < items_.size(); ++i) {
       const Candidate& c = judge_.CandidateOfGroup(items_[i].group);
       if (bound_of(i) < TieFloor(Merit(fastest)) || c.gpus != fastest.candidate.gpus) continue;
-      if (const std::array<int, 4> complexity = Complexity(c); complexity < present) {
+      if (const std::array<int, 5> complexity = Complexity(c); complexity < present) {
         simpler[complexity].push_back(i);
       }
     }
@@ -437,17 +439,6 @@ class Hunt {
 };
 
 }  // namespace
-
-std::array<int, 4> Complexity(const Candidate& c) {
-  const Candidate simple;
-  const int offloads = static_cast<int>(c.optimizer.device) + 3 * static_cast<int>(c.param);
-  const int settings = (c.optimizer.ratio < 1) + (c.recompute.every > 1) +
-                       (c.buckets.reduce != simple.buckets.reduce) +
-                       (c.buckets.prefetch != simple.buckets.prefetch) +
-                       !(c.gathering == simple.gathering) +
-                       (c.sub_group_elements != simple.sub_group_elements) + !c.pin_memory;
-  return {offloads, c.stage, static_cast<int>(c.recompute.kind), settings};
-}
 
 struct Searcher::Impl {
   Impl(SearchInputs inputs, std::shared_ptr<LoweredPrograms> programs)

@@ -163,9 +163,9 @@ inline constexpr double kOffloadMargin = 0.02;
 double Merit(const Candidate& candidate, double tokens_per_second);
 inline double Merit(const Found& found) { return found.merit; }
 
-// How simple a choice is, most important first: offload, the stage, recompute, and how many further
-// settings are not the default.
-std::array<int, 4> Complexity(const Candidate& candidate);
+// How simple a choice is, most important first: offload, the stage, its shard groups, recompute,
+// and how many further settings are not the default.
+std::array<int, 5> Complexity(const Candidate& candidate);
 
 // The link that decides how fast GPUs communicate, with another bandwidth: the one that a request
 // sets, which is not always the one that a profile's measurements have.

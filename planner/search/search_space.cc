@@ -42,6 +42,20 @@ uint64_t LayerElements(const ModelSpec& model) {
   return elements;
 }
 
+// Of several nodes: half a node and powers of two of nodes.
+std::vector<Grouping> DefaultGroupings(int gpus, int gpus_per_node) {
+  std::vector<Grouping> groupings = {{}};
+  if (gpus <= gpus_per_node) return groupings;
+  std::vector<int> sizes;
+  if (gpus_per_node >= 8) sizes.push_back(gpus_per_node / 2);
+  for (const int nodes : {1, 2, 4, 8}) sizes.push_back(nodes * gpus_per_node);
+  for (const int ranks : sizes) {
+    if (ranks < 2 || ranks >= gpus || !TilesNodes(ranks, gpus, gpus_per_node)) continue;
+    for (int across = 0; across <= 2; ++across) groupings.push_back({ranks, across});
+  }
+  return groupings;
+}
+
 }  // namespace
 
 SearchSpace DefaultSpace(const ModelSpec& model, int gpus, int gpus_per_node, bool fewer_gpus) {
@@ -52,6 +66,7 @@ SearchSpace DefaultSpace(const ModelSpec& model, int gpus, int gpus_per_node, bo
     for (int64_t n = gpus_per_node; n < gpus; n *= 2) space.gpus.push_back(static_cast<int>(n));
     SortUnique(space.gpus);
   }
+  space.groupings = DefaultGroupings(gpus, gpus_per_node);
   space.offload_optimizer = {{OffloadDevice::kNone, 1}};
   for (int tenths = 1; tenths <= 10; ++tenths) {
     space.offload_optimizer.push_back({OffloadDevice::kCpu, tenths / 10.0});
@@ -125,6 +140,10 @@ void SetBatches(SearchSpace& space, std::optional<int64_t> global_batch, int64_t
   space.max_step_sequences = std::max<int64_t>(1, tokens / seq_len);
 }
 
+std::string StageLabel(const Candidate& candidate) {
+  return StageLabel(candidate.stage, candidate.grouping);
+}
+
 bool Offloads(const Candidate& candidate) {
   return candidate.optimizer.device != OffloadDevice::kNone ||
          candidate.param != OffloadDevice::kNone;
@@ -138,6 +157,8 @@ TrainSetup SetupOf(const Candidate& candidate, const TrainSetup& base) {
   setup.recompute = candidate.recompute;
   ZeroConfig& zero = setup.zero;
   zero.stage = candidate.stage;
+  zero.shard_group = candidate.grouping.ranks;
+  zero.across_stage = candidate.grouping.across_stage;
   zero.offload_optimizer.device = candidate.optimizer.device;
   zero.offload_optimizer.ratio = candidate.optimizer.ratio;
   zero.offload_param.device = candidate.param;
@@ -156,6 +177,7 @@ Candidate CandidateOf(const TrainSetup& setup) {
   Candidate candidate;
   candidate.gpus = setup.batch.world_size;
   candidate.stage = zero.stage;
+  if (Hybrid(setup)) candidate.grouping = {zero.shard_group, zero.across_stage};
   candidate.optimizer = {zero.offload_optimizer.device, zero.offload_optimizer.ratio};
   candidate.param = zero.offload_param.device;
   candidate.recompute = setup.recompute;
@@ -189,6 +211,9 @@ std::vector<Candidate> Groups(const SearchSpace& space) {
   Candidate c;
   bool gathers = false;
   // Where a dimension makes no difference, its first value stands for all.
+  // Groups that nobody asked for go without what only tunes them: parameters that stay, buckets
+  // below a layer.
+  const auto tunes = [&] { return c.grouping.ranks == 0 || space.grouping_fixed; };
   auto each_gathering = [&] {
     for (const Gathering& gathering : space.gathering) {
       c.gathering = gathering;
@@ -197,7 +222,7 @@ std::vector<Candidate> Groups(const SearchSpace& space) {
         groups.push_back(c);
         if (c.optimizer.device != OffloadDevice::kNvme) break;
       }
-      if (!gathers) break;
+      if (!gathers || !tunes()) break;
     }
   };
   auto each_bucket = [&] {
@@ -208,28 +233,37 @@ std::vector<Candidate> Groups(const SearchSpace& space) {
       if (!gathers) c.buckets.prefetch = space.buckets.front().prefetch;
       if (std::find(seen.begin(), seen.end(), c.buckets) != seen.end()) continue;
       seen.push_back(c.buckets);
-      each_gathering();
+      const bool ends = &buckets == &space.buckets.front() || &buckets == &space.buckets.back();
+      if (ends || tunes()) each_gathering();
+    }
+  };
+  auto each_offload = [&] {
+    for (const OptimizerOffload& optimizer : space.offload_optimizer) {
+      for (OffloadDevice param : space.offload_param) {
+        c.optimizer = optimizer;
+        c.param = param;
+        if (c.grouping.ranks > 0 && Offloads(c) && !space.grouping_fixed) continue;
+        for (const RecomputeConfig& recompute : space.recompute) {
+          c.recompute = recompute;
+          for (const bool pin_memory : space.pin_memory) {
+            c.pin_memory = pin_memory || !Offloads(c);
+            const TrainSetup setup = SetupOf(c, {});
+            gathers = ParamsSharded(setup);
+            if (CanRun(setup.zero)) each_bucket();
+            if (!Offloads(c)) break;
+          }
+        }
+      }
     }
   };
   for (int gpus : space.gpus) {
     for (int stage : space.stages) {
-      for (const OptimizerOffload& optimizer : space.offload_optimizer) {
-        for (OffloadDevice param : space.offload_param) {
-          for (const RecomputeConfig& recompute : space.recompute) {
-            c.gpus = gpus;
-            c.stage = stage;
-            c.optimizer = optimizer;
-            c.param = param;
-            c.recompute = recompute;
-            for (const bool pin_memory : space.pin_memory) {
-              c.pin_memory = pin_memory || !Offloads(c);
-              const TrainSetup setup = SetupOf(c, {});
-              gathers = ParamsSharded(setup);
-              if (CanRun(setup.zero)) each_bucket();
-              if (!Offloads(c)) break;
-            }
-          }
-        }
+      for (const Grouping& grouping : space.groupings) {
+        if (grouping.ranks >= gpus || (grouping.ranks > 0 && gpus % grouping.ranks != 0)) continue;
+        c.gpus = gpus;
+        c.stage = stage;
+        c.grouping = grouping;
+        each_offload();
       }
     }
   }

@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/config/zero_config.h"
 #include "core/model/model_spec.h"
+#include "planner/estimate/choices.h"
 
 namespace zeroplan {
 
@@ -42,6 +44,11 @@ struct Gathering {
 struct SearchSpace {
   std::vector<int> gpus = {1};  // rising
   std::vector<int> stages = {0, 1, 2, 3};
+  // Shard groups that tile nodes. What goes with no number of GPUs or no stage is left out; where
+  // something is offloaded, groups are left out too, and of gatherings and buckets they have the
+  // first, and the first and last, unless `grouping_fixed`.
+  std::vector<Grouping> groupings = {{}};
+  bool grouping_fixed = false;  // the user set them
   std::vector<OptimizerOffload> offload_optimizer;
   std::vector<OffloadDevice> offload_param;
   std::vector<RecomputeConfig> recompute;
@@ -66,7 +73,8 @@ struct SearchSpace {
 // of a tenth, selective recompute and that of segments that divide the layers, buckets of a part of
 // a layer, of one and of 4 with a prefetch of 1, 2 or 4 units, small tensors whole on every GPU or
 // not, parameters gathered for each use or once a micro-step, and swapping by 16 or 64 million
-// elements. GPUs used: `gpus` alone, or with
+// elements. On several nodes shard groups of half a node (of 8 GPUs or more), a node, 2, 4 and 8
+// nodes, with each of what groups share. GPUs used: `gpus` alone, or with
 // `fewer_gpus` the powers of two below it and the multiples of a node too. Batch: see
 // DefaultBatches.
 SearchSpace DefaultSpace(const ModelSpec& model, int gpus, int gpus_per_node, bool fewer_gpus);
@@ -92,6 +100,7 @@ inline constexpr int64_t kDefaultGpuTokens = 65'536, kDefaultStepTokens = 524'28
 struct Candidate {
   int gpus = 1;
   int stage = 0;
+  Grouping grouping;
   OptimizerOffload optimizer;
   OffloadDevice param = OffloadDevice::kNone;
   RecomputeConfig recompute;
@@ -101,8 +110,13 @@ struct Candidate {
   bool pin_memory = true;  // false: what is offloaded is pageable
   int64_t micro_batch = 1, grad_accum = 1;
 
+  // Ranks that share what the stage shards: 1 at stage 0.
+  int RanksOfGroup() const { return stage == 0 ? 1 : grouping.ranks == 0 ? gpus : grouping.ranks; }
   auto operator<=>(const Candidate&) const = default;
 };
+
+// "stage 3 in groups of 8, optimizer over all".
+std::string StageLabel(const Candidate& candidate);
 
 // Whether states or parameters are on the host or on disk.
 bool Offloads(const Candidate& candidate);

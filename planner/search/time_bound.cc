@@ -11,9 +11,9 @@ namespace {
 
 // A collective's seconds per byte fall as it grows, so cutting `bytes` into the largest pieces
 // there are costs least.
-double PiecesSeconds(const CostModel& costs, CollectiveOp op, double bytes, double piece) {
+double PiecesSeconds(const CollectiveCost& costs, CollectiveOp op, double bytes, double piece) {
   piece = std::min(piece, bytes);
-  return piece <= 0 ? 0 : bytes / piece * costs.CollectiveSeconds(op, piece);
+  return piece <= 0 ? 0 : bytes / piece * costs.LeastSeconds(op, piece);
 }
 
 // Compute c and communication m, each alone, side by side: they slow each other, so that every
@@ -35,20 +35,21 @@ class GroupTimer {
         zero_(base.zero),
         precision_(base.precision),
         facts_(facts),
-        costs_(costs) {}
+        costs_(costs),
+        axes_(terms.groups.shards, terms.ranks),
+        over_all_(costs.CollectivesOver(axes_, RankAxis::kAll)),
+        within_(costs.CollectivesOver(axes_, axes_.Named(RankAxis::kShard))) {}
 
   GroupTime Time() {
     if (t_.ranks > 1) {
       AddReductions();
+      time_.within.gather = GatherSeconds();
+      if (t_.groups.replicas() > 1) AddAcross();
       AddGathers();
     }
     AddCopies();
     AddUpdate();
-    // Updates and the next forward pass hide the gathers between them: what the updates do not, the
-    // forward pass has beside it.
-    if (zero_.overlap_comm) {
-      time_.carried_comm_seconds = std::max(0.0, GatherSeconds() - time_.update_seconds);
-    }
+    time_.overlap = zero_.overlap_comm;
     time_.rates = costs_.overlap();
     time_.slowest_rank = costs_.SlowestRank();
     return time_;
@@ -67,15 +68,65 @@ class GroupTimer {
     return std::max(facts_.largest_tensor + padding, static_cast<double>(bucket));
   }
 
+  // What gathers of shards send of a parameter, and reductions of a gradient.
+  double GatheredBytes() const {
+    return zero_.quantized_weights ? BlockBytes(Dtype::kInt8Blocks) : t_.param_bytes;
+  }
+  static double BlockBytes(Dtype kind) {
+    return static_cast<double>(DtypeBytes(kind)) / static_cast<double>(DtypeElements(kind));
+  }
+  // Of reductions that are all-to-alls, which take what gathers do at least; of whole units.
+  double QuantizedReductions(const CollectiveCost& ranks, double elements) const {
+    return ranks.LeastSeconds(CollectiveOp::kAllGather, elements * BlockBytes(Dtype::kInt4Blocks));
+  }
+
   void AddReductions() {
+    if (zero_.quantized_gradients) {
+      time_.within.backward += QuantizedReductions(within_, facts_.trained_layers);
+      return;
+    }
     const bool all = t_.stage == 0 || !zero_.reduce_scatter;
     const CollectiveOp op = all ? CollectiveOp::kAllReduce : CollectiveOp::kReduceScatter;
-    (t_.stage <= 1 ? time_.last_comm_seconds : time_.backward_comm_seconds) += PiecesSeconds(
-        costs_, op, facts_.trained_layers * t_.sent_grad_bytes, ReducePiece() * t_.sent_grad_bytes);
+    const CollectiveCost& ranks = all ? over_all_ : within_;
+    (t_.stage <= 1 ? time_.within.last : time_.within.backward) += PiecesSeconds(
+        ranks, op, facts_.trained_layers * t_.sent_grad_bytes, ReducePiece() * t_.sent_grad_bytes);
+  }
+
+  // Gradients of a rank's shard over the groups, and the parameters that other groups have updated,
+  // behind the reductions within.
+  void AddAcross() {
+    const CollectiveCost across = costs_.CollectivesOver(axes_, RankAxis::kReplica);
+    const bool owns_slices = t_.groups.across_stage > 0;
+    GroupComm over_groups;
+    if (zero_.quantized_gradients && owns_slices) {
+      over_groups.backward = QuantizedReductions(across, facts_.trained_layers / t_.shards());
+    } else if (zero_.reduce_scatter) {
+      const CollectiveOp op = owns_slices ? CollectiveOp::kReduceScatter : CollectiveOp::kAllReduce;
+      // The embedding's gradient is the last to be complete.
+      const double elements = facts_.trained_layers + (t_.all_trained() ? facts_.embedding : 0);
+      // A unit that is reduced in parts crosses as a whole.
+      const double padding = static_cast<double>(kShardAlignElements) * (t_.ranks + 1);
+      const double piece = std::max(ReducePiece(), UnitElements() + padding) / t_.shards();
+      (t_.crosses_each ? over_groups.backward : over_groups.last) = PiecesSeconds(
+          across, op, elements / t_.shards() * t_.sent_grad_bytes, piece * t_.sent_grad_bytes);
+    }
+    if (owns_slices) {
+      over_groups.gather =
+          PiecesSeconds(across, CollectiveOp::kAllGather, t_.trained / t_.shards() * t_.param_bytes,
+                        t_.param_bytes * GatherPiece() / t_.shards());
+    }
+    time_.several_groups = true;
+    time_.reducing = time_.within;
+    time_.reducing.gather = 0;
+    time_.reducing += over_groups;
+    // Of several nodes, and in one, all that a group does takes the links over groups too.
+    const ClusterShape& shape = costs_.shape();
+    if (t_.groups.shards > shape.ranks_per_node() || shape.nodes() == 1)
+      time_.within += over_groups;
   }
 
   double Gather(double elements) const {
-    return costs_.CollectiveSeconds(CollectiveOp::kAllGather, elements * t_.param_bytes);
+    return within_.LeastSeconds(CollectiveOp::kAllGather, elements * GatheredBytes());
   }
 
   // Seconds of the layers' gathers in one half of a micro-step.
@@ -102,26 +153,26 @@ class GroupTimer {
   void AddGathers() {
     if (!t_.sharded || facts_.layer_gathers.empty()) return;
     const double half = HalfGathers();
-    time_.forward_comm_seconds += half;
+    time_.within.forward += half;
     if (t_.reused > 0) return;
-    time_.backward_comm_seconds += half;
+    time_.within.backward += half;
     // A tied head gathers the embedding again.
     if (facts_.assumed.tied_head_elements <= 0 || facts_.embedding_gather <= 0) return;
-    time_.forward_comm_seconds += Gather(facts_.embedding_gather);
+    time_.within.forward += Gather(facts_.embedding_gather);
   }
 
   // Elements of offloaded gradients that are complete in the backward half.
   double GradsInBackward() const {
-    return std::max(0.0, t_.away * t_.trained_shard() - facts_.own_head / t_.ranks);
+    return std::max(0.0, t_.away * t_.trained_shard() - facts_.own_head / t_.owners());
   }
 
   void AddCopies() {
     const double pcie = costs_.PcieBytesPerSecond();
     if (!t_.in_place) time_.gradient_copy_seconds = GradsInBackward() * t_.host_grad_bytes / pcie;
     if (!t_.params_away) return;
-    const double shards = (t_.psi - t_.whole) / t_.ranks;
+    const double shards = (t_.psi - t_.whole) / t_.shards();
     const double passes = t_.reused > 0 ? 1 : 2;
-    const double fetched = passes * shards - (passes - 1) * facts_.gathered_once / t_.ranks;
+    const double fetched = passes * shards - (passes - 1) * facts_.gathered_once / t_.shards();
     time_.fetch_seconds = fetched * t_.param_bytes / pcie;
     if (group_.param != OffloadDevice::kNvme) return;
     const auto in_cpu = static_cast<double>(zero_.offload_param.max_in_cpu_elements);
@@ -136,7 +187,14 @@ class GroupTimer {
   // Nor has any piece of states on disk.
   double PieceElements() const {
     return std::min(static_cast<double>(zero_.sub_group_elements),
-                    UnitElements() / t_.ranks + static_cast<double>(kShardAlignElements));
+                    UnitElements() / t_.owners() + static_cast<double>(kShardAlignElements));
+  }
+
+  // Elements that one gather of updated parameters has at most.
+  double GatherPiece() const {
+    const uint64_t reduced =
+        group_.buckets.reduce == kAuto ? facts_.auto_reduce_bucket : group_.buckets.reduce;
+    return std::max(static_cast<double>(GatherBucketElements(zero_, reduced)), UnitElements());
   }
 
   // The gathers of updated parameters, one after the other.
@@ -145,23 +203,16 @@ class GroupTimer {
     const double elements = t_.stage == 0 ? 0
                             : t_.sharded  ? std::max(0.0, t_.trained - (t_.psi - t_.whole))
                                           : t_.trained;
-    const uint64_t reduced =
-        group_.buckets.reduce == kAuto ? facts_.auto_reduce_bucket : group_.buckets.reduce;
-    const double bucket =
-        std::max(static_cast<double>(GatherBucketElements(zero_, reduced)), UnitElements());
-    return PiecesSeconds(costs_, CollectiveOp::kAllGather, elements * t_.param_bytes,
-                         t_.param_bytes * bucket);
+    return PiecesSeconds(within_, CollectiveOp::kAllGather, elements * t_.param_bytes,
+                         t_.param_bytes * GatherPiece());
   }
 
   void AddUpdate() {
     const double bytes = UpdateBytesPerParam(precision_);
-    const double here = (1 - t_.away) * t_.trained / (t_.stage == 0 ? 1 : t_.ranks);
-    const double there = t_.away * t_.trained / t_.ranks;
+    const double here = (1 - t_.away) * t_.trained / (t_.stage == 0 ? 1 : t_.owners());
+    const double there = t_.away * t_.trained / t_.owners();
     const double slowest = costs_.SlowestRank();
     time_.update_seconds = slowest * here * bytes / costs_.HbmBytesPerSecond();
-    if (!zero_.overlap_comm) {
-      time_.update_seconds = std::max(time_.update_seconds, GatherSeconds());
-    }
     double& away = time_.host_update_seconds;
     away = there * bytes / costs_.HostBytesPerSecond();
     if (!t_.params_away) {
@@ -187,6 +238,8 @@ class GroupTimer {
   const PrecisionConfig& precision_;
   const LayoutFacts& facts_;
   const CostModel& costs_;
+  const RankAxes axes_;
+  const CollectiveCost over_all_, within_;
   GroupTime time_;
 };
 
@@ -197,33 +250,45 @@ GroupTime TimeOfGroup(const GroupTerms& terms, const Candidate& group, const Tra
   return GroupTimer(terms, group, base, facts, costs).Time();
 }
 
-double StepSecondsAtLeast(const GroupTime& group, const KernelTime& kernels, int64_t grad_accum) {
-  const auto beside = [&](double compute, double comm) {
-    return SideBySide(compute, comm, group.rates);
+namespace {
+
+double SecondsAtLeast(const GroupTime& group, const GroupComm& comm, const KernelTime& kernels,
+                      int64_t grad_accum) {
+  const auto beside = [&](double compute, double collectives) {
+    return SideBySide(compute, collectives, group.rates);
   };
   const double more = static_cast<double>(grad_accum - 1);
   const double forward = group.slowest_rank * kernels.forward_seconds;
   const double backward = group.slowest_rank * kernels.backward_seconds;
+  // Updates and the next forward pass hide the gathers between them: what the updates do not, the
+  // forward pass has beside it.
+  const double update =
+      group.overlap ? group.update_seconds : std::max(group.update_seconds, comm.gather);
+  const double carried = group.overlap ? std::max(0.0, comm.gather - update) : 0;
   // Every parameter is used before the loss, so the first forward half also ends the last update.
   const double first_forward =
-      std::max(group.update_seconds +
-                   beside(forward, group.forward_comm_seconds + group.carried_comm_seconds),
-               group.host_update_seconds);
+      std::max(update + beside(forward, comm.forward + carried), group.host_update_seconds);
   // From the begin of a backward half to the next one's. What the former reduces may take until
   // then, beside the next forward half, and so may its way to the host.
-  const double between =
-      std::max(beside(backward + forward, group.backward_comm_seconds + group.forward_comm_seconds),
-               group.gradient_copy_seconds);
+  const double between = std::max(beside(backward + forward, comm.backward + comm.forward),
+                                  group.gradient_copy_seconds);
   // The update waits for the last micro-step's reductions.
-  const double last_backward =
-      std::max({beside(backward, group.backward_comm_seconds + group.last_comm_seconds),
-                group.gradient_copy_seconds, group.host_norm_seconds});
+  const double last_backward = std::max({beside(backward, comm.backward + comm.last),
+                                         group.gradient_copy_seconds, group.host_norm_seconds});
   const double halves = first_forward + more * between + last_backward;
   // What a micro-step fetches, it fetches between its own begin and end.
   const double fetching =
-      std::max(first_forward + backward, group.fetch_seconds + group.update_seconds) +
-      more * std::max(beside(forward, group.forward_comm_seconds) + backward, group.fetch_seconds);
+      std::max(first_forward + backward, group.fetch_seconds + update) +
+      more * std::max(beside(forward, comm.forward) + backward, group.fetch_seconds);
   return std::max(halves, fetching) + group.norm_seconds;
+}
+
+}  // namespace
+
+double StepSecondsAtLeast(const GroupTime& group, const KernelTime& kernels, int64_t grad_accum) {
+  const double within = SecondsAtLeast(group, group.within, kernels, grad_accum);
+  if (!group.several_groups) return within;
+  return std::max(within, SecondsAtLeast(group, group.reducing, kernels, grad_accum));
 }
 
 }  // namespace zeroplan

@@ -8,12 +8,29 @@
 
 namespace zeroplan {
 
+// Seconds of collectives that share links, or a stream.
+struct GroupComm {
+  // Of each micro-step, in its forward half and from its backward half's begin on, and of the last
+  // one only. Reductions are over before the next backward half begins.
+  double forward = 0, backward = 0, last = 0;
+  double gather = 0;  // of parameters after the update
+
+  GroupComm& operator+=(const GroupComm& other) {
+    forward += other.forward;
+    backward += other.backward;
+    last += other.last;
+    gather += other.gather;
+    return *this;
+  }
+};
+
 // What the batch does not change of a group's time, each part alone.
 struct GroupTime {
-  // Collectives of each micro-step, in its forward half and from its backward half's begin on, and
-  // of the last one only. Reductions are over before the next backward half begins.
-  double forward_comm_seconds = 0, backward_comm_seconds = 0, last_comm_seconds = 0;
-  double carried_comm_seconds = 0;   // gathers after the update, in the first forward half
+  // All within the shard groups; and of several groups what the stream of reductions has, within
+  // them and over them, which may run beside gathers within.
+  GroupComm within, reducing;
+  bool several_groups = false;
+  bool overlap = true;  // updates and the next forward pass hide the gathers between them
   double gradient_copy_seconds = 0;  // to the host, from each backward half's begin on
   double fetch_seconds = 0;          // parameters from host or disk, in each micro-step
   double norm_seconds = 0;           // of gradients on the GPU, before the update

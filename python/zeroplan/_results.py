@@ -83,6 +83,15 @@ class StepSeconds:
 
 
 @dataclass(frozen=True)
+class AxisBytes:
+    """Of comm_bytes_per_step: to GPUs of the own shard group, to those of others, over all at once."""
+
+    within: int
+    across: int
+    all: int
+
+
+@dataclass(frozen=True)
 class Choice:
     """How a model is trained."""
 
@@ -96,9 +105,19 @@ class Choice:
     checkpoint_every: int
     micro_batch: int
     grad_accum: int
+    shard_group: int
+    """GPUs that share what the stage shards, 1 at stage 0."""
+    across_groups: Optional[str]
+    """What shard groups share all the same; None: there is one group."""
 
     def __str__(self) -> str:
-        parts = [f"stage {self.stage}"]
+        stage = f"stage {self.stage}"
+        if self.across_groups is not None:
+            stage += f" in groups of {self.shard_group}"
+        parts = [stage]
+        if self.across_groups in ("optimizer", "gradients"):
+            shared = "optimizer" if self.across_groups == "optimizer" else "gradients and optimizer"
+            parts.append(f"{shared} over all")
         if self.offload_optimizer != "none":
             share = f" ({self.offload_ratio:.0%})" if self.offload_ratio < 1 else ""
             parts.append(f"optimizer on {self.offload_optimizer}{share}")
@@ -120,6 +139,10 @@ class Settings:
     persistence_threshold: int
     reuse_distance: int
     overlap: bool
+    shard_group: int
+    """GPUs that share what the stage shards, 1 at stage 0."""
+    across_groups: Optional[str]
+    """What shard groups share all the same; None: there is one group."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +174,8 @@ class EstimatedChoice(Choice):
     training: Optional[Training]
     fits: bool
     why_not: Optional[str]
+    comm_bytes_by_axis: Optional[AxisBytes] = None
+    """Of several shard groups."""
 
     __str__ = Choice.__str__
 
@@ -304,6 +329,8 @@ class Estimate(Drawn):
     @classmethod
     def _of(cls, result: dict[str, Any], call: str) -> Estimate:
         source = json.loads(result["json"])
+        for choice in source["choices"]:
+            choice.update({name: choice["settings"][name] for name in ("shard_group", "across_groups")})
         estimate: Estimate = _read(cls, {**source, **result, "_json": result["json"]})
         estimate._draws(result, call)
         return estimate

@@ -70,5 +70,54 @@ TEST_CASE("without reduce_scatter: 3 psi at stage 1, (2g+1) psi at stage 2") {
   CHECK(ElementsSentPerStep(terms) == 4500);
 }
 
+// 16 ranks in two groups of 8: what a group does is ZeRO's of 8 ranks, and an eighth of the
+// parameters crosses.
+TEST_CASE("shard groups: model states") {
+  const PrecisionConfig bf16 = Precision(Dtype::kBF16, Dtype::kBF16);
+  const auto states = [&](int stage, int across, bool crosses) {
+    return ModelStatesPerGpu(stage, 1600, 0, {16, 8, across, crosses}, bf16);
+  };
+  CHECK(states(1, 0, false).total() == 2 * 1600 + 2 * 1600 + 12 * 200);
+  CHECK(states(1, 1, false).total() == 2 * 1600 + 2 * 1600 + 12 * 100);
+  CHECK(states(2, 0, false).total() == 2 * 1600 + 2 * 200 + 12 * 200);
+  CHECK(states(2, 1, false).total() == 2 * 1600 + 2 * 200 + 12 * 100);
+  CHECK(states(2, 2, true).total() == 2 * 1600 + 2 * 100 + 12 * 100);
+  CHECK(states(3, 0, false).total() == 16 * 200);
+  CHECK(states(3, 1, false).total() == 2 * 200 + 2 * 200 + 12 * 100);
+  CHECK(states(3, 2, true).total() == 2 * 200 + 2 * 100 + 12 * 100);
+  // Replicas that reduce in every micro-step keep their shard all the same.
+  CHECK(states(3, 0, true).total() == 16 * 200);
+  // Kept whole: 7 eighths more than the shard.
+  CHECK(ModelStatesPerGpu(3, 1600, 160, {16, 8, 2, true}, bf16).params == 2 * (200 + 140));
+}
+
+TEST_CASE("shard groups: elements sent within a group and across") {
+  VolumeTerms terms{.stage = 3, .psi = 1600, .grad_accum = 4, .ranks = 16};
+  const auto sent = [&](int across, bool crosses) {
+    return ElementsSentByAxis(terms, {16, 8, across, crosses});
+  };
+  // Three passes a micro-step over 7 eighths; 200 elements cross, half of them on a ring of two.
+  CHECK(sent(0, false).within == 4 * 3 * 1400);
+  CHECK(sent(0, false).across == 2 * 100);
+  CHECK(sent(1, false).across == (1 + 1) * 100);
+  CHECK(sent(2, true).across == (4 + 1) * 100);
+  CHECK(sent(0, true).across == 4 * 2 * 100);
+  terms.stage = 2;
+  CHECK(sent(0, false).within == (4 + 1) * 1400);
+  CHECK(sent(2, true).across == (4 + 1) * 100);
+  terms.stage = 1;
+  CHECK(sent(1, false).within == 2 * 1400);
+  CHECK(sent(1, false).across == (1 + 1) * 100);
+  // All-reduced over all 16 ranks instead.
+  terms.reduce_scatter = false;
+  CHECK(sent(0, false).within == 1400);
+  CHECK(sent(0, false).across == 0);
+  CHECK(sent(0, false).all == 2 * 1500);
+  CHECK(sent(1, false).across == 100);
+  // One group of all: nothing crosses.
+  terms = {.stage = 3, .psi = 1600, .grad_accum = 1, .ranks = 16};
+  CHECK(ElementsSentByAxis(terms, {16, 16, 0, false}).total() == ElementsSentPerStep(terms));
+}
+
 }  // namespace
 }  // namespace zeroplan

@@ -130,6 +130,21 @@ class Scenario {
     return {cluster, &costs_.back()};
   }
 
+  // Of half of the scenarios, shard groups of any size that tiles nodes, in some beside offload
+  // too.
+  void DrawGroups(int gpus, int per_node) {
+    SearchSpace& space = inputs.space;
+    if (Int(0, 1) == 1) {
+      space.grouping_fixed = Int(0, 1) == 1;
+      for (int ranks = 2; ranks < gpus; ++ranks) {
+        if (!TilesNodes(ranks, gpus, per_node)) continue;
+        for (int across = 0; across <= 2; ++across) space.groupings.push_back({ranks, across});
+      }
+      inputs.base.zero.reduce_scatter = Int(0, 7) > 0;
+    }
+    Thin(space.groupings, Int(1, 3));
+  }
+
   void DrawSpace() {
     const int per_node = static_cast<int>(profile.node.gpus.value);
     int gpus = static_cast<int>(Int(1, per_node));
@@ -140,6 +155,7 @@ class Scenario {
       SetBatches(space, gpus * Any<int64_t>({1, 2, 4, 6, 8, 12, 16, 32}),
                  inputs.base.batch.seq_len);
     }
+    DrawGroups(gpus, per_node);
     // What a user fixes.
     if (Int(0, 2) == 0) Thin(space.stages, Int(1, 3));
     if (Int(0, 1) == 0) space.offload_param.resize(1);
@@ -164,6 +180,8 @@ class Scenario {
            std::max<int64_t>(1, static_cast<int64_t>(space.stages.size()) - Int(0, 1)));
       Thin(space.buckets,
            std::max<int64_t>(1, static_cast<int64_t>(space.buckets.size()) - Int(0, 1)));
+      Thin(space.groupings,
+           std::max<int64_t>(1, static_cast<int64_t>(space.groupings.size()) - Int(0, 1)));
     }
   }
 
@@ -178,9 +196,9 @@ struct Sweep {
 
 std::string Text(const Candidate& c) {
   return fmt::format(
-      "{} GPUs, stage {}, optimizer {} x {}, parameters {}, recompute {} {}, reduce {}, "
+      "{} GPUs, {}, optimizer {} x {}, parameters {}, recompute {} {}, reduce {}, "
       "prefetch {}, persist {}, live {}, reuse {}, batch {} x {}",
-      c.gpus, c.stage, OffloadDeviceName(c.optimizer.device), c.optimizer.ratio,
+      c.gpus, StageLabel(c), OffloadDeviceName(c.optimizer.device), c.optimizer.ratio,
       OffloadDeviceName(c.param), RecomputeName(c.recompute), c.recompute.every, c.buckets.reduce,
       c.buckets.prefetch, c.gathering.persistence_threshold, c.gathering.max_live_parameters,
       c.gathering.max_reuse_distance, c.micro_batch, c.grad_accum);
@@ -241,7 +259,9 @@ void CheckClaim(const Scenario& scenario, const Searcher& searcher, const Advice
   REQUIRE(replayed.found.has_value() == claim.found.has_value());
   if (!claim.found) return;
   if (claim.bandwidth_scale && claim.gap == 0 && replayed.gap == 0) {
-    CHECK(replayed.found->candidate.stage == claim.found->candidate.stage);
+    const SearchSpace& space = scenario.inputs.space;
+    CHECK(ShardingOf(replayed.found->candidate, space) ==
+          ShardingOf(claim.found->candidate, space));
   }
   const double merit = Merit(*replayed.found), claimed = Merit(*claim.found);
   CAPTURE(Text(replayed.found->candidate));

@@ -163,6 +163,10 @@ bool OpenChoice::KeepsRun() const {
     return false;
   }
   if ((config || choice.stages) && !Contains(space.stages, ran.stage)) return false;
+  if ((config || choice.shard_group || choice.across_groups) &&
+      !Contains(space.groupings, ran.grouping)) {
+    return false;
+  }
   if ((config || choice.offload_param) && !Contains(space.offload_param, ran.param)) return false;
   if ((config || choice.offload_optimizer || choice.offload_ratio) &&
       !Contains(space.offload_optimizer, ran.optimizer)) {

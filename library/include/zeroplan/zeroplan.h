@@ -95,6 +95,10 @@ struct Choice {
   int checkpoint_every = 0;       // layers that are recomputed together; 0 but with "full"
   int64_t micro_batch = 1;        // sequences
   int64_t grad_accum = 1;         // micro-steps a step
+  int shard_group = 1;            // GPUs that share what the stage shards
+  // What shard groups share all the same: "replicate" (nothing), "optimizer", "gradients"; none:
+  // there is one group.
+  std::optional<std::string> across_groups;
 };
 
 struct Model {

@@ -8,6 +8,7 @@
 
 #include "core/base/units.h"
 #include "planner/advice/flips.h"
+#include "planner/advice/shard_groups.h"
 #include "planner/estimate/choices.h"
 #include "planner/report/report_text.h"
 #include "tests/has.h"
@@ -146,10 +147,12 @@ void CheckCrossovers(const Advised& advised, bool network) {
       AnswersByBandwidth(fresh, advised.now(), {&advised.fixture.profile, network});
   std::vector<std::string> expected;
   for (const AnswerRange& range : answers.ranges) {
-    if (range.found.front().candidate.stage == advised.now().candidate.stage) continue;
-    expected.push_back(
-        fmt::format("from {} to {} the answer is stage {}", FormatBandwidth(range.from, network),
-                    FormatBandwidth(range.to, network), range.found.front().candidate.stage));
+    const SearchInputs& in = advised.fixture.inputs;
+    const Sharding sharding = ShardingOf(range.found.front().candidate, in.space);
+    if (sharding == ShardingOf(advised.now().candidate, in.space)) continue;
+    expected.push_back(fmt::format(
+        "from {} to {} the answer {}", FormatBandwidth(range.from, network),
+        FormatBandwidth(range.to, network), HasText(in, sharding, in.clusters.front().cluster)));
   }
   const std::vector<std::string> lines = advised.Beginning("Crossover ");
   REQUIRE(lines.size() == expected.size());
@@ -185,7 +188,7 @@ TEST_CASE("Advise: where one stage alone fits the text says that no bandwidth ch
     CHECK(!line.starts_with("Crossover "));
     if (!line.starts_with("No crossover between nodes")) continue;
     ++said;
-    CHECK(Has(line, "stage 3 stays the answer"));
+    CHECK(Has(line, "the answer stays without shard groups"));
     CHECK(Has(line, "between nodes"));
   }
   CHECK(said == 1);

@@ -113,10 +113,11 @@ PlanRequest With(PlanRequest request, const Claim& claim, double value, bool net
   return request;
 }
 
-bool IsOf(const Claim& claim, const Found& found) {
+bool IsOf(const Claim& claim, const Found& found, const SearchSpace& space) {
   const auto same = [&](const Found& other) {
-    return claim.bandwidth_scale ? other.candidate.stage == found.candidate.stage
-                                 : SameKind(other.candidate, found.candidate);
+    return claim.bandwidth_scale
+               ? ShardingOf(other.candidate, space) == ShardingOf(found.candidate, space)
+               : SameKind(other.candidate, found.candidate);
   };
   return (claim.found && same(*claim.found)) ||
          std::any_of(claim.or_else.begin(), claim.or_else.end(), same);
@@ -135,6 +136,7 @@ class Playback {
     Assumptions assumptions;
     ResolvedPlan resolved(request_, assumptions);
     const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(resolved.inputs());
+    space_ = resolved.inputs().space;
     std::optional<PlanAnswer> answer;
     try {
       answer = FindAnswer(resolved, *searcher, {});
@@ -179,7 +181,7 @@ class Playback {
       if (!typed) continue;
       if (typed->found.has_value() != claim.found.has_value()) {
         Wrong(line, claim, value, "fits or not");
-      } else if (claim.found && !IsOf(claim, *typed->found)) {
+      } else if (claim.found && !IsOf(claim, *typed->found, space_)) {
         Doubt(line, claim, value, *typed);
       }
     }
@@ -191,7 +193,7 @@ class Playback {
       for (const double factor : {1.01, 1.02, 1.03}) {
         const std::optional<Typed> near = Try(claim, low ? end / factor : end * factor);
         if (claim.gap > 0 || near->gap > 0 || !claim.found || !claim.or_else.empty() ||
-            !IsOf(claim, *near->found)) {
+            !IsOf(claim, *near->found, space_)) {
           return;
         }
       }
@@ -206,7 +208,7 @@ class Playback {
     }
     const std::optional<Typed> typed = Try(claim, beyond);
     if (typed && typed->found && claim.found && claim.gap == 0 && typed->gap == 0 &&
-        claim.or_else.empty() && IsOf(claim, *typed->found)) {
+        claim.or_else.empty() && IsOf(claim, *typed->found, space_)) {
       Wrong(line, claim, beyond, "the same answer beyond");
     }
   }
@@ -248,8 +250,18 @@ class Playback {
     }
     ++tally_.not_proven;
     if (claim.bandwidth_scale) {
-      const Typed own =
-          Type(With(request_, claim, value, network_), {claim.found->candidate.stage});
+      PlanRequest pinned = With(request_, claim, value, network_);
+      std::vector<int> stages = claim.stages;
+      if (space_.groupings.size() > 1) {
+        const Grouping& grouping = claim.found->candidate.grouping;
+        Give(pinned.common.choice.shard_group, grouping.ranks);
+        if (grouping.ranks > 0) {
+          Give(pinned.common.choice.across_groups, grouping.across_stage);
+        }
+      } else {
+        stages = {claim.found->candidate.stage};
+      }
+      const Typed own = Type(pinned, stages);
       const double allowed = 1 + claim.gap + typed.gap + own.gap + kTieMargin;
       if (!own.found || typed.found->merit > own.found->merit * allowed) {
         Wrong(line, claim, value, "another answer, faster by more than the gap");
@@ -268,6 +280,7 @@ class Playback {
   Draw& draw_;
   Tally& tally_;
   bool network_ = false;
+  SearchSpace space_;
   double present_ = 0;  // bytes a second of the scarcest link
 };
 

@@ -168,6 +168,7 @@ class TwoNodes {
     // Reductions of whole layers: smaller ones hide so well that stage 3 stays ahead.
     space.buckets.resize(1);
     space.gathering.resize(1);
+    space.groupings.resize(1);
     if (!network.empty()) {
       ApplyNetwork(fixture.profile, network);
       costs_ = std::make_unique<CostModel>(fixture.profile, ClusterShape{16, 8});
@@ -212,6 +213,23 @@ TEST_CASE("AnswersByBandwidth: a search of the whole space has each range's stag
     }
   }
   CHECK(crossovers >= 2);
+}
+
+TEST_CASE("AnswersByBandwidth: where groups are searched, each range has its groups at its ends") {
+  TwoNodes nodes("50Gb");
+  SearchSpace& space = nodes.fixture.inputs.space;
+  space.groupings = {{}, {8, 0}, {8, 1}, {4, 1}};
+  Searcher searcher(nodes.fixture.inputs);
+  const Answers answers = AnswersByBandwidth(searcher, Now(searcher), nodes.Link());
+  REQUIRE(!answers.ranges.empty());
+  for (const AnswerRange& range : answers.ranges) {
+    for (const double rate : {range.from, range.to}) {
+      TwoNodes typed(Gigabits(rate));
+      typed.fixture.inputs.space.groupings = space.groupings;
+      Searcher own(typed.fixture.inputs);
+      CHECK(Now(own).candidate.grouping == range.found.front().candidate.grouping);
+    }
+  }
 }
 
 TEST_CASE("AnswersByBandwidth: one range where one stage alone fits") {

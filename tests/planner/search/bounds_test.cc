@@ -162,15 +162,15 @@ TEST_CASE("bounds: collectives of unlike layers are no longer than those of any 
     }
     reductions += seconds(CollectiveOp::kReduceScatter, static_cast<double>(filled));
     const GroupTime two = TimeOf(facts, 2, costs);
-    CHECK(two.backward_comm_seconds > 0);
-    CHECK(two.backward_comm_seconds <= reductions);
+    CHECK(two.within.backward > 0);
+    CHECK(two.within.backward <= reductions);
     // Two gathers of three may be in the other half, whichever they are; the embedding's second
     // one is not.
     const double again = seconds(CollectiveOp::kAllGather, kWords + 32);
     const GroupTime three = TimeOf(facts, 3, costs);
-    CHECK(three.forward_comm_seconds ==
+    CHECK(three.within.forward ==
           doctest::Approx(seconds(CollectiveOp::kAllGather, 30'000) + again));
-    CHECK(TimeOf(Facts(Table(order, true), 8), 3, costs).forward_comm_seconds ==
+    CHECK(TimeOf(Facts(Table(order, true), 8), 3, costs).within.forward ==
           doctest::Approx(seconds(CollectiveOp::kAllGather, 30'000)));
   } while (std::next_permutation(order.begin(), order.end()));
 }
@@ -181,7 +181,7 @@ TEST_CASE("bounds: small layers that are alike are reduced by as many as fit the
   // 2.56M elements a layer: three to a bucket of 8M.
   const LayoutFacts facts = Facts(Table({40'000, 40'000, 40'000}, false), 8);
   CHECK(facts.auto_reduce_layers == 3);
-  CHECK(TimeOf(facts, 2, costs).backward_comm_seconds ==
+  CHECK(TimeOf(facts, 2, costs).within.backward ==
         doctest::Approx(
             costs.CollectiveSeconds(CollectiveOp::kReduceScatter, 2 * 120'000 * kHidden)));
 }
@@ -434,6 +434,39 @@ TEST_CASE("bounds: of deep models none exceeds its program, whatever is gathered
                            any(uint64_t{0}, layers_of(any(0.5, 2.5, all, 2 * all, 3 * all)))};
     Bounds bounds = BoundsOf(in);
     CheckHolds(bounds, in, candidate);
+  }
+}
+
+TEST_CASE("bounds: where collectives send blocks of integers none exceeds its program") {
+  for (const char* link : {"5GB/s", "200GB/s"}) {
+    for (const int quantized : {1, 2, 3}) {
+      SearchFixture fixture("gpt2", 8);
+      SearchInputs& in = fixture.inputs;
+      Shrink(in.model);
+      in.model.layers = 8;
+      in.base.zero.quantized_weights = (quantized & 1) != 0;
+      in.base.zero.quantized_gradients = (quantized & 2) != 0;
+      ApplyGpuLink(fixture.profile, link);
+      const CostModel costs(fixture.profile, {8, 8});
+      in.clusters[0].costs = &costs;
+      Bounds bounds = BoundsOf(in);
+      CAPTURE(std::string(link));
+      CAPTURE(quantized);
+      for (const uint64_t reduce : {kAuto, uint64_t{500'000}}) {
+        for (const Grouping& grouping : {Grouping{}, {2, 0}, {4, 1}, {2, 2}}) {
+          for (const int64_t grad_accum : {1, 2}) {
+            Candidate candidate;
+            candidate.gpus = 8;
+            candidate.stage = 3;
+            candidate.grouping = grouping;
+            candidate.micro_batch = 4;
+            candidate.grad_accum = grad_accum;
+            candidate.buckets.reduce = reduce;
+            CheckHolds(bounds, in, candidate);
+          }
+        }
+      }
+    }
   }
 }
 

@@ -1,0 +1,28 @@
+// What shard groups are to an answer, in words, and where ZeRO in any groups ends.
+#pragma once
+
+#include <string>
+
+#include "planner/advice/flips.h"
+#include "planner/estimate/estimate.h"
+#include "planner/search/search.h"
+
+namespace zeroplan {
+
+// Of an answer: "is stage 2", "has shard groups of 8 (a node), the optimizer over all", "has no
+// shard groups".
+std::string HasText(const SearchInputs& inputs, const Sharding& sharding, const Cluster& cluster);
+// The same of one that stays: "stage 2 stays the answer", "the answer keeps shard groups of 8 (a
+// node)", "the answer stays without shard groups".
+std::string StaysText(const SearchInputs& inputs, const Sharding& sharding, const Cluster& cluster);
+
+// What a GPU holds of the model's states by shard group, without alignment, activations and
+// buffers, at the answer's stage and with what its groups share; "" where groups make no
+// difference, or none are searched.
+std::string GroupMemoryText(const ChoiceEstimate& best, const SearchInputs& inputs);
+
+// Where ZeRO alone is the wrong tool, and what people use there; "" elsewhere. Most tokens of a
+// step: Llama 3 405B's (Llama Team 2024, "The Llama 3 Herd of Models", section 3.4.1).
+std::string BeyondZero(const ChoiceEstimate& best, const Cluster& cluster);
+
+}  // namespace zeroplan
