@@ -38,7 +38,6 @@
 #include "executor/kernels/cuda/cuda_launch.h"
 #include "executor/kernels/cuda/gemm/gemm_plans.h"
 #include "executor/kernels/kernel_call.h"
-#include "executor/kernels/nf4.h"
 
 namespace zeroplan {
 namespace {
@@ -434,20 +433,13 @@ void RunMemoryBound(Benchmark& benchmark, const Model& m) {
   row("bf16 to fp32", kConvert, {n}, {P(n), F32(n)});
   row("fp32 to bf16", kConvert, {n}, {F32(n), P(n)});
   row("bf16 added to fp32", kConvert, {n}, {P(n), F32(n)}, kAccumulate);
-  const Spec nf4 = {.dtype = Dtype::kNf4, .n = Nf4Blocks(n)};
-  row("fp32 to nf4", kConvert, {n}, {F32(n), nf4});
-  row("nf4 to bf16", kConvert, {n}, {nf4, P(n)});
-  row("nf4 to fp32", kConvert, {n}, {nf4, F32(n)});
-  row("bf16 to bf16", kConvert, {n}, {P(n), P(n)});
-  for (const Dtype kind : {Dtype::kInt8Blocks, Dtype::kInt4Blocks}) {
+  for (const Dtype kind : {Dtype::kNf4, Dtype::kInt8Blocks, Dtype::kInt4Blocks}) {
     const std::string name(DtypeName(kind));
-    const int64_t parts = 8, part = n / parts / 1024 * 1024;
-    const Spec blocks = {.dtype = kind, .n = n / 1024}, some = {.dtype = kind, .n = part / 1024};
-    const Spec all = {.dtype = kind, .n = parts * part / 1024};
-    row(("bf16 to " + name).c_str(), kConvert, {n / 1024 * 1024}, {P(n), blocks});
-    row((name + " to bf16").c_str(), kConvert, {n / 1024 * 1024}, {blocks, P(n)});
-    row(("8 " + name + " to bf16").c_str(), kSumParts, {part, parts}, {all, P(part)});
-    row("8 parts to blocks", kSumParts, {part, parts}, {all, some});
+    const Spec blocks = {.dtype = kind, .n = n / static_cast<int64_t>(DtypeElements(kind))};
+    row(("to " + name).c_str(), kConvert, {n}, {kind == Dtype::kNf4 ? F32(n) : P(n), blocks});
+    row((name + " to bf16").c_str(), kConvert, {n}, {blocks, P(n)});
+    row((name + " to fp32").c_str(), kConvert, {n}, {blocks, F32(n)});
+    if (kind != Dtype::kNf4) row(name.c_str(), kSumParts, {n / 8, 8}, {blocks, P(n / 8)});
   }
   row("bf16", kNormSq, {n}, {P(n), State()});
   row("fp32", kNormSq, {n}, {F32(n), State()});

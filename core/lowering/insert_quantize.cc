@@ -12,8 +12,11 @@
 //
 // Persistent units, which are few and small, are gathered and reduced as without. The buffers of
 // blocks are freed where the compute stream waits for what they serve anyway.
+#include <algorithm>
 #include <deque>
 #include <map>
+#include <set>
+#include <span>
 #include <vector>
 
 #include "core/base/error.h"
@@ -28,10 +31,12 @@ class Quantizer {
   Quantizer(Program& p, std::vector<Instruction>& out) : p_(p), emit_(p, out), out_(out) {}
 
   void Run(const std::vector<Instruction>& in) {
-    for (const Instruction& instruction : in) {
-      FreeBeforeUse(instruction);
-      if (!Rewrite(instruction)) out_.push_back(instruction);
-      FreeAfterSource(instruction);
+    for (size_t i = 0; i < in.size(); ++i) {
+      FreeBeforeUse(in[i]);
+      const auto* free = std::get_if<Free>(&in[i].op);
+      const bool drop = free != nullptr && unused_.contains(free->buffer);
+      if (!drop && !Rewrite(in[i], i + 1 < in.size() ? &in[i + 1] : nullptr)) out_.push_back(in[i]);
+      FreeAfterSource(in[i]);
     }
     while (!unbound_.empty()) FreeUnbound(in.back());
   }
@@ -56,8 +61,8 @@ class Quantizer {
                  stream);
   }
 
-  // False: not what this pass changes.
-  bool Rewrite(const Instruction& instruction) {
+  // False: not what this pass changes. `next` may be null.
+  bool Rewrite(const Instruction& instruction, const Instruction* next) {
     const auto* collective = std::get_if<Collective>(&instruction.op);
     if (collective == nullptr || collective->scalar) return false;
     emit_.Tag(instruction.phase, instruction.layer, instruction.when);
@@ -65,7 +70,7 @@ class Quantizer {
       return p_.setup.zero.quantized_weights && RewriteGather(*collective, instruction.stream);
     }
     if (collective->kind == CollectiveKind::kReduceScatter) {
-      return p_.setup.zero.quantized_gradients && RewriteReduction(*collective, instruction);
+      return p_.setup.zero.quantized_gradients && RewriteReduction(*collective, instruction, next);
     }
     return false;
   }
@@ -89,7 +94,19 @@ class Quantizer {
     return true;
   }
 
-  bool RewriteReduction(const Collective& reduction, const Instruction& at) {
+  // Whether `next` reduces, over the groups, what `sum` holds.
+  bool GoesOn(const Ref& sum, const Instruction* next) const {
+    const auto* crossing = next == nullptr ? nullptr : std::get_if<Collective>(&next->op);
+    if (crossing == nullptr || crossing->kind != CollectiveKind::kReduceScatter) return false;
+    const std::span<const Segment> segments = p_.segs(*crossing);
+    return std::any_of(segments.begin(), segments.end(), [&](const Segment& segment) {
+      return segment.src.buffer == sum.buffer && segment.src.offset == sum.offset &&
+             segment.src.bytes == sum.bytes;
+    });
+  }
+
+  bool RewriteReduction(const Collective& reduction, const Instruction& at,
+                        const Instruction* next) {
     std::vector<Segment> exact, quantized;
     for (const Segment& segment : p_.segs(reduction)) {
       (UnitOf(segment.src).persistent ? exact : quantized).push_back(segment);
@@ -103,11 +120,15 @@ class Quantizer {
     Blocks unbound;
     for (const Segment& segment : quantized) {
       const uint64_t elements = Elements(segment.src);
-      const BufferId from =
-          AddBlocks("int4_grads", Role::kReduceScratch, kKind, elements, segment.src);
+      BufferId from = kNoBuffer;
+      if (const auto sums = in_blocks_.extract(segment.src.buffer); !sums.empty()) {
+        from = sums.mapped();
+      } else {
+        from = AddBlocks("int4_grads", Role::kReduceScratch, kKind, elements, segment.src);
+        Convert(elements, segment.src, Whole(p_, from), at.stream);
+      }
       const BufferId to =
           AddBlocks("int4_parts", Role::kReduceScratch, kKind, elements, segment.src);
-      Convert(elements, segment.src, Whole(p_, from), at.stream);
       sent.push_back({Whole(p_, from), Whole(p_, to)});
       const bool freed = !BufferOf(segment.src).persistent;
       Blocks& blocks = freed ? after_source_[segment.src.buffer] : unbound;
@@ -115,8 +136,16 @@ class Quantizer {
     }
     emit_.Collect(CollectiveKind::kAllToAll, reduction.axis, SentDtype(kKind), sent, at.stream);
     for (size_t i = 0; i < sent.size(); ++i) {
-      const Ref& sum = quantized[i].dst;
+      Ref sum = quantized[i].dst;
       const uint64_t part = Elements(sum);
+      if (GoesOn(sum, next)) {  // as blocks, without floats in between
+        const BufferId blocks =
+            AddBlocks("int4_sums", Role::kReduceScratch, kKind, part, quantized[i].src);
+        in_blocks_.emplace(sum.buffer, blocks);
+        unused_.insert(sum.buffer);
+        sum = Whole(p_, blocks);
+      }
+      unused_.erase(sum.buffer);
       ZEROPLAN_CHECK(part % DtypeElements(kKind) == 0, "parts of {} elements", part);
       emit_.Launch(KernelId::kSumParts,
                    {static_cast<int64_t>(part), p_.axes().Size(reduction.axis)}, kNoFlags,
@@ -167,6 +196,8 @@ class Quantizer {
   std::vector<Instruction>& out_;
   std::map<BufferId, BufferId> before_use_;  // by the gathered unit's buffer
   std::map<BufferId, Blocks> after_source_;  // by the reduced gradients' buffer
+  std::set<BufferId> unused_;                // for floats that nothing writes or reads any more
+  std::map<BufferId, BufferId> in_blocks_;  // sums of a group, by the buffer that floats would take
   // Of reductions whose source persists: what is not freed yet, and in which micro-steps it is.
   std::deque<std::pair<Blocks, uint8_t>> unbound_;
 };

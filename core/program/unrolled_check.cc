@@ -211,19 +211,19 @@ void GradientCheck::RunReduction(const Collective& collective, Site site) {
     case CollectiveKind::kAllToAll:
       break;
   }
-  for (Segment segment : program_.segs(collective)) {
+  const uint64_t element = DtypeBytes(collective.dtype);
+  for (const Segment& segment : program_.segs(collective)) {
+    Quantized from{segment.src, segment.src.offset / element,
+                   (segment.src.offset + segment.src.bytes) / element};
     // Parts of quantized gradients that their owners sum.
-    const bool quantized = collective.kind == CollectiveKind::kAllToAll;
-    if (quantized) segment.src = quantized_[segment.src.buffer];
-    if (segment.src.null()) continue;
-    const Buffer& source = program_.buffers[segment.src.buffer];
+    if (collective.kind == CollectiveKind::kAllToAll) from = quantized_[segment.src.buffer];
+    if (from.of.null()) continue;
+    const Buffer& source = program_.buffers[from.of.buffer];
     if (source.unit < 0 || static_cast<size_t>(source.unit) >= units_.size()) continue;
     UnitState& unit = units_[static_cast<size_t>(source.unit)];
     // What the shard axis has summed lies in the rank's shard.
-    const uint64_t element = DtypeBytes(quantized ? source.dtype : collective.dtype);
     if (collective.axis == RankAxis::kReplica) {
-      const uint64_t begin = segment.src.offset / element;
-      unit.crossed.push_back({begin, begin + segment.src.bytes / element});
+      unit.crossed.push_back({from.begin, from.end});
       unit.last = site;
       continue;
     }
@@ -233,10 +233,9 @@ void GradientCheck::RunReduction(const Collective& collective, Site site) {
     if (segment.unit >= 0) {
       unit.reduced.push_back({segment.begin, segment.end});
     } else {
-      const uint64_t begin = segment.src.offset / element;
-      unit.reduced.push_back({begin, begin + segment.src.bytes / element});
+      unit.reduced.push_back({from.begin, from.end});
     }
-    MarkReduced(segment.src);
+    MarkReduced(from.of);
   }
 }
 
@@ -253,10 +252,13 @@ bool GradientCheck::IsConversion(const LaunchKernel& launch, bool to_be_reduced)
 }
 
 void GradientCheck::NoteQuantized(const LaunchKernel& launch) {
-  if (launch.kernel != KernelId::kConvert || launch.arg_count < 2) return;
+  const bool sums = launch.kernel == KernelId::kSumParts;
+  if ((launch.kernel != KernelId::kConvert && !sums) || launch.arg_count < 2) return;
   const Ref &src = program_.args(launch)[0], &dst = program_.args(launch)[1];
   if (src.null() || dst.null() || DtypeElements(program_.buffers[dst.buffer].dtype) == 1) return;
-  quantized_[dst.buffer] = src;
+  // Sums of parts are a whole shard's.
+  const uint64_t begin = sums ? 0 : src.offset / DtypeBytes(program_.buffers[src.buffer].dtype);
+  quantized_[dst.buffer] = {src, begin, begin + static_cast<uint64_t>(launch.dims[0])};
 }
 
 void GradientCheck::MarkReduced(const Ref& ref) {

@@ -221,12 +221,18 @@ class GradientCheck {
     Site last;  // of the instruction that reduced any
   };
 
+  // What blocks of integers are made of, and which elements of its unit, or of a shard, they are.
+  struct Quantized {
+    Ref of;
+    uint64_t begin = 0, end = 0;
+  };
+
   void RunReduction(const Collective& collective, Site site);
   void CheckLateWrites(const LaunchKernel& launch, Site site);
   // Whether the launch brings gradients from where they are kept to where they are reduced in
   // another dtype, or back.
   bool IsConversion(const LaunchKernel& launch, bool to_be_reduced) const;
-  // Where what the launch makes blocks of integers of lies.
+  // Remembers what a launch makes blocks of integers of.
   void NoteQuantized(const LaunchKernel& launch);
   // The gradients in `ref` are on their way: nothing may write them any more.
   void MarkReduced(const Ref& ref);
@@ -243,7 +249,7 @@ class GradientCheck {
   std::vector<UnitState> units_;
   std::vector<std::vector<Range>> reduced_bytes_;  // by buffer
   std::vector<BufferId> touched_;                  // buffers with reduced_bytes_
-  std::vector<Ref> quantized_;                     // by buffer of blocks: what they are made of
+  std::vector<Quantized> quantized_;               // by buffer of blocks
 };
 
 // ---- the order in which an engine issues a program ----
