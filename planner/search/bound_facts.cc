@@ -129,6 +129,11 @@ GroupTerms::GroupTerms(const TrainSetup& setup, const LayoutFacts& facts) {
   host_grad_bytes = bytes_of(HostGradDtype(setup));
   params_away = setup.zero.offload_param.device != OffloadDevice::kNone;
   in_place = GradsInPlace(setup);
+  const ZeroConfig& zero = setup.zero;
+  grads_in_blocks = zero.quantized_gradients;
+  const bool in_blocks = zero.quantized_weights || zero.quantized_gradients;
+  shard_align =
+      static_cast<double>(in_blocks ? DtypeElements(Dtype::kInt8Blocks) : kShardAlignElements);
 }
 
 }  // namespace zeroplan

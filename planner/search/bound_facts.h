@@ -84,6 +84,8 @@ struct GroupTerms {
   // the host from stage 2 on.
   double written_grad_bytes = 2, sent_grad_bytes = 2, host_grad_bytes = 2;
   bool params_away = false, sharded = false, in_place = false;
+  bool grads_in_blocks = false;  // quantized: reduced unit by unit
+  double shard_align = 0;        // elements that a shard is a multiple of, at most
 
   // Ranks that share the parameters, and that share the optimizer states.
   double shards() const { return groups.shards; }

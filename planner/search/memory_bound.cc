@@ -56,7 +56,7 @@ void SetMoments(const GroupTerms& t, const ZeroConfig& zero, int every, const La
   // A layer that is larger than the bucket is cut.
   const bool open = zero.reduce_bucket_elements == kAuto;
   const bool whole = open || zero.reduce_bucket_elements >= facts.auto_reduce_bucket;
-  if (!whole || !zero.contiguous_gradients || !t.all_trained()) {
+  if (!whole || !zero.contiguous_gradients || !t.all_trained() || t.grads_in_blocks) {
     add(moments[0], 0, 0);
     return;
   }
@@ -98,7 +98,7 @@ GroupMemory MemoryOfGroup(const GroupTerms& t, const Candidate& group, const Tra
       static_cast<uint64_t>(GpuBytes(t, base, facts)) + RuntimeBytes(cluster, {communicators, 0}),
       static_cast<uint64_t>(node_ranks * in_host), static_cast<uint64_t>(node_ranks * on_disk)};
   SetMoments(t, base.zero, group.recompute.every, facts, memory);
-  if (!t.in_place && t.kept == 0 && base.zero.contiguous_gradients &&
+  if (!t.in_place && t.kept == 0 && base.zero.contiguous_gradients && !t.grads_in_blocks &&
       group.buckets.reduce != kAuto && t.all_trained()) {
     // Filled by whole layers, so it may end up one short of its size.
     const double room = static_cast<double>(group.buckets.reduce) - facts.largest_layer;

@@ -56,6 +56,9 @@ class GroupTimer {
   }
 
  private:
+  // Of a unit, at most.
+  double Padding() const { return t_.shard_align * (t_.ranks + 1); }
+
   // Elements of the layers that one collective reduces at most.
   double ReducePiece() const {
     const bool open = group_.buckets.reduce == kAuto;
@@ -64,8 +67,7 @@ class GroupTimer {
     }
     const uint64_t bucket = open ? facts_.auto_reduce_bucket : group_.buckets.reduce;
     // A larger tensor goes alone, with the padding before and behind it.
-    const double padding = static_cast<double>(kShardAlignElements) * (t_.ranks + 1);
-    return std::max(facts_.largest_tensor + padding, static_cast<double>(bucket));
+    return std::max(facts_.largest_tensor + Padding(), static_cast<double>(bucket));
   }
 
   // What gathers of shards send of a parameter, and reductions of a gradient.
@@ -99,14 +101,14 @@ class GroupTimer {
     const bool owns_slices = t_.groups.across_stage > 0;
     GroupComm over_groups;
     if (zero_.quantized_gradients && owns_slices) {
-      over_groups.backward = QuantizedReductions(across, facts_.trained_layers / t_.shards());
+      (t_.crosses_each ? over_groups.backward : over_groups.last) =
+          QuantizedReductions(across, facts_.trained_layers / t_.shards());
     } else if (zero_.reduce_scatter) {
       const CollectiveOp op = owns_slices ? CollectiveOp::kReduceScatter : CollectiveOp::kAllReduce;
       // The embedding's gradient is the last to be complete.
       const double elements = facts_.trained_layers + (t_.all_trained() ? facts_.embedding : 0);
       // A unit that is reduced in parts crosses as a whole.
-      const double padding = static_cast<double>(kShardAlignElements) * (t_.ranks + 1);
-      const double piece = std::max(ReducePiece(), UnitElements() + padding) / t_.shards();
+      const double piece = std::max(ReducePiece(), UnitElements()) / t_.shards();
       (t_.crosses_each ? over_groups.backward : over_groups.last) = PiecesSeconds(
           across, op, elements / t_.shards() * t_.sent_grad_bytes, piece * t_.sent_grad_bytes);
     }
@@ -182,12 +184,15 @@ class GroupTimer {
   }
 
   // No unit has more elements: those of stages below 3 hold a whole layer, and a rank's padding.
-  double UnitElements() const { return 1.01 * std::max(facts_.largest_layer, facts_.embedding); }
+  double UnitElements() const {
+    const bool plain = t_.groups.replicas() == 1 && t_.shard_align == kShardAlignElements;
+    return 1.01 * std::max(facts_.largest_layer, facts_.embedding) + (plain ? 0 : Padding());
+  }
 
   // Nor has any piece of states on disk.
   double PieceElements() const {
     return std::min(static_cast<double>(zero_.sub_group_elements),
-                    UnitElements() / t_.owners() + static_cast<double>(kShardAlignElements));
+                    UnitElements() / t_.owners() + t_.shard_align);
   }
 
   // Elements that one gather of updated parameters has at most.

@@ -156,6 +156,11 @@ class Scenario {
                  inputs.base.batch.seq_len);
     }
     DrawGroups(gpus, per_node);
+    if (Int(0, 9) == 0) {
+      space.stages = {inputs.base.zero.stage = 3};
+      inputs.base.zero.quantized_weights = Int(0, 1) == 0;
+      inputs.base.zero.quantized_gradients = inputs.base.zero.reduce_scatter && Int(0, 1) == 0;
+    }
     // What a user fixes.
     if (Int(0, 2) == 0) Thin(space.stages, Int(1, 3));
     if (Int(0, 1) == 0) space.offload_param.resize(1);

@@ -3,7 +3,10 @@
 #include <doctest/doctest.h>
 
 #include <memory>
+#include <utility>
+#include <vector>
 
+#include "core/config/setup_facts.h"
 #include "core/families/load_model.h"
 #include "core/lowering/lower.h"
 #include "cost_models/closed_form.h"
@@ -59,11 +62,13 @@ void CheckStates(const ModelSpec& model, const TrainSetup& setup) {
   const Program program = Lower(model, setup, {});
   const LayoutElements elements = Elements(program.layout);
   const int ranks = setup.batch.world_size;
-  const ModelStates formula =
-      ModelStatesPerGpu(setup.zero.stage, static_cast<double>(elements.all),
-                        static_cast<double>(elements.persistent), ranks, setup.precision);
+  const ModelStates formula = ModelStatesPerGpu(setup.zero.stage, static_cast<double>(elements.all),
+                                                static_cast<double>(elements.persistent),
+                                                ShardGroupsOf(setup), setup.precision);
   const StateBytesHeld held = PersistentStates(program);
-  INFO(model.name, " stage ", setup.zero.stage, " ranks ", ranks);
+  INFO(model.name, " stage ", setup.zero.stage, " ranks ", ranks, " groups of ",
+       setup.zero.shard_group, " ", AcrossName(setup.zero.across_stage), " accum ",
+       setup.batch.grad_accum);
   CHECK(static_cast<double>(held.params) == formula.params);
   CHECK(static_cast<double>(held.grads) == formula.grads);
   CHECK(static_cast<double>(held.optimizer) == formula.optimizer);
@@ -106,6 +111,35 @@ TEST_CASE("model states by precision, threshold and one rank") {
   }
 }
 
+// Every grouping of `ranks` that can run.
+std::vector<TrainSetup> InGroups(const TrainSetup& setup) {
+  std::vector<TrainSetup> all;
+  for (int group = 2; group < setup.batch.world_size; ++group) {
+    for (int across = 0; across <= 2; ++across) {
+      TrainSetup grouped = setup;
+      grouped.zero.shard_group = group;
+      grouped.zero.across_stage = across;
+      if (!FindSetupProblem(grouped)) all.push_back(grouped);
+    }
+  }
+  return all;
+}
+
+TEST_CASE("shard groups: model states equal the closed form") {
+  for (int stage : {1, 2, 3}) {
+    for (int ranks : {4, 8, 12}) {
+      for (int64_t grad_accum : {1, 2}) {
+        for (TrainSetup setup : InGroups(Setup(stage, ranks, grad_accum, 64))) {
+          CheckStates(TinyModel(), setup);
+          setup.zero.param_persistence_threshold = 0;
+          setup.precision.grad_accum_dtype = Dtype::kF32;
+          CheckStates(TinyModel(), setup);
+        }
+      }
+    }
+  }
+}
+
 void CheckTraffic(const TrainSetup& setup) {
   const Program program = Lower(TinyModel(), setup, {});
   const LayoutElements elements = Elements(program.layout);
@@ -116,13 +150,15 @@ void CheckTraffic(const TrainSetup& setup) {
   terms.grad_accum = setup.batch.grad_accum;
   terms.ranks = setup.batch.world_size;
   terms.reduce_scatter = setup.zero.reduce_scatter;
-  const double bytes =
-      ElementsSentPerStep(terms) * static_cast<double>(DtypeBytes(setup.precision.dtype));
+  const AxisElements by_axis = ElementsSentByAxis(terms, ShardGroupsOf(setup));
+  const auto size = static_cast<double>(DtypeBytes(setup.precision.dtype));
+  if (!Hybrid(setup)) CHECK(by_axis.total() == ElementsSentPerStep(terms));
+  const double bytes = by_axis.total() * size;
   const StepTraffic traffic = WalkTraffic(program);
   INFO("stage ", terms.stage, " ranks ", terms.ranks, " accum ", terms.grad_accum, " threshold ",
        setup.zero.param_persistence_threshold, " reduce_scatter ", terms.reduce_scatter,
-       " contiguous ", setup.zero.contiguous_gradients, " gather ",
-       setup.zero.allgather_partitions);
+       " contiguous ", setup.zero.contiguous_gradients, " gather ", setup.zero.allgather_partitions,
+       " groups of ", setup.zero.shard_group, " ", AcrossName(setup.zero.across_stage));
   // Pieces are multiples of 64 elements: to the byte where the ranks divide those. Else each
   // collective rounds a fraction of a byte up.
   const bool exact = kShardAlignElements % static_cast<uint64_t>(terms.ranks) == 0;
@@ -132,6 +168,32 @@ void CheckTraffic(const TrainSetup& setup) {
   const auto walked = static_cast<double>(traffic.collective_bytes);
   CHECK(walked >= bytes - 1e-9 * bytes);
   CHECK(walked <= bytes + rounding + 1e-9 * bytes);
+  if (!Hybrid(setup)) return;
+  for (const auto& [sent, elements_sent] : {std::pair(traffic.within_groups(), by_axis.within),
+                                            {traffic.across_groups(), by_axis.across},
+                                            {traffic.over_all(), by_axis.all}}) {
+    CHECK(static_cast<double>(sent) >= elements_sent * size * (1 - 1e-9));
+    CHECK(static_cast<double>(sent) <= elements_sent * size * (1 + 1e-9) + rounding);
+  }
+}
+
+TEST_CASE("shard groups: communication by axis equals the closed form") {
+  for (int stage : {1, 2, 3}) {
+    for (int ranks : {4, 8, 16}) {
+      for (int64_t grad_accum : {1, 3}) {
+        for (TrainSetup setup : InGroups(Setup(stage, ranks, grad_accum, 64))) {
+          for (uint64_t threshold : {uint64_t{0}, uint64_t{20'000}}) {
+            for (int variant = 0; variant < 4; ++variant) {
+              setup.zero.param_persistence_threshold = threshold;
+              setup.zero.contiguous_gradients = (variant & 1) == 0;
+              setup.zero.reduce_scatter = (variant & 2) == 0;
+              CheckTraffic(setup);
+            }
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("communication equals the closed form") {

@@ -419,6 +419,7 @@ TEST_CASE("bounds: of deep models none exceeds its program, whatever is gathered
     Candidate candidate;
     candidate.gpus = gpus;
     candidate.stage = any(2, 3, 3, 3);
+    if (gpus == 8 && any(false, true)) candidate.grouping = {any(2, 4), any(0, 1, 2)};
     candidate.micro_batch = any(1, 4);
     candidate.grad_accum = any(1, 2, 3);
     candidate.recompute = any(kNoRecompute, kSelectiveRecompute, FullRecompute(),
@@ -426,7 +427,9 @@ TEST_CASE("bounds: of deep models none exceeds its program, whatever is gathered
     candidate.optimizer =
         any(OptimizerOffload{OffloadDevice::kNone, 1}, OptimizerOffload{OffloadDevice::kCpu, 0.4},
             OptimizerOffload{OffloadDevice::kCpu, 1});
-    if (candidate.stage == 3) candidate.param = any(OffloadDevice::kNone, OffloadDevice::kCpu);
+    if (candidate.stage == 3 && candidate.grouping.across_stage == 0) {
+      candidate.param = any(OffloadDevice::kNone, OffloadDevice::kCpu);
+    }
     candidate.buckets.reduce = any(kAuto, layers_of(any(0.2, 1.1, 2.1, 3.0, 4.0, 8.0)));
     candidate.buckets.prefetch = any(kAuto, layers_of(any(0.0, 0.3, 1.0, 2.0, 4.0)));
     candidate.gathering = {any(uint64_t{0}, uint64_t{100'000}),
