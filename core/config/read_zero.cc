@@ -308,7 +308,7 @@ void ReadOwnGroups(ReaderState* state, JsonSection* own) {
     if (group == state->context.world_size) group = 0;
   }
   own->Key("shard_group").form =
-      R"({"anyOf": [{"type": "integer", "minimum": 2}, {"enum": ["all", "auto", null]}]})";
+      R"({"anyOf": [{"type": "integer", "minimum": 2}, {"const": "all"}]})";
   const std::optional<std::string> word =
       own->Word("across_groups", {"replicate", "optimizer", "gradients"},
                 "\"replicate\", \"optimizer\" or \"gradients\"");

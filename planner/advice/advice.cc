@@ -420,11 +420,11 @@ std::vector<Crossover> CrossoversOf(const SearchInputs& inputs, const Link& link
   return all;
 }
 
-std::vector<Crossover> AddCrossovers(ChoiceSearch& searcher, const Found& now,
+std::vector<Crossover> AddCrossovers(ChoiceSearch& searcher, const Found& now, double gap,
                                      const HardwareProfile& hardware, Lines& lines) {
   const Link link = LinkOf(searcher, now.candidate, hardware);
   const SearchInputs& inputs = searcher.inputs();
-  const Answers answers = AnswersByBandwidth(searcher, now, link.other);
+  const Answers answers = AnswersByBandwidth(searcher, now, link.other, gap);
   const Cluster& cluster = searcher.ClusterOf(now.candidate).cluster;
   const Sharding here = ShardingOf(now.candidate, inputs.space);
   std::vector<Crossover> crossovers = CrossoversOf(inputs, link, cluster, answers, here);
@@ -566,7 +566,8 @@ Advice Advise(ChoiceSearch& searcher, const SearchResult& result, const Hardware
     AddMemoryAnswers(searcher, now, lines);
     AddBatchAnswers(searcher, now, lines);
     if (inputs.objective == Objective::kThroughput && now.candidate.gpus > 1) {
-      const std::vector<Crossover> crossovers = AddCrossovers(searcher, now, hardware, lines);
+      const std::vector<Crossover> crossovers =
+          AddCrossovers(searcher, now, result.gap, hardware, lines);
       AddTwoOrThree(searcher, result, now, crossovers, hardware, lines);
     }
   }

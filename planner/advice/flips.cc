@@ -52,8 +52,8 @@ bool SameKind(const Candidate& a, const Candidate& b) {
 }
 
 Sharding ShardingOf(const Candidate& candidate, const SearchSpace& space) {
-  if (space.groupings.size() > 1) return {std::nullopt, candidate.grouping};
-  return {candidate.stage, candidate.grouping};
+  if (space.groupings.size() > 1) return {std::nullopt, candidate.grouping.ranks};
+  return {candidate.stage, candidate.grouping.ranks};
 }
 
 uint64_t TypedBytes(uint64_t bytes, Rounding rounding) {
@@ -166,7 +166,8 @@ Answers AnswersByBatch(ChoiceSearch& searcher, const Found& now) {
   return answers;
 }
 
-Answers AnswersByBandwidth(ChoiceSearch& searcher, const Found& now, const OtherLink& link) {
+Answers AnswersByBandwidth(ChoiceSearch& searcher, const Found& now, const OtherLink& link,
+                           double gap) {
   Answers answers;
   std::map<double, Answer> at;  // by rate
   const auto look = [&](double rate) {
@@ -176,6 +177,9 @@ Answers AnswersByBandwidth(ChoiceSearch& searcher, const Found& now, const Other
     return rate;
   };
   const double present = link.Typed(link.present());
+  const Cluster& cluster = searcher.ClusterOf(now.candidate).cluster;
+  const bool typed = link.network && !cluster.network.empty();
+  if (typed && std::abs(present / link.present() - 1) < 1e-9) at[present] = {now, gap};
   const bool points = !searcher.needs_are_exact();
   if (points) {
     for (const double scale : {0.25, 4.0}) look(scale * present);
@@ -187,7 +191,7 @@ Answers AnswersByBandwidth(ChoiceSearch& searcher, const Found& now, const Other
   const auto kind = [&](double rate) {
     const Answer& answer = at.at(rate);
     return answer.found ? ShardingOf(answer.found->candidate, searcher.inputs().space)
-                        : Sharding{-1, {}};
+                        : Sharding{-1, 0};
   };
   if (!points) {
     // Between two that differ there may be a third.

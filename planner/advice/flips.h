@@ -12,11 +12,12 @@
 
 namespace zeroplan {
 
-// What tells answers at other bandwidths apart: the shard groups where several are searched,
-// between whose stages there is little to choose; else the stage.
+// What tells answers at other bandwidths apart: the ranks of a shard group (0: all are one) where
+// several are searched, beside which stages and what groups share make little difference; else the
+// stage.
 struct Sharding {
   std::optional<int> stage;
-  Grouping grouping;
+  int group = 0;
   bool operator==(const Sharding&) const = default;
 };
 Sharding ShardingOf(const Candidate& candidate, const SearchSpace& space);
@@ -60,7 +61,9 @@ Answers AnswersByBatch(ChoiceSearch& searcher, const Found& now);
 // as such rates are physical. Ranges are of one Sharding. They begin and end
 // where searches were made, and what lies between two such places of one kind is taken for that
 // kind's; other runtimes, whose searches take long, are asked for single values.
-Answers AnswersByBandwidth(ChoiceSearch& searcher, const Found& now, const OtherLink& link);
+// `gap`: of `now`, which is the answer at the present rate where that was typed.
+Answers AnswersByBandwidth(ChoiceSearch& searcher, const Found& now, const OtherLink& link,
+                           double gap = 0);
 
 // "69.12 GB": four digits, the next such size that is no smaller, or no larger.
 enum class Rounding : uint8_t { kUp, kDown };

@@ -15,16 +15,13 @@
 namespace zeroplan {
 namespace {
 
-// "shard groups of 8 (a node), the optimizer over all". REQUIRES: there are some.
-std::string GroupsText(const Grouping& grouping, const Cluster& cluster) {
-  const int nodes = grouping.ranks / cluster.gpus_per_node;
-  constexpr const char* kShared[] = {"", ", the optimizer over all",
-                                     ", gradients and the optimizer over all"};
-  return fmt::format("shard groups of {}{}{}", grouping.ranks,
+// "shard groups of 8 (a node)". REQUIRES: group >= 1.
+std::string GroupsText(int group, const Cluster& cluster) {
+  const int nodes = group / cluster.gpus_per_node;
+  return fmt::format("shard groups of {}{}", group,
                      nodes == 1  ? " (a node)"
                      : nodes > 1 ? fmt::format(" ({} nodes)", nodes)
-                                 : " (a part of a node)",
-                     kShared[grouping.across_stage]);
+                                 : " (a part of a node)");
 }
 
 // "stage 2".
@@ -38,15 +35,15 @@ std::string StageText(const SearchInputs& inputs, int stage) {
 
 std::string HasText(const SearchInputs& inputs, const Sharding& sharding, const Cluster& cluster) {
   if (sharding.stage) return "is " + StageText(inputs, *sharding.stage);
-  if (sharding.grouping.ranks == 0) return "has no shard groups";
-  return "has " + GroupsText(sharding.grouping, cluster);
+  if (sharding.group == 0) return "has no shard groups";
+  return "has " + GroupsText(sharding.group, cluster);
 }
 
 std::string StaysText(const SearchInputs& inputs, const Sharding& sharding,
                       const Cluster& cluster) {
   if (sharding.stage) return StageText(inputs, *sharding.stage) + " stays the answer";
-  if (sharding.grouping.ranks == 0) return "the answer stays without shard groups";
-  return "the answer keeps " + GroupsText(sharding.grouping, cluster);
+  if (sharding.group == 0) return "the answer stays without shard groups";
+  return "the answer keeps " + GroupsText(sharding.group, cluster);
 }
 
 std::string GroupMemoryText(const ChoiceEstimate& best, const SearchInputs& inputs) {

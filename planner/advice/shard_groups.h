@@ -9,8 +9,7 @@
 
 namespace zeroplan {
 
-// Of an answer: "is stage 2", "has shard groups of 8 (a node), the optimizer over all", "has no
-// shard groups".
+// Of an answer: "is stage 2", "has shard groups of 8 (a node)", "has no shard groups".
 std::string HasText(const SearchInputs& inputs, const Sharding& sharding, const Cluster& cluster);
 // The same of one that stays: "stage 2 stays the answer", "the answer keeps shard groups of 8 (a
 // node)", "the answer stays without shard groups".

@@ -68,9 +68,10 @@ TEST_CASE("json has the fields of zeroplan.estimate/1 and no others") {
                                                 "why_not"};
   for (const Json& choice : report["choices"]) {
     CHECK(keys(choice) == choice_keys);
-    CHECK(keys(choice["settings"]) == std::vector<std::string>{"overlap", "persistence_threshold",
+    CHECK(keys(choice["settings"]) == std::vector<std::string>{"across_groups", "overlap",
+                                                               "persistence_threshold",
                                                                "prefetch_bucket", "reduce_bucket",
-                                                               "reuse_distance"});
+                                                               "reuse_distance", "shard_group"});
     CHECK(keys(choice["host_bytes"]) ==
           std::vector<std::string>{"capacity", "pageable", "pinned", "reserve", "total"});
     CHECK(keys(choice["step_seconds"]) == std::vector<std::string>{"compute", "exposed_comm",

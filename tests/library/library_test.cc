@@ -66,6 +66,8 @@ Json JsonOf(const v1::StepSeconds& seconds) {
 Json JsonOf(const v1::Choice& choice) {
   return {{"gpus", choice.gpus},
           {"stage", choice.stage},
+          {"shard_group", choice.shard_group},
+          {"across_groups", OrNull(choice.across_groups)},
           {"offload_optimizer", choice.offload_optimizer},
           {"offload_ratio", choice.offload_ratio},
           {"offload_param", choice.offload_param},
@@ -91,7 +93,9 @@ Json JsonOf(const v1::EstimatedChoice& choice) {
                       {"prefetch_bucket", OrNull(choice.prefetch_bucket)},
                       {"persistence_threshold", choice.persistence_threshold},
                       {"reuse_distance", choice.reuse_distance},
-                      {"overlap", choice.overlap}};
+                      {"overlap", choice.overlap},
+                      {"shard_group", choice.choice.shard_group},
+                      {"across_groups", OrNull(choice.choice.across_groups)}};
   json["gpu_bytes"] = JsonOf(choice.gpu_bytes);
   json["gpu_bytes"]["capacity"] = choice.gpu_capacity;
   json["gpu_bytes"]["reserve"] = choice.gpu_reserve;

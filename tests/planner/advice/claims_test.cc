@@ -253,11 +253,7 @@ class Playback {
       PlanRequest pinned = With(request_, claim, value, network_);
       std::vector<int> stages = claim.stages;
       if (space_.groupings.size() > 1) {
-        const Grouping& grouping = claim.found->candidate.grouping;
-        Give(pinned.common.choice.shard_group, grouping.ranks);
-        if (grouping.ranks > 0) {
-          Give(pinned.common.choice.across_groups, grouping.across_stage);
-        }
+        Give(pinned.common.choice.shard_group, claim.found->candidate.grouping.ranks);
       } else {
         stages = {claim.found->candidate.stage};
       }
