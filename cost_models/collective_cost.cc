@@ -14,6 +14,7 @@
 #include "cost_models/calibration.h"
 #include "cost_models/memory_cost.h"
 #include "hwprofiles/guesses.h"
+#include "hwprofiles/sanity.h"
 
 namespace zeroplan {
 namespace {
@@ -402,7 +403,10 @@ double RingSeconds(const RingConstants& rings, CollectiveOp op, double full_byte
 
 CollectiveCost::CollectiveCost(const HardwareProfile& profile, const ClusterShape& shape,
                                double gpu_link_scale)
-    : ranks_(shape.gpus), ranks_per_node_(shape.ranks_per_node()), nodes_(shape.nodes()) {
+    : ranks_(shape.gpus),
+      ranks_per_node_(shape.ranks_per_node()),
+      nodes_(shape.nodes()),
+      cpu_(profile.gpu.architecture == kCpuArchitecture) {
   RingFit fit = FitRings(profile, shape.ranks_per_node());
   rings_ = fit;
   rings_.link_seconds_per_byte /= gpu_link_scale;
@@ -428,10 +432,28 @@ double CollectiveCost::WithinNode(CollectiveOp op, double full_bytes) const {
 }
 
 double CollectiveCost::FlatSeconds(CollectiveOp op, double full_bytes) const {
+  if (cpu_ && op == CollectiveOp::kReduceScatter) return CpuReductionSeconds(full_bytes);
+  if (cpu_ && op == CollectiveOp::kAllReduce) {
+    return CpuReductionSeconds(full_bytes) + FlatSeconds(CollectiveOp::kAllGather, full_bytes);
+  }
   RingConstants rings = rings_;
   rings.link_seconds_per_byte = std::max(rings.link_seconds_per_byte, network_seconds_per_byte_);
   const double crossings = Rounds(op) * (nodes_ - 1);
   return RingSeconds(rings, op, full_bytes, ranks_) + crossings * message_seconds_;
+}
+
+double CollectiveCost::CpuReductionSeconds(double full_bytes) const {
+  // What a ring's factor for bytes between nodes has to be, and messages.
+  const auto over = [&](double factor, int messages) {
+    RingConstants rings = rings_;
+    rings.link_seconds_per_byte =
+        std::max(rings.link_seconds_per_byte, factor * network_seconds_per_byte_);
+    return RingSeconds(rings, CollectiveOp::kReduceScatter, full_bytes, ranks_) +
+           messages * message_seconds_;
+  };
+  const double others = ranks_ - 1;
+  return std::min(over(ranks_per_node_ * (ranks_ - ranks_per_node_) / others, 1),
+                  over(ranks_ / others, nodes_));
 }
 
 double CollectiveCost::TreeSeconds(double full_bytes) const {
@@ -451,7 +473,7 @@ double CollectiveCost::TreeSeconds(double full_bytes) const {
 double CollectiveCost::Seconds(CollectiveOp op, double full_bytes, size_t segments) const {
   if (ranks_ < 2 || segments == 0) return 0;
   double seconds = nodes_ == 1 ? WithinNode(op, full_bytes) : FlatSeconds(op, full_bytes);
-  if (nodes_ > 1 && op == CollectiveOp::kAllReduce) {
+  if (nodes_ > 1 && !cpu_ && op == CollectiveOp::kAllReduce) {
     seconds = std::min(seconds, TreeSeconds(full_bytes));
   }
   const double issuing = kSegmentSeconds * static_cast<double>(segments - 1);

@@ -16,6 +16,10 @@
 //                 another node and take a message more
 //   tree          all-reduce only, the cheaper of the two: 2S over each link, 2S(M-1)/M through
 //                 each node's adapters, 2*log2(M) messages
+//   of the CPU    (executor/collectives/gloo) gathers as a ring. Reductions the cheaper of two: to
+//                 the owners directly, n*S(N-n)/N through each node's adapters and one message, or
+//                 along the chain of ranks and back from the last, S and M messages. An all-reduce
+//                 is a reduction and a gather
 //   all-to-all    as a ring within nodes, and n*S(N-n)/N through each node's adapters: every rank
 //                 sends its parts to their owners itself. An all-gather's figures serve for it.
 //
@@ -99,11 +103,13 @@ class CollectiveCost {
  private:
   double WithinNode(CollectiveOp op, double full_bytes) const;
   double FlatSeconds(CollectiveOp op, double full_bytes) const;
+  double CpuReductionSeconds(double full_bytes) const;
   double TreeSeconds(double full_bytes) const;
 
   RingConstants rings_;
   std::vector<RowCorrection> corrections_;
   int ranks_ = 1, ranks_per_node_ = 1, nodes_ = 1;
+  bool cpu_ = false;
   double network_seconds_per_byte_ = 0;  // a node's adapters together, each direction
   double message_seconds_ = 0;           // between two nodes
 };

@@ -6,6 +6,7 @@
 #include "cost_models/collective_cost.h"
 #include "cost_models/host_cost.h"
 #include "cost_models/kernel_cost.h"
+#include "hwprofiles/sanity.h"
 
 namespace zeroplan {
 namespace {
@@ -35,22 +36,34 @@ double Share(const std::optional<Figure>& figure, double otherwise) {
   return std::clamp(figure ? figure->value : otherwise, 0.01, 1.0);
 }
 
+// A rank of the CPU runs one instruction after another: this share of its time goes to compute
+// where a collective waits too.
+constexpr double kOfCpuRank = 0.5;
+
+double ComputeShare(const HardwareProfile& profile) {
+  if (profile.gpu.architecture == kCpuArchitecture) return kOfCpuRank;
+  return Share(profile.node.overlapped_compute, kComputeBesideCollective);
+}
+
 }  // namespace
 
 struct CostModel::Impl {
   Impl(const HardwareProfile& profile, const ClusterShape& cluster, double gpu_link_scale)
       : shape(cluster),
         slowest_rank(zeroplan::SlowestRank(cluster)),
-        kernels(profile.gpu, Share(profile.node.overlapped_compute, kComputeBesideCollective)),
+        kernels(profile.gpu, ComputeShare(profile)),
         collectives(profile, cluster, gpu_link_scale),
         transfers(profile, cluster.ranks_per_node()),
         host(profile, cluster.ranks_per_node()),
         storage(profile, cluster.ranks_per_node()) {
-    rates.compute_beside_collective =
-        Share(profile.node.overlapped_compute, kComputeBesideCollective);
+    rates.compute_beside_collective = ComputeShare(profile);
     rates.collective_beside_compute =
         Share(profile.node.overlapped_collective, kCollectiveBesideCompute);
     if (shape.nodes() > 1) rates.ranks_per_node = shape.ranks_per_node();
+    if (profile.gpu.architecture == kCpuArchitecture) {
+      rates.collective_beside_compute = rates.two_collectives = 1 - kOfCpuRank;
+      rates.ranks_per_node = 0;  // two collectives of any axes
+    }
     rates.pcie_both = transfers.BothShare();
     rates.host_beside_copy = Share(profile.node.pcie.overlapped_host, 1);
     rates.copy_beside_host = Share(profile.node.pcie.overlapped_copy, 1);

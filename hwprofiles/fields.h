@@ -49,21 +49,22 @@ struct FigureRule {
 namespace figure_rules {
 inline constexpr double kGiga = 1e9, kTera = 1e12;
 inline constexpr FigureRule kGpuMemory{Dimension::kBytes, kGiga, 2 * kTera};
-inline constexpr FigureRule kHbmBandwidth{Dimension::kBytesPerSecond, 50 * kGiga, 50 * kTera};
+// Of a rank of the CPU; a GPU has more (FindContradiction).
+inline constexpr FigureRule kHbmBandwidth{Dimension::kBytesPerSecond, 0.1 * kGiga, 50 * kTera};
 inline constexpr FigureRule kSmCount{Dimension::kCount, 1, 2000};
 inline constexpr FigureRule kClock{Dimension::kHertz, 0.2 * kGiga, 5 * kGiga};
-inline constexpr FigureRule kPeak{Dimension::kFlopsPerSecond, 0.1 * kTera, 20e3 * kTera};
+inline constexpr FigureRule kPeak{Dimension::kFlopsPerSecond, 0.1 * kGiga, 20e3 * kTera};
 inline constexpr FigureRule kGpusPerNode{Dimension::kCount, 1, 1024};
 inline constexpr FigureRule kHostMemory{Dimension::kBytes, kGiga, 100 * kTera};
 inline constexpr FigureRule kPinnedLimit{Dimension::kBytes, 1e6, 100 * kTera};
 inline constexpr FigureRule kCores{Dimension::kCount, 1, 10e3};
 inline constexpr FigureRule kHostBandwidth{Dimension::kBytesPerSecond, kGiga, 20 * kTera};
 inline constexpr FigureRule kPcie{Dimension::kBytesPerSecond, 0.1 * kGiga, 10 * kTera};
-inline constexpr FigureRule kLink{Dimension::kBytesPerSecond, 0.1 * kGiga, 10 * kTera};
+inline constexpr FigureRule kLink{Dimension::kBytesPerSecond, 0.01 * kGiga, 10 * kTera};
 inline constexpr FigureRule kDisk{Dimension::kBytesPerSecond, 0.01 * kGiga, kTera};
 inline constexpr FigureRule kDiskCapacity{Dimension::kBytes, kGiga, 10e3 * kTera};
 inline constexpr FigureRule kDrives{Dimension::kCount, 1, 256};
-inline constexpr FigureRule kNetworkBandwidth{Dimension::kBytesPerSecond, 0.01 * kGiga, kTera};
+inline constexpr FigureRule kNetworkBandwidth{Dimension::kBytesPerSecond, 0.001 * kGiga, kTera};
 inline constexpr FigureRule kLatency{Dimension::kSeconds, 1e-7, 0.1};
 inline constexpr FigureRule kLaunch{Dimension::kSeconds, 1e-7, 1e-3};
 inline constexpr FigureRule kPower{Dimension::kWatts, 1, 10e3};

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "hwprofiles/sanity.h"
 
 namespace zeroplan {
 
@@ -84,6 +85,7 @@ uint64_t CommunicatorBytes(const HardwareProfile& profile, int world_size) {
 }
 
 Dtype DefaultDtype(const HardwareProfile& profile) {
+  if (profile.gpu.architecture == kCpuArchitecture) return Dtype::kF32;
   return profile.gpu.bf16 ? Dtype::kBF16 : Dtype::kF16;
 }
 

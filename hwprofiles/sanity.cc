@@ -21,10 +21,16 @@ struct ArchitectureRate {
   int compute_capability;
 };
 constexpr ArchitectureRate kRates[] = {
-    {"volta", 1024, 128, 70},      {"turing", 1024, 128, 75},
-    {"ampere", 2048, 128, 80},     {"ampere-ga10x", 1024, 256, 86},
-    {"ada", 1024, 256, 89},        {"hopper", 4096, 256, 90},
-    {"blackwell", 8192, 256, 100}, {"blackwell-gb20x", 1024, 256, 120},
+    {"volta", 1024, 128, 70},
+    {"turing", 1024, 128, 75},
+    {"ampere", 2048, 128, 80},
+    {"ampere-ga10x", 1024, 256, 86},
+    {"ada", 1024, 256, 89},
+    {"hopper", 4096, 256, 90},
+    {"blackwell", 8192, 256, 100},
+    {"blackwell-gb20x", 1024, 256, 120},
+    // A core with two units of AVX-512; it plans in fp32 alone.
+    {kCpuArchitecture, 0, 64, 0},
 };
 // Sparse figures are twice the dense ones: anything past this much over the rate is one of those.
 constexpr double kTolerance = 1.15;
@@ -73,8 +79,34 @@ Found CheckPeaks(const GpuProfile& gpu) {
   return std::nullopt;
 }
 
+// What is less than any GPU has, which ranks of a CPU have: "GB/s" that should be "TB/s".
+Found CheckLeast(const GpuProfile& gpu) {
+  constexpr double kBandwidth = 50e9, kPeak = 0.1e12;
+  if (gpu.architecture == kCpuArchitecture) return std::nullopt;
+  const auto too_little = [](std::string key, const Figure& figure, double least) {
+    return Contradiction{
+        std::move(key),
+        fmt::format("{} {} is not physical; at least {:g} {}", figure.written, figure.unit,
+                    least * figure.written / figure.value, figure.unit)};
+  };
+  for (const auto& [key, figure] :
+       {std::pair{"gpu.hbm_bandwidth.value", &gpu.hbm_bandwidth},
+        std::pair{"gpu.copy_bandwidth.value",
+                  gpu.copy_bandwidth ? &*gpu.copy_bandwidth : &gpu.hbm_bandwidth}}) {
+    if (figure->value < kBandwidth) return too_little(key, *figure, kBandwidth);
+  }
+  for (const auto& [word, peaks] :
+       {std::pair{"dense", &gpu.dense_peaks}, std::pair{"reachable", &gpu.reachable_peaks}}) {
+    for (const auto& [dtype, peak] : *peaks) {
+      if (peak.value >= kPeak) continue;
+      return too_little(fmt::format("gpu.peaks.{}.{}.value", DtypeName(dtype), word), peak, kPeak);
+    }
+  }
+  return std::nullopt;
+}
+
 Found CheckCapabilities(const GpuProfile& gpu) {
-  if (!gpu.bf16 && !gpu.fp16) {
+  if (!gpu.bf16 && !gpu.fp16 && gpu.architecture != kCpuArchitecture) {
     return Contradiction{"gpu.capabilities", "neither bf16 nor fp16 is true; one must be"};
   }
   const std::pair<bool, Dtype> needed[] = {
@@ -267,6 +299,7 @@ int ComputeCapability(std::string_view architecture) {
 Found FindContradiction(const HardwareProfile& profile) {
   const GpuProfile& gpu = profile.gpu;
   if (auto found = CheckPeaks(gpu)) return found;
+  if (auto found = CheckLeast(gpu)) return found;
   if (auto found = CheckCapabilities(gpu)) return found;
   // "141 GB" on a data sheet may be GB or GiB, so allow the 7 % between them.
   if (auto found = Order(profile, gpu.usable_memory, gpu.memory, 1.075)) return found;

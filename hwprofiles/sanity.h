@@ -14,6 +14,10 @@ struct Contradiction {
   std::string message;  // value, why it cannot be, and the fix
 };
 
+// The architecture of a profile whose "GPUs" are ranks that run on the CPU: `hw measure --backend
+// cpu`. They compute in fp32, one instruction after another, and reach one another through Gloo.
+inline constexpr std::string_view kCpuArchitecture = "cpu";
+
 // Dense FLOP of one SM in one clock: of matrix products for 16-bit dtypes, plain for kF32. 0 for an
 // architecture that is not known.
 double DenseFlopsPerClock(std::string_view architecture, Dtype dtype);

@@ -34,6 +34,23 @@ TEST_CASE("hw measure --only host writes a profile that loads") {
   CHECK(used.exit_code == 0);
 }
 
+TEST_CASE("hw measure --backend cpu writes a profile that plans in fp32") {
+  const TempDir folder;
+  const std::string file = folder.path() + "/cpu.json";
+  const RunResult result =
+      RunZeroplan("hw measure --backend cpu --quick --threads 1 --name mine -o " + file);
+  CAPTURE(result.err);
+  REQUIRE(result.exit_code == 0);
+  const HardwareProfile profile = LoadProfile(file);
+  CHECK(profile.name == "mine");
+  CHECK(profile.node.gpus.value == 1);
+  CHECK(profile.gpu.architecture == "cpu");
+  const RunResult used = RunZeroplan("estimate --model gpt2 --seq-len 128 --hw " + file);
+  CAPTURE(used.err);
+  CHECK(used.exit_code == 0);
+  CHECK(Has(used.out, "fp32"));
+}
+
 TEST_CASE("hw measure refuses what it cannot do") {
   struct Refused {
     const char* arguments;
@@ -45,6 +62,9 @@ TEST_CASE("hw measure refuses what it cannot do") {
       {"--only host --gpus 2", {"--gpus", "2"}},
       {"--only host --gpus 0", {"--gpus"}},
       {"--only gemm", {"GPU"}},
+      {"--backend tpu", {"--backend", "tpu", "cpu"}},
+      {"--only host --threads 2", {"--threads", "--backend cpu"}},
+      {"--backend cpu --only host", {"--only", "--backend cpu"}},
       {"--only host --base nothing", {"nothing", "zeroplan hw list"}},
       {"--only disk --nvme-path /nowhere/at/all", {"--nvme-path", "/nowhere/at/all"}},
       {"--only host -o /nowhere/at/all/mine.json", {"--out", "/nowhere/at/all/mine.json"}},

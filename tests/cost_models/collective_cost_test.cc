@@ -242,6 +242,39 @@ TEST_CASE("2 nodes of 8: rings at the slower of link and network, a tree where l
   }
 }
 
+TEST_CASE("ranks of the CPU: reductions go to the owners, or along the chain and back") {
+  HardwareProfile profile = TwoNodes(1e9 / 0.92);  // collectives reach 1 GB/s
+  profile.network->latency = Number(1e-3);
+  profile.gpu.architecture = "cpu";
+  const auto seconds = [&](CollectiveOp op, double bytes, int ranks) {
+    return CollectiveCost(profile, {ranks, ranks / 2}).Seconds(op, bytes);
+  };
+  constexpr double kBytes = 160e9;
+  const auto near = [](double value) { return Approx(value).epsilon(1e-2); };
+  // Of 2 x 2 ranks each has 2 of 4 parts for the other host: S leaves a host, as along the chain.
+  CHECK(seconds(CollectiveOp::kReduceScatter, kBytes, 4) == near(160));
+  // Of 2 x 4 each has 4 of 8: 2 S directly.
+  CHECK(seconds(CollectiveOp::kReduceScatter, kBytes, 8) == near(160));
+  CHECK(seconds(CollectiveOp::kAllGather, kBytes, 8) == near(160 * 7.0 / 8));
+  // No tree.
+  CHECK(seconds(CollectiveOp::kAllReduce, kBytes, 8) == near(160 * 15.0 / 8));
+  // Few bytes go directly: one message instead of two.
+  CHECK(seconds(CollectiveOp::kReduceScatter, 8e3, 8) == Approx(1.05e-3).epsilon(0.05));
+  // One rank a host: half of the bytes directly, all of them along the chain.
+  CHECK(seconds(CollectiveOp::kReduceScatter, kBytes, 2) == near(80));
+  // What searches are bounded by.
+  for (const int ranks : {2, 4, 8}) {
+    const CollectiveCost cost(profile, {ranks, ranks / 2});
+    for (double bytes = 1e3; bytes < 1e12; bytes *= 1.5) {
+      const double least = cost.LeastSeconds(CollectiveOp::kReduceScatter, bytes);
+      CHECK(least / bytes >= cost.LeastSeconds(CollectiveOp::kReduceScatter, 1.5 * bytes) /
+                                 (1.5 * bytes) * (1 - 1e-12));
+      const double sent = bytes * (ranks - 1) / ranks;
+      CHECK(sent / least <= cost.BytesPerSecond());
+    }
+  }
+}
+
 TEST_CASE("what collectives reach of a network is the profile's, where it says so") {
   HardwareProfile profile = TwoNodes(20e9);
   const CollectiveOp op = CollectiveOp::kReduceScatter;

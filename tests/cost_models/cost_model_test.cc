@@ -9,7 +9,9 @@
 
 #include "core/lowering/lower.h"
 #include "core/program/collectives.h"
+#include "core/program/step_order.h"
 #include "cost_models/kernel_cost.h"
+#include "cost_models/step_time.h"
 #include "cost_models/traffic.h"
 #include "tests/core/lowering/matrix.h"
 #include "tests/cost_models/measured_rows.h"
@@ -232,6 +234,44 @@ TEST_CASE("overlap comes from the profile, or from what was measured on 2 GPUs")
   profile.node.overlapped_collective = Number(0.5);
   CHECK(CostModel(profile, {1, 8}).overlap().compute_beside_collective == Approx(0.9));
   CHECK(CostModel(profile, {1, 8}).overlap().collective_beside_compute == Approx(0.5));
+}
+
+TEST_CASE("a rank of the CPU runs one instruction after another") {
+  HardwareProfile profile = PlainProfile();
+  profile.network = NetworkProfile{"plain", Number(1e9), Number(1e-6)};
+  profile.gpu.dense_peaks[Dtype::kF32] = Number(100e12);
+  profile.gpu.architecture = "cpu";
+  const CostModel costs(profile, {4, 2});
+  TrainSetup setup;
+  setup.zero.stage = 3;
+  setup.zero.shard_group = 2;
+  setup.batch = {.micro_batch = 1, .grad_accum = 2, .world_size = 4, .seq_len = 16};
+  setup.precision.dtype = setup.precision.grad_accum_dtype = Dtype::kF32;
+  const Program program = Lower(testing::TinyModel(2), setup, {});
+  const StepTime time = StepTimer(costs).Time(program);
+  // All that any stream does, since nothing is hidden behind anything.
+  double sum = 0;
+  for (const double busy : time.by_stream.busy_seconds) sum += busy;
+  CHECK(sum > 0);
+  CHECK(time.total_seconds == Approx(time.compute_seconds + time.exposed_comm_seconds +
+                                     time.exposed_offload_seconds + time.optimizer_seconds));
+  double alone = 0;
+  SectionCosts section;
+  for (const auto& [of, times] :
+       {std::pair{Section::kMicroStep, 2}, {Section::kOptimizerStep, 1}}) {
+    FindSectionCosts(costs, program, of, &section);
+    for (size_t i = 0; i < section.seconds.size(); ++i) {
+      const Instruction& instruction = program.section(of)[i];
+      if (of == Section::kMicroStep) {
+        for (const When kind : {kFirst, kLast}) {
+          if (RunsIn(instruction, of, kind)) alone += section.seconds[i];
+        }
+      } else {
+        alone += times * section.seconds[i];
+      }
+    }
+  }
+  CHECK(time.total_seconds == Approx(alone).epsilon(0.02));
 }
 
 }  // namespace

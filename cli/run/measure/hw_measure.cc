@@ -17,11 +17,13 @@
 #include "core/base/log.h"
 #include "core/base/units.h"
 #include "core/base/version.h"
+#include "executor/measure/measure_cpu_ranks.h"
 #include "executor/measure/measure_device.h"
 #include "executor/measure/measure_host.h"
 #include "executor/measure/part_runner.h"
 #include "executor/process/process_group.h"
 #include "hwprofiles/loader.h"
+#include "hwprofiles/writer.h"
 #include "machine/detect.h"
 #include "machine/host_speed.h"
 #include "planner/request/parse.h"
@@ -37,9 +39,12 @@ Run it on an idle machine. What is not measured, or fails, comes from --base, wi
 A whole measurement is also kept ($ZEROPLAN_CACHE_DIR, else $XDG_CACHE_HOME/zeroplan, else
 ~/.cache/zeroplan): plan, estimate and train find it without --hw.)";
 
+enum class MeasuredBackend : uint8_t { kCpu, kCuda };
+
 struct MeasureCommand {
   std::string output, base, nvme_path, name;
-  Given<int> gpus;
+  Given<int> gpus, threads;
+  Given<MeasuredBackend> backend;
   std::vector<std::string> only;
   bool quick = false;
 };
@@ -209,7 +214,31 @@ void Measure(const MeasureCommand& command, const Parts& parts, int gpus, Proces
   KeepMeasured(text, result.when, std::move(found), command.only.empty());
 }
 
+// Ranks of the CPU, one a process: those of a launcher, or as many as --gpus says.
+void RunMeasureCpu(const MeasureCommand& command) {
+  if (!command.only.empty() || !command.base.empty() || !command.nvme_path.empty()) {
+    ThrowUsage("--only, --base and --nvme-path are not for --backend cpu; leave them out");
+  }
+  const int ranks = LaunchedRanks().value_or(command.gpus.value_or(1));
+  RunOnGpus(ranks, [&](ProcessGroup& group) {
+    CpuMeasureOptions options;
+    const int cores = std::max(1, QueryHost().cores);
+    options.threads =
+        command.threads.value_or(std::max(1, cores / std::max(1, group.place().local_world_size)));
+    options.quick = command.quick;
+    options.progress = [](const std::string& what) { LogInfo("{}", what); };
+    CpuRanksMeasurement measured = MeasureCpuRanks(group, options);
+    if (group.rank() != 0) return;
+    measured.when = Today();
+    measured.version = kVersion;
+    const std::string name = command.name.empty() ? "cpu-ranks-measured" : command.name;
+    WriteProfileText(command.output, WriteProfile(CpuRanksProfile(measured, name)));
+  });
+}
+
 void RunMeasure(const MeasureCommand& command) {
+  if (command.backend == MeasuredBackend::kCpu) return RunMeasureCpu(command);
+  if (command.threads) ThrowUsage("--threads: only for --backend cpu; leave it out");
   const Parts parts = ParseParts(command.only);
   const int gpus = parts.device.any() ? GpuCount(command) : 0;
   if (!parts.device.any() && command.gpus) {
@@ -235,6 +264,14 @@ void RegisterHardwareMeasure(Command& hardware) {
   const char* what = "What is measured";
   command.Value({what, "--gpus", "COUNT", "GPUs, one process each (default: all that are visible)"},
                 options->gpus, WholeIn<int>(1, 1024));
+  command.Value({what, "--backend", "cpu|cuda",
+                 "cpu: ranks of the CPU, one a process, with their collectives within a host and "
+                 "between hosts; started by a launcher as train's are, or --gpus of them on this "
+                 "host (default cuda)"},
+                options->backend, WordIn<MeasuredBackend>({"cpu", "cuda"}));
+  command.Value({what, "--threads", "COUNT",
+                 "With --backend cpu: threads of a rank (default: cores / ranks of this host)"},
+                options->threads, WholeIn<int>(1, 1024));
   command.Flag(what, "--quick", "Fewer shapes and sizes: about a quarter of the time",
                options->quick);
   command.List(

@@ -60,6 +60,21 @@ std::string MeasuredReasons(const MachineMeasurement& measurement) {
 
 }  // namespace
 
+void WriteProfileText(const std::string& file, const std::string& text) {
+  try {
+    ParseProfile(text, file.empty() ? "measured profile" : file);
+  } catch (const Error& error) {
+    // Not for planning, but a minute of measuring is worth a look.
+    const std::string rejected = RejectedFile(file);
+    WriteData(rejected, text);
+    ThrowRuntime(
+        "{}\n  These measurements contradict each other or --base; they are in {}. Measure again "
+        "on an idle machine.",
+        error.what(), rejected);
+  }
+  WriteData(file, text);
+}
+
 std::string WriteMeasured(const std::string& file, const std::optional<HardwareProfile>& base,
                           const MachineMeasurement& measurement, const std::string& name) {
   if (!measurement.failed.empty()) {
@@ -142,6 +157,11 @@ std::optional<ProcessPlace> OwnPlace() {
 }
 
 }  // namespace
+
+std::optional<int> LaunchedRanks() {
+  const auto place = OwnPlace();
+  return place ? std::optional(place->world_size) : std::nullopt;
+}
 
 int MeasurableGpus() {
   constexpr const char* kWithout = "--only host,disk measures the rest";

@@ -32,11 +32,18 @@ void KeepMeasured(const std::string& text, const std::string& when, std::vector<
 void KeepPartial(const std::string& file, const std::optional<HardwareProfile>& base,
                  const MachineMeasurement& measurement, const std::string& name) noexcept;
 
+// Writes the text of a profile to `file` ("" stdout), if it passes the loader's checks; else into
+// FILE.rejected, and throws Error(kRuntime) with what contradicts what.
+void WriteProfileText(const std::string& file, const std::string& text);
+
 // The processes that measure GPUs, one a GPU, and what a build without CUDA says instead.
 
 // GPUs that can be measured: in one process of several, as many as there are processes. Throws
 // Error(kUsage) if there is none, or no CUDA in this build.
 int MeasurableGpus();
+
+// The ranks that a launcher started, this process among them; nothing without one.
+std::optional<int> LaunchedRanks();
 
 // Runs `measure` with `gpus` processes: in this one where that is at most one, or where it is one
 // of them; else starts this command once for each GPU and waits. Throws as the ranks do.

@@ -1,0 +1,57 @@
+// Measures ranks that run on the CPU, through the executor's own kernels and Gloo.
+//
+// Ranks of a host share its cores and memory. So everything is measured while all of them do it: a
+// rank's rates are its share of the host.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "executor/measure/measurement.h"
+#include "executor/process/process_group.h"
+#include "hwprofiles/profile.h"
+
+namespace zeroplan {
+
+struct CpuMeasureOptions {
+  int threads = 1;  // of a rank
+  bool quick = false;
+  // Told what comes next, on rank 0.
+  std::function<void(const std::string&)> progress = [](const std::string&) {};
+};
+
+// What collectives between hosts reach.
+struct CpuNetwork {
+  double bytes_per_second = 0;  // from one host to another, all of a host's ranks sending
+  double message_seconds = 0;   // one message, beyond what it takes within a host
+  double bytes = 0;             // of the collective that `bytes_per_second` is from
+};
+
+struct CpuRanksMeasurement {
+  std::string when, version;  // as MachineMeasurement's
+  int hosts = 1, ranks_per_host = 1, threads = 1;
+  DetectedHost machine;       // rank 0's
+  std::string processor;      // "AMD EPYC"
+  double clock = 0;           // Hz; 0: not known
+  double resident_bytes = 0;  // of a process before it holds a model, the most over ranks
+  double copy_bandwidth = 0;  // bytes/s read plus written by one rank
+  double call_seconds = 0;    // a kernel that does next to nothing
+
+  // Of kernels the mean over calls and ranks, in steps of two small models.
+  std::vector<GemmRate> gemm;  // fp32
+  std::vector<NamedKernelTime> kernels;
+  std::vector<CollectiveTime> collectives;  // within a host, fp32; the slowest rank's
+  std::optional<CpuNetwork> network;        // of several hosts
+};
+
+// All ranks of `group` call this at once; rank 0's result is whole. Throws Error(kUsage) for
+// several ranks in a build without Gloo, and for hosts with unlike numbers of ranks.
+CpuRanksMeasurement MeasureCpuRanks(ProcessGroup& group, const CpuMeasureOptions& options);
+
+// A profile with a rank of the CPU as its GPU. Rates that only a GPU has come from what stands for
+// them, and say so.
+HardwareProfile CpuRanksProfile(const CpuRanksMeasurement& measured, const std::string& name);
+
+}  // namespace zeroplan
