@@ -90,6 +90,13 @@ BatchFields WithDefaultBatch(BatchFields fields, const std::string& config, int 
   return fields;
 }
 
+int SetNode(ClusterFields& cluster, int ranks, int ranks_per_host) {
+  const int per_node = std::gcd(ranks, std::max(1, ranks_per_host));
+  cluster.gpus_per_node.emplace(per_node);
+  cluster.gpus_per_node.text = std::to_string(per_node);
+  return per_node;
+}
+
 OpenChoice::OpenChoice(const Request& options, const HardwareProfile& hardware, int ranks,
                        int ranks_per_host, std::optional<ProgramRecord> kept,
                        const std::string& nvme_path, Assumptions& assumptions)
@@ -100,10 +107,7 @@ OpenChoice::OpenChoice(const Request& options, const HardwareProfile& hardware, 
   asked.quick = true;
   request.cluster.gpus.emplace(ranks);
   request.cluster.gpus.text = std::to_string(ranks);
-  // Hosts may differ in their ranks: as many as all can be made of.
-  const int per_node = std::gcd(ranks, std::max(1, ranks_per_host));
-  request.cluster.gpus_per_node.emplace(per_node);
-  request.cluster.gpus_per_node.text = std::to_string(per_node);
+  const int per_node = SetNode(request.cluster, ranks, ranks_per_host);
   if (per_node < ranks && !hardware.network && request.hardware.network.empty()) {
     request.hardware.network = kGuessedNetwork;
     assumptions.notes.push_back(fmt::format(

@@ -26,6 +26,10 @@ inline constexpr int64_t kDefaultSequences = 32;
 BatchFields WithDefaultBatch(BatchFields fields, const std::string& config, int ranks, int64_t kept,
                              int64_t seq_len, std::vector<std::string>& notes);
 
+// Makes a host's ranks a node's, and returns how many: hosts may differ in their ranks, so it is as
+// many as all can be made of.
+int SetNode(ClusterFields& cluster, int ranks, int ranks_per_host);
+
 // A choice that options and config narrow and nobody has made yet.
 class OpenChoice {
  public:

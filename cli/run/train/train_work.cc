@@ -405,8 +405,7 @@ void CheckCheckpointWords(const ChoiceFields& choice) {
   if (!choice.checkpoint_every || choice.checkpointing) return;
   ThrowUsage(
       "--checkpoint-every: {0} is a number of layers that are recomputed together, not of steps; "
-      "to "
-      "save every {0} steps use --save-every {0}, to recompute add --checkpointing full",
+      "to save every {0} steps use --save-every {0}, to recompute add --checkpointing full",
       choice.checkpoint_every.text);
 }
 
@@ -446,6 +445,7 @@ TrainWork ResolveWork(const TrainCommand& command, Backend backend, const Resolv
     ChoosingAt at{profile, backend, on_gpu && (known || !gpus.empty()), 1, 1};
     at.ranks = by.group != nullptr ? by.group->world_size() : RanksAskedFor(command, backend);
     at.ranks_per_host = by.group != nullptr ? by.group->place().local_world_size : at.ranks;
+    if (by.group != nullptr) SetNode(asked.common.cluster, at.ranks, at.ranks_per_host);
     if (on_gpu && !at.plans) {
       assumptions.notes.push_back(
           "Choice: the GPUs here are not known, so nothing is planned: what is not given is its "

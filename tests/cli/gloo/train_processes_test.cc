@@ -15,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "executor/process/connection.h"
+#include "hwprofiles/loader.h"
 #include "tests/cli/run_binary.h"
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"
@@ -173,6 +174,52 @@ TEST_CASE("train: processes resume what threads saved and the other way round, b
       CHECK(folder.Weights(name + "-first-processes") == whole);
     }
   }
+}
+
+TEST_CASE("train: the ranks of a host are a node") {
+  const ProcessFolder folder;
+  const std::string hosts = folder.OnHosts("localhost:2,127.0.0.1:2");
+  const auto run = [&](const std::string& how, const std::string& save) {
+    const RunResult result = RunZeroplan(
+        folder.Train(how + " --stage 3 --across-groups gradients --save " + folder.path(save), 3));
+    CAPTURE(result.err);
+    REQUIRE(result.exit_code == 0);
+    return folder.Weights(save);
+  };
+  const std::string weights = run(hosts + "--shard-group node", "node");
+  CHECK(!weights.empty());
+  CHECK(run("--gpus 4 --shard-group 2", "two") == weights);
+}
+
+TEST_CASE("hw measure: CPU ranks on two hosts, with what is between them") {
+  const ProcessFolder folder;
+  const std::string file = folder.path("mine.json");
+  const int port = FreePort();
+  std::vector<std::unique_ptr<RankProcess>> ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    Variables variables = OfLauncher("torchrun", rank, 4, port);
+    variables["LOCAL_RANK"] = std::to_string(rank % 2);
+    variables["LOCAL_WORLD_SIZE"] = "2";
+    ranks.push_back(
+        std::make_unique<RankProcess>("hw measure --backend cpu --quick --threads 1 -o " + file,
+                                      variables, folder.path("log" + std::to_string(rank))));
+  }
+  for (const auto& rank : ranks) {
+    const int code = rank->End();
+    CAPTURE(rank->text());
+    CHECK(code == 0);
+  }
+  const HardwareProfile profile = LoadProfile(file);
+  CHECK(profile.node.gpus.value == 2);
+  REQUIRE(profile.node.collectives.has_value());
+  CHECK(profile.node.collectives->rows.front().world_size == 2);
+  REQUIRE(profile.network.has_value());
+  CHECK(profile.network->bandwidth_per_node.source == FigureSource::kMeasured);
+  const RunResult used = RunZeroplan(
+      "plan --model gpt2 --seq-len 128 --gpus 4 --offload-optimizer none --global-batch 4 --hw " +
+      file);
+  CAPTURE(used.err);
+  CHECK(used.exit_code == 0);
 }
 
 constexpr int kEndless = 1'000'000;  // steps
