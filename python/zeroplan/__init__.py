@@ -17,6 +17,7 @@ from typing import Any, Iterable, Optional, Union
 from . import _core
 from ._errors import Error, NothingFits
 from ._results import (
+    AxisBytes,
     Change,
     Choice,
     Claim,
@@ -37,6 +38,7 @@ from ._results import (
 
 __version__ = _core.version()
 __all__ = [
+    "AxisBytes",
     "Change",
     "Choice",
     "Claim",

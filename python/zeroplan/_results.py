@@ -209,6 +209,8 @@ class Predicted:
     step_seconds: StepSeconds
     tokens_per_second: Optional[float]
     mfu: Optional[float]
+    comm_bytes_by_axis: Optional[AxisBytes] = None
+    """Of several shard groups."""
 
 
 @dataclass(frozen=True)
