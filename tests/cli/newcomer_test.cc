@@ -271,6 +271,7 @@ void CheckScreens(const char* of_docs, int count) {
 TEST_CASE("newcomer: the pages of screens show what is printed") {
   CheckScreens("docs/first-screens.md", 11);
   CheckScreens("docs/which-method.md", 10);
+  CheckScreens("docs/hybrid-sharding.md", 1);
 }
 
 }  // namespace
