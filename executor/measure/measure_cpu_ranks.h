@@ -25,7 +25,7 @@ struct CpuMeasureOptions {
 // What collectives between hosts reach.
 struct CpuNetwork {
   double bytes_per_second = 0;  // from one host to another, all of a host's ranks sending
-  double message_seconds = 0;   // one message, beyond what it takes within a host
+  double message_seconds = 0;   // one message between two ranks, alone
   double bytes = 0;             // of the collective that `bytes_per_second` is from
 };
 
