@@ -54,6 +54,38 @@ TEST_CASE("train: a resume from a damaged checkpoint goes on from the one before
   for (const auto& [step, loss] : resumed) CHECK(loss == whole.at(step));
 }
 
+TEST_CASE("train: shard groups go on bit by bit at their own grouping, to rounding at another") {
+  const Workspace work;
+  const std::string out = work.path("out"), grouped = "--gpus 4 --stage 3 --shard-group 2 ";
+  const std::string across = grouped + "--across-groups gradients ";
+  REQUIRE(RunZeroplan(work.Train(across + "--metrics " + work.path("whole.jsonl"))).exit_code == 0);
+  REQUIRE(RunZeroplan(work.Train(across + "--save-every 10 --save " + out, 20)).exit_code == 0);
+  const auto whole = LossesByStep(work.path("whole.jsonl"));
+  int run = 0;
+  for (const std::string& layout :
+       {across, grouped, grouped + "--across-groups optimizer ", std::string("--gpus 4 --stage 3 "),
+        std::string("--gpus 4 --stage 1 --shard-group 2 "),
+        std::string("--gpus 2 --stage 2 --micro-batch 2 ")}) {
+    CAPTURE(layout);
+    const std::string copy = work.path("copy" + std::to_string(++run));
+    fs::copy(out, copy, fs::copy_options::recursive);
+    const std::string metrics = copy + ".jsonl";
+    const RunResult resumed =
+        RunZeroplan(work.Train(layout + "--resume --save " + copy + " --metrics " + metrics));
+    CAPTURE(resumed.err);
+    REQUIRE(resumed.exit_code == 0);
+    const auto losses = LossesByStep(metrics);
+    CHECK(losses.size() == kTrainSteps - 20);
+    for (const auto& [step, loss] : losses) {
+      if (layout == across) {
+        CHECK(loss == whole.at(step));
+      } else {
+        CHECK(loss == doctest::Approx(whole.at(step)).epsilon(1e-3));
+      }
+    }
+  }
+}
+
 TEST_CASE("train: a resume names other validation data, limits and spikes") {
   const Workspace work;
   const std::string out = work.path("out");
