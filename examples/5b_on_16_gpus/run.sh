@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 zeroplan=${1:-build/release/zeroplan}
 here=examples/5b_on_16_gpus
-machine=(--params 5B --gpus 16 --hw dgx-a100-40gb)
+machine=(--params 5B --gpus 16 --hw dgx-a100-40gb --shard-group all)
 show() {
   echo
   echo "$ zeroplan $*"
@@ -19,5 +19,6 @@ for network in 90Gb 80Gb; do show plan "${machine[@]}" --network "$network"; don
 for network in 25Gb 10Gb; do
   for stage in 2 3; do show plan "${machine[@]}" --network "$network" --stage "$stage"; done
 done
+show plan --params 5B --gpus 16 --hw dgx-a100-40gb --network 90Gb
 show plan "${machine[@]}" --config "$here/ds_config.json"
 show plan "${machine[@]}" --out "${OUT:-/dev/null}"
