@@ -42,6 +42,13 @@ uint64_t LayerElements(const ModelSpec& model) {
   return elements;
 }
 
+// Of what nobody asked for, groups of a node with states on hosts, all or half of them.
+bool OffloadsInGroups(const Candidate& c, const SearchSpace& space) {
+  const OptimizerOffload& optimizer = c.optimizer;
+  return c.grouping.ranks == space.node_ranks && optimizer.device != OffloadDevice::kNvme &&
+         c.param != OffloadDevice::kNvme && (optimizer.ratio == 1 || optimizer.ratio == 0.5);
+}
+
 // Of several nodes: half a node and powers of two of nodes.
 std::vector<Grouping> DefaultGroupings(int gpus, int gpus_per_node) {
   std::vector<Grouping> groupings = {{}};
@@ -67,6 +74,7 @@ SearchSpace DefaultSpace(const ModelSpec& model, int gpus, int gpus_per_node, bo
     SortUnique(space.gpus);
   }
   space.groupings = DefaultGroupings(gpus, gpus_per_node);
+  space.node_ranks = std::min(gpus, gpus_per_node);
   space.offload_optimizer = {{OffloadDevice::kNone, 1}};
   for (int tenths = 1; tenths <= 10; ++tenths) {
     space.offload_optimizer.push_back({OffloadDevice::kCpu, tenths / 10.0});
@@ -242,7 +250,7 @@ std::vector<Candidate> Groups(const SearchSpace& space) {
       for (OffloadDevice param : space.offload_param) {
         c.optimizer = optimizer;
         c.param = param;
-        if (c.grouping.ranks > 0 && Offloads(c) && !space.grouping_fixed) continue;
+        if (!tunes() && Offloads(c) && !OffloadsInGroups(c, space)) continue;
         for (const RecomputeConfig& recompute : space.recompute) {
           c.recompute = recompute;
           for (const bool pin_memory : space.pin_memory) {

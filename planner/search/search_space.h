@@ -44,11 +44,12 @@ struct Gathering {
 struct SearchSpace {
   std::vector<int> gpus = {1};  // rising
   std::vector<int> stages = {0, 1, 2, 3};
-  // Shard groups that tile nodes. What goes with no number of GPUs or no stage is left out; where
-  // something is offloaded, groups are left out too, and of gatherings and buckets they have the
-  // first, and the first and last, unless `grouping_fixed`.
+  // Shard groups that tile nodes. What goes with no number of GPUs or no stage is left out. Those
+  // that nobody asked for have of gatherings the first, of buckets the first and the last; and with
+  // something offloaded (to hosts, states in halves) only groups of `node_ranks` are there.
   std::vector<Grouping> groupings = {{}};
   bool grouping_fixed = false;  // the user set them
+  int node_ranks = 0;
   std::vector<OptimizerOffload> offload_optimizer;
   std::vector<OffloadDevice> offload_param;
   std::vector<RecomputeConfig> recompute;

@@ -67,7 +67,7 @@ TEST_CASE("shard groups: what a choice is called") {
   CHECK(SetupLabel(setup) == "stage 3");
 }
 
-TEST_CASE("shard groups: searched over several nodes alone, where nothing is offloaded") {
+TEST_CASE("shard groups: searched over several nodes alone, with offload where a node's") {
   const ModelSpec model = LoadModel("gpt2");
   CHECK(DefaultSpace(model, 8, 8, false).groupings == std::vector<Grouping>{{}});
   SearchSpace space = DefaultSpace(model, 64, 8, false);
@@ -76,19 +76,21 @@ TEST_CASE("shard groups: searched over several nodes alone, where nothing is off
     if (grouping.across_stage == 0) sizes.push_back(grouping.ranks);
   }
   CHECK(sizes == std::vector<int>{0, 4, 8, 16, 32});
-  const auto offloads_in_groups = [&] {
+  const auto offloads_in_groups = [&](int ranks) {
     const std::vector<Candidate> groups = Groups(space);
-    return std::any_of(groups.begin(), groups.end(),
-                       [](const Candidate& c) { return c.grouping.ranks > 0 && Offloads(c); });
+    return std::any_of(groups.begin(), groups.end(), [ranks](const Candidate& c) {
+      return c.grouping.ranks == ranks && Offloads(c);
+    });
   };
-  CHECK(!offloads_in_groups());
+  CHECK(offloads_in_groups(8));
+  CHECK(!offloads_in_groups(16));
   for (const Candidate& c : Groups(space)) {
     CHECK((c.stage > 0 || c.grouping.ranks == 0));
     CHECK(c.grouping.across_stage <= c.stage);
     CHECK(CandidateOf(SetupOf(c, {})) == c);
   }
   space.grouping_fixed = true;
-  CHECK(offloads_in_groups());
+  CHECK(offloads_in_groups(16));
 }
 
 }  // namespace
