@@ -3,10 +3,15 @@ given bandwidth and latency: how long a step takes by choice and link. Within a 
 loopback interface, unshaped. Needs root, /dev/net/tun, and ip and tc (iproute2) with the kernel's tbf.
 
 usage: cpu_hosts.py [--hosts N] [--ranks-per-host N] [--link MBIT:MS ...] [--choice "NAME=OPTIONS" ...]
-       [--steps N] [--warmup N] [--repeat N] [--json FILE] [--zeroplan BINARY] [--mtu BYTES] [-- TRAIN OPTIONS]
+       [--plan] [--hw FOLDER] [--steps N] [--warmup N] [--repeat N] [--json FILE] [--zeroplan BINARY]
+       [--mtu BYTES] [-- TRAIN OPTIONS]
 
 --link 1000:0.2     each host sends at most 1,000 Mbit/s, and what it sends arrives 0.2 ms later
 --choice "flat=--stage 3" --choice "in hosts=--stage 3 --shard-group 2"
+--plan                 measures the hosts and each link first (`hw measure --backend cpu`), and prints what estimate
+                       says of each choice with that profile, and which one plan takes of all of them; without
+                       --choice these are stages 1 to 3 over all ranks and within hosts, with all that groups share
+--hw FOLDER            where these profiles are kept; those that are there are not measured again
 -- --model DIR --data FILE --micro-batch 1        what all runs share; without it a small GPT-2 and this file's bytes
 
 Each host's device passes its packets to this script, behind a token bucket of the kernel (tbf), and the script hands
@@ -203,11 +208,9 @@ def measure_link(hosts, seconds=3.0):
     return trip, rate
 
 
-def train(hosts, ranks_per_host, zeroplan, words, steps, folder):
-    """The seconds of each step."""
+def run_ranks(hosts, ranks_per_host, words, folder):
+    """Runs a command once for each rank."""
     ranks = len(hosts.names) * ranks_per_host
-    metrics = folder / "metrics.jsonl"
-    metrics.unlink(missing_ok=True)
     environment = dict(os.environ, ZEROPLAN_NO_DETECT="1", ZEROPLAN_WORLD_SIZE=str(ranks),
                        ZEROPLAN_LOCAL_WORLD_SIZE=str(ranks_per_host), ZEROPLAN_ADDRESS=address(0),
                        ZEROPLAN_PORT="29610", ZEROPLAN_RUN_TOKEN=secrets.token_hex(16))
@@ -215,8 +218,9 @@ def train(hosts, ranks_per_host, zeroplan, words, steps, folder):
     for rank in range(ranks):
         log = open(folder / f"rank-{rank}.log", "w+")
         logs.append(log)
-        command = [zeroplan, "train", "--backend", "cpu", "--steps", steps, "--metrics", metrics, *words]
-        processes.append(hosts.run(rank // ranks_per_host, command, stdout=log, stderr=subprocess.STDOUT,
+        # What else this machine does shall cost the ranks little.
+        processes.append(hosts.run(rank // ranks_per_host, ["nice", "-n", "-10", *words],
+                                   stdout=log, stderr=subprocess.STDOUT,
                                    env=dict(environment, ZEROPLAN_RANK=str(rank),
                                             ZEROPLAN_LOCAL_RANK=str(rank % ranks_per_host))))
     try:
@@ -233,8 +237,85 @@ def train(hosts, ranks_per_host, zeroplan, words, steps, folder):
         sys.exit(f"cpu_hosts: {' '.join(map(str, words))}: failed")
     for log in logs:
         log.close()
+
+
+def train(hosts, ranks_per_host, zeroplan, words, steps, folder):
+    """The seconds of each step."""
+    metrics = folder / "metrics.jsonl"
+    metrics.unlink(missing_ok=True)
+    run_ranks(hosts, ranks_per_host,
+              [zeroplan, "train", "--backend", "cpu", "--steps", steps, "--metrics", metrics, *words], folder)
     events = [json.loads(line) for line in metrics.read_text().splitlines()]
     return [event["step_seconds"] for event in events if event["event"] == "step"]
+
+
+GROUPINGS = [("stage 1", "--stage 1"), ("stage 2", "--stage 2"), ("stage 3", "--stage 3"),
+             ("stage 1 in hosts", "--stage 1 --shard-group node"),
+             ("stage 1 in hosts, optimizer over all", "--stage 1 --shard-group node --across-groups optimizer"),
+             ("stage 2 in hosts", "--stage 2 --shard-group node"),
+             ("stage 2 in hosts, optimizer over all", "--stage 2 --shard-group node --across-groups optimizer"),
+             ("stage 2 in hosts, gradients over all", "--stage 2 --shard-group node --across-groups gradients"),
+             ("stage 3 in hosts", "--stage 3 --shard-group node"),
+             ("stage 3 in hosts, optimizer over all", "--stage 3 --shard-group node --across-groups optimizer"),
+             ("stage 3 in hosts, gradients over all", "--stage 3 --shard-group node --across-groups gradients")]
+
+
+def measure_hosts(hosts, args, shared, file, folder):
+    """Writes the profile of the hosts and their link to `file`."""
+    threads = shared[shared.index("--threads") + 1] if "--threads" in shared else 1
+    run_ranks(hosts, args.ranks_per_host,
+              [args.zeroplan, "hw", "measure", "--backend", "cpu", "--threads", threads, "-o", file], folder)
+
+
+def ask(args, command, profile, shared, options):
+    """What estimate or plan answers for the profile, as its JSON has it."""
+    model, rest = [], list(map(str, shared))
+    while rest:
+        word = rest.pop(0)
+        if word in ("--data", "--threads"):  # train's alone
+            rest.pop(0)
+        else:
+            model.append(word)
+    done = subprocess.run([args.zeroplan, command, *model, *options, "--hw", profile, "--gpus",
+                           str(args.hosts * args.ranks_per_host), "--offload-optimizer", "none", "--offload-param",
+                           "none", "--checkpointing", "none", "--format", "json"],
+                          capture_output=True, text=True, env=dict(os.environ, ZEROPLAN_NO_DETECT="1"))
+    if done.returncode != 0:
+        sys.exit(f"cpu_hosts: {command} {' '.join(options)}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def grouping(config):
+    """(stage, ranks of a shard group or 0 for all, what groups share) of a config that plan wrote."""
+    zero, own = config["zero_optimization"], config.get("_zeroplan", {})
+    group = own.get("shard_group") or zero.get("mics_shard_size", 0) or zero.get("zero_hpz_partition_size", 0)
+    share = own.get("across_groups", "gradients" if zero.get("zero_hpz_partition_size") else "replicate")
+    return zero["stage"], max(0, group), share if group > 0 else "replicate"
+
+
+def plan_link(hosts, args, shared, choices, link, folder):
+    """(predicted seconds by choice, the choice with the grouping that plan takes)."""
+    profiles = pathlib.Path(args.hw) if args.hw else folder
+    profiles.mkdir(parents=True, exist_ok=True)
+    profile = profiles / f"{args.hosts}x{args.ranks_per_host}-{link}.json"
+    if not profile.exists():
+        measure_hosts(hosts, args, shared, profile, folder)
+    network = json.loads(profile.read_text())["network"]
+    print(f"  measured by hw measure: {network['bandwidth_per_node']['value'] * 8e3:.0f} Mbit/s, "
+          f"{network['latency']['value'] / 1e3:.2f} ms a message", flush=True)
+    predicted, groups = {}, {}
+    for choice, options in choices:
+        answer = ask(args, "estimate", profile, shared, options.split())["choices"][0]
+        predicted[choice] = answer["step_seconds"]["total"]
+        settings = answer["settings"]
+        group = settings["shard_group"] if settings["across_groups"] else 0
+        groups[answer["stage"], group, settings["across_groups"] or "replicate"] = choice
+    ranks = args.hosts * args.ranks_per_host
+    batch = int(shared[shared.index("--micro-batch") + 1]) * ranks if "--micro-batch" in shared else ranks
+    plan = ask(args, "plan", profile, shared, ["--stage", "1,2,3", "--global-batch", str(batch)])
+    chosen = grouping(plan["config"])
+    print(f"  {plan['advice'][0]}", flush=True)
+    return predicted, groups.get(chosen, str(chosen))
 
 
 def small_model(folder):
@@ -251,6 +332,8 @@ def main():
     parser.add_argument("--ranks-per-host", type=int, default=2)
     parser.add_argument("--link", action="append", help="MBIT:MS")
     parser.add_argument("--choice", action="append", help="NAME=OPTIONS")
+    parser.add_argument("--plan", action="store_true")
+    parser.add_argument("--hw", help="folder of profiles")
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--repeat", type=int, default=3)
@@ -266,7 +349,9 @@ def main():
     if args.hosts < 2 or args.hosts > 250:
         parser.error("--hosts: 2 to 250")
     links = [tuple(map(float, link.split(":"))) for link in args.link or ["1000:0.2"]]
-    choices = [choice.split("=", 1) for choice in args.choice or ["stage 3=--stage 3"]]
+    choices = [choice.split("=", 1) for choice in args.choice or ([] if args.plan else ["stage 3=--stage 3"])]
+    if args.plan and not choices:
+        choices = list(GROUPINGS)
     with tempfile.TemporaryDirectory() as name, Hosts(args.hosts, args.mtu) as hosts:
         folder = pathlib.Path(name)
         shared = words or small_model(folder)
@@ -278,23 +363,40 @@ def main():
                 print(f"link {mbit:g} Mbit/s, {ms:g} ms: measured {rate * 8e-6:.0f} Mbit/s, round trip "
                       f"{trip * 1e3:.2f} ms{'; this machine carries no more' if rate * 8e-6 < 0.9 * mbit else ''}",
                       flush=True)
+                predicted, chosen = {}, None
+                if args.plan:
+                    predicted, chosen = plan_link(hosts, args, shared, choices, f"{mbit:g}mbit-{ms:g}ms", folder)
                 medians = {choice: [] for choice, _ in choices}
                 for repetition in range(args.repeat):
                     for choice, options in choices if repetition % 2 == 0 else choices[::-1]:
                         seconds = train(hosts, args.ranks_per_host, args.zeroplan, [*shared, *options.split()],
                                         args.steps, folder)
                         medians[choice].append(statistics.median(seconds[args.warmup:]))
+            if args.repeat > 0 and chosen in medians:
+                fastest = min(medians, key=lambda choice: statistics.median(medians[choice]))
+                more = statistics.median(medians[chosen]) / statistics.median(medians[fastest]) - 1
+                summary = (f"  plan's choice: {100 * more:.1f} % more than the fastest, {fastest}; predictions "
+                           f"{min(p / statistics.median(medians[c]) for c, p in predicted.items()):.2f} to "
+                           f"{max(p / statistics.median(medians[c]) for c, p in predicted.items()):.2f} of what "
+                           "was measured")
+            else:
+                summary = None
             for choice, options in choices if args.repeat > 0 else []:
                 of = medians[choice]
-                print(f"  {choice:30} {statistics.median(of) * 1e3:9.1f}   ({min(of) * 1e3:.1f} to {max(of) * 1e3:.1f})",
-                      flush=True)
+                print(f"  {choice:38} {statistics.median(of) * 1e3:9.1f}   "
+                      f"({min(of) * 1e3:.1f} to {max(of) * 1e3:.1f})",
+                      f"   predicted {predicted[choice] * 1e3:.1f}" if choice in predicted else "",
+                      " <- plan" if choice == chosen else "", flush=True)
                 if args.json:
                     with open(args.json, "a") as file:
                         print(json.dumps({"hosts": args.hosts, "ranks_per_host": args.ranks_per_host, "mbit": mbit,
                                           "latency_ms": ms, "measured_mbit": rate * 8e-6,
                                           "round_trip_ms": trip * 1e3, "choice": choice, "options": options,
                                           "train": list(map(str, shared)), "median_seconds": statistics.median(of),
-                                          "seconds": of}), file=file)
+                                          "seconds": of, "predicted_seconds": predicted.get(choice),
+                                          "chosen": choice == chosen}), file=file)
+            if summary:
+                print(summary, flush=True)
 
 
 if __name__ == "__main__":
