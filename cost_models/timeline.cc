@@ -15,7 +15,6 @@ constexpr size_t kUp = static_cast<size_t>(Stream::kHostToDevice);
 constexpr size_t kDown = static_cast<size_t>(Stream::kDeviceToHost);
 constexpr size_t kHostLane = static_cast<size_t>(Stream::kHost);
 
-// What a kernel or a copy shares with others.
 // Ranks of a shard group follow one another; those of a replica group are on all nodes.
 PlayedResource LinksOf(const Program& program, RankAxis axis, const OverlapRates& rates) {
   const int in_a_row =
@@ -24,6 +23,7 @@ PlayedResource LinksOf(const Program& program, RankAxis axis, const OverlapRates
   return over_nodes ? PlayedResource::kNetwork : PlayedResource::kNodeLinks;
 }
 
+// What a kernel or a copy shares with others.
 PlayedResource OfStream(Stream stream) {
   return stream == Stream::kHost           ? PlayedResource::kHost
          : stream == Stream::kHostToDevice ? PlayedResource::kToDevice

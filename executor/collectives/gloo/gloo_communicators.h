@@ -3,12 +3,13 @@
 // Every rank ends with the bits that ranks in one process have (in_process.h): sums go over ranks
 // in rank order, by the same functions, rounded once. What a rank sends:
 //
-//   gathers       its part around the ring of the group's ranks, as the accounting of traffic has
-//   it reductions    directly to the owner of each part, who adds; or along the chain of ranks,
-//   each of
-//                 which adds its own to the sum so far, and from the last rank, who rounds, to the
-//                 owner: whichever loads the network between hosts less (ReducesAlongChain)
-//   all-to-all    directly
+//   gathers: its part around the ring of the group's ranks, as the accounting of traffic has it.
+//
+//   reductions: directly to the owner of each part, who adds; or along the chain of ranks, each of
+//   which adds its own to the sum so far, and from the last rank, who rounds, to the owner:
+//   whichever loads the network between hosts less (ReducesAlongChain).
+//
+//   all-to-all: directly.
 //
 // The chain passes each host's border once, as a ring does, where the direct way sends over it what
 // each pair of ranks has for each other. A reduction's messages are pieces, several under way. What
