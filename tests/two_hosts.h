@@ -2,7 +2,9 @@
 // are 10.77.0.1, whose interface is zpa, and 10.77.0.2 with zpb.
 #pragma once
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -36,6 +38,19 @@ class TwoHosts {
   }
   bool SetMtu(int bytes) const {
     return Run(fmt::format("ip -n {} link set zpb mtu {}", b_, bytes));
+  }
+  // Both reach themselves, by 127.0.0.1 and by their address.
+  bool RaiseLoopback() const {
+    return Run("ip -n " + a_ + " link set lo up") && Run("ip -n " + b_ + " link set lo up");
+  }
+  // The calling thread, and threads that it starts, are on the first (0) or second (1) host until
+  // they end.
+  bool Enter(int host) const {
+    const int file = open(("/run/netns/" + (host == 0 ? a_ : b_)).c_str(), O_RDONLY | O_CLOEXEC);
+    if (file < 0) return false;
+    const bool entered = setns(file, CLONE_NEWNET) == 0;
+    close(file);
+    return entered;
   }
   // For a shell that stands for ssh: cases of "$1", a host; "$2" is what its shell runs.
   std::string ssh_cases() const {

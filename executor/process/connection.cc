@@ -252,6 +252,11 @@ std::string AddressBy(int (*name_of)(int, sockaddr*, socklen_t*), int fd) {
 
 std::string PeerAddress(int fd) { return AddressBy(getpeername, fd); }
 
+bool IsLoopbackText(std::string_view address) {
+  return address.empty() || address.starts_with("127.") || address == "::1" ||
+         address.starts_with("::ffff:127.");
+}
+
 std::string OwnAddress(const std::vector<Connection>& connections) {
   constexpr std::string_view kMapped = "::ffff:";  // IPv4 on a socket of both
   std::string loopback;
@@ -259,8 +264,9 @@ std::string OwnAddress(const std::vector<Connection>& connections) {
     if (!connection.open()) continue;
     std::string own = AddressBy(getsockname, connection.fd());
     if (own.starts_with(kMapped)) own.erase(0, kMapped.size());
-    if (!own.starts_with("127.") && own != "::1") return own;
-    loopback = std::move(own);
+    if (!IsLoopbackText(own)) return own;
+    // The two ends of a connection to 127.0.1.1 are 127.0.0.1 and 127.0.1.1.
+    loopback = own.starts_with("127.") ? "127.0.0.1" : std::move(own);
   }
   return loopback;
 }

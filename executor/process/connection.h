@@ -128,8 +128,10 @@ std::string WhyNotConnected(int fd);
 
 // The host at the other end, as digits.
 std::string PeerAddress(int fd);
-// The host at this end, as those at the others know it: one of the loopback interface if there is
-// no other, "" without an open connection.
+// Whether digits (or "") lead nowhere but to the host itself.
+bool IsLoopbackText(std::string_view address);
+// The host at this end, as those at the others know it: 127.0.0.1 or ::1 if they are all on it, ""
+// without an open connection.
 std::string OwnAddress(const std::vector<Connection>& connections);
 
 // A socket that listens at `address`:`port`; a port of 0 takes a free one, which `port` then is.

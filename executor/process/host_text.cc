@@ -18,11 +18,6 @@ std::string OwnHostName() {
   return gethostname(name, sizeof name - 1) == 0 && name[0] != '\0' ? name : "this host";
 }
 
-bool IsLoopbackText(const std::string& address) {
-  return address.empty() || address.starts_with("127.") || address == "::1" ||
-         address.starts_with("::ffff:127.");
-}
-
 std::string DigitsText(const sockaddr* address, socklen_t bytes) {
   char text[NI_MAXHOST] = "";
   getnameinfo(address, bytes, text, sizeof text, nullptr, 0, NI_NUMERICHOST);

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "executor/process/connection.h"
 #include "executor/process/host_text.h"
 
 namespace zeroplan {
@@ -29,13 +30,24 @@ constexpr milliseconds kLookEvery(50);
 // A connection that breaks is most often one of a rank that is gone, and the group knows it soon.
 constexpr milliseconds kVerdict(5'000);
 
-std::shared_ptr<gloo::transport::Device> MakeDevice(const ProcessGroup& group) {
+// The hosts of the ranks, by rank. A rank that knows its host by loopback is on rank 0's, which
+// ranks on other hosts reach by rank 0's address.
+std::vector<std::string> HostsOfRanks(ProcessGroup& group) {
+  std::vector<std::string> hosts = group.AllGather(group.host_address());
+  if (IsLoopbackText(hosts.front())) return hosts;
+  for (std::string& host : hosts) {
+    if (IsLoopbackText(host)) host = hosts.front();
+  }
+  return hosts;
+}
+
+std::shared_ptr<gloo::transport::Device> MakeDevice(const std::string& own_host) {
   gloo::transport::tcp::attr attr;
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
   if (interface != nullptr && *interface != '\0') {
     attr.iface = interface;
   } else {
-    attr.hostname = group.host_address();
+    attr.hostname = own_host;
   }
   try {
     return gloo::transport::tcp::CreateDevice(attr);
@@ -81,7 +93,8 @@ class GlooLinks::Impl {
  public:
   Impl(ProcessGroup& group, double limit_seconds)
       : group_(group),
-        device_(MakeDevice(group)),
+        hosts_(HostsOfRanks(group)),
+        device_(MakeDevice(hosts_[static_cast<size_t>(group.rank())])),
         context_(device_->createContext(group.rank(), group.world_size())) {
     Connect(limit_seconds);
     watcher_ = std::thread([this] { WatchGroup(); });
@@ -155,8 +168,8 @@ class GlooLinks::Impl {
     const auto limit =
         limit_seconds > 0 ? milliseconds(static_cast<int64_t>(limit_seconds * 1000)) : kForEver;
     context_->setTimeout(limit);
-    // What each rank says: its host, and where it listens for each of the others.
-    std::vector<std::string> mine = {group_.host_address()};
+    // What each rank says: where it listens for each of the others.
+    std::vector<std::string> mine;
     try {
       for (int peer = 0; peer < ranks; ++peer) {
         std::vector<char> bytes;
@@ -169,10 +182,8 @@ class GlooLinks::Impl {
     std::vector<std::vector<std::string>> said;
     for (const std::string& text : group_.AllGather(Pack(mine))) said.push_back(Unpack(text));
     for (int peer = 0; peer < ranks; ++peer) {
-      const std::vector<std::string>& of_peer = said[static_cast<size_t>(peer)];
-      hosts_.push_back(of_peer.front());
       if (peer == rank) continue;
-      const std::string& address = of_peer[static_cast<size_t>(rank) + 1];
+      const std::string& address = said[static_cast<size_t>(peer)][static_cast<size_t>(rank)];
       try {
         context_->getPair(peer)->connect({address.begin(), address.end()});
       } catch (const std::exception& error) {
@@ -181,7 +192,8 @@ class GlooLinks::Impl {
             "Gloo: no connection to rank {} at {}: {}{}; the network between the hosts may not let "
             "them reach one another ('zeroplan doctor --hosts' says where), or GLOO_SOCKET_IFNAME "
             "names the interface that does",
-            peer, hosts_.back(), error.what(), OnHostText(group_.host_address()));
+            peer, hosts_[static_cast<size_t>(peer)], error.what(),
+            OnHostText(hosts_[static_cast<size_t>(rank)]));
       }
     }
   }
@@ -229,9 +241,9 @@ class GlooLinks::Impl {
   }
 
   ProcessGroup& group_;
+  const std::vector<std::string> hosts_;
   const std::shared_ptr<gloo::transport::Device> device_;
   const std::shared_ptr<gloo::transport::Context> context_;
-  std::vector<std::string> hosts_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool leaving_ = false;

@@ -3,6 +3,7 @@
 #include "executor/collectives/gloo/gloo_communicators.h"
 
 #include <doctest/doctest.h>
+#include <fmt/ranges.h>
 
 #include <cstring>
 #include <functional>
@@ -17,9 +18,11 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "executor/collectives/gloo/gloo_links.h"
 #include "executor/kernels/convert.h"
 #include "executor/kernels/thread_pool.h"
 #include "tests/executor/process/thread_ranks.h"
+#include "tests/two_hosts.h"
 
 namespace zeroplan {
 namespace {
@@ -265,6 +268,60 @@ TEST_CASE("a reduction takes the chain where ranks share the hosts' links") {
   CHECK(along({"a", "a", "a", "a", "b", "b", "b", "b"}));
   CHECK(!along({"a", "a", "a", "b", "b", "b"}, 8));  // sums of twice the bytes
   CHECK(!along({"a", "b", "a", "b", "a", "b"}));     // it would cross at every rank
+}
+
+// Debian gives a host's own name 127.0.1.1: ranks on rank 0's host then reach it by loopback.
+TEST_CASE("ranks that reach rank 0 by loopback are on its host, and others reach them there") {
+  const TwoHosts two;
+  if (!two.why_not().empty() || !two.RaiseLoopback()) {
+    MESSAGE("skipped: ", two.why_not().empty() ? "no loopback can be raised here" : two.why_not());
+    return;
+  }
+  constexpr int kRanks = 3;
+  const std::vector<std::string> expected_hosts = {"10.77.0.1", "10.77.0.1", "10.77.0.2"};
+  int port = 0;
+  UniqueFd listener;
+  bool entered = false;
+  std::thread([&] {
+    entered = two.Enter(0);
+    if (entered) listener = Listen("127.0.1.1", true, port);
+  }).join();
+  if (!entered) {
+    MESSAGE("skipped: a thread cannot enter a network namespace here");
+    return;
+  }
+  std::vector<std::string> errors(kRanks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ProcessPlace place = PlaceOf(rank, kRanks, port);
+    place.address = rank < 2 ? "127.0.1.1" : "10.77.0.1";
+    if (rank == 0) place.listen_fd = listener.Release();
+    threads.emplace_back([&, place] {
+      try {
+        ZEROPLAN_CHECK(two.Enter(place.rank < 2 ? 0 : 1));
+        TcpGroup group(place, Patient());
+        SpreadFailure(group, [&] {
+          {
+            const GlooLinks links(group, 300);
+            ZEROPLAN_CHECK(links.hosts() == expected_hosts, "{}", fmt::join(links.hosts(), ","));
+            group.Barrier();
+          }
+          GlooCommunicators communicators({kRanks, kRanks}, group);
+          const RankMemory memory(CollectiveKind::kAllReduce, Dtype::kF32, place.rank, kRanks,
+                                  false);
+          communicators.Run(RankAxis::kAll, place.rank, memory.call(), nullptr);
+          ZEROPLAN_CHECK(memory.Result() == Expected(CollectiveKind::kAllReduce, Dtype::kF32,
+                                                     kRanks,
+                                                     false)[static_cast<size_t>(place.rank)]);
+          group.Barrier();
+        });
+      } catch (const Error& error) {
+        errors[static_cast<size_t>(place.rank)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(errors == std::vector<std::string>(kRanks));
 }
 
 TEST_CASE("who waits is let go when another rank fails, with that one's words") {
