@@ -22,7 +22,7 @@ double HostStateBytes(const Program& program) {
   constexpr double kBytesOfParameter = 16;
   return kBytesOfParameter * program.setup.zero.offload_optimizer.ratio *
          static_cast<double>(program.model.TrainedParamCount()) /
-         static_cast<double>(program.layout.shards);
+         static_cast<double>(program.layout.owners());
 }
 
 // As HostCost counts them: a conversion that overwrites its destination fetches it first.

@@ -27,6 +27,9 @@ Dtype HostGradDtype(const TrainSetup& setup);
 int ShardRanks(const ZeroConfig& zero, int world_size);
 // True where there are several shard groups, which hold replicas of one another.
 bool Hybrid(const TrainSetup& setup);
+// Shard groups that hold the same gradients, all of which the sum over ranks of their squares
+// counts: each rank then has the same bits of the norm. 1 at stage 0, where nothing is summed.
+int GradReplicas(const TrainSetup& setup);
 // True where gradients are reduced over the groups in every micro-step, not once a step: they are
 // partitioned among these, or summed in host memory, which no collective reaches, or all-reduced,
 // or a step has one micro-step.

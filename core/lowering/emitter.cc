@@ -92,9 +92,9 @@ void Emitter::Collect(CollectiveKind kind, RankAxis axis, Dtype dtype,
   Push(Group(kind, axis, dtype, segments), stream);
 }
 
-void Emitter::SumScalars(const Ref& scalars, RankAxis axis) {
+void Emitter::SumScalars(const Ref& scalars) {
   const Segment segment{scalars, scalars};
-  Collective sum = Group(CollectiveKind::kAllReduce, axis, Dtype::kF64, {&segment, 1});
+  Collective sum = Group(CollectiveKind::kAllReduce, RankAxis::kAll, Dtype::kF64, {&segment, 1});
   sum.scalar = true;
   Push(sum, Stream::kReduce);
 }

@@ -45,8 +45,8 @@ class Emitter {
               const KernelScalars& scalars = {}, const Ref& starts = {});
   void Collect(CollectiveKind kind, RankAxis axis, Dtype dtype, std::span<const Segment> segments,
                Stream stream);
-  // Sums a block of scalars over the ranks of an axis, in place.
-  void SumScalars(const Ref& scalars, RankAxis axis = RankAxis::kAll);
+  // Sums a block of scalars over all ranks, in place.
+  void SumScalars(const Ref& scalars);
   // Copies on the stream that fits the two spaces.
   void CopyTo(const Ref& src, const Ref& dst);
   void CopyTo(const Ref& src, const Ref& dst, Stream stream);

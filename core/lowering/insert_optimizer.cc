@@ -82,11 +82,7 @@ void EmitStepScalars(Program& p, Emitter& emit) {
   if (p.setup.batch.world_size > 1) {
     // At stage 0 every rank has the whole gradient, so its norm is not summed.
     const bool own_norm = p.setup.zero.stage == 0;
-    // Groups that hold replicas have the same gradients: theirs is summed within one.
-    const bool group_norm = Hybrid(p.setup) && p.layout.slices == 1;
-    const uint64_t others = offsetof(StepState, stop_requested);
-    if (group_norm) emit.SumScalars({p.state_buffer, 0, others}, RankAxis::kShard);
-    const uint64_t begin = own_norm || group_norm ? others : 0;
+    const uint64_t begin = own_norm ? offsetof(StepState, stop_requested) : 0;
     emit.SumScalars({p.state_buffer, begin, kReducedScalars * 8 - begin, 0});
   }
   emit.Launch(KernelId::kStepScalars, {}, kNoFlags, {Whole(p, p.state_buffer)});

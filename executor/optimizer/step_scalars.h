@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "core/base/host_device.h"
+#include "core/config/setup_facts.h"
 #include "core/config/zero_config.h"
 #include "core/program/step_state.h"
 
@@ -171,6 +172,7 @@ struct StepSettings {
   OptimizerConfig optimizer;
   PrecisionConfig precision;
   BatchSpec batch;
+  int replicas = 1;  // GradReplicas: how often a gradient is in grad_norm_sq
 };
 static_assert(std::is_trivially_copyable_v<StepSettings>);
 
@@ -246,7 +248,7 @@ ZEROPLAN_HOST_DEVICE inline void SettleStep(const StepSettings& settings, StepSt
   if (share > 0) state.loss_sum /= share;
   // The scale of the gradients at hand, which is that of the mean over all targets.
   const double scale = static_cast<double>(state.loss_scale) * (share > 0 ? share : 1);
-  const double norm = std::sqrt(state.grad_norm_sq) / scale;
+  const double norm = std::sqrt(state.grad_norm_sq / settings.replicas) / scale;
   state.grad_norm = static_cast<float>(norm);
   state.skip = FindSkipReason(state, state.loss_sum, norm, share);
   if (state.skip != kTaken) {
@@ -272,7 +274,8 @@ ZEROPLAN_HOST_DEVICE inline void SettleStep(const StepSettings& settings, StepSt
   state.grad_scale = GradScale(settings.batch, state.loss_scale);
 }
 inline void SettleStep(const TrainSetup& setup, StepState& state) {
-  SettleStep(StepSettings{setup.optimizer, setup.precision, setup.batch}, state);
+  SettleStep(StepSettings{setup.optimizer, setup.precision, setup.batch, GradReplicas(setup)},
+             state);
 }
 
 }  // namespace zeroplan

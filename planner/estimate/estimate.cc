@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "core/config/setup_facts.h"
 #include "core/lowering/walk_cache.h"
 #include "core/model/lora.h"
 #include "core/model/model_spec.h"
@@ -87,19 +88,21 @@ ChoiceEstimate EstimateProgram(const Program& program, const Cluster& cluster,
 }
 
 // Shard files have master weights and Adam's two moments in fp32, the final weights are fp32; of
-// adapters both have what is trained alone (docs/lora.md). At stage 0 one rank writes all of it,
-// and every rank copies all of it.
+// adapters both have what is trained alone (docs/lora.md). Of ranks that own the same states the
+// first writes them, and each copies them: at stage 0 one rank writes all.
 SaveCost SaveCostOf(const ModelSpec& model, const TrainSetup& setup, const Cluster& cluster,
                     const HardwareProfile& hardware) {
   SaveCost cost;
   const uint64_t trained = model.TrainedParamCount();
   cost.bytes = 8 * trained + 4 * (HasAdapters(model) ? trained : model.ParamCount());
   cost.weights_bytes = 4 * (HasAdapters(model) ? trained : model.UnpaddedParamCount());
-  const bool sharded = setup.zero.stage > 0;
   const int ranks = cluster.ranks_per_node();
   const auto all = static_cast<double>(cost.bytes);
-  const double of_rank = sharded ? all / cluster.gpus : all;
-  const double of_node = sharded ? of_rank * ranks : all;
+  const int owners =
+      setup.zero.across_stage > 0 ? cluster.gpus : ShardRanks(setup.zero, cluster.gpus);
+  const double of_rank = all / owners;
+  const double of_node = of_rank * std::min(ranks, owners);
+  cost.one_node = owners <= ranks;
   cost.node_bytes = static_cast<uint64_t>(of_node);
   const auto& offload = setup.zero.offload_optimizer;
   const double on_host = offload.device == OffloadDevice::kCpu ? offload.ratio : 0;

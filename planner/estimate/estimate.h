@@ -48,6 +48,7 @@ struct SaveCost {
   uint64_t bytes = 0;                   // of all shard files
   uint64_t weights_bytes = 0;           // of the final weights, once, beside them
   uint64_t node_bytes = 0;              // of the files that one node writes to a disk of its own
+  bool one_node = false;                // ranks of one node write all files
   std::optional<double> write_seconds;  // unset: the profile has no rates of a disk
   bool disk_bound = false;              // write_seconds are the disk's, not those of the copy
   double copy_seconds = 0;              // of all states to host memory, which steps wait for

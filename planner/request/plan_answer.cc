@@ -176,9 +176,9 @@ std::string CheckpointText(const SaveCost& save, const Plan& plan, const Cluster
                   plan.model.frozen.empty() ? "" : ", 4 a frozen one",
                   adapters ? "adapter" : "weights", FormatBytes(save.weights_bytes));
   if (!save.write_seconds) return text;
-  const std::string where = cluster.nodes() == 1         ? "to the node's disk"
-                            : plan.setup.zero.stage == 0 ? "to the disk of one node"
-                                                         : "a node to its own disk";
+  const std::string where = cluster.nodes() == 1 ? "to the node's disk"
+                            : save.one_node      ? "to the disk of one node"
+                                                 : "a node to its own disk";
   const bool swapped = plan.setup.zero.offload_optimizer.device == OffloadDevice::kNvme;
   const std::string limit =
       save.disk_bound ? fmt::format("at {}/s (host.nvme_write, {}){}",

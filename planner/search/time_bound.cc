@@ -107,8 +107,9 @@ class GroupTimer {
       const CollectiveOp op = owns_slices ? CollectiveOp::kReduceScatter : CollectiveOp::kAllReduce;
       // The embedding's gradient is the last to be complete.
       const double elements = facts_.trained_layers + (t_.all_trained() ? facts_.embedding : 0);
-      // A unit that is reduced in parts crosses as a whole.
-      const double piece = std::max(ReducePiece(), UnitElements()) / t_.shards();
+      // A unit that is reduced in parts crosses as a whole, beside others of its last part's
+      // bucket.
+      const double piece = (ReducePiece() + UnitElements()) / t_.shards();
       (t_.crosses_each ? over_groups.backward : over_groups.last) = PiecesSeconds(
           across, op, elements / t_.shards() * t_.sent_grad_bytes, piece * t_.sent_grad_bytes);
     }
@@ -123,8 +124,12 @@ class GroupTimer {
     time_.reducing += over_groups;
     // Of several nodes, and in one, all that a group does takes the links over groups too.
     const ClusterShape& shape = costs_.shape();
-    if (t_.groups.shards > shape.ranks_per_node() || shape.nodes() == 1)
+    const bool shares = t_.groups.shards > shape.ranks_per_node() || shape.nodes() == 1;
+    if (shares) {
       time_.within += over_groups;
+    } else if (!zero_.reduce_scatter) {  // gradients are all-reduced over all ranks, beside gathers
+      time_.within.backward = time_.within.last = 0;
+    }
   }
 
   double Gather(double elements) const {

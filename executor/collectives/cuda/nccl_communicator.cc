@@ -115,13 +115,19 @@ NcclCommunicator::NcclCommunicator(ProcessGroup& group, double limit_seconds)
                             }));
 }
 
-NcclCommunicator::NcclCommunicator(ProcessGroup& group, const NcclCommunicator& all,
-                                   const RankAxes& axes, RankAxis axis, double limit_seconds)
+NcclCommunicator::NcclCommunicator(ProcessGroup& group, NcclCommunicator& all, const RankAxes& axes,
+                                   RankAxis axis, double limit_seconds)
     : rank_(axes.Place(axis, group.rank())), world_size_(axes.Size(axis)) {
-  communicator_.reset(SetUp(
-      group, world_size_, limit_seconds, "ncclCommSplit",
-      [parent = all.communicator_.get(), color = axes.Group(axis, group.rank()), rank = rank_](
-          ncclComm_t* made) { return ncclCommSplit(parent, color, rank, made, nullptr); }));
+  try {
+    communicator_.reset(SetUp(
+        group, world_size_, limit_seconds, "ncclCommSplit",
+        [parent = all.communicator_.get(), color = axes.Group(axis, group.rank()), rank = rank_](
+            ncclComm_t* made) { return ncclCommSplit(parent, color, rank, made, nullptr); }));
+  } catch (...) {
+    // The thread that is left behind may be splitting it still.
+    static_cast<void>(all.communicator_.release());
+    throw;
+  }
 }
 
 void NcclCommunicator::Destroy::operator()(ncclComm_t communicator) const noexcept {

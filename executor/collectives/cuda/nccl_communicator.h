@@ -29,8 +29,8 @@ class NcclCommunicator {
   explicit NcclCommunicator(ProcessGroup& group, double limit_seconds = 300);
   // The same, of the ranks in this rank's group of `axis`: `all`, of all ranks, is split into its
   // groups.
-  NcclCommunicator(ProcessGroup& group, const NcclCommunicator& all, const RankAxes& axes,
-                   RankAxis axis, double limit_seconds);
+  NcclCommunicator(ProcessGroup& group, NcclCommunicator& all, const RankAxes& axes, RankAxis axis,
+                   double limit_seconds);
 
   int world_size() const { return world_size_; }
 

@@ -76,12 +76,12 @@ CudaRank::CudaRank(const Program& program, const EngineOptions& options, int dev
     launches_[i] = {streams_[i].get(), MultiprocessorCount(device_), &gemm_, &attention_};
     context.cuda = &launches_[i];
   }
-  // One that is not used would take memory for nothing.
-  // Those of all ranks come first, and the step's scalars are summed over one of them.
+  // A communicator takes memory: there are those of the program's collectives. Those of groups are
+  // split from that of all ranks, over which a step's scalars are summed.
   for (const CommunicatorKey& key : CommunicatorsOf(program)) {
     const bool of_all = key.axis == RankAxis::kAll;
     const CommunicatorKey all{RankAxis::kAll, of_all ? key.stream : Stream::kReduce};
-    const NcclCommunicator& whole =
+    NcclCommunicator& whole =
         communicators_.try_emplace(all, group_, options.communicator_seconds).first->second;
     if (of_all) continue;
     communicators_.try_emplace(key, group_, whole, program.axes(), key.axis,

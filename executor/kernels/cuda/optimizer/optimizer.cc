@@ -101,8 +101,8 @@ void NormSq(const KernelCall& call) {
 
 void StepScalars(const KernelCall& call) {
   const TrainSetup& setup = call.context.program->setup;
-  LaunchStepScalars({setup.optimizer, setup.precision, setup.batch}, Arg(call, 0).as<StepState>(),
-                    LaunchStream(call));
+  LaunchStepScalars({setup.optimizer, setup.precision, setup.batch, GradReplicas(setup)},
+                    Arg(call, 0).as<StepState>(), LaunchStream(call));
   CheckLaunched(call);
 }
 
