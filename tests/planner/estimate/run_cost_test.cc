@@ -81,6 +81,16 @@ TEST_CASE("a save takes what its disk and its copy take") {
   CHECK(*cost().write_seconds == doctest::Approx(bytes / 2 / 2e9));
   CHECK(cost().copy_seconds == doctest::Approx(bytes / 16 / 5e9));
   CHECK(cost().disk_bound);
+  // Of groups that hold replicas the first one's ranks write; of those that share states all do.
+  setup.zero.shard_group = 4;
+  CHECK(cost().one_node);
+  CHECK(cost().node_bytes == cost().bytes);
+  CHECK(cost().copy_seconds == doctest::Approx(bytes / 4 / 5e9));
+  setup.zero.across_stage = 1;
+  CHECK_FALSE(cost().one_node);
+  CHECK(cost().node_bytes == cost().bytes / 2);
+  CHECK(cost().copy_seconds == doctest::Approx(bytes / 16 / 5e9));
+  setup.zero.shard_group = setup.zero.across_stage = 0;
   // A fast disk waits for the copy from the GPUs.
   hardware.node.nvme_write = Number(400e9);
   CHECK(*cost().write_seconds == doctest::Approx(bytes / 16 / 5e9));

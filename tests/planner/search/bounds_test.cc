@@ -388,7 +388,7 @@ TEST_CASE("bounds: of deep models none exceeds its program, whatever is gathered
   };
   for (int draw = 0; draw < 1200; ++draw) {
     CAPTURE(draw);
-    const int gpus = any(1, 8, 8);
+    const int gpus = any(1, 8, 8, 16);  // 16: of two nodes
     SearchFixture fixture(LoadModel(any("gpt2", "llama3.2-1b")), gpus);
     SearchInputs& in = fixture.inputs;
     Shrink(in.model);
@@ -419,7 +419,7 @@ TEST_CASE("bounds: of deep models none exceeds its program, whatever is gathered
     Candidate candidate;
     candidate.gpus = gpus;
     candidate.stage = any(2, 3, 3, 3);
-    if (gpus == 8 && any(false, true)) candidate.grouping = {any(2, 4), any(0, 1, 2)};
+    if (gpus > 1 && any(false, true)) candidate.grouping = {any(2, 4, gpus / 2), any(0, 1, 2)};
     candidate.micro_batch = any(1, 4);
     candidate.grad_accum = any(1, 2, 3);
     candidate.recompute = any(kNoRecompute, kSelectiveRecompute, FullRecompute(),
