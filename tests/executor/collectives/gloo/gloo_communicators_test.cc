@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -315,7 +316,7 @@ TEST_CASE("ranks that reach rank 0 by loopback are on its host, and others reach
                                                      false)[static_cast<size_t>(place.rank)]);
           group.Barrier();
         });
-      } catch (const Error& error) {
+      } catch (const std::exception& error) {
         errors[static_cast<size_t>(place.rank)] = error.what();
       }
     });
