@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "core/base/error.h"
+#include "hwprofiles/product_kind.h"
 
 namespace zeroplan {
 namespace {
@@ -11,19 +12,6 @@ namespace {
 // Kernels that only move bytes, beside a collective that moves some too: two H200, layer norms of
 // 4 to 50 MB beside NCCL's rings, time alone over time beside, 0.70 to 0.82.
 constexpr double kMemoryBesideCollective = 0.75;
-
-std::optional<GemmKind> ProductKind(CostKind cost) {
-  switch (cost) {
-    case CostKind::kForwardProduct:
-      return GemmKind::kForward;
-    case CostKind::kDataProduct:
-      return GemmKind::kData;
-    case CostKind::kWeightProduct:
-      return GemmKind::kWeight;
-    default:
-      return std::nullopt;
-  }
-}
 
 constexpr size_t kBackwardScratch = 5;  // of kAttentionBackward's arguments
 

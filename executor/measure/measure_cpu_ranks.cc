@@ -19,6 +19,7 @@
 #include "executor/engine/engine.h"
 #include "executor/measure/measure_host.h"
 #include "hwprofiles/fields.h"
+#include "hwprofiles/product_kind.h"
 #include "hwprofiles/sanity.h"
 #ifdef ZEROPLAN_WITH_GLOO
 #include "executor/collectives/gloo/gloo_communicators.h"
@@ -74,19 +75,6 @@ Program SmallProgram(const SmallModel& small) {
   LowerOptions lower;
   lower.backend = Backend::kCpu;
   return Lower(model, setup, lower);
-}
-
-std::optional<GemmKind> ProductKind(CostKind cost) {
-  switch (cost) {
-    case CostKind::kForwardProduct:
-      return GemmKind::kForward;
-    case CostKind::kDataProduct:
-      return GemmKind::kData;
-    case CostKind::kWeightProduct:
-      return GemmKind::kWeight;
-    default:
-      return std::nullopt;
-  }
 }
 
 struct Calls {
