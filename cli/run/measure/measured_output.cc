@@ -60,7 +60,7 @@ std::string MeasuredReasons(const MachineMeasurement& measurement) {
 
 }  // namespace
 
-void WriteProfileText(const std::string& file, const std::string& text) {
+void WriteProfileText(const std::string& file, const std::string& text, const std::string& failed) {
   try {
     ParseProfile(text, file.empty() ? "measured profile" : file);
   } catch (const Error& error) {
@@ -69,8 +69,8 @@ void WriteProfileText(const std::string& file, const std::string& text) {
     WriteData(rejected, text);
     ThrowRuntime(
         "{}\n  These measurements contradict each other or --base; they are in {}. Measure again "
-        "on an idle machine.",
-        error.what(), rejected);
+        "on an idle machine.{}",
+        error.what(), rejected, failed);
   }
   WriteData(file, text);
 }
@@ -89,18 +89,7 @@ std::string WriteMeasured(const std::string& file, const std::optional<HardwareP
     }
   }
   std::string text = WriteProfile(MeasuredProfile(base, measurement, name));
-  try {
-    ParseProfile(text, file.empty() ? "measured profile" : file);
-  } catch (const Error& error) {
-    // Not for planning, but a minute of measuring is worth a look.
-    const std::string rejected = RejectedFile(file);
-    WriteData(rejected, text);
-    ThrowRuntime(
-        "{}\n  These measurements contradict each other or --base; they are in {}. Measure again "
-        "on an idle machine.{}",
-        error.what(), rejected, MeasuredReasons(measurement));
-  }
-  WriteData(file, text);
+  WriteProfileText(file, text, MeasuredReasons(measurement));
   if (measurement.failed.empty()) return text;
   const std::string written = file.empty() ? "the profile" : file;
   ThrowRuntime(

@@ -33,8 +33,9 @@ void KeepPartial(const std::string& file, const std::optional<HardwareProfile>& 
                  const MachineMeasurement& measurement, const std::string& name) noexcept;
 
 // Writes the text of a profile to `file` ("" stdout), if it passes the loader's checks; else into
-// FILE.rejected, and throws Error(kRuntime) with what contradicts what.
-void WriteProfileText(const std::string& file, const std::string& text);
+// FILE.rejected, and throws Error(kRuntime) with what contradicts what and then `failed`.
+void WriteProfileText(const std::string& file, const std::string& text,
+                      const std::string& failed = "");
 
 // The processes that measure GPUs, one a GPU, and what a build without CUDA says instead.
 
