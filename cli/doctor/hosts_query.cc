@@ -1,5 +1,4 @@
 // zeroplan doctor --hosts: the process that starts one on each host and asks them.
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
@@ -27,6 +26,7 @@
 #include "core/base/hash.h"
 #include "core/base/json_source.h"
 #include "core/base/long_work.h"
+#include "core/base/shell_process.h"
 #include "core/base/strings.h"
 #include "core/base/timing.h"
 
@@ -50,28 +50,18 @@ class RemoteAgent {
     std::vector<std::string> words = shell;
     words.push_back(host);
     words.push_back(command);
-    std::vector<char*> argv;
-    argv.reserve(words.size() + 1);
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    int in[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1};
-    const bool made = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in) == 0 &&
-                      pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0;
-    const int why = errno;
-    in_ = UniqueFd(in[0]);
-    out_ = UniqueFd(out[0]);
-    err_ = UniqueFd(err[0]);
-    const UniqueFd their_in(in[1]), their_out(out[1]), their_err(err[1]);
-    if (!made) ThrowRuntime("{}: cannot make a pipe: {}", host, std::strerror(why));
+    const std::vector<char*> argv = ArgvOf(words);
+    StdioPipes pipes = MakeStdioPipes(host);
+    in_ = std::move(pipes.in);
+    out_ = std::move(pipes.out);
+    err_ = std::move(pipes.err);
     const pid_t parent = getpid();
     pid_ = fork();
     if (pid_ < 0) ThrowRuntime("{}: cannot fork: {}", host, std::strerror(errno));
     if (pid_ > 0) return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);
-    dup2(their_in.get(), STDIN_FILENO);
-    dup2(their_out.get(), STDOUT_FILENO);
-    dup2(their_err.get(), STDERR_FILENO);
+    pipes.Become();
     execvp(argv[0], argv.data());
     const char* reason = std::strerror(errno);
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, reason, std::strlen(reason));

@@ -1,6 +1,5 @@
 #include "executor/process/host_launcher.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
@@ -20,9 +19,11 @@
 #include <set>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/base/shell_process.h"
 #include "core/base/strings.h"
 #include "core/base/terminal.h"
 #include "executor/process/connection.h"
@@ -146,22 +147,14 @@ class Hosts {
     std::vector<std::string> words = remote_.remote_shell;
     words.push_back(share.name);
     words.push_back(CommandFor(share, first_rank));
-    std::vector<char*> argv;
-    argv.reserve(words.size() + 1);
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    int in[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1};
-    const bool made = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in) == 0 &&
-                      pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0;
-    const int why = errno;
+    const std::vector<char*> argv = ArgvOf(words);
+    StdioPipes pipes = MakeStdioPipes(share.name);
     Host host;
     host.share = share;
     host.first_rank = first_rank;
-    host.input = UniqueFd(in[0]);
-    host.output = PipeLines(UniqueFd(out[0]));
-    host.errors = PipeLines(UniqueFd(err[0]));
-    const UniqueFd their_in(in[1]), their_out(out[1]), their_err(err[1]);
-    if (!made) ThrowRuntime("{}: cannot make a pipe: {}", share.name, std::strerror(why));
+    host.input = std::move(pipes.in);
+    host.output = PipeLines(std::move(pipes.out));
+    host.errors = PipeLines(std::move(pipes.err));
     const pid_t parent = getpid();
     const sigset_t mask = signals_.MaskOfRanks();
     host.pid = fork();
@@ -172,9 +165,7 @@ class Hosts {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(static_cast<int>(ExitCode::kRuntime));
       setpgid(0, 0);
-      dup2(their_in.get(), STDIN_FILENO);
-      dup2(their_out.get(), STDOUT_FILENO);
-      dup2(their_err.get(), STDERR_FILENO);
+      pipes.Become();
       sigprocmask(SIG_SETMASK, &mask, nullptr);
       execvp(argv[0], argv.data());
       constexpr char kMessage[] = "cannot start the remote shell (--ssh)\n";

@@ -1,0 +1,39 @@
+#include "core/base/shell_process.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "core/base/error.h"
+
+namespace zeroplan {
+
+std::vector<char*> ArgvOf(std::vector<std::string>& words) {
+  std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  return argv;
+}
+
+void StdioPipes::Become() const {
+  dup2(their_in.get(), STDIN_FILENO);
+  dup2(their_out.get(), STDOUT_FILENO);
+  dup2(their_err.get(), STDERR_FILENO);
+}
+
+StdioPipes MakeStdioPipes(const std::string& whose) {
+  int in[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1};
+  const bool made = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in) == 0 &&
+                    pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0;
+  const int why = errno;
+  StdioPipes pipes{UniqueFd(in[0]), UniqueFd(out[0]), UniqueFd(err[0]),
+                   UniqueFd(in[1]), UniqueFd(out[1]), UniqueFd(err[1])};
+  if (!made) ThrowRuntime("{}: cannot make a pipe: {}", whose, std::strerror(why));
+  return pipes;
+}
+
+}  // namespace zeroplan

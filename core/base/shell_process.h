@@ -1,0 +1,27 @@
+// What a process that starts another, such as a remote shell, prepares before it forks.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/base/files.h"
+
+namespace zeroplan {
+
+// For execvp: the words, which outlive it, and a null.
+std::vector<char*> ArgvOf(std::vector<std::string>& words);
+
+// The ends of a process's stdin, stdout and stderr. All close on exec.
+struct StdioPipes {
+  UniqueFd in;  // a socket, so that a write to a process that is gone raises no signal
+  UniqueFd out, err;
+  UniqueFd their_in, their_out, their_err;
+
+  // In the child: its ends become its own. System calls alone.
+  void Become() const;
+};
+
+// Throws Error(kRuntime) that begins with `whose`.
+StdioPipes MakeStdioPipes(const std::string& whose);
+
+}  // namespace zeroplan
