@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/base/units.h"
-#include "core/config/setup_facts.h"
 #include "planner/report/choice_columns.h"
 #include "planner/report/report_columns.h"
 #include "planner/report/report_text.h"
@@ -50,10 +49,11 @@ std::string StageTable(const Plan& plan, const SearchResult& result,
   ReportColumns columns;
   columns.BeginGroup("");
   columns.Add("", 1, true);
-  const bool groups = std::any_of(
-      result.stages.begin(), result.stages.end(),
-      [](const StageBest& stage) { return stage.can_run() && Hybrid(stage.estimate.setup); });
-  AddChoiceColumns(columns, groups);
+  int group_width = 0;
+  for (const StageBest& stage : result.stages) {
+    if (stage.can_run()) group_width = std::max(group_width, GroupWidth(stage.estimate.setup));
+  }
+  AddChoiceColumns(columns, group_width);
   columns.BeginGroup("");
   columns.Add("batch", 6);
   columns.Add("tok/s", 6);
@@ -74,7 +74,7 @@ std::string StageTable(const Plan& plan, const SearchResult& result,
     const ChoiceEstimate& choice = stage.estimate;
     const bool chosen = s == *result.best;
     const bool fits = stage.candidate.has_value();
-    std::vector<std::string> cells = ChoiceCells(choice.setup, groups);
+    std::vector<std::string> cells = ChoiceCells(choice.setup, group_width > 0);
     cells.insert(cells.begin(), chosen ? ">" : "");
     const BatchSpec& batch = choice.setup.batch;
     cells.push_back(fmt::format("{}x{}", batch.micro_batch, batch.grad_accum));

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/config/setup_facts.h"
 #include "planner/report/report_text.h"
 
@@ -24,10 +26,14 @@ std::string GroupCell(const TrainSetup& setup) {
 
 }  // namespace
 
-void AddChoiceColumns(ReportColumns& columns, bool groups) {
+int GroupWidth(const TrainSetup& setup) {
+  return Hybrid(setup) ? std::max(7, static_cast<int>(GroupCell(setup).size())) : 0;
+}
+
+void AddChoiceColumns(ReportColumns& columns, int group_width) {
   columns.BeginGroup("");
   columns.Add("ZeRO", 4, true);
-  if (groups) columns.Add("group", 7, true);
+  if (group_width > 0) columns.Add("group", group_width, true);
   columns.BeginGroup("offload to");
   columns.Add("opt", 4, true);
   columns.Add("param", 5, true);

@@ -10,9 +10,12 @@
 
 namespace zeroplan {
 
-// Stage, with `groups` the shard groups, homes of states and parameters, recompute.
-void AddChoiceColumns(ReportColumns& columns, bool groups);
-// The cells of these columns, none wider than its column but for groups of 100 GPUs and more.
+// Characters that the shard groups of `setup` want; 0 without any.
+int GroupWidth(const TrainSetup& setup);
+// Stage, shard groups unless their width is 0, homes of states and parameters, recompute.
+// REQUIRES: group_width >= GroupWidth of every setup.
+void AddChoiceColumns(ReportColumns& columns, int group_width);
+// The cells of these columns, with `groups` those of groups too; none is wider than its column.
 std::vector<std::string> ChoiceCells(const TrainSetup& setup, bool groups);
 
 // Below a table that a narrow page has cut columns of: which (what LeaveOut returned), and that

@@ -65,9 +65,12 @@ std::vector<TableRow> RowsOf(const Estimate& estimate) {
   return rows;
 }
 
-bool HasGroups(const Estimate& estimate) {
-  return std::any_of(estimate.choices.begin(), estimate.choices.end(),
-                     [](const ChoiceEstimate& choice) { return Hybrid(choice.setup); });
+int WidthOfGroups(const Estimate& estimate) {
+  int width = 0;
+  for (const ChoiceEstimate& choice : estimate.choices) {
+    width = std::max(width, GroupWidth(choice.setup));
+  }
+  return width;
 }
 
 std::vector<std::string> CellsOf(const TableRow& row, bool groups) {
@@ -92,7 +95,7 @@ std::string MemoryTable(const Estimate& estimate, const std::vector<TableRow>& r
                         const Paints& paints, size_t width) {
   const ByteUnit unit = CommonUnit(estimate);
   ReportColumns columns;
-  AddChoiceColumns(columns, HasGroups(estimate));
+  AddChoiceColumns(columns, WidthOfGroups(estimate));
   columns.BeginGroup(fmt::format("{} on one GPU at its peak", unit.name));
   columns.Add("params", 6);
   columns.Add("grads", 5);
@@ -113,7 +116,7 @@ std::string MemoryTable(const Estimate& estimate, const std::vector<TableRow>& r
   std::string text = columns.Header(paints);
   for (const TableRow& row : rows) {
     const ChoiceEstimate& choice = *row.choice;
-    std::vector<std::string> cells = CellsOf(row, HasGroups(estimate));
+    std::vector<std::string> cells = CellsOf(row, WidthOfGroups(estimate) > 0);
     const Footprint& footprint = choice.footprint;
     for (const NamedBytes& part : GpuClasses(footprint)) {
       cells.push_back(ByteCell(part.bytes, unit));
@@ -151,7 +154,7 @@ std::string TimeTable(const Estimate& estimate, const std::vector<TableRow>& row
   const TimeUnit seconds = CommonTimeUnit(estimate);
   const bool disk = UsesDisk(estimate), times = TimesKnown(estimate);
   ReportColumns columns;
-  AddChoiceColumns(columns, HasGroups(estimate));
+  AddChoiceColumns(columns, WidthOfGroups(estimate));
   const bool programs = estimate.runtime->has_programs();
   std::vector<size_t> expendable;
   if (programs) {
@@ -182,7 +185,7 @@ std::string TimeTable(const Estimate& estimate, const std::vector<TableRow>& row
   for (const TableRow& row : rows) {
     const ChoiceEstimate& choice = *row.choice;
     const TimeEstimate& time = choice.time;
-    std::vector<std::string> cells = CellsOf(row, HasGroups(estimate));
+    std::vector<std::string> cells = CellsOf(row, WidthOfGroups(estimate) > 0);
     if (choice.traffic) {
       cells.push_back(ByteCell(choice.traffic->collective_bytes, bytes));
       cells.push_back(ByteCell(choice.traffic->pcie_bytes(), bytes));
@@ -210,7 +213,7 @@ std::string RunTable(const Estimate& estimate, const std::vector<TableRow>& rows
                      const Paints& paints, size_t width) {
   const RunGoal& goal = estimate.goal;
   ReportColumns columns;
-  AddChoiceColumns(columns, HasGroups(estimate));
+  AddChoiceColumns(columns, WidthOfGroups(estimate));
   columns.BeginGroup("");
   columns.Add("steps", 9);
   columns.Add("hours", 7);
@@ -228,7 +231,7 @@ std::string RunTable(const Estimate& estimate, const std::vector<TableRow>& rows
   for (const TableRow& row : rows) {
     const ChoiceEstimate& choice = *row.choice;
     if (!choice.time.total_seconds) continue;
-    std::vector<std::string> cells = CellsOf(row, HasGroups(estimate));
+    std::vector<std::string> cells = CellsOf(row, WidthOfGroups(estimate) > 0);
     const RunCost cost = CostOf(goal, choice.setup.batch, *choice.time.total_seconds);
     cells.push_back(std::to_string(cost.steps));
     cells.push_back(NumberCell(cost.seconds / 3600));
