@@ -16,7 +16,7 @@ namespace zeroplan {
 namespace {
 
 // "shard groups of 8 (a node)". REQUIRES: group >= 1.
-std::string GroupsText(int group, const Cluster& cluster) {
+std::string GroupsOfText(int group, const Cluster& cluster) {
   const int nodes = group / cluster.gpus_per_node;
   return fmt::format("shard groups of {}{}", group,
                      nodes == 1  ? " (a node)"
@@ -36,14 +36,14 @@ std::string StageText(const SearchInputs& inputs, int stage) {
 std::string HasText(const SearchInputs& inputs, const Sharding& sharding, const Cluster& cluster) {
   if (sharding.stage) return "is " + StageText(inputs, *sharding.stage);
   if (sharding.group == 0) return "has no shard groups";
-  return "has " + GroupsText(sharding.group, cluster);
+  return "has " + GroupsOfText(sharding.group, cluster);
 }
 
 std::string StaysText(const SearchInputs& inputs, const Sharding& sharding,
                       const Cluster& cluster) {
   if (sharding.stage) return StageText(inputs, *sharding.stage) + " stays the answer";
   if (sharding.group == 0) return "the answer stays without shard groups";
-  return "the answer keeps " + GroupsText(sharding.group, cluster);
+  return "the answer keeps " + GroupsOfText(sharding.group, cluster);
 }
 
 std::string GroupMemoryText(const ChoiceEstimate& best, const SearchInputs& inputs) {

@@ -351,7 +351,10 @@ void AddChoiceFields(FieldSink& sink, Request& request, bool all_default, bool s
   sink.Value({group, "⟦across_groups⟧", "replicate|optimizer|gradients",
               std::string("What shard groups share all the same: nothing, optimizer states, or "
                           "gradients too (default ") +
-                  (searched ? "searched" : "replicate") + ")",
+                  (searched      ? "searched"
+                   : all_default ? "replicate"
+                                 : "chosen as plan does; replicate on the CPU") +
+                  ")",
               kPlanOrConfig},
              choice.across_groups, WordIn<int>({"replicate", "optimizer", "gradients"}));
   sink.Value({group, "⟦offload_optimizer⟧", places,

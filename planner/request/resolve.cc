@@ -511,13 +511,9 @@ std::vector<TrainSetup> ResolveSetups(const Request& request, const ModelSpec& m
   base.zero.sub_group_elements = SubGroupElements(model.ParamCount(), gpus);
   if (request.choice.pin_memory == PinMemory::kOff) UsePageableMemory(base.zero);
   base.deterministic = request.deterministic;
-  ChoiceSpace space = ResolveChoices(request.choice, std::move(otherwise), assumptions);
-  const int per_node = GpusPerNode(request.cluster, hardware, gpus);
-  space.grouping = ResolveGrouping(request.choice, gpus, per_node);
-  if (space.grouping.ranks == 0 && space.grouping.across_stage > 0) {
-    ThrowWithoutGroups(request.choice, gpus, per_node);
-  }
-  return EnumerateSetups(base, space);
+  return SetupsInGroups(request.choice, base,
+                        ResolveChoices(request.choice, std::move(otherwise), assumptions),
+                        GpusPerNode(request.cluster, hardware, gpus), assumptions);
 }
 
 TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,

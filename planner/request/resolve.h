@@ -77,6 +77,10 @@ Grouping ResolveGrouping(const ChoiceFields& fields, int gpus, int gpus_per_node
 std::string GroupsText(int gpus, int gpus_per_node);
 // ⟦across_groups⟧ is given where there are no groups.
 [[noreturn]] void ThrowWithoutGroups(const ChoiceFields& fields, int gpus, int gpus_per_node);
+// EnumerateSetups with the groups of `fields`; notes which stages that were named go without them.
+std::vector<TrainSetup> SetupsInGroups(const ChoiceFields& fields, const TrainSetup& base,
+                                       ChoiceSpace space, int gpus_per_node,
+                                       Assumptions& assumptions);
 
 // The choices that are asked for, all that can run. Of what they leave out, batch parts are 1, and
 // `dtype` and `otherwise` say the rest.

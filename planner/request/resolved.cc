@@ -116,6 +116,11 @@ ResolvedPlan::ResolvedPlan(const PlanRequest& request, Assumptions& assumptions)
     if (!request_.config.empty()) inputs_.given_zero = inputs_.base.zero;
   }
   if (request.for_config) ForConfig(request.format());
+  if (request.for_config && runtime.has_programs() && request_.config.empty()) {
+    assumptions.notes.emplace_back(
+        "⟦out⟧: searched of what DeepSpeed has keys for alone; without it the answer may be "
+        "another, and faster.");
+  }
   RefuseUnfusedAttention(runtime, inputs_.model, inputs_.base.precision.dtype, hardware_);
 }
 
@@ -228,6 +233,26 @@ void ResolvedPlan::FromFields(Assumptions& assumptions) {
   if (const Given<PinMemory>& pin = request_.choice.pin_memory) {
     space.pin_memory = {*pin == PinMemory::kOn};
   }
+  CheckGroups();
+}
+
+void ResolvedPlan::CheckGroups() const {
+  const SearchSpace& space = inputs_.space;
+  if (!space.grouping_fixed || !inputs_.runtime->has_programs() || !Groups(space).empty()) return;
+  const ChoiceFields& choice = request_.choice;
+  if (!choice.shard_group && space.stages == std::vector{0}) {
+    ThrowUsage(
+        "⟦across_groups⟧: {} is not allowed at stage 0, which shards nothing; use stage 1, 2 "
+        "or 3",
+        choice.across_groups.text);
+  }
+  Candidate first;
+  first.gpus = space.gpus.back();  // every group asked for divides these
+  first.stage = space.stages.front();
+  first.grouping = space.groupings.front();
+  if (!space.offload_optimizer.empty()) first.optimizer = space.offload_optimizer.front();
+  first.param = space.offload_param.front();
+  ValidateSetup(SetupOf(first, inputs_.base), "command line");
 }
 
 void ResolvedPlan::CheckBatch(Assumptions& assumptions) {

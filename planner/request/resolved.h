@@ -39,6 +39,8 @@ class ResolvedPlan {
   // Leaves disks out that nobody named or measured.
   void LeaveOutDisks(Assumptions& assumptions);
   void PinGroups();
+  // Throws where groups that are asked for go with nothing else that is.
+  void CheckGroups() const;
   void PinOptimizer();
   void PinRecompute();
   // Leaves out what no config of `format` says. Throws Error(kUsage) where nothing is left.

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "planner/estimate/choices.h"
 #include "planner/request/resolve.h"
 
 namespace zeroplan {
@@ -15,12 +16,22 @@ int GpusPerNode(const ClusterFields& cluster, const HardwareProfile& hardware, i
   return cluster.gpus_per_node.value_or(std::min(gpus, of_profile));
 }
 
-std::string GroupsText(int gpus, int gpus_per_node) {
+namespace {
+
+// Sizes of groups that are not all GPUs.
+std::vector<std::string> SmallerGroups(int gpus, int gpus_per_node) {
   std::vector<std::string> sizes;
   for (int group = 2; group < gpus && sizes.size() < 12; ++group) {
     if (!TilesNodes(group, gpus, gpus_per_node)) continue;
     sizes.push_back(fmt::format("{}{}", group, group == gpus_per_node ? " (node)" : ""));
   }
+  return sizes;
+}
+
+}  // namespace
+
+std::string GroupsText(int gpus, int gpus_per_node) {
+  std::vector<std::string> sizes = SmallerGroups(gpus, gpus_per_node);
   sizes.push_back(fmt::format("{} (all)", gpus));
   return fmt::format("{}", fmt::join(sizes, ", "));
 }
@@ -53,8 +64,33 @@ Grouping ResolveGrouping(const ChoiceFields& fields, int gpus, int gpus_per_node
 }
 
 void ThrowWithoutGroups(const ChoiceFields& fields, int gpus, int gpus_per_node) {
-  ThrowUsage("⟦across_groups⟧: {} has no effect without shard groups; add ⟦shard_group⟧ ({})",
-             fields.across_groups.text, GroupsText(gpus, gpus_per_node));
+  const std::vector<std::string> sizes = SmallerGroups(gpus, gpus_per_node);
+  const std::string fix = sizes.empty()
+                              ? "leave it out"
+                              : fmt::format("add ⟦shard_group⟧ ({})", fmt::join(sizes, ", "));
+  ThrowUsage("⟦across_groups⟧: {} has no effect without shard groups; {}",
+             fields.across_groups.text, fix);
+}
+
+std::vector<TrainSetup> SetupsInGroups(const ChoiceFields& fields, const TrainSetup& base,
+                                       ChoiceSpace space, int gpus_per_node,
+                                       Assumptions& assumptions) {
+  const int gpus = base.batch.world_size;
+  space.grouping = ResolveGrouping(fields, gpus, gpus_per_node);
+  const Grouping& grouping = space.grouping;
+  if (grouping.ranks == 0 && grouping.across_stage > 0) {
+    ThrowWithoutGroups(fields, gpus, gpus_per_node);
+  }
+  std::vector<TrainSetup> setups = EnumerateSetups(base, space);
+  for (const int stage : space.stages) {
+    const bool without = grouping.ranks > 0 && (stage == 0 || grouping.across_stage > stage);
+    if (!without || !fields.stages) continue;
+    assumptions.notes.push_back(fmt::format("Stage {} is left out: it does not go with {}.", stage,
+                                            stage == 0
+                                                ? "⟦shard_group⟧ " + fields.shard_group.text
+                                                : "⟦across_groups⟧ " + fields.across_groups.text));
+  }
+  return setups;
 }
 
 }  // namespace zeroplan

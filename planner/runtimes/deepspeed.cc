@@ -94,15 +94,15 @@ std::string DeepSpeedFormatCannot(ConfigFormat format, TrainSetup setup) {
 std::string GroupsProblem(const TrainSetup& setup) {
   if (!Hybrid(setup)) return "";
   const ZeroConfig& zero = setup.zero;
+  if (zero.across_stage == 1) {
+    return "⟦across_groups⟧ optimizer: DeepSpeed's shard groups hold replicas (mics_shard_size) or "
+           "share gradients and optimizer (zero_hpz_partition_size); give replicate or gradients";
+  }
   if (zero.stage < 3) {
     return fmt::format(
         "⟦shard_group⟧ {}: DeepSpeed has shard groups at stage 3 alone (mics_shard_size, "
         "zero_hpz_partition_size), not at stage {}; use stage 3 or leave it out",
         zero.shard_group, zero.stage);
-  }
-  if (zero.across_stage == 1) {
-    return "⟦across_groups⟧ optimizer: DeepSpeed's shard groups hold replicas (mics_shard_size) or "
-           "share gradients and optimizer (zero_hpz_partition_size); give replicate or gradients";
   }
   if (zero.across_stage == 2) return "";
   if (zero.offload_optimizer.device != OffloadDevice::kNone ||

@@ -471,14 +471,14 @@ class Fsdp2OfTorch : public TorchBased {
     RefuseIf(setup.precision.dtype != Dtype::kBF16,
              "its memory is modelled for bf16, not {}; give ⟦dtype⟧ bf16",
              DtypeName(setup.precision.dtype));
-    RefuseIf(setup.zero.stage < 2,
-             "stage {} is not what fully_shard does; use 3 (reshard_after_forward) or 2 "
-             "(without)",
-             setup.zero.stage);
     RefuseIf(Hybrid(setup) && setup.zero.across_stage > 0,
              "⟦across_groups⟧ {}: FSDP2's shard groups hold replicas (a mesh of two dimensions); "
              "give replicate",
              AcrossName(setup.zero.across_stage));
+    RefuseIf(setup.zero.stage < 2,
+             "stage {} is not what fully_shard does; use 3 (reshard_after_forward) or 2 "
+             "(without)",
+             setup.zero.stage);
     RefuseIf(setup.zero.quantized_weights || setup.zero.quantized_gradients,
              "FSDP2 quantizes nothing that it sends; leave quantized weights and gradients out");
     RefuseIf(optimizer == OffloadDevice::kNvme || param == OffloadDevice::kNvme,

@@ -372,7 +372,7 @@ std::vector<TrainSetup> TorchBased::Choices(const SearchInputs& inputs,
     if (!offloads.pin_memory) UsePageableMemory(setup.zero);
     const bool groups = grouping.ranks == 0 || CanGroup(stage, offloads, grouping);
     if (!CanRun(setup.zero)) {
-      cannot_run = setup;
+      if (!cannot_run) cannot_run = setup;
     } else if (!on_disk && groups && CanDo(stage, offloads) && CanRecompute(inputs, recompute)) {
       for (const TrainSetup& one : WithSettings(inputs, setup)) add_batches(one, can);
     } else if (cannot.empty()) {

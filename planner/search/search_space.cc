@@ -49,13 +49,14 @@ bool OffloadsInGroups(const Candidate& c, const SearchSpace& space) {
          c.param != OffloadDevice::kNvme && (optimizer.ratio == 1 || optimizer.ratio == 0.5);
 }
 
-// Of several nodes: half a node and powers of two of nodes.
+// Of several nodes: half a node and powers of two of nodes; large clusters have 32 nodes too.
 std::vector<Grouping> DefaultGroupings(int gpus, int gpus_per_node) {
   std::vector<Grouping> groupings = {{}};
   if (gpus <= gpus_per_node) return groupings;
   std::vector<int> sizes;
   if (gpus_per_node >= 8) sizes.push_back(gpus_per_node / 2);
   for (const int nodes : {1, 2, 4, 8}) sizes.push_back(nodes * gpus_per_node);
+  if (gpus / gpus_per_node >= 64) sizes.push_back(32 * gpus_per_node);
   for (const int ranks : sizes) {
     if (ranks < 2 || ranks >= gpus || !TilesNodes(ranks, gpus, gpus_per_node)) continue;
     for (int across = 0; across <= 2; ++across) groupings.push_back({ranks, across});

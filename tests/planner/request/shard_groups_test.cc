@@ -9,7 +9,9 @@
 #include "core/families/load_model.h"
 #include "planner/request/parse.h"
 #include "planner/request/resolve.h"
+#include "planner/request/resolved.h"
 #include "planner/search/search_space.h"
+#include "tests/error_of.h"
 #include "tests/has.h"
 
 namespace zeroplan {
@@ -49,6 +51,46 @@ TEST_CASE("shard groups: a number, a node or all, that tile nodes") {
                        doctest::Contains("⟦across_groups⟧: optimizer is not allowed"), Error);
   CHECK_THROWS_WITH_AS(ResolveGrouping(Asked(kWholeNode, -1), 4, 1),
                        doctest::Contains("a node has one GPU"), Error);
+  CHECK_THROWS_WITH_AS(ThrowWithoutGroups(Asked(0, 1), 16, 8),
+                       "⟦across_groups⟧: optimizer has no effect without shard groups; add "
+                       "⟦shard_group⟧ (2, 4, 8 (node))",
+                       Error);
+  CHECK_THROWS_WITH_AS(ThrowWithoutGroups(Asked(0, 1), 2, 8), doctest::Contains("leave it out"),
+                       Error);
+}
+
+TEST_CASE("shard groups: a plan whose groups go with no stage that is asked for is refused") {
+  PlanRequest request;
+  request.common.model.model = "gpt2";
+  request.common.hardware.profile = "dgx-h100";
+  request.common.cluster.gpus.emplace(64);
+  const auto refusal = [&](int stage, int across) {
+    request.common.choice = Asked(8, across);
+    request.common.choice.stages.emplace(std::vector<int>{stage});
+    return ErrorOf(ExitCode::kUsage, [&] {
+      Assumptions unused;
+      const ResolvedPlan resolved(request, unused);
+    });
+  };
+  CHECK(Has(refusal(0, -1), "⟦shard_group⟧: 8 is not allowed at stage 0"));
+  CHECK(Has(refusal(1, 2), "⟦across_groups⟧: gradients is not allowed at stage 1"));
+}
+
+TEST_CASE("shard groups: named stages that go without them are noted") {
+  ChoiceFields fields = Asked(8, 2);
+  fields.stages.emplace(std::vector<int>{0, 1, 2});
+  ChoiceSpace space;
+  space.stages = *fields.stages;
+  space.offload_optimizer = {OffloadDevice::kNone};
+  TrainSetup base;
+  base.batch.world_size = 64;
+  Assumptions assumptions;
+  const std::vector<TrainSetup> setups = SetupsInGroups(fields, base, space, 8, assumptions);
+  CHECK(setups.size() == 1);
+  CHECK(assumptions.notes ==
+        std::vector<std::string>{
+            "Stage 0 is left out: it does not go with ⟦shard_group⟧ 8.",
+            "Stage 1 is left out: it does not go with ⟦across_groups⟧ gradients."});
 }
 
 TEST_CASE("shard groups: what a choice is called") {
@@ -76,6 +118,12 @@ TEST_CASE("shard groups: searched over several nodes alone, with offload where a
     if (grouping.across_stage == 0) sizes.push_back(grouping.ranks);
   }
   CHECK(sizes == std::vector<int>{0, 4, 8, 16, 32});
+  const auto has_group = [&](int gpus, int ranks) {
+    const std::vector<Grouping> all = DefaultSpace(model, gpus, 8, false).groupings;
+    return std::find(all.begin(), all.end(), Grouping{ranks, 1}) != all.end();
+  };
+  CHECK(!has_group(256, 256));
+  CHECK(has_group(512, 256));
   const auto offloads_in_groups = [&](int ranks) {
     const std::vector<Candidate> groups = Groups(space);
     return std::any_of(groups.begin(), groups.end(), [ranks](const Candidate& c) {

@@ -256,6 +256,10 @@ TEST_CASE("Hybrid: what DeepSpeed and FSDP2 cannot do is refused by name") {
   setup.zero = ReaderZeroDefaults(1);
   setup.zero.shard_group = kGroup;
   CHECK(Has(Refusal(DeepSpeedRuntime(), setup), "shard groups at stage 3 alone"));
+  // What no other stage mends is named first.
+  setup.zero.across_stage = 1;
+  CHECK(Has(Refusal(DeepSpeedRuntime(), setup), "⟦across_groups⟧ optimizer"));
+  CHECK(Has(Refusal(Fsdp2Runtime(), setup), "⟦across_groups⟧ optimizer"));
   CHECK(Has(Refusal(DeepSpeedRuntime(), Hybrid3(kGroup, 1)), "give replicate or gradients"));
   CHECK(Has(Refusal(Fsdp2Runtime(), Hybrid3(kGroup, 2)), "⟦across_groups⟧ gradients"));
   TrainSetup mics = Hybrid3(kGroup, 0);
