@@ -30,12 +30,9 @@ bool HasGradAccumKey(const JsonNode& root) {
 }
 
 // A problem with shard groups at the key that says them, where the setup's words are options.
-void ReportGroups(const JsonNode& root, const SetupProblem& problem, ReaderState* state) {
+// ReadGroups has refused what is wrong with DeepSpeed's keys.
+void ReportGroups(const SetupProblem& problem, ReaderState* state) {
   constexpr std::string_view kGroup = "⟦shard_group⟧", kAcross = "⟦across_groups⟧";
-  const bool of_group = problem.key == kGroup;
-  const JsonNode* own = root.Find("_zeroplan");
-  const std::string_view name = of_group ? "shard_group" : "across_groups";
-  const bool said_there = own != nullptr && own->is_object() && own->Find(name) != nullptr;
   std::string message = problem.message;
   for (const std::string_view option : {kGroup, kAcross}) {
     for (size_t at; (at = message.find(option)) != std::string::npos;) {
@@ -44,11 +41,8 @@ void ReportGroups(const JsonNode& root, const SetupProblem& problem, ReaderState
                       group ? "_zeroplan.shard_group" : "_zeroplan.across_groups");
     }
   }
-  const bool mics = state->result.setup.zero.across_stage == 0;
-  const std::string key = said_there ? fmt::format("_zeroplan.{}", name)
-                          : mics     ? "zero_optimization.mics_shard_size"
-                                     : "zero_optimization.zero_hpz_partition_size";
-  state->ReportAt(key, message);
+  const bool of_group = problem.key == kGroup;
+  state->ReportAt(of_group ? "_zeroplan.shard_group" : "_zeroplan.across_groups", message);
 }
 
 void ReadSections(ReaderState* state) {
@@ -93,7 +87,7 @@ ReadResult ReadDeepSpeedConfig(std::string_view text, std::string_view source,
       if (problem->key == kGradAccumKey && of_option && !HasGradAccumKey(root)) {
         state.AddProblem(0, fmt::format("⟦grad_accum_dtype⟧: {}", problem->message));
       } else if (problem->key == "⟦shard_group⟧" || problem->key == "⟦across_groups⟧") {
-        ReportGroups(root, *problem, &state);
+        ReportGroups(*problem, &state);
       } else {
         state.ReportAt(problem->key, problem->message);
       }

@@ -324,6 +324,12 @@ void ReadOwnGroups(ReaderState* state, JsonSection* own) {
     return own->Report("across_groups", "{} contradicts {}, which is {}; keep one of them",
                        AcrossName(across), said, AcrossName(out.across_stage));
   }
+  if (node != nullptr && group == 0 && across > 0) {
+    return own->Report("across_groups",
+                       "{} is not allowed: one group of all {} ranks has none to share with; use "
+                       "replicate",
+                       AcrossName(across), state->context.world_size);
+  }
   out.shard_group = static_cast<int>(group);
   out.across_stage = across;
 }

@@ -96,7 +96,7 @@ Problem CheckGroups(const ZeroConfig& zero, int world_size) {
   }
   if (group < 2 || group > world_size || world_size % group != 0) {
     return Report(kGroup,
-                  "{} is not allowed with {} ranks; use a divisor of these from 2 on, or 0 (all)",
+                  "{} is not allowed with {} ranks; use a divisor of these from 2 on, or all",
                   group, world_size);
   }
   if (zero.stage == 0) {
@@ -105,8 +105,10 @@ Problem CheckGroups(const ZeroConfig& zero, int world_size) {
   }
   if (zero.across_stage == 0) return std::nullopt;
   if (group == world_size) {
-    return Report(kAcross, "{} is not allowed with one shard group of all {} ranks; use replicate",
-                  AcrossName(zero.across_stage), world_size);
+    return Report(
+        kAcross,
+        "{} is not allowed: one group of all {} ranks has none to share with; use replicate",
+        AcrossName(zero.across_stage), world_size);
   }
   if (zero.across_stage == 2 && zero.stage == 1) {
     return Report(kAcross,

@@ -359,6 +359,13 @@ TEST_CASE("reader: shard groups by DeepSpeed's keys and zeroplan's") {
   CHECK(groups("", R"({"shard_group": 4, "across_groups": "optimizer"})") == std::pair(4, 1));
   CHECK(groups("", R"({"shard_group": "all"})") == std::pair(0, 0));
   CHECK(groups("", R"({"shard_group": 16})") == std::pair(0, 0));
+  for (const char* all : {R"({"shard_group": 16, "across_groups": "optimizer"})",
+                          R"({"shard_group": "all", "across_groups": "optimizer"})"}) {
+    CHECK_THROWS_WITH_AS(groups("", all),
+                         doctest::Contains("_zeroplan.across_groups: optimizer is not allowed: one "
+                                           "group of all 16 ranks has none to share with"),
+                         Error);
+  }
   // All ranks are one group; DeepSpeed cuts a larger hpZ group down to these.
   CHECK(groups(R"(, "mics_shard_size": 16)") == std::pair(0, 0));
   CHECK(groups(R"(, "zero_hpz_partition_size": 32)") == std::pair(0, 0));
