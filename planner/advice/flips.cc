@@ -19,6 +19,8 @@ constexpr double kNarrow = 1.02;
 // Bandwidths are looked at by halving and doubling, so often; crossovers are sought this closely.
 constexpr int kOctavesBelow = 6, kOctavesAbove = 4;
 constexpr double kNear = 1.02;
+// A range of bandwidths up to here times where it begins is short.
+constexpr double kShort = 1.25;
 
 bool SameKinds(const std::optional<Found>& a, const std::optional<Found>& b) {
   if (!a || !b) return a.has_value() == b.has_value();
@@ -166,6 +168,33 @@ Answers AnswersByBatch(ChoiceSearch& searcher, const Found& now) {
   return answers;
 }
 
+namespace {
+
+// Where a short range between two of one sharding was not proven, the two and it are one range: the
+// search did not find there what it found on both sides. REQUIRES: `ranges` of a sharding each.
+void JoinOverUnproven(std::vector<AnswerRange>& ranges, double present, const SearchSpace& space) {
+  const auto sharding = [&](const AnswerRange& range) {
+    return ShardingOf(range.found.front().candidate, space);
+  };
+  for (size_t i = 1; i + 1 < ranges.size();) {
+    AnswerRange &low = ranges[i - 1], &between = ranges[i], &high = ranges[i + 1];
+    const bool joins = between.gap > 0 && between.to <= kShort * between.from &&
+                       !(between.from <= present && present <= between.to) &&
+                       sharding(low) == sharding(high);
+    if (!joins) {
+      ++i;
+      continue;
+    }
+    if (high.from <= present) low.found = high.found;  // what is there nearest to the present
+    low.to = high.to;
+    low.gap = std::max({low.gap, between.gap, high.gap});
+    const auto at = ranges.begin() + static_cast<std::ptrdiff_t>(i);
+    ranges.erase(at, at + 2);
+  }
+}
+
+}  // namespace
+
 Answers AnswersByBandwidth(ChoiceSearch& searcher, const Found& now, const OtherLink& link,
                            double gap) {
   Answers answers;
@@ -220,6 +249,7 @@ Answers AnswersByBandwidth(ChoiceSearch& searcher, const Found& now, const Other
     }
     answers.ranges.push_back({rate, rate, {*answer.found}, answer.gap});
   }
+  if (!points) JoinOverUnproven(answers.ranges, present, searcher.inputs().space);
   return answers;
 }
 
