@@ -245,6 +245,11 @@ bool Hybrid(const TrainSetup& setup) {
          ShardRanks(setup.zero, setup.batch.world_size) < setup.batch.world_size;
 }
 
+int GradReplicas(const TrainSetup& setup) {
+  if (!Hybrid(setup) || setup.zero.across_stage > 0) return 1;
+  return setup.batch.world_size / ShardRanks(setup.zero, setup.batch.world_size);
+}
+
 bool CrossesEachMicroStep(const TrainSetup& setup) {
   return Hybrid(setup) && !GradsInPlace(setup) &&
          (setup.zero.across_stage == 2 || !setup.zero.reduce_scatter || !Accumulates(setup) ||
