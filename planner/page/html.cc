@@ -154,6 +154,7 @@ std::string Paragraphs(const std::vector<std::string>& texts, const char* css_cl
 }
 
 constexpr size_t kLongName = 24;  // a row's, which may break
+constexpr size_t kLongText = 60;  // any other that is read
 
 std::string TableHtml(const PageTable& table) {
   if (table.heads.empty()) return "";
@@ -163,7 +164,8 @@ std::string TableHtml(const PageTable& table) {
                                  names ? " class=\"names\"" : "");
   const auto cell = [&](const char* tag, size_t column, const std::string& text) {
     const bool last = table.last_is_text && column + 1 == table.heads.size();
-    const char* css_class = last                          ? " class=\"long\""
+    const bool breaks = last || (column < table.text_columns && text.size() > kLongText);
+    const char* css_class = breaks                        ? " class=\"long\""
                             : column < table.text_columns ? ""
                                                           : " class=\"n\"";
     return fmt::format("<{}{}>{}</{}>", tag, css_class, EscapeHtml(text), tag);
