@@ -29,21 +29,9 @@ bool HasGradAccumKey(const JsonNode& root) {
   return key != nullptr && !key->is_null() && !(key->is_string() && key->scalar == "auto");
 }
 
-// A problem with shard groups at the key that says them, where the setup's words are options.
-// ReadGroups has refused what is wrong with DeepSpeed's keys.
-void ReportGroups(const SetupProblem& problem, ReaderState* state) {
-  constexpr std::string_view kGroup = "⟦shard_group⟧", kAcross = "⟦across_groups⟧";
-  std::string message = problem.message;
-  for (const std::string_view option : {kGroup, kAcross}) {
-    for (size_t at; (at = message.find(option)) != std::string::npos;) {
-      const bool group = option == kGroup;
-      message.replace(at, option.size(),
-                      group ? "_zeroplan.shard_group" : "_zeroplan.across_groups");
-    }
-  }
-  const bool of_group = problem.key == kGroup;
-  state->ReportAt(of_group ? "_zeroplan.shard_group" : "_zeroplan.across_groups", message);
-}
+// How a problem with shard groups names them: by zeroplan's own keys. ReadGroups has refused what
+// is wrong with DeepSpeed's.
+constexpr FieldStyle kOwnKeys = {"_zeroplan.", '_'};
 
 void ReadSections(ReaderState* state) {
   ReadBatch(state);
@@ -87,7 +75,7 @@ ReadResult ReadDeepSpeedConfig(std::string_view text, std::string_view source,
       if (problem->key == kGradAccumKey && of_option && !HasGradAccumKey(root)) {
         state.AddProblem(0, fmt::format("⟦grad_accum_dtype⟧: {}", problem->message));
       } else if (problem->key == "⟦shard_group⟧" || problem->key == "⟦across_groups⟧") {
-        ReportGroups(*problem, &state);
+        state.ReportAt(NameFields(problem->key, kOwnKeys), NameFields(problem->message, kOwnKeys));
       } else {
         state.ReportAt(problem->key, problem->message);
       }
