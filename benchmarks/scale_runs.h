@@ -193,8 +193,8 @@ inline double StepSeconds(const PublishedRun& run, const FittedProgram& fitted =
   const TorchMachine machine(hardware, shape);
   TorchTimer timer(&machine, TimeConstants{});
   const Runtime& runtime = run.runtime == "fsdp2" ? Fsdp2Runtime() : DeepSpeedRuntime();
-  dynamic_cast<const TorchBased&>(runtime).Play({run.model, setup, {run.compile, false}, {}},
-                                                &timer);
+  dynamic_cast<const TorchBased&>(runtime).Play(
+      {.model = run.model, .setup = setup, .recipe = {.compile = {run.compile, false}}}, &timer);
   return timer.Time(run.grad_accum)->step_seconds;
 }
 

@@ -185,7 +185,7 @@ ConfigSource SourceOf(const PlanOptions& options, const Plan& plan) {
                     std::string(plan.runtime->version()),
                     plan.model,
                     plan.setup,
-                    options.common.runtime.torch_compile(),
+                    plan.recipe,
                     plan.cluster.shape(),
                     options.deepspeed_file,
                     nullptr};
@@ -202,7 +202,7 @@ std::string ConfigText(const ConfigSource& source) {
   // The last of several files is DeepSpeed's.
   if (request.runtime->reads_deepspeed_config()) return Formatted(source).files.back().text;
   return NameRuntime(request.runtime->ConfigJson(request.setup, request.model.layers),
-                     request.runtime_name, CompileName(request.compile));
+                     request.runtime_name, RecipeWords(request.recipe));
 }
 
 // plan --out: writes it. Says on stderr what the training code has to do itself; with --for says on
@@ -218,9 +218,9 @@ void WriteConfigFile(const ConfigSource& source, bool json) {
   if (request.setup.recompute.kind == RecomputeKind::kFull) {
     by_code = "recompute of every layer (torch.utils.checkpoint)";
   }
-  if (request.compile.layers) {
+  if (request.recipe.compile.layers) {
     by_code += fmt::format("{}torch.compile of every layer{}", by_code.empty() ? "" : ", ",
-                           request.compile.loss ? " and of the loss" : "");
+                           request.recipe.compile.loss ? " and of the loss" : "");
   }
   if (!by_code.empty()) {
     LogInfo("--out {}: the model's code for {} has to switch on itself: {}", request.file,
@@ -230,12 +230,13 @@ void WriteConfigFile(const ConfigSource& source, bool json) {
 
 std::string Headline(const Plan& plan) {
   const bool programs = plan.runtime->has_programs();
-  return Paragraph(fmt::format("{}{}: {} parameters, sequence {}, {}{}", plan.model.name,
-                               programs ? "" : fmt::format(" under {}", plan.runtime->version()),
-                               FormatCount(plan.model.ParamCount()), plan.setup.batch.seq_len,
-                               PrecisionText(plan.setup),
-                               programs ? "" : fmt::format(", {}", CompiledText(plan.compile))),
-                   2) +
+  return Paragraph(
+             fmt::format("{}{}: {} parameters, sequence {}, {}{}", plan.model.name,
+                         programs ? "" : fmt::format(" under {}", plan.runtime->version()),
+                         FormatCount(plan.model.ParamCount()), plan.setup.batch.seq_len,
+                         PrecisionText(plan.setup),
+                         programs ? "" : fmt::format(", {}", CompiledText(plan.recipe.compile))),
+             2) +
          Paragraph(ClusterLine(plan.cluster), 2);
 }
 

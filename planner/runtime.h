@@ -14,6 +14,7 @@
 #include "core/config/zero_config.h"
 #include "core/lowering/lower.h"
 #include "core/model/model_spec.h"
+#include "planner/torch_recipe.h"
 
 namespace zeroplan {
 
@@ -26,15 +27,6 @@ struct ClusterShape;     // cost_models/cluster_shape.h
 struct HardwareProfile;  // hwprofiles/profile.h
 struct SearchInputs;     // planner/search/search.h
 struct SearchSpace;      // planner/search/search_space.h
-
-// What of a model runs under torch.compile.
-struct TorchCompile {
-  bool layers = false, loss = false;
-};
-// "layers" or "all", as the field compile has it; empty: nothing is compiled.
-std::string_view CompileName(TorchCompile compile);
-// "not compiled", "layers compiled", "layers and loss compiled".
-std::string_view CompiledText(TorchCompile compile);
 
 // What a choice is written for (planner/formats/config_format.h).
 enum class ConfigFormat : uint8_t {
@@ -49,7 +41,7 @@ enum class ConfigFormat : uint8_t {
 struct JudgeInputs {
   ModelSpec model;
   LowerOptions lower;
-  TorchCompile compile;
+  TorchRecipe recipe;
   const HardwareProfile* hardware = nullptr;  // null: no times
   const CostModel* costs = nullptr;           // of the cluster; null: no times of programs
 };
@@ -80,7 +72,8 @@ struct MarginOfError {
 
 // What of a request not every runtime has.
 struct AskedOfRuntime {
-  bool deterministic = false, async_save = false, documents = false, compile = false;
+  bool deterministic = false, async_save = false, documents = false;
+  std::string_view recipe;       // the first of the recipe's fields that is given: "compile"
   std::string config;            // a DeepSpeed config's file; empty: none
   std::string grad_accum_dtype;  // as given; empty: not given
 };
@@ -149,7 +142,8 @@ class Runtime {
   // What was searched, in a sentence, where that is not all that it has.
   virtual std::string SpaceText() const { return ""; }
   // What estimates and plans take for granted of the code that is trained.
-  virtual std::vector<std::string> Notes(const ChoiceEstimate& choice, TorchCompile compile) const;
+  virtual std::vector<std::string> Notes(const ChoiceEstimate& choice,
+                                         const TorchRecipe& recipe) const;
 
   // ---- what it emits ----
 

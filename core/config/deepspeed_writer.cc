@@ -450,13 +450,13 @@ bool ConfigSays(const JsonNode& config, std::string_view key) {
 }
 
 std::string NameRuntime(std::string_view config, std::string_view runtime,
-                        std::string_view compile) {
+                        const std::vector<std::pair<std::string, std::string>>& recipe) {
   Json out = Json::parse(config);
   Json& own = out["_zeroplan"];
   if (!own.is_object()) own = Json::object();
   own["runtime"] = runtime;
-  own.erase("compile");
-  if (!compile.empty()) own["compile"] = compile;
+  for (const char* name : kRecipeWords) own.erase(name);
+  for (const auto& [name, value] : recipe) own[name] = value;
   return out.dump(2) + "\n";
 }
 

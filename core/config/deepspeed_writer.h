@@ -1,8 +1,11 @@
 // Writes a TrainSetup as a DeepSpeed JSON config that DeepSpeed itself loads.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/base/json_source.h"
 #include "core/config/zero_config.h"
@@ -52,10 +55,18 @@ std::string KeepOtherKeys(std::string_view written, const JsonNode& incoming);
 // Whether a config says a value at the dotted `key`: it is there, not null and not "auto".
 bool ConfigSays(const JsonNode& config, std::string_view key);
 
+// What of a PyTorch program's recipe a config's "_zeroplan" may say (planner/torch_recipe.h).
+inline constexpr std::array kRecipeWords = {"compile",
+                                            "code",
+                                            "attn",
+                                            "param_dtype",
+                                            "optim",
+                                            "optimizer_in_backward",
+                                            "offload_activations"};
+
 // `config`, strict JSON, with what it is for under "_zeroplan", which programs other than zeroplan
-// ignore: {"runtime": "deepspeed 0.19.6"}, and "compile" (what of the model runs under
-// torch.compile: "layers" or "all") unless that is empty.
+// ignore: {"runtime": "deepspeed 0.19.6"}, and what `recipe` says by names of kRecipeWords.
 std::string NameRuntime(std::string_view config, std::string_view runtime,
-                        std::string_view compile);
+                        const std::vector<std::pair<std::string, std::string>>& recipe);
 
 }  // namespace zeroplan

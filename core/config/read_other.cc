@@ -4,6 +4,7 @@
 
 #include "core/base/strings.h"
 #include "core/base/units.h"
+#include "core/config/deepspeed_writer.h"
 #include "core/config/reader_state.h"
 
 namespace zeroplan {
@@ -166,6 +167,9 @@ void ReadSegments(ReaderState* state, JsonSection* section) {
                     "; for zeroplan's executor another may be faster ('zeroplan plan')");
   }
   own.Word("compile", {"none", "layers", "all"}, "\"none\", \"layers\" or \"all\"");
+  for (const char* name : kRecipeWords) {
+    if (std::string_view(name) != "compile") own.String(name);
+  }
   if (!section->present()) {
     if (selective) out = kSelectiveRecompute;
     if (every) {

@@ -152,7 +152,7 @@ Estimate EstimateChoices(const EstimateInputs& inputs) {
   estimate.model = inputs.model;
   estimate.seq_len = inputs.setups.front().batch.seq_len;
   estimate.runtime = inputs.runtime;
-  estimate.compile = inputs.compile;
+  estimate.recipe = inputs.recipe;
   estimate.cluster = inputs.cluster;
   estimate.goal = inputs.goal;
   if (inputs.hardware != nullptr && (inputs.cluster.nodes() == 1 || inputs.hardware->network)) {
@@ -160,7 +160,7 @@ Estimate EstimateChoices(const EstimateInputs& inputs) {
   }
   estimate.choices.reserve(inputs.setups.size());
   const std::unique_ptr<ChoiceJudge> judge = inputs.runtime->Judge(
-      {inputs.model, inputs.lower, inputs.compile, inputs.hardware, inputs.costs});
+      {inputs.model, inputs.lower, inputs.recipe, inputs.hardware, inputs.costs});
   for (const TrainSetup& setup : inputs.setups) {
     estimate.choices.push_back(judge->Estimate(setup, inputs.cluster));
   }

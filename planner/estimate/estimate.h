@@ -102,7 +102,7 @@ struct Estimate {
   ModelSpec model;
   int64_t seq_len = 0;
   const Runtime* runtime = &OwnExecutor();
-  TorchCompile compile;
+  TorchRecipe recipe;
   Cluster cluster;
   std::string margin;                   // Runtime::MarginText; "" without times
   RunGoal goal;                         // what reports count a run by
@@ -115,7 +115,7 @@ struct EstimateInputs {
   Cluster cluster;
   std::vector<TrainSetup> setups;  // at least one; each validated
   LowerOptions lower;              // of programs
-  TorchCompile compile;
+  TorchRecipe recipe;
   RunGoal goal;
   // The cluster's cost model, for programs, and its profile, for others; without them times are
   // left unset. They must outlive the call.

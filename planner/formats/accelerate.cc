@@ -84,7 +84,7 @@ std::string Fsdp2Yaml(const FormatRequest& request) {
         "  parallelism_config_cp_size: 1\n",
         setup.batch.world_size / group, group);
   }
-  return text + DynamoSection(request.compile) + ProcessLines(request);
+  return text + DynamoSection(request.recipe.compile) + ProcessLines(request);
 }
 
 void AddDeepSpeedFiles(const FormatRequest& request, WrittenConfig& out) {
@@ -148,7 +148,7 @@ WrittenConfig WriteAccelerate(const FormatRequest& request) {
   const bool several = request.cluster.nodes() > 1;
   out.launch =
       fmt::format("{}accelerate launch --config_file {}{} train.py",
-                  deepspeed ? DynamoVariables(request.compile) : "", ShellWord(request.file),
+                  deepspeed ? DynamoVariables(request.recipe.compile) : "", ShellWord(request.file),
                   several ? " \\\n  --machine_rank RANK --main_process_ip HOST" : "");
   out.notes.push_back(BatchNote(request));
   return out;

@@ -108,7 +108,7 @@ JsonText DeepSpeedJson(const FormatRequest& request,
   JsonText text = WriteDeepSpeedConfig(setup, request.model.layers);
   if (change) text = change(text);
   if (request.incoming != nullptr) text = KeepOtherKeys(text, *request.incoming);
-  return NameRuntime(text, request.runtime_name, CompileName(request.compile));
+  return NameRuntime(text, request.runtime_name, RecipeWords(request.recipe));
 }
 
 std::string Quoted(const std::string& text) { return nlohmann::json(text).dump(); }

@@ -29,7 +29,7 @@ struct FormatRequest {
   // Nothing kAuto. For FSDP2 (planner/runtimes/fsdp2.cc) stage 3 reshards after forward, stage 2
   // does not, both offloads on the CPU are CPUOffloadPolicy, fp32_reduction is its reduce_dtype.
   TrainSetup setup;
-  TorchCompile compile;
+  TorchRecipe recipe;
   ClusterShape cluster;
   // Where the file will be, as the user gave it: other files and command lines name it so.
   std::string file;

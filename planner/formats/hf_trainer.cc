@@ -152,7 +152,7 @@ JsonText Fsdp2Json(const FormatRequest& request) {
                     {"cpu_offload", setup.zero.offload_param.device == OffloadDevice::kCpu},
                     {"auto_wrap_policy", "TRANSFORMER_BASED_WRAP"},
                     {"activation_checkpointing", setup.recompute.kind == RecomputeKind::kFull}};
-  return NameRuntime(out.dump(), request.runtime_name, CompileName(request.compile));
+  return NameRuntime(out.dump(), request.runtime_name, RecipeWords(request.recipe));
 }
 
 void AddFsdp2Arguments(const FormatRequest& request, WrittenConfig& out) {
@@ -182,8 +182,8 @@ WrittenConfig WriteHfTrainer(const FormatRequest& request) {
   } else {
     AddFsdp2Arguments(request, out);
   }
-  if (request.compile.layers) out.arguments.emplace_back("--torch_compile");
-  const bool regions = request.compile.layers && !request.compile.loss;
+  if (request.recipe.compile.layers) out.arguments.emplace_back("--torch_compile");
+  const bool regions = request.recipe.compile.layers && !request.recipe.compile.loss;
   // The Trainer compiles the whole model otherwise, with the loss in it.
   out.launch = fmt::format("{}{} train.py",
                            regions ? "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION=true " : "",

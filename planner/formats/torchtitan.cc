@@ -92,7 +92,7 @@ std::string Toml(const FormatRequest& request, const Flavor* flavor) {
   }
   text += Training(setup) + Parallelism(setup);
   text += Recompute(setup.recompute.kind);
-  text += Compile(request.compile);
+  text += Compile(request.recipe.compile);
   text += "\n[optimizer]\nname = \"AdamW\"\nimplementation = \"fused\"\n";
   if (setup.deterministic) text += "\n[debug]\ndeterministic = true\n";
   return text;

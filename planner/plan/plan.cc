@@ -30,7 +30,7 @@ Plan MakePlan(const ChoiceSearch& searcher, const SearchResult& result) {
   const SearchCluster& at = searcher.ClusterOf(*best.candidate);
   Plan plan;
   plan.runtime = inputs.runtime;
-  plan.compile = inputs.compile;
+  plan.recipe = inputs.recipe;
   plan.model = inputs.model;
   plan.cluster = at.cluster;
   plan.objective = inputs.objective;

@@ -29,7 +29,7 @@ struct PlanOrigin {
 
 struct Plan {
   const Runtime* runtime = &OwnExecutor();
-  TorchCompile compile;
+  TorchRecipe recipe;
   ModelSpec model;
   Cluster cluster;
   TrainSetup setup;       // nothing kAuto

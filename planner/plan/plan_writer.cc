@@ -184,7 +184,7 @@ Json RuntimePlanJson(const Plan& plan, const PlanReport& report) {
   Json json = {{"schema", "zeroplan.plan/1"},
                {"zeroplan", kVersion},
                {"runtime", plan.runtime->version()},
-               {"compiled", CompiledJson(plan.compile)},
+               {"compiled", CompiledJson(plan.recipe.compile)},
                {"model", ModelJson(plan.model)},
                {"seq_len", plan.setup.batch.seq_len},
                {"cluster", FieldsJson(plan.cluster)},

@@ -95,7 +95,7 @@ std::string ReportJson(const Estimate& estimate) {
   Json report = {{"schema", "zeroplan.estimate/1"}};
   if (!estimate.runtime->has_programs()) {
     report["runtime"] = estimate.runtime->version();
-    report["compiled"] = CompiledJson(estimate.compile);
+    report["compiled"] = CompiledJson(estimate.recipe.compile);
   }
   report.update(Json{{"model",
                       {{"name", model.name},

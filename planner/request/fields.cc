@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <span>
 
 #include "core/base/error.h"
 #include "core/base/units.h"
@@ -57,6 +58,43 @@ std::vector<std::string> RuntimeKeys() {
   return keys;
 }
 
+std::vector<std::string> Words(std::span<const std::string_view> names) {
+  return {names.begin(), names.end()};
+}
+
+// What of a PyTorch program's recipe is not torch.compile (planner/torch_recipe.h).
+void AddRecipeFields(FieldSink& sink, RuntimeFields& fields) {
+  const char* group = "Runtime";
+  static const std::string kCodes = fmt::format("{}", fmt::join(kCodeStyleNames, "|"));
+  static const std::string kAttentions = fmt::format("{}", fmt::join(kTorchAttentionNames, "|"));
+  sink.Value({group, "⟦code⟧", kCodes.c_str(),
+              "Whose modelling code that program trains: transformers' (hf), with Liger's kernels, "
+              "or another's (default plain; what ⟦for⟧ writes for: hf, torchtitan)"},
+             fields.code, WordIn<CodeStyle>(Words(kCodeStyleNames)));
+  sink.Value({group, "⟦attn⟧", kAttentions.c_str(),
+              "Attention of that code: PyTorch's scaled_dot_product_attention, products and a "
+              "softmax, or the package flash-attn (default sdpa)"},
+             fields.attn, WordIn<TorchAttention>(Words(kTorchAttentionNames)));
+  sink.Value({group, "⟦param_dtype⟧", "fp32|bf16",
+              "Dtype in which that program's optimizer holds parameters; bf16 has no masters "
+              "(default as the program does; DeepSpeed has keys for it)"},
+             fields.param_dtype, [](const std::string& text, std::string_view name) {
+               return ParseWord(text, name, {"fp32", "bf16"}) == 0 ? Dtype::kF32 : Dtype::kBF16;
+             });
+  sink.Value({group, "⟦optim⟧", "NAME",
+              fmt::format("Optimizer of that program, as transformers names it: {} (default its "
+                          "own AdamW)",
+                          fmt::join(kTorchOptimizerNames, ", "))},
+             fields.optim, WordIn<TorchOptimizer>(Words(kTorchOptimizerNames)));
+  sink.Flag(group, "⟦optimizer_in_backward⟧",
+            "That program updates each parameter in the backward pass, as soon as its gradient is "
+            "whole",
+            fields.optimizer_in_backward);
+  sink.Flag(group, "⟦offload_activations⟧",
+            "That program moves what checkpointed layers keep to host memory until backward",
+            fields.offload_activations);
+}
+
 void AddRuntimeFields(FieldSink& sink, RuntimeFields& fields, const char* whose) {
   const char* group = "Runtime";
   static const std::string kType = fmt::format("{}", fmt::join(RuntimeKeys(), "|"));
@@ -71,9 +109,38 @@ void AddRuntimeFields(FieldSink& sink, RuntimeFields& fields, const char* whose)
               "What that program compiles with torch.compile: layers, or the loss too (default "
               "nothing; with ⟦runtime⟧ deepspeed or fsdp2)"},
              fields.compile, WordIn<CompileKind>({"layers", "all"}));
+  AddRecipeFields(sink, fields);
 }
 
 }  // namespace
+
+TorchRecipe RuntimeFields::recipe(std::optional<ConfigFormat> written_for) const {
+  TorchRecipe recipe;
+  recipe.compile = {compile.has_value(), compile == CompileKind::kAll};
+  if (!of().has_programs()) {
+    if (written_for == ConfigFormat::kHfTrainer || written_for == ConfigFormat::kAccelerate) {
+      recipe.code = CodeStyle::kHf;
+    }
+    if (written_for == ConfigFormat::kTorchtitan) recipe.code = CodeStyle::kTorchtitan;
+  }
+  recipe.code = code.value_or(recipe.code);
+  recipe.attention = attn.value_or(recipe.attention);
+  recipe.param_dtype = param_dtype;
+  recipe.optimizer = optim;
+  recipe.optimizer_in_backward = optimizer_in_backward;
+  recipe.offload_activations = offload_activations;
+  return recipe;
+}
+
+std::string_view RuntimeFields::first_of_recipe() const {
+  if (compile) return "compile";
+  if (code) return "code";
+  if (attn) return "attn";
+  if (param_dtype) return "param_dtype";
+  if (optim) return "optim";
+  if (optimizer_in_backward) return "optimizer_in_backward";
+  return offload_activations ? "offload_activations" : "";
+}
 
 void ReadFields(const std::deque<AddedField>& fields) {
   for (const AddedField& decided : fields) {

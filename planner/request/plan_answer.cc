@@ -318,7 +318,7 @@ PlanAnswer FindAnswer(ResolvedPlan& request, ChoiceSearch& searcher,
 
 std::string RuntimeConfig(const Plan& plan) {
   return NameRuntime(plan.runtime->ConfigJson(plan.setup, plan.model.layers),
-                     plan.runtime->version(), CompileName(plan.compile));
+                     plan.runtime->version(), RecipeWords(plan.recipe));
 }
 
 void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
@@ -349,7 +349,7 @@ void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
     AssumeSums(request.asked().common, std::span(&plan.setup, 1), assumptions);
     NoteIdleSums(std::span(&plan.setup, 1), assumptions);
   }
-  for (std::string& note : plan.runtime->Notes(plan.choice, plan.compile)) {
+  for (std::string& note : plan.runtime->Notes(plan.choice, plan.recipe)) {
     assumptions.notes.push_back(std::move(note));
   }
   if (std::string space = plan.runtime->SpaceText(); !space.empty()) {

@@ -101,10 +101,19 @@ enum class CompileKind : uint8_t { kLayers, kAll };
 // Whose memory and time: the program that trains.
 struct RuntimeFields {
   Given<const Runtime*> runtime;  // unset: zeroplan's own executor
+  // Of the recipe (planner/torch_recipe.h).
   Given<CompileKind> compile;
+  Given<CodeStyle> code;
+  Given<TorchAttention> attn;
+  Given<Dtype> param_dtype;
+  Given<TorchOptimizer> optim;
+  bool optimizer_in_backward = false, offload_activations = false;
 
   const Runtime& of() const { return *runtime.value_or(&OwnExecutor()); }
-  TorchCompile torch_compile() const { return {compile.has_value(), compile == CompileKind::kAll}; }
+  // `written_for`: what a plan is written for, whose code is meant where none is named.
+  TorchRecipe recipe(std::optional<ConfigFormat> written_for = std::nullopt) const;
+  // The first of its fields that is given, "" for none.
+  std::string_view first_of_recipe() const;
 };
 
 // The fields that estimate, plan and train share.

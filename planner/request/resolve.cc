@@ -563,7 +563,7 @@ void RefuseForRuntime(const Request& request) {
   asked.deterministic = request.deterministic;
   asked.async_save = request.async_save.has_value();
   asked.documents = request.packing == Packing::kDocuments;
-  asked.compile = request.runtime.compile.has_value();
+  asked.recipe = request.runtime.first_of_recipe();
   asked.config = request.config;
   if (const Given<Dtype>& dtype = request.batch.grad_accum_dtype) {
     asked.grad_accum_dtype = dtype.text;

@@ -94,7 +94,7 @@ ResolvedPlan::ResolvedPlan(const PlanRequest& request, Assumptions& assumptions)
   }
   RefuseForRuntime(request_);
   inputs_.runtime = &runtime;
-  inputs_.compile = request_.runtime.torch_compile();
+  inputs_.recipe = request_.runtime.recipe(request.config_for);
   inputs_.hardware = &hardware_;
   inputs_.for_torchtitan = request.config_for == ConfigFormat::kTorchtitan;
   inputs_.objective = request.objective.value_or(Objective::kThroughput);
@@ -174,7 +174,7 @@ void ResolvedPlan::CheckRuntimeCan(ConfigFormat format) const {
   }
   // One that the runtime itself cannot do either is the runtime's to refuse.
   if (setups.size() == 1) {
-    runtime.Judge({inputs_.model, inputs_.lower, inputs_.compile, &hardware_})
+    runtime.Judge({inputs_.model, inputs_.lower, inputs_.recipe, &hardware_})
         ->Estimate(setups.front(), inputs_.clusters.front().cluster);
   }
   ThrowUsage("⟦for⟧: {} with {} cannot do what is asked for: {}; allow another choice",
@@ -420,7 +420,7 @@ ResolvedEstimate::ResolvedEstimate(const Request& request, Assumptions& assumpti
   const Runtime& runtime = request.runtime.of();
   RefuseForRuntime(request);
   inputs.runtime = &runtime;
-  inputs.compile = request.runtime.torch_compile();
+  inputs.recipe = request.runtime.recipe();
   inputs.hardware = &hardware_;
   inputs.model = ResolveModel(request.model, request.batch.seq_len, assumptions);
   inputs.cluster = ResolveCluster(request, hardware, assumptions);

@@ -220,7 +220,8 @@ class DeepSpeed : public TorchBased {
   }
 
  protected:
-  void RefuseSetup(const TrainSetup& setup, const ModelSpec& /*model*/) const override {
+  void RefuseSetup(const TorchPlay& play) const override {
+    const TrainSetup& setup = play.setup;
     const ZeroConfig& zero = setup.zero;
     RefuseIf(setup.precision.dtype == Dtype::kF32,
              "its memory is modelled for bf16 and fp16, not fp32; give ⟦dtype⟧ bf16 or fp16");
@@ -251,9 +252,10 @@ class DeepSpeed : public TorchBased {
   // The first step makes Adam's states, stage 3 records its trace in the second and prefetches from
   // the third on (PartitionedParameterCoordinator).
   PlayedParts Parts(int stage) const override { return {4, stage, stage}; }
-  std::unique_ptr<TorchRuntime> MakeEngine(const TorchModel& model, const TrainSetup& setup,
+  std::unique_ptr<TorchRuntime> MakeEngine(const TorchModel& model, const TorchPlay& play,
                                            TorchMemory* memory, TorchTimer* timer) const override {
-    return (setup.zero.stage == 3 ? MakeStage3 : MakeStages0To2)(model, setup, memory, timer);
+    return (play.setup.zero.stage == 3 ? MakeStage3 : MakeStages0To2)(model, play.setup, memory,
+                                                                      timer);
   }
   bool HasModuleGraphs(int stage) const override { return stage == 3; }
   bool CanDo(int stage, const OffloadPlace& offloads) const override {
@@ -312,8 +314,8 @@ class DeepSpeed : public TorchBased {
     return 1 - (setup.recompute == kNoRecompute ? kStage3Margin : kStage3RecomputeMargin);
   }
   std::vector<std::string> Notes(const ChoiceEstimate& choice,
-                                 TorchCompile compile) const override {
-    std::vector<std::string> notes = TorchBased::Notes(choice, compile);
+                                 const TorchRecipe& recipe) const override {
+    std::vector<std::string> notes = TorchBased::Notes(choice, recipe);
     if (IsMics(choice.setup)) {
       notes.emplace_back(
           "mics_shard_size takes models made whole or under deepspeed.zero.MiCS_Init, none made "

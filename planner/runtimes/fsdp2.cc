@@ -465,7 +465,9 @@ class Fsdp2OfTorch : public TorchBased {
   }
 
  protected:
-  void RefuseSetup(const TrainSetup& setup, const ModelSpec& model) const override {
+  void RefuseSetup(const TorchPlay& play) const override {
+    const TrainSetup& setup = play.setup;
+    const ModelSpec& model = play.model;
     const OffloadDevice optimizer = setup.zero.offload_optimizer.device;
     const OffloadDevice param = setup.zero.offload_param.device;
     RefuseIf(setup.precision.dtype != Dtype::kBF16,
@@ -506,9 +508,9 @@ class Fsdp2OfTorch : public TorchBased {
   // The first step makes Adam's states; then tensors and segments repeat. NCCL as DeepSpeed's stage
   // 3 has it; Python and PyTorch as with nothing of ZeRO.
   PlayedParts Parts(int /*stage*/) const override { return {3, 3, 0}; }
-  std::unique_ptr<TorchRuntime> MakeEngine(const TorchModel& model, const TrainSetup& setup,
+  std::unique_ptr<TorchRuntime> MakeEngine(const TorchModel& model, const TorchPlay& play,
                                            TorchMemory* memory, TorchTimer* timer) const override {
-    return std::make_unique<Fsdp2>(model, setup, memory, timer);
+    return std::make_unique<Fsdp2>(model, play.setup, memory, timer);
   }
   bool CanDo(int stage, const OffloadPlace& offloads) const override {
     return stage >= 2 && offloads.optimizer.ratio >= 1 &&

@@ -105,10 +105,11 @@ class Own : public Runtime {
 
   bool has_programs() const override { return true; }
   void Refuse(const AskedOfRuntime& asked) const override {
-    if (!asked.compile) return;
+    if (asked.recipe.empty()) return;
     ThrowUsage(
-        "⟦compile⟧: has no effect on zeroplan's own executor; add ⟦runtime⟧ deepspeed or leave it "
-        "out");
+        "⟦{}⟧: has no effect on zeroplan's own executor; add ⟦runtime⟧ deepspeed or leave it "
+        "out",
+        asked.recipe);
   }
   ChoiceSpace EstimateSpace() const override { return {}; }
   std::vector<TrainSetup> Choices(const SearchInputs& inputs,

@@ -31,6 +31,22 @@ std::string_view CompiledText(TorchCompile compile) {
   return compile.loss ? "layers and loss compiled" : "layers compiled";
 }
 
+std::vector<std::pair<std::string, std::string>> RecipeWords(const TorchRecipe& recipe) {
+  const TorchRecipe plain;
+  std::vector<std::pair<std::string, std::string>> words;
+  const auto add = [&words](bool said, const char* name, std::string_view value) {
+    if (said) words.emplace_back(name, value);
+  };
+  add(recipe.compile.layers, "compile", CompileName(recipe.compile));
+  add(recipe.code != plain.code, "code", CodeStyleName(recipe.code));
+  add(recipe.attention != plain.attention, "attn", TorchAttentionName(recipe.attention));
+  if (recipe.param_dtype) add(true, "param_dtype", DtypeName(*recipe.param_dtype));
+  if (recipe.optimizer) add(true, "optim", TorchOptimizerName(*recipe.optimizer));
+  add(recipe.optimizer_in_backward, "optimizer_in_backward", "true");
+  add(recipe.offload_activations, "offload_activations", "true");
+  return words;
+}
+
 bool ChoiceJudge::LargerMisfitToo(const ChoiceEstimate& /*choice*/, const Cluster& /*cluster*/) {
   return true;
 }
@@ -84,7 +100,7 @@ std::string Runtime::WhyNotTaken(const ChoiceEstimate& /*other*/,
 }
 
 std::vector<std::string> Runtime::Notes(const ChoiceEstimate& /*choice*/,
-                                        TorchCompile /*compile*/) const {
+                                        const TorchRecipe& /*recipe*/) const {
   return {};
 }
 

@@ -152,7 +152,7 @@ class TorchJudge : public ChoiceJudge {
 
   TorchFootprint Play(const TrainSetup& setup, std::optional<uint64_t> limit, TorchTimer* timer) {
     ++played_;
-    return runtime_.Play({inputs_.model, setup, inputs_.compile, limit}, timer);
+    return runtime_.Play({inputs_.model, setup, inputs_.recipe, inputs_.hardware, limit}, timer);
   }
 
   // Null where the profile does not say enough.
@@ -260,32 +260,32 @@ double RoomFactor(MemoryRoom room) {
 
 }  // namespace
 
-TorchRun TorchRunOf(const TrainSetup& setup, TorchCompile compile) {
+TorchRun TorchRunOf(const TrainSetup& setup, const TorchRecipe& recipe) {
   TorchRun run;
   run.micro_batch = setup.batch.micro_batch;
   run.seq_len = setup.batch.seq_len;
   run.recompute = setup.recompute.kind != RecomputeKind::kNone;
   run.saves_products = setup.recompute.kind == RecomputeKind::kSelective;
-  run.compiled = compile.layers;
-  run.compiled_loss = compile.loss;
+  run.compiled = recipe.compile.layers;
+  run.compiled_loss = recipe.compile.loss;
   return run;
 }
 
 TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
   TrainSetup& setup = play.setup;
-  RefuseSetup(setup, play.model);
+  RefuseSetup(play);
   FillReaderSizes(setup.zero);
   TorchTimer no_timer(nullptr, {});
   if (timer == nullptr) timer = &no_timer;
   const PlayedParts parts = Parts(setup.zero.stage);
   const TorchModel model(play.model);
-  TorchRun run = TorchRunOf(setup, play.compile);
+  TorchRun run = TorchRunOf(setup, play.recipe);
   run.module_graphs = run.compiled && HasModuleGraphs(setup.zero.stage);
   const int gpus = setup.batch.world_size;
   timer->SetGroups({Hybrid(setup) ? setup.zero.shard_group : gpus, gpus});
   TorchMemory memory(play.limit_bytes);
   const CachingAllocator& allocator = memory.allocator();
-  const std::unique_ptr<TorchRuntime> engine = MakeEngine(model, setup, &memory, timer);
+  const std::unique_ptr<TorchRuntime> engine = MakeEngine(model, play, &memory, timer);
   TorchFootprint footprint;
   engine->Init();
   footprint.after_init_bytes = allocator.allocated();

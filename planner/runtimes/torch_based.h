@@ -34,14 +34,15 @@ struct OffloadPlace {
 struct TorchPlay {
   ModelSpec model;
   TrainSetup setup;
-  TorchCompile compile;
+  TorchRecipe recipe;
+  const HardwareProfile* hardware = nullptr;  // whose GPU; null: not known
   // The allocator's limit (torch.cuda.set_per_process_memory_fraction, or the card's memory less
   // context): it empties its cache rather than exceed it. None: unlimited.
   std::optional<uint64_t> limit_bytes;
 };
 
 // The run of `setup` as its modules see it.
-TorchRun TorchRunOf(const TrainSetup& setup, TorchCompile compile);
+TorchRun TorchRunOf(const TrainSetup& setup, const TorchRecipe& recipe);
 
 // How much of a runtime is played, and which of ContextBytes and HostBaseBytes are its.
 struct PlayedParts {
@@ -80,18 +81,19 @@ class TorchBased : public Runtime {
   std::vector<std::string> Cautions(const ChoiceEstimate& choice, const Cluster& cluster,
                                     const HardwareProfile& hardware) const override;
   std::string WhyNotTaken(const ChoiceEstimate& other, const ChoiceEstimate& best) const override;
-  std::vector<std::string> Notes(const ChoiceEstimate& choice, TorchCompile compile) const override;
+  std::vector<std::string> Notes(const ChoiceEstimate& choice,
+                                 const TorchRecipe& recipe) const override;
 
  protected:
   // What is not modelled, by RefuseIf.
-  virtual void RefuseSetup(const TrainSetup& setup, const ModelSpec& model) const = 0;
+  virtual void RefuseSetup(const TorchPlay& play) const = 0;
   template <typename... Args>
   void RefuseIf(bool refused, fmt::format_string<Args...> why, Args&&... args) const {
     if (!refused) return;
     ThrowUsage("⟦runtime⟧ {}: {}", key(), fmt::format(why, std::forward<Args>(args)...));
   }
   virtual PlayedParts Parts(int stage) const = 0;
-  virtual std::unique_ptr<TorchRuntime> MakeEngine(const TorchModel& model, const TrainSetup& setup,
+  virtual std::unique_ptr<TorchRuntime> MakeEngine(const TorchModel& model, const TorchPlay& play,
                                                    TorchMemory* memory,
                                                    TorchTimer* timer) const = 0;
   // Whether DeepSpeed's functions stand between the modules of compiled layers.

@@ -154,7 +154,7 @@ std::string TorchBased::WhyNotTaken(const ChoiceEstimate& other, const ChoiceEst
 }
 
 std::vector<std::string> TorchBased::Notes(const ChoiceEstimate& choice,
-                                           TorchCompile compile) const {
+                                           const TorchRecipe& recipe) const {
   std::vector<std::string> notes;
   if (choice.setup.recompute.kind == RecomputeKind::kFull) {
     notes.push_back(fmt::format(
@@ -166,9 +166,9 @@ std::vector<std::string> TorchBased::Notes(const ChoiceEstimate& choice,
       fmt::format("Predicted for plain PyTorch code ({}) with fused attention and {}; "
                   "docs/runtimes.md has what "
                   "is assumed and what is not modelled.",
-                  !compile.layers ? "not compiled; ⟦compile⟧ layers is for code that is"
-                  : compile.loss  ? "layers and loss under torch.compile"
-                                  : "layers under torch.compile",
+                  !recipe.compile.layers ? "not compiled; ⟦compile⟧ layers is for code that is"
+                  : recipe.compile.loss  ? "layers and loss under torch.compile"
+                                         : "layers under torch.compile",
                   OptimizerText()));
   return notes;
 }

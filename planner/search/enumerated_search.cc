@@ -326,7 +326,7 @@ class Sweep {
 EnumeratedSearch::EnumeratedSearch(SearchInputs inputs)
     : inputs_(std::move(inputs)),
       judge_(inputs_.runtime->Judge(
-          {inputs_.model, inputs_.lower, inputs_.compile, inputs_.hardware, nullptr})) {
+          {inputs_.model, inputs_.lower, inputs_.recipe, inputs_.hardware, nullptr})) {
   ZEROPLAN_CHECK(inputs_.clusters.size() == inputs_.space.gpus.size());
   ZEROPLAN_CHECK(inputs_.hardware != nullptr);
   for (const SearchCluster& at : inputs_.clusters) {

@@ -50,7 +50,7 @@ struct SearchInputs {
   SearchSpace space;
   std::vector<SearchCluster> clusters;  // one for each of space.gpus, in that order
   LowerOptions lower;                   // of programs
-  TorchCompile compile;
+  TorchRecipe recipe;
   // Of other runtimes than zeroplan's: the clusters' profile, which must outlive the search; a
   // config's keys, which stay; whether torchtitan is written for, whose selective recompute is a
   // choice of FSDP2's.

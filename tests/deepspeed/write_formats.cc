@@ -89,8 +89,8 @@ class Writer {
                 {"offload_optimizer", OffloadDeviceName(setup.zero.offload_optimizer.device)},
                 {"offload_param", OffloadDeviceName(setup.zero.offload_param.device)},
                 {"recompute", setup.recompute.kind == RecomputeKind::kFull},
-                {"compile_layers", request.compile.layers},
-                {"compile_loss", request.compile.loss},
+                {"compile_layers", request.recipe.compile.layers},
+                {"compile_loss", request.recipe.compile.loss},
                 {"deterministic", setup.deterministic},
                 {"layers", request.model.layers},
                 {"hidden", request.model.hidden},
@@ -133,12 +133,12 @@ void AddFsdp2(Writer& writer, ConfigFormat format) {
   FormatRequest request = Request(format, Fsdp2Runtime(), 8, 8);
   writer.Add(request);
   request.setup.zero.stage = 2;
-  request.compile = {true, true};
+  request.recipe.compile = {true, true};
   writer.Add(request);
   FormatRequest offloaded = Request(format, Fsdp2Runtime(), 16, 8);
   OffloadAll(offloaded.setup);
   offloaded.setup.recompute = FullRecompute();
-  offloaded.compile = {true, false};
+  offloaded.recipe.compile = {true, false};
   offloaded.setup.deterministic = format == ConfigFormat::kTorchtitan;
   offloaded.model = LoadModel("qwen3-4b");
   writer.Add(offloaded);
@@ -155,7 +155,7 @@ void AddDeepSpeed(Writer& writer, ConfigFormat format) {
   writer.Add(request);
   request = Request(format, DeepSpeedRuntime(), 2, 8);
   request.setup.zero.stage = 1;
-  request.compile = {true, false};
+  request.recipe.compile = {true, false};
   writer.Add(request);
   for (const char* incoming : {kIncoming, kOpenIncoming}) {
     ReadContext context;

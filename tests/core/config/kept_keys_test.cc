@@ -168,13 +168,14 @@ TEST_CASE("kept keys: what a config says") {
 
 TEST_CASE("kept keys: a config carries its runtime's name, and the reader knows it") {
   const std::string text = NameRuntime(
-      R"({"train_batch_size": 4, "_zeroplan": {"compile": "all"}})", "deepspeed 0.19.6", "");
+      R"({"train_batch_size": 4, "_zeroplan": {"compile": "all"}})", "deepspeed 0.19.6", {});
   CHECK(Json::parse(text)["_zeroplan"] == Json{{"runtime", "deepspeed 0.19.6"}});
   ReadContext context;
   context.strict = true;
   const ReadResult read = ReadDeepSpeedConfig(text, "d.json", context);
   CHECK(read.warnings.empty());
-  const std::string other = NameRuntime(R"({"train_batch_size": 4})", "fsdp2", "layers");
+  const std::string other =
+      NameRuntime(R"({"train_batch_size": 4})", "fsdp2", {{"compile", "layers"}, {"code", "hf"}});
   CHECK_THROWS_WITH_AS(
       ReadDeepSpeedConfig(other, "d.json", context),
       doctest::Contains("_zeroplan.runtime: \"fsdp2\" is not read here: this is no "

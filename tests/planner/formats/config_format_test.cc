@@ -67,7 +67,7 @@ struct FromConfig {
 TEST_CASE("formats: DeepSpeed's own file says the setup, and whose it is") {
   FormatRequest request = ForDeepSpeed(ConfigFormat::kDeepSpeed, 3);
   request.file = "ds.json";
-  request.compile = {true, true};
+  request.recipe.compile = {true, true};
   const WrittenConfig written = WriteFormat(request);
   REQUIRE(written.files.size() == 1);
   CHECK(written.files[0].path == "ds.json");
@@ -170,7 +170,7 @@ TEST_CASE("formats: hf-trainer prints what the config said") {
 
 TEST_CASE("formats: hf-trainer with FSDP2") {
   FormatRequest request = ForFsdp2(ConfigFormat::kHfTrainer, 2);
-  request.compile = {true, false};
+  request.recipe.compile = {true, false};
   request.file = "fsdp.json";
   const WrittenConfig written = WriteFormat(request);
   const Json json = Json::parse(written.files.at(0).text);
@@ -199,7 +199,7 @@ TEST_CASE("formats: hf-trainer with FSDP2") {
 TEST_CASE("formats: accelerate with DeepSpeed points to a JSON that has everything") {
   FormatRequest request = ForDeepSpeed(ConfigFormat::kAccelerate, 3);
   request.file = "a b/run.yaml";
-  request.compile = {true, false};
+  request.recipe.compile = {true, false};
   const WrittenConfig written = WriteFormat(request);
   REQUIRE(written.files.size() == 2);
   CHECK(FormatFiles(request.format, *request.runtime, request.file) ==
@@ -245,7 +245,7 @@ TEST_CASE("formats: accelerate with FSDP2") {
   request.setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
   request.setup.zero.offload_param.device = OffloadDevice::kCpu;
   request.setup.recompute = FullRecompute();
-  request.compile = {true, true};
+  request.recipe.compile = {true, true};
   request.cluster = {16, 8};
   request.setup.batch.world_size = 16;
   const WrittenConfig written = WriteFormat(request);
@@ -287,7 +287,7 @@ TEST_CASE("formats: accelerate with FSDP2") {
 TEST_CASE("formats: torchtitan") {
   FormatRequest request = ForFsdp2(ConfigFormat::kTorchtitan);
   request.file = "run.toml";
-  request.compile = {true, false};
+  request.recipe.compile = {true, false};
   request.setup.recompute = FullRecompute();
   request.setup.deterministic = true;
   const WrittenConfig written = WriteFormat(request);

@@ -53,7 +53,7 @@ TEST_CASE(
         for (const bool recompute : {false, true}) {
           for (const bool compiled : {false, true}) {
             TorchPlay run = Run(name, stage, 2);
-            run.compile.layers = compiled;
+            run.recipe.compile.layers = compiled;
             run.setup.batch.grad_accum = 2;
             if (recompute) run.setup.recompute = FullRecompute();
             if (offload) run.setup.zero.offload_optimizer.device = OffloadDevice::kCpu;

@@ -76,7 +76,7 @@ TEST_CASE("Fsdp2Footprint: torchtitan's published memory") {
     TorchPlay run;
     run.model = model;
     run.setup = Selective(gpus);
-    run.compile.layers = compiled;
+    run.recipe.compile.layers = compiled;
     return Gib(Fsdp2Footprint(run).StepReservedBytes());
   };
   CHECK(reserved(8, false) == doctest::Approx(82.4).epsilon(0.02));
@@ -90,7 +90,7 @@ TEST_CASE("Fsdp2Footprint: selective recompute keeps every second product and at
     run.model = model;
     run.setup = Selective(8);
     run.setup.recompute = recompute;
-    run.compile.layers = compiled;
+    run.recipe.compile.layers = compiled;
     // At the peak the last layer's backward has just begun: of the others all is kept.
     const TorchFootprint footprint = Fsdp2Footprint(run);
     const TorchPeak& peak = footprint.peaks[static_cast<size_t>(TorchPhase::kForwardBackward)];

@@ -71,7 +71,7 @@ Outcome Run(const TorchBased& runtime, const TrainSetup& setup, const std::strin
   const TorchMachine machine(hardware, {setup.batch.world_size, 8});
   TorchTimer timer(&machine, {});
   Outcome outcome;
-  outcome.memory = runtime.Play({Untied(), setup, {}, {}}, &timer);
+  outcome.memory = runtime.Play({.model = Untied(), .setup = setup}, &timer);
   outcome.seconds = timer.Time(setup.batch.grad_accum)->step_seconds;
   outcome.all = timer.full_bytes(RankGroups::kAll);
   outcome.shard = timer.full_bytes(RankGroups::kShard);
@@ -205,7 +205,7 @@ TEST_CASE("Hybrid: links within nodes and the network work at once") {
 
 std::string Refusal(const Runtime& runtime, const TrainSetup& setup) {
   try {
-    dynamic_cast<const TorchBased&>(runtime).Play({Untied(), setup, {}, {}}, nullptr);
+    dynamic_cast<const TorchBased&>(runtime).Play({.model = Untied(), .setup = setup}, nullptr);
   } catch (const Error& error) {
     return error.what();
   }

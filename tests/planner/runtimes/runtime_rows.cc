@@ -41,8 +41,8 @@ DeepSpeedRow DeepSpeedRowOf(const nlohmann::json& json) {
   setup.recompute = json.at("recompute").get<bool>() ? FullRecompute() : kNoRecompute;
   setup.precision.dtype = json.at("dtype") == "fp16" ? Dtype::kF16 : Dtype::kBF16;
   setup.precision.grad_accum_dtype = setup.precision.dtype;
-  row.run.compile.layers = json.at("compiled");
-  row.run.compile.loss = json.value("compiled_loss", false);
+  row.run.recipe.compile.layers = json.at("compiled");
+  row.run.recipe.compile.loss = json.value("compiled_loss", false);
   if (json.contains("limit")) {
     row.run.limit_bytes = static_cast<uint64_t>(json.at("limit").get<double>() * (1 << 30));
   }
@@ -67,8 +67,9 @@ DeepSpeedRow DeepSpeedRowOf(const nlohmann::json& json) {
           : "",
       zero.offload_param.device == OffloadDevice::kCpu ? ", parameters on CPU" : "",
       setup.recompute == kNoRecompute ? "" : ", recompute",
-      row.run.compile.layers ? row.run.compile.loss ? ", compiled with its loss" : ", compiled"
-                             : "",
+      row.run.recipe.compile.layers
+          ? row.run.recipe.compile.loss ? ", compiled with its loss" : ", compiled"
+          : "",
       setup.precision.dtype == Dtype::kF16 ? ", fp16"
       : zero.overlap_comm                  ? ""
                                            : ", overlap_comm off",
@@ -97,8 +98,8 @@ Fsdp2Row Fsdp2RowOf(const nlohmann::json& json) {
     setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
     setup.zero.offload_param.device = OffloadDevice::kCpu;
   }
-  row.run.compile.layers = json.value("compiled", true);
-  row.run.compile.loss = json.at("compiled_loss");
+  row.run.recipe.compile.layers = json.value("compiled", true);
+  row.run.recipe.compile.loss = json.at("compiled_loss");
   row.allocated = json.value("allocated", 0.0);
   row.reserved = json.value("reserved", 0.0);
   row.device_used = json.value("device_used", 0.0);
@@ -113,9 +114,9 @@ Fsdp2Row Fsdp2RowOf(const nlohmann::json& json) {
       "{}, {} GPU{}, {}{}{}{}, {} x {}", row.run.model.name, setup.batch.world_size,
       setup.batch.world_size > 1 ? "s" : "", setup.zero.stage == 3 ? "resharded" : "not resharded",
       offload ? ", all on CPU" : "", setup.recompute == kNoRecompute ? "" : ", recompute",
-      row.run.compile.loss     ? ", compiled with its loss"
-      : row.run.compile.layers ? ", compiled"
-                               : "",
+      row.run.recipe.compile.loss     ? ", compiled with its loss"
+      : row.run.recipe.compile.layers ? ", compiled"
+                                      : "",
       setup.batch.micro_batch, setup.batch.seq_len);
   return row;
 }

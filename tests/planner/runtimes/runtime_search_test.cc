@@ -29,7 +29,7 @@ struct Scenario {
     inputs.runtime = &runtime;
     inputs.model = std::move(model);
     inputs.hardware = &profile;
-    inputs.compile.layers = true;
+    inputs.recipe.compile.layers = true;
     Cluster cluster;
     cluster.gpus = cluster.gpus_per_node = gpus;
     cluster.gpu_capacity_bytes = gpu_bytes;
@@ -43,8 +43,8 @@ struct Scenario {
   }
   Cluster& cluster() { return inputs.clusters.front().cluster; }
   std::vector<TrainSetup> Setups() const { return inputs.runtime->Choices(inputs, inputs.space); }
-  ChoiceEstimate Judged(const TrainSetup& setup, TorchCompile compile) {
-    return inputs.runtime->Judge({inputs.model, {}, compile, &profile})->Estimate(setup, cluster());
+  ChoiceEstimate Judged(const TrainSetup& setup, const TorchRecipe& recipe) {
+    return inputs.runtime->Judge({inputs.model, {}, recipe, &profile})->Estimate(setup, cluster());
   }
 
   HardwareProfile profile;
@@ -103,7 +103,7 @@ TEST_CASE("EnumeratedSearch: no choice of a sweep is better") {
     ++searched;
     compare(BestOf(found), BestOf(swept));
     // What is said of it is what is said of it alone.
-    const ChoiceEstimate alone = scenario.Judged(BestOf(found).setup, scenario.inputs.compile);
+    const ChoiceEstimate alone = scenario.Judged(BestOf(found).setup, scenario.inputs.recipe);
     CHECK(alone.fits);
     CHECK(alone.footprint == BestOf(found).footprint);
     CHECK(alone.time.total_seconds == BestOf(found).time.total_seconds);
@@ -161,7 +161,8 @@ TEST_CASE("EnumeratedSearch: beside measured runs of one scenario it chooses wha
         continue;
       }
       ++compared;
-      const ChoiceEstimate ran = scenario.Judged(row.run.setup, {row.run.compile.layers, false});
+      const ChoiceEstimate ran =
+          scenario.Judged(row.run.setup, {.compile = {row.run.recipe.compile.layers, false}});
       CAPTURE(row.label);
       CHECK(row.step_seconds * 1e3 >= measured.best_milliseconds - 0.1);
       CHECK(best_seconds <= *ran.time.total_seconds * 1.05);

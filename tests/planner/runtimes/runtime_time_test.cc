@@ -307,13 +307,13 @@ TEST_CASE("RuntimeTime: each run, and each model, left out of the fit") {
 
 // Of gpt2-medium on two H200.
 double StepSeconds(const Runtime& runtime, TrainSetup setup, double link_scale = 1,
-                   TorchCompile compile = {}) {
+                   const TorchRecipe& recipe = {}) {
   HardwareProfile hardware = LoadProfile("hgx-h200");
   if (link_scale != 1) ApplyGpuLink(hardware, fmt::format("{:.1f}GB/s", 450 * link_scale));
   Cluster cluster;
   cluster.gpus = 2;
   cluster.gpus_per_node = 8;
-  return *runtime.Judge({LoadModel("gpt2-medium"), {}, compile, &hardware, nullptr})
+  return *runtime.Judge({LoadModel("gpt2-medium"), {}, recipe, &hardware, nullptr})
               ->Estimate(setup, cluster)
               .time.total_seconds;
 }

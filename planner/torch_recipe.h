@@ -1,0 +1,85 @@
+// What of a PyTorch program a setup does not say: whose modelling code it trains, what of it is
+// compiled, in which dtype its parameters are kept, and its optimizer.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/dtype.h"
+
+namespace zeroplan {
+
+// What of a model runs under torch.compile.
+struct TorchCompile {
+  bool layers = false, loss = false;
+  bool operator==(const TorchCompile&) const = default;
+};
+// "layers" or "all", as the field compile has it; empty: nothing is compiled.
+std::string_view CompileName(TorchCompile compile);
+// "not compiled", "layers compiled", "layers and loss compiled".
+std::string_view CompiledText(TorchCompile compile);
+
+// Whose modelling code: what it keeps for backward and which kernels it launches are rows of
+// planner/runtimes/torch_code.cc. kPlain: modules of PyTorch as they come.
+enum class CodeStyle : uint8_t { kPlain, kHf, kLiger, kComposer, kTorchtitan, kTorchtune };
+inline constexpr std::array<std::string_view, 6> kCodeStyleNames = {
+    "plain", "hf", "liger", "composer", "torchtitan", "torchtune"};
+
+// Which attention the code calls. kSdpa: scaled_dot_product_attention, whose kernel depends on the
+// GPU; kEager: products and a softmax; kFlash: the package flash-attn.
+enum class TorchAttention : uint8_t { kSdpa, kEager, kFlash };
+inline constexpr std::array<std::string_view, 3> kTorchAttentionNames = {"sdpa", "eager", "flash"};
+
+// By the names that transformers has for them (TrainingArguments.optim). kAdamWFused:
+// torch.optim.AdamW(fused=True); kAdamW: its default, foreach; kAdamW8bit and the paged ones are
+// bitsandbytes', kAdamWTorchao8bit torchao's AdamW8bit, kAdafactor transformers'.
+enum class TorchOptimizer : uint8_t {
+  kAdamWFused,
+  kAdamW,
+  kAdamW8bit,
+  kPagedAdamW,
+  kPagedAdamW8bit,
+  kAdamWTorchao8bit,
+  kAdafactor
+};
+inline constexpr std::array<std::string_view, 7> kTorchOptimizerNames = {
+    "adamw_torch_fused", "adamw_torch",      "adamw_bnb_8bit", "paged_adamw_32bit",
+    "paged_adamw_8bit",  "adamw_torch_8bit", "adafactor"};
+
+struct TorchRecipe {
+  TorchCompile compile;
+  CodeStyle code = CodeStyle::kPlain;
+  TorchAttention attention = TorchAttention::kSdpa;
+  // The dtype in which the optimizer holds parameters: kF32, or kBF16 ("pure bf16": no masters).
+  // None: as the program does it by itself. DeepSpeed has keys for it instead.
+  std::optional<Dtype> param_dtype;
+  // None: as the runtime does it by itself (DeepSpeed's own Adam; adamw_torch_fused).
+  std::optional<TorchOptimizer> optimizer;
+  // A parameter is updated in the backward pass, as soon as its gradient is whole.
+  bool optimizer_in_backward = false;
+  // What checkpointed layers keep goes to page-locked host memory until backward wants it.
+  bool offload_activations = false;
+
+  bool operator==(const TorchRecipe&) const = default;
+};
+
+// What `recipe` says beyond nothing, by the names of its fields: {"code", "hf"}. Files are marked
+// with it, and reports have it.
+std::vector<std::pair<std::string, std::string>> RecipeWords(const TorchRecipe& recipe);
+
+inline std::string_view CodeStyleName(CodeStyle code) {
+  return kCodeStyleNames[static_cast<size_t>(code)];
+}
+inline std::string_view TorchAttentionName(TorchAttention attention) {
+  return kTorchAttentionNames[static_cast<size_t>(attention)];
+}
+inline std::string_view TorchOptimizerName(TorchOptimizer optimizer) {
+  return kTorchOptimizerNames[static_cast<size_t>(optimizer)];
+}
+
+}  // namespace zeroplan
