@@ -185,6 +185,7 @@ Json RuntimePlanJson(const Plan& plan, const PlanReport& report) {
                {"zeroplan", kVersion},
                {"runtime", plan.runtime->version()},
                {"compiled", CompiledJson(plan.recipe.compile)},
+               {"recipe", RecipeJson(plan.recipe)},
                {"model", ModelJson(plan.model)},
                {"seq_len", plan.setup.batch.seq_len},
                {"cluster", FieldsJson(plan.cluster)},

@@ -80,6 +80,12 @@ Json CompiledJson(TorchCompile compile) {
   return {{"layers", compile.layers}, {"loss", compile.loss}};
 }
 
+Json RecipeJson(const TorchRecipe& recipe) {
+  Json json = Json::object();
+  for (const auto& [name, value] : RecipeWords(recipe)) json[name] = value;
+  return json;
+}
+
 Json RuntimeChoiceJson(const ChoiceEstimate& choice) {
   const TrainSetup& setup = choice.setup;
   const ZeroConfig& zero = setup.zero;

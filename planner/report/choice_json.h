@@ -32,6 +32,8 @@ nlohmann::ordered_json TorchStepJson(const TimeEstimate& time);
 // A choice of another runtime, with all that is predicted of it.
 nlohmann::ordered_json RuntimeChoiceJson(const ChoiceEstimate& choice);
 nlohmann::ordered_json CompiledJson(TorchCompile compile);
+// What the recipe says beyond nothing, by its fields' names; {} for nothing.
+nlohmann::ordered_json RecipeJson(const TorchRecipe& recipe);
 
 // A bucket's elements; null where the runtime has no such bucket (kAuto).
 nlohmann::ordered_json ElementsJson(uint64_t elements);

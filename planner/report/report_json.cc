@@ -96,6 +96,7 @@ std::string ReportJson(const Estimate& estimate) {
   if (!estimate.runtime->has_programs()) {
     report["runtime"] = estimate.runtime->version();
     report["compiled"] = CompiledJson(estimate.recipe.compile);
+    report["recipe"] = RecipeJson(estimate.recipe);
   }
   report.update(Json{{"model",
                       {{"name", model.name},

@@ -90,6 +90,9 @@ inline constexpr RuntimeMargins kFsdp2Margins{33,
                                               0.26,
                                               kFsdpAcrossNodesWorst};
 
+// None of its runs was compared yet.
+inline constexpr RuntimeMargins kDdpMargins{};
+
 // What of the runtimes' time follows neither from their code nor from the machine's profile. The
 // host's Python is as fast as those of the runs; one choice at stage 3 took 1.38 times as long on
 // one of them as on another.

@@ -11,7 +11,8 @@ namespace zeroplan {
 
 std::span<const Runtime* const> Runtimes() {
   // A further runtime is a line here.
-  static const std::array kRuntimes = {&OwnExecutor(), &DeepSpeedRuntime(), &Fsdp2Runtime()};
+  static const std::array kRuntimes = {&OwnExecutor(), &DeepSpeedRuntime(), &Fsdp2Runtime(),
+                                       &DdpRuntime()};
   return kRuntimes;
 }
 

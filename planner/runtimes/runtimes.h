@@ -15,5 +15,6 @@ const Runtime* FindRuntime(std::string_view key);
 
 const Runtime& DeepSpeedRuntime();
 const Runtime& Fsdp2Runtime();
+const Runtime& DdpRuntime();
 
 }  // namespace zeroplan

@@ -81,6 +81,12 @@ std::vector<MarginOfError> TorchBased::Margins() const {
 
 std::string TorchBased::MarginText(const Cluster& cluster, const HardwareProfile& hardware) const {
   const RuntimeMargins& of = margins();
+  if (of.runs == 0) {
+    return fmt::format(
+        "No run of {} was compared with its prediction: memory follows from PyTorch's code, times "
+        "from constants that were fitted to DeepSpeed's and FSDP2's runs.",
+        name());
+  }
   const std::string recompute =
       of.recompute_runs == 0
           ? ""

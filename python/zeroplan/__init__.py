@@ -147,6 +147,12 @@ def estimate(
     gpu_hour_price: Optional[float] = None,
     runtime: Optional[str] = None,
     compile: Optional[str] = None,
+    code: Optional[str] = None,
+    attn: Optional[str] = None,
+    param_dtype: Optional[str] = None,
+    optim: Optional[str] = None,
+    optimizer_in_backward: bool = False,
+    offload_activations: bool = False,
 ) -> Estimate:
     """Memory and step time of every ZeRO stage and offload choice, whether it fits or not.
 
@@ -207,6 +213,12 @@ def plan(
     gpu_hour_price: Optional[float] = None,
     runtime: Optional[str] = None,
     compile: Optional[str] = None,
+    code: Optional[str] = None,
+    attn: Optional[str] = None,
+    param_dtype: Optional[str] = None,
+    optim: Optional[str] = None,
+    optimizer_in_backward: bool = False,
+    offload_activations: bool = False,
     objective: Optional[str] = None,
     quick: bool = False,
     effort: Optional[float] = None,

@@ -1,0 +1,269 @@
+// PyTorch alone: one GPU, or torch.nn.parallel.DistributedDataParallel over several. Functions named
+// below are of PyTorch 2.11: torch/csrc/distributed/c10d/reducer.cpp, aten/src/ATen/autocast_mode.cpp.
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/config/reader_state.h"
+#include "core/config/setup_facts.h"
+#include "planner/estimate/choices.h"
+#include "planner/formats/config_format.h"
+#include "planner/runtimes/runtimes.h"
+#include "planner/runtimes/torch_based.h"
+#include "planner/search/search.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr int kDdpReduce = 1;
+// Reducer: the first bucket to be reduced, and the others (bucket_cap_mb 25).
+constexpr uint64_t kFirstBucketBytes = uint64_t{1} << 20, kBucketBytes = uint64_t{25} << 20;
+
+// The dtype in which parameters, gradients and the optimizer's states are. What transformers and
+// torchtune load is what the checkpoint has, 16 bit.
+Dtype HeldDtype(const TorchRecipe& recipe) {
+  const bool as_published = recipe.code == CodeStyle::kHf || recipe.code == CodeStyle::kLiger ||
+                            recipe.code == CodeStyle::kTorchtune;
+  return recipe.param_dtype.value_or(as_published ? Dtype::kBF16 : Dtype::kF32);
+}
+
+class Ddp : public TorchRuntime {
+ public:
+  Ddp(const TorchModel& model, const TorchPlay& play, TorchMemory* memory, TorchTimer* timer)
+      : TorchRuntime(model, play.setup, memory, timer),
+        casts_(HeldDtype(play.recipe) == Dtype::kF32),
+        held_bytes_(casts_ ? 4 : 2),
+        recompute_(play.setup.recompute.kind != RecomputeKind::kNone),
+        clips_(play.setup.optimizer.gradient_clipping > 0) {}
+
+  void Init() override {
+    for (const TorchParam& param : model_.params) {
+      params_.push_back(New(TorchClass::kParams, held_bytes_ * param.elements));
+    }
+  }
+
+  // cached_cast: a 16-bit copy of each fp32 weight that a product takes, kept until autocast ends
+  // with the forward pass, and by what backward needs until then.
+  void BeforeForward(int module) override { CastWeights(module); }
+  void BeginBackward() override {
+    if (recompute_) cast_.clear();
+  }
+  void BeforeBackward(int module) override { CastWeights(module); }
+  void AfterBackward(int module) override {
+    for (const int param : model_.modules[static_cast<size_t>(module)].params) {
+      if (!cast_.empty()) cast_[static_cast<size_t>(param)].Reset();
+    }
+  }
+
+  // AccumulateGrad, and Reducer::mark_variable_ready_dense: copied into its bucket.
+  void Gradient(int param, Tensor grad) override {
+    const auto index = static_cast<size_t>(param);
+    const uint64_t bytes = held_bytes_ * model_.params[index].elements;
+    if (casts_ && !model_.params[index].vector) {
+      timer_->Memory(6 * Elements(index));
+      grad = New(TorchClass::kGrads, bytes);  // ToCopyBackward
+    }
+    if (grads_[index]) {
+      timer_->Memory(3.0 * static_cast<double>(bytes));
+    } else {
+      grads_[index] = std::move(grad);
+    }
+    if (gpus_ == 1 || !last_) return;
+    timer_->Memory(2.0 * static_cast<double>(bytes));
+    bucket_bytes_ += bytes;
+    if (bucket_bytes_ >= (reduced_ ? kBucketBytes : kFirstBucketBytes)) ReduceBucket();
+  }
+
+  // finalize_backward: the compute stream waits, and gradients are copied out of the buckets.
+  void EndBackward() override {
+    cast_.clear();
+    if (gpus_ == 1 || !last_) return;
+    ReduceBucket();
+    reduced_ = false;
+    has_buckets_ = true;
+    timer_->StreamWaits(TorchClock::kComputeStream, kDdpReduce);
+    const auto bytes = static_cast<double>(held_bytes_ * model_.elements());
+    timer_->Memory(2 * bytes, static_cast<int>(model_.params.size()));
+  }
+
+  // clip_grad_norm_ (foreach), AdamW(fused=True), zero_grad(set_to_none=True).
+  void Step() override {
+    const auto bytes = static_cast<double>(held_bytes_ * model_.elements());
+    const int params = static_cast<int>(model_.params.size());
+    if (clips_) {
+      timer_->Memory(bytes, 1 + params / 100);
+      timer_->Memory(2 * bytes, 1 + params / 100);
+    }
+    timer_->Memory(7 * bytes, 1 + params / 30);
+    if (states_.empty()) {
+      for (const TorchParam& param : model_.params) {
+        states_.push_back(New(TorchClass::kOptimizer, held_bytes_ * param.elements));
+        states_.push_back(New(TorchClass::kOptimizer, held_bytes_ * param.elements));
+      }
+    }
+    for (Tensor& grad : grads_) grad.Reset();
+  }
+
+ private:
+  void CastWeights(int module) {
+    if (!casts_ || !model_.modules[static_cast<size_t>(module)].product) return;
+    if (cast_.empty()) cast_.resize(model_.params.size());
+    for (const int param : model_.modules[static_cast<size_t>(module)].params) {
+      Tensor& cast = cast_[static_cast<size_t>(param)];
+      if (cast) continue;
+      timer_->Memory(6 * Elements(static_cast<size_t>(param)));
+      cast = New(TorchClass::kParams, 2 * model_.params[static_cast<size_t>(param)].elements);
+    }
+  }
+
+  // Buckets are made when the first backward pass has shown the order of gradients
+  // (rebuild_buckets), one tensor a bucket.
+  void ReduceBucket() {
+    if (bucket_bytes_ == 0) return;
+    reduced_ = true;
+    if (!has_buckets_) buckets_.push_back(New(TorchClass::kBuffers, bucket_bytes_));
+    timer_->StreamWaits(kDdpReduce, TorchClock::kComputeStream);
+    timer_->Collective(kDdpReduce, CollectiveOp::kAllReduce, static_cast<double>(bucket_bytes_));
+    bucket_bytes_ = 0;
+  }
+
+  const bool casts_;
+  const uint64_t held_bytes_;
+  const bool recompute_, clips_;
+  bool reduced_ = false, has_buckets_ = false;
+  uint64_t bucket_bytes_ = 0;
+  std::vector<Tensor> params_, states_, buckets_;
+  std::vector<Tensor> cast_;  // by parameter: 16-bit copies of fp32 weights
+  std::vector<Tensor> grads_{model_.params.size()};
+};
+
+// torch.nn.Module on one GPU, DistributedDataParallel with its defaults on several
+// (gradient_as_bucket_view off, no_sync in all but a step's last micro-step), autocast around the
+// model, AdamW. Nothing is partitioned: stage 0.
+class DdpOfTorch : public TorchBased {
+ public:
+  std::string_view key() const override { return "ddp"; }
+  std::string_view name() const override { return "DDP"; }
+  std::string_view version() const override { return "ddp of PyTorch 2.11"; }
+  std::string Label(const TrainSetup& setup) const override {
+    std::string label = setup.batch.world_size == 1 ? "one GPU" : "DDP";
+    if (setup.recompute.kind == RecomputeKind::kFull) label += ", full recompute";
+    return label;
+  }
+  std::string StageName(int /*stage*/) const override { return "DDP"; }
+
+  void Refuse(const AskedOfRuntime& asked) const override {
+    TorchBased::Refuse(asked);
+    if (!asked.config.empty()) {
+      ThrowUsage(
+          "⟦config⟧: {} is a DeepSpeed config, which ⟦runtime⟧ ddp does not read; give "
+          "⟦checkpointing⟧ and ⟦micro_batch⟧",
+          asked.config);
+    }
+    if (!asked.grad_accum_dtype.empty()) {
+      ThrowUsage(
+          "⟦grad_accum_dtype⟧: {} has no effect with ⟦runtime⟧ ddp, which sums gradients in the "
+          "parameters' dtype; give ⟦param_dtype⟧ or leave it out",
+          asked.grad_accum_dtype);
+    }
+  }
+  ChoiceSpace EstimateSpace() const override {
+    ChoiceSpace space;
+    space.stages = {0};
+    space.offload_optimizer = space.offload_param = {OffloadDevice::kNone};
+    return space;
+  }
+
+  const RuntimeMargins& margins() const override { return kDdpMargins; }
+
+  std::string FormatCannot(ConfigFormat /*format*/, const TrainSetup& setup) const override {
+    Reasons reasons;
+    reasons.Add(setup.zero.stage > 0, "stage {} (DDP partitions nothing)", setup.zero.stage);
+    reasons.Add(setup.recompute.kind == RecomputeKind::kSelective, "selective recompute");
+    reasons.Add(setup.recompute.every > 1, "recompute of {} layers at a time",
+                setup.recompute.every);
+    return reasons.Take();
+  }
+  std::string NoFormat(ConfigFormat format, const std::string& file) const override {
+    if (format == ConfigFormat::kTorchtitan) {
+      return "⟦for⟧: torchtitan trains with FSDP2; use ⟦runtime⟧ fsdp2";
+    }
+    if (format != ConfigFormat::kDeepSpeed) return "";
+    return fmt::format(
+        "⟦out⟧: {} would be a DeepSpeed config, which DDP does not read; add ⟦for⟧ hf-trainer or "
+        "accelerate",
+        file);
+  }
+  std::string ConfigJson(const TrainSetup& setup, int64_t /*layers*/) const override {
+    return nlohmann::ordered_json(
+               {{"train_batch_size", setup.batch.global_batch()},
+                {"train_micro_batch_size_per_gpu", setup.batch.micro_batch},
+                {"gradient_accumulation_steps", setup.batch.grad_accum},
+                {"sequence_length", setup.batch.seq_len},
+                {"activation_checkpointing", setup.recompute.kind != RecomputeKind::kNone},
+                {"gradient_clipping", setup.optimizer.gradient_clipping},
+                {"autocast", DtypeName(setup.precision.dtype)}})
+        .dump();
+  }
+
+ protected:
+  void RefuseSetup(const TorchPlay& play) const override {
+    const TrainSetup& setup = play.setup;
+    RefuseIf(setup.precision.dtype == Dtype::kF32,
+             "its memory is modelled for bf16 and fp16, not fp32; give ⟦dtype⟧ bf16 or fp16");
+    RefuseIf(setup.precision.dtype == Dtype::kF16 && HeldDtype(play.recipe) != Dtype::kF32,
+             "fp16 with parameters in 16 bit: GradScaler does not unscale fp16 gradients; give "
+             "⟦param_dtype⟧ fp32 or ⟦dtype⟧ bf16");
+    RefuseIf(setup.zero.stage > 0,
+             "stage {}: DDP partitions nothing; give ⟦stage⟧ 0, or ⟦runtime⟧ deepspeed or fsdp2",
+             setup.zero.stage);
+    RefuseIf(setup.zero.offload_optimizer.device != OffloadDevice::kNone ||
+                 setup.zero.offload_param.device != OffloadDevice::kNone,
+             "offload: DDP keeps everything on the GPU; give ⟦runtime⟧ deepspeed or fsdp2");
+    RefuseIf(Hybrid(setup), "⟦shard_group⟧: DDP has replicas alone; leave it out");
+    RefuseIf(setup.recompute.kind == RecomputeKind::kSelective || setup.recompute.every > 1,
+             "recompute is modelled for none and for every layer (torch.utils.checkpoint); give "
+             "⟦checkpointing⟧ none or full, ⟦checkpoint_every⟧ 1");
+  }
+  // The first step makes the optimizer's states and the buckets. NCCL as DeepSpeed's stages 0 to 2
+  // have it, which all-reduce too; Python and PyTorch as with nothing of ZeRO.
+  PlayedParts Parts(int /*stage*/) const override { return {3, 0, 0}; }
+  std::unique_ptr<TorchRuntime> MakeEngine(const TorchModel& model, const TorchPlay& play,
+                                           TorchMemory* memory, TorchTimer* timer) const override {
+    return std::make_unique<Ddp>(model, play, memory, timer);
+  }
+  bool CanDo(int stage, const OffloadPlace& offloads) const override {
+    return stage == 0 && !offloads.anything();
+  }
+  bool CanGroup(int /*stage*/, const OffloadPlace& /*offloads*/,
+                const Grouping& /*grouping*/) const override {
+    return false;
+  }
+  bool CanRecompute(const SearchInputs& /*inputs*/,
+                    const RecomputeConfig& recompute) const override {
+    return recompute == kNoRecompute || recompute == FullRecompute();
+  }
+  TrainSetup SetupFor(const SearchInputs& inputs, int gpus, int stage,
+                      const OffloadPlace& offloads) const override {
+    TrainSetup setup = inputs.base;
+    setup.batch.world_size = gpus;
+    setup.zero = ReaderZeroDefaults(stage);
+    setup.zero.offload_optimizer.device = offloads.optimizer.device;
+    setup.zero.offload_param.device = offloads.param;
+    return setup;
+  }
+  std::string_view OptimizerText() const override { return "torch.optim.AdamW(fused=True)"; }
+};
+
+}  // namespace
+
+const Runtime& DdpRuntime() {
+  static const DdpOfTorch runtime;
+  return runtime;
+}
+
+}  // namespace zeroplan
