@@ -97,9 +97,9 @@ void TorchModel::AddModules() {
       const int64_t rows = part.end - part.begin;
       // A published tensor is without padding; PyTorch's model here has the padded rows.
       const bool whole = tensor.parts.empty();
-      params.push_back({part.name,
-                        whole ? tensor.elements() : static_cast<uint64_t>(rows * tensor.shape[1]),
-                        tensor.is_vector});
+      params.push_back(
+          {part.name, whole ? tensor.elements() : static_cast<uint64_t>(rows * tensor.shape[1]),
+           tensor.is_vector, tensor.is_vector ? 0 : static_cast<uint64_t>(tensor.shape[1])});
     }
   }
   if (spec.tied_head) modules.push_back({"head", {0}});

@@ -16,6 +16,7 @@ struct TorchParam {
   std::string name;  // as published
   uint64_t elements = 0;
   bool vector = false;
+  uint64_t columns = 0;  // of a matrix
 };
 
 struct TorchModule {
