@@ -230,13 +230,12 @@ void WriteConfigFile(const ConfigSource& source, bool json) {
 
 std::string Headline(const Plan& plan) {
   const bool programs = plan.runtime->has_programs();
-  return Paragraph(
-             fmt::format("{}{}: {} parameters, sequence {}, {}{}", plan.model.name,
-                         programs ? "" : fmt::format(" under {}", plan.runtime->version()),
-                         FormatCount(plan.model.ParamCount()), plan.setup.batch.seq_len,
-                         PrecisionText(plan.setup),
-                         programs ? "" : fmt::format(", {}", CompiledText(plan.recipe.compile))),
-             2) +
+  return Paragraph(fmt::format("{}{}: {} parameters, sequence {}, {}{}", plan.model.name,
+                               programs ? "" : fmt::format(" under {}", plan.runtime->version()),
+                               FormatCount(plan.model.ParamCount()), plan.setup.batch.seq_len,
+                               PrecisionText(plan.setup),
+                               programs ? "" : fmt::format(", {}", RecipeText(plan.recipe))),
+                   2) +
          Paragraph(ClusterLine(plan.cluster), 2);
 }
 

@@ -68,6 +68,9 @@ struct TorchRecipe {
   bool operator==(const TorchRecipe&) const = default;
 };
 
+// "transformers' code with Liger's kernels, not compiled, adamw_bnb_8bit", for headlines.
+std::string RecipeText(const TorchRecipe& recipe);
+
 // What `recipe` says beyond nothing, by the names of its fields: {"code", "hf"}. Files are marked
 // with it, and reports have it.
 std::vector<std::pair<std::string, std::string>> RecipeWords(const TorchRecipe& recipe);

@@ -247,7 +247,7 @@ std::string Headline(const Estimate& estimate, const Paints& paints, size_t widt
   std::string text = ModelLine(estimate.model, estimate.seq_len);
   if (!runtime.has_programs()) {
     text = fmt::format("{} under {}, {}; {}", estimate.model.name, runtime.version(),
-                       CompiledText(estimate.recipe.compile), text);
+                       RecipeText(estimate.recipe), text);
   }
   text = Wrap(text, 2, width);
   text.pop_back();

@@ -1,5 +1,6 @@
-// PyTorch alone: one GPU, or torch.nn.parallel.DistributedDataParallel over several. Functions named
-// below are of PyTorch 2.11: torch/csrc/distributed/c10d/reducer.cpp, aten/src/ATen/autocast_mode.cpp.
+// PyTorch alone: one GPU, or torch.nn.parallel.DistributedDataParallel over several. Functions
+// named below are of PyTorch 2.11: torch/csrc/distributed/c10d/reducer.cpp,
+// aten/src/ATen/autocast_mode.cpp.
 
 #include <fmt/format.h>
 
@@ -14,6 +15,7 @@
 #include "planner/formats/config_format.h"
 #include "planner/runtimes/runtimes.h"
 #include "planner/runtimes/torch_based.h"
+#include "planner/runtimes/torch_optimizer.h"
 #include "planner/search/search.h"
 
 namespace zeroplan {
@@ -38,7 +40,10 @@ class Ddp : public TorchRuntime {
         casts_(HeldDtype(play.recipe) == Dtype::kF32),
         held_bytes_(casts_ ? 4 : 2),
         recompute_(play.setup.recompute.kind != RecomputeKind::kNone),
-        clips_(play.setup.optimizer.gradient_clipping > 0) {}
+        in_backward_(play.recipe.optimizer_in_backward),
+        clips_(play.setup.optimizer.gradient_clipping > 0 && !in_backward_),
+        states_(play.recipe.optimizer.value_or(TorchOptimizer::kAdamWFused), HeldDtype(play.recipe),
+                UpdatedTensorsOf(model), memory, timer) {}
 
   void Init() override {
     for (const TorchParam& param : model_.params) {
@@ -67,6 +72,10 @@ class Ddp : public TorchRuntime {
       timer_->Memory(6 * Elements(index));
       grad = New(TorchClass::kGrads, bytes);  // ToCopyBackward
     }
+    if (in_backward_) {  // register_post_accumulate_grad_hook
+      states_.Update(index);
+      return;
+    }
     if (grads_[index]) {
       timer_->Memory(3.0 * static_cast<double>(bytes));
     } else {
@@ -90,7 +99,7 @@ class Ddp : public TorchRuntime {
     timer_->Memory(2 * bytes, static_cast<int>(model_.params.size()));
   }
 
-  // clip_grad_norm_ (foreach), AdamW(fused=True), zero_grad(set_to_none=True).
+  // clip_grad_norm_ (foreach), the optimizer, zero_grad(set_to_none=True).
   void Step() override {
     const auto bytes = static_cast<double>(held_bytes_ * model_.elements());
     const int params = static_cast<int>(model_.params.size());
@@ -98,13 +107,7 @@ class Ddp : public TorchRuntime {
       timer_->Memory(bytes, 1 + params / 100);
       timer_->Memory(2 * bytes, 1 + params / 100);
     }
-    timer_->Memory(7 * bytes, 1 + params / 30);
-    if (states_.empty()) {
-      for (const TorchParam& param : model_.params) {
-        states_.push_back(New(TorchClass::kOptimizer, held_bytes_ * param.elements));
-        states_.push_back(New(TorchClass::kOptimizer, held_bytes_ * param.elements));
-      }
-    }
+    if (!in_backward_) states_.Step();
     for (Tensor& grad : grads_) grad.Reset();
   }
 
@@ -133,10 +136,11 @@ class Ddp : public TorchRuntime {
 
   const bool casts_;
   const uint64_t held_bytes_;
-  const bool recompute_, clips_;
+  const bool recompute_, in_backward_, clips_;
+  TorchStates states_;
   bool reduced_ = false, has_buckets_ = false;
   uint64_t bucket_bytes_ = 0;
-  std::vector<Tensor> params_, states_, buckets_;
+  std::vector<Tensor> params_, buckets_;
   std::vector<Tensor> cast_;  // by parameter: 16-bit copies of fp32 weights
   std::vector<Tensor> grads_{model_.params.size()};
 };
@@ -224,6 +228,10 @@ class DdpOfTorch : public TorchBased {
     RefuseIf(setup.zero.offload_optimizer.device != OffloadDevice::kNone ||
                  setup.zero.offload_param.device != OffloadDevice::kNone,
              "offload: DDP keeps everything on the GPU; give ⟦runtime⟧ deepspeed or fsdp2");
+    RefuseIf(play.recipe.optimizer_in_backward &&
+                 (setup.batch.world_size > 1 || setup.batch.grad_accum > 1),
+             "⟦optimizer_in_backward⟧: updates before the gradients of other ranks or micro-steps "
+             "are there; use one GPU and ⟦grad_accum⟧ 1, or leave it out");
     RefuseIf(Hybrid(setup), "⟦shard_group⟧: DDP has replicas alone; leave it out");
     RefuseIf(setup.recompute.kind == RecomputeKind::kSelective || setup.recompute.every > 1,
              "recompute is modelled for none and for every layer (torch.utils.checkpoint); give "
@@ -255,6 +263,15 @@ class DdpOfTorch : public TorchBased {
     setup.zero.offload_optimizer.device = offloads.optimizer.device;
     setup.zero.offload_param.device = offloads.param;
     return setup;
+  }
+  std::vector<std::string> Notes(const ChoiceEstimate& choice,
+                                 const TorchRecipe& recipe) const override {
+    std::vector<std::string> notes = TorchBased::Notes(choice, recipe);
+    if (recipe.optimizer_in_backward) {
+      notes.emplace_back(
+          "An optimizer in backward cannot clip gradients by their norm: none is clipped.");
+    }
+    return notes;
   }
   std::string_view OptimizerText() const override { return "torch.optim.AdamW(fused=True)"; }
 };

@@ -32,6 +32,24 @@ std::string_view CompiledText(TorchCompile compile) {
   return compile.loss ? "layers and loss compiled" : "layers compiled";
 }
 
+std::string RecipeText(const TorchRecipe& recipe) {
+  constexpr std::array<std::string_view, 6> kCodes = {"",
+                                                      "transformers' code, ",
+                                                      "transformers' code with Liger's kernels, ",
+                                                      "Composer's code, ",
+                                                      "torchtitan's code, ",
+                                                      "torchtune's code, "};
+  std::string text(kCodes[static_cast<size_t>(recipe.code)]);
+  text += CompiledText(recipe.compile);
+  if (recipe.attention == TorchAttention::kEager) text += ", eager attention";
+  if (recipe.attention == TorchAttention::kFlash) text += ", flash-attn";
+  if (recipe.param_dtype) text += fmt::format(", parameters in {}", DtypeName(*recipe.param_dtype));
+  if (recipe.optimizer) text += fmt::format(", {}", TorchOptimizerName(*recipe.optimizer));
+  if (recipe.optimizer_in_backward) text += " in backward";
+  if (recipe.offload_activations) text += ", activations on the CPU";
+  return text;
+}
+
 std::vector<std::pair<std::string, std::string>> RecipeWords(const TorchRecipe& recipe) {
   const TorchRecipe plain;
   std::vector<std::pair<std::string, std::string>> words;
