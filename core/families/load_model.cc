@@ -10,6 +10,7 @@
 #include "core/base/units.h"
 #include "core/families/gpt2/gpt2.h"
 #include "core/families/llama/llama.h"
+#include "core/families/planned/planned.h"
 
 namespace zeroplan {
 
@@ -68,7 +69,7 @@ const std::vector<ModelPreset>& ModelPresets() {
 }
 
 ModelSpec ReadHuggingFaceConfig(const std::filesystem::path& file, std::vector<std::string>* notes,
-                                FamilyList families) {
+                                FamilyList families, const OtherModels& others) {
   const std::string source = file.string();
   const JsonNode root = ParseJsonText(ReadTextFile(file), source);
   JsonSection config(&root, "", source);
@@ -83,9 +84,15 @@ ModelSpec ReadHuggingFaceConfig(const std::filesystem::path& file, std::vector<s
   for (const ModelFamily* known : families) {
     if (known->name() == *type) family = known;
   }
-  if (family == nullptr) {
-    config.FailValue("model_type", fmt::format("{}, {} that zeroplan trains{}", names, which,
-                                               PlanOfItsSize(file, root)));
+  if (family == nullptr && !others.allowed) {
+    config.FailValue(
+        "model_type",
+        fmt::format("{}, {} that zeroplan trains{}{}", names, which,
+                    IsPlannedType(*type)
+                        ? "; 'zeroplan plan' and 'estimate' take it with ⟦runtime⟧ deepspeed, "
+                          "fsdp2 or ddp"
+                        : "",
+                    PlanOfItsSize(file, root)));
   }
   if (const JsonNode* node = config.Value("quantization_config")) {
     if (IsSwitchedOn(*node)) {
@@ -94,6 +101,7 @@ ModelSpec ReadHuggingFaceConfig(const std::filesystem::path& file, std::vector<s
                   "use the model's unquantized weights");
     }
   }
+  if (family == nullptr) return ReadPlannedModel(file, root, *type, others.image_tokens, notes);
   ModelSpec spec = family->ReadConfig(&config, notes);
   spec.family = family;
   spec.padded_vocab = PadVocab(spec.vocab);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,12 +53,19 @@ struct NamedModel {
   std::string hub_name = {};
 };
 
+// Models that zeroplan plans for other programs, and does not train (core/families/planned):
+// refused unless allowed.
+struct OtherModels {
+  bool allowed = false;
+  std::optional<int64_t> image_tokens = {};  // of a sequence, of those that see
+};
+
 // In this order: a preset's name; a Hugging Face config.json, or a folder that holds one; a
 // published name ("meta-llama/Llama-3.1-8B-Instruct", in any case, with or without its owner), or
 // another OWNER/NAME, in Hugging Face's cache; a published name as the preset of its shape
 // (published_names.cc). Nothing is downloaded. Throws Error(kUsage) naming what is near and what
 // would fetch it, or the file, key and value.
-NamedModel FindModel(const std::string& name_or_path);
+NamedModel FindModel(const std::string& name_or_path, const OtherModels& others = {});
 // The spec alone; what its config.json is not trained with is logged.
 ModelSpec LoadModel(const std::string& name_or_path);
 
@@ -70,11 +78,13 @@ std::string WhatInsteadOfModel(const std::filesystem::path& path);
 // where neither tells.
 std::string PlanOfItsSize(const std::filesystem::path& config_file, const JsonNode& config);
 
-// Reads one Hugging Face config.json whose model_type is one of `families`, and validates it.
+// Reads one Hugging Face config.json whose model_type is one of `families`, or another's where
+// `others` allows it, and validates it.
 // `*notes` collects one line for each setting that is not trained with (dropout). Unsupported
 // settings are errors that name file, key and value.
 ModelSpec ReadHuggingFaceConfig(const std::filesystem::path& file, std::vector<std::string>* notes,
-                                FamilyList families = ModelFamilies());
+                                FamilyList families = ModelFamilies(),
+                                const OtherModels& others = {});
 // The config.json that transformers reads back, as text. Vocabulary unpadded.
 std::string WriteHuggingFaceConfig(const ModelSpec& spec);
 

@@ -140,11 +140,12 @@ std::optional<fs::path> Snapshot(std::string_view hub_name) {
   return fs::exists(folder / kConfigFile, ignored) ? std::optional(folder) : std::nullopt;
 }
 
-std::optional<NamedModel> FromCache(const std::string& hub_name) {
+std::optional<NamedModel> FromCache(const std::string& hub_name, const OtherModels& others) {
   const std::optional<fs::path> folder = Snapshot(hub_name);
   if (!folder) return std::nullopt;
   NamedModel model;
-  model.spec = ReadHuggingFaceConfig(*folder / kConfigFile, &model.config_notes);
+  model.spec =
+      ReadHuggingFaceConfig(*folder / kConfigFile, &model.config_notes, ModelFamilies(), others);
   model.spec.name = hub_name.substr(hub_name.find('/') + 1);  // the folder's is a revision
   model.folder = *folder;
   model.hub_name = hub_name;
@@ -286,7 +287,7 @@ ModelSpec LoadModel(const std::string& name_or_path) {
   return std::move(model.spec);
 }
 
-NamedModel FindModel(const std::string& name_or_path) {
+NamedModel FindModel(const std::string& name_or_path, const OtherModels& others) {
   for (const ModelPreset& preset : ModelPresets()) {
     if (preset.spec.name == name_or_path) return {.spec = preset.spec};
   }
@@ -298,7 +299,7 @@ NamedModel FindModel(const std::string& name_or_path) {
     const std::string what = folder ? "" : WhatInsteadOfModel(config);
     if (!what.empty()) ThrowUsage("{}: {}", name_or_path, what);
     NamedModel model;
-    model.spec = ReadHuggingFaceConfig(config, &model.config_notes);
+    model.spec = ReadHuggingFaceConfig(config, &model.config_notes, ModelFamilies(), others);
     if (folder) model.folder = path;
     return model;
   }
@@ -306,11 +307,11 @@ NamedModel FindModel(const std::string& name_or_path) {
   const bool is_name = hub || name_or_path.find('/') == std::string::npos;
   const Match match = is_name ? FindPublished(name_or_path) : Match{};
   std::optional<NamedModel> cached;
-  if (hub) cached = FromCache(name_or_path);
+  if (hub) cached = FromCache(name_or_path, others);
   const bool same_weights = match.published != nullptr && !IsMirror(Lower(OwnerOf(name_or_path))) &&
                             WordsOf(match.published->name) == WordsOf(name_or_path);
   if (!cached && same_weights) {
-    cached = FromCache(match.published->name);
+    cached = FromCache(match.published->name, others);
   }
   if (cached) return *std::move(cached);
   if (match.preset == nullptr && folder) {

@@ -17,6 +17,7 @@ namespace zeroplan {
 class GraphBuilder;  // core/lowering/graph_builder.h
 class JsonSection;   // core/base/json_section.h
 class ModelGraph;    // core/lowering/graph_builder.h
+struct PlannedCode;  // core/families/planned/planned.h
 
 // A model on a hub whose config.json has a preset's shape.
 struct PublishedName {
@@ -39,6 +40,9 @@ class ModelFamily {
 
   // "gpt2": model_type in a config.json, and what files of zeroplan's own call it.
   virtual std::string_view name() const = 0;
+  // What is known of the code of a model that is planned for other programs, and not trained here:
+  // it has no graph. Null: it is trained.
+  virtual const PlannedCode* planned() const { return nullptr; }
 
   // ---- parameters ----
 

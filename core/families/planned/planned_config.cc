@@ -1,0 +1,426 @@
+// What config.json says of models that are planned: defaults as transformers' configuration classes
+// have them (5.24.0), and the tensors that weights of the type hold, by their published names.
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "core/base/error.h"
+#include "core/base/json_section.h"
+#include "core/families/planned/planned.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+
+enum class Tower : uint8_t { kSiglip, kClip, kQwen };
+
+// A language model's code, and its config's defaults.
+struct TextType {
+  std::string_view type;
+  int64_t layers, hidden, heads, kv_heads, head_size, ffn, vocab, positions;
+  bool tied = false, gemma = false, qk_norm = false, qkv_bias = false, one_products = false;
+  // Sliding windows: of `period` layers in a row all but the last have one.
+  int64_t window = 0, period = 0;
+  double score_cap = 0, logit_cap = 0;
+  // Experts, and a layer's tensors of them ("block_sparse_moe.").
+  int64_t experts = 0, experts_per_token = 0, expert_ffn = 0, shared_ffn = 0;
+  const char* expert_prefix = "mlp.";
+  std::array<const char*, 3> expert_parts = {"gate_proj", "up_proj", "down_proj"};
+};
+
+// kv_heads 0: as many as heads; head_size 0: hidden over heads; expert_ffn 0: intermediate_size is
+// the experts'.
+constexpr TextType kTextTypes[] = {
+    {"llama", 32, 4096, 32, 0, 0, 11008, 32000, 2048},
+    {"mistral", 32, 4096, 32, 8, 0, 14336, 32000, 131072},
+    {"qwen2", 32, 4096, 32, 32, 0, 22016, 151936, 32768, false, false, false, true},
+    {"gemma2", 26, 2304, 8, 4, 256, 9216, 256000, 8192, true, true, false, false, false, 4096, 2,
+     50, 30},
+    {"gemma3_text", 26, 2304, 8, 4, 256, 9216, 262208, 131072, true, true, true, false, false, 4096,
+     6},
+    {"phi3", 32, 3072, 32, 0, 0, 8192, 32064, 4096, false, false, false, false, true},
+    {"mixtral", 32, 4096, 32, 8, 0, 14336, 32000, 131072, false, false, false, false, false, 0, 0,
+     0, 0, 8, 2, 0, 0, "block_sparse_moe.", {"w1", "w3", "w2"}},
+    {"qwen3_moe", 24, 2048, 32, 4, 0, 6144, 151936, 32768, false, false, true, false, false, 0, 0,
+     0, 0, 128, 8, 768},
+    {"qwen2_moe", 24, 2048, 16, 16, 0, 5632, 151936, 32768, false, false, false, true, false, 0, 0,
+     0, 0, 60, 4, 1408, 5632},
+    {"qwen2_5_vl_text", 80, 8192, 64, 8, 0, 29568, 152064, 32768, false, false, false, true},
+};
+
+// What sees, before a language model.
+struct VisionType {
+  std::string_view type;
+  Tower tower;
+  std::string_view text;         // the language model's type where the config names none
+  std::string_view text_prefix;  // of its tensors
+  std::string_view tower_prefix;
+  int64_t layers, hidden, heads, ffn, image, patch;
+};
+constexpr VisionType kVisionTypes[] = {
+    {"gemma3", Tower::kSiglip, "gemma3_text", "language_model.", "vision_tower.vision_model.", 12,
+     768, 12, 3072, 224, 16},
+    {"llava", Tower::kClip, "llama", "language_model.", "vision_tower.vision_model.", 24, 1024, 16,
+     4096, 336, 14},
+    {"qwen2_5_vl", Tower::kQwen, "qwen2_5_vl_text", "", "visual.", 32, 3584, 16, 3420, 0, 14},
+};
+
+// Tokens of a picture where its size is free: about 900 by 900 of 28 by 28 pixels each.
+constexpr int64_t kFreeImageTokens = 1024;
+
+const TextType* TextTypeNamed(std::string_view type) {
+  const auto* at = std::find_if(std::begin(kTextTypes), std::end(kTextTypes),
+                                [&](const TextType& row) { return row.type == type; });
+  return at == std::end(kTextTypes) ? nullptr : at;
+}
+const VisionType* VisionTypeNamed(std::string_view type) {
+  const auto* at = std::find_if(std::begin(kVisionTypes), std::end(kVisionTypes),
+                                [&](const VisionType& row) { return row.type == type; });
+  return at == std::end(kVisionTypes) ? nullptr : at;
+}
+
+int64_t Whole(JsonSection& config, std::string_view key, int64_t fallback, int64_t least = 1) {
+  const std::optional<int64_t> value = config.Int(key, least, kMax);
+  if (!value && fallback < least) {
+    config.Fail(key, "is missing; set it as the model was trained with");
+  }
+  return value.value_or(fallback);
+}
+
+// ---- the language model ----
+
+// Of an unknown type all has to be said.
+constexpr TextType kUnknown = {"", 0, 0, 0, 0, 0, 0, 0, 0};
+
+// Which layers look back at a window alone.
+int64_t WindowLayers(JsonSection& config, const TextType& type, int64_t layers) {
+  if (const JsonNode* types = config.Value("layer_types")) {
+    int64_t count = 0;
+    for (const JsonNode& one : types->elements) {
+      count += one.is_string() && one.scalar == "sliding_attention" ? 1 : 0;
+    }
+    return count;
+  }
+  if (type.period == 0) return layers;
+  const int64_t period = Whole(config, "sliding_window_pattern", type.period);
+  return layers - layers / period;
+}
+
+void ReadText(JsonSection& config, const TextType& type, PlannedConfig* out) {
+  ModelSpec& spec = out->spec;
+  PlannedCode& code = out->code;
+  spec.layers = Whole(config, "num_hidden_layers", type.layers);
+  spec.hidden = Whole(config, "hidden_size", type.hidden);
+  spec.heads = Whole(config, "num_attention_heads", type.heads);
+  spec.kv_heads = Whole(config, "num_key_value_heads", type.kv_heads > 0 ? type.kv_heads : spec.heads);
+  spec.head_size = Whole(config, "head_dim", type.head_size, 0);
+  if (spec.head_size == 0) {
+    if (spec.hidden % spec.heads != 0) {
+      config.Fail("num_attention_heads",
+                  "{} does not divide hidden_size {}; use a number of heads that does, or head_dim",
+                  spec.heads, spec.hidden);
+    }
+    spec.head_size = spec.hidden / spec.heads;
+  }
+  if (spec.heads % spec.kv_heads != 0) {
+    config.Fail("num_key_value_heads", "{} does not divide num_attention_heads {}; use one that does",
+                spec.kv_heads, spec.heads);
+  }
+  spec.ffn = Whole(config, "intermediate_size", type.ffn);
+  spec.vocab = Whole(config, "vocab_size", type.vocab);
+  spec.positions = Whole(config, "max_position_embeddings", type.positions);
+  spec.tied_head = config.Bool("tie_word_embeddings").value_or(type.tied);
+  spec.qk_norm = type.qk_norm;
+  const bool biases = config.Bool("attention_bias").value_or(false);
+  spec.qkv_bias = type.qkv_bias || biases;
+  spec.out_bias = biases;
+  code.gemma_norms = code.post_norms = code.scaled_embedding = type.gemma;
+  code.one_qkv = code.one_gate_up = type.one_products;
+  const auto bounded = [&](const char* key, double fallback) {
+    // null is off, a missing key the default.
+    return config.Raw(key) != nullptr ? config.Number(key, 0, 1e9).value_or(0) > 0 : fallback > 0;
+  };
+  code.bounded_scores = bounded("attn_logit_softcapping", type.score_cap);
+  code.bounded_logits = bounded("final_logit_softcapping", type.logit_cap);
+  const bool window_off = config.Bool("use_sliding_window") == false;
+  code.window = config.Raw("sliding_window") != nullptr
+                    ? config.Int("sliding_window", 0, kMax).value_or(0)
+                    : type.window;
+  if (window_off || code.window >= spec.positions) code.window = 0;
+  if (code.window > 0) code.window_layers = WindowLayers(config, type, spec.layers);
+  if (type.experts == 0) return;
+  // One key in published files, the other in what transformers 5 writes.
+  code.experts =
+      Whole(config, "num_local_experts", Whole(config, "num_experts", type.experts));
+  code.experts_per_token = Whole(config, "num_experts_per_tok", type.experts_per_token);
+  if (code.experts_per_token > code.experts) {
+    config.FailValue("num_experts_per_tok", fmt::format("at most the {} experts", code.experts));
+  }
+  if (type.expert_ffn > 0) spec.ffn = Whole(config, "moe_intermediate_size", type.expert_ffn);
+  if (type.shared_ffn > 0) {
+    code.shared_ffn = Whole(config, "shared_expert_intermediate_size", type.shared_ffn);
+  }
+  code.normalized_shares =
+      type.expert_ffn == 0 || config.Bool("norm_topk_prob").value_or(false);
+  if (Whole(config, "decoder_sparse_step", 1) != 1) {
+    config.FailValue("decoder_sparse_step", "1 (layers with experts and without are not planned)");
+  }
+  if (const JsonNode* dense = config.Value("mlp_only_layers"); dense && IsSwitchedOn(*dense)) {
+    config.FailValue("mlp_only_layers", "[] (layers with experts and without are not planned)");
+  }
+}
+
+// Adds the tensors of a layer, and what is around the layers.
+class Tensors {
+ public:
+  Tensors(const std::string& source, std::vector<NamedShape>* to) : source_(source), to_(to) {}
+  void Add(const std::string& name, std::vector<int64_t> shape) const {
+    to_->push_back({name, std::move(shape), source_});
+  }
+  void Linear(const std::string& name, int64_t out, int64_t in, bool bias = false) const {
+    Add(name + ".weight", {out, in});
+    if (bias) Add(name + ".bias", {out});
+  }
+  void LayerNorm(const std::string& name, int64_t size) const {
+    Add(name + ".weight", {size});
+    Add(name + ".bias", {size});
+  }
+  void Gated(const std::string& name, int64_t hidden, int64_t ffn, bool bias = false) const {
+    Linear(name + ".gate_proj", ffn, hidden, bias);
+    Linear(name + ".up_proj", ffn, hidden, bias);
+    Linear(name + ".down_proj", hidden, ffn, bias);
+  }
+
+ private:
+  const std::string& source_;
+  std::vector<NamedShape>* to_;
+};
+
+void AddText(const TextType& type, const std::string& prefix, const Tensors& to,
+             const PlannedConfig& config) {
+  const ModelSpec& spec = config.spec;
+  const PlannedCode& code = config.code;
+  const int64_t c = spec.hidden, d = spec.HeadSize(), q = spec.heads * d, kv = spec.KvHeads() * d;
+  to.Add(prefix + "model.embed_tokens.weight", {spec.vocab, c});
+  for (int64_t layer = 0; layer < spec.layers; ++layer) {
+    const std::string at = fmt::format("{}model.layers.{}.", prefix, layer);
+    to.Add(at + "input_layernorm.weight", {c});
+    if (code.one_qkv) {
+      to.Linear(at + "self_attn.qkv_proj", q + 2 * kv, c);
+    } else {
+      to.Linear(at + "self_attn.q_proj", q, c, spec.qkv_bias);
+      to.Linear(at + "self_attn.k_proj", kv, c, spec.qkv_bias);
+      to.Linear(at + "self_attn.v_proj", kv, c, spec.qkv_bias);
+    }
+    if (spec.qk_norm) {
+      to.Add(at + "self_attn.q_norm.weight", {d});
+      to.Add(at + "self_attn.k_norm.weight", {d});
+    }
+    to.Linear(at + "self_attn.o_proj", c, q, spec.out_bias);
+    to.Add(at + "post_attention_layernorm.weight", {c});
+    if (code.post_norms) {
+      to.Add(at + "pre_feedforward_layernorm.weight", {c});
+      to.Add(at + "post_feedforward_layernorm.weight", {c});
+    }
+    const std::string mlp = at + type.expert_prefix;
+    if (code.experts > 0) {
+      to.Linear(mlp + "gate", code.experts, c);
+      for (int64_t expert = 0; expert < code.experts; ++expert) {
+        const std::string one = fmt::format("{}experts.{}.", mlp, expert);
+        to.Linear(one + type.expert_parts[0], spec.ffn, c);
+        to.Linear(one + type.expert_parts[1], spec.ffn, c);
+        to.Linear(one + type.expert_parts[2], c, spec.ffn);
+      }
+      if (code.shared_ffn > 0) {
+        to.Gated(mlp + "shared_expert", c, code.shared_ffn);
+        to.Linear(mlp + "shared_expert_gate", 1, c);
+      }
+    } else if (code.one_gate_up) {
+      to.Linear(at + "mlp.gate_up_proj", 2 * spec.ffn, c);
+      to.Linear(at + "mlp.down_proj", c, spec.ffn);
+    } else {
+      to.Gated(at + "mlp", c, spec.ffn);
+    }
+  }
+  to.Add(prefix + "model.norm.weight", {c});
+  if (!spec.tied_head) to.Add(prefix + "lm_head.weight", {spec.vocab, c});
+}
+
+// ---- what sees ----
+
+struct VisionConfig {
+  int64_t channels = 3, image = 0, patch = 0, merge = 1, frames = 1, out = 0;
+  bool pooling_head = false, projector_bias = true;
+};
+
+VisionConfig ReadVision(JsonSection& root, JsonSection& config, const VisionType& type,
+                        std::optional<int64_t> image_tokens, PlannedConfig* out) {
+  VisionTower& tower = out->code.vision;
+  VisionConfig vision;
+  const bool qwen = type.tower == Tower::kQwen;
+  tower.layers = Whole(config, qwen ? "depth" : "num_hidden_layers", type.layers);
+  tower.hidden = Whole(config, "hidden_size", type.hidden);
+  tower.heads = Whole(config, qwen ? "num_heads" : "num_attention_heads", type.heads);
+  tower.ffn = Whole(config, "intermediate_size", type.ffn);
+  if (tower.hidden % tower.heads != 0) {
+    config.Fail(qwen ? "num_heads" : "num_attention_heads",
+                "{} does not divide hidden_size {}; use a number of heads that does", tower.heads,
+                tower.hidden);
+  }
+  vision.patch = Whole(config, "patch_size", type.patch);
+  vision.channels = Whole(config, "num_channels", Whole(config, "in_channels", 3));
+  tower.prefix = type.tower_prefix;
+  int64_t of_image = 0;  // tokens in the text
+  if (qwen) {
+    tower.gated = tower.rms_norms = true;
+    vision.merge = Whole(config, "spatial_merge_size", 2);
+    vision.frames = Whole(config, "temporal_patch_size", 2);
+    vision.out = Whole(config, "out_hidden_size", 3584);
+    tower.window = Whole(config, "window_size", 112) / vision.patch;
+    tower.window *= tower.window;
+    const JsonNode* full = config.Value("fullatt_block_indexes");
+    tower.full_layers =
+        full != nullptr && full->is_array() ? static_cast<int64_t>(full->elements.size()) : 4;
+    of_image = image_tokens.value_or(kFreeImageTokens);
+    tower.patches = of_image * vision.merge * vision.merge;
+    if (!image_tokens) {
+      out->code.approximated.push_back(fmt::format(
+          "images have any size: {} tokens of them are counted in a sequence (⟦image_tokens⟧)",
+          of_image));
+    }
+  } else {
+    vision.image = Whole(config, "image_size", type.image);
+    const int64_t side = vision.image / vision.patch;
+    if (side == 0) {
+      config.FailValue("patch_size", fmt::format("at most image_size {}", vision.image));
+    }
+    tower.patches = side * side + (type.tower == Tower::kClip ? 1 : 0);
+    tower.quick_gelu =
+        config.String("hidden_act").value_or(type.tower == Tower::kClip ? "quick_gelu" : "") ==
+        "quick_gelu";
+    of_image = type.tower == Tower::kSiglip ? Whole(root, "mm_tokens_per_image", 256) : side * side;
+    vision.pooling_head =
+        type.tower == Tower::kSiglip && config.Bool("vision_use_head").value_or(true);
+    vision.projector_bias = root.Bool("multimodal_projector_bias").value_or(true);
+    if (image_tokens) tower.images = (*image_tokens + of_image - 1) / of_image;
+  }
+  tower.image_tokens = of_image;
+  tower.patch_elements = vision.channels * vision.frames * vision.patch * vision.patch;
+  return vision;
+}
+
+void AddQwenVision(const Tensors& to, const VisionTower& tower, const VisionConfig& vision) {
+  const int64_t h = tower.hidden, merged = h * vision.merge * vision.merge;
+  const std::string& at = tower.prefix;
+  to.Add(at + "patch_embed.proj.weight",
+         {h, vision.channels, vision.frames, vision.patch, vision.patch});
+  for (int64_t layer = 0; layer < tower.layers; ++layer) {
+    const std::string block = fmt::format("{}blocks.{}.", at, layer);
+    to.Add(block + "norm1.weight", {h});
+    to.Add(block + "norm2.weight", {h});
+    to.Linear(block + "attn.qkv", 3 * h, h, true);
+    to.Linear(block + "attn.proj", h, h, true);
+    to.Gated(block + "mlp", h, tower.ffn, true);
+  }
+  to.Add(at + "merger.ln_q.weight", {h});
+  to.Linear(at + "merger.mlp.0", merged, merged, true);
+  to.Linear(at + "merger.mlp.2", vision.out, merged, true);
+}
+
+void AddVision(const Tensors& to, const VisionType& type, const PlannedConfig& config,
+               const VisionConfig& vision) {
+  const VisionTower& tower = config.code.vision;
+  if (type.tower == Tower::kQwen) return AddQwenVision(to, tower, vision);
+  const bool clip = type.tower == Tower::kClip;
+  const int64_t h = tower.hidden, text = config.spec.hidden;
+  const std::string at = tower.prefix;
+  if (clip) to.Add(at + "embeddings.class_embedding", {h});
+  to.Add(at + "embeddings.patch_embedding.weight",
+         {h, vision.channels, vision.patch, vision.patch});
+  if (!clip) to.Add(at + "embeddings.patch_embedding.bias", {h});
+  to.Add(at + "embeddings.position_embedding.weight", {tower.patches, h});
+  if (clip) to.LayerNorm(at + "pre_layrnorm", h);
+  for (int64_t layer = 0; layer < tower.layers; ++layer) {
+    const std::string block = fmt::format("{}encoder.layers.{}.", at, layer);
+    to.LayerNorm(block + "layer_norm1", h);
+    for (const char* part : {"q_proj", "k_proj", "v_proj", "out_proj"}) {
+      to.Linear(block + "self_attn." + part, h, h, true);
+    }
+    to.LayerNorm(block + "layer_norm2", h);
+    to.Linear(block + "mlp.fc1", tower.ffn, h, true);
+    to.Linear(block + "mlp.fc2", h, tower.ffn, true);
+  }
+  to.LayerNorm(at + "post_layernorm", h);
+  if (vision.pooling_head) {
+    to.Add(at + "head.probe", {1, 1, h});
+    to.Add(at + "head.attention.in_proj_weight", {3 * h, h});
+    to.Add(at + "head.attention.in_proj_bias", {3 * h});
+    to.Linear(at + "head.attention.out_proj", h, h, true);
+    to.LayerNorm(at + "head.layernorm", h);
+    to.Linear(at + "head.mlp.fc1", tower.ffn, h, true);
+    to.Linear(at + "head.mlp.fc2", h, tower.ffn, true);
+  }
+  if (clip) {
+    to.Linear("multi_modal_projector.linear_1", text, h, vision.projector_bias);
+    to.Linear("multi_modal_projector.linear_2", text, text, vision.projector_bias);
+  } else {
+    to.Add("multi_modal_projector.mm_input_projection_weight", {h, text});
+    to.Add("multi_modal_projector.mm_soft_emb_norm.weight", {h});
+  }
+}
+
+}  // namespace
+
+bool IsPlannedType(std::string_view model_type) {
+  const bool own = model_type == "llama" || model_type == "mistral" || model_type == "qwen2";
+  return VisionTypeNamed(model_type) != nullptr || (TextTypeNamed(model_type) != nullptr && !own);
+}
+
+std::string PlannedTypes() {
+  std::string names;
+  const auto add = [&](std::string_view type) {
+    if (IsPlannedType(type)) names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", type);
+  };
+  for (const TextType& row : kTextTypes) add(row.type);
+  for (const VisionType& row : kVisionTypes) add(row.type);
+  return names;
+}
+
+PlannedConfig ReadPlannedConfig(const JsonNode& node, std::string_view model_type,
+                                std::optional<int64_t> image_tokens, const std::string& source) {
+  PlannedConfig out;
+  JsonSection root(&node, "", source);
+  const VisionType* sees = VisionTypeNamed(model_type);
+  const JsonNode* inner = root.Value("text_config");
+  JsonSection text(inner != nullptr ? inner : &node, inner != nullptr ? "text_config" : "", source);
+  std::string text_type(sees != nullptr ? sees->text : model_type);
+  if (inner != nullptr) text_type = text.String("model_type").value_or(text_type);
+  const TextType* type = TextTypeNamed(text_type);
+  if (type == nullptr && sees != nullptr) {
+    text.FailValue("model_type", fmt::format("a language model that {} is planned with, such as "
+                                             "\"{}\"", model_type, sees->text));
+  }
+  ReadText(text, type != nullptr ? *type : kUnknown, &out);
+  // Said at the top of a model that sees, in its language model's part, or in both.
+  if (const std::optional<bool> tied = root.Bool("tie_word_embeddings")) out.spec.tied_head = *tied;
+  if (!IsPlannedType(model_type)) return out;
+  const Tensors tensors(source, &out.tensors);
+  if (sees == nullptr) {
+    AddText(*type, "", tensors, out);
+    return out;
+  }
+  const JsonNode* vision_node = root.Value("vision_config");
+  if (vision_node == nullptr) {
+    root.Fail("vision_config", "is missing; use a {} with it", model_type);
+  }
+  JsonSection vision_config(vision_node, "vision_config", source);
+  const VisionConfig vision = ReadVision(root, vision_config, *sees, image_tokens, &out);
+  AddText(*type, std::string(sees->text_prefix), tensors, out);
+  AddVision(tensors, *sees, out, vision);
+  // Tokens of images see each other, by a mask.
+  out.code.masked = sees->tower == Tower::kSiglip;
+  return out;
+}
+
+}  // namespace zeroplan
