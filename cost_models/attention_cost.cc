@@ -40,6 +40,15 @@ struct PlainShare {
 };
 constexpr std::array<PlainShare, 3> kPlainForward = {{{0.30, 0.47}, {0.29, 0.50}, {0.155, 0.23}}};
 constexpr std::array<PlainShare, 3> kPlainBackward = {{{0.36, 0.47}, {0.225, 0.34}, {0.121, 0.18}}};
+// Triton's kernels of 2022 and 2023 beside the rates of their GPUs' profiles: fitted to the
+// published runs of Composer (tests/fixtures/published_runs.jsonl) on A100 and H100. Of other GPUs
+// the one of the same or the nearest older kind is assumed.
+constexpr double kTritonBefore90 = 0.54, kTritonFrom90 = 0.32;
+// CUTLASS's kernels beside FlashAttention 2 on the same GPU, forward and backward: RTX 3090,
+// causal, heads of 64 (Dao-AILab/flash-attention, issue 416, 4,096 and 8,192 tokens: 0.82 and 0.59,
+// 0.53 and 0.45), and heads of 128, forward (NVIDIA/TileGym, pull request 49, 0.44). Assumed for
+// GPUs that have no FlashAttention, whose profiles' rates are in proportion to their products.
+constexpr double kMemoryEfficientForward = 0.5, kMemoryEfficientBackward = 0.49;
 // Tiles of keys that a tile of queries takes the time of beside those that it meets.
 constexpr double kPlainStart = 4;
 
@@ -139,6 +148,17 @@ double AttentionCost::Seconds(AttentionLaunch launch) const {
   if (launch.documents) call *= launch.backward ? kDocumentsBackward : kDocumentsForward;
   if (launch.backward && launch.deterministic) call += OrderedSeconds(part);
   return static_cast<double>(path.calls) * call;
+}
+
+double AttentionCost::TorchSeconds(TorchFused kernels, const AttentionShape& shape,
+                                   bool backward) const {
+  double share = 1;
+  if (kernels == TorchFused::kTriton) {
+    share = compute_capability_ < 90 ? kTritonBefore90 : kTritonFrom90;
+  } else if (kernels == TorchFused::kMemoryEfficient) {
+    share = backward ? kMemoryEfficientBackward : kMemoryEfficientForward;
+  }
+  return (backward ? BackwardSeconds(shape) : ForwardSeconds(shape)) / share;
 }
 
 double AttentionCost::SharedSeconds(const AttentionShape& shape) const {

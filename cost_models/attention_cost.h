@@ -37,6 +37,12 @@
 
 namespace zeroplan {
 
+// Fused kernels of PyTorch programs. kNewest: cuDNN's and FlashAttention's, which profiles have the
+// rates of. kTriton: FlashAttention in Triton of 2022 and 2023, as llm-foundry called it.
+// kMemoryEfficient: CUTLASS's, which scaled_dot_product_attention takes below compute capability
+// 8.0, where there is no FlashAttention.
+enum class TorchFused : uint8_t { kNewest, kTriton, kMemoryEfficient };
+
 struct AttentionShape {
   int64_t batch = 1, seq = 1, heads = 1, head_dim = 1;
   int64_t key_heads = 0;  // that the query heads share; 0: as many as these
@@ -58,6 +64,7 @@ class AttentionCost {
     return Seconds(backward_, shape) + SharedSeconds(shape);
   }
   double PlainSeconds(const AttentionShape& shape, Dtype dtype, bool backward) const;
+  double TorchSeconds(TorchFused kernels, const AttentionShape& shape, bool backward) const;
 
  private:
   struct Pass {

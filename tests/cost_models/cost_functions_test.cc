@@ -10,6 +10,7 @@
 #include "cost_models/gemm_cost.h"
 #include "cost_models/host_cost.h"
 #include "cost_models/memory_cost.h"
+#include "hwprofiles/loader.h"
 #include "tests/cost_models/plain_profile.h"
 
 namespace zeroplan {
@@ -154,6 +155,30 @@ TEST_CASE("attention without rows: the profile's figures, else shares of what pr
   CHECK(rate(large, true) == Approx(50e12).epsilon(0.02));
   CHECK(rate(small, false) == Approx(60e12 * 0.69 / 0.99).epsilon(0.02));
   CHECK(rate(small, true) == Approx(50e12 * 0.51 / 0.64).epsilon(0.02));
+}
+
+TEST_CASE("attention of PyTorch programs: older kernels are slower by the GPU's kind") {
+  HardwareProfile profile = PlainProfile();
+  const AttentionShape shape = {8, 2048, 16, 128};
+  const auto slower = [&](TorchFused kernels, bool backward) {
+    const AttentionCost cost(profile.gpu, GemmCost(profile.gpu));
+    return cost.TorchSeconds(kernels, shape, backward) /
+           (backward ? cost.BackwardSeconds(shape) : cost.ForwardSeconds(shape));
+  };
+  profile.gpu.architecture = "ampere";
+  CHECK(slower(TorchFused::kNewest, true) == 1);
+  CHECK(slower(TorchFused::kTriton, false) == Approx(1 / 0.54));
+  CHECK(slower(TorchFused::kMemoryEfficient, true) == Approx(1 / 0.49));
+  profile.gpu.architecture = "hopper";
+  CHECK(slower(TorchFused::kTriton, true) == Approx(1 / 0.32));
+  // So a V100 has 0.5 of what its products sustain, as an H200 has 0.99.
+  const GpuProfile volta = LoadProfile("dgx-2").gpu;
+  const GemmCost gemm(volta);
+  const double flops = 2.0 * 64 * 65536 * 65536 * 2048;
+  const double seconds =
+      AttentionCost(volta, gemm)
+          .TorchSeconds(TorchFused::kMemoryEfficient, {64, 65536, 16, 128}, false);
+  CHECK(flops / seconds == Approx(0.5 * 0.99 * gemm.Sustained(Dtype::kF16)).epsilon(0.02));
 }
 
 TEST_CASE("products without rows: the reachable peak, or 0.71 of the dense one") {
