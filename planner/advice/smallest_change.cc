@@ -1,7 +1,11 @@
 #include "planner/advice/smallest_change.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
+#include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 
@@ -144,7 +148,70 @@ Change Describe(const ChoiceSearch& searcher, const Found& found, const SearchSp
   return {Options(found.candidate, asked), found, searcher.EstimateCandidate(found.candidate)};
 }
 
+// What of a PyTorch program's recipe takes less memory: Liger's kernels, which make no logits and
+// the same numbers, then states in 8 bit, which make others.
+std::vector<std::pair<std::string, TorchRecipe>> LighterRecipes(const SearchInputs& asked) {
+  std::vector<std::pair<std::string, TorchRecipe>> lighter;
+  if (asked.runtime->has_programs()) return lighter;
+  TorchRecipe recipe = asked.recipe;
+  std::string options;
+  if (recipe.code == CodeStyle::kPlain || recipe.code == CodeStyle::kHf) {
+    recipe.code = CodeStyle::kLiger;
+    options = fmt::format("⟦code⟧ {}", CodeStyleName(recipe.code));
+    lighter.emplace_back(options, recipe);
+  }
+  if (!recipe.optimizer) {
+    recipe.optimizer = TorchOptimizer::kAdamWTorchao8bit;
+    options += fmt::format("{}⟦optim⟧ {}", options.empty() ? "" : " ",
+                           TorchOptimizerName(*recipe.optimizer));
+    lighter.emplace_back(options, recipe);
+  }
+  return lighter;
+}
+
+// With what was asked, else with all there is.
+std::optional<Change> LighterRecipe(const SearchInputs& asked, const SearchSpace& full,
+                                    const Question& question) {
+  for (const SearchSpace* space : {&asked.space, &full}) {
+    for (auto& [options, recipe] : LighterRecipes(asked)) {
+      SearchInputs inputs = asked;
+      inputs.recipe = recipe;
+      inputs.space = *space;
+      try {
+        const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(inputs);
+        const std::optional<Found> found = searcher->Best(question).found;
+        if (!found) continue;
+        Change change = Describe(*searcher, *found, asked.space);
+        change.options = options + (change.options.empty() ? "" : " ") + change.options;
+        return change;
+      } catch (const Error&) {  // the runtime does not have it
+        continue;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+Question FastestThatFits() {
+  Question fastest;
+  fastest.instruction_budget = kInstructionBudget / 8;
+  return fastest;
+}
+
 }  // namespace
+
+std::vector<Change> SingleChanges(const SearchInputs& asked, const SearchSpace& full) {
+  std::vector<Change> changes;
+  for (int f = 0; f < kFreedoms; ++f) {
+    if (IsFree(f, asked.space, full)) continue;
+    SearchInputs inputs = asked;
+    SetFree(f, full, inputs.space);
+    const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(inputs);
+    const std::optional<Found> found = searcher->Best(FastestThatFits()).found;
+    if (found) changes.push_back(Describe(*searcher, *found, asked.space));
+  }
+  return changes;
+}
 
 std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpace& full,
                                      const std::function<SearchCluster(int gpus)>& cluster_of) {
@@ -152,8 +219,7 @@ std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpac
   for (int f = 0; f < kFreedoms; ++f) {
     if (!IsFree(f, asked.space, full)) pinned |= 1u << f;
   }
-  Question fastest;
-  fastest.instruction_budget = kInstructionBudget / 8;
+  const Question fastest = FastestThatFits();
   for (int count = 1; count <= std::popcount(pinned); ++count) {
     std::optional<Change> best;
     for (unsigned set = 1; set < (1u << kFreedoms); ++set) {
@@ -169,6 +235,7 @@ std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpac
     }
     if (best) return best;
   }
+  if (std::optional<Change> change = LighterRecipe(asked, full, fastest)) return change;
   if (std::optional<Change> change = MoreHostMemory(asked, fastest)) return change;
   const int64_t gpus = asked.space.gpus.back();
   for (const bool free_all : {false, true}) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "planner/search/search.h"
 
@@ -17,11 +18,16 @@ struct Change {
 
 // `asked`: a space in which nothing fits, some of it pinned by the user. `full`: all there is for
 // the same number of GPUs. Frees as few of micro-batch, recompute, stage and offload as it takes,
-// of equally many the fastest; then more host memory, up to 16 times; then more GPUs (whole nodes),
+// of equally many the fastest; then, of a PyTorch program, a lighter recipe (Liger's kernels,
+// states in 8 bit); then more host memory, up to 16 times; then more GPUs (whole nodes),
 // doubled up to 1024 times or kMaxPlannedGpus, first with what was asked. `cluster_of` gives the
 // machines of a number of GPUs (they must outlive the call); it may throw Error for more GPUs than
 // the hardware goes to. Nothing: not even that fits.
 std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpace& full,
                                      const std::function<SearchCluster(int gpus)>& cluster_of);
+
+// Of the same five, each freed alone: the best that fits, in the order of the names above. Those
+// with which nothing fits are left out.
+std::vector<Change> SingleChanges(const SearchInputs& asked, const SearchSpace& full);
 
 }  // namespace zeroplan
