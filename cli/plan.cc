@@ -150,6 +150,11 @@ std::string PasteText(ConfigFormat format, const WrittenConfig& written) {
   for (const WrittenFile& file : written.files) names += (names.empty() ? "" : ", ") + file.path;
   std::string text = fmt::format("\nFor {}, written to {}:\n\n{}\n\n", ConfigFormatName(format),
                                  names, Indented(written.Command()));
+  if (!written.script.empty()) {
+    text += "  The script loads the model as it was planned:\n\n";
+    for (const std::string& line : written.script) text += "    " + line + "\n";
+    text += "\n";
+  }
   for (const std::string& note : written.notes) text += Paragraph(note, 2);
   return text;
 }
@@ -188,7 +193,8 @@ ConfigSource SourceOf(const PlanOptions& options, const Plan& plan) {
                     plan.recipe,
                     plan.cluster.shape(),
                     options.deepspeed_file,
-                    nullptr};
+                    nullptr,
+                    plan.choice.room != MemoryRoom::kAmple && !plan.runtime->has_programs()};
   source.came_in = options.common.config;
   source.has_for = options.config_for.has_value();
   return source;

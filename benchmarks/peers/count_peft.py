@@ -242,6 +242,9 @@ def model_rows():
 def main():
     from importlib.metadata import version
     torch.nn.functional.dropout = gpu_dropout
+    # PEFT's 4-bit layers ask for the GPU's autocast, and cast their input where it is off.
+    asks = torch.is_autocast_enabled
+    torch.is_autocast_enabled = lambda device="cpu": asks(device)
     versions = {name: version(name) for name in ("torch", "transformers", "peft", "bitsandbytes")}
     print(json.dumps({"versions": versions}))
     for rows in (linear_rows, frozen_rows, model_rows):

@@ -87,9 +87,32 @@ std::string Fsdp2Yaml(const FormatRequest& request) {
   return text + DynamoSection(request.recipe.compile) + ProcessLines(request);
 }
 
+// One process is no process group.
+std::string DdpYaml(const FormatRequest& request) {
+  const Dtype dtype = request.setup.precision.dtype;
+  std::string text = HeadComment(request, "accelerate 1.15");
+  text += fmt::format("compute_environment: LOCAL_MACHINE\ndistributed_type: {}\n",
+                      request.cluster.gpus > 1 ? "MULTI_GPU" : "\"NO\"");
+  text += fmt::format("mixed_precision: {}\n",
+                      Quoted(dtype == Dtype::kF32 ? "no" : std::string(DtypeName(dtype))));
+  return text + DynamoSection(request.recipe.compile) + ProcessLines(request);
+}
+
+// The script makes one of PyTorch's in place of the config's.
+JsonText WithoutOptimizer(const JsonText& text) {
+  Json out = Json::parse(text);
+  out.erase("optimizer");
+  out.erase("scheduler");
+  return out.dump();
+}
+
 void AddDeepSpeedFiles(const FormatRequest& request, WrittenConfig& out) {
   const std::string beside = DeepSpeedFileBeside(request.file);
   out.files.push_back({request.file, DeepSpeedYaml(request)});
+  if (request.recipe.optimizer) {
+    out.files.push_back({beside, DeepSpeedJson(request, WithoutOptimizer)});
+    return;
+  }
   out.files.push_back({beside, DeepSpeedJson(request, [&](const JsonText& text) {
                          return LeaveToScript(request, text);
                        })});
@@ -102,17 +125,16 @@ void AddDeepSpeedFiles(const FormatRequest& request, WrittenConfig& out) {
   if (!says_rate) {
     out.notes.emplace_back("No config says the learning rate: DummyOptim's lr is it.");
   }
-  if (request.setup.recompute.kind == RecomputeKind::kFull) {
-    out.notes.emplace_back(
-        "Recompute is the model's: gradient_checkpointing_enable() on one of transformers.");
-  }
 }
 
-void AddFsdp2File(const FormatRequest& request, WrittenConfig& out) {
+void AddPyTorchFile(const FormatRequest& request, WrittenConfig& out) {
+  if (IsDdp(request)) {
+    out.files.push_back({request.file, DdpYaml(request)});
+    return;
+  }
   out.files.push_back({request.file, Fsdp2Yaml(request)});
   out.notes.emplace_back(
-      "The script makes torch.optim.AdamW(..., fused=True). Layers are found by the "
-      "_no_split_modules of a transformers model; for others add "
+      "Layers are found by the _no_split_modules of a transformers model; for others add "
       "fsdp_transformer_layer_cls_to_wrap.");
 }
 
@@ -120,7 +142,8 @@ void AddFsdp2File(const FormatRequest& request, WrittenConfig& out) {
 // accelerate keeps whole ones on every GPU until the last.
 std::string BatchNote(const FormatRequest& request) {
   const BatchSpec& batch = request.setup.batch;
-  const bool sync = !request.runtime->reads_deepspeed_config() && batch.grad_accum > 1;
+  const bool sync =
+      !request.runtime->reads_deepspeed_config() && !IsDdp(request) && batch.grad_accum > 1;
   const std::string accumulation =
       sync ? fmt::format(
                  "gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps={}, "
@@ -143,13 +166,14 @@ WrittenConfig WriteAccelerate(const FormatRequest& request) {
   if (deepspeed) {
     AddDeepSpeedFiles(request, out);
   } else {
-    AddFsdp2File(request, out);
+    AddPyTorchFile(request, out);
   }
   const bool several = request.cluster.nodes() > 1;
   out.launch =
-      fmt::format("{}accelerate launch --config_file {}{} train.py",
+      fmt::format("{}{}accelerate launch --config_file {}{} train.py", AllocatorVariable(request),
                   deepspeed ? DynamoVariables(request.recipe.compile) : "", ShellWord(request.file),
                   several ? " \\\n  --machine_rank RANK --main_process_ip HOST" : "");
+  out.script = ModelScript(request);
   out.notes.push_back(BatchNote(request));
   return out;
 }

@@ -81,7 +81,10 @@ WrittenConfig WriteFormat(const FormatRequest& request) {
   ZEROPLAN_CHECK(request.incoming == nullptr || request.runtime->reads_deepspeed_config(),
                  "a DeepSpeed config came in for another program");
   CheckFormat(request.format, *request.runtime, request.file);
-  const std::string cannot = request.runtime->FormatCannot(request.format, request.setup);
+  std::string cannot = request.runtime->FormatCannot(request.format, request.setup);
+  if (cannot.empty()) {
+    cannot = RecipeCannot(request.format, *request.runtime, request.model, request.recipe);
+  }
   if (!cannot.empty()) {
     ThrowUsage("⟦for⟧: {} with {} cannot do what is asked for: {}; allow another choice",
                ConfigFormatName(request.format), request.runtime->name(), cannot);

@@ -36,6 +36,9 @@ struct FormatRequest {
   // The DeepSpeed config that came in, or nullptr. It must outlive the call. Its other keys go out
   // again; a value of the optimizer or schedule that it does not say is left to whoever owns it.
   const JsonNode* incoming = nullptr;
+  // What is predicted leaves no room for its margin of error: the allocator is told to keep its
+  // memory in one piece.
+  bool short_of_memory = false;
 };
 
 struct WrittenFile {
@@ -47,6 +50,7 @@ struct WrittenConfig {
   std::string launch;                  // the start of the command line; empty: there is none
   std::vector<std::string> arguments;  // the rest of it, an option with its value each
   std::vector<std::string> notes;      // what is said elsewhere: in the script, or by hand
+  std::vector<std::string> script;     // lines of Python that the script has; MODEL, LR are open
   // launch and arguments, on lines that a shell takes as one.
   std::string Command() const;
 };
@@ -59,6 +63,10 @@ std::vector<std::string> FormatFiles(ConfigFormat format, const Runtime& runtime
 // Throws Error(kUsage) naming the field for or out, the value and the fix where no setup can be
 // written: torchtitan without FSDP2, a DeepSpeed config for FSDP2, YAML in a file called .json.
 void CheckFormat(ConfigFormat format, const Runtime& runtime, const std::string& file);
+
+// What `format` cannot say of a recipe and of adapters, "; " between several; empty: it says all.
+std::string RecipeCannot(ConfigFormat format, const Runtime& runtime, const ModelSpec& model,
+                         const TorchRecipe& recipe);
 
 // Collects what a format cannot say, for Runtime::FormatCannot.
 class Reasons {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "planner/formats/config_format.h"
 
@@ -18,6 +19,19 @@ JsonText DeepSpeedJson(const FormatRequest& request,
 WrittenConfig WriteHfTrainer(const FormatRequest& request);
 WrittenConfig WriteAccelerate(const FormatRequest& request);
 WrittenConfig WriteTorchtitan(const FormatRequest& request);
+
+// Whether it is PyTorch alone that trains.
+bool IsDdp(const FormatRequest& request);
+
+// WrittenConfig::script: how the model is loaded as it was planned, its adapters; with accelerate
+// its recompute and optimizer too.
+std::vector<std::string> ModelScript(const FormatRequest& request);
+
+// What TRL's ModelConfig has of that. REQUIRES: adapters.
+std::string TrlArguments(const FormatRequest& request);
+
+// What stands before a command where memory is short: "PYTORCH_CUDA_ALLOC_CONF=... ", or nothing.
+std::string AllocatorVariable(const FormatRequest& request);
 
 // The JSON that accelerate's YAML in `file` points to: "run.yaml" -> "run.deepspeed.json".
 std::string DeepSpeedFileBeside(const std::string& file);

@@ -1,12 +1,16 @@
 // transformers' Trainer. With DeepSpeed its config leaves to "auto" what TrainingArguments fills in
 // (HfTrainerDeepSpeedConfig: batch, precision, clipping, the optimizer's values, the schedule's
-// rate, warm-up and length). With FSDP2 the file is TrainingArguments.fsdp_config.
+// rate, warm-up and length). With FSDP2 the file is TrainingArguments.fsdp_config, with DDP
+// TrainingArguments themselves.
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/base/strings.h"
 #include "core/config/deepspeed_writer.h"
+#include "core/model/lora.h"
 #include "planner/formats/format_parts.h"
 
 namespace zeroplan {
@@ -75,8 +79,9 @@ void AddBatch(const FormatRequest& request, Arguments& arguments) {
   const Dtype dtype = request.setup.precision.dtype;
   arguments.Add("per_device_train_batch_size", request.setup.batch.micro_batch);
   arguments.Add("gradient_accumulation_steps", request.setup.batch.grad_accum);
-  arguments.Switch(dtype == Dtype::kBF16, "bf16");
-  arguments.Switch(dtype == Dtype::kF16, "fp16");
+  // With a value, which SFTConfig wants.
+  if (dtype == Dtype::kBF16) arguments.Add("bf16", true);
+  if (dtype == Dtype::kF16) arguments.Add("fp16", true);
 }
 
 void AddOptimizer(const FormatRequest& request, Arguments& arguments) {
@@ -130,14 +135,37 @@ void AddSchedule(const FormatRequest& request, Arguments& arguments,
   }
 }
 
+// What the plan assumes of the code; what the model is loaded with is the script's.
+void AddCode(const FormatRequest& request, Arguments& arguments) {
+  const TorchRecipe& recipe = request.recipe;
+  const bool fsdp2 = !request.runtime->reads_deepspeed_config() && !IsDdp(request);
+  // FSDP2's is a key of its own.
+  if (request.setup.recompute.kind == RecomputeKind::kFull && !fsdp2) {
+    arguments.Switch(true, "gradient_checkpointing");
+    arguments.Add("gradient_checkpointing_kwargs", ShellWord(R"({"use_reentrant": false})"));
+  }
+  arguments.Switch(recipe.code == CodeStyle::kLiger, "use_liger_kernel");
+  arguments.Switch(recipe.compile.layers, "torch_compile");
+}
+
+// An optimizer of the Trainer's takes the place of the config's.
+JsonText LeaveOptimizerToTrainer(const JsonText& text) {
+  Json out = Json::parse(LeaveToTrainer(text));
+  out.erase("optimizer");
+  return out.dump();
+}
+
 void AddDeepSpeedArguments(const FormatRequest& request, WrittenConfig& out) {
-  out.files.push_back({request.file, DeepSpeedJson(request, LeaveToTrainer)});
+  const std::optional<TorchOptimizer>& optimizer = request.recipe.optimizer;
+  out.files.push_back(
+      {request.file, DeepSpeedJson(request, optimizer ? LeaveOptimizerToTrainer : LeaveToTrainer)});
   Arguments arguments(request);
   arguments.Add("deepspeed", ShellWord(request.file));
   AddBatch(request, arguments);
+  if (optimizer) arguments.Add("optim", TorchOptimizerName(*optimizer));
   AddOptimizer(request, arguments);
   AddSchedule(request, arguments, out.notes);
-  arguments.Switch(request.setup.recompute.kind == RecomputeKind::kFull, "gradient_checkpointing");
+  AddCode(request, arguments);
   out.arguments = std::move(arguments.list());
   if (!arguments.open().empty()) {
     out.notes.push_back(fmt::format("No config says {}: TrainingArguments' own hold.",
@@ -155,19 +183,51 @@ JsonText Fsdp2Json(const FormatRequest& request) {
   return NameRuntime(out.dump(), request.runtime_name, RecipeWords(request.recipe));
 }
 
-void AddFsdp2Arguments(const FormatRequest& request, WrittenConfig& out) {
-  out.files.push_back({request.file, Fsdp2Json(request)});
+std::string_view OptimizerOf(const FormatRequest& request) {
+  return TorchOptimizerName(request.recipe.optimizer.value_or(TorchOptimizer::kAdamWFused));
+}
+
+// PyTorch alone has no file of its own: it is TrainingArguments, which HfArgumentParser's
+// parse_json_file reads.
+JsonText DdpJson(const FormatRequest& request) {
+  const TrainSetup& setup = request.setup;
+  Json out = {{"per_device_train_batch_size", setup.batch.micro_batch},
+              {"gradient_accumulation_steps", setup.batch.grad_accum},
+              {"bf16", setup.precision.dtype == Dtype::kBF16},
+              {"fp16", setup.precision.dtype == Dtype::kF16},
+              {"optim", OptimizerOf(request)},
+              {"gradient_checkpointing", setup.recompute.kind == RecomputeKind::kFull}};
+  if (setup.recompute.kind == RecomputeKind::kFull) {
+    out["gradient_checkpointing_kwargs"] = {{"use_reentrant", false}};
+  }
+  out["use_liger_kernel"] = request.recipe.code == CodeStyle::kLiger;
+  out["torch_compile"] = request.recipe.compile.layers;
+  return NameRuntime(out.dump(), request.runtime_name, RecipeWords(request.recipe));
+}
+
+void AddPyTorchArguments(const FormatRequest& request, WrittenConfig& out) {
+  const bool ddp = IsDdp(request);
+  out.files.push_back({request.file, ddp ? DdpJson(request) : Fsdp2Json(request)});
   Arguments arguments(request);
-  arguments.Switch(true, "fsdp");
-  arguments.Add("fsdp_config", ShellWord(request.file));
+  if (!ddp) {
+    arguments.Switch(true, "fsdp");
+    arguments.Add("fsdp_config", ShellWord(request.file));
+  }
   AddBatch(request, arguments);
-  arguments.Add("optim", "adamw_torch_fused");
+  arguments.Add("optim", OptimizerOf(request));
   // Otherwise whole gradients stay on every GPU until the last micro-step.
-  if (request.setup.batch.grad_accum > 1) {
+  if (!ddp && request.setup.batch.grad_accum > 1) {
     arguments.Add("accelerator_config",
                   ShellWord(R"({"gradient_accumulation_kwargs": {"sync_each_batch": true}})"));
   }
+  AddCode(request, arguments);
   out.arguments = std::move(arguments.list());
+  if (ddp) {
+    out.notes.push_back(
+        fmt::format("{} has the same: HfArgumentParser(TrainingArguments).parse_json_file({}, "
+                    "allow_extra_keys=True).",
+                    request.file, Quoted(request.file)));
+  }
   out.notes.emplace_back(
       "Learning rate, decay, clipping and schedule are no part of the plan: TrainingArguments' own "
       "hold.");
@@ -180,14 +240,23 @@ WrittenConfig WriteHfTrainer(const FormatRequest& request) {
   if (request.runtime->reads_deepspeed_config()) {
     AddDeepSpeedArguments(request, out);
   } else {
-    AddFsdp2Arguments(request, out);
+    AddPyTorchArguments(request, out);
   }
-  if (request.recipe.compile.layers) out.arguments.emplace_back("--torch_compile");
   const bool regions = request.recipe.compile.layers && !request.recipe.compile.loss;
   // The Trainer compiles the whole model otherwise, with the loss in it.
-  out.launch = fmt::format("{}{} train.py",
+  out.launch = fmt::format("{}{}{} train.py", AllocatorVariable(request),
                            regions ? "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION=true " : "",
                            TorchrunLaunch(request.cluster));
+  out.script = ModelScript(request);
+  const ModelSpec& model = request.model;
+  if (HasAdapters(model) && model.lora_alpha == std::floor(model.lora_alpha)) {
+    out.notes.push_back(fmt::format(
+        "With TRL's SFTTrainer these are SFTConfig's, and ModelConfig's are {}.{}",
+        TrlArguments(request),
+        model.lora_quantized && IsDdp(request) && request.recipe.param_dtype != Dtype::kBF16
+            ? " It casts adapters of quantized models to bf16, which takes less than was planned."
+            : ""));
+  }
   out.notes.push_back(fmt::format("That is {}; the data says how long its sequences are.",
                                   StepText(request.setup.batch)));
   return out;

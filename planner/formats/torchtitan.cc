@@ -93,7 +93,10 @@ std::string Toml(const FormatRequest& request, const Flavor* flavor) {
   text += Training(setup) + Parallelism(setup);
   text += Recompute(setup.recompute.kind);
   text += Compile(request.recipe.compile);
-  text += "\n[optimizer]\nname = \"AdamW\"\nimplementation = \"fused\"\n";
+  const TorchRecipe& recipe = request.recipe;
+  text += fmt::format("\n[optimizer]\nname = \"AdamW\"\nimplementation = \"{}\"\n",
+                      recipe.optimizer == TorchOptimizer::kAdamW ? "foreach" : "fused");
+  if (recipe.optimizer_in_backward) text += "early_step_in_backward = true\n";
   if (setup.deterministic) text += "\n[debug]\ndeterministic = true\n";
   return text;
 }
@@ -104,8 +107,9 @@ WrittenConfig WriteTorchtitan(const FormatRequest& request) {
   const Flavor* flavor = FlavorOf(request.model);
   WrittenConfig out;
   out.files.push_back({request.file, Toml(request, flavor)});
-  out.launch = fmt::format("{} -m torchtitan.train --job.config_file {}",
-                           TorchrunLaunch(request.cluster), ShellWord(request.file));
+  out.launch =
+      fmt::format("{}{} -m torchtitan.train --job.config_file {}", AllocatorVariable(request),
+                  TorchrunLaunch(request.cluster), ShellWord(request.file));
   if (flavor == nullptr) {
     out.notes.push_back(
         fmt::format("torchtitan 0.2.2 has no model of the shape of {}, and the file names none: "

@@ -39,7 +39,7 @@ TEST_CASE("plan --for hf-trainer: the config and its arguments") {
                          "train.py \\\n      --deepspeed " +
                          out + " \\\n      --per_device_train_batch_size "));
   for (const char* argument :
-       {"--gradient_accumulation_steps ", "--bf16 \\\n", "--learning_rate 0.0003 \\\n",
+       {"--gradient_accumulation_steps ", "--bf16 true \\\n", "--learning_rate 0.0003 \\\n",
         "--weight_decay 0.1 \\\n", "--lr_scheduler_type constant\n\n"}) {
     CAPTURE(argument);
     CHECK(Has(run.out, std::string("      ") + argument));

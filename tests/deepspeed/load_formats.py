@@ -1,8 +1,9 @@
-"""Loads what zeroplan wrote for transformers' Trainer, accelerate and torchtitan with those packages.
+"""Loads what zeroplan wrote for transformers' Trainer, accelerate and torchtitan with those packages, and PEFT's adapters with PEFT, bitsandbytes
+and TRL.
 
 Usage: load_formats.py FOLDER, which holds the files and N-FORMAT.expected.json (see write_formats.cc).
 Nothing is launched: each package's own parser reads its file and the command line that was printed, its
-own classes are made of that, and their values compared. The number of processes, which only a running
+own classes are made of that, and their values compared. Lines for the script are run with a tiny model. The number of processes, which only a running
 process group knows, is set by hand.
 """
 
@@ -11,6 +12,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import sys
 import tempfile
 import types
@@ -174,14 +176,88 @@ def check_trainer(path, expected, problems):
         if arguments.torch_compile:
             compiled = {"backend": arguments.torch_compile_backend, "mode": arguments.torch_compile_mode}
         check_compile(TorchDynamoPlugin(**compiled), expected, problems)
+        problems.same("liger", arguments.use_liger_kernel, expected["code"] == "liger")
+        if arguments.gradient_checkpointing:
+            problems.same("reentrant", arguments.gradient_checkpointing_kwargs, {"use_reentrant": False})
         if expected["runtime"] == "DeepSpeed":
             check_trainer_deepspeed(path, arguments, expected, problems)
+        elif expected["runtime"] == "DDP":
+            problems.same("recompute", arguments.gradient_checkpointing, expected["recompute"])
+            problems.same("optim", arguments.optim.value, expected["optim"])
+            check_argument_file(path, arguments, problems)
         else:
-            problems.same("optim", arguments.optim.value, "adamw_torch_fused")
+            problems.same("optim", arguments.optim.value, expected["optim"])
             accumulation = arguments.accelerator_config.gradient_accumulation_kwargs or {}
             problems.same("gradients of each micro-step", accumulation.get("sync_each_batch", False),
                           expected["grad_accum"] > 1)
             check_fsdp2_plugin(FullyShardedDataParallelPlugin(**arguments.fsdp_plugin_args), expected, problems)
+
+
+def check_argument_file(path, arguments, problems):
+    """The file has what the command line has."""
+    from transformers import HfArgumentParser, TrainingArguments
+    written = json.loads(path.read_text())
+    written.update(output_dir=tempfile.gettempdir(), use_cpu=True)
+    (of_file,) = HfArgumentParser(TrainingArguments).parse_dict(written, allow_extra_keys=True)
+    for name in json.loads(path.read_text()):
+        if name != "_zeroplan":
+            problems.same(name, getattr(of_file, name), getattr(arguments, name))
+
+
+TINY = dict(vocab_size=96, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2)
+
+
+def tiny_model():
+    """A folder to load from, made once."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+    folder = pathlib.Path(tempfile.gettempdir()) / f"zeroplan-formats-{os.getpid()}"
+    if not folder.exists():
+        LlamaForCausalLM(LlamaConfig(**TINY)).to(torch.bfloat16).save_pretrained(folder)
+    return str(folder)
+
+
+def check_script(expected, problems):
+    """The lines for the script, run."""
+    scope = {"MODEL": tiny_model(), "LR": 1e-3}
+    exec("\n".join(expected["script"]), scope)
+    model = scope["model"]
+    trained = [p for p in model.parameters() if p.requires_grad]
+    own = expected["format"] == "accelerate" and (expected["runtime"] != "DeepSpeed" or expected["own_optim"])
+    problems.same("an optimizer", "optimizer" in scope, own)
+    if own:
+        problems.same("what it trains", sum(len(g["params"]) for g in scope["optimizer"].param_groups), len(trained))
+    if not expected["rank"]:
+        return
+    from peft import PeftModel
+    problems.same("an adapted model", isinstance(model, PeftModel), True)
+    config = model.peft_config["default"]
+    problems.same("rank", (config.r, config.lora_alpha), (expected["rank"], 2 * expected["rank"]))
+    linears = 7 if expected["targets"] == "all-linear" else 2
+    problems.same("matrices that are trained", len(trained), 2 * linears * TINY["num_hidden_layers"])
+    dtypes = {torch.bfloat16 if expected["adapters_in_16_bit"] else torch.float32}
+    cast_later = expected["runtime"] == "DeepSpeed" and expected["quantized"]  # by its engine
+    if not cast_later:
+        problems.same("dtype of adapters", {p.dtype for p in trained}, dtypes)
+    kinds = {type(p).__name__ for p in model.parameters()}
+    problems.same("quantized", "Params4bit" in kinds, expected["quantized"])
+    if expected["format"] == "hf-trainer":
+        check_trl(expected, config, problems)
+
+
+def check_trl(expected, config, problems):
+    """TRL's parser reads the same arguments, and makes the same adapters of them."""
+    from trl import ModelConfig, SFTConfig, TrlParser, get_peft_config, get_quantization_config
+    note = next(n for n in expected["notes"] if "--use_peft" in n)
+    words = shlex.split(re.search(r"--use_peft[^.]*(\.\d[^.]*)*", note).group())
+    words += [word for argument in expected["arguments"] for word in shlex.split(argument)]
+    words += ["--output_dir", tempfile.gettempdir(), "--use_cpu", "--report_to", "none"]
+    _, model = TrlParser((SFTConfig, ModelConfig)).parse_args_and_config(args=words)
+    of_trl = get_peft_config(model)
+    for name in ("r", "lora_alpha", "lora_dropout", "target_modules", "use_rslora", "task_type"):
+        got = getattr(of_trl, name)
+        problems.same(f"TRL's {name}", got, getattr(config, name) if name != "target_modules" else got)
+    problems.same("TRL's quantization", get_quantization_config(model) is not None, expected["quantized"])
 
 
 def check_accumulation(expected, problems):
@@ -221,7 +297,12 @@ def check_accelerate_launch(launch, words, expected, problems):
         launch.launch_command_parser().parse_args(words[2:]))
     problems.same("processes", args.num_processes, expected["world_size"])
     problems.same("hosts", args.num_machines, expected["nodes"])
-    deepspeed = expected["runtime"] == "DeepSpeed"
+    deepspeed, ddp = expected["runtime"] == "DeepSpeed", expected["runtime"] == "DDP"
+    if ddp:
+        problems.same("several GPUs", bool(args.multi_gpu), expected["world_size"] > 1)
+        problems.same("precision", args.mixed_precision, expected["dtype"])
+        problems.same("sharded", bool(args.use_fsdp or args.use_deepspeed), False)
+        return
     problems.same("deepspeed", bool(args.use_deepspeed), deepspeed)
     problems.same("fsdp", bool(args.use_fsdp), not deepspeed)
     if deepspeed:
@@ -322,6 +403,8 @@ def main():
         file = path.with_name(path.name.replace(".expected.json", FILES[expected["format"]]))
         try:
             CHECKS[expected["format"]](file, expected, problems)
+            if expected["script"]:
+                check_script(expected, problems)
         except (Exception, SystemExit) as error:  # what a package refuses, whatever its type
             problems.list.append(f"{type(error).__name__}: {error}")
         counts[expected["format"]] += 1
@@ -329,6 +412,7 @@ def main():
         for problem in problems.list:
             print(f"{file.name}: {problem}")
     loaded = ", ".join(f"{count} for {name}" for name, count in counts.items())
+    shutil.rmtree(tiny_model(), ignore_errors=True)
     print(f"transformers {transformers.__version__}, accelerate {accelerate.__version__}, DeepSpeed "
           f"{deepspeed.__version__}, torchtitan {version('torchtitan')}: {loaded}; {failed} with problems")
     return 1 if failed or not all(counts.values()) else 0

@@ -27,6 +27,12 @@ if [ "$loader" = load_formats.py ] && ! [ -e "$folder/venv/ready-formats" ]; the
   pip_install transformers==5.23.0 accelerate==1.15.0 torchtitan==0.2.2
   touch "$folder/venv/ready-formats"
 fi
+if [ "$loader" = load_formats.py ] && ! [ -e "$folder/venv/ready-adapters" ]; then
+  [ "$install" = yes ] ||
+    skip "no PEFT, bitsandbytes and TRL in $folder/venv; scripts/deepspeed_test.sh installs them"
+  pip_install peft==0.21.2 bitsandbytes==0.50.2 trl==1.16.0 liger-kernel==0.8.5
+  touch "$folder/venv/ready-adapters"
+fi
 out=$folder/${loader%.py}
 rm -rf "$out"
 mkdir -p "$out"

@@ -74,6 +74,16 @@ class Writer {
                 {"arguments", written.arguments},
                 {"launch", written.launch},
                 {"notes", written.notes},
+                {"script", written.script},
+                {"code", CodeStyleName(request.recipe.code)},
+                {"rank", request.model.lora_rank},
+                {"quantized", request.model.lora_quantized},
+                {"targets", request.model.lora_targets},
+                {"adapters_in_16_bit", request.recipe.param_dtype == Dtype::kBF16 ||
+                                           request.runtime->reads_deepspeed_config()},
+                {"optim", TorchOptimizerName(
+                              request.recipe.optimizer.value_or(TorchOptimizer::kAdamWFused))},
+                {"own_optim", request.recipe.optimizer.has_value()},
                 {"world_size", setup.batch.world_size},
                 {"nodes", request.cluster.nodes()},
                 {"micro_batch", setup.batch.micro_batch},
@@ -179,6 +189,39 @@ void AddDeepSpeed(Writer& writer, ConfigFormat format) {
   writer.Add(groups);
 }
 
+void AddDdp(Writer& writer, ConfigFormat format) {
+  FormatRequest request = Request(format, DdpRuntime(), 1, 8);
+  request.setup.zero.stage = 0;
+  request.recipe.code = CodeStyle::kHf;
+  writer.Add(request);
+  request = Request(format, DdpRuntime(), 8, 8);
+  request.setup.zero.stage = 0;
+  request.setup.recompute = FullRecompute();
+  request.recipe.code = CodeStyle::kLiger;
+  request.recipe.optimizer = TorchOptimizer::kPagedAdamW8bit;
+  writer.Add(request);
+}
+
+void AddAdapters(Writer& writer, ConfigFormat format, const Runtime& runtime) {
+  for (const bool quantized : {false, true}) {
+    FormatRequest request = Request(format, runtime, 2, 8);
+    if (&runtime == &DdpRuntime()) request.setup.zero.stage = 0;
+    request.recipe.code = CodeStyle::kHf;
+    request.setup.recompute = FullRecompute();
+    request.model.lora_rank = 8;
+    request.model.lora_alpha = 16;
+    request.model.lora_targets = quantized ? "q_proj,v_proj" : "all-linear";
+    request.model.lora_dropout = quantized ? 0.05F : 0;
+    request.model.lora_rslora = quantized;
+    request.model.lora_quantized = quantized;
+    writer.Add(request);
+    if (&runtime != &DdpRuntime()) continue;
+    request.recipe.param_dtype = Dtype::kBF16;
+    request.recipe.optimizer = TorchOptimizer::kAdamW8bit;
+    writer.Add(request);
+  }
+}
+
 }  // namespace
 }  // namespace zeroplan
 
@@ -192,7 +235,11 @@ int main(int argc, char** argv) {
   for (ConfigFormat format : {ConfigFormat::kHfTrainer, ConfigFormat::kAccelerate}) {
     AddDeepSpeed(writer, format);
     AddFsdp2(writer, format);
+    AddDdp(writer, format);
+    AddAdapters(writer, format, DdpRuntime());
+    AddAdapters(writer, format, DeepSpeedRuntime());
   }
+  AddAdapters(writer, ConfigFormat::kAccelerate, Fsdp2Runtime());
   AddFsdp2(writer, ConfigFormat::kTorchtitan);
   return 0;
 }

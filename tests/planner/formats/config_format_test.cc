@@ -105,12 +105,16 @@ TEST_CASE("formats: hf-trainer leaves to TrainingArguments what it owns, and nam
   CHECK(written.launch == "torchrun --nproc_per_node 8 train.py");
   CHECK(written.arguments == std::vector<std::string>{"--deepspeed 'my configs/ds.json'",
                                                       "--per_device_train_batch_size 4",
-                                                      "--gradient_accumulation_steps 2", "--bf16",
-                                                      "--gradient_checkpointing"});
+                                                      "--gradient_accumulation_steps 2",
+                                                      "--bf16 true", "--gradient_checkpointing",
+                                                      "--gradient_checkpointing_kwargs "
+                                                      "'{\"use_reentrant\": false}'"});
   CHECK(written.Command() ==
         "torchrun --nproc_per_node 8 train.py \\\n  --deepspeed 'my configs/ds.json' \\\n"
-        "  --per_device_train_batch_size 4 \\\n  --gradient_accumulation_steps 2 \\\n  --bf16 \\\n"
-        "  --gradient_checkpointing");
+        "  --per_device_train_batch_size 4 \\\n  --gradient_accumulation_steps 2 \\\n  --bf16 true "
+        "\\\n"
+        "  --gradient_checkpointing \\\n"
+        "  --gradient_checkpointing_kwargs '{\"use_reentrant\": false}'");
   REQUIRE(written.notes.size() == 2);
   CHECK(written.notes[0] ==
         "No config says learning_rate, adam_beta1, adam_beta2, adam_epsilon, weight_decay, "
@@ -127,7 +131,7 @@ TEST_CASE("formats: hf-trainer prints what the config said") {
       "warmup_num_steps": 40, "total_num_steps": 900, "warmup_type": "linear"}}})");
   const WrittenConfig written = WriteFormat(from.request);
   for (const char* argument :
-       {"--per_device_train_batch_size 3", "--gradient_accumulation_steps 5", "--fp16",
+       {"--per_device_train_batch_size 3", "--gradient_accumulation_steps 5", "--fp16 true",
         "--learning_rate 0.0002", "--adam_beta1 0.8", "--adam_beta2 0.95", "--adam_epsilon 1e-07",
         "--max_grad_norm 0.5", "--warmup_steps 40", "--max_steps 900"}) {
     CAPTURE(argument);
@@ -155,7 +159,7 @@ TEST_CASE("formats: hf-trainer prints what the config said") {
   CHECK(HasArgument(steady, "--learning_rate 0.5"));
   CHECK(HasArgument(steady, "--lr_scheduler_type constant"));
   CHECK(Json::parse(steady.files.at(0).text)["optimizer"]["params"]["adam_w_mode"] == false);
-  CHECK_FALSE(HasArgument(steady, "--bf16"));
+  CHECK_FALSE(HasArgument(steady, "--bf16 true"));
 
   // The run's length may be left to the Trainer, which DeepSpeed alone cannot do.
   FromConfig open(ConfigFormat::kHfTrainer,
@@ -185,7 +189,7 @@ TEST_CASE("formats: hf-trainer with FSDP2") {
   CHECK(written.arguments ==
         std::vector<std::string>{
             "--fsdp", "--fsdp_config fsdp.json", "--per_device_train_batch_size 4",
-            "--gradient_accumulation_steps 2", "--bf16", "--optim adamw_torch_fused",
+            "--gradient_accumulation_steps 2", "--bf16 true", "--optim adamw_torch_fused",
             "--accelerator_config '{\"gradient_accumulation_kwargs\": "
             "{\"sync_each_batch\": true}}'",
             "--torch_compile"});

@@ -1,0 +1,201 @@
+// What a script says that no file and no argument does: how the model is loaded, its adapters, and
+// with accelerate the optimizer. Python for transformers 5, PEFT 0.21 and bitsandbytes 0.50.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/base/strings.h"
+#include "core/model/lora.h"
+#include "planner/formats/format_parts.h"
+
+namespace zeroplan {
+namespace {
+
+std::string_view TorchName(Dtype dtype) {
+  return dtype == Dtype::kBF16 ? "bfloat16" : dtype == Dtype::kF16 ? "float16" : "float32";
+}
+
+// What the weights are loaded in. DeepSpeed casts them to what it computes in, FSDP2 of accelerate
+// those that are trained to fp32.
+Dtype LoadedDtype(const FormatRequest& request) {
+  const Dtype computes = request.setup.precision.dtype;
+  if (HasAdapters(request.model) || !request.recipe.param_dtype) {
+    return computes == Dtype::kF16 && IsDdp(request) ? Dtype::kF32 : computes;
+  }
+  return *request.recipe.param_dtype;
+}
+
+std::string_view AttentionArgument(TorchAttention attention) {
+  return attention == TorchAttention::kFlash ? "flash_attention_2" : TorchAttentionName(attention);
+}
+
+std::string PythonList(const std::string& names) {
+  std::vector<std::string> quoted;
+  for (const std::string_view name : SplitList(names)) {
+    quoted.push_back(Quoted(std::string(name)));
+  }
+  return fmt::format("[{}]", fmt::join(quoted, ", "));
+}
+
+std::string TargetModules(const ModelSpec& model) {
+  return model.lora_targets == kAllLinear ? Quoted(model.lora_targets)
+                                          : PythonList(model.lora_targets);
+}
+
+// The shortest decimal number that is the same float.
+std::string PythonNumber(float value) { return fmt::format("{}", value); }
+
+// Under DeepSpeed all that is trained is in 16 bit; at stage 3 what is not made so stays as it is,
+// which zero.Init partitions.
+bool AdaptersIn16Bit(const FormatRequest& request) {
+  return request.runtime->reads_deepspeed_config() || request.recipe.param_dtype == Dtype::kBF16;
+}
+
+void AddLora(const FormatRequest& request, std::vector<std::string>& lines) {
+  const ModelSpec& model = request.model;
+  lines.push_back(
+      fmt::format("lora = LoraConfig(r={}, lora_alpha={}, lora_dropout={}, bias=\"none\",",
+                  model.lora_rank, PythonNumber(model.lora_alpha), PythonNumber(model.lora_dropout)));
+  std::string rest = fmt::format("                  target_modules={}, ", TargetModules(model));
+  if (model.lora_rslora) rest += "use_rslora=True, ";
+  if (!model.lora_saved.empty()) {
+    rest += fmt::format("modules_to_save={}, ", PythonList(model.lora_saved));
+  }
+  lines.push_back(rest + "task_type=\"CAUSAL_LM\")");
+  // PEFT leaves adapters of a quantized model in fp32 whatever it is told.
+  const bool casts = AdaptersIn16Bit(request);
+  lines.push_back(fmt::format("model = get_peft_model(model, lora{})",
+                              casts && !model.lora_quantized ? ", autocast_adapter_dtype=False"
+                                                             : ""));
+  if (casts && model.lora_quantized && !request.runtime->reads_deepspeed_config()) {
+    lines.emplace_back("for p in model.parameters():");
+    lines.emplace_back("    if p.requires_grad: p.data = p.data.to(torch.bfloat16)");
+  }
+}
+
+std::string_view OptimizerCall(TorchOptimizer optimizer) {
+  switch (optimizer) {
+    case TorchOptimizer::kAdamWFused:
+      return "torch.optim.AdamW(trained, lr=LR, fused=True)";
+    case TorchOptimizer::kAdamW:
+      return "torch.optim.AdamW(trained, lr=LR, foreach=True)";
+    case TorchOptimizer::kAdamW8bit:
+      return "bitsandbytes.optim.AdamW8bit(trained, lr=LR)";
+    case TorchOptimizer::kPagedAdamW:
+      return "bitsandbytes.optim.PagedAdamW32bit(trained, lr=LR)";
+    case TorchOptimizer::kPagedAdamW8bit:
+      return "bitsandbytes.optim.PagedAdamW8bit(trained, lr=LR)";
+    case TorchOptimizer::kAdamWTorchao8bit:
+      return "torchao.optim.AdamW8bit(trained, lr=LR)";
+    case TorchOptimizer::kAdafactor:
+      return "transformers.Adafactor(trained, lr=LR, scale_parameter=False, relative_step=False)";
+  }
+  return "";
+}
+
+}  // namespace
+
+bool IsDdp(const FormatRequest& request) { return request.runtime->key() == "ddp"; }
+
+std::vector<std::string> ModelScript(const FormatRequest& request) {
+  const TorchRecipe& recipe = request.recipe;
+  const bool trainer = request.format == ConfigFormat::kHfTrainer;
+  const bool adapters = HasAdapters(request.model), quantized = request.model.lora_quantized;
+  // The Trainer puts Liger's kernels in by itself.
+  const bool liger = recipe.code == CodeStyle::kLiger && !trainer;
+  std::vector<std::string> lines = {"import torch"};
+  const std::string_view loader = liger ? "AutoLigerKernelForCausalLM" : "AutoModelForCausalLM";
+  if (liger) lines.push_back(fmt::format("from liger_kernel.transformers import {}", loader));
+  std::vector<std::string_view> names;
+  if (!liger) names.push_back(loader);
+  if (quantized) names.push_back("BitsAndBytesConfig");
+  if (!names.empty())
+    lines.push_back(fmt::format("from transformers import {}", fmt::join(names, ", ")));
+  if (adapters) lines.emplace_back("from peft import LoraConfig, get_peft_model");
+  const std::string_view dtype = TorchName(LoadedDtype(request));
+  lines.push_back(fmt::format("model = {}.from_pretrained(", loader));
+  lines.push_back(fmt::format("    MODEL, dtype=torch.{}, attn_implementation=\"{}\"{}", dtype,
+                              AttentionArgument(recipe.attention), quantized ? "," : ")"));
+  if (quantized) {
+    lines.emplace_back("    quantization_config=BitsAndBytesConfig(");
+    lines.emplace_back(
+        "        load_in_4bit=True, bnb_4bit_quant_type=\"nf4\", bnb_4bit_use_double_quant=True,");
+    lines.push_back(fmt::format("        bnb_4bit_compute_dtype=torch.{}))", dtype));
+  }
+  if (adapters) AddLora(request, lines);
+  if (trainer) return lines;
+  if (request.setup.recompute.kind == RecomputeKind::kFull &&
+      request.runtime->key() != std::string_view("fsdp2")) {
+    lines.emplace_back(
+        "model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={\"use_reentrant\": "
+        "False})");
+  }
+  if (request.runtime->reads_deepspeed_config() && !recipe.optimizer) return lines;
+  const TorchOptimizer optimizer = recipe.optimizer.value_or(TorchOptimizer::kAdamWFused);
+  const std::string_view call = OptimizerCall(optimizer);
+  const std::string_view package = call.substr(0, call.find('.'));
+  if (package != "torch") lines.insert(lines.begin(), fmt::format("import {}", package));
+  lines.emplace_back("trained = [p for p in model.parameters() if p.requires_grad]");
+  lines.push_back(fmt::format("optimizer = {}", call));
+  return lines;
+}
+
+std::string TrlArguments(const FormatRequest& request) {
+  const ModelSpec& model = request.model;
+  std::string text = fmt::format(
+      "--use_peft --lora_r {} --lora_alpha {} --lora_dropout {} --lora_target_modules {}",
+      model.lora_rank, static_cast<int64_t>(model.lora_alpha), PythonNumber(model.lora_dropout),
+      fmt::join(SplitList(model.lora_targets), " "));
+  if (model.lora_rslora) text += " --use_rslora";
+  if (!model.lora_saved.empty()) {
+    text += fmt::format(" --lora_modules_to_save {}", fmt::join(SplitList(model.lora_saved), " "));
+  }
+  if (model.lora_quantized) {
+    text += " --load_in_4bit --bnb_4bit_quant_type nf4 --use_bnb_nested_quant";
+  }
+  // SFTConfig's default is on.
+  if (request.setup.recompute.kind == RecomputeKind::kNone) text += " --no_gradient_checkpointing";
+  return fmt::format("{} --dtype {} --attn_implementation {}", text,
+                     TorchName(LoadedDtype(request)), AttentionArgument(request.recipe.attention));
+}
+
+std::string AllocatorVariable(const FormatRequest& request) {
+  return request.short_of_memory ? "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True " : "";
+}
+
+std::string RecipeCannot(ConfigFormat format, const Runtime& runtime, const ModelSpec& model,
+                         const TorchRecipe& recipe) {
+  const bool titan = format == ConfigFormat::kTorchtitan;
+  const bool deepspeed = runtime.reads_deepspeed_config();
+  Reasons reasons;
+  if (format == ConfigFormat::kDeepSpeed) return "";
+  const bool of_transformers = recipe.code == CodeStyle::kHf || recipe.code == CodeStyle::kLiger;
+  const bool plain = recipe.code == CodeStyle::kPlain;
+  reasons.Add(titan && !plain && recipe.code != CodeStyle::kTorchtitan,
+              "⟦code⟧ {} (it trains its own models)", CodeStyleName(recipe.code));
+  reasons.Add(!titan && !plain && !of_transformers,
+              "⟦code⟧ {} (what it loads is of transformers: hf or liger)",
+              CodeStyleName(recipe.code));
+  reasons.Add(titan && recipe.attention != TorchAttention::kSdpa,
+              "⟦attn⟧ {} (its models call scaled_dot_product_attention)",
+              TorchAttentionName(recipe.attention));
+  const bool fp32 = recipe.param_dtype.value_or(Dtype::kF32) == Dtype::kF32;
+  reasons.Add(titan && !fp32, "⟦param_dtype⟧ bf16 with the plan's fp32 reduction");
+  reasons.Add(!titan && runtime.key() == std::string_view("fsdp2") && !fp32 &&
+                  !HasAdapters(model),
+              "⟦param_dtype⟧ bf16 (accelerate casts what is trained to fp32)");
+  const TorchOptimizer optimizer = recipe.optimizer.value_or(TorchOptimizer::kAdamWFused);
+  reasons.Add(titan && optimizer != TorchOptimizer::kAdamWFused && optimizer != TorchOptimizer::kAdamW,
+              "⟦optim⟧ {} (it has torch.optim.AdamW)", TorchOptimizerName(optimizer));
+  reasons.Add(!titan && recipe.optimizer_in_backward,
+              "⟦optimizer_in_backward⟧, for which it has no setting");
+  reasons.Add(recipe.offload_activations, "⟦offload_activations⟧, for which it has no setting");
+  reasons.Add(titan && HasAdapters(model), "adapters (torchtitan 0.2.2 trains all weights)");
+  // transformers 5.24 sets a wrap policy of PEFT's there, which accelerate 1.15 does not know.
+  reasons.Add(format == ConfigFormat::kHfTrainer && HasAdapters(model) && !deepspeed &&
+                  runtime.key() == std::string_view("fsdp2"),
+              "adapters (the Trainer then shards the model as one group, all of which is gathered "
+              "at once; with accelerate layers are groups)");
+  return reasons.Take();
+}
+
+}  // namespace zeroplan
