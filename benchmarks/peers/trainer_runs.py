@@ -4,22 +4,26 @@
 
 Each line of ROWS.jsonl is one configuration (Row below); DIR/runs.jsonl gets one line of figures a
 row, DIR/NAME.log what the run printed, DIR/NAME.txt what `"explain": true` asks for (see
-trainer_explain.py). A row is a process of its own; while one has the GPU, the next imports.
+trainer_explain.py). A row is a process of its own. Those of a batch import at once, and then have
+the GPU one after the other, so nothing else runs while steps are timed.
 """
 import argparse
 import dataclasses
 import gc
+import importlib
 import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import traceback
 
 GIB = 2**30
 WARM_UP = 2
+BATCH = 8
 MODEL_FOLDER = pathlib.Path("/tmp/trainer_models")
 CHECKPOINTS = pathlib.Path("/tmp/trainer_checkpoints")
 
@@ -52,6 +56,16 @@ MODELS = {
                              tie_word_embeddings=True, rope_theta=1e6, rms_norm_eps=1e-6),
     "mistral-7b": llama_like("mistral", 4096, 14336, 32, 32, 8, 32768, sliding_window=None,
                              tie_word_embeddings=False, rope_theta=1e6, rms_norm_eps=1e-5),
+    # Types that zeroplan plans and does not train; the last three are shallower than published ones.
+    "gemma-2-2b": llama_like("gemma2", 2304, 9216, 26, 8, 4, 256000, head_dim=256),
+    "gemma-3-1b": llama_like("gemma3_text", 1152, 6912, 26, 4, 1, 262144, head_dim=256,
+                             sliding_window=512),
+    "phi-3-8-layers": llama_like("phi3", 3072, 8192, 8, 32, 32, 32064, pad_token_id=0),
+    "mixtral-8-layers": llama_like("mixtral", 1024, 3584, 8, 16, 8, 32000, num_local_experts=8,
+                                   num_experts_per_tok=2),
+    "qwen3-moe-4-layers": llama_like("qwen3_moe", 2048, 6144, 4, 32, 4, 151936, head_dim=128,
+                                     num_experts=128, num_experts_per_tok=8,
+                                     moe_intermediate_size=768, norm_topk_prob=True),
     "gpt2": gpt2(12, 768, 12),
     "gpt2-large": gpt2(36, 1280, 20),
     "gpt2-xl": gpt2(48, 1600, 25),
@@ -61,7 +75,7 @@ MODELS = {
 @dataclasses.dataclass
 class Row:
     name: str
-    model: str
+    model: str  # of MODELS, or a model_type of transformers
     seq_len: int = 2048
     micro_batch: int = 1
     grad_accum: int = 1
@@ -91,13 +105,22 @@ class Row:
 
 
 class Peaks:
-    """Peaks of GPU and host memory between two calls."""
+    """Peaks of GPU and host memory between two calls. `polls`: of the host's anonymous pages too,
+    for which a thread of this process asks every 5 ms."""
 
-    def __init__(self, torch):
-        self.cuda = torch.cuda
+    def __init__(self, torch, polls):
+        self.cuda, self.polls, self.anonymous = torch.cuda, polls, 0
+        if polls:
+            threading.Thread(target=self.poll, daemon=True).start()
+
+    def poll(self):
+        while True:
+            self.anonymous = max(self.anonymous, host_kib("RssAnon"))
+            time.sleep(0.005)
 
     def restart(self):
         self.cuda.synchronize()
+        self.anonymous = 0
         self.cuda.reset_peak_memory_stats()
         try:
             pathlib.Path("/proc/self/clear_refs").write_text("5")
@@ -108,10 +131,12 @@ class Peaks:
     def read(self):
         self.cuda.synchronize()
         free, total = self.cuda.mem_get_info()
+        used = used_by_this_process() or total - free
+        polled = {"host_anonymous": round(self.anonymous / 2**20, 2)} if self.polls else {}
         return {"allocated": round(self.cuda.max_memory_allocated() / GIB, 4),
                 "reserved": round(self.cuda.max_memory_reserved() / GIB, 4),
-                "device_used": round((total - free) / GIB, 4),
-                "host_rss": round(host_kib("VmHWM") / 2**20, 2),
+                "device_used": round(used / GIB, 4),
+                "host_rss": round(host_kib("VmHWM") / 2**20, 2), **polled,
                 "seconds": round(time.perf_counter() - self.start, 2)}
 
 
@@ -136,19 +161,27 @@ class RandomTokens:
         return {"input_ids": item, "labels": item.clone()}
 
 
-def take_gpu(path):
-    """Waits for the lock that one run holds at a time; held until the process ends."""
-    import fcntl
-    lock = open(path, "w")
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    print("GPU", flush=True)
-    return lock
+def used_by_this_process():
+    """Bytes of the GPU as the driver counts them."""
+    import pynvml
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
+        if process.pid == os.getpid() and process.usedGpuMemory:
+            return process.usedGpuMemory
+    return 0
 
 
 class Run:
-    def __init__(self, row, out, lock):
+    def __init__(self, row, out):
         import torch
+        import torch._dynamo  # noqa: F401
         import transformers
+        # Loaded by name, so when first asked for: before this process has the GPU.
+        for name in ("Trainer", "TrainingArguments", "AutoModelForCausalLM"):
+            getattr(transformers, name)
+        kind = MODELS.get(row.model, (row.model,))[0].removesuffix("_text")
+        importlib.import_module(f"transformers.models.{kind}.modeling_{kind}")
         self.row, self.out, self.torch, self.transformers = row, out, torch, transformers
         if row.deepspeed:
             import deepspeed  # noqa: F401
@@ -158,8 +191,9 @@ class Run:
             import peft  # noqa: F401
         if row.nf4 or "bnb" in row.optim or "paged" in row.optim:
             import bitsandbytes  # noqa: F401
-        self.lock = take_gpu(lock)
-        self.peaks = Peaks(torch)
+        print("READY", flush=True)
+        sys.stdin.readline()
+        self.peaks = Peaks(torch, bool(row.load or row.phases))
         self.figures = {}
         self.phase = "start"
 
@@ -183,7 +217,7 @@ class Run:
         return self.transformers.TrainingArguments(**given)
 
     def config(self):
-        kind, shape = MODELS[self.row.model]
+        kind, shape = MODELS.get(self.row.model, (self.row.model, {}))
         config = self.transformers.AutoConfig.for_model(kind, **{**shape, **self.row.model_config})
         config.use_cache = False
         return config
@@ -262,7 +296,8 @@ class Run:
                 event = torch.cuda.Event(enable_timing=True)
                 event.record()
                 stamps.append((event, time.perf_counter()))
-                if state and state.global_step == WARM_UP + row.steps:
+                last = args and (args.max_steps if row.figures else WARM_UP + row.steps)
+                if state and state.global_step == last:
                     run.read_steps(stamps)
                 if explainer and state:
                     explainer.step_ended(state.global_step - WARM_UP - row.steps, run)
@@ -298,7 +333,7 @@ class Run:
         host = sorted(1e3 * (b[1] - a[1]) for a, b in pairs)
         median = gpu[len(gpu) // 2]
         self.figures.update(
-            {k: figures[k] for k in ("allocated", "reserved", "device_used", "host_rss")},
+            {k: v for k, v in figures.items() if k != "seconds"},
             after=round(torch.cuda.memory_allocated() / GIB, 4),
             alloc_retries=stats.get("num_alloc_retries", 0), segments=stats["segment.all.peak"],
             step_ms=round(median, 2), step_ms_all=[round(x, 1) for x in gpu],
@@ -334,9 +369,9 @@ def versions(torch, row):
     return {**{n: importlib.metadata.version(n) for n in names}, "cuda": torch.version.cuda}
 
 
-def child(line, out, lock):
+def child(line, out):
     row = Row(**json.loads(line))
-    run = Run(row, out, lock)
+    run = Run(row, out)
     torch = run.torch
     said = {"name": row.name, "gpu": torch.cuda.get_device_name(0)}
     try:
@@ -351,7 +386,7 @@ def child(line, out, lock):
     os._exit(0)  # past what DeepSpeed and NCCL say at the end
 
 
-def start(row, out, lock):
+def start(row, out):
     env = dict(os.environ, PYTHONUNBUFFERED="1", TOKENIZERS_PARALLELISM="false", **row.env)
     if row.deepspeed or row.fsdp:
         env.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1",
@@ -361,8 +396,9 @@ def start(row, out, lock):
     if row.explain:
         env.setdefault("TORCH_SYMBOLIZE_MODE", "dladdr")  # fast, and enough for autograd's nodes
     command = [sys.executable, __file__, "--row", json.dumps(dataclasses.asdict(row)), "--out",
-               str(out), "--lock", lock]
-    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=env)
+               str(out)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log,
+                               stderr=subprocess.STDOUT, env=env)
     return row, process, log
 
 
@@ -376,6 +412,9 @@ def text_of(log):
 def finish(started, results, settings):
     row, process, log = started
     begin = time.perf_counter()
+    if process.poll() is None:
+        process.stdin.write(b"\n")
+        process.stdin.flush()
     while process.poll() is None:
         time.sleep(0.1)
         if time.perf_counter() - begin > row.timeout:
@@ -389,6 +428,15 @@ def finish(started, results, settings):
     shown = ("name", "allocated", "reserved", "step_ms", "host_step_ms", "tok_s", "oom", "error",
              "message", "wall_s")
     print(json.dumps({k: said[k] for k in shown if k in said}), flush=True)
+
+
+def settings_of(row):
+    """What of a row is not at its default, and the figures that every row is told by."""
+    told = ("weights", "optim", "seq_len", "micro_batch", "grad_accum")
+    left_out = ("timeout", "figures", "explain", "steps")
+    return {f.name: getattr(row, f.name) for f in dataclasses.fields(row)
+            if f.name not in left_out and getattr(row, f.name) not in (None, {}, [])
+            and (f.name in told or getattr(row, f.name) != f.default)}
 
 
 def with_resumes(rows):
@@ -407,30 +455,20 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--row")
-    parser.add_argument("--lock")
     options = parser.parse_args()
     if options.row:
-        child(options.row, options.out, options.lock)
+        child(options.row, options.out)
     options.out.mkdir(parents=True, exist_ok=True)
     given = [json.loads(x) for x in open(options.rows) if x.strip() and not x.startswith("#")]
     rows = [Row(**x) for x in given if not options.only or x["name"] in options.only]
     rows = list(with_resumes(rows))
-    defaults = {f.name: f.default for f in dataclasses.fields(Row)}
-    lock, waiting = str(options.out / "gpu.lock"), None
     with open(options.out / "runs.jsonl", "a") as results:
-        for index, row in enumerate(rows):
-            current = waiting or start(row, options.out, lock)
-            waiting = None
-            while current[1].poll() is None and "GPU" not in text_of(current[2]):
+        for first in range(0, len(rows), BATCH):
+            batch = [start(row, options.out) for row in rows[first:first + BATCH]]
+            while any(p.poll() is None and "READY" not in text_of(log) for _, p, log in batch):
                 time.sleep(0.1)
-            # The next one imports meanwhile; a resumed run waits on the lock like any other.
-            if index + 1 < len(rows):
-                waiting = start(rows[index + 1], options.out, lock)
-            settings = {k: v for k, v in dataclasses.asdict(row).items()
-                        if v not in (None, {}, []) and (v != defaults[k] or k in
-                        ("weights", "optim", "seq_len", "micro_batch", "grad_accum"))
-                        and k not in ("timeout", "figures", "explain", "steps")}
-            finish(current, results, settings)
+            for started in batch:
+                finish(started, results, settings_of(started[0]))
 
 
 if __name__ == "__main__":
