@@ -16,6 +16,7 @@
 #include "planner/runtimes/runtimes.h"
 #include "planner/runtimes/torch_based.h"
 #include "planner/runtimes/torch_optimizer.h"
+#include "planner/runtimes/torch_phases.h"
 #include "planner/search/search.h"
 
 namespace zeroplan {
@@ -27,7 +28,8 @@ constexpr uint64_t kFirstBucketBytes = uint64_t{1} << 20, kBucketBytes = uint64_
 
 // The dtype in which parameters, gradients and the optimizer's states are. What transformers and
 // torchtune load is what the checkpoint has, 16 bit.
-Dtype HeldDtype(const TorchRecipe& recipe) {
+Dtype HeldDtype(const TorchRecipe& recipe, bool adapters = false) {
+  if (adapters) return recipe.param_dtype.value_or(Dtype::kF32);  // PEFT's autocast_adapter_dtype
   const bool as_published = recipe.code == CodeStyle::kHf || recipe.code == CodeStyle::kLiger ||
                             recipe.code == CodeStyle::kTorchtune;
   return recipe.param_dtype.value_or(as_published ? Dtype::kBF16 : Dtype::kF32);
@@ -37,18 +39,21 @@ class Ddp : public TorchRuntime {
  public:
   Ddp(const TorchModel& model, const TorchPlay& play, TorchMemory* memory, TorchTimer* timer)
       : TorchRuntime(model, play.setup, memory, timer),
-        casts_(HeldDtype(play.recipe) == Dtype::kF32),
+        casts_(HeldDtype(play.recipe, model.has_adapters()) == Dtype::kF32),
+        kbit_(play.recipe.kbit),
         held_bytes_(casts_ ? 4 : 2),
         recompute_(play.setup.recompute.kind != RecomputeKind::kNone),
         in_backward_(play.recipe.optimizer_in_backward),
         clips_(play.setup.optimizer.gradient_clipping > 0 && !in_backward_),
-        states_(play.recipe.optimizer.value_or(TorchOptimizer::kAdamWFused), HeldDtype(play.recipe),
-                UpdatedTensorsOf(model), memory, timer) {}
+        states_(play.recipe.optimizer.value_or(TorchOptimizer::kAdamWFused),
+                HeldDtype(play.recipe, model.has_adapters()), UpdatedTensorsOf(model), memory,
+                timer) {}
 
   void Init() override {
-    for (const TorchParam& param : model_.params) {
+    for (const TorchParam& param : model_.trained()) {
       params_.push_back(New(TorchClass::kParams, held_bytes_ * param.elements));
     }
+    MakeFrozen(kbit_ ? 4 : 2);
   }
 
   // cached_cast: a 16-bit copy of each fp32 weight that a product takes, kept until autocast ends
@@ -95,14 +100,15 @@ class Ddp : public TorchRuntime {
     reduced_ = false;
     has_buckets_ = true;
     timer_->StreamWaits(TorchClock::kComputeStream, kDdpReduce);
-    const auto bytes = static_cast<double>(held_bytes_ * model_.elements());
-    timer_->Memory(2 * bytes, static_cast<int>(model_.params.size()));
+    const auto bytes = static_cast<double>(held_bytes_ * model_.trained_elements());
+    timer_->Memory(2 * bytes, static_cast<int>(model_.trained().size()));
   }
 
   // clip_grad_norm_ (foreach), the optimizer, zero_grad(set_to_none=True).
   void Step() override {
-    const auto bytes = static_cast<double>(held_bytes_ * model_.elements());
-    const int params = static_cast<int>(model_.params.size());
+    const auto bytes = static_cast<double>(held_bytes_ * model_.trained_elements());
+    const int params = static_cast<int>(model_.trained().size());
+    timer_->Host(timer_->constants().updated_param * params);
     if (clips_) {
       timer_->Memory(bytes, 1 + params / 100);
       timer_->Memory(2 * bytes, 1 + params / 100);
@@ -113,9 +119,12 @@ class Ddp : public TorchRuntime {
 
  private:
   void CastWeights(int module) {
-    if (!casts_ || !model_.modules[static_cast<size_t>(module)].product) return;
+    // The head of k-bit training is fp32, too.
+    const bool casts_head = kbit_ && module == model_.head();
+    if (!casts_ || !(model_.modules[static_cast<size_t>(module)].product || casts_head)) return;
     if (cast_.empty()) cast_.resize(model_.params.size());
     for (const int param : model_.modules[static_cast<size_t>(module)].params) {
+      if (!model_.trains(param) && !casts_head) continue;
       Tensor& cast = cast_[static_cast<size_t>(param)];
       if (cast) continue;
       timer_->Memory(6 * Elements(static_cast<size_t>(param)));
@@ -134,7 +143,7 @@ class Ddp : public TorchRuntime {
     bucket_bytes_ = 0;
   }
 
-  const bool casts_;
+  const bool casts_, kbit_;
   const uint64_t held_bytes_;
   const bool recompute_, in_backward_, clips_;
   TorchStates states_;
@@ -240,9 +249,18 @@ class DdpOfTorch : public TorchBased {
   // The first step makes the optimizer's states and the buckets. NCCL as DeepSpeed's stages 0 to 2
   // have it, which all-reduce too; Python and PyTorch as with nothing of ZeRO.
   PlayedParts Parts(int /*stage*/) const override { return {3, 0, 0}; }
+  bool CastsParams(const TorchRecipe& recipe) const override {
+    return HeldDtype(recipe) == Dtype::kF32;
+  }
+  bool CastsAdapters(const TorchRecipe& recipe) const override {
+    return HeldDtype(recipe, /*adapters=*/true) == Dtype::kF32;
+  }
   std::unique_ptr<TorchRuntime> MakeEngine(const TorchModel& model, const TorchPlay& play,
                                            TorchMemory* memory, TorchTimer* timer) const override {
     return std::make_unique<Ddp>(model, play, memory, timer);
+  }
+  std::vector<AroundPeak> Around(const PlayedRun& run) const override {
+    return DdpAround(run, HeldDtype(run.play.recipe));
   }
   bool CanDo(int stage, const OffloadPlace& offloads) const override {
     return stage == 0 && !offloads.anything();

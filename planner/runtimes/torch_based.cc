@@ -11,9 +11,15 @@
 #include "core/base/units.h"
 #include "core/config/reader_state.h"
 #include "core/config/setup_facts.h"
+#include "core/model/lora.h"
+#include "core/model/model_family.h"
 #include "core/model/model_spec.h"
+#include "hwprofiles/profile.h"
+#include "hwprofiles/sanity.h"
 #include "planner/estimate/choices.h"
 #include "planner/estimate/estimate.h"
+#include "planner/runtimes/torch_code.h"
+#include "planner/runtimes/torch_phases.h"
 #include "planner/search/enumerated_search.h"
 
 namespace zeroplan {
@@ -101,6 +107,11 @@ class TorchJudge : public ChoiceJudge {
               : fmt::format("host memory: {} processes need {} of {}", cluster.ranks_per_node(),
                             FormatBytes(shortage.needs), FormatBytes(shortage.has));
     }
+    for (AroundPeak& peak : choice.footprint.torch->around) {
+      peak.why_not = AroundMisfit(peak, capacity, cluster.ranks_per_node());
+    }
+    // What cannot be loaded cannot be trained.
+    if (choice.why_not.empty()) choice.why_not = LoadingMisfit(choice);
     choice.fits = choice.why_not.empty();
     if (choice.fits) choice.room = RoomOf(choice.footprint, *capacity.gpu_bytes);
     return choice;
@@ -109,7 +120,8 @@ class TorchJudge : public ChoiceJudge {
   bool LargerMisfitToo(const ChoiceEstimate& choice, const Cluster& cluster) override {
     const Capacity capacity = CapacityOf(cluster);
     const TorchFootprint& torch = *choice.footprint.torch;
-    // The micro-batch has no effect on the host's memory.
+    // The micro-batch has no effect on the host's memory, nor on loading.
+    if (!LoadingMisfit(choice).empty()) return true;
     if (capacity.host_bytes && choice.footprint.host.total() > *capacity.host_bytes) return true;
     const double tensors = static_cast<double>(torch.TensorBytes()) * (1 - kBlockSlack);
     return tensors + static_cast<double>(torch.context_bytes) >
@@ -144,15 +156,27 @@ class TorchJudge : public ChoiceJudge {
     const TorchMachine* machine = MachineOf(cluster.shape());
     const bool host_known = machine != nullptr && machine->host_bytes_per_second > 0;
     const bool on_host = setup.zero.offload_optimizer.device != OffloadDevice::kNone;
-    TorchTimer timer(on_host && !host_known ? nullptr : machine, {});
-    at->second.footprint = Play(setup, std::nullopt, &timer);
+    const bool in_files = setup.zero.offload_optimizer.device == OffloadDevice::kNvme ||
+                          setup.zero.offload_param.device == OffloadDevice::kNvme;
+    const bool files_known = machine != nullptr && machine->storage.known();
+    const bool timed = (!on_host || host_known) && (!in_files || files_known);
+    TorchTimer timer(timed ? machine : nullptr, {});
+    at->second.footprint = Play(setup, std::nullopt, &timer, /*around=*/true);
     at->second.time = timer.Time(setup.batch.grad_accum);
     return at->second;
   }
 
-  TorchFootprint Play(const TrainSetup& setup, std::optional<uint64_t> limit, TorchTimer* timer) {
+  TorchFootprint Play(const TrainSetup& setup, std::optional<uint64_t> limit, TorchTimer* timer,
+                      bool around) {
     ++played_;
-    return runtime_.Play({inputs_.model, setup, inputs_.recipe, inputs_.hardware, limit}, timer);
+    return runtime_.Play({inputs_.model, setup, inputs_.recipe, inputs_.hardware, limit, around},
+                         timer);
+  }
+
+  static std::string LoadingMisfit(const ChoiceEstimate& choice) {
+    const std::vector<AroundPeak>& around = choice.footprint.torch->around;
+    if (around.empty() || around[0].phase != AroundPhase::kLoading) return "";
+    return around[0].why_not;
   }
 
   // Null where the profile does not say enough.
@@ -170,7 +194,7 @@ class TorchJudge : public ChoiceJudge {
                                     ChoiceEstimate& choice) {
     if (const std::optional<TorchPhase> phase = PhaseTooLarge(free, has)) return phase;
     const TorchFootprint limited =
-        Play(choice.setup, has - std::min(has, free.context_bytes), nullptr);
+        Play(choice.setup, has - std::min(has, free.context_bytes), nullptr, /*around=*/false);
     if (limited.out_of_memory) return limited.out_of_memory;
     choice.footprint.gpu_spare_bytes = choice.footprint.gpu_total() - has;
     choice.footprint.torch->segments_given_back = limited.segments_given_back;
@@ -258,6 +282,15 @@ double RoomFactor(MemoryRoom room) {
   ZEROPLAN_CHECK(false);
 }
 
+// trainer.py, _run_epoch: each micro-step's loss is read (logging_nan_inf_filter, which is on by
+// default), so that logging it costs no more; then Python works while the GPU has nothing to do.
+void AddTrainer(const TorchModel& model, TorchTimer* timer) {
+  const TimeConstants& constants = timer->constants();
+  timer->HostWaits(TorchClock::kComputeStream);
+  timer->Host(2 * constants.read_back + constants.trainer_micro_step +
+              constants.trainer_module * static_cast<double>(model.modules.size()));
+}
+
 }  // namespace
 
 TorchRun TorchRunOf(const TrainSetup& setup, const TorchRecipe& recipe) {
@@ -268,27 +301,43 @@ TorchRun TorchRunOf(const TrainSetup& setup, const TorchRecipe& recipe) {
   run.saves_products = setup.recompute.kind == RecomputeKind::kSelective;
   run.compiled = recipe.compile.layers;
   run.compiled_loss = recipe.compile.loss;
+  run.code = recipe.code;
+  run.attention = recipe.attention;
   return run;
 }
 
 TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
   TrainSetup& setup = play.setup;
+  RefuseAdapters(play);
   RefuseSetup(play);
   FillReaderSizes(setup.zero);
   TorchTimer no_timer(nullptr, {});
   if (timer == nullptr) timer = &no_timer;
   const PlayedParts parts = Parts(setup.zero.stage);
-  const TorchModel model(play.model);
   TorchRun run = TorchRunOf(setup, play.recipe);
+  run.fp32_params = HasAdapters(play.model) ? play.recipe.kbit : CastsParams(play.recipe);
+  run.autocast = HasAutocast();
+  run.adapters = {CastsAdapters(play.recipe), play.recipe.kbit};
+  if (play.hardware != nullptr) {
+    run.compute_capability = ComputeCapability(play.hardware->gpu.architecture);
+  }
+  if (!StyleCodeOf(run.code, run.fp32_params).padded_vocab) {
+    play.model.padded_vocab = play.model.vocab;
+  }
+  const TorchModel model(play.model);
   run.module_graphs = run.compiled && HasModuleGraphs(setup.zero.stage);
   const int gpus = setup.batch.world_size;
   timer->SetGroups({Hybrid(setup) ? setup.zero.shard_group : gpus, gpus});
-  TorchMemory memory(play.limit_bytes);
+  TorchMemory memory(play.limit_bytes, play.recipe.expandable_segments);
   const CachingAllocator& allocator = memory.allocator();
   const std::unique_ptr<TorchRuntime> engine = MakeEngine(model, play, &memory, timer);
   TorchFootprint footprint;
   engine->Init();
   footprint.after_init_bytes = allocator.allocated();
+  PlayedRun played{model, play};
+  played.after_init = allocator.allocated();
+  played.host_after_init =
+      memory.host().total() + HostBaseBytes(parts.host_stage, TorchPhase::kInit);
   // torch.compile leaves a checkpoint alone in which it finds stage 3's hooks.
   TorchRun timed = run;
   if (run.recompute && run.module_graphs) timed.compiled = false;
@@ -296,6 +345,7 @@ TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
   {
     TorchStep step(model, run, &memory, engine.get(), timer);
     const int64_t micro_steps = std::min(setup.batch.grad_accum, kPlayedMicroSteps);
+    const bool trainer = RunsTrainer(play.recipe);
     for (int i = 0; i < parts.steps; ++i) {
       const uint64_t given_back = allocator.given_back();
       timer->BeginStep();
@@ -307,6 +357,7 @@ TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
         engine->BeginBackward();
         step.Backward();
         engine->EndBackward();
+        if (trainer) AddTrainer(model, timer);
       }
       memory.Enter(TorchPhase::kStep);
       engine->Step();
@@ -314,8 +365,11 @@ TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
       footprint.segments_given_back = (allocator.given_back() - given_back) *
                                       static_cast<uint64_t>(setup.batch.grad_accum / micro_steps);
     }
+    played.between_steps = allocator.allocated();
   }
   footprint.out_of_memory = memory.out_of_memory();
+  footprint.file_bytes = memory.file_bytes();
+  footprint.managed_bytes = memory.managed_bytes();
   footprint.context_bytes = ContextBytes(parts.context_stage, setup.batch.world_size);
   for (const TorchPhase phase :
        {TorchPhase::kInit, TorchPhase::kForwardBackward, TorchPhase::kStep}) {
@@ -326,7 +380,37 @@ TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
     footprint.host = host;
     footprint.host_base_bytes = base;
   }
+  if (!play.around) return footprint;
+  played.init_peak = footprint.peak(TorchPhase::kInit).allocated_bytes;
+  played.context = footprint.context_bytes;
+  played.host_init_peak = memory.host_peak(TorchPhase::kInit).total() +
+                          HostBaseBytes(parts.host_stage, TorchPhase::kInit);
+  played.host_between_steps =
+      memory.host().total() + HostBaseBytes(parts.host_stage, TorchPhase::kStep);
+  footprint.around = Around(played);
+  if (RunsTrainer(play.recipe)) {
+    footprint.around.insert(footprint.around.begin() + 1,
+                            PlayEvaluation(played, run, engine.get(), &memory));
+  }
   return footprint;
+}
+
+void TorchBased::RefuseAdapters(const TorchPlay& play) const {
+  const ModelSpec& model = play.model;
+  RefuseIf(play.recipe.kbit && !model.lora_quantized,
+           "⟦kbit⟧: is of models in 4 bit; give ⟦method⟧ qlora or leave it out");
+  if (!HasAdapters(model)) return;
+  RefuseIf(model.family->planned() != nullptr,
+           "⟦method⟧: adapters of {} are not modelled; give ⟦method⟧ full", model.name);
+  RefuseIf(!model.lora_saved.empty(),
+           "⟦lora_save⟧: modules that PEFT trains whole are not modelled; leave it out");
+  RefuseIf(play.recipe.compile.layers || play.recipe.compile.loss,
+           "⟦compile⟧: adapters under torch.compile are not modelled; leave it out");
+  RefuseIf(play.recipe.kbit && key() != std::string_view("ddp"),
+           "⟦kbit⟧: is modelled with ⟦runtime⟧ ddp alone, since DeepSpeed casts everything to 16 "
+           "bit again; leave it out");
+  RefuseIf(play.recipe.kbit && play.recipe.code != CodeStyle::kHf,
+           "⟦kbit⟧: is modelled of transformers' code; give ⟦code⟧ hf or leave it out");
 }
 
 void TorchBased::Refuse(const AskedOfRuntime& asked) const {
@@ -353,6 +437,8 @@ std::vector<TrainSetup> TorchBased::Choices(const SearchInputs& inputs,
   ZEROPLAN_CHECK(!batches.empty(), "no batch");
   std::vector<TrainSetup> can, cannot;
   std::optional<TrainSetup> cannot_run;
+  const bool open_optimizer = space.offload_optimizer.size() > 1;
+  const bool open_param = space.offload_param.size() > 1;
   const auto add_batches = [&](TrainSetup setup, std::vector<TrainSetup>& to) {
     for (const BatchPair& batch : batches) {
       setup.batch.micro_batch = batch.micro_batch;
@@ -363,8 +449,9 @@ std::vector<TrainSetup> TorchBased::Choices(const SearchInputs& inputs,
   const auto add_choices = [&](int stage, const Grouping& grouping, const OffloadPlace& offloads,
                                const RecomputeConfig& recompute) {
     const OffloadDevice optimizer = offloads.optimizer.device;
-    const bool on_disk =
-        optimizer == OffloadDevice::kNvme || offloads.param == OffloadDevice::kNvme;
+    // Disks are for those who ask for them.
+    const bool on_disk = (optimizer == OffloadDevice::kNvme && open_optimizer) ||
+                         (offloads.param == OffloadDevice::kNvme && open_param);
     TrainSetup setup = SetupFor(inputs, gpus, stage, offloads);
     setup.zero.shard_group = grouping.ranks;
     setup.zero.across_stage = grouping.across_stage;

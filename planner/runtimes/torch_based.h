@@ -39,10 +39,14 @@ struct TorchPlay {
   // The allocator's limit (torch.cuda.set_per_process_memory_fraction, or the card's memory less
   // context): it empties its cache rather than exceed it. None: unlimited.
   std::optional<uint64_t> limit_bytes;
+  // What is around the steps, too (TorchFootprint::around).
+  bool around = false;
 };
 
 // The run of `setup` as its modules see it.
 TorchRun TorchRunOf(const TrainSetup& setup, const TorchRecipe& recipe);
+
+struct PlayedRun;  // planner/runtimes/torch_phases.h
 
 // How much of a runtime is played, and which of ContextBytes and HostBaseBytes are its.
 struct PlayedParts {
@@ -96,8 +100,18 @@ class TorchBased : public Runtime {
   virtual std::unique_ptr<TorchRuntime> MakeEngine(const TorchModel& model, const TorchPlay& play,
                                                    TorchMemory* memory,
                                                    TorchTimer* timer) const = 0;
+  // Whether parameters are in fp32 where modules run, under autocast.
+  virtual bool CastsParams(const TorchRecipe& /*recipe*/) const { return false; }
+  // Whether adapters are.
+  virtual bool CastsAdapters(const TorchRecipe& /*recipe*/) const { return false; }
+  // Of adapters, what is modelled for no runtime or not for this one.
+  void RefuseAdapters(const TorchPlay& play) const;
+  // Whether the Trainer has autocast on around the model.
+  virtual bool HasAutocast() const { return true; }
   // Whether DeepSpeed's functions stand between the modules of compiled layers.
   virtual bool HasModuleGraphs(int /*stage*/) const { return false; }
+  // Loading, saving and resuming, as far as they are known.
+  virtual std::vector<AroundPeak> Around(const PlayedRun& /*run*/) const { return {}; }
   // Whether stage and offloads go together; whether there are such shard groups with them; whether
   // recompute is modelled.
   virtual bool CanDo(int stage, const OffloadPlace& offloads) const = 0;

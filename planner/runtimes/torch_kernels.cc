@@ -1,5 +1,9 @@
 #include "planner/runtimes/torch_kernels.h"
 
+#include <utility>
+
+#include "planner/runtimes/planned_parts.h"
+
 namespace zeroplan {
 namespace {
 
@@ -17,6 +21,7 @@ TorchMachine::TorchMachine(const HardwareProfile& profile, const ClusterShape& c
       memory(profile.gpu),
       collectives(profile, cluster),
       transfers(profile, cluster.ranks_per_node()),
+      storage(profile, cluster.ranks_per_node()),
       compute_beside_collective(Value(profile.node.overlapped_compute, 1)),
       collective_beside_compute(Value(profile.node.overlapped_collective, 0.66)) {
   const auto& node = profile.node;
@@ -35,9 +40,14 @@ TorchKernels::TorchKernels(const TorchModel& model, const TorchRun& run, Dtype d
       dtype_(dtype),
       machine_(machine),
       constants_(constants),
-      tokens_(run.micro_batch * run.seq_len) {
+      tokens_(run.tokens()),
+      heads_(model.spec.heads),
+      q_columns_(model.spec.heads * model.spec.HeadSize()),
+      kv_columns_(model.spec.KvHeads() * model.spec.HeadSize()),
+      frozen_(model.has_adapters()) {
   AddLayer(model);
   AddEnds(model);
+  AddAdapters(model);
 }
 
 TorchWork TorchKernels::Memory(double bytes, int launches, bool compiled) const {
@@ -65,91 +75,168 @@ void TorchKernels::AddProduct(TorchOp op, int64_t k, int64_t n, bool bias) {
   forward_[static_cast<size_t>(op)] += product(GemmKind::kForward);
   TorchWork& back = backward_[static_cast<size_t>(op)];
   back += product(GemmKind::kData);
+  if (frozen_) return;
   back += product(GemmKind::kWeight);
   if (bias) back += Memory(2 * static_cast<double>(tokens_ * n), 1, run_.compiled);
 }
 
+void TorchKernels::AddPart(TorchOp op, const CodePart& part, int64_t e, bool compiled) {
+  const TorchElements elements =
+      ElementsOf(run_.micro_batch, run_.seq_len, heads_, q_columns_, kv_columns_, e);
+  AddMemory(op, MovedBytes(part.forward_moves, elements), part.forward_launches,
+            MovedBytes(part.backward_moves, elements), part.backward_launches, compiled);
+}
+
 void TorchKernels::AddLayer(const TorchModel& model) {
   const ModelSpec& spec = model.spec;
-  const int64_t hidden = spec.hidden, ffn = spec.ffn, head = spec.HeadSize();
-  const int64_t q_columns = spec.heads * head, kv_columns = spec.KvHeads() * head;
+  const TorchParts parts(model, run_);
+  const int64_t hidden = spec.hidden, ffn = spec.ffn;
   const auto tokens = static_cast<double>(tokens_);
   const double rows = tokens * static_cast<double>(hidden);  // elements of the residual stream
-  const double wide = tokens * static_cast<double>(ffn);
-  const double qkv = tokens * static_cast<double>(q_columns + 2 * kv_columns);
-  const double qk = tokens * static_cast<double>(q_columns + kv_columns);
-  // Within stage 3 every module is compiled by itself: nothing is fused across modules.
-  const bool compiled = run_.compiled, fused = compiled && !run_.module_graphs;
+  const double qkv = tokens * static_cast<double>(q_columns_ + 2 * kv_columns_);
+  const double qk = tokens * static_cast<double>(q_columns_ + kv_columns_);
+  const double stream = parts.layer.stream_bytes;
+  const bool compiled = run_.compiled, fused = run_.fused() && parts.style.fuses;
   const bool bias = model.code.all_biased;
 
-  // Norms: one kernel forward; backward one for the input, one for the weights, which read the
-  // gradient and the input. Fused: the addition before the norm and its gradient's after it.
-  AddMemory(TorchOp::kNorm1, 4 * rows, 1, fused ? 12 * rows : 10 * rows, 2, compiled);
-  AddMemory(TorchOp::kNorm2, fused ? 8 * rows : 4 * rows, 1, fused ? 12 * rows : 10 * rows, 2,
-            compiled);
-  if (!fused) AddMemory(TorchOp::kAdd1, 6 * rows, 1, 6 * rows, 1, compiled);
-  AddMemory(TorchOp::kAdd2, 6 * rows, 1, fused ? 0 : 6 * rows, fused ? 0 : 1, compiled);
-
-  if (model.code.one_qkv) {
-    AddProduct(TorchOp::kQkv, hidden, q_columns + 2 * kv_columns, bias);
-    // Gradients of three views of one product are stacked, then laid as the product has them.
-    AddMemory(TorchOp::kAttention, 0, 0, fused ? 4 * qkv : 8 * qkv, fused ? 1 : 2, compiled);
+  if (fused) {
+    // The addition before a norm and its gradient's after it are of the norm's kernels.
+    AddMemory(TorchOp::kNorm1, (2 + stream) * rows, 1, (6 + 3 * stream) * rows, 2, true);
+    AddMemory(TorchOp::kNorm2, (4 + 2 * stream) * rows, 1, (6 + 3 * stream) * rows, 2, true);
+    AddMemory(TorchOp::kAdd2, (2 + 2 * stream) * rows, 1, 0, 0, true);
   } else {
-    AddProduct(TorchOp::kQkv, hidden, q_columns, bias);
-    AddProduct(TorchOp::kKey, hidden, kv_columns, bias);
-    // rope: halves negated, joined, two products and a sum, for queries and keys; the gradients of
-    // each again. Compiled: one kernel.
-    AddMemory(TorchOp::kRotary, fused ? 4 * qk : 20 * qk, fused ? 2 : 10, fused ? 4 * qk : 28 * qk,
-              fused ? 2 : 14, compiled);
-    if (spec.qk_norm) AddMemory(TorchOp::kRotary, 4 * qk, 2, 10 * qk, 4, compiled);
-    // The gradients of an input that several products have.
-    AddMemory(TorchOp::kKey, 0, 0, 6 * rows, 1, compiled);
+    for (const TorchOp op : {TorchOp::kNorm1, TorchOp::kNorm2}) {
+      AddPart(op, parts.norm, tokens_ * hidden, compiled);
+    }
+    for (const TorchOp op : {TorchOp::kAdd1, TorchOp::kAdd2}) {
+      AddPart(op, parts.layer.add, tokens_ * hidden, compiled);
+      AddMemory(op, 0, 0, 3 * stream * rows, 1, compiled);  // the gradients of both ways
+    }
   }
+  // The gradients of an input that several products have; and where they cast it, what that takes
+  // forward and backward.
+  const double input = parts.norm_bytes;
+  const double cast = input > 2 ? (2 + input) * rows : 0;
+  const auto add_casts = [&](TorchOp op) {
+    AddMemory(op, cast, cast > 0, cast, cast > 0, compiled);
+  };
+  const auto add_more = [&](TorchOp op) { AddMemory(op, 0, 0, 3 * input * rows, 1, compiled); };
+  if (model.code.one_qkv) {
+    AddProduct(TorchOp::kQkv, hidden, q_columns_ + 2 * kv_columns_, bias);
+    if (model.code.planned != nullptr) {
+      AddPart(TorchOp::kRotary, PlannedPartsOf(run_.fp32_params).rotary,
+              tokens_ * (q_columns_ + 2 * kv_columns_), compiled);
+    } else if (fused) {
+      AddMemory(TorchOp::kAttention, 0, 0, 4 * qkv, 1, true);
+    } else {
+      AddPart(TorchOp::kAttention, parts.layer.split, tokens_ * q_columns_, compiled);
+    }
+  } else {
+    AddProduct(TorchOp::kQkv, hidden, q_columns_, bias);
+    AddProduct(TorchOp::kKey, hidden, kv_columns_, bias);
+    if (fused) {
+      AddMemory(TorchOp::kRotary, 4 * qk, 2, 4 * qk, 2, true);
+    } else {
+      AddPart(TorchOp::kRotary, parts.layer.rotary, tokens_ * q_columns_, compiled);
+    }
+    if (spec.qk_norm) {
+      AddPart(TorchOp::kRotary, parts.layer.head_norm, tokens_ * q_columns_, compiled);
+      AddPart(TorchOp::kRotary, parts.layer.head_norm, tokens_ * kv_columns_, compiled);
+    }
+    add_casts(TorchOp::kKey);
+    add_more(TorchOp::kKey);
+  }
+  add_casts(TorchOp::kQkv);
+  if (model.code.planned != nullptr) return AddPlannedLayer(model, parts, qkv + rows);
+  AddPart(TorchOp::kActivation, parts.activation, tokens_ * ffn, compiled);
   if (model.code.gated) {
     AddProduct(TorchOp::kGate, hidden, ffn, bias);
-    // SiLU and a product; their gradients. Compiled, backward makes the product again.
-    AddMemory(TorchOp::kActivation, fused ? 6 * wide : 10 * wide, fused ? 1 : 2,
-              fused ? 12 * wide : 18 * wide, fused ? 1 : 3, compiled);
-    AddMemory(TorchOp::kGate, 0, 0, 6 * rows, 1, compiled);
-  } else {
-    AddMemory(TorchOp::kActivation, 4 * wide, 1, 6 * wide, 1, compiled);
+    add_casts(TorchOp::kGate);
+    add_more(TorchOp::kGate);
   }
-  AddProduct(TorchOp::kOutProj, q_columns, hidden, bias);
+  AddProduct(TorchOp::kOutProj, q_columns_, hidden, bias);
   AddProduct(TorchOp::kUp, hidden, ffn, bias);
+  add_casts(TorchOp::kUp);
   AddProduct(TorchOp::kDown, ffn, hidden, bias);
+  if (parts.activation_bytes > 2) {
+    const double wide = 6 * tokens * static_cast<double>(ffn);
+    AddMemory(TorchOp::kDown, wide, 1, wide, 1, compiled);
+  }
+  AddAttention(model, parts, qkv + rows);
+}
 
+void TorchKernels::AddAttention(const TorchModel& model, const TorchParts& parts, double moved) {
+  const ModelSpec& spec = model.spec;
+  const int64_t head = spec.HeadSize();
   const AttentionShape shape{run_.micro_batch, run_.seq_len, spec.heads, head,
                              spec.KvHeads() == spec.heads ? 0 : spec.KvHeads()};
   const double flops = 2 * static_cast<double>(shape.batch * shape.heads) *
                        static_cast<double>(shape.seq) * static_cast<double>(shape.seq) *
                        static_cast<double>(head);
-  const double forward = machine_.attention.ForwardSeconds(shape) / constants_.attention;
-  const double backward = machine_.attention.BackwardSeconds(shape) / constants_.attention;
-  forward_[static_cast<size_t>(TorchOp::kAttention)] +=
-      {machine_.power.Attention(forward, flops, 2 * (qkv + rows)), 1};
-  backward_[static_cast<size_t>(TorchOp::kAttention)] +=
-      {machine_.power.Attention(backward, 2.5 * flops, 4 * (qkv + rows)), 3};
+  TorchWork& forward = forward_[static_cast<size_t>(TorchOp::kAttention)];
+  TorchWork& backward = backward_[static_cast<size_t>(TorchOp::kAttention)];
+  if (parts.kernels == AttentionKernels::kEager) {
+    // Whole products of queries with keys, and of scores with values; backward two of each.
+    AddPart(TorchOp::kAttention, parts.attention, tokens_ * q_columns_, run_.compiled);
+    const int64_t rows = shape.batch * shape.heads * shape.seq;
+    const double seconds = machine_.gemm.Seconds(GemmKind::kForward, dtype_, rows, head, shape.seq);
+    const double bytes = 2 * static_cast<double>(rows * (2 * head + shape.seq));
+    const TorchWork product{machine_.power.Product(seconds, flops, bytes), 0};
+    for (int i = 0; i < 2; ++i) forward += product;
+    for (int i = 0; i < 4; ++i) backward += product;
+    return;
+  }
+  const TorchFused fused = parts.kernels == AttentionKernels::kMemoryEfficient
+                               ? TorchFused::kMemoryEfficient
+                           : run_.attention == TorchAttention::kTriton ? TorchFused::kTriton
+                                                                       : TorchFused::kNewest;
+  const auto seconds = [&](bool is_backward) {
+    return machine_.attention.TorchSeconds(fused, shape, is_backward) / constants_.attention;
+  };
+  const double forward_seconds = seconds(false), backward_seconds = seconds(true);
+  forward += {machine_.power.Attention(forward_seconds, flops, 2 * moved),
+              parts.attention.forward_launches};
+  backward += {machine_.power.Attention(backward_seconds, 2.5 * flops, 4 * moved),
+               parts.attention.backward_launches};
 }
 
 void TorchKernels::AddEnds(const TorchModel& model) {
   const ModelSpec& spec = model.spec;
+  const TorchParts parts(model, run_);
   const auto tokens = static_cast<double>(tokens_);
   const double rows = tokens * static_cast<double>(spec.hidden);
   const double table = static_cast<double>(spec.padded_vocab * spec.hidden);
-  const double logits = tokens * static_cast<double>(spec.padded_vocab);
   const bool positions = model.code.learned_positions;
+  const double stream = parts.style.stream_bytes;
   // Backward: a table of zeros, tokens sorted, their gradients added up; a tied table's two
   // gradients are added.
-  AddMemory(TorchOp::kEmbedding, positions ? 10 * rows : 4 * rows, positions ? 4 : 1,
-            2 * table + 4 * rows + (spec.tied_head ? 6 * table : 0), 8, false);
-  AddMemory(TorchOp::kFinalNorm, 4 * rows, 1, 10 * rows, 2, false);
+  const double gradients =
+      frozen_ ? 0 : 2 * table + 2 * stream * rows + (spec.tied_head ? 6 * table : 0);
+  AddMemory(TorchOp::kEmbedding, (positions ? 5 : 2) * stream * rows, positions ? 4 : 1, gradients,
+            frozen_ ? 0 : 8, false);
+  const CodePart& norm = model.code.mean_norms ? parts.style.layer_norm : parts.style.rms_norm;
+  AddPart(TorchOp::kFinalNorm, norm, tokens_ * spec.hidden, false);
   AddProduct(TorchOp::kHead, spec.hidden, spec.padded_vocab, /*bias=*/false);
-  if (run_.compiled_loss) {
-    AddMemory(TorchOp::kLoss, 4 * logits, 2, 4 * logits, 1, true);
-  } else {
-    // Cast to fp32; log-softmax reads twice; backward: zeros, log-softmax, cast back.
-    AddMemory(TorchOp::kLoss, 18 * logits, 3, 22 * logits, 4, false);
+  const int64_t logits = tokens_ * spec.padded_vocab;
+  if (parts.style.chunks != LossChunks::kByHidden) {
+    AddPart(TorchOp::kLoss, parts.loss, logits, run_.compiled_loss);
+    return;
   }
+  // The loss reads logits twice and writes their gradient, of which both products of backward are
+  // made in the forward pass; backward multiplies these with the gradient of the loss.
+  TorchWork& forward = forward_[static_cast<size_t>(TorchOp::kHead)];
+  TorchWork& backward = backward_[static_cast<size_t>(TorchOp::kHead)];
+  forward += std::exchange(backward, {});
+  const int64_t chunk =
+      LossChunkTokens(parts.style.chunks, tokens_, spec.hidden, spec.padded_vocab);
+  const auto chunks = static_cast<int>((tokens_ + chunk - 1) / chunk);
+  AddMemory(TorchOp::kLoss, 6 * static_cast<double>(logits), chunks, 0, 0, false);
+  // Each chunk adds to the gradient of the head.
+  if (!frozen_) {
+    AddMemory(TorchOp::kLoss, 2 * stream * table * (chunks - 1), chunks - 1, 2 * stream * table, 1,
+              false);
+  }
+  AddPart(TorchOp::kLoss, parts.loss, tokens_ * spec.hidden, false);
 }
 
 }  // namespace zeroplan

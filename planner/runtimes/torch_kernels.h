@@ -33,6 +33,7 @@ struct TorchMachine {
   MemoryCost memory;
   CollectiveCost collectives;
   TransferCost transfers;
+  StorageCost storage;
   double compute_beside_collective, collective_beside_compute;
   double host_bytes_per_second;  // of the host's memory, one rank's share; 0: not known
 };
@@ -59,9 +60,15 @@ enum class TorchOp : uint8_t {
   kAdd2,
   kFinalNorm,
   kHead,
-  kLoss
+  kLoss,
+  // Of models that zeroplan does not train: a norm behind attention or MLP, experts, a tower that
+  // sees.
+  kPostNorm,
+  kRouter,
+  kExperts,
+  kVision
 };
-inline constexpr size_t kTorchOps = 17;
+inline constexpr size_t kTorchOps = 21;
 
 struct TorchWork {
   GpuWork gpu;
@@ -73,9 +80,8 @@ struct TorchWork {
   }
 };
 
-// Bytes that pointwise, norm and reduction kernels read and write are counted from the operations
-// that the model's code has, one kernel each where it is eager, fused as inductor does where it is
-// compiled.
+// Bytes that pointwise, norm and reduction kernels read and write are those of the code's parts,
+// one kernel an operation where it is eager, fused as inductor does where it is compiled.
 class TorchKernels {
  public:
   TorchKernels(const TorchModel& model, const TorchRun& run, Dtype dtype,
@@ -83,13 +89,30 @@ class TorchKernels {
 
   const TorchWork& forward(TorchOp op) const { return forward_[static_cast<size_t>(op)]; }
   const TorchWork& backward(TorchOp op) const { return backward_[static_cast<size_t>(op)]; }
+  // Of the adapter beside the product `op`.
+  const TorchWork& adapter_forward(TorchOp op) const {
+    return adapter_forward_[static_cast<size_t>(op)];
+  }
+  const TorchWork& adapter_backward(TorchOp op) const {
+    return adapter_backward_[static_cast<size_t>(op)];
+  }
 
  private:
   void AddLayer(const TorchModel& model);
+  // `moved`: elements of the inputs and the output.
+  void AddAttention(const TorchModel& model, const TorchParts& parts, double moved);
   void AddEnds(const TorchModel& model);
+  void AddAdapters(const TorchModel& model);  // adapted_step.cc
+  // planned_step.cc. The layer behind its products of queries, keys and values.
+  void AddPlannedLayer(const TorchModel& model, const TorchParts& parts, double moved);
+  void AddExperts(const TorchModel& model, const TorchParts& parts);
+  void AddVision(const TorchModel& model);
+  // The product of [rows, k] and [k, n], `times` times.
+  TorchWork Product(GemmKind kind, int64_t rows, int64_t k, int64_t n, int times = 1) const;
   TorchWork Memory(double bytes, int launches, bool compiled) const;
   // Adds the product of [tokens, k] and [k, n].
   void AddProduct(TorchOp op, int64_t k, int64_t n, bool bias);
+  void AddPart(TorchOp op, const CodePart& part, int64_t e, bool compiled);
   void AddMemory(TorchOp op, double forward_bytes, int forward_launches, double backward_bytes,
                  int backward_launches, bool compiled);
 
@@ -97,8 +120,10 @@ class TorchKernels {
   Dtype dtype_;
   const TorchMachine& machine_;
   const TimeConstants& constants_;
-  int64_t tokens_;
+  int64_t tokens_, heads_, q_columns_, kv_columns_;
+  bool frozen_;  // products have no gradients of weights
   std::array<TorchWork, kTorchOps> forward_{}, backward_{};
+  std::array<TorchWork, kTorchOps> adapter_forward_{}, adapter_backward_{};
 };
 
 }  // namespace zeroplan

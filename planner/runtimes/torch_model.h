@@ -2,12 +2,20 @@
 // micro-step makes and frees, around which kernels.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/config/zero_config.h"
+#include "core/families/planned/planned.h"
 #include "core/model/model_spec.h"
+#include "planner/runtimes/torch_adapters.h"
+#include "planner/runtimes/torch_code.h"
 #include "planner/runtimes/torch_memory.h"
 
 namespace zeroplan {
@@ -17,6 +25,9 @@ struct TorchParam {
   uint64_t elements = 0;
   bool vector = false;
   uint64_t columns = 0;  // of a matrix
+  bool trained = true;
+  // Weights that are in NF4, of which `elements` are the 16-bit words; 0: it is not quantized.
+  uint64_t quantized = 0;
 };
 
 struct TorchModule {
@@ -24,6 +35,8 @@ struct TorchModule {
   std::vector<int> params;  // a tied head has the embedding's
   bool product = false;     // tokens are multiplied with its matrix
   bool biased = false;      // and have a vector added
+  // Of a linear with an adapter: the modules of A and B, behind all others; of these the linear.
+  int down = -1, up = -1, adapts = -1;
 };
 
 // What the code of a model is like, as far as memory and time depend on it: read off its parameter
@@ -34,6 +47,8 @@ struct TorchCode {
   bool one_qkv = false;  // one product makes queries, keys and values; else three, with rotary
   bool gated = false;    // SwiGLU, of two products; else GELU of one
   bool all_biased = false, none_biased = false;  // a layer's products
+  // Of a model that zeroplan does not train: what else is known of it.
+  const PlannedCode* planned = nullptr;
 };
 
 // The modules that hold parameters, in the order in which they are made and run. Queries, keys and
@@ -49,8 +64,18 @@ struct TorchModel {
   int layer_modules = 0;  // of one layer
   int first_layer_module = 0;
   TorchCode code;
+  // Some parameters are trained of a tower that sees; of it or of what projects its images.
+  bool vision_trained = false, projector_trained = false;
+  size_t trained_params = 0;
 
   uint64_t elements() const;
+  // What is trained comes first; all of a model without adapters.
+  std::span<const TorchParam> trained() const { return std::span(params).first(trained_params); }
+  uint64_t trained_elements() const;
+  bool has_adapters() const { return spec.lora_rank > 0; }
+  int head_weight() const { return modules[static_cast<size_t>(head())].params.front(); }
+  bool trains(int param) const { return params[static_cast<size_t>(param)].trained; }
+  int embedding() const { return modules.front().params.front(); }
   int final_norm() const {
     return first_layer_module + layer_modules * static_cast<int>(spec.layers);
   }
@@ -60,13 +85,20 @@ struct TorchModel {
   int qkv_modules() const { return code.one_qkv ? 1 : 3; }
   int qk_norm_module() const { return 1 + qkv_modules(); }
   int out_module() const { return qk_norm_module() + (spec.qk_norm ? 2 : 0); }
-  int norm2_module() const { return out_module() + 1; }
+  // With norms behind attention and MLP the second norm is behind the first half's.
+  int norm2_module() const { return out_module() + (post_norms() ? 2 : 1); }
   int up_module() const { return norm2_module() + 1; }
-  int down_module() const { return up_module() + (code.gated ? 2 : 1); }
+  int down_module() const { return up_module() + (code.gated && !one_gate_up() ? 2 : 1); }
+  bool post_norms() const { return code.planned != nullptr && code.planned->post_norms; }
+  bool one_gate_up() const { return code.planned != nullptr && code.planned->one_gate_up; }
+  // Of a vision tower and what projects its images, behind the embedding.
+  int vision_modules() const { return code.planned != nullptr ? first_layer_module - 1 : 0; }
 
  private:
   void AddModules();
+  void AddAdapters();
   void ReadCode();
+  void ReadPlannedCode(const PlannedCode& planned);
 };
 
 class TorchTimer;
@@ -83,7 +115,7 @@ class TorchRuntime {
         memory_(memory),
         timer_(timer),
         gpus_(static_cast<uint64_t>(setup.batch.world_size)),
-        offload_(setup.zero.offload_optimizer.device == OffloadDevice::kCpu) {}
+        offload_(setup.zero.offload_optimizer.device != OffloadDevice::kNone) {}
   virtual ~TorchRuntime() = default;
 
   // The model is made, then what the runtime holds.
@@ -125,18 +157,33 @@ class TorchRuntime {
     memory_->DropPageable(bytes);
   }
   double Elements(size_t param) const { return static_cast<double>(model_.params[param].elements); }
+  // Makes what is not trained, whole; and what stands beside codes in NF4.
+  void MakeFrozen(uint64_t bytes_of_element = 2);
+  void MakeQuantTensors();
 
   const TorchModel& model_;
   const ZeroConfig zero_;
   TorchMemory* memory_;
   TorchTimer* timer_;
   const uint64_t gpus_;
-  const bool offload_;               // the optimizer is on the host
+  const bool offload_;               // the optimizer is on the host, or in files
   bool first_ = true, last_ = true;  // of a step's micro-steps
+  std::vector<Tensor> frozen_;
 };
 
 struct TorchRun {
   int64_t micro_batch = 1, seq_len = 1024;
+  // Whose code, and which attention it calls on a GPU of `compute_capability` (0: not known).
+  CodeStyle code = CodeStyle::kPlain;
+  TorchAttention attention = TorchAttention::kSdpa;
+  int compute_capability = 0;
+  // Parameters are in fp32, under autocast.
+  bool fp32_params = false;
+  // Autocast is on over parameters in 16 bit.
+  bool autocast = false;
+  AdapterRun adapters;  // of a model with adapters
+  // A forward pass alone, without gradients: nothing is kept for backward.
+  bool evaluates = false;
   // torch.utils.checkpoint around every layer, not reentrant: a layer keeps its input alone and
   // runs again within backward.
   bool recompute = false;
@@ -154,14 +201,44 @@ struct TorchRun {
   // DeepSpeed's between them (stage 3): nothing is fused across modules.
   bool module_graphs = false;
 
+  int64_t tokens() const { return micro_batch * seq_len; }
   // A linear module with a bias keeps the smaller of its input and its weight; one without keeps
   // its input, and SwiGLU what eager code keeps.
   bool KeepsSmaller(bool bias) const { return module_graphs && bias; }
+  bool fused() const { return compiled && !module_graphs; }
 };
 
-// Plays one micro-step's tensors: 16-bit parameters and activations, scaled_dot_product_attention
-// (flash or cuDNN), cross-entropy over fp32 logits. What a block keeps was counted with
-// torch.autograd.graph.saved_tensors_hooks (docs/runtimes.md).
+// What the parts of a run's code do: its style's row, or what inductor makes of it.
+struct TorchParts {
+  TorchParts(const TorchModel& model, const TorchRun& run);
+
+  const StyleCode& style;  // of the loss
+  const StyleCode& layer;
+  const CodePart& norm;
+  const CodePart& activation;
+  const AttentionKernels kernels;
+  const CodePart& attention;
+  const CodePart& loss;
+  // Bytes of an element that a norm, and the activation, makes: 4 are cast by the product that it
+  // goes to.
+  const int norm_bytes, activation_bytes;
+};
+
+// Tensors by the letters that words have for them.
+class TorchSlots {
+ public:
+  Tensor& operator[](char slot) {
+    return tensors_[static_cast<size_t>(slot >= 'a' ? slot - 'a' : slot - 'A' + 26)];
+  }
+  void Reset() {
+    for (Tensor& tensor : tensors_) tensor.Reset();
+  }
+
+ private:
+  std::array<Tensor, 52> tensors_;
+};
+
+// Plays one micro-step's tensors: 16-bit products, around them what the parts of the code do.
 class TorchStep {
  public:
   // `timer` knows the model and the run (TorchTimer::SetModel).
@@ -174,45 +251,96 @@ class TorchStep {
  private:
   // What a layer's forward keeps, beside its input.
   struct Saved {
-    Tensor norm1, norm1_stats, qkv, rotated, attention, log_sum_exp, middle, norm2, norm2_stats;
-    Tensor unnormed_q, unnormed_k;  // inputs of the norms of queries and keys
-    Tensor up, gated, silu, activated;
+    TorchSlots norm1, norm_q, norm_k, rotary, attention, norm2, activation;
+    Tensor normed1, middle, normed2;
+    std::vector<Tensor> casts;    // 16-bit copies of norms' fp32 outputs, by product
     std::vector<Tensor> weights;  // with KeepsSmaller
     // Outputs of products with saves_products, until they are taken again.
     Tensor saved_q, saved_v, saved_up, saved_down;
+    // Of models that zeroplan does not train.
+    TorchSlots post1, post2, shared;
+    std::map<int, TorchSlots> adapted;  // of linear modules with an adapter
+    Tensor shared_out, shared_scale;
   };
 
   Tensor New(int64_t bytes, TorchClass kind = TorchClass::kActivations);
   // [tokens, columns] in 16 bit.
   Tensor Rows(int64_t columns) { return New(2 * tokens_ * columns); }
-  // A linear module of a layer. Adds to `saved` the weight that it keeps, if it does.
-  Tensor Linear(int module, TorchOp op, int64_t columns, Saved* saved);
+  TorchElements Elements(int64_t e) const;
+  // Plays `words` of a part; W: gradients of `module`.
+  void Play(std::string_view words, int64_t e, TorchSlots* slots, int module = -1,
+            TorchClass kind = TorchClass::kActivations) {
+    Play(words, Elements(e), slots, module, kind);
+  }
+  void Play(std::string_view words, const TorchElements& elements, TorchSlots* slots, int module,
+            TorchClass kind);
+  // A linear module of a layer. Adds to `saved` the weight that it keeps, if it does, and what it
+  // casts of a norm's output.
+  Tensor Linear(int module, TorchOp op, int64_t columns, Saved* saved, bool of_norm = false);
   bool KeepsWeight(int64_t columns) const;
   // The same of a product that is in `kept` since the checkpoint's first pass, if it is.
-  Tensor LinearOr(Tensor* kept, int module, TorchOp op, int64_t columns, Saved* saved);
+  Tensor LinearOr(Tensor* kept, int module, TorchOp op, int64_t columns, Saved* saved,
+                  bool of_norm = false);
   // Which of what a layer's first pass made its checkpoint keeps.
   Saved KeptByCheckpoint(Saved saved) const;
+  // adapted_step.cc. A linear module with an adapter, or in NF4.
+  Tensor AdaptedLinear(int module, TorchOp op, int64_t columns, Saved* saved);
+  Tensor AdaptedLinearBackward(int module, TorchOp op, int64_t inputs, Saved* saved);
+  bool IsAdapted(int module) const;
+  bool IsQuantized(int module) const;
+  const zeroplan::AdaptedLinear& Adapted(int module) const;
+  TorchElements AdapterElements(int module) const;
+  // Whether backward wants the module's input, for its weight or its adapter.
+  bool KeepsInput(int module) const;
   // The gradient of a linear module's input of `inputs` columns; its parameters' go to the hooks.
-  Tensor LinearBackward(int module, TorchOp op, int64_t inputs);
-  Tensor Norm(int module, TorchOp op, Tensor* stats);
-  Tensor NormBackward(int module, TorchOp op);
+  Tensor LinearBackward(int module, TorchOp op, int64_t inputs, Saved* of_norm = nullptr,
+                        Saved* saved = nullptr);
+  // `part`: what norm it is; null: that between layers.
+  Tensor Norm(int module, TorchOp op, TorchSlots* slots, bool keep, const CodePart* part = nullptr);
+  Tensor NormBackward(int module, TorchOp op, TorchSlots* slots, Tensor grad,
+                      const CodePart* part = nullptr);
+  // A norm of each head of queries or keys, in place of `*rows`.
+  void HeadNorm(int module, int64_t columns, TorchSlots* slots, bool keep, Tensor* rows);
+  void HeadNormBackward(int module, int64_t columns, TorchSlots* slots, Tensor* grad);
   void ParamGradients(int module);
+  void ParamGradient(int param);
   Tensor Block(int layer, Saved* saved, bool keep);
+  void AttentionHalf(int layer, Saved* saved, bool keep);
   void BlockBackward(int layer, Saved saved);
-  Tensor LossBackward();
   Tensor AttentionBackward(int layer, Saved* saved, Tensor grad);
+  // Whether the input of modules from `first` on, of so many outputs each, is wanted no more.
+  bool DropsInput(bool keep, std::initializer_list<int64_t> outputs, int first = -1) const;
   int Module(int layer, int offset) const;
+  int64_t ChunkTokens() const;
+  int64_t HeadElements() const;
+  void HeadAndLoss();
+  // Models that zeroplan does not train (planned_step.cc).
+  const CodePart& AttentionPart(int layer) const;
+  Tensor PlannedBlock(int layer, Saved* saved, bool keep);
+  void PlannedBlockBackward(int layer, Saved saved);
+  Tensor PlannedMlp(int layer, Saved* saved, bool keep);
+  Tensor PlannedMlpBackward(int layer, Saved* saved);
+  Tensor Experts(int layer, Saved* saved, bool keep);
+  Tensor ExpertsBackward(int layer, Saved* saved);
+  void Vision();
+  void VisionBackward();
+  // The gradient of what the last norm made; that of the head stays in head_grad_.
+  Tensor HeadAndLossBackward();
 
   const TorchModel& model_;
   TorchRun run_;
+  TorchParts parts_;
   TorchMemory* memory_;
   TorchRuntime* hooks_;
   TorchTimer* timer_;
   int64_t tokens_, hidden_, ffn_, vocab_, kv_columns_, q_columns_;
-  std::vector<Tensor> residuals_;  // layers + 1
+  std::vector<Tensor> residuals_;  // layers + 1; empty where nothing wants one any more
   std::vector<Saved> saved_;
-  Tensor token_ids_, final_norm_, final_stats_;
-  Tensor loss_input_;  // fp32 log-probabilities, or the logits where the loss is compiled
+  Tensor token_ids_, final_norm_, head_grad_;
+  TorchSlots final_slots_;
+  std::vector<TorchSlots> loss_;  // of each chunk
+  std::vector<Tensor> images_;    // what a vision tower keeps
+  bool keeps_ = true;             // the block that is played keeps what backward wants
   // cuBLAS takes one for each thread that multiplies: that of forward, and autograd's.
   Tensor forward_workspace_, backward_workspace_;
 };
