@@ -31,9 +31,11 @@ inline constexpr std::array<std::string_view, 6> kCodeStyleNames = {
     "plain", "hf", "liger", "composer", "torchtitan", "torchtune"};
 
 // Which attention the code calls. kSdpa: scaled_dot_product_attention, whose kernel depends on the
-// GPU; kEager: products and a softmax; kFlash: the package flash-attn.
-enum class TorchAttention : uint8_t { kSdpa, kEager, kFlash };
-inline constexpr std::array<std::string_view, 3> kTorchAttentionNames = {"sdpa", "eager", "flash"};
+// GPU; kEager: products and a softmax; kFlash: the package flash-attn; kTriton: FlashAttention in
+// Triton of 2022 and 2023, llm-foundry's attn_impl triton.
+enum class TorchAttention : uint8_t { kSdpa, kEager, kFlash, kTriton };
+inline constexpr std::array<std::string_view, 4> kTorchAttentionNames = {"sdpa", "eager", "flash",
+                                                                         "triton"};
 
 // By the names that transformers has for them (TrainingArguments.optim). kAdamWFused:
 // torch.optim.AdamW(fused=True); kAdamW: its default, foreach; kAdamW8bit and the paged ones are
@@ -62,8 +64,12 @@ struct TorchRecipe {
   std::optional<TorchOptimizer> optimizer;
   // A parameter is updated in the backward pass, as soon as its gradient is whole.
   bool optimizer_in_backward = false;
+  // Of QLoRA: PEFT's prepare_model_for_kbit_training has cast all but the 4-bit weights to fp32.
+  bool kbit = false;
   // What checkpointed layers keep goes to page-locked host memory until backward wants it.
   bool offload_activations = false;
+  // PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.
+  bool expandable_segments = false;
 
   bool operator==(const TorchRecipe&) const = default;
 };

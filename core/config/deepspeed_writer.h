@@ -62,7 +62,8 @@ inline constexpr std::array kRecipeWords = {"compile",
                                             "param_dtype",
                                             "optim",
                                             "optimizer_in_backward",
-                                            "offload_activations"};
+                                            "offload_activations",
+                                            "expandable_segments"};
 
 // `config`, strict JSON, with what it is for under "_zeroplan", which programs other than zeroplan
 // ignore: {"runtime": "deepspeed 0.19.6"}, and what `recipe` says by names of kRecipeWords.

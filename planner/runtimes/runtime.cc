@@ -43,10 +43,12 @@ std::string RecipeText(const TorchRecipe& recipe) {
   text += CompiledText(recipe.compile);
   if (recipe.attention == TorchAttention::kEager) text += ", eager attention";
   if (recipe.attention == TorchAttention::kFlash) text += ", flash-attn";
+  if (recipe.attention == TorchAttention::kTriton) text += ", Triton's attention of 2023";
   if (recipe.param_dtype) text += fmt::format(", parameters in {}", DtypeName(*recipe.param_dtype));
   if (recipe.optimizer) text += fmt::format(", {}", TorchOptimizerName(*recipe.optimizer));
   if (recipe.optimizer_in_backward) text += " in backward";
   if (recipe.offload_activations) text += ", activations on the CPU";
+  if (recipe.expandable_segments) text += ", expandable segments";
   return text;
 }
 
@@ -63,6 +65,7 @@ std::vector<std::pair<std::string, std::string>> RecipeWords(const TorchRecipe& 
   if (recipe.optimizer) add(true, "optim", TorchOptimizerName(*recipe.optimizer));
   add(recipe.optimizer_in_backward, "optimizer_in_backward", "true");
   add(recipe.offload_activations, "offload_activations", "true");
+  add(recipe.expandable_segments, "expandable_segments", "true");
   return words;
 }
 

@@ -21,6 +21,8 @@ uint64_t RoundUp(uint64_t bytes, uint64_t to) { return (bytes + to - 1) / to * t
 
 bool IsSmallPool(int pool) { return pool % 2 == 0; }
 
+uint64_t PageBytes(int pool) { return IsSmallPool(pool) ? kSmallSegment : kLargeSegment; }
+
 uint64_t SegmentBytes(uint64_t bytes) {
   if (bytes <= kSmall) return kSmallSegment;
   if (bytes < kOwnSegment) return kLargeSegment;
@@ -40,19 +42,68 @@ CachingAllocator::BlockId CachingAllocator::NewBlock(const Block& block) {
   return id;
 }
 
-CachingAllocator::BlockId CachingAllocator::NewSegment(uint64_t bytes, int pool) {
+void CachingAllocator::Reserve(uint64_t bytes) {
   if (limit_ && reserved_ + bytes > *limit_) {
     given_back_ += EmptyCache();
     if (reserved_ + bytes > *limit_) failed_ = true;
   }
   reserved_ += bytes;
   peak_reserved_ = std::max(peak_reserved_, reserved_);
+}
+
+CachingAllocator::BlockId CachingAllocator::NewSegment(uint64_t bytes, int pool) {
+  Reserve(bytes);
   Block block;
   block.address = next_address_;
   block.bytes = bytes;
   block.pool = pool;
   next_address_ += bytes;
   return NewBlock(block);
+}
+
+void CachingAllocator::Forget(BlockId id) {
+  Block& block = blocks_[static_cast<size_t>(id)];
+  free_[block.pool].erase({block.bytes, block.address, id});
+  block.free = false;
+}
+
+CachingAllocator::BlockId CachingAllocator::Grow(uint64_t bytes, int pool) {
+  // Addresses of one pool are those of no other.
+  constexpr uint64_t kSpan = uint64_t{1} << 48;
+  const auto at_end = [&]() -> std::optional<BlockId> {
+    const auto at = last_.find(pool);
+    if (at == last_.end() || !blocks_[static_cast<size_t>(at->second)].free) return std::nullopt;
+    return at->second;
+  };
+  const auto missing = [&](std::optional<BlockId> end) {
+    return RoundUp(bytes - (end ? blocks_[static_cast<size_t>(*end)].bytes : 0), PageBytes(pool));
+  };
+  std::optional<BlockId> end = at_end();
+  if (limit_ && reserved_ + missing(end) > *limit_) {
+    given_back_ += EmptyCache();
+    end = at_end();
+  }
+  const uint64_t pages = missing(end);
+  Reserve(pages);
+  if (end) {
+    Forget(*end);
+    blocks_[static_cast<size_t>(*end)].bytes += pages;
+    return *end;
+  }
+  Block block;
+  block.pool = pool;
+  block.bytes = pages;
+  block.address = static_cast<uint64_t>(pool) * kSpan;
+  const auto last = last_.find(pool);
+  if (last != last_.end()) {
+    const Block& before = blocks_[static_cast<size_t>(last->second)];
+    block.address = before.address + before.bytes;
+    block.previous = last->second;
+  }
+  const BlockId id = NewBlock(block);
+  if (block.previous >= 0) blocks_[static_cast<size_t>(block.previous)].next = id;
+  last_[pool] = id;
+  return id;
 }
 
 void CachingAllocator::Split(BlockId id, uint64_t bytes) {
@@ -66,6 +117,7 @@ void CachingAllocator::Split(BlockId id, uint64_t bytes) {
   block.bytes = bytes;
   block.next = rest_id;
   if (rest.next >= 0) blocks_[static_cast<size_t>(rest.next)].previous = rest_id;
+  if (expandable_ && last_[rest.pool] == id) last_[rest.pool] = rest_id;
   free_[rest.pool].insert({rest.bytes, rest.address, rest_id});
 }
 
@@ -81,10 +133,10 @@ CachingAllocator::BlockId CachingAllocator::Allocate(uint64_t bytes, int stream)
     free.erase(found);
     blocks_[static_cast<size_t>(id)].free = false;
   } else {
-    id = NewSegment(SegmentBytes(bytes), pool);
+    id = expandable_ ? Grow(bytes, pool) : NewSegment(SegmentBytes(bytes), pool);
   }
   const uint64_t rest = blocks_[static_cast<size_t>(id)].bytes - bytes;
-  if (IsSmallPool(pool) ? rest >= kRound : rest > kSmall) Split(id, bytes);
+  if (IsSmallPool(pool) || expandable_ ? rest >= kRound : rest > kSmall) Split(id, bytes);
   allocated_ += blocks_[static_cast<size_t>(id)].bytes;
   peak_allocated_ = std::max(peak_allocated_, allocated_);
   return id;
@@ -96,6 +148,7 @@ void CachingAllocator::Merge(BlockId into, BlockId next) {
   block.bytes += other.bytes;
   block.next = other.next;
   if (other.next >= 0) blocks_[static_cast<size_t>(other.next)].previous = into;
+  if (expandable_ && last_[block.pool] == next) last_[block.pool] = into;
   unused_.push_back(next);
 }
 
@@ -126,8 +179,50 @@ void CachingAllocator::Free(BlockId id) {
   free.insert({merged.bytes, merged.address, whole});
 }
 
+bool CachingAllocator::Unmap(BlockId id) {
+  const Block block = blocks_[static_cast<size_t>(id)];
+  const uint64_t page = PageBytes(block.pool);
+  const uint64_t from = RoundUp(block.address, page);
+  const uint64_t to = (block.address + block.bytes) / page * page;
+  if (from >= to) return false;
+  reserved_ -= to - from;
+  Forget(id);
+  // What is left at either side does not join again.
+  const auto keep = [&](uint64_t begin, uint64_t end, BlockId previous, BlockId next) {
+    BlockId kept = -1;
+    if (begin < end) {
+      kept = NewBlock({begin, end - begin, block.pool, true, previous, next});
+      free_[block.pool].insert({end - begin, begin, kept});
+    }
+    if (previous >= 0) blocks_[static_cast<size_t>(previous)].next = kept;
+    if (next >= 0) blocks_[static_cast<size_t>(next)].previous = kept;
+    return kept;
+  };
+  unused_.push_back(id);
+  const BlockId before = keep(block.address, from, block.previous, -1);
+  const BlockId after = keep(to, block.address + block.bytes, -1, block.next);
+  if (last_[block.pool] == id) {
+    // The segment ends with what is before; it grows from there again.
+    const BlockId end = after >= 0 ? after : before >= 0 ? before : block.previous;
+    if (end >= 0) {
+      last_[block.pool] = end;
+    } else {
+      last_.erase(block.pool);
+    }
+  }
+  return true;
+}
+
 uint64_t CachingAllocator::EmptyCache() {
   uint64_t segments = 0;
+  if (expandable_) {
+    std::vector<BlockId> all;
+    for (const auto& [pool, free] : free_) {
+      for (const auto& key : free) all.push_back(std::get<2>(key));
+    }
+    for (const BlockId id : all) segments += Unmap(id) ? 1 : 0;
+    return segments;
+  }
   for (auto& [pool, free] : free_) {
     for (auto it = free.begin(); it != free.end();) {
       const BlockId id = std::get<2>(*it);
@@ -199,6 +294,12 @@ void TorchMemory::Enter(TorchPhase phase) {
   NoteHost();
 }
 
+void TorchMemory::ForgetPeaks(TorchPhase phase) {
+  peaks_ = {};
+  host_peaks_ = {};
+  Enter(phase);
+}
+
 void TorchMemory::NoteHost() {
   HostPeak& peak = host_peaks_[static_cast<size_t>(phase_)];
   if (host_.total() > peak.total()) peak = host_;
@@ -216,6 +317,11 @@ void TorchMemory::Pin(uint64_t bytes) {
 }
 
 void TorchMemory::Unpin(uint64_t bytes) { ++unpinned_[PinnedBlockBytes(bytes)]; }
+
+void TorchMemory::Lock(uint64_t bytes) {
+  host_.pinned_bytes += bytes;
+  NoteHost();
+}
 
 void TorchMemory::AddPageable(uint64_t bytes) {
   host_.pageable_bytes += bytes;

@@ -21,13 +21,18 @@ namespace zeroplan {
 // more than 512 bytes (small) or 1 MiB (large) remain, so what remains below is counted as
 // allocated; neighbours that are free merge; segments are given back by EmptyCache, or when memory
 // is out.
+//
+// With expandable_segments:True each pool is one segment that grows at its end, by pages of 2 MiB
+// (small) or 20 MiB; a free block there is part of what grows. A block is split if 512 bytes
+// remain. Free pages are given back one by one.
 class CachingAllocator {
  public:
   using BlockId = int32_t;
 
   // `limit_bytes`: reserved memory stays within it, where that is possible (Allocate).
-  explicit CachingAllocator(std::optional<uint64_t> limit_bytes = std::nullopt)
-      : limit_(limit_bytes) {}
+  explicit CachingAllocator(std::optional<uint64_t> limit_bytes = std::nullopt,
+                            bool expandable = false)
+      : limit_(limit_bytes), expandable_(expandable) {}
 
   // Where the limit is in the way, gives back all free segments first. If it still is, the
   // allocation is made all the same, and failed() from then on. REQUIRES: bytes > 0.
@@ -60,10 +65,18 @@ class CachingAllocator {
 
   BlockId NewBlock(const Block& block);
   BlockId NewSegment(uint64_t bytes, int pool);
+  void Reserve(uint64_t bytes);
+  // A block of at least `bytes` at the end of the pool's segment.
+  BlockId Grow(uint64_t bytes, int pool);
+  // Gives back the whole pages of a free block. Returns whether there were any.
+  bool Unmap(BlockId block);
+  void Forget(BlockId block);  // it is not free any more
   void Split(BlockId block, uint64_t bytes);
   void Merge(BlockId into, BlockId next);
 
   std::optional<uint64_t> limit_;
+  bool expandable_ = false;
+  std::map<int, BlockId> last_;  // by pool: of an expandable segment
   std::vector<Block> blocks_;
   std::vector<BlockId> unused_;
   std::map<int, std::set<FreeKey>> free_;  // by pool: two a stream, small and large
@@ -102,8 +115,8 @@ class Tensor {
 // REQUIRES: outlives its tensors.
 class TorchMemory {
  public:
-  explicit TorchMemory(std::optional<uint64_t> limit_bytes = std::nullopt)
-      : limit_(limit_bytes), allocator_(limit_bytes) {}
+  explicit TorchMemory(std::optional<uint64_t> limit_bytes = std::nullopt, bool expandable = false)
+      : limit_(limit_bytes), allocator_(limit_bytes, expandable) {}
   TorchMemory(const TorchMemory&) = delete;
   TorchMemory& operator=(const TorchMemory&) = delete;
 
@@ -117,16 +130,28 @@ class TorchMemory {
 
   // Peaks from here on are those of `phase`; those it already has go on.
   void Enter(TorchPhase phase);
+  // Peaks from here on are those of `phase`, and of nothing before.
+  void ForgetPeaks(TorchPhase phase);
   const TorchPeak& peak(TorchPhase phase) const { return peaks_[static_cast<size_t>(phase)]; }
 
   // Page-locked memory, from PyTorch's cache: a power of two, kept when freed and taken again.
   void Pin(uint64_t bytes);
   void Unpin(uint64_t bytes);
+  // Page-locked memory beside that cache, as large as it is.
+  void Lock(uint64_t bytes);
   void AddPageable(uint64_t bytes);
   void DropPageable(uint64_t bytes);
   const HostPeak& host_peak(TorchPhase phase) const {
     return host_peaks_[static_cast<size_t>(phase)];
   }
+  // What the process has of the host now.
+  const HostPeak& host() const { return host_; }
+  // Files on a disk.
+  void AddFiles(uint64_t bytes) { file_bytes_ += bytes; }
+  uint64_t file_bytes() const { return file_bytes_; }
+  // Managed memory (cudaMallocManaged), of no class.
+  void AddManaged(uint64_t bytes) { managed_bytes_ += bytes; }
+  uint64_t managed_bytes() const { return managed_bytes_; }
   // The phase in which the limit was exceeded first, if any.
   std::optional<TorchPhase> out_of_memory() const { return out_of_memory_; }
 
@@ -142,6 +167,7 @@ class TorchMemory {
   std::array<uint64_t, kTorchClasses> live_{};
   TorchPhase phase_ = TorchPhase::kInit;
   std::array<TorchPeak, kTorchPhases> peaks_{};
+  uint64_t file_bytes_ = 0, managed_bytes_ = 0;
   std::map<uint64_t, int> unpinned_;  // free blocks of page-locked memory by size
   HostPeak host_;
   std::array<HostPeak, kTorchPhases> host_peaks_{};

@@ -86,5 +86,43 @@ TEST_CASE("PinnedBlockBytes") {
   CHECK(PinnedBlockBytes(41'116'958'720) == uint64_t{64} << 30);  // 10.28e9 fp32 masters
 }
 
+TEST_CASE("CachingAllocator: expandable segments grow by pages, joined with what is free") {
+  CachingAllocator allocator(std::nullopt, /*expandable=*/true);
+  allocator.Allocate(512);
+  CHECK(allocator.reserved() == 2 * kMiB);
+  const auto first = allocator.Allocate(15 * kMiB);
+  CHECK(allocator.reserved() == 22 * kMiB);
+  CHECK(allocator.BlockBytes(first) == 15 * kMiB);    // split though 5 MiB are left
+  const auto second = allocator.Allocate(30 * kMiB);  // 5 MiB, and two pages
+  CHECK(allocator.reserved() == 62 * kMiB);
+  allocator.Free(second);
+  allocator.Allocate(44 * kMiB);  // all that was free, and no page more
+  CHECK(allocator.reserved() == 62 * kMiB);
+  // Without them each has a segment of its own.
+  CachingAllocator plain;
+  plain.Free(plain.Allocate(30 * kMiB));
+  plain.Allocate(44 * kMiB);
+  CHECK(plain.reserved() == 74 * kMiB);
+}
+
+TEST_CASE("CachingAllocator: expandable segments give free pages back between tensors") {
+  CachingAllocator allocator(120 * kMiB, /*expandable=*/true);
+  const auto first = allocator.Allocate(50 * kMiB);
+  const auto second = allocator.Allocate(20 * kMiB);
+  allocator.Free(first);
+  // Of 0 to 50 MiB the pages up to 40; they are mapped anew behind the second one.
+  const auto third = allocator.Allocate(80 * kMiB);
+  CHECK_FALSE(allocator.failed());
+  CHECK(allocator.reserved() == 110 * kMiB + 10 * kMiB);
+  CHECK(allocator.given_back() == 1);
+  allocator.Free(third);
+  allocator.Free(second);
+  CHECK(allocator.allocated() == 0);
+  allocator.EmptyCache();
+  CHECK(allocator.reserved() <= 20 * kMiB);  // the page that 40 to 50 MiB share
+  allocator.Allocate(150 * kMiB);
+  CHECK(allocator.failed());
+}
+
 }  // namespace
 }  // namespace zeroplan
