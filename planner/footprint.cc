@@ -272,6 +272,20 @@ std::string_view TorchPhaseName(TorchPhase phase) {
   return "";
 }
 
+std::string_view AroundPhaseName(AroundPhase phase) {
+  switch (phase) {
+    case AroundPhase::kLoading:
+      return "loading";
+    case AroundPhase::kEvaluation:
+      return "evaluation";
+    case AroundPhase::kSaving:
+      return "saving";
+    case AroundPhase::kResuming:
+      return "resuming";
+  }
+  ZEROPLAN_CHECK(false);
+}
+
 TorchPhase TorchFootprint::DecidingPhase() const {
   const auto largest = std::max_element(
       peaks.begin(), peaks.end(),

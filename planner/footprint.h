@@ -65,6 +65,35 @@ struct HostPeak {
   bool operator==(const HostPeak&) const = default;
 };
 
+// A phase around the steps of transformers' Trainer, or of DeepSpeed's engine.
+enum class AroundPhase : uint8_t { kLoading, kEvaluation, kSaving, kResuming };
+std::string_view AroundPhaseName(AroundPhase phase);  // "loading", "evaluation", ...
+
+struct AroundBytes {
+  uint64_t gpu = 0;  // of a GPU: tensors, and what lies outside the allocator
+  // Of the host, a process: rank 0's, and any other's; Python included, mapped files not.
+  uint64_t rank_0_host = 0, other_host = 0;
+
+  // Of the node of rank 0.
+  uint64_t NodeHost(int ranks_per_node) const {
+    return rank_0_host + static_cast<uint64_t>(ranks_per_node - 1) * other_host;
+  }
+  bool operator==(const AroundBytes&) const = default;
+};
+
+// What such a phase takes at most (planner/runtimes/torch_phases.h).
+struct AroundPeak {
+  AroundPhase phase = AroundPhase::kLoading;
+  AroundBytes bytes;
+  std::string why;      // "rank 0 gathers all 16-bit weights"
+  std::string setting;  // that decides, as it was taken; "": there is none
+  std::string instead;  // what else it can be, and what that takes; "": nothing
+  AroundBytes instead_bytes;
+  // Of machines that were asked about: "saving: host memory: ...", with a way out. "": it fits.
+  std::string why_not;
+  bool operator==(const AroundPeak&) const = default;
+};
+
 // What a PyTorch process takes, whose allocator keeps more than its tensors need.
 struct TorchFootprint {
   std::array<TorchPeak, kTorchPhases> peaks{};
@@ -80,6 +109,8 @@ struct TorchFootprint {
   // Segments that the allocator, under a limit, gives back to the driver, and asks for again, in a
   // step like all that follow.
   uint64_t segments_given_back = 0;
+  // By AroundPhase; empty where they are not known.
+  std::vector<AroundPeak> around;
 
   // The phase with the largest reserved memory, the first of several.
   TorchPhase DecidingPhase() const;

@@ -125,6 +125,30 @@ std::optional<Picture> HostMemoryPicture(const std::vector<ShownChoice>& choices
   return picture;
 }
 
+std::optional<Picture> AroundPicture(const ChoiceEstimate& choice, const Cluster& cluster) {
+  const std::optional<TorchFootprint>& torch = choice.footprint.torch;
+  if (!torch || torch->around.empty()) return std::nullopt;
+  Picture picture{.id = "around", .title = "Around the steps"};
+  picture.about =
+      "Tensors on one GPU with what lies outside the allocator, and all processes of the node of "
+      "rank 0, at most.";
+  picture.table.heads = {"phase", "one GPU", "one host", "fits", "because"};
+  picture.table.last_is_text = true;
+  const int ranks = cluster.ranks_per_node();
+  for (const AroundPeak& peak : torch->around) {
+    std::string why = peak.why;
+    if (!peak.setting.empty()) why += fmt::format(" ({})", peak.setting);
+    if (!peak.instead.empty()) {
+      why += fmt::format("; with {}: {} and {}", peak.instead, FormatBytes(peak.instead_bytes.gpu),
+                         FormatBytes(peak.instead_bytes.NodeHost(ranks)));
+    }
+    picture.table.rows.push_back({std::string(AroundPhaseName(peak.phase)),
+                                  BytesCell(peak.bytes.gpu), BytesCell(peak.bytes.NodeHost(ranks)),
+                                  peak.why_not.empty() ? "yes" : "no", why});
+  }
+  return picture;
+}
+
 std::optional<Picture> StepTimePicture(const std::vector<ShownChoice>& choices,
                                        const std::optional<double>& tokens) {
   BarChart chart{.name = "Seconds of a step by cause, of each choice",

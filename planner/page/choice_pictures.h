@@ -22,6 +22,9 @@ Picture GpuMemoryPicture(const std::vector<ShownChoice>& choices, const Cluster&
 // The same of hosts; nothing where no choice takes more than a hundredth of one for its states.
 std::optional<Picture> HostMemoryPicture(const std::vector<ShownChoice>& choices,
                                          const Cluster& cluster);
+// What loading, evaluation, saving and resuming of a choice take, a table; nothing where it is not
+// known.
+std::optional<Picture> AroundPicture(const ChoiceEstimate& choice, const Cluster& cluster);
 // What a step's time is spent on. `tokens`: for this many tokens in place of each choice's own
 // step, for choices with other batches. Nothing where times are not known.
 std::optional<Picture> StepTimePicture(const std::vector<ShownChoice>& choices,

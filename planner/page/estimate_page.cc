@@ -95,6 +95,7 @@ Page EstimatePage(const Estimate& estimate, const EstimateInputs& inputs,
   page.Add(GpuMemoryPicture(choices, estimate.cluster));
   page.Add(HostMemoryPicture(choices, estimate.cluster));
   page.Add(StepTimePicture(choices, std::nullopt));
+  page.Add(AroundPicture(best, estimate.cluster));
   if (dots.size() > 1) page.Add(FrontPicture(dots, estimate.cluster));
   if (inputs.costs != nullptr && estimate.runtime->has_programs()) {
     page.Add(StepMemoryPicture(Lower(inputs.model, best.setup, inputs.lower), best.footprint,

@@ -71,6 +71,7 @@ Page PlanPage(const PlanPageInputs& inputs, const PageOrigin& origin) {
   const std::vector<ShownChoice> choices = StageChoices(inputs);
   page.Add(GpuMemoryPicture(choices, plan.cluster));
   page.Add(HostMemoryPicture(choices, plan.cluster));
+  page.Add(AroundPicture(plan.choice, plan.cluster));
   std::vector<ShownChoice> timed;
   for (const ShownChoice& choice : choices) {
     if (choice.estimate->fits) timed.push_back(choice);

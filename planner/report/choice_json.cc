@@ -67,6 +67,28 @@ Json TorchPhasesJson(const TorchFootprint& torch) {
   return phases;
 }
 
+Json PhasesAroundJson(const TorchFootprint& torch) {
+  if (torch.around.empty()) return nullptr;
+  const auto bytes_json = [](const AroundBytes& bytes) {
+    return Json{{"gpu_bytes", bytes.gpu},
+                {"rank_0_host_bytes", bytes.rank_0_host},
+                {"other_rank_host_bytes", bytes.other_host}};
+  };
+  const auto text = [](const std::string& of) { return of.empty() ? Json(nullptr) : Json(of); };
+  Json phases;
+  for (const AroundPeak& peak : torch.around) {
+    Json json = bytes_json(peak.bytes);
+    json.update({{"why", peak.why}, {"setting", text(peak.setting)}, {"instead", nullptr}});
+    if (!peak.instead.empty()) {
+      json["instead"] = {{"setting", peak.instead}};
+      json["instead"].update(bytes_json(peak.instead_bytes));
+    }
+    json["why_not"] = text(peak.why_not);
+    phases[std::string(AroundPhaseName(peak.phase))] = std::move(json);
+  }
+  return phases;
+}
+
 Json TorchStepJson(const TimeEstimate& time) {
   if (!time.total_seconds || !time.host_update_seconds) return nullptr;
   return {{"compute", *time.compute_seconds},
@@ -124,6 +146,7 @@ Json RuntimeChoiceJson(const ChoiceEstimate& choice) {
                               {"reserved", torch->ReservedBytes()},
                               {"context", torch->context_bytes}});
     json["segments_given_back"] = torch->segments_given_back;
+    json["phases_around"] = PhasesAroundJson(*torch);
   }
   return json;
 }

@@ -28,6 +28,8 @@ nlohmann::ordered_json StepFiguresJson(const ChoiceEstimate& choice);
 
 // Memory by phase and step time by part of a PyTorch process. REQUIRES: footprint.torch.
 nlohmann::ordered_json TorchPhasesJson(const TorchFootprint& torch);
+// By the names of AroundPhase; null: not known.
+nlohmann::ordered_json PhasesAroundJson(const TorchFootprint& torch);
 nlohmann::ordered_json TorchStepJson(const TimeEstimate& time);
 // A choice of another runtime, with all that is predicted of it.
 nlohmann::ordered_json RuntimeChoiceJson(const ChoiceEstimate& choice);

@@ -42,6 +42,7 @@ void AddRuntimeFields(const ChoiceEstimate& choice, Json& json) {
                                 {"pageable", torch.host.pageable_bytes},
                                 {"base", torch.host_base_bytes},
                                 {"total", torch.HostBytes()}};
+  json["phases_around"] = PhasesAroundJson(torch);
 }
 
 Json Choice(const ChoiceEstimate& choice, const Cluster& cluster, const RunGoal& goal,

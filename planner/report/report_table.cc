@@ -12,6 +12,7 @@
 #include "planner/report/report.h"
 #include "planner/report/report_columns.h"
 #include "planner/report/report_text.h"
+#include "planner/runtimes/torch_phases.h"
 #include "planner/search/search_space.h"
 
 namespace zeroplan {
@@ -334,6 +335,15 @@ std::string TorchPhaseTable(const TorchFootprint& torch, size_t width) {
               2, width);
 }
 
+// What is around its steps.
+std::string AroundTexts(const TorchFootprint& torch, int ranks_per_node, size_t width) {
+  std::string text;
+  for (const AroundPeak& peak : torch.around) {
+    text += Wrap(AroundText(peak, ranks_per_node), 2, width);
+  }
+  return text;
+}
+
 // The same of its step's time.
 std::string TorchStepText(const TimeEstimate& time, size_t width) {
   if (!time.total_seconds || !time.host_update_seconds) return "";
@@ -364,6 +374,9 @@ std::string ReportTable(const Estimate& estimate, const TableStyle& style) {
     text += choice.footprint.torch ? TorchPhaseTable(*choice.footprint.torch, width)
                                    : '\n' + PhasePeaks(choice, width);
     text += TorchStepText(choice.time, width);
+    if (choice.footprint.torch) {
+      text += AroundTexts(*choice.footprint.torch, estimate.cluster.ranks_per_node(), width);
+    }
     if (choice.time.by_stream) text += '\n' + StreamTimes(*choice.time.by_stream);
   }
   text += Misfits(estimate, rows, width) + '\n' + MarginNotes(estimate, width);

@@ -14,6 +14,7 @@
 #include "planner/runtimes/deepspeed_engine.h"
 #include "planner/runtimes/runtimes.h"
 #include "planner/runtimes/torch_based.h"
+#include "planner/runtimes/torch_phases.h"
 #include "planner/search/search.h"
 
 namespace zeroplan {
@@ -256,6 +257,9 @@ class DeepSpeed : public TorchBased {
                                            TorchMemory* memory, TorchTimer* timer) const override {
     return (play.setup.zero.stage == 3 ? MakeStage3 : MakeStages0To2)(model, play.setup, memory,
                                                                       timer);
+  }
+  std::vector<AroundPeak> Around(const PlayedRun& run) const override {
+    return DeepSpeedAround(run);
   }
   bool HasModuleGraphs(int stage) const override { return stage == 3; }
   bool CanDo(int stage, const OffloadPlace& offloads) const override {

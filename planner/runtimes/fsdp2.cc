@@ -14,6 +14,7 @@
 #include "planner/formats/config_format.h"
 #include "planner/runtimes/runtimes.h"
 #include "planner/runtimes/torch_based.h"
+#include "planner/runtimes/torch_phases.h"
 #include "planner/search/search.h"
 
 namespace zeroplan {
@@ -512,6 +513,7 @@ class Fsdp2OfTorch : public TorchBased {
                                            TorchMemory* memory, TorchTimer* timer) const override {
     return std::make_unique<Fsdp2>(model, play.setup, memory, timer);
   }
+  std::vector<AroundPeak> Around(const PlayedRun& run) const override { return Fsdp2Around(run); }
   bool CanDo(int stage, const OffloadPlace& offloads) const override {
     return stage >= 2 && offloads.optimizer.ratio >= 1 &&
            offloads.optimizer.device == offloads.param &&

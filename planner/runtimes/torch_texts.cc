@@ -124,6 +124,11 @@ std::vector<std::string> TorchBased::Cautions(const ChoiceEstimate& choice, cons
                                               const HardwareProfile& /*hardware*/) const {
   std::vector<std::string> all = {MemoryText(choice, cluster)};
   if (std::string doubt = Doubt(choice.setup); !doubt.empty()) all.push_back(std::move(doubt));
+  for (const AroundPeak& peak : choice.footprint.torch->around) {
+    if (!peak.why_not.empty()) {
+      all.push_back(fmt::format("Its steps fit, but not {}.", peak.why_not));
+    }
+  }
   return all;
 }
 

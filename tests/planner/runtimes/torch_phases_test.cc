@@ -1,0 +1,255 @@
+// Phases around the steps of other programs: what they take, and what comes of it.
+#include "planner/runtimes/torch_phases.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "core/families/load_model.h"
+#include "hwprofiles/loader.h"
+#include "planner/estimate/estimate.h"
+#include "planner/page/choice_pictures.h"
+#include "planner/report/report.h"
+#include "planner/runtimes/runtimes.h"
+#include "tests/has.h"
+
+namespace zeroplan {
+namespace {
+
+struct PhasesOf {
+  explicit PhasesOf(const Runtime& runtime) : runtime_(runtime) {
+    play.model = LoadModel("llama3.2-1b");
+    play.around = true;
+    play.recipe.code = CodeStyle::kHf;
+    TrainSetup& setup = play.setup;
+    setup.precision.dtype = setup.precision.grad_accum_dtype = Dtype::kBF16;
+    setup.batch.world_size = 8;
+    setup.batch.micro_batch = 1;
+    setup.batch.seq_len = 2048;
+  }
+
+  TorchFootprint Footprint() const { return dynamic_cast<const TorchBased&>(runtime_).Play(play); }
+  AroundPeak Peak(AroundPhase phase) const {
+    const TorchFootprint footprint = Footprint();
+    const auto at = std::find_if(footprint.around.begin(), footprint.around.end(),
+                                 [&](const AroundPeak& peak) { return peak.phase == phase; });
+    REQUIRE(at != footprint.around.end());
+    return *at;
+  }
+  // Of transformers' models, which have no padding.
+  uint64_t params() const { return play.model.ParamCount(); }
+
+  TorchPlay play;
+
+ private:
+  const Runtime& runtime_;
+};
+
+constexpr uint64_t kInitBase = 1'450'000'000;  // HostBaseBytes before the first step
+
+// Two CPU ranks of accelerate 1.15 with a model of 0.244e9 parameters: 0.975 GB more on each while
+// fsdp2_prepare_model ran, with cpu_ram_efficient_loading and without; from_pretrained of a 16-bit
+// file 0.003 GB, with dtype float32 4 bytes a parameter.
+TEST_CASE("loading: what is cast is on every rank's host, what is mapped on none's") {
+  PhasesOf fsdp2(Fsdp2Runtime());
+  fsdp2.play.setup.zero.stage = 3;
+  AroundPeak loading = fsdp2.Peak(AroundPhase::kLoading);
+  CHECK(loading.bytes.other_host == kInitBase + 4 * fsdp2.params());
+  CHECK(loading.bytes.rank_0_host == loading.bytes.other_host);
+  CHECK(loading.bytes.NodeHost(8) == 8 * loading.bytes.other_host);
+  CHECK(loading.instead_bytes.other_host == kInitBase);
+  CHECK(Has(loading.instead, "⟦param_dtype⟧ bf16"));
+
+  fsdp2.play.recipe.param_dtype = Dtype::kBF16;
+  loading = fsdp2.Peak(AroundPhase::kLoading);
+  CHECK(loading.bytes.other_host == kInitBase);
+  CHECK(loading.instead.empty());
+
+  PhasesOf ddp(DdpRuntime());
+  CHECK(ddp.Peak(AroundPhase::kLoading).bytes.other_host == kInitBase);
+  ddp.play.recipe.param_dtype = Dtype::kF32;
+  CHECK(ddp.Peak(AroundPhase::kLoading).bytes.other_host == kInitBase + 4 * ddp.params());
+}
+
+TEST_CASE("saving: who holds what on its host") {
+  PhasesOf deepspeed(DeepSpeedRuntime());
+  const uint64_t params = deepspeed.params();
+  const uint64_t tied = 128256ULL * 2048;
+  const auto more = [&](const PhasesOf& of) {
+    const AroundBytes bytes = of.Peak(AroundPhase::kSaving).bytes;
+    const uint64_t between = of.Peak(AroundPhase::kEvaluation).bytes.other_host;
+    return std::pair(bytes.rank_0_host - between, bytes.other_host - between);
+  };
+  deepspeed.play.setup.zero.stage = 2;
+  CHECK(more(deepspeed) == std::pair(2 * (params + tied), 2 * (params + tied)));
+  // Without the Trainer rank 0 alone has the weights, each rank its part of masters or states.
+  const uint64_t with_trainer = deepspeed.Peak(AroundPhase::kSaving).bytes.other_host;
+  deepspeed.play.recipe.code = CodeStyle::kPlain;
+  const AroundPeak plain = deepspeed.Peak(AroundPhase::kSaving);
+  CHECK(plain.bytes.other_host < with_trainer);
+  CHECK(plain.bytes.rank_0_host > plain.bytes.other_host);
+  CHECK(deepspeed.Footprint().around.front().phase == AroundPhase::kSaving);
+
+  deepspeed.play.recipe.code = CodeStyle::kHf;
+  deepspeed.play.setup.zero.stage = 3;
+  const auto [rank_0, others] = more(deepspeed);
+  CHECK(rank_0 == 2 * params);
+  // save_checkpoint: a flat tensor of the rank's part.
+  CHECK(others == doctest::Approx(0.5 * static_cast<double>(params)).epsilon(1e-3));
+  const AroundPeak stage_3 = deepspeed.Peak(AroundPhase::kSaving);
+  CHECK(Has(stage_3.setting, "stage3_gather_16bit_weights_on_model_save"));
+  CHECK(stage_3.instead_bytes.rank_0_host < stage_3.bytes.rank_0_host);
+  CHECK(stage_3.instead_bytes.other_host == stage_3.bytes.other_host);
+
+  // Two CPU ranks: rank 0 took 8 bytes a parameter while it saved states, the other twice the
+  // largest tensor, which on a GPU is the GPU's.
+  PhasesOf fsdp2(Fsdp2Runtime());
+  fsdp2.play.setup.zero.stage = 3;
+  CHECK(more(fsdp2) == std::pair(8 * params, uint64_t{0}));
+  fsdp2.play.recipe.param_dtype = Dtype::kBF16;
+  CHECK(more(fsdp2) == std::pair(4 * params, uint64_t{0}));
+  CHECK(more(PhasesOf(DdpRuntime())) == std::pair(2 * params, uint64_t{0}));
+}
+
+TEST_CASE("resuming: what is read comes by way of the host, but for DDP's states on several GPUs") {
+  const auto more = [](const PhasesOf& of) {
+    const AroundBytes bytes = of.Peak(AroundPhase::kResuming).bytes;
+    return std::pair(bytes.rank_0_host - kInitBase, bytes.other_host - kInitBase);
+  };
+  PhasesOf ddp(DdpRuntime());
+  const uint64_t params = ddp.params();
+  CHECK(more(ddp) == std::pair(uint64_t{0}, uint64_t{0}));
+  const uint64_t on_gpus = ddp.Peak(AroundPhase::kResuming).bytes.gpu;
+  ddp.play.setup.batch.world_size = 1;
+  CHECK(more(ddp).first == 4 * params);
+  CHECK(on_gpus > 6 * params);
+
+  PhasesOf deepspeed(DeepSpeedRuntime());
+  deepspeed.play.setup.zero.stage = 0;
+  CHECK(more(deepspeed).second == 14 * params);
+  deepspeed.play.setup.zero.stage = 1;
+  CHECK(more(deepspeed).second == 2 * params);  // more than a part of 12 / 8
+  deepspeed.play.setup.batch.world_size = 4;
+  CHECK(more(deepspeed).second == doctest::Approx(3.0 * static_cast<double>(params)));
+  deepspeed.play.setup.zero.stage = 3;
+  CHECK(more(deepspeed).second == doctest::Approx(3.0 * static_cast<double>(params)));
+  const AroundPeak one_by_one = deepspeed.Peak(AroundPhase::kResuming);
+  CHECK(one_by_one.instead_bytes.NodeHost(4) < one_by_one.bytes.NodeHost(4));
+
+  PhasesOf fsdp2(Fsdp2Runtime());
+  fsdp2.play.setup.zero.stage = 3;
+  CHECK(more(fsdp2) == std::pair(8 * params, uint64_t{0}));
+}
+
+TEST_CASE("evaluation: eight sequences' logits, and little of the layers") {
+  PhasesOf ddp(DdpRuntime());
+  ddp.play.setup.batch.world_size = 1;
+  const TorchFootprint footprint = ddp.Footprint();
+  const AroundPeak eight = ddp.Peak(AroundPhase::kEvaluation);
+  // In 16 bit, as fp32, and their log-probabilities.
+  const uint64_t logits = 10ULL * 8 * 2048 * 128256;
+  const uint64_t between = ddp.Peak(AroundPhase::kSaving).bytes.gpu;
+  CHECK(eight.bytes.gpu > between + logits);
+  CHECK(eight.bytes.gpu < between + logits + 500'000'000);
+  // One sequence's forward pass alone takes less than its training step.
+  CHECK(eight.instead_bytes.gpu > between + logits / 8);
+  CHECK(eight.instead_bytes.gpu < footprint.StepAllocatedBytes() + footprint.context_bytes);
+  CHECK(Has(eight.setting, "per_device_eval_batch_size 8"));
+
+  // Liger's loss goes by chunks.
+  ddp.play.recipe.code = CodeStyle::kLiger;
+  CHECK(ddp.Peak(AroundPhase::kEvaluation).bytes.gpu < between + logits / 4);
+  // The steps are as they are without.
+  ddp.play.around = false;
+  TorchFootprint without = ddp.Footprint();
+  CHECK(without.around.empty());
+  ddp.play.around = true;
+  without.around = ddp.Footprint().around;
+  CHECK(without == ddp.Footprint());
+}
+
+Estimate EstimateOn(const PhasesOf& of, const Runtime& runtime, uint64_t host_bytes) {
+  EstimateInputs inputs;
+  inputs.runtime = &runtime;
+  inputs.model = of.play.model;
+  inputs.recipe = of.play.recipe;
+  inputs.setups = {of.play.setup};
+  inputs.cluster.gpus = inputs.cluster.gpus_per_node = of.play.setup.batch.world_size;
+  inputs.cluster.gpu_capacity_bytes = 40'000'000'000;
+  inputs.cluster.host_capacity_bytes = host_bytes;
+  return EstimateChoices(inputs);
+}
+
+TEST_CASE("what cannot be loaded does not fit; what else cannot be done is said") {
+  PhasesOf fsdp2(Fsdp2Runtime());
+  fsdp2.play.setup.zero.stage = 3;
+  // 8 x (1.45 + 4 x 1.24) GB to load, 8 x 1.83 + 8 x 1.24 to save.
+  const ChoiceEstimate dies = EstimateOn(fsdp2, Fsdp2Runtime(), 40'000'000'000).choices.front();
+  CHECK(!dies.fits);
+  CHECK(Has(dies.why_not, "loading: host memory: 8 processes need 51.1 GB of 40.0 GB"));
+  CHECK(Has(dies.why_not, "with ⟦param_dtype⟧ bf16, weights in bf16 without it it fits"));
+
+  const Estimate lives = EstimateOn(fsdp2, Fsdp2Runtime(), 60'000'000'000);
+  const ChoiceEstimate& choice = lives.choices.front();
+  CHECK(choice.fits);
+  std::string cautions;
+  for (const std::string& text : Fsdp2Runtime().Cautions(choice, lives.cluster, {})) {
+    cautions += text + '\n';
+  }
+  // 10 bytes x 8 x 2048 x 128256.
+  CHECK(Lacks(cautions, "but not saving"));
+  CHECK(Lacks(cautions, "but not evaluation"));
+
+  fsdp2.play.setup.batch.seq_len = 8192;
+  const Estimate short_of = EstimateOn(fsdp2, Fsdp2Runtime(), 60'000'000'000);
+  CHECK(short_of.choices.front().fits);
+  cautions = "";
+  for (const std::string& text :
+       Fsdp2Runtime().Cautions(short_of.choices.front(), short_of.cluster, {})) {
+    cautions += text + '\n';
+  }
+  CHECK(Has(cautions, "Its steps fit, but not evaluation: GPU memory: tensors and context need"));
+  CHECK(Has(cautions, "with per_device_eval_batch_size 1 it fits"));
+
+  const std::string json = ReportJson(short_of);
+  CHECK(Has(json, "\"phases_around\": {\n        \"loading\": {"));
+  CHECK(Has(json, "\"why_not\": \"evaluation: GPU memory"));
+  TableStyle style;
+  style.columns = 400;
+  const std::string table = ReportTable(short_of, style);
+  CHECK(Has(table, "Loading: "));
+  CHECK(Has(table, "Evaluation: "));
+  CHECK(Has(table, "That does not fit."));
+  CHECK(Has(table, "With SHARDED_STATE_DICT: "));
+  const std::optional<Picture> shown =
+      AroundPicture(short_of.choices.front(), short_of.cluster);
+  REQUIRE(shown);
+  REQUIRE(shown->table.rows.size() == 4);
+  CHECK(shown->table.rows[1][0] == "evaluation");
+  CHECK(shown->table.rows[1][3] == "no");
+  CHECK(shown->table.rows[2][3] == "yes");
+}
+
+TEST_CASE("the Trainer reads each micro-step's loss, and works while the GPU waits") {
+  const HardwareProfile hardware = LoadProfile("h200");
+  const auto seconds = [&](CodeStyle code, double of_module) {
+    PhasesOf ddp(DdpRuntime());
+    ddp.play.recipe.code = code;
+    ddp.play.setup.batch.world_size = 1;
+    ddp.play.setup.batch.grad_accum = 4;
+    ddp.play.around = false;
+    const TorchMachine machine(hardware, {1, 1});
+    TimeConstants constants;
+    constants.trainer_module = of_module;
+    TorchTimer timer(&machine, constants);
+    dynamic_cast<const TorchBased&>(DdpRuntime()).Play(ddp.play, &timer);
+    return timer.Time(4)->step_seconds;
+  };
+  const TorchModel model(LoadModel("llama3.2-1b"));
+  const double added = seconds(CodeStyle::kHf, 1e-3) - seconds(CodeStyle::kHf, 0);
+  CHECK(added == doctest::Approx(4e-3 * static_cast<double>(model.modules.size())).epsilon(0.02));
+  CHECK(seconds(CodeStyle::kPlain, 1e-3) == seconds(CodeStyle::kPlain, 0));
+}
+
+}  // namespace
+}  // namespace zeroplan
