@@ -88,6 +88,7 @@ class StorageCost {
   // Throws Error(kUsage) naming node.nvme_read or node.nvme_write if the profile lacks it.
   double Seconds(bool write, double bytes) const;
   double BytesPerSecond(bool write) const;  // one rank's share; infinite if not known
+  bool known() const { return read_ > 0 && write_ > 0; }
 
  private:
   double read_ = 0, write_ = 0;  // one rank's; 0: not known

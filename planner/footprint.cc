@@ -125,6 +125,7 @@ Footprint FootprintOf(const TorchFootprint& torch, int ranks_per_node) {
   footprint.runtime_bytes = torch.context_bytes;
   footprint.host = {torch.host.pinned_bytes * ranks,
                     (torch.host.pageable_bytes + torch.host_base_bytes) * ranks};
+  footprint.nvme_bytes = torch.file_bytes * ranks;
   footprint.torch = torch;
   return footprint;
 }

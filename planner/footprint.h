@@ -104,6 +104,9 @@ struct TorchFootprint {
   // libraries.
   HostPeak host;
   uint64_t host_base_bytes = 0;
+  // Of one process: its files on a disk; what the driver moves to the host where the GPU is short
+  // of memory (cudaMallocManaged), which is in none of the above.
+  uint64_t file_bytes = 0, managed_bytes = 0;
   // The phase in which the allocator could not stay within its limit, if there is one.
   std::optional<TorchPhase> out_of_memory;
   // Segments that the allocator, under a limit, gives back to the driver, and asks for again, in a

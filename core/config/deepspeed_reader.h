@@ -37,12 +37,17 @@ struct ReadContext {
   bool has_bf16 = true;                // whether the GPU computes in bf16
   std::optional<int64_t> total_steps;  // for a scheduler's total_num_steps: "auto"
   bool strict = false;                 // an unknown key of the top level is an error
+  // It is read for a run of DeepSpeed that is predicted: what zeroplan's executor does not have,
+  // and the model of DeepSpeed has, is read rather than refused.
+  bool of_deepspeed = false;
   ConfigFor reads_for = ConfigFor::kBoth;
 };
 
 // Lines for the user, each "FILE:LINE: key: text" in the order of the reader.
 struct ReadResult {
   TrainSetup setup;
+  // activation_checkpointing.cpu_checkpointing, with ReadContext::of_deepspeed.
+  bool offload_activations = false;
   // Warnings: keys that nobody knows, values that are taken as something else, choices that
   // zeroplan runs and DeepSpeed refuses.
   std::vector<std::string> warnings;

@@ -69,12 +69,16 @@ Json Zero(const ZeroConfig& zero) {
   if (zero.offload_optimizer.device != OffloadDevice::kNone) {
     KeyWriter offload = OffloadKeys(zero.offload_optimizer);
     offload.PutUnless("ratio", zero.offload_optimizer.ratio, open.offload_optimizer.ratio);
+    offload.PutUnless("pipeline_read", zero.offload_optimizer.pipeline_read, false);
+    offload.PutUnless("pipeline_write", zero.offload_optimizer.pipeline_write, false);
     out.Put("offload_optimizer", offload.Take());
   }
   if (zero.offload_param.device != OffloadDevice::kNone) {
     KeyWriter offload = OffloadKeys(zero.offload_param);
     offload.PutUnless("max_in_cpu", zero.offload_param.max_in_cpu_elements,
                       open.offload_param.max_in_cpu_elements);
+    offload.PutUnless("buffer_size", zero.offload_param.buffer_elements,
+                      open.offload_param.buffer_elements);
     out.Put("offload_param", offload.Take());
   }
   out.PutUnless("contiguous_gradients", zero.contiguous_gradients, open.contiguous_gradients);
@@ -122,6 +126,11 @@ void AddPrecision(const TrainSetup& setup, Json* out) {
   const PrecisionConfig& precision = setup.precision;
   (*out)["bf16"] = {{"enabled", precision.dtype == Dtype::kBF16}};
   (*out)["fp16"] = precision.dtype == Dtype::kF16 ? Fp16(precision) : Json{{"enabled", false}};
+  if (precision.light_masters) {
+    const char* name = precision.dtype == Dtype::kF16 ? "fp16" : "bf16";
+    (*out)[name][fmt::format("{}_master_weights_and_grads", name)] = true;
+  }
+  if (precision.light_states) (*out)["bf16"]["bf16_optimizer_states"] = true;
   if (precision.grad_accum_dtype != precision.dtype) {
     (*out)["data_types"] = {{"grad_accum_dtype", DtypeName(precision.grad_accum_dtype)}};
   }

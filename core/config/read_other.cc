@@ -138,7 +138,10 @@ void ReadAio(ReaderState* state) {
   for (const char* key : {"single_submit", "overlap_events"}) aio.Bool(key);
   state->Reject(&aio, "use_gds", "zeroplan does not use GPUDirect Storage", "remove it");
   if (aio.present()) {
-    state->Note(state->root(), "aio", "has no effect yet: zeroplan chooses its own file I/O sizes");
+    state->Note(state->root(), "aio",
+                state->context.of_deepspeed
+                    ? "files are taken to be as fast as the profile's disks, however they are read"
+                    : "has no effect yet: zeroplan chooses its own file I/O sizes");
   }
 }
 
@@ -256,7 +259,12 @@ std::string_view MisplacedFix(std::string_view key) {
 
 void ReadRecompute(ReaderState* state) {
   JsonSection& section = state->Open(&state->root(), "activation_checkpointing");
-  state->OnlyDefault(&section, "cpu_checkpointing", false);
+  if (state->context.of_deepspeed) {
+    state->result.offload_activations = section.Bool("cpu_checkpointing").value_or(false);
+  } else {
+    state->Reject(&section, "cpu_checkpointing", "zeroplan keeps activations on the GPU",
+                  "use false or remove the key, or give ⟦runtime⟧ deepspeed");
+  }
   for (const char* key : {"partition_activations", "contiguous_memory_optimization",
                           "synchronize_checkpoint_boundary", "profile"}) {
     section.Bool(key);

@@ -60,6 +60,22 @@ Dtype ChooseDtype(ReaderState* state, Switch fp16, Switch bf16, const char* bf16
   return Dtype::kF32;
 }
 
+// A key of DeepSpeed's light states, which has an effect where its section is switched on.
+void ReadLight(ReaderState* state, JsonSection* section, const char* key, const char* why,
+               bool* out) {
+  if (!state->context.of_deepspeed) {
+    state->Reject(section, key, why, "remove it, or give ⟦runtime⟧ deepspeed");
+    return;
+  }
+  const bool on = section->Bool(key).value_or(false);
+  const Dtype dtype = state->result.setup.precision.dtype;
+  const bool enabled = section->path() == "fp16" ? dtype == Dtype::kF16 : dtype == Dtype::kBF16;
+  if (on && !enabled) {
+    state->Note(*section, key, fmt::format("has no effect: the run is in {}", DtypeName(dtype)));
+  }
+  *out = *out || (on && enabled);
+}
+
 void ReadLossScale(ReaderState* state, JsonSection* fp16) {
   constexpr double kMax = std::numeric_limits<float>::max();
   PrecisionConfig& out = state->result.setup.precision;
@@ -73,7 +89,8 @@ void ReadLossScale(ReaderState* state, JsonSection* fp16) {
   out.consecutive_hysteresis = fp16->Bool("consecutive_hysteresis").value_or(false);
   out.min_loss_scale = fp16->Number("min_loss_scale", 0, kMax).value_or(1);
   state->Reject(fp16, "auto_cast", "parameters are kept in fp16 throughout", "remove it");
-  state->Reject(fp16, "fp16_master_weights_and_grads", "master weights are fp32", "remove it");
+  ReadLight(state, fp16, "fp16_master_weights_and_grads", "master weights are fp32",
+            &out.light_masters);
 }
 
 void ReadBf16(ReaderState* state, JsonSection* bf16) {
@@ -83,8 +100,10 @@ void ReadBf16(ReaderState* state, JsonSection* bf16) {
   }
   bf16->Bool("immediate_grad_update");
   state->NoEffect(bf16, "immediate_grad_update", "zeroplan decides when gradients are summed");
-  state->Reject(bf16, "bf16_master_weights_and_grads", "master weights are fp32", "remove it");
-  state->Reject(bf16, "bf16_optimizer_states", "optimizer states are fp32", "remove it");
+  PrecisionConfig& out = state->result.setup.precision;
+  ReadLight(state, bf16, "bf16_master_weights_and_grads", "master weights are fp32",
+            &out.light_masters);
+  ReadLight(state, bf16, "bf16_optimizer_states", "optimizer states are fp32", &out.light_states);
   state->NoEffect(bf16, "fp32_optimizer_states", "optimizer states are fp32 anyway");
 }
 

@@ -51,15 +51,24 @@ void ReadOffloadOptimizer(ReaderState* state, JsonSection* zero) {
   } else {
     out.ratio = ratio;
   }
-  for (const char* key : {"pipeline_read", "pipeline_write"}) {
-    section.Bool(key);
-    state->NoEffect(&section, key, "zeroplan overlaps reads and writes with the update by itself");
-  }
+  const auto pipeline = [&](const char* key) {
+    const bool on = section.Bool(key).value_or(false);
+    if (!state->context.of_deepspeed) {
+      state->NoEffect(&section, key,
+                      "zeroplan overlaps reads and writes with the update by itself");
+    }
+    return on && state->context.of_deepspeed && out.device == OffloadDevice::kNvme;
+  };
+  out.pipeline_read = pipeline("pipeline_read");
+  out.pipeline_write = pipeline("pipeline_write");
   section.Bool("fast_init");
   state->NoEffect(&section, "fast_init", "zeroplan writes the states once, in place");
   section.Number("cpuadam_cores_perc", 0, 1);
   state->NoEffect(&section, "cpuadam_cores_perc", "zeroplan's host optimizer uses all its cores");
-  state->Reject(&section, "super_offload", "zeroplan cannot do this yet", "remove it");
+  state->Reject(&section, "super_offload",
+                "it is of machines whose CPU and GPU share memory (GH200), which zeroplan does not "
+                "plan",
+                "remove it, which keeps the optimizer on the CPU");
 }
 
 void ReadOffloadParam(ReaderState* state, JsonSection* zero) {
@@ -72,8 +81,12 @@ void ReadOffloadParam(ReaderState* state, JsonSection* zero) {
   if (const std::optional<int64_t> in_cpu = section.Int("max_in_cpu")) {
     out.max_in_cpu_elements = static_cast<uint64_t>(*in_cpu);
   }
-  section.Int("buffer_size", 1);
-  state->NoEffect(&section, "buffer_size", "zeroplan's staging slots hold one unit (layer) each");
+  const std::optional<int64_t> slot = section.Int("buffer_size", 1);
+  if (!state->context.of_deepspeed) {
+    state->NoEffect(&section, "buffer_size", "zeroplan's staging slots hold one unit (layer) each");
+  } else if (slot && out.device == OffloadDevice::kNvme) {
+    out.buffer_elements = static_cast<uint64_t>(*slot);
+  }
 }
 
 // The forms from before the offload sections.
@@ -215,7 +228,10 @@ void ReadUnsupported(ReaderState* state, JsonSection* zero) {
                 "remove it");
   state->Reject(zero, "zeropp_loco_param", "zeroplan feeds no errors of quantization back yet",
                 "remove it");
-  state->Reject(zero, "zenflow", "zeroplan does not update asynchronously", "remove it");
+  state->Reject(
+      zero, "zenflow",
+      "it updates most parameters some steps late, which zeroplan neither does nor models",
+      "remove it, which leaves an update of all parameters in each step");
   state->Reject(zero, "legacy_stage1", "this is DeepSpeed's retired stage 1", "remove it",
                 RejectedBy::kBoth);
   state->Reject(zero, "elastic_checkpoint",

@@ -314,10 +314,39 @@ Problem FindPrecisionProblem(const PrecisionConfig& precision) {
   return std::nullopt;
 }
 
+namespace {
+
+// What of DeepSpeed's light states it asserts (runtime/config.py; base_optimizer.py,
+// _configure_master_weights).
+Problem CheckLight(const TrainSetup& setup) {
+  const PrecisionConfig& precision = setup.precision;
+  if (!precision.light_masters && !precision.light_states) return std::nullopt;
+  const bool fp16 = precision.dtype == Dtype::kF16;
+  const char* masters =
+      fp16 ? "fp16.fp16_master_weights_and_grads" : "bf16.bf16_master_weights_and_grads";
+  if (!precision.light_masters) {
+    return Report("bf16.bf16_optimizer_states",
+                  "true needs bf16_master_weights_and_grads true; add that, or remove it");
+  }
+  if (setup.zero.stage == 0) {
+    return Report(masters, "true is not allowed at stage 0; use stage 1, 2 or 3, or remove it");
+  }
+  if (!precision.light_states && setup.zero.offload_optimizer.device == OffloadDevice::kNone) {
+    return Report(masters, "true is not allowed with {} on the GPU; set {}, or remove it",
+                  fp16 ? "the optimizer" : "fp32 states",
+                  fp16 ? "zero_optimization.offload_optimizer.device cpu"
+                       : "bf16_optimizer_states true or offload_optimizer.device cpu");
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::optional<SetupProblem> FindSetupProblem(const TrainSetup& setup) {
   if (Problem p = CheckZero(setup.zero)) return p;
   if (Problem p = CheckQuantized(setup.zero)) return p;
   if (Problem p = FindPrecisionProblem(setup.precision)) return p;
+  if (Problem p = CheckLight(setup)) return p;
   if (Problem p = CheckBatch(setup.batch)) return p;
   if (Problem p = CheckGroups(setup.zero, setup.batch.world_size)) return p;
   if (Problem p = CheckOptimizer(setup.optimizer)) return p;

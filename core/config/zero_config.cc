@@ -65,9 +65,13 @@ void ResetZero(ZeroConfig* zero) {
   }
   if (optimizer.device == OffloadDevice::kNone) optimizer = open.offload_optimizer;
   if (param.device == OffloadDevice::kNone) param = open.offload_param;
-  if (optimizer.device != OffloadDevice::kNvme) optimizer.nvme_path.clear();
+  if (optimizer.device != OffloadDevice::kNvme) {
+    optimizer.nvme_path.clear();
+    optimizer.pipeline_read = optimizer.pipeline_write = false;
+  }
   if (param.device != OffloadDevice::kNvme) {
     param.nvme_path.clear();
+    param.buffer_elements = open.offload_param.buffer_elements;
     param.max_in_cpu_elements = open.offload_param.max_in_cpu_elements;
   }
   if (optimizer.device == OffloadDevice::kNone && param.device == OffloadDevice::kNone) {
@@ -80,6 +84,8 @@ void ResetPrecision(PrecisionConfig* precision) {
   PrecisionConfig open;
   open.dtype = precision->dtype;
   open.grad_accum_dtype = precision->grad_accum_dtype;
+  open.light_masters = precision->light_masters;
+  open.light_states = precision->light_states;
   *precision = open;
 }
 

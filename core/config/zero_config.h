@@ -88,14 +88,18 @@ struct ZeroConfig {
     double ratio = 1.0;  // share of the optimizer's elements on the CPU, (0, 1]; rest stays on GPU
     bool pin_memory =
         true;  // transfer buffers page-locked (faster copies; memory that cannot be swapped)
-    int buffer_count = 4;   // staging slots between host, disk and GPU
+    int buffer_count = 4;  // staging slots between host, disk and GPU
+    // DeepSpeed's, of device nvme: files of the next sub-group are read, and those of the one
+    // before are written, while a sub-group is updated. Default: neither.
+    bool pipeline_read = false, pipeline_write = false;
     std::string nvme_path;  // folder of the swap file; to run with nvme (planning needs none)
     bool operator==(const OffloadOptimizer&) const = default;
   } offload_optimizer;
   struct OffloadParam {  // stage 3 only
     OffloadDevice device = OffloadDevice::kNone;
     bool pin_memory = true;
-    int buffer_count = 5;  // staging slots between disk and GPU
+    int buffer_count = 5;                    // staging slots between disk and GPU
+    uint64_t buffer_elements = 100'000'000;  // DeepSpeed's: of such a slot
     // How many elements of a rank's shards stay in host memory with nvme, first units first.
     uint64_t max_in_cpu_elements = 0;
     std::string nvme_path;
@@ -138,6 +142,11 @@ struct PrecisionConfig {
   // rounded to grad_accum_dtype. Twice the bytes of 16 bit in the buckets and on the wire, for sums
   // over ranks that are not rounded on the way. Default false: reduced in the dtype they have.
   bool fp32_reduction = false;
+  // DeepSpeed's bf16_master_weights_and_grads, fp16_master_weights_and_grads: the optimizer holds
+  // parameters and takes gradients in the 16-bit compute dtype, in place of fp32 masters. And its
+  // bf16_optimizer_states: its states are bf16 too; needs light_masters. Default: off. zeroplan's
+  // own executor has neither.
+  bool light_masters = false, light_states = false;
 
   // fp16 loss scaling. loss_scale 0: dynamic.
   double loss_scale = 0;

@@ -521,6 +521,7 @@ TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
   const int64_t seq_len = ResolveSeqLen(request, model, assumptions);
   ReadContext context = ConfigContext(request.batch, hardware, gpus, seq_len);
   context.layers = model.layers;
+  context.of_deepspeed = !request.runtime.of().has_programs();
   ReadResult result = ReadDeepSpeedConfigFile(request.config, context);
   if (request.deterministic) result.setup.deterministic = true;
   const int group = result.setup.zero.shard_group;

@@ -40,12 +40,8 @@ constexpr UnknownKey kUnknownKeys[] = {
     {"zero_optimization", "memory_efficient_linear", "true"},
     {"zero_optimization", "mics_hierarchical_params_gather", "false"},
     {"zero_optimization", "override_module_apply", "true"},
-    {"bf16", "bf16_master_weights_and_grads", "false"},
-    {"bf16", "bf16_optimizer_states", "false"},
     {"bf16", "check_grad_overflow", "true"},
-    {"fp16", "fp16_master_weights_and_grads", "false"},
     {"fp16", "auto_cast", "false"},
-    {"activation_checkpointing", "partition_activations", "false"},
     {"activation_checkpointing", "contiguous_memory_optimization", "false"},
     {"", "compile", "null"},
 };
@@ -230,9 +226,8 @@ class DeepSpeed : public TorchBased {
              "data_types.grad_accum_dtype fp32 is not modelled; leave it out");
     RefuseIf(setup.precision.fp32_reduction,
              "communication_data_type fp32 is not modelled; leave it out");
-    RefuseIf(zero.offload_optimizer.device == OffloadDevice::kNvme ||
-                 zero.offload_param.device == OffloadDevice::kNvme,
-             "states or parameters on NVMe are not modelled yet; offload to cpu or none");
+    RefuseRecipe(play);
+    RefuseFiles(play);
     RefuseIf(zero.stage < 3 && zero.offload_optimizer.ratio < 1,
              "DeepSpeed offloads a part of the optimizer (ratio {}) at stage 3 alone; use "
              "stage 3 or ratio 1",
@@ -250,20 +245,63 @@ class DeepSpeed : public TorchBased {
              "recompute is modelled for none and for every layer (torch.utils.checkpoint); give "
              "⟦checkpointing⟧ none or full, ⟦checkpoint_every⟧ 1");
   }
+  // An optimizer that is given is one that the program hands to deepspeed.initialize.
+  void RefuseRecipe(const TorchPlay& play) const {
+    const TorchRecipe& recipe = play.recipe;
+    const ZeroConfig& zero = play.setup.zero;
+    RefuseIf(recipe.param_dtype.has_value(),
+             "⟦param_dtype⟧: DeepSpeed has keys of the config for it "
+             "(bf16.bf16_master_weights_and_grads, bf16.bf16_optimizer_states); leave it out");
+    RefuseIf(recipe.optimizer_in_backward,
+             "⟦optimizer_in_backward⟧: DeepSpeed updates in engine.step(); leave it out");
+    if (!recipe.optimizer) return;
+    const std::string_view name = TorchOptimizerName(*recipe.optimizer);
+    RefuseIf(zero.stage == 0,
+             "⟦optim⟧ {} at stage 0 runs FP16_UnfusedOptimizer, which is not modelled; use stage "
+             "1, 2 or 3, or leave it out",
+             name);
+    RefuseIf(zero.offload_optimizer.device != OffloadDevice::kNone,
+             "⟦optim⟧ {}: with offload_optimizer DeepSpeed takes its own DeepSpeedCPUAdam alone "
+             "(zero_force_ds_cpu_optimizer); leave it out",
+             name);
+  }
+  // What its swapping asserts (runtime/swap_tensor/), or does below stage 3.
+  void RefuseFiles(const TorchPlay& play) const {
+    const TrainSetup& setup = play.setup;
+    const auto& optimizer = setup.zero.offload_optimizer;
+    const bool in_files = optimizer.device == OffloadDevice::kNvme;
+    RefuseIf(in_files && setup.zero.stage < 3,
+             "offload_optimizer.device nvme: DeepSpeed has it at stage 3 alone; use stage 3, or "
+             "device cpu");
+    RefuseIf(in_files && setup.precision.light_masters,
+             "offload_optimizer.device nvme with 16-bit master weights is not modelled; use cpu, "
+             "or remove {}",
+             setup.precision.dtype == Dtype::kF16 ? "fp16_master_weights_and_grads"
+                                                  : "bf16_master_weights_and_grads");
+    const uint64_t partition =
+        play.model.ParamCount() / static_cast<uint64_t>(setup.batch.world_size);
+    const bool several = setup.zero.sub_group_elements < partition;
+    const int behind = (optimizer.pipeline_read ? 1 : 0) + (optimizer.pipeline_write ? 1 : 0);
+    const int buffers = 4 * (several ? 1 + behind : 1);
+    RefuseIf(in_files && optimizer.buffer_count < buffers,
+             "offload_optimizer.buffer_count {}: a sub-group takes 4 buffers (master, gradient and "
+             "two states), and pipeline_read and pipeline_write hold on to as many again; use {}",
+             optimizer.buffer_count, buffers);
+  }
   // The first step makes Adam's states, stage 3 records its trace in the second and prefetches from
   // the third on (PartitionedParameterCoordinator).
   PlayedParts Parts(int stage) const override { return {4, stage, stage}; }
   std::unique_ptr<TorchRuntime> MakeEngine(const TorchModel& model, const TorchPlay& play,
                                            TorchMemory* memory, TorchTimer* timer) const override {
-    return (play.setup.zero.stage == 3 ? MakeStage3 : MakeStages0To2)(model, play.setup, memory,
-                                                                      timer);
+    return (play.setup.zero.stage == 3 ? MakeStage3 : MakeStages0To2)(model, play, memory, timer);
   }
   std::vector<AroundPeak> Around(const PlayedRun& run) const override {
     return DeepSpeedAround(run);
   }
   bool HasModuleGraphs(int stage) const override { return stage == 3; }
   bool CanDo(int stage, const OffloadPlace& offloads) const override {
-    return offloads.optimizer.ratio >= 1 || stage == 3;
+    const bool in_files = offloads.optimizer.device == OffloadDevice::kNvme;
+    return stage == 3 || (offloads.optimizer.ratio >= 1 && !in_files);
   }
   bool CanGroup(int stage, const OffloadPlace& offloads, const Grouping& grouping) const override {
     TrainSetup setup;
@@ -300,6 +338,8 @@ class DeepSpeed : public TorchBased {
   // DeepSpeed's default of overlap_comm is off at stages 1 and 2, and slower.
   std::vector<TrainSetup> WithSettings(const SearchInputs& inputs,
                                        const TrainSetup& asked) const override {
+    // What DeepSpeed asserts of light states, for one.
+    if (FindSetupProblem(asked)) return {};
     if (asked.zero.stage == 0) return {asked};
     TrainSetup setup = asked;
     const std::optional<ZeroConfig>& given = inputs.given_zero;

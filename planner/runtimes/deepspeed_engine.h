@@ -2,16 +2,21 @@
 // make and free around a model's own tensors, and what they run.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "core/config/zero_config.h"
+#include "planner/runtimes/torch_based.h"
 #include "planner/runtimes/torch_model.h"
+#include "planner/runtimes/torch_optimizer.h"
 #include "planner/runtimes/torch_timer.h"
 
 namespace zeroplan {
 
-// Streams beside the compute stream.
-inline constexpr int kReduceStream = 1, kGatherStream = 2;
+// Streams beside the compute stream; of the last two, the threads that read and write files.
+inline constexpr int kReduceStream = 1, kGatherStream = 2, kReadStream = 3, kWriteStream = 4;
 // Bytes of a gradient's element that looking for infinities reads and writes, and its kernels
 // (stage_1_and_2.py, _has_inf_or_nan: a copy in fp32, isnan, isinf, or, as fp32, max).
 inline constexpr double kOverflowBytes = 36;
@@ -19,13 +24,107 @@ inline constexpr int kOverflowKernels = 9;
 // A norm of a copy in fp64 (get_grad_norm_direct).
 inline constexpr double kNormBytes = 18;
 inline constexpr int kNormKernels = 3;
+// What is smaller than this has no file (swap_tensor/utils.py, MIN_AIO_BYTES).
+inline constexpr uint64_t kLeastFileBytes = 1 << 20;
 // FusedAdam: gradient read, master and two states both ways, in fp32.
 inline constexpr double kAdamBytes = 28;
 
+// Bytes of an element that the optimizer holds. base_optimizer.py, _configure_master_weights:
+// masters, and gradients for them; FusedAdam's states are like its parameters, DeepSpeedCPUAdam's
+// are fp32 but with bf16_optimizer_states (get_optimizer_configuration).
+struct HeldBytes {
+  explicit HeldBytes(const PrecisionConfig& precision)
+      : master(precision.light_masters ? 2 : 4), host_state(precision.light_states ? 2 : 4) {}
+
+  uint64_t master, host_state;
+  bool light() const { return master == 2; }
+  // What an update on the host reads and writes: gradient, master and states.
+  double HostUpdate() const { return static_cast<double>(3 * master + 4 * host_state); }
+  // And on the GPU, by FusedAdam.
+  double Update() const { return static_cast<double>(7 * master); }
+};
+
+// The optimizer on the GPU: FusedAdam, or one that the program hands to deepspeed.initialize.
+class ZeroOptimizer {
+ public:
+  // Updates tensors of these sizes, each a partition or a sub-group.
+  ZeroOptimizer(const TorchPlay& play, const std::vector<uint64_t>& sizes, TorchMemory* memory,
+                TorchTimer* timer);
+
+  // Of one: its states, and what a step makes. Where FusedAdam's time counts with the copies
+  // around it, what is returned is to be added to these: bytes of an element.
+  void Step(size_t tensor) { states_.Update(tensor); }
+  double BytesAround() const { return bytes_around_; }
+
+ private:
+  TorchTimer no_timer_{nullptr, {}};
+  double bytes_around_;
+  TorchStates states_;
+};
+
+// Stage 3's optimizer: sub-groups of the rank's shards, each on the GPU, the host or a disk.
+class SubGroups {
+ public:
+  // `shards`: elements of a rank's shard of each parameter.
+  SubGroups(const TorchPlay& play, const std::vector<uint64_t>& shards, TorchMemory* memory,
+            TorchTimer* timer);
+
+  // stage3.py, _create_fp32_partitions, initialize_optimizer_states.
+  void Init();
+  // step: what it makes and frees, and its time.
+  void Step();
+  void TimeStep();
+  // Gradients of a parameter's shard are whole, with the optimizer on the host: the fp32 copy that
+  // goes there, which stays where it is not written to a disk.
+  void OffloadGradient(size_t param, int stream);
+  void TimeOffloadGradient(const std::vector<size_t>& params, int stream);
+
+  // With parameters on a disk: buffers of their shards (partitioned_param_swapper.py).
+  void LockParamBuffers();
+  bool params_in_files() const { return params_in_files_; }
+  // Whether the parameter's shard was written to a file, and is read from there; whether its
+  // sub-group has no place on the host.
+  bool has_file(size_t param) const {
+    return params_in_files_ && 2 * shards_[param] >= kLeastFileBytes;
+  }
+  bool on_disk(size_t param) const { return has_file(param) && params_in_files(param); }
+  bool params_in_files(size_t param) const { return groups_[group_of_[param]].params_in_files; }
+  // Elements that one buffer on the host holds.
+  uint64_t params_on_host() const {
+    return params_in_files_ ? std::min(partition_, zero_.offload_param.max_in_cpu_elements)
+                            : partition_;
+  }
+
+ private:
+  struct SubGroup {
+    uint64_t elements = 0;
+    std::vector<size_t> params;
+    bool on_host = false, in_files = false, params_in_files = false, has_states = false;
+    Tensor master, grad;
+  };
+  void Make();
+  void PlaceParams();
+  void InitOnHost(SubGroup& group);
+  void TimeFiles(size_t index);
+
+  const ZeroConfig zero_;
+  const HeldBytes held_;
+  const bool offload_, offload_param_, optimizer_in_files_, params_in_files_;
+  const std::vector<uint64_t> shards_;
+  uint64_t partition_ = 0, largest_ = 0;
+  std::vector<SubGroup> groups_;
+  std::vector<size_t> group_of_;
+  bool read_ahead_ = false;
+  std::vector<Tensor> unwritten_;  // gradients that are too small for a file
+  std::unique_ptr<ZeroOptimizer> optimizer_;
+  TorchMemory* memory_;
+  TorchTimer* timer_;
+};
+
 // The engine of each stage.
-std::unique_ptr<TorchRuntime> MakeStages0To2(const TorchModel& model, const TrainSetup& setup,
+std::unique_ptr<TorchRuntime> MakeStages0To2(const TorchModel& model, const TorchPlay& play,
                                              TorchMemory* memory, TorchTimer* timer);
-std::unique_ptr<TorchRuntime> MakeStage3(const TorchModel& model, const TrainSetup& setup,
+std::unique_ptr<TorchRuntime> MakeStage3(const TorchModel& model, const TorchPlay& play,
                                          TorchMemory* memory, TorchTimer* timer);
 
 }  // namespace zeroplan

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <deque>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -23,24 +24,24 @@ constexpr double kQuantizedGroup = 8000;
 
 class Stage3 : public TorchRuntime {
  public:
-  Stage3(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory, TorchTimer* timer)
-      : TorchRuntime(model, setup, memory, timer),
-        group_(static_cast<uint64_t>(ShardRanks(setup.zero, setup.batch.world_size))),
-        mics_(Hybrid(setup) && setup.zero.across_stage == 0),
-        hpz_(Hybrid(setup) && !mics_),
+  Stage3(const TorchModel& model, const TorchPlay& play, TorchMemory* memory, TorchTimer* timer)
+      : TorchRuntime(model, play.setup, memory, timer),
+        group_(static_cast<uint64_t>(ShardRanks(zero_, play.setup.batch.world_size))),
+        mics_(Hybrid(play.setup) && zero_.across_stage == 0),
+        hpz_(Hybrid(play.setup) && !mics_),
         ranks_(mics_ ? group_ : gpus_),
-        fp16_(setup.precision.dtype == Dtype::kF16) {
+        fp16_(play.setup.precision.dtype == Dtype::kF16) {
     for (const TorchParam& param : model.params) {
       shards_.push_back((param.elements + ranks_ - 1) / ranks_);
       partition_ += shards_.back();
       largest_ = std::max(largest_, param.elements);
     }
-    MakeSubGroups();
+    sub_groups_.emplace(play, shards_, memory, timer);
   }
 
   void Init() override {
     InitParams();
-    InitMasters();
+    sub_groups_->Init();
     // _setup_for_real_optimizer: the bucket whatever the model's size, then the gradients' shards.
     bucket_ = New(TorchClass::kBuffers, 2 * zero_.reduce_bucket_elements);
     if (offload_) {
@@ -114,24 +115,7 @@ class Stage3 : public TorchRuntime {
         const Tensor wide = New(TorchClass::kGrads, 8 * shard);
       }
     }
-    for (SubGroup& group : groups_) {
-      if (group.on_host) {
-        if (!group.has_states) memory_->AddPageable(8 * group.elements);
-        group.has_states = true;
-        continue;
-      }
-      Tensor cast;
-      if (!offload_) {
-        // _prepare_fp32_grad_for_sub_group
-        const Tensor flat = New(TorchClass::kGrads, 2 * group.elements);
-        cast = New(TorchClass::kOptimizer, 4 * group.elements);
-      }
-      if (!group.has_states) {
-        group.momentum = New(TorchClass::kOptimizer, 4 * group.elements);
-        group.variance = New(TorchClass::kOptimizer, 4 * group.elements);
-        group.has_states = true;
-      }
-    }
+    sub_groups_->Step();
     // _post_step gathers what persists, then drops copies.
     for (size_t i = 0; i < whole_.size(); ++i) {
       if (Persists(i) && Gathers()) whole_[i] = New(TorchClass::kParams, Bytes(i));
@@ -150,22 +134,7 @@ class Stage3 : public TorchRuntime {
       timer_->Memory(kNormBytes * elements, kNormKernels * params);
     }
     timer_->HostWaitsForAll();
-    for (const SubGroup& group : groups_) {
-      const auto size = static_cast<double>(group.elements);
-      if (group.on_host) {
-        timer_->HostUpdate(8 * size);
-        timer_->HostUpdate(kAdamBytes * size / timer_->constants().cpu_adam);
-        if (offload_param_) {
-          timer_->HostUpdate(6 * size);
-        } else {
-          timer_->Copy(TorchClock::kComputeStream, /*to_device=*/true, 4 * size);
-        }
-      } else {
-        timer_->Memory((10 + 8 + kAdamBytes) * size, 5);
-        timer_->Memory(6 * size);
-        if (offload_param_) timer_->Copy(TorchClock::kComputeStream, /*to_device=*/false, 2 * size);
-      }
-    }
+    sub_groups_->TimeStep();
     // _post_step: what persists is gathered one parameter after the other.
     for (size_t i = 0; i < whole_.size(); ++i) {
       if (!Persists(i)) continue;
@@ -177,11 +146,6 @@ class Stage3 : public TorchRuntime {
 
   enum class Trace : uint8_t { kRecord, kComplete };
   static constexpr int kNoParams = -1;  // in place of a module
-  struct SubGroup {
-    uint64_t elements = 0;
-    bool on_host = false, has_states = false;
-    Tensor master, grad, momentum, variance;
-  };
   // Parameters that one all-gather brings, until the first of them is waited for.
   struct Gathered {
     std::vector<size_t> params;
@@ -206,33 +170,16 @@ class Stage3 : public TorchRuntime {
     return model_.params[param].elements <= zero_.param_persistence_threshold;
   }
 
-  // _create_fp16_sub_groups
-  void MakeSubGroups() {
-    const uint64_t size = zero_.sub_group_elements;
-    SubGroup group;
-    for (size_t i = 0; i < shards_.size(); ++i) {
-      group.elements += shards_[i];
-      if ((size < partition_ && group.elements >= size) || i + 1 == shards_.size()) {
-        groups_.push_back(std::move(group));
-        group = SubGroup{};
-      }
-    }
-    if (!offload_) return;
-    // _create_fp32_partitions: the last groups of all are the host's.
-    const auto count = static_cast<double>(groups_.size());
-    const auto on_gpu = static_cast<size_t>((1 - zero_.offload_optimizer.ratio) * count);
-    for (size_t i = on_gpu; i < groups_.size(); ++i) groups_[i].on_host = true;
-  }
-
   // zero.Init shards each parameter as soon as its module is made; then all shards are moved into
   // one buffer (_create_fp16_partitions_with_defragmentation).
   void InitParams() {
     std::vector<Tensor> shards;
     const bool pin = zero_.offload_param.pin_memory;
+    sub_groups_->LockParamBuffers();
     const auto shard_one = [&](size_t i) {
       const Tensor whole = New(TorchClass::kParams, Bytes(i));
       if (offload_param_) {
-        AddHost(2 * shards_[i], pin);
+        if (!sub_groups_->has_file(i)) AddHost(2 * shards_[i], pin);
       } else {
         shards.push_back(New(TorchClass::kParams, 2 * shards_[i]));
       }
@@ -241,13 +188,15 @@ class Stage3 : public TorchRuntime {
     for (size_t i = 0; i < shards_.size(); ++i) shard_one(i);
     if (model_.spec.tied_head) {
       shard_one(0);  // torch.nn.Linear's own, before it is tied
-      if (offload_param_ && pin) memory_->Unpin(2 * shards_[0]);
+      if (offload_param_ && pin && !sub_groups_->has_file(0)) memory_->Unpin(2 * shards_[0]);
       if (!offload_param_) shards.pop_back();
     }
     if (offload_param_) {
-      AddHost(2 * partition_, /*pin=*/true);  // _create_param_groups_fp16_flat_cpu_memory
-      for (const uint64_t shard : shards_) {
-        if (pin) memory_->Unpin(2 * shard);
+      // _create_param_groups_fp16_flat_cpu_memory
+      AddHost(2 * sub_groups_->params_on_host(), /*pin=*/true);
+      for (size_t i = 0; i < shards_.size(); ++i) {
+        const bool moved = !sub_groups_->has_file(i) && !sub_groups_->params_in_files(i);
+        if (pin && moved) memory_->Unpin(2 * shards_[i]);
       }
       return;
     }
@@ -257,37 +206,6 @@ class Stage3 : public TorchRuntime {
     memory_->EmptyCache();
     params_ = New(TorchClass::kParams, 2 * partition_);
     memory_->DropPageable(2 * partition_);
-  }
-
-  // _create_fp32_partitions, initialize_optimizer_states
-  void InitMasters() {
-    uint64_t largest = 0;
-    for (SubGroup& group : groups_) {
-      largest = std::max(largest, group.elements);
-      if (group.on_host) {
-        memory_->AddPageable(8 * group.elements);
-        memory_->DropPageable(4 * group.elements);
-        continue;
-      }
-      const Tensor converted = New(TorchClass::kOptimizer, 4 * group.elements);
-      group.master = New(TorchClass::kOptimizer, 4 * group.elements);
-    }
-    if (!offload_) {
-      const Tensor zeros = New(TorchClass::kOptimizer, 4 * largest);
-      return;
-    }
-    memory_->AddPageable(4 * largest);
-    for (SubGroup& group : groups_) {
-      AddHost(4 * group.elements, zero_.offload_optimizer.pin_memory);
-      if (group.on_host) continue;
-      group.grad = New(TorchClass::kOptimizer, 4 * group.elements);
-      if (zero_.offload_optimizer.pin_memory) {
-        memory_->Unpin(4 * group.elements);
-      } else {
-        memory_->DropPageable(4 * group.elements);
-      }
-    }
-    memory_->DropPageable(4 * largest);
   }
 
   void CompleteTrace() {
@@ -323,6 +241,7 @@ class Stage3 : public TorchRuntime {
     const auto count = static_cast<int>(params.size());
     const double shards =
         static_cast<double>(bytes) / static_cast<double>(copies ? group_ : ranks_);
+    ReadFiles(params, /*waits=*/true);
     if (offload_param_) timer_->Copy(gather_stream_, /*to_device=*/true, shards, count);
     const RankGroups groups = copies ? RankGroups::kShard : Groups();
     const auto whole = static_cast<double>(bytes);
@@ -407,6 +326,35 @@ class Stage3 : public TorchRuntime {
     ++position_;
   }
 
+  // _ensure_availability_of_partitioned_params; __prefetch_nvme_param_partitions. A shard has its
+  // buffer from then on until the parameter is partitioned again.
+  void ReadFiles(const std::vector<size_t>& params, bool waits) {
+    bool any = false;
+    for (const size_t param : params) {
+      if (!sub_groups_->on_disk(param)) continue;
+      any = true;
+      if (in_buffers_[param]) continue;
+      in_buffers_[param] = true;
+      ++buffers_;
+      timer_->File(kReadStream, /*write=*/false, 2 * static_cast<double>(shards_[param]));
+    }
+    if (any && waits) timer_->HostWaits(kReadStream);
+  }
+  void ReadAhead(uint64_t in_flight) {
+    const auto count = static_cast<size_t>(zero_.offload_param.buffer_count);
+    uint64_t considered = 0;
+    std::vector<size_t> ahead;
+    for (const auto& [param, step] : queue_) {
+      if (considered > 2 * in_flight || buffers_ + ahead.size() >= count) break;
+      if (sub_groups_->on_disk(param) && !in_buffers_[param] &&
+          std::count(ahead.begin(), ahead.end(), param) == 0) {
+        ahead.push_back(param);
+      }
+      considered += model_.params[param].elements;
+    }
+    ReadFiles(ahead, /*waits=*/false);
+  }
+
   void Prefetch(const std::vector<int>& params) {
     size_t taken = 0;
     for (const int param : params) {
@@ -422,6 +370,7 @@ class Stage3 : public TorchRuntime {
     uint64_t elements = 0;
     while (!queue_.empty() && elements < limit) {
       const auto [param, step] = queue_.front();
+      if (sub_groups_->on_disk(param) && !in_buffers_[param]) break;
       queue_.pop_front();
       fetched_for_[param] = std::max(fetched_for_[param], step);
       if (whole_[param] || InFlight(param) || std::count(ahead.begin(), ahead.end(), param) > 0) {
@@ -431,6 +380,12 @@ class Stage3 : public TorchRuntime {
       elements += model_.params[param].elements;
     }
     Gather(ahead);
+    if (!sub_groups_->params_in_files()) return;
+    uint64_t in_flight = 0;
+    for (const Gathered& gathered : prefetched_) {
+      for (const size_t param : gathered.params) in_flight += model_.params[param].elements;
+    }
+    ReadAhead(in_flight);
   }
 
   // release_sub_module, __params_to_release
@@ -456,6 +411,8 @@ class Stage3 : public TorchRuntime {
       timer_->Memory(6 * static_cast<double>(shard), 2);
       timer_->HostWaits(TorchClock::kComputeStream);
     }
+    if (in_buffers_[param]) --buffers_;
+    in_buffers_[param] = false;
     whole_[param].Reset();
   }
 
@@ -500,9 +457,7 @@ class Stage3 : public TorchRuntime {
       if (offload_) {
         for (const size_t param : bucket_params_) {
           const Tensor brought = New(TorchClass::kGrads, 2 * shards_[param], reduce_stream_);
-          if (!last_) continue;
-          { const Tensor wide = New(TorchClass::kGrads, 8 * shards_[param], reduce_stream_); }
-          { const Tensor cast = New(TorchClass::kGrads, 4 * shards_[param], reduce_stream_); }
+          if (last_) sub_groups_->OffloadGradient(param, reduce_stream_);
         }
       }
     }
@@ -547,13 +502,10 @@ class Stage3 : public TorchRuntime {
     }
     timer_->Copy(reduce_stream_, /*to_device=*/false, 2 * shards, count);
     if (first_) timer_->Copy(reduce_stream_, /*to_device=*/true, 2 * shards, count);
-    if (!last_) return;
-    // _offload_grad_partition_at_boundary
-    timer_->Memory((kNormBytes + 6) * shards, (kNormKernels + 1) * count, reduce_stream_);
-    timer_->Copy(reduce_stream_, /*to_device=*/false, 4 * shards, count);
+    if (last_) sub_groups_->TimeOffloadGradient(bucket_params_, reduce_stream_);
   }
 
-  const bool offload_param_ = zero_.offload_param.device == OffloadDevice::kCpu;
+  const bool offload_param_ = zero_.offload_param.device != OffloadDevice::kNone;
   const int reduce_stream_ = zero_.overlap_comm ? kReduceStream : 0;
   const int gather_stream_ = zero_.overlap_comm ? kGatherStream : 0;
   const uint64_t group_;  // ranks of a shard group
@@ -562,13 +514,16 @@ class Stage3 : public TorchRuntime {
   const bool fp16_;
   std::vector<uint64_t> shards_;  // elements of a rank's shard, by parameter
   uint64_t partition_ = 0, largest_ = 0;
-  std::vector<SubGroup> groups_;
+  std::optional<SubGroups> sub_groups_;
   std::deque<TorchClock::Event> fetches_;
 
   Tensor params_, grads_, bucket_;
   std::vector<Tensor> whole_{model_.params.size()};   // gathered parameters
   std::vector<Tensor> copies_{model_.params.size()};  // their shards within the group
   std::vector<Gathered> prefetched_;
+  // Shards that were read from files, and have a buffer.
+  std::vector<bool> in_buffers_ = std::vector<bool>(model_.params.size());
+  size_t buffers_ = 0;
   std::vector<size_t> bucket_params_;
   std::vector<Tensor> unbucketed_;
   uint64_t bucket_elements_ = 0;
@@ -585,9 +540,9 @@ class Stage3 : public TorchRuntime {
 
 }  // namespace
 
-std::unique_ptr<TorchRuntime> MakeStage3(const TorchModel& model, const TrainSetup& setup,
+std::unique_ptr<TorchRuntime> MakeStage3(const TorchModel& model, const TorchPlay& play,
                                          TorchMemory* memory, TorchTimer* timer) {
-  return std::make_unique<Stage3>(model, setup, memory, timer);
+  return std::make_unique<Stage3>(model, play, memory, timer);
 }
 
 }  // namespace zeroplan

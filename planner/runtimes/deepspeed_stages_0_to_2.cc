@@ -1,5 +1,6 @@
 // DeepSpeed's stages 0, 1 and 2.
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -84,9 +85,10 @@ class Stage0 : public TorchRuntime {
 // own unless a file is given.
 class Stage1And2 : public TorchRuntime {
  public:
-  Stage1And2(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory,
-             TorchTimer* timer)
-      : TorchRuntime(model, setup, memory, timer), accumulates_(setup.batch.grad_accum > 1) {
+  Stage1And2(const TorchModel& model, const TorchPlay& play, TorchMemory* memory, TorchTimer* timer)
+      : TorchRuntime(model, play.setup, memory, timer),
+        accumulates_(play.setup.batch.grad_accum > 1),
+        held_(play.setup.precision) {
     // Aligned to the ranks times nccl_start_alignment_factor.
     const uint64_t align = 2 * gpus_;
     elements_ = (model.elements() + align - 1) / align * align;
@@ -99,6 +101,7 @@ class Stage1And2 : public TorchRuntime {
       largest_ = std::max(largest_, param.elements);
       offset += param.elements;
     }
+    optimizer_.emplace(play, std::vector<uint64_t>{partition_}, memory, timer);
   }
 
   void Init() override {
@@ -123,8 +126,13 @@ class Stage1And2 : public TorchRuntime {
     params.clear();
     {
       // __init__: the own partition is cloned in 16 bit, then cast.
-      const Tensor clone = New(TorchClass::kParams, 2 * partition_);
-      if (!offload_) master_ = New(TorchClass::kOptimizer, 4 * partition_);
+      const bool is_master = !offload_ && held_.light();
+      Tensor clone = New(is_master ? TorchClass::kOptimizer : TorchClass::kParams, 2 * partition_);
+      if (is_master) {
+        master_ = std::move(clone);
+      } else if (!offload_) {
+        master_ = New(TorchClass::kOptimizer, 4 * partition_);
+      }
     }
     if (offload_) {
       InitHost();
@@ -132,7 +140,7 @@ class Stage1And2 : public TorchRuntime {
       staging_ = New(TorchClass::kBuffers, 2 * largest_);
     } else {
       // initialize_optimizer_states: zeros that no step uses.
-      const Tensor grad = New(TorchClass::kOptimizer, 4 * partition_);
+      const Tensor grad = New(TorchClass::kOptimizer, held_.master * partition_);
     }
   }
 
@@ -203,14 +211,14 @@ class Stage1And2 : public TorchRuntime {
     }
     // step: the partition's gradients flattened, then cast.
     Tensor flat = New(TorchClass::kGrads, 2 * partition_);
-    const Tensor grad = New(TorchClass::kOptimizer, 4 * partition_);
-    flat.Reset();
-    averaged_.Reset();
-    if (!momentum_) {
-      // FusedAdam makes its states in its first step (ops/adam/fused_adam.py).
-      momentum_ = New(TorchClass::kOptimizer, 4 * partition_);
-      variance_ = New(TorchClass::kOptimizer, 4 * partition_);
+    Tensor grad;
+    if (!held_.light()) {
+      grad = New(TorchClass::kOptimizer, 4 * partition_);
+      flat.Reset();
     }
+    averaged_.Reset();
+    // FusedAdam makes its states in its first step (ops/adam/fused_adam.py).
+    optimizer_->Step(0);
   }
 
  private:
@@ -225,7 +233,10 @@ class Stage1And2 : public TorchRuntime {
     timer_->Memory(kOverflowBytes * elements, kOverflowKernels * params);
     timer_->HostWaitsForAll();
     timer_->Memory(kNormBytes * elements, kNormKernels * params);
-    timer_->Memory((4 + 6 + 8 + kAdamBytes + 6) * elements, 5);
+    const auto master = static_cast<double>(held_.master);
+    const double around = optimizer_->BytesAround();
+    timer_->Memory((4 + (held_.light() ? 0 : 6) + 2 * master + around + master + 2) * elements,
+                   around > 0 ? 5 : 4);
     GatherParams();
   }
 
@@ -237,10 +248,11 @@ class Stage1And2 : public TorchRuntime {
     timer_->Host(timer_->constants().gradient_hook * static_cast<double>(model_.params.size()));
   }
 
-  // __init__ and initialize_optimizer_states: fp32 masters, a 16-bit copy of them on its way back,
-  // and fp32 gradients, page-locked by way of pageable copies.
+  // __init__ and initialize_optimizer_states: masters, a 16-bit copy of them on its way back, and
+  // gradients for them, page-locked by way of pageable copies.
   void InitHost() {
-    for (const uint64_t bytes : {4 * partition_, 2 * partition_, 2 * largest_, 4 * partition_}) {
+    const uint64_t masters = held_.master * partition_;
+    for (const uint64_t bytes : {masters, 2 * partition_, 2 * largest_, masters}) {
       AddHost(bytes, zero_.offload_optimizer.pin_memory);
     }
   }
@@ -251,14 +263,16 @@ class Stage1And2 : public TorchRuntime {
     const auto elements = static_cast<double>(partition_);
     timer_->HostWaitsForAll();
     timer_->Host(timer_->constants().read_back * static_cast<double>(PartitionParams()));
-    timer_->HostUpdate(8 * elements);
-    timer_->HostUpdate(kAdamBytes * elements / timer_->constants().cpu_adam);
-    timer_->HostUpdate(6 * elements);
+    const auto master = static_cast<double>(held_.master);
+    timer_->HostUpdate(2 * master * elements);
+    timer_->HostUpdate(held_.HostUpdate() * elements / timer_->constants().cpu_adam);
+    timer_->HostUpdate((master + 2) * elements);
     timer_->Copy(TorchClock::kComputeStream, /*to_device=*/true, 2 * elements);
     GatherParams();
     if (host_states_) return;
     host_states_ = true;
-    memory_->AddPageable(8 * partition_);  // DeepSpeedCPUAdam (ops/adam/cpu_adam.py)
+    // DeepSpeedCPUAdam (ops/adam/cpu_adam.py)
+    memory_->AddPageable(2 * held_.host_state * partition_);
   }
 
   // reduce_independent_p_g_buckets_and_remove_grads: what a bucket has room for is copied into it.
@@ -305,8 +319,10 @@ class Stage1And2 : public TorchRuntime {
   void Offload(size_t index) {
     const uint64_t elements = model_.params[index].elements;
     if (zero_.stage == 2 && accumulates_) {
-      // async_accumulate_grad_in_cpu_via_gpu: sums in 16 bit, a page-locked buffer a parameter.
-      if (!host_sums_[index]) AddHost(2 * elements, zero_.offload_optimizer.pin_memory);
+      // async_accumulate_grad_in_cpu_via_gpu: sums in 16 bit, a page-locked buffer a parameter,
+      // unless the gradients for 16-bit masters are such sums.
+      if (!host_sums_[index] && !held_.light())
+        AddHost(2 * elements, zero_.offload_optimizer.pin_memory);
       host_sums_[index] = true;
     }
     timer_->Host(timer_->constants().offloaded_gradient);
@@ -320,21 +336,25 @@ class Stage1And2 : public TorchRuntime {
     timer_->Memory((kNormBytes + kOverflowBytes) * Elements(index), kNormKernels + kOverflowKernels,
                    reduce_stream_);
     timer_->HostWaits(reduce_stream_);
-    timer_->Memory(6 * Elements(index), 1, reduce_stream_);
-    timer_->Copy(reduce_stream_, /*to_device=*/false, 4 * Elements(index));
+    if (!held_.light()) timer_->Memory(6 * Elements(index), 1, reduce_stream_);
+    timer_->Copy(reduce_stream_, /*to_device=*/false,
+                 static_cast<double>(held_.master) * Elements(index));
     // set_norm_for_param_grad_in_gpu: a copy in fp64;
     // async_inplace_copy_grad_to_fp32_buffer_from_gpu: one in fp32.
     { const Tensor wide = New(TorchClass::kGrads, 8 * elements, reduce_stream_); }
+    if (held_.light()) return;
     { const Tensor cast = New(TorchClass::kGrads, 4 * elements, reduce_stream_); }
   }
 
   const bool accumulates_;
+  const HeldBytes held_;
   const int reduce_stream_ = zero_.overlap_comm ? kReduceStream : 0;
   uint64_t elements_ = 0, partition_ = 0, partition_params_ = 0, largest_ = 0;
   std::vector<bool> in_partition_, host_sums_ = std::vector<bool>(model_.params.size());
   bool host_states_ = false;
 
-  Tensor flat_, master_, momentum_, variance_, staging_;
+  Tensor flat_, master_, staging_;
+  std::optional<ZeroOptimizer> optimizer_;
   std::vector<Tensor> grads_{
       model_.params.size()};  // by parameter: sums of stage 1, and what no bucket holds
   std::vector<Tensor> buckets_;
@@ -345,10 +365,12 @@ class Stage1And2 : public TorchRuntime {
 
 }  // namespace
 
-std::unique_ptr<TorchRuntime> MakeStages0To2(const TorchModel& model, const TrainSetup& setup,
+std::unique_ptr<TorchRuntime> MakeStages0To2(const TorchModel& model, const TorchPlay& play,
                                              TorchMemory* memory, TorchTimer* timer) {
-  if (setup.zero.stage == 0) return std::make_unique<Stage0>(model, setup, memory, timer);
-  return std::make_unique<Stage1And2>(model, setup, memory, timer);
+  if (play.setup.zero.stage == 0) {
+    return std::make_unique<Stage0>(model, play.setup, memory, timer);
+  }
+  return std::make_unique<Stage1And2>(model, play, memory, timer);
 }
 
 }  // namespace zeroplan

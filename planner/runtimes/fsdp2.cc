@@ -516,7 +516,7 @@ class Fsdp2OfTorch : public TorchBased {
   std::vector<AroundPeak> Around(const PlayedRun& run) const override { return Fsdp2Around(run); }
   bool CanDo(int stage, const OffloadPlace& offloads) const override {
     return stage >= 2 && offloads.optimizer.ratio >= 1 &&
-           offloads.optimizer.device == offloads.param &&
+           offloads.optimizer.device == offloads.param && offloads.param != OffloadDevice::kNvme &&
            (offloads.pin_memory || !offloads.anything()) &&
            (stage == 3 || offloads.param == OffloadDevice::kNone);
   }

@@ -30,7 +30,8 @@ enum class StatesKept : uint8_t {
   kLikeParams,  // two, in the dtype in which it holds parameters
   kFp32,        // two
   kEightBit,    // two of one byte, with an fp32 scale for 256 elements; small ones as `small` says
-  kRowsAndColumns,  // of a matrix the means of its rows and columns, of a vector one state; in fp32
+  // Of a matrix the means of its rows and columns, of a vector one state, and a number; in fp32.
+  kRowsAndColumns,
 };
 
 // One optimizer: facts that were counted, with what of.
@@ -58,8 +59,13 @@ struct OptimizerRow {
   bool lists = false;
   // A list as large as a state is made.
   bool copies_state = false;
-  // The host waits for the GPU after each tensor.
-  bool waits = false;
+  // Of 8-bit states both are made in fp32, with their scales.
+  bool wide_copies = false;
+  // Measured on one H200 (tests/data/runtimes/optimizer_runs.jsonl). Its kernels are this much
+  // slower than eager kernels that move the same bytes; of 8-bit states, which hang on arithmetic,
+  // an element counts as so many bytes, with parameters in fp32 and in 16 bit; Python's seconds for
+  // each tensor, after which the host waits for the GPU.
+  double slower = 1, eight_bit_bytes = 0, eight_bit_bytes_16 = 0, python = 0;
   // Whether it updates DTensors, FSDP2's parameters.
   bool dtensors = true;
 };
@@ -91,16 +97,15 @@ class TorchStates {
   void Step(int stream = TorchClock::kComputeStream);
   // Updates one, as soon as its gradient is whole.
   void Update(size_t tensor, int stream = TorchClock::kComputeStream);
-  // What has been made so far is in managed memory, which the driver moves to the host where the
-  // GPU is short of memory.
-  uint64_t managed_bytes() const { return managed_; }
-  // What an update reads and writes.
+  // What an update reads and writes; and what it takes, as bytes of an eager kernel.
   double UpdateBytes(const UpdatedTensor& tensor) const;
+  double TimedBytes(const UpdatedTensor& tensor) const;
 
  private:
+  void UpdateOne(size_t tensor, int stream);
   void MakeStates(size_t tensor, int stream);
   void TimeOne(const UpdatedTensor& tensor, int stream);
-  void PlayFactored(const UpdatedTensor& tensor, int stream);
+  void PlayTemporaries(const UpdatedTensor& tensor, int stream);
 
   const OptimizerRow& row_;
   const uint64_t param_bytes_;
@@ -109,7 +114,6 @@ class TorchStates {
   std::vector<std::vector<Tensor>> states_;
   Tensor tables_;
   Tensor last_update_;  // Adafactor's, a variable of its loop
-  uint64_t managed_ = 0;
   TorchMemory* memory_;
   TorchTimer* timer_;
 };

@@ -243,6 +243,11 @@ void TorchTimer::Copy(int stream, bool to_device, double bytes, int calls) {
                to_device ? SharedResource::kToDevice : SharedResource::kFromDevice);
 }
 
+void TorchTimer::File(int stream, bool write, double bytes) {
+  if (!machine_ || bytes == 0) return;
+  clock_.Issue(stream, machine_->storage.Seconds(write, bytes), TimeCause::kTransfer);
+}
+
 void TorchTimer::Python(PythonCall call, int count) {
   calls_[static_cast<size_t>(call)] += count;
   const auto seconds = [&] {

@@ -40,7 +40,7 @@ inline constexpr size_t kSharedResources = 5;  // kBoth is two of them
 class TorchClock {
  public:
   static constexpr int kComputeStream = 0;
-  static constexpr int kStreams = 4;
+  static constexpr int kStreams = 5;
 
   // The share of their speed, (0, 1], that kernels keep beside a collective: the first one that
   // starts beside it, whose blocks wait for one more wave since NCCL's hold multiprocessors; and
@@ -174,6 +174,8 @@ class TorchTimer {
   double full_bytes(RankGroups groups) const { return full_bytes_[static_cast<size_t>(groups)]; }
   // Between page-locked memory and the GPU.
   void Copy(int stream, bool to_device, double bytes, int calls = 1);
+  // A rank's part of the node's disks reads or writes, beside what the host does.
+  void File(int stream, bool write, double bytes);
   // `count` calls, each as long as TimeConstants says.
   void Python(PythonCall call, int count = 1);
   // How many calls there have been.

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "tests/has.h"
 
 namespace zeroplan {
 namespace {
@@ -416,6 +417,74 @@ TEST_CASE("reader: quantized collectives are those of stage 3") {
       return note.find("has no effect below stage 3") != std::string::npos;
     };
     CHECK(std::count_if(r.notes.begin(), r.notes.end(), ignored) == (stage == 3 ? 0 : 2));
+  }
+}
+
+ReadContext OfDeepSpeed() {
+  ReadContext context;
+  context.of_deepspeed = true;
+  return context;
+}
+
+TEST_CASE("reader: light states are read for a run of DeepSpeed, as it has them") {
+  const auto precision = [](const char* text) { return Read(text, OfDeepSpeed()).setup.precision; };
+  const PrecisionConfig both = precision(
+      R"({"bf16": {"enabled": true, "bf16_master_weights_and_grads": true,
+          "bf16_optimizer_states": true}, "zero_optimization": {"stage": 2}})");
+  CHECK(both.light_masters);
+  CHECK(both.light_states);
+  const PrecisionConfig masters = precision(
+      R"({"fp16": {"enabled": true, "fp16_master_weights_and_grads": true},
+          "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}})");
+  CHECK(masters.light_masters);
+  CHECK_FALSE(masters.light_states);
+  // Of the section that is not the run's.
+  const ReadResult other =
+      Read(R"({"bf16": {"enabled": true}, "fp16": {"fp16_master_weights_and_grads": true}})",
+           OfDeepSpeed());
+  CHECK_FALSE(other.setup.precision.light_masters);
+  CHECK(HasNote(other, "fp16_master_weights_and_grads: has no effect: the run is in bf16"));
+}
+
+TEST_CASE("reader: light states that DeepSpeed asserts against") {
+  const auto problem = [](const char* bf16, const char* zero) {
+    const std::string text =
+        fmt::format(R"({{"bf16": {{"enabled": true, {}}}, "zero_optimization": {}}})", bf16, zero);
+    try {
+      Read(text, OfDeepSpeed());
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  constexpr const char* kMasters = R"("bf16_master_weights_and_grads": true)";
+  CHECK(Has(problem(kMasters, R"({"stage": 2})"), "bf16_optimizer_states true or offload"));
+  CHECK(problem(kMasters, R"({"stage": 2, "offload_optimizer": {"device": "cpu"}})").empty());
+  CHECK(Has(problem(R"("bf16_optimizer_states": true)", R"({"stage": 2})"),
+            "needs bf16_master_weights_and_grads true"));
+  CHECK(Has(problem(R"("bf16_master_weights_and_grads": true, "bf16_optimizer_states": true)",
+                    R"({"stage": 0})"),
+            "use stage 1, 2 or 3"));
+}
+
+TEST_CASE("reader: offload that DeepSpeed alone has, for a run of it") {
+  const ReadResult r = Read(
+      R"({"activation_checkpointing": {"cpu_checkpointing": true}, "zero_optimization": {"stage": 3,
+          "offload_optimizer": {"device": "nvme", "nvme_path": "/n", "pipeline_read": true},
+          "offload_param": {"device": "nvme", "nvme_path": "/n", "buffer_size": 5}}})",
+      OfDeepSpeed());
+  CHECK(r.offload_activations);
+  CHECK(r.setup.zero.offload_optimizer.pipeline_read);
+  CHECK_FALSE(r.setup.zero.offload_optimizer.pipeline_write);
+  CHECK(r.setup.zero.offload_param.buffer_elements == 5);
+  CHECK_FALSE(HasNote(r, "pipeline_read"));
+  // Asynchronous updates and superchips are refused there too, with a way out.
+  for (const char* key :
+       {"\"zenflow\": {\"topk_ratio\": 0.1}",
+        "\"offload_optimizer\": {\"device\": \"cpu\", \"super_offload\": true}"}) {
+    CHECK_THROWS_WITH_AS(
+        Read(fmt::format(R"({{"zero_optimization": {{"stage": 3, {}}}}})", key), OfDeepSpeed()),
+        doctest::Contains("remove it, which"), Error);
   }
 }
 

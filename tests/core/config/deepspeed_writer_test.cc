@@ -271,5 +271,38 @@ TEST_CASE("writer: quantized collectives are read back, and said to change in De
   CHECK(DeepSpeedCannot(setup).empty());
 }
 
+TEST_CASE("writer: what DeepSpeed alone has is read back for a run of it") {
+  TrainSetup setup;
+  setup.batch = {1, 2, 4, 1024};
+  setup.zero.stage = 3;
+  setup.zero.reduce_bucket_elements = setup.zero.prefetch_bucket_elements = 1000;
+  setup.zero.max_live_parameters = 1000;
+  ReadContext context;
+  context.world_size = 4;
+  context.of_deepspeed = true;
+  const auto read_back = [&] {
+    const std::string text = WriteDeepSpeedConfig(setup, 4);
+    CHECK(ReadDeepSpeedConfig(text, "written", context).setup == CanonicalSetup(setup, 4));
+    return nlohmann::json::parse(text);
+  };
+  setup.precision.light_masters = setup.precision.light_states = true;
+  CHECK(read_back()["bf16"]["bf16_optimizer_states"] == true);
+  setup.precision.light_states = false;
+  setup.precision.dtype = setup.precision.grad_accum_dtype = Dtype::kF16;
+  setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
+  CHECK(read_back()["fp16"]["fp16_master_weights_and_grads"] == true);
+  setup.precision.light_masters = false;
+  auto& optimizer = setup.zero.offload_optimizer;
+  optimizer.pipeline_write = true;
+  CHECK(read_back()["zero_optimization"]["offload_optimizer"].count("pipeline_write") == 0);
+  optimizer.device = OffloadDevice::kNvme;
+  optimizer.nvme_path = setup.zero.offload_param.nvme_path = "/nvme";
+  setup.zero.offload_param.device = OffloadDevice::kNvme;
+  setup.zero.offload_param.buffer_elements = 1234;
+  const auto zero = read_back()["zero_optimization"];
+  CHECK(zero["offload_optimizer"]["pipeline_write"] == true);
+  CHECK(zero["offload_param"]["buffer_size"] == 1234);
+}
+
 }  // namespace
 }  // namespace zeroplan

@@ -144,7 +144,7 @@ const MalformedCase kZeroCases[] = {
      "offload_param.device: cpu", "use stage 3"},
     {"{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\", "
      "\"super_offload\": true}}}",
-     "super_offload", "cannot do this yet"},
+     "super_offload", "remove it, which keeps the optimizer on the CPU"},
     {"{\"zero_optimization\": {\"stage\": 3, \"zeropp_loco_param\": {\"err_beta\": 0.8}}}",
      "zeropp_loco_param", "feeds no errors of quantization back yet"},
     {"{\"zero_optimization\": {\"stage\": 1, \"legacy_stage1\": true}}", "legacy_stage1",

@@ -60,7 +60,8 @@ Step Play(int layers, int hidden, bool recompute, int micro_steps) {
   const TorchRun run = TorchRunOf(setup, {});
   TorchMemory memory;
   TorchTimer timer(nullptr, TimeConstants{});
-  const std::unique_ptr<TorchRuntime> engine = MakeStage3(model, setup, &memory, &timer);
+  const std::unique_ptr<TorchRuntime> engine =
+      MakeStage3(model, {spec, setup, {}}, &memory, &timer);
   engine->Init();
   TorchStep step(model, run, &memory, engine.get(), &timer);
   Step played;
