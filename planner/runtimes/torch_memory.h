@@ -152,8 +152,6 @@ class TorchMemory {
   // Managed memory (cudaMallocManaged), of no class.
   void AddManaged(uint64_t bytes) { managed_bytes_ += bytes; }
   uint64_t managed_bytes() const { return managed_bytes_; }
-  // What the process has of the host now.
-  const HostPeak& host() const { return host_; }
   // The phase in which the limit was exceeded first, if any.
   std::optional<TorchPhase> out_of_memory() const { return out_of_memory_; }
 
