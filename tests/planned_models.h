@@ -14,8 +14,8 @@
 namespace zeroplan {
 
 inline const nlohmann::ordered_json& PlannedFixtures() {
-  static const nlohmann::ordered_json all =
-      nlohmann::ordered_json::parse(std::ifstream(SourcePath("tests/fixtures/planned/models.json")));
+  static const nlohmann::ordered_json all = nlohmann::ordered_json::parse(
+      std::ifstream(SourcePath("tests/fixtures/planned/models.json")));
   return all;
 }
 

@@ -73,7 +73,8 @@ void AddRecipeFields(FieldSink& sink, RuntimeFields& fields) {
              fields.code, WordIn<CodeStyle>(Words(kCodeStyleNames)));
   sink.Value({group, "⟦attn⟧", kAttentions.c_str(),
               "Attention of that code: PyTorch's scaled_dot_product_attention, products and a "
-              "softmax, or the package flash-attn (default sdpa)"},
+              "softmax, the package flash-attn, or Triton's kernels of 2023 (default sdpa; of "
+              "⟦code⟧ composer triton, as its published runs had)"},
              fields.attn, WordIn<TorchAttention>(Words(kTorchAttentionNames)));
   sink.Value({group, "⟦param_dtype⟧", "fp32|bf16",
               "Dtype in which that program's optimizer holds parameters; bf16 has no masters "
@@ -90,9 +91,17 @@ void AddRecipeFields(FieldSink& sink, RuntimeFields& fields) {
             "That program updates each parameter in the backward pass, as soon as its gradient is "
             "whole",
             fields.optimizer_in_backward);
+  sink.Flag(group, "⟦kbit⟧",
+            "With ⟦method⟧ qlora: PEFT's prepare_model_for_kbit_training has cast all but 4-bit "
+            "weights to fp32",
+            fields.kbit);
   sink.Flag(group, "⟦offload_activations⟧",
             "That program moves what checkpointed layers keep to host memory until backward",
             fields.offload_activations);
+  sink.Flag(group, "⟦expandable_segments⟧",
+            "That program's allocator joins what is free "
+            "(PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)",
+            fields.expandable_segments);
 }
 
 void AddRuntimeFields(FieldSink& sink, RuntimeFields& fields, const char* whose) {
@@ -124,11 +133,14 @@ TorchRecipe RuntimeFields::recipe(std::optional<ConfigFormat> written_for) const
     if (written_for == ConfigFormat::kTorchtitan) recipe.code = CodeStyle::kTorchtitan;
   }
   recipe.code = code.value_or(recipe.code);
+  if (recipe.code == CodeStyle::kComposer) recipe.attention = TorchAttention::kTriton;
   recipe.attention = attn.value_or(recipe.attention);
   recipe.param_dtype = param_dtype;
   recipe.optimizer = optim;
   recipe.optimizer_in_backward = optimizer_in_backward;
+  recipe.kbit = kbit;
   recipe.offload_activations = offload_activations;
+  recipe.expandable_segments = expandable_segments;
   return recipe;
 }
 
@@ -139,7 +151,9 @@ std::string_view RuntimeFields::first_of_recipe() const {
   if (param_dtype) return "param_dtype";
   if (optim) return "optim";
   if (optimizer_in_backward) return "optimizer_in_backward";
-  return offload_activations ? "offload_activations" : "";
+  if (kbit) return "kbit";
+  if (offload_activations) return "offload_activations";
+  return expandable_segments ? "expandable_segments" : "";
 }
 
 void ReadFields(const std::deque<AddedField>& fields) {
@@ -175,6 +189,14 @@ void AddEstimateFields(FieldSink& sink, Request& request) {
   AddPackingField(sink, request);
   AddGoalFields(sink, request.goal);
   AddRuntimeFields(sink, request.runtime, "Program whose memory and time are estimated");
+}
+
+void AddRunFields(FieldSink& sink, Request& request) {
+  AddModelFields(sink, request.model);
+  AddClusterFields(sink, request);
+  AddBatchFields(sink, request.batch);
+  AddChoiceFields(sink, request, /*all_default=*/true);
+  AddRuntimeFields(sink, request.runtime, "Program that trained");
 }
 
 void AddPlanFields(FieldSink& sink, PlanRequest& request) {
@@ -223,6 +245,10 @@ void AddModelFields(FieldSink& sink, ModelFields& fields,
              "Tensors that are not trained, by their names in published weights, such as "
              "'model.embed_tokens.*,model.layers.[0-3].*' (default: all are trained)"},
             fields.freeze);
+  sink.Value({group, "⟦image_tokens⟧", "COUNT",
+              "Tokens of images in a sequence, of a model that sees and is planned for another "
+              "⟦runtime⟧ (default: one image's)"},
+             fields.image_tokens, WholeIn<int64_t>(1, 1'000'000));
   const char* tuning = "What is trained";
   const std::string methods =
       "All of the model, or adapters of low rank on the products of its layers, with the model "

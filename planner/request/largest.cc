@@ -276,7 +276,7 @@ Steps SeqLenSteps(const PlanRequest& request) {
   const ModelSpec model =
       common.model.params
           ? ModelFromParams(*common.model.params, kDerivedSeqLen, FamilyOf(common.model))
-          : FindModel(common.model.model).spec;
+          : FindModel(common.model.model, OthersFor(common.model, common.runtime.of())).spec;
   const int64_t most = std::min(common.model.params ? kMost : model.LongestSequence(),
                                 MostMicroStepTokens(model) / common.batch.micro_batch.value_or(1));
   constexpr int64_t kStep = 128;
@@ -310,7 +310,8 @@ Steps MicroBatchSteps(const PlanRequest& request) {
                value->text);
   }
   Assumptions unused{.logged = true};
-  const ModelSpec model = ResolveModel(request.common.model, batch.seq_len, unused);
+  const ModelSpec model =
+      ResolveModel(request.common.model, batch.seq_len, unused, request.common.runtime.of());
   Steps steps;
   steps.field = "⟦micro_batch⟧";
   steps.first = steps.start = 1;

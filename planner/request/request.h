@@ -42,9 +42,10 @@ struct LoraFields {
 struct ModelFields {
   std::string model;
   Given<uint64_t> params;
-  std::string family;          // of `params`; empty: the first
-  std::string freeze;          // ModelSpec::frozen
-  Given<TuningMethod> method;  // what is trained: all of the model, or adapters of it
+  std::string family;           // of `params`; empty: the first
+  std::string freeze;           // ModelSpec::frozen
+  Given<int64_t> image_tokens;  // of a sequence, of models that see
+  Given<TuningMethod> method;   // what is trained: all of the model, or adapters of it
   LoraFields lora;
   std::string adapter;  // train's: the folder of one to go on from, which says all of these
   bool given() const { return !model.empty() || params.has_value(); }
@@ -107,7 +108,8 @@ struct RuntimeFields {
   Given<TorchAttention> attn;
   Given<Dtype> param_dtype;
   Given<TorchOptimizer> optim;
-  bool optimizer_in_backward = false, offload_activations = false;
+  bool optimizer_in_backward = false, kbit = false;
+  bool offload_activations = false, expandable_segments = false;
 
   const Runtime& of() const { return *runtime.value_or(&OwnExecutor()); }
   // `written_for`: what a plan is written for, whose code is meant where none is named.

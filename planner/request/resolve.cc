@@ -6,11 +6,9 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "core/base/log.h"
 #include "core/base/units.h"
 #include "core/config/deepspeed_reader.h"
 #include "core/config/setup_facts.h"
-#include "core/families/adapter_config.h"
 #include "core/families/load_model.h"
 #include "core/model/lora.h"
 #include "core/program/attention_path.h"
@@ -184,104 +182,6 @@ ChoiceSpace ResolveChoices(const ChoiceFields& fields, ChoiceSpace otherwise,
 }
 
 }  // namespace
-
-const ModelFamily& FamilyOf(const ModelFields& fields) {
-  if (fields.family.empty()) return *ModelFamilies().front();
-  const ModelFamily* family = FamilyNamed(fields.family);
-  if (family == nullptr) {
-    ThrowUsage("⟦family⟧: {} is not allowed; use {}", fields.family, QuotedNames(ModelFamilies()));
-  }
-  return *family;
-}
-
-namespace {
-
-ModelSpec NamedOrDerived(const ModelFields& fields, const Given<int64_t>& seq_len,
-                         Assumptions& assumptions) {
-  if (fields.model.empty() != fields.params.has_value()) {
-    ThrowUsage("{}; give ⟦model⟧ NAME|FILE|DIR (see 'zeroplan model list') or ⟦params⟧ COUNT",
-               fields.params ? "⟦model⟧ and ⟦params⟧ are both given" : "no model");
-  }
-  if (!fields.family.empty() && !fields.params) {
-    ThrowUsage("⟦family⟧: {} goes with ⟦params⟧; a ⟦model⟧ has its family itself", fields.family);
-  }
-  if (!fields.params) {
-    NamedModel named = FindModel(fields.model);
-    if (!assumptions.logged) {
-      for (const std::string& note : named.config_notes) LogInfo("{}", note);
-    }
-    if (!named.note.empty()) assumptions.notes.push_back(std::move(named.note));
-    return std::move(named.spec);
-  }
-  ModelSpec model =
-      ModelFromParams(*fields.params, seq_len.value_or(kDerivedSeqLen), FamilyOf(fields));
-  assumptions.notes.push_back(fmt::format(
-      "Model: derived from ⟦params⟧ {}; ⟦model⟧ takes an exact shape.", fields.params.text));
-  return model;
-}
-
-// ⟦method⟧ and the options of adapters.
-void SetAdapters(const ModelFields& fields, ModelSpec& model) {
-  const LoraFields& lora = fields.lora;
-  const bool any = lora.given();
-  const TuningMethod method =
-      fields.method.value_or(any ? TuningMethod::kLora : TuningMethod::kFull);
-  if (!fields.adapter.empty()) {
-    if (any || fields.method == TuningMethod::kFull) {
-      ThrowUsage("⟦adapter⟧: {} says rank, alpha and targets; leave the options of LoRA out",
-                 fields.adapter);
-    }
-    model = WithAdapter(std::move(model), fields.adapter);
-    model.lora_quantized = method == TuningMethod::kQlora;
-    return;
-  }
-  if (method == TuningMethod::kFull) {
-    if (any) ThrowUsage("⟦method⟧: full has no adapters; leave it out, or the options of LoRA");
-    return;
-  }
-  model.lora_quantized = method == TuningMethod::kQlora;
-  if (!model.frozen.empty()) {
-    ThrowUsage(
-        "⟦freeze⟧: {} has no effect with adapters, which leave all else frozen; leave it out",
-        model.frozen);
-  }
-  model.lora_rank = lora.rank.value_or(16);
-  model.lora_alpha =
-      static_cast<float>(lora.alpha.value_or(2 * static_cast<double>(model.lora_rank)));
-  model.lora_dropout = static_cast<float>(lora.dropout.value_or(0));
-  model.lora_rslora = lora.rslora;
-  model.lora_targets = lora.targets.empty() ? std::string(kAllLinear) : lora.targets;
-  model.lora_saved = lora.save;
-  CheckAdapters(model, "⟦lora_targets⟧, ⟦lora_save⟧");
-}
-
-}  // namespace
-
-ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
-                       Assumptions& assumptions) {
-  ModelSpec model = NamedOrDerived(fields, seq_len, assumptions);
-  model.frozen = fields.freeze;
-  CheckFrozen(model, "⟦freeze⟧");
-  SetAdapters(fields, model);
-  if (HasAdapters(model)) {
-    assumptions.notes.push_back(
-        fmt::format("{}: rank {}, alpha {}{}{}, on {}: {} parameters are trained, of {}.",
-                    model.lora_quantized ? "QLoRA" : "LoRA", model.lora_rank, model.lora_alpha,
-                    model.lora_rslora ? " by its root" : "",
-                    model.lora_dropout > 0 ? fmt::format(", dropout {}", model.lora_dropout) : "",
-                    fmt::join(AdaptedModules(model), ", "), FormatCount(model.TrainedParamCount()),
-                    FormatCount(model.ParamCount())));
-  } else if (!model.frozen.empty()) {
-    assumptions.notes.push_back(fmt::format("Frozen: {} of {} parameters are trained.",
-                                            FormatCount(model.TrainedParamCount()),
-                                            FormatCount(model.ParamCount())));
-  }
-  return model;
-}
-
-std::string FolderOfModel(const ModelFields& fields) {
-  return fields.model.empty() ? "" : FindModel(fields.model).folder.string();
-}
 
 int64_t ResolveSeqLen(const Request& request, const ModelSpec& model, Assumptions& assumptions) {
   const Given<int64_t>& given = request.batch.seq_len;
@@ -571,27 +471,27 @@ void RefuseForRuntime(const Request& request) {
   }
   const Runtime& runtime = request.runtime.of();
   runtime.Refuse(asked);
-  if (!runtime.has_programs() &&
-      (request.model.lora.given() ||
-       (request.model.method && request.model.method != TuningMethod::kFull))) {
-    ThrowUsage("⟦method⟧: adapters are not modelled for ⟦runtime⟧ {}; use ⟦runtime⟧ zeroplan",
-               runtime.key());
-  }
-  if (!request.model.freeze.empty() && !runtime.has_programs()) {
-    ThrowUsage(
-        "⟦freeze⟧: is not modelled for ⟦runtime⟧ {}; leave it out, or use ⟦runtime⟧ zeroplan",
-        runtime.key());
-  }
 }
 
-void RefuseUnfusedAttention(const Runtime& runtime, const ModelSpec& model, Dtype dtype,
-                            const HardwareProfile& hardware) {
+void RefuseAttention(const Runtime& runtime, const ModelSpec& model, Dtype dtype,
+                     TorchAttention attention, const HardwareProfile& hardware) {
   if (runtime.has_programs() || GpuLowerOptions(model, dtype, hardware.gpu).flash_attention) return;
+  const bool half = dtype != Dtype::kF32;
+  if (half && attention == TorchAttention::kEager) return;
+  // scaled_dot_product_attention takes other kernels where there is no FlashAttention.
+  const bool flash = ComputeCapability(hardware.gpu.architecture) >= 80;
+  if (half && !flash && attention == TorchAttention::kSdpa) return;
+  if (half && !flash) {
+    ThrowUsage(
+        "⟦attn⟧: {} is not allowed: {} has no FlashAttention, which starts at compute capability "
+        "8.0; use sdpa or eager",
+        TorchAttentionName(attention), hardware.gpu.name);
+  }
   ThrowUsage(
-      "⟦runtime⟧ {}: {} has no fused attention for {}'s heads of {} in {}, and the memory of "
-      "PyTorch without it is not modelled; use ⟦runtime⟧ zeroplan, which has kernels for it, or a "
-      "⟦hw⟧ whose GPUs have fused attention (compute capability 8.0 on, 16-bit ⟦dtype⟧)",
-      runtime.key(), hardware.gpu.name, model.name, model.HeadSize(), DtypeName(dtype));
+      "⟦runtime⟧ {}: {} has no fused attention for {}'s heads of {} in {}, and what PyTorch does "
+      "without it is not modelled; use {}⟦runtime⟧ zeroplan, which has kernels for it",
+      runtime.key(), hardware.gpu.name, model.name, model.HeadSize(), DtypeName(dtype),
+      half ? "⟦attn⟧ eager, or " : "");
 }
 
 }  // namespace zeroplan

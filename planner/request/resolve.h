@@ -9,6 +9,7 @@
 
 #include "core/config/deepspeed_reader.h"
 #include "core/config/zero_config.h"
+#include "core/families/load_model.h"
 #include "core/lowering/lower.h"
 #include "core/model/model_spec.h"
 #include "hwprofiles/profile.h"
@@ -35,9 +36,15 @@ inline constexpr int64_t kDerivedSeqLen = 1024;
 inline constexpr int64_t kLongestUsualSeqLen = 4096;
 // The family that was asked for, else the first there is.
 const ModelFamily& FamilyOf(const ModelFields& fields);
-// `seq_len`: of a model that is derived from `params`.
+// `seq_len`: of a model that is derived from `params`. `runtime`: what it is planned for; models
+// that zeroplan does not train are refused for its own.
 ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
-                       Assumptions& assumptions);
+                       Assumptions& assumptions, const Runtime& runtime = OwnExecutor());
+// Which models that zeroplan does not train `runtime` takes.
+OtherModels OthersFor(const ModelFields& fields, const Runtime& runtime);
+// Sets what of `recipe` is open as the code of a model that zeroplan does not train has it, and
+// refuses what is not known of it.
+void SetCodeOfOthers(const RuntimeFields& fields, const ModelSpec& model, TorchRecipe& recipe);
 // The model as a folder; "" where it is a preset, a file or not given.
 std::string FolderOfModel(const ModelFields& fields);
 // Whether the bandwidth of this machine's memory is measured, where no profile is named and 'hw
@@ -93,9 +100,9 @@ TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
 
 // Throws Error(kUsage) naming the field that the runtime asked for does not have.
 void RefuseForRuntime(const Request& request);
-// Throws Error(kUsage) for models whose attention PyTorch has no fused kernel for.
-void RefuseUnfusedAttention(const Runtime& runtime, const ModelSpec& model, Dtype dtype,
-                            const HardwareProfile& hardware);
+// Throws Error(kUsage) where PyTorch has no such attention on the GPU, or none that is modelled.
+void RefuseAttention(const Runtime& runtime, const ModelSpec& model, Dtype dtype,
+                     TorchAttention attention, const HardwareProfile& hardware);
 
 // A request's values for the reader of a DeepSpeed config: all but the model's layers and whether
 // the reader is strict. Throws as InSequences.

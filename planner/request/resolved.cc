@@ -98,7 +98,8 @@ ResolvedPlan::ResolvedPlan(const PlanRequest& request, Assumptions& assumptions)
   inputs_.hardware = &hardware_;
   inputs_.for_torchtitan = request.config_for == ConfigFormat::kTorchtitan;
   inputs_.objective = request.objective.value_or(Objective::kThroughput);
-  inputs_.model = ResolveModel(request_.model, request_.batch.seq_len, assumptions);
+  inputs_.model = ResolveModel(request_.model, request_.batch.seq_len, assumptions, runtime);
+  SetCodeOfOthers(request_.runtime, inputs_.model, inputs_.recipe);
   cluster_ = ResolveCluster(request_, hardware_, assumptions);
   full_ = DefaultSpace(inputs_.model, cluster_.gpus, cluster_.gpus_per_node,
                        inputs_.objective == Objective::kFewestGpus);
@@ -121,7 +122,8 @@ ResolvedPlan::ResolvedPlan(const PlanRequest& request, Assumptions& assumptions)
         "⟦out⟧: searched of what DeepSpeed has keys for alone; without it the answer may be "
         "another, and faster.");
   }
-  RefuseUnfusedAttention(runtime, inputs_.model, inputs_.base.precision.dtype, hardware_);
+  RefuseAttention(runtime, inputs_.model, inputs_.base.precision.dtype, inputs_.recipe.attention,
+                  hardware_);
 }
 
 void ResolvedPlan::CheckDeepSpeedCan(ConfigFormat format) const {
@@ -183,6 +185,11 @@ void ResolvedPlan::CheckRuntimeCan(ConfigFormat format) const {
 
 void ResolvedPlan::ForConfig(ConfigFormat format) {
   const Runtime& runtime = *inputs_.runtime;
+  const std::string cannot = RecipeCannot(format, runtime, inputs_.model, inputs_.recipe);
+  if (!cannot.empty()) {
+    ThrowUsage("⟦for⟧: {} with {} cannot do what is asked for: {}; allow another choice",
+               ConfigFormatName(format), runtime.name(), cannot);
+  }
   if (runtime.reads_deepspeed_config()) CheckDeepSpeedCan(format);
   if (!runtime.has_programs()) CheckRuntimeCan(format);
   inputs_.excluded = [format, &runtime](const TrainSetup& s) {
@@ -422,7 +429,8 @@ ResolvedEstimate::ResolvedEstimate(const Request& request, Assumptions& assumpti
   inputs.runtime = &runtime;
   inputs.recipe = request.runtime.recipe();
   inputs.hardware = &hardware_;
-  inputs.model = ResolveModel(request.model, request.batch.seq_len, assumptions);
+  inputs.model = ResolveModel(request.model, request.batch.seq_len, assumptions, runtime);
+  SetCodeOfOthers(request.runtime, inputs.model, inputs.recipe);
   inputs.cluster = ResolveCluster(request, hardware, assumptions);
   costs_.emplace(hardware, ClusterShape{inputs.cluster.gpus, inputs.cluster.gpus_per_node});
   inputs.costs = &*costs_;
@@ -449,7 +457,8 @@ ResolvedEstimate::ResolvedEstimate(const Request& request, Assumptions& assumpti
     AssumeSums(request, inputs.setups, assumptions);
     NoteIdleSums(inputs.setups, assumptions);
   } else {
-    RefuseUnfusedAttention(runtime, inputs.model, setup.precision.dtype, hardware);
+    RefuseAttention(runtime, inputs.model, setup.precision.dtype, inputs.recipe.attention,
+                    hardware);
     NoteRuntime(request, inputs, assumptions);
   }
   inputs.goal = ResolveGoal(request.goal, inputs.setups.front().batch.seq_len, hardware.gpu);

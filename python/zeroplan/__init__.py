@@ -103,6 +103,7 @@ def estimate(
     params: Optional[_Count] = None,
     family: Optional[str] = None,
     freeze: Optional[str] = None,
+    image_tokens: Optional[_Count] = None,
     method: Optional[str] = None,
     lora_rank: Optional[_Count] = None,
     lora_alpha: Optional[float] = None,
@@ -152,7 +153,9 @@ def estimate(
     param_dtype: Optional[str] = None,
     optim: Optional[str] = None,
     optimizer_in_backward: bool = False,
+    kbit: bool = False,
     offload_activations: bool = False,
+    expandable_segments: bool = False,
 ) -> Estimate:
     """Memory and step time of every ZeRO stage and offload choice, whether it fits or not.
 
@@ -168,6 +171,7 @@ def plan(
     params: Optional[_Count] = None,
     family: Optional[str] = None,
     freeze: Optional[str] = None,
+    image_tokens: Optional[_Count] = None,
     method: Optional[str] = None,
     lora_rank: Optional[_Count] = None,
     lora_alpha: Optional[float] = None,
@@ -218,7 +222,9 @@ def plan(
     param_dtype: Optional[str] = None,
     optim: Optional[str] = None,
     optimizer_in_backward: bool = False,
+    kbit: bool = False,
     offload_activations: bool = False,
+    expandable_segments: bool = False,
     objective: Optional[str] = None,
     quick: bool = False,
     effort: Optional[float] = None,

@@ -93,8 +93,7 @@ std::string ExpertsParam(const std::string& suffix) {
   const size_t at = suffix.find(kExperts);
   if (at == std::string::npos) return "";
   const size_t begin = at + kExperts.size(), end = suffix.find('.', begin);
-  if (end == std::string::npos ||
-      !IsDigits(std::string_view(suffix).substr(begin, end - begin))) {
+  if (end == std::string::npos || !IsDigits(std::string_view(suffix).substr(begin, end - begin))) {
     return "";
   }
   const std::string part = suffix.substr(end + 1);
@@ -181,10 +180,9 @@ Table Sort(const std::vector<NamedShape>& tensors, const PlannedConfig& config,
       table.rest.push_back(tensor);
     }
   }
-  const auto largest =
-      std::max_element(stacks.begin(), stacks.end(), [](const auto& a, const auto& b) {
-        return a.second.size() < b.second.size();
-      });
+  const auto largest = std::max_element(
+      stacks.begin(), stacks.end(),
+      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   if (largest == stacks.end() ||
       largest->second.size() != static_cast<size_t>(config.spec.layers)) {
     ThrowUsage(
@@ -225,8 +223,7 @@ Table Sort(const std::vector<NamedShape>& tensors, const PlannedConfig& config,
     ThrowUsage(
         "{}: behind its layers are {} tensors that are known, and a norm{} are expected "
         "(tie_word_embeddings {})",
-        source, table.after.size(), after == 2 ? " and lm_head.weight" : "",
-        config.spec.tied_head);
+        source, table.after.size(), after == 2 ? " and lm_head.weight" : "", config.spec.tied_head);
   }
   return table;
 }
@@ -260,16 +257,16 @@ void CheckAgainstConfig(const Table& table, const Table& expected, const std::st
   check(table.layer, expected.layer);
   const NamedShape &embedding = table.embedding.front(), &wanted = expected.embedding.front();
   if (Columns(embedding) != Columns(wanted)) {
-    ThrowUsage("{}: {}: shape: {} is not hidden_size {} wide, which {} says; get config and "
-               "weights of one model",
-               embedding.file, embedding.name, ShapeText(embedding.shape), Columns(wanted), source);
+    ThrowUsage(
+        "{}: {}: shape: {} is not hidden_size {} wide, which {} says; get config and "
+        "weights of one model",
+        embedding.file, embedding.name, ShapeText(embedding.shape), Columns(wanted), source);
   }
 }
 
 bool Holds(const Table& table, std::string_view part) {
-  return std::any_of(table.layer.begin(), table.layer.end(), [&](const NamedShape& tensor) {
-    return ModuleOf(tensor.name) == part;
-  });
+  return std::any_of(table.layer.begin(), table.layer.end(),
+                     [&](const NamedShape& tensor) { return ModuleOf(tensor.name) == part; });
 }
 
 // Throws where a layer of an unknown type is none that is planned; else says its parts.
@@ -286,7 +283,8 @@ void SetCodeByParts(const Table& table, std::string_view type, const std::string
   };
   need("input_layernorm");
   if (!code.one_qkv) {
-    for (const char* part : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}) need(part);
+    for (const char* part : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"})
+      need(part);
   }
   need("self_attn.o_proj");
   need("post_attention_layernorm");
@@ -324,10 +322,9 @@ class PlannedFamily : public ModelFamily {
     AddRow(table.embedding.front(), spec.tied_head ? ParamUse::kHead : kNone, &rows_.before);
     for (const NamedShape& tensor : table.vision) AddRow(tensor, kNone, &rows_.before);
     for (const NamedShape& tensor : table.rest) AddRow(tensor, kNone, &rows_.before);
-    const double share =
-        code_.experts > 0
-            ? static_cast<double>(code_.experts_per_token) / static_cast<double>(code_.experts)
-            : 1;
+    const double share = code_.experts > 0 ? static_cast<double>(code_.experts_per_token) /
+                                                 static_cast<double>(code_.experts)
+                                           : 1;
     for (const NamedShape& tensor : table.layer) {
       const size_t part = PartOf(tensor.name);
       const bool product =
@@ -348,7 +345,8 @@ class PlannedFamily : public ModelFamily {
     if (field == "ffn" && code_.experts > 0) return "moe_intermediate_size";
     return LlamaConfigKey(field);
   }
-  ModelSpec ReadConfig(JsonSection* /*config*/, std::vector<std::string>* /*notes*/) const override {
+  ModelSpec ReadConfig(JsonSection* /*config*/,
+                       std::vector<std::string>* /*notes*/) const override {
     Refuse();
   }
   std::string WriteConfig(const ModelSpec& /*spec*/) const override { Refuse(); }
@@ -363,9 +361,10 @@ class PlannedFamily : public ModelFamily {
 
  private:
   [[noreturn]] void Refuse() const {
-    ThrowUsage("model_type: \"{}\" is not trained by zeroplan; ⟦runtime⟧ deepspeed, fsdp2 or ddp "
-               "plans it for other programs",
-               type_);
+    ThrowUsage(
+        "model_type: \"{}\" is not trained by zeroplan; ⟦runtime⟧ deepspeed, fsdp2 or ddp "
+        "plans it for other programs",
+        type_);
   }
   const char* Keep(const std::string& text) { return names_.emplace_back(text).c_str(); }
   ParamRow& AddRow(const NamedShape& tensor, ParamUse use, std::vector<ParamRow>* rows) {
@@ -396,10 +395,10 @@ std::string FamilyKey(std::string_view type, const PlannedConfig& config, const 
   std::string key = fmt::format(
       "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", type, table.layer_prefix,
       config.spec.tied_head, code.gemma_norms, code.bounded_scores, code.bounded_logits,
-      code.experts, code.experts_per_token, code.normalized_shares, code.window,
-      code.window_layers, code.masked, vision.images, vision.patches, vision.quick_gelu);
-  for (const auto* part : {&table.embedding, &table.vision, &table.rest, &table.layer,
-                           &table.after}) {
+      code.experts, code.experts_per_token, code.normalized_shares, code.window, code.window_layers,
+      code.masked, vision.images, vision.patches, vision.quick_gelu);
+  for (const auto* part :
+       {&table.embedding, &table.vision, &table.rest, &table.layer, &table.after}) {
     key += KeyOf(*part);
   }
   return key;
@@ -437,13 +436,43 @@ void NoteIndex(const std::filesystem::path& folder, uint64_t params,
     const double share = size->scalar.number() / bytes / static_cast<double>(params);
     if (share > 0.995 && share < 1.005) return;
   }
-  notes->push_back(fmt::format(
-      "{}: total_size: {} bytes are not 2 or 4 for each of the {} parameters that config.json comes "
-      "to; with the files of weights beside it their own shapes are taken",
-      file.string(), size->scalar.Dump(), params));
+  notes->push_back(
+      fmt::format("{}: total_size: {} bytes are not 2 or 4 for each of the {} parameters that "
+                  "config.json comes "
+                  "to; with the files of weights beside it their own shapes are taken",
+                  file.string(), size->scalar.Dump(), params));
 }
 
 }  // namespace
+
+std::vector<std::string> ApproximatedOf(const PlannedCode& code) {
+  std::vector<std::string> out = code.approximated;
+  if (code.experts > 0) {
+    out.push_back(fmt::format(
+        "experts are the grouped products of transformers 5 (its default), with as many tokens "
+        "for each of the {}; what router and dispatch keep is counted, their time is not measured",
+        code.experts));
+  }
+  if (code.window_layers > 0) {
+    out.push_back(fmt::format(
+        "sequences longer than the window of {} tokens have attention with a mask in {} layers, "
+        "timed as if every token was looked at",
+        code.window, code.window_layers));
+  }
+  if (code.vision.present()) {
+    const VisionTower& tower = code.vision;
+    out.push_back(fmt::format(
+        "the vision tower takes {} image{} of {} patches a sequence, {} tokens of its text; what "
+        "its "
+        "layers keep is counted, the work around them (pooling, merging, padding) is left out",
+        tower.images, tower.images == 1 ? "" : "s", tower.patches,
+        tower.images * tower.image_tokens));
+  }
+  if (code.masked) {
+    out.emplace_back("attention has a mask at any length, as in a batch with images");
+  }
+  return out;
+}
 
 ModelSpec ReadPlannedModel(const std::filesystem::path& config_file, const JsonNode& config,
                            std::string_view model_type, std::optional<int64_t> image_tokens,

@@ -31,8 +31,12 @@ struct VisionTower {
   int64_t window = 0;          // patches that most layers look at together; 0: all
   int64_t full_layers = 0;     // with a window: layers that look at all
   int64_t images = 1;          // of a sequence
-  // Tensors of it begin with this; what begins with "multi_modal_projector." is the projector.
-  std::string prefix;
+  // Whether a tensor is the tower's; else it belongs to what projects its images into the text.
+  static bool Owns(std::string_view tensor) {
+    return (tensor.find("vision_tower.") != std::string_view::npos ||
+            tensor.find("visual.") != std::string_view::npos) &&
+           tensor.find("visual.merger.") == std::string_view::npos;
+  }
 
   bool present() const { return layers > 0; }
   int64_t Patches() const { return images * patches; }
@@ -59,6 +63,9 @@ struct PlannedCode {
   // What is not exact, sentences.
   std::vector<std::string> approximated;
 };
+
+// Sentences about what is approximated of it: those that its reading left, and what its parts are.
+std::vector<std::string> ApproximatedOf(const PlannedCode& code);
 
 // Whether a config.json of this model_type, or a folder with weights, can be planned.
 bool IsPlannedType(std::string_view model_type);

@@ -40,12 +40,34 @@ constexpr TextType kTextTypes[] = {
     {"gemma3_text", 26, 2304, 8, 4, 256, 9216, 262208, 131072, true, true, true, false, false, 4096,
      6},
     {"phi3", 32, 3072, 32, 0, 0, 8192, 32064, 4096, false, false, false, false, true},
-    {"mixtral", 32, 4096, 32, 8, 0, 14336, 32000, 131072, false, false, false, false, false, 0, 0,
-     0, 0, 8, 2, 0, 0, "block_sparse_moe.", {"w1", "w3", "w2"}},
-    {"qwen3_moe", 24, 2048, 32, 4, 0, 6144, 151936, 32768, false, false, true, false, false, 0, 0,
-     0, 0, 128, 8, 768},
-    {"qwen2_moe", 24, 2048, 16, 16, 0, 5632, 151936, 32768, false, false, false, true, false, 0, 0,
-     0, 0, 60, 4, 1408, 5632},
+    {"mixtral",
+     32,
+     4096,
+     32,
+     8,
+     0,
+     14336,
+     32000,
+     131072,
+     false,
+     false,
+     false,
+     false,
+     false,
+     0,
+     0,
+     0,
+     0,
+     8,
+     2,
+     0,
+     0,
+     "block_sparse_moe.",
+     {"w1", "w3", "w2"}},
+    {"qwen3_moe", 24,    2048,  32, 4, 0, 6144, 151936, 32768, false, false,
+     true,        false, false, 0,  0, 0, 0,    128,    8,     768},
+    {"qwen2_moe", 24,   2048,  16, 16, 0, 5632, 151936, 32768, false, false,
+     false,       true, false, 0,  0,  0, 0,    60,     4,     1408,  5632},
     {"qwen2_5_vl_text", 80, 8192, 64, 8, 0, 29568, 152064, 32768, false, false, false, true},
 };
 
@@ -113,7 +135,8 @@ void ReadText(JsonSection& config, const TextType& type, PlannedConfig* out) {
   spec.layers = Whole(config, "num_hidden_layers", type.layers);
   spec.hidden = Whole(config, "hidden_size", type.hidden);
   spec.heads = Whole(config, "num_attention_heads", type.heads);
-  spec.kv_heads = Whole(config, "num_key_value_heads", type.kv_heads > 0 ? type.kv_heads : spec.heads);
+  spec.kv_heads =
+      Whole(config, "num_key_value_heads", type.kv_heads > 0 ? type.kv_heads : spec.heads);
   spec.head_size = Whole(config, "head_dim", type.head_size, 0);
   if (spec.head_size == 0) {
     if (spec.hidden % spec.heads != 0) {
@@ -124,8 +147,9 @@ void ReadText(JsonSection& config, const TextType& type, PlannedConfig* out) {
     spec.head_size = spec.hidden / spec.heads;
   }
   if (spec.heads % spec.kv_heads != 0) {
-    config.Fail("num_key_value_heads", "{} does not divide num_attention_heads {}; use one that does",
-                spec.kv_heads, spec.heads);
+    config.Fail("num_key_value_heads",
+                "{} does not divide num_attention_heads {}; use one that does", spec.kv_heads,
+                spec.heads);
   }
   spec.ffn = Whole(config, "intermediate_size", type.ffn);
   spec.vocab = Whole(config, "vocab_size", type.vocab);
@@ -151,8 +175,7 @@ void ReadText(JsonSection& config, const TextType& type, PlannedConfig* out) {
   if (code.window > 0) code.window_layers = WindowLayers(config, type, spec.layers);
   if (type.experts == 0) return;
   // One key in published files, the other in what transformers 5 writes.
-  code.experts =
-      Whole(config, "num_local_experts", Whole(config, "num_experts", type.experts));
+  code.experts = Whole(config, "num_local_experts", Whole(config, "num_experts", type.experts));
   code.experts_per_token = Whole(config, "num_experts_per_tok", type.experts_per_token);
   if (code.experts_per_token > code.experts) {
     config.FailValue("num_experts_per_tok", fmt::format("at most the {} experts", code.experts));
@@ -161,8 +184,7 @@ void ReadText(JsonSection& config, const TextType& type, PlannedConfig* out) {
   if (type.shared_ffn > 0) {
     code.shared_ffn = Whole(config, "shared_expert_intermediate_size", type.shared_ffn);
   }
-  code.normalized_shares =
-      type.expert_ffn == 0 || config.Bool("norm_topk_prob").value_or(false);
+  code.normalized_shares = type.expert_ffn == 0 || config.Bool("norm_topk_prob").value_or(false);
   if (Whole(config, "decoder_sparse_step", 1) != 1) {
     config.FailValue("decoder_sparse_step", "1 (layers with experts and without are not planned)");
   }
@@ -270,7 +292,6 @@ VisionConfig ReadVision(JsonSection& root, JsonSection& config, const VisionType
   }
   vision.patch = Whole(config, "patch_size", type.patch);
   vision.channels = Whole(config, "num_channels", Whole(config, "in_channels", 3));
-  tower.prefix = type.tower_prefix;
   int64_t of_image = 0;  // tokens in the text
   if (qwen) {
     tower.gated = tower.rms_norms = true;
@@ -310,9 +331,9 @@ VisionConfig ReadVision(JsonSection& root, JsonSection& config, const VisionType
   return vision;
 }
 
-void AddQwenVision(const Tensors& to, const VisionTower& tower, const VisionConfig& vision) {
+void AddQwenVision(const Tensors& to, const VisionTower& tower, const VisionConfig& vision,
+                   const std::string& at) {
   const int64_t h = tower.hidden, merged = h * vision.merge * vision.merge;
-  const std::string& at = tower.prefix;
   to.Add(at + "patch_embed.proj.weight",
          {h, vision.channels, vision.frames, vision.patch, vision.patch});
   for (int64_t layer = 0; layer < tower.layers; ++layer) {
@@ -331,10 +352,13 @@ void AddQwenVision(const Tensors& to, const VisionTower& tower, const VisionConf
 void AddVision(const Tensors& to, const VisionType& type, const PlannedConfig& config,
                const VisionConfig& vision) {
   const VisionTower& tower = config.code.vision;
-  if (type.tower == Tower::kQwen) return AddQwenVision(to, tower, vision);
+  if (type.tower == Tower::kQwen) {
+    AddQwenVision(to, tower, vision, std::string(type.tower_prefix));
+    return;
+  }
   const bool clip = type.tower == Tower::kClip;
   const int64_t h = tower.hidden, text = config.spec.hidden;
-  const std::string at = tower.prefix;
+  const std::string at(type.tower_prefix);
   if (clip) to.Add(at + "embeddings.class_embedding", {h});
   to.Add(at + "embeddings.patch_embedding.weight",
          {h, vision.channels, vision.patch, vision.patch});
@@ -399,7 +423,8 @@ PlannedConfig ReadPlannedConfig(const JsonNode& node, std::string_view model_typ
   const TextType* type = TextTypeNamed(text_type);
   if (type == nullptr && sees != nullptr) {
     text.FailValue("model_type", fmt::format("a language model that {} is planned with, such as "
-                                             "\"{}\"", model_type, sees->text));
+                                             "\"{}\"",
+                                             model_type, sees->text));
   }
   ReadText(text, type != nullptr ? *type : kUnknown, &out);
   // Said at the top of a model that sees, in its language model's part, or in both.

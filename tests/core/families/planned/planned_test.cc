@@ -70,8 +70,8 @@ TEST_CASE("tables are those of transformers, from headers and from the config al
 }
 
 TEST_CASE("published models have as many parameters as their pages say") {
-  const Json published = Json::parse(
-      std::ifstream(SourcePath("tests/fixtures/planned/published.json")));
+  const Json published =
+      Json::parse(std::ifstream(SourcePath("tests/fixtures/planned/published.json")));
   for (const Json& model : published["models"]) {
     CAPTURE(model["name"].get<std::string>());
     const TempDir dir;
@@ -132,7 +132,8 @@ TEST_CASE("experts: all are parameters, a token is multiplied with some") {
 TEST_CASE("the same model has the same family") {
   const TempDir a, b;
   const Json& model = PlannedFixture("gemma2");
-  const ModelSpec one = ModelIn(a.path(), model["config"]), two = ModelIn(b.path(), model["config"]);
+  const ModelSpec one = ModelIn(a.path(), model["config"]),
+                  two = ModelIn(b.path(), model["config"]);
   CHECK(one.family == two.family);
   Json wider = model["config"];
   wider["intermediate_size"] = 224;
@@ -168,10 +169,10 @@ TEST_CASE("layers of unknown types are told by their tensors") {
     constexpr std::string_view kPrefix = "language_model.";
     if (name.starts_with(kPrefix)) tensors[name.substr(kPrefix.size())] = shape;
   }
-  Json config = {{"model_type", "unheard_of"},   {"num_hidden_layers", 3},
-                 {"hidden_size", 96},            {"num_attention_heads", 6},
-                 {"num_key_value_heads", 2},     {"intermediate_size", 208},
-                 {"vocab_size", 1000},           {"max_position_embeddings", 256},
+  Json config = {{"model_type", "unheard_of"},  {"num_hidden_layers", 3},
+                 {"hidden_size", 96},           {"num_attention_heads", 6},
+                 {"num_key_value_heads", 2},    {"intermediate_size", 208},
+                 {"vocab_size", 1000},          {"max_position_embeddings", 256},
                  {"tie_word_embeddings", false}};
   CHECK(Has(SaidOfModel(dir.path(), config), "get the safetensors beside it"));
   const ModelSpec spec = ModelIn(dir.path(), config, tensors);
@@ -206,10 +207,12 @@ TEST_CASE("damaged headers name file, tensor and what to do") {
   const auto said = [&] { return SaidOfModel(dir.path(), model["config"]); };
   const auto put = [&](const std::string& text) { std::ofstream(file, std::ios::binary) << text; };
   put("abc");
-  CHECK(said() == file + ": is too short for a header of safetensors; the file is cut off or "
-                         "damaged; get it anew");
+  CHECK(said() == file +
+                      ": is too short for a header of safetensors; the file is cut off or "
+                      "damaged; get it anew");
   put(std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8));
-  CHECK(Has(said(), file + ": its header is said to have 9223372036854775807 bytes, the file has 8"));
+  CHECK(
+      Has(said(), file + ": its header is said to have 9223372036854775807 bytes, the file has 8"));
   WriteSafetensors(file, model["tensors"]);
   std::filesystem::resize_file(file, std::filesystem::file_size(file) - 2);
   CHECK(Has(said(), "bytes, its tensors and header"));

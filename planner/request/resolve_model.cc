@@ -1,0 +1,202 @@
+// Which model is meant: by name, folder or size, with what is frozen of it and its adapters; and
+// what is to be said of one that zeroplan does not train.
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/units.h"
+#include "core/families/adapter_config.h"
+#include "core/families/load_model.h"
+#include "core/families/planned/planned.h"
+#include "core/model/lora.h"
+#include "core/model/param_table.h"
+#include "planner/request/resolve.h"
+
+namespace zeroplan {
+
+const ModelFamily& FamilyOf(const ModelFields& fields) {
+  if (fields.family.empty()) return *ModelFamilies().front();
+  const ModelFamily* family = FamilyNamed(fields.family);
+  if (family == nullptr) {
+    ThrowUsage("⟦family⟧: {} is not allowed; use {}", fields.family, QuotedNames(ModelFamilies()));
+  }
+  return *family;
+}
+
+namespace {
+
+// Names the tower of a model that sees, for ⟦freeze⟧.
+std::string VisionPattern(const ModelSpec& model) {
+  for (const ParamTensor& tensor : BuildParamTable(model)) {
+    const size_t at = tensor.name.find("vis");
+    if (VisionTower::Owns(tensor.name) && at != std::string::npos) {
+      return fmt::format("'{}.*'", tensor.name.substr(0, tensor.name.find('.', at)));
+    }
+  }
+  return "";
+}
+
+// What is not exact of a model that zeroplan does not train.
+void NoteOthers(const ModelSpec& model, Assumptions& assumptions) {
+  const PlannedCode* code = model.family->planned();
+  if (code == nullptr) return;
+  std::string text = fmt::format(
+      "Model: {} parameters of type {}, which zeroplan does not train and plans for other programs "
+      "by the code of transformers 5.24.0.",
+      FormatCount(model.ParamCount()), model.family->name());
+  const std::vector<std::string> approximated = ApproximatedOf(*code);
+  for (const std::string& one : approximated) {
+    text += fmt::format("{}{}", &one == &approximated.front() ? " Approximated: " : "; ", one);
+  }
+  if (!approximated.empty()) text += ".";
+  if (code->vision.present() ) {
+    text += fmt::format(" ⟦freeze⟧ {} freezes the tower that sees.", VisionPattern(model));
+  }
+  assumptions.notes.push_back(std::move(text));
+}
+
+ModelSpec NamedOrDerived(const ModelFields& fields, const Given<int64_t>& seq_len,
+                         const Runtime& runtime, Assumptions& assumptions) {
+  if (fields.model.empty() != fields.params.has_value()) {
+    ThrowUsage("{}; give ⟦model⟧ NAME|FILE|DIR (see 'zeroplan model list') or ⟦params⟧ COUNT",
+               fields.params ? "⟦model⟧ and ⟦params⟧ are both given" : "no model");
+  }
+  if (!fields.family.empty() && !fields.params) {
+    ThrowUsage("⟦family⟧: {} goes with ⟦params⟧; a ⟦model⟧ has its family itself", fields.family);
+  }
+  if (!fields.params) {
+    NamedModel named = FindModel(fields.model, OthersFor(fields, runtime));
+    const PlannedCode* code = named.spec.family->planned();
+    if (fields.image_tokens && !(code != nullptr && code->vision.present())) {
+      ThrowUsage("⟦image_tokens⟧: {} has no effect: {} takes no images; leave it out",
+                 fields.image_tokens.text, named.spec.name);
+    }
+    if (!assumptions.logged) {
+      for (const std::string& note : named.config_notes) LogInfo("{}", note);
+    }
+    if (!named.note.empty()) assumptions.notes.push_back(std::move(named.note));
+    NoteOthers(named.spec, assumptions);
+    return std::move(named.spec);
+  }
+  ModelSpec model =
+      ModelFromParams(*fields.params, seq_len.value_or(kDerivedSeqLen), FamilyOf(fields));
+  assumptions.notes.push_back(fmt::format(
+      "Model: derived from ⟦params⟧ {}; ⟦model⟧ takes an exact shape.", fields.params.text));
+  return model;
+}
+
+// ⟦method⟧ and the options of adapters.
+void SetAdapters(const ModelFields& fields, ModelSpec& model) {
+  const LoraFields& lora = fields.lora;
+  const bool any = lora.given();
+  const TuningMethod method =
+      fields.method.value_or(any ? TuningMethod::kLora : TuningMethod::kFull);
+  if (!fields.adapter.empty()) {
+    if (any || fields.method == TuningMethod::kFull) {
+      ThrowUsage("⟦adapter⟧: {} says rank, alpha and targets; leave the options of LoRA out",
+                 fields.adapter);
+    }
+    model = WithAdapter(std::move(model), fields.adapter);
+    model.lora_quantized = method == TuningMethod::kQlora;
+    return;
+  }
+  if (method == TuningMethod::kFull) {
+    if (any) ThrowUsage("⟦method⟧: full has no adapters; leave it out, or the options of LoRA");
+    return;
+  }
+  model.lora_quantized = method == TuningMethod::kQlora;
+  if (!model.frozen.empty()) {
+    ThrowUsage(
+        "⟦freeze⟧: {} has no effect with adapters, which leave all else frozen; leave it out",
+        model.frozen);
+  }
+  model.lora_rank = lora.rank.value_or(16);
+  model.lora_alpha =
+      static_cast<float>(lora.alpha.value_or(2 * static_cast<double>(model.lora_rank)));
+  model.lora_dropout = static_cast<float>(lora.dropout.value_or(0));
+  model.lora_rslora = lora.rslora;
+  model.lora_targets = lora.targets.empty() ? std::string(kAllLinear) : lora.targets;
+  model.lora_saved = lora.save;
+  CheckAdapters(model, "⟦lora_targets⟧, ⟦lora_save⟧");
+}
+
+// Of what PyTorch programs train a tower that sees can be frozen, with what projects its images.
+void CheckFrozenFor(const Runtime& runtime, const ModelSpec& model) {
+  if (runtime.has_programs() || model.frozen.empty()) return;
+  const PlannedCode* code = model.family->planned();
+  if (code == nullptr || !code->vision.present()) {
+    ThrowUsage(
+        "⟦freeze⟧: is not modelled for ⟦runtime⟧ {}; leave it out, or use ⟦runtime⟧ zeroplan",
+        runtime.key());
+  }
+  for (const ParamTensor& tensor : BuildParamTable(model)) {
+    const bool text = tensor.layer != kEmbeddingLayer || tensor.use == ParamUse::kHead ||
+                      tensor.name.ends_with("embed_tokens.weight");
+    if (tensor.trainable || !text) continue;
+    ThrowUsage("⟦freeze⟧: {} freezes {}, and for ⟦runtime⟧ {} only what sees can be frozen: use {}",
+               model.frozen, tensor.name, runtime.key(), VisionPattern(model));
+  }
+}
+
+}  // namespace
+
+OtherModels OthersFor(const ModelFields& fields, const Runtime& runtime) {
+  return {.allowed = !runtime.has_programs(), .image_tokens = fields.image_tokens};
+}
+
+void SetCodeOfOthers(const RuntimeFields& fields, const ModelSpec& model, TorchRecipe& recipe) {
+  const PlannedCode* code = model.family->planned();
+  if (code == nullptr) return;
+  const std::string_view type = model.family->name();
+  if (!fields.code) recipe.code = CodeStyle::kHf;
+  const bool liger = recipe.code == CodeStyle::kLiger && code->experts == 0;
+  if (recipe.code != CodeStyle::kHf && !liger) {
+    ThrowUsage("⟦code⟧: {} has no model of type {} that is known; use hf{}",
+               CodeStyleName(recipe.code), type, code->experts == 0 ? " or liger" : "");
+  }
+  if (recipe.compile.layers || recipe.compile.loss) {
+    ThrowUsage("⟦compile⟧: compiled code of a model of type {} is not modelled; leave it out",
+               type);
+  }
+  if (!code->bounded_scores) return;
+  if (!fields.attn) recipe.attention = TorchAttention::kEager;
+  if (recipe.attention == TorchAttention::kSdpa) {
+    ThrowUsage(
+        "⟦attn⟧: sdpa bounds no scores, as {} does (attn_logit_softcapping), and "
+        "transformers refuses it; use eager or flash",
+        type);
+  }
+}
+
+ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
+                       Assumptions& assumptions, const Runtime& runtime) {
+  ModelSpec model = NamedOrDerived(fields, seq_len, runtime, assumptions);
+  model.frozen = fields.freeze;
+  CheckFrozen(model, "⟦freeze⟧");
+  CheckFrozenFor(runtime, model);
+  SetAdapters(fields, model);
+  if (HasAdapters(model) && model.family->planned() != nullptr) {
+    ThrowUsage("⟦method⟧: adapters of a model of type {} are not modelled; use full",
+               model.family->name());
+  }
+  if (HasAdapters(model)) {
+    assumptions.notes.push_back(
+        fmt::format("{}: rank {}, alpha {}{}{}, on {}: {} parameters are trained, of {}.",
+                    model.lora_quantized ? "QLoRA" : "LoRA", model.lora_rank, model.lora_alpha,
+                    model.lora_rslora ? " by its root" : "",
+                    model.lora_dropout > 0 ? fmt::format(", dropout {}", model.lora_dropout) : "",
+                    fmt::join(AdaptedModules(model), ", "), FormatCount(model.TrainedParamCount()),
+                    FormatCount(model.ParamCount())));
+  } else if (!model.frozen.empty()) {
+    assumptions.notes.push_back(fmt::format("Frozen: {} of {} parameters are trained.",
+                                            FormatCount(model.TrainedParamCount()),
+                                            FormatCount(model.ParamCount())));
+  }
+  return model;
+}
+
+std::string FolderOfModel(const ModelFields& fields) {
+  return fields.model.empty() ? "" : FindModel(fields.model, {.allowed = true}).folder.string();
+}
+
+}  // namespace zeroplan

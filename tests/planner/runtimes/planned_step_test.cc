@@ -1,0 +1,210 @@
+// Models that zeroplan plans and does not train: what a step keeps for backward against what
+// autograd keeps of the real modules, rows of parts against their counts, and what a request is told.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/families/load_model.h"
+#include "core/families/planned/planned.h"
+#include "core/model/param_table.h"
+#include "planner/runtimes/planned_parts.h"
+#include "planner/runtimes/torch_model.h"
+#include "planner/runtimes/torch_timer.h"
+#include "tests/error_of.h"
+#include "tests/has.h"
+#include "tests/planned_models.h"
+#include "tests/temp_dir.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Counts gradients, and holds none of what it is given.
+class Idle : public TorchRuntime {
+ public:
+  using TorchRuntime::TorchRuntime;
+  void Init() override {}
+  void EndBackward() override {}
+  void Step() override {}
+  void BeforeForward(int module) override { forward.push_back(module); }
+  void BeforeBackward(int module) override { backward.push_back(module); }
+  void Gradient(int param, Tensor /*grad*/) override { ++gradients[static_cast<size_t>(param)]; }
+
+  std::vector<int> forward, backward;
+  std::vector<int> gradients = std::vector<int>(model_.params.size());
+};
+
+ModelSpec Fixture(const std::string& name, const std::string& frozen = "") {
+  const TempDir dir;
+  const Json& model = PlannedFixture(name);
+  WriteJson(dir.path("config.json"), model["config"]);
+  WriteSafetensors(dir.path("model.safetensors"), model["tensors"]);
+  OtherModels others = {.allowed = true};
+  if (name == "qwen2_5_vl") others.image_tokens = 16;
+  ModelSpec spec = FindModel(dir.path(), others).spec;
+  spec.frozen = frozen;
+  return spec;
+}
+
+struct Played {
+  uint64_t kept = 0;  // after the forward pass, without what cuBLAS takes and the batch itself
+  uint64_t left = 0;  // after backward
+  std::vector<int> forward, backward, gradients;
+};
+
+Played PlayOf(const ModelSpec& spec, TorchRun run) {
+  const TorchModel model(spec);
+  const PlannedCode& code = *spec.family->planned();
+  run.code = CodeStyle::kHf;
+  run.attention = code.bounded_scores ? TorchAttention::kEager : TorchAttention::kSdpa;
+  run.compute_capability = 90;
+  TorchMemory memory;
+  TorchTimer timer(nullptr, {});
+  Idle hooks(model, {}, &memory, &timer);
+  Played played;
+  {
+    TorchStep step(model, run, &memory, &hooks, &timer);
+    step.Forward();
+    constexpr uint64_t kWorkspace = uint64_t{32} << 20;
+    const auto tokens = static_cast<uint64_t>(run.tokens());
+    const auto pixels =
+        static_cast<uint64_t>(2 * run.micro_batch * code.vision.Patches() * code.vision.patch_elements);
+    played.kept = memory.allocator().allocated() - kWorkspace - 16 * tokens - pixels;
+    step.Backward();
+  }
+  played.left = memory.allocator().allocated();
+  played.forward = hooks.forward;
+  played.backward = hooks.backward;
+  played.gradients = hooks.gradients;
+  return played;
+}
+
+TorchRun FixtureRun() {
+  TorchRun run;
+  run.micro_batch = PlannedFixtures()["batch"].get<int64_t>();
+  run.seq_len = PlannedFixtures()["length"].get<int64_t>();
+  return run;
+}
+
+double Kept(const ModelSpec& spec) { return static_cast<double>(PlayOf(spec, FixtureRun()).kept); }
+
+TEST_CASE("what a step keeps for backward is what autograd keeps of transformers' modules") {
+  // Blocks of 512 bytes, masks of booleans and what pools a tower's patches are the difference.
+  for (const Json& model : PlannedFixtures()["models"]) {
+    const std::string name = model["name"].get<std::string>();
+    CAPTURE(name);
+    const double measured = model["saved_bytes"].get<double>();
+    CHECK(Kept(Fixture(name)) == doctest::Approx(measured).epsilon(0.02));
+    if (!model.contains("saved_bytes_frozen")) continue;
+    const ModelSpec frozen = Fixture(name, name == "qwen2_5_vl" ? "visual.*" : "vision_tower.*");
+    const double without = model["saved_bytes_frozen"].get<double>();
+    CHECK(Kept(frozen) == doctest::Approx(without).epsilon(0.02));
+    const uint64_t tower = model["tower_parameters"].get<uint64_t>();
+    CHECK(frozen.ParamCount() - frozen.TrainedParamCount() == tower);
+    CHECK(TorchModel(frozen).trained_elements() == frozen.TrainedParamCount());
+  }
+}
+
+TEST_CASE("every module runs once, and every parameter that is trained has one gradient") {
+  for (const Json& fixture : PlannedFixtures()["models"]) {
+    const std::string name = fixture["name"].get<std::string>();
+    for (const bool recompute : {false, true}) {
+      CAPTURE(name);
+      CAPTURE(recompute);
+      const ModelSpec spec = Fixture(name);
+      const TorchModel model(spec);
+      TorchRun run = FixtureRun();
+      run.recompute = recompute;
+      Played played = PlayOf(spec, run);
+      CHECK(played.left == 0);
+      // The embedding's gradient is one where the head is tied to it.
+      CHECK(std::all_of(played.gradients.begin(), played.gradients.end(),
+                        [](int times) { return times == 1; }));
+      std::sort(played.backward.begin(), played.backward.end());
+      CHECK(played.backward.size() == model.modules.size());
+      CHECK(std::adjacent_find(played.backward.begin(), played.backward.end()) ==
+            played.backward.end());
+      const size_t again = recompute ? static_cast<size_t>(model.layer_modules * spec.layers) : 0;
+      CHECK(played.forward.size() == model.modules.size() + again);
+      if (recompute) CHECK(played.kept < 0.7 * Kept(spec));
+    }
+  }
+}
+
+TEST_CASE("parts of unknown use go with a layer's first module") {
+  ModelSpec spec = Fixture("gemma2");
+  const TempDir dir;
+  Json tensors = PlannedFixture("gemma2")["tensors"];
+  for (int layer = 0; layer < 3; ++layer) {
+    tensors[fmt::format("model.layers.{}.self_attn.sinks", layer)] = {4};
+  }
+  WriteJson(dir.path("config.json"), PlannedFixture("gemma2")["config"]);
+  WriteSafetensors(dir.path("model.safetensors"), tensors);
+  const TorchModel model(FindModel(dir.path(), {.allowed = true}).spec);
+  CHECK(model.layer_modules == TorchModel(spec).layer_modules);
+  CHECK(model.elements() == TorchModel(spec).elements() + 12);
+  CHECK(model.modules[1].params.size() == 2);
+}
+
+TEST_CASE("sequences longer than a window have a mask in the layers that have one") {
+  const ModelSpec spec = Fixture("gemma3_text");
+  TorchRun run = FixtureRun();
+  const auto kept = [&](int64_t seq_len, int64_t window_layers) {
+    run.seq_len = seq_len;
+    Json config = PlannedFixture("gemma3_text")["config"];
+    config["layer_types"] = Json::array();
+    for (int layer = 0; layer < 3; ++layer) {
+      config["layer_types"].push_back(layer < window_layers ? "sliding_attention"
+                                                            : "full_attention");
+    }
+    const TempDir dir;
+    WriteJson(dir.path("config.json"), config);
+    return PlayOf(FindModel(dir.path(), {.allowed = true}).spec, run).kept;
+  };
+  CHECK(kept(64, 2) == kept(64, 0));
+  // The mask, and keys and values for each of 4 query heads in place of 2.
+  const uint64_t mask = 2 * 2 * 128 * 128, more = 2 * 2 * (2 * 128) * (4 - 2) * 16;
+  CHECK(kept(128, 2) - kept(128, 0) == 2 * (mask + more));
+}
+
+TEST_CASE("rows of parts are what was counted of the modules") {
+  std::ifstream file(SourcePath("tests/data/runtimes/planned_counts.jsonl"));
+  int rows = 0;
+  for (std::string line; std::getline(file, line);) {
+    const Json row = Json::parse(line);
+    const bool fp32 = row["autocast_fp32"].get<bool>();
+    const PlannedParts& parts = PlannedPartsOf(fp32);
+    PlannedCode gemma;
+    gemma.gemma_norms = true;
+    const StyleCode& style = PlannedStyle(CodeStyle::kHf, fp32, gemma);
+    const std::string name = row["part"].get<std::string>();
+    const CodePart& part = name == "rms_norm"               ? style.rms_norm
+                           : name == "head_norm"            ? style.head_norm
+                           : name == "gated"                ? style.gated
+                           : name == "post_norm"            ? parts.post_norm
+                           : name == "attention_bounded"    ? parts.eager_bounded
+                           : name == "loss_bounded"         ? parts.bounded_loss
+                           : name == "gated_of_one"         ? parts.gated
+                           : name == "rotary_of_one"        ? parts.rotary
+                           : name == "experts"              ? parts.experts
+                                                            : parts.experts_plain_shares;
+    CAPTURE(name);
+    CAPTURE(fp32);
+    CHECK(part.forward == row["forward"].get<std::string>());
+    CHECK(part.backward == row["backward"].get<std::string>());
+    CHECK(part.forward_moves == row["forward_moves"].get<std::string>());
+    CHECK(part.backward_moves == row["backward_moves"].get<std::string>());
+    // Casts of a call take a launch less where they change nothing.
+    CHECK(std::abs(part.forward_launches - row["forward_launches"].get<int>()) <= 1);
+    CHECK(std::abs(part.backward_launches - row["backward_launches"].get<int>()) <= 1);
+    ++rows;
+  }
+  CHECK(rows == 20);
+}
+
+}  // namespace
+}  // namespace zeroplan
