@@ -25,6 +25,7 @@
 #include "core/config/setup_facts.h"
 #include "core/config/zero_config.h"
 #include "core/model/lora.h"
+#include "core/model/model_family.h"
 #include "core/model/model_spec.h"
 #include "machine/detect.h"
 #include "planner/estimate/choices.h"
@@ -482,7 +483,14 @@ void FindAndWrite(PlanOptions options) {
   Plan& plan = answer.plan;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   std::string text;
-  if (!runtime.has_programs() && (!options.quick || !options.plan_file.empty())) {
+  const bool trained = plan.model.family->planned() == nullptr;
+  if (!trained && !options.plan_file.empty()) {
+    ThrowUsage(
+        "--plan-out: {} would be a plan of zeroplan's own executor, which does not train "
+        "models of type {}; leave it out",
+        options.plan_file, plan.model.family->name());
+  }
+  if (!runtime.has_programs() && trained && (!options.quick || !options.plan_file.empty())) {
     answer.report.executor = AskExecutor(options);
     text = Paragraph(ExecutorText(plan, answer.report.executor), 2);
   }
