@@ -21,27 +21,38 @@ constexpr CodePart kFlash = {
 constexpr CodePart kEfficient = {
     "o2e b4n =i =j =l", "d2e D2k M2k x4e y4n -x -y -g -i -j -l -o -b", "", "", 1, 3};
 // Products, and a softmax over all scores in fp32 (transformers' eager_attention_forward).
-constexpr CodePart kEager = {"a2e b2e c2e e2s f2s -e h2s -f k4s m4s -k n2s -h p2e o2e -p -i -j -l", "q2e -g r2e s2s -q -b -n t4s -s u4s -t -m v2s -u w2s -v x2e d2e -w -a -c M2k -r D2k -x", "20e 4k 32s", "24e 4k 36s", 11, 11};
-constexpr CodePart kEagerFp32 = {"a2e b2e c2e e2s f2s -e h4s -f k4s m2s -h n2e o2e -n -i -j -l", "p2e -g q2e r2s -p -b -m s4s -r t4s -s -k u2s -t v2s -u w2e d2e -v -a -c M2k -q D2k -w", "20e 4k 28s", "24e 4k 36s", 10, 11};
+constexpr CodePart kEager = {
+    "a2e b2e c2e e2s f2s -e h2s -f k4s m4s -k n2s -h p2e o2e -p -i -j -l",
+    "q2e -g r2e s2s -q -b -n t4s -s u4s -t -m v2s -u w2s -v x2e d2e -w -a -c M2k -r D2k -x",
+    "20e 4k 32s",
+    "24e 4k 36s",
+    11,
+    11};
+constexpr CodePart kEagerFp32 = {
+    "a2e b2e c2e e2s f2s -e h4s -f k4s m2s -h n2e o2e -n -i -j -l",
+    "p2e -g q2e r2s -p -b -m s4s -r t4s -s -k u2s -t v2s -u w2e d2e -v -a -c M2k -q D2k -w",
+    "20e 4k 28s",
+    "24e 4k 36s",
+    10,
+    11};
 
 // ---- modules of PyTorch as they come ----
 
-constexpr StyleCode kPlain = {
-    .rms_norm = {"o2e b4t =i", "d2e W", "4e", "10e", 1, 2},
-    .layer_norm = {"o2e b8t =i", "d2e W", "4e", "10e", 1, 2},
-    .head_norm = {"=i", "W", "4e", "10e", 1, 2},
-    .rotary = {"o2r", "d2r", "20e 20k", "28e 28k", 10, 14},
-    .gated = {"a2e o2e =i =j", "D2e d2e -g -j -i -a", "10e", "18e", 2, 3},
-    .gelu = {"o2e =i", "d2e -g -i", "4e", "6e", 1, 1},
-    .add = {"o2e", "", "6e", "", 1, 0},
-    // Stacked, then laid out as the product has them.
-    .split = {"", "x2p d2p -g -x", "", "8p", 0, 2},
-    .flash = {"o2e b4n =i =j =l", "d2p x4e y4n -x -y", "", "", 1, 3},
-    .efficient = kEfficient,
-    .eager = kEager,
-    // Cast to fp32; log-softmax; backward: zeros, log-softmax, cast back.
-    .loss = {"a4e -i b4e -a", "c4e n4e -c -b d2e -n", "18e", "22e", 3, 4},
-    .padded_vocab = true};
+constexpr StyleCode kPlain = {.rms_norm = {"o2e b4t =i", "d2e W", "4e", "10e", 1, 2},
+                              .layer_norm = {"o2e b8t =i", "d2e W", "4e", "10e", 1, 2},
+                              .head_norm = {"=i", "W", "4e", "10e", 1, 2},
+                              .rotary = {"o2r", "d2r", "20e 20k", "28e 28k", 10, 14},
+                              .gated = {"a2e o2e =i =j", "D2e d2e -g -j -i -a", "10e", "18e", 2, 3},
+                              .gelu = {"o2e =i", "d2e -g -i", "4e", "6e", 1, 1},
+                              .add = {"o2e", "", "6e", "", 1, 0},
+                              // Stacked, then laid out as the product has them.
+                              .split = {"", "x2p d2p -g -x", "", "8p", 0, 2},
+                              .flash = {"o2e b4n =i =j =l", "d2p x4e y4n -x -y", "", "", 1, 3},
+                              .efficient = kEfficient,
+                              .eager = kEager,
+                              // Cast to fp32; log-softmax; backward: zeros, log-softmax, cast back.
+                              .loss = {"a4e -i b4e -a", "c4e n4e -c -b d2e -n", "18e", "22e", 3, 4},
+                              .padded_vocab = true};
 
 constexpr StyleCode With(StyleCode code, void (*change)(StyleCode*)) {
   change(&code);
@@ -65,34 +76,71 @@ constexpr StyleCode kCompiledFp32 = With(kPlainFp32, [](StyleCode* code) {
 
 // ---- transformers 5.24: models/llama/modeling_llama.py and those like it ----
 
-constexpr CodePart kHfRmsNorm = {"a4e b4e -b c4e e2e o2e -c -i", "f2e h2e -h -g -e W k4e -f m4e n4e -m -k p4e q4e r4e s4e -r -q -p -a t4e -n -s d2e -t", "36e", "92e", 8, 16};
+constexpr CodePart kHfRmsNorm = {
+    "a4e b4e -b c4e e2e o2e -c -i",
+    "f2e h2e -h -g -e W k4e -f m4e n4e -m -k p4e q4e r4e s4e -r -q -p -a t4e -n -s d2e -t",
+    "36e",
+    "92e",
+    8,
+    16};
 
 constexpr StyleCode kHf = {
     .rms_norm = kHfRmsNorm,
     .layer_norm = {"o2e =i", "d2e -g -i W", "4e", "10e", 1, 2},
     .head_norm = kHfRmsNorm,
-    .rotary = {"a2e b1e c2e -b e2e -c o2e -a -e f2k h1k k2k -h m2k -k O2k -f -m -i -j", "n2k p1k q2k -p r2k -n s2k -q -r t2k -G D2k -s -t u2e v1e w2e -v x2e -u y2e -w -x z2e -g d2e -y -z", "20e 20k", "28e 28k", 10, 14},
+    .rotary = {"a2e b1e c2e -b e2e -c o2e -a -e f2k h1k k2k -h m2k -k O2k -f -m -i -j",
+               "n2k p1k q2k -p r2k -n s2k -q -r t2k -G D2k -s -t u2e v1e w2e -v x2e -u y2e -w -x "
+               "z2e -g d2e -y -z",
+               "20e 20k", "28e 28k", 10, 14},
     .gated = {"a2e o2e =i =j", "D2e b2e -g -j -a d2e -b -i", "10e", "18e", 2, 3},
-    .gelu = {"a2e b2e c2e -b e2e -c f2e -e h2e -f k2e o2e =i", "m2e n2e -g -k -a p2e -m -h q2e -p r2e s2e t2e u2e -t -s -r -i v2e -q -u w2e -n d2e -v -w", "36e", "56e", 8, 11},  // NewGELUActivation, of GPT-2
+    .gelu =
+        {"a2e b2e c2e -b e2e -c f2e -e h2e -f k2e o2e =i",
+         "m2e n2e -g -k -a p2e -m -h q2e -p r2e s2e t2e u2e -t -s -r -i v2e -q -u w2e -n d2e -v -w",
+         "36e", "56e", 8, 11},  // NewGELUActivation, of GPT-2
     .add = {"o2e -i -j", "d:g D:g", "6e", "", 1, 0},
     .split = {"", "d2p -g -G -H", "", "4p", 0, 1},
     .flash = kFlash,
     .efficient = kEfficient,
     .eager = kEager,
-    .loss = {"a4e b4e -a -i", "-g c4e e4e -c -b d2e -e", "18e", "22e", 6, 4}};
+    .loss = {"a4e b4e -a -i", "-g c4e e4e -c -b d2e -e", "18e", "22e", 6, 4},
+    .transformers = true};
 
 // Autocast runs LayerNorm and powers in fp32.
 constexpr StyleCode kHfAutocast = With(kHf, [](StyleCode* code) {
   code->layer_norm = {"a4e o4e -i", "b4e -g -a W d2e -b", "14e", "26e", 4, 5};
-  code->gelu = {"a2e b4e c4e e4e -c f4e -e h4e -f k4e -h m4e o4e -i", "n4e p4e q2e -p -g -m -a r4e -n -k s4e -r t2e u4e -s v4e w4e x4e -w -v -u -b y2e -x z2e -t -y A2e -q d2e -z -A", "70e", "112e", 9, 14};
+  code->gelu = {"a2e b4e c4e e4e -c f4e -e h4e -f k4e -h m4e o4e -i",
+                "n4e p4e q2e -p -g -m -a r4e -n -k s4e -r t2e u4e -s v4e w4e x4e -w -v -u -b y2e "
+                "-x z2e -t -y A2e -q d2e -z -A",
+                "70e",
+                "112e",
+                9,
+                14};
 });
 
 constexpr StyleCode kHfFp32 = With(kHfAutocast, [](StyleCode* code) {
   code->stream_bytes = code->norm_bytes = 4;
-  code->rms_norm = {"a4e -a b4e o4e =i", "c4e e4e -e -g -b W f4e h4e -f -c k4e m4e n4e p4e -n -m -k -i d4e -h -p", "28e", "92e", 6, 14};
+  code->rms_norm = {"a4e -a b4e o4e =i",
+                    "c4e e4e -e -g -b W f4e h4e -f -c k4e m4e n4e p4e -n -m -k -i d4e -h -p",
+                    "28e",
+                    "92e",
+                    6,
+                    14};
   code->layer_norm = {"o4e =i", "d4e -g -i W", "8e", "20e", 1, 2};
-  code->head_norm = {"a4e b4e -b c4e e2e o4e -c -i", "f4e h4e -h k2e -f -g -e W m4e -k n4e p4e -n -m q4e r4e s4e t4e -s -r -q -a u4e -p -t d2e -u", "38e", "108e", 8, 17};
-  code->rotary = {"a4e b1e c2e -b e4e -c f4e -a -e h4k k1k m2k -k n4k -m p4k -h -n -i -j o2e O2k -f -p", "q4k -G r4e -g s4k t2k -s u1k v2k -u w2k -t x2k -v -w y4k z2k -y -q D2k -x -z A4e B2e -A C1e E2e -C F2e -B I2e -E -F J4e K2e -J -r d2e -I -K", "36e 36k", "54e 54k", 12, 20};
+  code->head_norm = {
+      "a4e b4e -b c4e e2e o4e -c -i",
+      "f4e h4e -h k2e -f -g -e W m4e -k n4e p4e -n -m q4e r4e s4e t4e -s -r -q -a u4e -p -t d2e -u",
+      "38e",
+      "108e",
+      8,
+      17};
+  code->rotary = {
+      "a4e b1e c2e -b e4e -c f4e -a -e h4k k1k m2k -k n4k -m p4k -h -n -i -j o2e O2k -f -p",
+      "q4k -G r4e -g s4k t2k -s u1k v2k -u w2k -t x2k -v -w y4k z2k -y -q D2k -x -z A4e B2e -A C1e "
+      "E2e -C F2e -B I2e -E -F J4e K2e -J -r d2e -I -K",
+      "36e 36k",
+      "54e 54k",
+      12,
+      20};
   code->add = {"o4e -i -j", "D2e d:g", "10e", "6e", 1, 1};
   code->eager = kEagerFp32;
 });
@@ -120,6 +168,7 @@ constexpr StyleCode kLigerAutocast = With(kLiger, [](StyleCode* code) {
 });
 constexpr StyleCode kLigerFp32 = With(kHfFp32, [](StyleCode* code) {
   TakeLiger(code);
+  code->chunks_cast_head = true;  // of weight.t(), which autocast does not cache
   code->head_norm = {"o2e =i", "-i W d:g", "4e", "6e", 1, 2};
   code->rms_norm = {"o4e =i", "-i W d:g", "8e", "12e", 1, 2};
   code->loss = {"d4e -i", "-g W", "8e", "8e", 74, 3};
@@ -127,12 +176,28 @@ constexpr StyleCode kLigerFp32 = With(kHfFp32, [](StyleCode* code) {
 
 // ---- torchtune 0.6.1 ----
 
-constexpr CodePart kTuneRmsNorm = {"a4e b4e -b c4e e4e o2e -e -i", "f4e -g h4e k4e -h -f -c W m4e n4e -m -k p4e q4e r4e s4e -r -q -p -a t4e -n -s d2e -t", "40e", "104e", 8, 17};
+constexpr CodePart kTuneRmsNorm = {
+    "a4e b4e -b c4e e4e o2e -e -i",
+    "f4e -g h4e k4e -h -f -c W m4e n4e -m -k p4e q4e r4e s4e -r -q -p -a t4e -n -s d2e -t",
+    "40e",
+    "104e",
+    8,
+    17};
 
 // MultiHeadAttention copies shared heads of keys and values for each query head.
 constexpr StyleCode kTorchtune = With(kHf, [](StyleCode* code) {
+  code->transformers = false;
   code->rms_norm = code->head_norm = kTuneRmsNorm;
-  code->rotary = {"a4e b2e c2e e2e -b -c f2e h2e k2e -f -h m4e -k -e o2e -a -m -i n4k p2k q2k r2k -p -q s2k t2k u2k -s -t v4k -u -r O2k -n -v -j", "w4k -G x2k y4k -x z2k A4k -z B4k -y -A C2k E2k -C F4k -E I4k -B -F J2k -w K4k -J L4k -I -K D2k -L N4e -g P2e Q4e -P R2e S4e -R T4e -Q -S U2e V2e -U X4e -V Y4e -T -X Z2e -N b4e -Z c4e -Y -b d2e -c", "48e 48k", "92e 92k", 18, 28};
+  code->rotary = {
+      "a4e b2e c2e e2e -b -c f2e h2e k2e -f -h m4e -k -e o2e -a -m -i n4k p2k q2k r2k -p -q s2k "
+      "t2k u2k -s -t v4k -u -r O2k -n -v -j",
+      "w4k -G x2k y4k -x z2k A4k -z B4k -y -A C2k E2k -C F4k -E I4k -B -F J2k -w K4k -J L4k -I -K "
+      "D2k -L N4e -g P2e Q4e -P R2e S4e -R T4e -Q -S U2e V2e -U X4e -V Y4e -T -X Z2e -N b4e -Z c4e "
+      "-Y -b d2e -c",
+      "48e 48k",
+      "92e 92k",
+      18,
+      28};
   code->flash = {"a2u c2u -ju -lu o2e b4n =i",
                  "d2e z2u w2u x4e y4n -x -y -g -i -a -c -j -l -o -b D2k M2k -z -w",
                  "4u 4k",
@@ -146,14 +211,22 @@ constexpr StyleCode kTorchtune = With(kHf, [](StyleCode* code) {
 // ---- torchtitan 0.3.0, with FSDP2, which casts ----
 
 constexpr StyleCode kTorchtitan = With(kHf, [](StyleCode* code) {
-  code->rms_norm = code->head_norm = {"o2e b4t =i", "d2e -g -i W", "4e", "10e", 1, 2};  // one kernel
-  code->rotary = {"a4e b4k c4e e4k o2e O2k -a -b -c -e -i -j", "f4k -G h4e -g k1k m4k -k -f n1k p4e -n -h D2k -m d2e -p", "20e 20k", "20e 20k", 6, 8};
+  code->transformers = false;
+  code->rms_norm =
+      code->head_norm = {"o2e b4t =i", "d2e -g -i W", "4e", "10e", 1, 2};  // one kernel
+  code->rotary = {"a4e b4k c4e e4k o2e O2k -a -b -c -e -i -j",
+                  "f4k -G h4e -g k1k m4k -k -f n1k p4e -n -h D2k -m d2e -p",
+                  "20e 20k",
+                  "20e 20k",
+                  6,
+                  8};
   code->loss = {"a4e b4e -a -i", "c4e -g e4e -c -b d2e -e", "18e", "22e", 3, 3};
 });
 
 // ---- llm-foundry 0.22: MPT with low_precision_layernorm and fused_crossentropy ----
 
 constexpr StyleCode kComposer = With(kHf, [](StyleCode* code) {
+  code->transformers = false;
   code->layer_norm = {"o2e =i", "d2e -g -i W", "4e", "10e", 1, 2};
   code->gelu = {"o2e =i", "d2e -g -i", "4e", "6e", 1, 1};
   // flash-attn's loss keeps the logits, and makes their gradient in one kernel.
@@ -225,10 +298,16 @@ TorchElements ElementsOf(int64_t batch, int64_t seq, int64_t heads, int64_t q_co
                          int64_t kv_columns, int64_t e) {
   const int64_t tokens = batch * seq, rows = batch * heads * seq;
   const bool shared = kv_columns != q_columns;
-  return {e,      tokens * kv_columns, tokens * (q_columns + kv_columns),
+  return {e,
+          tokens * kv_columns,
+          tokens * (q_columns + kv_columns),
           tokens * (q_columns + 2 * kv_columns),
-          tokens, rows,
-          rows * seq, shared ? tokens * q_columns : 0, tokens * q_columns, tokens * seq};
+          tokens,
+          rows,
+          rows * seq,
+          shared ? tokens * q_columns : 0,
+          tokens * q_columns,
+          tokens * seq};
 }
 
 CodeWord NextWord(std::string_view* words) {

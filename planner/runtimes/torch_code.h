@@ -1,6 +1,7 @@
-// What the modelling code that a PyTorch program trains makes, keeps for backward and launches, part
-// by part of a layer: one row a style, data alone. Counted from the real modules' autograd graphs
-// (benchmarks/peers/count_code.py; a test holds the rows to tests/data/runtimes/code_counts.jsonl).
+// What the modelling code that a PyTorch program trains makes, keeps for backward and launches,
+// part by part of a layer: one row a style, data alone. Counted from the real modules' autograd
+// graphs (benchmarks/peers/count_code.py; a test holds the rows to
+// tests/data/runtimes/code_counts.jsonl).
 #pragma once
 
 #include <cstdint>
@@ -97,9 +98,11 @@ struct StyleCode {
   CodePart split;
   CodePart flash, efficient, eager;  // attention
   LossChunks chunks = LossChunks::kOne;
-  CodePart loss;  // i logits; or with kByHidden the hidden states
-  bool padded_vocab = false;  // the program pads the vocabulary
-  bool fuses = true;          // inductor makes its own kernels of a compiled layer's parts
+  bool chunks_cast_head = false;  // each to 16 bit, for itself
+  CodePart loss;                  // i logits; or with kByHidden the hidden states
+  bool padded_vocab = false;      // the program pads the vocabulary
+  bool transformers = false;      // its models: TimeConstants::transformers_products and _launch
+  bool fuses = true;              // inductor makes its own kernels of a compiled layer's parts
 
   const CodePart& attention(AttentionKernels kernels) const {
     return kernels == AttentionKernels::kFlash   ? flash
@@ -111,8 +114,8 @@ struct StyleCode {
 // `fp32_params`: under autocast with parameters in fp32, so that what is between layers is fp32.
 // `autocast`: with parameters in 16 bit.
 const StyleCode& StyleCodeOf(CodeStyle style, bool fp32_params, bool autocast = false);
-// What inductor leaves of a compiled layer, of SwiGLU where nothing cuts the layer into graphs of its
-// modules, and of the loss.
+// What inductor leaves of a compiled layer, of SwiGLU where nothing cuts the layer into graphs of
+// its modules, and of the loss.
 const StyleCode& CompiledCode(bool fp32_params);
 extern const CodePart kCompiledGated, kCompiledLoss;
 

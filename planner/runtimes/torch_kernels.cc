@@ -1,5 +1,7 @@
 #include "planner/runtimes/torch_kernels.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "planner/runtimes/planned_parts.h"
@@ -41,6 +43,7 @@ TorchKernels::TorchKernels(const TorchModel& model, const TorchRun& run, Dtype d
       machine_(machine),
       constants_(constants),
       tokens_(run.tokens()),
+      products_(TorchParts(model, run).style.transformers ? constants.transformers_products : 1),
       heads_(model.spec.heads),
       q_columns_(model.spec.heads * model.spec.HeadSize()),
       kv_columns_(model.spec.KvHeads() * model.spec.HeadSize()),
@@ -63,14 +66,26 @@ void TorchKernels::AddMemory(TorchOp op, double forward_bytes, int forward_launc
   backward_[static_cast<size_t>(op)] += Memory(backward_bytes, backward_launches, compiled);
 }
 
-void TorchKernels::AddProduct(TorchOp op, int64_t k, int64_t n, bool bias) {
+TorchWork TorchKernels::Product(GemmKind kind, int64_t rows, int64_t k, int64_t n,
+                                int times) const {
+  const double m = static_cast<double>(rows), depth = static_cast<double>(k),
+               columns = static_cast<double>(n);
+  const double flops = 2 * m * depth * columns;
+  const double bytes = 2 * (m * depth + depth * columns + m * columns);
+  double seconds = machine_.gemm.Seconds(kind, dtype_, rows, k, n) / products_;
+  if (n % 8 != 0) seconds /= constants_.unaligned_products;
+  return {machine_.power.Product(seconds, flops, bytes) * times, times};
+}
+
+void TorchKernels::AddProduct(TorchOp op, int64_t k, int64_t n, bool bias, int chunks) {
+  // The profile's rows are of many tokens: a chunk of few is as fast as these, or as what it moves.
   const auto product = [&](GemmKind kind) {
-    const double m = static_cast<double>(tokens_), depth = static_cast<double>(k),
-                 columns = static_cast<double>(n);
-    const double flops = 2 * m * depth * columns;
-    const double bytes = 2 * (m * depth + depth * columns + m * columns);
-    const double seconds = machine_.gemm.Seconds(kind, dtype_, tokens_, k, n);
-    return TorchWork{machine_.power.Product(seconds, flops, bytes), 1};
+    TorchWork work = Product(kind, tokens_, k, n);
+    if (chunks == 1) return work;
+    const int64_t rows = tokens_ / chunks;
+    const double bytes = 2 * static_cast<double>(rows * k + k * n + rows * n);
+    const double least = chunks * machine_.memory.Seconds(bytes);
+    return TorchWork{work.gpu * std::max(1.0, least / work.gpu.seconds()), chunks};
   };
   forward_[static_cast<size_t>(op)] += product(GemmKind::kForward);
   TorchWork& back = backward_[static_cast<size_t>(op)];
@@ -178,9 +193,12 @@ void TorchKernels::AddAttention(const TorchModel& model, const TorchParts& parts
   if (parts.kernels == AttentionKernels::kEager) {
     // Whole products of queries with keys, and of scores with values; backward two of each.
     AddPart(TorchOp::kAttention, parts.attention, tokens_ * q_columns_, run_.compiled);
+    // Each moves the scores, at the rate of copies, unless its FLOPs take longer.
     const int64_t rows = shape.batch * shape.heads * shape.seq;
-    const double seconds = machine_.gemm.Seconds(GemmKind::kForward, dtype_, rows, head, shape.seq);
     const double bytes = 2 * static_cast<double>(rows * (2 * head + shape.seq));
+    const double square = machine_.gemm.Seconds(GemmKind::kForward, dtype_, 4096, 4096, 4096);
+    const double seconds = std::max(flops * square / products_ / (2 * std::pow(4096.0, 3)),
+                                    machine_.memory.Seconds(bytes / constants_.compiled_memory));
     const TorchWork product{machine_.power.Product(seconds, flops, bytes), 0};
     for (int i = 0; i < 2; ++i) forward += product;
     for (int i = 0; i < 4; ++i) backward += product;
@@ -190,14 +208,20 @@ void TorchKernels::AddAttention(const TorchModel& model, const TorchParts& parts
                                ? TorchFused::kMemoryEfficient
                            : run_.attention == TorchAttention::kTriton ? TorchFused::kTriton
                                                                        : TorchFused::kNewest;
+  // What the code does beside the kernels of attention.
+  const TorchElements elements = ElementsOf(run_.micro_batch, run_.seq_len, heads_, q_columns_,
+                                            kv_columns_, tokens_ * q_columns_);
+  AddMemory(TorchOp::kAttention, MovedBytes(parts.attention.forward_moves, elements),
+            parts.attention.forward_launches - 1,
+            MovedBytes(parts.attention.backward_moves, elements),
+            parts.attention.backward_launches - 3, run_.compiled);
   const auto seconds = [&](bool is_backward) {
-    return machine_.attention.TorchSeconds(fused, shape, is_backward) / constants_.attention;
+    return machine_.attention.TorchSeconds(fused, shape, is_backward) / constants_.attention /
+           products_;
   };
   const double forward_seconds = seconds(false), backward_seconds = seconds(true);
-  forward += {machine_.power.Attention(forward_seconds, flops, 2 * moved),
-              parts.attention.forward_launches};
-  backward += {machine_.power.Attention(backward_seconds, 2.5 * flops, 4 * moved),
-               parts.attention.backward_launches};
+  forward += {machine_.power.Attention(forward_seconds, flops, 2 * moved), 1};
+  backward += {machine_.power.Attention(backward_seconds, 2.5 * flops, 4 * moved), 3};
 }
 
 void TorchKernels::AddEnds(const TorchModel& model) {
@@ -216,9 +240,15 @@ void TorchKernels::AddEnds(const TorchModel& model) {
             frozen_ ? 0 : 8, false);
   const CodePart& norm = model.code.mean_norms ? parts.style.layer_norm : parts.style.rms_norm;
   AddPart(TorchOp::kFinalNorm, norm, tokens_ * spec.hidden, false);
-  AddProduct(TorchOp::kHead, spec.hidden, spec.padded_vocab, /*bias=*/false);
   const int64_t logits = tokens_ * spec.padded_vocab;
+  const int64_t chunk =
+      LossChunkTokens(parts.style.chunks, tokens_, spec.hidden, spec.padded_vocab);
+  const auto chunks = static_cast<int>((tokens_ + chunk - 1) / chunk);
+  AddProduct(TorchOp::kHead, spec.hidden, spec.padded_vocab, /*bias=*/false, chunks);
+  // Each chunk but one adds to the gradient of the head, within its product or after it.
+  const double sums = frozen_ ? 0 : 2 * stream * table * (chunks - 1);
   if (parts.style.chunks != LossChunks::kByHidden) {
+    AddMemory(TorchOp::kHead, 0, 0, 1.5 * sums, chunks - 1, false);
     AddPart(TorchOp::kLoss, parts.loss, logits, run_.compiled_loss);
     return;
   }
@@ -227,15 +257,12 @@ void TorchKernels::AddEnds(const TorchModel& model) {
   TorchWork& forward = forward_[static_cast<size_t>(TorchOp::kHead)];
   TorchWork& backward = backward_[static_cast<size_t>(TorchOp::kHead)];
   forward += std::exchange(backward, {});
-  const int64_t chunk =
-      LossChunkTokens(parts.style.chunks, tokens_, spec.hidden, spec.padded_vocab);
-  const auto chunks = static_cast<int>((tokens_ + chunk - 1) / chunk);
   AddMemory(TorchOp::kLoss, 6 * static_cast<double>(logits), chunks, 0, 0, false);
-  // Each chunk adds to the gradient of the head.
-  if (!frozen_) {
-    AddMemory(TorchOp::kLoss, 2 * stream * table * (chunks - 1), chunks - 1, 2 * stream * table, 1,
-              false);
+  AddMemory(TorchOp::kHead, sums, chunks - 1, 0, 0, true);
+  if (parts.style.chunks_cast_head) {
+    AddMemory(TorchOp::kHead, 6 * table * chunks, chunks, 0, 0, false);
   }
+  AddMemory(TorchOp::kLoss, 0, 0, frozen_ ? 0 : 2 * stream * table, frozen_ ? 0 : 1, false);
   AddPart(TorchOp::kLoss, parts.loss, tokens_ * spec.hidden, false);
 }
 

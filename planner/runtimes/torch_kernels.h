@@ -110,8 +110,8 @@ class TorchKernels {
   // The product of [rows, k] and [k, n], `times` times.
   TorchWork Product(GemmKind kind, int64_t rows, int64_t k, int64_t n, int times = 1) const;
   TorchWork Memory(double bytes, int launches, bool compiled) const;
-  // Adds the product of [tokens, k] and [k, n].
-  void AddProduct(TorchOp op, int64_t k, int64_t n, bool bias);
+  // Adds the product of [tokens, k] and [k, n], made by chunks of the tokens.
+  void AddProduct(TorchOp op, int64_t k, int64_t n, bool bias, int chunks = 1);
   void AddPart(TorchOp op, const CodePart& part, int64_t e, bool compiled);
   void AddMemory(TorchOp op, double forward_bytes, int forward_launches, double backward_bytes,
                  int backward_launches, bool compiled);
@@ -120,7 +120,9 @@ class TorchKernels {
   Dtype dtype_;
   const TorchMachine& machine_;
   const TimeConstants& constants_;
-  int64_t tokens_, heads_, q_columns_, kv_columns_;
+  int64_t tokens_;
+  double products_;  // their rate beside the profile's
+  int64_t heads_, q_columns_, kv_columns_;
   bool frozen_;  // products have no gradients of weights
   std::array<TorchWork, kTorchOps> forward_{}, backward_{};
   std::array<TorchWork, kTorchOps> adapter_forward_{}, adapter_backward_{};

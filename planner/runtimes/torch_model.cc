@@ -134,15 +134,36 @@ void TorchModel::AddAdapters() {
       if (module.adapts < 0) param += static_cast<int>(first);
     }
   }
-  for (size_t i = 0; i < modules.size(); ++i) {
-    if (!spec.lora_quantized || !modules[i].product || modules[i].adapts >= 0) continue;
-    TorchParam& weight = params[static_cast<size_t>(modules[i].params.front()) - first];
+  for (int i = first_layer_module; spec.lora_quantized && i < final_norm(); ++i) {
+    const TorchModule& module = modules[static_cast<size_t>(i)];
+    if (!module.product) continue;
+    TorchParam& weight = params[static_cast<size_t>(module.params.front()) - first];
     weight.quantized = weight.elements;
     weight.elements = (weight.elements + 3) / 4;
   }
   for (TorchParam& param : params) param.trained = false;
   params.insert(params.begin(), trained.begin(), trained.end());
   trained_params = first;
+}
+
+// What is trained comes first.
+void TorchModel::SortByTrained() {
+  const std::vector<ParamTensor> table = BuildParamTable(spec);
+  std::vector<TorchParam> sorted;
+  std::vector<int> place(params.size());
+  for (const bool trained : {true, false}) {
+    for (size_t i = 0; i < params.size(); ++i) {
+      if (table[i].trainable != trained) continue;
+      place[i] = static_cast<int>(sorted.size());
+      params[i].trained = trained;
+      sorted.push_back(std::move(params[i]));
+    }
+    if (trained) trained_params = sorted.size();
+  }
+  params = std::move(sorted);
+  for (TorchModule& module : modules) {
+    for (int& param : module.params) param = place[static_cast<size_t>(param)];
+  }
 }
 
 // What has no known part in a layer goes with its first module: gathered and reduced with it.
@@ -175,6 +196,7 @@ void TorchModel::ReadPlannedCode(const PlannedCode& planned) {
     projector_trained = true;
     vision_trained = vision_trained || VisionTower::Owns(tensor.name);
   }
+  SortByTrained();
   code.none_biased = std::none_of(modules.begin() + first_layer_module,
                                   modules.begin() + first_layer_module + layer_modules,
                                   [](const TorchModule& module) { return module.biased; });

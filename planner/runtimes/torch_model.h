@@ -99,6 +99,7 @@ struct TorchModel {
   void AddAdapters();
   void ReadCode();
   void ReadPlannedCode(const PlannedCode& planned);
+  void SortByTrained();
 };
 
 class TorchTimer;
@@ -237,6 +238,9 @@ class TorchSlots {
  private:
   std::array<Tensor, 52> tensors_;
 };
+
+// at::cuda::parseChosenWorkspaceSize (CUDABlas workspaces) on compute capability 9: 4096 x 8 KiB.
+inline constexpr int64_t kGemmWorkspaceBytes = int64_t{32} << 20;
 
 // Plays one micro-step's tensors: 16-bit products, around them what the parts of the code do.
 class TorchStep {

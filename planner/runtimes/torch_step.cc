@@ -11,22 +11,14 @@
 #include "planner/runtimes/torch_timer.h"
 
 namespace zeroplan {
-namespace {
-
-// at::cuda::parseChosenWorkspaceSize (CUDABlas workspaces) on compute capability 9: 4096 x 8 KiB.
-constexpr int64_t kGemmWorkspaceBytes = int64_t{32} << 20;
-
-}  // namespace
-
 TorchParts::TorchParts(const TorchModel& model, const TorchRun& run)
     : style(model.code.planned != nullptr
                 ? PlannedStyle(run.code, run.fp32_params, *model.code.planned)
-            : model.has_adapters()
-                ? FrozenStyle(run.code, run.adapters)
-                : StyleCodeOf(run.code, run.fp32_params, run.autocast)),
+            : model.has_adapters() ? FrozenStyle(run.code, run.adapters)
+                                   : StyleCodeOf(run.code, run.fp32_params, run.autocast)),
       layer(run.compiled && style.fuses ? CompiledCode(run.fp32_params) : style),
       norm(model.code.mean_norms ? layer.layer_norm : layer.rms_norm),
-      activation(!model.code.gated ? layer.gelu
+      activation(!model.code.gated            ? layer.gelu
                  : run.fused() && style.fuses ? kCompiledGated
                                               : layer.gated),
       kernels(AttentionKernelsOf(run.attention, run.compute_capability,
@@ -171,8 +163,7 @@ Tensor TorchStep::LinearBackward(int module, TorchOp op, int64_t inputs, Saved* 
   return grad;
 }
 
-Tensor TorchStep::Norm(int module, TorchOp op, TorchSlots* slots, bool keep,
-                       const CodePart* part) {
+Tensor TorchStep::Norm(int module, TorchOp op, TorchSlots* slots, bool keep, const CodePart* part) {
   hooks_->BeforeForward(module);
   timer_->Forward(op);
   Play((part != nullptr ? *part : parts_.norm).forward, tokens_ * hidden_, slots);
@@ -396,45 +387,6 @@ void TorchStep::Forward() {
   HeadAndLoss();
 }
 
-int64_t TorchStep::ChunkTokens() const {
-  return LossChunkTokens(parts_.style.chunks, tokens_, hidden_, vocab_);
-}
-
-int64_t TorchStep::HeadElements() const {
-  const TorchParam& weight = model_.params[static_cast<size_t>(model_.head_weight())];
-  return weight.trained ? static_cast<int64_t>(weight.elements) : 0;
-}
-
-void TorchStep::HeadAndLoss() {
-  const int64_t chunk = ChunkTokens();
-  const bool with_gradients = parts_.style.chunks == LossChunks::kByHidden;
-  hooks_->BeforeForward(model_.head());
-  timer_->Forward(TorchOp::kHead);
-  loss_.clear();
-  loss_.resize(with_gradients ? 1 : static_cast<size_t>((tokens_ + chunk - 1) / chunk));
-  if (with_gradients) {
-    Play(parts_.loss.forward, tokens_ * hidden_, &loss_[0]);
-    head_grad_ = New(parts_.style.stream_bytes * HeadElements(), TorchClass::kGrads);
-    Tensor logits = New(2 * chunk * vocab_, TorchClass::kLogits);
-    timer_->Forward(TorchOp::kLoss);
-    hooks_->AfterForward(model_.head());
-    final_norm_.Reset();
-    return;
-  }
-  if (parts_.norm_bytes > 2) {
-    Tensor cast = Rows(hidden_);
-    final_norm_ = std::move(cast);
-  }
-  for (TorchSlots& slots : loss_) slots['i'] = New(2 * chunk * vocab_, TorchClass::kLogits);
-  hooks_->AfterForward(model_.head());
-  timer_->Forward(TorchOp::kLoss);
-  for (TorchSlots& slots : loss_) {
-    Play(parts_.loss.forward, chunk * vocab_, &slots, -1, TorchClass::kLogits);
-  }
-  if (parts_.loss.Keeps('i')) return;
-  for (TorchSlots& slots : loss_) slots['i'].Reset();
-}
-
 Tensor TorchStep::AttentionBackward(int layer, Saved* saved, Tensor grad) {
   timer_->Backward(TorchOp::kAttention);
   TorchSlots& attention = saved->attention;
@@ -491,8 +443,7 @@ void TorchStep::BlockBackward(int layer, Saved saved) {
   if (!run_.module_graphs) timer_->EnterGraph();
   TorchSlots add;
   Play(add_backward, rows, &add);
-  Tensor d_activated =
-      LinearBackward(Module(layer, down), TorchOp::kDown, ffn_, nullptr, &saved);
+  Tensor d_activated = LinearBackward(Module(layer, down), TorchOp::kDown, ffn_, nullptr, &saved);
   if (parts_.activation_bytes > 2) {
     Tensor wide = New(4 * tokens_ * ffn_);
     d_activated = std::move(wide);
@@ -507,8 +458,7 @@ void TorchStep::BlockBackward(int layer, Saved saved) {
   Tensor d_norm = LinearBackward(Module(layer, down - 1), last, hidden_, &saved);
   if (gated) {
     activation['d'].Reset();
-    Tensor more =
-        LinearBackward(Module(layer, model_.up_module()), TorchOp::kUp, hidden_, &saved);
+    Tensor more = LinearBackward(Module(layer, model_.up_module()), TorchOp::kUp, hidden_, &saved);
   }
   activation.Reset();
   saved.normed2.Reset();
@@ -520,53 +470,21 @@ void TorchStep::BlockBackward(int layer, Saved saved) {
   saved.norm2['g'].Reset();
   saved.middle.Reset();
   Play(add_backward, rows, &add);
-  Tensor d_attention =
-      LinearBackward(Module(layer, model_.out_module()), TorchOp::kOutProj, q_columns_, nullptr,
-                     &saved);
+  Tensor d_attention = LinearBackward(Module(layer, model_.out_module()), TorchOp::kOutProj,
+                                      q_columns_, nullptr, &saved);
   add.Reset();
   d_norm = AttentionBackward(layer, &saved, std::move(d_attention));
   saved.normed1.Reset();
-  Tensor d_input =
-      NormBackward(Module(layer, 0), TorchOp::kNorm1, &saved.norm1, std::move(d_norm));
+  Tensor d_input = NormBackward(Module(layer, 0), TorchOp::kNorm1, &saved.norm1, std::move(d_norm));
   timer_->Backward(TorchOp::kAdd1);
-}
-
-Tensor TorchStep::HeadAndLossBackward() {
-  const int head = model_.head_weight();
-  timer_->Backward(TorchOp::kLoss);
-  Tensor d_norm;
-  TorchSlots last;
-  if (parts_.style.chunks == LossChunks::kByHidden) {
-    d_norm = std::move(loss_[0]['d']);
-  } else {
-    const int64_t chunk = ChunkTokens();
-    last = std::move(loss_.back());
-    Play(parts_.loss.backward, chunk * vocab_, &last, -1, TorchClass::kLogits);
-  }
-  if (!backward_workspace_) backward_workspace_ = New(kGemmWorkspaceBytes, TorchClass::kBuffers);
-  hooks_->BeforeBackward(model_.head());
-  timer_->Backward(TorchOp::kHead);
-  if (!d_norm) {
-    d_norm = New(parts_.norm_bytes * tokens_ * hidden_);
-    head_grad_ = New(2 * HeadElements(), TorchClass::kGrads);
-    loss_.pop_back();
-    for (; !loss_.empty(); loss_.pop_back()) {
-      last.Reset();
-      Play(parts_.loss.backward, ChunkTokens() * vocab_, &loss_.back(), -1, TorchClass::kLogits);
-      Tensor more = New(2 * HeadElements(), TorchClass::kGrads);  // added in place
-    }
-  }
-  if (!model_.spec.tied_head && head_grad_) hooks_->Gradient(head, std::move(head_grad_));
-  hooks_->AfterBackward(model_.head());
-  return d_norm;
 }
 
 void TorchStep::Backward() {
   {
     Tensor d_norm = HeadAndLossBackward();
     final_norm_.Reset();
-    Tensor grad = NormBackward(model_.final_norm(), TorchOp::kFinalNorm, &final_slots_,
-                               std::move(d_norm));
+    Tensor grad =
+        NormBackward(model_.final_norm(), TorchOp::kFinalNorm, &final_slots_, std::move(d_norm));
     if (!grad) grad = std::move(final_slots_['g']);
     final_slots_.Reset();
     residuals_.pop_back();

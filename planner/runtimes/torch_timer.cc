@@ -177,12 +177,14 @@ void TorchTimer::SetModel(const TorchModel& model, const TorchRun& run, Dtype dt
   if (!machine_) return;
   kernels_.emplace(model, run, dtype, *machine_, constants_);
   compiled_ = run.compiled;
+  launch_ = compiled_                                   ? constants_.compiled_launch
+            : TorchParts(model, run).style.transformers ? constants_.transformers_launch
+                                                        : constants_.launch;
 }
 
 void TorchTimer::Launch(const TorchWork& work) {
   if (work.launches == 0 || skip_) return;
-  const double launch = compiled_ ? constants_.compiled_launch : constants_.launch;
-  clock_.Kernels(work.gpu, work.launches, work.launches * launch);
+  clock_.Kernels(work.gpu, work.launches, work.launches * launch_);
 }
 
 void TorchTimer::EnterGraph() {

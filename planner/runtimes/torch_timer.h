@@ -155,6 +155,13 @@ class TorchTimer {
   void Backward(TorchOp op) {
     if (kernels_) Launch(kernels_->backward(op));
   }
+  // What an adapter does beside the product `op`.
+  void ForwardAdapter(TorchOp op) {
+    if (kernels_) Launch(kernels_->adapter_forward(op));
+  }
+  void BackwardAdapter(TorchOp op) {
+    if (kernels_) Launch(kernels_->adapter_backward(op));
+  }
   // Kernels take no time, while it is so.
   void Skip(bool skip) { skip_ = skip; }
   // Compiled code is entered: a layer, or a module of its own; a layer within
@@ -216,6 +223,7 @@ class TorchTimer {
   std::vector<Group> groups_;  // by RankGroups; none without a machine
   std::optional<TorchKernels> kernels_;
   bool compiled_ = false, skip_ = false;
+  double launch_ = 0;  // of the host, for an operation of the model
   std::array<int64_t, kPythonCalls> calls_{};
   std::array<double, kRankGroups> full_bytes_{};
   std::vector<TorchClock::Reading> micro_steps_;

@@ -44,8 +44,8 @@ TEST_CASE("StyleCode: rows are what was counted from the modules (count_code.py)
     CAPTURE(row.at("style"));
     CAPTURE(row.at("part"));
     CAPTURE(precision);
-    const StyleCode& code = StyleCodeOf(StyleNamed(row.at("style")), precision == "fp32",
-                                        precision == "autocast");
+    const StyleCode& code =
+        StyleCodeOf(StyleNamed(row.at("style")), precision == "fp32", precision == "autocast");
     const CodePart* part = PartNamed(code, row.at("part"));
     if (part == nullptr) continue;
     seen.insert(row.at("style"));

@@ -1,0 +1,106 @@
+// Runs of transformers' Trainer on one H200 beside what the rows of its code predict.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/config/reader_state.h"
+#include "core/families/load_model.h"
+#include "hwprofiles/loader.h"
+#include "planner/runtimes/runtimes.h"
+#include "planner/runtimes/torch_based.h"
+#include "planner/runtimes/torch_timer.h"
+#include "tests/paths.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::json;
+
+const Runtime& RuntimeNamed(const std::string& key) {
+  return key == "ddp" ? DdpRuntime() : key == "fsdp2" ? Fsdp2Runtime() : DeepSpeedRuntime();
+}
+
+template <size_t kNames>
+size_t IndexOf(const std::array<std::string_view, kNames>& names, const std::string& name) {
+  return static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+}
+
+// What has rows of its own elsewhere is left out: adapters, light states, files, limits; and several
+// micro-steps.
+bool IsOfCode(const Json& row) {
+  return !row.contains("lora") && !row.contains("nf4") && !row.contains("light_states") &&
+         !row.contains("limit") && !row.contains("out_of_memory") && row.contains("allocated") &&
+         row.value("grad_accum", 1) == 1 && !row.at("name").get<std::string>().starts_with("tiny");
+}
+
+struct Predicted {
+  double allocated, reserved, seconds;
+};
+
+Predicted PredictRow(const Json& row, const HardwareProfile& hardware) {
+  TorchPlay play;
+  play.model = LoadModel(row.at("model").get<std::string>());
+  if (row.contains("layers")) play.model.layers = row.at("layers");
+  TrainSetup& setup = play.setup;
+  const int stage = row.at("stage");
+  setup.zero = ReaderZeroDefaults(stage);
+  setup.batch = {row.at("micro_batch"), 1, 1, row.at("seq_len")};
+  setup.precision.dtype = Dtype::kBF16;
+  setup.optimizer.gradient_clipping = 1;
+  if (row.at("recompute")) setup.recompute = FullRecompute();
+  TorchRecipe& recipe = play.recipe;
+  recipe.code = static_cast<CodeStyle>(IndexOf(kCodeStyleNames, row.at("code")));
+  if (row.value("attention", "sdpa") == "eager") recipe.attention = TorchAttention::kEager;
+  const std::string runtime = row.at("runtime");
+  if (runtime == "ddp") {
+    recipe.param_dtype = row.at("weights") == "fp32" ? Dtype::kF32 : Dtype::kBF16;
+    recipe.optimizer =
+        static_cast<TorchOptimizer>(IndexOf(kTorchOptimizerNames, row.at("optim")));
+  }
+  play.hardware = &hardware;
+  const TorchMachine machine(hardware, ClusterShape{1, 8});
+  TorchTimer timer(&machine, {});
+  const TorchFootprint footprint =
+      dynamic_cast<const TorchBased&>(RuntimeNamed(runtime)).Play(play, &timer);
+  Predicted predicted{};
+  for (const TorchPhase phase : {TorchPhase::kForwardBackward, TorchPhase::kStep}) {
+    const TorchPeak& peak = footprint.peaks[static_cast<size_t>(phase)];
+    predicted.allocated =
+        std::max(predicted.allocated, static_cast<double>(peak.allocated_bytes) / (1 << 30));
+  }
+  predicted.reserved = static_cast<double>(footprint.ReservedBytes()) / (1 << 30);
+  predicted.seconds = timer.Time(1)->step_seconds;
+  return predicted;
+}
+
+TEST_CASE("Trainer: memory and time of transformers' code, with and without Liger") {
+  const HardwareProfile hardware = LoadProfile(MeasuredH200());
+  std::ifstream in(SourcePath("tests/data/runtimes/trainer_runs.jsonl"));
+  std::vector<double> times;
+  for (std::string line; std::getline(in, line);) {
+    const Json row = Json::parse(line);
+    if (!row.contains("name") || !IsOfCode(row)) continue;
+    const Predicted predicted = PredictRow(row, hardware);
+    const double allocated = row.at("allocated"), reserved = row.at("reserved");
+    CAPTURE(row.at("name"));
+    // A parameter's rounding, and tensors of a few values, are all that is not counted.
+    CHECK(predicted.allocated == doctest::Approx(allocated).epsilon(0.001));
+    CHECK(predicted.reserved == doctest::Approx(reserved).epsilon(0.06));
+    times.push_back(std::abs(std::log(1000 * predicted.seconds / row.at("step_ms").get<double>())));
+  }
+  REQUIRE(times.size() >= 20);
+  std::sort(times.begin(), times.end());
+  CHECK(times[times.size() / 2] < std::log(1.05));
+  CHECK(times.back() < std::log(1.25));
+}
+
+}  // namespace
+}  // namespace zeroplan
