@@ -18,10 +18,11 @@ std::string_view TorchName(Dtype dtype) {
 // those that are trained to fp32.
 Dtype LoadedDtype(const FormatRequest& request) {
   const Dtype computes = request.setup.precision.dtype;
-  if (HasAdapters(request.model) || !request.recipe.param_dtype) {
-    return computes == Dtype::kF16 && IsDdp(request) ? Dtype::kF32 : computes;
-  }
-  return *request.recipe.param_dtype;
+  if (HasAdapters(request.model)) return computes;
+  const CodeStyle code = request.recipe.code;
+  const bool as_published = code == CodeStyle::kHf || code == CodeStyle::kLiger;
+  const bool in_fp32 = IsDdp(request) && (!as_published || computes == Dtype::kF16);
+  return request.recipe.param_dtype.value_or(in_fp32 ? Dtype::kF32 : computes);
 }
 
 std::string_view AttentionArgument(TorchAttention attention) {
@@ -52,20 +53,28 @@ bool AdaptersIn16Bit(const FormatRequest& request) {
 
 void AddLora(const FormatRequest& request, std::vector<std::string>& lines) {
   const ModelSpec& model = request.model;
-  lines.push_back(
-      fmt::format("lora = LoraConfig(r={}, lora_alpha={}, lora_dropout={}, bias=\"none\",",
-                  model.lora_rank, PythonNumber(model.lora_alpha), PythonNumber(model.lora_dropout)));
+  lines.push_back(fmt::format(
+      "lora = LoraConfig(r={}, lora_alpha={}, lora_dropout={}, bias=\"none\",", model.lora_rank,
+      PythonNumber(model.lora_alpha), PythonNumber(model.lora_dropout)));
   std::string rest = fmt::format("                  target_modules={}, ", TargetModules(model));
   if (model.lora_rslora) rest += "use_rslora=True, ";
   if (!model.lora_saved.empty()) {
     rest += fmt::format("modules_to_save={}, ", PythonList(model.lora_saved));
   }
   lines.push_back(rest + "task_type=\"CAUSAL_LM\")");
+  if (request.recipe.kbit) {
+    lines.push_back(
+        fmt::format("model = prepare_model_for_kbit_training(model, use_gradient_checkpointing={},",
+                    request.setup.recompute.kind == RecomputeKind::kFull ? "True" : "False"));
+    lines.emplace_back(
+        "                                        "
+        "gradient_checkpointing_kwargs={\"use_reentrant\": False})");
+  }
   // PEFT leaves adapters of a quantized model in fp32 whatever it is told.
   const bool casts = AdaptersIn16Bit(request);
-  lines.push_back(fmt::format("model = get_peft_model(model, lora{})",
-                              casts && !model.lora_quantized ? ", autocast_adapter_dtype=False"
-                                                             : ""));
+  lines.push_back(
+      fmt::format("model = get_peft_model(model, lora{})",
+                  casts && !model.lora_quantized ? ", autocast_adapter_dtype=False" : ""));
   if (casts && model.lora_quantized && !request.runtime->reads_deepspeed_config()) {
     lines.emplace_back("for p in model.parameters():");
     lines.emplace_back("    if p.requires_grad: p.data = p.data.to(torch.bfloat16)");
@@ -110,7 +119,10 @@ std::vector<std::string> ModelScript(const FormatRequest& request) {
   if (quantized) names.push_back("BitsAndBytesConfig");
   if (!names.empty())
     lines.push_back(fmt::format("from transformers import {}", fmt::join(names, ", ")));
-  if (adapters) lines.emplace_back("from peft import LoraConfig, get_peft_model");
+  if (adapters) {
+    lines.push_back(fmt::format("from peft import LoraConfig, get_peft_model{}",
+                                recipe.kbit ? ", prepare_model_for_kbit_training" : ""));
+  }
   const std::string_view dtype = TorchName(LoadedDtype(request));
   lines.push_back(fmt::format("model = {}.from_pretrained(", loader));
   lines.push_back(fmt::format("    MODEL, dtype=torch.{}, attn_implementation=\"{}\"{}", dtype,
@@ -159,7 +171,8 @@ std::string TrlArguments(const FormatRequest& request) {
 }
 
 std::string AllocatorVariable(const FormatRequest& request) {
-  return request.short_of_memory ? "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True " : "";
+  const bool asked = request.short_of_memory || request.recipe.expandable_segments;
+  return asked ? "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True " : "";
 }
 
 std::string RecipeCannot(ConfigFormat format, const Runtime& runtime, const ModelSpec& model,
@@ -180,12 +193,14 @@ std::string RecipeCannot(ConfigFormat format, const Runtime& runtime, const Mode
               TorchAttentionName(recipe.attention));
   const bool fp32 = recipe.param_dtype.value_or(Dtype::kF32) == Dtype::kF32;
   reasons.Add(titan && !fp32, "⟦param_dtype⟧ bf16 with the plan's fp32 reduction");
-  reasons.Add(!titan && runtime.key() == std::string_view("fsdp2") && !fp32 &&
-                  !HasAdapters(model),
+  reasons.Add(!titan && runtime.key() == std::string_view("fsdp2") && !fp32 && !HasAdapters(model),
               "⟦param_dtype⟧ bf16 (accelerate casts what is trained to fp32)");
   const TorchOptimizer optimizer = recipe.optimizer.value_or(TorchOptimizer::kAdamWFused);
-  reasons.Add(titan && optimizer != TorchOptimizer::kAdamWFused && optimizer != TorchOptimizer::kAdamW,
-              "⟦optim⟧ {} (it has torch.optim.AdamW)", TorchOptimizerName(optimizer));
+  reasons.Add(
+      titan && optimizer != TorchOptimizer::kAdamWFused && optimizer != TorchOptimizer::kAdamW,
+      "⟦optim⟧ {} (it has torch.optim.AdamW)", TorchOptimizerName(optimizer));
+  reasons.Add(!titan && recipe.attention == TorchAttention::kTriton,
+              "⟦attn⟧ triton, which transformers does not have");
   reasons.Add(!titan && recipe.optimizer_in_backward,
               "⟦optimizer_in_backward⟧, for which it has no setting");
   reasons.Add(recipe.offload_activations, "⟦offload_activations⟧, for which it has no setting");

@@ -33,10 +33,12 @@ class Stage3 : public TorchRuntime {
         fp16_(play.setup.precision.dtype == Dtype::kF16) {
     for (const TorchParam& param : model.params) {
       shards_.push_back((param.elements + ranks_ - 1) / ranks_);
-      partition_ += shards_.back();
+      if (param.trained) partition_ += shards_.back();
       largest_ = std::max(largest_, param.elements);
     }
-    sub_groups_.emplace(play, shards_, memory, timer);
+    trained_shards_.assign(shards_.begin(),
+                           shards_.begin() + static_cast<std::ptrdiff_t>(model.trained_params));
+    sub_groups_.emplace(play, trained_shards_, memory, timer);
   }
 
   void Init() override {
@@ -111,7 +113,7 @@ class Stage3 : public TorchRuntime {
       // has_overflow: a mask of all shards.
       { const Tensor mask = New(TorchClass::kGrads, partition_, reduce_stream_); }
       // get_grad_norm_direct: each shard in fp64.
-      for (const uint64_t shard : shards_) {
+      for (const uint64_t shard : trained_shards_) {
         const Tensor wide = New(TorchClass::kGrads, 8 * shard);
       }
     }
@@ -126,7 +128,7 @@ class Stage3 : public TorchRuntime {
  private:
   // step: norms, then each group of parameters is scaled, updated and cast.
   void TimeStep() {
-    const int params = static_cast<int>(model_.params.size());
+    const int params = static_cast<int>(trained_shards_.size());
     const auto elements = static_cast<double>(partition_);
     if (offload_) {
       timer_->Memory(8 * params, 3 * params);  // of numbers
@@ -176,6 +178,16 @@ class Stage3 : public TorchRuntime {
     std::vector<Tensor> shards;
     const bool pin = zero_.offload_param.pin_memory;
     sub_groups_->LockParamBuffers();
+    // What is frozen stays where zero.Init leaves it.
+    const auto shard_frozen = [&](size_t i) {
+      const Tensor gathered = New(TorchClass::kParams, Bytes(i));
+      if (offload_param_) {
+        AddHost(2 * shards_[i], pin);
+      } else {
+        frozen_.push_back(New(TorchClass::kParams, 2 * shards_[i]));
+      }
+      if (hpz_) copies_[i] = New(TorchClass::kParams, 2 * ShardOf(i, /*copy=*/true));
+    };
     const auto shard_one = [&](size_t i) {
       const Tensor whole = New(TorchClass::kParams, Bytes(i));
       if (offload_param_) {
@@ -185,8 +197,21 @@ class Stage3 : public TorchRuntime {
       }
       if (hpz_) copies_[i] = New(TorchClass::kParams, 2 * ShardOf(i, /*copy=*/true));
     };
-    for (size_t i = 0; i < shards_.size(); ++i) shard_one(i);
-    if (model_.spec.tied_head) {
+    // Quantized models are made whole, and then sharded.
+    std::vector<Tensor> whole;
+    if (model_.spec.lora_quantized) {
+      MakeQuantTensors();
+      for (size_t i = 0; i < shards_.size(); ++i) {
+        whole.push_back(New(TorchClass::kParams, Bytes(i)));
+      }
+    }
+    for (size_t i = trained_shards_.size(); i < shards_.size(); ++i) {
+      shard_frozen(i);
+      if (!whole.empty()) whole[i].Reset();
+    }
+    for (size_t i = 0; i < trained_shards_.size(); ++i) shard_one(i);
+    whole.clear();
+    if (model_.spec.tied_head && !model_.has_adapters()) {
       shard_one(0);  // torch.nn.Linear's own, before it is tied
       if (offload_param_ && pin && !sub_groups_->has_file(0)) memory_->Unpin(2 * shards_[0]);
       if (!offload_param_) shards.pop_back();
@@ -194,7 +219,7 @@ class Stage3 : public TorchRuntime {
     if (offload_param_) {
       // _create_param_groups_fp16_flat_cpu_memory
       AddHost(2 * sub_groups_->params_on_host(), /*pin=*/true);
-      for (size_t i = 0; i < shards_.size(); ++i) {
+      for (size_t i = 0; i < trained_shards_.size(); ++i) {
         const bool moved = !sub_groups_->has_file(i) && !sub_groups_->params_in_files(i);
         if (pin && moved) memory_->Unpin(2 * shards_[i]);
       }
@@ -513,6 +538,7 @@ class Stage3 : public TorchRuntime {
   const uint64_t ranks_;  // that parameters, gradients and states are partitioned over
   const bool fp16_;
   std::vector<uint64_t> shards_;  // elements of a rank's shard, by parameter
+  std::vector<uint64_t> trained_shards_;
   uint64_t partition_ = 0, largest_ = 0;
   std::optional<SubGroups> sub_groups_;
   std::deque<TorchClock::Event> fetches_;

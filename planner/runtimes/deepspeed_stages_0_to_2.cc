@@ -22,10 +22,11 @@ class Stage0 : public TorchRuntime {
   // fused_optimizer.py, __init__ and initialize_optimizer_states, which takes a step.
   void Init() override {
     std::vector<Tensor> params, clones;
-    for (const TorchParam& param : model_.params) {
+    MakeFrozen();
+    for (const TorchParam& param : model_.trained()) {
       params.push_back(New(TorchClass::kParams, 2 * param.elements));
     }
-    for (const TorchParam& param : model_.params) {
+    for (const TorchParam& param : model_.trained()) {
       clones.push_back(New(TorchClass::kParams, 2 * param.elements));
     }
     flat_ = New(TorchClass::kParams, 2 * elements_);
@@ -60,14 +61,14 @@ class Stage0 : public TorchRuntime {
   // fused_optimizer.py, step: gradients cast one by one, then flattened.
   void Step() override {
     const auto elements = static_cast<double>(elements_);
-    const int params = static_cast<int>(model_.params.size());
+    const int params = static_cast<int>(model_.trained().size());
     // Overflow by gradient, cast, flattened, norm, scaled, Adam, 16-bit parameters.
     timer_->Memory(kOverflowBytes * elements, kOverflowKernels * params);
     timer_->HostWaitsForAll();
     timer_->Memory(6 * elements, params);
     timer_->Memory((8 + 4 + 8 + kAdamBytes + 6) * elements, 5);
     std::vector<Tensor> cast;
-    for (const TorchParam& param : model_.params) {
+    for (const TorchParam& param : model_.trained()) {
       cast.push_back(New(TorchClass::kOptimizer, 4 * param.elements));
     }
     const Tensor flat = New(TorchClass::kOptimizer, 4 * elements_);
@@ -76,7 +77,7 @@ class Stage0 : public TorchRuntime {
   }
 
  private:
-  const uint64_t elements_ = model_.elements();
+  const uint64_t elements_ = model_.trained_elements();
   Tensor flat_, master_, momentum_, variance_;
   std::vector<Tensor> grads_{model_.params.size()};
 };
@@ -91,10 +92,10 @@ class Stage1And2 : public TorchRuntime {
         held_(play.setup.precision) {
     // Aligned to the ranks times nccl_start_alignment_factor.
     const uint64_t align = 2 * gpus_;
-    elements_ = (model.elements() + align - 1) / align * align;
+    elements_ = (model.trained_elements() + align - 1) / align * align;
     partition_ = elements_ / gpus_;
     uint64_t offset = 0;
-    for (const TorchParam& param : model.params) {
+    for (const TorchParam& param : model.trained()) {
       // get_partition_info: whole parameters that rank 0's partition has a part of.
       in_partition_.push_back(offset < partition_);
       if (in_partition_.back()) partition_params_ += param.elements;
@@ -106,12 +107,14 @@ class Stage1And2 : public TorchRuntime {
 
   void Init() override {
     std::vector<Tensor> params;
-    for (const TorchParam& param : model_.params) {
+    MakeFrozen();
+    for (const TorchParam& param : model_.trained()) {
       params.push_back(New(TorchClass::kParams, 2 * param.elements));
     }
     if (model_.spec.tied_head) {
       // torch.nn.Linear makes a weight of its own before it is tied.
-      const Tensor head = New(TorchClass::kParams, 2 * model_.params.front().elements);
+      const auto embedding = static_cast<size_t>(model_.embedding());
+      const Tensor head = New(TorchClass::kParams, 2 * model_.params[embedding].elements);
     }
     // __init__: the cache is emptied, parameters are flattened beside themselves and become views.
     memory_->EmptyCache();
@@ -194,7 +197,7 @@ class Stage1And2 : public TorchRuntime {
       return;
     }
     TimeStep();
-    for (size_t i = 0; i < model_.params.size(); ++i) {
+    for (size_t i = 0; i < model_.trained().size(); ++i) {
       if (!in_partition_[i]) continue;
       // _has_inf_or_nan: fp32 copy, three masks and one of them as fp32.
       const uint64_t elements = model_.params[i].elements;
@@ -204,7 +207,7 @@ class Stage1And2 : public TorchRuntime {
       const Tensor either = New(TorchClass::kGrads, elements);
       const Tensor number = New(TorchClass::kGrads, 4 * elements);
     }
-    for (size_t i = 0; i < model_.params.size(); ++i) {
+    for (size_t i = 0; i < model_.trained().size(); ++i) {
       if (!in_partition_[i]) continue;
       // get_grad_norm_direct: a copy in fp64.
       const Tensor wide = New(TorchClass::kGrads, 8 * model_.params[i].elements);
@@ -245,7 +248,7 @@ class Stage1And2 : public TorchRuntime {
     timer_->Collective(TorchClock::kComputeStream, CollectiveOp::kAllGather,
                        2 * static_cast<double>(elements_),
                        static_cast<int>(1 + elements_ / kAllGatherElements));
-    timer_->Host(timer_->constants().gradient_hook * static_cast<double>(model_.params.size()));
+    timer_->Host(timer_->constants().gradient_hook * static_cast<double>(model_.trained().size()));
   }
 
   // __init__ and initialize_optimizer_states: masters, a 16-bit copy of them on its way back, and

@@ -40,9 +40,11 @@ class Fsdp2 : public TorchRuntime {
         const auto index = static_cast<size_t>(param);
         std::vector<size_t>& params = groups_[group].params;
         if (std::count(params.begin(), params.end(), index) > 0) continue;  // a tied head
+        if (model.params[index].quantized > 0) continue;  // accelerate leaves them out of sharding
         params.push_back(index);
         group_of_[index] = group;
         groups_[group].shards += Shard(index);
+        if (!model.trains(param)) groups_[group].frozen += Shard(index);
       }
     }
   }
@@ -50,12 +52,16 @@ class Fsdp2 : public TorchRuntime {
   // Meta parameters are sharded, then made on their device (to_empty).
   void Init() override {
     for (size_t i = 0; i < model_.params.size(); ++i) {
-      if (offload_) {
-        AddHost(4 * Shard(i), /*pin=*/true);  // _fsdp_param.py, reset_sharded_param: pin_memory
+      // What is frozen stays in 16 bit.
+      const bool trained = model_.params[i].trained, sharded = model_.params[i].quantized == 0;
+      const uint64_t bytes = sharded ? HeldBytes(i) : 2 * model_.params[i].elements;
+      if (offload_ && sharded) {
+        AddHost(bytes, /*pin=*/true);  // _fsdp_param.py, reset_sharded_param: pin_memory
       } else {
-        params_.push_back(New(TorchClass::kOptimizer, 4 * Shard(i)));
+        params_.push_back(New(trained ? TorchClass::kOptimizer : TorchClass::kParams, bytes));
       }
     }
+    MakeQuantTensors();
   }
 
   void BeforeForward(int module) override {
@@ -113,7 +119,7 @@ class Fsdp2 : public TorchRuntime {
     TimeStep();
     if (offload_ && !has_states_) memory_->AddPageable(8 * Shards());
     if (!offload_ && !has_states_) {
-      for (size_t i = 0; i < model_.params.size(); ++i) {
+      for (size_t i = 0; i < model_.trained().size(); ++i) {
         states_.push_back(New(TorchClass::kOptimizer, 4 * Shard(i)));
         states_.push_back(New(TorchClass::kOptimizer, 4 * Shard(i)));
       }
@@ -121,7 +127,9 @@ class Fsdp2 : public TorchRuntime {
     has_states_ = true;
     for (Group& group : groups_) {
       if (offload_ && group.has_host_grads) {
-        for (const size_t param : group.params) memory_->Unpin(4 * Shard(param));
+        for (const size_t param : group.params) {
+          if (model_.params[param].trained) memory_->Unpin(4 * Shard(param));
+        }
         group.has_host_grads = false;
       }
       group.reduced.Reset();
@@ -132,7 +140,7 @@ class Fsdp2 : public TorchRuntime {
   // clip_grad_norm_: norms, then all gradients are scaled; AdamW, fused.
   void TimeStep() {
     const auto elements = static_cast<double>(Shards());
-    const int params = static_cast<int>(model_.params.size());
+    const int params = static_cast<int>(model_.trained().size());
     timer_->Host(timer_->constants().dtensor * params);
     if (offload_) {
       timer_->HostUpdate(12 * elements / timer_->constants().cpu_clip);
@@ -146,7 +154,9 @@ class Fsdp2 : public TorchRuntime {
 
   struct Group {
     std::vector<size_t> params;
-    uint64_t shards = 0;        // elements of a rank
+    uint64_t shards = 0;  // elements of a rank
+    uint64_t frozen = 0;  // of these in 16 bit, without gradients
+    uint64_t trained() const { return shards - frozen; }
     std::vector<Tensor> whole;  // gathered parameters
     Tensor gathered;            // what the all-gather wrote, until it is copied out
     bool in_flight = false, has_host_grads = false;
@@ -157,11 +167,14 @@ class Fsdp2 : public TorchRuntime {
 
   size_t root() const { return groups_.size() - 1; }
   size_t GroupOf(int module) const {
+    const int adapts = model_.modules[static_cast<size_t>(module)].adapts;
+    if (adapts >= 0) return GroupOf(adapts);
     if (module < model_.first_layer_module || module >= model_.final_norm()) return root();
     return static_cast<size_t>((module - model_.first_layer_module) / model_.layer_modules);
   }
   bool IsFirst(int module) const {
-    return (module - model_.first_layer_module) % model_.layer_modules == 0;
+    return module <= model_.final_norm() &&
+           (module - model_.first_layer_module) % model_.layer_modules == 0;
   }
   bool IsLast(int module) const { return IsFirst(module + 1); }
 
@@ -169,9 +182,13 @@ class Fsdp2 : public TorchRuntime {
   uint64_t Shard(size_t param) const {
     return (model_.params[param].elements + ranks_ - 1) / ranks_;
   }
+  uint64_t HeldBytes(size_t param) const {
+    return (model_.params[param].trained ? 4 : 2) * Shard(param);
+  }
+  // Of what is trained.
   uint64_t Shards() const {
     uint64_t sum = 0;
-    for (const Group& group : groups_) sum += group.shards;
+    for (const Group& group : groups_) sum += group.trained();
     return sum;
   }
 
@@ -185,16 +202,16 @@ class Fsdp2 : public TorchRuntime {
     if (ranks_ == 1) return;
     // all_gather_copy_in on the gather stream; copies from the host in it.
     const auto shards = static_cast<double>(group.shards);
+    const double held = 2 * shards + 2 * static_cast<double>(group.trained());
     if (offload_) {
-      timer_->Copy(kFsdp2Gather, /*to_device=*/true, 4 * shards,
-                   static_cast<int>(group.params.size()));
+      timer_->Copy(kFsdp2Gather, /*to_device=*/true, held, static_cast<int>(group.params.size()));
     }
-    timer_->Memory(6 * shards, 1, kFsdp2Gather);
+    timer_->Memory(held + 2 * shards, 1, kFsdp2Gather);
     timer_->Collective(kFsdp2Gather, CollectiveOp::kAllGather,
                        2 * shards * static_cast<double>(ranks_), 1, RankGroups::kShard);
     std::vector<Tensor> brought;
     for (const size_t param : group.params) {
-      if (offload_) brought.push_back(New(TorchClass::kBuffers, 4 * Shard(param), kFsdp2Gather));
+      if (offload_) brought.push_back(New(TorchClass::kBuffers, HeldBytes(param), kFsdp2Gather));
     }
     const Tensor cast = New(TorchClass::kBuffers, 2 * group.shards, kFsdp2Gather);
     group.gathered = New(TorchClass::kBuffers, 2 * group.shards * ranks_, kFsdp2Gather);
@@ -211,7 +228,9 @@ class Fsdp2 : public TorchRuntime {
     for (const size_t param : group.params) {
       Tensor brought, cast;
       if (ranks_ == 1) {
-        if (offload_) brought = New(TorchClass::kBuffers, 4 * Shard(param));
+        // What is not cast is the shard itself.
+        if (!model_.params[param].trained && !offload_) continue;
+        if (offload_) brought = New(TorchClass::kBuffers, HeldBytes(param));
         cast = New(TorchClass::kBuffers, 2 * Shard(param));
       }
       group.whole.push_back(New(TorchClass::kParams, 2 * Shard(param) * ranks_));
@@ -229,8 +248,12 @@ class Fsdp2 : public TorchRuntime {
     const auto whole = static_cast<double>(group.shards * ranks_);
     const auto count = static_cast<int>(group.params.size());
     if (ranks_ == 1) {
-      if (offload_) timer_->Copy(TorchClock::kComputeStream, /*to_device=*/true, 4 * whole, count);
-      timer_->Memory(6 * whole, count);
+      const auto trained = static_cast<double>(group.trained());
+      if (offload_) {
+        timer_->Copy(TorchClock::kComputeStream, /*to_device=*/true, 2 * whole + 2 * trained,
+                     count);
+      }
+      timer_->Memory(6 * trained, count);
       return;
     }
     timer_->StreamWaits(TorchClock::kComputeStream, kFsdp2Gather);
@@ -240,7 +263,7 @@ class Fsdp2 : public TorchRuntime {
   // foreach_reduce: copied in where it computes, which first waits for the reduction before
   // (reduce_scatter_state); then cast, and added to what earlier micro-steps left.
   void TimeReduce(const Group& group) {
-    const auto shards = static_cast<double>(group.shards);
+    const auto shards = static_cast<double>(group.trained());
     const auto whole = shards * static_cast<double>(ranks_);
     const auto count = static_cast<int>(group.params.size());
     timer_->Host(timer_->constants().group_hook);
@@ -274,16 +297,16 @@ class Fsdp2 : public TorchRuntime {
     if (group.grads.empty()) return;
     TimeReduce(group);
     reduce_state_.Reset();
-    reduce_state_ = New(TorchClass::kBuffers, reduce_bytes_ * group.shards * ranks_);
+    reduce_state_ = New(TorchClass::kBuffers, reduce_bytes_ * group.trained() * ranks_);
     group.grads.clear();
-    Tensor part = New(TorchClass::kBuffers, reduce_bytes_ * group.shards, kFsdp2Reduce);
+    Tensor part = New(TorchClass::kBuffers, reduce_bytes_ * group.trained(), kFsdp2Reduce);
     Tensor shard = reduce_bytes_ == 4 ? std::move(part)
-                                      : New(TorchClass::kGrads, 4 * group.shards, LastStream());
+                                      : New(TorchClass::kGrads, 4 * group.trained(), LastStream());
     if (offload_) {
       // Copied to page-locked memory.
       for (const size_t param : group.params) {
         if (group.has_host_grads) break;
-        memory_->Pin(4 * Shard(param));
+        if (model_.params[param].trained) memory_->Pin(4 * Shard(param));
       }
       group.has_host_grads = true;
     } else if (!group.reduced) {
@@ -307,7 +330,7 @@ class Fsdp2 : public TorchRuntime {
 // bias (aten.addmm) it keeps none, which is not.
 bool CanSaveProducts(const ModelSpec& model) {
   const TorchCode code = TorchModel(model).code;
-  return code.gated && !code.one_qkv && code.none_biased;
+  return code.gated && !code.one_qkv && code.none_biased && code.planned == nullptr;
 }
 
 // The arguments of fully_shard, which has no file of its own, and what the training code has to do
@@ -501,10 +524,12 @@ class Fsdp2OfTorch : public TorchBased {
         setup.recompute.every > 1,
         "recompute is modelled for none, every layer (torch.utils.checkpoint) and every second "
         "product (torchtitan's); give ⟦checkpoint_every⟧ 1");
-    RefuseIf(setup.recompute.kind == RecomputeKind::kSelective && !CanSaveProducts(model),
-             "⟦checkpointing⟧ selective stands for torchtitan's, which keeps every second "
-             "product without a bias, and {} has biases; give none or full",
-             model.name);
+    RefuseIf(
+        setup.recompute.kind == RecomputeKind::kSelective && !CanSaveProducts(model),
+        "⟦checkpointing⟧ selective stands for torchtitan's, which keeps every second "
+        "product without a bias, and {} {}; give none or full",
+        model.name,
+        model.family->planned() != nullptr ? "is of a type that it does not train" : "has biases");
   }
   // The first step makes Adam's states; then tensors and segments repeat. NCCL as DeepSpeed's stage
   // 3 has it; Python and PyTorch as with nothing of ZeRO.

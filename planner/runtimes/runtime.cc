@@ -47,6 +47,7 @@ std::string RecipeText(const TorchRecipe& recipe) {
   if (recipe.param_dtype) text += fmt::format(", parameters in {}", DtypeName(*recipe.param_dtype));
   if (recipe.optimizer) text += fmt::format(", {}", TorchOptimizerName(*recipe.optimizer));
   if (recipe.optimizer_in_backward) text += " in backward";
+  if (recipe.kbit) text += ", prepared for k-bit training";
   if (recipe.offload_activations) text += ", activations on the CPU";
   if (recipe.expandable_segments) text += ", expandable segments";
   return text;
@@ -64,6 +65,7 @@ std::vector<std::pair<std::string, std::string>> RecipeWords(const TorchRecipe& 
   if (recipe.param_dtype) add(true, "param_dtype", DtypeName(*recipe.param_dtype));
   if (recipe.optimizer) add(true, "optim", TorchOptimizerName(*recipe.optimizer));
   add(recipe.optimizer_in_backward, "optimizer_in_backward", "true");
+  add(recipe.kbit, "kbit", "true");
   add(recipe.offload_activations, "offload_activations", "true");
   add(recipe.expandable_segments, "expandable_segments", "true");
   return words;

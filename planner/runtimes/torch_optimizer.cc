@@ -167,12 +167,12 @@ const OptimizerRow& RowOf(TorchOptimizer optimizer) {
 
 std::vector<UpdatedTensor> UpdatedTensorsOf(const TorchModel& model) {
   std::vector<UpdatedTensor> tensors;
-  for (const TorchParam& param : model.params) {
+  for (const TorchParam& param : model.trained()) {
     tensors.push_back({param.elements, param.vector ? 0 : param.elements / param.columns, false});
   }
   for (int module = 0; module < model.first_layer_module; ++module) {
     for (const int param : model.modules[static_cast<size_t>(module)].params) {
-      tensors[static_cast<size_t>(param)].embedding = true;
+      if (model.trains(param)) tensors[static_cast<size_t>(param)].embedding = true;
     }
   }
   return tensors;
