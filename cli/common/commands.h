@@ -20,6 +20,7 @@ void RegisterData(Command& app);
 void RegisterTrain(Command& app);
 void RegisterCheckpoint(Command& app);
 void RegisterExplain(Command& app);
+void RegisterWhy(Command& app);
 void RegisterGenerate(Command& app);
 void RegisterMerge(Command& app);
 void RegisterDoctor(Command& app);

@@ -86,6 +86,7 @@ int RunApp(int argc, const char* const* argv) {
   RegisterTrain(root);
   RegisterCheckpoint(root);
   RegisterExplain(root);
+  RegisterWhy(root);
   RegisterGenerate(root);
   RegisterMerge(root);
   RegisterDoctor(root);

@@ -122,7 +122,7 @@ int RunProgram(int argc, const char* const* argv) {
   }
   KeepFreedMemory();
   const std::string_view command = argc > 1 ? argv[1] : "";
-  if (command != "plan" && command != "estimate" && command != "explain") {
+  if (command != "plan" && command != "estimate" && command != "explain" && command != "why") {
     return RunApp(argc, argv);
   }
   const std::optional<ControlGroupMemory> group = StayWithinControlGroup();

@@ -94,6 +94,8 @@ class FieldSink {
 // All that an estimate, and a plan, can be asked.
 void AddEstimateFields(FieldSink& sink, Request& request);
 void AddPlanFields(FieldSink& sink, PlanRequest& request);
+// All that tells one run of a program apart.
+void AddRunFields(FieldSink& sink, Request& request);
 
 // Groups of them.
 // `compared`: takes several methods of tuning, where they may be asked about at once; else null.

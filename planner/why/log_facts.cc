@@ -1,0 +1,522 @@
+#include "planner/why/log_facts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "planner/why/log_text.h"
+
+namespace zeroplan {
+namespace {
+
+// How the value of another program's option becomes that of a field.
+enum class ValueKind : uint8_t {
+  kText,
+  kCount,
+  kList,    // several words
+  kSwitch,  // true: `on`, false: `off`, where that is not empty
+  kNamed    // kValueNames
+};
+
+struct KnownOption {
+  std::string_view name, field;
+  ValueKind kind = ValueKind::kText;
+  std::string_view on = "", off = "";
+};
+
+// Options of transformers, TRL, accelerate, DeepSpeed's examples, LLaMA-Factory, axolotl and
+// torchtune that mean what a field means.
+constexpr auto kKnownOptions = std::to_array<KnownOption>({
+    {"model_name_or_path", "⟦model⟧"},
+    {"pretrained_model_name_or_path", "⟦model⟧"},
+    {"base_model", "⟦model⟧"},
+    {"per_device_train_batch_size", "⟦micro_batch⟧", ValueKind::kCount},
+    {"train_micro_batch_size_per_gpu", "⟦micro_batch⟧", ValueKind::kCount},
+    {"micro_batch_size", "⟦micro_batch⟧", ValueKind::kCount},
+    {"gradient_accumulation_steps", "⟦grad_accum⟧", ValueKind::kCount},
+    {"model_max_length", "⟦seq_len⟧", ValueKind::kCount},
+    {"max_seq_length", "⟦seq_len⟧", ValueKind::kCount},
+    {"max_seq_len", "⟦seq_len⟧", ValueKind::kCount},
+    {"max_length", "⟦seq_len⟧", ValueKind::kCount},
+    {"block_size", "⟦seq_len⟧", ValueKind::kCount},
+    {"cutoff_len", "⟦seq_len⟧", ValueKind::kCount},
+    {"sequence_len", "⟦seq_len⟧", ValueKind::kCount},
+    {"seq_length", "⟦seq_len⟧", ValueKind::kCount},
+    {"seq_len", "⟦seq_len⟧", ValueKind::kCount},
+    {"optim", "⟦optim⟧", ValueKind::kNamed},
+    {"attn_implementation", "⟦attn⟧", ValueKind::kNamed},
+    {"gradient_checkpointing", "⟦checkpointing⟧", ValueKind::kSwitch, "full", "none"},
+    {"activation_checkpointing", "⟦checkpointing⟧", ValueKind::kSwitch, "full", "none"},
+    {"enable_activation_checkpointing", "⟦checkpointing⟧", ValueKind::kSwitch, "full", "none"},
+    {"fsdp_activation_checkpointing", "⟦checkpointing⟧", ValueKind::kSwitch, "full"},
+    {"enable_activation_offloading", "⟦offload_activations⟧", ValueKind::kSwitch, "true"},
+    {"activation_offloading", "⟦offload_activations⟧", ValueKind::kSwitch, "true"},
+    {"optimizer_in_bwd", "⟦optimizer_in_backward⟧", ValueKind::kSwitch, "true"},
+    {"bf16", "⟦dtype⟧", ValueKind::kSwitch, "bf16"},
+    {"fp16", "⟦dtype⟧", ValueKind::kSwitch, "fp16"},
+    {"mixed_precision", "⟦dtype⟧", ValueKind::kNamed},
+    {"use_liger_kernel", "⟦code⟧", ValueKind::kSwitch, "liger"},
+    {"use_liger", "⟦code⟧", ValueKind::kSwitch, "liger"},
+    {"enable_liger_kernel", "⟦code⟧", ValueKind::kSwitch, "liger"},
+    {"torch_compile", "⟦compile⟧", ValueKind::kSwitch, "all"},
+    {"zero_stage", "⟦stage⟧", ValueKind::kCount},
+    {"offload_optimizer_device", "⟦offload_optimizer⟧", ValueKind::kNamed},
+    {"offload_param_device", "⟦offload_param⟧", ValueKind::kNamed},
+    {"fsdp_reshard_after_forward", "⟦stage⟧", ValueKind::kSwitch, "3", "2"},
+    {"fsdp_offload_params", "⟦offload_param⟧", ValueKind::kSwitch, "cpu", "none"},
+    {"deepspeed", "⟦runtime⟧", ValueKind::kNamed},
+    {"deepspeed_config", "⟦runtime⟧", ValueKind::kNamed},
+    {"use_deepspeed", "⟦runtime⟧", ValueKind::kSwitch, "deepspeed"},
+    {"use_fsdp", "⟦runtime⟧", ValueKind::kSwitch, "fsdp2"},
+    {"num_processes", "⟦gpus⟧", ValueKind::kCount},
+    {"use_peft", "⟦method⟧", ValueKind::kSwitch, "lora"},
+    {"load_in_4bit", "⟦method⟧", ValueKind::kSwitch, "qlora"},
+    {"finetuning_type", "⟦method⟧", ValueKind::kNamed},
+    {"lora_r", "⟦lora_rank⟧", ValueKind::kCount},
+    {"lora_rank", "⟦lora_rank⟧", ValueKind::kCount},
+    {"lora_alpha", "⟦lora_alpha⟧", ValueKind::kCount},
+    {"lora_target", "⟦lora_targets⟧", ValueKind::kList},
+    {"lora_target_modules", "⟦lora_targets⟧", ValueKind::kList},
+});
+
+struct ValueName {
+  std::string_view option, value, text;
+};
+constexpr auto kValueNames = std::to_array<ValueName>({
+    {"optim", "adamw_torch", "adamw_torch"},
+    {"optim", "adamw_torch_fused", "adamw_torch_fused"},
+    {"optim", "adamw_bnb_8bit", "adamw_bnb_8bit"},
+    {"optim", "adamw_8bit", "adamw_bnb_8bit"},
+    {"optim", "paged_adamw", "paged_adamw_32bit"},
+    {"optim", "paged_adamw_32bit", "paged_adamw_32bit"},
+    {"optim", "paged_adamw_8bit", "paged_adamw_8bit"},
+    {"optim", "adamw_torch_8bit", "adamw_torch_8bit"},
+    {"optim", "adafactor", "adafactor"},
+    {"attn_implementation", "eager", "eager"},
+    {"attn_implementation", "sdpa", "sdpa"},
+    {"attn_implementation", "flash_attention_2", "flash"},
+    {"attn_implementation", "flash_attention_3", "flash"},
+    {"mixed_precision", "bf16", "bf16"},
+    {"mixed_precision", "fp16", "fp16"},
+    {"mixed_precision", "no", "fp32"},
+    {"offload_optimizer_device", "none", "none"},
+    {"offload_optimizer_device", "cpu", "cpu"},
+    {"offload_optimizer_device", "nvme", "nvme"},
+    {"offload_param_device", "none", "none"},
+    {"offload_param_device", "cpu", "cpu"},
+    {"offload_param_device", "nvme", "nvme"},
+    {"finetuning_type", "full", "full"},
+    {"finetuning_type", "lora", "lora"},
+});
+
+bool IsTrue(std::string_view value) {
+  return value.empty() || value == "True" || value == "true" || value == "1" || value == "yes";
+}
+bool IsFalse(std::string_view value) {
+  return value == "False" || value == "false" || value == "0" || value == "no" || value == "None";
+}
+bool IsCount(std::string_view value) {
+  return !value.empty() && value.size() < 12 &&
+         value.find_first_not_of("0123456789") == value.npos && value.front() != '0';
+}
+
+std::string Normal(std::string_view name) {
+  while (name.starts_with('-')) name.remove_prefix(1);
+  std::string normal(name);
+  std::replace(normal.begin(), normal.end(), '-', '_');
+  return normal;
+}
+
+// Whether a line is, or goes on, a command: programs are named on it, or it is an option alone.
+bool IsCommand(std::string_view line) {
+  if (!HasPart(line, "--")) return false;
+  for (const std::string_view mark :
+       {"python", "torchrun", "deepspeed ", "accelerate launch", "cmd = ", ".py", "return code"}) {
+    if (HasPart(line, mark)) return true;
+  }
+  return Trimmed(line).starts_with("--") || Trimmed(line).starts_with("> ");
+}
+
+constexpr size_t kLongestBlock = 4000;  // lines
+
+}  // namespace
+
+void FactReader::Add(std::string_view field, std::string text, int64_t line, std::string from,
+                     int strength) {
+  LogFact& fact = log_->facts[std::string(field)];
+  if (fact.strength >= strength) return;
+  fact = {std::string(field), std::move(text), line, std::move(from), strength};
+}
+
+void FactReader::Program(std::string_view name) {
+  std::vector<std::string>& all = log_->programs;
+  if (std::find(all.begin(), all.end(), name) == all.end()) all.emplace_back(name);
+}
+
+void FactReader::Line(const std::string& line, int64_t number) {
+  if (block_ != Block::kNone && InBlock(line, number)) return;
+  if (const size_t at = line.find("json = {"); at != std::string::npos) {
+    BeginJson(line, number, false, at + 7);
+    return;
+  }
+  const size_t config = line.find("Model config ");
+  if (config != std::string::npos && line.ends_with("{")) {
+    BeginJson(line, number, true, line.size() - 1);
+    return;
+  }
+  if (HasPart(line, "Arguments(") || HasPart(line, "SFTConfig(")) {
+    if (line.ends_with("(")) block_ = Block::kArguments;
+  } else if (line.ends_with("with resolved config:")) {
+    block_ = Block::kYaml;
+    Program("torchtune");
+    Add("⟦code⟧", "torchtune", number, "a torchtune recipe", kStated);
+  }
+  block_lines_ = 0;
+  if (IsCommand(line)) Options(line, number);
+  Headers(line, number);
+  DeepSpeedLine(line, number);
+}
+
+bool FactReader::InBlock(const std::string& line, int64_t number) {
+  if (static_cast<size_t>(++block_lines_) > kLongestBlock) block_ = Block::kNone;
+  const std::string_view text = Trimmed(line);
+  switch (block_) {
+    case Block::kNone:
+      return false;
+    case Block::kJson: {
+      std::string_view part = line;
+      if (part.starts_with(json_prefix_)) part.remove_prefix(json_prefix_.size());
+      part = Trimmed(part);
+      if (part.empty()) return true;
+      // Other ranks write between.
+      if (std::string_view("\"{}[],-0123456789").find(part.front()) == std::string_view::npos ||
+          part.starts_with("[20") || part.starts_with("[rank") || part.starts_with("[INFO")) {
+        return false;
+      }
+      char quote = 0;
+      for (size_t i = 0; i < part.size(); ++i) {
+        const char c = part[i];
+        if (c == '"' && (i == 0 || part[i - 1] != '\\')) quote = quote == 0 ? '"' : 0;
+        if (quote != 0) continue;
+        if (c == '{') ++depth_;
+        if (c == '}') --depth_;
+      }
+      json_ += part;
+      json_ += '\n';
+      if (depth_ <= 0) EndJson();
+      return true;
+    }
+    case Block::kArguments: {
+      if (text == ")") {
+        block_ = Block::kNone;
+        return true;
+      }
+      const size_t equals = text.find('=');
+      if (equals == std::string_view::npos || !text.ends_with(",")) return true;
+      std::string value(text.substr(equals + 1, text.size() - equals - 2));
+      std::erase_if(value, [](char c) { return c == '\'' || c == '"'; });
+      // OptimizerNames.ADAMW_TORCH and <SaveStrategy.NO: 'no'> are names of transformers'.
+      if (const size_t dot = value.find("OptimizerNames."); dot != std::string::npos) {
+        value = value.substr(dot + 15);
+        if (const size_t colon = value.find(": "); colon != std::string::npos) {
+          value = value.substr(colon + 2);
+        }
+        std::erase(value, '>');
+        std::transform(value.begin(), value.end(), value.begin(),
+                       [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+      }
+      const std::string name = Normal(text.substr(0, equals));
+      // Without a value these are off.
+      if (value == "None" || value.empty()) return true;
+      Option(name, value, number, fmt::format("{}={}", name, value), kStated);
+      return true;
+    }
+    case Block::kYaml: {
+      const size_t colon = line.find(':');
+      if (colon == std::string::npos || HasPart(line.substr(0, colon), " [")) {
+        block_ = text.empty() ? Block::kYaml : Block::kNone;
+        return text.empty();
+      }
+      const bool nested = line.starts_with("  ");
+      const std::string name(Trimmed(line.substr(0, colon)));
+      const std::string value(Trimmed(std::string_view(line).substr(colon + 1)));
+      if (!nested) yaml_parent_ = value.empty() ? name : "";
+      if (value.empty() || value == "null") return true;
+      const std::string from =
+          fmt::format("{}{}: {}", nested ? yaml_parent_ + "." : "", name, value);
+      if (!nested && name == "batch_size" && IsCount(value)) {
+        Add("⟦micro_batch⟧", value, number, from, kStated);
+      } else if (!nested && name == "dtype" && (value == "bf16" || value == "fp32")) {
+        Add("⟦param_dtype⟧", value, number, from, kStated);
+      } else if (nested && yaml_parent_ == "optimizer" && name == "_component_") {
+        if (value.ends_with("AdamW8bit")) {
+          Add("⟦optim⟧", HasPart(value, "Paged") ? "paged_adamw_8bit" : "adamw_bnb_8bit", number,
+              from, kStated);
+        }
+      } else if (nested && yaml_parent_ == "tokenizer") {
+        if (name == "max_seq_len") Option(name, value, number, from, kStated);
+      } else if (!nested) {
+        Option(name, value, number, from, kStated);
+      }
+      return true;
+    }
+  }
+  return false;
+}
+
+void FactReader::BeginJson(const std::string& line, int64_t number, bool model, size_t brace) {
+  block_ = Block::kJson;
+  block_lines_ = 0;
+  json_of_model_ = model;
+  json_line_ = number;
+  depth_ = 1;
+  json_ = "{\n";
+  // What launchers put in front of every line of a process.
+  json_prefix_.clear();
+  const size_t stamp = line.find("[20");
+  if (!model && stamp != std::string::npos && stamp < brace) json_prefix_ = line.substr(0, stamp);
+  if (model) json_prefix_ = line.substr(0, line.find("Model config "));
+  if (HasPart(json_prefix_, "[transformers]")) json_prefix_.clear();
+}
+
+void FactReader::EndJson() {
+  block_ = Block::kNone;
+  if (json_of_model_) {
+    const bool shaped = HasPart(json_, "\"hidden_size\"") || HasPart(json_, "\"n_embd\"");
+    if (shaped && log_->model_config.empty()) {
+      log_->model_config = std::exchange(json_, "");
+      log_->model_config_line = json_line_;
+    }
+    return;
+  }
+  if (!log_->config.empty()) return;
+  log_->config = std::exchange(json_, "");
+  log_->config_line = json_line_;
+  Add("⟦runtime⟧", "deepspeed", json_line_, "DeepSpeed's config", kFromEngine);
+}
+
+void FactReader::Options(const std::string& line, int64_t number) {
+  const std::vector<std::string> words = WordsIn(line);
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (!words[i].starts_with("--")) continue;
+    std::string name = words[i], value;
+    const size_t equals = name.find('=');
+    if (equals != std::string::npos) {
+      value = name.substr(equals + 1);
+      name.resize(equals);
+    }
+    const bool list = HasPart(name, "target");
+    while (equals == std::string::npos && i + 1 < words.size() && !words[i + 1].starts_with("-")) {
+      value += value.empty() ? words[++i] : "," + words[++i];
+      if (!list) break;
+    }
+    const std::string normal = Normal(name);
+    Launch(normal, value, number);
+    Option(normal, value, number, fmt::format("{}{}{}", name, value.empty() ? "" : " ", value),
+           kStated);
+  }
+}
+
+bool FactReader::Option(std::string_view name, const std::string& value, int64_t line,
+                        std::string from, int strength) {
+  if (name == "fsdp") {
+    Fsdp(value, line);
+    return true;
+  }
+  if (name == "fsdp_version" && value == "1") log_->fsdp1 = true;
+  if (name == "deepspeed" || name == "deepspeed_config") {
+    if (!IsFalse(value)) Add("⟦runtime⟧", "deepspeed", line, std::move(from), strength);
+    return true;
+  }
+  const auto* known = std::find_if(kKnownOptions.begin(), kKnownOptions.end(),
+                                   [&](const KnownOption& option) { return option.name == name; });
+  if (known == kKnownOptions.end()) return false;
+  std::string text;
+  switch (known->kind) {
+    case ValueKind::kText:
+    case ValueKind::kList:
+      text = value;
+      break;
+    case ValueKind::kCount:
+      if (IsCount(value)) text = value;
+      break;
+    case ValueKind::kSwitch:
+      if (IsTrue(value)) text = known->on;
+      if (IsFalse(value)) text = known->off;
+      break;
+    case ValueKind::kNamed:
+      for (const ValueName& of : kValueNames) {
+        if (of.option == name && of.value == value) text = of.text;
+      }
+  }
+  if (text.empty()) return true;
+  // What is quantized is more than adapters alone.
+  if (text == "qlora") strength = kFromEngine;
+  Add(known->field, std::move(text), line, std::move(from), strength);
+  return true;
+}
+
+void FactReader::Fsdp(const std::string& value, int64_t line) {
+  const bool full = HasPart(value, "full_shard"), grads = HasPart(value, "shard_grad_op");
+  if (!full && !grads) return;
+  const std::string from = "--fsdp " + value;
+  Add("⟦runtime⟧", "fsdp2", line, from, kStated);
+  Add("⟦stage⟧", full ? "3" : "2", line, from, kStated);
+  if (HasPart(value, "offload")) Add("⟦offload_param⟧", "cpu", line, from, kStated);
+}
+
+// GPUs are those of a node times the nodes.
+void FactReader::Launch(std::string_view name, const std::string& value, int64_t line) {
+  if (!IsCount(value)) return;
+  if (name == "nproc_per_node" || name == "num_gpus") per_node_ = std::stoll(value);
+  if (name == "nnodes" || name == "num_nodes") nodes_ = std::stoll(value);
+  if (per_node_ > 0) launch_line_ = line;
+}
+
+void FactReader::Headers(const std::string& line, int64_t number) {
+  const auto count = [&](std::string_view key, std::string_view field, int strength = kFromEngine) {
+    if (!HasPart(line, key)) return;
+    const std::optional<int64_t> value = CountAfter(line, key);
+    if (!value || *value == 0) return;
+    Add(field, std::to_string(*value), line.empty() ? 0 : number, std::string(Trimmed(key)),
+        strength);
+  };
+  count("Instantaneous batch size per device =", "⟦micro_batch⟧");
+  count("Gradient Accumulation steps =", "⟦grad_accum⟧");
+  count("Num processes:", "⟦gpus⟧");
+  count("dist_world_size=", "⟦gpus⟧");
+  if (const auto total = CountAfter(line, "accumulation) =")) {
+    total_batch_ = *total;
+    total_batch_line_ = number;
+    Program("transformers Trainer");
+  }
+  const bool set = HasPart(line, "ALLOC_CONF=") && !HasPart(line, "try setting");
+  if (set && HasPart(line, "expandable_segments:True")) {
+    Add("⟦expandable_segments⟧", "true", number, "PYTORCH_CUDA_ALLOC_CONF", kStated);
+  }
+  if (HasPart(line, "Gradient checkpointing enabled")) {
+    Add("⟦checkpointing⟧", "full", number, "Gradient checkpointing enabled", kStated);
+  }
+  if (HasPart(line, "Mixed precision type: ")) {
+    const std::string type = line.substr(line.find("type: ") + 6);
+    Option("mixed_precision", std::string(Trimmed(type)), number, "Mixed precision type",
+           kFromEngine);
+  }
+  if (const size_t at = line.find("Distributed environment: "); at != std::string::npos) {
+    const std::string kind(Trimmed(std::string_view(line).substr(at + 25)));
+    const std::string from = "Distributed environment: " + kind;
+    if (HasPart(kind, "DEEPSPEED")) Add("⟦runtime⟧", "deepspeed", number, from, kFromEngine);
+    if (HasPart(kind, "FSDP")) Add("⟦runtime⟧", "fsdp2", number, from, kFromEngine);
+    if (HasPart(kind, "MULTI_GPU") || kind.starts_with("NO") || kind.ends_with(".NO")) {
+      Add("⟦runtime⟧", "ddp", number, from, kFromEngine);
+    }
+    Program("accelerate");
+  }
+  const size_t cached = line.find("models--");
+  if (cached != std::string::npos && HasPart(line, "loading ")) {
+    std::string name = line.substr(cached + 8);
+    name.resize(std::min(name.find('/'), name.size()));
+    if (const size_t dashes = name.find("--"); dashes != std::string::npos) {
+      name.replace(dashes, 2, "/");
+      Add("⟦model⟧", name, number, "a file of Hugging Face's cache", kFollows);
+    }
+  }
+  if (HasPart(line, "trainable params: ") && HasPart(line, "trainable%")) {
+    log_->adapters = true;
+    Program("PEFT");
+  }
+  if (const size_t at = line.find("NVIDIA "); at != std::string::npos) {
+    const bool names_gpu = HasPart(line, "CUDA capacity: ") || HasPart(line, "CUDA device (") ||
+                           (Trimmed(line).starts_with("|") && !HasPart(line, "SMI"));
+    if (names_gpu) {
+      std::string name = line.substr(at);
+      for (const std::string_view end : {"  ", " with ", "'", "|"}) {
+        name.resize(std::min(name.find(end), name.size()));
+      }
+      // nvidia-smi shortens names to what several cards have in common.
+      if (!HasPart(name, "...")) {
+        Add("⟦hw⟧", std::string(Trimmed(name)), number, "the GPU's name", kStated);
+      }
+    }
+  }
+  if (HasPart(line, "sequence length ") && HasPart(line, "local batch size ")) {
+    count("sequence length ", "⟦seq_len⟧");
+    count("local batch size ", "⟦micro_batch⟧");
+    count("gradient accumulation steps ", "⟦grad_accum⟧");
+    Program("torchtitan");
+    Add("⟦code⟧", "torchtitan", number, "torchtitan's trainer", kFromEngine);
+    Add("⟦runtime⟧", "fsdp2", number, "torchtitan's trainer", kFollows);
+  }
+}
+
+void FactReader::DeepSpeedLine(const std::string& line, int64_t number) {
+  if (const size_t at = line.find("DeepSpeed info: version="); at != std::string::npos) {
+    std::string version = line.substr(at + 24);
+    version.resize(std::min(version.find(','), version.size()));
+    Program("DeepSpeed " + version);
+    Add("⟦runtime⟧", "deepspeed", number, "DeepSpeed info", kFromEngine);
+  }
+  if (HasPart(line, "[config.py:") && HasPart(line, ":print]")) {
+    const auto setting = [&](std::string_view name, std::string_view field) {
+      if (!HasPart(line, name)) return;
+      const std::optional<int64_t> value = CountAfter(line, name);
+      if (value && *value > 0) {
+        Add(field, std::to_string(*value), number, std::string(Trimmed(name)), kFromEngine);
+      }
+    };
+    setting("  train_micro_batch_size_per_gpu ", "⟦micro_batch⟧");
+    setting("  gradient_accumulation_steps ", "⟦grad_accum⟧");
+    setting("  world_size ", "⟦gpus⟧");
+    if (HasPart(line, "  bfloat16_enabled ") && line.ends_with("True")) {
+      Add("⟦dtype⟧", "bf16", number, "bfloat16_enabled", kFromEngine);
+    }
+    if (HasPart(line, "  fp16_enabled ") && line.ends_with("True")) {
+      Add("⟦dtype⟧", "fp16", number, "fp16_enabled", kFromEngine);
+    }
+  }
+  const size_t stage = line.find("ZeRO stage ");
+  if (HasPart(line, "Creating ") && stage != std::string::npos) {
+    if (const auto value = CountAfter(line, "ZeRO stage "); value && *value <= 3) {
+      Add("⟦stage⟧", std::to_string(*value), number, "Creating ... ZeRO stage", kFromEngine);
+    }
+  }
+  if (HasPart(line, "] CPU Offload: ")) {
+    Add("⟦offload_optimizer⟧", line.ends_with("True") ? "cpu" : "none", number, "CPU Offload",
+        kFromEngine);
+  }
+}
+
+void FactReader::Finish() {
+  if (block_ == Block::kJson) block_ = Block::kNone;
+  const LogFact* micro = log_->Fact("⟦micro_batch⟧");
+  const LogFact* accum = log_->Fact("⟦grad_accum⟧");
+  if (total_batch_ > 0 && micro != nullptr && accum != nullptr) {
+    const int64_t of_one = std::stoll(micro->text) * std::stoll(accum->text);
+    if (total_batch_ % of_one == 0) {
+      Add("⟦gpus⟧", std::to_string(total_batch_ / of_one), total_batch_line_,
+          "Total train batch size", kFromEngine);
+    }
+  }
+  if (per_node_ > 0) {
+    Add("⟦gpus⟧", std::to_string(per_node_ * std::max<int64_t>(nodes_, 1)), launch_line_,
+        "the launch command", kStated);
+    if (nodes_ > 1) {
+      Add("⟦gpus_per_node⟧", std::to_string(per_node_), launch_line_, "the launch command",
+          kStated);
+    }
+  }
+  for (const std::string& program : log_->programs) {
+    if (program != "transformers Trainer") continue;
+    Add("⟦code⟧", "hf", 0, "transformers' Trainer", kFromFrames);
+  }
+  // On one GPU there is nothing to shard.
+  const LogFact* gpus = log_->Fact("⟦gpus⟧");
+  if (log_->plain_backward_line > 0 && gpus != nullptr && gpus->text == "1") {
+    Add("⟦runtime⟧", "ddp", log_->plain_backward_line,
+        "a backward pass of PyTorch's own on one GPU", kFollows);
+  }
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,58 @@
+// What a log says of fields: options on command lines and in printed arguments, headers of Trainer
+// and accelerate, configs that DeepSpeed and transformers print.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "planner/why/run_log.h"
+
+namespace zeroplan {
+
+// How much a source is worth: frames of a traceback, what follows from several figures, what is
+// said outright, what the engine prints of itself.
+inline constexpr int kFromFrames = 1, kFollows = 2, kStated = 3, kFromEngine = 4;
+
+class FactReader {
+ public:
+  explicit FactReader(RunLog* log) : log_(log) {}
+
+  // A line without control sequences, with whatever stands before its text.
+  void Line(const std::string& line, int64_t number);
+  // What follows from several facts.
+  void Finish();
+  void Add(std::string_view field, std::string text, int64_t line, std::string from, int strength);
+
+ private:
+  // Lines that go on what an earlier one began.
+  enum class Block : uint8_t { kNone, kJson, kArguments, kYaml };
+
+  bool InBlock(const std::string& line, int64_t number);
+  void BeginJson(const std::string& line, int64_t number, bool model, size_t brace);
+  void EndJson();
+  void Options(const std::string& line, int64_t number);
+  // `name` as programs have it: "per_device_train_batch_size". False: not known.
+  bool Option(std::string_view name, const std::string& value, int64_t line, std::string from,
+              int strength);
+  void Launch(std::string_view name, const std::string& value, int64_t line);
+  void Fsdp(const std::string& value, int64_t line);
+  void Headers(const std::string& line, int64_t number);
+  void DeepSpeedLine(const std::string& line, int64_t number);
+  void Program(std::string_view name);
+
+  RunLog* log_;
+  Block block_ = Block::kNone;
+  // kJson: what is read so far, the text in front of each line, open braces.
+  std::string json_, json_prefix_;
+  int depth_ = 0;
+  bool json_of_model_ = false;
+  int64_t json_line_ = 0, block_lines_ = 0;
+  std::string yaml_parent_;
+  // Of Trainer's header and of launchers; 0: not said.
+  int64_t total_batch_ = 0, total_batch_line_ = 0, per_node_ = 0, nodes_ = 0, launch_line_ = 0;
+  std::string optimizer_;
+};
+
+}  // namespace zeroplan

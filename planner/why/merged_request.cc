@@ -1,0 +1,311 @@
+#include "planner/why/merged_request.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/strings.h"
+#include "core/families/load_model.h"
+#include "hwprofiles/loader.h"
+#include "planner/request/parse.h"
+#include "planner/runtimes/runtimes.h"
+
+namespace zeroplan {
+namespace {
+
+namespace fs = std::filesystem;
+using WhyConfig = nlohmann::ordered_json;
+
+// Takes the fields of a request; each can then be filled in by name.
+class NamedFields : public FieldSink {
+ public:
+  void Take(AddedField field) override { fields_.push_back(std::move(field)); }
+  void Flag(const char* group, const char* name, const std::string& help, bool& value) override {
+    AddedField field;
+    field.info = {group, name, "", help, {}, false, "true"};
+    field.take = [&value](const std::string&, std::string_view) { value = true; };
+    fields_.push_back(std::move(field));
+  }
+  const AddedField* Find(std::string_view name) const {
+    const auto found = std::find_if(fields_.begin(), fields_.end(), [&](const AddedField& field) {
+      return field.info.name == name;
+    });
+    return found == fields_.end() ? nullptr : &*found;
+  }
+
+ private:
+  std::deque<AddedField> fields_;
+};
+
+// Keys of a DeepSpeed config that fields stand for.
+struct ConfigKey {
+  std::string_view field, pointer;
+};
+// Fields that a config decides, so that facts of theirs are left to it.
+bool DecidedByConfig(std::string_view field) {
+  for (const std::string_view decided :
+       {"⟦stage⟧", "⟦offload_optimizer⟧", "⟦offload_param⟧", "⟦dtype⟧", "⟦micro_batch⟧",
+        "⟦grad_accum⟧", "⟦checkpointing⟧"}) {
+    if (field == decided) return true;
+  }
+  return false;
+}
+
+std::string Place(const RunLog& log, int64_t line) {
+  return line > 0 ? fmt::format("line {}", line) : log.source == "-" ? "the log" : log.source;
+}
+
+// The config that DeepSpeed printed, with what options say instead. Numbers that it prints as no
+// JSON has them (inf) go with their keys, which steer printing alone.
+std::string EditedConfig(const WhyRequest& request, const RunLog& log, MergedRequest& merged) {
+  std::string text;
+  for (const std::string_view line : Split(log.config, '\n')) {
+    if (line.find(": inf") != std::string_view::npos ||
+        line.find(": nan") != std::string_view::npos) {
+      continue;
+    }
+    text += line;
+    text += '\n';
+  }
+  // The key in front of a closing brace may have been the one that went.
+  for (size_t at; (at = text.find(",\n}")) != std::string::npos;) text.erase(at, 1);
+  WhyConfig config = WhyConfig::parse(text, nullptr, false);
+  if (!config.is_object()) return text;
+  const auto said = [&](std::string_view field, std::string_view pointer, const WhyConfig& value) {
+    const WhyConfig::json_pointer at{std::string(pointer)};
+    if (config.contains(at) && config[at] != value) {
+      merged.conflicts.push_back(fmt::format("{} {}: the log's config has {} (line {})", field,
+                                             request.given.at(std::string(field)),
+                                             config[at].dump(), log.config_line));
+    }
+  };
+  const BatchFields& batch = request.common.batch;
+  const std::pair<const Given<int64_t>*, ConfigKey> batches[] = {
+      {&batch.micro_batch, {"⟦micro_batch⟧", "/train_micro_batch_size_per_gpu"}},
+      {&batch.grad_accum, {"⟦grad_accum⟧", "/gradient_accumulation_steps"}},
+      {&batch.global_batch, {"⟦global_batch⟧", "/train_batch_size"}}};
+  bool batch_changed = request.common.cluster.gpus.has_value();
+  for (const auto& [value, key] : batches) {
+    if (!*value) continue;
+    said(key.field, key.pointer, WhyConfig(**value));
+    config.erase(std::string(key.pointer.substr(1)));
+    batch_changed = true;
+  }
+  if (batch_changed) config.erase("train_batch_size");
+  WhyConfig& zero = config["zero_optimization"];
+  const ChoiceFields& choice = request.common.choice;
+  const auto one = [&](const auto& values, std::string_view field) {
+    if (values->size() != 1) {
+      ThrowUsage("{}: {} are several; a run had one", field, values.text);
+    }
+    return values->front();
+  };
+  if (choice.stages) {
+    const int stage = one(choice.stages, "⟦stage⟧");
+    said("⟦stage⟧", "/zero_optimization/stage", WhyConfig(stage));
+    zero["stage"] = stage;
+  }
+  const auto offload = [&](const Given<std::vector<OffloadDevice>>& devices, std::string_view field,
+                           const std::string& key) {
+    if (!devices) return;
+    const std::string device(OffloadDeviceName(one(devices, field)));
+    said(field, "/zero_optimization/" + key + "/device", WhyConfig(device));
+    zero.erase(key);
+    if (device != "none") zero[key] = {{"device", device}, {"pin_memory", true}};
+  };
+  offload(choice.offload_optimizer, "⟦offload_optimizer⟧", "offload_optimizer");
+  offload(choice.offload_param, "⟦offload_param⟧", "offload_param");
+  // Trainer switches recompute on outside the config.
+  const LogFact* recompute = log.Fact("⟦checkpointing⟧");
+  const auto given = request.given.find("⟦checkpointing⟧");
+  const std::string kind = given != request.given.end() ? given->second
+                           : recompute != nullptr       ? recompute->text
+                                                        : "";
+  if (kind == "full") {
+    config["activation_checkpointing"] = WhyConfig::object();
+    if (given == request.given.end()) {
+      merged.used.push_back({"⟦checkpointing⟧", "full", recompute->from, recompute->line});
+    }
+  } else {
+    config.erase("activation_checkpointing");
+    if (kind.empty()) merged.assumed.emplace_back("⟦checkpointing⟧ none");
+  }
+  merged.config_text = config.dump(4);
+  return merged.config_text;
+}
+
+}  // namespace
+
+LogText::LogText(std::string text, std::string named) : named_(std::move(named)) {
+  static std::atomic<int> count = 0;
+  folder_ = fs::temp_directory_path() /
+            fmt::format("zeroplan_why_{}_{}", static_cast<int>(::getpid()), count++);
+  std::error_code failed;
+  fs::create_directories(folder_, failed);
+  path_ = (folder_ / "config.json").string();
+  std::ofstream out(path_, std::ios::binary);
+  out << text;
+  out.close();
+  if (failed || !out) ThrowRuntime("{}: cannot be written; set TMPDIR to a folder", path_);
+}
+
+LogText::~LogText() {
+  std::error_code ignored;
+  fs::remove_all(folder_, ignored);
+}
+
+std::string LogText::Named(std::string text) const {
+  for (size_t at; (at = text.find(path_)) != std::string::npos;) {
+    text.replace(at, path_.size(), named_);
+  }
+  return text;
+}
+
+std::string MergedRequest::Named(std::string text) const {
+  if (config) text = config->Named(std::move(text));
+  if (model_config) text = model_config->Named(std::move(text));
+  return text;
+}
+
+std::optional<uint64_t> UsableOf(const OomMessage& gpu) {
+  std::optional<uint64_t> usable = gpu.total;
+  if (gpu.in_use && gpu.free) {
+    const uint64_t own = *gpu.in_use + *gpu.free;
+    usable = usable ? std::min(*usable, own) : own;
+  }
+  if (!gpu.allowed) return usable;
+  // The allocator's limit, and what lies outside it.
+  const uint64_t reserved = gpu.reserved.value_or(0);
+  const uint64_t outside = gpu.in_use && *gpu.in_use > reserved ? *gpu.in_use - reserved : 0;
+  const uint64_t allowed = *gpu.allowed + outside;
+  return usable ? std::min(*usable, allowed) : allowed;
+}
+
+MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
+  MergedRequest merged;
+  merged.common = request.common;
+  Request& common = merged.common;
+  common.hardware.find = {};  // a log may be another machine's
+  NamedFields fields;
+  AddRunFields(fields, common);
+  const auto given = [&](std::string_view field) {
+    return request.given.contains(std::string(field));
+  };
+  const bool own_config = !log.config.empty() && !given("⟦config⟧");
+  std::string model_hint;
+  for (const auto& [name, fact] : log.facts) {
+    const AddedField* field = fields.Find(name);
+    if (field == nullptr) continue;
+    if (const auto said = request.given.find(name); said != request.given.end()) {
+      if (said->second != fact.text && !(own_config && DecidedByConfig(name))) {
+        merged.conflicts.push_back(fmt::format("{} {}: the log says {} ({}, {})", name,
+                                               said->second, fact.text, fact.from,
+                                               Place(log, fact.line)));
+      }
+      continue;
+    }
+    if ((own_config || given("⟦config⟧")) && DecidedByConfig(name)) continue;
+    if (name == "⟦model⟧") {
+      if (given("⟦params⟧") || !log.model_config.empty()) continue;
+      try {
+        FindModel(fact.text);
+      } catch (const Error&) {
+        model_hint = fact.text;
+        continue;
+      }
+    }
+    if (name == "⟦hw⟧") {
+      try {
+        FindProfile(fact.text);
+      } catch (const Error&) {
+        continue;
+      }
+    }
+    try {
+      field->take(fact.text, fmt::format("{}, {}", Place(log, fact.line), name));
+      merged.used.push_back({name, fact.text, fact.from, fact.line});
+    } catch (const Error&) {
+      continue;  // a value that is none of the field's
+    }
+  }
+  const std::string source = log.source == "-" ? "the log" : log.source;
+  if (!log.model_config.empty() && !given("⟦model⟧") && !given("⟦params⟧")) {
+    merged.model_config = std::make_unique<LogText>(
+        log.model_config, fmt::format("{} (model config, line {})", source, log.model_config_line));
+    common.model.model = merged.model_config->path();
+    merged.used.push_back({"⟦model⟧", "the model config", "Model config", log.model_config_line});
+  }
+  const Runtime& runtime = common.runtime.of();
+  if (own_config && runtime.reads_deepspeed_config()) {
+    merged.config =
+        std::make_unique<LogText>(EditedConfig(request, log, merged),
+                                  fmt::format("{} (config, line {})", source, log.config_line));
+    common.config = merged.config->path();
+    // They stand in the config now.
+    common.choice = {};
+    common.batch.dtype.reset();
+    merged.used.push_back({"⟦config⟧", "DeepSpeed's config", "json =", log.config_line});
+  }
+  const auto miss = [&](bool missing, const char* field, const char* what, std::string hint = "") {
+    if (missing) merged.missing.push_back({field, what, std::move(hint)});
+  };
+  miss(!common.model.given(), "⟦model⟧", "the model", model_hint);
+  miss(!common.runtime.runtime, "⟦runtime⟧", "what trained it");
+  miss(!common.cluster.gpus, "⟦gpus⟧", "the number of GPUs");
+  miss(!common.batch.seq_len, "⟦seq_len⟧", "the length of sequences");
+  const bool has_config = !common.config.empty();
+  bool micro_in_config = false;
+  if (has_config && merged.config) {
+    micro_in_config =
+        merged.config_text.find("train_micro_batch_size_per_gpu") != std::string::npos;
+  }
+  const bool own_file = has_config && !merged.config;
+  miss(!common.batch.micro_batch && !micro_in_config && !own_file, "⟦micro_batch⟧",
+       "the sequences of a GPU and micro-step");
+  const bool shards = common.runtime.runtime && !runtime.has_programs() &&
+                      runtime.EstimateSpace().stages.size() > 1;
+  miss(shards && !has_config && !common.choice.stages, "⟦stage⟧",
+       runtime.reads_deepspeed_config() ? "the ZeRO stage (or ⟦config⟧ with DeepSpeed's JSON)"
+                                        : "3 for parameters resharded after forward, 2 for not");
+  merged.hardware_known = !common.hardware.profile.empty();
+  const RunFailure* cause = log.Cause();
+  std::optional<uint64_t> usable;
+  if (cause != nullptr && cause->kind == FailureKind::kGpuMemory) usable = UsableOf(cause->gpu);
+  if (usable && !common.cluster.gpu_memory) {
+    common.cluster.gpu_memory.emplace(*usable);
+    common.cluster.gpu_memory.text = std::to_string(*usable);
+  }
+  miss(!merged.hardware_known && !common.cluster.gpu_memory, "⟦hw⟧",
+       "the GPUs (or their memory alone, ⟦gpu_memory⟧)");
+  if (!common.cluster.gpu_reserve) {
+    common.cluster.gpu_reserve.emplace(0);
+    common.cluster.gpu_reserve.text = "0";
+  }
+  if (has_config) return merged;
+  // What these programs do where nobody says.
+  const auto assume = [&](auto& value, auto otherwise, std::string text) {
+    if (value) return;
+    value.emplace(std::move(otherwise));
+    merged.assumed.push_back(std::move(text));
+  };
+  const std::vector<OffloadDevice> none = {OffloadDevice::kNone};
+  assume(common.choice.checkpointing, Checkpointing::kNone, "⟦checkpointing⟧ none");
+  if (shards) {
+    assume(common.choice.offload_optimizer, none, "⟦offload_optimizer⟧ none");
+    assume(common.choice.offload_param, none, "⟦offload_param⟧ none");
+  }
+  if (!common.batch.global_batch && !common.batch.global_batch_tokens) {
+    assume(common.batch.grad_accum, int64_t{1}, "⟦grad_accum⟧ 1");
+  }
+  return merged;
+}
+
+}  // namespace zeroplan

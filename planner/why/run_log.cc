@@ -1,0 +1,588 @@
+#include "planner/why/run_log.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/strings.h"
+#include "planner/why/log_facts.h"
+#include "planner/why/log_text.h"
+#include "planner/why/traceback.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr size_t kLongestLine = 1 << 16;  // what is beyond is passed over
+constexpr size_t kLongestMessage = 600;
+constexpr size_t kMostFailures = 64, kMostFrames = 400, kMostMemoryLines = 64;
+constexpr size_t kMostRates = 4096;
+
+struct PhaseNames {
+  std::string_view name, text;
+};
+constexpr auto kPhaseNames = std::to_array<PhaseNames>({{"", ""},
+                                                        {"loading", "loading the model"},
+                                                        {"resume", "loading a checkpoint"},
+                                                        {"init", "initialisation"},
+                                                        {"forward", "the forward pass"},
+                                                        {"loss", "logits and loss"},
+                                                        {"backward", "the backward pass"},
+                                                        {"step", "the optimizer step"},
+                                                        {"evaluation", "evaluation"},
+                                                        {"saving", "saving"}});
+
+// What a message says that stands at the end of a traceback: "RuntimeError: ...". Its length; 0:
+// the line is none.
+size_t ExceptionName(std::string_view text) {
+  size_t end = 0;
+  while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) ||
+                               text[end] == '.' || text[end] == '_')) {
+    ++end;
+  }
+  const std::string_view name = text.substr(0, end);
+  const bool is = name.ends_with("Error") || name.ends_with("Exception") ||
+                  name.ends_with("KeyboardInterrupt") || name.ends_with("Interrupt");
+  return is && (end == text.size() || text[end] == ':') ? end : 0;
+}
+
+// Exceptions of launchers, and of ranks that others took down.
+bool IsConsequence(std::string_view message) {
+  for (const std::string_view mark :
+       {"ChildFailedError", "CalledProcessError", "SignalException", "ProcessExitedException",
+        "DistBackendError", "Connection reset by peer", "Broken pipe", "Connection closed by",
+        "TCPStore", "EOFError", "ProcessRaisedException", "ncclRemoteError"}) {
+    if (HasPart(message, mark)) return true;
+  }
+  return false;
+}
+
+OomMessage ShortageIn(std::string_view text) {
+  OomMessage of;
+  of.wanted = SizeAfter(text, "Tried to allocate ");
+  if (const auto gpu = CountAfter(text, "GPU ")) of.gpu = static_cast<int>(*gpu);
+  // PyTorch 2.1 on. Its first versions misspelt "capacity".
+  of.total = SizeAfter(text, "total capacity of ");
+  if (!of.total) of.total = SizeAfter(text, "total capacty of ");
+  if (of.total) {
+    of.free = SizeBefore(text, " is free");
+    of.allocated = SizeBefore(text, " is allocated by PyTorch");
+    const auto unallocated = SizeBefore(text, " is reserved by PyTorch but unallocated");
+    const uint64_t pools = SizeBefore(text, " allocated in private pools").value_or(0);
+    if (of.allocated && unallocated) of.reserved = *of.allocated + *unallocated + pools;
+    of.in_use = SizeAfter(text, "this process has ");
+    // Without that name the processes that the driver shows are listed: one alone is this one.
+    if (!of.in_use && text.find(" memory in use") == text.rfind(" memory in use")) {
+      of.in_use = SizeBefore(text, " memory in use");
+    }
+    of.allowed = SizeBefore(text, " allowed; Of");
+    return of;
+  }
+  of.total = SizeBefore(text, " total capacity");
+  of.allocated = SizeBefore(text, " already allocated");
+  of.free = SizeBefore(text, " free;");
+  of.reserved = SizeBefore(text, " reserved in total");
+  if (!of.reserved) of.reserved = SizeBefore(text, " cached)");
+  of.allowed = SizeBefore(text, " allowed;");
+  return of;
+}
+
+// Functions that only call what they wrap.
+bool OnlyCallsOn(std::string_view function) {
+  for (const std::string_view name : {"_call_impl", "_wrapped_call_impl", "wrapper", "wrapped_fn",
+                                      "wrapped_func", "decorate_context", "decorate_autocast"}) {
+    if (function == name) return true;
+  }
+  return false;
+}
+
+// A tqdm bar without a description: " 10%|#    | 10/100 [00:12<01:48,  1.21s/it]".
+struct ProgressBar {
+  std::string label;
+  int64_t done = 0, total = 0;
+  std::optional<double> seconds;  // an iteration
+};
+std::optional<ProgressBar> BarIn(std::string_view text) {
+  const size_t percent = text.find("%|");
+  if (percent == std::string_view::npos) return std::nullopt;
+  const size_t bar = text.find("| ", percent + 2);
+  if (bar == std::string_view::npos) return std::nullopt;
+  const std::string_view counts = text.substr(bar + 2);
+  const size_t slash = counts.find('/');
+  if (slash == std::string_view::npos || slash > 12) return std::nullopt;
+  ProgressBar found;
+  const auto done = CountAfter(counts, ""), total = CountAfter(counts, "/");
+  if (!done || !total) return std::nullopt;
+  found.done = *done;
+  found.total = *total;
+  size_t label = percent;
+  while (label > 0 &&
+         (text[label - 1] == ' ' || std::isdigit(static_cast<unsigned char>(text[label - 1])))) {
+    --label;
+  }
+  found.label = std::string(Trimmed(text.substr(0, label)));
+  while (found.label.ends_with(':')) found.label.pop_back();
+  const size_t close = counts.find(']');
+  const std::string_view times = counts.substr(0, close);
+  const size_t comma = times.find(',');
+  if (close == std::string_view::npos || comma == std::string_view::npos) return found;
+  const std::string_view rate = times.substr(comma);
+  const std::optional<double> value = NumberAfter(rate, ",");
+  if (value && *value > 0 && HasPart(rate, "s/it")) found.seconds = *value;
+  if (value && *value > 0 && HasPart(rate, "it/s")) found.seconds = 1 / *value;
+  return found;
+}
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Rates of steps as they come; of very many every second one goes.
+class Rates {
+ public:
+  void Add(double value, int64_t line) {
+    if (++seen_ % every_ != 0) return;
+    values_.push_back(value);
+    line_ = line;
+    if (values_.size() < kMostRates) return;
+    for (size_t i = 0; i < values_.size() / 2; ++i) values_[i] = values_[2 * i];
+    values_.resize(values_.size() / 2);
+    every_ *= 2;
+  }
+  // Of their second half: the first steps are slow.
+  std::optional<LogFigure> Settled(std::string from) const {
+    if (values_.size() < 2) return std::nullopt;
+    const auto half = values_.begin() + static_cast<std::ptrdiff_t>(values_.size() / 2);
+    return LogFigure{Median({half, values_.end()}), line_, std::move(from)};
+  }
+
+ private:
+  std::vector<double> values_;
+  int64_t line_ = 0;
+  uint64_t seen_ = 0, every_ = 1;
+};
+
+void Most(std::optional<LogFigure>& figure, double value, int64_t line, std::string_view from) {
+  if (figure && figure->value >= value) return;
+  figure = {value, line, std::string(from)};
+}
+
+}  // namespace
+
+std::string_view RunPhaseName(RunPhase phase) {
+  return kPhaseNames[static_cast<size_t>(phase)].name;
+}
+std::string_view RunPhaseText(RunPhase phase) {
+  return kPhaseNames[static_cast<size_t>(phase)].text;
+}
+
+std::string_view FailureKindName(FailureKind kind) {
+  constexpr std::array<std::string_view, 6> kNames = {"gpu_memory", "host_memory", "killed",
+                                                      "timeout",    "interrupted", "error"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+std::optional<uint64_t> OomMessage::Unallocated() const {
+  if (!reserved || !allocated || *reserved < *allocated) return std::nullopt;
+  return *reserved - *allocated;
+}
+
+const LogFact* RunLog::Fact(std::string_view field) const {
+  const auto found = facts.find(std::string(field));
+  return found == facts.end() ? nullptr : &found->second;
+}
+
+const RunFailure* RunLog::Cause() const {
+  if (finished) return nullptr;
+  // Memory first, whoever noticed what before; a timeout follows from a rank that died, and what
+  // launchers kill from either.
+  for (const FailureKind kind :
+       {FailureKind::kGpuMemory, FailureKind::kHostMemory, FailureKind::kError,
+        FailureKind::kKilled, FailureKind::kTimeout, FailureKind::kInterrupted}) {
+    for (const RunFailure& failure : failures) {
+      if (failure.kind == kind) return &failure;
+    }
+  }
+  return nullptr;
+}
+
+bool RunLog::HasAnything() const {
+  return !facts.empty() || !config.empty() || !model_config.empty() || !failures.empty() ||
+         !programs.empty() || !memory_lines.empty() || step_seconds || samples_per_second ||
+         run_samples_per_second || tokens_per_second_of_gpu || allocated || reserved ||
+         cache_flushes > 0 || steps_seen > 0;
+}
+
+struct LogReader::State {
+  explicit State(std::string source) : facts(&log) { log.source = std::move(source); }
+
+  void Piece(std::string_view raw);
+  void Frames(const std::string& line);
+  void Failures(const std::string& line);
+  void Progress(const std::string& line, bool nested);
+  void Figures(const std::string& line);
+  void Memory(const std::string& line);
+  void Fail(FailureKind kind, std::string_view message, std::optional<int> rank);
+
+  RunLog log;
+  FactReader facts;
+  std::string pending;
+  bool line_open = false;  // what comes stands on the line that log.lines counts last
+  std::vector<PythonFrame> frames;
+  std::vector<std::string> codes;
+  bool in_traceback = false;
+  bool evaluating = false;
+  int64_t failed_steps = -1;      // steps_seen at the last failure of memory
+  std::map<int64_t, Rates> bars;  // of each total
+  Rates titan_tps, tune_tps, samples;
+  std::string memory_label, last_label;
+};
+
+LogReader::LogReader(std::string source) : state_(std::make_unique<State>(std::move(source))) {}
+LogReader::~LogReader() = default;
+
+void LogReader::Take(std::string_view bytes) {
+  State& state = *state_;
+  state.log.bytes += bytes.size();
+  while (!bytes.empty()) {
+    // A progress bar draws itself anew behind carriage returns.
+    const size_t end = bytes.find_first_of("\n\r");
+    const std::string_view part = bytes.substr(0, end);
+    if (state.pending.size() < kLongestLine) {
+      state.pending.append(part.substr(0, kLongestLine - state.pending.size()));
+    }
+    if (end == std::string_view::npos) return;
+    if (!state.line_open) ++state.log.lines;
+    state.line_open = bytes[end] == '\r';
+    state.Piece(state.pending);
+    state.pending.clear();
+    bytes.remove_prefix(end + 1);
+  }
+}
+
+RunLog LogReader::Finish() {
+  State& state = *state_;
+  if (!state.pending.empty()) {
+    if (!state.line_open) ++state.log.lines;
+    state.Piece(state.pending);
+  }
+  RunLog& log = state.log;
+  state.facts.Finish();
+  // Trainer's bar counts optimizer steps; a bar of other code may count micro-steps.
+  const bool trainer = std::find(log.programs.begin(), log.programs.end(),
+                                 "transformers Trainer") != log.programs.end();
+  if (trainer && !state.bars.empty()) {
+    const auto longest = state.bars.rbegin();
+    log.step_seconds = longest->second.Settled("the progress bar");
+  }
+  if (auto rate = state.titan_tps.Settled("tps")) log.tokens_per_second_of_gpu = std::move(rate);
+  if (auto rate = state.tune_tps.Settled("tokens_per_second_per_gpu")) {
+    log.tokens_per_second_of_gpu = std::move(rate);
+  }
+  if (!log.samples_per_second) log.samples_per_second = state.samples.Settled("SamplesPerSec");
+  if (log.Cause() == nullptr && !log.finished) log.last_seen = state.last_label;
+  if (const RunFailure* cause = log.Cause()) {
+    if (cause->frames.empty()) log.last_seen = state.last_label;
+  }
+  return std::move(log);
+}
+
+void LogReader::State::Piece(std::string_view raw) {
+  if (raw.empty()) return;
+  if (raw.find('\0') != std::string_view::npos) log.has_nul = true;
+  // tqdm draws a bar below another one and moves back up.
+  const bool nested = HasPart(raw, "\x1b[A");
+  const std::string line = WithoutControls(raw);
+  if (line.empty()) return;
+  Progress(line, nested);
+  Frames(line);
+  Failures(line);
+  Figures(line);
+  Memory(line);
+  facts.Line(line, log.lines);
+}
+
+void LogReader::State::Frames(const std::string& line) {
+  if (HasPart(line, "Traceback (most recent call last)")) in_traceback = true;
+  if (HasPart(line, ".py")) {
+    for (PythonFrame& frame : FramesIn(line)) {
+      if (frames.size() >= kMostFrames) break;
+      for (const FrameFact* fact : FactsOf(frame)) {
+        facts.Add(fact->field, std::string(fact->text), log.lines,
+                  fmt::format("frames of {}", fact->path.empty() ? fact->function : fact->path),
+                  fact->text == "liger" ? kFollows : kFromFrames);
+      }
+      if (HasPart(frame.file, "fully_sharded_data_parallel.py")) log.fsdp1 = true;
+      if (HasPart(frame.file, "/peft/")) log.adapters = true;
+      if (HasPart(frame.file, "transformers/trainer.py") &&
+          std::find(log.programs.begin(), log.programs.end(), "transformers Trainer") ==
+              log.programs.end()) {
+        log.programs.emplace_back("transformers Trainer");
+      }
+      const bool tensor = frame.function == "backward" && HasPart(frame.file, "torch/_tensor.py");
+      const bool engine = std::any_of(frames.begin(), frames.end(), [](const PythonFrame& above) {
+        return HasPart(above.file, "deepspeed/");
+      });
+      if (tensor && !engine && log.plain_backward_line == 0) log.plain_backward_line = log.lines;
+      frames.push_back(std::move(frame));
+    }
+  } else if (in_traceback && line.starts_with("  ") && codes.size() < kMostFrames) {
+    codes.emplace_back(Trimmed(line));
+  }
+}
+
+void LogReader::State::Fail(FailureKind kind, std::string_view message, std::optional<int> rank) {
+  RunFailure failure;
+  failure.kind = kind;
+  failure.line = log.lines;
+  failure.rank = rank;
+  failure.message = PrintableText(message, kLongestMessage);
+  failure.phase = PhaseOfFrames(frames, codes);
+  failure.recomputing = failure.phase == RunPhase::kBackward && Recomputes(frames);
+  for (const PythonFrame& frame : frames) {
+    if (!OnlyCallsOn(frame.function)) failure.frames.push_back(FrameText(frame));
+  }
+  constexpr size_t kShown = 12;
+  if (failure.frames.size() > kShown) {
+    failure.frames.erase(failure.frames.begin(), failure.frames.end() - kShown);
+  }
+  if (kind == FailureKind::kGpuMemory) failure.gpu = ShortageIn(message);
+  if (kind == FailureKind::kHostMemory) {
+    failure.host_wanted = SizeAfter(message, "tried to allocate ");
+  }
+  frames.clear();
+  codes.clear();
+  in_traceback = false;
+  log.finished = false;
+  const bool known =
+      std::any_of(log.failures.begin(), log.failures.end(), [&](const RunFailure& f) {
+        return f.kind == kind && f.rank == rank && log.steps_seen == failed_steps;
+      });
+  failed_steps = log.steps_seen;
+  if (!known && log.failures.size() < kMostFailures) log.failures.push_back(std::move(failure));
+}
+
+void LogReader::State::Failures(const std::string& line) {
+  const auto has = [&](std::string_view part) { return HasPart(line, part); };
+  const auto from = [&](std::string_view part) {
+    return std::string_view(line).substr(line.find(part));
+  };
+  const std::optional<int> rank = RankOf(line);
+  if (has("CUDA out of memory. Tried to allocate")) {
+    // A line of source that raises it is no message.
+    if (has("raise ") || has("(\"CUDA out")) return;
+    Fail(FailureKind::kGpuMemory, from("CUDA out of memory"), rank);
+    return;
+  }
+  for (const std::string_view driver :
+       {"CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "Cuda failure 'out of memory'",
+        "Cuda failure 2 'out of memory'"}) {
+    if (!has(driver)) continue;
+    Fail(FailureKind::kGpuMemory, Trimmed(line), rank);
+    return;
+  }
+  if (has("DefaultCPUAllocator: ") && has("tried to allocate")) {
+    Fail(FailureKind::kHostMemory, from("DefaultCPUAllocator"), rank);
+    return;
+  }
+  if (has("Watchdog caught collective operation timeout")) {
+    Fail(FailureKind::kTimeout, from("Watchdog caught"), rank);
+    return;
+  }
+  for (const std::string_view kill :
+       {"exitcode: -9", "exitcode  : -9", "return code = -9", "Signal 9 (SIGKILL)",
+        "oom_kill event", "oom-kill event", "Out of memory: Killed process",
+        "died with <Signals.SIGKILL"}) {
+    if (!has(kill)) continue;
+    Fail(FailureKind::kKilled, Trimmed(line), rank);
+    return;
+  }
+  const std::string_view text = Trimmed(line);
+  if (text == "Killed" || (has(" Killed  ") && has("python"))) {
+    Fail(FailureKind::kKilled, text, rank);
+    return;
+  }
+  // "[rank0]: RuntimeError: ..." too.
+  std::string_view message = text;
+  if (rank && message.find("]: ") < 24) message = Trimmed(message.substr(message.find("]: ") + 3));
+  const size_t name = ExceptionName(message);
+  if (name == 0 || !(in_traceback || !frames.empty())) return;
+  if (IsConsequence(message)) {
+    frames.clear();
+    codes.clear();
+    in_traceback = false;
+    return;
+  }
+  const bool interrupted = HasPart(message.substr(0, name), "Interrupt");
+  const bool memory = message.substr(0, name) == "MemoryError";
+  Fail(interrupted ? FailureKind::kInterrupted
+       : memory    ? FailureKind::kHostMemory
+                   : FailureKind::kError,
+       message, rank);
+}
+
+void LogReader::State::Progress(const std::string& line, bool nested) {
+  if (HasPart(line, "***** Running Evaluation")) evaluating = true;
+  if (HasPart(line, "eval_runtime")) evaluating = false;
+  if (HasPart(line, "***** Running training")) last_label = "training";
+  const std::optional<ProgressBar> bar = BarIn(line);
+  if (!bar) return;
+  if (!bar->label.empty() && bar->label.size() < 80) {
+    last_label = fmt::format("{} {}/{}", PrintableText(bar->label, 80), bar->done, bar->total);
+    return;
+  }
+  if (nested || evaluating) return;
+  last_label = fmt::format("step {}/{}", bar->done, bar->total);
+  if (bar->done > log.steps_seen) log.steps_seen = bar->done;
+  if (bar->seconds && bar->done > 1) bars[bar->total].Add(*bar->seconds, log.lines);
+}
+
+void LogReader::State::Figures(const std::string& line) {
+  const auto has = [&](std::string_view part) { return HasPart(line, part); };
+  const auto set = [&](std::optional<LogFigure>& figure, std::string_view key) {
+    if (!has(key)) return;
+    if (const auto value = NumberAfter(line, key); value && *value > 0) {
+      if (key.ends_with('=')) key.remove_suffix(1);
+      figure = {*value, log.lines, std::string(Trimmed(key))};
+    }
+  };
+  if (has("SamplesPerSec=")) {
+    if (has("RunningAvgSamplesPerSec=")) {
+      set(log.samples_per_second, "RunningAvgSamplesPerSec=");
+    } else if (const auto rate = NumberAfter(line, "SamplesPerSec="); rate && *rate > 0) {
+      samples.Add(*rate, log.lines);
+    }
+    if (const auto step = CountAfter(line, "global_step=")) {
+      log.steps_seen = std::max(log.steps_seen, *step);
+    }
+    if (const auto most = GibibytesAfter(line, "MaxMemAllocated=")) {
+      Most(log.allocated, static_cast<double>(*most), log.lines, "MaxMemAllocated");
+    }
+  }
+  if (has("train_samples_per_second'") || has("train_samples_per_second\"")) {
+    const size_t at = line.find("train_samples_per_second");
+    set(log.run_samples_per_second, std::string_view(line).substr(at, 25));
+    log.finished = true;
+    if (std::find(log.programs.begin(), log.programs.end(), "transformers Trainer") ==
+        log.programs.end()) {
+      log.programs.emplace_back("transformers Trainer");
+    }
+  }
+  if (has("tps: ") && has("step: ") && has("memory: ")) {
+    if (const auto tps = NumberAfter(line, "tps: ")) titan_tps.Add(*tps, log.lines);
+    if (const auto memory = SizeAfter(line, "memory: ")) {
+      Most(log.reserved, static_cast<double>(*memory), log.lines, "memory");
+    }
+    if (const auto step = CountAfter(line, "step: ")) {
+      log.steps_seen = std::max(log.steps_seen, *step);
+    }
+    facts.Add("⟦code⟧", "torchtitan", log.lines, "torchtitan's lines of steps", kStated);
+  }
+  if (has("tokens_per_second_per_gpu:")) {
+    if (const auto tps = NumberAfter(line, "tokens_per_second_per_gpu:")) {
+      tune_tps.Add(*tps, log.lines);
+    }
+    constexpr double kGiB = 1ull << 30;
+    if (const auto memory = NumberAfter(line, "peak_memory_active:")) {
+      Most(log.allocated, *memory * kGiB, log.lines, "peak_memory_active");
+    }
+    if (const auto memory = NumberAfter(line, "peak_memory_reserved:")) {
+      Most(log.reserved, *memory * kGiB, log.lines, "peak_memory_reserved");
+    }
+  }
+  if (has("allocator cache flushes since last step")) {
+    if (log.cache_flushes++ == 0) log.cache_flush_line = log.lines;
+  }
+  if (has("Setting OMP_NUM_THREADS environment variable for each process to be 1")) {
+    log.one_thread_line = log.lines;
+  }
+  if (has("Training completed. Do not forget to share your model")) log.finished = true;
+}
+
+void LogReader::State::Memory(const std::string& line) {
+  if (const size_t at = line.find("see_memory_usage]"); at != std::string::npos) {
+    const std::string_view text = Trimmed(std::string_view(line).substr(at + 17));
+    if (!text.starts_with("MA ")) {
+      if (!text.starts_with("CPU Virtual Memory")) {
+        memory_label = PrintableText(text, 80);
+        last_label = memory_label;
+      }
+      return;
+    }
+    const auto now = GibibytesAfter(text, "MA "), most = GibibytesAfter(text, "Max_MA ");
+    const auto cached = GibibytesAfter(text, "CA ");
+    if (!now || !most || !cached) return;
+    Most(log.allocated, static_cast<double>(*most), log.lines, "Max_MA");
+    Most(log.reserved, static_cast<double>(*cached), log.lines, "CA");
+    if (log.memory_lines.size() < kMostMemoryLines) {
+      log.memory_lines.push_back({log.lines, memory_label, *now, *most, *cached});
+    }
+    return;
+  }
+  // torch.cuda.memory_summary(): current and peak.
+  const auto peak_of = [&](std::string_view name) -> std::optional<uint64_t> {
+    const std::string_view text = Trimmed(line);
+    if (!text.starts_with("|") || !Trimmed(text.substr(1)).starts_with(name)) return std::nullopt;
+    const size_t current = text.find('|', 1);
+    const size_t peak = current == text.npos ? text.npos : text.find('|', current + 1);
+    if (peak == text.npos) return std::nullopt;
+    const std::string_view cell = text.substr(peak + 1, text.find('|', peak + 1) - peak - 1);
+    const auto value = NumberAfter(cell, "");
+    constexpr double kKiB = 1024, kMiB = kKiB * 1024, kGiB = kMiB * 1024;
+    if (!value) return std::nullopt;
+    const double unit = HasPart(cell, "GiB")                           ? kGiB
+                        : HasPart(cell, "MiB") || HasPart(cell, " MB") ? kMiB
+                        : HasPart(cell, "KiB") || HasPart(cell, " KB") ? kKiB
+                                                                       : 1;
+    return static_cast<uint64_t>(*value * unit);
+  };
+  if (const auto peak = peak_of("Allocated memory")) {
+    Most(log.allocated, static_cast<double>(*peak), log.lines, "memory_summary");
+  }
+  if (const auto peak = peak_of("GPU reserved memory")) {
+    Most(log.reserved, static_cast<double>(*peak), log.lines, "memory_summary");
+  }
+  if (HasPart(line, "cudaMalloc retries: ")) {
+    if (const auto retries = CountAfter(line, "cudaMalloc retries: "); retries && *retries > 0) {
+      log.cache_flushes += *retries;
+      log.cache_flush_line = log.lines;
+    }
+  }
+}
+
+RunLog ParseLog(std::string_view text, std::string source) {
+  LogReader reader(std::move(source));
+  reader.Take(text);
+  return reader.Finish();
+}
+
+RunLog ReadRunLog(const std::string& file) {
+  const std::string path = file == "-" ? "/dev/stdin" : file;
+  const auto fail = [&](int error) {
+    ThrowUsage("{}: cannot be read ({}); name a readable log, or - for stdin", file,
+               std::strerror(error));
+  };
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) fail(errno);
+  LogReader reader(file);
+  std::string chunk(1 << 20, '\0');
+  for (;;) {
+    const ssize_t got = ::read(fd.get(), chunk.data(), chunk.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail(errno);
+    if (got == 0) break;
+    reader.Take(std::string_view(chunk).substr(0, static_cast<size_t>(got)));
+  }
+  return reader.Finish();
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,587 @@
+#include "planner/why/why.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/units.h"
+#include "core/config/setup_facts.h"
+#include "planner/advice/smallest_change.h"
+#include "planner/report/report_text.h"
+#include "planner/runtimes/runtimes.h"
+#include "planner/why/merged_request.h"
+#include "planner/why/why_parts.h"
+
+namespace zeroplan {
+namespace {
+
+// Notes every field that is given, and hands it on.
+class NotingFields : public FieldSink {
+ public:
+  NotingFields(FieldSink& to, std::map<std::string, std::string>& given) : to_(to), given_(given) {}
+  void Take(AddedField field) override {
+    auto take = std::move(field.take);
+    field.take = [take, &given = given_, name = std::string(field.info.name)](
+                     const std::string& text, std::string_view as) {
+      take(text, as);
+      given[name] = text;
+    };
+    to_.Take(std::move(field));
+  }
+  void Flag(const char* group, const char* name, const std::string& help, bool& value) override {
+    to_.Flag(group, name, help, value);
+  }
+
+ private:
+  FieldSink& to_;
+  std::map<std::string, std::string>& given_;
+};
+
+// Beyond what measured runs were off by, in tensors (docs/runtimes.md).
+constexpr double kWorthSaying = 0.05;
+
+// How a size may be met that is printed with two digits behind the point.
+bool IsPrintedAs(uint64_t bytes, uint64_t printed) {
+  // The allocator asks the driver for whole segments of 2 MiB.
+  constexpr uint64_t kSegment = uint64_t{2} << 20;
+  const uint64_t unit = printed >= (uint64_t{1} << 30) ? uint64_t{1} << 30 : uint64_t{1} << 20;
+  const uint64_t asked = AlignUp(bytes, kSegment);
+  const uint64_t off = asked > printed ? asked - printed : printed - asked;
+  return off <= unit / 100;
+}
+
+// Tensors of the run that have the size that was wanted, by name.
+std::vector<std::string> TensorsOfSize(uint64_t wanted, const WhyPrediction& of) {
+  constexpr uint64_t kTooCommon = uint64_t{32} << 20;
+  if (wanted < kTooCommon) return {};
+  const ModelSpec& model = of.resolved->inputs().model;
+  const TrainSetup& setup = of.choice.setup;
+  const auto u = [](int64_t value) { return static_cast<uint64_t>(value); };
+  const uint64_t sequences = u(setup.batch.micro_batch), length = u(setup.batch.seq_len);
+  const uint64_t tokens = sequences * length;
+  const uint64_t params = model.ParamCount();
+  const auto ranks = static_cast<uint64_t>(ShardRanks(setup.zero, setup.batch.world_size));
+  const std::pair<const char*, uint64_t> tensors[] = {
+      {"logits", tokens * u(model.vocab)},
+      {"logits", tokens * u(model.padded_vocab)},
+      {"logits without the last token of each sequence", sequences * (length - 1) * u(model.vocab)},
+      {"a column of the MLP for each token", tokens * u(model.ffn)},
+      {"the residual stream", tokens * u(model.hidden)},
+      {"attention scores of a layer", sequences * u(model.heads) * length * length},
+      {"the embedding or its gradient", u(model.vocab) * u(model.hidden)},
+      {"all parameters in one piece", params},
+      {"a rank's part of the parameters", params / ranks},
+      {"the reduce bucket", of.choice.settings.reduce_bucket_elements},
+  };
+  std::vector<std::string> names;
+  for (const auto& [name, elements] : tensors) {
+    for (const auto& [dtype, bytes] : {std::pair{"fp32", 4}, std::pair{"16 bit", 2}}) {
+      if (elements == kAuto || elements > (uint64_t{1} << 50)) continue;
+      if (!IsPrintedAs(elements * static_cast<uint64_t>(bytes), wanted)) continue;
+      const bool nearly = std::string_view(name).starts_with("logits ");
+      if (nearly && !names.empty()) continue;
+      std::string text = fmt::format("{} in {}", name, dtype);
+      if (std::find(names.begin(), names.end(), text) == names.end()) {
+        names.push_back(std::move(text));
+      }
+    }
+  }
+  return names;
+}
+
+std::string Because(std::vector<std::string> assumed) {
+  std::erase_if(assumed,
+                [](const std::string& text) { return text.starts_with("⟦host_reserve⟧"); });
+  if (assumed.empty()) return "";
+  return fmt::format(" Taken without being said: {}.", fmt::join(assumed, ", "));
+}
+
+// What of the memory was in the way.
+void FindGpuShortage(const RunFailure& failure, WhyAnswer& answer) {
+  const OomMessage& gpu = failure.gpu;
+  const std::optional<uint64_t> unallocated = gpu.Unallocated();
+  if (gpu.wanted && unallocated) {
+    // What the allocator could still ask the driver for.
+    uint64_t free = gpu.free.value_or(0);
+    if (gpu.allowed && gpu.reserved)
+      free = std::min(free, *gpu.allowed - std::min(*gpu.allowed, *gpu.reserved));
+    if (*unallocated >= *gpu.wanted) {
+      answer.findings.push_back(fmt::format(
+          "Fragmentation: {} were reserved and not allocated, more than the {} that were wanted, "
+          "but in pieces that are too small. PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "
+          "(PYTORCH_ALLOC_CONF from PyTorch 2.9 on) lets the allocator join them.",
+          GiBText(*unallocated), GiBText(*gpu.wanted)));
+    } else if (*unallocated + free >= *gpu.wanted) {
+      answer.findings.push_back(fmt::format(
+          "Fragmentation: with what was free ({}) the {} that were reserved and not allocated "
+          "would have sufficed for {}. PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "
+          "(PYTORCH_ALLOC_CONF from PyTorch 2.9 on) lets the allocator use both.",
+          GiBText(free), GiBText(*unallocated), GiBText(*gpu.wanted)));
+    } else {
+      answer.findings.push_back(fmt::format(
+          "Not fragmentation: {} were reserved and not allocated, {} free, less than the {} that "
+          "were wanted. expandable_segments:True alone does not help.",
+          GiBText(*unallocated), GiBText(free), GiBText(*gpu.wanted)));
+    }
+  }
+  if (gpu.total && gpu.in_use && gpu.free && *gpu.in_use + *gpu.free < *gpu.total) {
+    const uint64_t others = *gpu.total - *gpu.in_use - *gpu.free;
+    if (others > (uint64_t{256} << 20)) {
+      answer.findings.push_back(
+          fmt::format("{} of the GPU are other processes'.", GiBText(others)));
+    }
+  }
+}
+
+// The predicted peak beside what the allocator said.
+void CompareShortage(const RunFailure& failure, WhyAnswer& answer) {
+  WhyPrediction& predicted = *answer.prediction;
+  const OomMessage& gpu = failure.gpu;
+  const ChoiceEstimate& choice = predicted.choice;
+  const TorchFootprint& torch = *choice.footprint.torch;
+  const std::optional<TorchPhase> phase = PredictedPhase(failure.phase);
+  if (gpu.allocated && gpu.wanted) predicted.needed = *gpu.allocated + *gpu.wanted;
+  if (phase && predicted.needed) {
+    const uint64_t peak = torch.peak(*phase).allocated_bytes;
+    if (*predicted.needed > peak) predicted.beyond = *predicted.needed - peak;
+  }
+  if (gpu.wanted) {
+    const std::vector<std::string> names = TensorsOfSize(*gpu.wanted, predicted);
+    if (!names.empty() && names.size() <= 2) {
+      answer.findings.push_back(fmt::format("{}, which were wanted, is the size of {} of this run.",
+                                            GiBText(*gpu.wanted), fmt::join(names, ", or of ")));
+    }
+  }
+  if (!phase) return;
+  if (!choice.fits) {
+    const bool cached = gpu.Unallocated().value_or(0) >= gpu.wanted.value_or(kAuto);
+    const bool tensors = torch.TensorBytes() + torch.context_bytes > predicted.gpu_bytes;
+    answer.findings.push_back(fmt::format(
+        "The prediction agrees that it does not fit: {}.{}", choice.why_not,
+        cached && tensors ? " Mending the fragmentation alone would not be enough." : ""));
+  }
+  if (choice.fits && predicted.beyond == 0) {
+    answer.findings.push_back(fmt::format(
+        "The prediction is that it fits, with {} reserved and {} outside the allocator of {}: what "
+        "ran takes more than the log and the options say, or other processes take memory later.{}",
+        GiBText(torch.ReservedBytes()), GiBText(torch.context_bytes), GiBText(predicted.gpu_bytes),
+        Because(answer.assumed)));
+  }
+  const uint64_t peak = torch.peak(*phase).allocated_bytes;
+  if (static_cast<double>(predicted.beyond) > kWorthSaying * static_cast<double>(peak)) {
+    answer.findings.push_back(fmt::format(
+        "It had, or wanted, {} in tensors, {} more than is predicted for {}: what ran is not all "
+        "that the log and the options say.{} The changes below leave so much free.",
+        GiBText(*predicted.needed), GiBText(predicted.beyond), RunPhaseText(failure.phase),
+        Because(answer.assumed)));
+  }
+}
+
+// Of a run that ran: how far off the prediction is, and what the log has that explains it.
+void CompareRun(WhyAnswer& answer) {
+  const WhyPrediction& predicted = *answer.prediction;
+  const RunLog& log = answer.log;
+  const ChoiceEstimate& choice = predicted.choice;
+  const std::optional<double> step = StepSecondsOf(log, choice.setup);
+  const std::optional<double>& expected = choice.time.total_seconds;
+  const bool offloads = choice.setup.zero.offload_optimizer.device != OffloadDevice::kNone;
+  if (answer.times_known && step && expected) {
+    const double factor = *step / *expected;
+    const double margin = predicted.largest_time_error;
+    const bool slower = factor > 1 + margin;
+    if (margin > 0 && !slower && factor >= 1 / (1 + margin)) {
+      answer.findings.push_back(fmt::format(
+          "Its step took {:.2f} times the prediction, within what runs were off by ({:.0f} %).",
+          factor, 100 * margin));
+    } else if (slower) {
+      answer.findings.push_back(fmt::format(
+          "Its step took {:.2f} times the prediction{}.", factor,
+          margin > 0 ? fmt::format(", more than runs were off by ({:.0f} %)", 100 * margin) : ""));
+    } else {
+      answer.findings.push_back(fmt::format(
+          "Its step took {:.2f} times the prediction: less. Sequences shorter than {} tokens would "
+          "explain it.",
+          factor, choice.setup.batch.seq_len));
+    }
+  }
+  const auto had = [](const std::optional<LogFigure>& figure) {
+    return figure ? figure->value : 0;
+  };
+  const auto tensors = static_cast<double>(choice.footprint.torch->TensorBytes());
+  if (had(log.allocated) > (1 + kWorthSaying) * tensors) {
+    answer.findings.push_back(
+        fmt::format("It allocated {}, {:.0f} % more than is predicted: what ran is not all that "
+                    "the log and the "
+                    "options say.{}",
+                    GiBText(static_cast<uint64_t>(had(log.allocated))),
+                    100 * (had(log.allocated) / tensors - 1), Because(answer.assumed)));
+  }
+  if (log.one_thread_line > 0 && offloads) {
+    answer.findings.push_back(fmt::format(
+        "torchrun set OMP_NUM_THREADS to 1 (line {}): the optimizer on the host then has one "
+        "thread, which the prediction does not count. Set OMP_NUM_THREADS to the host's cores over "
+        "its ranks.",
+        log.one_thread_line));
+  }
+  if (log.run_samples_per_second && step && !log.samples_per_second) {
+    const double run =
+        static_cast<double>(choice.setup.batch.global_batch()) / log.run_samples_per_second->value;
+    if (run > 1.1 * *step) {
+      answer.findings.push_back(fmt::format(
+          "Over the whole run a step comes to {}, {:.2f} times the steps themselves: loading, "
+          "evaluation and saving are in it.",
+          FormatSeconds(run), run / *step));
+    }
+  }
+}
+
+// The fields that make `then` of `now`.
+std::string ChangedFields(const TrainSetup& now, const TrainSetup& then) {
+  std::vector<std::string> fields;
+  const auto set = [&](const char* field, const auto& before, const auto& after, auto text) {
+    if (before != after) fields.push_back(fmt::format("{} {}", field, text(after)));
+  };
+  const auto number = [](auto value) { return fmt::format("{}", value); };
+  const auto device = [](OffloadDevice of) { return std::string(OffloadDeviceName(of)); };
+  const auto recompute = [](const RecomputeConfig& of) { return std::string(RecomputeName(of)); };
+  set("⟦gpus⟧", now.batch.world_size, then.batch.world_size, number);
+  set("⟦stage⟧", now.zero.stage, then.zero.stage, number);
+  set("⟦shard_group⟧", now.zero.shard_group, then.zero.shard_group, number);
+  set("⟦offload_optimizer⟧", now.zero.offload_optimizer.device, then.zero.offload_optimizer.device,
+      device);
+  set("⟦offload_ratio⟧", now.zero.offload_optimizer.ratio, then.zero.offload_optimizer.ratio,
+      number);
+  set("⟦offload_param⟧", now.zero.offload_param.device, then.zero.offload_param.device, device);
+  set("⟦checkpointing⟧", now.recompute, then.recompute, recompute);
+  if (then.recompute.every > 1) {
+    set("⟦checkpoint_every⟧", now.recompute.every, then.recompute.every, number);
+  }
+  set("⟦micro_batch⟧", now.batch.micro_batch, then.batch.micro_batch, number);
+  set("⟦grad_accum⟧", now.batch.grad_accum, then.batch.grad_accum, number);
+  return fmt::format("{}", fmt::join(fields, " "));
+}
+
+// What the program that ran calls them.
+std::string Elsewhere(const TrainSetup& now, const TrainSetup& then, const RunLog& log,
+                      bool deepspeed) {
+  const bool trainer = std::find(log.programs.begin(), log.programs.end(),
+                                 "transformers Trainer") != log.programs.end();
+  std::vector<std::string> words;
+  const auto add = [&](std::string text) { words.push_back(std::move(text)); };
+  if (trainer || deepspeed) {
+    if (now.batch.micro_batch != then.batch.micro_batch) {
+      add(fmt::format("{} {}",
+                      trainer ? "per_device_train_batch_size" : "train_micro_batch_size_per_gpu",
+                      then.batch.micro_batch));
+    }
+    if (now.batch.grad_accum != then.batch.grad_accum) {
+      add(fmt::format("gradient_accumulation_steps {}", then.batch.grad_accum));
+    }
+  }
+  if (trainer && now.recompute.kind == RecomputeKind::kNone &&
+      then.recompute.kind == RecomputeKind::kFull) {
+    add("gradient_checkpointing True");
+  }
+  if (!deepspeed) return fmt::format("{}", fmt::join(words, ", "));
+  if (now.zero.stage != then.zero.stage) {
+    add(fmt::format("zero_optimization.stage {}", then.zero.stage));
+  }
+  const auto offload = [&](const char* key, OffloadDevice before, OffloadDevice after) {
+    if (before == after) return;
+    add(fmt::format("zero_optimization.{}.device {}", key, OffloadDeviceName(after)));
+  };
+  offload("offload_optimizer", now.zero.offload_optimizer.device,
+          then.zero.offload_optimizer.device);
+  offload("offload_param", now.zero.offload_param.device, then.zero.offload_param.device);
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+// Another recipe with which the same choice fits.
+struct RecipeChange {
+  const char *options, *elsewhere;
+  void (*apply)(TorchRecipe&);
+  bool (*sensible)(const TorchRecipe&);
+};
+constexpr RecipeChange kRecipeChanges[] = {
+    {"⟦expandable_segments⟧", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+     [](TorchRecipe& r) { r.expandable_segments = true; },
+     [](const TorchRecipe& r) { return !r.expandable_segments; }},
+    {"⟦code⟧ liger", "use_liger_kernel True", [](TorchRecipe& r) { r.code = CodeStyle::kLiger; },
+     [](const TorchRecipe& r) { return r.code == CodeStyle::kHf || r.code == CodeStyle::kPlain; }},
+    {"⟦optim⟧ adamw_bnb_8bit", "optim adamw_bnb_8bit",
+     [](TorchRecipe& r) { r.optimizer = TorchOptimizer::kAdamW8bit; },
+     [](const TorchRecipe& r) {
+       return !r.optimizer || *r.optimizer == TorchOptimizer::kAdamW ||
+              *r.optimizer == TorchOptimizer::kAdamWFused;
+     }},
+};
+
+double SpeedOf(const WhyChange& change) {
+  return change.estimate.time.tokens_per_second.value_or(0);
+}
+
+// Changes after which it fits, each alone; where there is none the fewest together.
+void FindChanges(MergedRequest& merged, WhyAnswer& answer) {
+  const WhyPrediction& predicted = *answer.prediction;
+  const TrainSetup& now = predicted.choice.setup;
+  PlanRequest plan;
+  plan.common = merged.common;
+  if (plan.common.config.empty()) {
+    plan.common.batch.global_batch.emplace(now.batch.global_batch());
+    plan.common.batch.global_batch.text = std::to_string(now.batch.global_batch());
+  }
+  Assumptions unused;
+  unused.logged = true;
+  ResolvedPlan resolved(plan, unused);
+  SearchInputs inputs = resolved.inputs();
+  SearchSpace full = resolved.full();
+  LeaveOutDisks(full);
+  const auto as_found = [&](Cluster& cluster) {
+    cluster.gpu_capacity_bytes -= std::min(cluster.gpu_capacity_bytes, predicted.beyond);
+    if (merged.hardware_known) return;
+    // Of the run's hosts nothing is known.
+    if (!merged.common.cluster.host_memory) cluster.host_capacity_bytes.reset();
+    cluster.pinned_limit_bytes.reset();
+  };
+  for (SearchCluster& at : inputs.clusters) as_found(at.cluster);
+  const bool deepspeed = inputs.runtime->reads_deepspeed_config();
+  const auto add = [&](const Change& change, const char* more = "", const char* elsewhere = "") {
+    const TrainSetup& then = change.estimate.setup;
+    std::string options = ChangedFields(now, then);
+    // What is no part of a choice.
+    for (const char* field : {"⟦code⟧ ", "⟦optim⟧ ", "⟦host_memory⟧ "}) {
+      const size_t at = change.options.find(field);
+      if (at == std::string::npos) continue;
+      const size_t end = change.options.find(' ', at + std::string_view(field).size());
+      options = change.options.substr(at, end == std::string::npos ? end : end - at) +
+                (options.empty() ? "" : " ") + options;
+    }
+    std::string words = Elsewhere(now, then, answer.log, deepspeed);
+    if (*more != '\0') options = options.empty() ? more : options + " " + more;
+    if (*elsewhere != '\0') words = words.empty() ? elsewhere : words + ", " + elsewhere;
+    answer.changes.push_back({std::move(options), std::move(words), change.estimate});
+  };
+  for (const Change& change : SingleChanges(inputs, full)) add(change);
+  const auto with = [&](const RecipeChange& recipe) {
+    SearchInputs other = inputs;
+    recipe.apply(other.recipe);
+    return other;
+  };
+  for (const RecipeChange& recipe : kRecipeChanges) {
+    if (!recipe.sensible(inputs.recipe)) continue;
+    try {
+      const std::unique_ptr<ChoiceSearch> search = MakeSearch(with(recipe));
+      const std::optional<Found> found = search->Best({}).found;
+      if (!found) continue;
+      add({"", *found, search->EstimateCandidate(found->candidate)}, recipe.options,
+          recipe.elsewhere);
+    } catch (const Error&) {
+      continue;  // the runtime has it not
+    }
+  }
+  if (answer.changes.empty()) {
+    const auto cluster_of = [&](int gpus) {
+      SearchCluster at = resolved.ClusterOf(gpus);
+      as_found(at.cluster);
+      return at;
+    };
+    answer.single_changes = false;
+    if (const std::optional<Change> change = SmallestChange(inputs, full, cluster_of)) add(*change);
+  }
+  std::stable_sort(answer.changes.begin(), answer.changes.end(),
+                   [](const WhyChange& a, const WhyChange& b) { return SpeedOf(a) > SpeedOf(b); });
+}
+
+// Of a run that ran: the best choice for the same GPUs and batch, where that is worth a word.
+void FindFaster(const MergedRequest& merged, WhyAnswer& answer) {
+  constexpr double kFaster = 1.05;
+  const TrainSetup& now = answer.prediction->choice.setup;
+  const std::optional<double>& speed = answer.prediction->choice.time.tokens_per_second;
+  if (!answer.times_known || !speed) return;
+  PlanRequest plan;
+  plan.common = merged.common;
+  plan.common.config.clear();
+  plan.common.choice = {};
+  BatchFields& batch = plan.common.batch;
+  batch.micro_batch.reset();
+  batch.grad_accum.reset();
+  batch.global_batch.emplace(now.batch.global_batch());
+  batch.global_batch.text = std::to_string(now.batch.global_batch());
+  batch.dtype.emplace(now.precision.dtype);
+  Assumptions unused;
+  unused.logged = true;
+  const ResolvedPlan resolved(plan, unused);
+  const std::unique_ptr<ChoiceSearch> search = MakeSearch(resolved.inputs());
+  const std::optional<Found> found = search->Best({}).found;
+  if (!found || found->tokens_per_second < kFaster * *speed) return;
+  const ChoiceEstimate best = search->EstimateCandidate(found->candidate);
+  const Runtime& runtime = merged.common.runtime.of();
+  answer.findings.push_back(fmt::format(
+      "Faster by prediction, with the same GPUs, program and sequences a step: {} ({}), {:.2f} "
+      "times "
+      "as many tokens/s. 'zeroplan plan' writes its config.",
+      runtime.Label(best.setup), BatchText(best.setup.batch), found->tokens_per_second / *speed));
+}
+
+void Predict(MergedRequest& merged, WhyAnswer& answer) {
+  Request& common = merged.common;
+  const Runtime& runtime = common.runtime.of();
+  if (runtime.has_programs()) {
+    ThrowUsage(
+        "⟦runtime⟧: {} trains with 'zeroplan train', which says itself why it ends; name the "
+        "program of the log",
+        runtime.key());
+  }
+  WhyPrediction predicted;
+  Assumptions assumptions;
+  try {
+    predicted.resolved = std::make_unique<ResolvedEstimate>(common, assumptions);
+    EstimateInputs inputs = predicted.resolved->inputs();
+    if (inputs.setups.size() != 1) {
+      ThrowUsage(
+          "⟦stage⟧, ⟦offload_optimizer⟧, ⟦offload_param⟧ and ⟦checkpointing⟧: they name {} "
+          "choices; a run had one",
+          inputs.setups.size());
+    }
+    if (!merged.hardware_known) {
+      if (!common.cluster.host_memory) inputs.cluster.host_capacity_bytes.reset();
+      inputs.cluster.pinned_limit_bytes.reset();
+    }
+    Estimate estimate = EstimateChoices(inputs);
+    predicted.choice = std::move(estimate.choices.front());
+    predicted.margin = std::move(estimate.margin);
+    predicted.gpu_bytes = inputs.cluster.gpu_capacity_bytes;
+    predicted.largest_time_error =
+        runtime.LargestTimeError(predicted.choice, inputs.cluster, *inputs.hardware);
+  } catch (const Error& error) {
+    answer.why_no_prediction = merged.Named(error.what());
+    return;
+  }
+  answer.times_known = merged.hardware_known;
+  for (std::string& text : assumptions.assumed) {
+    const bool of_host = text.starts_with("⟦hw⟧") || text.starts_with("⟦host_reserve⟧");
+    if (merged.hardware_known || !of_host) answer.assumed.push_back(std::move(text));
+  }
+  for (std::string& note : assumptions.notes) {
+    answer.notes.push_back(merged.Named(std::move(note)));
+  }
+  for (std::string& note : runtime.Notes(predicted.choice, predicted.resolved->inputs().recipe)) {
+    answer.notes.push_back(std::move(note));
+  }
+  answer.prediction = std::move(predicted);
+}
+
+}  // namespace
+
+std::string GiBText(uint64_t bytes) {
+  constexpr double kGiB = 1ull << 30;
+  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / kGiB);
+}
+
+std::optional<TorchPhase> PredictedPhase(RunPhase phase) {
+  switch (phase) {
+    case RunPhase::kInit:
+      return TorchPhase::kInit;
+    case RunPhase::kForward:
+    case RunPhase::kLoss:
+    case RunPhase::kBackward:
+      return TorchPhase::kForwardBackward;
+    case RunPhase::kStep:
+      return TorchPhase::kStep;
+    case RunPhase::kUnknown:
+    case RunPhase::kLoading:
+    case RunPhase::kResume:
+    case RunPhase::kEvaluation:
+    case RunPhase::kSaving:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::optional<double> StepSecondsOf(const RunLog& log, const TrainSetup& setup) {
+  const auto sequences = static_cast<double>(setup.batch.global_batch());
+  const auto tokens = sequences * static_cast<double>(setup.batch.seq_len);
+  if (log.samples_per_second) return sequences / log.samples_per_second->value;
+  if (log.tokens_per_second_of_gpu) {
+    return tokens / (log.tokens_per_second_of_gpu->value * setup.batch.world_size);
+  }
+  if (log.step_seconds) return log.step_seconds->value;
+  if (log.run_samples_per_second) return sequences / log.run_samples_per_second->value;
+  return std::nullopt;
+}
+
+void AddWhyFields(FieldSink& sink, WhyRequest& request) {
+  NotingFields fields(sink, request.given);
+  AddRunFields(fields, request.common);
+}
+
+WhyAnswer FindWhy(const WhyRequest& request) {
+  WhyAnswer answer;
+  answer.log = ReadRunLog(request.log);
+  const RunLog& log = answer.log;
+  const std::string name = log.source == "-" ? "stdin" : log.source;
+  if (!log.HasAnything()) {
+    ThrowUsage(
+        "{}: {}; give the log of a run of DeepSpeed, transformers' Trainer, accelerate, torchrun, "
+        "torchtitan, torchtune or PyTorch, with what it wrote to stderr (2>&1)",
+        name,
+        log.bytes == 0 ? "is empty"
+        : log.has_nul
+            ? "holds no text of a run: it is binary, or text in UTF-16"
+            : fmt::format("nothing of a training run is recognised in its {} lines", log.lines));
+  }
+  MergedRequest merged = MergeLog(request, log);
+  answer.used = merged.used;
+  answer.conflicts = merged.conflicts;
+  answer.missing = merged.missing;
+  answer.assumed = merged.assumed;
+  const RunFailure* cause = log.Cause();
+  if (cause != nullptr && cause->kind == FailureKind::kGpuMemory) FindGpuShortage(*cause, answer);
+  if (log.fsdp1) {
+    answer.notes.emplace_back(
+        "It ran FSDP's first version (FullyShardedDataParallel), which is predicted as its second, "
+        "fully_shard.");
+  }
+  if (log.cache_flushes > 0) {
+    answer.findings.push_back(
+        fmt::format("The allocator emptied its cache while it ran, as the log tells {} time{} "
+                    "(first: line {}): "
+                    "memory was short, and each time the GPU waits.",
+                    log.cache_flushes, log.cache_flushes == 1 ? "" : "s", log.cache_flush_line));
+  }
+  if (answer.missing.empty()) Predict(merged, answer);
+  if (!request.add.empty()) answer.added = AddRow(request, answer, merged);
+  if (!answer.prediction) return answer;
+  if (cause == nullptr) {
+    CompareRun(answer);
+    FindFaster(merged, answer);
+    return answer;
+  }
+  if (cause->kind == FailureKind::kGpuMemory) CompareShortage(*cause, answer);
+  const bool host = cause->kind == FailureKind::kHostMemory || cause->kind == FailureKind::kKilled;
+  if (host) FindHostShortage(*cause, answer);
+  if (host || cause->kind == FailureKind::kGpuMemory) FindAround(*cause, answer);
+  const bool steps = PredictedPhase(cause->phase).has_value() || cause->phase == RunPhase::kUnknown;
+  if (cause->kind == FailureKind::kGpuMemory && steps) FindChanges(merged, answer);
+  return answer;
+}
+
+std::string MissingText(const WhyAnswer& answer) {
+  if (answer.missing.empty()) return "";
+  std::vector<std::string> parts;
+  for (const MissingField& missing : answer.missing) {
+    parts.push_back(fmt::format(
+        "{}, {}{}", missing.field, missing.what,
+        missing.hint.empty() ? ""
+                             : fmt::format(" (the log has {}, which is not here)", missing.hint)));
+  }
+  return fmt::format("{} does not say what a prediction takes; give {}",
+                     answer.log.source == "-" ? "the log" : answer.log.source,
+                     fmt::join(parts, "; "));
+}
+
+}  // namespace zeroplan

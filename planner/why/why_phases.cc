@@ -1,0 +1,79 @@
+// What is predicted of hosts, and of the phases around the steps, beside a run that died there.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/units.h"
+#include "planner/runtimes/torch_phases.h"
+#include "planner/why/why_parts.h"
+
+namespace zeroplan {
+namespace {
+
+std::optional<AroundPhase> AroundOf(RunPhase phase) {
+  switch (phase) {
+    case RunPhase::kLoading:
+      return AroundPhase::kLoading;
+    case RunPhase::kResume:
+      return AroundPhase::kResuming;
+    case RunPhase::kEvaluation:
+      return AroundPhase::kEvaluation;
+    case RunPhase::kSaving:
+      return AroundPhase::kSaving;
+    default:
+      return std::nullopt;
+  }
+}
+
+// Where a process was that was killed without a word: what it last printed tells.
+RunPhase PhaseOfLabel(std::string_view label) {
+  if (label.starts_with("Loading checkpoint shards") || label.starts_with("Loading weights")) {
+    return RunPhase::kLoading;
+  }
+  if (label.starts_with("step ")) return RunPhase::kUnknown;
+  const bool init = label.find("nitializ") != label.npos ||
+                    label.find("fp16 partitions") != label.npos ||
+                    label.find("fp32 partitions") != label.npos;
+  return init ? RunPhase::kInit : RunPhase::kUnknown;
+}
+
+}  // namespace
+
+void FindAround(const RunFailure& failure, WhyAnswer& answer) {
+  const WhyPrediction& predicted = *answer.prediction;
+  const TorchFootprint& torch = *predicted.choice.footprint.torch;
+  const int ranks = predicted.resolved->inputs().cluster.ranks_per_node();
+  RunPhase phase = failure.phase;
+  if (phase == RunPhase::kUnknown) phase = PhaseOfLabel(answer.log.last_seen);
+  const std::optional<AroundPhase> around = AroundOf(phase);
+  if (!around) return;
+  for (const AroundPeak& peak : torch.around) {
+    if (peak.phase == *around) answer.findings.push_back(AroundText(peak, ranks));
+  }
+  if (torch.around.empty()) {
+    answer.findings.push_back(fmt::format(
+        "What {} takes is not predicted of this run: it is known of transformers' Trainer and of "
+        "DeepSpeed's engine.",
+        RunPhaseText(phase)));
+  }
+}
+
+void FindHostShortage(const RunFailure& failure, WhyAnswer& answer) {
+  const WhyPrediction& predicted = *answer.prediction;
+  const TorchFootprint& torch = *predicted.choice.footprint.torch;
+  const Cluster& cluster = predicted.resolved->inputs().cluster;
+  const int ranks = cluster.ranks_per_node();
+  answer.findings.push_back(fmt::format(
+      "Memory of a host as predicted: {} for {} process{} in its steps, {} of it page-locked and "
+      "{} "
+      "of Python and its libraries each.{}",
+      GiBText(predicted.choice.footprint.host.total()), ranks, ranks == 1 ? "" : "es",
+      GiBText(torch.host.pinned_bytes * static_cast<uint64_t>(ranks)),
+      GiBText(torch.host_base_bytes),
+      failure.kind == FailureKind::kKilled ? " The kernel ends a process so where a host, or the "
+                                             "control group of a job, has no more "
+                                             "memory; the log does not say how much there was."
+                                           : ""));
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,345 @@
+// A log beside what is predicted of its run: whose word counts, what is asked for, what changes it.
+#include "planner/why/why.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "hwprofiles/loader.h"
+#include "planner/request/parse.h"
+#include "planner/runtimes/runtimes.h"
+#include "planner/why/merged_request.h"
+#include "tests/error_of.h"
+#include "tests/has.h"
+#include "tests/paths.h"
+#include "tests/planner/runtimes/published_rows.h"
+#include "tests/temp_dir.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr double kGiBOf = 1ull << 30;
+
+// Fields by name, as a command line has them.
+class GivenFields : public FieldSink {
+ public:
+  void Take(AddedField field) override { fields_.push_back(std::move(field)); }
+  void Flag(const char*, const char*, const std::string&, bool&) override {}
+  void Set(const std::string& name, const std::string& text) {
+    for (AddedField& field : fields_) {
+      if (field.info.name == name) field.take(text, name);
+    }
+  }
+
+ private:
+  std::vector<AddedField> fields_;
+};
+
+WhyAnswer Why(const std::string& log,
+              const std::vector<std::pair<std::string, std::string>>& fields = {},
+              const std::string& add = "") {
+  WhyRequest request;
+  request.log = log;
+  request.add = add;
+  GivenFields given;
+  AddWhyFields(given, request);
+  for (const auto& [name, text] : fields) given.Set("⟦" + name + "⟧", text);
+  return FindWhy(request);
+}
+
+WhyAnswer WhyOfText(const std::string& text,
+                    const std::vector<std::pair<std::string, std::string>>& fields = {}) {
+  const TempDir folder;
+  const std::string file = folder.path("train.log");
+  std::ofstream(file) << text;
+  return Why(file, fields);
+}
+
+std::string Fixture(const std::string& name) { return SourcePath("tests/fixtures/why/" + name); }
+
+bool HasFinding(const WhyAnswer& answer, const std::string& part) {
+  return std::any_of(answer.findings.begin(), answer.findings.end(),
+                     [&](const std::string& text) { return text.find(part) != std::string::npos; });
+}
+
+const WhyChange* ChangeWith(const WhyAnswer& answer, const std::string& part) {
+  for (const WhyChange& change : answer.changes) {
+    if (change.options.find(part) != std::string::npos) return &change;
+  }
+  return nullptr;
+}
+
+TEST_CASE("a DeepSpeed run: predicted from the config that it printed") {
+  const WhyAnswer answer = Why(Fixture("deepspeed_backward.log"));
+  CHECK(answer.missing.empty());
+  REQUIRE(answer.prediction.has_value());
+  const WhyPrediction& predicted = *answer.prediction;
+  const TrainSetup& setup = predicted.choice.setup;
+  CHECK(predicted.resolved->inputs().runtime == &DeepSpeedRuntime());
+  CHECK(predicted.resolved->inputs().model.name == "llama3.2-1b");
+  CHECK(setup.zero.stage == 2);
+  CHECK(setup.zero.reduce_bucket_elements == 4'194'304);
+  CHECK(setup.zero.overlap_comm);
+  CHECK(setup.batch.world_size == 4);
+  CHECK(setup.batch.micro_batch == 8);
+  CHECK(setup.batch.grad_accum == 2);
+  CHECK(setup.batch.seq_len == 4096);
+  CHECK(setup.precision.dtype == Dtype::kBF16);
+  CHECK(setup.recompute.kind == RecomputeKind::kNone);
+  // Of the GPU what this process had and what was free.
+  CHECK(static_cast<double>(predicted.gpu_bytes) / kGiBOf == doctest::Approx(69.21 + 9.88));
+  CHECK(static_cast<double>(*predicted.needed) / kGiBOf == doctest::Approx(66.90 + 15.66));
+  CHECK(predicted.beyond == 0);
+  CHECK_FALSE(predicted.choice.fits);
+  CHECK(HasFinding(answer, "15.66 GiB, which were wanted, is the size of logits in fp32"));
+  CHECK(HasFinding(answer, "Not fragmentation"));
+  CHECK(HasFinding(answer, "The prediction agrees that it does not fit"));
+  CHECK_FALSE(answer.times_known);
+
+  // What is proposed fits, alone, and keeps the sequences of a step.
+  CHECK(answer.single_changes);
+  CHECK(answer.changes.size() >= 3);
+  for (const WhyChange& change : answer.changes) {
+    CAPTURE(change.options);
+    CHECK(change.estimate.fits);
+    CHECK(change.estimate.setup.batch.global_batch() == 64);
+  }
+  const WhyChange* recompute = ChangeWith(answer, "⟦checkpointing⟧ full");
+  REQUIRE(recompute != nullptr);
+  CHECK(recompute->options == "⟦checkpointing⟧ full");
+  CHECK(recompute->elsewhere == "gradient_checkpointing True");
+  const WhyChange* smaller = ChangeWith(answer, "⟦micro_batch⟧");
+  REQUIRE(smaller != nullptr);
+  CHECK(smaller->estimate.setup.batch.micro_batch < 8);
+  CHECK(Has(smaller->elsewhere, "per_device_train_batch_size"));
+  CHECK(ChangeWith(answer, "⟦code⟧ liger") != nullptr);
+
+  const std::string text = WhyText(answer, 400);
+  CHECK(Has(text, "ran out of GPU memory in the backward pass (line 63,"));
+  CHECK(Has(text, "allocated after initialisation"));
+  CHECK(Has(text, "⟦seq_len⟧ 4096 (--max_seq_length 4096, line 1)"));
+}
+
+TEST_CASE("options win over the log, and what differs is said") {
+  const WhyAnswer answer = Why(Fixture("deepspeed_backward.log"),
+                               {{"micro_batch", "2"}, {"stage", "3"}, {"seq_len", "2048"}});
+  REQUIRE(answer.prediction.has_value());
+  const TrainSetup& setup = answer.prediction->choice.setup;
+  CHECK(setup.batch.micro_batch == 2);
+  CHECK(setup.batch.seq_len == 2048);
+  CHECK(setup.zero.stage == 3);
+  CHECK(setup.zero.reduce_bucket_elements == 4'194'304);  // the config's other keys stay
+  const std::vector<std::string> expected = {
+      "⟦micro_batch⟧ 2: the log's config has 8 (line 27)",
+      "⟦stage⟧ 3: the log's config has 2 (line 27)",
+      "⟦seq_len⟧ 2048: the log says 4096 (--max_seq_length 4096, line 1)"};
+  CHECK(answer.conflicts.size() == expected.size());
+  for (const std::string& conflict : expected) {
+    CHECK(std::count(answer.conflicts.begin(), answer.conflicts.end(), conflict) == 1);
+  }
+  CHECK(Why(Fixture("deepspeed_backward.log"), {{"seq_len", "4096"}}).conflicts.empty());
+}
+
+TEST_CASE("what neither says is asked for by name") {
+  const WhyAnswer answer = Why(Fixture("trainer_loss.log"));
+  CHECK_FALSE(answer.prediction.has_value());
+  const std::string text = MissingText(answer);
+  for (const char* field : {"⟦model⟧", "⟦runtime⟧", "⟦gpus⟧", "⟦seq_len⟧", "⟦micro_batch⟧"}) {
+    CHECK(Has(text, field));
+  }
+  CHECK(Lacks(text, "⟦hw⟧"));  // the message tells the GPU's memory
+  CHECK(Has(WhyText(answer, 400), "3.91 GiB were wanted"));
+  // A folder of another machine is no model here.
+  const WhyAnswer elsewhere = WhyOfText(
+      "python train.py --model_name_or_path /data/models/llama --per_device_train_batch_size 1\n");
+  CHECK(Has(MissingText(elsewhere), "the log has /data/models/llama, which is not here"));
+  const WhyAnswer stage = WhyOfText("python train.py --deepspeed ds.json\n");
+  CHECK(Has(MissingText(stage), "⟦stage⟧, the ZeRO stage (or ⟦config⟧"));
+}
+
+TEST_CASE("a run of Trainer that was held to 24 GiB: measured beside predicted") {
+  const WhyAnswer answer = Why(Fixture("trainer_loss.log"), {{"model", "llama3.2-1b"},
+                                                             {"runtime", "ddp"},
+                                                             {"gpus", "1"},
+                                                             {"micro_batch", "4"},
+                                                             {"grad_accum", "2"},
+                                                             {"seq_len", "2048"},
+                                                             {"checkpointing", "none"}});
+  REQUIRE(answer.prediction.has_value());
+  CHECK(answer.log.Cause()->phase == RunPhase::kLoss);
+  // 24 GiB of the allocator, and what lay outside it: 22.36 less 21.60 and 97.95 MiB.
+  CHECK(static_cast<double>(answer.prediction->gpu_bytes) / kGiBOf ==
+        doctest::Approx(24 + 22.36 - 21.60 - 97.95 / 1024).epsilon(0.0001));
+  CHECK_FALSE(answer.prediction->choice.fits);
+  CHECK(answer.prediction->beyond == 0);
+  CHECK(HasFinding(answer, "3.91 GiB, which were wanted, is the size of logits in fp32"));
+  CHECK_FALSE(answer.changes.empty());
+}
+
+std::string Shortage(const std::string& sizes) {
+  return "Traceback (most recent call last):\n"
+         "  File \"/opt/torch/_tensor.py\", line 2, in backward\n"
+         "torch.OutOfMemoryError: CUDA out of memory. " +
+         sizes + "\n";
+}
+
+const std::vector<std::pair<std::string, std::string>> kGpt2 = {
+    {"model", "gpt2"},   {"runtime", "ddp"}, {"gpus", "1"},    {"micro_batch", "1"},
+    {"grad_accum", "1"}, {"seq_len", "256"}, {"dtype", "bf16"}};
+
+TEST_CASE("allocated against reserved: fragmentation is told where it decides") {
+  const WhyAnswer pieces = WhyOfText(
+      Shortage("Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.00 GiB of which "
+               "1.00 GiB is free. Including non-PyTorch memory, this process has 20.00 GiB memory "
+               "in use. Of the allocated memory 12.00 GiB is allocated by PyTorch, and 7.00 GiB is "
+               "reserved by PyTorch but unallocated."),
+      kGpt2);
+  CHECK(HasFinding(pieces, "Fragmentation: 7.00 GiB were reserved and not allocated, more than"));
+  CHECK(HasFinding(pieces, "expandable_segments:True"));
+  CHECK(HasFinding(pieces, "2.00 GiB of the GPU are other processes'."));
+  const WhyAnswer both = WhyOfText(
+      Shortage("Tried to allocate 2.00 GiB (GPU 0; 23.00 GiB total capacity; 20.00 GiB already "
+               "allocated; 1.00 GiB free; 21.50 GiB reserved in total by PyTorch)"),
+      kGpt2);
+  CHECK(HasFinding(both, "with what was free (1.00 GiB)"));
+  const WhyAnswer none = WhyOfText(
+      Shortage("Tried to allocate 2.00 GiB (GPU 0; 23.00 GiB total capacity; 21.00 GiB already "
+               "allocated; 1.00 GiB free; 21.50 GiB reserved in total by PyTorch)"),
+      kGpt2);
+  CHECK(HasFinding(none, "Not fragmentation"));
+}
+
+TEST_CASE("a run that took more than is predicted is said to, and changes leave so much free") {
+  const WhyAnswer answer = WhyOfText(
+      Shortage("Tried to allocate 2.00 GiB (GPU 0; 23.00 GiB total capacity; 21.00 GiB already "
+               "allocated; 1.00 GiB free; 21.50 GiB reserved in total by PyTorch)"),
+      kGpt2);
+  REQUIRE(answer.prediction.has_value());
+  CHECK(answer.prediction->choice.fits);
+  const uint64_t peak =
+      answer.prediction->choice.footprint.torch->peak(TorchPhase::kForwardBackward).allocated_bytes;
+  CHECK(answer.prediction->beyond == *answer.prediction->needed - peak);
+  CHECK(HasFinding(answer, "more than is predicted for the backward pass"));
+  CHECK(HasFinding(answer, "Taken without being said: ⟦checkpointing⟧ none."));
+  for (const WhyChange& change : answer.changes) {
+    const TorchFootprint& torch = *change.estimate.footprint.torch;
+    CHECK(torch.TensorBytes() + torch.context_bytes + answer.prediction->beyond <=
+          answer.prediction->gpu_bytes);
+  }
+}
+
+TEST_CASE("a run that ran: steps and memory beside the prediction, what the log has of causes") {
+  const std::string log =
+      "torchrun --nproc_per_node 8 train.py --model_name_or_path meta-llama/Llama-3.1-8B "
+      "--max_seq_length 4096 --gradient_checkpointing True --bf16 True --deepspeed ds.json\n"
+      "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default\n"
+      "[INFO] [logging.py:128:log_dist] [Rank 0] Creating torch.bfloat16 ZeRO stage 3 optimizer\n"
+      "[INFO] [config.py:1005:print]   train_micro_batch_size_per_gpu  2\n"
+      "[INFO] [config.py:1005:print]   gradient_accumulation_steps .. 4\n"
+      "[INFO] [timer.py:260:stop] epoch=0/micro_step=40/global_step=10, "
+      "RunningAvgSamplesPerSec=6.4, CurrSamplesPerSec=6.4, MemAllocated=4.32GB, "
+      "MaxMemAllocated=38.49GB\n"
+      "[WARNING] [stage3.py:2391:step] 2 pytorch allocator cache flushes since last step.\n";
+  const WhyAnswer answer =
+      WhyOfText(log, {{"hw", "dgx-h100"}, {"offload_optimizer", "cpu"}, {"offload_param", "none"}});
+  REQUIRE(answer.prediction.has_value());
+  CHECK(answer.times_known);
+  CHECK(answer.changes.empty());
+  // 64 sequences at 6.4 a second.
+  const std::string text = WhyText(answer, 400);
+  CHECK(Has(text, "10.0 s"));
+  CHECK(HasFinding(answer, "times the prediction"));
+  CHECK(HasFinding(answer, "emptied its cache"));
+  CHECK(HasFinding(answer, "OMP_NUM_THREADS to 1 (line 2)"));
+  CHECK(Has(text, "No failure is in the log; the last that it tells is step 10."));
+  // Without the GPUs' name no times are compared.
+  const WhyAnswer unknown = WhyOfText(
+      log, {{"gpu_memory", "80GB"}, {"offload_optimizer", "cpu"}, {"offload_param", "none"}});
+  CHECK_FALSE(unknown.times_known);
+  CHECK_FALSE(HasFinding(unknown, "times the prediction"));
+  CHECK(Lacks(WhyText(unknown, 400), "an optimizer step"));
+}
+
+TEST_CASE("a host without memory: what is predicted of it") {
+  const WhyAnswer answer = WhyOfText(
+      "Loading checkpoint shards:  33%|###   | 1/3 [00:09<00:19,  9.81s/it]\n"
+      "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 6 "
+      "(pid: 730) of binary: /opt/python\n",
+      {{"model", "llama3.1-8b"},
+       {"runtime", "deepspeed"},
+       {"stage", "3"},
+       {"gpus", "8"},
+       {"micro_batch", "1"},
+       {"seq_len", "2048"},
+       {"hw", "dgx-h100"},
+       {"code", "hf"}});
+  REQUIRE(answer.prediction.has_value());
+  CHECK(HasFinding(answer, "Memory of a host as predicted: "));
+  CHECK(HasFinding(answer, "for 8 processes"));
+  CHECK(HasFinding(answer, "Loading: "));
+  CHECK(answer.changes.empty());
+}
+
+TEST_CASE("--add: the row is one that the reader of measured runs takes") {
+  const TempDir folder;
+  const std::string rows = folder.path("runs.jsonl");
+  const std::vector<std::pair<std::string, std::string>> fields = {{"hw", "dgx-h100"},
+                                                                   {"checkpointing", "none"}};
+  Why(Fixture("deepspeed_backward.log"), fields, rows);
+  Why(Fixture("deepspeed_backward.log"), fields, rows);
+  std::ifstream in(rows);
+  std::vector<nlohmann::json> all;
+  for (std::string line; std::getline(in, line);) all.push_back(nlohmann::json::parse(line));
+  REQUIRE(all.size() == 2);
+  CHECK(all[0]["id"] == "deepspeed_backward");
+  CHECK(all[1]["id"] == "deepspeed_backward-2");
+  CHECK(all[0]["outcome"] == "out of memory");
+  CHECK(all[0]["measured"].empty());
+  CHECK(all[0]["request"]["seq_len"] == 4096);
+  CHECK(all[0]["request"]["runtime"] == "deepspeed");
+  CHECK(all[0]["config"]["zero_optimization"]["stage"] == 2);
+  CHECK_FALSE(all[0]["request"].contains("stage"));
+
+  // What neither says is not added.
+  Why(Fixture("deepspeed_backward.log"), {{"hw", "dgx-h100"}}, rows);  // its command says the rest
+  const std::string unsaid =
+      ErrorOf(ExitCode::kUsage, [&] { Why(Fixture("deepspeed_backward.log"), {}, rows); });
+  CHECK(Has(unsaid, "neither the log nor an option says ⟦hw⟧"));
+  const std::string other = folder.path("other.jsonl");
+  std::ofstream(other) << "{\"no\": \"run\"}\n";
+  CHECK(
+      Has(ErrorOf(ExitCode::kUsage, [&] { Why(Fixture("deepspeed_backward.log"), fields, other); }),
+          "other.jsonl:1: is no row of a run"));
+
+  const auto read = LoadPublishedRuns(std::filesystem::relative(rows, SourcePath("")));
+  REQUIRE(read.size() == 3);
+  CHECK_FALSE(read[0].ran);
+  REQUIRE(read[0].resolved != nullptr);
+  CHECK(read[0].resolved->inputs().setups.front().batch.micro_batch == 8);
+}
+
+TEST_CASE("nothing is made of a log that says nothing") {
+  const auto error = [](const std::string& text) {
+    return ErrorOf(ExitCode::kUsage, [&] { WhyOfText(text); });
+  };
+  CHECK(Has(error(""), "train.log: is empty; give the log of a run of DeepSpeed"));
+  CHECK(Has(error("hello\nworld\n"), "nothing of a training run is recognised in its 2 lines"));
+  CHECK(Has(error(std::string("\0\1\2\3", 4)), "it is binary, or text in UTF-16"));
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [] { Why("/no/such/file"); }),
+            "/no/such/file: cannot be read"));
+  CHECK(Has(ErrorOf(ExitCode::kUsage,
+                    [] {
+                      Why(Fixture("trainer_loss.log"), {{"runtime", "zeroplan"},
+                                                        {"model", "gpt2"},
+                                                        {"gpus", "1"},
+                                                        {"micro_batch", "1"},
+                                                        {"seq_len", "64"}});
+                    }),
+            "name the program of the log"));
+}
+
+}  // namespace
+}  // namespace zeroplan
