@@ -85,6 +85,8 @@ constexpr CodePart kHfRmsNorm = {
     16};
 
 constexpr StyleCode kHf = {
+    .text =
+        "transformers' models, with norms in copies in fp32 and the loss over all logits in fp32",
     .rms_norm = kHfRmsNorm,
     .layer_norm = {"o2e =i", "d2e -g -i W", "4e", "10e", 1, 2},
     .head_norm = kHfRmsNorm,
@@ -150,6 +152,8 @@ constexpr StyleCode kHfFp32 = With(kHfAutocast, [](StyleCode* code) {
 constexpr CodePart kLigerRmsNorm = {"o2e =i", "-i W d:g", "4e", "6e", 1, 3};
 
 constexpr void TakeLiger(StyleCode* code) {
+  code->text =
+      "transformers' models with Liger's kernels, which make the loss and its gradients by chunks";
   code->head_norm = kLigerRmsNorm;
   code->rotary = {"=i =j o:i O:j", "d:g D:G", "4e 4k", "4e 4k", 1, 1};
   code->gated = {"o2e =i =j", "-g d:i D:j", "6e", "10e", 1, 1};
@@ -186,6 +190,8 @@ constexpr CodePart kTuneRmsNorm = {
 
 // MultiHeadAttention copies shared heads of keys and values for each query head.
 constexpr StyleCode kTorchtune = With(kHf, [](StyleCode* code) {
+  code->text =
+      "torchtune's modules, with norms and rotary positions in fp32 and the loss by eighths";
   code->transformers = false;
   code->rms_norm = code->head_norm = kTuneRmsNorm;
   code->rotary = {
@@ -211,6 +217,7 @@ constexpr StyleCode kTorchtune = With(kHf, [](StyleCode* code) {
 // ---- torchtitan 0.3.0, with FSDP2, which casts ----
 
 constexpr StyleCode kTorchtitan = With(kHf, [](StyleCode* code) {
+  code->text = "torchtitan's models, with the loss over all logits in fp32";
   code->transformers = false;
   code->rms_norm =
       code->head_norm = {"o2e b4t =i", "d2e -g -i W", "4e", "10e", 1, 2};  // one kernel
@@ -226,6 +233,7 @@ constexpr StyleCode kTorchtitan = With(kHf, [](StyleCode* code) {
 // ---- llm-foundry 0.22: MPT with low_precision_layernorm and fused_crossentropy ----
 
 constexpr StyleCode kComposer = With(kHf, [](StyleCode* code) {
+  code->text = "llm-foundry's MPT, with norms in 16 bit and flash-attn's loss over 16-bit logits";
   code->transformers = false;
   code->layer_norm = {"o2e =i", "d2e -g -i W", "4e", "10e", 1, 2};
   code->gelu = {"o2e =i", "d2e -g -i", "4e", "6e", 1, 1};

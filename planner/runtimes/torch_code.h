@@ -86,8 +86,9 @@ enum class LossChunks : uint8_t {
 };
 
 struct StyleCode {
-  int stream_bytes = 2;  // of an element between layers
-  int norm_bytes = 2;    // of one that a norm makes; 4: products cast it, each for itself
+  std::string_view text;  // what it assumes, in notes
+  int stream_bytes = 2;   // of an element between layers
+  int norm_bytes = 2;     // of one that a norm makes; 4: products cast it, each for itself
   CodePart rms_norm, layer_norm;
   CodePart head_norm;  // of queries or keys
   CodePart rotary;

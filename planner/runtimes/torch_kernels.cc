@@ -241,13 +241,12 @@ void TorchKernels::AddEnds(const TorchModel& model) {
   const CodePart& norm = model.code.mean_norms ? parts.style.layer_norm : parts.style.rms_norm;
   AddPart(TorchOp::kFinalNorm, norm, tokens_ * spec.hidden, false);
   const int64_t logits = tokens_ * spec.padded_vocab;
-  const int64_t chunk =
-      LossChunkTokens(parts.style.chunks, tokens_, spec.hidden, spec.padded_vocab);
+  const int64_t chunk = LossChunkTokens(parts.chunks, tokens_, spec.hidden, spec.padded_vocab);
   const auto chunks = static_cast<int>((tokens_ + chunk - 1) / chunk);
   AddProduct(TorchOp::kHead, spec.hidden, spec.padded_vocab, /*bias=*/false, chunks);
   // Each chunk but one adds to the gradient of the head, within its product or after it.
   const double sums = frozen_ ? 0 : 2 * stream * table * (chunks - 1);
-  if (parts.style.chunks != LossChunks::kByHidden) {
+  if (parts.chunks != LossChunks::kByHidden) {
     AddMemory(TorchOp::kHead, 0, 0, 1.5 * sums, chunks - 1, false);
     AddPart(TorchOp::kLoss, parts.loss, logits, run_.compiled_loss);
     return;

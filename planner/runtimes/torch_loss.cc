@@ -9,7 +9,7 @@
 namespace zeroplan {
 
 int64_t TorchStep::ChunkTokens() const {
-  return LossChunkTokens(parts_.style.chunks, tokens_, hidden_, vocab_);
+  return LossChunkTokens(parts_.chunks, tokens_, hidden_, vocab_);
 }
 
 int64_t TorchStep::HeadElements() const {
@@ -19,7 +19,7 @@ int64_t TorchStep::HeadElements() const {
 
 void TorchStep::HeadAndLoss() {
   const int64_t chunk = ChunkTokens();
-  const bool with_gradients = parts_.style.chunks == LossChunks::kByHidden;
+  const bool with_gradients = parts_.chunks == LossChunks::kByHidden;
   hooks_->BeforeForward(model_.head());
   timer_->Forward(TorchOp::kHead);
   loss_.clear();
@@ -53,7 +53,7 @@ Tensor TorchStep::HeadAndLossBackward() {
   timer_->Backward(TorchOp::kLoss);
   Tensor d_norm;
   TorchSlots last;
-  if (parts_.style.chunks == LossChunks::kByHidden) {
+  if (parts_.chunks == LossChunks::kByHidden) {
     d_norm = std::move(loss_[0]['d']);
   } else {
     const int64_t chunk = ChunkTokens();

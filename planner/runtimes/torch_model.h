@@ -219,6 +219,7 @@ struct TorchParts {
   const CodePart& activation;
   const AttentionKernels kernels;
   const CodePart& attention;
+  const LossChunks chunks;
   const CodePart& loss;
   // Bytes of an element that a norm, and the activation, makes: 4 are cast by the product that it
   // goes to.

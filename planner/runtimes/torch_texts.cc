@@ -11,6 +11,7 @@
 #include "hwprofiles/guesses.h"
 #include "planner/estimate/estimate.h"
 #include "planner/runtimes/torch_based.h"
+#include "planner/runtimes/torch_code.h"
 #include "planner/search/enumerated_search.h"
 
 namespace zeroplan {
@@ -30,6 +31,27 @@ std::string EmptiesCacheText(uint64_t segments, const std::optional<double>& ste
       "That is not measured; the choice is taken for a step longer by {:.2g} s{} ({:.2g} s a "
       "segment).",
       segments, segments == 1 ? "" : "s", most, share, kSegmentSeconds);
+}
+
+// " On A100s 5 published runs ..."; of a GPU whose own runs were not measured.
+std::string PublishedText(const Runtime& runtime, const HardwareProfile& hardware) {
+  const PublishedMargin* of = PublishedMarginOf(runtime.key(), hardware);
+  if (of == nullptr) {
+    return fmt::format(" No run of {} on {} was compared.", runtime.name(), hardware.gpu.name);
+  }
+  std::string text;
+  if (of->timed_runs > 0) {
+    text = fmt::format(
+        " {} published runs on {}s took {:.0f} % more or less than predicted in the "
+        "median, {:.0f} % at most",
+        of->timed_runs, of->gpu, 100 * of->time_median, 100 * of->time_worst);
+  }
+  if (of->memory_runs > 0) {
+    text += fmt::format("{}; memory of {} was off by {:.0f} % at most",
+                        text.empty() ? fmt::format(" Published runs on {}s", of->gpu) : "",
+                        of->memory_runs, 100 * of->memory_worst);
+  }
+  return text + ".";
 }
 
 std::string MemoryText(const ChoiceEstimate& choice, const Cluster& cluster) {
@@ -63,6 +85,15 @@ std::string MemoryText(const ChoiceEstimate& choice, const Cluster& cluster) {
 
 }  // namespace
 
+const PublishedMargin* PublishedMarginOf(std::string_view runtime,
+                                         const HardwareProfile& hardware) {
+  for (const PublishedMargin& margin : kPublishedMargins) {
+    const bool of_gpu = hardware.gpu.name.find(margin.gpu) != std::string::npos;
+    if (margin.runtime == runtime && of_gpu) return &margin;
+  }
+  return nullptr;
+}
+
 std::vector<MarginOfError> TorchBased::Margins() const {
   const RuntimeMargins& of = margins();
   std::vector<MarginOfError> all = {{"runs", static_cast<double>(of.runs)},
@@ -83,9 +114,9 @@ std::string TorchBased::MarginText(const Cluster& cluster, const HardwareProfile
   const RuntimeMargins& of = margins();
   if (of.runs == 0) {
     return fmt::format(
-        "No run of {} was compared with its prediction: memory follows from PyTorch's code, times "
-        "from constants that were fitted to DeepSpeed's and FSDP2's runs.",
-        name());
+        "Of {} memory follows from PyTorch's code, times from constants that were fitted to "
+        "DeepSpeed's and FSDP2's runs.{}",
+        name(), PublishedText(*this, hardware));
   }
   const std::string recompute =
       of.recompute_runs == 0
@@ -98,8 +129,7 @@ std::string TorchBased::MarginText(const Cluster& cluster, const HardwareProfile
       "plan, run afterwards, by {:.0f} % and {:.0f} %. docs/runtimes.md has them.{}{}",
       of.runs, name(), 100 * of.allocated, 100 * of.reserved, 100 * of.device, 100 * of.host,
       100 * of.time_median, 100 * of.time_worst, recompute, of.chosen_runs, 100 * of.chosen_median,
-      100 * of.chosen_worst,
-      IsH200(hardware) ? "" : fmt::format(" On other GPUs {}.", of.other_gpus),
+      100 * of.chosen_worst, IsH200(hardware) ? "" : PublishedText(*this, hardware),
       cluster.nodes() == 1 ? ""
                            : fmt::format(" Nothing across nodes was measured for this: {}. {}",
                                          of.across_nodes, NetworkNote(hardware)));
@@ -113,9 +143,10 @@ double TorchBased::LargestTimeError(const ChoiceEstimate& choice, const Cluster&
                           candidate.recompute != kNoRecompute && !Offloads(candidate);
   double worst = std::max(of.time_worst, of.chosen_worst);
   if (recomputes) worst = std::max(worst, of.recompute_worst);
-  if (!IsH200(hardware)) {
-    if (of.other_gpus_worst == 0) return 0;
-    worst = std::max(worst, of.other_gpus_worst);
+  if (!IsH200(hardware) || of.runs == 0) {
+    const PublishedMargin* published = PublishedMarginOf(key(), hardware);
+    if (published == nullptr || published->timed_runs == 0) return 0;
+    worst = std::max(worst, published->time_worst);
   }
   return cluster.nodes() > 1 ? std::max(worst, of.across_nodes_worst) : worst;
 }
@@ -125,9 +156,8 @@ std::vector<std::string> TorchBased::Cautions(const ChoiceEstimate& choice, cons
   std::vector<std::string> all = {MemoryText(choice, cluster)};
   if (std::string doubt = Doubt(choice.setup); !doubt.empty()) all.push_back(std::move(doubt));
   for (const AroundPeak& peak : choice.footprint.torch->around) {
-    if (!peak.why_not.empty()) {
+    if (!peak.why_not.empty())
       all.push_back(fmt::format("Its steps fit, but not {}.", peak.why_not));
-    }
   }
   return all;
 }
@@ -174,12 +204,14 @@ std::vector<std::string> TorchBased::Notes(const ChoiceEstimate& choice,
         name()));
   }
   notes.push_back(
-      fmt::format("Predicted for plain PyTorch code ({}) with fused attention and {}; "
-                  "docs/runtimes.md has what "
-                  "is assumed and what is not modelled.",
+      fmt::format("Predicted for {} ({}) with {} and {}; docs/runtimes.md has what is assumed and "
+                  "what is not modelled.",
+                  StyleCodeOf(recipe.code, false).text,
                   !recipe.compile.layers ? "not compiled; ⟦compile⟧ layers is for code that is"
                   : recipe.compile.loss  ? "layers and loss under torch.compile"
                                          : "layers under torch.compile",
+                  recipe.attention == TorchAttention::kEager ? "attention that keeps its scores"
+                                                             : "fused attention",
                   OptimizerText()));
   return notes;
 }
