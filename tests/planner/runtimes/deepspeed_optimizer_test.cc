@@ -35,7 +35,7 @@ TorchPlay OnHost(TorchPlay run) {
 }
 
 // Bytes of `kind` at the peak of forward and backward, per parameter of a rank.
-double PerParam(const TorchPlay& run, TorchClass kind) {
+double DeepSpeedPerParam(const TorchPlay& run, TorchClass kind) {
   const TorchFootprint footprint = DeepSpeedFootprint(run);
   const auto bytes = static_cast<double>(
       footprint.peak(TorchPhase::kForwardBackward).class_bytes[static_cast<size_t>(kind)]);
@@ -50,8 +50,10 @@ double PageablePerParam(const TorchPlay& run) {
 TEST_CASE("DeepSpeed light states: masters and states in bf16") {
   for (const int stage : {1, 2, 3}) {
     CAPTURE(stage);
-    CHECK(PerParam(Of(stage), TorchClass::kOptimizer) == doctest::Approx(12).epsilon(0.01));
-    CHECK(PerParam(Light(Of(stage)), TorchClass::kOptimizer) == doctest::Approx(6).epsilon(0.01));
+    CHECK(DeepSpeedPerParam(Of(stage), TorchClass::kOptimizer) ==
+          doctest::Approx(12).epsilon(0.01));
+    CHECK(DeepSpeedPerParam(Light(Of(stage)), TorchClass::kOptimizer) ==
+          doctest::Approx(6).epsilon(0.01));
   }
   // A step without fp32 gradients.
   const auto step = [](const TorchPlay& run) {
@@ -86,7 +88,7 @@ TEST_CASE("DeepSpeed with an optimizer of the program's own") {
     CHECK(DeepSpeedFootprint(run) == own);
     // A partition is one tensor, of no module: no embedding's states are fp32.
     run.recipe.optimizer = TorchOptimizer::kAdamW8bit;
-    CHECK(PerParam(run, TorchClass::kOptimizer) ==
+    CHECK(DeepSpeedPerParam(run, TorchClass::kOptimizer) ==
           doctest::Approx(4 + 2 + 8.0 / 256).epsilon(0.01));
   }
   // A list as large as a state, where 16-bit gradients and their flat copy were before.
