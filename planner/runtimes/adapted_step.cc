@@ -57,9 +57,7 @@ Tensor TorchStep::AdaptedLinear(int module, TorchOp op, int64_t /*columns*/, Sav
   const auto play = [&](std::string_view words, TorchSlots* slots) {
     Play(words, elements, slots, -1, TorchClass::kActivations);
   };
-  const TimeConstants& constants = timer_->constants();
   hooks_->BeforeForward(module);
-  if (IsQuantized(module)) timer_->Host(constants.four_bit_forward);
   timer_->Forward(op);
   if (!IsAdapted(module)) {
     TorchSlots slots;
@@ -71,7 +69,7 @@ Tensor TorchStep::AdaptedLinear(int module, TorchOp op, int64_t /*columns*/, Sav
   const TorchModule& linear = model_.modules[static_cast<size_t>(module)];
   TorchSlots& slots = saved->adapted[module];
   for (int i = 0; i < kBareModules; ++i) hooks_->BeforeLayer();
-  timer_->Host(constants.adapter);
+  timer_->Host(timer_->constants().adapter);
   play(row.base, &slots);
   timer_->ForwardAdapter(op);
   hooks_->BeforeForward(linear.down);
