@@ -22,8 +22,6 @@
 namespace zeroplan {
 namespace {
 
-using Json = nlohmann::json;
-
 const Runtime& RuntimeNamed(const std::string& key) {
   return key == "ddp" ? DdpRuntime() : key == "fsdp2" ? Fsdp2Runtime() : DeepSpeedRuntime();
 }
@@ -33,9 +31,9 @@ size_t IndexOf(const std::array<std::string_view, kNames>& names, const std::str
   return static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
 }
 
-// What has rows of its own elsewhere is left out: adapters, light states, files, limits; and several
-// micro-steps.
-bool IsOfCode(const Json& row) {
+// What has rows of its own elsewhere is left out: adapters, light states, files, limits; and
+// several micro-steps.
+bool IsOfCode(const nlohmann::json& row) {
   return !row.contains("lora") && !row.contains("nf4") && !row.contains("light_states") &&
          !row.contains("limit") && !row.contains("out_of_memory") && row.contains("allocated") &&
          row.value("grad_accum", 1) == 1 && !row.at("name").get<std::string>().starts_with("tiny");
@@ -45,7 +43,7 @@ struct Predicted {
   double allocated, reserved, seconds;
 };
 
-Predicted PredictRow(const Json& row, const HardwareProfile& hardware) {
+Predicted PredictRow(const nlohmann::json& row, const HardwareProfile& hardware) {
   TorchPlay play;
   play.model = LoadModel(row.at("model").get<std::string>());
   if (row.contains("layers")) play.model.layers = row.at("layers");
@@ -62,8 +60,7 @@ Predicted PredictRow(const Json& row, const HardwareProfile& hardware) {
   const std::string runtime = row.at("runtime");
   if (runtime == "ddp") {
     recipe.param_dtype = row.at("weights") == "fp32" ? Dtype::kF32 : Dtype::kBF16;
-    recipe.optimizer =
-        static_cast<TorchOptimizer>(IndexOf(kTorchOptimizerNames, row.at("optim")));
+    recipe.optimizer = static_cast<TorchOptimizer>(IndexOf(kTorchOptimizerNames, row.at("optim")));
   }
   play.hardware = &hardware;
   const TorchMachine machine(hardware, ClusterShape{1, 8});
@@ -86,7 +83,7 @@ TEST_CASE("Trainer: memory and time of transformers' code, with and without Lige
   std::ifstream in(SourcePath("tests/data/runtimes/trainer_runs.jsonl"));
   std::vector<double> times;
   for (std::string line; std::getline(in, line);) {
-    const Json row = Json::parse(line);
+    const nlohmann::json row = nlohmann::json::parse(line);
     if (!row.contains("name") || !IsOfCode(row)) continue;
     const Predicted predicted = PredictRow(row, hardware);
     const double allocated = row.at("allocated"), reserved = row.at("reserved");
