@@ -14,6 +14,7 @@
 #include "planner/formats/config_format.h"
 #include "planner/runtimes/runtimes.h"
 #include "planner/runtimes/torch_based.h"
+#include "planner/runtimes/torch_code.h"
 #include "planner/runtimes/torch_phases.h"
 #include "planner/search/search.h"
 
@@ -26,8 +27,11 @@ constexpr double kFusedAdamBytes = 28;
 
 class Fsdp2 : public TorchRuntime {
  public:
-  Fsdp2(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory, TorchTimer* timer)
+  // `waits`: only a step's last micro-step reduces.
+  Fsdp2(const TorchModel& model, const TrainSetup& setup, bool waits, TorchMemory* memory,
+        TorchTimer* timer)
       : TorchRuntime(model, setup, memory, timer),
+        waits_(waits),
         ranks_(static_cast<uint64_t>(ShardRanks(setup.zero, setup.batch.world_size))),
         hybrid_(Hybrid(setup)),
         reshard_(setup.zero.stage == 3),
@@ -103,7 +107,14 @@ class Fsdp2 : public TorchRuntime {
   }
 
   void Gradient(int param, Tensor grad) override {
-    groups_[group_of_[static_cast<size_t>(param)]].grads.push_back(std::move(grad));
+    const auto index = static_cast<size_t>(param);
+    if (!waits_) {
+      groups_[group_of_[index]].grads.push_back(std::move(grad));
+    } else if (sums_[index]) {
+      timer_->Memory(6 * Elements(index));  // added in place
+    } else {
+      sums_[index] = std::move(grad);
+    }
   }
 
   void EndBackward() override {
@@ -294,6 +305,11 @@ class Fsdp2 : public TorchRuntime {
   void Reduce(size_t index) {
     Group& group = groups_[index];
     group.whole.clear();
+    if (waits_ && last_) {
+      for (const size_t param : group.params) {
+        if (sums_[param]) group.grads.push_back(std::move(sums_[param]));
+      }
+    }
     if (group.grads.empty()) return;
     TimeReduce(group);
     reduce_state_.Reset();
@@ -315,7 +331,9 @@ class Fsdp2 : public TorchRuntime {
     if (hybrid_) group.crossing = std::move(reduce_bytes_ == 4 ? shard : part);  // AllReduceState
   }
 
-  const uint64_t ranks_;  // of a shard group
+  const bool waits_;
+  std::vector<Tensor> sums_{model_.params.size()};  // with waits_: whole gradients, by parameter
+  const uint64_t ranks_;                            // of a shard group
   const bool hybrid_;
   bool reshard_;
   uint64_t reduce_bytes_;
@@ -536,7 +554,10 @@ class Fsdp2OfTorch : public TorchBased {
   PlayedParts Parts(int /*stage*/) const override { return {3, 3, 0}; }
   std::unique_ptr<TorchRuntime> MakeEngine(const TorchModel& model, const TorchPlay& play,
                                            TorchMemory* memory, TorchTimer* timer) const override {
-    return std::make_unique<Fsdp2>(model, play.setup, memory, timer);
+    // accelerate's no_sync: set_requires_gradient_sync(False) in all but the last micro-step.
+    const bool waits =
+        StyleCodeOf(play.recipe.code, false).transformers && play.setup.batch.grad_accum > 1;
+    return std::make_unique<Fsdp2>(model, play.setup, waits, memory, timer);
   }
   std::vector<AroundPeak> Around(const PlayedRun& run) const override { return Fsdp2Around(run); }
   bool CanDo(int stage, const OffloadPlace& offloads) const override {
