@@ -37,8 +37,7 @@ void RunWhy(const WhyOptions& options) {
   } else {
     WriteReport("", NameFields(WhyText(answer, PageColumns())));
   }
-  if (const std::string missing = MissingText(answer); !missing.empty()) ThrowUsage("{}", missing);
-  if (!answer.why_no_prediction.empty()) ThrowUsage("{}", answer.why_no_prediction);
+  if (const std::string why = WhyIncomplete(answer); !why.empty()) ThrowUsage("{}", why);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/strings.h"
+#include "core/base/terminal.h"
 #include "core/base/version.h"
 #include "core/config/deepspeed_writer.h"
 #include "core/config/setup_facts.h"
@@ -22,6 +23,7 @@
 #include "planner/request/fields.h"
 #include "planner/request/plan_answer.h"
 #include "planner/request/resolved.h"
+#include "planner/why/why.h"
 
 namespace zeroplan {
 
@@ -405,6 +407,20 @@ v1::Plan AnswerPlan(const v1::Options& options, const v1::Progress& progress, Re
   return plan;
 }
 
+v1::RunExplained AnswerWhy(const std::string& log, const v1::Options& options) {
+  WhyRequest asked;
+  asked.log = log;
+  Arguments arguments;
+  AddWhyFields(arguments, asked);
+  arguments.Read("why", options);
+  const WhyAnswer answer = FindWhy(asked);
+  v1::RunExplained explained;
+  explained.text = NameFields(WhyText(answer, kPlainColumns));
+  explained.json = NameFields(WhyJson(answer));
+  explained.incomplete = NameFields(WhyIncomplete(answer));
+  return explained;
+}
+
 Page Drawn(const v1::Report::State* state, const std::string& made_by) {
   if (state == nullptr) {
     ThrowUsage("a report of no answer has no pictures; give it to MakePlan or MakeEstimate first");
@@ -441,6 +457,10 @@ Plan MakePlan(const Options& options, Report& report, const Progress& progress) 
   return WithErrors([&] { return AnswerPlan(options, progress, &report.state_); });
 }
 
+RunExplained ExplainRun(const std::string& log, const Options& options) {
+  return WithErrors([&] { return AnswerWhy(log, options); });
+}
+
 Report::Report() = default;
 Report::~Report() = default;
 Report::Report(const Report&) = default;
@@ -467,6 +487,13 @@ std::vector<OptionHelp> PlanOptions() {
   PlanRequest request;
   Arguments arguments;
   AddPlanFields(arguments, request);
+  return arguments.Help();
+}
+
+std::vector<OptionHelp> ExplainRunOptions() {
+  WhyRequest request;
+  Arguments arguments;
+  AddWhyFields(arguments, request);
   return arguments.Help();
 }
 

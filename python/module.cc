@@ -100,6 +100,20 @@ nb::dict Plan(const Words& words) {
   return dict;
 }
 
+nb::dict Why(const std::string& log, const Words& words) {
+  const zp::Options options = OptionsOf(words);
+  zp::RunExplained explained;
+  {
+    const nb::gil_scoped_release unlocked;
+    explained = zp::ExplainRun(log, options);
+  }
+  nb::dict dict;
+  dict["text"] = explained.text;
+  dict["json"] = explained.json;
+  dict["incomplete"] = explained.incomplete;
+  return dict;
+}
+
 using Listed = std::vector<std::vector<std::string>>;
 
 Listed ListedOptions(const std::vector<zp::OptionHelp>& options) {
@@ -134,7 +148,9 @@ NB_MODULE(_core, module) {
       .def("pictures", &zp::Report::Pictures, unlocked);
   module.def("estimate", &Estimate, nb::arg("options"));
   module.def("plan", &Plan, nb::arg("options"));
+  module.def("why", &Why, nb::arg("log"), nb::arg("options"));
   module.def("estimate_options", [] { return ListedOptions(zp::EstimateOptions()); });
   module.def("plan_options", [] { return ListedOptions(zp::PlanOptions()); });
+  module.def("why_options", [] { return ListedOptions(zp::ExplainRunOptions()); });
   module.def("version", &zp::Version);
 }

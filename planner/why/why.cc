@@ -570,8 +570,8 @@ WhyAnswer FindWhy(const WhyRequest& request) {
   return answer;
 }
 
-std::string MissingText(const WhyAnswer& answer) {
-  if (answer.missing.empty()) return "";
+std::string WhyIncomplete(const WhyAnswer& answer) {
+  if (answer.missing.empty()) return answer.why_no_prediction;
   std::vector<std::string> parts;
   for (const MissingField& missing : answer.missing) {
     parts.push_back(fmt::format(

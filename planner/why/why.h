@@ -83,7 +83,8 @@ WhyAnswer FindWhy(const WhyRequest& request);
 // Text for people; JSON of schema zeroplan.why/1.
 std::string WhyText(const WhyAnswer& answer, size_t columns);
 std::string WhyJson(const WhyAnswer& answer);
-// "⟦model⟧, ⟦seq_len⟧: ..." for an error; "" where nothing is missing.
-std::string MissingText(const WhyAnswer& answer);
+// Why there is no prediction: "train.log does not say ...; give ⟦model⟧, the model", or what the
+// program's model refuses; "" where there is one.
+std::string WhyIncomplete(const WhyAnswer& answer);
 
 }  // namespace zeroplan

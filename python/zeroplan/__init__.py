@@ -34,6 +34,7 @@ from ._results import (
     Stage,
     StepSeconds,
     Training,
+    Why,
 )
 
 __version__ = _core.version()
@@ -57,8 +58,10 @@ __all__ = [
     "Stage",
     "StepSeconds",
     "Training",
+    "Why",
     "estimate",
     "plan",
+    "why",
 ]
 
 _Path = Union[str, "os.PathLike[str]"]
@@ -238,6 +241,71 @@ def plan(
     return Plan._of(_core.plan(_words(given)), _call("plan", given))
 
 
+def why(
+    log: _Path,
+    *,
+    model: Optional[_Path] = None,
+    params: Optional[_Count] = None,
+    family: Optional[str] = None,
+    freeze: Optional[str] = None,
+    image_tokens: Optional[_Count] = None,
+    method: Optional[str] = None,
+    lora_rank: Optional[_Count] = None,
+    lora_alpha: Optional[float] = None,
+    lora_dropout: Optional[float] = None,
+    lora_targets: Optional[str] = None,
+    lora_save: Optional[str] = None,
+    rslora: bool = False,
+    gpus: Optional[_Count] = None,
+    gpus_per_node: Optional[_Count] = None,
+    hw: Optional[_Path] = None,
+    network: Optional[str] = None,
+    intra_node_bandwidth: Optional[str] = None,
+    gpu_memory: Optional[_Count] = None,
+    host_memory: Optional[_Count] = None,
+    pinned_limit: Optional[_Count] = None,
+    nvme_capacity: Optional[_Count] = None,
+    nvme_drives: Optional[_Count] = None,
+    gpu_reserve: Optional[_Count] = None,
+    host_reserve: Optional[_Count] = None,
+    seq_len: Optional[_Count] = None,
+    micro_batch: Optional[_Count] = None,
+    grad_accum: Optional[_Count] = None,
+    global_batch: Optional[_Count] = None,
+    global_batch_tokens: Optional[_Count] = None,
+    dtype: Optional[str] = None,
+    grad_accum_dtype: Optional[str] = None,
+    communication_dtype: Optional[str] = None,
+    stage: Optional[_Some] = None,
+    shard_group: Optional[_Count] = None,
+    across_groups: Optional[str] = None,
+    offload_optimizer: Optional[_Some] = None,
+    offload_ratio: Optional[float] = None,
+    offload_param: Optional[_Some] = None,
+    pin_memory: Optional[str] = None,
+    checkpointing: Optional[str] = None,
+    checkpoint_every: Optional[_Count] = None,
+    config: Optional[_Path] = None,
+    runtime: Optional[str] = None,
+    compile: Optional[str] = None,
+    code: Optional[str] = None,
+    attn: Optional[str] = None,
+    param_dtype: Optional[str] = None,
+    optim: Optional[str] = None,
+    optimizer_in_backward: bool = False,
+    kbit: bool = False,
+    offload_activations: bool = False,
+    expandable_segments: bool = False,
+) -> Why:
+    """Why a run of DeepSpeed, Trainer or PyTorch died or was slow: its log beside what is predicted of it.
+
+    Arguments win over what the log says. Raises zeroplan.Error where nothing of a run is in the log; what a
+    prediction takes and neither says is in `missing`.
+    """
+    given = locals()
+    return Why._of(_core.why(os.fspath(given.pop("log")), _words(given)))
+
+
 def _describe(function: Any, options: list[list[str]]) -> None:
     lines = [f"    {name[2:].replace('-', '_')}: {help}" for name, _, help in options]
     function.__doc__ = f"{function.__doc__.rstrip()}\n\n    Arguments:\n" + "\n".join(lines) + "\n"
@@ -245,3 +313,4 @@ def _describe(function: Any, options: list[list[str]]) -> None:
 
 _describe(estimate, _core.estimate_options())
 _describe(plan, _core.plan_options())
+_describe(why, _core.why_options())

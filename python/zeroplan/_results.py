@@ -492,3 +492,46 @@ class Plan(Drawn):
         )
         advice = "".join(f"<p>{html.escape(text)}</p>" for text in self.advice)
         return table + advice + self._pictures_html()
+
+
+@dataclass(frozen=True)
+class Why:
+    """A run's log beside what is predicted of it (schema zeroplan.why/1, docs/why.md)."""
+
+    failure: Optional[dict[str, Any]]
+    """What ended the run: kind, phase, line, rank, the allocator's numbers; None: the log tells none."""
+    findings: tuple[str, ...]
+    changes: tuple[dict[str, Any], ...]
+    """After each of which it fits, the fastest first."""
+    prediction: Optional[dict[str, Any]]
+    missing: tuple[dict[str, Any], ...]
+    """What neither the log nor the arguments say."""
+    incomplete: str
+    """Why there is no prediction; "": there is one."""
+    _text: str = dataclasses.field(repr=False)
+    _json: str = dataclasses.field(repr=False)
+
+    @classmethod
+    def _of(cls, result: dict[str, str]) -> Why:
+        source = json.loads(result["json"])
+        return cls(
+            failure=source["log"]["failure"],
+            findings=tuple(source["findings"]),
+            changes=tuple(source["changes"]),
+            prediction=source["prediction"],
+            missing=tuple(source["missing"]),
+            incomplete=result["incomplete"],
+            _text=result["text"],
+            _json=result["json"],
+        )
+
+    def __str__(self) -> str:
+        """What `zeroplan why` prints."""
+        return self._text
+
+    def to_json(self) -> str:
+        """What `zeroplan why --format json` prints."""
+        return self._json
+
+    def to_dict(self) -> dict[str, Any]:
+        return json.loads(self._json)

@@ -485,5 +485,25 @@ TEST_CASE("library: what progress throws ends the search") {
   CHECK(told == 1);
 }
 
+TEST_CASE("why: the program's text and JSON; what is missing is no error") {
+  const TempDir folder;
+  const std::string log = folder.path("train.log");
+  std::ofstream(log)
+      << "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 23.00 "
+         "GiB total capacity; 21.00 GiB already allocated; 1.00 GiB free; 21.50 GiB "
+         "reserved in total by PyTorch)\n";
+  const v1::Options options = {
+      {"model", "gpt2"}, {"runtime", "ddp"}, {"gpus", 1}, {"micro-batch", 4}, {"seq-len", 512}};
+  const v1::RunExplained explained = v1::ExplainRun(log, options);
+  CHECK(explained.incomplete.empty());
+  CHECK(Json::parse(explained.json) == Printed("why " + log, options));
+  CHECK(explained.text == RunZeroplan("why " + log + WordsOf(options)).out);
+  const v1::RunExplained open = v1::ExplainRun(log);
+  CHECK(Has(open.incomplete, "give --model, the model; --runtime, what trained it"));
+  CHECK(Json::parse(open.json)["prediction"].is_null());
+  CHECK_THROWS_AS(v1::ExplainRun(folder.path("none.log")), v1::Error);
+  CHECK(v1::ExplainRunOptions().size() > 20);
+}
+
 }  // namespace
 }  // namespace zeroplan

@@ -149,11 +149,36 @@ class Package(unittest.TestCase):
         for function, options in [
             (zeroplan.estimate, _core.estimate_options()),
             (zeroplan.plan, _core.plan_options()),
+            (zeroplan.why, [["--log", "FILE", ""], *_core.why_options()]),
         ]:
             names = [name[2:].replace("-", "_") for name, _, _ in options]
             self.assertEqual(list(inspect.signature(function).parameters), names)
             for _, _, help in options:
                 self.assertIn(help, function.__doc__)
+
+    def test_why_is_the_programs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            log = os.path.join(folder, "train.log")
+            with open(log, "w") as file:
+                file.write("python train.py --model_name_or_path gpt2 --per_device_train_batch_size 4\n"
+                           "Num processes: 1\n"
+                           "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 23.00 GiB "
+                           "total capacity; 21.00 GiB already allocated; 1.00 GiB free; 21.50 GiB reserved "
+                           "in total by PyTorch)\n")
+            why = zeroplan.why(log)
+            self.assertEqual([one["field"] for one in why.missing], ["runtime", "seq_len"])
+            self.assertIsNone(why.prediction)
+            self.assertIn("--seq-len", why.incomplete)
+            self.assertEqual(why.failure["kind"], "gpu_memory")
+            why = zeroplan.why(log, runtime="ddp", seq_len=512)
+            done = subprocess.run([PROGRAM, "why", log, "--runtime", "ddp", "--seq-len", "512", "--format", "json"],
+                                  capture_output=True, text=True)
+            self.assertEqual(why.to_json(), done.stdout)
+            self.assertEqual(why.incomplete, "")
+            self.assertTrue(why.findings)
+            self.assertIn("ran out of GPU memory", str(why))
+            with self.assertRaises(zeroplan.Error):
+                zeroplan.why(os.path.join(folder, "none.log"))
 
     def test_values_may_be_numbers_lists_and_paths(self):
         import pathlib

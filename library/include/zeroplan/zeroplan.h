@@ -257,6 +257,17 @@ ZEROPLAN_EXPORT Estimate MakeEstimate(const Options& options, Report& report);
 ZEROPLAN_EXPORT Plan MakePlan(const Options& options, Report& report,
                               const Progress& progress = {});
 
+// Why a run of another program died or was slow: what its log says, beside what is predicted of it.
+struct RunExplained {
+  std::string text;  // what `zeroplan why` prints
+  std::string json;  // what `zeroplan why --format json` prints (docs/why.md)
+  // Why there is no prediction: what neither log nor options say, or what the program's model
+  // refuses, as the command line's message; empty: there is one.
+  std::string incomplete;
+};
+// `log`: a file. Throws Error where nothing of a run is in it.
+ZEROPLAN_EXPORT RunExplained ExplainRun(const std::string& log, const Options& options = {});
+
 // An option that a function above takes.
 struct OptionHelp {
   std::string name;  // "--gpus"
@@ -265,6 +276,7 @@ struct OptionHelp {
 };
 ZEROPLAN_EXPORT std::vector<OptionHelp> EstimateOptions();
 ZEROPLAN_EXPORT std::vector<OptionHelp> PlanOptions();
+ZEROPLAN_EXPORT std::vector<OptionHelp> ExplainRunOptions();
 
 ZEROPLAN_EXPORT std::string Version();  // "0.1.0"
 

@@ -146,7 +146,7 @@ TEST_CASE("options win over the log, and what differs is said") {
 TEST_CASE("what neither says is asked for by name") {
   const WhyAnswer answer = Why(Fixture("trainer_loss.log"));
   CHECK_FALSE(answer.prediction.has_value());
-  const std::string text = MissingText(answer);
+  const std::string text = WhyIncomplete(answer);
   for (const char* field : {"⟦model⟧", "⟦runtime⟧", "⟦gpus⟧", "⟦seq_len⟧", "⟦micro_batch⟧"}) {
     CHECK(Has(text, field));
   }
@@ -155,9 +155,9 @@ TEST_CASE("what neither says is asked for by name") {
   // A folder of another machine is no model here.
   const WhyAnswer elsewhere = WhyOfText(
       "python train.py --model_name_or_path /data/models/llama --per_device_train_batch_size 1\n");
-  CHECK(Has(MissingText(elsewhere), "the log has /data/models/llama, which is not here"));
+  CHECK(Has(WhyIncomplete(elsewhere), "the log has /data/models/llama, which is not here"));
   const WhyAnswer stage = WhyOfText("python train.py --deepspeed ds.json\n");
-  CHECK(Has(MissingText(stage), "⟦stage⟧, the ZeRO stage (or ⟦config⟧"));
+  CHECK(Has(WhyIncomplete(stage), "⟦stage⟧, the ZeRO stage (or ⟦config⟧"));
 }
 
 TEST_CASE("a run of Trainer that was held to 24 GiB: measured beside predicted") {
