@@ -114,7 +114,7 @@ void CheckFrozen(const ModelSpec& spec, std::string_view source) {
                  source, fmt::join(NamesOf(parts), ", "), frozen);
     }
   }
-  CheckTrainedTogether(table, source, "freeze");
+  if (spec.family->planned() == nullptr) CheckTrainedTogether(table, source, "freeze");
   if (std::none_of(table.begin(), table.end(), [](const ParamTensor& t) { return t.trainable; })) {
     ThrowUsage("{}: {} leaves nothing to train", source, spec.frozen);
   }

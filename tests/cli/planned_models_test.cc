@@ -1,12 +1,13 @@
 // Models that zeroplan does not train, as estimate and plan answer for other programs, and what of
 // them is refused.
+#include "tests/planned_models.h"
+
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/run_binary.h"
 #include "tests/has.h"
-#include "tests/planned_models.h"
 #include "tests/temp_dir.h"
 
 namespace zeroplan {
@@ -15,9 +16,9 @@ namespace {
 using Json = nlohmann::json;
 
 // A folder with the config.json of a published model.
-class Published {
+class PublishedFolder {
  public:
-  explicit Published(const std::string& name) {
+  explicit PublishedFolder(const std::string& name) {
     const nlohmann::ordered_json all = nlohmann::ordered_json::parse(
         std::ifstream(SourcePath("tests/fixtures/planned/published.json")));
     for (const auto& model : all["models"]) {
@@ -30,52 +31,55 @@ class Published {
   TempDir dir_;
 };
 
-const std::string kOnH200 = " --hw h200 --gpus 1 --micro-batch 1 --seq-len 2048 --checkpointing none";
+const std::string kPlannedOnH200 =
+    " --hw h200 --gpus 1 --micro-batch 1 --seq-len 2048 --checkpointing none";
 
-std::string Words(const std::string& text) {
+std::string WordsIn(const std::string& text) {
   std::istringstream words(text);
   std::string out;
   for (std::string word; words >> word;) out += word + ' ';
   return out;
 }
 
-Json Estimate(const std::string& options) {
-  const RunResult run = RunZeroplan("estimate --format json" + kOnH200 + options);
+Json EstimatedChoice(const std::string& options) {
+  const RunResult run = RunZeroplan("estimate --format json" + kPlannedOnH200 + options);
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
   return Json::parse(run.out)["choices"][0];
 }
 
-double Activations(const Json& choice) {
+double ActivationBytes(const Json& choice) {
   return choice["gpu_bytes"]["phases"]["forward_backward"]["classes"]["activations"].get<double>();
 }
 
-std::string Refused(const std::string& command) {
+std::string RefusedWords(const std::string& command) {
   const RunResult run = RunZeroplan(command);
   CHECK(run.exit_code == 2);
-  return Words(run.err);
+  return WordsIn(run.err);
 }
 
 TEST_CASE("estimate names what is approximated of a model that zeroplan does not train") {
-  const Published gemma("gemma-2-2b");
-  const RunResult run = RunZeroplan("estimate --runtime ddp" + kOnH200 + gemma.model());
+  const PublishedFolder gemma("gemma-2-2b");
+  const RunResult run = RunZeroplan("estimate --runtime ddp" + kPlannedOnH200 + gemma.model());
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
-  const std::string text = Words(run.out);
+  const std::string text = WordsIn(run.out);
   CHECK(Has(text, "transformers' code, not compiled, eager attention"));
   CHECK(Has(text, "2.61B parameters of type gemma2, which zeroplan does not train"));
   CHECK(Has(text, "Approximated: no weights lie beside config.json"));
-  const Published experts("Qwen3-30B-A3B");
-  const RunResult other = RunZeroplan("estimate --runtime fsdp2 --gpus 8 --hw 8xh200 --stage 3 "
-                                      "--micro-batch 1 --seq-len 2048" + experts.model());
+  const PublishedFolder experts("Qwen3-30B-A3B");
+  const RunResult other = RunZeroplan(
+      "estimate --runtime fsdp2 --gpus 8 --hw 8xh200 --stage 3 "
+      "--micro-batch 1 --seq-len 2048" +
+      experts.model());
   REQUIRE(other.exit_code == 0);
-  CHECK(Has(Words(other.out), "experts are the grouped products of transformers 5"));
+  CHECK(Has(WordsIn(other.out), "experts are the grouped products of transformers 5"));
 }
 
 TEST_CASE("experts: all are gathered and updated, a token is multiplied with some") {
-  const Published experts("Qwen1.5-MoE-A2.7B");
-  const Json choice = Estimate(" --runtime ddp --param-dtype bf16 --hw 1xh200 --gpu-memory 1TB" +
-                               experts.model());
+  const PublishedFolder experts("Qwen1.5-MoE-A2.7B");
+  const Json choice =
+      EstimatedChoice(" --runtime ddp --param-dtype bf16 --gpu-memory 1TB" + experts.model());
   const Json& phases = choice["gpu_bytes"]["phases"];
   CHECK(phases["forward_backward"]["classes"]["params"].get<double>() ==
         doctest::Approx(2 * 14315784192.0).epsilon(0.001));
@@ -87,50 +91,57 @@ TEST_CASE("experts: all are gathered and updated, a token is multiplied with som
 }
 
 TEST_CASE("towers that see: images, and a frozen one") {
-  const Published llava("llava-1.5-7b-hf");
+  const PublishedFolder llava("llava-1.5-7b-hf");
   const std::string options = " --runtime ddp --gpu-memory 1TB" + llava.model();
-  const Json one = Estimate(options), two = Estimate(options + " --image-tokens 1152");
-  const Json frozen = Estimate(options + " --freeze 'vision_tower.*'");
+  const Json one = EstimatedChoice(options),
+             two = EstimatedChoice(options + " --image-tokens 1152");
+  const Json frozen = EstimatedChoice(options + " --freeze 'vision_tower.*'");
   // Of CLIP's 24 layers: 577 patches, 16 bytes for each of 1024 channels, 6 for each of the MLP's
   // 4096, 16 beside them and 4 a head; what is around the layers, two norms and a product.
   const double layers = 24 * 577.0 * (16 * 1024 + 6 * 4096 + 16 + 4 * 16);
   const double ends = 4 * 577.0 * 1024 + 4 * 576.0 * 4096;
+  // Blocks are as much as a MiB larger than their tensors.
   const double pixels = 2 * 577.0 * 3 * 14 * 14;
-  CHECK(Activations(two) - Activations(one) ==
-        doctest::Approx(layers + ends + pixels).epsilon(0.01));
-  CHECK(Activations(one) - Activations(frozen) == doctest::Approx(layers).epsilon(0.01));
+  CHECK(ActivationBytes(two) - ActivationBytes(one) ==
+        doctest::Approx(layers + ends + pixels).epsilon(0.05));
+  CHECK(ActivationBytes(one) - ActivationBytes(frozen) == doctest::Approx(layers).epsilon(0.05));
   CHECK(frozen["step_parts"]["compute"] < one["step_parts"]["compute"]);
   CHECK(one["step_parts"]["compute"] < two["step_parts"]["compute"]);
 }
 
 TEST_CASE("plan chooses for another program, and asks zeroplan's own for nothing") {
-  const Published gemma("gemma-3-4b-pt");
-  const RunResult run = RunZeroplan("plan --runtime deepspeed --gpus 2 --hw 2xh200 --seq-len 2048 "
-                                    "--global-batch 16 --stage 2,3" + gemma.model());
+  const PublishedFolder gemma("gemma-3-4b-pt");
+  const RunResult run = RunZeroplan(
+      "plan --runtime deepspeed --gpus 2 --hw 2xh200 --seq-len 2048 "
+      "--global-batch 16 --stage 2,3" +
+      gemma.model());
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
-  const std::string text = Words(run.out);
+  const std::string text = WordsIn(run.out);
   CHECK(Has(text, "Chosen for DeepSpeed: stage "));
   CHECK(Has(text, "freezes the tower that sees"));
   CHECK(Lacks(text, "own executor would reach"));
-  CHECK(Has(Refused("plan --runtime deepspeed --gpus 2 --hw 2xh200 --plan-out /tmp/x.json --quick "
-                    "--seq-len 2048 --global-batch 16" + gemma.model()),
-            "does not train models of type gemma3"));
+  CHECK(Has(
+      RefusedWords("plan --runtime deepspeed --gpus 2 --hw 2xh200 --plan-out /tmp/x.json --quick "
+                   "--seq-len 2048 --global-batch 16" +
+                   gemma.model()),
+      "does not train models of type gemma3"));
 }
 
 TEST_CASE("what is not known of such a model is refused by name") {
-  const Published gemma("gemma-2-2b"), experts("Mixtral-8x7B-v0.1"), llava("llava-1.5-7b-hf");
-  const auto refused = [](const Published& model, const std::string& options) {
-    return Refused("estimate --gpus 1 --hw h200 --micro-batch 1 --seq-len 1024 " + options +
-                   model.model());
+  const PublishedFolder gemma("gemma-2-2b"), experts("Mixtral-8x7B-v0.1"), llava("llava-1.5-7b-hf");
+  const auto refused = [](const PublishedFolder& model, const std::string& options) {
+    return RefusedWords("estimate --gpus 1 --hw h200 --micro-batch 1 --seq-len 1024 " + options +
+                        model.model());
   };
   CHECK(Has(refused(gemma, ""), "take it with --runtime deepspeed, fsdp2 or ddp"));
-  CHECK(Has(Refused("train --data x --gpus 1" + gemma.model()), "model_type: \"gemma2\""));
+  CHECK(Has(RefusedWords("train --data x --gpus 1" + gemma.model()), "model_type: \"gemma2\""));
   CHECK(Has(refused(gemma, "--runtime ddp --compile layers"), "--compile: compiled code"));
   CHECK(Has(refused(gemma, "--runtime ddp --code torchtitan"), "use hf or liger"));
   CHECK(Has(refused(experts, "--runtime ddp --code liger"), "use hf"));
   CHECK(Has(refused(gemma, "--runtime ddp --attn sdpa"), "--attn: sdpa bounds no scores"));
-  CHECK(Has(refused(gemma, "--runtime ddp --method lora"), "--method: adapters of a model of type"));
+  CHECK(
+      Has(refused(gemma, "--runtime ddp --method lora"), "--method: adapters of a model of type"));
   CHECK(Has(refused(gemma, "--runtime fsdp2 --checkpointing selective"), "selective"));
   CHECK(Has(refused(gemma, "--runtime ddp --image-tokens 9"), "--image-tokens: 9 has no effect"));
   CHECK(Has(refused(gemma, "--runtime ddp --freeze 'model.norm.*'"), "--freeze: is not modelled"));
