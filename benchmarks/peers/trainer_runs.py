@@ -23,7 +23,7 @@ import traceback
 
 GIB = 2**30
 WARM_UP = 2
-BATCH = 8
+BATCH = 24
 MODEL_FOLDER = pathlib.Path("/tmp/trainer_models")
 CHECKPOINTS = pathlib.Path("/tmp/trainer_checkpoints")
 
