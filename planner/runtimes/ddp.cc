@@ -282,15 +282,6 @@ class DdpOfTorch : public TorchBased {
     setup.zero.offload_param.device = offloads.param;
     return setup;
   }
-  std::vector<std::string> Notes(const ChoiceEstimate& choice,
-                                 const TorchRecipe& recipe) const override {
-    std::vector<std::string> notes = TorchBased::Notes(choice, recipe);
-    if (recipe.optimizer_in_backward) {
-      notes.emplace_back(
-          "An optimizer in backward cannot clip gradients by their norm: none is clipped.");
-    }
-    return notes;
-  }
   std::string_view OptimizerText() const override { return "torch.optim.AdamW(fused=True)"; }
 };
 

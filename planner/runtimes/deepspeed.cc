@@ -291,6 +291,7 @@ class DeepSpeed : public TorchBased {
   // The first step makes Adam's states, stage 3 records its trace in the second and prefetches from
   // the third on (PartitionedParameterCoordinator).
   PlayedParts Parts(int stage) const override { return {4, stage, stage}; }
+  const ActivationOffloading& Offloading() const override { return kDeepSpeedOffloading; }
   std::unique_ptr<TorchRuntime> MakeEngine(const TorchModel& model, const TorchPlay& play,
                                            TorchMemory* memory, TorchTimer* timer) const override {
     return (play.setup.zero.stage == 3 ? MakeStage3 : MakeStages0To2)(model, play, memory, timer);

@@ -1,5 +1,3 @@
-// Files named below are of torch/distributed/fsdp/_fully_shard/ in PyTorch 2.11.
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,337 +10,14 @@
 #include "core/config/setup_facts.h"
 #include "planner/estimate/choices.h"
 #include "planner/formats/config_format.h"
+#include "planner/runtimes/fsdp2_engine.h"
 #include "planner/runtimes/runtimes.h"
 #include "planner/runtimes/torch_based.h"
-#include "planner/runtimes/torch_code.h"
 #include "planner/runtimes/torch_phases.h"
 #include "planner/search/search.h"
 
 namespace zeroplan {
 namespace {
-
-constexpr int kFsdp2Gather = 1, kFsdp2Reduce = 2, kFsdp2AllReduce = 3;
-// Gradient read, parameter and two states both ways, in fp32.
-constexpr double kFusedAdamBytes = 28;
-
-class Fsdp2 : public TorchRuntime {
- public:
-  // `waits`: only a step's last micro-step reduces.
-  Fsdp2(const TorchModel& model, const TrainSetup& setup, bool waits, TorchMemory* memory,
-        TorchTimer* timer)
-      : TorchRuntime(model, setup, memory, timer),
-        waits_(waits),
-        ranks_(static_cast<uint64_t>(ShardRanks(setup.zero, setup.batch.world_size))),
-        hybrid_(Hybrid(setup)),
-        reshard_(setup.zero.stage == 3),
-        reduce_bytes_(setup.precision.fp32_reduction ? 4 : 2),
-        groups_(static_cast<size_t>(model.spec.layers) + 1),
-        group_of_(model.params.size(), root()) {
-    for (size_t module = 0; module < model.modules.size(); ++module) {
-      const size_t group = GroupOf(static_cast<int>(module));
-      for (const int param : model.modules[module].params) {
-        const auto index = static_cast<size_t>(param);
-        std::vector<size_t>& params = groups_[group].params;
-        if (std::count(params.begin(), params.end(), index) > 0) continue;  // a tied head
-        if (model.params[index].quantized > 0) continue;  // accelerate leaves them out of sharding
-        params.push_back(index);
-        group_of_[index] = group;
-        groups_[group].shards += Shard(index);
-        if (!model.trains(param)) groups_[group].frozen += Shard(index);
-      }
-    }
-  }
-
-  // Meta parameters are sharded, then made on their device (to_empty).
-  void Init() override {
-    for (size_t i = 0; i < model_.params.size(); ++i) {
-      // What is frozen stays in 16 bit.
-      const bool trained = model_.params[i].trained, sharded = model_.params[i].quantized == 0;
-      const uint64_t bytes = sharded ? HeldBytes(i) : 2 * model_.params[i].elements;
-      if (offload_ && sharded) {
-        AddHost(bytes, /*pin=*/true);  // _fsdp_param.py, reset_sharded_param: pin_memory
-      } else {
-        params_.push_back(New(trained ? TorchClass::kOptimizer : TorchClass::kParams, bytes));
-      }
-    }
-    MakeQuantTensors();
-  }
-
-  void BeforeForward(int module) override {
-    const size_t group = GroupOf(module);
-    if (in_backward_) return;  // recompute: backward has it
-    if (group == root() && module != 0) return;
-    if (group != root() && !IsFirst(module)) return;
-    Unshard(group);
-    Wait(group, /*forward=*/true);
-  }
-
-  void AfterForward(int module) override {
-    const size_t group = GroupOf(module);
-    if (in_backward_ || !reshard_) return;
-    if (group != root() && IsLast(module)) groups_[group].whole.clear();
-  }
-
-  // The root's forward ends with the loss; its backward begins there.
-  void BeginBackward() override {
-    in_backward_ = true;
-    gather_state_.Reset();  // _fsdp_state.py: the root's post-forward frees it
-    if (reshard_) groups_[root()].whole.clear();
-    Unshard(root());
-    Wait(root(), /*forward=*/false);
-    if (reshard_) Unshard(root() - 1);  // _backward_prefetch
-  }
-
-  void BeforeBackward(int module) override {
-    const size_t group = GroupOf(module);
-    if (group == root() || !IsLast(module)) return;
-    Unshard(group);
-    Wait(group, /*forward=*/false);
-    if (reshard_ && group > 0) Unshard(group - 1);
-  }
-
-  void AfterBackward(int module) override {
-    const size_t group = GroupOf(module);
-    if (group != root() && IsFirst(module)) Reduce(group);
-  }
-
-  void Gradient(int param, Tensor grad) override {
-    const auto index = static_cast<size_t>(param);
-    if (!waits_) {
-      groups_[group_of_[index]].grads.push_back(std::move(grad));
-    } else if (sums_[index]) {
-      timer_->Memory(6 * Elements(index));  // added in place
-    } else {
-      sums_[index] = std::move(grad);
-    }
-  }
-
-  void EndBackward() override {
-    Reduce(root());
-    timer_->StreamWaits(TorchClock::kComputeStream, LastStream());
-    if (offload_) timer_->HostWaits(LastStream());  // finalize_backward: copies to the host
-    reduce_state_.Reset();
-    for (Group& group : groups_) group.crossing.Reset();
-    in_backward_ = false;
-  }
-
-  void Step() override {
-    TimeStep();
-    if (offload_ && !has_states_) memory_->AddPageable(8 * Shards());
-    if (!offload_ && !has_states_) {
-      for (size_t i = 0; i < model_.trained().size(); ++i) {
-        states_.push_back(New(TorchClass::kOptimizer, 4 * Shard(i)));
-        states_.push_back(New(TorchClass::kOptimizer, 4 * Shard(i)));
-      }
-    }
-    has_states_ = true;
-    for (Group& group : groups_) {
-      if (offload_ && group.has_host_grads) {
-        for (const size_t param : group.params) {
-          if (model_.params[param].trained) memory_->Unpin(4 * Shard(param));
-        }
-        group.has_host_grads = false;
-      }
-      group.reduced.Reset();
-    }
-  }
-
- private:
-  // clip_grad_norm_: norms, then all gradients are scaled; AdamW, fused.
-  void TimeStep() {
-    const auto elements = static_cast<double>(Shards());
-    const int params = static_cast<int>(model_.trained().size());
-    timer_->Host(timer_->constants().dtensor * params);
-    if (offload_) {
-      timer_->HostUpdate(12 * elements / timer_->constants().cpu_clip);
-      timer_->HostUpdate(kFusedAdamBytes * elements);
-      return;
-    }
-    timer_->Memory(4 * elements, 1 + params / 100);
-    timer_->Memory(8 * elements, 1 + params / 100);
-    timer_->Memory(kFusedAdamBytes * elements, 1 + params / 30);
-  }
-
-  struct Group {
-    std::vector<size_t> params;
-    uint64_t shards = 0;  // elements of a rank
-    uint64_t frozen = 0;  // of these in 16 bit, without gradients
-    uint64_t trained() const { return shards - frozen; }
-    std::vector<Tensor> whole;  // gathered parameters
-    Tensor gathered;            // what the all-gather wrote, until it is copied out
-    bool in_flight = false, has_host_grads = false;
-    std::vector<Tensor> grads;  // whole
-    Tensor reduced;             // the shard's, summed over micro-steps
-    Tensor crossing;            // what is all-reduced over the groups, until the backward pass ends
-  };
-
-  size_t root() const { return groups_.size() - 1; }
-  size_t GroupOf(int module) const {
-    const int adapts = model_.modules[static_cast<size_t>(module)].adapts;
-    if (adapts >= 0) return GroupOf(adapts);
-    if (module < model_.first_layer_module || module >= model_.final_norm()) return root();
-    return static_cast<size_t>((module - model_.first_layer_module) / model_.layer_modules);
-  }
-  bool IsFirst(int module) const {
-    return module <= model_.final_norm() &&
-           (module - model_.first_layer_module) % model_.layer_modules == 0;
-  }
-  bool IsLast(int module) const { return IsFirst(module + 1); }
-
-  // Parameters are cut along their first dimension; what a cut adds is little.
-  uint64_t Shard(size_t param) const {
-    return (model_.params[param].elements + ranks_ - 1) / ranks_;
-  }
-  uint64_t HeldBytes(size_t param) const {
-    return (model_.params[param].trained ? 4 : 2) * Shard(param);
-  }
-  // Of what is trained.
-  uint64_t Shards() const {
-    uint64_t sum = 0;
-    for (const Group& group : groups_) sum += group.trained();
-    return sum;
-  }
-
-  // _fsdp_param_group.py, unshard; _fsdp_collectives.py, foreach_all_gather: shards are cast into
-  // one buffer, gathered into another.
-  void Unshard(size_t index) {
-    Group& group = groups_[index];
-    if (group.in_flight || !group.whole.empty()) return;
-    group.in_flight = true;
-    timer_->Host(timer_->constants().group_hook);
-    if (ranks_ == 1) return;
-    // all_gather_copy_in on the gather stream; copies from the host in it.
-    const auto shards = static_cast<double>(group.shards);
-    const double held = 2 * shards + 2 * static_cast<double>(group.trained());
-    if (offload_) {
-      timer_->Copy(kFsdp2Gather, /*to_device=*/true, held, static_cast<int>(group.params.size()));
-    }
-    timer_->Memory(held + 2 * shards, 1, kFsdp2Gather);
-    timer_->Collective(kFsdp2Gather, CollectiveOp::kAllGather,
-                       2 * shards * static_cast<double>(ranks_), 1, RankGroups::kShard);
-    std::vector<Tensor> brought;
-    for (const size_t param : group.params) {
-      if (offload_) brought.push_back(New(TorchClass::kBuffers, HeldBytes(param), kFsdp2Gather));
-    }
-    const Tensor cast = New(TorchClass::kBuffers, 2 * group.shards, kFsdp2Gather);
-    group.gathered = New(TorchClass::kBuffers, 2 * group.shards * ranks_, kFsdp2Gather);
-  }
-
-  // wait_for_unshard: copied out to a tensor a parameter. In forward the buffer is kept until the
-  // next group has copied out.
-  void Wait(size_t index, bool forward) {
-    Group& group = groups_[index];
-    if (!group.in_flight) return;
-    group.in_flight = false;
-    TimeCopyOut(group);
-    if (forward) gather_state_.Reset();
-    for (const size_t param : group.params) {
-      Tensor brought, cast;
-      if (ranks_ == 1) {
-        // What is not cast is the shard itself.
-        if (!model_.params[param].trained && !offload_) continue;
-        if (offload_) brought = New(TorchClass::kBuffers, HeldBytes(param));
-        cast = New(TorchClass::kBuffers, 2 * Shard(param));
-      }
-      group.whole.push_back(New(TorchClass::kParams, 2 * Shard(param) * ranks_));
-    }
-    if (forward) {
-      gather_state_ = std::move(group.gathered);
-    } else {
-      group.gathered.Reset();
-    }
-  }
-
-  // foreach_all_gather_copy_out, in the stream that computes; gathers that follow wait for it. One
-  // rank's shards are cast there, and brought there.
-  void TimeCopyOut(const Group& group) {
-    const auto whole = static_cast<double>(group.shards * ranks_);
-    const auto count = static_cast<int>(group.params.size());
-    if (ranks_ == 1) {
-      const auto trained = static_cast<double>(group.trained());
-      if (offload_) {
-        timer_->Copy(TorchClock::kComputeStream, /*to_device=*/true, 2 * whole + 2 * trained,
-                     count);
-      }
-      timer_->Memory(6 * trained, count);
-      return;
-    }
-    timer_->StreamWaits(TorchClock::kComputeStream, kFsdp2Gather);
-    timer_->Memory(4 * whole);
-  }
-
-  // foreach_reduce: copied in where it computes, which first waits for the reduction before
-  // (reduce_scatter_state); then cast, and added to what earlier micro-steps left.
-  void TimeReduce(const Group& group) {
-    const auto shards = static_cast<double>(group.trained());
-    const auto whole = shards * static_cast<double>(ranks_);
-    const auto count = static_cast<int>(group.params.size());
-    timer_->Host(timer_->constants().group_hook);
-    timer_->StreamWaits(TorchClock::kComputeStream, kFsdp2Reduce);
-    timer_->Memory((ranks_ > 1 ? 2.0 + static_cast<double>(reduce_bytes_) : 0) * whole,
-                   ranks_ > 1 ? 1 : 0);
-    timer_->StreamWaits(kFsdp2Reduce, TorchClock::kComputeStream);
-    timer_->Collective(kFsdp2Reduce, CollectiveOp::kReduceScatter,
-                       static_cast<double>(reduce_bytes_) * whole, 1, RankGroups::kShard);
-    if (hybrid_) {
-      // In every micro-step (set_requires_all_reduce is on by default), on a stream of its own.
-      timer_->StreamWaits(kFsdp2AllReduce, kFsdp2Reduce);
-      timer_->Collective(kFsdp2AllReduce, CollectiveOp::kAllReduce,
-                         static_cast<double>(reduce_bytes_) * shards, 1, RankGroups::kReplica);
-    }
-    timer_->Memory(6 * shards, 1, LastStream());
-    if (offload_) {
-      timer_->Copy(LastStream(), /*to_device=*/false, 4 * shards, count);
-    } else if (group.reduced) {
-      timer_->Memory(12 * shards, count, LastStream());
-    }
-  }
-  // Where a reduction ends (post_reduce_stream).
-  int LastStream() const { return hybrid_ ? kFsdp2AllReduce : kFsdp2Reduce; }
-
-  // post_backward; _fsdp_collectives.py, foreach_reduce: gradients into one buffer, which is kept
-  // until the next group reduces, the rank's part of them in the reduce dtype, then in fp32.
-  void Reduce(size_t index) {
-    Group& group = groups_[index];
-    group.whole.clear();
-    if (waits_ && last_) {
-      for (const size_t param : group.params) {
-        if (sums_[param]) group.grads.push_back(std::move(sums_[param]));
-      }
-    }
-    if (group.grads.empty()) return;
-    TimeReduce(group);
-    reduce_state_.Reset();
-    reduce_state_ = New(TorchClass::kBuffers, reduce_bytes_ * group.trained() * ranks_);
-    group.grads.clear();
-    Tensor part = New(TorchClass::kBuffers, reduce_bytes_ * group.trained(), kFsdp2Reduce);
-    Tensor shard = reduce_bytes_ == 4 ? std::move(part)
-                                      : New(TorchClass::kGrads, 4 * group.trained(), LastStream());
-    if (offload_) {
-      // Copied to page-locked memory.
-      for (const size_t param : group.params) {
-        if (group.has_host_grads) break;
-        if (model_.params[param].trained) memory_->Pin(4 * Shard(param));
-      }
-      group.has_host_grads = true;
-    } else if (!group.reduced) {
-      group.reduced = std::move(shard);  // else added in place
-    }
-    if (hybrid_) group.crossing = std::move(reduce_bytes_ == 4 ? shard : part);  // AllReduceState
-  }
-
-  const bool waits_;
-  std::vector<Tensor> sums_{model_.params.size()};  // with waits_: whole gradients, by parameter
-  const uint64_t ranks_;                            // of a shard group
-  const bool hybrid_;
-  bool reshard_;
-  uint64_t reduce_bytes_;
-  std::vector<Group> groups_;  // layers, then the rest
-  std::vector<size_t> group_of_;
-  std::vector<Tensor> params_, states_;
-  Tensor gather_state_, reduce_state_;
-  bool in_backward_ = false, has_states_ = false;
-};
 
 // Whether torchtitan's per-op policy (TorchRun::saves_products) is modelled: of products with a
 // bias (aten.addmm) it keeps none, which is not.
@@ -535,6 +210,7 @@ class Fsdp2OfTorch : public TorchBased {
                  !(setup.zero.offload_optimizer.pin_memory && setup.zero.offload_param.pin_memory),
              "⟦pin_memory⟧ off: CPUOffloadPolicy is modelled with page-locked memory, its default; "
              "leave it out");
+    RefuseOptimizer(play, optimizer != OffloadDevice::kNone);
     RefuseIf(setup.zero.offload_optimizer.ratio < 1,
              "⟦offload_ratio⟧ {}: CPUOffloadPolicy moves all or nothing; leave it out",
              setup.zero.offload_optimizer.ratio);
@@ -549,15 +225,27 @@ class Fsdp2OfTorch : public TorchBased {
         model.name,
         model.family->planned() != nullptr ? "is of a type that it does not train" : "has biases");
   }
+  // What fails on DTensors was tried on the CPU with PyTorch 2.15; what else is refused, in
+  // torchtune's recipes.
+  void RefuseOptimizer(const TorchPlay& play, bool on_host) const {
+    const TorchOptimizer optimizer = Fsdp2Optimizer(play.recipe);
+    RefuseIf(!RowOf(optimizer).dtensors,
+             "⟦optim⟧ {}: {} fails on DTensors, as which FSDP2 has its parameters; give "
+             "adamw_torch_8bit, which takes them, or ⟦runtime⟧ ddp or deepspeed",
+             TorchOptimizerName(optimizer), RowOf(optimizer).text);
+    RefuseIf(on_host && RowOf(optimizer).states != StatesKept::kLikeParams,
+             "⟦optim⟧ {} with CPUOffloadPolicy is not modelled; leave it out",
+             TorchOptimizerName(optimizer));
+    RefuseIf(play.recipe.optimizer_in_backward && (play.setup.batch.grad_accum > 1 || on_host),
+             "⟦optimizer_in_backward⟧: updates before gradients of other micro-steps, or on the "
+             "host, are there; use ⟦grad_accum⟧ 1 and no offload, or leave it out");
+  }
   // The first step makes Adam's states; then tensors and segments repeat. NCCL as DeepSpeed's stage
   // 3 has it; Python and PyTorch as with nothing of ZeRO.
   PlayedParts Parts(int /*stage*/) const override { return {3, 3, 0}; }
   std::unique_ptr<TorchRuntime> MakeEngine(const TorchModel& model, const TorchPlay& play,
                                            TorchMemory* memory, TorchTimer* timer) const override {
-    // accelerate's no_sync: set_requires_gradient_sync(False) in all but the last micro-step.
-    const bool waits =
-        StyleCodeOf(play.recipe.code, false).transformers && play.setup.batch.grad_accum > 1;
-    return std::make_unique<Fsdp2>(model, play.setup, waits, memory, timer);
+    return MakeFsdp2(model, play, memory, timer);
   }
   std::vector<AroundPeak> Around(const PlayedRun& run) const override { return Fsdp2Around(run); }
   bool CanDo(int stage, const OffloadPlace& offloads) const override {

@@ -93,8 +93,10 @@ class TorchJudge : public ChoiceJudge {
     choice.setup = setup;
     choice.settings = SettingsOf(setup.zero);
     choice.footprint = FootprintOf(free.footprint, cluster.ranks_per_node());
-    if (free.time) SetTime(*free.time, cluster, choice);
     const Capacity capacity = CapacityOf(cluster);
+    const uint64_t evicted = Evicted(free.footprint, *capacity.gpu_bytes);
+    choice.footprint.host.pageable += evicted * static_cast<uint64_t>(cluster.ranks_per_node());
+    if (free.time) SetTime(WithEvicted(*free.time, evicted, cluster), cluster, choice);
     std::optional<TorchPhase> too_large;
     if (free.footprint.DeviceBytes() > *capacity.gpu_bytes) {
       too_large = Squeeze(free.footprint, *capacity.gpu_bytes, choice);
@@ -104,8 +106,10 @@ class TorchJudge : public ChoiceJudge {
       choice.why_not +=
           shortage.kind == MemoryKind::kGpu
               ? GpuMisfit(free.footprint, *too_large, shortage.has, setup.zero.stage)
-              : fmt::format("host memory: {} processes need {} of {}", cluster.ranks_per_node(),
-                            FormatBytes(shortage.needs), FormatBytes(shortage.has));
+              : fmt::format("{}: {} processes need {} of {}",
+                            shortage.kind == MemoryKind::kNvme ? "NVMe" : "host memory",
+                            cluster.ranks_per_node(), FormatBytes(shortage.needs),
+                            FormatBytes(shortage.has));
     }
     for (AroundPeak& peak : choice.footprint.torch->around) {
       peak.why_not = AroundMisfit(peak, capacity, cluster.ranks_per_node());
@@ -115,6 +119,23 @@ class TorchJudge : public ChoiceJudge {
     choice.fits = choice.why_not.empty();
     if (choice.fits) choice.room = RoomOf(choice.footprint, *capacity.gpu_bytes);
     return choice;
+  }
+
+  // What of managed memory the GPU has no room for, and what it takes to bring that and take it
+  // away again in a step.
+  static uint64_t Evicted(const TorchFootprint& torch, uint64_t has) {
+    const uint64_t needs = torch.DeviceBytes() + torch.managed_bytes;
+    return std::min(torch.managed_bytes, needs - std::min(needs, has));
+  }
+  RuntimeTime WithEvicted(RuntimeTime time, uint64_t evicted, const Cluster& cluster) {
+    if (evicted == 0) return time;
+    const TransferCost& transfers = MachineOf(cluster.shape())->transfers;
+    const double seconds =
+        static_cast<double>(evicted) * (1 / transfers.BytesPerSecond(/*to_device=*/true) +
+                                        1 / transfers.BytesPerSecond(/*to_device=*/false));
+    time.transfers += seconds;
+    time.step_seconds += seconds;
+    return time;
   }
 
   bool LargerMisfitToo(const ChoiceEstimate& choice, const Cluster& cluster) override {
@@ -310,6 +331,9 @@ TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
   TrainSetup& setup = play.setup;
   RefuseAdapters(play);
   RefuseSetup(play);
+  RefuseIf(play.recipe.offload_activations && setup.recompute.kind != RecomputeKind::kFull,
+           "⟦offload_activations⟧ moves what checkpointed layers keep; give ⟦checkpointing⟧ full, "
+           "or leave it out");
   FillReaderSizes(setup.zero);
   TorchTimer no_timer(nullptr, {});
   if (timer == nullptr) timer = &no_timer;
@@ -317,6 +341,7 @@ TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
   TorchRun run = TorchRunOf(setup, play.recipe);
   run.fp32_params = HasAdapters(play.model) ? play.recipe.kbit : CastsParams(play.recipe);
   run.autocast = HasAutocast();
+  if (play.recipe.offload_activations) run.offloading = &Offloading();
   run.adapters = {CastsAdapters(play.recipe), play.recipe.kbit};
   if (play.hardware != nullptr) {
     run.compute_capability = ComputeCapability(play.hardware->gpu.architecture);

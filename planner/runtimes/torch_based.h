@@ -13,6 +13,7 @@
 #include "planner/runtime.h"
 #include "planner/runtimes/fitted.h"
 #include "planner/runtimes/torch_model.h"
+#include "planner/runtimes/torch_offload.h"
 #include "planner/runtimes/torch_timer.h"
 #include "planner/search/search_space.h"
 
@@ -108,6 +109,8 @@ class TorchBased : public Runtime {
   void RefuseAdapters(const TorchPlay& play) const;
   // Whether the Trainer has autocast on around the model.
   virtual bool HasAutocast() const { return true; }
+  // How its programs move inputs of checkpointed layers to the host.
+  virtual const ActivationOffloading& Offloading() const { return kTorchtuneOffloading; }
   // Whether DeepSpeed's functions stand between the modules of compiled layers.
   virtual bool HasModuleGraphs(int /*stage*/) const { return false; }
   // Loading, saving and resuming, as far as they are known.

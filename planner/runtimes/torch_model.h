@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -102,6 +103,8 @@ struct TorchModel {
   void SortByTrained();
 };
 
+class ActivationOffload;      // planner/runtimes/torch_offload.h
+struct ActivationOffloading;  // the same
 class TorchTimer;
 enum class TorchOp : uint8_t;
 
@@ -188,6 +191,8 @@ struct TorchRun {
   // torch.utils.checkpoint around every layer, not reentrant: a layer keeps its input alone and
   // runs again within backward.
   bool recompute = false;
+  // How these inputs go to the host until backward; null: they stay.
+  const ActivationOffloading* offloading = nullptr;
   // With recompute, of layers without biases: the outputs of every other product, from the first
   // on, and of attention are kept too, and not made again. So does torchtitan (torchtitan/
   // distributed/activation_checkpoint.py of 0.2.2, selective_ac_option = "op"). In eager code that
@@ -341,6 +346,7 @@ class TorchStep {
   int64_t tokens_, hidden_, ffn_, vocab_, kv_columns_, q_columns_;
   std::vector<Tensor> residuals_;  // layers + 1; empty where nothing wants one any more
   std::vector<Saved> saved_;
+  std::shared_ptr<ActivationOffload> offload_;
   Tensor token_ids_, final_norm_, head_grad_;
   TorchSlots final_slots_;
   std::vector<TorchSlots> loss_;  // of each chunk

@@ -214,6 +214,12 @@ void TorchStates::MakeStates(size_t tensor, int stream) {
   }
 }
 
+double TorchStates::UpdateBytes() const {
+  double bytes = 0;
+  for (const UpdatedTensor& tensor : tensors_) bytes += UpdateBytes(tensor);
+  return bytes;
+}
+
 double TorchStates::TimedBytes(const UpdatedTensor& tensor) const {
   const double element = param_bytes_ < 4 ? row_.eight_bit_bytes_16 : row_.eight_bit_bytes;
   if (IsEightBit(row_, tensor) && element > 0) {

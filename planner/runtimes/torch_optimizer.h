@@ -100,6 +100,8 @@ class TorchStates {
   // What an update reads and writes; and what it takes, as bytes of an eager kernel.
   double UpdateBytes(const UpdatedTensor& tensor) const;
   double TimedBytes(const UpdatedTensor& tensor) const;
+  // What updates of all read and write.
+  double UpdateBytes() const;
 
  private:
   void UpdateOne(size_t tensor, int stream);

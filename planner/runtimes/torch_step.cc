@@ -8,6 +8,7 @@
 #include "planner/runtimes/planned_parts.h"
 #include "planner/runtimes/torch_code.h"
 #include "planner/runtimes/torch_model.h"
+#include "planner/runtimes/torch_offload.h"
 #include "planner/runtimes/torch_timer.h"
 
 namespace zeroplan {
@@ -52,7 +53,11 @@ TorchStep::TorchStep(const TorchModel& model, const TorchRun& run, TorchMemory* 
       ffn_(model.spec.ffn),
       vocab_(model.spec.padded_vocab),
       kv_columns_(model.spec.KvHeads() * model.spec.HeadSize()),
-      q_columns_(model.spec.heads * model.spec.HeadSize()) {}
+      q_columns_(model.spec.heads * model.spec.HeadSize()) {
+  if (run.offloading == nullptr || run.evaluates) return;
+  const auto bytes = static_cast<uint64_t>(parts_.style.stream_bytes * tokens_ * hidden_);
+  offload_ = std::make_shared<ActivationOffload>(*run.offloading, bytes, memory, timer);
+}
 
 Tensor TorchStep::New(int64_t bytes, TorchClass kind) {
   return memory_->New(kind, static_cast<uint64_t>(bytes));
@@ -379,11 +384,13 @@ void TorchStep::Forward() {
   for (int layer = 0; layer < model_.spec.layers; ++layer) {
     Saved saved;
     hooks_->BeforeLayer();
+    if (offload_) offload_->BeginLayer();
     residuals_.push_back(Block(layer, &saved, !run_.recompute && !run_.evaluates));
     if (run_.evaluates) {
       residuals_[residuals_.size() - 2].Reset();
       continue;
     }
+    if (offload_) offload_->Keep(std::move(residuals_[static_cast<size_t>(layer)]));
     saved_.push_back(run_.recompute ? KeptByCheckpoint(std::move(saved)) : std::move(saved));
   }
   final_norm_ = Norm(model_.final_norm(), TorchOp::kFinalNorm, &final_slots_, true);
@@ -496,6 +503,7 @@ void TorchStep::Backward() {
       Saved saved = std::move(saved_.back());
       saved_.pop_back();
       hooks_->BeforeLayerBackward();
+      if (offload_) residuals_.back() = offload_->Bring();
       if (run_.recompute) {
         hooks_->BeforeRecompute(Module(layer, model_.layer_modules - 1));
         Tensor out = Block(layer, &saved, /*keep=*/true);

@@ -12,6 +12,7 @@
 #include "planner/estimate/estimate.h"
 #include "planner/runtimes/torch_based.h"
 #include "planner/runtimes/torch_code.h"
+#include "planner/runtimes/torch_optimizer.h"
 #include "planner/search/enumerated_search.h"
 
 namespace zeroplan {
@@ -212,7 +213,21 @@ std::vector<std::string> TorchBased::Notes(const ChoiceEstimate& choice,
                                          : "layers under torch.compile",
                   recipe.attention == TorchAttention::kEager ? "attention that keeps its scores"
                                                              : "fused attention",
-                  OptimizerText()));
+                  recipe.optimizer ? RowOf(*recipe.optimizer).text : OptimizerText()));
+  if (recipe.optimizer_in_backward) {
+    notes.emplace_back(
+        "An optimizer in backward cannot clip gradients by their norm: none is clipped.");
+  }
+  if (recipe.offload_activations) {
+    notes.push_back(fmt::format("Inputs of checkpointed layers go to the host as {} moves them.",
+                                Offloading().text));
+  }
+  if (choice.footprint.torch && choice.footprint.torch->managed_bytes > 0) {
+    notes.push_back(fmt::format(
+        "{} of paged states a GPU are in managed memory, of no class above: on the GPU while it "
+        "has room, else on the host, and then each step waits for them.",
+        FormatBytes(choice.footprint.torch->managed_bytes)));
+  }
   return notes;
 }
 

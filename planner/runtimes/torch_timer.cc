@@ -112,13 +112,14 @@ void TorchClock::Issue(int stream, double seconds, TimeCause cause, SharedResour
   Take(resource, start + seconds);
 }
 
-void TorchClock::StreamWaits(int stream, int other) {
-  const double until = free_at(other);
+void TorchClock::StreamWaits(int stream, int other) { StreamWaits(stream, Record(other)); }
+
+void TorchClock::StreamWaits(int stream, const Event& event) {
   if (stream != kComputeStream) {
-    free_at(stream) = std::max(free_at(stream), until);
-  } else if (until > wait_until_) {
-    wait_until_ = until;
-    wait_cause_ = last_cause_[static_cast<size_t>(other)];
+    free_at(stream) = std::max(free_at(stream), event.seconds);
+  } else if (event.seconds > wait_until_) {
+    wait_until_ = event.seconds;
+    wait_cause_ = event.cause;
   }
 }
 
@@ -236,11 +237,10 @@ void TorchTimer::AllToAll(int stream, double full_bytes, RankGroups groups) {
   clock_.Issue(stream, seconds, TimeCause::kCommunication, over->resource);
 }
 
-void TorchTimer::Copy(int stream, bool to_device, double bytes, int calls) {
+void TorchTimer::Copy(int stream, bool to_device, double bytes, int calls, bool pageable) {
   if (!machine_ || calls == 0) return;
   clock_.Host(calls * constants_.launch);
-  const double seconds =
-      calls * machine_->transfers.Seconds(to_device, bytes / calls, /*pageable=*/false);
+  const double seconds = calls * machine_->transfers.Seconds(to_device, bytes / calls, pageable);
   clock_.Issue(stream, seconds, TimeCause::kTransfer,
                to_device ? SharedResource::kToDevice : SharedResource::kFromDevice);
 }

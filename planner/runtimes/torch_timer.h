@@ -40,7 +40,7 @@ inline constexpr size_t kSharedResources = 5;  // kBoth is two of them
 class TorchClock {
  public:
   static constexpr int kComputeStream = 0;
-  static constexpr int kStreams = 5;
+  static constexpr int kStreams = 6;
 
   // The share of their speed, (0, 1], that kernels keep beside a collective: the first one that
   // starts beside it, whose blocks wait for one more wave since NCCL's hold multiprocessors; and
@@ -70,6 +70,8 @@ class TorchClock {
   };
   Event Record(int stream) { return {free_at(stream), last_cause_[static_cast<size_t>(stream)]}; }
   void HostWaits(const Event& event) { HostSpan(event.seconds, event.cause); }
+  // cudaStreamWaitEvent of that event.
+  void StreamWaits(int stream, const Event& event);
 
   // Kernels run at this share of the GPU's top clock from now on.
   void SetGpuClock(double share) { gpu_clock_ = share; }
@@ -179,8 +181,8 @@ class TorchTimer {
   void AllToAll(int stream, double full_bytes, RankGroups groups);
   // The sum of `full_bytes` of the last step's collectives, of what was played of it.
   double full_bytes(RankGroups groups) const { return full_bytes_[static_cast<size_t>(groups)]; }
-  // Between page-locked memory and the GPU.
-  void Copy(int stream, bool to_device, double bytes, int calls = 1);
+  // Between page-locked memory and the GPU, or pageable.
+  void Copy(int stream, bool to_device, double bytes, int calls = 1, bool pageable = false);
   // A rank's part of the node's disks reads or writes, beside what the host does.
   void File(int stream, bool write, double bytes);
   // `count` calls, each as long as TimeConstants says.
@@ -197,6 +199,9 @@ class TorchTimer {
   void HostWaitsForAll() { clock_.HostWaitsForAll(); }
   TorchClock::Event Record(int stream) { return clock_.Record(stream); }
   void HostWaits(const TorchClock::Event& event) { clock_.HostWaits(event); }
+  void StreamWaits(int stream, const TorchClock::Event& event) {
+    clock_.StreamWaits(stream, event);
+  }
 
   // The step of which Time() tells begins now; its micro-steps begin where they are marked.
   void BeginStep();
