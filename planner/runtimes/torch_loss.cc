@@ -26,7 +26,9 @@ void TorchStep::HeadAndLoss() {
   loss_.resize(with_gradients ? 1 : static_cast<size_t>((tokens_ + chunk - 1) / chunk));
   if (with_gradients) {
     Play(parts_.loss.forward, tokens_ * hidden_, &loss_[0]);
-    head_grad_ = New(parts_.style.stream_bytes * HeadElements(), TorchClass::kGrads);
+    if (!run_.evaluates) {
+      head_grad_ = New(parts_.style.stream_bytes * HeadElements(), TorchClass::kGrads);
+    }
     Tensor logits = New(2 * chunk * vocab_, TorchClass::kLogits);
     if (parts_.style.chunks_cast_head) Tensor cast = New(2 * HeadElements());
     timer_->Forward(TorchOp::kLoss);

@@ -36,6 +36,8 @@ struct Sizes {
     }
     // PEFT's checkpoints are of adapters alone.
     saved = model.has_adapters() ? trained : all;
+    const auto embedding = static_cast<size_t>(model.embedding());
+    if (model.spec.tied_head) tied = bytes_of(model.params[embedding]);
     const auto of_module = [&](size_t module) {
       uint64_t sum = 0;
       for (const int param : model.modules[module].params) {
@@ -52,6 +54,7 @@ struct Sizes {
   }
 
   uint64_t all = 0, trained = 0, saved = 0, largest = 0, largest_module = 0, layer = 0;
+  uint64_t tied = 0;  // a second time, where a head that is tied is copied by its own name
 };
 
 uint64_t Share(uint64_t elements, uint64_t ranks) { return (elements + ranks - 1) / ranks; }
@@ -100,8 +103,9 @@ std::vector<AroundPeak> DeepSpeedAround(const PlayedRun& run) {
   const ZeroConfig& zero = setup.zero;
   const bool trainer = RunsTrainer(run.play.recipe), last_stage = zero.stage == 3;
   const bool mics = Hybrid(setup) && zero.across_stage == 0;
-  const auto ranks = static_cast<uint64_t>(
-      zero.stage == 0 ? 1 : mics ? zero.shard_group : setup.batch.world_size);
+  const auto ranks = static_cast<uint64_t>(zero.stage == 0 ? 1
+                                           : mics          ? zero.shard_group
+                                                           : setup.batch.world_size);
   const Sizes sizes(run.model, 2);
   const uint64_t part = Share(sizes.trained / 2, ranks);  // elements
   const uint64_t master_bytes = setup.precision.light_masters ? 2 : 4;
@@ -121,14 +125,14 @@ std::vector<AroundPeak> DeepSpeedAround(const PlayedRun& run) {
     all.push_back(std::move(loading));
   }
 
-  AroundPeak saving =
-      Begin(AroundPhase::kSaving, run.between_steps, run.host_between_steps);
+  AroundPeak saving = Begin(AroundPhase::kSaving, run.between_steps, run.host_between_steps);
   // torch.save copies a tensor of the GPU to the host at a time: the flat ones are the rank's part
   // of masters or states, at stage 3 of a sub-group.
   const uint64_t flat =
-      on_host ? 0
-              : 4 * (last_stage ? std::min(part, std::max(zero.sub_group_elements, sizes.largest / 2))
-                                : part);
+      on_host
+          ? 0
+          : 4 * (last_stage ? std::min(part, std::max(zero.sub_group_elements, sizes.largest / 2))
+                            : part);
   if (last_stage) {
     AroundBytes shards = saving.bytes;
     AddToEach(flat, &shards);
@@ -153,11 +157,8 @@ std::vector<AroundPeak> DeepSpeedAround(const PlayedRun& run) {
     if (trainer) {
       // accelerator.py, get_state_dict: clone_tensors_for_torch_save on every rank, a tied head
       // twice; trainer.py, save_model.
-      const auto embedding = static_cast<size_t>(run.model.embedding());
-      const uint64_t tied =
-          run.model.spec.tied_head ? 2 * run.model.params[embedding].elements : 0;
-      of_rank_0 = std::max(of_rank_0, sizes.all + tied);
-      of_others = std::max(of_others, sizes.all + tied);
+      of_rank_0 = std::max(of_rank_0, sizes.all + sizes.tied);
+      of_others = std::max(of_others, sizes.all + sizes.tied);
       saving.why =
           "every rank copies all 16-bit weights to its host, though rank 0 alone writes them; "
           "stage 3 copies them on rank 0 alone";
@@ -232,32 +233,42 @@ std::vector<AroundPeak> Fsdp2Around(const PlayedRun& run) {
   all.push_back(std::move(loading));
 
   // save_model (accelerator.get_state_dict), save_fsdp_model, then save_fsdp_optimizer: rank 0
-  // holds one of them at a time.
+  // holds one of them at a time. With one process the last two copy nothing to the host.
+  const bool several = setup.batch.world_size > 1;
+  const char* full = "fsdp_config state_dict_type FULL_STATE_DICT, the Trainer's default";
   AroundPeak saving = Begin(AroundPhase::kSaving, run.between_steps, run.host_between_steps);
-  saving.why = "rank 0 gathers all weights, then all of the optimizer's states, on its host";
-  saving.setting = "fsdp_config state_dict_type FULL_STATE_DICT, the Trainer's default";
+  saving.why = several
+                   ? "rank 0 gathers all weights, then all of the optimizer's states, on its host"
+                   : "all weights are copied to the host";
+  saving.setting = full;
   saving.instead = "SHARDED_STATE_DICT";
   saving.instead_bytes = saving.bytes;
   if (!on_host) {
     AddToEach(std::max(Share(sizes.saved, ranks), own_states), &saving.instead_bytes);
   }
-  saving.bytes.rank_0_host += std::max(sizes.all, states);
-  saving.bytes.gpu += gathered;
+  saving.bytes.rank_0_host += std::max(sizes.all + sizes.tied, several ? states : 0);
+  saving.bytes.gpu += several ? gathered : 0;
   all.push_back(std::move(saving));
 
   // load_fsdp_model, then load_fsdp_optimizer: torch/distributed/checkpoint/state_dict.py,
   // _init_optim_state makes gradients and states, then rank 0's are handed out a tensor at a time.
+  // One process reads all to where it was saved from, and loads a copy of it.
   AroundPeak resuming = Begin(AroundPhase::kResuming, run.after_init, run.host_after_init);
   if (on_host) AddToEach(trained_part + own_states, &resuming.bytes);
-  resuming.why = "rank 0 reads all weights, then all of the optimizer's states, to its host";
-  resuming.setting = "fsdp_config state_dict_type FULL_STATE_DICT, the Trainer's default";
+  resuming.setting = full;
   resuming.instead = "SHARDED_STATE_DICT";
   if (!on_host) resuming.bytes.gpu += trained_part + own_states;
   resuming.instead_bytes = resuming.bytes;
   if (!on_host) AddToEach(own_states, &resuming.instead_bytes);
-  resuming.bytes.gpu =
-      std::max(resuming.bytes.gpu, run.after_init + (on_host ? 0 : own_states) + gathered);
-  resuming.bytes.rank_0_host += std::max(sizes.saved, states);
+  if (several) {
+    resuming.why = "rank 0 reads all weights, then all of the optimizer's states, to its host";
+    resuming.bytes.gpu =
+        std::max(resuming.bytes.gpu, run.after_init + (on_host ? 0 : own_states) + gathered);
+    resuming.bytes.rank_0_host += std::max(sizes.saved + sizes.tied, states);
+  } else {
+    resuming.why = "the optimizer's states are read beside new ones, and copied";
+    (on_host ? resuming.bytes.rank_0_host : resuming.bytes.gpu) += 2 * states - trained_part;
+  }
   all.push_back(std::move(resuming));
   for (AroundPeak& peak : all) peak.bytes.gpu += run.context;
   for (AroundPeak& peak : all) peak.instead_bytes.gpu += run.context;
@@ -294,8 +305,7 @@ std::vector<AroundPeak> DdpAround(const PlayedRun& run, Dtype held) {
 
   // trainer.py, _load_optimizer_and_scheduler: to the host with one GPU, else to each GPU; weights
   // are mapped.
-  AroundPeak resuming =
-      Begin(AroundPhase::kResuming, run.after_init + states, run.host_after_init);
+  AroundPeak resuming = Begin(AroundPhase::kResuming, run.after_init + states, run.host_after_init);
   resuming.why = one_gpu ? "the optimizer's states are read to the host, then moved"
                          : "each rank reads the optimizer's states to its GPU";
   if (one_gpu) AddToEach(states, &resuming.bytes);
@@ -321,11 +331,11 @@ AroundPeak PlayEvaluation(const PlayedRun& run, const TorchRun& of_steps, TorchR
     return memory->peak(TorchPhase::kForwardBackward);
   };
   const TorchPeak one = play(1), peak = play(kEvalBatch);
-  AroundPeak of = Begin(AroundPhase::kEvaluation, peak.allocated_bytes + run.context,
-                        run.host_between_steps);
+  AroundPeak of =
+      Begin(AroundPhase::kEvaluation, peak.allocated_bytes + run.context, run.host_between_steps);
   const uint64_t logits = peak.class_bytes[static_cast<size_t>(TorchClass::kLogits)];
-  of.why = fmt::format("{} of it {} sequences' logits and their loss", FormatBytes(logits),
-                       kEvalBatch);
+  of.why =
+      fmt::format("{} of it {} sequences' logits and their loss", FormatBytes(logits), kEvalBatch);
   of.setting = fmt::format("per_device_eval_batch_size {}, the Trainer's default", kEvalBatch);
   of.instead = "per_device_eval_batch_size 1";
   of.instead_bytes = of.bytes;
@@ -349,8 +359,8 @@ std::string AroundMisfit(const AroundPeak& peak, const Capacity& capacity, int r
   };
   const std::string misfit = short_of(peak.bytes);
   if (misfit.empty()) return "";
-  std::string text = fmt::format("{}: {}: {}{}", AroundPhaseName(peak.phase), misfit, peak.why,
-                                 SettingText(peak));
+  std::string text =
+      fmt::format("{}: {}: {}{}", AroundPhaseName(peak.phase), misfit, peak.why, SettingText(peak));
   if (!peak.instead.empty() && short_of(peak.instead_bytes).empty()) {
     text += fmt::format("; with {} it fits", peak.instead);
   }
@@ -358,10 +368,10 @@ std::string AroundMisfit(const AroundPeak& peak, const Capacity& capacity, int r
 }
 
 std::string AroundText(const AroundPeak& peak, int ranks_per_node) {
-  std::string text = fmt::format(
-      "{}: {} of a GPU, {} of a node's host: {}{}.", Capitalized(AroundPhaseName(peak.phase)),
-      FormatBytes(peak.bytes.gpu), FormatBytes(peak.bytes.NodeHost(ranks_per_node)), peak.why,
-      SettingText(peak));
+  std::string text =
+      fmt::format("{}: {} of a GPU, {} of a node's host: {}{}.",
+                  Capitalized(AroundPhaseName(peak.phase)), FormatBytes(peak.bytes.gpu),
+                  FormatBytes(peak.bytes.NodeHost(ranks_per_node)), peak.why, SettingText(peak));
   if (!peak.instead.empty()) {
     text += fmt::format(" With {}: {} and {}.", peak.instead, FormatBytes(peak.instead_bytes.gpu),
                         FormatBytes(peak.instead_bytes.NodeHost(ranks_per_node)));

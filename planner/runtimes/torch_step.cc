@@ -28,12 +28,9 @@ TorchParts::TorchParts(const TorchModel& model, const TorchRun& run)
                         model.code.planned->bounded_scores
                     ? PlannedPartsOf(run.fp32_params).eager_bounded
                     : layer.attention(kernels)),
-      // Liger's models evaluate with transformers' loss.
-      chunks(run.evaluates && style.chunks == LossChunks::kByHidden ? LossChunks::kOne
-                                                                    : style.chunks),
-      loss(chunks != style.chunks            ? StyleCodeOf(CodeStyle::kHf, run.fp32_params).loss
-           : chunks == LossChunks::kByHidden ? style.loss
-           : run.compiled_loss               ? kCompiledLoss
+      chunks(style.chunks),
+      loss(chunks == LossChunks::kByHidden ? style.loss
+           : run.compiled_loss             ? kCompiledLoss
            : model.code.planned != nullptr && model.code.planned->bounded_logits
                ? PlannedPartsOf(run.fp32_params).bounded_loss
                : style.loss),

@@ -4,6 +4,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
 
 #include "core/families/load_model.h"
 #include "hwprofiles/loader.h"
@@ -12,6 +15,7 @@
 #include "planner/report/report.h"
 #include "planner/runtimes/runtimes.h"
 #include "tests/has.h"
+#include "tests/paths.h"
 
 namespace zeroplan {
 namespace {
@@ -109,6 +113,58 @@ TEST_CASE("saving: who holds what on its host") {
   fsdp2.play.recipe.param_dtype = Dtype::kBF16;
   CHECK(more(fsdp2) == std::pair(4 * params, uint64_t{0}));
   CHECK(more(PhasesOf(DdpRuntime())) == std::pair(2 * params, uint64_t{0}));
+}
+
+// The Trainer's own runs on one GPU.
+TEST_CASE("phases around the steps: measured runs") {
+  std::ifstream file(SourcePath("tests/data/runtimes/trainer_runs.jsonl"));
+  std::string line;
+  int rows = 0;
+  while (std::getline(file, line)) {
+    const nlohmann::json row = nlohmann::json::parse(line);
+    if (!row.contains("evaluate")) continue;
+    ++rows;
+    const std::string name = row["name"], runtime = row["runtime"];
+    CAPTURE(name);
+    PhasesOf of(runtime == "ddp"     ? DdpRuntime()
+                : runtime == "fsdp2" ? Fsdp2Runtime()
+                                     : DeepSpeedRuntime());
+    of.play.setup.batch.world_size = 1;
+    of.play.setup.zero.stage = row["stage"];
+    if (runtime == "ddp" && row["weights"] == "fp32") of.play.recipe.param_dtype = Dtype::kF32;
+    const auto gib = [](uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
+    const TorchFootprint footprint = of.Footprint();
+    const uint64_t context = footprint.context_bytes;
+
+    const AroundPeak evaluation = of.Peak(AroundPhase::kEvaluation);
+    const double one = gib(evaluation.instead_bytes.gpu - context);
+    const double eight = gib(evaluation.bytes.gpu - context);
+    const double batch = row["eval_batch"];
+    CHECK(one + (batch - 1) / 7 * (eight - one) ==
+          doctest::Approx(row["evaluate"]["allocated"].get<double>()).epsilon(0.02));
+
+    const AroundPeak saving = of.Peak(AroundPhase::kSaving);
+    const double before = row["evaluate"]["host_anonymous"];
+    const double saved = std::max(row["save_model"]["host_anonymous"].get<double>(),
+                                  row["save_checkpoint"]["host_anonymous"].get<double>());
+    CHECK(gib(saving.bytes.rank_0_host - evaluation.bytes.rank_0_host) ==
+          doctest::Approx(saved - before).epsilon(0.03));
+    CHECK(gib(saving.bytes.gpu - context) ==
+          doctest::Approx(std::max(row["save_model"]["allocated"].get<double>(),
+                                   row["save_checkpoint"]["allocated"].get<double>()))
+              .epsilon(0.04));
+
+    // Loading, and until the first step.
+    const AroundPeak loading = of.Peak(AroundPhase::kLoading);
+    const AroundPeak resuming = of.Peak(AroundPhase::kResuming);
+    CHECK(gib(resuming.bytes.gpu - context) ==
+          doctest::Approx(row["resume"]["allocated"].get<double>()).epsilon(0.02));
+    const uint64_t host = std::max(resuming.bytes.rank_0_host, loading.bytes.rank_0_host);
+    const double python = 0.6;  // of "resume"
+    CHECK(gib(host - kInitBase) ==
+          doctest::Approx(row["resume"]["host_anonymous"].get<double>() - python).epsilon(0.03));
+  }
+  CHECK(rows >= 3);
 }
 
 TEST_CASE("resuming: what is read comes by way of the host, but for DDP's states on several GPUs") {
@@ -221,8 +277,7 @@ TEST_CASE("what cannot be loaded does not fit; what else cannot be done is said"
   CHECK(Has(table, "Evaluation: "));
   CHECK(Has(table, "That does not fit."));
   CHECK(Has(table, "With SHARDED_STATE_DICT: "));
-  const std::optional<Picture> shown =
-      AroundPicture(short_of.choices.front(), short_of.cluster);
+  const std::optional<Picture> shown = AroundPicture(short_of.choices.front(), short_of.cluster);
   REQUIRE(shown);
   REQUIRE(shown->table.rows.size() == 4);
   CHECK(shown->table.rows[1][0] == "evaluation");
