@@ -449,7 +449,7 @@ bool Compares(PlanOptions& options, Assumptions& assumptions) {
   }
   const ModelFields& model = options.common.model;
   if (!only.empty() || options.as_json() || model.method || model.lora.given() ||
-      !HasWeights(model)) {
+      !options.common.runtime.of().has_programs() || !HasWeights(model)) {
     return false;
   }
   options.compared.emplace({TuningMethod::kFull, TuningMethod::kLora, TuningMethod::kQlora});

@@ -49,7 +49,7 @@ void NoteOthers(const ModelSpec& model, Assumptions& assumptions) {
     text += fmt::format("{}{}", &one == &approximated.front() ? " Approximated: " : "; ", one);
   }
   if (!approximated.empty()) text += ".";
-  if (code->vision.present() ) {
+  if (code->vision.present()) {
     text += fmt::format(" ⟦freeze⟧ {} freezes the tower that sees.", VisionPattern(model));
   }
   assumptions.notes.push_back(std::move(text));

@@ -7,54 +7,123 @@ namespace {
 
 // ---- transformers 5.24: models/gemma2, gemma3, phi3, mixtral, qwen3_moe; integrations/moe.py ----
 
-constexpr CodePart kGemmaRmsNorm = {"a4e b4e -b c4e e4e o2e -e -i", "f4e -g h4e k4e -h -f -c W m4e n4e -m -k p4e q4e r4e s4e -r -q -p -a t4e -n -s d2e "
-    "-t", "40e", "104e", 10, 17};
-constexpr CodePart kGemmaRmsNormFp32 = {"a4e -a b4e o4e =i", "c4e e4e -c -g -b W f4e h4e -f -e k4e m4e n4e p4e -n -m -k -i d4e -h -p", "28e", "92e", 7, 14};
-constexpr CodePart kBoundedEager = {"a2e b2e c2e e2s f2s -e h2s -f k2s -h m2s n2s -m p4s q4s -p r2s -n s2e o2e -s -i -j "
-    "-l", "t2e -g u2e v2s -t -b -r w4s -v x4s -w -q y2s -x z2s -y A2s -z -k B2s -A C2s -B E2e "
-    "d2e -C -a -c M2k -u D2k -E", "36e 4k 48s", "28e 4k 50s", 19, 15};
-constexpr CodePart kBoundedEagerFp32 = {"a2e b2e c2e e2s f2s -e h2s -f k2s -h m2s n4s -m p4s q2s -n r2e o2e -r -i -j -l", "s2e -g t2e u2s -s -b -q v4s -u w4s -v -p x2s -w y2s -x z2s -y -k A2s -z B2s -A C2e "
-    "d2e -B -a -c M2k -t D2k -C", "36e 4k 44s", "28e 4k 50s", 18, 15};
-constexpr CodePart kBoundedLoss = {"a2e -i b2e -a c2e e4e f4e -e -c", "-g h4e k4e -h -f m2e -k n2e -m p2e -n -b d2e -p", "30e", "36e", 9, 7};
-constexpr CodePart kGatedOfOne = {"a1e o1e =i", "b1e c1e -g -a e1e -b -i d2e -e -c", "5e", "13e", 2, 4};
-constexpr CodePart kRotaryOfOne = {"a2q b1q c2q -b e2q -c f2q -a -e o2q -f h2k k1k m2k -k n2k -m p2k -h -n q2k -p =i "
-    "O:q", "r2k s1k t2k -s u2k -r v2k -t -u w2k x2k -v -w y2q z1q A2q -z B2q -y C2q -A -B E2q "
+constexpr CodePart kGemmaRmsNorm = {
+    "a4e b4e -b c4e e4e o2e -e -i",
+    "f4e -g h4e k4e -h -f -c W m4e n4e -m -k p4e q4e r4e s4e -r -q -p -a t4e -n -s d2e "
+    "-t",
+    "40e",
+    "104e",
+    10,
+    17};
+constexpr CodePart kGemmaRmsNormFp32 = {
+    "a4e -a b4e o4e =i",
+    "c4e e4e -c -g -b W f4e h4e -f -e k4e m4e n4e p4e -n -m -k -i d4e -h -p",
+    "28e",
+    "92e",
+    7,
+    14};
+constexpr CodePart kBoundedEager = {
+    "a2e b2e c2e e2s f2s -e h2s -f k2s -h m2s n2s -m p4s q4s -p r2s -n s2e o2e -s -i -j "
+    "-l",
+    "t2e -g u2e v2s -t -b -r w4s -v x4s -w -q y2s -x z2s -y A2s -z -k B2s -A C2s -B E2e "
+    "d2e -C -a -c M2k -u D2k -E",
+    "36e 4k 48s",
+    "28e 4k 50s",
+    19,
+    15};
+constexpr CodePart kBoundedEagerFp32 = {
+    "a2e b2e c2e e2s f2s -e h2s -f k2s -h m2s n4s -m p4s q2s -n r2e o2e -r -i -j -l",
+    "s2e -g t2e u2s -s -b -q v4s -u w4s -v -p x2s -w y2s -x z2s -y -k A2s -z B2s -A C2e "
+    "d2e -B -a -c M2k -t D2k -C",
+    "36e 4k 44s",
+    "28e 4k 50s",
+    18,
+    15};
+constexpr CodePart kBoundedLoss = {"a2e -i b2e -a c2e e4e f4e -e -c",
+                                   "-g h4e k4e -h -f m2e -k n2e -m p2e -n -b d2e -p",
+                                   "30e",
+                                   "36e",
+                                   9,
+                                   7};
+constexpr CodePart kGatedOfOne = {
+    "a1e o1e =i", "b1e c1e -g -a e1e -b -i d2e -e -c", "5e", "13e", 2, 4};
+constexpr CodePart kRotaryOfOne = {
+    "a2q b1q c2q -b e2q -c f2q -a -e o2q -f h2k k1k m2k -k n2k -m p2k -h -n q2k -p =i "
+    "O:q",
+    "r2k s1k t2k -s u2k -r v2k -t -u w2k x2k -v -w y2q z1q A2q -z B2q -y C2q -A -B E2q "
     "F2q -C -E I2k -G J2k -I -x K2q -g L2q -K -F N2e -H P2k -J Q2e -P R2e -N -Q S2q -L "
-    "T2e -S d2e -R -T", "24k 24q", "18e 48k 46q", 12, 27};
-constexpr CodePart kRotaryOfOneFp32 = {"a1k b1k c4q e1q f2q -e h4q -f k4q -c -h m4q -k n4k p1k q2k -p r4k -q s4k -n -r t4k "
-    "-s o2q u2k -m -t =i O:u", "v4k -G w4q -g x4k y2k -x z1k A2k -z B2k -y C2k -A -B E4k F2k -E -v I2k -C -F J4q "
+    "T2e -S d2e -R -T",
+    "24k 24q",
+    "18e 48k 46q",
+    12,
+    27};
+constexpr CodePart kRotaryOfOneFp32 = {
+    "a1k b1k c4q e1q f2q -e h4q -f k4q -c -h m4q -k n4k p1k q2k -p r4k -q s4k -n -r t4k "
+    "-s o2q u2k -m -t =i O:u",
+    "v4k -G w4q -g x4k y2k -x z1k A2k -z B2k -y C2k -A -B E4k F2k -E -v I2k -C -F J4q "
     "K2q -J L1q N2q -L P2q -K Q2q -N -P R4q S2q -R -w T2q -Q -S U2k V2k -U -I X2q Y2q "
-    "-X -T Z2e -H e2k -V f2e -e c2e -Z -f h2q -Y k2e -h d2e -c -k", "44k 44q", "18e 74k 72q", 16, 35};
-constexpr CodePart kExperts = {"a2x b4x c4x -b e4c f8c h4c k8c m8c n8c p2h q4c r4c s4f t2f u2f v2h w4h x8c y8c -y "
-    "z4h -w A4e o2e -k -r -z -A -a -e =i", "B4e -g C4h -B E4h F4h -E -C -x I4h J4h K2h -J L4c -I -F -q -v N2f -K -u W P2f Q2f "
+    "-X -T Z2e -H e2k -V f2e -e c2e -Z -f h2q -Y k2e -h d2e -c -k",
+    "44k 44q",
+    "18e 74k 72q",
+    16,
+    35};
+constexpr CodePart kExperts = {
+    "a2x b4x c4x -b e4c f8c h4c k8c m8c n8c p2h q4c r4c s4f t2f u2f v2h w4h x8c y8c -y "
+    "z4h -w A4e o2e -k -r -z -A -a -e =i",
+    "B4e -g C4h -B E4h F4h -E -C -x I4h J4h K2h -J L4c -I -F -q -v N2f -K -u W P2f Q2f "
     "-N -t R2f -Q -s S4f -R -P T2h -S -p W U4c V4c -U -L -m X2e Y2e -X -T -n Z4c b4c "
     "y4c w4c -y -b -Z k4c -w -V -h r4c -k z4x A4x -z -r -f a4x -A -c e2x -a g2e -e -i W "
-    "d2e -Y -g", "12e 10f 20h 18x", "22e 22f 64h 30x", 21, 29};
-constexpr CodePart kExpertsFp32 = {"a2e b2x c4x e4x -c f4c h8c k4c m8c n8c p8c q4h r4c s4c t8f u4f v4f w4h x4h y8c z8c "
-    "-z A4h -x o4e -m -s -A -b -f -i", "B4h -g C4h E4h -C -B -y F4h I4h J4c -F -E -r -w K4f -I -v W L4f N4f -K -u P4f -N "
+    "d2e -Y -g",
+    "12e 10f 20h 18x",
+    "22e 22f 64h 30x",
+    21,
+    29};
+constexpr CodePart kExpertsFp32 = {
+    "a2e b2x c4x e4x -c f4c h8c k4c m8c n8c p8c q4h r4c s4c t8f u4f v4f w4h x4h y8c z8c "
+    "-z A4h -x o4e -m -s -A -b -f -i",
+    "B4h -g C4h E4h -C -B -y F4h I4h J4c -F -E -r -w K4f -I -v W L4f N4f -K -u P4f -N "
     "-t Q8f -P -L R4h -Q -q W S4c T4c -S -J -n U4e V4e -U -R -p X4c Y4c Z4c c4c -Z -Y "
     "-X z4c -c -T -k x4c -z m4x s4x -m -x -h A4x -s -e b2x -A f2e -b -a i4e -f W d4e -V "
-    "-i", "14e 20f 24h 18x", "34e 44f 64h 30x", 22, 29};
-constexpr CodePart kPlainExperts = {"a2x b4x c4x -b e4c f8c h2c -e k8c m8c n8c p2h q2c r4c s4f t2f u2f v2h w2h x8c y8c "
-    "-y z2h -w o2e -k -r -z -a -h =i", "A2h -g B2h C2h -B -A -x E2h F2h I2c -E -C -q -v J2f -F -u W K2f L2f -J -t N2f -L "
+    "-i",
+    "14e 20f 24h 18x",
+    "34e 44f 64h 30x",
+    22,
+    29};
+constexpr CodePart kPlainExperts = {
+    "a2x b4x c4x -b e4c f8c h2c -e k8c m8c n8c p2h q2c r4c s4f t2f u2f v2h w2h x8c y8c "
+    "-y z2h -w o2e -k -r -z -a -h =i",
+    "A2h -g B2h C2h -B -A -x E2h F2h I2c -E -C -q -v J2f -F -u W K2f L2f -J -t N2f -L "
     "-s P4f -N -K Q2h -P -p W R2c S2c -R -I -m T2e U2e -T -Q -n V4c -S X4x Y4x -X -V -f "
-    "Z4x -Y -c b2x -Z e2e -b -i W d2e -U -e", "4e 10f 12h 18x", "14e 22f 32h 30x", 18, 21};
-constexpr CodePart kPlainExpertsFp32 = {"a2e b2x c4x e4x -c f4c h8c k2c -f m8c n8c p8c q4h r2c s4c t8f u4f v4f w4h x4h y8c "
-    "z8c -z A4h -x o4e -m -s -A -b -k -i", "B4h -g C4h E4h -C -B -y F4h I4h J4c -F K2c -J -E -r -w L4f -I -v W N4f P4f -L -u "
+    "Z4x -Y -c b2x -Z e2e -b -i W d2e -U -e",
+    "4e 10f 12h 18x",
+    "14e 22f 32h 30x",
+    18,
+    21};
+constexpr CodePart kPlainExpertsFp32 = {
+    "a2e b2x c4x e4x -c f4c h8c k2c -f m8c n8c p8c q4h r2c s4c t8f u4f v4f w4h x4h y8c "
+    "z8c -z A4h -x o4e -m -s -A -b -k -i",
+    "B4h -g C4h E4h -C -B -y F4h I4h J4c -F K2c -J -E -r -w L4f -I -v W N4f P4f -L -u "
     "Q4f -P -t R8f -Q -N S4h -R -q W T2c U2c -T -K -n V4e X4e -V -S -p Y4c -U Z4x c4x "
-    "-Z -Y -h f4x -c -e z2x -f x2e -z -a m4e -x W d4e -X -m", "14e 20f 24h 18x", "34e 44f 64h 30x", 20, 24};
+    "-Z -Y -h f4x -c -e z2x -f x2e -z -a m4e -x W d4e -X -m",
+    "14e 20f 24h 18x",
+    "34e 44f 64h 30x",
+    20,
+    24};
 
 // Keys and values for every query head, the mask in 16 bit (aten/src/ATen/native/transformers/
 // attention.cpp, sdpa_attention_forward of transformers), CUTLASS's kernels; not counted.
-constexpr CodePart kMasked = {
-    "a2e b2e f2m o2e c4n =i -j -l",
-    "d2e u2e v2e x4e y4n -x -y -g -i -a -b -f -o -c D2k -u M2k -v", "8e 4k 3m", "4e 4k", 4, 5};
+constexpr CodePart kMasked = {"a2e b2e f2m o2e c4n =i -j -l",
+                              "d2e u2e v2e x4e y4n -x -y -g -i -a -b -f -o -c D2k -u M2k -v",
+                              "8e 4k 3m",
+                              "4e 4k",
+                              4,
+                              5};
 
-constexpr PlannedParts kParts = {kGemmaRmsNorm, kRotaryOfOne, kGatedOfOne, kBoundedEager, kMasked,
-                                 kBoundedLoss, kExperts, kPlainExperts};
-constexpr PlannedParts kPartsFp32 = {kGemmaRmsNorm, kRotaryOfOneFp32, kGatedOfOne,
-                                     kBoundedEagerFp32, kMasked, kBoundedLoss, kExpertsFp32,
-                                     kPlainExpertsFp32};
+constexpr PlannedParts kParts = {kGemmaRmsNorm, kRotaryOfOne, kGatedOfOne, kBoundedEager,
+                                 kMasked,       kBoundedLoss, kExperts,    kPlainExperts};
+constexpr PlannedParts kPartsFp32 = {kGemmaRmsNorm,     kRotaryOfOneFp32, kGatedOfOne,
+                                     kBoundedEagerFp32, kMasked,          kBoundedLoss,
+                                     kExpertsFp32,      kPlainExpertsFp32};
 
 StyleCode Gemma(CodeStyle style, bool fp32_params) {
   StyleCode code = StyleCodeOf(style, fp32_params);
@@ -71,7 +140,8 @@ const PlannedParts& PlannedPartsOf(bool fp32_params) { return fp32_params ? kPar
 const StyleCode& PlannedStyle(CodeStyle style, bool fp32_params, const PlannedCode& code) {
   if (!code.gemma_norms) return StyleCodeOf(style, fp32_params);
   static const StyleCode hf[] = {Gemma(CodeStyle::kHf, false), Gemma(CodeStyle::kHf, true)};
-  static const StyleCode liger[] = {Gemma(CodeStyle::kLiger, false), Gemma(CodeStyle::kLiger, true)};
+  static const StyleCode liger[] = {Gemma(CodeStyle::kLiger, false),
+                                    Gemma(CodeStyle::kLiger, true)};
   return (style == CodeStyle::kLiger ? liger : hf)[fp32_params ? 1 : 0];
 }
 

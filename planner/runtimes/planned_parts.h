@@ -1,6 +1,6 @@
-// Parts of layers that only models have that zeroplan plans and does not train, as rows like those of
-// torch_code.h. Counted from transformers' modules (benchmarks/peers/count_planned.py; a test holds the
-// rows to tests/data/runtimes/planned_counts.jsonl).
+// Parts of layers that only models have that zeroplan plans and does not train, as rows like those
+// of torch_code.h. Counted from transformers' modules (benchmarks/peers/count_planned.py; a test
+// holds the rows to tests/data/runtimes/planned_counts.jsonl).
 #pragma once
 
 #include "core/families/planned/planned.h"
@@ -10,11 +10,11 @@
 namespace zeroplan {
 
 struct PlannedParts {
-  CodePart post_norm;     // of what a product made
-  CodePart rotary;        // i queries, keys and values in one; makes o, O; g, G, H back to d
-  CodePart gated;         // i gate and up in one
-  CodePart eager_bounded; // attention with bounded scores
-  CodePart masked;        // memory-efficient attention with a mask
+  CodePart post_norm;      // of what a product made
+  CodePart rotary;         // i queries, keys and values in one; makes o, O; g, G, H back to d
+  CodePart gated;          // i gate and up in one
+  CodePart eager_bounded;  // attention with bounded scores
+  CodePart masked;         // memory-efficient attention with a mask
   CodePart bounded_loss;
   // Router and experts: gradients of the second matrix, the first, the router's.
   CodePart experts, experts_plain_shares;

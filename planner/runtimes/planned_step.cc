@@ -156,8 +156,8 @@ void TorchStep::PlannedBlockBackward(int layer, Saved saved) {
     d_made = NormBackward(Module(layer, model_.out_module() + 1), TorchOp::kPostNorm, &saved.post1,
                           std::move(add['D']), &post_norm);
   }
-  Tensor d_attention =
-      LinearBackward(Module(layer, model_.out_module()), TorchOp::kOutProj, q_columns_, nullptr, &saved);
+  Tensor d_attention = LinearBackward(Module(layer, model_.out_module()), TorchOp::kOutProj,
+                                      q_columns_, nullptr, &saved);
   d_made.Reset();
   add.Reset();
   d_norm = AttentionBackward(layer, &saved, std::move(d_attention));
@@ -169,7 +169,8 @@ void TorchStep::PlannedBlockBackward(int layer, Saved saved) {
 Tensor TorchStep::PlannedMlpBackward(int layer, Saved* saved) {
   TorchSlots& activation = saved->activation;
   const int up = Module(layer, model_.up_module());
-  activation['g'] = LinearBackward(Module(layer, model_.down_module()), TorchOp::kDown, ffn_, nullptr, saved);
+  activation['g'] =
+      LinearBackward(Module(layer, model_.down_module()), TorchOp::kDown, ffn_, nullptr, saved);
   activation['o'].Reset();
   timer_->Backward(TorchOp::kActivation);
   Tensor d_norm;
