@@ -24,6 +24,7 @@ class FactReader {
   // What follows from several facts.
   void Finish();
   void Add(std::string_view field, std::string text, int64_t line, std::string from, int strength);
+  void Program(std::string_view name);
 
  private:
   // Lines that go on what an earlier one began.
@@ -40,7 +41,6 @@ class FactReader {
   void Fsdp(const std::string& value, int64_t line);
   void Headers(const std::string& line, int64_t number);
   void DeepSpeedLine(const std::string& line, int64_t number);
-  void Program(std::string_view name);
 
   RunLog* log_;
   Block block_ = Block::kNone;

@@ -189,6 +189,19 @@ std::optional<uint64_t> UsableOf(const OomMessage& gpu) {
   return usable ? std::min(*usable, allowed) : allowed;
 }
 
+bool SetField(Request& request, const std::string& field, const std::string& text) {
+  NamedFields fields;
+  AddRunFields(fields, request);
+  const AddedField* found = fields.Find(field);
+  if (found == nullptr) return false;
+  try {
+    found->take(text, field);
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
 MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
   MergedRequest merged;
   merged.common = request.common;
@@ -200,6 +213,9 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
     return request.given.contains(std::string(field));
   };
   const bool own_config = !log.config.empty() && !given("⟦config⟧");
+  const LogFact* program = log.Fact("⟦runtime⟧");
+  const bool deepspeed = given("⟦runtime⟧") ? common.runtime.of().reads_deepspeed_config()
+                                            : program != nullptr && program->text == "deepspeed";
   std::string model_hint;
   for (const auto& [name, fact] : log.facts) {
     const AddedField* field = fields.Find(name);
@@ -213,6 +229,8 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
       continue;
     }
     if ((own_config || given("⟦config⟧")) && DecidedByConfig(name)) continue;
+    // DeepSpeed keeps masters of its own, whatever was loaded.
+    if (name == "⟦param_dtype⟧" && deepspeed) continue;
     if (name == "⟦model⟧") {
       if (given("⟦params⟧") || !log.model_config.empty()) continue;
       try {
@@ -270,6 +288,10 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
   const bool own_file = has_config && !merged.config;
   miss(!common.batch.micro_batch && !micro_in_config && !own_file, "⟦micro_batch⟧",
        "the sequences of a GPU and micro-step");
+  const bool tuned = common.model.method || common.model.lora.given();
+  miss(log.adapters && !tuned, "⟦lora_rank⟧",
+       "the rank of PEFT's adapters (or ⟦method⟧ qlora; ⟦lora_targets⟧, where they are not on all "
+       "linears)");
   const bool shards = common.runtime.runtime && !runtime.has_programs() &&
                       runtime.EstimateSpace().stages.size() > 1;
   miss(shards && !has_config && !common.choice.stages, "⟦stage⟧",

@@ -45,6 +45,9 @@ struct MergedRequest {
 // does not tell.
 std::optional<uint64_t> UsableOf(const OomMessage& gpu);
 
+// Sets a field as an option does. False: there is none of that name, or it does not take the text.
+bool SetField(Request& request, const std::string& field, const std::string& text);
+
 MergedRequest MergeLog(const WhyRequest& request, const RunLog& log);
 
 }  // namespace zeroplan

@@ -14,6 +14,7 @@
 #include "core/base/files.h"
 #include "core/base/strings.h"
 #include "planner/why/log_facts.h"
+#include "planner/why/log_rates.h"
 #include "planner/why/log_text.h"
 #include "planner/why/traceback.h"
 
@@ -23,7 +24,6 @@ namespace {
 constexpr size_t kLongestLine = 1 << 16;  // what is beyond is passed over
 constexpr size_t kLongestMessage = 600;
 constexpr size_t kMostFailures = 64, kMostFrames = 400, kMostMemoryLines = 64;
-constexpr size_t kMostRates = 4096;
 
 struct PhaseNames {
   std::string_view name, text;
@@ -103,74 +103,6 @@ bool OnlyCallsOn(std::string_view function) {
   return false;
 }
 
-// A tqdm bar without a description: " 10%|#    | 10/100 [00:12<01:48,  1.21s/it]".
-struct ProgressBar {
-  std::string label;
-  int64_t done = 0, total = 0;
-  std::optional<double> seconds;  // an iteration
-};
-std::optional<ProgressBar> BarIn(std::string_view text) {
-  const size_t percent = text.find("%|");
-  if (percent == std::string_view::npos) return std::nullopt;
-  const size_t bar = text.find("| ", percent + 2);
-  if (bar == std::string_view::npos) return std::nullopt;
-  const std::string_view counts = text.substr(bar + 2);
-  const size_t slash = counts.find('/');
-  if (slash == std::string_view::npos || slash > 12) return std::nullopt;
-  ProgressBar found;
-  const auto done = CountAfter(counts, ""), total = CountAfter(counts, "/");
-  if (!done || !total) return std::nullopt;
-  found.done = *done;
-  found.total = *total;
-  size_t label = percent;
-  while (label > 0 &&
-         (text[label - 1] == ' ' || std::isdigit(static_cast<unsigned char>(text[label - 1])))) {
-    --label;
-  }
-  found.label = std::string(Trimmed(text.substr(0, label)));
-  while (found.label.ends_with(':')) found.label.pop_back();
-  const size_t close = counts.find(']');
-  const std::string_view times = counts.substr(0, close);
-  const size_t comma = times.find(',');
-  if (close == std::string_view::npos || comma == std::string_view::npos) return found;
-  const std::string_view rate = times.substr(comma);
-  const std::optional<double> value = NumberAfter(rate, ",");
-  if (value && *value > 0 && HasPart(rate, "s/it")) found.seconds = *value;
-  if (value && *value > 0 && HasPart(rate, "it/s")) found.seconds = 1 / *value;
-  return found;
-}
-
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-// Rates of steps as they come; of very many every second one goes.
-class Rates {
- public:
-  void Add(double value, int64_t line) {
-    if (++seen_ % every_ != 0) return;
-    values_.push_back(value);
-    line_ = line;
-    if (values_.size() < kMostRates) return;
-    for (size_t i = 0; i < values_.size() / 2; ++i) values_[i] = values_[2 * i];
-    values_.resize(values_.size() / 2);
-    every_ *= 2;
-  }
-  // Of their second half: the first steps are slow.
-  std::optional<LogFigure> Settled(std::string from) const {
-    if (values_.size() < 2) return std::nullopt;
-    const auto half = values_.begin() + static_cast<std::ptrdiff_t>(values_.size() / 2);
-    return LogFigure{Median({half, values_.end()}), line_, std::move(from)};
-  }
-
- private:
-  std::vector<double> values_;
-  int64_t line_ = 0;
-  uint64_t seen_ = 0, every_ = 1;
-};
-
 void Most(std::optional<LogFigure>& figure, double value, int64_t line, std::string_view from) {
   if (figure && figure->value >= value) return;
   figure = {value, line, std::string(from)};
@@ -227,6 +159,7 @@ struct LogReader::State {
 
   void Piece(std::string_view raw);
   void Frames(const std::string& line);
+  void Frame(PythonFrame frame);
   void Failures(const std::string& line);
   void Progress(const std::string& line, bool nested);
   void Figures(const std::string& line);
@@ -239,11 +172,12 @@ struct LogReader::State {
   bool line_open = false;  // what comes stands on the line that log.lines counts last
   std::vector<PythonFrame> frames;
   std::vector<std::string> codes;
+  std::string broken_file;  // of a frame whose function stands on the next line
   bool in_traceback = false;
   bool evaluating = false;
-  int64_t failed_steps = -1;      // steps_seen at the last failure of memory
-  std::map<int64_t, Rates> bars;  // of each total
-  Rates titan_tps, tune_tps, samples;
+  int64_t failed_steps = -1;          // steps_seen at the last failure of memory
+  std::map<int64_t, StepRates> bars;  // of each total
+  StepRates titan_tps, tune_tps, samples;
   std::string memory_label, last_label;
 };
 
@@ -313,31 +247,35 @@ void LogReader::State::Piece(std::string_view raw) {
 
 void LogReader::State::Frames(const std::string& line) {
   if (HasPart(line, "Traceback (most recent call last)")) in_traceback = true;
+  const std::string broken = std::exchange(broken_file, {});
+  if (!broken.empty()) {
+    if (std::optional<PythonFrame> frame = BrokenFrame(line, broken)) Frame(*std::move(frame));
+  }
   if (HasPart(line, ".py")) {
-    for (PythonFrame& frame : FramesIn(line)) {
-      if (frames.size() >= kMostFrames) break;
-      for (const FrameFact* fact : FactsOf(frame)) {
-        facts.Add(fact->field, std::string(fact->text), log.lines,
-                  fmt::format("frames of {}", fact->path.empty() ? fact->function : fact->path),
-                  fact->text == "liger" ? kFollows : kFromFrames);
-      }
-      if (HasPart(frame.file, "fully_sharded_data_parallel.py")) log.fsdp1 = true;
-      if (HasPart(frame.file, "/peft/")) log.adapters = true;
-      if (HasPart(frame.file, "transformers/trainer.py") &&
-          std::find(log.programs.begin(), log.programs.end(), "transformers Trainer") ==
-              log.programs.end()) {
-        log.programs.emplace_back("transformers Trainer");
-      }
-      const bool tensor = frame.function == "backward" && HasPart(frame.file, "torch/_tensor.py");
-      const bool engine = std::any_of(frames.begin(), frames.end(), [](const PythonFrame& above) {
-        return HasPart(above.file, "deepspeed/");
-      });
-      if (tensor && !engine && log.plain_backward_line == 0) log.plain_backward_line = log.lines;
-      frames.push_back(std::move(frame));
-    }
-  } else if (in_traceback && line.starts_with("  ") && codes.size() < kMostFrames) {
+    std::vector<PythonFrame> found = FramesIn(line);
+    if (found.empty()) broken_file = BrokenFrameFile(line);
+    for (PythonFrame& frame : found) Frame(std::move(frame));
+  } else if (in_traceback && HasPart(line, "  ") && codes.size() < kMostFrames) {
     codes.emplace_back(Trimmed(line));
   }
+}
+
+void LogReader::State::Frame(PythonFrame frame) {
+  if (frames.size() >= kMostFrames) return;
+  for (const FrameFact* fact : FactsOf(frame)) {
+    facts.Add(fact->field, std::string(fact->text), log.lines,
+              fmt::format("frames of {}", fact->path.empty() ? fact->function : fact->path),
+              fact->text == "liger" ? kFollows : kFromFrames);
+  }
+  if (HasPart(frame.file, "fully_sharded_data_parallel.py")) log.fsdp1 = true;
+  if (HasPart(frame.file, "/peft/")) log.adapters = true;
+  if (HasPart(frame.file, "transformers/trainer.py")) facts.Program("transformers Trainer");
+  const bool tensor = frame.function == "backward" && HasPart(frame.file, "torch/_tensor.py");
+  const bool engine = std::any_of(frames.begin(), frames.end(), [](const PythonFrame& above) {
+    return HasPart(above.file, "deepspeed/");
+  });
+  if (tensor && !engine && log.plain_backward_line == 0) log.plain_backward_line = log.lines;
+  frames.push_back(std::move(frame));
 }
 
 void LogReader::State::Fail(FailureKind kind, std::string_view message, std::optional<int> rank) {
@@ -387,7 +325,11 @@ void LogReader::State::Failures(const std::string& line) {
        {"CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "Cuda failure 'out of memory'",
         "Cuda failure 2 'out of memory'"}) {
     if (!has(driver)) continue;
-    Fail(FailureKind::kGpuMemory, Trimmed(line), rank);
+    // The driver says the same where a host has no more memory to page-lock.
+    const bool pins = std::any_of(codes.begin(), codes.end(), [](const std::string& code) {
+      return HasPart(code, "pin_memory");
+    });
+    Fail(pins ? FailureKind::kHostMemory : FailureKind::kGpuMemory, Trimmed(line), rank);
     return;
   }
   if (has("DefaultCPUAllocator: ") && has("tried to allocate")) {
@@ -411,10 +353,14 @@ void LogReader::State::Failures(const std::string& line) {
     Fail(FailureKind::kKilled, text, rank);
     return;
   }
-  // "[rank0]: RuntimeError: ..." too.
+  // "[rank0]: RuntimeError: ..." and "gpu-q-49: RuntimeError: ..." too.
   std::string_view message = text;
-  if (rank && message.find("]: ") < 24) message = Trimmed(message.substr(message.find("]: ") + 3));
-  const size_t name = ExceptionName(message);
+  size_t name = ExceptionName(message);
+  const size_t prefix = message.find(": ");
+  if (name == 0 && prefix < 48) {
+    message = Trimmed(message.substr(prefix + 2));
+    name = ExceptionName(message);
+  }
   if (name == 0 || !(in_traceback || !frames.empty())) return;
   if (IsConsequence(message)) {
     frames.clear();
@@ -447,6 +393,9 @@ void LogReader::State::Progress(const std::string& line, bool nested) {
 }
 
 void LogReader::State::Figures(const std::string& line) {
+  for (const std::string_view count : {"Number of trainable parameters = ", "trainable params: "}) {
+    if (const auto value = CountAfter(line, count)) log.trained_params = *value;
+  }
   const auto has = [&](std::string_view part) { return HasPart(line, part); };
   const auto set = [&](std::optional<LogFigure>& figure, std::string_view key) {
     if (!has(key)) return;
@@ -472,10 +421,7 @@ void LogReader::State::Figures(const std::string& line) {
     const size_t at = line.find("train_samples_per_second");
     set(log.run_samples_per_second, std::string_view(line).substr(at, 25));
     log.finished = true;
-    if (std::find(log.programs.begin(), log.programs.end(), "transformers Trainer") ==
-        log.programs.end()) {
-      log.programs.emplace_back("transformers Trainer");
-    }
+    facts.Program("transformers Trainer");
   }
   if (has("tps: ") && has("step: ") && has("memory: ")) {
     if (const auto tps = NumberAfter(line, "tps: ")) titan_tps.Add(*tps, log.lines);

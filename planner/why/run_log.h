@@ -97,6 +97,7 @@ struct RunLog {
   std::vector<std::string> programs;  // "DeepSpeed 0.16.4", "transformers Trainer"; as they appear
   bool fsdp1 = false;                 // FullyShardedDataParallel, not fully_shard
   bool adapters = false;              // PEFT's
+  int64_t trained_params = 0;         // as Trainer or PEFT counts them; 0: not told
   int64_t plain_backward_line = 0;    // Tensor.backward called without an engine; 0: not seen
 
   std::vector<RunFailure> failures;  // in the order of the log, the first of each kind and rank

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <utility>
 
 namespace zeroplan {
 namespace {
@@ -15,7 +17,7 @@ struct PhaseRule {
 };
 
 // In the order of a traceback the first frame with a rule decides: what calls others names the
-// phase.
+// phase. accelerate's backward has none: of DeepSpeed it calls the engine's step too.
 constexpr auto kPhaseRules = std::to_array<PhaseRule>({
     {"", "evaluate", RunPhase::kEvaluation},
     {"", "evaluation_loop", RunPhase::kEvaluation},
@@ -65,6 +67,8 @@ constexpr auto kPhaseRules = std::to_array<PhaseRule>({
     {"deepspeed/", "step", RunPhase::kStep},
     {"accelerate/", "step", RunPhase::kStep},
     {"torch/optim/", "step", RunPhase::kStep},
+    {"torch/optim/adam", "", RunPhase::kStep},
+    {"torch/optim/optimizer.py", "wrapper", RunPhase::kStep},
     {"torch/amp/", "step", RunPhase::kStep},
     {"bitsandbytes/optim/", "step", RunPhase::kStep},
     {"torchao/optim/", "step", RunPhase::kStep},
@@ -73,7 +77,6 @@ constexpr auto kPhaseRules = std::to_array<PhaseRule>({
     {"torch/autograd/", "backward", RunPhase::kBackward},
     {"torch/autograd/", "_engine_run_backward", RunPhase::kBackward},
     {"deepspeed/", "backward", RunPhase::kBackward},
-    {"accelerate/", "backward", RunPhase::kBackward},
 });
 
 constexpr auto kLossFunctions = std::to_array<std::string_view>(
@@ -135,6 +138,15 @@ bool ReadPlace(std::string_view line, size_t at, PythonFrame* frame) {
   return !frame->function.empty();
 }
 
+// The path that ends at `end`, with slashes.
+std::string PathBefore(std::string_view line, size_t end) {
+  size_t begin = end;
+  while (begin > 0 && line[begin - 1] != '"' && line[begin - 1] != ' ') --begin;
+  std::string path(line.substr(begin, end - begin));
+  std::replace(path.begin(), path.end(), '\\', '/');
+  return path;
+}
+
 bool Matches(std::string_view rule_path, std::string_view rule_function, const PythonFrame& frame) {
   return (rule_path.empty() || frame.file.find(rule_path) != std::string::npos) &&
          (rule_function.empty() || frame.function == rule_function);
@@ -147,12 +159,35 @@ std::vector<PythonFrame> FramesIn(std::string_view line) {
   for (size_t at = line.find(".py"); at != std::string_view::npos; at = line.find(".py", at + 1)) {
     PythonFrame frame;
     if (!ReadPlace(line, at + 3, &frame)) continue;
-    size_t begin = at;
-    while (begin > 0 && line[begin - 1] != '"' && line[begin - 1] != ' ') --begin;
-    frame.file = std::string(line.substr(begin, at + 3 - begin));
+    frame.file = PathBefore(line, at + 3);
     frames.push_back(std::move(frame));
   }
   return frames;
+}
+
+std::string BrokenFrameFile(std::string_view line) {
+  const size_t at = line.rfind(".py:");
+  if (at == std::string_view::npos || line.find("\u2502") == std::string_view::npos) return "";
+  const size_t end = line.find_first_not_of("0123456789", at + 4);
+  if (end == at + 4 || end == std::string_view::npos) return "";
+  const std::string_view rest = line.substr(end);
+  const bool closed = rest.find_first_not_of(" ") == rest.find("\u2502");
+  return closed ? PathBefore(line, at + 3) : "";
+}
+
+std::optional<PythonFrame> BrokenFrame(std::string_view line, std::string file) {
+  const size_t in = line.find("in ");
+  if (in == std::string_view::npos) return std::nullopt;
+  const std::string_view before = line.substr(0, in);
+  for (const char c : before) {
+    const bool text = static_cast<unsigned char>(c) < 0x80 && c != ' ' && (c < '0' || c > '9');
+    if (text) return std::nullopt;
+  }
+  PythonFrame frame;
+  frame.file = std::move(file);
+  frame.function = LastPart(NameAt(line, in + 3));
+  if (frame.function.empty()) return std::nullopt;
+  return frame;
 }
 
 std::string FrameText(const PythonFrame& frame) {

@@ -18,6 +18,10 @@ struct PythonFrame {
 
 // The frames in one line of a log. Where ranks write at once there may be several.
 std::vector<PythonFrame> FramesIn(std::string_view line);
+// rich breaks frames that are too long for its box: the file of a line whose function stands on the
+// next one, "" for others; and that next line's frame.
+std::string BrokenFrameFile(std::string_view line);
+std::optional<PythonFrame> BrokenFrame(std::string_view line, std::string file);
 // "trainer.py:2772 training_step".
 std::string FrameText(const PythonFrame& frame);
 // Where a run is whose frames, the outermost first, are these. `codes`: the lines of source among

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "core/base/error.h"
@@ -40,9 +41,6 @@ class NotingFields : public FieldSink {
   FieldSink& to_;
   std::map<std::string, std::string>& given_;
 };
-
-// Beyond what measured runs were off by, in tensors (docs/runtimes.md).
-constexpr double kWorthSaying = 0.05;
 
 // How a size may be met that is printed with two digits behind the point.
 bool IsPrintedAs(uint64_t bytes, uint64_t printed) {
@@ -239,192 +237,25 @@ void CompareRun(WhyAnswer& answer) {
   }
 }
 
-// The fields that make `then` of `now`.
-std::string ChangedFields(const TrainSetup& now, const TrainSetup& then) {
-  std::vector<std::string> fields;
-  const auto set = [&](const char* field, const auto& before, const auto& after, auto text) {
-    if (before != after) fields.push_back(fmt::format("{} {}", field, text(after)));
-  };
-  const auto number = [](auto value) { return fmt::format("{}", value); };
-  const auto device = [](OffloadDevice of) { return std::string(OffloadDeviceName(of)); };
-  const auto recompute = [](const RecomputeConfig& of) { return std::string(RecomputeName(of)); };
-  set("⟦gpus⟧", now.batch.world_size, then.batch.world_size, number);
-  set("⟦stage⟧", now.zero.stage, then.zero.stage, number);
-  set("⟦shard_group⟧", now.zero.shard_group, then.zero.shard_group, number);
-  set("⟦offload_optimizer⟧", now.zero.offload_optimizer.device, then.zero.offload_optimizer.device,
-      device);
-  set("⟦offload_ratio⟧", now.zero.offload_optimizer.ratio, then.zero.offload_optimizer.ratio,
-      number);
-  set("⟦offload_param⟧", now.zero.offload_param.device, then.zero.offload_param.device, device);
-  set("⟦checkpointing⟧", now.recompute, then.recompute, recompute);
-  if (then.recompute.every > 1) {
-    set("⟦checkpoint_every⟧", now.recompute.every, then.recompute.every, number);
-  }
-  set("⟦micro_batch⟧", now.batch.micro_batch, then.batch.micro_batch, number);
-  set("⟦grad_accum⟧", now.batch.grad_accum, then.batch.grad_accum, number);
-  return fmt::format("{}", fmt::join(fields, " "));
-}
-
-// What the program that ran calls them.
-std::string Elsewhere(const TrainSetup& now, const TrainSetup& then, const RunLog& log,
-                      bool deepspeed) {
-  const bool trainer = std::find(log.programs.begin(), log.programs.end(),
-                                 "transformers Trainer") != log.programs.end();
-  std::vector<std::string> words;
-  const auto add = [&](std::string text) { words.push_back(std::move(text)); };
-  if (trainer || deepspeed) {
-    if (now.batch.micro_batch != then.batch.micro_batch) {
-      add(fmt::format("{} {}",
-                      trainer ? "per_device_train_batch_size" : "train_micro_batch_size_per_gpu",
-                      then.batch.micro_batch));
-    }
-    if (now.batch.grad_accum != then.batch.grad_accum) {
-      add(fmt::format("gradient_accumulation_steps {}", then.batch.grad_accum));
+// Whether the log counts as many parameters as this model has; of FSDP a rank may count its shard.
+void CheckCount(WhyAnswer& answer) {
+  const int64_t counted = answer.log.trained_params;
+  if (counted == 0) return;
+  const EstimateInputs& inputs = answer.prediction->resolved->inputs();
+  const ModelSpec& model = inputs.model;
+  const auto trained = static_cast<double>(model.TrainedParamCount());
+  const auto padding =
+      static_cast<double>(model.ParamCount()) - static_cast<double>(model.UnpaddedParamCount());
+  for (const double expected : {trained, trained - padding}) {
+    for (const double of_rank : {expected, expected / inputs.cluster.gpus}) {
+      if (std::abs(static_cast<double>(counted) / of_rank - 1) < 0.01) return;
     }
   }
-  if (trainer && now.recompute.kind == RecomputeKind::kNone &&
-      then.recompute.kind == RecomputeKind::kFull) {
-    add("gradient_checkpointing True");
-  }
-  if (!deepspeed) return fmt::format("{}", fmt::join(words, ", "));
-  if (now.zero.stage != then.zero.stage) {
-    add(fmt::format("zero_optimization.stage {}", then.zero.stage));
-  }
-  const auto offload = [&](const char* key, OffloadDevice before, OffloadDevice after) {
-    if (before == after) return;
-    add(fmt::format("zero_optimization.{}.device {}", key, OffloadDeviceName(after)));
-  };
-  offload("offload_optimizer", now.zero.offload_optimizer.device,
-          then.zero.offload_optimizer.device);
-  offload("offload_param", now.zero.offload_param.device, then.zero.offload_param.device);
-  return fmt::format("{}", fmt::join(words, ", "));
-}
-
-// Another recipe with which the same choice fits.
-struct RecipeChange {
-  const char *options, *elsewhere;
-  void (*apply)(TorchRecipe&);
-  bool (*sensible)(const TorchRecipe&);
-};
-constexpr RecipeChange kRecipeChanges[] = {
-    {"⟦expandable_segments⟧", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-     [](TorchRecipe& r) { r.expandable_segments = true; },
-     [](const TorchRecipe& r) { return !r.expandable_segments; }},
-    {"⟦code⟧ liger", "use_liger_kernel True", [](TorchRecipe& r) { r.code = CodeStyle::kLiger; },
-     [](const TorchRecipe& r) { return r.code == CodeStyle::kHf || r.code == CodeStyle::kPlain; }},
-    {"⟦optim⟧ adamw_bnb_8bit", "optim adamw_bnb_8bit",
-     [](TorchRecipe& r) { r.optimizer = TorchOptimizer::kAdamW8bit; },
-     [](const TorchRecipe& r) {
-       return !r.optimizer || *r.optimizer == TorchOptimizer::kAdamW ||
-              *r.optimizer == TorchOptimizer::kAdamWFused;
-     }},
-};
-
-double SpeedOf(const WhyChange& change) {
-  return change.estimate.time.tokens_per_second.value_or(0);
-}
-
-// Changes after which it fits, each alone; where there is none the fewest together.
-void FindChanges(MergedRequest& merged, WhyAnswer& answer) {
-  const WhyPrediction& predicted = *answer.prediction;
-  const TrainSetup& now = predicted.choice.setup;
-  PlanRequest plan;
-  plan.common = merged.common;
-  if (plan.common.config.empty()) {
-    plan.common.batch.global_batch.emplace(now.batch.global_batch());
-    plan.common.batch.global_batch.text = std::to_string(now.batch.global_batch());
-  }
-  Assumptions unused;
-  unused.logged = true;
-  ResolvedPlan resolved(plan, unused);
-  SearchInputs inputs = resolved.inputs();
-  SearchSpace full = resolved.full();
-  LeaveOutDisks(full);
-  const auto as_found = [&](Cluster& cluster) {
-    cluster.gpu_capacity_bytes -= std::min(cluster.gpu_capacity_bytes, predicted.beyond);
-    if (merged.hardware_known) return;
-    // Of the run's hosts nothing is known.
-    if (!merged.common.cluster.host_memory) cluster.host_capacity_bytes.reset();
-    cluster.pinned_limit_bytes.reset();
-  };
-  for (SearchCluster& at : inputs.clusters) as_found(at.cluster);
-  const bool deepspeed = inputs.runtime->reads_deepspeed_config();
-  const auto add = [&](const Change& change, const char* more = "", const char* elsewhere = "") {
-    const TrainSetup& then = change.estimate.setup;
-    std::string options = ChangedFields(now, then);
-    // What is no part of a choice.
-    for (const char* field : {"⟦code⟧ ", "⟦optim⟧ ", "⟦host_memory⟧ "}) {
-      const size_t at = change.options.find(field);
-      if (at == std::string::npos) continue;
-      const size_t end = change.options.find(' ', at + std::string_view(field).size());
-      options = change.options.substr(at, end == std::string::npos ? end : end - at) +
-                (options.empty() ? "" : " ") + options;
-    }
-    std::string words = Elsewhere(now, then, answer.log, deepspeed);
-    if (*more != '\0') options = options.empty() ? more : options + " " + more;
-    if (*elsewhere != '\0') words = words.empty() ? elsewhere : words + ", " + elsewhere;
-    answer.changes.push_back({std::move(options), std::move(words), change.estimate});
-  };
-  for (const Change& change : SingleChanges(inputs, full)) add(change);
-  const auto with = [&](const RecipeChange& recipe) {
-    SearchInputs other = inputs;
-    recipe.apply(other.recipe);
-    return other;
-  };
-  for (const RecipeChange& recipe : kRecipeChanges) {
-    if (!recipe.sensible(inputs.recipe)) continue;
-    try {
-      const std::unique_ptr<ChoiceSearch> search = MakeSearch(with(recipe));
-      const std::optional<Found> found = search->Best({}).found;
-      if (!found) continue;
-      add({"", *found, search->EstimateCandidate(found->candidate)}, recipe.options,
-          recipe.elsewhere);
-    } catch (const Error&) {
-      continue;  // the runtime has it not
-    }
-  }
-  if (answer.changes.empty()) {
-    const auto cluster_of = [&](int gpus) {
-      SearchCluster at = resolved.ClusterOf(gpus);
-      as_found(at.cluster);
-      return at;
-    };
-    answer.single_changes = false;
-    if (const std::optional<Change> change = SmallestChange(inputs, full, cluster_of)) add(*change);
-  }
-  std::stable_sort(answer.changes.begin(), answer.changes.end(),
-                   [](const WhyChange& a, const WhyChange& b) { return SpeedOf(a) > SpeedOf(b); });
-}
-
-// Of a run that ran: the best choice for the same GPUs and batch, where that is worth a word.
-void FindFaster(const MergedRequest& merged, WhyAnswer& answer) {
-  constexpr double kFaster = 1.05;
-  const TrainSetup& now = answer.prediction->choice.setup;
-  const std::optional<double>& speed = answer.prediction->choice.time.tokens_per_second;
-  if (!answer.times_known || !speed) return;
-  PlanRequest plan;
-  plan.common = merged.common;
-  plan.common.config.clear();
-  plan.common.choice = {};
-  BatchFields& batch = plan.common.batch;
-  batch.micro_batch.reset();
-  batch.grad_accum.reset();
-  batch.global_batch.emplace(now.batch.global_batch());
-  batch.global_batch.text = std::to_string(now.batch.global_batch());
-  batch.dtype.emplace(now.precision.dtype);
-  Assumptions unused;
-  unused.logged = true;
-  const ResolvedPlan resolved(plan, unused);
-  const std::unique_ptr<ChoiceSearch> search = MakeSearch(resolved.inputs());
-  const std::optional<Found> found = search->Best({}).found;
-  if (!found || found->tokens_per_second < kFaster * *speed) return;
-  const ChoiceEstimate best = search->EstimateCandidate(found->candidate);
-  const Runtime& runtime = merged.common.runtime.of();
   answer.findings.push_back(fmt::format(
-      "Faster by prediction, with the same GPUs, program and sequences a step: {} ({}), {:.2f} "
-      "times "
-      "as many tokens/s. 'zeroplan plan' writes its config.",
-      runtime.Label(best.setup), BatchText(best.setup.batch), found->tokens_per_second / *speed));
+      "The log counts {} trained parameters, the prediction {}: ⟦model⟧ or what is trained of it "
+      "is "
+      "not the run's.",
+      FormatCount(static_cast<uint64_t>(counted)), FormatCount(model.TrainedParamCount())));
 }
 
 void Predict(MergedRequest& merged, WhyAnswer& answer) {
@@ -473,6 +304,7 @@ void Predict(MergedRequest& merged, WhyAnswer& answer) {
     answer.notes.push_back(std::move(note));
   }
   answer.prediction = std::move(predicted);
+  CheckCount(answer);
 }
 
 }  // namespace
@@ -558,10 +390,14 @@ WhyAnswer FindWhy(const WhyRequest& request) {
   if (!answer.prediction) return answer;
   if (cause == nullptr) {
     CompareRun(answer);
+    FindAlternatives(request, answer);
     FindFaster(merged, answer);
     return answer;
   }
-  if (cause->kind == FailureKind::kGpuMemory) CompareShortage(*cause, answer);
+  if (cause->kind == FailureKind::kGpuMemory) {
+    CompareShortage(*cause, answer);
+    FindAlternatives(request, answer);
+  }
   const bool host = cause->kind == FailureKind::kHostMemory || cause->kind == FailureKind::kKilled;
   if (host) FindHostShortage(*cause, answer);
   if (host || cause->kind == FailureKind::kGpuMemory) FindAround(*cause, answer);

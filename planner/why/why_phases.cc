@@ -50,6 +50,15 @@ void FindAround(const RunFailure& failure, WhyAnswer& answer) {
   for (const AroundPeak& peak : torch.around) {
     if (peak.phase == *around) answer.findings.push_back(AroundText(peak, ranks));
   }
+  const bool gathers =
+      std::any_of(failure.frames.begin(), failure.frames.end(),
+                  [](const std::string& frame) { return frame.ends_with(" nested_concat"); });
+  if (gathers) {
+    answer.findings.push_back(
+        "Evaluation kept the predictions of all batches on the GPU (nested_concat): "
+        "eval_accumulation_steps moves them to the host every so many, prediction_loss_only keeps "
+        "none.");
+  }
   if (torch.around.empty()) {
     answer.findings.push_back(fmt::format(
         "What {} takes is not predicted of this run: it is known of transformers' Trainer and of "

@@ -124,12 +124,19 @@ TEST_CASE("frames tell the phase: the first that has one decides") {
   CHECK(PhaseOf({layer, {"torch/nn/modules/loss.py", "forward"}}) == RunPhase::kLoss);
   CHECK(PhaseOf({train,
                  {"accelerate/accelerator.py", "backward"},
+                 {"torch/_tensor.py", "backward"},
                  {"torch/utils/checkpoint.py", "recompute_fn"},
                  layer}) == RunPhase::kBackward);
   CHECK(PhaseOf({{"deepspeed/runtime/engine.py", "step"},
                  {"deepspeed/runtime/zero/stage_1_and_2.py", "step"}}) == RunPhase::kStep);
   CHECK(PhaseOf({{"torch/optim/optimizer.py", "step"}, {"torch/optim/adamw.py", "_init_group"}}) ==
         RunPhase::kStep);
+  // accelerate's backward calls the engine's step.
+  CHECK(PhaseOf({train,
+                 {"accelerate/accelerator.py", "backward"},
+                 {"accelerate/utils/deepspeed.py", "backward"},
+                 {"deepspeed/runtime/engine.py", "step"},
+                 {"deepspeed/runtime/engine.py", "_take_model_step"}}) == RunPhase::kStep);
   CHECK(PhaseOf({train, {"transformers/trainer.py", "evaluate"}, layer}) == RunPhase::kEvaluation);
   CHECK(PhaseOf({train,
                  {"transformers/trainer.py", "_save_checkpoint"},
@@ -247,6 +254,20 @@ TEST_CASE("of several failures the one that others follow from is the cause") {
           "ValueError: Expected input batch_size (8) to match target batch_size (4).\n");
   REQUIRE(error.Cause() != nullptr);
   CHECK(error.Cause()->kind == FailureKind::kError);
+  const RunLog prefixed =
+      Log("gpu-q-49: Traceback (most recent call last):\n"
+          "gpu-q-49:   File \"train.py\", line 79, in <module>\n"
+          "gpu-q-49: ValueError: no such dataset\n");
+  REQUIRE(prefixed.Cause() != nullptr);
+  CHECK(prefixed.Cause()->message == "ValueError: no such dataset");
+  // Page-locked memory is the host's.
+  const RunLog pinned =
+      Log("Traceback (most recent call last):\n"
+          "  File \"/opt/deepspeed/runtime/zero/stage3.py\", line 600, in _create_fp32_partitions\n"
+          "    buffer = buffer.pin_memory()\n"
+          "RuntimeError: CUDA error: out of memory\n");
+  REQUIRE(pinned.Cause() != nullptr);
+  CHECK(pinned.Cause()->kind == FailureKind::kHostMemory);
   // A shortage that was caught, as auto_find_batch_size does it, did not end the run.
   const RunLog caught = Log(
       "CUDA out of memory. Tried to allocate 1.00 GiB. GPU 1 has a total capacity of 8.00 GiB of "

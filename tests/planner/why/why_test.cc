@@ -2,6 +2,7 @@
 #include "planner/why/why.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <fstream>
@@ -261,6 +262,66 @@ TEST_CASE("a run that ran: steps and memory beside the prediction, what the log 
   CHECK_FALSE(unknown.times_known);
   CHECK_FALSE(HasFinding(unknown, "times the prediction"));
   CHECK(Lacks(WhyText(unknown, 400), "an optimizer step"));
+}
+
+TEST_CASE("what nobody said and would explain a difference is named") {
+  const std::string head =
+      "python train.py --model_name_or_path gpt2-xl --per_device_train_batch_size 8 --block_size "
+      "1024 --gradient_accumulation_steps 1 --bf16 True\nNum processes: 1\n";
+  const std::vector<std::pair<std::string, std::string>> fields = {
+      {"runtime", "ddp"}, {"gpu_memory", "140GB"}, {"code", "hf"}, {"attn", "sdpa"}};
+  const auto ran = [&](double gib) {
+    return WhyOfText(head + fmt::format("epoch=0/micro_step=9/global_step=9, "
+                                        "RunningAvgSamplesPerSec=2.5, MaxMemAllocated={}GB\n",
+                                        gib),
+                     fields);
+  };
+  // As much as it takes with recompute.
+  auto with = fields;
+  with.emplace_back("checkpointing", "full");
+  const WhyAnswer recomputed = WhyOfText(head, with);
+  REQUIRE(recomputed.prediction.has_value());
+  const double gib =
+      static_cast<double>(recomputed.prediction->choice.footprint.torch->TensorBytes()) / kGiBOf;
+  const WhyAnswer answer = ran(gib);
+  CHECK(HasFinding(answer, "Of what the log does not say this would agree with it: "));
+  CHECK(HasFinding(answer, "⟦checkpointing⟧ full ("));
+  // Nothing is looked for where the prediction agrees.
+  const double plain =
+      static_cast<double>(answer.prediction->choice.footprint.torch->TensorBytes()) / kGiBOf;
+  CHECK(plain > 1.1 * gib);
+  CHECK_FALSE(HasFinding(ran(plain), "Of what the log does not say"));
+}
+
+TEST_CASE("a model that has not as many parameters as the log counts is not the run's") {
+  const std::string log =
+      "***** Running training *****\n  Instantaneous batch size per device = 4\n  Total train "
+      "batch "
+      "size (w. parallel, distributed & accumulation) = 4\n  Gradient Accumulation steps = 1\n  "
+      "Number of trainable parameters = 1,235,814,400\n";
+  const std::vector<std::pair<std::string, std::string>> fields = {
+      {"runtime", "ddp"}, {"gpu_memory", "80GB"}, {"seq_len", "512"}};
+  const auto counts = [&](const char* model) {
+    auto with = fields;
+    with.emplace_back("model", model);
+    return HasFinding(WhyOfText(log, with), "The log counts 1.24B trained parameters");
+  };
+  CHECK_FALSE(counts("llama3.2-1b"));
+  CHECK(counts("llama3.1-8b"));
+  // Adapters: their rank is asked for.
+  const WhyAnswer adapters = WhyOfText(
+      log + "trainable params: 11,272,192 || all params: 1,247,086,592 || trainable%: 0.9039\n",
+      {{"runtime", "ddp"}, {"gpu_memory", "80GB"}, {"seq_len", "512"}, {"model", "llama3.2-1b"}});
+  CHECK(Has(WhyIncomplete(adapters), "⟦lora_rank⟧, the rank of PEFT's adapters"));
+  const WhyAnswer rank = WhyOfText(
+      log + "trainable params: 11,272,192 || all params: 1,247,086,592 || trainable%: 0.9039\n",
+      {{"runtime", "ddp"},
+       {"gpu_memory", "80GB"},
+       {"seq_len", "512"},
+       {"model", "llama3.2-1b"},
+       {"lora_rank", "16"}});
+  CHECK(rank.prediction.has_value());
+  CHECK_FALSE(HasFinding(rank, "The log counts"));
 }
 
 TEST_CASE("a host without memory: what is predicted of it") {

@@ -1,0 +1,35 @@
+// Progress bars, and rates of steps as they come.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "planner/why/run_log.h"
+
+namespace zeroplan {
+
+// A bar of tqdm: " 10%|#    | 10/100 [00:12<01:48,  1.21s/it]".
+struct ProgressBar {
+  std::string label;  // "Loading checkpoint shards"; empty: it has none
+  int64_t done = 0, total = 0;
+  std::optional<double> seconds;  // an iteration
+};
+std::optional<ProgressBar> BarIn(std::string_view text);
+
+// Of very many rates every second one goes.
+class StepRates {
+ public:
+  void Add(double value, int64_t line);
+  // The median of their second half: the first steps are slow. Unset: there are too few.
+  std::optional<LogFigure> Settled(std::string from) const;
+
+ private:
+  std::vector<double> values_;
+  int64_t line_ = 0;
+  uint64_t seen_ = 0, every_ = 1;
+};
+
+}  // namespace zeroplan
