@@ -4,7 +4,7 @@
 //   scale_benchmark [--rows]
 //
 // Predicts every row of tests/data/scale/published_scale_runs.jsonl, and the runs of FSDP in
-// tests/fixtures/published_runs.txt that have a sibling on another number of nodes, with the
+// tests/fixtures/published_runs.jsonl that have a sibling on another number of nodes, with the
 // runtime that made them: FSDP2's and DeepSpeed's models, zeroplan's own executor for others. Other
 // executors' kernels are slower than zeroplan's, so beside the ratio (predicted tokens/s over
 // measured) stands what it is over that of the smallest run of the same work: what the number of

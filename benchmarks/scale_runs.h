@@ -9,11 +9,11 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "benchmarks/published_shapes.h"
 #include "core/base/error.h"
 #include "core/config/reader_state.h"
 #include "core/families/load_model.h"
@@ -98,25 +98,26 @@ inline std::vector<PublishedRun> ReadScaleRuns(const std::string& folder) {
 }
 
 inline std::vector<PublishedRun> ReadFsdpRuns(const std::string& folder) {
-  std::ifstream in(folder + "/tests/fixtures/published_runs.txt");
-  ZEROPLAN_CHECK(in.good(), "no published_runs.txt in {}", folder);
   std::vector<PublishedRun> runs;
-  for (std::string line; std::getline(in, line);) {
-    if (!line.starts_with("mpt-") && !line.starts_with("mgpt-")) continue;
+  for (const PublishedShape& shape : ReadPublishedShapes(folder)) {
+    if (!shape.framework.starts_with("Composer")) continue;
     PublishedRun run;
-    std::string offload, style;
-    int64_t layers = 0, hidden = 0, heads = 0, vocab = 0;
-    std::istringstream words(line);
-    words >> run.id >> run.machine >> run.gpus >> run.stage >> offload >> run.recompute >> layers >>
-        hidden >> heads >> vocab >> run.seq >> run.micro_batch >> run.grad_accum >> style >>
-        run.measured;
-    ZEROPLAN_CHECK(words, "{}", line);
+    run.id = shape.id;
+    run.machine = shape.machine;
+    run.gpus = shape.gpus;
+    run.stage = shape.stage;
+    run.recompute = shape.recompute ? "full" : "none";
+    run.seq = shape.seq;
+    run.micro_batch = shape.micro_batch;
+    run.grad_accum = shape.grad_accum;
+    run.measured = shape.tokens_per_second;
     run.framework = "Composer, FSDP";
     run.runtime = "fsdp2";
     run.dtype = "bf16";
-    run.fp32_reduction = run.id.find("amp_bf16") != std::string::npos;
+    run.fp32_reduction = shape.fp32_reduction;
     run.held = run.gpus >= 256;
-    run.model = PublishedModel("gpt2", layers, hidden, heads, heads, 4 * hidden, vocab, run.seq);
+    run.model = PublishedModel("gpt2", shape.layers, shape.hidden, shape.heads, shape.heads,
+                               4 * shape.hidden, shape.vocab, run.seq);
     run.work = fmt::format("{} {} {} {} {}", run.id.substr(0, run.id.find('-', 4)), run.machine,
                            run.seq, run.recompute, run.fp32_reduction);
     runs.push_back(std::move(run));

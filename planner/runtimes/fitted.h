@@ -116,7 +116,7 @@ struct TimeConstants {
   double read_back = 20e-6;       // to ask the GPU for a number; assumed
   // PEFT: a linear with an adapter, forward, beside its operations; bitsandbytes: the backward pass
   // of a product with a weight in NF4. Set by hand to the Trainer's runs of LoRA and QLoRA.
-  double adapter = 250e-6, four_bit_backward = 120e-6;
+  double adapter = 300e-6, four_bit_backward = 90e-6;
   // DeepSpeed, stages 1 and 2:
   double gradient_hook = 20e-6;        // for each gradient
   double offloaded_gradient = 300e-6;  // and if it goes to the host
@@ -143,7 +143,8 @@ struct TimeConstants {
   double attention = 1;
   // Products and attention of transformers' models beside the profile's rates, which are of random
   // numbers over and over: kernels of seven profiled runs of its Trainer on one H200 took 0.80 to
-  // 0.87 of those times. Plain code was fitted with the rates as they are.
+  // 0.87 of those times. Plain code was fitted with the rates as they are. Published runs on other
+  // GPUs (B200, RTX 4090) do not show it: of H200s alone.
   double transformers_products = 1.18;
   // An operation of these models' eager code: two runs of llama3.2-1b, micro-batch 1, that wait for
   // the host.

@@ -25,7 +25,8 @@ TorchMachine::TorchMachine(const HardwareProfile& profile, const ClusterShape& c
       transfers(profile, cluster.ranks_per_node()),
       storage(profile, cluster.ranks_per_node()),
       compute_beside_collective(Value(profile.node.overlapped_compute, 1)),
-      collective_beside_compute(Value(profile.node.overlapped_collective, 0.66)) {
+      collective_beside_compute(Value(profile.node.overlapped_collective, 0.66)),
+      h200(IsH200(profile)) {
   const auto& node = profile.node;
   const double known = Value(node.adam_bandwidth, Value(node.triad_bandwidth, 0));
   host_bytes_per_second = known / cluster.ranks_per_node();
@@ -43,7 +44,9 @@ TorchKernels::TorchKernels(const TorchModel& model, const TorchRun& run, Dtype d
       machine_(machine),
       constants_(constants),
       tokens_(run.tokens()),
-      products_(TorchParts(model, run).style.transformers ? constants.transformers_products : 1),
+      products_(machine.h200 && TorchParts(model, run).style.transformers
+                    ? constants.transformers_products
+                    : 1),
       heads_(model.spec.heads),
       q_columns_(model.spec.heads * model.spec.HeadSize()),
       kv_columns_(model.spec.KvHeads() * model.spec.HeadSize()),

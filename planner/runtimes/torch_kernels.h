@@ -36,6 +36,7 @@ struct TorchMachine {
   StorageCost storage;
   double compute_beside_collective, collective_beside_compute;
   double host_bytes_per_second;  // of the host's memory, one rank's share; 0: not known
+  bool h200;                     // the GPU that TimeConstants::transformers_products is of
 };
 
 // What the profile lacks to time a runtime on such a cluster: "network.bandwidth_per_node"; empty:

@@ -266,7 +266,7 @@ TEST_CASE("plan --runtime: what it does not do is refused by name, with what to 
             {"fp32", "--runtime zeroplan --out", "by zeroplan's own choice"}},
            {"--stage 3 --offload-optimizer nvme --out d.json",
             {"NVMe", "--runtime zeroplan --out"}},
-           {"--hw v100-32gb-sxm3 --out d.json", {"fused attention", "--runtime zeroplan --out"}},
+           {"--runtime deepspeed --hw v100-32gb-sxm3 --attn flash", {"FlashAttention", "eager"}},
            {"--out /no/such/d.json", {"--out: /no/such/d.json", "no folder"}},
        }) {
     CAPTURE(refusal.arguments);

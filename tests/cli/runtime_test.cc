@@ -174,7 +174,8 @@ TEST_CASE("estimate --runtime: what it does not know is refused by name") {
   CHECK(Refused("--runtime deepspeed --offload-optimizer nvme").find("NVMe") != std::string::npos);
   CHECK(Refused("--runtime deepspeed --checkpointing selective").find("--checkpointing") !=
         std::string::npos);
-  CHECK(Refused("--runtime deepspeed --hw v100-32gb-sxm3").find("fused attention") !=
+  CHECK(Refused("--runtime deepspeed --hw v100-32gb-sxm3 --attn flash")
+            .find("no FlashAttention, which starts at compute capability 8.0; use sdpa or eager") !=
         std::string::npos);
 }
 

@@ -29,9 +29,9 @@ class RowFields : public FieldSink {
   void Read(const nlohmann::json& request) {
     for (const auto& [key, value] : request.items()) {
       const std::string marked = "⟦" + key + "⟧";
-      const auto found =
-          std::find_if(fields_.begin(), fields_.end(),
-                       [&](const AddedField& field) { return field.info.name == marked; });
+      const auto found = std::find_if(fields_.begin(), fields_.end(), [&](const AddedField& field) {
+        return field.info.name == marked;
+      });
       if (found == fields_.end()) ThrowUsage("request.{}: is no field of an estimate", key);
       if (value == false) continue;
       found->name = key;

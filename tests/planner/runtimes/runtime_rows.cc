@@ -10,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/config/reader_state.h"
@@ -164,43 +165,20 @@ std::function<RuntimeTime(const TimeConstants&)> Predictor(Run run,
   };
 }
 
-// Of a built-in machine's name, or a file of the source tree.
-HardwareProfile ProfileOf(const std::string& hw) {
-  return LoadProfile(hw.find('/') == std::string::npos ? hw : SourcePath(hw));
-}
-
 TimedRow OtherRowOf(const nlohmann::json& json) {
-  const ModelSpec model = LoadModel(json.at("model").get<std::string>());
-  TrainSetup setup;
-  setup.zero = ReaderZeroDefaults(json.at("stage"));
-  setup.zero.overlap_comm = true;
-  if (json.value("offload", false)) setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
-  setup.batch = {json.at("micro_batch"), 1, json.at("gpus"), json.at("seq_len")};
-  setup.recompute = json.value("recompute", false) ? FullRecompute() : kNoRecompute;
-  setup.precision.fp32_reduction = json.value("fp32_reduction", false);
-  const bool compiled = json.value("compiled", false);
-  const bool compiled_loss = json.value("compiled_loss", false);
-  const auto machine = std::make_shared<TorchMachine>(
-      ProfileOf(json.at("hw")),
-      ClusterShape{setup.batch.world_size, std::min(setup.batch.world_size, 8)});
+  TorchPlay run;
+  run.model = LoadModel(json.at("model").get<std::string>());
+  TrainSetup& setup = run.setup;
+  setup.zero = ReaderZeroDefaults(/*stage=*/3);
+  setup.batch = {json.at("micro_batch"), 1, 1, json.at("seq_len")};
+  run.recipe.compile = {true, json.value("compiled_loss", false)};
   TimedRow row;
-  row.group = json.at("group");
-  const bool alone = row.group == "PyTorch alone";
-  row.label = fmt::format("{}: {}, {} GPU{}{}{}{}, {} x 1 x {}", row.group, model.name,
-                          setup.batch.world_size, setup.batch.world_size > 1 ? "s" : "",
-                          alone ? "" : fmt::format(", stage {}", setup.zero.stage),
-                          json.value("offload", false) ? ", optimizer on CPU" : "",
-                          setup.recompute == kNoRecompute ? "" : ", recompute",
+  row.group = "PyTorch alone";
+  row.label = fmt::format("{}: {}, 1 GPU, {} x 1 x {}", row.group, run.model.name,
                           setup.batch.micro_batch, setup.batch.seq_len);
   row.measured = static_cast<double>(setup.batch.micro_batch * setup.batch.seq_len) /
                  json.at("tok_s").get<double>();
-  if (json.at("runtime") == "fsdp2") {
-    row.predict = Predictor<TorchPlay, Fsdp2Footprint>(
-        {model, setup, {compiled, compiled_loss}, {}}, machine);
-  } else {
-    row.predict = Predictor<TorchPlay, DeepSpeedFootprint>(
-        {model, setup, {compiled, compiled_loss}, {}}, machine);
-  }
+  row.predict = Predictor<TorchPlay, Fsdp2Footprint>(std::move(run), MachineOf(/*small=*/false, 1));
   return row;
 }
 
@@ -249,44 +227,6 @@ std::vector<TimedRow> LoadChosenRows() { return RowsWithTime(true); }
 
 std::vector<TimedRow> LoadOtherRows() {
   return ReadRows("tests/data/runtimes/other_runs.jsonl", OtherRowOf);
-}
-
-std::vector<TimedRow> LoadPublishedRows() {
-  std::vector<TimedRow> rows;
-  std::ifstream file(SourcePath("tests/fixtures/published_runs.txt"));
-  std::map<std::pair<std::string, int>, std::shared_ptr<TorchMachine>> machines;
-  for (std::string line; std::getline(file, line);) {
-    if (line.empty() || line[0] == '#' || line.starts_with("id ")) continue;
-    std::istringstream words(line);
-    std::string id, machine, offload, recompute, style;
-    TorchPlay run;
-    run.model = LoadModel("gpt2");
-    ModelSpec& model = run.model;
-    BatchSpec& batch = run.setup.batch;
-    double tokens_per_second = 0;
-    words >> id >> machine >> batch.world_size >> run.setup.zero.stage >> offload >> recompute >>
-        model.layers >> model.hidden >> model.heads >> model.vocab >> batch.seq_len >>
-        batch.micro_batch >> batch.grad_accum >> style >> tokens_per_second;
-    ZEROPLAN_CHECK(words, "{}", line);
-    const bool mosaic = id.starts_with("mpt-") || id.starts_with("mgpt-");
-    if (style != "framework" || offload != "none" || !mosaic) continue;
-    model.ffn = 4 * model.hidden;
-    model.padded_vocab = (model.vocab + 127) / 128 * 128;
-    model.positions = batch.seq_len;
-    run.setup.recompute = recompute == "full" ? FullRecompute() : kNoRecompute;
-    // FSDP's mixed precision "DEFAULT" reduces in fp32, "PURE" does not.
-    run.setup.precision.fp32_reduction = id.find("amp_bf16") != std::string::npos;
-    auto& made = machines[{machine, batch.world_size}];
-    if (!made) {
-      const HardwareProfile profile = LoadProfile(machine);
-      made = std::make_shared<TorchMachine>(
-          profile, ClusterShape{batch.world_size, std::min(batch.world_size, 8)});
-    }
-    const auto tokens = static_cast<double>(batch.micro_batch * batch.grad_accum * batch.seq_len);
-    rows.push_back(
-        {id, machine, tokens / tokens_per_second, Predictor<TorchPlay, Fsdp2Footprint>(run, made)});
-  }
-  return rows;
 }
 
 void CheckDataHolds(const std::string& table) {

@@ -66,8 +66,6 @@ std::vector<TimedRow> LoadTimedRows();
 std::vector<TimedRow> LoadChosenRows();
 // Those of other_runs.jsonl, which nothing was fitted to.
 std::vector<TimedRow> LoadOtherRows();
-// Those of tests/fixtures/published_runs.txt that FSDP made, by group "A100", "H100".
-std::vector<TimedRow> LoadPublishedRows();
 
 // Errors as shares.
 struct Errors {
