@@ -41,6 +41,7 @@
 #include "planner/request/plan_answer.h"
 #include "planner/request/resolved.h"
 #include "planner/runtimes/runtimes.h"
+#include "planner/runtimes/torch_phases.h"
 
 namespace zeroplan {
 namespace {
@@ -195,7 +196,8 @@ ConfigSource SourceOf(const PlanOptions& options, const Plan& plan) {
                     plan.cluster.shape(),
                     options.deepspeed_file,
                     nullptr,
-                    plan.choice.room != MemoryRoom::kAmple && !plan.runtime->has_programs()};
+                    plan.choice.room != MemoryRoom::kAmple && !plan.runtime->has_programs(),
+                    EvalBatchToSay(plan.choice.footprint)};
   source.came_in = options.common.config;
   source.has_for = options.config_for.has_value();
   return source;

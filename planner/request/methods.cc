@@ -156,6 +156,8 @@ class Comparer {
     MethodComparison all;
     const SearchInputs& inputs = sides_.front().resolved->inputs();
     all.cluster = inputs.clusters.front().cluster;
+    all.runtime = inputs.runtime;
+    all.recipe = inputs.recipe;
     all.seq_len = inputs.base.batch.seq_len;
     std::vector<Answer> answers;
     for (Side& side : sides_) {
@@ -171,12 +173,15 @@ class Comparer {
       all.left_out = "⟦global_batch_tokens⟧";
       all.global_batch = InSequences(batch, all.seq_len, all.cluster.gpus).global_batch;
     }
-    for (size_t i = 0; i < sides_.size(); ++i) {
+    // Every other sequence is a search of its own, of seconds where choices are judged one by one.
+    const bool by_sequence = inputs.runtime->has_programs();
+    for (size_t i = 0; i < sides_.size() && by_sequence; ++i) {
       all.methods[i].sequence = LimitOf(sides_[i], Largest::kSeqLen, all);
       all.methods[i].micro_batch = LimitOf(sides_[i], Largest::kMicroBatch, all);
     }
     for (MethodFigure (Comparer::*figure)(const MethodComparison&) :
          {&Comparer::BySequence, &Comparer::ByBatch, &Comparer::ByMemory}) {
+      if (figure == &Comparer::BySequence && !by_sequence) continue;
       MethodFigure found = (this->*figure)(all);
       const std::vector<MethodRange>& ranges = found.ranges;
       if (ranges.empty() || ranges.front().from == ranges.back().to) continue;
@@ -236,7 +241,8 @@ class Comparer {
     choice.least_gpu_bytes = search.GpuBytesNeeded(*found.found);
     choice.least_gap = found.gap;
     const TrainSetup setup = search.EstimateCandidate(found.found->candidate).setup;
-    choice.least = fmt::format("{}, {}", SetupLabel(setup), BatchText(setup.batch));
+    choice.least =
+        fmt::format("{}, {}", search.inputs().runtime->Label(setup), BatchText(setup.batch));
   }
 
   // Which one the answer is, is worth more time.
@@ -462,7 +468,6 @@ std::string OnlyOfOneMethod(const PlanRequest& request) {
   if (!common.config.empty()) return "⟦config⟧";
   if (!common.model.freeze.empty()) return "⟦freeze⟧";
   if (common.async_save == AsyncSave::kIfItFits) return "⟦async_save⟧";
-  if (!common.runtime.of().has_programs()) return "⟦runtime⟧";
   return "";
 }
 
@@ -473,13 +478,18 @@ std::string AdaptersInstead(const PlanRequest& request) {
   }
   for (const TuningMethod method : {TuningMethod::kLora, TuningMethod::kQlora}) {
     Assumptions unsaid{.logged = true};
-    const Side side = Open(request, method, unsaid, nullptr);
-    const SearchResult result = side.search->Run();
-    if (!result.best) continue;
-    const Plan plan = MakePlan(*side.search, result);
-    return fmt::format("\n  {} fits (⟦method⟧ {}): {}, {}; {} a GPU", TuningMethodWords(method),
-                       TuningMethodName(method), SetupLabel(plan.setup),
-                       BatchText(plan.setup.batch), FormatBytes(plan.choice.footprint.gpu_total()));
+    try {
+      const Side side = Open(request, method, unsaid, nullptr);
+      const SearchResult result = side.search->Run();
+      if (!result.best) continue;
+      const Plan plan = MakePlan(*side.search, result);
+      return fmt::format("\n  {} fits (⟦method⟧ {}): {}, {}; {} a GPU", TuningMethodWords(method),
+                         TuningMethodName(method), plan.runtime->Label(plan.setup),
+                         BatchText(plan.setup.batch),
+                         FormatBytes(plan.choice.footprint.gpu_total()));
+    } catch (const Error& error) {  // what the program does not have
+      if (error.code() != ExitCode::kUsage || request.common.runtime.of().has_programs()) throw;
+    }
   }
   return "";
 }

@@ -69,6 +69,8 @@ struct MethodFigure {
 
 struct MethodComparison {
   Cluster cluster;
+  const Runtime* runtime = nullptr;
+  TorchRecipe recipe;
   int64_t seq_len = 0;
   std::vector<MethodChoice> methods;
   MethodAnswer answer;
@@ -80,7 +82,8 @@ struct MethodComparison {
 };
 
 // `progress` is told what is looked at, with every program. Throws Error(kUsage) as ResolvedPlan,
-// before anything is searched. `request.quick` leaves limits and figures out. REQUIRES:
+// before anything is searched. `request.quick` leaves limits and figures out; another runtime than
+// zeroplan's own limits and the figure of sequences. REQUIRES:
 // request.compared, and none of what OnlyOfOneMethod names.
 MethodComparison CompareMethods(const PlanRequest& request, Assumptions& assumptions,
                                 const std::function<void(const std::string&)>& progress);
@@ -89,8 +92,8 @@ MethodComparison CompareMethods(const PlanRequest& request, Assumptions& assumpt
 std::string OnlyOfOneMethod(const PlanRequest& request);
 
 // A line for the error of a question that nothing fits: the adapters, LoRA's before QLoRA's, that
-// fit. Empty where none do, and where the question says what is trained, or has programs of another
-// runtime.
+// fit. Empty where none do, where the question says what is trained, and where another runtime has
+// no adapters of what is asked.
 std::string AdaptersInstead(const PlanRequest& request);
 
 // The comparison as a page of so many columns, and for programs, schema "zeroplan.methods/1".

@@ -78,7 +78,7 @@ std::string Table(const MethodComparison& comparison, const Paints& paints) {
           {"yes", FormatCount(static_cast<uint64_t>(*best.time.tokens_per_second)),
            FormatSeconds(*best.time.total_seconds), Gigabyte(Bytes(taken, {"params"})),
            Gigabyte(Bytes(taken, {"grads", "optimizer"})), Gigabyte(Bytes(taken, {"activations"})),
-           Gigabyte(Bytes(taken, {"buffers", "runtime"})), Gigabyte(taken.gpu_total()),
+           Gigabyte(Bytes(taken, {"buffers", "runtime"})), Gigabyte(taken.totals().gpu_bytes),
            Gigabyte(taken.host.total())});
     } else {
       cells.push_back(choice.gave_up ? "?" : "no");
@@ -102,7 +102,7 @@ std::string LimitText(const MethodLimit& limit, const std::string& unit, const c
 std::string MethodText(const MethodChoice& choice, const MethodComparison& comparison) {
   std::string text = Capital(TuningMethodWords(choice.method)) + ": ";
   if (choice.plan) {
-    text += fmt::format("fastest by {}, {}{}.", SetupLabel(choice.plan->setup),
+    text += fmt::format("fastest by {}, {}{}.", choice.plan->runtime->Label(choice.plan->setup),
                         BatchText(choice.plan->setup.batch), Unproven(choice.gap));
   } else {
     text += choice.gave_up ? "nothing was found that fits." : "nothing fits.";
@@ -232,9 +232,14 @@ std::string FigureText(const MethodFigure& figure, const MethodComparison& compa
 
 std::string MethodsText(const MethodComparison& comparison, size_t columns, bool colour) {
   const Paints paints(colour);
-  std::string text = fmt::format(
-      "{}\n{}\n\n{}\n", ModelLine(BaseModel(comparison.methods.front().model), comparison.seq_len),
-      ClusterLine(comparison.cluster), Table(comparison, paints));
+  const ModelSpec model = BaseModel(comparison.methods.front().model);
+  std::string of = ModelLine(model, comparison.seq_len);
+  if (!comparison.runtime->has_programs()) {
+    of = fmt::format("{} under {}, {}; {}", model.name, comparison.runtime->version(),
+                     RecipeText(comparison.recipe), of);
+  }
+  std::string text = fmt::format("{}{}\n\n{}\n", Wrap(of, 2, columns),
+                                 ClusterLine(comparison.cluster), Table(comparison, paints));
   if (const std::string answer = AnswerText(comparison); !answer.empty()) {
     text += Wrap(answer, 2, columns);
   }
@@ -253,8 +258,11 @@ std::string MethodsText(const MethodComparison& comparison, size_t columns, bool
   for (const MethodChoice& choice : comparison.methods) {
     names.push_back(TuningMethodName(choice.method));
   }
-  return text +
-         Wrap(fmt::format("⟦method⟧ {} plans one of them.", fmt::join(names, " or ")), 2, columns);
+  return text + Wrap(fmt::format("⟦method⟧ {} plans one of them{}.", fmt::join(names, " or "),
+                                 comparison.runtime->has_programs()
+                                     ? ""
+                                     : "; with ⟦largest⟧ seq-len it finds the longest sequence"),
+                     2, columns);
 }
 
 namespace {
@@ -311,7 +319,10 @@ std::string MethodsJson(const MethodComparison& comparison) {
     figures.push_back(
         {{"option", figure.field}, {"now", figure.now}, {"ranges", std::move(ranges)}});
   }
+  const bool programs = comparison.runtime->has_programs();
   return OrderedJson{{"schema", "zeroplan.methods/1"},
+                     {"runtime", comparison.runtime->version()},
+                     {"recipe", programs ? OrderedJson(nullptr) : RecipeJson(comparison.recipe)},
                      {"answer", AnswerJson(comparison.answer, comparison)},
                      {"methods", std::move(methods)},
                      {"changes", std::move(figures)}}

@@ -331,8 +331,7 @@ TEST_CASE("methods: a list is read, and what does not go with it is refused at o
   refused("--method dora", "use full, lora, qlora, all");
   for (const char* one :
        {"--out a.json", "--plan-out a.json", "--trace a.json", "--report a.html", "--explain",
-        "--largest seq-len", "--objective headroom", "--freeze '*norm*'", "--async-save auto",
-        "--runtime deepspeed", "--runtime fsdp2"}) {
+        "--largest seq-len", "--objective headroom", "--freeze '*norm*'", "--async-save auto"}) {
     const std::string option = std::string(one).substr(0, std::string(one).find(' '));
     refused("--method full,lora " + std::string(one),
             (option + ": goes with one method, not with --method full,lora; leave it out").c_str());
@@ -341,6 +340,27 @@ TEST_CASE("methods: a list is read, and what does not go with it is refused at o
   const RunResult estimate = RunZeroplan("estimate gpt2 --method full,lora");
   CHECK(estimate.exit_code == 2);
   CHECK(Has(estimate.err, "--method: full,lora is not allowed; use full, lora, qlora"));
+}
+
+TEST_CASE("methods: another runtime's are compared by its own memory and time") {
+  const std::string question =
+      "plan --model llama3.1-8b --gpus 1 --hw 8x-rtx4090 --runtime ddp --code hf --seq-len 2048 "
+      "--method full,lora,qlora ";
+  const RunResult run = RunZeroplan(question);
+  CHECK(run.exit_code == 0);
+  CHECK(Has(run.out, "under ddp of PyTorch 2.11, transformers' code"));
+  CHECK(Has(run.out, "Full tuning: nothing fits."));
+  CHECK(Has(run.out, "Answer: QLoRA"));
+  const auto all = nlohmann::json::parse(RunZeroplan(question + "--quick --format json").out);
+  CHECK(all.at("runtime") == "ddp of PyTorch 2.11");
+  CHECK(all.at("recipe").at("code") == "hf");
+  CHECK(all.at("methods").at(0).at("fits") == false);
+  CHECK(all.at("methods").at(1).at("fits") == true);
+  // 4.5 bits a weight of the products in place of 16.
+  const auto params = [&](size_t i) {
+    return all.at("methods").at(i).at("choice").at("gpu_bytes").at("params").get<double>();
+  };
+  CHECK(params(2) < 0.5 * params(1));
 }
 
 }  // namespace
