@@ -28,8 +28,14 @@ bool TorchStep::IsAdapted(int module) const {
 
 bool TorchStep::IsQuantized(int module) const { return WeightOf(model_, module).quantized > 0; }
 
+AdapterRun TorchStep::AdaptersOf(int module) const {
+  const bool out =
+      (module - model_.first_layer_module) % model_.layer_modules == model_.out_module();
+  return out ? run_.adapters.OfAttention() : run_.adapters;
+}
+
 const AdaptedLinear& TorchStep::Adapted(int module) const {
-  return AdaptedLinearOf(run_.adapters, IsQuantized(module), model_.spec.lora_dropout > 0);
+  return AdaptedLinearOf(AdaptersOf(module), IsQuantized(module), model_.spec.lora_dropout > 0);
 }
 
 bool TorchStep::KeepsInput(int module) const {
@@ -61,7 +67,7 @@ Tensor TorchStep::AdaptedLinear(int module, TorchOp op, int64_t /*columns*/, Sav
   timer_->Forward(op);
   if (!IsAdapted(module)) {
     TorchSlots slots;
-    play(QuantizedLinearOf(run_.adapters).forward, &slots);
+    play(QuantizedLinearOf(AdaptersOf(module)).forward, &slots);
     hooks_->AfterForward(module);
     return std::move(slots['o']);
   }
@@ -95,7 +101,7 @@ Tensor TorchStep::AdaptedLinearBackward(int module, TorchOp op, int64_t /*inputs
   };
   if (!IsAdapted(module)) {
     timer_->Backward(op);
-    play(QuantizedLinearOf(run_.adapters).backward, &none, -1);
+    play(QuantizedLinearOf(AdaptersOf(module)).backward, &none, -1);
     hooks_->AfterBackward(module);
     return std::move(none['d']);
   }
@@ -134,8 +140,9 @@ void TorchKernels::AddAdapters(const TorchModel& model) {
       backward_[of] += Memory(bytes, kDequantizeLaunches, false);
     }
     if (adapted == nullptr) return;
+    const AdapterRun run = op == TorchOp::kOutProj ? run_.adapters.OfAttention() : run_.adapters;
     const zeroplan::AdaptedLinear& row =
-        AdaptedLinearOf(run_.adapters, model.spec.lora_quantized, model.spec.lora_dropout > 0);
+        AdaptedLinearOf(run, model.spec.lora_quantized, model.spec.lora_dropout > 0);
     TorchElements elements;
     elements.e = tokens_ * in;
     elements.y = tokens_ * out;

@@ -60,7 +60,12 @@ class Ddp : public TorchRuntime {
   // with the forward pass, and by what backward needs until then.
   void BeforeForward(int module) override { CastWeights(module); }
   void BeginBackward() override {
-    if (recompute_) cast_.clear();
+    if (!recompute_) return;
+    // What checkpoints have kept nothing of; the head is in none.
+    const auto head = static_cast<size_t>(model_.head_weight());
+    for (size_t i = 0; i < cast_.size(); ++i) {
+      if (i != head) cast_[i].Reset();
+    }
   }
   void BeforeBackward(int module) override { CastWeights(module); }
   void AfterBackward(int module) override {

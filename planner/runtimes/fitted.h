@@ -116,7 +116,7 @@ struct TimeConstants {
   double read_back = 20e-6;       // to ask the GPU for a number; assumed
   // PEFT: a linear with an adapter, forward, beside its operations; bitsandbytes: the backward pass
   // of a product with a weight in NF4. Set by hand to the Trainer's runs of LoRA and QLoRA.
-  double adapter = 300e-6, four_bit_backward = 90e-6;
+  double adapter = 350e-6, four_bit_backward = 60e-6;
   // DeepSpeed, stages 1 and 2:
   double gradient_hook = 20e-6;        // for each gradient
   double offloaded_gradient = 300e-6;  // and if it goes to the host

@@ -1,5 +1,7 @@
 #include "planner/runtimes/torch_adapters.h"
 
+#include <string>
+
 namespace zeroplan {
 namespace {
 
@@ -74,8 +76,7 @@ constexpr AdaptedLinear WithClone(AdaptedLinear row) {
   row.forward_moves = row.keeps_input ? "14y" : "5e 14y";
   return row;
 }
-constexpr AdaptedLinear kQuantized16 =
-    WithClone(WithNf4(kAdapted16, "x4z z2w p2e -x -z -p d:n"));
+constexpr AdaptedLinear kQuantized16 = WithClone(WithNf4(kAdapted16, "x4z z2w p2e -x -z -p d:n"));
 constexpr AdaptedLinear kQuantized16Dropout =
     WithClone(WithNf4(kAdapted16Dropout, "x4z z2w p2e -x -z -p d:t"));
 
@@ -117,14 +118,21 @@ constexpr QuantizedLinear kQuantizedFp32 = {"j2e x4z v4z z2w f2y -x -v -z o4y -f
 
 constexpr CodePart kFrozenHfNorm = {
     "a4e b4e -b c4e e2e o2e -e -c -i",
-    "f2e -g h4e -f k4e m4e -k -h n4e p4e q4e r4e -q -p -n -a s4e -m -r d2e -s", "36e", "84e", 8,
+    "f2e -g h4e -f k4e m4e -k -h n4e p4e q4e r4e -q -p -n -a s4e -m -r d2e -s",
+    "36e",
+    "84e",
+    8,
     14};
 constexpr CodePart kFrozenHfNormFp32 = {
-    "a4e -a b4e o4e -b =i", "c4e -g e4e f4e -e -c h4e k4e m4e n4e -m -k -h -i d4e -f -n", "28e",
-    "76e", 6, 12};
+    "a4e -a b4e o4e -b =i",
+    "c4e -g e4e f4e -e -c h4e k4e m4e n4e -m -k -h -i d4e -f -n",
+    "28e",
+    "76e",
+    6,
+    12};
 
-StyleCode FrozenHf() {
-  StyleCode style = StyleCodeOf(CodeStyle::kHf, /*fp32_params=*/false);
+StyleCode FrozenHf(bool autocast) {
+  StyleCode style = StyleCodeOf(CodeStyle::kHf, /*fp32_params=*/false, autocast);
   style.rms_norm = style.head_norm = kFrozenHfNorm;
   return style;
 }
@@ -135,20 +143,27 @@ StyleCode KbitHf() {
   style.rms_norm = style.head_norm = kFrozenHfNormFp32;
   style.gated = {"a4e o4e =i =j", "D4e b4e -g -j -a d4e -b -i", "20e", "36e", 2, 3};
   style.rotary = {
-      "a1k b1k c4e e2e f4e -e h4e -f k4e -c -h m4k n2k p4k -n q4k -p r4k -m -q -i -j o2e O2k -k -r",
+      "c4e e2e f4e -e h4e -f k4e -c -h m4k n2k p4k -n q4k -p r4k -m -q -i -j o2e O2k -k -r",
       "s4k -G t4e -g u4k v2k w4k -v x4k -u y4k -w -x z4k -s D4k -y -z A4e B2e C4e -B E4e -A F4e -C "
       "-E I4e -t d4e -F -I",
-      "46e 46k", "62e 62k", 12, 16};
+      "46e 46k",
+      "62e 62k",
+      12,
+      16};
   style.add = {"o4e -i -j", "d:g D:g", "12e", "", 1, 0};
+  // Values are cast to 16 bit, and their gradients back.
+  style.flash.forward = "m2k -l l:m o2e b4n =i =j =l";
+  static const std::string backward = std::string(style.flash.backward) + " N4k -M M:N";
+  style.flash.backward = backward;
   return style;
 }
 
 }  // namespace
 
-const StyleCode& FrozenStyle(CodeStyle style, const AdapterRun& run) {
-  static const StyleCode frozen = FrozenHf(), kbit = KbitHf();
-  if (style != CodeStyle::kHf) return StyleCodeOf(style, run.kbit);
-  return run.kbit ? kbit : frozen;
+const StyleCode& FrozenStyle(CodeStyle style, const AdapterRun& run, bool autocast) {
+  static const StyleCode plain = FrozenHf(false), cast = FrozenHf(true), kbit = KbitHf();
+  if (style != CodeStyle::kHf) return StyleCodeOf(style, run.kbit, autocast);
+  return run.kbit ? kbit : autocast ? cast : plain;
 }
 
 const AdaptedLinear& AdaptedLinearOf(const AdapterRun& run, bool quantized, bool dropout) {

@@ -18,6 +18,9 @@ struct AdapterRun {
   // prepare_model_for_kbit_training has cast all that is not NF4 to fp32, and autocast is on: what
   // is between a layer's parts is fp32.
   bool kbit = false;
+
+  // Of the product behind attention, whose input is in 16 bit at any rate.
+  AdapterRun OfAttention() const { return {fp32, false}; }
 };
 
 // Words as CodePart has them, by stage: those of the base's product, of A, of B, and of their sum.
@@ -25,8 +28,8 @@ struct AdapterRun {
 // Autograd adds gradients of one tensor in place, which the count does not show (a dispatch mode
 // keeps it from doing so).
 struct AdaptedLinear {
-  std::string_view base, down, up, sum;                          // given i, makes o
-  std::string_view sum_back, up_back, down_back, base_back;      // given g, makes d
+  std::string_view base, down, up, sum;                      // given i, makes o
+  std::string_view sum_back, up_back, down_back, base_back;  // given g, makes d
   bool keeps_input = false;
   // Bytes that kernels move beside products and what makes a 16-bit weight of NF4.
   std::string_view forward_moves, backward_moves;
@@ -49,6 +52,6 @@ inline constexpr int kQuantTensors = 5;
 uint64_t QuantTensorBytes(uint64_t weight_elements, int tensor);
 
 // `style` with frozen norms, and what k-bit training has cast to fp32.
-const StyleCode& FrozenStyle(CodeStyle style, const AdapterRun& run);
+const StyleCode& FrozenStyle(CodeStyle style, const AdapterRun& run, bool autocast);
 
 }  // namespace zeroplan

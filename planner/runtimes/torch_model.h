@@ -298,6 +298,7 @@ class TorchStep {
   Tensor AdaptedLinearBackward(int module, TorchOp op, int64_t inputs, Saved* saved);
   bool IsAdapted(int module) const;
   bool IsQuantized(int module) const;
+  AdapterRun AdaptersOf(int module) const;
   const zeroplan::AdaptedLinear& Adapted(int module) const;
   TorchElements AdapterElements(int module) const;
   // Whether backward wants the module's input, for its weight or its adapter.

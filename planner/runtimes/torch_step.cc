@@ -15,7 +15,7 @@ namespace zeroplan {
 TorchParts::TorchParts(const TorchModel& model, const TorchRun& run)
     : style(model.code.planned != nullptr
                 ? PlannedStyle(run.code, run.fp32_params, *model.code.planned)
-            : model.has_adapters() ? FrozenStyle(run.code, run.adapters)
+            : model.has_adapters() ? FrozenStyle(run.code, run.adapters, run.autocast)
                                    : StyleCodeOf(run.code, run.fp32_params, run.autocast)),
       layer(run.compiled && style.fuses ? CompiledCode(run.fp32_params) : style),
       norm(model.code.mean_norms ? layer.layer_norm : layer.rms_norm),

@@ -1,0 +1,308 @@
+// LoRA and QLoRA as PEFT trains them: rows beside what was counted, runs beside what was measured,
+// and what each runtime holds of frozen weights.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/config/reader_state.h"
+#include "core/families/load_model.h"
+#include "hwprofiles/loader.h"
+#include "planner/runtimes/runtimes.h"
+#include "planner/runtimes/torch_adapters.h"
+#include "planner/runtimes/torch_based.h"
+#include "planner/runtimes/torch_timer.h"
+#include "tests/error_of.h"
+#include "tests/has.h"
+#include "tests/paths.h"
+
+namespace zeroplan {
+namespace {
+
+using AdapterRow = nlohmann::json;
+
+std::vector<AdapterRow> AdapterRows(const char* file) {
+  std::ifstream in(SourcePath(std::string("tests/data/runtimes/") + file));
+  std::vector<AdapterRow> rows;
+  for (std::string line; std::getline(in, line);) rows.push_back(AdapterRow::parse(line));
+  return rows;
+}
+
+void AddLoraTo(ModelSpec& model, bool quantized, int64_t rank = 16) {
+  model.lora_rank = rank;
+  model.lora_alpha = static_cast<float>(2 * rank);
+  model.lora_targets = "all-linear";
+  model.lora_quantized = quantized;
+}
+
+AdapterRun AdaptersOf(const AdapterRow& row) {
+  return {row.at("adapters") == "fp32" && row.at("autocast"), row.value("kbit", false)};
+}
+
+class NoAdapterEngine : public TorchRuntime {
+ public:
+  using TorchRuntime::TorchRuntime;
+  void Init() override {}
+  void EndBackward() override {}
+  void Step() override {}
+  void Gradient(int param, Tensor grad) override {
+    ++gradients;
+    CHECK(model_.trains(param));
+    grad.Reset();
+  }
+  int gradients = 0;
+};
+
+struct KeptByLayers {
+  uint64_t after_forward = 0, after_backward = 0;
+  int gradients = 0;
+};
+
+KeptByLayers PlayLayers(ModelSpec spec, int64_t layers, const TorchRun& run) {
+  spec.layers = layers;
+  const TorchModel model(spec);
+  TrainSetup setup;
+  setup.batch.world_size = 1;
+  TorchMemory memory;
+  TorchTimer timer(nullptr, {});
+  NoAdapterEngine engine(model, setup, &memory, &timer);
+  TorchStep step(model, run, &memory, &engine, &timer);
+  KeptByLayers kept;
+  step.Forward();
+  kept.after_forward = memory.allocator().allocated();
+  step.Backward();
+  kept.after_backward = memory.allocator().allocated();
+  kept.gradients = engine.gradients;
+  return kept;
+}
+
+ModelSpec AdaptedSpec(const AdapterRow& row) {
+  ModelSpec spec = LoadModel("llama3.1-8b");
+  spec.hidden = row.at("hidden_size");
+  spec.heads = row.at("num_attention_heads");
+  spec.kv_heads = row.at("num_key_value_heads");
+  spec.head_size = row.at("head_dim");
+  spec.ffn = row.at("intermediate_size");
+  spec.vocab = spec.padded_vocab = row.at("vocab_size");
+  AddLoraTo(spec, row.at("method") == "qlora", row.at("rank"));
+  spec.lora_dropout = row.at("dropout").get<float>();
+  if (row.contains("targets")) {
+    spec.lora_targets.clear();
+    for (const std::string target : row.at("targets")) {
+      spec.lora_targets += (spec.lora_targets.empty() ? "" : ",") + target;
+    }
+  }
+  return spec;
+}
+
+TEST_CASE("adapters: a layer keeps the bytes that were counted (count_peft.py)") {
+  int compared = 0;
+  for (const AdapterRow& row : AdapterRows("peft_counts.jsonl")) {
+    if (row.value("part", "") != "layer") continue;
+    CAPTURE(row.dump());
+    const ModelSpec spec = AdaptedSpec(row);
+    TorchRun run;
+    run.micro_batch = 1;
+    run.seq_len = row.at("tokens");
+    run.code = CodeStyle::kHf;
+    run.adapters = AdaptersOf(row);
+    run.fp32_params = run.adapters.kbit;
+    run.autocast = row.at("autocast");
+    const KeptByLayers two = PlayLayers(spec, 2, run), three = PlayLayers(spec, 3, run);
+    // The engine has the 16-bit copies of fp32 adapters that autocast makes.
+    const bool cast = row.at("adapters") == "fp32" && row.at("autocast");
+    ModelSpec one = spec;
+    one.layers = 1;
+    const uint64_t copies = cast ? 2 * one.TrainedParamCount() : 0;
+    // Rows of norms leave out what they have of a token.
+    const uint64_t deviations = 2 * 4 * static_cast<uint64_t>(run.seq_len);
+    CHECK(three.after_forward - two.after_forward + copies + deviations == row.at("kept_bytes"));
+    // All of it goes, and what is trained alone has gradients.
+    CHECK(three.after_backward == two.after_backward);
+    const int linears = row.contains("targets") ? 2 : 7;
+    CHECK(three.gradients == 3 * 2 * linears);
+    ++compared;
+  }
+  CHECK(compared == 12);
+}
+
+TEST_CASE("adapters: kernels beside products are those that were counted") {
+  int compared = 0;
+  for (const AdapterRow& row : AdapterRows("peft_counts.jsonl")) {
+    if (row.value("part", "") != "adapted_linear") continue;
+    CAPTURE(row.dump());
+    const AdaptedLinear& linear =
+        AdaptedLinearOf(AdaptersOf(row), row.at("method") == "qlora", row.at("dropout") > 0);
+    // Casts of A and B, and of their gradients, are the engine's.
+    const int casts = row.at("adapters") == "fp32" ? 2 : 0;
+    const auto beside = [&](const char* way) {
+      int sum = -casts;
+      for (const auto& [name, count] : row.at(way).items()) {
+        const bool product = name == "mm" || name == "_unsafe_view" || name == "bitsandbytes";
+        if (!product && name != "add_") sum += count.get<int>();
+      }
+      return sum;
+    };
+    CHECK(linear.forward_launches == beside("forward_operations"));
+    CHECK(linear.backward_launches == beside("backward_operations"));
+    const std::string words = row.at("forward");
+    CHECK(linear.keeps_input == (words.find("=i") != std::string::npos));
+    ++compared;
+  }
+  CHECK(compared == 10);
+}
+
+TEST_CASE("adapters: frozen norms and k-bit training's parts are those that were counted") {
+  int compared = 0;
+  for (const AdapterRow& row : AdapterRows("peft_counts.jsonl")) {
+    const std::string name = row.value("part", "");
+    if (!row.value("frozen", false) && !(row.value("kbit", false) && !row.contains("method"))) {
+      continue;
+    }
+    if (name == "layer_norm") continue;  // as trained ones
+    CAPTURE(row.dump());
+    const bool kbit = row.value("params", "fp32") == "fp32";
+    const StyleCode& code = FrozenStyle(CodeStyle::kHf, {true, kbit}, /*autocast=*/kbit);
+    const std::map<std::string, const CodePart*> parts = {{"rms_norm", &code.rms_norm},
+                                                          {"head_norm", &code.head_norm},
+                                                          {"swiglu", &code.gated},
+                                                          {"rotary", &code.rotary},
+                                                          {"add", &code.add}};
+    const CodePart& part = *parts.at(name);
+    CHECK(std::string(part.forward) == row.at("forward"));
+    CHECK(std::string(part.backward) == row.at("backward"));
+    CHECK(std::string(part.forward_moves) == row.at("forward_moves"));
+    CHECK(std::string(part.backward_moves) == row.at("backward_moves"));
+    CHECK(part.forward_launches == row.at("forward_launches"));
+    CHECK(part.backward_launches == row.at("backward_launches"));
+    ++compared;
+  }
+  CHECK(compared == 7);
+}
+
+TorchPlay AdaptedPlay(bool quantized) {
+  TorchPlay play;
+  play.model = LoadModel("llama3.2-1b");
+  AddLoraTo(play.model, quantized);
+  play.setup.batch = {1, 1, 1, 512};
+  play.setup.precision.dtype = Dtype::kBF16;
+  play.recipe.code = CodeStyle::kHf;
+  return play;
+}
+
+TorchFootprint AdaptedFootprint(const Runtime& runtime, const TorchPlay& play, TorchTimer* timer = nullptr) {
+  return dynamic_cast<const TorchBased&>(runtime).Play(play, timer);
+}
+
+TEST_CASE("adapters: runs of transformers' Trainer with PEFT") {
+  const HardwareProfile hardware = LoadProfile(MeasuredH200());
+  const TorchMachine machine(hardware, ClusterShape{1, 8});
+  std::vector<double> times;
+  for (const AdapterRow& row : AdapterRows("trainer_runs.jsonl")) {
+    if (!row.contains("lora") || !row.contains("allocated")) continue;
+    CAPTURE(row.dump());
+    TorchPlay play = AdaptedPlay(row.value("nf4", false));
+    play.model.lora_dropout = row.value("lora_dropout", 0.0F);
+    play.setup.zero = ReaderZeroDefaults(row.at("stage"));
+    play.setup.batch = {row.at("micro_batch"), 1, 1, row.at("seq_len")};
+    play.setup.optimizer.gradient_clipping = 1;
+    if (row.at("recompute")) play.setup.recompute = FullRecompute();
+    if (row.at("code") == "liger") play.recipe.code = CodeStyle::kLiger;
+    const bool ddp = row.at("runtime") == "ddp";
+    if (ddp && row.value("adapters", "fp32") == "bf16") play.recipe.param_dtype = Dtype::kBF16;
+    play.recipe.kbit = row.value("kbit", false);
+    play.hardware = &hardware;
+    TorchTimer timer(&machine, {});
+    const TorchFootprint footprint =
+        AdaptedFootprint(ddp ? DdpRuntime() : DeepSpeedRuntime(), play, &timer);
+    const auto gib = [](uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
+    CHECK(gib(footprint.after_init_bytes) ==
+          doctest::Approx(row.at("after_init").get<double>()).epsilon(0.002));
+    CHECK(gib(footprint.StepAllocatedBytes()) ==
+          doctest::Approx(row.at("allocated").get<double>()).epsilon(0.005));
+    CHECK(gib(footprint.ReservedBytes()) ==
+          doctest::Approx(row.at("reserved").get<double>()).epsilon(0.08));
+    const double measured = row.at("step_ms").get<double>() / 1e3;
+    times.push_back(std::abs(timer.Time(1)->step_seconds / measured - 1));
+  }
+  REQUIRE(times.size() >= 11);
+  std::sort(times.begin(), times.end());
+  CHECK(times[times.size() / 2] < 0.1);
+  CHECK(times.back() < 0.25);
+}
+
+TEST_CASE("adapters: frozen weights have no gradients, masters or states") {
+  const TorchPlay play = AdaptedPlay(/*quantized=*/false);
+  const uint64_t trained = play.model.TrainedParamCount();
+  const uint64_t frozen = LoadModel("llama3.2-1b").ParamCount();
+  for (const int stage : {0, 1, 2, 3}) {
+    CAPTURE(stage);
+    TorchPlay staged = play;
+    staged.setup.zero = ReaderZeroDefaults(stage);
+    staged.setup.zero.reduce_bucket_elements = 1'000'000;
+    const TorchFootprint footprint = AdaptedFootprint(DeepSpeedRuntime(), staged);
+    const TorchPeak& peak = footprint.peak(TorchPhase::kStep);
+    const uint64_t params = peak.class_bytes[static_cast<size_t>(TorchClass::kParams)];
+    const uint64_t states = peak.class_bytes[static_cast<size_t>(TorchClass::kOptimizer)];
+    CHECK(static_cast<double>(params) / static_cast<double>(2 * (frozen + trained)) ==
+          doctest::Approx(1).epsilon(0.3));
+    CHECK(states <= 21 * trained);
+  }
+}
+
+TEST_CASE("adapters: what DeepSpeed and FSDP2 shard of a frozen model") {
+  TorchPlay play = AdaptedPlay(/*quantized=*/false);
+  play.setup.batch.world_size = 8;
+  const uint64_t frozen = LoadModel("llama3.2-1b").ParamCount();
+  for (const Runtime* runtime : {&DeepSpeedRuntime(), &Fsdp2Runtime()}) {
+    CAPTURE(runtime->key());
+    play.setup.zero = ReaderZeroDefaults(3);
+    play.setup.zero.reduce_bucket_elements = 1'000'000;
+    const auto after = static_cast<double>(AdaptedFootprint(*runtime, play).after_init_bytes);
+    CHECK(after < 0.3 * static_cast<double>(2 * frozen));
+    CHECK(after > 2.0 * static_cast<double>(frozen) / 8);
+  }
+  // accelerate shards no weights in 4 bit; DeepSpeed does.
+  TorchPlay quantized = AdaptedPlay(/*quantized=*/true);
+  quantized.setup.batch.world_size = 8;
+  quantized.setup.zero = play.setup.zero;
+  const uint64_t fsdp2 = AdaptedFootprint(Fsdp2Runtime(), quantized).after_init_bytes;
+  const uint64_t deepspeed = AdaptedFootprint(DeepSpeedRuntime(), quantized).after_init_bytes;
+  CHECK(fsdp2 > 480'000'000);
+  CHECK(deepspeed < fsdp2 / 2);
+}
+
+TEST_CASE("adapters: what is not modelled is refused by name") {
+  const auto error = [](const Runtime& runtime, const TorchPlay& play) {
+    return ErrorOf(ExitCode::kUsage, [&] { AdaptedFootprint(runtime, play); });
+  };
+  TorchPlay play = AdaptedPlay(/*quantized=*/false);
+  play.recipe.kbit = true;
+  CHECK(Has(error(DdpRuntime(), play), "⟦kbit⟧: is of models in 4 bit; give ⟦method⟧ qlora"));
+  play.model.lora_quantized = true;
+  CHECK(Has(error(DeepSpeedRuntime(), play), "⟦kbit⟧: is modelled with ⟦runtime⟧ ddp alone"));
+  play.recipe.code = CodeStyle::kPlain;
+  CHECK(Has(error(DdpRuntime(), play), "⟦kbit⟧: is modelled of transformers' code"));
+  play = AdaptedPlay(/*quantized=*/false);
+  play.recipe.compile.layers = true;
+  CHECK(Has(error(DdpRuntime(), play), "⟦compile⟧: adapters under torch.compile"));
+  play = AdaptedPlay(/*quantized=*/false);
+  play.model.lora_saved = "embed_tokens";
+  CHECK(Has(error(DdpRuntime(), play), "⟦lora_save⟧: modules that PEFT trains whole"));
+}
+
+TEST_CASE("adapters: NF4 with double quantization takes 4.13 bits a weight") {
+  const uint64_t weights = 4096 * 14336;
+  uint64_t beside = 0;
+  for (int i = 0; i < kQuantTensors; ++i) beside += QuantTensorBytes(weights, i);
+  CHECK(8 * static_cast<double>(weights / 2 + beside) / static_cast<double>(weights) ==
+        doctest::Approx(4.127).epsilon(0.001));
+}
+
+}  // namespace
+}  // namespace zeroplan
