@@ -89,8 +89,10 @@ struct AroundPeak {
   std::string setting;  // that decides, as it was taken; "": there is none
   std::string instead;  // what else it can be, and what that takes; "": nothing
   AroundBytes instead_bytes;
-  // Of machines that were asked about: "saving: host memory: ...", with a way out. "": it fits.
+  // Of machines that were asked about: "saving: host memory: ..."; "": it fits. Else whether it
+  // would instead.
   std::string why_not;
+  bool instead_fits = false;
   bool operator==(const AroundPeak&) const = default;
 };
 

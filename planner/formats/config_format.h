@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,8 @@ struct FormatRequest {
   // What is predicted leaves no room for its margin of error: the allocator is told to keep its
   // memory in one piece.
   bool short_of_memory = false;
+  // Sequences of a GPU that the Trainer evaluates at once; unset: its default.
+  std::optional<int64_t> eval_batch;
 };
 
 struct WrittenFile {

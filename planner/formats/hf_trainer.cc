@@ -79,6 +79,7 @@ void AddBatch(const FormatRequest& request, Arguments& arguments) {
   const Dtype dtype = request.setup.precision.dtype;
   arguments.Add("per_device_train_batch_size", request.setup.batch.micro_batch);
   arguments.Add("gradient_accumulation_steps", request.setup.batch.grad_accum);
+  if (request.eval_batch) arguments.Add("per_device_eval_batch_size", *request.eval_batch);
   // With a value, which SFTConfig wants.
   if (dtype == Dtype::kBF16) arguments.Add("bf16", true);
   if (dtype == Dtype::kF16) arguments.Add("fp16", true);

@@ -112,7 +112,7 @@ class TorchJudge : public ChoiceJudge {
                             FormatBytes(shortage.has));
     }
     for (AroundPeak& peak : choice.footprint.torch->around) {
-      peak.why_not = AroundMisfit(peak, capacity, cluster.ranks_per_node());
+      JudgeAround(capacity, cluster.ranks_per_node(), &peak);
     }
     // What cannot be loaded cannot be trained.
     if (choice.why_not.empty()) choice.why_not = LoadingMisfit(choice);

@@ -343,7 +343,7 @@ AroundPeak PlayEvaluation(const PlayedRun& run, const TorchRun& of_steps, TorchR
   return of;
 }
 
-std::string AroundMisfit(const AroundPeak& peak, const Capacity& capacity, int ranks_per_node) {
+void JudgeAround(const Capacity& capacity, int ranks_per_node, AroundPeak* peak) {
   const auto short_of = [&](const AroundBytes& bytes) {
     if (capacity.gpu_bytes && bytes.gpu > *capacity.gpu_bytes) {
       return fmt::format("GPU memory: tensors and context need {} of {}", FormatBytes(bytes.gpu),
@@ -357,14 +357,20 @@ std::string AroundMisfit(const AroundPeak& peak, const Capacity& capacity, int r
     }
     return std::string();
   };
-  const std::string misfit = short_of(peak.bytes);
-  if (misfit.empty()) return "";
-  std::string text =
-      fmt::format("{}: {}: {}{}", AroundPhaseName(peak.phase), misfit, peak.why, SettingText(peak));
-  if (!peak.instead.empty() && short_of(peak.instead_bytes).empty()) {
-    text += fmt::format("; with {} it fits", peak.instead);
+  const std::string misfit = short_of(peak->bytes);
+  if (misfit.empty()) return;
+  peak->why_not = fmt::format("{}: {}: {}{}", AroundPhaseName(peak->phase), misfit, peak->why,
+                              SettingText(*peak));
+  peak->instead_fits = !peak->instead.empty() && short_of(peak->instead_bytes).empty();
+  if (peak->instead_fits) peak->why_not += fmt::format("; with {} it fits", peak->instead);
+}
+
+std::optional<int64_t> EvalBatchToSay(const Footprint& footprint) {
+  if (!footprint.torch) return std::nullopt;
+  for (const AroundPeak& peak : footprint.torch->around) {
+    if (peak.phase == AroundPhase::kEvaluation && peak.instead_fits) return 1;
   }
-  return text;
+  return std::nullopt;
 }
 
 std::string AroundText(const AroundPeak& peak, int ranks_per_node) {

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "planner/footprint.h"
@@ -37,8 +39,10 @@ std::vector<AroundPeak> DdpAround(const PlayedRun& run, Dtype held);
 AroundPeak PlayEvaluation(const PlayedRun& run, const TorchRun& of_steps, TorchRuntime* engine,
                           TorchMemory* memory);
 
-// Why a phase takes more than a node has: "saving: host memory: ...; set ..."; "": it fits.
-std::string AroundMisfit(const AroundPeak& peak, const Capacity& capacity, int ranks_per_node);
+// Sets why_not and instead_fits of a phase on nodes of that capacity.
+void JudgeAround(const Capacity& capacity, int ranks_per_node, AroundPeak* peak);
+// per_device_eval_batch_size where its default does not fit and 1 does; else unset.
+std::optional<int64_t> EvalBatchToSay(const Footprint& footprint);
 // A sentence or two: what it takes, why, and the setting that decides.
 std::string AroundText(const AroundPeak& peak, int ranks_per_node);
 

@@ -59,6 +59,14 @@ TEST_CASE("formats: a script loads the model as it was planned") {
   CHECK(Has(ScriptOf(request), "dtype=torch.float32, attn_implementation=\"flash_attention_2\""));
 }
 
+TEST_CASE("formats: the Trainer evaluates as many sequences at once as fit") {
+  FormatRequest request = ScriptRequest(ConfigFormat::kHfTrainer, DdpRuntime());
+  const std::string argument = "--per_device_eval_batch_size 1";
+  CHECK_FALSE(Takes(request, argument));
+  request.eval_batch = 1;
+  CHECK(Takes(request, argument));
+}
+
 TEST_CASE("formats: what a recipe assumes is switched on") {
   FormatRequest request = ScriptRequest(ConfigFormat::kHfTrainer, DdpRuntime());
   CHECK(Takes(request, "--optim adamw_torch_fused"));
@@ -69,9 +77,9 @@ TEST_CASE("formats: what a recipe assumes is switched on") {
   request.recipe.compile = {true, true};
   request.setup.recompute = FullRecompute();
   request.short_of_memory = true;
-  for (const char* argument :
-       {"--use_liger_kernel", "--optim paged_adamw_8bit", "--torch_compile",
-        "--gradient_checkpointing", "--gradient_checkpointing_kwargs '{\"use_reentrant\": false}'"}) {
+  for (const char* argument : {"--use_liger_kernel", "--optim paged_adamw_8bit", "--torch_compile",
+                               "--gradient_checkpointing",
+                               "--gradient_checkpointing_kwargs '{\"use_reentrant\": false}'"}) {
     CAPTURE(argument);
     CHECK(Takes(request, argument));
   }
@@ -139,7 +147,8 @@ TEST_CASE("formats: adapters are PEFT's, and TRL's arguments") {
   CHECK(Has(ScriptOf(request), "get_peft_model(model, lora, autocast_adapter_dtype=False)"));
   CHECK(Has(WriteFormat(request).notes.at(2),
             "--use_peft --lora_r 16 --lora_alpha 32 --lora_dropout 0.05 --lora_target_modules "
-            "q_proj v_proj --use_rslora --no_gradient_checkpointing --dtype bfloat16 --attn_implementation sdpa"));
+            "q_proj v_proj --use_rslora --no_gradient_checkpointing --dtype bfloat16 "
+            "--attn_implementation sdpa"));
 
   Adapt(request.model, /*quantized=*/true);
   request.recipe.param_dtype.reset();

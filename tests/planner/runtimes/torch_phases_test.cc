@@ -266,6 +266,8 @@ TEST_CASE("what cannot be loaded does not fit; what else cannot be done is said"
   }
   CHECK(Has(cautions, "Its steps fit, but not evaluation: GPU memory: tensors and context need"));
   CHECK(Has(cautions, "with per_device_eval_batch_size 1 it fits"));
+  CHECK(EvalBatchToSay(short_of.choices.front().footprint) == 1);
+  CHECK_FALSE(EvalBatchToSay(choice.footprint));
 
   const std::string json = ReportJson(short_of);
   CHECK(Has(json, "\"phases_around\": {\n        \"loading\": {"));
