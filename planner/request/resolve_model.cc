@@ -11,6 +11,7 @@
 #include "core/model/lora.h"
 #include "core/model/param_table.h"
 #include "planner/request/resolve.h"
+#include "planner/runtimes/planned_parts.h"
 
 namespace zeroplan {
 
@@ -49,6 +50,13 @@ void NoteOthers(const ModelSpec& model, Assumptions& assumptions) {
     text += fmt::format("{}{}", &one == &approximated.front() ? " Approximated: " : "; ", one);
   }
   if (!approximated.empty()) text += ".";
+  text += fmt::format(
+      " Beside {} runs of such models by transformers' Trainer on one H200 ({}) allocated memory "
+      "was "
+      "off by {:.2g} % at most, reserved by {:.2g} %, times by {:.2g} %; no other was compared{}.",
+      kPlannedMargins.runs, kPlannedMargins.models, 100 * kPlannedMargins.allocated,
+      100 * kPlannedMargins.reserved, 100 * kPlannedMargins.time,
+      code->vision.present() ? ", and none of a model that sees" : "");
   if (code->vision.present()) {
     text += fmt::format(" ⟦freeze⟧ {} freezes the tower that sees.", VisionPattern(model));
   }

@@ -67,6 +67,7 @@ TEST_CASE("estimate names what is approximated of a model that zeroplan does not
   CHECK(Has(text, "transformers' code, not compiled, eager attention"));
   CHECK(Has(text, "2.61B parameters of type gemma2, which zeroplan does not train"));
   CHECK(Has(text, "Approximated: no weights lie beside config.json"));
+  CHECK(Has(text, "allocated memory was off by"));
   const PublishedFolder experts("Qwen3-30B-A3B");
   const RunResult other = RunZeroplan(
       "estimate --runtime fsdp2 --gpus 8 --hw 8xh200 --stage 3 "

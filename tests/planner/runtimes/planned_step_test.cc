@@ -1,16 +1,22 @@
 // Models that zeroplan plans and does not train: what a step keeps for backward against what
-// autograd keeps of the real modules, rows of parts against their counts, and what a request is told.
+// autograd keeps of the real modules, rows of parts against their counts, and what a request is
+// told.
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "core/config/reader_state.h"
 #include "core/families/load_model.h"
 #include "core/families/planned/planned.h"
 #include "core/model/param_table.h"
+#include "hwprofiles/loader.h"
 #include "planner/runtimes/planned_parts.h"
+#include "planner/runtimes/runtimes.h"
+#include "planner/runtimes/torch_based.h"
 #include "planner/runtimes/torch_model.h"
 #include "planner/runtimes/torch_timer.h"
 #include "tests/error_of.h"
@@ -71,8 +77,8 @@ Played PlayOf(const ModelSpec& spec, TorchRun run) {
     step.Forward();
     constexpr uint64_t kWorkspace = uint64_t{32} << 20;
     const auto tokens = static_cast<uint64_t>(run.tokens());
-    const auto pixels =
-        static_cast<uint64_t>(2 * run.micro_batch * code.vision.Patches() * code.vision.patch_elements);
+    const auto pixels = static_cast<uint64_t>(2 * run.micro_batch * code.vision.Patches() *
+                                              code.vision.patch_elements);
     played.kept = memory.allocator().allocated() - kWorkspace - 16 * tokens - pixels;
     step.Backward();
   }
@@ -182,16 +188,16 @@ TEST_CASE("rows of parts are what was counted of the modules") {
     gemma.gemma_norms = true;
     const StyleCode& style = PlannedStyle(CodeStyle::kHf, fp32, gemma);
     const std::string name = row["part"].get<std::string>();
-    const CodePart& part = name == "rms_norm"               ? style.rms_norm
-                           : name == "head_norm"            ? style.head_norm
-                           : name == "gated"                ? style.gated
-                           : name == "post_norm"            ? parts.post_norm
-                           : name == "attention_bounded"    ? parts.eager_bounded
-                           : name == "loss_bounded"         ? parts.bounded_loss
-                           : name == "gated_of_one"         ? parts.gated
-                           : name == "rotary_of_one"        ? parts.rotary
-                           : name == "experts"              ? parts.experts
-                                                            : parts.experts_plain_shares;
+    const CodePart& part = name == "rms_norm"            ? style.rms_norm
+                           : name == "head_norm"         ? style.head_norm
+                           : name == "gated"             ? style.gated
+                           : name == "post_norm"         ? parts.post_norm
+                           : name == "attention_bounded" ? parts.eager_bounded
+                           : name == "loss_bounded"      ? parts.bounded_loss
+                           : name == "gated_of_one"      ? parts.gated
+                           : name == "rotary_of_one"     ? parts.rotary
+                           : name == "experts"           ? parts.experts
+                                                         : parts.experts_plain_shares;
     CAPTURE(name);
     CAPTURE(fp32);
     CHECK(part.forward == row["forward"].get<std::string>());
@@ -204,6 +210,48 @@ TEST_CASE("rows of parts are what was counted of the modules") {
     ++rows;
   }
   CHECK(rows == 20);
+}
+
+TEST_CASE("runs of such models by the Trainer, beside what is predicted of them") {
+  const HardwareProfile hardware = LoadProfile(MeasuredH200());
+  std::ifstream file(SourcePath("tests/data/runtimes/planned_runs.jsonl"));
+  int runs = 0;
+  for (std::string line; std::getline(file, line);) {
+    const Json row = Json::parse(line);
+    CAPTURE(row["name"].get<std::string>());
+    const TempDir dir;
+    WriteJson(dir.path("config.json"), row["config"]);
+    TorchPlay play;
+    play.model = FindModel(dir.path(), {.allowed = true}).spec;
+    CHECK(play.model.ParamCount() == row["parameters"].get<uint64_t>());
+    TrainSetup& setup = play.setup;
+    setup.zero = ReaderZeroDefaults(0);
+    setup.batch = {row["micro_batch"], 1, 1, row["seq_len"]};
+    setup.precision.dtype = Dtype::kBF16;
+    setup.optimizer.gradient_clipping = 1;
+    if (row["recompute"].get<bool>()) setup.recompute = FullRecompute();
+    play.recipe.code = CodeStyle::kHf;
+    if (play.model.family->planned()->bounded_scores)
+      play.recipe.attention = TorchAttention::kEager;
+    play.recipe.param_dtype = Dtype::kBF16;
+    play.recipe.optimizer = TorchOptimizer::kAdamWFused;
+    play.hardware = &hardware;
+    const TorchMachine machine(hardware, ClusterShape{1, 8});
+    TorchTimer timer(&machine, {});
+    const TorchFootprint footprint =
+        dynamic_cast<const TorchBased&>(DdpRuntime()).Play(play, &timer);
+    const double gib = 1 << 30, seconds = timer.Time(1)->step_seconds;
+    const double allocated = static_cast<double>(footprint.TensorBytes()) / gib;
+    const double reserved = static_cast<double>(footprint.ReservedBytes()) / gib;
+    CHECK(allocated ==
+          doctest::Approx(row["allocated"].get<double>()).epsilon(kPlannedMargins.allocated));
+    CHECK(reserved ==
+          doctest::Approx(row["reserved"].get<double>()).epsilon(kPlannedMargins.reserved));
+    const double off = 1000 * seconds / row["step_ms"].get<double>();
+    CHECK(std::abs(off - 1) < kPlannedMargins.time);
+    ++runs;
+  }
+  CHECK(runs == kPlannedMargins.runs);
 }
 
 }  // namespace
