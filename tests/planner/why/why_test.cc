@@ -180,6 +180,34 @@ TEST_CASE("a run of Trainer that was held to 24 GiB: measured beside predicted")
   CHECK_FALSE(answer.changes.empty());
 }
 
+TEST_CASE("a run of Trainer under DeepSpeed that died in the loss") {
+  const WhyAnswer answer =
+      Why(Fixture("deepspeed_loss.log"),
+          {{"model", "llama3.2-1b"}, {"seq_len", "4096"}, {"stage", "2"}, {"hw", "hgx-h200"}});
+  REQUIRE(answer.prediction.has_value());
+  CHECK(answer.log.Cause()->phase == RunPhase::kLoss);
+  CHECK(answer.prediction->resolved->inputs().runtime == &DeepSpeedRuntime());
+  const TrainSetup& setup = answer.prediction->choice.setup;
+  CHECK(setup.batch.micro_batch == 16);
+  CHECK(setup.batch.world_size == 1);
+  CHECK_FALSE(answer.prediction->choice.fits);
+  CHECK(answer.prediction->beyond == 0);
+  CHECK(HasFinding(answer, "31.31 GiB, which were wanted, is the size of logits in fp32"));
+  CHECK(HasFinding(answer, "Not fragmentation"));
+  // The log counts as many parameters as are trained.
+  CHECK_FALSE(HasFinding(answer, "The log counts"));
+  // Without the second copy of the logits, which it died of, it had what is predicted: activations,
+  // parameters with their fp32 partition, and the 16-bit logits; Adam's states come later.
+  const TorchPeak& peak =
+      answer.prediction->choice.footprint.torch->peak(TorchPhase::kForwardBackward);
+  const auto activations =
+      static_cast<double>(peak.class_bytes[static_cast<size_t>(TorchClass::kActivations)]);
+  const double params = 1'235'814'400.0;
+  const double logits = 16.0 * 4096 * 128'256 * 2;
+  const double had = static_cast<double>(*answer.log.Cause()->gpu.allocated);
+  CHECK(activations + (2 + 4) * params + logits == doctest::Approx(had).epsilon(0.01));
+}
+
 std::string Shortage(const std::string& sizes) {
   return "Traceback (most recent call last):\n"
          "  File \"/opt/torch/_tensor.py\", line 2, in backward\n"
@@ -363,6 +391,28 @@ TEST_CASE("--add: the row is one that the reader of measured runs takes") {
   CHECK(all[0]["request"]["runtime"] == "deepspeed");
   CHECK(all[0]["config"]["zero_optimization"]["stage"] == 2);
   CHECK_FALSE(all[0]["request"].contains("stage"));
+
+  // A run that ran, with what was measured of it.
+  const std::string ran = folder.path("ran.log");
+  std::ofstream(ran)
+      << "python train.py --model_name_or_path gpt2-xl --per_device_train_batch_size 4 "
+         "--gradient_accumulation_steps 2 --block_size 1024 --bf16 True "
+         "--gradient_checkpointing False\nNum processes: 2\n"
+         "[INFO] [stage_1_and_2.py:151:__init__] CPU Offload: False\n"
+         "Creating torch.bfloat16 ZeRO stage 2 optimizer\n"
+         "DeepSpeed info: version=0.19.6, git-hash=unknown\n"
+         "global_step=10, RunningAvgSamplesPerSec=8.0, MaxMemAllocated=31.5GB\n";
+  const std::string lived = folder.path("lived.jsonl");
+  Why(ran, {{"hw", "dgx-h100"}, {"offload_param", "none"}}, lived);
+  std::ifstream file(lived);
+  const nlohmann::json row = nlohmann::json::parse(file);
+  CHECK(row["id"] == "ran");
+  CHECK(row["framework"] == "DeepSpeed 0.19.6");
+  CHECK(row["outcome"] == "ran");
+  CHECK(row["measured"]["step_seconds"].get<double>() == doctest::Approx(2.0));
+  CHECK(row["measured"]["allocated_gib"].get<double>() == doctest::Approx(31.5));
+  CHECK(row["request"]["stage"] == 2);
+  CHECK(row["request"]["checkpointing"] == "none");
 
   // What neither says is not added.
   Why(Fixture("deepspeed_backward.log"), {{"hw", "dgx-h100"}}, rows);  // its command says the rest
