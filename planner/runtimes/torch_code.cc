@@ -214,13 +214,15 @@ constexpr StyleCode kTorchtune = With(kHf, [](StyleCode* code) {
   code->loss = {"a4e b4e -a -i", "c4e -g e4e -c -b d2e -e", "18e", "22e", 3, 3};
 });
 
+// torch.nn.RMSNorm in 16 bit: one kernel forward.
+constexpr CodePart kTorchRmsNorm = {"o2e b4t =i", "d2e -g -i W", "4e", "10e", 1, 2};
+
 // ---- torchtitan 0.3.0, with FSDP2, which casts ----
 
 constexpr StyleCode kTorchtitan = With(kHf, [](StyleCode* code) {
   code->text = "torchtitan's models, with the loss over all logits in fp32";
   code->transformers = false;
-  code->rms_norm =
-      code->head_norm = {"o2e b4t =i", "d2e -g -i W", "4e", "10e", 1, 2};  // one kernel
+  code->rms_norm = code->head_norm = kTorchRmsNorm;
   code->rotary = {"a4e b4k c4e e4k o2e O2k -a -b -c -e -i -j",
                   "f4k -G h4e -g k1k m4k -k -f n1k p4e -n -h D2k -m d2e -p",
                   "20e 20k",
@@ -235,6 +237,7 @@ constexpr StyleCode kTorchtitan = With(kHf, [](StyleCode* code) {
 constexpr StyleCode kComposer = With(kHf, [](StyleCode* code) {
   code->text = "llm-foundry's MPT, with norms in 16 bit and flash-attn's loss over 16-bit logits";
   code->transformers = false;
+  code->rms_norm = code->head_norm = kTorchRmsNorm;
   code->layer_norm = {"o2e =i", "d2e -g -i W", "4e", "10e", 1, 2};
   code->gelu = {"o2e =i", "d2e -g -i", "4e", "6e", 1, 1};
   // flash-attn's loss keeps the logits, and makes their gradient in one kernel.
