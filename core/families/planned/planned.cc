@@ -13,7 +13,6 @@
 #include "core/base/strings.h"
 #include "core/base/units.h"
 #include "core/families/llama/llama.h"
-#include "core/families/load_model.h"
 #include "core/lowering/graph_builder.h"
 
 namespace zeroplan {
@@ -516,8 +515,8 @@ ModelSpec ReadPlannedModel(const std::filesystem::path& config_file, const JsonN
   }
   ModelSpec spec = read.spec;
   spec.vocab = spec.padded_vocab = Rows(table.embedding.front());
-  const bool own_name = config_file.filename() == kConfigFile;
-  spec.name = own_name ? folder.filename().string() : config_file.stem().string();
+  const bool of_folder = config_file.filename() == "config.json";
+  spec.name = of_folder ? folder.filename().string() : config_file.stem().string();
   spec.family = FamilyOf(model_type, read, table);
   if (!headers) NoteIndex(folder, spec.ParamCount(), notes);
   ValidateModelSpec(spec, source);
