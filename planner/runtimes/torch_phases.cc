@@ -264,7 +264,8 @@ std::vector<AroundPeak> Fsdp2Around(const PlayedRun& run) {
     resuming.why = "rank 0 reads all weights, then all of the optimizer's states, to its host";
     resuming.bytes.gpu =
         std::max(resuming.bytes.gpu, run.after_init + (on_host ? 0 : own_states) + gathered);
-    resuming.bytes.rank_0_host += std::max(sizes.saved + sizes.tied, states);
+    resuming.bytes.rank_0_host +=
+        std::max(sizes.saved + (sizes.saved == sizes.all ? sizes.tied : 0), states);
   } else {
     resuming.why = "the optimizer's states are read beside new ones, and copied";
     (on_host ? resuming.bytes.rank_0_host : resuming.bytes.gpu) += 2 * states - trained_part;

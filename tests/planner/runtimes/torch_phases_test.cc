@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -113,6 +114,46 @@ TEST_CASE("saving: who holds what on its host") {
   fsdp2.play.recipe.param_dtype = Dtype::kBF16;
   CHECK(more(fsdp2) == std::pair(4 * params, uint64_t{0}));
   CHECK(more(PhasesOf(DdpRuntime())) == std::pair(2 * params, uint64_t{0}));
+}
+
+TEST_CASE("phases around the steps: adapters alone are saved, and the whole model on the way") {
+  const auto with_lora = [](const Runtime& runtime, int stage) {
+    PhasesOf of(runtime);
+    of.play.setup.zero.stage = stage;
+    of.play.model.lora_rank = 16;
+    of.play.model.lora_alpha = 32;
+    of.play.model.lora_targets = "all-linear";
+    const TorchModel model(of.play.model);
+    const uint64_t adapters = model.trained_elements();
+    CHECK(adapters < of.params() / 50);
+    const AroundBytes saving = of.Peak(AroundPhase::kSaving).bytes;
+    return std::array<double, 4>{
+        static_cast<double>(saving.rank_0_host -
+                            of.Peak(AroundPhase::kEvaluation).bytes.rank_0_host),
+        static_cast<double>(of.Peak(AroundPhase::kResuming).bytes.rank_0_host - kInitBase),
+        static_cast<double>(model.elements()), static_cast<double>(adapters)};
+  };
+  const auto [saved_2, read_2, all, adapters] = with_lora(DeepSpeedRuntime(), 2);
+  CHECK(saved_2 > 2 * all);
+  CHECK(read_2 == 2 * adapters);
+  const auto stage_3 = with_lora(DeepSpeedRuntime(), 3);
+  CHECK(stage_3[0] == 2 * adapters);
+  const auto fsdp2 = with_lora(Fsdp2Runtime(), 3);
+  CHECK(fsdp2[0] > 2 * (all - adapters) + 4 * adapters);  // and the tied head again
+  CHECK(fsdp2[1] == 8 * adapters);
+  const auto ddp = with_lora(DdpRuntime(), 0);
+  CHECK(ddp[0] < 4.1 * adapters);
+}
+
+TEST_CASE("phases around the steps: what DeepSpeed has in files is copied, not read") {
+  PhasesOf deepspeed(DeepSpeedRuntime());
+  deepspeed.play.setup.zero.stage = 3;
+  const uint64_t read = deepspeed.Peak(AroundPhase::kResuming).bytes.other_host;
+  deepspeed.play.setup.zero.offload_optimizer.device = OffloadDevice::kNvme;
+  deepspeed.play.setup.zero.offload_optimizer.buffer_count = 12;
+  const AroundPeak files = deepspeed.Peak(AroundPhase::kResuming);
+  CHECK(Has(files.why, "files"));
+  CHECK(files.bytes.other_host < read + 2'000'000'000);
 }
 
 // The Trainer's own runs on one GPU.
