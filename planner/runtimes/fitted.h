@@ -98,7 +98,15 @@ inline constexpr RuntimeMargins kDdpMargins{};
 
 // Of tests/fixtures/published_runs.jsonl, but for runs of low trust and what is not judged of one.
 inline constexpr PublishedMargin kPublishedMargins[] = {
-    {"fsdp2", "A100", 0, 0, 0, 0, 0},
+    {"ddp", "A100", 10, 0.043, 0.148, 6, 0.097},
+    {"ddp", "RTX 4090", 5, 0.143, 0.933, 1, 0.013},
+    {"deepspeed", "A100", 0, 0.000, 0.000, 3, 0.052},
+    {"deepspeed", "B200", 8, 0.014, 0.273, 7, 0.115},
+    {"deepspeed", "H200", 8, 0.053, 0.169, 7, 0.111},
+    {"deepspeed", "RTX 4090", 6, 0.105, 0.433, 0, 0.000},
+    {"deepspeed", "V100", 1, 0.041, 0.041, 0, 0.000},
+    {"fsdp2", "A100", 115, 0.066, 0.243, 10, 0.117},
+    {"fsdp2", "H100", 37, 0.033, 0.262, 2, 0.062},
 };
 
 // What of the runtimes' time follows neither from their code nor from the machine's profile. The
@@ -146,9 +154,10 @@ struct TimeConstants {
   // 0.87 of those times. Plain code was fitted with the rates as they are. Published runs on other
   // GPUs (B200, RTX 4090) do not show it: of H200s alone.
   double transformers_products = 1.18;
-  // An operation of these models' eager code: two runs of llama3.2-1b, micro-batch 1, that wait for
-  // the host.
-  double transformers_launch = 28e-6;
+  // An operation of these models' eager code, from their Trainer's runs that wait for Python: 22 to
+  // 26 us (qwen3-0.6b and llama3.2-1b, micro-batch 1). With Liger, whose kernels Triton launches:
+  // set to qwen3-1.7b with FSDP2, which would have 80, and llama3.2-1b with LoRA, 51 to 63.
+  double transformers_launch = 25e-6, triton_launch = 55e-6;
   // Of products with a width that 8 does not divide (a vocabulary of 50257) beside others, whose
   // kernels take no aligned loads: the three of gpt2-large's head, profiled.
   double unaligned_products = 0.19;

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "planner/report/report_text.h"
+#include "planner/runtimes/fitted.h"
 #include "planner/runtimes/runtimes.h"
 #include "tests/has.h"
 #include "tests/planner/search_fixture.h"
@@ -101,9 +102,11 @@ TEST_CASE(
     }
   }
   // Of the others nothing is named that was not compared.
-  CHECK(DeepSpeedRuntime().LargestTimeError(choice, cluster, LoadProfile("rtx4090")) == 0);
-  CHECK(Fsdp2Runtime().LargestTimeError(choice, cluster, LoadProfile("rtx4090")) ==
-        doctest::Approx(0.26));
+  CHECK(DeepSpeedRuntime().LargestTimeError(choice, cluster, LoadProfile("l40s")) == 0);
+  CHECK(Fsdp2Runtime().LargestTimeError(choice, cluster, LoadProfile("rtx4090")) == 0);
+  const HardwareProfile h100 = LoadProfile("dgx-h100");
+  CHECK(Fsdp2Runtime().LargestTimeError(choice, cluster, h100) ==
+        doctest::Approx(PublishedMarginOf("fsdp2", h100)->time_worst));
   CHECK(DeepSpeedRuntime().LargestTimeError(choice, cluster, LoadProfile("hgx-h200")) ==
         doctest::Approx(0.198));
 }
