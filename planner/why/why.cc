@@ -385,6 +385,15 @@ WhyAnswer FindWhy(const WhyRequest& request) {
                     "memory was short, and each time the GPU waits.",
                     log.cache_flushes, log.cache_flushes == 1 ? "" : "s", log.cache_flush_line));
   }
+  // What did not die of memory is not explained by it.
+  const bool other = cause != nullptr &&
+                     (cause->kind == FailureKind::kError || cause->kind == FailureKind::kTimeout ||
+                      cause->kind == FailureKind::kInterrupted);
+  if (other && request.add.empty()) {
+    answer.missing.clear();
+    answer.assumed.clear();
+    return answer;
+  }
   if (answer.missing.empty()) Predict(merged, answer);
   if (!request.add.empty()) answer.added = AddRow(request, answer, merged);
   if (!answer.prediction) return answer;

@@ -432,6 +432,23 @@ TEST_CASE("--add: the row is one that the reader of measured runs takes") {
   CHECK(read[0].resolved->inputs().setups.front().batch.micro_batch == 8);
 }
 
+TEST_CASE("what did not die of memory is not predicted, and nothing is asked for") {
+  for (const char* text :
+       {"Traceback (most recent call last):\n  File \"/home/user/t.py\", line 1, in main\n"
+        "ValueError: batches of 8 and 4\n",
+        "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=469508, "
+        "OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1802212 milliseconds before timing out.\n",
+        "Traceback (most recent call last):\n  File \"/home/user/t.py\", line 1, in main\n"
+        "KeyboardInterrupt\n"}) {
+    CAPTURE(text);
+    const WhyAnswer answer = WhyOfText(text);
+    CHECK(answer.missing.empty());
+    CHECK(WhyIncomplete(answer).empty());
+    CHECK_FALSE(answer.prediction.has_value());
+    CHECK_FALSE(WhyText(answer, 100).empty());
+  }
+}
+
 TEST_CASE("nothing is made of a log that says nothing") {
   const auto error = [](const std::string& text) {
     return ErrorOf(ExitCode::kUsage, [&] { WhyOfText(text); });
