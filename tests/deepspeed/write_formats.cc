@@ -216,6 +216,11 @@ void AddAdapters(Writer& writer, ConfigFormat format, const Runtime& runtime) {
     request.model.lora_quantized = quantized;
     writer.Add(request);
     if (&runtime != &DdpRuntime()) continue;
+    if (quantized) {
+      request.recipe.kbit = true;
+      writer.Add(request);
+      request.recipe.kbit = false;
+    }
     request.recipe.param_dtype = Dtype::kBF16;
     request.recipe.optimizer = TorchOptimizer::kAdamW8bit;
     writer.Add(request);

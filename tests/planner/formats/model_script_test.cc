@@ -158,7 +158,12 @@ TEST_CASE("formats: adapters are PEFT's, and TRL's arguments") {
             "bnb_4bit_use_double_quant=True,\n"
             "        bnb_4bit_compute_dtype=torch.bfloat16))\n"));
   CHECK(Has(ScriptOf(request), "get_peft_model(model, lora)\n"));
+  CHECK(Lacks(ScriptOf(request), "kbit"));
   CHECK(Has(WriteFormat(request).notes.at(2), "--load_in_4bit"));
+  request.recipe.kbit = true;
+  CHECK(Has(ScriptOf(request),
+            "model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False,\n"));
+  request.recipe.kbit = false;
   // What DeepSpeed trains is in 16 bit.
   FormatRequest deepspeed = ScriptRequest(ConfigFormat::kHfTrainer, DeepSpeedRuntime());
   deepspeed.setup.zero.stage = 3;
