@@ -158,6 +158,7 @@ constexpr void TakeLiger(StyleCode* code) {
   code->rotary = {"=i =j o:i O:j", "d:g D:G", "4e 4k", "4e 4k", 1, 1};
   code->gated = {"o2e =i =j", "-g d:i D:j", "6e", "10e", 1, 1};
   code->chunks = LossChunks::kByHidden;
+  code->triton = true;
   code->fuses = false;
 }
 

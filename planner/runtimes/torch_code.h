@@ -102,6 +102,7 @@ struct StyleCode {
   bool chunks_cast_head = false;  // each to 16 bit, for itself
   CodePart loss;                  // i logits; or with kByHidden the hidden states
   bool padded_vocab = false;      // the program pads the vocabulary
+  bool triton = false;            // its kernels: TimeConstants::triton_launch
   bool transformers = false;      // its models: TimeConstants::transformers_products and _launch
   bool fuses = true;              // inductor makes its own kernels of a compiled layer's parts
 

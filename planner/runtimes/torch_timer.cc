@@ -178,9 +178,11 @@ void TorchTimer::SetModel(const TorchModel& model, const TorchRun& run, Dtype dt
   if (!machine_) return;
   kernels_.emplace(model, run, dtype, *machine_, constants_);
   compiled_ = run.compiled;
-  launch_ = compiled_                                   ? constants_.compiled_launch
-            : TorchParts(model, run).style.transformers ? constants_.transformers_launch
-                                                        : constants_.launch;
+  const StyleCode& style = TorchParts(model, run).style;
+  launch_ = compiled_            ? constants_.compiled_launch
+            : style.triton       ? constants_.triton_launch
+            : style.transformers ? constants_.transformers_launch
+                                 : constants_.launch;
 }
 
 void TorchTimer::Launch(const TorchWork& work) {

@@ -91,8 +91,7 @@ TEST_CASE("Trainer: memory and time of transformers' code, with and without Lige
     // A parameter's rounding, and tensors of a few values, are all that is not counted.
     CHECK(predicted.allocated == doctest::Approx(allocated).epsilon(0.0015));
     CHECK(predicted.reserved == doctest::Approx(reserved).epsilon(0.06));
-    // Its steps, which wait for Python, took 0.60 to 0.85 s: 0.45 s is predicted.
-    if (row.at("name") == "q1.7b-fsdp2-liger-recompute" || !row.contains("step_ms")) continue;
+    if (!row.contains("step_ms")) continue;
     times.push_back(std::abs(std::log(1000 * predicted.seconds / row.at("step_ms").get<double>())));
   }
   REQUIRE(times.size() >= 20);
