@@ -26,7 +26,9 @@ TorchMachine::TorchMachine(const HardwareProfile& profile, const ClusterShape& c
       storage(profile, cluster.ranks_per_node()),
       compute_beside_collective(Value(profile.node.overlapped_compute, 1)),
       collective_beside_compute(Value(profile.node.overlapped_collective, 0.66)),
-      h200(IsH200(profile)) {
+      h200(IsH200(profile)),
+      arithmetic_bytes(profile.gpu.hbm_bandwidth.value / 4.8e12 * 132 * 1980e6 /
+                       (profile.gpu.sm_count.value * profile.gpu.max_sm_clock.value)) {
   const auto& node = profile.node;
   const double known = Value(node.adam_bandwidth, Value(node.triad_bandwidth, 0));
   host_bytes_per_second = known / cluster.ranks_per_node();

@@ -37,6 +37,9 @@ struct TorchMachine {
   double compute_beside_collective, collective_beside_compute;
   double host_bytes_per_second;  // of the host's memory, one rank's share; 0: not known
   bool h200;                     // the GPU that TimeConstants::transformers_products is of
+  // Bytes that move while kernels run that arithmetic holds back and that on an H200 take as long
+  // as one byte does: they go by multiprocessors and clock.
+  double arithmetic_bytes;
 };
 
 // What the profile lacks to time a runtime on such a cluster: "network.bandwidth_per_node"; empty:

@@ -223,7 +223,9 @@ double TorchStates::UpdateBytes() const {
 double TorchStates::TimedBytes(const UpdatedTensor& tensor) const {
   const double element = param_bytes_ < 4 ? row_.eight_bit_bytes_16 : row_.eight_bit_bytes;
   if (IsEightBit(row_, tensor) && element > 0) {
-    return element * static_cast<double>(tensor.elements);
+    // Arithmetic holds them back, not memory.
+    return std::max(element * timer_->arithmetic_bytes() * static_cast<double>(tensor.elements),
+                    UpdateBytes(tensor));
   }
   return row_.slower * UpdateBytes(tensor);
 }

@@ -149,6 +149,7 @@ class TorchTimer {
   void SetGroups(const RankAxes& axes);
   // 1 without a machine.
   int nodes() const { return machine_ ? machine_->shape.nodes() : 1; }
+  double arithmetic_bytes() const { return machine_ ? machine_->arithmetic_bytes : 1; }
   // Sets the model for all that follows.
   void SetModel(const TorchModel& model, const TorchRun& run, Dtype dtype);
   void Forward(TorchOp op) {
