@@ -228,6 +228,9 @@ std::vector<AroundPeak> Fsdp2Around(const PlayedRun& run) {
     loading.setting = "bf16 true, with cpu_ram_efficient_loading or without";
     loading.instead = "⟦param_dtype⟧ bf16, weights in bf16 without it";
     loading.instead_bytes = loading.bytes;
+    const Sizes narrow(run.model, 2);
+    loading.instead_bytes.gpu =
+        std::max(narrow.layer, narrow.largest) + (on_host ? 0 : Share(narrow.all, ranks));
     AddToEach(sizes.trained, &loading.bytes);
   }
   all.push_back(std::move(loading));

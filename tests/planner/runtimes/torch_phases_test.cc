@@ -65,9 +65,12 @@ TEST_CASE("loading: what is cast is on every rank's host, what is mapped on none
   CHECK(loading.instead_bytes.other_host == kInitBase);
   CHECK(Has(loading.instead, "⟦param_dtype⟧ bf16"));
 
+  const uint64_t instead_gpu = loading.instead_bytes.gpu;
+  CHECK(instead_gpu < loading.bytes.gpu);
   fsdp2.play.recipe.param_dtype = Dtype::kBF16;
   loading = fsdp2.Peak(AroundPhase::kLoading);
   CHECK(loading.bytes.other_host == kInitBase);
+  CHECK(loading.bytes.gpu == instead_gpu);
   CHECK(loading.instead.empty());
 
   PhasesOf ddp(DdpRuntime());
