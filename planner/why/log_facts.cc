@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "core/base/strings.h"
 #include "planner/why/log_text.h"
 
 namespace zeroplan {
@@ -378,7 +379,41 @@ void FactReader::Launch(std::string_view name, const std::string& value, int64_t
   if (per_node_ > 0) launch_line_ = line;
 }
 
+// Lines of accelerate's config, as a file has them and as "accelerate env" prints them.
+void FactReader::AccelerateLine(std::string_view line, int64_t number) {
+  std::string_view text = Trimmed(line);
+  if (text.starts_with("- ")) text.remove_prefix(2);
+  const size_t colon = text.find(": ");
+  if (colon == std::string_view::npos || colon > 32 || text.find(' ') < colon) return;
+  const std::string_view name = text.substr(0, colon);
+  std::string value(Trimmed(text.substr(colon + 2)));
+  std::erase_if(value, [](char c) { return c == '\'' || c == '"'; });
+  const std::string from = fmt::format("{}: {}", name, value);
+  if (name == "distributed_type") {
+    const std::pair<std::string_view, std::string_view> kinds[] = {
+        {"DEEPSPEED", "deepspeed"}, {"FSDP", "fsdp2"}, {"MULTI_GPU", "ddp"}, {"NO", "ddp"}};
+    for (const auto& [kind, runtime] : kinds) {
+      if (value == kind) Add("⟦runtime⟧", std::string(runtime), number, from, kStated);
+    }
+    if (value == kinds[0].first || value == kinds[1].first) Program("accelerate");
+  } else if (name == "fsdp_config" || name == "deepspeed_config") {
+    // {fsdp_version: 2, fsdp_offload_params: False}
+    std::erase_if(value, [](char c) { return c == '{' || c == '}'; });
+    for (const std::string_view part : Split(value, ',')) AccelerateLine(part, number);
+  } else if (name == "fsdp_reshard_after_forward" || name == "fsdp_sharding_strategy") {
+    const bool full = value == "FULL_SHARD" || value == "1" || value == "True" || value == "true";
+    const bool kept = value == "SHARD_GRAD_OP" || value == "2" || IsFalse(value);
+    if (full || kept) Add("⟦stage⟧", full ? "3" : "2", number, from, kStated);
+  } else if (name == "num_processes" || name == "mixed_precision" || name == "zero_stage" ||
+             name == "offload_optimizer_device" || name == "offload_param_device" ||
+             name == "fsdp_version" || name == "fsdp_offload_params" ||
+             name == "fsdp_activation_checkpointing") {
+    Option(name, value, number, from, kStated);
+  }
+}
+
 void FactReader::Headers(const std::string& line, int64_t number) {
+  AccelerateLine(line, number);
   const auto count = [&](std::string_view key, std::string_view field, int strength = kFromEngine) {
     if (!HasPart(line, key)) return;
     const std::optional<int64_t> value = CountAfter(line, key);

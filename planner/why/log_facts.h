@@ -39,6 +39,7 @@ class FactReader {
               int strength);
   void Launch(std::string_view name, const std::string& value, int64_t line);
   void Fsdp(const std::string& value, int64_t line);
+  void AccelerateLine(std::string_view line, int64_t number);
   void Headers(const std::string& line, int64_t number);
   void DeepSpeedLine(const std::string& line, int64_t number);
 

@@ -149,8 +149,10 @@ LogText::LogText(std::string text, std::string named) : named_(std::move(named))
   folder_ = fs::temp_directory_path() /
             fmt::format("zeroplan_why_{}_{}", static_cast<int>(::getpid()), count++);
   std::error_code failed;
-  fs::create_directories(folder_, failed);
-  path_ = (folder_ / "config.json").string();
+  // A model is called as its folder is.
+  const fs::path inner = folder_ / "model-of-the-log";
+  fs::create_directories(inner, failed);
+  path_ = (inner / "config.json").string();
   std::ofstream out(path_, std::ios::binary);
   out << text;
   out.close();

@@ -177,7 +177,7 @@ struct LogReader::State {
   bool evaluating = false;
   int64_t failed_steps = -1;          // steps_seen at the last failure of memory
   std::map<int64_t, StepRates> bars;  // of each total
-  StepRates titan_tps, tune_tps, samples;
+  StepRates titan_tps, tune_tps, samples, iterations;
   std::string memory_label, last_label;
 };
 
@@ -217,6 +217,9 @@ RunLog LogReader::Finish() {
   if (trainer && !state.bars.empty()) {
     const auto longest = state.bars.rbegin();
     log.step_seconds = longest->second.Settled("the progress bar");
+  }
+  if (!log.step_seconds) {
+    log.step_seconds = state.iterations.Settled("elapsed time per iteration");
   }
   if (auto rate = state.titan_tps.Settled("tps")) log.tokens_per_second_of_gpu = std::move(rate);
   if (auto rate = state.tune_tps.Settled("tokens_per_second_per_gpu")) {
@@ -422,6 +425,15 @@ void LogReader::State::Figures(const std::string& line) {
     set(log.run_samples_per_second, std::string_view(line).substr(at, 25));
     log.finished = true;
     facts.Program("transformers Trainer");
+  }
+  if (has("{'loss': ") && has("'learning_rate': ")) facts.Program("transformers Trainer");
+  if (has("elapsed time per iteration (ms): ")) {
+    if (const auto ms = NumberAfter(line, "elapsed time per iteration (ms): ")) {
+      iterations.Add(*ms / 1e3, log.lines);
+    }
+    if (const auto step = CountAfter(line, "iteration ")) {
+      log.steps_seen = std::max(log.steps_seen, *step);
+    }
   }
   if (has("tps: ") && has("step: ") && has("memory: ")) {
     if (const auto tps = NumberAfter(line, "tps: ")) titan_tps.Add(*tps, log.lines);

@@ -330,6 +330,51 @@ TEST_CASE("options of commands, printed arguments and recipes") {
   CHECK(Fact(tune, "⟦param_dtype⟧") == "bf16");
 }
 
+TEST_CASE("accelerate's config, as its file and its command have it") {
+  const RunLog file =
+      Log("compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nfsdp_config:\n"
+          "  fsdp_activation_checkpointing: true\n  fsdp_offload_params: false\n"
+          "  fsdp_reshard_after_forward: true\n  fsdp_version: 2\nmixed_precision: bf16\n"
+          "num_machines: 1\nnum_processes: 8\n");
+  CHECK(Fact(file, "⟦runtime⟧") == "fsdp2");
+  CHECK(Fact(file, "⟦stage⟧") == "3");
+  CHECK(Fact(file, "⟦checkpointing⟧") == "full");
+  CHECK(Fact(file, "⟦offload_param⟧") == "none");
+  CHECK(Fact(file, "⟦dtype⟧") == "bf16");
+  CHECK(Fact(file, "⟦gpus⟧") == "8");
+  CHECK_FALSE(file.fsdp1);
+  const RunLog printed = Log(
+      "\t- distributed_type: DEEPSPEED\n\t- mixed_precision: fp16\n\t- num_processes: 4\n"
+      "\t- deepspeed_config: {'gradient_accumulation_steps': 1, 'offload_optimizer_device': 'cpu', "
+      "'zero_stage': 3}\n");
+  CHECK(Fact(printed, "⟦runtime⟧") == "deepspeed");
+  CHECK(Fact(printed, "⟦gpus⟧") == "4");
+  CHECK(Fact(printed, "⟦stage⟧") == "3");
+  CHECK(Fact(printed, "⟦offload_optimizer⟧") == "cpu");
+  CHECK(Log("I set num_processes: 8 and stage 3\n").facts.empty());
+}
+
+TEST_CASE("a quiet Trainer's bar, and Megatron's iterations") {
+  const RunLog quiet =
+      Log(" 1%|1   | 1/100 [00:09<10:00,  9.00s/it]\r 2%|2   | 2/100 [00:10<05:00,  2.60s/it]\r"
+          " 3%|3   | 3/100 [00:12<05:00,  2.40s/it]\n"
+          "{'loss': 2.3, 'grad_norm': 1.2, 'learning_rate': 5e-05, 'epoch': 0.1}\n");
+  REQUIRE(quiet.step_seconds.has_value());
+  CHECK(quiet.step_seconds->value == doctest::Approx(2.4));
+  // Whose bar it is nobody says: it may count micro-steps.
+  CHECK_FALSE(Log(" 2%|2   | 2/100 [00:10<05:00,  2.60s/it]\r 3%|3   | 3/100 [00:12<05:00,  "
+                  "2.40s/it]\n")
+                  .step_seconds);
+  const RunLog megatron =
+      Log(" iteration       10/  300000 | elapsed time per iteration (ms): 26812.1 | learning rate "
+          "1.5e-04 | lm loss 1.1e+01\n"
+          " iteration       20/  300000 | elapsed time per iteration (ms): 25711.0 | learning rate "
+          "1.5e-04 | lm loss 1.0e+01\n");
+  REQUIRE(megatron.step_seconds.has_value());
+  CHECK(megatron.step_seconds->value == doctest::Approx(25.711));
+  CHECK(megatron.steps_seen == 20);
+}
+
 TEST_CASE("a DeepSpeed run: its config, memory lines and throughput") {
   const RunLog log = ReadRunLog(SourcePath("tests/fixtures/why/deepspeed_backward.log"));
   CHECK(Fact(log, "⟦gpus⟧") == "4");

@@ -292,6 +292,34 @@ TEST_CASE("a run that ran: steps and memory beside the prediction, what the log 
   CHECK(Lacks(WhyText(unknown, 400), "an optimizer step"));
 }
 
+TEST_CASE("a model that the log prints is that model") {
+  const std::string config =
+      "[transformers] loading configuration file /home/user/mine/config.json\n"
+      "[transformers] Model config LlamaConfig {\n  \"attention_bias\": false,\n"
+      "  \"hidden_act\": \"silu\",\n  \"hidden_size\": 512,\n  \"intermediate_size\": 1536,\n"
+      "  \"max_position_embeddings\": 4096,\n  \"model_type\": \"llama\",\n"
+      "  \"num_attention_heads\": 8,\n  \"num_hidden_layers\": 6,\n"
+      "  \"num_key_value_heads\": 4,\n  \"rms_norm_eps\": 1e-06,\n"
+      "  \"rope_parameters\": {\n    \"rope_theta\": 10000.0,\n    \"rope_type\": \"default\"\n  "
+      "},\n"
+      "  \"tie_word_embeddings\": true,\n  \"vocab_size\": 32000\n}\n\nNum processes: 1\n";
+  const std::vector<std::pair<std::string, std::string>> fields = {
+      {"runtime", "ddp"}, {"gpu_memory", "8GB"}, {"micro_batch", "2"}, {"seq_len", "256"}};
+  const WhyAnswer answer = WhyOfText(config, fields);
+  REQUIRE(answer.prediction.has_value());
+  const ModelSpec& model = answer.prediction->resolved->inputs().model;
+  CHECK(model.layers == 6);
+  CHECK(model.hidden == 512);
+  CHECK(model.name == "model-of-the-log");
+  // What is not read names the log and the line.
+  std::string other = config;
+  other.replace(other.find("silu"), 4, "relu");
+  const WhyAnswer refused = WhyOfText(other, fields);
+  CHECK_FALSE(refused.prediction.has_value());
+  CHECK(Has(WhyIncomplete(refused), "train.log (model config, line 2)"));
+  CHECK(Lacks(WhyIncomplete(refused), "zeroplan_why"));
+}
+
 TEST_CASE("what nobody said and would explain a difference is named") {
   const std::string head =
       "python train.py --model_name_or_path gpt2-xl --per_device_train_batch_size 8 --block_size "
