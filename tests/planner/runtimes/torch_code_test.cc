@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -67,6 +68,40 @@ TEST_CASE("StyleCode: products cast their input where it is in fp32") {
   CHECK(StyleCodeOf(CodeStyle::kHf, true).rms_norm.result_bytes() == 4);
   CHECK(StyleCodeOf(CodeStyle::kHf, false, true).layer_norm.result_bytes() == 4);
   CHECK(StyleCodeOf(CodeStyle::kHf, false, true).gelu.result_bytes() == 4);
+}
+
+// Bytes of `element` that are there when `part` has run, but for its result.
+int KeptBytes(const CodePart& part, char element) {
+  std::map<char, int> kept;
+  for (std::string_view words = part.forward; !words.empty();) {
+    const CodeWord word = NextWord(&words);
+    if (word.kind == CodeWord::kMakes && word.element == element) kept[word.slot] = word.bytes;
+    if (word.kind == CodeWord::kFrees) kept.erase(word.slot);
+  }
+  kept.erase('o');
+  kept.erase('O');
+  int sum = 0;
+  for (const auto& [slot, bytes] : kept) sum += bytes;
+  return sum;
+}
+
+TEST_CASE("StyleCode: what Llama's layers keep, as docs/runtimes.md has it") {
+  struct Row {
+    CodeStyle style;
+    int hidden, mlp;
+  };
+  for (const Row& row :
+       {Row{CodeStyle::kPlain, 12, 8}, Row{CodeStyle::kHf, 20, 8}, Row{CodeStyle::kLiger, 12, 6},
+        Row{CodeStyle::kTorchtitan, 12, 8}, Row{CodeStyle::kTorchtune, 28, 8}}) {
+    CAPTURE(CodeStyleName(row.style));
+    const StyleCode& code = StyleCodeOf(row.style, false);
+    // Of each norm what it keeps, its input where it does, and its output, which products keep;
+    // queries, and attention's output.
+    const int norm = KeptBytes(code.rms_norm, 'e') + (code.rms_norm.Keeps('i') ? 2 : 0) + 2;
+    CHECK(2 * norm + 4 + KeptBytes(code.flash, 'u') == row.hidden);
+    // Gate, up and what goes down.
+    CHECK(KeptBytes(code.gated, 'e') + 6 == row.mlp);
+  }
 }
 
 TEST_CASE("NextWord: tensors, what frees them, other names, gradients of parameters") {
