@@ -153,11 +153,13 @@ void AddExpertElements(const ModelSpec& spec, int64_t tokens, TorchElements* ele
   elements->x = tokens * code.experts;
 }
 
-TowerBytes TowerBytesOf(const VisionTower& tower) {
+TowerBytes TowerBytesOf(const VisionTower& tower, bool autocast) {
   // Norms with fp32 copies; queries, keys and values once as one product made them and once turned;
   // windows' outputs, and all of them in a row.
   if (tower.rms_norms) return {30, 8, 8, 12, 0};
-  return tower.quick_gelu ? TowerBytes{16, 6, 16, 4, 4} : TowerBytes{16, 4, 16, 4, 0};
+  // Queries, keys and values cast what the first norm made, the MLP what the second did.
+  const int hidden = autocast ? 24 : 16, ends = autocast ? 6 : 4;
+  return tower.quick_gelu ? TowerBytes{hidden, 6, 16, ends, 4} : TowerBytes{hidden, 4, 16, ends, 0};
 }
 
 }  // namespace zeroplan

@@ -51,11 +51,12 @@ void AddExpertElements(const ModelSpec& spec, int64_t tokens, TorchElements* ele
 // What is kept for backward of a vision tower's layer, by its kind: bytes of a patch for each
 // channel of the hidden states and of the MLP, and for each patch; and by what is around the layers
 // and projects their results: of a patch for each channel, of an image's token for each channel of
-// the text. Counted like the models of tests/fixtures/planned/models.json.
+// the text. Counted like the models of tests/fixtures/planned/models.json, but for `autocast`:
+// CUDA's has LayerNorm in fp32, of a copy of its input, whose result each product casts for itself.
 struct TowerBytes {
   int hidden, ffn, patch;
   int projected, text;
 };
-TowerBytes TowerBytesOf(const VisionTower& tower);
+TowerBytes TowerBytesOf(const VisionTower& tower, bool autocast);
 
 }  // namespace zeroplan

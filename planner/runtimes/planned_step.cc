@@ -247,7 +247,7 @@ void TorchStep::Vision() {
   images_.clear();
   images_.push_back(New(2 * patches * tower.patch_elements));  // the batch's own
   timer_->Forward(TorchOp::kVision);
-  const TowerBytes bytes = TowerBytesOf(tower);
+  const TowerBytes bytes = TowerBytesOf(tower, run_.autocast || run_.fp32_params);
   const int64_t kept = patches * (bytes.hidden * tower.hidden + bytes.ffn * tower.ffn +
                                   bytes.patch + 4 * tower.heads);
   const int modules = model_.vision_modules();
@@ -273,7 +273,8 @@ void TorchStep::VisionBackward() {
   const int64_t patches = run_.micro_batch * tower.Patches();
   for (int module = model_.vision_modules(); module >= 1; --module) {
     hooks_->BeforeBackward(module);
-    Tensor grads = New(patches * (4 * tower.hidden + 4 * tower.ffn));
+    Tensor grads;
+    if (model_.vision_trained) grads = New(patches * (4 * tower.hidden + 4 * tower.ffn));
     ParamGradients(module);
     hooks_->AfterBackward(module);
   }
