@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Counts what other people's modelling code makes, keeps for backward and launches.
 
-Runs the real modules on the CPU, tiny: Hugging Face's, Liger's (Triton's interpreter), torchtune's,
-torchtitan's, llm-foundry's. A dispatch mode sees every tensor being made and freed, and every
+Runs the real modules on the CPU, tiny: transformers', Liger's (whose Triton kernels are
+noted, not run), torchtune's, torchtitan's, llm-foundry's. A dispatch mode sees every tensor being made and freed, and every
 operation with the bytes that it reads and writes. Prints one JSON row for each part of a layer.
 
-    TRITON_INTERPRET=1 python count_code.py > tests/data/runtimes/code_counts.jsonl
+    TRITON_INTERPRET=1 python count_code.py --llm-foundry DIR > tests/data/runtimes/code_counts.jsonl
 
 Packages: torch, transformers, liger-kernel, torchtune, torchtitan; llm-foundry's files are read with
 --llm-foundry DIR, since importing them takes Composer. What is missing is left out, and said.
@@ -13,17 +13,16 @@ Packages: torch, transformers, liger-kernel, torchtune, torchtitan; llm-foundry'
 The script of a part, forward and backward, is a list of words:
     a4e   tensor a is made, 4 bytes for each element e
     -a    it is freed
-    =i    what was given forward (i, j, ...) is kept for backward
+    =i    what was given forward (i, j, l) is kept for backward
+    o:i   the result is what was given, overwritten
     W     the gradient of the part's weight is made
-    o     the result; g the gradient that backward is given; d, f, ... those that it gives
-Elements: e of the part's input, h tokens x hidden, f x MLP, q x query columns, k x columns of keys,
-v x vocabulary, t tokens, s scores (batch x heads x seq x seq), m seq x seq, c seq x head columns,
-w the weight's.
+o, O are results; g, G the gradients that backward is given; d, D, M those that it gives. Elements: e
+of the part's first input, f tokens x MLP, k tokens x columns of keys, s scores (batch x heads x seq
+x seq); what has fewer is left out.
 """
 
 import argparse
 import contextlib
-import importlib
 import json
 import os
 import sys
@@ -44,26 +43,43 @@ from torch.utils._pytree import tree_leaves
 BATCH, SEQ, HIDDEN, HEADS, KV_HEADS, HEAD, FFN, VOCAB = 2, 24, 168, 6, 2, 32, 352, 1040
 TOKENS = BATCH * SEQ
 SIZES = {
-    "h": TOKENS * HIDDEN, "f": TOKENS * FFN, "q": TOKENS * HEADS * HEAD, "k": TOKENS * KV_HEADS * HEAD,
-    "v": TOKENS * VOCAB, "s": BATCH * HEADS * SEQ * SEQ,
+    "h": TOKENS * HIDDEN,
+    "f": TOKENS * FFN,
+    "q": TOKENS * HEADS * HEAD,
+    "k": TOKENS * KV_HEADS * HEAD,
+    "v": TOKENS * VOCAB,
+    "s": BATCH * HEADS * SEQ * SEQ,
 }
 BF16 = torch.bfloat16
 # bf16: parameters in it, no autocast; autocast: the same under autocast; fp32: parameters in fp32,
 # under autocast.
 PRECISIONS = ("bf16", "autocast", "fp32")
 # Operations that make no tensor and launch no kernel.
-FREE = {"aten._unsafe_view.default", "aten.empty.memory_format", "aten.empty_like.default", "aten.detach.default", "aten.empty_strided.default"}
+FREE = {
+    "aten._unsafe_view.default",
+    "aten.empty.memory_format",
+    "aten.empty_like.default",
+    "aten.detach.default",
+    "aten.empty_strided.default",
+}
 # How often CUDA's kernels read an argument, by its position, where that is not once: the loss looks
 # up single elements, and log_softmax reads long rows twice.
-READS = {"aten.nll_loss_forward.default": {0: 0}, "aten.nll_loss_backward.default": {1: 0},
-         "aten._log_softmax.default": {0: 2},
-         "aten.native_layer_norm_backward.default": {0: 2, 1: 2}}
+READS = {
+    "aten.nll_loss_forward.default": {0: 0},
+    "aten.nll_loss_backward.default": {1: 0},
+    "aten._log_softmax.default": {0: 2},
+    "aten.native_layer_norm_backward.default": {0: 2, 1: 2},
+}
 # Kernels of CUDA where that is not one.
 LAUNCHES = {"aten.native_layer_norm_backward.default": 2}
 # Liger's kernels move each tensor that they are given once, but for these: those written where they
 # were read twice; the loss reads logits twice and writes their gradient.
-MOVED = {"_swiglu_backward_kernel": {"a_ptr": 2, "b_ptr": 2}, "_triton_rope": {"q_ptr": 2, "k_ptr": 2},
-         "liger_cross_entropy_kernel": {"X_ptr": 3}, "element_mul_kernel": {"X_ptr": 2}}
+MOVED = {
+    "_swiglu_backward_kernel": {"a_ptr": 2, "b_ptr": 2},
+    "_triton_rope": {"q_ptr": 2, "k_ptr": 2},
+    "liger_cross_entropy_kernel": {"X_ptr": 3},
+    "element_mul_kernel": {"X_ptr": 2},
+}
 
 
 def moved(tensors, sizes):
@@ -123,7 +139,12 @@ class Trace(TorchDispatchMode):
             self.note(tensor)
         if str(func) not in FREE and not (func.is_view and outputs):
             times = READS.get(str(func), {})
-            read = [(t, times.get(i, 1)) for i, arg in enumerate(args) for t in tree_leaves(arg) if isinstance(t, torch.Tensor)]
+            read = [
+                (t, times.get(i, 1))
+                for i, arg in enumerate(args)
+                for t in tree_leaves(arg)
+                if isinstance(t, torch.Tensor)
+            ]
             self.kernels.append((str(func), moved(read + [(t, 1) for t in outputs], self.sizes)))
         return out
 
@@ -278,10 +299,14 @@ def words(trace, sizes, given, out_names, forward_kernels):
 
     # Results that are what was given: another name for it.
     forward += [f"{new}:{letters[n]}" for new, n in zip("oO", out_names) if letters[n] != new]
-    backward += [f"{new}:{letters[n]}" for new, n in zip("dDM", trace.results) if n is not None and letters[n] != new]
+    backward += [
+        f"{new}:{letters[n]}" for new, n in zip("dDM", trace.results) if n is not None and letters[n] != new
+    ]
     return {
-        "forward": " ".join(forward), "backward": " ".join(backward),
-        **summary("forward", forward_kernels), **summary("backward", trace.kernels),
+        "forward": " ".join(forward),
+        "backward": " ".join(backward),
+        **summary("forward", forward_kernels),
+        **summary("backward", trace.kernels),
     }
 
 
@@ -290,8 +315,11 @@ def summary(way, rows):
     for _, bytes_by_symbol in rows:
         moved.update(bytes_by_symbol)
     text = " ".join(f"{n / 2:g}{letter}" for letter, n in sorted(moved.items()))
-    return {f"{way}_moves": text, f"{way}_launches": sum(LAUNCHES.get(n, 1) for n, _ in rows),
-            f"{way}_operations": dict(Counter(n.removeprefix("aten.").split(".")[0] for n, _ in rows))}
+    return {
+        f"{way}_moves": text,
+        f"{way}_launches": sum(LAUNCHES.get(n, 1) for n, _ in rows),
+        f"{way}_operations": dict(Counter(n.removeprefix("aten.").split(".")[0] for n, _ in rows)),
+    }
 
 
 def tensor(*shape, dtype=BF16):
@@ -322,17 +350,31 @@ def hf_parts(precision):
 
     autocast = precision != "bf16"
     dtype = torch.float32 if precision == "fp32" else BF16
-    config = LlamaConfig(hidden_size=HIDDEN, intermediate_size=FFN, num_attention_heads=HEADS,
-                         num_key_value_heads=KV_HEADS, head_dim=HEAD, vocab_size=VOCAB)
+    config = LlamaConfig(
+        hidden_size=HIDDEN,
+        intermediate_size=FFN,
+        num_attention_heads=HEADS,
+        num_key_value_heads=KV_HEADS,
+        head_dim=HEAD,
+        vocab_size=VOCAB,
+    )
     norm = llama.LlamaRMSNorm(HIDDEN).to(dtype)
-    yield "rms_norm", count(lambda held: norm(held.pop()), [tensor(BATCH, SEQ, HIDDEN, dtype=dtype)], [norm.weight], autocast)
+    yield "rms_norm", count(
+        lambda held: norm(held.pop()), [tensor(BATCH, SEQ, HIDDEN, dtype=dtype)], [norm.weight], autocast
+    )
     head_norm = llama.LlamaRMSNorm(HEAD).to(dtype)
     yield "head_norm", count(lambda held: head_norm(held.pop()), [heads(BF16)], [head_norm.weight], autocast)
     layer_norm = torch.nn.LayerNorm(HIDDEN).to(dtype)
-    yield "layer_norm", count(lambda held: layer_norm(held.pop()), [tensor(BATCH, SEQ, HIDDEN, dtype=dtype)],
-                              [layer_norm.weight], autocast)
+    yield "layer_norm", count(
+        lambda held: layer_norm(held.pop()),
+        [tensor(BATCH, SEQ, HIDDEN, dtype=dtype)],
+        [layer_norm.weight],
+        autocast,
+    )
     linear = torch.nn.Linear(HIDDEN, FFN, bias=False).to(dtype)
-    yield "linear", count(lambda held: linear(held.pop()), [tensor(BATCH, SEQ, HIDDEN, dtype=dtype)], [linear.weight], autocast)
+    yield "linear", count(
+        lambda held: linear(held.pop()), [tensor(BATCH, SEQ, HIDDEN, dtype=dtype)], [linear.weight], autocast
+    )
     rotary = llama.LlamaRotaryEmbedding(config)
     cos, sin = rotary(torch.zeros(1, dtype=dtype), torch.arange(SEQ)[None])
 
@@ -357,7 +399,9 @@ def hf_parts(precision):
         held.clear()
         return residual + x
 
-    yield "add", count(add, [tensor(BATCH, SEQ, HIDDEN, dtype=dtype), tensor(BATCH, SEQ, HIDDEN)], (), autocast)
+    yield "add", count(
+        add, [tensor(BATCH, SEQ, HIDDEN, dtype=dtype), tensor(BATCH, SEQ, HIDDEN)], (), autocast
+    )
     mask = torch.zeros(1, 1, SEQ, SEQ, dtype=dtype)
     module = types.SimpleNamespace(num_key_value_groups=HEADS // KV_HEADS, training=True)
 
@@ -386,7 +430,9 @@ def liger_parts(precision):
     autocast = precision != "bf16"
     dtype = torch.float32 if precision == "fp32" else BF16
     norm = LigerRMSNorm(HIDDEN).to(dtype)
-    yield "rms_norm", count(lambda held: norm(held.pop()), [tensor(BATCH, SEQ, HIDDEN, dtype=dtype)], [norm.weight], autocast)
+    yield "rms_norm", count(
+        lambda held: norm(held.pop()), [tensor(BATCH, SEQ, HIDDEN, dtype=dtype)], [norm.weight], autocast
+    )
     cos, sin = torch.ones(1, SEQ, HEAD, dtype=dtype), torch.ones(1, SEQ, HEAD, dtype=dtype)
 
     def rotate(held):
@@ -398,11 +444,22 @@ def liger_parts(precision):
     head_norm = LigerRMSNorm(HEAD).to(dtype)
     yield "head_norm", count(lambda held: head_norm(held.pop()), [heads(BF16)], [head_norm.weight], autocast)
     yield "rotary", count(rotate, [heads(BF16), heads(BF16, True)], (), autocast)
-    yield "swiglu", count(lambda held: LigerSiLUMulFunction.apply(held.pop(0), held.pop(0)), [tensor(BATCH, SEQ, FFN)] * 2, (), autocast)
+    yield "swiglu", count(
+        lambda held: LigerSiLUMulFunction.apply(held.pop(0), held.pop(0)),
+        [tensor(BATCH, SEQ, FFN)] * 2,
+        (),
+        autocast,
+    )
     head = torch.nn.Linear(HIDDEN, VOCAB, bias=False).to(dtype)
     labels = torch.randint(0, VOCAB, (TOKENS,))
-    yield "head_and_loss", count(lambda held: LigerFusedLinearCrossEntropyFunction.apply(held.pop().view(-1, HIDDEN), head.weight, labels)[0],
-                        [tensor(BATCH, SEQ, HIDDEN, dtype=dtype)], [head.weight], autocast)
+    yield "head_and_loss", count(
+        lambda held: LigerFusedLinearCrossEntropyFunction.apply(
+            held.pop().view(-1, HIDDEN), head.weight, labels
+        )[0],
+        [tensor(BATCH, SEQ, HIDDEN, dtype=dtype)],
+        [head.weight],
+        autocast,
+    )
 
 
 def torchtune_parts(precision):
@@ -415,7 +472,10 @@ def torchtune_parts(precision):
     yield "rms_norm", count(lambda held: norm(held.pop()), [tensor(BATCH, SEQ, HIDDEN)], [norm.scale])
     rotary = RotaryPositionalEmbeddings(HEAD, SEQ)
     # MultiHeadAttention rotates queries, then makes keys and rotates them.
-    yield "rotary", count(lambda held: (rotary(held.pop(0)), rotary(held.pop(0))), [heads(BF16), heads(BF16, True)])
+    yield "rotary", count(
+        lambda held: (rotary(held.pop(0)), rotary(held.pop(0))), [heads(BF16), heads(BF16, True)]
+    )
+
     def split_heads(held):
         q, k, v = held
         held.clear()
@@ -466,24 +526,36 @@ def composer_parts(precision):
     # Its package imports Composer: a registry that keeps nothing stands in for it.
     stand_in = types.ModuleType("llmfoundry.layers_registry")
     stand_in.norms = Registry
-    sys.modules["llmfoundry"], sys.modules["llmfoundry.layers_registry"] = types.ModuleType("llmfoundry"), stand_in
+    sys.modules["llmfoundry"], sys.modules["llmfoundry.layers_registry"] = (
+        types.ModuleType("llmfoundry"),
+        stand_in,
+    )
     path = os.path.join(LLM_FOUNDRY, "llmfoundry/models/layers/norm.py")
     module = types.ModuleType("norm")
     with open(path, encoding="utf-8") as source:
         exec(compile(source.read(), path, "exec"), module.__dict__)
     norm = module.LPLayerNorm(HIDDEN).to(BF16)
     yield "layer_norm", count(lambda held: norm(held.pop()), [tensor(BATCH, SEQ, HIDDEN)], [norm.weight])
-    yield "gelu", count(lambda held: torch.nn.functional.gelu(held.pop(), approximate="none"), [tensor(BATCH, SEQ, FFN)])
+    yield "gelu", count(
+        lambda held: torch.nn.functional.gelu(held.pop(), approximate="none"), [tensor(BATCH, SEQ, FFN)]
+    )
 
 
-STYLES = {"hf": hf_parts, "liger": liger_parts, "torchtune": torchtune_parts, "torchtitan": torchtitan_parts,
-          "composer": composer_parts}
+STYLES = {
+    "hf": hf_parts,
+    "liger": liger_parts,
+    "torchtune": torchtune_parts,
+    "torchtitan": torchtitan_parts,
+    "composer": composer_parts,
+}
 LLM_FOUNDRY = ""
 
 
 def main():
     global LLM_FOUNDRY
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--llm-foundry", default="", help="a checkout of it")
     parser.add_argument("--style", choices=STYLES, help="this one alone")
     args = parser.parse_args()
@@ -494,7 +566,9 @@ def main():
         try:
             for precision in PRECISIONS:
                 for name, row in parts(precision):
-                    print(json.dumps({"style": style, "part": name, "precision": precision, **row}), flush=True)
+                    print(
+                        json.dumps({"style": style, "part": name, "precision": precision, **row}), flush=True
+                    )
         except ImportError as error:
             print(f"{style}: left out: {error}", file=sys.stderr)
 
