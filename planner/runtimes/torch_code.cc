@@ -38,7 +38,8 @@ constexpr CodePart kEagerFp32 = {
 
 // ---- modules of PyTorch as they come ----
 
-constexpr StyleCode kPlain = {.rms_norm = {"o2e b4t =i", "d2e W", "4e", "10e", 1, 2},
+constexpr StyleCode kPlain = {.text = "plain PyTorch code",
+                              .rms_norm = {"o2e b4t =i", "d2e W", "4e", "10e", 1, 2},
                               .layer_norm = {"o2e b8t =i", "d2e W", "4e", "10e", 1, 2},
                               .head_norm = {"=i", "W", "4e", "10e", 1, 2},
                               .rotary = {"o2r", "d2r", "20e 20k", "28e 28k", 10, 14},
