@@ -206,6 +206,12 @@ void CompareRun(WhyAnswer& answer) {
           factor, choice.setup.batch.seq_len));
     }
   }
+  if (!choice.fits) {
+    answer.findings.push_back(fmt::format(
+        "It ran, and the prediction is that it does not fit ({}): what ran is not all that the log "
+        "and the options say.{}",
+        choice.why_not, Because(answer.assumed)));
+  }
   const auto had = [](const std::optional<LogFigure>& figure) {
     return figure ? figure->value : 0;
   };

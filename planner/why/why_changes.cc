@@ -252,7 +252,8 @@ void FindAlternatives(const WhyRequest& request, WhyAnswer& answer) {
   const bool too_little = cause != nullptr && at_least > (1 + kWorthSaying) * now;
   const double measured = cause == nullptr && log.allocated ? log.allocated->value : 0;
   const bool off = measured > 0 && std::abs(measured / now - 1) > kWorthSaying;
-  if (!too_little && !off) return;
+  const bool ran_all_the_same = cause == nullptr && measured == 0 && !predicted.choice.fits;
+  if (!too_little && !off && !ran_all_the_same) return;
   const bool config = request.given.contains("⟦config⟧") ||
                       std::any_of(answer.used.begin(), answer.used.end(),
                                   [](const UsedFact& fact) { return fact.field == "⟦config⟧"; });
@@ -266,8 +267,9 @@ void FindAlternatives(const WhyRequest& request, WhyAnswer& answer) {
     const std::optional<ChoiceEstimate> other = With(request, log, value);
     if (!other) continue;
     const double tensors = tensors_of(*other);
-    const bool agrees = too_little ? tensors >= (1 - kWorthSaying) * at_least
-                                   : std::abs(measured / tensors - 1) <= kWorthSaying;
+    const bool agrees = ran_all_the_same ? other->fits
+                        : too_little     ? tensors >= (1 - kWorthSaying) * at_least
+                                         : std::abs(measured / tensors - 1) <= kWorthSaying;
     if (!agrees) continue;
     explain.push_back(fmt::format("{} {} ({})", value.field, value.text,
                                   GiBText(static_cast<uint64_t>(tensors))));

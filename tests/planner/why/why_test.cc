@@ -342,6 +342,13 @@ TEST_CASE("what nobody said and would explain a difference is named") {
   const WhyAnswer answer = ran(gib);
   CHECK(HasFinding(answer, "Of what the log does not say this would agree with it: "));
   CHECK(HasFinding(answer, "⟦checkpointing⟧ full ("));
+  // A run that ran where nothing fits without it.
+  auto small = fields;
+  small[1].second = fmt::format("{:.0f}GB", gib * 1.2 * 1.0737 + 2);
+  const WhyAnswer ran_all_the_same =
+      WhyOfText(head + "global_step=9, RunningAvgSamplesPerSec=2.5\n", small);
+  CHECK(HasFinding(ran_all_the_same, "It ran, and the prediction is that it does not fit"));
+  CHECK(HasFinding(ran_all_the_same, "⟦checkpointing⟧ full ("));
   // Nothing is looked for where the prediction agrees.
   const double plain =
       static_cast<double>(answer.prediction->choice.footprint.torch->TensorBytes()) / kGiBOf;
