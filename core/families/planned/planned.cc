@@ -143,7 +143,8 @@ std::vector<NamedShape> JoinExperts(const std::vector<NamedShape>& tensors) {
     all.shape.front() += Rows(tensor);
   }
   std::stable_sort(joined.begin(), joined.end(), [](const NamedShape& a, const NamedShape& b) {
-    return PartOf(a.name) < PartOf(b.name);
+    const size_t part = PartOf(a.name), other = PartOf(b.name);
+    return part != other ? part < other : a.name > b.name;  // weights before biases
   });
   return joined;
 }

@@ -1,7 +1,6 @@
 // What config.json says of models that are planned: defaults as transformers' configuration classes
 // have them (5.24.0), and the tensors that weights of the type hold, by their published names.
 #include <algorithm>
-#include <array>
 #include <limits>
 
 #include "core/base/error.h"
@@ -11,7 +10,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMax = std::numeric_limits<int32_t>::max(), kMaxLayers = 2048;
 
 enum class Tower : uint8_t { kSiglip, kClip, kQwen };
 
@@ -26,7 +25,6 @@ struct TextType {
   // Experts, and a layer's tensors of them ("block_sparse_moe.").
   int64_t experts = 0, experts_per_token = 0, expert_ffn = 0, shared_ffn = 0;
   const char* expert_prefix = "mlp.";
-  std::array<const char*, 3> expert_parts = {"gate_proj", "up_proj", "down_proj"};
 };
 
 // kv_heads 0: as many as heads; head_size 0: hidden over heads; expert_ffn 0: intermediate_size is
@@ -62,8 +60,7 @@ constexpr TextType kTextTypes[] = {
      2,
      0,
      0,
-     "block_sparse_moe.",
-     {"w1", "w3", "w2"}},
+     "block_sparse_moe."},
     {"qwen3_moe", 24,    2048,  32, 4, 0, 6144, 151936, 32768, false, false,
      true,        false, false, 0,  0, 0, 0,    128,    8,     768},
     {"qwen2_moe", 24,   2048,  16, 16, 0, 5632, 151936, 32768, false, false,
@@ -102,8 +99,9 @@ const VisionType* VisionTypeNamed(std::string_view type) {
   return at == std::end(kVisionTypes) ? nullptr : at;
 }
 
-int64_t Whole(JsonSection& config, std::string_view key, int64_t fallback, int64_t least = 1) {
-  const std::optional<int64_t> value = config.Int(key, least, kMax);
+int64_t Whole(JsonSection& config, std::string_view key, int64_t fallback, int64_t least = 1,
+              int64_t most = kMax) {
+  const std::optional<int64_t> value = config.Int(key, least, most);
   if (!value && fallback < least) {
     config.Fail(key, "is missing; set it as the model was trained with");
   }
@@ -132,7 +130,7 @@ int64_t WindowLayers(JsonSection& config, const TextType& type, int64_t layers) 
 void ReadText(JsonSection& config, const TextType& type, PlannedConfig* out) {
   ModelSpec& spec = out->spec;
   PlannedCode& code = out->code;
-  spec.layers = Whole(config, "num_hidden_layers", type.layers);
+  spec.layers = Whole(config, "num_hidden_layers", type.layers, 1, kMaxLayers);
   spec.hidden = Whole(config, "hidden_size", type.hidden);
   spec.heads = Whole(config, "num_attention_heads", type.heads);
   spec.kv_heads =
@@ -248,12 +246,8 @@ void AddText(const TextType& type, const std::string& prefix, const Tensors& to,
     const std::string mlp = at + type.expert_prefix;
     if (code.experts > 0) {
       to.Linear(mlp + "gate", code.experts, c);
-      for (int64_t expert = 0; expert < code.experts; ++expert) {
-        const std::string one = fmt::format("{}experts.{}.", mlp, expert);
-        to.Linear(one + type.expert_parts[0], spec.ffn, c);
-        to.Linear(one + type.expert_parts[1], spec.ffn, c);
-        to.Linear(one + type.expert_parts[2], c, spec.ffn);
-      }
+      to.Add(mlp + "experts.gate_up_proj", {code.experts * 2 * spec.ffn, c});
+      to.Add(mlp + "experts.down_proj", {code.experts * c, spec.ffn});
       if (code.shared_ffn > 0) {
         to.Gated(mlp + "shared_expert", c, code.shared_ffn);
         to.Linear(mlp + "shared_expert_gate", 1, c);
@@ -281,7 +275,7 @@ VisionConfig ReadVision(JsonSection& root, JsonSection& config, const VisionType
   VisionTower& tower = out->code.vision;
   VisionConfig vision;
   const bool qwen = type.tower == Tower::kQwen;
-  tower.layers = Whole(config, qwen ? "depth" : "num_hidden_layers", type.layers);
+  tower.layers = Whole(config, qwen ? "depth" : "num_hidden_layers", type.layers, 1, kMaxLayers);
   tower.hidden = Whole(config, "hidden_size", type.hidden);
   tower.heads = Whole(config, qwen ? "num_heads" : "num_attention_heads", type.heads);
   tower.ffn = Whole(config, "intermediate_size", type.ffn);

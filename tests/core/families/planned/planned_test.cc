@@ -243,6 +243,8 @@ TEST_CASE("weights of another model than the config's") {
   CHECK(Has(SaidOfModel(dir.path(), config, model["tensors"]),
             "mlp.experts.gate_up_proj: shape: [768, 96] is not [1024, 96], which"));
   config = model["config"];
+  config["num_hidden_layers"] = 100000;
+  CHECK(Has(SaidOfModel(dir.path(), config), "num_hidden_layers: 100000 is not allowed"));
   config["num_hidden_layers"] = 4;
   CHECK(Has(SaidOfModel(dir.path(), config, model["tensors"]),
             "num_hidden_layers: 4 are not the 3 layers that the weights beside it hold"));
