@@ -23,7 +23,7 @@ import traceback
 
 GIB = 2**30
 WARM_UP = 2
-BATCH = 24
+BATCH = 32
 MODEL_FOLDER = pathlib.Path("/tmp/trainer_models")
 CHECKPOINTS = pathlib.Path("/tmp/trainer_checkpoints")
 
@@ -228,15 +228,22 @@ class Run:
             return self.transformers.AutoModelForCausalLM.from_config(
                 self.config(), dtype=dtype, attn_implementation=self.row.attention)
 
+    def folder(self):
+        row = self.row
+        return MODEL_FOLDER / f"{row.model}-{row.weights}-{len(row.model_config)}"
+
+    def save_folder(self):
+        """Before TrainingArguments are made: with DeepSpeed's stage 3 all models are sharded."""
+        if self.folder().exists():
+            return
+        model = self.fresh_model(self.dtype())
+        model.save_pretrained(self.folder())
+        del model
+        gc.collect()
+        self.torch.cuda.empty_cache()
+
     def loaded_model(self, dtype):
         row, torch = self.row, self.torch
-        folder = MODEL_FOLDER / f"{row.model}-{row.weights}-{len(row.model_config)}"
-        if not folder.exists():
-            model = self.fresh_model(dtype)
-            model.save_pretrained(folder)
-            del model
-            gc.collect()
-            torch.cuda.empty_cache()
         more = {}
         if row.nf4:
             more["quantization_config"] = self.transformers.BitsAndBytesConfig(
@@ -244,16 +251,21 @@ class Run:
                 bnb_4bit_compute_dtype=torch.bfloat16)
         self.peaks.restart()
         model = self.transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, attn_implementation=row.attention, **more)
+            self.folder(), dtype=dtype, attn_implementation=row.attention, **more)
         model.config.use_cache = False
         self.figures["load"] = self.peaks.read()
         return model
 
+    def dtype(self):
+        return {"bf16": self.torch.bfloat16, "fp32": self.torch.float32}[self.row.weights]
+
+    def loads(self):
+        return self.row.load or self.row.nf4
+
     def model(self):
-        row, torch = self.row, self.torch
-        dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[row.weights]
-        loads = row.load or row.nf4
-        model = self.loaded_model(dtype) if loads else self.fresh_model(dtype)
+        row = self.row
+        dtype = self.dtype()
+        model = self.loaded_model(dtype) if self.loads() else self.fresh_model(dtype)
         self.figures["params"] = sum(getattr(p, "ds_numel", p.numel()) for p in model.parameters())
         if row.kbit:
             from peft import prepare_model_for_kbit_training
@@ -275,8 +287,10 @@ class Run:
         if row.limit:
             total = torch.cuda.get_device_properties(0).total_memory
             torch.cuda.set_per_process_memory_fraction(row.limit * GIB / total)
-        arguments = self.arguments()
         self.phase = "load"
+        if self.loads():
+            self.save_folder()
+        arguments = self.arguments()
         model = self.model()
         explainer = None
         if row.explain:
