@@ -359,7 +359,15 @@ std::optional<ExecutorBest> AskExecutor(const PlanOptions& options) {
   asked.common.runtime = {};
   asked.for_config = false;
   Assumptions unused;
-  const ResolvedPlan request(asked, unused);
+  std::optional<ResolvedPlan> resolved;
+  try {
+    resolved.emplace(asked, unused);
+  } catch (const Error&) {
+    // The config has what DeepSpeed alone does.
+    if (asked.common.config.empty() || !options.plan_file.empty()) throw;
+    return std::nullopt;
+  }
+  const ResolvedPlan& request = *resolved;
   SearchInputs inputs = request.inputs();
   inputs.effort = options.effort.value_or(1);
   LongWork work("Searching for zeroplan's own executor");
@@ -392,7 +400,8 @@ std::optional<ExecutorBest> AskExecutor(const PlanOptions& options) {
 }
 
 std::string ExecutorText(const Plan& plan, const std::optional<ExecutorBest>& executor) {
-  if (!executor) return "zeroplan's own executor: nothing fits it of what was asked for.";
+  if (!executor)
+    return "zeroplan's own executor: nothing of what was asked for runs and fits there.";
   const double factor = executor->tokens_per_second / *plan.choice.time.tokens_per_second;
   return fmt::format(
       "zeroplan's own executor would reach {} tokens/s with its own best plan ({}, {}{}), by its "

@@ -209,7 +209,7 @@ v1::EstimatedChoice EstimatedChoiceOf(const ChoiceEstimate& from, const Estimate
   choice.host_reserve = estimate.cluster.host_reserve_bytes;
   choice.nvme_bytes = from.footprint.nvme_bytes;
   choice.comm_bytes_per_step = from.traffic ? from.traffic->collective_bytes : 0;
-  choice.pcie_bytes_per_step = from.traffic ? from.traffic->pcie_bytes() : 0;
+  choice.pcie_bytes_per_step = from.pcie_bytes().value_or(0);
   choice.step_seconds = StepSecondsOf(from.time);
   choice.tokens_per_second = from.time.tokens_per_second;
   choice.mfu = from.time.mfu;
@@ -280,7 +280,7 @@ v1::Plan PlanOf(const PlanAnswer& answer) {
   plan.host_bytes = HostBytesOf(choice.footprint.host);
   plan.nvme_bytes = choice.footprint.nvme_bytes;
   plan.comm_bytes_per_step = choice.traffic ? choice.traffic->collective_bytes : 0;
-  plan.pcie_bytes_per_step = choice.traffic ? choice.traffic->pcie_bytes() : 0;
+  plan.pcie_bytes_per_step = choice.pcie_bytes().value_or(0);
   plan.step_seconds = StepSecondsOf(choice.time);
   plan.tokens_per_second = choice.time.tokens_per_second;
   plan.mfu = choice.time.mfu;

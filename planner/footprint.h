@@ -109,6 +109,8 @@ struct TorchFootprint {
   // Of one process: its files on a disk; what the driver moves to the host where the GPU is short
   // of memory (cudaMallocManaged), which is in none of the above.
   uint64_t file_bytes = 0, managed_bytes = 0;
+  // What a step copies between GPU and host, both ways, without managed memory.
+  uint64_t copied_bytes = 0;
   // The phase in which the allocator could not stay within its limit, if there is one.
   std::optional<TorchPhase> out_of_memory;
   // Segments that the allocator, under a limit, gives back to the driver, and asks for again, in a

@@ -466,6 +466,11 @@ std::string NameRuntime(std::string_view config, std::string_view runtime,
   own["runtime"] = runtime;
   for (const char* name : kRecipeWords) own.erase(name);
   for (const auto& [name, value] : recipe) own[name] = value;
+  // What DeepSpeed has a key for.
+  const auto section = out.find("activation_checkpointing");
+  if (own.contains("offload_activations") && section != out.end() && section->is_object()) {
+    (*section)["cpu_checkpointing"] = true;
+  }
   return out.dump(2) + "\n";
 }
 

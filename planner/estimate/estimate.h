@@ -96,6 +96,12 @@ struct ChoiceEstimate {
   bool fits = false;
   MemoryRoom room = MemoryRoom::kNone;
   std::string why_not;  // empty if it fits
+
+  // What one rank moves between GPU and host in a step; none: not known.
+  std::optional<uint64_t> pcie_bytes() const {
+    if (footprint.torch) return footprint.torch->copied_bytes;
+    return traffic ? std::optional(traffic->pcie_bytes()) : std::nullopt;
+  }
 };
 
 struct Estimate {

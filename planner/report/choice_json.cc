@@ -39,7 +39,7 @@ Json StepFiguresJson(const ChoiceEstimate& choice) {
                                   {"across", traffic->across_groups()},
                                   {"all", traffic->over_all()}};
   }
-  json.update(Json{{"pcie_bytes_per_step", traffic ? Json(traffic->pcie_bytes()) : Json()},
+  json.update(Json{{"pcie_bytes_per_step", Nullable(choice.pcie_bytes())},
                    {"step_seconds", StepSecondsJson(choice.time)},
                    {"tokens_per_second", Nullable(choice.time.tokens_per_second)},
                    {"mfu", Nullable(choice.time.mfu)}});

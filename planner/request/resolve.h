@@ -94,9 +94,10 @@ std::vector<TrainSetup> SetupsInGroups(const ChoiceFields& fields, const TrainSe
 std::vector<TrainSetup> ResolveSetups(const Request& request, const ModelSpec& model,
                                       const HardwareProfile& hardware, int gpus, Dtype dtype,
                                       ChoiceSpace otherwise, Assumptions& assumptions);
-// The one setup of the config.
+// The one setup of the config, which may add to `recipe`.
 TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
-                         const HardwareProfile& hardware, int gpus, Assumptions& assumptions);
+                         const HardwareProfile& hardware, int gpus, Assumptions& assumptions,
+                         TorchRecipe* recipe = nullptr);
 
 // Throws Error(kUsage) naming the field that the runtime asked for does not have.
 void RefuseForRuntime(const Request& request);

@@ -381,7 +381,8 @@ void ResolvedPlan::PinRecompute() {
 }
 
 void ResolvedPlan::FromConfig(Assumptions& assumptions) {
-  inputs_.base = ResolveConfig(request_, inputs_.model, hardware_, cluster_.gpus, assumptions);
+  inputs_.base = ResolveConfig(request_, inputs_.model, hardware_, cluster_.gpus, assumptions,
+                               &inputs_.recipe);
   const TrainSetup& base = inputs_.base;
   request_.batch = InSequences(request_.batch, base.batch.seq_len, cluster_.gpus);
   const JsonNode root = ParseJsonText(ReadTextFile(request_.config), request_.config);
@@ -439,7 +440,8 @@ ResolvedEstimate::ResolvedEstimate(const Request& request, Assumptions& assumpti
     inputs.setups = ResolveSetups(request, inputs.model, hardware, gpus, DefaultDtype(hardware),
                                   SpaceOf(runtime, request, hardware, assumptions), assumptions);
   } else {
-    inputs.setups = {ResolveConfig(request, inputs.model, hardware, gpus, assumptions)};
+    inputs.setups = {
+        ResolveConfig(request, inputs.model, hardware, gpus, assumptions, &inputs.recipe)};
   }
   inputs.setups = runtime.Completed(std::move(inputs.setups), !request.config.empty());
   const TrainSetup& setup = inputs.setups.front();

@@ -366,6 +366,14 @@ class DeepSpeed : public TorchBased {
           "mics_shard_size takes models made whole or under deepspeed.zero.MiCS_Init, none made "
           "under deepspeed.zero.Init.");
     }
+    const ZeroConfig& zero = choice.setup.zero;
+    const auto lacks_path = [](const auto& offload) {
+      return offload.device == OffloadDevice::kNvme && offload.nvme_path.empty();
+    };
+    if (lacks_path(zero.offload_optimizer) || lacks_path(zero.offload_param)) {
+      notes.emplace_back(
+          "offload to nvme needs its folder: add nvme_path to the offload sections of the config.");
+    }
     return notes;
   }
   std::string Doubt(const TrainSetup& setup) const override {
@@ -376,6 +384,13 @@ class DeepSpeed : public TorchBased {
               ? "Of MiCS no run was compared: memory and time follow from its code alone."
               : "Of hpZ nothing was measured here: its time was compared with 16 published runs "
                 "of ZeRO++ (docs/cost-model.md), its memory with none.";
+    }
+    if (setup.zero.offload_optimizer.device == OffloadDevice::kNvme ||
+        setup.zero.offload_param.device == OffloadDevice::kNvme) {
+      doubt += doubt.empty() ? "" : " ";
+      doubt +=
+          "Of NVMe no run was compared: memory and time follow from DeepSpeed's code and the "
+          "rates of the profile's disks.";
     }
     if (setup.zero.stage < 3 || setup.recompute == kNoRecompute) return doubt;
     if (!doubt.empty()) doubt += " ";

@@ -394,6 +394,7 @@ TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
   }
   footprint.out_of_memory = memory.out_of_memory();
   footprint.file_bytes = memory.file_bytes();
+  footprint.copied_bytes = static_cast<uint64_t>(timer->CopiedBytes(setup.batch.grad_accum));
   footprint.managed_bytes = memory.managed_bytes();
   footprint.context_bytes = ContextBytes(parts.context_stage, setup.batch.world_size);
   for (const TorchPhase phase :
@@ -483,9 +484,11 @@ std::vector<TrainSetup> TorchBased::Choices(const SearchInputs& inputs,
     setup.recompute = recompute;
     if (!offloads.pin_memory) UsePageableMemory(setup.zero);
     const bool groups = grouping.ranks == 0 || CanGroup(stage, offloads, grouping);
+    const bool moves = !inputs.recipe.offload_activations || recompute.kind == RecomputeKind::kFull;
     if (!CanRun(setup.zero)) {
       if (!cannot_run) cannot_run = setup;
-    } else if (!on_disk && groups && CanDo(stage, offloads) && CanRecompute(inputs, recompute)) {
+    } else if (!on_disk && groups && moves && CanDo(stage, offloads) &&
+               CanRecompute(inputs, recompute)) {
       for (const TrainSetup& one : WithSettings(inputs, setup)) add_batches(one, can);
     } else if (cannot.empty()) {
       add_batches(setup, cannot);

@@ -24,11 +24,11 @@ struct ActivationOffloading {
 };
 // torchtune 0.6's OffloadActivations (training/_activation_offloading.py), of which TRL has a copy.
 inline constexpr ActivationOffloading kTorchtuneOffloading{
-    "torchtune's and TRL's OffloadActivations", 5, 0, true, true, 2};
+    "torchtune's and TRL's OffloadActivations move them", 5, 0, true, true, 2};
 // DeepSpeed 0.19.6, cpu_checkpointing (runtime/activation_checkpointing/offload_activations.py).
 inline constexpr ActivationOffloading kDeepSpeedOffloading{
     "DeepSpeed's cpu_checkpointing (deepspeed.checkpointing.checkpoint, or around transformers' "
-    "models its CheckpointHiddenStatesOffload)",
+    "models its CheckpointHiddenStatesOffload) moves them; no run of that was compared",
     2,
     1,
     false,

@@ -219,13 +219,13 @@ std::vector<std::string> TorchBased::Notes(const ChoiceEstimate& choice,
         "An optimizer in backward cannot clip gradients by their norm: none is clipped.");
   }
   if (recipe.offload_activations) {
-    notes.push_back(fmt::format("Inputs of checkpointed layers go to the host as {} moves them.",
-                                Offloading().text));
+    notes.push_back(
+        fmt::format("Inputs of checkpointed layers go to the host as {}.", Offloading().text));
   }
   if (choice.footprint.torch && choice.footprint.torch->managed_bytes > 0) {
     notes.push_back(fmt::format(
         "{} of paged states a GPU are in managed memory, of no class above: on the GPU while it "
-        "has room, else on the host, and then each step waits for them.",
+        "has room, else on the host, and then each step is taken to wait for all that has no room.",
         FormatBytes(choice.footprint.torch->managed_bytes)));
   }
   return notes;

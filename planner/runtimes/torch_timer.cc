@@ -240,6 +240,7 @@ void TorchTimer::AllToAll(int stream, double full_bytes, RankGroups groups) {
 }
 
 void TorchTimer::Copy(int stream, bool to_device, double bytes, int calls, bool pageable) {
+  copied_ += bytes;
   if (!machine_ || calls == 0) return;
   clock_.Host(calls * constants_.launch);
   const double seconds = calls * machine_->transfers.Seconds(to_device, bytes / calls, pageable);
@@ -282,9 +283,21 @@ void TorchTimer::BeginStep() {
   begin_ = clock_.reading();
   micro_steps_.clear();
   full_bytes_.fill(0);
+  copied_ = 0;
+  copied_at_.clear();
 }
 
-void TorchTimer::BeginMicroStep() { micro_steps_.push_back(clock_.reading()); }
+void TorchTimer::BeginMicroStep() {
+  micro_steps_.push_back(clock_.reading());
+  copied_at_.push_back(copied_);
+}
+
+double TorchTimer::CopiedBytes(int64_t micro_steps) const {
+  const auto played = static_cast<int64_t>(copied_at_.size());
+  if (micro_steps <= played || played < 2) return copied_;
+  const double one = copied_at_.back() - copied_at_[copied_at_.size() - 2];
+  return copied_ + one * static_cast<double>(micro_steps - played);
+}
 
 void TorchTimer::EndStep() {
   if (!machine_) return;

@@ -208,6 +208,9 @@ class TorchTimer {
   void BeginStep();
   void BeginMicroStep();
   void EndStep();
+  // Bytes that the last step copied between GPU and host, both ways, with `micro_steps` in place of
+  // the played ones, as Time counts them; without a machine too.
+  double CopiedBytes(int64_t micro_steps) const;
   // Time of the last step, with `micro_steps` of them in place of the `played` ones, each as long
   // as the last but one. Nothing without a machine.
   std::optional<RuntimeTime> Time(int64_t micro_steps) const;
@@ -233,6 +236,8 @@ class TorchTimer {
   std::array<int64_t, kPythonCalls> calls_{};
   std::array<double, kRankGroups> full_bytes_{};
   std::vector<TorchClock::Reading> micro_steps_;
+  double copied_ = 0;              // since the step began
+  std::vector<double> copied_at_;  // when each micro-step began
   TorchClock::Reading begin_, end_;
 };
 

@@ -190,6 +190,36 @@ TEST_CASE("plan --out: a config's own keys stay, and keys that nobody knows too"
   std::filesystem::remove(out);
 }
 
+TEST_CASE("plan --runtime deepspeed --config: what DeepSpeed alone has is planned and stays") {
+  const std::string in = Path("light.json"), out = Path("light_out.json");
+  std::ofstream(in) << R"({"train_batch_size": 8, "train_micro_batch_size_per_gpu": 4,
+    "bf16": {"enabled": true, "bf16_master_weights_and_grads": true, "bf16_optimizer_states": true},
+    "activation_checkpointing": {"cpu_checkpointing": true, "partition_activations": true},
+    "zero_optimization": {"stage": 2}})";
+  const RunResult run = RunZeroplan("plan --runtime deepspeed --model gpt2 --gpus 2 --config " +
+                                    in + " --out " + out);
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK(Has(WordsAlone(run.out), "nothing of what was asked for runs and fits there"));
+  CHECK(Has(WordsAlone(run.out), "as DeepSpeed's cpu_checkpointing"));
+  const Json config = Json::parse(ReadWhole(out));
+  CHECK(config["bf16"]["bf16_optimizer_states"] == true);
+  CHECK(config["bf16"]["bf16_master_weights_and_grads"] == true);
+  CHECK(config["activation_checkpointing"]["cpu_checkpointing"] == true);
+  CHECK(config["_zeroplan"]["offload_activations"] == "true");
+  const RunResult nvme = RunZeroplan(
+      "plan --quick --runtime deepspeed --model gpt2-large --gpus 2 --stage 3 --global-batch 8 "
+      "--hw hgx-h200 --offload-optimizer nvme");
+  CHECK(nvme.exit_code == 0);
+  CHECK(Has(WordsAlone(nvme.out), "Of NVMe no run was compared"));
+  CHECK(Has(WordsAlone(nvme.out), "add nvme_path"));
+  const RunResult own = RunZeroplan("plan --quick --model gpt2 --gpus 2 --config " + in);
+  CHECK(own.exit_code == 2);
+  CHECK(Has(own.err, "remove it, or give --runtime deepspeed"));
+  std::filesystem::remove(in);
+  std::filesystem::remove(out);
+}
+
 TEST_CASE("plan --runtime: nothing fits, and what would") {
   const RunResult pinned = RunZeroplan(
       "plan --runtime deepspeed --model gpt2-xl --gpu-memory 12GB --stage 1 "
@@ -255,7 +285,7 @@ TEST_CASE("plan --runtime: what it does not do is refused by name, with what to 
            {"--runtime deepspeed --format csv", {"--format", "csv"}},
            {"--runtime deepspeeed", {"deepspeed"}},
            {"--runtime deepspeed --dtype fp32", {"--dtype bf16 or fp16"}},
-           {"--runtime deepspeed --offload-optimizer nvme", {"NVMe", "cpu or none"}},
+           {"--runtime deepspeed --stage 2 --offload-optimizer nvme", {"nvme", "at stage 3 alone"}},
            {"--runtime deepspeed --checkpointing selective", {"--checkpointing none or full"}},
            {"--runtime deepspeed --stage 0 --offload-optimizer cpu", {"offload_optimizer"}},
            {"--compile layers", {"--compile", "--runtime deepspeed"}},
@@ -264,8 +294,6 @@ TEST_CASE("plan --runtime: what it does not do is refused by name, with what to 
            // Of --out alone, with what still writes a config.
            {"--dtype fp32 --out d.json",
             {"fp32", "--runtime zeroplan --out", "by zeroplan's own choice"}},
-           {"--stage 3 --offload-optimizer nvme --out d.json",
-            {"NVMe", "--runtime zeroplan --out"}},
            {"--runtime deepspeed --hw v100-32gb-sxm3 --attn flash", {"FlashAttention", "eager"}},
            {"--out /no/such/d.json", {"--out: /no/such/d.json", "no folder"}},
        }) {

@@ -171,7 +171,8 @@ TEST_CASE("estimate --runtime: what it does not know is refused by name") {
   CHECK(Refused("--runtime deepspeed --deterministic").find("--deterministic") !=
         std::string::npos);
   CHECK(Refused("--runtime deepspeed --trace t.json").find("--trace") != std::string::npos);
-  CHECK(Refused("--runtime deepspeed --offload-optimizer nvme").find("NVMe") != std::string::npos);
+  CHECK(Refused("--runtime deepspeed --stage 2 --offload-optimizer nvme").find("stage 3 alone") !=
+        std::string::npos);
   CHECK(Refused("--runtime deepspeed --checkpointing selective").find("--checkpointing") !=
         std::string::npos);
   CHECK(Refused("--runtime deepspeed --hw v100-32gb-sxm3 --attn flash")

@@ -174,6 +174,9 @@ TEST_CASE("kept keys: a config carries its runtime's name, and the reader knows 
   context.strict = true;
   const ReadResult read = ReadDeepSpeedConfig(text, "d.json", context);
   CHECK(read.warnings.empty());
+  const std::string moved = NameRuntime(R"({"activation_checkpointing": {}})", "deepspeed 0.19.6",
+                                        {{"offload_activations", "true"}});
+  CHECK(Json::parse(moved)["activation_checkpointing"]["cpu_checkpointing"] == true);
   const std::string other =
       NameRuntime(R"({"train_batch_size": 4})", "fsdp2", {{"compile", "layers"}, {"code", "hf"}});
   CHECK_THROWS_WITH_AS(

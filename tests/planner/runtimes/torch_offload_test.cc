@@ -71,8 +71,10 @@ TEST_CASE("FSDP2 offloads activations: less on the GPU, more on the host, hardly
   const double with = Seconds(run);
   run.recipe.offload_activations = false;
   const TorchFootprint kept = Fsdp2Footprint(run);
+  CHECK(kept.copied_bytes == 0);
   const auto input = static_cast<uint64_t>(2 * 2 * 2048 * run.model.hidden);
   const auto layers = static_cast<uint64_t>(run.model.layers);
+  CHECK(moved.copied_bytes == (2 * layers - 1) * input);
   CHECK(moved.host.pinned_bytes - kept.host.pinned_bytes == layers * PinnedBlockBytes(input));
   CHECK(kept.StepAllocatedBytes() - moved.StepAllocatedBytes() >= (layers - 7) * input);
   CHECK(with >= Seconds(run));
@@ -115,6 +117,12 @@ TEST_CASE("CPUOffloadPolicy: later micro-steps wait for gradients, which are sum
   run.setup.zero.offload_optimizer.device = run.setup.zero.offload_param.device =
       OffloadDevice::kCpu;
   const double once = Seconds(run);
+  // Shards of fp32 come in forward and in backward, and gradients go.
+  const auto shards = static_cast<double>(run.model.ParamCount() / 2);
+  const auto copied = [&run] { return static_cast<double>(Fsdp2Footprint(run).copied_bytes); };
+  CHECK(copied() == doctest::Approx(12 * shards).epsilon(0.01));
+  run.setup.batch.grad_accum = 5;
+  CHECK(copied() == doctest::Approx(60 * shards).epsilon(0.01));
   run.setup.batch.grad_accum = 2;
   const double twice = Seconds(run);
   // Beside another forward and backward pass: 2 x 4 bytes read and 4 written of each shard, at
