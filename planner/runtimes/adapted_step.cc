@@ -64,6 +64,7 @@ Tensor TorchStep::AdaptedLinear(int module, TorchOp op, int64_t /*columns*/, Sav
     Play(words, elements, slots, -1, TorchClass::kActivations);
   };
   hooks_->BeforeForward(module);
+  if (IsQuantized(module)) timer_->Host(timer_->constants().four_bit_forward);
   timer_->Forward(op);
   if (!IsAdapted(module)) {
     TorchSlots slots;
@@ -136,8 +137,10 @@ void TorchKernels::AddAdapters(const TorchModel& model) {
     }
     if (model.spec.lora_quantized) {
       const double bytes = DequantizedBytes(static_cast<double>(in * out));
-      forward_[of] += Memory(bytes, kDequantizeLaunches, false);
-      backward_[of] += Memory(bytes, kDequantizeLaunches, false);
+      TorchWork made = Memory(bytes, kDequantizeLaunches, false);
+      made.launches = 0;  // the host's time is TimeConstants::four_bit_forward's, and backward's
+      forward_[of] += made;
+      backward_[of] += made;
     }
     if (adapted == nullptr) return;
     const AdapterRun run = op == TorchOp::kOutProj ? run_.adapters.OfAttention() : run_.adapters;

@@ -122,9 +122,10 @@ struct TimeConstants {
   double checkpoint = 1.2e-3;     // for a layer within torch.utils.checkpoint, eager
   double collective = 60e-6;      // to issue a collective; assumed
   double read_back = 20e-6;       // to ask the GPU for a number; assumed
-  // PEFT: a linear with an adapter, forward, beside its operations; bitsandbytes: the backward pass
-  // of a product with a weight in NF4. Set by hand to the Trainer's runs of LoRA and QLoRA.
-  double adapter = 350e-6, four_bit_backward = 60e-6;
+  // PEFT: a linear with an adapter, forward, beside its operations, which take `launch` each;
+  // bitsandbytes: a product with a weight in NF4, forward and backward. Set by hand to the
+  // Trainer's runs of LoRA and QLoRA that wait for them.
+  double adapter = 120e-6, four_bit_forward = 300e-6, four_bit_backward = 400e-6;
   // DeepSpeed, stages 1 and 2:
   double gradient_hook = 20e-6;        // for each gradient
   double offloaded_gradient = 300e-6;  // and if it goes to the host

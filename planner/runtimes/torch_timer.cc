@@ -185,9 +185,9 @@ void TorchTimer::SetModel(const TorchModel& model, const TorchRun& run, Dtype dt
                                  : constants_.launch;
 }
 
-void TorchTimer::Launch(const TorchWork& work) {
+void TorchTimer::Launch(const TorchWork& work, double launch_seconds) {
   if (work.launches == 0 || skip_) return;
-  clock_.Kernels(work.gpu, work.launches, work.launches * launch_);
+  clock_.Kernels(work.gpu, work.launches, work.launches * launch_seconds);
 }
 
 void TorchTimer::EnterGraph() {

@@ -160,10 +160,10 @@ class TorchTimer {
   }
   // What an adapter does beside the product `op`.
   void ForwardAdapter(TorchOp op) {
-    if (kernels_) Launch(kernels_->adapter_forward(op));
+    if (kernels_) Launch(kernels_->adapter_forward(op), constants_.launch);
   }
   void BackwardAdapter(TorchOp op) {
-    if (kernels_) Launch(kernels_->adapter_backward(op));
+    if (kernels_) Launch(kernels_->adapter_backward(op), constants_.launch);
   }
   // Kernels take no time, while it is so.
   void Skip(bool skip) { skip_ = skip; }
@@ -224,7 +224,8 @@ class TorchTimer {
   Group GroupOf(const RankAxes& axes, RankAxis axis) const;
   // Null where nothing is sent.
   const Group* Over(RankGroups groups, double full_bytes);
-  void Launch(const TorchWork& work);
+  void Launch(const TorchWork& work) { Launch(work, launch_); }
+  void Launch(const TorchWork& work, double launch_seconds);
 
   const TorchMachine* machine_;
   TimeConstants constants_;

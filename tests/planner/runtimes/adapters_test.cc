@@ -195,21 +195,35 @@ TorchPlay AdaptedPlay(bool quantized) {
   return play;
 }
 
-TorchFootprint AdaptedFootprint(const Runtime& runtime, const TorchPlay& play, TorchTimer* timer = nullptr) {
+TorchFootprint AdaptedFootprint(const Runtime& runtime, const TorchPlay& play,
+                                TorchTimer* timer = nullptr) {
   return dynamic_cast<const TorchBased&>(runtime).Play(play, timer);
+}
+
+// Steps of runs that wait for Python differ: what is nearest of them.
+double TimeError(const AdapterRow& row, double seconds) {
+  const double from = row.value("step_ms_from", row.at("step_ms").get<double>());
+  const double to = row.value("step_ms_to", row.at("step_ms").get<double>());
+  return std::abs(1e3 * seconds / std::clamp(1e3 * seconds, from, to) - 1);
 }
 
 TEST_CASE("adapters: runs of transformers' Trainer with PEFT") {
   const HardwareProfile hardware = LoadProfile(MeasuredH200());
   const TorchMachine machine(hardware, ClusterShape{1, 8});
   std::vector<double> times;
-  for (const AdapterRow& row : AdapterRows("trainer_runs.jsonl")) {
+  double worst = 0;
+  std::vector<AdapterRow> rows = AdapterRows("trainer_runs.jsonl");
+  for (AdapterRow& row : AdapterRows("trainer_later_runs.jsonl")) rows.push_back(std::move(row));
+  for (const AdapterRow& row : rows) {
     if (!row.contains("lora") || !row.contains("allocated")) continue;
     CAPTURE(row.dump());
-    TorchPlay play = AdaptedPlay(row.value("nf4", false));
+    const bool quantized = row.value("nf4", false);
+    TorchPlay play = AdaptedPlay(quantized);
+    play.model = LoadModel(row.at("model").get<std::string>());
+    AddLoraTo(play.model, quantized, row.at("lora"));
     play.model.lora_dropout = row.value("lora_dropout", 0.0F);
     play.setup.zero = ReaderZeroDefaults(row.at("stage"));
-    play.setup.batch = {row.at("micro_batch"), 1, 1, row.at("seq_len")};
+    play.setup.batch = {row.at("micro_batch"), row.value("grad_accum", 1), 1, row.at("seq_len")};
     play.setup.optimizer.gradient_clipping = 1;
     if (row.at("recompute")) play.setup.recompute = FullRecompute();
     if (row.at("code") == "liger") play.recipe.code = CodeStyle::kLiger;
@@ -227,13 +241,14 @@ TEST_CASE("adapters: runs of transformers' Trainer with PEFT") {
           doctest::Approx(row.at("allocated").get<double>()).epsilon(0.005));
     CHECK(gib(footprint.ReservedBytes()) ==
           doctest::Approx(row.at("reserved").get<double>()).epsilon(0.08));
-    const double measured = row.at("step_ms").get<double>() / 1e3;
-    times.push_back(std::abs(timer.Time(1)->step_seconds / measured - 1));
+    const double seconds = timer.Time(play.setup.batch.grad_accum)->step_seconds;
+    times.push_back(std::abs(1e3 * seconds / row.at("step_ms").get<double>() - 1));
+    worst = std::max(worst, TimeError(row, seconds));
   }
   REQUIRE(times.size() >= 11);
   std::sort(times.begin(), times.end());
-  CHECK(times[times.size() / 2] < 0.1);
-  CHECK(times.back() < 0.25);
+  CHECK(times[times.size() / 2] < 0.06);
+  CHECK(worst < 0.2);
 }
 
 TEST_CASE("adapters: frozen weights have no gradients, masters or states") {
