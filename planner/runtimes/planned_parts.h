@@ -37,8 +37,9 @@ struct PlannedMargins {
   double allocated, reserved, time;
   std::string_view models;
 };
-inline constexpr PlannedMargins kPlannedMargins{2, 0.009, 0.08, 0.31,
-                                                "Gemma 3 1B and four layers of Qwen3 30B-A3B"};
+inline constexpr PlannedMargins kPlannedMargins{
+    5, 0.009, 0.08, 0.3,
+    "Gemma 2 2B and 3 1B, and shallow models like Phi-3, Mixtral and Qwen3 30B-A3B"};
 
 // `fp32_params`: as of StyleCodeOf.
 const PlannedParts& PlannedPartsOf(bool fp32_params);

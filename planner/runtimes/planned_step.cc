@@ -36,8 +36,15 @@ Tensor TorchStep::PlannedBlock(int layer, Saved* saved, bool keep) {
   const int64_t rows = tokens_ * hidden_;
   saved->normed1 = Norm(Module(layer, 0), TorchOp::kNorm1, &saved->norm1, keep);
   AttentionHalf(layer, saved, keep);
+  // Queries that were joined lie by head, and so does what attention makes of them: laid by token.
+  if (model_.code.one_qkv && parts_.kernels != AttentionKernels::kEager) {
+    saved->attended = Rows(q_columns_);
+  }
   Tensor projected = Linear(Module(layer, model_.out_module()), TorchOp::kOutProj, hidden_, saved);
-  if (!keep) saved->attention['o'].Reset();
+  if (!keep) {
+    saved->attention['o'].Reset();
+    saved->attended.Reset();
+  }
   timer_->Forward(TorchOp::kAdd1);
   if (model_.post_norms()) {
     saved->post1['i'] = std::move(projected);
@@ -160,6 +167,7 @@ void TorchStep::PlannedBlockBackward(int layer, Saved saved) {
                                       q_columns_, nullptr, &saved);
   d_made.Reset();
   add.Reset();
+  saved.attended.Reset();
   d_norm = AttentionBackward(layer, &saved, std::move(d_attention));
   saved.normed1.Reset();
   Tensor d_input = NormBackward(Module(layer, 0), TorchOp::kNorm1, &saved.norm1, std::move(d_norm));

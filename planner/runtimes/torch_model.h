@@ -270,7 +270,7 @@ class TorchStep {
     // Of models that zeroplan does not train.
     TorchSlots post1, post2, shared;
     std::map<int, TorchSlots> adapted;  // of linear modules with an adapter
-    Tensor shared_out, shared_scale;
+    Tensor shared_out, shared_scale, attended;
   };
 
   Tensor New(int64_t bytes, TorchClass kind = TorchClass::kActivations);
