@@ -62,6 +62,7 @@ inline constexpr std::array kRecipeWords = {"compile",
                                             "param_dtype",
                                             "optim",
                                             "optimizer_in_backward",
+                                            "kbit",
                                             "offload_activations",
                                             "expandable_segments"};
 
