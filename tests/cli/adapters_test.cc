@@ -159,8 +159,6 @@ TEST_CASE("lora: what is refused says why, before work is spent") {
   refused(TuneOn(base, "--method lora --freeze '*wte*'"), "--freeze");
   refused(space.Train("--method lora --save " + out), "--init-from");
   refused("merge " + base + " -o " + out, "adapter_config.json");
-  refused("plan --model gpt2 --method lora --runtime deepspeed --gpus 1", "not modelled");
-  refused("plan --model llama3.1-8b --lora-alpha 8 --runtime deepspeed --gpus 1", "not modelled");
   refused("plan --model gpt2 --method all --plan-out " + out + ".json", "goes with one method");
   REQUIRE(RunZeroplan(TuneOn(base, "--method lora --save " + out, 2)).exit_code == 0);
   refused("merge " + out + " -o " + out, "one of the two");
