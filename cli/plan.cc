@@ -496,10 +496,8 @@ void FindAndWrite(PlanOptions options) {
   std::string text;
   const bool trained = plan.model.family->planned() == nullptr;
   if (!trained && !options.plan_file.empty()) {
-    ThrowUsage(
-        "--plan-out: {} would be a plan of zeroplan's own executor, which does not train "
-        "models of type {}; leave it out",
-        options.plan_file, plan.model.family->name());
+    ThrowUsage("--plan-out: zeroplan does not train models of type {}; leave it out",
+               plan.model.family->name());
   }
   if (!runtime.has_programs() && trained && (!options.quick || !options.plan_file.empty())) {
     answer.report.executor = AskExecutor(options);
