@@ -56,7 +56,7 @@ MODELS = {
                              tie_word_embeddings=True, rope_theta=1e6, rms_norm_eps=1e-6),
     "mistral-7b": llama_like("mistral", 4096, 14336, 32, 32, 8, 32768, sliding_window=None,
                              tie_word_embeddings=False, rope_theta=1e6, rms_norm_eps=1e-5),
-    # Types that zeroplan plans and does not train; the last three are shallower than published ones.
+    # Types that zeroplan plans and does not train; the last three are shallower than published.
     "gemma-2-2b": llama_like("gemma2", 2304, 9216, 26, 8, 4, 256000, head_dim=256),
     "gemma-3-1b": llama_like("gemma3_text", 1152, 6912, 26, 4, 1, 262144, head_dim=256,
                              sliding_window=512),
