@@ -105,7 +105,7 @@ struct TrainerMargins {
   int timed_runs;
   double time_median, time_worst;
 };
-inline constexpr TrainerMargins kTrainerMargins{53, 0.0351, 0.105, 16, 0.0743, 0.288};
+inline constexpr TrainerMargins kTrainerMargins{53, 0.00129, 0.105, 16, 0.0743, 0.288};
 
 // Of tests/fixtures/published_runs.jsonl, but for runs of low trust and what is not judged of one.
 inline constexpr PublishedMargin kPublishedMargins[] = {

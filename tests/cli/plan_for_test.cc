@@ -140,10 +140,10 @@ TEST_CASE("plan --for torchtitan: FSDP2, reduced in fp32") {
   CHECK(Has(text, "data_parallel_shard_degree = 8\n"));
   // stdout is the report's alone.
   CHECK(Has(run.err, "torchrun --nproc_per_node 8 -m torchtitan.train --job.config_file " + toml));
-  // It reduces in fp32, so the plan does.
+  // It reduces in fp32, so the plan does, and its own code is meant.
   const RunResult same = RunZeroplan(
       "plan --quick --model llama3.1-8b --gpus 8 --seq-len 2048 --stage 3 --format json "
-      "--runtime fsdp2 --communication-dtype fp32");
+      "--runtime fsdp2 --communication-dtype fp32 --code torchtitan");
   REQUIRE(same.exit_code == 0);
   CHECK(Json::parse(same.out)["choice"] == report["choice"]);
 }
