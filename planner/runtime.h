@@ -103,6 +103,10 @@ class Runtime {
   virtual void Refuse(const AskedOfRuntime& asked) const = 0;
   // What is estimated where the request leaves it open.
   virtual ChoiceSpace EstimateSpace() const = 0;
+  // Whether it has `setup` as it is asked for; where not, judging it throws what says why.
+  virtual bool Takes(const JudgeInputs& /*inputs*/, const TrainSetup& /*setup*/) const {
+    return true;
+  }
   // Of setups that were asked for those that it has, as it has them. `given`: they are a config's.
   virtual std::vector<TrainSetup> Completed(std::vector<TrainSetup> setups, bool given) const;
   // Every choice of `space` at its first number of GPUs; of those that differ in buckets alone the

@@ -74,6 +74,9 @@ struct TorchRecipe {
   bool operator==(const TorchRecipe&) const = default;
 };
 
+// Whether there is such code of models of `family`: Liger and torchtune have no GPT-2.
+bool HasCodeOf(CodeStyle code, std::string_view family);
+
 // "transformers' code with Liger's kernels, not compiled, adamw_bnb_8bit", for headlines.
 std::string RecipeText(const TorchRecipe& recipe);
 

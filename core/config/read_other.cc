@@ -171,7 +171,11 @@ void ReadSegments(ReaderState* state, JsonSection* section) {
   }
   own.Word("compile", {"none", "layers", "all"}, "\"none\", \"layers\" or \"all\"");
   for (const char* name : kRecipeWords) {
-    if (std::string_view(name) != "compile") own.String(name);
+    const bool said = std::string_view(name) != "compile" && own.String(name).has_value();
+    if (said && state->context.of_deepspeed) {
+      state->Warn(own, name,
+                  "says what was planned for, and is not read: give it as an option of its name");
+    }
   }
   if (!section->present()) {
     if (selective) out = kSelectiveRecompute;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/model/model_family.h"
 
 namespace zeroplan {
 namespace {
@@ -155,7 +156,8 @@ std::vector<std::pair<std::string, TorchRecipe>> LighterRecipes(const SearchInpu
   if (asked.runtime->has_programs()) return lighter;
   TorchRecipe recipe = asked.recipe;
   std::string options;
-  if (recipe.code == CodeStyle::kPlain || recipe.code == CodeStyle::kHf) {
+  const bool others = recipe.code == CodeStyle::kPlain || recipe.code == CodeStyle::kHf;
+  if (others && HasCodeOf(CodeStyle::kLiger, asked.model.family->name())) {
     recipe.code = CodeStyle::kLiger;
     options = fmt::format("⟦code⟧ {}", CodeStyleName(recipe.code));
     lighter.emplace_back(options, recipe);

@@ -138,23 +138,12 @@ void AddPyTorchFile(const FormatRequest& request, WrittenConfig& out) {
       "fsdp_transformer_layer_cls_to_wrap.");
 }
 
-// FSDP2's plan reduces gradients in every micro-step, as its memory was counted. Told nothing else,
-// accelerate keeps whole ones on every GPU until the last.
 std::string BatchNote(const FormatRequest& request) {
   const BatchSpec& batch = request.setup.batch;
-  const bool sync =
-      !request.runtime->reads_deepspeed_config() && !IsDdp(request) && batch.grad_accum > 1;
-  const std::string accumulation =
-      sync ? fmt::format(
-                 "gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps={}, "
-                 "sync_each_batch=True)",
-                 batch.grad_accum)
-           : fmt::format("gradient_accumulation_steps={}", batch.grad_accum);
-  return fmt::format("In the script: DataLoader(batch_size={}) and Accelerator({}), which is {}.{}",
-                     batch.micro_batch, accumulation, StepText(batch),
-                     sync ? " Without sync_each_batch whole gradients stay on every GPU between "
-                            "micro-steps, more memory than was planned."
-                          : "");
+  return fmt::format(
+      "In the script: DataLoader(batch_size={}) and Accelerator(gradient_accumulation_steps={}), "
+      "which is {}.",
+      batch.micro_batch, batch.grad_accum, StepText(batch));
 }
 
 }  // namespace

@@ -216,11 +216,6 @@ void AddPyTorchArguments(const FormatRequest& request, WrittenConfig& out) {
   }
   AddBatch(request, arguments);
   arguments.Add("optim", OptimizerOf(request));
-  // Otherwise whole gradients stay on every GPU until the last micro-step.
-  if (!ddp && request.setup.batch.grad_accum > 1) {
-    arguments.Add("accelerator_config",
-                  ShellWord(R"({"gradient_accumulation_kwargs": {"sync_each_batch": true}})"));
-  }
   AddCode(request, arguments);
   out.arguments = std::move(arguments.list());
   if (ddp) {

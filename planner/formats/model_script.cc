@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/strings.h"
+#include "core/families/planned/planned.h"
 #include "core/model/lora.h"
 #include "planner/formats/format_parts.h"
 
@@ -112,7 +113,12 @@ std::vector<std::string> ModelScript(const FormatRequest& request) {
   // The Trainer puts Liger's kernels in by itself.
   const bool liger = recipe.code == CodeStyle::kLiger && !trainer;
   std::vector<std::string> lines = {"import torch"};
-  const std::string_view loader = liger ? "AutoLigerKernelForCausalLM" : "AutoModelForCausalLM";
+  const PlannedCode* planned =
+      request.model.family == nullptr ? nullptr : request.model.family->planned();
+  const bool sees = planned != nullptr && planned->vision.present();
+  const std::string_view loader = liger  ? "AutoLigerKernelForCausalLM"
+                                  : sees ? "AutoModelForImageTextToText"
+                                         : "AutoModelForCausalLM";
   if (liger) lines.push_back(fmt::format("from liger_kernel.transformers import {}", loader));
   std::vector<std::string_view> names;
   if (!liger) names.push_back(loader);
@@ -193,7 +199,7 @@ std::string RecipeCannot(ConfigFormat format, const Runtime& runtime, const Mode
               TorchAttentionName(recipe.attention));
   const bool fp32 = recipe.param_dtype.value_or(Dtype::kF32) == Dtype::kF32;
   reasons.Add(titan && !fp32, "⟦param_dtype⟧ bf16 with the plan's fp32 reduction");
-  reasons.Add(!titan && runtime.key() == std::string_view("fsdp2") && !fp32 && !HasAdapters(model),
+  reasons.Add(!titan && runtime.key() == std::string_view("fsdp2") && !fp32,
               "⟦param_dtype⟧ bf16 (accelerate casts what is trained to fp32)");
   const TorchOptimizer optimizer = recipe.optimizer.value_or(TorchOptimizer::kAdamWFused);
   reasons.Add(

@@ -486,7 +486,7 @@ std::string AdaptersInstead(const PlanRequest& request) {
       return fmt::format("\n  {} fits (⟦method⟧ {}): {}, {}; {} a GPU", TuningMethodWords(method),
                          TuningMethodName(method), plan.runtime->Label(plan.setup),
                          BatchText(plan.setup.batch),
-                         FormatBytes(plan.choice.footprint.gpu_total()));
+                         FormatBytes(plan.choice.footprint.totals().gpu_bytes));
     } catch (const Error& error) {  // what the program does not have
       if (error.code() != ExitCode::kUsage || request.common.runtime.of().has_programs()) throw;
     }

@@ -132,7 +132,11 @@ void SetAdapters(const ModelFields& fields, ModelSpec& model) {
 void CheckFrozenFor(const Runtime& runtime, const ModelSpec& model) {
   if (runtime.has_programs() || model.frozen.empty()) return;
   const PlannedCode* code = model.family->planned();
-  if (code == nullptr || !code->vision.present()) {
+  if (code != nullptr && !code->vision.present()) {
+    ThrowUsage("⟦freeze⟧: of {} nothing can be frozen with ⟦runtime⟧ {}; leave it out",
+               model.family->name(), runtime.key());
+  }
+  if (code == nullptr) {
     ThrowUsage(
         "⟦freeze⟧: is not modelled for ⟦runtime⟧ {}; leave it out, or use ⟦runtime⟧ zeroplan",
         runtime.key());
@@ -146,6 +150,18 @@ void CheckFrozenFor(const Runtime& runtime, const ModelSpec& model) {
   }
 }
 
+// Images stand in a sequence, with all their tokens.
+void CheckImages(const ModelSpec& model, int64_t seq_len) {
+  const PlannedCode* code = model.family->planned();
+  if (code == nullptr || !code->vision.present()) return;
+  const int64_t tokens = code->vision.images * code->vision.image_tokens;
+  if (tokens <= seq_len) return;
+  ThrowUsage(
+      "⟦image_tokens⟧: {} tokens of images are more than the {} of a sequence; use ⟦seq_len⟧ "
+      "{} or more, or fewer ⟦image_tokens⟧",
+      tokens, seq_len, tokens);
+}
+
 }  // namespace
 
 OtherModels OthersFor(const ModelFields& fields, const Runtime& runtime) {
@@ -154,8 +170,12 @@ OtherModels OthersFor(const ModelFields& fields, const Runtime& runtime) {
 
 void SetCodeOfOthers(const RuntimeFields& fields, const ModelSpec& model, TorchRecipe& recipe) {
   const PlannedCode* code = model.family->planned();
-  if (code == nullptr) return;
   const std::string_view type = model.family->name();
+  if (!HasCodeOf(recipe.code, type)) {
+    ThrowUsage("⟦code⟧: {} has no model of the family {}; use plain or hf",
+               CodeStyleName(recipe.code), type);
+  }
+  if (code == nullptr) return;
   if (!fields.code) recipe.code = CodeStyle::kHf;
   const bool liger = recipe.code == CodeStyle::kLiger && code->experts == 0;
   if (recipe.code != CodeStyle::kHf && !liger) {
@@ -182,6 +202,7 @@ ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
   model.frozen = fields.freeze;
   CheckFrozen(model, "⟦freeze⟧");
   CheckFrozenFor(runtime, model);
+  CheckImages(model, seq_len.value_or(model.positions));
   SetAdapters(fields, model);
   if (HasAdapters(model) && model.family->planned() != nullptr) {
     ThrowUsage("⟦method⟧: adapters of a model of type {} are not modelled; use full",

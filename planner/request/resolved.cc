@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "core/base/error.h"
 #include "core/base/json_section.h"
@@ -444,6 +445,11 @@ ResolvedEstimate::ResolvedEstimate(const Request& request, Assumptions& assumpti
         ResolveConfig(request, inputs.model, hardware, gpus, assumptions, &inputs.recipe)};
   }
   inputs.setups = runtime.Completed(std::move(inputs.setups), !request.config.empty());
+  const JudgeInputs judged{inputs.model, inputs.lower, inputs.recipe, inputs.hardware};
+  const auto takes = [&](const TrainSetup& setup) { return runtime.Takes(judged, setup); };
+  if (std::any_of(inputs.setups.begin(), inputs.setups.end(), takes)) {
+    std::erase_if(inputs.setups, std::not_fn(takes));
+  }
   const TrainSetup& setup = inputs.setups.front();
   inputs.lower = GpuLowerOptions(inputs.model, setup.precision.dtype, hardware.gpu);
   if (request.async_save == AsyncSave::kOn) {

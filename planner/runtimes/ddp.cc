@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/config/reader_state.h"
 #include "core/config/setup_facts.h"
+#include "core/model/lora.h"
 #include "planner/estimate/choices.h"
 #include "planner/formats/config_format.h"
 #include "planner/runtimes/runtimes.h"
@@ -26,28 +27,30 @@ constexpr int kDdpReduce = 1;
 // Reducer: the first bucket to be reduced, and the others (bucket_cap_mb 25).
 constexpr uint64_t kFirstBucketBytes = uint64_t{1} << 20, kBucketBytes = uint64_t{25} << 20;
 
-// The dtype in which parameters, gradients and the optimizer's states are. What transformers and
-// torchtune load is what the checkpoint has, 16 bit.
-Dtype HeldDtype(const TorchRecipe& recipe, bool adapters = false) {
-  if (adapters) return recipe.param_dtype.value_or(Dtype::kF32);  // PEFT's autocast_adapter_dtype
-  const bool as_published = recipe.code == CodeStyle::kHf || recipe.code == CodeStyle::kLiger ||
-                            recipe.code == CodeStyle::kTorchtune;
-  return recipe.param_dtype.value_or(as_published ? Dtype::kBF16 : Dtype::kF32);
+// The dtype in which what is trained, gradients and the optimizer's states are. What transformers
+// and torchtune load is what the checkpoint has, 16 bit, but for fp16, whose gradients GradScaler
+// unscales in fp32 alone; PEFT's adapters are in fp32 (autocast_adapter_dtype).
+Dtype HeldDtype(const TorchPlay& play) {
+  const CodeStyle code = play.recipe.code;
+  const bool peft = HasAdapters(play.model) && code != CodeStyle::kTorchtune;
+  const bool as_published =
+      code == CodeStyle::kHf || code == CodeStyle::kLiger || code == CodeStyle::kTorchtune;
+  const bool fp32 = peft || !as_published || play.setup.precision.dtype == Dtype::kF16;
+  return play.recipe.param_dtype.value_or(fp32 ? Dtype::kF32 : Dtype::kBF16);
 }
 
 class Ddp : public TorchRuntime {
  public:
   Ddp(const TorchModel& model, const TorchPlay& play, TorchMemory* memory, TorchTimer* timer)
       : TorchRuntime(model, play.setup, memory, timer),
-        casts_(HeldDtype(play.recipe, model.has_adapters()) == Dtype::kF32),
+        casts_(HeldDtype(play) == Dtype::kF32),
         kbit_(play.recipe.kbit),
         held_bytes_(casts_ ? 4 : 2),
         recompute_(play.setup.recompute.kind != RecomputeKind::kNone),
         in_backward_(play.recipe.optimizer_in_backward),
         clips_(play.setup.optimizer.gradient_clipping > 0 && !in_backward_),
-        states_(play.recipe.optimizer.value_or(TorchOptimizer::kAdamWFused),
-                HeldDtype(play.recipe, model.has_adapters()), UpdatedTensorsOf(model), memory,
-                timer) {}
+        states_(play.recipe.optimizer.value_or(TorchOptimizer::kAdamWFused), HeldDtype(play),
+                UpdatedTensorsOf(model), memory, timer) {}
 
   void Init() override {
     for (const TorchParam& param : model_.trained()) {
@@ -233,20 +236,23 @@ class DdpOfTorch : public TorchBased {
     const TrainSetup& setup = play.setup;
     RefuseIf(setup.precision.dtype == Dtype::kF32,
              "its memory is modelled for bf16 and fp16, not fp32; give ⟦dtype⟧ bf16 or fp16");
-    RefuseIf(setup.precision.dtype == Dtype::kF16 && HeldDtype(play.recipe) != Dtype::kF32,
+    RefuseIf(setup.precision.dtype == Dtype::kF16 && HeldDtype(play) != Dtype::kF32,
              "fp16 with parameters in 16 bit: GradScaler does not unscale fp16 gradients; give "
-             "⟦param_dtype⟧ fp32 or ⟦dtype⟧ bf16");
-    RefuseIf(setup.zero.stage > 0,
-             "stage {}: DDP partitions nothing; give ⟦stage⟧ 0, or ⟦runtime⟧ deepspeed or fsdp2",
-             setup.zero.stage);
+             "⟦param_dtype⟧ fp32 or leave it out");
+    RefuseIf(setup.precision.fp32_reduction && HeldDtype(play) != Dtype::kF32,
+             "⟦communication_dtype⟧ fp32: DDP reduces gradients in the dtype that they have; give "
+             "⟦param_dtype⟧ fp32 or leave it out");
     RefuseIf(setup.zero.offload_optimizer.device != OffloadDevice::kNone ||
                  setup.zero.offload_param.device != OffloadDevice::kNone,
              "offload: DDP keeps everything on the GPU; give ⟦runtime⟧ deepspeed or fsdp2");
+    RefuseIf(Hybrid(setup), "⟦shard_group⟧: DDP has replicas alone; leave it out");
+    RefuseIf(setup.zero.stage > 0,
+             "stage {}: DDP partitions nothing; give ⟦stage⟧ 0, or ⟦runtime⟧ deepspeed or fsdp2",
+             setup.zero.stage);
     RefuseIf(play.recipe.optimizer_in_backward &&
                  (setup.batch.world_size > 1 || setup.batch.grad_accum > 1),
              "⟦optimizer_in_backward⟧: updates before the gradients of other ranks or micro-steps "
              "are there; use one GPU and ⟦grad_accum⟧ 1, or leave it out");
-    RefuseIf(Hybrid(setup), "⟦shard_group⟧: DDP has replicas alone; leave it out");
     RefuseIf(setup.recompute.kind == RecomputeKind::kSelective || setup.recompute.every > 1,
              "recompute is modelled for none and for every layer (torch.utils.checkpoint); give "
              "⟦checkpointing⟧ none or full, ⟦checkpoint_every⟧ 1");
@@ -254,18 +260,14 @@ class DdpOfTorch : public TorchBased {
   // The first step makes the optimizer's states and the buckets. NCCL as DeepSpeed's stages 0 to 2
   // have it, which all-reduce too; Python and PyTorch as with nothing of ZeRO.
   PlayedParts Parts(int /*stage*/) const override { return {3, 0, 0}; }
-  bool CastsParams(const TorchRecipe& recipe) const override {
-    return HeldDtype(recipe) == Dtype::kF32;
-  }
-  bool CastsAdapters(const TorchRecipe& recipe) const override {
-    return HeldDtype(recipe, /*adapters=*/true) == Dtype::kF32;
-  }
+  bool CastsTrained(const TorchPlay& play) const override { return HeldDtype(play) == Dtype::kF32; }
   std::unique_ptr<TorchRuntime> MakeEngine(const TorchModel& model, const TorchPlay& play,
                                            TorchMemory* memory, TorchTimer* timer) const override {
     return std::make_unique<Ddp>(model, play, memory, timer);
   }
   std::vector<AroundPeak> Around(const PlayedRun& run) const override {
-    return DdpAround(run, HeldDtype(run.play.recipe));
+    // The base of adapters is loaded in 16 bit.
+    return DdpAround(run, HasAdapters(run.play.model) ? Dtype::kBF16 : HeldDtype(run.play));
   }
   bool CanDo(int stage, const OffloadPlace& offloads) const override {
     return stage == 0 && !offloads.anything();

@@ -32,6 +32,10 @@ std::string_view CompiledText(TorchCompile compile) {
   return compile.loss ? "layers and loss compiled" : "layers compiled";
 }
 
+bool HasCodeOf(CodeStyle code, std::string_view family) {
+  return family != "gpt2" || (code != CodeStyle::kLiger && code != CodeStyle::kTorchtune);
+}
+
 std::string RecipeText(const TorchRecipe& recipe) {
   constexpr std::array<std::string_view, 6> kCodes = {"",
                                                       "transformers' code, ",
@@ -46,7 +50,7 @@ std::string RecipeText(const TorchRecipe& recipe) {
   if (recipe.attention == TorchAttention::kTriton) text += ", Triton's attention of 2023";
   if (recipe.param_dtype) text += fmt::format(", parameters in {}", DtypeName(*recipe.param_dtype));
   if (recipe.optimizer) text += fmt::format(", {}", TorchOptimizerName(*recipe.optimizer));
-  if (recipe.optimizer_in_backward) text += " in backward";
+  if (recipe.optimizer_in_backward) text += ", optimizer in backward";
   if (recipe.kbit) text += ", prepared for k-bit training";
   if (recipe.offload_activations) text += ", activations on the CPU";
   if (recipe.expandable_segments) text += ", expandable segments";

@@ -159,7 +159,14 @@ class TorchJudge : public ChoiceJudge {
     least->batch.grad_accum = kMany;
     Cluster one = cluster;
     one.gpus = one.gpus_per_node = 1;
-    const std::optional<RuntimeTime>& time = FreeOf(*least, one).time;
+    // Updates are of no account, and not every setup has the recipe's.
+    TorchRecipe recipe = inputs_.recipe;
+    recipe.optimizer.reset();
+    recipe.optimizer_in_backward = false;
+    TorchTimer timer(MachineOf(one.shape()), {});
+    ++played_;
+    runtime_.Play({inputs_.model, *least, recipe, inputs_.hardware, std::nullopt}, &timer);
+    const std::optional<RuntimeTime> time = timer.Time(kMany);
     if (time) at->second = time->step_seconds / static_cast<double>(kMany);
     return at->second;
   }
@@ -327,22 +334,38 @@ TorchRun TorchRunOf(const TrainSetup& setup, const TorchRecipe& recipe) {
   return run;
 }
 
-TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
-  TrainSetup& setup = play.setup;
+void TorchBased::RefusePlay(const TorchPlay& play) const {
   RefuseAdapters(play);
   RefuseSetup(play);
-  RefuseIf(play.recipe.offload_activations && setup.recompute.kind != RecomputeKind::kFull,
+  RefuseIf(play.recipe.offload_activations && play.setup.recompute.kind != RecomputeKind::kFull,
            "⟦offload_activations⟧ moves what checkpointed layers keep; give ⟦checkpointing⟧ full, "
            "or leave it out");
+}
+
+bool TorchBased::Takes(const JudgeInputs& inputs, const TrainSetup& setup) const {
+  try {
+    RefusePlay({.model = inputs.model,
+                .setup = setup,
+                .recipe = inputs.recipe,
+                .hardware = inputs.hardware});
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
+  TrainSetup& setup = play.setup;
+  RefusePlay(play);
   FillReaderSizes(setup.zero);
   TorchTimer no_timer(nullptr, {});
   if (timer == nullptr) timer = &no_timer;
   const PlayedParts parts = Parts(setup.zero.stage);
   TorchRun run = TorchRunOf(setup, play.recipe);
-  run.fp32_params = HasAdapters(play.model) ? play.recipe.kbit : CastsParams(play.recipe);
+  run.fp32_params = HasAdapters(play.model) ? play.recipe.kbit : CastsTrained(play);
   run.autocast = HasAutocast();
   if (play.recipe.offload_activations) run.offloading = &Offloading();
-  run.adapters = {CastsAdapters(play.recipe), play.recipe.kbit};
+  run.adapters = {CastsTrained(play), play.recipe.kbit};
   if (play.hardware != nullptr) {
     run.compute_capability = ComputeCapability(play.hardware->gpu.architecture);
   }
@@ -461,8 +484,10 @@ std::vector<TrainSetup> TorchBased::Choices(const SearchInputs& inputs,
   const int gpus = space.gpus.front();
   const std::vector<BatchPair> batches = Batches(space);
   ZEROPLAN_CHECK(!batches.empty(), "no batch");
-  std::vector<TrainSetup> can, cannot;
+  // What it has; what it has not as it is asked for; what it never has.
+  std::vector<TrainSetup> can, refused, cannot;
   std::optional<TrainSetup> cannot_run;
+  const JudgeInputs judged{inputs.model, inputs.lower, inputs.recipe, inputs.hardware};
   const bool open_optimizer = space.offload_optimizer.size() > 1;
   const bool open_param = space.offload_param.size() > 1;
   const auto add_batches = [&](TrainSetup setup, std::vector<TrainSetup>& to) {
@@ -484,12 +509,18 @@ std::vector<TrainSetup> TorchBased::Choices(const SearchInputs& inputs,
     setup.recompute = recompute;
     if (!offloads.pin_memory) UsePageableMemory(setup.zero);
     const bool groups = grouping.ranks == 0 || CanGroup(stage, offloads, grouping);
-    const bool moves = !inputs.recipe.offload_activations || recompute.kind == RecomputeKind::kFull;
     if (!CanRun(setup.zero)) {
       if (!cannot_run) cannot_run = setup;
-    } else if (!on_disk && groups && moves && CanDo(stage, offloads) &&
-               CanRecompute(inputs, recompute)) {
-      for (const TrainSetup& one : WithSettings(inputs, setup)) add_batches(one, can);
+    } else if (!on_disk && groups && CanDo(stage, offloads)) {
+      const bool recomputes = CanRecompute(inputs, recompute);
+      for (const TrainSetup& one : WithSettings(inputs, setup)) {
+        for (const BatchPair& batch : batches) {
+          TrainSetup choice = one;
+          choice.batch.micro_batch = batch.micro_batch;
+          choice.batch.grad_accum = batch.grad_accum;
+          (recomputes && Takes(judged, choice) ? can : refused).push_back(std::move(choice));
+        }
+      }
     } else if (cannot.empty()) {
       add_batches(setup, cannot);
     }
@@ -517,6 +548,10 @@ std::vector<TrainSetup> TorchBased::Choices(const SearchInputs& inputs,
     }
   }
   if (!can.empty()) return can;
+  if (!refused.empty()) {
+    refused.resize(1);
+    return refused;
+  }
   if (cannot.empty() && cannot_run) ValidateSetup(*cannot_run, "command line");
   ZEROPLAN_CHECK(!cannot.empty(), "nothing is asked for");
   cannot.resize(1);

@@ -67,6 +67,7 @@ class TorchBased : public Runtime {
   }
 
   void Refuse(const AskedOfRuntime& asked) const override;
+  bool Takes(const JudgeInputs& inputs, const TrainSetup& setup) const override;
   std::vector<TrainSetup> Choices(const SearchInputs& inputs,
                                   const SearchSpace& space) const override;
   std::unique_ptr<ChoiceJudge> Judge(const JudgeInputs& inputs) const override;
@@ -101,12 +102,12 @@ class TorchBased : public Runtime {
   virtual std::unique_ptr<TorchRuntime> MakeEngine(const TorchModel& model, const TorchPlay& play,
                                                    TorchMemory* memory,
                                                    TorchTimer* timer) const = 0;
-  // Whether parameters are in fp32 where modules run, under autocast.
-  virtual bool CastsParams(const TorchRecipe& /*recipe*/) const { return false; }
-  // Whether adapters are.
-  virtual bool CastsAdapters(const TorchRecipe& /*recipe*/) const { return false; }
+  // Whether what is trained, adapters or parameters, is in fp32 where modules run, under autocast.
+  virtual bool CastsTrained(const TorchPlay& /*play*/) const { return false; }
   // Of adapters, what is modelled for no runtime or not for this one.
   void RefuseAdapters(const TorchPlay& play) const;
+  // All that is not modelled of `play`.
+  void RefusePlay(const TorchPlay& play) const;
   // Whether the Trainer has autocast on around the model.
   virtual bool HasAutocast() const { return true; }
   // How its programs move inputs of checkpointed layers to the host.

@@ -200,7 +200,8 @@ double TorchStates::UpdateBytes(const UpdatedTensor& tensor) const {
 }
 
 void TorchStates::MakeStates(size_t tensor, int stream) {
-  if (!states_[tensor].empty()) return;
+  if (made_[tensor]) return;
+  made_[tensor] = true;
   if (row_.shared_tables > 0 && !tables_) {
     tables_ = memory_->New(TorchClass::kOptimizer, row_.shared_tables, stream);
   }

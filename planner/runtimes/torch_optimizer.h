@@ -90,6 +90,7 @@ class TorchStates {
         params_(params),
         tensors_(std::move(tensors)),
         states_(tensors_.size()),
+        made_(tensors_.size()),
         memory_(memory),
         timer_(timer) {}
 
@@ -113,7 +114,8 @@ class TorchStates {
   const uint64_t param_bytes_;
   const Dtype params_;
   const std::vector<UpdatedTensor> tensors_;
-  std::vector<std::vector<Tensor>> states_;
+  std::vector<std::vector<Tensor>> states_;  // those of the allocator
+  std::vector<bool> made_;
   Tensor tables_;
   Tensor last_update_;  // Adafactor's, a variable of its loop
   TorchMemory* memory_;

@@ -338,8 +338,9 @@ AroundPeak PlayEvaluation(const PlayedRun& run, const TorchRun& of_steps, TorchR
   AroundPeak of =
       Begin(AroundPhase::kEvaluation, peak.allocated_bytes + run.context, run.host_between_steps);
   const uint64_t logits = peak.class_bytes[static_cast<size_t>(TorchClass::kLogits)];
-  of.why =
-      fmt::format("{} of it {} sequences' logits and their loss", FormatBytes(logits), kEvalBatch);
+  of.why = logits == 0 ? fmt::format("{} sequences at once", kEvalBatch)
+                       : fmt::format("{} of it {} sequences' logits and their loss",
+                                     FormatBytes(logits), kEvalBatch);
   of.setting = fmt::format("per_device_eval_batch_size {}, the Trainer's default", kEvalBatch);
   of.instead = "per_device_eval_batch_size 1";
   of.instead_bytes = of.bytes;

@@ -107,21 +107,25 @@ std::vector<MarginOfError> TorchBased::Margins() const {
                                     {"reserved", of.reserved},
                                     {"device", of.device},
                                     {"host", of.host}};
+  // What was not measured.
+  std::erase_if(all, [](const MarginOfError& margin) { return margin.share == 0; });
   if (of.recompute_runs > 0) all.push_back({"stage_3_recompute_step_seconds", of.recompute_worst});
   return all;
 }
 
 std::string TorchBased::MarginText(const Cluster& cluster, const HardwareProfile& hardware) const {
   const RuntimeMargins& of = margins();
-  if (of.runs == 0) {
-    const TrainerMargins& trainer = kTrainerMargins;
+  if (of.chosen_runs == 0) {
     return fmt::format(
         "Beside {} runs of transformers' Trainer on one H200, most of them {}'s, allocated memory "
         "was off by at most {:.2g} %, reserved by {:.2g} %; step times of {} that nothing was "
         "fitted to by {:.2g} % in the median, {:.2g} % at most. docs/runtimes.md has them.{}",
-        trainer.runs, name(), 100 * trainer.allocated, 100 * trainer.reserved, trainer.timed_runs,
-        100 * trainer.time_median, 100 * trainer.time_worst,
-        IsH200(hardware) ? "" : PublishedText(*this, hardware));
+        of.runs, name(), 100 * of.allocated, 100 * of.reserved, of.timed_runs, 100 * of.time_median,
+        100 * of.time_worst,
+        (IsH200(hardware) ? "" : PublishedText(*this, hardware)) +
+            (cluster.nodes() == 1
+                 ? ""
+                 : " Nothing across nodes was compared. " + NetworkNote(hardware)));
   }
   const std::string recompute =
       of.recompute_runs == 0
@@ -147,14 +151,14 @@ double TorchBased::LargestTimeError(const ChoiceEstimate& choice, const Cluster&
   const bool recomputes = of.recompute_runs > 0 && candidate.stage == 3 &&
                           candidate.recompute != kNoRecompute && !Offloads(candidate);
   double worst = std::max(of.time_worst, of.chosen_worst);
-  if (of.runs == 0) worst = kTrainerMargins.time_worst;
   if (recomputes) worst = std::max(worst, of.recompute_worst);
   if (!IsH200(hardware)) {
     const PublishedMargin* published = PublishedMarginOf(key(), hardware);
     if (published == nullptr || published->timed_runs == 0) return 0;
     worst = std::max(worst, published->time_worst);
   }
-  return cluster.nodes() > 1 ? std::max(worst, of.across_nodes_worst) : worst;
+  if (cluster.nodes() == 1) return worst;
+  return of.across_nodes_worst == 0 ? 0 : std::max(worst, of.across_nodes_worst);
 }
 
 std::vector<std::string> TorchBased::Cautions(const ChoiceEstimate& choice, const Cluster& cluster,

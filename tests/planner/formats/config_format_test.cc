@@ -186,13 +186,11 @@ TEST_CASE("formats: hf-trainer with FSDP2") {
                      {"_zeroplan", {{"runtime", "fsdp2 of PyTorch 2.11"}, {"compile", "layers"}}}});
   CHECK(written.launch ==
         "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION=true torchrun --nproc_per_node 8 train.py");
-  CHECK(written.arguments ==
-        std::vector<std::string>{
-            "--fsdp", "--fsdp_config fsdp.json", "--per_device_train_batch_size 4",
-            "--gradient_accumulation_steps 2", "--bf16 true", "--optim adamw_torch_fused",
-            "--accelerator_config '{\"gradient_accumulation_kwargs\": "
-            "{\"sync_each_batch\": true}}'",
-            "--torch_compile"});
+  CHECK(written.arguments == std::vector<std::string>{"--fsdp", "--fsdp_config fsdp.json",
+                                                      "--per_device_train_batch_size 4",
+                                                      "--gradient_accumulation_steps 2",
+                                                      "--bf16 true", "--optim adamw_torch_fused",
+                                                      "--torch_compile"});
   // With one micro-step there is nothing to keep.
   request.setup.batch.grad_accum = 1;
   for (const std::string& argument : WriteFormat(request).arguments) {
@@ -275,9 +273,9 @@ TEST_CASE("formats: accelerate with FSDP2") {
         "rdzv_backend: static\n"
         "same_network: true\n");
   CHECK(Has(written.Command(), "--machine_rank RANK --main_process_ip HOST"));
-  CHECK(Has(written.notes.back(),
-            "DataLoader(batch_size=4) and Accelerator(gradient_accumulation_plugin="
-            "GradientAccumulationPlugin(num_steps=2, sync_each_batch=True)), which is 128"));
+  CHECK(
+      Has(written.notes.back(),
+          "DataLoader(batch_size=4) and Accelerator(gradient_accumulation_steps=2), which is 128"));
   request.setup.batch.grad_accum = 1;
   CHECK(
       Has(WriteFormat(request).notes.back(), "Accelerator(gradient_accumulation_steps=1), which"));

@@ -239,12 +239,12 @@ TEST_CASE("transformers' Trainer: the errors that answers name") {
     reserved = std::max(reserved, std::abs(row.reserved_off()));
   }
   const auto near = [](double value) { return doctest::Approx(value).epsilon(0.02).scale(0); };
-  CHECK(static_cast<int>(rows.size()) == kTrainerMargins.runs);
-  CHECK(allocated == near(kTrainerMargins.allocated));
-  CHECK(reserved == near(kTrainerMargins.reserved));
-  CHECK(static_cast<int>(times.size()) == kTrainerMargins.timed_runs);
-  CHECK(times[times.size() / 2] == near(kTrainerMargins.time_median));
-  CHECK(times.back() == near(kTrainerMargins.time_worst));
+  CHECK(static_cast<int>(rows.size()) == kDdpMargins.runs);
+  CHECK(allocated == near(kDdpMargins.allocated));
+  CHECK(reserved == near(kDdpMargins.reserved));
+  CHECK(static_cast<int>(times.size()) == kDdpMargins.timed_runs);
+  CHECK(times[times.size() / 2] == near(kDdpMargins.time_median));
+  CHECK(times.back() == near(kDdpMargins.time_worst));
 }
 
 TEST_CASE("print the Trainer's runs beside what is predicted" * doctest::skip()) {
