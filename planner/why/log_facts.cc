@@ -337,6 +337,8 @@ bool FactReader::Option(std::string_view name, const std::string& value, int64_t
   const auto* known = std::find_if(kKnownOptions.begin(), kKnownOptions.end(),
                                    [&](const KnownOption& option) { return option.name == name; });
   if (known == kKnownOptions.end()) return false;
+  if (name == "bf16" && IsFalse(value)) no_bf16_line_ = line;
+  if (name == "fp16" && IsFalse(value)) no_fp16_line_ = line;
   std::string text;
   switch (known->kind) {
     case ValueKind::kText:
@@ -354,12 +356,25 @@ bool FactReader::Option(std::string_view name, const std::string& value, int64_t
       for (const ValueName& of : kValueNames) {
         if (of.option == name && of.value == value) text = of.text;
       }
+      if (text.empty()) NoteUnknown(name, known->field, value, line, from);
   }
   if (text.empty()) return true;
   // What is quantized is more than adapters alone.
   if (text == "qlora") strength = kFromEngine;
   Add(known->field, std::move(text), line, std::move(from), strength);
   return true;
+}
+
+void FactReader::NoteUnknown(std::string_view name, std::string_view field,
+                             const std::string& value, int64_t line, const std::string& from) {
+  if (IsTrue(value) || IsFalse(value) || value == "none" || value == "null" || value == "auto") {
+    return;
+  }
+  log_->unknown_values.try_emplace(
+      std::string(field),
+      fmt::format(
+          "line {}: {} is not predicted; {}.", line, PrintableText(from, 80),
+          name == "optim" ? "AdamW is taken" : fmt::format("{} says what to take instead", field)));
 }
 
 void FactReader::Fsdp(const std::string& value, int64_t line) {
@@ -530,14 +545,17 @@ void FactReader::Finish() {
   if (block_ == Block::kJson) block_ = Block::kNone;
   const LogFact* micro = log_->Fact("⟦micro_batch⟧");
   const LogFact* accum = log_->Fact("⟦grad_accum⟧");
+  constexpr int64_t kMostCount = 1'000'000;  // products of two stay in range
   if (total_batch_ > 0 && micro != nullptr && accum != nullptr) {
-    const int64_t of_one = std::stoll(micro->text) * std::stoll(accum->text);
-    if (total_batch_ % of_one == 0) {
+    const int64_t sequences = std::stoll(micro->text), steps = std::stoll(accum->text);
+    const bool sane = sequences > 0 && steps > 0 && sequences <= kMostCount && steps <= kMostCount;
+    const int64_t of_one = sane ? sequences * steps : 0;
+    if (sane && total_batch_ % of_one == 0) {
       Add("⟦gpus⟧", std::to_string(total_batch_ / of_one), total_batch_line_,
           "Total train batch size", kFromEngine);
     }
   }
-  if (per_node_ > 0) {
+  if (per_node_ > 0 && per_node_ <= kMostCount && nodes_ <= kMostCount) {
     Add("⟦gpus⟧", std::to_string(per_node_ * std::max<int64_t>(nodes_, 1)), launch_line_,
         "the launch command", kStated);
     if (nodes_ > 1) {
@@ -548,6 +566,11 @@ void FactReader::Finish() {
   for (const std::string& program : log_->programs) {
     if (program != "transformers Trainer") continue;
     Add("⟦code⟧", "hf", 0, "transformers' Trainer", kFromFrames);
+  }
+  const LogFact* params = log_->Fact("⟦param_dtype⟧");
+  if (no_bf16_line_ > 0 && no_fp16_line_ > 0 && (params == nullptr || params->text == "fp32")) {
+    Add("⟦dtype⟧", "fp32", std::max(no_bf16_line_, no_fp16_line_), "bf16 and fp16 are off",
+        kFollows);
   }
   // On one GPU there is nothing to shard.
   const LogFact* gpus = log_->Fact("⟦gpus⟧");

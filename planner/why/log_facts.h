@@ -37,6 +37,9 @@ class FactReader {
   // `name` as programs have it: "per_device_train_batch_size". False: not known.
   bool Option(std::string_view name, const std::string& value, int64_t line, std::string from,
               int strength);
+  // Of an option that is known, a value that is not.
+  void NoteUnknown(std::string_view name, std::string_view field, const std::string& value,
+                   int64_t line, const std::string& from);
   void Launch(std::string_view name, const std::string& value, int64_t line);
   void Fsdp(const std::string& value, int64_t line);
   void AccelerateLine(std::string_view line, int64_t number);
@@ -53,7 +56,7 @@ class FactReader {
   std::string yaml_parent_;
   // Of Trainer's header and of launchers; 0: not said.
   int64_t total_batch_ = 0, total_batch_line_ = 0, per_node_ = 0, nodes_ = 0, launch_line_ = 0;
-  std::string optimizer_;
+  int64_t no_bf16_line_ = 0, no_fp16_line_ = 0;  // where they are said to be off; 0: nowhere
 };
 
 }  // namespace zeroplan

@@ -108,14 +108,19 @@ std::string EditedConfig(const WhyRequest& request, const RunLog& log, MergedReq
     }
     return values->front();
   };
-  if (choice.stages) {
+  const bool edits = choice.stages || choice.offload_optimizer || choice.offload_param;
+  // DeepSpeed's old spelling: true is stage 1.
+  if (edits && zero.is_boolean()) zero = {{"stage", zero.get<bool>() ? 1 : 0}};
+  if (edits && zero.is_null()) zero = WhyConfig::object();
+  const bool editable = zero.is_object();  // else its reader names the key
+  if (choice.stages && editable) {
     const int stage = one(choice.stages, "⟦stage⟧");
     said("⟦stage⟧", "/zero_optimization/stage", WhyConfig(stage));
     zero["stage"] = stage;
   }
   const auto offload = [&](const Given<std::vector<OffloadDevice>>& devices, std::string_view field,
                            const std::string& key) {
-    if (!devices) return;
+    if (!devices || !editable) return;
     const std::string device(OffloadDeviceName(one(devices, field)));
     said(field, "/zero_optimization/" + key + "/device", WhyConfig(device));
     zero.erase(key);
@@ -236,10 +241,12 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
     if (name == "⟦model⟧") {
       if (given("⟦params⟧") || !log.model_config.empty()) continue;
       try {
-        FindModel(fact.text);
+        FindModel(fact.text, {.allowed = true});
       } catch (const Error&) {
-        model_hint = fact.text;
-        continue;
+        // What is here and refused says itself why.
+        std::error_code unknown;
+        if (!fs::exists(fact.text, unknown)) model_hint = fact.text;
+        if (!model_hint.empty()) continue;
       }
     }
     if (name == "⟦hw⟧") {

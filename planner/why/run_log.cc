@@ -133,6 +133,12 @@ const LogFact* RunLog::Fact(std::string_view field) const {
   return found == facts.end() ? nullptr : &found->second;
 }
 
+bool RunLog::WentOn(const RunFailure& failure) const {
+  // Other ranks may still tell of steps that they had begun.
+  constexpr int64_t kOnTheWay = 2;
+  return steps_told > failure.steps_before + kOnTheWay;
+}
+
 const RunFailure* RunLog::Cause() const {
   if (finished) return nullptr;
   // Memory first, whoever noticed what before; a timeout follows from a rank that died, and what
@@ -141,7 +147,7 @@ const RunFailure* RunLog::Cause() const {
        {FailureKind::kGpuMemory, FailureKind::kHostMemory, FailureKind::kError,
         FailureKind::kKilled, FailureKind::kTimeout, FailureKind::kInterrupted}) {
     for (const RunFailure& failure : failures) {
-      if (failure.kind == kind) return &failure;
+      if (failure.kind == kind && !WentOn(failure)) return &failure;
     }
   }
   return nullptr;
@@ -165,6 +171,7 @@ struct LogReader::State {
   void Figures(const std::string& line);
   void Memory(const std::string& line);
   void Fail(FailureKind kind, std::string_view message, std::optional<int> rank);
+  void Step(int64_t done);
 
   RunLog log;
   FactReader facts;
@@ -175,7 +182,9 @@ struct LogReader::State {
   std::string broken_file;  // of a frame whose function stands on the next line
   bool in_traceback = false;
   bool evaluating = false;
-  int64_t failed_steps = -1;          // steps_seen at the last failure of memory
+  int64_t last_step = 0;
+  int64_t ignored_line = -1;          // of "Exception ignored in", whose traceback follows
+  bool ignored = false;               // the traceback that is read is of one
   std::map<int64_t, StepRates> bars;  // of each total
   StepRates titan_tps, tune_tps, samples, iterations;
   std::string memory_label, last_label;
@@ -249,7 +258,11 @@ void LogReader::State::Piece(std::string_view raw) {
 }
 
 void LogReader::State::Frames(const std::string& line) {
-  if (HasPart(line, "Traceback (most recent call last)")) in_traceback = true;
+  if (HasPart(line, "Exception ignored in")) ignored_line = log.lines;
+  if (HasPart(line, "Traceback (most recent call last)")) {
+    in_traceback = true;
+    ignored = log.lines == ignored_line + 1;
+  }
   const std::string broken = std::exchange(broken_file, {});
   if (!broken.empty()) {
     if (std::optional<PythonFrame> frame = BrokenFrame(line, broken)) Frame(*std::move(frame));
@@ -282,8 +295,16 @@ void LogReader::State::Frame(PythonFrame frame) {
 }
 
 void LogReader::State::Fail(FailureKind kind, std::string_view message, std::optional<int> rank) {
+  const bool of_traceback = kind != FailureKind::kKilled && kind != FailureKind::kTimeout;
+  if (of_traceback && std::exchange(ignored, false)) {
+    frames.clear();
+    codes.clear();
+    in_traceback = false;
+    return;
+  }
   RunFailure failure;
   failure.kind = kind;
+  failure.steps_before = log.steps_told;
   failure.line = log.lines;
   failure.rank = rank;
   failure.message = PrintableText(message, kLongestMessage);
@@ -306,9 +327,11 @@ void LogReader::State::Fail(FailureKind kind, std::string_view message, std::opt
   log.finished = false;
   const bool known =
       std::any_of(log.failures.begin(), log.failures.end(), [&](const RunFailure& f) {
-        return f.kind == kind && f.rank == rank && log.steps_seen == failed_steps;
+        return f.kind == kind && f.rank == rank && f.steps_before == log.steps_told;
       });
-  failed_steps = log.steps_seen;
+  if (log.failures.size() == kMostFailures && log.WentOn(log.failures.front())) {
+    log.failures.erase(log.failures.begin());
+  }
   if (!known && log.failures.size() < kMostFailures) log.failures.push_back(std::move(failure));
 }
 
@@ -318,15 +341,18 @@ void LogReader::State::Failures(const std::string& line) {
     return std::string_view(line).substr(line.find(part));
   };
   const std::optional<int> rank = RankOf(line);
-  if (has("CUDA out of memory. Tried to allocate")) {
+  for (const std::string_view shortage :
+       {"CUDA out of memory. Tried to allocate", "HIP out of memory. Tried to allocate",
+        "XPU out of memory. Tried to allocate"}) {
+    if (!has(shortage)) continue;
     // A line of source that raises it is no message.
-    if (has("raise ") || has("(\"CUDA out")) return;
-    Fail(FailureKind::kGpuMemory, from("CUDA out of memory"), rank);
+    if (has("raise ") || has("(\"" + std::string(shortage.substr(0, 8)))) return;
+    Fail(FailureKind::kGpuMemory, from(shortage), rank);
     return;
   }
   for (const std::string_view driver :
-       {"CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "Cuda failure 'out of memory'",
-        "Cuda failure 2 'out of memory'"}) {
+       {"CUDA error: out of memory", "HIP error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED",
+        "Cuda failure 'out of memory'", "Cuda failure 2 'out of memory'"}) {
     if (!has(driver)) continue;
     // The driver says the same where a host has no more memory to page-lock.
     const bool pins = std::any_of(codes.begin(), codes.end(), [](const std::string& code) {
@@ -339,6 +365,10 @@ void LogReader::State::Failures(const std::string& line) {
     Fail(FailureKind::kHostMemory, from("DefaultCPUAllocator"), rank);
     return;
   }
+  if (has("[Errno 12] Cannot allocate memory") && !has("raise ")) {
+    Fail(FailureKind::kHostMemory, from("[Errno 12]"), rank);
+    return;
+  }
   if (has("Watchdog caught collective operation timeout")) {
     Fail(FailureKind::kTimeout, from("Watchdog caught"), rank);
     return;
@@ -346,7 +376,7 @@ void LogReader::State::Failures(const std::string& line) {
   for (const std::string_view kill :
        {"exitcode: -9", "exitcode  : -9", "return code = -9", "Signal 9 (SIGKILL)",
         "oom_kill event", "oom-kill event", "Out of memory: Killed process",
-        "died with <Signals.SIGKILL"}) {
+        "died with <Signals.SIGKILL", "killed by signal: Killed"}) {
     if (!has(kill)) continue;
     Fail(FailureKind::kKilled, Trimmed(line), rank);
     return;
@@ -379,6 +409,12 @@ void LogReader::State::Failures(const std::string& line) {
        message, rank);
 }
 
+void LogReader::State::Step(int64_t done) {
+  if (done > last_step) ++log.steps_told;
+  last_step = done;
+  log.steps_seen = std::max(log.steps_seen, done);
+}
+
 void LogReader::State::Progress(const std::string& line, bool nested) {
   if (HasPart(line, "***** Running Evaluation")) evaluating = true;
   if (HasPart(line, "eval_runtime")) evaluating = false;
@@ -391,7 +427,7 @@ void LogReader::State::Progress(const std::string& line, bool nested) {
   }
   if (nested || evaluating) return;
   last_label = fmt::format("step {}/{}", bar->done, bar->total);
-  if (bar->done > log.steps_seen) log.steps_seen = bar->done;
+  Step(bar->done);
   if (bar->seconds && bar->done > 1) bars[bar->total].Add(*bar->seconds, log.lines);
 }
 
@@ -413,9 +449,7 @@ void LogReader::State::Figures(const std::string& line) {
     } else if (const auto rate = NumberAfter(line, "SamplesPerSec="); rate && *rate > 0) {
       samples.Add(*rate, log.lines);
     }
-    if (const auto step = CountAfter(line, "global_step=")) {
-      log.steps_seen = std::max(log.steps_seen, *step);
-    }
+    if (const auto step = CountAfter(line, "global_step=")) Step(*step);
     if (const auto most = GibibytesAfter(line, "MaxMemAllocated=")) {
       Most(log.allocated, static_cast<double>(*most), log.lines, "MaxMemAllocated");
     }
@@ -431,18 +465,14 @@ void LogReader::State::Figures(const std::string& line) {
     if (const auto ms = NumberAfter(line, "elapsed time per iteration (ms): ")) {
       iterations.Add(*ms / 1e3, log.lines);
     }
-    if (const auto step = CountAfter(line, "iteration ")) {
-      log.steps_seen = std::max(log.steps_seen, *step);
-    }
+    if (const auto step = CountAfter(line, "iteration ")) Step(*step);
   }
   if (has("tps: ") && has("step: ") && has("memory: ")) {
     if (const auto tps = NumberAfter(line, "tps: ")) titan_tps.Add(*tps, log.lines);
     if (const auto memory = SizeAfter(line, "memory: ")) {
       Most(log.reserved, static_cast<double>(*memory), log.lines, "memory");
     }
-    if (const auto step = CountAfter(line, "step: ")) {
-      log.steps_seen = std::max(log.steps_seen, *step);
-    }
+    if (const auto step = CountAfter(line, "step: ")) Step(*step);
     facts.Add("⟦code⟧", "torchtitan", log.lines, "torchtitan's lines of steps", kStated);
   }
   if (has("tokens_per_second_per_gpu:")) {

@@ -60,6 +60,7 @@ struct RunFailure {
   std::vector<std::string> frames;  // "trainer.py:2772 training_step", the outermost first
   OomMessage gpu;                   // kGpuMemory
   std::optional<uint64_t> host_wanted;
+  int64_t steps_before = 0;  // RunLog::steps_told when it came
 };
 
 // What a log says of a field of a request, as an option has it.
@@ -89,8 +90,9 @@ struct RunLog {
   std::string source;  // the file's name; "-": stdin
   int64_t lines = 0;
   uint64_t bytes = 0;
-  bool has_nul = false;                  // binary, or a text in UTF-16
-  std::map<std::string, LogFact> facts;  // by field
+  bool has_nul = false;                               // binary, or a text in UTF-16
+  std::map<std::string, LogFact> facts;               // by field
+  std::map<std::string, std::string> unknown_values;  // by field, a note each
   // A DeepSpeed config, or a model's config.json, that was printed; empty: none.
   std::string config, model_config;
   int64_t config_line = 0, model_config_line = 0;
@@ -104,6 +106,7 @@ struct RunLog {
   bool finished = false;             // training says that it ended, after the last failure
   std::string last_seen;   // the last progress before the end: "Loading checkpoint shards"
   int64_t steps_seen = 0;  // optimizer steps that it says are done
+  int64_t steps_told = 0;  // how often it says that one more is done, over all restarts
 
   // Of one optimizer step and all GPUs, unless named otherwise.
   std::optional<LogFigure> step_seconds, samples_per_second, tokens_per_second_of_gpu;
@@ -116,6 +119,8 @@ struct RunLog {
   int64_t one_thread_line = 0;  // torchrun set OMP_NUM_THREADS to 1; 0: it did not
 
   const LogFact* Fact(std::string_view field) const;
+  // Whether training went on after it: it was caught, or the run began anew.
+  bool WentOn(const RunFailure& failure) const;
   // What ended the run: of several failures the one that others follow from; null: none is told.
   const RunFailure* Cause() const;
   // Whether anything of a run was recognised.

@@ -105,25 +105,47 @@ void FindGpuShortage(const RunFailure& failure, WhyAnswer& answer) {
   if (gpu.wanted && unallocated) {
     // What the allocator could still ask the driver for.
     uint64_t free = gpu.free.value_or(0);
+    const LogFact* segments = answer.log.Fact("⟦expandable_segments⟧");
+    const bool joins = segments != nullptr && segments->text == "true";
+    const auto advice = [&](const char* does) {
+      return joins ? std::string()
+                   : fmt::format(
+                         " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (PYTORCH_ALLOC_CONF "
+                         "from PyTorch 2.9 on) lets the allocator {}.",
+                         does);
+    };
+    const char* head =
+        joins ? "Fragmentation, although expandable segments are on:" : "Fragmentation:";
+    // Next to nothing would be left without any fragment.
+    constexpr double kFull = 0.97;
+    const uint64_t room = std::min(gpu.total.value_or(kAuto), gpu.allowed.value_or(kAuto));
+    const uint64_t both = gpu.allocated.value_or(0) + *gpu.wanted;
+    const bool full =
+        room != kAuto && static_cast<double>(both) > kFull * static_cast<double>(room);
     if (gpu.allowed && gpu.reserved)
       free = std::min(free, *gpu.allowed - std::min(*gpu.allowed, *gpu.reserved));
-    if (*unallocated >= *gpu.wanted) {
+    if (full && *unallocated + free >= *gpu.wanted) {
       answer.findings.push_back(fmt::format(
-          "Fragmentation: {} were reserved and not allocated, more than the {} that were wanted, "
-          "but in pieces that are too small. PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "
-          "(PYTORCH_ALLOC_CONF from PyTorch 2.9 on) lets the allocator join them.",
-          GiBText(*unallocated), GiBText(*gpu.wanted)));
+          "Not fragmentation alone: {} allocated and {} wanted are {:.0f} % of {}; pieces that the "
+          "allocator joins leave next to nothing free.",
+          GiBText(*gpu.allocated), GiBText(*gpu.wanted),
+          100 * static_cast<double>(both) / static_cast<double>(room), GiBText(room)));
+    } else if (*unallocated >= *gpu.wanted) {
+      answer.findings.push_back(fmt::format(
+          "{} {} were reserved and not allocated, more than the {} that were wanted, but in pieces "
+          "that are too small.{}",
+          head, GiBText(*unallocated), GiBText(*gpu.wanted), advice("join them")));
     } else if (*unallocated + free >= *gpu.wanted) {
       answer.findings.push_back(fmt::format(
-          "Fragmentation: with what was free ({}) the {} that were reserved and not allocated "
-          "would have sufficed for {}. PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "
-          "(PYTORCH_ALLOC_CONF from PyTorch 2.9 on) lets the allocator use both.",
-          GiBText(free), GiBText(*unallocated), GiBText(*gpu.wanted)));
+          "{} with what was free ({}) the {} that were reserved and not allocated would have "
+          "sufficed for {}.{}",
+          head, GiBText(free), GiBText(*unallocated), GiBText(*gpu.wanted), advice("use both")));
     } else {
       answer.findings.push_back(fmt::format(
           "Not fragmentation: {} were reserved and not allocated, {} free, less than the {} that "
-          "were wanted. expandable_segments:True alone does not help.",
-          GiBText(*unallocated), GiBText(free), GiBText(*gpu.wanted)));
+          "were wanted.{}",
+          GiBText(*unallocated), GiBText(free), GiBText(*gpu.wanted),
+          joins ? "" : " expandable_segments:True alone does not help."));
     }
   }
   if (gpu.total && gpu.in_use && gpu.free && *gpu.in_use + *gpu.free < *gpu.total) {
@@ -141,7 +163,9 @@ void CompareShortage(const RunFailure& failure, WhyAnswer& answer) {
   const OomMessage& gpu = failure.gpu;
   const ChoiceEstimate& choice = predicted.choice;
   const TorchFootprint& torch = *choice.footprint.torch;
-  const std::optional<TorchPhase> phase = PredictedPhase(failure.phase);
+  std::optional<TorchPhase> phase = PredictedPhase(failure.phase);
+  const bool unknown = failure.phase == RunPhase::kUnknown;
+  if (unknown) phase = torch.DecidingPhase();
   if (gpu.allocated && gpu.wanted) predicted.needed = *gpu.allocated + *gpu.wanted;
   if (phase && predicted.needed) {
     const uint64_t peak = torch.peak(*phase).allocated_bytes;
@@ -174,8 +198,8 @@ void CompareShortage(const RunFailure& failure, WhyAnswer& answer) {
     answer.findings.push_back(fmt::format(
         "It had, or wanted, {} in tensors, {} more than is predicted for {}: what ran is not all "
         "that the log and the options say.{} The changes below leave so much free.",
-        GiBText(*predicted.needed), GiBText(predicted.beyond), RunPhaseText(failure.phase),
-        Because(answer.assumed)));
+        GiBText(*predicted.needed), GiBText(predicted.beyond),
+        unknown ? "the peak" : RunPhaseText(failure.phase), Because(answer.assumed)));
   }
 }
 
@@ -379,6 +403,9 @@ WhyAnswer FindWhy(const WhyRequest& request) {
   answer.assumed = merged.assumed;
   const RunFailure* cause = log.Cause();
   if (cause != nullptr && cause->kind == FailureKind::kGpuMemory) FindGpuShortage(*cause, answer);
+  for (const auto& [field, note] : log.unknown_values) {
+    if (log.Fact(field) == nullptr && !request.given.contains(field)) answer.notes.push_back(note);
+  }
   if (log.fsdp1) {
     answer.notes.emplace_back(
         "It ran FSDP's first version (FullyShardedDataParallel), which is predicted as its second, "

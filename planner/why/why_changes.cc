@@ -138,6 +138,12 @@ void FindChanges(MergedRequest& merged, WhyAnswer& answer) {
     }
     std::string words = Elsewhere(now, then, answer.log, deepspeed);
     if (*more != '\0') options = options.empty() ? more : options + " " + more;
+    // What changes nothing, or takes as much and more, is no help.
+    const auto takes = [](const ChoiceEstimate& of) {
+      const TorchFootprint& torch = *of.footprint.torch;
+      return std::pair(torch.TensorBytes(), torch.ReservedBytes());
+    };
+    if (options.empty() || takes(change.estimate) >= takes(predicted.choice)) return;
     if (*elsewhere != '\0') words = words.empty() ? elsewhere : words + ", " + elsewhere;
     answer.changes.push_back({std::move(options), std::move(words), change.estimate});
   };

@@ -79,8 +79,7 @@ std::string Verdict(const RunLog& log) {
     case FailureKind::kInterrupted:
       return fmt::format("It was interrupted{} {}.", where, at);
     case FailureKind::kError:
-      return fmt::format("It died of an error that is no shortage of memory{} {}: {}", where, at,
-                         cause->message);
+      return fmt::format("It died of an error{} {}: {}", where, at, cause->message);
   }
   return "";
 }
@@ -219,7 +218,8 @@ std::string StepText(const WhyAnswer& answer) {
 std::string ChangesText(const WhyAnswer& answer, size_t columns) {
   if (answer.changes.empty()) {
     const RunFailure* cause = answer.log.Cause();
-    const bool asked = cause != nullptr && cause->kind == FailureKind::kGpuMemory &&
+    const bool fits = answer.prediction->choice.fits && answer.prediction->beyond == 0;
+    const bool asked = !fits && cause != nullptr && cause->kind == FailureKind::kGpuMemory &&
                        (PredictedPhase(cause->phase) || cause->phase == RunPhase::kUnknown);
     return asked
                ? Wrap(

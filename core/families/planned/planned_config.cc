@@ -11,6 +11,9 @@ namespace zeroplan {
 namespace {
 
 constexpr int64_t kMax = std::numeric_limits<int32_t>::max(), kMaxLayers = 2048;
+// Products of such sizes stay in range; all parameters together are bounded beside.
+constexpr int64_t kMaxWidth = 1 << 20, kMaxHeads = 1 << 16, kMaxExperts = 4096, kMaxImage = 1 << 14;
+constexpr double kMostParams = 1e15;
 
 enum class Tower : uint8_t { kSiglip, kClip, kQwen };
 
@@ -131,11 +134,11 @@ void ReadText(JsonSection& config, const TextType& type, PlannedConfig* out) {
   ModelSpec& spec = out->spec;
   PlannedCode& code = out->code;
   spec.layers = Whole(config, "num_hidden_layers", type.layers, 1, kMaxLayers);
-  spec.hidden = Whole(config, "hidden_size", type.hidden);
-  spec.heads = Whole(config, "num_attention_heads", type.heads);
-  spec.kv_heads =
-      Whole(config, "num_key_value_heads", type.kv_heads > 0 ? type.kv_heads : spec.heads);
-  spec.head_size = Whole(config, "head_dim", type.head_size, 0);
+  spec.hidden = Whole(config, "hidden_size", type.hidden, 1, kMaxWidth);
+  spec.heads = Whole(config, "num_attention_heads", type.heads, 1, kMaxHeads);
+  spec.kv_heads = Whole(config, "num_key_value_heads",
+                        type.kv_heads > 0 ? type.kv_heads : spec.heads, 1, kMaxHeads);
+  spec.head_size = Whole(config, "head_dim", type.head_size, 0, kMaxHeads);
   if (spec.head_size == 0) {
     if (spec.hidden % spec.heads != 0) {
       config.Fail("num_attention_heads",
@@ -149,7 +152,7 @@ void ReadText(JsonSection& config, const TextType& type, PlannedConfig* out) {
                 "{} does not divide num_attention_heads {}; use one that does", spec.kv_heads,
                 spec.heads);
   }
-  spec.ffn = Whole(config, "intermediate_size", type.ffn);
+  spec.ffn = Whole(config, "intermediate_size", type.ffn, 1, kMaxWidth);
   spec.vocab = Whole(config, "vocab_size", type.vocab);
   spec.positions = Whole(config, "max_position_embeddings", type.positions);
   spec.tied_head = config.Bool("tie_word_embeddings").value_or(type.tied);
@@ -173,14 +176,17 @@ void ReadText(JsonSection& config, const TextType& type, PlannedConfig* out) {
   if (code.window > 0) code.window_layers = WindowLayers(config, type, spec.layers);
   if (type.experts == 0) return;
   // One key in published files, the other in what transformers 5 writes.
-  code.experts = Whole(config, "num_local_experts", Whole(config, "num_experts", type.experts));
+  code.experts = Whole(config, "num_local_experts",
+                       Whole(config, "num_experts", type.experts, 1, kMaxExperts), 1, kMaxExperts);
   code.experts_per_token = Whole(config, "num_experts_per_tok", type.experts_per_token);
   if (code.experts_per_token > code.experts) {
     config.FailValue("num_experts_per_tok", fmt::format("at most the {} experts", code.experts));
   }
-  if (type.expert_ffn > 0) spec.ffn = Whole(config, "moe_intermediate_size", type.expert_ffn);
+  if (type.expert_ffn > 0)
+    spec.ffn = Whole(config, "moe_intermediate_size", type.expert_ffn, 1, kMaxWidth);
   if (type.shared_ffn > 0) {
-    code.shared_ffn = Whole(config, "shared_expert_intermediate_size", type.shared_ffn);
+    code.shared_ffn =
+        Whole(config, "shared_expert_intermediate_size", type.shared_ffn, 1, kMaxWidth);
   }
   code.normalized_shares = type.expert_ffn == 0 || config.Bool("norm_topk_prob").value_or(false);
   if (Whole(config, "decoder_sparse_step", 1) != 1) {
@@ -276,23 +282,24 @@ VisionConfig ReadVision(JsonSection& root, JsonSection& config, const VisionType
   VisionConfig vision;
   const bool qwen = type.tower == Tower::kQwen;
   tower.layers = Whole(config, qwen ? "depth" : "num_hidden_layers", type.layers, 1, kMaxLayers);
-  tower.hidden = Whole(config, "hidden_size", type.hidden);
-  tower.heads = Whole(config, qwen ? "num_heads" : "num_attention_heads", type.heads);
-  tower.ffn = Whole(config, "intermediate_size", type.ffn);
+  tower.hidden = Whole(config, "hidden_size", type.hidden, 1, kMaxWidth);
+  tower.heads = Whole(config, qwen ? "num_heads" : "num_attention_heads", type.heads, 1, kMaxHeads);
+  tower.ffn = Whole(config, "intermediate_size", type.ffn, 1, kMaxWidth);
   if (tower.hidden % tower.heads != 0) {
     config.Fail(qwen ? "num_heads" : "num_attention_heads",
                 "{} does not divide hidden_size {}; use a number of heads that does", tower.heads,
                 tower.hidden);
   }
-  vision.patch = Whole(config, "patch_size", type.patch);
-  vision.channels = Whole(config, "num_channels", Whole(config, "in_channels", 3));
+  vision.patch = Whole(config, "patch_size", type.patch, 1, kMaxImage);
+  vision.channels =
+      Whole(config, "num_channels", Whole(config, "in_channels", 3, 1, 1024), 1, 1024);
   int64_t of_image = 0;  // tokens in the text
   if (qwen) {
     tower.gated = tower.rms_norms = true;
-    vision.merge = Whole(config, "spatial_merge_size", 2);
-    vision.frames = Whole(config, "temporal_patch_size", 2);
-    vision.out = Whole(config, "out_hidden_size", 3584);
-    tower.window = Whole(config, "window_size", 112) / vision.patch;
+    vision.merge = Whole(config, "spatial_merge_size", 2, 1, 64);
+    vision.frames = Whole(config, "temporal_patch_size", 2, 1, 1024);
+    vision.out = Whole(config, "out_hidden_size", 3584, 1, kMaxWidth);
+    tower.window = Whole(config, "window_size", 112, 1, kMaxImage) / vision.patch;
     tower.window *= tower.window;
     const JsonNode* full = config.Value("fullatt_block_indexes");
     tower.full_layers =
@@ -305,7 +312,7 @@ VisionConfig ReadVision(JsonSection& root, JsonSection& config, const VisionType
           of_image));
     }
   } else {
-    vision.image = Whole(config, "image_size", type.image);
+    vision.image = Whole(config, "image_size", type.image, 1, kMaxImage);
     const int64_t side = vision.image / vision.patch;
     if (side == 0) {
       config.FailValue("patch_size", fmt::format("at most image_size {}", vision.image));
@@ -314,7 +321,8 @@ VisionConfig ReadVision(JsonSection& root, JsonSection& config, const VisionType
     tower.quick_gelu =
         config.String("hidden_act").value_or(type.tower == Tower::kClip ? "quick_gelu" : "") ==
         "quick_gelu";
-    of_image = type.tower == Tower::kSiglip ? Whole(root, "mm_tokens_per_image", 256) : side * side;
+    of_image = type.tower == Tower::kSiglip ? Whole(root, "mm_tokens_per_image", 256, 1, kMaxWidth)
+                                            : side * side;
     vision.pooling_head =
         type.tower == Tower::kSiglip && config.Bool("vision_use_head").value_or(true);
     vision.projector_bias = root.Bool("multimodal_projector_bias").value_or(true);
@@ -388,6 +396,21 @@ void AddVision(const Tensors& to, const VisionType& type, const PlannedConfig& c
   }
 }
 
+// Throws where the sizes are each allowed and together no model's.
+void CheckPlannedSize(JsonSection& config, const PlannedConfig& of) {
+  double params = 0;
+  for (const NamedShape& tensor : of.tensors) {
+    double elements = 1;
+    for (const int64_t side : tensor.shape) elements *= static_cast<double>(side);
+    params += elements;
+  }
+  if (params <= kMostParams) return;
+  config.Fail("hidden_size",
+              "{} comes with the other sizes to {:.2g} parameters, and at most {:.0g} are planned; "
+              "set all as the model was trained with",
+              of.spec.hidden, params, kMostParams);
+}
+
 }  // namespace
 
 bool IsPlannedType(std::string_view model_type) {
@@ -427,6 +450,7 @@ PlannedConfig ReadPlannedConfig(const JsonNode& node, std::string_view model_typ
   const Tensors tensors(source, &out.tensors);
   if (sees == nullptr) {
     AddText(*type, "", tensors, out);
+    CheckPlannedSize(text, out);
     return out;
   }
   const JsonNode* vision_node = root.Value("vision_config");
@@ -437,6 +461,7 @@ PlannedConfig ReadPlannedConfig(const JsonNode& node, std::string_view model_typ
   const VisionConfig vision = ReadVision(root, vision_config, *sees, image_tokens, &out);
   AddText(*type, std::string(sees->text_prefix), tensors, out);
   AddVision(tensors, *sees, out, vision);
+  CheckPlannedSize(text, out);
   // Tokens of images see each other, by a mask.
   out.code.masked = sees->tower == Tower::kSiglip;
   return out;

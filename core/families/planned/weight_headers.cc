@@ -88,18 +88,18 @@ void ReadHeader(const fs::path& file, std::vector<NamedShape>* tensors) {
   const std::string header = HeaderText(file, &file_bytes);
   const JsonNode root = ParseJsonText(header, file.string());
   if (!root.is_object()) ThrowUsage("{}: its header is no JSON object; {}", file.string(), kWhole);
-  uint64_t bytes = 8 + header.size();
+  double bytes = 8 + static_cast<double>(header.size());
   for (const auto& [name, tensor] : root.members) {
     if (name == "__metadata__") continue;
     NamedShape shape = ShapeOf(file, name, tensor);
     // Positions and the like are no parameters.
     if (tensor.Find("dtype")->scalar != "I64") tensors->push_back(std::move(shape));
     const std::vector<JsonNode>& offsets = tensor.Find("data_offsets")->elements;
-    bytes += static_cast<uint64_t>(offsets[1].scalar.number() - offsets[0].scalar.number());
+    bytes += offsets[1].scalar.number() - offsets[0].scalar.number();
   }
-  if (bytes > file_bytes) {
-    ThrowUsage("{}: has {} bytes, its tensors and header {}; {}", file.string(), file_bytes, bytes,
-               kWhole);
+  if (bytes > static_cast<double>(file_bytes)) {
+    ThrowUsage("{}: has {} bytes, its tensors and header {:.0f}; {}", file.string(), file_bytes,
+               bytes, kWhole);
   }
 }
 

@@ -209,8 +209,12 @@ TEST_CASE("a host without memory: an allocation, SIGKILL by launchers and the ke
             "code 12 (Cannot allocate memory)")
             .Cause()
             ->kind == FailureKind::kHostMemory);
+  const RunLog fork = Log("OSError: [Errno 12] Cannot allocate memory\n");
+  REQUIRE(fork.Cause() != nullptr);
+  CHECK(fork.Cause()->kind == FailureKind::kHostMemory);
   for (const char* line :
-       {"ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 6 "
+       {"RuntimeError: DataLoader worker (pid 730) is killed by signal: Killed.",
+        "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 6 "
         "(pid: 730) of binary: /opt/python/bin/python3.10",
         "  exitcode  : -9 (pid: 730)",
         "[2023-04-14 13:11:27,885] [ERROR] [launch.py:434:sigkill_handler] ['/usr/bin/python3', "
@@ -275,6 +279,56 @@ TEST_CASE("of several failures the one that others follow from is the cause") {
       "{'train_runtime': 10.5, 'train_samples_per_second': 3.8, 'train_steps_per_second': 0.4}\n");
   CHECK(caught.finished);
   CHECK(caught.Cause() == nullptr);
+}
+
+TEST_CASE("counts beyond all reason, dtypes that are off, values that are not known") {
+  const std::string header =
+      "Total train batch size (w. parallel, distributed & accumulation) = 8\n";
+  const RunLog large =
+      Log("train.py --per_device_train_batch_size 4294967296 "
+          "--gradient_accumulation_steps 4294967296\n" +
+          header);
+  CHECK(Fact(large, "⟦gpus⟧").empty());
+  CHECK(Fact(Log("torchrun --nproc_per_node 99999999999 --nnodes 99999999999 t.py\n"), "⟦gpus⟧")
+            .empty());
+  CHECK(Fact(Log("train.py --bf16 False --fp16 False\n"), "⟦dtype⟧") == "fp32");
+  CHECK(Fact(Log("train.py --bf16 False\n"), "⟦dtype⟧").empty());
+  CHECK(Fact(Log("train.py --bf16 False --fp16 True\n"), "⟦dtype⟧") == "fp16");
+  const RunLog lion = Log("hello\ntrain.py --optim lion_8bit --optim lion_8bit --bf16\n");
+  REQUIRE(lion.unknown_values.size() == 1);
+  CHECK(lion.unknown_values.at("⟦optim⟧") ==
+        "line 2: --optim lion_8bit is not predicted; AdamW is taken.");
+  CHECK(Log("train.py --torch_dtype auto --optim adafactor\n").unknown_values.empty());
+}
+
+std::string Bar(int step) {
+  return fmt::format(" 10%|#   | {}/5000 [00:12<01:48,  1.21s/it]\r", step);
+}
+
+TEST_CASE("a failure after which steps went on, or that Python ignores, ended nothing") {
+  const std::string shortage =
+      "HIP out of memory. Tried to allocate 1.00 GiB. GPU 1 has a total capacity of 8.00 GiB of "
+      "which 0 bytes is free.\n";
+  const RunLog died = Log(Bar(3) + shortage + Bar(4));  // another rank's
+  REQUIRE(died.Cause() != nullptr);
+  CHECK(died.Cause()->kind == FailureKind::kGpuMemory);
+  CHECK(died.Cause()->gpu.wanted == kGiB);
+  const std::string on = Bar(3) + shortage + Bar(4) + Bar(5) + Bar(6);
+  CHECK(Log(on).Cause() == nullptr);
+  const RunLog later = Log(on + "\n" + shortage);
+  REQUIRE(later.Cause() != nullptr);
+  CHECK(later.Cause()->line == 3);
+  // A run that begins anew counts from the start.
+  CHECK(Log(Bar(400) + shortage + Bar(1) + Bar(2) + Bar(3) + Bar(4)).Cause() == nullptr);
+  const std::string traceback =
+      "Traceback (most recent call last):\n  File \"/opt/a.py\", line 2, in __del__\n"
+      "RuntimeError: no event loop\n";
+  CHECK(Log("Exception ignored in: <function Pool.__del__ at 0x7f>\n" + traceback).Cause() ==
+        nullptr);
+  const RunLog both =
+      Log("Exception ignored in: <function Pool.__del__ at 0x7f>\n" + traceback + traceback);
+  REQUIRE(both.Cause() != nullptr);
+  CHECK(both.Cause()->line == 5 + 2);
 }
 
 TEST_CASE("options of commands, printed arguments and recipes") {

@@ -16,6 +16,7 @@
 #include "tests/error_of.h"
 #include "tests/has.h"
 #include "tests/paths.h"
+#include "tests/planned_models.h"
 #include "tests/planner/runtimes/published_rows.h"
 #include "tests/temp_dir.h"
 
@@ -239,6 +240,97 @@ TEST_CASE("allocated against reserved: fragmentation is told where it decides") 
                "allocated; 1.00 GiB free; 21.50 GiB reserved in total by PyTorch)"),
       kGpt2);
   CHECK(HasFinding(none, "Not fragmentation"));
+  CHECK(HasFinding(none, "expandable_segments:True alone does not help"));
+  const std::string on = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n";
+  const auto with = [&](const char* allocated) {
+    return WhyOfText(on + Shortage(fmt::format("Tried to allocate 2.00 GiB (GPU 0; 23.00 GiB total "
+                                               "capacity; {} GiB already allocated; 1.00 GiB free; "
+                                               "21.50 GiB reserved in total by PyTorch)",
+                                               allocated)),
+                     kGpt2);
+  };
+  const WhyAnswer joined = with("20.00");
+  CHECK(HasFinding(joined, "Fragmentation, although expandable segments are on: with what was"));
+  CHECK_FALSE(HasFinding(joined, "ALLOC_CONF"));
+  const WhyAnswer full = with("20.45");
+  CHECK(HasFinding(full,
+                   "Not fragmentation alone: 20.45 GiB allocated and 2.00 GiB wanted are 98 "
+                   "% of 23.00 GiB"));
+  CHECK_FALSE(HasFinding(full, "Fragmentation"));
+}
+
+TEST_CASE("a shortage that nobody says the place of: changes take less than is predicted") {
+  const std::string message =
+      "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 23.00 GiB "
+      "total capacity; 21.00 GiB already allocated; 1.00 GiB free; 21.50 GiB reserved in total by "
+      "PyTorch)\n";
+  const WhyAnswer answer = WhyOfText(message, kGpt2);
+  REQUIRE(answer.prediction.has_value());
+  CHECK(answer.log.Cause()->phase == RunPhase::kUnknown);
+  CHECK(answer.prediction->beyond > 0);
+  CHECK(HasFinding(answer, "more than is predicted for the peak"));
+  auto fields = kGpt2;
+  fields[3].second = "8";
+  fields.emplace_back("gpu_memory", "80GB");
+  const WhyAnswer driver = WhyOfText("RuntimeError: CUDA error: out of memory\n", fields);
+  CHECK_FALSE(driver.changes.empty());
+  CHECK(Lacks(WhyText(driver, 400), "No change was found"));
+  for (const WhyAnswer* of : {&answer, &driver}) {
+    REQUIRE(of->prediction.has_value());
+    const TorchFootprint& now = *of->prediction->choice.footprint.torch;
+    for (const WhyChange& change : of->changes) {
+      CHECK_FALSE(change.options.empty());
+      const TorchFootprint& then = *change.estimate.footprint.torch;
+      CHECK((then.TensorBytes() < now.TensorBytes() || then.ReservedBytes() < now.ReservedBytes()));
+      CHECK(then.TensorBytes() <= now.TensorBytes());
+    }
+  }
+}
+
+TEST_CASE("a DeepSpeed config whose zero_optimization is no object") {
+  const auto why = [](const std::string& zero) {
+    auto fields = kGpt2;
+    fields[1].second = "deepspeed";
+    fields.insert(fields.end(),
+                  {{"gpu_memory", "80GB"}, {"stage", "2"}, {"offload_optimizer", "cpu"}});
+    return WhyOfText(
+        "[config.py:991:print_user_config]   json = {\n  \"bf16\": {\"enabled\": true},\n"
+        "  \"zero_optimization\": " +
+            zero + "\n}\n",
+        fields);
+  };
+  for (const char* zero : {"true", "null"}) {
+    const WhyAnswer answer = why(zero);
+    REQUIRE(answer.prediction.has_value());
+    CHECK(answer.prediction->choice.setup.zero.stage == 2);
+  }
+  for (const char* zero : {"\"on\"", "[2]", "3"}) {
+    const WhyAnswer answer = why(zero);
+    CHECK_FALSE(answer.prediction.has_value());
+    CHECK(Has(WhyIncomplete(answer), "zero_optimization"));
+  }
+}
+
+TEST_CASE("a model that is planned for others is found where the log says it is") {
+  const TempDir folder;
+  WriteJson(folder.path("config.json"), PlannedFixture("gemma2")["config"]);
+  const std::string log = "python train.py --model_name_or_path " + folder.path() +
+                          " --optim lion_8bit --bf16 True\nNum processes: 1\n";
+  std::vector<std::pair<std::string, std::string>> fields = {
+      {"runtime", "ddp"}, {"gpu_memory", "8GB"}, {"micro_batch", "1"}, {"seq_len", "64"}};
+  const WhyAnswer answer = WhyOfText(log, fields);
+  REQUIRE(answer.prediction.has_value());
+  CHECK(Has(WhyText(answer, 400), "line 1: --optim lion_8bit is not predicted; AdamW is taken."));
+  auto frozen = fields;
+  frozen.emplace_back("freeze", "*norm*");
+  CHECK(Has(WhyIncomplete(WhyOfText(log, frozen)),
+            "⟦freeze⟧: of gemma2 nothing can be frozen with ⟦runtime⟧ ddp; leave it out"));
+  WriteJson(folder.path("config.json"), PlannedFixture("qwen2_5_vl")["config"]);
+  CHECK(Has(WhyIncomplete(WhyOfText(log, fields)),
+            "⟦image_tokens⟧: 1024 tokens of images are more than the 64 of a sequence; use "
+            "⟦seq_len⟧ 1024 or more, or fewer ⟦image_tokens⟧"));
+  fields.emplace_back("image_tokens", "16");
+  CHECK(WhyOfText(log, fields).prediction.has_value());
 }
 
 TEST_CASE("a run that took more than is predicted is said to, and changes leave so much free") {

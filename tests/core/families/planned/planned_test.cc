@@ -264,6 +264,26 @@ TEST_CASE("weights of another model than the config's") {
             "has no tensor model.layers.N.mlp.gate.weight, which"));
 }
 
+TEST_CASE("sizes whose products no number holds") {
+  const TempDir dir;
+  Json config = PlannedFixture("mixtral")["config"];
+  config["num_local_experts"] = 2147483647;
+  const std::string experts = SaidOfModel(dir.path(), config);
+  CHECK(Has(experts, ": num_local_experts: 2147483647 is not allowed"));
+  CHECK(Has(experts, dir.path("config.json")));
+  CHECK(Has(experts, "use a whole number from 1 to 4096"));
+  config["num_local_experts"] = 4096;
+  config["intermediate_size"] = 2147483647;
+  CHECK(Has(SaidOfModel(dir.path(), config), "intermediate_size: 2147483647 is not allowed"));
+  config["intermediate_size"] = 1 << 20;
+  config["num_hidden_layers"] = 2048;
+  config["hidden_size"] = 1 << 20;
+  config["num_attention_heads"] = config["num_key_value_heads"] = 1024;
+  CHECK(Has(SaidOfModel(dir.path(), config),
+            "hidden_size: 1048576 comes with the other sizes to 2.8e+19 parameters, and at most "
+            "1e+15 are planned; set all as the model was trained with"));
+}
+
 TEST_CASE("files of weights that an index names") {
   const TempDir dir;
   const Json& model = PlannedFixture("gemma2");
