@@ -14,6 +14,8 @@
 
 namespace zeroplan {
 
+struct ModelSpec;  // core/model/model_spec.h
+
 // What of a model runs under torch.compile.
 struct TorchCompile {
   bool layers = false, loss = false;
@@ -74,8 +76,8 @@ struct TorchRecipe {
   bool operator==(const TorchRecipe&) const = default;
 };
 
-// Whether there is such code of models of `family`: Liger and torchtune have no GPT-2.
-bool HasCodeOf(CodeStyle code, std::string_view family);
+// Whether there is such code of the model: Liger and torchtune have none with LayerNorm.
+bool HasCodeOf(CodeStyle code, const ModelSpec& model);
 
 // "transformers' code with Liger's kernels, not compiled, adamw_bnb_8bit", for headlines.
 std::string RecipeText(const TorchRecipe& recipe);

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/model/model_family.h"
 
 namespace zeroplan {
 namespace {
@@ -157,7 +156,7 @@ std::vector<std::pair<std::string, TorchRecipe>> LighterRecipes(const SearchInpu
   TorchRecipe recipe = asked.recipe;
   std::string options;
   const bool others = recipe.code == CodeStyle::kPlain || recipe.code == CodeStyle::kHf;
-  if (others && HasCodeOf(CodeStyle::kLiger, asked.model.family->name())) {
+  if (others && HasCodeOf(CodeStyle::kLiger, asked.model)) {
     recipe.code = CodeStyle::kLiger;
     options = fmt::format("⟦code⟧ {}", CodeStyleName(recipe.code));
     lighter.emplace_back(options, recipe);

@@ -171,7 +171,7 @@ OtherModels OthersFor(const ModelFields& fields, const Runtime& runtime) {
 void SetCodeOfOthers(const RuntimeFields& fields, const ModelSpec& model, TorchRecipe& recipe) {
   const PlannedCode* code = model.family->planned();
   const std::string_view type = model.family->name();
-  if (!HasCodeOf(recipe.code, type)) {
+  if (!HasCodeOf(recipe.code, model)) {
     ThrowUsage("⟦code⟧: {} has no model of the family {}; use plain or hf",
                CodeStyleName(recipe.code), type);
   }

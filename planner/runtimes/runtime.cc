@@ -5,6 +5,7 @@
 #include "planner/estimate/choices.h"
 #include "planner/estimate/estimate.h"
 #include "planner/runtimes/runtimes.h"
+#include "planner/runtimes/torch_model.h"
 #include "planner/search/search.h"
 
 namespace zeroplan {
@@ -32,8 +33,9 @@ std::string_view CompiledText(TorchCompile compile) {
   return compile.loss ? "layers and loss compiled" : "layers compiled";
 }
 
-bool HasCodeOf(CodeStyle code, std::string_view family) {
-  return family != "gpt2" || (code != CodeStyle::kLiger && code != CodeStyle::kTorchtune);
+bool HasCodeOf(CodeStyle code, const ModelSpec& model) {
+  const bool for_some = code == CodeStyle::kLiger || code == CodeStyle::kTorchtune;
+  return !for_some || !TorchModel(model).code.mean_norms;
 }
 
 std::string RecipeText(const TorchRecipe& recipe) {
