@@ -43,7 +43,6 @@ namespace {
 class Arguments : public FieldSink {
  public:
   void Take(AddedField field) override { fields_.push_back(std::move(field)); }
-  void Flag(const char* group, const char* name, const std::string& help, bool& value) override;
 
   // `command`: what the program calls it, "plan", for messages. Throws Error(kUsage) with the
   // messages of that command.
@@ -63,11 +62,6 @@ std::string NameOf(const v1::Option& option) {
     ThrowUsage("an option has no name, and the value '{}'; use a name such as gpus", option.value);
   }
   return "--" + option.name.substr(dashes);
-}
-
-void Arguments::Flag(const char* group, const char* name, const std::string& help, bool& value) {
-  fields_.push_back({.info = {group, name, "", help, {}, false, "true"},
-                     .take = [&value](const std::string&, std::string_view) { value = true; }});
 }
 
 void Arguments::Read(const char* command, const v1::Options& options) {

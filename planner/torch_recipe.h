@@ -73,8 +73,19 @@ struct TorchRecipe {
   // PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.
   bool expandable_segments = false;
 
+  // Of programs without an optimizer of their own.
+  TorchOptimizer UsedOptimizer() const { return optimizer.value_or(TorchOptimizer::kAdamWFused); }
   bool operator==(const TorchRecipe&) const = default;
 };
+
+// What PyTorch alone and DDP hold what is trained in, its gradients and the optimizer's states,
+// where products are in `computes`. What transformers and torchtune load is what the checkpoint
+// has, 16 bit, but for fp16, whose gradients GradScaler unscales in fp32 alone; PEFT's adapters are
+// in fp32 (autocast_adapter_dtype).
+Dtype HeldByDdp(const TorchRecipe& recipe, Dtype computes, bool adapters);
+
+// "bfloat16", "float16", "float32".
+std::string_view TorchDtypeName(Dtype dtype);
 
 // Whether there is such code of the model: Liger and torchtune have none with LayerNorm.
 bool HasCodeOf(CodeStyle code, const ModelSpec& model);

@@ -185,7 +185,7 @@ JsonText Fsdp2Json(const FormatRequest& request) {
 }
 
 std::string_view OptimizerOf(const FormatRequest& request) {
-  return TorchOptimizerName(request.recipe.optimizer.value_or(TorchOptimizer::kAdamWFused));
+  return TorchOptimizerName(request.recipe.UsedOptimizer());
 }
 
 // PyTorch alone has no file of its own: it is TrainingArguments, which HfArgumentParser's

@@ -11,19 +11,13 @@
 namespace zeroplan {
 namespace {
 
-std::string_view TorchName(Dtype dtype) {
-  return dtype == Dtype::kBF16 ? "bfloat16" : dtype == Dtype::kF16 ? "float16" : "float32";
-}
-
 // What the weights are loaded in. DeepSpeed casts them to what it computes in, FSDP2 of accelerate
 // those that are trained to fp32.
 Dtype LoadedDtype(const FormatRequest& request) {
   const Dtype computes = request.setup.precision.dtype;
   if (HasAdapters(request.model)) return computes;
-  const CodeStyle code = request.recipe.code;
-  const bool as_published = code == CodeStyle::kHf || code == CodeStyle::kLiger;
-  const bool in_fp32 = IsDdp(request) && (!as_published || computes == Dtype::kF16);
-  return request.recipe.param_dtype.value_or(in_fp32 ? Dtype::kF32 : computes);
+  if (IsDdp(request)) return HeldByDdp(request.recipe, computes, /*adapters=*/false);
+  return request.recipe.param_dtype.value_or(computes);
 }
 
 std::string_view AttentionArgument(TorchAttention attention) {
@@ -129,7 +123,7 @@ std::vector<std::string> ModelScript(const FormatRequest& request) {
     lines.push_back(fmt::format("from peft import LoraConfig, get_peft_model{}",
                                 recipe.kbit ? ", prepare_model_for_kbit_training" : ""));
   }
-  const std::string_view dtype = TorchName(LoadedDtype(request));
+  const std::string_view dtype = TorchDtypeName(LoadedDtype(request));
   lines.push_back(fmt::format("model = {}.from_pretrained(", loader));
   lines.push_back(fmt::format("    MODEL, dtype=torch.{}, attn_implementation=\"{}\"{}", dtype,
                               AttentionArgument(recipe.attention), quantized ? "," : ")"));
@@ -148,7 +142,7 @@ std::vector<std::string> ModelScript(const FormatRequest& request) {
         "False})");
   }
   if (request.runtime->reads_deepspeed_config() && !recipe.optimizer) return lines;
-  const TorchOptimizer optimizer = recipe.optimizer.value_or(TorchOptimizer::kAdamWFused);
+  const TorchOptimizer optimizer = recipe.UsedOptimizer();
   const std::string_view call = OptimizerCall(optimizer);
   const std::string_view package = call.substr(0, call.find('.'));
   if (package != "torch") lines.insert(lines.begin(), fmt::format("import {}", package));
@@ -173,7 +167,8 @@ std::string TrlArguments(const FormatRequest& request) {
   // SFTConfig's default is on.
   if (request.setup.recompute.kind == RecomputeKind::kNone) text += " --no_gradient_checkpointing";
   return fmt::format("{} --dtype {} --attn_implementation {}", text,
-                     TorchName(LoadedDtype(request)), AttentionArgument(request.recipe.attention));
+                     TorchDtypeName(LoadedDtype(request)),
+                     AttentionArgument(request.recipe.attention));
 }
 
 std::string AllocatorVariable(const FormatRequest& request) {
@@ -201,7 +196,7 @@ std::string RecipeCannot(ConfigFormat format, const Runtime& runtime, const Mode
   reasons.Add(titan && !fp32, "⟦param_dtype⟧ bf16 with the plan's fp32 reduction");
   reasons.Add(!titan && runtime.key() == std::string_view("fsdp2") && !fp32,
               "⟦param_dtype⟧ bf16 (accelerate casts what is trained to fp32)");
-  const TorchOptimizer optimizer = recipe.optimizer.value_or(TorchOptimizer::kAdamWFused);
+  const TorchOptimizer optimizer = recipe.UsedOptimizer();
   reasons.Add(
       titan && optimizer != TorchOptimizer::kAdamWFused && optimizer != TorchOptimizer::kAdamW,
       "⟦optim⟧ {} (it has torch.optim.AdamW)", TorchOptimizerName(optimizer));

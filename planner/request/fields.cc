@@ -175,6 +175,13 @@ void ReadFields(const std::deque<AddedField>& fields) {
   }
 }
 
+void FieldSink::Flag(const char* group, const char* name, const std::string& help, bool& value) {
+  AddedField field;
+  field.info = {group, name, "", help, {}, false, "true"};
+  field.take = [&value](const std::string&, std::string_view) { value = true; };
+  Take(std::move(field));
+}
+
 void FieldSink::Text(const FieldInfo& info, std::string& value, KnownNames known) {
   Take({info, "", [&value](const std::string& text, std::string_view) { value = text; }, known});
 }

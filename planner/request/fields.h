@@ -76,7 +76,8 @@ class FieldSink {
  public:
   virtual ~FieldSink() = default;
   virtual void Take(AddedField field) = 0;
-  virtual void Flag(const char* group, const char* name, const std::string& help, bool& value) = 0;
+  // By default a field that is true where it is given without a value.
+  virtual void Flag(const char* group, const char* name, const std::string& help, bool& value);
 
   // A text, or "" where it is not given.
   void Text(const FieldInfo& info, std::string& value, KnownNames known = nullptr);

@@ -27,16 +27,8 @@ constexpr int kDdpReduce = 1;
 // Reducer: the first bucket to be reduced, and the others (bucket_cap_mb 25).
 constexpr uint64_t kFirstBucketBytes = uint64_t{1} << 20, kBucketBytes = uint64_t{25} << 20;
 
-// The dtype in which what is trained, gradients and the optimizer's states are. What transformers
-// and torchtune load is what the checkpoint has, 16 bit, but for fp16, whose gradients GradScaler
-// unscales in fp32 alone; PEFT's adapters are in fp32 (autocast_adapter_dtype).
 Dtype HeldDtype(const TorchPlay& play) {
-  const CodeStyle code = play.recipe.code;
-  const bool peft = HasAdapters(play.model) && code != CodeStyle::kTorchtune;
-  const bool as_published =
-      code == CodeStyle::kHf || code == CodeStyle::kLiger || code == CodeStyle::kTorchtune;
-  const bool fp32 = peft || !as_published || play.setup.precision.dtype == Dtype::kF16;
-  return play.recipe.param_dtype.value_or(fp32 ? Dtype::kF32 : Dtype::kBF16);
+  return HeldByDdp(play.recipe, play.setup.precision.dtype, HasAdapters(play.model));
 }
 
 class Ddp : public TorchRuntime {
@@ -49,8 +41,8 @@ class Ddp : public TorchRuntime {
         recompute_(play.setup.recompute.kind != RecomputeKind::kNone),
         in_backward_(play.recipe.optimizer_in_backward),
         clips_(play.setup.optimizer.gradient_clipping > 0 && !in_backward_),
-        states_(play.recipe.optimizer.value_or(TorchOptimizer::kAdamWFused), HeldDtype(play),
-                UpdatedTensorsOf(model), memory, timer) {}
+        states_(play.recipe.UsedOptimizer(), HeldDtype(play), UpdatedTensorsOf(model), memory,
+                timer) {}
 
   void Init() override {
     for (const TorchParam& param : model_.trained()) {
@@ -253,9 +245,7 @@ class DdpOfTorch : public TorchBased {
                  (setup.batch.world_size > 1 || setup.batch.grad_accum > 1),
              "⟦optimizer_in_backward⟧: updates before the gradients of other ranks or micro-steps "
              "are there; use one GPU and ⟦grad_accum⟧ 1, or leave it out");
-    RefuseIf(setup.recompute.kind == RecomputeKind::kSelective || setup.recompute.every > 1,
-             "recompute is modelled for none and for every layer (torch.utils.checkpoint); give "
-             "⟦checkpointing⟧ none or full, ⟦checkpoint_every⟧ 1");
+    RefuseOtherRecompute(setup.recompute);
   }
   // The first step makes the optimizer's states and the buckets. NCCL as DeepSpeed's stages 0 to 2
   // have it, which all-reduce too; Python and PyTorch as with nothing of ZeRO.
@@ -276,20 +266,6 @@ class DdpOfTorch : public TorchBased {
                 const Grouping& /*grouping*/) const override {
     return false;
   }
-  bool CanRecompute(const SearchInputs& /*inputs*/,
-                    const RecomputeConfig& recompute) const override {
-    return recompute == kNoRecompute || recompute == FullRecompute();
-  }
-  TrainSetup SetupFor(const SearchInputs& inputs, int gpus, int stage,
-                      const OffloadPlace& offloads) const override {
-    TrainSetup setup = inputs.base;
-    setup.batch.world_size = gpus;
-    setup.zero = ReaderZeroDefaults(stage);
-    setup.zero.offload_optimizer.device = offloads.optimizer.device;
-    setup.zero.offload_param.device = offloads.param;
-    return setup;
-  }
-  std::string_view OptimizerText() const override { return "torch.optim.AdamW(fused=True)"; }
 };
 
 }  // namespace

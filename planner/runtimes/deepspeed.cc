@@ -241,9 +241,7 @@ class DeepSpeed : public TorchBased {
     RefuseIf(zero.quantized_gradients && setup.precision.dtype != Dtype::kF16,
              "zero_quantized_gradients with bf16: DeepSpeed's kernels read gradients as fp16 "
              "whatever they are, and reduce wrong numbers; give ⟦dtype⟧ fp16 or leave it out");
-    RefuseIf(setup.recompute.kind == RecomputeKind::kSelective || setup.recompute.every > 1,
-             "recompute is modelled for none and for every layer (torch.utils.checkpoint); give "
-             "⟦checkpointing⟧ none or full, ⟦checkpoint_every⟧ 1");
+    RefuseOtherRecompute(setup.recompute);
   }
   // An optimizer that is given is one that the program hands to deepspeed.initialize.
   void RefuseRecipe(const TorchPlay& play) const {
@@ -314,10 +312,6 @@ class DeepSpeed : public TorchBased {
     setup.zero.offload_optimizer.device = offloads.optimizer.device;
     setup.zero.offload_param.device = offloads.param;
     return GroupsProblem(setup).empty();
-  }
-  bool CanRecompute(const SearchInputs& /*inputs*/,
-                    const RecomputeConfig& recompute) const override {
-    return recompute == kNoRecompute || recompute == FullRecompute();
   }
   TrainSetup SetupFor(const SearchInputs& inputs, int gpus, int stage,
                       const OffloadPlace& offloads) const override {

@@ -30,8 +30,7 @@ Dtype MasterDtype(const PrecisionConfig& precision) {
 ZeroOptimizer::ZeroOptimizer(const TorchPlay& play, const std::vector<uint64_t>& sizes,
                              TorchMemory* memory, TorchTimer* timer)
     : bytes_around_(play.recipe.optimizer ? 0 : HeldBytes(play.setup.precision).Update()),
-      states_(play.recipe.optimizer.value_or(TorchOptimizer::kAdamWFused),
-              MasterDtype(play.setup.precision), Flat(sizes), memory,
+      states_(play.recipe.UsedOptimizer(), MasterDtype(play.setup.precision), Flat(sizes), memory,
               play.recipe.optimizer ? timer : &no_timer_) {}
 
 SubGroups::SubGroups(const TorchPlay& play, const std::vector<uint64_t>& shards,

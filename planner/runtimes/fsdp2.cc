@@ -28,10 +28,6 @@ bool CanSaveProducts(const ModelSpec& model) {
 
 // The arguments of fully_shard, which has no file of its own, and what the training code has to do
 // (docs/runtimes.md).
-std::string_view TorchDtype(Dtype dtype) {
-  return dtype == Dtype::kF16 ? "float16" : dtype == Dtype::kBF16 ? "bfloat16" : "float32";
-}
-
 nlohmann::ordered_json Fsdp2Config(const TrainSetup& setup) {
   const PrecisionConfig& precision = setup.precision;
   const bool offload = setup.zero.offload_param.device != OffloadDevice::kNone;
@@ -39,8 +35,9 @@ nlohmann::ordered_json Fsdp2Config(const TrainSetup& setup) {
       {"fully_shard",
        {{"reshard_after_forward", setup.zero.stage == 3},
         {"mp_policy",
-         {{"param_dtype", TorchDtype(precision.dtype)},
-          {"reduce_dtype", TorchDtype(precision.fp32_reduction ? Dtype::kF32 : precision.dtype)}}},
+         {{"param_dtype", TorchDtypeName(precision.dtype)},
+          {"reduce_dtype",
+           TorchDtypeName(precision.fp32_reduction ? Dtype::kF32 : precision.dtype)}}},
         {"offload_policy",
          offload ? nlohmann::ordered_json("CPUOffloadPolicy") : nlohmann::ordered_json(nullptr)}}},
       {"train_batch_size", setup.batch.global_batch()},
@@ -228,7 +225,7 @@ class Fsdp2OfTorch : public TorchBased {
   // What fails on DTensors was tried on the CPU with PyTorch 2.15; what else is refused, in
   // torchtune's recipes.
   void RefuseOptimizer(const TorchPlay& play, bool on_host) const {
-    const TorchOptimizer optimizer = Fsdp2Optimizer(play.recipe);
+    const TorchOptimizer optimizer = play.recipe.UsedOptimizer();
     RefuseIf(!RowOf(optimizer).dtensors,
              "⟦optim⟧ {}: {} fails on DTensors, as which FSDP2 has its parameters; give "
              "adamw_torch_8bit, which takes them, or ⟦runtime⟧ ddp or deepspeed",
@@ -263,21 +260,8 @@ class Fsdp2OfTorch : public TorchBased {
     if (recompute.kind == RecomputeKind::kSelective) {
       return inputs.for_torchtitan && CanSaveProducts(inputs.model);
     }
-    return recompute == kNoRecompute || recompute == FullRecompute();
+    return IsNoneOrEveryLayer(recompute);
   }
-  TrainSetup SetupFor(const SearchInputs& inputs, int gpus, int stage,
-                      const OffloadPlace& offloads) const override {
-    TrainSetup setup = inputs.base;
-    setup.batch.world_size = gpus;
-    setup.zero = ReaderZeroDefaults(stage);
-    setup.zero.quantized_weights = inputs.base.zero.quantized_weights;
-    setup.zero.quantized_gradients = inputs.base.zero.quantized_gradients;
-    setup.zero.offload_optimizer.device = offloads.optimizer.device;
-    setup.zero.offload_optimizer.ratio = offloads.optimizer.ratio;
-    setup.zero.offload_param.device = offloads.param;
-    return setup;
-  }
-  std::string_view OptimizerText() const override { return "torch.optim.AdamW(fused=True)"; }
 };
 
 }  // namespace

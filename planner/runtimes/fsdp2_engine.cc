@@ -27,7 +27,7 @@ class Fsdp2 : public TorchRuntime {
         update_in_backward_(play.recipe.optimizer_in_backward),
         groups_(static_cast<size_t>(model.spec.layers) + 1),
         group_of_(model.params.size(), root()),
-        states_(Fsdp2Optimizer(play.recipe), Fsdp2ShardDtype(play.recipe), ShardsOf(model), memory,
+        states_(play.recipe.UsedOptimizer(), Fsdp2ShardDtype(play.recipe), ShardsOf(model), memory,
                 timer) {
     for (size_t module = 0; module < model.modules.size(); ++module) {
       const size_t group = GroupOf(static_cast<int>(module));
@@ -366,10 +366,6 @@ class Fsdp2 : public TorchRuntime {
 Dtype Fsdp2ShardDtype(const TorchRecipe& recipe) {
   return recipe.param_dtype.value_or(recipe.code == CodeStyle::kTorchtune ? Dtype::kBF16
                                                                           : Dtype::kF32);
-}
-
-TorchOptimizer Fsdp2Optimizer(const TorchRecipe& recipe) {
-  return recipe.optimizer.value_or(TorchOptimizer::kAdamWFused);
 }
 
 std::unique_ptr<TorchRuntime> MakeFsdp2(const TorchModel& model, const TorchPlay& play,

@@ -13,8 +13,6 @@ namespace zeroplan {
 // The dtype of shards, gradients and states. What torchtune loads is in 16 bit; transformers'
 // Trainer casts to fp32.
 Dtype Fsdp2ShardDtype(const TorchRecipe& recipe);
-// The optimizer of a recipe that names none too.
-TorchOptimizer Fsdp2Optimizer(const TorchRecipe& recipe);
 
 std::unique_ptr<TorchRuntime> MakeFsdp2(const TorchModel& model, const TorchPlay& play,
                                         TorchMemory* memory, TorchTimer* timer);

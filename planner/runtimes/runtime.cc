@@ -33,6 +33,18 @@ std::string_view CompiledText(TorchCompile compile) {
   return compile.loss ? "layers and loss compiled" : "layers compiled";
 }
 
+Dtype HeldByDdp(const TorchRecipe& recipe, Dtype computes, bool adapters) {
+  const bool peft = adapters && recipe.code != CodeStyle::kTorchtune;
+  const bool as_published = recipe.code == CodeStyle::kHf || recipe.code == CodeStyle::kLiger ||
+                            recipe.code == CodeStyle::kTorchtune;
+  const bool fp32 = peft || !as_published || computes == Dtype::kF16;
+  return recipe.param_dtype.value_or(fp32 ? Dtype::kF32 : Dtype::kBF16);
+}
+
+std::string_view TorchDtypeName(Dtype dtype) {
+  return dtype == Dtype::kBF16 ? "bfloat16" : dtype == Dtype::kF16 ? "float16" : "float32";
+}
+
 bool HasCodeOf(CodeStyle code, const ModelSpec& model) {
   const bool for_some = code == CodeStyle::kLiger || code == CodeStyle::kTorchtune;
   return !for_some || !TorchModel(model).code.mean_norms;

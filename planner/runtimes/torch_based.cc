@@ -334,14 +334,6 @@ TorchRun TorchRunOf(const TrainSetup& setup, const TorchRecipe& recipe) {
   return run;
 }
 
-void TorchBased::RefusePlay(const TorchPlay& play) const {
-  RefuseAdapters(play);
-  RefuseSetup(play);
-  RefuseIf(play.recipe.offload_activations && play.setup.recompute.kind != RecomputeKind::kFull,
-           "⟦offload_activations⟧ moves what checkpointed layers keep; give ⟦checkpointing⟧ full, "
-           "or leave it out");
-}
-
 bool TorchBased::Takes(const JudgeInputs& inputs, const TrainSetup& setup) const {
   try {
     RefusePlay({.model = inputs.model,
@@ -444,58 +436,21 @@ TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
   return footprint;
 }
 
-void TorchBased::RefuseAdapters(const TorchPlay& play) const {
-  const ModelSpec& model = play.model;
-  RefuseIf(play.recipe.kbit && !model.lora_quantized,
-           "⟦kbit⟧: is of models in 4 bit; give ⟦method⟧ qlora or leave it out");
-  if (!HasAdapters(model)) return;
-  RefuseIf(model.family->planned() != nullptr,
-           "⟦method⟧: adapters of {} are not modelled; give ⟦method⟧ full", model.name);
-  RefuseIf(!model.lora_saved.empty(),
-           "⟦lora_save⟧: modules that PEFT trains whole are not modelled; leave it out");
-  RefuseIf(play.recipe.compile.layers || play.recipe.compile.loss,
-           "⟦compile⟧: adapters under torch.compile are not modelled; leave it out");
-  RefuseIf(play.recipe.kbit && key() != std::string_view("ddp"),
-           "⟦kbit⟧: is modelled with ⟦runtime⟧ ddp alone, since DeepSpeed casts everything to 16 "
-           "bit again; leave it out");
-  RefuseIf(play.recipe.kbit && play.recipe.code != CodeStyle::kHf,
-           "⟦kbit⟧: is modelled of transformers' code; give ⟦code⟧ hf or leave it out");
-}
-
-void TorchBased::Refuse(const AskedOfRuntime& asked) const {
-  if (asked.deterministic) {
-    ThrowUsage("⟦deterministic⟧: not modelled with ⟦runtime⟧ {}; leave it out", key());
-  }
-  if (asked.async_save) {
-    ThrowUsage(
-        "⟦async_save⟧: is of zeroplan's own saves, not modelled with ⟦runtime⟧ {}; leave it out",
-        key());
-  }
-  if (asked.documents) {
-    ThrowUsage(
-        "⟦packing⟧: documents is of zeroplan's own training, not modelled with ⟦runtime⟧ {}; leave "
-        "it out",
-        key());
-  }
-}
-
 std::vector<TrainSetup> TorchBased::Choices(const SearchInputs& inputs,
                                             const SearchSpace& space) const {
   const int gpus = space.gpus.front();
   const std::vector<BatchPair> batches = Batches(space);
   ZEROPLAN_CHECK(!batches.empty(), "no batch");
-  // What it has; what it has not as it is asked for; what it never has.
-  std::vector<TrainSetup> can, refused, cannot;
-  std::optional<TrainSetup> cannot_run;
+  std::vector<TrainSetup> can;
+  // The first that it has not as it is asked for; that it never has; that nothing has.
+  std::optional<TrainSetup> refused, cannot, cannot_run;
   const JudgeInputs judged{inputs.model, inputs.lower, inputs.recipe, inputs.hardware};
   const bool open_optimizer = space.offload_optimizer.size() > 1;
   const bool open_param = space.offload_param.size() > 1;
-  const auto add_batches = [&](TrainSetup setup, std::vector<TrainSetup>& to) {
-    for (const BatchPair& batch : batches) {
-      setup.batch.micro_batch = batch.micro_batch;
-      setup.batch.grad_accum = batch.grad_accum;
-      to.push_back(setup);
-    }
+  const auto with_batch = [](TrainSetup setup, const BatchPair& batch) {
+    setup.batch.micro_batch = batch.micro_batch;
+    setup.batch.grad_accum = batch.grad_accum;
+    return setup;
   };
   const auto add_choices = [&](int stage, const Grouping& grouping, const OffloadPlace& offloads,
                                const RecomputeConfig& recompute) {
@@ -515,14 +470,16 @@ std::vector<TrainSetup> TorchBased::Choices(const SearchInputs& inputs,
       const bool recomputes = CanRecompute(inputs, recompute);
       for (const TrainSetup& one : WithSettings(inputs, setup)) {
         for (const BatchPair& batch : batches) {
-          TrainSetup choice = one;
-          choice.batch.micro_batch = batch.micro_batch;
-          choice.batch.grad_accum = batch.grad_accum;
-          (recomputes && Takes(judged, choice) ? can : refused).push_back(std::move(choice));
+          TrainSetup choice = with_batch(one, batch);
+          if (recomputes && Takes(judged, choice)) {
+            can.push_back(std::move(choice));
+          } else if (!refused) {
+            refused = std::move(choice);
+          }
         }
       }
-    } else if (cannot.empty()) {
-      add_batches(setup, cannot);
+    } else if (!cannot) {
+      cannot = with_batch(setup, batches.front());
     }
   };
   const auto add_offloads = [&](int stage, const Grouping& grouping) {
@@ -548,14 +505,23 @@ std::vector<TrainSetup> TorchBased::Choices(const SearchInputs& inputs,
     }
   }
   if (!can.empty()) return can;
-  if (!refused.empty()) {
-    refused.resize(1);
-    return refused;
-  }
-  if (cannot.empty() && cannot_run) ValidateSetup(*cannot_run, "command line");
-  ZEROPLAN_CHECK(!cannot.empty(), "nothing is asked for");
-  cannot.resize(1);
-  return cannot;
+  if (refused) return {*refused};
+  if (!cannot && cannot_run) ValidateSetup(*cannot_run, "command line");
+  ZEROPLAN_CHECK(cannot.has_value(), "nothing is asked for");
+  return {*cannot};
+}
+
+TrainSetup TorchBased::SetupFor(const SearchInputs& inputs, int gpus, int stage,
+                                const OffloadPlace& offloads) const {
+  TrainSetup setup = inputs.base;
+  setup.batch.world_size = gpus;
+  setup.zero = ReaderZeroDefaults(stage);
+  setup.zero.quantized_weights = inputs.base.zero.quantized_weights;
+  setup.zero.quantized_gradients = inputs.base.zero.quantized_gradients;
+  setup.zero.offload_optimizer.device = offloads.optimizer.device;
+  setup.zero.offload_optimizer.ratio = offloads.optimizer.ratio;
+  setup.zero.offload_param.device = offloads.param;
+  return setup;
 }
 
 std::unique_ptr<ChoiceJudge> TorchBased::Judge(const JudgeInputs& inputs) const {

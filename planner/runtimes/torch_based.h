@@ -121,10 +121,21 @@ class TorchBased : public Runtime {
   virtual bool CanDo(int stage, const OffloadPlace& offloads) const = 0;
   virtual bool CanGroup(int stage, const OffloadPlace& offloads,
                         const Grouping& grouping) const = 0;
-  virtual bool CanRecompute(const SearchInputs& inputs, const RecomputeConfig& recompute) const = 0;
-  // Without shard groups, which the caller sets.
+  virtual bool CanRecompute(const SearchInputs& /*inputs*/,
+                            const RecomputeConfig& recompute) const {
+    return IsNoneOrEveryLayer(recompute);
+  }
+  static bool IsNoneOrEveryLayer(const RecomputeConfig& recompute) {
+    return recompute == kNoRecompute || recompute == FullRecompute();
+  }
+  void RefuseOtherRecompute(const RecomputeConfig& recompute) const {
+    RefuseIf(!IsNoneOrEveryLayer(recompute),
+             "recompute is modelled for none and for every layer (torch.utils.checkpoint); give "
+             "⟦checkpointing⟧ none or full, ⟦checkpoint_every⟧ 1");
+  }
+  // Without shard groups, which the caller sets. By default nothing of ZeRO's keys is searched.
   virtual TrainSetup SetupFor(const SearchInputs& inputs, int gpus, int stage,
-                              const OffloadPlace& offloads) const = 0;
+                              const OffloadPlace& offloads) const;
   // `setup` with each of its own settings that are searched, the preferred first.
   virtual std::vector<TrainSetup> WithSettings(const SearchInputs& /*inputs*/,
                                                const TrainSetup& setup) const {
@@ -134,8 +145,8 @@ class TorchBased : public Runtime {
   virtual double Trust(const TrainSetup& /*setup*/) const { return 1; }
   // What is known to be less certain than the margins say; "": nothing.
   virtual std::string Doubt(const TrainSetup& setup) const;
-  // "DeepSpeed's own optimizers".
-  virtual std::string_view OptimizerText() const = 0;
+  // Of a recipe that names none: "DeepSpeed's own optimizers".
+  virtual std::string_view OptimizerText() const;
 };
 
 inline constexpr double kTightMargin = 0.03, kCacheMargin = 0.05, kSegmentSeconds = 2e-3;

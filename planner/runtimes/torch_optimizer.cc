@@ -17,6 +17,32 @@ constexpr int kTensorsOfLaunch = 30;
 // behind it, and prefetching two states.
 constexpr double kBnbSlower = 1.39, kBnbEightBit = 79.5, kBnbPython = 20e-6, kBnbPrefetch = 37e-6;
 
+constexpr uint64_t kBnbLeastPaged = 100'000;
+
+constexpr OptimizerRow kBnb8bit = {.optimizer = TorchOptimizer::kAdamW8bit,
+                                   .text = "bitsandbytes' 8-bit AdamW",
+                                   .states = StatesKept::kEightBit,
+                                   .least_eight_bit = 4096,
+                                   .wide_embeddings = true,
+                                   .shared_tables = 2048,
+                                   .params = 2,
+                                   .grads = 1,
+                                   .own = 4,
+                                   .kernels = 1,
+                                   .slower = kBnbSlower,
+                                   .eight_bit_bytes = kBnbEightBit,
+                                   .eight_bit_bytes_16 = kBnbEightBit,
+                                   .python = kBnbPython,
+                                   .dtensors = false};
+constexpr OptimizerRow kBnbPaged8bit = [] {
+  OptimizerRow row = kBnb8bit;
+  row.optimizer = TorchOptimizer::kPagedAdamW8bit;
+  row.text = "bitsandbytes' paged 8-bit AdamW";
+  row.least_paged = kBnbLeastPaged;
+  row.python += kBnbPrefetch;
+  return row;
+}();
+
 // PyTorch 2.11 (torch/optim/adam.py), bitsandbytes 0.50 (optim/optimizer.py), torchao 0.18
 // (optim/adam.py), transformers 5 (optimization.py). Dtypes and shapes of states are those of tiny
 // models that each updated on the CPU; kernels and what they move are counted from the code.
@@ -40,25 +66,11 @@ constexpr OptimizerRow kOptimizerRows[] = {
      .lists = true,
      .copies_state = true,
      .slower = 0.85},
-    {.optimizer = TorchOptimizer::kAdamW8bit,
-     .text = "bitsandbytes' 8-bit AdamW",
-     .states = StatesKept::kEightBit,
-     .least_eight_bit = 4096,
-     .wide_embeddings = true,
-     .shared_tables = 2048,
-     .params = 2,
-     .grads = 1,
-     .own = 4,
-     .kernels = 1,
-     .slower = kBnbSlower,
-     .eight_bit_bytes = kBnbEightBit,
-     .eight_bit_bytes_16 = kBnbEightBit,
-     .python = kBnbPython,
-     .dtensors = false},
+    kBnb8bit,
     {.optimizer = TorchOptimizer::kPagedAdamW,
      .text = "bitsandbytes' paged AdamW",
      .states = StatesKept::kFp32,
-     .least_paged = 100'000,
+     .least_paged = kBnbLeastPaged,
      .params = 2,
      .grads = 1,
      .own = 4,
@@ -66,22 +78,7 @@ constexpr OptimizerRow kOptimizerRows[] = {
      .slower = kBnbSlower,
      .python = kBnbPython + kBnbPrefetch,
      .dtensors = false},
-    {.optimizer = TorchOptimizer::kPagedAdamW8bit,
-     .text = "bitsandbytes' paged 8-bit AdamW",
-     .states = StatesKept::kEightBit,
-     .least_eight_bit = 4096,
-     .wide_embeddings = true,
-     .shared_tables = 2048,
-     .least_paged = 100'000,
-     .params = 2,
-     .grads = 1,
-     .own = 4,
-     .kernels = 1,
-     .slower = kBnbSlower,
-     .eight_bit_bytes = kBnbEightBit,
-     .eight_bit_bytes_16 = kBnbEightBit,
-     .python = kBnbPython + kBnbPrefetch,
-     .dtensors = false},
+    kBnbPaged8bit,
     // Each tensor's update is a graph of torch.compile.
     {.optimizer = TorchOptimizer::kAdamWTorchao8bit,
      .text = "torchao's AdamW8bit",

@@ -7,6 +7,7 @@
 
 #include "core/base/units.h"
 #include "core/config/setup_facts.h"
+#include "planner/runtimes/fsdp2_engine.h"
 #include "planner/runtimes/torch_optimizer.h"
 #include "planner/runtimes/torch_timer.h"
 
@@ -204,14 +205,13 @@ std::vector<AroundPeak> Fsdp2Around(const PlayedRun& run) {
   if (!RunsTrainer(recipe)) return {};
   const TrainSetup& setup = run.play.setup;
   const auto ranks = static_cast<uint64_t>(ShardRanks(setup.zero, setup.batch.world_size));
-  const Dtype held = recipe.param_dtype.value_or(Dtype::kF32);
+  const Dtype held = Fsdp2ShardDtype(recipe);
   const uint64_t held_bytes = DtypeBytes(held);
   const bool casts = held == Dtype::kF32;
   const bool on_host = setup.zero.offload_param.device != OffloadDevice::kNone;
   const Sizes sizes(run.model, held_bytes);
   const uint64_t part = Share(sizes.all, ranks), trained_part = Share(sizes.trained, ranks);
-  const uint64_t states =
-      WholeStates(run.model, recipe.optimizer.value_or(TorchOptimizer::kAdamWFused), held);
+  const uint64_t states = WholeStates(run.model, recipe.UsedOptimizer(), held);
   const uint64_t own_states = Share(states, ranks);
   // full_tensor of a DTensor: gathered, then laid out.
   const uint64_t gathered = 2 * sizes.largest;
@@ -284,8 +284,7 @@ std::vector<AroundPeak> DdpAround(const PlayedRun& run, Dtype held) {
   if (!RunsTrainer(recipe)) return {};
   const bool one_gpu = run.play.setup.batch.world_size == 1, casts = held == Dtype::kF32;
   const Sizes sizes(run.model, DtypeBytes(held));
-  const uint64_t states =
-      WholeStates(run.model, recipe.optimizer.value_or(TorchOptimizer::kAdamWFused), held);
+  const uint64_t states = WholeStates(run.model, recipe.UsedOptimizer(), held);
   std::vector<AroundPeak> all;
 
   AroundPeak loading = Begin(AroundPhase::kLoading, run.init_peak, run.host_after_init);

@@ -1,5 +1,5 @@
-// What is said of choices of runtimes that train in PyTorch processes: margins, cautions, why
-// another was not taken, notes.
+// What is said of choices of runtimes that train in PyTorch processes: what is refused, margins,
+// cautions, why another was not taken, notes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 
 #include "core/base/units.h"
 #include "core/config/setup_facts.h"
+#include "core/model/lora.h"
 #include "hwprofiles/guesses.h"
 #include "planner/estimate/estimate.h"
 #include "planner/runtimes/torch_based.h"
@@ -85,6 +86,49 @@ std::string MemoryText(const ChoiceEstimate& choice, const Cluster& cluster) {
 }
 
 }  // namespace
+
+void TorchBased::Refuse(const AskedOfRuntime& asked) const {
+  if (asked.deterministic) {
+    ThrowUsage("⟦deterministic⟧: not modelled with ⟦runtime⟧ {}; leave it out", key());
+  }
+  if (asked.async_save) {
+    ThrowUsage(
+        "⟦async_save⟧: is of zeroplan's own saves, not modelled with ⟦runtime⟧ {}; leave it out",
+        key());
+  }
+  if (asked.documents) {
+    ThrowUsage(
+        "⟦packing⟧: documents is of zeroplan's own training, not modelled with ⟦runtime⟧ {}; leave "
+        "it out",
+        key());
+  }
+}
+
+void TorchBased::RefusePlay(const TorchPlay& play) const {
+  RefuseAdapters(play);
+  RefuseSetup(play);
+  RefuseIf(play.recipe.offload_activations && play.setup.recompute.kind != RecomputeKind::kFull,
+           "⟦offload_activations⟧ moves what checkpointed layers keep; give ⟦checkpointing⟧ full, "
+           "or leave it out");
+}
+
+void TorchBased::RefuseAdapters(const TorchPlay& play) const {
+  const ModelSpec& model = play.model;
+  RefuseIf(play.recipe.kbit && !model.lora_quantized,
+           "⟦kbit⟧: is of models in 4 bit; give ⟦method⟧ qlora or leave it out");
+  if (!HasAdapters(model)) return;
+  RefuseIf(model.family->planned() != nullptr,
+           "⟦method⟧: adapters of {} are not modelled; give ⟦method⟧ full", model.name);
+  RefuseIf(!model.lora_saved.empty(),
+           "⟦lora_save⟧: modules that PEFT trains whole are not modelled; leave it out");
+  RefuseIf(play.recipe.compile.layers || play.recipe.compile.loss,
+           "⟦compile⟧: adapters under torch.compile are not modelled; leave it out");
+  RefuseIf(play.recipe.kbit && key() != std::string_view("ddp"),
+           "⟦kbit⟧: is modelled with ⟦runtime⟧ ddp alone, since DeepSpeed casts everything to 16 "
+           "bit again; leave it out");
+  RefuseIf(play.recipe.kbit && play.recipe.code != CodeStyle::kHf,
+           "⟦kbit⟧: is modelled of transformers' code; give ⟦code⟧ hf or leave it out");
+}
 
 const PublishedMargin* PublishedMarginOf(std::string_view runtime,
                                          const HardwareProfile& hardware) {
@@ -202,6 +246,10 @@ std::string TorchBased::WhyNotTaken(const ChoiceEstimate& other, const ChoiceEst
   };
   return fmt::format(", but its time is known less well: to be taken it has to be {:.2g} % faster",
                      100 * (trust(best) / trust(other) - 1));
+}
+
+std::string_view TorchBased::OptimizerText() const {
+  return RowOf(TorchRecipe{}.UsedOptimizer()).text;
 }
 
 std::vector<std::string> TorchBased::Notes(const ChoiceEstimate& choice,

@@ -28,12 +28,6 @@ using WhyConfig = nlohmann::ordered_json;
 class NamedFields : public FieldSink {
  public:
   void Take(AddedField field) override { fields_.push_back(std::move(field)); }
-  void Flag(const char* group, const char* name, const std::string& help, bool& value) override {
-    AddedField field;
-    field.info = {group, name, "", help, {}, false, "true"};
-    field.take = [&value](const std::string&, std::string_view) { value = true; };
-    fields_.push_back(std::move(field));
-  }
   const AddedField* Find(std::string_view name) const {
     const auto found = std::find_if(fields_.begin(), fields_.end(), [&](const AddedField& field) {
       return field.info.name == name;
@@ -149,7 +143,7 @@ std::string EditedConfig(const WhyRequest& request, const RunLog& log, MergedReq
 
 }  // namespace
 
-LogText::LogText(std::string text, std::string named) : named_(std::move(named)) {
+LogText::LogText(const std::string& text, std::string named) : named_(std::move(named)) {
   static std::atomic<int> count = 0;
   folder_ = fs::temp_directory_path() /
             fmt::format("zeroplan_why_{}_{}", static_cast<int>(::getpid()), count++);

@@ -14,7 +14,7 @@ namespace zeroplan {
 class LogText {
  public:
   // `named`: what messages call it.
-  LogText(std::string text, std::string named);
+  LogText(const std::string& text, std::string named);
   ~LogText();
   LogText(const LogText&) = delete;
   LogText& operator=(const LogText&) = delete;

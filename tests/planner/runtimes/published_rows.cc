@@ -21,10 +21,6 @@ namespace {
 class RowFields : public FieldSink {
  public:
   void Take(AddedField field) override { fields_.push_back(std::move(field)); }
-  void Flag(const char* group, const char* name, const std::string& help, bool& value) override {
-    fields_.push_back({.info = {group, name, "", help, {}, false, "true"},
-                       .take = [&value](const std::string&, std::string_view) { value = true; }});
-  }
 
   void Read(const nlohmann::json& request) {
     for (const auto& [key, value] : request.items()) {

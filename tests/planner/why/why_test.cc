@@ -29,7 +29,6 @@ constexpr double kGiBOf = 1ull << 30;
 class GivenFields : public FieldSink {
  public:
   void Take(AddedField field) override { fields_.push_back(std::move(field)); }
-  void Flag(const char*, const char*, const std::string&, bool&) override {}
   void Set(const std::string& name, const std::string& text) {
     for (AddedField& field : fields_) {
       if (field.info.name == name) field.take(text, name);
