@@ -7,21 +7,47 @@ namespace zeroplan {
 
 namespace {
 
-constexpr uint64_t kMaster = 4, kMoments = 2 * 4;
-
 // At fp32 the parameters are the master weights.
 bool OwnMaster(const PrecisionConfig& precision) { return precision.dtype != Dtype::kF32; }
 
+double BytesOf(Dtype dtype) {
+  return static_cast<double>(DtypeBytes(dtype)) / static_cast<double>(DtypeElements(dtype));
+}
+
+double MomentBytes(const PrecisionConfig& precision) {
+  const std::array<Dtype, 3> states = StateDtypes(precision);
+  return BytesOf(states[1]) + BytesOf(states[2]);
+}
+
+// What a master takes beside its parameter.
+double MasterBytes(const PrecisionConfig& precision, bool with_params) {
+  if (!OwnMaster(precision)) return 0;
+  switch (precision.master_weights) {
+    case MasterWeights::kFp32:
+      return 4;
+    case MasterWeights::kSplit:
+      return with_params ? 2 : 4;
+    case MasterWeights::kParam:
+      return with_params ? 0 : 2;
+  }
+  return 0;
+}
+
 }  // namespace
 
-StateBytesPerParam StateBytes(const PrecisionConfig& precision) {
+StateBytesPerParam StateBytes(const PrecisionConfig& precision, bool with_params) {
   return {DtypeBytes(precision.dtype), DtypeBytes(precision.grad_accum_dtype),
-          (OwnMaster(precision) ? kMaster : 0) + kMoments};
+          MasterBytes(precision, with_params) + MomentBytes(precision)};
 }
 
 double UpdateBytesPerParam(const PrecisionConfig& precision) {
-  const uint64_t copies = OwnMaster(precision) ? 2 * DtypeBytes(precision.dtype) : 0;
-  return static_cast<double>(2 * (kMaster + kMoments) + copies);
+  // The gradient is read; parameters, or the halves that they are, are written, and read where they
+  // are the master or a half of it.
+  const double param = BytesOf(precision.dtype);
+  double bytes = 2 * (MasterBytes(precision, true) + MomentBytes(precision));
+  if (!OwnMaster(precision)) return bytes + 2 * param;
+  const bool param_read = precision.master_weights != MasterWeights::kFp32;
+  return bytes + param + (param_read ? 2 : 1) * param;
 }
 
 ModelStates ModelStatesPerGpu(int stage, double psi, double psi_persistent, int ranks,
@@ -48,7 +74,7 @@ ModelStates ModelStatesPerGpu(int stage, double psi, double psi_persistent,
   const double updated = owns_slices ? slice : shard;
   const double optimizer = stage >= 1 ? updated : psi;
   return {params * static_cast<double>(bytes.params), grads * static_cast<double>(bytes.grads),
-          optimizer * static_cast<double>(bytes.optimizer)};
+          optimizer * bytes.optimizer};
 }
 
 double ElementsSentPerStep(const VolumeTerms& terms) {

@@ -9,14 +9,17 @@ namespace zeroplan {
 
 // Bytes of model states per parameter: P (parameters), G (gradients), S (optimizer: fp32 master
 // where parameters are 16-bit, and Adam's two moments). Source: ZeRO, arXiv 1910.02054, section 3.1
-// (K = 12).
+// (K = 12). `with_params`: states lie in the memory of the parameters, so that masters which are
+// parameters, or have one as a half, take no room of their own for it.
 struct StateBytesPerParam {
-  uint64_t params, grads, optimizer;
+  uint64_t params, grads;
+  double optimizer;
 };
-StateBytesPerParam StateBytes(const PrecisionConfig& precision);
+StateBytesPerParam StateBytes(const PrecisionConfig& precision, bool with_params = true);
 
 // Bytes that Adam reads and writes of one parameter, at least: master and moments both ways, and in
-// 16 bit its gradient and the new parameter.
+// 16 bit its gradient and the new parameter, which is read, too, where it is the master or a half
+// of it: 28 with fp32 states, 26 with masters in halves, 14 with all in bf16.
 double UpdateBytesPerParam(const PrecisionConfig& precision);
 
 // Model states of one of `ranks` GPUs, in bytes, before alignment. Persistent parameters of stage 3

@@ -28,6 +28,12 @@ std::string_view DtypeName(Dtype dtype) {
       return "int8_blocks";
     case Dtype::kInt4Blocks:
       return "int4_blocks";
+    case Dtype::kI16:
+      return "int16";
+    case Dtype::kDynamic8:
+      return "dynamic8";
+    case Dtype::kUnsignedDynamic8:
+      return "unsigned_dynamic8";
   }
   return "unknown";
 }

@@ -8,7 +8,22 @@ namespace zeroplan {
 
 // kNf4: four bits an element, in blocks that share their scales (core/base/nf4.h).
 // kInt8Blocks, kInt4Blocks: what quantized collectives send (core/base/int_blocks.h).
-enum class Dtype : uint8_t { kF32, kBF16, kF16, kF64, kI32, kU8, kNf4, kInt8Blocks, kInt4Blocks };
+// kI16: the lower half of a master weight that is kept in two (core/base/split_master.h).
+// kDynamic8, kUnsignedDynamic8: moments of eight bits (core/base/dynamic8.h).
+enum class Dtype : uint8_t {
+  kF32,
+  kBF16,
+  kF16,
+  kF64,
+  kI32,
+  kU8,
+  kNf4,
+  kInt8Blocks,
+  kInt4Blocks,
+  kI16,
+  kDynamic8,
+  kUnsignedDynamic8
+};
 
 // The fewest elements that lie by themselves: 1, or those of a block.
 constexpr uint64_t DtypeElements(Dtype dtype) {
@@ -17,6 +32,8 @@ constexpr uint64_t DtypeElements(Dtype dtype) {
       return 16384;
     case Dtype::kInt8Blocks:
     case Dtype::kInt4Blocks:
+    case Dtype::kDynamic8:
+    case Dtype::kUnsignedDynamic8:
       return 1024;
     default:
       return 1;
@@ -44,6 +61,11 @@ constexpr uint64_t DtypeBytes(Dtype dtype) {
       return 1040;
     case Dtype::kInt4Blocks:
       return 528;
+    case Dtype::kI16:
+      return 2;
+    case Dtype::kDynamic8:
+    case Dtype::kUnsignedDynamic8:
+      return 1040;
   }
   return 0;
 }
@@ -57,7 +79,8 @@ constexpr uint64_t StoredBytes(Dtype dtype, uint64_t elements) {
 // What collectives that only move elements send them as.
 constexpr Dtype SentDtype(Dtype dtype) { return DtypeElements(dtype) > 1 ? Dtype::kU8 : dtype; }
 
-// "fp32", "bf16", "fp16", "fp64", "int32", "uint8", "nf4", "int8_blocks", "int4_blocks".
+// "fp32", "bf16", "fp16", "fp64", "int32", "uint8", "nf4", "int8_blocks", "int4_blocks",
+// "int16", "dynamic8", "unsigned_dynamic8".
 std::string_view DtypeName(Dtype dtype);
 
 // Reads a training dtype as the command line spells it: bf16, fp16 or fp32 (also bfloat16, float16,

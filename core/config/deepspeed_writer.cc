@@ -126,11 +126,11 @@ void AddPrecision(const TrainSetup& setup, Json* out) {
   const PrecisionConfig& precision = setup.precision;
   (*out)["bf16"] = {{"enabled", precision.dtype == Dtype::kBF16}};
   (*out)["fp16"] = precision.dtype == Dtype::kF16 ? Fp16(precision) : Json{{"enabled", false}};
-  if (precision.light_masters) {
+  if (precision.master_weights == MasterWeights::kParam) {
     const char* name = precision.dtype == Dtype::kF16 ? "fp16" : "bf16";
     (*out)[name][fmt::format("{}_master_weights_and_grads", name)] = true;
   }
-  if (precision.light_states) (*out)["bf16"]["bf16_optimizer_states"] = true;
+  if (precision.moment_dtype == Dtype::kBF16) (*out)["bf16"]["bf16_optimizer_states"] = true;
   if (precision.grad_accum_dtype != precision.dtype) {
     (*out)["data_types"] = {{"grad_accum_dtype", DtypeName(precision.grad_accum_dtype)}};
   }

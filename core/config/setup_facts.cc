@@ -235,6 +235,13 @@ bool GradsInPlace(const TrainSetup& setup) {
   return setup.batch.world_size == 1 && setup.zero.offload_optimizer.device == OffloadDevice::kNone;
 }
 
+std::array<Dtype, 3> StateDtypes(const PrecisionConfig& precision) {
+  const bool of_param = precision.master_weights == MasterWeights::kParam;
+  const bool bytes = precision.moment_dtype == Dtype::kDynamic8;
+  return {of_param ? precision.dtype : Dtype::kF32, precision.moment_dtype,
+          bytes ? Dtype::kUnsignedDynamic8 : precision.moment_dtype};
+}
+
 int ShardRanks(const ZeroConfig& zero, int world_size) {
   if (zero.stage == 0) return 1;
   return zero.shard_group == 0 ? world_size : zero.shard_group;
@@ -316,26 +323,20 @@ Problem FindPrecisionProblem(const PrecisionConfig& precision) {
 
 namespace {
 
-// What of DeepSpeed's light states it asserts (runtime/config.py; base_optimizer.py,
-// _configure_master_weights).
-Problem CheckLight(const TrainSetup& setup) {
-  const PrecisionConfig& precision = setup.precision;
-  if (!precision.light_masters && !precision.light_states) return std::nullopt;
-  const bool fp16 = precision.dtype == Dtype::kF16;
-  const char* masters =
-      fp16 ? "fp16.fp16_master_weights_and_grads" : "bf16.bf16_master_weights_and_grads";
-  if (!precision.light_masters) {
-    return Report("bf16.bf16_optimizer_states",
-                  "true needs bf16_master_weights_and_grads true; add that, or remove it");
+Problem CheckStates(const PrecisionConfig& precision) {
+  const MasterWeights masters = precision.master_weights;
+  const Dtype dtype = precision.dtype;
+  const bool fits = masters == MasterWeights::kFp32 || dtype == Dtype::kBF16 ||
+                    (masters == MasterWeights::kParam && dtype == Dtype::kF16);
+  if (!fits) {
+    return Report("⟦master_weights⟧", "{} is not allowed in {}; use fp32{}",
+                  MasterWeightsName(masters), DtypeName(dtype),
+                  dtype == Dtype::kF16 ? " or 16bit" : ", or train in bf16");
   }
-  if (setup.zero.stage == 0) {
-    return Report(masters, "true is not allowed at stage 0; use stage 1, 2 or 3, or remove it");
-  }
-  if (!precision.light_states && setup.zero.offload_optimizer.device == OffloadDevice::kNone) {
-    return Report(masters, "true is not allowed with {} on the GPU; set {}, or remove it",
-                  fp16 ? "the optimizer" : "fp32 states",
-                  fp16 ? "zero_optimization.offload_optimizer.device cpu"
-                       : "bf16_optimizer_states true or offload_optimizer.device cpu");
+  const Dtype moments = precision.moment_dtype;
+  if (moments != Dtype::kF32 && moments != Dtype::kBF16 && moments != Dtype::kDynamic8) {
+    return Report("⟦optimizer_states⟧", "{} is not allowed; use fp32, bf16 or 8bit",
+                  DtypeName(moments));
   }
   return std::nullopt;
 }
@@ -346,7 +347,7 @@ std::optional<SetupProblem> FindSetupProblem(const TrainSetup& setup) {
   if (Problem p = CheckZero(setup.zero)) return p;
   if (Problem p = CheckQuantized(setup.zero)) return p;
   if (Problem p = FindPrecisionProblem(setup.precision)) return p;
-  if (Problem p = CheckLight(setup)) return p;
+  if (Problem p = CheckStates(setup.precision)) return p;
   if (Problem p = CheckBatch(setup.batch)) return p;
   if (Problem p = CheckGroups(setup.zero, setup.batch.world_size)) return p;
   if (Problem p = CheckOptimizer(setup.optimizer)) return p;

@@ -1,6 +1,7 @@
 // What follows from a setup alone: questions that lowering, planner and reports all ask.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 
@@ -23,6 +24,9 @@ Dtype SentGradDtype(const TrainSetup& setup);
 // The dtype in which reduced gradients go to host memory micro-step by micro-step (stages 2 and 3
 // with offloaded states): as they were sent, but no wider than they are summed.
 Dtype HostGradDtype(const TrainSetup& setup);
+// What is kept of a parameter beside its gradient, by StateKind (core/program/program.h): the
+// master weight, the first and the second moment. Masters in halves are kF32 here: their value is.
+std::array<Dtype, 3> StateDtypes(const PrecisionConfig& precision);
 // Ranks that share what the stage partitions: 1 at stage 0, all without a shard group.
 int ShardRanks(const ZeroConfig& zero, int world_size);
 // True where there are several shard groups, which hold replicas of one another.

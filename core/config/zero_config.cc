@@ -26,6 +26,11 @@ std::string_view AcrossName(int across_stage) {
   return kNames[static_cast<size_t>(across_stage)];
 }
 
+std::string_view MasterWeightsName(MasterWeights masters) {
+  constexpr std::string_view kNames[] = {"fp32", "split", "16bit"};
+  return kNames[static_cast<size_t>(masters)];
+}
+
 std::string_view DecayShapeName(DecayShape shape) {
   constexpr std::string_view kNames[] = {"constant", "linear", "cosine"};
   return kNames[static_cast<size_t>(shape)];
@@ -84,8 +89,8 @@ void ResetPrecision(PrecisionConfig* precision) {
   PrecisionConfig open;
   open.dtype = precision->dtype;
   open.grad_accum_dtype = precision->grad_accum_dtype;
-  open.light_masters = precision->light_masters;
-  open.light_states = precision->light_states;
+  open.master_weights = precision->master_weights;
+  open.moment_dtype = precision->moment_dtype;
   *precision = open;
 }
 

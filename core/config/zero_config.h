@@ -134,6 +134,16 @@ constexpr RecomputeConfig FullRecompute(int every = 1) { return {RecomputeKind::
 // "none", "selective", "full": what --checkpointing calls it.
 std::string_view RecomputeName(const RecomputeConfig& recompute);
 
+// What a run of 16 bits keeps of each parameter for its updates.
+enum class MasterWeights : uint8_t {
+  kFp32,   // an fp32 number beside the parameter
+  kSplit,  // the same number in two halves, of which the parameter is one where both lie in one
+           // memory (core/base/split_master.h): 2 bytes less, nothing lost. bf16 alone
+  kParam,  // the parameter's own 16 bits, rounded stochastically
+};
+// "fp32", "split", "16bit".
+std::string_view MasterWeightsName(MasterWeights masters);
+
 struct PrecisionConfig {
   Dtype dtype = Dtype::kBF16;  // compute and parameter dtype: kBF16, kF16 or kF32
   // Where gradients of several micro-steps are summed: the compute dtype or kF32.
@@ -142,11 +152,12 @@ struct PrecisionConfig {
   // rounded to grad_accum_dtype. Twice the bytes of 16 bit in the buckets and on the wire, for sums
   // over ranks that are not rounded on the way. Default false: reduced in the dtype they have.
   bool fp32_reduction = false;
-  // DeepSpeed's bf16_master_weights_and_grads, fp16_master_weights_and_grads: the optimizer holds
-  // parameters and takes gradients in the 16-bit compute dtype, in place of fp32 masters. And its
-  // bf16_optimizer_states: its states are bf16 too; needs light_masters. Default: off. zeroplan's
-  // own executor has neither.
-  bool light_masters = false, light_states = false;
+  // kParam is DeepSpeed's bf16_master_weights_and_grads and fp16_master_weights_and_grads, which
+  // rounds to nearest. No effect in fp32, where parameters are masters.
+  MasterWeights master_weights = MasterWeights::kFp32;
+  // What Adam's moments are kept in: kF32; kBF16, the second rounded stochastically, DeepSpeed's
+  // bf16_optimizer_states; kDynamic8, eight bits (core/base/dynamic8.h).
+  Dtype moment_dtype = Dtype::kF32;
 
   // fp16 loss scaling. loss_scale 0: dynamic.
   double loss_scale = 0;

@@ -51,7 +51,7 @@ Program EmptyProgram(const ModelSpec& model,
   program.model = model;
   program.setup = setup;
   program.backend = options.backend;
-  program.layout = BuildParamLayout(std::move(tensors), setup.zero, setup.batch.world_size);
+  program.layout = BuildParamLayout(std::move(tensors), setup.zero, setup.batch.world_size, setup.precision);
   return program;
 }
 

@@ -37,6 +37,7 @@ void AddTensor(Unit& unit, int tensor, uint64_t elements) {
 // `in_blocks`: collectives send blocks of integers.
 uint64_t SliceAlign(const Unit& unit, const ParamLayout& layout, bool in_blocks) {
   if (unit.quantized && layout.shards > 1) return kNf4ShardAlignElements;
+  if (unit.in_blocks) return DtypeElements(Dtype::kDynamic8);
   return in_blocks && !unit.persistent ? kSentBlockElements : unit.align_elements();
 }
 
@@ -81,10 +82,13 @@ uint64_t GradShardElements(const TrainSetup& setup, const Unit& unit) {
 }
 
 ParamLayout BuildParamLayout(std::shared_ptr<const std::vector<ParamTensor>> tensors,
-                             const ZeroConfig& zero, int world_size) {
+                             const ZeroConfig& zero, int world_size,
+                             const PrecisionConfig& precision) {
   ZEROPLAN_CHECK(tensors != nullptr && world_size >= 1, "world size {}", world_size);
   const std::vector<ParamTensor>& table = *tensors;
   ParamLayout layout;
+  layout.states = StateDtypes(precision);
+  const bool moments_in_blocks = IsDynamic8(layout.states[1]);
   layout.shards = static_cast<uint64_t>(ShardRanks(zero, world_size));
   if (zero.across_stage > 0) layout.slices = static_cast<uint64_t>(world_size) / layout.shards;
   layout.place.resize(table.size());
@@ -104,7 +108,12 @@ ParamLayout BuildParamLayout(std::shared_ptr<const std::vector<ParamTensor>> ten
     constexpr size_t kQuantized = 4;
     std::array<Unit, kQuantized + 1> parts;  // in order
     for (size_t p = 0; p < kQuantized; ++p) {
-      parts[p] = {.layer = layer, .persistent = p < 2, .trainable = p % 2 == 0, .slots = {}};
+      const bool trainable = p % 2 == 0;
+      parts[p] = {.layer = layer,
+                  .persistent = p < 2,
+                  .trainable = trainable,
+                  .in_blocks = trainable && moments_in_blocks,
+                  .slots = {}};
     }
     parts[kQuantized] = {
         .layer = layer, .persistent = false, .trainable = false, .quantized = true, .slots = {}};

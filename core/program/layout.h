@@ -10,12 +10,14 @@
 // shard, r its coordinate along the replica axis; else those of its shard.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/base/dynamic8.h"
 #include "core/config/zero_config.h"
 #include "core/model/param_table.h"
 
@@ -40,6 +42,7 @@ struct Unit {
   bool persistent;         // stage 3: kept whole on every rank (persistence threshold)
   bool trainable = true;   // its tensors are; else there are parameters alone
   bool quantized = false;  // its parameters are kept in NF4 (ParamRow::quantized)
+  bool in_blocks = false;  // its moments are kept in blocks of eight bits
   std::vector<TensorSlot> slots;
   uint64_t elements = 0;  // up to the end of the last tensor, alignment between tensors included
   uint64_t param_elements = 0;  // sum of the tensors alone
@@ -52,7 +55,9 @@ struct Unit {
   // What its parameters are kept in, where `compute` is the dtype of the others.
   Dtype ParamDtype(Dtype compute) const { return quantized ? Dtype::kNf4 : compute; }
   // What its tensors start at multiples of.
-  uint64_t align_elements() const { return quantized ? kNf4AlignElements : kShardAlignElements; }
+  uint64_t align_elements() const {
+    return quantized ? kNf4AlignElements : in_blocks ? kDynamic8Group : kShardAlignElements;
+  }
 };
 
 struct ParamLayout {
@@ -65,6 +70,9 @@ struct ParamLayout {
     int slot;
   };
   std::vector<Place> place;  // by tensor index
+  // What is kept of each state that is trained, by StateKind; moments in blocks (kDynamic8) make
+  // tensors start at multiples of a group's elements, and what a rank owns a multiple of a block's.
+  std::array<Dtype, 3> states = {Dtype::kF32, Dtype::kF32, Dtype::kF32};
   uint64_t shards = 1;       // ranks of the shard axis, which share a unit: 1 at stage 0
   uint64_t slices = 1;       // parts of a shard by whose states they are; 1: every replica's
 
@@ -90,6 +98,7 @@ uint64_t GradShardElements(const TrainSetup& setup, const Unit& unit);
 // of their own, and so do the frozen vectors of a model in NF4. So do, at any stage, those that are
 // not trained, and of these those that are quantized. Throws Error(kUsage) on overflow.
 ParamLayout BuildParamLayout(std::shared_ptr<const std::vector<ParamTensor>> tensors,
-                             const ZeroConfig& zero, int world_size);
+                             const ZeroConfig& zero, int world_size,
+                             const PrecisionConfig& precision = {});
 
 }  // namespace zeroplan

@@ -271,7 +271,7 @@ class DeepSpeed : public TorchBased {
     RefuseIf(in_files && setup.zero.stage < 3,
              "offload_optimizer.device nvme: DeepSpeed has it at stage 3 alone; use stage 3, or "
              "device cpu");
-    RefuseIf(in_files && setup.precision.light_masters,
+    RefuseIf(in_files && setup.precision.master_weights == MasterWeights::kParam,
              "offload_optimizer.device nvme with 16-bit master weights is not modelled; use cpu, "
              "or remove {}",
              setup.precision.dtype == Dtype::kF16 ? "fp16_master_weights_and_grads"

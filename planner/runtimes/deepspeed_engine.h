@@ -34,7 +34,7 @@ inline constexpr double kAdamBytes = 28;
 // are fp32 but with bf16_optimizer_states (get_optimizer_configuration).
 struct HeldBytes {
   explicit HeldBytes(const PrecisionConfig& precision)
-      : master(precision.light_masters ? 2 : 4), host_state(precision.light_states ? 2 : 4) {}
+      : master(precision.master_weights == MasterWeights::kParam ? 2 : 4), host_state(precision.moment_dtype == Dtype::kBF16 ? 2 : 4) {}
 
   uint64_t master, host_state;
   bool light() const { return master == 2; }

@@ -22,7 +22,7 @@ std::vector<UpdatedTensor> Flat(const std::vector<uint64_t>& sizes) {
 }
 
 Dtype MasterDtype(const PrecisionConfig& precision) {
-  return precision.light_masters ? precision.dtype : Dtype::kF32;
+  return precision.master_weights == MasterWeights::kParam ? precision.dtype : Dtype::kF32;
 }
 
 }  // namespace

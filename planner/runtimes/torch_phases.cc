@@ -109,8 +109,8 @@ std::vector<AroundPeak> DeepSpeedAround(const PlayedRun& run) {
                                                            : setup.batch.world_size);
   const Sizes sizes(run.model, 2);
   const uint64_t part = Share(sizes.trained / 2, ranks);  // elements
-  const uint64_t master_bytes = setup.precision.light_masters ? 2 : 4;
-  const uint64_t state_bytes = setup.precision.light_states ? 4 : 8;
+  const uint64_t master_bytes = setup.precision.master_weights == MasterWeights::kParam ? 2 : 4;
+  const uint64_t state_bytes = setup.precision.moment_dtype == Dtype::kBF16 ? 4 : 8;
   const uint64_t states = state_bytes * part;
   const bool in_files = zero.offload_optimizer.device == OffloadDevice::kNvme;
   const bool on_host = zero.offload_optimizer.device != OffloadDevice::kNone;

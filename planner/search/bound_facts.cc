@@ -122,18 +122,19 @@ GroupTerms::GroupTerms(const TrainSetup& setup, const LayoutFacts& facts) {
              : setup.zero.offload_optimizer.ratio;
   param_bytes = static_cast<double>(bytes.params);
   grad_bytes = static_cast<double>(bytes.grads);
-  state_bytes = static_cast<double>(bytes.optimizer);
   const auto bytes_of = [](Dtype dtype) { return static_cast<double>(DtypeBytes(dtype)); };
   written_grad_bytes = bytes_of(FullGradDtype(setup));
   sent_grad_bytes = bytes_of(SentGradDtype(setup));
   host_grad_bytes = bytes_of(HostGradDtype(setup));
   params_away = setup.zero.offload_param.device != OffloadDevice::kNone;
+  const bool in_files = setup.zero.offload_optimizer.device == OffloadDevice::kNvme;
+  state_bytes = StateBytes(setup.precision, params_away && !in_files).optimizer;
   in_place = GradsInPlace(setup);
   const ZeroConfig& zero = setup.zero;
   grads_in_blocks = zero.quantized_gradients;
   const bool in_blocks = zero.quantized_weights || zero.quantized_gradients;
   shard_align =
-      static_cast<double>(in_blocks ? DtypeElements(Dtype::kInt8Blocks) : kShardAlignElements);
+      static_cast<double>(in_blocks || IsDynamic8(setup.precision.moment_dtype) ? DtypeElements(Dtype::kInt8Blocks) : kShardAlignElements);
 }
 
 }  // namespace zeroplan

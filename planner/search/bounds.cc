@@ -145,7 +145,7 @@ const LayoutFacts& Bounds::FactsFor(const TrainSetup& setup) {
   if (fresh) {
     ZeroConfig zero = setup.zero;
     zero.stage = 3;
-    entry->second = FactsOf(BuildParamLayout(tensors_, zero, gpus), model_.layers, assumed_,
+    entry->second = FactsOf(BuildParamLayout(tensors_, zero, gpus, setup.precision), model_.layers, assumed_,
                             setup.precision.dtype);
   }
   return entry->second;

@@ -24,8 +24,8 @@ TorchPlay Of(int stage, const char* model = "gpt2") {
 }
 
 TorchPlay Light(TorchPlay run, bool states = true) {
-  run.setup.precision.light_masters = true;
-  run.setup.precision.light_states = states;
+  run.setup.precision.master_weights = MasterWeights::kParam;
+  run.setup.precision.moment_dtype = states ? Dtype::kBF16 : Dtype::kF32;
   return run;
 }
 

@@ -67,7 +67,10 @@ TorchPlay TrainerPlay(const nlohmann::json& json) {
   setup.precision.dtype = setup.precision.grad_accum_dtype = Dtype::kBF16;
   setup.zero.reduce_bucket_elements =
       json.value("reduce_bucket_size", setup.zero.reduce_bucket_elements);
-  setup.precision.light_masters = setup.precision.light_states = json.value("light_states", false);
+  if (json.value("light_states", false)) {
+    setup.precision.master_weights = MasterWeights::kParam;
+    setup.precision.moment_dtype = Dtype::kBF16;
+  }
   TorchRecipe& recipe = play.recipe;
   recipe.expandable_segments = json.value("expandable_segments", false);
   recipe.kbit = json.value("kbit", false);
