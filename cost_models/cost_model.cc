@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "cost_models/closed_form.h"
 #include "cost_models/collective_cost.h"
 #include "cost_models/host_cost.h"
 #include "cost_models/kernel_cost.h"
@@ -16,11 +17,12 @@ namespace {
 constexpr double kComputeBesideCollective = 1.0;
 constexpr double kCollectiveBesideCompute = 0.66;
 
-// What one rank's update on the host walks over: gradient and parameter in 16 bits, three states in
-// 32. Counted from the model: programs that searches keep have no units.
+// What one rank's update on the host walks over: gradient and parameter, and the states. Counted
+// from the model: programs that searches keep have no units.
 double HostStateBytes(const Program& program) {
-  constexpr double kBytesOfParameter = 16;
-  return kBytesOfParameter * program.setup.zero.offload_optimizer.ratio *
+  const StateBytesPerParam bytes = StateBytes(program.setup.precision, /*with_params=*/false);
+  const double of_param = 4 + bytes.optimizer;
+  return of_param * program.setup.zero.offload_optimizer.ratio *
          static_cast<double>(program.model.TrainedParamCount()) /
          static_cast<double>(program.layout.owners());
 }

@@ -89,8 +89,10 @@ void ReadLossScale(ReaderState* state, JsonSection* fp16) {
   out.consecutive_hysteresis = fp16->Bool("consecutive_hysteresis").value_or(false);
   out.min_loss_scale = fp16->Number("min_loss_scale", 0, kMax).value_or(1);
   state->Reject(fp16, "auto_cast", "parameters are kept in fp16 throughout", "remove it");
+  bool masters = false;
   ReadLight(state, fp16, "fp16_master_weights_and_grads", "master weights are fp32",
-            &out.light_masters);
+            &masters);
+  if (masters) out.master_weights = MasterWeights::kParam;
 }
 
 void ReadBf16(ReaderState* state, JsonSection* bf16) {
@@ -101,9 +103,11 @@ void ReadBf16(ReaderState* state, JsonSection* bf16) {
   bf16->Bool("immediate_grad_update");
   state->NoEffect(bf16, "immediate_grad_update", "zeroplan decides when gradients are summed");
   PrecisionConfig& out = state->result.setup.precision;
-  ReadLight(state, bf16, "bf16_master_weights_and_grads", "master weights are fp32",
-            &out.light_masters);
-  ReadLight(state, bf16, "bf16_optimizer_states", "optimizer states are fp32", &out.light_states);
+  bool masters = false, states = false;
+  ReadLight(state, bf16, "bf16_master_weights_and_grads", "master weights are fp32", &masters);
+  ReadLight(state, bf16, "bf16_optimizer_states", "optimizer states are fp32", &states);
+  if (masters) out.master_weights = MasterWeights::kParam;
+  if (states) out.moment_dtype = Dtype::kBF16;
   state->NoEffect(bf16, "fp32_optimizer_states", "optimizer states are fp32 anyway");
 }
 

@@ -20,6 +20,8 @@ struct Context {
   const StateHomes& homes;
   Emitter& emit;
   SlotRing& slots;
+  SlotRing& wide_on_device;  // states that are not kept in fp32, as fp32
+  SlotRing& wide_on_host;
   uint64_t chunk;
   const ParamLayout& layout;
   std::vector<BufferId> copies;  // by unit; empty: files are written from where the states are
@@ -61,7 +63,33 @@ void WriteState(Context& c, const Ref& from, const StatePiece& piece, StateKind 
   c.emit.Checkpoint(true, source, piece.unit, kind, piece.begin + at, count);
 }
 
-void MoveState(Context& c, bool save, const StatePiece& piece, StateKind kind, const Ref& state) {
+// A state that is not kept in fp32, a chunk at a time through fp32 on either side of PCIe.
+void MoveThroughFp32(Context& c, bool save, size_t index, StateKind kind) {
+  const StatePiece& piece = c.homes.pieces()[index];
+  for (uint64_t at = 0; at < piece.count; at += c.chunk) {
+    const uint64_t count = std::min(c.chunk, piece.count - at);
+    if (c.memory_only && at > 0 && piece.count - at > 4 * c.chunk) {
+      at += c.chunk;
+      continue;
+    }
+    SlotRing& wide = piece.on_device() ? c.wide_on_device : c.wide_on_host;
+    const Ref values = wide.Next(count * 4);
+    const Ref slot = piece.on_device() ? c.slots.Next(count * 4) : values;
+    if (save) {
+      c.homes.StateToFp32(c.emit, index, kind, at, count, values);
+      if (piece.on_device()) c.emit.CopyTo(values, slot);
+      WriteState(c, slot, piece, kind, at, count);
+    } else {
+      c.emit.Checkpoint(false, slot, piece.unit, kind, piece.begin + at, count);
+      if (piece.on_device()) c.emit.CopyTo(slot, values);
+      c.homes.StateFromFp32(c.emit, index, kind, at, count, values);
+    }
+  }
+}
+
+void MoveState(Context& c, bool save, size_t index, StateKind kind, const Ref& state) {
+  const StatePiece& piece = c.homes.pieces()[index];
+  if (!c.homes.InFp32(piece, kind)) return MoveThroughFp32(c, save, index, kind);
   if (!piece.on_device()) {
     if (save) {
       WriteState(c, state, piece, kind, 0, piece.count);
@@ -90,15 +118,16 @@ void MoveState(Context& c, bool save, const StatePiece& piece, StateKind kind, c
 }
 
 // Parameters of a program that has no masters, a chunk at a time: rounded on the device.
-void LoadParam(Context& c, SlotRing& on_device, const StatePiece& piece) {
+void LoadParam(Context& c, const StatePiece& piece, Dtype dtype) {
   const Ref param = c.homes.Param(piece);
   const uint64_t size = param.bytes / piece.count;
   for (uint64_t at = 0; at < piece.count; at += c.chunk) {
     const uint64_t count = std::min(c.chunk, piece.count - at);
-    const Ref slot = c.slots.Next(count * 4), loaded = on_device.Next(count * 4);
+    const Ref slot = c.slots.Next(count * 4), loaded = c.wide_on_device.Next(count * 4);
     c.emit.Checkpoint(false, slot, piece.unit, StateKind::kMaster, piece.begin + at, count);
     c.emit.CopyTo(slot, loaded);
-    c.emit.Launch(KernelId::kConvert, {static_cast<int64_t>(count)}, kNoFlags,
+    const bool rounded = piece.trainable && dtype == Dtype::kBF16;
+    c.emit.Launch(KernelId::kConvert, {static_cast<int64_t>(count)}, rounded ? kHalfAway : kNoFlags,
                   {loaded, param.Part(at * size, count * size)});
   }
 }
@@ -111,8 +140,11 @@ void BuildSection(Program& p, const StateHomes& homes, Section section, bool fro
   emit.Tag(save ? Phase::kSave : Phase::kInit, -2);
   // Transient: the slots live in this section only.
   SlotRing slots(p, {"checkpoint_slot", Role::kStaging, Dtype::kF32, Space::kPinned, false}, 2);
-  SlotRing on_device(p, {"loaded", Role::kStaging, Dtype::kF32, Space::kDevice, false}, 2);
-  Context c{homes, emit, slots, chunk, p.layout, {}, memory_only};
+  SlotRing on_device(
+      p, {save ? "saved" : "loaded", Role::kStaging, Dtype::kF32, Space::kDevice, false}, 2);
+  SlotRing on_host(
+      p, {save ? "saved" : "loaded", Role::kStaging, Dtype::kF32, Space::kPageable, false}, 2);
+  Context c{homes, emit, slots, on_device, on_host, chunk, p.layout, {}, memory_only};
   if (save && from_copy) c.copies = AddSaveCopies(p);
   if (!save) emit.CopyTo(Whole(p, p.state_host_buffer), Whole(p, p.state_buffer));
   size_t chunks = 0;
@@ -122,30 +154,32 @@ void BuildSection(Program& p, const StateHomes& homes, Section section, bool fro
     const StatePiece& piece = homes.pieces()[i];
     if (save && !piece.trainable && HasAdapters(p.model)) continue;  // ParamRow::saved
     if (!homes.HasMaster(piece)) {
-      LoadParam(c, on_device, piece);
+      LoadParam(c, piece, p.buffers[homes.Param(piece).buffer].dtype);
       continue;
     }
     // It touches no transient buffer.
-    const bool of_no_transient = !piece.on_device() && piece.trainable;
+    const bool in_fp32 =
+        homes.InFp32(piece, StateKind::kMaster) && homes.InFp32(piece, StateKind::kAdamM);
+    const bool of_no_transient = !piece.on_device() && piece.trainable && in_fp32;
     if (memory_only && of_no_transient && !p.section(section).empty()) continue;
     if (save) homes.Fetch(emit, i);
-    const Ref master = homes.Master(p, i);
+    const bool halves = homes.FormOf(piece) == MasterForm::kHalf;
+    const Ref master = halves ? Ref{} : homes.Master(p, i);
     if (save && !piece.trainable && !homes.MasterIsParam(piece)) {
       emit.Launch(KernelId::kConvert, {static_cast<int64_t>(piece.count)}, kNoFlags,
                   {homes.FetchParam(emit, i), master}, StateHomes::KernelStream(piece));
     }
-    MoveState(c, save, piece, StateKind::kMaster, master);
+    MoveState(c, save, i, StateKind::kMaster, master);
     if (homes.has_adam() && piece.trainable) {
       for (const StateKind kind : {StateKind::kAdamM, StateKind::kAdamV}) {
-        MoveState(c, save, piece, kind, homes.StateRef(i, kind));
+        MoveState(c, save, i, kind, homes.StateRef(i, kind));
       }
     }
     if (save) continue;
     homes.Store(emit, i);
     const Ref target = homes.ParamTarget(p, i);
     if (target.null()) continue;
-    emit.Launch(KernelId::kConvert, {static_cast<int64_t>(piece.count)}, kNoFlags, {master, target},
-                StateHomes::KernelStream(piece));
+    homes.ParamFromMaster(emit, piece, master, target);
     homes.FinishParam(emit, i, target);
   }
   if (!save && !memory_only) homes.GatherParams(emit, StateHomes::Gathered::kAll);
@@ -157,8 +191,9 @@ Program InsertCheckpoint(Program p, const LowerOptions& options, Extent extent) 
   if (!options.checkpoints) return p;
   uint64_t elements = 0;
   for (const Unit& unit : p.layout.units) elements += unit.owned_elements();
-  const uint64_t chunk = std::max(options.checkpoint_chunk_elements, elements / kMostChunks);
   const StateHomes homes(p);
+  const uint64_t chunk =
+      AlignUp(std::max(options.checkpoint_chunk_elements, elements / kMostChunks), homes.align());
   if (homes.has_adam()) {
     BuildSection(p, homes, Section::kSave, options.async_save, chunk, extent);
   }

@@ -18,6 +18,25 @@ KernelDims PieceDims(const StatePiece& piece) {
 }
 uint8_t PieceFlags(const Program& p) { return p.layout.owners() > 1 ? kOnRank : kNoFlags; }
 
+// Masters in halves are made in fp32, so many elements at a time.
+void InitHalves(Program& p, const StateHomes& homes, Emitter& emit, size_t i) {
+  constexpr uint64_t kAtOnce = 1 << 24;
+  const StatePiece& piece = homes.pieces()[i];
+  SlotRing fresh(p,
+                 {"fresh", Role::kStaging, Dtype::kF32,
+                  piece.on_device() ? Space::kDevice : Space::kPageable, false},
+                 1);
+  for (uint64_t at = 0; at < piece.count; at += kAtOnce) {
+    const uint64_t count = std::min(kAtOnce, piece.count - at);
+    const Ref master = fresh.Next(count * DtypeBytes(Dtype::kF32));
+    const KernelDims dims = {static_cast<int64_t>(count), piece.unit,
+                             static_cast<int64_t>(piece.begin + at)};
+    emit.Launch(KernelId::kParamInit, dims, PieceFlags(p), {master},
+                StateHomes::KernelStream(piece));
+    homes.StateFromFp32(emit, i, StateKind::kMaster, at, count, master);
+  }
+}
+
 void BuildInit(Program& p, const StateHomes& homes) {
   Emitter emit(p, p.section(Section::kInit));
   emit.Tag(Phase::kInit, -2);
@@ -33,8 +52,13 @@ void BuildInit(Program& p, const StateHomes& homes) {
       fill(homes.Param(piece), stream);
       continue;
     }
-    const Ref master = homes.Master(p, i);
-    emit.Launch(KernelId::kParamInit, PieceDims(piece), PieceFlags(p), {master}, stream);
+    const bool halves = homes.FormOf(piece) == MasterForm::kHalf;
+    const Ref master = halves ? Ref{} : homes.Master(p, i);
+    if (halves) {
+      InitHalves(p, homes, emit, i);
+    } else {
+      emit.Launch(KernelId::kParamInit, PieceDims(piece), PieceFlags(p), {master}, stream);
+    }
     if (homes.has_adam() && piece.trainable) {
       fill(homes.StateRef(i, StateKind::kAdamM), stream);
       fill(homes.StateRef(i, StateKind::kAdamV), stream);
@@ -42,8 +66,7 @@ void BuildInit(Program& p, const StateHomes& homes) {
     homes.Store(emit, i);
     const Ref target = homes.ParamTarget(p, i);
     if (target.null()) continue;
-    emit.Launch(KernelId::kConvert, {static_cast<int64_t>(piece.count)}, kNoFlags, {master, target},
-                stream);
+    homes.ParamFromMaster(emit, piece, master, target);
     homes.FinishParam(emit, i, target);
   }
   homes.GatherParams(emit, StateHomes::Gathered::kAll);
@@ -91,10 +114,13 @@ void EmitStepScalars(Program& p, Emitter& emit) {
 
 void EmitUpdate(Program& p, const StateHomes& homes, Emitter& emit, size_t i) {
   const StatePiece& piece = homes.pieces()[i];
+  const bool halves = homes.FormOf(piece) == MasterForm::kHalf;
   const Ref target = homes.ParamTarget(p, i);
-  emit.Launch(KernelId::kAdamW, PieceDims(piece), PieceFlags(p),
+  const auto flags = static_cast<uint8_t>(PieceFlags(p) | (halves ? kAccumulate : kNoFlags));
+  emit.Launch(KernelId::kAdamW, PieceDims(piece), flags,
               {homes.Grad(piece), homes.StepStateOf(piece), homes.StateRef(i, StateKind::kMaster),
-               homes.StateRef(i, StateKind::kAdamM), homes.StateRef(i, StateKind::kAdamV), target},
+               homes.StateRef(i, StateKind::kAdamM), homes.StateRef(i, StateKind::kAdamV),
+               halves ? homes.Param(piece) : target},
               StateHomes::KernelStream(piece));
   homes.FinishParam(emit, i, target);
   homes.Store(emit, i);

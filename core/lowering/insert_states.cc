@@ -44,7 +44,10 @@ class StatePlacer {
     SlotRing states(p_, {"state_slot", Role::kStateSlot, Dtype::kF32, space, true},
                     offload_.buffer_count);
     for (const StatePiece& piece : pieces) {
-      if (TakesStateSlot(piece)) states.Next(3 * piece.count * DtypeBytes(Dtype::kF32));
+      if (!TakesStateSlot(piece)) continue;
+      uint64_t bytes = 0;
+      for (const Dtype dtype : p_.layout.states) bytes += StoredBytes(dtype, piece.count);
+      states.Next(bytes);
     }
     SlotRing params(p_, {"param_slot", Role::kParamSlot, p_.setup.precision.dtype, space, true},
                     offload_.buffer_count);
@@ -67,16 +70,24 @@ class StatePlacer {
   void AddStatesOf(size_t u) {
     static constexpr const char* kLabel[] = {"master", "adam_m", "adam_v"};
     const bool file = offload_.device == OffloadDevice::kNvme;
-    const bool params_are_master = ParamsAreMaster(p_.buffers[params_[u]]);
-    for (int k = 0; k < (trains_ ? 3 : 1); ++k) {
+    const Home away = file ? Home::kFile : Home::kHost;
+    const auto add = [&](size_t k, Home home, uint64_t elements) {
       const auto kind = static_cast<StateKind>(k);
-      // Who only generates loads parameters straight into their precision.
-      if (trains_ && !(kind == StateKind::kMaster && params_are_master)) {
-        Add(kLabel[k], StateRole(kind, Home::kDevice), Dtype::kF32, OnDevice(u), u, Space::kDevice,
-            MemoryClass::kOptimizer);
+      Dtype dtype = p_.layout.states[k];
+      if (kind == StateKind::kMaster) {
+        const MasterForm form = MasterFormOf(p_.setup.precision, p_.buffers[params_[u]], home);
+        if (form == MasterForm::kParam) return;
+        if (form == MasterForm::kHalf) dtype = Dtype::kI16;
       }
-      Add(kLabel[k], StateRole(kind, file ? Home::kFile : Home::kHost), Dtype::kF32, offloaded_[u],
-          u, file ? Space::kFile : Space::kPageable, MemoryClass::kOptimizer);
+      const Space space = home == Home::kDevice ? Space::kDevice
+                          : home == Home::kFile ? Space::kFile
+                                                : Space::kPageable;
+      Add(kLabel[k], StateRole(kind, home), dtype, elements, u, space, MemoryClass::kOptimizer);
+    };
+    // Who only generates loads parameters straight into their precision.
+    for (size_t k = 0; k < (trains_ ? 3 : 1); ++k) {
+      if (trains_) add(k, Home::kDevice, OnDevice(u));
+      add(k, away, offloaded_[u]);
     }
     if (!trains_) return;
     Add("grads", Role::kGradHost, p_.setup.precision.grad_accum_dtype, offloaded_[u], u,
@@ -87,7 +98,7 @@ class StatePlacer {
   void Add(const char* label, Role role, Dtype dtype, uint64_t elements, size_t unit, Space space,
            MemoryClass memory_class) {
     if (elements == 0) return;
-    const BufferId id = AddBuffer(p_, label, role, dtype, elements * DtypeBytes(dtype));
+    const BufferId id = AddBuffer(p_, label, role, dtype, StoredBytes(dtype, elements));
     Buffer& buffer = p_.buffers[id];
     buffer.unit = static_cast<int32_t>(unit);
     buffer.space = space;

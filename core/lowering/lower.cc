@@ -51,7 +51,8 @@ Program EmptyProgram(const ModelSpec& model,
   program.model = model;
   program.setup = setup;
   program.backend = options.backend;
-  program.layout = BuildParamLayout(std::move(tensors), setup.zero, setup.batch.world_size, setup.precision);
+  program.layout =
+      BuildParamLayout(std::move(tensors), setup.zero, setup.batch.world_size, setup.precision);
   return program;
 }
 

@@ -32,6 +32,9 @@ void AddFrozenPieces(const Program& p, std::vector<StatePiece>& pieces) {
   }
 }
 
+// What states are cut at multiples of: whole blocks.
+uint64_t StateAlign(const Program& p) { return DtypeElements(p.layout.states[1]); }
+
 // The roles of buffers that belong to a unit, which the enumeration lists first.
 constexpr size_t kUnitRoles = static_cast<size_t>(Role::kAdamVFile) + 1;
 
@@ -46,10 +49,11 @@ std::vector<uint64_t> OffloadedElements(const Program& p) {
   auto left = offload.ratio >= 1.0
                   ? total
                   : static_cast<uint64_t>(std::ceil(static_cast<double>(total) * offload.ratio));
+  const uint64_t align = std::max(kShardAlignElements, StateAlign(p));
   for (size_t u = offloaded.size(); u-- > 0;) {
     if (!p.layout.units[u].trainable) continue;
     const uint64_t own = p.layout.units[u].owned_elements();
-    offloaded[u] = std::min(own, CeilDiv(left, kShardAlignElements) * kShardAlignElements);
+    offloaded[u] = std::min(own, AlignUp(left, align));
     left -= std::min(left, own);
   }
   return offloaded;
@@ -59,6 +63,7 @@ std::vector<StatePiece> StatePieces(const Program& p, const std::vector<uint64_t
   const ZeroConfig& zero = p.setup.zero;
   const Home away =
       zero.offload_optimizer.device == OffloadDevice::kNvme ? Home::kFile : Home::kHost;
+  const uint64_t at_once = AlignUp(zero.sub_group_elements, StateAlign(p));
   std::vector<StatePiece> pieces;
   // The many small persistent units come before all others: the next forward pass, which may begin
   // beside the update, wants some of them for its first layer; and staging slots, which are taken
@@ -68,8 +73,8 @@ std::vector<StatePiece> StatePieces(const Program& p, const std::vector<uint64_t
       if (p.layout.units[u].persistent != persistent || !p.layout.units[u].trainable) continue;
       const int unit = static_cast<int>(u);
       const uint64_t own = p.layout.units[u].owned_elements(), h = offloaded[u];
-      for (uint64_t begin = 0; begin < h; begin += zero.sub_group_elements) {
-        pieces.push_back({unit, begin, std::min(zero.sub_group_elements, h - begin), away});
+      for (uint64_t begin = 0; begin < h; begin += at_once) {
+        pieces.push_back({unit, begin, std::min(at_once, h - begin), away});
       }
       if (h < own) pieces.push_back({unit, h, own - h, Home::kDevice});
     }
@@ -85,8 +90,23 @@ bool TakesParamSlot(const StatePiece& piece, const Buffer& params) {
   return params.space == Space::kFile || (!piece.on_device() && params.space == Space::kDevice);
 }
 
-bool ParamsAreMaster(const Buffer& params) {
-  return params.dtype == Dtype::kF32 && params.space == Space::kDevice;
+MasterForm MasterFormOf(const PrecisionConfig& precision, const Buffer& params, Home home) {
+  const bool on_host = params.space == Space::kPinned || params.space == Space::kPageable;
+  const bool same_memory =
+      (home == Home::kDevice && params.space == Space::kDevice) || (home == Home::kHost && on_host);
+  if (!same_memory) return MasterForm::kOwn;
+  if (params.dtype == Dtype::kF32) {
+    return home == Home::kDevice ? MasterForm::kParam : MasterForm::kOwn;
+  }
+  switch (precision.master_weights) {
+    case MasterWeights::kFp32:
+      return MasterForm::kOwn;
+    case MasterWeights::kSplit:
+      return MasterForm::kHalf;
+    case MasterWeights::kParam:
+      return MasterForm::kParam;
+  }
+  return MasterForm::kOwn;
 }
 
 Role StateRole(StateKind kind, Home home) {
@@ -142,8 +162,11 @@ BufferId StateHomes::At(Role role, int unit) const {
   return of_unit_[static_cast<size_t>(role) * p_.layout.units.size() + static_cast<size_t>(unit)];
 }
 
-bool StateHomes::MasterIsParam(const StatePiece& piece) const {
-  return piece.on_device() && ParamsAreMaster(p_.buffers[params_[static_cast<size_t>(piece.unit)]]);
+MasterForm StateHomes::FormOf(const StatePiece& piece) const {
+  // What is not trained is read and written in fp32.
+  static constexpr PrecisionConfig kNotTrained{};
+  return MasterFormOf(piece.trainable ? p_.setup.precision : kNotTrained,
+                      p_.buffers[params_[static_cast<size_t>(piece.unit)]], piece.home);
 }
 
 bool StateHomes::HasMaster(const StatePiece& piece) const {
@@ -156,10 +179,13 @@ Ref StateHomes::StepStateOf(const StatePiece& piece) const {
 
 Ref StateHomes::StateRef(size_t index, StateKind kind) const {
   const StatePiece& piece = pieces_[index];
-  constexpr uint64_t kSize = DtypeBytes(Dtype::kF32);
   if (piece.home == Home::kFile) {
-    return {state_slot_of_[index], static_cast<uint64_t>(kind) * piece.count * kSize,
-            piece.count * kSize, 0};
+    uint64_t before = 0;
+    for (size_t k = 0; k < static_cast<size_t>(kind); ++k) {
+      before += StoredBytes(p_.layout.states[k], piece.count);
+    }
+    const Dtype dtype = p_.layout.states[static_cast<size_t>(kind)];
+    return {state_slot_of_[index], before, StoredBytes(dtype, piece.count), 0};
   }
   if (kind == StateKind::kMaster && MasterIsParam(piece)) return Param(piece);
   const uint64_t base = piece.on_device() ? offloaded_[static_cast<size_t>(piece.unit)] : 0;
@@ -175,6 +201,59 @@ Ref StateHomes::Master(Program& program, size_t index) const {
   program.buffers[id].unit = piece.unit;
   if (!piece.on_device()) program.buffers[id].space = Space::kPageable;
   return Whole(program, id);
+}
+
+namespace {
+
+Ref PartOf(const Program& p, const Ref& ref, uint64_t at, uint64_t count) {
+  const Dtype dtype = p.buffers[ref.buffer].dtype;
+  return ref.Part(StoredBytes(dtype, at), StoredBytes(dtype, count));
+}
+
+}  // namespace
+
+bool StateHomes::InFp32(const StatePiece& piece, StateKind kind) const {
+  if (!piece.trainable) return true;
+  if (kind != StateKind::kMaster) {
+    return p_.layout.states[static_cast<size_t>(kind)] == Dtype::kF32;
+  }
+  return p_.layout.states[0] == Dtype::kF32 && FormOf(piece) != MasterForm::kHalf;
+}
+
+void StateHomes::StateFromFp32(Emitter& emit, size_t index, StateKind kind, uint64_t at,
+                               uint64_t count, const Ref& state_fp32) const {
+  const StatePiece& piece = pieces_[index];
+  const Ref state = PartOf(p_, StateRef(index, kind), at, count);
+  const KernelDims dims = {static_cast<int64_t>(count)};
+  const bool half = kind == StateKind::kMaster && FormOf(piece) == MasterForm::kHalf;
+  if (half) {
+    emit.Launch(KernelId::kSplitMaster, dims, kNoFlags,
+                {state_fp32, PartOf(p_, Param(piece), at, count), state}, KernelStream(piece));
+  } else {
+    emit.Launch(KernelId::kConvert, dims, kNoFlags, {state_fp32, state}, KernelStream(piece));
+  }
+}
+
+void StateHomes::StateToFp32(Emitter& emit, size_t index, StateKind kind, uint64_t at,
+                             uint64_t count, const Ref& state_fp32) const {
+  const StatePiece& piece = pieces_[index];
+  const Ref state = PartOf(p_, StateRef(index, kind), at, count);
+  const KernelDims dims = {static_cast<int64_t>(count)};
+  const bool half = kind == StateKind::kMaster && FormOf(piece) == MasterForm::kHalf;
+  if (half) {
+    emit.Launch(KernelId::kJoinMaster, dims, kNoFlags,
+                {PartOf(p_, Param(piece), at, count), state, state_fp32}, KernelStream(piece));
+  } else {
+    emit.Launch(KernelId::kConvert, dims, kNoFlags, {state, state_fp32}, KernelStream(piece));
+  }
+}
+
+void StateHomes::ParamFromMaster(Emitter& emit, const StatePiece& piece, const Ref& master,
+                                 const Ref& target) const {
+  const bool rounded = piece.trainable && p_.buffers[target.buffer].dtype == Dtype::kBF16 &&
+                       p_.buffers[master.buffer].dtype == Dtype::kF32;
+  emit.Launch(KernelId::kConvert, {static_cast<int64_t>(piece.count)},
+              rounded ? kHalfAway : kNoFlags, {master, target}, KernelStream(piece));
 }
 
 void StateHomes::Swap(Emitter& emit, size_t index, bool write) const {
@@ -237,7 +316,7 @@ Ref StateHomes::Param(const StatePiece& piece) const {
 Ref StateHomes::ParamTarget(Program& program, size_t index) const {
   ZEROPLAN_CHECK(&program == &p_);
   const StatePiece& piece = pieces_[index];
-  if (MasterIsParam(piece)) return {};
+  if (FormOf(piece) != MasterForm::kOwn) return {};
   const Buffer& home = p_.buffers[params_[static_cast<size_t>(piece.unit)]];
   const Dtype dtype = home.dtype;
   const Space space = home.space;

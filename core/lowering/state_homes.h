@@ -45,9 +45,15 @@ std::vector<StatePiece> StatePieces(const Program& program, const std::vector<ui
 bool TakesStateSlot(const StatePiece& piece);
 bool TakesParamSlot(const StatePiece& piece, const Buffer& params);
 
-// True where states on the device need no master of their own: `params`, in fp32 on the device, are
-// the master.
-bool ParamsAreMaster(const Buffer& params);
+// Where the master weights of states at one home are.
+enum class MasterForm : uint8_t {
+  kOwn,    // in a buffer of their own
+  kParam,  // they are the parameters, which lie in the same memory: fp32 on the device, or 16 bits
+           // (MasterWeights::kParam) there or in host memory
+  kHalf    // the upper half is the parameter, in the same memory; a buffer has the lower
+};
+// `params`: where the rank's parameters of the unit live.
+MasterForm MasterFormOf(const PrecisionConfig& precision, const Buffer& params, Home home);
 
 // The role of the buffers that hold one kind of state at one home.
 Role StateRole(StateKind kind, Home home);
@@ -82,15 +88,31 @@ class StateHomes {
   void Fetch(Emitter& emit, size_t piece) const { Swap(emit, piece, false); }
   // Emits what takes changed states back.
   void Store(Emitter& emit, size_t piece) const { Swap(emit, piece, true); }
-  // The states, once within reach. Master may be the parameter itself (fp32 on the device).
+  // The states, once within reach. The master may be the parameter itself, or its lower half.
   // REQUIRES: the piece is trained, or that is so.
   Ref StateRef(size_t piece, StateKind kind) const;
   // The master, or for what is not trained a transient buffer, added to `program`, which is the
-  // view's: parameters are initialised, loaded and saved in fp32.
+  // view's: parameters are initialised, loaded and saved in fp32. REQUIRES: not kHalf.
   Ref Master(Program& program, size_t piece) const;
-  bool MasterIsParam(const StatePiece& piece) const;
+  MasterForm FormOf(const StatePiece& piece) const;
+  bool MasterIsParam(const StatePiece& piece) const { return FormOf(piece) == MasterForm::kParam; }
   // False where only parameters in 16 bit are kept: a program that generates.
   bool HasMaster(const StatePiece& piece) const;
+
+  // Elements that what passes through fp32 is cut at multiples of: whole blocks.
+  uint64_t align() const { return DtypeElements(p_.layout.states[1]); }
+  // True where fp32 numbers are the state as it is kept.
+  bool InFp32(const StatePiece& piece, StateKind kind) const;
+  // Emits what makes `state_fp32`, which KernelStream reaches, the elements [at, + count) of a
+  // state that is not InFp32, and the other way round. REQUIRES: the piece is trained, `at` a
+  // multiple of align().
+  void StateFromFp32(Emitter& emit, size_t piece, StateKind kind, uint64_t at, uint64_t count,
+                     const Ref& state_fp32) const;
+  void StateToFp32(Emitter& emit, size_t piece, StateKind kind, uint64_t at, uint64_t count,
+                   const Ref& state_fp32) const;
+  // Emits what makes new parameters of the master. REQUIRES: kOwn.
+  void ParamFromMaster(Emitter& emit, const StatePiece& piece, const Ref& master,
+                       const Ref& target) const;
 
   // The reduced gradient of the piece, where its update reads it.
   Ref Grad(const StatePiece& piece) const;
@@ -103,7 +125,7 @@ class StateHomes {
 
   // The rank's parameters in the compute dtype, wherever they live.
   Ref Param(const StatePiece& piece) const;
-  // Where a kernel must write the piece's new parameters (null if MasterIsParam), and what moves
+  // Where a kernel must write the piece's new parameters (null but for kOwn), and what moves
   // them to Param() then. What the device updates for parameters that live elsewhere, and NF4 on
   // its way to a file, goes through a transient buffer, added to `program`, which is the view's.
   Ref ParamTarget(Program& program, size_t piece) const;

@@ -70,8 +70,9 @@ std::string LiveLimitWarning(const TrainSetup& setup, const ParamLayout& layout,
 
 std::string LiveLimitWarning(const TrainSetup& setup, const ModelSpec& model) {
   const auto tensors = std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model));
-  return LiveLimitWarning(setup, BuildParamLayout(tensors, setup.zero, setup.batch.world_size, setup.precision),
-                          model.layers);
+  return LiveLimitWarning(
+      setup, BuildParamLayout(tensors, setup.zero, setup.batch.world_size, setup.precision),
+      model.layers);
 }
 
 uint64_t SubGroupElements(uint64_t params, int ranks) {

@@ -87,7 +87,7 @@ class BufferTableCheck {
   void CheckShards(int unit) {
     const Unit& of = program_.layout.units[static_cast<size_t>(unit)];
     auto check = [&](std::string_view what, uint64_t bytes, uint64_t elements, Dtype dtype) {
-      const uint64_t wanted = elements * DtypeBytes(dtype);
+      const uint64_t wanted = StoredBytes(dtype, elements);
       if (bytes == 0 || bytes == wanted) return;
       Add("shard_cover", "{} of unit {} have {} bytes for {} elements, not {}", what, unit, bytes,
           elements, wanted);
@@ -96,9 +96,9 @@ class BufferTableCheck {
       return Bytes(device, unit) + Bytes(host, unit) + Bytes(file, unit);
     };
     check("moments", spread(Role::kAdamM, Role::kAdamMHost, Role::kAdamMFile), of.owned_elements(),
-          Dtype::kF32);
+          program_.layout.states[1]);
     check("variances", spread(Role::kAdamV, Role::kAdamVHost, Role::kAdamVFile),
-          of.owned_elements(), Dtype::kF32);
+          of.owned_elements(), program_.layout.states[2]);
     // Gradients that are accumulated in place are whole on the device, and so is any copy's source.
     if (program_.section(Section::kMicroStep).empty() || GradsInPlace(program_.setup)) return;
     const uint64_t grads = Bytes(Role::kGradShard, unit) + Bytes(Role::kGradHost, unit);

@@ -31,7 +31,7 @@ enum KernelFlag : uint8_t {
   kTransposed = 2,   // w of the matmul lies as [N,K]
   kForwardOnly = 4,  // cross-entropy: loss only
   kAddToOutput = 8,  // backward of a norm: dx += instead of dx =
-  kHalfAway = 32,  // kConvert to bf16: halves are rounded away from zero, not to even
+  kHalfAway = 32,    // kConvert to bf16: halves are rounded away from zero, not to even
   kOnRank = 16,  // kAdamW, kParamInit: `begin` is within what this rank owns (else within the unit)
 };
 

@@ -133,8 +133,9 @@ GroupTerms::GroupTerms(const TrainSetup& setup, const LayoutFacts& facts) {
   const ZeroConfig& zero = setup.zero;
   grads_in_blocks = zero.quantized_gradients;
   const bool in_blocks = zero.quantized_weights || zero.quantized_gradients;
-  shard_align =
-      static_cast<double>(in_blocks || IsDynamic8(setup.precision.moment_dtype) ? DtypeElements(Dtype::kInt8Blocks) : kShardAlignElements);
+  shard_align = static_cast<double>(in_blocks || IsDynamic8(setup.precision.moment_dtype)
+                                        ? DtypeElements(Dtype::kInt8Blocks)
+                                        : kShardAlignElements);
 }
 
 }  // namespace zeroplan

@@ -145,8 +145,8 @@ const LayoutFacts& Bounds::FactsFor(const TrainSetup& setup) {
   if (fresh) {
     ZeroConfig zero = setup.zero;
     zero.stage = 3;
-    entry->second = FactsOf(BuildParamLayout(tensors_, zero, gpus, setup.precision), model_.layers, assumed_,
-                            setup.precision.dtype);
+    entry->second = FactsOf(BuildParamLayout(tensors_, zero, gpus, setup.precision), model_.layers,
+                            assumed_, setup.precision.dtype);
   }
   return entry->second;
 }
