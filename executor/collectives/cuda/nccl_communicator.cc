@@ -34,6 +34,9 @@ ncclDataType_t NcclType(Dtype dtype) {
     case Dtype::kNf4:  // sent as bytes (SentDtype)
     case Dtype::kInt8Blocks:
     case Dtype::kInt4Blocks:
+    case Dtype::kI16:  // never sent
+    case Dtype::kDynamic8:
+    case Dtype::kUnsignedDynamic8:
       break;
   }
   return ncclUint8;
