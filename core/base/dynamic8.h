@@ -3,8 +3,9 @@
 // are those of bitsandbytes' create_dynamic_map, in blocks of 256 elements with an fp32 scale.
 //
 // The codes stand for 0, 1 and numbers of seven decades, 10^-7 to 1. Decade d = 0..6 has n = 2^d of
-// them (twice as many where there is no sign): 10^(d-6) * (0.1 + 0.9 * (j + 1/2) / n), j < n. They
-// are numbered in order of their value: negative ones, 0, positive ones, 1.
+// them (twice as many where there is no sign): 10^(d-6) * (0.1 + 0.9 * (j + 1/2) / n), j < n, to
+// within 1e-6 of them. They are numbered in order of their value: negative ones, 0, positive
+// ones, 1.
 //
 // A number is its code's times its group's scale: the number of the group with the largest
 // magnitude, the positive one of two. So that one is kept exactly, where bitsandbytes' scale has no
@@ -15,6 +16,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 
 #include "core/base/dtype.h"
@@ -38,76 +40,106 @@ constexpr bool IsDynamic8(Dtype dtype) {
   return dtype == Dtype::kDynamic8 || dtype == Dtype::kUnsignedDynamic8;
 }
 
-// What one of the two maps is made of. Positive numbers below 1 are numbered from 0; decade d has
-// numbers [base[d], base[d] + count[d]).
+// One of the two maps, by steps of fp32 arithmetic, each rounded by itself. Every backend takes
+// these, or those that give the same. The place of a number counts from 0: 0 is 0, the largest
+// is 1.
+//
+// Entry 7 of what goes by decades stands for 1.
 struct Dynamic8Map {
-  std::array<float, 256> value{};                 // by code
-  std::array<float, kDynamic8Decades> from{};     // least magnitude that goes to decade d
-  std::array<float, kDynamic8Decades> factor{};   // of a magnitude a in decade d,
-  std::array<float, kDynamic8Decades> offset{};   // j = floor(a * factor - offset), clamped
-  std::array<int32_t, kDynamic8Decades> base{};   //
-  std::array<int32_t, kDynamic8Decades> count{};  //
-  float one_from = 0;                             // least magnitude that goes to 1
-  int32_t zero = 0;                               // code of 0; of positive number k: zero + 1 + k
+  // Of a magnitude a in decade d the place is the whole part of min(a * factor - offset, last).
+  std::array<float, 8> from{};  // least magnitude that goes to decade d
+  std::array<float, 8> factor{}, offset{}, last{};
+  // A place's value is y * value_factor[k] - value_offset[k], where y = place + `origin`, and k are
+  // the lowest three bits of its exponent: what lies in one decade has one exponent.
+  std::array<float, 8> value_factor{}, value_offset{};
+  float origin = 0;
+  int32_t zero = 0;                // code of 0, which has all codes below where there is a sign
+  std::array<float, 256> value{};  // by code
 };
+
+constexpr uint32_t Dynamic8ValueEntry(float y) { return std::bit_cast<uint32_t>(y) >> 23 & 7; }
 
 constexpr Dynamic8Map MakeDynamic8Map(bool has_sign) {
   Dynamic8Map map;
-  std::array<double, 256> positive{};
-  int numbers = 0;
+  const int numbers = has_sign ? 127 : 254;  // between 0 and 1
+  map.origin = has_sign ? 0.5f : 1.5f;
+  map.zero = has_sign ? numbers : 0;
   double power = 1e-6;
   double before = 0;  // the number before the decade's first
-  for (int d = 0; d < kDynamic8Decades; ++d) {
+  int places = 1;     // that the decades before have, and 0
+  for (size_t d = 0; d < kDynamic8Decades; ++d) {
     const int n = has_sign ? 1 << d : 2 << d;
-    const auto at = static_cast<size_t>(d);
-    for (int j = 0; j < n; ++j) {
-      positive[static_cast<size_t>(numbers + j)] = power * (0.1 + 0.9 * (j + 0.5) / n);
-    }
-    map.base[at] = numbers;
-    map.count[at] = n;
-    map.from[at] = static_cast<float>((before + positive[static_cast<size_t>(numbers)]) / 2);
-    map.factor[at] = static_cast<float>(n / (0.9 * power));
-    map.offset[at] = static_cast<float>(n / 9.0);
-    numbers += n;
-    before = positive[static_cast<size_t>(numbers - 1)];
+    const double first = power * (0.1 + 0.45 / n);
+    map.from[d] = static_cast<float>((before + first) / 2);
+    map.factor[d] = static_cast<float>(n / (0.9 * power));
+    map.offset[d] = static_cast<float>(n / 9.0 - places);
+    map.last[d] = static_cast<float>(places + n - 1);
+    const uint32_t entry = Dynamic8ValueEntry(static_cast<float>(places) + map.origin);
+    map.value_factor[entry] = static_cast<float>(0.9 * power / n);
+    map.value_offset[entry] = static_cast<float>(0.8 * power);
+    places += n;
+    before = power * (1 - 0.45 / n);
     power *= 10;
   }
-  map.one_from = static_cast<float>((before + 1) / 2);
-  map.zero = has_sign ? numbers : 0;
-  map.value[255] = 1;
-  for (int k = 0; k < numbers; ++k) {
-    const auto value = static_cast<float>(positive[static_cast<size_t>(k)]);
-    map.value[static_cast<size_t>(map.zero + 1 + k)] = value;
-    if (has_sign) map.value[static_cast<size_t>(map.zero - 1 - k)] = -value;
+  // Decade 0 takes what is below it, too, to place 0: one step at from[0], one between two numbers.
+  const double step = has_sign ? static_cast<double>(map.from[0]) : 0.3875e-6;
+  map.factor[0] = static_cast<float>(1 / step);
+  map.offset[0] = static_cast<float>(static_cast<double>(map.from[0]) / step - 1);
+  map.from[0] = 0;
+  map.from[7] = static_cast<float>((before + 1) / 2);
+  map.offset[7] = -static_cast<float>(places);
+  map.last[7] = static_cast<float>(places);
+  // 0 and 1 share an entry.
+  const uint32_t entry = Dynamic8ValueEntry(map.origin);
+  map.value_factor[entry] = 1.0f / static_cast<float>(places);
+  map.value_offset[entry] = map.origin * map.value_factor[entry];
+  for (int place = 0; place <= places; ++place) {
+    const float y = static_cast<float>(place) + map.origin;
+    const uint32_t k = Dynamic8ValueEntry(y);
+    const float product = y * map.value_factor[k];
+    const float value = product - map.value_offset[k];
+    map.value[static_cast<size_t>(map.zero + place)] = value;
+    if (has_sign && place < places) map.value[static_cast<size_t>(map.zero - place)] = -value;
   }
+  if (has_sign) map.value[static_cast<size_t>(map.zero)] = 0;
   return map;
 }
 inline constexpr Dynamic8Map kDynamic8Map = MakeDynamic8Map(true);
 inline constexpr Dynamic8Map kUnsignedDynamic8Map = MakeDynamic8Map(false);
+static_assert(kDynamic8Map.value[127] == 0 && kDynamic8Map.value[255] == 1);
+static_assert(kUnsignedDynamic8Map.value[0] == 0 && kUnsignedDynamic8Map.value[255] == 1);
 constexpr const Dynamic8Map& Dynamic8MapOf(Dtype dtype) {
   return dtype == Dtype::kDynamic8 ? kDynamic8Map : kUnsignedDynamic8Map;
 }
 
-// The code of x in [-1, 1], the nearest. A magnitude's decade is the last one whose `from` is not
-// above it. Backends take these steps, in fp32 with each operation rounded by itself.
+// The code of x in [-1, 1], the nearest (of -1 the least negative number's). Without a sign numbers
+// are their magnitudes.
 constexpr uint8_t Dynamic8Code(const Dynamic8Map& map, float x) {
   const float a = x < 0 ? -x : x;
-  if (!(a >= map.from[0])) return static_cast<uint8_t>(map.zero);
-  size_t d = 0;
-  while (d + 1 < kDynamic8Decades && a >= map.from[d + 1]) ++d;
+  size_t d = 7;
+  while (a < map.from[d]) --d;
   const float scaled = a * map.factor[d];
-  int32_t j = static_cast<int32_t>(scaled - map.offset[d]);  // toward 0, and so -0.5 is 0
-  j = j < 0 ? 0 : j >= map.count[d] ? map.count[d] - 1 : j;
-  const int32_t k = map.base[d] + j;
-  if (x < 0) return static_cast<uint8_t>(map.zero - 1 - k);
-  return static_cast<uint8_t>(a >= map.one_from ? 255 : map.zero + 1 + k);
+  const float exact = scaled - map.offset[d];
+  const auto place = static_cast<int32_t>(exact < map.last[d] ? exact : map.last[d]);
+  if (map.zero == 0 || x >= 0) return static_cast<uint8_t>(map.zero + place);
+  return static_cast<uint8_t>(place > map.zero ? 0 : map.zero - place);
 }
 
-// What numbers are multiplied with before they become codes: 0 where the scale is 0, subnormal or
-// not finite, which makes all codes 0's.
+// The scale of a group from the bits of its largest positive number and of its largest negative
+// number's magnitude, 0 where there is none: 0 in place of a subnormal number, infinity where a
+// number is not finite. Without a sign `negative` is 0, and `positive` the largest magnitude's.
+ZEROPLAN_HOST_DEVICE constexpr uint32_t Dynamic8ScaleBits(uint32_t positive, uint32_t negative) {
+  const uint32_t magnitude = positive >= negative ? positive : negative;
+  if (magnitude >= 0x7f800000u) return 0x7f800000u;
+  if (magnitude < 0x00800000u) return 0;
+  return positive >= negative ? magnitude : magnitude | 0x80000000u;
+}
+
+// What numbers are multiplied with before they become codes; 0, which makes all of them 0's code,
+// where the scale is 0 or not finite. What is read of a scale that is not finite is not, either.
 ZEROPLAN_HOST_DEVICE constexpr float InverseDynamic8Scale(float scale) {
   const float magnitude = scale < 0 ? -scale : scale;
-  return magnitude >= 1.17549435e-38f && magnitude <= 3.4e38f ? 1.0f / scale : 0.0f;
+  return magnitude > 0 && magnitude <= 3.40282347e+38f ? 1.0f / scale : 0.0f;
 }
 
 }  // namespace zeroplan
