@@ -70,11 +70,17 @@ ReadResult ReadDeepSpeedConfig(std::string_view text, std::string_view source,
   state.CheckUnknownKeys();
   // With a value missing, what else looks wrong may only follow from that.
   if (!state.HasProblems()) {
-    if (const std::optional<SetupProblem> problem = FindSetupProblem(state.result.setup)) {
+    std::optional<SetupProblem> problem = FindSetupProblem(state.result.setup);
+    if (!problem && context.of_deepspeed) problem = DeepSpeedStatesProblem(state.result.setup);
+    if (problem) {
       const auto& of_option = context.grad_accum_dtype;
       if (problem->key == kGradAccumKey && of_option && !HasGradAccumKey(root)) {
         state.AddProblem(0, fmt::format("⟦grad_accum_dtype⟧: {}", problem->message));
-      } else if (problem->key == "⟦shard_group⟧" || problem->key == "⟦across_groups⟧") {
+      } else if ((problem->key == "⟦master_weights⟧" && context.master_weights) ||
+                 (problem->key == "⟦optimizer_states⟧" && context.moment_dtype)) {
+        state.AddProblem(0, fmt::format("{}: {}", problem->key, problem->message));
+      } else if (problem->key == "⟦shard_group⟧" || problem->key == "⟦across_groups⟧" ||
+                 problem->key == "⟦master_weights⟧" || problem->key == "⟦optimizer_states⟧") {
         state.ReportAt(NameFields(problem->key, kOwnKeys), NameFields(problem->message, kOwnKeys));
       } else {
         state.ReportAt(problem->key, problem->message);

@@ -34,6 +34,9 @@ struct ReadContext {
   std::optional<Dtype> dtype;
   // For data_types.grad_accum_dtype and communication_data_type that are "auto" or absent.
   std::optional<Dtype> grad_accum_dtype, communication_dtype;
+  // For masters and moments that neither DeepSpeed's keys nor "_zeroplan" say.
+  std::optional<MasterWeights> master_weights;
+  std::optional<Dtype> moment_dtype;
   bool has_bf16 = true;                // whether the GPU computes in bf16
   std::optional<int64_t> total_steps;  // for a scheduler's total_num_steps: "auto"
   bool strict = false;                 // an unknown key of the top level is an error

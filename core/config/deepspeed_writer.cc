@@ -126,11 +126,12 @@ void AddPrecision(const TrainSetup& setup, Json* out) {
   const PrecisionConfig& precision = setup.precision;
   (*out)["bf16"] = {{"enabled", precision.dtype == Dtype::kBF16}};
   (*out)["fp16"] = precision.dtype == Dtype::kF16 ? Fp16(precision) : Json{{"enabled", false}};
-  if (precision.master_weights == MasterWeights::kParam) {
+  const DeepSpeedStateKeys keys = StateKeysOf(setup);
+  if (keys.masters) {
     const char* name = precision.dtype == Dtype::kF16 ? "fp16" : "bf16";
     (*out)[name][fmt::format("{}_master_weights_and_grads", name)] = true;
   }
-  if (precision.moment_dtype == Dtype::kBF16) (*out)["bf16"]["bf16_optimizer_states"] = true;
+  if (keys.moments) (*out)["bf16"]["bf16_optimizer_states"] = true;
   if (precision.grad_accum_dtype != precision.dtype) {
     (*out)["data_types"] = {{"grad_accum_dtype", DtypeName(precision.grad_accum_dtype)}};
   }
@@ -217,6 +218,17 @@ void AddRunSchedule(const ScheduleConfig& schedule, Json* out) {
   if (run.warmup_share > 0) own["warmup_ratio"] = run.warmup_share;
   if (run.warmup_share == 0 && run.warmup_steps > 0) own["warmup_num_steps"] = run.warmup_steps;
   if (run.min_ratio > 0) own["min_lr_ratio"] = run.min_ratio;
+}
+
+void AddOwnStates(const TrainSetup& setup, Json* out) {
+  const PrecisionConfig& precision = setup.precision;
+  const DeepSpeedStateKeys keys = StateKeysOf(setup);
+  if (precision.master_weights != MasterWeights::kFp32 && !keys.masters) {
+    (*out)["_zeroplan"]["master_weights"] = MasterWeightsName(precision.master_weights);
+  }
+  if (precision.moment_dtype != Dtype::kF32 && !keys.moments) {
+    (*out)["_zeroplan"]["optimizer_states"] = MomentsName(precision.moment_dtype);
+  }
 }
 
 void AddRecompute(const RecomputeConfig& recompute, int64_t layers, Json* out) {
@@ -374,6 +386,7 @@ std::string WriteConfig(const TrainSetup& given, int64_t layers) {
   const std::string schedule = PutSchedule(setup.optimizer.schedule, &params);
   if (!schedule.empty()) out["scheduler"] = {{"type", schedule}, {"params", params.Take()}};
   AddRunSchedule(setup.optimizer.schedule, &out);
+  AddOwnStates(setup, &out);
   AddRecompute(setup.recompute, layers, &out);
   if (setup.zero.shard_group > 0 && !DeepSpeedHasGroups(setup.zero)) {
     out["_zeroplan"]["shard_group"] = setup.zero.shard_group;
@@ -418,6 +431,8 @@ std::string DeepSpeedCannot(const TrainSetup& setup) {
     add(fmt::format("data_types.grad_accum_dtype {} with {} parameters at stage 0",
                     DtypeName(precision.grad_accum_dtype), DtypeName(precision.dtype)));
   }
+  // It would keep states in fp32, which take more memory.
+  if (const std::string states = DeepSpeedStatesCannot(setup); !states.empty()) add(states);
   // Its checkpointing has no such thing: it would keep all activations, more than was planned.
   if (setup.recompute.kind == RecomputeKind::kSelective) add("selective recompute");
   if (setup.deterministic) add("deterministic runs");
@@ -436,6 +451,34 @@ std::string DeepSpeedCannot(const TrainSetup& setup) {
     add("warmup_num_steps 0");
   }
   return out;
+}
+
+DeepSpeedStateKeys StateKeysOf(const TrainSetup& setup) {
+  const PrecisionConfig& precision = setup.precision;
+  const bool moments = precision.dtype == Dtype::kBF16 && precision.moment_dtype == Dtype::kBF16;
+  DeepSpeedStateKeys keys;
+  keys.masters = precision.master_weights == MasterWeights::kParam && setup.zero.stage > 0 &&
+                 (moments || setup.zero.offload_optimizer.device != OffloadDevice::kNone);
+  keys.moments = keys.masters && moments;
+  return keys;
+}
+
+std::string DeepSpeedStatesCannot(const TrainSetup& setup) {
+  const PrecisionConfig& precision = setup.precision;
+  const DeepSpeedStateKeys keys = StateKeysOf(setup);
+  if (precision.master_weights == MasterWeights::kSplit) return "master weights in two halves";
+  if (precision.moment_dtype == Dtype::kDynamic8) return "optimizer states in 8 bit";
+  if (precision.moment_dtype == Dtype::kBF16 && precision.dtype != Dtype::kBF16) {
+    return fmt::format("optimizer states in bf16 in a run of {}", DtypeName(precision.dtype));
+  }
+  if (precision.master_weights != MasterWeights::kParam) {
+    return precision.moment_dtype == Dtype::kF32
+               ? ""
+               : "optimizer states in bf16 with master weights in fp32";
+  }
+  if (keys.masters) return "";
+  if (setup.zero.stage == 0) return "master weights in 16 bit at stage 0";
+  return "master weights in 16 bit with optimizer states in fp32 on the GPU";
 }
 
 std::string KeepOtherKeys(std::string_view written, const JsonNode& incoming) {

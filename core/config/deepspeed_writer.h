@@ -34,13 +34,25 @@ std::string WriteDeepSpeedConfig(const TrainSetup& setup, int64_t layers);
 // DeepSpeed has not, is "_zeroplan": {"checkpointing": "selective"}, and a deterministic run
 // "_zeroplan": {"deterministic": true}; so is a RunScheduleConfig, as "lr_schedule", "warmup_ratio"
 // or "warmup_num_steps", and "min_lr_ratio"; and so are shard groups that DeepSpeed has no key for,
-// as "shard_group" and "across_groups".
+// as "shard_group" and "across_groups", and states that it has no key for, as "master_weights" and
+// "optimizer_states".
 std::string WriteConfig(const TrainSetup& setup, int64_t layers);
 
 // What DeepSpeed cannot do of `setup`: "ratio 0.4 below stage 3", "the optimizer on NVMe below
 // stage 3"; empty if it can do all. The search leaves such choices out when a DeepSpeed config is
 // wanted.
 std::string DeepSpeedCannot(const TrainSetup& setup);
+
+// Which of its keys for light states DeepSpeed takes for `setup`: it has masters in 16 bit at
+// stages 1 to 3, where moments are bf16 too or the optimizer is offloaded (runtime/config.py;
+// base_optimizer.py, _configure_master_weights).
+struct DeepSpeedStateKeys {
+  bool masters = false;  // bf16_master_weights_and_grads, fp16_master_weights_and_grads
+  bool moments = false;  // bf16_optimizer_states
+};
+DeepSpeedStateKeys StateKeysOf(const TrainSetup& setup);
+// What of the states of `setup` DeepSpeed has not: "master weights in two halves"; "" if nothing.
+std::string DeepSpeedStatesCannot(const TrainSetup& setup);
 
 // The keys of a config that came in which go out again beside those that were written.
 

@@ -145,6 +145,11 @@ void AddPrecision(const TrainSetup& setup, Table* table) {
   table->Add("data_types.grad_accum_dtype", DtypeName(precision.grad_accum_dtype), {}, "derived");
   table->Add("communication_data_type", DtypeName(SentGradDtype(setup)), {"fp32_allreduce"},
              "derived");
+  table->Add("_zeroplan.master_weights", MasterWeightsName(precision.master_weights),
+             {fmt::format("{}.{}_master_weights_and_grads", fp16 ? "fp16" : "bf16",
+                          fp16 ? "fp16" : "bf16")});
+  table->Add("_zeroplan.optimizer_states", MomentsName(precision.moment_dtype),
+             {"bf16.bf16_optimizer_states", "bf16.fp32_optimizer_states"});
 }
 
 void AddSchedule(const ScheduleConfig& schedule, Table* table) {

@@ -158,6 +158,7 @@ void ReadSegments(ReaderState* state, JsonSection* section) {
   state->result.setup.deterministic = own.Bool("deterministic").value_or(false);
   ReadRunSchedule(state, &own);
   ReadOwnGroups(state, &own);
+  ReadOwnStates(state, &own);
   // Whose config it is. That of another runtime has none of DeepSpeed's keys.
   const std::optional<std::string> runtime = own.String("runtime");
   const bool deepspeed = runtime && runtime->starts_with("deepspeed");

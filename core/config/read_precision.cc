@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "core/config/deepspeed_writer.h"
 #include "core/config/reader_state.h"
 #include "core/config/setup_facts.h"
 
@@ -60,20 +61,21 @@ Dtype ChooseDtype(ReaderState* state, Switch fp16, Switch bf16, const char* bf16
   return Dtype::kF32;
 }
 
-// A key of DeepSpeed's light states, which has an effect where its section is switched on.
-void ReadLight(ReaderState* state, JsonSection* section, const char* key, const char* why,
-               bool* out) {
-  if (!state->context.of_deepspeed) {
-    state->Reject(section, key, why, "remove it, or give ⟦runtime⟧ deepspeed");
-    return;
-  }
+// Whether a key of DeepSpeed's light states is on, and its section is the run's.
+bool ReadLight(ReaderState* state, JsonSection* section, const char* key) {
   const bool on = section->Bool(key).value_or(false);
   const Dtype dtype = state->result.setup.precision.dtype;
   const bool enabled = section->path() == "fp16" ? dtype == Dtype::kF16 : dtype == Dtype::kBF16;
   if (on && !enabled) {
     state->Note(*section, key, fmt::format("has no effect: the run is in {}", DtypeName(dtype)));
   }
-  *out = *out || (on && enabled);
+  if (on && enabled && !state->context.of_deepspeed &&
+      state->context.reads_for != ConfigFor::kDeepSpeed) {
+    state->Note(*section, key,
+                "zeroplan rounds what it keeps in 16 bit stochastically, where DeepSpeed rounds to "
+                "nearest");
+  }
+  return on && enabled;
 }
 
 void ReadLossScale(ReaderState* state, JsonSection* fp16) {
@@ -89,10 +91,9 @@ void ReadLossScale(ReaderState* state, JsonSection* fp16) {
   out.consecutive_hysteresis = fp16->Bool("consecutive_hysteresis").value_or(false);
   out.min_loss_scale = fp16->Number("min_loss_scale", 0, kMax).value_or(1);
   state->Reject(fp16, "auto_cast", "parameters are kept in fp16 throughout", "remove it");
-  bool masters = false;
-  ReadLight(state, fp16, "fp16_master_weights_and_grads", "master weights are fp32",
-            &masters);
-  if (masters) out.master_weights = MasterWeights::kParam;
+  if (ReadLight(state, fp16, "fp16_master_weights_and_grads")) {
+    out.master_weights = MasterWeights::kParam;
+  }
 }
 
 void ReadBf16(ReaderState* state, JsonSection* bf16) {
@@ -103,12 +104,17 @@ void ReadBf16(ReaderState* state, JsonSection* bf16) {
   bf16->Bool("immediate_grad_update");
   state->NoEffect(bf16, "immediate_grad_update", "zeroplan decides when gradients are summed");
   PrecisionConfig& out = state->result.setup.precision;
-  bool masters = false, states = false;
-  ReadLight(state, bf16, "bf16_master_weights_and_grads", "master weights are fp32", &masters);
-  ReadLight(state, bf16, "bf16_optimizer_states", "optimizer states are fp32", &states);
-  if (masters) out.master_weights = MasterWeights::kParam;
-  if (states) out.moment_dtype = Dtype::kBF16;
-  state->NoEffect(bf16, "fp32_optimizer_states", "optimizer states are fp32 anyway");
+  if (ReadLight(state, bf16, "bf16_master_weights_and_grads")) {
+    out.master_weights = MasterWeights::kParam;
+  }
+  if (ReadLight(state, bf16, "bf16_optimizer_states")) out.moment_dtype = Dtype::kBF16;
+  const bool fp32 = bf16->Bool("fp32_optimizer_states").value_or(false);
+  state->NoEffect(bf16, "fp32_optimizer_states",
+                  "optimizer states are fp32 unless others are said");
+  if (fp32 && out.moment_dtype == Dtype::kBF16) {
+    bf16->Report("fp32_optimizer_states",
+                 "true contradicts bf16_optimizer_states true; remove one of the two");
+  }
 }
 
 void ReadDataTypes(ReaderState* state) {
@@ -198,6 +204,36 @@ void ReadSentDtype(ReaderState* state) {
   }
 }
 
+// What sources say of masters or moments.
+template <typename T>
+struct StatesSaid {
+  const char* key;  // of "_zeroplan"
+  const char* option;
+  std::string deepspeed_key;
+  std::string_view (*name)(T);
+  std::optional<T> of_own, of_deepspeed, of_option;
+};
+
+// What they come to; two that differ are a problem.
+template <typename T>
+T MergeStates(const StatesSaid<T>& said, JsonSection* own, ReaderState* state, T otherwise) {
+  const std::optional<T> of_config = said.of_own ? said.of_own : said.of_deepspeed;
+  if (said.of_own && said.of_deepspeed && *said.of_own != *said.of_deepspeed) {
+    own->Report(said.key, "{} contradicts {}; remove one of the two", said.name(*said.of_own),
+                said.deepspeed_key);
+  } else if (of_config && said.of_option && *of_config != *said.of_option) {
+    const std::string text =
+        fmt::format("{} contradicts {} {}; use {} {} or change the config", said.name(*of_config),
+                    said.option, said.name(*said.of_option), said.option, said.name(*of_config));
+    if (said.of_own) {
+      own->Report(said.key, "{}", text);
+    } else {
+      state->ReportAt(said.deepspeed_key, text);
+    }
+  }
+  return of_config.value_or(said.of_option.value_or(otherwise));
+}
+
 constexpr int64_t kTooLarge = std::numeric_limits<int64_t>::max();
 
 // a * b, or kTooLarge, which equals and divides no batch size.
@@ -263,6 +299,66 @@ void ReadPrecision(ReaderState* state) {
   ReadLossScale(state, &fp16);
   ReadBf16(state, &bf16);
   ReadDataTypes(state);
+}
+
+void ReadOwnStates(ReaderState* state, JsonSection* own) {
+  PrecisionConfig& out = state->result.setup.precision;
+  const bool fp16 = out.dtype == Dtype::kF16;
+  StatesSaid<MasterWeights> masters = {
+      "master_weights", "⟦master_weights⟧",
+      fp16 ? "fp16.fp16_master_weights_and_grads" : "bf16.bf16_master_weights_and_grads",
+      &MasterWeightsName};
+  StatesSaid<Dtype> moments = {"optimizer_states", "⟦optimizer_states⟧", "", &MomentsName};
+  masters.of_option = state->context.master_weights;
+  moments.of_option = state->context.moment_dtype;
+  constexpr const char* kMasters = R"("fp32", "split" or "16bit")";
+  const std::optional<std::string> of_masters =
+      own->Word(masters.key, {"fp32", "split", "16bit", "bf16", "fp16"}, kMasters);
+  if (of_masters) {
+    masters.of_own = ParseMasterWeights(*of_masters, out.dtype);
+    if (!masters.of_own) own->ReportValue(masters.key, kMasters);
+  }
+  const std::optional<std::string> of_moments =
+      own->Word(moments.key, {"fp32", "bf16", "8bit"}, R"("fp32", "bf16" or "8bit")");
+  for (const Dtype dtype : {Dtype::kF32, Dtype::kBF16, Dtype::kDynamic8}) {
+    if (of_moments == MomentsName(dtype)) moments.of_own = dtype;
+  }
+  // What DeepSpeed's keys say, as ReadPrecision left it.
+  if (out.master_weights != MasterWeights::kFp32) masters.of_deepspeed = out.master_weights;
+  if (out.moment_dtype != Dtype::kF32) {
+    moments.deepspeed_key = "bf16.bf16_optimizer_states";
+    moments.of_deepspeed = out.moment_dtype;
+  }
+  out.master_weights = MergeStates(masters, own, state, MasterWeights::kFp32);
+  out.moment_dtype = MergeStates(moments, own, state, Dtype::kF32);
+}
+
+std::optional<SetupProblem> DeepSpeedStatesProblem(const TrainSetup& setup) {
+  const std::string cannot = DeepSpeedStatesCannot(setup);
+  if (cannot.empty()) return std::nullopt;
+  const PrecisionConfig& precision = setup.precision;
+  const bool fp16 = precision.dtype == Dtype::kF16;
+  const bool of_masters = precision.master_weights == MasterWeights::kParam;
+  if (precision.dtype == Dtype::kBF16 && precision.moment_dtype == Dtype::kBF16 &&
+      precision.master_weights == MasterWeights::kFp32) {
+    return SetupProblem{"bf16.bf16_optimizer_states",
+                        "true needs bf16_master_weights_and_grads true; add that, or remove it"};
+  }
+  if (!of_masters || precision.moment_dtype == Dtype::kDynamic8) {
+    const bool split = precision.master_weights == MasterWeights::kSplit;
+    return SetupProblem{split ? "⟦master_weights⟧" : "⟦optimizer_states⟧",
+                        fmt::format("DeepSpeed has no {}; use fp32", cannot)};
+  }
+  const char* key =
+      fp16 ? "fp16.fp16_master_weights_and_grads" : "bf16.bf16_master_weights_and_grads";
+  if (setup.zero.stage == 0) {
+    return SetupProblem{key, "true is not allowed at stage 0; use stage 1, 2 or 3, or remove it"};
+  }
+  return SetupProblem{
+      key, fmt::format("true is not allowed with {} on the GPU; set {}, or remove it",
+                       fp16 ? "the optimizer" : "fp32 states",
+                       fp16 ? "zero_optimization.offload_optimizer.device cpu"
+                            : "bf16_optimizer_states true or offload_optimizer.device cpu")};
 }
 
 void ReadBatch(ReaderState* state) {

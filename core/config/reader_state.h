@@ -11,6 +11,7 @@
 
 #include "core/base/json_section.h"
 #include "core/config/deepspeed_reader.h"
+#include "core/config/setup_facts.h"
 #include "core/config/zero_config.h"
 
 namespace zeroplan {
@@ -87,6 +88,10 @@ void ReadOptimizer(ReaderState* state);      // optimizer, gradient_clipping
 void ReadScheduler(ReaderState* state);      // scheduler; needs the optimizer's lr
 // The keys of "_zeroplan" that say a schedule which DeepSpeed has not (RunScheduleConfig).
 void ReadRunSchedule(ReaderState* state, JsonSection* own);
+// The keys of "_zeroplan" that say how states are kept; after ReadZero.
+void ReadOwnStates(ReaderState* state, JsonSection* own);
+// What of its states DeepSpeed does not run, at the key that asks for it.
+std::optional<SetupProblem> DeepSpeedStatesProblem(const TrainSetup& setup);
 // The keys of "_zeroplan" that say shard groups which DeepSpeed has not; after ReadZero.
 void ReadOwnGroups(ReaderState* state, JsonSection* own);
 void ReadRecompute(ReaderState* state);  // activation_checkpointing

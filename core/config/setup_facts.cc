@@ -336,7 +336,7 @@ Problem CheckStates(const PrecisionConfig& precision) {
   const Dtype moments = precision.moment_dtype;
   if (moments != Dtype::kF32 && moments != Dtype::kBF16 && moments != Dtype::kDynamic8) {
     return Report("⟦optimizer_states⟧", "{} is not allowed; use fp32, bf16 or 8bit",
-                  DtypeName(moments));
+                  MomentsName(moments));
   }
   return std::nullopt;
 }

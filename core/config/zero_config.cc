@@ -31,6 +31,19 @@ std::string_view MasterWeightsName(MasterWeights masters) {
   return kNames[static_cast<size_t>(masters)];
 }
 
+std::optional<MasterWeights> ParseMasterWeights(std::string_view name, Dtype dtype) {
+  for (const MasterWeights masters :
+       {MasterWeights::kFp32, MasterWeights::kSplit, MasterWeights::kParam}) {
+    if (name == MasterWeightsName(masters)) return masters;
+  }
+  const bool own = dtype != Dtype::kF32 && name == DtypeName(dtype);
+  return own ? std::optional(MasterWeights::kParam) : std::nullopt;
+}
+
+std::string_view MomentsName(Dtype moments) {
+  return moments == Dtype::kDynamic8 ? "8bit" : DtypeName(moments);
+}
+
 std::string_view DecayShapeName(DecayShape shape) {
   constexpr std::string_view kNames[] = {"constant", "linear", "cosine"};
   return kNames[static_cast<size_t>(shape)];

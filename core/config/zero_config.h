@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -143,6 +144,10 @@ enum class MasterWeights : uint8_t {
 };
 // "fp32", "split", "16bit".
 std::string_view MasterWeightsName(MasterWeights masters);
+// The same back, and "bf16" or "fp16" where that is `dtype`.
+std::optional<MasterWeights> ParseMasterWeights(std::string_view name, Dtype dtype);
+// Of PrecisionConfig::moment_dtype: "fp32", "bf16", "8bit".
+std::string_view MomentsName(Dtype moments);
 
 struct PrecisionConfig {
   Dtype dtype = Dtype::kBF16;  // compute and parameter dtype: kBF16, kF16 or kF32

@@ -11,6 +11,7 @@
 #include "core/program/program.h"
 #include "tests/core/config/random_setup.h"
 #include "tests/core/lowering/matrix.h"
+#include "tests/error_of.h"
 
 namespace zeroplan {
 namespace {
@@ -271,6 +272,53 @@ TEST_CASE("writer: quantized collectives are read back, and said to change in De
   CHECK(DeepSpeedCannot(setup).empty());
 }
 
+TEST_CASE("writer: states of every kind are read back, with DeepSpeed's keys where it has them") {
+  TrainSetup setup;
+  setup.batch = {1, 2, 4, 1024};
+  setup.zero.reduce_bucket_elements = setup.zero.prefetch_bucket_elements = 1000;
+  setup.zero.max_live_parameters = 1000;
+  ReadContext context;
+  context.world_size = 4;
+  for (const Dtype dtype : {Dtype::kBF16, Dtype::kF16, Dtype::kF32}) {
+    for (const MasterWeights masters :
+         {MasterWeights::kFp32, MasterWeights::kSplit, MasterWeights::kParam}) {
+      for (const Dtype moments : {Dtype::kF32, Dtype::kBF16, Dtype::kDynamic8}) {
+        for (int stage = 0; stage <= 3; ++stage) {
+          for (const OffloadDevice device : {OffloadDevice::kNone, OffloadDevice::kCpu}) {
+            if (stage == 0 && device != OffloadDevice::kNone) continue;
+            setup.precision.dtype = setup.precision.grad_accum_dtype = dtype;
+            setup.precision.master_weights = masters;
+            setup.precision.moment_dtype = moments;
+            setup.zero.stage = stage;
+            setup.zero.offload_optimizer.device = device;
+            if (FindSetupProblem(setup)) continue;
+            const TrainSetup canonical = CanonicalSetup(setup, 4);
+            CAPTURE(MasterWeightsName(masters));
+            CAPTURE(MomentsName(moments));
+            CAPTURE(stage);
+            const std::string text = WriteConfig(setup, 4);
+            const auto json = nlohmann::json::parse(text);
+            const ReadResult back = ReadDeepSpeedConfig(text, "written", context);
+            CHECK(back.setup == canonical);
+            const bool own = json.contains("_zeroplan");
+            CHECK(own == !DeepSpeedStatesCannot(setup).empty());
+            CHECK(DeepSpeedCannot(canonical).empty() == !own);
+            CHECK(back.warnings.size() == (own ? 1 : 0));
+            ReadContext of_deepspeed = context;
+            of_deepspeed.of_deepspeed = true;
+            if (own) {
+              CHECK(ErrorOf(ExitCode::kUsage,
+                            [&] { ReadDeepSpeedConfig(text, "written", of_deepspeed); }) != "");
+            } else {
+              CHECK(ReadDeepSpeedConfig(text, "written", of_deepspeed).setup == canonical);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("writer: what DeepSpeed alone has is read back for a run of it") {
   TrainSetup setup;
   setup.batch = {1, 2, 4, 1024};
@@ -285,13 +333,14 @@ TEST_CASE("writer: what DeepSpeed alone has is read back for a run of it") {
     CHECK(ReadDeepSpeedConfig(text, "written", context).setup == CanonicalSetup(setup, 4));
     return nlohmann::json::parse(text);
   };
-  setup.precision.light_masters = setup.precision.light_states = true;
+  setup.precision.master_weights = MasterWeights::kParam;
+  setup.precision.moment_dtype = Dtype::kBF16;
   CHECK(read_back()["bf16"]["bf16_optimizer_states"] == true);
-  setup.precision.light_states = false;
+  setup.precision.moment_dtype = Dtype::kF32;
   setup.precision.dtype = setup.precision.grad_accum_dtype = Dtype::kF16;
   setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
   CHECK(read_back()["fp16"]["fp16_master_weights_and_grads"] == true);
-  setup.precision.light_masters = false;
+  setup.precision.master_weights = MasterWeights::kFp32;
   auto& optimizer = setup.zero.offload_optimizer;
   optimizer.pipeline_write = true;
   CHECK(read_back()["zero_optimization"]["offload_optimizer"].count("pipeline_write") == 0);

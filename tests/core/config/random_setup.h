@@ -92,6 +92,12 @@ class RandomSetup {
     s.precision.dtype = kDtypes[random_() % 3];
     s.precision.grad_accum_dtype = Flip() ? Dtype::kF32 : s.precision.dtype;
     s.precision.fp32_reduction = Flip();
+    const bool bf16 = s.precision.dtype == Dtype::kBF16;
+    if (s.precision.dtype != Dtype::kF32 && Flip()) {
+      s.precision.master_weights = bf16 && Flip() ? MasterWeights::kSplit : MasterWeights::kParam;
+    }
+    constexpr Dtype kMoments[] = {Dtype::kF32, Dtype::kBF16, Dtype::kDynamic8};
+    s.precision.moment_dtype = kMoments[random_() % 3];
     s.precision.loss_scale = Flip() ? 0 : Real(0, 65536);
     s.precision.initial_scale_power = Count(0, 126);
     s.precision.loss_scale_window = Count(1, 4000);
