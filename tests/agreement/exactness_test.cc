@@ -154,6 +154,21 @@ TEST_CASE("memory, instructions and traffic are the plan's: with a copy to save 
   }
 }
 
+TEST_CASE("memory, instructions and traffic are the plan's: light states") {
+  using testing::StatesCells;
+  for (const auto& cell : StatesCells(testing::AllCells({1, 3}, {Dtype::kBF16}))) CheckCell(cell);
+  for (const auto& cell : StatesCells(testing::HybridCells({{4, 2}}, Dtype::kBF16))) {
+    CheckCell(cell);
+  }
+  for (const auto& cell : StatesCells(testing::AllCells({2}, {Dtype::kF16}, {1}))) {
+    CheckCell(cell, true, testing::TinyModel(), /*async_save=*/true);
+  }
+  const ModelSpec lora = testing::WithLora(testing::TinyLlama(Llama()), "all-linear");
+  for (const auto& cell : StatesCells(testing::AllCells({2}, {Dtype::kBF16}, {1}))) {
+    CheckCell(cell, true, lora);
+  }
+}
+
 TEST_CASE("memory, instructions and traffic are the plan's: borders of documents") {
   for (const ModelSpec& model :
        {testing::TinyModel(), testing::TinyLlama(Llama()), testing::TinyLlama(Qwen3())}) {

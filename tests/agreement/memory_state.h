@@ -28,6 +28,7 @@ class MemoryState : public StateSource, public StateSink {
     auto& all = const_cast<std::vector<float>&>(At(range));
     std::copy(values.begin(), values.end(), all.begin() + static_cast<int64_t>(range.begin));
   }
+  bool operator==(const MemoryState& other) const { return values_ == other.values_; }
   const std::vector<float>& master(size_t tensor) const { return values_[tensor][0]; }
 
  private:

@@ -146,6 +146,37 @@ inline std::vector<Cell> HybridCells(const std::vector<Groups>& groups, Dtype dt
   return cells;
 }
 
+// How states may be kept beside fp32.
+struct StatesKind {
+  MasterWeights masters;
+  Dtype moments;
+};
+inline constexpr StatesKind kStatesKinds[] = {{MasterWeights::kSplit, Dtype::kF32},
+                                              {MasterWeights::kParam, Dtype::kBF16},
+                                              {MasterWeights::kFp32, Dtype::kDynamic8},
+                                              {MasterWeights::kParam, Dtype::kDynamic8},
+                                              {MasterWeights::kSplit, Dtype::kBF16}};
+inline std::string StatesLabel(const StatesKind& kind) {
+  return std::string(MasterWeightsName(kind.masters)) + " masters, moments in " +
+         std::string(DtypeName(kind.moments));
+}
+
+// The cells with states of every kind that they may have.
+inline std::vector<Cell> StatesCells(const std::vector<Cell>& cells) {
+  std::vector<Cell> all;
+  for (const Cell& cell : cells) {
+    for (const StatesKind& kind : kStatesKinds) {
+      Cell next = cell;
+      next.setup.precision.master_weights = kind.masters;
+      next.setup.precision.moment_dtype = kind.moments;
+      if (FindSetupProblem(next.setup)) continue;
+      next.name += " " + StatesLabel(kind);
+      all.push_back(std::move(next));
+    }
+  }
+  return all;
+}
+
 // Those of the cells that can quantize what they send, with weights, gradients or both so.
 inline std::vector<Cell> QuantizedCells(const std::vector<Cell>& cells) {
   std::vector<Cell> quantized;

@@ -1,0 +1,171 @@
+// Optimizer states of every kind: what they must not change, and what they may.
+#include <doctest/doctest.h>
+
+#include "core/lowering/lower.h"
+#include "core/program/verify.h"
+#include "executor/engine/engine.h"
+#include "tests/agreement/memory_state.h"
+#include "tests/core/lowering/matrix.h"
+
+namespace zeroplan {
+namespace {
+
+using testing::kStatesKinds;
+using testing::MemoryState;
+using testing::Offload;
+using testing::StatesKind;
+
+constexpr int64_t kStatesBatch = 8;
+constexpr uint64_t kStatesSteps = 12;
+
+TrainSetup SetupOf(int stage, Offload offload, int ranks, const StatesKind& kind) {
+  TrainSetup setup = testing::BaseSetup(stage, ranks, Dtype::kBF16, 1, kNoRecompute);
+  testing::SetOffload(setup, offload);
+  setup.batch.micro_batch = kStatesBatch / ranks;
+  setup.precision.master_weights = kind.masters;
+  setup.precision.moment_dtype = kind.moments;
+  setup.optimizer.lr = 3e-3;
+  setup.optimizer.weight_decay = 0.1;
+  return setup;
+}
+
+Program LowerTiny(const TrainSetup& setup) {
+  LowerOptions lower;
+  lower.checkpoint_chunk_elements = 700;
+  return Lower(testing::TinyModel(), setup, lower);
+}
+
+EngineOptions Options(uint64_t order_seed = 0) {
+  EngineOptions options;
+  options.threads_per_rank = 1;
+  options.swap_dir = "/tmp";
+  options.random_order_seed = order_seed;
+  return options;
+}
+
+// What a run leaves: its losses and all that a checkpoint has of it.
+struct Left {
+  std::vector<double> losses;
+  MemoryState states;
+
+  bool operator==(const Left& other) const {
+    return losses == other.losses && states == other.states;
+  }
+};
+
+Left Run(const TrainSetup& setup, uint64_t order_seed = 0) {
+  const Program program = LowerTiny(setup);
+  Engine engine(program, Options(order_seed));
+  engine.Init();
+  Left left{{}, MemoryState(program.layout)};
+  for (uint64_t step = 0; step < kStatesSteps; ++step) {
+    left.losses.push_back(engine.Step(testing::RandomBatch(program, step)).loss_sum);
+  }
+  std::vector<StateSink*> sinks(static_cast<size_t>(setup.batch.world_size), &left.states);
+  engine.Save(sinks);
+  return left;
+}
+
+template <typename Fn>
+void ForEachPlace(Fn&& fn) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (const Offload offload : testing::OffloadsOf(stage)) {
+      CAPTURE(stage);
+      CAPTURE(testing::OffloadLabel(offload));
+      fn(stage, offload);
+    }
+  }
+}
+
+TEST_CASE("masters in halves train with the bits of whole ones, wherever they are") {
+  for (const Dtype moments : {Dtype::kF32, Dtype::kBF16, Dtype::kDynamic8}) {
+    CAPTURE(DtypeName(moments));
+    ForEachPlace([&](int stage, Offload offload) {
+      for (const int ranks : {1, 2}) {
+        CAPTURE(ranks);
+        const Left whole = Run(SetupOf(stage, offload, ranks, {MasterWeights::kFp32, moments}));
+        const Left halves = Run(SetupOf(stage, offload, ranks, {MasterWeights::kSplit, moments}));
+        CHECK(halves == whole);
+        CHECK(whole.losses.back() < whole.losses.front());
+      }
+    });
+  }
+}
+
+TEST_CASE("states of every kind train with the same bits at every stage, on GPU, host and disk") {
+  for (const StatesKind& kind : kStatesKinds) {
+    CAPTURE(testing::StatesLabel(kind));
+    const Left control = Run(SetupOf(0, Offload::kNone, 1, kind));
+    CHECK(control.losses.back() < control.losses.front());
+    ForEachPlace([&](int stage, Offload offload) {
+      CHECK(Run(SetupOf(stage, offload, 1, kind)) == control);
+    });
+  }
+}
+
+TEST_CASE("states of every kind train with the same bits in any legal order of the streams") {
+  for (const StatesKind& kind : kStatesKinds) {
+    CAPTURE(testing::StatesLabel(kind));
+    ForEachPlace([&](int stage, Offload offload) {
+      const TrainSetup setup = SetupOf(stage, offload, 2, kind);
+      const Left left = Run(setup);
+      for (const uint64_t seed : {21u, 22u}) CHECK(Run(setup, seed) == left);
+    });
+  }
+}
+
+TEST_CASE("states of every kind are what was saved, on any number of ranks and at any stage") {
+  for (const StatesKind& kind : kStatesKinds) {
+    CAPTURE(testing::StatesLabel(kind));
+    const Left saved = Run(SetupOf(1, Offload::kNone, 1, kind));
+    ForEachPlace([&](int stage, Offload offload) {
+      for (const int ranks : {1, 2, 4}) {
+        CAPTURE(ranks);
+        const Program program = LowerTiny(SetupOf(stage, offload, ranks, kind));
+        Engine engine(program, Options());
+        engine.Init();
+        engine.Load(saved.states, true, nullptr);
+        MemoryState again(program.layout);
+        const std::vector<StateSink*> sinks(static_cast<size_t>(ranks), &again);
+        engine.Save(sinks);
+        CHECK(again == saved.states);
+      }
+    });
+  }
+}
+
+TEST_CASE("a run that is loaded goes on with the bits of one that was not stopped") {
+  for (const StatesKind& kind : kStatesKinds) {
+    CAPTURE(testing::StatesLabel(kind));
+    ForEachPlace([&](int stage, Offload offload) {
+      const TrainSetup setup = SetupOf(stage, offload, 2, kind);
+      const Program program = LowerTiny(setup);
+      const auto step = [&](Engine& engine, uint64_t at) {
+        return engine.Step(testing::RandomBatch(program, at));
+      };
+      Engine first(program, Options());
+      first.Init();
+      StepState state;
+      for (uint64_t at = 0; at < 4; ++at) state = step(first, at);
+      MemoryState saved(program.layout);
+      const std::vector<StateSink*> sinks(2, &saved);
+      first.Save(sinks);
+      Engine second(program, Options());
+      second.Init();
+      second.Load(saved, true, &state);
+      for (uint64_t at = 4; at < 8; ++at) {
+        CHECK(step(second, at).loss_sum == step(first, at).loss_sum);
+      }
+    });
+  }
+}
+
+TEST_CASE("programs with states of every kind pass Verify") {
+  for (const auto& cell : testing::StatesCells(testing::AllCells({1, 2}, {Dtype::kBF16}, {1, 2}))) {
+    CAPTURE(cell.name);
+    for (const Violation& violation : Verify(LowerTiny(cell.setup), 1)) FAIL(violation.message);
+  }
+}
+
+}  // namespace
+}  // namespace zeroplan
