@@ -24,6 +24,7 @@
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/safetensors.h"
 #include "executor/checkpoint/shard_writer.h"
+#include "executor/kernels/convert.h"
 
 namespace zeroplan {
 namespace {
@@ -32,25 +33,34 @@ namespace fs = std::filesystem;
 
 struct EntryKey {
   std::string_view tensor;
-  size_t state = 0;
+  size_t kind = 0;
   uint64_t begin = 0;
 };
 
-// Takes "NAME|STATE|BEGIN" apart.
+// Takes "NAME|KIND|BEGIN" apart.
 std::optional<EntryKey> ParseEntryName(std::string_view name) {
   const size_t second = name.rfind('|');
   if (second == std::string_view::npos || second == 0) return std::nullopt;
   const size_t first = name.rfind('|', second - 1);
   if (first == std::string_view::npos) return std::nullopt;
   EntryKey key{.tensor = name.substr(0, first)};
-  const std::string_view state = name.substr(first + 1, second - first - 1);
-  while (key.state < kStateKinds.size() && StateKindName(kStateKinds[key.state]) != state)
-    ++key.state;
-  if (key.state == kStateKinds.size()) return std::nullopt;
+  const std::string_view kind = name.substr(first + 1, second - first - 1);
+  while (key.kind < kEntryKinds && EntryKindName(key.kind) != kind) ++key.kind;
+  if (key.kind == kEntryKinds) return std::nullopt;
   const char* end = name.data() + name.size();
   const auto result = std::from_chars(name.data() + second + 1, end, key.begin);
   if (result.ec != std::errc() || result.ptr != end) return std::nullopt;
   return key;
+}
+
+// The dtypes that an entry may have.
+std::optional<Dtype> EntryDtype(size_t kind, std::string_view name) {
+  if (name == "F32") return Dtype::kF32;
+  if (IsScaleKind(kind)) return std::nullopt;
+  if (name == "BF16") return Dtype::kBF16;
+  if (name == "F16") return Dtype::kF16;
+  if (name == "U8" && kind != EntryKind(StateKind::kMaster)) return Dtype::kU8;
+  return std::nullopt;
 }
 
 std::string HowToTake(const fs::path& folder, std::string_view state) {
@@ -67,7 +77,7 @@ std::string Readable(const fs::path& save_dir) {
   return HowToTake(list.front().folder, "there");
 }
 
-constexpr size_t kVerifiedAtOnce = size_t{1} << 18;  // elements
+constexpr size_t kReadAtOnce = size_t{1} << 18;  // elements
 constexpr size_t kOpenFiles = 64;
 
 // Whether a file cannot be opened for a reason that lies with this process.
@@ -169,7 +179,7 @@ CheckpointSource CheckpointSource::Begin(const fs::path& folder, const ModelSpec
     source.first_chunk_.push_back(source.checksums_.size());
     source.checksums_.insert(source.checksums_.end(), file.checksums.begin(), file.checksums.end());
   }
-  source.pieces_.resize(table.size() * kStateKinds.size());
+  source.pieces_.resize(table.size() * kEntryKinds);
   source.verified_ = std::make_unique<std::atomic<bool>[]>(source.checksums_.size());
   return source;
 }
@@ -260,11 +270,12 @@ std::vector<CheckpointSource::Entry> CheckpointSource::ReadHeader(size_t file) c
   for (const SafetensorsEntry& entry : parsed.entries) {
     const auto key = ParseEntryName(entry.name);
     const auto tensor = key ? index_.find(std::string(key->tensor)) : index_.end();
-    if (tensor == index_.end() || entry.dtype != "F32" || entry.shape.size() != 1) {
+    const auto dtype = key ? EntryDtype(key->kind, entry.dtype) : std::nullopt;
+    if (tensor == index_.end() || !dtype || entry.shape.size() != 1) {
       ThrowUsage("{}: '{}' is not part of a checkpoint of this model", path, Printable(entry.name));
     }
-    entries.push_back({tensor->second * kStateKinds.size() + key->state, key->begin, entry.elements,
-                       header.size() + entry.begin});
+    entries.push_back({tensor->second * kEntryKinds + key->kind, key->begin, entry.elements,
+                       header.size() + entry.begin, *dtype});
   }
   return entries;
 }
@@ -272,8 +283,8 @@ std::vector<CheckpointSource::Entry> CheckpointSource::ReadHeader(size_t file) c
 void CheckpointSource::AddFile(size_t file, std::span<const Entry> entries) {
   size_t chunk = first_chunk_[file];
   for (const Entry& entry : entries) {
-    pieces_.at(entry.tensor_and_state)
-        .push_back({entry.begin, entry.count, entry.offset, chunk, file});
+    pieces_.at(entry.tensor_and_kind)
+        .push_back({entry.begin, entry.count, entry.offset, entry.dtype, chunk, file});
     chunk += ChecksumCount(entry.count);
   }
   const size_t needed = chunk - first_chunk_[file], has = meta_.files[file].checksums.size();
@@ -304,12 +315,12 @@ std::string CheckpointSource::LookAt(int part, int parts) {
     text << file << ' ' << entries.size() << '\n';
     size_t chunk = first_chunk_[file];
     for (const Entry& entry : entries) {
-      text << entry.tensor_and_state << ' ' << entry.begin << ' ' << entry.count << ' '
-           << entry.offset << '\n';
-      const Piece piece{entry.begin, entry.count, entry.offset, chunk, file};
+      text << entry.tensor_and_kind << ' ' << entry.begin << ' ' << entry.count << ' '
+           << entry.offset << ' ' << static_cast<int>(entry.dtype) << '\n';
+      const Piece piece{entry.begin, entry.count, entry.offset, entry.dtype, chunk, file};
       chunk += ChecksumCount(entry.count);
       if (chunk > checksums_.size()) break;  // Complete says so
-      VerifyPiece(piece, entry.tensor_and_state, 0, entry.count);
+      VerifyPiece(piece, entry.tensor_and_kind, 0, entry.count);
     }
   }
   return text.str();
@@ -322,7 +333,9 @@ void CheckpointSource::Complete(std::span<const std::string> looks) {
     for (size_t file = 0; text >> file >> count;) {
       std::vector<Entry> entries(count);
       for (Entry& entry : entries) {
-        text >> entry.tensor_and_state >> entry.begin >> entry.count >> entry.offset;
+        int dtype = 0;
+        text >> entry.tensor_and_kind >> entry.begin >> entry.count >> entry.offset >> dtype;
+        entry.dtype = static_cast<Dtype>(dtype);
       }
       AddFile(file, entries);
     }
@@ -331,29 +344,47 @@ void CheckpointSource::Complete(std::span<const std::string> looks) {
 }
 
 void CheckpointSource::CheckCover() const {
-  for (size_t i = 0; i < pieces_.size(); ++i) {
-    const ParamTensor& tensor = table_[i / kStateKinds.size()];
-    const StateKind kind = kStateKinds[i % kStateKinds.size()];
-    if (!tensor.saved || (!tensor.trainable && kind != StateKind::kMaster)) continue;
-    const auto state = StateKindName(kind);
-    uint64_t covered = 0;
-    for (const Piece& piece : pieces_[i]) {
-      if (piece.begin != covered || piece.count > tensor.elements() - covered) {
-        ThrowUsage("{}: {} of {}: elements {} + {} where {} of {} is next", folder_.string(), state,
-                   tensor.name, piece.begin, piece.count, covered, tensor.elements());
+  for (size_t t = 0; t < table_.size(); ++t) {
+    const ParamTensor& tensor = table_[t];
+    for (const StateKind kind : SavedStates(tensor)) {
+      const auto state = StateKindName(kind);
+      uint64_t covered = 0;
+      for (const Piece& piece : pieces_[t * kEntryKinds + EntryKind(kind)]) {
+        if (piece.begin != covered || piece.count > tensor.elements() - covered) {
+          ThrowUsage("{}: {} of {}: elements {} + {} where {} of {} is next", folder_.string(),
+                     state, tensor.name, piece.begin, piece.count, covered, tensor.elements());
+        }
+        covered += piece.count;
       }
-      covered += piece.count;
-    }
-    if (covered != tensor.elements()) {
-      ThrowUsage("{}: {} of {}: elements from {} to {} are missing; is a rank's file missing?",
-                 folder_.string(), state, tensor.name, covered, tensor.elements());
+      if (covered != tensor.elements()) {
+        ThrowUsage("{}: {} of {}: elements from {} to {} are missing; is a rank's file missing?",
+                   folder_.string(), state, tensor.name, covered, tensor.elements());
+      }
+      if (kind != StateKind::kMaster) CheckScales(t, kind);
     }
   }
 }
 
-void CheckpointSource::VerifyPiece(const Piece& piece, size_t tensor_and_state, uint64_t begin,
+// Each piece of codes has one of scales, in the same place of pieces_.
+void CheckpointSource::CheckScales(size_t tensor, StateKind state) const {
+  const std::vector<Piece>& pieces = pieces_[tensor * kEntryKinds + EntryKind(state)];
+  const std::vector<Piece>& scales = pieces_[tensor * kEntryKinds + ScaleKind(state)];
+  const auto has_codes = [](const Piece& piece) { return piece.dtype == Dtype::kU8; };
+  const bool in_codes = std::any_of(pieces.begin(), pieces.end(), has_codes);
+  bool fit = scales.size() == (in_codes ? pieces.size() : 0);
+  for (size_t i = 0; fit && i < scales.size(); ++i) {
+    fit = has_codes(pieces[i]) && pieces[i].begin % kDynamic8Group == 0 &&
+          scales[i].begin == pieces[i].begin && scales[i].count == ScaleCount(pieces[i].count);
+  }
+  if (fit) return;
+  ThrowUsage("{}: {} of {}: codes and scales do not belong together", folder_.string(),
+             StateKindName(state), table_[tensor].name);
+}
+
+void CheckpointSource::VerifyPiece(const Piece& piece, size_t tensor_and_kind, uint64_t begin,
                                    uint64_t count) const {
-  std::vector<float> part;
+  std::vector<std::byte> part;
+  const uint64_t size = DtypeBytes(piece.dtype);
   for (uint64_t c = begin / kChecksumElements; c * kChecksumElements < begin + count; ++c) {
     const size_t index = piece.first_chunk + c;
     if (verified_[index].load(std::memory_order_relaxed)) continue;
@@ -361,17 +392,18 @@ void CheckpointSource::VerifyPiece(const Piece& piece, size_t tensor_and_state, 
     const uint64_t elements = std::min(kChecksumElements, piece.count - first);
     uint64_t sum = 0;
     ThrowIfInterrupted();
-    for (uint64_t done = 0; done < elements; done += part.size()) {
-      part.resize(std::min<uint64_t>(kVerifiedAtOnce, elements - done));
-      ReadBytes(piece.file, piece.offset + (first + done) * sizeof(float),
-                std::as_writable_bytes(std::span(part)));
-      sum += StateChecksum(first + done, part);
+    for (uint64_t done = 0; done < elements; done += part.size() / size) {
+      part.resize(std::min<uint64_t>(kReadAtOnce, elements - done) * size);
+      ReadBytes(piece.file, piece.offset + (first + done) * size, part);
+      sum += StateChecksum(first + done, part, size);
     }
     if (sum != checksums_[index]) {
+      const size_t kind = tensor_and_kind % kEntryKinds;
+      const uint64_t of_each = IsScaleKind(kind) ? kDynamic8Group : 1;
       ThrowUsage("{}: {} of {}, elements {} + {}: the data is not what was saved",
-                 PathOf(piece.file).string(),
-                 StateKindName(kStateKinds[tensor_and_state % kStateKinds.size()]),
-                 table_[tensor_and_state / kStateKinds.size()].name, piece.begin + first, elements);
+                 PathOf(piece.file).string(), EntryKindName(kind),
+                 table_[tensor_and_kind / kEntryKinds].name, piece.begin + first * of_each,
+                 elements * of_each);
     }
     verified_[index].store(true, std::memory_order_relaxed);
   }
@@ -388,8 +420,7 @@ void CheckpointSource::Verify() const {
 }
 
 void CheckpointSource::Read(const TensorRange& range, std::span<float> out) const {
-  const size_t index =
-      static_cast<size_t>(range.tensor) * kStateKinds.size() + static_cast<size_t>(range.state);
+  const size_t index = static_cast<size_t>(range.tensor) * kEntryKinds + EntryKind(range.state);
   const std::vector<Piece>& pieces = pieces_.at(index);
   const uint64_t elements = pieces.empty() ? 0 : pieces.back().begin + pieces.back().count;
   ZEROPLAN_CHECK(
@@ -397,19 +428,57 @@ void CheckpointSource::Read(const TensorRange& range, std::span<float> out) cons
       "tensor {}: {} + {} of {} elements into {}", range.tensor, range.begin, range.count, elements,
       out.size());
   if (out.empty()) return;
-  auto piece = std::upper_bound(pieces.begin(), pieces.end(), range.begin,
-                                [](uint64_t at, const Piece& p) { return at < p.begin; }) -
-               1;
-  for (uint64_t begin = range.begin; !out.empty(); ++piece) {
-    const uint64_t first = begin - piece->begin;
-    const size_t count = std::min<uint64_t>(out.size(), piece->count - first);
-    WithWayOut([&] {
-      VerifyPiece(*piece, index, first, count);
-      ReadBytes(piece->file, piece->offset + first * sizeof(float),
-                std::as_writable_bytes(out.first(count)));
-    });
+  const auto piece = std::upper_bound(pieces.begin(), pieces.end(), range.begin,
+                                      [](uint64_t at, const Piece& p) { return at < p.begin; }) -
+                     1;
+  uint64_t begin = range.begin;
+  for (auto at = static_cast<size_t>(piece - pieces.begin()); !out.empty(); ++at) {
+    const uint64_t first = begin - pieces[at].begin;
+    const size_t count = std::min<uint64_t>(out.size(), pieces[at].count - first);
+    WithWayOut([&] { ReadPiece(index, at, first, out.first(count)); });
     out = out.subspan(count);
     begin += count;
+  }
+}
+
+void CheckpointSource::ReadPiece(size_t tensor_and_kind, size_t at, uint64_t first,
+                                 std::span<float> out) const {
+  const Piece& piece = pieces_[tensor_and_kind][at];
+  VerifyPiece(piece, tensor_and_kind, first, out.size());
+  if (piece.dtype == Dtype::kU8) return ReadCodes(tensor_and_kind, at, first, out);
+  if (piece.dtype == Dtype::kF32) {
+    return ReadBytes(piece.file, piece.offset + first * sizeof(float), std::as_writable_bytes(out));
+  }
+  std::vector<std::byte> stored;
+  for (uint64_t size = DtypeBytes(piece.dtype); !out.empty();) {
+    const auto part = out.first(std::min(out.size(), kReadAtOnce));
+    stored.resize(part.size() * size);
+    ReadBytes(piece.file, piece.offset + first * size, stored);
+    Widen(piece.dtype, stored.data(), static_cast<int64_t>(part.size()), part.data());
+    out = out.subspan(part.size());
+    first += part.size();
+  }
+}
+
+void CheckpointSource::ReadCodes(size_t tensor_and_kind, size_t at, uint64_t first,
+                                 std::span<float> out) const {
+  const StateKind state = kStateKinds[tensor_and_kind % kEntryKinds];
+  const size_t scale_kind = tensor_and_kind - EntryKind(state) + ScaleKind(state);
+  const Piece &codes = pieces_[tensor_and_kind][at], &scales = pieces_[scale_kind].at(at);
+  std::vector<uint8_t> stored;
+  std::vector<float> groups;
+  while (!out.empty()) {
+    const auto part = out.first(std::min(out.size(), kReadAtOnce));
+    stored.resize(part.size());
+    ReadBytes(codes.file, codes.offset + first, std::as_writable_bytes(std::span(stored)));
+    const uint64_t group = first / kDynamic8Group, in_group = first % kDynamic8Group;
+    groups.resize(ScaleCount(in_group + part.size()));
+    VerifyPiece(scales, scale_kind, group, groups.size());
+    ReadBytes(scales.file, scales.offset + group * sizeof(float),
+              std::as_writable_bytes(std::span(groups)));
+    DecodeDynamic8(CodesDtype(state), stored, in_group, groups, part);
+    out = out.subspan(part.size());
+    first += part.size();
   }
 }
 

@@ -16,11 +16,13 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/dtype.h"
 #include "core/base/files.h"
 #include "core/model/model_spec.h"
 #include "core/model/param_table.h"
 #include "executor/checkpoint/checkpoint_meta.h"
 #include "executor/checkpoint/state_io.h"
+#include "executor/checkpoint/stored_state.h"
 
 namespace zeroplan {
 
@@ -81,20 +83,23 @@ class CheckpointSource : public StateSource {
   std::string Intact() const;
 
  private:
-  // Elements [begin, begin + count) of a tensor's state, stored as fp32 from byte `offset` on.
+  // Elements [begin, begin + count) of a tensor's state, stored from byte `offset` on; of scales
+  // `count` that begin with the one of element `begin`.
   struct Piece {
     uint64_t begin = 0;
     uint64_t count = 0;
     uint64_t offset = 0;
-    size_t first_chunk = 0;  // in checksums_
+    Dtype dtype = Dtype::kF32;  // kU8: codes
+    size_t first_chunk = 0;     // in checksums_
     size_t file = 0;
   };
   // An entry of a file's header: Piece and where it belongs.
   struct Entry {
-    size_t tensor_and_state = 0;
+    size_t tensor_and_kind = 0;
     uint64_t begin = 0;
     uint64_t count = 0;
     uint64_t offset = 0;
+    Dtype dtype = Dtype::kF32;
   };
   // Open files, oldest first; some of them go when there are many.
   struct FileCache {
@@ -112,12 +117,16 @@ class CheckpointSource : public StateSource {
   void IndexAll();
   void Sort();  // pieces_, once all are there; throws where they are no whole checkpoint
   void CheckCover() const;
+  void CheckScales(size_t tensor, StateKind state) const;
   void VerifyAll() const;
   // Returns what `look` returns; damage that it throws is passed on with Intact's sentences.
   template <typename Fn>
   auto WithWayOut(const Fn& look) const;
-  void VerifyPiece(const Piece& piece, size_t tensor_and_state, uint64_t begin,
+  void VerifyPiece(const Piece& piece, size_t tensor_and_kind, uint64_t begin,
                    uint64_t count) const;
+  // Elements [first, first + out.size()) of pieces_[tensor_and_kind][at], checked, as fp32.
+  void ReadPiece(size_t tensor_and_kind, size_t at, uint64_t first, std::span<float> out) const;
+  void ReadCodes(size_t tensor_and_kind, size_t at, uint64_t first, std::span<float> out) const;
 
   std::filesystem::path folder_;
   CheckpointMeta meta_;
@@ -125,7 +134,7 @@ class CheckpointSource : public StateSource {
   std::vector<ParamTensor> table_;
   std::unordered_map<std::string, size_t> index_;  // into table_, by name
   std::vector<size_t> first_chunk_;                // in checksums_, by file
-  std::vector<std::vector<Piece>> pieces_;         // by tensor and state; sorted, without gaps
+  std::vector<std::vector<Piece>> pieces_;         // by tensor and kEntryKinds; sorted, no gaps
   std::vector<uint64_t> checksums_;                // of all files
   std::unique_ptr<std::atomic<bool>[]> verified_;  // by checksum
   std::unique_ptr<FileCache> cache_ = std::make_unique<FileCache>();

@@ -16,7 +16,8 @@
 namespace zeroplan {
 
 struct HfExportOptions {
-  // fp32, bf16 or fp16. fp32 is what was trained, exactly; 16 bits are half the size and round.
+  // fp32, bf16 or fp16. fp32 is what was trained, exactly; 16 bits are half the size and round, as
+  // a run of that dtype rounds its parameters.
   Dtype dtype = Dtype::kF32;
   // The most bytes of one file; a larger export becomes several files with an index. A tensor is
   // never cut: a larger one is a file of its own. The default is Hugging Face's.

@@ -14,6 +14,7 @@
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/base/split_master.h"
 #include "core/base/strings.h"
 #include "core/base/units.h"
 #include "executor/kernels/convert.h"
@@ -38,12 +39,16 @@ const char* SafetensorsDtype(Dtype dtype) {
       return "BF16";
     case Dtype::kF16:
       return "F16";
+    case Dtype::kU8:
+      return "U8";
     case Dtype::kF64:
     case Dtype::kI32:
-    case Dtype::kU8:
     case Dtype::kNf4:
     case Dtype::kInt8Blocks:
     case Dtype::kInt4Blocks:
+    case Dtype::kI16:
+    case Dtype::kDynamic8:
+    case Dtype::kUnsignedDynamic8:
       break;
   }
   ZEROPLAN_CHECK(false, "no tensors of {} are written", DtypeName(dtype));
@@ -55,6 +60,16 @@ constexpr uint64_t kAdviseBytes = uint64_t{1} << 20;
 constexpr uint64_t kAheadBytes = uint64_t{32} << 20;
 // Values that are rounded at a time.
 constexpr size_t kNarrowElements = size_t{1} << 16;
+
+void RoundAsParams(Dtype dtype, std::span<const float> values, std::byte* out) {
+  if (dtype != Dtype::kBF16) {
+    return Narrow(dtype, values.data(), static_cast<int64_t>(values.size()), out);
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint16_t bits = Split(values[i]).param;
+    std::memcpy(out + i * sizeof bits, &bits, sizeof bits);
+  }
+}
 
 // What somebody has instead of a large file who did not fetch it.
 constexpr std::string_view kLfsPointer = "version https://git-lfs.github.com/";
@@ -191,22 +206,22 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, Safetens
 }
 
 void SafetensorsWriter::WriteAt(size_t tensor, uint64_t begin, std::span<const float> values) {
-  const uint64_t elements = plan_.elements.at(tensor);
-  ZEROPLAN_CHECK(begin <= elements && values.size() <= elements - begin, "{} + {} of {} elements",
-                 begin, values.size(), elements);
-  const Dtype dtype = plan_.dtype[tensor];
-  const uint64_t at = plan_.offset[tensor] + begin * DtypeBytes(dtype);
-  if (dtype == Dtype::kF32) {
-    file_.WriteAt(at, std::as_bytes(values));
-    return;
-  }
+  const Dtype dtype = plan_.dtype.at(tensor);
+  if (dtype == Dtype::kF32) return WriteStored(tensor, begin, std::as_bytes(values));
   std::vector<std::byte> rounded(std::min(values.size(), kNarrowElements) * DtypeBytes(dtype));
   for (size_t done = 0; done < values.size(); done += kNarrowElements) {
     const auto part = values.subspan(done, std::min(kNarrowElements, values.size() - done));
-    Narrow(dtype, part.data(), static_cast<int64_t>(part.size()), rounded.data());
-    file_.WriteAt(at + done * DtypeBytes(dtype),
-                  std::span(rounded).first(part.size() * DtypeBytes(dtype)));
+    RoundAsParams(dtype, part, rounded.data());
+    WriteStored(tensor, begin + done, std::span(rounded).first(part.size() * DtypeBytes(dtype)));
   }
+}
+
+void SafetensorsWriter::WriteStored(size_t tensor, uint64_t begin,
+                                    std::span<const std::byte> stored) {
+  const uint64_t elements = plan_.elements.at(tensor), size = DtypeBytes(plan_.dtype[tensor]);
+  ZEROPLAN_CHECK(begin <= elements && stored.size() / size <= elements - begin,
+                 "{} + {} of {} elements", begin, stored.size() / size, elements);
+  file_.WriteAt(plan_.offset[tensor] + begin * size, stored);
 }
 
 namespace {

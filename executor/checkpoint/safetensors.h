@@ -78,7 +78,7 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-// Where everything of a file of F32, BF16 or F16 tensors lies, known before the first value is.
+// Where everything of a file of F32, BF16, F16 or U8 tensors lies, known before the first value is.
 struct SafetensorsPlan {
   struct Tensor {
     std::string name;
@@ -109,9 +109,12 @@ class SafetensorsWriter {
 
   const SafetensorsPlan& plan() const { return plan_; }
   const std::filesystem::path& path() const { return file_.path(); }
-  // Elements [begin, begin + values.size()) of a tensor, in any order, rounded to its dtype.
-  // REQUIRES: within the tensor.
+  // Elements [begin, begin + values.size()) of a tensor, in any order, rounded to its dtype as
+  // masters are to parameters: to bf16 halves away from zero (core/base/split_master.h), to fp16 to
+  // even. REQUIRES: within the tensor, whose dtype is none of integers.
   void WriteAt(size_t tensor, uint64_t begin, std::span<const float> values);
+  // The same of elements as they are stored.
+  void WriteStored(size_t tensor, uint64_t begin, std::span<const std::byte> stored);
   // fsync and close. Values never written are zero.
   void Finish() { file_.Finish(); }
 

@@ -2,23 +2,42 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
+#include <cstring>
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "executor/checkpoint/checkpoint_folder.h"
+#include "executor/kernels/convert.h"
 
 namespace zeroplan {
 namespace {
 
-SafetensorsPlan PlanShard(const ParamLayout& layout, int owner, const std::string& save) {
-  std::vector<SafetensorsPlan::Tensor> tensors;
+// Elements that are converted at a time: whole groups.
+constexpr size_t kConvertElements = size_t{1} << 18;
+
+// visit(range, state, dtype) for what an owner's file holds, in its order.
+template <typename Visit>
+void ForEachState(const ParamLayout& layout, int owner, const Visit& visit) {
   for (const ShardRange& range : OwnerRanges(layout, owner)) {
     const ParamTensor& tensor = (*layout.tensors)[static_cast<size_t>(range.tensor)];
     for (const StateKind state : SavedStates(tensor)) {
-      tensors.push_back({ShardEntryName(tensor.name, state, range.begin), {range.count}});
+      visit(range, state, StoredDtype(layout, tensor, state));
     }
   }
+}
+
+SafetensorsPlan PlanShard(const ParamLayout& layout, int owner, const std::string& save) {
+  std::vector<SafetensorsPlan::Tensor> tensors;
+  ForEachState(layout, owner, [&](const ShardRange& range, StateKind state, Dtype dtype) {
+    const std::string& tensor = (*layout.tensors)[static_cast<size_t>(range.tensor)].name;
+    const bool in_groups = IsDynamic8(dtype);
+    tensors.push_back({ShardEntryName(tensor, EntryKind(state), range.begin),
+                       {range.count},
+                       in_groups ? Dtype::kU8 : dtype});
+    if (!in_groups) return;
+    tensors.push_back(
+        {ShardEntryName(tensor, ScaleKind(state), range.begin), {ScaleCount(range.count)}});
+  });
   return PlanSafetensors(tensors, {{"save", save}});
 }
 
@@ -27,10 +46,6 @@ SafetensorsPlan PlanShard(const ParamLayout& layout, int owner, const std::strin
 std::span<const StateKind> SavedStates(const ParamTensor& tensor) {
   if (!tensor.saved) return {};
   return std::span(kStateKinds).first(tensor.trainable ? kStateKinds.size() : 1);
-}
-
-std::string ShardEntryName(std::string_view tensor, StateKind state, uint64_t begin) {
-  return fmt::format("{}|{}|{}", tensor, StateKindName(state), begin);
 }
 
 std::vector<uint64_t> ShardFileBytes(const ParamLayout& layout) {
@@ -75,14 +90,14 @@ ShardWriter::ShardWriter(const std::filesystem::path& folder, const ParamLayout&
       entries_(layout.tensors->size() * kStateKinds.size()),
       file_(folder / ShardFileName(owner), PlanShard(layout, owner, folder.filename().string()),
             hook) {
-  size_t index = 0;
-  for (const ShardRange& range : OwnerRanges(layout, owner)) {
-    const ParamTensor& tensor = (*layout.tensors)[static_cast<size_t>(range.tensor)];
-    for (const StateKind state : SavedStates(tensor)) {
-      EntryOf(range.tensor, state) = {
-          range.begin, range.count, index++, {}, std::vector<uint64_t>(ChecksumCount(range.count))};
-    }
+  for (const uint64_t elements : file_.plan().elements) {
+    checksums_.emplace_back(ChecksumCount(elements));
   }
+  size_t index = 0;
+  ForEachState(layout, owner, [&](const ShardRange& range, StateKind state, Dtype dtype) {
+    EntryOf(range.tensor, state) = {range.begin, range.count, dtype, index, {}};
+    index += IsDynamic8(dtype) ? 2 : 1;
+  });
 }
 
 ShardWriter::Entry& ShardWriter::EntryOf(int tensor, StateKind state) {
@@ -98,8 +113,36 @@ void ShardWriter::Write(const TensorRange& range, std::span<const float> values)
                  range.count);
   ZEROPLAN_CHECK(entry.written.Add(range.begin, range.count), "tensor {} {}: {} + {} written twice",
                  range.tensor, StateKindName(range.state), range.begin, range.count);
-  AddToChecksums(range.begin - entry.begin, values, entry.checksums);
-  file_.WriteAt(entry.index, range.begin - entry.begin, values);
+  uint64_t at = range.begin - entry.begin;
+  if (entry.dtype == Dtype::kF32) return Store(entry.index, at, std::as_bytes(values));
+  const bool in_groups = IsDynamic8(entry.dtype);
+  ZEROPLAN_CHECK(!in_groups || (at % kDynamic8Group == 0 && (range.count % kDynamic8Group == 0 ||
+                                                             at + range.count == entry.count)),
+                 "tensor {} {}: {} + {} of {} are not whole groups", range.tensor,
+                 StateKindName(range.state), at, range.count, entry.count);
+  const size_t most = std::min(values.size(), kConvertElements);
+  std::vector<std::byte> stored(most * (in_groups ? 1 : DtypeBytes(entry.dtype)));
+  std::vector<float> scales(in_groups ? ScaleCount(most) : 0);
+  while (!values.empty()) {
+    const auto part = values.first(std::min(values.size(), kConvertElements));
+    if (in_groups) {
+      const auto codes = std::span(reinterpret_cast<uint8_t*>(stored.data()), part.size());
+      const auto of_part = std::span(scales).first(ScaleCount(part.size()));
+      EncodeDynamic8(entry.dtype, part, codes, of_part);
+      Store(entry.index, at, std::as_bytes(codes));
+      Store(entry.index + 1, at / kDynamic8Group, std::as_bytes(of_part));
+    } else {
+      Narrow(entry.dtype, part.data(), static_cast<int64_t>(part.size()), stored.data());
+      Store(entry.index, at, std::span(stored).first(part.size() * DtypeBytes(entry.dtype)));
+    }
+    at += part.size();
+    values = values.subspan(part.size());
+  }
+}
+
+void ShardWriter::Store(size_t index, uint64_t begin, std::span<const std::byte> stored) {
+  AddToChecksums(begin, stored, DtypeBytes(file_.plan().dtype[index]), checksums_[index]);
+  file_.WriteStored(index, begin, stored);
 }
 
 void ShardWriter::Finish() {
@@ -116,12 +159,8 @@ CheckpointFile ShardWriter::Describe() const {
   const SafetensorsPlan& plan = file_.plan();
   CheckpointFile file{
       ShardFileName(owner_), plan.file_bytes, HashBytes(std::as_bytes(std::span(plan.header))), {}};
-  std::vector<const Entry*> in_file(plan.offset.size());
-  for (const Entry& entry : entries_) {
-    if (entry.count > 0) in_file[entry.index] = &entry;
-  }
-  for (const Entry* entry : in_file) {
-    file.checksums.insert(file.checksums.end(), entry->checksums.begin(), entry->checksums.end());
+  for (const std::vector<uint64_t>& sums : checksums_) {
+    file.checksums.insert(file.checksums.end(), sums.begin(), sums.end());
   }
   return file;
 }
@@ -166,33 +205,52 @@ constexpr std::array<uint32_t, kBlock> kPlaceKeys = PlaceKeys();
 
 constexpr uint64_t BlockKey(uint64_t block) { return Mix(~block) | 1; }
 
-}  // namespace
-
-uint64_t StateChecksum(uint64_t begin, std::span<const float> values) {
+template <typename Bits>
+uint64_t ChecksumOf(uint64_t begin, std::span<const std::byte> stored) {
   uint64_t sum = 0;
-  while (!values.empty()) {
+  const std::byte* next = stored.data();
+  for (size_t left = stored.size() / sizeof(Bits); left > 0;) {
     const uint64_t place = begin % kBlock;
-    const size_t count = std::min<uint64_t>(values.size(), kBlock - place);
+    const size_t count = std::min<uint64_t>(left, kBlock - place);
     const uint32_t* keys = kPlaceKeys.data() + place;
     uint64_t of_block = 0;
     for (size_t i = 0; i < count; ++i) {
-      of_block += uint64_t{keys[i]} * std::bit_cast<uint32_t>(values[i]);
+      Bits bits;
+      std::memcpy(&bits, next + i * sizeof bits, sizeof bits);
+      of_block += uint64_t{keys[i]} * bits;
     }
     sum += BlockKey(begin / kBlock) * of_block;
     begin += count;
-    values = values.subspan(count);
+    next += count * sizeof(Bits);
+    left -= count;
   }
   return sum;
 }
 
-void AddToChecksums(uint64_t begin, std::span<const float> values, std::span<uint64_t> sums) {
-  while (!values.empty()) {
+}  // namespace
+
+uint64_t StateChecksum(uint64_t begin, std::span<const std::byte> stored, size_t element_bytes) {
+  switch (element_bytes) {
+    case 1:
+      return ChecksumOf<uint8_t>(begin, stored);
+    case 2:
+      return ChecksumOf<uint16_t>(begin, stored);
+    case 4:
+      return ChecksumOf<uint32_t>(begin, stored);
+  }
+  ZEROPLAN_CHECK(false, "elements of {} bytes", element_bytes);
+}
+
+void AddToChecksums(uint64_t begin, std::span<const std::byte> stored, size_t element_bytes,
+                    std::span<uint64_t> sums) {
+  while (!stored.empty()) {
     const uint64_t chunk = begin / kChecksumElements;
     ZEROPLAN_CHECK(chunk < sums.size());
-    const size_t count = std::min<uint64_t>(values.size(), (chunk + 1) * kChecksumElements - begin);
-    sums[chunk] += StateChecksum(begin, values.first(count));
+    const size_t count =
+        std::min<uint64_t>(stored.size() / element_bytes, (chunk + 1) * kChecksumElements - begin);
+    sums[chunk] += StateChecksum(begin, stored.first(count * element_bytes), element_bytes);
     begin += count;
-    values = values.subspan(count);
+    stored = stored.subspan(count * element_bytes);
   }
 }
 

@@ -2,6 +2,7 @@
 // of tensors.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <span>
@@ -13,14 +14,13 @@
 #include "executor/checkpoint/checkpoint_meta.h"
 #include "executor/checkpoint/safetensors.h"
 #include "executor/checkpoint/state_io.h"
+#include "executor/checkpoint/stored_state.h"
 
 namespace zeroplan {
 
 // The states that a checkpoint holds of a tensor: of one that is not trained its values alone, of
 // an adapted base's none.
 std::span<const StateKind> SavedStates(const ParamTensor& tensor);
-// "transformer.wte.weight|adam_m|4096": elements from 4096 on. One-dimensional, F32.
-std::string ShardEntryName(std::string_view tensor, StateKind state, uint64_t begin);
 
 // Bytes of each shard file of a checkpoint, by owner.
 std::vector<uint64_t> ShardFileBytes(const ParamLayout& layout);
@@ -38,7 +38,7 @@ class WrittenRanges {
 };
 
 // What lies where follows from layout and owner alone, so values are written in place as they come,
-// in any order and in pieces of any size.
+// in any order and in pieces of any size, but for moments of eight bits in whole groups.
 class ShardWriter : public StateSink {
  public:
   // Writes FOLDER/rank-0000.safetensors of that owner (ParamLayout::OwnerOf); the folder's name,
@@ -48,7 +48,9 @@ class ShardWriter : public StateSink {
   ShardWriter(const std::filesystem::path& folder, const ParamLayout& layout, int owner,
               IoHook* hook = nullptr);
 
-  // REQUIRES: the range lies within what the owner has and has not been written before.
+  // `values` are stored as the layout's dtype (stored_state.h), without a loss where the run keeps
+  // that. REQUIRES: the range lies within what the owner has and has not been written before; of
+  // eight bits it begins and ends at a multiple of kDynamic8Group, or with what the owner has.
   void Write(const TensorRange& range, std::span<const float> values) override;
   // Puts the file on disk. REQUIRES: everything was written.
   void Finish();
@@ -60,16 +62,18 @@ class ShardWriter : public StateSink {
   struct Entry {
     uint64_t begin = 0;
     uint64_t count = 0;  // 0: the owner has no part of the tensor
-    size_t index = 0;    // in the file
+    Dtype dtype = Dtype::kF32;
+    size_t index = 0;  // in the file; scales come next
     WrittenRanges written;
-    std::vector<uint64_t> checksums;
   };
   Entry& EntryOf(int tensor, StateKind state);
+  void Store(size_t index, uint64_t begin, std::span<const std::byte> stored);
 
   const ParamLayout& layout_;
   int owner_;
   std::vector<Entry> entries_;  // by tensor and state
   SafetensorsWriter file_;
+  std::vector<std::vector<uint64_t>> checksums_;  // by entry of the file
 };
 
 // Which elements of which tensors an owner has.
@@ -87,22 +91,24 @@ std::vector<ShardRange> OwnerRanges(const ParamLayout& layout, int owner);
 
 // Sums that tell saved state from what a disk or a hand has made of it.
 
-// fp32 elements of an entry that one sum stands for: 16 MiB.
+// Elements of an entry that one sum stands for: 16 MiB of fp32.
 inline constexpr uint64_t kChecksumElements = uint64_t{1} << 22;
 
 inline uint64_t ChecksumCount(uint64_t elements) {
   return (elements + kChecksumElements - 1) / kChecksumElements;
 }
 
-// The checksum of values that begin at element `begin` of their entry:
+// The checksum of `stored` elements of so many bytes each, 1, 2 or 4, that begin at element `begin`
+// of their entry:
 //
 //   sum over i of key(i) * bits(i)   modulo 2^64, every key odd and made from its index alone
 //
 // so the sums of parts add up, in any order. One changed element always changes the sum, since an
 // odd key has an inverse; several changes cancel out once in 2^64. Against accidents, not malice.
-uint64_t StateChecksum(uint64_t begin, std::span<const float> values);
+uint64_t StateChecksum(uint64_t begin, std::span<const std::byte> stored, size_t element_bytes);
 
-// Adds values that begin at element `begin` to the sums of an entry's chunks.
-void AddToChecksums(uint64_t begin, std::span<const float> values, std::span<uint64_t> sums);
+// Adds elements that begin at element `begin` to the sums of an entry's chunks.
+void AddToChecksums(uint64_t begin, std::span<const std::byte> stored, size_t element_bytes,
+                    std::span<uint64_t> sums);
 
 }  // namespace zeroplan

@@ -194,6 +194,20 @@ std::string OrderText(bool shuffle, Packing packing) {
   return fmt::format("{}, --packing {}", order, PackingName(packing));
 }
 
+constexpr const char* kMasterWeights = "master weights";
+constexpr const char* kOptimizerStates = "optimizer states";
+constexpr std::string_view kF32States = "fp32";
+
+// What a resume makes of states that were kept in another way, "" for a fact that names none.
+std::string_view Conversion(const std::string& name, const std::string& now) {
+  if (name == kMasterWeights) {
+    return now == MasterWeightsName(MasterWeights::kParam) ? ": rounded once"
+                                                           : ": the same numbers";
+  }
+  if (name != kOptimizerStates) return "";
+  return now == kF32States ? ": the same numbers" : ": rounded once";
+}
+
 bool IsHeld(const std::string& name) {
   return std::find(std::begin(kHeldFacts), std::end(kHeldFacts), name) != std::end(kHeldFacts);
 }
@@ -215,7 +229,9 @@ NamedFacts DecidingFacts(const TrainSetup& setup, int64_t steps, bool shuffle,
           {"bias correction", o.bias_correction ? "on" : "off"},
           {"gradient clipping", fmt::format("{}", o.gradient_clipping)},
           {"schedule", ScheduleText(o.schedule, steps)},
-          {"precision", PrecisionText(setup.precision)}};
+          {"precision", PrecisionText(setup.precision)},
+          {kMasterWeights, std::string(MasterWeightsName(setup.precision.master_weights))},
+          {kOptimizerStates, std::string(MomentsName(setup.precision.moment_dtype))}};
 }
 
 std::vector<RunChange> CompareWithCheckpoint(const NamedFacts& now,
@@ -226,12 +242,16 @@ std::vector<RunChange> CompareWithCheckpoint(const NamedFacts& now,
   std::string refused, names;
   for (const auto& [name, value] : now) {
     const auto found = saved.find(name);
-    const std::string before = found == saved.end() ? "not known" : found->second;
+    // All states were fp32 when runs did not name them.
+    const bool of_states = name == kMasterWeights || name == kOptimizerStates;
+    const std::string before = found != saved.end() ? found->second
+                               : of_states          ? std::string(kF32States)
+                                                    : "not known";
     if (before == value) continue;
     const bool may =
         !IsHeld(name) || std::find(allowed.begin(), allowed.end(), name) != allowed.end();
-    const std::string line =
-        fmt::format("{}: {} in the checkpoint, {} from here on", name, before, value);
+    const std::string line = fmt::format("{}: {} in the checkpoint, {} from here on{}", name,
+                                         before, value, Conversion(name, value));
     if (may) {
       changes.push_back({name, line});
       continue;

@@ -37,12 +37,13 @@ inline ModelSpec SmallModel() {
                              .positions = 24});
 }
 
-inline ParamLayout SmallLayout(int stage, int world_size, const ModelSpec& spec = SmallModel()) {
+inline ParamLayout SmallLayout(int stage, int world_size, const ModelSpec& spec = SmallModel(),
+                               const PrecisionConfig& precision = {}) {
   ZeroConfig zero;
   zero.stage = stage;
   zero.param_persistence_threshold = 100;
   return BuildParamLayout(std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(spec)),
-                          zero, world_size);
+                          zero, world_size, precision);
 }
 
 inline float StateValue(int tensor, StateKind state, uint64_t element, int64_t step) {

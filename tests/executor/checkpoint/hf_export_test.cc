@@ -3,9 +3,12 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "core/base/split_master.h"
 #include "core/families/load_model.h"
 #include "executor/checkpoint/hf_weights.h"
 #include "executor/kernels/convert.h"
@@ -118,6 +121,32 @@ TEST_CASE("hf export: one file or several, in each dtype, come back") {
       if (max_bytes == 1) CHECK(files == tensors);
     }
   }
+}
+
+TEST_CASE("hf export: bf16 weights are the parameters of a bf16 run") {
+  // Every second number lies halfway between two of bf16.
+  class Halfway : public StateSource {
+   public:
+    void Read(const TensorRange& range, std::span<float> out) const override {
+      for (size_t i = 0; i < out.size(); ++i) out[i] = At(range.begin + i);
+    }
+    static float At(uint64_t element) {
+      const auto bits = static_cast<uint32_t>(0x3f800000u + (element % 1000) * 0x8000u);
+      return std::bit_cast<float>(element % 3 == 0 ? bits | 0x80000000u : bits);
+    }
+  };
+  const TempDir dir;
+  WriteHfWeights(dir.path(), SmallModel(), ExportedTable(), Halfway(), {.dtype = Dtype::kBF16});
+  const auto file = SafetensorsFile::Open(fs::path(dir.path()) / kWeightsFile);
+  const SafetensorsEntry& entry = file.entries().front();
+  std::vector<uint16_t> stored(entry.elements);
+  std::memcpy(stored.data(), file.Bytes(entry).data(), stored.size() * 2);
+  size_t wrong = 0;
+  for (size_t i = 0; i < stored.size(); ++i) {
+    wrong += stored[i] == Split(Halfway::At(i)).param ? 0 : 1;
+  }
+  CHECK(wrong == 0);
+  CHECK(stored[1] == 0x3f81);  // not the even one
 }
 
 TEST_CASE("hf export: over an earlier save of any number of files nothing old stays") {

@@ -76,8 +76,9 @@ TEST_CASE("clocks that differ are named with who is off, and in which direction"
 }
 
 TEST_CASE("ranks of one host agree on their program and clocks") {
-  const auto errors =
-      AsRanks(3, [](TcpGroup& group) { AgreeAtStart(group, {{"--steps", "100"}}); });
+  const auto errors = AsRanks(3, [](TcpGroup& group) {
+    AgreeAtStart(group, {{"--steps", "100"}});
+  });
   CHECK(errors == std::vector<std::string>(3));
 }
 
@@ -118,6 +119,43 @@ TEST_CASE("run identity: every number that decides is told apart") {
   cut.zero.stage = 3;
   cut.deterministic = true;
   CHECK(CompareWithCheckpoint(Facts(cut), Saved(Facts()), {}, "step-1").empty());
+}
+
+TEST_CASE("run identity: a resume with other states says what becomes of their numbers") {
+  const auto sentences = [](MasterWeights before, Dtype moments_before, MasterWeights now,
+                            Dtype moments_now) {
+    TrainSetup saved, resumed;
+    saved.precision.master_weights = before;
+    saved.precision.moment_dtype = moments_before;
+    resumed.precision.master_weights = now;
+    resumed.precision.moment_dtype = moments_now;
+    std::string all;
+    for (const RunChange& change :
+         CompareWithCheckpoint(Facts(resumed), Saved(Facts(saved)), {}, "step-1")) {
+      all += change.sentence + "\n";
+    }
+    return all;
+  };
+  constexpr auto kFp32 = MasterWeights::kFp32, kSplit = MasterWeights::kSplit,
+                 kParam = MasterWeights::kParam;
+  CHECK(sentences(kSplit, Dtype::kDynamic8, kSplit, Dtype::kDynamic8).empty());
+  CHECK(sentences(kFp32, Dtype::kF32, kFp32, Dtype::kBF16) ==
+        "optimizer states: fp32 in the checkpoint, bf16 from here on: rounded once\n");
+  CHECK(sentences(kParam, Dtype::kDynamic8, kSplit, Dtype::kF32) ==
+        "master weights: 16bit in the checkpoint, split from here on: the same numbers\n"
+        "optimizer states: 8bit in the checkpoint, fp32 from here on: the same numbers\n");
+  CHECK(sentences(kSplit, Dtype::kBF16, kParam, Dtype::kDynamic8) ==
+        "master weights: split in the checkpoint, 16bit from here on: rounded once\n"
+        "optimizer states: bf16 in the checkpoint, 8bit from here on: rounded once\n");
+  // Of a run that did not name them.
+  std::map<std::string, std::string> old = Saved(Facts());
+  old.erase("master weights");
+  old.erase("optimizer states");
+  CHECK(CompareWithCheckpoint(Facts(), old, {}, "step-1").empty());
+  TrainSetup split;
+  split.precision.master_weights = kSplit;
+  CHECK(CompareWithCheckpoint(Facts(split), old, {}, "step-1").front().sentence ==
+        "master weights: fp32 in the checkpoint, split from here on: the same numbers");
 }
 
 TEST_CASE("run identity: a schedule without a length of its own has the run's") {
