@@ -1,40 +1,41 @@
+// Compiled without contraction to fused multiply-adds (CMakeLists.txt): products and sums are
+// rounded one by one on every machine.
 #include "executor/kernels/adamw_update.h"
 
+#include <array>
+#include <bit>
 #include <cstddef>
+
+#include "core/base/split_master.h"
+#include "executor/kernels/convert.h"
+#include "executor/kernels/stochastic_rounding.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
+#define ADAM_INLINE ZEROPLAN_INLINE
+
 namespace zeroplan {
 namespace {
 
 namespace portable {
-#if defined(__SSE2__)
 #define ADAM_LANES 4
-#define ADAM_SQRT(v) ((Vec)_mm_sqrt_ps((__m128)(v)))
-#else
-#define ADAM_LANES 1
-#define ADAM_SQRT(v) (Vec{__builtin_sqrtf((v)[0])})
-#endif
 #include "executor/kernels/adamw_update.inc"
 #undef ADAM_LANES
-#undef ADAM_SQRT
 }  // namespace portable
 
 #if defined(__x86_64__)
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,f16c"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,fma")
+#pragma GCC target("avx2,f16c")
 #endif
 namespace avx2 {
 #define ADAM_LANES 8
-#define ADAM_SQRT(v) ((Vec)_mm256_sqrt_ps((__m256)(v)))
 #include "executor/kernels/adamw_update.inc"
 #undef ADAM_LANES
-#undef ADAM_SQRT
 }  // namespace avx2
 #if defined(__clang__)
 #pragma clang attribute pop
@@ -50,11 +51,8 @@ namespace avx2 {
 #endif
 namespace avx512 {
 #define ADAM_LANES 16
-// The full mask avoids GCC 12's warning about the unmasked intrinsic's undefined operand.
-#define ADAM_SQRT(v) ((Vec)_mm512_maskz_sqrt_ps(0xffff, (__m512)(v)))
 #include "executor/kernels/adamw_update.inc"
 #undef ADAM_LANES
-#undef ADAM_SQRT
 }  // namespace avx512
 #if defined(__clang__)
 #pragma clang attribute pop
@@ -65,16 +63,15 @@ namespace avx512 {
 
 }  // namespace
 
-AdamUpdateFn AdamUpdateFor(AdamIsa isa) {
+const AdamLoops* AdamLoopsFor(AdamIsa isa) {
   switch (isa) {
     case AdamIsa::kPortable:
-      return portable::Update;
+      return &portable::kLoops;
 #if defined(__x86_64__)
-    case AdamIsa::kAvx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? avx2::Update
-                                                                             : nullptr;
+    case AdamIsa::kAvx2:  // all that have it have F16C
+      return __builtin_cpu_supports("avx2") ? &avx2::kLoops : nullptr;
     case AdamIsa::kAvx512:
-      return __builtin_cpu_supports("avx512f") ? avx512::Update : nullptr;
+      return __builtin_cpu_supports("avx512f") ? &avx512::kLoops : nullptr;
 #else
     case AdamIsa::kAvx2:
     case AdamIsa::kAvx512:
@@ -84,13 +81,13 @@ AdamUpdateFn AdamUpdateFor(AdamIsa isa) {
   return nullptr;
 }
 
-AdamUpdateFn BestAdamUpdate() {
-  static const AdamUpdateFn best = [] {
-    if (const AdamUpdateFn update = AdamUpdateFor(AdamIsa::kAvx512)) return update;
-    if (const AdamUpdateFn update = AdamUpdateFor(AdamIsa::kAvx2)) return update;
-    return AdamUpdateFor(AdamIsa::kPortable);
+const AdamLoops& BestAdamLoops() {
+  static const AdamLoops* const best = [] {
+    if (const AdamLoops* loops = AdamLoopsFor(AdamIsa::kAvx512)) return loops;
+    if (const AdamLoops* loops = AdamLoopsFor(AdamIsa::kAvx2)) return loops;
+    return AdamLoopsFor(AdamIsa::kPortable);
   }();
-  return best;
+  return *best;
 }
 
 }  // namespace zeroplan

@@ -1,7 +1,11 @@
-// The arithmetic of AdamW on fp32 arrays, for the instruction set of the machine it runs on.
+// The loops of AdamW and of eight-bit moments, for the instruction set of the machine they run on.
+// All instruction sets give the same bits.
 #pragma once
 
 #include <cstdint>
+
+#include "core/base/dtype.h"
+#include "core/base/dynamic8.h"
 
 namespace zeroplan {
 
@@ -16,15 +20,45 @@ struct AdamConstants {
   float decay, l2;
 };
 
+// What a launch of the kAdamW row updates, in the dtypes that the row allows. param: nullptr where
+// there is none.
+struct AdamArrays {
+  Dtype grad_dtype = Dtype::kF32, master_dtype = Dtype::kF32, param_dtype = Dtype::kF32;
+  const void* grad = nullptr;
+  void *master = nullptr, *m = nullptr, *v = nullptr, *param = nullptr;
+};
+
+// Elements [first, first + n) of the arrays, which are elements `element` and on of their tensor.
+struct AdamRange {
+  int64_t first = 0, n = 0;
+  uint32_t element = 0;
+  uint64_t key = 0;  // RoundingKey
+};
+
 // m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; p -= lr m' / (sqrt(v') + eps) + decay p, with m',
-// v' bias-corrected. An element's result does not depend on where the arrays start or end.
-using AdamUpdateFn = void (*)(const AdamConstants& constants, int64_t n, const float* grad,
-                              float* master, float* m, float* v);
+// v' bias-corrected. An element's result does not depend on where ranges start or end. With moments
+// of eight bits `first` is a group's, and what the last group has after the range counts as 0.
+using AdamUpdateFn = void (*)(const AdamConstants& constants, const AdamArrays& arrays,
+                              const AdamRange& range);
 
 enum class AdamIsa : uint8_t { kPortable, kAvx2, kAvx512 };
+
+struct AdamLoops {
+  AdamUpdateFn f32, bf16, dynamic8;  // by the moments' dtype
+  // Master weights into the parameters alone, as the update would.
+  void (*write_param)(const AdamArrays& arrays, int64_t first, int64_t n);
+  // A group's numbers to codes and scale, and back.
+  void (*encode)(Dtype dtype, const float* x, uint8_t* codes, float* scale);
+  void (*decode)(Dtype dtype, const uint8_t* codes, float scale, float* x);
+
+  AdamUpdateFn UpdateOf(Dtype moments) const {
+    return IsDynamic8(moments) ? dynamic8 : moments == Dtype::kBF16 ? bf16 : f32;
+  }
+};
+
 // nullptr where this processor (or this build's) lacks it.
-AdamUpdateFn AdamUpdateFor(AdamIsa isa);
+const AdamLoops* AdamLoopsFor(AdamIsa isa);
 // The widest this processor has.
-AdamUpdateFn BestAdamUpdate();
+const AdamLoops& BestAdamLoops();
 
 }  // namespace zeroplan

@@ -36,6 +36,9 @@ void Widen(Dtype dtype, const void* src, int64_t n, float* dst) {
     case Dtype::kNf4:
     case Dtype::kInt8Blocks:
     case Dtype::kInt4Blocks:
+    case Dtype::kI16:
+    case Dtype::kDynamic8:
+    case Dtype::kUnsignedDynamic8:
       break;
   }
   ZEROPLAN_CHECK(false, "no kernel reads {}", DtypeName(dtype));
@@ -63,9 +66,18 @@ void Narrow(Dtype dtype, const float* src, int64_t n, void* dst) {
     case Dtype::kNf4:
     case Dtype::kInt8Blocks:
     case Dtype::kInt4Blocks:
+    case Dtype::kI16:
+    case Dtype::kDynamic8:
+    case Dtype::kUnsignedDynamic8:
       break;
   }
   ZEROPLAN_CHECK(false, "no kernel writes {}", DtypeName(dtype));
+}
+
+void NarrowHalfAway(const float* src, int64_t n, uint16_t* dst) {
+  simd::VectorLoop(n, [&](int64_t i, auto part) {
+    StoreTo(dst + i, simd::SplitMaster(simd::Load(src + i, part)).param, part);
+  });
 }
 
 float ReadScalar(Dtype dtype, const void* data, int64_t index) {

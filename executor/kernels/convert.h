@@ -13,6 +13,8 @@ namespace zeroplan {
 // dst_n = src_n. REQUIRES: dtype is kF32, kBF16 or kF16; the ranges do not overlap.
 void Widen(Dtype dtype, const void* src, int64_t n, float* dst);
 void Narrow(Dtype dtype, const float* src, int64_t n, void* dst);
+// To bf16 with halves away from zero, as parameters are made of master weights.
+void NarrowHalfAway(const float* src, int64_t n, uint16_t* dst);
 
 // One value at `index`; for places that touch few.
 float ReadScalar(Dtype dtype, const void* data, int64_t index);
@@ -30,6 +32,53 @@ ZEROPLAN_INLINE VecH ToBf16(VecF f) {
   return __builtin_convertvector((bits & 0x7fffffffu) > 0x7f800000u ? quiet_nan : rounded, VecH);
 }
 
+// core/base/split_master.h.
+struct MasterHalves {
+  VecH param, rest;
+};
+ZEROPLAN_INLINE MasterHalves SplitMaster(VecF master) {
+  VecU bits = (VecU)master;
+  bits = (bits & 0x7fffffffu) > 0x7f800000u ? VecU{} + 0x7fc00000u : bits;
+  return {__builtin_convertvector((bits + 0x8000u) >> 16, VecH),
+          __builtin_convertvector(bits, VecH)};
+}
+ZEROPLAN_INLINE VecF JoinMaster(MasterHalves halves) {
+  const VecU upper = __builtin_convertvector(halves.param, VecU) << 16;
+  const VecI rest = (VecI)(__builtin_convertvector(halves.rest, VecU) << 16) >> 16;
+  return (VecF)(upper + (VecU)rest);
+}
+
+// fp16 without the processor's instructions, in vectors of any length.
+template <typename F, typename U, typename H>
+ZEROPLAN_INLINE F FromF16ByIntegers(H h) {
+  const U w = __builtin_convertvector(h, U);
+  const U sign = (w & 0x8000u) << 16;
+  const U magnitude = w & 0x7fffu;
+  // Normal numbers: move exponent and mantissa into place and change the exponent's bias (127 -
+  // 15), by another 112 for infinity and NaN, whose exponent must become 255.
+  U normal = (magnitude << 13) + (112u << 23);
+  normal = magnitude >= 0x7c00u ? normal + (112u << 23) : normal;
+  // Subnormal numbers are magnitude * 2^-24: let a float subtraction normalise them.
+  const F small = (F)(magnitude | (126u << 23)) - 0.5f;  // (0.5 + magnitude * 2^-24) - 0.5
+  return (F)((magnitude < 0x400u ? (U)small : normal) | sign);
+}
+template <typename H, typename U, typename F>
+ZEROPLAN_INLINE H ToF16ByIntegers(F f) {
+  const U bits = (U)f;
+  const U sign = (bits >> 16) & 0x8000u;
+  const U magnitude = bits & 0x7fffffffu;
+  // Normal results: change the exponent's bias and round as for bf16; a carry may reach infinity.
+  U normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+  normal = normal > 0x7c00u ? U{} + 0x7c00u : normal;
+  // Results below 2^-14: adding 0.5 aligns the value so that its lowest kept bit is the float's
+  // lowest, and the addition rounds.
+  const U subnormal = (U)((F)magnitude + 0.5f) - (126u << 23);
+  U result = magnitude < (113u << 23) ? subnormal : normal;
+  result = magnitude >= (143u << 23) ? U{} + 0x7c00u : result;  // 2^16 and up
+  result = magnitude > 0x7f800000u ? (0x7e00u | ((bits >> 13) & 0x3ffu)) : result;
+  return __builtin_convertvector(result | sign, H);
+}
+
 ZEROPLAN_INLINE VecF FromF16(VecH h) {
 #if defined(__AVX512F__)
   return (VecF)_mm512_maskz_cvtph_ps(0xffff, (__m256i)h);
@@ -38,17 +87,7 @@ ZEROPLAN_INLINE VecF FromF16(VecH h) {
   std::memcpy(&bits, &h, sizeof(bits));
   return (VecF)_mm256_cvtph_ps(bits);
 #else
-  const VecU w = __builtin_convertvector(h, VecU);
-  const VecU sign = (w & 0x8000u) << 16;
-  const VecU magnitude = w & 0x7fffu;
-  // Normal numbers: move exponent and mantissa into place and change the exponent's bias (127 -
-  // 15), by another 112 for infinity and NaN, whose exponent must become 255.
-  VecU normal = (magnitude << 13) + (112u << 23);
-  normal = magnitude >= 0x7c00u ? normal + (112u << 23) : normal;
-  // Subnormal numbers are magnitude * 2^-24: let a float subtraction normalise them.
-  const VecU subnormal = (VecU)((VecF)(magnitude | (126u << 23)) - 0.5f);
-  VecF small = (VecF)subnormal;  // (0.5 + magnitude * 2^-24) - 0.5
-  return (VecF)((magnitude < 0x400u ? (VecU)small : normal) | sign);
+  return FromF16ByIntegers<VecF, VecU>(h);
 #endif
 }
 
@@ -62,19 +101,7 @@ ZEROPLAN_INLINE VecH ToF16(VecF f) {
   std::memcpy(&h, &bits, sizeof(h));
   return h;
 #else
-  const VecU bits = (VecU)f;
-  const VecU sign = (bits >> 16) & 0x8000u;
-  const VecU magnitude = bits & 0x7fffffffu;
-  // Normal results: change the exponent's bias and round as for bf16; a carry may reach infinity.
-  VecU normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-  normal = normal > 0x7c00u ? VecU{} + 0x7c00u : normal;
-  // Results below 2^-14: adding 0.5 aligns the value so that its lowest kept bit is the float's
-  // lowest, and the addition rounds.
-  const VecU subnormal = (VecU)((VecF)magnitude + 0.5f) - (126u << 23);
-  VecU result = magnitude < (113u << 23) ? subnormal : normal;
-  result = magnitude >= (143u << 23) ? VecU{} + 0x7c00u : result;  // 2^16 and up
-  result = magnitude > 0x7f800000u ? (0x7e00u | ((bits >> 13) & 0x3ffu)) : result;
-  return __builtin_convertvector(result | sign, VecH);
+  return ToF16ByIntegers<VecH, VecU>(f);
 #endif
 }
 

@@ -1,7 +1,7 @@
-// Stochastic rounding to 16 bits: up or down, with the chance that makes the mean the number itself.
-// The chance of an element is a function of the run's seed, the tensor, the step and the element's
-// place in the tensor, so it is the same on any number of ranks, at any stage, on any backend, and
-// after a resume.
+// Stochastic rounding to 16 bits: up or down, with the chance that makes the mean the number
+// itself. The chance of an element is a function of the run's seed, the tensor, the step and the
+// element's place in the tensor, so it is the same on any number of ranks, at any stage, on any
+// backend, and after a resume.
 #pragma once
 
 #include <bit>
@@ -28,7 +28,8 @@ ZEROPLAN_HOST_DEVICE constexpr uint64_t RoundingKey(uint64_t seed, uint32_t tens
 // The random word of an element: its lower 16 bits round the master weight, its upper 16 the second
 // moment. A 32-bit hash with two multiplications (Wellons, "lowbias32") of the element and the key.
 template <typename Word>  // uint32_t, or a vector of them
-ZEROPLAN_HOST_DEVICE constexpr Word RoundingWord(uint64_t key, Word element) {
+[[gnu::always_inline]] ZEROPLAN_HOST_DEVICE constexpr Word RoundingWord(uint64_t key,
+                                                                        const Word& element) {
   Word x = element * 0x9e3779b9u + static_cast<uint32_t>(key);
   x = (x ^ (x >> 16)) * 0x7feb352du;
   x = (x ^ (x >> 15) ^ static_cast<uint32_t>(key >> 32)) * 0x846ca68bu;

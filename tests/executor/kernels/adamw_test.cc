@@ -151,30 +151,5 @@ TEST_CASE("adamw: the same bits whatever the pieces") {
   }
 }
 
-// The widest instruction sets fuse multiply and add; results agree to that rounding.
-TEST_CASE("adamw: instruction sets agree") {
-  ZEROPLAN_TEST_RNG(rng);
-  const AdamConstants constants{0.01f, 0.9f, 0.99f, 1e-6f,  0.1f, 0.01f,
-                                0.25f, 5.0f, 7.0f,  0.001f, 0.0f};
-  constexpr int64_t kN = 1003;
-  Arrays start(rng, Dtype::kF32, Dtype::kF32, kN);
-  Arrays portable = start;
-  const auto run = [&](AdamUpdateFn update, Arrays& a) {
-    update(constants, kN, a.grad.arg().as<float>(), a.master.arg().as<float>(),
-           a.m.arg().as<float>(), a.v.arg().as<float>());
-  };
-  run(AdamUpdateFor(AdamIsa::kPortable), portable);
-  for (AdamIsa isa : {AdamIsa::kAvx2, AdamIsa::kAvx512}) {
-    if (AdamUpdateFor(isa) == nullptr) continue;
-    Arrays a = start;
-    run(AdamUpdateFor(isa), a);
-    for (int64_t i = 0; i < kN; ++i) {
-      REQUIRE(Close(a.master[i], portable.master[i], Dtype::kF32, 0x1p-21));
-      REQUIRE(Close(a.m[i], portable.m[i], Dtype::kF32, 0x1p-22));
-      REQUIRE(Close(a.v[i], portable.v[i], Dtype::kF32, 0x1p-20));
-    }
-  }
-}
-
 }  // namespace
 }  // namespace zeroplan::kernel_test
