@@ -1,5 +1,6 @@
 #include "executor/kernels/cuda/elementwise/elementwise.h"
 
+#include "core/base/dynamic8.h"
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/launch_util.h"
 #include "executor/kernels/int_blocks.h"
@@ -15,6 +16,34 @@ FloatArray AlignedFloats(const KernelCall& call, size_t index) {
   return floats;
 }
 
+// An argument of `dtype`, which is T's.
+template <typename T>
+T* DataOf(const KernelCall& call, size_t index, Dtype dtype) {
+  const KernelArg& arg = Arg(call, index);
+  ZEROPLAN_CHECK(arg.dtype == dtype, "{}: argument {} is {}", KernelInfo(call.id).name, index,
+                 DtypeName(arg.dtype));
+  return arg.as<T>();
+}
+
+// Between fp32 and blocks of 8-bit moments.
+void ConvertDynamic8(const KernelCall& call) {
+  const int64_t n = call.dims[0];
+  const bool to_blocks = IsDynamic8(Arg(call, 1).dtype);
+  const KernelArg& blocks = Arg(call, to_blocks ? 1 : 0);
+  const size_t whole = to_blocks ? 0 : 1;
+  auto* x_n = DataOf<float>(call, whole, Dtype::kF32);
+  ZEROPLAN_CHECK(
+      !call.has(kAccumulate) && n % kDynamic8Group == 0 && Aligned(blocks.data) && Aligned(x_n),
+      "convert: {} elements between {} at {} and {} at {}", n, DtypeName(blocks.dtype), blocks.data,
+      DtypeName(Dtype::kF32), fmt::ptr(x_n));
+  const bool has_sign = blocks.dtype == Dtype::kDynamic8;
+  if (to_blocks) {
+    LaunchToDynamic8(x_n, blocks.as<Dynamic8Block>(), has_sign, n, LaunchStream(call));
+  } else {
+    LaunchFromDynamic8(blocks.as<Dynamic8Block>(), has_sign, x_n, n, LaunchStream(call));
+  }
+}
+
 }  // namespace
 
 void Fill(const KernelCall& call) {
@@ -27,7 +56,13 @@ void Convert(const KernelCall& call) {
   const int64_t n = call.dims[0];
   if (HasNf4(call)) CheckNf4(call);
   if (HasIntBlocks(call)) CheckConvertIntBlocks(call);
-  if (IsIntBlocks(dst_n.dtype)) {
+  if (IsDynamic8(src_n.dtype) || IsDynamic8(dst_n.dtype)) {
+    ConvertDynamic8(call);
+  } else if (call.has(kHalfAway)) {
+    ZEROPLAN_CHECK(!call.has(kAccumulate), "convert: added with halves rounded away from zero");
+    LaunchSplitMaster(DataOf<const float>(call, 0, Dtype::kF32),
+                      DataOf<uint16_t>(call, 1, Dtype::kBF16), nullptr, n, LaunchStream(call));
+  } else if (IsIntBlocks(dst_n.dtype)) {
     LaunchQuantizeInt(AlignedFloats(call, 0), dst_n.data, dst_n.dtype, n, LaunchStream(call));
   } else if (IsIntBlocks(src_n.dtype)) {
     LaunchSumInt(src_n.data, src_n.dtype, 1, AlignedFloats(call, 1), n, false, LaunchStream(call));
@@ -38,6 +73,20 @@ void Convert(const KernelCall& call) {
   } else {
     LaunchConvert(Floats(call, 0), Floats(call, 1), n, call.has(kAccumulate), LaunchStream(call));
   }
+  CheckLaunched(call);
+}
+
+void SplitMaster(const KernelCall& call) {
+  LaunchSplitMaster(DataOf<const float>(call, 0, Dtype::kF32),
+                    DataOf<uint16_t>(call, 1, Dtype::kBF16), DataOf<int16_t>(call, 2, Dtype::kI16),
+                    call.dims[0], LaunchStream(call));
+  CheckLaunched(call);
+}
+
+void JoinMaster(const KernelCall& call) {
+  LaunchJoinMaster(DataOf<const uint16_t>(call, 0, Dtype::kBF16),
+                   DataOf<const int16_t>(call, 1, Dtype::kI16), DataOf<float>(call, 2, Dtype::kF32),
+                   call.dims[0], LaunchStream(call));
   CheckLaunched(call);
 }
 

@@ -7,6 +7,7 @@
 #include "executor/kernels/cuda/float_array.h"
 
 namespace zeroplan {
+struct Dynamic8Block;
 struct Nf4Block;
 struct StepState;
 }  // namespace zeroplan
@@ -30,6 +31,17 @@ void LaunchSumInt(const void* parts_Pn, Dtype kind, int64_t parts, const FloatAr
                   int64_t n, bool add, cudaStream_t stream);
 void LaunchSumToInt(const void* parts_Pn, Dtype kind, int64_t parts, void* dst_n, int64_t n,
                     cudaStream_t stream);
+// The halves of core/base/split_master.h, or with rest_n null the upper one alone.
+void LaunchSplitMaster(const float* master_n, uint16_t* param_n, int16_t* rest_n, int64_t n,
+                       cudaStream_t stream);
+void LaunchJoinMaster(const uint16_t* param_n, const int16_t* rest_n, float* master_n, int64_t n,
+                      cudaStream_t stream);
+// Blocks of core/base/dynamic8.h made of src; and dst = what they say. REQUIRES: n is a multiple of
+// a group's elements, and all are aligned to 16 bytes.
+void LaunchToDynamic8(const float* src_n, Dynamic8Block* blocks, bool has_sign, int64_t n,
+                      cudaStream_t stream);
+void LaunchFromDynamic8(const Dynamic8Block* blocks, bool has_sign, float* dst_n, int64_t n,
+                        cudaStream_t stream);
 // row = x[state->position]; `rows` of x. A position outside of x ends the launch with an error.
 void LaunchSelectRow(const FloatArray& x, const StepState* state, const FloatArray& row_C,
                      int64_t rows, int64_t C, cudaStream_t stream);

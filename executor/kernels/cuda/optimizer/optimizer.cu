@@ -11,111 +11,6 @@ namespace zeroplan::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kWidth = 4;  // elements a thread: 16 bytes of fp32
-
-// The piece of element i.
-__device__ inline int PieceOf(const AdamPieces& pieces, int64_t i) {
-  int piece = 0;
-  while (piece + 1 < pieces.count && i >= pieces.ends[piece]) ++piece;
-  return piece;
-}
-
-// Every element goes through the same lines, wherever its launch, vector or shard begins: the bits
-// of a result do not depend on how a unit is cut. 28 bytes an element with 16-bit gradients and
-// parameters; all of a thread's loads are in flight at once.
-template <typename Grad>
-__global__ void __launch_bounds__(kThreads)
-    AdamWKernel(Grad grad_n, const StepState* state, float* master_n, float* m_n, float* v_n,
-                Runtime param_n, int64_t first, int64_t end,
-                const __grid_constant__ AdamPieces pieces,
-                const __grid_constant__ AdamSettings settings, bool vectors) {
-  const int64_t i = first + (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kWidth;
-  if (i >= end) return;
-  const bool skip = state->skip != 0, has_param = param_n.array.data != nullptr;
-  if (skip && !has_param) return;
-  const int count = end - i < kWidth ? static_cast<int>(end - i) : kWidth;
-  const bool whole = vectors && count == kWidth;
-  float p[kWidth] = {}, g[kWidth] = {}, m[kWidth] = {}, v[kWidth] = {};
-  const Typed<float> master({master_n}), first_moment({m_n}), second_moment({v_n});
-  if (whole) {
-    master.Load(i, p);
-    if (!skip) {
-      grad_n.Load(i, g);
-      first_moment.Load(i, m);
-      second_moment.Load(i, v);
-    }
-  } else {
-#pragma unroll
-    for (int e = 0; e < kWidth; ++e) {
-      if (e >= count) continue;
-      p[e] = master_n[i + e];
-      if (skip) continue;
-      g[e] = grad_n.Get(i + e);
-      m[e] = m_n[i + e];
-      v[e] = v_n[i + e];
-    }
-  }
-
-  if (!skip) {
-    const int piece = PieceOf(pieces, i);
-    const bool one_piece = i + count <= pieces.ends[piece];
-    if (one_piece && pieces.kinds[piece] == AdamPiece::kPadding && !has_param) return;
-    const float lr = state->lr, grad_factor = state->grad_factor;
-    const float lr1 = lr * (1.0f / state->bias_correction1);
-    const float inverse_sqrt_correction2 = 1.0f / sqrtf(state->bias_correction2);
-#pragma unroll
-    for (int e = 0; e < kWidth; ++e) {
-      const AdamPiece kind = pieces.kinds[one_piece || e >= count ? piece : PieceOf(pieces, i + e)];
-      if (kind == AdamPiece::kPadding) continue;
-      const float decay = kind == AdamPiece::kDecayed ? settings.weight_decay : 0.0f;
-      const float gradient = g[e] * grad_factor + (settings.decoupled ? 0.0f : decay) * p[e];
-      m[e] = m[e] * settings.beta1 + gradient * settings.rest1;
-      v[e] = v[e] * settings.beta2 + gradient * gradient * settings.rest2;
-      const float denominator = sqrtf(v[e]) * inverse_sqrt_correction2 + settings.eps;
-      p[e] -= m[e] * lr1 / denominator + (settings.decoupled ? lr * decay : 0.0f) * p[e];
-    }
-  }
-
-  if (whole) {
-    if (!skip) {
-      master.Store(i, p);
-      first_moment.Store(i, m);
-      second_moment.Store(i, v);
-    }
-    if (has_param) param_n.Store(i, p);
-    return;
-  }
-#pragma unroll
-  for (int e = 0; e < kWidth; ++e) {
-    if (e >= count) continue;
-    if (!skip) {
-      master_n[i + e] = p[e];
-      m_n[i + e] = m[e];
-      v_n[i + e] = v[e];
-    }
-    if (has_param) param_n.Set(i + e, p[e]);
-  }
-}
-
-}  // namespace
-
-void LaunchAdamW(const FloatArray& grad_n, const StepState* state, float* master_n, float* m_n,
-                 float* v_n, const FloatArray& param_n, int64_t first, const AdamPieces& pieces,
-                 const AdamSettings& settings, cudaStream_t stream) {
-  const int64_t end = pieces.count == 0 ? first : pieces.ends[pieces.count - 1];
-  if (end <= first) return;
-  const bool vectors = first % kVector == 0 && Aligned(grad_n.data) && Aligned(master_n) &&
-                       Aligned(m_n) && Aligned(v_n) && Aligned(param_n.data);
-  WithFloatType(grad_n.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    AdamWKernel<<<GridOf(end - first, kThreads * kWidth), kThreads, 0, stream>>>(
-        Typed<T>(grad_n), state, master_n, m_n, v_n, Runtime(param_n), first, end, pieces, settings,
-        vectors);
-  });
-}
-
-namespace {
-
 constexpr int kUnroll = 4;  // vectors of a thread in flight
 
 template <int W>
@@ -184,15 +79,15 @@ void LaunchNormSq(const FloatArray& g_n, int64_t n, StepState* state, bool add, 
 
 namespace {
 
-__global__ void __launch_bounds__(kThreads) ConstantKernel(float* dst_n, int64_t n, float value) {
+__global__ void __launch_bounds__(kThreads) ConstantKernel(Runtime dst_n, int64_t n, float value) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i < n) dst_n[i] = value;
+  if (i < n) dst_n.Set(i, value);
 }
 
 // Each thread makes its own element's number, by Box-Muller from its pair of the group's four
 // words, as the CPU does; the other three of the group are others' work.
 __global__ void __launch_bounds__(kThreads)
-    NormalKernel(float* dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,
+    NormalKernel(Runtime dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,
                  float std) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= n) return;
@@ -203,11 +98,11 @@ __global__ void __launch_bounds__(kThreads)
   const uint32_t word1 = second_pair ? words[3] : words[1];
   const float radius = sqrtf(-2.0f * logf(OpenUniform(word0)));
   const float angle = 2.0f * std::numbers::pi_v<float> * OpenUniform(word1);
-  dst_n[i] = radius * (odd ? sinf(angle) : cosf(angle)) * std;
+  dst_n.Set(i, radius * (odd ? sinf(angle) : cosf(angle)) * std);
 }
 
 __global__ void __launch_bounds__(kThreads)
-    UniformKernel(float* dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,
+    UniformKernel(Runtime dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,
                   float bound) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= n) return;
@@ -215,26 +110,28 @@ __global__ void __launch_bounds__(kThreads)
   const PhiloxBlock words = TensorRandom(seed, tensor, element / 4);
   const uint64_t at = element % 4;
   const uint32_t word = at == 0 ? words[0] : at == 1 ? words[1] : at == 2 ? words[2] : words[3];
-  dst_n[i] = (2 * OpenUniform(word) - 1) * bound;
+  dst_n.Set(i, (2 * OpenUniform(word) - 1) * bound);
 }
 
 }  // namespace
 
-void LaunchConstant(float* dst_n, int64_t n, float value, cudaStream_t stream) {
+void LaunchConstant(const FloatArray& dst_n, int64_t n, float value, cudaStream_t stream) {
   if (n == 0) return;
-  ConstantKernel<<<GridOf(n, kThreads), kThreads, 0, stream>>>(dst_n, n, value);
+  ConstantKernel<<<GridOf(n, kThreads), kThreads, 0, stream>>>(Runtime(dst_n), n, value);
 }
 
-void LaunchUniform(float* dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,
-                   float bound, cudaStream_t stream) {
+void LaunchUniform(const FloatArray& dst_n, int64_t n, uint64_t seed, uint32_t tensor,
+                   uint64_t begin, float bound, cudaStream_t stream) {
   if (n == 0) return;
-  UniformKernel<<<GridOf(n, kThreads), kThreads, 0, stream>>>(dst_n, n, seed, tensor, begin, bound);
+  UniformKernel<<<GridOf(n, kThreads), kThreads, 0, stream>>>(Runtime(dst_n), n, seed, tensor,
+                                                              begin, bound);
 }
 
-void LaunchNormal(float* dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,
-                  float std, cudaStream_t stream) {
+void LaunchNormal(const FloatArray& dst_n, int64_t n, uint64_t seed, uint32_t tensor,
+                  uint64_t begin, float std, cudaStream_t stream) {
   if (n == 0) return;
-  NormalKernel<<<GridOf(n, kThreads), kThreads, 0, stream>>>(dst_n, n, seed, tensor, begin, std);
+  NormalKernel<<<GridOf(n, kThreads), kThreads, 0, stream>>>(Runtime(dst_n), n, seed, tensor, begin,
+                                                             std);
 }
 
 namespace {

@@ -11,16 +11,19 @@ struct StepState;
 
 namespace zeroplan::cuda {
 
-// Kinds of elements for AdamW.
-enum class AdamPiece : int32_t { kPadding, kPlain, kDecayed };
-
-// Elements [end of the piece before, end) of the arrays. The first piece begins where the launch
-// does.
+// Elements [end of the piece before, end) of the arrays: of a tensor, or padding. The first piece
+// begins where the launch does.
+inline constexpr int kPaddingPiece = -1;
+struct AdamPiece {
+  int64_t end;
+  int tensor;  // kPaddingPiece: none
+  bool decays;
+  uint32_t origin;  // the tensor's first element in the arrays, modulo 2^32: it may be before them
+};
 struct AdamPieces {
   static constexpr int kMost = 64;
   int count = 0;
-  AdamPiece kinds[kMost];
-  int64_t ends[kMost];
+  AdamPiece all[kMost];
 };
 
 struct AdamSettings {
@@ -28,26 +31,33 @@ struct AdamSettings {
   float rest1, rest2;  // 1 - beta, rounded once
   float weight_decay;
   bool decoupled;  // AdamW; else decay is added to the gradient
+  uint64_t seed;   // of stochastic rounding
+};
+
+// An element each; dtypes of the states as the row says.
+struct AdamArrays {
+  FloatArray grad_n, master_n, m_n, v_n, param_n;
 };
 
 // Elements [first, pieces' last end) of the arrays; those before `first` have been worked on.
-// Reads lr, gradient factor, bias corrections and skip from `state`. Padding and a skipped step
-// change only param (absent: nothing), which becomes master in its dtype.
-void LaunchAdamW(const FloatArray& grad_n, const StepState* state, float* master_n, float* m_n,
-                 float* v_n, const FloatArray& param_n, int64_t first, const AdamPieces& pieces,
-                 const AdamSettings& settings, cudaStream_t stream);
+// Reads lr, gradient factor, bias corrections, step and skip from `state`. Padding and a skipped
+// step change only a param beside the master (absent: nothing), which becomes master in its dtype.
+// REQUIRES of moments in groups: first, the last end and where tensors start are multiples of a
+// group's elements, and all arrays are aligned to 16 bytes.
+void LaunchAdamW(const AdamArrays& arrays, const StepState* state, int64_t first,
+                 const AdamPieces& pieces, const AdamSettings& settings, cudaStream_t stream);
 
 // dst_n = a constant.
-void LaunchConstant(float* dst_n, int64_t n, float value, cudaStream_t stream);
+void LaunchConstant(const FloatArray& dst_n, int64_t n, float value, cudaStream_t stream);
 
-// dst[i] = bound * the uniform number in (-1, 1] of element `begin + i` of a tensor, as above.
-void LaunchUniform(float* dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,
-                   float bound, cudaStream_t stream);
+// dst[i] = bound * the uniform number in (-1, 1] of element `begin + i` of a tensor, as below.
+void LaunchUniform(const FloatArray& dst_n, int64_t n, uint64_t seed, uint32_t tensor,
+                   uint64_t begin, float bound, cudaStream_t stream);
 
 // dst[i] = std * the normal number of element `begin + i` of a tensor, from (seed, tensor, element)
 // alone.
-void LaunchNormal(float* dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,
-                  float std, cudaStream_t stream);
+void LaunchNormal(const FloatArray& dst_n, int64_t n, uint64_t seed, uint32_t tensor,
+                  uint64_t begin, float std, cudaStream_t stream);
 
 // state->grad_norm_sq (+)= sum of squares of g_n, in double; `partials`: NormBlocks(n) doubles.
 void LaunchNormSq(const FloatArray& g_n, int64_t n, StepState* state, bool add, double* partials,
