@@ -106,6 +106,7 @@ __device__ inline void StoreDynamic8(const Dynamic8Table<kHasSign>& table,
   constexpr int kElements = kDynamic8Group * kDynamic8Groups;
   const float scale = Dynamic8Scale<kHasSign>(x);
   const float inverse = InverseDynamic8Scale(scale);
+  constexpr uint32_t kZeros = 0x01010101u * Dynamic8Table<kHasSign>::kZero;
   uint32_t words[2] = {};
 #pragma unroll
   for (int e = 0; e < kVector; ++e) {
@@ -114,7 +115,7 @@ __device__ inline void StoreDynamic8(const Dynamic8Table<kHasSign>& table,
   Dynamic8Block& block = blocks[i / kElements];
   const int at = static_cast<int>(i % kElements), group = at / kDynamic8Group;
   *reinterpret_cast<uint2*>(&block.codes[group][at % kDynamic8Group]) =
-      make_uint2(words[0], words[1]);
+      inverse == 0 ? make_uint2(kZeros, kZeros) : make_uint2(words[0], words[1]);
   if (at % kDynamic8Group == 0) block.scales[group] = scale;
 }
 

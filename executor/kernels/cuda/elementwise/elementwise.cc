@@ -1,8 +1,8 @@
 #include "executor/kernels/cuda/elementwise/elementwise.h"
 
-#include "core/base/dynamic8.h"
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/launch_util.h"
+#include "executor/kernels/dynamic8.h"
 #include "executor/kernels/int_blocks.h"
 #include "executor/kernels/nf4.h"
 
@@ -27,15 +27,12 @@ T* DataOf(const KernelCall& call, size_t index, Dtype dtype) {
 
 // Between fp32 and blocks of 8-bit moments.
 void ConvertDynamic8(const KernelCall& call) {
+  CheckConvertDynamic8(call);
   const int64_t n = call.dims[0];
   const bool to_blocks = IsDynamic8(Arg(call, 1).dtype);
-  const KernelArg& blocks = Arg(call, to_blocks ? 1 : 0);
-  const size_t whole = to_blocks ? 0 : 1;
-  auto* x_n = DataOf<float>(call, whole, Dtype::kF32);
-  ZEROPLAN_CHECK(
-      !call.has(kAccumulate) && n % kDynamic8Group == 0 && Aligned(blocks.data) && Aligned(x_n),
-      "convert: {} elements between {} at {} and {} at {}", n, DtypeName(blocks.dtype), blocks.data,
-      DtypeName(Dtype::kF32), fmt::ptr(x_n));
+  const KernelArg &blocks = Arg(call, to_blocks ? 1 : 0), &whole = Arg(call, to_blocks ? 0 : 1);
+  auto* x_n = whole.as<float>();
+  ZEROPLAN_CHECK(Aligned(x_n), "convert: {} at {}", DtypeName(whole.dtype), whole.data);
   const bool has_sign = blocks.dtype == Dtype::kDynamic8;
   if (to_blocks) {
     LaunchToDynamic8(x_n, blocks.as<Dynamic8Block>(), has_sign, n, LaunchStream(call));
@@ -56,7 +53,7 @@ void Convert(const KernelCall& call) {
   const int64_t n = call.dims[0];
   if (HasNf4(call)) CheckNf4(call);
   if (HasIntBlocks(call)) CheckConvertIntBlocks(call);
-  if (IsDynamic8(src_n.dtype) || IsDynamic8(dst_n.dtype)) {
+  if (HasDynamic8(call)) {
     ConvertDynamic8(call);
   } else if (call.has(kHalfAway)) {
     ZEROPLAN_CHECK(!call.has(kAccumulate), "convert: added with halves rounded away from zero");

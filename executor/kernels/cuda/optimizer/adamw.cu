@@ -1,7 +1,7 @@
-// AdamW over every kind of states. One function has the update's arithmetic, in operations that are
-// each rounded by themselves or fused by name; kinds differ in how they load and store. So the bits
-// of a result depend neither on how a unit is cut into launches and vectors nor on the kind that a
-// state's neighbours have.
+// AdamW over every kind of states. One function has the update's arithmetic, in the roundings of
+// executor/kernels/adamw_update.inc; kinds differ in how they load and store. So the bits of a
+// result are the CPU's, and depend neither on how a unit is cut into launches and vectors nor on
+// the kind that an element's other states are.
 #include "core/base/split_master.h"
 #include "core/program/step_state.h"
 #include "executor/kernels/cuda/device_util.cuh"
@@ -280,12 +280,13 @@ struct AdamStep {
 
 __device__ inline void Update(const AdamStep& step, float decay, float l2, float grad, float& p,
                               float& m, float& v) {
-  const float gradient = __fmaf_rn(grad, step.grad_factor, __fmul_rn(l2, p));
-  m = __fmaf_rn(m, step.beta1, __fmul_rn(gradient, step.rest1));
-  v = __fmaf_rn(v, step.beta2, __fmul_rn(__fmul_rn(gradient, gradient), step.rest2));
-  const float denominator = __fmaf_rn(__fsqrt_rn(v), step.inverse_sqrt_correction2, step.eps);
-  const float change = __fdiv_rn(__fmul_rn(m, step.lr1), denominator);
-  p = __fsub_rn(p, __fmaf_rn(decay, p, change));
+  const float gradient = __fadd_rn(__fmul_rn(grad, step.grad_factor), __fmul_rn(p, l2));
+  m = __fadd_rn(__fmul_rn(m, step.beta1), __fmul_rn(gradient, step.rest1));
+  const float square = __fmul_rn(gradient, gradient);
+  v = __fadd_rn(__fmul_rn(v, step.beta2), __fmul_rn(square, step.rest2));
+  const float root = __fmul_rn(__fsqrt_rn(v), step.inverse_sqrt_correction2);
+  const float change = __fdiv_rn(__fmul_rn(m, step.lr1), __fadd_rn(root, step.eps));
+  p = __fsub_rn(p, __fadd_rn(change, __fmul_rn(p, decay)));
 }
 
 // The piece of element i: the first that does not end before it.

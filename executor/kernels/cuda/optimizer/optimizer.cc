@@ -1,9 +1,9 @@
 #include "executor/kernels/cuda/optimizer/optimizer.h"
 
-#include "core/base/dynamic8.h"
 #include "core/program/kernel_workspace.h"
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/launch_util.h"
+#include "executor/kernels/dynamic8.h"
 #include "executor/kernels/unit_segments.h"
 #include "executor/optimizer/step_scalars.h"
 
@@ -26,8 +26,8 @@ FloatArray Array(const KernelCall& call, size_t index) {
 }
 
 // What an AdamW launch works on. Fails for dtypes that the row does not have, and for moments in
-// groups that the range of elements would cut.
-AdamArrays ArraysOf(const KernelCall& call, uint64_t first) {
+// groups that are not whole.
+AdamArrays ArraysOf(const KernelCall& call) {
   const AdamArrays arrays = {.grad_n = Floats(call, 0),
                              .master_n = Array(call, 2),
                              .m_n = Array(call, 3),
@@ -50,12 +50,11 @@ AdamArrays ArraysOf(const KernelCall& call, uint64_t first) {
   }
   ZEROPLAN_CHECK(m == Dtype::kDynamic8 && v == Dtype::kUnsignedDynamic8,
                  "adamw: moments are {}, {}", DtypeName(m), DtypeName(v));
-  ZEROPLAN_CHECK(first % kDynamic8Group == 0 && call.dims[0] % kDynamic8Group == 0,
-                 "adamw: elements {}, {} of them, cut a group of 8-bit moments", first,
-                 call.dims[0]);
+  CheckWholeDynamic8(Arg(call, 3), call.dims[0]);
+  CheckWholeDynamic8(Arg(call, 4), call.dims[0]);
   for (const FloatArray& array :
        {arrays.grad_n, arrays.master_n, arrays.m_n, arrays.v_n, arrays.param_n}) {
-    ZEROPLAN_CHECK(Aligned(array.data), "adamw: an argument at {}", array.data);
+    ZEROPLAN_CHECK(Aligned(array.data), "adamw: {} at {}", DtypeName(array.dtype), array.data);
   }
   return arrays;
 }
@@ -84,7 +83,7 @@ void AdamW(const KernelCall& call) {
   const auto n = static_cast<uint64_t>(call.dims[0]);
   const uint64_t first = FirstUnitElement(call, unit);
   const AdamSettings settings = Settings(program.setup.optimizer, call.context.seed);
-  const AdamArrays arrays = ArraysOf(call, first);
+  const AdamArrays arrays = ArraysOf(call);
   AdamPieces pieces;
   int64_t launched = 0;
   const auto launch = [&] {
@@ -93,11 +92,11 @@ void AdamW(const KernelCall& call) {
     if (pieces.count > 0) launched = pieces.all[pieces.count - 1].end;
     pieces.count = 0;
   };
-  ForEachPiece(unit, first, first + n, [&](const TensorSlot* slot, uint64_t, uint64_t stop) {
+  ForEachPiece(unit, first, first + n, [&](const TensorSlot* slot, uint64_t begin, uint64_t stop) {
     AdamPiece piece = {.end = static_cast<int64_t>(stop - first), .tensor = kPaddingPiece};
     if (slot != nullptr) {
-      ZEROPLAN_CHECK(!IsDynamic8(arrays.m_n.dtype) || slot->offset % kDynamic8Group == 0,
-                     "adamw: a tensor at element {} cuts a group of 8-bit moments", slot->offset);
+      ZEROPLAN_CHECK(!IsDynamic8(arrays.m_n.dtype) || (begin - first) % kDynamic8Group == 0,
+                     "adamw: a tensor at element {} cuts a group of 8-bit moments", begin);
       piece.tensor = slot->tensor;
       piece.decays = (*program.layout.tensors)[static_cast<size_t>(slot->tensor)].decay;
       piece.origin = static_cast<uint32_t>(slot->offset - first);
@@ -139,8 +138,7 @@ void NormSq(const KernelCall& call) {
 }
 
 void StepScalars(const KernelCall& call) {
-  const TrainSetup& setup = call.context.program->setup;
-  LaunchStepScalars({setup.optimizer, setup.precision, setup.batch, GradReplicas(setup)},
+  LaunchStepScalars(SettingsOf(call.context.program->setup, call.flags),
                     Arg(call, 0).as<StepState>(), LaunchStream(call));
   CheckLaunched(call);
 }
