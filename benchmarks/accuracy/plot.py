@@ -18,12 +18,12 @@ def ticks(low, high, count=6):
 
 def panel(title, lines, top):
     """`lines`: {name: {step: value}}."""
-    points = [(x, y) for line in lines.values() for x, y in line.items() if y is not None and y == y]
+    points = [point for line in lines.values() for point in line.items()]
     if not points:
         return ""
     x_high = max(x for x, _ in points)
     low, high = min(y for _, y in points), max(y for _, y in points)
-    margin = 0.05 * (high - low) or 1.0
+    margin = 0.05 * (high - low) or 1
     low, high = low - margin, high + margin
 
     def place(x, y):
@@ -40,7 +40,7 @@ def panel(title, lines, top):
         out.append(f'<text x="{x:.1f}" y="{top + HEIGHT + 16}" text-anchor="middle">{value:.10g}</text>')
     for i, (name, line) in enumerate(lines.items()):
         color = COLORS[i % len(COLORS)]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*p) for p in line.items() if p[1] is not None))
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in line.items()))
         y = top + 12 + 18 * i
         out.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="1.5"/>'
                    f'<path d="M{LEFT + WIDTH + 10},{y}h20" stroke="{color}" stroke-width="3"/>'

@@ -20,7 +20,6 @@ fp32 runs. Exit code 1 if a run failed. Standard library only.
 import argparse
 import concurrent.futures
 import json
-import math
 import os
 import pathlib
 import queue
@@ -122,7 +121,10 @@ def read(path):
     """{"start", "steps", "validations", "end"} of a metrics file."""
     result = {"start": None, "steps": [], "validations": [], "end": None}
     for line in path.read_text().splitlines() if path.exists() else []:
-        event = json.loads(line)
+        try:
+            event = json.loads(line)
+        except ValueError:  # half a line, which a killed run left
+            break
         if event["event"] == "step":
             result["steps"].append(event)
         elif event["event"] == "validation":
@@ -172,16 +174,18 @@ def summarize(args):
             "validation_loss": result["validations"][-1]["loss"],
             "planned_gpu_bytes": result["start"]["planned_bytes"]["gpu"]["total"],
             "tokens_per_second": statistics.median(speeds),
-            "validations": [[event["step"], event["loss"]] for event in result["validations"]],
+            "validations": [[event["step"], event["loss"]] for event in result["validations"]
+                            if event["loss"] is not None],
         })
     plain = {run["seed"]: run["validation_loss"] for run in runs if run["kind"] == "fp32"}
     if not plain or None in plain.values():
         return None
     mean = statistics.fmean(plain.values())
     for row in runs:
-        loss = math.nan if row["validation_loss"] is None else row["validation_loss"]
-        row["percent_of_mean"] = 100 * (loss / mean - 1)
-        row["percent_of_same_seed"] = 100 * (loss / plain[row["seed"]] - 1) if row["seed"] in plain else None
+        loss = row["validation_loss"]  # null: not finite
+        row["percent_of_mean"] = None if loss is None else 100 * (loss / mean - 1)
+        row["percent_of_same_seed"] = None if loss is None or row["seed"] not in plain else \
+            100 * (loss / plain[row["seed"]] - 1)
     spread = 100 * (max(plain.values()) - min(plain.values())) / mean
     return {"model": args.model, "fp32_mean": mean, "fp32_spread_percent": spread,
             "fp32_deviation_percent": 100 * statistics.stdev(plain.values()) / mean if len(plain) > 1 else None,
@@ -189,12 +193,15 @@ def summarize(args):
 
 
 def markdown(summary):
-    lines = ["| states | seed | validation loss | to the fp32 mean | to fp32 of the seed | tokens/s | planned bytes of a GPU |",
-             "| --- | --- | --- | --- | --- | --- | --- |"]
+    def text(value, form):
+        return "" if value is None else form.format(value)
+
+    lines = ["| states | seed | validation loss | to the fp32 mean | to fp32 of the seed | tokens/s "
+             "| planned bytes of a GPU |", "| --- | --- | --- | --- | --- | --- | --- |"]
     for row in summary["runs"]:
-        same = row["percent_of_same_seed"]
-        lines.append(f"| {MEANING[row['kind']]} | {row['seed']} | {row['validation_loss']:.4f} "
-                     f"| {row['percent_of_mean']:+.3f} % | {'' if same is None else f'{same:+.3f} %'} "
+        lines.append(f"| {MEANING[row['kind']]} | {row['seed']} | {text(row['validation_loss'], '{:.4f}')} "
+                     f"| {text(row['percent_of_mean'], '{:+.3f} %')} "
+                     f"| {text(row['percent_of_same_seed'], '{:+.3f} %')} "
                      f"| {row['tokens_per_second']:,.0f} | {row['planned_gpu_bytes']:,} |")
     lines.append(f"\nMean of the fp32 runs: {summary['fp32_mean']:.4f}; from the lowest to the highest of them "
                  f"{summary['fp32_spread_percent']:.3f} % of it.")
