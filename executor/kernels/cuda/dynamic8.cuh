@@ -25,12 +25,12 @@ struct Dynamic8Table {
   float value[256];  // by code
   Decade decades[8];
 
-  // By all threads of a block, which then meet in __syncthreads.
+  // By all threads of a block of 256, which then meet in __syncthreads.
   __device__ void Fill() {
     const Dynamic8Map& map = kDeviceDynamic8Map<kHasSign>;
-    for (unsigned code = threadIdx.x; code < 256; code += blockDim.x) value[code] = map.value[code];
-    const unsigned d = threadIdx.x;
-    if (d < 8) decades[d] = {map.factor[d], map.offset[d], map.last[d]};
+    const unsigned t = threadIdx.x;
+    value[t] = map.value[t];
+    if (t < 8) decades[t] = {map.factor[t], map.offset[t], map.last[t]};
   }
 
   // Dynamic8Code's.
@@ -52,19 +52,32 @@ struct Dynamic8Table {
   }
 };
 
+// Where element i is. REQUIRES, here and below: i is a multiple of 8.
+struct Dynamic8Place {
+  int64_t block;
+  int group, at;
+
+  __device__ explicit Dynamic8Place(int64_t i) {
+    constexpr unsigned kElements = kDynamic8Group * kDynamic8Groups;
+    const auto element = static_cast<uint64_t>(i);
+    block = static_cast<int64_t>(element / kElements);
+    group = static_cast<int>(element / kDynamic8Group % kDynamic8Groups);
+    at = static_cast<int>(element % kDynamic8Group);
+  }
+};
+
 // A lane's codes of a group, with the group's scale.
 struct Dynamic8Lane {
   uint2 codes;
   float scale;
 };
 
-// The lane that has elements [i, i + 8). REQUIRES: i is a multiple of 8.
+// The lane that has elements [i, i + 8).
 __device__ inline Dynamic8Lane LoadDynamic8(const Dynamic8Block* blocks, int64_t i) {
-  constexpr int kElements = kDynamic8Group * kDynamic8Groups;
-  const Dynamic8Block& block = blocks[i / kElements];
-  const int at = static_cast<int>(i % kElements), group = at / kDynamic8Group;
-  return {*reinterpret_cast<const uint2*>(&block.codes[group][at % kDynamic8Group]),
-          block.scales[group]};
+  const Dynamic8Place place(i);
+  const Dynamic8Block& block = blocks[place.block];
+  return {*reinterpret_cast<const uint2*>(&block.codes[place.group][place.at]),
+          block.scales[place.group]};
 }
 
 template <bool kHasSign>
@@ -103,7 +116,6 @@ __device__ inline float Dynamic8Scale(const float (&x)[kVector]) {
 template <bool kHasSign>
 __device__ inline void StoreDynamic8(const Dynamic8Table<kHasSign>& table,
                                      const float (&x)[kVector], Dynamic8Block* blocks, int64_t i) {
-  constexpr int kElements = kDynamic8Group * kDynamic8Groups;
   const float scale = Dynamic8Scale<kHasSign>(x);
   const float inverse = InverseDynamic8Scale(scale);
   constexpr uint32_t kZeros = 0x01010101u * Dynamic8Table<kHasSign>::kZero;
@@ -112,11 +124,11 @@ __device__ inline void StoreDynamic8(const Dynamic8Table<kHasSign>& table,
   for (int e = 0; e < kVector; ++e) {
     words[e / 4] |= table.Code(__fmul_rn(x[e], inverse)) << (e % 4 * 8);
   }
-  Dynamic8Block& block = blocks[i / kElements];
-  const int at = static_cast<int>(i % kElements), group = at / kDynamic8Group;
-  *reinterpret_cast<uint2*>(&block.codes[group][at % kDynamic8Group]) =
+  const Dynamic8Place place(i);
+  Dynamic8Block& block = blocks[place.block];
+  *reinterpret_cast<uint2*>(&block.codes[place.group][place.at]) =
       inverse == 0 ? make_uint2(kZeros, kZeros) : make_uint2(words[0], words[1]);
-  if (at % kDynamic8Group == 0) block.scales[group] = scale;
+  if (place.at == 0) block.scales[place.group] = scale;
 }
 
 }  // namespace zeroplan::cuda

@@ -166,7 +166,8 @@ TEST_CASE("gpu adamw: every kind of states has the CPU's bits, on either rank") 
                                                 ? Dtype::kBF16
                                                 : FloatDtypes()[static_cast<size_t>(rng.Below(3))]};
         INFO(KindName(master, moments), ", ", DtypeName(grad_dtype), " gradients, rank ", rank,
-             ", parameters in ", DtypeName(kind.param), kind.has_param ? "" : " are absent");
+             ", parameters in ", DtypeName(kind.param),
+             std::string(kind.has_param ? "" : " are absent"));
         GpuBench bench(2, rank);
         bench.program.setup.optimizer.adam_w_mode = adam_w;
         States gpu(rng, bench, kind, bench.shard());

@@ -3,11 +3,12 @@
 #include "executor/kernels/cuda/device_util.cuh"
 #include "executor/kernels/cuda/dynamic8.cuh"
 #include "executor/kernels/cuda/elementwise/elementwise.h"
+#include "executor/kernels/cuda/store_pack.cuh"
 
 namespace zeroplan::cuda {
 namespace {
 
-constexpr int kStateThreads = 256;
+constexpr int kStateThreads = 256;  // as Dynamic8Table has it
 
 template <int W>
 __device__ inline void SplitRun(const float* master_n, uint16_t* param_n, int16_t* rest_n,
@@ -21,8 +22,8 @@ __device__ inline void SplitRun(const float* master_n, uint16_t* param_n, int16_
     params.v[e] = param;
     rests.v[e] = rest;
   }
-  *reinterpret_cast<Pack<uint16_t, W>*>(param_n + i) = params;
-  if (rest_n != nullptr) *reinterpret_cast<Pack<int16_t, W>*>(rest_n + i) = rests;
+  StorePack(param_n + i, params);
+  if (rest_n != nullptr) StorePack(rest_n + i, rests);
 }
 
 template <int W>
@@ -35,7 +36,7 @@ __device__ inline void JoinRun(const uint16_t* param_n, const int16_t* rest_n, f
   for (int e = 0; e < W; ++e) {
     master.v[e] = __uint_as_float(JoinBits({params.v[e], rests.v[e]}));
   }
-  *reinterpret_cast<Pack<float, W>*>(master_n + i) = master;
+  StorePack(master_n + i, master);
 }
 
 template <int W>
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(kStateThreads)
   if (i >= n) return;
   float x[kVector];
   ReadDynamic8(table, LoadDynamic8(blocks, i), x);
-  *reinterpret_cast<Pack<float, kVector>*>(dst_n + i) = Narrow<float>(x);
+  StorePack(dst_n + i, Narrow<float>(x));
 }
 
 }  // namespace

@@ -7,17 +7,13 @@
 #include "executor/kernels/cuda/device_util.cuh"
 #include "executor/kernels/cuda/dynamic8.cuh"
 #include "executor/kernels/cuda/optimizer/optimizer.h"
+#include "executor/kernels/cuda/store_pack.cuh"
 #include "executor/kernels/stochastic_rounding.h"
 
 namespace zeroplan::cuda {
 namespace {
 
-constexpr int kAdamThreads = 256;
-
-template <typename T, int W>
-__device__ inline void StorePack(T* data, const Pack<T, W>& pack) {
-  *reinterpret_cast<Pack<T, W>*>(data) = pack;
-}
+constexpr int kAdamThreads = 256;  // as Dynamic8Table has it
 
 // x rounded to T by the lower 16 bits of `random`.
 template <typename T>
@@ -38,7 +34,7 @@ struct WholeMaster {
   using Loaded = Pack<float, W>;
 
   float* master_n;
-  Runtime param_n;
+  FloatArray param_n;
 
   explicit WholeMaster(const AdamArrays& arrays)
       : master_n(static_cast<float*>(arrays.master_n.data)), param_n(arrays.param_n) {}
@@ -58,15 +54,17 @@ struct WholeMaster {
   }
   template <int W>
   __device__ void StoreParam(int64_t i, const float (&p)[W]) const {
-    if (param_n.array.data == nullptr) return;
-    if (param_n.array.dtype != Dtype::kBF16) {
-      param_n.Store(i, p);
-      return;
-    }
-    Pack<uint16_t, W> halves;
+    if (param_n.data == nullptr) return;
+    if (param_n.dtype == Dtype::kF32) {
+      StorePack(static_cast<float*>(param_n.data) + i, Narrow<float>(p));
+    } else if (param_n.dtype == Dtype::kF16) {
+      StorePack(static_cast<Half*>(param_n.data) + i, Narrow<Half>(p));
+    } else {
+      Pack<uint16_t, W> halves;
 #pragma unroll
-    for (int e = 0; e < W; ++e) halves.v[e] = SplitBits(__float_as_uint(p[e])).param;
-    StorePack(static_cast<uint16_t*>(param_n.array.data) + i, halves);
+      for (int e = 0; e < W; ++e) halves.v[e] = SplitBits(__float_as_uint(p[e])).param;
+      StorePack(static_cast<uint16_t*>(param_n.data) + i, halves);
+    }
   }
 };
 
