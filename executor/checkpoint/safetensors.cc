@@ -14,7 +14,6 @@
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
-#include "core/base/split_master.h"
 #include "core/base/strings.h"
 #include "core/base/units.h"
 #include "executor/kernels/convert.h"
@@ -62,13 +61,9 @@ constexpr uint64_t kAheadBytes = uint64_t{32} << 20;
 constexpr size_t kNarrowElements = size_t{1} << 16;
 
 void RoundAsParams(Dtype dtype, std::span<const float> values, std::byte* out) {
-  if (dtype != Dtype::kBF16) {
-    return Narrow(dtype, values.data(), static_cast<int64_t>(values.size()), out);
-  }
-  for (size_t i = 0; i < values.size(); ++i) {
-    const uint16_t bits = Split(values[i]).param;
-    std::memcpy(out + i * sizeof bits, &bits, sizeof bits);
-  }
+  const auto count = static_cast<int64_t>(values.size());
+  if (dtype != Dtype::kBF16) return Narrow(dtype, values.data(), count, out);
+  NarrowHalfAway(values.data(), count, reinterpret_cast<uint16_t*>(out));
 }
 
 // What somebody has instead of a large file who did not fetch it.

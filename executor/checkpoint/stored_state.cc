@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
+#include <array>
 
 #include "core/base/error.h"
+#include "executor/kernels/adamw_update.h"
 
 namespace zeroplan {
 
@@ -26,24 +26,19 @@ Dtype StoredDtype(const ParamLayout& layout, const ParamTensor& tensor, StateKin
 void EncodeDynamic8(Dtype dtype, std::span<const float> values, std::span<uint8_t> codes,
                     std::span<float> scales) {
   ZEROPLAN_CHECK(codes.size() == values.size() && scales.size() == ScaleCount(values.size()));
-  const Dynamic8Map& map = Dynamic8MapOf(dtype);
-  const bool has_sign = dtype == Dtype::kDynamic8;
-  for (size_t g = 0; g < scales.size(); ++g) {
-    const size_t begin = g * kDynamic8Group;
-    const auto group =
-        values.subspan(begin, std::min<size_t>(kDynamic8Group, values.size() - begin));
-    uint32_t positive = 0, negative = 0;  // bits of the largest magnitudes
-    for (const float x : group) {
-      const uint32_t magnitude = std::bit_cast<uint32_t>(x) & 0x7fffffffu;
-      uint32_t& largest = has_sign && std::signbit(x) ? negative : positive;
-      largest = std::max(largest, magnitude);
+  const AdamLoops& loops = BestAdamLoops();
+  for (float& scale : scales) {
+    if (const size_t count = values.size(); count < kDynamic8Group) {
+      std::array<float, kDynamic8Group> padded{};
+      std::array<uint8_t, kDynamic8Group> made;
+      std::copy(values.begin(), values.end(), padded.begin());
+      loops.encode(dtype, padded.data(), made.data(), &scale);
+      std::copy_n(made.begin(), count, codes.begin());
+      return;
     }
-    const auto scale = std::bit_cast<float>(Dynamic8ScaleBits(positive, negative));
-    const float inverse = InverseDynamic8Scale(scale);
-    for (size_t i = 0; i < group.size(); ++i) {
-      codes[begin + i] = Dynamic8Code(map, group[i] * inverse);
-    }
-    scales[g] = scale;
+    loops.encode(dtype, values.data(), codes.data(), &scale);
+    values = values.subspan(kDynamic8Group);
+    codes = codes.subspan(kDynamic8Group);
   }
 }
 
