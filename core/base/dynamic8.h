@@ -118,8 +118,10 @@ constexpr uint8_t Dynamic8Code(const Dynamic8Map& map, float x) {
   const float a = x < 0 ? -x : x;
   size_t d = 7;
   while (a < map.from[d]) --d;
-  const float scaled = a * map.factor[d];
-  const float exact = scaled - map.offset[d];
+  // In double, where the product is exact, so that no compiler fuses it with the difference.
+  const auto product =
+      static_cast<float>(static_cast<double>(a) * static_cast<double>(map.factor[d]));
+  const float exact = product - map.offset[d];
   const auto place = static_cast<int32_t>(exact < map.last[d] ? exact : map.last[d]);
   if (map.zero == 0 || x >= 0) return static_cast<uint8_t>(map.zero + place);
   return static_cast<uint8_t>(place > map.zero ? 0 : map.zero - place);

@@ -27,21 +27,25 @@ ZEROPLAN_HOST_DEVICE constexpr uint64_t RoundingKey(uint64_t seed, uint32_t tens
 
 // The random word of an element: its lower 16 bits round the master weight, its upper 16 the second
 // moment. A 32-bit hash with two multiplications (Wellons, "lowbias32") of the element and the key.
-template <typename Word>  // uint32_t, or a vector of them
-[[gnu::always_inline]] ZEROPLAN_HOST_DEVICE constexpr Word RoundingWord(uint64_t key,
-                                                                        const Word& element) {
-  Word x = element * 0x9e3779b9u + static_cast<uint32_t>(key);
+//
+// In place: elements, uint32_t or a vector of them, become words.
+template <typename Word>
+[[gnu::always_inline]] ZEROPLAN_HOST_DEVICE constexpr void ToRoundingWords(uint64_t key, Word& x) {
+  x = x * 0x9e3779b9u + static_cast<uint32_t>(key);
   x = (x ^ (x >> 16)) * 0x7feb352du;
   x = (x ^ (x >> 15) ^ static_cast<uint32_t>(key >> 32)) * 0x846ca68bu;
-  return x ^ (x >> 16);
+  x = x ^ (x >> 16);
+}
+ZEROPLAN_HOST_DEVICE constexpr uint32_t RoundingWord(uint64_t key, uint32_t element) {
+  ToRoundingWords(key, element);
+  return element;
 }
 
-// The bits of a finite fp32 number rounded to bf16, by 16 random bits: upper half of the result. A
-// number that is not finite stays what it is.
+// The bits of an fp32 number rounded to bf16, by 16 random bits. Infinity stays what it is; NaN
+// becomes the quiet one, as in core/base/split_master.h.
 ZEROPLAN_HOST_DEVICE constexpr uint16_t RoundedBf16(uint32_t bits, uint32_t random16) {
-  const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
-  const uint32_t nan = (bits & 0x7fffffu) != 0 ? 0x40u : 0;
-  return static_cast<uint16_t>(finite ? (bits + random16) >> 16 : (bits >> 16) | nan);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) bits = 0x7fc00000u;
+  return static_cast<uint16_t>((bits + random16) >> 16);
 }
 
 // The same to fp16, whose largest number is what larger ones become; below 2^-14 numbers are
