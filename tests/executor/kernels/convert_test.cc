@@ -1,4 +1,5 @@
-// Narrowing and widening, for every 16-bit pattern and against arithmetic in double.
+// Narrowing and widening, for every 16-bit pattern and against arithmetic in double, and master
+// weights in two halves.
 #include "executor/kernels/convert.h"
 
 #include <doctest/doctest.h>
@@ -7,6 +8,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/base/split_master.h"
 #include "tests/executor/kernels/kernel_harness.h"
 
 namespace zeroplan::kernel_test {
@@ -114,6 +116,57 @@ TEST_CASE("exp of the vector library") {
   CHECK(exp_of(1000) == INFINITY);
   CHECK(std::isfinite(exp_of(88.72f)));
   CHECK(std::isnan(exp_of(NAN)));
+}
+
+// Numbers whose halves are of interest: around ties, the ends of the range, and what is none.
+std::vector<uint32_t> InterestingBits(Rng& rng) {
+  std::vector<uint32_t> all;
+  for (uint32_t upper = 0; upper < 0x10000; ++upper) {
+    for (const uint32_t lower : {0x0000u, 0x0001u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+      all.push_back(upper << 16 | lower);
+    }
+    all.push_back(static_cast<uint32_t>(rng.Word()));
+  }
+  return all;
+}
+
+TEST_CASE("split and join: every number comes back, and bf16 is rounded away from zero") {
+  ZEROPLAN_TEST_RNG(rng);
+  Bench bench(3);
+  const std::vector<uint32_t> bits = InterestingBits(rng);
+  const auto n = static_cast<int64_t>(bits.size());
+  Tensor master(Dtype::kF32, n), param(Dtype::kBF16, n), rest(Dtype::kI16, n), back(Dtype::kF32, n);
+  Tensor converted(Dtype::kBF16, n);
+  std::memcpy(master.arg().data, bits.data(), master.arg().bytes);
+  bench.Run(KernelId::kSplitMaster, {n}, {&master, &param, &rest});
+  bench.Run(KernelId::kJoinMaster, {n}, {&param, &rest, &back});
+  bench.Run(KernelId::kConvert, {n}, {&master, &converted}, kHalfAway);
+  CHECK(converted == param);
+  for (size_t i = 0; i < bits.size(); ++i) {
+    CAPTURE(bits[i]);
+    const auto x = std::bit_cast<float>(bits[i]);
+    const uint16_t upper = param.arg().as<uint16_t>()[i];
+    const SplitMaster halves{upper, rest.arg().as<int16_t>()[i]};
+    REQUIRE(halves.param == Split(x).param);
+    REQUIRE(halves.rest == Split(x).rest);
+    const auto joined = back.arg().as<uint32_t>()[i];
+    REQUIRE(joined == std::bit_cast<uint32_t>(Join(halves)));
+    if (std::isnan(x)) {
+      REQUIRE(std::isnan(std::bit_cast<float>(joined)));
+      REQUIRE(std::isnan(std::bit_cast<float>(uint32_t{upper} << 16)));
+      continue;
+    }
+    REQUIRE(joined == bits[i]);
+    // The nearest, of two as near the one further from 0.
+    const double want = static_cast<double>(x);
+    const double below = static_cast<double>(std::bit_cast<float>(bits[i] & 0xffff0000u));
+    const double above =
+        static_cast<double>(std::bit_cast<float>((bits[i] & 0xffff0000u) + 0x10000u));
+    const double got = static_cast<double>(std::bit_cast<float>(uint32_t{upper} << 16));
+    if (!std::isfinite(above)) continue;
+    const bool up = std::abs(above - want) <= std::abs(want - below);
+    REQUIRE(got == ((bits[i] & 0xffffu) == 0 ? below : up ? above : below));
+  }
 }
 
 }  // namespace
