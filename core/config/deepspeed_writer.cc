@@ -393,6 +393,7 @@ std::string WriteConfig(const TrainSetup& given, int64_t layers) {
     out["_zeroplan"]["across_groups"] = AcrossName(setup.zero.across_stage);
   }
   if (setup.deterministic) out["_zeroplan"]["deterministic"] = true;
+  if (setup.zero.optimizer_in_backward) out["_zeroplan"]["optimizer_in_backward"] = true;
   return out.dump(2) + "\n";
 }
 
@@ -436,6 +437,7 @@ std::string DeepSpeedCannot(const TrainSetup& setup) {
   // Its checkpointing has no such thing: it would keep all activations, more than was planned.
   if (setup.recompute.kind == RecomputeKind::kSelective) add("selective recompute");
   if (setup.deterministic) add("deterministic runs");
+  if (zero.optimizer_in_backward) add("updates in the backward pass");
   if (schedule.kind == ScheduleKind::kOfRun) add("a schedule of zeroplan's own");
   const double floor = precision.min_loss_scale;
   if (precision.dtype == Dtype::kF16 &&

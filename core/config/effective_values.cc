@@ -233,6 +233,7 @@ std::vector<EffectiveValue> EffectiveValues(const TrainSetup& setup, const JsonN
                                            : fmt::format("segments of {} layers", recompute.every),
             {"_zeroplan.checkpointing"});
   table.Add("_zeroplan.deterministic", setup.deterministic);
+  table.Add("_zeroplan.optimizer_in_backward", setup.zero.optimizer_in_backward);
   return std::move(table.rows);
 }
 

@@ -171,7 +171,12 @@ void ReadSegments(ReaderState* state, JsonSection* section) {
                     "; for zeroplan's executor another may be faster ('zeroplan plan')");
   }
   own.Word("compile", {"none", "layers", "all"}, "\"none\", \"layers\" or \"all\"");
+  if (!deepspeed) {
+    state->result.setup.zero.optimizer_in_backward =
+        own.Bool("optimizer_in_backward").value_or(false);
+  }
   for (const char* name : kRecipeWords) {
+    if (!deepspeed && std::string_view(name) == "optimizer_in_backward") continue;
     const bool said = std::string_view(name) != "compile" && own.String(name).has_value();
     if (said && state->context.of_deepspeed) {
       state->Warn(own, name,

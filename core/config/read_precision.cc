@@ -150,17 +150,17 @@ std::optional<int64_t> BatchSize(JsonSection* root, const char* key, const char*
   return configured ? configured : given;
 }
 
-constexpr const char* kKey = "communication_data_type";
-constexpr const char* kOption = "⟦communication_dtype⟧";
+constexpr const char* kSentKey = "communication_data_type";
+constexpr const char* kSentOption = "⟦communication_dtype⟧";
 
 // A problem with the dtype to send, at the key or, where the option says it, at that.
 template <typename... Args>
 void ReportSentDtype(ReaderState* state, fmt::format_string<Args...> format, Args&&... args) {
   const std::string text = fmt::format(format, std::forward<Args>(args)...);
-  if (state->root().Value(kKey) != nullptr) {
-    state->root().Report(kKey, "{}, or remove the key", text);
+  if (state->root().Value(kSentKey) != nullptr) {
+    state->root().Report(kSentKey, "{}, or remove the key", text);
   } else {
-    state->AddProblem(0, fmt::format("{}: {}, or leave it out", kOption, text));
+    state->AddProblem(0, fmt::format("{}: {}, or leave it out", kSentOption, text));
   }
 }
 
@@ -168,11 +168,12 @@ void ReportSentDtype(ReaderState* state, fmt::format_string<Args...> format, Arg
 void ReadSentDtype(ReaderState* state) {
   JsonSection& root = state->root();
   TrainSetup& setup = state->result.setup;
-  std::optional<Dtype> asked = ReadDtype(&root, kKey, kOption, state->context.communication_dtype);
+  std::optional<Dtype> asked =
+      ReadDtype(&root, kSentKey, kSentOption, state->context.communication_dtype);
   const bool allreduce_fp32 = root.Bool("fp32_allreduce").value_or(false);
   if (allreduce_fp32 && asked && *asked != Dtype::kF32) {
     root.Report("fp32_allreduce", "true contradicts {} {}; remove one of the two",
-                root.Value(kKey) != nullptr ? kKey : kOption, DtypeName(*asked));
+                root.Value(kSentKey) != nullptr ? kSentKey : kSentOption, DtypeName(*asked));
   }
   if (allreduce_fp32) asked = Dtype::kF32;
   if (!asked || state->HasProblems()) return;
@@ -181,7 +182,7 @@ void ReadSentDtype(ReaderState* state) {
   // A config for several GPUs may be looked at with one, which sends nothing.
   if (setup.batch.world_size == 1 && (*asked == Dtype::kF32 || *asked == compute)) {
     if (setup.precision.fp32_reduction) {
-      state->Note(root, allreduce_fp32 ? "fp32_allreduce" : kKey,
+      state->Note(root, allreduce_fp32 ? "fp32_allreduce" : kSentKey,
                   "has no effect on one GPU, which sends no gradients");
     }
     return;

@@ -232,7 +232,13 @@ bool Accumulates(const TrainSetup& setup) { return setup.batch.grad_accum > 1; }
 
 bool GradsInPlace(const TrainSetup& setup) {
   if (setup.zero.stage <= 1) return true;
-  return setup.batch.world_size == 1 && setup.zero.offload_optimizer.device == OffloadDevice::kNone;
+  return setup.batch.world_size == 1 && !GradsAreTransient(setup) &&
+         setup.zero.offload_optimizer.device == OffloadDevice::kNone;
+}
+
+bool GradsAreTransient(const TrainSetup& setup) {
+  return setup.zero.optimizer_in_backward && !Accumulates(setup) &&
+         setup.zero.offload_optimizer.device == OffloadDevice::kNone;
 }
 
 std::array<Dtype, 3> StateDtypes(const PrecisionConfig& precision) {
@@ -287,6 +293,28 @@ bool ParamsSharded(const TrainSetup& setup) {
          (setup.batch.world_size > 1 || setup.zero.offload_param.device != OffloadDevice::kNone);
 }
 
+namespace {
+
+Problem CheckStates(const PrecisionConfig& precision) {
+  const MasterWeights masters = precision.master_weights;
+  const Dtype dtype = precision.dtype;
+  const bool fits = masters == MasterWeights::kFp32 || dtype == Dtype::kBF16 ||
+                    (masters == MasterWeights::kParam && dtype == Dtype::kF16);
+  if (!fits) {
+    return Report("⟦master_weights⟧", "{} is not allowed in {}; use fp32{}",
+                  MasterWeightsName(masters), DtypeName(dtype),
+                  dtype == Dtype::kF16 ? " or 16bit" : ", or train in bf16");
+  }
+  const Dtype moments = precision.moment_dtype;
+  if (moments != Dtype::kF32 && moments != Dtype::kBF16 && moments != Dtype::kDynamic8) {
+    return Report("⟦optimizer_states⟧", "{} is not allowed; use fp32, bf16 or 8bit",
+                  MomentsName(moments));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Problem FindPrecisionProblem(const PrecisionConfig& precision) {
   const Dtype dtype = precision.dtype;
   if (dtype != Dtype::kBF16 && dtype != Dtype::kF16 && dtype != Dtype::kF32) {
@@ -318,25 +346,36 @@ Problem FindPrecisionProblem(const PrecisionConfig& precision) {
     return Report("fp16.min_loss_scale", "{} is not allowed; use a number of at least 0",
                   precision.min_loss_scale);
   }
-  return std::nullopt;
+  return CheckStates(precision);
 }
 
 namespace {
 
-Problem CheckStates(const PrecisionConfig& precision) {
-  const MasterWeights masters = precision.master_weights;
-  const Dtype dtype = precision.dtype;
-  const bool fits = masters == MasterWeights::kFp32 || dtype == Dtype::kBF16 ||
-                    (masters == MasterWeights::kParam && dtype == Dtype::kF16);
-  if (!fits) {
-    return Report("⟦master_weights⟧", "{} is not allowed in {}; use fp32{}",
-                  MasterWeightsName(masters), DtypeName(dtype),
-                  dtype == Dtype::kF16 ? " or 16bit" : ", or train in bf16");
+// The update of a unit runs when no other gradient may be there yet.
+Problem CheckInBackward(const TrainSetup& setup) {
+  constexpr const char* kKey = "⟦optimizer_in_backward⟧";
+  if (!setup.zero.optimizer_in_backward) return std::nullopt;
+  if (setup.zero.stage < 2) {
+    return Report(kKey,
+                  "true is not allowed at stage {}, which keeps whole gradients; use stage 2 or 3",
+                  setup.zero.stage);
   }
-  const Dtype moments = precision.moment_dtype;
-  if (moments != Dtype::kF32 && moments != Dtype::kBF16 && moments != Dtype::kDynamic8) {
-    return Report("⟦optimizer_states⟧", "{} is not allowed; use fp32, bf16 or 8bit",
-                  MomentsName(moments));
+  if (setup.optimizer.gradient_clipping > 0) {
+    return Report(kKey,
+                  "true is not allowed with gradient_clipping {}: the norm is known after the "
+                  "backward pass; use gradient_clipping 0",
+                  setup.optimizer.gradient_clipping);
+  }
+  if (setup.precision.dtype == Dtype::kF16) {
+    return Report(kKey,
+                  "true is not allowed in fp16: an overflow must leave out the step, which has "
+                  "begun then; train in bf16");
+  }
+  if (setup.zero.offload_optimizer.ratio < 1) {
+    return Report(kKey,
+                  "true is not allowed with states on both GPU and host (offload_optimizer.ratio "
+                  "{}); use ratio 1",
+                  setup.zero.offload_optimizer.ratio);
   }
   return std::nullopt;
 }
@@ -347,10 +386,10 @@ std::optional<SetupProblem> FindSetupProblem(const TrainSetup& setup) {
   if (Problem p = CheckZero(setup.zero)) return p;
   if (Problem p = CheckQuantized(setup.zero)) return p;
   if (Problem p = FindPrecisionProblem(setup.precision)) return p;
-  if (Problem p = CheckStates(setup.precision)) return p;
   if (Problem p = CheckBatch(setup.batch)) return p;
   if (Problem p = CheckGroups(setup.zero, setup.batch.world_size)) return p;
   if (Problem p = CheckOptimizer(setup.optimizer)) return p;
+  if (Problem p = CheckInBackward(setup)) return p;
   if ((setup.recompute.kind == RecomputeKind::kFull) != (setup.recompute.every >= 1)) {
     return Report("⟦checkpoint_every⟧",
                   "{} is not allowed; use a number of layers with full recompute, none without",

@@ -12,8 +12,12 @@ namespace zeroplan {
 // grad_accum > 1.
 bool Accumulates(const TrainSetup& setup);
 // True where gradients of a whole unit persist and are accumulated in place (stages 0 and 1, or one
-// rank whose optimizer is on the GPU); else whole gradients are transient and shards persist.
+// rank whose optimizer is on the GPU, where gradients are there to stay); else whole
+// gradients are transient and shards persist.
 bool GradsInPlace(const TrainSetup& setup);
+// True where reduced gradients last from their reduction to their update alone: states on the GPU
+// are updated in the backward pass of the step's one micro-step.
+bool GradsAreTransient(const TrainSetup& setup);
 // True where fp32_reduction has an effect: several ranks, whose gradients are of 16 bit without it.
 bool ReducesInFp32(const TrainSetup& setup);
 // The dtype of whole gradients, as kernels write them. Transient ones are written in what is sent.

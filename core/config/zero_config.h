@@ -110,6 +110,14 @@ struct ZeroConfig {
   // staging slots have this size. Larger: fewer, larger transfers and more host memory. Default
   // 2^24 (201 MB a slot of states); DeepSpeed's is 1e9.
   uint64_t sub_group_elements = 16'777'216;
+
+  // Stages 2 and 3. true: states are updated in the backward pass of a step's last micro-step, each
+  // unit's as soon as its gradient is whole and its parameters have been used. On the GPU, with one
+  // micro-step, gradients are never all there at once; on the host the update runs beside the
+  // backward pass. The norm of all gradients is not known then: no clipping, and a step whose
+  // gradients are not finite ends the run, since what was updated cannot be taken back. Default:
+  // off, and DeepSpeed has no such key.
+  bool optimizer_in_backward = false;
   bool operator==(const ZeroConfig&) const = default;
 };
 

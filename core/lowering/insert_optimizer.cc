@@ -3,6 +3,9 @@
 // states in host memory ZeRO-Offload, arXiv 2101.06840; on disk ZeRO-Infinity, arXiv 2104.07857).
 #include <algorithm>
 #include <cstddef>
+#include <deque>
+#include <utility>
+#include <vector>
 
 #include "core/config/setup_facts.h"
 #include "core/lowering/emitter.h"
@@ -112,7 +115,9 @@ void EmitStepScalars(Program& p, Emitter& emit) {
   emit.CopyTo(Whole(p, p.state_buffer), Whole(p, p.state_host_buffer));
 }
 
-void EmitUpdate(Program& p, const StateHomes& homes, Emitter& emit, size_t i) {
+// `device`: the stream that updates states on the device.
+void EmitUpdate(Program& p, const StateHomes& homes, Emitter& emit, size_t i,
+                Stream device = Stream::kCompute) {
   const StatePiece& piece = homes.pieces()[i];
   const bool halves = homes.FormOf(piece) == MasterForm::kHalf;
   const Ref target = homes.ParamTarget(p, i);
@@ -121,7 +126,7 @@ void EmitUpdate(Program& p, const StateHomes& homes, Emitter& emit, size_t i) {
               {homes.Grad(piece), homes.StepStateOf(piece), homes.StateRef(i, StateKind::kMaster),
                homes.StateRef(i, StateKind::kAdamM), homes.StateRef(i, StateKind::kAdamV),
                halves ? homes.Param(piece) : target},
-              StateHomes::KernelStream(piece));
+              piece.on_device() ? device : StateHomes::KernelStream(piece));
   homes.FinishParam(emit, i, target);
   homes.Store(emit, i);
 }
@@ -150,12 +155,126 @@ void BuildOptimizerStep(Program& p, const StateHomes& homes) {
   homes.GatherParams(emit, StateHomes::Gathered::kTrained);
 }
 
+// ---- updates in the backward pass (ZeroConfig::optimizer_in_backward) ----
+
+// Sections micro_step and optimizer_step, where each piece is updated as soon as the last
+// micro-step has its whole gradient and is done with its unit's parameters. Lomo (arXiv 2306.09782)
+// and PyTorch's post-accumulate hooks do so for gradients that need no room; SuperOffload (arXiv
+// 2509.21271) for the host's time.
+class UpdatesInBackward {
+ public:
+  UpdatesInBackward(Program& p, const StateHomes& homes)
+      : p_(p), homes_(homes), in_(std::move(p.section(Section::kMicroStep))), emit_(p, out_) {}
+
+  void Build() {
+    FindPlaces();
+    for (size_t i = 0, k = 0; i < in_.size(); ++i) {
+      out_.push_back(in_[i]);
+      emit_.Tag(Phase::kBackward, -2, kCompletesGrads);
+      if (i == loss_at_) EmitScalars();
+      for (; k < order_.size() && place_[order_[k]] == i; ++k) EmitPiece(k);
+    }
+    for (const std::vector<BufferId>& used : used_) Release(used);
+    p_.section(Section::kMicroStep) = std::move(out_);
+    BuildRest();
+  }
+
+ private:
+  // Behind which instruction the step's scalars and each piece come.
+  void FindPlaces() {
+    std::vector<size_t> last(p_.buffers.size(), 0);
+    for (size_t i = 0; i < in_.size(); ++i) {
+      if ((in_[i].when & kCompletesGrads) == 0) continue;
+      const auto* launch = std::get_if<LaunchKernel>(&in_[i].op);
+      if (launch != nullptr && launch->kernel == KernelId::kLossReduce) loss_at_ = i;
+      ForEachTouched(p_, in_[i], [&](BufferId id) { last[id] = i; });
+    }
+    for (size_t k = 0; k < homes_.trained().size(); ++k) {
+      const StatePiece& piece = homes_.pieces()[k];
+      const BufferId grad = homes_.Grad(piece).buffer, param = homes_.Param(piece).buffer;
+      place_.push_back(std::max({last[grad], last[param], loss_at_}));
+      order_.push_back(k);
+    }
+    std::stable_sort(order_.begin(), order_.end(),
+                     [&](size_t a, size_t b) { return place_[a] < place_[b]; });
+  }
+
+  // All that an update needs but the norm.
+  void EmitScalars() {
+    const Ref state = Whole(p_, p_.state_buffer), host = Whole(p_, p_.state_host_buffer);
+    const uint64_t at = offsetof(StepState, stop_requested);
+    emit_.CopyTo(host.Part(at, 8), state.Part(at, 8));
+    if (p_.setup.batch.world_size > 1) emit_.SumScalars(state.Part(at, kReducedScalars * 8 - at));
+    emit_.Launch(KernelId::kStepScalars, {}, kBeforeNorm, {state});
+    emit_.CopyTo(state, host);
+  }
+
+  // The k-th in order of their places.
+  void EmitPiece(size_t k) {
+    const size_t ahead = p_.setup.zero.offload_optimizer.buffer_count >= 2 ? 1 : 0;
+    if (k == 0 && ahead > 0) homes_.Fetch(emit_, order_[0]);
+    if (k + ahead < order_.size()) homes_.Fetch(emit_, order_[k + ahead]);
+    const StatePiece& piece = homes_.pieces()[order_[k]];
+    std::vector<BufferId> used;
+    if (piece.on_device()) {
+      emit_.Launch(KernelId::kNormSq, {static_cast<int64_t>(piece.count)},
+                   any_summed_ ? kAccumulate : kNoFlags,
+                   {homes_.Grad(piece), Whole(p_, p_.state_buffer)}, Stream::kReduce);
+      any_summed_ = true;
+      const auto& launch = std::get<LaunchKernel>(out_.back().op);
+      for (const Ref& ref : p_.args(launch)) {
+        if (!ref.null() && !p_.buffers[ref.buffer].persistent) used.push_back(ref.buffer);
+      }
+    }
+    EmitUpdate(p_, homes_, emit_, order_[k], Stream::kReduce);
+    // Freed two pieces later, so that the compute stream, which frees, need not wait.
+    used_.push_back(std::move(used));
+    if (used_.size() <= 2) return;
+    Release(used_.front());
+    used_.pop_front();
+  }
+
+  void Release(const std::vector<BufferId>& buffers) {
+    emit_.When(Accumulates(p_.setup) ? kCompletesGrads : kEvery);
+    for (const BufferId id : buffers) emit_.Release(id);
+    emit_.When(kCompletesGrads);
+  }
+
+  // What is left for the end of the step: the norm, and gathers of new parameters.
+  void BuildRest() {
+    Emitter emit(p_, p_.section(Section::kOptimizerStep));
+    emit.Tag(Phase::kStep, -2);
+    const Ref state = Whole(p_, p_.state_buffer), host = Whole(p_, p_.state_host_buffer);
+    const uint64_t at = offsetof(StepState, grad_norm_sq);
+    if (!any_summed_) emit.CopyTo(host.Part(at, 8), state.Part(at, 8));
+    if (p_.setup.batch.world_size > 1) emit.SumScalars(state.Part(at, 8));
+    emit.Launch(KernelId::kStepScalars, {}, kAfterNorm, {state});
+    emit.CopyTo(state, host);
+    homes_.GatherParams(emit, StateHomes::Gathered::kTrained);
+  }
+
+  Program& p_;
+  const StateHomes& homes_;
+  const std::vector<Instruction> in_;
+  std::vector<Instruction> out_;
+  Emitter emit_;
+  size_t loss_at_ = 0;
+  std::vector<size_t> place_, order_;       // by piece; pieces in the order of their places
+  bool any_summed_ = false;                 // on the device
+  std::deque<std::vector<BufferId>> used_;  // of the last pieces, not freed yet
+};
+
 }  // namespace
 
 Program InsertOptimizer(Program p) {
   const StateHomes homes(p);
   BuildInit(p, homes);
-  if (homes.has_adam()) BuildOptimizerStep(p, homes);
+  if (!homes.has_adam()) return p;
+  if (p.setup.zero.optimizer_in_backward) {
+    UpdatesInBackward(p, homes).Build();
+  } else {
+    BuildOptimizerStep(p, homes);
+  }
   return p;
 }
 

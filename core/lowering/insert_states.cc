@@ -31,23 +31,26 @@ class StatePlacer {
     if (trains_ && !GradsInPlace(p_.setup)) {
       for (size_t u = 0; u < offloaded_.size(); ++u) {
         Add("grad_shard", Role::kGradShard, p_.setup.precision.grad_accum_dtype, GradsOnDevice(u),
-            u, Space::kDevice, MemoryClass::kGrads);
+            u, Space::kDevice, MemoryClass::kGrads, !GradsAreTransient(p_.setup));
       }
     }
     for (size_t u = 0; u < offloaded_.size(); ++u) AddStatesOf(u);
   }
 
-  // A slot each for the pieces that need one, in turn.
+  // Slots for the pieces that need them, in turn: one for each state, in the order of StateKind.
   void AddSlots() {
     const std::vector<StatePiece> pieces = StatePieces(p_, offloaded_);
     const Space space = HostSpace(offload_.pin_memory);
-    SlotRing states(p_, {"state_slot", Role::kStateSlot, Dtype::kF32, space, true},
-                    offload_.buffer_count);
+    std::vector<SlotRing> states;  // by kind
+    for (const Dtype dtype : p_.layout.states) {
+      states.emplace_back(p_, SlotKind{"state_slot", Role::kStateSlot, dtype, space, true},
+                          offload_.buffer_count);
+    }
     for (const StatePiece& piece : pieces) {
       if (!TakesStateSlot(piece)) continue;
-      uint64_t bytes = 0;
-      for (const Dtype dtype : p_.layout.states) bytes += StoredBytes(dtype, piece.count);
-      states.Next(bytes);
+      for (size_t k = 0; k < states.size(); ++k) {
+        states[k].Next(StoredBytes(p_.layout.states[k], piece.count));
+      }
     }
     SlotRing params(p_, {"param_slot", Role::kParamSlot, p_.setup.precision.dtype, space, true},
                     offload_.buffer_count);
@@ -96,13 +99,13 @@ class StatePlacer {
 
   // Nothing where there are no elements.
   void Add(const char* label, Role role, Dtype dtype, uint64_t elements, size_t unit, Space space,
-           MemoryClass memory_class) {
+           MemoryClass memory_class, bool persistent = true) {
     if (elements == 0) return;
     const BufferId id = AddBuffer(p_, label, role, dtype, StoredBytes(dtype, elements));
     Buffer& buffer = p_.buffers[id];
     buffer.unit = static_cast<int32_t>(unit);
     buffer.space = space;
-    buffer.persistent = true;
+    buffer.persistent = persistent;
     buffer.memory_class = memory_class;
   }
 

@@ -131,12 +131,12 @@ StateHomes::StateHomes(const Program& program)
       pieces_(StatePieces(program, offloaded_)),
       params_(RankParams(program)),
       of_unit_(kUnitRoles * program.layout.units.size(), kNoBuffer),
-      state_slot_of_(pieces_.size(), kNoBuffer),
+      state_slots_of_(pieces_.size(), {kNoBuffer, kNoBuffer, kNoBuffer}),
       param_slot_of_(pieces_.size(), kNoBuffer) {
   std::vector<BufferId> state_slots, param_slots;
   for (BufferId id = 0; id < p_.buffers.size(); ++id) {
     const Buffer& buffer = p_.buffers[id];
-    if (!buffer.persistent) continue;
+    if (!buffer.persistent && buffer.role != Role::kGradShard) continue;
     if (buffer.role == Role::kStateSlot) state_slots.push_back(id);
     if (buffer.role == Role::kParamSlot) param_slots.push_back(id);
     const auto role = static_cast<size_t>(buffer.role);
@@ -150,7 +150,8 @@ StateHomes::StateHomes(const Program& program)
   size_t state_turn = 0, param_turn = 0;
   for (size_t i = 0; i < pieces_.size(); ++i) {
     if (TakesStateSlot(pieces_[i])) {
-      state_slot_of_[i] = state_slots[state_turn++ % state_slots.size()];
+      const size_t first = 3 * state_turn++ % state_slots.size();
+      for (size_t k = 0; k < 3; ++k) state_slots_of_[i][k] = state_slots[first + k];
     }
     if (TakesParamSlot(pieces_[i], p_.buffers[params_[static_cast<size_t>(pieces_[i].unit)]])) {
       param_slot_of_[i] = param_slots[param_turn++ % param_slots.size()];
@@ -180,12 +181,8 @@ Ref StateHomes::StepStateOf(const StatePiece& piece) const {
 Ref StateHomes::StateRef(size_t index, StateKind kind) const {
   const StatePiece& piece = pieces_[index];
   if (piece.home == Home::kFile) {
-    uint64_t before = 0;
-    for (size_t k = 0; k < static_cast<size_t>(kind); ++k) {
-      before += StoredBytes(p_.layout.states[k], piece.count);
-    }
-    const Dtype dtype = p_.layout.states[static_cast<size_t>(kind)];
-    return {state_slot_of_[index], before, StoredBytes(dtype, piece.count), 0};
+    const auto k = static_cast<size_t>(kind);
+    return {state_slots_of_[index][k], 0, StoredBytes(p_.layout.states[k], piece.count), 0};
   }
   if (kind == StateKind::kMaster && MasterIsParam(piece)) return Param(piece);
   const uint64_t base = piece.on_device() ? offloaded_[static_cast<size_t>(piece.unit)] : 0;

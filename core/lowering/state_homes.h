@@ -155,7 +155,8 @@ class StateHomes {
   bool has_adam_ = false;
   std::vector<BufferId> params_;                         // by unit
   std::vector<BufferId> of_unit_;                        // [role][unit]
-  std::vector<BufferId> state_slot_of_, param_slot_of_;  // by piece
+  std::vector<std::array<BufferId, 3>> state_slots_of_;  // by piece: by kind
+  std::vector<BufferId> param_slot_of_;                  // by piece
 };
 
 }  // namespace zeroplan

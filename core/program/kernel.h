@@ -31,7 +31,11 @@ enum KernelFlag : uint8_t {
   kTransposed = 2,   // w of the matmul lies as [N,K]
   kForwardOnly = 4,  // cross-entropy: loss only
   kAddToOutput = 8,  // backward of a norm: dx += instead of dx =
-  kHalfAway = 32,    // kConvert to bf16: halves are rounded away from zero, not to even
+  // kStepScalars: all that updates in the backward pass need, with the norm not known yet; and the
+  // norm alone, after them.
+  kBeforeNorm = 64,
+  kAfterNorm = 128,
+  kHalfAway = 32,  // kConvert to bf16: halves are rounded away from zero, not to even
   kOnRank = 16,  // kAdamW, kParamInit: `begin` is within what this rank owns (else within the unit)
 };
 

@@ -28,6 +28,7 @@ using Out = std::back_insert_iterator<std::string>;
 constexpr Name<uint8_t> kFlagNames[] = {
     {kAccumulate, "accumulate"},     {kTransposed, "transposed"}, {kForwardOnly, "forward_only"},
     {kAddToOutput, "add_to_output"}, {kOnRank, "on_rank"},        {kHalfAway, "half_away"},
+    {kBeforeNorm, "before_norm"},    {kAfterNorm, "after_norm"},
 };
 
 void AppendRef(std::string& text, const Program& program, const Ref& ref) {

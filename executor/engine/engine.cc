@@ -110,21 +110,28 @@ void Engine::WriteSaveCopy(int index, StateSink& sink) const {
 
 StepState Engine::Step(const FillBatch& fill) {
   const int64_t grad_accum = program_.setup.batch.grad_accum;
+  // Where the update begins: its scalars take the votes along.
+  const bool in_backward = program_.setup.zero.optimizer_in_backward;
   ranks_->OnEvery([&](RankRunner& rank, int index) {
     const auto begin = std::chrono::steady_clock::now();
-    ForEachStepSection(grad_accum, [&](Section section, When kind, int64_t m) {
-      if (section == Section::kMicroStep) {
-        rank.FillTokens(fill, m);
-        rank.Run(section, kind, static_cast<int>(m));
-        return;
-      }
+    const auto vote = [&] {
       // One rank of the process asks; the step's reduction of the scalars tells the others.
       const bool abandons = std::exchange(abandoned_[static_cast<size_t>(index)], uint8_t{0}) != 0;
       const int64_t uncounted = rank.TakeUncounted();
       rank.host_state().stop_requested =
           abandons ? std::numeric_limits<double>::quiet_NaN()
                    : StepVote(index == 0 && stop_requested_.load(), uncounted);
-      rank.Run(section);
+    };
+    ForEachStepSection(grad_accum, [&](Section section, When kind, int64_t m) {
+      const bool updates = in_backward ? section == Section::kMicroStep && m + 1 == grad_accum
+                                       : section == Section::kOptimizerStep;
+      if (section == Section::kMicroStep) rank.FillTokens(fill, m);
+      if (updates) vote();
+      if (section == Section::kMicroStep) {
+        rank.Run(section, kind, static_cast<int>(m));
+      } else {
+        rank.Run(section);
+      }
     });
     const StepTimes times = rank.Finish();
     if (index == 0) step_times_ = times;

@@ -13,10 +13,18 @@ StepState InitialStepState(const TrainSetup& setup) {
   return state;
 }
 
+StepSettings SettingsOf(const TrainSetup& setup, uint8_t flags) {
+  using Part = StepSettings::Part;
+  return {setup.optimizer, setup.precision, setup.batch, GradReplicas(setup),
+          (flags & kBeforeNorm) != 0  ? Part::kBeforeNorm
+          : (flags & kAfterNorm) != 0 ? Part::kAfterNorm
+                                      : Part::kWhole};
+}
+
 namespace cpu {
 
 void StepScalars(const KernelCall& call) {
-  SettleStep(call.context.program->setup, *Arg(call, 0).as<StepState>());
+  SettleStep(SettingsOf(call.context.program->setup, call.flags), *Arg(call, 0).as<StepState>());
 }
 
 }  // namespace cpu

@@ -11,6 +11,7 @@
 #include "core/base/host_device.h"
 #include "core/config/setup_facts.h"
 #include "core/config/zero_config.h"
+#include "core/program/kernel.h"
 #include "core/program/step_state.h"
 
 namespace zeroplan {
@@ -173,7 +174,12 @@ struct StepSettings {
   PrecisionConfig precision;
   BatchSpec batch;
   int replicas = 1;  // GradReplicas: how often a gradient is in grad_norm_sq
+  // Of updates in the backward pass: what is settled before them, and the norm, after them.
+  enum class Part : uint8_t { kWhole, kBeforeNorm, kAfterNorm };
+  Part part = Part::kWhole;
 };
+// As a launch of kStepScalars with these flags has them.
+StepSettings SettingsOf(const TrainSetup& setup, uint8_t flags);
 static_assert(std::is_trivially_copyable_v<StepSettings>);
 
 // Added to the norm that clipping divides by, as DeepSpeed and PyTorch do.
@@ -238,18 +244,36 @@ ZEROPLAN_HOST_DEVICE inline double TakeCountedShare(const BatchSpec& batch, Step
   return (all - uncounted) / all;
 }
 
+// The norm of a step whose updates have run: nothing but the norm changes, or, where it is no
+// number, what the step is said to be: one that cannot be taken back.
+ZEROPLAN_HOST_DEVICE inline void SettleNorm(const StepSettings& settings, StepState& state) {
+  const double norm =
+      std::sqrt(state.grad_norm_sq / settings.replicas) * static_cast<double>(state.grad_factor);
+  state.grad_norm = static_cast<float>(norm);
+  if (state.skip != kTaken) return;
+  if (!std::isfinite(norm)) {
+    state.skip = kGradientsNotFinite;
+    ++state.skipped_steps;
+  } else {
+    state.recent_norm[state.step % kSpikeWindow] = state.grad_norm;
+  }
+}
+
 // Takes a state whose sums (grad_norm_sq, loss_sum, votes) run over all ranks and micro-steps, and
 // settles the step: mean loss, true norm, whether to skip and why, clipping, learning rate, bias
 // corrections. Then loss_scale and grad_scale become those of the next step.
 ZEROPLAN_HOST_DEVICE inline void SettleStep(const StepSettings& settings, StepState& state) {
+  if (settings.part == StepSettings::Part::kAfterNorm) return SettleNorm(settings, state);
+  const bool norm_known = settings.part == StepSettings::Part::kWhole;
   const OptimizerConfig& optimizer = settings.optimizer;
   state.loss_sum /= static_cast<double>(settings.batch.world_size * settings.batch.grad_accum);
   const double share = TakeCountedShare(settings.batch, state);
   if (share > 0) state.loss_sum /= share;
   // The scale of the gradients at hand, which is that of the mean over all targets.
   const double scale = static_cast<double>(state.loss_scale) * (share > 0 ? share : 1);
-  const double norm = std::sqrt(state.grad_norm_sq / settings.replicas) / scale;
+  const double norm = norm_known ? std::sqrt(state.grad_norm_sq / settings.replicas) / scale : 0;
   state.grad_norm = static_cast<float>(norm);
+  state.grad_factor = static_cast<float>(1 / scale);
   state.skip = FindSkipReason(state, state.loss_sum, norm, share);
   if (state.skip != kTaken) {
     if (state.skip != kAbandoned) ++state.skipped_steps;
@@ -274,8 +298,7 @@ ZEROPLAN_HOST_DEVICE inline void SettleStep(const StepSettings& settings, StepSt
   state.grad_scale = GradScale(settings.batch, state.loss_scale);
 }
 inline void SettleStep(const TrainSetup& setup, StepState& state) {
-  SettleStep(StepSettings{setup.optimizer, setup.precision, setup.batch, GradReplicas(setup)},
-             state);
+  SettleStep(SettingsOf(setup, kNoFlags), state);
 }
 
 }  // namespace zeroplan

@@ -88,4 +88,8 @@ class Leaving {
 [[noreturn]] void EndDiverged(const RunParts& parts, const StepState& state,
                               const BadSteps& bad_steps, RunSaves& saves);
 
+// How a run ends whose updates ran in the backward pass of a step that should have been left out:
+// nothing of it is saved. Throws Error(kDiverged). All ranks call it.
+[[noreturn]] void EndDamaged(const RunParts& parts, RunSaves& saves);
+
 }  // namespace zeroplan

@@ -209,6 +209,8 @@ class RunSteps {
     parts_.state.consumed += static_cast<uint64_t>(parts_.batch().global_batch());
     const int64_t done = ++parts_.state.done;
     Report(state, seconds);
+    const bool in_backward = parts_.opened.program.setup.zero.optimizer_in_backward;
+    if (in_backward && state.skip == kGradientsNotFinite) EndDamaged(parts_, saves_);
     if (bad_steps_.too_many()) EndDiverged(parts_, state, bad_steps_, saves_);
     if (state.stop_requested > 0) leaving_.LookForReason();
     if (done >= parts_.opened.steps || leaving_.leaving()) return;

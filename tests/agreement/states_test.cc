@@ -3,6 +3,8 @@
 
 #include "core/lowering/lower.h"
 #include "core/program/verify.h"
+#include "cost_models/memory_walk.h"
+#include "cost_models/traffic.h"
 #include "executor/engine/engine.h"
 #include "tests/agreement/memory_state.h"
 #include "tests/core/lowering/matrix.h"
@@ -158,6 +160,87 @@ TEST_CASE("a run that is loaded goes on with the bits of one that was not stoppe
       }
     });
   }
+}
+
+// As `setup`, with no clipping, so that updates may run in the backward pass.
+TrainSetup InBackward(TrainSetup setup, bool in_backward = true) {
+  setup.optimizer.gradient_clipping = 0;
+  setup.zero.optimizer_in_backward = in_backward;
+  return setup;
+}
+
+// Places, accumulation and ranks that updates in the backward pass may have.
+template <typename Fn>
+void ForEachInBackward(Fn&& fn) {
+  ForEachPlace([&](int stage, Offload offload) {
+    for (const int ranks : {1, 2, 4}) {
+      for (const int64_t grad_accum : {1, 2}) {
+        TrainSetup setup = SetupOf(stage, offload, ranks, {MasterWeights::kFp32, Dtype::kF32});
+        setup.batch.grad_accum = grad_accum;
+        setup.batch.micro_batch = kStatesBatch / ranks / grad_accum;
+        if (FindSetupProblem(InBackward(setup))) continue;
+        CAPTURE(ranks);
+        CAPTURE(grad_accum);
+        fn(setup);
+      }
+    }
+  });
+}
+
+TEST_CASE("updates in the backward pass train with the bits of updates after it") {
+  int cells = 0;
+  ForEachInBackward([&](const TrainSetup& setup) {
+    const Left after = Run(InBackward(setup, false));
+    CHECK(Run(InBackward(setup)) == after);
+    for (const uint64_t seed : {31u, 32u}) CHECK(Run(InBackward(setup), seed) == after);
+    ++cells;
+  });
+  CHECK(cells == 48);
+  for (const StatesKind& kind : kStatesKinds) {
+    CAPTURE(testing::StatesLabel(kind));
+    for (const Offload offload : {Offload::kNone, Offload::kOptimizer, Offload::kBoth}) {
+      const TrainSetup setup = SetupOf(3, offload, 2, kind);
+      CHECK(Run(InBackward(setup)) == Run(InBackward(setup, false)));
+    }
+  }
+}
+
+TEST_CASE("updates in the backward pass: memory, traffic and order are the plan's") {
+  ForEachInBackward([&](const TrainSetup& given) {
+    const TrainSetup setup = InBackward(given);
+    const Program program = LowerTiny(setup);
+    for (const Violation& violation : Verify(program, 1)) FAIL(violation.message);
+    Engine engine(program, Options());
+    engine.Init();
+    engine.TakeTraffic();
+    engine.Step(testing::RandomBatch(program, 0));
+    const Engine::Traffic traffic = engine.TakeTraffic();
+    const StepTraffic planned = WalkTraffic(program);
+    CHECK(traffic.collective_bytes == planned.collective_bytes);
+    CHECK(traffic.device_to_host_bytes == planned.device_to_host_bytes);
+    CHECK(traffic.host_to_device_bytes == planned.host_to_device_bytes);
+    for (size_t s = 0; s < kSpaces; ++s)
+      CHECK(engine.high_water().touched_bytes[s] <= program.arena_bytes[s]);
+  });
+  // Gradients are never all there at once: two layers' at most, of eight.
+  TrainSetup setup = SetupOf(2, Offload::kNone, 1, {MasterWeights::kFp32, Dtype::kF32});
+  const auto device = [&](bool in_backward) {
+    LowerOptions lower;
+    return WalkMemory(Lower(testing::TinyModel(8), InBackward(setup, in_backward), lower))
+        .arena_bytes[0];
+  };
+  const uint64_t grads = 2 * testing::TinyModel(8).ParamCount();
+  CHECK(device(true) + grads / 2 < device(false));
+}
+
+TEST_CASE("a norm that is not finite is said after updates in the backward pass") {
+  TrainSetup setup = InBackward(SetupOf(2, Offload::kNone, 1, {MasterWeights::kFp32, Dtype::kF32}));
+  setup.optimizer.lr = 1e30;  // the second step's numbers overflow
+  const Program program = LowerTiny(setup);
+  Engine engine(program, Options());
+  engine.Init();
+  CHECK(engine.Step(testing::RandomBatch(program, 0)).skip == kTaken);
+  CHECK(engine.Step(testing::RandomBatch(program, 1)).skip != kTaken);
 }
 
 TEST_CASE("programs with states of every kind pass Verify") {
