@@ -79,13 +79,15 @@ class TrainFixture {
     }
   }
 
-  Program Lowered(int stage, bool offload, double lr = 1e-2, bool async_save = false) const {
+  Program Lowered(int stage, bool offload, double lr = 1e-2, bool async_save = false,
+                  const PrecisionConfig& precision = {.dtype = Dtype::kF32,
+                                                      .grad_accum_dtype = Dtype::kF32}) const {
     TrainSetup setup;
     setup.zero.stage = stage;
     setup.zero.param_persistence_threshold = 100;
     if (offload) setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
     if (offload && stage == 3) setup.zero.offload_param.device = OffloadDevice::kCpu;
-    setup.precision.dtype = setup.precision.grad_accum_dtype = Dtype::kF32;
+    setup.precision = precision;
     setup.batch = {.micro_batch = 1, .grad_accum = 1, .world_size = kRanks, .seq_len = kSeqLen};
     setup.optimizer.lr = lr;
     LowerOptions lower;
