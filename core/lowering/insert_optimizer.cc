@@ -21,8 +21,8 @@ KernelDims PieceDims(const StatePiece& piece) {
 }
 uint8_t PieceFlags(const Program& p) { return p.layout.owners() > 1 ? kOnRank : kNoFlags; }
 
-// Masters in halves are made in fp32, so many elements at a time.
-void InitHalves(Program& p, const StateHomes& homes, Emitter& emit, size_t i) {
+// Masters that are not kept in fp32 are made in it, so many elements at a time.
+void InitThroughFp32(Program& p, const StateHomes& homes, Emitter& emit, size_t i) {
   constexpr uint64_t kAtOnce = 1 << 24;
   const StatePiece& piece = homes.pieces()[i];
   SlotRing fresh(p,
@@ -55,10 +55,10 @@ void BuildInit(Program& p, const StateHomes& homes) {
       fill(homes.Param(piece), stream);
       continue;
     }
-    const bool halves = homes.FormOf(piece) == MasterForm::kHalf;
-    const Ref master = halves ? Ref{} : homes.Master(p, i);
-    if (halves) {
-      InitHalves(p, homes, emit, i);
+    const bool in_fp32 = homes.InFp32(piece, StateKind::kMaster);
+    const Ref master = homes.FormOf(piece) == MasterForm::kHalf ? Ref{} : homes.Master(p, i);
+    if (!in_fp32) {
+      InitThroughFp32(p, homes, emit, i);
     } else {
       emit.Launch(KernelId::kParamInit, PieceDims(piece), PieceFlags(p), {master}, stream);
     }

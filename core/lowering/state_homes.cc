@@ -227,7 +227,9 @@ void StateHomes::StateFromFp32(Emitter& emit, size_t index, StateKind kind, uint
     emit.Launch(KernelId::kSplitMaster, dims, kNoFlags,
                 {state_fp32, PartOf(p_, Param(piece), at, count), state}, KernelStream(piece));
   } else {
-    emit.Launch(KernelId::kConvert, dims, kNoFlags, {state_fp32, state}, KernelStream(piece));
+    const bool of_param = kind == StateKind::kMaster && p_.layout.states[0] == Dtype::kBF16;
+    emit.Launch(KernelId::kConvert, dims, of_param ? kHalfAway : kNoFlags, {state_fp32, state},
+                KernelStream(piece));
   }
 }
 

@@ -11,7 +11,8 @@ namespace {
 
 double GpuBytes(const GroupTerms& t, const TrainSetup& base, const LayoutFacts& facts) {
   ModelStates states = ModelStatesPerGpu(t.stage, t.psi, t.whole, t.groups, base.precision);
-  states.grads *= t.trained / t.psi;
+  // Updates in the backward pass may leave none of them.
+  states.grads *= base.zero.optimizer_in_backward ? 0 : t.trained / t.psi;
   states.optimizer *= t.trained / t.psi;
   double gpu = (t.params_away ? t.whole * t.param_bytes : states.params) +
                (t.in_place ? states.grads : states.grads * (1 - t.away)) +

@@ -218,6 +218,7 @@ class GroupTimer {
   }
 
   void AddUpdate() {
+    if (zero_.optimizer_in_backward) return;  // beside the backward pass
     const double bytes = UpdateBytesPerParam(precision_);
     const double here = (1 - t_.away) * t_.trained / (t_.stage == 0 ? 1 : t_.owners());
     const double there = t_.away * t_.trained / t_.owners();

@@ -162,6 +162,36 @@ TEST_CASE("a run that is loaded goes on with the bits of one that was not stoppe
   }
 }
 
+// The bytes of a rank's parameters, unit by unit.
+std::vector<std::byte> Params(const Engine& engine, const Program& program) {
+  std::vector<std::byte> all;
+  for (BufferId id = 0; id < program.buffers.size(); ++id) {
+    const Buffer& buffer = program.buffers[id];
+    if (buffer.role != Role::kParamFull || !buffer.persistent) continue;
+    const std::span<const std::byte> bytes = engine.Peek(0, id);
+    all.insert(all.end(), bytes.begin(), bytes.end());
+  }
+  return all;
+}
+
+TEST_CASE("fresh parameters and first losses are the same for all masters") {
+  std::vector<std::byte> first;
+  std::vector<double> losses;
+  for (const MasterWeights masters :
+       {MasterWeights::kFp32, MasterWeights::kSplit, MasterWeights::kParam}) {
+    CAPTURE(MasterWeightsName(masters));
+    const Program program = LowerTiny(SetupOf(0, Offload::kNone, 1, {masters, Dtype::kF32}));
+    Engine engine(program, Options());
+    engine.Init();
+    const std::vector<std::byte> params = Params(engine, program);
+    if (first.empty()) first = params;
+    REQUIRE(params.size() == first.size());
+    CHECK(params == first);
+    losses.push_back(engine.Step(testing::RandomBatch(program, 0)).loss_sum);
+    CHECK(losses.back() == losses.front());
+  }
+}
+
 // As `setup`, with no clipping, so that updates may run in the backward pass.
 TrainSetup InBackward(TrainSetup setup, bool in_backward = true) {
   setup.optimizer.gradient_clipping = 0;
