@@ -177,7 +177,9 @@ v1::Choice ChoiceOf(const Candidate& c) {
           c.grad_accum,
           c.RanksOfGroup(),
           c.grouping.ranks == 0 ? std::nullopt
-                                : std::optional(std::string(AcrossName(c.grouping.across_stage)))};
+                                : std::optional(std::string(AcrossName(c.grouping.across_stage))),
+          std::string(MasterWeightsName(c.states.masters)),
+          std::string(MomentsName(c.states.moments))};
 }
 
 v1::EstimatedChoice EstimatedChoiceOf(const ChoiceEstimate& from, const Estimate& estimate) {

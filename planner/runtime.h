@@ -76,6 +76,7 @@ struct AskedOfRuntime {
   std::string_view recipe;       // the first of the recipe's fields that is given: "compile"
   std::string config;            // a DeepSpeed config's file; empty: none
   std::string grad_accum_dtype;  // as given; empty: not given
+  std::string master_weights, optimizer_states;  // the same; empty where fp32
 };
 
 class Runtime {

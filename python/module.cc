@@ -51,6 +51,8 @@ nb::dict DictOf(const zp::Choice& choice) {
   dict["grad_accum"] = choice.grad_accum;
   dict["shard_group"] = choice.shard_group;
   dict["across_groups"] = nb::cast(choice.across_groups);
+  dict["master_weights"] = choice.master_weights;
+  dict["optimizer_states"] = choice.optimizer_states;
   return dict;
 }
 

@@ -532,6 +532,8 @@ std::string_view AdviceKindName(AdviceKind kind) {
       return "crossover";
     case AdviceKind::kTwoOrThree:
       return "two-or-three";
+    case AdviceKind::kStates:
+      return "states";
   }
   return "?";
 }

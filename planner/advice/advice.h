@@ -33,16 +33,17 @@ struct Claim {
 };
 
 enum class AdviceKind : uint8_t {
-  kChosen,     // what, how fast, how full
-  kShares,     // where a step's time goes
-  kGroups,     // what a GPU holds of the model's states by shard group, where some are searched
-  kMargin,     // how sure memory and time are
-  kNotProven,  // how much better a choice could be that was not judged
-  kStage,      // the best of another stage and what it loses, or what it lacks
-  kMemory,     // what more or less GPU memory changes
-  kBatch,      // what more or less accumulation changes
-  kCrossover,  // what another bandwidth between GPUs or nodes changes
-  kTwoOrThree  // stage 2 against stage 3, where neither is the answer or both are close
+  kChosen,      // what, how fast, how full
+  kShares,      // where a step's time goes
+  kGroups,      // what a GPU holds of the model's states by shard group, where some are searched
+  kMargin,      // how sure memory and time are
+  kNotProven,   // how much better a choice could be that was not judged
+  kStage,       // the best of another stage and what it loses, or what it lacks
+  kMemory,      // what more or less GPU memory changes
+  kBatch,       // what more or less accumulation changes
+  kCrossover,   // what another bandwidth between GPUs or nodes changes
+  kTwoOrThree,  // stage 2 against stage 3, where neither is the answer or both are close
+  kStates       // what optimizer states would bring that nobody allowed
 };
 std::string_view AdviceKindName(AdviceKind kind);  // "chosen", "shares", "not-proven", ...
 

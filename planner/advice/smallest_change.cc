@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
+#include "planner/estimate/light_states.h"
 
 namespace zeroplan {
 namespace {
@@ -170,6 +172,29 @@ std::vector<std::pair<std::string, TorchRecipe>> LighterRecipes(const SearchInpu
   return lighter;
 }
 
+// Lighter optimizer states, the most exact that fit; with what was asked, else with all there is.
+std::optional<Change> LighterStates(const SearchInputs& asked, const SearchSpace& full,
+                                    const Question& question) {
+  if (asked.space.states_fixed || !asked.runtime->has_programs()) return std::nullopt;
+  for (const SearchSpace* space : {&asked.space, &full}) {
+    for (const LightStates light : kLightStates) {
+      SearchInputs inputs = asked;
+      inputs.space = *space;
+      inputs.space.states = KindsOf(std::span(&light, 1), asked.base.precision.dtype);
+      std::erase(inputs.space.states, StatesKind{});
+      if (inputs.space.states.empty()) continue;
+      const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(inputs);
+      const std::optional<Found> found = searcher->Best(question).found;
+      if (!found) continue;
+      Change change = Describe(*searcher, *found, asked.space);
+      change.options = fmt::format("⟦allow⟧ {}{}{}", LightStatesName(light),
+                                   change.options.empty() ? "" : " ", change.options);
+      return change;
+    }
+  }
+  return std::nullopt;
+}
+
 // With what was asked, else with all there is.
 std::optional<Change> LighterRecipe(const SearchInputs& asked, const SearchSpace& full,
                                     const Question& question) {
@@ -236,6 +261,7 @@ std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpac
     }
     if (best) return best;
   }
+  if (std::optional<Change> change = LighterStates(asked, full, fastest)) return change;
   if (std::optional<Change> change = LighterRecipe(asked, full, fastest)) return change;
   if (std::optional<Change> change = MoreHostMemory(asked, fastest)) return change;
   const int64_t gpus = asked.space.gpus.back();

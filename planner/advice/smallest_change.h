@@ -18,11 +18,11 @@ struct Change {
 
 // `asked`: a space in which nothing fits, some of it pinned by the user. `full`: all there is for
 // the same number of GPUs. Frees as few of micro-batch, recompute, stage and offload as it takes,
-// of equally many the fastest; then, of a PyTorch program, a lighter recipe (Liger's kernels,
-// states in 8 bit); then more host memory, up to 16 times; then more GPUs (whole nodes),
-// doubled up to 1024 times or kMaxPlannedGpus, first with what was asked. `cluster_of` gives the
-// machines of a number of GPUs (they must outlive the call); it may throw Error for more GPUs than
-// the hardware goes to. Nothing: not even that fits.
+// of equally many the fastest; then lighter optimizer states (⟦allow⟧), and of a PyTorch program a
+// lighter recipe (Liger's kernels, states in 8 bit); then more host memory, up to 16 times; then
+// more GPUs (whole nodes), doubled up to 1024 times or kMaxPlannedGpus, first with what was asked.
+// `cluster_of` gives the machines of a number of GPUs (they must outlive the call); it may throw
+// Error for more GPUs than the hardware goes to. Nothing: not even that fits.
 std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpace& full,
                                      const std::function<SearchCluster(int gpus)>& cluster_of);
 

@@ -76,6 +76,27 @@ std::string StageLabel(int stage, const Grouping& grouping) {
   return label;
 }
 
+StatesKind StatesOf(const PrecisionConfig& precision) {
+  return {precision.master_weights, precision.moment_dtype};
+}
+
+int Inexactness(const StatesKind& states) {
+  // Halves are the same numbers; a master in 16 bit loses more than any moments.
+  const int masters = states.masters == MasterWeights::kFp32    ? 0
+                      : states.masters == MasterWeights::kSplit ? 1
+                                                                : 6;
+  const int moments = states.moments == Dtype::kF32 ? 0 : states.moments == Dtype::kBF16 ? 2 : 4;
+  return masters + moments;
+}
+
+std::string StatesLabel(const StatesKind& states) {
+  constexpr std::string_view kMasters[] = {"", "split masters", "16-bit masters"};
+  std::string label(kMasters[static_cast<size_t>(states.masters)]);
+  if (states.moments == Dtype::kF32) return label;
+  if (!label.empty()) label += ", ";
+  return label + (states.moments == Dtype::kDynamic8 ? "8-bit states" : "bf16 states");
+}
+
 std::string SetupLabel(const TrainSetup& setup) {
   const auto& optimizer = setup.zero.offload_optimizer;
   const OffloadDevice param = setup.zero.offload_param.device;
@@ -100,6 +121,9 @@ std::string SetupLabel(const TrainSetup& setup) {
     label += fmt::format(", recompute by {} layers", setup.recompute.every);
   } else if (setup.recompute.kind != RecomputeKind::kNone) {
     label += fmt::format(", {} recompute", RecomputeName(setup.recompute));
+  }
+  if (const std::string states = StatesLabel(StatesOf(setup.precision)); !states.empty()) {
+    label += ", " + states;
   }
   return label;
 }

@@ -16,6 +16,17 @@ struct Grouping {
   auto operator<=>(const Grouping&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
+// How optimizer states are kept (PrecisionConfig::master_weights, moment_dtype).
+struct StatesKind {
+  MasterWeights masters = MasterWeights::kFp32;
+  Dtype moments = Dtype::kF32;
+
+  auto operator<=>(const StatesKind&) const = default;  // NOLINT(modernize-use-nullptr)
+};
+StatesKind StatesOf(const PrecisionConfig& precision);
+// How far from fp32: 0 where nothing is lost but for time, the more the less exact.
+int Inexactness(const StatesKind& states);
+
 // Whether ranks of such groups tile nodes: a group is a part of a node that divides it, or whole
 // nodes. REQUIRES: group >= 1.
 bool TilesNodes(int group, int gpus, int gpus_per_node);
@@ -46,7 +57,9 @@ bool PinsMemory(const ZeroConfig& zero);
 
 // "stage 3 in groups of 8, optimizer over all"; no groups: "stage 3".
 std::string StageLabel(int stage, const Grouping& grouping);
-// "stage 2, optimizer on cpu, full recompute".
+// "16-bit masters, bf16 states"; "" where all are fp32.
+std::string StatesLabel(const StatesKind& states);
+// "stage 2, optimizer on cpu, full recompute, 8-bit states".
 std::string SetupLabel(const TrainSetup& setup);
 // "micro-batch 4 x 2 micro-steps".
 std::string BatchText(const BatchSpec& batch);

@@ -87,14 +87,21 @@ ChoiceEstimate EstimateProgram(const Program& program, const Cluster& cluster,
   return choice;
 }
 
-// Shard files have master weights and Adam's two moments in fp32, the final weights are fp32; of
-// adapters both have what is trained alone (docs/lora.md). Of ranks that own the same states the
-// first writes them, and each copies them: at stage 0 one rank writes all.
+// Shard files have master weights and Adam's two moments as they are kept (masters in halves as
+// fp32), what is frozen and the final weights are fp32; of adapters both have what is trained alone
+// (docs/lora.md). Of ranks that own the same states the first writes them, and each copies them: at
+// stage 0 one rank writes all.
 SaveCost SaveCostOf(const ModelSpec& model, const TrainSetup& setup, const Cluster& cluster,
                     const HardwareProfile& hardware) {
   SaveCost cost;
   const uint64_t trained = model.TrainedParamCount();
-  cost.bytes = 8 * trained + 4 * (HasAdapters(model) ? trained : model.ParamCount());
+  const uint64_t frozen = HasAdapters(model) ? 0 : model.ParamCount() - trained;
+  for (const Dtype dtype : StateDtypes(setup.precision)) {
+    cost.bytes_per_param +=
+        static_cast<double>(DtypeBytes(dtype)) / static_cast<double>(DtypeElements(dtype));
+  }
+  cost.bytes =
+      static_cast<uint64_t>(cost.bytes_per_param * static_cast<double>(trained)) + 4 * frozen;
   cost.weights_bytes = 4 * (HasAdapters(model) ? trained : model.UnpaddedParamCount());
   const int ranks = cluster.ranks_per_node();
   const auto all = static_cast<double>(cost.bytes);
@@ -108,12 +115,14 @@ SaveCost SaveCostOf(const ModelSpec& model, const TrainSetup& setup, const Clust
   const double on_host = offload.device == OffloadDevice::kCpu ? offload.ratio : 0;
   const bool on_disk = offload.device == OffloadDevice::kNvme;
   const double on_gpu = on_disk ? 0 : 1 - on_host;
+  // On their way they are fp32.
+  const double moved = static_cast<double>(12 * trained + 4 * frozen) / owners;
   const double over_pcie =
-      on_gpu * of_rank / TransferCost(hardware, ranks).BytesPerSecond(/*to_device=*/false);
+      on_gpu * moved / TransferCost(hardware, ranks).BytesPerSecond(/*to_device=*/false);
   double& copy = cost.copy_seconds;
   copy = over_pcie;
   if (const auto& triad = hardware.node.triad_bandwidth) {  // a byte copied is read and written
-    copy = std::max(copy, 2 * on_host * of_rank * ranks / triad->value);
+    copy = std::max(copy, 2 * on_host * moved * ranks / triad->value);
   }
   const std::optional<Figure>&read = hardware.node.nvme_read, &write = hardware.node.nvme_write;
   if (!read || !write) return cost;

@@ -45,6 +45,7 @@ RunCost CostOf(const RunGoal& goal, const BatchSpec& batch, double step_seconds)
 // profile's rates, without checksums, syncing and what else writes to the disk, so at least so
 // much.
 struct SaveCost {
+  double bytes_per_param = 0;           // of states, of what is trained
   uint64_t bytes = 0;                   // of all shard files
   uint64_t weights_bytes = 0;           // of the final weights, once, beside them
   uint64_t node_bytes = 0;              // of the files that one node writes to a disk of its own

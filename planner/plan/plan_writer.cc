@@ -93,7 +93,9 @@ Json CandidateJson(const Candidate& c) {
           {"checkpointing", RecomputeName(c.recompute)},
           {"checkpoint_every", c.recompute.every},
           {"micro_batch", c.micro_batch},
-          {"grad_accum", c.grad_accum}};
+          {"grad_accum", c.grad_accum},
+          {"master_weights", MasterWeightsName(c.states.masters)},
+          {"optimizer_states", MomentsName(c.states.moments)}};
 }
 
 Json LostJson(const TimeEstimate& other, const TimeEstimate& best) {

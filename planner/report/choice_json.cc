@@ -122,6 +122,8 @@ Json RuntimeChoiceJson(const ChoiceEstimate& choice) {
                {"global_batch", setup.batch.global_batch()},
                {"gpus", setup.batch.world_size},
                {"dtype", DtypeName(setup.precision.dtype)},
+               {"master_weights", MasterWeightsName(setup.precision.master_weights)},
+               {"optimizer_states", MomentsName(setup.precision.moment_dtype)},
                {"settings",
                 {{"reduce_bucket", ElementsJson(choice.settings.reduce_bucket_elements)},
                  {"overlap_comm", choice.settings.overlap}}},

@@ -15,7 +15,7 @@ constexpr const char* kHeader =
     "model,params,seq_len,hw,gpus,gpus_per_node,"
     "stage,offload_optimizer,offload_ratio,offload_param,pin_memory,"
     "checkpointing,checkpoint_every,micro_batch,grad_accum,dtype,grad_accum_dtype,communication_"
-    "dtype,"
+    "dtype,master_weights,optimizer_states,"
     "settings.reduce_bucket,settings.prefetch_bucket,settings.persistence_threshold,"
     "settings.reuse_distance,settings.overlap,settings.shard_group,settings.across_groups,"
     "gpu_bytes.params,gpu_bytes.grads,gpu_bytes.optimizer,gpu_bytes.activations,gpu_bytes.buffers,"
@@ -50,7 +50,8 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
       OffloadDeviceName(zero.offload_param.device), PinsMemory(zero),
       RecomputeName(setup.recompute), setup.recompute.every, setup.batch.micro_batch,
       setup.batch.grad_accum, DtypeName(setup.precision.dtype),
-      DtypeName(setup.precision.grad_accum_dtype), DtypeName(SentGradDtype(setup)));
+      DtypeName(setup.precision.grad_accum_dtype), DtypeName(SentGradDtype(setup)),
+      MasterWeightsName(setup.precision.master_weights), MomentsName(setup.precision.moment_dtype));
   for (const uint64_t bucket :
        {settings.reduce_bucket_elements, settings.prefetch_bucket_elements}) {
     add(bucket == kAuto ? "" : fmt::format("{}", bucket));

@@ -63,6 +63,8 @@ Json Choice(const ChoiceEstimate& choice, const Cluster& cluster, const RunGoal&
       {"dtype", DtypeName(setup.precision.dtype)},
       {"grad_accum_dtype", DtypeName(setup.precision.grad_accum_dtype)},
       {"communication_dtype", DtypeName(SentGradDtype(setup))},
+      {"master_weights", MasterWeightsName(setup.precision.master_weights)},
+      {"optimizer_states", MomentsName(setup.precision.moment_dtype)},
       {"settings",
        {{"reduce_bucket", ElementsJson(choice.settings.reduce_bucket_elements)},
         {"prefetch_bucket", ElementsJson(choice.settings.prefetch_bucket_elements)},

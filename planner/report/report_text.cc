@@ -163,8 +163,10 @@ std::string PrecisionText(const TrainSetup& setup) {
   const PrecisionConfig& precision = setup.precision;
   const bool summed = precision.grad_accum_dtype != precision.dtype;
   const bool reduced = ReducesInFp32(setup);
-  const std::string_view dtype = DtypeName(precision.dtype);
-  if (!summed && !reduced) return std::string(dtype);
+  const std::string states = StatesLabel(StatesOf(precision));
+  const std::string dtype =
+      fmt::format("{}{}{}", DtypeName(precision.dtype), states.empty() ? "" : ", ", states);
+  if (!summed && !reduced) return dtype;
   return fmt::format("{}, gradients {}{}{} in fp32", dtype, summed ? "summed" : "",
                      summed && reduced ? " and " : "", reduced ? "reduced" : "");
 }

@@ -226,6 +226,17 @@ void AddPlanFields(FieldSink& sink, PlanRequest& request) {
               "What is best: most tokens/s, most GPU memory left, or fewest of ⟦gpus⟧ (default "
               "throughput)"},
              request.objective, WordIn<Objective>({"throughput", "headroom", "fewest-gpus"}));
+  sink.Value({"Search", "⟦allow⟧", "split-masters|8bit-states|bf16-states|all",
+              "Optimizer states that take less memory than fp32 ones, to be chosen where that is "
+              "faster: masters in two halves; Adam's moments in 8 bit; masters in 16 bit with bf16 "
+              "moments; or some, such as split-masters,8bit-states (default: none)"},
+             request.allow, [](const std::string& text, std::string_view name) {
+               std::vector<LightStates> allowed;
+               for (const size_t index : ParseSome(text, name, LightStatesNames())) {
+                 allowed.push_back(kLightStates[index]);
+               }
+               return allowed;
+             });
   sink.Flag("Search", "⟦quick⟧", "Print the answer alone, not what would change it", request.quick);
   sink.Value({"Search", "⟦effort⟧", "FACTOR",
               "Factor on the search's budget; a larger one narrows the gap that a plan states "
@@ -413,6 +424,23 @@ void AddBatchFields(FieldSink& sink, BatchFields& fields, bool searched, bool tr
               "sent (default: the gradients' own)",
               kPlan},
              fields.communication_dtype, ParseDtype);
+  sink.Value({group, "⟦master_weights⟧", "fp32|split|16bit",
+              "What a run of 16 bits keeps of each parameter for its updates: an fp32 number; the "
+              "same in two halves, of which a bf16 parameter is one; or the parameter's own 16 "
+              "bits, rounded stochastically (default: the config's, else fp32)",
+              kPlan},
+             fields.master_weights, [](const std::string& text, std::string_view name) {
+               constexpr size_t kParam = 2;  // from here on, with the names of dtypes
+               const size_t word =
+                   ParseWord(text, name, {"fp32", "split", "16bit", "bf16", "fp16"});
+               return static_cast<MasterWeights>(std::min(word, kParam));
+             });
+  sink.Value({group, "⟦optimizer_states⟧", "fp32|bf16|8bit",
+              "What Adam's two moments are kept in (default: the config's, else fp32)", kPlan},
+             fields.optimizer_states, [](const std::string& text, std::string_view name) {
+               constexpr Dtype kDtypes[] = {Dtype::kF32, Dtype::kBF16, Dtype::kDynamic8};
+               return kDtypes[ParseWord(text, name, {"fp32", "bf16", "8bit"})];
+             });
 }
 
 void AddDeterministicField(FieldSink& sink, Request& fields) {

@@ -157,6 +157,13 @@ void ApplyPacking(const Request& request, LowerOptions& lower, Assumptions& assu
       "they are long, more where they are a few dozen tokens.");
 }
 
+void NoteStates(const TrainSetup& setup, Assumptions& assumptions) {
+  const StatesKind states = StatesOf(setup.precision);
+  if (states == StatesKind{}) return;
+  assumptions.notes.push_back(
+      fmt::format("Optimizer states: {}; {}.", StatesLabel(states), AccuracyText(states)));
+}
+
 void NoteAttention(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& lower,
                    const HardwareProfile& hardware, bool ordered_program,
                    Assumptions& assumptions) {

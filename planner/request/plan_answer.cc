@@ -55,7 +55,7 @@ std::vector<std::string> Edits(const ResolvedPlan& request, const Candidate& fou
   const Json then = Written(SetupOf(found, base), layers);
   std::vector<std::string> edits;
   for (const char* pointer :
-       {"/zero_optimization/stage", "/zero_optimization/mics_shard_size",
+       {"/bf16", "/fp16", "/zero_optimization/stage", "/zero_optimization/mics_shard_size",
         "/zero_optimization/zero_hpz_partition_size", "/zero_optimization/offload_optimizer",
         "/zero_optimization/offload_param", "/activation_checkpointing", "/_zeroplan"}) {
     const Json::json_pointer at(pointer);
@@ -171,8 +171,9 @@ std::string CheckpointText(const SaveCost& save, const Plan& plan, const Cluster
                            const NodeProfile& node) {
   const bool adapters = HasAdapters(plan.model);
   std::string text =
-      fmt::format("Checkpoints: {} each, 12 bytes a {}parameter{}; the {} at the end {} more.",
-                  FormatBytes(save.bytes), adapters || !plan.model.frozen.empty() ? "trained " : "",
+      fmt::format("Checkpoints: {} each, {:.3g} bytes a {}parameter{}; the {} at the end {} more.",
+                  FormatBytes(save.bytes), save.bytes_per_param,
+                  adapters || !plan.model.frozen.empty() ? "trained " : "",
                   plan.model.frozen.empty() ? "" : ", 4 a frozen one",
                   adapters ? "adapter" : "weights", FormatBytes(save.weights_bytes));
   if (!save.write_seconds) return text;
@@ -305,6 +306,10 @@ PlanAnswer FindAnswer(ResolvedPlan& request, ChoiceSearch& searcher,
     Advice advice =
         Advise(searcher, result, request.hardware(), listener.advice, request.asked().quick);
     if (advice.outdated) continue;
+    if (std::string text = LighterStatesText(request, searcher, answer.plan); !text.empty()) {
+      advice.lines.push_back({AdviceKind::kStates, std::move(text), {}});
+      if (listener.advice) listener.advice(advice.lines.back());
+    }
     for (const AdviceLine& line : advice.lines) answer.plan.advice.push_back(line.text);
     answer.report.gap = result.gap;
     answer.report.stages = std::move(result.stages);
@@ -355,6 +360,7 @@ void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
   if (std::string space = plan.runtime->SpaceText(); !space.empty()) {
     assumptions.notes.push_back(std::move(space));
   }
+  if (programs) NoteStates(plan.setup, assumptions);
   if (!saves.empty()) assumptions.notes.push_back(saves);
   answer.report.assumed = assumptions.assumed;
   answer.report.notes = assumptions.notes;

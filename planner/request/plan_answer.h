@@ -36,6 +36,11 @@ PlanOrigin OriginOf(const Request& request, const HardwareProfile& hardware);
 // searches with a part of the usual budget.
 std::string ConfigLoss(const ResolvedPlan& request, double tokens_per_second);
 
+// What lighter optimizer states that nobody allowed would bring beside `plan`, each found by a
+// search: speed, or fewer GPUs; "" where that is nothing worth saying, or states are said.
+// `searcher` is the plan's; a part of its work is done again.
+std::string LighterStatesText(ResolvedPlan& request, ChoiceSearch& searcher, const Plan& plan);
+
 struct PlanAnswer {
   Plan plan;
   PlanReport report;  // its `assumed` and `notes` are filled by FinishAnswer

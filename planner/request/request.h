@@ -12,6 +12,7 @@
 #include "core/config/packing.h"
 #include "core/config/zero_config.h"
 #include "hwprofiles/profile.h"
+#include "planner/estimate/light_states.h"
 #include "planner/formats/config_format.h"
 #include "planner/runtime.h"
 #include "planner/search/search.h"
@@ -69,6 +70,8 @@ struct BatchFields {
   // global_batch_tokens is another way to say global_batch: resolve.h makes it that.
   Given<int64_t> seq_len, micro_batch, grad_accum, global_batch, global_batch_tokens;
   Given<Dtype> dtype, grad_accum_dtype, communication_dtype;
+  Given<MasterWeights> master_weights;  // kParam also by the name of a dtype, in `text`
+  Given<Dtype> optimizer_states;        // PrecisionConfig::moment_dtype
 };
 
 // How long a run trains, and at what price.
@@ -141,6 +144,7 @@ struct PlanRequest {
   Given<std::vector<TuningMethod>> compared;
   Given<Largest> largest;  // plan_answer.h
   Given<Objective> objective;
+  Given<std::vector<LightStates>> allow;
   bool quick = false;    // the answer alone, not what would change it
   Given<double> effort;  // a factor on the search's budgets
   // Whether a config is wanted, which then must be able to say what is chosen.

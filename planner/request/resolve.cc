@@ -118,6 +118,17 @@ void CheckDtype(Dtype dtype, const HardwareProfile& hardware, std::string_view o
   }
 }
 
+// Masters that are named by a dtype are of that one.
+void CheckMastersName(const BatchFields& fields, Dtype dtype) {
+  const Given<MasterWeights>& masters = fields.master_weights;
+  if (!masters || ParseMasterWeights(masters.text, dtype)) return;
+  ThrowUsage("⟦master_weights⟧: {} is not allowed in {}; use fp32{}", masters.text,
+             DtypeName(dtype),
+             dtype == Dtype::kBF16  ? ", split or 16bit"
+             : dtype == Dtype::kF16 ? " or 16bit"
+                                    : "");
+}
+
 // --communication-dtype, for stages that are not known yet.
 void SetSentDtype(const BatchFields& fields, PrecisionConfig& precision) {
   const Given<Dtype>& asked = fields.communication_dtype;
@@ -384,6 +395,9 @@ PrecisionConfig ResolvePrecision(const BatchFields& fields, const HardwareProfil
   PrecisionConfig precision;
   precision.dtype = fields.dtype.value_or(otherwise);
   precision.grad_accum_dtype = fields.grad_accum_dtype.value_or(precision.dtype);
+  CheckMastersName(fields, precision.dtype);
+  precision.master_weights = fields.master_weights.value_or(precision.master_weights);
+  precision.moment_dtype = fields.optimizer_states.value_or(precision.moment_dtype);
   CheckDtype(precision.dtype, hardware, "⟦dtype⟧");
   if (const std::optional<SetupProblem> problem = FindPrecisionProblem(precision)) {
     ThrowUsage("{}: {}", problem->key == kGradAccumKey ? "⟦grad_accum_dtype⟧" : problem->key,
@@ -433,6 +447,7 @@ TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
                request.config, group, gpus, per_node, GroupsText(gpus, per_node));
   }
   CheckDtype(result.setup.precision.dtype, hardware, request.config);
+  CheckMastersName(request.batch, result.setup.precision.dtype);
   CheckMicroBatch(result.setup.batch.micro_batch, result.setup.batch.seq_len,
                   MostMicroStepTokens(model));
   CheckSubGroups(result.setup, model, request.config);
@@ -457,6 +472,8 @@ ReadContext ConfigContext(const BatchFields& fields, const HardwareProfile& hard
   context.dtype = batch.dtype;
   context.grad_accum_dtype = batch.grad_accum_dtype;
   context.communication_dtype = batch.communication_dtype;
+  context.master_weights = batch.master_weights;
+  context.moment_dtype = batch.optimizer_states;
   context.has_bf16 = hardware.gpu.bf16;
   return context;
 }
@@ -470,6 +487,13 @@ void RefuseForRuntime(const Request& request) {
   asked.config = request.config;
   if (const Given<Dtype>& dtype = request.batch.grad_accum_dtype) {
     asked.grad_accum_dtype = dtype.text;
+  }
+  const BatchFields& batch = request.batch;
+  if (batch.master_weights.value_or(MasterWeights::kFp32) != MasterWeights::kFp32) {
+    asked.master_weights = batch.master_weights.text;
+  }
+  if (batch.optimizer_states.value_or(Dtype::kF32) != Dtype::kF32) {
+    asked.optimizer_states = batch.optimizer_states.text;
   }
   const Runtime& runtime = request.runtime.of();
   runtime.Refuse(asked);

@@ -112,6 +112,9 @@ ReadContext ConfigContext(const BatchFields& fields, const HardwareProfile& hard
 
 // What estimate and plan say beside their answer.
 
+// What other states than fp32 cost in accuracy.
+void NoteStates(const TrainSetup& setup, Assumptions& assumptions);
+
 // One paragraph where attention is not one call of cuDNN's fused kernel: what runs instead, why,
 // and what to change; else "". `lower`: what `setup` is lowered with, for CUDA. `ordered_program`:
 // whether it was lowered as deterministic, which a plan that `train

@@ -222,6 +222,7 @@ void ResolvedPlan::FromFields(Assumptions& assumptions) {
   CheckMicroBatch(base.batch.micro_batch, base.batch.seq_len, full_.most_micro_step_tokens);
   base.precision =
       ResolvePrecision(request_.batch, hardware_, DefaultDtype(hardware_), assumptions);
+  AllowStates();
   base.deterministic = request_.deterministic;
   SetBatches(full_, request_.batch.global_batch, base.batch.seq_len);
   if (cluster_.pinned_limit_bytes) full_.pin_memory = {true, false};
@@ -244,6 +245,39 @@ void ResolvedPlan::FromFields(Assumptions& assumptions) {
   CheckGroups();
 }
 
+void ResolvedPlan::AllowStates() {
+  const PrecisionConfig& precision = inputs_.base.precision;
+  const StatesKind said = StatesOf(precision);
+  const Given<std::vector<LightStates>>& allow = asked_.allow;
+  const BatchFields& given = request_.batch;
+  const bool is_given = given.master_weights || given.optimizer_states || said != StatesKind{};
+  full_.states = {said};
+  full_.states_fixed = is_given || allow;
+  if (!allow) return;
+  if (!inputs_.runtime->has_programs()) {
+    ThrowUsage(
+        "⟦allow⟧: {} is searched for zeroplan's own executor alone; leave it out, or say what "
+        "⟦runtime⟧ {} is to use{}",
+        allow.text, inputs_.runtime->key(),
+        inputs_.runtime->reads_deepspeed_config() ? " (⟦master_weights⟧, ⟦optimizer_states⟧)"
+                                                  : " (⟦param_dtype⟧, ⟦optim⟧)");
+  }
+  if (is_given) {
+    ThrowUsage(
+        "⟦allow⟧: {} has no effect where states are said (⟦master_weights⟧, ⟦optimizer_states⟧ or "
+        "the config); leave one of the two out",
+        allow.text);
+  }
+  for (const LightStates light : *allow) {
+    if (HasLightStates(light, precision.dtype) || allow.text == "all") continue;
+    ThrowUsage("⟦allow⟧: {} is not allowed in {}; use {}", LightStatesName(light),
+               DtypeName(precision.dtype),
+               precision.dtype == Dtype::kF32 ? "8bit-states, or ⟦dtype⟧ bf16"
+                                              : "8bit-states, bf16-states, or ⟦dtype⟧ bf16");
+  }
+  full_.states = KindsOf(*allow, precision.dtype);
+}
+
 void ResolvedPlan::CheckGroups() const {
   const SearchSpace& space = inputs_.space;
   if (!space.grouping_fixed || !inputs_.runtime->has_programs() || !Groups(space).empty()) return;
@@ -256,6 +290,7 @@ void ResolvedPlan::CheckGroups() const {
   }
   Candidate first;
   first.gpus = space.gpus.back();  // every group asked for divides these
+  first.states = space.states.front();
   first.stage = space.stages.front();
   first.grouping = space.groupings.front();
   if (!space.offload_optimizer.empty()) first.optimizer = space.offload_optimizer.front();
@@ -394,6 +429,7 @@ void ResolvedPlan::FromConfig(Assumptions& assumptions) {
   const bool open_global = open("train_batch_size", request_.batch.global_batch);
   const bool open_micro = open("train_micro_batch_size_per_gpu", request_.batch.micro_batch);
   const bool open_accum = open("gradient_accumulation_steps", request_.batch.grad_accum);
+  AllowStates();
   SetBatches(full_, open_global ? std::nullopt : std::optional(base.batch.global_batch()),
              base.batch.seq_len);
   inputs_.space = full_;
@@ -461,6 +497,7 @@ ResolvedEstimate::ResolvedEstimate(const Request& request, Assumptions& assumpti
   ApplyPacking(request, inputs.lower, assumptions);
   if (runtime.has_programs()) {
     NoteAttention(inputs.model, setup, inputs.lower, hardware, setup.deterministic, assumptions);
+    NoteStates(setup, assumptions);
     NoteDisk(inputs, request, hardware, assumptions);
     AssumeSums(request, inputs.setups, assumptions);
     NoteIdleSums(inputs.setups, assumptions);

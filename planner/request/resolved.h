@@ -38,6 +38,8 @@ class ResolvedPlan {
   void CheckBatch(Assumptions& assumptions);
   // Leaves disks out that nobody named or measured.
   void LeaveOutDisks(Assumptions& assumptions);
+  // What ⟦allow⟧ adds to the states that are said; after the base's precision is known.
+  void AllowStates();
   void PinGroups();
   // Throws where groups that are asked for go with nothing else that is.
   void CheckGroups() const;

@@ -56,6 +56,18 @@ std::vector<MetricField> MakeFields() {
         {},
         dtypes},
        {"plan.communication_dtype", kText, false, "What they are sent in", {}, dtypes},
+       {"plan.master_weights",
+        kText,
+        false,
+        "What is kept of each 16-bit parameter for its updates",
+        {},
+        {"fp32", "split", "16bit"}},
+       {"plan.optimizer_states",
+        kText,
+        false,
+        "What Adam's moments are kept in",
+        {},
+        {"fp32", "bf16", "8bit"}},
        {"plan.backend", kText, false, "What the program is lowered for", {}, {"cpu", "cuda"}}});
   for (int c = 0; c < kMemoryClasses; ++c) {
     bytes_of(kStart, "planned_bytes.gpu.", MemoryClassName(static_cast<MemoryClass>(c)),

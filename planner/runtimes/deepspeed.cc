@@ -195,6 +195,9 @@ class DeepSpeed : public TorchBased {
   std::optional<TrainSetup> Least(const TrainSetup& setup) const override {
     TrainSetup least = setup;
     least.zero = ReaderZeroDefaults(0);
+    // Of updates, which are no part of it; DeepSpeed has no others at stage 0.
+    least.precision.master_weights = MasterWeights::kFp32;
+    least.precision.moment_dtype = Dtype::kF32;
     return least;
   }
   std::string SpaceText() const override {
@@ -226,6 +229,7 @@ class DeepSpeed : public TorchBased {
              "data_types.grad_accum_dtype fp32 is not modelled; leave it out");
     RefuseIf(setup.precision.fp32_reduction,
              "communication_data_type fp32 is not modelled; leave it out");
+    RefuseStates(play);
     RefuseRecipe(play);
     RefuseFiles(play);
     RefuseIf(zero.stage < 3 && zero.offload_optimizer.ratio < 1,
@@ -242,6 +246,26 @@ class DeepSpeed : public TorchBased {
              "zero_quantized_gradients with bf16: DeepSpeed's kernels read gradients as fp16 "
              "whatever they are, and reduce wrong numbers; give ⟦dtype⟧ fp16 or leave it out");
     RefuseOtherRecompute(setup.recompute);
+  }
+  void RefuseStates(const TorchPlay& play) const {
+    const PrecisionConfig& precision = play.setup.precision;
+    const bool light =
+        precision.master_weights != MasterWeights::kFp32 || precision.moment_dtype != Dtype::kF32;
+    RefuseIf(light && play.recipe.optimizer.has_value(),
+             "⟦optim⟧ has states of its own; leave ⟦master_weights⟧ and ⟦optimizer_states⟧ out");
+    const std::string cannot = DeepSpeedStatesCannot(play.setup);
+    RefuseIf(!cannot.empty() && precision.moment_dtype == Dtype::kDynamic8,
+             "⟦optimizer_states⟧ 8bit: DeepSpeed has no {}; use fp32 or bf16, or ⟦optim⟧ "
+             "adamw_bnb_8bit",
+             cannot);
+    RefuseIf(!cannot.empty() && precision.moment_dtype == Dtype::kBF16 &&
+                 precision.master_weights == MasterWeights::kFp32,
+             "⟦optimizer_states⟧ bf16: DeepSpeed has no {}; give ⟦master_weights⟧ 16bit too",
+             cannot);
+    RefuseIf(!cannot.empty(),
+             "⟦master_weights⟧ {}: DeepSpeed has no {}; use fp32, or at stages 1 to 3 16bit with "
+             "⟦optimizer_states⟧ bf16 or ⟦offload_optimizer⟧ cpu",
+             MasterWeightsName(precision.master_weights), cannot);
   }
   // An optimizer that is given is one that the program hands to deepspeed.initialize.
   void RefuseRecipe(const TorchPlay& play) const {

@@ -102,6 +102,21 @@ void TorchBased::Refuse(const AskedOfRuntime& asked) const {
         "it out",
         key());
   }
+  // What DeepSpeed has of these hangs on the choice (RefuseSetup).
+  if (reads_deepspeed_config()) return;
+  if (!asked.master_weights.empty()) {
+    ThrowUsage(
+        "⟦master_weights⟧: {} is not what ⟦runtime⟧ {} has; give ⟦param_dtype⟧ bf16, which has no "
+        "masters, or leave it out",
+        asked.master_weights, key());
+  }
+  if (!asked.optimizer_states.empty()) {
+    ThrowUsage(
+        "⟦optimizer_states⟧: {} is not what AdamW of ⟦runtime⟧ {} has; give {}, or leave it out",
+        asked.optimizer_states, key(),
+        asked.optimizer_states == "8bit" ? "⟦optim⟧ adamw_torch_8bit or adamw_bnb_8bit"
+                                         : "⟦param_dtype⟧ bf16");
+  }
 }
 
 void TorchBased::RefusePlay(const TorchPlay& play) const {

@@ -141,7 +141,8 @@ const LayoutFacts& Bounds::FactsFor(const TrainSetup& setup) {
   const int gpus = setup.batch.world_size;
   const Grouping grouping = {setup.zero.shard_group, setup.zero.across_stage};
   const auto [entry, fresh] =
-      facts_.try_emplace({gpus, grouping, setup.zero.param_persistence_threshold});
+      facts_.try_emplace({gpus, grouping, setup.zero.param_persistence_threshold,
+                          IsDynamic8(setup.precision.moment_dtype)});
   if (fresh) {
     ZeroConfig zero = setup.zero;
     zero.stage = 3;

@@ -73,8 +73,8 @@ class Bounds {
   const LowerOptions options_;
   const BoundAssumptions assumed_;
   std::map<std::pair<int64_t, RecomputeConfig>, ComputeBound> compute_;
-  // By GPUs, groups and persistence threshold.
-  std::map<std::tuple<int, Grouping, uint64_t>, LayoutFacts> facts_;
+  // By GPUs, groups, persistence threshold and whether moments are kept in blocks.
+  std::map<std::tuple<int, Grouping, uint64_t, bool>, LayoutFacts> facts_;
 };
 
 }  // namespace zeroplan

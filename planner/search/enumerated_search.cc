@@ -25,7 +25,7 @@ constexpr uint64_t kInstructionsOfPlay = 20'000;
 // What a family of choices shares: all but batch and bucket. The number of micro-steps counts as
 // far as memory tells them apart.
 using Family = std::tuple<int, OffloadDevice, double, OffloadDevice, RecomputeConfig, bool, bool,
-                          int64_t, Grouping>;
+                          int64_t, Grouping, StatesKind>;
 Family FamilyOf(const TrainSetup& setup) {
   const ZeroConfig& zero = setup.zero;
   return {zero.stage,
@@ -36,7 +36,8 @@ Family FamilyOf(const TrainSetup& setup) {
           zero.overlap_comm,
           PinsMemory(zero),
           std::min(setup.batch.grad_accum, kMicroSteps),
-          {zero.shard_group, zero.across_stage}};
+          {zero.shard_group, zero.across_stage},
+          StatesOf(setup.precision)};
 }
 
 double TokensOf(const TrainSetup& setup) {

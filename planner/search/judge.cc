@@ -34,6 +34,7 @@ double Merit(const Candidate& candidate, double tokens_per_second) {
 std::array<int, 5> Complexity(const Candidate& c) {
   const Candidate simple;
   const int offloads = static_cast<int>(c.optimizer.device) + 3 * static_cast<int>(c.param);
+  constexpr int kMostOffloads = 16;
   const int settings = (c.optimizer.ratio < 1) + (c.recompute.every > 1) +
                        (c.buckets.reduce != simple.buckets.reduce) +
                        (c.buckets.prefetch != simple.buckets.prefetch) +
@@ -42,7 +43,8 @@ std::array<int, 5> Complexity(const Candidate& c) {
   constexpr int kMostRanks = 1 << 20;
   const int groups =
       c.grouping.ranks == 0 ? 0 : c.grouping.ranks + (c.grouping.across_stage + 1) * kMostRanks;
-  return {offloads, c.stage, groups, static_cast<int>(c.recompute.kind), settings};
+  return {Inexactness(c.states) * kMostOffloads + offloads, c.stage, groups,
+          static_cast<int>(c.recompute.kind), settings};
 }
 
 Score ScoreOf(Objective objective, const Found& found) {

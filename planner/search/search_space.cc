@@ -164,6 +164,8 @@ TrainSetup SetupOf(const Candidate& candidate, const TrainSetup& base) {
   setup.batch.micro_batch = candidate.micro_batch;
   setup.batch.grad_accum = candidate.grad_accum;
   setup.recompute = candidate.recompute;
+  setup.precision.master_weights = candidate.states.masters;
+  setup.precision.moment_dtype = candidate.states.moments;
   ZeroConfig& zero = setup.zero;
   zero.stage = candidate.stage;
   zero.shard_group = candidate.grouping.ranks;
@@ -190,6 +192,7 @@ Candidate CandidateOf(const TrainSetup& setup) {
   candidate.optimizer = {zero.offload_optimizer.device, zero.offload_optimizer.ratio};
   candidate.param = zero.offload_param.device;
   candidate.recompute = setup.recompute;
+  candidate.states = StatesOf(setup.precision);
   candidate.buckets = {zero.reduce_bucket_elements, zero.prefetch_bucket_elements};
   candidate.gathering = {zero.param_persistence_threshold, zero.max_live_parameters,
                          zero.max_reuse_distance};
@@ -246,6 +249,15 @@ std::vector<Candidate> Groups(const SearchSpace& space) {
       if (ends || tunes()) each_gathering();
     }
   };
+  auto each_pinning = [&] {
+    for (const bool pin_memory : space.pin_memory) {
+      c.pin_memory = pin_memory || !Offloads(c);
+      const TrainSetup setup = SetupOf(c, {});
+      gathers = ParamsSharded(setup);
+      if (CanRun(setup.zero)) each_bucket();
+      if (!Offloads(c)) break;
+    }
+  };
   auto each_offload = [&] {
     for (const OptimizerOffload& optimizer : space.offload_optimizer) {
       for (OffloadDevice param : space.offload_param) {
@@ -254,12 +266,9 @@ std::vector<Candidate> Groups(const SearchSpace& space) {
         if (!tunes() && Offloads(c) && !OffloadsInGroups(c, space)) continue;
         for (const RecomputeConfig& recompute : space.recompute) {
           c.recompute = recompute;
-          for (const bool pin_memory : space.pin_memory) {
-            c.pin_memory = pin_memory || !Offloads(c);
-            const TrainSetup setup = SetupOf(c, {});
-            gathers = ParamsSharded(setup);
-            if (CanRun(setup.zero)) each_bucket();
-            if (!Offloads(c)) break;
+          for (const StatesKind& states : space.states) {
+            c.states = states;
+            each_pinning();
           }
         }
       }

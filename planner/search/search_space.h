@@ -53,6 +53,8 @@ struct SearchSpace {
   std::vector<OptimizerOffload> offload_optimizer;
   std::vector<OffloadDevice> offload_param;
   std::vector<RecomputeConfig> recompute;
+  std::vector<StatesKind> states = {{}};
+  bool states_fixed = false;  // the user said them, or which are allowed
   std::vector<Buckets> buckets;
   std::vector<Gathering> gathering;          // stage 3
   std::vector<uint64_t> sub_group_elements;  // states on disk
@@ -105,6 +107,7 @@ struct Candidate {
   OptimizerOffload optimizer;
   OffloadDevice param = OffloadDevice::kNone;
   RecomputeConfig recompute;
+  StatesKind states;
   Buckets buckets;
   Gathering gathering;
   uint64_t sub_group_elements = ZeroConfig{}.sub_group_elements;

@@ -109,6 +109,8 @@ class Choice:
     """GPUs that share what the stage shards, 1 at stage 0."""
     across_groups: Optional[str]
     """What shard groups share all the same; None: there is one group."""
+    master_weights: str
+    optimizer_states: str
 
     def __str__(self) -> str:
         stage = f"stage {self.stage}"
@@ -127,6 +129,10 @@ class Choice:
             parts.append("pageable")
         if self.checkpointing != "none":
             parts.append(f"{self.checkpointing} recompute")
+        if self.master_weights != "fp32":
+            parts.append(f"{self.master_weights.replace('16bit', '16-bit')} masters")
+        if self.optimizer_states != "fp32":
+            parts.append(f"{self.optimizer_states.replace('8bit', '8-bit')} states")
         return ", ".join(parts)
 
 

@@ -237,13 +237,19 @@ TEST_CASE("methods: what would fit where nothing does, typed back") {
     CHECK(run.exit_code == 0);
   };
   // The host is short; so it is at any stage without a disk.
-  const Asked small = {{"--gpu-memory", "1700MB"}, {"--host-memory", "1500MB"}};
+  const Asked small = {
+      {"--gpu-memory", "1700MB"}, {"--host-memory", "1500MB"}, {"--master-weights", "fp32"}};
   const Json host = full(small);
   REQUIRE_FALSE(host.at("fits"));
   const Asked gpu = {{"--gpu-memory", "1700MB"}};
   const std::string change = host.at("smallest_change");
   CHECK(change.starts_with("--host-memory "));
   fits(gpu, change);
+  // Unless lighter states, of which nothing was said, are enough.
+  const Json light = full({{"--gpu-memory", "1700MB"}, {"--host-memory", "1500MB"}});
+  const std::string states = light.at("smallest_change");
+  CHECK(states.starts_with("--allow "));
+  fits({{"--gpu-memory", "1700MB"}, {"--host-memory", "1500MB"}}, states);
   // The stage is in the way.
   const Json stage = full({{"--gpu-memory", "1700MB"}, {"--stage", "0"}});
   REQUIRE_FALSE(stage.at("fits"));

@@ -75,7 +75,9 @@ Json JsonOf(const v1::Choice& choice) {
           {"checkpointing", choice.checkpointing},
           {"checkpoint_every", choice.checkpoint_every},
           {"micro_batch", choice.micro_batch},
-          {"grad_accum", choice.grad_accum}};
+          {"grad_accum", choice.grad_accum},
+          {"master_weights", choice.master_weights},
+          {"optimizer_states", choice.optimizer_states}};
 }
 
 Json JsonOf(const v1::EstimatedChoice& choice) {
@@ -89,6 +91,8 @@ Json JsonOf(const v1::EstimatedChoice& choice) {
   json["dtype"] = choice.dtype;
   json["grad_accum_dtype"] = choice.grad_accum_dtype;
   json["communication_dtype"] = choice.communication_dtype;
+  json["master_weights"] = choice.choice.master_weights;
+  json["optimizer_states"] = choice.choice.optimizer_states;
   json["settings"] = {{"reduce_bucket", OrNull(choice.reduce_bucket)},
                       {"prefetch_bucket", OrNull(choice.prefetch_bucket)},
                       {"persistence_threshold", choice.persistence_threshold},

@@ -83,6 +83,8 @@ void SetPlan(const Program& program, int ranks_per_host, MetricLine& line) {
       .Set("plan.dtype", DtypeName(setup.precision.dtype))
       .Set("plan.grad_accum_dtype", DtypeName(setup.precision.grad_accum_dtype))
       .Set("plan.communication_dtype", DtypeName(SentGradDtype(setup)))
+      .Set("plan.master_weights", MasterWeightsName(setup.precision.master_weights))
+      .Set("plan.optimizer_states", MomentsName(setup.precision.moment_dtype))
       .Set("plan.backend", program.backend == Backend::kCpu ? "cpu" : "cuda");
 }
 

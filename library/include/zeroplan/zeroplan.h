@@ -99,6 +99,8 @@ struct Choice {
   // What shard groups share all the same: "replicate" (nothing), "optimizer", "gradients"; none:
   // there is one group.
   std::optional<std::string> across_groups;
+  std::string master_weights;    // "fp32", "split", "16bit"
+  std::string optimizer_states;  // "fp32", "bf16", "8bit"
 };
 
 struct Model {

@@ -194,6 +194,39 @@ TEST_CASE("SmallestChange: host memory where the host alone is short") {
   CHECK(change->estimate.fits);
 }
 
+TEST_CASE("SmallestChange: lighter optimizer states, the most exact that fit") {
+  Asked asked(2);
+  asked.full = asked.fixture.inputs.space;
+  const auto with = [](StatesKind states) {
+    Candidate choice = Choice(2, 0, 16);
+    choice.states = states;
+    return choice;
+  };
+  const Candidate split = with({MasterWeights::kSplit, Dtype::kF32});
+  const Candidate eight = with({MasterWeights::kFp32, Dtype::kDynamic8});
+  const Candidate sixteen = with({MasterWeights::kParam, Dtype::kBF16});
+  asked.fixture.Capacity(asked.Bytes(split));
+  std::optional<Change> change = asked.Smallest();
+  REQUIRE(change);
+  CHECK(change->options == "⟦allow⟧ split-masters");
+  CheckFits(asked, *change);
+  asked.fixture.Capacity(asked.Bytes(split) - 1);
+  REQUIRE(asked.Bytes(eight) < asked.Bytes(split));
+  CHECK(asked.Smallest()->options == "⟦allow⟧ 8bit-states");
+  asked.fixture.Capacity(asked.Bytes(eight) - 1);
+  REQUIRE(asked.Bytes(sixteen) < asked.Bytes(eight));
+  change = asked.Smallest();
+  REQUIRE(change);
+  CHECK(change->options == "⟦allow⟧ bf16-states");
+  CHECK(change->found.candidate.states == sixteen.states);
+  CheckFits(asked, *change);
+  // States that are said stay.
+  asked.fixture.inputs.space.states = asked.full.states = {eight.states};
+  asked.fixture.inputs.space.states_fixed = asked.full.states_fixed = true;
+  change = asked.Smallest();
+  CHECK((!change || change->found.candidate.states == eight.states));
+}
+
 TEST_CASE("SmallestChange: more GPUs, doubled until they do, with what was asked") {
   Asked asked(2);
   asked.fixture.inputs.space.stages = {3};

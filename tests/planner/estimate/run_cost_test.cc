@@ -60,6 +60,15 @@ TEST_CASE("a save takes what its disk and its copy take") {
   ModelSpec adapted = model;
   adapted.lora_rank = 8;
   adapted.lora_targets = "all-linear";
+  // Shard files have states as they are kept; masters in halves are fp32 there.
+  setup.precision.moment_dtype = Dtype::kDynamic8;
+  CHECK(cost().bytes_per_param == doctest::Approx(4 + 2 * (1 + 4.0 / 256)));
+  setup.precision.master_weights = MasterWeights::kSplit;
+  CHECK(cost().bytes_per_param == doctest::Approx(4 + 2 * (1 + 4.0 / 256)));
+  setup.precision.master_weights = MasterWeights::kParam;
+  setup.precision.moment_dtype = Dtype::kBF16;
+  CHECK(cost().bytes == 6 * model.ParamCount());
+  setup.precision = {};
   const SaveCost of_adapters = SaveCostOf(adapted, setup, cluster, hardware);
   // Rank 8 over c_attn, c_proj, c_fc and c_proj: rows and columns of each.
   const uint64_t lora = 12 * 8 * (768 + 3 * 768 + 2 * 768 + 2 * (768 + 4 * 768));

@@ -8,6 +8,7 @@
 #include <array>
 #include <random>
 
+#include "core/config/setup_facts.h"
 #include "core/families/load_model.h"
 #include "core/program/bucket_sizes.h"
 #include "cost_models/memory_walk.h"
@@ -470,6 +471,46 @@ TEST_CASE("bounds: where collectives send blocks of integers none exceeds its pr
         }
       }
     }
+  }
+}
+
+TEST_CASE("bounds: of optimizer states of every kind none exceeds its program") {
+  for (const Dtype dtype : {Dtype::kBF16, Dtype::kF16, Dtype::kF32}) {
+    SearchFixture fixture("gpt2", 8);
+    SearchInputs& in = fixture.inputs;
+    Shrink(in.model);
+    in.base.precision.dtype = in.base.precision.grad_accum_dtype = dtype;
+    in.base.zero.sub_group_elements = 1 << 18;
+    Bounds bounds = BoundsOf(in);
+    in.space.micro_batches = {4};
+    in.space.grad_accums = {1, 2};
+    in.space.max_step_sequences = 64;
+    in.space.recompute = {kNoRecompute};
+    in.space.gathering = {{.persistence_threshold = 0}};
+    in.space.groupings = {{}, {4, 1}};
+    in.space.states.clear();
+    for (const MasterWeights masters :
+         {MasterWeights::kFp32, MasterWeights::kSplit, MasterWeights::kParam}) {
+      for (const Dtype moments : {Dtype::kF32, Dtype::kBF16, Dtype::kDynamic8}) {
+        PrecisionConfig precision = in.base.precision;
+        precision.master_weights = masters;
+        precision.moment_dtype = moments;
+        if (!FindPrecisionProblem(precision)) in.space.states.push_back({masters, moments});
+      }
+    }
+    CHECK(in.space.states.size() == (dtype == Dtype::kBF16 ? 9 : dtype == Dtype::kF16 ? 6 : 3));
+    in.space.offload_optimizer = {
+        {OffloadDevice::kNone, 1}, {OffloadDevice::kCpu, 0.4}, {OffloadDevice::kNvme, 1}};
+    size_t checked = 0;
+    for (Candidate candidate : Groups(in.space)) {
+      for (const BatchPair& batch : BatchPairs(in.space, candidate.gpus)) {
+        candidate.micro_batch = batch.micro_batch;
+        candidate.grad_accum = batch.grad_accum;
+        CheckHolds(bounds, in, candidate);
+        ++checked;
+      }
+    }
+    CHECK(checked >= 100);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "core/families/load_model.h"
 #include "cost_models/memory_walk.h"
 #include "planner/estimate/choices.h"
+#include "planner/estimate/light_states.h"
 #include "tests/planner/search_fixture.h"
 
 namespace zeroplan {
@@ -136,8 +137,41 @@ TEST_CASE("Search: of a thousand candidates cut by memory no bound exceeds the p
       CheckBound(fixture.inputs, cut.candidate, cut.bound);
       ++checked;
     }
+    fixture.inputs.space.states = KindsOf(kLightStates, Dtype::kBF16);
+    for (const CutCandidate& cut : CutByMemory(fixture.inputs, 250)) {
+      CheckBound(fixture.inputs, cut.candidate, cut.bound);
+      ++checked;
+    }
   }
-  CHECK(checked == 1000);
+  CHECK(checked == 2000);
+}
+
+TEST_CASE("Search: of states that are allowed the fastest that fits, by brute force too") {
+  for (const double gpu_gb : {1.5, 1.8, 2.4, 100.0}) {
+    ModelSpec model = LoadModel("gpt2");
+    model.layers = 3;
+    SearchFixture fixture(model, 2);
+    SearchInputs& in = fixture.inputs;
+    Shrink(in.space);
+    in.space.offload_optimizer.resize(1);
+    in.space.offload_param.resize(1);
+    in.space.states = KindsOf(kLightStates, Dtype::kBF16);
+    fixture.Capacity(static_cast<uint64_t>(gpu_gb * 1e9));
+    const SearchResult found = Search(in), all = SearchByBruteForce(in);
+    CAPTURE(gpu_gb);
+    REQUIRE(found.best.has_value() == all.best.has_value());
+    if (!found.best) continue;
+    const double speed = Primary(Objective::kThroughput, found.stages[*found.best]);
+    const double most = Primary(Objective::kThroughput, all.stages[*all.best]);
+    CHECK(speed >= most / (1 + kTieMargin));
+    // What is as fast within the margin keeps more exact states.
+    const Candidate& best = *found.stages[*found.best].candidate;
+    in.space.states = {{}};
+    const SearchResult exact = Search(in);
+    const bool ties =
+        exact.best && Primary(Objective::kThroughput, exact.stages[*exact.best]) >= TieFloor(most);
+    CHECK((best.states == StatesKind{}) == ties);
+  }
 }
 
 TEST_CASE("Search: of a trillion parameters on 10,240 GPUs few programs prove the answer") {
@@ -166,6 +200,7 @@ TEST_CASE("Search: score bounds hold for candidates of any kind") {
     if (sums == "fp32") precision.dtype = precision.grad_accum_dtype = Dtype::kF32;
     if (sums.find("summed") != std::string::npos) precision.grad_accum_dtype = Dtype::kF32;
     precision.fp32_reduction = sums.find("reduced") != std::string::npos;
+    in.space.states = KindsOf(kLightStates, precision.dtype);
     const auto tensors =
         std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(in.model));
     Bounds bounds(in.model, tensors, in.base, in.lower);

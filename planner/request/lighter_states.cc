@@ -1,0 +1,132 @@
+// What lighter optimizer states would bring that nobody allowed.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "planner/estimate/light_states.h"
+#include "planner/request/plan_answer.h"
+#include "planner/search/search.h"
+#include "planner/search/search_space.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr double kWorthTelling = 1.05;  // times as many tokens
+// Of the instructions that the plan's own search lowered.
+constexpr uint64_t kPartOfSearch = 5;
+
+std::vector<StatesKind> LighterKinds(LightStates light, Dtype dtype) {
+  const LightStates allowed[] = {light};
+  std::vector<StatesKind> kinds = KindsOf(allowed, dtype);
+  std::erase(kinds, StatesKind{});
+  return kinds;
+}
+
+class LighterSearch {
+ public:
+  LighterSearch(ResolvedPlan& request, ChoiceSearch& searcher, const Plan& plan)
+      : request_(request),
+        searcher_(searcher),
+        plan_(plan),
+        dtype_(plan.setup.precision.dtype),
+        budget_(searcher.instructions_lowered() / kPartOfSearch) {}
+
+  std::string Text() {
+    std::vector<std::string> parts;
+    for (const LightStates light : kLightStates) {
+      if (std::string text = Faster(light); !text.empty()) parts.push_back(std::move(text));
+    }
+    if (std::string text = OnFewerGpus(); !text.empty()) parts.push_back(std::move(text));
+    if (parts.empty()) return "";
+    return fmt::format("Optimizer states are fp32; {}.", fmt::join(parts, "; "));
+  }
+
+ private:
+  std::unique_ptr<ChoiceSearch> SearchOf(std::vector<StatesKind> kinds) const {
+    SearchInputs inputs = searcher_.inputs();
+    inputs.space.states = std::move(kinds);
+    inputs.progress = {};
+    return searcher_.Like(std::move(inputs));
+  }
+
+  std::string Faster(LightStates light) {
+    const std::vector<StatesKind> kinds = LighterKinds(light, dtype_);
+    if (kinds.empty() || !plan_.choice.time.tokens_per_second) return "";
+    Question question;
+    question.objective = plan_.objective;
+    question.instruction_budget = budget_ / (std::size(kLightStates) + 1);
+    const std::unique_ptr<ChoiceSearch> search = SearchOf(kinds);
+    const std::optional<Found> found = search->Best(question).found;
+    if (!found) return "";
+    const int gpus = plan_.setup.batch.world_size;
+    const double times = found->tokens_per_second / *plan_.choice.time.tokens_per_second;
+    const bool fewer = plan_.objective == Objective::kFewestGpus && found->candidate.gpus < gpus;
+    if (!fewer && times < kWorthTelling) return "";
+    const TrainSetup setup = SetupOf(found->candidate, searcher_.inputs().base);
+    return fmt::format("with ⟦allow⟧ {} {} ({}; {})", LightStatesName(light),
+                       fewer
+                           ? fmt::format("it fits on {} GPU{} instead of {}", found->candidate.gpus,
+                                         found->candidate.gpus == 1 ? "" : "s", gpus)
+                           : fmt::format("{:.2f} times as fast", times),
+                       plan_.runtime->ChoiceText(setup), AccuracyText(found->candidate.states));
+  }
+
+  // Whether such states fit so many GPUs; nullopt: not known.
+  std::optional<bool> Fits(int gpus, const std::vector<StatesKind>& kinds) {
+    SearchInputs inputs = searcher_.inputs();
+    inputs.progress = {};
+    inputs.space.gpus = {gpus};
+    inputs.space.states = kinds;
+    inputs.clusters = {request_.ClusterOf(gpus)};
+    if (BatchPairs(inputs.space, gpus).empty() || Groups(inputs.space).empty()) return std::nullopt;
+    const std::unique_ptr<ChoiceSearch> search = searcher_.Like(std::move(inputs));
+    Question question;
+    question.any = true;
+    question.instruction_budget = budget_ / (std::size(kLightStates) + 1) / 2;
+    const Answer answer = search->Best(question);
+    if (!answer.found && answer.gave_up) return std::nullopt;
+    return answer.found.has_value();
+  }
+
+  // Half as many GPUs, again and again, up to where fp32 states do not fit.
+  std::string OnFewerGpus() {
+    if (plan_.objective != Objective::kThroughput) return "";
+    const int per_node = plan_.cluster.gpus_per_node;
+    for (int gpus = plan_.setup.batch.world_size; gpus % 2 == 0;) {
+      gpus /= 2;
+      if (gpus > per_node && gpus % per_node != 0) return "";
+      const std::optional<bool> now = Fits(gpus, {StatesKind{}});
+      if (!now) return "";
+      if (*now) continue;
+      for (const LightStates light : kLightStates) {
+        const std::vector<StatesKind> kinds = LighterKinds(light, dtype_);
+        if (kinds.empty() || !Fits(gpus, kinds).value_or(false)) continue;
+        return fmt::format("with ⟦allow⟧ {} the model fits on {} GPU{}, where these do not ({})",
+                           LightStatesName(light), gpus, gpus == 1 ? "" : "s",
+                           AccuracyText(kinds.front()));
+      }
+      return "";
+    }
+    return "";
+  }
+
+  ResolvedPlan& request_;
+  ChoiceSearch& searcher_;
+  const Plan& plan_;
+  const Dtype dtype_;
+  const uint64_t budget_;
+};
+
+}  // namespace
+
+std::string LighterStatesText(ResolvedPlan& request, ChoiceSearch& searcher, const Plan& plan) {
+  const bool said = searcher.inputs().space.states_fixed;
+  if (request.asked().quick || said || !plan.runtime->has_programs()) return "";
+  return LighterSearch(request, searcher, plan).Text();
+}
+
+}  // namespace zeroplan
