@@ -6,7 +6,6 @@
 #include <bit>
 #include <cstddef>
 
-#include "core/base/split_master.h"
 #include "executor/kernels/convert.h"
 #include "executor/kernels/stochastic_rounding.h"
 

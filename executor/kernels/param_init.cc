@@ -60,26 +60,23 @@ void ParamInit(const KernelCall& call) {
   const ParamLayout& layout = call.context.program->layout;
   const Unit& unit = layout.units[static_cast<size_t>(call.dims[1])];
   const uint64_t first = FirstUnitElement(call, unit);
-  const KernelArg& master_n = Arg(call, 0);
-  const auto zeros = [&](uint64_t i, uint64_t n) {
-    std::memset(ElementAt(master_n, static_cast<int64_t>(i)), 0, n * DtypeBytes(master_n.dtype));
-  };
-  if (!call.context.fresh_weights) return zeros(0, static_cast<uint64_t>(call.dims[0]));
+  auto* master_n = Arg(call, 0).as<float>();
+  if (!call.context.fresh_weights) {
+    std::fill(master_n, master_n + call.dims[0], 0.0f);
+    return;
+  }
   call.context.pool->ParallelFor(call.dims[0], kElementGrain, [&](int64_t b, int64_t e, int) {
-    const auto piece = [&](const TensorSlot* slot, uint64_t begin, uint64_t stop) {
-      if (slot == nullptr) return zeros(begin - first, stop - begin);
-      // A block at a time.
-      alignas(64) float buffer[kBlock];
-      for (uint64_t i = begin; i < stop; i += kBlock) {
-        const uint64_t end = std::min(stop, i + kBlock);
-        const auto at = static_cast<int64_t>(i - first);
-        InitTensor((*layout.tensors)[static_cast<size_t>(slot->tensor)], slot->tensor,
-                   call.context.seed, i - slot->offset, end - slot->offset,
-                   WriteBlock(master_n, at, buffer));
-        CommitBlock(master_n, at, static_cast<int64_t>(end - i), buffer);
-      }
-    };
-    ForEachPiece(unit, first + static_cast<uint64_t>(b), first + static_cast<uint64_t>(e), piece);
+    const uint64_t end = first + static_cast<uint64_t>(e);
+    ForEachPiece(unit, first + static_cast<uint64_t>(b), end,
+                 [&](const TensorSlot* slot, uint64_t begin, uint64_t stop) {
+                   float* dst = master_n + (begin - first);
+                   if (slot == nullptr) {
+                     std::fill(dst, dst + (stop - begin), 0.0f);
+                     return;
+                   }
+                   InitTensor((*layout.tensors)[static_cast<size_t>(slot->tensor)], slot->tensor,
+                              call.context.seed, begin - slot->offset, stop - slot->offset, dst);
+                 });
   });
 }
 

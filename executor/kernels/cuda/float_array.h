@@ -15,12 +15,6 @@ struct FloatArray {
   Dtype dtype = Dtype::kF32;
 };
 
-// The array from element i on.
-inline FloatArray ElementAt(const FloatArray& array, int64_t i) {
-  return {static_cast<char*>(array.data) + i * static_cast<int64_t>(DtypeBytes(array.dtype)),
-          array.dtype};
-}
-
 // Elements of a vector access: 16 bytes in 16 bit, twice 16 bytes in fp32.
 inline constexpr int kVector = 8;
 

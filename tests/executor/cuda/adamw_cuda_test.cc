@@ -438,18 +438,6 @@ TEST_CASE("gpu adamw: a skipped step writes a parameter beside the master and no
   }
 }
 
-TEST_CASE("gpu fresh weights: 16-bit masters are fp32 ones rounded to the nearest") {
-  GpuBench bench(2, 1);
-  const int64_t n = bench.shard();
-  Tensor wide(Dtype::kF32, n);
-  bench.Run(KernelId::kParamInit, {n, 0, 0}, {&wide}, kOnRank);
-  for (const Dtype dtype : {Dtype::kBF16, Dtype::kF16}) {
-    Tensor fresh(dtype, n);
-    bench.Run(KernelId::kParamInit, {n, 0, 0}, {&fresh}, kOnRank);
-    CHECK(fresh == Kept(bench, wide, dtype));
-  }
-}
-
 TEST_CASE("gpu split and join: every pair of halves, and what is no number") {
   GpuBench bench(1);
   constexpr int64_t kN = (int64_t{1} << 20) + 3;  // the last vector is not whole

@@ -529,23 +529,5 @@ TEST_CASE("adamw: every instruction set has the same bits, and rounds as the def
   }
 }
 
-TEST_CASE("fresh master weights of 16 bits are fp32's, rounded to nearest") {
-  ZEROPLAN_TEST_RNG(rng);
-  Bench bench(3);
-  SetUpBench(bench, 1);
-  bench.seed = rng.Word();
-  const auto n = static_cast<int64_t>(bench.program.layout.units[0].padded_elements);
-  Tensor whole(Dtype::kF32, n);
-  bench.Run(KernelId::kParamInit, {n, 0, 0}, {&whole});
-  for (const Dtype dtype : {Dtype::kBF16, Dtype::kF16}) {
-    Tensor rounded(dtype, n), want(dtype, n);
-    std::memset(rounded.arg().data, 0xff, rounded.arg().bytes);
-    bench.Run(KernelId::kParamInit, {n, 0, 0}, {&rounded});
-    bench.Run(KernelId::kConvert, {n}, {&whole, &want});
-    CHECK(rounded == want);
-    CHECK_FALSE(rounded == Tensor(dtype, n));
-  }
-}
-
 }  // namespace
 }  // namespace zeroplan::kernel_test

@@ -61,11 +61,11 @@ AdamArrays ArraysOf(const KernelCall& call) {
 
 // Elements [begin, end) of a tensor.
 void InitTensor(const ParamTensor& spec, int tensor, uint64_t seed, uint64_t begin, uint64_t end,
-                const FloatArray& dst, cudaStream_t stream) {
+                float* dst, cudaStream_t stream) {
   const auto real = static_cast<uint64_t>(spec.unpadded_rows * spec.shape[1]);
   const uint64_t stop = std::clamp(real, begin, end);  // beyond: rows that pad the vocabulary
   const auto n = static_cast<int64_t>(stop - begin);
-  LaunchConstant(ElementAt(dst, n), static_cast<int64_t>(end - stop), 0.0f, stream);
+  LaunchConstant(dst + n, static_cast<int64_t>(end - stop), 0.0f, stream);
   if (spec.init == InitKind::kNormal) {
     LaunchNormal(dst, n, seed, static_cast<uint32_t>(tensor), begin, spec.init_std, stream);
   } else if (spec.init == InitKind::kUniform) {
@@ -113,11 +113,11 @@ void ParamInit(const KernelCall& call) {
   const ParamLayout& layout = call.context.program->layout;
   const Unit& unit = layout.units[static_cast<size_t>(call.dims[1])];
   const uint64_t first = FirstUnitElement(call, unit);
-  const FloatArray master_n = Floats(call, 0);
+  auto* master_n = Arg(call, 0).as<float>();
   const cudaStream_t stream = LaunchStream(call);
   ForEachPiece(unit, first, first + static_cast<uint64_t>(call.dims[0]),
                [&](const TensorSlot* slot, uint64_t begin, uint64_t stop) {
-                 const FloatArray dst = ElementAt(master_n, static_cast<int64_t>(begin - first));
+                 float* dst = master_n + (begin - first);
                  if (slot == nullptr) {
                    LaunchConstant(dst, static_cast<int64_t>(stop - begin), 0.0f, stream);
                    return;

@@ -79,15 +79,15 @@ void LaunchNormSq(const FloatArray& g_n, int64_t n, StepState* state, bool add, 
 
 namespace {
 
-__global__ void __launch_bounds__(kThreads) ConstantKernel(Runtime dst_n, int64_t n, float value) {
+__global__ void __launch_bounds__(kThreads) ConstantKernel(float* dst_n, int64_t n, float value) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i < n) dst_n.Set(i, value);
+  if (i < n) dst_n[i] = value;
 }
 
 // Each thread makes its own element's number, by Box-Muller from its pair of the group's four
 // words, as the CPU does; the other three of the group are others' work.
 __global__ void __launch_bounds__(kThreads)
-    NormalKernel(Runtime dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,
+    NormalKernel(float* dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,
                  float std) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= n) return;
@@ -98,11 +98,11 @@ __global__ void __launch_bounds__(kThreads)
   const uint32_t word1 = second_pair ? words[3] : words[1];
   const float radius = sqrtf(-2.0f * logf(OpenUniform(word0)));
   const float angle = 2.0f * std::numbers::pi_v<float> * OpenUniform(word1);
-  dst_n.Set(i, radius * (odd ? sinf(angle) : cosf(angle)) * std);
+  dst_n[i] = radius * (odd ? sinf(angle) : cosf(angle)) * std;
 }
 
 __global__ void __launch_bounds__(kThreads)
-    UniformKernel(Runtime dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,
+    UniformKernel(float* dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,
                   float bound) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= n) return;
@@ -110,28 +110,26 @@ __global__ void __launch_bounds__(kThreads)
   const PhiloxBlock words = TensorRandom(seed, tensor, element / 4);
   const uint64_t at = element % 4;
   const uint32_t word = at == 0 ? words[0] : at == 1 ? words[1] : at == 2 ? words[2] : words[3];
-  dst_n.Set(i, (2 * OpenUniform(word) - 1) * bound);
+  dst_n[i] = (2 * OpenUniform(word) - 1) * bound;
 }
 
 }  // namespace
 
-void LaunchConstant(const FloatArray& dst_n, int64_t n, float value, cudaStream_t stream) {
+void LaunchConstant(float* dst_n, int64_t n, float value, cudaStream_t stream) {
   if (n == 0) return;
-  ConstantKernel<<<GridOf(n, kThreads), kThreads, 0, stream>>>(Runtime(dst_n), n, value);
+  ConstantKernel<<<GridOf(n, kThreads), kThreads, 0, stream>>>(dst_n, n, value);
 }
 
-void LaunchUniform(const FloatArray& dst_n, int64_t n, uint64_t seed, uint32_t tensor,
-                   uint64_t begin, float bound, cudaStream_t stream) {
+void LaunchUniform(float* dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,
+                   float bound, cudaStream_t stream) {
   if (n == 0) return;
-  UniformKernel<<<GridOf(n, kThreads), kThreads, 0, stream>>>(Runtime(dst_n), n, seed, tensor,
-                                                              begin, bound);
+  UniformKernel<<<GridOf(n, kThreads), kThreads, 0, stream>>>(dst_n, n, seed, tensor, begin, bound);
 }
 
-void LaunchNormal(const FloatArray& dst_n, int64_t n, uint64_t seed, uint32_t tensor,
-                  uint64_t begin, float std, cudaStream_t stream) {
+void LaunchNormal(float* dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,
+                  float std, cudaStream_t stream) {
   if (n == 0) return;
-  NormalKernel<<<GridOf(n, kThreads), kThreads, 0, stream>>>(Runtime(dst_n), n, seed, tensor, begin,
-                                                             std);
+  NormalKernel<<<GridOf(n, kThreads), kThreads, 0, stream>>>(dst_n, n, seed, tensor, begin, std);
 }
 
 namespace {

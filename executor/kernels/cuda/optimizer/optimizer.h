@@ -48,16 +48,16 @@ void LaunchAdamW(const AdamArrays& arrays, const StepState* state, int64_t first
                  const AdamPieces& pieces, const AdamSettings& settings, cudaStream_t stream);
 
 // dst_n = a constant.
-void LaunchConstant(const FloatArray& dst_n, int64_t n, float value, cudaStream_t stream);
+void LaunchConstant(float* dst_n, int64_t n, float value, cudaStream_t stream);
 
 // dst[i] = bound * the uniform number in (-1, 1] of element `begin + i` of a tensor, as below.
-void LaunchUniform(const FloatArray& dst_n, int64_t n, uint64_t seed, uint32_t tensor,
-                   uint64_t begin, float bound, cudaStream_t stream);
+void LaunchUniform(float* dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,
+                   float bound, cudaStream_t stream);
 
 // dst[i] = std * the normal number of element `begin + i` of a tensor, from (seed, tensor, element)
 // alone.
-void LaunchNormal(const FloatArray& dst_n, int64_t n, uint64_t seed, uint32_t tensor,
-                  uint64_t begin, float std, cudaStream_t stream);
+void LaunchNormal(float* dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,
+                  float std, cudaStream_t stream);
 
 // state->grad_norm_sq (+)= sum of squares of g_n, in double; `partials`: NormBlocks(n) doubles.
 void LaunchNormSq(const FloatArray& g_n, int64_t n, StepState* state, bool add, double* partials,
