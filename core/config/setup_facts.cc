@@ -353,7 +353,7 @@ namespace {
 
 // The update of a unit runs when no other gradient may be there yet.
 Problem CheckInBackward(const TrainSetup& setup) {
-  constexpr const char* kKey = "⟦optimizer_in_backward⟧";
+  constexpr const char* kKey = "_zeroplan.optimizer_in_backward";
   if (!setup.zero.optimizer_in_backward) return std::nullopt;
   if (setup.zero.stage < 2) {
     return Report(kKey,

@@ -122,12 +122,13 @@ void EndDamaged(const RunParts& parts, RunSaves& saves) {
   const std::string last = saves.last_checkpoint().empty()
                                ? "Nothing was saved"
                                : fmt::format("Resume from {}", saves.last_checkpoint().string());
-  throw Error(ExitCode::kDiverged,
-              fmt::format("training diverged at step {}: its gradients are not finite, and with "
-                          "⟦optimizer_in_backward⟧ its updates had begun, so the weights are lost. "
-                          "{}. Lower the learning rate, or train without ⟦optimizer_in_backward⟧, "
-                          "where such a step changes nothing",
-                          parts.state.done, last));
+  throw Error(
+      ExitCode::kDiverged,
+      fmt::format("training diverged at step {}: its gradients are not finite, and with "
+                  "_zeroplan.optimizer_in_backward its updates had begun, so the weights are lost. "
+                  "{}. Lower the learning rate, or train without it, "
+                  "where such a step changes nothing",
+                  parts.state.done, last));
 }
 
 }  // namespace zeroplan

@@ -106,6 +106,12 @@ class Own : public Runtime {
   bool has_programs() const override { return true; }
   void Refuse(const AskedOfRuntime& asked) const override {
     if (asked.recipe.empty()) return;
+    if (asked.recipe == "optimizer_in_backward") {
+      ThrowUsage(
+          "⟦optimizer_in_backward⟧: zeroplan's own executor takes it from a config: "
+          "\"_zeroplan\": {{\"optimizer_in_backward\": true}}, with stage 2 or 3 and "
+          "gradient_clipping 0");
+    }
     ThrowUsage(
         "⟦{}⟧: has no effect on zeroplan's own executor; add ⟦runtime⟧ deepspeed or leave it "
         "out",

@@ -285,6 +285,36 @@ TEST_CASE("reader: deterministic runs are zeroplan's own key") {
                        Error);
 }
 
+TEST_CASE("reader: updates in the backward pass, and what they rule out") {
+  const auto read = [](const std::string& keys) {
+    return Read(R"({"bf16": {"enabled": true}, "_zeroplan": {"optimizer_in_backward": true}, )" +
+                    keys + "}",
+                {});
+  };
+  const ReadResult on = read(R"("gradient_clipping": 0, "zero_optimization": {"stage": 2})");
+  CHECK(on.setup.zero.optimizer_in_backward);
+  REQUIRE(on.warnings.size() == 1);
+  CHECK(on.warnings[0].find("updates in the backward pass") != std::string::npos);
+  const auto refuses = [&](const char* keys, const char* why) {
+    CAPTURE(keys);
+    CHECK_THROWS_WITH_AS(read(keys), doctest::Contains(why), Error);
+  };
+  refuses(R"("gradient_clipping": 0, "zero_optimization": {"stage": 1})",
+          "_zeroplan.optimizer_in_backward: true is not allowed at stage 1, which keeps whole "
+          "gradients; use stage 2 or 3");
+  refuses(R"("zero_optimization": {"stage": 2})",
+          "with gradient_clipping 1: the norm is known after the backward pass; use "
+          "gradient_clipping 0");
+  refuses(R"("gradient_clipping": 0, "zero_optimization": {"stage": 2,
+             "offload_optimizer": {"device": "cpu", "ratio": 0.5}})",
+          "(offload_optimizer.ratio 0.5); use ratio 1");
+  CHECK_THROWS_WITH_AS(Read(R"({"fp16": {"enabled": true}, "gradient_clipping": 0,
+                               "zero_optimization": {"stage": 3},
+                               "_zeroplan": {"optimizer_in_backward": true}})",
+                            {}),
+                       doctest::Contains("true is not allowed in fp16"), Error);
+}
+
 TEST_CASE("reader: a schedule of the run is zeroplan's own key") {
   auto read = [](const char* text) { return Read(text, {}); };
   const ScheduleConfig schedule =

@@ -182,6 +182,16 @@ TEST_CASE("writer: selective recompute is for zeroplan's reader alone") {
   }
 }
 
+TEST_CASE("writer: updates in the backward pass are for zeroplan's reader alone") {
+  TrainSetup setup;
+  setup.zero.stage = 2;
+  setup.zero.reduce_bucket_elements = setup.zero.prefetch_bucket_elements = 1000;
+  setup.optimizer.gradient_clipping = 0;
+  setup.zero.optimizer_in_backward = true;
+  CHECK(DeepSpeedCannot(setup) == "updates in the backward pass");
+  CHECK(ReadBack(WriteConfig(setup, 10), setup.batch, 10).zero.optimizer_in_backward);
+}
+
 TEST_CASE("writer: deterministic runs are for zeroplan's reader alone") {
   TrainSetup setup;
   setup.zero.reduce_bucket_elements = setup.zero.prefetch_bucket_elements = 1000;

@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <string>
 
 namespace zeroplan {
@@ -124,6 +126,40 @@ TEST_CASE("two good steps in fp32: mean loss, norm, clipping, bias corrections")
   SettleStep(plain, state);
   CHECK(state.grad_factor == 1);
   CHECK(state.bias_correction1 == 1);
+}
+
+TEST_CASE("a step in two parts: scalars before the norm, the norm after the updates") {
+  TrainSetup setup = Setup(Dtype::kF32);
+  setup.optimizer.gradient_clipping = 0;
+  const auto settle = [&](KernelFlag part, StepState& state) {
+    SettleStep(SettingsOf(setup, part), state);
+  };
+  for (const double norm_sq : {16.0, 0.25}) {
+    StepState whole = InitialStepState(setup), parts = whole;
+    whole.loss_sum = parts.loss_sum = 24;
+    for (int rank = 0; rank < 4; ++rank) {
+      whole.stop_requested += StepVote(rank == 1, 12);
+      parts.stop_requested += StepVote(rank == 1, 12);
+    }
+    whole.grad_norm_sq = norm_sq;
+    SettleStep(setup, whole);
+    parts.grad_norm_sq = std::numeric_limits<double>::infinity();  // of a step before
+    settle(kBeforeNorm, parts);
+    CHECK(parts.skip == kTaken);
+    CHECK(parts.grad_factor == whole.grad_factor);
+    CHECK(parts.lr == whole.lr);
+    parts.grad_norm_sq = norm_sq;
+    settle(kAfterNorm, parts);
+    CHECK(std::memcmp(&parts, &whole, sizeof(StepState)) == 0);
+  }
+  StepState state = InitialStepState(setup);
+  state.loss_sum = 24;
+  settle(kBeforeNorm, state);
+  state.grad_norm_sq = std::numeric_limits<double>::quiet_NaN();
+  settle(kAfterNorm, state);
+  CHECK(state.skip == kGradientsNotFinite);
+  CHECK(state.skipped_steps == 1);
+  CHECK(state.step == 1);  // its updates ran
 }
 
 TEST_CASE("the schedule counts steps taken, and skipped steps do not count") {
