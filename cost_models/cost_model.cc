@@ -27,9 +27,16 @@ double HostStateBytes(const Program& program) {
          static_cast<double>(program.layout.owners());
 }
 
-// As HostCost counts them: a conversion that overwrites its destination fetches it first.
+// As HostCost counts them: a conversion that overwrites its destination fetches it first, and AdamW
+// over light states takes longer than their bytes do.
 double HostTraffic(const Program& program, const LaunchKernel& launch) {
   const double bytes = LaunchBytes(program, launch);
+  if (launch.kernel == KernelId::kAdamW) {
+    const auto dtype_of = [&](size_t arg) {
+      return program.buffers[program.args(launch)[arg].buffer].dtype;
+    };
+    return bytes * HostUpdateWork(dtype_of(2), dtype_of(3));
+  }
   const bool overwrites = launch.kernel == KernelId::kConvert && (launch.flags & kAccumulate) == 0;
   return bytes + (overwrites ? static_cast<double>(program.args(launch)[1].bytes) : 0);
 }

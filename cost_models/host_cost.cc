@@ -27,6 +27,27 @@ std::optional<Measured<NamedKernelTime>> WithFetched(
 
 }  // namespace
 
+double HostUpdateWork(Dtype master, Dtype moments) {
+  // Nanoseconds and bytes of a parameter, as benchmarks/adamw_benchmark prints them.
+  struct Row {
+    Dtype master, moments;
+    double ns, bytes;
+  };
+  constexpr Row kFp32 = {Dtype::kF32, Dtype::kF32, 0.208, 28};
+  constexpr Row kRows[] = {
+      {Dtype::kF32, Dtype::kBF16, 0.175, 20},       {Dtype::kF32, Dtype::kDynamic8, 0.193, 16.1},
+      {Dtype::kI16, Dtype::kF32, 0.184, 26},        {Dtype::kI16, Dtype::kBF16, 0.172, 18},
+      {Dtype::kI16, Dtype::kDynamic8, 0.211, 14.1}, {Dtype::kBF16, Dtype::kF32, 0.177, 22},
+      {Dtype::kBF16, Dtype::kBF16, 0.148, 14},      {Dtype::kBF16, Dtype::kDynamic8, 0.235, 10.1},
+      {Dtype::kF16, Dtype::kF32, 0.169, 22},        {Dtype::kF16, Dtype::kBF16, 0.168, 14},
+      {Dtype::kF16, Dtype::kDynamic8, 0.259, 10.1}};
+  for (const Row& row : kRows) {
+    if (row.master != master || row.moments != moments) continue;
+    return std::max(1.0, (row.ns / row.bytes) / (kFp32.ns / kFp32.bytes));
+  }
+  return 1;
+}
+
 HostCost::HostCost(const HardwareProfile& profile, int ranks_per_node)
     : kernels_(WithFetched(profile.node.host_kernels)),
       ranks_(ranks_per_node),

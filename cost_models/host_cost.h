@@ -22,6 +22,12 @@ namespace zeroplan {
 // A processor fetches a line of memory before it overwrites it (write allocate), which STREAM and
 // the rows do not count. Conversions differ in it: one that adds has its destination read anyway.
 // So their bytes here include what is fetched, and triad and rows are taken with theirs.
+// How many times as long AdamW takes on a host as its bytes at the rate of fp32 states, where
+// masters are kept in `master` (kI16: in two halves) and moments in `moments`: what light states
+// save in memory traffic they take in arithmetic. Measured with 16 threads of a Xeon
+// (docs/optimizer-states.md); hosts with more cores for their memory are faster.
+double HostUpdateWork(Dtype master, Dtype moments);
+
 class HostCost {
  public:
   HostCost(const HardwareProfile& profile, int ranks_per_node);

@@ -34,6 +34,29 @@ TEST_CASE("bytes per parameter by precision") {
   CHECK(full.optimizer == 8);
 }
 
+TEST_CASE("bytes per parameter by kinds of states: stored beside parameters, apart, moved") {
+  struct Kind {
+    MasterWeights masters;
+    Dtype moments;
+    double beside, apart, moved;
+  };
+  constexpr double kCode = 1040.0 / 1024;  // a code, and its share of a scale
+  for (const Kind& kind : {Kind{MasterWeights::kFp32, Dtype::kF32, 12, 12, 28},
+                           {MasterWeights::kSplit, Dtype::kF32, 10, 12, 26},
+                           {MasterWeights::kParam, Dtype::kBF16, 4, 6, 14},
+                           {MasterWeights::kFp32, Dtype::kDynamic8, 4 + 2 * kCode, 4 + 2 * kCode,
+                            12 + 4 * kCode},
+                           {MasterWeights::kParam, Dtype::kDynamic8, 2 * kCode, 2 + 2 * kCode,
+                            6 + 4 * kCode}}) {
+    PrecisionConfig precision = Precision(Dtype::kBF16, Dtype::kBF16);
+    precision.master_weights = kind.masters;
+    precision.moment_dtype = kind.moments;
+    CHECK(StateBytes(precision).optimizer == kind.beside);
+    CHECK(StateBytes(precision, /*with_params=*/false).optimizer == kind.apart);
+    CHECK(UpdateBytesPerParam(precision) == kind.moved);
+  }
+}
+
 TEST_CASE("persistent parameters are whole on every rank") {
   // 1000 parameters, 200 persistent, 4 ranks: shards of 250, plus the 3/4 of 200 a rank does not
   // own.

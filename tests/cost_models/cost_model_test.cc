@@ -10,6 +10,7 @@
 #include "core/lowering/lower.h"
 #include "core/program/collectives.h"
 #include "core/program/step_order.h"
+#include "cost_models/host_cost.h"
 #include "cost_models/kernel_cost.h"
 #include "cost_models/step_time.h"
 #include "cost_models/traffic.h"
@@ -223,6 +224,20 @@ TEST_CASE("bias, residual and accumulation cost their bytes") {
   const auto weight = {ref(kM * kK), ref(kM * kN), ref(kK * kN), null};
   CHECK(seconds(KernelId::kMatmulBackwardWeight, kAccumulate, weight) ==
         Approx(seconds(KernelId::kMatmulBackwardWeight, 0, weight) + 2.0 * kK * kN / bandwidth));
+}
+
+TEST_CASE("light states on a host save less time than bytes") {
+  CHECK(HostUpdateWork(Dtype::kF32, Dtype::kF32) == 1);
+  for (const Dtype master : {Dtype::kF32, Dtype::kI16, Dtype::kBF16, Dtype::kF16}) {
+    const double fp32 = HostUpdateWork(master, Dtype::kF32);
+    const double bf16 = HostUpdateWork(master, Dtype::kBF16);
+    const double bytes = HostUpdateWork(master, Dtype::kDynamic8);
+    CHECK(fp32 >= 1);
+    CHECK(bf16 > fp32);
+    CHECK(bytes > bf16);
+  }
+  // 14 bytes of 28: not twice as fast, but faster.
+  CHECK(HostUpdateWork(Dtype::kBF16, Dtype::kBF16) * 14 < 28);
 }
 
 TEST_CASE("overlap comes from the profile, or from what was measured on 2 GPUs") {
