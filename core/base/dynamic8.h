@@ -93,15 +93,16 @@ constexpr Dynamic8Map MakeDynamic8Map(bool has_sign) {
   const uint32_t entry = Dynamic8ValueEntry(map.origin);
   map.value_factor[entry] = 1.0f / static_cast<float>(places);
   map.value_offset[entry] = map.origin * map.value_factor[entry];
+  const auto zero = static_cast<size_t>(map.zero);
   for (int place = 0; place <= places; ++place) {
     const float y = static_cast<float>(place) + map.origin;
     const uint32_t k = Dynamic8ValueEntry(y);
     const float product = y * map.value_factor[k];
     const float value = product - map.value_offset[k];
-    map.value[static_cast<size_t>(map.zero + place)] = value;
-    if (has_sign && place < places) map.value[static_cast<size_t>(map.zero - place)] = -value;
+    map.value[zero + static_cast<size_t>(place)] = value;
+    if (has_sign && place < places) map.value[zero - static_cast<size_t>(place)] = -value;
   }
-  if (has_sign) map.value[static_cast<size_t>(map.zero)] = 0;
+  if (has_sign) map.value[zero] = 0;
   return map;
 }
 inline constexpr Dynamic8Map kDynamic8Map = MakeDynamic8Map(true);

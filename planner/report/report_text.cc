@@ -9,6 +9,7 @@
 #include "core/base/terminal.h"
 #include "core/base/units.h"
 #include "core/config/setup_facts.h"
+#include "planner/estimate/choices.h"
 
 namespace zeroplan {
 
@@ -164,7 +165,7 @@ std::string PrecisionText(const TrainSetup& setup) {
   const bool summed = precision.grad_accum_dtype != precision.dtype;
   const bool reduced = ReducesInFp32(setup);
   const std::string states = StatesLabel(StatesOf(precision));
-  const std::string dtype =
+  std::string dtype =
       fmt::format("{}{}{}", DtypeName(precision.dtype), states.empty() ? "" : ", ", states);
   if (!summed && !reduced) return dtype;
   return fmt::format("{}, gradients {}{}{} in fp32", dtype, summed ? "summed" : "",

@@ -17,6 +17,7 @@ uint64_t FileBytes(uint64_t bytes) {
 
 std::vector<UpdatedTensor> Flat(const std::vector<uint64_t>& sizes) {
   std::vector<UpdatedTensor> tensors;
+  tensors.reserve(sizes.size());
   for (const uint64_t elements : sizes) tensors.push_back({elements, 0, false});
   return tensors;
 }

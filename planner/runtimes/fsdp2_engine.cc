@@ -321,10 +321,13 @@ class Fsdp2 : public TorchRuntime {
     reduce_state_.Reset();
     reduce_state_ = New(TorchClass::kBuffers, reduce_bytes_ * group.trained() * ranks_);
     group.grads.clear();
+    // What arrives, and the shard that is made of it: the same where dtypes are.
     Tensor part = New(TorchClass::kBuffers, reduce_bytes_ * group.trained(), kFsdp2Reduce);
-    const bool in_place = reduce_bytes_ == held_bytes_;
-    Tensor shard = in_place ? std::move(part)
-                            : New(TorchClass::kGrads, held_bytes_ * group.trained(), LastStream());
+    Tensor cast;
+    Tensor& shard = reduce_bytes_ == held_bytes_ ? part : cast;
+    if (&shard == &cast) {
+      cast = New(TorchClass::kGrads, held_bytes_ * group.trained(), LastStream());
+    }
     if (update_in_backward_) {
       // The hooks of parameters, and zero_grad.
       timer_->Host(timer_->constants().dtensor * static_cast<double>(group.params.size()));
@@ -341,7 +344,7 @@ class Fsdp2 : public TorchRuntime {
     } else if (!group.reduced) {
       group.reduced = std::move(shard);  // else added in place
     }
-    if (hybrid_) group.crossing = std::move(in_place ? shard : part);  // AllReduceState
+    if (hybrid_) group.crossing = std::move(part);  // AllReduceState
   }
 
   // Only a step's last micro-step reduces, as in accelerate's no_sync

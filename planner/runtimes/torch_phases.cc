@@ -50,7 +50,7 @@ struct Sizes {
       largest_module = std::max(largest_module, of_module(i));
     }
     for (int i = 0; i < model.layer_modules; ++i) {
-      layer += of_module(static_cast<size_t>(model.first_layer_module + i));
+      layer += of_module(static_cast<size_t>(model.first_layer_module) + static_cast<size_t>(i));
     }
   }
 
