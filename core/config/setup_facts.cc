@@ -9,7 +9,9 @@ namespace zeroplan {
 namespace {
 
 Dtype DtypeWithoutFp32Reduction(const TrainSetup& setup) {
-  return GradsInPlace(setup) ? setup.precision.grad_accum_dtype : setup.precision.dtype;
+  // Of one rank nothing is sent: what kernels write is what its update reads.
+  const bool stays = setup.batch.world_size == 1 && GradsAreTransient(setup);
+  return GradsInPlace(setup) || stays ? setup.precision.grad_accum_dtype : setup.precision.dtype;
 }
 
 using Problem = std::optional<SetupProblem>;

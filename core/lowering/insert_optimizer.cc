@@ -211,9 +211,15 @@ class UpdatesInBackward {
 
   // The k-th in order of their places.
   void EmitPiece(size_t k) {
-    const size_t ahead = p_.setup.zero.offload_optimizer.buffer_count >= 2 ? 1 : 0;
-    if (k == 0 && ahead > 0) homes_.Fetch(emit_, order_[0]);
-    if (k + ahead < order_.size()) homes_.Fetch(emit_, order_[k + ahead]);
+    if (fetched_ == k) homes_.Fetch(emit_, order_[fetched_++]);
+    // One piece ahead, where it does not take the slot of the one before: slots go by pieces'
+    // turns.
+    const auto slot = [&](size_t at) {
+      return homes_.StateRef(order_[at], StateKind::kMaster).buffer;
+    };
+    if (fetched_ < order_.size() && slot(fetched_) != slot(k)) {
+      homes_.Fetch(emit_, order_[fetched_++]);
+    }
     const StatePiece& piece = homes_.pieces()[order_[k]];
     std::vector<BufferId> used;
     if (piece.on_device()) {
@@ -260,6 +266,7 @@ class UpdatesInBackward {
   Emitter emit_;
   size_t loss_at_ = 0;
   std::vector<size_t> place_, order_;       // by piece; pieces in the order of their places
+  size_t fetched_ = 0;                      // of `order_`
   bool any_summed_ = false;                 // on the device
   std::deque<std::vector<BufferId>> used_;  // of the last pieces, not freed yet
 };

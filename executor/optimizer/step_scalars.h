@@ -251,11 +251,10 @@ ZEROPLAN_HOST_DEVICE inline void SettleNorm(const StepSettings& settings, StepSt
       std::sqrt(state.grad_norm_sq / settings.replicas) * static_cast<double>(state.grad_factor);
   state.grad_norm = static_cast<float>(norm);
   if (state.skip != kTaken) return;
-  if (!std::isfinite(norm)) {
-    state.skip = kGradientsNotFinite;
-    ++state.skipped_steps;
-  } else {
+  if (std::isfinite(norm)) {
     state.recent_norm[state.step % kSpikeWindow] = state.grad_norm;
+  } else {
+    state.skip = kGradientsNotFinite;
   }
 }
 

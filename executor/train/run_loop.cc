@@ -208,9 +208,9 @@ class RunSteps {
     parts_.limits.step.Note(seconds);
     parts_.state.consumed += static_cast<uint64_t>(parts_.batch().global_batch());
     const int64_t done = ++parts_.state.done;
-    Report(state, seconds);
     const bool in_backward = parts_.opened.program.setup.zero.optimizer_in_backward;
     if (in_backward && state.skip == kGradientsNotFinite) EndDamaged(parts_, saves_);
+    Report(state, seconds);
     if (bad_steps_.too_many()) EndDiverged(parts_, state, bad_steps_, saves_);
     if (state.stop_requested > 0) leaving_.LookForReason();
     if (done >= parts_.opened.steps || leaving_.leaving()) return;
@@ -278,6 +278,12 @@ class RunSteps {
 void SayData(const RunParts& parts) {
   const BatchSampler& sampler = *parts.opened.sampler;
   if (parts.first()) {
+    if (parts.options.skip_loss_spike > 0 &&
+        parts.opened.program.setup.zero.optimizer_in_backward) {
+      LogWarning(
+          "⟦skip_loss_spike⟧ looks at the loss alone: with updates in the backward pass the "
+          "gradient norm is known after them");
+    }
     const std::string packing = DescribePacking(sampler, parts.options.packing);
     if (!packing.empty()) LogInfo("{}", packing);
     const ValidationData& validation = *parts.opened.validation;

@@ -226,6 +226,26 @@ TEST_CASE("updates in the backward pass train with the bits of updates after it"
     ++cells;
   });
   CHECK(cells == 48);
+  // Gradients in fp32; small units of their own, which come first in the order of slots on disk.
+  for (const int stage : {2, 3}) {
+    for (const Offload offload : testing::OffloadsOf(stage)) {
+      for (const int slots : {1, 2, 3, 4, 5}) {
+        for (const Dtype grads : {Dtype::kBF16, Dtype::kF32}) {
+          TrainSetup setup = SetupOf(stage, offload, 1, {MasterWeights::kFp32, Dtype::kF32});
+          setup.zero.param_persistence_threshold = 1000;
+          setup.zero.offload_optimizer.buffer_count = slots;
+          setup.zero.sub_group_elements = 700;
+          setup.precision.grad_accum_dtype = grads;
+          if (FindSetupProblem(InBackward(setup))) continue;
+          if (offload != Offload::kNvme && slots != 4) continue;
+          CAPTURE(testing::OffloadLabel(offload));
+          CAPTURE(slots);
+          CAPTURE(DtypeName(grads));
+          CHECK(Run(InBackward(setup)) == Run(InBackward(setup, false)));
+        }
+      }
+    }
+  }
   for (const StatesKind& kind : kStatesKinds) {
     CAPTURE(testing::StatesLabel(kind));
     for (const Offload offload : {Offload::kNone, Offload::kOptimizer, Offload::kBoth}) {
