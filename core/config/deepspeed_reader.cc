@@ -29,8 +29,8 @@ bool HasGradAccumKey(const JsonNode& root) {
   return key != nullptr && !key->is_null() && !(key->is_string() && key->scalar == "auto");
 }
 
-// How a problem with shard groups names them: by zeroplan's own keys. ReadGroups has refused what
-// is wrong with DeepSpeed's.
+// How a problem names what DeepSpeed has no key for: by zeroplan's own keys. ReadGroups has refused
+// what is wrong with DeepSpeed's shard groups.
 constexpr FieldStyle kOwnKeys = {"_zeroplan.", '_'};
 
 void ReadSections(ReaderState* state) {
@@ -70,17 +70,17 @@ ReadResult ReadDeepSpeedConfig(std::string_view text, std::string_view source,
   state.CheckUnknownKeys();
   // With a value missing, what else looks wrong may only follow from that.
   if (!state.HasProblems()) {
-    std::optional<SetupProblem> problem = FindSetupProblem(state.result.setup);
-    if (!problem && context.of_deepspeed) problem = DeepSpeedStatesProblem(state.result.setup);
+    const std::optional<SetupProblem> problem = FindSetupProblem(state.result.setup);
+    if (!problem && context.of_deepspeed) ReportDeepSpeedStates(&state);
     if (problem) {
       const auto& of_option = context.grad_accum_dtype;
       if (problem->key == kGradAccumKey && of_option && !HasGradAccumKey(root)) {
         state.AddProblem(0, fmt::format("⟦grad_accum_dtype⟧: {}", problem->message));
-      } else if ((problem->key == "⟦master_weights⟧" && context.master_weights) ||
-                 (problem->key == "⟦optimizer_states⟧" && context.moment_dtype)) {
-        state.AddProblem(0, fmt::format("{}: {}", problem->key, problem->message));
-      } else if (problem->key == "⟦shard_group⟧" || problem->key == "⟦across_groups⟧" ||
-                 problem->key == "⟦master_weights⟧" || problem->key == "⟦optimizer_states⟧") {
+      } else if (problem->key == state.masters.option) {
+        state.ReportSource(state.masters.Source(), problem->message);
+      } else if (problem->key == state.moments.option) {
+        state.ReportSource(state.moments.Source(), problem->message);
+      } else if (problem->key == "⟦shard_group⟧" || problem->key == "⟦across_groups⟧") {
         state.ReportAt(NameFields(problem->key, kOwnKeys), NameFields(problem->message, kOwnKeys));
       } else {
         state.ReportAt(problem->key, problem->message);
@@ -187,6 +187,11 @@ void ReaderState::ReportAt(std::string_view key, std::string_view message) {
     start = dot + 1;
   }
   AddProblem(node->line, fmt::format("{}:{}: {}: {}", source_, node->line, key, message));
+}
+
+void ReaderState::ReportSource(std::string_view source, std::string_view message) {
+  if (source.starts_with("⟦")) return AddProblem(0, fmt::format("{}: {}", source, message));
+  ReportAt(source, NameFields(message, kOwnKeys));
 }
 
 void ReaderState::ThrowProblems() {

@@ -51,6 +51,8 @@ struct ReadResult {
   TrainSetup setup;
   // activation_checkpointing.cpu_checkpointing, with ReadContext::of_deepspeed.
   bool offload_activations = false;
+  // Whether the config says how masters or moments are kept, fp32 too.
+  bool says_states = false;
   // Warnings: keys that nobody knows, values that are taken as something else, choices that
   // zeroplan runs and DeepSpeed refuses.
   std::vector<std::string> warnings;

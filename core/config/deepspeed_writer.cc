@@ -1,5 +1,7 @@
 #include "core/config/deepspeed_writer.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -467,20 +469,24 @@ DeepSpeedStateKeys StateKeysOf(const TrainSetup& setup) {
 
 std::string DeepSpeedStatesCannot(const TrainSetup& setup) {
   const PrecisionConfig& precision = setup.precision;
-  const DeepSpeedStateKeys keys = StateKeysOf(setup);
-  if (precision.master_weights == MasterWeights::kSplit) return "master weights in two halves";
-  if (precision.moment_dtype == Dtype::kDynamic8) return "optimizer states in 8 bit";
-  if (precision.moment_dtype == Dtype::kBF16 && precision.dtype != Dtype::kBF16) {
-    return fmt::format("optimizer states in bf16 in a run of {}", DtypeName(precision.dtype));
+  const bool of_param = precision.master_weights == MasterWeights::kParam;
+  const bool bf16 = precision.moment_dtype == Dtype::kBF16;
+  std::vector<std::string> out;
+  if (precision.master_weights == MasterWeights::kSplit) {
+    out.push_back("master weights in two halves");
   }
-  if (precision.master_weights != MasterWeights::kParam) {
-    return precision.moment_dtype == Dtype::kF32
-               ? ""
-               : "optimizer states in bf16 with master weights in fp32";
+  if (of_param && setup.zero.stage == 0) out.push_back("master weights in 16 bit at stage 0");
+  if (precision.moment_dtype == Dtype::kDynamic8) {
+    out.push_back("optimizer states in 8 bit");
+  } else if (bf16 && precision.dtype != Dtype::kBF16) {
+    out.push_back(
+        fmt::format("optimizer states in bf16 in a run of {}", DtypeName(precision.dtype)));
+  } else if (bf16 && !of_param) {
+    out.push_back("optimizer states in bf16 with master weights in fp32");
+  } else if (of_param && setup.zero.stage > 0 && !StateKeysOf(setup).masters) {
+    out.push_back("master weights in 16 bit with optimizer states in fp32 on the GPU");
   }
-  if (keys.masters) return "";
-  if (setup.zero.stage == 0) return "master weights in 16 bit at stage 0";
-  return "master weights in 16 bit with optimizer states in fp32 on the GPU";
+  return fmt::format("{}", fmt::join(out, " and "));
 }
 
 std::string KeepOtherKeys(std::string_view written, const JsonNode& incoming) {

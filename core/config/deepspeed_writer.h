@@ -51,7 +51,8 @@ struct DeepSpeedStateKeys {
   bool moments = false;  // bf16_optimizer_states
 };
 DeepSpeedStateKeys StateKeysOf(const TrainSetup& setup);
-// What of the states of `setup` DeepSpeed has not: "master weights in two halves"; "" if nothing.
+// What of the states of `setup` DeepSpeed has not: "master weights in two halves", joined by
+// "and"; "" if nothing.
 std::string DeepSpeedStatesCannot(const TrainSetup& setup);
 
 // The keys of a config that came in which go out again beside those that were written.

@@ -171,12 +171,15 @@ void ReadSegments(ReaderState* state, JsonSection* section) {
                     "; for zeroplan's executor another may be faster ('zeroplan plan')");
   }
   own.Word("compile", {"none", "layers", "all"}, "\"none\", \"layers\" or \"all\"");
-  if (!deepspeed) {
-    state->result.setup.zero.optimizer_in_backward =
-        own.Bool("optimizer_in_backward").value_or(false);
+  constexpr std::string_view kInBackward = "optimizer_in_backward";
+  const bool in_backward = own.Bool(kInBackward).value_or(false);
+  if (in_backward && deepspeed) {
+    own.Report(kInBackward,
+               "true is not allowed: DeepSpeed has no updates in the backward pass; remove it");
   }
+  state->result.setup.zero.optimizer_in_backward = in_backward;
   for (const char* name : kRecipeWords) {
-    if (!deepspeed && std::string_view(name) == "optimizer_in_backward") continue;
+    if (name == kInBackward) continue;
     const bool said = std::string_view(name) != "compile" && own.String(name).has_value();
     if (said && state->context.of_deepspeed) {
       state->Warn(own, name,

@@ -61,21 +61,34 @@ Dtype ChooseDtype(ReaderState* state, Switch fp16, Switch bf16, const char* bf16
   return Dtype::kF32;
 }
 
-// Whether a key of DeepSpeed's light states is on, and its section is the run's.
-bool ReadLight(ReaderState* state, JsonSection* section, const char* key) {
-  const bool on = section->Bool(key).value_or(false);
+// What a key of states says in a section of the run's dtype.
+std::optional<bool> ReadStatesKey(ReaderState* state, JsonSection* section, const char* key) {
+  const std::optional<bool> said = section->Bool(key);
   const Dtype dtype = state->result.setup.precision.dtype;
-  const bool enabled = section->path() == "fp16" ? dtype == Dtype::kF16 : dtype == Dtype::kBF16;
-  if (on && !enabled) {
+  const bool of_run = section->path() == "fp16" ? dtype == Dtype::kF16 : dtype == Dtype::kBF16;
+  if (of_run) return said;
+  if (said == true) {
     state->Note(*section, key, fmt::format("has no effect: the run is in {}", DtypeName(dtype)));
   }
-  if (on && enabled && !state->context.of_deepspeed &&
-      state->context.reads_for != ConfigFor::kDeepSpeed) {
-    state->Note(*section, key,
-                "zeroplan rounds what it keeps in 16 bit stochastically, where DeepSpeed rounds to "
-                "nearest");
-  }
-  return on && enabled;
+  return std::nullopt;
+}
+
+// How zeroplan rounds what a key asks for, where that is not DeepSpeed's way.
+void NoteRounding(ReaderState* state, const JsonSection& section, const char* key,
+                  std::string_view text) {
+  if (state->context.of_deepspeed || state->context.reads_for == ConfigFor::kDeepSpeed) return;
+  state->Note(section, key, text);
+}
+
+void ReadLightMasters(ReaderState* state, JsonSection* section, const char* key) {
+  const std::optional<bool> light = ReadStatesKey(state, section, key);
+  if (!light) return;
+  state->masters.OfDeepSpeed(fmt::format("{}.{}", section->path(), key), *light,
+                             *light ? MasterWeights::kParam : MasterWeights::kFp32);
+  if (!*light) return;
+  NoteRounding(state, *section, key,
+               "zeroplan rounds master weights in 16 bit stochastically, where DeepSpeed rounds to "
+               "nearest");
 }
 
 void ReadLossScale(ReaderState* state, JsonSection* fp16) {
@@ -91,9 +104,7 @@ void ReadLossScale(ReaderState* state, JsonSection* fp16) {
   out.consecutive_hysteresis = fp16->Bool("consecutive_hysteresis").value_or(false);
   out.min_loss_scale = fp16->Number("min_loss_scale", 0, kMax).value_or(1);
   state->Reject(fp16, "auto_cast", "parameters are kept in fp16 throughout", "remove it");
-  if (ReadLight(state, fp16, "fp16_master_weights_and_grads")) {
-    out.master_weights = MasterWeights::kParam;
-  }
+  ReadLightMasters(state, fp16, "fp16_master_weights_and_grads");
 }
 
 void ReadBf16(ReaderState* state, JsonSection* bf16) {
@@ -103,17 +114,23 @@ void ReadBf16(ReaderState* state, JsonSection* bf16) {
   }
   bf16->Bool("immediate_grad_update");
   state->NoEffect(bf16, "immediate_grad_update", "zeroplan decides when gradients are summed");
-  PrecisionConfig& out = state->result.setup.precision;
-  if (ReadLight(state, bf16, "bf16_master_weights_and_grads")) {
-    out.master_weights = MasterWeights::kParam;
-  }
-  if (ReadLight(state, bf16, "bf16_optimizer_states")) out.moment_dtype = Dtype::kBF16;
-  const bool fp32 = bf16->Bool("fp32_optimizer_states").value_or(false);
-  state->NoEffect(bf16, "fp32_optimizer_states",
-                  "optimizer states are fp32 unless others are said");
-  if (fp32 && out.moment_dtype == Dtype::kBF16) {
-    bf16->Report("fp32_optimizer_states",
-                 "true contradicts bf16_optimizer_states true; remove one of the two");
+  ReadLightMasters(state, bf16, "bf16_master_weights_and_grads");
+  constexpr const char* kLight = "bf16_optimizer_states";
+  constexpr const char* kFp32 = "fp32_optimizer_states";
+  const std::optional<bool> light = ReadStatesKey(state, bf16, kLight);
+  const bool fp32 = ReadStatesKey(state, bf16, kFp32).value_or(false);
+  const auto of_deepspeed = [&](const char* key, bool value, Dtype says) {
+    state->moments.OfDeepSpeed(fmt::format("{}.{}", bf16->path(), key), value, says);
+  };
+  if (fp32) of_deepspeed(kFp32, true, Dtype::kF32);
+  if (light) of_deepspeed(kLight, *light, *light ? Dtype::kBF16 : Dtype::kF32);
+  if (!light.value_or(false)) return;
+  NoteRounding(
+      state, *bf16, kLight,
+      "zeroplan rounds second moments in bf16 stochastically and first moments to nearest, "
+      "where DeepSpeed rounds both to nearest");
+  if (fp32) {
+    bf16->Report(kFp32, "true contradicts bf16_optimizer_states true; remove one of the two");
   }
 }
 
@@ -205,32 +222,18 @@ void ReadSentDtype(ReaderState* state) {
   }
 }
 
-// What sources say of masters or moments.
-template <typename T>
-struct StatesSaid {
-  const char* key;  // of "_zeroplan"
-  const char* option;
-  std::string deepspeed_key;
-  std::string_view (*name)(T);
-  std::optional<T> of_own, of_deepspeed, of_option;
-};
-
-// What they come to; two that differ are a problem.
+// What sources come to; two that differ are a problem.
 template <typename T>
 T MergeStates(const StatesSaid<T>& said, JsonSection* own, ReaderState* state, T otherwise) {
   const std::optional<T> of_config = said.of_own ? said.of_own : said.of_deepspeed;
   if (said.of_own && said.of_deepspeed && *said.of_own != *said.of_deepspeed) {
-    own->Report(said.key, "{} contradicts {}; remove one of the two", said.name(*said.of_own),
-                said.deepspeed_key);
+    own->Report(said.own_key, "{} contradicts {} {}; remove one of the two", said.Value(),
+                said.deepspeed_key, said.deepspeed_value);
   } else if (of_config && said.of_option && *of_config != *said.of_option) {
-    const std::string text =
-        fmt::format("{} contradicts {} {}; use {} {} or change the config", said.name(*of_config),
-                    said.option, said.name(*said.of_option), said.option, said.name(*of_config));
-    if (said.of_own) {
-      own->Report(said.key, "{}", text);
-    } else {
-      state->ReportAt(said.deepspeed_key, text);
-    }
+    state->ReportAt(
+        said.Source(),
+        fmt::format("{} contradicts {} {}; use {} {} or change the config", said.Value(),
+                    said.option, said.name(*said.of_option), said.option, said.name(*of_config)));
   }
   return of_config.value_or(said.of_option.value_or(otherwise));
 }
@@ -304,62 +307,77 @@ void ReadPrecision(ReaderState* state) {
 
 void ReadOwnStates(ReaderState* state, JsonSection* own) {
   PrecisionConfig& out = state->result.setup.precision;
-  const bool fp16 = out.dtype == Dtype::kF16;
-  StatesSaid<MasterWeights> masters = {
-      "master_weights", "⟦master_weights⟧",
-      fp16 ? "fp16.fp16_master_weights_and_grads" : "bf16.bf16_master_weights_and_grads",
-      &MasterWeightsName};
-  StatesSaid<Dtype> moments = {"optimizer_states", "⟦optimizer_states⟧", "", &MomentsName};
+  StatesSaid<MasterWeights>& masters = state->masters;
+  StatesSaid<Dtype>& moments = state->moments;
   masters.of_option = state->context.master_weights;
   moments.of_option = state->context.moment_dtype;
-  constexpr const char* kMasters = R"("fp32", "split" or "16bit")";
+  const char* allowed = out.dtype == Dtype::kBF16  ? R"("fp32", "split" or "16bit")"
+                        : out.dtype == Dtype::kF16 ? R"("fp32" or "16bit")"
+                                                   : R"("fp32")";
   const std::optional<std::string> of_masters =
-      own->Word(masters.key, {"fp32", "split", "16bit", "bf16", "fp16"}, kMasters);
+      own->Word(masters.own_key, {"fp32", "split", "16bit", "bf16", "fp16"}, allowed);
   if (of_masters) {
     masters.of_own = ParseMasterWeights(*of_masters, out.dtype);
-    if (!masters.of_own) own->ReportValue(masters.key, kMasters);
+    if (!masters.of_own) own->ReportValue(masters.own_key, allowed);
   }
   const std::optional<std::string> of_moments =
-      own->Word(moments.key, {"fp32", "bf16", "8bit"}, R"("fp32", "bf16" or "8bit")");
+      own->Word(moments.own_key, {"fp32", "bf16", "8bit"}, R"("fp32", "bf16" or "8bit")");
   for (const Dtype dtype : {Dtype::kF32, Dtype::kBF16, Dtype::kDynamic8}) {
     if (of_moments == MomentsName(dtype)) moments.of_own = dtype;
   }
-  // What DeepSpeed's keys say, as ReadPrecision left it.
-  if (out.master_weights != MasterWeights::kFp32) masters.of_deepspeed = out.master_weights;
-  if (out.moment_dtype != Dtype::kF32) {
-    moments.deepspeed_key = "bf16.bf16_optimizer_states";
-    moments.of_deepspeed = out.moment_dtype;
-  }
+  // The two halves are an fp32 master, as DeepSpeed's false has it.
+  const bool halves =
+      (masters.of_own ? masters.of_own : masters.of_option) == MasterWeights::kSplit;
+  if (halves && masters.of_deepspeed == MasterWeights::kFp32) masters.of_deepspeed.reset();
   out.master_weights = MergeStates(masters, own, state, MasterWeights::kFp32);
   out.moment_dtype = MergeStates(moments, own, state, Dtype::kF32);
+  state->result.says_states = masters.by_config() || moments.by_config();
 }
 
-std::optional<SetupProblem> DeepSpeedStatesProblem(const TrainSetup& setup) {
-  const std::string cannot = DeepSpeedStatesCannot(setup);
-  if (cannot.empty()) return std::nullopt;
-  const PrecisionConfig& precision = setup.precision;
-  const bool fp16 = precision.dtype == Dtype::kF16;
-  const bool of_masters = precision.master_weights == MasterWeights::kParam;
-  if (precision.dtype == Dtype::kBF16 && precision.moment_dtype == Dtype::kBF16 &&
-      precision.master_weights == MasterWeights::kFp32) {
-    return SetupProblem{"bf16.bf16_optimizer_states",
-                        "true needs bf16_master_weights_and_grads true; add that, or remove it"};
+void ReportDeepSpeedStates(ReaderState* state) {
+  const TrainSetup& setup = state->result.setup;
+  if (DeepSpeedStatesCannot(setup).empty()) return;
+  const StatesSaid<MasterWeights>& masters = state->masters;
+  const StatesSaid<Dtype>& moments = state->moments;
+  const auto report = [state](const auto& said, const std::string& text) {
+    state->ReportSource(said.Source(), fmt::format("{} {}", said.Value(), text));
+  };
+  const Dtype dtype = setup.precision.dtype;
+  const Dtype moment_dtype = setup.precision.moment_dtype;
+  const bool bf16 = dtype == Dtype::kBF16;
+  const bool of_param = setup.precision.master_weights == MasterWeights::kParam;
+  const bool sharded = setup.zero.stage > 0;
+  const char* remove = masters.by_config() ? "remove it" : "leave it out";
+  if (setup.precision.master_weights == MasterWeights::kSplit) {
+    report(masters, "is not allowed: DeepSpeed has no master weights in two halves; use fp32");
   }
-  if (!of_masters || precision.moment_dtype == Dtype::kDynamic8) {
-    const bool split = precision.master_weights == MasterWeights::kSplit;
-    return SetupProblem{split ? "⟦master_weights⟧" : "⟦optimizer_states⟧",
-                        fmt::format("DeepSpeed has no {}; use fp32", cannot)};
+  if (of_param && !sharded) {
+    report(masters, fmt::format("is not allowed at stage 0; use stage 1, 2 or 3, or {}", remove));
   }
-  const char* key =
-      fp16 ? "fp16.fp16_master_weights_and_grads" : "bf16.bf16_master_weights_and_grads";
-  if (setup.zero.stage == 0) {
-    return SetupProblem{key, "true is not allowed at stage 0; use stage 1, 2 or 3, or remove it"};
+  if (moment_dtype == Dtype::kDynamic8) {
+    report(moments,
+           fmt::format("is not allowed: DeepSpeed has no optimizer states in 8 bit; use fp32{}",
+                       bf16 && sharded ? ", or bf16 with ⟦master_weights⟧ 16bit" : ""));
+  } else if (moment_dtype == Dtype::kBF16 && !bf16) {
+    report(moments, fmt::format("is not allowed in {}: DeepSpeed has optimizer states in bf16 in "
+                                "runs of bf16 alone; use fp32",
+                                DtypeName(dtype)));
+  } else if (moment_dtype == Dtype::kBF16 && !of_param) {
+    const bool by_key = moments.by_deepspeed_key();
+    report(moments,
+           fmt::format("needs {}{}; {}",
+                       by_key ? "bf16_master_weights_and_grads true" : "⟦master_weights⟧ 16bit",
+                       sharded ? "" : " and stage 1, 2 or 3",
+                       by_key ? "add that, or remove it" : "use that, or fp32"));
+  } else if (of_param && sharded && !StateKeysOf(setup).masters) {
+    constexpr const char* kOffload = "zero_optimization.offload_optimizer.device cpu";
+    const char* moments_too =
+        masters.by_deepspeed_key() ? "bf16_optimizer_states true" : "⟦optimizer_states⟧ bf16";
+    report(masters,
+           fmt::format("is not allowed with {} on the GPU; set {}, or {}",
+                       bf16 ? "fp32 states" : "the optimizer",
+                       bf16 ? fmt::format("{} or {}", moments_too, kOffload) : kOffload, remove));
   }
-  return SetupProblem{
-      key, fmt::format("true is not allowed with {} on the GPU; set {}, or remove it",
-                       fp16 ? "the optimizer" : "fp32 states",
-                       fp16 ? "zero_optimization.offload_optimizer.device cpu"
-                            : "bf16_optimizer_states true or offload_optimizer.device cpu")};
 }
 
 void ReadBatch(ReaderState* state) {

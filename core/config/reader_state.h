@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/json_section.h"
@@ -23,6 +24,34 @@ constexpr const char* kRate = "a finite number of at least 0, such as 1e-4";
 // Who refuses a key that zeroplan does not have.
 enum class RejectedBy : uint8_t { kZeroplan, kBoth };
 
+// What sources say of masters or moments.
+template <typename T>
+struct StatesSaid {
+  const char* own_key;  // of "_zeroplan"
+  const char* option;
+  std::string_view (*name)(T);
+  std::optional<T> of_own{}, of_deepspeed{}, of_option{};
+  std::string deepspeed_key{};  // of DeepSpeed's keys the one that speaks, as a path
+  bool deepspeed_value = false;
+
+  void OfDeepSpeed(std::string key, bool value, T says) {
+    of_deepspeed = says;
+    deepspeed_key = std::move(key);
+    deepspeed_value = value;
+  }
+  bool by_config() const { return of_own || of_deepspeed; }
+  bool by_deepspeed_key() const { return !of_own && of_deepspeed; }
+  // Who says it: a path of the config, else the option.
+  std::string Source() const {
+    return of_own ? std::string("_zeroplan.") + own_key : of_deepspeed ? deepspeed_key : option;
+  }
+  // Its value as the source has it. REQUIRES: a source says it.
+  std::string_view Value() const {
+    if (by_deepspeed_key()) return deepspeed_value ? "true" : "false";
+    return name(of_own ? *of_own : *of_option);
+  }
+};
+
 // One reading of one config. Sections are kept until the end, because a key that is unknown in one
 // may belong to another.
 class ReaderState {
@@ -32,6 +61,8 @@ class ReaderState {
 
   const ReadContext& context;
   ReadResult result;
+  StatesSaid<MasterWeights> masters = {"master_weights", "⟦master_weights⟧", &MasterWeightsName};
+  StatesSaid<Dtype> moments = {"optimizer_states", "⟦optimizer_states⟧", &MomentsName};
 
   JsonSection& root() { return sections_.front(); }
   // The section under `key` of `parent`, an absent one where it is missing, null or "auto". A
@@ -58,6 +89,8 @@ class ReaderState {
   void CheckUnknownKeys();
   // A problem at `key`, a dotted path from the root, with the line of its nearest ancestor.
   void ReportAt(std::string_view key, std::string_view message);
+  // A problem with what a StatesSaid's source says. `message` names options as ⟦field⟧.
+  void ReportSource(std::string_view source, std::string_view message);
   // A problem whose text names its place itself.
   void AddProblem(int line, std::string text) { problems_.push_back({line, std::move(text)}); }
   bool HasProblems() const { return !problems_.empty(); }
@@ -90,8 +123,8 @@ void ReadScheduler(ReaderState* state);      // scheduler; needs the optimizer's
 void ReadRunSchedule(ReaderState* state, JsonSection* own);
 // The keys of "_zeroplan" that say how states are kept; after ReadZero.
 void ReadOwnStates(ReaderState* state, JsonSection* own);
-// What of its states DeepSpeed does not run, at the key that asks for it.
-std::optional<SetupProblem> DeepSpeedStatesProblem(const TrainSetup& setup);
+// Reports what of the states DeepSpeed does not run, at the source that asks for it.
+void ReportDeepSpeedStates(ReaderState* state);
 // The keys of "_zeroplan" that say shard groups which DeepSpeed has not; after ReadZero.
 void ReadOwnGroups(ReaderState* state, JsonSection* own);
 void ReadRecompute(ReaderState* state);  // activation_checkpointing

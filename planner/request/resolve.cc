@@ -432,7 +432,7 @@ std::vector<TrainSetup> ResolveSetups(const Request& request, const ModelSpec& m
 
 TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
                          const HardwareProfile& hardware, int gpus, Assumptions& assumptions,
-                         TorchRecipe* recipe) {
+                         TorchRecipe* recipe, bool* says_states) {
   const int64_t seq_len = ResolveSeqLen(request, model, assumptions);
   ReadContext context = ConfigContext(request.batch, hardware, gpus, seq_len);
   context.layers = model.layers;
@@ -440,6 +440,7 @@ TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
   ReadResult result = ReadDeepSpeedConfigFile(request.config, context);
   if (request.deterministic) result.setup.deterministic = true;
   if (recipe != nullptr && result.offload_activations) recipe->offload_activations = true;
+  if (says_states != nullptr) *says_states = result.says_states;
   const int group = result.setup.zero.shard_group;
   const int per_node = GpusPerNode(request.cluster, hardware, gpus);
   if (group > 0 && !TilesNodes(group, gpus, per_node)) {

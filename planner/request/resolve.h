@@ -94,10 +94,10 @@ std::vector<TrainSetup> SetupsInGroups(const ChoiceFields& fields, const TrainSe
 std::vector<TrainSetup> ResolveSetups(const Request& request, const ModelSpec& model,
                                       const HardwareProfile& hardware, int gpus, Dtype dtype,
                                       ChoiceSpace otherwise, Assumptions& assumptions);
-// The one setup of the config, which may add to `recipe`.
+// The one setup of the config, which may add to `recipe`. `says_states`: ReadResult's.
 TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
                          const HardwareProfile& hardware, int gpus, Assumptions& assumptions,
-                         TorchRecipe* recipe = nullptr);
+                         TorchRecipe* recipe = nullptr, bool* says_states = nullptr);
 
 // Throws Error(kUsage) naming the field that the runtime asked for does not have.
 void RefuseForRuntime(const Request& request);

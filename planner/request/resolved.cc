@@ -222,7 +222,7 @@ void ResolvedPlan::FromFields(Assumptions& assumptions) {
   CheckMicroBatch(base.batch.micro_batch, base.batch.seq_len, full_.most_micro_step_tokens);
   base.precision =
       ResolvePrecision(request_.batch, hardware_, DefaultDtype(hardware_), assumptions);
-  AllowStates();
+  AllowStates(/*by_config=*/false);
   base.deterministic = request_.deterministic;
   SetBatches(full_, request_.batch.global_batch, base.batch.seq_len);
   if (cluster_.pinned_limit_bytes) full_.pin_memory = {true, false};
@@ -245,12 +245,12 @@ void ResolvedPlan::FromFields(Assumptions& assumptions) {
   CheckGroups();
 }
 
-void ResolvedPlan::AllowStates() {
+void ResolvedPlan::AllowStates(bool by_config) {
   const PrecisionConfig& precision = inputs_.base.precision;
   const StatesKind said = StatesOf(precision);
   const Given<std::vector<LightStates>>& allow = asked_.allow;
   const BatchFields& given = request_.batch;
-  const bool is_given = given.master_weights || given.optimizer_states || said != StatesKind{};
+  const bool is_given = given.master_weights || given.optimizer_states || by_config;
   full_.states = {said};
   full_.states_fixed = is_given || allow;
   if (!allow) return;
@@ -417,8 +417,9 @@ void ResolvedPlan::PinRecompute() {
 }
 
 void ResolvedPlan::FromConfig(Assumptions& assumptions) {
+  bool says_states = false;
   inputs_.base = ResolveConfig(request_, inputs_.model, hardware_, cluster_.gpus, assumptions,
-                               &inputs_.recipe);
+                               &inputs_.recipe, &says_states);
   const TrainSetup& base = inputs_.base;
   request_.batch = InSequences(request_.batch, base.batch.seq_len, cluster_.gpus);
   const JsonNode root = ParseJsonText(ReadTextFile(request_.config), request_.config);
@@ -429,7 +430,7 @@ void ResolvedPlan::FromConfig(Assumptions& assumptions) {
   const bool open_global = open("train_batch_size", request_.batch.global_batch);
   const bool open_micro = open("train_micro_batch_size_per_gpu", request_.batch.micro_batch);
   const bool open_accum = open("gradient_accumulation_steps", request_.batch.grad_accum);
-  AllowStates();
+  AllowStates(says_states);
   SetBatches(full_, open_global ? std::nullopt : std::optional(base.batch.global_batch()),
              base.batch.seq_len);
   inputs_.space = full_;

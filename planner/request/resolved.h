@@ -39,7 +39,8 @@ class ResolvedPlan {
   // Leaves disks out that nobody named or measured.
   void LeaveOutDisks(Assumptions& assumptions);
   // What ⟦allow⟧ adds to the states that are said; after the base's precision is known.
-  void AllowStates();
+  // `by_config`: whether the config says some.
+  void AllowStates(bool by_config);
   void PinGroups();
   // Throws where groups that are asked for go with nothing else that is.
   void CheckGroups() const;

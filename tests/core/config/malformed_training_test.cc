@@ -132,8 +132,21 @@ const MalformedCase kTrainingCases[] = {
      "_zeroplan.optimizer_states: \"int8\"", "\"8bit\""},
     {"{\"bf16\": {\"enabled\": true, \"bf16_master_weights_and_grads\": true}, "
      "\"_zeroplan\": {\"master_weights\": \"split\"}}",
-     "_zeroplan.master_weights: split contradicts bf16.bf16_master_weights_and_grads",
+     "_zeroplan.master_weights: split contradicts bf16.bf16_master_weights_and_grads true",
      "remove one of the two"},
+    {"{\"bf16\": {\"enabled\": true, \"fp32_optimizer_states\": true}, "
+     "\"_zeroplan\": {\"optimizer_states\": \"bf16\"}}",
+     "_zeroplan.optimizer_states: bf16 contradicts bf16.fp32_optimizer_states true",
+     "remove one of the two"},
+    {"{\"bfloat16\": {\"enabled\": true, \"bf16_optimizer_states\": false}, "
+     "\"_zeroplan\": {\"optimizer_states\": \"8bit\"}}",
+     "_zeroplan.optimizer_states: 8bit contradicts bfloat16.bf16_optimizer_states false",
+     "remove one of the two"},
+    {"{\"fp16\": {\"enabled\": true}, \"_zeroplan\": {\"master_weights\": \"bf16\"}}",
+     "_zeroplan.master_weights: \"bf16\"", "use \"fp32\" or \"16bit\""},
+    {"{\"_zeroplan\": {\"runtime\": \"deepspeed\", \"optimizer_in_backward\": true}}",
+     "_zeroplan.optimizer_in_backward: true",
+     "DeepSpeed has no updates in the backward pass; remove it"},
     {"{\"bf16\": {\"enabled\": true}, \"data_types\": {\"param_dtype\": \"fp32\"}}",
      "data_types.param_dtype: fp32", "remove it"},
     {"{\"data_types\": {\"grad_accum_dtype\": 32}}", "grad_accum_dtype: 32",
