@@ -543,6 +543,7 @@ void RunPlan(PlanOptions options) {
         "--plan-out has the plan of zeroplan's own executor",
         out);
   }
+  if (deepspeed && !says_runtime) RefuseAllowForConfig(options);
   try {
     FindAndWrite(options);
   } catch (const Error& error) {
@@ -551,9 +552,7 @@ void RunPlan(PlanOptions options) {
     }
     // What DeepSpeed's model refuses still can be written.
     if (error.code() != ExitCode::kUsage || !deepspeed || out.empty()) throw;
-    throw Error(ExitCode::kUsage, std::string(error.what()) +
-                                      "; or use --runtime zeroplan --out for a DeepSpeed config by "
-                                      "zeroplan's own choice");
+    throw Error(ExitCode::kUsage, error.what() + OwnConfigInstead(options));
   }
 }
 

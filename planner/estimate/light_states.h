@@ -35,11 +35,11 @@ std::vector<StatesKind> KindsOf(std::span<const LightStates> allowed, Dtype dtyp
 struct StatesAccuracy {
   StatesKind states;
   double loss_change_percent = 0;  // of the validation loss, against fp32 states
-  std::string_view trained;        // the model, its tokens
+  std::string_view trained;        // the model, its tokens, how far seeds lie apart
 };
-// Nothing: it was not measured.
-std::optional<StatesAccuracy> MeasuredAccuracy(const StatesKind& states);
-// "its numbers are those of fp32 states"; "its cost in accuracy is not measured here".
-std::string AccuracyText(const StatesKind& states);
+// Of a run in `dtype`. Nothing: it was not measured.
+std::optional<StatesAccuracy> MeasuredAccuracy(const StatesKind& states, Dtype dtype);
+// "the same numbers as fp32 states, bit for bit"; "its cost in accuracy is not measured here".
+std::string AccuracyText(const StatesKind& states, Dtype dtype);
 
 }  // namespace zeroplan

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -46,10 +47,15 @@ class LighterSearch {
   }
 
  private:
+  // On no more GPUs than the plan's.
   std::unique_ptr<ChoiceSearch> SearchOf(std::vector<StatesKind> kinds) const {
     SearchInputs inputs = searcher_.inputs();
     inputs.space.states = std::move(kinds);
     inputs.progress = {};
+    while (inputs.space.gpus.back() > plan_.setup.batch.world_size) {
+      inputs.space.gpus.pop_back();
+      inputs.clusters.pop_back();
+    }
     return searcher_.Like(std::move(inputs));
   }
 
@@ -63,16 +69,23 @@ class LighterSearch {
     const std::optional<Found> found = search->Best(question).found;
     if (!found) return "";
     const int gpus = plan_.setup.batch.world_size;
-    const double times = found->tokens_per_second / *plan_.choice.time.tokens_per_second;
-    const bool fewer = plan_.objective == Objective::kFewestGpus && found->candidate.gpus < gpus;
+    const double times = TimesToBeFound(*found);
+    const bool fewer = found->candidate.gpus < gpus;
     if (!fewer && times < kWorthTelling) return "";
     const TrainSetup setup = SetupOf(found->candidate, searcher_.inputs().base);
-    return fmt::format("with ⟦allow⟧ {} {} ({}; {})", LightStatesName(light),
-                       fewer
-                           ? fmt::format("it fits on {} GPU{} instead of {}", found->candidate.gpus,
-                                         found->candidate.gpus == 1 ? "" : "s", gpus)
-                           : fmt::format("{:.2f} times as fast", times),
-                       plan_.runtime->ChoiceText(setup), AccuracyText(found->candidate.states));
+    return fmt::format(
+        "with ⟦allow⟧ {} {} ({}; {})", LightStatesName(light),
+        fewer ? fmt::format("it fits on {} GPU{} instead of {}", found->candidate.gpus,
+                            found->candidate.gpus == 1 ? "" : "s", gpus)
+              : fmt::format("{:.2f} times as fast", times),
+        plan_.runtime->ChoiceText(setup), AccuracyText(found->candidate.states, dtype_));
+  }
+
+  // How many times as fast a search that is asked for `found` answers at least, in hundredths: it
+  // may take what ties with the best, and the plan may be what ties with the best of fp32 states.
+  double TimesToBeFound(const Found& found) const {
+    const double times = found.tokens_per_second / *plan_.choice.time.tokens_per_second;
+    return std::floor(100 * TieFloor(times)) / 100;
   }
 
   // Whether such states fit so many GPUs; nullopt: not known.
@@ -107,7 +120,7 @@ class LighterSearch {
         if (kinds.empty() || !Fits(gpus, kinds).value_or(false)) continue;
         return fmt::format("with ⟦allow⟧ {} the model fits on {} GPU{}, where these do not ({})",
                            LightStatesName(light), gpus, gpus == 1 ? "" : "s",
-                           AccuracyText(kinds.front()));
+                           AccuracyText(kinds.front(), dtype_));
       }
       return "";
     }
@@ -124,8 +137,11 @@ class LighterSearch {
 }  // namespace
 
 std::string LighterStatesText(ResolvedPlan& request, ChoiceSearch& searcher, const Plan& plan) {
+  const PlanRequest& asked = request.asked();
   const bool said = searcher.inputs().space.states_fixed;
-  if (request.asked().quick || said || !plan.runtime->has_programs()) return "";
+  if (asked.quick || said || !plan.runtime->has_programs()) return "";
+  // Lighter states change what is largest, and memory that is free is not speed.
+  if (asked.largest || plan.objective == Objective::kHeadroom) return "";
   return LighterSearch(request, searcher, plan).Text();
 }
 

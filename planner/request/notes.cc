@@ -160,8 +160,8 @@ void ApplyPacking(const Request& request, LowerOptions& lower, Assumptions& assu
 void NoteStates(const TrainSetup& setup, Assumptions& assumptions) {
   const StatesKind states = StatesOf(setup.precision);
   if (states == StatesKind{}) return;
-  assumptions.notes.push_back(
-      fmt::format("Optimizer states: {}; {}.", StatesLabel(states), AccuracyText(states)));
+  assumptions.notes.push_back(fmt::format("Optimizer states: {}; {}.", StatesLabel(states),
+                                          AccuracyText(states, setup.precision.dtype)));
 }
 
 void NoteAttention(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& lower,

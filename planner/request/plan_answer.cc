@@ -321,6 +321,26 @@ PlanAnswer FindAnswer(ResolvedPlan& request, ChoiceSearch& searcher,
   }
 }
 
+void RefuseAllowForConfig(const PlanRequest& request) {
+  if (!request.allow) return;
+  ThrowUsage(
+      "⟦allow⟧: {} is searched for zeroplan's own executor alone; use ⟦plan_out⟧ for its plan "
+      "instead of ⟦out⟧, or leave ⟦allow⟧ out",
+      request.allow.text);
+}
+
+std::string OwnConfigInstead(PlanRequest request) {
+  request.common.runtime.runtime.emplace(&OwnExecutor());
+  request.for_config = true;
+  Assumptions unused;
+  try {
+    const ResolvedPlan resolved(request, unused);
+  } catch (const Error&) {
+    return "";
+  }
+  return "; or use ⟦runtime⟧ zeroplan ⟦out⟧ for a DeepSpeed config by zeroplan's own choice";
+}
+
 std::string RuntimeConfig(const Plan& plan) {
   return NameRuntime(plan.runtime->ConfigJson(plan.setup, plan.model.layers),
                      plan.runtime->version(), RecipeWords(plan.recipe));

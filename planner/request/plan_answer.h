@@ -56,6 +56,11 @@ PlanAnswer FindAnswer(ResolvedPlan& request, ChoiceSearch& searcher,
 void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
                   Assumptions& assumptions, PlanAnswer& answer);
 
+// Of ⟦out⟧ where no runtime is named. Throws Error(kUsage) where ⟦allow⟧ is given.
+void RefuseAllowForConfig(const PlanRequest& request);
+// How a refusal of DeepSpeed's ends where zeroplan's own choice can be written; else "".
+std::string OwnConfigInstead(PlanRequest request);
+
 // The config of an answer for another runtime than zeroplan's own executor, as JSON with its name.
 std::string RuntimeConfig(const Plan& plan);
 

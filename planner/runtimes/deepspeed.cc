@@ -229,6 +229,9 @@ class DeepSpeed : public TorchBased {
              "data_types.grad_accum_dtype fp32 is not modelled; leave it out");
     RefuseIf(setup.precision.fp32_reduction,
              "communication_data_type fp32 is not modelled; leave it out");
+    RefuseIf(play.recipe.param_dtype.has_value(),
+             "⟦param_dtype⟧: DeepSpeed has keys of the config for it "
+             "(bf16.bf16_master_weights_and_grads, bf16.bf16_optimizer_states); leave it out");
     RefuseStates(play);
     RefuseRecipe(play);
     RefuseFiles(play);
@@ -254,26 +257,33 @@ class DeepSpeed : public TorchBased {
     RefuseIf(light && play.recipe.optimizer.has_value(),
              "⟦optim⟧ has states of its own; leave ⟦master_weights⟧ and ⟦optimizer_states⟧ out");
     const std::string cannot = DeepSpeedStatesCannot(play.setup);
-    RefuseIf(!cannot.empty() && precision.moment_dtype == Dtype::kDynamic8,
-             "⟦optimizer_states⟧ 8bit: DeepSpeed has no {}; use fp32 or bf16, or ⟦optim⟧ "
-             "adamw_bnb_8bit",
+    if (cannot.empty()) return;
+    const Dtype moments = precision.moment_dtype;
+    RefuseIf(precision.master_weights == MasterWeights::kSplit,
+             "⟦master_weights⟧ split: DeepSpeed has no {}; use fp32 for it and ⟦optimizer_states⟧, "
+             "or at stages 1 to 3 16bit with ⟦optimizer_states⟧ bf16",
              cannot);
-    RefuseIf(!cannot.empty() && precision.moment_dtype == Dtype::kBF16 &&
-                 precision.master_weights == MasterWeights::kFp32,
-             "⟦optimizer_states⟧ bf16: DeepSpeed has no {}; give ⟦master_weights⟧ 16bit too",
+    RefuseIf(moments == Dtype::kDynamic8,
+             "⟦optimizer_states⟧ 8bit: DeepSpeed has no {}; use fp32 for it and ⟦master_weights⟧, "
+             "or ⟦optim⟧ adamw_bnb_8bit in place of both",
              cannot);
-    RefuseIf(!cannot.empty(),
-             "⟦master_weights⟧ {}: DeepSpeed has no {}; use fp32, or at stages 1 to 3 16bit with "
-             "⟦optimizer_states⟧ bf16 or ⟦offload_optimizer⟧ cpu",
-             MasterWeightsName(precision.master_weights), cannot);
+    const bool bf16 = precision.dtype == Dtype::kBF16;
+    RefuseIf(moments == Dtype::kBF16 && !bf16,
+             "⟦optimizer_states⟧ bf16: DeepSpeed has no {}; use fp32 for it and ⟦master_weights⟧",
+             cannot);
+    RefuseIf(precision.master_weights == MasterWeights::kFp32,
+             "⟦optimizer_states⟧ bf16: DeepSpeed has no {}; give ⟦master_weights⟧ 16bit too, at "
+             "stages 1 to 3",
+             cannot);
+    RefuseIf(true,
+             "⟦master_weights⟧ 16bit: DeepSpeed has no {}; use fp32 for it and "
+             "⟦optimizer_states⟧, or at stages 1 to 3 {}⟦offload_optimizer⟧ cpu",
+             cannot, bf16 ? "⟦optimizer_states⟧ bf16 or " : "");
   }
   // An optimizer that is given is one that the program hands to deepspeed.initialize.
   void RefuseRecipe(const TorchPlay& play) const {
     const TorchRecipe& recipe = play.recipe;
     const ZeroConfig& zero = play.setup.zero;
-    RefuseIf(recipe.param_dtype.has_value(),
-             "⟦param_dtype⟧: DeepSpeed has keys of the config for it "
-             "(bf16.bf16_master_weights_and_grads, bf16.bf16_optimizer_states); leave it out");
     RefuseIf(recipe.optimizer_in_backward,
              "⟦optimizer_in_backward⟧: DeepSpeed updates in engine.step(); leave it out");
     if (!recipe.optimizer) return;

@@ -50,8 +50,11 @@ TEST_CASE("estimate: what states of each kind take, and how they are named") {
   const RunResult text =
       RunZeroplan("estimate --model gpt2 --gpus 2 --master-weights 16bit --optimizer-states bf16");
   CHECK(Has(WordsAlone(text.out), "bf16, 16-bit masters, bf16 states, micro-batch"));
-  CHECK(Has(WordsAlone(text.out), "its cost in accuracy is not measured here") ==
-        !Has(WordsAlone(text.out), "validation loss"));
+  CHECK(Has(WordsAlone(text.out), "validation loss +0.79 % against fp32 states"));
+  const RunResult fp16 = RunZeroplan(
+      "estimate --model gpt2 --gpus 2 --dtype fp16 --master-weights 16bit --optimizer-states bf16");
+  CHECK(Has(WordsAlone(fp16.out), "its cost in accuracy is not measured here"));
+  CHECK_FALSE(Has(WordsAlone(fp16.out), "validation loss"));
   const RunResult csv =
       RunZeroplan("estimate --model gpt2 --gpus 2 --stage 1 --format csv --optimizer-states 8bit");
   CHECK(Has(csv.out, "communication_dtype,master_weights,optimizer_states,"));
@@ -75,6 +78,14 @@ TEST_CASE("states that do not go together are refused by name") {
             "has no optimizer states"));
   CHECK(Has(error("estimate --runtime deepspeed --optimizer-states bf16"),
             "give --master-weights 16bit too"));
+  CHECK(Has(error("estimate --runtime deepspeed --master-weights split --optimizer-states 8bit"),
+            "--master-weights split: DeepSpeed has no master weights in two halves"));
+  CHECK(Has(error("estimate --runtime deepspeed --dtype fp16 --master-weights 16bit "
+                  "--optimizer-states bf16"),
+            "in a run of fp16; use fp32 for it and --master-weights"));
+  CHECK(Has(error("estimate --runtime deepspeed --param-dtype bf16 --master-weights 16bit "
+                  "--optimizer-states bf16"),
+            "--param-dtype: DeepSpeed has keys of the config for it"));
   CHECK(Has(error("plan --quick --allow bf16-states --master-weights split"),
             "leave one of the two"));
   CHECK(Has(error("plan --quick --allow split-masters --dtype fp32"), "use 8bit-states"));
@@ -174,8 +185,7 @@ TEST_CASE("plan: what lighter states would bring is said unasked, and holds when
     REQUIRE(at != std::string::npos);
     const double times = std::stod(words.substr(at + said.size()));
     CHECK(times >= 1.05);
-    // It was found with a part of the budget.
-    CHECK(SpeedOf(asked + "--quick --allow " + light) / now >= times - 0.006);
+    CHECK(SpeedOf(asked + "--quick --allow " + light) / now >= times);
   }
   // Quick answers look at nothing else, and what is said is not said again.
   CHECK_FALSE(Has(RunZeroplan(asked + "--quick").out, "Optimizer states are fp32"));
@@ -184,6 +194,39 @@ TEST_CASE("plan: what lighter states would bring is said unasked, and holds when
       "plan --model gpt2-xl --gpus 2 --hw hgx-h200 --offload-optimizer none --offload-param none "
       "--gpu-memory 25.5GB");
   CHECK(Has(WordsAlone(fewer.out), "with --allow split-masters the model fits on 1 GPU, where"));
+}
+
+TEST_CASE("plan: of lighter states nothing is said that was not asked about") {
+  const std::string asked =
+      "plan --model gpt2-large --gpus 8 --hw hgx-h200 --gpu-memory 11.2GB --offload-optimizer none "
+      "--offload-param none ";
+  const RunResult fewest = RunZeroplan(asked + "--objective fewest-gpus");
+  const std::string words = WordsAlone(fewest.out);
+  CAPTURE(words);
+  CHECK_FALSE(Has(words, "times as fast"));
+  REQUIRE(Has(words, "with --allow 8bit-states it fits on 1 GPU instead of 2"));
+  const RunResult back =
+      RunZeroplan(asked + "--objective fewest-gpus --quick --allow 8bit-states --format json");
+  REQUIRE(back.exit_code == 0);
+  CHECK(Json::parse(back.out)["cluster"]["gpus"] == 1);
+  CHECK_FALSE(Has(RunZeroplan(asked + "--objective headroom").out, "Optimizer states are fp32"));
+  CHECK_FALSE(
+      Has(RunZeroplan("plan --largest --gpus 2 --hw hgx-h200").out, "Optimizer states are fp32"));
+}
+
+TEST_CASE("plan --out: states that DeepSpeed has not lead to what can be written") {
+  const TempDir folder;
+  const std::string asked =
+      "plan --model gpt2-xl --gpus 2 --hw hgx-h200 --gpu-memory 20GB --quick ";
+  const std::string out = " --out " + folder.path("x.json");
+  const RunResult split = RunZeroplan(asked + "--master-weights split" + out);
+  CHECK(split.exit_code == 2);
+  CHECK(Has(WordsAlone(split.err), "use --plan-out for a plan that zeroplan runs"));
+  CHECK_FALSE(Has(WordsAlone(split.err), "--runtime zeroplan"));
+  const RunResult allowed = RunZeroplan(asked + "--allow split-masters,8bit-states" + out);
+  CHECK(allowed.exit_code == 2);
+  CHECK(Has(WordsAlone(allowed.err), "use --plan-out for its plan instead of --out"));
+  CHECK_FALSE(Has(WordsAlone(allowed.err), "--master-weights"));
 }
 
 }  // namespace

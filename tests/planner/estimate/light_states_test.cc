@@ -57,12 +57,20 @@ TEST_CASE("states: labels, and no figure of accuracy that was not measured") {
   CHECK(StatesLabel(StatesKind{}).empty());
   CHECK(StatesLabel({Masters::kSplit, Dtype::kDynamic8}) == "split masters, 8-bit states");
   CHECK(StatesLabel({Masters::kParam, Dtype::kBF16}) == "16-bit masters, bf16 states");
-  CHECK(Has(AccuracyText({Masters::kSplit, Dtype::kF32}), "bit for bit"));
-  for (const StatesKind& kind :
-       {StatesKind{Masters::kParam, Dtype::kBF16}, StatesKind{Masters::kFp32, Dtype::kDynamic8}}) {
-    const bool measured = MeasuredAccuracy(kind).has_value();
-    CHECK(Has(AccuracyText(kind), measured ? "validation loss" : "is not measured here"));
+  const auto text = [](Masters masters, Dtype moments, Dtype dtype = Dtype::kBF16) {
+    return AccuracyText({masters, moments}, dtype);
+  };
+  CHECK(Has(text(Masters::kSplit, Dtype::kF32), "bit for bit"));
+  CHECK(Has(text(Masters::kParam, Dtype::kBF16), "validation loss +0.79 %"));
+  CHECK(Has(text(Masters::kFp32, Dtype::kBF16), "is not measured here"));
+  // Masters in two halves are those of fp32.
+  CHECK(text(Masters::kSplit, Dtype::kDynamic8) == text(Masters::kFp32, Dtype::kDynamic8));
+  CHECK(Has(text(Masters::kSplit, Dtype::kDynamic8), "validation loss"));
+  // What was measured ran in bf16.
+  for (const Dtype dtype : {Dtype::kF16, Dtype::kF32}) {
+    CHECK(Has(text(Masters::kFp32, Dtype::kDynamic8, dtype), "is not measured here"));
   }
+  CHECK(Has(text(Masters::kParam, Dtype::kBF16, Dtype::kF16), "is not measured here"));
 }
 
 }  // namespace
