@@ -73,8 +73,8 @@ struct ParamLayout {
   // What is kept of each state that is trained, by StateKind; moments in blocks (kDynamic8) make
   // tensors start at multiples of a group's elements, and what a rank owns a multiple of a block's.
   std::array<Dtype, 3> states = {Dtype::kF32, Dtype::kF32, Dtype::kF32};
-  uint64_t shards = 1;       // ranks of the shard axis, which share a unit: 1 at stage 0
-  uint64_t slices = 1;       // parts of a shard by whose states they are; 1: every replica's
+  uint64_t shards = 1;  // ranks of the shard axis, which share a unit: 1 at stage 0
+  uint64_t slices = 1;  // parts of a shard by whose states they are; 1: every replica's
 
   // Parts of a unit by who owns their states, in order of elements, and the one that a rank owns.
   uint64_t owners() const { return shards * slices; }

@@ -34,7 +34,8 @@ inline constexpr double kAdamBytes = 28;
 // are fp32 but with bf16_optimizer_states (get_optimizer_configuration).
 struct HeldBytes {
   explicit HeldBytes(const PrecisionConfig& precision)
-      : master(precision.master_weights == MasterWeights::kParam ? 2 : 4), host_state(precision.moment_dtype == Dtype::kBF16 ? 2 : 4) {}
+      : master(precision.master_weights == MasterWeights::kParam ? 2 : 4),
+        host_state(precision.moment_dtype == Dtype::kBF16 ? 2 : 4) {}
 
   uint64_t master, host_state;
   bool light() const { return master == 2; }

@@ -41,13 +41,12 @@ TEST_CASE("bytes per parameter by kinds of states: stored beside parameters, apa
     double beside, apart, moved;
   };
   constexpr double kCode = 1040.0 / 1024;  // a code, and its share of a scale
-  for (const Kind& kind : {Kind{MasterWeights::kFp32, Dtype::kF32, 12, 12, 28},
-                           {MasterWeights::kSplit, Dtype::kF32, 10, 12, 26},
-                           {MasterWeights::kParam, Dtype::kBF16, 4, 6, 14},
-                           {MasterWeights::kFp32, Dtype::kDynamic8, 4 + 2 * kCode, 4 + 2 * kCode,
-                            12 + 4 * kCode},
-                           {MasterWeights::kParam, Dtype::kDynamic8, 2 * kCode, 2 + 2 * kCode,
-                            6 + 4 * kCode}}) {
+  for (const Kind& kind :
+       {Kind{MasterWeights::kFp32, Dtype::kF32, 12, 12, 28},
+        {MasterWeights::kSplit, Dtype::kF32, 10, 12, 26},
+        {MasterWeights::kParam, Dtype::kBF16, 4, 6, 14},
+        {MasterWeights::kFp32, Dtype::kDynamic8, 4 + 2 * kCode, 4 + 2 * kCode, 12 + 4 * kCode},
+        {MasterWeights::kParam, Dtype::kDynamic8, 2 * kCode, 2 + 2 * kCode, 6 + 4 * kCode}}) {
     PrecisionConfig precision = Precision(Dtype::kBF16, Dtype::kBF16);
     precision.master_weights = kind.masters;
     precision.moment_dtype = kind.moments;

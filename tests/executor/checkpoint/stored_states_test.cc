@@ -279,12 +279,12 @@ TEST_CASE("8 bit: damaged codes and scales are found, and each has the other") {
                                              EntryKindName(state), tensor, range.begin);
     CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { source.Verify(); }), expected));
     std::vector<float> values(range.count);
-    CHECK(Has(
-        ErrorOf(ExitCode::kUsage,
-                [&] {
-                  source.Read({range.tensor, StateKind::kAdamV, range.begin, range.count}, values);
-                }),
-        expected));
+    CHECK(Has(ErrorOf(ExitCode::kUsage,
+                      [&] {
+                        source.Read({range.tensor, StateKind::kAdamV, range.begin, range.count},
+                                    values);
+                      }),
+              expected));
     source.Read({range.tensor, StateKind::kAdamM, range.begin, range.count}, values);
   }
   // As one who knows how to make headers of his own.
