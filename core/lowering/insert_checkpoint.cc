@@ -63,34 +63,12 @@ void WriteState(Context& c, const Ref& from, const StatePiece& piece, StateKind 
   c.emit.Checkpoint(true, source, piece.unit, kind, piece.begin + at, count);
 }
 
-// A state that is not kept in fp32, a chunk at a time through fp32 on either side of PCIe.
-void MoveThroughFp32(Context& c, bool save, size_t index, StateKind kind) {
-  const StatePiece& piece = c.homes.pieces()[index];
-  for (uint64_t at = 0; at < piece.count; at += c.chunk) {
-    const uint64_t count = std::min(c.chunk, piece.count - at);
-    if (c.memory_only && at > 0 && piece.count - at > 4 * c.chunk) {
-      at += c.chunk;
-      continue;
-    }
-    SlotRing& wide = piece.on_device() ? c.wide_on_device : c.wide_on_host;
-    const Ref values = wide.Next(count * 4);
-    const Ref slot = piece.on_device() ? c.slots.Next(count * 4) : values;
-    if (save) {
-      c.homes.StateToFp32(c.emit, index, kind, at, count, values);
-      if (piece.on_device()) c.emit.CopyTo(values, slot);
-      WriteState(c, slot, piece, kind, at, count);
-    } else {
-      c.emit.Checkpoint(false, slot, piece.unit, kind, piece.begin + at, count);
-      if (piece.on_device()) c.emit.CopyTo(slot, values);
-      c.homes.StateFromFp32(c.emit, index, kind, at, count, values);
-    }
-  }
-}
-
+// A state on the device, or one that is not kept in fp32, goes a chunk at a time, in fp32 on either
+// side of PCIe.
 void MoveState(Context& c, bool save, size_t index, StateKind kind, const Ref& state) {
   const StatePiece& piece = c.homes.pieces()[index];
-  if (!c.homes.InFp32(piece, kind)) return MoveThroughFp32(c, save, index, kind);
-  if (!piece.on_device()) {
+  const bool on_device = piece.on_device(), in_fp32 = c.homes.InFp32(piece, kind);
+  if (!on_device && in_fp32) {
     if (save) {
       WriteState(c, state, piece, kind, 0, piece.count);
     } else {
@@ -98,6 +76,7 @@ void MoveState(Context& c, bool save, size_t index, StateKind kind, const Ref& s
     }
     return;
   }
+  SlotRing& wide = on_device ? c.wide_on_device : c.wide_on_host;
   for (uint64_t at = 0; at < piece.count; at += c.chunk) {
     const uint64_t count = std::min(c.chunk, piece.count - at);
     // Two chunks fewer, one a slot: others before and after them are as large.
@@ -105,14 +84,16 @@ void MoveState(Context& c, bool save, size_t index, StateKind kind, const Ref& s
       at += c.chunk;
       continue;
     }
-    const Ref device = state.Part(at * 4, count * 4);
-    const Ref slot = c.slots.Next(count * 4);
+    const Ref values = in_fp32 ? state.Part(at * 4, count * 4) : wide.Next(count * 4);
+    const Ref slot = on_device ? c.slots.Next(count * 4) : values;
     if (save) {
-      c.emit.CopyTo(device, slot);
+      if (!in_fp32) c.homes.StateToFp32(c.emit, index, kind, at, count, values);
+      if (on_device) c.emit.CopyTo(values, slot);
       WriteState(c, slot, piece, kind, at, count);
     } else {
       c.emit.Checkpoint(false, slot, piece.unit, kind, piece.begin + at, count);
-      c.emit.CopyTo(slot, device);
+      if (on_device) c.emit.CopyTo(slot, values);
+      if (!in_fp32) c.homes.StateFromFp32(c.emit, index, kind, at, count, values);
     }
   }
 }
@@ -163,8 +144,7 @@ void BuildSection(Program& p, const StateHomes& homes, Section section, bool fro
     const bool of_no_transient = !piece.on_device() && piece.trainable && in_fp32;
     if (memory_only && of_no_transient && !p.section(section).empty()) continue;
     if (save) homes.Fetch(emit, i);
-    const bool halves = homes.FormOf(piece) == MasterForm::kHalf;
-    const Ref master = halves ? Ref{} : homes.Master(p, i);
+    const Ref master = homes.Master(p, i);
     if (save && !piece.trainable && !homes.MasterIsParam(piece)) {
       emit.Launch(KernelId::kConvert, {static_cast<int64_t>(piece.count)}, kNoFlags,
                   {homes.FetchParam(emit, i), master}, StateHomes::KernelStream(piece));

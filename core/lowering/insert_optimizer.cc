@@ -56,11 +56,11 @@ void BuildInit(Program& p, const StateHomes& homes) {
       continue;
     }
     const bool in_fp32 = homes.InFp32(piece, StateKind::kMaster);
-    const Ref master = homes.FormOf(piece) == MasterForm::kHalf ? Ref{} : homes.Master(p, i);
-    if (!in_fp32) {
-      InitThroughFp32(p, homes, emit, i);
-    } else {
+    const Ref master = homes.Master(p, i);
+    if (in_fp32) {
       emit.Launch(KernelId::kParamInit, PieceDims(piece), PieceFlags(p), {master}, stream);
+    } else {
+      InitThroughFp32(p, homes, emit, i);
     }
     if (homes.has_adam() && piece.trainable) {
       fill(homes.StateRef(i, StateKind::kAdamM), stream);

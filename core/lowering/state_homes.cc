@@ -192,6 +192,7 @@ Ref StateHomes::StateRef(size_t index, StateKind kind) const {
 
 Ref StateHomes::Master(Program& program, size_t index) const {
   const StatePiece& piece = pieces_[index];
+  if (FormOf(piece) == MasterForm::kHalf) return {};
   if (piece.trainable || MasterIsParam(piece)) return StateRef(index, StateKind::kMaster);
   const BufferId id = AddBuffer(program, "frozen", Role::kStaging, Dtype::kF32,
                                 piece.count * DtypeBytes(Dtype::kF32));

@@ -92,7 +92,7 @@ class StateHomes {
   // REQUIRES: the piece is trained, or that is so.
   Ref StateRef(size_t piece, StateKind kind) const;
   // The master, or for what is not trained a transient buffer, added to `program`, which is the
-  // view's: parameters are initialised, loaded and saved in fp32. REQUIRES: not kHalf.
+  // view's: parameters are initialised, loaded and saved in fp32. Null where it is in halves.
   Ref Master(Program& program, size_t piece) const;
   MasterForm FormOf(const StatePiece& piece) const;
   bool MasterIsParam(const StatePiece& piece) const { return FormOf(piece) == MasterForm::kParam; }
