@@ -34,6 +34,10 @@ std::string_view DtypeName(Dtype dtype) {
       return "dynamic8";
     case Dtype::kUnsignedDynamic8:
       return "unsigned_dynamic8";
+    case Dtype::kE4M3:
+      return "e4m3";
+    case Dtype::kE5M2:
+      return "e5m2";
   }
   return "unknown";
 }

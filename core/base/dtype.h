@@ -10,6 +10,7 @@ namespace zeroplan {
 // kInt8Blocks, kInt4Blocks: what quantized collectives send (core/base/int_blocks.h).
 // kI16: the lower half of a master weight that is kept in two (core/base/split_master.h).
 // kDynamic8, kUnsignedDynamic8: moments of eight bits (core/base/dynamic8.h).
+// kE4M3, kE5M2: what products of eight bits take (core/base/fp8.h).
 enum class Dtype : uint8_t {
   kF32,
   kBF16,
@@ -22,7 +23,9 @@ enum class Dtype : uint8_t {
   kInt4Blocks,
   kI16,
   kDynamic8,
-  kUnsignedDynamic8
+  kUnsignedDynamic8,
+  kE4M3,
+  kE5M2
 };
 
 // The fewest elements that lie by themselves: 1, or those of a block.
@@ -66,6 +69,9 @@ constexpr uint64_t DtypeBytes(Dtype dtype) {
     case Dtype::kDynamic8:
     case Dtype::kUnsignedDynamic8:
       return 1040;
+    case Dtype::kE4M3:
+    case Dtype::kE5M2:
+      return 1;
   }
   return 0;
 }
@@ -80,7 +86,7 @@ constexpr uint64_t StoredBytes(Dtype dtype, uint64_t elements) {
 constexpr Dtype SentDtype(Dtype dtype) { return DtypeElements(dtype) > 1 ? Dtype::kU8 : dtype; }
 
 // "fp32", "bf16", "fp16", "fp64", "int32", "uint8", "nf4", "int8_blocks", "int4_blocks",
-// "int16", "dynamic8", "unsigned_dynamic8".
+// "int16", "dynamic8", "unsigned_dynamic8", "e4m3", "e5m2".
 std::string_view DtypeName(Dtype dtype);
 
 // Reads a training dtype as the command line spells it: bf16, fp16 or fp32 (also bfloat16, float16,

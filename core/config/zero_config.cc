@@ -26,6 +26,16 @@ std::string_view AcrossName(int across_stage) {
   return kNames[static_cast<size_t>(across_stage)];
 }
 
+std::string_view Fp8RecipeName(Fp8Recipe recipe) {
+  switch (recipe) {
+    case Fp8Recipe::kTensor:
+      return "tensor";
+    case Fp8Recipe::kBlocks:
+      return "blocks";
+  }
+  return "unknown";
+}
+
 std::string_view MasterWeightsName(MasterWeights masters) {
   constexpr std::string_view kNames[] = {"fp32", "split", "16bit"};
   return kNames[static_cast<size_t>(masters)];

@@ -157,6 +157,29 @@ std::optional<MasterWeights> ParseMasterWeights(std::string_view name, Dtype dty
 // Of PrecisionConfig::moment_dtype: "fp32", "bf16", "8bit".
 std::string_view MomentsName(Dtype moments);
 
+// How eight bits stand for a tensor of a product (core/base/fp8.h).
+enum class Fp8Recipe : uint8_t {
+  kTensor,  // one scale, from the tensor's largest magnitude
+  kBlocks,  // a scale a block: 1 x 128 of activations and gradients, 128 x 128 of weights
+};
+std::string_view Fp8RecipeName(Fp8Recipe recipe);  // "tensor", "blocks"
+
+// Products of eight bits: those of the layers' linears, forward, of the gradient of their input and
+// of that of their weights. Scales come from the numbers at hand. Embedding, head, norms,
+// attention, master weights and reductions stay as they are. Needs sides and tokens of a micro-step
+// that are multiples of 16, with blocks of 128; other products stay in PrecisionConfig::dtype.
+struct Fp8Config {
+  bool enabled = false;
+  Fp8Recipe recipe = Fp8Recipe::kTensor;
+  // What gradients of activations are rounded to: kE4M3, or kE5M2, whose range is wider and whose
+  // steps are twice as large.
+  Dtype gradients = Dtype::kE4M3;
+  // Linears whose smaller side is below this stay in PrecisionConfig::dtype: what rounding them
+  // costs is more than what small products gain.
+  int64_t least_side = 0;
+  bool operator==(const Fp8Config&) const = default;
+};
+
 struct PrecisionConfig {
   Dtype dtype = Dtype::kBF16;  // compute and parameter dtype: kBF16, kF16 or kF32
   // Where gradients of several micro-steps are summed: the compute dtype or kF32.
@@ -171,6 +194,7 @@ struct PrecisionConfig {
   // What Adam's moments are kept in: kF32; kBF16, the second rounded stochastically, DeepSpeed's
   // bf16_optimizer_states; kDynamic8, eight bits (core/base/dynamic8.h).
   Dtype moment_dtype = Dtype::kF32;
+  Fp8Config fp8;
 
   // fp16 loss scaling. loss_scale 0: dynamic.
   double loss_scale = 0;

@@ -20,7 +20,8 @@ GraphBuilder::GraphBuilder(Program& program, Section section, int64_t batch,
       logits_chunk_bytes_(options.logits_chunk_bytes),
       flash_attention_(options.flash_attention),
       dropout_(section == Section::kMicroStep ? program.model.lora_dropout : 0),
-      fused_gelu_(program.backend == Backend::kCuda && DtypeBytes(dtype_) == 2),
+      fused_gelu_(program.backend == Backend::kCuda && DtypeBytes(dtype_) == 2 &&
+                  !program.setup.precision.fp8.enabled),
       params_(UnitBuffers(program, Role::kParamFull)),
       grads_(UnitBuffers(program, Role::kGradFull)) {
   const std::vector<ParamTensor>& tensors = *program.layout.tensors;

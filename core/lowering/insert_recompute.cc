@@ -33,6 +33,7 @@ void Repeat(Program& p, const std::vector<Instruction>& forward, BufferId output
   };
   for (const Instruction& instruction : forward) {
     LaunchKernel launch = std::get<LaunchKernel>(instruction.op);
+    if (launch.kernel == KernelId::kLargestMagnitude) continue;  // it is known
     const auto first = static_cast<uint32_t>(p.refs.size());
     bool only_output = false;
     for (uint32_t i = 0; i < launch.arg_count; ++i) {
@@ -124,16 +125,24 @@ class CheapKernels {
               std::vector<Instruction>& out) {
     const auto& launch = std::get<LaunchKernel>(backward.op);
     for (uint32_t i = 0; i < launch.arg_count; ++i) {
-      const BufferId id = p_.refs[launch.first_arg + i].buffer;
-      if (id >= maker_.size() || maker_[id] == 0 || renamed[id] != kNoBuffer) continue;
-      const Kernel kernel = kernels_[maker_[id] - 1];
-      Instruction again = backward;
-      again.op = Launch(kernel, renamed);
-      out.push_back(again);
+      Make(p_.refs[launch.first_arg + i].buffer, backward, renamed, out);
     }
   }
 
  private:
+  // The same for one buffer: what its maker reads first.
+  void Make(BufferId id, const Instruction& backward, std::vector<BufferId>& renamed,
+            std::vector<Instruction>& out) {
+    if (id >= maker_.size() || maker_[id] == 0 || renamed[id] != kNoBuffer) return;
+    const Kernel kernel = kernels_[maker_[id] - 1];
+    for (size_t i = 0; i < kernel.launch.arg_count; ++i) {
+      if (!Makes(kernel, i)) Make(kernel.args[i].buffer, backward, renamed, out);
+    }
+    Instruction again = backward;
+    again.op = Launch(kernel, renamed);
+    out.push_back(again);
+  }
+
   struct Kernel {
     LaunchKernel launch;
     std::array<Ref, kMaxKernelArgs> args;
@@ -160,6 +169,8 @@ class CheapKernels {
         const auto fresh = static_cast<BufferId>(p_.buffers.size() - 1);
         if (makes) renamed[ref.buffer] = fresh;
         ref.buffer = fresh;
+      } else if (ref.buffer < renamed.size() && renamed[ref.buffer] != kNoBuffer) {
+        ref.buffer = renamed[ref.buffer];
       }
       p_.refs.push_back(ref);
     }
@@ -221,18 +232,43 @@ Program Full(Program p) {
   return p;
 }
 
+// Copies of eight bits that nobody reads: transposed ones in the forward pass, where they are made
+// again, and those for products that are not repeated.
+Program DropUnreadCopies(Program p) {
+  std::vector<bool> read(p.buffers.size(), false);
+  std::vector<Instruction>& section = p.section(Section::kMicroStep);
+  for (const Instruction& instruction : section) {
+    ForEachAccess(p, instruction, [&](const Ref& ref, ArgMode mode) {
+      if (Reads(mode)) read[ref.buffer] = true;
+    });
+  }
+  std::erase_if(section, [&](Instruction& instruction) {
+    auto* launch = std::get_if<LaunchKernel>(&instruction.op);
+    if (launch == nullptr || launch->kernel != KernelId::kQuantize) return false;
+    // x, amax, transposed, its scales, plain, its scales; those of the latter may be the former's.
+    std::array<Ref, 6> args{};
+    for (size_t i = 0; i < launch->arg_count; ++i) args[i] = p.args(*launch)[i];
+    const auto unread = [&](const Ref& ref) { return ref.null() || !read[ref.buffer]; };
+    if (unread(args[4])) args[4] = args[5] = {};
+    if (unread(args[2])) {
+      if (!args[4].null() && args[5].null()) args[5] = args[3];
+      args[2] = args[3] = {};
+    }
+    launch->first_arg = static_cast<uint32_t>(p.refs.size());
+    launch->arg_count = args.size();
+    p.refs.insert(p.refs.end(), args.begin(), args.end());
+    return args[2].null() && args[4].null();
+  });
+  return p;
+}
+
 }  // namespace
 
 Program InsertRecompute(Program p) {
-  switch (p.setup.recompute.kind) {
-    case RecomputeKind::kNone:
-      return p;
-    case RecomputeKind::kSelective:
-      return Selective(std::move(p));
-    case RecomputeKind::kFull:
-      return Full(std::move(p));
-  }
-  return p;
+  if (p.setup.recompute.kind == RecomputeKind::kNone) return p;
+  const bool full = p.setup.recompute.kind == RecomputeKind::kFull;
+  p = full ? Full(std::move(p)) : Selective(std::move(p));
+  return p.setup.precision.fp8.enabled ? DropUnreadCopies(std::move(p)) : p;
 }
 
 }  // namespace zeroplan

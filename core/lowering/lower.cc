@@ -87,9 +87,9 @@ Program LowerMicroStep(const ModelSpec& model,
   setup.batch.world_size = 1;
   setup.batch.grad_accum = 1;
   setup.precision.grad_accum_dtype = setup.precision.dtype;
-  constexpr std::array<std::string_view, 6> kOnly = {"BuildCompute",    "InsertRecompute",
-                                                     "RemoveDead",      "InsertDequantize",
-                                                     "InsertLifetimes", "PlaceArenas"};
+  constexpr std::array<std::string_view, 7> kOnly = {
+      "BuildCompute",     "InsertFp8",       "InsertRecompute", "RemoveDead",
+      "InsertDequantize", "InsertLifetimes", "PlaceArenas"};
   return PassRunner{{options, Extent::kWalkStep}, kOnly}.Run(
       EmptyProgram(model, std::move(tensors), setup, options));
 }

@@ -26,6 +26,8 @@ enum class Extent : uint8_t { kWhole, kWalk, kWalkStep };
 
 // Forward, loss and backward over whole parameters and whole gradients; evaluation or generation.
 Program BuildCompute(Program program, const LowerOptions& options, Extent extent = Extent::kWhole);
+// Products of the layers' linears take copies of eight bits.
+Program InsertFp8(Program program);
 // Drops a segment's activations after its forward and computes them again before its backward.
 Program InsertRecompute(Program program);
 // Drops what leads to no gradient of a tensor that is trained.
@@ -80,6 +82,7 @@ Program WithOptions(Program program, const PassInput& in) {
 
 inline constexpr std::array kPasses = {
     Pass{"BuildCompute", WithOptions<BuildCompute>, DraftStage::kMeaning},
+    Pass{"InsertFp8", OnProgram<InsertFp8>, DraftStage::kMeaning},
     Pass{"InsertRecompute", OnProgram<InsertRecompute>, DraftStage::kMeaning},
     Pass{"RemoveDead", OnProgram<RemoveDead>, DraftStage::kMeaning},
     Pass{"InsertUnshard", OnProgram<InsertUnshard>, DraftStage::kMeaning},

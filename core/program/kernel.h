@@ -43,7 +43,7 @@ enum KernelFlag : uint8_t {
 // of no use before and after.
 enum class ArgMode : uint8_t { kIn, kOut, kInOut, kOutOrAdd, kOutOrAddDx, kScratch };
 
-inline constexpr size_t kMaxKernelArgs = 8;
+inline constexpr size_t kMaxKernelArgs = 9;
 inline constexpr size_t kMaxKernelDims = 6;
 inline constexpr size_t kMaxKernelScalars = 5;
 
@@ -119,6 +119,13 @@ struct CheapKernel {
   KernelDims (*dims)(const KernelDims&) = nullptr;  // its dims from the row's; nullptr: the same
 };
 
+// The argument that becomes the largest magnitude of another one, which the kernel writes: F32,
+// raised from what it is. It comes behind the workspace and may be absent; -1: the kernel takes
+// none along.
+struct Magnitude {
+  int8_t of = -1, argument = -1;
+};
+
 // Kernels that the CUDA function launches beside its main one, and that no figure of a profile
 // holds: `count` of them where argument `arg` is there.
 struct SideKernels {
@@ -143,7 +150,7 @@ uint64_t NoWorkspace(const KernelDims& dims, Backend backend);
 struct KernelRow {
   KernelId id = KernelId::kCount;
   std::string_view name;  // "matmul_forward"
-  // The workspace (kScratch) last where there is one, but for `starts`.
+  // The workspace (kScratch) last where there is one, but for `starts` and `magnitude`.
   ShortList<ArgMode, kMaxKernelArgs> args;
   int starts = -1;  // the argument that says where documents start, the last; -1: it has none
   ShortList<std::string_view, kMaxKernelDims> dims;    // their names
@@ -159,6 +166,7 @@ struct KernelRow {
   CostKind cost = CostKind::kMemory;
   SideKernels side;
   CheapKernel recompute;
+  Magnitude magnitude;
 };
 
 const KernelRow& KernelInfo(KernelId id);

@@ -216,6 +216,7 @@ std::string_view RoleName(Role role) {
       {kLoss, "loss"},
       {kWorkspace, "workspace"},
       {kReduceScratch, "reduce_scratch"},
+      {kScales, "scales"},
   };
   return NameIn(kNames, role);
 }

@@ -62,6 +62,7 @@ enum class Role : uint8_t {
   kLoss,
   kWorkspace,
   kReduceScratch,
+  kScales,  // largest magnitudes and scales of what products of eight bits take
 };
 std::string_view RoleName(Role role);
 

@@ -48,6 +48,8 @@ const char* SafetensorsDtype(Dtype dtype) {
     case Dtype::kI16:
     case Dtype::kDynamic8:
     case Dtype::kUnsignedDynamic8:
+    case Dtype::kE4M3:
+    case Dtype::kE5M2:
       break;
   }
   ZEROPLAN_CHECK(false, "no tensors of {} are written", DtypeName(dtype));

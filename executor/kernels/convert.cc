@@ -1,8 +1,10 @@
 #include "executor/kernels/convert.h"
 
+#include <array>
 #include <cstring>
 
 #include "core/base/error.h"
+#include "core/base/fp8.h"
 
 namespace zeroplan {
 namespace {
@@ -11,6 +13,17 @@ using simd::LoadAs;
 using simd::Store;
 using simd::StoreTo;
 using simd::VecH;
+
+template <typename Decode>
+constexpr std::array<float, 256> ValuesOf(Decode decode) {
+  std::array<float, 256> values{};
+  for (size_t code = 0; code < values.size(); ++code) {
+    values[code] = decode(static_cast<uint8_t>(code));
+  }
+  return values;
+}
+constexpr std::array<float, 256> kE4M3Values = ValuesOf(FromE4M3);
+constexpr std::array<float, 256> kE5M2Values = ValuesOf(FromE5M2);
 
 }  // namespace
 
@@ -40,6 +53,13 @@ void Widen(Dtype dtype, const void* src, int64_t n, float* dst) {
     case Dtype::kDynamic8:
     case Dtype::kUnsignedDynamic8:
       break;
+    case Dtype::kE4M3:
+    case Dtype::kE5M2: {
+      const auto* codes = static_cast<const uint8_t*>(src);
+      const auto& values = dtype == Dtype::kE4M3 ? kE4M3Values : kE5M2Values;
+      for (int64_t i = 0; i < n; ++i) dst[i] = values[codes[i]];
+      return;
+    }
   }
   ZEROPLAN_CHECK(false, "no kernel reads {}", DtypeName(dtype));
 }
@@ -69,6 +89,8 @@ void Narrow(Dtype dtype, const float* src, int64_t n, void* dst) {
     case Dtype::kI16:
     case Dtype::kDynamic8:
     case Dtype::kUnsignedDynamic8:
+    case Dtype::kE4M3:  // only with a scale: the kernel that quantizes
+    case Dtype::kE5M2:
       break;
   }
   ZEROPLAN_CHECK(false, "no kernel writes {}", DtypeName(dtype));

@@ -2,6 +2,7 @@
 // x / (1 + exp(-2u)), the same function, which keeps its relative accuracy for large negative x
 // where 1 + tanh(u) would cancel.
 #include "executor/kernels/cpu_kernels.h"
+#include "executor/kernels/fp8.h"
 #include "executor/kernels/gemm.h"
 #include "executor/kernels/kernel_util.h"
 
@@ -55,6 +56,7 @@ void GeluForward(const KernelCall& call) {
       CommitBlock(y_n, first, count, y_buffer);
     });
   });
+  RaiseMagnitude(*call.context.pool, y_n, call.dims[0], Arg(call, 2));
 }
 
 void GeluBackward(const KernelCall& call) {
@@ -69,6 +71,7 @@ void GeluBackward(const KernelCall& call) {
       CommitBlock(d_n, first, count, d_buffer);
     });
   });
+  RaiseMagnitude(*call.context.pool, d_n, call.dims[0], Arg(call, 2));
 }
 
 }  // namespace cpu

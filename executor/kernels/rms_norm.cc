@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "executor/kernels/cpu_kernels.h"
+#include "executor/kernels/fp8.h"
 #include "executor/kernels/kernel_util.h"
 
 namespace zeroplan::cpu {
@@ -44,6 +45,7 @@ void RmsNormForward(const KernelCall& call) {
       rstd_M[m] = rstd;
     }
   });
+  RaiseMagnitude(pool, y_MC, M * C, Arg(call, 4));
 }
 
 // With n = x * rstd and d = dy * w: dx = (d - n * mean(d * n)) * rstd, dw = sum_M dy * n.
@@ -84,6 +86,7 @@ void RmsNormBackward(const KernelCall& call) {
     }
   });
   AddPartials(pool, partials, cut.chunks, C, C, Arg(call, 5), call.has(kAccumulate));
+  RaiseMagnitude(pool, dx_MC, M * C, Arg(call, 7));
 }
 
 // Layer norm over the channels of each row: y = (x - mean) / std * w + b.
@@ -141,6 +144,7 @@ void LayerNormForward(const KernelCall& call) {
       stats_M2[2 * m + 1] = stats.inverse_std;
     }
   });
+  RaiseMagnitude(pool, y_MC, M * C, Arg(call, 5));
 }
 
 // With n = (x - mean) / std and d = dy * w: dx = (d - mean(d) - n * mean(d * n)) / std,
@@ -197,6 +201,7 @@ void LayerNormBackward(const KernelCall& call) {
   const bool accumulate = call.has(kAccumulate);
   AddPartials(pool, partials, cut.chunks, 2 * C, C, Arg(call, 5), accumulate);
   AddPartials(pool, partials + C, cut.chunks, 2 * C, C, Arg(call, 6), accumulate);
+  RaiseMagnitude(pool, dx_MC, M * C, Arg(call, 8));
 }
 
 }  // namespace zeroplan::cpu

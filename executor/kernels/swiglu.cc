@@ -1,5 +1,6 @@
 // SwiGLU: y = silu(gate) * up, silu(x) = x / (1 + exp(-x)). Legend: M rows, F columns of y.
 #include "executor/kernels/cpu_kernels.h"
+#include "executor/kernels/fp8.h"
 #include "executor/kernels/kernel_util.h"
 
 namespace zeroplan::cpu {
@@ -39,6 +40,7 @@ void SwiGluForward(const KernelCall& call) {
     });
     CommitBlock(y_MF, m * F + first, count, y_buffer);
   });
+  RaiseMagnitude(*call.context.pool, y_MF, call.dims[0] * F, Arg(call, 2));
 }
 
 // With s = sigmoid(gate): dup = dy * gate * s, dgate = dy * up * s * (1 + gate * (1 - s)).
@@ -62,6 +64,7 @@ void SwiGluBackward(const KernelCall& call) {
     CommitBlock(gu_M2F, gate_at, count, gate_buffer);
     CommitBlock(gu_M2F, up_at, count, up_buffer);
   });
+  RaiseMagnitude(*call.context.pool, gu_M2F, 2 * call.dims[0] * F, Arg(call, 2));
 }
 
 }  // namespace zeroplan::cpu

@@ -37,6 +37,8 @@ ncclDataType_t NcclType(Dtype dtype) {
     case Dtype::kI16:  // never sent
     case Dtype::kDynamic8:
     case Dtype::kUnsignedDynamic8:
+    case Dtype::kE4M3:
+    case Dtype::kE5M2:
       break;
   }
   return ncclUint8;
