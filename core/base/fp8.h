@@ -22,6 +22,8 @@ inline constexpr float kLargestE4M3 = 448, kLargestE5M2 = 57344;
 
 // Rows and columns of a block with a scale of its own.
 inline constexpr int64_t kFp8Block = 128;
+// Scales in a row of blocks of 128 x 128, of `cols` columns: what the library wants.
+constexpr int64_t Fp8BlockScalesRow(int64_t cols) { return (cols / kFp8Block + 3) / 4 * 4; }
 
 // Where a tensor's largest magnitude and its scale lie in a slot of theirs, as F32. The library
 // wants addresses of scales in multiples of 16 bytes.

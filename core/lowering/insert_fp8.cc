@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/base/fp8.h"
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
@@ -40,7 +41,10 @@ class Slots {
  public:
   explicit Slots(BufferId buffer) : buffer_(buffer) {}
 
-  uint64_t Add() { return count_++ * kFp8SlotBytes; }
+  uint64_t Add(uint64_t count = 1) {
+    count_ += count;
+    return (count_ - count) * kFp8SlotBytes;
+  }
   Ref Amax(uint64_t slot) const { return {buffer_, slot + kFp8AmaxAt, 4, 0}; }
   Ref Scale(uint64_t slot) const { return {buffer_, slot + kFp8ScaleAt, 4, 0}; }
   uint64_t bytes() const { return count_ * kFp8SlotBytes; }
@@ -57,10 +61,10 @@ BufferId AddScales(Program& p, const char* label, bool persistent) {
   return id;
 }
 
-// Of one section. `weights`: slots by where a weight lies, of all sections.
+// Of one section. `weights`: by unit, the first slot of its tensors, of all sections.
 class Quantizer8 {
  public:
-  using WeightSlots = std::map<std::pair<BufferId, uint64_t>, uint64_t>;
+  using WeightSlots = std::map<int, uint64_t>;
 
   Quantizer8(Program& p, Section section, Slots& weight_slots, WeightSlots& weights)
       : p_(p),
@@ -225,8 +229,8 @@ class Quantizer8 {
   // Scales of blocks, for a copy with `rows` rows of `cols`.
   Ref AddBlockScales(Role role, int64_t block_rows, int64_t rows, int64_t cols) {
     const int64_t down = block_rows == 1 ? rows : rows / block_rows;
-    return AddCopy("block_scales", role, Dtype::kF32,
-                   static_cast<uint64_t>(down * (cols / kFp8Block)));
+    const int64_t across = block_rows == 1 ? cols / kFp8Block : Fp8BlockScalesRow(cols);
+    return AddCopy("block_scales", role, Dtype::kF32, static_cast<uint64_t>(down * across));
   }
 
   // The copies of `value`, [M,K], that products will read: made here if they are not there yet.
@@ -275,6 +279,19 @@ class Quantizer8 {
                   one_scale ? Ref{} : plain.scale});
   }
 
+  uint64_t WeightSlot(const Ref& weight) {
+    const Buffer& buffer = p_.buffers[weight.buffer];
+    const std::vector<TensorSlot>& tensors =
+        p_.layout.units[static_cast<size_t>(buffer.unit)].slots;
+    const auto [first, fresh] = weights_.try_emplace(buffer.unit, 0);
+    if (fresh) first->second = weight_slots_.Add(tensors.size());
+    const uint64_t offset = weight.offset / DtypeBytes(buffer.dtype);
+    const auto tensor = std::find_if(tensors.begin(), tensors.end(),
+                                     [&](const TensorSlot& t) { return t.offset == offset; });
+    ZEROPLAN_CHECK(tensor != tensors.end(), "no tensor at {}", FormatRef(p_, weight));
+    return first->second + static_cast<uint64_t>(tensor - tensors.begin()) * kFp8SlotBytes;
+  }
+
   // The weight as [N,K] or, with `back`, as [K,N].
   Copy Weight(const Ref& weight, const LinearLaunch& linear, bool back) {
     const int64_t rows = linear.transposed ? linear.N : linear.K;
@@ -287,10 +304,9 @@ class Quantizer8 {
     const bool plain = linear.transposed != back;
     Ref amax;
     if (config_.recipe == Fp8Recipe::kTensor) {
-      const auto [slot, fresh] = weights_.try_emplace({weight.buffer, weight.offset}, 0);
-      if (fresh) slot->second = weight_slots_.Add();
-      amax = weight_slots_.Amax(slot->second);
-      copy.scale = weight_slots_.Scale(slot->second);
+      const uint64_t slot = WeightSlot(weight);
+      amax = weight_slots_.Amax(slot);
+      copy.scale = weight_slots_.Scale(slot);
       if (in_[at_].phase == Phase::kForward) {
         if (trains_) emit_.When(kWritesGrads);
         emit_.Launch(KernelId::kLargestMagnitude, {rows * cols}, kNoFlags, {weight, amax});
@@ -308,9 +324,10 @@ class Quantizer8 {
   // y (+)= a*b^T.
   void Multiply(int64_t M, int64_t K, int64_t N, const Copy& a, const Copy& b, bool weight_b,
                 const std::array<Ref, 3>& bias_residual_y, uint8_t flags) {
-    const bool forward = in_[at_].phase == Phase::kForward;
+    const bool fast = config_.recipe == Fp8Recipe::kTensor &&
+                      (config_.fast_gradients || in_[at_].phase == Phase::kForward);
     emit_.Launch(KernelId::kFp8Matmul,
-                 {M, K, N, BlockRows(false), BlockRows(weight_b), forward ? 1 : 0},
+                 {M, K, N, BlockRows(false), BlockRows(weight_b), fast ? 1 : 0},
                  static_cast<uint8_t>(flags & kAccumulate),
                  {a.values, a.scale, b.values, b.scale, bias_residual_y[0], bias_residual_y[1],
                   bias_residual_y[2]});

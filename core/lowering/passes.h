@@ -47,6 +47,8 @@ Program InsertCheckpoint(Program program, const LowerOptions& options,
                          Extent extent = Extent::kWhole);
 // Gradients to the host, parameter shards from host or disk.
 Program InsertOffload(Program program);
+// Gathers of parameters that products of eight bits alone read send eight bits.
+Program GatherFp8(Program program);
 // Gathers of parameters and reductions of gradients at stage 3 send blocks of integers.
 Program InsertQuantize(Program program);
 // Alloc before the first and Free after the last use of each transient buffer.
@@ -92,6 +94,7 @@ inline constexpr std::array kPasses = {
     Pass{"InsertOptimizer", OnProgram<InsertOptimizer>, DraftStage::kMeaning},
     Pass{"InsertCheckpoint", WithOptions<InsertCheckpoint>, DraftStage::kMeaning},
     Pass{"InsertOffload", OnProgram<InsertOffload>, DraftStage::kReachable},
+    Pass{"GatherFp8", OnProgram<GatherFp8>, DraftStage::kReachable},
     Pass{"InsertQuantize", OnProgram<InsertQuantize>, DraftStage::kReachable},
     Pass{"InsertLifetimes", OnProgram<InsertLifetimes>, DraftStage::kLifetimes},
     Pass{"AssignEvents",

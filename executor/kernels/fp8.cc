@@ -5,6 +5,7 @@
 
 #include "executor/kernels/cpu_kernels.h"
 #include "executor/kernels/gemm.h"
+#include "executor/kernels/unit_segments.h"
 
 namespace zeroplan {
 
@@ -41,7 +42,7 @@ struct Scales {
     if (block_rows == 0) return 0;
     const int64_t across = col / kFp8Block;
     if (block_rows == 1) return across * rows + row;
-    return row / block_rows * (cols / kFp8Block) + across;
+    return row / block_rows * Fp8BlockScalesRow(cols) + across;
   }
 };
 
@@ -173,6 +174,71 @@ void Fp8Matmul(const KernelCall& call) {
       Narrow(y_MN.dtype, row, N, ElementAt(y_MN, m * N));
     }
   });
+}
+
+namespace {
+
+// Calls fn(piece of x_n, its first element in x_n, the slot of its tensor) for each tensor that a
+// rank's shard of the unit has a part of.
+template <typename Fn>
+void ForEachShardPiece(const KernelCall& call, const KernelArg& slots, Fn&& fn) {
+  const Program& program = *call.context.program;
+  const auto n = static_cast<uint64_t>(call.dims[0]);
+  const Unit& unit = program.layout.units[static_cast<size_t>(call.dims[1])];
+  const uint64_t begin = static_cast<uint64_t>(program.axes().Of(call.context.rank).shard) * n;
+  ForEachPiece(unit, begin, begin + n, [&](const TensorSlot* tensor, uint64_t from, uint64_t to) {
+    if (tensor == nullptr) return;
+    const auto place = static_cast<uint64_t>(tensor - unit.slots.data());
+    fn(static_cast<int64_t>(from - begin), static_cast<int64_t>(to - from),
+       slots.as<char>() + place * kFp8SlotBytes);
+  });
+}
+
+}  // namespace
+
+void ShardMagnitudes(const KernelCall& call) {
+  const KernelArg& x_n = Arg(call, 0);
+  ForEachShardPiece(call, Arg(call, 1), [&](int64_t first, int64_t count, char* slot) {
+    const auto bytes = static_cast<uint64_t>(count) * DtypeBytes(x_n.dtype);
+    RaiseMagnitude(*call.context.pool, {ElementAt(x_n, first), bytes, x_n.dtype}, count,
+                   {slot + kFp8AmaxAt, 4, Dtype::kF32});
+  });
+}
+
+void LargestOfParts(const KernelCall& call) {
+  const auto [n, P] = FirstDims<2>(call.dims);
+  const auto* parts_Pn = Arg(call, 0).as<const float>();
+  auto* dst_n = Arg(call, 1).as<float>();
+  for (int64_t i = 0; i < n; ++i) {
+    uint32_t largest = 0;
+    for (int64_t part = 0; part < P; ++part) {
+      largest = std::max(largest, MagnitudeBits(parts_Pn[part * n + i]));
+    }
+    dst_n[i] = std::bit_cast<float>(largest);
+  }
+}
+
+void QuantizeShard(const KernelCall& call) {
+  const KernelArg &x_n = Arg(call, 0), &q_n = Arg(call, 1);
+  std::memset(q_n.data, 0, static_cast<size_t>(call.dims[0]));  // between tensors
+  ForEachShardPiece(call, Arg(call, 2), [&](int64_t first, int64_t count, char* slot) {
+    const float inverse =
+        Fp8InverseScale(*reinterpret_cast<const float*>(slot + kFp8AmaxAt), kLargestE4M3);
+    call.context.pool->ParallelFor(count, kElementGrain, [&](int64_t begin, int64_t end, int) {
+      alignas(64) float buffer[kBlock];
+      ForEachBlock(first + begin, first + end, [&](int64_t at, int64_t some) {
+        const float* x = ReadBlock(x_n, at, some, buffer);
+        for (int64_t i = 0; i < some; ++i) q_n.as<uint8_t>()[at + i] = ToE4M3(x[i] * inverse);
+      });
+    });
+  });
+  // Of all tensors of the unit, also of those that this rank has no part of.
+  const Unit& unit = call.context.program->layout.units[static_cast<size_t>(call.dims[1])];
+  for (size_t i = 0; i < unit.slots.size(); ++i) {
+    auto* slot = Arg(call, 2).as<char>() + i * kFp8SlotBytes;
+    *reinterpret_cast<float*>(slot + kFp8ScaleAt) =
+        Fp8Scale(*reinterpret_cast<const float*>(slot + kFp8AmaxAt), kLargestE4M3);
+  }
 }
 
 void BiasBackward(const KernelCall& call) {
