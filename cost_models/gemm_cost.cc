@@ -30,6 +30,9 @@ constexpr double kSplitUtilisation = 0.95;
 constexpr double kLaunchesOfProduct = 5;
 // Sustained over dense peak, H200 bf16: 702 of 989.4 TFLOP/s.
 constexpr double kSustainedShare = 0.71;
+// The same of 8 bits: 1304.5 of 1979 TFLOP/s, products of 8192 on an H100
+// (github.com/pytorch/pytorch/issues/143465).
+constexpr double kEightBitSustainedShare = 0.66;
 
 // penalty: (32768 / area)^0.0735, fitted too.
 struct Tile {
@@ -66,7 +69,13 @@ double SplitSeconds(const GemmMachine& machine, const Product& product) {
          2 * kLargestTile * machine.ramp / rate;
 }
 
-size_t Index(GemmKind kind) { return static_cast<size_t>(kind); }
+bool EightBits(Dtype dtype) { return DtypeBytes(dtype) == 1; }
+
+// Which rows a product is corrected by.
+size_t Index(Dtype dtype, GemmKind kind) {
+  return static_cast<size_t>(EightBits(dtype) && kind == GemmKind::kWeight ? GemmKind::kData
+                                                                           : kind);
+}
 
 LocalCorrection::Position Position(const Product& product) {
   return {std::log2(product.rows), std::log2(product.columns), std::log2(product.depth)};
@@ -81,12 +90,17 @@ std::vector<GemmRate> RowsOf(const GpuProfile& gpu, Dtype dtype) {
   return rows;
 }
 
-// What a tile's start and end cost on this GPU, over what they cost on an H200, both counted in
-// contraction elements. Never more: a faster multiprocessor is taken to hide as large a share.
-double RampShare(const GpuProfile& gpu) {
+// What a tile's start and end cost on this GPU, over what they cost on an H200 in 16 bits, both
+// counted in contraction elements. Never more: a faster multiprocessor is taken to hide as large a
+// share. Those of 8 bits take as long as those of 16.
+double RampShare(const GpuProfile& gpu, Dtype dtype) {
   double fastest = 0;
-  for (const auto& [dtype, peak] : gpu.dense_peaks) fastest = std::max(fastest, peak.value);
-  return std::min(1.0, fastest / std::max(1.0, gpu.sm_count.value) / kRampRate);
+  for (const auto& [wide, peak] : gpu.dense_peaks) {
+    if (!EightBits(wide)) fastest = std::max(fastest, peak.value);
+  }
+  const double share = std::min(1.0, fastest / std::max(1.0, gpu.sm_count.value) / kRampRate);
+  return EightBits(dtype) && fastest > 0 ? share * gpu.dense_peaks.at(dtype).value / fastest
+                                         : share;
 }
 
 struct TimedProduct {
@@ -101,13 +115,14 @@ std::vector<TimedProduct> TimedProducts(const GpuProfile& gpu, const std::vector
   timed.reserve(rows.size());
   for (const GemmRate& row : rows) {
     const Product product = LayerProduct(row.kind, row.m, row.k, row.n);
-    const double bytes = product.elements() * static_cast<double>(DtypeBytes(row.dtype));
     const double seconds = product.flops() / row.flops_per_second;
     // What a FLOP draws is known in 16 bits.
-    timed.push_back({row.kind, product,
-                     row.dtype == Dtype::kF32
-                         ? seconds
-                         : power.ProductAtTopClock(seconds, product.flops(), bytes)});
+    timed.push_back(
+        {row.kind, product,
+         row.dtype == Dtype::kF32
+             ? seconds
+             : power.ProductAtTopClock(seconds, power.As16Bits(row.dtype, product.flops()),
+                                       BareBytes(row.dtype, product))});
   }
   return timed;
 }
@@ -118,8 +133,9 @@ double OtherTerms(const GemmMachine& machine, const Product& product) {
   if (product.flops() / machine.dense_peak < kSplitBelow * waves) {
     waves = std::min(waves, SplitSeconds(machine, product));
   }
-  const double memory =
-      product.elements() * machine.element_bytes / (kMemoryShare * machine.memory_bandwidth);
+  const double bytes =
+      product.inputs() * machine.element_bytes + product.outputs() * machine.output_bytes;
+  const double memory = bytes / (kMemoryShare * machine.memory_bandwidth);
   return std::pow(waves, kSharpness) + std::pow(memory, kSharpness);
 }
 double WithPower(const GemmMachine& machine, const Product& product, double other_terms) {
@@ -196,7 +212,7 @@ double TiledProductSeconds(const GemmMachine& machine, const Product& product) {
 }
 
 GemmCost::GemmCost(const GpuProfile& gpu) : gpu_name_(gpu.name) {
-  constexpr std::array<Dtype, 3> kDtypes = {Dtype::kF32, Dtype::kBF16, Dtype::kF16};
+  constexpr std::array kDtypes = {Dtype::kF32, Dtype::kBF16, Dtype::kF16, Dtype::kE4M3};
   for (size_t i = 0; i < kDtypes.size(); ++i) fitted_[i] = Fit(gpu, kDtypes[i]);
 }
 
@@ -209,15 +225,18 @@ GemmCost::Fitted GemmCost::Fit(const GpuProfile& gpu, Dtype dtype) const {
   fitted.dense_peak = machine.dense_peak = peak->second.value;
   machine.memory_bandwidth = gpu.hbm_bandwidth.value;
   machine.element_bytes = static_cast<double>(DtypeBytes(dtype));
+  machine.output_bytes = OutputBytes(dtype);
   machine.launch_seconds = gpu.launch_overhead.value;
-  machine.ramp *= RampShare(gpu);
+  machine.ramp *= RampShare(gpu, dtype);
   const auto reachable = gpu.reachable_peaks.find(dtype);
-  machine.sustained = reachable != gpu.reachable_peaks.end() ? reachable->second.value
-                                                             : kSustainedShare * machine.dense_peak;
+  machine.sustained =
+      reachable != gpu.reachable_peaks.end()
+          ? reachable->second.value
+          : (EightBits(dtype) ? kEightBitSustainedShare : kSustainedShare) * machine.dense_peak;
   std::vector<GemmRate> rows = RowsOf(gpu, dtype);
   // Few rows of one's own (a check that fp16 is as fast as bf16) say less than the other's many.
   const Dtype other = dtype == Dtype::kBF16 ? Dtype::kF16 : Dtype::kBF16;
-  if (dtype != Dtype::kF32) {
+  if (DtypeBytes(dtype) == 2) {
     std::vector<GemmRate> others = RowsOf(gpu, other);
     if (others.size() > rows.size()) rows = std::move(others);
   }
@@ -236,10 +255,11 @@ GemmCost::Fitted GemmCost::Fit(const GpuProfile& gpu, Dtype dtype) const {
   double least = std::numeric_limits<double>::infinity();
   std::array<double, 3> floors = {least, least, least};
   for (const TimedProduct& row : timed) {
-    floors[Index(row.kind)] = std::min(floors[Index(row.kind)], row.seconds);
+    const size_t at = Index(dtype, row.kind);
+    floors[at] = std::min(floors[at], row.seconds);
     least = std::min(least, row.seconds);
     const double formula = TiledProductSeconds(machine, row.product);
-    fitted.correction[Index(row.kind)].Add(Position(row.product), row.seconds / formula);
+    fitted.correction[at].Add(Position(row.product), row.seconds / formula);
   }
   for (size_t i = 0; i < floors.size(); ++i) {
     fitted.floor_seconds[i] = std::min(std::isfinite(floors[i]) ? floors[i] : least,
@@ -249,12 +269,18 @@ GemmCost::Fitted GemmCost::Fit(const GpuProfile& gpu, Dtype dtype) const {
 }
 
 const GemmCost::Fitted& GemmCost::Of(Dtype dtype) const {
-  const Fitted& fitted = fitted_[dtype == Dtype::kBF16 ? 1 : dtype == Dtype::kF16 ? 2 : 0];
+  if (dtype == Dtype::kE5M2) dtype = Dtype::kE4M3;
+  const Fitted& fitted = fitted_[dtype == Dtype::kBF16   ? 1
+                                 : dtype == Dtype::kF16  ? 2
+                                 : dtype == Dtype::kE4M3 ? 3
+                                                         : 0];
   if (fitted.machine.dense_peak <= 0) {
     ThrowUsage(
         "hardware profile of {}: gpu.peaks.{} is missing, so no product in {} can be timed; "
-        "add the dense peak, or choose a dtype that the GPU has",
-        gpu_name_, DtypeName(dtype), DtypeName(dtype));
+        "add the dense peak, or {}",
+        gpu_name_, DtypeName(dtype), DtypeName(dtype),
+        EightBits(dtype) ? "leave fp8 off: GPUs multiply eight bits from compute capability 8.9 on"
+                         : "choose a dtype that the GPU has");
   }
   return fitted;
 }
@@ -263,9 +289,9 @@ double GemmCost::Seconds(GemmKind kind, Dtype dtype, int64_t m, int64_t k, int64
   const Fitted& fitted = Of(dtype);
   const Product product = LayerProduct(kind, m, k, n);
   const double formula = TiledProductSeconds(fitted.machine, product) *
-                         fitted.correction[Index(kind)].Factor(Position(product));
-  return std::max(
-      {formula, fitted.floor_seconds[Index(kind)], product.flops() / fitted.machine.dense_peak});
+                         fitted.correction[Index(dtype, kind)].Factor(Position(product));
+  return std::max({formula, fitted.floor_seconds[Index(dtype, kind)],
+                   product.flops() / fitted.machine.dense_peak});
 }
 
 double GemmCost::SpeedOnShare(GemmKind kind, Dtype dtype, int64_t m, int64_t k, int64_t n,

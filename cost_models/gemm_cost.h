@@ -11,8 +11,11 @@
 //   memory = bytes / (kMemoryShare * hbm_bandwidth)
 //   t      = launch + (waves^q + power^q + memory^q)^(1/q),   q = kSharpness
 //
+// bytes: of the operands and the output, which has 16 bits where operands have 8.
+//
 // ramp: a tile's start and end, 3.4 us of the H200's multiprocessors as contraction length. It is a
-// time (latency, and writing the tile), so that a GPU that multiplies slower loses less by it.
+// time (latency, and writing the tile), so that a GPU that multiplies slower loses less by it, and
+// products of 8 bits, which start and end as those of 16 do, lose more.
 //
 // A product whose best tiling leaves more than 30 % of the multiprocessors idle is split along L as
 // well. No product is faster than the fastest one measured (what one library call costs), nor than
@@ -39,10 +42,21 @@ struct Product {
   double count = 1;
 
   double flops() const { return 2 * count * rows * columns * depth; }
-  double elements() const { return count * (rows * columns + rows * depth + columns * depth); }
+  double inputs() const { return count * (rows * depth + columns * depth); }
+  double outputs() const { return count * rows * columns; }
+  double elements() const { return inputs() + outputs(); }
 };
 // Which of a layer's M, K, N the output and the contraction are.
 Product LayerProduct(GemmKind kind, int64_t m, int64_t k, int64_t n);
+// Bytes of an element of what a product of `dtype` writes: 16 bits where it takes 8.
+constexpr double OutputBytes(Dtype dtype) {
+  return DtypeBytes(dtype) == 1 ? 2 : static_cast<double>(DtypeBytes(dtype));
+}
+// Of operands and output, without bias, residual or accumulation.
+inline double BareBytes(Dtype dtype, const Product& product) {
+  return product.inputs() * static_cast<double>(DtypeBytes(dtype)) +
+         product.outputs() * OutputBytes(dtype);
+}
 
 // What the formula needs of a GPU for one dtype.
 struct GemmMachine {
@@ -50,7 +64,7 @@ struct GemmMachine {
   double dense_peak = 0;        // FLOP/s at the clock that it runs at
   double sustained = 0;         // FLOP/s under the power limit; the power term's
   double memory_bandwidth = 0;  // bytes/s, HBM
-  double element_bytes = 2;
+  double element_bytes = 2, output_bytes = 2;
   double launch_seconds = 0;
   double ramp = 387;  // contraction elements that a tile's start and end cost; the H200's
 };
@@ -63,6 +77,7 @@ class GemmCost {
 
   // Throws Error(kUsage) if the GPU has no peak for `dtype`. 16-bit dtypes without rows of their
   // own use each other's; without any, `reachable_peaks` or kSustainedShare of the dense peak.
+  // kE5M2 counts as kE4M3, of whose products kData and kWeight are one kind.
   double Seconds(GemmKind kind, Dtype dtype, int64_t m, int64_t k, int64_t n) const;
   // What is left of its speed on `share` of the multiprocessors, the others being a collective's:
   // a product whose tiles just fill the GPU needs another wave.
@@ -86,7 +101,7 @@ class GemmCost {
   const Fitted& Of(Dtype dtype) const;
 
   std::string gpu_name_;
-  std::array<Fitted, 3> fitted_;  // fp32, bf16, fp16
+  std::array<Fitted, 4> fitted_;  // fp32, bf16, fp16, e4m3
 };
 
 }  // namespace zeroplan

@@ -23,6 +23,19 @@ uint64_t OrderedIn(const Program& program, const LaunchKernel& launch) {
   return has ? args[kBackwardScratch].bytes : AttentionWorkspaceBytes(launch.dims, true);
 }
 
+// A product of a layer as GemmCost times it.
+struct TimedShape {
+  GemmKind kind;
+  int64_t m, k, n;
+};
+// kFp8Matmul multiplies [M,K] by [N,K] in every direction: with fast sums forward, without as a
+// gradient, of which a product of M by N over K is [M,K'] = [M,N'] * [K',N']^T.
+TimedShape ShapeOf(CostKind cost, Dtype dtype, const KernelDims& dims) {
+  const auto [M, K, N, rows_a, rows_b, fast] = dims;
+  if (DtypeBytes(dtype) == 1 && fast == 0) return {GemmKind::kData, M, N, K};
+  return {*ProductKind(cost), M, K, N};
+}
+
 bool WithinDocuments(const Program& program, const LaunchKernel& launch) {
   const int at = KernelInfo(launch.kernel).starts;
   return at >= 0 && at < launch.arg_count && !program.args(launch)[static_cast<size_t>(at)].null();
@@ -92,8 +105,9 @@ KernelCost::Cost KernelCost::Of(const Program& program, const LaunchKernel& laun
   // What a FLOP draws is known in 16 bits.
   const Cost found = {seconds, SpeedBesideCollective(key),
                       dtype == Dtype::kF32 ? GpuWork{seconds}
-                      : ProductKind(cost)  ? power_.Product(seconds, flops, bytes)
-                                           : power_.Attention(seconds, flops, bytes)};
+                      : ProductKind(cost)
+                          ? power_.Product(seconds, power_.As16Bits(dtype, flops), bytes)
+                          : power_.Attention(seconds, flops, bytes)};
   slots_[at] = {key, found};
   if (++used_ * 2 > slots_.size()) Grow();
   return WithSide(found, side);
@@ -106,11 +120,10 @@ KernelCost::Cost KernelCost::WithSide(Cost cost, double seconds) {
 }
 
 double KernelCost::SpeedBesideCollective(const Key& key) const {
-  const std::optional<GemmKind> kind = ProductKind(key.cost);
-  if (!kind) return overlapped_compute_;
-  return std::min(overlapped_compute_,
-                  gemm_.SpeedOnShare(*kind, key.dtype, key.dims[0], key.dims[1], key.dims[2],
-                                     overlapped_compute_));
+  if (!ProductKind(key.cost)) return overlapped_compute_;
+  const TimedShape shape = ShapeOf(key.cost, key.dtype, key.dims);
+  return std::min(overlapped_compute_, gemm_.SpeedOnShare(shape.kind, key.dtype, shape.m, shape.k,
+                                                          shape.n, overlapped_compute_));
 }
 
 double KernelCost::Compute(const Key& key) const {
@@ -121,7 +134,7 @@ double KernelCost::Compute(const Key& key) const {
     case CostKind::kForwardProduct:
     case CostKind::kDataProduct:
     case CostKind::kWeightProduct:
-      return std::max(least, ProductSeconds(*ProductKind(key.cost), key));
+      return std::max(least, ProductSeconds(key));
     case CostKind::kAttentionForward:
     case CostKind::kAttentionBackward:
       return std::max(least,
@@ -146,13 +159,11 @@ double KernelCost::Compute(const Key& key) const {
 // What a launch moves beyond the bare product (bias, residual, a wider or accumulated output, the
 // second output of a product with GELU or the input of its gradient) comes on top, at the bandwidth
 // of memory kernels. That the arithmetic of GELU hides behind this is an assumption.
-double KernelCost::ProductSeconds(GemmKind kind, const Key& key) const {
-  const auto m = static_cast<double>(key.dims[0]), k = static_cast<double>(key.dims[1]),
-             n = static_cast<double>(key.dims[2]);
-  const double bare = (m * k + k * n + m * n) * static_cast<double>(DtypeBytes(key.dtype));
+double KernelCost::ProductSeconds(const Key& key) const {
+  const auto [kind, m, k, n] = ShapeOf(key.cost, key.dtype, key.dims);
+  const double bare = BareBytes(key.dtype, LayerProduct(kind, m, k, n));
   const double extra = std::max(0.0, static_cast<double>(key.bytes) - bare);
-  return gemm_.Seconds(kind, key.dtype, key.dims[0], key.dims[1], key.dims[2]) +
-         extra / memory_.BytesPerSecond();
+  return gemm_.Seconds(kind, key.dtype, m, k, n) + extra / memory_.BytesPerSecond();
 }
 
 }  // namespace zeroplan

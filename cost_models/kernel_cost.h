@@ -61,7 +61,7 @@ class KernelCost {
   static Cost WithSide(Cost cost, double seconds);
   double Compute(const Key& key) const;
   double SpeedBesideCollective(const Key& key) const;
-  double ProductSeconds(GemmKind kind, const Key& key) const;
+  double ProductSeconds(const Key& key) const;
   static uint64_t Hash(const Key& key);
   void Grow() const;
 

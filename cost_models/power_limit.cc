@@ -29,6 +29,7 @@ PowerLimit::PowerLimit(const GpuProfile& gpu) : known_(gpu.power.has_value()) {
   flop_ = gpu.power->flop.value;
   byte_ = gpu.power->byte.value;
   clocked_ = gpu.power->clocked.value;
+  if (gpu.power->flop_e4m3) eight_bit_flop_ = gpu.power->flop_e4m3->value / flop_;
 }
 
 GpuWork PowerLimit::Kernel(double seconds, double flops, double bytes, double share) const {

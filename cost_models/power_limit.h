@@ -31,6 +31,12 @@ struct GpuWork {
   double SecondsAt(double clock) const { return fixed_seconds + clocked_seconds / clock; }
 };
 
+// What a FLOP of an 8-bit product draws, over one of a 16-bit product, where it was not measured.
+// Where the limit alone holds products back, rate^2 / peak goes as 1 / (joules of a FLOP). Best
+// products of 16 and 8 bits at 16-bit peaks of 989 TFLOP/s: 794.5 and 1402.6 TFLOP/s on an H100,
+// 794.5 and 1453.4 on an H200 (S. Bekman, ml-engineering, compute/accelerator): 0.64 and 0.60.
+inline constexpr double kEightBitFlop = 0.62;
+
 class PowerLimit {
  public:
   // Without gpu.power every clock is 1: rates are then what they are under the limit.
@@ -44,6 +50,11 @@ class PowerLimit {
     return Kernel(seconds, flops, bytes, 1);
   }
   GpuWork Memory(double seconds, double bytes) const { return {seconds, 0, byte_ * bytes, 0}; }
+
+  // FLOPs of 16 bits that draw what `flops` of `dtype` do, which is 16 or 8 bits wide.
+  double As16Bits(Dtype dtype, double flops) const {
+    return DtypeBytes(dtype) == 1 ? eight_bit_flop_ * flops : flops;
+  }
 
   // The clock that the GPU keeps when it repeats `work`. It never falls when the GPU also waits.
   double Clock(const GpuWork& work) const;
@@ -63,6 +74,7 @@ class PowerLimit {
   bool known_ = false;
   double spare_watts_ = 0;  // limit less base
   double flop_ = 0, byte_ = 0, clocked_ = 0;
+  double eight_bit_flop_ = kEightBitFlop;  // over flop_
 };
 
 }  // namespace zeroplan

@@ -76,7 +76,7 @@ inline constexpr FigureRule kRuntime{Dimension::kBytes, 0, 32 * kGiga};
 // The values of each field that is a word; what files call them is WordOf.
 inline constexpr LinkKind kLinkKinds[] = {LinkKind::kNvlink, LinkKind::kPcie};
 inline constexpr GemmKind kGemmKinds[] = {GemmKind::kForward, GemmKind::kData, GemmKind::kWeight};
-inline constexpr Dtype kProfileDtypes[] = {Dtype::kBF16, Dtype::kF16, Dtype::kF32};
+inline constexpr Dtype kProfileDtypes[] = {Dtype::kBF16, Dtype::kF16, Dtype::kF32, Dtype::kE4M3};
 inline constexpr CollectiveOp kCollectiveOps[] = {
     CollectiveOp::kAllReduce, CollectiveOp::kAllGather, CollectiveOp::kReduceScatter};
 inline constexpr KernelId kNamedKernels[] = {
@@ -85,7 +85,8 @@ inline constexpr KernelId kNamedKernels[] = {
     KernelId::kRmsNormForward,   KernelId::kRmsNormBackward,
     KernelId::kSwiGluForward,    KernelId::kSwiGluBackward,
     KernelId::kCrossEntropy,     KernelId::kNormSq,
-    KernelId::kConvert,          KernelId::kAdamW};
+    KernelId::kConvert,          KernelId::kAdamW,
+    KernelId::kLargestMagnitude, KernelId::kQuantize};
 inline constexpr FigureSource kFigureSources[] = {FigureSource::kDatasheet, FigureSource::kMeasured,
                                                   FigureSource::kDerived};
 inline std::string_view WordOf(LinkKind kind) { return LinkKindName(kind); }
@@ -154,6 +155,7 @@ void ForEachGpuField(Gpu& gpu, Visitor&& visit) {
     visit.Figure("gpu.power.flop", figure_rules::kEnergy, gpu.power->flop);
     visit.Figure("gpu.power.byte", figure_rules::kEnergy, gpu.power->byte);
     visit.Figure("gpu.power.clocked", figure_rules::kShare, gpu.power->clocked);
+    visit.Figure("gpu.power.flop_e4m3", figure_rules::kEnergy, gpu.power->flop_e4m3);
   }
   visit.Figure("gpu.board_power", figure_rules::kPower, gpu.board_power);
 }

@@ -39,6 +39,9 @@ struct Measured {
 
 // The three products of a layer y[M,N] = a[M,K] * w[K,N]: kForward; kData, dy * w^T; kWeight,
 // a^T * dy. All have 2*M*K*N FLOPs.
+//
+// Products of eight bits (kE4M3, which stands for kE5M2 too) are all one kernel,
+// KernelId::kFp8Matmul, and write 16 bits: kForward with `fast` sums, kData and kWeight without.
 enum class GemmKind : uint8_t { kForward, kData, kWeight };
 std::string_view GemmKindName(GemmKind kind);  // "forward", "data", "weight"
 struct GemmRate {
@@ -99,6 +102,8 @@ struct PowerProfile {
   Figure flop;     // joules of a FLOP of a 16-bit product at the top clock
   Figure byte;     // joules of a byte of device memory read or written
   Figure clocked;  // share of a product's time at the top clock that is longer at a lower one
+  // Joules of a FLOP of an 8-bit product at the top clock. Absent: the cost model's assumption.
+  std::optional<Figure> flop_e4m3{};
 
   bool operator==(const PowerProfile&) const = default;
 };
@@ -114,7 +119,8 @@ struct GpuProfile {
   std::optional<Figure> copy_bandwidth;  // read plus written by a device copy, measured
   Figure sm_count;
   Figure max_sm_clock;
-  std::map<Dtype, Figure> dense_peaks;      // FLOP/s without sparsity; kF32 is plain fp32, not TF32
+  // FLOP/s without sparsity; kF32 is plain fp32, not TF32. kE4M3: of a GPU that multiplies 8 bits.
+  std::map<Dtype, Figure> dense_peaks;
   std::map<Dtype, Figure> reachable_peaks;  // what a large GEMM reaches: measured or derived
   // FLOP/s of fused causal attention with heads of 128 on long sequences (2*B*H*T*T*D FLOPs
   // forward, 2.5 times that backward). Used where there is no `attention` table; given together or

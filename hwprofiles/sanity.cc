@@ -14,6 +14,7 @@ namespace {
 // Dense 16-bit matrix FLOP per SM and clock, and plain fp32 FLOP per SM and clock. Source: NVIDIA's
 // architecture whitepapers (V100, T4, A100, GA102, Ada, H100, Blackwell, RTX Blackwell). The
 // compute capability is that of its first GPU.
+// Products of eight bits are twice as fast, where the GPU has them.
 struct ArchitectureRate {
   std::string_view name;
   double matrix16;
@@ -32,6 +33,19 @@ constexpr ArchitectureRate kRates[] = {
     // A core with two units of AVX-512; it plans in fp32 alone.
     {kCpuArchitecture, 0, 64, 0},
 };
+constexpr int kFirstWithFp8 = 89;  // compute capability
+
+double DensePerClock(const ArchitectureRate& rate, Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kF32:
+      return rate.fp32;
+    case Dtype::kE4M3:
+      return rate.compute_capability >= kFirstWithFp8 ? 2 * rate.matrix16 : 0;
+    default:
+      return rate.matrix16;
+  }
+}
+
 // Sparse figures are twice the dense ones: anything past this much over the rate is one of those.
 constexpr double kTolerance = 1.15;
 // What a measurement may show above a peak that it cannot pass: clocks and rounding.
@@ -55,7 +69,13 @@ Found CheckPeaks(const GpuProfile& gpu) {
                          fmt::format("\"{}\" is not known; use one of{}", gpu.architecture, names)};
   }
   for (const auto& [dtype, peak] : gpu.dense_peaks) {
-    const double per_clock = dtype == Dtype::kF32 ? rate->fp32 : rate->matrix16;
+    const double per_clock = DensePerClock(*rate, dtype);
+    if (per_clock == 0 && dtype == Dtype::kE4M3) {
+      return Contradiction{
+          "gpu.peaks.e4m3.dense",
+          fmt::format("GPUs of architecture {} do not multiply eight bits; remove it",
+                      gpu.architecture)};
+    }
     const double limit = per_clock * gpu.sm_count.value * gpu.max_sm_clock.value;
     if (peak.value > limit * kTolerance) {
       return Contradiction{
@@ -213,6 +233,12 @@ Found CheckGpuTables(const GpuProfile& gpu) {
     for (size_t i = 0; i < gpu.gemm->rows.size(); ++i) {
       const GemmRate& row = gpu.gemm->rows[i];
       const double limit = peak(row.dtype);
+      if (limit == 0) {
+        return Contradiction{fmt::format("gpu.gemm.rows.{}", i),
+                             fmt::format("gpu.peaks.{0}.dense is missing; give the dense peak of "
+                                         "each dtype that has rows, or remove those of {0}",
+                                         DtypeName(row.dtype))};
+      }
       if (row.flops_per_second > limit * kMeasuredTolerance) {
         return TooFast("gpu.gemm", i, row.flops_per_second / kTera, "TFLOP/s", limit / kTera,
                        fmt::format("the dense {} peak", DtypeName(row.dtype)));
@@ -288,7 +314,7 @@ Found CheckCollectives(const NodeProfile& node) {
 double DenseFlopsPerClock(std::string_view architecture, Dtype dtype) {
   const ArchitectureRate* rate = FindRate(architecture);
   if (rate == nullptr) return 0;
-  return dtype == Dtype::kF32 ? rate->fp32 : rate->matrix16;
+  return DensePerClock(*rate, dtype);
 }
 
 int ComputeCapability(std::string_view architecture) {

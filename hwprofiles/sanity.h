@@ -18,8 +18,8 @@ struct Contradiction {
 // cpu`. They compute in fp32, one instruction after another, and reach one another through Gloo.
 inline constexpr std::string_view kCpuArchitecture = "cpu";
 
-// Dense FLOP of one SM in one clock: of matrix products for 16-bit dtypes, plain for kF32. 0 for an
-// architecture that is not known.
+// Dense FLOP of one SM in one clock: of matrix products, plain for kF32. 0 for an architecture that
+// is not known, or has no products of that dtype.
 double DenseFlopsPerClock(std::string_view architecture, Dtype dtype);
 // 90 for 9.0; 0 for an architecture that is not known.
 int ComputeCapability(std::string_view architecture);
