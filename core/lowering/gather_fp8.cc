@@ -5,7 +5,7 @@
 // others take a transposed copy of that.
 //
 // Units with other parameters in them are gathered as they are, and so are all with
-// zero_quantized_weights, whose rounding comes first.
+// zero_quantized_weights, whose rounding comes first, or where parameters are offloaded.
 #include <map>
 #include <utility>
 #include <vector>
@@ -61,7 +61,8 @@ class GatherRewriter {
     const Buffer& whole = p_.buffers[segment.dst.buffer];
     const bool of_unit = whole.role == Role::kParamFull && !whole.persistent && whole.unit >= 0 &&
                          DtypeElements(whole.dtype) == 1;
-    return of_unit ? segment.dst.buffer : kNoBuffer;
+    // A shard that comes from the host lies in place there, in 16 bits.
+    return of_unit && segment.src.buffer != segment.dst.buffer ? segment.dst.buffer : kNoBuffer;
   }
 
   // Those that only kernels that round to eight bits read, with the slots of their tensors.

@@ -29,7 +29,10 @@ class Liveness {
     for (size_t a = 0; a < args.size(); ++a) {
       if (args[a].null() || KernelInfo(launch.kernel).args[a] == ArgMode::kScratch) continue;
       const bool writes = Writes(AccessMode(launch.kernel, static_cast<int>(a), launch.flags));
-      if (writes && (p_.buffers[args[a].buffer].persistent || read_[args[a].buffer])) return true;
+      // Scales persist for the step's later micro-steps, which read them at the same places.
+      const Buffer& made = p_.buffers[args[a].buffer];
+      const bool stays = made.persistent && made.role != Role::kScales;
+      if (writes && (stays || read_[args[a].buffer])) return true;
     }
     return false;
   }
