@@ -33,8 +33,9 @@ TEST_CASE("kernel table: every row is named, consistent and needs no workspace o
     for (int i = 0; i < row.args.size(); ++i) {
       writes = writes || Writes(AccessMode(id, i, kNoFlags));
       const bool scratch = row.args[static_cast<size_t>(i)] == ArgMode::kScratch;
-      // Where documents start alone comes behind it.
-      if (scratch) CHECK(i == row.args.size() - (row.starts >= 0 ? 2 : 1));
+      // Where documents start, or a largest magnitude, alone comes behind it.
+      const int behind = row.starts >= 0 || row.magnitude.of >= 0 ? 1 : 0;
+      if (scratch) CHECK(i == row.args.size() - 1 - behind);
     }
     if (row.starts >= 0) {
       CHECK(row.starts == row.args.size() - 1);
@@ -57,13 +58,41 @@ TEST_CASE("kernel table: what selective recompute runs takes arguments that the 
     CAPTURE(row.name);
     REQUIRE(KernelExists(row.recompute.kernel));
     const KernelRow& again = KernelInfo(row.recompute.kernel);
-    CHECK(row.recompute.args.size() == again.args.size());
     for (const uint8_t index : row.recompute.args) CHECK(index < row.args.size());
+    // Its first arguments, among them an output. Behind them only what may be absent: a largest
+    // magnitude, which is known already, or another output.
+    const auto given = static_cast<size_t>(row.recompute.args.size());
+    REQUIRE(given <= static_cast<size_t>(again.args.size()));
+    CHECK(std::any_of(again.args.begin(), again.args.begin() + given,
+                      [](ArgMode mode) { return Writes(mode); }));
+    for (size_t i = given; i < static_cast<size_t>(again.args.size()); ++i) {
+      const bool magnitude = static_cast<int>(i) == again.magnitude.argument;
+      CHECK((magnitude || (row.id == KernelId::kQuantize && again.args[i] == ArgMode::kOut)));
+    }
   }
   // The GELU of a product's M x N outputs.
   const CheapKernel& gelu = KernelInfo(KernelId::kMatmulGeluForward).recompute;
   CHECK(gelu.kernel == KernelId::kGeluForward);
   CHECK(gelu.dims({64, 16, 48}) == KernelDims{64 * 48});
+}
+
+TEST_CASE("kernel table: a largest magnitude is the last argument, of one that is written") {
+  int rows = 0;
+  for (int k = 0; k < kKernelCount; ++k) {
+    const KernelRow& row = KernelInfo(static_cast<KernelId>(k));
+    if (row.magnitude.of < 0) {
+      CHECK(row.magnitude.argument == -1);
+      continue;
+    }
+    CAPTURE(row.name);
+    ++rows;
+    CHECK(row.magnitude.argument == row.args.size() - 1);
+    CHECK(row.magnitude.of < row.magnitude.argument);
+    CHECK(row.args[static_cast<size_t>(row.magnitude.argument)] == ArgMode::kInOut);
+    CHECK(Writes(row.args[static_cast<size_t>(row.magnitude.of)]));
+    CHECK(row.starts == -1);
+  }
+  CHECK(rows == 8);  // norms, GELU and SwiGLU, forward and backward
 }
 
 TEST_CASE("kernel table: bytes moved by hand") {
@@ -116,6 +145,24 @@ TEST_CASE("kernel table: bytes moved by hand") {
   CHECK(bytes(KernelId::kLoraDownBackward, {4, 5, 2},
               {part(40), part(16), part(20), part(40), part(20)},
               kAddToOutput) == 40 + 16 + 20 + 2 * 40 + 20);
+  // Of 32 x 16 numbers in 16 bits: a magnitude, one copy, both, the transpose of eight bits.
+  CHECK(bytes(KernelId::kLargestMagnitude, {512}, {part(1024), part(4)}) == 1024 + 2 * 4);
+  CHECK(bytes(KernelId::kSwiGluForward, {32, 16}, {part(2048), part(1024), part(4)}) ==
+        2048 + 1024 + 2 * 4);
+  CHECK(bytes(KernelId::kQuantize, {32, 16, 0},
+              {part(1024), part(4), {}, {}, part(512), part(4)}) == 1024 + 4 + 512 + 4);
+  CHECK(bytes(KernelId::kQuantize, {32, 16, 0},
+              {part(1024), part(4), part(512), part(4), part(512), {}}) ==
+        1024 + 4 + 512 + 4 + 512);
+  CHECK(bytes(KernelId::kQuantize, {32, 16, 0}, {part(512), {}, part(512)}) == 1024);
+  // Copies of 32 x 16 and 48 x 16, to 32 x 48 in 16 bits, which kAccumulate reads too; a bias.
+  const std::vector<ArgShape> product = {part(512), part(4), part(768),  part(4),
+                                         part(96),  {},      part(3072), part(1 << 20)};
+  CHECK(bytes(KernelId::kFp8Matmul, {32, 16, 48}, product) == 512 + 4 + 768 + 4 + 96 + 3072);
+  CHECK(bytes(KernelId::kFp8Matmul, {32, 16, 48}, product, kAccumulate) ==
+        512 + 4 + 768 + 4 + 96 + 2 * 3072);
+  CHECK(bytes(KernelId::kBiasBackward, {32, 48}, {part(3072), part(96), part(1 << 20)},
+              kAccumulate) == 3072 + 2 * 96);
 }
 
 TEST_CASE("kernel table: partial sums of adapters seldom need more than the library's workspace") {
@@ -161,6 +208,9 @@ TEST_CASE("kernel table: flags decide between writing and adding") {
   CHECK(AccessMode(KernelId::kEmbedBackward, 2, kNoFlags) == kInOut);
   CHECK(AccessMode(KernelId::kEmbedBackward, 3, kNoFlags) == kOut);
   CHECK(AccessMode(KernelId::kConvert, 1, kAccumulate) == kInOut);
+  CHECK(AccessMode(KernelId::kFp8Matmul, 6, kNoFlags) == kOut);
+  CHECK(AccessMode(KernelId::kFp8Matmul, 6, kAccumulate) == kInOut);
+  CHECK(AccessMode(KernelId::kBiasBackward, 1, kAccumulate) == kInOut);
 }
 
 TEST_CASE("kernel table: FLOPs by hand") {
@@ -194,6 +244,10 @@ TEST_CASE("kernel table: FLOPs by hand") {
   CHECK(Flops(KernelId::kQkNormRotaryBackward, {64, 16, 6, 2, 8}) == 12.0 * 64 * 8 * 8);
   CHECK(Flops(KernelId::kSwiGluForward, {64, 16}) == 5.0 * 64 * 16);
   CHECK(Flops(KernelId::kSwiGluBackward, {64, 16}) == 12.0 * 64 * 16);
+  CHECK(Flops(KernelId::kLargestMagnitude, {4096}) == 4096);
+  CHECK(Flops(KernelId::kQuantize, {64, 16, 0}) == 64.0 * 16);
+  CHECK(Flops(KernelId::kFp8Matmul, {64, 16, 48, 0, 0, 1}) == 2.0 * 64 * 16 * 48);
+  CHECK(Flops(KernelId::kBiasBackward, {64, 48}) == 64.0 * 48);
   // No overflow at sizes whose product passes 2^63.
   CHECK(Flops(KernelId::kMatmulForward, {1 << 24, 1 << 20, 1 << 22}) == 0x1p67);
 }
@@ -201,6 +255,10 @@ TEST_CASE("kernel table: FLOPs by hand") {
 TEST_CASE("kernel table: CUDA workspaces by hand") {
   CHECK(Workspace(KernelId::kMatmulForward, {64, 16, 48}, Backend::kCuda) == 33554432);
   CHECK(Workspace(KernelId::kMatmulGeluForward, {64, 16, 48}, Backend::kCuda) == 33554432);
+  CHECK(Workspace(KernelId::kFp8Matmul, {64, 16, 48, 0, 0, 1}, Backend::kCuda) == 33554432);
+  CHECK(Workspace(KernelId::kBiasBackward, {64, 48}, Backend::kCuda) == 33554432);
+  CHECK(Workspace(KernelId::kQuantize, {64, 16, 0}, Backend::kCuda) == 0);
+  CHECK(Workspace(KernelId::kLargestMagnitude, {4096}, Backend::kCuda) == 0);
   CHECK(Workspace(KernelId::kMatmulGeluBackward, {64, 16, 48}, Backend::kCuda) == 33554432);
   // cuDNN: B=4 T=1024 H=12 D=64: 4*4*12*1024*64 + 4*4*12*1024 + 256.
   CHECK(Workspace(KernelId::kAttentionBackward, {4, 1024, 12, 12, 64}, Backend::kCuda) ==
