@@ -37,6 +37,10 @@ struct ReadContext {
   // For masters and moments that neither DeepSpeed's keys nor "_zeroplan" say.
   std::optional<MasterWeights> master_weights;
   std::optional<Dtype> moment_dtype;
+  // For what "_zeroplan.fp8" leaves open: Fp8Config's members.
+  std::optional<bool> fp8;
+  std::optional<Fp8Recipe> fp8_recipe;
+  std::optional<Dtype> fp8_gradients;
   bool has_bf16 = true;                // whether the GPU computes in bf16
   std::optional<int64_t> total_steps;  // for a scheduler's total_num_steps: "auto"
   bool strict = false;                 // an unknown key of the top level is an error

@@ -233,6 +233,15 @@ void AddOwnStates(const TrainSetup& setup, Json* out) {
   }
 }
 
+void AddOwnFp8(const Fp8Config& fp8, Json* out) {
+  if (!fp8.enabled) return;
+  (*out)["_zeroplan"]["fp8"] = {{"enabled", true},
+                                {"recipe", Fp8RecipeName(fp8.recipe)},
+                                {"gradients", DtypeName(fp8.gradients)},
+                                {"fast_gradients", fp8.fast_gradients},
+                                {"least_side", fp8.least_side}};
+}
+
 void AddRecompute(const RecomputeConfig& recompute, int64_t layers, Json* out) {
   if (recompute.kind == RecomputeKind::kNone) return;
   if (recompute.kind == RecomputeKind::kSelective) {
@@ -389,6 +398,7 @@ std::string WriteConfig(const TrainSetup& given, int64_t layers) {
   if (!schedule.empty()) out["scheduler"] = {{"type", schedule}, {"params", params.Take()}};
   AddRunSchedule(setup.optimizer.schedule, &out);
   AddOwnStates(setup, &out);
+  AddOwnFp8(setup.precision.fp8, &out);
   AddRecompute(setup.recompute, layers, &out);
   if (setup.zero.shard_group > 0 && !DeepSpeedHasGroups(setup.zero)) {
     out["_zeroplan"]["shard_group"] = setup.zero.shard_group;
@@ -436,6 +446,7 @@ std::string DeepSpeedCannot(const TrainSetup& setup) {
   }
   // It would keep states in fp32, which take more memory.
   if (const std::string states = DeepSpeedStatesCannot(setup); !states.empty()) add(states);
+  if (precision.fp8.enabled) add("products in FP8");
   // Its checkpointing has no such thing: it would keep all activations, more than was planned.
   if (setup.recompute.kind == RecomputeKind::kSelective) add("selective recompute");
   if (setup.deterministic) add("deterministic runs");

@@ -150,6 +150,14 @@ void AddPrecision(const TrainSetup& setup, Table* table) {
                           fp16 ? "fp16" : "bf16")});
   table->Add("_zeroplan.optimizer_states", MomentsName(precision.moment_dtype),
              {"bf16.bf16_optimizer_states", "bf16.fp32_optimizer_states"});
+  const Fp8Config& fp8 = precision.fp8;
+  table->Add("_zeroplan.fp8.enabled", fp8.enabled);
+  if (fp8.enabled) {
+    table->Add("_zeroplan.fp8.recipe", Fp8RecipeName(fp8.recipe));
+    table->Add("_zeroplan.fp8.gradients", DtypeName(fp8.gradients));
+    table->Add("_zeroplan.fp8.fast_gradients", fp8.fast_gradients);
+    table->Add("_zeroplan.fp8.least_side", fp8.least_side);
+  }
 }
 
 void AddSchedule(const ScheduleConfig& schedule, Table* table) {

@@ -171,6 +171,7 @@ void ReadSegments(ReaderState* state, JsonSection* section) {
                     "; for zeroplan's executor another may be faster ('zeroplan plan')");
   }
   own.Word("compile", {"none", "layers", "all"}, "\"none\", \"layers\" or \"all\"");
+  ReadOwnFp8(state, &own, deepspeed);
   constexpr std::string_view kInBackward = "optimizer_in_backward";
   const bool in_backward = own.Bool(kInBackward).value_or(false);
   if (in_backward && deepspeed) {

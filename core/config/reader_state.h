@@ -123,6 +123,8 @@ void ReadScheduler(ReaderState* state);      // scheduler; needs the optimizer's
 void ReadRunSchedule(ReaderState* state, JsonSection* own);
 // The keys of "_zeroplan" that say how states are kept; after ReadZero.
 void ReadOwnStates(ReaderState* state, JsonSection* own);
+// "_zeroplan.fp8"; after ReadPrecision. `deepspeed`: the config says that it is for DeepSpeed.
+void ReadOwnFp8(ReaderState* state, JsonSection* own, bool deepspeed);
 // Reports what of the states DeepSpeed does not run, at the source that asks for it.
 void ReportDeepSpeedStates(ReaderState* state);
 // The keys of "_zeroplan" that say shard groups which DeepSpeed has not; after ReadZero.

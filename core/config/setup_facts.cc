@@ -1,8 +1,10 @@
 #include "core/config/setup_facts.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "core/base/error.h"
+#include "core/base/fp8.h"
 
 namespace zeroplan {
 
@@ -290,6 +292,31 @@ Dtype HostGradDtype(const TrainSetup& setup) {
   return ReducesInFp32(setup) ? precision.grad_accum_dtype : precision.dtype;
 }
 
+int64_t Fp8Multiple(Fp8Recipe recipe) { return recipe == Fp8Recipe::kBlocks ? kFp8Block : 16; }
+
+std::string Fp8GpuLacks(const Fp8Config& fp8, int compute_capability) {
+  const int major = compute_capability / 10, minor = compute_capability % 10;
+  if (compute_capability < 89) {
+    return fmt::format("products in FP8 start at compute capability 8.9, and it has {}.{}", major,
+                       minor);
+  }
+  if (fp8.recipe == Fp8Recipe::kTensor || major == 9) return "";
+  return fmt::format(
+      "cuBLAS multiplies FP8 with scales of blocks at compute capability 9.0 alone, and it has "
+      "{}.{}",
+      major, minor);
+}
+
+std::string_view MatmulDtypeName(const PrecisionConfig& precision) {
+  return precision.fp8.enabled ? "fp8" : DtypeName(precision.dtype);
+}
+
+bool IsFp8Product(const Fp8Config& fp8, int64_t M, int64_t K, int64_t N) {
+  if (!fp8.enabled || std::min(K, N) < fp8.least_side) return false;
+  const int64_t multiple = Fp8Multiple(fp8.recipe);
+  return M % multiple == 0 && K % multiple == 0 && N % multiple == 0;
+}
+
 bool ParamsSharded(const TrainSetup& setup) {
   return setup.zero.stage == 3 &&
          (setup.batch.world_size > 1 || setup.zero.offload_param.device != OffloadDevice::kNone);
@@ -311,6 +338,18 @@ Problem CheckStates(const PrecisionConfig& precision) {
   if (moments != Dtype::kF32 && moments != Dtype::kBF16 && moments != Dtype::kDynamic8) {
     return Report("⟦optimizer_states⟧", "{} is not allowed; use fp32, bf16 or 8bit",
                   MomentsName(moments));
+  }
+  return std::nullopt;
+}
+
+Problem CheckFp8(const Fp8Config& fp8) {
+  if (fp8.gradients != Dtype::kE4M3 && fp8.gradients != Dtype::kE5M2) {
+    return Report("⟦fp8_gradients⟧", "{} is not allowed; use e4m3 or e5m2",
+                  DtypeName(fp8.gradients));
+  }
+  if (fp8.least_side < 0) {
+    return Report("_zeroplan.fp8.least_side", "{} is not allowed; use a whole number of at least 0",
+                  fp8.least_side);
   }
   return std::nullopt;
 }
@@ -348,7 +387,8 @@ Problem FindPrecisionProblem(const PrecisionConfig& precision) {
     return Report("fp16.min_loss_scale", "{} is not allowed; use a number of at least 0",
                   precision.min_loss_scale);
   }
-  return CheckStates(precision);
+  if (Problem p = CheckStates(precision)) return p;
+  return CheckFp8(precision.fp8);
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/config/zero_config.h"
 
@@ -42,6 +43,15 @@ int GradReplicas(const TrainSetup& setup);
 // partitioned among these, or summed in host memory, which no collective reaches, or all-reduced,
 // or a step has one micro-step.
 bool CrossesEachMicroStep(const TrainSetup& setup);
+// What sides and tokens of a product of eight bits are multiples of.
+int64_t Fp8Multiple(Fp8Recipe recipe);
+// Why GPUs of such a compute capability, 89 for 8.9, do not multiply so: "products in FP8 start at
+// compute capability 8.9, and it has 8.0"; "" where they do.
+std::string Fp8GpuLacks(const Fp8Config& fp8, int compute_capability);
+// What products of layers' linears are in: "fp8", or the compute dtype's name.
+std::string_view MatmulDtypeName(const PrecisionConfig& precision);
+// Whether `M` tokens times a weight of K x N is a product of eight bits. NF4 weights never are.
+bool IsFp8Product(const Fp8Config& fp8, int64_t M, int64_t K, int64_t N);
 // True where parameters of non-persistent units are sharded or away from the GPU (stage 3).
 bool ParamsSharded(const TrainSetup& setup);
 

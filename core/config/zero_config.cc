@@ -108,12 +108,14 @@ void ResetZero(ZeroConfig* zero) {
 }
 
 void ResetPrecision(PrecisionConfig* precision) {
+  if (!precision->fp8.enabled) precision->fp8 = {};
   if (precision->dtype == Dtype::kF16) return;
   PrecisionConfig open;
   open.dtype = precision->dtype;
   open.grad_accum_dtype = precision->grad_accum_dtype;
   open.master_weights = precision->master_weights;
   open.moment_dtype = precision->moment_dtype;
+  open.fp8 = precision->fp8;
   *precision = open;
 }
 
