@@ -118,25 +118,26 @@ void EmbedForward(const KernelCall& call) {
 }
 
 void GeluForward(const KernelCall& call) {
-  LaunchGeluForward(Floats(call, 0), {}, {}, Floats(call, 1), 1, call.dims[0], LaunchStream(call));
+  LaunchGeluForward(Floats(call, 0), {}, {}, Floats(call, 1), 1, call.dims[0], LaunchStream(call),
+                    Arg(call, 2).as<float>());
   CheckLaunched(call);
 }
 
 void GeluBackward(const KernelCall& call) {
   const FloatArray x_n = Floats(call, 0), d_n = Floats(call, 1);
-  LaunchGeluBackward(d_n, x_n, d_n, call.dims[0], LaunchStream(call));
+  LaunchGeluBackward(d_n, x_n, d_n, call.dims[0], LaunchStream(call), Arg(call, 2).as<float>());
   CheckLaunched(call);
 }
 
 void SwiGluForward(const KernelCall& call) {
   LaunchSwiGluForward(Floats(call, 0), Floats(call, 1), call.dims[0], call.dims[1],
-                      LaunchStream(call));
+                      LaunchStream(call), Arg(call, 2).as<float>());
   CheckLaunched(call);
 }
 
 void SwiGluBackward(const KernelCall& call) {
   LaunchSwiGluBackward(Floats(call, 0), Floats(call, 1), call.dims[0], call.dims[1],
-                       LaunchStream(call));
+                       LaunchStream(call), Arg(call, 2).as<float>());
   CheckLaunched(call);
 }
 

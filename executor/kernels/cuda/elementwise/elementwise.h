@@ -53,22 +53,24 @@ void LaunchEmbedForward(const int32_t* tokens_M, const int32_t* starts_M, const 
 
 // GELU (tanh form) and its gradient: on activations, and on the fp32 sums of a matrix product where
 // the library has no such epilogue, or a slower one. Fastest where all are aligned to 16 bytes and
-// share a dtype, or do so but for fp32 sums.
+// share a dtype, or do so but for fp32 sums. `amax`, where it is not null, becomes the largest
+// magnitude in y (in dx) where that is larger.
 
 // y = gelu(x + bias), pre = x + bias, from x before it is rounded to pre's dtype. bias and pre may
 // be absent; y may be x.
 void LaunchGeluForward(const FloatArray& x_RN, const FloatArray& bias_N, const FloatArray& pre_RN,
-                       const FloatArray& y_RN, int64_t R, int64_t N, cudaStream_t stream);
+                       const FloatArray& y_RN, int64_t R, int64_t N, cudaStream_t stream,
+                       float* amax = nullptr);
 // dx = dy * gelu'(pre). dx may be dy.
 void LaunchGeluBackward(const FloatArray& dy_n, const FloatArray& pre_n, const FloatArray& dx_n,
-                        int64_t n, cudaStream_t stream);
+                        int64_t n, cudaStream_t stream, float* amax = nullptr);
 
 // y = silu(gate) * up, gate and up the two halves of a row of gu; and its gradient, which replaces
-// gu. Fastest where F is a multiple of 8.
+// gu. Fastest where F is a multiple of 8. `amax` as GELU's, of y and of gu.
 void LaunchSwiGluForward(const FloatArray& gu_M2F, const FloatArray& y_MF, int64_t M, int64_t F,
-                         cudaStream_t stream);
+                         cudaStream_t stream, float* amax = nullptr);
 void LaunchSwiGluBackward(const FloatArray& dy_MF, const FloatArray& gu_M2F, int64_t M, int64_t F,
-                          cudaStream_t stream);
+                          cudaStream_t stream, float* amax = nullptr);
 
 // y = x as dropout p leaves it (executor/kernels/dropout.h), or y += that. Fastest where K is a
 // multiple of 8.

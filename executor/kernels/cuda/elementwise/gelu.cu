@@ -2,6 +2,7 @@
 #include "executor/kernels/cuda/device_util.cuh"
 #include "executor/kernels/cuda/elementwise/elementwise.h"
 #include "executor/kernels/cuda/elementwise/gelu.cuh"
+#include "executor/kernels/cuda/magnitude.cuh"
 
 namespace zeroplan::cuda {
 namespace {
@@ -17,9 +18,10 @@ __device__ inline float GeluSlope(float x) {
 }
 
 // W elements of x, from i on, to y and, where wanted, pre. All is read before anything is written.
+// Returns the largest magnitude in y.
 template <bool kExact, int W, typename X, typename A>
-__device__ inline void ForwardAt(const X& x_RN, const A& bias_N, bool biased, const A& pre_RN,
-                                 bool keeps_pre, const A& y_RN, int64_t i, int64_t column) {
+__device__ inline uint32_t ForwardAt(const X& x_RN, const A& bias_N, bool biased, const A& pre_RN,
+                                     bool keeps_pre, const A& y_RN, int64_t i, int64_t column) {
   float x[W], bias[W] = {};
   x_RN.Load(i, x);
   if (biased) bias_N.Load(column, bias);
@@ -29,46 +31,56 @@ __device__ inline void ForwardAt(const X& x_RN, const A& bias_N, bool biased, co
 #pragma unroll
   for (int e = 0; e < W; ++e) x[e] = Gelu<kExact>(x[e]);
   y_RN.Store(i, x);
+  return LargestStored(y_RN, x);
 }
 
 // W elements a thread; the last thread takes the rest one by one. With a bias W divides N.
-template <bool kExact, int W, typename X, typename A>
+template <bool kExact, int W, bool kTakesLargest, typename X, typename A>
 __global__ void __launch_bounds__(kThreads)
-    ForwardKernel(X x_RN, A bias_N, bool biased, A pre_RN, bool keeps_pre, A y_RN, int64_t n,
-                  int64_t N) {
+    ForwardKernel(X x_RN, A bias_N, bool biased, A pre_RN, bool keeps_pre, A y_RN, float* amax,
+                  int64_t n, int64_t N) {
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * W;
   // A 64-bit remainder takes longer than all the rest.
   const auto column = [&](int64_t at) -> int64_t {
     if (!biased) return 0;
     return n <= UINT32_MAX ? static_cast<uint32_t>(at) % static_cast<uint32_t>(N) : at % N;
   };
+  uint32_t largest = 0;
   if (i + W <= n) {
-    ForwardAt<kExact, W>(x_RN, bias_N, biased, pre_RN, keeps_pre, y_RN, i, column(i));
+    largest = ForwardAt<kExact, W>(x_RN, bias_N, biased, pre_RN, keeps_pre, y_RN, i, column(i));
   } else {
     for (int64_t j = i; j < n; ++j) {
-      ForwardAt<kExact, 1>(x_RN, bias_N, biased, pre_RN, keeps_pre, y_RN, j, column(j));
+      largest = Larger(largest, ForwardAt<kExact, 1>(x_RN, bias_N, biased, pre_RN, keeps_pre, y_RN,
+                                                     j, column(j)));
     }
   }
+  if constexpr (kTakesLargest) RaiseByBlock(largest, amax);
 }
 
 template <bool kExact, int W, typename D, typename A>
-__device__ inline void BackwardAt(const D& dy_n, const A& pre_n, const A& dx_n, int64_t i) {
+__device__ inline uint32_t BackwardAt(const D& dy_n, const A& pre_n, const A& dx_n, int64_t i) {
   float d[W], x[W];
   dy_n.Load(i, d);
   pre_n.Load(i, x);
 #pragma unroll
   for (int e = 0; e < W; ++e) d[e] *= GeluSlope<kExact>(x[e]);
   dx_n.Store(i, d);
+  return LargestStored(dx_n, d);
 }
 
-template <bool kExact, int W, typename D, typename A>
-__global__ void __launch_bounds__(kThreads) BackwardKernel(D dy_n, A pre_n, A dx_n, int64_t n) {
+template <bool kExact, int W, bool kTakesLargest, typename D, typename A>
+__global__ void __launch_bounds__(kThreads)
+    BackwardKernel(D dy_n, A pre_n, A dx_n, float* amax, int64_t n) {
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * W;
+  uint32_t largest = 0;
   if (i + W <= n) {
-    BackwardAt<kExact, W>(dy_n, pre_n, dx_n, i);
+    largest = BackwardAt<kExact, W>(dy_n, pre_n, dx_n, i);
   } else {
-    for (int64_t j = i; j < n; ++j) BackwardAt<kExact, 1>(dy_n, pre_n, dx_n, j);
+    for (int64_t j = i; j < n; ++j) {
+      largest = Larger(largest, BackwardAt<kExact, 1>(dy_n, pre_n, dx_n, j));
+    }
   }
+  if constexpr (kTakesLargest) RaiseByBlock(largest, amax);
 }
 
 // fn(exact, W, TypeTag of the first array's accessor, TypeTag of the others'), the first two as
@@ -99,7 +111,8 @@ void Dispatch(Dtype first, Dtype others, bool vectors, Fn&& fn) {
 }  // namespace
 
 void LaunchGeluForward(const FloatArray& x_RN, const FloatArray& bias_N, const FloatArray& pre_RN,
-                       const FloatArray& y_RN, int64_t R, int64_t N, cudaStream_t stream) {
+                       const FloatArray& y_RN, int64_t R, int64_t N, cudaStream_t stream,
+                       float* amax) {
   const int64_t n = R * N;
   if (n == 0) return;
   const bool biased = bias_N.data != nullptr, keeps_pre = pre_RN.data != nullptr;
@@ -111,13 +124,18 @@ void LaunchGeluForward(const FloatArray& x_RN, const FloatArray& bias_N, const F
     constexpr int W = decltype(width)::value;
     using X = typename decltype(first)::type;
     using A = typename decltype(others)::type;
-    ForwardKernel<decltype(exact)::value != 0, W><<<GridOf(n, kThreads * W), kThreads, 0, stream>>>(
-        X(x_RN), A(bias_N), biased, A(pre_RN), keeps_pre, A(y_RN), n, N);
+    const auto launch = [&](auto kernel) {
+      kernel<<<GridOf(n, kThreads * W), kThreads, 0, stream>>>(
+          X(x_RN), A(bias_N), biased, A(pre_RN), keeps_pre, A(y_RN), amax, n, N);
+    };
+    constexpr bool kExact = decltype(exact)::value != 0;
+    amax == nullptr ? launch(ForwardKernel<kExact, W, false, X, A>)
+                    : launch(ForwardKernel<kExact, W, true, X, A>);
   });
 }
 
 void LaunchGeluBackward(const FloatArray& dy_n, const FloatArray& pre_n, const FloatArray& dx_n,
-                        int64_t n, cudaStream_t stream) {
+                        int64_t n, cudaStream_t stream, float* amax) {
   if (n == 0) return;
   const bool vectors =
       Aligned(dy_n.data) && Aligned(pre_n.data) && Aligned(dx_n.data) && pre_n.dtype == dx_n.dtype;
@@ -125,8 +143,12 @@ void LaunchGeluBackward(const FloatArray& dy_n, const FloatArray& pre_n, const F
     constexpr int W = decltype(width)::value;
     using D = typename decltype(first)::type;
     using A = typename decltype(others)::type;
-    BackwardKernel<decltype(exact)::value != 0, W>
-        <<<GridOf(n, kThreads * W), kThreads, 0, stream>>>(D(dy_n), A(pre_n), A(dx_n), n);
+    const auto launch = [&](auto kernel) {
+      kernel<<<GridOf(n, kThreads * W), kThreads, 0, stream>>>(D(dy_n), A(pre_n), A(dx_n), amax, n);
+    };
+    constexpr bool kExact = decltype(exact)::value != 0;
+    amax == nullptr ? launch(BackwardKernel<kExact, W, false, D, A>)
+                    : launch(BackwardKernel<kExact, W, true, D, A>);
   });
 }
 

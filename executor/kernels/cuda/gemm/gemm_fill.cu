@@ -1,3 +1,5 @@
+#include <cuda_fp8.h>
+
 #include <algorithm>
 
 #include "executor/kernels/cuda/device_util.cuh"
@@ -21,7 +23,12 @@ __global__ void __launch_bounds__(kThreads) Uniform(T* data, int64_t n, uint32_t
     uint32_t x = static_cast<uint32_t>(i) * 0x9e3779b1u + seed;
     x = (x ^ (x >> 16)) * 0x7feb352du;
     x = (x ^ (x >> 15)) * 0x846ca68bu;
-    data[i] = FromFloat<T>(static_cast<float>((x ^ (x >> 16)) >> 8) * 0x1p-24f - 0.5f);
+    const float number = static_cast<float>((x ^ (x >> 16)) >> 8) * 0x1p-24f - 0.5f;
+    if constexpr (sizeof(T) == 1) {
+      data[i] = T(number);
+    } else {
+      data[i] = FromFloat<T>(number);
+    }
   }
 }
 
@@ -41,10 +48,13 @@ __global__ void __launch_bounds__(kThreads)
 
 void FillUniform(void* data, Dtype dtype, int64_t n, uint32_t seed, cudaStream_t stream) {
   if (n <= 0) return;
-  WithFloatType(dtype, [&](auto tag) {
+  const auto fill = [&](auto tag) {
     using T = typename decltype(tag)::type;
     Uniform<T><<<Blocks(n), kThreads, 0, stream>>>(static_cast<T*>(data), n, seed);
-  });
+  };
+  if (dtype == Dtype::kE4M3) return fill(TypeTag<__nv_fp8_e4m3>{});
+  if (dtype == Dtype::kE5M2) return fill(TypeTag<__nv_fp8_e5m2>{});
+  WithFloatType(dtype, fill);
 }
 
 void StartFromBias(const FloatArray& bias_N, const FloatArray& residual_MN, const FloatArray& y_MN,

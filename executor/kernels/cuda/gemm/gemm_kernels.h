@@ -42,7 +42,7 @@ void AddPartials(const float* partials, int64_t parts, int64_t N, const FloatArr
 // where the library cannot add the bias.
 
 // Uniform numbers in [-1/2, 1/2): how fast a GPU multiplies depends on the bits that toggle, and
-// zeros or NaNs would flatter it.
+// zeros or NaNs would flatter it. `dtype`: a float's, or of eight bits.
 void FillUniform(void* data, Dtype dtype, int64_t n, uint32_t seed, cudaStream_t stream);
 
 // y_MN = bias_N + residual_MN, either of them absent (null) as 0; float dtypes of any kind.

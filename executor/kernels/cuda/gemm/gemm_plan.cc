@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "core/base/error.h"
 #include "executor/kernels/cuda/library_check.h"
 
 namespace zeroplan {
@@ -16,6 +17,10 @@ cudaDataType_t LibraryType(Dtype dtype) {
       return CUDA_R_16BF;
     case Dtype::kF16:
       return CUDA_R_16F;
+    case Dtype::kE4M3:
+      return CUDA_R_8F_E4M3;
+    case Dtype::kE5M2:
+      return CUDA_R_8F_E5M2;
     default:
       return CUDA_R_32F;
   }
@@ -83,12 +88,40 @@ GemmPlan::GemmPlan(cublasLtHandle_t handle, const GemmProblem& p) : handle_(hand
   }
   MakeLayout(a_, p.in, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.lda, p.batch,
              p.stride_a);
-  MakeLayout(b_, p.in, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ldb, p.batch,
+  MakeLayout(b_, p.in_b, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ldb, p.batch,
              p.stride_b);
   MakeLayout(d_, p.out, p.m, p.n, p.ldd, p.batch, p.stride_d);
+  SetScales();
+}
+
+void GemmPlan::SetScales() {
+  if (problem_.fast_sums != 0) Set(product_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
+  const auto in_blocks = [](GemmScale scale) { return scale > GemmScale::kOne; };
+  if (!in_blocks(problem_.scale_a) && !in_blocks(problem_.scale_b)) return;
+#if CUBLAS_VERSION >= 120900
+  const auto mode = [](GemmScale scale) {
+    return scale == GemmScale::kRows     ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F
+           : scale == GemmScale::kBlocks ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F
+                                         : CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+  };
+  Set(product_, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, static_cast<int32_t>(mode(problem_.scale_a)));
+  Set(product_, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, static_cast<int32_t>(mode(problem_.scale_b)));
+#else
+  ThrowRuntime(
+      "cuBLASLt of CUDA {}.{} multiplies no tensors of eight bits with scales of blocks; build "
+      "with "
+      "CUDA 12.9 or newer, or set ⟦fp8.recipe⟧ tensor",
+      CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100);
+#endif
 }
 
 void GemmPlan::SetPointers(const GemmPointers& pointers) {
+  if (problem_.scale_a != GemmScale::kNone) {
+    Set(product_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, pointers.scale_a);
+  }
+  if (problem_.scale_b != GemmScale::kNone) {
+    Set(product_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, pointers.scale_b);
+  }
   const GemmEpilogue epilogue = problem_.epilogue;
   if (epilogue == GemmEpilogue::kNone) return;
   if (epilogue != GemmEpilogue::kDGelu) {
@@ -153,6 +186,8 @@ namespace {
 constexpr std::array<std::string_view, 6> kEpilogueNames = {"none",  "bias",    "gelu_aux_bias",
                                                             "dgelu", "bgrad_a", "bgrad_b"};
 
+constexpr std::array<std::string_view, 4> kScaleNames = {"none", "one", "rows", "blocks"};
+
 // An absent pointer counts as aligned, so that it makes no difference.
 uint8_t AlignLog2(const void* pointer) {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
@@ -171,6 +206,11 @@ std::string GemmProblemText(const GemmProblem& p) {
   if (p.batch != 1) {
     text += fmt::format(" batch {} strides {},{},{}", p.batch, p.stride_a, p.stride_b, p.stride_d);
   }
+  if (p.scale_a != GemmScale::kNone) {
+    text += fmt::format(
+        " by {} scales {},{}{}", DtypeName(p.in_b), kScaleNames[static_cast<size_t>(p.scale_a)],
+        kScaleNames[static_cast<size_t>(p.scale_b)], p.fast_sums != 0 ? " fast" : "");
+  }
   return text;
 }
 
@@ -185,7 +225,7 @@ GemmProblem MakeGemmProblem(const GemmLayout& layout, Dtype in, Dtype out, GemmE
   p.transpose_a = layout.transpose_a, p.transpose_b = layout.transpose_b;
   p.adds_c = adds_c;
   p.epilogue = epilogue;
-  p.in = in, p.out = out;
+  p.in = p.in_b = in, p.out = out;
   p.align_a = AlignLog2(pointers.a), p.align_b = AlignLog2(pointers.b);
   p.align_d = AlignLog2(pointers.d);
   p.align_c = adds_c ? AlignLog2(pointers.c) : p.align_d;

@@ -26,6 +26,14 @@ enum class GemmEpilogue : uint8_t {
   kBgradB,       // beside D: bias_n = sums of op(B) over k
 };
 
+// What the library multiplies an operand of eight bits by.
+enum class GemmScale : uint8_t {
+  kNone,
+  kOne,     // one number
+  kRows,    // one for kFp8Block neighbours along k: [k / kFp8Block][m or n]
+  kBlocks,  // one for kFp8Block of m or n too: [m or n / kFp8Block][Fp8BlockScalesRow(k)]
+};
+
 // D = op(A) op(B) (+ C), epilogue applied; column-major, C lying as D. Sums are fp32. Aux lies as D
 // and has its dtype, as has the bias.
 struct GemmProblem {
@@ -35,10 +43,12 @@ struct GemmProblem {
   uint8_t transpose_a = 0, transpose_b = 0;
   uint8_t adds_c = 0;
   GemmEpilogue epilogue = GemmEpilogue::kNone;
-  Dtype in = Dtype::kF32, out = Dtype::kF32;  // of A and B; of C, D, bias and aux
+  Dtype in = Dtype::kF32, out = Dtype::kF32;  // of A (and B); of C, D, bias and aux
   // log2 of the bytes that the pointers are multiples of, at most kMostAlign.
   uint8_t align_a = 0, align_b = 0, align_c = 0, align_d = 0, align_bias = 0, align_aux = 0;
-  uint32_t reserved = 0;
+  Dtype in_b = Dtype::kF32;
+  GemmScale scale_a = GemmScale::kNone, scale_b = GemmScale::kNone;
+  uint8_t fast_sums = 0;  // of eight bits: may be of fewer bits than fp32 for a while
 
   bool operator==(const GemmProblem&) const = default;
 };
@@ -57,6 +67,8 @@ struct GemmPointers {
   void* aux = nullptr;   // written by kGeluAuxBias, read by kDGelu
   void* workspace = nullptr;
   float alpha = 1;  // of op(A) op(B)
+  // On the device, at multiples of 16 bytes; of no account for kNone.
+  const void *scale_a = nullptr, *scale_b = nullptr;
 };
 
 struct GemmProblemHash {
@@ -74,7 +86,7 @@ struct GemmProblemHash {
 // One line that names everything in the problem: the key in the cache file.
 std::string GemmProblemText(const GemmProblem& problem);
 
-// Fills in what a layout says and how the pointers are aligned.
+// Fills in what a layout says and how the pointers are aligned. `in` is the dtype of A and B.
 GemmProblem MakeGemmProblem(const GemmLayout& layout, Dtype in, Dtype out, GemmEpilogue epilogue,
                             bool adds_c, const GemmPointers& pointers, uint64_t workspace_bytes);
 
@@ -129,6 +141,7 @@ class GemmPlan {
 
  private:
   void SetPointers(const GemmPointers& pointers);
+  void SetScales();
 
   cublasLtHandle_t handle_;
   const GemmProblem problem_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/fp8.h"
 #include "core/base/log.h"
 #include "executor/kernels/cuda/gemm/gemm_kernels.h"
 #include "executor/kernels/cuda/library_check.h"
@@ -69,6 +70,15 @@ int64_t Extent(int64_t rows, int64_t columns, int64_t ld, int64_t batch, int64_t
   return (batch - 1) * stride + (columns - 1) * ld + rows;
 }
 
+// Those of an operand of `rows` rows along k.
+void FillScales(GemmScale scale, int64_t rows, int64_t k, const void* data, cudaStream_t stream) {
+  if (scale == GemmScale::kNone) return;
+  const int64_t count = scale == GemmScale::kOne    ? 1
+                        : scale == GemmScale::kRows ? k / kFp8Block * rows
+                                                    : rows / kFp8Block * Fp8BlockScalesRow(k);
+  cuda::FillUniform(const_cast<void*>(data), Dtype::kF32, count, 6, stream);
+}
+
 void FillInputs(const GemmProblem& p, const GemmPointers& pointers, cudaStream_t stream) {
   const auto fill = [&](const void* data, Dtype dtype, int64_t count, uint32_t seed) {
     cuda::FillUniform(const_cast<void*>(data), dtype, count, seed, stream);
@@ -79,7 +89,9 @@ void FillInputs(const GemmProblem& p, const GemmPointers& pointers, cudaStream_t
                                   : Extent(p.k, p.n, p.ldb, p.batch, p.stride_b);
   const int64_t d = Extent(p.m, p.n, p.ldd, p.batch, p.stride_d);
   fill(pointers.a, p.in, a, 1);
-  fill(pointers.b, p.in, b, 2);
+  fill(pointers.b, p.in_b, b, 2);
+  FillScales(p.scale_a, p.m, p.k, pointers.scale_a, stream);
+  FillScales(p.scale_b, p.n, p.k, pointers.scale_b, stream);
   if (p.adds_c) fill(pointers.c, p.out, d, 3);
   if (p.epilogue == GemmEpilogue::kBias || p.epilogue == GemmEpilogue::kGeluAuxBias) {
     fill(pointers.bias, p.out, p.m, 4);

@@ -22,23 +22,32 @@ struct ProductExtras {
   const KernelArg& c = kAbsent;  // added; of d's dtype
   void* bias = nullptr;
   void* aux = nullptr;
-  float scale = 1;                // of the product
+  float scale = 1;  // of the product
+  // Of inputs of eight bits.
+  const void *first_scale = nullptr, *second_scale = nullptr;
+  GemmScale first_mode = GemmScale::kNone, second_mode = GemmScale::kNone;
+  bool fast_sums = false;
   uint64_t workspace_offset = 0;  // what the start of the workspace is used for besides
 };
 
 // d = first * second as `layout` says. Throws Error(kRuntime) where the library multiplies no such
-// dtypes: both inputs must have one float dtype, the result that one or fp32.
+// dtypes: both inputs must have one float dtype and the result that one or fp32, or both are of
+// eight bits, at least one in E4M3, and the result is of any float dtype.
 inline Product MakeProduct(std::string_view row, const GemmLayout& layout, const KernelArg& first,
                            const KernelArg& second, const KernelArg& d, const KernelArg& workspace,
                            const ProductExtras& extras = {}) {
   const auto is_float = [](Dtype t) {
     return t == Dtype::kF32 || t == Dtype::kBF16 || t == Dtype::kF16;
   };
-  if (first.dtype != second.dtype || !is_float(first.dtype) ||
-      (d.dtype != first.dtype && d.dtype != Dtype::kF32)) [[unlikely]] {
+  const auto is_fp8 = [](Dtype t) { return t == Dtype::kE4M3 || t == Dtype::kE5M2; };
+  const bool floats = first.dtype == second.dtype && is_float(first.dtype) &&
+                      (d.dtype == first.dtype || d.dtype == Dtype::kF32);
+  const bool fp8 = is_fp8(first.dtype) && is_fp8(second.dtype) && is_float(d.dtype) &&
+                   (first.dtype == Dtype::kE4M3 || second.dtype == Dtype::kE4M3);
+  if (!floats && !fp8) [[unlikely]] {
     ThrowRuntime(
         "{}: cuBLASLt does not multiply {} by {} into {}; give both inputs one float dtype and the "
-        "result the same or fp32",
+        "result the same or fp32, or both inputs eight bits, one of them e4m3",
         row, DtypeName(first.dtype), DtypeName(second.dtype), DtypeName(d.dtype));
   }
   Product product;
@@ -50,6 +59,8 @@ inline Product MakeProduct(std::string_view row, const GemmLayout& layout, const
   p.bias = extras.bias;
   p.aux = extras.aux;
   p.alpha = extras.scale;
+  p.scale_a = layout.swapped ? extras.second_scale : extras.first_scale;
+  p.scale_b = layout.swapped ? extras.first_scale : extras.second_scale;
   uint64_t bytes = 0;
   // The library refuses a workspace off 256 bytes; buffers of a program lie on 128.
   constexpr uint64_t kAlign = 256;
@@ -62,6 +73,12 @@ inline Product MakeProduct(std::string_view row, const GemmLayout& layout, const
   }
   product.problem =
       MakeGemmProblem(layout, first.dtype, d.dtype, extras.epilogue, Present(extras.c), p, bytes);
+  GemmProblem& problem = product.problem;
+  if (layout.swapped) problem.in = second.dtype;
+  problem.in_b = layout.swapped ? first.dtype : second.dtype;
+  problem.scale_a = layout.swapped ? extras.second_mode : extras.first_mode;
+  problem.scale_b = layout.swapped ? extras.first_mode : extras.second_mode;
+  problem.fast_sums = extras.fast_sums;
   return product;
 }
 

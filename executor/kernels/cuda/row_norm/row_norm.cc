@@ -29,7 +29,8 @@ void LayerNormForward(const KernelCall& call) {
                         .stats = Arg(call, 4).as<float>(),
                         .M = call.dims[0],
                         .C = call.dims[1],
-                        .eps = Epsilon(call)},
+                        .eps = Epsilon(call),
+                        .amax = Arg(call, 5).as<float>()},
                        LaunchStream(call));
   CheckLaunched(call);
 }
@@ -47,7 +48,8 @@ void LayerNormBackward(const KernelCall& call) {
                          .add_to_weights = call.has(kAccumulate),
                          .partials = Partials(call, 7, 2 * call.dims[1]),
                          .M = call.dims[0],
-                         .C = call.dims[1]},
+                         .C = call.dims[1],
+                         .amax = Arg(call, 8).as<float>()},
                         LaunchStream(call));
   CheckLaunched(call);
 }
@@ -61,7 +63,8 @@ void RmsNormForward(const KernelCall& call) {
                         .stats = Arg(call, 3).as<float>(),
                         .M = call.dims[0],
                         .C = call.dims[1],
-                        .eps = Epsilon(call)},
+                        .eps = Epsilon(call),
+                        .amax = Arg(call, 4).as<float>()},
                        LaunchStream(call));
   CheckLaunched(call);
 }
@@ -79,7 +82,8 @@ void RmsNormBackward(const KernelCall& call) {
                          .add_to_weights = call.has(kAccumulate),
                          .partials = Partials(call, 6, call.dims[1]),
                          .M = call.dims[0],
-                         .C = call.dims[1]},
+                         .C = call.dims[1],
+                         .amax = Arg(call, 7).as<float>()},
                         LaunchStream(call));
   CheckLaunched(call);
 }

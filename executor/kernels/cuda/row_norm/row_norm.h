@@ -17,6 +17,7 @@ struct RowNormForward {
   float* stats;
   int64_t M, C;
   float eps;
+  float* amax = nullptr;  // becomes the largest magnitude in y where that is larger
 };
 void LaunchRowNormForward(const RowNormForward& call, cudaStream_t stream);
 
@@ -28,6 +29,7 @@ struct RowNormBackward {
   bool add_to_dx, add_to_weights;
   float* partials;  // NormBackwardBlocks(M) * C floats, twice that for layer norm
   int64_t M, C;
+  float* amax = nullptr;  // that of dx
 };
 void LaunchRowNormBackward(const RowNormBackward& call, cudaStream_t stream);
 

@@ -3,6 +3,7 @@
 #include "core/program/kernel_workspace.h"
 #include "executor/kernels/cuda/device_util.cuh"
 #include "executor/kernels/cuda/gemm/gemm_kernels.h"
+#include "executor/kernels/cuda/magnitude.cuh"
 #include "executor/kernels/cuda/row_norm/row_norm.h"
 #include "executor/kernels/cuda/row_norm/row_norm_backward_rows.cuh"
 
@@ -18,7 +19,7 @@ constexpr int kAnyThreads = 256;
 template <RowNorm kNorm>
 __global__ void __launch_bounds__(kAnyThreads)
     AnyBackwardKernel(Runtime dy_MC, Runtime x_MC, Runtime w_C, const float* stats, Runtime dx_MC,
-                      float* partials, int64_t M, int64_t C, bool add_to_dx) {
+                      float* partials, float* amax, int64_t M, int64_t C, bool add_to_dx) {
   constexpr bool kLayer = kNorm == RowNorm::kLayer;
   __shared__ float shared[2][kAnyThreads / 32];
   float* dw_C = partials + static_cast<int64_t>(blockIdx.x) * kWeightSums<kNorm> * C;
@@ -27,6 +28,7 @@ __global__ void __launch_bounds__(kAnyThreads)
     dw_C[c] = 0;
     if constexpr (kLayer) db_C[c] = 0;
   }
+  uint32_t largest = 0;
   for (int64_t m = blockIdx.x; m < M; m += gridDim.x) {
     const float mean = kLayer ? stats[2 * m] : 0, rstd = kLayer ? stats[2 * m + 1] : stats[m];
     float sum_d = 0, sum_dn = 0;
@@ -48,9 +50,12 @@ __global__ void __launch_bounds__(kAnyThreads)
       const float n = (x_MC.Get(m * C + c) - mean) * rstd;
       const float d = dy_MC.Get(m * C + c) * w_C.Get(c);
       const float dx = (d - mean_d - n * mean_dn) * rstd;
-      dx_MC.Set(m * C + c, add_to_dx ? dx_MC.Get(m * C + c) + dx : dx);
+      const float to[1] = {add_to_dx ? dx_MC.Get(m * C + c) + dx : dx};
+      dx_MC.Store(m * C + c, to);
+      largest = Larger(largest, LargestStored(dx_MC, to));
     }
   }
+  if (amax != nullptr) RaiseByWarp(largest, amax);
 }
 
 // Bytes of shared memory that each of so many blocks on a multiprocessor may ask for beside those
@@ -81,7 +86,8 @@ struct Launch {
     int64_t stages = RingRoom(kBlocksTogether<kElements>) / slots;
     if (stages < least_stages) return false;
     if (stages > kMaxStages) stages = kMaxStages;
-    const auto kernel = RowsKernel<kNorm, T, kElements, kRows>;
+    const auto kernel = call.amax == nullptr ? RowsKernel<kNorm, T, kElements, kRows, false>
+                                             : RowsKernel<kNorm, T, kElements, kRows, true>;
     const auto ring = static_cast<int>(stages * slots);
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, ring);
     cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
@@ -91,7 +97,7 @@ struct Launch {
                        static_cast<const T*>(call.x_MC.data), static_cast<const T*>(call.w_C.data),
                        call.stats};
     kernel<<<static_cast<unsigned>(blocks), block, static_cast<size_t>(ring), stream>>>(
-        in, static_cast<T*>(call.dx_MC.data), call.partials, static_cast<int>(call.M),
+        in, static_cast<T*>(call.dx_MC.data), call.partials, call.amax, static_cast<int>(call.M),
         static_cast<int>(C), static_cast<int>(stages), call.add_to_dx);
     return true;
   }
@@ -134,7 +140,7 @@ struct Launch {
       blocks = most_blocks;
       AnyBackwardKernel<kNorm><<<static_cast<unsigned>(blocks), kAnyThreads, 0, stream>>>(
           Runtime(call.dy_MC), Runtime(call.x_MC), Runtime(call.w_C), call.stats,
-          Runtime(call.dx_MC), call.partials, call.M, call.C, call.add_to_dx);
+          Runtime(call.dx_MC), call.partials, call.amax, call.M, call.C, call.add_to_dx);
     }
     AddPartials(call.partials, blocks, call.C, call.dw_C, call.db_C, call.add_to_weights, stream);
   }

@@ -7,6 +7,7 @@
 
 #include "executor/kernels/cuda/async_copy.cuh"
 #include "executor/kernels/cuda/device_util.cuh"
+#include "executor/kernels/cuda/magnitude.cuh"
 #include "executor/kernels/cuda/row_norm/row_norm.h"
 
 namespace zeroplan::cuda::row_norm_backward {
@@ -19,7 +20,7 @@ template <int kElements>
 constexpr int kBlocksTogether = kElements == 8 ? 2 : 1;  // on a multiprocessor
 // The most columns that a block takes with kElements elements a thread.
 template <int kElements>
-constexpr int64_t kMostColumns = kElements * (kElements == 8 ? 448 : 512);
+constexpr int64_t kMostColumns = kElements*(kElements == 8 ? 448 : 512);
 // Rows of a group at a time: they share a barrier, and what a thread does once a turn.
 template <RowNorm kNorm, typename T, int kElements>
 constexpr int kRowsTogether = sizeof(T) > 2 || kElements > 8 ? 1
@@ -87,10 +88,11 @@ __device__ inline void SyncGroup(int group, int threads) {
 // read only what they copied.
 //
 // Every thread keeps the sums of dw and db of its columns in registers. A block leaves them in
-// partials[block][kWeightSums][C].
-template <RowNorm kNorm, typename T, int kElements, int kRows>
+// partials[block][kWeightSums][C]. With kTakesLargest amax becomes the largest magnitude in dx.
+template <RowNorm kNorm, typename T, int kElements, int kRows, bool kTakesLargest>
 __global__ void __launch_bounds__(kMaxThreads<kNorm, T, kElements>, kBlocksTogether<kElements>)
-    RowsKernel(Inputs<T> in, T* dx_MC, float* partials, int M, int C, int stages, bool add_to_dx) {
+    RowsKernel(Inputs<T> in, T* dx_MC, float* partials, float* amax, int M, int C, int stages,
+               bool add_to_dx) {
   constexpr int kPack = 16 / static_cast<int>(sizeof(T)), kPieces = kElements / kPack;
   // A thread has no registers for its w with more columns: it reads it again.
   constexpr bool kKeepWeights = kElements <= 16;
@@ -168,6 +170,7 @@ __global__ void __launch_bounds__(kMaxThreads<kNorm, T, kElements>, kBlocksToget
     }
   }
   float dw[kPieces][kPack] = {}, db[kLayer ? kPieces : 1][kPack] = {};
+  uint32_t largest = 0;
 
   for (int s = 0; s < stages - 1; ++s) load(begin + s * step, s);
   float2 stats[kRows];
@@ -266,7 +269,9 @@ __global__ void __launch_bounds__(kMaxThreads<kNorm, T, kElements>, kBlocksToget
           const float from_x = kLayer ? fmaf(x[e], x_slope, offset) : x[e] * x_slope;
           dx[e] += fmaf(g[e] * weight, rstd, from_x);
         }
-        *reinterpret_cast<Vec*>(to + k * column_step) = Narrow<T>(dx);
+        const Vec rounded = Narrow<T>(dx);
+        *reinterpret_cast<Vec*>(to + k * column_step) = rounded;
+        if constexpr (kTakesLargest) largest = Larger(largest, LargestOf(rounded));
       }
     }
 #pragma unroll
@@ -274,6 +279,7 @@ __global__ void __launch_bounds__(kMaxThreads<kNorm, T, kElements>, kBlocksToget
     slot = slot + 1 == stages ? 0 : slot + 1;
   }
   WaitForCopies(0);
+  if constexpr (kTakesLargest) RaiseByWarp(largest, amax);
 
   // The groups add up in group 0, one after the other, through the ring's memory.
   float* const group_sums = reinterpret_cast<float*>(ring);  // [kWeightSums][C], in another order

@@ -1,4 +1,5 @@
 #include "executor/kernels/cuda/device_util.cuh"
+#include "executor/kernels/cuda/magnitude.cuh"
 #include "executor/kernels/cuda/row_norm/row_norm.h"
 
 namespace zeroplan::cuda {
@@ -17,18 +18,17 @@ __device__ inline void StoreStats(float* stats, int64_t m, float mean, float rst
 }
 
 // A row is kept in registers, kVecs vectors a thread, by a warp or by a whole block: read once, and
-// layer norm's variance comes from differences to the mean.
+// layer norm's variance comes from differences to the mean. Returns the largest magnitude in y.
 template <RowNorm kNorm, typename T, int kVecs, bool kBlockPerRow>
-__global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? (kVecs <= 4 ? 5 : 4) : 2)
-    ForwardKernel(const T* x_MC, const T* w_C, const T* b_C, T* y_MC, float* stats, int64_t M,
-                  int C, float eps) {
+__device__ inline uint32_t ForwardRow(const T* x_MC, const T* w_C, const T* b_C, T* y_MC,
+                                      float* stats, int64_t M, int C, float eps) {
   __shared__ float shared[2][kThreads / 32];
   constexpr int kLanes = kBlockPerRow ? kThreads : 32;
   const int lane = kBlockPerRow ? threadIdx.x : threadIdx.x % 32;
   const int64_t m = kBlockPerRow
                         ? blockIdx.x
                         : static_cast<int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
-  if (m >= M) return;  // whole warps, and never part of a block that synchronises
+  if (m >= M) return 0;  // whole warps, and never part of a block that synchronises
   const int vecs = C / kVector;
   const T* x_C = x_MC + m * C;
   const auto row_sum = [&](float sum, int place) {
@@ -69,6 +69,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? (kVecs <= 4 ? 5 : 4
   }
   const float rstd = 1.0f / sqrtf(row_sum(squares, 1) / static_cast<float>(C) + eps);
   T* y_C = y_MC + m * C;
+  uint32_t largest = 0;
 #pragma unroll
   for (int k = 0; k < kVecs; ++k) {
     const int v = lane + k * kLanes;
@@ -87,15 +88,26 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? (kVecs <= 4 ? 5 : 4
       }
     }
     *reinterpret_cast<Pack<T, kVector>*>(y_C + v * kVector) = y;
+    largest = Larger(largest, LargestOf(y));
   }
   if (lane == 0) StoreStats<kNorm>(stats, m, mean, rstd);
+  return largest;
+}
+
+template <RowNorm kNorm, typename T, int kVecs, bool kBlockPerRow, bool kTakesLargest>
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? (kVecs <= 4 ? 5 : 4) : 2)
+    ForwardKernel(const T* x_MC, const T* w_C, const T* b_C, T* y_MC, float* stats, float* amax,
+                  int64_t M, int C, float eps) {
+  const uint32_t largest =
+      ForwardRow<kNorm, T, kVecs, kBlockPerRow>(x_MC, w_C, b_C, y_MC, stats, M, C, eps);
+  if constexpr (kTakesLargest) RaiseByBlock(largest, amax);
 }
 
 // Any C and dtypes: a block a row, which is read two or three times.
 template <RowNorm kNorm>
 __global__ void __launch_bounds__(kThreads)
-    AnyForwardKernel(Runtime x_MC, Runtime w_C, Runtime b_C, Runtime y_MC, float* stats, int64_t C,
-                     float eps) {
+    AnyForwardKernel(Runtime x_MC, Runtime w_C, Runtime b_C, Runtime y_MC, float* stats,
+                     float* amax, int64_t C, float eps) {
   __shared__ float shared[2][kThreads / 32];
   const int64_t m = blockIdx.x;
   float mean = 0;
@@ -111,11 +123,15 @@ __global__ void __launch_bounds__(kThreads)
   }
   squares = BlockSum<kThreads>(squares, shared[1]);
   const float rstd = 1.0f / sqrtf(squares / static_cast<float>(C) + eps);
+  uint32_t largest = 0;
   for (int64_t c = threadIdx.x; c < C; c += kThreads) {
     const float y = (x_MC.Get(m * C + c) - mean) * rstd * w_C.Get(c);
-    y_MC.Set(m * C + c, kNorm == RowNorm::kLayer ? y + b_C.Get(c) : y);
+    const float to[1] = {kNorm == RowNorm::kLayer ? y + b_C.Get(c) : y};
+    y_MC.Store(m * C + c, to);
+    largest = Larger(largest, LargestStored(y_MC, to));
   }
   if (threadIdx.x == 0) StoreStats<kNorm>(stats, m, mean, rstd);
+  if (amax != nullptr) RaiseByBlock(largest, amax);
 }
 
 template <RowNorm kNorm>
@@ -127,16 +143,20 @@ struct Launch {
   void Run() const {
     const int64_t M = call.M;
     const unsigned grid = kBlockPerRow ? static_cast<unsigned>(M) : GridOf(M, kThreads / 32);
-    ForwardKernel<kNorm, T, kVecs, kBlockPerRow><<<grid, kThreads, 0, stream>>>(
-        static_cast<const T*>(call.x_MC.data), static_cast<const T*>(call.w_C.data),
-        static_cast<const T*>(call.b_C.data), static_cast<T*>(call.y_MC.data), call.stats, M,
-        static_cast<int>(call.C), call.eps);
+    const auto launch = [&](auto kernel) {
+      kernel<<<grid, kThreads, 0, stream>>>(
+          static_cast<const T*>(call.x_MC.data), static_cast<const T*>(call.w_C.data),
+          static_cast<const T*>(call.b_C.data), static_cast<T*>(call.y_MC.data), call.stats,
+          call.amax, M, static_cast<int>(call.C), call.eps);
+    };
+    call.amax == nullptr ? launch(ForwardKernel<kNorm, T, kVecs, kBlockPerRow, false>)
+                         : launch(ForwardKernel<kNorm, T, kVecs, kBlockPerRow, true>);
   }
 
   void RunAny() const {
     AnyForwardKernel<kNorm><<<static_cast<unsigned>(call.M), kThreads, 0, stream>>>(
         Runtime(call.x_MC), Runtime(call.w_C), Runtime(call.b_C), Runtime(call.y_MC), call.stats,
-        call.C, call.eps);
+        call.amax, call.C, call.eps);
   }
 
   void Choose() const {
