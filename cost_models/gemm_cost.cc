@@ -214,6 +214,9 @@ double TiledProductSeconds(const GemmMachine& machine, const Product& product) {
 GemmCost::GemmCost(const GpuProfile& gpu) : gpu_name_(gpu.name) {
   constexpr std::array kDtypes = {Dtype::kF32, Dtype::kBF16, Dtype::kF16, Dtype::kE4M3};
   for (size_t i = 0; i < kDtypes.size(); ++i) fitted_[i] = Fit(gpu, kDtypes[i]);
+  // Without rows of its own, the shortest product of 8 bits is a call of the library as of 16.
+  Fitted& eight_bits = fitted_[3];
+  if (eight_bits.floor_seconds[0] == 0) eight_bits.floor_seconds = fitted_[1].floor_seconds;
 }
 
 GemmCost::Fitted GemmCost::Fit(const GpuProfile& gpu, Dtype dtype) const {

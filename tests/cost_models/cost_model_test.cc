@@ -65,7 +65,8 @@ struct Limits {
                    CHECK(bytes / seconds <= model.HbmBytesPerSecond() * kRounding);
                    const KernelRow& row = KernelInfo(launch.kernel);
                    const Dtype dtype = program.buffers[program.args(launch)[0].buffer].dtype;
-                   if (dtype != Dtype::kBF16 && dtype != Dtype::kF16) return;
+                   const bool eight_bits = launch.kernel == KernelId::kFp8Matmul;
+                   if (dtype != Dtype::kBF16 && dtype != Dtype::kF16 && !eight_bits) return;
                    CHECK(row.flops(launch.dims) / seconds <= model.DensePeak(dtype) * kRounding);
                  },
                  [&](const Collective& collective) {

@@ -114,8 +114,10 @@ inline HardwareProfile FittedProfile(const std::string& folder, const std::strin
   profile.gpu.hbm_bandwidth = Value(gpu == "h200" ? 4.8e12 : 3.35e12);
   profile.gpu.sm_count = Value(132);
   profile.gpu.launch_overhead = Value(file["launch_seconds"]);
-  profile.gpu.dense_peaks = {
-      {Dtype::kBF16, Value(989.4e12)}, {Dtype::kF16, Value(989.4e12)}, {Dtype::kF32, Value(67e12)}};
+  profile.gpu.dense_peaks = {{Dtype::kBF16, Value(989.4e12)},
+                             {Dtype::kF16, Value(989.4e12)},
+                             {Dtype::kF32, Value(67e12)},
+                             {Dtype::kE4M3, Value(1978.9e12)}};
   profile.gpu.gemm.emplace();
   for (const auto& row : file["gemm"]) {
     if (!FitsGemm(row["m"], row["k"], row["n"])) continue;

@@ -1,4 +1,5 @@
-// A node of round numbers without measured rows: 100 multiprocessors, 100 TFLOP/s, 1 TB/s.
+// A node of round numbers without measured rows: 100 multiprocessors, 100 TFLOP/s (200 in eight
+// bits), 1 TB/s.
 #pragma once
 
 #include "hwprofiles/profile.h"
@@ -21,6 +22,7 @@ inline HardwareProfile PlainProfile() {
   profile.gpu.sm_count = Number(100);
   profile.gpu.launch_overhead = Number(1e-6);
   profile.gpu.dense_peaks[Dtype::kBF16] = Number(100e12);
+  profile.gpu.dense_peaks[Dtype::kE4M3] = Number(200e12);
   NodeProfile& node = profile.node;
   node.gpus = Number(8);
   node.gpu_link = Number(100e9);
