@@ -77,6 +77,7 @@ struct AskedOfRuntime {
   std::string config;            // a DeepSpeed config's file; empty: none
   std::string grad_accum_dtype;  // as given; empty: not given
   std::string master_weights, optimizer_states;  // the same; empty where fp32
+  std::string matmul_dtype;                      // the same; empty but for fp8
 };
 
 class Runtime {

@@ -174,10 +174,19 @@ std::string ScheduleText(const ScheduleConfig& s, int64_t steps) {
   ZEROPLAN_CHECK(false);
 }
 
+std::string Fp8Facts(const Fp8Config& fp8) {
+  if (!fp8.enabled) return "";
+  return fmt::format(", products in FP8 (a scale a {}, gradients {}{}{})",
+                     fp8.recipe == Fp8Recipe::kTensor ? "tensor" : "block",
+                     DtypeName(fp8.gradients), fp8.fast_gradients ? " of fast products" : "",
+                     fp8.least_side > 0 ? fmt::format(", sides from {} on", fp8.least_side) : "");
+}
+
 std::string PrecisionText(const PrecisionConfig& p) {
   std::string text =
       fmt::format("{}, gradients summed in {}{}", DtypeName(p.dtype), DtypeName(p.grad_accum_dtype),
-                  p.fp32_reduction ? " and reduced in fp32" : "");
+                  p.fp32_reduction ? " and reduced in fp32" : "") +
+      Fp8Facts(p.fp8);
   if (p.dtype != Dtype::kF16) return text;
   return text +
          (p.loss_scale > 0

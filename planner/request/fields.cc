@@ -424,22 +424,42 @@ void AddBatchFields(FieldSink& sink, BatchFields& fields, bool searched, bool tr
               "sent (default: the gradients' own)",
               kPlan},
              fields.communication_dtype, ParseDtype);
-  sink.Value({group, "⟦master_weights⟧", "fp32|split|16bit",
-              "What a run of 16 bits keeps of each parameter for its updates: an fp32 number; the "
-              "same in two halves, of which a bf16 parameter is one; or the parameter's own 16 "
-              "bits, rounded stochastically (default: the config's, else fp32)",
-              kPlan},
-             fields.master_weights, [](const std::string& text, std::string_view name) {
-               constexpr size_t kParam = 2;  // from here on, with the names of dtypes
-               const size_t word =
-                   ParseWord(text, name, {"fp32", "split", "16bit", "bf16", "fp16"});
-               return static_cast<MasterWeights>(std::min(word, kParam));
-             });
+  sink.Value(
+      {group, "⟦master_weights⟧", "fp32|split|16bit",
+       "What a run of 16 bits keeps of each parameter for its updates: an fp32 number; the "
+       "same in two halves, of which a bf16 parameter is one; or the parameter's own 16 "
+       "bits, rounded stochastically (default: the config's, else fp32)",
+       kPlan},
+      fields.master_weights, [](const std::string& text, std::string_view name) {
+        constexpr size_t kParam = 2;  // from here on, with the names of dtypes
+        const size_t word = ParseWord(text, name, {"fp32", "split", "16bit", "bf16", "fp16"});
+        return static_cast<MasterWeights>(std::min(word, kParam));
+      });
   sink.Value({group, "⟦optimizer_states⟧", "fp32|bf16|8bit",
               "What Adam's two moments are kept in (default: the config's, else fp32)", kPlan},
              fields.optimizer_states, [](const std::string& text, std::string_view name) {
                constexpr Dtype kDtypes[] = {Dtype::kF32, Dtype::kBF16, Dtype::kDynamic8};
                return kDtypes[ParseWord(text, name, {"fp32", "bf16", "8bit"})];
+             });
+  sink.Value({group, "⟦matmul_dtype⟧", "fp8|bf16|fp16|fp32",
+              "What the linears of layers multiply in, forward and backward: FP8, on GPUs from "
+              "compute capability 8.9 on, or ⟦dtype⟧ (default: the config's, else ⟦dtype⟧)",
+              kPlan},
+             fields.matmul_dtype, [](const std::string& text, std::string_view name) {
+               constexpr Dtype kDtypes[] = {Dtype::kE4M3, Dtype::kBF16, Dtype::kF16, Dtype::kF32};
+               return kDtypes[ParseWord(text, name, {"fp8", "bf16", "fp16", "fp32"})];
+             });
+  sink.Value({group, "⟦fp8_recipe⟧", "tensor|blocks",
+              "What has a scale of its own in FP8: a tensor; or 128 numbers of activations and "
+              "gradients, and 128 x 128 of weights (default: the config's, else tensor)",
+              kPlan},
+             fields.fp8_recipe, WordIn<Fp8Recipe>({"tensor", "blocks"}));
+  sink.Value({group, "⟦fp8_gradients⟧", "e4m3|e5m2",
+              "What gradients of activations are rounded to in FP8; e5m2 has the wider range and "
+              "coarser steps (default: the config's, else e4m3)",
+              kPlan},
+             fields.fp8_gradients, [](const std::string& text, std::string_view name) {
+               return ParseWord(text, name, {"e4m3", "e5m2"}) == 0 ? Dtype::kE4M3 : Dtype::kE5M2;
              });
 }
 

@@ -381,6 +381,7 @@ void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
     assumptions.notes.push_back(std::move(space));
   }
   if (programs) NoteStates(plan.setup, assumptions);
+  if (programs) NoteFp8(plan.model, plan.setup, assumptions);
   if (!saves.empty()) assumptions.notes.push_back(saves);
   answer.report.assumed = assumptions.assumed;
   answer.report.notes = assumptions.notes;

@@ -72,6 +72,9 @@ struct BatchFields {
   Given<Dtype> dtype, grad_accum_dtype, communication_dtype;
   Given<MasterWeights> master_weights;  // kParam also by the name of a dtype, in `text`
   Given<Dtype> optimizer_states;        // PrecisionConfig::moment_dtype
+  Given<Dtype> matmul_dtype;            // kE4M3: Fp8Config::enabled; else PrecisionConfig::dtype
+  Given<Fp8Recipe> fp8_recipe;
+  Given<Dtype> fp8_gradients;
 };
 
 // How long a run trains, and at what price.

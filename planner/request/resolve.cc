@@ -398,6 +398,7 @@ PrecisionConfig ResolvePrecision(const BatchFields& fields, const HardwareProfil
   CheckMastersName(fields, precision.dtype);
   precision.master_weights = fields.master_weights.value_or(precision.master_weights);
   precision.moment_dtype = fields.optimizer_states.value_or(precision.moment_dtype);
+  SetFp8(fields, precision);
   CheckDtype(precision.dtype, hardware, "⟦dtype⟧");
   if (const std::optional<SetupProblem> problem = FindPrecisionProblem(precision)) {
     ThrowUsage("{}: {}", problem->key == kGradAccumKey ? "⟦grad_accum_dtype⟧" : problem->key,
@@ -421,6 +422,7 @@ std::vector<TrainSetup> ResolveSetups(const Request& request, const ModelSpec& m
   TrainSetup base;
   base.batch = ResolveBatch(request, model, gpus, assumptions);
   base.precision = ResolvePrecision(request.batch, hardware, dtype, assumptions);
+  CheckFp8(request, base.precision, model, hardware.gpu);
   base.zero.offload_optimizer.ratio = request.choice.offload_ratio.value_or(1);
   base.zero.sub_group_elements = SubGroupElements(model.ParamCount(), gpus);
   if (request.choice.pin_memory == PinMemory::kOff) UsePageableMemory(base.zero);
@@ -449,6 +451,8 @@ TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
   }
   CheckDtype(result.setup.precision.dtype, hardware, request.config);
   CheckMastersName(request.batch, result.setup.precision.dtype);
+  CheckMatmulName(request.batch, result.setup.precision.dtype);
+  CheckFp8(request, result.setup.precision, model, hardware.gpu);
   CheckMicroBatch(result.setup.batch.micro_batch, result.setup.batch.seq_len,
                   MostMicroStepTokens(model));
   CheckSubGroups(result.setup, model, request.config);
@@ -475,6 +479,9 @@ ReadContext ConfigContext(const BatchFields& fields, const HardwareProfile& hard
   context.communication_dtype = batch.communication_dtype;
   context.master_weights = batch.master_weights;
   context.moment_dtype = batch.optimizer_states;
+  if (batch.matmul_dtype) context.fp8 = *batch.matmul_dtype == Dtype::kE4M3;
+  context.fp8_recipe = batch.fp8_recipe;
+  context.fp8_gradients = batch.fp8_gradients;
   context.has_bf16 = hardware.gpu.bf16;
   return context;
 }
@@ -496,6 +503,7 @@ void RefuseForRuntime(const Request& request) {
   if (batch.optimizer_states.value_or(Dtype::kF32) != Dtype::kF32) {
     asked.optimizer_states = batch.optimizer_states.text;
   }
+  if (batch.matmul_dtype == Dtype::kE4M3) asked.matmul_dtype = batch.matmul_dtype.text;
   const Runtime& runtime = request.runtime.of();
   runtime.Refuse(asked);
 }

@@ -73,6 +73,14 @@ RunGoal ResolveGoal(const GoalFields& fields, int64_t seq_len, const GpuProfile&
 PrecisionConfig ResolvePrecision(const BatchFields& fields, const HardwareProfile& hardware,
                                  Dtype otherwise, Assumptions& assumptions);
 
+// What the fields say of products of eight bits, of a run in precision.dtype.
+void SetFp8(const BatchFields& fields, PrecisionConfig& precision);
+// Refuses a ⟦matmul_dtype⟧ that is the name of another dtype than the run's.
+void CheckMatmulName(const BatchFields& fields, Dtype dtype);
+// Refuses products of eight bits that neither the model nor the GPU has.
+void CheckFp8(const Request& request, const PrecisionConfig& precision, const ModelSpec& model,
+              const GpuProfile& gpu);
+
 // Refuses `checkpoint_every` where it has no effect.
 void CheckCheckpointEvery(const ChoiceFields& fields);
 // GPUs of a node, of `gpus` in all.
@@ -114,6 +122,10 @@ ReadContext ConfigContext(const BatchFields& fields, const HardwareProfile& hard
 
 // What other states than fp32 cost in accuracy.
 void NoteStates(const TrainSetup& setup, Assumptions& assumptions);
+
+// Which products are of eight bits, a paragraph; "" where none are asked for.
+std::string Fp8Text(const ModelSpec& model, const TrainSetup& setup);
+void NoteFp8(const ModelSpec& model, const TrainSetup& setup, Assumptions& assumptions);
 
 // One paragraph where attention is not one call of cuDNN's fused kernel: what runs instead, why,
 // and what to change; else "". `lower`: what `setup` is lowered with, for CUDA. `ordered_program`:

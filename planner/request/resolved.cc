@@ -150,6 +150,10 @@ void ResolvedPlan::CheckDeepSpeedCan(ConfigFormat format) const {
     } else if (inputs_.base.deterministic) {
       fix = request_.deterministic ? "leave ⟦deterministic⟧ out"
                                    : fmt::format("take _zeroplan out of {}", request_.config);
+    } else if (inputs_.base.precision.fp8.enabled) {
+      fix = request_.batch.matmul_dtype
+                ? "leave ⟦matmul_dtype⟧ out"
+                : fmt::format("take _zeroplan.fp8 out of {}", request_.config);
     } else if (inputs_.space.recompute == std::vector{kSelectiveRecompute}) {
       fix = request_.config.empty() ? "use ⟦checkpointing⟧ none or full"
                                     : fmt::format("take _zeroplan out of {}", request_.config);
@@ -222,6 +226,7 @@ void ResolvedPlan::FromFields(Assumptions& assumptions) {
   CheckMicroBatch(base.batch.micro_batch, base.batch.seq_len, full_.most_micro_step_tokens);
   base.precision =
       ResolvePrecision(request_.batch, hardware_, DefaultDtype(hardware_), assumptions);
+  CheckFp8(request_, base.precision, inputs_.model, hardware_.gpu);
   AllowStates(/*by_config=*/false);
   base.deterministic = request_.deterministic;
   SetBatches(full_, request_.batch.global_batch, base.batch.seq_len);
@@ -499,6 +504,7 @@ ResolvedEstimate::ResolvedEstimate(const Request& request, Assumptions& assumpti
   if (runtime.has_programs()) {
     NoteAttention(inputs.model, setup, inputs.lower, hardware, setup.deterministic, assumptions);
     NoteStates(setup, assumptions);
+    NoteFp8(inputs.model, setup, assumptions);
     NoteDisk(inputs, request, hardware, assumptions);
     AssumeSums(request, inputs.setups, assumptions);
     NoteIdleSums(inputs.setups, assumptions);

@@ -68,6 +68,18 @@ std::vector<MetricField> MakeFields() {
         "What Adam's moments are kept in",
         {},
         {"fp32", "bf16", "8bit"}},
+       {"plan.matmul_dtype",
+        kText,
+        false,
+        "What the linears of layers multiply in",
+        {},
+        {"fp8", "fp32", "bf16", "fp16"}},
+       {"plan.fp8_recipe",
+        kText,
+        true,
+        "What has a scale of its own in FP8; null in another dtype",
+        {},
+        {"tensor", "blocks"}},
        {"plan.backend", kText, false, "What the program is lowered for", {}, {"cpu", "cuda"}}});
   for (int c = 0; c < kMemoryClasses; ++c) {
     bytes_of(kStart, "planned_bytes.gpu.", MemoryClassName(static_cast<MemoryClass>(c)),

@@ -102,6 +102,10 @@ void TorchBased::Refuse(const AskedOfRuntime& asked) const {
         "it out",
         key());
   }
+  if (!asked.matmul_dtype.empty()) {
+    ThrowUsage("⟦matmul_dtype⟧: {} is not modelled with ⟦runtime⟧ {}; leave it out",
+               asked.matmul_dtype, key());
+  }
   // What DeepSpeed has of these hangs on the choice (RefuseSetup).
   if (reads_deepspeed_config()) return;
   if (!asked.master_weights.empty()) {

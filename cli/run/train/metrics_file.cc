@@ -67,6 +67,9 @@ void SetPlannedBytes(const MemoryReport& memory, const std::optional<RunPredicti
 
 void SetPlan(const Program& program, int ranks_per_host, MetricLine& line) {
   const TrainSetup& setup = program.setup;
+  const Fp8Config& fp8 = setup.precision.fp8;
+  std::optional<std::string_view> recipe;
+  if (fp8.enabled) recipe = Fp8RecipeName(fp8.recipe);
   line.Set("plan.model", program.model.name)
       .Set("plan.params", program.model.ParamCount())
       .Set("plan.stage", setup.zero.stage)
@@ -85,6 +88,8 @@ void SetPlan(const Program& program, int ranks_per_host, MetricLine& line) {
       .Set("plan.communication_dtype", DtypeName(SentGradDtype(setup)))
       .Set("plan.master_weights", MasterWeightsName(setup.precision.master_weights))
       .Set("plan.optimizer_states", MomentsName(setup.precision.moment_dtype))
+      .Set("plan.matmul_dtype", MatmulDtypeName(setup.precision))
+      .Set("plan.fp8_recipe", recipe)
       .Set("plan.backend", program.backend == Backend::kCpu ? "cpu" : "cuda");
 }
 

@@ -18,6 +18,7 @@
 #include "executor/process/stop_signals.h"
 #include "executor/train/run_end.h"
 #include "planner/report/report_text.h"
+#include "planner/request/resolve.h"
 
 namespace zeroplan {
 
@@ -131,6 +132,8 @@ void Progress::OnStart(const StartReport& report) {
       facts_.program.model.name, FormatCount(facts_.program.model.ParamCount()), batch.world_size,
       batch.world_size == 1 ? "" : "s", batch.global_batch(), batch.global_batch() == 1 ? "" : "s",
       batch.seq_len, report.train_samples, report.train_samples == 1 ? "" : "s"));
+  const std::string products = Fp8Text(facts_.program.model, facts_.program.setup);
+  if (!products.empty()) Line(NameFields(products));
   Line(fmt::format("planned memory a rank: device {}, pinned {}, pageable {}, disk {}",
                    FormatBytes(facts_.memory.arena(Space::kDevice)),
                    FormatBytes(facts_.memory.arena(Space::kPinned)),

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/config/setup_facts.h"
 #include "core/program/step_order.h"
 #include "executor/device/cuda/cuda_handles.h"
 #include "executor/engine/cuda/arena_pattern.h"
@@ -37,6 +38,19 @@ int MultiprocessorCount(int device) {
   return count;
 }
 
+// The device. Throws Error(kUsage) where it does not multiply as the program does.
+int CheckProducts(const Program& program, int device) {
+  const Fp8Config& fp8 = program.setup.precision.fp8;
+  if (!fp8.enabled) return device;
+  int major = 0, minor = 0;
+  ZEROPLAN_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  ZEROPLAN_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  const std::string lacks = Fp8GpuLacks(fp8, 10 * major + minor);
+  if (lacks.empty()) return device;
+  ThrowUsage("⟦matmul_dtype⟧ fp8 (_zeroplan.fp8.enabled true) is not allowed on GPU {}: {}; use {}",
+             device, lacks, DtypeName(program.setup.precision.dtype));
+}
+
 // Makes the device current before anything is allocated on it.
 int UseDevice(int device) {
   ZEROPLAN_CUDA(cudaSetDevice(device));
@@ -48,7 +62,7 @@ int UseDevice(int device) {
 CudaRank::CudaRank(const Program& program, const EngineOptions& options, int device)
     : RankRunner(program, RankOf(options), options.record_trace),
       group_(options.group == nullptr ? alone_ : *options.group),
-      device_(UseDevice(device)),
+      device_(UseDevice(CheckProducts(program, device))),
       pool_(HostThreads(options, group_.place())),
       arenas_(program, rank_, options.swap_dir, pool_.threads(), options.pinned),
       bases_(arenas_.bases()),

@@ -1,0 +1,136 @@
+// Products of eight bits (Fp8Config): what asks for them, what they go with, what is said of them.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/config/setup_facts.h"
+#include "core/model/param_table.h"
+#include "hwprofiles/sanity.h"
+#include "planner/request/resolve.h"
+
+namespace zeroplan {
+namespace {
+
+// The matrices of a layer that tokens are multiplied with.
+std::vector<ParamRow> LinearsOf(const ModelSpec& model) {
+  std::vector<ParamRow> rows = RowsOf(model).layer;
+  std::erase_if(rows, [](const ParamRow& row) { return row.use != ParamUse::kProduct; });
+  return rows;
+}
+
+// "mlp.down_proj" of "mlp.down_proj.weight"; of a matrix in parts all of them.
+std::string NameOfLinear(const ParamRow& row) {
+  const auto module = [](const char* name) { return std::string(ModuleOf(name)); };
+  if (row.parts.empty()) return module(row.name);
+  std::vector<std::string> names;
+  for (const ParamPart& part : row.parts) names.push_back(module(part.name));
+  return fmt::format("{}", fmt::join(names, "/"));
+}
+
+bool HasFp8Sides(const Fp8Config& fp8, const ParamRow& row) {
+  return IsFp8Product(fp8, Fp8Multiple(fp8.recipe), row.shape[0], row.shape[1]);
+}
+
+}  // namespace
+
+void SetFp8(const BatchFields& fields, PrecisionConfig& precision) {
+  CheckMatmulName(fields, precision.dtype);
+  Fp8Config& fp8 = precision.fp8;
+  fp8.enabled = fields.matmul_dtype == Dtype::kE4M3;
+  fp8.recipe = fields.fp8_recipe.value_or(fp8.recipe);
+  fp8.gradients = fields.fp8_gradients.value_or(fp8.gradients);
+  const auto without = [&](const char* option, const auto& given) {
+    if (fp8.enabled || !given) return;
+    ThrowUsage("{}: {} has no effect without ⟦matmul_dtype⟧ fp8; add that, or leave it out", option,
+               given.text);
+  };
+  without("⟦fp8_recipe⟧", fields.fp8_recipe);
+  without("⟦fp8_gradients⟧", fields.fp8_gradients);
+}
+
+void CheckMatmulName(const BatchFields& fields, Dtype dtype) {
+  const Given<Dtype>& asked = fields.matmul_dtype;
+  if (!asked || *asked == Dtype::kE4M3 || *asked == dtype) return;
+  ThrowUsage("⟦matmul_dtype⟧: {} is not allowed in {}; use fp8 or {}", asked.text, DtypeName(dtype),
+             DtypeName(dtype));
+}
+
+void CheckFp8(const Request& request, const PrecisionConfig& precision, const ModelSpec& model,
+              const GpuProfile& gpu) {
+  const Fp8Config& fp8 = precision.fp8;
+  if (!fp8.enabled) return;
+  const bool by_option = request.batch.matmul_dtype.has_value();
+  const std::string where = by_option
+                                ? "⟦matmul_dtype⟧: fp8"
+                                : fmt::format("{}: _zeroplan.fp8.enabled: true", request.config);
+  const std::string without =
+      by_option ? fmt::format("use {}", DtypeName(precision.dtype)) : "use false";
+  if (model.lora_quantized) {
+    ThrowUsage(
+        "{} is not allowed with ⟦method⟧ qlora, whose weights of 4 bits are multiplied in {}; {}, "
+        "or ⟦method⟧ lora",
+        where, DtypeName(precision.dtype), without);
+  }
+  const int capability = ComputeCapability(gpu.architecture);
+  if (std::string lacks = Fp8GpuLacks(fp8, capability); capability > 0 && !lacks.empty()) {
+    ThrowUsage(
+        "{} is not allowed on {}: {}; {}{}", where, gpu.name, lacks, without,
+        fp8.recipe == Fp8Recipe::kBlocks && Fp8GpuLacks({.enabled = true}, capability).empty()
+            ? ", or ⟦fp8_recipe⟧ tensor"
+            : "");
+  }
+  const std::vector<ParamRow> linears = LinearsOf(model);
+  if (std::none_of(linears.begin(), linears.end(),
+                   [&](const ParamRow& row) { return HasFp8Sides(fp8, row); })) {
+    ThrowUsage(
+        "{} has no effect: no linear of {} has sides that are multiples of {}{}; {}", where,
+        model.name, Fp8Multiple(fp8.recipe),
+        fp8.least_side > 0 ? fmt::format(" and at least {} (least_side)", fp8.least_side) : "",
+        without);
+  }
+}
+
+std::string Fp8Text(const ModelSpec& model, const TrainSetup& setup) {
+  const Fp8Config& fp8 = setup.precision.fp8;
+  if (!fp8.enabled) return "";
+  const std::string_view dtype = DtypeName(setup.precision.dtype);
+  const int64_t multiple = Fp8Multiple(fp8.recipe);
+  const int64_t tokens = setup.batch.micro_batch * setup.batch.seq_len;
+  if (tokens % multiple != 0) {
+    return fmt::format(
+        "Products: all in {}, none in FP8: the {} tokens of a micro-step are no multiple of {}; "
+        "another ⟦micro_batch⟧ or ⟦seq_len⟧ changes that.",
+        dtype, tokens, multiple);
+  }
+  std::vector<std::string> uneven, small;
+  for (const ParamRow& row : LinearsOf(model)) {
+    if (HasFp8Sides(fp8, row)) continue;
+    const bool fits = row.shape[0] % multiple == 0 && row.shape[1] % multiple == 0;
+    (fits ? small : uneven).push_back(NameOfLinear(row));
+  }
+  std::string text = fmt::format(
+      "Products: those of the layers' linears in FP8, forward, backward and in evaluation (a scale "
+      "a {}, gradients {}); embedding, head, norms, attention and generation in {}",
+      fp8.recipe == Fp8Recipe::kTensor ? "tensor" : "block", DtypeName(fp8.gradients), dtype);
+  if (!uneven.empty()) {
+    text += fmt::format("; in {} too, as a side is no multiple of {}: {}", dtype, multiple,
+                        fmt::join(uneven, ", "));
+  }
+  if (!small.empty()) {
+    text += fmt::format("; in {} too, as a side is below {} (least_side): {}", dtype,
+                        fp8.least_side, fmt::join(small, ", "));
+  }
+  return text + ".";
+}
+
+void NoteFp8(const ModelSpec& model, const TrainSetup& setup, Assumptions& assumptions) {
+  std::string text = Fp8Text(model, setup);
+  if (!text.empty()) assumptions.notes.push_back(std::move(text));
+}
+
+}  // namespace zeroplan
