@@ -3,12 +3,14 @@
 // bandwidth measured in the same run for kernels that memory bounds, the data sheet's dense bf16
 // rate of an H100 or H200 (SXM) for products and attention.
 //
-//   cuda_kernels_benchmark [--json FILE] [--llama | --attention | --adapters | --adamw]
+//   cuda_kernels_benchmark [--json FILE] [--llama | --attention | --adapters | --adamw | --fp8]
 //                          [--deterministic]
 //
 // --llama: these alone; --adapters: those of adapters alone; --adamw: AdamW alone, a row for each
-// kind of states. --attention: attention alone, in shapes that the cost model is checked against:
-// plain kernels (fp32, and heads of 60 channels), shared heads of keys, odd lengths.
+// kind of states; --fp8: products of eight bits beside those of bf16, what makes their inputs, and
+// kernels with and without the largest magnitude taken along. --attention: attention alone, in
+// shapes that the cost model is checked against: plain kernels (fp32, and heads of 60 channels),
+// shared heads of keys, odd lengths.
 // --deterministic: attention's backward pass as train --deterministic runs it.
 // Hardware: one GPU with 16 GB; time: about three minutes, most of it tuning of matrix products.
 // Every launch works on buffers of its own until their sum is past the second-level cache; times
@@ -28,6 +30,7 @@
 #include "benchmarks/adapter_rows.h"
 #include "benchmarks/attention_shapes.h"
 #include "benchmarks/cuda_rows.h"
+#include "benchmarks/fp8_rows.h"
 
 namespace zeroplan {
 namespace {
@@ -285,7 +288,7 @@ int Main(int argc, char** argv) {
     if (arg == "--json" && i + 1 < argc) {
       json_path = argv[++i];
     } else if (arg == "--llama" || arg == "--attention" || arg == "--adapters" ||
-               arg == "--adamw") {
+               arg == "--adamw" || arg == "--fp8") {
       only = arg;
     } else if (arg == "--deterministic") {
       deterministic = true;
@@ -293,7 +296,7 @@ int Main(int argc, char** argv) {
       fmt::print(
           stderr,
           "usage: cuda_kernels_benchmark [--json FILE] [--llama | --attention | --adapters | "
-          "--adamw] [--deterministic]\n");
+          "--adamw | --fp8] [--deterministic]\n");
       return 2;
     }
   }
@@ -320,6 +323,8 @@ int Main(int argc, char** argv) {
   }
   for (const LlamaModel& model : kLlamaModels) {
     if (only.empty() || only == "--llama") RunLlama(benchmark, model);
+    if (only == "--fp8")
+      fp8_rows::Run(benchmark, model, (model.H + 2 * model.G) * model.D, model.F);
   }
   if (only.empty() || only == "--adapters") RunAdapters(benchmark);
   if (!json_path.empty()) {

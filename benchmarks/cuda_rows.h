@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/fp8.h"
 #include "core/base/timing.h"
 #include "core/program/step_state.h"
 #include "executor/kernels/convert.h"
@@ -25,7 +26,7 @@
 namespace zeroplan::cuda_rows {
 
 // NVIDIA H100 and H200 data sheets, SXM: 1979 TFLOP/s bf16 with sparsity, half of it dense.
-inline constexpr double kDenseFlops = 989e12;
+inline constexpr double kDenseFlops = 989e12, kDenseFp8Flops = 1979e12;  // 3958 with sparsity
 inline constexpr uint64_t kCacheBytes = uint64_t{128} << 20;  // more than twice an H200's 50 MB
 inline constexpr int kRuns = 7;
 
@@ -133,6 +134,7 @@ class Benchmark {
     for (float& x : wide) x = normal(random);
     patterns_[1].resize(kPattern * 2);
     Narrow(Dtype::kBF16, wide.data(), kPattern, patterns_[1].data());
+    for (const float x : wide) patterns_[4].push_back(static_cast<char>(ToE4M3(64 * x)));
     std::vector<int32_t> tokens(kPattern);
     for (int32_t& token : tokens) {  // about as often as words: 1 / rank
       const double u = std::uniform_real_distribution<double>()(random);
@@ -152,6 +154,7 @@ class Benchmark {
       return;
     }
     const std::vector<char>& pattern = patterns_[spec.dtype == Dtype::kI32            ? 2
+                                                 : spec.dtype == Dtype::kE4M3         ? 4
                                                  : spec.dtype != Dtype::kBF16         ? 0
                                                  : spec.fill == Spec::Fill::kPositive ? 3
                                                                                       : 1];
@@ -207,9 +210,11 @@ class Benchmark {
     const uint64_t workspace =
         LaunchWorkspaceBytes(row.id, row.dims, Backend::kCuda, false, attention_.deterministic());
     std::vector<Spec> specs = row.args;
-    if (workspace > 0) {  // behind the arguments, but for where documents start
-      specs.resize(static_cast<size_t>(info.args.size() - (info.starts < 0 ? 0 : 1)), Absent());
-      specs.back() = {.dtype = Dtype::kU8, .n = static_cast<int64_t>(workspace)};
+    if (workspace > 0) {
+      const auto at = static_cast<size_t>(
+          std::find(info.args.begin(), info.args.end(), ArgMode::kScratch) - info.args.begin());
+      specs.resize(std::max(specs.size(), at + 1), Absent());
+      specs[at] = {.dtype = Dtype::kU8, .n = static_cast<int64_t>(workspace)};
     }
     const auto room = [](const Spec& s) {
       return (static_cast<uint64_t>(s.n) * DtypeBytes(s.dtype) + 255) / 256 * 256;
@@ -271,7 +276,8 @@ class Benchmark {
 
   void Report(const Model& model, const Row& row, const std::string& what, double seconds) {
     const double work = row.products ? KernelInfo(row.id).flops(row.dims) : Bytes(row);
-    const double rate = work / seconds, possible = row.products ? kDenseFlops : copy_rate_;
+    const double dense = row.id == KernelId::kFp8Matmul ? kDenseFp8Flops : kDenseFlops;
+    const double rate = work / seconds, possible = row.products ? dense : copy_rate_;
     const double unit = row.products ? 1e12 : 1e9;
     const char* unit_name = row.products ? "TFLOP/s" : "GB/s";
     fmt::print("{:<6}{:<42}{:>11.1f}{:>10.1f}{:>10.1f} {:<8}{:>6.1f} %\n", model.name, what,
@@ -292,7 +298,7 @@ class Benchmark {
   GemmPlans gemm_;
   AttentionPlans attention_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;  // with the stream: the process's, to its end
-  std::vector<char> patterns_[4];                // fp32, bf16, int32, bf16 above 0
+  std::vector<char> patterns_[5];                // fp32, bf16, int32, bf16 above 0, E4M3
   double copy_rate_ = 0;
   nlohmann::json results_ = nlohmann::json::array();
   bool failed_ = false;
