@@ -108,6 +108,45 @@ void PutPower(const PowerRates& rates, const Origin& origin, GpuProfile& gpu) {
       figure(rates.joules_per_byte, kPico, "pJ",
              "copies within device memory, bytes read and written"),
       figure(rates.clocked_share, 1, "ratio", product + " over and over, and with pauses as long")};
+  if (rates.joules_per_flop_e4m3 > 0) {
+    gpu.power->flop_e4m3 = figure(rates.joules_per_flop_e4m3, kPico, "pJ",
+                                  "the same products of 8 bits, over their share of the top clock");
+  }
+}
+
+double FastestProduct(const KernelRates& measured, Dtype dtype) {
+  double best = 0;
+  for (const GemmRate& row : measured.gemm) {
+    if (row.dtype == dtype) best = std::max(best, row.flops_per_second);
+  }
+  const auto square = measured.reachable.find(dtype);
+  return square == measured.reachable.end() ? best
+                                            : std::max(best, square->second.flops_per_second);
+}
+
+// FLOP/s that the SMs of the architecture do at this clock, or what was measured if that is more.
+Figure DerivedPeak(const DeviceProperties& device, const std::string& architecture,
+                   const KernelRates& measured, Dtype dtype) {
+  const double per_clock = DenseFlopsPerClock(architecture, dtype);
+  const double peak = per_clock * device.sm_count * device.max_sm_clock;
+  const double fastest = FastestProduct(measured, dtype);
+  if (fastest > peak) {
+    return DerivedFigure(fastest, kTera, "TFLOP/s",
+                         "the fastest product measured: no data sheet "
+                         "is built in for this GPU");
+  }
+  return DerivedFigure(peak, kTera, "TFLOP/s",
+                       fmt::format("{} SMs at {:.0f} MHz, {} dense FLOP a clock each as the "
+                                   "architecture has it; the data sheet may say less",
+                                   device.sm_count, device.max_sm_clock / kMega, per_clock));
+}
+
+// A base may have no peak of 8 bits, or a datasheet's that is below what was measured.
+void PutEightBitPeak(const DeviceProperties& device, const KernelRates& measured, GpuProfile& gpu) {
+  const double fastest = FastestProduct(measured, Dtype::kE4M3);
+  const auto peak = gpu.dense_peaks.find(Dtype::kE4M3);
+  if (fastest == 0 || (peak != gpu.dense_peaks.end() && fastest <= peak->second.value)) return;
+  gpu.dense_peaks[Dtype::kE4M3] = DerivedPeak(device, gpu.architecture, measured, Dtype::kE4M3);
 }
 
 void PutKernels(const KernelRates& kernels, const Origin& origin, GpuProfile& gpu) {
@@ -253,6 +292,7 @@ HardwareProfile MeasuredProfile(const std::optional<HardwareProfile>& base,
   }
   PutHost(m, origin, profile.node);
   PutKernels(m.kernels, origin, profile.gpu);
+  if (m.device) PutEightBitPeak(*m.device, m.kernels, profile.gpu);
   if (m.pcie) PutPcie(*m.pcie, m.gpus, origin, profile.node.pcie);
   PutCollectives(m, origin, profile.node);
   if (!base) PutDerivedLink(m, profile.node);
@@ -260,37 +300,6 @@ HardwareProfile MeasuredProfile(const std::optional<HardwareProfile>& base,
   if (!m.runtime.empty()) profile.runtime = Runtime(m.runtime, origin);
   return profile;
 }
-
-namespace {
-
-double FastestProduct(const KernelRates& measured, Dtype dtype) {
-  double best = 0;
-  for (const GemmRate& row : measured.gemm) {
-    if (row.dtype == dtype) best = std::max(best, row.flops_per_second);
-  }
-  const auto square = measured.reachable.find(dtype);
-  return square == measured.reachable.end() ? best
-                                            : std::max(best, square->second.flops_per_second);
-}
-
-// FLOP/s that the SMs of the architecture do at this clock, or what was measured if that is more.
-Figure DerivedPeak(const DeviceProperties& device, const std::string& architecture,
-                   const KernelRates& measured, Dtype dtype) {
-  const double per_clock = DenseFlopsPerClock(architecture, dtype);
-  const double peak = per_clock * device.sm_count * device.max_sm_clock;
-  const double fastest = FastestProduct(measured, dtype);
-  if (fastest > peak) {
-    return DerivedFigure(fastest, kTera, "TFLOP/s",
-                         "the fastest product measured: no data sheet "
-                         "is built in for this GPU");
-  }
-  return DerivedFigure(peak, kTera, "TFLOP/s",
-                       fmt::format("{} SMs at {:.0f} MHz, {} dense FLOP a clock each as the "
-                                   "architecture has it; the data sheet may say less",
-                                   device.sm_count, device.max_sm_clock / kMega, per_clock));
-}
-
-}  // namespace
 
 std::string ArchitectureOf(int compute_major, int compute_minor) {
   switch (compute_major) {
@@ -337,8 +346,9 @@ GpuProfile GpuOfProperties(const DeviceProperties& device, const KernelRates& me
   gpu.bf16 = device.compute_major >= 8;
   gpu.fp16 = true;
   gpu.flash_attention = device.fused_attention;
-  for (const Dtype dtype : {Dtype::kBF16, Dtype::kF16, Dtype::kF32}) {
+  for (const Dtype dtype : {Dtype::kBF16, Dtype::kF16, Dtype::kF32, Dtype::kE4M3}) {
     if (dtype == Dtype::kBF16 && !gpu.bf16) continue;
+    if (DenseFlopsPerClock(gpu.architecture, dtype) == 0) continue;
     gpu.dense_peaks[dtype] = DerivedPeak(device, gpu.architecture, measured, dtype);
   }
   return gpu;

@@ -56,6 +56,7 @@ struct PowerRates {
   double clocked_share = 1;
   double product_clock = 0;  // Hz
   int64_t m = 0, k = 0, n = 0;
+  double joules_per_flop_e4m3 = 0;  // of products of 8 bits; 0: not measured
 };
 
 struct KernelRates {

@@ -34,7 +34,10 @@ void PartRunner::Run(const std::string& name, const std::string& what, const Mea
     failed(error.what());
   }
   result_ = std::move(found);
-  result_.measured.push_back(name);
+  // A part in two pieces is listed once.
+  if (result_.measured.empty() || result_.measured.back() != name) {
+    result_.measured.push_back(name);
+  }
   say_(fmt::format("{}: {:.1f} s", name, seconds()));
 }
 

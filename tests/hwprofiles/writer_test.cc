@@ -26,6 +26,22 @@ TEST_CASE("tables are in the units people read") {
   CHECK(text.find("\"FLOP/s\"") == std::string::npos);
 }
 
+TEST_CASE("rows and figures of eight bits are written and read back") {
+  HardwareProfile profile = LoadProfile(std::string(kDefaultProfile));
+  profile.gpu.gemm->rows.push_back({GemmKind::kData, Dtype::kE4M3, 8192, 4096, 4096, 1234.5e12});
+  const auto measured = [](double written, double scale, const char* unit) {
+    return Figure{written * scale, written, unit, FigureSource::kMeasured, "ours"};
+  };
+  profile.gpu.power = PowerProfile{measured(690, 1, "W"),     measured(120, 1, "W"),
+                                   measured(1, 1e-12, "pJ"),  measured(70, 1e-12, "pJ"),
+                                   measured(0.5, 1, "ratio"), measured(0.6, 1e-12, "pJ")};
+  const std::string text = WriteProfile(profile);
+  CHECK(text.find(R"(["data", "e4m3", 8192, 4096, 4096, 1234.5])") != std::string::npos);
+  const HardwareProfile read = ParseProfile(text, profile.source);
+  CHECK(read == profile);
+  CHECK(read.gpu.power->flop_e4m3->value == doctest::Approx(0.6e-12));
+}
+
 // 1e-6 times no double is every double: such a table is written in seconds instead.
 TEST_CASE("times of any bits survive") {
   HardwareProfile profile = LoadProfile(std::string(kDefaultProfile));

@@ -16,6 +16,9 @@ DeviceProperties QueryDeviceProperties(int device);
 // One GPU alone. Shapes that do not fit its memory are left out.
 void MeasureGemms(KernelBench& bench, const DeviceProperties& device, bool quick,
                   KernelRates& rates);
+// Products of layers in eight bits, on a GPU that has them.
+void MeasureEightBitGemms(KernelBench& bench, const DeviceProperties& device, bool quick,
+                          KernelRates& rates);
 void MeasureAttention(KernelBench& bench, const DeviceProperties& device, bool quick,
                       KernelRates& rates);
 // Called after the copies that MeasureMemoryKernels times. Throws Error(kRuntime) where the driver
@@ -38,6 +41,11 @@ std::vector<RuntimeMeasurement> MeasureRuntime(ProcessGroup& group, const Device
 
 // 1, 2, 4, ... and the group's own size.
 std::vector<int> WorldSizes(int most);
+
+// Whether the GPU multiplies eight bits.
+inline bool HasFp8(const DeviceProperties& device) {
+  return device.compute_major * 10 + device.compute_minor >= 89;
+}
 
 // 16-bit dtype that this GPU trains in.
 inline Dtype HalfDtype(const DeviceProperties& device) {

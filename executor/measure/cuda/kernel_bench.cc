@@ -181,9 +181,9 @@ std::vector<BenchArg> KernelBench::WithWorkspace(KernelId id, const KernelDims& 
   const uint64_t bytes =
       LaunchWorkspaceBytes(id, dims, Backend::kCuda, false, attention_.deterministic());
   if (bytes == 0) return args;
-  // Behind the arguments, but for where documents start.
-  args.resize(static_cast<size_t>(row.args.size() - (row.starts < 0 ? 0 : 1)), BenchArg{});
-  args.back() = {ArgKind::kScratch, Dtype::kU8, static_cast<int64_t>(bytes)};
+  const auto* place = std::find(row.args.begin(), row.args.end(), ArgMode::kScratch);
+  args.resize(static_cast<size_t>(place - row.args.begin()), BenchArg{});
+  args.push_back({ArgKind::kScratch, Dtype::kU8, static_cast<int64_t>(bytes)});
   return args;
 }
 

@@ -81,14 +81,19 @@ void MeasureDevice(ProcessGroup& group, const DeviceMeasureOptions& options,
   PartRunner runner(result, say);
   using Out = MachineMeasurement;
   const auto alone = [&](const char* name, const char* what, const PartRunner::Measure& measure) {
+    const bool done = runner.Try(name, what, measure);
     // A failed call's error would be taken for the next launch's.
-    if (!runner.Try(name, what, measure)) cudaGetLastError();
+    if (!done) cudaGetLastError();
+    return done;
   };
   // A rank that failed has left the others in the middle of something: all of them end.
   const auto together = [&](const char* name, const char* what,
                             const PartRunner::Measure& measure) {
-    if (group.world_size() == 1) return alone(name, what, measure);
-    runner.Run(name, what, measure);
+    if (group.world_size() == 1) {
+      alone(name, what, measure);
+    } else {
+      runner.Run(name, what, measure);
+    }
   };
   // First: afterwards other things lie on the GPU.
   if (parts.runtime) {
@@ -115,7 +120,10 @@ void MeasureDevice(ProcessGroup& group, const DeviceMeasureOptions& options,
     if (parts.memory) {
       alone("memory", "launches, copies, kernels that move memory", on_bench(MeasureMemoryKernels));
     }
-    if (parts.gemm) alone("gemm", "matrix products", on_bench(MeasureGemms));
+    if (parts.gemm && alone("gemm", "matrix products", on_bench(MeasureGemms)) &&
+        HasFp8(properties)) {
+      alone("gemm", "matrix products of 8 bits", on_bench(MeasureEightBitGemms));
+    }
     if (parts.power) {
       alone("power", "what products and copies draw", [&](Out& out) {
         KernelBench bench(device, kBenchBytes, options.quick);

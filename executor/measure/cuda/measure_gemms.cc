@@ -1,6 +1,7 @@
 // Matrix products as the executor runs them: the shapes that to_profile.py takes for the built-in
 // tables, so that the cost model is fitted to the same corners.
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -16,8 +17,24 @@ struct ProductShape {
 BenchArg Random(Dtype dtype, int64_t elements) { return {ArgKind::kRandom, dtype, elements}; }
 BenchArg Output(Dtype dtype, int64_t elements) { return {ArgKind::kOutput, dtype, elements}; }
 
+// With one scale a tensor.
+std::optional<double> EightBitSeconds(KernelBench& bench, GemmKind kind, const ProductShape& s) {
+  constexpr Dtype kCodes = Dtype::kE4M3;
+  // Rows and columns of the output, and the contraction.
+  const auto [rows, columns, depth] = kind == GemmKind::kForward ? std::array{s.m, s.n, s.k}
+                                      : kind == GemmKind::kData  ? std::array{s.m, s.k, s.n}
+                                                                 : std::array{s.k, s.n, s.m};
+  const int64_t fast = kind == GemmKind::kForward ? 1 : 0;
+  const BenchArg scale = Random(Dtype::kF32, 1), absent;
+  // a scale_a b scale_b bias? residual? -> y
+  return bench.Seconds(KernelId::kFp8Matmul, {rows, depth, columns, 0, 0, fast},
+                       {Random(kCodes, rows * depth), scale, Random(kCodes, columns * depth), scale,
+                        absent, absent, Output(Dtype::kBF16, rows * columns)});
+}
+
 std::optional<double> ProductSeconds(KernelBench& bench, GemmKind kind, Dtype dtype,
                                      const ProductShape& s) {
+  if (dtype == Dtype::kE4M3) return EightBitSeconds(bench, kind, s);
   const KernelDims dims = {s.m, s.k, s.n, 0};
   const BenchArg a = Random(dtype, s.m * s.k), w = Random(dtype, s.k * s.n);
   const BenchArg dy = Random(dtype, s.m * s.n), absent;
@@ -34,9 +51,10 @@ std::optional<double> ProductSeconds(KernelBench& bench, GemmKind kind, Dtype dt
   return std::nullopt;
 }
 
+constexpr int64_t kHead = 50304;
+
 // The products of a layer, and of the head, whose width is the padded vocabulary.
 std::vector<ProductShape> LayerShapes(bool quick) {
-  constexpr int64_t kHead = 50304;
   const std::vector<int64_t> rows =
       quick ? std::vector<int64_t>{2048, 16384} : std::vector<int64_t>{2048, 8192, 16384, 32768};
   const std::vector<int64_t> hidden =
@@ -80,20 +98,22 @@ void MeasureSquares(KernelBench& bench, Dtype dtype, const std::vector<int64_t>&
   }
 }
 
+void MeasureLayer(KernelBench& bench, Dtype dtype, const ProductShape& shape, KernelRates& rates) {
+  for (const GemmKind kind : {GemmKind::kForward, GemmKind::kData, GemmKind::kWeight}) {
+    const auto seconds = ProductSeconds(bench, kind, dtype, shape);
+    if (!seconds) continue;
+    const double flops = 2 * static_cast<double>(shape.m) * static_cast<double>(shape.k) *
+                         static_cast<double>(shape.n);
+    rates.gemm.push_back({kind, dtype, shape.m, shape.k, shape.n, flops / *seconds});
+  }
+}
+
 }  // namespace
 
 void MeasureGemms(KernelBench& bench, const DeviceProperties& device, bool quick,
                   KernelRates& rates) {
   const Dtype half = HalfDtype(device);
-  for (const ProductShape& shape : LayerShapes(quick)) {
-    for (const GemmKind kind : {GemmKind::kForward, GemmKind::kData, GemmKind::kWeight}) {
-      const auto seconds = ProductSeconds(bench, kind, half, shape);
-      if (!seconds) continue;
-      const double flops = 2 * static_cast<double>(shape.m) * static_cast<double>(shape.k) *
-                           static_cast<double>(shape.n);
-      rates.gemm.push_back({kind, half, shape.m, shape.k, shape.n, flops / *seconds});
-    }
-  }
+  for (const ProductShape& shape : LayerShapes(quick)) MeasureLayer(bench, half, shape, rates);
   // Rising: the largest that fits is what a GPU can reach.
   constexpr int64_t kLargest = 16384, kLargestFp32 = 4096;
   if (half == Dtype::kBF16) {
@@ -105,6 +125,16 @@ void MeasureGemms(KernelBench& bench, const DeviceProperties& device, bool quick
     MeasureSquares(bench, Dtype::kF16, {4096, kLargest}, kLargest, rates);
   }
   MeasureSquares(bench, Dtype::kF32, {1024, kLargestFp32}, kLargestFp32, rates);
+  bench.SaveTuned();
+}
+
+void MeasureEightBitGemms(KernelBench& bench, const DeviceProperties&, bool quick,
+                          KernelRates& rates) {
+  for (const ProductShape& shape : LayerShapes(quick)) {
+    if (shape.n != kHead) MeasureLayer(bench, Dtype::kE4M3, shape, rates);  // heads stay in 16 bits
+  }
+  constexpr int64_t kLargest = 16384;
+  MeasureSquares(bench, Dtype::kE4M3, {1024, kLargest}, kLargest, rates);
   bench.SaveTuned();
 }
 

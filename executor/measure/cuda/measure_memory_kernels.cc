@@ -86,6 +86,17 @@ Launch CrossEntropy(Dtype dtype, int64_t rows) {
           {rows, kVocab, kPadded},
           {In(dtype, rows * kPadded), Zero(Dtype::kI32, rows), kState, Out(Dtype::kF32, rows)}};
 }
+Launch LargestMagnitude(Dtype dtype, int64_t n) {
+  return {KernelId::kLargestMagnitude, {n}, {In(dtype, n), Zero(Dtype::kF32, 1)}};
+}
+// Both copies, with one scale.
+Launch Quantize(Dtype dtype, int64_t rows) {
+  const int64_t n = rows * kHidden;
+  return {KernelId::kQuantize,
+          {rows, kHidden},
+          {In(dtype, n), In(Dtype::kF32, 1), Out(Dtype::kE4M3, n), Out(Dtype::kF32, 1),
+           Out(Dtype::kE4M3, n)}};
+}
 Launch AdamW(Dtype dtype, int64_t n) {
   return {KernelId::kAdamW,
           {n, 0, 0},
@@ -95,7 +106,7 @@ Launch AdamW(Dtype dtype, int64_t n) {
 
 // Three launches of each kernel: one as short as a call, one of some megabytes, one that is all
 // bandwidth; the smallest of all says what a launch costs at least.
-std::vector<Launch> Launches(Dtype dtype, bool quick) {
+std::vector<Launch> Launches(Dtype dtype, bool has_fp8, bool quick) {
   constexpr int64_t kKi = 1024, kMi = kKi * kKi;
   std::vector<Launch> all;
   const auto add = [&](Launch (*make)(Dtype, int64_t), std::vector<int64_t> few,
@@ -114,6 +125,10 @@ std::vector<Launch> Launches(Dtype dtype, bool quick) {
   add(CrossEntropy, {1024, 4096}, {128, 2048});
   add(NormSq, {1 * kMi, 64 * kMi}, {8 * kMi});
   add(AdamW, {1 * kMi, 4 * kMi, 64 * kMi}, {128 * kKi, 16 * kMi});
+  if (has_fp8) {
+    add(LargestMagnitude, {1 * kMi, 64 * kMi}, {8 * kMi});
+    add(Quantize, {1024, 32768}, {128, 8192});
+  }
   return all;
 }
 
@@ -141,7 +156,7 @@ void MeasureMemoryKernels(KernelBench& bench, const DeviceProperties& device, bo
                                       cudaMemcpyDeviceToDevice, bench.timer().stream()));
       });
   if (copy) rates.copy_bandwidth = 2.0 * kCopyBytes / *copy;
-  for (const Launch& launch : Launches(dtype, quick)) {
+  for (const Launch& launch : Launches(dtype, HasFp8(device), quick)) {
     // Gradients and states of the update were not touched for a step.
     const bool update = launch.id == KernelId::kAdamW || launch.id == KernelId::kNormSq;
     const auto seconds =

@@ -171,46 +171,68 @@ void MeasurePower(KernelBench& bench, int device, const DeviceProperties& proper
       nothing);
 
   const Dtype dtype = HalfDtype(properties);
-  const auto product_bytes = static_cast<double>(2 * (kM * kK + kK * kN + kM * kN));
-  const double product_flops = 2.0 * kM * kK * kN;
-  Draw product, rested;
-  int products = 1;
+  const auto clock_of = [&](const Draw& draw) {
+    return std::min(1.0, draw.clock / properties.max_sm_clock);
+  };
+  PowerRates found{.m = kM, .k = kK, .n = kN};
+  found.joules_per_byte =
+      std::max(0.0, copy.watts - base) * copy.part_seconds / (2.0 * kCopyBytes * copies);
+  // Watches rounds of launches, and rounds with pauses as long. Returns what a FLOP drew, at the
+  // top clock.
+  const auto watch = [&](const std::function<void()>& launch, double bytes, Draw& draw,
+                         Draw* rested) {
+    const double once = bench.timer().RoundSeconds(1, [&](int) { launch(); });
+    const int count = std::max(1, static_cast<int>(kRoundSeconds / once));
+    const auto all = [&] {
+      for (int i = 0; i < count; ++i) launch();
+    };
+    draw = power.Watch(all, nothing);
+    if (rested != nullptr) *rested = power.Watch(all, [&] { spin(count * once); });
+    return ((draw.watts - base) * draw.part_seconds / count - found.joules_per_byte * bytes) /
+           (2.0 * kM * kK * kN * clock_of(draw));
+  };
+  constexpr auto kInputs = static_cast<double>(kM * kK + kK * kN);
+  constexpr auto kOutputs = static_cast<double>(kM * kN);
+  const BenchArg scale{ArgKind::kRandom, Dtype::kF32, 1}, absent;
+  const BenchArg output{ArgKind::kOutput, dtype, kM * kN};
+  Draw product, rested, eight_bits;
   bench.WithLaunch(KernelId::kMatmulForward, {kM, kK, kN, 0},
                    {{ArgKind::kRandom, dtype, kM * kK},
                     {ArgKind::kRandom, dtype, kK * kN},
-                    {},
-                    {},
-                    {ArgKind::kOutput, dtype, kM * kN}},
+                    absent,
+                    absent,
+                    output},
                    [&](const std::function<void()>& launch) {
-                     const double once = bench.timer().RoundSeconds(1, [&](int) { launch(); });
-                     products = std::max(1, static_cast<int>(kRoundSeconds / once));
-                     const auto all = [&] {
-                       for (int i = 0; i < products; ++i) launch();
-                     };
-                     product = power.Watch(all, nothing);
-                     rested = power.Watch(all, [&] { spin(products * once); });
+                     found.joules_per_flop =
+                         watch(launch, 2 * (kInputs + kOutputs), product, &rested);
                    });
+  if (HasFp8(properties)) {
+    bench.WithLaunch(KernelId::kFp8Matmul, {kM, kK, kN, 0, 0, 1},
+                     {{ArgKind::kRandom, Dtype::kE4M3, kM * kK},
+                      scale,
+                      {ArgKind::kRandom, Dtype::kE4M3, kK * kN},
+                      scale,
+                      absent,
+                      absent,
+                      output},
+                     [&](const std::function<void()>& launch) {
+                       found.joules_per_flop_e4m3 =
+                           watch(launch, kInputs + 2 * kOutputs, eight_bits, nullptr);
+                     });
+  }
 
-  PowerRates found{.m = kM, .k = kK, .n = kN};
-  const double seconds = product.part_seconds / products;
-  const double clock = std::min(1.0, product.clock / properties.max_sm_clock);
-  const double rested_clock = std::min(1.0, rested.clock / properties.max_sm_clock);
+  const double clock = clock_of(product), rested_clock = clock_of(rested);
   const bool held_back = clock < kHeldBack;
   found.product_clock = product.clock;
   found.base_watts = base;
   // What the GPU regulates itself to is a little less than what the driver says.
   found.limit_watts = held_back ? product.watts : power.meter().LimitWatts();
-  found.joules_per_byte =
-      std::max(0.0, copy.watts - base) * copy.part_seconds / (2.0 * kCopyBytes * copies);
-  found.joules_per_flop =
-      ((product.watts - base) * seconds - found.joules_per_byte * product_bytes) /
-      (product_flops * clock);
   if (held_back && rested_clock > clock) {
     found.clocked_share =
         ClockedShare(product.part_seconds, clock, rested.part_seconds, rested_clock);
   }
   if (!(found.base_watts < found.limit_watts) || !(found.joules_per_flop > 0) ||
-      !(found.joules_per_byte > 0)) {
+      !(found.joules_per_byte > 0) || !(found.joules_per_flop_e4m3 >= 0)) {
     ThrowRuntime(
         "readings that cannot be: {:.0f} W with nothing to do, {:.0f} W of copies, {:.0f} W "
         "of products",

@@ -97,6 +97,39 @@ TEST_CASE("a measured profile loads and holds what was measured") {
   CHECK(read.runtime[1].communicator->value == doctest::Approx(0.3e9).epsilon(1e-3));
 }
 
+TEST_CASE("products of eight bits, on a base that does not know them or says less") {
+  MachineMeasurement m = TwoGpus();
+  const double rate = 1312.34567e12;
+  m.kernels.gemm.push_back({GemmKind::kForward, Dtype::kE4M3, 8192, 4096, 4096, rate});
+  m.kernels.gemm.push_back({GemmKind::kWeight, Dtype::kE4M3, 8192, 4096, 4096, 0.9 * rate});
+  m.kernels.reachable[Dtype::kE4M3] = {16384, 1250e12};
+  m.kernels.power->joules_per_flop_e4m3 = 0.61e-12;
+  m.kernels.memory.push_back({KernelId::kQuantize, 1e9, 3e-4});
+  const auto measured = [&](const std::optional<HardwareProfile>& base) {
+    const HardwareProfile profile = MeasuredProfile(base, m, "mine");
+    const HardwareProfile read = ParseProfile(WriteProfile(profile), profile.source);
+    CHECK(read == profile);
+    CHECK(read.gpu.gemm->rows.at(2).dtype == Dtype::kE4M3);
+    CHECK(read.gpu.gemm->rows[2].flops_per_second == 1312e12);
+    CHECK(read.gpu.reachable_peaks.at(Dtype::kE4M3).written == 1250);
+    CHECK(read.gpu.power->flop_e4m3->written == 0.61);
+    return read.gpu.dense_peaks.at(Dtype::kE4M3);
+  };
+  HardwareProfile base = LoadProfile("hgx-h200");
+  CHECK(measured(base) == base.gpu.dense_peaks.at(Dtype::kE4M3));
+  const double of_clock = 8192.0 * 132 * 1980e6;
+  base.gpu.dense_peaks.erase(Dtype::kE4M3);
+  CHECK(measured(base).value == doctest::Approx(of_clock).epsilon(1e-3));
+  base.gpu.dense_peaks[Dtype::kE4M3] = base.gpu.dense_peaks.at(Dtype::kBF16);
+  CHECK(measured(base).value == doctest::Approx(of_clock).epsilon(1e-3));
+  CHECK(measured(std::nullopt).source == FigureSource::kDerived);
+
+  m = TwoGpus();
+  m.device->name = "NVIDIA Unheard Of";
+  m.device->compute_major = 8;  // an A100's
+  CHECK(!MeasuredProfile(std::nullopt, m, "mine").gpu.dense_peaks.contains(Dtype::kE4M3));
+}
+
 TEST_CASE("what was not measured stays the base's, groups that are not there go") {
   const HardwareProfile base = LoadProfile("hgx-h200");
   MachineMeasurement m = TwoGpus();

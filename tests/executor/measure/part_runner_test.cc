@@ -32,6 +32,13 @@ TEST_CASE("a part says what it does and how long it took") {
   CHECK(f.said[1].ends_with(" s"));
 }
 
+TEST_CASE("a part in two pieces is listed once") {
+  Fixture f;
+  CHECK(f.runner.Try("gemm", "matrix products", [](MachineMeasurement&) {}));
+  CHECK(f.runner.Try("gemm", "matrix products of 8 bits", [](MachineMeasurement&) {}));
+  CHECK(f.result.measured == std::vector<std::string>{"gemm"});
+}
+
 TEST_CASE("what a failed part has found is dropped, what was there before stays") {
   Fixture f;
   f.result.collectives.push_back({CollectiveOp::kAllReduce, 2, 1024, 1e-5});
