@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What light optimizer states cost in loss: one model, one text, each kind of states.
+"""What light optimizer states and products of eight bits cost in loss: one model, one text, each kind.
 
     python3 benchmarks/accuracy/states_accuracy.py --data train.bin --validation-data held.bin --out DIR
     python3 benchmarks/accuracy/states_accuracy.py --out DIR --summary-only    # of runs that are there
@@ -7,8 +7,8 @@
         --data docs/data.md --validation-data docs/config.md --steps 20 --validate-every 5 \\
         --seq-len 64 --micro-batch 2 --global-batch 4 --out DIR                # tries it on a CPU
 
-Runs `zeroplan train` with fp32 states once for each of --seeds, and with each other kind of KINDS at the
-first of them. A seed decides the fresh weights and the order of the data, so each kind trains on the
+Runs `zeroplan train` with fp32 states and products of 16 bits once for each of --seeds, and with each other
+kind of KINDS at the first of them (--kinds: those of STATES by default; fp8 for those of eight bits). A seed decides the fresh weights and the order of the data, so each kind trains on the
 batches of the fp32 run with its seed, from the same weights. The seeds' spread is what chance
 makes of the loss.
 
@@ -31,20 +31,40 @@ import time
 import plot
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# What differs from fp32 masters and fp32 moments.
-KINDS = {
+# What differs from fp32 masters, fp32 moments and products of 16 bits.
+STATES = {
     "fp32": [],
     "split": ["--master-weights", "split"],
     "bf16": ["--master-weights", "16bit", "--optimizer-states", "bf16"],
     "8bit": ["--optimizer-states", "8bit"],
     "16bit-8bit": ["--master-weights", "16bit", "--optimizer-states", "8bit"],
 }
+FP8 = ["--matmul-dtype", "fp8"]
+EIGHT_BITS = {
+    "fp8": FP8,
+    "fp8-fast": FP8,
+    "fp8-e5m2": FP8,
+    "fp8-blocks": FP8,
+    "fp8-bf16": [*FP8, *STATES["bf16"]],
+}
+# Of "_zeroplan"."fp8", beside the option.
+FP8_CONFIG = {
+    "fp8-fast": {"fast_gradients": True},
+    "fp8-e5m2": {"gradients": "e5m2"},
+    "fp8-blocks": {"recipe": "blocks"},
+}
+KINDS = STATES | EIGHT_BITS
 MEANING = {
     "fp32": "fp32 masters, fp32 moments",
     "split": "masters in two halves, fp32 moments",
     "bf16": "bf16 masters, bf16 moments",
     "8bit": "fp32 masters, 8-bit moments",
     "16bit-8bit": "bf16 masters, 8-bit moments",
+    "fp8": "products of 8 bits, one scale a tensor",
+    "fp8-fast": "the same, fast sums for gradients too",
+    "fp8-e5m2": "the same as the first, gradients in E5M2",
+    "fp8-blocks": "products of 8 bits, a scale a block",
+    "fp8-bf16": "products of 8 bits, bf16 masters and moments",
 }
 
 
@@ -53,7 +73,7 @@ def parse():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder of the results")
     parser.add_argument("--summary-only", action="store_true", help="train nothing")
-    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(STATES))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="of fp32 states")
     parser.add_argument("--model", default="gpt2")
     parser.add_argument("--data", nargs="+")
@@ -95,7 +115,7 @@ def planned_runs(args):
     return [(f"{kind}-seed{seed}", kind, seed) for kind in args.kinds for seed in seeds[kind]]
 
 
-def config(args):
+def config(args, kind):
     """Brown et al. 2020 (GPT-3, appendix B) for 125M: rate, betas, decay, clipping, cosine to 10 %."""
     return {
         "train_batch_size": args.global_batch,
@@ -105,12 +125,14 @@ def config(args):
         "gradient_clipping": 1.0,
         "optimizer": {"type": "AdamW", "params": {"lr": args.lr, "betas": [0.9, 0.95], "eps": 1e-8,
                                                   "weight_decay": 0.1}},
-        "_zeroplan": {"lr_schedule": "cosine", "warmup_ratio": 0.05, "min_lr_ratio": 0.1},
+        "_zeroplan": {"lr_schedule": "cosine", "warmup_ratio": 0.05, "min_lr_ratio": 0.1} |
+                     ({"fp8": {"enabled": True} | FP8_CONFIG[kind]} if kind in FP8_CONFIG else {}),
     }
 
 
 def command(args, kind, seed, metrics):
-    return [args.binary, "train", "--model", args.model, "--fresh-weights", "--config", args.out / "config.json",
+    return [args.binary, "train", "--model", args.model, "--fresh-weights", "--config",
+            args.out / f"{kind}.config.json",
             "--data", *args.data, "--validation-data", *args.validation_data, "--backend", args.backend,
             "--gpus", 1, "--seq-len", args.seq_len, "--steps", args.steps, "--seed", seed,
             "--validate-every", args.validate_every, "--no-progress", "--metrics", metrics,
@@ -224,7 +246,8 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     failed = False
     if not args.summary_only:
-        (args.out / "config.json").write_text(json.dumps(config(args), indent=2) + "\n")
+        for kind in args.kinds:
+            (args.out / f"{kind}.config.json").write_text(json.dumps(config(args, kind), indent=2) + "\n")
         free = queue.Queue()
         for device in devices(args):
             free.put(device)

@@ -24,17 +24,24 @@ class Liveness {
   }
 
  private:
+  // Largest magnitudes and scales are made beside what they belong to: they count where a kernel
+  // makes nothing else. They persist for the step's later micro-steps, which read them at the same
+  // places.
   bool MakesAny(const LaunchKernel& launch) const {
     const std::span<const Ref> args = p_.args(launch);
+    bool only_scales = true, scales_read = false;
     for (size_t a = 0; a < args.size(); ++a) {
       if (args[a].null() || KernelInfo(launch.kernel).args[a] == ArgMode::kScratch) continue;
-      const bool writes = Writes(AccessMode(launch.kernel, static_cast<int>(a), launch.flags));
-      // Scales persist for the step's later micro-steps, which read them at the same places.
+      if (!Writes(AccessMode(launch.kernel, static_cast<int>(a), launch.flags))) continue;
       const Buffer& made = p_.buffers[args[a].buffer];
-      const bool stays = made.persistent && made.role != Role::kScales;
-      if (writes && (stays || read_[args[a].buffer])) return true;
+      if (made.role == Role::kScales) {
+        scales_read = scales_read || read_[args[a].buffer];
+        continue;
+      }
+      only_scales = false;
+      if (made.persistent || read_[args[a].buffer]) return true;
     }
-    return false;
+    return only_scales && scales_read;
   }
 
   const Program& p_;
