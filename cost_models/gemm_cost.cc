@@ -90,17 +90,16 @@ std::vector<GemmRate> RowsOf(const GpuProfile& gpu, Dtype dtype) {
   return rows;
 }
 
-// What a tile's start and end cost on this GPU, over what they cost on an H200 in 16 bits, both
-// counted in contraction elements. Never more: a faster multiprocessor is taken to hide as large a
-// share. Those of 8 bits take as long as those of 16.
-double RampShare(const GpuProfile& gpu, Dtype dtype) {
+// What a tile's start and end cost on this GPU, over what they cost on an H200, both counted in
+// contraction elements. Never more: a faster multiprocessor is taken to hide as large a share.
+// Products of 8 bits have as many elements as those of 16: of an H100's, over 1,024 to 16,384,
+// 387 leaves 7 % at most (github.com/pytorch/pytorch/issues/143465; TileLang's matmul_fp8).
+double RampShare(const GpuProfile& gpu) {
   double fastest = 0;
-  for (const auto& [wide, peak] : gpu.dense_peaks) {
-    if (!EightBits(wide)) fastest = std::max(fastest, peak.value);
+  for (const auto& [dtype, peak] : gpu.dense_peaks) {
+    if (!EightBits(dtype)) fastest = std::max(fastest, peak.value);
   }
-  const double share = std::min(1.0, fastest / std::max(1.0, gpu.sm_count.value) / kRampRate);
-  return EightBits(dtype) && fastest > 0 ? share * gpu.dense_peaks.at(dtype).value / fastest
-                                         : share;
+  return std::min(1.0, fastest / std::max(1.0, gpu.sm_count.value) / kRampRate);
 }
 
 struct TimedProduct {
@@ -230,7 +229,7 @@ GemmCost::Fitted GemmCost::Fit(const GpuProfile& gpu, Dtype dtype) const {
   machine.element_bytes = static_cast<double>(DtypeBytes(dtype));
   machine.output_bytes = OutputBytes(dtype);
   machine.launch_seconds = gpu.launch_overhead.value;
-  machine.ramp *= RampShare(gpu, dtype);
+  machine.ramp *= RampShare(gpu);
   const auto reachable = gpu.reachable_peaks.find(dtype);
   machine.sustained =
       reachable != gpu.reachable_peaks.end()

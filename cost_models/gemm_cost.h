@@ -14,8 +14,7 @@
 // bytes: of the operands and the output, which has 16 bits where operands have 8.
 //
 // ramp: a tile's start and end, 3.4 us of the H200's multiprocessors as contraction length. It is a
-// time (latency, and writing the tile), so that a GPU that multiplies slower loses less by it, and
-// products of 8 bits, which start and end as those of 16 do, lose more.
+// time (latency, and writing the tile), so that a GPU that multiplies slower loses less by it.
 //
 // A product whose best tiling leaves more than 30 % of the multiprocessors idle is split along L as
 // well. No product is faster than the fastest one measured (what one library call costs), nor than

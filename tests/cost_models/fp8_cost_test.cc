@@ -22,7 +22,7 @@ using doctest::Approx;
 
 constexpr GemmKind kAllKinds[] = {GemmKind::kForward, GemmKind::kData, GemmKind::kWeight};
 
-TEST_CASE("eight bits: twice the FLOP/s, tiles that start and end as long, outputs of two bytes") {
+TEST_CASE("eight bits: twice the FLOP/s, tiles as of 16, outputs of two bytes") {
   HardwareProfile profile = PlainProfile();
   profile.gpu.launch_overhead = Number(0);
   profile.gpu.hbm_bandwidth = Number(1e30);
@@ -35,8 +35,7 @@ TEST_CASE("eight bits: twice the FLOP/s, tiles that start and end as long, outpu
   const double wide = GemmCost(profile.gpu).Seconds(Dtype::kBF16, product);
   const double narrow = GemmCost(profile.gpu).Seconds(Dtype::kE4M3, product);
   CHECK(wide == Approx(2.0 * 128 * 256 * (512 + ramp) / 1e12));
-  CHECK(narrow == Approx(2.0 * 128 * 256 * (512 + 2 * ramp) / 2e12));
-  CHECK(narrow > wide / 2);
+  CHECK(narrow == Approx(wide / 2));
   // A flat product is held back by memory: a byte an operand, two an output; batches reach 0.63.
   profile.gpu.hbm_bandwidth = Number(1e9);
   CHECK(GemmCost(profile.gpu).Seconds(Dtype::kE4M3, Product{1280, 2560, 16}) ==
@@ -88,6 +87,31 @@ TEST_CASE("eight bits never pass the peak, and larger products never take less")
   const GpuProfile h100 = LoadProfile("h100-80gb-sxm").gpu;
   CHECK(GemmCost(h100).Seconds(GemmKind::kForward, Dtype::kE4M3, 8192, 8192, 8192) ==
         Approx(2 * std::pow(8192.0, 3) / 1304.5e12).epsilon(0.01));
+}
+
+// Products that others timed on Hopper GPUs, each beside the one of 8192 that the same program
+// timed: torch._scaled_mm on an H100 (github.com/pytorch/pytorch/issues/143465), TileLang on an
+// H800 (its benchmark/matmul_fp8). TFLOP/s.
+TEST_CASE("without rows, products of 1,024 elements and more are within 8 % of what others timed") {
+  struct Timed {
+    int64_t m, k, n;
+    double rate, of_8192;
+  };
+  const Timed timed[] = {{16384, 1280, 8192, 1239.4, 1304.5}, {16384, 8192, 1024, 1347.1, 1304.5},
+                         {16384, 7168, 8192, 1332.3, 1304.5}, {16384, 8192, 3584, 1309.4, 1304.5},
+                         {8192, 1024, 8192, 1129, 1507},      {8192, 2048, 8192, 1343, 1507},
+                         {8192, 4096, 8192, 1467, 1507},      {8192, 16384, 8192, 1541, 1507}};
+  for (const Timed& row : timed) {
+    CAPTURE(row.m);
+    CAPTURE(row.k);
+    CAPTURE(row.n);
+    GpuProfile gpu = LoadProfile("h100-80gb-sxm").gpu;
+    gpu.reachable_peaks[Dtype::kE4M3] = Number(row.of_8192 * 1e12);
+    const double flops = 2.0 * static_cast<double>(row.m * row.k * row.n);
+    const double seconds =
+        GemmCost(gpu).Seconds(GemmKind::kForward, Dtype::kE4M3, row.m, row.k, row.n);
+    CHECK(flops / seconds == Approx(row.rate * 1e12).epsilon(0.08));
+  }
 }
 
 TEST_CASE("rows of eight bits: fast sums are fitted apart from full ones, a floor holds below") {
