@@ -235,8 +235,13 @@ struct Case {
   bool residual = false;
 };
 
-// Multiplies and calls fn(got, double sum, sum of terms' magnitudes, what it starts from) for
-// samples.
+// What an element should be: the sum of the product with what is added to it, whose magnitudes add
+// up to `start`.
+struct Entry {
+  double value = 0, sum = 0, start = 0;
+};
+
+// Multiplies and calls fn(got, Entry) for samples.
 template <typename FillA, typename FillB, typename Fn>
 void ForProduct(Rng& rng, Bench& bench, const Case& c, const std::array<int64_t, 3>& shape,
                 int samples, FillA&& fill_a, FillB&& fill_b, Fn&& fn) {
@@ -258,15 +263,13 @@ void ForProduct(Rng& rng, Bench& bench, const Case& c, const std::array<int64_t,
             {&a.codes, &a.scale, &b.codes, &b.scale, &bias, &residual, &y}, c.flags);
   for (int sample = 0; sample < samples; ++sample) {
     const int64_t m = rng.Below(M), n = rng.Below(N);
-    double sum = 0, magnitude = 0;
-    for (int64_t k = 0; k < K; ++k) {
-      const double term = a.At(m, k) * b.At(n, k);
-      sum += term;
-      magnitude += std::abs(term);
-    }
-    const double start = (adds ? before[m * N + n] : 0) + (biased ? bias[n] : 0) +
-                         (c.residual ? residual[m * N + n] : 0);
-    fn(y[m * N + n], sum, magnitude, start);
+    double sum = 0;
+    for (int64_t k = 0; k < K; ++k) sum += a.At(m, k) * b.At(n, k);
+    const double parts[] = {adds ? before[m * N + n] : 0, biased ? bias[n] : 0,
+                            c.residual ? residual[m * N + n] : 0};
+    Entry want{sum + parts[0] + parts[1] + parts[2], sum};
+    for (const double part : parts) want.start += std::abs(part);
+    fn(y[m * N + n], want);
   }
 }
 
@@ -330,14 +333,14 @@ void CheckExact(bool blocks) {
       Capture(c, shape, &text);
       INFO(text);
       const auto fill = [&] { return static_cast<double>(rng.Below(3) - 1); };
-      ForProduct(
-          rng, bench, c, shape, 300, fill, fill, [&](double got, double sum, double, double start) {
-            // What y starts from may be rounded to its dtype on its own.
-            const double slack =
-                2 * RoundOff(c.out) * std::abs(start) + 0x1p-22 * (std::abs(sum) + std::abs(start));
-            INFO("got " << got << ", want " << sum + start);
-            REQUIRE(Close(got, sum + start, c.out, start == 0 ? 0 : slack));
-          });
+      ForProduct(rng, bench, c, shape, 300, fill, fill, [&](double got, const Entry& want) {
+        // What y starts from may be rounded to its dtype on its own.
+        const double slack = want.start == 0 ? 0
+                                             : 2 * RoundOff(c.out) * want.start +
+                                                   0x1p-22 * (std::abs(want.sum) + want.start);
+        INFO("got " << got << ", want " << want.value);
+        REQUIRE(Close(got, want.value, c.out, slack));
+      });
     }
   }
 }
@@ -367,12 +370,11 @@ void CheckRandom(bool blocks) {
       INFO(text);
       double squares = 0, errors = 0;
       const auto fill = [&] { return 64 * rng.Normal(); };
-      ForProduct(rng, bench, c, shape, 400, fill, fill,
-                 [&](double got, double sum, double, double start) {
-                   const double error = got - sum - start;
-                   squares += sum * sum;
-                   errors += error * error;
-                 });
+      ForProduct(rng, bench, c, shape, 400, fill, fill, [&](double got, const Entry& want) {
+        const double error = got - want.value;
+        squares += want.sum * want.sum;
+        errors += error * error;
+      });
       const double off = std::sqrt(errors / squares);
       INFO("off by " << off << " of the root mean square");
       CHECK(off <= Allowed(shape[1], c.fast != 0));
@@ -390,7 +392,7 @@ TEST_CASE("gpu fp8_matmul: a product of a real layer") {
   const std::array<int64_t, 3> shape = {16384, 2048, 3072};
   const auto fill = [&] { return static_cast<double>(rng.Below(3) - 1); };
   ForProduct(rng, bench, c, shape, 2000, fill, fill,
-             [&](double got, double sum, double, double) { REQUIRE(Close(got, sum, c.out, 0)); });
+             [&](double got, const Entry& want) { REQUIRE(Close(got, want.value, c.out, 0)); });
 }
 
 TEST_CASE("gpu bias_backward: sums of rows, added and written") {
