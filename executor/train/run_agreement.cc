@@ -174,19 +174,10 @@ std::string ScheduleText(const ScheduleConfig& s, int64_t steps) {
   ZEROPLAN_CHECK(false);
 }
 
-std::string Fp8Facts(const Fp8Config& fp8) {
-  if (!fp8.enabled) return "";
-  return fmt::format(", products in FP8 (a scale a {}, gradients {}{}{})",
-                     fp8.recipe == Fp8Recipe::kTensor ? "tensor" : "block",
-                     DtypeName(fp8.gradients), fp8.fast_gradients ? " of fast products" : "",
-                     fp8.least_side > 0 ? fmt::format(", sides from {} on", fp8.least_side) : "");
-}
-
 std::string PrecisionText(const PrecisionConfig& p) {
   std::string text =
       fmt::format("{}, gradients summed in {}{}", DtypeName(p.dtype), DtypeName(p.grad_accum_dtype),
-                  p.fp32_reduction ? " and reduced in fp32" : "") +
-      Fp8Facts(p.fp8);
+                  p.fp32_reduction ? " and reduced in fp32" : "");
   if (p.dtype != Dtype::kF16) return text;
   return text +
          (p.loss_scale > 0
@@ -201,6 +192,17 @@ std::string OrderText(bool shuffle, Packing packing) {
   std::string order = shuffle ? "shuffled" : "the stream's (--no-shuffle)";
   if (packing == Packing::kStream) return order;
   return fmt::format("{}, --packing {}", order, PackingName(packing));
+}
+
+constexpr const char* kProducts = "products";
+constexpr std::string_view kPlainProducts = "in the parameters' dtype";
+
+std::string ProductsText(const Fp8Config& fp8) {
+  if (!fp8.enabled) return std::string(kPlainProducts);
+  return fmt::format("in FP8 (a scale a {}, gradients {}{}{})",
+                     fp8.recipe == Fp8Recipe::kTensor ? "tensor" : "block",
+                     DtypeName(fp8.gradients), fp8.fast_gradients ? " of fast products" : "",
+                     fp8.least_side > 0 ? fmt::format(", sides from {} on", fp8.least_side) : "");
 }
 
 constexpr const char* kMasterWeights = "master weights";
@@ -239,6 +241,7 @@ NamedFacts DecidingFacts(const TrainSetup& setup, int64_t steps, bool shuffle,
           {"gradient clipping", fmt::format("{}", o.gradient_clipping)},
           {"schedule", ScheduleText(o.schedule, steps)},
           {"precision", PrecisionText(setup.precision)},
+          {kProducts, ProductsText(setup.precision.fp8)},
           {kMasterWeights, std::string(MasterWeightsName(setup.precision.master_weights))},
           {kOptimizerStates, std::string(MomentsName(setup.precision.moment_dtype))}};
 }
@@ -251,10 +254,11 @@ std::vector<RunChange> CompareWithCheckpoint(const NamedFacts& now,
   std::string refused, names;
   for (const auto& [name, value] : now) {
     const auto found = saved.find(name);
-    // All states were fp32 when runs did not name them.
+    // All states were fp32, and no products of 8 bits, when runs did not name them.
     const bool of_states = name == kMasterWeights || name == kOptimizerStates;
     const std::string before = found != saved.end() ? found->second
                                : of_states          ? std::string(kF32States)
+                               : name == kProducts  ? std::string(kPlainProducts)
                                                     : "not known";
     if (before == value) continue;
     const bool may =

@@ -47,10 +47,10 @@ std::string ClockWarning(const std::vector<int64_t>& clocks_ms);
 inline constexpr std::string_view kHeldFacts[] = {"data", "order", "seq-len", "base"};
 
 // The facts that decide the numbers of a run, by name: those, and "global batch", "lr", "betas",
-// ..., "schedule", "precision", "master weights" and "optimizer states". `steps`: the length of the
-// run, which schedules without one of their own decay over. `data`: the digest of its content. What
-// merely says how the work is cut (micro-batch, ranks, stage, offload, recompute) is not among
-// them.
+// ..., "schedule", "precision", "products", "master weights" and "optimizer states". `steps`: the
+// length of the run, which schedules without one of their own decay over. `data`: the digest of its
+// content. What merely says how the work is cut (micro-batch, ranks, stage, offload, recompute) is
+// not among them.
 NamedFacts DecidingFacts(const TrainSetup& setup, int64_t steps, bool shuffle,
                          const std::string& data, Packing packing = Packing::kStream,
                          bool truncate = false);

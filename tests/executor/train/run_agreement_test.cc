@@ -76,8 +76,9 @@ TEST_CASE("clocks that differ are named with who is off, and in which direction"
 }
 
 TEST_CASE("ranks of one host agree on their program and clocks") {
-  const auto errors =
-      AsRanks(3, [](TcpGroup& group) { AgreeAtStart(group, {{"--steps", "100"}}); });
+  const auto errors = AsRanks(3, [](TcpGroup& group) {
+    AgreeAtStart(group, {{"--steps", "100"}});
+  });
   CHECK(errors == std::vector<std::string>(3));
 }
 
@@ -155,6 +156,29 @@ TEST_CASE("run identity: a resume with other states says what becomes of their n
   split.precision.master_weights = kSplit;
   CHECK(CompareWithCheckpoint(Facts(split), old, {}, "step-1").front().sentence ==
         "master weights: fp32 in the checkpoint, split from here on: the same numbers");
+}
+
+TEST_CASE("run identity: a resume with other products says so") {
+  TrainSetup fp8, blocks;
+  fp8.precision.fp8.enabled = true;
+  blocks.precision.fp8 = {true, Fp8Recipe::kBlocks, Dtype::kE5M2, true, 256};
+  const auto sentence = [](const TrainSetup& now, std::map<std::string, std::string> saved) {
+    const std::vector<RunChange> changes = CompareWithCheckpoint(Facts(now), saved, {}, "step-1");
+    REQUIRE(changes.size() == 1);
+    return changes.front().sentence;
+  };
+  CHECK(sentence({}, Saved(Facts(fp8))) ==
+        "products: in FP8 (a scale a tensor, gradients e4m3) in the checkpoint, in the parameters' "
+        "dtype from here on");
+  CHECK(sentence(blocks, Saved(Facts(fp8))) ==
+        "products: in FP8 (a scale a tensor, gradients e4m3) in the checkpoint, in FP8 (a scale a "
+        "block, gradients e5m2 of fast products, sides from 256 on) from here on");
+  std::map<std::string, std::string> old = Saved(Facts());
+  old.erase("products");
+  CHECK(CompareWithCheckpoint(Facts(), old, {}, "step-1").empty());
+  CHECK(sentence(fp8, old) ==
+        "products: in the parameters' dtype in the checkpoint, in FP8 (a scale a tensor, gradients "
+        "e4m3) from here on");
 }
 
 TEST_CASE("run identity: a schedule without a length of its own has the run's") {
