@@ -150,6 +150,15 @@ void GraphBuilder::EmbeddingBackward(int tokens, int positions, const Value& dx_
     emit_.Launch(KernelId::kFill, {static_cast<int64_t>(dtokens_VpC.bytes)}, kNoFlags,
                  {dtokens_VpC});
   }
+  // Of positions it writes those of a row.
+  if (const Ref all = Grad(positions); !all.null()) {
+    const uint64_t row = all.bytes / static_cast<uint64_t>(Tensor(positions).shape[0]);
+    const uint64_t written = static_cast<uint64_t>(seq_) * row;
+    if (written < all.bytes) {
+      const Ref rest = all.Part(written, all.bytes - written);
+      emit_.Launch(KernelId::kFill, {static_cast<int64_t>(rest.bytes)}, kNoFlags, {rest});
+    }
+  }
   emit_.Launch(KernelId::kEmbedBackward, {batch_, seq_, dx_MC.cols, program_.model.vocab}, kNoFlags,
                {Inputs(), All(dx_MC), dtokens_VpC, Grad(positions)}, Stream::kCompute, {},
                Starts());

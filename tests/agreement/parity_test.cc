@@ -86,6 +86,35 @@ TEST_CASE("stages, offloads and ranks follow stage 0 on one rank") {
   }
 }
 
+TEST_CASE("rows shorter than the model's positions: the others' gradients are zero everywhere") {
+  const auto norms = [](int stage, testing::Offload offload, int ranks) {
+    const TrainSetup setup = SetupFor(stage, offload, ranks, 2, kNoRecompute);
+    const Program program = Lower(testing::TinyModel({.positions = 16}), setup);
+    EngineOptions options;
+    options.threads_per_rank = 1;
+    options.swap_dir = "/tmp";
+    Engine engine(program, options);
+    engine.Init();
+    std::vector<double> norms;
+    for (uint64_t step = 0; step < 4; ++step) {
+      norms.push_back(
+          static_cast<double>(engine.Step(testing::RandomBatch(program, step)).grad_norm));
+    }
+    return norms;
+  };
+  const std::vector<double> control = norms(0, testing::Offload::kNone, 1);
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (testing::Offload offload : testing::OffloadsOf(stage)) {
+      for (int ranks : {1, 2}) {
+        CAPTURE(stage);
+        CAPTURE(testing::OffloadLabel(offload));
+        CAPTURE(ranks);
+        CheckFollows(control, norms(stage, offload, ranks));
+      }
+    }
+  }
+}
+
 TEST_CASE("shard groups of any size follow stage 0 on one rank") {
   const std::vector<double> control =
       Losses(SetupFor(0, testing::Offload::kNone, 1, 1, kNoRecompute));
