@@ -237,11 +237,11 @@ struct Case {
 
 // What an element should be: the sum of the product with what is added to it, whose magnitudes add
 // up to `start`.
-struct Entry {
+struct WantedEntry {
   double value = 0, sum = 0, start = 0;
 };
 
-// Multiplies and calls fn(got, Entry) for samples.
+// Multiplies and calls fn(got, WantedEntry) for samples.
 template <typename FillA, typename FillB, typename Fn>
 void ForProduct(Rng& rng, Bench& bench, const Case& c, const std::array<int64_t, 3>& shape,
                 int samples, FillA&& fill_a, FillB&& fill_b, Fn&& fn) {
@@ -267,7 +267,7 @@ void ForProduct(Rng& rng, Bench& bench, const Case& c, const std::array<int64_t,
     for (int64_t k = 0; k < K; ++k) sum += a.At(m, k) * b.At(n, k);
     const double parts[] = {adds ? before[m * N + n] : 0, biased ? bias[n] : 0,
                             c.residual ? residual[m * N + n] : 0};
-    Entry want{sum + parts[0] + parts[1] + parts[2], sum};
+    WantedEntry want{sum + parts[0] + parts[1] + parts[2], sum};
     for (const double part : parts) want.start += std::abs(part);
     fn(y[m * N + n], want);
   }
@@ -333,7 +333,7 @@ void CheckExact(bool blocks) {
       Capture(c, shape, &text);
       INFO(text);
       const auto fill = [&] { return static_cast<double>(rng.Below(3) - 1); };
-      ForProduct(rng, bench, c, shape, 300, fill, fill, [&](double got, const Entry& want) {
+      ForProduct(rng, bench, c, shape, 300, fill, fill, [&](double got, const WantedEntry& want) {
         // What y starts from may be rounded to its dtype on its own.
         const double slack = want.start == 0 ? 0
                                              : 2 * RoundOff(c.out) * want.start +
@@ -370,7 +370,7 @@ void CheckRandom(bool blocks) {
       INFO(text);
       double squares = 0, errors = 0;
       const auto fill = [&] { return 64 * rng.Normal(); };
-      ForProduct(rng, bench, c, shape, 400, fill, fill, [&](double got, const Entry& want) {
+      ForProduct(rng, bench, c, shape, 400, fill, fill, [&](double got, const WantedEntry& want) {
         const double error = got - want.value;
         squares += want.sum * want.sum;
         errors += error * error;
@@ -391,8 +391,9 @@ TEST_CASE("gpu fp8_matmul: a product of a real layer") {
   const Case c;
   const std::array<int64_t, 3> shape = {16384, 2048, 3072};
   const auto fill = [&] { return static_cast<double>(rng.Below(3) - 1); };
-  ForProduct(rng, bench, c, shape, 2000, fill, fill,
-             [&](double got, const Entry& want) { REQUIRE(Close(got, want.value, c.out, 0)); });
+  ForProduct(rng, bench, c, shape, 2000, fill, fill, [&](double got, const WantedEntry& want) {
+    REQUIRE(Close(got, want.value, c.out, 0));
+  });
 }
 
 TEST_CASE("gpu bias_backward: sums of rows, added and written") {
