@@ -4,13 +4,15 @@
     python3 benchmarks/measure/to_profile.py          (rewrites hwprofiles/ from results/)
     python3 benchmarks/measure/to_profile.py --check   (exit 1 if that would change anything)
 
-results/*.json come from measure_gpu.py and measure_collectives.py. A profile takes only some of
+results/*.json come from measure_gpu.py and measure_collectives.py; GPU_fp8.json, optional, is a
+profile of `zeroplan hw measure`, of which only products of 8 bits are taken. A profile takes only some of
 their rows. The others are held out: the cost model never sees them, and its error is judged on
 them. Held out are
 
     gemm            layer products with m of 1024, 4096, 10240; hidden sizes 1280, 2560, 5120;
                     the 50304-wide head with m of 8192; squares of 2048 and 8192. (The bf16
                     square of 4096 is a layer product too, measured twice: the mean is taken.)
+                    Of 8 bits: m of 512, 1024, 4096; hidden size 256
     attention       every second shape, from the second on
     memory_kernels  copies of 4, 64, 256, 512 and 2048 MiB; all additions
     copies (PCIe)   4, 64 and 1024 MiB
@@ -84,7 +86,7 @@ def in_gemm_table(row):
     if n == HEAD_COLUMNS:
         return m in HEAD_ROWS
     layer = any((k, n) in ((h, 3 * h), (h, h), (h, 4 * h), (4 * h, h)) for h in GEMM_HIDDEN)
-    return row["dtype"] == "bf16" and layer and m in GEMM_ROWS
+    return row["dtype"] in ("bf16", "e4m3") and layer and m in GEMM_ROWS
 
 
 def gemm_table(measured, where):
@@ -177,6 +179,15 @@ def put_gpu(gpu, measured):
     gpu["memory_kernels"] = memory_table(measured, where)
 
 
+def put_fp8(gpu, profile):
+    measured = profile["gpu"]
+    columns, rows = measured["gemm"]["columns"], measured["gemm"]["rows"]
+    gpu["gemm"]["rows"] += [row for row in rows if row[columns.index("dtype")] == "e4m3"
+                            and in_gemm_table(dict(zip(columns, row)))]
+    gpu["gemm"]["reference"] += "; e4m3: " + measured["gemm"]["reference"]
+    gpu["peaks"]["e4m3"]["reachable"] = measured["peaks"]["e4m3"]["reachable"]
+
+
 def put_copies(machine):
     measured = result("h200_gpu.json")
     where = f"measure_gpu.py, {measured['gpu']}"
@@ -203,8 +214,13 @@ def main():
             if "--check" not in sys.argv[1:]:
                 path.write_text(text)
 
-    for name, source in (("h200-141gb-sxm", "h200_gpu.json"), ("h100-80gb-sxm", "h100_gpu.json")):
-        update(PROFILES / "gpus" / f"{name}.json", lambda gpu: put_gpu(gpu, result(source)))
+    for name, source in (("h200-141gb-sxm", "h200"), ("h100-80gb-sxm", "h100")):
+        def put_all(gpu):
+            put_gpu(gpu, result(f"{source}_gpu.json"))
+            if (RESULTS / f"{source}_fp8.json").exists():
+                put_fp8(gpu, result(f"{source}_fp8.json"))
+
+        update(PROFILES / "gpus" / f"{name}.json", put_all)
     update(PROFILES / "links" / "nvlink4-h200.json", put_link)
     update(RESULTS / "vm_8x_h200.json", put_copies)
     print("changed:", ", ".join(changed) or "nothing")

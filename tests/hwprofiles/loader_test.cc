@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <functional>
@@ -568,7 +569,8 @@ TEST_CASE("measured tables hold what was measured, and not what is held out") {
     }
   }
   CHECK(found);
-  CHECK(h200.gpu.gemm->rows.size() == 170);
+  const auto wide = [](const GemmRate& row) { return row.dtype != Dtype::kE4M3; };
+  CHECK(std::count_if(h200.gpu.gemm->rows.begin(), h200.gpu.gemm->rows.end(), wide) == 170);
   CHECK(h200.gpu.attention->rows.size() == 12);
   CHECK(h200.gpu.memory_kernels->rows.size() == 4);
   CHECK(h200.node.pcie.copies->rows.size() == 3);
