@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Training speed and memory of zeroplan beside PyTorch and DeepSpeed, on the same GPUs, one after
-the other.
+"""Training speed and memory of zeroplan beside PyTorch, torchao, DeepSpeed and LLM.Q, on the same
+GPUs, one after the other.
 
     python3 benchmarks/train_benchmark.py --row gpt2-1gpu --repeat 3 --json results.jsonl
     python3 benchmarks/train_benchmark.py --row llama3.1-8b-2gpu-stage3 --deepspeed
+    python3 benchmarks/train_benchmark.py --row qwen2.5-1.5b-fp8 --llmq DIR --steps 4
     python3 benchmarks/train_benchmark.py --model gpt3-2.7b --gpus 2 --stage 3 --micro-batch 8
     python3 benchmarks/train_benchmark.py --list
 
-All train on random tokens in bf16 with fp32 masters, AdamW and clipping, at the same batch; PyTorch
-and DeepSpeed by benchmarks/peers/pytorch_train.py. A row sets what its options do; options given
-beside it win. A run that fails is reported with its last lines and the others still run; exit code 1
-then.
+All train on random tokens in bf16, or with the layers' products in FP8, with AdamW and clipping, at
+the same batch; masters and moments are fp32 where a row does not say otherwise, LLM.Q's bf16.
+PyTorch, torchao and DeepSpeed run by benchmarks/peers/pytorch_train.py. A row sets what its options
+do; options given beside it win. A run that fails is reported with its last lines and the others
+still run; exit code 1 then.
 """
 import argparse
 import datetime
@@ -25,11 +27,18 @@ import tempfile
 PEERS = pathlib.Path(__file__).resolve().parent / "peers"
 sys.path.insert(0, str(PEERS))
 
+import llmq_run as llmq
 import numpy as np
 import shapes
 import zeroplan_run as zeroplan
 
 REDUCE_AS_ZEROPLAN = "--reduce-dtype bf16"  # FSDP2's default here is fp32
+STATES_AS_LLMQ = "--master-weights 16bit --optimizer-states bf16"
+
+QWEN_1_5B = dict(model="qwen2.5-1.5b", micro_batch=32, grad_accum=16, steps=6, warmup=2)
+# With fp32 states and all activations kept, as PyTorch has them, more than a GPU of 141 GB has.
+QWEN_7B = dict(model="qwen2.5-7b", micro_batch=16, checkpointing="selective",
+               zeroplan_args=STATES_AS_LLMQ, peers=())
 
 # PyTorch's nearest mode is chosen by stage, see torch_mode.
 ROWS = {
@@ -48,12 +57,24 @@ ROWS = {
                                     stage=2, torch_args=REDUCE_AS_ZEROPLAN),
     "llama3.1-8b-2gpu-stage3": dict(model="llama3.1-8b", micro_batch=2, seq_len=4096, gpus=2,
                                     stage=3, torch_args=REDUCE_AS_ZEROPLAN),
+    "llama3.2-1b-fp8": dict(model="llama3.2-1b", micro_batch=8, seq_len=2048, matmul_dtype="fp8"),
+    "llama3.2-3b-fp8": dict(model="llama3.2-3b", micro_batch=4, seq_len=2048, matmul_dtype="fp8"),
+    "qwen2.5-1.5b-accum": dict(QWEN_1_5B, llmq_args="--lmhead-chunks=4"),
+    "qwen2.5-1.5b-fp8": dict(QWEN_1_5B, matmul_dtype="fp8"),
+    "qwen2.5-7b-light": QWEN_7B,
+    "qwen2.5-7b-fp8": dict(QWEN_7B, matmul_dtype="fp8"),
+    "llama3.1-8b-2gpu-stage3-fp8": dict(model="llama3.1-8b", micro_batch=2, seq_len=4096, gpus=2,
+                                        stage=3, matmul_dtype="fp8",
+                                        torch_args=REDUCE_AS_ZEROPLAN),
     "gpt2-10b-offload": dict(model="gpt2-10b", micro_batch=10, grad_accum=6, stage=2,
-                             offload_optimizer="cpu", recompute=True, steps=5, warmup=2),
+                             offload_optimizer="cpu", checkpointing="full", steps=5, warmup=2),
 }
 DEFAULTS = dict(gpus=1, micro_batch=8, grad_accum=1, seq_len=1024, stage=0, steps=20, warmup=5,
-                offload_optimizer="none", offload_param="none", recompute=False, torch_args="")
-EXECUTORS = {"zeroplan": "zeroplan", "pytorch": "PyTorch", "deepspeed": "DeepSpeed"}
+                offload_optimizer="none", offload_param="none", checkpointing="none",
+                matmul_dtype="bf16", zeroplan_args="", torch_args="", llmq_args="")
+EXECUTORS = {"zeroplan": "zeroplan", "pytorch": "PyTorch", "tensorwise": "torchao, tensorwise",
+             "rowwise": "torchao, rowwise", "deepspeed": "DeepSpeed", "llmq": "LLM.Q"}
+PEERS_OF = {"bf16": ("pytorch",), "fp8": ("tensorwise", "rowwise")}
 MAX_FILE_TOKENS = 1 << 24  # the stream starts again where it ends
 
 
@@ -70,34 +91,42 @@ def parse():
     parser.add_argument("--offload-param", choices=["none", "cpu", "nvme"])
     parser.add_argument("--offload-ratio", type=float)
     parser.add_argument("--nvme-path", help="default: the temporary folder")
-    parser.add_argument("--recompute", action="store_true", default=None)
-    parser.add_argument("--only", choices=EXECUTORS)
+    parser.add_argument("--checkpointing", choices=llmq.RECOMPUTE,
+                        help="selective is zeroplan's and LLM.Q's; PyTorch keeps all then")
+    parser.add_argument("--recompute", action="store_const", const="full", dest="checkpointing",
+                        help="the same as --checkpointing full")
+    parser.add_argument("--matmul-dtype", choices=llmq.MATMUL_DTYPES, help="of layers' products")
+    parser.add_argument("--only", choices=EXECUTORS, nargs="+")
     parser.add_argument("--deepspeed", action="store_true",
                         help="DeepSpeed too, which --python has to be able to import")
+    parser.add_argument("--llmq", metavar="DIR", help="LLM.Q too, whose program DIR/train is")
     parser.add_argument("--repeat", type=int, default=1, help="in turns; the first changes")
     parser.add_argument("--backend", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--binary", default=zeroplan.BINARY)
-    parser.add_argument("--zeroplan-args", default="", help="more options, in one argument")
+    parser.add_argument("--zeroplan-args", help="more options, in one argument")
     parser.add_argument("--python", default=sys.executable, help="one that has PyTorch")
     parser.add_argument("--torch-mode", choices=["ddp", "fsdp2-zero2", "fsdp2-zero3"])
     parser.add_argument("--torch-args", help="more options of pytorch_train.py, as PyTorch's")
     parser.add_argument("--deepspeed-args", default="", help="the same, as DeepSpeed's")
+    parser.add_argument("--llmq-args", help="more options of LLM.Q's train")
     parser.add_argument("--timeout", type=float, default=570, help="seconds of one run")
     parser.add_argument("--json", help="append results, one object a line")
     args = parser.parse_args()
     if args.list:
         for name, row in ROWS.items():
-            print(f"{name:25}", ", ".join(f"{key}={value}" for key, value in row.items()))
+            print(f"{name:28}", ", ".join(f"{key}={value}" for key, value in row.items()))
         sys.exit(0)
     row = {**DEFAULTS, **ROWS.get(args.row, {})}
     for key, value in row.items():
-        if getattr(args, key) is None:
+        if getattr(args, key, None) is None:
             setattr(args, key, value)
-    if args.row and args.model is None:
-        args.model = row["model"]
     if args.model is None:
         parser.error("give --row or --model")
     args.shape = shapes.load_shape(args.model)
+    args.recompute = args.checkpointing == "full"
+    peers = row.get("peers", PEERS_OF[args.matmul_dtype])
+    args.executors = args.only or ["zeroplan", *peers, *["deepspeed"] * args.deepspeed,
+                                   *["llmq"] * (args.llmq is not None)]
     return args
 
 
@@ -115,8 +144,9 @@ def zeroplan_command(args, data, metrics, work):
                "--seq-len", args.seq_len, "--micro-batch", args.micro_batch, "--grad-accum",
                args.grad_accum, "--dtype", "bf16", "--lr", "1e-4", "--stage", args.stage,
                "--offload-optimizer", args.offload_optimizer, "--offload-param",
-               args.offload_param, "--checkpointing", "full" if args.recompute else "none",
-               "--metrics", metrics]
+               args.offload_param, "--checkpointing", args.checkpointing, "--metrics", metrics]
+    if args.matmul_dtype != "bf16":
+        command += ["--matmul-dtype", args.matmul_dtype]
     if args.offload_ratio is not None:
         command += ["--offload-ratio", args.offload_ratio]
     if "nvme" in (args.offload_optimizer, args.offload_param):
@@ -124,7 +154,7 @@ def zeroplan_command(args, data, metrics, work):
     return [str(part) for part in command] + shlex.split(args.zeroplan_args)
 
 
-def torch_command(args, mode):
+def torch_command(args, mode, float8=None):
     command = [args.python]
     if args.gpus > 1 or mode == "deepspeed":
         # --standalone: at a port that it finds free itself.
@@ -135,6 +165,8 @@ def torch_command(args, mode):
                 args.backend]
     if args.recompute:
         command.append("--recompute")
+    if float8:
+        command += ["--float8", float8]
     if mode == "deepspeed":
         command += ["--stage", args.stage, "--offload-optimizer", args.offload_optimizer,
                     "--offload-param", args.offload_param]
@@ -147,7 +179,11 @@ def torch_command(args, mode):
 def command_of(executor, args, data, metrics, work):
     if executor == "zeroplan":
         return zeroplan_command(args, data, metrics, work)
-    return torch_command(args, "deepspeed" if executor == "deepspeed" else torch_mode(args))
+    if executor == "llmq":
+        return llmq.command(args, work) + shlex.split(args.llmq_args)
+    if executor == "deepspeed":
+        return torch_command(args, "deepspeed")
+    return torch_command(args, torch_mode(args), None if executor == "pytorch" else executor)
 
 
 def run_zeroplan(args, command, metrics):
@@ -172,6 +208,14 @@ def run_torch(args, command):
     out = zeroplan.run_command(command, args.timeout)
     result = json.loads(out.strip().splitlines()[-1])
     return {**result, "predicted_bytes": None, "used_bytes": result["device_used_bytes"]}
+
+
+def run_executor(executor, args, command, metrics, work):
+    if executor == "zeroplan":
+        return run_zeroplan(args, command, metrics)
+    if executor == "llmq":
+        return llmq.run(args, command, work)
+    return run_torch(args, command)
 
 
 def gpu_names():
@@ -205,32 +249,36 @@ def summary(args, results):
             "used_bytes": max(used, default=None)}
 
 
-def print_table(args, summaries, wanted):
+def print_table(args, summaries, absent):
     print(f"\n{args.row or args.model}: {args.model}, {args.gpus} GPU(s), micro-batch "
           f"{args.micro_batch} x {args.grad_accum}, {args.seq_len} tokens, stage {args.stage}, "
           f"offload {args.offload_optimizer}/{args.offload_param}, "
-          f"{'full' if args.recompute else 'no'} recompute, median of {args.steps} steps x "
-          f"{args.repeat}")
+          f"{'no' if args.checkpointing == 'none' else args.checkpointing} recompute, products in "
+          f"{args.matmul_dtype}, median of {args.steps} steps x {args.repeat}")
     print(f"{'executor':10} {'tokens/s/GPU':>13} {'MFU %':>6} {'predicted GiB':>14} "
           f"{'used GiB':>9}")
-    for name in wanted:
-        row = summaries[name]
+    for name in args.executors:
+        row = summaries.get(name)
         if row is None:
-            print(f"{name:10} {'failed':>13}")
+            print(f"{name:10} {'not run' if name in absent else 'failed':>13}")
             continue
         mfu = "-" if row["mfu"] is None else f"{100 * row['mfu']:.1f}"
         print(f"{name:10} {row['tokens_per_second_per_gpu']:13,.0f} {mfu:>6} "
               f"{gib(row['predicted_bytes']):>14} {gib(row['used_bytes']):>9}")
     ours = summaries.get("zeroplan")
-    for name in wanted:
-        if name != "zeroplan" and ours and summaries[name]:
+    for name in args.executors:
+        if name != "zeroplan" and ours and summaries.get(name):
             ratio = ours["tokens_per_second_per_gpu"] / summaries[name]["tokens_per_second_per_gpu"]
             print(f"zeroplan / {EXECUTORS[name]}: {ratio:.3f}", flush=True)
 
 
 def main():
     args = parse()
-    wanted = [args.only] if args.only else ["zeroplan", "pytorch"] + ["deepspeed"] * args.deepspeed
+    reason = llmq.why_not(args) if "llmq" in args.executors else None
+    absent = {"llmq": reason} if reason else {}
+    for name in absent:
+        print(f"{name}: not run: {absent[name]}", flush=True)
+    wanted = [name for name in args.executors if name not in absent]
     results, failures = {name: [] for name in wanted}, []
     with tempfile.TemporaryDirectory() as name:
         work = pathlib.Path(name)
@@ -238,7 +286,10 @@ def main():
         per_step = args.gpus * args.micro_batch * args.grad_accum * args.seq_len
         # At least one step's, so that no step meets a sample twice.
         count = max(per_step, min(per_step * (args.warmup + args.steps), MAX_FILE_TOKENS)) + 1
-        zeroplan.write_tokens(data, np.random.default_rng(1).integers(args.shape.vocab, size=count))
+        tokens = np.random.default_rng(1).integers(args.shape.vocab, size=count)
+        zeroplan.write_tokens(data, tokens)
+        if "llmq" in wanted:
+            llmq.write_inputs(args, work, tokens)
         commands = {}
         for repetition in range(args.repeat):
             for executor in wanted if repetition % 2 == 0 else wanted[::-1]:
@@ -246,8 +297,7 @@ def main():
                 print(f"[{repetition + 1}/{args.repeat}] {shlex.join(commands[executor])}",
                       file=sys.stderr, flush=True)
                 try:
-                    run = (run_zeroplan(args, commands[executor], metrics)
-                           if executor == "zeroplan" else run_torch(args, commands[executor]))
+                    run = run_executor(executor, args, commands[executor], metrics, work)
                     results[executor].append(run)
                     print(f"{executor}: {run['tokens_per_second_per_gpu']:,.0f} tokens/s/GPU, "
                           f"{gib(run['used_bytes'])} GiB used, loss {run['loss_first']:.3f} to "
@@ -256,7 +306,7 @@ def main():
                     failures.append({"executor": executor, "error": str(error)})
                     print(f"{executor}: FAILED: {error}", flush=True)
     summaries = {executor: summary(args, results[executor]) for executor in wanted}
-    print_table(args, summaries, wanted)
+    print_table(args, summaries, absent)
     if args.json:
         keys = ("row", "model", *DEFAULTS, "offload_ratio", "repeat", "backend")
         record = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat("T", "seconds"),
@@ -264,7 +314,7 @@ def main():
                   "commit": commit(), "options": {key: getattr(args, key) for key in keys},
                   "commands": {key: shlex.join(commands[key]).replace(f"{zeroplan.ROOT}/", "")
                                for key in wanted},
-                  "summary": summaries, "runs": results, "failures": failures}
+                  "summary": summaries, "runs": results, "failures": failures, "not_run": absent}
         with open(args.json, "a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
     return 1 if failures else 0

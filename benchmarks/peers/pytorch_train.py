@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Trains a GPT-2 or a Llama-style model on random tokens, for its speed and memory: with PyTorch
-alone, by DDP or FSDP2, or with DeepSpeed, which has to be importable then.
+alone, by DDP or FSDP2, its layers' products in FP8 by torchao, or with DeepSpeed. Both have to be
+importable where they are used.
 
     python3 benchmarks/peers/pytorch_train.py --model gpt2 --micro-batch 32
     torchrun --nproc-per-node 4 benchmarks/peers/pytorch_train.py --model gpt2-xl \
@@ -14,6 +15,8 @@ slowest rank, from the batch to the updated weights with the device idle before 
 """
 import argparse
 import contextlib
+import dataclasses
+import importlib.util
 import json
 import os
 import pathlib
@@ -54,6 +57,8 @@ def parse():
                         help="DeepSpeed's")
     parser.add_argument("--offload-param", choices=["none", "cpu"], default="none",
                         help="DeepSpeed's, at stage 3")
+    parser.add_argument("--float8", choices=["tensorwise", "rowwise"],
+                        help="torchao's recipe for the layers' linears")
     parser.add_argument("--allocator-limit", type=float, metavar="GIB",
                         help="what PyTorch's allocator may take of a GPU; CUDA's context comes on top")
     parser.add_argument("--reduce-dtype", choices=["bf16", "fp32"], default="fp32", help="FSDP2's")
@@ -81,6 +86,10 @@ def parse():
         parser.error("--offload needs --mode fsdp2-zero2 or fsdp2-zero3")
     if args.mode != "deepspeed" and (args.offload_optimizer, args.offload_param) != ("none",) * 2:
         parser.error("--offload-optimizer and --offload-param need --mode deepspeed")
+    if args.float8 and args.mode == "deepspeed":
+        parser.error("--float8 needs --mode ddp, fsdp2-zero2 or fsdp2-zero3")
+    if args.float8 and importlib.util.find_spec("torchao") is None:
+        parser.error(f"--float8 needs torchao; {sys.executable} -m pip install torchao")
     if args.offload_param != "none" and args.stage != 3:
         parser.error("--offload-param needs --stage 3")
     if args.compile == "whole" and args.mode != "ddp":
@@ -153,6 +162,21 @@ def make_model(shape):
     return Gpt2(shape) if isinstance(shape, Gpt2Shape) else Llama(shape)
 
 
+def use_float8(model, args):
+    """Before the model is compiled or sharded. The head, outside blocks, stays as it is."""
+    if args.float8:
+        from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+        config = Float8LinearConfig.from_recipe_name(args.float8)
+        if gathers_float8(args):
+            config = dataclasses.replace(config, enable_fsdp_float8_all_gather=True)
+        convert_to_float8_training(model.blocks, config=config)
+
+
+def gathers_float8(args):
+    """torchao has that for this recipe alone."""
+    return args.float8 == "tensorwise" and args.mode.startswith("fsdp2")
+
+
 def compile_functions(model, args):
     """The loss, and what is compiled apart from modules."""
     options = {"mode": args.compile_mode, "fullgraph": True, "dynamic": False}
@@ -179,6 +203,7 @@ def build_ddp(args, device, world):
     with torch.device(device):
         model = make_model(args.shape)
     model.init_weights(args.seed)
+    use_float8(model, args)
     wrap_blocks(model, args)
     params = list(model.named_parameters())
     run = model
@@ -202,6 +227,7 @@ def build_fsdp(args, device, rank, world):
         options["offload_policy"] = CPUOffloadPolicy(pin_memory=device.type == "cuda")
     with torch.device("meta"):
         model = make_model(args.shape)
+    use_float8(model, args)
     wrap_blocks(model, args)
     for block in model.blocks:
         fully_shard(block, **options)
@@ -268,6 +294,9 @@ class Trainer:
             total += self.micro_step(index == self.args.grad_accum - 1)
         torch.nn.utils.clip_grad_norm_(self.params, 1.0)
         self.optimizer.step()
+        if gathers_float8(self.args):
+            from torchao.float8 import precompute_float8_dynamic_scale_for_fsdp
+            precompute_float8_dynamic_scale_for_fsdp(self.model)
         self.optimizer.zero_grad(set_to_none=True)
         return total / self.args.grad_accum
 
@@ -318,7 +347,7 @@ def settings(args):
     if args.mode == "deepspeed":
         return {"stage": args.stage, "offload_optimizer": args.offload_optimizer,
                 "offload_param": args.offload_param}
-    return {"reduce_dtype": None if args.mode == "ddp" else args.reduce_dtype}
+    return {"float8": args.float8, "reduce_dtype": None if args.mode == "ddp" else args.reduce_dtype}
 
 
 def deepspeed_version():
@@ -335,6 +364,7 @@ def versions():
     nccl = ".".join(map(str, torch.cuda.nccl.version())) if torch.cuda.is_available() else None
     return {"torch": torch.__version__, "cuda": torch.version.cuda, "cudnn": cudnn, "nccl": nccl,
             "deepspeed": deepspeed_version(),
+            "torchao": getattr(sys.modules.get("torchao"), "__version__", None),
             "python": sys.version.split()[0]}
 
 

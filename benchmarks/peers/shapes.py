@@ -100,6 +100,8 @@ PRESETS = {
     "llama3.1-8b": llama3(32, 4096, 32, 128, 14336, False),
     "qwen2.5-1.5b": LlamaShape(28, 1536, 12, 2, 128, 8960, 151936, 131072, True, 1e6, 1e-6,
                                qkv_bias=True),
+    "qwen2.5-7b": LlamaShape(28, 3584, 28, 4, 128, 18944, 152064, 131072, False, 1e6, 1e-6,
+                             qkv_bias=True),
 }
 
 
