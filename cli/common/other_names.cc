@@ -67,6 +67,8 @@ constexpr NearOption kNear[] = {
     {"--bf16", "--dtype", "use --dtype bf16"},
     {"--fp16", "--dtype", "use --dtype fp16"},
     {"--fp32", "--dtype", "use --dtype fp32"},
+    {"--fp8", "--matmul-dtype", "use --matmul-dtype fp8"},
+    {"--float8", "--matmul-dtype", "use --matmul-dtype fp8"},
     {"--precision", "--dtype", "use --dtype"},
     {"--mixed-precision", "--dtype", "use --dtype"},
     {"--gradient-checkpointing", "--checkpointing", "use --checkpointing full"},

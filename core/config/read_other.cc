@@ -258,10 +258,10 @@ constexpr std::array<Misplaced, 24> kMisplaced = {{
 
 // Keys of several sections, or words that people use for something of their own: naming one section
 // for them would mislead.
-constexpr std::array<std::string_view, 18> kCommonKeys = {
-    "enabled", "type",        "params",   "device",  "nvme_path", "pin_memory",
-    "debug",   "output_path", "job_name", "project", "verbose",   "buffer_count",
-    "writer",  "group",       "team",     "mode",    "online",    "profile"};
+constexpr std::array<std::string_view, 20> kCommonKeys = {
+    "enabled",     "type",     "params",  "device",  "nvme_path",    "pin_memory", "debug",
+    "output_path", "job_name", "project", "verbose", "buffer_count", "writer",     "group",
+    "team",        "mode",     "online",  "profile", "recipe",       "gradients"};
 
 std::string_view MisplacedFix(std::string_view key) {
   const auto* found = std::find_if(kMisplaced.begin(), kMisplaced.end(),

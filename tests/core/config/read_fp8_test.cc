@@ -90,6 +90,8 @@ TEST_CASE("reader: FP8 that is spelled wrongly, and FP8 of DeepSpeed") {
     CHECK(Has(Fp8Problem(WithFp8(c.keys)), c.problem));
   }
   CHECK(Has(Fp8Problem(R"({"_zeroplan": {"fp8": true}})"), "_zeroplan.fp8: true"));
+  CHECK(Has(Fp8Problem(R"({"fp8": {"enabled": true}})"), "move it to '_zeroplan'"));
+  CHECK(Has(Read(R"({"recipe": "mine"})").warnings.at(0), "recipe: is not a known key and is ign"));
   CHECK(Has(Fp8Problem(WithFp8(R"("enabled": true)"), OfDeepSpeed()),
             "_zeroplan.fp8.enabled: true is not allowed: DeepSpeed multiplies in bf16"));
   CHECK(Has(Fp8Problem(R"({"_zeroplan": {"runtime": "deepspeed", "fp8": {"enabled": true}}})"),
