@@ -13,6 +13,7 @@
 #include "tests/core/families/llama/tiny_llama.h"
 #include "tests/core/lowering/matrix.h"
 #include "tests/core/model/with_lora.h"
+#include "tests/fp8_models.h"
 
 namespace zeroplan {
 namespace {
@@ -166,6 +167,35 @@ TEST_CASE("memory, instructions and traffic are the plan's: light states") {
   const ModelSpec lora = testing::WithLora(testing::TinyLlama(Llama()), "all-linear");
   for (const auto& cell : StatesCells(testing::AllCells({2}, {Dtype::kBF16}, {1}))) {
     CheckCell(cell, true, lora);
+  }
+}
+
+TEST_CASE("memory, instructions and traffic are the plan's: products of eight bits") {
+  for (auto cell : testing::AllCells({1, 3}, {Dtype::kBF16}, {1, 2})) {
+    cell.setup = testing::WithFp8(cell.setup, Fp8Recipe::kTensor);
+    CheckCell(cell, true, testing::Fp8Gpt2(Fp8Recipe::kTensor));
+    if (cell.setup.zero.stage < 3 || cell.setup.zero.param_persistence_threshold != 60) continue;
+    cell.setup.zero.param_persistence_threshold = 100;  // gathers in eight bits
+    CheckCell(cell, true, testing::Fp8Llama(Fp8Recipe::kTensor));
+  }
+  for (auto cell : testing::HybridCells({{4, 2}}, Dtype::kBF16, {2})) {
+    cell.setup = testing::WithFp8(cell.setup, Fp8Recipe::kTensor, Dtype::kE5M2);
+    cell.setup.zero.param_persistence_threshold = 100;
+    CheckCell(cell, true, testing::Fp8Gpt2(Fp8Recipe::kTensor));
+  }
+  for (const bool lora : {false, true}) {
+    const ModelSpec llama = testing::Fp8Llama(Fp8Recipe::kTensor);
+    for (auto cell : testing::SomeCells({Dtype::kF16})) {
+      cell.setup = testing::WithFp8(cell.setup, Fp8Recipe::kTensor);
+      CheckCell(cell, !lora, lora ? testing::WithLora(llama, "all-linear") : llama, false, lora);
+    }
+  }
+  for (const int stage : {0, 3}) {
+    for (const RecomputeConfig& recompute : {kNoRecompute, kSelectiveRecompute, FullRecompute()}) {
+      testing::Cell cell{"blocks", testing::BaseSetup(stage, 2, Dtype::kBF16, 1, recompute)};
+      cell.setup = testing::WithFp8(cell.setup, Fp8Recipe::kBlocks);
+      CheckCell(cell, true, testing::Fp8Gpt2(Fp8Recipe::kBlocks, 1));
+    }
   }
 }
 

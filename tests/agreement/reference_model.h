@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <numbers>
+#include <utility>
 #include <vector>
 
 #include "core/config/zero_config.h"
@@ -23,9 +25,15 @@ struct Sequence {
   std::vector<int32_t> inputs, targets;
 };
 
+// How the layers' linears round what they multiply, a matrix of `cols` columns: along its rows or,
+// `down`, along its columns. Derivatives are those of no rounding.
+enum class Rounded { kInput, kWeight, kGradient };
+using Round = std::function<Values(const Values& matrix, size_t cols, Rounded what, bool down)>;
+
 class ReferenceModel {
  public:
-  explicit ReferenceModel(const ModelSpec& spec) : spec_(spec), C_(spec.hidden), F_(spec.ffn) {}
+  explicit ReferenceModel(const ModelSpec& spec, Round round = nullptr)
+      : spec_(spec), C_(spec.hidden), F_(spec.ffn), round_(std::move(round)) {}
 
   // Mean loss over all tokens whose target is not negative; where `grads` is given, also the
   // gradients of that mean (set, not added to). Padded rows of wte get none.
@@ -69,8 +77,13 @@ class ReferenceModel {
     Norm final;
   };
 
-  static Values Linear(const Values& x, const Values& w, const Values& b, int64_t in) {
-    const auto k = static_cast<size_t>(in), n = b.size(), rows = x.size() / k;
+  Values Take(const Values& matrix, size_t cols, Rounded what, bool down) const {
+    return round_ == nullptr ? matrix : round_(matrix, cols, what, down);
+  }
+  Values Linear(const Values& exact_x, const Values& exact_w, const Values& b, int64_t in) const {
+    const auto k = static_cast<size_t>(in), n = b.size(), rows = exact_x.size() / k;
+    const Values x = Take(exact_x, k, Rounded::kInput, false);
+    const Values w = Take(exact_w, n, Rounded::kWeight, true);
     Values y(rows * n);
     for (size_t r = 0; r < rows; ++r) {
       for (size_t j = 0; j < n; ++j) {
@@ -82,17 +95,20 @@ class ReferenceModel {
     return y;
   }
   // Adds to dw and db; returns dx.
-  static Values LinearBackward(const Values& dy, const Values& x, const Values& w, Values& dw,
-                               Values& db) {
-    const size_t n = db.size(), k = w.size() / n, rows = dy.size() / n;
+  Values LinearBackward(const Values& dy, const Values& exact_x, const Values& exact_w, Values& dw,
+                        Values& db) const {
+    const size_t n = db.size(), k = exact_w.size() / n, rows = dy.size() / n;
+    const Values x = Take(exact_x, k, Rounded::kInput, true);
+    const Values w = Take(exact_w, n, Rounded::kWeight, false);
+    const Values across = Take(dy, n, Rounded::kGradient, false);
+    const Values down = Take(dy, n, Rounded::kGradient, true);
     Values dx(rows * k, 0.0);
     for (size_t r = 0; r < rows; ++r) {
       for (size_t j = 0; j < n; ++j) {
-        const double d = dy[r * n + j];
-        db[j] += d;
+        db[j] += dy[r * n + j];
         for (size_t i = 0; i < k; ++i) {
-          dw[i * n + j] += x[r * k + i] * d;
-          dx[r * k + i] += w[i * n + j] * d;
+          dw[i * n + j] += x[r * k + i] * down[r * n + j];
+          dx[r * k + i] += w[i * n + j] * across[r * n + j];
         }
       }
     }
@@ -293,6 +309,7 @@ class ReferenceModel {
 
   const ModelSpec spec_;
   const int64_t C_, F_;
+  const Round round_;
 };
 
 }  // namespace zeroplan::testing

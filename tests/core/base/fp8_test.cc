@@ -76,7 +76,7 @@ TEST_CASE("fp8: the codes are the numbers that the formats define, and come back
         CHECK(format.encode(value) == byte - 1);  // saturates
       } else {
         CHECK(std::isnan(value));
-        CHECK((format.encode(value) & 0x7f) == 0x7f);
+        CHECK(format.encode(value) == 0x7f);
       }
     }
   }
@@ -128,7 +128,7 @@ TEST_CASE("fp8: beyond the largest number, at infinity, NaN and zero") {
     CHECK(format.encode(std::numeric_limits<float>::denorm_min()) == 0);
     CHECK(format.encode(-std::numeric_limits<float>::denorm_min()) == 0x80);
     CHECK(format.encode(kNanF) == 0x7f);
-    CHECK(format.encode(-kNanF) == 0xff);
+    CHECK(format.encode(-kNanF) == 0x7f);                             // one code for all
     CHECK(format.encode(std::bit_cast<float>(0x7f800001u)) == 0x7f);  // a signalling one
   }
 }

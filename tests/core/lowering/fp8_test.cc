@@ -441,6 +441,99 @@ TEST_CASE("fp8: full recompute quantizes what is read, and looks for no magnitud
   }
 }
 
+// ---- gathers in eight bits ----
+
+// Stage 3, vectors persistent.
+TrainSetup Gathered(Fp8Recipe recipe, int64_t accumulation, RecomputeConfig recompute) {
+  TrainSetup setup =
+      WithFp8(testing::BaseSetup(3, 2, Dtype::kBF16, accumulation, recompute), recipe);
+  setup.zero.param_persistence_threshold = 100;
+  return setup;
+}
+
+TEST_CASE("fp8: what products of eight bits alone read is gathered in eight bits") {
+  for (const int64_t accumulation : {1, 3}) {
+    for (const ModelSpec& model : BothModels(Fp8Recipe::kTensor)) {
+      const Program program =
+          Lower(model, Gathered(Fp8Recipe::kTensor, accumulation, kNoRecompute));
+      for (const Section section : {Section::kMicroStep, Section::kEval}) {
+        const bool trains = section == Section::kMicroStep;
+        int bytes = 0, wide = 0, magnitudes = 0;
+        for (const Instruction& instruction : program.section(section)) {
+          const auto* gather = std::get_if<Collective>(&instruction.op);
+          if (gather == nullptr || gather->kind != CollectiveKind::kAllGather) continue;
+          const Buffer& whole = program.buffers[program.segs(*gather)[0].dst.buffer];
+          if (whole.role == Role::kScales) {
+            ++magnitudes;
+            CHECK(instruction.when == (trains ? kWritesGrads : kEvery));
+            CHECK(gather->dtype == Dtype::kF32);
+          } else {
+            const bool eight = gather->dtype == Dtype::kU8;
+            ++(eight ? bytes : wide);
+            CHECK(whole.dtype == (eight ? Dtype::kE4M3 : Dtype::kBF16));
+            if (eight) {
+              CHECK(whole.bytes ==
+                    program.layout.units[static_cast<size_t>(whole.unit)].padded_elements);
+            }
+          }
+        }
+        const auto layers = static_cast<int>(model.layers);
+        CHECK(bytes == (trains ? 2 : 1) * layers);
+        CHECK(magnitudes == layers);
+        CHECK(wide > 0);  // embedding and head
+        // Nobody looks for their magnitudes or rounds them again: a transposed copy is all.
+        for (const Seen& one : Launches(program, section, KernelId::kLargestMagnitude)) {
+          CHECK_FALSE(OfWeight(one));
+        }
+        int transposed = 0, straight = 0;
+        for (const Seen& quantize : Launches(program, section, KernelId::kQuantize)) {
+          if (!OfWeight(quantize)) continue;
+          ++transposed;
+          CHECK(quantize.Of(kQuantizedFrom).dtype == Dtype::kE4M3);
+          CHECK(quantize.Arg(1).null());
+          CHECK(quantize.Arg(kPlainCopy).null());
+        }
+        for (const Seen& product : Launches(program, section, KernelId::kFp8Matmul)) {
+          straight += product.Of(2).role == Role::kParamFull ? 1 : 0;
+        }
+        // Of its two products with each weight one takes it as it lies. Llama's lie as forward
+        // products take them.
+        const bool llama = model.family == &Llama();
+        CHECK(transposed == (trains || !llama ? 4 : 0) * layers);
+        CHECK(straight == (trains || llama ? 4 : 0) * layers);
+      }
+    }
+  }
+}
+
+TEST_CASE("fp8: gathers stay as they are where others read, blocks round or shards are away") {
+  const auto eight_bits = [](const ModelSpec& model, const TrainSetup& setup) {
+    const Program program = Lower(model, setup);
+    VerifyOrThrow(program);
+    return Launches(program, KernelId::kQuantizeShard).size();
+  };
+  const ModelSpec model = testing::Fp8Gpt2(Fp8Recipe::kTensor);
+  const TrainSetup setup = Gathered(Fp8Recipe::kTensor, 1, kNoRecompute);
+  CHECK(eight_bits(model, setup) == 4);
+  TrainSetup other = setup;
+  other.zero.param_persistence_threshold = 0;  // vectors are gathered with the matrices
+  CHECK(eight_bits(model, other) == 0);
+  other = setup;
+  other.zero.quantized_weights = true;
+  CHECK(eight_bits(model, other) == 0);
+  other = setup;
+  testing::SetOffload(other, testing::Offload::kBoth);
+  CHECK(eight_bits(model, other) == 0);
+  other = setup;
+  other.batch.world_size = 1;
+  CHECK(eight_bits(model, other) == 0);
+  CHECK(eight_bits(testing::Fp8Gpt2(Fp8Recipe::kBlocks),
+                   Gathered(Fp8Recipe::kBlocks, 1, kNoRecompute)) == 0);
+  ModelSpec odd = model;
+  odd.ffn = 52;  // the last product's weight stays in 16 bits, and its unit with it
+  CHECK(eight_bits(odd, setup) == 0);
+}
+
 // ---- what stays in 16 bits ----
 
 std::vector<std::string> Instructions(const Program& program, Section section) {
