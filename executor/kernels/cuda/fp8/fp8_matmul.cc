@@ -29,6 +29,8 @@ Fp8Product MakeFp8Product(const KernelCall& call, bool may_fuse) {
   const bool whole =
       may_fuse && may_bias && (!Present(residual_MN) || residual_MN.dtype == y_MN.dtype);
   const bool biased = whole && Present(bias_N);
+  // The library has no fast sums with scales of blocks.
+  const bool may_be_fast = fast != 0 && rows_a == 0 && rows_b == 0;
   const KernelArg& c = adds || (starts && !whole) ? y_MN : residual_MN;
   return {whole, MakeProduct("fp8_matmul", ForwardLayout(M, K, N, true), Arg(call, 0), Arg(call, 2),
                              y_MN, Arg(call, 7),
@@ -39,7 +41,7 @@ Fp8Product MakeFp8Product(const KernelCall& call, bool may_fuse) {
                               .second_scale = Arg(call, 3).data,
                               .first_mode = ScaleOf(rows_a),
                               .second_mode = ScaleOf(rows_b),
-                              .fast_sums = fast != 0})};
+                              .fast_sums = may_be_fast})};
 }
 
 // The library has no algorithm, as `product` says: throws what that means.
