@@ -534,6 +534,8 @@ std::string_view AdviceKindName(AdviceKind kind) {
       return "two-or-three";
     case AdviceKind::kStates:
       return "states";
+    case AdviceKind::kProducts:
+      return "products";
   }
   return "?";
 }

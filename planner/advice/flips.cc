@@ -50,7 +50,8 @@ std::optional<AnswerRange> Typed(const MemoryAnswer& range, uint64_t present, ui
 bool SameKind(const Candidate& a, const Candidate& b) {
   return a.stage == b.stage && a.grouping == b.grouping &&
          a.optimizer.device == b.optimizer.device && a.param == b.param &&
-         a.recompute.kind == b.recompute.kind && a.states == b.states;
+         a.recompute.kind == b.recompute.kind && a.states == b.states &&
+         Inexactness(a.products) == Inexactness(b.products);
 }
 
 Sharding ShardingOf(const Candidate& candidate, const SearchSpace& space) {

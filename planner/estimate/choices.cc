@@ -89,6 +89,30 @@ int Inexactness(const StatesKind& states) {
   return masters + moments;
 }
 
+ProductsKind ProductsOf(const PrecisionConfig& precision) {
+  const Fp8Config& fp8 = precision.fp8;
+  if (!fp8.enabled) return {};
+  return {true, fp8.recipe, fp8.least_side};
+}
+
+void SetProducts(const ProductsKind& products, PrecisionConfig& precision) {
+  Fp8Config& fp8 = precision.fp8;
+  fp8.enabled = products.fp8;
+  if (!products.fp8) return;
+  fp8.recipe = products.recipe;
+  fp8.least_side = products.least_side;
+}
+
+int Inexactness(const ProductsKind& products) {
+  if (!products.fp8) return 0;
+  return products.recipe == Fp8Recipe::kBlocks ? 1 : 2;
+}
+
+std::string ProductsLabel(const ProductsKind& products) {
+  if (!products.fp8) return "";
+  return products.recipe == Fp8Recipe::kBlocks ? "FP8 products by blocks" : "FP8 products";
+}
+
 std::string StatesLabel(const StatesKind& states) {
   constexpr std::string_view kMasters[] = {"", "split masters", "16-bit masters"};
   std::string label(kMasters[static_cast<size_t>(states.masters)]);
@@ -124,6 +148,9 @@ std::string SetupLabel(const TrainSetup& setup) {
   }
   if (const std::string states = StatesLabel(StatesOf(setup.precision)); !states.empty()) {
     label += ", " + states;
+  }
+  if (const std::string products = ProductsLabel(ProductsOf(setup.precision)); !products.empty()) {
+    label += ", " + products;
   }
   return label;
 }

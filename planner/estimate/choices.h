@@ -27,6 +27,19 @@ StatesKind StatesOf(const PrecisionConfig& precision);
 // How far from fp32: 0 where nothing is lost but for time, the more the less exact.
 int Inexactness(const StatesKind& states);
 
+// What the linears of layers multiply in (PrecisionConfig::fp8); without `fp8` the rest is as here.
+struct ProductsKind {
+  bool fp8 = false;
+  Fp8Recipe recipe = Fp8Recipe::kTensor;
+  int64_t least_side = 0;
+
+  auto operator<=>(const ProductsKind&) const = default;  // NOLINT(modernize-use-nullptr)
+};
+ProductsKind ProductsOf(const PrecisionConfig& precision);
+void SetProducts(const ProductsKind& products, PrecisionConfig& precision);
+// How far from products of 16 bits: 0 where they are that, the more the less exact.
+int Inexactness(const ProductsKind& products);
+
 // Whether ranks of such groups tile nodes: a group is a part of a node that divides it, or whole
 // nodes. REQUIRES: group >= 1.
 bool TilesNodes(int group, int gpus, int gpus_per_node);
@@ -59,7 +72,9 @@ bool PinsMemory(const ZeroConfig& zero);
 std::string StageLabel(int stage, const Grouping& grouping);
 // "16-bit masters, bf16 states"; "" where all are fp32.
 std::string StatesLabel(const StatesKind& states);
-// "stage 2, optimizer on cpu, full recompute, 8-bit states".
+// "FP8 products", "FP8 products by blocks"; "" without any.
+std::string ProductsLabel(const ProductsKind& products);
+// "stage 2, optimizer on cpu, full recompute, 8-bit states, FP8 products".
 std::string SetupLabel(const TrainSetup& setup);
 // "micro-batch 4 x 2 micro-steps".
 std::string BatchText(const BatchSpec& batch);

@@ -80,7 +80,8 @@ Json SearchJson(const Plan& plan) {
           {"seconds", stats.seconds}};
 }
 
-Json CandidateJson(const Candidate& c) {
+// `dtype`: the run's.
+Json CandidateJson(const Candidate& c, Dtype dtype) {
   return {{"gpus", c.gpus},
           {"stage", c.stage},
           {"shard_group", c.RanksOfGroup()},
@@ -95,7 +96,10 @@ Json CandidateJson(const Candidate& c) {
           {"micro_batch", c.micro_batch},
           {"grad_accum", c.grad_accum},
           {"master_weights", MasterWeightsName(c.states.masters)},
-          {"optimizer_states", MomentsName(c.states.moments)}};
+          {"optimizer_states", MomentsName(c.states.moments)},
+          {"matmul_dtype", c.products.fp8 ? "fp8" : DtypeName(dtype)},
+          {"fp8_recipe", c.products.fp8 ? Json(Fp8RecipeName(c.products.recipe)) : Json(nullptr)},
+          {"fp8_least_side", c.products.fp8 ? Json(c.products.least_side) : Json(nullptr)}};
 }
 
 Json LostJson(const TimeEstimate& other, const TimeEstimate& best) {
@@ -116,7 +120,8 @@ Json StagesJson(const Plan& plan, const PlanReport& report) {
     if (!stage.can_run()) continue;
     Json json = {{"stage", stage.stage}, {"fits", stage.candidate.has_value()}};
     const Candidate shown = stage.candidate.value_or(CandidateOf(stage.estimate.setup));
-    json["choice"] = programs ? CandidateJson(shown) : RuntimeChoiceJson(stage.estimate);
+    json["choice"] = programs ? CandidateJson(shown, plan.setup.precision.dtype)
+                              : RuntimeChoiceJson(stage.estimate);
     json["gpu_bytes"] = GpuBytesJson(stage.estimate.footprint);
     json["host_bytes"] = HostBytesJson(stage.estimate.footprint);
     if (stage.candidate) {
@@ -138,7 +143,7 @@ Json NumberJson(double value) {
   return value;
 }
 
-Json ClaimJson(const AdviceLine& line, const Claim& claim) {
+Json ClaimJson(const AdviceLine& line, const Claim& claim, Dtype dtype) {
   Json change = Json::object();
   if (claim.gpu_memory_bytes) change["gpu_memory_bytes"] = *claim.gpu_memory_bytes;
   if (claim.global_batch) change["global_batch"] = *claim.global_batch;
@@ -146,7 +151,7 @@ Json ClaimJson(const AdviceLine& line, const Claim& claim) {
   if (!claim.stages.empty()) change["stages"] = claim.stages;
   Json answer = nullptr;
   if (claim.found) {
-    answer = CandidateJson(claim.found->candidate);
+    answer = CandidateJson(claim.found->candidate, dtype);
     answer["tokens_per_second"] = claim.found->tokens_per_second;
   }
   Json holds = nullptr;
@@ -154,7 +159,7 @@ Json ClaimJson(const AdviceLine& line, const Claim& claim) {
     holds = {NumberJson(*claim.holds_from), NumberJson(*claim.holds_to)};
   }
   Json others = Json::array();
-  for (const Found& other : claim.or_else) others.push_back(CandidateJson(other.candidate));
+  for (const Found& other : claim.or_else) others.push_back(CandidateJson(other.candidate, dtype));
   return {{"kind", AdviceKindName(line.kind)}, {"change", std::move(change)},
           {"answer", std::move(answer)},       {"or_else", std::move(others)},
           {"holds", std::move(holds)},         {"gap", claim.gap}};
@@ -200,7 +205,7 @@ Json RuntimePlanJson(const Plan& plan, const PlanReport& report) {
                {"executor", nullptr}};
   json["model"]["params"] = plan.model.ParamCount();
   if (const std::optional<ExecutorBest>& executor = report.executor) {
-    json["executor"] = CandidateJson(CandidateOf(executor->setup));
+    json["executor"] = CandidateJson(CandidateOf(executor->setup), executor->setup.precision.dtype);
     json["executor"].update({{"step_seconds", executor->step_seconds},
                              {"tokens_per_second", executor->tokens_per_second},
                              {"gap", executor->gap}});
@@ -236,7 +241,9 @@ std::string WritePlan(const Plan& plan, std::string_view deepspeed_config) {
 std::string WritePlanReport(const Plan& plan, const PlanReport& report) {
   Json claims = Json::array();
   for (const AdviceLine& line : report.advice) {
-    for (const Claim& claim : line.claims) claims.push_back(ClaimJson(line, claim));
+    for (const Claim& claim : line.claims) {
+      claims.push_back(ClaimJson(line, claim, plan.setup.precision.dtype));
+    }
   }
   Json more = {{"gap", report.gap},
                {"stages", StagesJson(plan, report)},

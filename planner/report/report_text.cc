@@ -164,9 +164,11 @@ std::string PrecisionText(const TrainSetup& setup) {
   const PrecisionConfig& precision = setup.precision;
   const bool summed = precision.grad_accum_dtype != precision.dtype;
   const bool reduced = ReducesInFp32(setup);
-  const std::string states = StatesLabel(StatesOf(precision));
-  std::string dtype =
-      fmt::format("{}{}{}", DtypeName(precision.dtype), states.empty() ? "" : ", ", states);
+  std::string dtype(DtypeName(precision.dtype));
+  for (const std::string& label :
+       {StatesLabel(StatesOf(precision)), ProductsLabel(ProductsOf(precision))}) {
+    if (!label.empty()) dtype += ", " + label;
+  }
   if (!summed && !reduced) return dtype;
   return fmt::format("{}, gradients {}{}{} in fp32", dtype, summed ? "summed" : "",
                      summed && reduced ? " and " : "", reduced ? "reduced" : "");

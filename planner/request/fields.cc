@@ -10,6 +10,7 @@
 #include "core/base/units.h"
 #include "core/families/load_model.h"
 #include "hwprofiles/loader.h"
+#include "planner/estimate/fp8_products.h"
 #include "planner/request/parse.h"
 #include "planner/runtimes/runtimes.h"
 
@@ -50,6 +51,21 @@ void AddPackingField(FieldSink& sink, Request& fields) {
               "4 bytes a position, and attention stays within each (default stream; off takes the "
               "same memory)"},
              fields.packing, WordIn<Packing>({"stream", "documents", "off"}));
+}
+
+Allowed ParseAllowed(const std::string& text, std::string_view name) {
+  std::vector<std::string> names = LightStatesNames();
+  const size_t states = names.size();
+  for (const Fp8Recipe recipe : kFp8Recipes) names.emplace_back(Fp8AllowName(recipe));
+  Allowed allowed;
+  for (const size_t index : ParseSome(text, name, names)) {
+    if (index < states) {
+      allowed.states.push_back(kLightStates[index]);
+    } else {
+      allowed.products.push_back(kFp8Recipes[index - states]);
+    }
+  }
+  return allowed;
 }
 
 std::vector<std::string> RuntimeKeys() {
@@ -226,17 +242,12 @@ void AddPlanFields(FieldSink& sink, PlanRequest& request) {
               "What is best: most tokens/s, most GPU memory left, or fewest of ⟦gpus⟧ (default "
               "throughput)"},
              request.objective, WordIn<Objective>({"throughput", "headroom", "fewest-gpus"}));
-  sink.Value({"Search", "⟦allow⟧", "split-masters|8bit-states|bf16-states|all",
-              "Optimizer states that take less memory than fp32 ones, to be chosen where that is "
-              "faster: masters in two halves; Adam's moments in 8 bit; masters in 16 bit with bf16 "
-              "moments; or some, such as split-masters,8bit-states (default: none)"},
-             request.allow, [](const std::string& text, std::string_view name) {
-               std::vector<LightStates> allowed;
-               for (const size_t index : ParseSome(text, name, LightStatesNames())) {
-                 allowed.push_back(kLightStates[index]);
-               }
-               return allowed;
-             });
+  sink.Value({"Search", "⟦allow⟧", "split-masters|8bit-states|bf16-states|fp8|fp8-blocks|all",
+              "What changes a run's numbers, to be chosen where that is faster: optimizer states "
+              "that take less memory than fp32 ones (masters in two halves; Adam's moments in 8 "
+              "bit; masters in 16 bit with bf16 moments), products in FP8 with a scale a tensor or "
+              "a block; or some, such as split-masters,fp8 (default: none)"},
+             request.allow, ParseAllowed);
   sink.Flag("Search", "⟦quick⟧", "Print the answer alone, not what would change it", request.quick);
   sink.Value({"Search", "⟦effort⟧", "FACTOR",
               "Factor on the search's budget; a larger one narrows the gap that a plan states "

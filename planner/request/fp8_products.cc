@@ -1,4 +1,6 @@
 // Products of eight bits (Fp8Config): what asks for them, what they go with, what is said of them.
+#include "planner/estimate/fp8_products.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -16,13 +18,6 @@
 namespace zeroplan {
 namespace {
 
-// The matrices of a layer that tokens are multiplied with.
-std::vector<ParamRow> LinearsOf(const ModelSpec& model) {
-  std::vector<ParamRow> rows = RowsOf(model).layer;
-  std::erase_if(rows, [](const ParamRow& row) { return row.use != ParamUse::kProduct; });
-  return rows;
-}
-
 // "mlp.down_proj" of "mlp.down_proj.weight"; of a matrix in parts all of them.
 std::string NameOfLinear(const ParamRow& row) {
   const auto module = [](const char* name) { return std::string(ModuleOf(name)); };
@@ -34,6 +29,12 @@ std::string NameOfLinear(const ParamRow& row) {
 
 bool HasFp8Sides(const Fp8Config& fp8, const ParamRow& row) {
   return IsFp8Product(fp8, Fp8Multiple(fp8.recipe), row.shape[0], row.shape[1]);
+}
+
+int64_t TokensOf(const BatchSpec& batch) { return batch.micro_batch * batch.seq_len; }
+
+bool HasFp8Tokens(const TrainSetup& setup) {
+  return TokensOf(setup.batch) % Fp8Multiple(setup.precision.fp8.recipe) == 0;
 }
 
 }  // namespace
@@ -76,22 +77,30 @@ void CheckFp8(const Request& request, const PrecisionConfig& precision, const Mo
         "or ⟦method⟧ lora",
         where, DtypeName(precision.dtype), without);
   }
+  const std::vector<ParamRow> linears = ProductRows(model);
   const int capability = ComputeCapability(gpu.architecture);
-  if (std::string lacks = Fp8GpuLacks(fp8, capability); capability > 0 && !lacks.empty()) {
-    ThrowUsage(
-        "{} is not allowed on {}: {}; {}{}", where, gpu.name, lacks, without,
-        fp8.recipe == Fp8Recipe::kBlocks && Fp8GpuLacks({.enabled = true}, capability).empty()
-            ? ", or ⟦fp8_recipe⟧ tensor"
-            : "");
+  const auto lacks = [&](const Fp8Config& with) {
+    return capability == 0 ? "" : Fp8GpuLacks(with, capability);
+  };
+  const auto has_products = [&](const Fp8Config& with) {
+    return std::any_of(linears.begin(), linears.end(),
+                       [&](const ParamRow& row) { return HasFp8Sides(with, row); });
+  };
+  Fp8Config tensor = fp8;
+  tensor.recipe = Fp8Recipe::kTensor;
+  std::string fix = without;
+  if (tensor != fp8 && lacks(tensor).empty() && has_products(tensor)) {
+    fix += by_option ? ", or ⟦fp8_recipe⟧ tensor" : ", or recipe \"tensor\"";
   }
-  const std::vector<ParamRow> linears = LinearsOf(model);
-  if (std::none_of(linears.begin(), linears.end(),
-                   [&](const ParamRow& row) { return HasFp8Sides(fp8, row); })) {
+  if (const std::string why = lacks(fp8); !why.empty()) {
+    ThrowUsage("{} is not allowed on {}: {}; {}", where, gpu.name, why, fix);
+  }
+  if (!has_products(fp8)) {
     ThrowUsage(
         "{} has no effect: no linear of {} has sides that are multiples of {}{}; {}", where,
         model.name, Fp8Multiple(fp8.recipe),
         fp8.least_side > 0 ? fmt::format(" and at least {} (least_side)", fp8.least_side) : "",
-        without);
+        fix);
   }
 }
 
@@ -100,15 +109,14 @@ std::string Fp8Text(const ModelSpec& model, const TrainSetup& setup) {
   if (!fp8.enabled) return "";
   const std::string_view dtype = DtypeName(setup.precision.dtype);
   const int64_t multiple = Fp8Multiple(fp8.recipe);
-  const int64_t tokens = setup.batch.micro_batch * setup.batch.seq_len;
-  if (tokens % multiple != 0) {
+  if (!HasFp8Tokens(setup)) {
     return fmt::format(
         "Products: all in {}, none in FP8: the {} tokens of a micro-step are no multiple of {}; "
         "another ⟦micro_batch⟧ or ⟦seq_len⟧ changes that.",
-        dtype, tokens, multiple);
+        dtype, TokensOf(setup.batch), multiple);
   }
   std::vector<std::string> uneven, small;
-  for (const ParamRow& row : LinearsOf(model)) {
+  for (const ParamRow& row : ProductRows(model)) {
     if (HasFp8Sides(fp8, row)) continue;
     const bool fits = row.shape[0] % multiple == 0 && row.shape[1] % multiple == 0;
     (fits ? small : uneven).push_back(NameOfLinear(row));
@@ -130,7 +138,12 @@ std::string Fp8Text(const ModelSpec& model, const TrainSetup& setup) {
 
 void NoteFp8(const ModelSpec& model, const TrainSetup& setup, Assumptions& assumptions) {
   std::string text = Fp8Text(model, setup);
-  if (!text.empty()) assumptions.notes.push_back(std::move(text));
+  if (text.empty()) return;
+  if (HasFp8Tokens(setup)) {
+    text.back() = ';';
+    text += fmt::format(" {}.", AccuracyText(ProductsOf(setup.precision), setup.precision.dtype));
+  }
+  assumptions.notes.push_back(std::move(text));
 }
 
 }  // namespace zeroplan

@@ -1,4 +1,4 @@
-// What lighter optimizer states would bring that nobody allowed.
+// What lighter optimizer states and products of eight bits would bring that nobody allowed.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "planner/estimate/fp8_products.h"
 #include "planner/estimate/light_states.h"
 #include "planner/request/plan_answer.h"
 #include "planner/search/search.h"
@@ -25,6 +26,13 @@ std::vector<StatesKind> LighterKinds(LightStates light, Dtype dtype) {
   std::vector<StatesKind> kinds = KindsOf(allowed, dtype);
   std::erase(kinds, StatesKind{});
   return kinds;
+}
+
+// How many times as fast a search that is asked for `found` answers at least, in hundredths: it may
+// take what ties with the best, and the plan may be what ties with the best of its kind.
+double TimesToBeFound(const Found& found, const Plan& plan) {
+  const double times = found.tokens_per_second / *plan.choice.time.tokens_per_second;
+  return std::floor(100 * TieFloor(times)) / 100;
 }
 
 class LighterSearch {
@@ -69,7 +77,7 @@ class LighterSearch {
     const std::optional<Found> found = search->Best(question).found;
     if (!found) return "";
     const int gpus = plan_.setup.batch.world_size;
-    const double times = TimesToBeFound(*found);
+    const double times = TimesToBeFound(*found, plan_);
     const bool fewer = found->candidate.gpus < gpus;
     if (!fewer && times < kWorthTelling) return "";
     const TrainSetup setup = SetupOf(found->candidate, searcher_.inputs().base);
@@ -79,13 +87,6 @@ class LighterSearch {
                             found->candidate.gpus == 1 ? "" : "s", gpus)
               : fmt::format("{:.2f} times as fast", times),
         plan_.runtime->ChoiceText(setup), AccuracyText(found->candidate.states, dtype_));
-  }
-
-  // How many times as fast a search that is asked for `found` answers at least, in hundredths: it
-  // may take what ties with the best, and the plan may be what ties with the best of fp32 states.
-  double TimesToBeFound(const Found& found) const {
-    const double times = found.tokens_per_second / *plan_.choice.time.tokens_per_second;
-    return std::floor(100 * TieFloor(times)) / 100;
   }
 
   // Whether such states fit so many GPUs; nullopt: not known.
@@ -134,7 +135,43 @@ class LighterSearch {
   const uint64_t budget_;
 };
 
+// The best with products of eight bits, as ⟦matmul_dtype⟧ fp8 finds it; none: not known.
+std::optional<Found> BestInFp8(ChoiceSearch& searcher, const Plan& plan) {
+  SearchInputs inputs = searcher.inputs();
+  inputs.space.products = Fp8Kinds(inputs.model, Fp8Recipe::kTensor);
+  inputs.progress = {};
+  // On as many GPUs as the plan's.
+  const auto at =
+      std::find(inputs.space.gpus.begin(), inputs.space.gpus.end(), plan.setup.batch.world_size) -
+      inputs.space.gpus.begin();
+  inputs.space.gpus = {plan.setup.batch.world_size};
+  inputs.clusters = {inputs.clusters[static_cast<size_t>(at)]};
+  Question question;
+  question.instruction_budget = searcher.instructions_lowered() / kPartOfSearch;
+  return searcher.Like(std::move(inputs))->Best(question).found;
+}
+
 }  // namespace
+
+std::string FasterProductsText(const ResolvedPlan& request, ChoiceSearch& searcher,
+                               const Plan& plan) {
+  constexpr double kWorthSaying = 1.03;  // times as many tokens
+  const PlanRequest& asked = request.asked();
+  const SearchInputs& inputs = searcher.inputs();
+  if (asked.quick || inputs.space.products_fixed || !plan.runtime->has_programs()) return "";
+  if (asked.largest || plan.objective != Objective::kThroughput) return "";
+  const Dtype dtype = plan.setup.precision.dtype;
+  if (dtype != Dtype::kBF16 || !plan.choice.time.tokens_per_second) return "";
+  if (!WhyNoFp8(inputs.model, dtype, request.hardware().gpu, Fp8Recipe::kTensor).empty()) return "";
+  const std::optional<Found> found = BestInFp8(searcher, plan);
+  if (!found) return "";
+  const double times = TimesToBeFound(*found, plan);
+  if (times < kWorthSaying) return "";
+  return fmt::format("Products are in {}; with ⟦matmul_dtype⟧ fp8 {:.2f} times as fast ({}; {}).",
+                     DtypeName(dtype), times,
+                     plan.runtime->ChoiceText(SetupOf(found->candidate, inputs.base)),
+                     AccuracyText(found->candidate.products, dtype));
+}
 
 std::string LighterStatesText(ResolvedPlan& request, ChoiceSearch& searcher, const Plan& plan) {
   const PlanRequest& asked = request.asked();

@@ -306,10 +306,13 @@ PlanAnswer FindAnswer(ResolvedPlan& request, ChoiceSearch& searcher,
     Advice advice =
         Advise(searcher, result, request.hardware(), listener.advice, request.asked().quick);
     if (advice.outdated) continue;
-    if (std::string text = LighterStatesText(request, searcher, answer.plan); !text.empty()) {
-      advice.lines.push_back({AdviceKind::kStates, std::move(text), {}});
+    const auto add = [&](AdviceKind kind, std::string text) {
+      if (text.empty()) return;
+      advice.lines.push_back({kind, std::move(text), {}});
       if (listener.advice) listener.advice(advice.lines.back());
-    }
+    };
+    add(AdviceKind::kStates, LighterStatesText(request, searcher, answer.plan));
+    add(AdviceKind::kProducts, FasterProductsText(request, searcher, answer.plan));
     for (const AdviceLine& line : advice.lines) answer.plan.advice.push_back(line.text);
     answer.report.gap = result.gap;
     answer.report.stages = std::move(result.stages);

@@ -141,13 +141,19 @@ struct Request {
 
 enum class Largest : uint8_t { kModel, kSeqLen, kMicroBatch };
 
+// What a search may take beside what is said: of optimizer states, and of products of eight bits.
+struct Allowed {
+  std::vector<LightStates> states;
+  std::vector<Fp8Recipe> products;
+};
+
 struct PlanRequest {
   Request common;
   // Several methods that are compared (methods.h), in the enum's order; unset: one is planned.
   Given<std::vector<TuningMethod>> compared;
   Given<Largest> largest;  // plan_answer.h
   Given<Objective> objective;
-  Given<std::vector<LightStates>> allow;
+  Given<Allowed> allow;
   bool quick = false;    // the answer alone, not what would change it
   Given<double> effort;  // a factor on the search's budgets
   // Whether a config is wanted, which then must be able to say what is chosen.

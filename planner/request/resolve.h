@@ -80,6 +80,9 @@ void CheckMatmulName(const BatchFields& fields, Dtype dtype);
 // Refuses products of eight bits that neither the model nor the GPU has.
 void CheckFp8(const Request& request, const PrecisionConfig& precision, const ModelSpec& model,
               const GpuProfile& gpu);
+// Why a search takes no products of eight bits in a run of `dtype`, and what to do, as a message
+// ends: "is not allowed in fp32; use ⟦dtype⟧ bf16, or leave it out"; "" where it may.
+std::string WhyNoFp8(const ModelSpec& model, Dtype dtype, const GpuProfile& gpu, Fp8Recipe recipe);
 
 // Refuses `checkpoint_every` where it has no effect.
 void CheckCheckpointEvery(const ChoiceFields& fields);

@@ -228,6 +228,7 @@ void ResolvedPlan::FromFields(Assumptions& assumptions) {
       ResolvePrecision(request_.batch, hardware_, DefaultDtype(hardware_), assumptions);
   CheckFp8(request_, base.precision, inputs_.model, hardware_.gpu);
   AllowStates(/*by_config=*/false);
+  AllowProducts(/*by_config=*/false);
   base.deterministic = request_.deterministic;
   SetBatches(full_, request_.batch.global_batch, base.batch.seq_len);
   if (cluster_.pinned_limit_bytes) full_.pin_memory = {true, false};
@@ -250,39 +251,6 @@ void ResolvedPlan::FromFields(Assumptions& assumptions) {
   CheckGroups();
 }
 
-void ResolvedPlan::AllowStates(bool by_config) {
-  const PrecisionConfig& precision = inputs_.base.precision;
-  const StatesKind said = StatesOf(precision);
-  const Given<std::vector<LightStates>>& allow = asked_.allow;
-  const BatchFields& given = request_.batch;
-  const bool is_given = given.master_weights || given.optimizer_states || by_config;
-  full_.states = {said};
-  full_.states_fixed = is_given || allow;
-  if (!allow) return;
-  if (!inputs_.runtime->has_programs()) {
-    ThrowUsage(
-        "⟦allow⟧: {} is searched for zeroplan's own executor alone; leave it out, or say what "
-        "⟦runtime⟧ {} is to use{}",
-        allow.text, inputs_.runtime->key(),
-        inputs_.runtime->reads_deepspeed_config() ? " (⟦master_weights⟧, ⟦optimizer_states⟧)"
-                                                  : " (⟦param_dtype⟧, ⟦optim⟧)");
-  }
-  if (is_given) {
-    ThrowUsage(
-        "⟦allow⟧: {} has no effect where states are said (⟦master_weights⟧, ⟦optimizer_states⟧ or "
-        "the config); leave one of the two out",
-        allow.text);
-  }
-  for (const LightStates light : *allow) {
-    if (HasLightStates(light, precision.dtype) || allow.text == "all") continue;
-    ThrowUsage("⟦allow⟧: {} is not allowed in {}; use {}", LightStatesName(light),
-               DtypeName(precision.dtype),
-               precision.dtype == Dtype::kF32 ? "8bit-states, or ⟦dtype⟧ bf16"
-                                              : "8bit-states, bf16-states, or ⟦dtype⟧ bf16");
-  }
-  full_.states = KindsOf(*allow, precision.dtype);
-}
-
 void ResolvedPlan::CheckGroups() const {
   const SearchSpace& space = inputs_.space;
   if (!space.grouping_fixed || !inputs_.runtime->has_programs() || !Groups(space).empty()) return;
@@ -296,6 +264,7 @@ void ResolvedPlan::CheckGroups() const {
   Candidate first;
   first.gpus = space.gpus.back();  // every group asked for divides these
   first.states = space.states.front();
+  first.products = space.products.front();
   first.stage = space.stages.front();
   first.grouping = space.groupings.front();
   if (!space.offload_optimizer.empty()) first.optimizer = space.offload_optimizer.front();
@@ -436,6 +405,8 @@ void ResolvedPlan::FromConfig(Assumptions& assumptions) {
   const bool open_micro = open("train_micro_batch_size_per_gpu", request_.batch.micro_batch);
   const bool open_accum = open("gradient_accumulation_steps", request_.batch.grad_accum);
   AllowStates(says_states);
+  const JsonNode* own = root.Find("_zeroplan");
+  AllowProducts(own != nullptr && own->Find("fp8") != nullptr);
   SetBatches(full_, open_global ? std::nullopt : std::optional(base.batch.global_batch()),
              base.batch.seq_len);
   inputs_.space = full_;

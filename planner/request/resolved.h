@@ -41,6 +41,8 @@ class ResolvedPlan {
   // What ⟦allow⟧ adds to the states that are said; after the base's precision is known.
   // `by_config`: whether the config says some.
   void AllowStates(bool by_config);
+  // The same of products. Where a field says FP8 the space has Fp8Kinds of it.
+  void AllowProducts(bool by_config);
   void PinGroups();
   // Throws where groups that are asked for go with nothing else that is.
   void CheckGroups() const;

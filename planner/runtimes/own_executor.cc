@@ -151,6 +151,7 @@ class Own : public Runtime {
   }
   double LargestTimeError(const ChoiceEstimate& choice, const Cluster& cluster,
                           const HardwareProfile& hardware) const override {
+    if (choice.setup.precision.fp8.enabled) return 0;  // no run was timed
     const double here = LargestErrorOnOneNode(choice, hardware);
     return cluster.nodes() > 1 ? std::max(here, kFsdpAcrossNodesWorst) : here;
   }
@@ -165,6 +166,10 @@ class Own : public Runtime {
           "Copies of memory that is not page-locked were measured in two runs on one H100: a step "
           "took {:.0f} % more than predicted, one that sums gradients over micro-steps {:.0f} %.",
           100 * kPageableOnce, 100 * kPageableSummed));
+    }
+    if (choice.setup.precision.fp8.enabled) {
+      cautions.emplace_back(
+          "No run with products in FP8 was timed, so that the margin of its time is not known.");
     }
     return cautions;
   }

@@ -132,6 +132,10 @@ GroupTerms::GroupTerms(const TrainSetup& setup, const LayoutFacts& facts) {
   in_place = GradsInPlace(setup);
   const ZeroConfig& zero = setup.zero;
   grads_in_blocks = zero.quantized_gradients;
+  const Fp8Config& fp8 = setup.precision.fp8;
+  gathers_fp8 = fp8.enabled && fp8.recipe == Fp8Recipe::kTensor && sharded && !params_away &&
+                !zero.quantized_weights && groups.shards > 1;
+  gathered_bytes = gathers_fp8 ? bytes_of(Dtype::kE4M3) : param_bytes;
   const bool in_blocks = zero.quantized_weights || zero.quantized_gradients;
   shard_align = static_cast<double>(in_blocks || IsDynamic8(setup.precision.moment_dtype)
                                         ? DtypeElements(Dtype::kInt8Blocks)

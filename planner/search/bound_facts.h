@@ -85,7 +85,11 @@ struct GroupTerms {
   double written_grad_bytes = 2, sent_grad_bytes = 2, host_grad_bytes = 2;
   bool params_away = false, sharded = false, in_place = false;
   bool grads_in_blocks = false;  // quantized: reduced unit by unit
-  double shard_align = 0;        // elements that a shard is a multiple of, at most
+  // Layers may be gathered in eight bits (GatherFp8), so that products with a weight as it lies
+  // take no copy of it; bytes of an element that is gathered of them, at least.
+  bool gathers_fp8 = false;
+  double gathered_bytes = 2;
+  double shard_align = 0;  // elements that a shard is a multiple of, at most
 
   // Ranks that share the parameters, and that share the optimizer states.
   double shards() const { return groups.shards; }

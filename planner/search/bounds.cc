@@ -1,10 +1,48 @@
 #include "planner/search/bounds.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <variant>
 
 namespace zeroplan {
+namespace {
+
+constexpr size_t kTransposed = 2;  // of Quantize's arguments
+
+// A kernel that finds a weight's largest magnitude, or rounds it to eight bits.
+bool RoundsWeight(const Program& program, const LaunchKernel& launch) {
+  if (launch.kernel != KernelId::kLargestMagnitude && launch.kernel != KernelId::kQuantize) {
+    return false;
+  }
+  return program.buffers[program.args(launch)[0].buffer].role == Role::kParamFull;
+}
+
+// Of the copies that Quantize makes, with their scales.
+uint64_t CopyBytes(const Program& program, const LaunchKernel& quantize) {
+  uint64_t bytes = 0;
+  const std::span<const Ref> args = program.args(quantize);
+  for (size_t arg = kTransposed; arg < args.size(); ++arg) bytes += args[arg].bytes;
+  return bytes;
+}
+
+// What is left of rounding a weight where it is gathered in eight bits: its transposed copy, of
+// what was gathered. None for a copy as it lies.
+std::optional<Instruction> FromGathered(Program& program, const Instruction& quantize) {
+  Instruction instruction = quantize;
+  auto& launch = std::get<LaunchKernel>(instruction.op);
+  const std::span<const Ref> args = program.args(launch);
+  if (args.size() <= kTransposed || args[kTransposed].null()) return std::nullopt;
+  Ref codes = args[0];
+  codes.bytes /= DtypeBytes(program.setup.precision.dtype);
+  const Ref transposed = args[kTransposed];
+  launch.first_arg = static_cast<uint32_t>(program.refs.size());
+  launch.arg_count = 3;
+  program.refs.insert(program.refs.end(), {codes, Ref{}, transposed});
+  return instruction;
+}
+
+}  // namespace
 
 Bounds::Bounds(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
                const TrainSetup& base, const LowerOptions& options)
@@ -19,7 +57,7 @@ Bounds::LoweredCompute Bounds::LowerCompute(const TrainSetup& setup, int64_t lay
   const bool whole = layers == model_.layers;
   ModelSpec model = model_;
   model.layers = layers;
-  const Program program = LowerMicroStep(
+  Program program = LowerMicroStep(
       model,
       whole ? tensors_ : std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model)),
       setup, options_);
@@ -30,7 +68,21 @@ Bounds::LoweredCompute Bounds::LowerCompute(const TrainSetup& setup, int64_t lay
     const auto* launch = std::get_if<LaunchKernel>(&instruction.op);
     if (launch != nullptr && launch->kernel == KernelId::kFill) continue;
     const bool forward = instruction.phase == Phase::kForward || instruction.layer >= layers;
-    (forward ? bound.forward : bound.backward) += costs.CostOf(program, instruction).work;
+    const auto add = [&](Work& work, const Instruction& timed) {
+      (forward ? work.forward : work.backward) += costs.CostOf(program, timed).work;
+    };
+    if (launch == nullptr || !RoundsWeight(program, *launch)) {
+      add(bound.work, instruction);
+      add(bound.gathered_work, instruction);
+      continue;
+    }
+    // A step's first micro-step finds it for all.
+    if (launch->kernel == KernelId::kLargestMagnitude) continue;
+    add(bound.work, instruction);
+    bound.weight_copy_bytes = std::max(bound.weight_copy_bytes, CopyBytes(program, *launch));
+    if (const std::optional<Instruction> left = FromGathered(program, instruction)) {
+      add(bound.gathered_work, *left);
+    }
   }
   // The step's workspace and tokens persist, but belong to every choice alike.
   uint64_t states = 0;
@@ -81,27 +133,34 @@ uint64_t Bounds::LiveBesideLayers(const Program& program, int64_t layers) const 
   return most;
 }
 
+KernelTime Bounds::AtItsClock(const Work& work, const CostModel& costs) {
+  // The step's own clock is no lower where compute waits, but then the step is no shorter: it
+  // draws no less, and no more than the limit.
+  GpuWork all = work.forward;
+  all += work.backward;
+  const double clock = costs.Clock(all);
+  return {work.forward.SecondsAt(clock), work.backward.SecondsAt(clock)};
+}
+
 const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompute,
-                                    const CostModel& costs) {
-  const auto [entry, fresh] = compute_.try_emplace({micro_batch, recompute});
+                                    const CostModel& costs, const ProductsKind& products) {
+  const auto [entry, fresh] = compute_.try_emplace({micro_batch, recompute, products});
   ComputeBound& bound = entry->second;
   if (!fresh) return bound;
   TrainSetup setup = base_;
   setup.batch.micro_batch = micro_batch;
   recompute.every = static_cast<int>(std::min<int64_t>(recompute.every, model_.layers));
   setup.recompute = recompute;
-  const auto at_its_clock = [&](const LoweredCompute& lowered) {
-    // The step's own clock is no lower where compute waits, but then the step is no shorter: it
-    // draws no less, and no more than the limit.
-    GpuWork all = lowered.forward;
-    all += lowered.backward;
-    const double clock = costs.Clock(all);
-    bound.kernels = {lowered.forward.SecondsAt(clock), lowered.backward.SecondsAt(clock)};
+  SetProducts(products, setup.precision);
+  const auto set = [&](const LoweredCompute& lowered) {
+    bound.kernels = AtItsClock(lowered.work, costs);
+    bound.gathered_kernels = AtItsClock(lowered.gathered_work, costs);
+    bound.weight_copy_bytes = lowered.weight_copy_bytes;
     bound.transient_bytes = lowered.transient_bytes;
     bound.gathered_transient_bytes = lowered.gathered_transient_bytes;
   };
   if (!assumed_.uniform_layers) {
-    at_its_clock(LowerCompute(setup, model_.layers, costs));
+    set(LowerCompute(setup, model_.layers, costs));
     return bound;
   }
   // All segments are alike, so two sizes tell every size: each further segment adds the same
@@ -121,8 +180,10 @@ const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompu
       work = work * (1 - more);
       work += of_one_more * more;
     };
-    add_segments(lowered.forward, one_more.forward);
-    add_segments(lowered.backward, one_more.backward);
+    for (Work LoweredCompute::*work : {&LoweredCompute::work, &LoweredCompute::gathered_work}) {
+      add_segments((lowered.*work).forward, (one_more.*work).forward);
+      add_segments((lowered.*work).backward, (one_more.*work).backward);
+    }
     bound.segments = segments;
     bound.saved_bytes =
         std::max(one_more.transient_bytes, lowered.transient_bytes) - lowered.transient_bytes;
@@ -133,7 +194,7 @@ const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompu
           static_cast<uint64_t>(segments - fewer - 1) * bound.saved_bytes;
     }
   }
-  at_its_clock(lowered);
+  set(lowered);
   return bound;
 }
 
@@ -162,13 +223,15 @@ GroupBound Bounds::Group(const Candidate& group, const Cluster& cluster, const C
 
 MemoryBound Bounds::Memory(const GroupBound& group, const ComputeBound& compute) {
   MemoryBound bound = group.memory.states;
-  uint64_t most = std::max(compute.transient_bytes, group.memory.filled_bucket_bytes);
+  const uint64_t no_copy = group.memory.gathers_fp8 ? compute.weight_copy_bytes : 0;
+  const auto beside = [no_copy](uint64_t bytes) { return bytes - std::min(bytes, no_copy); };
+  uint64_t most = std::max(beside(compute.transient_bytes), group.memory.filled_bucket_bytes);
   for (const BackwardMoment& moment : group.memory.moments) {
     const int64_t left = std::max<int64_t>(0, compute.segments - moment.segments_done);
     most = std::max(most, moment.gpu_bytes + static_cast<uint64_t>(left) * compute.saved_bytes);
   }
   if (group.memory.gathered_bytes > 0 && compute.gathered_transient_bytes > 0) {
-    most = std::max(most, group.memory.gathered_bytes + compute.gathered_transient_bytes);
+    most = std::max(most, group.memory.gathered_bytes + beside(compute.gathered_transient_bytes));
   }
   bound.gpu_bytes += most;
   return bound;
@@ -176,7 +239,8 @@ MemoryBound Bounds::Memory(const GroupBound& group, const ComputeBound& compute)
 
 double Bounds::StepSeconds(const GroupBound& group, const ComputeBound& compute,
                            int64_t grad_accum) {
-  return StepSecondsAtLeast(group.time, compute.kernels, grad_accum);
+  return StepSecondsAtLeast(
+      group.time, group.time.gathers_fp8 ? compute.gathered_kernels : compute.kernels, grad_accum);
 }
 
 }  // namespace zeroplan

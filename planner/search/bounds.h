@@ -22,6 +22,10 @@ namespace zeroplan {
 // parameters, gradients and states.
 struct ComputeBound {
   KernelTime kernels;
+  // The same where layers are gathered in eight bits, and the largest copy of a weight in eight
+  // bits, which may not be there then.
+  KernelTime gathered_kernels;
+  uint64_t weight_copy_bytes = 0;
   uint64_t transient_bytes = 0;
   // Recompute segments (without: layers), and of them what each saves for its backward, at least.
   int64_t segments = 0;
@@ -44,7 +48,7 @@ class Bounds {
          const TrainSetup& base, const LowerOptions& options);
 
   const ComputeBound& Compute(int64_t micro_batch, RecomputeConfig recompute,
-                              const CostModel& costs);
+                              const CostModel& costs, const ProductsKind& products = {});
   // Takes over what `other` has computed. REQUIRES: the same model, setup, options and GPUs; links
   // may differ.
   void TakeCompute(const Bounds& other) { compute_ = other.compute_; }
@@ -59,10 +63,15 @@ class Bounds {
 
  private:
   const LayoutFacts& FactsFor(const TrainSetup& setup);
-  struct LoweredCompute {
-    GpuWork forward, backward;  // KernelTime's, at the top clock
-    uint64_t transient_bytes = 0, gathered_transient_bytes = 0;
+  // KernelTime's, at the top clock.
+  struct Work {
+    GpuWork forward, backward;
   };
+  struct LoweredCompute {
+    Work work, gathered_work;
+    uint64_t transient_bytes = 0, gathered_transient_bytes = 0, weight_copy_bytes = 0;
+  };
+  static KernelTime AtItsClock(const Work& work, const CostModel& costs);
   LoweredCompute LowerCompute(const TrainSetup& setup, int64_t layers,
                               const CostModel& costs) const;
   uint64_t LiveBesideLayers(const Program& program, int64_t layers) const;
@@ -72,7 +81,7 @@ class Bounds {
   const TrainSetup& base_;
   const LowerOptions options_;
   const BoundAssumptions assumed_;
-  std::map<std::pair<int64_t, RecomputeConfig>, ComputeBound> compute_;
+  std::map<std::tuple<int64_t, RecomputeConfig, ProductsKind>, ComputeBound> compute_;
   // By GPUs, groups, persistence threshold and whether moments are kept in blocks.
   std::map<std::tuple<int, Grouping, uint64_t, bool>, LayoutFacts> facts_;
 };

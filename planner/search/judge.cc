@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "core/config/setup_facts.h"
 
 namespace zeroplan {
 namespace {
@@ -34,16 +35,18 @@ double Merit(const Candidate& candidate, double tokens_per_second) {
 std::array<int, 5> Complexity(const Candidate& c) {
   const Candidate simple;
   const int offloads = static_cast<int>(c.optimizer.device) + 3 * static_cast<int>(c.param);
-  constexpr int kMostOffloads = 16;
+  constexpr int kMostOffloads = 16, kMostInexactness = 16;
+  const int inexactness = Inexactness(c.products) * kMostInexactness + Inexactness(c.states);
   const int settings = (c.optimizer.ratio < 1) + (c.recompute.every > 1) +
                        (c.buckets.reduce != simple.buckets.reduce) +
                        (c.buckets.prefetch != simple.buckets.prefetch) +
                        !(c.gathering == simple.gathering) +
-                       (c.sub_group_elements != simple.sub_group_elements) + !c.pin_memory;
+                       (c.sub_group_elements != simple.sub_group_elements) + !c.pin_memory +
+                       (c.products.least_side > 0);
   constexpr int kMostRanks = 1 << 20;
   const int groups =
       c.grouping.ranks == 0 ? 0 : c.grouping.ranks + (c.grouping.across_stage + 1) * kMostRanks;
-  return {Inexactness(c.states) * kMostOffloads + offloads, c.stage, groups,
+  return {inexactness * kMostOffloads + offloads, c.stage, groups,
           static_cast<int>(c.recompute.kind), settings};
 }
 
@@ -103,7 +106,8 @@ const SearchCluster& Judge::ClusterOf(const Candidate& candidate) const {
 }
 
 const ComputeBound& Judge::ComputeOf(const Group& group, int64_t micro_batch) {
-  return bounds_.Compute(micro_batch, group.candidate.recompute, *ClusterOf(group).costs);
+  return bounds_.Compute(micro_batch, group.candidate.recompute, *ClusterOf(group).costs,
+                         group.candidate.products);
 }
 
 Capacity Judge::CapacityFor(const Candidate& candidate, const Question& question) const {
@@ -120,6 +124,11 @@ MemoryTotals Judge::Needs(const Group& group, int64_t micro_batch, MemoryTotals 
 uint64_t Judge::LogitsOf(int64_t micro_batch) const {
   return LogitsChunkBytes(in_.model, in_.base.precision.dtype, micro_batch * in_.base.batch.seq_len,
                           in_.lower);
+}
+
+bool Judge::ProductsHangOnBatch(const Candidate& candidate) const {
+  const ProductsKind& products = candidate.products;
+  return products.fp8 && in_.base.batch.seq_len % Fp8Multiple(products.recipe) != 0;
 }
 
 double Judge::Tokens(const Candidate& candidate, const BatchPair& batch) const {
@@ -170,6 +179,10 @@ std::vector<Item> Judge::Open(const Question& question, bool cut) {
         without_logits.gpu_bytes -= std::min(memory.gpu_bytes, LogitsOf(pairs[i].micro_batch));
         if (Fits(Needs(group, pairs[i].micro_batch, without_logits), capacity)) {
           ++stats.cut_by_memory;  // a larger micro-batch may have smaller chunks of logits
+          continue;
+        }
+        if (ProductsHangOnBatch(group.candidate)) {  // and may take less
+          ++stats.cut_by_memory;
           continue;
         }
         stats.cut_by_memory += pairs.size() - i;  // nor does any larger micro-batch
@@ -266,6 +279,7 @@ bool Judge::TooLargeForGpu(const Question& question, const Item& item) const {
 
 bool Judge::AnySmaller(const Item& item,
                        const std::function<bool(const MemoryTotals&, int64_t)>& says) const {
+  if (ProductsHangOnBatch(CandidateOfGroup(item.group))) return false;
   for (auto at = judged_.lower_bound({item.group, 0, 0});
        at != judged_.end() && std::get<0>(at->first) == item.group; ++at) {
     const int64_t micro_batch = std::get<1>(at->first);

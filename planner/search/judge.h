@@ -119,6 +119,9 @@ class Judge {
   static MemoryTotals Needs(const Group& group, int64_t micro_batch, MemoryTotals totals);
   Item MakeItem(const Question& question, uint32_t group, const BatchPair& batch,
                 const ComputeBound& compute, const MemoryBound& memory) const;
+  // Whether some micro-batches have products of eight bits and others have not, so that a larger
+  // one may take less memory.
+  bool ProductsHangOnBatch(const Candidate& candidate) const;
   double Tokens(const Candidate& candidate, const BatchPair& batch) const;
   uint64_t LogitsOf(int64_t micro_batch) const;  // LogitsChunkBytes
   std::vector<std::vector<BatchPair>> Pairs(const Question& question) const;

@@ -21,7 +21,7 @@ double GpuBytes(const GroupTerms& t, const TrainSetup& base, const LayoutFacts& 
   // What is kept for the backward pass is there at its begin, and at the peak of the activations,
   // in one of the last two segments, what lies before these.
   const double segments = 2 * std::max(1, base.recompute.every) * facts.largest_layer;
-  gpu += std::max(0.0, t.kept - segments) * t.param_bytes;
+  gpu += std::max(0.0, t.kept - segments) * t.gathered_bytes;
   constexpr double kRounding = 4096;  // a ratio is rounded to the alignment of a shard
   return std::max(0.0, gpu - kRounding);
 }
@@ -45,7 +45,7 @@ void SetMoments(const GroupTerms& t, const ZeroConfig& zero, int every, const La
   const bool two = overlap && t.all_trained() && zero.prefetch_bucket_elements > 0 &&
                    room_for_two && t.reused == 0;
   const double at_once = t.all_trained() ? unit : facts.largest_unit;
-  const double gathered = t.sharded ? (two ? 2 : 1) * at_once * t.param_bytes : 0;
+  const double gathered = t.sharded ? (two ? 2 : 1) * at_once * t.gathered_bytes : 0;
   memory.gathered_bytes = static_cast<uint64_t>(gathered);
   // With the gradients of so many layers, at most so many layers before the first one.
   const auto add = [&](BackwardMoment& moment, int64_t gradients, int64_t behind) {
@@ -95,6 +95,7 @@ GroupMemory MemoryOfGroup(const GroupTerms& t, const Candidate& group, const Tra
   GroupMemory memory;
   // Stage 0 gathers nothing.
   const int communicators = t.ranks == 1 ? 0 : t.stage == 0 ? 1 : kProfiledCommunicators;
+  memory.gathers_fp8 = t.gathers_fp8;
   memory.states = {
       static_cast<uint64_t>(GpuBytes(t, base, facts)) + RuntimeBytes(cluster, {communicators, 0}),
       static_cast<uint64_t>(node_ranks * in_host), static_cast<uint64_t>(node_ranks * on_disk)};

@@ -24,6 +24,7 @@ struct GroupMemory {
   uint64_t filled_bucket_bytes = 0;  // what GPUs hold besides where the reduce bucket is full
   std::array<BackwardMoment, 2> moments{};  // the same at other times
   uint64_t gathered_bytes = 0;  // the same where a backward kernel reads a layer's largest tensor
+  bool gathers_fp8 = false;     // GroupTerms'
 };
 
 // Model states by the closed forms, without alignment; the gradient of a tied head, what is

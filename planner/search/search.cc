@@ -13,7 +13,7 @@ namespace {
 constexpr double kRounding = 1e-9;
 
 // What is explored together: choices that differ in shares, segments, buckets and batch.
-using Kind = std::array<int, 9>;
+using Kind = std::array<int, 10>;
 Kind KindOf(const Candidate& c) {
   return {c.gpus,
           c.stage,
@@ -23,6 +23,7 @@ Kind KindOf(const Candidate& c) {
           static_cast<int>(c.param),
           static_cast<int>(c.recompute.kind),
           Inexactness(c.states),
+          Inexactness(c.products),
           c.pin_memory};
 }
 
@@ -31,7 +32,8 @@ int Distance(const Candidate& a, const Candidate& b) {
   return (a.gpus != b.gpus) + (a.stage != b.stage) + !(a.grouping == b.grouping) +
          !(a.optimizer == b.optimizer) + (a.param != b.param) + (a.recompute != b.recompute) +
          !(a.buckets == b.buckets) + !(a.gathering == b.gathering) + (a.states != b.states) +
-         (a.sub_group_elements != b.sub_group_elements) + (a.pin_memory != b.pin_memory);
+         (a.products != b.products) + (a.sub_group_elements != b.sub_group_elements) +
+         (a.pin_memory != b.pin_memory);
 }
 
 // Whether `a` takes as much of a GPU as `b` at least: the same, but for less of states and

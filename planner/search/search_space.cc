@@ -166,6 +166,7 @@ TrainSetup SetupOf(const Candidate& candidate, const TrainSetup& base) {
   setup.recompute = candidate.recompute;
   setup.precision.master_weights = candidate.states.masters;
   setup.precision.moment_dtype = candidate.states.moments;
+  SetProducts(candidate.products, setup.precision);
   ZeroConfig& zero = setup.zero;
   zero.stage = candidate.stage;
   zero.shard_group = candidate.grouping.ranks;
@@ -193,6 +194,7 @@ Candidate CandidateOf(const TrainSetup& setup) {
   candidate.param = zero.offload_param.device;
   candidate.recompute = setup.recompute;
   candidate.states = StatesOf(setup.precision);
+  candidate.products = ProductsOf(setup.precision);
   candidate.buckets = {zero.reduce_bucket_elements, zero.prefetch_bucket_elements};
   candidate.gathering = {zero.param_persistence_threshold, zero.max_live_parameters,
                          zero.max_reuse_distance};
@@ -268,7 +270,10 @@ std::vector<Candidate> Groups(const SearchSpace& space) {
           c.recompute = recompute;
           for (const StatesKind& states : space.states) {
             c.states = states;
-            each_pinning();
+            for (const ProductsKind& products : space.products) {
+              c.products = products;
+              each_pinning();
+            }
           }
         }
       }

@@ -55,6 +55,8 @@ struct SearchSpace {
   std::vector<RecomputeConfig> recompute;
   std::vector<StatesKind> states = {{}};
   bool states_fixed = false;  // the user said them, or which are allowed
+  std::vector<ProductsKind> products = {{}};
+  bool products_fixed = false;  // the same of these
   std::vector<Buckets> buckets;
   std::vector<Gathering> gathering;          // stage 3
   std::vector<uint64_t> sub_group_elements;  // states on disk
@@ -108,6 +110,7 @@ struct Candidate {
   OffloadDevice param = OffloadDevice::kNone;
   RecomputeConfig recompute;
   StatesKind states;
+  ProductsKind products;
   Buckets buckets;
   Gathering gathering;
   uint64_t sub_group_elements = ZeroConfig{}.sub_group_elements;

@@ -50,6 +50,7 @@ class GroupTimer {
     AddCopies();
     AddUpdate();
     time_.overlap = zero_.overlap_comm;
+    time_.gathers_fp8 = t_.gathers_fp8;
     time_.rates = costs_.overlap();
     time_.slowest_rank = costs_.SlowestRank();
     return time_;
@@ -70,9 +71,10 @@ class GroupTimer {
     return std::max(facts_.largest_tensor + Padding(), static_cast<double>(bucket));
   }
 
-  // What gathers of shards send of a parameter, and reductions of a gradient.
+  // What gathers of shards send of a parameter, of the layers at least, and reductions of a
+  // gradient.
   double GatheredBytes() const {
-    return zero_.quantized_weights ? BlockBytes(Dtype::kInt8Blocks) : t_.param_bytes;
+    return zero_.quantized_weights ? BlockBytes(Dtype::kInt8Blocks) : t_.gathered_bytes;
   }
   static double BlockBytes(Dtype kind) {
     return static_cast<double>(DtypeBytes(kind)) / static_cast<double>(DtypeElements(kind));

@@ -39,7 +39,8 @@ struct GroupTime {
   // parameter is back, beside the update on the GPU and the first forward half.
   double host_norm_seconds = 0, host_update_seconds = 0;
   OverlapRates rates;
-  double slowest_rank = 1;  // CostModel::SlowestRank, which kernels are to be multiplied by
+  double slowest_rank = 1;   // CostModel::SlowestRank, which kernels are to be multiplied by
+  bool gathers_fp8 = false;  // GroupTerms'
 };
 GroupTime TimeOfGroup(const GroupTerms& terms, const Candidate& group, const TrainSetup& base,
                       const LayoutFacts& facts, const CostModel& costs);

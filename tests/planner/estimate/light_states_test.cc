@@ -49,7 +49,7 @@ TEST_CASE("states: kinds differ in how exact they are, and fp32 is the most exac
       CHECK(seen.insert(Inexactness({masters, moments})).second);
     }
   }
-  CHECK(Inexactness({}) == 0);
+  CHECK(Inexactness(StatesKind{}) == 0);
   CHECK(Inexactness({Masters::kSplit, Dtype::kF32}) == 1);
 }
 

@@ -192,8 +192,8 @@ void CheckHolds(Bounds& bounds, const SearchInputs& in, const Candidate& candida
   const SearchCluster& cluster = in.clusters[0];
   const Program program = Lower(in.model, SetupOf(candidate, in.base), in.lower);
   const GroupBound group = bounds.Group(candidate, cluster.cluster, *cluster.costs);
-  const ComputeBound& compute =
-      bounds.Compute(candidate.micro_batch, candidate.recompute, *cluster.costs);
+  const ComputeBound& compute = bounds.Compute(candidate.micro_batch, candidate.recompute,
+                                               *cluster.costs, candidate.products);
   CAPTURE(SetupLabel(program.setup));
   CAPTURE(candidate.grad_accum);
   CHECK(Bounds::StepSeconds(group, compute, candidate.grad_accum) <=
@@ -436,6 +436,10 @@ TEST_CASE("bounds: of deep models none exceeds its program, whatever is gathered
     candidate.gathering = {any(uint64_t{0}, uint64_t{100'000}),
                            any(kAuto, layers_of(any(0.5, 1.1, 2.1, 3.1, 2 * all, 3 * all))),
                            any(uint64_t{0}, layers_of(any(0.5, 2.5, all, 2 * all, 3 * all)))};
+    if (any(false, true)) {
+      candidate.products = {true, any(Fp8Recipe::kTensor, Fp8Recipe::kTensor, Fp8Recipe::kBlocks),
+                            any(int64_t{0}, int64_t{0}, in.model.hidden)};
+    }
     Bounds bounds = BoundsOf(in);
     CheckHolds(bounds, in, candidate);
   }

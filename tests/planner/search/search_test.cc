@@ -10,6 +10,7 @@
 #include "core/families/load_model.h"
 #include "cost_models/memory_walk.h"
 #include "planner/estimate/choices.h"
+#include "planner/estimate/fp8_products.h"
 #include "planner/estimate/light_states.h"
 #include "tests/planner/search_fixture.h"
 
@@ -125,6 +126,14 @@ void CheckBound(const SearchInputs& in, const Candidate& candidate, const Memory
         0.4 * static_cast<double>(exact.footprint.gpu_total()));
 }
 
+std::vector<ProductsKind> AllProducts(const ModelSpec& model) {
+  std::vector<ProductsKind> products = {{}};
+  for (const Fp8Recipe recipe : kFp8Recipes) {
+    for (const ProductsKind& kind : Fp8Kinds(model, recipe)) products.push_back(kind);
+  }
+  return products;
+}
+
 TEST_CASE("Search: of a thousand candidates cut by memory no bound exceeds the program") {
   size_t checked = 0;
   for (const auto& [model, gpus, gpu_bytes] : {std::tuple{"gpt2", 1, 3 * kSearchGB},
@@ -142,8 +151,76 @@ TEST_CASE("Search: of a thousand candidates cut by memory no bound exceeds the p
       CheckBound(fixture.inputs, cut.candidate, cut.bound);
       ++checked;
     }
+    fixture.inputs.space.states = {{}};
+    fixture.inputs.space.products = AllProducts(fixture.inputs.model);
+    for (const CutCandidate& cut : CutByMemory(fixture.inputs, 250)) {
+      CheckBound(fixture.inputs, cut.candidate, cut.bound);
+      ++checked;
+    }
   }
-  CHECK(checked == 2000);
+  CHECK(checked == 3000);
+}
+
+// What is in eight bits is found where it pays, whatever fits: by brute force too.
+TEST_CASE("Search: of products that are allowed the fastest that fits, by brute force too") {
+  for (const auto& [name, gpus, gpu_gb] : {std::tuple{"gpt2", 2, 1.8},
+                                           {"gpt2", 2, 100.0},
+                                           {"llama3.2-1b", 2, 5.0},
+                                           {"llama3.2-1b", 2, 7.0},
+                                           {"llama3.2-1b", 1, 100.0}}) {
+    ModelSpec model = LoadModel(name);
+    model.layers = 3;
+    SearchFixture fixture(model, gpus);
+    SearchInputs& in = fixture.inputs;
+    in.base.batch.seq_len = 1024;
+    Shrink(in.space);
+    in.space.offload_optimizer.resize(1);
+    in.space.offload_param.resize(1);
+    in.space.products = AllProducts(model);
+    fixture.Capacity(static_cast<uint64_t>(gpu_gb * 1e9));
+    const SearchResult found = Search(in), all = SearchByBruteForce(in);
+    CAPTURE(std::string(name));
+    CAPTURE(gpu_gb);
+    REQUIRE(found.best.has_value() == all.best.has_value());
+    if (!found.best) continue;
+    CHECK(found.gap == 0);
+    const double speed = Primary(Objective::kThroughput, found.stages[*found.best]);
+    const double most = Primary(Objective::kThroughput, all.stages[*all.best]);
+    CHECK(speed >= most / (1 + kTieMargin));
+    // What is as fast within the margin keeps products of 16 bits.
+    const Candidate& best = *found.stages[*found.best].candidate;
+    in.space.products = {{}};
+    const SearchResult exact = Search(in);
+    const bool ties =
+        exact.best && Primary(Objective::kThroughput, exact.stages[*exact.best]) >= TieFloor(most);
+    CHECK(best.products.fp8 == !ties);
+  }
+}
+
+// Sequences of 1000 tokens are multiples of 16 by twos alone, so that a larger micro-batch may take
+// less memory than a smaller one.
+TEST_CASE("Search: where products hang on the micro-batch nothing that fits is cut") {
+  ModelSpec model = LoadModel("gpt2");
+  model.layers = 3;
+  SearchFixture fixture(model, 1);
+  SearchInputs& in = fixture.inputs;
+  in.base.batch.seq_len = 1000;
+  Shrink(in.space);
+  in.space.offload_optimizer.resize(1);
+  in.space.offload_param.resize(1);
+  in.space.stages = {0};
+  in.space.grad_accums = {1};
+  in.space.micro_batches = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+  in.space.products = {{true, Fp8Recipe::kTensor, 0}};
+  for (double gpu_gb = 1.4; gpu_gb < 4; gpu_gb *= 1.07) {
+    fixture.Capacity(static_cast<uint64_t>(gpu_gb * 1e9));
+    CAPTURE(gpu_gb);
+    const SearchResult found = Search(in), all = SearchByBruteForce(in);
+    REQUIRE(found.best.has_value() == all.best.has_value());
+    if (!found.best) continue;
+    CHECK(Primary(Objective::kThroughput, found.stages[*found.best]) >=
+          Primary(Objective::kThroughput, all.stages[*all.best]) / (1 + kTieMargin));
+  }
 }
 
 TEST_CASE("Search: of states that are allowed the fastest that fits, by brute force too") {
@@ -201,6 +278,7 @@ TEST_CASE("Search: score bounds hold for candidates of any kind") {
     if (sums.find("summed") != std::string::npos) precision.grad_accum_dtype = Dtype::kF32;
     precision.fp32_reduction = sums.find("reduced") != std::string::npos;
     in.space.states = KindsOf(kLightStates, precision.dtype);
+    if (precision.dtype == Dtype::kBF16) in.space.products = AllProducts(in.model);
     const auto tensors =
         std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(in.model));
     Bounds bounds(in.model, tensors, in.base, in.lower);
@@ -208,8 +286,8 @@ TEST_CASE("Search: score bounds hold for candidates of any kind") {
       const auto at = std::find(in.space.gpus.begin(), in.space.gpus.end(), candidate.gpus);
       const SearchCluster& cluster = in.clusters[static_cast<size_t>(at - in.space.gpus.begin())];
       const GroupBound group = bounds.Group(candidate, cluster.cluster, *cluster.costs);
-      const ComputeBound& compute =
-          bounds.Compute(candidate.micro_batch, candidate.recompute, *cluster.costs);
+      const ComputeBound& compute = bounds.Compute(candidate.micro_batch, candidate.recompute,
+                                                   *cluster.costs, candidate.products);
       const Program program = Lower(in.model, SetupOf(candidate, in.base), in.lower);
       const StepTime time = StepTimer(*cluster.costs).Time(program);
       CAPTURE(dtype);
