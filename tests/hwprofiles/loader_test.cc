@@ -12,7 +12,6 @@
 
 #include "core/base/error.h"
 #include "hwprofiles/parts.h"
-#include "hwprofiles/sanity.h"
 #include "tests/paths.h"
 #include "tests/temp_dir.h"
 
@@ -107,8 +106,6 @@ TEST_CASE("broken profiles are refused with file, key, value and fix") {
       {"/gpu/architecture", "fermi", {"gpu.architecture", "fermi", "hopper"}},
       {"/gpu/peaks/bf16/dense/value", 1979, {"gpu.peaks.bf16.dense.value", "1979", "sparse"}},
       {"/gpu/peaks/fp32/dense/value", 494.7, {"gpu.peaks.fp32.dense.value", "494.7"}},
-      {"/gpu/peaks/e4m3/dense/value", 3958, {"gpu.peaks.e4m3.dense.value", "3958", "sparse"}},
-      {"/gpu/peaks/e4m3/reachable/value", 2400, {"gpu.peaks.e4m3.reachable.value", "2400"}},
       {"/gpu/peaks/bf16/dense/sparsity", "2:4", {"gpu.peaks.bf16.dense.sparsity", "2:4", "dense"}},
       {"/gpu/peaks/bf16/dense/sparsity", null, {"gpu.peaks.bf16.dense.sparsity", "missing"}},
       {"/gpu/peaks/bf16/sparse", 1979, {"gpu.peaks.bf16.sparse", "dense"}},
@@ -489,45 +486,6 @@ TEST_CASE("fp32 peaks are what multiprocessors and clock give") {
     const double flops = 2 * lanes * gpu.sm_count.value * gpu.max_sm_clock.value;
     CHECK(gpu.dense_peaks.at(Dtype::kF32).value < 1.02 * flops);
     CHECK(gpu.dense_peaks.at(Dtype::kF32).value > 0.95 * flops);
-  }
-}
-
-TEST_CASE("GPUs from compute capability 8.9 on multiply eight bits, twice as fast as 16") {
-  for (const std::string& name : EmbeddedNames("gpus")) {
-    INFO(name);
-    const GpuProfile gpu = LoadProfile(name).gpu;
-    const bool has = ComputeCapability(gpu.architecture) >= 89;
-    CHECK(gpu.dense_peaks.contains(Dtype::kE4M3) == has);
-    CHECK(gpu.reachable_peaks.contains(Dtype::kE4M3) == has);
-    CHECK((DenseFlopsPerClock(gpu.architecture, Dtype::kE4M3) > 0) == has);
-    if (!has) continue;
-    // Datasheets round: the L40S has 362.05 and 733.
-    CHECK(gpu.dense_peaks.at(Dtype::kE4M3).value ==
-          doctest::Approx(2 * gpu.dense_peaks.at(Dtype::kBF16).value).epsilon(0.025));
-    const double gain =
-        gpu.reachable_peaks.at(Dtype::kE4M3).value / gpu.reachable_peaks.at(Dtype::kBF16).value;
-    CHECK(gain > 1.7);
-    CHECK(gain < 2.01);
-  }
-}
-
-TEST_CASE("eight bits are refused of a GPU without them, and rows without a peak") {
-  Json json = Json::parse(ProfileText("a100-80gb-sxm"));
-  json["gpu"]["peaks"]["e4m3"] = json["gpu"]["peaks"]["bf16"];
-  std::string message = ErrorOf(json.dump());
-  for (const char* word : {"gpu.peaks.e4m3.dense", "ampere", "remove"}) {
-    CHECK(message.find(word) != std::string::npos);
-  }
-  json = Good();
-  json["gpu"]["gemm"]["rows"][0][1] = "e4m3";
-  json["gpu"]["gemm"]["rows"][0][5] = 1200;
-  CHECK(ParseProfile(json.dump(), "test.json").gpu.gemm->rows[0].dtype == Dtype::kE4M3);
-  json["gpu"]["gemm"]["rows"][0][5] = 2100;
-  CHECK(ErrorOf(json.dump()).find("dense e4m3 peak") != std::string::npos);
-  json["gpu"]["peaks"].erase("e4m3");
-  message = ErrorOf(json.dump());
-  for (const char* word : {"gpu.gemm.rows.0", "gpu.peaks.e4m3.dense", "missing", "give"}) {
-    CHECK(message.find(word) != std::string::npos);
   }
 }
 
