@@ -15,7 +15,7 @@ constexpr const char* kHeader =
     "model,params,seq_len,hw,gpus,gpus_per_node,"
     "stage,offload_optimizer,offload_ratio,offload_param,pin_memory,"
     "checkpointing,checkpoint_every,micro_batch,grad_accum,dtype,grad_accum_dtype,communication_"
-    "dtype,master_weights,optimizer_states,"
+    "dtype,master_weights,optimizer_states,matmul_dtype,fp8_recipe,fp8_least_side,"
     "settings.reduce_bucket,settings.prefetch_bucket,settings.persistence_threshold,"
     "settings.reuse_distance,settings.overlap,settings.shard_group,settings.across_groups,"
     "gpu_bytes.params,gpu_bytes.grads,gpu_bytes.optimizer,gpu_bytes.activations,gpu_bytes.buffers,"
@@ -40,6 +40,7 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
   const Cluster& cluster = estimate.cluster;
   const TrainSetup& setup = choice.setup;
   const ZeroConfig& zero = setup.zero;
+  const Fp8Config& fp8 = setup.precision.fp8;
   const TimeEstimate& time = choice.time;
   const EffectiveSettings& settings = choice.settings;
   std::vector<std::string> cells;
@@ -51,7 +52,9 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
       RecomputeName(setup.recompute), setup.recompute.every, setup.batch.micro_batch,
       setup.batch.grad_accum, DtypeName(setup.precision.dtype),
       DtypeName(setup.precision.grad_accum_dtype), DtypeName(SentGradDtype(setup)),
-      MasterWeightsName(setup.precision.master_weights), MomentsName(setup.precision.moment_dtype));
+      MasterWeightsName(setup.precision.master_weights), MomentsName(setup.precision.moment_dtype),
+      MatmulDtypeName(setup.precision), fp8.enabled ? Fp8RecipeName(fp8.recipe) : "",
+      fp8.enabled ? std::to_string(fp8.least_side) : "");
   for (const uint64_t bucket :
        {settings.reduce_bucket_elements, settings.prefetch_bucket_elements}) {
     add(bucket == kAuto ? "" : fmt::format("{}", bucket));

@@ -1,0 +1,175 @@
+// Products in FP8 as a user asks for them: options, configs, what is said, refused and written.
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/cli/run_binary.h"
+#include "tests/has.h"
+#include "tests/paths.h"
+#include "tests/temp_dir.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::json;
+
+// Of a text that is broken into lines anywhere between words.
+std::string OneLine(const std::string& text) {
+  std::string words;
+  for (const char c : text) {
+    const char plain = c == '\n' ? ' ' : c;
+    if (plain != ' ' || !words.ends_with(' ')) words += plain;
+  }
+  return words;
+}
+
+std::string WriteFp8Config(const TempDir& folder, const std::string& fp8) {
+  const std::string file = folder.path("ds.json");
+  std::ofstream(file) << R"({"bf16": {"enabled": true}, "_zeroplan": {"fp8": )" << fp8 << "}}";
+  return file;
+}
+
+TEST_CASE("estimate: products in FP8 by options and by a config") {
+  const auto choice = [](const std::string& options) {
+    const RunResult run =
+        RunZeroplan("estimate --model gpt2 --gpus 2 --hw hgx-h200 --format json " + options);
+    CAPTURE(run.err);
+    REQUIRE(run.exit_code == 0);
+    return Json::parse(run.out)["choices"][0];
+  };
+  const std::string one = "--stage 1 --offload-optimizer none ";
+  const Json plain = choice(one), tensor = choice(one + "--matmul-dtype fp8");
+  CHECK(plain["matmul_dtype"] == "bf16");
+  CHECK(plain["fp8_recipe"].is_null());
+  CHECK(tensor["matmul_dtype"] == "fp8");
+  CHECK(tensor["fp8_recipe"] == "tensor");
+  CHECK(choice(one + "--matmul-dtype bf16") == plain);
+  const Json blocks = choice(one + "--matmul-dtype fp8 --fp8-recipe blocks --fp8-gradients e5m2");
+  CHECK(blocks["fp8_recipe"] == "blocks");
+  const TempDir folder;
+  const std::string file =
+      WriteFp8Config(folder, R"({"enabled": true, "recipe": "blocks", "gradients": "e5m2"})");
+  CHECK(choice("--config " + file)["fp8_recipe"] == "blocks");
+  const RunResult text =
+      RunZeroplan("estimate --model gpt2 --gpus 2 --hw hgx-h200 " + one + "--matmul-dtype fp8");
+  CHECK(Has(OneLine(text.out),
+            "linears in FP8, forward, backward and in evaluation (a scale a tensor, gradients "
+            "e4m3); embedding, head, norms, attention and generation in bf16"));
+  const RunResult csv = RunZeroplan("estimate --model gpt2 --gpus 2 --hw hgx-h200 --format csv " +
+                                    one + "--matmul-dtype fp8");
+  CHECK(Has(csv.out, "optimizer_states,matmul_dtype,fp8_recipe,fp8_least_side,"));
+  CHECK(Has(csv.out, ",fp32,fp32,fp8,tensor,0,"));
+}
+
+TEST_CASE("products that stay in the dtype of the run are named") {
+  const auto said = [](const std::string& options) {
+    const RunResult run = RunZeroplan(
+        "estimate --hw hgx-h200 --gpus 1 --stage 0 --offload-optimizer none --matmul-dtype fp8 " +
+        options);
+    CAPTURE(run.err);
+    CHECK(run.exit_code == 0);
+    return OneLine(run.out);
+  };
+  CHECK(Has(said("--model gpt2 --seq-len 100"),
+            "Products: all in bf16, none in FP8: the 100 tokens of a micro-step are no multiple of "
+            "16; another --micro-batch or --seq-len changes that."));
+  const std::string lora = said(
+      "--model llama3.2-1b --method lora --lora-rank 8 --lora-targets "
+      "o_proj --seq-len 128");
+  CHECK(Has(lora,
+            "in bf16 too, as a side is no multiple of 16: self_attn.o_proj.lora_A, "
+            "self_attn.o_proj.lora_B"));
+  const TempDir folder;
+  const std::string file = WriteFp8Config(folder, R"({"enabled": true, "least_side": 1024})");
+  const RunResult small =
+      RunZeroplan("estimate --hw hgx-h200 --gpus 1 --model llama3.2-1b --config " + file);
+  CHECK(Has(OneLine(small.out), "in FP8"));
+  CHECK_FALSE(Has(OneLine(small.out), "least_side"));
+  const RunResult none =
+      RunZeroplan("estimate --hw hgx-h200 --gpus 1 --model gpt2 --config " + file);
+  CHECK(none.exit_code == 2);
+  CHECK(Has(OneLine(none.err),
+            "_zeroplan.fp8.enabled: true has no effect: no linear of gpt2 has sides that are "
+            "multiples of 16 and at least 1024 (least_side); use false"));
+}
+
+TEST_CASE("products in FP8 are refused by name where they cannot be") {
+  const auto error = [](const std::string& command) {
+    const RunResult run = RunZeroplan(command);
+    CAPTURE(command);
+    CHECK(run.exit_code == 2);
+    return OneLine(run.err);
+  };
+  const std::string estimate = "estimate --model gpt2 --gpus 1 ", fp8 = "--matmul-dtype fp8 ";
+  CHECK(Has(error(estimate + fp8 + "--hw a100"),
+            "--matmul-dtype: fp8 is not allowed on NVIDIA A100 SXM 80 GB: products in FP8 start at "
+            "compute capability 8.9, and it has 8.0; use bf16"));
+  CHECK(Has(error(estimate + fp8 + "--fp8-recipe blocks --hw rtx4090"),
+            "at compute capability 9.0 alone, and it has 8.9; use bf16, or --fp8-recipe tensor"));
+  CHECK(Has(error("plan --quick --model gpt2 --gpus 1 --hw v100 " + fp8), "use fp16"));
+  CHECK(Has(error(estimate + fp8 + "--method qlora"), "use bf16, or --method lora"));
+  CHECK(Has(error(estimate + "--matmul-dtype fp16"), "fp16 is not allowed in bf16; use fp8 or"));
+  CHECK(Has(error(estimate + "--matmul-dtype fp9"), "did you mean fp8?"));
+  CHECK(Has(error(estimate + "--fp8-gradients e5m2"),
+            "--fp8-gradients: e5m2 has no effect without --matmul-dtype fp8"));
+  CHECK(Has(error(estimate + fp8 + "--runtime fsdp2"), "not modelled with --runtime fsdp2"));
+  CHECK(Has(error(estimate + fp8 + "--runtime deepspeed"), "not modelled with --runtime deepsp"));
+  const TempDir folder;
+  const std::string file = WriteFp8Config(folder, R"({"enabled": true})");
+  CHECK(Has(error(estimate + "--runtime deepspeed --config " + file),
+            "_zeroplan.fp8.enabled: true is not allowed: DeepSpeed multiplies in bf16"));
+  CHECK(Has(error(estimate + "--config " + file + " --matmul-dtype bf16"),
+            "_zeroplan.fp8.enabled: true contradicts --matmul-dtype bf16"));
+  CHECK(Has(error(estimate + "--config " + file + " --hw a100"),
+            "_zeroplan.fp8.enabled: true is not allowed on NVIDIA A100 SXM 80 GB"));
+}
+
+TEST_CASE("plan: FP8 is in its file, which explain and train read") {
+  const TempDir folder;
+  const std::string file = folder.path("plan.json");
+  const RunResult run = RunZeroplan(
+      "plan --quick --model gpt2 --gpus 1 --hw hgx-h200 --global-batch 8 --matmul-dtype fp8 "
+      "--plan-out " +
+      file);
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK(Has(OneLine(run.out), "linears in FP8"));
+  std::ifstream in(file);
+  CHECK(Json::parse(in)["config"]["_zeroplan"]["fp8"]["enabled"] == true);
+  const RunResult explained = RunZeroplan("explain " + file);
+  CAPTURE(explained.err);
+  CHECK(explained.exit_code == 0);
+  CHECK(Has(explained.out, "fp8_matmul"));
+  const RunResult train = RunZeroplan("train --data x.txt --matmul-dtype bf16 --plan " + file);
+  CHECK(Has(OneLine(train.err), "--matmul-dtype: bf16 is not allowed with --plan"));
+}
+
+TEST_CASE("train: products in FP8 are said, in metrics too, and a resume says what changes") {
+  const TempDir folder;
+  std::ofstream(folder.path("text.txt")) << std::string(20000, 'a');
+  const std::string save = folder.path("run"), metrics = folder.path("metrics.jsonl");
+  const std::string train = "train --backend cpu --params 1M --seq-len 32 --micro-batch 2 --data " +
+                            folder.path("text.txt") + " --save " + save;
+  const RunResult first = RunZeroplan(train + " --steps 2 --matmul-dtype fp8 --metrics " + metrics);
+  CAPTURE(first.err);
+  REQUIRE(first.exit_code == 0);
+  CHECK(Has(first.err, "Products: those of the layers' linears in FP8"));
+  std::ifstream in(metrics);
+  std::string line;
+  std::getline(in, line);
+  const Json plan = Json::parse(line)["plan"];
+  CHECK(plan["matmul_dtype"] == "fp8");
+  CHECK(plan["fp8_recipe"] == "tensor");
+  const RunResult second = RunZeroplan(train + " --steps 3 --resume");
+  CAPTURE(second.err);
+  CHECK(second.exit_code == 0);
+  CHECK(Has(second.err,
+            "products: in FP8 (a scale a tensor, gradients e4m3) in the checkpoint, in the "
+            "parameters' dtype from here on"));
+  CHECK_FALSE(Has(second.err, "Products:"));
+}
+
+}  // namespace
+}  // namespace zeroplan
