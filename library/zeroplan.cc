@@ -164,7 +164,9 @@ v1::StepSeconds StepSecondsOf(const TimeEstimate& time) {
           time.optimizer_seconds, time.total_seconds};
 }
 
-v1::Choice ChoiceOf(const Candidate& c) {
+// `dtype`: the run's.
+v1::Choice ChoiceOf(const Candidate& c, Dtype dtype) {
+  const ProductsKind& products = c.products;
   return {c.gpus,
           c.stage,
           std::string(OffloadDeviceName(c.optimizer.device)),
@@ -179,13 +181,16 @@ v1::Choice ChoiceOf(const Candidate& c) {
           c.grouping.ranks == 0 ? std::nullopt
                                 : std::optional(std::string(AcrossName(c.grouping.across_stage))),
           std::string(MasterWeightsName(c.states.masters)),
-          std::string(MomentsName(c.states.moments))};
+          std::string(MomentsName(c.states.moments)),
+          std::string(products.fp8 ? "fp8" : DtypeName(dtype)),
+          products.fp8 ? std::optional(std::string(Fp8RecipeName(products.recipe))) : std::nullopt,
+          products.fp8 ? std::optional(products.least_side) : std::nullopt};
 }
 
 v1::EstimatedChoice EstimatedChoiceOf(const ChoiceEstimate& from, const Estimate& estimate) {
   const TrainSetup& setup = from.setup;
   v1::EstimatedChoice choice;
-  choice.choice = ChoiceOf(CandidateOf(setup));
+  choice.choice = ChoiceOf(CandidateOf(setup), setup.precision.dtype);
   choice.dtype = DtypeName(setup.precision.dtype);
   choice.grad_accum_dtype = DtypeName(setup.precision.grad_accum_dtype);
   choice.communication_dtype = DtypeName(SentGradDtype(setup));
@@ -219,7 +224,8 @@ v1::StageAnswer StageOf(const StageBest& from, const TimeEstimate& best) {
   v1::StageAnswer stage;
   stage.stage = from.stage;
   stage.fits = from.candidate.has_value();
-  stage.choice = ChoiceOf(from.candidate.value_or(CandidateOf(from.estimate.setup)));
+  stage.choice = ChoiceOf(from.candidate.value_or(CandidateOf(from.estimate.setup)),
+                          from.estimate.setup.precision.dtype);
   stage.gpu_bytes = GpuBytesOf(from.estimate.footprint);
   stage.host_bytes = HostBytesOf(from.estimate.footprint.host);
   if (!stage.fits) {
@@ -235,7 +241,8 @@ v1::StageAnswer StageOf(const StageBest& from, const TimeEstimate& best) {
   return stage;
 }
 
-v1::Claim ClaimOf(AdviceKind kind, const Claim& from) {
+// `dtype`: the run's.
+v1::Claim ClaimOf(AdviceKind kind, const Claim& from, Dtype dtype) {
   v1::Claim claim;
   claim.kind = AdviceKindName(kind);
   claim.gpu_memory_bytes = from.gpu_memory_bytes;
@@ -243,10 +250,10 @@ v1::Claim ClaimOf(AdviceKind kind, const Claim& from) {
   claim.bandwidth_scale = from.bandwidth_scale;
   claim.stages = from.stages;
   if (from.found) {
-    claim.answer = ChoiceOf(from.found->candidate);
+    claim.answer = ChoiceOf(from.found->candidate, dtype);
     claim.tokens_per_second = from.found->tokens_per_second;
   }
-  for (const Found& other : from.or_else) claim.or_else.push_back(ChoiceOf(other.candidate));
+  for (const Found& other : from.or_else) claim.or_else.push_back(ChoiceOf(other.candidate, dtype));
   claim.holds_from = from.holds_from;
   claim.holds_to = from.holds_to;
   claim.gap = from.gap;
@@ -271,7 +278,7 @@ v1::Plan PlanOf(const PlanAnswer& answer) {
   const Plan& from = answer.plan;
   const ChoiceEstimate& choice = from.choice;
   v1::Plan plan;
-  plan.choice = ChoiceOf(CandidateOf(from.setup));
+  plan.choice = ChoiceOf(CandidateOf(from.setup), from.setup.precision.dtype);
   plan.gpu_bytes = GpuBytesOf(choice.footprint);
   plan.host_bytes = HostBytesOf(choice.footprint.host);
   plan.nvme_bytes = choice.footprint.nvme_bytes;
@@ -285,7 +292,8 @@ v1::Plan PlanOf(const PlanAnswer& answer) {
     if (stage.can_run()) plan.stages.push_back(StageOf(stage, choice.time));
   }
   for (const AdviceLine& line : answer.report.advice) {
-    for (const Claim& claim : line.claims) plan.claims.push_back(ClaimOf(line.kind, claim));
+    for (const Claim& claim : line.claims)
+      plan.claims.push_back(ClaimOf(line.kind, claim, from.setup.precision.dtype));
   }
   plan.advice = Named(from.advice);
   plan.assumed = Named(answer.report.assumed);

@@ -53,6 +53,9 @@ nb::dict DictOf(const zp::Choice& choice) {
   dict["across_groups"] = nb::cast(choice.across_groups);
   dict["master_weights"] = choice.master_weights;
   dict["optimizer_states"] = choice.optimizer_states;
+  dict["matmul_dtype"] = choice.matmul_dtype;
+  dict["fp8_recipe"] = nb::cast(choice.fp8_recipe);
+  dict["fp8_least_side"] = nb::cast(choice.fp8_least_side);
   return dict;
 }
 

@@ -111,6 +111,12 @@ class Choice:
     """What shard groups share all the same; None: there is one group."""
     master_weights: str
     optimizer_states: str
+    matmul_dtype: str
+    """What the linears of layers multiply in: "fp8", or the run's dtype."""
+    fp8_recipe: Optional[str]
+    """What has a scale of its own in FP8, "tensor" or "blocks"; None: not in FP8."""
+    fp8_least_side: Optional[int]
+    """The smaller side from which on linears are in FP8."""
 
     def __str__(self) -> str:
         stage = f"stage {self.stage}"
@@ -133,6 +139,8 @@ class Choice:
             parts.append(f"{self.master_weights.replace('16bit', '16-bit')} masters")
         if self.optimizer_states != "fp32":
             parts.append(f"{self.optimizer_states.replace('8bit', '8-bit')} states")
+        if self.matmul_dtype == "fp8":
+            parts.append("FP8 products" + (" by blocks" if self.fp8_recipe == "blocks" else ""))
         return ", ".join(parts)
 
 

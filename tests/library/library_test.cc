@@ -77,7 +77,10 @@ Json JsonOf(const v1::Choice& choice) {
           {"micro_batch", choice.micro_batch},
           {"grad_accum", choice.grad_accum},
           {"master_weights", choice.master_weights},
-          {"optimizer_states", choice.optimizer_states}};
+          {"optimizer_states", choice.optimizer_states},
+          {"matmul_dtype", choice.matmul_dtype},
+          {"fp8_recipe", OrNull(choice.fp8_recipe)},
+          {"fp8_least_side", OrNull(choice.fp8_least_side)}};
 }
 
 Json JsonOf(const v1::EstimatedChoice& choice) {
@@ -93,6 +96,9 @@ Json JsonOf(const v1::EstimatedChoice& choice) {
   json["communication_dtype"] = choice.communication_dtype;
   json["master_weights"] = choice.choice.master_weights;
   json["optimizer_states"] = choice.choice.optimizer_states;
+  for (const char* key : {"matmul_dtype", "fp8_recipe", "fp8_least_side"}) {
+    json[key] = chosen.at(key);
+  }
   json["settings"] = {{"reduce_bucket", OrNull(choice.reduce_bucket)},
                       {"prefetch_bucket", OrNull(choice.prefetch_bucket)},
                       {"persistence_threshold", choice.persistence_threshold},

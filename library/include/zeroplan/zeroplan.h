@@ -101,6 +101,11 @@ struct Choice {
   std::optional<std::string> across_groups;
   std::string master_weights;    // "fp32", "split", "16bit"
   std::string optimizer_states;  // "fp32", "bf16", "8bit"
+  std::string matmul_dtype;      // what the linears of layers multiply in: "fp8", or the dtype
+  // What has a scale of its own in FP8, "tensor" or "blocks", and the smaller side from which on
+  // linears are in FP8; none: not in FP8.
+  std::optional<std::string> fp8_recipe;
+  std::optional<int64_t> fp8_least_side;
 };
 
 struct Model {
