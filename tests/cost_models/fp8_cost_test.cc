@@ -1,6 +1,7 @@
 // Products of eight bits against figures computed by hand.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/base/error.h"
