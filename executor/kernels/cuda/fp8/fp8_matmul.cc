@@ -44,28 +44,39 @@ Fp8Product MakeFp8Product(const KernelCall& call, bool may_fuse) {
                               .fast_sums = may_be_fast})};
 }
 
-// The library has no algorithm, as `product` says: throws what that means.
-[[noreturn]] void Refuse(const KernelCall& call, const Product& product) {
-  int device = 0, major = 0, minor = 0;
+struct Capability {
+  int major = 0, minor = 0;
+};
+Capability CapabilityOfGpu() {
+  int device = 0;
+  Capability has;
   CheckRuntimeCall(cudaGetDevice(&device), "asking for a GPU");
-  CheckRuntimeCall(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+  CheckRuntimeCall(cudaDeviceGetAttribute(&has.major, cudaDevAttrComputeCapabilityMajor, device),
                    "asking for a GPU's properties");
-  CheckRuntimeCall(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+  CheckRuntimeCall(cudaDeviceGetAttribute(&has.minor, cudaDevAttrComputeCapabilityMinor, device),
                    "asking for a GPU's properties");
-  if (10 * major + minor < 89) {
-    ThrowRuntime(
-        "fp8_matmul: products of eight bits need a GPU of compute capability 8.9 or newer (RTX 40, "
-        "L4, L40S, H100), and this one has {}.{}; leave out ⟦matmul_dtype⟧ fp8",
-        major, minor);
-  }
-  if (product.problem.scale_a != GemmScale::kOne || product.problem.scale_b != GemmScale::kOne) {
-    ThrowRuntime(
-        "fp8_matmul: cuBLASLt {} has no algorithm with scales of blocks for a GPU of compute "
-        "capability {}.{} ({}); set ⟦fp8_recipe⟧ tensor",
-        cublasLtGetVersion(), major, minor, GemmProblemText(product.problem));
-  }
-  Run(call, product);  // throws, and names the product
-  ThrowRuntime("fp8_matmul: no algorithm for {}", GemmProblemText(product.problem));
+  return has;
+}
+
+void CheckGpuMultiplies() {
+  const auto [major, minor] = CapabilityOfGpu();
+  if (10 * major + minor >= 89) return;
+  ThrowRuntime(
+      "fp8_matmul: products of eight bits need a GPU of compute capability 8.9 or newer (RTX 40, "
+      "L4, L40S, H100), and this one has {}.{}; leave out ⟦matmul_dtype⟧ fp8",
+      major, minor);
+}
+
+// The library has no algorithm, as `product` says: throws what that means.
+[[noreturn]] void Refuse(const Product& product) {
+  CheckGpuMultiplies();
+  const auto [major, minor] = CapabilityOfGpu();
+  const bool one_scale =
+      product.problem.scale_a == GemmScale::kOne && product.problem.scale_b == GemmScale::kOne;
+  ThrowRuntime(
+      "fp8_matmul: cuBLASLt {} has no algorithm on a GPU of compute capability {}.{} for {}; {}",
+      cublasLtGetVersion(), major, minor, GemmProblemText(product.problem),
+      one_scale ? "leave out ⟦matmul_dtype⟧ fp8" : "use ⟦fp8_recipe⟧ tensor");
 }
 
 bool HasStart(const KernelCall& call) { return Present(Arg(call, 4)) || Present(Arg(call, 5)); }
@@ -75,20 +86,21 @@ bool HasStart(const KernelCall& call) { return Present(Arg(call, 4)) || Present(
 void Fp8Matmul(const KernelCall& call) {
   const Fp8Product first = MakeFp8Product(call, true);
   if (first.whole && TryRun(call, first.product)) return;
-  if (!HasStart(call)) Refuse(call, first.product);
+  if (!HasStart(call)) Refuse(first.product);
   StartFromBias(ArrayOf(Arg(call, 4)), ArrayOf(Arg(call, 5)), ArrayOf(Arg(call, 6)), call.dims[0],
                 call.dims[2], StreamOf(call));
   CheckKernelLaunch("starting from a bias");
   const Product added = MakeFp8Product(call, false).product;
-  if (!TryRun(call, added)) Refuse(call, added);
+  if (!TryRun(call, added)) Refuse(added);
 }
 
 void PrepareFp8Matmul(const KernelCall& call) {
+  CheckGpuMultiplies();
   const Fp8Product first = MakeFp8Product(call, true);
   if (!first.whole || Tune(call, first.product) == 0) {
-    if (!HasStart(call)) Refuse(call, first.product);
+    if (!HasStart(call)) Refuse(first.product);
     const Product added = MakeFp8Product(call, false).product;
-    if (Tune(call, added) == 0) Refuse(call, added);
+    if (Tune(call, added) == 0) Refuse(added);
   }
   Plans(call).Save();
 }

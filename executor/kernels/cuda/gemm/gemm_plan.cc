@@ -108,9 +108,8 @@ void GemmPlan::SetScales() {
   Set(product_, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, static_cast<int32_t>(mode(problem_.scale_b)));
 #else
   ThrowRuntime(
-      "cuBLASLt of CUDA {}.{} multiplies no tensors of eight bits with scales of blocks; build "
-      "with "
-      "CUDA 12.9 or newer, or set ⟦fp8.recipe⟧ tensor",
+      "cuBLASLt of CUDA {}.{} multiplies nothing by scales of blocks; build with CUDA 12.9 or "
+      "newer, or use ⟦fp8_recipe⟧ tensor",
       CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100);
 #endif
 }
