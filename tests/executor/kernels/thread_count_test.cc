@@ -148,6 +148,32 @@ TEST_CASE("results do not depend on the number of threads") {
     CheckThreadIndependent(
         {KernelId::kDropout, {M, C, 9, 3}, {t(p, M * C), Tensor::Ints({5, 0}), Tensor(p, M * C)}});
     CheckThreadIndependent({KernelId::kNormSq, {n}, {t(p, n), Tensor::State({})}});
+    const auto eight_bits = [&](int64_t count) {
+      Tensor codes(Dtype::kE4M3, count);
+      for (int64_t i = 0; i < count; ++i) {
+        codes.arg().as<uint8_t>()[i] = static_cast<uint8_t>(rng.Below(0x7f));
+      }
+      return codes;
+    };
+    const auto scales = [&](int64_t count) { return t(Dtype::kF32, count); };
+    CheckThreadIndependent({KernelId::kLargestMagnitude, {n}, {t(p, n), Tensor(Dtype::kF32, 1)}});
+    CheckThreadIndependent({KernelId::kSwiGluForward,
+                            {M, C},
+                            {t(p, 2 * M * C), Tensor(p, M * C), Tensor(Dtype::kF32, 1)}});
+    for (const int64_t rows : {0, 1, 128}) {
+      const int64_t count = rows == 0 ? 1 : rows == 1 ? 384 * 2 : 3 * 4;
+      CheckThreadIndependent({KernelId::kQuantize,
+                              {256, 384, rows},
+                              {t(p, 256 * 384), Tensor(Dtype::kF32, 1),
+                               Tensor(Dtype::kE4M3, 256 * 384), Tensor(Dtype::kF32, count),
+                               Tensor(Dtype::kE4M3, 256 * 384), Tensor(Dtype::kF32, count)}});
+      CheckThreadIndependent({KernelId::kFp8Matmul,
+                              {256, 384, 128, rows == 0 ? 0 : 1, rows, 0},
+                              {eight_bits(256 * 384), scales(256 * 3), eight_bits(128 * 384),
+                               scales(128 * 4), t(p, 128), Tensor(), t(p, 256 * 128)},
+                              kAccumulate});
+    }
+    CheckThreadIndependent({KernelId::kBiasBackward, {M, C}, {t(p, M * C), t(p, C)}, kAccumulate});
     std::vector<int32_t> ids(static_cast<size_t>(B * T));
     for (int32_t& id : ids) id = static_cast<int32_t>(rng.Below(20));
     CheckThreadIndependent({KernelId::kEmbedBackward,
