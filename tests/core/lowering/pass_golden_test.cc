@@ -11,6 +11,7 @@
 #include "tests/core/lowering/golden_text.h"
 #include "tests/core/lowering/matrix.h"
 #include "tests/core/model/with_lora.h"
+#include "tests/fp8_models.h"
 #include "tests/paths.h"
 
 namespace zeroplan {
@@ -95,6 +96,75 @@ TEST_CASE("golden: build_compute") {
                 {Section::kMicroStep, Section::kEval}};
   golden.options.logits_chunk_bytes = 7 * 40 * 4;
   CheckGolden(golden);
+}
+
+// Models whose linears all fit products of eight bits, and a setup that takes them.
+ModelSpec Wide8(ModelSpec model) {
+  const int64_t positions = model.positions;
+  model = testing::Fp8Gpt2(Fp8Recipe::kTensor, model.layers);
+  model.positions = positions;
+  return model;
+}
+ModelSpec WideBlocks(ModelSpec model) {
+  const int64_t positions = model.positions;
+  model = testing::Fp8Gpt2(Fp8Recipe::kBlocks, model.layers);
+  model.positions = positions;
+  return model;
+}
+TrainSetup Setup8(TrainSetup setup, Fp8Recipe recipe = Fp8Recipe::kTensor) {
+  return testing::WithFp8(std::move(setup), recipe);
+}
+
+TEST_CASE("golden: insert_fp8") {
+  CheckGolden(
+      {"insert_fp8",
+       "1 layer, 2 micro-steps, scales of tensors: an input is copied once, transposed too; "
+       "a weight at each product. Kernels that make a tensor raise its magnitude with it, "
+       "but for attention's output and the gradient of query, key and value.",
+       "InsertFp8",
+       1,
+       Setup8(Setup(0, 1, Dtype::kBF16, 2)),
+       {Section::kMicroStep, Section::kEval},
+       {},
+       Wide8});
+}
+
+TEST_CASE("golden: insert_fp8 with scales of blocks") {
+  CheckGolden({"insert_fp8_blocks",
+               "1 layer, scales of blocks: no magnitudes, each copy has scales of its own.",
+               "InsertFp8",
+               1,
+               Setup8(Setup(0, 1, Dtype::kBF16, 1), Fp8Recipe::kBlocks),
+               {Section::kMicroStep},
+               {},
+               WideBlocks});
+}
+
+TEST_CASE("golden: insert_recompute of products of eight bits") {
+  CheckGolden({"insert_recompute_fp8",
+               "1 layer: what products of weight gradients take is copied again; the forward pass "
+               "makes no transposed copies.",
+               "InsertRecompute",
+               1,
+               Setup8(Setup(0, 1, Dtype::kBF16, 1, kSelectiveRecompute)),
+               {Section::kMicroStep},
+               {},
+               Wide8});
+}
+
+TEST_CASE("golden: gather_fp8") {
+  TrainSetup setup = Setup8(Setup(3, 2, Dtype::kBF16, 2));
+  setup.zero.param_persistence_threshold = 100;
+  CheckGolden(
+      {"gather_fp8",
+       "Stage 3, 2 ranks, 2 micro-steps, 1 layer whose vectors are persistent: its matrices "
+       "are rounded by the magnitudes of all shards and gathered in eight bits.",
+       "GatherFp8",
+       1,
+       setup,
+       {Section::kMicroStep},
+       {},
+       Wide8});
 }
 
 TEST_CASE("golden: insert_recompute") {
