@@ -463,8 +463,10 @@ bool Compares(PlanOptions& options, Assumptions& assumptions) {
       !options.common.runtime.of().has_programs() || !HasWeights(model)) {
     return false;
   }
-  options.compared.emplace({TuningMethod::kFull, TuningMethod::kLora, TuningMethod::kQlora});
-  assumptions.assumed.emplace_back("⟦method⟧ all");
+  options.compared.emplace({TuningMethod::kFull, TuningMethod::kLora});
+  const bool fp8 = options.common.batch.asks_fp8();
+  if (!fp8) options.compared->push_back(TuningMethod::kQlora);
+  assumptions.assumed.emplace_back(fp8 ? "⟦method⟧ full,lora" : "⟦method⟧ all");
   return true;
 }
 

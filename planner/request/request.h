@@ -75,6 +75,8 @@ struct BatchFields {
   Given<Dtype> matmul_dtype;            // kE4M3: Fp8Config::enabled; else PrecisionConfig::dtype
   Given<Fp8Recipe> fp8_recipe;
   Given<Dtype> fp8_gradients;
+  // Products of eight bits, which weights in NF4 do not have.
+  bool asks_fp8() const { return matmul_dtype == Dtype::kE4M3; }
 };
 
 // How long a run trains, and at what price.

@@ -479,7 +479,7 @@ ReadContext ConfigContext(const BatchFields& fields, const HardwareProfile& hard
   context.communication_dtype = batch.communication_dtype;
   context.master_weights = batch.master_weights;
   context.moment_dtype = batch.optimizer_states;
-  if (batch.matmul_dtype) context.fp8 = *batch.matmul_dtype == Dtype::kE4M3;
+  if (batch.matmul_dtype) context.fp8 = batch.asks_fp8();
   context.fp8_recipe = batch.fp8_recipe;
   context.fp8_gradients = batch.fp8_gradients;
   context.has_bf16 = hardware.gpu.bf16;
@@ -503,7 +503,7 @@ void RefuseForRuntime(const Request& request) {
   if (batch.optimizer_states.value_or(Dtype::kF32) != Dtype::kF32) {
     asked.optimizer_states = batch.optimizer_states.text;
   }
-  if (batch.matmul_dtype == Dtype::kE4M3) asked.matmul_dtype = batch.matmul_dtype.text;
+  if (batch.asks_fp8()) asked.matmul_dtype = batch.matmul_dtype.text;
   const Runtime& runtime = request.runtime.of();
   runtime.Refuse(asked);
 }

@@ -78,9 +78,7 @@ TEST_CASE("products that stay in the dtype of the run are named") {
   const std::string lora = said(
       "--model llama3.2-1b --method lora --lora-rank 8 --lora-targets "
       "o_proj --seq-len 128");
-  CHECK(Has(lora,
-            "in bf16 too, as a side is no multiple of 16: self_attn.o_proj.lora_A, "
-            "self_attn.o_proj.lora_B"));
+  CHECK(Has(lora, "embedding, head, norms, attention, adapters and generation in bf16. FP8: "));
   const TempDir folder;
   const std::string file = WriteFp8Config(folder, R"({"enabled": true, "least_side": 1024})");
   const RunResult small =
@@ -124,6 +122,18 @@ TEST_CASE("products in FP8 are refused by name where they cannot be") {
             "_zeroplan.fp8.enabled: true contradicts --matmul-dtype bf16"));
   CHECK(Has(error(estimate + "--config " + file + " --hw a100"),
             "_zeroplan.fp8.enabled: true is not allowed on NVIDIA A100 SXM 80 GB"));
+}
+
+TEST_CASE("plan: methods that FP8 goes with are compared, and offered where nothing fits") {
+  const std::string fp8 = " --quick --hw hgx-h200 --gpus 1 --matmul-dtype fp8";
+  const RunResult all = RunZeroplan("plan --model llama3.2-1b --method all" + fp8);
+  CHECK(all.exit_code == 2);
+  CHECK(Has(OneLine(all.err), "fp8 is not allowed with --method qlora"));
+  const RunResult two = RunZeroplan("plan --model llama3.2-1b --method full,lora" + fp8);
+  CHECK(two.exit_code == 0);
+  const RunResult nothing = RunZeroplan("plan --model llama3.1-405b" + fp8);
+  CHECK(nothing.exit_code == 3);
+  CHECK(Has(nothing.err, "nothing fits"));
 }
 
 TEST_CASE("plan: FP8 is in its file, which explain and train read") {
