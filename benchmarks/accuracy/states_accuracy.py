@@ -42,14 +42,14 @@ STATES = {
 FP8 = ["--matmul-dtype", "fp8"]
 EIGHT_BITS = {
     "fp8": FP8,
-    "fp8-fast": FP8,
+    "fp8-full-sums": FP8,
     "fp8-e5m2": FP8,
     "fp8-blocks": FP8,
     "fp8-bf16": [*FP8, *STATES["bf16"]],
 }
 # Of "_zeroplan"."fp8", beside the option.
 FP8_CONFIG = {
-    "fp8-fast": {"fast_gradients": True},
+    "fp8-full-sums": {"fast_gradients": False},
     "fp8-e5m2": {"gradients": "e5m2"},
     "fp8-blocks": {"recipe": "blocks"},
 }
@@ -61,7 +61,7 @@ MEANING = {
     "8bit": "fp32 masters, 8-bit moments",
     "16bit-8bit": "bf16 masters, 8-bit moments",
     "fp8": "products of 8 bits, one scale a tensor",
-    "fp8-fast": "the same, fast sums for gradients too",
+    "fp8-full-sums": "the same, sums of fp32 for gradients",
     "fp8-e5m2": "the same as the first, gradients in E5M2",
     "fp8-blocks": "products of 8 bits, a scale a block",
     "fp8-bf16": "products of 8 bits, bf16 masters and moments",

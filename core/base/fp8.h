@@ -52,7 +52,7 @@ ZEROPLAN_FP8_FN uint32_t MagnitudeBits(float x) {
 
 #ifndef __CUDA_ARCH__
 
-// The nearest number that eight bits hold, ties to even, at most the largest; NaN stays one. As the
+// The nearest number that eight bits hold, ties to even, at most the largest; NaN is 0x7f. As the
 // processors' own conversions with saturation (cvt.rn.satfinite).
 template <int kExponentBits>
 uint8_t ToFp8(float x) {
@@ -60,7 +60,7 @@ uint8_t ToFp8(float x) {
   constexpr uint32_t kLargestCode = kExponentBits == 4 ? 0x7e : 0x7b;
   constexpr float kLargest = kExponentBits == 4 ? kLargestE4M3 : kLargestE5M2;
   const uint32_t bits = MagnitudeBits(x), sign = std::bit_cast<uint32_t>(x) >> 31 << 7;
-  if (bits > 0x7f800000u) return static_cast<uint8_t>(sign | 0x7f);
+  if (bits > 0x7f800000u) return 0x7f;
   const float magnitude = std::bit_cast<float>(bits);
   if (magnitude >= kLargest) return static_cast<uint8_t>(sign | kLargestCode);
   uint32_t code = 0;

@@ -58,7 +58,7 @@ void ReadOwnFp8(ReaderState* state, JsonSection* own, bool deepspeed) {
                            &Fp8RecipeName, R"("tensor" or "blocks")", context.fp8_recipe);
   out.gradients = ReadFp8Word(&section, kGradients, std::array{Dtype::kE4M3, Dtype::kE5M2},
                               &DtypeName, R"("e4m3" or "e5m2")", context.fp8_gradients);
-  out.fast_gradients = section.Bool("fast_gradients").value_or(false);
+  out.fast_gradients = section.Bool("fast_gradients").value_or(out.fast_gradients);
   out.least_side = section.Int("least_side").value_or(0);
   if (!out.enabled) {
     const auto without = [state](const char* option, std::string_view value) {

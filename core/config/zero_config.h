@@ -176,7 +176,7 @@ struct Fp8Config {
   Dtype gradients = Dtype::kE4M3;
   // Whether the products for gradients keep sums of fewer bits while they multiply, as the forward
   // products do: faster on Hopper, and less exact by less than what eight bits lose.
-  bool fast_gradients = false;
+  bool fast_gradients = true;
   // Linears whose smaller side is below this stay in PrecisionConfig::dtype: what rounding them
   // costs is more than what small products gain.
   int64_t least_side = 0;

@@ -123,7 +123,7 @@ TEST_CASE("writer: FP8 is read back as it was, and named among the values in eff
           (fp8.recipe == Fp8Recipe::kBlocks
                ? "enabled true;recipe blocks;gradients e5m2;fast_gradients true;least_side 1048576;"
            : fp8.enabled
-               ? "enabled true;recipe tensor;gradients e4m3;fast_gradients false;least_side 0;"
+               ? "enabled true;recipe tensor;gradients e4m3;fast_gradients true;least_side 0;"
                : "enabled false;"));
   }
   setup.precision.fp8 = {};
