@@ -158,11 +158,12 @@ class Quantizer {
     return true;
   }
 
-  // The first kernel that uses a gathered unit waits for its gather.
+  // The first kernel that uses a gathered unit waits for its gather. All micro-steps gather; not
+  // all need have that kernel.
   void FreeBeforeUse(const Instruction& instruction) {
     const auto* launch = std::get_if<LaunchKernel>(&instruction.op);
     if (launch == nullptr || before_use_.empty()) return;
-    emit_.Tag(instruction.phase, instruction.layer, instruction.when);
+    emit_.Tag(instruction.phase, instruction.layer, kEvery);
     for (const Ref& ref : p_.args(*launch)) {
       const auto blocks = before_use_.find(ref.buffer);
       if (blocks == before_use_.end()) continue;
