@@ -269,6 +269,32 @@ TEST_CASE("fp8: the same bits with recompute of any kind, and settings of stage 
   }
 }
 
+TEST_CASE(
+    "fp8: the same bits where weights lie as forward products take them, and some are frozen") {
+  const ModelSpec llama = testing::Fp8Llama(Fp8Recipe::kTensor, 3);
+  ModelSpec frozen = testing::Fp8Gpt2(Fp8Recipe::kTensor, 3);
+  frozen.frozen = "transformer.wte.*,transformer.wpe.*,transformer.h.0.*,transformer.h.1.attn.*";
+  for (const ModelSpec& model : {llama, frozen, testing::WithQlora(llama, "q_proj,o_proj")}) {
+    CAPTURE(model.frozen);
+    CAPTURE(model.lora_targets);
+    const Fp8Left control = RunFp8(model, SetupOf({}), Fp8Options());
+    for (const int stage : {1, 2, 3}) {
+      for (const Offload offload : {Offload::kNone, Offload::kRatio, Offload::kParam}) {
+        for (const RecomputeConfig& recompute :
+             {kNoRecompute, kSelectiveRecompute, FullRecompute()}) {
+          if (offload == Offload::kParam && stage < 3) continue;
+          CAPTURE(stage);
+          CAPTURE(testing::OffloadLabel(offload));
+          CAPTURE(RecomputeName(recompute));
+          const Fp8Cell cell{
+              .stage = stage, .offload = offload, .ranks = 2, .recompute = recompute};
+          CHECK(RunFp8(model, SetupOf(cell), Fp8Options(45)) == control);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("fp8: the same bits at every stage with states of every kind") {
   for (const testing::StatesKind& kind : testing::kStatesKinds) {
     CAPTURE(testing::StatesLabel(kind));

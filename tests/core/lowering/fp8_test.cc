@@ -78,6 +78,27 @@ TEST_CASE("fp8: every pass leaves a sound program at every stage, offload and re
   }
 }
 
+TEST_CASE("fp8: every pass leaves a sound program that gathers in eight bits") {
+  LowerOptions options;
+  options.backend = Backend::kCuda;
+  const ModelSpec model = testing::Fp8Llama(Fp8Recipe::kTensor);
+  std::vector<testing::Cell> cells = testing::AllCells({3}, {Dtype::kBF16}, {1, 3});
+  const std::vector<testing::Cell> hybrid = testing::HybridCells({{4, 2}}, Dtype::kBF16, {1, 3});
+  cells.insert(cells.end(), hybrid.begin(), hybrid.end());
+  std::erase_if(cells, [](const testing::Cell& cell) { return cell.setup.zero.stage < 3; });
+  const std::vector<testing::Cell> quantized = testing::QuantizedCells(cells);
+  cells.insert(cells.end(), quantized.begin(), quantized.end());
+  for (testing::Cell& cell : cells) {
+    cell.setup.zero.param_persistence_threshold = 100;
+    if (cell.setup.zero.shard_group > 0) cell.setup.optimizer.gradient_clipping = 0;
+    TrainSetup in_backward = cell.setup;
+    in_backward.optimizer.gradient_clipping = 0;
+    in_backward.zero.optimizer_in_backward = true;
+    if (!FindSetupProblem(in_backward)) cell.setup = in_backward;
+  }
+  CheckSound(model, In8(cells, Fp8Recipe::kTensor, Dtype::kE4M3), options);
+}
+
 TEST_CASE("fp8: every pass leaves a sound program with adapters, frozen layers and documents") {
   LowerOptions options;
   for (const bool borders : {false, true}) {
@@ -220,9 +241,22 @@ TEST_CASE("fp8: the layers' products take eight bits, head and embedding do not"
         const int64_t rows = recipe == Fp8Recipe::kTensor ? 0 : 1;
         CHECK(product.launch.dims[3] == rows);
         CHECK(product.launch.dims[4] == (weights ? 128 * rows : rows));
-        // Sums of full fp32 where gradients are made.
-        CHECK(product.launch.dims[5] == (recipe == Fp8Recipe::kTensor && Forward(product) ? 1 : 0));
         CHECK(DtypeBytes(product.Of(6).dtype) == 2);
+      }
+    }
+  }
+}
+
+TEST_CASE("fp8: sums are fast by one scale, for gradients where the config says so") {
+  for (const Fp8Recipe recipe : kBothRecipes) {
+    for (const bool fast : {false, true}) {
+      TrainSetup setup = Setup8(recipe, FullRecompute());
+      setup.precision.fp8.fast_gradients = fast;
+      const Program program = Lower(testing::Fp8Gpt2(recipe), setup);
+      for (const Seen& product : Launches(program, KernelId::kFp8Matmul)) {
+        const bool again = !Forward(product) && product.label(0) == "x_fp8";
+        const bool may = recipe == Fp8Recipe::kTensor && (fast || again || Forward(product));
+        CHECK(product.launch.dims[5] == (may ? 1 : 0));
       }
     }
   }
