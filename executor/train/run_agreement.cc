@@ -201,7 +201,7 @@ std::string ProductsText(const Fp8Config& fp8) {
   if (!fp8.enabled) return std::string(kPlainProducts);
   return fmt::format("in FP8 (a scale a {}, gradients {}{}{})",
                      fp8.recipe == Fp8Recipe::kTensor ? "tensor" : "block",
-                     DtypeName(fp8.gradients), fp8.fast_gradients ? " of fast products" : "",
+                     DtypeName(fp8.gradients), fp8.fast_gradients ? "" : " from sums of fp32",
                      fp8.least_side > 0 ? fmt::format(", sides from {} on", fp8.least_side) : "");
 }
 

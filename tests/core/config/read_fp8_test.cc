@@ -32,9 +32,9 @@ TEST_CASE("reader: products of eight bits, off unless they are asked for") {
   const ReadResult plain = Read(WithFp8(R"("enabled": true)"));
   CHECK(plain.setup.precision.fp8 == Fp8Config{.enabled = true});
   CHECK(Has(plain.warnings.at(0), "DeepSpeed itself does not: products in FP8"));
-  const Fp8Config all = {true, Fp8Recipe::kBlocks, Dtype::kE5M2, true, 2048};
+  const Fp8Config all = {true, Fp8Recipe::kBlocks, Dtype::kE5M2, false, 2048};
   const std::string keys =
-      R"("enabled": true, "recipe": "blocks", "gradients": "e5m2", "fast_gradients": true,
+      R"("enabled": true, "recipe": "blocks", "gradients": "e5m2", "fast_gradients": false,
           "least_side": 2048)";
   CHECK(Read(WithFp8(keys)).setup.precision.fp8 == all);
   const ReadResult off = Read(WithFp8(R"("enabled": false, "recipe": "blocks")"));
@@ -47,7 +47,7 @@ TEST_CASE("reader: the command line says what of FP8 the config leaves open") {
   context.fp8 = true;
   context.fp8_recipe = Fp8Recipe::kBlocks;
   context.fp8_gradients = Dtype::kE5M2;
-  const Fp8Config all = {true, Fp8Recipe::kBlocks, Dtype::kE5M2, false, 0};
+  const Fp8Config all = {true, Fp8Recipe::kBlocks, Dtype::kE5M2, true, 0};
   CHECK(Read(R"({"bf16": {"enabled": true}})", context).setup.precision.fp8 == all);
   CHECK(Read(WithFp8(R"("enabled": "auto")"), context).setup.precision.fp8 == all);
   CHECK(Read(WithFp8(R"("enabled": true, "recipe": "blocks")"), context).setup.precision.fp8 ==
@@ -107,7 +107,7 @@ TEST_CASE("writer: FP8 is read back as it was, and named among the values in eff
   ReadContext context;
   context.world_size = 4;
   for (const Fp8Config& fp8 : {Fp8Config{.enabled = true}, Fp8Config{.least_side = 64},
-                               Fp8Config{true, Fp8Recipe::kBlocks, Dtype::kE5M2, true, 1 << 20}}) {
+                               Fp8Config{true, Fp8Recipe::kBlocks, Dtype::kE5M2, false, 1 << 20}}) {
     setup.precision.fp8 = fp8;
     const TrainSetup canonical = CanonicalSetup(setup, 4);
     CHECK(canonical.precision.fp8 == (fp8.enabled ? fp8 : Fp8Config{}));
@@ -119,12 +119,13 @@ TEST_CASE("writer: FP8 is read back as it was, and named among the values in eff
       if (row.key.starts_with("_zeroplan.fp8."))
         values += row.key.substr(14) + " " + row.value + ";";
     }
-    CHECK(values ==
-          (fp8.recipe == Fp8Recipe::kBlocks
-               ? "enabled true;recipe blocks;gradients e5m2;fast_gradients true;least_side 1048576;"
-           : fp8.enabled
-               ? "enabled true;recipe tensor;gradients e4m3;fast_gradients true;least_side 0;"
-               : "enabled false;"));
+    CHECK(
+        values ==
+        (fp8.recipe == Fp8Recipe::kBlocks
+             ? "enabled true;recipe blocks;gradients e5m2;fast_gradients false;least_side 1048576;"
+         : fp8.enabled
+             ? "enabled true;recipe tensor;gradients e4m3;fast_gradients true;least_side 0;"
+             : "enabled false;"));
   }
   setup.precision.fp8 = {};
   CHECK_FALSE(Has(WriteConfig(setup, 4), "fp8"));
