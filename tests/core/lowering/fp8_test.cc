@@ -5,56 +5,31 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/families/load_model.h"
 #include "core/lowering/lower.h"
-#include "core/lowering/passes.h"
-#include "core/program/fingerprint.h"
-#include "tests/core/lowering/matrix.h"
+#include "tests/core/lowering/fp8_programs.h"
 #include "tests/core/model/with_lora.h"
-#include "tests/fp8_models.h"
 
 namespace zeroplan {
 namespace {
 
+using testing::BothModels;
+using testing::CheckSound;
+using testing::CountIf;
+using testing::Forward;
+using testing::Fp8Setup;
+using testing::In8;
+using testing::kBothRecipes;
+using testing::kPlainCopy;
+using testing::kQuantizedFrom;
+using testing::kTransposedCopy;
+using testing::Launches;
+using testing::OfWeight;
+using testing::Seen;
 using testing::WithFp8;
-
-constexpr Fp8Recipe kBothRecipes[] = {Fp8Recipe::kTensor, Fp8Recipe::kBlocks};
-constexpr size_t kQuantizedFrom = 0, kTransposedCopy = 2, kPlainCopy = 4;
-
-std::vector<ModelSpec> BothModels(Fp8Recipe recipe) {
-  return {testing::Fp8Gpt2(recipe), testing::Fp8Llama(recipe)};
-}
-
-TrainSetup Setup8(Fp8Recipe recipe, RecomputeConfig recompute, int64_t accumulation = 1) {
-  return WithFp8(testing::BaseSetup(0, 1, Dtype::kBF16, accumulation, recompute), recipe);
-}
-
-// ---- every program is sound ----
-
-void CheckSound(const ModelSpec& model, const std::vector<testing::Cell>& cells,
-                const LowerOptions& options) {
-  const auto tensors = std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model));
-  for (const testing::Cell& cell : cells) {
-    CAPTURE(cell.name);
-    const PassRunner verified{.input = {options}, .verify = true};
-    Program program;
-    REQUIRE_NOTHROW(program = verified.Run(EmptyProgram(model, tensors, cell.setup, options)));
-    CHECK_NOTHROW(VerifyOrThrow(program));
-  }
-}
-
-std::vector<testing::Cell> In8(std::vector<testing::Cell> cells, Fp8Recipe recipe,
-                               Dtype gradients) {
-  for (testing::Cell& cell : cells) {
-    cell.setup = WithFp8(cell.setup, recipe, gradients);
-    cell.name += " " + std::string(Fp8RecipeName(recipe));
-  }
-  return cells;
-}
 
 TEST_CASE("fp8: every pass leaves a sound program at every stage, offload and recompute") {
   LowerOptions options;
@@ -78,27 +53,6 @@ TEST_CASE("fp8: every pass leaves a sound program at every stage, offload and re
   }
 }
 
-TEST_CASE("fp8: every pass leaves a sound program that gathers in eight bits") {
-  LowerOptions options;
-  options.backend = Backend::kCuda;
-  const ModelSpec model = testing::Fp8Llama(Fp8Recipe::kTensor);
-  std::vector<testing::Cell> cells = testing::AllCells({3}, {Dtype::kBF16}, {1, 3});
-  const std::vector<testing::Cell> hybrid = testing::HybridCells({{4, 2}}, Dtype::kBF16, {1, 3});
-  cells.insert(cells.end(), hybrid.begin(), hybrid.end());
-  std::erase_if(cells, [](const testing::Cell& cell) { return cell.setup.zero.stage < 3; });
-  const std::vector<testing::Cell> quantized = testing::QuantizedCells(cells);
-  cells.insert(cells.end(), quantized.begin(), quantized.end());
-  for (testing::Cell& cell : cells) {
-    cell.setup.zero.param_persistence_threshold = 100;
-    if (cell.setup.zero.shard_group > 0) cell.setup.optimizer.gradient_clipping = 0;
-    TrainSetup in_backward = cell.setup;
-    in_backward.optimizer.gradient_clipping = 0;
-    in_backward.zero.optimizer_in_backward = true;
-    if (!FindSetupProblem(in_backward)) cell.setup = in_backward;
-  }
-  CheckSound(model, In8(cells, Fp8Recipe::kTensor, Dtype::kE4M3), options);
-}
-
 TEST_CASE("fp8: every pass leaves a sound program with adapters, frozen layers and documents") {
   LowerOptions options;
   for (const bool borders : {false, true}) {
@@ -120,39 +74,6 @@ TEST_CASE("fp8: every pass leaves a sound program with adapters, frozen layers a
 }
 
 // ---- what is in them ----
-
-struct Seen {
-  const Instruction& instruction;
-  const LaunchKernel& launch;
-  const Program& program;
-
-  Ref Arg(size_t index) const {
-    return index < launch.arg_count ? program.args(launch)[index] : Ref{};
-  }
-  const Buffer& Of(size_t index) const { return program.buffers[Arg(index).buffer]; }
-  std::string label(size_t index) const { return Of(index).label; }
-};
-
-std::vector<Seen> Launches(const Program& program, Section section, KernelId kernel) {
-  std::vector<Seen> seen;
-  for (const Instruction& instruction : program.section(section)) {
-    const auto* launch = std::get_if<LaunchKernel>(&instruction.op);
-    if (launch != nullptr && launch->kernel == kernel) {
-      seen.push_back({instruction, *launch, program});
-    }
-  }
-  return seen;
-}
-std::vector<Seen> Launches(const Program& program, KernelId kernel) {
-  return Launches(program, Section::kMicroStep, kernel);
-}
-
-template <typename Fn>
-int CountIf(const std::vector<Seen>& seen, const Fn& fn) {
-  return static_cast<int>(std::count_if(seen.begin(), seen.end(), fn));
-}
-bool Forward(const Seen& s) { return s.instruction.phase == Phase::kForward; }
-bool OfWeight(const Seen& s) { return s.Of(kQuantizedFrom).role == Role::kParamFull; }
 
 // Labels of the activations that live when the backward pass begins, and how often.
 std::map<std::string, int> KeptForBackward(const Program& program, uint64_t* bytes = nullptr) {
@@ -188,14 +109,14 @@ uint64_t BytesKeptByALayer(Fp8Recipe recipe, RecomputeConfig recompute) {
 TEST_CASE("fp8: a linear keeps the transposed copy of its input, not the input") {
   for (const Fp8Recipe recipe : kBothRecipes) {
     const auto labels =
-        KeptForBackward(Lower(testing::Fp8Gpt2(recipe, 3), Setup8(recipe, kNoRecompute)));
+        KeptForBackward(Lower(testing::Fp8Gpt2(recipe, 3), Fp8Setup(recipe, kNoRecompute)));
     CHECK(labels.at("xt_fp8") == 4 * 3);
     for (const char* freed : {"ln1", "ln2", "gelu", "x_fp8", "w_fp8"}) {
       CAPTURE(freed);
       CHECK_FALSE(labels.contains(freed));
     }
     const auto of_llama =
-        KeptForBackward(Lower(testing::Fp8Llama(recipe, 3), Setup8(recipe, kNoRecompute)));
+        KeptForBackward(Lower(testing::Fp8Llama(recipe, 3), Fp8Setup(recipe, kNoRecompute)));
     CHECK(of_llama.at("xt_fp8") == 4 * 3);
     CHECK_FALSE(of_llama.contains("swiglu"));
     CHECK(of_llama.contains("rstd"));
@@ -222,7 +143,7 @@ TEST_CASE("fp8: a layer keeps 10 times M*h elements of 16 bits and 7 of eight") 
 TEST_CASE("fp8: the layers' products take eight bits, head and embedding do not") {
   for (const Fp8Recipe recipe : kBothRecipes) {
     for (const ModelSpec& model : BothModels(recipe)) {
-      const Program program = Lower(model, Setup8(recipe, kNoRecompute));
+      const Program program = Lower(model, Fp8Setup(recipe, kNoRecompute));
       const int linears = 4 * static_cast<int>(model.layers);
       CHECK(Launches(program, KernelId::kFp8Matmul).size() == static_cast<size_t>(3 * linears));
       CHECK(Launches(program, Section::kEval, KernelId::kFp8Matmul).size() ==
@@ -250,7 +171,7 @@ TEST_CASE("fp8: the layers' products take eight bits, head and embedding do not"
 TEST_CASE("fp8: sums are fast by one scale, for gradients where the config says so") {
   for (const Fp8Recipe recipe : kBothRecipes) {
     for (const bool fast : {false, true}) {
-      TrainSetup setup = Setup8(recipe, FullRecompute());
+      TrainSetup setup = Fp8Setup(recipe, FullRecompute());
       setup.precision.fp8.fast_gradients = fast;
       const Program program = Lower(testing::Fp8Gpt2(recipe), setup);
       for (const Seen& product : Launches(program, KernelId::kFp8Matmul)) {
@@ -265,7 +186,7 @@ TEST_CASE("fp8: sums are fast by one scale, for gradients where the config says 
 TEST_CASE("fp8: gradients take the dtype that the config names, all else E4M3") {
   for (const Dtype gradients : {Dtype::kE4M3, Dtype::kE5M2}) {
     for (const RecomputeConfig& recompute : {kNoRecompute, kSelectiveRecompute, FullRecompute()}) {
-      TrainSetup setup = Setup8(Fp8Recipe::kTensor, recompute);
+      TrainSetup setup = Fp8Setup(Fp8Recipe::kTensor, recompute);
       setup.precision.fp8.gradients = gradients;
       const Program program = Lower(testing::Fp8Llama(Fp8Recipe::kTensor), setup);
       int of_gradients = 0;
@@ -286,13 +207,13 @@ TEST_CASE("fp8: gradients take the dtype that the config names, all else E4M3") 
 
 TEST_CASE("fp8: a magnitude has a kernel of its own only where its maker takes none along") {
   for (const ModelSpec& model : BothModels(Fp8Recipe::kTensor)) {
-    const Program program = Lower(model, Setup8(Fp8Recipe::kTensor, kNoRecompute));
+    const Program program = Lower(model, Fp8Setup(Fp8Recipe::kTensor, kNoRecompute));
     const auto layers = static_cast<int>(model.layers);
     const auto found = Launches(program, KernelId::kLargestMagnitude);
     // Of weights, attention's output, and the gradient of query, key and value.
     CHECK(CountIf(found, OfWeight) == 4 * layers);
     CHECK(found.size() == static_cast<size_t>(6 * layers));
-    const auto rest = Launches(Lower(model, Setup8(Fp8Recipe::kBlocks, kNoRecompute)),
+    const auto rest = Launches(Lower(model, Fp8Setup(Fp8Recipe::kBlocks, kNoRecompute)),
                                KernelId::kLargestMagnitude);
     CHECK(rest.empty());
     std::map<std::string, int> labels;
@@ -320,7 +241,7 @@ TEST_CASE("fp8: every product's scales are those of its copies, and magnitudes a
     for (const RecomputeConfig& recompute :
          {kNoRecompute, kSelectiveRecompute, FullRecompute(), FullRecompute(2)}) {
       for (const ModelSpec& model : BothModels(recipe)) {
-        const Program program = Lower(model, Setup8(recipe, recompute));
+        const Program program = Lower(model, Fp8Setup(recipe, recompute));
         for (const Section section : {Section::kMicroStep, Section::kEval}) {
           using Place = std::pair<BufferId, uint64_t>;
           std::map<BufferId, Place> scale_of;  // by copy
@@ -365,7 +286,7 @@ TEST_CASE("fp8: every product's scales are those of its copies, and magnitudes a
 TEST_CASE("fp8: magnitudes begin at zero; those of weights are found once a step") {
   for (const int64_t accumulation : {1, 3}) {
     const Program program = Lower(testing::Fp8Gpt2(Fp8Recipe::kTensor),
-                                  Setup8(Fp8Recipe::kTensor, kNoRecompute, accumulation));
+                                  Fp8Setup(Fp8Recipe::kTensor, kNoRecompute, accumulation));
     for (const Section section : {Section::kMicroStep, Section::kEval}) {
       const bool trains = section == Section::kMicroStep;
       int fills = 0;
@@ -395,7 +316,7 @@ TEST_CASE("fp8: weights that are not trained have no transposed copies of activa
     for (const ModelSpec& plain : BothModels(recipe)) {
       const ModelSpec model = testing::WithLora(plain, "all-linear");
       for (const RecomputeConfig& recompute : {kNoRecompute, kSelectiveRecompute}) {
-        const Program program = Lower(model, Setup8(recipe, recompute));
+        const Program program = Lower(model, Fp8Setup(recipe, recompute));
         const auto quantized = Launches(program, KernelId::kQuantize);
         for (const Seen& quantize : quantized) {
           if (!OfWeight(quantize)) CHECK(quantize.Arg(kTransposedCopy).null());
@@ -412,7 +333,7 @@ TEST_CASE("fp8: weights that are not trained have no transposed copies of activa
 
 TEST_CASE("fp8: NF4 stays as it is") {
   const ModelSpec model = testing::WithQlora(testing::Fp8Gpt2(Fp8Recipe::kTensor), "all-linear");
-  const Program program = Lower(model, Setup8(Fp8Recipe::kTensor, kNoRecompute));
+  const Program program = Lower(model, Fp8Setup(Fp8Recipe::kTensor, kNoRecompute));
   CHECK(Launches(program, KernelId::kFp8Matmul).empty());
   CHECK(Launches(program, KernelId::kQuantize).empty());
 }
@@ -420,7 +341,7 @@ TEST_CASE("fp8: NF4 stays as it is") {
 TEST_CASE("fp8: selective recompute quantizes again, and only the transposed copy") {
   for (const Fp8Recipe recipe : kBothRecipes) {
     for (const ModelSpec& model : BothModels(recipe)) {
-      const Program program = Lower(model, Setup8(recipe, kSelectiveRecompute));
+      const Program program = Lower(model, Fp8Setup(recipe, kSelectiveRecompute));
       const auto linears = static_cast<int>(4 * model.layers);
       CHECK(KeptForBackward(program).count("xt_fp8") == 0);
       int again = 0, forward = 0;
@@ -446,7 +367,7 @@ TEST_CASE("fp8: selective recompute quantizes again, and only the transposed cop
 TEST_CASE("fp8: full recompute quantizes what is read, and looks for no magnitude again") {
   for (const Fp8Recipe recipe : kBothRecipes) {
     for (const ModelSpec& model : BothModels(recipe)) {
-      const Program program = Lower(model, Setup8(recipe, FullRecompute()));
+      const Program program = Lower(model, Fp8Setup(recipe, FullRecompute()));
       const auto layers = static_cast<int>(model.layers);
       const auto quantized = Launches(program, KernelId::kQuantize);
       for (const Seen& quantize : quantized) {
@@ -473,99 +394,6 @@ TEST_CASE("fp8: full recompute quantizes what is read, and looks for no magnitud
                     [](const Seen& s) { return !Forward(s) && s.label(0) == "attention"; }) == 0);
     }
   }
-}
-
-// ---- gathers in eight bits ----
-
-// Stage 3, vectors persistent.
-TrainSetup Gathered(Fp8Recipe recipe, int64_t accumulation, RecomputeConfig recompute) {
-  TrainSetup setup =
-      WithFp8(testing::BaseSetup(3, 2, Dtype::kBF16, accumulation, recompute), recipe);
-  setup.zero.param_persistence_threshold = 100;
-  return setup;
-}
-
-TEST_CASE("fp8: what products of eight bits alone read is gathered in eight bits") {
-  for (const int64_t accumulation : {1, 3}) {
-    for (const ModelSpec& model : BothModels(Fp8Recipe::kTensor)) {
-      const Program program =
-          Lower(model, Gathered(Fp8Recipe::kTensor, accumulation, kNoRecompute));
-      for (const Section section : {Section::kMicroStep, Section::kEval}) {
-        const bool trains = section == Section::kMicroStep;
-        int bytes = 0, wide = 0, magnitudes = 0;
-        for (const Instruction& instruction : program.section(section)) {
-          const auto* gather = std::get_if<Collective>(&instruction.op);
-          if (gather == nullptr || gather->kind != CollectiveKind::kAllGather) continue;
-          const Buffer& whole = program.buffers[program.segs(*gather)[0].dst.buffer];
-          if (whole.role == Role::kScales) {
-            ++magnitudes;
-            CHECK(instruction.when == (trains ? kWritesGrads : kEvery));
-            CHECK(gather->dtype == Dtype::kF32);
-          } else {
-            const bool eight = gather->dtype == Dtype::kU8;
-            ++(eight ? bytes : wide);
-            CHECK(whole.dtype == (eight ? Dtype::kE4M3 : Dtype::kBF16));
-            if (eight) {
-              CHECK(whole.bytes ==
-                    program.layout.units[static_cast<size_t>(whole.unit)].padded_elements);
-            }
-          }
-        }
-        const auto layers = static_cast<int>(model.layers);
-        CHECK(bytes == (trains ? 2 : 1) * layers);
-        CHECK(magnitudes == layers);
-        CHECK(wide > 0);  // embedding and head
-        // Nobody looks for their magnitudes or rounds them again: a transposed copy is all.
-        for (const Seen& one : Launches(program, section, KernelId::kLargestMagnitude)) {
-          CHECK_FALSE(OfWeight(one));
-        }
-        int transposed = 0, straight = 0;
-        for (const Seen& quantize : Launches(program, section, KernelId::kQuantize)) {
-          if (!OfWeight(quantize)) continue;
-          ++transposed;
-          CHECK(quantize.Of(kQuantizedFrom).dtype == Dtype::kE4M3);
-          CHECK(quantize.Arg(1).null());
-          CHECK(quantize.Arg(kPlainCopy).null());
-        }
-        for (const Seen& product : Launches(program, section, KernelId::kFp8Matmul)) {
-          straight += product.Of(2).role == Role::kParamFull ? 1 : 0;
-        }
-        // Of its two products with each weight one takes it as it lies. Llama's lie as forward
-        // products take them.
-        const bool llama = model.family == &Llama();
-        CHECK(transposed == (trains || !llama ? 4 : 0) * layers);
-        CHECK(straight == (trains || llama ? 4 : 0) * layers);
-      }
-    }
-  }
-}
-
-TEST_CASE("fp8: gathers stay as they are where others read, blocks round or shards are away") {
-  const auto eight_bits = [](const ModelSpec& model, const TrainSetup& setup) {
-    const Program program = Lower(model, setup);
-    VerifyOrThrow(program);
-    return Launches(program, KernelId::kQuantizeShard).size();
-  };
-  const ModelSpec model = testing::Fp8Gpt2(Fp8Recipe::kTensor);
-  const TrainSetup setup = Gathered(Fp8Recipe::kTensor, 1, kNoRecompute);
-  CHECK(eight_bits(model, setup) == 4);
-  TrainSetup other = setup;
-  other.zero.param_persistence_threshold = 0;  // vectors are gathered with the matrices
-  CHECK(eight_bits(model, other) == 0);
-  other = setup;
-  other.zero.quantized_weights = true;
-  CHECK(eight_bits(model, other) == 0);
-  other = setup;
-  testing::SetOffload(other, testing::Offload::kBoth);
-  CHECK(eight_bits(model, other) == 0);
-  other = setup;
-  other.batch.world_size = 1;
-  CHECK(eight_bits(model, other) == 0);
-  CHECK(eight_bits(testing::Fp8Gpt2(Fp8Recipe::kBlocks),
-                   Gathered(Fp8Recipe::kBlocks, 1, kNoRecompute)) == 0);
-  ModelSpec odd = model;
-  odd.ffn = 52;  // the last product's weight stays in 16 bits, and its unit with it
-  CHECK(eight_bits(odd, setup) == 0);
 }
 
 // ---- what stays in 16 bits ----
@@ -600,7 +428,7 @@ TEST_CASE("fp8: products whose sides or rows do not fit, or are small, stay in 1
     CHECK_NOTHROW(VerifyOrThrow(program));
     return Launches(program, KernelId::kFp8Matmul).size();
   };
-  const TrainSetup setup = Setup8(Fp8Recipe::kTensor, kNoRecompute);
+  const TrainSetup setup = Fp8Setup(Fp8Recipe::kTensor, kNoRecompute);
   ModelSpec model = testing::Fp8Gpt2(Fp8Recipe::kTensor, 1);
   CHECK(count(model, setup) == 12);
   ModelSpec odd = model;
