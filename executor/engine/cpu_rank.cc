@@ -130,14 +130,23 @@ void RandomOrder::Begin(const Plan& plan) {
     queue.erase(queue.begin(), queue.begin() + static_cast<std::ptrdiff_t>(head_[s]));
     head_[s] = 0;
     for (Item& item : queue) {
+      // Without a record that is left, it waits for one of an earlier section, which is over: the
+      // one that its own section left is behind it in the list.
+      const bool over = item.event >= 0 && item.after < 0 &&
+                        left_to_record_[static_cast<size_t>(item.event)] == 0;
+      if (over) item.event = -1;
       item.was_left = true;
       item.after = -1;  // if it was left too, its record is
-      if (item.records >= 0) left_to_record_[static_cast<size_t>(item.records)] = 1;
       // In front of what the section must run, it must run itself.
       item.may_be_left = plan.queues[s].empty();
       left_ += item.may_be_left ? 0 : 1;
     }
-    queue.insert(queue.end(), plan.queues[s].begin(), plan.queues[s].end());
+  }
+  for (size_t s = 0; s < queues_.size(); ++s) {
+    for (const Item& item : queues_[s]) {
+      if (item.records >= 0) left_to_record_[static_cast<size_t>(item.records)] = 1;
+    }
+    queues_[s].insert(queues_[s].end(), plan.queues[s].begin(), plan.queues[s].end());
   }
   // Even odds would keep the streams about level. Some run far ahead instead, others in other
   // sections.

@@ -162,6 +162,28 @@ TEST_CASE("random order: a micro-step leaves to the next one what nothing in it 
   CHECK(left.size() == 6);
 }
 
+TEST_CASE("random order: what is left may wait for what the micro-step before its own recorded") {
+  // The host waits for the copy of the micro-step before, and its own copy waits for the host.
+  Program program;
+  program.event_count = 2;
+  std::vector<Instruction>& list = program.section(Section::kMicroStep);
+  const auto add = [&](Op op, Stream stream, uint8_t when) { list.push_back({op, stream, when}); };
+  add(LaunchKernel{KernelId::kFill}, Stream::kCompute, kEvery);
+  add(WaitEvent{0}, Stream::kHost, kMiddle | kLast);
+  add(RecordEvent{1}, Stream::kHost, kEvery);
+  add(WaitEvent{1}, Stream::kDeviceToHost, kEvery);
+  add(RecordEvent{0}, Stream::kDeviceToHost, kEvery);
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    RandomOrder random_order(program, seed);
+    size_t ran = 0;
+    for (const When kind : {kFirst, kMiddle, kMiddle, kLast}) {
+      CHECK_NOTHROW(
+          random_order.Run(Section::kMicroStep, kind, [&](Section, size_t, bool) { ++ran; }));
+    }
+    CHECK(ran == 4 * list.size() - 1);
+  }
+}
+
 TEST_CASE("random order: a wait whose record is in another micro-step is for a carried event") {
   TinyProgram tiny(1, 4, 3);
   const EventId event = tiny.NewEvent();
