@@ -405,8 +405,7 @@ std::string ExecutorText(const Plan& plan, const std::optional<ExecutorBest>& ex
   const double factor = executor->tokens_per_second / *plan.choice.time.tokens_per_second;
   return fmt::format(
       "zeroplan's own executor would reach {} tokens/s with its own best plan ({}, {}{}), by its "
-      "own "
-      "prediction: {:.2f} times as many.",
+      "own prediction: {:.2f} times as many.",
       FormatCount(static_cast<uint64_t>(executor->tokens_per_second)), SetupLabel(executor->setup),
       BatchText(executor->setup.batch),
       executor->gap > 0 ? fmt::format("; not proven: within {:.2g} %", 100 * executor->gap) : "",
@@ -464,7 +463,7 @@ bool Compares(PlanOptions& options, Assumptions& assumptions) {
     return false;
   }
   options.compared.emplace({TuningMethod::kFull, TuningMethod::kLora});
-  const bool fp8 = options.common.batch.asks_fp8();
+  const bool fp8 = options.asks_fp8();
   if (!fp8) options.compared->push_back(TuningMethod::kQlora);
   assumptions.assumed.emplace_back(fp8 ? "⟦method⟧ full,lora" : "⟦method⟧ all");
   return true;
@@ -544,8 +543,8 @@ void RunPlan(PlanOptions options) {
         "--out {} without --runtime: planned for DeepSpeed, by its own memory and time; "
         "--plan-out has the plan of zeroplan's own executor",
         out);
+    RefuseAllowForConfig(options);
   }
-  if (deepspeed && !says_runtime) RefuseAllowForConfig(options);
   try {
     FindAndWrite(options);
   } catch (const Error& error) {

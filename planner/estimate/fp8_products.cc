@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/config/setup_facts.h"
+#include "core/model/lora.h"
 #include "hwprofiles/sanity.h"
 
 namespace zeroplan {
@@ -16,7 +17,8 @@ std::string_view Fp8AllowName(Fp8Recipe recipe) {
 
 std::vector<ParamRow> ProductRows(const ModelSpec& model) {
   std::vector<ParamRow> rows = RowsOf(model).layer;
-  std::erase_if(rows, [](const ParamRow& row) { return row.use != ParamUse::kProduct; });
+  std::erase_if(
+      rows, [](const ParamRow& row) { return row.use != ParamUse::kProduct || IsAdapter(row); });
   return rows;
 }
 

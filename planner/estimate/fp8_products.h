@@ -19,7 +19,8 @@ namespace zeroplan {
 std::string_view Fp8AllowName(Fp8Recipe recipe);
 inline constexpr Fp8Recipe kFp8Recipes[] = {Fp8Recipe::kTensor, Fp8Recipe::kBlocks};
 
-// The matrices of a layer that tokens are multiplied with.
+// The matrices of a layer that tokens are multiplied with; adapters, whose products are never of
+// eight bits, apart.
 std::vector<ParamRow> ProductRows(const ModelSpec& model);
 
 // Such products of all linears whose sides go with them, and of those alone whose smaller side is

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/units.h"
+#include "core/config/setup_facts.h"
 #include "planner/report/choice_columns.h"
 #include "planner/report/report_columns.h"
 #include "planner/report/report_text.h"
@@ -13,7 +14,7 @@
 namespace zeroplan {
 namespace {
 
-// From so many columns on reasons are whole words.
+// From so many columns on reasons are whole words, and what is multiplied in has a column.
 constexpr size_t kWideColumns = 96;
 
 std::string Gigabytes(uint64_t bytes) { return NumberCell(static_cast<double>(bytes) / 1e9); }
@@ -42,7 +43,6 @@ std::string StageTable(const Plan& plan, const SearchResult& result,
                        const HardwareProfile& hardware, size_t width, bool colour) {
   const Paints paints(colour);
   const Cluster& cluster = plan.cluster;
-  const bool wide = width >= kWideColumns;
   const auto of = [](const std::optional<uint64_t>& capacity) {
     return capacity ? "of " + Gigabytes(*capacity) : std::string();
   };
@@ -50,11 +50,17 @@ std::string StageTable(const Plan& plan, const SearchResult& result,
   columns.BeginGroup("");
   columns.Add("", 1, true);
   int group_width = 0;
+  bool products = false;  // whether there are any of eight bits, and room for a column
   for (const StageBest& stage : result.stages) {
-    if (stage.can_run()) group_width = std::max(group_width, GroupWidth(stage.estimate.setup));
+    if (!stage.can_run()) continue;
+    group_width = std::max(group_width, GroupWidth(stage.estimate.setup));
+    products |= width >= kWideColumns && stage.estimate.setup.precision.fp8.enabled;
   }
+  constexpr size_t kProductsWidth = 6;
+  const bool wide = width >= kWideColumns + (products ? kProductsWidth + 1 : 0);
   AddChoiceColumns(columns, group_width);
   columns.BeginGroup("");
+  if (products) columns.Add("matmul", kProductsWidth, true);
   columns.Add("batch", 6);
   columns.Add("tok/s", 6);
   columns.Add("step", 7);
@@ -76,6 +82,7 @@ std::string StageTable(const Plan& plan, const SearchResult& result,
     const bool fits = stage.candidate.has_value();
     std::vector<std::string> cells = ChoiceCells(choice.setup, group_width > 0);
     cells.insert(cells.begin(), chosen ? ">" : "");
+    if (products) cells.emplace_back(MatmulDtypeName(choice.setup.precision));
     const BatchSpec& batch = choice.setup.batch;
     cells.push_back(fmt::format("{}x{}", batch.micro_batch, batch.grad_accum));
     if (fits) {

@@ -3,7 +3,6 @@
 
 #include "core/base/error.h"
 #include "core/config/setup_facts.h"
-#include "core/model/lora.h"
 #include "planner/estimate/fp8_products.h"
 #include "planner/estimate/light_states.h"
 #include "planner/request/resolved.h"
@@ -20,12 +19,15 @@ void ResolvedPlan::AllowStates(bool by_config) {
   full_.states_fixed = is_given || allow;
   if (!allow) return;
   if (!inputs_.runtime->has_programs()) {
-    ThrowUsage(
-        "⟦allow⟧: {} is searched for zeroplan's own executor alone; leave it out, or say what "
-        "⟦runtime⟧ {} is to use{}",
-        allow.text, inputs_.runtime->key(),
-        inputs_.runtime->reads_deepspeed_config() ? " (⟦master_weights⟧, ⟦optimizer_states⟧)"
-                                                  : " (⟦param_dtype⟧, ⟦optim⟧)");
+    const std::string instead =
+        allow->states.empty()
+            ? ""
+            : fmt::format(", or say what ⟦runtime⟧ {} is to use{}", inputs_.runtime->key(),
+                          inputs_.runtime->reads_deepspeed_config()
+                              ? " (⟦master_weights⟧, ⟦optimizer_states⟧)"
+                              : " (⟦param_dtype⟧, ⟦optim⟧)");
+    ThrowUsage("⟦allow⟧: {} is searched for zeroplan's own executor alone; leave it out{}",
+               allow.text, instead);
   }
   if (allow->states.empty()) return;
   if (is_given) {
@@ -71,7 +73,7 @@ void ResolvedPlan::AllowProducts(bool by_config) {
   std::vector<ProductsKind>& products = full_.products;
   products = {ProductsOf(precision)};
   full_.products_fixed = is_given;
-  if (precision.fp8.enabled && !by_config) {
+  if (precision.fp8.enabled && !by_config && inputs_.runtime->has_programs()) {
     if (auto kinds = Fp8Kinds(model, precision.fp8.recipe); !kinds.empty()) products = kinds;
   }
   if (!allow || allow->products.empty()) return;

@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/config/setup_facts.h"
+#include "core/model/lora.h"
 #include "core/model/param_table.h"
 #include "hwprofiles/sanity.h"
 #include "planner/request/resolve.h"
@@ -42,7 +43,7 @@ bool HasFp8Tokens(const TrainSetup& setup) {
 void SetFp8(const BatchFields& fields, PrecisionConfig& precision) {
   CheckMatmulName(fields, precision.dtype);
   Fp8Config& fp8 = precision.fp8;
-  fp8.enabled = fields.matmul_dtype == Dtype::kE4M3;
+  fp8.enabled = fields.asks_fp8();
   fp8.recipe = fields.fp8_recipe.value_or(fp8.recipe);
   fp8.gradients = fields.fp8_gradients.value_or(fp8.gradients);
   const auto without = [&](const char* option, const auto& given) {
@@ -123,8 +124,9 @@ std::string Fp8Text(const ModelSpec& model, const TrainSetup& setup) {
   }
   std::string text = fmt::format(
       "Products: those of the layers' linears in FP8, forward, backward and in evaluation (a scale "
-      "a {}, gradients {}); embedding, head, norms, attention and generation in {}",
-      fp8.recipe == Fp8Recipe::kTensor ? "tensor" : "block", DtypeName(fp8.gradients), dtype);
+      "a {}, gradients {}); embedding, head, norms, attention{} and generation in {}",
+      fp8.recipe == Fp8Recipe::kTensor ? "tensor" : "block", DtypeName(fp8.gradients),
+      HasAdapters(model) ? ", adapters" : "", dtype);
   if (!uneven.empty()) {
     text += fmt::format("; in {} too, as a side is no multiple of {}: {}", dtype, multiple,
                         fmt::join(uneven, ", "));
@@ -140,8 +142,8 @@ void NoteFp8(const ModelSpec& model, const TrainSetup& setup, Assumptions& assum
   std::string text = Fp8Text(model, setup);
   if (text.empty()) return;
   if (HasFp8Tokens(setup)) {
-    text.back() = ';';
-    text += fmt::format(" {}.", AccuracyText(ProductsOf(setup.precision), setup.precision.dtype));
+    text +=
+        fmt::format(" FP8: {}.", AccuracyText(ProductsOf(setup.precision), setup.precision.dtype));
   }
   assumptions.notes.push_back(std::move(text));
 }

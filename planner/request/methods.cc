@@ -477,7 +477,7 @@ std::string AdaptersInstead(const PlanRequest& request) {
     return "";
   }
   for (const TuningMethod method : {TuningMethod::kLora, TuningMethod::kQlora}) {
-    if (method == TuningMethod::kQlora && request.common.batch.asks_fp8()) continue;
+    if (method == TuningMethod::kQlora && request.asks_fp8()) continue;
     Assumptions unsaid{.logged = true};
     try {
       const Side side = Open(request, method, unsaid, nullptr);

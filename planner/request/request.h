@@ -162,6 +162,10 @@ struct PlanRequest {
   bool for_config = false;
   Given<ConfigFormat> config_for;
 
+  // BatchFields::asks_fp8, or a search that is to have such products.
+  bool asks_fp8() const {
+    return common.batch.asks_fp8() || (allow && !allow->products.empty() && allow.text != "all");
+  }
   // Without config_for DeepSpeed's own.
   ConfigFormat format() const { return config_for.value_or(ConfigFormat::kDeepSpeed); }
 };

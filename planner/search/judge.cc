@@ -35,8 +35,7 @@ double Merit(const Candidate& candidate, double tokens_per_second) {
 std::array<int, 5> Complexity(const Candidate& c) {
   const Candidate simple;
   const int offloads = static_cast<int>(c.optimizer.device) + 3 * static_cast<int>(c.param);
-  constexpr int kMostOffloads = 16, kMostInexactness = 16;
-  const int inexactness = Inexactness(c.products) * kMostInexactness + Inexactness(c.states);
+  constexpr int kMostOffloads = 16;
   const int settings = (c.optimizer.ratio < 1) + (c.recompute.every > 1) +
                        (c.buckets.reduce != simple.buckets.reduce) +
                        (c.buckets.prefetch != simple.buckets.prefetch) +
@@ -46,7 +45,7 @@ std::array<int, 5> Complexity(const Candidate& c) {
   constexpr int kMostRanks = 1 << 20;
   const int groups =
       c.grouping.ranks == 0 ? 0 : c.grouping.ranks + (c.grouping.across_stage + 1) * kMostRanks;
-  return {inexactness * kMostOffloads + offloads, c.stage, groups,
+  return {InexactnessOf(c) * kMostOffloads + offloads, c.stage, groups,
           static_cast<int>(c.recompute.kind), settings};
 }
 

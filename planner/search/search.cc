@@ -13,7 +13,7 @@ namespace {
 constexpr double kRounding = 1e-9;
 
 // What is explored together: choices that differ in shares, segments, buckets and batch.
-using Kind = std::array<int, 10>;
+using Kind = std::array<int, 9>;
 Kind KindOf(const Candidate& c) {
   return {c.gpus,
           c.stage,
@@ -22,8 +22,7 @@ Kind KindOf(const Candidate& c) {
           static_cast<int>(c.optimizer.device),
           static_cast<int>(c.param),
           static_cast<int>(c.recompute.kind),
-          Inexactness(c.states),
-          Inexactness(c.products),
+          InexactnessOf(c),
           c.pin_memory};
 }
 
@@ -102,7 +101,7 @@ class Hunt {
     }
     if (!answer_.found && NothingFits()) return answer_;
     Prove();
-    if (question_.objective != Objective::kHeadroom) PreferSimple();
+    if (answer_.found && question_.objective != Objective::kHeadroom) PreferSimple();
     if (answer_.found) answer_.gave_up = false;
     return answer_;
   }
@@ -390,7 +389,6 @@ class Hunt {
   // least complexity that has one, the fastest. What was judged before has no part in it, so that a
   // question has one answer.
   void PreferSimple() {
-    if (!answer_.found) return;
     const Found fastest = *answer_.found;
     const bool by_gpus = question_.objective == Objective::kFewestGpus;
     const auto bound_of = [&](uint32_t i) {

@@ -153,6 +153,11 @@ std::string StageLabel(const Candidate& candidate) {
   return StageLabel(candidate.stage, candidate.grouping);
 }
 
+int InexactnessOf(const Candidate& candidate) {
+  constexpr int kMostOfStates = 16;
+  return Inexactness(candidate.products) * kMostOfStates + Inexactness(candidate.states);
+}
+
 bool Offloads(const Candidate& candidate) {
   return candidate.optimizer.device != OffloadDevice::kNone ||
          candidate.param != OffloadDevice::kNone;

@@ -125,6 +125,9 @@ struct Candidate {
 // "stage 3 in groups of 8, optimizer over all".
 std::string StageLabel(const Candidate& candidate);
 
+// How exact its products are, then its states: 0 where both are, the more the less exact.
+int InexactnessOf(const Candidate& candidate);
+
 // Whether states or parameters are on the host or on disk.
 bool Offloads(const Candidate& candidate);
 

@@ -12,6 +12,7 @@
 #include "hwprofiles/loader.h"
 #include "planner/advice/advice.h"
 #include "planner/estimate/choices.h"
+#include "planner/estimate/fp8_products.h"
 #include "planner/search/bounds.h"
 #include "planner/search/search.h"
 #include "tests/cost_models/plain_profile.h"
@@ -145,6 +146,20 @@ class Scenario {
     Thin(space.groupings, Int(1, 3));
   }
 
+  // Of half of the GPUs that have them, products of eight bits beside those of 16 or in their
+  // place; of some, sequences that only several of make a multiple of what these need.
+  void DrawProducts() {
+    if (Int(0, 1) == 0) return;
+    for (const Fp8Recipe recipe : kFp8Recipes) {
+      if (!Fp8ProfileLacks(profile.gpu, recipe).empty()) continue;
+      for (const ProductsKind& kind : Fp8Kinds(inputs.model, recipe)) {
+        inputs.space.products.push_back(kind);
+      }
+    }
+    if (inputs.space.products.size() > 1 && Int(0, 3) == 0) inputs.base.batch.seq_len -= 8;
+    Thin(inputs.space.products, Int(1, 2));
+  }
+
   void DrawSpace() {
     const int per_node = static_cast<int>(profile.node.gpus.value);
     int gpus = static_cast<int>(Int(1, per_node));
@@ -156,6 +171,7 @@ class Scenario {
                  inputs.base.batch.seq_len);
     }
     DrawGroups(gpus, per_node);
+    DrawProducts();
     if (Int(0, 9) == 0) {
       space.stages = {inputs.base.zero.stage = 3};
       inputs.base.zero.quantized_weights = Int(0, 1) == 0;
@@ -202,11 +218,11 @@ struct Sweep {
 std::string Text(const Candidate& c) {
   return fmt::format(
       "{} GPUs, {}, optimizer {} x {}, parameters {}, recompute {} {}, reduce {}, "
-      "prefetch {}, persist {}, live {}, reuse {}, batch {} x {}",
+      "prefetch {}, persist {}, live {}, reuse {}, batch {} x {}, {}",
       c.gpus, StageLabel(c), OffloadDeviceName(c.optimizer.device), c.optimizer.ratio,
       OffloadDeviceName(c.param), RecomputeName(c.recompute), c.recompute.every, c.buckets.reduce,
       c.buckets.prefetch, c.gathering.persistence_threshold, c.gathering.max_live_parameters,
-      c.gathering.max_reuse_distance, c.micro_batch, c.grad_accum);
+      c.gathering.max_reuse_distance, c.micro_batch, c.grad_accum, ProductsLabel(c.products));
 }
 
 // Lowers all there is, and sees on the way that no bound is above its program.
@@ -225,7 +241,7 @@ Sweep SweepAll(const SearchInputs& in) {
       const Program program = Lower(in.model, tensors, SetupOf(candidate, in.base), in.lower);
       const ChoiceEstimate choice = EstimateProgram(program, at.cluster, at.costs);
       const ComputeBound& compute =
-          bounds.Compute(batch.micro_batch, candidate.recompute, *at.costs);
+          bounds.Compute(batch.micro_batch, candidate.recompute, *at.costs, candidate.products);
       const MemoryBound memory = Bounds::Memory(group, compute);
       const double seconds = Bounds::StepSeconds(group, compute, batch.grad_accum);
       CAPTURE(Text(candidate));
