@@ -7,6 +7,7 @@
 // Units with other parameters in them are gathered as they are, and so are all with
 // zero_quantized_weights, whose rounding comes first, or where parameters are offloaded.
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -108,7 +109,7 @@ class GatherRewriter {
     const auto unit = static_cast<int64_t>(whole.unit);
     const auto ranks = p_.axes().Size(gather.axis);
     emit_.Tag(at.phase, at.layer, at.when);
-    if (known_.emplace(whole.unit, true).second) {
+    if (known_.insert(whole.unit).second) {
       const Ref parts{parts_, slots.offset * static_cast<uint64_t>(ranks),
                       slots.bytes * static_cast<uint64_t>(ranks), 0};
       Ref own = parts.Part(0, slots.bytes);
@@ -162,7 +163,7 @@ class GatherRewriter {
   const BufferId parts_;
   std::map<BufferId, Ref> slots_;     // by gathered unit: those of its tensors
   std::map<BufferId, Ref> gathered_;  // by the copy of a weight: where it was gathered
-  std::map<int, bool> known_;         // units whose largest magnitudes this section has found
+  std::set<int> known_;               // units whose largest magnitudes this section has found
 };
 
 }  // namespace

@@ -19,6 +19,7 @@
 
 #include "core/base/error.h"
 #include "core/base/fp8.h"
+#include "core/config/setup_facts.h"
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
 
@@ -82,7 +83,6 @@ class Quantizer8 {
     out_.clear();
     out_.reserve(in_.size() * 7 / 4);
     NoteUses();
-    const size_t fills = out_.size();
     for (size_t i = 0; i < in_.size(); ++i) {
       at_ = i;
       const std::optional<LinearLaunch> linear = Linear(in_[i]);
@@ -105,7 +105,7 @@ class Quantizer8 {
       }
       NoteWrites(in_[i], kNoMaker);
     }
-    FillSlots(fills);
+    FillSlots();
   }
 
  private:
@@ -142,9 +142,7 @@ class Quantizer8 {
         return {};
     }
     const auto [M, K, N] = FirstDims<3>(launch->dims);
-    const int64_t multiple = config_.recipe == Fp8Recipe::kBlocks ? kFp8Block : 16;
-    const auto fits = [&](int64_t side) { return side % multiple == 0; };
-    if (!fits(M) || !fits(K) || !fits(N) || std::min(K, N) < config_.least_side) return {};
+    if (!IsFp8Product(config_, M, K, N)) return {};
     const Dtype of_weight = p_.buffers[Arg(*launch, weight).buffer].dtype;
     if (DtypeElements(of_weight) > 1) return {};  // NF4
     return LinearLaunch{M, K, N, (launch->flags & kTransposed) != 0};
@@ -222,7 +220,7 @@ class Quantizer8 {
   Ref AddCopy(const char* label, Role role, Dtype dtype, uint64_t elements) {
     const BufferId id = AddBuffer(p_, label, role, dtype, StoredBytes(dtype, elements));
     p_.buffers[id].layer = in_[at_].layer;
-    if (role != Role::kWorkspace) p_.buffers[id].memory_class = MemoryClass::kActivations;
+    p_.buffers[id].memory_class = MemoryClass::kActivations;
     return All(id);
   }
 
@@ -361,8 +359,8 @@ class Quantizer8 {
     }
   }
 
-  // Zeros before the section's first instruction at `place`.
-  void FillSlots(size_t place) {
+  // Zeros before all else.
+  void FillSlots() {
     if (config_.recipe != Fp8Recipe::kTensor || slots_.bytes() == 0) return;
     p_.buffers[slots_.buffer()].bytes = slots_.bytes();
     p_.buffers[weight_slots_.buffer()].bytes = weight_slots_.bytes();
@@ -375,7 +373,7 @@ class Quantizer8 {
       emit.Launch(KernelId::kFill, {static_cast<int64_t>(p_.buffers[id].bytes)}, kNoFlags,
                   {All(id)});
     }
-    out_.insert(out_.begin() + static_cast<std::ptrdiff_t>(place), fills.begin(), fills.end());
+    out_.insert(out_.begin(), fills.begin(), fills.end());
   }
 
   Program& p_;

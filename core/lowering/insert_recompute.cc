@@ -1,4 +1,4 @@
-// Pass 2: activation recompute.
+// Pass 3: activation recompute.
 //
 // Full: layers form segments of `every`; only a segment's input is kept from forward to backward,
 // the rest is computed again just before the segment's backward (Chen et al. 2016, arXiv
@@ -6,7 +6,8 @@
 //
 // Selective: a layer's norms, GELU and SwiGLU, which take little time for what they hold, run again
 // just before the first kernel of the backward pass that needs what they made (their own gradients
-// aside, the weight gradient of the product behind them); all else is kept.
+// aside, the weight gradient of the product behind them), and so do the copies of eight bits that
+// products take; all else is kept.
 #include <array>
 
 #include "core/lowering/emitter.h"

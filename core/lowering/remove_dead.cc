@@ -1,4 +1,4 @@
-// Pass 3: what nobody needs where a part of the model is frozen. A backward pass ends at the lowest
+// Pass 4: what nobody needs where a part of the model is frozen. A backward pass ends at the lowest
 // tensor that is trained: gradients of activations below it, what is computed again for them, and
 // what is kept for gradients of frozen weights lead to nothing.
 #include <algorithm>

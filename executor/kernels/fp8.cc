@@ -2,7 +2,11 @@
 #include "executor/kernels/fp8.h"
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
 
+#include "core/base/fp8.h"
 #include "executor/kernels/cpu_kernels.h"
 #include "executor/kernels/gemm.h"
 #include "executor/kernels/unit_segments.h"
@@ -46,7 +50,7 @@ struct Scales {
   }
 };
 
-// A copy as `kScales` blocks have it: element (row, column) is x(row, column), read in fp32.
+// A copy with scales of blocks: element (row, column) is that of read(row, column), in fp32.
 template <typename Read>
 void QuantizeBlocks(const KernelCall& call, const KernelArg& copy, const KernelArg& scale,
                     int64_t rows, int64_t cols, int64_t block_rows, const Read& read) {

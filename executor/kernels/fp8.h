@@ -1,11 +1,8 @@
 // Largest magnitudes on the CPU, for the kernels that take them along.
 #pragma once
 
-#include <atomic>
-#include <bit>
 #include <cstdint>
 
-#include "core/base/fp8.h"
 #include "executor/kernels/kernel_util.h"
 
 namespace zeroplan {
