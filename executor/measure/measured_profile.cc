@@ -132,8 +132,8 @@ Figure DerivedPeak(const DeviceProperties& device, const std::string& architectu
   const double fastest = FastestProduct(measured, dtype);
   if (fastest > peak) {
     return DerivedFigure(fastest, kTera, "TFLOP/s",
-                         "the fastest product measured: no data sheet "
-                         "is built in for this GPU");
+                         "the fastest product measured: more than its multiprocessors "
+                         "and their clock give");
   }
   return DerivedFigure(peak, kTera, "TFLOP/s",
                        fmt::format("{} SMs at {:.0f} MHz, {} dense FLOP a clock each as the "
