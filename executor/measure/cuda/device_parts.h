@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "core/config/setup_facts.h"
 #include "executor/measure/cuda/kernel_bench.h"
 #include "executor/measure/measure_device.h"
 #include "executor/measure/part_runner.h"
@@ -44,7 +45,7 @@ std::vector<int> WorldSizes(int most);
 
 // Whether the GPU multiplies eight bits.
 inline bool HasFp8(const DeviceProperties& device) {
-  return device.compute_major * 10 + device.compute_minor >= 89;
+  return Fp8GpuLacks({}, device.compute_major * 10 + device.compute_minor).empty();
 }
 
 // 16-bit dtype that this GPU trains in.

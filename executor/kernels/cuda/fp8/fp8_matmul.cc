@@ -1,5 +1,7 @@
 // Products of eight bits. Legend: M, K, N as the row's.
-#include "core/base/fp8.h"
+#include <string>
+
+#include "core/config/setup_facts.h"
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/gemm/gemm_kernels.h"
 #include "executor/kernels/cuda/gemm/matmul_product.h"
@@ -44,38 +46,32 @@ Fp8Product MakeFp8Product(const KernelCall& call, bool may_fuse) {
                               .fast_sums = may_be_fast})};
 }
 
-struct Capability {
-  int major = 0, minor = 0;
-};
-Capability CapabilityOfGpu() {
-  int device = 0;
-  Capability has;
+// As 89 for 8.9.
+int CapabilityOfGpu() {
+  int device = 0, major = 0, minor = 0;
   CheckRuntimeCall(cudaGetDevice(&device), "asking for a GPU");
-  CheckRuntimeCall(cudaDeviceGetAttribute(&has.major, cudaDevAttrComputeCapabilityMajor, device),
+  CheckRuntimeCall(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
                    "asking for a GPU's properties");
-  CheckRuntimeCall(cudaDeviceGetAttribute(&has.minor, cudaDevAttrComputeCapabilityMinor, device),
+  CheckRuntimeCall(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
                    "asking for a GPU's properties");
-  return has;
+  return 10 * major + minor;
 }
 
 void CheckGpuMultiplies() {
-  const auto [major, minor] = CapabilityOfGpu();
-  if (10 * major + minor >= 89) return;
-  ThrowRuntime(
-      "fp8_matmul: products of eight bits need a GPU of compute capability 8.9 or newer (RTX 40, "
-      "L4, L40S, H100), and this one has {}.{}; leave out ⟦matmul_dtype⟧ fp8",
-      major, minor);
+  const std::string lacks = Fp8GpuLacks({}, CapabilityOfGpu());
+  if (lacks.empty()) return;
+  ThrowRuntime("fp8_matmul is not for this GPU: {}; leave out ⟦matmul_dtype⟧ fp8", lacks);
 }
 
 // The library has no algorithm, as `product` says: throws what that means.
 [[noreturn]] void Refuse(const Product& product) {
   CheckGpuMultiplies();
-  const auto [major, minor] = CapabilityOfGpu();
+  const int capability = CapabilityOfGpu();
   const bool one_scale =
       product.problem.scale_a == GemmScale::kOne && product.problem.scale_b == GemmScale::kOne;
   ThrowRuntime(
       "fp8_matmul: cuBLASLt {} has no algorithm on a GPU of compute capability {}.{} for {}; {}",
-      cublasLtGetVersion(), major, minor, GemmProblemText(product.problem),
+      cublasLtGetVersion(), capability / 10, capability % 10, GemmProblemText(product.problem),
       one_scale ? "leave out ⟦matmul_dtype⟧ fp8" : "use ⟦fp8_recipe⟧ tensor");
 }
 
