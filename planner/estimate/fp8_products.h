@@ -35,12 +35,14 @@ std::string Fp8ProfileLacks(const GpuProfile& gpu, Fp8Recipe recipe);
 // What they cost in accuracy, as measured: the one place for such figures.
 struct ProductsAccuracy {
   Fp8Recipe recipe;
+  Dtype gradients;
+  bool fast_gradients;
   double loss_change_percent = 0;  // of the validation loss, against products of 16 bits
   std::string_view trained;        // the model, its tokens, how far seeds lie apart
 };
 // Of a run in `dtype`. Nothing: it was not measured.
-std::optional<ProductsAccuracy> MeasuredAccuracy(const ProductsKind& products, Dtype dtype);
+std::optional<ProductsAccuracy> MeasuredAccuracy(const Fp8Config& fp8, Dtype dtype);
 // "its cost in accuracy is not measured here".
-std::string AccuracyText(const ProductsKind& products, Dtype dtype);
+std::string AccuracyText(const Fp8Config& fp8, Dtype dtype);
 
 }  // namespace zeroplan

@@ -142,8 +142,7 @@ void NoteFp8(const ModelSpec& model, const TrainSetup& setup, Assumptions& assum
   std::string text = Fp8Text(model, setup);
   if (text.empty()) return;
   if (HasFp8Tokens(setup)) {
-    text +=
-        fmt::format(" FP8: {}.", AccuracyText(ProductsOf(setup.precision), setup.precision.dtype));
+    text += fmt::format(" FP8: {}.", AccuracyText(setup.precision.fp8, setup.precision.dtype));
   }
   assumptions.notes.push_back(std::move(text));
 }

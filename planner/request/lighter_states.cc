@@ -167,10 +167,10 @@ std::string FasterProductsText(const ResolvedPlan& request, ChoiceSearch& search
   if (!found) return "";
   const double times = TimesToBeFound(*found, plan);
   if (times < kWorthSaying) return "";
+  const TrainSetup setup = SetupOf(found->candidate, inputs.base);
   return fmt::format("Products are in {}; with ⟦matmul_dtype⟧ fp8 {:.2f} times as fast ({}; {}).",
-                     DtypeName(dtype), times,
-                     plan.runtime->ChoiceText(SetupOf(found->candidate, inputs.base)),
-                     AccuracyText(found->candidate.products, dtype));
+                     DtypeName(dtype), times, plan.runtime->ChoiceText(setup),
+                     AccuracyText(setup.precision.fp8, dtype));
 }
 
 std::string LighterStatesText(ResolvedPlan& request, ChoiceSearch& searcher, const Plan& plan) {

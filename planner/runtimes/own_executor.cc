@@ -112,10 +112,8 @@ class Own : public Runtime {
           "\"_zeroplan\": {{\"optimizer_in_backward\": true}}, with stage 2 or 3 and "
           "gradient_clipping 0");
     }
-    ThrowUsage(
-        "⟦{}⟧: has no effect on zeroplan's own executor; add ⟦runtime⟧ deepspeed or leave it "
-        "out",
-        asked.recipe);
+    ThrowUsage("⟦{}⟧: has no effect on zeroplan's own executor; add ⟦runtime⟧ {} or leave it out",
+               asked.recipe, asked.recipe == "float8" ? "fsdp2" : "deepspeed");
   }
   ChoiceSpace EstimateSpace() const override { return {}; }
   std::vector<TrainSetup> Choices(const SearchInputs& inputs,
@@ -151,7 +149,9 @@ class Own : public Runtime {
   }
   double LargestTimeError(const ChoiceEstimate& choice, const Cluster& cluster,
                           const HardwareProfile& hardware) const override {
-    if (choice.setup.precision.fp8.enabled) return 0;  // no run was timed
+    const bool fp8 = choice.setup.precision.fp8.enabled;
+    const bool offloads = Offloads(CandidateOf(choice.setup));
+    if (fp8 && (!IsH200(hardware) || cluster.gpus > 1 || offloads)) return 0;
     const double here = LargestErrorOnOneNode(choice, hardware);
     return cluster.nodes() > 1 ? std::max(here, kFsdpAcrossNodesWorst) : here;
   }
@@ -169,7 +169,8 @@ class Own : public Runtime {
     }
     if (choice.setup.precision.fp8.enabled) {
       cautions.emplace_back(
-          "No run with products in FP8 was timed, so that the margin of its time is not known.");
+          "Four runs with products in FP8, on one H200 each, took 3 to 5 % less than predicted; no "
+          "other one was compared.");
     }
     return cautions;
   }
