@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nccl.h>
 
 #include <algorithm>
 #include <chrono>
@@ -22,6 +21,7 @@
 #include "machine/gpu_state.h"
 
 #ifdef ZEROPLAN_WITH_CUDA
+#include <nccl.h>
 #endif
 
 namespace zeroplan {
