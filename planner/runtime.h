@@ -78,6 +78,7 @@ struct AskedOfRuntime {
   std::string grad_accum_dtype;  // as given; empty: not given
   std::string master_weights, optimizer_states;  // the same; empty where fp32
   std::string matmul_dtype;                      // the same; empty but for fp8
+  std::string_view own_fp8;  // of zeroplan's own FP8 a field that is given: "fp8_recipe"
 };
 
 class Runtime {

@@ -14,7 +14,8 @@
 
 namespace zeroplan {
 
-struct ModelSpec;  // core/model/model_spec.h
+struct ModelSpec;        // core/model/model_spec.h
+struct PrecisionConfig;  // core/config/zero_config.h
 
 // What of a model runs under torch.compile.
 struct TorchCompile {
@@ -55,6 +56,12 @@ inline constexpr std::array<std::string_view, 7> kTorchOptimizerNames = {
     "adamw_torch_fused", "adamw_torch",      "adamw_bnb_8bit", "paged_adamw_32bit",
     "paged_adamw_8bit",  "adamw_torch_8bit", "adafactor"};
 
+// How torchao trains in 8 bits (torchao.float8): one scale a tensor; the same, with FSDP2's gathers
+// in 8 bits too (enable_fsdp_float8_all_gather); one scale a row.
+enum class TorchFloat8 : uint8_t { kTensorwise, kTensorwiseGathers, kRowwise };
+inline constexpr std::array<std::string_view, 3> kTorchFloat8Names = {
+    "tensorwise", "tensorwise-gathers", "rowwise"};
+
 struct TorchRecipe {
   TorchCompile compile;
   CodeStyle code = CodeStyle::kPlain;
@@ -70,6 +77,8 @@ struct TorchRecipe {
   bool kbit = false;
   // What checkpointed layers keep goes to page-locked host memory until backward wants it.
   bool offload_activations = false;
+  // Of products in 8 bits; none: kTensorwise.
+  std::optional<TorchFloat8> float8;
   // PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.
   bool expandable_segments = false;
 
@@ -83,6 +92,9 @@ struct TorchRecipe {
 // has, 16 bit, but for fp16, whose gradients GradScaler unscales in fp32 alone; PEFT's adapters are
 // in fp32 (autocast_adapter_dtype).
 Dtype HeldByDdp(const TorchRecipe& recipe, Dtype computes, bool adapters);
+
+// Nothing where products are in 16 bits.
+std::optional<TorchFloat8> Float8Of(const PrecisionConfig& precision, const TorchRecipe& recipe);
 
 // "bfloat16", "float16", "float32".
 std::string_view TorchDtypeName(Dtype dtype);
@@ -102,6 +114,9 @@ inline std::string_view CodeStyleName(CodeStyle code) {
 }
 inline std::string_view TorchAttentionName(TorchAttention attention) {
   return kTorchAttentionNames[static_cast<size_t>(attention)];
+}
+inline std::string_view TorchFloat8Name(TorchFloat8 float8) {
+  return kTorchFloat8Names[static_cast<size_t>(float8)];
 }
 inline std::string_view TorchOptimizerName(TorchOptimizer optimizer) {
   return kTorchOptimizerNames[static_cast<size_t>(optimizer)];

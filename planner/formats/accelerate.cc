@@ -61,21 +61,37 @@ JsonText LeaveToScript(const FormatRequest& request, const JsonText& text) {
   return out.dump();
 }
 
+std::string PrecisionLine(const FormatRequest& request) {
+  const PrecisionConfig& precision = request.setup.precision;
+  // "no" without quotes is false in YAML.
+  const std::string_view name = precision.fp8.enabled            ? "fp8"
+                                : precision.dtype == Dtype::kF32 ? "no"
+                                                                 : DtypeName(precision.dtype);
+  return fmt::format("mixed_precision: {}\n", Quoted(std::string(name)));
+}
+
+// torchao (AORecipeKwargs). What it pads are products that are left in 16 bits.
+std::string Float8Section(const FormatRequest& request) {
+  const std::optional<TorchFloat8> float8 = Float8Of(request.setup.precision, request.recipe);
+  if (!float8) return "";
+  return fmt::format(
+      "fp8_config:\n  backend: AO\n  enable_fsdp_float8_all_gather: {}\n  pad_inner_dim: false\n",
+      float8 == TorchFloat8::kTensorwiseGathers);
+}
+
 std::string Fsdp2Yaml(const FormatRequest& request) {
   const TrainSetup& setup = request.setup;
-  const Dtype dtype = setup.precision.dtype;
-  const std::string precision =
-      dtype == Dtype::kF32 ? std::string("no") : std::string(DtypeName(dtype));
   std::string text = HeadComment(request, "accelerate 1.15");
   text += "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\n";
-  // "no" without quotes is false in YAML.
-  text += fmt::format("mixed_precision: {}\nfsdp_config:\n", Quoted(precision));
+  text += PrecisionLine(request) + Float8Section(request) + "fsdp_config:\n";
   text += "  fsdp_version: 2\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n";
   text += fmt::format("  fsdp_reshard_after_forward: {}\n", setup.zero.stage == 3);
   text += fmt::format("  fsdp_offload_params: {}\n",
                       setup.zero.offload_param.device == OffloadDevice::kCpu);
   text += fmt::format("  fsdp_activation_checkpointing: {}\n",
                       setup.recompute.kind == RecomputeKind::kFull);
+  // accelerate refuses it with torchao.
+  if (setup.precision.fp8.enabled) text += "  fsdp_cpu_ram_efficient_loading: false\n";
   if (Hybrid(setup)) {
     const int group = setup.zero.shard_group;
     text += fmt::format(
@@ -89,12 +105,10 @@ std::string Fsdp2Yaml(const FormatRequest& request) {
 
 // One process is no process group.
 std::string DdpYaml(const FormatRequest& request) {
-  const Dtype dtype = request.setup.precision.dtype;
   std::string text = HeadComment(request, "accelerate 1.15");
   text += fmt::format("compute_environment: LOCAL_MACHINE\ndistributed_type: {}\n",
                       request.cluster.gpus > 1 ? "MULTI_GPU" : "\"NO\"");
-  text += fmt::format("mixed_precision: {}\n",
-                      Quoted(dtype == Dtype::kF32 ? "no" : std::string(DtypeName(dtype))));
+  text += PrecisionLine(request) + Float8Section(request);
   return text + DynamoSection(request.recipe.compile) + ProcessLines(request);
 }
 
@@ -128,6 +142,11 @@ void AddDeepSpeedFiles(const FormatRequest& request, WrittenConfig& out) {
 }
 
 void AddPyTorchFile(const FormatRequest& request, WrittenConfig& out) {
+  if (request.setup.precision.fp8.enabled) {
+    out.notes.emplace_back(
+        "FP8 wants torchao. accelerate leaves the first linear and the last one in bf16: the first "
+        "layer's queries, which the plan counts in FP8, and the head.");
+  }
   if (IsDdp(request)) {
     out.files.push_back({request.file, DdpYaml(request)});
     return;

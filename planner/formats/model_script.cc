@@ -204,6 +204,8 @@ std::string RecipeCannot(ConfigFormat format, const Runtime& runtime, const Mode
               "⟦attn⟧ triton, which transformers does not have");
   reasons.Add(!titan && recipe.optimizer_in_backward,
               "⟦optimizer_in_backward⟧, for which it has no setting");
+  reasons.Add(format == ConfigFormat::kAccelerate && recipe.float8 == TorchFloat8::kRowwise,
+              "⟦float8⟧ rowwise, for which its file has no key");
   reasons.Add(recipe.offload_activations, "⟦offload_activations⟧, for which it has no setting");
   reasons.Add(titan && HasAdapters(model), "adapters (torchtitan 0.2.2 trains all weights)");
   // transformers 5.24 sets a wrap policy of PEFT's there, which accelerate 1.15 does not know.

@@ -81,15 +81,28 @@ std::string Compile(TorchCompile compile) {
   return text;
 }
 
+// Beside "converters" of [model]. torchtitan lets nobody name a recipe that gathers in 8 bits.
+std::string Float8(TorchFloat8 float8) {
+  std::string text = "\n[quantize.linear.float8]\nfilter_fqns = [\"output\"]\n";
+  if (float8 == TorchFloat8::kRowwise) return text + "recipe_name = \"rowwise\"\n";
+  const bool gathers = float8 == TorchFloat8::kTensorwiseGathers;
+  return text + fmt::format(
+                    "enable_fsdp_float8_all_gather = {}\n"
+                    "precompute_float8_dynamic_scale_for_fsdp = {}\n",
+                    gathers, gathers);
+}
+
 std::string Toml(const FormatRequest& request, const Flavor* flavor) {
   const TrainSetup& setup = request.setup;
   std::string text = HeadComment(request, "torchtitan 0.2.2");
   text += fmt::format("[job]\ndescription = {}\n",
                       Quoted(fmt::format("{}, FSDP2, planned by zeroplan", ModelName(request))));
+  const std::optional<TorchFloat8> float8 = Float8Of(setup.precision, request.recipe);
+  if (flavor != nullptr || float8) text += "\n[model]\n";
   if (flavor != nullptr) {
-    text +=
-        fmt::format("\n[model]\nname = \"{}\"\nflavor = \"{}\"\n", flavor->name, flavor->flavor);
+    text += fmt::format("name = \"{}\"\nflavor = \"{}\"\n", flavor->name, flavor->flavor);
   }
+  if (float8) text += "converters = [\"quantize.linear.float8\"]\n" + Float8(*float8);
   text += Training(setup) + Parallelism(setup);
   text += Recompute(setup.recompute.kind);
   text += Compile(request.recipe.compile);
@@ -113,7 +126,7 @@ WrittenConfig WriteTorchtitan(const FormatRequest& request) {
   if (flavor == nullptr) {
     out.notes.push_back(
         fmt::format("torchtitan 0.2.2 has no model of the shape of {}, and the file names none: "
-                    "add [model] with the name and flavor of yours. Without it torchtitan trains "
+                    "add the name and flavor of yours to [model]. Without it torchtitan trains "
                     "its debug model.",
                     request.model.name));
   }
@@ -123,6 +136,10 @@ WrittenConfig WriteTorchtitan(const FormatRequest& request) {
   out.notes.emplace_back(
       "torchtitan 0.3 reads no TOML: there the same keys of training, parallelism and compile are "
       "options (--training.local_batch_size ...).");
+  if (Float8Of(request.setup.precision, request.recipe)) {
+    out.notes.emplace_back(
+        "FP8 wants torchao. torchtitan 0.3 has its rowwise recipes alone (Float8LinearConverter).");
+  }
   out.notes.emplace_back(
       "torchtitan shards the embedding and the head as groups of their own; the plan counts them "
       "as one.");

@@ -82,6 +82,7 @@ std::vector<std::string> Words(std::span<const std::string_view> names) {
 void AddRecipeFields(FieldSink& sink, RuntimeFields& fields) {
   const char* group = "Runtime";
   static const std::string kCodes = fmt::format("{}", fmt::join(kCodeStyleNames, "|"));
+  static const std::string kFloat8s = fmt::format("{}", fmt::join(kTorchFloat8Names, "|"));
   static const std::string kAttentions = fmt::format("{}", fmt::join(kTorchAttentionNames, "|"));
   sink.Value({group, "⟦code⟧", kCodes.c_str(),
               "Whose modelling code that program trains: transformers' (hf), with Liger's kernels, "
@@ -103,6 +104,10 @@ void AddRecipeFields(FieldSink& sink, RuntimeFields& fields) {
                           "own AdamW)",
                           fmt::join(kTorchOptimizerNames, ", "))},
              fields.optim, WordIn<TorchOptimizer>(Words(kTorchOptimizerNames)));
+  sink.Value({group, "⟦float8⟧", kFloat8s.c_str(),
+              "With ⟦matmul_dtype⟧ fp8: torchao's recipe in that program, one scale a tensor, the "
+              "same with FSDP2's gathers in 8 bits, or one a row (default tensorwise)"},
+             fields.float8, WordIn<TorchFloat8>(Words(kTorchFloat8Names)));
   sink.Flag(group, "⟦optimizer_in_backward⟧",
             "That program updates each parameter in the backward pass, as soon as its gradient is "
             "whole",
@@ -153,6 +158,7 @@ TorchRecipe RuntimeFields::recipe(std::optional<ConfigFormat> written_for) const
   recipe.attention = attn.value_or(recipe.attention);
   recipe.param_dtype = param_dtype;
   recipe.optimizer = optim;
+  recipe.float8 = float8;
   recipe.optimizer_in_backward = optimizer_in_backward;
   recipe.kbit = kbit;
   recipe.offload_activations = offload_activations;
@@ -166,6 +172,7 @@ std::string_view RuntimeFields::first_of_recipe() const {
   if (attn) return "attn";
   if (param_dtype) return "param_dtype";
   if (optim) return "optim";
+  if (float8) return "float8";
   if (optimizer_in_backward) return "optimizer_in_backward";
   if (kbit) return "kbit";
   if (offload_activations) return "offload_activations";

@@ -116,6 +116,7 @@ struct RuntimeFields {
   Given<TorchAttention> attn;
   Given<Dtype> param_dtype;
   Given<TorchOptimizer> optim;
+  Given<TorchFloat8> float8;
   bool optimizer_in_backward = false, kbit = false;
   bool offload_activations = false, expandable_segments = false;
 

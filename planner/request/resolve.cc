@@ -504,6 +504,8 @@ void RefuseForRuntime(const Request& request) {
     asked.optimizer_states = batch.optimizer_states.text;
   }
   if (batch.asks_fp8()) asked.matmul_dtype = batch.matmul_dtype.text;
+  if (batch.fp8_recipe) asked.own_fp8 = "fp8_recipe";
+  if (batch.fp8_gradients) asked.own_fp8 = "fp8_gradients";
   const Runtime& runtime = request.runtime.of();
   runtime.Refuse(asked);
 }

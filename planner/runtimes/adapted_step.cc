@@ -40,6 +40,8 @@ const AdaptedLinear& TorchStep::Adapted(int module) const {
 
 bool TorchStep::KeepsInput(int module) const {
   if (IsAdapted(module)) return Adapted(module).keeps_input;
+  // Made again from what is kept before it (docs/runtimes.md, "FP8 by torchao").
+  if (IsFloat8(model_, run_, module)) return false;
   return WeightOf(model_, module).trained;
 }
 

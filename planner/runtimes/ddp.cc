@@ -37,6 +37,7 @@ class Ddp : public TorchRuntime {
       : TorchRuntime(model, play.setup, memory, timer),
         casts_(HeldDtype(play) == Dtype::kF32),
         kbit_(play.recipe.kbit),
+        run_(TorchRunOf(play.setup, play.recipe)),
         held_bytes_(casts_ ? 4 : 2),
         recompute_(play.setup.recompute.kind != RecomputeKind::kNone),
         in_backward_(play.recipe.optimizer_in_backward),
@@ -122,6 +123,7 @@ class Ddp : public TorchRuntime {
     // The head of k-bit training is fp32, too.
     const bool casts_head = kbit_ && module == model_.head();
     if (!casts_ || !(model_.modules[static_cast<size_t>(module)].product || casts_head)) return;
+    if (IsFloat8(model_, run_, module)) return;  // Float8Linear casts what it has
     if (cast_.empty()) cast_.resize(model_.params.size());
     for (const int param : model_.modules[static_cast<size_t>(module)].params) {
       if (!model_.trains(param) && !casts_head) continue;
@@ -144,6 +146,7 @@ class Ddp : public TorchRuntime {
   }
 
   const bool casts_, kbit_;
+  const TorchRun run_;
   const uint64_t held_bytes_;
   const bool recompute_, in_backward_, clips_;
   TorchStates states_;
@@ -193,8 +196,10 @@ class DdpOfTorch : public TorchBased {
 
   const RuntimeMargins& margins() const override { return kDdpMargins; }
 
-  std::string FormatCannot(ConfigFormat /*format*/, const TrainSetup& setup) const override {
+  std::string FormatCannot(ConfigFormat format, const TrainSetup& setup) const override {
     Reasons reasons;
+    reasons.Add(setup.precision.fp8.enabled && format == ConfigFormat::kHfTrainer, "{}",
+                kNoFp8Argument);
     reasons.Add(setup.zero.stage > 0, "stage {} (DDP partitions nothing)", setup.zero.stage);
     reasons.Add(setup.recompute.kind == RecomputeKind::kSelective, "selective recompute");
     reasons.Add(setup.recompute.every > 1, "recompute of {} layers at a time",

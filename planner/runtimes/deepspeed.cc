@@ -332,6 +332,7 @@ class DeepSpeed : public TorchBased {
     return DeepSpeedAround(run);
   }
   bool HasAutocast() const override { return false; }
+  bool HasFloat8() const override { return false; }
   bool HasModuleGraphs(int stage) const override { return stage == 3; }
   bool CanDo(int stage, const OffloadPlace& offloads) const override {
     const bool in_files = offloads.optimizer.device == OffloadDevice::kNvme;

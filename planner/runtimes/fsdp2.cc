@@ -82,6 +82,7 @@ std::string Fsdp2FormatCannot(ConfigFormat format, const TrainSetup& setup) {
   AddFsdp2Limits(setup.zero, reasons);
   reasons.Add(Hybrid(setup) && setup.zero.across_stage > 0,
               "shard groups that share the optimizer (its groups hold replicas)");
+  reasons.Add(precision.fp8.enabled && format == ConfigFormat::kHfTrainer, "{}", kNoFp8Argument);
   // TrainingArguments' parallelism_config is an object, no argument.
   reasons.Add(Hybrid(setup) && format == ConfigFormat::kHfTrainer,
               "shard groups, for which TrainingArguments have no argument (accelerate has keys)");

@@ -7,6 +7,7 @@
 
 #include "core/config/setup_facts.h"
 #include "planner/runtimes/torch_code.h"
+#include "planner/runtimes/torch_float8.h"
 
 namespace zeroplan {
 namespace {
@@ -25,6 +26,7 @@ class Fsdp2 : public TorchRuntime {
         reduce_bytes_(play.setup.precision.fp32_reduction ? 4 : 2),
         held_bytes_(DtypeBytes(Fsdp2ShardDtype(play.recipe))),
         update_in_backward_(play.recipe.optimizer_in_backward),
+        run_(TorchRunOf(play.setup, play.recipe)),
         groups_(static_cast<size_t>(model.spec.layers) + 1),
         group_of_(model.params.size(), root()),
         states_(play.recipe.UsedOptimizer(), Fsdp2ShardDtype(play.recipe), ShardsOf(model), memory,
@@ -40,6 +42,10 @@ class Fsdp2 : public TorchRuntime {
         group_of_[index] = group;
         groups_[group].shards += Shard(index);
         if (!model.trains(param)) groups_[group].frozen += Shard(index);
+        if (!run_.float8_gathers || !IsFloat8(model_, run_, static_cast<int>(module))) continue;
+        is_float8_[index] = true;
+        groups_[group].float8 += Shard(index);
+        ++groups_[group].float8_params;
       }
     }
   }
@@ -119,6 +125,7 @@ class Fsdp2 : public TorchRuntime {
 
   void Step() override {
     if (!update_in_backward_) Update();
+    if (run_.float8_gathers) FindFloat8Scales();
     for (Group& group : groups_) {
       if (offload_ && group.has_host_grads) {
         for (const size_t param : group.params) {
@@ -149,6 +156,20 @@ class Fsdp2 : public TorchRuntime {
     states_.Step();
   }
 
+  // precompute_float8_dynamic_scale_for_fsdp: norms of shards, all-reduced at once.
+  void FindFloat8Scales() {
+    double shards = 0;
+    int params = 0;
+    for (const Group& group : groups_) {
+      shards += static_cast<double>(group.float8);
+      params += group.float8_params;
+    }
+    timer_->Host(timer_->constants().dtensor * params);
+    timer_->Memory(static_cast<double>(held_bytes_) * shards, 1 + params / 100);
+    timer_->Collective(TorchClock::kComputeStream, CollectiveOp::kAllReduce, 4.0 * params, 1,
+                       RankGroups::kShard);
+  }
+
   // Parameters are cut along their first dimension; what a cut adds is little.
   std::vector<UpdatedTensor> ShardsOf(const TorchModel& model) const {
     std::vector<UpdatedTensor> shards = UpdatedTensorsOf(model);
@@ -164,6 +185,9 @@ class Fsdp2 : public TorchRuntime {
     uint64_t shards = 0;  // elements of a rank
     uint64_t frozen = 0;  // of these in 16 bit, without gradients
     uint64_t trained() const { return shards - frozen; }
+    uint64_t float8 = 0;  // of these gathered in 8 bits
+    int float8_params = 0;
+    uint64_t SentBytes() const { return 2 * shards - float8; }
     std::vector<Tensor> whole;  // gathered parameters
     Tensor gathered;            // what the all-gather wrote, until it is copied out
     bool in_flight = false, has_host_grads = false;
@@ -212,16 +236,22 @@ class Fsdp2 : public TorchRuntime {
     if (offload_) {
       timer_->Copy(kFsdp2Gather, /*to_device=*/true, held, static_cast<int>(group.params.size()));
     }
-    timer_->Memory(held + 2 * shards, 1, kFsdp2Gather);
-    timer_->Collective(kFsdp2Gather, CollectiveOp::kAllGather,
-                       2 * shards * static_cast<double>(ranks_), 1, RankGroups::kShard);
+    const auto sent = static_cast<double>(group.SentBytes());
+    const auto float8 = static_cast<double>(group.float8);
+    timer_->Memory(held - static_cast<double>(held_bytes_) * float8 + sent, 1, kFsdp2Gather);
+    // fsdp_pre_all_gather (torchao/float8/fsdp_utils.py), a parameter at a time.
+    timer_->Memory((kFloat8ShardMoves + 1) * float8, kFloat8ShardLaunches * group.float8_params,
+                   kFsdp2Gather);
+    timer_->Collective(kFsdp2Gather, CollectiveOp::kAllGather, sent * static_cast<double>(ranks_),
+                       1, RankGroups::kShard);
     std::vector<Tensor> brought;
     for (const size_t param : group.params) {
       if (offload_) brought.push_back(New(TorchClass::kBuffers, HeldBytes(param), kFsdp2Gather));
     }
     const Tensor cast =
-        New(TorchClass::kBuffers, held_bytes_ > 2 ? 2 * group.shards : 0, kFsdp2Gather);
-    group.gathered = New(TorchClass::kBuffers, 2 * group.shards * ranks_, kFsdp2Gather);
+        New(TorchClass::kBuffers,
+            (held_bytes_ > 2 ? 2 * (group.shards - group.float8) : 0) + group.float8, kFsdp2Gather);
+    group.gathered = New(TorchClass::kBuffers, group.SentBytes() * ranks_, kFsdp2Gather);
   }
 
   // wait_for_unshard: copied out to a tensor a parameter. In forward the buffer is kept until the
@@ -241,7 +271,8 @@ class Fsdp2 : public TorchRuntime {
         if (offload_) brought = New(TorchClass::kBuffers, HeldBytes(param));
         if (casts) cast = New(TorchClass::kBuffers, 2 * Shard(param));
       }
-      group.whole.push_back(New(TorchClass::kParams, 2 * Shard(param) * ranks_));
+      const uint64_t bytes = is_float8_[param] ? 1 : 2;
+      group.whole.push_back(New(TorchClass::kParams, bytes * Shard(param) * ranks_));
     }
     if (forward) {
       gather_state_ = std::move(group.gathered);
@@ -264,7 +295,7 @@ class Fsdp2 : public TorchRuntime {
       return;
     }
     timer_->StreamWaits(TorchClock::kComputeStream, kFsdp2Gather);
-    timer_->Memory(4 * whole);
+    timer_->Memory(2 * static_cast<double>(group.SentBytes() * ranks_));
   }
 
   // foreach_reduce: copied in where it computes, which first waits for the reduction before
@@ -356,6 +387,8 @@ class Fsdp2 : public TorchRuntime {
   const bool reshard_;
   const uint64_t reduce_bytes_, held_bytes_;
   const bool update_in_backward_;
+  const TorchRun run_;
+  std::vector<bool> is_float8_ = std::vector<bool>(model_.params.size());
   std::vector<Group> groups_;  // layers, then the rest
   std::vector<size_t> group_of_;
   std::vector<Tensor> params_;

@@ -329,6 +329,9 @@ TorchRun TorchRunOf(const TrainSetup& setup, const TorchRecipe& recipe) {
   run.saves_products = setup.recompute.kind == RecomputeKind::kSelective;
   run.compiled = recipe.compile.layers;
   run.compiled_loss = recipe.compile.loss;
+  run.float8 = Float8Of(setup.precision, recipe);
+  run.float8_gathers = run.float8 == TorchFloat8::kTensorwiseGathers &&
+                       ShardRanks(setup.zero, setup.batch.world_size) > 1;
   run.code = recipe.code;
   run.attention = recipe.attention;
   return run;

@@ -104,6 +104,9 @@ class TorchBased : public Runtime {
                                                    TorchTimer* timer) const = 0;
   // Whether what is trained, adapters or parameters, is in fp32 where modules run, under autocast.
   virtual bool CastsTrained(const TorchPlay& /*play*/) const { return false; }
+  // Whether programs train with torchao's products in 8 bits.
+  virtual bool HasFloat8() const { return true; }
+  void RefuseFloat8(const TorchPlay& play) const;
   // Of adapters, what is modelled for no runtime or not for this one.
   void RefuseAdapters(const TorchPlay& play) const;
   // All that is not modelled of `play`.
@@ -149,6 +152,9 @@ class TorchBased : public Runtime {
   virtual std::string_view OptimizerText() const;
 };
 
+// Why transformers' Trainer is written no such plan.
+inline constexpr std::string_view kNoFp8Argument =
+    "products in FP8, for which TrainingArguments have no argument (accelerate has keys)";
 inline constexpr double kTightMargin = 0.03, kCacheMargin = 0.05, kSegmentSeconds = 2e-3;
 
 }  // namespace zeroplan

@@ -71,21 +71,26 @@ void TorchKernels::AddMemory(TorchOp op, double forward_bytes, int forward_launc
   backward_[static_cast<size_t>(op)] += Memory(backward_bytes, backward_launches, compiled);
 }
 
-TorchWork TorchKernels::Product(GemmKind kind, int64_t rows, int64_t k, int64_t n,
-                                int times) const {
+TorchWork TorchKernels::Product(GemmKind kind, int64_t rows, int64_t k, int64_t n, int times,
+                                bool float8) const {
+  const Dtype dtype = float8 ? Dtype::kE4M3 : dtype_;
   const double m = static_cast<double>(rows), depth = static_cast<double>(k),
                columns = static_cast<double>(n);
   const double flops = 2 * m * depth * columns;
-  const double bytes = 2 * (m * depth + depth * columns + m * columns);
-  double seconds = machine_.gemm.Seconds(kind, dtype_, rows, k, n) / products_;
+  const double bytes =
+      static_cast<double>(DtypeBytes(dtype)) * (m * depth + depth * columns) + 2 * m * columns;
+  // What 16-bit products of transformers' models are faster by was not measured of 8 bits.
+  double seconds = machine_.gemm.Seconds(kind, dtype, rows, k, n) / (float8 ? 1 : products_);
   if (n % 8 != 0) seconds /= constants_.unaligned_products;
-  return {machine_.power.Product(seconds, flops, bytes) * times, times};
+  return {machine_.power.Product(seconds, machine_.power.As16Bits(dtype, flops), bytes) * times,
+          times};
 }
 
 void TorchKernels::AddProduct(TorchOp op, int64_t k, int64_t n, bool bias, int chunks) {
+  const bool float8 = op != TorchOp::kHead && run_.TakesFloat8(k, n);
   // The profile's rows are of many tokens: a chunk of few is as fast as these, or as what it moves.
   const auto product = [&](GemmKind kind) {
-    TorchWork work = Product(kind, tokens_, k, n);
+    TorchWork work = Product(kind, tokens_, k, n, /*times=*/1, float8);
     if (chunks == 1) return work;
     const int64_t rows = tokens_ / chunks;
     const double bytes = 2 * static_cast<double>(rows * k + k * n + rows * n);
@@ -93,6 +98,7 @@ void TorchKernels::AddProduct(TorchOp op, int64_t k, int64_t n, bool bias, int c
     return TorchWork{work.gpu * std::max(1.0, least / work.gpu.seconds()), chunks};
   };
   forward_[static_cast<size_t>(op)] += product(GemmKind::kForward);
+  if (float8) AddFloat8(op, k, n);
   TorchWork& back = backward_[static_cast<size_t>(op)];
   back += product(GemmKind::kData);
   if (frozen_) return;

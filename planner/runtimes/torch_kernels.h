@@ -112,10 +112,13 @@ class TorchKernels {
   void AddExperts(const TorchModel& model, const TorchParts& parts);
   void AddVision(const TorchModel& model);
   // The product of [rows, k] and [k, n], `times` times.
-  TorchWork Product(GemmKind kind, int64_t rows, int64_t k, int64_t n, int times = 1) const;
+  TorchWork Product(GemmKind kind, int64_t rows, int64_t k, int64_t n, int times = 1,
+                    bool float8 = false) const;
   TorchWork Memory(double bytes, int launches, bool compiled) const;
   // Adds the product of [tokens, k] and [k, n], made by chunks of the tokens.
   void AddProduct(TorchOp op, int64_t k, int64_t n, bool bias, int chunks = 1);
+  // torch_float8.cc. What casts the product's operands to 8 bits.
+  void AddFloat8(TorchOp op, int64_t k, int64_t n);
   void AddPart(TorchOp op, const CodePart& part, int64_t e, bool compiled);
   void AddMemory(TorchOp op, double forward_bytes, int forward_launches, double backward_bytes,
                  int backward_launches, bool compiled);

@@ -200,6 +200,9 @@ struct TorchRun {
   bool saves_products = false;
   // Layers under torch.compile: SwiGLU keeps its two inputs alone.
   bool compiled = false;
+  // Products of layers are torchao's, in 8 bits; FSDP2 gathers their weights in 8 bits.
+  std::optional<TorchFloat8> float8;
+  bool float8_gathers = false;
   // The loss under torch.compile: it keeps 16-bit logits, and its backward makes their gradient
   // alone.
   bool compiled_loss = false;
@@ -208,11 +211,19 @@ struct TorchRun {
   bool module_graphs = false;
 
   int64_t tokens() const { return micro_batch * seq_len; }
+  // Whether a layer's product with so many inputs and outputs is in 8 bits: torchao leaves linears
+  // as they are whose sides 16 does not divide.
+  bool TakesFloat8(int64_t inputs, int64_t outputs) const {
+    return float8.has_value() && inputs % 16 == 0 && outputs % 16 == 0;
+  }
   // A linear module with a bias keeps the smaller of its input and its weight; one without keeps
   // its input, and SwiGLU what eager code keeps.
   bool KeepsSmaller(bool bias) const { return module_graphs && bias; }
   bool fused() const { return compiled && !module_graphs; }
 };
+
+// Whether `module` is a layer's product in 8 bits.
+bool IsFloat8(const TorchModel& model, const TorchRun& run, int module);
 
 // What the parts of a run's code do: its style's row, or what inductor makes of it.
 struct TorchParts {
@@ -288,6 +299,8 @@ class TorchStep {
   // casts of a norm's output.
   Tensor Linear(int module, TorchOp op, int64_t columns, Saved* saved, bool of_norm = false);
   bool KeepsWeight(int64_t columns) const;
+  // Bytes of what the module casts to 8 bits to multiply, forward or backward; 0 in 16 bits.
+  int64_t Float8CastBytes(int module, bool backward) const;
   // The same of a product that is in `kept` since the checkpoint's first pass, if it is.
   Tensor LinearOr(Tensor* kept, int module, TorchOp op, int64_t columns, Saved* saved,
                   bool of_norm = false);

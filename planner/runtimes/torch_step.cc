@@ -102,6 +102,7 @@ Tensor TorchStep::Linear(int module, TorchOp op, int64_t columns, Saved* saved, 
   hooks_->BeforeForward(module);
   if (run_.module_graphs) timer_->EnterModuleGraph();
   timer_->Forward(op);
+  const Tensor casts = New(Float8CastBytes(module, /*backward=*/false));
   if (of_norm && parts_.norm_bytes > 2) saved->casts.push_back(Rows(hidden_));
   Tensor out = Rows(columns);
   if (KeepsWeight(columns)) {
@@ -158,6 +159,7 @@ Tensor TorchStep::LinearBackward(int module, TorchOp op, int64_t inputs, Saved* 
   hooks_->BeforeBackward(module);
   if (run_.module_graphs) timer_->EnterModuleGraph();
   timer_->Backward(op);
+  const Tensor casts = New(Float8CastBytes(module, /*backward=*/true));
   Tensor grad = Rows(inputs);
   if (of_norm != nullptr && !of_norm->casts.empty()) {
     of_norm->casts.pop_back();
