@@ -294,7 +294,10 @@ def check_accelerate_launch(launch, words, expected, problems):
     deepspeed, ddp = expected["runtime"] == "DeepSpeed", expected["runtime"] == "DDP"
     if ddp:
         problems.same("several GPUs", bool(args.multi_gpu), expected["world_size"] > 1)
-        problems.same("precision", args.mixed_precision, expected["dtype"])
+        problems.same("precision", args.mixed_precision, "fp8" if expected["float8"] else expected["dtype"])
+        if expected["float8"]:
+            with Environment(prepare_multi_gpu_env(args)):
+                check_float8(expected, problems)
         problems.same("sharded", bool(args.use_fsdp or args.use_deepspeed), False)
         return
     problems.same("deepspeed", bool(args.use_deepspeed), deepspeed)
@@ -311,7 +314,13 @@ def check_accelerate_launch(launch, words, expected, problems):
     with Environment(variables):
         check_compile(TorchDynamoPlugin(), expected, problems)
         if not deepspeed:
-            problems.same("precision", variables["ACCELERATE_MIXED_PRECISION"], expected["dtype"])
+            problems.same("precision", variables["ACCELERATE_MIXED_PRECISION"],
+                          "fp8" if expected["float8"] else expected["dtype"])
+            if expected["float8"]:
+                check_float8(expected, problems)
+                # With it accelerate refuses torchao.
+                problems.same("cpu_ram_efficient_loading",
+                              FullyShardedDataParallelPlugin().cpu_ram_efficient_loading, False)
             check_fsdp2_plugin(FullyShardedDataParallelPlugin(), expected, problems)
             check_mesh(variables, expected, problems)
             check_accumulation(expected, problems)
@@ -331,6 +340,16 @@ def check_accelerate_launch(launch, words, expected, problems):
         config["steps_per_print"] = 1  # accelerate's infinity is no JSON
         loaded = deepspeed_reads(json.loads(json.dumps(config)), expected, problems)
         problems.same("clipping", loaded.gradient_clipping, expected["optimizer"]["gradient_clipping"])
+
+
+def check_float8(expected, problems):
+    """torchao's config as accelerate makes it of the environment that it launches with."""
+    from accelerate.utils import AORecipeKwargs
+    problems.same("FP8 backend", os.environ["ACCELERATE_FP8_BACKEND"], "AO")
+    config = AORecipeKwargs().config
+    problems.same("gathers in 8 bits", config.enable_fsdp_float8_all_gather,
+                  expected["float8"] == "tensorwise-gathers")
+    problems.same("padding", config.pad_inner_dim, False)
 
 
 def check_torchtitan(path, expected, problems):
@@ -359,6 +378,11 @@ def check_torchtitan(path, expected, problems):
     if expected["compile_layers"]:
         problems.same("compiled", config.compile.components,
                       ["model", "loss"] if expected["compile_loss"] else ["model"])
+    recipe, float8 = expected["float8"], config.quantize.linear.float8
+    problems.same("converters", config.model.converters, ["quantize.linear.float8"] if recipe else [])
+    problems.same("recipe", float8.recipe_name, "rowwise" if recipe == "rowwise" else None)
+    problems.same("gathers in 8 bits", float8.enable_fsdp_float8_all_gather, recipe == "tensorwise-gathers")
+    problems.same("filtered", float8.filter_fqns, ["output"] if recipe else [])
     problems.same("deterministic", config.debug.deterministic, expected["deterministic"])
     problems.same("optimizer", config.optimizer.name, "AdamW")
     check_torchtitan_parts(config, expected, problems)

@@ -27,6 +27,11 @@ if [ "$loader" = load_formats.py ] && ! [ -e "$folder/venv/ready-formats" ]; the
   pip_install transformers==5.23.0 accelerate==1.15.0 torchtitan==0.2.2
   touch "$folder/venv/ready-formats"
 fi
+if [ "$loader" = load_formats.py ] && ! [ -e "$folder/venv/ready-float8" ]; then
+  [ "$install" = yes ] || skip "no torchao in $folder/venv; scripts/deepspeed_test.sh installs it"
+  pip_install torchao==0.18.0
+  touch "$folder/venv/ready-float8"
+fi
 if [ "$loader" = load_formats.py ] && ! [ -e "$folder/venv/ready-adapters" ]; then
   [ "$install" = yes ] ||
     skip "no PEFT, bitsandbytes and TRL in $folder/venv; scripts/deepspeed_test.sh installs them"

@@ -66,6 +66,11 @@ class Writer {
                                                  : ".json";
   }
 
+  static std::string Float8Recipe(const FormatRequest& request) {
+    const auto float8 = Float8Of(request.setup.precision, request.recipe);
+    return float8 ? std::string(TorchFloat8Name(*float8)) : "";
+  }
+
   static Json Expected(const FormatRequest& request, const WrittenConfig& written) {
     const TrainSetup& setup = request.setup;
     const OptimizerConfig& optimizer = setup.optimizer;
@@ -91,6 +96,7 @@ class Writer {
                 {"global_batch", setup.batch.global_batch()},
                 {"seq_len", setup.batch.seq_len},
                 {"dtype", DtypeName(setup.precision.dtype)},
+                {"float8", Float8Recipe(request)},
                 {"stage", setup.zero.stage},
                 {"shard_group", setup.zero.shard_group},
                 {"quantized_weights", setup.zero.quantized_weights},
@@ -202,6 +208,15 @@ void AddDdp(Writer& writer, ConfigFormat format) {
   writer.Add(request);
 }
 
+void AddFloat8(Writer& writer, ConfigFormat format, const Runtime& runtime, TorchFloat8 recipe) {
+  FormatRequest request = Request(format, runtime, 8, 8);
+  if (&runtime == &DdpRuntime()) request.setup.zero.stage = 0;
+  request.setup.precision.fp8.enabled = true;
+  request.recipe.compile.layers = true;
+  request.recipe.float8 = recipe;
+  writer.Add(request);
+}
+
 void AddAdapters(Writer& writer, ConfigFormat format, const Runtime& runtime) {
   for (const bool quantized : {false, true}) {
     FormatRequest request = Request(format, runtime, 2, 8);
@@ -246,5 +261,12 @@ int main(int argc, char** argv) {
   }
   AddAdapters(writer, ConfigFormat::kAccelerate, Fsdp2Runtime());
   AddFsdp2(writer, ConfigFormat::kTorchtitan);
+  using enum TorchFloat8;
+  for (const TorchFloat8 recipe : {kTensorwise, kTensorwiseGathers, kRowwise}) {
+    AddFloat8(writer, ConfigFormat::kTorchtitan, Fsdp2Runtime(), recipe);
+    if (recipe == kRowwise) continue;
+    AddFloat8(writer, ConfigFormat::kAccelerate, Fsdp2Runtime(), recipe);
+  }
+  AddFloat8(writer, ConfigFormat::kAccelerate, DdpRuntime(), kTensorwise);
   return 0;
 }
