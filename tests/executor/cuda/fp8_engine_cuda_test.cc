@@ -105,13 +105,14 @@ TEST_CASE("gpu fp8: gradients and losses are the CPU's but for what eight bits a
       TrainSetup wide = setup;
       wide.precision.fp8.enabled = false;
       const GpuRun exact = TrainOn(Backend::kCpu, model, wide);
-      // A number that lies near the border between two of eight bits may fall to the other side, as
-      // it was rounded elsewhere to 16 bits: less than eight bits change of all numbers.
+      // Sums that differ in their last bits put a number near the border between two of eight bits
+      // on either side of it, and a few roundings later nothing is left in common: two runs of
+      // eight bits are as far apart as two independent errors of that size.
       const double eight_bits = testing::FarthestTensor(want.moments, exact.moments);
       const double apart = testing::FarthestTensor(got.moments, want.moments);
       CAPTURE(eight_bits);
       CAPTURE(apart);
-      CHECK(apart < eight_bits);
+      CHECK(apart < std::sqrt(2.0) * eight_bits);
       for (size_t i = 0; i < want.losses.size(); ++i) {
         CHECK(std::abs(got.losses[i] - want.losses[i]) < 0x1p-7 * want.losses[i]);
       }
