@@ -114,8 +114,14 @@ TEST_CASE("products in FP8 are refused by name where they cannot be") {
   CHECK(Has(error(estimate + "--matmul-dtype fp9"), "did you mean fp8?"));
   CHECK(Has(error(estimate + "--fp8-gradients e5m2"),
             "--fp8-gradients: e5m2 has no effect without --matmul-dtype fp8"));
-  CHECK(Has(error(estimate + fp8 + "--runtime fsdp2"), "not modelled with --runtime fsdp2"));
-  CHECK(Has(error(estimate + fp8 + "--runtime deepspeed"), "not modelled with --runtime deepsp"));
+  CHECK(Has(error(estimate + fp8 + "--runtime fsdp2"), "of layers with SwiGLU and rotary"));
+  CHECK(Has(error("estimate --model llama3.2-1b --gpus 1 --runtime fsdp2 " + fp8),
+            "give --compile layers or all"));
+  CHECK(Has(error(estimate + fp8 + "--fp8-recipe tensor --runtime fsdp2"),
+            "--fp8-recipe: is of zeroplan's own products"));
+  CHECK(Has(error(estimate + fp8 + "--float8 rowwise"), "add --runtime fsdp2 or leave it out"));
+  CHECK(Has(error(estimate + fp8 + "--runtime deepspeed"),
+            "fp8 is not allowed with --runtime deepspeed, which has no training in 8 bits"));
   const TempDir folder;
   const std::string file = WriteFp8Config(folder, R"({"enabled": true})");
   CHECK(Has(error(estimate + "--runtime deepspeed --config " + file),
