@@ -270,6 +270,7 @@ double TorchBased::LargestTimeError(const ChoiceEstimate& choice, const Cluster&
                           candidate.recompute != kNoRecompute && !Offloads(candidate);
   double worst = std::max(of.time_worst, of.chosen_worst);
   if (recomputes) worst = std::max(worst, of.recompute_worst);
+  if (choice.setup.precision.fp8.enabled) worst = std::max(worst, kFloat8TimeWorst);
   if (!IsH200(hardware)) {
     const PublishedMargin* published = PublishedMarginOf(key(), hardware);
     if (published == nullptr || published->timed_runs == 0) return 0;
