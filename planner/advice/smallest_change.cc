@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "planner/estimate/fp8_products.h"
 #include "planner/estimate/light_states.h"
 
 namespace zeroplan {
@@ -187,7 +188,7 @@ std::optional<Change> LighterStates(const SearchInputs& asked, const SearchSpace
       const std::optional<Found> found = searcher->Best(question).found;
       if (!found) continue;
       Change change = Describe(*searcher, *found, asked.space);
-      change.options = fmt::format("⟦allow⟧ {}{}{}", LightStatesName(light),
+      change.options = fmt::format("⟦allow⟧ {}{}{}", AllowText(inputs.space.products, light),
                                    change.options.empty() ? "" : " ", change.options);
       return change;
     }

@@ -15,6 +15,19 @@ std::string_view Fp8AllowName(Fp8Recipe recipe) {
   return recipe == Fp8Recipe::kTensor ? "fp8" : "fp8-blocks";
 }
 
+std::string AllowText(const std::vector<ProductsKind>& products, LightStates light) {
+  std::string text;
+  for (const Fp8Recipe recipe : kFp8Recipes) {
+    const auto has = [recipe](const ProductsKind& kind) {
+      return kind.fp8 && kind.recipe == recipe;
+    };
+    // Where all are of eight bits they were said, not allowed.
+    if (products.front().fp8 || std::none_of(products.begin(), products.end(), has)) continue;
+    text += fmt::format("{},", Fp8AllowName(recipe));
+  }
+  return text + std::string(LightStatesName(light));
+}
+
 std::vector<ParamRow> ProductRows(const ModelSpec& model) {
   std::vector<ParamRow> rows = RowsOf(model).layer;
   std::erase_if(

@@ -12,12 +12,15 @@
 #include "core/model/param_table.h"
 #include "hwprofiles/profile.h"
 #include "planner/estimate/choices.h"
+#include "planner/estimate/light_states.h"
 
 namespace zeroplan {
 
 // What ⟦allow⟧ calls such products: "fp8", "fp8-blocks".
 std::string_view Fp8AllowName(Fp8Recipe recipe);
 inline constexpr Fp8Recipe kFp8Recipes[] = {Fp8Recipe::kTensor, Fp8Recipe::kBlocks};
+// What ⟦allow⟧ takes for `light` too, where it already allows these products: "fp8,8bit-states".
+std::string AllowText(const std::vector<ProductsKind>& products, LightStates light);
 
 // The matrices of a layer that tokens are multiplied with; adapters, whose products are never of
 // eight bits, apart.

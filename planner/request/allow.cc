@@ -16,7 +16,7 @@ void ResolvedPlan::AllowStates(bool by_config) {
   const BatchFields& given = request_.batch;
   const bool is_given = given.master_weights || given.optimizer_states || by_config;
   full_.states = {said};
-  full_.states_fixed = is_given || allow;
+  full_.states_fixed = is_given || (allow && !allow->states.empty());
   if (!allow) return;
   if (!inputs_.runtime->has_programs()) {
     const std::string instead =

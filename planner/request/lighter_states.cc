@@ -82,7 +82,7 @@ class LighterSearch {
     if (!fewer && times < kWorthTelling) return "";
     const TrainSetup setup = SetupOf(found->candidate, searcher_.inputs().base);
     return fmt::format(
-        "with ⟦allow⟧ {} {} ({}; {})", LightStatesName(light),
+        "with ⟦allow⟧ {} {} ({}; {})", AllowText(searcher_.inputs().space.products, light),
         fewer ? fmt::format("it fits on {} GPU{} instead of {}", found->candidate.gpus,
                             found->candidate.gpus == 1 ? "" : "s", gpus)
               : fmt::format("{:.2f} times as fast", times),
@@ -120,8 +120,8 @@ class LighterSearch {
         const std::vector<StatesKind> kinds = LighterKinds(light, dtype_);
         if (kinds.empty() || !Fits(gpus, kinds).value_or(false)) continue;
         return fmt::format("with ⟦allow⟧ {} the model fits on {} GPU{}, where these do not ({})",
-                           LightStatesName(light), gpus, gpus == 1 ? "" : "s",
-                           AccuracyText(kinds.front(), dtype_));
+                           AllowText(searcher_.inputs().space.products, light), gpus,
+                           gpus == 1 ? "" : "s", AccuracyText(kinds.front(), dtype_));
       }
       return "";
     }

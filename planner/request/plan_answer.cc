@@ -94,6 +94,11 @@ std::vector<std::string> BesideConfig(const ResolvedPlan& request, const Candida
   }
   set("⟦micro_batch⟧", batch.micro_batch, found.micro_batch);
   set("⟦grad_accum⟧", batch.grad_accum, found.grad_accum);
+  // What is allowed and taken is in the config then, beside which it is not allowed any more.
+  const Candidate said = CandidateOf(request.inputs().base);
+  if (request.asked().allow && (said.states != found.states || said.products != found.products)) {
+    changed.push_back(fmt::format("without ⟦allow⟧ {}", request.asked().allow.text));
+  }
   return changed;
 }
 

@@ -1,6 +1,7 @@
 // plan --allow fp8, and what plan says unasked of products in FP8.
 #include <doctest/doctest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -72,6 +73,34 @@ TEST_CASE("plan --allow fp8: not where it gains nothing, and its plan is read ba
   const RunResult explained = RunZeroplan("explain " + file);
   CHECK(explained.exit_code == 0);
   CHECK(Has(explained.out, "FP8 products"));
+}
+
+TEST_CASE("plan --allow fp8: where nothing fits, what is offered can be typed") {
+  const std::string asked = "plan --quick --model llama3.2-1b --hw rtx4080 --seq-len 1024 ";
+  const std::string bare = asked + "--host-memory 20GiB --host-reserve 19GiB ";
+  const std::string offered = "--allow fp8,8bit-states";  // not states alone, nor another machine
+  const RunResult none = RunZeroplan(bare + "--allow fp8");
+  CHECK(none.exit_code == 3);
+  CHECK(Has(Unbroken(none.err), "smallest change that fits: " + offered));
+  CHECK(RunZeroplan(bare + offered).exit_code == 0);
+  // What a config says is not allowed beside it.
+  const TempDir folder;
+  const std::string file = folder.path("ds.json");
+  const auto config = [&](const std::string& zero, const std::string& more) {
+    std::ofstream(file) << R"({"train_micro_batch_size_per_gpu": 8, "bf16": {"enabled": true},
+        "gradient_accumulation_steps": 1, "zero_optimization": {"stage": 1)"
+                        << zero << "}" << more << "}";
+  };
+  config("", "");
+  const RunResult by_config = RunZeroplan(asked + "--config " + file + " --allow fp8");
+  const std::string words = Unbroken(by_config.err);
+  CAPTURE(words);
+  CHECK(by_config.exit_code == 3);
+  CHECK(Has(words, R"(_zeroplan {"fp8":{"enabled":true)"));
+  CHECK(Has(words, "; and without --allow fp8 "));
+  config(R"(, "offload_optimizer": {"device": "cpu", "pin_memory": true})",
+         R"(, "_zeroplan": {"fp8": {"enabled": true}})");
+  CHECK(RunZeroplan(asked + "--config " + file).exit_code == 0);
 }
 
 TEST_CASE("plan --allow fp8: refused by name where nothing multiplies so") {

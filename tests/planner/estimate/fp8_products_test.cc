@@ -60,6 +60,14 @@ TEST_CASE("products: GPUs without them, and profiles without their peak, are nam
   CHECK(Has(Fp8ProfileLacks(other.gpu, Fp8Recipe::kTensor), "no peak of FP8"));
 }
 
+TEST_CASE("products: what is allowed of them stays where states are allowed too") {
+  const ProductsKind tensor{true, Fp8Recipe::kTensor, 0}, blocks{true, Fp8Recipe::kBlocks, 0};
+  CHECK(AllowText({{}}, LightStates::k8Bit) == "8bit-states");
+  CHECK(AllowText({{}, tensor}, LightStates::k8Bit) == "fp8,8bit-states");
+  CHECK(AllowText({{}, tensor, blocks}, LightStates::kBF16) == "fp8,fp8-blocks,bf16-states");
+  CHECK(AllowText({tensor}, LightStates::k8Bit) == "8bit-states");  // ⟦matmul_dtype⟧ fp8
+}
+
 TEST_CASE("products: kinds differ in how exact they are, and no figure stands that was not taken") {
   const ProductsKind tensor{true, Fp8Recipe::kTensor, 0}, blocks{true, Fp8Recipe::kBlocks, 0};
   CHECK(Inexactness(ProductsKind{}) == 0);
@@ -80,7 +88,7 @@ TEST_CASE("products: kinds differ in how exact they are, and no figure stands th
   Fp8Config wide = by_blocks;
   wide.gradients = Dtype::kE5M2;
   CHECK_FALSE(MeasuredAccuracy(wide, Dtype::kBF16));
-  CHECK_FALSE(MeasuredAccuracy({}, Dtype::kBF16));
+  CHECK_FALSE(MeasuredAccuracy(Fp8Config{}, Dtype::kBF16));
 }
 
 // docs/performance.md, "FP8": medians of one H200 each.
