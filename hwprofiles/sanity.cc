@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/config/setup_facts.h"
 #include "hwprofiles/fields.h"
 
 namespace zeroplan {
@@ -33,14 +34,12 @@ constexpr ArchitectureRate kRates[] = {
     // A core with two units of AVX-512; it plans in fp32 alone.
     {kCpuArchitecture, 0, 64, 0},
 };
-constexpr int kFirstWithFp8 = 89;  // compute capability
-
 double DensePerClock(const ArchitectureRate& rate, Dtype dtype) {
   switch (dtype) {
     case Dtype::kF32:
       return rate.fp32;
     case Dtype::kE4M3:
-      return rate.compute_capability >= kFirstWithFp8 ? 2 * rate.matrix16 : 0;
+      return Fp8GpuLacks({}, rate.compute_capability).empty() ? 2 * rate.matrix16 : 0;
     default:
       return rate.matrix16;
   }

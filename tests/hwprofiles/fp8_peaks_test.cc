@@ -1,9 +1,11 @@
 // Which GPUs multiply eight bits, and what a profile may say of it.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "core/base/error.h"
 #include "hwprofiles/loader.h"
@@ -36,10 +38,11 @@ TEST_CASE("GPUs from compute capability 8.9 on multiply eight bits, twice as fas
     // Datasheets round: the L40S has 362.05 and 733.
     CHECK(gpu.dense_peaks.at(Dtype::kE4M3).value ==
           doctest::Approx(2 * gpu.dense_peaks.at(Dtype::kBF16).value).epsilon(0.025));
-    const double gain =
-        gpu.reachable_peaks.at(Dtype::kE4M3).value / gpu.reachable_peaks.at(Dtype::kBF16).value;
-    CHECK(gain > 1.7);
+    const Figure& reachable = gpu.reachable_peaks.at(Dtype::kE4M3);
+    const double gain = reachable.value / gpu.reachable_peaks.at(Dtype::kBF16).value;
     CHECK(gain < 2.01);
+    // What is measured may be held back by power, at another clock than bf16's was.
+    CHECK(gain > (reachable.source == FigureSource::kMeasured ? 1 : 1.7));
   }
 }
 
@@ -51,12 +54,14 @@ TEST_CASE("eight bits are refused of a GPU without them, and rows without a peak
     CHECK(message.find(word) != std::string::npos);
   }
   json = nlohmann::json::parse(ProfileText(MeasuredH200()));
-  json["gpu"]["gemm"]["rows"][0][1] = "e4m3";
-  json["gpu"]["gemm"]["rows"][0][5] = 1200;
-  CHECK(ParseProfile(json.dump(), "test.json").gpu.gemm->rows[0].dtype == Dtype::kE4M3);
-  json["gpu"]["gemm"]["rows"][0][5] = 2100;
+  nlohmann::json& rows = json["gpu"]["gemm"]["rows"];
+  size_t first = 0;
+  while (first < rows.size() && rows[first][1] != "e4m3") ++first;
+  REQUIRE(first < rows.size());
+  CHECK(ParseProfile(json.dump(), "test.json").gpu.gemm->rows[first].dtype == Dtype::kE4M3);
+  const nlohmann::json measured = std::exchange(rows[first][5], 2100);
   CHECK(RefusedFor(json).find("dense e4m3 peak") != std::string::npos);
-  json["gpu"]["gemm"]["rows"][0][5] = 1200;
+  rows[first][5] = measured;
   for (const auto& [which, value, said] :
        {std::tuple{"dense", 3958, "sparse"}, {"reachable", 2400, "2400"}}) {
     nlohmann::json broken = json;
@@ -65,7 +70,8 @@ TEST_CASE("eight bits are refused of a GPU without them, and rows without a peak
   }
   json["gpu"]["peaks"].erase("e4m3");
   message = RefusedFor(json);
-  for (const char* word : {"gpu.gemm.rows.0", "gpu.peaks.e4m3.dense", "missing", "give"}) {
+  const std::string row = fmt::format("gpu.gemm.rows.{}", first);
+  for (const char* word : {row.c_str(), "gpu.peaks.e4m3.dense", "missing", "give"}) {
     CHECK(message.find(word) != std::string::npos);
   }
 }

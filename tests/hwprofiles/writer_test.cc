@@ -28,7 +28,7 @@ TEST_CASE("tables are in the units people read") {
 
 TEST_CASE("rows and figures of eight bits are written and read back") {
   HardwareProfile profile = LoadProfile(std::string(kDefaultProfile));
-  profile.gpu.gemm->rows.push_back({GemmKind::kData, Dtype::kE4M3, 8192, 4096, 4096, 1234.5e12});
+  profile.gpu.gemm->rows.push_back({GemmKind::kData, Dtype::kE4M3, 8192, 4096, 4112, 1234.5e12});
   const auto measured = [](double written, double scale, const char* unit) {
     return Figure{written * scale, written, unit, FigureSource::kMeasured, "ours"};
   };
@@ -36,7 +36,7 @@ TEST_CASE("rows and figures of eight bits are written and read back") {
                                    measured(1, 1e-12, "pJ"),  measured(70, 1e-12, "pJ"),
                                    measured(0.5, 1, "ratio"), measured(0.6, 1e-12, "pJ")};
   const std::string text = WriteProfile(profile);
-  CHECK(text.find(R"(["data", "e4m3", 8192, 4096, 4096, 1234.5])") != std::string::npos);
+  CHECK(text.find(R"(["data", "e4m3", 8192, 4096, 4112, 1234.5])") != std::string::npos);
   const HardwareProfile read = ParseProfile(text, profile.source);
   CHECK(read == profile);
   CHECK(read.gpu.power->flop_e4m3->value == doctest::Approx(0.6e-12));
