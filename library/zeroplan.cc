@@ -165,8 +165,9 @@ v1::StepSeconds StepSecondsOf(const TimeEstimate& time) {
 }
 
 // `dtype`: the run's.
-v1::Choice ChoiceOf(const Candidate& c, Dtype dtype) {
+v1::Choice ChoiceOf(const Candidate& c, Dtype dtype, const Runtime& runtime) {
   const ProductsKind& products = c.products;
+  const bool own_fp8 = products.fp8 && runtime.has_programs();
   return {c.gpus,
           c.stage,
           std::string(OffloadDeviceName(c.optimizer.device)),
@@ -183,14 +184,14 @@ v1::Choice ChoiceOf(const Candidate& c, Dtype dtype) {
           std::string(MasterWeightsName(c.states.masters)),
           std::string(MomentsName(c.states.moments)),
           std::string(products.fp8 ? "fp8" : DtypeName(dtype)),
-          products.fp8 ? std::optional(std::string(Fp8RecipeName(products.recipe))) : std::nullopt,
-          products.fp8 ? std::optional(products.least_side) : std::nullopt};
+          own_fp8 ? std::optional(std::string(Fp8RecipeName(products.recipe))) : std::nullopt,
+          own_fp8 ? std::optional(products.least_side) : std::nullopt};
 }
 
 v1::EstimatedChoice EstimatedChoiceOf(const ChoiceEstimate& from, const Estimate& estimate) {
   const TrainSetup& setup = from.setup;
   v1::EstimatedChoice choice;
-  choice.choice = ChoiceOf(CandidateOf(setup), setup.precision.dtype);
+  choice.choice = ChoiceOf(CandidateOf(setup), setup.precision.dtype, *estimate.runtime);
   choice.dtype = DtypeName(setup.precision.dtype);
   choice.grad_accum_dtype = DtypeName(setup.precision.grad_accum_dtype);
   choice.communication_dtype = DtypeName(SentGradDtype(setup));
@@ -220,12 +221,12 @@ v1::EstimatedChoice EstimatedChoiceOf(const ChoiceEstimate& from, const Estimate
   return choice;
 }
 
-v1::StageAnswer StageOf(const StageBest& from, const TimeEstimate& best) {
+v1::StageAnswer StageOf(const StageBest& from, const TimeEstimate& best, const Runtime& runtime) {
   v1::StageAnswer stage;
   stage.stage = from.stage;
   stage.fits = from.candidate.has_value();
   stage.choice = ChoiceOf(from.candidate.value_or(CandidateOf(from.estimate.setup)),
-                          from.estimate.setup.precision.dtype);
+                          from.estimate.setup.precision.dtype, runtime);
   stage.gpu_bytes = GpuBytesOf(from.estimate.footprint);
   stage.host_bytes = HostBytesOf(from.estimate.footprint.host);
   if (!stage.fits) {
@@ -242,7 +243,7 @@ v1::StageAnswer StageOf(const StageBest& from, const TimeEstimate& best) {
 }
 
 // `dtype`: the run's.
-v1::Claim ClaimOf(AdviceKind kind, const Claim& from, Dtype dtype) {
+v1::Claim ClaimOf(AdviceKind kind, const Claim& from, Dtype dtype, const Runtime& runtime) {
   v1::Claim claim;
   claim.kind = AdviceKindName(kind);
   claim.gpu_memory_bytes = from.gpu_memory_bytes;
@@ -250,10 +251,12 @@ v1::Claim ClaimOf(AdviceKind kind, const Claim& from, Dtype dtype) {
   claim.bandwidth_scale = from.bandwidth_scale;
   claim.stages = from.stages;
   if (from.found) {
-    claim.answer = ChoiceOf(from.found->candidate, dtype);
+    claim.answer = ChoiceOf(from.found->candidate, dtype, runtime);
     claim.tokens_per_second = from.found->tokens_per_second;
   }
-  for (const Found& other : from.or_else) claim.or_else.push_back(ChoiceOf(other.candidate, dtype));
+  for (const Found& other : from.or_else) {
+    claim.or_else.push_back(ChoiceOf(other.candidate, dtype, runtime));
+  }
   claim.holds_from = from.holds_from;
   claim.holds_to = from.holds_to;
   claim.gap = from.gap;
@@ -278,7 +281,7 @@ v1::Plan PlanOf(const PlanAnswer& answer) {
   const Plan& from = answer.plan;
   const ChoiceEstimate& choice = from.choice;
   v1::Plan plan;
-  plan.choice = ChoiceOf(CandidateOf(from.setup), from.setup.precision.dtype);
+  plan.choice = ChoiceOf(CandidateOf(from.setup), from.setup.precision.dtype, *from.runtime);
   plan.gpu_bytes = GpuBytesOf(choice.footprint);
   plan.host_bytes = HostBytesOf(choice.footprint.host);
   plan.nvme_bytes = choice.footprint.nvme_bytes;
@@ -289,11 +292,12 @@ v1::Plan PlanOf(const PlanAnswer& answer) {
   plan.mfu = choice.time.mfu;
   plan.gap = answer.report.gap;
   for (const StageBest& stage : answer.report.stages) {
-    if (stage.can_run()) plan.stages.push_back(StageOf(stage, choice.time));
+    if (stage.can_run()) plan.stages.push_back(StageOf(stage, choice.time, *from.runtime));
   }
   for (const AdviceLine& line : answer.report.advice) {
-    for (const Claim& claim : line.claims)
-      plan.claims.push_back(ClaimOf(line.kind, claim, from.setup.precision.dtype));
+    for (const Claim& claim : line.claims) {
+      plan.claims.push_back(ClaimOf(line.kind, claim, from.setup.precision.dtype, *from.runtime));
+    }
   }
   plan.advice = Named(from.advice);
   plan.assumed = Named(answer.report.assumed);

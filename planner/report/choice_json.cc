@@ -124,6 +124,7 @@ Json RuntimeChoiceJson(const ChoiceEstimate& choice) {
                {"dtype", DtypeName(setup.precision.dtype)},
                {"master_weights", MasterWeightsName(setup.precision.master_weights)},
                {"optimizer_states", MomentsName(setup.precision.moment_dtype)},
+               {"matmul_dtype", MatmulDtypeName(setup.precision)},
                {"settings",
                 {{"reduce_bucket", ElementsJson(choice.settings.reduce_bucket_elements)},
                  {"overlap_comm", choice.settings.overlap}}},

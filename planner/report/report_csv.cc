@@ -41,6 +41,7 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
   const TrainSetup& setup = choice.setup;
   const ZeroConfig& zero = setup.zero;
   const Fp8Config& fp8 = setup.precision.fp8;
+  const bool own_fp8 = fp8.enabled && estimate.runtime->has_programs();
   const TimeEstimate& time = choice.time;
   const EffectiveSettings& settings = choice.settings;
   std::vector<std::string> cells;
@@ -53,8 +54,8 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
       setup.batch.grad_accum, DtypeName(setup.precision.dtype),
       DtypeName(setup.precision.grad_accum_dtype), DtypeName(SentGradDtype(setup)),
       MasterWeightsName(setup.precision.master_weights), MomentsName(setup.precision.moment_dtype),
-      MatmulDtypeName(setup.precision), fp8.enabled ? Fp8RecipeName(fp8.recipe) : "",
-      fp8.enabled ? std::to_string(fp8.least_side) : "");
+      MatmulDtypeName(setup.precision), own_fp8 ? Fp8RecipeName(fp8.recipe) : "",
+      own_fp8 ? std::to_string(fp8.least_side) : "");
   for (const uint64_t bucket :
        {settings.reduce_bucket_elements, settings.prefetch_bucket_elements}) {
     add(bucket == kAuto ? "" : fmt::format("{}", bucket));

@@ -50,6 +50,7 @@ Json Choice(const ChoiceEstimate& choice, const Cluster& cluster, const RunGoal&
   const TrainSetup& setup = choice.setup;
   const ZeroConfig& zero = setup.zero;
   const Fp8Config& fp8 = setup.precision.fp8;
+  const bool own_fp8 = fp8.enabled && runtime.has_programs();
   Json json = {
       {"stage", zero.stage},
       {"offload_optimizer", OffloadDeviceName(zero.offload_optimizer.device)},
@@ -67,8 +68,8 @@ Json Choice(const ChoiceEstimate& choice, const Cluster& cluster, const RunGoal&
       {"master_weights", MasterWeightsName(setup.precision.master_weights)},
       {"optimizer_states", MomentsName(setup.precision.moment_dtype)},
       {"matmul_dtype", MatmulDtypeName(setup.precision)},
-      {"fp8_recipe", fp8.enabled ? Json(Fp8RecipeName(fp8.recipe)) : Json(nullptr)},
-      {"fp8_least_side", fp8.enabled ? Json(fp8.least_side) : Json(nullptr)},
+      {"fp8_recipe", own_fp8 ? Json(Fp8RecipeName(fp8.recipe)) : Json(nullptr)},
+      {"fp8_least_side", own_fp8 ? Json(fp8.least_side) : Json(nullptr)},
       {"settings",
        {{"reduce_bucket", ElementsJson(choice.settings.reduce_bucket_elements)},
         {"prefetch_bucket", ElementsJson(choice.settings.prefetch_bucket_elements)},

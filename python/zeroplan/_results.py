@@ -114,7 +114,8 @@ class Choice:
     matmul_dtype: str
     """What the linears of layers multiply in: "fp8", or the run's dtype."""
     fp8_recipe: Optional[str]
-    """What has a scale of its own in FP8, "tensor" or "blocks"; None: not in FP8."""
+    """What has a scale of its own in FP8, "tensor" or "blocks"; None: not in FP8, or in another
+    runtime's."""
     fp8_least_side: Optional[int]
     """The smaller side from which on linears are in FP8."""
 

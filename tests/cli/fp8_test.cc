@@ -61,6 +61,17 @@ TEST_CASE("estimate: products in FP8 by options and by a config") {
                                     one + "--matmul-dtype fp8");
   CHECK(Has(csv.out, "optimizer_states,matmul_dtype,fp8_recipe,fp8_least_side,"));
   CHECK(Has(csv.out, ",fp32,fp32,fp8,tensor,0,"));
+  // torchao's recipes are not these.
+  const std::string torch =
+      "estimate --model llama3.2-1b --gpus 1 --hw hgx-h200 --runtime fsdp2 --compile layers "
+      "--matmul-dtype fp8 --float8 rowwise --format ";
+  const RunResult json = RunZeroplan(torch + "json");
+  REQUIRE(json.exit_code == 0);
+  const Json other = Json::parse(json.out);
+  CHECK(other["recipe"]["float8"] == "rowwise");
+  CHECK(other["choices"][0]["matmul_dtype"] == "fp8");
+  CHECK(other["choices"][0]["fp8_recipe"].is_null());
+  CHECK(Has(RunZeroplan(torch + "csv").out, ",fp32,fp32,fp8,,,"));
 }
 
 TEST_CASE("products that stay in the dtype of the run are named") {

@@ -103,7 +103,7 @@ struct Choice {
   std::string optimizer_states;  // "fp32", "bf16", "8bit"
   std::string matmul_dtype;      // what the linears of layers multiply in: "fp8", or the dtype
   // What has a scale of its own in FP8, "tensor" or "blocks", and the smaller side from which on
-  // linears are in FP8; none: not in FP8.
+  // linears are in FP8; none: not in FP8, or in another runtime's.
   std::optional<std::string> fp8_recipe;
   std::optional<int64_t> fp8_least_side;
 };
