@@ -99,7 +99,8 @@ class RandomSetup {
     constexpr Dtype kMoments[] = {Dtype::kF32, Dtype::kBF16, Dtype::kDynamic8};
     s.precision.moment_dtype = kMoments[random_() % 3];
     // Switched on it is not DeepSpeed's.
-    if (Flip()) s.precision.fp8 = {Flip(), Fp8Recipe::kBlocks, Dtype::kE5M2, Flip(), Count(0, 4096)};
+    if (Flip())
+      s.precision.fp8 = {Flip(), Fp8Recipe::kBlocks, Dtype::kE5M2, Flip(), Count(0, 4096)};
     s.precision.loss_scale = Flip() ? 0 : Real(0, 65536);
     s.precision.initial_scale_power = Count(0, 126);
     s.precision.loss_scale_window = Count(1, 4000);
