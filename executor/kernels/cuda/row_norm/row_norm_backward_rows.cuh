@@ -20,7 +20,7 @@ template <int kElements>
 constexpr int kBlocksTogether = kElements == 8 ? 2 : 1;  // on a multiprocessor
 // The most columns that a block takes with kElements elements a thread.
 template <int kElements>
-constexpr int64_t kMostColumns = kElements*(kElements == 8 ? 448 : 512);
+constexpr int64_t kMostColumns = kElements * (kElements == 8 ? 448 : 512);
 // Rows of a group at a time: they share a barrier, and what a thread does once a turn.
 template <RowNorm kNorm, typename T, int kElements>
 constexpr int kRowsTogether = sizeof(T) > 2 || kElements > 8 ? 1
