@@ -27,6 +27,7 @@ template <typename T, size_t kCount>
 T ReadFp8Word(JsonSection* section, const Fp8Key& of, const std::array<T, kCount>& values,
               std::string_view (*name)(T), const char* allowed, const std::optional<T>& asked) {
   std::vector<std::string> words;
+  words.reserve(kCount);
   for (const T value : values) words.emplace_back(name(value));
   const std::optional<std::string> word = section->Word(of.key, words, allowed);
   if (!word) return asked.value_or(values.front());

@@ -204,7 +204,8 @@ class Quantizer8 {
     if (launch == nullptr) return false;
     const Magnitude& magnitude = KernelInfo(launch->kernel).magnitude;
     if (magnitude.of < 0 || out_[maker].when != kEvery) return false;
-    const auto of = static_cast<size_t>(magnitude.of), at = static_cast<size_t>(magnitude.argument);
+    const size_t of = static_cast<uint8_t>(magnitude.of),
+                 at = static_cast<uint8_t>(magnitude.argument);
     const Ref made = Arg(*launch, of);
     if (made.buffer != value || made.bytes != p_.buffers[value].bytes) return false;
     if (launch->arg_count > at) return false;  // another has it already

@@ -10,8 +10,8 @@
 
 namespace zeroplan {
 
-// dst_n = src_n. REQUIRES: dtype is kF32, kBF16 or kF16, of Widen also kE4M3 or kE5M2; the ranges do
-// not overlap.
+// dst_n = src_n. REQUIRES: dtype is kF32, kBF16 or kF16, of Widen also kE4M3 or kE5M2; the ranges
+// do not overlap.
 void Widen(Dtype dtype, const void* src, int64_t n, float* dst);
 void Narrow(Dtype dtype, const float* src, int64_t n, void* dst);
 // To bf16 with halves away from zero, as parameters are made of master weights.

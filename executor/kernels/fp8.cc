@@ -84,7 +84,7 @@ void QuantizeBlocks(const KernelCall& call, const KernelArg& copy, const KernelA
 
 // Rows [begin, end) of a copy of x_MK, and columns of the transposed one.
 void QuantizeRows(const KernelCall& call, int64_t begin, int64_t end, float inverse) {
-  const auto [M, K] = FirstDims<2>(call.dims);
+  const int64_t M = call.dims[0], K = call.dims[1];
   const KernelArg &x_MK = Arg(call, 0), &qt_KM = Arg(call, 2), &q_MK = Arg(call, 4);
   const bool e5m2 = IsE5M2(Present(q_MK) ? q_MK : qt_KM);
   const bool codes = DtypeBytes(x_MK.dtype) == 1;
@@ -109,7 +109,7 @@ void LargestMagnitude(const KernelCall& call) {
 }
 
 void Quantize(const KernelCall& call) {
-  const auto [M, K, rows] = FirstDims<3>(call.dims);
+  const int64_t M = call.dims[0], K = call.dims[1], rows = call.dims[2];
   const KernelArg &x_MK = Arg(call, 0), &amax = Arg(call, 1), &qt_KM = Arg(call, 2);
   const KernelArg &scale_t = Arg(call, 3), &q_MK = Arg(call, 4), &scale = Arg(call, 5);
   if (rows > 0) {
@@ -138,7 +138,8 @@ void Quantize(const KernelCall& call) {
 
 // Blocks' scales are multiplied in before the product, so that its sums are those of the numbers.
 void Fp8Matmul(const KernelCall& call) {
-  const auto [M, K, N, rows_a, rows_b] = FirstDims<5>(call.dims);
+  const int64_t M = call.dims[0], K = call.dims[1], N = call.dims[2];
+  const int64_t rows_a = call.dims[3], rows_b = call.dims[4];
   const KernelArg &a_MK = Arg(call, 0), &scale_a = Arg(call, 1), &b_NK = Arg(call, 2);
   const KernelArg &scale_b = Arg(call, 3), &y_MN = Arg(call, 6);
   ThreadPool& pool = *call.context.pool;

@@ -91,22 +91,34 @@ TEST_CASE("products: kinds differ in how exact they are, and no figure stands th
   CHECK_FALSE(MeasuredAccuracy(Fp8Config{}, Dtype::kBF16));
 }
 
-// docs/performance.md, "FP8": medians of one H200 each.
-TEST_CASE("products: runs in FP8 took 3 to 5 % less than predicted, as is said of them") {
+// docs/performance.md, "FP8": medians, tokens/s of all GPUs.
+TEST_CASE("products: runs in FP8 took as much less than predicted as is said of them") {
   struct Run {
-    const char* model;
+    const char *machine, *model;
     int64_t seq_len, micro_batch, grad_accum;
-    bool light;  // bf16 masters and moments, selective recompute
     double tokens_per_second;
+    double least, most;  // by how much less, as a share
+    bool light = false;  // bf16 masters and moments, selective recompute
+    int gpus = 1;        // several: stage 3
   };
-  for (const Run& run : {Run{"llama3.2-1b", 2048, 8, 1, false, 93'910},
-                         {"llama3.2-3b", 2048, 4, 1, false, 37'330},
-                         {"qwen2.5-1.5b", 1024, 32, 4, false, 82'490},
-                         {"qwen2.5-7b", 1024, 16, 1, true, 21'310}}) {
+  for (const Run& run :
+       {Run{"hgx-h200", "llama3.2-1b", 2048, 8, 1, 93'910, 0.025, 0.055},
+        {"hgx-h200", "llama3.2-3b", 2048, 4, 1, 37'330, 0.025, 0.055},
+        {"hgx-h200", "qwen2.5-1.5b", 1024, 32, 4, 82'490, 0.025, 0.055},
+        {"hgx-h200", "qwen2.5-7b", 1024, 16, 1, 21'310, 0.025, 0.055, true},
+        {"dgx-h100", "gpt2", 1024, 32, 1, 602'400, 0.065, 0.125},
+        {"dgx-h100", "gpt2-xl", 1024, 4, 4, 57'100, 0.065, 0.125},
+        {"dgx-h100", "qwen2.5-3b", 2048, 2, 1, 30'380, 0.065, 0.125},
+        {"dgx-h100", "llama3.2-1b", 512, 16, 1, 87'620, 0.065, 0.125},
+        {"dgx-h100", "llama3.2-1b", 2048, 8, 1, 87'640, 0.065, 0.125},
+        {"hgx-h200", "llama3.1-8b", 4096, 2, 1, 32'400, -0.075, -0.055, false, 2}}) {
+    CAPTURE(std::string(run.machine));
     CAPTURE(std::string(run.model));
-    SearchFixture fixture(LoadModel(run.model), 1, false, "hgx-h200");
+    SearchFixture fixture(LoadModel(run.model), run.gpus, false, run.machine);
     SearchInputs& in = fixture.inputs;
     Candidate candidate;
+    candidate.gpus = run.gpus;
+    candidate.stage = run.gpus > 1 ? 3 : 0;
     candidate.micro_batch = run.micro_batch;
     candidate.grad_accum = run.grad_accum;
     candidate.products.fp8 = true;
@@ -115,18 +127,23 @@ TEST_CASE("products: runs in FP8 took 3 to 5 % less than predicted, as is said o
       candidate.states = {MasterWeights::kParam, Dtype::kBF16};
     }
     in.base.batch.seq_len = run.seq_len;
-    const SearchCluster& at = in.clusters.front();
+    const SearchCluster& at = in.clusters.back();
     const Program program = Lower(in.model, SetupOf(candidate, in.base), in.lower);
     const ChoiceEstimate choice = EstimateProgram(program, at.cluster, at.costs);
     const double less = 1 - *choice.time.tokens_per_second / run.tokens_per_second;
-    CHECK(less > 0.025);
-    CHECK(less < 0.055);
+    CHECK(less > run.least);
+    CHECK(less < run.most);
     const std::vector<std::string> cautions =
         OwnExecutor().Cautions(choice, at.cluster, fixture.profile);
     REQUIRE(!cautions.empty());
-    CHECK(Has(cautions.back(), "took 3 to 5 % less than predicted"));
-    CHECK(OwnExecutor().LargestTimeError(choice, at.cluster, fixture.profile) >= less);
-    CHECK(OwnExecutor().LargestTimeError(choice, at.cluster, LoadProfile("dgx-h100")) == 0);
+    CHECK(
+        Has(cautions.back(), "took 3 to 5 % less than predicted, five on an H100 7 to 12 % less"));
+    const double largest = OwnExecutor().LargestTimeError(choice, at.cluster, fixture.profile);
+    if (run.gpus == 1 && std::string_view(run.machine) == "hgx-h200") {
+      CHECK(largest >= less);
+    } else {
+      CHECK(largest == 0);
+    }
   }
 }
 
