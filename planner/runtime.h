@@ -144,6 +144,8 @@ class Runtime {
   // less well, what its time rests on.
   virtual std::vector<std::string> Cautions(const ChoiceEstimate& choice, const Cluster& cluster,
                                             const HardwareProfile& hardware) const;
+  // What is known less well of predictions for such a setup; "": nothing of it stands out.
+  virtual std::string Doubt(const TrainSetup& /*setup*/) const { return ""; }
   // Why `other`, which is about as fast as `best` or faster, is not the answer; "" or ", but ...".
   virtual std::string WhyNotTaken(const ChoiceEstimate& other, const ChoiceEstimate& best) const;
   // What was searched, in a sentence, where that is not all that it has.

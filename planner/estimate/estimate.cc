@@ -166,6 +166,8 @@ Estimate EstimateChoices(const EstimateInputs& inputs) {
   estimate.goal = inputs.goal;
   if (inputs.hardware != nullptr && (inputs.cluster.nodes() == 1 || inputs.hardware->network)) {
     estimate.margin = inputs.runtime->MarginText(inputs.cluster, *inputs.hardware);
+    const TrainSetup& setup = inputs.setups.front();
+    if (setup.precision.fp8.enabled) estimate.margin += " " + inputs.runtime->Doubt(setup);
   }
   estimate.choices.reserve(inputs.setups.size());
   const std::unique_ptr<ChoiceJudge> judge = inputs.runtime->Judge(

@@ -165,8 +165,11 @@ std::string PrecisionText(const TrainSetup& setup) {
   const bool summed = precision.grad_accum_dtype != precision.dtype;
   const bool reduced = ReducesInFp32(setup);
   std::string dtype(DtypeName(precision.dtype));
-  for (const std::string& label :
-       {StatesLabel(StatesOf(precision)), ProductsLabel(ProductsOf(precision))}) {
+  // Where a micro-step's tokens do not fit, no product is in eight bits.
+  const int64_t tokens = setup.batch.micro_batch * setup.batch.seq_len;
+  const bool fits = tokens % Fp8Multiple(precision.fp8.recipe) == 0;
+  for (const std::string& label : {StatesLabel(StatesOf(precision)),
+                                   fits ? ProductsLabel(ProductsOf(precision)) : std::string()}) {
     if (!label.empty()) dtype += ", " + label;
   }
   if (!summed && !reduced) return dtype;

@@ -134,7 +134,7 @@ void TorchKernels::AddAdapters(const TorchModel& model) {
     const auto of = static_cast<size_t>(op);
     const TorchModule* adapted = nullptr;
     for (const int offset : offsets) {
-      const auto at = static_cast<size_t>(model.first_layer_module + offset);
+      const size_t at = static_cast<size_t>(model.first_layer_module) + static_cast<size_t>(offset);
       if (model.modules[at].down >= 0) adapted = &model.modules[at];
     }
     if (model.spec.lora_quantized) {

@@ -167,13 +167,17 @@ class Own : public Runtime {
           "took {:.0f} % more than predicted, one that sums gradients over micro-steps {:.0f} %.",
           100 * kPageableOnce, 100 * kPageableSummed));
     }
-    if (choice.setup.precision.fp8.enabled) {
-      cautions.emplace_back(
-          "Of runs with products in FP8, four on one H200 each took 3 to 5 % less than predicted, "
-          "five on an H100 7 to 12 % less, and one at stage 3 on two H200s 7 % more; no other one "
-          "was compared.");
+    if (std::string doubt = Doubt(choice.setup); !doubt.empty()) {
+      cautions.push_back(std::move(doubt));
     }
     return cautions;
+  }
+
+  std::string Doubt(const TrainSetup& setup) const override {
+    if (!setup.precision.fp8.enabled) return "";
+    return "Of runs with products in FP8, four on one H200 each took 3 to 5 % less than predicted, "
+           "five on an H100 7 to 12 % less, and one at stage 3 on two H200s 7 % more; no other one "
+           "was compared.";
   }
 
   bool reads_deepspeed_config() const override { return true; }

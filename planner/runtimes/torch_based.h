@@ -147,7 +147,7 @@ class TorchBased : public Runtime {
   // The share of its predicted speed that a choice is taken for.
   virtual double Trust(const TrainSetup& /*setup*/) const { return 1; }
   // What is known to be less certain than the margins say; "": nothing.
-  virtual std::string Doubt(const TrainSetup& setup) const;
+  std::string Doubt(const TrainSetup& setup) const override;
   // Of a recipe that names none: "DeepSpeed's own optimizers".
   virtual std::string_view OptimizerText() const;
 };

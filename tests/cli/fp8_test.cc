@@ -57,6 +57,14 @@ TEST_CASE("estimate: products in FP8 by options and by a config") {
   CHECK(Has(OneLine(text.out),
             "linears in FP8, forward, backward and in evaluation (a scale a tensor, gradients "
             "e4m3); embedding, head, norms, attention and generation in bf16"));
+  CHECK(Has(OneLine(text.out), "Of runs with products in FP8"));
+  CHECK(Has(text.out, "bf16, FP8 products, micro-batch"));
+  // Tokens that do not fit: no product is in FP8.
+  const RunResult odd = RunZeroplan(
+      "estimate --model gpt2 --gpus 1 --hw hgx-h200 --stage 0 --seq-len 1001 --micro-batch 1 "
+      "--matmul-dtype fp8");
+  CHECK(Has(OneLine(odd.out), "Products: all in bf16, none in FP8"));
+  CHECK_FALSE(Has(odd.out, "FP8 products"));
   const RunResult csv = RunZeroplan("estimate --model gpt2 --gpus 2 --hw hgx-h200 --format csv " +
                                     one + "--matmul-dtype fp8");
   CHECK(Has(csv.out, "optimizer_states,matmul_dtype,fp8_recipe,fp8_least_side,"));
