@@ -50,7 +50,8 @@ EIGHT_BITS = {
 # Of "_zeroplan"."fp8", beside the option.
 FP8_CONFIG = {
     "fp8-full-sums": {"fast_gradients": False},
-    "fp8-e5m2": {"gradients": "e5m2"},
+    "fp8-e5m2": {"gradients": "e5m2", "fast_gradients": False},
+    "fp8-bf16": {"fast_gradients": False},
     "fp8-blocks": {"recipe": "blocks"},
 }
 KINDS = STATES | EIGHT_BITS
@@ -62,9 +63,9 @@ MEANING = {
     "16bit-8bit": "bf16 masters, 8-bit moments",
     "fp8": "products of 8 bits, one scale a tensor",
     "fp8-full-sums": "the same, sums of fp32 for gradients",
-    "fp8-e5m2": "the same as the first, gradients in E5M2",
+    "fp8-e5m2": "the same, sums of fp32, gradients in E5M2",
     "fp8-blocks": "products of 8 bits, a scale a block",
-    "fp8-bf16": "products of 8 bits, bf16 masters and moments",
+    "fp8-bf16": "the same, sums of fp32, bf16 masters and moments",
 }
 
 

@@ -68,7 +68,7 @@ std::optional<ProductsAccuracy> MeasuredAccuracy(const Fp8Config& fp8, Dtype dty
   static const std::vector<ProductsAccuracy> measured = {
       {Fp8Recipe::kTensor, Dtype::kE4M3, true, 1.27, kTrained},
       {Fp8Recipe::kTensor, Dtype::kE4M3, false, 1.68, kTrained},
-      {Fp8Recipe::kTensor, Dtype::kE5M2, true, 1.56, kTrained},
+      {Fp8Recipe::kTensor, Dtype::kE5M2, false, 1.56, kTrained},
       {Fp8Recipe::kBlocks, Dtype::kE4M3, false, 1.03, kTrained},
   };
   if (dtype != Dtype::kBF16 || !fp8.enabled || fp8.least_side > 0) return std::nullopt;
