@@ -1,14 +1,14 @@
 // Products of eight bits. Legend: M, K, N as the rows' (core/program/kernel_rows.inc).
-#include "executor/kernels/fp8.h"
+#include "core/base/fp8.h"
 
 #include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstring>
 
-#include "core/base/fp8.h"
 #include "executor/kernels/cpu_kernels.h"
 #include "executor/kernels/gemm.h"
+#include "executor/kernels/kernel_util.h"
 #include "executor/kernels/unit_segments.h"
 
 namespace zeroplan {
@@ -181,29 +181,10 @@ void Fp8Matmul(const KernelCall& call) {
   });
 }
 
-namespace {
-
-// Calls fn(piece of x_n, its first element in x_n, the slot of its tensor) for each tensor that a
-// rank's shard of the unit has a part of.
-template <typename Fn>
-void ForEachShardPiece(const KernelCall& call, const KernelArg& slots, Fn&& fn) {
-  const Program& program = *call.context.program;
-  const auto n = static_cast<uint64_t>(call.dims[0]);
-  const Unit& unit = program.layout.units[static_cast<size_t>(call.dims[1])];
-  const uint64_t begin = static_cast<uint64_t>(program.axes().Of(call.context.rank).shard) * n;
-  ForEachPiece(unit, begin, begin + n, [&](const TensorSlot* tensor, uint64_t from, uint64_t to) {
-    if (tensor == nullptr) return;
-    const auto place = static_cast<uint64_t>(tensor - unit.slots.data());
-    fn(static_cast<int64_t>(from - begin), static_cast<int64_t>(to - from),
-       slots.as<char>() + place * kFp8SlotBytes);
-  });
-}
-
-}  // namespace
-
 void ShardMagnitudes(const KernelCall& call) {
   const KernelArg& x_n = Arg(call, 0);
-  ForEachShardPiece(call, Arg(call, 1), [&](int64_t first, int64_t count, char* slot) {
+  ForEachShardPiece(call, Arg(call, 1), [&](char* slot, int64_t first, int64_t count) {
+    if (slot == nullptr) return;
     const auto bytes = static_cast<uint64_t>(count) * DtypeBytes(x_n.dtype);
     RaiseMagnitude(*call.context.pool, {ElementAt(x_n, first), bytes, x_n.dtype}, count,
                    {slot + kFp8AmaxAt, 4, Dtype::kF32});
@@ -225,8 +206,11 @@ void LargestOfParts(const KernelCall& call) {
 
 void QuantizeShard(const KernelCall& call) {
   const KernelArg &x_n = Arg(call, 0), &q_n = Arg(call, 1);
-  std::memset(q_n.data, 0, static_cast<size_t>(call.dims[0]));  // between tensors
-  ForEachShardPiece(call, Arg(call, 2), [&](int64_t first, int64_t count, char* slot) {
+  ForEachShardPiece(call, Arg(call, 2), [&](char* slot, int64_t first, int64_t count) {
+    if (slot == nullptr) {
+      std::memset(q_n.as<uint8_t>() + first, 0, static_cast<size_t>(count));
+      return;
+    }
     const float inverse =
         Fp8InverseScale(*reinterpret_cast<const float*>(slot + kFp8AmaxAt), kLargestE4M3);
     call.context.pool->ParallelFor(count, kElementGrain, [&](int64_t begin, int64_t end, int) {
@@ -238,8 +222,8 @@ void QuantizeShard(const KernelCall& call) {
     });
   });
   // Of all tensors of the unit, also of those that this rank has no part of.
-  const Unit& unit = call.context.program->layout.units[static_cast<size_t>(call.dims[1])];
-  for (size_t i = 0; i < unit.slots.size(); ++i) {
+  const size_t tensors = ShardUnit(call).slots.size();
+  for (size_t i = 0; i < tensors; ++i) {
     auto* slot = Arg(call, 2).as<char>() + i * kFp8SlotBytes;
     *reinterpret_cast<float*>(slot + kFp8ScaleAt) =
         Fp8Scale(*reinterpret_cast<const float*>(slot + kFp8AmaxAt), kLargestE4M3);

@@ -2,7 +2,6 @@
 // x / (1 + exp(-2u)), the same function, which keeps its relative accuracy for large negative x
 // where 1 + tanh(u) would cancel.
 #include "executor/kernels/cpu_kernels.h"
-#include "executor/kernels/fp8.h"
 #include "executor/kernels/gemm.h"
 #include "executor/kernels/kernel_util.h"
 

@@ -112,6 +112,11 @@ void AddPartials(ThreadPool& pool, const float* partials, int64_t chunks, int64_
 void ColumnSums(ThreadPool& pool, int64_t M, int64_t N, const KernelArg& x, const KernelArg& out,
                 bool accumulate);
 
+// amax(F32) = the larger of it and the largest |x_n|, as core/program/kernel_rows.inc has it;
+// nothing where amax is absent. Reads x anew: on the CPU a second pass over what was just written
+// costs little.
+void RaiseMagnitude(ThreadPool& pool, const KernelArg& x_n, int64_t n, const KernelArg& amax);
+
 // Copies within host memory that are worth more than one thread.
 
 // REQUIRES: the ranges do not overlap, and the pool runs nothing else.

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "executor/kernels/cpu_kernels.h"
-#include "executor/kernels/fp8.h"
 #include "executor/kernels/kernel_util.h"
 
 namespace zeroplan::cpu {

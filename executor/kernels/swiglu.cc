@@ -1,6 +1,5 @@
 // SwiGLU: y = silu(gate) * up, silu(x) = x / (1 + exp(-x)). Legend: M rows, F columns of y.
 #include "executor/kernels/cpu_kernels.h"
-#include "executor/kernels/fp8.h"
 #include "executor/kernels/kernel_util.h"
 
 namespace zeroplan::cpu {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/base/fp8.h"
 #include "executor/kernels/kernel_call.h"
 
 namespace zeroplan {
@@ -33,6 +34,29 @@ void ForEachPiece(const Unit& unit, uint64_t begin, uint64_t end, Fn&& fn) {
     begin = std::max(begin, stop);
   }
   if (begin < end) fn(static_cast<const TensorSlot*>(nullptr), begin, end);
+}
+
+// The unit that a launch on a rank's shard (dims n and unit) works on.
+inline const Unit& ShardUnit(const KernelCall& call) {
+  return call.context.program->layout.units[static_cast<size_t>(call.dims[1])];
+}
+
+// Calls fn(slot, first, count) for each piece of the n elements of a rank's shard, in order; slot
+// is that of its tensor in `slots` (core/base/fp8.h), nullptr for padding.
+template <typename Fn>
+void ForEachShardPiece(const KernelCall& call, const KernelArg& slots, Fn&& fn) {
+  const Unit& unit = ShardUnit(call);
+  const auto n = static_cast<uint64_t>(call.dims[0]);
+  const uint64_t begin =
+      static_cast<uint64_t>(call.context.program->axes().Of(call.context.rank).shard) * n;
+  ForEachPiece(unit, begin, begin + n, [&](const TensorSlot* tensor, uint64_t from, uint64_t to) {
+    char* slot = nullptr;
+    if (tensor != nullptr) {
+      const auto place = static_cast<uint64_t>(tensor - unit.slots.data());
+      slot = slots.as<char>() + place * kFp8SlotBytes;
+    }
+    fn(slot, static_cast<int64_t>(from - begin), static_cast<int64_t>(to - from));
+  });
 }
 
 }  // namespace zeroplan

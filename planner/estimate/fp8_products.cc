@@ -61,6 +61,11 @@ std::string Fp8ProfileLacks(const GpuProfile& gpu, Fp8Recipe recipe) {
   return gpu.dense_peaks.contains(Dtype::kE4M3) ? "" : "its profile has no peak of FP8 products";
 }
 
+bool HasFp8Tokens(const TrainSetup& setup) {
+  return setup.batch.micro_batch * setup.batch.seq_len % Fp8Multiple(setup.precision.fp8.recipe) ==
+         0;
+}
+
 std::optional<ProductsAccuracy> MeasuredAccuracy(const Fp8Config& fp8, Dtype dtype) {
   // All linears in FP8, against bf16 of the same seed (docs/fp8.md).
   constexpr std::string_view kTrained =

@@ -35,6 +35,9 @@ std::vector<ProductsKind> Fp8Kinds(const ModelSpec& model, Fp8Recipe recipe);
 // and it has 8.0"; "" where it may.
 std::string Fp8ProfileLacks(const GpuProfile& gpu, Fp8Recipe recipe);
 
+// Whether the tokens of a micro-step go with such products; where not, none is of eight bits.
+bool HasFp8Tokens(const TrainSetup& setup);
+
 // What they cost in accuracy, as measured: the one place for such figures.
 struct ProductsAccuracy {
   Fp8Recipe recipe;

@@ -10,6 +10,7 @@
 #include "core/base/units.h"
 #include "core/config/setup_facts.h"
 #include "planner/estimate/choices.h"
+#include "planner/estimate/fp8_products.h"
 
 namespace zeroplan {
 
@@ -165,9 +166,7 @@ std::string PrecisionText(const TrainSetup& setup) {
   const bool summed = precision.grad_accum_dtype != precision.dtype;
   const bool reduced = ReducesInFp32(setup);
   std::string dtype(DtypeName(precision.dtype));
-  // Where a micro-step's tokens do not fit, no product is in eight bits.
-  const int64_t tokens = setup.batch.micro_batch * setup.batch.seq_len;
-  const bool fits = tokens % Fp8Multiple(precision.fp8.recipe) == 0;
+  const bool fits = HasFp8Tokens(setup);
   for (const std::string& label : {StatesLabel(StatesOf(precision)),
                                    fits ? ProductsLabel(ProductsOf(precision)) : std::string()}) {
     if (!label.empty()) dtype += ", " + label;

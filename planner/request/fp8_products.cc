@@ -34,10 +34,6 @@ bool HasFp8Sides(const Fp8Config& fp8, const ParamRow& row) {
 
 int64_t TokensOf(const BatchSpec& batch) { return batch.micro_batch * batch.seq_len; }
 
-bool HasFp8Tokens(const TrainSetup& setup) {
-  return TokensOf(setup.batch) % Fp8Multiple(setup.precision.fp8.recipe) == 0;
-}
-
 }  // namespace
 
 void SetFp8(const BatchFields& fields, PrecisionConfig& precision) {

@@ -1,5 +1,4 @@
 // Parameters that are rounded to eight bits before they are gathered: each rank its shard.
-#include "core/base/fp8.h"
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/fp8/quantize.h"
 #include "executor/kernels/cuda/launch_util.h"
@@ -8,24 +7,14 @@
 namespace zeroplan::cuda {
 namespace {
 
-const Unit& UnitOf(const KernelCall& call) {
-  return call.context.program->layout.units[static_cast<size_t>(call.dims[1])];
-}
-
 // Calls launch(ShardPieces) with the parts of tensors in the rank's shard, whose slots are `slots`,
 // and gap(first, count) with what lies between them.
 template <typename Launch, typename Gap>
 void ForShardPieces(const KernelCall& call, const KernelArg& slots, Launch&& launch, Gap&& gap) {
-  const Unit& unit = UnitOf(call);
-  const auto n = static_cast<uint64_t>(call.dims[0]);
-  const uint64_t begin =
-      static_cast<uint64_t>(call.context.program->axes().Of(call.context.rank).shard) * n;
   ShardPieces some;
-  ForEachPiece(unit, begin, begin + n, [&](const TensorSlot* tensor, uint64_t from, uint64_t to) {
-    const auto first = static_cast<int64_t>(from - begin), count = static_cast<int64_t>(to - from);
-    if (tensor == nullptr) return gap(first, count);
-    const auto place = static_cast<uint64_t>(tensor - unit.slots.data());
-    some.pieces[some.count++] = {first, count, slots.as<char>() + place * kFp8SlotBytes};
+  ForEachShardPiece(call, slots, [&](char* slot, int64_t first, int64_t count) {
+    if (slot == nullptr) return gap(first, count);
+    some.pieces[some.count++] = {first, count, slot};
     if (some.count < ShardPieces::kMost) return;
     launch(some);
     some.count = 0;
@@ -60,7 +49,7 @@ void QuantizeShard(const KernelCall& call) {
       [&](int64_t first, int64_t count) {
         cudaMemsetAsync(q_n + first, 0, static_cast<size_t>(count), LaunchStream(call));
       });
-  LaunchSetScales(slots.as<char>(), static_cast<int64_t>(UnitOf(call).slots.size()),
+  LaunchSetScales(slots.as<char>(), static_cast<int64_t>(ShardUnit(call).slots.size()),
                   LaunchStream(call));
   CheckLaunched(call);
 }
