@@ -84,18 +84,11 @@ Bounds::LoweredCompute Bounds::LowerCompute(const TrainSetup& setup, int64_t lay
       add(bound.gathered_work, *left);
     }
   }
-  // The step's workspace and tokens persist, but belong to every choice alike.
-  uint64_t states = 0;
-  for (const Buffer& buffer : program.buffers) {
-    const bool of_unit = buffer.role == Role::kParamFull || buffer.role == Role::kGradFull;
-    if (of_unit && buffer.space == Space::kDevice) states += buffer.bytes;
-  }
-  bound.transient_bytes = program.live_peak_bytes[static_cast<size_t>(Space::kDevice)] - states;
-  bound.gathered_transient_bytes = LiveBesideLayers(program, layers);
+  SetLive(program, layers, bound);
   return bound;
 }
 
-uint64_t Bounds::LiveBesideLayers(const Program& program, int64_t layers) const {
+void Bounds::SetLive(const Program& program, int64_t layers, LoweredCompute& lowered) const {
   uint64_t largest = 0;
   for (const ParamTensor& tensor : *tensors_) {
     if (tensor.layer == 0) largest = std::max(largest, tensor.elements());
@@ -109,8 +102,14 @@ uint64_t Bounds::LiveBesideLayers(const Program& program, int64_t layers) const 
     return !ref.null() && program.buffers[ref.buffer].role == Role::kParamFull &&
            ref.bytes >= least;
   };
+  const auto is_gradient = [&](const Ref& ref) {
+    return !ref.null() && program.buffers[ref.buffer].role == Role::kGradFull;
+  };
   const int64_t first = std::max<int64_t>(1, layers - std::max(1, program.setup.recompute.every));
-  uint64_t live = 0, most = 0;
+  uint64_t live = 0;
+  const bool tied = assumed_.tied_head_elements > 0;
+  bool backward = false;
+  // The step's workspace and tokens persist, but belong to every choice alike.
   for (const Buffer& buffer : program.buffers) {
     if (buffer.persistent && of_step(buffer)) live += buffer.bytes;
   }
@@ -122,15 +121,17 @@ uint64_t Bounds::LiveBesideLayers(const Program& program, int64_t layers) const 
       const Buffer& buffer = program.buffers[free->buffer];
       if (of_step(buffer)) live -= buffer.bytes;
     } else if (const auto* launch = std::get_if<LaunchKernel>(&instruction.op)) {
-      if (instruction.phase != Phase::kBackward || instruction.layer < first ||
-          instruction.layer >= layers) {
-        continue;
-      }
       const std::span<const Ref> args = program.args(*launch);
-      if (std::any_of(args.begin(), args.end(), reads_largest)) most = std::max(most, live);
+      backward = backward || std::any_of(args.begin(), args.end(), is_gradient);
+      const bool in_segment = instruction.phase == Phase::kBackward && instruction.layer >= first &&
+                              instruction.layer < layers;
+      if (in_segment && std::any_of(args.begin(), args.end(), reads_largest)) {
+        lowered.gathered_transient_bytes = std::max(lowered.gathered_transient_bytes, live);
+      }
     }
+    lowered.transient_bytes = std::max(lowered.transient_bytes, live);
+    if (backward && tied) lowered.backward_bytes = std::max(lowered.backward_bytes, live);
   }
-  return most;
 }
 
 KernelTime Bounds::AtItsClock(const Work& work, const CostModel& costs) {
@@ -157,6 +158,7 @@ const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompu
     bound.gathered_kernels = AtItsClock(lowered.gathered_work, costs);
     bound.weight_copy_bytes = lowered.weight_copy_bytes;
     bound.transient_bytes = lowered.transient_bytes;
+    bound.backward_bytes = lowered.backward_bytes;
     bound.gathered_transient_bytes = lowered.gathered_transient_bytes;
   };
   if (!assumed_.uniform_layers) {
@@ -188,6 +190,9 @@ const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompu
     bound.saved_bytes =
         std::max(one_more.transient_bytes, lowered.transient_bytes) - lowered.transient_bytes;
     lowered.transient_bytes += static_cast<uint64_t>(segments - fewer) * bound.saved_bytes;
+    lowered.backward_bytes +=
+        static_cast<uint64_t>(segments - fewer) *
+        (std::max(one_more.backward_bytes, lowered.backward_bytes) - lowered.backward_bytes);
     lowered.gathered_transient_bytes = one_more.gathered_transient_bytes;
     if (one_more.gathered_transient_bytes > 0) {
       lowered.gathered_transient_bytes +=
@@ -225,7 +230,8 @@ MemoryBound Bounds::Memory(const GroupBound& group, const ComputeBound& compute)
   MemoryBound bound = group.memory.states;
   const uint64_t no_copy = group.memory.gathers_fp8 ? compute.weight_copy_bytes : 0;
   const auto beside = [no_copy](uint64_t bytes) { return bytes - std::min(bytes, no_copy); };
-  uint64_t most = std::max(beside(compute.transient_bytes), group.memory.filled_bucket_bytes);
+  // Beside a tied head's gradient.
+  uint64_t most = std::max(beside(compute.backward_bytes), group.memory.filled_bucket_bytes);
   for (const BackwardMoment& moment : group.memory.moments) {
     const int64_t left = std::max<int64_t>(0, compute.segments - moment.segments_done);
     most = std::max(most, moment.gpu_bytes + static_cast<uint64_t>(left) * compute.saved_bytes);
@@ -233,7 +239,7 @@ MemoryBound Bounds::Memory(const GroupBound& group, const ComputeBound& compute)
   if (group.memory.gathered_bytes > 0 && compute.gathered_transient_bytes > 0) {
     most = std::max(most, group.memory.gathered_bytes + beside(compute.gathered_transient_bytes));
   }
-  bound.gpu_bytes += most;
+  bound.gpu_bytes += std::max(most + group.memory.tied_head_bytes, beside(compute.transient_bytes));
   return bound;
 }
 

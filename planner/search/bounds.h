@@ -27,6 +27,8 @@ struct ComputeBound {
   KernelTime gathered_kernels;
   uint64_t weight_copy_bytes = 0;
   uint64_t transient_bytes = 0;
+  // The same from where a tied head's gradient is written on. 0: none is.
+  uint64_t backward_bytes = 0;
   // Recompute segments (without: layers), and of them what each saves for its backward, at least.
   int64_t segments = 0;
   uint64_t saved_bytes = 0;
@@ -69,12 +71,14 @@ class Bounds {
   };
   struct LoweredCompute {
     Work work, gathered_work;
-    uint64_t transient_bytes = 0, gathered_transient_bytes = 0, weight_copy_bytes = 0;
+    uint64_t weight_copy_bytes = 0;
+    // ComputeBound's.
+    uint64_t transient_bytes = 0, backward_bytes = 0, gathered_transient_bytes = 0;
   };
   static KernelTime AtItsClock(const Work& work, const CostModel& costs);
   LoweredCompute LowerCompute(const TrainSetup& setup, int64_t layers,
                               const CostModel& costs) const;
-  uint64_t LiveBesideLayers(const Program& program, int64_t layers) const;
+  void SetLive(const Program& program, int64_t layers, LoweredCompute& lowered) const;
 
   const ModelSpec& model_;
   const std::shared_ptr<const std::vector<ParamTensor>> tensors_;

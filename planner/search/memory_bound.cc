@@ -17,7 +17,6 @@ double GpuBytes(const GroupTerms& t, const TrainSetup& base, const LayoutFacts& 
   double gpu = (t.params_away ? t.whole * t.param_bytes : states.params) +
                (t.in_place ? states.grads : states.grads * (1 - t.away)) +
                states.optimizer * (1 - t.away);
-  if (!t.in_place) gpu += facts.assumed.tied_head_elements * t.written_grad_bytes;
   // What is kept for the backward pass is there at its begin, and at the peak of the activations,
   // in one of the last two segments, what lies before these.
   const double segments = 2 * std::max(1, base.recompute.every) * facts.largest_layer;
@@ -99,6 +98,10 @@ GroupMemory MemoryOfGroup(const GroupTerms& t, const Candidate& group, const Tra
   memory.states = {
       static_cast<uint64_t>(GpuBytes(t, base, facts)) + RuntimeBytes(cluster, {communicators, 0}),
       static_cast<uint64_t>(node_ranks * in_host), static_cast<uint64_t>(node_ranks * on_disk)};
+  if (!t.in_place) {
+    memory.tied_head_bytes =
+        static_cast<uint64_t>(facts.assumed.tied_head_elements * t.written_grad_bytes);
+  }
   SetMoments(t, base.zero, group.recompute.every, facts, memory);
   if (!t.in_place && t.kept == 0 && base.zero.contiguous_gradients && !t.grads_in_blocks &&
       group.buckets.reduce != kAuto && t.all_trained()) {

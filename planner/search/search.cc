@@ -36,25 +36,19 @@ int Distance(const Candidate& a, const Candidate& b) {
 }
 
 // Whether `a` takes as much of a GPU as `b` at least: the same, but for less of states and
-// parameters on the host, more that is gathered ahead, or parameters that stay longer.
+// parameters on the host, or more that is gathered ahead. Layers that stay gathered may take less
+// than those that are gathered anew: they are not there twice.
 bool NeedsNoLess(const Candidate& a, const Candidate& b) {
   Candidate same = a;
   if (a.optimizer.device == OffloadDevice::kNone && a.gpus > 1) same.optimizer = b.optimizer;
   if (a.param == OffloadDevice::kNone && a.gpus > 1) same.param = b.param;
   same.optimizer.ratio = b.optimizer.ratio;
   same.buckets.prefetch = b.buckets.prefetch;
-  same.gathering = b.gathering;
   // One unit ahead is the least but none.
   const auto ahead = [](uint64_t prefetch) { return prefetch == kAuto ? 1 : prefetch; };
-  const Gathering &of_a = a.gathering, &of_b = b.gathering;
-  // In a space that has both, a number is the whole model.
-  const bool live_as_long =
-      of_a.max_live_parameters == of_b.max_live_parameters || of_b.max_live_parameters == kAuto;
   const bool on_host = a.optimizer.device != OffloadDevice::kNone;
   return same == b && (!on_host || a.optimizer.ratio <= b.optimizer.ratio) &&
-         ahead(a.buckets.prefetch) >= ahead(b.buckets.prefetch) &&
-         of_a.persistence_threshold == of_b.persistence_threshold &&
-         of_a.max_reuse_distance >= of_b.max_reuse_distance && live_as_long;
+         ahead(a.buckets.prefetch) >= ahead(b.buckets.prefetch);
 }
 
 // Whether a choice of `bound` could be better than one of `score`. Tokens a second that are equal
@@ -170,9 +164,6 @@ class Hunt {
   // The first that fits, those first whose bound and what programs like them took beyond theirs are
   // least. What needs no less of the GPU than one that is too large for it is not lowered.
   Answer FirstThatFits() {
-    // Where a part of a model is frozen, what stays may spare a unit that is gathered beside it.
-    const ModelSpec& model = judge_.inputs().model;
-    const bool part_frozen = model.TrainedParamCount() < model.ParamCount();
     // Alike: all but the share of the states on the host, and the batch.
     struct Queue {
       std::vector<uint32_t> items;  // the smallest last
@@ -226,7 +217,6 @@ class Hunt {
         const Item& other = items_[i];
         if (other.batch.micro_batch == item.batch.micro_batch &&
             other.batch.grad_accum == item.batch.grad_accum &&
-            (!part_frozen || judge_.CandidateOfGroup(other.group).gathering == small.gathering) &&
             NeedsNoLess(judge_.CandidateOfGroup(other.group), small)) {
           tried_[i] = 1;
         }

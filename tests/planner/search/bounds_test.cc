@@ -115,8 +115,9 @@ TEST_CASE("bounds: with a head of its own no gradient of it counts as open, and 
   cluster.runtime_bytes = 1000;
   const auto bound = [&](const std::vector<ParamTensor>& tensors, const BoundAssumptions& assumed) {
     const LayoutFacts facts = FactsOf(Layout(tensors, 4), kLayers, assumed, Dtype::kBF16);
-    return MemoryOfGroup(GroupTerms(SetupOf(group, base), facts), group, base, facts, cluster, {})
-        .states.gpu_bytes;
+    const GroupMemory memory =
+        MemoryOfGroup(GroupTerms(SetupOf(group, base), facts), group, base, facts, cluster, {});
+    return memory.states.gpu_bytes + memory.tied_head_bytes;
   };
   const std::vector<ParamTensor> untied = Table({80, 80, 80}, true);
   const BoundAssumptions assumed = AssumptionsOf(untied, kLayers);
@@ -548,6 +549,30 @@ TEST_CASE("bounds: where a few layers take most of the memory, it is known to a 
   CHECK(MemoryShare(in, candidate) > 0.7);
   candidate.recompute = kNoRecompute;
   CHECK(MemoryShare(in, candidate) > 0.7);
+}
+
+TEST_CASE("bounds: a peak in the forward pass has no gradient of a tied head beside it") {
+  SearchFixture fixture("gpt2", 6);
+  SearchInputs& in = fixture.inputs;
+  in.model.layers = 2;
+  in.model.hidden = 384;
+  in.model.heads = 12;
+  in.model.ffn = 4 * in.model.hidden;
+  in.model.vocab = 5000;
+  in.model.padded_vocab = 5120;
+  Bounds bounds = BoundsOf(in);
+  Candidate candidate;
+  candidate.gpus = 6;
+  candidate.stage = 2;
+  candidate.optimizer = {OffloadDevice::kCpu, 0.5};
+  candidate.micro_batch = 448;
+  candidate.grad_accum = 2;
+  // Both copies of what the last product reads are more than the logits.
+  candidate.products = {true, Fp8Recipe::kBlocks};
+  const ComputeBound& compute = bounds.Compute(candidate.micro_batch, candidate.recompute,
+                                               *in.clusters[0].costs, candidate.products);
+  CHECK(compute.transient_bytes > compute.backward_bytes);
+  CheckHolds(bounds, in, candidate);
 }
 
 TEST_CASE("bounds: where layers are unlike, kernels and activations are the whole model's") {
