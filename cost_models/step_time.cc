@@ -1,6 +1,7 @@
 #include "cost_models/step_time.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -36,6 +37,10 @@ void FindSectionCosts(const CostModel& costs, const Program& program, Section se
   found->seconds.resize(list.size());
   found->beside_collective.resize(list.size());
   bool parted = false;
+  // The clock is that of the micro-step that a step repeats.
+  const int64_t g = program.setup.batch.grad_accum;
+  uint8_t repeated = kEvery;
+  if (section == Section::kMicroStep) repeated = g == 1 ? kOnly : g == 2 ? kFirst | kLast : kMiddle;
   GpuWork work;
   std::vector<std::pair<size_t, double>>
       clocked;  // instruction, and its seconds that the clock sets
@@ -52,14 +57,15 @@ void FindSectionCosts(const CostModel& costs, const Program& program, Section se
     seconds = cost.seconds;
     found->beside_collective[i] = cost.beside_collective;
     if (instruction.stream != Stream::kCompute) continue;
-    work += cost.work;
+    const int times = std::popcount(static_cast<unsigned>(instruction.when & repeated));
+    work += cost.work * times;
     if (cost.work.clocked_seconds > 0) clocked.emplace_back(i, cost.work.clocked_seconds);
     if (std::holds_alternative<RecordEvent>(instruction.op) ||
         std::holds_alternative<WaitEvent>(instruction.op)) {
       parted = true;
     } else if (parted && std::holds_alternative<LaunchKernel>(instruction.op)) {
       seconds += costs.EventSeconds();
-      work.fixed_seconds += costs.EventSeconds();
+      work.fixed_seconds += times * costs.EventSeconds();
       parted = false;
     }
   }
