@@ -37,11 +37,12 @@ int Distance(const Candidate& a, const Candidate& b) {
 
 // Whether `a` takes as much of a GPU as `b` at least: the same, but for less of states and
 // parameters on the host, or more that is gathered ahead. Layers that stay gathered may take less
-// than those that are gathered anew: they are not there twice.
+// than those that are gathered anew: they are not there twice. And with products of eight bits
+// parameters on the GPU may be gathered in these, which those on the host are not.
 bool NeedsNoLess(const Candidate& a, const Candidate& b) {
   Candidate same = a;
   if (a.optimizer.device == OffloadDevice::kNone && a.gpus > 1) same.optimizer = b.optimizer;
-  if (a.param == OffloadDevice::kNone && a.gpus > 1) same.param = b.param;
+  if (a.param == OffloadDevice::kNone && a.gpus > 1 && !a.products.fp8) same.param = b.param;
   same.optimizer.ratio = b.optimizer.ratio;
   same.buckets.prefetch = b.buckets.prefetch;
   // One unit ahead is the least but none.
