@@ -422,6 +422,39 @@ Problem CheckInBackward(const TrainSetup& setup) {
   return std::nullopt;
 }
 
+Problem CheckRecompute(const RecomputeConfig& recompute) {
+  if ((recompute.kind == RecomputeKind::kFull) != (recompute.every >= 1)) {
+    return Report("⟦checkpoint_every⟧",
+                  "{} is not allowed; use a number of layers with full recompute, none without",
+                  recompute.every);
+  }
+  if (recompute.layers < 0 || (recompute.layers > 0 && recompute.kind == RecomputeKind::kNone)) {
+    return Report("⟦checkpoint_layers⟧",
+                  "{} is not allowed with ⟦checkpointing⟧ {}; use a number of layers with "
+                  "selective, products or full",
+                  recompute.layers, RecomputeName(recompute));
+  }
+  const bool above = recompute.above != RecomputeKind::kNone;
+  if (above && (recompute.layers == 0 || recompute.above > RecomputeKind::kSelective ||
+                recompute.above >= recompute.kind)) {
+    return Report("⟦checkpointing_above⟧",
+                  "{} is not allowed with ⟦checkpointing⟧ {} and ⟦checkpoint_layers⟧ {}; use "
+                  "selective with products or full of a number of layers, or none",
+                  RecomputeName(recompute.above), RecomputeName(recompute), recompute.layers);
+  }
+  const ActivationHome& offload = recompute.offload;
+  if (offload.device == OffloadDevice::kNvme) {
+    return Report("⟦offload_activations⟧", "nvme is not allowed; use cpu or none");
+  }
+  if (offload.layers < 0 || (offload.layers > 0 && offload.device == OffloadDevice::kNone)) {
+    return Report(
+        "⟦offload_activation_layers⟧",
+        "{} is not allowed with ⟦offload_activations⟧ {}; use a number of layers with cpu",
+        offload.layers, OffloadDeviceName(offload.device));
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<SetupProblem> FindSetupProblem(const TrainSetup& setup) {
@@ -432,12 +465,7 @@ std::optional<SetupProblem> FindSetupProblem(const TrainSetup& setup) {
   if (Problem p = CheckGroups(setup.zero, setup.batch.world_size)) return p;
   if (Problem p = CheckOptimizer(setup.optimizer)) return p;
   if (Problem p = CheckInBackward(setup)) return p;
-  if ((setup.recompute.kind == RecomputeKind::kFull) != (setup.recompute.every >= 1)) {
-    return Report("⟦checkpoint_every⟧",
-                  "{} is not allowed; use a number of layers with full recompute, none without",
-                  setup.recompute.every);
-  }
-  return std::nullopt;
+  return CheckRecompute(setup.recompute);
 }
 
 }  // namespace zeroplan

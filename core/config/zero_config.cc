@@ -59,16 +59,23 @@ std::string_view DecayShapeName(DecayShape shape) {
   return kNames[static_cast<size_t>(shape)];
 }
 
+std::string_view RecomputeName(RecomputeKind kind) {
+  constexpr std::string_view kNames[] = {"none", "selective", "products", "full"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
 std::string_view RecomputeName(const RecomputeConfig& recompute) {
-  switch (recompute.kind) {
-    case RecomputeKind::kNone:
-      return "none";
-    case RecomputeKind::kSelective:
-      return "selective";
-    case RecomputeKind::kFull:
-      return "full";
+  return RecomputeName(recompute.kind);
+}
+
+RecomputeConfig OfModel(RecomputeConfig recompute, int64_t layers) {
+  recompute.every = static_cast<int>(std::min<int64_t>(recompute.every, layers));
+  if (recompute.layers >= layers) {
+    recompute.layers = 0;
+    recompute.above = RecomputeKind::kNone;
   }
-  return "unknown";
+  if (recompute.offload.layers + 1 >= layers) recompute.offload.layers = 0;
+  return recompute;
 }
 
 void ValidateSetup(const TrainSetup& setup, std::string_view source) {
@@ -167,7 +174,7 @@ TrainSetup CanonicalSetup(TrainSetup setup, int64_t layers) {
   setup.precision.fp32_reduction = sends_fp32;
   ResetSchedule(&setup.optimizer);
   if (layers > 0) {
-    setup.recompute.every = static_cast<int>(std::min<int64_t>(setup.recompute.every, layers));
+    setup.recompute = OfModel(setup.recompute, layers);
   }
   return setup;
 }

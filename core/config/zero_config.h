@@ -121,27 +121,58 @@ struct ZeroConfig {
   bool operator==(const ZeroConfig&) const = default;
 };
 
-// What the backward pass computes again of the forward's activations.
+// What the backward pass computes again of the forward's activations. What it does not is kept.
 enum class RecomputeKind : uint8_t {
   kNone,       // nothing, all are kept
   kSelective,  // of each layer the outputs of norms, GELU and SwiGLU, from kept inputs;
                // products and attention never run twice
+  kProducts,   // of each layer all but its input and what attention made, which never runs twice
   kFull,       // all but the inputs of segments of layers
 };
+// "none", "selective", "products", "full": what --checkpointing calls it.
+std::string_view RecomputeName(RecomputeKind kind);
 
+// What is kept of layers lies in host memory between their forward and their backward pass: copied
+// behind the kernel that makes it, and back while layers above run backward.
+struct ActivationHome {
+  OffloadDevice device = OffloadDevice::kNone;  // kNone or kCpu (page-locked)
+  // Of so many layers, which lie as evenly as can be among all but the last. 0: of all but the
+  // last, whose backward pass comes right away.
+  int layers = 0;
+
+  // Whether what is kept of `layer`, of so many, goes there.
+  bool Takes(int64_t layer, int64_t of_layers) const {
+    if (device == OffloadDevice::kNone || layer + 1 >= of_layers) return false;
+    return layers == 0 || layer * layers % (of_layers - 1) < layers;
+  }
+  auto operator<=>(const ActivationHome&) const = default;  // NOLINT(modernize-use-nullptr)
+};
+
+// Where what the backward pass needs of each layer's forward pass is meanwhile.
 struct RecomputeConfig {
   RecomputeKind kind = RecomputeKind::kNone;
   // Layers of a segment: at least 1 with kFull (more than the model has: one segment), else 0.
   // Larger segments keep fewer inputs and hold more while one is computed again.
   int every = 0;
+  // `kind` is of the first so many layers; 0: of all. What is computed again is large for a layer's
+  // time, so the first layers, whose backward pass runs last, are those which take no room then.
+  int layers = 0;
+  // Of the layers from `layers` on: kNone or kSelective, less than `kind`.
+  RecomputeKind above = RecomputeKind::kNone;
+  ActivationHome offload;
+
+  RecomputeKind KindOf(int64_t layer) const { return layers == 0 || layer < layers ? kind : above; }
   auto operator<=>(const RecomputeConfig&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 inline constexpr RecomputeConfig kNoRecompute{};
 inline constexpr RecomputeConfig kSelectiveRecompute{RecomputeKind::kSelective};
+inline constexpr RecomputeConfig kProductsRecompute{RecomputeKind::kProducts};
 constexpr RecomputeConfig FullRecompute(int every = 1) { return {RecomputeKind::kFull, every}; }
 
-// "none", "selective", "full": what --checkpointing calls it.
+// What --checkpointing calls the kind of the first layers.
 std::string_view RecomputeName(const RecomputeConfig& recompute);
+// The same in which `layers` and offloaded layers that a model of so many layers has anyway are 0.
+RecomputeConfig OfModel(RecomputeConfig recompute, int64_t layers);
 
 // What a run of 16 bits keeps of each parameter for its updates.
 enum class MasterWeights : uint8_t {

@@ -8,6 +8,9 @@
 // just before the first kernel of the backward pass that needs what they made (their own gradients
 // aside, the weight gradient of the product behind them), and so do the copies of eight bits that
 // products take; all else is kept.
+//
+// Products: as full, of segments of one layer, but for attention, whose output is kept: its time
+// grows with the square of the sequence, and its backward pass needs no more of it than that.
 #include <array>
 
 #include "core/lowering/emitter.h"
@@ -16,14 +19,20 @@
 namespace zeroplan {
 namespace {
 
+bool IsAttentionForward(KernelId kernel) {
+  return kernel == KernelId::kAttentionForward || kernel == KernelId::kUnfusedAttentionForward;
+}
+
 bool IsForwardOfLayer(const Instruction& i, int64_t begin, int64_t end) {
   return i.phase == Phase::kForward && i.layer >= begin && i.layer < end;
 }
 
 // Copies of `forward` (one segment's kernels) over fresh buffers, appended to `out`; `renamed` maps
-// the old buffers to the fresh ones. `output` is what the segment hands on.
-void Repeat(Program& p, const std::vector<Instruction>& forward, BufferId output,
-            std::vector<BufferId>& renamed, std::vector<Instruction>& out) {
+// the old buffers to the fresh ones. `output` is what the segment hands on. With `but_attention`
+// what attention made is there still.
+void RepeatKernels(Program& p, const std::vector<Instruction>& forward, BufferId output,
+                   bool but_attention, std::vector<BufferId>& renamed,
+                   std::vector<Instruction>& out) {
   auto fresh = [&](BufferId id) {
     if (renamed[id] == kNoBuffer) {
       const Buffer copy = p.buffers[id];
@@ -35,6 +44,7 @@ void Repeat(Program& p, const std::vector<Instruction>& forward, BufferId output
   for (const Instruction& instruction : forward) {
     LaunchKernel launch = std::get<LaunchKernel>(instruction.op);
     if (launch.kernel == KernelId::kLargestMagnitude) continue;  // it is known
+    if (but_attention && IsAttentionForward(launch.kernel)) continue;
     const auto first = static_cast<uint32_t>(p.refs.size());
     bool only_output = false;
     for (uint32_t i = 0; i < launch.arg_count; ++i) {
@@ -183,55 +193,74 @@ class CheapKernels {
   std::vector<uint32_t> maker_;  // by buffer: into kernels_, from 1 on; 0: none
 };
 
-Program Selective(Program p) {
-  std::vector<Instruction> in = std::move(p.section(Section::kMicroStep));
-  std::vector<Instruction> out;
-  out.reserve(in.size() + 3 * static_cast<size_t>(p.model.layers));
-  std::vector<BufferId> renamed(p.buffers.size(), kNoBuffer);
-  CheapKernels cheap(p);
-  for (const Instruction& instruction : in) {
-    if (IsForwardOfLayer(instruction, 0, p.model.layers)) cheap.Note(instruction);
-    if (IsBackwardOfLayer(p, instruction)) {
-      cheap.Repeat(instruction, renamed, out);
-      Rename(p, std::get<LaunchKernel>(instruction.op), renamed);
-    }
-    out.push_back(instruction);
-  }
-  p.section(Section::kMicroStep) = std::move(out);
-  return p;
-}
+// What the backward pass of each layer finds computed again, by the layer's kind.
+class Recompute {
+ public:
+  explicit Recompute(Program& program)
+      : p_(program),
+        in_(std::move(program.section(Section::kMicroStep))),
+        renamed_(program.buffers.size(), kNoBuffer),
+        forward_of_(static_cast<size_t>(program.model.layers)),
+        cheap_(program),
+        begun_(program.model.layers) {}
 
-Program Full(Program p) {
-  const int64_t every = p.setup.recompute.every;
-  std::vector<Instruction> in = std::move(p.section(Section::kMicroStep));
-  std::vector<Instruction> out;
-  out.reserve(in.size() * 2);
-  std::vector<BufferId> renamed(p.buffers.size(), kNoBuffer);
-  std::vector<std::vector<size_t>> forward_of(static_cast<size_t>(p.model.layers));  // in `in`
-  for (size_t i = 0; i < in.size(); ++i) {
-    if (IsForwardOfLayer(in[i], 0, p.model.layers)) {
-      forward_of[static_cast<size_t>(in[i].layer)].push_back(i);
-    }
-  }
-  int64_t begun = p.model.layers;  // layers at and above this one have their activations again
-  for (const Instruction& instruction : in) {
-    const bool backward = IsBackwardOfLayer(p, instruction);
-    if (backward && instruction.layer < begun) {
-      const int64_t begin = instruction.layer / every * every;
-      const int64_t end = instruction.layer + 1;
-      std::vector<Instruction> forward;
-      for (int64_t layer = begin; layer < end; ++layer) {
-        for (const size_t i : forward_of[static_cast<size_t>(layer)]) forward.push_back(in[i]);
+  void Run() {
+    out_.reserve(in_.size() * 2);
+    for (size_t i = 0; i < in_.size(); ++i) {
+      const Instruction& instruction = in_[i];
+      if (IsForwardOfLayer(instruction, 0, p_.model.layers)) {
+        forward_of_[static_cast<size_t>(instruction.layer)].push_back(i);
+        if (KindOf(instruction) == RecomputeKind::kSelective) cheap_.Note(instruction);
+      } else if (IsBackwardOfLayer(p_, instruction)) {
+        Prepare(instruction);
+        Rename(p_, std::get<LaunchKernel>(instruction.op), renamed_);
       }
-      Repeat(p, forward, SegmentOutput(p, forward), renamed, out);
-      begun = begin;
+      out_.push_back(instruction);
     }
-    if (backward) Rename(p, std::get<LaunchKernel>(instruction.op), renamed);
-    out.push_back(instruction);
+    p_.section(Section::kMicroStep) = std::move(out_);
   }
-  p.section(Section::kMicroStep) = std::move(out);
-  return p;
-}
+
+ private:
+  RecomputeKind KindOf(const Instruction& of_layer) const {
+    return p_.setup.recompute.KindOf(of_layer.layer);
+  }
+
+  void Prepare(const Instruction& backward) {
+    switch (KindOf(backward)) {
+      case RecomputeKind::kNone:
+        return;
+      case RecomputeKind::kSelective:
+        cheap_.Repeat(backward, renamed_, out_);
+        return;
+      case RecomputeKind::kProducts:
+        RepeatLayers(backward.layer, backward.layer, true);
+        return;
+      case RecomputeKind::kFull: {
+        const int64_t every = p_.setup.recompute.every;
+        RepeatLayers(backward.layer / every * every, backward.layer, false);
+      }
+    }
+  }
+
+  // The segment of layers [begin, last], unless that was done.
+  void RepeatLayers(int64_t begin, int64_t last, bool but_attention) {
+    if (last >= begun_) return;
+    std::vector<Instruction> forward;
+    for (int64_t layer = begin; layer <= last; ++layer) {
+      for (const size_t i : forward_of_[static_cast<size_t>(layer)]) forward.push_back(in_[i]);
+    }
+    RepeatKernels(p_, forward, SegmentOutput(p_, forward), but_attention, renamed_, out_);
+    begun_ = begin;
+  }
+
+  Program& p_;
+  const std::vector<Instruction> in_;
+  std::vector<Instruction> out_;
+  std::vector<BufferId> renamed_;                // by buffer: what was computed again of it
+  std::vector<std::vector<size_t>> forward_of_;  // a layer's kernels, in `in_`
+  CheapKernels cheap_;
+  int64_t begun_;  // layers at and above this one have their activations again
+};
 
 // Copies of eight bits that nobody reads: transposed ones in the forward pass, where they are made
 // again, and those for products that are not repeated.
@@ -267,8 +296,7 @@ Program DropUnreadCopies(Program p) {
 
 Program InsertRecompute(Program p) {
   if (p.setup.recompute.kind == RecomputeKind::kNone) return p;
-  const bool full = p.setup.recompute.kind == RecomputeKind::kFull;
-  p = full ? Full(std::move(p)) : Selective(std::move(p));
+  Recompute(p).Run();
   return p.setup.precision.fp8.enabled ? DropUnreadCopies(std::move(p)) : p;
 }
 

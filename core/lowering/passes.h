@@ -51,6 +51,8 @@ Program InsertOffload(Program program);
 Program GatherFp8(Program program);
 // Gathers of parameters and reductions of gradients at stage 3 send blocks of integers.
 Program InsertQuantize(Program program);
+// What is kept for the backward pass goes to host memory meanwhile, where the config says so.
+Program OffloadActivations(Program program);
 // Alloc before the first and Free after the last use of each transient buffer.
 Program InsertLifetimes(Program program);
 // RecordEvent and WaitEvent, no more than needed, so that any order the streams allow is right.
@@ -96,6 +98,7 @@ inline constexpr std::array kPasses = {
     Pass{"InsertOffload", OnProgram<InsertOffload>, DraftStage::kReachable},
     Pass{"GatherFp8", OnProgram<GatherFp8>, DraftStage::kReachable},
     Pass{"InsertQuantize", OnProgram<InsertQuantize>, DraftStage::kReachable},
+    Pass{"OffloadActivations", OnProgram<OffloadActivations>, DraftStage::kReachable},
     Pass{"InsertLifetimes", OnProgram<InsertLifetimes>, DraftStage::kLifetimes},
     Pass{"AssignEvents",
          [](Program p, const PassInput& in) { return AssignEvents(std::move(p), in.extent); },

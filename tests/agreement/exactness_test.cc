@@ -170,6 +170,21 @@ TEST_CASE("memory, instructions and traffic are the plan's: light states") {
   }
 }
 
+TEST_CASE("memory, instructions and traffic are the plan's: homes of activations") {
+  using testing::HomesCells;
+  for (const auto& cell : HomesCells(testing::AllCells({1, 3}, {Dtype::kBF16}))) {
+    CheckCell(cell, true, testing::TinyModel(5));
+  }
+  ModelSpec llama = testing::TinyLlama(Llama());
+  llama.layers = 5;
+  for (const auto& cell : HomesCells(testing::HybridCells({{4, 2}}, Dtype::kF32))) {
+    CheckCell(cell, true, llama);
+  }
+  for (const auto& cell : HomesCells(testing::AllCells({2}, {Dtype::kF16}, {1}))) {
+    CheckCell(cell, false, testing::WithLora(llama, "all-linear"));
+  }
+}
+
 TEST_CASE("memory, instructions and traffic are the plan's: products of eight bits") {
   for (auto cell : testing::AllCells({1, 3}, {Dtype::kBF16}, {1, 2})) {
     cell.setup = testing::WithFp8(cell.setup, Fp8Recipe::kTensor);

@@ -107,6 +107,41 @@ inline std::vector<Cell> AllCells(const std::vector<int>& ranks, const std::vect
   return cells;
 }
 
+// What of a model of five layers is kept, computed again and in host memory, in ways that differ.
+inline std::vector<RecomputeConfig> Homes() {
+  using enum RecomputeKind;
+  const ActivationHome all = {OffloadDevice::kCpu}, some = {OffloadDevice::kCpu, 2};
+  return {kProductsRecompute,
+          {kNone, 0, 0, kNone, all},
+          {kSelective, 0, 3, kNone, some},
+          {kProducts, 0, 2, kSelective, all},
+          {kProducts, 0, 4, kNone, {OffloadDevice::kCpu, 3}},
+          {kFull, 1, 3, kSelective, {}},
+          {kFull, 1, 0, kNone, all},
+          {kFull, 2, 0, kNone, all},
+          {kFull, 2, 3, kNone, some}};
+}
+inline std::string HomesName(const RecomputeConfig& homes) {
+  return std::string(RecomputeName(homes)) + " " + std::to_string(homes.every) + " of " +
+         std::to_string(homes.layers) + ", " + std::string(RecomputeName(homes.above)) +
+         " above, on " + std::string(OffloadDeviceName(homes.offload.device)) + " " +
+         std::to_string(homes.offload.layers);
+}
+// Those `cells` that compute nothing again, with each of these.
+inline std::vector<Cell> HomesCells(const std::vector<Cell>& cells) {
+  std::vector<Cell> out;
+  for (const Cell& cell : cells) {
+    if (cell.setup.recompute != kNoRecompute) continue;
+    for (const RecomputeConfig& homes : Homes()) {
+      Cell other = cell;
+      other.setup.recompute = homes;
+      other.name += ", " + HomesName(homes);
+      out.push_back(std::move(other));
+    }
+  }
+  return out;
+}
+
 struct Groups {
   int ranks, shard_group;
 };

@@ -17,8 +17,8 @@
 namespace zeroplan {
 namespace {
 
-void CheckEveryPass(const std::vector<testing::Cell>& cells, const LowerOptions& options) {
-  const ModelSpec model = testing::TinyModel();
+void CheckEveryPass(const std::vector<testing::Cell>& cells, const LowerOptions& options,
+                    const ModelSpec& model = testing::TinyModel()) {
   const auto tensors = std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model));
   for (const testing::Cell& cell : cells) {
     CAPTURE(cell.name);
@@ -39,6 +39,12 @@ LowerOptions SmallChunks(Backend backend, bool flash_attention) {
 TEST_CASE("every pass leaves a sound program") {
   CheckEveryPass(testing::AllCells({1, 3}, {Dtype::kBF16, Dtype::kF32}, {1, 3}),
                  SmallChunks(Backend::kCuda, true));
+}
+TEST_CASE("every pass leaves a sound program where activations have homes") {
+  for (const Backend backend : {Backend::kCuda, Backend::kCpu}) {
+    CheckEveryPass(testing::HomesCells(testing::AllCells({1, 3}, {Dtype::kBF16}, {1, 3})),
+                   SmallChunks(backend, backend == Backend::kCuda), testing::TinyModel(5));
+  }
 }
 TEST_CASE("every pass leaves a sound program for the CPU, without fused attention") {
   CheckEveryPass(testing::AllCells({2}, {Dtype::kF16}, {2}), SmallChunks(Backend::kCpu, false));
