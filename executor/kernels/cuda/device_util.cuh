@@ -200,8 +200,10 @@ __device__ inline void FailIndex(const char* what, long long index, long long at
 }
 
 inline int64_t CeilDiv64(int64_t a, int64_t b) { return (a + b - 1) / b; }
+// Blocks for so many items. Past what a grid has, a launch that the runtime refuses.
 inline unsigned GridOf(int64_t items, int64_t per_block) {
-  return static_cast<unsigned>(CeilDiv64(items, per_block));
+  const int64_t blocks = CeilDiv64(items, per_block);
+  return blocks > UINT32_MAX ? UINT32_MAX : static_cast<unsigned>(blocks);
 }
 
 }  // namespace zeroplan::cuda

@@ -189,6 +189,24 @@ struct HeadPlace {
   }
 };
 
+// A grid in one dimension, since the others end at 65535: for each tile of a sequence the heads of
+// all sequences, `heads` in each. Tiles come in the order of the blocks.
+struct TileOfHead {
+  int64_t b, h, tile;
+
+  __device__ TileOfHead(const AttentionDims& dims, int64_t heads)
+      : b(blockIdx.x % (dims.B * heads) / heads),
+        h(blockIdx.x % heads),
+        tile(blockIdx.x / (dims.B * heads)) {}
+};
+inline unsigned GridOfTiles(const AttentionDims& dims, int64_t heads, int64_t rows) {
+  return GridOf(CeilDiv64(dims.T, rows) * dims.B * heads, 1);
+}
+// The first row of a tile of so many, the last tile first: it takes longest.
+__device__ inline int64_t LastFirst(const AttentionDims& dims, int64_t tile, int64_t rows) {
+  return ((dims.T + rows - 1) / rows - 1 - tile) * rows;
+}
+
 // fn(Tiles<..>{}) of the smallest tiles that hold a head of D channels. Heads of 256 channels take
 // tiles of 32 tokens, for what four of them need in shared memory.
 template <typename Fn>

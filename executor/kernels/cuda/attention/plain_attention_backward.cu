@@ -47,8 +47,9 @@ __global__ void __launch_bounds__(kAttentionThreads)
   float* ds_tile = v + Tile::kHeadFloats;
   float* lse = ds_tile + Tile::kScoreFloats;
   float* delta = lse + kTile;
-  const HeadPlace head(dims, blockIdx.x / dims.H, blockIdx.x % dims.H);
-  const int64_t q0 = static_cast<int64_t>(gridDim.y - 1 - blockIdx.y) * kTile;
+  const TileOfHead at(dims, dims.H);
+  const HeadPlace head(dims, at.b, at.h);
+  const int64_t q0 = LastFirst(dims, at.tile, kTile);
   const int tx = threadIdx.x % kSide, ty = threadIdx.x / kSide;
   const int queries = head.RowsFrom(q0, kTile);
   const int64_t stride = head.stride;
@@ -57,7 +58,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   __syncthreads();
   LoadRowScalars<Tile>(arrays, head, q0, queries, dout, lse, delta);
 
-  const VisibleKeys visible(arrays.starts_BT, blockIdx.x / dims.H, dims.T);
+  const VisibleKeys visible(arrays.starts_BT, at.b, dims.T);
   float4 dq[kRows][Tile::kGroups];
   Tile::Clear(dq);
   for (int64_t k0 = visible.First(q0) / kTile * kTile; k0 <= q0; k0 += kTile) {
@@ -105,9 +106,10 @@ __global__ void __launch_bounds__(kAttentionThreads)
   float* scores = dout + Tile::kHeadFloats;  // p, then ds
   float* lse = scores + Tile::kScoreFloats;
   float* delta = lse + kTile;
-  const int64_t b = blockIdx.x / dims.G, first_head = blockIdx.x % dims.G * dims.Sharing();
+  const TileOfHead at(dims, dims.G);
+  const int64_t b = at.b, first_head = at.h * dims.Sharing();
   const HeadPlace own(dims, b, first_head);  // for its keys and values
-  const int64_t k0 = static_cast<int64_t>(blockIdx.y) * kTile;
+  const int64_t k0 = at.tile * kTile;
   const int tx = threadIdx.x % kSide, ty = threadIdx.x / kSide;
   const int keys = own.RowsFrom(k0, kTile);
   const VisibleKeys visible(arrays.starts_BT, b, dims.T);
@@ -177,7 +179,7 @@ cudaError_t LaunchPlainAttentionBackward(const AttentionDims& dims, const FloatA
       const cudaError_t error =
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
       if (error != cudaSuccess) return error;
-      const dim3 grid(static_cast<unsigned>(dims.B * heads), GridOf(dims.T, Tile::kTile));
+      const unsigned grid = GridOfTiles(dims, heads, Tile::kTile);
       kernel<<<grid, kAttentionThreads, kShared, stream>>>(dims, arrays, scale);
       return cudaSuccess;
     };

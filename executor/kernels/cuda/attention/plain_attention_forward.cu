@@ -16,15 +16,15 @@ __global__ void __launch_bounds__(kAttentionThreads)
   float* q = reinterpret_cast<float*>(shared4);
   float* kv = q + Tile::kHeadFloats;  // keys, then values
   float* p = kv + Tile::kHeadFloats;
-  const HeadPlace head(dims, blockIdx.x / dims.H, blockIdx.x % dims.H);
-  // Last tiles first: they take longest.
-  const int64_t q0 = static_cast<int64_t>(gridDim.y - 1 - blockIdx.y) * kTile;
+  const TileOfHead at(dims, dims.H);
+  const HeadPlace head(dims, at.b, at.h);
+  const int64_t q0 = LastFirst(dims, at.tile, kTile);
   const int tx = threadIdx.x % kSide, ty = threadIdx.x / kSide;
   const int queries = head.RowsFrom(q0, kTile);
   const int64_t stride = head.stride;
   Tile::Load(q, qkv_BTN, head.QueryAt(q0), stride, queries, head.D, scale);
 
-  const VisibleKeys visible(starts_BT, blockIdx.x / dims.H, dims.T);
+  const VisibleKeys visible(starts_BT, at.b, dims.T);
   float max[kRows], sum[kRows];
   int first[kRows];  // key that a query sees
   float4 out[kRows][Tile::kGroups];
@@ -102,7 +102,7 @@ cudaError_t LaunchPlainAttentionForward(const AttentionDims& dims, const FloatAr
     const cudaError_t error = cudaFuncSetAttribute(
         ForwardKernel<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
     if (error != cudaSuccess) return error;
-    const dim3 grid(static_cast<unsigned>(dims.B * dims.H), GridOf(dims.T, Tile::kTile));
+    const unsigned grid = GridOfTiles(dims, dims.H, Tile::kTile);
     ForwardKernel<Tile><<<grid, kAttentionThreads, kShared, stream>>>(
         dims, Runtime(qkv_BTN), starts_BT, Runtime(out_BTHD), lse_BHT, scale);
     return cudaSuccess;

@@ -83,7 +83,7 @@ void Dispatch(const FloatArray& one, const FloatArray& other, const float* amax,
     const int64_t threads = CeilDiv64(F, decltype(width)::value);
     const auto block =
         static_cast<unsigned>(threads < kThreads ? CeilDiv64(threads, 32) * 32 : kThreads);
-    const dim3 grid(static_cast<unsigned>(M), GridOf(threads, block));
+    const dim3 grid(GridOf(M, 1), GridOf(threads, block));
     if (amax == nullptr) {
       fn(exact, width, Int<0>{}, array, grid, block);
     } else {

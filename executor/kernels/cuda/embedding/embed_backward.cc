@@ -8,6 +8,8 @@ namespace zeroplan::cuda {
 
 void EmbedBackward(const KernelCall& call) {
   const auto [B, T, C, V] = FirstDims<4>(call.dims);
+  ZEROPLAN_CHECK(B * T <= INT32_MAX, "embed_backward: {} positions are more than int32 counts",
+                 B * T);
   const EmbedScratch layout = EmbedScratchOf(B * T, C);
   void* scratch = ScratchOf(call, 4, static_cast<uint64_t>(layout.bytes));
   const size_t sort_bytes = EmbedSortBytes(B * T, V);

@@ -361,7 +361,7 @@ void LaunchLargestOfParts(const float* parts_Pn, float* dst_n, int64_t n, int64_
 void LaunchQuantize(const QuantizeCopies& p, cudaStream_t stream) {
   if (p.M == 0 || p.K == 0) return;
   const int64_t across = CeilDiv64(p.K, kTile);
-  const auto blocks = static_cast<unsigned>(CeilDiv64(p.M, kTile) * across);
+  const unsigned blocks = GridOf(CeilDiv64(p.M, kTile) * across, 1);
   const auto launch = [&](auto kernel) { kernel<<<blocks, kThreads, 0, stream>>>(p, across); };
   if (DtypeBytes(p.x_MK.dtype) == 1) return launch(QuantizeKernel<uint8_t, false, 0>);
   WithFloatType(p.x_MK.dtype, [&](auto tag) {

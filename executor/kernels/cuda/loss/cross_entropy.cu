@@ -132,11 +132,10 @@ void Launch(const Logits& logits, const int32_t* targets, const StepState* state
                                                               vp);
   } else if (row_bytes <= kLongRowBytes) {
     CrossEntropyKernel<false, kThreads, W>
-        <<<static_cast<unsigned>(R), kThreads, 0, stream>>>(logits, targets, state, loss, R, v, vp);
+        <<<GridOf(R, 1), kThreads, 0, stream>>>(logits, targets, state, loss, R, v, vp);
   } else {
     CrossEntropyKernel<false, kLongRowThreads, W>
-        <<<static_cast<unsigned>(R), kLongRowThreads, 0, stream>>>(logits, targets, state, loss, R,
-                                                                   v, vp);
+        <<<GridOf(R, 1), kLongRowThreads, 0, stream>>>(logits, targets, state, loss, R, v, vp);
   }
 }
 

@@ -278,7 +278,7 @@ void LaunchQkNormRotaryForward(const QkvRows& rows, const QkNormForwardArrays& a
   const int team = TeamOf(rows);
   if (team == 0 || !Alike(arrays.qkv_MN, arrays.w_2D) || !Alike(arrays.qkv_MN, arrays.out_MN) ||
       !Aligned(table_TD)) {
-    AnyForwardKernel<<<static_cast<unsigned>(rows.M), kThreads, 0, stream>>>(
+    AnyForwardKernel<<<GridOf(rows.M, 1), kThreads, 0, stream>>>(
         Runtime(arrays.qkv_MN), Runtime(arrays.w_2D), table_TD, Runtime(arrays.out_MN), arrays.rstd,
         rows, arrays.eps);
     return;
@@ -299,8 +299,9 @@ void LaunchQkNormRotaryBackward(const QkvRows& rows, const QkNormBackwardArrays&
   const int64_t blocks = CeilDiv64(rows.M, block_rows);
   const auto* table_TD = static_cast<const float*>(arrays.table_TD.data);
   const int team = TeamOf(rows);
-  if (team == 0 || block_rows * rows.H > INT32_MAX || !Alike(arrays.dqkv_MN, arrays.qkv_MN) ||
-      !Alike(arrays.dqkv_MN, arrays.w_2D) || !Aligned(table_TD)) {
+  if (team == 0 || block_rows * rows.H > INT32_MAX - kThreads ||
+      !Alike(arrays.dqkv_MN, arrays.qkv_MN) || !Alike(arrays.dqkv_MN, arrays.w_2D) ||
+      !Aligned(table_TD)) {
     AnyBackwardKernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(
         Runtime(arrays.dqkv_MN), Runtime(arrays.qkv_MN), Runtime(arrays.w_2D), arrays.rstd,
         table_TD, arrays.partials, rows, static_cast<int>(block_rows));

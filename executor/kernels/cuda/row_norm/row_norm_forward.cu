@@ -142,7 +142,7 @@ struct Launch {
   template <typename T, int kVecs, bool kBlockPerRow>
   void Run() const {
     const int64_t M = call.M;
-    const unsigned grid = kBlockPerRow ? static_cast<unsigned>(M) : GridOf(M, kThreads / 32);
+    const unsigned grid = GridOf(M, kBlockPerRow ? 1 : kThreads / 32);
     const auto launch = [&](auto kernel) {
       kernel<<<grid, kThreads, 0, stream>>>(
           static_cast<const T*>(call.x_MC.data), static_cast<const T*>(call.w_C.data),
@@ -154,7 +154,7 @@ struct Launch {
   }
 
   void RunAny() const {
-    AnyForwardKernel<kNorm><<<static_cast<unsigned>(call.M), kThreads, 0, stream>>>(
+    AnyForwardKernel<kNorm><<<GridOf(call.M, 1), kThreads, 0, stream>>>(
         Runtime(call.x_MC), Runtime(call.w_C), Runtime(call.b_C), Runtime(call.y_MC), call.stats,
         call.amax, call.C, call.eps);
   }
