@@ -243,24 +243,56 @@ void AddOwnFp8(const Fp8Config& fp8, Json* out) {
 }
 
 void AddRecompute(const RecomputeConfig& recompute, int64_t layers, Json* out) {
-  if (recompute.kind == RecomputeKind::kNone) return;
-  if (recompute.kind == RecomputeKind::kSelective) {
-    (*out)["_zeroplan"]["checkpointing"] = RecomputeName(recompute);
-    return;
+  // Not made where there is nothing to say.
+  const auto own = [out]() -> Json& { return (*out)["_zeroplan"]; };
+  const bool offloads = recompute.offload.device != OffloadDevice::kNone;
+  if (recompute.kind == RecomputeKind::kFull) {
+    Json section = Json::object();
+    bool exact = recompute.every == 1;
+    if (layers > 0) {
+      const auto count =
+          CeilDiv(static_cast<uint64_t>(layers), static_cast<uint64_t>(recompute.every));
+      section["number_checkpoints"] = count;
+      exact =
+          CeilDiv(static_cast<uint64_t>(layers), count) == static_cast<uint64_t>(recompute.every);
+    }
+    if (offloads) section["cpu_checkpointing"] = true;
+    (*out)["activation_checkpointing"] = section;
+    if (!exact) own()["checkpoint_every"] = recompute.every;
+  } else if (recompute.kind != RecomputeKind::kNone) {
+    own()["checkpointing"] = RecomputeName(recompute);
   }
-  Json section = Json::object();
-  bool exact = recompute.every == 1;
-  if (layers > 0) {
-    const auto count =
-        CeilDiv(static_cast<uint64_t>(layers), static_cast<uint64_t>(recompute.every));
-    section["number_checkpoints"] = count;
-    exact = CeilDiv(static_cast<uint64_t>(layers), count) == static_cast<uint64_t>(recompute.every);
+  if (recompute.layers > 0) own()["checkpoint_layers"] = recompute.layers;
+  if (recompute.above != RecomputeKind::kNone) {
+    own()["checkpointing_above"] = RecomputeName(recompute.above);
   }
-  (*out)["activation_checkpointing"] = section;
-  if (!exact) (*out)["_zeroplan"]["checkpoint_every"] = recompute.every;
+  if (offloads && recompute.kind != RecomputeKind::kFull) own()["offload_activations"] = true;
+  if (recompute.offload.layers > 0) {
+    own()["offload_activation_layers"] = recompute.offload.layers;
+  }
 }
 
-using Json = nlohmann::ordered_json;
+// What DeepSpeed's checkpointing, of whole layers and of all of them, has not: it would keep more.
+std::string RecomputeCannot(const RecomputeConfig& recompute) {
+  const ActivationHome& offload = recompute.offload;
+  std::vector<std::string> out;
+  if (recompute.kind == RecomputeKind::kSelective || recompute.above != RecomputeKind::kNone) {
+    out.emplace_back("selective recompute");
+  }
+  if (recompute.kind == RecomputeKind::kProducts) {
+    out.emplace_back("recompute of all but attention");
+  }
+  if (recompute.layers > 0) {
+    out.push_back(fmt::format("recompute of the first {} layers alone", recompute.layers));
+  }
+  if (offload.device != OffloadDevice::kNone && recompute.kind != RecomputeKind::kFull) {
+    out.emplace_back("activations on the CPU without full recompute");
+  }
+  if (offload.layers > 0) {
+    out.push_back(fmt::format("activations of {} layers alone on the CPU", offload.layers));
+  }
+  return fmt::format("{}", fmt::join(out, "; "));
+}
 
 Json ToJson(const JsonNode& node) {
   if (node.is_object()) {
@@ -447,8 +479,7 @@ std::string DeepSpeedCannot(const TrainSetup& setup) {
   // It would keep states in fp32, which take more memory.
   if (const std::string states = DeepSpeedStatesCannot(setup); !states.empty()) add(states);
   if (precision.fp8.enabled) add("products in FP8");
-  // Its checkpointing has no such thing: it would keep all activations, more than was planned.
-  if (setup.recompute.kind == RecomputeKind::kSelective) add("selective recompute");
+  if (const std::string homes = RecomputeCannot(setup.recompute); !homes.empty()) add(homes);
   if (setup.deterministic) add("deterministic runs");
   if (zero.optimizer_in_backward) add("updates in the backward pass");
   if (schedule.kind == ScheduleKind::kOfRun) add("a schedule of zeroplan's own");

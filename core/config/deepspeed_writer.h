@@ -30,12 +30,14 @@ TrainSetup CanonicalSetup(TrainSetup setup, int64_t layers);
 // "_zeroplan": {"checkpoint_every": 6}, which DeepSpeed ignores.
 std::string WriteDeepSpeedConfig(const TrainSetup& setup, int64_t layers);
 
-// The same for zeroplan's own reader: DeepSpeedCannot need not be empty. Selective recompute, which
-// DeepSpeed has not, is "_zeroplan": {"checkpointing": "selective"}, and a deterministic run
-// "_zeroplan": {"deterministic": true}; so is a RunScheduleConfig, as "lr_schedule", "warmup_ratio"
-// or "warmup_num_steps", and "min_lr_ratio"; and so are shard groups that DeepSpeed has no key for,
-// as "shard_group" and "across_groups", and states that it has no key for, as "master_weights" and
-// "optimizer_states".
+// The same for zeroplan's own reader: DeepSpeedCannot need not be empty. Recompute that DeepSpeed
+// has not is "_zeroplan": {"checkpointing": "selective"} or "products", "checkpoint_layers" and
+// "checkpointing_above"; activations in host memory are DeepSpeed's "cpu_checkpointing" beside full
+// recompute, else "_zeroplan": {"offload_activations": true}, and "offload_activation_layers" of
+// some layers; a deterministic run is "_zeroplan": {"deterministic": true}; so is a
+// RunScheduleConfig, as "lr_schedule", "warmup_ratio" or "warmup_num_steps", and "min_lr_ratio";
+// and so are shard groups that DeepSpeed has no key for, as "shard_group" and "across_groups", and
+// states that it has no key for, as "master_weights" and "optimizer_states".
 std::string WriteConfig(const TrainSetup& setup, int64_t layers);
 
 // What DeepSpeed cannot do of `setup`: "ratio 0.4 below stage 3", "the optimizer on NVMe below

@@ -213,6 +213,29 @@ void AddSchedule(const ScheduleConfig& schedule, Table* table) {
   table->In("");
 }
 
+void AddRecompute(const RecomputeConfig& recompute, Table* table) {
+  const bool full = recompute.kind == RecomputeKind::kFull;
+  table->Add("activation_checkpointing",
+             recompute.kind == RecomputeKind::kNone ? std::string("off")
+             : !full                                ? std::string(RecomputeName(recompute))
+             : recompute.every == 1                 ? std::string("every layer")
+                                    : fmt::format("segments of {} layers", recompute.every),
+             {"_zeroplan.checkpointing"});
+  if (recompute.layers > 0) {
+    table->Add("_zeroplan.checkpoint_layers", recompute.layers);
+    table->Add("_zeroplan.checkpointing_above", RecomputeName(recompute.above));
+  }
+  const ActivationHome& offload = recompute.offload;
+  const bool offloads = offload.device != OffloadDevice::kNone;
+  if (full) {
+    table->Add("activation_checkpointing.cpu_checkpointing", offloads,
+               {"_zeroplan.offload_activations"});
+  } else {
+    table->Add("_zeroplan.offload_activations", offloads);
+  }
+  if (offload.layers > 0) table->Add("_zeroplan.offload_activation_layers", offload.layers);
+}
+
 }  // namespace
 
 std::vector<EffectiveValue> EffectiveValues(const TrainSetup& setup, const JsonNode& root) {
@@ -233,13 +256,7 @@ std::vector<EffectiveValue> EffectiveValues(const TrainSetup& setup, const JsonN
   table.Add("optimizer.params.weight_decay", optimizer.weight_decay);
   table.Add("optimizer.params.bias_correction", optimizer.bias_correction);
   AddSchedule(optimizer.schedule, &table);
-  const RecomputeConfig& recompute = setup.recompute;
-  table.Add("activation_checkpointing",
-            recompute == kNoRecompute          ? std::string("off")
-            : recompute == kSelectiveRecompute ? std::string("selective")
-            : recompute == FullRecompute()     ? std::string("every layer")
-                                           : fmt::format("segments of {} layers", recompute.every),
-            {"_zeroplan.checkpointing"});
+  AddRecompute(setup.recompute, &table);
   table.Add("_zeroplan.deterministic", setup.deterministic);
   table.Add("_zeroplan.optimizer_in_backward", setup.zero.optimizer_in_backward);
   return std::move(table.rows);

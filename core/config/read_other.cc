@@ -145,16 +145,103 @@ void ReadAio(ReaderState* state) {
   }
 }
 
-// Layers a segment. number_checkpoints segments of equal length cannot say each length (6 layers
-// of 10): where they cannot, the writer adds it as "_zeroplan", which DeepSpeed ignores. Selective
-// recompute has no key of DeepSpeed's, and is there alone; so is whether the run is deterministic.
-void ReadSegments(ReaderState* state, JsonSection* section) {
+// What is computed again of all layers. number_checkpoints segments of equal length cannot say each
+// length (6 layers of 10): where they cannot, the writer adds it as "_zeroplan", which DeepSpeed
+// ignores. Recompute of less than whole layers has no key of DeepSpeed's, and is there alone.
+void ReadKind(ReaderState* state, JsonSection* section, JsonSection* own) {
   RecomputeConfig& out = state->result.setup.recompute;
   const std::optional<int64_t> checkpoints = section->Int("number_checkpoints", 1);
-  JsonSection& own = state->Open(&state->root(), "_zeroplan");
   const std::optional<int64_t> every =
-      own.Int("checkpoint_every", 1, std::numeric_limits<int32_t>::max());
-  const bool selective = own.Word("checkpointing", {"selective"}, "\"selective\"").has_value();
+      own->Int("checkpoint_every", 1, std::numeric_limits<int32_t>::max());
+  const std::optional<std::string> kind =
+      own->Word("checkpointing", {"selective", "products"}, "\"selective\" or \"products\"");
+  if (!section->present()) {
+    if (kind) out = *kind == "products" ? kProductsRecompute : kSelectiveRecompute;
+    if (every) {
+      state->Warn(*own, "checkpoint_every",
+                  "has no effect without activation_checkpointing, which switches full recompute "
+                  "on");
+    }
+    return;
+  }
+  if (kind) {
+    state->Warn(*own, "checkpointing",
+                "does not go with activation_checkpointing, which switches full recompute on, and "
+                "is ignored");
+  }
+  out = FullRecompute();
+  const int64_t layers = state->context.layers;
+  auto per = [](int64_t a, int64_t b) {
+    return static_cast<int64_t>(CeilDiv(static_cast<uint64_t>(a), static_cast<uint64_t>(b)));
+  };
+  if (every &&
+      (layers == 0 || (checkpoints && *every <= layers && *checkpoints == per(layers, *every)))) {
+    out.every = static_cast<int>(*every);
+    return;
+  }
+  if (every) {
+    state->Warn(*own, "checkpoint_every",
+                "does not go with number_checkpoints and the model's layers, and is ignored");
+  }
+  if (checkpoints && layers > 0) {
+    out.every = static_cast<int>(per(layers, std::min(*checkpoints, layers)));
+  } else if (checkpoints) {
+    state->Note(*section, "number_checkpoints",
+                "needs the model's number of layers; until then every layer is recomputed");
+  }
+}
+
+// Of which layers that is, what is of those above, and where what is kept lies; after ReadKind.
+// `offloads`: what DeepSpeed's key says of that.
+void ReadHomes(ReaderState* state, JsonSection* own, std::optional<bool> offloads) {
+  RecomputeConfig& out = state->result.setup.recompute;
+  const auto ignore = [&](const char* key, std::string_view why) {
+    state->Warn(*own, key, fmt::format("{}, and is ignored", why));
+  };
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  const std::optional<int64_t> layers = own->Int("checkpoint_layers", 1, kMost);
+  const std::optional<std::string> above =
+      own->Word("checkpointing_above", {"none", "selective"}, "\"none\" or \"selective\"");
+  const bool recomputes = out.kind != RecomputeKind::kNone;
+  if (layers && recomputes) out.layers = static_cast<int>(*layers);
+  if (layers && !recomputes) {
+    ignore("checkpoint_layers",
+           "has no effect without activation_checkpointing or _zeroplan.checkpointing");
+  }
+  if (above == "selective" && out.layers == 0) {
+    ignore("checkpointing_above", "has no effect without recompute of checkpoint_layers alone");
+  } else if (above == "selective" && out.kind == RecomputeKind::kSelective) {
+    ignore("checkpointing_above", "does not go with checkpointing \"selective\" of those below");
+  } else if (above == "selective") {
+    out.above = RecomputeKind::kSelective;
+  }
+  const std::optional<bool> own_offloads = own->Bool("offload_activations");
+  const std::optional<int64_t> offloaded = own->Int("offload_activation_layers", 1, kMost);
+  if (state->context.of_deepspeed) {
+    for (const char* key : {"offload_activations", "offload_activation_layers"}) {
+      if (own->Value(key) == nullptr) continue;
+      state->Warn(*own, key,
+                  "is not read for DeepSpeed; use activation_checkpointing.cpu_checkpointing or "
+                  "⟦offload_activations⟧");
+    }
+    return;
+  }
+  if (offloads == false && own_offloads == true) {
+    ignore("offload_activations",
+           "does not go with activation_checkpointing.cpu_checkpointing false");
+  }
+  if (offloads.value_or(own_offloads.value_or(offloaded.has_value()))) {
+    out.offload = {OffloadDevice::kCpu, static_cast<int>(offloaded.value_or(0))};
+  } else if (offloaded) {
+    ignore("offload_activation_layers", "has no effect on activations that stay on the GPU");
+  }
+}
+
+// "_zeroplan", and what is recomputed and offloaded. `offloads` as of ReadHomes.
+void ReadOwn(ReaderState* state, JsonSection* section, std::optional<bool> offloads) {
+  JsonSection& own = state->Open(&state->root(), "_zeroplan");
+  ReadKind(state, section, &own);
+  ReadHomes(state, &own, offloads);
   state->result.setup.deterministic = own.Bool("deterministic").value_or(false);
   ReadRunSchedule(state, &own);
   ReadOwnGroups(state, &own);
@@ -179,47 +266,13 @@ void ReadSegments(ReaderState* state, JsonSection* section) {
                "true is not allowed: DeepSpeed has no updates in the backward pass; remove it");
   }
   state->result.setup.zero.optimizer_in_backward = in_backward;
-  for (const char* name : kRecipeWords) {
-    if (name == kInBackward) continue;
-    const bool said = std::string_view(name) != "compile" && own.String(name).has_value();
+  for (const std::string_view name : kRecipeWords) {
+    if (name == kInBackward || name == "offload_activations") continue;
+    const bool said = name != "compile" && own.String(name).has_value();
     if (said && state->context.of_deepspeed) {
       state->Warn(own, name,
                   "says what was planned for, and is not read: give it as an option of its name");
     }
-  }
-  if (!section->present()) {
-    if (selective) out = kSelectiveRecompute;
-    if (every) {
-      state->Warn(own, "checkpoint_every",
-                  "has no effect without activation_checkpointing, which switches full recompute "
-                  "on");
-    }
-    return;
-  }
-  if (selective) {
-    state->Warn(own, "checkpointing",
-                "does not go with activation_checkpointing, which switches full recompute on, and "
-                "is ignored");
-  }
-  out = FullRecompute();
-  const int64_t layers = state->context.layers;
-  auto per = [](int64_t a, int64_t b) {
-    return static_cast<int64_t>(CeilDiv(static_cast<uint64_t>(a), static_cast<uint64_t>(b)));
-  };
-  if (every &&
-      (layers == 0 || (checkpoints && *every <= layers && *checkpoints == per(layers, *every)))) {
-    out.every = static_cast<int>(*every);
-    return;
-  }
-  if (every) {
-    state->Warn(own, "checkpoint_every",
-                "does not go with number_checkpoints and the model's layers, and is ignored");
-  }
-  if (checkpoints && layers > 0) {
-    out.every = static_cast<int>(per(layers, std::min(*checkpoints, layers)));
-  } else if (checkpoints) {
-    state->Note(*section, "number_checkpoints",
-                "needs the model's number of layers; until then every layer is recomputed");
   }
 }
 
@@ -273,21 +326,18 @@ std::string_view MisplacedFix(std::string_view key) {
 
 void ReadRecompute(ReaderState* state) {
   JsonSection& section = state->Open(&state->root(), "activation_checkpointing");
-  if (state->context.of_deepspeed) {
-    state->result.offload_activations = section.Bool("cpu_checkpointing").value_or(false);
-  } else {
-    state->Reject(&section, "cpu_checkpointing", "zeroplan keeps activations on the GPU",
-                  "use false or remove the key, or give ⟦runtime⟧ deepspeed");
-  }
+  const std::optional<bool> offloads = section.Bool("cpu_checkpointing");
+  if (state->context.of_deepspeed) state->result.offload_activations = offloads.value_or(false);
   for (const char* key : {"partition_activations", "contiguous_memory_optimization",
                           "synchronize_checkpoint_boundary", "profile"}) {
     section.Bool(key);
   }
-  state->NoEffect(&section, "partition_activations", "there is no tensor parallelism");
+  state->NoEffect(&section, "partition_activations",
+                  "it splits what is kept over ranks of tensor parallelism, and there are none");
   state->NoEffect(&section, "contiguous_memory_optimization", "zeroplan's arenas do not fragment");
   state->NoEffect(&section, "synchronize_checkpoint_boundary", "zeroplan orders work with events");
   state->NoEffect(&section, "profile", "zeroplan has ⟦trace⟧");
-  ReadSegments(state, &section);
+  ReadOwn(state, &section, offloads);
 }
 
 void ReadOtherKeys(ReaderState* state) {

@@ -1,4 +1,4 @@
-// Pass 16: events, so that streams wait for one another where data or memory need it and nowhere
+// Pass 17: events, so that streams wait for one another where data or memory need it and nowhere
 // else.
 //
 // List order is what the program means. For each instruction the pass looks up, by the bytes it

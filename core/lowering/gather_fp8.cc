@@ -1,4 +1,4 @@
-// Pass 12: at stage 3, units whose products alone read them, in eight bits (Fp8Config), are
+// Pass 13: at stage 3, units whose products alone read them, in eight bits (Fp8Config), are
 // gathered in eight bits: half the bytes of 16, and the same numbers. Each rank finds the largest
 // magnitudes of its shard, which all gather in a step's first micro-step, and rounds its shard by
 // those of the whole tensors. Products as the weight lies take it from what was gathered; the

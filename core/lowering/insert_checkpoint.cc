@@ -1,4 +1,4 @@
-// Pass 10: sections save and load. States travel as fp32 through host memory, a chunk at a time;
+// Pass 11: sections save and load. States travel as fp32 through host memory, a chunk at a time;
 // what lies in host memory goes straight. With async_save all of them are copied to host memory of
 // their own first, which files are written from.
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Pass 6: matrices that are kept in NF4 (ParamRow::quantized). Products take them in the compute
+// Pass 7: matrices that are kept in NF4 (ParamRow::quantized). Products take them in the compute
 // dtype, so each is made anew right before a product, in a buffer that lives as long as that. The
 // buffer holds one matrix, and the gather of a unit at stage 3 moves four bits a weight.
 #include <algorithm>

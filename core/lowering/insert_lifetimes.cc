@@ -1,4 +1,4 @@
-// Pass 15: Alloc of all persistent buffers at init's start; Alloc before a transient buffer's first
+// Pass 16: Alloc of all persistent buffers at init's start; Alloc before a transient buffer's first
 // use in a section and Free after its last, unless a pass has freed it itself. All of them run on
 // the compute stream: one order of memory for all streams.
 //

@@ -1,4 +1,4 @@
-// Pass 9: sections init and optimizer_step. Each rank updates the states it owns, wherever they
+// Pass 10: sections init and optimizer_step. Each rank updates the states it owns, wherever they
 // live, and parameters that every rank keeps whole are gathered after (ZeRO paper, section 5.1; for
 // states in host memory ZeRO-Offload, arXiv 2101.06840; on disk ZeRO-Infinity, arXiv 2104.07857).
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Pass 13: collectives that send blocks of integers (core/base/int_blocks.h) in place of floats. As
+// Pass 14: collectives that send blocks of integers (core/base/int_blocks.h) in place of floats. As
 // in ZeRO++ (Wang et al. 2023, arXiv 2306.10209), each on its own:
 //
 // quantized_weights: the gather of a unit's parameters at stage 3 sends int8. A rank's shard is

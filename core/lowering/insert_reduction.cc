@@ -1,4 +1,4 @@
-// Pass 8: gradients are summed over micro-steps and ranks.
+// Pass 9: gradients are summed over micro-steps and ranks.
 //
 // In place (stages 0 and 1, or one rank that keeps its optimizer on the GPU): whole gradients
 // persist; the first micro-step writes them, the others add; the last one reduces them by buckets.

@@ -1,4 +1,4 @@
-// Pass 7: buffers of the optimizer states, of the gradients that their updates read, and the slots
+// Pass 8: buffers of the optimizer states, of the gradients that their updates read, and the slots
 // through which states and new parameters pass host memory. All later passes find them through
 // StateHomes; none adds or resizes one.
 #include <algorithm>

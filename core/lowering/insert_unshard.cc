@@ -1,4 +1,4 @@
-// Pass 5, stage 3 only: each rank keeps its shard of a unit; the whole unit is gathered before it
+// Pass 6, stage 3 only: each rank keeps its shard of a unit; the whole unit is gathered before it
 // is used and freed after (ZeRO paper, arXiv 1910.02054, section 5.3). Persistent units stay whole.
 //
 // A step is a run of instructions that use one unit. Two steps of one unit in a row are one gather

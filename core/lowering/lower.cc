@@ -87,9 +87,9 @@ Program LowerMicroStep(const ModelSpec& model,
   setup.batch.world_size = 1;
   setup.batch.grad_accum = 1;
   setup.precision.grad_accum_dtype = setup.precision.dtype;
-  constexpr std::array<std::string_view, 7> kOnly = {
-      "BuildCompute",     "InsertFp8",       "InsertRecompute", "RemoveDead",
-      "InsertDequantize", "InsertLifetimes", "PlaceArenas"};
+  constexpr std::array<std::string_view, 9> kOnly = {
+      "BuildCompute",     "InsertFp8",          "InsertRecompute", "RemoveDead", "TileRows",
+      "InsertDequantize", "OffloadActivations", "InsertLifetimes", "PlaceArenas"};
   return PassRunner{{options, Extent::kWalkStep}, kOnly}.Run(
       EmptyProgram(model, std::move(tensors), setup, options));
 }
@@ -130,7 +130,8 @@ const EvalMemories::Entry* EvalMemories::FindKey(const Key& key) const {
     const LowerOptions &a = entry.key.options, &b = key.options;
     return entry.key.tensors == key.tensors && a.backend == b.backend &&
            a.logits_chunk_bytes == b.logits_chunk_bytes && a.flash_attention == b.flash_attention &&
-           a.document_borders == b.document_borders && entry.key.setup == key.setup;
+           a.document_borders == b.document_borders && a.tile_rows == b.tile_rows &&
+           entry.key.setup == key.setup;
   };
   const auto found = std::find_if(entries_.begin(), entries_.end(), same);
   return found == entries_.end() ? nullptr : &*found;

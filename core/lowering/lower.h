@@ -23,6 +23,10 @@ struct LowerOptions {
   // (at least 1 row, at most B*T): as few chunks as that allows, about equal, in multiples of 128
   // rows where these fit. Larger: fewer, larger GEMMs of the head; more memory.
   uint64_t logits_chunk_bytes = 256u << 20;
+  // A micro-step of more rows (B*T) than this runs products, norms and activation functions of a
+  // layer by tiles of so many rows, where they make tensors that nothing else uses. The smaller,
+  // the less memory; products of fewer rows than some ten thousand take longer for each. 0: whole.
+  int64_t tile_rows = 32'768;
   // Fused attention keeps B*H*T fp32 statistics a layer for the backward pass. Without it (a GPU
   // that has no such kernel) the probabilities [B, H, T, T] are kept in the compute dtype, and
   // while a layer's backward runs as many bytes again hold their gradient. Evaluation and
@@ -73,10 +77,10 @@ Program LowerToWalk(const ModelSpec& model, std::shared_ptr<const std::vector<Pa
                     const TrainSetup& setup, const LowerOptions& options,
                     PlacementCache* cache = nullptr);
 
-// What ZeRO does not change of a program: the micro-step of one rank that keeps everything on its
-// GPU, recompute included, with lifetimes and places. Its kernels can be counted, and what is live
-// beside whole parameters and gradients; it cannot be run. Of `setup` ZeRO, ranks and accumulation
-// are left out.
+// What ZeRO does not change of a program: the micro-step of one rank that keeps parameters,
+// gradients and states on its GPU, with lifetimes and places; activations have their homes. Its
+// kernels can be counted, and what is live beside whole parameters and gradients; it cannot be run.
+// Of `setup` ZeRO, ranks and accumulation are left out.
 Program LowerMicroStep(const ModelSpec& model,
                        std::shared_ptr<const std::vector<ParamTensor>> tensors, TrainSetup setup,
                        const LowerOptions& options);

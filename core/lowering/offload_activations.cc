@@ -1,4 +1,4 @@
-// Pass 14: what is kept of a layer between its forward and its backward pass goes to host memory
+// Pass 15: what is kept of a layer between its forward and its backward pass goes to host memory
 // (ActivationHome). Each tensor has a place of its own there, to which it is copied behind the
 // kernel that makes it, and comes back into a fresh buffer while layers above run backward. It is
 // what InsertRecompute has left to be kept; what is computed again stays where it was.

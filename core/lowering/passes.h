@@ -32,6 +32,8 @@ Program InsertFp8(Program program);
 Program InsertRecompute(Program program);
 // Drops what leads to no gradient of a tensor that is trained.
 Program RemoveDead(Program program);
+// Kernels that take rows by themselves run by tiles of rows, where that holds less.
+Program TileRows(Program program, const LowerOptions& options, Extent extent = Extent::kWhole);
 // Stage 3: parameters become shards, gathered before use (ahead by the prefetch plan), freed after.
 Program InsertUnshard(Program program);
 // Copies in the compute dtype of what is kept in NF4, in front of each product with it.
@@ -89,6 +91,7 @@ inline constexpr std::array kPasses = {
     Pass{"InsertFp8", OnProgram<InsertFp8>, DraftStage::kMeaning},
     Pass{"InsertRecompute", OnProgram<InsertRecompute>, DraftStage::kMeaning},
     Pass{"RemoveDead", OnProgram<RemoveDead>, DraftStage::kMeaning},
+    Pass{"TileRows", WithOptions<TileRows>, DraftStage::kMeaning},
     Pass{"InsertUnshard", OnProgram<InsertUnshard>, DraftStage::kMeaning},
     Pass{"InsertDequantize", OnProgram<InsertDequantize>, DraftStage::kMeaning},
     Pass{"InsertStates", OnProgram<InsertStates>, DraftStage::kMeaning},

@@ -58,14 +58,16 @@ void CheckTrace(const Program& program, const std::vector<ExecutedInstruction>& 
 
 void CheckCell(const testing::Cell& cell, bool flash_attention = true,
                const ModelSpec& model = testing::TinyModel(), bool async_save = false,
-               bool document_borders = false) {
+               bool document_borders = false, int64_t tile_rows = 0) {
   CAPTURE(cell.name);
+  CAPTURE(tile_rows);
   CAPTURE(async_save);
   CAPTURE(model.family->name());
   LowerOptions lower = SmallChunks();
   lower.flash_attention = flash_attention;
   lower.async_save = async_save;
   lower.document_borders = document_borders;
+  if (tile_rows > 0) lower.tile_rows = tile_rows;
   const Program program = Lower(model, cell.setup, lower);
   const MemoryReport memory = WalkMemory(program);
   EngineOptions options;
@@ -183,6 +185,17 @@ TEST_CASE("memory, instructions and traffic are the plan's: homes of activations
   for (const auto& cell : HomesCells(testing::AllCells({2}, {Dtype::kF16}, {1}))) {
     CheckCell(cell, false, testing::WithLora(llama, "all-linear"));
   }
+}
+
+TEST_CASE("memory, instructions and traffic are the plan's: rows are tiled") {
+  using testing::HomesCells;
+  const auto cells = testing::AllCells({1, 3}, {Dtype::kBF16});
+  for (const auto& cell : cells) {
+    CheckCell(cell, true, testing::TinyModel(), false, false, /*tile_rows=*/6);
+  }
+  ModelSpec llama = testing::TinyLlama(Qwen2());
+  llama.layers = 5;
+  for (const auto& cell : HomesCells(cells)) CheckCell(cell, true, llama, false, false, 8);
 }
 
 TEST_CASE("memory, instructions and traffic are the plan's: products of eight bits") {

@@ -118,5 +118,22 @@ TEST_CASE("gradients: the slopes of the engine's own loss") {
       });
 }
 
+TEST_CASE("gradients: the same slopes where activations are tiled, computed again and moved") {
+  LowerOptions tiles;
+  tiles.tile_rows = 5;
+  using enum RecomputeKind;
+  for (const RecomputeConfig& homes :
+       {RecomputeConfig{kProducts, 0, 0, kNone, {OffloadDevice::kCpu}},
+        RecomputeConfig{kFull, 1, 2, kSelective, {OffloadDevice::kCpu, 1}}}) {
+    CAPTURE(testing::HomesName(homes));
+    testing::ForEachEngineSlope(
+        Lower(testing::TinyModel(3), Stage0(1, 1, homes), tiles), 3,
+        [](const ParamTensor& tensor, double slope, double gradient) {
+          CAPTURE(tensor.name);
+          CHECK(std::abs(slope - gradient) < 2e-5 + 1e-4 * std::abs(gradient));
+        });
+  }
+}
+
 }  // namespace
 }  // namespace zeroplan

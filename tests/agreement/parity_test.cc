@@ -11,6 +11,7 @@
 #include "core/program/step_order.h"
 #include "executor/engine/engine.h"
 #include "tests/agreement/memory_state.h"
+#include "tests/core/families/llama/tiny_llama.h"
 #include "tests/core/lowering/matrix.h"
 
 namespace zeroplan {
@@ -146,6 +147,55 @@ TEST_CASE("recompute of any kind trains with the same bits: the same kernels on 
         CHECK(losses(kSelectiveRecompute) == kept);
         CHECK(losses(kSelectiveRecompute, 7) == kept);
         CHECK(losses(FullRecompute()) == kept);
+      }
+    }
+  }
+}
+
+TEST_CASE("activations train with the same bits wherever they are meanwhile, in any legal order") {
+  ModelSpec llama = testing::TinyLlama(Qwen3());
+  llama.layers = 5;
+  for (const ModelSpec& model : {testing::TinyModel(5), llama}) {
+    for (int stage = 0; stage <= 3; ++stage) {
+      for (const testing::Offload offload : testing::OffloadsOf(stage)) {
+        const int64_t grad_accum = offload == testing::Offload::kNone ? 1 : 2;
+        const auto losses = [&](RecomputeConfig recompute, uint64_t order_seed) {
+          TrainSetup setup = SetupFor(stage, offload, 2, grad_accum, recompute);
+          setup.precision.dtype = setup.precision.grad_accum_dtype = Dtype::kBF16;
+          return Losses(Lower(model, setup, {}), order_seed, 4);
+        };
+        CAPTURE(model.name);
+        CAPTURE(stage);
+        CAPTURE(testing::OffloadLabel(offload));
+        const std::vector<double> kept = losses(kNoRecompute, 0);
+        for (const RecomputeConfig& homes : testing::Homes()) {
+          CAPTURE(testing::HomesName(homes));
+          CHECK(losses(homes, 0) == kept);
+          CHECK(losses(homes, 19) == kept);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("rows by tiles train like whole ones, with the same bits in any legal order") {
+  ModelSpec llama = testing::TinyLlama(Llama());
+  llama.layers = 5;
+  LowerOptions tiles;
+  tiles.tile_rows = 12;
+  for (const ModelSpec& model : {testing::TinyModel(5), llama}) {
+    for (const int stage : {0, 2, 3}) {
+      for (const RecomputeConfig& homes : testing::Homes()) {
+        CAPTURE(model.name);
+        CAPTURE(stage);
+        CAPTURE(testing::HomesName(homes));
+        const TrainSetup setup =
+            SetupFor(stage, stage == 2 ? testing::Offload::kOptimizer : testing::Offload::kNone, 2,
+                     stage == 3 ? 2 : 1, homes);
+        const Program program = Lower(model, setup, tiles);
+        const std::vector<double> losses = Losses(program, 0, kBitSteps);
+        CheckFollows(Losses(Lower(model, setup, {}), 0, kBitSteps), losses);
+        CHECK(Losses(program, 23, kBitSteps) == losses);
       }
     }
   }

@@ -46,6 +46,13 @@ TEST_CASE("every pass leaves a sound program where activations have homes") {
                    SmallChunks(backend, backend == Backend::kCuda), testing::TinyModel(5));
   }
 }
+TEST_CASE("every pass leaves a sound program where rows are tiled") {
+  LowerOptions options = SmallChunks(Backend::kCuda, true);
+  options.tile_rows = 6;  // of 16: two tiles and a smaller one
+  const std::vector<testing::Cell> cells = testing::AllCells({1, 3}, {Dtype::kBF16}, {1, 3});
+  CheckEveryPass(cells, options);
+  CheckEveryPass(testing::HomesCells(cells), options, testing::TinyModel(5));
+}
 TEST_CASE("every pass leaves a sound program for the CPU, without fused attention") {
   CheckEveryPass(testing::AllCells({2}, {Dtype::kF16}, {2}), SmallChunks(Backend::kCpu, false));
 }
