@@ -134,15 +134,20 @@ TEST_CASE("llama: a context of 128K tokens lowers without overflow") {
   setup.recompute = FullRecompute();
   LowerOptions options;
   options.backend = Backend::kCuda;
-  const Program program = Lower(LoadModel("llama3.1-8b"), setup, options);
-  // A layer's gate and up: 2^18 rows of 28672 numbers, more than 2^32.
-  uint64_t largest = 0;
-  for (const Buffer& buffer : program.buffers) {
-    if (buffer.role == Role::kActivation) largest = std::max(largest, buffer.bytes);
-    if (buffer.role == Role::kLogits) CHECK(buffer.bytes <= options.logits_chunk_bytes);
+  for (const int64_t tile : {int64_t{0}, options.tile_rows}) {
+    options.tile_rows = tile;
+    const Program program = Lower(LoadModel("llama3.1-8b"), setup, options);
+    uint64_t largest = 0;
+    for (const Buffer& buffer : program.buffers) {
+      if (buffer.role == Role::kActivation) largest = std::max(largest, buffer.bytes);
+      if (buffer.role == Role::kLogits) CHECK(buffer.bytes <= options.logits_chunk_bytes);
+    }
+    // A layer's gate and up: 2^18 rows of 28672 numbers, more than 2^32. By tiles queries, keys and
+    // values are more.
+    const uint64_t gate_up = uint64_t{2} * 131072 * 28672 * 2;
+    CHECK(largest == (tile == 0 ? gate_up : uint64_t{2} * 131072 * 6144 * 2));
+    CHECK(Verify(program, 1).empty());
   }
-  CHECK(largest == uint64_t{2} * 131072 * 28672 * 2);
-  CHECK(Verify(program, 1).empty());
 }
 
 }  // namespace
