@@ -350,8 +350,92 @@ TEST_CASE("reader: selective recompute is zeroplan's own key") {
                        Error);
   CHECK_THROWS_WITH_AS(read(R"({"_zeroplan": {"checkpointing": "full"}})"),
                        doctest::Contains("ds.json:1: _zeroplan.checkpointing: \"full\" is not "
-                                         "allowed; use \"selective\""),
+                                         "allowed; use \"selective\" or \"products\""),
                        Error);
+}
+
+TEST_CASE("reader: cpu_checkpointing is honoured, with a note of what has no effect beside it") {
+  const ReadResult r = Read(R"({"activation_checkpointing":
+      {"cpu_checkpointing": true, "partition_activations": true, "number_checkpoints": 2}})",
+                            {.layers = 8});
+  RecomputeConfig expected = FullRecompute(4);
+  expected.offload.device = OffloadDevice::kCpu;
+  CHECK(r.setup.recompute == expected);
+  CHECK(r.warnings.empty());
+  CHECK(HasNote(r, "partition_activations: has no effect: it splits what is kept over ranks of"));
+  CHECK_FALSE(HasNote(r, "cpu_checkpointing"));
+  CHECK_FALSE(r.offload_activations);  // that is DeepSpeed's
+  CHECK(Read(R"({"activation_checkpointing": {"cpu_checkpointing": false}})", {}).setup.recompute ==
+        FullRecompute());
+}
+
+TEST_CASE("reader: what of activations has no key of DeepSpeed's is read, or ignored aloud") {
+  using enum RecomputeKind;
+  constexpr ActivationHome kAll = {OffloadDevice::kCpu}, kFive = {OffloadDevice::kCpu, 5};
+  struct Case {
+    const char* text;
+    RecomputeConfig expected;
+    const char* warning;  // "" for none beside what DeepSpeed cannot
+  };
+  const Case cases[] = {
+      {R"({"_zeroplan": {"checkpointing": "products"}})", kProductsRecompute, ""},
+      {R"({"_zeroplan": {"checkpointing": "products", "checkpoint_layers": 3}})",
+       {kProducts, 0, 3},
+       ""},
+      {R"({"_zeroplan": {"checkpointing": "products", "checkpoint_layers": 3,
+           "checkpointing_above": "selective"}})",
+       {kProducts, 0, 3, kSelective},
+       ""},
+      {R"({"_zeroplan": {"checkpointing": "products", "checkpoint_layers": 3,
+           "checkpointing_above": "none"}})",
+       {kProducts, 0, 3},
+       ""},
+      {R"({"activation_checkpointing": {}, "_zeroplan": {"checkpoint_layers": 3}})",
+       {kFull, 1, 3},
+       ""},
+      {R"({"_zeroplan": {"offload_activations": true}})", {kNone, 0, 0, kNone, kAll}, ""},
+      {R"({"_zeroplan": {"offload_activations": false}})", kNoRecompute, ""},
+      {R"({"_zeroplan": {"offload_activation_layers": 5}})", {kNone, 0, 0, kNone, kFive}, ""},
+      {R"({"activation_checkpointing": {"cpu_checkpointing": true},
+           "_zeroplan": {"offload_activation_layers": 5}})",
+       {kFull, 1, 0, kNone, kFive},
+       ""},
+      {R"({"activation_checkpointing": {}, "_zeroplan": {"offload_activations": true}})",
+       {kFull, 1, 0, kNone, kAll},
+       ""},
+      {R"({"_zeroplan": {"checkpoint_layers": 3}})", kNoRecompute,
+       "_zeroplan.checkpoint_layers: has no effect without activation_checkpointing or"},
+      {R"({"_zeroplan": {"checkpointing": "products", "checkpointing_above": "selective"}})",
+       kProductsRecompute, "_zeroplan.checkpointing_above: has no effect without recompute of"},
+      {R"({"_zeroplan": {"checkpointing": "selective", "checkpoint_layers": 3,
+           "checkpointing_above": "selective"}})",
+       {kSelective, 0, 3},
+       "_zeroplan.checkpointing_above: does not go with checkpointing \"selective\""},
+      {R"({"_zeroplan": {"offload_activations": false, "offload_activation_layers": 5}})",
+       kNoRecompute, "_zeroplan.offload_activation_layers: has no effect on activations that stay"},
+      {R"({"activation_checkpointing": {"cpu_checkpointing": false},
+           "_zeroplan": {"offload_activations": true}})",
+       FullRecompute(), "_zeroplan.offload_activations: does not go with activation_checkpointing"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.text);
+    const ReadResult read = Read(c.text, {});
+    CHECK(read.setup.recompute == c.expected);
+    const std::string warning = read.warnings.empty() ? "" : read.warnings.front();
+    CAPTURE(warning);
+    if (*c.warning == '\0') {
+      CHECK((warning.empty() || warning.find("DeepSpeed itself does not") != std::string::npos));
+    } else {
+      CHECK(warning.find(c.warning) != std::string::npos);
+      CHECK(warning.find("and is ignored") != std::string::npos);
+    }
+  }
+  const ReadResult other = Read(R"({"_zeroplan": {"offload_activations": true}})", OfDeepSpeed());
+  CHECK(other.setup.recompute == kNoRecompute);
+  CHECK_FALSE(other.offload_activations);
+  REQUIRE_FALSE(other.warnings.empty());
+  CHECK(other.warnings[0].find("_zeroplan.offload_activations: is not read for DeepSpeed; use") !=
+        std::string::npos);
 }
 
 TEST_CASE("reader: the command line fills what is open") {

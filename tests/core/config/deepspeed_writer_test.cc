@@ -182,6 +182,36 @@ TEST_CASE("writer: selective recompute is for zeroplan's reader alone") {
   }
 }
 
+TEST_CASE("writer: every way to keep activations is read back exactly") {
+  TrainSetup setup;
+  setup.zero.reduce_bucket_elements = setup.zero.prefetch_bucket_elements = 1000;
+  for (const int64_t layers : {0, 5, 4, 3, 1}) {
+    for (const RecomputeConfig& homes : testing::Homes()) {
+      setup.recompute = homes;
+      const std::string text = WriteConfig(setup, layers);
+      CAPTURE(text);
+      const TrainSetup canonical = CanonicalSetup(setup, layers);
+      CHECK(ReadBack(text, setup.batch, layers).recompute == canonical.recompute);
+      CHECK(WriteConfig(canonical, layers) == text);
+    }
+  }
+  setup.recompute = {
+      RecomputeKind::kProducts, 0, 3, RecomputeKind::kSelective, {OffloadDevice::kCpu, 2}};
+  auto json = nlohmann::json::parse(WriteConfig(setup, 5));
+  CHECK(json["_zeroplan"] == nlohmann::json{{"checkpointing", "products"},
+                                            {"checkpoint_layers", 3},
+                                            {"checkpointing_above", "selective"},
+                                            {"offload_activations", true},
+                                            {"offload_activation_layers", 2}});
+  // DeepSpeed's own key where it has one.
+  setup.recompute = FullRecompute();
+  setup.recompute.offload.device = OffloadDevice::kCpu;
+  json = nlohmann::json::parse(WriteDeepSpeedConfig(setup, 5));
+  CHECK(json["activation_checkpointing"] ==
+        nlohmann::json{{"number_checkpoints", 5}, {"cpu_checkpointing", true}});
+  CHECK_FALSE(json.contains("_zeroplan"));
+}
+
 TEST_CASE("writer: updates in the backward pass are for zeroplan's reader alone") {
   TrainSetup setup;
   setup.zero.stage = 2;
@@ -245,6 +275,20 @@ TEST_CASE("writer: what DeepSpeed cannot do is said, and not written") {
        },
        "warmup_num_steps 0"},
       {[](TrainSetup* s) { s->recompute = kSelectiveRecompute; }, "selective recompute"},
+      {[](TrainSetup* s) { s->recompute = kProductsRecompute; }, "recompute of all but attention"},
+      {[](TrainSetup* s) { s->recompute = {RecomputeKind::kFull, 1, 3}; },
+       "recompute of the first 3 layers alone"},
+      {[](TrainSetup* s) {
+         s->recompute = {RecomputeKind::kFull, 1, 3, RecomputeKind::kSelective};
+       },
+       "selective recompute; recompute of the first 3 layers alone"},
+      {[](TrainSetup* s) { s->recompute.offload.device = OffloadDevice::kCpu; },
+       "activations on the CPU without full recompute"},
+      {[](TrainSetup* s) {
+         s->recompute = FullRecompute();
+         s->recompute.offload = {OffloadDevice::kCpu, 2};
+       },
+       "activations of 2 layers alone on the CPU"},
   };
   for (const Case& c : cases) {
     TrainSetup setup = good;

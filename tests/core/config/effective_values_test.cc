@@ -89,6 +89,17 @@ TEST_CASE("effective values: sections left open or in an old form") {
   const auto selective = Values("{\n\"_zeroplan\": {\n\"checkpointing\": \"selective\"}}");
   CHECK(Find(selective, "activation_checkpointing") == "selective from line 3");
   CHECK(Find(selective, "_zeroplan.deterministic") == "false from default");
+  CHECK(Find(selective, "_zeroplan.offload_activations") == "false from default");
+  CHECK(Find(selective, "_zeroplan.checkpoint_layers") == "");
+  const auto offloaded = Values(
+      "{\"activation_checkpointing\": {\"cpu_checkpointing\": true},\n"
+      "\"_zeroplan\": {\"checkpoint_layers\": 3,\n\"checkpointing_above\": \"selective\",\n"
+      "\"offload_activation_layers\": 2}}");
+  CHECK(Find(offloaded, "activation_checkpointing") == "every layer from line 1");
+  CHECK(Find(offloaded, "activation_checkpointing.cpu_checkpointing") == "true from line 1");
+  CHECK(Find(offloaded, "_zeroplan.checkpoint_layers") == "3 from line 2");
+  CHECK(Find(offloaded, "_zeroplan.checkpointing_above") == "selective from line 3");
+  CHECK(Find(offloaded, "_zeroplan.offload_activation_layers") == "2 from line 4");
   const auto deterministic = Values("{\n\"_zeroplan\": {\n\"deterministic\": true}}");
   CHECK(Find(deterministic, "_zeroplan.deterministic") == "true from line 3");
 }

@@ -88,6 +88,8 @@ class RandomSetup {
     TrainSetup s;
     Zero(&s.zero);
     s.recompute = Flip() ? kNoRecompute : FullRecompute(Count(1, static_cast<int>(layers)));
+    // Beside full recompute DeepSpeed has it.
+    if (s.recompute != kNoRecompute && Flip()) s.recompute.offload.device = OffloadDevice::kCpu;
     constexpr Dtype kDtypes[] = {Dtype::kBF16, Dtype::kF16, Dtype::kF32};
     s.precision.dtype = kDtypes[random_() % 3];
     s.precision.grad_accum_dtype = Flip() ? Dtype::kF32 : s.precision.dtype;

@@ -86,6 +86,17 @@ TEST_CASE("setup: what cannot run is refused by key") {
       {"gradient_clipping: -1", [](S s) { s->optimizer.gradient_clipping = -1; }},
       {"warmup_num_steps: -5", [](S s) { s->optimizer.schedule.warmup_steps = -5; }},
       {"⟦checkpoint_every⟧: -2", [](S s) { s->recompute = FullRecompute(-2); }},
+      {"⟦checkpoint_layers⟧: 3 is not allowed with ⟦checkpointing⟧ none",
+       [](S s) { s->recompute.layers = 3; }},
+      {"⟦checkpointing_above⟧: selective is not allowed with ⟦checkpointing⟧ products and "
+       "⟦checkpoint_layers⟧ 0",
+       [](S s) { s->recompute = {RecomputeKind::kProducts, 0, 0, RecomputeKind::kSelective}; }},
+      {"⟦checkpointing_above⟧: products is not allowed",
+       [](S s) { s->recompute = {RecomputeKind::kFull, 1, 3, RecomputeKind::kProducts}; }},
+      {"⟦offload_activations⟧: nvme is not allowed; use cpu or none",
+       [](S s) { s->recompute.offload.device = OffloadDevice::kNvme; }},
+      {"⟦offload_activation_layers⟧: 4 is not allowed with ⟦offload_activations⟧ none",
+       [](S s) { s->recompute.offload.layers = 4; }},
   };
   for (const Case& c : cases) {
     TrainSetup setup;
