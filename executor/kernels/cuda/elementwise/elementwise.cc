@@ -143,6 +143,7 @@ void SwiGluBackward(const KernelCall& call) {
 
 void Dropout(const KernelCall& call) {
   const auto [M, K, T, tensor] = FirstDims<4>(call.dims);
+  ZEROPLAN_CHECK(M <= INT32_MAX, "dropout: {} rows are more than int32 counts", M);
   LaunchDropout(Floats(call, 0), Arg(call, 1).as<const int32_t>(), Floats(call, 2), M, K, T, tensor,
                 call.scalars[0], call.context.seed, call.has(kAccumulate), LaunchStream(call));
   CheckLaunched(call);
