@@ -42,6 +42,30 @@ std::optional<Instruction> FromGathered(Program& program, const Instruction& qua
   return instruction;
 }
 
+// By layer: what a forward kernel writes and a backward one reads, which OffloadActivations takes.
+std::vector<uint64_t> KeptBytes(const Program& program, int64_t layers) {
+  std::vector<uint8_t> made(program.buffers.size(), 0), read(program.buffers.size(), 0);
+  for (const Instruction& instruction : program.section(Section::kMicroStep)) {
+    ForEachAccess(program, instruction, [&](const Ref& ref, ArgMode mode) {
+      if (instruction.phase != Phase::kForward) {
+        read[ref.buffer] = 1;
+      } else if (Writes(mode)) {
+        made[ref.buffer] = 1;
+      }
+    });
+  }
+  std::vector<uint64_t> kept(static_cast<size_t>(layers), 0);
+  for (size_t id = 0; id < program.buffers.size(); ++id) {
+    const Buffer& buffer = program.buffers[id];
+    const bool on_device = buffer.space == Space::kDevice && !buffer.persistent;
+    if (buffer.role != Role::kActivation || !on_device || !made[id] || !read[id]) continue;
+    if (buffer.layer >= 0 && buffer.layer < layers) {
+      kept[static_cast<size_t>(buffer.layer)] += buffer.bytes;
+    }
+  }
+  return kept;
+}
+
 }  // namespace
 
 Bounds::Bounds(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
@@ -85,6 +109,7 @@ Bounds::LoweredCompute Bounds::LowerCompute(const TrainSetup& setup, int64_t lay
     }
   }
   SetLive(program, layers, bound);
+  bound.kept_bytes = KeptBytes(program, layers);
   return bound;
 }
 
@@ -123,8 +148,11 @@ void Bounds::SetLive(const Program& program, int64_t layers, LoweredCompute& low
     } else if (const auto* launch = std::get_if<LaunchKernel>(&instruction.op)) {
       const std::span<const Ref> args = program.args(*launch);
       backward = backward || std::any_of(args.begin(), args.end(), is_gradient);
-      const bool in_segment = instruction.phase == Phase::kBackward && instruction.layer >= first &&
-                              instruction.layer < layers;
+      const bool in_layers = instruction.phase == Phase::kBackward && instruction.layer < layers;
+      if (in_layers && instruction.layer + 1 == layers) {
+        lowered.last_layer_bytes = std::max(lowered.last_layer_bytes, live);
+      }
+      const bool in_segment = in_layers && instruction.layer >= first;
       if (in_segment && std::any_of(args.begin(), args.end(), reads_largest)) {
         lowered.gathered_transient_bytes = std::max(lowered.gathered_transient_bytes, live);
       }
@@ -143,15 +171,86 @@ KernelTime Bounds::AtItsClock(const Work& work, const CostModel& costs) {
   return {work.forward.SecondsAt(clock), work.backward.SecondsAt(clock)};
 }
 
+// All segments are alike, so two sizes tell every size: each further segment adds the same seconds,
+// and at the peak (in the backward pass of the last one) the same saved bytes. A model of whole
+// segments has no more layers than the real one. Where anything is frozen the lowest segment has
+// less of a backward pass, so that the smaller size has another one besides.
+const Bounds::Uniform& Bounds::UniformOf(const TrainSetup& setup, const CostModel& costs,
+                                         const ProductsKind& products) {
+  const auto [entry, fresh] =
+      uniform_.try_emplace({setup.batch.micro_batch, setup.recompute, products});
+  Uniform& uniform = entry->second;
+  if (!fresh) return uniform;
+  const int64_t every = std::max(1, setup.recompute.every);
+  const int64_t segments = model_.layers / every;
+  const bool frozen = std::any_of(tensors_->begin(), tensors_->end(),
+                                  [](const ParamTensor& tensor) { return !tensor.trainable; });
+  const int64_t fewer = frozen && segments > 2 ? 2 : 1;
+  LoweredCompute& lowered = uniform.whole;
+  lowered = LowerCompute(setup, fewer * every, costs);
+  if (segments == 1) return uniform;
+  const LoweredCompute one_more = LowerCompute(setup, (fewer + 1) * every, costs);
+  const auto add_segments = [&](Work LoweredCompute::*work, Work& of_layer) {
+    for (GpuWork Work::*half : {&Work::forward, &Work::backward}) {
+      GpuWork& of_segment = of_layer.*half;
+      of_segment = (lowered.*work).*half * -1;
+      of_segment += (one_more.*work).*half;
+      (lowered.*work).*half += of_segment * static_cast<double>(segments - fewer);
+      of_segment = of_segment * (1 / static_cast<double>(every));
+    }
+  };
+  add_segments(&LoweredCompute::work, uniform.of_layer);
+  add_segments(&LoweredCompute::gathered_work, uniform.gathered_of_layer);
+  uniform.segments = segments;
+  uniform.saved_bytes =
+      std::max(one_more.transient_bytes, lowered.transient_bytes) - lowered.transient_bytes;
+  uniform.kept_of_first = one_more.kept_bytes.front();
+  uniform.kept_of_others = one_more.kept_bytes[static_cast<size_t>(fewer - 1)];
+  lowered.transient_bytes += static_cast<uint64_t>(segments - fewer) * uniform.saved_bytes;
+  lowered.last_layer_bytes += static_cast<uint64_t>(segments - fewer) * uniform.saved_bytes;
+  lowered.backward_bytes +=
+      static_cast<uint64_t>(segments - fewer) *
+      (std::max(one_more.backward_bytes, lowered.backward_bytes) - lowered.backward_bytes);
+  lowered.gathered_transient_bytes = one_more.gathered_transient_bytes;
+  if (one_more.gathered_transient_bytes > 0) {
+    lowered.gathered_transient_bytes +=
+        static_cast<uint64_t>(segments - fewer - 1) * uniform.saved_bytes;
+  }
+  return uniform;
+}
+
+// What is offloaded is not on the GPU, but for the tensors of the layer below the last one, which
+// are on their way back while the last one's backward pass runs.
+void Bounds::SetOffloaded(const RecomputeConfig& recompute, const std::vector<uint64_t>& kept,
+                          uint64_t last_layer_bytes, ComputeBound& bound) const {
+  const ActivationHome& offload = recompute.offload;
+  if (offload.device == OffloadDevice::kNone) return;
+  uint64_t near = 0;
+  for (int64_t layer = 0; layer < model_.layers; ++layer) {
+    if (!offload.Takes(layer, model_.layers)) continue;
+    const uint64_t bytes = kept[static_cast<size_t>(layer)];
+    bound.offloaded_bytes += bytes;
+    bound.offloaded_of_layer = std::max(bound.offloaded_of_layer, bytes);
+    if (layer + 2 == model_.layers && recompute.every <= 1) near = bytes;
+  }
+  const auto without = [](uint64_t live, uint64_t away) { return live - std::min(live, away); };
+  const uint64_t away = bound.offloaded_bytes - near;
+  bound.transient_bytes = std::max(without(bound.transient_bytes, bound.offloaded_bytes),
+                                   without(last_layer_bytes, away));
+  bound.backward_bytes = without(bound.backward_bytes, bound.offloaded_bytes);
+  bound.gathered_transient_bytes = without(bound.gathered_transient_bytes, away);
+}
+
 const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompute,
                                     const CostModel& costs, const ProductsKind& products) {
+  recompute = OfModel(recompute, model_.layers);
   const auto [entry, fresh] = compute_.try_emplace({micro_batch, recompute, products});
   ComputeBound& bound = entry->second;
   if (!fresh) return bound;
   TrainSetup setup = base_;
   setup.batch.micro_batch = micro_batch;
-  recompute.every = static_cast<int>(std::min<int64_t>(recompute.every, model_.layers));
   setup.recompute = recompute;
+  setup.recompute.offload = {};
   SetProducts(products, setup.precision);
   const auto set = [&](const LoweredCompute& lowered) {
     bound.kernels = AtItsClock(lowered.work, costs);
@@ -161,45 +260,50 @@ const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompu
     bound.backward_bytes = lowered.backward_bytes;
     bound.gathered_transient_bytes = lowered.gathered_transient_bytes;
   };
-  if (!assumed_.uniform_layers) {
-    set(LowerCompute(setup, model_.layers, costs));
+  const bool mixed = recompute.layers > 0;
+  const bool offloads = recompute.offload.device != OffloadDevice::kNone;
+  if (!assumed_.uniform_layers || (recompute.every > 1 && (mixed || offloads))) {
+    const LoweredCompute lowered = LowerCompute(setup, model_.layers, costs);
+    set(lowered);
+    SetOffloaded(recompute, lowered.kept_bytes, lowered.last_layer_bytes, bound);
     return bound;
   }
-  // All segments are alike, so two sizes tell every size: each further segment adds the same
-  // seconds, and at the peak (in the backward pass of the last one) the same saved bytes. A model
-  // of whole segments has no more layers than the real one. Where anything is frozen the lowest
-  // segment has less of a backward pass, so that the smaller size has another one besides.
-  const int64_t every = std::max(1, recompute.every);
-  const int64_t segments = model_.layers / every;
-  const bool frozen = std::any_of(tensors_->begin(), tensors_->end(),
-                                  [](const ParamTensor& tensor) { return !tensor.trainable; });
-  const int64_t fewer = frozen && segments > 2 ? 2 : 1;
-  LoweredCompute lowered = LowerCompute(setup, fewer * every, costs);
-  if (segments > 1) {
-    const LoweredCompute one_more = LowerCompute(setup, (fewer + 1) * every, costs);
-    const auto more = static_cast<double>(segments - fewer);
-    const auto add_segments = [more](GpuWork& work, const GpuWork& of_one_more) {
-      work = work * (1 - more);
-      work += of_one_more * more;
+  setup.recompute = {recompute.kind, recompute.every};
+  const Uniform& lower = UniformOf(setup, costs, products);
+  setup.recompute = {mixed ? recompute.above : recompute.kind, mixed ? 0 : recompute.every};
+  const Uniform& upper = UniformOf(setup, costs, products);
+  LoweredCompute lowered = upper.whole;
+  bound.segments = upper.segments;
+  bound.saved_bytes = upper.saved_bytes;
+  std::vector<uint64_t> kept(static_cast<size_t>(model_.layers), upper.kept_of_others);
+  kept.front() = lower.kept_of_first;
+  if (mixed) {
+    // The last layers compute less again than those of a model whose layers are all like the first
+    // one. And at the peak of one whose layers are all like the last one, which is in the last
+    // layer's backward pass or before it, the first layers have saved less.
+    const auto set_layers = [&](Work LoweredCompute::*work, Work Uniform::*of_layer) {
+      const auto less = static_cast<double>(model_.layers - recompute.layers);
+      lowered.*work = lower.whole.*work;
+      for (GpuWork Work::*half : {&Work::forward, &Work::backward}) {
+        (lowered.*work).*half += (lower.*of_layer).*half * -less;
+        (lowered.*work).*half += (upper.*of_layer).*half * less;
+      }
     };
-    for (Work LoweredCompute::*work : {&LoweredCompute::work, &LoweredCompute::gathered_work}) {
-      add_segments((lowered.*work).forward, (one_more.*work).forward);
-      add_segments((lowered.*work).backward, (one_more.*work).backward);
+    set_layers(&LoweredCompute::work, &Uniform::of_layer);
+    set_layers(&LoweredCompute::gathered_work, &Uniform::gathered_of_layer);
+    lowered.weight_copy_bytes = std::max(lowered.weight_copy_bytes, lower.whole.weight_copy_bytes);
+    const uint64_t less = static_cast<uint64_t>(recompute.layers) *
+                          (upper.saved_bytes - std::min(upper.saved_bytes, lower.saved_bytes));
+    for (uint64_t* live : {&lowered.transient_bytes, &lowered.backward_bytes,
+                           &lowered.gathered_transient_bytes, &lowered.last_layer_bytes}) {
+      *live -= std::min(*live, less);
     }
-    bound.segments = segments;
-    bound.saved_bytes =
-        std::max(one_more.transient_bytes, lowered.transient_bytes) - lowered.transient_bytes;
-    lowered.transient_bytes += static_cast<uint64_t>(segments - fewer) * bound.saved_bytes;
-    lowered.backward_bytes +=
-        static_cast<uint64_t>(segments - fewer) *
-        (std::max(one_more.backward_bytes, lowered.backward_bytes) - lowered.backward_bytes);
-    lowered.gathered_transient_bytes = one_more.gathered_transient_bytes;
-    if (one_more.gathered_transient_bytes > 0) {
-      lowered.gathered_transient_bytes +=
-          static_cast<uint64_t>(segments - fewer - 1) * bound.saved_bytes;
-    }
+    bound.lower_segments = recompute.layers;
+    bound.lower_saved_bytes = std::min(lower.saved_bytes, upper.saved_bytes);
+    std::fill_n(kept.begin() + 1, recompute.layers - 1, lower.kept_of_others);
   }
   set(lowered);
+  SetOffloaded(recompute, kept, lowered.last_layer_bytes, bound);
   return bound;
 }
 
@@ -234,19 +338,23 @@ MemoryBound Bounds::Memory(const GroupBound& group, const ComputeBound& compute)
   uint64_t most = std::max(beside(compute.backward_bytes), group.memory.filled_bucket_bytes);
   for (const BackwardMoment& moment : group.memory.moments) {
     const int64_t left = std::max<int64_t>(0, compute.segments - moment.segments_done);
-    most = std::max(most, moment.gpu_bytes + static_cast<uint64_t>(left) * compute.saved_bytes);
+    most = std::max(most, moment.gpu_bytes + compute.SavedOf(left));
   }
   if (group.memory.gathered_bytes > 0 && compute.gathered_transient_bytes > 0) {
     most = std::max(most, group.memory.gathered_bytes + beside(compute.gathered_transient_bytes));
   }
   bound.gpu_bytes += std::max(most + group.memory.tied_head_bytes, beside(compute.transient_bytes));
+  bound.host_bytes += group.memory.node_ranks * compute.offloaded_bytes;
   return bound;
 }
 
 double Bounds::StepSeconds(const GroupBound& group, const ComputeBound& compute,
                            int64_t grad_accum) {
-  return StepSecondsAtLeast(
-      group.time, group.time.gathers_fp8 ? compute.gathered_kernels : compute.kernels, grad_accum);
+  return StepSecondsAtLeast(group.time,
+                            group.time.gathers_fp8 ? compute.gathered_kernels : compute.kernels,
+                            {static_cast<double>(compute.offloaded_bytes),
+                             static_cast<double>(compute.offloaded_of_layer)},
+                            grad_accum);
 }
 
 }  // namespace zeroplan

@@ -4,6 +4,7 @@
 // lowered program has.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -30,11 +31,22 @@ struct ComputeBound {
   // The same from where a tied head's gradient is written on. 0: none is.
   uint64_t backward_bytes = 0;
   // Recompute segments (without: layers), and of them what each saves for its backward, at least.
-  int64_t segments = 0;
-  uint64_t saved_bytes = 0;
+  // Of the first `lower_segments`, which recompute more, that is `lower_saved_bytes`.
+  int64_t segments = 0, lower_segments = 0;
+  uint64_t saved_bytes = 0, lower_saved_bytes = 0;
+  // What goes to the host in a micro-step and comes back, and of it what one layer has at most.
+  uint64_t offloaded_bytes = 0, offloaded_of_layer = 0;
   // The most that is live, beyond the same, while a kernel of the last segment's backward reads the
   // largest tensor of a layer that has one below it. 0: not known.
   uint64_t gathered_transient_bytes = 0;
+
+  // What the first `left` segments have saved on the GPU, at least.
+  uint64_t SavedOf(int64_t left) const {
+    const int64_t lower = std::min(left, lower_segments);
+    const uint64_t saved = static_cast<uint64_t>(lower) * lower_saved_bytes +
+                           static_cast<uint64_t>(left - lower) * saved_bytes;
+    return saved - std::min(saved, offloaded_bytes);
+  }
 };
 
 // Everything of a group that its batch does not change.
@@ -53,7 +65,10 @@ class Bounds {
                               const CostModel& costs, const ProductsKind& products = {});
   // Takes over what `other` has computed. REQUIRES: the same model, setup, options and GPUs; links
   // may differ.
-  void TakeCompute(const Bounds& other) { compute_ = other.compute_; }
+  void TakeCompute(const Bounds& other) {
+    compute_ = other.compute_;
+    uniform_ = other.uniform_;
+  }
   // `group`'s batch is ignored.
   GroupBound Group(const Candidate& group, const Cluster& cluster, const CostModel& costs);
 
@@ -74,7 +89,22 @@ class Bounds {
     uint64_t weight_copy_bytes = 0;
     // ComputeBound's.
     uint64_t transient_bytes = 0, backward_bytes = 0, gathered_transient_bytes = 0;
+    uint64_t last_layer_bytes = 0;     // transient_bytes while its backward pass runs
+    std::vector<uint64_t> kept_bytes;  // by layer: what goes to the host where it is offloaded
   };
+  // The real model with one kind of recompute for all layers, and what a layer adds to it.
+  struct Uniform {
+    LoweredCompute whole;
+    Work of_layer, gathered_of_layer;
+    int64_t segments = 0;
+    uint64_t saved_bytes = 0;
+    // LoweredCompute's, of the first layer and of each other but the last.
+    uint64_t kept_of_first = 0, kept_of_others = 0;
+  };
+  const Uniform& UniformOf(const TrainSetup& setup, const CostModel& costs,
+                           const ProductsKind& products);
+  void SetOffloaded(const RecomputeConfig& recompute, const std::vector<uint64_t>& kept,
+                    uint64_t last_layer_bytes, ComputeBound& bound) const;
   static KernelTime AtItsClock(const Work& work, const CostModel& costs);
   LoweredCompute LowerCompute(const TrainSetup& setup, int64_t layers,
                               const CostModel& costs) const;
@@ -85,7 +115,9 @@ class Bounds {
   const TrainSetup& base_;
   const LowerOptions options_;
   const BoundAssumptions assumed_;
-  std::map<std::tuple<int64_t, RecomputeConfig, ProductsKind>, ComputeBound> compute_;
+  using ComputeKey = std::tuple<int64_t, RecomputeConfig, ProductsKind>;
+  std::map<ComputeKey, ComputeBound> compute_;
+  std::map<ComputeKey, Uniform> uniform_;
   // By GPUs, groups, persistence threshold and whether moments are kept in blocks.
   std::map<std::tuple<int, Grouping, uint64_t, bool>, LayoutFacts> facts_;
 };

@@ -92,6 +92,7 @@ GroupMemory MemoryOfGroup(const GroupTerms& t, const Candidate& group, const Tra
   if (options.checkpoints && options.async_save) in_host += 12 * t.trained_shard();
   const auto node_ranks = static_cast<double>(cluster.ranks_per_node());
   GroupMemory memory;
+  memory.node_ranks = static_cast<uint64_t>(cluster.ranks_per_node());
   // Stage 0 gathers nothing.
   const int communicators = t.ranks == 1 ? 0 : t.stage == 0 ? 1 : kProfiledCommunicators;
   memory.gathers_fp8 = t.gathers_fp8;

@@ -26,6 +26,7 @@ struct GroupMemory {
   std::array<BackwardMoment, 2> moments{};  // the same at other times
   uint64_t gathered_bytes = 0;  // the same where a backward kernel reads a layer's largest tensor
   bool gathers_fp8 = false;     // GroupTerms'
+  uint64_t node_ranks = 1;      // whose activations a host holds
 };
 
 // Model states by the closed forms, without alignment; what is kept gathered, the runtime, and of

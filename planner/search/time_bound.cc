@@ -177,12 +177,13 @@ class GroupTimer {
 
   void AddCopies() {
     const double pcie = costs_.PcieBytesPerSecond();
+    time_.pcie_bytes_per_second = pcie;
     if (!t_.in_place) time_.gradient_copy_seconds = GradsInBackward() * t_.host_grad_bytes / pcie;
     if (!t_.params_away) return;
     const double shards = (t_.psi - t_.whole) / t_.shards();
     const double passes = t_.reused > 0 ? 1 : 2;
     const double fetched = passes * shards - (passes - 1) * facts_.gathered_once / t_.shards();
-    time_.fetch_seconds = fetched * t_.param_bytes / pcie;
+    time_.fetch_seconds = time_.copied_fetch_seconds = fetched * t_.param_bytes / pcie;
     if (group_.param != OffloadDevice::kNvme) return;
     const auto in_cpu = static_cast<double>(zero_.offload_param.max_in_cpu_elements);
     const double from_disk = std::max(0.0, fetched - passes * in_cpu) * t_.param_bytes /
@@ -265,8 +266,18 @@ GroupTime TimeOfGroup(const GroupTerms& terms, const Candidate& group, const Tra
 
 namespace {
 
+// What one direction of PCIe has of a micro-step, at least. Activations come back when those of the
+// layer that comes back first have left, so that the others' ways there and back follow one
+// another.
+double FetchSeconds(const GroupTime& group, const OffloadedBytes& offloaded) {
+  if (offloaded.all <= 0) return group.fetch_seconds;
+  const double pcie = group.pcie_bytes_per_second;
+  return std::max({group.fetch_seconds, group.copied_fetch_seconds + offloaded.all / pcie,
+                   (2 * offloaded.all - offloaded.of_layer) / pcie});
+}
+
 double SecondsAtLeast(const GroupTime& group, const GroupComm& comm, const KernelTime& kernels,
-                      int64_t grad_accum) {
+                      double fetch_seconds, int64_t grad_accum) {
   const auto beside = [&](double compute, double collectives) {
     return SideBySide(compute, collectives, group.rates);
   };
@@ -290,18 +301,19 @@ double SecondsAtLeast(const GroupTime& group, const GroupComm& comm, const Kerne
                                          group.gradient_copy_seconds, group.host_norm_seconds});
   const double halves = first_forward + more * between + last_backward;
   // What a micro-step fetches, it fetches between its own begin and end.
-  const double fetching =
-      std::max(first_forward + backward, group.fetch_seconds + update) +
-      more * std::max(beside(forward, comm.forward) + backward, group.fetch_seconds);
+  const double fetching = std::max(first_forward + backward, fetch_seconds + update) +
+                          more * std::max(beside(forward, comm.forward) + backward, fetch_seconds);
   return std::max(halves, fetching) + group.norm_seconds;
 }
 
 }  // namespace
 
-double StepSecondsAtLeast(const GroupTime& group, const KernelTime& kernels, int64_t grad_accum) {
-  const double within = SecondsAtLeast(group, group.within, kernels, grad_accum);
+double StepSecondsAtLeast(const GroupTime& group, const KernelTime& kernels,
+                          const OffloadedBytes& offloaded, int64_t grad_accum) {
+  const double fetch = FetchSeconds(group, offloaded);
+  const double within = SecondsAtLeast(group, group.within, kernels, fetch, grad_accum);
   if (!group.several_groups) return within;
-  return std::max(within, SecondsAtLeast(group, group.reducing, kernels, grad_accum));
+  return std::max(within, SecondsAtLeast(group, group.reducing, kernels, fetch, grad_accum));
 }
 
 }  // namespace zeroplan

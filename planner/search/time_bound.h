@@ -33,8 +33,10 @@ struct GroupTime {
   bool overlap = true;  // updates and the next forward pass hide the gathers between them
   double gradient_copy_seconds = 0;  // to the host, from each backward half's begin on
   double fetch_seconds = 0;          // parameters from host or disk, in each micro-step
-  double norm_seconds = 0;           // of gradients on the GPU, before the update
-  double update_seconds = 0;         // on the GPU
+  double copied_fetch_seconds = 0;   // of that what PCIe takes
+  double pcie_bytes_per_second = 0;
+  double norm_seconds = 0;    // of gradients on the GPU, before the update
+  double update_seconds = 0;  // on the GPU
   // Seconds of the host: the norm beside the last backward half; and from the norm until the last
   // parameter is back, beside the update on the GPU and the first forward half.
   double host_norm_seconds = 0, host_update_seconds = 0;
@@ -51,7 +53,14 @@ struct KernelTime {
   double backward_seconds = 0;  // recompute included
 };
 
+// Activations that go to the host in a micro-step's forward half and come back in its backward
+// half.
+struct OffloadedBytes {
+  double all = 0, of_layer = 0;  // of a layer at most
+};
+
 // A step of `grad_accum` micro-steps.
-double StepSecondsAtLeast(const GroupTime& group, const KernelTime& kernels, int64_t grad_accum);
+double StepSecondsAtLeast(const GroupTime& group, const KernelTime& kernels,
+                          const OffloadedBytes& offloaded, int64_t grad_accum);
 
 }  // namespace zeroplan

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <random>
 
 #include "core/config/setup_facts.h"
@@ -197,6 +198,10 @@ void CheckHolds(Bounds& bounds, const SearchInputs& in, const Candidate& candida
                                                *cluster.costs, candidate.products);
   CAPTURE(SetupLabel(program.setup));
   CAPTURE(candidate.grad_accum);
+  CAPTURE(candidate.recompute.layers);
+  CAPTURE(RecomputeName(candidate.recompute.above));
+  CAPTURE(candidate.recompute.offload.device != OffloadDevice::kNone);
+  CAPTURE(candidate.recompute.offload.layers);
   CHECK(Bounds::StepSeconds(group, compute, candidate.grad_accum) <=
         StepTimer(*cluster.costs).Time(program).total_seconds * (1 + 1e-9));
   const MemoryTotals totals =
@@ -382,8 +387,25 @@ TEST_CASE("bounds: what is frozen has no gradients and states, and none exceeds 
   }
 }
 
+// Of some, less is computed again above so many layers; of some, so many layers' activations, or
+// all but the last one's, go to the host.
+void DrawHomes(std::mt19937& random, int layers, RecomputeConfig& recompute) {
+  const auto below = [&](int most) { return 1 + static_cast<int>(random() % most); };
+  if (recompute.kind != RecomputeKind::kNone && random() % 2 == 0) {
+    recompute.layers = below(layers - 1);
+    if (recompute.kind > RecomputeKind::kSelective && random() % 2 == 0) {
+      recompute.above = RecomputeKind::kSelective;
+    }
+  }
+  if (random() % 2 == 0) {
+    recompute.offload = {OffloadDevice::kCpu,
+                         random() % 3 == 0 ? 0 : below(std::max(1, layers - 2))};
+  }
+}
+
 TEST_CASE("bounds: of deep models none exceeds its program, whatever is gathered and kept") {
-  std::mt19937 random(1);
+  const char* given = std::getenv("ZEROPLAN_DRAWS");  // another seed
+  std::mt19937 random(given != nullptr ? static_cast<unsigned>(std::atoi(given)) : 1u);
   const auto any = [&](auto... of) {
     const std::array list{of...};
     return list[random() % list.size()];
@@ -411,6 +433,7 @@ TEST_CASE("bounds: of deep models none exceeds its program, whatever is gathered
     }
     CAPTURE(in.model.lora_rank);
     CAPTURE(in.model.lora_quantized);
+    CAPTURE(in.model.layers);
     const auto layer = static_cast<double>(12 * in.model.hidden * in.model.hidden);
     const auto layers_of = [&](double count) { return static_cast<uint64_t>(count * layer); };
     const auto all = static_cast<double>(in.model.layers);
@@ -424,8 +447,9 @@ TEST_CASE("bounds: of deep models none exceeds its program, whatever is gathered
     if (gpus > 1 && any(false, true)) candidate.grouping = {any(2, 4, gpus / 2), any(0, 1, 2)};
     candidate.micro_batch = any(1, 4);
     candidate.grad_accum = any(1, 2, 3);
-    candidate.recompute = any(kNoRecompute, kSelectiveRecompute, FullRecompute(),
-                              FullRecompute(any(2, 3, 4, 5, 6, 9)));
+    candidate.recompute = any(kNoRecompute, kSelectiveRecompute, kProductsRecompute,
+                              FullRecompute(), FullRecompute(any(2, 3, 4, 5, 6, 9)));
+    DrawHomes(random, static_cast<int>(in.model.layers), candidate.recompute);
     candidate.optimizer =
         any(OptimizerOffload{OffloadDevice::kNone, 1}, OptimizerOffload{OffloadDevice::kCpu, 0.4},
             OptimizerOffload{OffloadDevice::kCpu, 1});
