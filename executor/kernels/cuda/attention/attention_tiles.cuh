@@ -190,14 +190,16 @@ struct HeadPlace {
 };
 
 // A grid in one dimension, since the others end at 65535: for each tile of a sequence the heads of
-// all sequences, `heads` in each. Tiles come in the order of the blocks.
+// all sequences, `heads` in each. Tiles come in the order of the blocks, whose number bounds all.
 struct TileOfHead {
-  int64_t b, h, tile;
+  unsigned b, h, tile;
 
-  __device__ TileOfHead(const AttentionDims& dims, int64_t heads)
-      : b(blockIdx.x % (dims.B * heads) / heads),
-        h(blockIdx.x % heads),
-        tile(blockIdx.x / (dims.B * heads)) {}
+  __device__ TileOfHead(const AttentionDims& dims, int64_t heads) {
+    const auto each = static_cast<unsigned>(heads), all = static_cast<unsigned>(dims.B) * each;
+    tile = blockIdx.x / all;
+    b = blockIdx.x % all / each;
+    h = blockIdx.x % each;
+  }
 };
 inline unsigned GridOfTiles(const AttentionDims& dims, int64_t heads, int64_t rows) {
   return GridOf(CeilDiv64(dims.T, rows) * dims.B * heads, 1);

@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const TileOfHead at(dims, dims.G);
   const int64_t b = at.b, first_head = at.h * dims.Sharing();
   const HeadPlace own(dims, b, first_head);  // for its keys and values
-  const int64_t k0 = at.tile * kTile;
+  const int64_t k0 = static_cast<int64_t>(at.tile) * kTile;
   const int tx = threadIdx.x % kSide, ty = threadIdx.x / kSide;
   const int keys = own.RowsFrom(k0, kTile);
   const VisibleKeys visible(arrays.starts_BT, b, dims.T);
