@@ -23,9 +23,10 @@ struct LowerOptions {
   // (at least 1 row, at most B*T): as few chunks as that allows, about equal, in multiples of 128
   // rows where these fit. Larger: fewer, larger GEMMs of the head; more memory.
   uint64_t logits_chunk_bytes = 256u << 20;
-  // A micro-step of more rows (B*T) than this runs products, norms and activation functions of a
-  // layer by tiles of so many rows, where they make tensors that nothing else uses. The smaller,
-  // the less memory; products of fewer rows than some ten thousand take longer for each. 0: whole.
+  // A micro-step of more rows (B*T) than this runs products, norms and activation functions of
+  // layers whose products are computed again by tiles of so many rows, where they make tensors that
+  // nothing else uses, and so does evaluation. The smaller, the less memory; products of fewer rows
+  // than some ten thousand take longer for each. 0: whole.
   int64_t tile_rows = 32'768;
   // Fused attention keeps B*H*T fp32 statistics a layer for the backward pass. Without it (a GPU
   // that has no such kernel) the probabilities [B, H, T, T] are kept in the compute dtype, and

@@ -5,7 +5,9 @@
 // and neither is what evaluation holds. What is kept between the passes is made and read in parts.
 //
 // Each tile is as many rows as products need to run at full speed. Gradients of weights are written
-// by a layer's first tile and added to by the others, as the head's are by chunks of logits.
+// by a layer's first tile and added to by the others, as the head's are by chunks of logits:
+// rounded once a tile where they have 16 bits. So layers of which products are not computed again,
+// where memory is not what is short, have no tiles in training.
 #include <algorithm>
 #include <optional>
 #include <vector>
@@ -46,7 +48,11 @@ bool IsRowTensor(const Buffer& buffer) {
 class Tiler {
  public:
   Tiler(Program& program, Section section, int64_t rows, int64_t tile)
-      : p_(program), list_(program.section(section)), rows_(rows), tile_(tile) {}
+      : p_(program),
+        list_(program.section(section)),
+        trains_(section == Section::kMicroStep),
+        rows_(rows),
+        tile_(tile) {}
 
   void Run() {
     std::vector<Range> ranges = FindRanges();
@@ -79,6 +85,11 @@ class Tiler {
 
   uint64_t URows() const { return static_cast<uint64_t>(rows_); }
 
+  bool MayTile(const Instruction& instruction) const {
+    if (instruction.layer < 0 || instruction.layer >= p_.model.layers) return false;
+    return !trains_ || p_.setup.recompute.KindOf(instruction.layer) >= RecomputeKind::kProducts;
+  }
+
   // Whether every argument is a tensor of all rows, or has none.
   bool TakesRows(const Instruction& instruction) const {
     const auto* launch = std::get_if<LaunchKernel>(&instruction.op);
@@ -106,8 +117,7 @@ class Tiler {
     for (uint32_t i = 0; i < list_.size(); ++i) {
       const bool other =
           i > 0 && (list_[i].layer != list_[i - 1].layer || list_[i].phase != list_[i - 1].phase);
-      const bool takes = TakesRows(list_[i]);
-      // A border between layers breaks what lies on both of its sides.
+      const bool takes = MayTile(list_[i]) && TakesRows(list_[i]);
       breaks[i + 1] = breaks[i] + (takes ? 0 : 1);
       if (other) borders_.push_back(i);
       ForEachTouched(p_, list_[i], [&](BufferId id) {
@@ -183,6 +193,7 @@ class Tiler {
 
   Program& p_;
   std::vector<Instruction>& list_;
+  const bool trains_;
   const int64_t rows_, tile_;
   std::vector<uint32_t> borders_;  // where another layer or phase begins, rising
   std::vector<BufferId> inner_;    // tensors that a range alone uses, rising
