@@ -290,8 +290,10 @@ void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
     LogInfo("--out {}: none of these runs of DeepSpeed reduced in fp32", options.deepspeed_file);
   }
   if (plan.setup.recompute.kind == RecomputeKind::kFull) {
-    LogInfo("--out {}: recompute is switched on in the model's code for DeepSpeed",
-            options.deepspeed_file);
+    const bool offloads = plan.setup.recompute.offload.device != OffloadDevice::kNone;
+    LogInfo("--out {}: recompute is switched on in the model's code for DeepSpeed{}",
+            options.deepspeed_file,
+            offloads ? ", by deepspeed.checkpointing, which alone reads cpu_checkpointing" : "");
   }
 }
 

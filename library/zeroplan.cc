@@ -164,10 +164,12 @@ v1::StepSeconds StepSecondsOf(const TimeEstimate& time) {
           time.optimizer_seconds, time.total_seconds};
 }
 
-// `dtype`: the run's.
-v1::Choice ChoiceOf(const Candidate& c, Dtype dtype, const Runtime& runtime) {
+// `dtype`: the run's. `of`: the estimate or plan, whose runtime and recipe it is.
+template <typename Answer>
+v1::Choice ChoiceOf(const Candidate& c, Dtype dtype, const Answer& of) {
   const ProductsKind& products = c.products;
-  const bool own_fp8 = products.fp8 && runtime.has_programs();
+  const bool own_fp8 = products.fp8 && of.runtime->has_programs();
+  const ActivationHome& home = c.recompute.offload;
   return {c.gpus,
           c.stage,
           std::string(OffloadDeviceName(c.optimizer.device)),
@@ -185,13 +187,18 @@ v1::Choice ChoiceOf(const Candidate& c, Dtype dtype, const Runtime& runtime) {
           std::string(MomentsName(c.states.moments)),
           std::string(products.fp8 ? "fp8" : DtypeName(dtype)),
           own_fp8 ? std::optional(std::string(Fp8RecipeName(products.recipe))) : std::nullopt,
-          own_fp8 ? std::optional(products.least_side) : std::nullopt};
+          own_fp8 ? std::optional(products.least_side) : std::nullopt,
+          c.recompute.layers,
+          std::string(RecomputeName(c.recompute.above)),
+          std::string(
+              OffloadDeviceName(of.recipe.offload_activations ? OffloadDevice::kCpu : home.device)),
+          home.layers};
 }
 
 v1::EstimatedChoice EstimatedChoiceOf(const ChoiceEstimate& from, const Estimate& estimate) {
   const TrainSetup& setup = from.setup;
   v1::EstimatedChoice choice;
-  choice.choice = ChoiceOf(CandidateOf(setup), setup.precision.dtype, *estimate.runtime);
+  choice.choice = ChoiceOf(CandidateOf(setup), setup.precision.dtype, estimate);
   choice.dtype = DtypeName(setup.precision.dtype);
   choice.grad_accum_dtype = DtypeName(setup.precision.grad_accum_dtype);
   choice.communication_dtype = DtypeName(SentGradDtype(setup));
@@ -221,19 +228,19 @@ v1::EstimatedChoice EstimatedChoiceOf(const ChoiceEstimate& from, const Estimate
   return choice;
 }
 
-v1::StageAnswer StageOf(const StageBest& from, const TimeEstimate& best, const Runtime& runtime) {
+v1::StageAnswer StageOf(const StageBest& from, const Plan& plan) {
   v1::StageAnswer stage;
   stage.stage = from.stage;
   stage.fits = from.candidate.has_value();
   stage.choice = ChoiceOf(from.candidate.value_or(CandidateOf(from.estimate.setup)),
-                          from.estimate.setup.precision.dtype, runtime);
+                          from.estimate.setup.precision.dtype, plan);
   stage.gpu_bytes = GpuBytesOf(from.estimate.footprint);
   stage.host_bytes = HostBytesOf(from.estimate.footprint.host);
   if (!stage.fits) {
     stage.why_not = NameFields(from.estimate.why_not);
     return stage;
   }
-  const CauseSeconds lost = SecondsLost(from.estimate.time, best);
+  const CauseSeconds lost = SecondsLost(from.estimate.time, plan.choice.time);
   stage.proven = from.proven;
   stage.step_seconds = StepSecondsOf(from.estimate.time);
   stage.lost_seconds = {lost.compute, lost.exposed_comm, lost.exposed_offload, lost.optimizer,
@@ -242,8 +249,8 @@ v1::StageAnswer StageOf(const StageBest& from, const TimeEstimate& best, const R
   return stage;
 }
 
-// `dtype`: the run's.
-v1::Claim ClaimOf(AdviceKind kind, const Claim& from, Dtype dtype, const Runtime& runtime) {
+v1::Claim ClaimOf(AdviceKind kind, const Claim& from, const Plan& plan) {
+  const Dtype dtype = plan.setup.precision.dtype;
   v1::Claim claim;
   claim.kind = AdviceKindName(kind);
   claim.gpu_memory_bytes = from.gpu_memory_bytes;
@@ -251,11 +258,11 @@ v1::Claim ClaimOf(AdviceKind kind, const Claim& from, Dtype dtype, const Runtime
   claim.bandwidth_scale = from.bandwidth_scale;
   claim.stages = from.stages;
   if (from.found) {
-    claim.answer = ChoiceOf(from.found->candidate, dtype, runtime);
+    claim.answer = ChoiceOf(from.found->candidate, dtype, plan);
     claim.tokens_per_second = from.found->tokens_per_second;
   }
   for (const Found& other : from.or_else) {
-    claim.or_else.push_back(ChoiceOf(other.candidate, dtype, runtime));
+    claim.or_else.push_back(ChoiceOf(other.candidate, dtype, plan));
   }
   claim.holds_from = from.holds_from;
   claim.holds_to = from.holds_to;
@@ -281,7 +288,7 @@ v1::Plan PlanOf(const PlanAnswer& answer) {
   const Plan& from = answer.plan;
   const ChoiceEstimate& choice = from.choice;
   v1::Plan plan;
-  plan.choice = ChoiceOf(CandidateOf(from.setup), from.setup.precision.dtype, *from.runtime);
+  plan.choice = ChoiceOf(CandidateOf(from.setup), from.setup.precision.dtype, from);
   plan.gpu_bytes = GpuBytesOf(choice.footprint);
   plan.host_bytes = HostBytesOf(choice.footprint.host);
   plan.nvme_bytes = choice.footprint.nvme_bytes;
@@ -292,11 +299,11 @@ v1::Plan PlanOf(const PlanAnswer& answer) {
   plan.mfu = choice.time.mfu;
   plan.gap = answer.report.gap;
   for (const StageBest& stage : answer.report.stages) {
-    if (stage.can_run()) plan.stages.push_back(StageOf(stage, choice.time, *from.runtime));
+    if (stage.can_run()) plan.stages.push_back(StageOf(stage, from));
   }
   for (const AdviceLine& line : answer.report.advice) {
     for (const Claim& claim : line.claims) {
-      plan.claims.push_back(ClaimOf(line.kind, claim, from.setup.precision.dtype, *from.runtime));
+      plan.claims.push_back(ClaimOf(line.kind, claim, from));
     }
   }
   plan.advice = Named(from.advice);

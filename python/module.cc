@@ -56,6 +56,10 @@ nb::dict DictOf(const zp::Choice& choice) {
   dict["matmul_dtype"] = choice.matmul_dtype;
   dict["fp8_recipe"] = nb::cast(choice.fp8_recipe);
   dict["fp8_least_side"] = nb::cast(choice.fp8_least_side);
+  dict["checkpoint_layers"] = choice.checkpoint_layers;
+  dict["checkpointing_above"] = choice.checkpointing_above;
+  dict["offload_activations"] = choice.offload_activations;
+  dict["offload_activation_layers"] = choice.offload_activation_layers;
   return dict;
 }
 

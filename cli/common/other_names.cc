@@ -73,6 +73,8 @@ constexpr NearOption kNear[] = {
     {"--mixed-precision", "--dtype", "use --dtype"},
     {"--gradient-checkpointing", "--checkpointing", "use --checkpointing full"},
     {"--activation-checkpointing", "--checkpointing", "use --checkpointing full"},
+    {"--cpu-checkpointing", "--offload-activations", "use --offload-activations"},
+    {"--activation-offloading", "--offload-activations", "use --offload-activations"},
     {"--offload", "--offload-optimizer",
      "use --offload-optimizer cpu, and at stage 3 --offload-param cpu"},
     {"--cpu-offload", "--offload-optimizer",

@@ -121,6 +121,41 @@ std::string StatesLabel(const StatesKind& states) {
   return label + (states.moments == Dtype::kDynamic8 ? "8-bit states" : "bf16 states");
 }
 
+std::string RecomputeLabel(const RecomputeConfig& recompute) {
+  std::string label;
+  const std::string layers =
+      recompute.layers > 0 ? fmt::format(" of {} layers", recompute.layers) : "";
+  if (recompute.kind == RecomputeKind::kProducts) {
+    label = fmt::format("products{} computed again", layers);
+  } else if (recompute.every > 1) {
+    label = fmt::format("recompute{} by {} layers", layers, recompute.every);
+  } else if (recompute.kind != RecomputeKind::kNone) {
+    label = fmt::format("{} recompute{}", RecomputeName(recompute), layers);
+  }
+  if (recompute.above == RecomputeKind::kSelective) label += ", selective above";
+  const ActivationHome& home = recompute.offload;
+  if (home.device == OffloadDevice::kNone) return label;
+  if (!label.empty()) label += ", ";
+  label += "activations";
+  if (home.layers > 0) label += fmt::format(" of {} layers", home.layers);
+  return label + fmt::format(" on {}", OffloadDeviceName(home.device));
+}
+
+std::string RecomputeFields(const RecomputeConfig& recompute) {
+  std::string fields = fmt::format("⟦checkpointing⟧ {}", RecomputeName(recompute));
+  const auto add = [&](bool said, const char* field, const auto& value) {
+    if (said) fields += fmt::format(" {} {}", field, value);
+  };
+  add(recompute.every > 1, "⟦checkpoint_every⟧", recompute.every);
+  add(recompute.layers > 0, "⟦checkpoint_layers⟧", recompute.layers);
+  add(recompute.above != RecomputeKind::kNone, "⟦checkpointing_above⟧",
+      RecomputeName(recompute.above));
+  const ActivationHome& home = recompute.offload;
+  if (home.device != OffloadDevice::kNone && home.layers == 0) fields += " ⟦offload_activations⟧";
+  add(home.layers > 0, "⟦offload_activation_layers⟧", home.layers);
+  return fields;
+}
+
 std::string SetupLabel(const TrainSetup& setup) {
   const auto& optimizer = setup.zero.offload_optimizer;
   const OffloadDevice param = setup.zero.offload_param.device;
@@ -141,10 +176,8 @@ std::string SetupLabel(const TrainSetup& setup) {
     }
   }
   if (!PinsMemory(setup.zero)) label += ", pageable";
-  if (setup.recompute.every > 1) {
-    label += fmt::format(", recompute by {} layers", setup.recompute.every);
-  } else if (setup.recompute.kind != RecomputeKind::kNone) {
-    label += fmt::format(", {} recompute", RecomputeName(setup.recompute));
+  if (const std::string recompute = RecomputeLabel(setup.recompute); !recompute.empty()) {
+    label += ", " + recompute;
   }
   if (const std::string states = StatesLabel(StatesOf(setup.precision)); !states.empty()) {
     label += ", " + states;

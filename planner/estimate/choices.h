@@ -74,6 +74,11 @@ std::string StageLabel(int stage, const Grouping& grouping);
 std::string StatesLabel(const StatesKind& states);
 // "FP8 products", "FP8 products by blocks"; "" without any.
 std::string ProductsLabel(const ProductsKind& products);
+// "full recompute of 12 layers, selective above, activations of 20 layers on cpu"; "" where all are
+// kept on the GPU.
+std::string RecomputeLabel(const RecomputeConfig& recompute);
+// The fields that ask for it: "⟦checkpointing⟧ full ⟦checkpoint_layers⟧ 12".
+std::string RecomputeFields(const RecomputeConfig& recompute);
 // "stage 2, optimizer on cpu, full recompute, 8-bit states, FP8 products".
 std::string SetupLabel(const TrainSetup& setup);
 // "micro-batch 4 x 2 micro-steps".

@@ -40,12 +40,9 @@ std::string Choice(const Program& program, const ChoiceEstimate& choice, const C
   std::string text = Wrap(ModelLine(program.model, program.setup.batch.seq_len), 2, columns);
   text += Wrap(ClusterLine(cluster), 2, columns);
   text += Wrap(BatchLine(choice.setup), 2, columns);
-  std::string sentence = fmt::format(
-      "\nZeRO {}{}: {} of {} on each GPU", SetupLabel(choice.setup),
-      choice.setup.recompute.every > 1
-          ? fmt::format(" in segments of {} layers", choice.setup.recompute.every)
-          : "",
-      FormatBytes(choice.footprint.gpu_total()), FormatBytes(cluster.gpu_capacity_bytes));
+  std::string sentence = fmt::format("\nZeRO {}: {} of {} on each GPU", SetupLabel(choice.setup),
+                                     FormatBytes(choice.footprint.gpu_total()),
+                                     FormatBytes(cluster.gpu_capacity_bytes));
   if (choice.footprint.host.total() > 0) {
     sentence += fmt::format(", {} on each host", FormatBytes(choice.footprint.host.total()));
   }

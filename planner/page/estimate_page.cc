@@ -11,13 +11,6 @@
 namespace zeroplan {
 namespace {
 
-// Recompute by several layers a segment is part of what a choice is called here.
-std::string Label(const Estimate& estimate, const TrainSetup& setup) {
-  const std::string every =
-      setup.recompute.every > 1 ? fmt::format(" by {} layers", setup.recompute.every) : "";
-  return estimate.runtime->Label(setup) + every;
-}
-
 // The fastest that fits; where none does, what takes least.
 size_t Shown(const Estimate& estimate) {
   const std::vector<ChoiceEstimate>& all = estimate.choices;
@@ -58,8 +51,9 @@ Page EstimatePage(const Estimate& estimate, const EstimateInputs& inputs,
   page.title = fmt::format("{} on {} GPU{}: every choice", estimate.model.name,
                            estimate.cluster.gpus, estimate.cluster.gpus == 1 ? "" : "s");
   if (estimate.choices.size() == 1) {
-    page.title = fmt::format("{} on {} GPU{}: {}", estimate.model.name, estimate.cluster.gpus,
-                             estimate.cluster.gpus == 1 ? "" : "s", Label(estimate, best.setup));
+    page.title =
+        fmt::format("{} on {} GPU{}: {}", estimate.model.name, estimate.cluster.gpus,
+                    estimate.cluster.gpus == 1 ? "" : "s", estimate.runtime->Label(best.setup));
   }
   page.facts = {ModelLine(estimate.model, estimate.seq_len), ClusterLine(estimate.cluster),
                 BatchLine(best.setup)};
@@ -70,7 +64,7 @@ Page EstimatePage(const Estimate& estimate, const EstimateInputs& inputs,
   for (size_t i = 0; i < estimate.choices.size(); ++i) {
     const ChoiceEstimate& choice = estimate.choices[i];
     const bool marked = i == shown && choice.fits && estimate.choices.size() > 1;
-    choices.push_back({Label(estimate, choice.setup), &choice, marked});
+    choices.push_back({estimate.runtime->Label(choice.setup), &choice, marked});
     if (choice.time.tokens_per_second) {
       dots.push_back({choices.back().label, choice.footprint.gpu_total(),
                       *choice.time.tokens_per_second, choice.fits, marked});

@@ -49,16 +49,19 @@ std::string StageTable(const Plan& plan, const SearchResult& result,
   ReportColumns columns;
   columns.BeginGroup("");
   columns.Add("", 1, true);
-  int group_width = 0;
+  ChoiceWidths widths;
   bool products = false;  // whether there are any of eight bits, and room for a column
   for (const StageBest& stage : result.stages) {
     if (!stage.can_run()) continue;
-    group_width = std::max(group_width, GroupWidth(stage.estimate.setup));
+    widths.Fit(stage.estimate.setup);
     products |= width >= kWideColumns && stage.estimate.setup.precision.fp8.enabled;
   }
   constexpr size_t kProductsWidth = 6;
-  const bool wide = width >= kWideColumns + (products ? kProductsWidth + 1 : 0);
-  AddChoiceColumns(columns, group_width);
+  const size_t more = (products ? kProductsWidth + 1 : 0) +
+                      (widths.activations > 0 ? widths.activations + 1 : 0) + widths.recompute -
+                      ChoiceWidths().recompute;
+  const bool wide = width >= kWideColumns + more;
+  AddChoiceColumns(columns, widths);
   columns.BeginGroup("");
   if (products) columns.Add("matmul", kProductsWidth, true);
   columns.Add("batch", 6);
@@ -80,7 +83,7 @@ std::string StageTable(const Plan& plan, const SearchResult& result,
     const ChoiceEstimate& choice = stage.estimate;
     const bool chosen = s == *result.best;
     const bool fits = stage.candidate.has_value();
-    std::vector<std::string> cells = ChoiceCells(choice.setup, group_width > 0);
+    std::vector<std::string> cells = ChoiceCells(choice.setup, widths);
     cells.insert(cells.begin(), chosen ? ">" : "");
     if (products) cells.emplace_back(MatmulDtypeName(choice.setup.precision));
     const BatchSpec& batch = choice.setup.batch;

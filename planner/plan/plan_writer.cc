@@ -82,24 +82,27 @@ Json SearchJson(const Plan& plan) {
 
 // `dtype`: the run's.
 Json CandidateJson(const Candidate& c, Dtype dtype) {
-  return {{"gpus", c.gpus},
-          {"stage", c.stage},
-          {"shard_group", c.RanksOfGroup()},
-          {"across_groups",
-           c.grouping.ranks == 0 ? Json(nullptr) : Json(AcrossName(c.grouping.across_stage))},
-          {"offload_optimizer", OffloadDeviceName(c.optimizer.device)},
-          {"offload_ratio", c.optimizer.ratio},
-          {"offload_param", OffloadDeviceName(c.param)},
-          {"pin_memory", c.pin_memory},
-          {"checkpointing", RecomputeName(c.recompute)},
-          {"checkpoint_every", c.recompute.every},
-          {"micro_batch", c.micro_batch},
-          {"grad_accum", c.grad_accum},
-          {"master_weights", MasterWeightsName(c.states.masters)},
-          {"optimizer_states", MomentsName(c.states.moments)},
-          {"matmul_dtype", c.products.fp8 ? "fp8" : DtypeName(dtype)},
-          {"fp8_recipe", c.products.fp8 ? Json(Fp8RecipeName(c.products.recipe)) : Json(nullptr)},
-          {"fp8_least_side", c.products.fp8 ? Json(c.products.least_side) : Json(nullptr)}};
+  Json json = {
+      {"gpus", c.gpus},
+      {"stage", c.stage},
+      {"shard_group", c.RanksOfGroup()},
+      {"across_groups",
+       c.grouping.ranks == 0 ? Json(nullptr) : Json(AcrossName(c.grouping.across_stage))},
+      {"offload_optimizer", OffloadDeviceName(c.optimizer.device)},
+      {"offload_ratio", c.optimizer.ratio},
+      {"offload_param", OffloadDeviceName(c.param)},
+      {"pin_memory", c.pin_memory},
+      {"checkpointing", RecomputeName(c.recompute)},
+      {"checkpoint_every", c.recompute.every},
+      {"micro_batch", c.micro_batch},
+      {"grad_accum", c.grad_accum},
+      {"master_weights", MasterWeightsName(c.states.masters)},
+      {"optimizer_states", MomentsName(c.states.moments)},
+      {"matmul_dtype", c.products.fp8 ? "fp8" : DtypeName(dtype)},
+      {"fp8_recipe", c.products.fp8 ? Json(Fp8RecipeName(c.products.recipe)) : Json(nullptr)},
+      {"fp8_least_side", c.products.fp8 ? Json(c.products.least_side) : Json(nullptr)}};
+  json.update(HomesJson(c.recompute));
+  return json;
 }
 
 Json LostJson(const TimeEstimate& other, const TimeEstimate& best) {

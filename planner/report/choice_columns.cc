@@ -10,10 +10,21 @@
 namespace zeroplan {
 namespace {
 
+// "full", "full/4" by segments of 4 layers, "prod:12+sel" of the first 12, selective above.
 std::string RecomputeCell(const RecomputeConfig& recompute) {
-  if (recompute.kind == RecomputeKind::kSelective) return "select";  // as wide as its column
-  const std::string_view name = RecomputeName(recompute);
-  return recompute.every > 1 ? fmt::format("{}/{}", name, recompute.every) : std::string(name);
+  constexpr const char* kKinds[] = {"none", "select", "prod", "full"};
+  std::string cell = kKinds[static_cast<size_t>(recompute.kind)];
+  if (recompute.every > 1) cell += fmt::format("/{}", recompute.every);
+  if (recompute.layers > 0) cell += fmt::format(":{}", recompute.layers);
+  if (recompute.above == RecomputeKind::kSelective) cell += "+sel";
+  return cell;
+}
+
+// "cpu", "cpu:20" of 20 layers.
+std::string ActivationsCell(const ActivationHome& home) {
+  std::string cell(OffloadDeviceName(home.device));
+  if (home.layers > 0) cell += fmt::format(":{}", home.layers);
+  return cell;
 }
 
 // "8", "8 opt" where the groups share optimizer states, "8 grad" where they share gradients too.
@@ -26,27 +37,34 @@ std::string GroupCell(const TrainSetup& setup) {
 
 }  // namespace
 
-int GroupWidth(const TrainSetup& setup) {
-  return Hybrid(setup) ? std::max(7, static_cast<int>(GroupCell(setup).size())) : 0;
+void ChoiceWidths::Fit(const TrainSetup& setup) {
+  const RecomputeConfig& of = setup.recompute;
+  if (Hybrid(setup)) group = std::max({group, size_t{7}, GroupCell(setup).size()});
+  if (of.offload.device != OffloadDevice::kNone) {
+    activations = std::max({activations, size_t{5}, ActivationsCell(of.offload).size()});
+  }
+  recompute = std::max(recompute, RecomputeCell(of).size());
 }
 
-void AddChoiceColumns(ReportColumns& columns, int group_width) {
+void AddChoiceColumns(ReportColumns& columns, const ChoiceWidths& widths) {
   columns.BeginGroup("");
   columns.Add("ZeRO", 4, true);
-  if (group_width > 0) columns.Add("group", group_width, true);
+  if (widths.group > 0) columns.Add("group", widths.group, true);
   columns.BeginGroup("offload to");
   columns.Add("opt", 4, true);
   columns.Add("param", 5, true);
+  if (widths.activations > 0) columns.Add("activ", widths.activations, true);
   columns.BeginGroup("");
-  columns.Add("recomp", 6, true);
+  columns.Add("recomp", widths.recompute, true);
 }
 
-std::vector<std::string> ChoiceCells(const TrainSetup& setup, bool groups) {
+std::vector<std::string> ChoiceCells(const TrainSetup& setup, const ChoiceWidths& widths) {
   std::vector<std::string> cells = {std::to_string(setup.zero.stage)};
-  if (groups) cells.push_back(GroupCell(setup));
-  cells.insert(cells.end(), {std::string(OffloadDeviceName(setup.zero.offload_optimizer.device)),
-                             std::string(OffloadDeviceName(setup.zero.offload_param.device)),
-                             RecomputeCell(setup.recompute)});
+  if (widths.group > 0) cells.push_back(GroupCell(setup));
+  cells.emplace_back(OffloadDeviceName(setup.zero.offload_optimizer.device));
+  cells.emplace_back(OffloadDeviceName(setup.zero.offload_param.device));
+  if (widths.activations > 0) cells.push_back(ActivationsCell(setup.recompute.offload));
+  cells.push_back(RecomputeCell(setup.recompute));
   return cells;
 }
 

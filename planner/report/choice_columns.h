@@ -10,13 +10,17 @@
 
 namespace zeroplan {
 
-// Characters that the shard groups of `setup` want; 0 without any.
-int GroupWidth(const TrainSetup& setup);
-// Stage, shard groups unless their width is 0, homes of states and parameters, recompute.
-// REQUIRES: group_width >= GroupWidth of every setup.
-void AddChoiceColumns(ReportColumns& columns, int group_width);
-// The cells of these columns, with `groups` those of groups too; none is wider than its column.
-std::vector<std::string> ChoiceCells(const TrainSetup& setup, bool groups);
+// Characters that the cells of all rows want; 0: there is no such column.
+struct ChoiceWidths {
+  size_t group = 0, activations = 0, recompute = 6;
+
+  void Fit(const TrainSetup& setup);
+};
+// Stage, shard groups, homes of states, parameters and activations, recompute.
+// REQUIRES: `widths` fit every setup.
+void AddChoiceColumns(ReportColumns& columns, const ChoiceWidths& widths);
+// The cells of these columns; none is wider than its column.
+std::vector<std::string> ChoiceCells(const TrainSetup& setup, const ChoiceWidths& widths);
 
 // Below a table that a narrow page has cut columns of: which (what LeaveOut returned), and that
 // `--format FORMAT` has them. "" if none was cut.

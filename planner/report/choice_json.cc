@@ -46,6 +46,15 @@ Json StepFiguresJson(const ChoiceEstimate& choice) {
   return json;
 }
 
+Json HomesJson(const RecomputeConfig& recompute, const TorchRecipe& recipe) {
+  const ActivationHome& home = recompute.offload;
+  return {{"checkpoint_layers", recompute.layers},
+          {"checkpointing_above", RecomputeName(recompute.above)},
+          {"offload_activations",
+           OffloadDeviceName(recipe.offload_activations ? OffloadDevice::kCpu : home.device)},
+          {"offload_activation_layers", home.layers}};
+}
+
 void AddGroupSettings(const TrainSetup& setup, Json& settings) {
   settings["shard_group"] = ShardRanks(setup.zero, setup.batch.world_size);
   settings["across_groups"] =

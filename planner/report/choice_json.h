@@ -20,6 +20,8 @@ nlohmann::ordered_json GpuBytesJson(const Footprint& footprint);
 nlohmann::ordered_json HostBytesJson(const Footprint& footprint);
 // "compute", "exposed_comm", "exposed_offload", "optimizer", "total".
 nlohmann::ordered_json StepSecondsJson(const TimeEstimate& time);
+// Of which layers "checkpointing" is, and where activations lie. `recipe`: of another runtime.
+nlohmann::ordered_json HomesJson(const RecomputeConfig& recompute, const TorchRecipe& recipe = {});
 // Adds "shard_group" (ranks that share what the stage shards) and "across_groups" (null: there is
 // one group).
 void AddGroupSettings(const TrainSetup& setup, nlohmann::ordered_json& settings);

@@ -45,8 +45,9 @@ void AddRuntimeFields(const ChoiceEstimate& choice, Json& json) {
   json["phases_around"] = PhasesAroundJson(torch);
 }
 
-Json Choice(const ChoiceEstimate& choice, const Cluster& cluster, const RunGoal& goal,
-            const Runtime& runtime) {
+Json Choice(const ChoiceEstimate& choice, const Estimate& estimate) {
+  const Cluster& cluster = estimate.cluster;
+  const Runtime& runtime = *estimate.runtime;
   const TrainSetup& setup = choice.setup;
   const ZeroConfig& zero = setup.zero;
   const Fp8Config& fp8 = setup.precision.fp8;
@@ -82,10 +83,11 @@ Json Choice(const ChoiceEstimate& choice, const Cluster& cluster, const RunGoal&
        WithCapacity(HostBytesJson(choice.footprint), Nullable(cluster.host_capacity_bytes),
                     cluster.host_reserve_bytes)},
   };
+  json.update(HomesJson(setup.recompute, estimate.recipe));
   AddGroupSettings(setup, json["settings"]);
   json.update(StepFiguresJson(choice));
   if (!runtime.has_programs()) AddRuntimeFields(choice, json);
-  json["training"] = RunJson(goal, choice);
+  json["training"] = RunJson(estimate.goal, choice);
   json["fits"] = choice.fits;
   json["why_not"] = choice.fits ? Json(nullptr) : Json(choice.why_not);
   return json;
@@ -98,7 +100,7 @@ std::string ReportJson(const Estimate& estimate) {
   const Cluster& cluster = estimate.cluster;
   Json choices = Json::array();
   for (const ChoiceEstimate& choice : estimate.choices) {
-    choices.push_back(Choice(choice, cluster, estimate.goal, *estimate.runtime));
+    choices.push_back(Choice(choice, estimate));
   }
   Json report = {{"schema", "zeroplan.estimate/1"}};
   if (!estimate.runtime->has_programs()) {

@@ -66,16 +66,14 @@ std::vector<TableRow> RowsOf(const Estimate& estimate) {
   return rows;
 }
 
-int WidthOfGroups(const Estimate& estimate) {
-  int width = 0;
-  for (const ChoiceEstimate& choice : estimate.choices) {
-    width = std::max(width, GroupWidth(choice.setup));
-  }
-  return width;
+ChoiceWidths WidthsOf(const Estimate& estimate) {
+  ChoiceWidths widths;
+  for (const ChoiceEstimate& choice : estimate.choices) widths.Fit(choice.setup);
+  return widths;
 }
 
-std::vector<std::string> CellsOf(const TableRow& row, bool groups) {
-  std::vector<std::string> cells = ChoiceCells(row.choice->setup, groups);
+std::vector<std::string> CellsOf(const TableRow& row, const ChoiceWidths& widths) {
+  std::vector<std::string> cells = ChoiceCells(row.choice->setup, widths);
   cells.front() = row.stages;
   return cells;
 }
@@ -96,7 +94,7 @@ std::string MemoryTable(const Estimate& estimate, const std::vector<TableRow>& r
                         const Paints& paints, size_t width) {
   const ByteUnit unit = CommonUnit(estimate);
   ReportColumns columns;
-  AddChoiceColumns(columns, WidthOfGroups(estimate));
+  AddChoiceColumns(columns, WidthsOf(estimate));
   columns.BeginGroup(fmt::format("{} on one GPU at its peak", unit.name));
   columns.Add("params", 6);
   columns.Add("grads", 5);
@@ -117,7 +115,7 @@ std::string MemoryTable(const Estimate& estimate, const std::vector<TableRow>& r
   std::string text = columns.Header(paints);
   for (const TableRow& row : rows) {
     const ChoiceEstimate& choice = *row.choice;
-    std::vector<std::string> cells = CellsOf(row, WidthOfGroups(estimate) > 0);
+    std::vector<std::string> cells = CellsOf(row, WidthsOf(estimate));
     const Footprint& footprint = choice.footprint;
     for (const NamedBytes& part : GpuClasses(footprint)) {
       cells.push_back(ByteCell(part.bytes, unit));
@@ -155,7 +153,7 @@ std::string TimeTable(const Estimate& estimate, const std::vector<TableRow>& row
   const TimeUnit seconds = CommonTimeUnit(estimate);
   const bool disk = UsesDisk(estimate), times = TimesKnown(estimate);
   ReportColumns columns;
-  AddChoiceColumns(columns, WidthOfGroups(estimate));
+  AddChoiceColumns(columns, WidthsOf(estimate));
   const bool programs = estimate.runtime->has_programs();
   std::vector<size_t> expendable;
   if (programs) {
@@ -186,7 +184,7 @@ std::string TimeTable(const Estimate& estimate, const std::vector<TableRow>& row
   for (const TableRow& row : rows) {
     const ChoiceEstimate& choice = *row.choice;
     const TimeEstimate& time = choice.time;
-    std::vector<std::string> cells = CellsOf(row, WidthOfGroups(estimate) > 0);
+    std::vector<std::string> cells = CellsOf(row, WidthsOf(estimate));
     if (choice.traffic) {
       cells.push_back(ByteCell(choice.traffic->collective_bytes, bytes));
       cells.push_back(ByteCell(choice.traffic->pcie_bytes(), bytes));
@@ -214,7 +212,7 @@ std::string RunTable(const Estimate& estimate, const std::vector<TableRow>& rows
                      const Paints& paints, size_t width) {
   const RunGoal& goal = estimate.goal;
   ReportColumns columns;
-  AddChoiceColumns(columns, WidthOfGroups(estimate));
+  AddChoiceColumns(columns, WidthsOf(estimate));
   columns.BeginGroup("");
   columns.Add("steps", 9);
   columns.Add("hours", 7);
@@ -232,7 +230,7 @@ std::string RunTable(const Estimate& estimate, const std::vector<TableRow>& rows
   for (const TableRow& row : rows) {
     const ChoiceEstimate& choice = *row.choice;
     if (!choice.time.total_seconds) continue;
-    std::vector<std::string> cells = CellsOf(row, WidthOfGroups(estimate) > 0);
+    std::vector<std::string> cells = CellsOf(row, WidthsOf(estimate));
     const RunCost cost = CostOf(goal, choice.setup.batch, *choice.time.total_seconds);
     cells.push_back(std::to_string(cost.steps));
     cells.push_back(NumberCell(cost.seconds / 3600));

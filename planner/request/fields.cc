@@ -19,7 +19,7 @@ namespace zeroplan {
 namespace {
 
 // Whose file decides a field.
-const std::vector<std::string_view> kPlan = {"⟦plan⟧"}, kPlanOrConfig = {"⟦plan⟧", "⟦config⟧"};
+const std::vector<std::string_view> kPlan = {"⟦plan⟧"};
 
 void AddGoalFields(FieldSink& sink, GoalFields& fields) {
   const char* group = "Run";
@@ -116,9 +116,6 @@ void AddRecipeFields(FieldSink& sink, RuntimeFields& fields) {
             "With ⟦method⟧ qlora: PEFT's prepare_model_for_kbit_training has cast all but 4-bit "
             "weights to fp32",
             fields.kbit);
-  sink.Flag(group, "⟦offload_activations⟧",
-            "That program moves what checkpointed layers keep to host memory until backward",
-            fields.offload_activations);
   sink.Flag(group, "⟦expandable_segments⟧",
             "That program's allocator joins what is free "
             "(PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)",
@@ -161,7 +158,7 @@ TorchRecipe RuntimeFields::recipe(std::optional<ConfigFormat> written_for) const
   recipe.float8 = float8;
   recipe.optimizer_in_backward = optimizer_in_backward;
   recipe.kbit = kbit;
-  recipe.offload_activations = offload_activations;
+  recipe.offload_activations = offload_activations && !of().has_programs();
   recipe.expandable_segments = expandable_segments;
   return recipe;
 }
@@ -175,7 +172,6 @@ std::string_view RuntimeFields::first_of_recipe() const {
   if (float8) return "float8";
   if (optimizer_in_backward) return "optimizer_in_backward";
   if (kbit) return "kbit";
-  if (offload_activations) return "offload_activations";
   return expandable_segments ? "expandable_segments" : "";
 }
 
@@ -486,90 +482,6 @@ void AddDeterministicField(FieldSink& sink, Request& fields) {
             "Give the same results from run to run on a GPU too, with a slower backward pass of "
             "attention; the CPU always does",
             fields.deterministic);
-}
-
-void AddChoiceFields(FieldSink& sink, Request& request, bool all_default, bool searched) {
-  const char* group = "ZeRO, offload and recompute";
-  // Disks that nobody named are not searched.
-  const std::string some = !all_default ? "; or some, such as none,cpu (default: chosen as plan "
-                                          "does; none on the CPU)"
-                           : searched ? "; or some, such as none,cpu (default none,cpu; all where "
-                                        "a disk is named or measured)"
-                                      : "; or some, such as none,cpu (default all)";
-  const char* places = all_default ? "none|cpu|nvme|all" : "none|cpu|nvme";
-  ChoiceFields& choice = request.choice;
-  sink.Value(
-      {group, "⟦stage⟧", all_default ? "0|1|2|3|all" : "0|1|2|3",
-       std::string("0 replicates; 1 shards optimizer states, 2 gradients too, 3 parameters too; or "
-                   "some, such as 2,3 ") +
-           (all_default ? "(default all)" : "(default: chosen as plan does; 0 on the CPU)"),
-       kPlanOrConfig},
-      choice.stages, ParseStages);
-  const std::string groups_default = searched      ? "searched over several nodes, else all"
-                                     : all_default ? "all"
-                                                   : "chosen as plan does; all on the CPU";
-  sink.Value({group, "⟦shard_group⟧", "COUNT|node|all",
-              "GPUs that share what the stage shards, neighbours in rank order: a node's, a part "
-              "or a multiple of these; the groups hold replicas (default " +
-                  groups_default + ")",
-              kPlanOrConfig},
-             choice.shard_group, ParseShardGroup);
-  sink.Value({group, "⟦across_groups⟧", "replicate|optimizer|gradients",
-              std::string("What shard groups share all the same: nothing, optimizer states, or "
-                          "gradients too (default ") +
-                  (searched      ? "searched"
-                   : all_default ? "replicate"
-                                 : "chosen as plan does; replicate on the CPU") +
-                  ")",
-              kPlanOrConfig},
-             choice.across_groups, WordIn<int>({"replicate", "optimizer", "gradients"}));
-  sink.Value({group, "⟦offload_optimizer⟧", places,
-              "Where optimizer states live, from stage 1" + some, kPlanOrConfig},
-             choice.offload_optimizer, ParseOffload);
-  sink.Value({group, "⟦offload_ratio⟧", "RATIO",
-              "Share of the optimizer on the CPU, above 0 and up to 1; the rest stays on the "
-              "GPU (default " +
-                  std::string(all_default ? searched ? "searched" : "1"
-                                          : "chosen as plan does; 1 on the CPU backend") +
-                  "; cpu only)",
-              kPlanOrConfig},
-             choice.offload_ratio, ParseRatio);
-  sink.Value({group, "⟦offload_param⟧", places, "Where parameter shards live, stage 3" + some,
-              kPlanOrConfig},
-             choice.offload_param, ParseOffload);
-  sink.Value({group, "⟦pin_memory⟧", "on|off",
-              std::string("Whether what is offloaded is staged in page-locked memory, which is "
-                          "faster (default ") +
-                  (all_default && !searched ? "on)"
-                                            : "on; where ⟦pinned_limit⟧ is known, the "
-                                              "faster one that fits)"),
-              kPlanOrConfig},
-             choice.pin_memory, WordIn<PinMemory>({"on", "off"}));
-  sink.Value(
-      {group, "⟦checkpointing⟧", all_default ? "none|selective|full|all" : "none|selective|full",
-       std::string("Activations: keep all, or recompute norms, GELU and SwiGLU, or "
-                   "whole layers, in the backward pass") +
-           (!all_default ? " (default: chosen as plan does; none on the CPU)"
-            : searched   ? " (default all)"
-                         : " (default none)"),
-       kPlanOrConfig},
-      choice.checkpointing, WordIn<Checkpointing>({"none", "selective", "full", "all"}));
-  sink.Value(
-      {group, "⟦checkpoint_every⟧", "LAYERS",
-       !all_default ? std::string("With ⟦checkpointing⟧ full: layers that are recomputed together "
-                                  "(default: chosen as plan does; 1 on the CPU)")
-                    : std::string("Layers that are recomputed together (default ") +
-                          (searched ? "searched" : "1") + "; implies ⟦checkpointing⟧ full)",
-       kPlanOrConfig},
-      choice.checkpoint_every, WholeIn<int>(1, 65535));
-  sink.Text(
-      {group, "⟦config⟧", "FILE",
-       searched ? "A DeepSpeed JSON config, or - for stdin: what it sets stays, what it leaves to "
-                  "\"auto\" is searched"
-                : "A DeepSpeed JSON config, or - for stdin: exactly this choice, instead of the "
-                  "options above",
-       kPlan},
-      request.config);
 }
 
 std::vector<std::string> KnownModels() {

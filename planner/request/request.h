@@ -85,7 +85,8 @@ struct GoalFields {
   Given<double> gpu_hour_price;
 };
 
-enum class Checkpointing : uint8_t { kNone, kSelective, kFull, kAll };
+// kAll: each kind, of all layers; kSearched: mixes of kinds and homes too ("auto" of a search).
+enum class Checkpointing : uint8_t { kNone, kSelective, kProducts, kFull, kAll, kSearched };
 
 // Whether what is offloaded is staged in page-locked memory.
 enum class PinMemory : uint8_t { kOn, kOff };
@@ -95,8 +96,11 @@ struct ChoiceFields {
   Given<std::vector<OffloadDevice>> offload_optimizer, offload_param;
   Given<double> offload_ratio;
   Given<PinMemory> pin_memory;
+  // Of RecomputeConfig, with RuntimeFields::offload_activations (resolve.h).
   Given<Checkpointing> checkpointing;
-  Given<int> checkpoint_every;
+  Given<int> checkpoint_every, checkpoint_layers;
+  Given<RecomputeKind> checkpointing_above;
+  Given<int> offload_activation_layers;
   Given<int> shard_group;    // ranks; kWholeNode, or 0 for all
   Given<int> across_groups;  // ZeroConfig::across_stage
 };
@@ -110,7 +114,7 @@ enum class CompileKind : uint8_t { kLayers, kAll };
 // Whose memory and time: the program that trains.
 struct RuntimeFields {
   Given<const Runtime*> runtime;  // unset: zeroplan's own executor
-  // Of the recipe (planner/torch_recipe.h).
+  // Of the recipe (planner/torch_recipe.h). offload_activations is zeroplan's own too.
   Given<CompileKind> compile;
   Given<CodeStyle> code;
   Given<TorchAttention> attn;
@@ -123,7 +127,7 @@ struct RuntimeFields {
   const Runtime& of() const { return *runtime.value_or(&OwnExecutor()); }
   // `written_for`: what a plan is written for, whose code is meant where none is named.
   TorchRecipe recipe(std::optional<ConfigFormat> written_for = std::nullopt) const;
-  // The first of its fields that is given, "" for none.
+  // The first of the fields that a recipe alone has which is given, "" for none.
   std::string_view first_of_recipe() const;
 };
 

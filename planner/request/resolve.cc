@@ -159,35 +159,39 @@ BatchSpec ResolveBatch(const Request& request, const ModelSpec& model, int gpus,
   return batch;
 }
 
-// Stages, offloads and recompute; what is left out is `otherwise`.
-ChoiceSpace ResolveChoices(const ChoiceFields& fields, ChoiceSpace otherwise,
+// Stages, offloads and recompute of a model of so many layers; what is left out is `otherwise`.
+ChoiceSpace ResolveChoices(const Request& request, int64_t layers, ChoiceSpace otherwise,
                            Assumptions& assumptions) {
-  CheckCheckpointEvery(fields);
+  const ChoiceFields& fields = request.choice;
+  CheckRecomputeFields(request);
   ChoiceSpace space = std::move(otherwise);
   if (fields.stages) space.stages = *fields.stages;
   if (fields.offload_optimizer) space.offload_optimizer = *fields.offload_optimizer;
   if (fields.offload_param) space.offload_param = *fields.offload_param;
   const RecomputeConfig full = FullRecompute(fields.checkpoint_every.value_or(1));
-  if (!fields.checkpointing) {
-    if (fields.checkpoint_every) {
-      space.recompute = {full};
-    } else {
-      Assume(assumptions, "⟦checkpointing⟧ none");
-    }
-    return space;
+  if (!fields.checkpointing && !fields.checkpoint_every) {
+    Assume(assumptions, "⟦checkpointing⟧ none");
   }
-  switch (*fields.checkpointing) {
+  switch (fields.checkpointing.value_or(fields.checkpoint_every ? Checkpointing::kFull
+                                                                : Checkpointing::kNone)) {
     case Checkpointing::kNone:
       space.recompute = {kNoRecompute};
       break;
     case Checkpointing::kSelective:
       space.recompute = {kSelectiveRecompute};
       break;
+    case Checkpointing::kProducts:
+      space.recompute = {kProductsRecompute};
+      break;
     case Checkpointing::kFull:
       space.recompute = {full};
       break;
     case Checkpointing::kAll:
-      space.recompute = {kNoRecompute, kSelectiveRecompute, full};
+    case Checkpointing::kSearched:
+      space.recompute = {kNoRecompute, kSelectiveRecompute, kProductsRecompute, full};
+  }
+  for (RecomputeConfig& recompute : space.recompute) {
+    recompute = WithRecomputeFields(recompute, request, layers);
   }
   return space;
 }
@@ -408,14 +412,6 @@ PrecisionConfig ResolvePrecision(const BatchFields& fields, const HardwareProfil
   return precision;
 }
 
-void CheckCheckpointEvery(const ChoiceFields& fields) {
-  if (!fields.checkpoint_every || !fields.checkpointing) return;
-  const Checkpointing kind = *fields.checkpointing;
-  if (kind == Checkpointing::kFull || kind == Checkpointing::kAll) return;
-  ThrowUsage("⟦checkpoint_every⟧: {} has no effect with ⟦checkpointing⟧ {}; leave one out",
-             fields.checkpoint_every.text, fields.checkpointing.text);
-}
-
 std::vector<TrainSetup> ResolveSetups(const Request& request, const ModelSpec& model,
                                       const HardwareProfile& hardware, int gpus, Dtype dtype,
                                       ChoiceSpace otherwise, Assumptions& assumptions) {
@@ -428,7 +424,7 @@ std::vector<TrainSetup> ResolveSetups(const Request& request, const ModelSpec& m
   if (request.choice.pin_memory == PinMemory::kOff) UsePageableMemory(base.zero);
   base.deterministic = request.deterministic;
   return SetupsInGroups(request.choice, base,
-                        ResolveChoices(request.choice, std::move(otherwise), assumptions),
+                        ResolveChoices(request, model.layers, std::move(otherwise), assumptions),
                         GpusPerNode(request.cluster, hardware, gpus), assumptions);
 }
 
@@ -439,6 +435,11 @@ TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
   ReadContext context = ConfigContext(request.batch, hardware, gpus, seq_len);
   context.layers = model.layers;
   context.of_deepspeed = !request.runtime.of().has_programs();
+  if (request.runtime.offload_activations && !context.of_deepspeed) {
+    ThrowUsage(
+        "⟦offload_activations⟧: is not allowed with ⟦config⟧, which decides it "
+        "(activation_checkpointing.cpu_checkpointing); leave one of the two out");
+  }
   ReadResult result = ReadDeepSpeedConfigFile(request.config, context);
   if (request.deterministic) result.setup.deterministic = true;
   if (recipe != nullptr && result.offload_activations) recipe->offload_activations = true;

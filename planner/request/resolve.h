@@ -84,8 +84,13 @@ void CheckFp8(const Request& request, const PrecisionConfig& precision, const Mo
 // ends: "is not allowed in fp32; use ⟦dtype⟧ bf16, or leave it out"; "" where it may.
 std::string WhyNoFp8(const ModelSpec& model, Dtype dtype, const GpuProfile& gpu, Fp8Recipe recipe);
 
-// Refuses `checkpoint_every` where it has no effect.
-void CheckCheckpointEvery(const ChoiceFields& fields);
+// Refuses what the fields say of recompute and homes that has no effect, or that the runtime has
+// not.
+void CheckRecomputeFields(const Request& request);
+// `recompute`, a kind of all layers of a model of so many, with what the fields say beside the
+// kind: of which layers it is, what is of those above, where what is kept lies.
+RecomputeConfig WithRecomputeFields(RecomputeConfig recompute, const Request& request,
+                                    int64_t layers);
 // GPUs of a node, of `gpus` in all.
 int GpusPerNode(const ClusterFields& cluster, const HardwareProfile& hardware, int gpus);
 // The groups that are asked for, of `gpus` GPUs, of which so many share a node: all ranks one group

@@ -376,7 +376,7 @@ void ResolvedPlan::PinOptimizer() {
 void ResolvedPlan::PinRecompute() {
   std::vector<RecomputeConfig>& list = inputs_.space.recompute;
   const Given<int>& every = request_.choice.checkpoint_every;
-  CheckCheckpointEvery(request_.choice);
+  CheckRecomputeFields(request_);
   const Checkpointing kind =
       request_.choice.checkpointing.value_or(every ? Checkpointing::kFull : Checkpointing::kAll);
   if (every) {

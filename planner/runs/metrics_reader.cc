@@ -58,6 +58,30 @@ double Amount(const Json& event, const char* key) {
   return value;
 }
 
+RecomputeKind KindNamed(const std::string& name, const char* key) {
+  for (const RecomputeKind kind : {RecomputeKind::kNone, RecomputeKind::kSelective,
+                                   RecomputeKind::kProducts, RecomputeKind::kFull}) {
+    if (name == RecomputeName(kind)) return kind;
+  }
+  ThrowUsage("plan.{}: \"{}\" is not allowed; use none, selective, products or full", key, name);
+}
+
+// What a file does not say is as it was where nothing else could be said.
+RecomputeConfig RecomputeOf(const Json& plan) {
+  RecomputeConfig recompute;
+  recompute.every = Whole<int>(plan, "checkpoint_every");
+  const char* otherwise = recompute.every > 0 ? "full" : "none";
+  recompute.kind = KindNamed(plan.value("checkpointing", otherwise), "checkpointing");
+  recompute.above = KindNamed(plan.value("checkpointing_above", "none"), "checkpointing_above");
+  recompute.offload.device = DeviceNamed(plan.value("offload_activations", "none"));
+  const auto layers = [&plan](const char* key) {
+    return plan.contains(key) ? Whole<int>(plan, key) : 0;
+  };
+  recompute.layers = layers("checkpoint_layers");
+  recompute.offload.layers = layers("offload_activation_layers");
+  return recompute;
+}
+
 void TakeStart(const Json& event, MeasuredRun& run) {
   const std::string schema = event.at("schema");
   if (schema != kMetricsSchema) {
@@ -75,9 +99,7 @@ void TakeStart(const Json& event, MeasuredRun& run) {
   setup.zero.offload_optimizer.device = DeviceNamed(plan.at("offload_optimizer"));
   setup.zero.offload_optimizer.ratio = plan.at("offload_ratio");
   setup.zero.offload_param.device = DeviceNamed(plan.at("offload_param"));
-  const int every = Whole<int>(plan, "checkpoint_every");
-  if (every > 0) setup.recompute = FullRecompute(every);
-  if (plan.value("checkpointing", "") == "selective") setup.recompute = kSelectiveRecompute;
+  setup.recompute = RecomputeOf(plan);
   setup.batch.micro_batch = Whole<int64_t>(plan, "micro_batch");
   setup.batch.grad_accum = Whole<int64_t>(plan, "grad_accum");
   setup.batch.world_size = Whole<int>(plan, "gpus");

@@ -82,6 +82,10 @@ std::string DeepSpeedFormatCannot(ConfigFormat format, TrainSetup setup) {
   // gradient_checkpointing of transformers' models is layer by layer.
   reasons.Add(trainer && setup.recompute.every > 1, "recompute of {} layers at a time",
               setup.recompute.every);
+  // torch.utils.checkpoint, which transformers calls, knows nothing of cpu_checkpointing.
+  reasons.Add(
+      format != ConfigFormat::kDeepSpeed && setup.recompute.offload.device != OffloadDevice::kNone,
+      "activations on the CPU, for which it has no setting");
   return reasons.Take();
 }
 

@@ -213,9 +213,10 @@ class Fsdp2OfTorch : public TorchBased {
              "⟦offload_ratio⟧ {}: CPUOffloadPolicy moves all or nothing; leave it out",
              setup.zero.offload_optimizer.ratio);
     RefuseIf(
-        setup.recompute.every > 1,
+        setup.recompute != kSelectiveRecompute && !IsNoneOrEveryLayer(setup.recompute),
         "recompute is modelled for none, every layer (torch.utils.checkpoint) and every second "
-        "product (torchtitan's); give ⟦checkpoint_every⟧ 1");
+        "product (torchtitan's); give ⟦checkpointing⟧ none, full or selective, ⟦checkpoint_every⟧ "
+        "1 and no ⟦checkpoint_layers⟧");
     RefuseIf(
         setup.recompute.kind == RecomputeKind::kSelective && !CanSaveProducts(model),
         "⟦checkpointing⟧ selective stands for torchtitan's, which keeps every second "
@@ -258,7 +259,7 @@ class Fsdp2OfTorch : public TorchBased {
   }
   // torchtitan has selective recompute, transformers and accelerate do not.
   bool CanRecompute(const SearchInputs& inputs, const RecomputeConfig& recompute) const override {
-    if (recompute.kind == RecomputeKind::kSelective) {
+    if (recompute == kSelectiveRecompute) {
       return inputs.for_torchtitan && CanSaveProducts(inputs.model);
     }
     return IsNoneOrEveryLayer(recompute);

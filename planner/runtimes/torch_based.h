@@ -134,7 +134,7 @@ class TorchBased : public Runtime {
   void RefuseOtherRecompute(const RecomputeConfig& recompute) const {
     RefuseIf(!IsNoneOrEveryLayer(recompute),
              "recompute is modelled for none and for every layer (torch.utils.checkpoint); give "
-             "⟦checkpointing⟧ none or full, ⟦checkpoint_every⟧ 1");
+             "⟦checkpointing⟧ none or full, ⟦checkpoint_every⟧ 1 and no ⟦checkpoint_layers⟧");
   }
   // Without shard groups, which the caller sets. By default nothing of ZeRO's keys is searched.
   virtual TrainSetup SetupFor(const SearchInputs& inputs, int gpus, int stage,

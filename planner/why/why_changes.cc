@@ -22,7 +22,6 @@ std::string ChangedFields(const TrainSetup& now, const TrainSetup& then) {
   };
   const auto number = [](auto value) { return fmt::format("{}", value); };
   const auto device = [](OffloadDevice of) { return std::string(OffloadDeviceName(of)); };
-  const auto recompute = [](const RecomputeConfig& of) { return std::string(RecomputeName(of)); };
   set("⟦gpus⟧", now.batch.world_size, then.batch.world_size, number);
   set("⟦stage⟧", now.zero.stage, then.zero.stage, number);
   set("⟦shard_group⟧", now.zero.shard_group, then.zero.shard_group, number);
@@ -31,10 +30,8 @@ std::string ChangedFields(const TrainSetup& now, const TrainSetup& then) {
   set("⟦offload_ratio⟧", now.zero.offload_optimizer.ratio, then.zero.offload_optimizer.ratio,
       number);
   set("⟦offload_param⟧", now.zero.offload_param.device, then.zero.offload_param.device, device);
-  set("⟦checkpointing⟧", now.recompute, then.recompute, recompute);
-  if (then.recompute.every > 1) {
-    set("⟦checkpoint_every⟧", now.recompute.every, then.recompute.every, number);
-  }
+  // All that says it, as one says it without the other.
+  if (now.recompute != then.recompute) fields.push_back(RecomputeFields(then.recompute));
   set("⟦micro_batch⟧", now.batch.micro_batch, then.batch.micro_batch, number);
   set("⟦grad_accum⟧", now.batch.grad_accum, then.batch.grad_accum, number);
   return fmt::format("{}", fmt::join(fields, " "));

@@ -118,6 +118,13 @@ class Choice:
     runtime's."""
     fp8_least_side: Optional[int]
     """The smaller side from which on linears are in FP8."""
+    checkpoint_layers: int
+    """How many layers, from the first on, `checkpointing` is of; 0: all."""
+    checkpointing_above: str
+    offload_activations: str
+    """Where what layers keep for the backward pass lies until then: "none" (the GPU) or "cpu"."""
+    offload_activation_layers: int
+    """Of how many layers; 0: all but the last."""
 
     def __str__(self) -> str:
         stage = f"stage {self.stage}"
@@ -134,8 +141,18 @@ class Choice:
             parts.append(f"parameters on {self.offload_param}")
         if not self.pin_memory:
             parts.append("pageable")
-        if self.checkpointing != "none":
-            parts.append(f"{self.checkpointing} recompute")
+        layers = f" of {self.checkpoint_layers} layers" if self.checkpoint_layers else ""
+        if self.checkpointing == "products":
+            parts.append(f"products{layers} computed again")
+        elif self.checkpoint_every > 1:
+            parts.append(f"recompute{layers} by {self.checkpoint_every} layers")
+        elif self.checkpointing != "none":
+            parts.append(f"{self.checkpointing} recompute{layers}")
+        if self.checkpointing_above != "none":
+            parts.append(f"{self.checkpointing_above} above")
+        if self.offload_activations != "none":
+            layers = self.offload_activation_layers
+            parts.append(f"activations{f' of {layers} layers' if layers else ''} on {self.offload_activations}")
         if self.master_weights != "fp32":
             parts.append(f"{self.master_weights.replace('16bit', '16-bit')} masters")
         if self.optimizer_states != "fp32":

@@ -1,5 +1,6 @@
 // zeroplan estimate, run as a user runs it.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <sstream>
 
 #include "tests/cli/run_binary.h"
+#include "tests/has.h"
 #include "tests/paths.h"
 
 namespace zeroplan {
@@ -42,7 +44,9 @@ TEST_CASE("json has the fields of zeroplan.estimate/1 and no others") {
   CHECK(keys(report["cluster"]) == std::vector<std::string>{"gpus", "gpus_per_node", "hw"});
   REQUIRE(report["choices"].size() == 16);  // stages 0 to 3: 1 + 3 + 3 + 9
   const std::vector<std::string> choice_keys = {"checkpoint_every",
+                                                "checkpoint_layers",
                                                 "checkpointing",
+                                                "checkpointing_above",
                                                 "comm_bytes_per_step",
                                                 "communication_dtype",
                                                 "dtype",
@@ -59,6 +63,8 @@ TEST_CASE("json has the fields of zeroplan.estimate/1 and no others") {
                                                 "mfu",
                                                 "micro_batch",
                                                 "nvme_bytes",
+                                                "offload_activation_layers",
+                                                "offload_activations",
                                                 "offload_optimizer",
                                                 "offload_param",
                                                 "offload_ratio",
@@ -262,6 +268,7 @@ TEST_CASE("checkpointing") {
       values.push_back(choice["checkpoint_every"]);
       CHECK((choice["checkpointing"] == "full") == (values.back() > 0));
       if (choice["checkpointing"] == "selective") values.back() = -1;
+      if (choice["checkpointing"] == "products") values.back() = -2;
     }
     return values;
   };
@@ -269,7 +276,82 @@ TEST_CASE("checkpointing") {
   CHECK(every("--checkpointing full") == std::vector<int>{1});
   CHECK(every("--checkpointing full --checkpoint-every 3") == std::vector<int>{3});
   CHECK(every("--checkpointing selective") == std::vector<int>{-1});
-  CHECK(every("--checkpointing all") == std::vector<int>{0, -1, 1});
+  CHECK(every("--checkpointing all") == std::vector<int>{0, -1, -2, 1});
+}
+
+TEST_CASE("checkpointing of some layers, and activations on the host") {
+  const std::string model = "--model gpt2 --seq-len 64 --stage 0 ";
+  const auto one = [&](const std::string& arguments) {
+    const Json choice = EstimateJson(model + arguments)["choices"][0];
+    return fmt::format("{}/{} of {}, {} above; {} {}", choice["checkpointing"].get<std::string>(),
+                       choice["checkpoint_every"].get<int>(),
+                       choice["checkpoint_layers"].get<int>(),
+                       choice["checkpointing_above"].get<std::string>(),
+                       choice["offload_activations"].get<std::string>(),
+                       choice["offload_activation_layers"].get<int>());
+  };
+  CHECK(one("--checkpointing products --checkpoint-layers 5 --checkpointing-above selective") ==
+        "products/0 of 5, selective above; none 0");
+  CHECK(one("--checkpoint-every 2 --checkpoint-layers 5 --checkpointing-above none") ==
+        "full/2 of 5, none above; none 0");
+  CHECK(one("--offload-activations") == "none/0 of 0, none above; cpu 0");
+  CHECK(one("--checkpointing selective --offload-activation-layers 7") ==
+        "selective/0 of 0, none above; cpu 7");
+  // gpt2 has 12 layers.
+  CHECK(one("--checkpointing full --checkpoint-layers 12 --checkpointing-above selective "
+            "--offload-activations --offload-activation-layers 11") ==
+        "full/1 of 0, none above; cpu 0");
+  const std::string table =
+      RunZeroplan("estimate " + model + "--checkpointing products --checkpoint-layers 5 " +
+                  "--checkpointing-above selective --offload-activation-layers 3")
+          .out;
+  CHECK(Has(table, " cpu:3 prod:5+sel "));
+  const std::string csv =
+      RunZeroplan("estimate " + model + "--checkpointing products --checkpoint-layers 5 " +
+                  "--offload-activations --format csv")
+          .out;
+  CHECK(Has(csv, ",products,0,5,none,cpu,0,"));
+  struct Case {
+    const char *arguments, *message;
+  };
+  const Case cases[] = {
+      {"--checkpoint-layers 5",
+       "--checkpoint-layers: 5 is not allowed without --checkpointing; use selective, products or "
+       "full"},
+      {"--checkpoint-layers 5 --checkpointing all",
+       "--checkpoint-layers: 5 is not allowed with --checkpointing all; use selective"},
+      {"--checkpoint-layers 5 --checkpointing none",
+       "--checkpoint-layers: 5 is not allowed with --checkpointing none; use selective"},
+      {"--checkpoint-layers 0 --checkpointing full", "--checkpoint-layers: 0 is not allowed"},
+      {"--checkpointing products --checkpointing-above selective",
+       "--checkpointing-above: selective has no effect without --checkpoint-layers"},
+      {"--checkpointing selective --checkpoint-layers 5 --checkpointing-above selective",
+       "--checkpointing-above: selective is not allowed with --checkpointing selective"},
+      {"--checkpointing full --checkpoint-layers 5 --checkpointing-above products",
+       "--checkpointing-above: products is not allowed; use none, selective"},
+      {"--checkpointing products --checkpoint-every 2",
+       "--checkpoint-every: 2 has no effect with --checkpointing products"},
+      {"--checkpointing auto", "--checkpointing: auto is not allowed"},
+      {"--offload-activation-layers 0", "--offload-activation-layers: 0 is not allowed"},
+      {"--runtime deepspeed --offload-activation-layers 3",
+       "--offload-activation-layers: 3 is not allowed with --runtime deepspeed"},
+      {"--runtime deepspeed --checkpointing products",
+       "give --checkpointing none or full, --checkpoint-every 1 and no --checkpoint-layers"},
+      {"--runtime deepspeed --checkpointing full --checkpoint-layers 3",
+       "give --checkpointing none or full, --checkpoint-every 1 and no --checkpoint-layers"},
+      {"--runtime fsdp2 --gpus 2 --checkpointing products",
+       "give --checkpointing none, full or selective, --checkpoint-every 1"},
+      {"--runtime fsdp2 --gpus 2 --checkpointing selective --checkpoint-layers 3",
+       "give --checkpointing none, full or selective, --checkpoint-every 1"},
+  };
+  for (const Case& c : cases) {
+    const bool fsdp = std::string_view(c.arguments).find("fsdp2") != std::string_view::npos;
+    const RunResult run = RunZeroplan(
+        fmt::format("estimate --model gpt2 --seq-len 64 --stage {} {}", fsdp ? 3 : 0, c.arguments));
+    CAPTURE(run.err);
+    CHECK(run.exit_code == 2);
+    CHECK(run.err.find(c.message) != std::string::npos);
+  }
 }
 
 TEST_CASE("selective recompute: what is kept, by hand") {

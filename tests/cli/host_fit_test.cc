@@ -77,15 +77,19 @@ TEST_CASE("host fit: exactly full fits; a byte less does not, and the message sa
 }
 
 TEST_CASE("host fit: proposals are lowered with the run's own options") {
-  TrainSetup selective = SmallSetup(), full = SmallSetup();
+  TrainSetup selective = SmallSetup(), products = SmallSetup(), full = SmallSetup();
   selective.recompute = kSelectiveRecompute;
+  products.recompute = kProductsRecompute;
   full.recompute = FullRecompute();
   const uint64_t needs = HostBytes(selective, RunOptions());
   // The default options would have it fit, or not, elsewhere.
   CHECK(HostBytes(selective, LowerOptions{}) != needs);
   CHECK(Has(Says(SmallSetup(), RunOptions(), kOptions, needs),
             "; --checkpointing selective fits with " + FormatBytes(needs)));
-  CHECK(Has(Says(SmallSetup(), RunOptions(), kOptions, needs - 1),
+  CHECK(Has(
+      Says(SmallSetup(), RunOptions(), kOptions, needs - 1),
+      "; --checkpointing products fits with " + FormatBytes(HostBytes(products, RunOptions()))));
+  CHECK(Has(Says(SmallSetup(), RunOptions(), kOptions, HostBytes(products, RunOptions()) - 1),
             "; --checkpointing full fits with " + FormatBytes(HostBytes(full, RunOptions()))));
 }
 
@@ -143,6 +147,17 @@ TEST_CASE("host fit: of a run on GPUs the host holds what is offloaded, of its o
   CHECK(Has(says(kOptions), "; offload less (--offload-ratio)"));
   CHECK(Has(says(kPlanOrigin), "; plan again with "));
   CHECK(Lacks(says(kConfig), "--"));
+
+  setup.recompute.offload = {OffloadDevice::kCpu};
+  const Program more = Lower(FittedModel(), setup, RunOptions());
+  const auto fix = [&](const ChoiceOrigin& origin) {
+    return ErrorOf(ExitCode::kNothingFits, [&] { CheckOffloadFitsHost(more, origin, 3, {1}); });
+  };
+  CHECK(Has(fix(kOptions),
+            "; offload activations of fewer layers (--offload-activation-layers), "
+            "or offload less (--offload-ratio) or to nvme, or use more hosts"));
+  CHECK(Has(fix(kConfig), "(_zeroplan.offload_activation_layers)"));
+  CHECK(Lacks(fix(kConfig), "--"));
 }
 
 }  // namespace

@@ -78,6 +78,18 @@ TEST_CASE("metrics are read without the steps that warm up") {
   std::string selective = text;
   selective.insert(selective.find("\"checkpoint_every\""), "\"checkpointing\":\"selective\",");
   CHECK(ReadMetrics(selective, "run.jsonl").setup.recompute == kSelectiveRecompute);
+  std::string homes = text;
+  homes.insert(homes.find("\"checkpoint_every\""),
+               R"("checkpointing":"products","checkpoint_layers":7,)"
+               R"("checkpointing_above":"selective","offload_activations":"cpu",)"
+               R"("offload_activation_layers":5,)");
+  CHECK(ReadMetrics(homes, "run.jsonl").setup.recompute ==
+        RecomputeConfig{
+            RecomputeKind::kProducts, 0, 7, RecomputeKind::kSelective, {OffloadDevice::kCpu, 5}});
+  homes.replace(homes.find("\"products\""), 10, "\"gelu\"");
+  CHECK_THROWS_WITH_AS(
+      ReadMetrics(homes, "run.jsonl"),
+      doctest::Contains("plan.checkpointing: \"gelu\" is not allowed; use none, selective"), Error);
 }
 
 TEST_CASE("metrics that were edited or cut off are read as far as they go") {

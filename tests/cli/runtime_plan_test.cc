@@ -200,7 +200,8 @@ TEST_CASE("plan --runtime deepspeed --config: what DeepSpeed alone has is planne
                                     in + " --out " + out);
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
-  CHECK(Has(WordsAlone(run.out), "nothing of what was asked for runs and fits there"));
+  CHECK(
+      Has(WordsAlone(run.out), "with its own best plan (stage 2, full recompute, activations on"));
   CHECK(Has(WordsAlone(run.out), "as DeepSpeed's cpu_checkpointing"));
   const Json config = Json::parse(ReadWhole(out));
   CHECK(config["bf16"]["bf16_optimizer_states"] == true);
@@ -213,10 +214,14 @@ TEST_CASE("plan --runtime deepspeed --config: what DeepSpeed alone has is planne
   CHECK(nvme.exit_code == 0);
   CHECK(Has(WordsAlone(nvme.out), "Of NVMe no run was compared"));
   CHECK(Has(WordsAlone(nvme.out), "add nvme_path"));
+  // Which zeroplan's executor has, too.
   const RunResult own = RunZeroplan("plan --quick --model gpt2 --gpus 2 --config " + in);
-  CHECK(own.exit_code == 2);
-  CHECK(Has(own.err, "or give --runtime deepspeed"));
-  CHECK_FALSE(Has(own.err, "bf16_optimizer_states"));  // which zeroplan's executor has
+  CHECK(own.exit_code == 0);
+  CHECK(Has(own.out, "stage 2, full recompute, activations on cpu, 16-bit masters, bf16 states"));
+  const RunResult twice =
+      RunZeroplan("plan --quick --model gpt2 --gpus 2 --offload-activations --config " + in);
+  CHECK(twice.exit_code == 2);
+  CHECK(Has(twice.err, "--offload-activations: is not allowed with --config, which decides it"));
   std::filesystem::remove(in);
   std::filesystem::remove(out);
 }

@@ -86,6 +86,53 @@ TEST_CASE("train: shard groups go on bit by bit at their own grouping, to roundi
   }
 }
 
+TEST_CASE("train: where activations are changes no number, and a resume may change it") {
+  const Workspace work;
+  testing::WriteGpt2Config(work.path("config.json"), {.layers = 5});
+  constexpr int kSteps = 8, kSaved = 4;
+  const std::string layout = "--backend cpu --gpus 2 --stage 2 --micro-batch 2 ";
+  const std::string whole = work.path("whole.jsonl");
+  REQUIRE(RunZeroplan(work.Train(layout + "--metrics " + whole, kSteps)).exit_code == 0);
+  const auto expected = LossesByStep(whole);
+  REQUIRE(expected.size() == kSteps);
+  struct Home {
+    const char* options;
+    nlohmann::json plan;  // checkpointing, every, layers, above, activations, layers
+  };
+  const Home homes[] = {
+      {"--checkpointing products --offload-activations ", {"products", 0, 0, "none", "cpu", 0}},
+      {"--checkpointing products --checkpoint-layers 2 --checkpointing-above selective ",
+       {"products", 0, 2, "selective", "none", 0}},
+      {"--checkpointing full --checkpoint-every 2 --checkpoint-layers 3 "
+       "--offload-activation-layers 2 ",
+       {"full", 2, 3, "none", "cpu", 2}},
+      {"", {"none", 0, 0, "none", "none", 0}}};
+  int run = 0;
+  std::string saved;  // with the home before
+  for (const Home& home : homes) {
+    CAPTURE(home.options);
+    const std::string metrics = work.path("run" + std::to_string(run) + ".jsonl");
+    const std::string out = work.path("out" + std::to_string(run++));
+    const std::string options = layout + home.options + "--save-every 4 --metrics " + metrics;
+    if (!saved.empty()) fs::copy(saved, out, fs::copy_options::recursive);
+    const RunResult resumed = RunZeroplan(
+        work.Train(options + " --resume --save " + out, saved.empty() ? kSaved : kSteps));
+    CAPTURE(resumed.err);
+    REQUIRE(resumed.exit_code == 0);
+    const auto lines = ReadMetricsLines(metrics);
+    const nlohmann::json& plan = lines.front()["plan"];
+    CHECK(nlohmann::json{plan["checkpointing"], plan["checkpoint_every"], plan["checkpoint_layers"],
+                         plan["checkpointing_above"], plan["offload_activations"],
+                         plan["offload_activation_layers"]} == home.plan);
+    CHECK(lines.back()["high_water_bytes"] == lines.back()["planned_arena_bytes"]);
+    const auto losses = LossesByStep(metrics);
+    CHECK(losses.size() == kSaved);
+    for (const auto& [step, loss] : losses) CHECK(loss == expected.at(step));
+    fs::remove_all(fs::path(out) / "checkpoints/step-00000008");
+    saved = out;
+  }
+}
+
 TEST_CASE("train: a resume names other validation data, limits and spikes") {
   const Workspace work;
   const std::string out = work.path("out");

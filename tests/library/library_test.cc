@@ -80,7 +80,11 @@ Json JsonOf(const v1::Choice& choice) {
           {"optimizer_states", choice.optimizer_states},
           {"matmul_dtype", choice.matmul_dtype},
           {"fp8_recipe", OrNull(choice.fp8_recipe)},
-          {"fp8_least_side", OrNull(choice.fp8_least_side)}};
+          {"fp8_least_side", OrNull(choice.fp8_least_side)},
+          {"checkpoint_layers", choice.checkpoint_layers},
+          {"checkpointing_above", choice.checkpointing_above},
+          {"offload_activations", choice.offload_activations},
+          {"offload_activation_layers", choice.offload_activation_layers}};
 }
 
 Json JsonOf(const v1::EstimatedChoice& choice) {
@@ -112,6 +116,10 @@ Json JsonOf(const v1::EstimatedChoice& choice) {
   json["host_bytes"] = JsonOf(choice.host_bytes);
   json["host_bytes"]["capacity"] = OrNull(choice.host_capacity);
   json["host_bytes"]["reserve"] = choice.host_reserve;
+  for (const char* key : {"checkpoint_layers", "checkpointing_above", "offload_activations",
+                          "offload_activation_layers"}) {
+    json[key] = chosen.at(key);
+  }
   json["nvme_bytes"] = choice.nvme_bytes;
   json["comm_bytes_per_step"] = choice.comm_bytes_per_step;
   json["pcie_bytes_per_step"] = choice.pcie_bytes_per_step;

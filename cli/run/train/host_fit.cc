@@ -1,5 +1,6 @@
 #include "cli/run/train/host_fit.h"
 
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,22 +26,26 @@ struct Change {
   std::function<void(TrainSetup&)> apply;
 };
 
+// What is recomputed changes alone; of which layers, and what is offloaded, stays.
+void SetKind(RecomputeKind kind, RecomputeConfig& recompute) {
+  recompute.kind = kind;
+  recompute.every = kind == RecomputeKind::kFull ? std::max(1, recompute.every) : 0;
+}
+
 // Smallest first: what costs least speed.
 std::vector<Change> Changes(const TrainSetup& setup, const ChoiceOrigin& origin) {
   std::vector<Change> changes;
-  if (setup.recompute.kind == RecomputeKind::kNone) {
-    changes.push_back(
-        {"--checkpointing selective", [](TrainSetup& s) { s.recompute = kSelectiveRecompute; }});
-  }
-  if (setup.recompute.kind != RecomputeKind::kFull) {
-    changes.push_back(
-        {"--checkpointing full", [](TrainSetup& s) { s.recompute = FullRecompute(); }});
+  for (const RecomputeKind kind :
+       {RecomputeKind::kSelective, RecomputeKind::kProducts, RecomputeKind::kFull}) {
+    if (setup.recompute.kind >= kind) continue;
+    changes.push_back({fmt::format("--checkpointing {}", RecomputeName(kind)),
+                       [kind](TrainSetup& s) { SetKind(kind, s.recompute); }});
   }
   for (int64_t micro = setup.batch.micro_batch / 2; micro >= 1; micro /= 2) {
     changes.push_back(
         {fmt::format("--micro-batch {} --checkpointing full", micro), [micro](TrainSetup& s) {
            s.batch.micro_batch = micro;
-           s.recompute = FullRecompute();
+           SetKind(RecomputeKind::kFull, s.recompute);
          }});
   }
   std::string on_disk =
@@ -55,7 +60,7 @@ std::vector<Change> Changes(const TrainSetup& setup, const ChoiceOrigin& origin)
                        s.zero.offload_optimizer.device = OffloadDevice::kNvme;
                        s.zero.offload_optimizer.ratio = 1;
                        s.zero.offload_param.device = OffloadDevice::kNvme;
-                       s.recompute = FullRecompute();
+                       SetKind(RecomputeKind::kFull, s.recompute);
                        s.batch.micro_batch = 1;
                      }});
   return changes;
@@ -152,19 +157,23 @@ void CheckOffloadFitsHost(const Program& program, const ChoiceOrigin& origin, in
   const std::optional<Shortage> shortage =
       HostShortage(FootprintOf(program, ThisHost(program, ranks)), available.bytes);
   if (!shortage) return;
-  std::string fix;
-  switch (origin.kind) {
-    case ChoiceOrigin::Kind::kOptions:
-      fix = "offload less (--offload-ratio) or to nvme, or use more hosts";
-      break;
-    case ChoiceOrigin::Kind::kConfig:
-      fix = "offload less (offload_optimizer.ratio) or to nvme in the config, or use more hosts";
-      break;
-    case ChoiceOrigin::Kind::kPlan:
-      fix =
-          "plan again with --host-memory, with less offload (--offload-ratio) or nvme, or for more "
-          "hosts";
+  const TrainSetup& setup = program.setup;
+  const bool by_config = origin.kind == ChoiceOrigin::Kind::kConfig;
+  std::vector<std::string> less;
+  if (setup.recompute.offload.device != OffloadDevice::kNone) {
+    less.push_back(fmt::format(
+        "offload activations of fewer layers ({})",
+        by_config ? "_zeroplan.offload_activation_layers" : "--offload-activation-layers"));
   }
+  if (setup.zero.offload_optimizer.device != OffloadDevice::kNone ||
+      setup.zero.offload_param.device != OffloadDevice::kNone) {
+    less.push_back(fmt::format("offload less ({}) or to nvme{}",
+                               by_config ? "offload_optimizer.ratio" : "--offload-ratio",
+                               by_config ? " in the config" : ""));
+  }
+  less.emplace_back("use more hosts");
+  std::string fix = fmt::format("{}", fmt::join(less, ", or "));
+  if (origin.kind == ChoiceOrigin::Kind::kPlan) fix = "plan again with --host-memory, and " + fix;
   if (SavesFromCopy(program)) {
     fix = fmt::format("{}--async-save off, of {} less a rank, or {}",
                       origin.kind == ChoiceOrigin::Kind::kPlan ? "plan again with " : "",

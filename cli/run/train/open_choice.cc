@@ -179,7 +179,8 @@ bool OpenChoice::KeepsRun() const {
   if ((config || choice.pin_memory) && !Contains<uint8_t>(space.pin_memory, ran.pin_memory)) {
     return false;
   }
-  if ((config || choice.checkpointing || choice.checkpoint_every) &&
+  const bool asks_homes = options_.runtime.offload_activations || choice.offload_activation_layers;
+  if ((config || choice.checkpointing || choice.checkpoint_every || asks_homes) &&
       !Contains(space.recompute, ran.recompute)) {
     return false;
   }

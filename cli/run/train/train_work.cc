@@ -530,6 +530,10 @@ void CheckModel(const PlanFile& plan, const ModelSpec& given, const std::string&
                });
 }
 
+bool PlannedWithBorders(const TrainWork& work) {
+  return work.plan && work.plan->lower.document_borders;
+}
+
 }  // namespace
 
 PlanFile ResolvePlan(const std::string& file, const Request& options, Assumptions& assumptions) {
@@ -539,6 +543,9 @@ PlanFile ResolvePlan(const std::string& file, const Request& options, Assumption
     ThrowUsage("--gpus: {} is not allowed: {} is for {}; leave the option out, or plan again",
                *gpus, file, plan.cluster.gpus);
   }
+  if (options.runtime.offload_activations) {
+    ThrowUsage("--offload-activations: is not allowed with --plan, which decides it; plan again");
+  }
   const ModelFields& model = options.model;
   if (model.given()) {
     CheckModel(plan, ResolveModel(model, options.batch.seq_len, assumptions),
@@ -546,14 +553,6 @@ PlanFile ResolvePlan(const std::string& file, const Request& options, Assumption
   }
   return plan;
 }
-
-namespace {
-
-bool PlannedWithBorders(const TrainWork& work) {
-  return work.plan && work.plan->lower.document_borders;
-}
-
-}  // namespace
 
 void CheckPackingAsked(const TrainCommand& command, const TrainWork& work) {
   const Given<Packing>& asked = command.common.packing;

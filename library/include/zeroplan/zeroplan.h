@@ -91,7 +91,7 @@ struct Choice {
   double offload_ratio = 1;       // share of the optimizer that is offloaded
   std::string offload_param;      // "none", "cpu", "nvme"
   bool pin_memory = true;         // what is offloaded is staged in page-locked memory
-  std::string checkpointing;      // "none", "selective", "full"
+  std::string checkpointing;      // "none", "selective", "products", "full"
   int checkpoint_every = 0;       // layers that are recomputed together; 0 but with "full"
   int64_t micro_batch = 1;        // sequences
   int64_t grad_accum = 1;         // micro-steps a step
@@ -106,6 +106,12 @@ struct Choice {
   // linears are in FP8; none: not in FP8, or in another runtime's.
   std::optional<std::string> fp8_recipe;
   std::optional<int64_t> fp8_least_side;
+  int checkpoint_layers = 0;        // how many, the first ones, "checkpointing" is of; 0: all
+  std::string checkpointing_above;  // of the others: "none", "selective"
+  // Where what layers keep for the backward pass lies until then, "none" (the GPU) or "cpu", and
+  // of how many layers; 0: all but the last.
+  std::string offload_activations;
+  int offload_activation_layers = 0;
 };
 
 struct Model {

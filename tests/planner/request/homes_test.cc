@@ -1,0 +1,112 @@
+// Where activations are: what a choice is called, the fields that ask for it, the record of a run.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <deque>
+#include <sstream>
+
+#include "core/lowering/lower.h"
+#include "planner/estimate/choices.h"
+#include "planner/plan/plan_file.h"
+#include "planner/request/fields.h"
+#include "planner/request/resolve.h"
+#include "planner/runtimes/runtimes.h"
+#include "tests/core/lowering/matrix.h"
+#include "tests/planner/plan_fixture.h"
+
+namespace zeroplan {
+namespace {
+
+using enum RecomputeKind;
+
+// Fields as they come on a command line: "⟦stage⟧ 2 ⟦offload_activations⟧".
+class TextFields : public FieldSink {
+ public:
+  void Take(AddedField field) override { fields_.push_back(std::move(field)); }
+
+  void Read(const std::string& text) {
+    std::istringstream words(text);
+    AddedField* last = nullptr;
+    for (std::string word; words >> word;) {
+      const auto at = std::find_if(fields_.begin(), fields_.end(), [&](const AddedField& field) {
+        return field.info.name == word;
+      });
+      if (at == fields_.end()) {
+        REQUIRE(last != nullptr);
+        last->text = word;
+      } else {
+        last = &*at;
+        last->given = true;
+      }
+    }
+    ReadFields(fields_);
+  }
+
+ private:
+  std::deque<AddedField> fields_;
+};
+
+TEST_CASE("homes: what a choice is called") {
+  const auto label = [](const RecomputeConfig& recompute) { return RecomputeLabel(recompute); };
+  CHECK(label(kNoRecompute).empty());
+  CHECK(label(kSelectiveRecompute) == "selective recompute");
+  CHECK(label(kProductsRecompute) == "products computed again");
+  CHECK(label(FullRecompute()) == "full recompute");
+  CHECK(label(FullRecompute(4)) == "recompute by 4 layers");
+  CHECK(label({kFull, 1, 12, kSelective}) == "full recompute of 12 layers, selective above");
+  CHECK(label({kFull, 4, 12}) == "recompute of 12 layers by 4 layers");
+  CHECK(label({kProducts, 0, 12, kNone, {OffloadDevice::kCpu, 20}}) ==
+        "products of 12 layers computed again, activations of 20 layers on cpu");
+  TrainSetup setup;
+  setup.zero.stage = 2;
+  setup.recompute.offload.device = OffloadDevice::kCpu;
+  CHECK(SetupLabel(setup) == "stage 2, activations on cpu");
+}
+
+TEST_CASE("homes: the fields that are named for a choice ask for it") {
+  std::vector<RecomputeConfig> all = {kNoRecompute, kSelectiveRecompute, FullRecompute(),
+                                      FullRecompute(2)};
+  for (const RecomputeConfig& homes : testing::Homes()) all.push_back(homes);
+  for (const RecomputeConfig& homes : all) {
+    Request request;
+    TextFields fields;
+    AddEstimateFields(fields, request);
+    const std::string text = RecomputeFields(homes);
+    CAPTURE(text);
+    fields.Read(text);
+    CheckRecomputeFields(request);
+    const int every = request.choice.checkpoint_every.value_or(homes.kind == kFull ? 1 : 0);
+    const RecomputeConfig kind = {homes.kind, every};
+    CHECK(RecomputeName(homes) == request.choice.checkpointing.text);
+    CHECK(WithRecomputeFields(kind, request, 5) == OfModel(homes, 5));
+  }
+}
+
+TEST_CASE("homes: another runtime has those of its recipe alone") {
+  Request request;
+  request.runtime.offload_activations = true;
+  CHECK_FALSE(request.runtime.recipe().offload_activations);
+  CHECK(request.runtime.first_of_recipe().empty());
+  CHECK(WithRecomputeFields(FullRecompute(), request, 5).offload.device == OffloadDevice::kCpu);
+  request.runtime.runtime.emplace(&DeepSpeedRuntime());
+  CHECK(request.runtime.recipe().offload_activations);
+  CHECK(WithRecomputeFields(FullRecompute(), request, 5) == FullRecompute());
+}
+
+TEST_CASE("homes: the record of a run gives them back") {
+  ModelSpec model = SmallModel();
+  model.layers = 5;
+  TrainSetup setup;
+  setup.batch.seq_len = 32;
+  for (const RecomputeConfig& homes : testing::Homes()) {
+    setup.recompute = homes;
+    const Program program = Lower(model, setup, {});
+    const std::string record = WriteProgramRecord(program, {});
+    CAPTURE(record);
+    CHECK(ReadProgramRecord(record, "program", 1, "run.jsonl").setup.recompute ==
+          OfModel(homes, 5));
+  }
+}
+
+}  // namespace
+}  // namespace zeroplan
