@@ -60,6 +60,9 @@ Json Choice(const ChoiceEstimate& choice, const Estimate& estimate) {
       {"pin_memory", PinsMemory(zero)},
       {"checkpointing", RecomputeName(setup.recompute)},
       {"checkpoint_every", setup.recompute.every},
+  };
+  json.update(HomesJson(setup.recompute, estimate.recipe));
+  json.update(Json{
       {"micro_batch", setup.batch.micro_batch},
       {"grad_accum", setup.batch.grad_accum},
       {"gpus", setup.batch.world_size},
@@ -82,8 +85,7 @@ Json Choice(const ChoiceEstimate& choice, const Estimate& estimate) {
       {"host_bytes",
        WithCapacity(HostBytesJson(choice.footprint), Nullable(cluster.host_capacity_bytes),
                     cluster.host_reserve_bytes)},
-  };
-  json.update(HomesJson(setup.recompute, estimate.recipe));
+  });
   AddGroupSettings(setup, json["settings"]);
   json.update(StepFiguresJson(choice));
   if (!runtime.has_programs()) AddRuntimeFields(choice, json);

@@ -92,7 +92,8 @@ Json JsonOf(const v1::EstimatedChoice& choice) {
   const Json chosen = JsonOf(choice.choice);
   for (const char* key :
        {"stage", "offload_optimizer", "offload_ratio", "offload_param", "pin_memory",
-        "checkpointing", "checkpoint_every", "micro_batch", "grad_accum", "gpus"}) {
+        "checkpointing", "checkpoint_every", "checkpoint_layers", "checkpointing_above",
+        "offload_activations", "offload_activation_layers", "micro_batch", "grad_accum", "gpus"}) {
     json[key] = chosen.at(key);
   }
   json["dtype"] = choice.dtype;
@@ -116,10 +117,6 @@ Json JsonOf(const v1::EstimatedChoice& choice) {
   json["host_bytes"] = JsonOf(choice.host_bytes);
   json["host_bytes"]["capacity"] = OrNull(choice.host_capacity);
   json["host_bytes"]["reserve"] = choice.host_reserve;
-  for (const char* key : {"checkpoint_layers", "checkpointing_above", "offload_activations",
-                          "offload_activation_layers"}) {
-    json[key] = chosen.at(key);
-  }
   json["nvme_bytes"] = choice.nvme_bytes;
   json["comm_bytes_per_step"] = choice.comm_bytes_per_step;
   json["pcie_bytes_per_step"] = choice.pcie_bytes_per_step;
