@@ -481,7 +481,8 @@ double CollectiveCost::Seconds(CollectiveOp op, double full_bytes, size_t segmen
   return std::max(seconds, rings_.floor_seconds[Index(op)] + issuing);
 }
 
-// Ranks of a shard group follow one another, those of a replica group are a shard group apart.
+// Ranks of a shard group follow one another, and so do those that share sequences; those of a
+// replica group are a shard group apart.
 // Links between a node's GPUs are each GPU's own; the node's adapters serve all groups that it has
 // part of.
 CollectiveCost CollectiveCost::Over(const RankAxes& axes, RankAxis axis) const {

@@ -15,10 +15,11 @@ constexpr size_t kUp = static_cast<size_t>(Stream::kHostToDevice);
 constexpr size_t kDown = static_cast<size_t>(Stream::kDeviceToHost);
 constexpr size_t kHostLane = static_cast<size_t>(Stream::kHost);
 
-// Ranks of a shard group follow one another; those of a replica group are on all nodes.
+// Ranks of a shard group follow one another, and so do those that share sequences; those of a
+// replica group are on all nodes.
 PlayedResource LinksOf(const Program& program, RankAxis axis, const OverlapRates& rates) {
-  const int in_a_row =
-      axis == RankAxis::kShard ? program.axes().Size(axis) : program.axes().ranks();
+  const RankAxes axes = program.axes();
+  const int in_a_row = axis == RankAxis::kReplica ? axes.ranks() : axes.Size(axis);
   const bool over_nodes = rates.ranks_per_node > 0 && in_a_row > rates.ranks_per_node;
   return over_nodes ? PlayedResource::kNetwork : PlayedResource::kNodeLinks;
 }

@@ -10,7 +10,8 @@ namespace zeroplan {
 
 struct StepTraffic {
   uint64_t collective_bytes = 0;  // sent, scalar reductions not counted
-  // The same by RankAxis: over all ranks, within a shard group, between groups.
+  // The same by RankAxis: over all ranks, within a shard group, between groups, among the ranks
+  // that share sequences.
   std::array<uint64_t, kAxes> axis_bytes{};
   uint64_t scalar_bytes = 0;  // sent by scalar reductions (norm, loss, overflow)
   uint64_t host_to_device_bytes = 0;

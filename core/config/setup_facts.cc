@@ -174,6 +174,17 @@ Problem CheckBatch(const BatchSpec& batch) {
   if (tokens >> 62 != 0) {
     return Report("train_batch_size", "a step has more than 2^62 tokens; use a smaller batch");
   }
+  const int shared = batch.sequence_ranks;
+  if (shared < 1 || batch.world_size % shared != 0) {
+    return Report("⟦sequence_ranks⟧", "{} is not allowed with {} ranks; use a divisor of these",
+                  shared, batch.world_size);
+  }
+  if (batch.seq_len % shared != 0) {
+    return Report("⟦sequence_ranks⟧",
+                  "{} is not allowed with sequences of {} tokens; use a divisor of these, or a "
+                  "multiple of it as ⟦seq_len⟧",
+                  shared, batch.seq_len);
+  }
   return std::nullopt;
 }
 

@@ -241,11 +241,20 @@ struct PrecisionConfig {
 };
 
 struct BatchSpec {
-  int64_t micro_batch = 1;  // sequences per rank and micro-step, B
+  int64_t micro_batch = 1;  // sequences per rank (or ranks that share them) and micro-step, B
   int64_t grad_accum = 1;   // micro-steps per optimizer step, g
   int world_size = 1;       // ranks, N
   int64_t seq_len = 1024;   // tokens per sequence, T
-  constexpr int64_t global_batch() const { return micro_batch * grad_accum * world_size; }
+  // So many ranks that follow one another share each sequence: each has T/S of its tokens, and in
+  // attention 1/S of its heads (Jacobs et al. 2023, "DeepSpeed Ulysses", arXiv 2309.14509). A
+  // divisor of world_size, seq_len and the query heads. What ZeRO partitions is partitioned among
+  // all ranks all the same. DeepSpeed's sequence_parallel_size. Default 1.
+  int sequence_ranks = 1;
+  // Tokens of a sequence that a rank has.
+  constexpr int64_t local_seq() const { return seq_len / sequence_ranks; }
+  // How many ranks, or groups of ranks that share sequences, have sequences of their own.
+  constexpr int data_ranks() const { return world_size / sequence_ranks; }
+  constexpr int64_t global_batch() const { return micro_batch * grad_accum * data_ranks(); }
   bool operator==(const BatchSpec&) const = default;
 };
 

@@ -117,10 +117,10 @@ void BuildDecode(Program& p, std::vector<BufferId> caches, const LowerOptions& o
 void AddInputs(Program& p, const LowerOptions& options) {
   const bool train = options.purpose == Purpose::kTrain;
   p.document_borders = train && options.document_borders;
-  const int64_t tables = p.document_borders ? 3 : 2;
-  const auto token_bytes =
-      static_cast<uint64_t>(tables * p.setup.batch.micro_batch * p.setup.batch.seq_len) * 4 +
-      (p.numbers_sequences() ? Program::kSequenceNumberBytes : 0);
+  const BatchSpec& batch = p.setup.batch;
+  const int64_t positions = 2 * batch.local_seq() + (p.document_borders ? batch.seq_len : 0);
+  const auto token_bytes = static_cast<uint64_t>(batch.micro_batch * positions) * 4 +
+                           (p.numbers_sequences() ? Program::kSequenceNumberBytes : 0);
   p.state_buffer =
       AddPersistent(p, "step_state", Role::kState, Dtype::kU8, sizeof(StepState), Space::kDevice);
   p.state_host_buffer = AddPersistent(p, "step_state", Role::kStateHost, Dtype::kU8,

@@ -14,7 +14,10 @@ GraphBuilder::GraphBuilder(Program& program, Section section, int64_t batch,
       emit_(program, program.section(section)),
       decodes_(section == Section::kDecode),
       batch_(batch),
-      seq_(decodes_ ? 1 : program.setup.batch.seq_len),
+      seq_(decodes_ ? 1 : program.setup.batch.local_seq()),
+      whole_seq_(decodes_ ? 1 : program.setup.batch.seq_len),
+      heads_(program.model.heads / program.setup.batch.sequence_ranks),
+      kv_heads_(std::max<int64_t>(1, program.model.KvHeads() / program.setup.batch.sequence_ranks)),
       dtype_(program.setup.precision.dtype),
       grad_dtype_(FullGradDtype(program.setup)),
       logits_chunk_bytes_(options.logits_chunk_bytes),
@@ -103,8 +106,8 @@ Value GraphBuilder::Activation(Label label, int64_t rows, int64_t cols) {
   return {AddActivation(label, static_cast<uint64_t>(rows * cols), dtype_), rows, cols};
 }
 
-Value GraphBuilder::Gradient(Label label, int64_t cols) {
-  const Value value = Activation(label, batch_ * seq_, cols);
+Value GraphBuilder::Gradient(Label label, int64_t cols, int64_t rows) {
+  const Value value = Activation(label, rows > 0 ? rows : batch_ * seq_, cols);
   program_.buffers[value.buffer].role = Role::kActivationGrad;
   return value;
 }
@@ -116,8 +119,8 @@ Ref GraphBuilder::Inputs() const {
 
 Ref GraphBuilder::Starts() const {
   if (!program_.document_borders) return {};
-  const auto bytes = static_cast<uint64_t>(batch_ * seq_) * DtypeBytes(Dtype::kI32);
-  return {program_.tokens_buffer, 2 * bytes, bytes, 0};
+  const BufferId tokens = program_.tokens_buffer;
+  return {tokens, 2 * program_.token_table_bytes(tokens), program_.starts_table_bytes(tokens)};
 }
 
 Ref GraphBuilder::SequenceNumber() const {
@@ -128,6 +131,9 @@ Ref GraphBuilder::SequenceNumber() const {
 // ---- embedding ----
 
 Value GraphBuilder::Embedding(int tokens, int positions, Label label) {
+  // Rows of a table of positions begin at the rank's own, which no launch says.
+  ZEROPLAN_CHECK(positions == kNoParam || seq_ == whole_seq_,
+                 "learned positions of sequences over ranks");
   const Value x_MC = Activation(label, batch_ * seq_, Tensor(tokens).shape[1]);
   if (decodes_) {
     emit_.Launch(
@@ -364,15 +370,14 @@ Value GraphBuilder::SwiGluBackward(const SwiGlu& swiglu, const Value& dy_MF, Lab
 // ---- rotary positions ----
 
 KernelDims GraphBuilder::RotaryDims() const {
-  const ModelSpec& model = program_.model;
-  return {batch_ * seq_, seq_, model.heads, model.KvHeads(), model.HeadSize()};
+  return {batch_ * whole_seq_, whole_seq_, heads_, kv_heads_, program_.model.HeadSize()};
 }
 
 BufferId GraphBuilder::RotaryTable() {
   const ModelSpec& model = program_.model;
   const int64_t head_size = model.HeadSize();
   const BufferId table =
-      AddActivation("rotary", static_cast<uint64_t>(seq_ * head_size), Dtype::kF32);
+      AddActivation("rotary", static_cast<uint64_t>(whole_seq_ * head_size), Dtype::kF32);
   const auto scaling = static_cast<int64_t>(model.rope_scaling);
   const KernelScalars scalars = {model.rope_theta, model.rope_factor, model.rope_low,
                                  model.rope_high, model.rope_attention_factor};
@@ -380,8 +385,8 @@ BufferId GraphBuilder::RotaryTable() {
     emit_.Launch(KernelId::kRotaryRow, {head_size, scaling, model.rope_positions}, kNoFlags,
                  {All(program_.state_buffer), All(table)}, Stream::kCompute, scalars);
   } else {
-    emit_.Launch(KernelId::kRotaryTable, {seq_, head_size, scaling, model.rope_positions}, kNoFlags,
-                 {All(table)}, Stream::kCompute, scalars);
+    emit_.Launch(KernelId::kRotaryTable, {whole_seq_, head_size, scaling, model.rope_positions},
+                 kNoFlags, {All(table)}, Stream::kCompute, scalars);
   }
   return table;
 }
@@ -419,8 +424,7 @@ void GraphBuilder::RotaryBackward(const Rotary& rotary, const Value& dqkv_MN) {
 // ---- attention ----
 
 KernelDims GraphBuilder::AttentionDims() const {
-  const ModelSpec& model = program_.model;
-  return {batch_, seq_, model.heads, model.KvHeads(), model.HeadSize()};
+  return {batch_, whole_seq_, heads_, kv_heads_, program_.model.HeadSize()};
 }
 
 Attention GraphBuilder::AttentionForward(const Value& qkv_MN, Label label) {
@@ -444,7 +448,7 @@ Attention GraphBuilder::AttentionForward(const Value& qkv_MN, Label label) {
   if (flash_attention_) {
     attention.saved = AddActivation("lse", lines, Dtype::kF32);
   } else {
-    attention.saved = AddActivation("probs", lines * static_cast<uint64_t>(seq_), dtype_);
+    attention.saved = AddActivation("probs", lines * static_cast<uint64_t>(whole_seq_), dtype_);
   }
   emit_.Launch(flash_attention_ ? KernelId::kAttentionForward : KernelId::kUnfusedAttentionForward,
                dims, kNoFlags, {All(qkv_MN), All(attention.out_MHD), All(attention.saved)},
@@ -454,7 +458,7 @@ Attention GraphBuilder::AttentionForward(const Value& qkv_MN, Label label) {
 
 Value GraphBuilder::AttentionBackward(const Attention& attention, const Value& dout_MHD,
                                       Label label) {
-  const Value dqkv_MN = Gradient(label, attention.qkv_MN.cols);
+  const Value &qkv_MN = attention.qkv_MN, dqkv_MN = Gradient(label, qkv_MN.cols, qkv_MN.rows);
   const KernelDims dims = AttentionDims();
   if (flash_attention_) {
     emit_.Launch(KernelId::kAttentionBackward, dims, kNoFlags,
@@ -462,7 +466,7 @@ Value GraphBuilder::AttentionBackward(const Attention& attention, const Value& d
                   All(attention.saved), All(dqkv_MN)},
                  Stream::kCompute, {}, Starts());
   } else {
-    const Value dprobs_BHTT = Gradient("d_probs", program_.model.heads * seq_);
+    const Value dprobs_BHTT = Gradient("d_probs", heads_ * whole_seq_, qkv_MN.rows);
     emit_.Launch(KernelId::kUnfusedAttentionBackward, dims, kNoFlags,
                  {All(dout_MHD), All(attention.qkv_MN), All(attention.saved), All(dqkv_MN),
                   All(dprobs_BHTT)});

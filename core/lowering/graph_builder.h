@@ -10,6 +10,9 @@
 // Legend: B micro-batch, T sequence, C hidden, H heads of queries, G of keys and values, D head
 // size, M = B*T rows, K and N the two sides of a matrix (of query, key and value together N =
 // (H+2G)*D), V vocabulary, Vp padded vocabulary, P the compute dtype.
+//
+// Where ranks share sequences (BatchSpec::sequence_ranks), T is what a rank has of one, but from
+// ToHeads to ToRows: there T is all of it, and H and G are the rank's heads.
 #pragma once
 
 #include <cstddef>
@@ -127,6 +130,19 @@ class GraphBuilder {
   // gradient in place.
   Value SwiGluBackward(const SwiGlu& swiglu, const Value& dy_MF, Label label);
 
+  // With sequences over ranks, from a rank's positions with all heads to all positions with the
+  // rank's heads, and back: what happens to heads happens in between. `x` is query, key and value
+  // together or the attention's output; the same value where a rank has whole sequences.
+  Value ToHeads(const Value& x_MN, Label label) { return ToHeads(x_MN, label, Role::kActivation); }
+  Value ToRows(const Value& x_MN, Label label) { return ToRows(x_MN, label, Role::kActivation); }
+  // The gradients of ToRows and of ToHeads.
+  Value ToRowsBackward(const Value& dx_MN, Label label) {
+    return ToHeads(dx_MN, label, Role::kActivationGrad);
+  }
+  Value ToHeadsBackward(const Value& dx_MN, Label label) {
+    return ToRows(dx_MN, label, Role::kActivationGrad);
+  }
+
   // What turns heads by their positions, F32, for the whole micro-step: cosines and sines [T, D].
   BufferId RotaryTable();
   // Turns the query and key heads of qkv in place; with `norm` (kNoParam: none) an RMS norm of each
@@ -148,8 +164,9 @@ class GraphBuilder {
   // Logits of one row, [Vp] in F32, to `logits_host`.
   void RowLogits(const Value& y_1C, int head, BufferId logits_host);
 
-  // A gradient of `cols` columns for each row. Its maker writes it whole.
-  Value Gradient(Label label, int64_t cols);
+  // A gradient of `cols` columns for each row, of which there are as many as tokens or `rows`. Its
+  // maker writes it whole.
+  Value Gradient(Label label, int64_t cols, int64_t rows = 0);
 
  private:
   const ParamTensor& Tensor(int param) const;
@@ -170,6 +187,13 @@ class GraphBuilder {
 
   KernelDims AttentionDims() const;
   KernelDims RotaryDims() const;
+  Value ToHeads(const Value& x_MN, Label label, Role role);
+  Value ToRows(const Value& x_MN, Label label, Role role);
+  // Dims of PackHeads and UnpackHeads for a value of `cols` columns, where attention's output has
+  // `output_cols`.
+  KernelDims ExchangeDims(int64_t cols, int64_t output_cols) const;
+  // Parts of each sequence, one for each rank that shares it, to these ranks.
+  Value Exchange(const Value& parts, Label label);
   Value Activation(Label label, int64_t rows, int64_t cols);
   BufferId AddActivation(Label label, uint64_t elements, Dtype dtype);
   bool HasAdapter(int weight) const;
@@ -201,7 +225,9 @@ class GraphBuilder {
   Program& program_;
   Emitter emit_;
   const bool decodes_;  // section decode: a sequence is one token, at StepState::position
-  const int64_t batch_, seq_;
+  const int64_t batch_;
+  const int64_t seq_, whole_seq_;   // of a sequence what this rank has, and all of it
+  const int64_t heads_, kv_heads_;  // that this rank attends with
   const Dtype dtype_, grad_dtype_;
   const uint64_t logits_chunk_bytes_;
   const bool flash_attention_;

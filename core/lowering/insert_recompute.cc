@@ -27,9 +27,9 @@ bool IsForwardOfLayer(const Instruction& i, int64_t begin, int64_t end) {
   return i.phase == Phase::kForward && i.layer >= begin && i.layer < end;
 }
 
-// Copies of `forward` (one segment's kernels) over fresh buffers, appended to `out`; `renamed` maps
-// the old buffers to the fresh ones. `output` is what the segment hands on. With `but_attention`
-// what attention made is there still.
+// Copies of `forward` (one segment's kernels, and exchanges of heads) over fresh buffers, appended
+// to `out`; `renamed` maps the old buffers to the fresh ones. `output` is what the segment hands
+// on. With `but_attention` what attention made is there still.
 void RepeatKernels(Program& p, const std::vector<Instruction>& forward, BufferId output,
                    bool but_attention, std::vector<BufferId>& renamed,
                    std::vector<Instruction>& out) {
@@ -42,6 +42,19 @@ void RepeatKernels(Program& p, const std::vector<Instruction>& forward, BufferId
     return renamed[id];
   };
   for (const Instruction& instruction : forward) {
+    if (const auto* exchange = std::get_if<Collective>(&instruction.op)) {
+      out.push_back(instruction);
+      out.back().phase = Phase::kBackward;
+      std::get<Collective>(out.back().op).first_segment = static_cast<uint32_t>(p.segments.size());
+      for (uint32_t i = 0; i < exchange->segment_count; ++i) {
+        Segment segment = p.segments[exchange->first_segment + i];
+        const BufferId from = renamed[segment.src.buffer];
+        if (from != kNoBuffer) segment.src.buffer = from;
+        segment.dst.buffer = fresh(segment.dst.buffer);
+        p.segments.push_back(segment);
+      }
+      continue;
+    }
     LaunchKernel launch = std::get<LaunchKernel>(instruction.op);
     if (launch.kernel == KernelId::kLargestMagnitude) continue;  // it is known
     if (but_attention && IsAttentionForward(launch.kernel)) continue;
@@ -89,9 +102,11 @@ BufferId SegmentOutput(const Program& p, const std::vector<Instruction>& forward
 }
 
 // Points arguments of a backward kernel at what was computed again.
-void Rename(Program& p, const LaunchKernel& launch, const std::vector<BufferId>& renamed) {
-  for (uint32_t i = 0; i < launch.arg_count; ++i) {
-    Ref& ref = p.refs[launch.first_arg + i];
+void Rename(Program& p, const Instruction& backward, const std::vector<BufferId>& renamed) {
+  const auto* launch = std::get_if<LaunchKernel>(&backward.op);
+  if (launch == nullptr) return;  // an exchange of gradients
+  for (uint32_t i = 0; i < launch->arg_count; ++i) {
+    Ref& ref = p.refs[launch->first_arg + i];
     if (!ref.null() && ref.buffer < renamed.size() && renamed[ref.buffer] != kNoBuffer &&
         p.buffers[ref.buffer].role == Role::kActivation) {
       ref.buffer = renamed[ref.buffer];
@@ -134,9 +149,10 @@ class CheapKernels {
   // `renamed` maps the old ones to.
   void Repeat(const Instruction& backward, std::vector<BufferId>& renamed,
               std::vector<Instruction>& out) {
-    const auto& launch = std::get<LaunchKernel>(backward.op);
-    for (uint32_t i = 0; i < launch.arg_count; ++i) {
-      Make(p_.refs[launch.first_arg + i].buffer, backward, renamed, out);
+    const auto* launch = std::get_if<LaunchKernel>(&backward.op);
+    if (launch == nullptr) return;  // an exchange of gradients
+    for (uint32_t i = 0; i < launch->arg_count; ++i) {
+      Make(p_.refs[launch->first_arg + i].buffer, backward, renamed, out);
     }
   }
 
@@ -213,7 +229,7 @@ class Recompute {
         if (KindOf(instruction) == RecomputeKind::kSelective) cheap_.Note(instruction);
       } else if (IsBackwardOfLayer(p_, instruction)) {
         Prepare(instruction);
-        Rename(p_, std::get<LaunchKernel>(instruction.op), renamed_);
+        Rename(p_, instruction, renamed_);
       }
       out_.push_back(instruction);
     }

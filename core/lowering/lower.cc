@@ -10,6 +10,7 @@
 #include "core/lowering/passes.h"
 #include "core/lowering/placement.h"
 #include "core/lowering/walk_cache.h"
+#include "core/model/model_family.h"
 #include "core/program/step_order.h"
 
 namespace zeroplan {
@@ -42,11 +43,38 @@ Program PassRunner::Run(Program program) const {
   return program;
 }
 
+std::optional<SetupProblem> FindSequenceProblem(const ModelSpec& model, const BatchSpec& batch) {
+  const int64_t ranks = batch.sequence_ranks, heads = model.heads, kv_heads = model.KvHeads();
+  if (ranks == 1) return std::nullopt;
+  const auto problem = [&](std::string why) {
+    return SetupProblem{"⟦sequence_ranks⟧", fmt::format("{} is not allowed: {}", ranks, why)};
+  };
+  if (model.family->learned_positions()) {
+    return problem(fmt::format(
+        "models of type {} learn their positions, of which each rank would need its own; use 1, or "
+        "a model with rotary positions",
+        model.family->name()));
+  }
+  if (heads % ranks != 0) {
+    return problem(fmt::format("{} has {} query heads; use a divisor of these", model.name, heads));
+  }
+  if (kv_heads % ranks != 0 && ranks % kv_heads != 0) {
+    return problem(
+        fmt::format("{} has {} key and value heads; use a divisor or a multiple of these",
+                    model.name, kv_heads));
+  }
+  return std::nullopt;
+}
+
 Program EmptyProgram(const ModelSpec& model,
                      std::shared_ptr<const std::vector<ParamTensor>> tensors,
                      const TrainSetup& setup, const LowerOptions& options) {
   ZEROPLAN_CHECK(!model.lora_quantized || options.purpose == Purpose::kTrain,
                  "{} in NF4 is for training", model.name);
+  ZEROPLAN_CHECK(setup.batch.sequence_ranks == 1 || options.purpose == Purpose::kTrain,
+                 "generation of sequences over ranks");
+  const std::optional<SetupProblem> problem = FindSequenceProblem(model, setup.batch);
+  ZEROPLAN_CHECK(!problem, "{}", problem->message);
   Program program;
   program.model = model;
   program.setup = setup;
@@ -84,7 +112,7 @@ Program LowerMicroStep(const ModelSpec& model,
                        std::shared_ptr<const std::vector<ParamTensor>> tensors, TrainSetup setup,
                        const LowerOptions& options) {
   setup.zero = ZeroConfig{};
-  setup.batch.world_size = 1;
+  setup.batch.world_size = setup.batch.sequence_ranks;
   setup.batch.grad_accum = 1;
   setup.precision.grad_accum_dtype = setup.precision.dtype;
   constexpr std::array<std::string_view, 9> kOnly = {

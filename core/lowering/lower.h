@@ -2,8 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "core/config/setup_facts.h"
 #include "core/program/program.h"
 
 namespace zeroplan {
@@ -57,13 +59,16 @@ Program EmptyProgram(const ModelSpec& model,
                      std::shared_ptr<const std::vector<ParamTensor>> tensors,
                      const TrainSetup& setup, const LowerOptions& options);
 
+// Why ranks cannot share sequences of that model as `batch` has it, if they cannot.
+std::optional<SetupProblem> FindSequenceProblem(const ModelSpec& model, const BatchSpec& batch);
+
 // Bytes of the chunk of logits in a program for batches of `rows` tokens a rank. More rows may have
 // smaller chunks: two where one no longer suffices.
 uint64_t LogitsChunkBytes(const ModelSpec& model, Dtype dtype, int64_t rows,
                           const LowerOptions& options);
 
 // Runs all passes of kPasses (core/lowering/passes.h). REQUIRES: ValidateModelSpec and
-// ValidateSetup passed.
+// ValidateSetup passed, and FindSequenceProblem finds none.
 Program Lower(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& options = {});
 // The same for callers that lower many choices of one model: with the parameter table at hand and,
 // if given, programs that one choice may take from those before it.
@@ -81,7 +86,7 @@ Program LowerToWalk(const ModelSpec& model, std::shared_ptr<const std::vector<Pa
 // What ZeRO does not change of a program: the micro-step of one rank that keeps parameters,
 // gradients and states on its GPU, with lifetimes and places; activations have their homes. Its
 // kernels can be counted, and what is live beside whole parameters and gradients; it cannot be run.
-// Of `setup` ZeRO, ranks and accumulation are left out.
+// Of `setup` ZeRO, accumulation and ranks are left out, but for ranks that share sequences.
 Program LowerMicroStep(const ModelSpec& model,
                        std::shared_ptr<const std::vector<ParamTensor>> tensors, TrainSetup setup,
                        const LowerOptions& options);

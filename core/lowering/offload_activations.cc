@@ -167,6 +167,11 @@ class ActivationOffloader {
     };
     if (const auto* launch = std::get_if<LaunchKernel>(&instruction.op)) {
       for (uint32_t a = 0; a < launch->arg_count; ++a) rename(p_.refs[launch->first_arg + a]);
+    } else if (const auto* exchange = std::get_if<Collective>(&instruction.op)) {
+      // Of heads, in what is computed again.
+      for (uint32_t s = 0; s < exchange->segment_count; ++s) {
+        rename(p_.segments[exchange->first_segment + s].src);
+      }
     }
   }
 

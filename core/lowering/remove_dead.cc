@@ -8,8 +8,8 @@
 namespace zeroplan {
 namespace {
 
-// From the last instruction to the first: one is needed if it is no kernel, or makes anything that
-// persists or that a later one which is needed reads.
+// From the last instruction to the first: one is needed if it is neither kernel nor collective, or
+// makes anything that persists or that a later one which is needed reads.
 class Liveness {
  public:
   explicit Liveness(const Program& program) : p_(program), read_(program.buffers.size(), false) {}
@@ -17,6 +17,8 @@ class Liveness {
   bool Needs(const Instruction& instruction) {
     const auto* launch = std::get_if<LaunchKernel>(&instruction.op);
     if (launch != nullptr && !MakesAny(*launch)) return false;
+    const auto* collective = std::get_if<Collective>(&instruction.op);
+    if (collective != nullptr && !MakesAny(*collective)) return false;
     ForEachAccess(p_, instruction, [&](const Ref& ref, ArgMode mode) {
       if (Reads(mode)) read_[ref.buffer] = true;
     });
@@ -24,6 +26,12 @@ class Liveness {
   }
 
  private:
+  bool MakesAny(const Collective& collective) const {
+    const std::span<const Segment> segments = p_.segs(collective);
+    return std::any_of(segments.begin(), segments.end(), [&](const Segment& segment) {
+      return p_.buffers[segment.dst.buffer].persistent || read_[segment.dst.buffer];
+    });
+  }
   // Largest magnitudes and scales are made beside what they belong to: they count where a kernel
   // makes nothing else. They persist for the step's later micro-steps, which read them at the same
   // places.

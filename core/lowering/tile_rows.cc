@@ -202,7 +202,7 @@ class Tiler {
 }  // namespace
 
 Program TileRows(Program p, const LowerOptions& options, Extent) {
-  const int64_t rows = p.setup.batch.micro_batch * p.setup.batch.seq_len;
+  const int64_t rows = p.setup.batch.micro_batch * p.setup.batch.local_seq();
   if (options.tile_rows <= 0 || rows <= options.tile_rows) return p;
   for (const Section section : {Section::kMicroStep, Section::kEval}) {
     Tiler(p, section, rows, options.tile_rows).Run();

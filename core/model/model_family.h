@@ -52,6 +52,9 @@ class ModelFamily {
   // Whether a published file's tensor is none of the model's parameters, and passed over.
   virtual bool PassedOver(std::string_view /*tensor*/) const { return false; }
 
+  // Whether a table has a row for each position, which is added to that of the token.
+  virtual bool learned_positions() const { return false; }
+
   // ---- graph ----
 
   virtual std::unique_ptr<ModelGraph> MakeGraph(GraphBuilder& builder) const = 0;

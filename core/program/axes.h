@@ -1,6 +1,7 @@
 // The ranks of a run as a grid whose dimensions have names. A rank has a coordinate along each;
 // where its shards begin follows from one of them, and a collective says which ranks it runs over.
 // Pure ZeRO is one shard axis of all ranks; stage 0, which shards nothing, one replica axis of all.
+// The sequence axis lies across these two: it says who shares activations, not states.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +11,13 @@ namespace zeroplan {
 
 // The ranks that differ along one dimension only form a group.
 enum class RankAxis : uint8_t {
-  kAll,      // every rank: one group
-  kShard,    // the ranks that hold a unit's shards between them
-  kReplica,  // the ranks that hold the same shard
+  kAll,       // every rank: one group
+  kShard,     // the ranks that hold a unit's shards between them
+  kReplica,   // the ranks that hold the same shard
+  kSequence,  // the ranks that share sequences (BatchSpec::sequence_ranks)
 };
-inline constexpr int kAxes = 3;
-std::string_view RankAxisName(RankAxis axis);  // "all", "shard", "replica"
+inline constexpr int kAxes = 4;
+std::string_view RankAxisName(RankAxis axis);  // "all", "shard", "replica", "sequence"
 
 struct Coordinates {
   int shard = 0, replica = 0;
@@ -23,33 +25,41 @@ struct Coordinates {
 
 class RankAxes {
  public:
-  // Ranks of one shard group follow one another. REQUIRES: `shards` divides `ranks`.
-  RankAxes(int shards, int ranks) : shards_(shards), ranks_(ranks) {}
+  // Ranks of one shard group follow one another, and so do those that share sequences. REQUIRES:
+  // `shards` and `sequence` divide `ranks`.
+  RankAxes(int shards, int ranks, int sequence = 1)
+      : shards_(shards), ranks_(ranks), sequence_(sequence) {}
 
   int ranks() const { return ranks_; }
   Coordinates Of(int rank) const { return {rank % shards_, rank / shards_}; }
 
   // Ranks of one group, and how many groups there are.
   int Size(RankAxis axis) const {
-    return axis == RankAxis::kAll ? ranks_ : axis == RankAxis::kShard ? shards_ : ranks_ / shards_;
+    switch (axis) {
+      case RankAxis::kAll:
+        return ranks_;
+      case RankAxis::kShard:
+        return shards_;
+      case RankAxis::kReplica:
+        return ranks_ / shards_;
+      case RankAxis::kSequence:
+        return sequence_;
+    }
+    return 0;
   }
   int Groups(RankAxis axis) const { return ranks_ / Size(axis); }
   // The group that a rank is in, and its place there.
   int Group(RankAxis axis, int rank) const {
-    return axis == RankAxis::kAll     ? 0
-           : axis == RankAxis::kShard ? Of(rank).replica
-                                      : Of(rank).shard;
+    return axis == RankAxis::kReplica ? Of(rank).shard : rank / Size(axis);
   }
   int Place(RankAxis axis, int rank) const {
-    return axis == RankAxis::kAll     ? rank
-           : axis == RankAxis::kShard ? Of(rank).shard
-                                      : Of(rank).replica;
+    return axis == RankAxis::kReplica ? Of(rank).replica : rank % Size(axis);
   }
   // The name that programs give an axis: one that has every rank is kAll.
   RankAxis Named(RankAxis axis) const { return Size(axis) == ranks_ ? RankAxis::kAll : axis; }
 
  private:
-  int shards_, ranks_;
+  int shards_, ranks_, sequence_;
 };
 
 }  // namespace zeroplan

@@ -87,6 +87,12 @@ struct AdaptedWidths {
         d[2], [this](const AdaptedColumns::Part& part) { widths[part.place] = part.columns(); });
   }
 };
+// One sum for each key and value element that a part has beside the first.
+double UnpackHeadsFlops(const KernelDims& d) {
+  const auto [B, T, H, G, D, S] = d;
+  const int64_t more = G > 0 && S > G ? S / G - 1 : 0;
+  return static_cast<double>(B * T) * static_cast<double>(2 * G * D * more);
+}
 double AdaptedWidth(const KernelDims& d) {
   const AdaptedWidths adapted(d);
   return static_cast<double>(

@@ -165,7 +165,7 @@ void AppendOp(std::string& text, const Program&, const WaitEvent& wait) {
 std::string_view RankAxisName(RankAxis axis) {
   using enum RankAxis;
   static constexpr Name<RankAxis> kNames[] = {
-      {kAll, "all"}, {kShard, "shard"}, {kReplica, "replica"}};
+      {kAll, "all"}, {kShard, "shard"}, {kReplica, "replica"}, {kSequence, "sequence"}};
   return NameIn(kNames, axis);
 }
 

@@ -277,11 +277,12 @@ struct Program {
   BufferId state_host_buffer = kNoBuffer;  // its pinned copy
   // Batches say where documents start, which kernels then heed (LowerOptions::document_borders).
   bool document_borders = false;
-  // I32 [2, B, T], with document_borders [3, B, T]: inputs, targets (negative: does not count), and
-  // where in its row each position's document starts. On the device, and where the data loader
+  // I32 [B, T/S] of inputs and of targets (negative: does not count), S the ranks that share
+  // sequences, and with document_borders [B, T]: where in its row each position's document starts,
+  // of all of the row, since attention sees all of it. On the device, and where the data loader
   // fills it. Where sequences are numbered, the last 8 bytes are the number of the batch's first:
   // ((steps taken and skipped * micro-steps + micro-step) * ranks + rank) * B, the others follow
-  // it.
+  // it. A rank's part of a sequence counts as one of its own.
   BufferId tokens_buffer = kNoBuffer;
   BufferId tokens_host_buffer = kNoBuffer;
   BufferId logits_host_buffer = kNoBuffer;  // generate: compute dtype [Vp], the wanted row's logits
@@ -290,12 +291,19 @@ struct Program {
   // What dropout drops depends on the sequence.
   bool numbers_sequences() const { return model.lora_dropout > 0; }
   static constexpr uint64_t kSequenceNumberBytes = 8;
-  // Bytes of a table [B, T] of `tokens`, one of the two buffers of tokens.
+  // Bytes of a table [B, T/S] of `tokens`, one of the two buffers of tokens, and of the table of
+  // documents' starts behind the two.
   uint64_t token_table_bytes(BufferId tokens) const {
     const uint64_t number = numbers_sequences() ? kSequenceNumberBytes : 0;
-    return (buffers[tokens].bytes - number) / (document_borders ? 3 : 2);
+    const auto parts = static_cast<uint64_t>(document_borders ? setup.batch.sequence_ranks : 0);
+    return (buffers[tokens].bytes - number) / (2 + parts);
   }
-  RankAxes axes() const { return {static_cast<int>(layout.shards), setup.batch.world_size}; }
+  uint64_t starts_table_bytes(BufferId tokens) const {
+    return token_table_bytes(tokens) * static_cast<uint64_t>(setup.batch.sequence_ranks);
+  }
+  RankAxes axes() const {
+    return {static_cast<int>(layout.shards), setup.batch.world_size, setup.batch.sequence_ranks};
+  }
   std::vector<Instruction>& section(Section s) { return sections[static_cast<size_t>(s)]; }
   const std::vector<Instruction>& section(Section s) const {
     return sections[static_cast<size_t>(s)];

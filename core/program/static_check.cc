@@ -240,7 +240,7 @@ class InstructionCheck {
     const uint64_t table = program_.token_table_bytes(program_.tokens_buffer);
     const Ref& starts = program_.args(launch)[static_cast<size_t>(index)];
     if (starts.buffer != program_.tokens_buffer || starts.offset != 2 * table ||
-        starts.bytes != table) {
+        starts.bytes != program_.starts_table_bytes(program_.tokens_buffer)) {
       Add("malformed", "{} does not say where documents start", Name(starts));
     }
   }
@@ -380,6 +380,12 @@ bool CheckWellFormed(const Program& program, Violations& violations) {
   if (slices != 1 && slices * shards != static_cast<uint64_t>(ranks)) {
     violations.Add("malformed", {}, "{} slices of {} shards are not one for each of {} ranks",
                    slices, shards, ranks);
+    return false;
+  }
+  const int sequence = program.setup.batch.sequence_ranks;
+  if (sequence < 1 || ranks % sequence != 0) {
+    violations.Add("malformed", {}, "{} ranks do not divide into {} that share sequences", ranks,
+                   sequence);
     return false;
   }
   bool well_formed = true;

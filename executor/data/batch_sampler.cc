@@ -10,6 +10,9 @@ namespace zeroplan {
 BatchSampler::BatchSampler(const TokenDataset& data, const SamplerOptions& options)
     : data_(data), options_(options) {
   const SamplerOptions& o = options_;
+  ZEROPLAN_CHECK(o.sequence_ranks >= 1 && o.world_size % o.sequence_ranks == 0 &&
+                     o.seq_len % o.sequence_ranks == 0,
+                 "sequences of {} over {} of {} ranks", o.seq_len, o.sequence_ranks, o.world_size);
   if (o.seq_len < 1 || o.micro_batch < 1 || o.grad_accum < 1 || o.world_size < 1) {
     ThrowUsage(
         "sequence length {}, micro-batch {}, accumulation {}, ranks {}: all must be positive",
@@ -89,7 +92,12 @@ void BatchSampler::SplitDocuments() {
 }
 
 int64_t BatchSampler::validation_batches() const {
-  return static_cast<int64_t>(validation_samples_) / (options_.micro_batch * options_.world_size);
+  return static_cast<int64_t>(validation_samples_) / (options_.micro_batch * options_.data_ranks());
+}
+
+uint64_t BatchSampler::FirstRow(int64_t index, int rank) const {
+  const SamplerOptions& o = options_;
+  return static_cast<uint64_t>((index * o.data_ranks() + rank / o.sequence_ranks) * o.micro_batch);
 }
 
 uint64_t BatchSampler::SampleAt(uint64_t position) const {
@@ -104,10 +112,10 @@ void BatchSampler::FillTrain(uint64_t samples_consumed, int rank, int64_t micro_
   const SamplerOptions& o = options_;
   ZEROPLAN_CHECK(micro_step >= 0 && micro_step < o.grad_accum, "micro-step {} of {}", micro_step,
                  o.grad_accum);
-  const auto first = static_cast<uint64_t>((micro_step * o.world_size + rank) * o.micro_batch);
+  const uint64_t first = FirstRow(micro_step, rank);
   for (int64_t i = 0; i < o.micro_batch; ++i) {
     const uint64_t sample = SampleAt(samples_consumed + first + static_cast<uint64_t>(i));
-    const Row row = RowOf(i, inputs, targets, starts);
+    const Row row = RowOf(i, rank, inputs, targets, starts);
     if (o.packing == Packing::kStream) {
       FillFromStream(sample, row);
     } else {
@@ -121,10 +129,10 @@ void BatchSampler::FillValidation(int64_t batch, int rank, std::span<int32_t> in
   const SamplerOptions& o = options_;
   ZEROPLAN_CHECK(batch >= 0 && batch < validation_batches(), "validation batch {} of {}", batch,
                  validation_batches());
-  const auto first = static_cast<uint64_t>((batch * o.world_size + rank) * o.micro_batch);
+  const uint64_t first = FirstRow(batch, rank);
   for (int64_t i = 0; i < o.micro_batch; ++i) {
     const uint64_t sample = first + static_cast<uint64_t>(i);
-    const Row row = RowOf(i, inputs, targets, starts);
+    const Row row = RowOf(i, rank, inputs, targets, starts);
     if (o.packing == Packing::kStream) {
       FillFromStream(first_validation_ + sample, row);
     } else {
@@ -133,49 +141,58 @@ void BatchSampler::FillValidation(int64_t batch, int rank, std::span<int32_t> in
   }
 }
 
-BatchSampler::Row BatchSampler::RowOf(int64_t row, std::span<int32_t> inputs,
+BatchSampler::Row BatchSampler::RowOf(int64_t row, int rank, std::span<int32_t> inputs,
                                       std::span<int32_t> targets, std::span<int32_t> starts) const {
-  const auto length = static_cast<size_t>(options_.seq_len);
-  const size_t at = static_cast<size_t>(row) * length;
-  const auto expected = static_cast<size_t>(options_.micro_batch) * length;
-  ZEROPLAN_CHECK(inputs.size() == expected && targets.size() == expected &&
-                     (starts.empty() || starts.size() == expected),
+  const auto whole = static_cast<size_t>(options_.seq_len);
+  const size_t length = whole / static_cast<size_t>(options_.sequence_ranks);
+  const auto index = static_cast<size_t>(row), rows = static_cast<size_t>(options_.micro_batch);
+  ZEROPLAN_CHECK(inputs.size() == rows * length && targets.size() == rows * length &&
+                     (starts.empty() || starts.size() == rows * whole),
                  "{}, {} and {} tokens", inputs.size(), targets.size(), starts.size());
-  return {inputs.subspan(at, length), targets.subspan(at, length),
-          starts.empty() ? starts : starts.subspan(at, length)};
+  return {inputs.subspan(index * length, length), targets.subspan(index * length, length),
+          starts.empty() ? starts : starts.subspan(index * whole, whole),
+          static_cast<size_t>(rank % options_.sequence_ranks) * length};
 }
 
 void BatchSampler::FillFromStream(uint64_t sample, const Row& row) const {
-  const size_t length = row.inputs.size();
-  data_.Read(sample * length, row.inputs);
+  const auto whole = static_cast<uint64_t>(options_.seq_len);
+  const uint64_t begin = sample * whole + row.begin;
+  data_.Read(begin, row.inputs);
   // The targets are the inputs moved by one and a single new token.
   std::copy(row.inputs.begin() + 1, row.inputs.end(), row.targets.begin());
-  data_.Read(sample * length + length, row.targets.last(1));
-  data_.MaskTargets(sample * length + 1, row.targets);
+  data_.Read(begin + row.inputs.size(), row.targets.last(1));
+  data_.MaskTargets(begin + 1, row.targets);
   std::fill(row.starts.begin(), row.starts.end(), 0);
 }
 
 void BatchSampler::FillFromDocuments(std::span<const PackedSequences::Piece> pieces,
                                      const Row& row) const {
-  size_t at = 0;
+  // Where in the row: the piece, and of what the rank has the part that is filled.
+  size_t at = 0, filled = 0;
   for (const PackedSequences::Piece& piece : pieces) {
-    const std::span<int32_t> inputs = row.inputs.subspan(at, piece.pairs);
-    const std::span<int32_t> targets = row.targets.subspan(at, piece.pairs);
-    data_.Read(piece.begin, inputs);
-    std::copy(inputs.begin() + 1, inputs.end(), targets.begin());
-    data_.Read(piece.begin + piece.pairs, targets.last(1));
-    data_.MaskTargets(piece.begin + 1, targets);
+    const size_t end = at + piece.pairs, own_end = row.begin + row.inputs.size();
+    const size_t from = std::max(at, row.begin), to = std::min(end, own_end);
+    if (from < to) {
+      const std::span<int32_t> inputs = row.inputs.subspan(from - row.begin, to - from);
+      const std::span<int32_t> targets = row.targets.subspan(from - row.begin, to - from);
+      const uint64_t begin = piece.begin + (from - at);
+      data_.Read(begin, inputs);
+      std::copy(inputs.begin() + 1, inputs.end(), targets.begin());
+      data_.Read(begin + inputs.size(), targets.last(1));
+      data_.MaskTargets(begin + 1, targets);
+      filled = to - row.begin;
+    }
     if (!row.starts.empty()) {
-      std::fill_n(row.starts.begin() + static_cast<ptrdiff_t>(at), inputs.size(),
+      std::fill_n(row.starts.begin() + static_cast<ptrdiff_t>(at), piece.pairs,
                   static_cast<int32_t>(at));
     }
-    at += inputs.size();
+    at = end;
   }
-  const auto empty = static_cast<ptrdiff_t>(at);
+  const auto empty = static_cast<ptrdiff_t>(filled);
   std::fill(row.inputs.begin() + empty, row.inputs.end(), 0);
   std::fill(row.targets.begin() + empty, row.targets.end(), -1);
   if (!row.starts.empty()) {
-    FillPaddingStarts(row.starts, empty, document_limits_.longest);
+    FillPaddingStarts(row.starts, static_cast<ptrdiff_t>(at), document_limits_.longest);
   }
 }
 

@@ -8,10 +8,12 @@
 //
 // A target that does not count in the loss, by the data's mask, is -1.
 //
-// Training samples have positions 0, 1, 2, ... without end. Row i of micro-step m on rank r, when
+// Training samples have positions 0, 1, 2, ... without end. Of N ranks, S that follow one another
+// share sequences, in R = N/S groups: rank q*S + s has of each row of group q tokens [s*T/S,
+// (s+1)*T/S) as inputs, and the targets of these. Row i of micro-step m of group q, when
 // `samples_consumed` positions have been used before this optimizer step, takes position
 //
-//     samples_consumed + (m * world_size + r) * micro_batch + i
+//     samples_consumed + (m * R + q) * micro_batch + i
 //
 // which with samples_consumed = step * global_batch is the documented order of --no-shuffle. What
 // lies at a position depends on seed and data alone. So a global batch is the same however ranks
@@ -52,8 +54,10 @@ struct SamplerOptions {
   // Documents that are longer than a sequence: in pieces, or cut off behind the first T pairs.
   bool cut_long = true;
   std::string_view option = "⟦data⟧";  // what errors call the data
+  int sequence_ranks = 1;  // of the ranks, so many share each sequence (BatchSpec::sequence_ranks)
 
-  int64_t global_batch() const { return micro_batch * grad_accum * world_size; }
+  int64_t data_ranks() const { return world_size / sequence_ranks; }
+  int64_t global_batch() const { return micro_batch * grad_accum * data_ranks(); }
 };
 
 // Thread-safe: every rank fills its own batches.
@@ -82,10 +86,10 @@ class BatchSampler {
   // Limits of what FillTrain and FillValidation write as `starts`; of a stream, one document a row.
   DocumentLimits document_limits() const { return document_limits_; }
 
-  // Fills micro_batch rows of seq_len tokens each, and unless `starts` is empty where in its row
-  // each position's document starts. Throws Error(kUsage) for a token outside the vocabulary.
-  // REQUIRES: 0
-  // <= rank < world_size, 0 <= micro_step < grad_accum, spans of micro_batch * seq_len tokens.
+  // Fills the rank's part of micro_batch rows, and unless `starts` is empty where in its row each
+  // position's document starts, of whole rows. Throws Error(kUsage) for a token outside the
+  // vocabulary. REQUIRES: 0 <= rank < world_size, 0 <= micro_step < grad_accum, spans of
+  // micro_batch * seq_len tokens, inputs and targets of those over sequence_ranks.
   void FillTrain(uint64_t samples_consumed, int rank, int64_t micro_step, std::span<int32_t> inputs,
                  std::span<int32_t> targets, std::span<int32_t> starts = {}) const;
   // The same for batch 0 .. validation_batches() - 1 of the validation part, in the stream's order.
@@ -94,11 +98,15 @@ class BatchSampler {
 
  private:
   struct Row {
-    std::span<int32_t> inputs, targets, starts;  // seq_len each; starts may be empty
+    // Positions of the row from `begin` on; of the whole row, or empty.
+    std::span<int32_t> inputs, targets, starts;
+    size_t begin = 0;
   };
-  // Row `row` of a batch.
-  Row RowOf(int64_t row, std::span<int32_t> inputs, std::span<int32_t> targets,
+  // What `rank` has of row `row` of a batch.
+  Row RowOf(int64_t row, int rank, std::span<int32_t> inputs, std::span<int32_t> targets,
             std::span<int32_t> starts) const;
+  // The first row of `rank` in micro-step or batch `index`.
+  uint64_t FirstRow(int64_t index, int rank) const;
   void SplitStream();
   void SplitDocuments();
   void FillFromStream(uint64_t sample, const Row& row) const;

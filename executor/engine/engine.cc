@@ -148,7 +148,7 @@ StepState Engine::Step(const FillBatch& fill) {
 double Engine::Evaluate(const FillBatch& fill, int64_t* counted) {
   double loss_sum = 0;
   const BatchSpec& batch = program_.setup.batch;
-  std::atomic<int64_t> all = local_rank_count() * batch.micro_batch * batch.seq_len;
+  std::atomic<int64_t> all = local_rank_count() * batch.micro_batch * batch.local_seq();
   ranks_->OnEvery([&](RankRunner& rank, int index) {
     rank.Drain();
     const StepState before = rank.host_state();

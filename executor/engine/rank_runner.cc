@@ -33,8 +33,10 @@ void RankRunner::FillTokens(const FillBatch& fill, int64_t micro_step) {
   place_.Set(Doing::kReadsBatch, Section::kMicroStep, 0, static_cast<int>(micro_step));
   const std::span<int32_t> input = inputs();
   const std::span<int32_t> target = {input.data() + input.size(), input.size()};
-  const std::span<int32_t> starts = {target.data() + target.size(),
-                                     program_.document_borders ? input.size() : 0};
+  const uint64_t starts_bytes = program_.starts_table_bytes(program_.tokens_host_buffer);
+  const std::span<int32_t> starts = {
+      target.data() + target.size(),
+      program_.document_borders ? starts_bytes / sizeof(int32_t) : 0};
   fill(rank_, micro_step, input, target, starts);
   if (program_.numbers_sequences()) NumberSequences(micro_step);
   uncounted_ += std::count_if(target.begin(), target.end(), [](int32_t t) { return t < 0; });

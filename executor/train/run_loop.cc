@@ -48,7 +48,7 @@ std::optional<double> MeanOverRanks(const RunParts& parts, int64_t batches, cons
   }
   if (counted == 0) return std::nullopt;
   const BatchSpec& batch = parts.batch();
-  const int64_t positions = batches * batch.micro_batch * batch.seq_len * batch.world_size;
+  const int64_t positions = batches * batch.micro_batch * batch.seq_len * batch.data_ranks();
   const double mean = sum / static_cast<double>(batches);
   return counted == positions
              ? mean

@@ -320,6 +320,7 @@ SamplerOptions SamplerOptionsOf(const OpenedRun& run, const TrainOptions& option
   sampler.micro_batch = batch.micro_batch;
   sampler.grad_accum = batch.grad_accum;
   sampler.world_size = batch.world_size;
+  sampler.sequence_ranks = batch.sequence_ranks;
   sampler.shuffle = options.shuffle;
   sampler.seed = run.seed;
   sampler.train_tokens = train_tokens;

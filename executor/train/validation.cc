@@ -22,7 +22,7 @@ std::unique_ptr<const ValidationData> ValidationData::Open(const Program& progra
                                                            const BatchSampler& training) {
   const BatchSpec& batch = program.setup.batch;
   std::unique_ptr<ValidationData> opened(new ValidationData(training));
-  opened->rows_ = batch.micro_batch * batch.world_size;
+  opened->rows_ = batch.micro_batch * batch.data_ranks();
   const int64_t rows = opened->rows_;
   const auto& most = options.validation_batches;
   if (options.validation_data.empty()) {
@@ -37,6 +37,7 @@ std::unique_ptr<const ValidationData> ValidationData::Open(const Program& progra
   sampler.seq_len = batch.seq_len;
   sampler.micro_batch = batch.micro_batch;
   sampler.world_size = batch.world_size;
+  sampler.sequence_ranks = batch.sequence_ranks;
   sampler.shuffle = false;
   sampler.packing = options.packing;
   sampler.cut_long = !data.has_mask() && !options.truncate;

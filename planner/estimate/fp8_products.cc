@@ -62,8 +62,8 @@ std::string Fp8ProfileLacks(const GpuProfile& gpu, Fp8Recipe recipe) {
 }
 
 bool HasFp8Tokens(const TrainSetup& setup) {
-  return setup.batch.micro_batch * setup.batch.seq_len % Fp8Multiple(setup.precision.fp8.recipe) ==
-         0;
+  const BatchSpec& batch = setup.batch;
+  return batch.micro_batch * batch.local_seq() % Fp8Multiple(setup.precision.fp8.recipe) == 0;
 }
 
 std::optional<ProductsAccuracy> MeasuredAccuracy(const Fp8Config& fp8, Dtype dtype) {

@@ -227,6 +227,35 @@ TEST_CASE("memory, instructions and traffic are the plan's: products of eight bi
   }
 }
 
+TEST_CASE("memory, instructions and traffic are the plan's: sequences over ranks") {
+  using testing::SequenceCells;
+  ModelSpec llama = testing::TinyLlama(Llama());
+  for (const ModelSpec& model : {llama, testing::TinyLlama(Qwen3())}) {
+    for (const auto& cell : SequenceCells(testing::AllCells({2, 4}, {Dtype::kBF16}), 2)) {
+      CheckCell(cell, true, model);
+    }
+  }
+  for (const auto& cell : SequenceCells(testing::AllCells({6}, {Dtype::kF32}, {2}), 6)) {
+    CheckCell(cell, false, llama);
+  }
+  for (const auto& cell : SequenceCells(testing::HybridCells({{4, 2}, {8, 4}}, Dtype::kBF16), 2)) {
+    CheckCell(cell, true, llama);
+  }
+  const ModelSpec lora =
+      testing::WithDropout(testing::WithQlora(testing::TinyLlama(Qwen2()), "all-linear"));
+  for (const bool flash_attention : {true, false}) {
+    for (const auto& cell : SequenceCells(testing::SomeCells({Dtype::kBF16}), 2)) {
+      CheckCell(cell, flash_attention, lora, false, /*document_borders=*/true);
+    }
+  }
+  llama.layers = 5;
+  using testing::HomesCells;
+  for (const auto& cell : HomesCells(SequenceCells(testing::AllCells({2}, {Dtype::kBF16}), 2))) {
+    CheckCell(cell, true, llama);
+    CheckCell(cell, true, llama, false, false, /*tile_rows=*/5);
+  }
+}
+
 TEST_CASE("memory, instructions and traffic are the plan's: borders of documents") {
   for (const ModelSpec& model :
        {testing::TinyModel(), testing::TinyLlama(Llama()), testing::TinyLlama(Qwen3())}) {

@@ -274,6 +274,26 @@ TEST_CASE("shard groups: ranks come to the end in any order that streams and eve
   CHECK_FALSE(RanksInAnyOrder(program, seed, &swapped).Finish());
 }
 
+TEST_CASE("ranks that share sequences come to the end in any order that is left open") {
+  uint32_t seed = 1;
+  const ModelSpec model = testing::TinyLlama(Llama());
+  // Within a shard group, across two, and as one.
+  for (const auto& [groups, shared] :
+       {std::pair(testing::Groups{8, 4}, 2), {testing::Groups{8, 2}, 4}, {{6, 2}, 6}}) {
+    for (const auto& cell :
+         testing::SequenceCells(testing::HybridCells({groups}, Dtype::kBF16), shared)) {
+      CAPTURE(cell.name);
+      ModelSpec spec = model;
+      spec.heads = shared == 4 ? 8 : 6;
+      spec.head_size = 4;
+      TrainSetup setup = cell.setup;
+      if (seed % 2 == 0) setup.recompute = FullRecompute();
+      const Program program = Lower(spec, setup);
+      for (int run = 0; run < 2; ++run) CHECK(RanksInAnyOrder(program, seed++).Finish());
+    }
+  }
+}
+
 // ---- one group ----
 
 TEST_CASE("shard groups: one group of all ranks is the program without groups") {

@@ -42,9 +42,11 @@ class MemoryState : public StateSource, public StateSink {
 inline void FillRandom(const Program& program, uint64_t step, int rank, int64_t micro_step,
                        std::span<int32_t> inputs, std::span<int32_t> targets) {
   const BatchSpec& batch = program.setup.batch;
+  const int group = rank / batch.sequence_ranks;
+  const int64_t length = batch.local_seq(), begin = rank % batch.sequence_ranks * length;
   for (int64_t i = 0; i < batch.micro_batch; ++i) {
     const auto row =
-        static_cast<uint64_t>((micro_step * batch.world_size + rank) * batch.micro_batch + i);
+        static_cast<uint64_t>((micro_step * batch.data_ranks() + group) * batch.micro_batch + i);
     uint64_t x = (step * 1000003 + row) * 0x9E3779B97F4A7C15ull + 12345;
     auto next = [&] {
       x ^= x >> 12, x ^= x << 25, x ^= x >> 27;
@@ -53,9 +55,11 @@ inline void FillRandom(const Program& program, uint64_t step, int rank, int64_t 
     };
     int32_t token = next();
     for (int64_t t = 0; t < batch.seq_len; ++t) {
-      const auto at = static_cast<size_t>(i * batch.seq_len + t);
-      inputs[at] = token;
+      const int32_t input = token;
       token = t % 3 == 0 ? next() : (token * 7 + 3) % static_cast<int32_t>(program.model.vocab);
+      if (t < begin || t >= begin + length) continue;
+      const auto at = static_cast<size_t>(i * length + t - begin);
+      inputs[at] = input;
       targets[at] = token;
     }
   }

@@ -96,13 +96,14 @@ inline FillBatch Cut(const Rows& rows, const Program& program) {
   REQUIRE(rows.count() == batch.global_batch());
   return [&rows, batch](int rank, int64_t m, std::span<int32_t> inputs, std::span<int32_t> targets,
                         std::span<int32_t> starts) {
-    const int64_t first = (m * batch.world_size + rank) * batch.micro_batch * kT;
-    const auto copy = [&](const std::vector<int32_t>& from, std::span<int32_t> to) {
-      std::copy_n(from.begin() + first, to.size(), to.begin());
-    };
-    copy(rows.inputs, inputs);
-    copy(rows.targets, targets);
-    copy(rows.starts, starts);
+    const int64_t group = rank / batch.sequence_ranks, length = batch.local_seq();
+    const int64_t first = (m * batch.data_ranks() + group) * batch.micro_batch * kT;
+    for (int64_t i = 0; i < batch.micro_batch; ++i) {
+      const int64_t from = first + i * kT + rank % batch.sequence_ranks * length;
+      std::copy_n(rows.inputs.begin() + from, length, inputs.begin() + i * length);
+      std::copy_n(rows.targets.begin() + from, length, targets.begin() + i * length);
+    }
+    std::copy_n(rows.starts.begin() + first, starts.size(), starts.begin());
   };
 }
 
@@ -127,7 +128,7 @@ inline Outcome Train(const ModelSpec& model, TrainSetup setup, bool document_bor
                      const DocumentLimits& limits = {}) {
   setup.batch.seq_len = kT;
   const BatchSpec& batch = setup.batch;
-  setup.batch.micro_batch = batches[0].count() / (batch.world_size * batch.grad_accum);
+  setup.batch.micro_batch = batches[0].count() / (batch.data_ranks() * batch.grad_accum);
   setup.optimizer.gradient_clipping = 0;
   LowerOptions lower;
   lower.document_borders = document_borders;

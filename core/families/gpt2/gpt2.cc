@@ -198,6 +198,7 @@ class Gpt2Family : public ModelFamily {
   ParamRows Params(const ModelSpec& spec) const override { return Gpt2Params(spec); }
   // GPT2Model, the model without its head, is saved without it.
   std::string_view optional_prefix() const override { return "transformer."; }
+  bool learned_positions() const override { return true; }
   // Attention masks, which old versions of transformers saved.
   bool PassedOver(std::string_view tensor) const override {
     return tensor.ends_with(".attn.bias") || tensor.ends_with(".attn.masked_bias");

@@ -128,10 +128,11 @@ class LlamaGraph : public ModelGraph {
     Block& b = blocks_[static_cast<size_t>(layer)];
     b.input = g_.RmsNormForward(x_MC, kInputNorm, "input_norm");
     b.qkv = g_.LinearForward(b.input.y_MC, kQkvW, If(model.qkv_bias, kQkvB), "qkv");
-    b.rotary =
-        g_.RotaryForward(b.qkv.y_MN, If(model.qk_norm, kQkNorm), rotary_table_, "qkv_rotated");
+    const Value qkv_MN = g_.ToHeads(b.qkv.y_MN, "qkv_heads");
+    b.rotary = g_.RotaryForward(qkv_MN, If(model.qk_norm, kQkNorm), rotary_table_, "qkv_rotated");
     b.attention = g_.AttentionForward(b.rotary.out_MN, "attention");
-    b.out = g_.LinearForward(b.attention.out_MHD, kOutW, If(model.out_bias, kOutB), "middle", x_MC);
+    const Value attention_MHD = g_.ToRows(b.attention.out_MHD, "attention_rows");
+    b.out = g_.LinearForward(attention_MHD, kOutW, If(model.out_bias, kOutB), "middle", x_MC);
     b.mlp = g_.RmsNormForward(b.out.y_MN, kMlpNorm, "mlp_norm");
     b.swiglu =
         g_.SwiGluForward(b.mlp.y_MC, kGateUpW, If(model.mlp_bias, kGateUpB), "gate_up", "swiglu");
@@ -161,9 +162,11 @@ class LlamaGraph : public ModelGraph {
     g_.RmsNormBackward(b.mlp, dmlp_MC, dresidual_MC, true);
 
     const Value dattention_MHD = g_.LinearBackward(b.out, dresidual_MC, "d_attention");
-    const Value dqkv_MN = g_.AttentionBackward(b.attention, dattention_MHD, "d_qkv");
+    const Value dheads_MHD = g_.ToRowsBackward(dattention_MHD, "d_attention_heads");
+    const Value dqkv_MN = g_.AttentionBackward(b.attention, dheads_MHD, "d_qkv");
     g_.RotaryBackward(b.rotary, dqkv_MN);
-    const Value dinput_MC = g_.LinearBackward(b.qkv, dqkv_MN, "d_input_norm");
+    const Value drows_MN = g_.ToHeadsBackward(dqkv_MN, "d_qkv_rows");
+    const Value dinput_MC = g_.LinearBackward(b.qkv, drows_MN, "d_input_norm");
     g_.RmsNormBackward(b.input, dinput_MC, dresidual_MC, true);
   }
 

@@ -109,7 +109,8 @@ void GlooCommunicators::Abort(const std::exception_ptr& cause) noexcept {
 
 // ---- messages ----
 
-// Both ends count alike, and no two axes have the same pair of ranks but kAll.
+// Both ends count alike, each axis for itself.
+static_assert(kAxes <= 4);
 uint64_t GlooCommunicators::Number(uint64_t index) const {
   return static_cast<uint64_t>(axis_) << 62 | (meets_->calls & 0xffffffffu) << 30 | index;
 }

@@ -229,6 +229,21 @@ inline std::vector<Cell> QuantizedCells(const std::vector<Cell>& cells) {
   return quantized;
 }
 
+// The cells with sequences over `shared` ranks, those that have as many. Rows are long enough for
+// 2, 4 and 6.
+inline std::vector<Cell> SequenceCells(const std::vector<Cell>& cells, int shared) {
+  std::vector<Cell> out;
+  for (const Cell& cell : cells) {
+    if (cell.setup.batch.world_size % shared != 0) continue;
+    Cell other = cell;
+    other.setup.batch.seq_len = 12;
+    other.setup.batch.sequence_ranks = shared;
+    other.name += ", sequences over " + std::to_string(shared);
+    out.push_back(std::move(other));
+  }
+  return out;
+}
+
 // A few cells, for what every stage treats alike.
 inline std::vector<Cell> SomeCells(const std::vector<Dtype>& dtypes) {
   std::vector<Cell> cells;

@@ -11,7 +11,9 @@
 
 #include "core/base/error.h"
 #include "core/program/fingerprint.h"
+#include "tests/core/families/llama/tiny_llama.h"
 #include "tests/core/lowering/matrix.h"
+#include "tests/core/model/with_lora.h"
 #include "tests/paths.h"
 
 namespace zeroplan {
@@ -84,6 +86,29 @@ TEST_CASE("every pass leaves a sound program where collectives send blocks of in
   CheckEveryPass(hybrid, SmallChunks(Backend::kCuda, true));
   for (testing::Cell& cell : hybrid) cell.setup.zero.overlap_comm = false;
   CheckEveryPass(hybrid, SmallChunks(Backend::kCuda, true));
+}
+
+TEST_CASE("every pass leaves a sound program where ranks share sequences") {
+  using testing::SequenceCells;
+  ModelSpec llama = testing::TinyLlama(Llama());
+  llama.layers = 5;
+  const ModelSpec lora = testing::WithDropout(testing::WithLora(llama, "all-linear"));
+  for (const Backend backend : {Backend::kCuda, Backend::kCpu}) {
+    LowerOptions options = SmallChunks(backend, backend == Backend::kCuda);
+    for (const bool documents : {false, true}) {
+      options.document_borders = documents;
+      const auto cells = SequenceCells(testing::AllCells({2, 4, 6}, {Dtype::kBF16}, {1, 3}), 2);
+      CheckEveryPass(documents ? SequenceCells(testing::SomeCells({Dtype::kF32}), 2) : cells,
+                     options, documents ? lora : llama);
+      CheckEveryPass(testing::HomesCells(SequenceCells(testing::AllCells({2}, {Dtype::kBF16}), 2)),
+                     options, llama);
+    }
+    options.document_borders = false;
+    options.tile_rows = 5;
+    CheckEveryPass(SequenceCells(testing::HybridCells({{4, 2}, {8, 4}}, Dtype::kBF16), 2), options,
+                   llama);
+    CheckEveryPass(SequenceCells(testing::AllCells({6}, {Dtype::kF32}, {2}), 6), options, llama);
+  }
 }
 
 TEST_CASE("every pass leaves a sound program for generation") {

@@ -81,6 +81,13 @@ TEST_CASE("axes: coordinates, groups and places of 2 x 3 ranks") {
 }
 
 TEST_CASE("axes: one that has every rank is called so") {
+  const RankAxes shared(2, 8, 4);
+  CHECK(shared.Size(RankAxis::kSequence) == 4);
+  CHECK(shared.Groups(RankAxis::kSequence) == 2);
+  CHECK(shared.Group(RankAxis::kSequence, 6) == 1);
+  CHECK(shared.Place(RankAxis::kSequence, 6) == 2);
+  CHECK(shared.Named(RankAxis::kSequence) == RankAxis::kSequence);
+  CHECK(RankAxes(4, 4, 4).Named(RankAxis::kSequence) == RankAxis::kAll);
   CHECK(RankAxes(4, 4).Named(RankAxis::kShard) == RankAxis::kAll);
   CHECK(RankAxes(4, 4).Named(RankAxis::kReplica) == RankAxis::kReplica);
   CHECK(RankAxes(1, 4).Named(RankAxis::kReplica) == RankAxis::kAll);

@@ -242,6 +242,10 @@ TEST_CASE("kernel table: FLOPs by hand") {
   CHECK(Flops(KernelId::kRotaryBackward, {64, 16, 6, 2, 8}) == 3.0 * 64 * 8 * 8);
   CHECK(Flops(KernelId::kQkNormRotaryForward, {64, 16, 6, 2, 8}) == 7.0 * 64 * 8 * 8);
   CHECK(Flops(KernelId::kQkNormRotaryBackward, {64, 16, 6, 2, 8}) == 12.0 * 64 * 8 * 8);
+  // Two more parts have each of the 2 * 2 heads of 8; or none.
+  CHECK(Flops(KernelId::kUnpackHeads, {2, 5, 12, 2, 8, 6}) == 2.0 * 5 * 4 * 8 * 2);
+  CHECK(Flops(KernelId::kUnpackHeads, {2, 5, 12, 4, 8, 2}) == 0);
+  CHECK(Flops(KernelId::kUnpackHeads, {2, 5, 12, 0, 8, 6}) == 0);
   CHECK(Flops(KernelId::kSwiGluForward, {64, 16}) == 5.0 * 64 * 16);
   CHECK(Flops(KernelId::kSwiGluBackward, {64, 16}) == 12.0 * 64 * 16);
   CHECK(Flops(KernelId::kLargestMagnitude, {4096}) == 4096);

@@ -41,7 +41,8 @@ Batch GlobalBatch(const BatchSampler& sampler, const SamplerOptions& o, uint64_t
   Batch all;
   for (int64_t m = 0; m < o.grad_accum; ++m) {
     for (int r = 0; r < o.world_size; ++r) {
-      std::vector<int32_t> inputs(static_cast<size_t>(o.micro_batch * o.seq_len));
+      std::vector<int32_t> inputs(
+          static_cast<size_t>(o.micro_batch * o.seq_len / o.sequence_ranks));
       std::vector<int32_t> targets(inputs.size());
       sampler.FillTrain(consumed, r, m, inputs, targets);
       all.inputs.insert(all.inputs.end(), inputs.begin(), inputs.end());
@@ -169,11 +170,15 @@ TEST_CASE("sampler: the global batch does not depend on how it is cut") {
   const TokenDataset data = counting.Open();
   for (const bool shuffle : {false, true}) {
     Batch reference;
+    // Ranks that share rows have their parts in the order of ranks.
+    SamplerOptions shared{8, 1, 6, 16, shuffle, 9};
+    shared.sequence_ranks = 4;
     for (const SamplerOptions& o : std::vector<SamplerOptions>{{8, 1, 24, 1, shuffle, 9},
                                                                {8, 24, 1, 1, shuffle, 9},
                                                                {8, 2, 3, 4, shuffle, 9},
                                                                {8, 3, 1, 8, shuffle, 9},
-                                                               {8, 1, 1, 24, shuffle, 9}}) {
+                                                               {8, 1, 1, 24, shuffle, 9},
+                                                               shared}) {
       REQUIRE(o.global_batch() == 24);
       const BatchSampler sampler(data, o);
       // The third crosses the end of an epoch: 500 samples, 24 of them for validation.

@@ -83,9 +83,16 @@ PackedBatch GlobalBatch(const BatchSampler& sampler, uint64_t consumed) {
     for (int r = 0; r < o.world_size; ++r) {
       std::vector<int32_t> part[3];
       for (auto& table : part) table.resize(static_cast<size_t>(o.micro_batch * o.seq_len));
+      for (const int t : {0, 1})
+        part[t].resize(part[t].size() / static_cast<size_t>(o.sequence_ranks));
       sampler.FillTrain(consumed, r, m, part[0], part[1], part[2]);
       all.inputs.insert(all.inputs.end(), part[0].begin(), part[0].end());
       all.targets.insert(all.targets.end(), part[1].begin(), part[1].end());
+      // Each rank that shares rows has where all of their documents start.
+      if (r % o.sequence_ranks != 0) {
+        REQUIRE(std::equal(part[2].rbegin(), part[2].rend(), all.starts.rbegin()));
+        continue;
+      }
       all.starts.insert(all.starts.end(), part[2].begin(), part[2].end());
     }
   }
@@ -283,12 +290,19 @@ TEST_CASE("packing: a global batch is the same however it is cut, and resumes an
     for (uint64_t consumed = 0; consumed < end; consumed += 8) {
       batches.push_back(GlobalBatch(whole, consumed));
     }
-    for (const auto& [micro_batch, grad_accum, ranks] :
-         std::vector<std::array<int, 3>>{{1, 8, 1}, {2, 2, 2}, {1, 2, 4}, {1, 1, 8}}) {
+    for (const auto& [micro_batch, grad_accum, ranks, shared] :
+         std::vector<std::array<int, 4>>{{1, 8, 1, 1},
+                                         {2, 2, 2, 1},
+                                         {1, 2, 4, 1},
+                                         {1, 1, 8, 1},
+                                         {1, 4, 4, 2},
+                                         {1, 2, 12, 3},
+                                         {1, 8, 8, 8}}) {
       SamplerOptions other = options;
       other.micro_batch = micro_batch;
       other.grad_accum = grad_accum;
       other.world_size = ranks;
+      other.sequence_ranks = shared;
       const BatchSampler cut(data, other);  // as one that resumes makes it
       for (size_t i = batches.size(); i-- > 0;) {
         REQUIRE(GlobalBatch(cut, i * 8) == batches[i]);

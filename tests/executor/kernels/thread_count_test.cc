@@ -108,6 +108,12 @@ TEST_CASE("results do not depend on the number of threads") {
                             {t(p, M * width), t(p, M * width), t(p, 20), t(Dtype::kF32, M * turned),
                              t(Dtype::kF32, M / 3 * 10), t(Dtype::kF32, 20)},
                             kAccumulate});
+    const KernelDims exchange = {3, M / 3, 6,
+                                 2, 10,    6};  // parts of a query, a key and a value head
+    CheckThreadIndependent(
+        {KernelId::kPackHeads, exchange, {t(p, M * width), Tensor(p, 6 * M * 30)}});
+    CheckThreadIndependent(
+        {KernelId::kUnpackHeads, exchange, {t(p, 6 * M * 30), Tensor(p, M * width)}});
     CheckThreadIndependent({KernelId::kSwiGluForward, {M, C}, {t(p, M * 2 * C), Tensor(p, M * C)}});
     CheckThreadIndependent({KernelId::kSwiGluBackward, {M, C}, {t(p, M * C), t(p, M * 2 * C)}});
     const int64_t B = 2, T = 150, H = 4, G = 2, D = 8, A = H * D, N = (H + 2 * G) * D;

@@ -41,6 +41,15 @@ void ConvertDynamic8(const KernelCall& call) {
   }
 }
 
+HeadExchange ExchangeOf(const KernelCall& call) {
+  const auto [B, T, H, G, D, S] = call.dims;
+  ZEROPLAN_CHECK(H % S == 0 && (G % S == 0 || S % G == 0), "{} and {} heads over {} ranks", H, G,
+                 S);
+  ZEROPLAN_CHECK(Arg(call, 0).dtype == Arg(call, 1).dtype, "{} to {}",
+                 DtypeName(Arg(call, 0).dtype), DtypeName(Arg(call, 1).dtype));
+  return {B, T, H, G, D, S};
+}
+
 }  // namespace
 
 void Fill(const KernelCall& call) {
@@ -146,6 +155,16 @@ void Dropout(const KernelCall& call) {
   ZEROPLAN_CHECK(M <= INT32_MAX, "dropout: {} rows are more than int32 counts", M);
   LaunchDropout(Floats(call, 0), Arg(call, 1).as<const int32_t>(), Floats(call, 2), M, K, T, tensor,
                 call.scalars[0], call.context.seed, call.has(kAccumulate), LaunchStream(call));
+  CheckLaunched(call);
+}
+
+void PackHeads(const KernelCall& call) {
+  LaunchPackHeads(ExchangeOf(call), Floats(call, 0), Floats(call, 1), LaunchStream(call));
+  CheckLaunched(call);
+}
+
+void UnpackHeads(const KernelCall& call) {
+  LaunchUnpackHeads(ExchangeOf(call), Floats(call, 0), Floats(call, 1), LaunchStream(call));
   CheckLaunched(call);
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "executor/kernels/cuda/float_array.h"
+#include "executor/kernels/head_exchange.h"
 
 namespace zeroplan {
 struct Dynamic8Block;
@@ -77,5 +78,12 @@ void LaunchSwiGluBackward(const FloatArray& dy_MF, const FloatArray& gu_M2F, int
 void LaunchDropout(const FloatArray& x_MK, const int32_t* number_2, const FloatArray& y_MK,
                    int64_t M, int64_t K, int64_t T, int64_t tensor, float p, uint64_t seed,
                    bool add, cudaStream_t stream);
+
+// Between rows with all heads and the parts that ranks exchange, of one dtype. Sums of the heads
+// that several parts have are in fp32. Fastest where D is a multiple of 8.
+void LaunchPackHeads(const HeadExchange& s, const FloatArray& x_BTN, const FloatArray& parts_BSTn,
+                     cudaStream_t stream);
+void LaunchUnpackHeads(const HeadExchange& s, const FloatArray& parts_BSTn, const FloatArray& x_BTN,
+                       cudaStream_t stream);
 
 }  // namespace zeroplan::cuda

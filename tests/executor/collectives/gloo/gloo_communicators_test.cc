@@ -222,7 +222,9 @@ TEST_CASE("reductions of more messages than a rank has room for") {
 
 TEST_CASE("the groups of an axis meet among themselves, interleaved with those of others") {
   constexpr int kRanks = 6, kShards = 3;
-  const RankAxes axes(kShards, kRanks);
+  const RankAxes axes(kShards, kRanks, /*sequence=*/2);
+  constexpr RankAxis kAxesOfGroups[] = {RankAxis::kShard, RankAxis::kReplica, RankAxis::kSequence,
+                                        RankAxis::kAll};
   // What goes directly, and what goes around.
   for (const std::vector<uint64_t>& sizes :
        {std::vector<uint64_t>{1, 5, 700, 0}, std::vector<uint64_t>{3, 9001}}) {
@@ -231,7 +233,7 @@ TEST_CASE("the groups of an axis meet among themselves, interleaved with those o
       return RankMemory(kind, Dtype::kF32, place, size, false, sizes);
     };
     for (const CollectiveKind kind : kKinds) {
-      for (const RankAxis axis : {RankAxis::kShard, RankAxis::kReplica, RankAxis::kAll}) {
+      for (const RankAxis axis : kAxesOfGroups) {
         const int size = axes.Size(axis);
         expected[{kind, size}] = OfThreads([&](int r) { return make(kind, r, size); }, size);
       }
@@ -239,7 +241,7 @@ TEST_CASE("the groups of an axis meet among themselves, interleaved with those o
     const auto errors = AsProcesses(kRanks, 3, axes, [&](GlooCommunicators& group, int rank) {
       for (int round = 0; round < 3; ++round) {
         for (const CollectiveKind kind : kKinds) {
-          for (const RankAxis axis : {RankAxis::kShard, RankAxis::kReplica, RankAxis::kAll}) {
+          for (const RankAxis axis : kAxesOfGroups) {
             // Groups differ in nothing but their ranks: what they have goes by place.
             const int place = axes.Place(axis, rank), size = axes.Size(axis);
             const RankMemory memory = make(kind, place, size);
