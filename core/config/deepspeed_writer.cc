@@ -41,6 +41,7 @@ void AddBatch(const BatchSpec& batch, Json* out) {
   (*out)["train_batch_size"] = batch.global_batch();
   (*out)["train_micro_batch_size_per_gpu"] = batch.micro_batch;
   (*out)["gradient_accumulation_steps"] = batch.grad_accum;
+  if (batch.sequence_ranks > 1) (*out)["sequence_parallel_size"] = batch.sequence_ranks;
 }
 
 // What the two offloads share; the keys after it are their own.
@@ -311,7 +312,7 @@ Json ToJson(const JsonNode& node) {
 bool IsAuto(const JsonNode& node) { return node.is_string() && node.scalar == "auto"; }
 
 // Sections in which "auto" leaves a choice to zeroplan. DeepSpeed itself takes no "auto".
-constexpr std::array<std::string_view, 12> kReadSections = {"zero_optimization",
+constexpr std::array<std::string_view, 13> kReadSections = {"zero_optimization",
                                                             "bf16",
                                                             "bfloat16",
                                                             "fp16",
@@ -322,6 +323,7 @@ constexpr std::array<std::string_view, 12> kReadSections = {"zero_optimization",
                                                             "train_batch_size",
                                                             "train_micro_batch_size_per_gpu",
                                                             "gradient_accumulation_steps",
+                                                            "sequence_parallel_size",
                                                             "gradient_clipping"};
 constexpr std::array<std::string_view, 3> kReadCommunication = {"communication_data_type",
                                                                 "fp32_allreduce", "allgather_size"};

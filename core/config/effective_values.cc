@@ -244,6 +244,7 @@ std::vector<EffectiveValue> EffectiveValues(const TrainSetup& setup, const JsonN
   table.Add("train_batch_size", batch.global_batch(), {}, "derived");
   table.Add("train_micro_batch_size_per_gpu", batch.micro_batch, {}, "derived");
   table.Add("gradient_accumulation_steps", batch.grad_accum, {}, "derived");
+  if (batch.sequence_ranks > 1) table.Add("sequence_parallel_size", batch.sequence_ranks);
   AddZero(setup.zero, &table);
   AddPrecision(setup, &table);
   const OptimizerConfig& optimizer = setup.optimizer;

@@ -380,6 +380,26 @@ void ReportDeepSpeedStates(ReaderState* state) {
   }
 }
 
+namespace {
+
+// Ranks that share each sequence.
+int ReadSequenceRanks(ReaderState* state) {
+  constexpr const char* kKey = "sequence_parallel_size";
+  JsonSection& root = state->root();
+  const int ranks = state->context.world_size;
+  const int64_t shared =
+      root.Int(kKey, 1, std::numeric_limits<int32_t>::max(), "the GPUs that share each sequence")
+          .value_or(1);
+  if (ranks >= 1 && ranks % shared != 0) {
+    root.Report(kKey, "{} is not allowed with {} GPUs; use a divisor of these", shared, ranks);
+  } else if (shared > 1 && state->context.of_deepspeed) {
+    root.Report(kKey, "{} is not predicted for other runtimes; use 1", shared);
+  }
+  return static_cast<int>(shared);
+}
+
+}  // namespace
+
 void ReadBatch(ReaderState* state) {
   JsonSection& root = state->root();
   const ReadContext& context = state->context;
@@ -390,6 +410,7 @@ void ReadBatch(ReaderState* state) {
   sizes.global_batch = BatchSize(&root, kGlobal, "⟦global_batch⟧", context.global_batch);
   sizes.micro_batch = BatchSize(&root, kMicro, "⟦micro_batch⟧", context.micro_batch);
   sizes.grad_accum = BatchSize(&root, kAccum, "⟦grad_accum⟧", context.grad_accum);
+  const int shared = ReadSequenceRanks(state);
   if (state->HasProblems()) return;
   // "auto" asks zeroplan to choose, so that accumulation alone is enough.
   if (sizes.grad_accum && !sizes.micro_batch && !sizes.global_batch &&
@@ -405,7 +426,7 @@ void ReadBatch(ReaderState* state) {
   where.resize(where.size() - std::string_view(line_of).size() - 2);
   BatchSpec& batch = state->result.setup.batch;
   try {
-    batch = ResolveBatch(sizes, context.world_size, context.seq_len, where);
+    batch = ResolveBatch(sizes, context.world_size, context.seq_len, where, shared);
   } catch (const Error& error) {
     state->AddProblem(node == nullptr ? 1 : node->line, error.what());
   }
@@ -440,9 +461,10 @@ void ReadCommunication(ReaderState* state) {
 }
 
 BatchSpec ResolveBatch(const BatchSizes& sizes, int world_size, int64_t seq_len,
-                       const std::string& where) {
+                       const std::string& where, int sequence_ranks) {
   BatchSpec out;
   out.world_size = world_size;
+  out.sequence_ranks = sequence_ranks;
   out.seq_len = seq_len;
   if (world_size < 1) {
     ThrowUsage("⟦gpus⟧: {} is not allowed; use a whole number of at least 1", world_size);
@@ -459,9 +481,12 @@ BatchSpec ResolveBatch(const BatchSizes& sizes, int world_size, int64_t seq_len,
     }
     return out;
   }
-  const std::string ranks = fmt::format("{} GPUs", world_size);
+  const int64_t groups = out.data_ranks();
+  const std::string ranks = sequence_ranks == 1
+                                ? fmt::format("{} GPUs", world_size)
+                                : fmt::format("{} groups of {} GPUs", groups, sequence_ranks);
   if (micro && accum) {
-    const int64_t product = SaturatedMul(SaturatedMul(*micro, *accum), world_size);
+    const int64_t product = SaturatedMul(SaturatedMul(*micro, *accum), groups);
     if (product == kTooLarge || product != *global) {
       ThrowUsage(
           "{}train_batch_size: {} is not train_micro_batch_size_per_gpu {} x "
@@ -470,14 +495,14 @@ BatchSpec ResolveBatch(const BatchSizes& sizes, int world_size, int64_t seq_len,
     }
   } else if (micro) {
     out.grad_accum =
-        DivideBatch(*global, SaturatedMul(*micro, world_size),
+        DivideBatch(*global, SaturatedMul(*micro, groups),
                     fmt::format("train_micro_batch_size_per_gpu {} x {}", *micro, ranks), where);
   } else if (accum) {
     out.micro_batch =
-        DivideBatch(*global, SaturatedMul(*accum, world_size),
+        DivideBatch(*global, SaturatedMul(*accum, groups),
                     fmt::format("gradient_accumulation_steps {} x {}", *accum, ranks), where);
   } else {
-    out.micro_batch = DivideBatch(*global, world_size, ranks, where);
+    out.micro_batch = DivideBatch(*global, groups, ranks, where);
   }
   return out;
 }

@@ -168,7 +168,8 @@ inline void FillReaderSizes(ZeroConfig& zero) {
   fill(zero.max_live_parameters, defaults.max_live_parameters);
 }
 
-// train_batch_size = micro_batch * grad_accum * world_size, with any of the three sizes open.
+// train_batch_size = micro_batch * grad_accum * world_size / sequence_ranks, with any of the three
+// sizes open.
 
 // What the config and the command line say together; nullopt: open.
 struct BatchSizes {
@@ -180,7 +181,7 @@ struct BatchSizes {
 // `where` starts the message: "ds.json:3: ". REQUIRES: the sizes are positive. Throws Error(kUsage)
 // otherwise.
 BatchSpec ResolveBatch(const BatchSizes& sizes, int world_size, int64_t seq_len,
-                       const std::string& where);
+                       const std::string& where, int sequence_ranks = 1);
 
 // The keys and values that the reader of DeepSpeed configs knows, for schemas and help.
 

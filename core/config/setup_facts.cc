@@ -176,11 +176,12 @@ Problem CheckBatch(const BatchSpec& batch) {
   }
   const int shared = batch.sequence_ranks;
   if (shared < 1 || batch.world_size % shared != 0) {
-    return Report("⟦sequence_ranks⟧", "{} is not allowed with {} ranks; use a divisor of these",
-                  shared, batch.world_size);
+    return Report("sequence_parallel_size",
+                  "{} is not allowed with {} ranks; use a divisor of these", shared,
+                  batch.world_size);
   }
   if (batch.seq_len % shared != 0) {
-    return Report("⟦sequence_ranks⟧",
+    return Report("sequence_parallel_size",
                   "{} is not allowed with sequences of {} tokens; use a divisor of these, or a "
                   "multiple of it as ⟦seq_len⟧",
                   shared, batch.seq_len);

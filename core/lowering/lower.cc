@@ -47,7 +47,7 @@ std::optional<SetupProblem> FindSequenceProblem(const ModelSpec& model, const Ba
   const int64_t ranks = batch.sequence_ranks, heads = model.heads, kv_heads = model.KvHeads();
   if (ranks == 1) return std::nullopt;
   const auto problem = [&](std::string why) {
-    return SetupProblem{"⟦sequence_ranks⟧", fmt::format("{} is not allowed: {}", ranks, why)};
+    return SetupProblem{"sequence_parallel_size", fmt::format("{} is not allowed: {}", ranks, why)};
   };
   if (model.family->learned_positions()) {
     return problem(fmt::format(

@@ -191,6 +191,7 @@ std::string SetupLabel(const TrainSetup& setup) {
 std::string BatchText(const BatchSpec& batch) {
   std::string text = fmt::format("micro-batch {}", batch.micro_batch);
   if (batch.grad_accum > 1) text += fmt::format(" x {} micro-steps", batch.grad_accum);
+  if (batch.sequence_ranks > 1) text += fmt::format(" over {} GPUs each", batch.sequence_ranks);
   return text;
 }
 

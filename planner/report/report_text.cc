@@ -179,8 +179,10 @@ std::string PrecisionText(const TrainSetup& setup) {
 std::string BatchLine(const TrainSetup& setup) {
   const BatchSpec& batch = setup.batch;
   const auto tokens = static_cast<uint64_t>(batch.global_batch() * batch.seq_len);
-  return fmt::format("{}, micro-batch {}, {} micro-step{} a step: {} sequence{}, {} tokens",
-                     PrecisionText(setup), batch.micro_batch, batch.grad_accum,
+  const std::string shared =
+      batch.sequence_ranks > 1 ? fmt::format(" over {} GPUs each", batch.sequence_ranks) : "";
+  return fmt::format("{}, micro-batch {}{}, {} micro-step{} a step: {} sequence{}, {} tokens",
+                     PrecisionText(setup), batch.micro_batch, shared, batch.grad_accum,
                      batch.grad_accum == 1 ? "" : "s", batch.global_batch(),
                      batch.global_batch() == 1 ? "" : "s", FormatCount(tokens));
 }

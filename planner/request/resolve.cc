@@ -10,6 +10,7 @@
 #include "core/config/deepspeed_reader.h"
 #include "core/config/setup_facts.h"
 #include "core/families/load_model.h"
+#include "core/lowering/lower.h"
 #include "core/model/lora.h"
 #include "core/program/attention_path.h"
 #include "core/program/bucket_sizes.h"
@@ -449,6 +450,9 @@ TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
   if (group > 0 && !TilesNodes(group, gpus, per_node)) {
     ThrowUsage("{}: shard groups of {} are not allowed with {} GPUs, {} a node; use {}",
                request.config, group, gpus, per_node, GroupsText(gpus, per_node));
+  }
+  if (const auto problem = FindSequenceProblem(model, result.setup.batch)) {
+    ThrowUsage("{}: {}: {}", request.config, problem->key, problem->message);
   }
   CheckDtype(result.setup.precision.dtype, hardware, request.config);
   CheckMastersName(request.batch, result.setup.precision.dtype);

@@ -395,6 +395,13 @@ void ResolvedPlan::FromConfig(Assumptions& assumptions) {
   inputs_.base = ResolveConfig(request_, inputs_.model, hardware_, cluster_.gpus, assumptions,
                                &inputs_.recipe, &says_states);
   const TrainSetup& base = inputs_.base;
+  if (base.batch.sequence_ranks > 1) {
+    ThrowUsage(
+        "{}: sequence_parallel_size: {} is not searched with; use 1, or 'estimate' and 'train', "
+        "which "
+        "take the config as it is",
+        request_.config, base.batch.sequence_ranks);
+  }
   request_.batch = InSequences(request_.batch, base.batch.seq_len, cluster_.gpus);
   const JsonNode root = ParseJsonText(ReadTextFile(request_.config), request_.config);
   JsonSection config(&root, "", request_.config);

@@ -319,24 +319,26 @@ TEST_CASE("sequence ranks that a batch or a model cannot have are refused") {
   };
   CHECK(problem({1, 1, 8, 64, 4}).empty());
   CHECK(problem({1, 1, 8, 64, 3}) ==
-        "⟦sequence_ranks⟧: 3 is not allowed with 8 ranks; use a divisor of these");
-  CHECK(
-      problem({1, 1, 8, 66, 4}) ==
-      "⟦sequence_ranks⟧: 4 is not allowed with sequences of 66 tokens; use a divisor of these, or "
-      "a multiple of it as ⟦seq_len⟧");
+        "sequence_parallel_size: 3 is not allowed with 8 ranks; use a divisor of these");
+  CHECK(problem({1, 1, 8, 66, 4}) ==
+        "sequence_parallel_size: 4 is not allowed with sequences of 66 tokens; use a divisor of "
+        "these, or "
+        "a multiple of it as ⟦seq_len⟧");
   const auto of_model = [](const ModelSpec& model, int shared) {
     const auto found = FindSequenceProblem(model, {1, 1, 24, 48, shared});
     return found ? found->key + ": " + found->message : "";
   };
   CHECK(of_model(testing::TinyModel(), 1).empty());
   CHECK(of_model(testing::TinyModel(), 2) ==
-        "⟦sequence_ranks⟧: 2 is not allowed: models of type gpt2 learn their positions, of which "
+        "sequence_parallel_size: 2 is not allowed: models of type gpt2 learn their positions, of "
+        "which "
         "each rank would need its own; use 1, or a model with rotary positions");
   for (const int shared : {1, 2, 6}) CHECK(of_model(testing::TinyLlama(Llama()), shared).empty());
   CHECK(of_model(testing::TinyLlama(Llama()), 4) ==
-        "⟦sequence_ranks⟧: 4 is not allowed: tiny has 6 query heads; use a divisor of these");
+        "sequence_parallel_size: 4 is not allowed: tiny has 6 query heads; use a divisor of these");
   CHECK(of_model(testing::TinyLlama(Llama()), 3) ==
-        "⟦sequence_ranks⟧: 3 is not allowed: tiny has 2 key and value heads; use a divisor or a "
+        "sequence_parallel_size: 3 is not allowed: tiny has 2 key and value heads; use a divisor "
+        "or a "
         "multiple of these");
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <limits>
 #include <span>
 #include <string>
 #include <system_error>
@@ -14,6 +15,8 @@
 #include "cli/run/train/host_fit.h"
 #include "cli/run/train/open_choice.h"
 #include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/json_section.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
@@ -298,6 +301,16 @@ TrainSetup PlainSetup(const TrainCommand& command, const ModelSpec& model,
              : ResolveConfig(command.common, model, hardware, ranks, assumptions);
 }
 
+// Such configs are taken as they are: what they leave open is not searched.
+bool SharesSequences(const std::string& config) {
+  if (config.empty()) return false;
+  const JsonNode root = ParseJsonText(ReadTextFile(config), config);
+  const auto ranks = JsonSection(&root, "", config)
+                         .Int("sequence_parallel_size", 1, std::numeric_limits<int32_t>::max(),
+                              "the GPUs that share each sequence");
+  return ranks.value_or(1) > 1;
+}
+
 // Where a run is chosen, and for what.
 struct ChoosingAt {
   HardwareProfile hardware;
@@ -309,12 +322,13 @@ struct ChoosingAt {
 // Model, setup and `lower` of a run without a plan. Of several ranks, rank 0 chooses for all.
 void Choose(const TrainCommand& command, const ChoosingAt& at, const Resolving& by, TrainWork& work,
             Assumptions& assumptions) {
+  const bool searches = at.plans && !SharesSequences(command.common.config);
   const std::string of_rank_0 =
       by.group != nullptr && by.group->rank() > 0 ? by.group->AllGather("").front() : "";
   if (!of_rank_0.empty()) {
     work.model = ResolveModel(command.common.model, command.common.batch.seq_len, assumptions);
     work.setup = ReadProgramRecord(of_rank_0, "choice", 1, "rank 0").setup;
-  } else if (at.plans) {
+  } else if (searches) {
     OpenChoice choice(command.common, at.hardware, at.ranks, at.ranks_per_host, work.kept,
                       command.nvme_path, assumptions);
     work.model = choice.model();
@@ -331,7 +345,7 @@ void Choose(const TrainCommand& command, const ChoosingAt& at, const Resolving& 
   }
   if (by.group != nullptr && by.group->rank() == 0) {
     std::string said;
-    if (at.plans) {
+    if (searches) {
       SetNvmePath(command, work.setup);
       const Program program = Lower(work.model, work.setup, work.lower);
       said = WriteProgramRecord(program, work.lower);

@@ -47,6 +47,31 @@ TEST_CASE("reader: an empty config is DeepSpeed's defaults") {
   CHECK(r.setup.batch.global_batch() == 1);
 }
 
+TEST_CASE("reader: ranks that share sequences, by DeepSpeed's key") {
+  ReadContext context;
+  context.world_size = 8;
+  const auto batch = [&](const char* config) { return Read(config, context).setup.batch; };
+  CHECK(batch("{}").sequence_ranks == 1);
+  const BatchSpec four = batch(R"({"sequence_parallel_size": 4, "train_batch_size": 12,
+                                   "train_micro_batch_size_per_gpu": 2})");
+  CHECK(four.sequence_ranks == 4);
+  CHECK(four.data_ranks() == 2);
+  CHECK(four.grad_accum == 3);
+  CHECK(four.global_batch() == 12);
+  const auto refused = [&](const char* config, const char* why) {
+    CHECK_THROWS_WITH_AS(Read(config, context), doctest::Contains(why), Error);
+  };
+  refused(
+      R"({"sequence_parallel_size": 3})",
+      "ds.json:1: sequence_parallel_size: 3 is not allowed with 8 GPUs; use a divisor of these");
+  refused(R"({"sequence_parallel_size": 4, "train_batch_size": 5})", "2 groups of 4 GPUs");
+  context.seq_len = 1022;
+  refused(R"({"sequence_parallel_size": 4})",
+          "sequence_parallel_size: 4 is not allowed with sequences of 1022 tokens");
+  context.of_deepspeed = true;
+  refused(R"({"sequence_parallel_size": 2})", "is not predicted for other runtimes; use 1");
+}
+
 TEST_CASE("reader: the ZeRO-Offload tutorial's config as printed") {
   const ReadResult r = Read(R"({
     "zero_optimization": {

@@ -2,10 +2,13 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/json_source.h"
 #include "core/config/deepspeed_reader.h"
+#include "core/config/effective_values.h"
 #include "core/config/setup_facts.h"
 #include "core/lowering/lower.h"
 #include "core/program/program.h"
@@ -84,6 +87,22 @@ TEST_CASE("writer: shard groups are read back, by DeepSpeed's keys where it has 
   mics.zero.shard_group = 8;
   mics.zero.offload_optimizer.device = OffloadDevice::kCpu;
   CHECK(DeepSpeedCannot(mics) == "shard groups of replicas (MiCS) with the optimizer on cpu");
+}
+
+TEST_CASE("writer: ranks that share sequences are read back, and said") {
+  TrainSetup setup;
+  setup.batch = {2, 3, 16, 1024, 4};
+  setup.zero.reduce_bucket_elements = setup.zero.prefetch_bucket_elements = 1000;
+  setup.zero.max_live_parameters = 1000;
+  const std::string text = WriteDeepSpeedConfig(setup, 4);
+  const auto json = nlohmann::json::parse(text);
+  CHECK(json["sequence_parallel_size"] == 4);
+  CHECK(json["train_batch_size"] == 2 * 3 * 4);
+  CHECK(ReadBack(text, setup.batch, 4).batch == setup.batch);
+  const auto values = EffectiveValues(setup, ParseJsonText(text, "written"));
+  CHECK(std::any_of(values.begin(), values.end(), [](const EffectiveValue& value) {
+    return value.key == "sequence_parallel_size" && value.value == "4";
+  }));
 }
 
 TEST_CASE("writer: what it leaves out has no effect: the same program comes out") {
