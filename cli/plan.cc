@@ -204,8 +204,7 @@ ConfigSource SourceOf(const PlanOptions& options, const Plan& plan) {
 }
 
 // The choice as JSON. DeepSpeed's: what --out has of it. FSDP2's, which has no file of its own: the
-// arguments of fully_shard and what the training code has to do (docs/runtimes.md). "_zeroplan":
-// {"runtime": ...} names the runtime; DeepSpeed ignores it.
+// arguments of fully_shard and what the code has to do. "_zeroplan": {"runtime": ...} names it.
 std::string ConfigText(const ConfigSource& source) {
   const FormatRequest& request = source.request;
   // The last of several files is DeepSpeed's.
@@ -290,10 +289,9 @@ void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
     LogInfo("--out {}: none of these runs of DeepSpeed reduced in fp32", options.deepspeed_file);
   }
   if (plan.setup.recompute.kind == RecomputeKind::kFull) {
-    const bool offloads = plan.setup.recompute.offload.device != OffloadDevice::kNone;
+    const bool on_gpu = plan.setup.recompute.offload.device == OffloadDevice::kNone;
     LogInfo("--out {}: recompute is switched on in the model's code for DeepSpeed{}",
-            options.deepspeed_file,
-            offloads ? ", by deepspeed.checkpointing, which alone reads cpu_checkpointing" : "");
+            options.deepspeed_file, on_gpu ? "" : ", by deepspeed.checkpointing alone");
   }
 }
 
