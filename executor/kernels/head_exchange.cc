@@ -1,6 +1,8 @@
 // Heads of a rank's rows into the parts that ranks exchange, and back. Legend: kernel_rows.inc's.
 #include "executor/kernels/head_exchange.h"
 
+#include <limits>
+
 #include "executor/kernels/cpu_kernels.h"
 #include "executor/kernels/kernel_util.h"
 
@@ -9,6 +11,8 @@ namespace {
 
 HeadExchange ExchangeOf(const KernelCall& call) {
   const auto [B, T, H, G, D, S] = call.dims;
+  ZEROPLAN_CHECK((H + 2 * G) * D < std::numeric_limits<int32_t>::max() / S, "{} x {} columns",
+                 H + 2 * G, D);
   ZEROPLAN_CHECK(H % S == 0 && (G % S == 0 || S % G == 0), "{} and {} heads over {} ranks", H, G,
                  S);
   ZEROPLAN_CHECK(Arg(call, 0).dtype == Arg(call, 1).dtype, "{} to {}",
@@ -24,13 +28,13 @@ void PackHeads(const KernelCall& call) {
   const HeadExchange s = ExchangeOf(call);
   const KernelArg &x_BTN = Arg(call, 0), &parts_BSTn = Arg(call, 1);
   const size_t head_bytes = static_cast<size_t>(s.D) * DtypeBytes(x_BTN.dtype);
-  const int64_t columns = s.part_columns();
+  const int columns = s.part_columns();
   call.context.pool->ParallelFor(
       s.B * s.T, RowGrain(s.S * columns), [&](int64_t begin, int64_t end, int) {
         for (int64_t m = begin; m < end; ++m) {
-          for (int64_t r = 0; r < s.S; ++r) {
+          for (int r = 0; r < s.S; ++r) {
             const int64_t part = s.part_row(m / s.T, r, m % s.T);
-            for (int64_t c = 0; c < columns; c += s.D) {
+            for (int c = 0; c < columns; c += s.D) {
               std::memcpy(ElementAt(parts_BSTn, part + c),
                           ElementAt(x_BTN, m * s.row_columns() + s.RowColumn(r, c)), head_bytes);
             }
@@ -48,9 +52,9 @@ void UnpackHeads(const KernelCall& call) {
         alignas(64) float part_buffer[kBlock], sum_buffer[kBlock];
         for (int64_t m = begin; m < end; ++m) {
           const int64_t row = m * s.row_columns();
-          for (int64_t c = 0; c < s.row_columns(); c += s.D) {
+          for (int c = 0; c < s.row_columns(); c += s.D) {
             const HeadExchange::Parts parts = s.PartsOf(c);
-            const auto at = [&](int64_t p) {
+            const auto at = [&](int p) {
               return s.part_row(m / s.T, parts.first + p, m % s.T) + parts.column;
             };
             if (parts.count == 1) {
@@ -60,7 +64,7 @@ void UnpackHeads(const KernelCall& call) {
             ForEachBlock(0, s.D, [&](int64_t first, int64_t count) {
               float* sum = WriteBlock(x_BTN, row + c + first, sum_buffer);
               std::fill(sum, sum + count, 0.0f);
-              for (int64_t p = 0; p < parts.count; ++p) {
+              for (int p = 0; p < parts.count; ++p) {
                 const float* part = ReadBlock(parts_BSTn, at(p) + first, count, part_buffer);
                 for (int64_t i = 0; i < count; ++i) sum[i] += part[i];
               }

@@ -260,6 +260,32 @@ TEST_CASE("ranks that share sequences see the borders of their rows' documents")
   }
 }
 
+TEST_CASE("ranks that share sequences: a checkpoint goes on at any number of them") {
+  const ModelSpec model = EightHeads(2);
+  const Program first = Lower(model, SetupFor(3, testing::Offload::kBoth, {4, 2}));
+  testing::MemoryState saved(first.layout);
+  Engine engine(first, OneThread());
+  engine.Init();
+  for (uint64_t step = 0; step < 3; ++step) engine.Step(testing::RandomBatch(first, step));
+  engine.Save(std::vector<StateSink*>(4, &saved));
+  const StepState state = engine.state();
+  const StepState wanted = engine.Step(testing::RandomBatch(first, 3));
+  for (const Cut& cut : {Cut{4, 2}, Cut{1, 1}, Cut{8, 4}, Cut{2, 2, 2}}) {
+    CAPTURE(cut.ranks);
+    CAPTURE(cut.shared);
+    const Program program =
+        Lower(model, SetupFor(cut.ranks == 1 ? 0 : 2, testing::Offload::kNone, cut));
+    Engine resumed(program, OneThread());
+    resumed.Init();
+    resumed.Load(saved, true, &state);
+    testing::MemoryState again(program.layout);
+    resumed.Save(std::vector<StateSink*>(static_cast<size_t>(cut.ranks), &again));
+    CHECK(again == saved);
+    const StepState next = resumed.Step(testing::RandomBatch(program, 3));
+    CHECK(std::abs(next.loss_sum - wanted.loss_sum) <= 1e-6 * wanted.loss_sum);
+  }
+}
+
 // A layer has four exchanges: of query, key and value, of attention's output, and of the gradients
 // of both. A rank keeps one part of S.
 TEST_CASE("ranks that share sequences: what they exchange, by hand") {

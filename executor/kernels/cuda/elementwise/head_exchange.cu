@@ -12,10 +12,12 @@ constexpr int kThreads = 256;
 template <int W, typename T>
 __global__ void __launch_bounds__(kThreads)
     PackKernel(HeadExchange s, Typed<T> x_BTN, Typed<T> parts_BSTn) {
-  const int64_t row = blockIdx.x, columns = s.part_columns();
-  const int64_t b = row / (s.S * s.T), r = row / s.T % s.S, t = row % s.T;
+  const int64_t row = blockIdx.x;
+  const int columns = s.part_columns();
+  const int64_t b = row / (s.S * s.T), t = row % s.T;
+  const auto r = static_cast<int>(row / s.T % s.S);
   const int64_t x = (b * s.T + t) * s.row_columns();
-  for (int64_t c = static_cast<int64_t>(threadIdx.x) * W; c < columns; c += kThreads * W) {
+  for (int c = static_cast<int>(threadIdx.x) * W; c < columns; c += kThreads * W) {
     float v[W];
     x_BTN.Load(x + s.RowColumn(r, c), v);
     parts_BSTn.Store(row * columns + c, v);
@@ -26,13 +28,14 @@ __global__ void __launch_bounds__(kThreads)
 template <int W, typename T>
 __global__ void __launch_bounds__(kThreads)
     UnpackKernel(HeadExchange s, Typed<T> parts_BSTn, Typed<T> x_BTN) {
-  const int64_t row = blockIdx.x, columns = s.row_columns();
+  const int64_t row = blockIdx.x;
+  const int columns = s.row_columns();
   const int64_t b = row / s.T, t = row % s.T;
-  for (int64_t c = static_cast<int64_t>(threadIdx.x) * W; c < columns; c += kThreads * W) {
+  for (int c = static_cast<int>(threadIdx.x) * W; c < columns; c += kThreads * W) {
     const HeadExchange::Parts parts = s.PartsOf(c);
     float sum[W];
     parts_BSTn.Load(s.part_row(b, parts.first, t) + parts.column, sum);
-    for (int64_t p = 1; p < parts.count; ++p) {
+    for (int p = 1; p < parts.count; ++p) {
       float v[W];
       parts_BSTn.Load(s.part_row(b, parts.first + p, t) + parts.column, v);
 #pragma unroll
@@ -66,9 +69,8 @@ void LaunchPackHeads(const HeadExchange& s, const FloatArray& x_BTN, const Float
   if (s.B * s.T == 0) return;
   Dispatch(s, x_BTN, parts_BSTn, [&](auto width, auto tag) {
     using T = typename decltype(tag)::type;
-    PackKernel<decltype(width)::value, T>
-        <<<static_cast<unsigned>(s.B * s.S * s.T), kThreads, 0, stream>>>(s, Typed<T>(x_BTN),
-                                                                          Typed<T>(parts_BSTn));
+    PackKernel<decltype(width)::value, T><<<GridOf(s.B * s.S * s.T, 1), kThreads, 0, stream>>>(
+        s, Typed<T>(x_BTN), Typed<T>(parts_BSTn));
   });
 }
 
@@ -78,8 +80,7 @@ void LaunchUnpackHeads(const HeadExchange& s, const FloatArray& parts_BSTn, cons
   Dispatch(s, parts_BSTn, x_BTN, [&](auto width, auto tag) {
     using T = typename decltype(tag)::type;
     UnpackKernel<decltype(width)::value, T>
-        <<<static_cast<unsigned>(s.B * s.T), kThreads, 0, stream>>>(s, Typed<T>(parts_BSTn),
-                                                                    Typed<T>(x_BTN));
+        <<<GridOf(s.B * s.T, 1), kThreads, 0, stream>>>(s, Typed<T>(parts_BSTn), Typed<T>(x_BTN));
   });
 }
 
