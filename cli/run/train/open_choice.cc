@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/json_section.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
@@ -250,6 +252,15 @@ void ResizeVocab(const std::string& folder, ModelSpec& model) {
           model.vocab, tokens, folder);
   model.vocab = tokens;
   model.padded_vocab = PadVocab(tokens);
+}
+
+bool SharesSequences(const std::string& config) {
+  if (config.empty()) return false;
+  const JsonNode root = ParseJsonText(ReadTextFile(config), config);
+  const auto ranks = JsonSection(&root, "", config)
+                         .Int("sequence_parallel_size", 1, std::numeric_limits<int32_t>::max(),
+                              "the GPUs that share each sequence");
+  return ranks.value_or(1) > 1;
 }
 
 }  // namespace zeroplan

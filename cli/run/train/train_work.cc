@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
-#include <limits>
 #include <span>
 #include <string>
 #include <system_error>
@@ -15,8 +14,6 @@
 #include "cli/run/train/host_fit.h"
 #include "cli/run/train/open_choice.h"
 #include "core/base/error.h"
-#include "core/base/files.h"
-#include "core/base/json_section.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
@@ -299,16 +296,6 @@ TrainSetup PlainSetup(const TrainCommand& command, const ModelSpec& model,
   return command.common.config.empty()
              ? ResolveChoice(command, model, hardware, backend, ranks, assumptions)
              : ResolveConfig(command.common, model, hardware, ranks, assumptions);
-}
-
-// Such configs are taken as they are: what they leave open is not searched.
-bool SharesSequences(const std::string& config) {
-  if (config.empty()) return false;
-  const JsonNode root = ParseJsonText(ReadTextFile(config), config);
-  const auto ranks = JsonSection(&root, "", config)
-                         .Int("sequence_parallel_size", 1, std::numeric_limits<int32_t>::max(),
-                              "the GPUs that share each sequence");
-  return ranks.value_or(1) > 1;
 }
 
 // Where a run is chosen, and for what.
