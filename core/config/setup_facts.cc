@@ -174,6 +174,12 @@ Problem CheckBatch(const BatchSpec& batch) {
   if (tokens >> 62 != 0) {
     return Report("train_batch_size", "a step has more than 2^62 tokens; use a smaller batch");
   }
+  if (batch.micro_batch * batch.seq_len > kMax) {
+    return Report(
+        "train_micro_batch_size_per_gpu",
+        "{} sequences of {} tokens are more than {} tokens; use fewer or shorter sequences",
+        batch.micro_batch, batch.seq_len, kMax);
+  }
   const int shared = batch.sequence_ranks;
   if (shared < 1 || batch.world_size % shared != 0) {
     return Report("sequence_parallel_size",

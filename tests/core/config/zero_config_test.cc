@@ -79,6 +79,8 @@ TEST_CASE("setup: what cannot run is refused by key") {
       {"⟦seq_len⟧: 9223372036854775807", [](S s) { s->batch.seq_len = INT64_MAX; }},
       {"2^62 tokens",
        [](S s) { s->batch.micro_batch = s->batch.grad_accum = s->batch.seq_len = 2147483647; }},
+      {"65536 sequences of 65536 tokens",
+       [](S s) { s->batch.micro_batch = s->batch.seq_len = 65536; }},
       {"optimizer.params.lr: nan", [](S s) { s->optimizer.lr = std::nan(""); }},
       {"optimizer.params.lr: 1e+300", [](S s) { s->optimizer.lr = 1e300; }},
       {"optimizer.params.betas: 1 ", [](S s) { s->optimizer.betas[1] = 1; }},
@@ -90,9 +92,13 @@ TEST_CASE("setup: what cannot run is refused by key") {
        [](S s) { s->recompute.layers = 3; }},
       {"⟦checkpointing_above⟧: selective is not allowed with ⟦checkpointing⟧ products and "
        "⟦checkpoint_layers⟧ 0",
-       [](S s) { s->recompute = {RecomputeKind::kProducts, 0, 0, RecomputeKind::kSelective}; }},
+       [](S s) {
+         s->recompute = {RecomputeKind::kProducts, 0, 0, RecomputeKind::kSelective};
+       }},
       {"⟦checkpointing_above⟧: products is not allowed",
-       [](S s) { s->recompute = {RecomputeKind::kFull, 1, 3, RecomputeKind::kProducts}; }},
+       [](S s) {
+         s->recompute = {RecomputeKind::kFull, 1, 3, RecomputeKind::kProducts};
+       }},
       {"⟦offload_activations⟧: nvme is not allowed; use cpu or none",
        [](S s) { s->recompute.offload.device = OffloadDevice::kNvme; }},
       {"⟦offload_activation_layers⟧: 4 is not allowed with ⟦offload_activations⟧ none",
