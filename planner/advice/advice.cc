@@ -24,11 +24,17 @@ std::string KindText(const SearchInputs& inputs, const Candidate& candidate) {
   return inputs.runtime->ChoiceText(SetupOf(candidate, inputs.base));
 }
 
-// What SameKind tells apart: "stage 2, optimizer on cpu, full recompute".
+// What SameKind tells apart: "stage 2, optimizer on cpu, full recompute of some layers".
 std::string KindName(const SearchInputs& inputs, Candidate kind) {
   kind.optimizer.ratio = 1;
   kind.recompute.every = std::min(kind.recompute.every, 1);
-  return inputs.runtime->Label(SetupOf(kind, inputs.base));
+  std::string name = inputs.runtime->Label(SetupOf(kind, inputs.base));
+  for (const int layers : {kind.recompute.layers, kind.recompute.offload.layers}) {
+    const std::string number = fmt::format(" of {} layers", layers);
+    const size_t at = name.find(number);
+    if (layers > 0 && at != std::string::npos) name.replace(at, number.size(), " of some layers");
+  }
+  return name;
 }
 
 // " (within 2.1 %)" where an answer is not proven.

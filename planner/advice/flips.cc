@@ -48,9 +48,14 @@ std::optional<AnswerRange> Typed(const MemoryAnswer& range, uint64_t present, ui
 }  // namespace
 
 bool SameKind(const Candidate& a, const Candidate& b) {
+  const auto recompute = [](const Candidate& candidate) {
+    RecomputeConfig kind = MixOf(candidate.recompute);
+    kind.every = std::min(kind.every, 1);
+    return kind;
+  };
   return a.stage == b.stage && a.grouping == b.grouping &&
          a.optimizer.device == b.optimizer.device && a.param == b.param &&
-         a.recompute.kind == b.recompute.kind && a.states == b.states &&
+         recompute(a) == recompute(b) && a.states == b.states &&
          Inexactness(a.products) == Inexactness(b.products);
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "core/config/setup_facts.h"
@@ -14,12 +15,20 @@ namespace {
 
 // Why compute takes longer for a token.
 std::string ComputeReason(const TrainSetup& other, const TrainSetup& best) {
-  if (other.recompute.kind != RecomputeKind::kNone && best.recompute.kind == RecomputeKind::kNone) {
+  const RecomputeConfig &of_other = other.recompute, &of_best = best.recompute;
+  if (of_other.kind != RecomputeKind::kNone && of_best.kind == RecomputeKind::kNone) {
     return "it has to recompute activations to fit";
   }
-  if (other.recompute.kind == RecomputeKind::kFull &&
-      best.recompute.kind == RecomputeKind::kSelective) {
-    return "it has to recompute whole layers to fit";
+  if (of_other.kind >= RecomputeKind::kProducts && of_best.kind == RecomputeKind::kSelective) {
+    return of_other.kind == RecomputeKind::kFull ? "it has to recompute whole layers to fit"
+                                                 : "it has to run products again to fit";
+  }
+  const auto layers = [](const RecomputeConfig& recompute) {
+    return recompute.layers > 0 ? recompute.layers : std::numeric_limits<int>::max();
+  };
+  if (of_other.kind != RecomputeKind::kNone && of_other.kind >= of_best.kind &&
+      of_other.above >= of_best.above && layers(of_other) > layers(of_best)) {
+    return "it has to recompute more layers to fit";
   }
   if (other.batch.micro_batch < best.batch.micro_batch) {
     return fmt::format("only micro-batch {} fits, and smaller matrices run slower",
@@ -48,6 +57,10 @@ std::string CommReason(const TrainSetup& other, const TrainSetup& best) {
 
 std::string OffloadReason(const TrainSetup& other) {
   const auto& zero = other.zero;
+  if (zero.offload_optimizer.device == OffloadDevice::kNone &&
+      zero.offload_param.device == OffloadDevice::kNone) {
+    return "it waits for activations that PCIe copies";
+  }
   if (zero.offload_optimizer.device == OffloadDevice::kNvme ||
       zero.offload_param.device == OffloadDevice::kNvme) {
     return "it waits for the disk";

@@ -27,6 +27,7 @@ void SetFree(int freedom, const SearchSpace& full, SearchSpace& space) {
       break;
     case 1:
       space.recompute = full.recompute;
+      space.mixes = full.mixes;
       break;
     case 2:
       space.stages = full.stages;
@@ -49,7 +50,7 @@ bool IsFree(int freedom, const SearchSpace& asked, const SearchSpace& full) {
     case 0:
       return freed.micro_batches == asked.micro_batches && freed.grad_accums == asked.grad_accums;
     case 1:
-      return freed.recompute == asked.recompute;
+      return freed.recompute == asked.recompute && freed.mixes == asked.mixes;
     case 2:
       return freed.stages == asked.stages;
     case 3:
@@ -83,12 +84,7 @@ std::string Options(const Candidate& found, const SearchSpace& asked) {
     add(fmt::format("⟦offload_param⟧ {}", OffloadDeviceName(found.param)));
   }
   if (!found.pin_memory && !only(asked.pin_memory, false)) add("⟦pin_memory⟧ off");
-  if (!only(asked.recompute, found.recompute)) {
-    add(fmt::format("⟦checkpointing⟧ {}", RecomputeName(found.recompute)));
-    if (found.recompute.every > 1) {
-      add(fmt::format("⟦checkpoint_every⟧ {}", found.recompute.every));
-    }
-  }
+  if (!only(asked.recompute, found.recompute)) add(RecomputeFields(found.recompute));
   if (!only(asked.micro_batches, found.micro_batch)) {
     add(fmt::format("⟦micro_batch⟧ {}", found.micro_batch));
   }

@@ -114,6 +114,15 @@ std::vector<std::string> LeftOut(const ChoiceFields& choice, const Candidate& fo
                                   (found.recompute.every <= 1 && *choice.checkpoint_every > 1))) {
     names.push_back("⟦checkpoint_every⟧");
   }
+  if (choice.checkpoint_layers && found.recompute.layers == 0) {
+    names.push_back("⟦checkpoint_layers⟧");
+  }
+  if (choice.checkpointing_above && found.recompute.layers == 0) {
+    names.push_back("⟦checkpointing_above⟧");
+  }
+  if (choice.offload_activation_layers && found.recompute.offload.layers == 0) {
+    names.push_back("⟦offload_activation_layers⟧");
+  }
   if (choice.across_groups && found.grouping.ranks == 0) names.push_back("⟦across_groups⟧");
   return names;
 }

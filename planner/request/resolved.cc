@@ -104,6 +104,7 @@ ResolvedPlan::ResolvedPlan(const PlanRequest& request, Assumptions& assumptions)
   cluster_ = ResolveCluster(request_, hardware_, assumptions);
   full_ = DefaultSpace(inputs_.model, cluster_.gpus, cluster_.gpus_per_node,
                        inputs_.objective == Objective::kFewestGpus);
+  if (runtime.has_programs() && !request.for_config) AddHomes(inputs_.model.layers, full_);
   if (request_.config.empty()) {
     FromFields(assumptions);
   } else {
@@ -374,11 +375,16 @@ void ResolvedPlan::PinOptimizer() {
 }
 
 void ResolvedPlan::PinRecompute() {
-  std::vector<RecomputeConfig>& list = inputs_.space.recompute;
-  const Given<int>& every = request_.choice.checkpoint_every;
+  SearchSpace& space = inputs_.space;
+  std::vector<RecomputeConfig>& list = space.recompute;
+  const ChoiceFields& choice = request_.choice;
+  const Given<int>& every = choice.checkpoint_every;
   CheckRecomputeFields(request_);
-  const Checkpointing kind =
-      request_.choice.checkpointing.value_or(every ? Checkpointing::kFull : Checkpointing::kAll);
+  const bool one_home = request_.runtime.offload_activations || choice.offload_activation_layers;
+  const Checkpointing otherwise = every      ? Checkpointing::kFull
+                                  : one_home ? Checkpointing::kAll
+                                             : Checkpointing::kSearched;
+  const Checkpointing kind = choice.checkpointing.value_or(otherwise);
   if (every) {
     std::erase_if(list, [](const RecomputeConfig& r) { return r.kind == RecomputeKind::kFull; });
     list.push_back(FullRecompute(*every));
@@ -386,8 +392,13 @@ void ResolvedPlan::PinRecompute() {
   std::erase_if(list, [kind](const RecomputeConfig& listed) {
     return (kind == Checkpointing::kNone && listed.kind != RecomputeKind::kNone) ||
            (kind == Checkpointing::kSelective && listed.kind != RecomputeKind::kSelective) ||
+           (kind == Checkpointing::kProducts && listed.kind != RecomputeKind::kProducts) ||
            (kind == Checkpointing::kFull && listed.kind != RecomputeKind::kFull);
   });
+  for (RecomputeConfig& recompute : list) {
+    recompute = WithRecomputeFields(recompute, request_, inputs_.model.layers);
+  }
+  if (kind != Checkpointing::kSearched || one_home || every) space.mixes.clear();
 }
 
 void ResolvedPlan::FromConfig(Assumptions& assumptions) {
@@ -398,8 +409,7 @@ void ResolvedPlan::FromConfig(Assumptions& assumptions) {
   if (base.batch.sequence_ranks > 1) {
     ThrowUsage(
         "{}: sequence_parallel_size: {} is not searched with; use 1, or 'estimate' and 'train', "
-        "which "
-        "take the config as it is",
+        "which take the config as it is",
         request_.config, base.batch.sequence_ranks);
   }
   request_.batch = InSequences(request_.batch, base.batch.seq_len, cluster_.gpus);
@@ -429,6 +439,7 @@ void ResolvedPlan::FromConfig(Assumptions& assumptions) {
   space.offload_optimizer = {fixed.optimizer};
   space.offload_param = {fixed.param};
   space.recompute = {fixed.recompute};
+  space.mixes.clear();
   // What the config leaves open of these lowers to the first value of the space.
   if (fixed.buckets.reduce != kAuto || fixed.buckets.prefetch != kAuto) {
     for (Buckets& buckets : space.buckets) {

@@ -45,8 +45,14 @@ std::array<int, 5> Complexity(const Candidate& c) {
   constexpr int kMostRanks = 1 << 20;
   const int groups =
       c.grouping.ranks == 0 ? 0 : c.grouping.ranks + (c.grouping.across_stage + 1) * kMostRanks;
-  return {InexactnessOf(c) * kMostOffloads + offloads, c.stage, groups,
-          static_cast<int>(c.recompute.kind), settings};
+  // Kinds that all layers share, then mixes, then what moves activations.
+  const RecomputeConfig& r = c.recompute;
+  constexpr int kKinds = 4;
+  const int recompute =
+      static_cast<int>(r.kind) +
+      kKinds * ((r.layers > 0) + (r.above != RecomputeKind::kNone) +
+                3 * (r.offload.device != OffloadDevice::kNone) + 3 * (r.offload.layers > 0));
+  return {InexactnessOf(c) * kMostOffloads + offloads, c.stage, groups, recompute, settings};
 }
 
 Score ScoreOf(Objective objective, const Found& found) {
@@ -104,9 +110,9 @@ const SearchCluster& Judge::ClusterOf(const Candidate& candidate) const {
   return in_.clusters[static_cast<size_t>(at - in_.space.gpus.begin())];
 }
 
-const ComputeBound& Judge::ComputeOf(const Group& group, int64_t micro_batch) {
-  return bounds_.Compute(micro_batch, group.candidate.recompute, *ClusterOf(group).costs,
-                         group.candidate.products);
+const ComputeBound& Judge::ComputeOf(const Group& group, int64_t micro_batch,
+                                     const RecomputeConfig& recompute) {
+  return bounds_.Compute(micro_batch, recompute, *ClusterOf(group).costs, group.candidate.products);
 }
 
 Capacity Judge::CapacityFor(const Candidate& candidate, const Question& question) const {
@@ -150,15 +156,14 @@ std::vector<std::vector<BatchPair>> Judge::Pairs(const Question& question) const
   return pairs;
 }
 
-Item Judge::MakeItem(const Question& question, uint32_t group, const BatchPair& batch,
+Score Judge::BoundOf(const Question& question, const Group& group, const BatchPair& batch,
                      const ComputeBound& compute, const MemoryBound& memory) const {
-  const Group& g = groups_[group];
-  const double seconds = Bounds::StepSeconds(g.bound, compute, batch.grad_accum);
+  const double seconds = Bounds::StepSeconds(group.bound, compute, batch.grad_accum);
   // Bounds and programs add the same numbers up in another order.
   constexpr double kRounding = 1 + 1e-9;
-  const double rate = kRounding * Tokens(g.candidate, batch) / seconds;
-  return {MakeScore(question.objective, g.candidate, rate, static_cast<double>(memory.gpu_bytes)),
-          memory.gpu_bytes, group, batch};
+  const double rate = kRounding * Tokens(group.candidate, batch) / seconds;
+  return MakeScore(question.objective, group.candidate, rate,
+                   static_cast<double>(memory.gpu_bytes));
 }
 
 std::vector<Item> Judge::Open(const Question& question, bool cut) {
@@ -187,21 +192,27 @@ std::vector<Item> Judge::Open(const Question& question, bool cut) {
         stats.cut_by_memory += pairs.size() - i;  // nor does any larger micro-batch
         break;
       }
-      items.push_back(MakeItem(question, g, pairs[i], compute, memory));
+      items.push_back(
+          {BoundOf(question, group, pairs[i], compute, memory), memory.gpu_bytes, g, pairs[i]});
     }
   }
   return items;
 }
 
-const Judge::Judged& Judge::JudgedOf(uint32_t group, const BatchPair& batch) {
-  Candidate candidate = groups_[group].candidate;
-  candidate.micro_batch = batch.micro_batch;
-  candidate.grad_accum = ProgramAccum(batch.grad_accum);
-  const auto [entry, fresh] =
-      judged_.try_emplace({group, candidate.micro_batch, candidate.grad_accum});
+Judge::JudgedKey Judge::KeyOf(const Item& item, uint16_t member) {
+  return {item.group, item.mix, item.batch.micro_batch, ProgramAccum(item.batch.grad_accum),
+          member};
+}
+
+const Judge::Judged& Judge::JudgedOf(const Item& item, uint16_t member) {
+  const auto [entry, fresh] = judged_.try_emplace(KeyOf(item, member));
   if (!fresh) return entry->second;
+  const Group& group = groups_[item.group];
+  Candidate candidate = CandidateOf(item.group, item.mix, member);
+  candidate.micro_batch = item.batch.micro_batch;
+  candidate.grad_accum = ProgramAccum(item.batch.grad_accum);
   ++stats.lowered;
-  const SearchCluster& at = ClusterOf(groups_[group]);
+  const SearchCluster& at = ClusterOf(group);
   const std::shared_ptr<const LoweredChoice> lowered = programs_->Of(candidate);
   stats.instructions += lowered->instructions;
   Judged& result = entry->second;
@@ -212,7 +223,8 @@ const Judge::Judged& Judge::JudgedOf(uint32_t group, const BatchPair& batch) {
   result.live = TotalsOf(live, lowered->outside, at.cluster);
   result.parts = StepTimer(*at.costs).Play(lowered->step);
   const uint64_t bound =
-      Bounds::Memory(groups_[group].bound, ComputeOf(groups_[group], batch.micro_batch)).gpu_bytes;
+      Bounds::Memory(group.bound, ComputeOf(group, item.batch.micro_batch, candidate.recompute))
+          .gpu_bytes;
   const uint64_t beyond = result.live.gpu_bytes - std::min(bound, result.live.gpu_bytes);
   uint64_t& least = beyond_bound_.try_emplace(MemoryKindOf(candidate), UINT64_MAX).first->second;
   least = std::min(least, beyond);
@@ -225,8 +237,8 @@ bool Judge::FitsAs(const Question& question, uint32_t group, const BatchPair& ba
   return Fits(Needs(g, batch.micro_batch, judged.totals), CapacityFor(g.candidate, question));
 }
 
-Found Judge::AsFound(uint32_t group, const BatchPair& batch, const Judged& judged) const {
-  Candidate candidate = groups_[group].candidate;
+Found Judge::AsFound(const JudgedKey& key, const BatchPair& batch, const Judged& judged) const {
+  Candidate candidate = CandidateOf(std::get<0>(key), std::get<1>(key), std::get<4>(key));
   candidate.micro_batch = batch.micro_batch;
   candidate.grad_accum = batch.grad_accum;
   const double seconds = judged.parts.Of(batch.grad_accum).total_seconds;
@@ -234,21 +246,19 @@ Found Judge::AsFound(uint32_t group, const BatchPair& batch, const Judged& judge
   return {candidate, rate, seconds, judged.totals.gpu_bytes, Merit(candidate, rate)};
 }
 
-std::optional<Found> Judge::FoundOf(const Question& question, uint32_t group,
+std::optional<Found> Judge::FoundOf(const Question& question, const JudgedKey& key,
                                     const BatchPair& batch, const Judged& judged) const {
-  if (!FitsAs(question, group, batch, judged)) return std::nullopt;
-  return AsFound(group, batch, judged);
+  if (!FitsAs(question, std::get<0>(key), batch, judged)) return std::nullopt;
+  return AsFound(key, batch, judged);
 }
 
 std::optional<Found> Judge::Try(const Question& question, const Item& item) {
+  if (item.end - item.member > 1) return TryMembers(question, item);
   ++stats.judged;
-  return FoundOf(question, item.group, item.batch, JudgedOf(item.group, item.batch));
+  return FoundOf(question, KeyOf(item, item.member), item.batch, JudgedOf(item, item.member));
 }
 
-bool Judge::Knows(const Item& item) const {
-  return judged_.contains(
-      {item.group, item.batch.micro_batch, ProgramAccum(item.batch.grad_accum)});
-}
+bool Judge::Knows(const Item& item) const { return judged_.contains(KeyOf(item, item.member)); }
 
 uint64_t Judge::CapacityNeeded(const Item& item, uint64_t gpu_bytes) const {
   const Group& group = groups_[item.group];
@@ -257,14 +267,23 @@ uint64_t Judge::CapacityNeeded(const Item& item, uint64_t gpu_bytes) const {
 }
 
 Judge::MemoryKind Judge::MemoryKindOf(const Candidate& c) {
-  return {c.stage, c.optimizer.device, c.param, c.recompute.kind};
+  RecomputeConfig kind = MixOf(c.recompute);
+  kind.every = std::min(kind.every, 1);
+  return {c.stage, c.optimizer.device, c.param, kind};
 }
 
 bool Judge::UnlikelyToFit(const Question& question, const Item& item) {
   const Group& group = groups_[item.group];
-  const auto at = beyond_bound_.find(MemoryKindOf(group.candidate));
+  const auto last = static_cast<uint16_t>(item.end - 1);
+  const Candidate candidate = CandidateOf(item.group, item.mix, last);
+  const auto at = beyond_bound_.find(MemoryKindOf(candidate));
   if (at == beyond_bound_.end()) return false;
-  const uint64_t gpu_bytes = item.gpu_bytes + at->second + group.extra.Of(item.batch.micro_batch);
+  const uint64_t bound = last == item.member
+                             ? item.gpu_bytes
+                             : Bounds::Memory(group.bound, ComputeOfMember(group, item.mix, last,
+                                                                           item.batch.micro_batch))
+                                   .gpu_bytes;
+  const uint64_t gpu_bytes = bound + at->second + group.extra.Of(item.batch.micro_batch);
   const Capacity capacity = CapacityFor(group.candidate, question);
   return capacity.gpu_bytes && gpu_bytes > *capacity.gpu_bytes;
 }
@@ -276,15 +295,18 @@ bool Judge::TooLargeForGpu(const Question& question, const Item& item) const {
   return capacity.gpu_bytes && needs > *capacity.gpu_bytes;
 }
 
-bool Judge::AnySmaller(const Item& item,
+bool Judge::AnySmaller(const Item& item, uint16_t member,
                        const std::function<bool(const MemoryTotals&, int64_t)>& says) const {
   if (ProductsHangOnBatch(CandidateOfGroup(item.group))) return false;
-  for (auto at = judged_.lower_bound({item.group, 0, 0});
-       at != judged_.end() && std::get<0>(at->first) == item.group; ++at) {
-    const int64_t micro_batch = std::get<1>(at->first);
+  for (auto at = judged_.lower_bound({item.group, item.mix, 0, 0, 0});
+       at != judged_.end() && std::get<0>(at->first) == item.group &&
+       std::get<1>(at->first) == item.mix;
+       ++at) {
+    const int64_t micro_batch = std::get<2>(at->first);
     if (micro_batch > item.batch.micro_batch) break;
     // Gradients that are summed over micro-steps take memory that others do not.
-    if (std::get<2>(at->first) != ProgramAccum(item.batch.grad_accum)) continue;
+    if (std::get<3>(at->first) != ProgramAccum(item.batch.grad_accum)) continue;
+    if (std::get<4>(at->first) != member) continue;
     MemoryTotals least = at->second.live;
     const uint64_t smaller = LogitsOf(item.batch.micro_batch);
     least.gpu_bytes -=
@@ -297,14 +319,20 @@ bool Judge::AnySmaller(const Item& item,
 bool Judge::TooLarge(const Question& question, const Item& item) const {
   const Group& group = groups_[item.group];
   const Capacity capacity = CapacityFor(group.candidate, question);
-  return AnySmaller(item, [&](const MemoryTotals& least, int64_t micro_batch) {
-    return !Fits(Needs(group, micro_batch, least), capacity);
+  // Of several members the last one takes least of a GPU, and what is short of a host may be less
+  // short of another.
+  const bool one = item.end - item.member == 1;
+  const auto last = static_cast<uint16_t>(item.end - 1);
+  return AnySmaller(item, last, [&](const MemoryTotals& least, int64_t micro_batch) {
+    const MemoryTotals needs = Needs(group, micro_batch, least);
+    return one ? !Fits(needs, capacity)
+               : capacity.gpu_bytes && needs.gpu_bytes > *capacity.gpu_bytes;
   });
 }
 
 uint64_t Judge::LeastGpuBytes(const Item& item) const {
   uint64_t most = item.gpu_bytes;
-  AnySmaller(item, [&](const MemoryTotals& least, int64_t) {
+  AnySmaller(item, item.member, [&](const MemoryTotals& least, int64_t) {
     most = std::max(most, least.gpu_bytes);
     return false;
   });
@@ -315,16 +343,16 @@ std::optional<Found> Judge::BestKnown(const Question& question) const {
   const std::vector<std::vector<BatchPair>> all_pairs = Pairs(question);
   std::optional<Found> best;
   for (const auto& [key, judged] : judged_) {
-    const auto& [group, micro_batch, accum] = key;
+    const auto& [group, mix, micro_batch, accum, member] = key;
     const Group& g = groups_[group];
-    if (question.among && !question.among(g.candidate)) continue;
+    if (question.among && !question.among(CandidateOf(group, mix, member))) continue;
     const std::vector<BatchPair>& pairs = all_pairs[g.cluster];
     auto pair =
         std::lower_bound(pairs.begin(), pairs.end(), micro_batch,
                          [](const BatchPair& p, int64_t micro) { return p.micro_batch < micro; });
     for (; pair != pairs.end() && pair->micro_batch == micro_batch; ++pair) {
       if (ProgramAccum(pair->grad_accum) != accum) continue;
-      const std::optional<Found> found = FoundOf(question, group, *pair, judged);
+      const std::optional<Found> found = FoundOf(question, key, *pair, judged);
       if (!found) break;
       if (!best || ScoreOf(question.objective, *best) < ScoreOf(question.objective, *found)) {
         best = found;
@@ -338,11 +366,11 @@ std::vector<JudgedChoice> Judge::AllJudged(const Question& question) const {
   const std::vector<std::vector<BatchPair>> all_pairs = Pairs(question);
   std::vector<JudgedChoice> all;
   for (const auto& [key, judged] : judged_) {
-    const auto& [group, micro_batch, accum] = key;
+    const auto& [group, mix, micro_batch, accum, member] = key;
     std::optional<JudgedChoice> best;
     for (const BatchPair& pair : all_pairs[groups_[group].cluster]) {
       if (pair.micro_batch != micro_batch || ProgramAccum(pair.grad_accum) != accum) continue;
-      const JudgedChoice choice = {AsFound(group, pair, judged),
+      const JudgedChoice choice = {AsFound(key, pair, judged),
                                    FitsAs(question, group, pair, judged)};
       if (!best ||
           ScoreOf(question.objective, best->found) < ScoreOf(question.objective, choice.found)) {

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
 #include <optional>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "planner/search/lowered_programs.h"
@@ -28,23 +30,27 @@ Score ScoreOf(Objective objective, const Found& found);
 // The gap by which `bound` is better than `score`, as a share of what they differ in first.
 double GapOf(const Score& score, const Score& bound);
 
-// A candidate that may answer a question, and the best that it could be.
+// A candidate that may answer a question, and the best that it could be. Of a list of mixes those
+// from `member` up to, but not with, `end`; bounds are the first one's.
 struct Item {
   Score bound;
   uint64_t gpu_bytes = 0;  // at least
   uint32_t group = 0;
   BatchPair batch{};
+  uint16_t mix = 0;  // list of the space, from 1 on; 0: the group's own recompute
+  uint16_t member = 0, end = 1;
 
   // Among equals the group that comes first is better: it is the simpler one.
   bool operator<(const Item& other) const {
     if (bound < other.bound || other.bound < bound) return bound < other.bound;
-    return group > other.group;
+    return group != other.group ? group > other.group : mix > other.mix;
   }
 };
 
 // What was looked at for an answer.
 struct JudgeStats {
-  uint64_t candidates = 0, cut_by_memory = 0, judged = 0, lowered = 0, instructions = 0;
+  uint64_t candidates = 0, cut_by_memory = 0, cut_by_score = 0, judged = 0;
+  uint64_t lowered = 0, instructions = 0;
 };
 
 class Judge {
@@ -57,11 +63,20 @@ class Judge {
 
   // A group's place in the space; its batch is 1 x 1.
   const Candidate& CandidateOfGroup(uint32_t group) const { return groups_[group].candidate; }
+  // The same of an item, with its recompute.
+  Candidate CandidateOf(const Item& item) const {
+    return CandidateOf(item.group, item.mix, item.member);
+  }
   uint32_t group_count() const { return static_cast<uint32_t>(groups_.size()); }
 
   // The candidates that may answer; without `cut` those too whose memory bound does not fit.
   std::vector<Item> Open(const Question& question, bool cut);
-  // What its program says; none if it does not fit.
+  // The same of mixes whose bound is no worse than `floor`: of each list one item from the first
+  // member on that may fit; where memory counts alone, its last one that hosts may hold; `each`:
+  // an item a member.
+  std::vector<Item> OpenMixes(const Question& question, bool cut, const Score& floor, bool each);
+  // What its program says; none if it does not fit. Of several members the first one that fits,
+  // found by halving: from one to the next a program takes no more of a GPU.
   std::optional<Found> Try(const Question& question, const Item& item);
   // Whether its program was judged, whatever for.
   bool Knows(const Item& item) const;
@@ -113,11 +128,27 @@ class Judge {
   void CheckBatches() const;
   void AddGroup(const Candidate& candidate);
   const SearchCluster& ClusterOf(const Group& group) const { return in_.clusters[group.cluster]; }
-  const ComputeBound& ComputeOf(const Group& group, int64_t micro_batch);
+  Candidate CandidateOf(uint32_t group, uint16_t mix, uint16_t member) const;
+  uint16_t MembersOf(uint16_t mix) const;
+  // Whether hosts hold more from one member to the next.
+  bool HostGrows(uint16_t mix) const;
+  const ComputeBound& ComputeOf(const Group& group, int64_t micro_batch,
+                                const RecomputeConfig& recompute);
+  const ComputeBound& ComputeOf(const Group& group, int64_t micro_batch) {
+    return ComputeOf(group, micro_batch, group.candidate.recompute);
+  }
+  const ComputeBound& ComputeOfMember(const Group& group, uint16_t mix, uint16_t member,
+                                      int64_t micro_batch);
+  // Members from the first whose bound fits the GPU on, as far as hosts hold them.
+  std::pair<uint16_t, uint16_t> MembersThatFit(const Group& group, uint16_t mix,
+                                               int64_t micro_batch, const Capacity& capacity);
+  std::optional<Found> TryMembers(const Question& question, const Item& item);
+  // The first of [first, end) that is likely to fit, or the last one.
+  uint16_t LikelyMember(const Question& question, const Item& item, uint16_t first, uint16_t end);
   Capacity CapacityFor(const Candidate& candidate, const Question& question) const;
   // The memory needed, with what is to be left free.
   static MemoryTotals Needs(const Group& group, int64_t micro_batch, MemoryTotals totals);
-  Item MakeItem(const Question& question, uint32_t group, const BatchPair& batch,
+  Score BoundOf(const Question& question, const Group& group, const BatchPair& batch,
                 const ComputeBound& compute, const MemoryBound& memory) const;
   // Whether some micro-batches have products of eight bits and others have not, so that a larger
   // one may take less memory.
@@ -125,27 +156,34 @@ class Judge {
   double Tokens(const Candidate& candidate, const BatchPair& batch) const;
   uint64_t LogitsOf(int64_t micro_batch) const;  // LogitsChunkBytes
   std::vector<std::vector<BatchPair>> Pairs(const Question& question) const;
-  const Judged& JudgedOf(uint32_t group, const BatchPair& batch);
+  // What was judged: group, list of mixes, micro-batch, accumulation, member.
+  using JudgedKey = std::tuple<uint32_t, uint16_t, int64_t, int64_t, uint16_t>;
+  static JudgedKey KeyOf(const Item& item, uint16_t member);
+  const Judged& JudgedOf(const Item& item, uint16_t member);
   // Whether `says` is true of what some judged program of the group, with as many micro-steps and
-  // no larger micro-batch (its second argument), leaves an item to take at least.
-  bool AnySmaller(const Item& item,
+  // no larger micro-batch (its second argument), leaves an item to take at least. Of mixes those of
+  // its member.
+  bool AnySmaller(const Item& item, uint16_t member,
                   const std::function<bool(const MemoryTotals&, int64_t)>& says) const;
   // Whether it fits or not.
-  Found AsFound(uint32_t group, const BatchPair& batch, const Judged& judged) const;
+  Found AsFound(const JudgedKey& key, const BatchPair& batch, const Judged& judged) const;
   bool FitsAs(const Question& question, uint32_t group, const BatchPair& batch,
               const Judged& judged) const;
-  std::optional<Found> FoundOf(const Question& question, uint32_t group, const BatchPair& batch,
-                               const Judged& judged) const;
+  std::optional<Found> FoundOf(const Question& question, const JudgedKey& key,
+                               const BatchPair& batch, const Judged& judged) const;
 
   const SearchInputs in_;
   const std::shared_ptr<LoweredPrograms> programs_;
   Bounds bounds_;
   std::vector<Group> groups_;
-  std::map<std::tuple<uint32_t, int64_t, int64_t>, Judged> judged_;
+  std::map<JudgedKey, Judged> judged_;
   // The least that a program took beyond its bound, by stage, what is offloaded and recompute.
-  using MemoryKind = std::tuple<int, OffloadDevice, OffloadDevice, RecomputeKind>;
+  using MemoryKind = std::tuple<int, OffloadDevice, OffloadDevice, RecomputeConfig>;
   static MemoryKind MemoryKindOf(const Candidate& candidate);
   std::map<MemoryKind, uint64_t> beyond_bound_;
+  // What bounds say of each member of a list of mixes, by micro-batch and products.
+  using MixKey = std::tuple<uint16_t, int64_t, ProductsKind>;
+  std::map<MixKey, std::vector<const ComputeBound*>> mix_computes_;
 };
 
 }  // namespace zeroplan

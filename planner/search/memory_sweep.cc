@@ -286,6 +286,7 @@ std::vector<MemoryAnswer> AnswersAtMemories(ChoiceSearch& search, const Found& n
     Question question;
     question.objective = search.inputs().objective;
     question.gpu_capacity_bytes = bytes;
+    question.instruction_budget = kInstructionBudget / 8;
     const Answer answer = search.Best(question);
     if (answer.gave_up) continue;
     answers.push_back({bytes, bytes, answer.found, answer.gap});

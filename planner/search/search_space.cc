@@ -103,6 +103,72 @@ SearchSpace DefaultSpace(const ModelSpec& model, int gpus, int gpus_per_node, bo
   return space;
 }
 
+void AddMixes(int64_t layers, SearchSpace& space) {
+  using enum RecomputeKind;
+  constexpr ActivationHome kAllOnHost = {OffloadDevice::kCpu, 0};
+  const auto last = static_cast<int>(layers) - 1;
+  space.mixes.clear();
+  const auto add = [&](const RecomputeConfig& recompute, int& open, int most) {
+    std::vector<RecomputeConfig> members;
+    for (open = 1; open <= most; ++open) members.push_back(recompute);
+    if (!members.empty()) space.mixes.push_back(std::move(members));
+  };
+  for (const auto& [kind, above] : {std::pair(kSelective, kNone),
+                                    {kProducts, kNone},
+                                    {kProducts, kSelective},
+                                    {kFull, kNone},
+                                    {kFull, kSelective}}) {
+    RecomputeConfig mix = {kind, kind == kFull ? 1 : 0, 0, above, {}};
+    add(mix, mix.layers, last);
+    // With more layers that compute again fewer bytes cross PCIe, so that none is slower for sure.
+    if (kind == kFull) continue;
+    mix.offload = kAllOnHost;
+    int before = 0;
+    for (int quarter = 1; quarter <= 3; ++quarter) {
+      mix.layers = std::min(last, static_cast<int>(layers * quarter / 4));
+      if (mix.layers > before) space.mixes.push_back({mix});
+      before = mix.layers;
+    }
+  }
+  for (const RecomputeConfig& kind :
+       {kNoRecompute, kSelectiveRecompute, kProductsRecompute, FullRecompute()}) {
+    RecomputeConfig offloads = kind;
+    offloads.offload = kAllOnHost;
+    if (last > 0) space.mixes.push_back({offloads});
+    // Which layers they are changes with their number, so that none is slower for sure.
+    int before = 0;
+    for (int eighth = 1; eighth <= 7; ++eighth) {
+      const int number = static_cast<int>(layers * eighth / 8);
+      if (number <= before || number >= last) continue;
+      before = offloads.offload.layers = number;
+      space.mixes.push_back({offloads});
+    }
+  }
+}
+
+void AddHomes(int64_t layers, SearchSpace& space) {
+  const auto full = std::find_if(space.recompute.begin(), space.recompute.end(),
+                                 [](const RecomputeConfig& r) { return r.every > 0; });
+  space.recompute.insert(full, kProductsRecompute);
+  AddMixes(layers, space);
+}
+
+RecomputeConfig MixOf(RecomputeConfig recompute) {
+  recompute.layers = std::min(recompute.layers, 1);
+  recompute.offload.layers = std::min(recompute.offload.layers, 1);
+  return recompute;
+}
+
+bool CarriesMixes(const Candidate& group, const SearchSpace& space) {
+  const auto first = std::find_if(space.recompute.begin(), space.recompute.end(),
+                                  [](const RecomputeConfig& r) { return r.every <= 1; });
+  return first != space.recompute.end() && group.recompute == *first &&
+         group.buckets.prefetch == space.buckets.front().prefetch &&
+         group.buckets.reduce == space.buckets.front().reduce &&
+         group.gathering == space.gathering.front() &&
+         group.sub_group_elements == space.sub_group_elements.front();
+}
+
 int64_t MostMicroStepTokens(const ModelSpec& model) {
   constexpr int64_t kMost = int64_t{1} << 26, kMostChunks = int64_t{1} << 16;
   // Of fp32, which has the most chunks.
@@ -301,13 +367,14 @@ std::vector<Candidate> Groups(const SearchSpace& space) {
 uint64_t CountCandidates(const SearchSpace& space) {
   uint64_t count = 0;
   int gpus = 0;
-  uint64_t pairs = 0;
+  uint64_t pairs = 0, mixes = 0;
+  for (const auto& members : space.mixes) mixes += members.size();
   for (const Candidate& group : Groups(space)) {
     if (group.gpus != gpus) {
       gpus = group.gpus;
       pairs = BatchPairs(space, gpus).size();
     }
-    count += pairs;
+    count += pairs * (1 + (CarriesMixes(group, space) ? mixes : 0));
   }
   return count;
 }

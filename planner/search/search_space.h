@@ -53,6 +53,11 @@ struct SearchSpace {
   std::vector<OptimizerOffload> offload_optimizer;
   std::vector<OffloadDevice> offload_param;
   std::vector<RecomputeConfig> recompute;
+  // What zeroplan's own programs have besides (AddMixes). Of each list a number of layers is open:
+  // from one member to the next less is kept on the GPU, and a step takes longer. They go with the
+  // first of buckets, gatherings and sub-groups, and else with what the first of `recompute`
+  // without segments of several layers goes with.
+  std::vector<std::vector<RecomputeConfig>> mixes;
   std::vector<StatesKind> states = {{}};
   bool states_fixed = false;  // the user said them, or which are allowed
   std::vector<ProductsKind> products = {{}};
@@ -83,6 +88,16 @@ struct SearchSpace {
 // `fewer_gpus` the powers of two below it and the multiples of a node too. Batch: see
 // DefaultBatches.
 SearchSpace DefaultSpace(const ModelSpec& model, int gpus, int gpus_per_node, bool fewer_gpus);
+
+// Fills the mixes of a space: selective, products or full of the first n layers, for every n, and
+// none or selective above; each kind with the activations of 1 to 7 eighths of the layers on the
+// host; each kind, and selective and products of a quarter, a half and three quarters of the
+// layers, with those of all but the last one there.
+void AddMixes(int64_t layers, SearchSpace& space);
+// What zeroplan's own programs have beside DefaultSpace: of recompute that of products, and mixes.
+void AddHomes(int64_t layers, SearchSpace& space);
+// The number of layers that a list of mixes leaves open set to 1.
+RecomputeConfig MixOf(RecomputeConfig recompute);
 
 // A program has some instructions a chunk of logits: past this many tokens of a GPU and micro-step
 // it takes minutes and gigabytes to lower, for a micro-step that no GPU holds. 2^26, and fewer
@@ -141,10 +156,13 @@ struct BatchPair {
 };
 std::vector<BatchPair> BatchPairs(const SearchSpace& space, int gpus);
 
-// Every choice but for its batch (which is left at 1 x 1): what shares memory's shape.
+// Whether mixes go with a group.
+bool CarriesMixes(const Candidate& group, const SearchSpace& space);
+
+// Every choice but for its batch (which is left at 1 x 1) and mixes: what shares memory's shape.
 std::vector<Candidate> Groups(const SearchSpace& space);
 
-// Groups times their batches.
+// Groups and their mixes times their batches.
 uint64_t CountCandidates(const SearchSpace& space);
 
 }  // namespace zeroplan

@@ -184,7 +184,9 @@ class Scenario {
     std::erase_if(space.offload_optimizer,
                   [](const OptimizerOffload& o) { return o.device == OffloadDevice::kNvme; });
     Thin(space.offload_optimizer, Int(1, 4));
+    if (Int(0, 1) == 0) AddHomes(inputs.model.layers, space);
     Thin(space.recompute, Int(1, 3));
+    Thin(space.mixes, Int(1, 3));
     Thin(space.buckets, Int(1, 3));
     Thin(space.gathering, Int(1, 2));
     Thin(space.micro_batches, Int(2, 6));
@@ -203,6 +205,7 @@ class Scenario {
            std::max<int64_t>(1, static_cast<int64_t>(space.buckets.size()) - Int(0, 1)));
       Thin(space.groupings,
            std::max<int64_t>(1, static_cast<int64_t>(space.groupings.size()) - Int(0, 1)));
+      Thin(space.mixes, std::max<int64_t>(1, static_cast<int64_t>(space.mixes.size()) - Int(0, 1)));
     }
   }
 
@@ -220,7 +223,7 @@ std::string Text(const Candidate& c) {
       "{} GPUs, {}, optimizer {} x {}, parameters {}, recompute {} {}, reduce {}, "
       "prefetch {}, persist {}, live {}, reuse {}, batch {} x {}, {}",
       c.gpus, StageLabel(c), OffloadDeviceName(c.optimizer.device), c.optimizer.ratio,
-      OffloadDeviceName(c.param), RecomputeName(c.recompute), c.recompute.every, c.buckets.reduce,
+      OffloadDeviceName(c.param), RecomputeLabel(c.recompute), c.recompute.every, c.buckets.reduce,
       c.buckets.prefetch, c.gathering.persistence_threshold, c.gathering.max_live_parameters,
       c.gathering.max_reuse_distance, c.micro_batch, c.grad_accum, ProductsLabel(c.products));
 }
@@ -232,7 +235,17 @@ Sweep SweepAll(const SearchInputs& in) {
   const std::vector<BatchPair> pairs = BatchPairs(in.space, at.cluster.gpus);
   const auto tensors = std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(in.model));
   Bounds bounds(in.model, tensors, in.base, in.lower);
-  for (Candidate candidate : Groups(in.space)) {
+  std::vector<Candidate> groups = Groups(in.space);
+  for (const Candidate& group : Groups(in.space)) {
+    if (!CarriesMixes(group, in.space)) continue;
+    for (const std::vector<RecomputeConfig>& mix : in.space.mixes) {
+      for (const RecomputeConfig& member : mix) {
+        groups.push_back(group);
+        groups.back().recompute = member;
+      }
+    }
+  }
+  for (Candidate candidate : groups) {
     const GroupBound group = bounds.Group(candidate, at.cluster, *at.costs);
     for (const BatchPair& batch : pairs) {
       ++sweep.candidates;
