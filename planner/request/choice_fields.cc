@@ -87,7 +87,7 @@ void AddChoiceFields(FieldSink& sink, Request& request, bool all_default, bool s
                           "layer all but attention, or whole layers, in the backward pass") +
                   (trains     ? " (default: chosen as plan does; none on the CPU)"
                    : searched ? "; auto finds the best of them, of mixes layer by layer and of "
-                                "⟦offload_activations⟧ (default auto)"
+                                "⟦offload_activations⟧ (default none, selective and full)"
                               : " (default none)"),
               kPlanOrConfig},
              choice.checkpointing, WordIn<Checkpointing>(std::move(kinds)));

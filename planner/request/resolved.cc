@@ -381,10 +381,8 @@ void ResolvedPlan::PinRecompute() {
   const Given<int>& every = choice.checkpoint_every;
   CheckRecomputeFields(request_);
   const bool one_home = request_.runtime.offload_activations || choice.offload_activation_layers;
-  const Checkpointing otherwise = every      ? Checkpointing::kFull
-                                  : one_home ? Checkpointing::kAll
-                                             : Checkpointing::kSearched;
-  const Checkpointing kind = choice.checkpointing.value_or(otherwise);
+  const Checkpointing kind =
+      choice.checkpointing.value_or(every ? Checkpointing::kFull : Checkpointing::kAll);
   if (every) {
     std::erase_if(list, [](const RecomputeConfig& r) { return r.kind == RecomputeKind::kFull; });
     list.push_back(FullRecompute(*every));
@@ -395,6 +393,8 @@ void ResolvedPlan::PinRecompute() {
            (kind == Checkpointing::kProducts && listed.kind != RecomputeKind::kProducts) ||
            (kind == Checkpointing::kFull && listed.kind != RecomputeKind::kFull);
   });
+  if (!choice.checkpointing && !one_home) std::erase(list, kProductsRecompute);
+  if (kind == Checkpointing::kProducts && list.empty()) list = {kProductsRecompute};
   for (RecomputeConfig& recompute : list) {
     recompute = WithRecomputeFields(recompute, request_, inputs_.model.layers);
   }
