@@ -57,7 +57,8 @@ std::string CommReason(const TrainSetup& other, const TrainSetup& best) {
 
 std::string OffloadReason(const TrainSetup& other) {
   const auto& zero = other.zero;
-  if (zero.offload_optimizer.device == OffloadDevice::kNone &&
+  if (other.recompute.offload.device != OffloadDevice::kNone &&
+      zero.offload_optimizer.device == OffloadDevice::kNone &&
       zero.offload_param.device == OffloadDevice::kNone) {
     return "it waits for activations that PCIe copies";
   }
