@@ -130,8 +130,9 @@ void FindChanges(MergedRequest& merged, WhyAnswer& answer) {
       const size_t at = change.options.find(field);
       if (at == std::string::npos) continue;
       const size_t end = change.options.find(' ', at + std::string_view(field).size());
-      options = change.options.substr(at, end == std::string::npos ? end : end - at) +
-                (options.empty() ? "" : " ") + options;
+      std::string first = change.options.substr(at, end == std::string::npos ? end : end - at);
+      if (!options.empty()) first.append(" ").append(options);
+      options = std::move(first);
     }
     std::string words = Elsewhere(now, then, answer.log, deepspeed);
     if (*more != '\0') options = options.empty() ? more : options + " " + more;

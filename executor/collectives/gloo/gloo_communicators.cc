@@ -64,7 +64,7 @@ GlooCommunicators::GlooCommunicators(const RankAxes& axes, ProcessGroup& group,
     : axes_(axes), group_(group), links_(group, limit_seconds) {
   for (int a = 0; a < kAxes; ++a) {
     const auto axis = static_cast<RankAxis>(a);
-    Members& members = members_[static_cast<size_t>(a)].emplace();
+    Members& members = members_[static_cast<size_t>(a)];
     for (int rank = 0; rank < axes.ranks(); ++rank) {
       if (axes.Group(axis, rank) != axes.Group(axis, group.rank())) continue;
       members.ranks.push_back(rank);
@@ -78,7 +78,7 @@ void GlooCommunicators::Run(RankAxis axis, int rank, const CommCall& call, Threa
   ZEROPLAN_CHECK(rank == group_.rank(), "rank {} is not this process's, which is {}", rank,
                  group_.rank());
   axis_ = axis;
-  meets_ = &*members_[static_cast<size_t>(axis)];
+  meets_ = &members_[static_cast<size_t>(axis)];
   index_ = 0;
   switch (call.kind) {
     case CollectiveKind::kAllReduce:

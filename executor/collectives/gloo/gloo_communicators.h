@@ -20,7 +20,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -96,7 +95,7 @@ class GlooCommunicators final : public RankCommunicators {
   const RankAxes axes_;
   ProcessGroup& group_;
   GlooLinks links_;
-  std::array<std::optional<Members>, kAxes> members_;
+  std::array<Members, kAxes> members_;
   // Of the call under way.
   RankAxis axis_ = RankAxis::kAll;
   Members* meets_ = nullptr;
