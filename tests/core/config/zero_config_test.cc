@@ -92,13 +92,9 @@ TEST_CASE("setup: what cannot run is refused by key") {
        [](S s) { s->recompute.layers = 3; }},
       {"⟦checkpointing_above⟧: selective is not allowed with ⟦checkpointing⟧ products and "
        "⟦checkpoint_layers⟧ 0",
-       [](S s) {
-         s->recompute = {RecomputeKind::kProducts, 0, 0, RecomputeKind::kSelective};
-       }},
+       [](S s) { s->recompute = {RecomputeKind::kProducts, 0, 0, RecomputeKind::kSelective}; }},
       {"⟦checkpointing_above⟧: products is not allowed",
-       [](S s) {
-         s->recompute = {RecomputeKind::kFull, 1, 3, RecomputeKind::kProducts};
-       }},
+       [](S s) { s->recompute = {RecomputeKind::kFull, 1, 3, RecomputeKind::kProducts}; }},
       {"⟦offload_activations⟧: nvme is not allowed; use cpu or none",
        [](S s) { s->recompute.offload.device = OffloadDevice::kNvme; }},
       {"⟦offload_activation_layers⟧: 4 is not allowed with ⟦offload_activations⟧ none",
