@@ -130,8 +130,6 @@ class Judge {
   const SearchCluster& ClusterOf(const Group& group) const { return in_.clusters[group.cluster]; }
   Candidate CandidateOf(uint32_t group, uint16_t mix, uint16_t member) const;
   uint16_t MembersOf(uint16_t mix) const;
-  // Whether hosts hold more from one member to the next.
-  bool HostGrows(uint16_t mix) const;
   const ComputeBound& ComputeOf(const Group& group, int64_t micro_batch,
                                 const RecomputeConfig& recompute);
   const ComputeBound& ComputeOf(const Group& group, int64_t micro_batch) {

@@ -10,11 +10,6 @@ bool GpuFits(uint64_t gpu_bytes, const Capacity& capacity) {
   return !capacity.gpu_bytes || gpu_bytes <= *capacity.gpu_bytes;
 }
 
-// What is short is not the GPU's memory.
-bool OnlyHostIsShort(const MemoryTotals& needs, const Capacity& capacity) {
-  return GpuFits(needs.gpu_bytes, capacity) && !Fits(needs, capacity);
-}
-
 // Of [first, end) the first of which `holds` is true, or `end`. REQUIRES: so it is of all behind.
 template <typename Holds>
 uint16_t FirstOf(uint16_t first, uint16_t end, const Holds& holds) {
@@ -35,10 +30,6 @@ uint16_t Judge::MembersOf(uint16_t mix) const {
   return mix == 0 ? 1 : static_cast<uint16_t>(in_.space.mixes[mix - 1u].size());
 }
 
-bool Judge::HostGrows(uint16_t mix) const {
-  return in_.space.mixes[mix - 1u].front().offload.layers > 0;
-}
-
 Candidate Judge::CandidateOf(uint32_t group, uint16_t mix, uint16_t member) const {
   Candidate candidate = groups_[group].candidate;
   if (mix > 0) candidate.recompute = in_.space.mixes[mix - 1u][member];
@@ -57,25 +48,15 @@ const ComputeBound& Judge::ComputeOfMember(const Group& group, uint16_t mix, uin
   return *all[member];
 }
 
-// From one member to the next less is on the GPU. On hosts it is more where layers move one by one,
-// else not.
+// From one member to the next less is on the GPU, and no more on hosts.
 std::pair<uint16_t, uint16_t> Judge::MembersThatFit(const Group& group, uint16_t mix,
                                                     int64_t micro_batch, const Capacity& capacity) {
   const auto needs = [&](uint16_t member) {
     return Needs(group, micro_batch,
                  Bounds::Memory(group.bound, ComputeOfMember(group, mix, member, micro_batch)));
   };
-  const uint16_t members = MembersOf(mix);
-  uint16_t end = members;
-  if (HostGrows(mix) && OnlyHostIsShort(needs(static_cast<uint16_t>(members - 1)), capacity)) {
-    end = FirstOf(0, members, [&](uint16_t m) {
-      MemoryTotals on_host = needs(m);
-      on_host.gpu_bytes = 0;
-      return !Fits(on_host, capacity);
-    });
-  }
-  const uint16_t first = FirstOf(0, end, [&](uint16_t m) { return Fits(needs(m), capacity); });
-  return {first, end};
+  const uint16_t end = MembersOf(mix);
+  return {FirstOf(0, end, [&](uint16_t m) { return Fits(needs(m), capacity); }), end};
 }
 
 std::vector<Item> Judge::OpenMixes(const Question& question, bool cut, const Score& floor,
@@ -192,8 +173,6 @@ std::optional<Found> Judge::TryMembers(const Question& question, const Item& ite
     const MemoryTotals live = Needs(group, item.batch.micro_batch, judged.live);
     if (const std::optional<Found> fits = FoundOf(question, KeyOf(item, m), item.batch, judged)) {
       found = fits;
-      end = m;
-    } else if (HostGrows(item.mix) && OnlyHostIsShort(live, capacity)) {
       end = m;
     } else if (Fits(live, capacity)) {
       passed[m] = 1;
