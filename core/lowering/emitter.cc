@@ -133,6 +133,23 @@ void Emitter::Checkpoint(bool write, const Ref& host, int unit, StateKind state,
 
 void Emitter::Release(BufferId buffer) { Push(Free{buffer}, Stream::kCompute); }
 
+void RenameActivations(Program& program, const Instruction& instruction,
+                       const std::vector<BufferId>& renamed) {
+  const auto rename = [&](Ref& ref) {
+    if (!ref.null() && ref.buffer < renamed.size() && renamed[ref.buffer] != kNoBuffer &&
+        program.buffers[ref.buffer].role == Role::kActivation) {
+      ref.buffer = renamed[ref.buffer];
+    }
+  };
+  if (const auto* launch = std::get_if<LaunchKernel>(&instruction.op)) {
+    for (uint32_t a = 0; a < launch->arg_count; ++a) rename(program.refs[launch->first_arg + a]);
+  } else if (const auto* collective = std::get_if<Collective>(&instruction.op)) {
+    for (uint32_t s = 0; s < collective->segment_count; ++s) {
+      rename(program.segments[collective->first_segment + s].src);
+    }
+  }
+}
+
 Ref SlotRing::Next(uint64_t bytes) {
   const size_t slot = turn_++ % count_;
   if (slot == slots_.size()) {

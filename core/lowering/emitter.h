@@ -67,6 +67,11 @@ class Emitter {
   uint8_t when_ = kEvery;
 };
 
+// Arguments that `instruction` has of activations become what `renamed` has in their place, by
+// buffer; kNoBuffer, or beyond its end: they stay. Of a collective those that it reads.
+void RenameActivations(Program& program, const Instruction& instruction,
+                       const std::vector<BufferId>& renamed);
+
 // ---- slots in host memory that transfers take in turn ----
 
 // Where buffers of the host lie: page-locked or not.

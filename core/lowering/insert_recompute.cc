@@ -101,19 +101,6 @@ BufferId SegmentOutput(const Program& p, const std::vector<Instruction>& forward
   return kNoBuffer;
 }
 
-// Points arguments of a backward kernel at what was computed again.
-void Rename(Program& p, const Instruction& backward, const std::vector<BufferId>& renamed) {
-  const auto* launch = std::get_if<LaunchKernel>(&backward.op);
-  if (launch == nullptr) return;  // an exchange of gradients
-  for (uint32_t i = 0; i < launch->arg_count; ++i) {
-    Ref& ref = p.refs[launch->first_arg + i];
-    if (!ref.null() && ref.buffer < renamed.size() && renamed[ref.buffer] != kNoBuffer &&
-        p.buffers[ref.buffer].role == Role::kActivation) {
-      ref.buffer = renamed[ref.buffer];
-    }
-  }
-}
-
 bool IsBackwardOfLayer(const Program& p, const Instruction& i) {
   return i.phase == Phase::kBackward && i.layer >= 0 && i.layer < p.model.layers;
 }
@@ -229,7 +216,7 @@ class Recompute {
         if (KindOf(instruction) == RecomputeKind::kSelective) cheap_.Note(instruction);
       } else if (IsBackwardOfLayer(p_, instruction)) {
         Prepare(instruction);
-        Rename(p_, instruction, renamed_);
+        RenameActivations(p_, instruction, renamed_);
       }
       out_.push_back(instruction);
     }

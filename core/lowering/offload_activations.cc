@@ -50,7 +50,7 @@ class ActivationOffloader {
         const Moved& moved = moved_[by_fetch[fetched]];
         emit_.CopyTo(Whole(p_, moved.host), Whole(p_, moved.back));
       }
-      if (list_[i].phase == Phase::kBackward) Rename(list_[i]);
+      if (list_[i].phase == Phase::kBackward) RenameActivations(p_, list_[i], fresh_);
       out_.push_back(list_[i]);
       for (; made < by_made.size() && moved_[by_made[made]].made == i; ++made) {
         const Moved& moved = moved_[by_made[made]];
@@ -157,22 +157,6 @@ class ActivationOffloader {
     std::stable_sort(order.begin(), order.end(),
                      [&](uint32_t a, uint32_t b) { return moved_[a].*where < moved_[b].*where; });
     return order;
-  }
-
-  void Rename(const Instruction& instruction) {
-    const auto rename = [&](Ref& ref) {
-      if (!ref.null() && ref.buffer < fresh_.size() && fresh_[ref.buffer] != kNoBuffer) {
-        ref.buffer = fresh_[ref.buffer];
-      }
-    };
-    if (const auto* launch = std::get_if<LaunchKernel>(&instruction.op)) {
-      for (uint32_t a = 0; a < launch->arg_count; ++a) rename(p_.refs[launch->first_arg + a]);
-    } else if (const auto* exchange = std::get_if<Collective>(&instruction.op)) {
-      // Of heads, in what is computed again.
-      for (uint32_t s = 0; s < exchange->segment_count; ++s) {
-        rename(p_.segments[exchange->first_segment + s].src);
-      }
-    }
   }
 
   Program& p_;

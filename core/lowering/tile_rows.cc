@@ -9,7 +9,6 @@
 // rounded once a tile where they have 16 bits. So layers of which products are not computed again,
 // where memory is not what is short, have no tiles in training.
 #include <algorithm>
-#include <optional>
 #include <vector>
 
 #include "core/lowering/passes.h"

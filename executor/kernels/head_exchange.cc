@@ -6,8 +6,7 @@
 #include "executor/kernels/cpu_kernels.h"
 #include "executor/kernels/kernel_util.h"
 
-namespace zeroplan::cpu {
-namespace {
+namespace zeroplan {
 
 HeadExchange ExchangeOf(const KernelCall& call) {
   const auto [B, T, H, G, D, S] = call.dims;
@@ -19,6 +18,9 @@ HeadExchange ExchangeOf(const KernelCall& call) {
                  DtypeName(Arg(call, 0).dtype), DtypeName(Arg(call, 1).dtype));
   return {B, T, H, G, D, S};
 }
+
+namespace cpu {
+namespace {
 
 int64_t RowGrain(int64_t columns) { return std::max<int64_t>(1, 4 * kBlock / columns); }
 
@@ -75,4 +77,5 @@ void UnpackHeads(const KernelCall& call) {
       });
 }
 
-}  // namespace zeroplan::cpu
+}  // namespace cpu
+}  // namespace zeroplan

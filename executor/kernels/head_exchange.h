@@ -50,4 +50,9 @@ struct HeadExchange {
   }
 };
 
+struct KernelCall;
+// Of a call of PackHeads or UnpackHeads, checked: heads divide over ranks, columns fit 32 bits,
+// both arguments have one dtype.
+HeadExchange ExchangeOf(const KernelCall& call);
+
 }  // namespace zeroplan

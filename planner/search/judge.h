@@ -137,9 +137,9 @@ class Judge {
   }
   const ComputeBound& ComputeOfMember(const Group& group, uint16_t mix, uint16_t member,
                                       int64_t micro_batch);
-  // Members from the first whose bound fits the GPU on, as far as hosts hold them.
-  std::pair<uint16_t, uint16_t> MembersThatFit(const Group& group, uint16_t mix,
-                                               int64_t micro_batch, const Capacity& capacity);
+  // The first member whose bound fits, or how many there are.
+  uint16_t FirstThatFits(const Group& group, uint16_t mix, int64_t micro_batch,
+                         const Capacity& capacity);
   std::optional<Found> TryMembers(const Question& question, const Item& item);
   // The first of [first, end) that is likely to fit, or the last one.
   uint16_t LikelyMember(const Question& question, const Item& item, uint16_t first, uint16_t end);

@@ -49,14 +49,13 @@ const ComputeBound& Judge::ComputeOfMember(const Group& group, uint16_t mix, uin
 }
 
 // From one member to the next less is on the GPU, and no more on hosts.
-std::pair<uint16_t, uint16_t> Judge::MembersThatFit(const Group& group, uint16_t mix,
-                                                    int64_t micro_batch, const Capacity& capacity) {
+uint16_t Judge::FirstThatFits(const Group& group, uint16_t mix, int64_t micro_batch,
+                              const Capacity& capacity) {
   const auto needs = [&](uint16_t member) {
     return Needs(group, micro_batch,
                  Bounds::Memory(group.bound, ComputeOfMember(group, mix, member, micro_batch)));
   };
-  const uint16_t end = MembersOf(mix);
-  return {FirstOf(0, end, [&](uint16_t m) { return Fits(needs(m), capacity); }), end};
+  return FirstOf(0, MembersOf(mix), [&](uint16_t m) { return Fits(needs(m), capacity); });
 }
 
 std::vector<Item> Judge::OpenMixes(const Question& question, bool cut, const Score& floor,
@@ -80,23 +79,23 @@ std::vector<Item> Judge::OpenMixes(const Question& question, bool cut, const Sco
     });
     for (uint16_t mix = 1; mix <= mixes; ++mix) {
       if (question.among && !question.among(CandidateOf(g, mix, 0))) continue;
-      const uint16_t members = MembersOf(mix);
-      std::pair<uint16_t, uint16_t> fit = {0, members};
+      const uint16_t end = MembersOf(mix);
+      uint16_t first = 0;
       int64_t micro_batch = 0;
-      stats.candidates += all * members;
-      stats.cut_by_score += (all - pairs.size()) * members;
+      stats.candidates += all * end;
+      stats.cut_by_score += (all - pairs.size()) * end;
       for (const BatchPair& batch : pairs) {
         if (cut && batch.micro_batch != micro_batch) {
-          fit = MembersThatFit(group, mix, batch.micro_batch, capacity);
+          first = FirstThatFits(group, mix, batch.micro_batch, capacity);
           micro_batch = batch.micro_batch;
         }
-        auto [member, end] = fit;
+        uint16_t member = first;
         if (member >= end) {
-          stats.cut_by_memory += members;
+          stats.cut_by_memory += end;
           continue;
         }
         if (for_memory && !each) member = static_cast<uint16_t>(end - 1);
-        stats.cut_by_memory += static_cast<uint64_t>(members - (end - member));
+        stats.cut_by_memory += member;
         for (; member < end; ++member) {
           const ComputeBound& compute = ComputeOfMember(group, mix, member, batch.micro_batch);
           const MemoryBound memory = Bounds::Memory(group.bound, compute);

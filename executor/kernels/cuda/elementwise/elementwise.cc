@@ -1,7 +1,5 @@
 #include "executor/kernels/cuda/elementwise/elementwise.h"
 
-#include <limits>
-
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/launch_util.h"
 #include "executor/kernels/dynamic8.h"
@@ -41,17 +39,6 @@ void ConvertDynamic8(const KernelCall& call) {
   } else {
     LaunchFromDynamic8(blocks.as<Dynamic8Block>(), has_sign, x_n, n, LaunchStream(call));
   }
-}
-
-HeadExchange ExchangeOf(const KernelCall& call) {
-  const auto [B, T, H, G, D, S] = call.dims;
-  ZEROPLAN_CHECK((H + 2 * G) * D < std::numeric_limits<int32_t>::max() / S, "{} x {} columns",
-                 H + 2 * G, D);
-  ZEROPLAN_CHECK(H % S == 0 && (G % S == 0 || S % G == 0), "{} and {} heads over {} ranks", H, G,
-                 S);
-  ZEROPLAN_CHECK(Arg(call, 0).dtype == Arg(call, 1).dtype, "{} to {}",
-                 DtypeName(Arg(call, 0).dtype), DtypeName(Arg(call, 1).dtype));
-  return {B, T, H, G, D, S};
 }
 
 }  // namespace
