@@ -101,7 +101,7 @@ def run_zeroplan(args, seq_len, limit, work):
     memory = ["--gpu-memory", f"{limit // 10**6}MB"]
     planning = [args.binary, "plan", "--model", args.model, "--gpus", 1, "--seq-len", seq_len,
                 "--global-batch-tokens", args.tokens, "--host-memory", args.host_memory, *memory,
-                "--method", args.method, "--plan-out", plan]
+                "--method", args.method, "--plan-out", plan, *shlex.split(getattr(args, "choice", ""))]
     training = [args.binary, "train", "--backend", "cuda", "--plan", plan, "--data",
                 work / zeroplan.token_file_name(args.shape.vocab), "--no-shuffle", "--steps",
                 args.warmup + args.steps, *memory, "--metrics", metrics]

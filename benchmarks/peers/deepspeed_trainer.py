@@ -1,9 +1,11 @@
 """Steps of DeepSpeed, for pytorch_train.py. The settings are those of a plain DeepSpeed config:
 overlap_comm and contiguous_gradients on, pinned host memory, other keys at their defaults."""
 import contextlib
+import math
 
 import deepspeed
 import torch
+from deepspeed.runtime.sequence_parallel.ulysses_sp import TiledFusedLogitsLoss, TiledMLP
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 
@@ -18,6 +20,33 @@ def make_config(args):
             "gradient_accumulation_steps": args.grad_accum, "bf16": {"enabled": True},
             "gradient_clipping": 1.0, "zero_optimization": zero,
             "optimizer": {"type": "AdamW", "params": adamw}, "steps_per_print": 10**9}
+
+
+def use_alst(model, args):
+    """What ALST does on one GPU: MLPs in tiles of about as many tokens as the model is wide, the loss in tiles of
+    about 1 GB of fp32 logits, blocks recomputed, with their inputs in host memory until then."""
+    tokens, shape = args.micro_batch * args.seq_len, args.shape
+    shards = math.ceil(tokens * shape.padded_vocab * 4 / 2**30)
+    while tokens % shards:  # a mean of means
+        shards += 1
+
+    def tiled_mlp(block, h):
+        weights = [block.gate_proj.weight, block.up_proj.weight, block.down_proj.weight]
+        return TiledMLP.apply(type(block).mlp, block, h, math.ceil(args.seq_len / shape.hidden), weights)
+
+    def tile_loss(model, x, targets):
+        return model.head_loss(model.lm_head(x)[None], targets[None])
+
+    def loss(x_BTC, targets_BT):
+        return TiledFusedLogitsLoss.apply(tile_loss, model, x_BTC, targets_BT, None, shards,
+                                          [model.lm_head.weight], "mean")
+
+    for block in model.blocks:
+        block.mlp = tiled_mlp.__get__(block)
+    model.loss = loss
+    deepspeed.checkpointing.configure(None, checkpoint_in_cpu=True)
+    model.run_block = lambda block, x, cos, sin: deepspeed.checkpointing.checkpoint(
+        lambda x_BTC: block(x_BTC, cos, sin), x)
 
 
 class DeepSpeedTrainer:
@@ -42,6 +71,8 @@ class DeepSpeedTrainer:
                 block.compile(mode=args.compile_mode, dynamic=False)
             model.blocks[index] = block
         compile_functions(model, args)
+        if args.alst:
+            use_alst(model, args)
         self.engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(),
                                                config=config)
 

@@ -55,7 +55,19 @@ def compile_parts(**options):
     rotate, swiglu = torch.compile(rotate, **options), torch.compile(swiglu, **options)
 
 
+def attend(q_BHTD, k_BGTD, v_BGTD, window):
+    """Causal attention; with a window within pieces of so many tokens: tensors of the same sizes, little work."""
+    if window:
+        q_BHTD, k_BGTD, v_BGTD = (x.unflatten(2, (-1, window)).transpose(1, 2).flatten(0, 1)
+                                  for x in (q_BHTD, k_BGTD, v_BGTD))
+    y = F.scaled_dot_product_attention(q_BHTD, k_BGTD, v_BGTD, is_causal=True,
+                                       enable_gqa=q_BHTD.size(1) != k_BGTD.size(1))
+    return y.transpose(1, 2).flatten(2)
+
+
 class Block(nn.Module):
+    attention_window = 0  # tokens; 0: all of the sequence
+
     def __init__(self, shape):
         super().__init__()
         c, d = shape.hidden, shape.head_size
@@ -81,12 +93,13 @@ class Block(nn.Module):
         q = self.q_norm(self.heads(self.q_proj(h))).transpose(1, 2)
         k = self.k_norm(self.heads(self.k_proj(h))).transpose(1, 2)
         v = self.heads(self.v_proj(h)).transpose(1, 2)
-        y_BHTD = F.scaled_dot_product_attention(
-            rotate(q, cos_TD, sin_TD), rotate(k, cos_TD, sin_TD), v, is_causal=True,
-            enable_gqa=q.size(1) != k.size(1))
-        x_BTC = x_BTC + self.out_proj(y_BHTD.transpose(1, 2).flatten(2))
-        h = self.norm_2(x_BTC)
-        return x_BTC + self.down_proj(swiglu(self.gate_proj(h), self.up_proj(h)))
+        y_BTC = attend(rotate(q, cos_TD, sin_TD), rotate(k, cos_TD, sin_TD), v,
+                       self.attention_window)
+        x_BTC = x_BTC + self.out_proj(y_BTC.view(*x_BTC.shape[:2], -1))
+        return x_BTC + self.mlp(self.norm_2(x_BTC))
+
+    def mlp(self, h):
+        return self.down_proj(swiglu(self.gate_proj(h), self.up_proj(h)))
 
 
 def mean_loss(logits_BTV, targets_BT):
@@ -113,8 +126,14 @@ class Llama(nn.Module):
         cos_TD, sin_TD = rotary_tables(self.shape, tokens_BT.size(1), tokens_BT.device)
         x_BTC = self.embed(tokens_BT)
         for block in self.blocks:
-            x_BTC = block(x_BTC, cos_TD, sin_TD)
-        return self.head_loss(self.lm_head(self.norm(x_BTC)), targets_BT)
+            x_BTC = self.run_block(block, x_BTC, cos_TD, sin_TD)
+        return self.loss(self.norm(x_BTC), targets_BT)
+
+    def run_block(self, block, *inputs):
+        return block(*inputs)
+
+    def loss(self, x_BTC, targets_BT):
+        return self.head_loss(self.lm_head(x_BTC), targets_BT)
 
     @torch.no_grad()
     def init_weights(self, seed):

@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gpt2_model import Gpt2
-from llama_model import Llama, compile_parts
+from llama_model import Block, Llama, compile_parts
 from shapes import Gpt2Shape, H200_BF16_PEAK, load_shape
 
 SDPA = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -57,6 +57,11 @@ def parse():
                         help="DeepSpeed's")
     parser.add_argument("--offload-param", choices=["none", "cpu"], default="none",
                         help="DeepSpeed's, at stage 3")
+    parser.add_argument("--alst", action="store_true",
+                        help="DeepSpeed's for long sequences (ALST, arXiv 2506.13996), for Llama-style "
+                             "models: tiled MLPs and loss, inputs of blocks, recomputed, in host memory")
+    parser.add_argument("--attention-window", type=int, default=0, metavar="TOKENS",
+                        help="attention within pieces of so many tokens: a step's memory, not its time")
     parser.add_argument("--float8", choices=["tensorwise", "rowwise"],
                         help="torchao's recipe for the layers' linears")
     parser.add_argument("--allocator-limit", type=float, metavar="GIB",
@@ -80,7 +85,8 @@ def parse():
                         default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
     args.shape = load_shape(args.model)
-    if args.seq_len > args.shape.positions:
+    llama = not isinstance(args.shape, Gpt2Shape)
+    if not llama and args.seq_len > args.shape.positions:
         parser.error(f"--seq-len {args.seq_len}: {args.model} has {args.shape.positions} positions")
     if args.offload and not args.mode.startswith("fsdp2"):
         parser.error("--offload needs --mode fsdp2-zero2 or fsdp2-zero3")
@@ -90,6 +96,10 @@ def parse():
         parser.error("--float8 needs --mode ddp, fsdp2-zero2 or fsdp2-zero3")
     if args.float8 and importlib.util.find_spec("torchao") is None:
         parser.error(f"--float8 needs torchao; {sys.executable} -m pip install torchao")
+    if args.alst and (args.mode != "deepspeed" or not llama or args.recompute):
+        parser.error("--alst needs --mode deepspeed and a Llama-style model, and recomputes blocks itself")
+    if args.attention_window and (not llama or args.seq_len % args.attention_window):
+        parser.error("--attention-window needs a Llama-style model, and to divide --seq-len")
     if args.offload_param != "none" and args.stage != 3:
         parser.error("--offload-param needs --stage 3")
     if args.compile == "whole" and args.mode != "ddp":
@@ -97,14 +107,13 @@ def parse():
     if args.steps < 1 or args.warmup < 0:
         parser.error("--steps must be at least 1, --warmup at least 0")
     if args.compile == "auto":
-        gpt2 = isinstance(args.shape, Gpt2Shape)
-        if gpt2 and args.shape.layers <= 24 and args.mode == "ddp" and not args.recompute:
+        if not llama and args.shape.layers <= 24 and args.mode == "ddp" and not args.recompute:
             args.compile = "whole"
-        elif not gpt2 and args.mode == "deepspeed" and args.stage == 3:
+        elif llama and args.mode == "deepspeed" and (args.stage == 3 or args.alst):
             args.compile = "parts"
         else:
             args.compile = "block"
-    if args.compile == "parts" and isinstance(args.shape, Gpt2Shape):
+    if args.compile == "parts" and not llama:
         parser.error("--compile parts is for Llama-style models")
     if args.accum_sync is None:
         args.accum_sync = "last" if args.mode == "ddp" else "each"
@@ -160,6 +169,12 @@ def use_sdpa(name):
 
 def make_model(shape):
     return Gpt2(shape) if isinstance(shape, Gpt2Shape) else Llama(shape)
+
+
+def windowed(args):
+    """What is only for memory must not be taken for a speed."""
+    Block.attention_window = args.attention_window
+    return {"attention_window": args.attention_window} if args.attention_window else {}
 
 
 def use_float8(model, args):
@@ -345,7 +360,7 @@ def memory(device):
 def settings(args):
     """Those that only one of the modes has."""
     if args.mode == "deepspeed":
-        return {"stage": args.stage, "offload_optimizer": args.offload_optimizer,
+        return {"stage": args.stage, "alst": args.alst, "offload_optimizer": args.offload_optimizer,
                 "offload_param": args.offload_param}
     return {"float8": args.float8, "reduce_dtype": None if args.mode == "ddp" else args.reduce_dtype}
 
@@ -389,6 +404,7 @@ def main():
     torch.set_float32_matmul_precision("high")
     sdpa = choose_sdpa(args, device)
     use_sdpa(sdpa)
+    window = windowed(args)
 
     seconds, losses = train(args, device, rank, world)
     if rank == 0:
@@ -403,7 +419,7 @@ def main():
             "mode": args.mode, "gpus": world, "micro_batch": args.micro_batch,
             "grad_accum": args.grad_accum, "seq_len": args.seq_len, "recompute": args.recompute,
             "offload": args.offload, "compile": args.compile, "compile_mode": args.compile_mode,
-            "sdpa": sdpa, **settings(args),
+            "sdpa": sdpa, **window, **settings(args),
             "tokens_per_second_per_gpu": per_gpu, "mfu": mfu, "step_seconds": timed,
             "step_seconds_median": median, **memory(device),
             "loss_first": losses[0], "loss_last": losses[-1],

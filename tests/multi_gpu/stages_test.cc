@@ -24,6 +24,7 @@ int MostGpus() { return std::min(static_cast<int>(QueryGpus().size()), kGlobalBa
 struct Choice {
   std::string name, options;
   int grad_accum = 1;
+  int sequence_ranks = 1;
 };
 
 // A config whose gradients are cut by the borders of small buckets, so that no equal parts can be
@@ -138,7 +139,8 @@ void CheckAll(const Reference& reference, int gpus, const std::string& dtype,
       const std::string name = fmt::format("{}-{}gpus-{}", dtype, gpus, choice.name);
       const std::string options =
           fmt::format("{} --dtype {} --gpus {} --micro-batch {} --grad-accum {}", choice.options,
-                      dtype, gpus, kGlobalBatch / gpus / choice.grad_accum, choice.grad_accum) +
+                      dtype, gpus, kGlobalBatch * choice.sequence_ranks / gpus / choice.grad_accum,
+                      choice.grad_accum) +
           reference.folder.SaveOptions(name);
       runs.emplace_back(name,
                         std::make_unique<GpuTraining>(reference.folder.Train(name, options, kSteps),
@@ -238,6 +240,55 @@ TEST_CASE("bf16: 1024 tokens and heads of 128, by cuDNN's kernels, follow stage 
               {"stage3", "--stage 3"},
               {"stage3-full-accum", "--stage 3 --checkpointing full", 2}});
   }
+}
+
+// `more`: members of _zeroplan; offload: of optimizer and parameters.
+Choice SharedSequences(const TrainingFolder& folder, const std::string& dtype, int ranks, int stage,
+                       bool offload, const std::string& more = "{}", int grad_accum = 1) {
+  const std::string name =
+      fmt::format("shared{}-stage{}{}-accum{}", ranks, stage, offload ? "-cpu" : "", grad_accum);
+  nlohmann::json config = {
+      {"bf16", {{"enabled", dtype == "bf16"}}},
+      {"gradient_clipping", 1.0},
+      {"optimizer",
+       {{"type", "AdamW"},
+        {"params", {{"lr", 1e-3}, {"betas", {0.9, 0.999}}, {"weight_decay", 0}}}}},
+      {"zero_optimization", {{"stage", stage}}},
+      {"sequence_parallel_size", ranks},
+      {"_zeroplan", nlohmann::json::parse(more)}};
+  if (offload) {
+    config["zero_optimization"]["offload_optimizer"] = {{"device", "cpu"}};
+    if (stage == 3) config["zero_optimization"]["offload_param"] = {{"device", "cpu"}};
+  }
+  const std::string file = folder.path(dtype + name + ".json");
+  std::ofstream(file) << config;
+  return {name, "--config " + file, grad_accum, ranks};
+}
+
+// Four heads of queries, two of keys and values: at four ranks each of these is on two.
+void CheckSharedSequences(const std::string& dtype) {
+  const TrainingFolder folder(TrainedModel::kLong);
+  const Reference reference =
+      dtype == "bf16" ? CoarseReference(folder)
+                      : Reference{folder, StageZeroAlone(folder, "fp32", kSteps), {1e-5, 1e-3}};
+  for (int gpus = 2; gpus <= MostGpus(); gpus *= 2) {
+    std::vector<Choice> choices;
+    for (int ranks = 2; ranks <= std::min(gpus, 4); ranks *= 2) {
+      for (const int stage : {0, 1, 2, 3}) {
+        choices.push_back(SharedSequences(folder, dtype, ranks, stage, stage >= 2));
+      }
+      choices.push_back(
+          SharedSequences(folder, dtype, ranks, 3, false,
+                          R"({"checkpointing": "products", "offload_activations": true})", 2));
+    }
+    CheckAll(reference, gpus, dtype, std::move(choices));
+  }
+}
+
+TEST_CASE("fp32: GPUs that share sequences follow stage 0 on one") { CheckSharedSequences("fp32"); }
+
+TEST_CASE("bf16: GPUs that share sequences follow stage 0 on one within bf16's noise") {
+  CheckSharedSequences("bf16");
 }
 
 TEST_CASE("fp32: adapters at every stage on several GPUs follow stage 0 on one") {
