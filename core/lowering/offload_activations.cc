@@ -12,23 +12,17 @@
 #include <vector>
 
 #include "core/lowering/emitter.h"
+#include "core/lowering/kept_activations.h"
 #include "core/lowering/passes.h"
 
 namespace zeroplan {
 namespace {
 
-constexpr uint32_t kNowhere = UINT32_MAX;
-
-// Where the micro-step uses a buffer, by instruction.
-struct Uses {
-  uint32_t made = kNowhere;  // last write of the forward pass
-  uint32_t last_forward = kNowhere, first_backward = kNowhere;
-};
-
 class ActivationOffloader {
  public:
   explicit ActivationOffloader(Program& program)
       : p_(program),
+        kept_(KeptActivations(program)),
         list_(std::move(program.section(Section::kMicroStep))),
         emit_(program, out_),
         fresh_(program.buffers.size(), kNoBuffer) {}
@@ -93,27 +87,10 @@ class ActivationOffloader {
   }
 
   void Plan() {
-    std::vector<Uses> uses(p_.buffers.size());
-    for (uint32_t i = 0; i < list_.size(); ++i) {
-      ForEachAccess(p_, list_[i], [&](const Ref& ref, ArgMode mode) {
-        Uses& of = uses[ref.buffer];
-        if (list_[i].phase == Phase::kForward) {
-          of.last_forward = i;
-          if (Writes(mode)) of.made = i;
-        } else if (of.first_backward == kNowhere) {
-          of.first_backward = i;
-        }
-      });
-    }
-    const auto buffers = static_cast<BufferId>(p_.buffers.size());
-    for (BufferId id = 0; id < buffers; ++id) {
+    for (const KeptActivation& kept : kept_) {
+      const BufferId id = kept.buffer;
       const Buffer buffer = p_.buffers[id];
-      const Uses& of = uses[id];
-      if (buffer.role != Role::kActivation || buffer.space != Space::kDevice || buffer.persistent ||
-          of.made == kNowhere || of.first_backward == kNowhere || buffer.layer < 0 ||
-          !p_.setup.recompute.offload.Takes(buffer.layer, p_.model.layers)) {
-        continue;
-      }
+      if (!p_.setup.recompute.offload.Takes(buffer.layer, p_.model.layers)) continue;
       Moved moved;
       moved.device = id;
       moved.host = AddBuffer(p_, buffer.label, Role::kStaging, buffer.dtype, buffer.bytes);
@@ -122,9 +99,9 @@ class ActivationOffloader {
       p_.buffers[moved.host].persistent = true;
       p_.buffers.push_back(buffer);
       moved.back = fresh_[id] = static_cast<BufferId>(p_.buffers.size() - 1);
-      moved.made = of.made;
-      moved.free_before = turn_of_[of.last_forward];
-      moved.fetch_before = turn_of_[of.first_backward];
+      moved.made = kept.made;
+      moved.free_before = turn_of_[kept.last_forward];
+      moved.fetch_before = turn_of_[kept.first_backward];
       moved_.push_back(moved);
     }
     PlaceBesideTurns();
@@ -160,6 +137,7 @@ class ActivationOffloader {
   }
 
   Program& p_;
+  const std::vector<KeptActivation> kept_;
   std::vector<Instruction> list_, out_;
   Emitter emit_;
   std::vector<BufferId> fresh_;  // by buffer: what its copy back makes

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <span>
 #include <variant>
+
+#include "core/lowering/kept_activations.h"
 
 namespace zeroplan {
 namespace {
@@ -42,30 +45,6 @@ std::optional<Instruction> FromGathered(Program& program, const Instruction& qua
   return instruction;
 }
 
-// By layer: what a forward kernel writes and a backward one reads, which OffloadActivations takes.
-std::vector<uint64_t> KeptBytes(const Program& program, int64_t layers) {
-  std::vector<uint8_t> made(program.buffers.size(), 0), read(program.buffers.size(), 0);
-  for (const Instruction& instruction : program.section(Section::kMicroStep)) {
-    ForEachAccess(program, instruction, [&](const Ref& ref, ArgMode mode) {
-      if (instruction.phase != Phase::kForward) {
-        read[ref.buffer] = 1;
-      } else if (Writes(mode)) {
-        made[ref.buffer] = 1;
-      }
-    });
-  }
-  std::vector<uint64_t> kept(static_cast<size_t>(layers), 0);
-  for (size_t id = 0; id < program.buffers.size(); ++id) {
-    const Buffer& buffer = program.buffers[id];
-    const bool on_device = buffer.space == Space::kDevice && !buffer.persistent;
-    if (buffer.role != Role::kActivation || !on_device || !made[id] || !read[id]) continue;
-    if (buffer.layer >= 0 && buffer.layer < layers) {
-      kept[static_cast<size_t>(buffer.layer)] += buffer.bytes;
-    }
-  }
-  return kept;
-}
-
 }  // namespace
 
 Bounds::Bounds(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
@@ -86,15 +65,29 @@ Bounds::LoweredCompute Bounds::LowerCompute(const TrainSetup& setup, int64_t lay
       whole ? tensors_ : std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model)),
       setup, options_);
   LoweredCompute bound;
-  for (const Instruction& instruction : program.section(Section::kMicroStep)) {
+  const std::vector<Instruction>& list = program.section(Section::kMicroStep);
+  const auto of_loss = std::find_if(list.rbegin(), list.rend(), [layers](const Instruction& i) {
+    return i.phase == Phase::kForward && i.layer >= layers;
+  });
+  std::set<std::pair<BufferId, uint64_t>> used;  // parameters
+  for (auto i = list.begin(); i != list.end(); ++i) {
+    const Instruction& instruction = *i;
     if (instruction.stream != Stream::kCompute) continue;
     // Zeroes a gradient that is added to, which micro-steps that add to the one before's do not.
     const auto* launch = std::get_if<LaunchKernel>(&instruction.op);
     if (launch != nullptr && launch->kernel == KernelId::kFill) continue;
-    const bool forward = instruction.phase == Phase::kForward || instruction.layer >= layers;
+    const bool behind = instruction.layer >= layers;
+    const bool forward = instruction.phase == Phase::kForward || (behind && i < of_loss.base());
+    ForEachAccess(program, instruction, [&](const Ref& ref, ArgMode) {
+      if (!forward || program.buffers[ref.buffer].role != Role::kParamFull) return;
+      if (used.emplace(ref.buffer, ref.offset).second)
+        bound.work.loss = bound.gathered_work.loss = {};
+    });
     const auto add = [&](Work& work, const Instruction& timed) {
       (forward ? work.forward : work.backward) += costs.CostOf(program, timed).work;
+      if (forward) work.loss += costs.CostOf(program, timed).work;
     };
+    if (behind) add(bound.behind, instruction);
     if (launch == nullptr || !RoundsWeight(program, *launch)) {
       add(bound.work, instruction);
       add(bound.gathered_work, instruction);
@@ -109,8 +102,34 @@ Bounds::LoweredCompute Bounds::LowerCompute(const TrainSetup& setup, int64_t lay
     }
   }
   SetLive(program, layers, bound);
-  bound.kept_bytes = KeptBytes(program, layers);
+  SetKept(program, costs, bound);
   return bound;
+}
+
+void Bounds::SetKept(const Program& program, const CostModel& costs, LoweredCompute& lowered) {
+  const std::vector<Instruction>& list = program.section(Section::kMicroStep);
+  lowered.kept.resize(static_cast<size_t>(program.model.layers));
+  std::vector<uint32_t> last_read(lowered.kept.size(), 0);
+  for (const KeptActivation& activation : KeptActivations(program)) {
+    const Buffer& buffer = program.buffers[activation.buffer];
+    const auto layer = static_cast<size_t>(buffer.layer);
+    lowered.kept[layer].bytes += buffer.bytes;
+    last_read[layer] = activation.first_backward;
+    if (list[activation.last_forward].layer <= buffer.layer) {
+      lowered.kept[layer].own_bytes += buffer.bytes;
+    }
+  }
+  for (uint32_t i = 0; i < list.size(); ++i) {
+    const auto layer = static_cast<size_t>(list[i].layer);
+    const auto* launch = std::get_if<LaunchKernel>(&list[i].op);
+    if (launch == nullptr || list[i].stream != Stream::kCompute || list[i].layer < 0 ||
+        layer >= lowered.kept.size() || list[i].phase != Phase::kBackward || i < last_read[layer] ||
+        lowered.kept[layer].bytes == 0 || launch->kernel == KernelId::kFill ||
+        RoundsWeight(program, *launch)) {
+      continue;
+    }
+    lowered.kept[layer].after += costs.CostOf(program, list[i]).work;
+  }
 }
 
 void Bounds::SetLive(const Program& program, int64_t layers, LoweredCompute& lowered) const {
@@ -168,7 +187,8 @@ KernelTime Bounds::AtItsClock(const Work& work, const CostModel& costs) {
   GpuWork all = work.forward;
   all += work.backward;
   const double clock = costs.Clock(all);
-  return {work.forward.SecondsAt(clock), work.backward.SecondsAt(clock)};
+  return {work.forward.SecondsAt(clock), work.loss.SecondsAt(clock),
+          work.backward.SecondsAt(clock)};
 }
 
 // All segments are alike, so two sizes tell every size: each further segment adds the same seconds,
@@ -204,8 +224,8 @@ const Bounds::Uniform& Bounds::UniformOf(const TrainSetup& setup, const CostMode
   uniform.segments = segments;
   uniform.saved_bytes =
       std::max(one_more.transient_bytes, lowered.transient_bytes) - lowered.transient_bytes;
-  uniform.kept_of_first = one_more.kept_bytes.front();
-  uniform.kept_of_others = one_more.kept_bytes[static_cast<size_t>(fewer - 1)];
+  uniform.kept_of_first = one_more.kept.front();
+  uniform.kept_of_others = one_more.kept[static_cast<size_t>(fewer - 1)];
   lowered.transient_bytes += static_cast<uint64_t>(segments - fewer) * uniform.saved_bytes;
   lowered.last_layer_bytes += static_cast<uint64_t>(segments - fewer) * uniform.saved_bytes;
   lowered.backward_bytes +=
@@ -221,18 +241,18 @@ const Bounds::Uniform& Bounds::UniformOf(const TrainSetup& setup, const CostMode
 
 // What is offloaded is not on the GPU, but for the tensors of the layer below the last one, which
 // are on their way back while the last one's backward pass runs.
-void Bounds::SetOffloaded(const RecomputeConfig& recompute, const std::vector<uint64_t>& kept,
+void Bounds::SetOffloaded(const RecomputeConfig& recompute, const std::vector<KeptOfLayer>& kept,
                           uint64_t last_layer_bytes, ComputeBound& bound) const {
   const ActivationHome& offload = recompute.offload;
   if (offload.device == OffloadDevice::kNone) return;
   uint64_t near = 0;
   for (int64_t layer = 0; layer < model_.layers; ++layer) {
     if (!offload.Takes(layer, model_.layers)) continue;
-    const uint64_t bytes = kept[static_cast<size_t>(layer)];
+    const uint64_t bytes = kept[static_cast<size_t>(layer)].bytes;
     bound.offloaded_bytes += bytes;
-    bound.offloaded_of_layer = std::max(bound.offloaded_of_layer, bytes);
     if (layer + 2 == model_.layers && recompute.every <= 1) near = bytes;
   }
+  bound.moves.bytes = static_cast<double>(bound.offloaded_bytes);
   const auto without = [](uint64_t live, uint64_t away) { return live - std::min(live, away); };
   const uint64_t away = bound.offloaded_bytes - near;
   bound.transient_bytes = std::max(without(bound.transient_bytes, bound.offloaded_bytes),
@@ -244,7 +264,9 @@ void Bounds::SetOffloaded(const RecomputeConfig& recompute, const std::vector<ui
 const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompute,
                                     const CostModel& costs, const ProductsKind& products) {
   recompute = OfModel(recompute, model_.layers);
-  const auto [entry, fresh] = compute_.try_emplace({micro_batch, recompute, products});
+  const bool offloads = recompute.offload.device != OffloadDevice::kNone;
+  const auto [entry, fresh] =
+      compute_.try_emplace({offloads ? costs.shape().gpus : 0, {micro_batch, recompute, products}});
   ComputeBound& bound = entry->second;
   if (!fresh) return bound;
   TrainSetup setup = base_;
@@ -261,11 +283,10 @@ const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompu
     bound.gathered_transient_bytes = lowered.gathered_transient_bytes;
   };
   const bool mixed = recompute.layers > 0;
-  const bool offloads = recompute.offload.device != OffloadDevice::kNone;
   if (!assumed_.uniform_layers || (recompute.every > 1 && (mixed || offloads))) {
     const LoweredCompute lowered = LowerCompute(setup, model_.layers, costs);
     set(lowered);
-    SetOffloaded(recompute, lowered.kept_bytes, lowered.last_layer_bytes, bound);
+    SetOffloaded(recompute, lowered.kept, lowered.last_layer_bytes, bound);
     return bound;
   }
   setup.recompute = {recompute.kind, recompute.every};
@@ -275,7 +296,7 @@ const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompu
   LoweredCompute lowered = upper.whole;
   bound.segments = upper.segments;
   bound.saved_bytes = upper.saved_bytes;
-  std::vector<uint64_t> kept(static_cast<size_t>(model_.layers), upper.kept_of_others);
+  std::vector<KeptOfLayer> kept(static_cast<size_t>(model_.layers), upper.kept_of_others);
   kept.front() = lower.kept_of_first;
   if (mixed) {
     // The last layers compute less again than those of a model whose layers are all like the first
@@ -304,7 +325,39 @@ const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompu
   }
   set(lowered);
   SetOffloaded(recompute, kept, lowered.last_layer_bytes, bound);
+  if (offloads && recompute.every <= 1) {
+    bound.moves.seconds = MovesOf(recompute, kept, lower, upper, lowered.gathered_work, costs);
+  }
   return bound;
+}
+
+KernelTime Bounds::MovesOf(const RecomputeConfig& recompute, const std::vector<KeptOfLayer>& kept,
+                           const Uniform& lower, const Uniform& upper, const Work& work,
+                           const CostModel& costs) const {
+  GpuWork all = work.forward;
+  all += work.backward;
+  const double clock = costs.Clock(all), slowest = costs.SlowestRank();
+  const auto seconds = [&](const GpuWork& of) { return slowest * of.SecondsAt(clock); };
+  std::vector<MovedLayer> layers(kept.size());
+  // What is not of layers above is the first one's: what runs in front of it, or below.
+  const KernelTime behind = {seconds(upper.whole.behind.forward), 0,
+                             seconds(upper.whole.behind.backward)};
+  double forward = seconds(work.forward) - behind.forward_seconds;
+  double backward = seconds(work.backward) - behind.backward_seconds;
+  for (size_t l = layers.size(); l-- > 0;) {
+    MovedLayer& layer = layers[l];
+    const auto index = static_cast<int64_t>(l);
+    const Work& of_layer = (index < recompute.layers ? lower : upper).gathered_of_layer;
+    layer.forward_seconds = std::max(0.0, l == 0 ? forward : seconds(of_layer.forward));
+    layer.backward_seconds = std::max(0.0, l == 0 ? backward : seconds(of_layer.backward));
+    forward -= layer.forward_seconds;
+    backward -= layer.backward_seconds;
+    if (!recompute.offload.Takes(index, model_.layers)) continue;
+    layer.after_seconds = std::min(seconds(kept[l].after), layer.backward_seconds);
+    layer.bytes = static_cast<double>(kept[l].bytes);
+    layer.room_bytes = static_cast<double>(kept[l].own_bytes);
+  }
+  return SecondsWithMoves(layers, behind, costs.PcieBytesPerSecond());
 }
 
 const LayoutFacts& Bounds::FactsFor(const TrainSetup& setup) {
@@ -352,9 +405,7 @@ double Bounds::StepSeconds(const GroupBound& group, const ComputeBound& compute,
                            int64_t grad_accum) {
   return StepSecondsAtLeast(group.time,
                             group.time.gathers_fp8 ? compute.gathered_kernels : compute.kernels,
-                            {static_cast<double>(compute.offloaded_bytes),
-                             static_cast<double>(compute.offloaded_of_layer)},
-                            grad_accum);
+                            compute.moves, grad_accum);
 }
 
 }  // namespace zeroplan

@@ -34,8 +34,9 @@ struct ComputeBound {
   // Of the first `lower_segments`, which recompute more, that is `lower_saved_bytes`.
   int64_t segments = 0, lower_segments = 0;
   uint64_t saved_bytes = 0, lower_saved_bytes = 0;
-  // What goes to the host in a micro-step and comes back, and of it what one layer has at most.
-  uint64_t offloaded_bytes = 0, offloaded_of_layer = 0;
+  // What goes to the host in a micro-step and comes back.
+  uint64_t offloaded_bytes = 0;
+  ActivationMoves moves;
   // The most that is live, beyond the same, while a kernel of the last segment's backward reads the
   // largest tensor of a layer that has one below it. 0: not known.
   uint64_t gathered_transient_bytes = 0;
@@ -82,15 +83,22 @@ class Bounds {
   const LayoutFacts& FactsFor(const TrainSetup& setup);
   // KernelTime's, at the top clock.
   struct Work {
-    GpuWork forward, backward;
+    GpuWork forward, loss, backward;
+  };
+  // Of a layer what goes to the host where its activations do; of this what no other layer's
+  // forward pass uses; and its backward pass from where what comes back last is read.
+  struct KeptOfLayer {
+    uint64_t bytes = 0, own_bytes = 0;
+    GpuWork after;
   };
   struct LoweredCompute {
     Work work, gathered_work;
     uint64_t weight_copy_bytes = 0;
     // ComputeBound's.
     uint64_t transient_bytes = 0, backward_bytes = 0, gathered_transient_bytes = 0;
-    uint64_t last_layer_bytes = 0;     // transient_bytes while its backward pass runs
-    std::vector<uint64_t> kept_bytes;  // by layer: what goes to the host where it is offloaded
+    uint64_t last_layer_bytes = 0;  // transient_bytes while its backward pass runs
+    Work behind;                    // of work: kernels behind the layers
+    std::vector<KeptOfLayer> kept;  // by layer
   };
   // The real model with one kind of recompute for all layers, and what a layer adds to it.
   struct Uniform {
@@ -99,16 +107,22 @@ class Bounds {
     int64_t segments = 0;
     uint64_t saved_bytes = 0;
     // LoweredCompute's, of the first layer and of each other but the last.
-    uint64_t kept_of_first = 0, kept_of_others = 0;
+    KeptOfLayer kept_of_first, kept_of_others;
   };
   const Uniform& UniformOf(const TrainSetup& setup, const CostModel& costs,
                            const ProductsKind& products);
-  void SetOffloaded(const RecomputeConfig& recompute, const std::vector<uint64_t>& kept,
+  void SetOffloaded(const RecomputeConfig& recompute, const std::vector<KeptOfLayer>& kept,
                     uint64_t last_layer_bytes, ComputeBound& bound) const;
+  // Of layers that are alike but for their recompute, the first ones' and the others', that make
+  // `work`.
+  KernelTime MovesOf(const RecomputeConfig& recompute, const std::vector<KeptOfLayer>& kept,
+                     const Uniform& lower, const Uniform& upper, const Work& work,
+                     const CostModel& costs) const;
   static KernelTime AtItsClock(const Work& work, const CostModel& costs);
   LoweredCompute LowerCompute(const TrainSetup& setup, int64_t layers,
                               const CostModel& costs) const;
   void SetLive(const Program& program, int64_t layers, LoweredCompute& lowered) const;
+  static void SetKept(const Program& program, const CostModel& costs, LoweredCompute& lowered);
 
   const ModelSpec& model_;
   const std::shared_ptr<const std::vector<ParamTensor>> tensors_;
@@ -116,7 +130,8 @@ class Bounds {
   const LowerOptions options_;
   const BoundAssumptions assumed_;
   using ComputeKey = std::tuple<int64_t, RecomputeConfig, ProductsKind>;
-  std::map<ComputeKey, ComputeBound> compute_;
+  // Where activations go to the host, by GPUs too, which share its links.
+  std::map<std::pair<int, ComputeKey>, ComputeBound> compute_;
   std::map<ComputeKey, Uniform> uniform_;
   // By GPUs, groups, persistence threshold and whether moments are kept in blocks.
   std::map<std::tuple<int, Grouping, uint64_t, bool>, LayoutFacts> facts_;

@@ -179,8 +179,8 @@ class Judge {
   using MemoryKind = std::tuple<int, OffloadDevice, OffloadDevice, RecomputeConfig>;
   static MemoryKind MemoryKindOf(const Candidate& candidate);
   std::map<MemoryKind, uint64_t> beyond_bound_;
-  // What bounds say of each member of a list of mixes, by micro-batch and products.
-  using MixKey = std::tuple<uint16_t, int64_t, ProductsKind>;
+  // What bounds say of each member of a list of mixes, by micro-batch, products and cluster.
+  using MixKey = std::tuple<uint16_t, int64_t, ProductsKind, size_t>;
   std::map<MixKey, std::vector<const ComputeBound*>> mix_computes_;
 };
 

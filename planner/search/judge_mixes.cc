@@ -40,7 +40,7 @@ const ComputeBound& Judge::ComputeOfMember(const Group& group, uint16_t mix, uin
                                            int64_t micro_batch) {
   if (mix == 0) return ComputeOf(group, micro_batch);
   std::vector<const ComputeBound*>& all =
-      mix_computes_[{mix, micro_batch, group.candidate.products}];
+      mix_computes_[{mix, micro_batch, group.candidate.products, group.cluster}];
   if (all.empty()) all.resize(MembersOf(mix));
   if (all[member] == nullptr) {
     all[member] = &ComputeOf(group, micro_batch, in_.space.mixes[mix - 1u][member]);

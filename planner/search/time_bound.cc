@@ -184,6 +184,7 @@ class GroupTimer {
     const double passes = t_.reused > 0 ? 1 : 2;
     const double fetched = passes * shards - (passes - 1) * facts_.gathered_once / t_.shards();
     time_.fetch_seconds = time_.copied_fetch_seconds = fetched * t_.param_bytes / pcie;
+    time_.embedding_fetch_seconds = facts_.embedding_gather / t_.shards() * t_.param_bytes / pcie;
     if (group_.param != OffloadDevice::kNvme) return;
     const auto in_cpu = static_cast<double>(zero_.offload_param.max_in_cpu_elements);
     const double from_disk = std::max(0.0, fetched - passes * in_cpu) * t_.param_bytes /
@@ -229,8 +230,13 @@ class GroupTimer {
     time_.update_seconds = slowest * here * bytes / costs_.HbmBytesPerSecond();
     double& away = time_.host_update_seconds;
     away = there * bytes / costs_.HostBytesPerSecond();
-    if (!t_.params_away) {
-      away = std::max(away, there * t_.param_bytes / costs_.PcieBytesPerSecond());
+    const double pcie = costs_.PcieBytesPerSecond();
+    if (!t_.params_away) away = std::max(away, there * t_.param_bytes / pcie);
+    // The embeddings' states are the last that a share of them leaves on the GPU.
+    if (t_.away == 1 && t_.all_trained()) {
+      const double embeddings = facts_.embedding / t_.owners();
+      time_.embedding_update_seconds = embeddings * bytes / costs_.HostBytesPerSecond();
+      if (!t_.params_away) time_.embedding_update_seconds += embeddings * t_.param_bytes / pcie;
     }
     if (group_.optimizer.device == OffloadDevice::kNvme) {
       // Reads and writes run side by side. The last piece is read into a slot that has been written
@@ -266,54 +272,98 @@ GroupTime TimeOfGroup(const GroupTerms& terms, const Candidate& group, const Tra
 
 namespace {
 
-// What one direction of PCIe has of a micro-step, at least. Activations come back when those of the
-// layer that comes back first have left, so that the others' ways there and back follow one
-// another.
-double FetchSeconds(const GroupTime& group, const OffloadedBytes& offloaded) {
-  if (offloaded.all <= 0) return group.fetch_seconds;
-  const double pcie = group.pcie_bytes_per_second;
-  return std::max({group.fetch_seconds, group.copied_fetch_seconds + offloaded.all / pcie,
-                   (2 * offloaded.all - offloaded.of_layer) / pcie});
-}
-
 double SecondsAtLeast(const GroupTime& group, const GroupComm& comm, const KernelTime& kernels,
-                      double fetch_seconds, int64_t grad_accum) {
+                      const ActivationMoves& moves, int64_t grad_accum) {
   const auto beside = [&](double compute, double collectives) {
     return SideBySide(compute, collectives, group.rates);
   };
   const double more = static_cast<double>(grad_accum - 1);
   const double forward = group.slowest_rank * kernels.forward_seconds;
   const double backward = group.slowest_rank * kernels.backward_seconds;
+  // With waits for embeddings and activations.
+  const double forward_alone =
+      group.embedding_fetch_seconds + std::max(forward, moves.seconds.forward_seconds);
+  const double backward_alone = std::max(backward, moves.seconds.backward_seconds);
+  const auto forward_half = [&](double collectives) {
+    return std::max(beside(forward, collectives), forward_alone);
+  };
+  // Of one direction of PCIe.
+  const double moved = moves.bytes > 0 ? moves.bytes / group.pcie_bytes_per_second : 0;
+  const double fetch = std::max(group.fetch_seconds, group.copied_fetch_seconds + moved);
   // Updates and the next forward pass hide the gathers between them: what the updates do not, the
   // forward pass has beside it.
   const double update =
       group.overlap ? group.update_seconds : std::max(group.update_seconds, comm.gather);
   const double carried = group.overlap ? std::max(0.0, comm.gather - update) : 0;
-  // Every parameter is used before the loss, so the first forward half also ends the last update.
+  // Every parameter is used in the first forward half, the last one by the head: only then the last
+  // update is over.
   const double first_forward =
-      std::max(update + beside(forward, comm.forward + carried), group.host_update_seconds);
+      std::max({update + forward_half(comm.forward + carried),
+                group.embedding_update_seconds + forward_alone,
+                group.host_update_seconds + group.slowest_rank * kernels.loss_seconds});
   // From the begin of a backward half to the next one's. What the former reduces may take until
-  // then, beside the next forward half, and so may its way to the host.
-  const double between = std::max(beside(backward + forward, comm.backward + comm.forward),
-                                  group.gradient_copy_seconds);
+  // then, beside the next forward half, and so may its way to the host, ahead of activations.
+  const double between =
+      std::max({beside(backward + forward, comm.backward + comm.forward),
+                backward_alone + forward_alone, group.gradient_copy_seconds + moved});
   // The update waits for the last micro-step's reductions.
-  const double last_backward = std::max({beside(backward, comm.backward + comm.last),
-                                         group.gradient_copy_seconds, group.host_norm_seconds});
+  const double last_backward =
+      std::max({beside(backward, comm.backward + comm.last), backward_alone,
+                group.gradient_copy_seconds, group.host_norm_seconds});
   const double halves = first_forward + more * between + last_backward;
   // What a micro-step fetches, it fetches between its own begin and end.
-  const double fetching = std::max(first_forward + backward, fetch_seconds + update) +
-                          more * std::max(beside(forward, comm.forward) + backward, fetch_seconds);
+  const double fetching = std::max(first_forward + backward_alone, fetch + update) +
+                          more * std::max(forward_half(comm.forward) + backward_alone, fetch);
   return std::max(halves, fetching) + group.norm_seconds;
+}
+
+// The turn, of those that copies leave behind the forward pass of a layer, at whose begin its room
+// is free again: that of the next layer that moves, two turns later at least, or the head's.
+size_t FreeTurn(const std::vector<MovedLayer>& layers, size_t layer) {
+  size_t turn = layer + 2;
+  while (turn < layers.size() && layers[turn].bytes <= 0) ++turn;
+  return std::min(turn, layers.size());
 }
 
 }  // namespace
 
+KernelTime SecondsWithMoves(const std::vector<MovedLayer>& layers, const KernelTime& behind,
+                            double pcie_bytes_per_second) {
+  const size_t count = layers.size();
+  std::vector<double> room_free(count + 1, 0), begins(count + 1, 0);
+  double now = 0, leaving = 0;
+  for (size_t l = 0; l < count; ++l) {
+    const MovedLayer& layer = layers[l];
+    // Its input is there when the layer before has run.
+    const double there = std::max(now, leaving);
+    now = std::max(now, room_free[l]) + layer.forward_seconds;
+    if (layer.bytes <= 0) continue;
+    leaving = there + layer.bytes / pcie_bytes_per_second;
+    double& free = room_free[FreeTurn(layers, l)];
+    free = std::max(free, there + layer.room_bytes / pcie_bytes_per_second);
+  }
+  const double forward = std::max(now, room_free[count]) + behind.forward_seconds;
+  // Copies back begin with the turn before, or two before where nothing comes back for that one.
+  now = behind.backward_seconds;
+  double coming = 0;
+  for (size_t l = count; l-- > 0;) {
+    const MovedLayer& layer = layers[l];
+    begins[l] = now;
+    now += layer.backward_seconds;
+    if (layer.bytes <= 0) continue;
+    const bool last_moves = l + 1 < count && layers[l + 1].bytes > 0;
+    coming =
+        std::max(coming, begins[last_moves ? l + 1 : l + 2]) + layer.bytes / pcie_bytes_per_second;
+    now = std::max(now, coming + layer.after_seconds);
+  }
+  return {forward, 0, now};
+}
+
 double StepSecondsAtLeast(const GroupTime& group, const KernelTime& kernels,
-                          const OffloadedBytes& offloaded, int64_t grad_accum) {
-  const double fetch = FetchSeconds(group, offloaded);
-  const double within = SecondsAtLeast(group, group.within, kernels, fetch, grad_accum);
+                          const ActivationMoves& moves, int64_t grad_accum) {
+  const double within = SecondsAtLeast(group, group.within, kernels, moves, grad_accum);
   if (!group.several_groups) return within;
-  return std::max(within, SecondsAtLeast(group, group.reducing, kernels, fetch, grad_accum));
+  return std::max(within, SecondsAtLeast(group, group.reducing, kernels, moves, grad_accum));
 }
 
 }  // namespace zeroplan

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "cost_models/cost_model.h"
 #include "planner/search/bound_facts.h"
@@ -35,6 +36,9 @@ struct GroupTime {
   double fetch_seconds = 0;          // parameters from host or disk, in each micro-step
   double copied_fetch_seconds = 0;   // of that what PCIe takes
   double pcie_bytes_per_second = 0;
+  // Before anything runs the embeddings are there: updated on the host and back before the first
+  // micro-step, and fetched in each one, which is part of the fetch_seconds.
+  double embedding_update_seconds = 0, embedding_fetch_seconds = 0;
   double norm_seconds = 0;    // of gradients on the GPU, before the update
   double update_seconds = 0;  // on the GPU
   // Seconds of the host: the norm beside the last backward half; and from the norm until the last
@@ -49,18 +53,33 @@ GroupTime TimeOfGroup(const GroupTerms& terms, const Candidate& group, const Tra
 
 // Kernels of a micro-step on the compute stream, whatever the stage.
 struct KernelTime {
-  double forward_seconds = 0;   // up to the first layer's backward: the loss included
+  double forward_seconds = 0;   // the last loss included
+  double loss_seconds = 0;      // of these, from where the last parameter is used first
   double backward_seconds = 0;  // recompute included
 };
 
-// Activations that go to the host in a micro-step's forward half and come back in its backward
-// half.
-struct OffloadedBytes {
-  double all = 0, of_layer = 0;  // of a layer at most
+// A layer whose activations may go to the host and come back; seconds of its kernels.
+struct MovedLayer {
+  double forward_seconds = 0, backward_seconds = 0;
+  // Of the latter, from where what comes back last is read.
+  double after_seconds = 0;
+  // What goes to the host, and what of it has room on the GPU until then and no longer. 0: nothing.
+  double bytes = 0, room_bytes = 0;
+};
+// A micro-step that waits for activations on their way, and for nothing else, in the turns of
+// OffloadActivations. `behind`: its kernels behind the layers; those in front count as the first
+// layer's.
+KernelTime SecondsWithMoves(const std::vector<MovedLayer>& layers, const KernelTime& behind,
+                            double pcie_bytes_per_second);
+
+// What goes to the host in a micro-step's forward half and comes back in its backward half.
+struct ActivationMoves {
+  double bytes = 0;
+  KernelTime seconds;  // SecondsWithMoves', at the slowest rank
 };
 
 // A step of `grad_accum` micro-steps.
 double StepSecondsAtLeast(const GroupTime& group, const KernelTime& kernels,
-                          const OffloadedBytes& offloaded, int64_t grad_accum);
+                          const ActivationMoves& moves, int64_t grad_accum);
 
 }  // namespace zeroplan
