@@ -87,7 +87,8 @@ void AddChoiceFields(FieldSink& sink, Request& request, bool all_default, bool s
                           "layer all but attention, or whole layers, in the backward pass") +
                   (trains     ? " (default: chosen as plan does; none on the CPU)"
                    : searched ? "; auto finds the best of them, of mixes layer by layer and of "
-                                "⟦offload_activations⟧ (default none, selective and full)"
+                                "⟦offload_activations⟧ (default none, selective and full; auto "
+                                "from 8192 tokens of a sequence on)"
                               : " (default none)"),
               kPlanOrConfig},
              choice.checkpointing, WordIn<Checkpointing>(std::move(kinds)));

@@ -34,6 +34,8 @@ struct Assumptions {
 inline constexpr int64_t kDerivedSeqLen = 1024;
 // The sequence length for a model that takes longer ones: what such models are mostly trained with.
 inline constexpr int64_t kLongestUsualSeqLen = 4096;
+// From so many tokens on a plan searches mixes of homes of activations where nobody says.
+inline constexpr int64_t kLongSequence = 8192;
 // The family that was asked for, else the first there is.
 const ModelFamily& FamilyOf(const ModelFields& fields);
 // `seq_len`: of a model that is derived from `params`. `runtime`: what it is planned for; models

@@ -381,8 +381,12 @@ void ResolvedPlan::PinRecompute() {
   const Given<int>& every = choice.checkpoint_every;
   CheckRecomputeFields(request_);
   const bool one_home = request_.runtime.offload_activations || choice.offload_activation_layers;
+  // Mixes are little faster where sequences are short, and take longer to search.
+  const bool of_long = inputs_.base.batch.seq_len >= kLongSequence && !space.mixes.empty();
   const Checkpointing kind =
-      choice.checkpointing.value_or(every ? Checkpointing::kFull : Checkpointing::kAll);
+      choice.checkpointing.value_or(every                  ? Checkpointing::kFull
+                                    : of_long && !one_home ? Checkpointing::kSearched
+                                                           : Checkpointing::kAll);
   if (every) {
     std::erase_if(list, [](const RecomputeConfig& r) { return r.kind == RecomputeKind::kFull; });
     list.push_back(FullRecompute(*every));
@@ -393,7 +397,9 @@ void ResolvedPlan::PinRecompute() {
            (kind == Checkpointing::kProducts && listed.kind != RecomputeKind::kProducts) ||
            (kind == Checkpointing::kFull && listed.kind != RecomputeKind::kFull);
   });
-  if (!choice.checkpointing && !one_home) std::erase(list, kProductsRecompute);
+  if (!choice.checkpointing && !one_home && kind != Checkpointing::kSearched) {
+    std::erase(list, kProductsRecompute);
+  }
   if (kind == Checkpointing::kProducts && list.empty()) list = {kProductsRecompute};
   for (RecomputeConfig& recompute : list) {
     recompute = WithRecomputeFields(recompute, request_, inputs_.model.layers);

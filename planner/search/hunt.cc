@@ -1,11 +1,11 @@
-#include "planner/search/hunt.h"
-
 #include <algorithm>
 #include <limits>
 #include <map>
 #include <optional>
 #include <utility>
 #include <vector>
+
+#include "planner/search/judge.h"
 
 namespace zeroplan {
 namespace {
@@ -272,19 +272,37 @@ class Hunt {
     return Spent() >= budget || Programs() >= question_.most_programs;
   }
 
+  // What lies behind the member that was found computes more, so that it is faster by no more than
+  // what is not told apart, if at all: where that could make it the best, and its bound too, it is
+  // an item of its own.
+  // `slower`: as many of its members were counted as cut.
+  void KeepBehind(const Item& item, const Found& found, uint64_t slower) {
+    if (Merit(found) < TieFloor(Merit(*answer_.found))) return;
+    const std::optional<Item> behind = judge_.Behind(question_, item, found);
+    if (!behind || !CouldBeat(question_.objective, behind->bound, score_)) return;
+    items_.push_back(*behind);
+    tried_.push_back(0);
+    behind_.push_back(static_cast<uint32_t>(items_.size() - 1));
+    judge_.stats.cut_by_score -= slower;
+    judge_.stats.judged -= MembersOf(behind_.back()) - slower;
+  }
+
   // Judges an item unless that was done; true if it is the best so far.
   bool Try(uint32_t i, std::optional<Found>* result = nullptr) {
     if (tried_[i]) return false;
     tried_[i] = 1;
-    const Item& item = items_[i];
+    const Item item = items_[i];
     if (judge_.TooLarge(question_, item)) {
       judge_.stats.cut_by_memory += MembersOf(i);
       return false;
     }
+    const uint64_t cut = judge_.stats.cut_by_score;
     const std::optional<Found> found = judge_.Try(question_, item);
     if (judge_.inputs().progress) judge_.inputs().progress(judge_.stats.lowered);
     if (result != nullptr) *result = found;
-    return found && Take(*found);
+    const bool better = found && Take(*found);
+    if (found) KeepBehind(item, *found, judge_.stats.cut_by_score - cut);
+    return better;
   }
 
   bool UnlikelyToFit(uint32_t i) const { return judge_.UnlikelyToFit(question_, items_[i]); }
@@ -412,8 +430,14 @@ class Hunt {
         return;
       }
       std::pop_heap(heap.begin(), heap.end(), worse);
-      Try(heap.back());
+      const uint32_t i = heap.back();
       heap.pop_back();
+      behind_.clear();
+      Try(i);
+      for (const uint32_t behind : behind_) {
+        heap.push_back(behind);
+        std::push_heap(heap.begin(), heap.end(), worse);
+      }
     }
   }
 
@@ -473,6 +497,7 @@ class Hunt {
   std::vector<Item> items_;  // by group
   std::vector<Range> ranges_;
   std::vector<uint8_t> tried_;
+  std::vector<uint32_t> behind_;  // items that the last tries left behind
   std::map<HuntKind, Class> classes_;
   Answer answer_;
   Score score_;

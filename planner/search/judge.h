@@ -2,6 +2,7 @@
 // that was lowered. Kept over all questions that are put to one space.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -78,6 +79,8 @@ class Judge {
   // What its program says; none if it does not fit. Of several members the first one that fits,
   // found by halving: from one to the next a program takes no more of a GPU.
   std::optional<Found> Try(const Question& question, const Item& item);
+  // The members of an item behind the one that was found; none: there are none.
+  std::optional<Item> Behind(const Question& question, const Item& item, const Found& found);
   // Whether its program was judged, whatever for.
   bool Knows(const Item& item) const;
   // GPU memory, of the cluster, from which on an item fits that takes `gpu_bytes`.
@@ -183,5 +186,19 @@ class Judge {
   using MixKey = std::tuple<uint16_t, int64_t, ProductsKind, size_t>;
   std::map<MixKey, std::vector<const ComputeBound*>> mix_computes_;
 };
+
+// What is explored together: choices that differ in shares, segments, numbers of layers, buckets
+// and batch.
+using HuntKind = std::array<int, 12>;
+HuntKind HuntKindOf(const Candidate& candidate);
+
+// The search for one answer among a judge's candidates (hunt.cc).
+struct Hunted {
+  Answer answer;
+  uint64_t left = 0;  // candidates, when the budget was spent
+};
+Hunted RunHunt(Judge& judge, const Question& question);
+// By lowering every candidate.
+Hunted RunHuntByBruteForce(Judge& judge, const Question& question);
 
 }  // namespace zeroplan

@@ -114,6 +114,23 @@ std::vector<Item> Judge::OpenMixes(const Question& question, bool cut, const Sco
   return items;
 }
 
+std::optional<Item> Judge::Behind(const Question& question, const Item& item, const Found& found) {
+  if (item.end - item.member == 1) return std::nullopt;
+  const std::vector<RecomputeConfig>& members = in_.space.mixes[item.mix - 1u];
+  const auto at = std::find(members.begin() + item.member, members.begin() + item.end,
+                            found.candidate.recompute);
+  Item behind = item;
+  behind.member = static_cast<uint16_t>(at - members.begin() + 1);
+  if (behind.member >= item.end) return std::nullopt;
+  const Group& group = groups_[item.group];
+  const ComputeBound& compute =
+      ComputeOfMember(group, item.mix, behind.member, item.batch.micro_batch);
+  const MemoryBound memory = Bounds::Memory(group.bound, compute);
+  behind.bound = BoundOf(question, group, item.batch, compute, memory);
+  behind.gpu_bytes = memory.gpu_bytes;
+  return behind;
+}
+
 uint16_t Judge::LikelyMember(const Question& question, const Item& item, uint16_t first,
                              uint16_t end) {
   const Group& group = groups_[item.group];

@@ -288,7 +288,7 @@ std::vector<MemoryAnswer> AnswersAtMemories(ChoiceSearch& search, const Found& n
     question.gpu_capacity_bytes = bytes;
     question.instruction_budget = kInstructionBudget / 8;
     const Answer answer = search.Best(question);
-    if (answer.gave_up) continue;
+    if (answer.gave_up || (answer.gap > 0 && !search.inputs().space.mixes.empty())) continue;
     answers.push_back({bytes, bytes, answer.found, answer.gap});
   }
   return answers;

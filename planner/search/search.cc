@@ -4,7 +4,6 @@
 #include <chrono>
 
 #include "core/base/error.h"
-#include "planner/search/hunt.h"
 #include "planner/search/judge.h"
 #include "planner/search/memory_sweep.h"
 

@@ -162,7 +162,10 @@ RecomputeConfig MixOf(RecomputeConfig recompute) {
 bool CarriesMixes(const Candidate& group, const SearchSpace& space) {
   const auto first = std::find_if(space.recompute.begin(), space.recompute.end(),
                                   [](const RecomputeConfig& r) { return r.every <= 1; });
-  return first != space.recompute.end() && group.recompute == *first &&
+  // Of shard groups that nobody asked for, those of a node.
+  const int ranks = group.grouping.ranks;
+  const bool grouped = ranks == 0 || ranks == space.node_ranks || space.grouping_fixed;
+  return first != space.recompute.end() && group.recompute == *first && grouped &&
          group.buckets.prefetch == space.buckets.front().prefetch &&
          group.buckets.reduce == space.buckets.front().reduce &&
          group.gathering == space.gathering.front() &&

@@ -92,8 +92,15 @@ class GroupTimer {
     const bool all = t_.stage == 0 || !zero_.reduce_scatter;
     const CollectiveOp op = all ? CollectiveOp::kAllReduce : CollectiveOp::kReduceScatter;
     const CollectiveCost& ranks = all ? over_all_ : within_;
-    (t_.stage <= 1 ? time_.within.last : time_.within.backward) += PiecesSeconds(
-        ranks, op, facts_.trained_layers * t_.sent_grad_bytes, ReducePiece() * t_.sent_grad_bytes);
+    const auto seconds = [&](double elements, double piece) {
+      return PiecesSeconds(ranks, op, elements * t_.sent_grad_bytes, piece * t_.sent_grad_bytes);
+    };
+    const bool last = t_.stage <= 1;
+    (last ? time_.within.last : time_.within.backward) +=
+        seconds(facts_.trained_layers, ReducePiece());
+    if (!t_.all_trained()) return;
+    time_.within.behind_last = seconds(facts_.embedding, std::max(ReducePiece(), facts_.embedding));
+    time_.within.behind = last ? 0 : time_.within.behind_last;
   }
 
   // Gradients of a rank's shard over the groups, and the parameters that other groups have updated,
@@ -122,7 +129,7 @@ class GroupTimer {
     }
     time_.several_groups = true;
     time_.reducing = time_.within;
-    time_.reducing.gather = 0;
+    time_.reducing.gather = time_.reducing.behind = time_.reducing.behind_last = 0;
     time_.reducing += over_groups;
     // Of several nodes, and in one, all that a group does takes the links over groups too.
     const ClusterShape& shape = costs_.shape();
@@ -131,6 +138,7 @@ class GroupTimer {
       time_.within += over_groups;
     } else if (!zero_.reduce_scatter) {  // gradients are all-reduced over all ranks, beside gathers
       time_.within.backward = time_.within.last = 0;
+      time_.within.behind = time_.within.behind_last = 0;
     }
   }
 
@@ -138,16 +146,10 @@ class GroupTimer {
     return within_.LeastSeconds(CollectiveOp::kAllGather, elements * GatheredBytes());
   }
 
-  // Seconds of the layers' gathers in one half of a micro-step.
-  double HalfGathers() const {
-    // Gathers ahead of their use may cross from one half into the other; the longest ones are left
-    // out.
-    const double smallest = facts_.layer_gathers.front().elements * t_.param_bytes;
-    const double ahead = group_.buckets.prefetch == kAuto
-                             ? 2
-                             : 2 + std::ceil(static_cast<double>(group_.buckets.prefetch) *
-                                             t_.param_bytes / smallest);
-    double left = -ahead;
+  // Seconds of the layers' gathers in one half of a micro-step, but for so many layers, of which
+  // the longest ones are left out.
+  double HalfGathers(double but) const {
+    double left = -but;
     for (const LayerGathers& gathers : facts_.layer_gathers) left += gathers.layers;
     double seconds = 0;
     for (const LayerGathers& gathers : facts_.layer_gathers) {
@@ -161,13 +163,21 @@ class GroupTimer {
   // Stage 3: before use.
   void AddGathers() {
     if (!t_.sharded || facts_.layer_gathers.empty()) return;
-    const double half = HalfGathers();
-    time_.within.forward += half;
+    time_.within.before = Gather(facts_.embedding_gather);
+    time_.within.forward += HalfGathers(0);
+    if (facts_.assumed.tied_head_elements > 0) {  // gathers the embeddings again
+      time_.within.forward += time_.within.before;
+    } else {
+      time_.within.forward += Gather(std::max(0.0, facts_.gathered_once - facts_.embedding_gather));
+    }
     if (t_.reused > 0) return;
-    time_.within.backward += half;
-    // A tied head gathers the embedding again.
-    if (facts_.assumed.tied_head_elements <= 0 || facts_.embedding_gather <= 0) return;
-    time_.within.forward += Gather(facts_.embedding_gather);
+    // Gathers ahead of their use may have crossed from the forward half.
+    const double smallest = facts_.layer_gathers.front().elements * t_.param_bytes;
+    const double ahead = group_.buckets.prefetch == kAuto
+                             ? 2
+                             : 2 + std::ceil(static_cast<double>(group_.buckets.prefetch) *
+                                             t_.param_bytes / smallest);
+    time_.within.backward += HalfGathers(ahead);
   }
 
   // Elements of offloaded gradients that are complete in the backward half.
@@ -231,6 +241,9 @@ class GroupTimer {
     double& away = time_.host_update_seconds;
     away = there * bytes / costs_.HostBytesPerSecond();
     const double pcie = costs_.PcieBytesPerSecond();
+    if (t_.params_away) {  // what is updated here goes to the host
+      time_.update_seconds = std::max(time_.update_seconds, here * t_.param_bytes / pcie);
+    }
     if (!t_.params_away) away = std::max(away, there * t_.param_bytes / pcie);
     // The embeddings' states are the last that a share of them leaves on the GPU.
     if (t_.away == 1 && t_.all_trained()) {
@@ -281,11 +294,11 @@ double SecondsAtLeast(const GroupTime& group, const GroupComm& comm, const Kerne
   const double forward = group.slowest_rank * kernels.forward_seconds;
   const double backward = group.slowest_rank * kernels.backward_seconds;
   // With waits for embeddings and activations.
-  const double forward_alone =
-      group.embedding_fetch_seconds + std::max(forward, moves.seconds.forward_seconds);
+  const double forward_alone = group.embedding_fetch_seconds + comm.before +
+                               std::max(forward, moves.seconds.forward_seconds);
   const double backward_alone = std::max(backward, moves.seconds.backward_seconds);
   const auto forward_half = [&](double collectives) {
-    return std::max(beside(forward, collectives), forward_alone);
+    return std::max(comm.before + beside(forward, collectives), forward_alone);
   };
   // Of one direction of PCIe.
   const double moved = moves.bytes > 0 ? moves.bytes / group.pcie_bytes_per_second : 0;
@@ -303,13 +316,13 @@ double SecondsAtLeast(const GroupTime& group, const GroupComm& comm, const Kerne
                 group.host_update_seconds + group.slowest_rank * kernels.loss_seconds});
   // From the begin of a backward half to the next one's. What the former reduces may take until
   // then, beside the next forward half, and so may its way to the host, ahead of activations.
-  const double between =
-      std::max({beside(backward + forward, comm.backward + comm.forward),
-                backward_alone + forward_alone, group.gradient_copy_seconds + moved});
+  const double between = std::max(
+      {comm.before + beside(backward + forward, comm.backward + comm.behind + comm.forward),
+       backward_alone + forward_alone, group.gradient_copy_seconds + moved});
   // The update waits for the last micro-step's reductions.
-  const double last_backward =
-      std::max({beside(backward, comm.backward + comm.last), backward_alone,
-                group.gradient_copy_seconds, group.host_norm_seconds});
+  const double last_backward = std::max(
+      {comm.behind_last + beside(backward, comm.backward + comm.last),
+       comm.behind_last + backward_alone, group.gradient_copy_seconds, group.host_norm_seconds});
   const double halves = first_forward + more * between + last_backward;
   // What a micro-step fetches, it fetches between its own begin and end.
   const double fetching = std::max(first_forward + backward_alone, fetch + update) +

@@ -14,12 +14,18 @@ struct GroupComm {
   // Of each micro-step, in its forward half and from its backward half's begin on, and of the last
   // one only. Reductions are over before the next backward half begins.
   double forward = 0, backward = 0, last = 0;
+  // Of the embeddings: gathers before anything runs, and reductions behind the backward pass, of
+  // each micro-step and of the last one.
+  double before = 0, behind = 0, behind_last = 0;
   double gather = 0;  // of parameters after the update
 
   GroupComm& operator+=(const GroupComm& other) {
     forward += other.forward;
     backward += other.backward;
     last += other.last;
+    before += other.before;
+    behind += other.behind;
+    behind_last += other.behind_last;
     gather += other.gather;
     return *this;
   }

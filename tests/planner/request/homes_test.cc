@@ -10,6 +10,7 @@
 #include "planner/plan/plan_file.h"
 #include "planner/request/fields.h"
 #include "planner/request/resolve.h"
+#include "planner/request/resolved.h"
 #include "planner/runtimes/runtimes.h"
 #include "tests/core/lowering/matrix.h"
 #include "tests/planner/plan_fixture.h"
@@ -106,6 +107,30 @@ TEST_CASE("homes: the record of a run gives them back") {
     CHECK(ReadProgramRecord(record, "program", 1, "run.jsonl").setup.recompute ==
           OfModel(homes, 5));
   }
+}
+
+TEST_CASE("homes: of long sequences mixes are searched unasked, of shorter ones where asked for") {
+  const auto space = [](int64_t seq_len, std::optional<Checkpointing> kind) {
+    PlanRequest request;
+    request.common.model.model = "llama3.2-1b";
+    request.common.hardware.profile = "hgx-h200";
+    request.common.cluster.gpus.emplace(1);
+    request.common.batch.seq_len.emplace(seq_len);
+    if (kind) request.common.choice.checkpointing.emplace(*kind);
+    Assumptions assumptions{.logged = true};
+    return ResolvedPlan(request, assumptions).inputs().space;
+  };
+  const auto has_products = [](const SearchSpace& of) {
+    return std::count(of.recompute.begin(), of.recompute.end(), kProductsRecompute) > 0;
+  };
+  CHECK(space(4096, {}).mixes.empty());
+  CHECK_FALSE(has_products(space(4096, {})));
+  CHECK(space(4096, Checkpointing::kSearched).mixes == space(8192, {}).mixes);
+  CHECK_FALSE(space(8192, {}).mixes.empty());
+  CHECK(has_products(space(8192, {})));
+  CHECK(space(8192, Checkpointing::kAll).mixes.empty());
+  CHECK(has_products(space(8192, Checkpointing::kAll)));
+  CHECK(space(8192, Checkpointing::kFull).mixes.empty());
 }
 
 }  // namespace
