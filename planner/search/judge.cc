@@ -29,7 +29,9 @@ int64_t ProgramAccum(int64_t grad_accum) { return std::min<int64_t>(grad_accum, 
 }  // namespace
 
 double Merit(const Candidate& candidate, double tokens_per_second) {
-  return Offloads(candidate) ? tokens_per_second / (1 + kOffloadMargin) : tokens_per_second;
+  const bool moves = candidate.recompute.offload.device != OffloadDevice::kNone;
+  return Offloads(candidate) || moves ? tokens_per_second / (1 + kOffloadMargin)
+                                      : tokens_per_second;
 }
 
 std::array<int, 5> Complexity(const Candidate& c) {

@@ -166,7 +166,7 @@ class GroupTimer {
     time_.within.before = Gather(facts_.embedding_gather);
     time_.within.forward += HalfGathers(0);
     if (facts_.assumed.tied_head_elements > 0) {  // gathers the embeddings again
-      time_.within.forward += time_.within.before;
+      time_.within.forward += t_.reused > 0 ? 0 : time_.within.before;
     } else {
       time_.within.forward += Gather(std::max(0.0, facts_.gathered_once - facts_.embedding_gather));
     }
