@@ -77,6 +77,8 @@ struct TorchRecipe {
   bool kbit = false;
   // What checkpointed layers keep goes to page-locked host memory until backward wants it.
   bool offload_activations = false;
+  // DeepSpeed's TiledMLP runs MLPs by tiles of the tokens.
+  bool tiled_mlp = false;
   // Of products in 8 bits; none: kTensorwise.
   std::optional<TorchFloat8> float8;
   // PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.

@@ -78,6 +78,7 @@ inline constexpr std::array kRecipeWords = {"compile",
                                             "optim",
                                             "optimizer_in_backward",
                                             "kbit",
+                                            "tiled_mlp",
                                             "offload_activations",
                                             "expandable_segments"};
 

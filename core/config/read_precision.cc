@@ -392,8 +392,6 @@ int ReadSequenceRanks(ReaderState* state) {
           .value_or(1);
   if (ranks >= 1 && ranks % shared != 0) {
     root.Report(kKey, "{} is not allowed with {} GPUs; use a divisor of these", shared, ranks);
-  } else if (shared > 1 && state->context.of_deepspeed) {
-    root.Report(kKey, "{} is not predicted for other runtimes; use 1", shared);
   }
   return static_cast<int>(shared);
 }

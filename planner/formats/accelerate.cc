@@ -157,12 +157,22 @@ void AddPyTorchFile(const FormatRequest& request, WrittenConfig& out) {
       "fsdp_transformer_layer_cls_to_wrap.");
 }
 
+// accelerate launch hands no parallelism_config on to processes of DeepSpeed.
+std::string SequencesOverGpus(const FormatRequest& request) {
+  const BatchSpec& batch = request.setup.batch;
+  if (batch.sequence_ranks == 1) return "";
+  return fmt::format(
+      ", parallelism_config=ParallelismConfig(dp_shard_size={}, sp_size={}, "
+      "sp_handler=DeepSpeedSequenceParallelConfig(sp_attn_implementation=\"{}\"))",
+      batch.data_ranks(), batch.sequence_ranks, AttentionArgument(request.recipe.attention));
+}
+
 std::string BatchNote(const FormatRequest& request) {
   const BatchSpec& batch = request.setup.batch;
   return fmt::format(
-      "In the script: DataLoader(batch_size={}) and Accelerator(gradient_accumulation_steps={}), "
-      "which is {}.",
-      batch.micro_batch, batch.grad_accum, StepText(batch));
+      "In the script: DataLoader(batch_size={}) and "
+      "Accelerator(gradient_accumulation_steps={}{}), which is {}.",
+      batch.micro_batch, batch.grad_accum, SequencesOverGpus(request), StepText(batch));
 }
 
 }  // namespace

@@ -108,7 +108,7 @@ JsonText DeepSpeedJson(const FormatRequest& request,
   // Left open: whoever owns it fills it in.
   int64_t& total = setup.optimizer.schedule.total_steps;
   if (change && total == 0) total = 1;
-  JsonText text = WriteDeepSpeedConfig(setup, request.model.layers);
+  JsonText text = request.runtime->ConfigJson(setup, request.model.layers);
   if (change) text = change(text);
   if (request.incoming != nullptr) text = KeepOtherKeys(text, *request.incoming);
   return NameRuntime(text, request.runtime_name, RecipeWords(request.recipe));

@@ -23,6 +23,9 @@ WrittenConfig WriteTorchtitan(const FormatRequest& request);
 // Whether it is PyTorch alone that trains.
 bool IsDdp(const FormatRequest& request);
 
+// transformers' attn_implementation.
+std::string_view AttentionArgument(TorchAttention attention);
+
 // WrittenConfig::script: how the model is loaded as it was planned, its adapters; with accelerate
 // its recompute and optimizer too.
 std::vector<std::string> ModelScript(const FormatRequest& request);

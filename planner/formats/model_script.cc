@@ -20,10 +20,6 @@ Dtype LoadedDtype(const FormatRequest& request) {
   return request.recipe.param_dtype.value_or(computes);
 }
 
-std::string_view AttentionArgument(TorchAttention attention) {
-  return attention == TorchAttention::kFlash ? "flash_attention_2" : TorchAttentionName(attention);
-}
-
 std::string PythonList(const std::string& names) {
   std::vector<std::string> quoted;
   for (const std::string_view name : SplitList(names)) {
@@ -97,6 +93,10 @@ std::string_view OptimizerCall(TorchOptimizer optimizer) {
 }
 
 }  // namespace
+
+std::string_view AttentionArgument(TorchAttention attention) {
+  return attention == TorchAttention::kFlash ? "flash_attention_2" : TorchAttentionName(attention);
+}
 
 bool IsDdp(const FormatRequest& request) { return request.runtime->key() == "ddp"; }
 
@@ -207,6 +207,7 @@ std::string RecipeCannot(ConfigFormat format, const Runtime& runtime, const Mode
   reasons.Add(format == ConfigFormat::kAccelerate && recipe.float8 == TorchFloat8::kRowwise,
               "⟦float8⟧ rowwise, for which its file has no key");
   reasons.Add(recipe.offload_activations, "⟦offload_activations⟧, for which it has no setting");
+  reasons.Add(recipe.tiled_mlp, "⟦tiled_mlp⟧, for which it has no setting");
   reasons.Add(titan && HasAdapters(model), "adapters (torchtitan 0.2.2 trains all weights)");
   // transformers 5.24 sets a wrap policy of PEFT's there, which accelerate 1.15 does not know.
   reasons.Add(format == ConfigFormat::kHfTrainer && HasAdapters(model) && !deepspeed &&

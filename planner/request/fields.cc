@@ -116,6 +116,10 @@ void AddRecipeFields(FieldSink& sink, RuntimeFields& fields) {
             "With ⟦method⟧ qlora: PEFT's prepare_model_for_kbit_training has cast all but 4-bit "
             "weights to fp32",
             fields.kbit);
+  sink.Flag(group, "⟦tiled_mlp⟧",
+            "With ⟦runtime⟧ deepspeed: MLPs run by tiles of the tokens (DeepSpeed's TiledMLP, of "
+            "ALST)",
+            fields.tiled_mlp);
   sink.Flag(group, "⟦expandable_segments⟧",
             "That program's allocator joins what is free "
             "(PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)",
@@ -159,6 +163,7 @@ TorchRecipe RuntimeFields::recipe(std::optional<ConfigFormat> written_for) const
   recipe.optimizer_in_backward = optimizer_in_backward;
   recipe.kbit = kbit;
   recipe.offload_activations = offload_activations && !of().has_programs();
+  recipe.tiled_mlp = tiled_mlp;
   recipe.expandable_segments = expandable_segments;
   return recipe;
 }
@@ -172,6 +177,7 @@ std::string_view RuntimeFields::first_of_recipe() const {
   if (float8) return "float8";
   if (optimizer_in_backward) return "optimizer_in_backward";
   if (kbit) return "kbit";
+  if (tiled_mlp) return "tiled_mlp";
   return expandable_segments ? "expandable_segments" : "";
 }
 

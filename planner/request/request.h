@@ -121,7 +121,7 @@ struct RuntimeFields {
   Given<Dtype> param_dtype;
   Given<TorchOptimizer> optim;
   Given<TorchFloat8> float8;
-  bool optimizer_in_backward = false, kbit = false;
+  bool optimizer_in_backward = false, kbit = false, tiled_mlp = false;
   bool offload_activations = false, expandable_segments = false;
 
   const Runtime& of() const { return *runtime.value_or(&OwnExecutor()); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "core/base/error.h"
@@ -19,6 +20,8 @@
 
 namespace zeroplan {
 namespace {
+
+constexpr const char* kSequenceDtypeKey = "seq_parallel_communication_data_type";
 
 struct UnknownKey {
   std::string_view section, key;  // section empty: the top level
@@ -46,9 +49,25 @@ constexpr UnknownKey kUnknownKeys[] = {
     {"", "compile", "null"},
 };
 
+// With Ulysses gradients are reduced in a dtype that has a key of its own (runtime/engine.py),
+// whose default is fp32.
+void RefuseFp32Reduction(const JsonNode& root, const std::string& file) {
+  const JsonNode* shared = root.Find("sequence_parallel_size");
+  if (shared == nullptr || shared->is_null() || shared->Quote() == "1") return;
+  const JsonNode* dtype = root.Find(kSequenceDtypeKey);
+  const std::string value = dtype == nullptr ? "" : dtype->Quote();
+  if (value == "\"bf16\"" || value == "\"fp16\"") return;
+  ThrowUsage(
+      "{}:{}: {} is {}: DeepSpeed then reduces gradients in fp32, which is not modelled; add "
+      "\"{}\": \"bf16\"",
+      file, shared->line, kSequenceDtypeKey, value.empty() ? "not given" : value,
+      kSequenceDtypeKey);
+}
+
 // Keys of a config that change DeepSpeed's memory in ways that are not modelled.
 void RefuseUnknownKeys(const std::string& file) {
   const JsonNode root = ParseJsonText(ReadTextFile(file), file);
+  RefuseFp32Reduction(root, file);
   for (const UnknownKey& unknown : kUnknownKeys) {
     const JsonNode* section = unknown.section.empty() ? &root : root.Find(unknown.section);
     const JsonNode* value = section == nullptr ? nullptr : section->Find(unknown.key);
@@ -82,6 +101,9 @@ std::string DeepSpeedFormatCannot(ConfigFormat format, TrainSetup setup) {
   // gradient_checkpointing of transformers' models is layer by layer.
   reasons.Add(trainer && setup.recompute.every > 1, "recompute of {} layers at a time",
               setup.recompute.every);
+  reasons.Add(trainer && setup.batch.sequence_ranks > 1,
+              "sequences over GPUs, for which TrainingArguments take a ParallelismConfig that the "
+              "script makes (for accelerate it is printed)");
   // torch.utils.checkpoint, which transformers calls, knows nothing of cpu_checkpointing.
   reasons.Add(
       format != ConfigFormat::kDeepSpeed && setup.recompute.offload.device != OffloadDevice::kNone,
@@ -197,6 +219,7 @@ class DeepSpeed : public TorchBased {
   const RuntimeMargins& margins() const override { return kDeepSpeedMargins; }
   // Stage 0 on one GPU neither communicates nor gathers.
   std::optional<TrainSetup> Least(const TrainSetup& setup) const override {
+    if (setup.batch.sequence_ranks > 1) return std::nullopt;  // it has stage 3 alone
     TrainSetup least = setup;
     least.zero = ReaderZeroDefaults(0);
     // Of updates, which are no part of it; DeepSpeed has no others at stage 0.
@@ -220,7 +243,11 @@ class DeepSpeed : public TorchBased {
     return "⟦for⟧: torchtitan trains with FSDP2, not with DeepSpeed; use ⟦runtime⟧ fsdp2";
   }
   std::string ConfigJson(const TrainSetup& setup, int64_t layers) const override {
-    return WriteDeepSpeedConfig(setup, layers);
+    const std::string text = WriteDeepSpeedConfig(setup, layers);
+    if (setup.batch.sequence_ranks == 1) return text;
+    auto json = nlohmann::ordered_json::parse(text);
+    json[kSequenceDtypeKey] = DtypeName(setup.precision.dtype);
+    return json.dump();
   }
 
  protected:
@@ -243,6 +270,12 @@ class DeepSpeed : public TorchBased {
              "DeepSpeed offloads a part of the optimizer (ratio {}) at stage 3 alone; use "
              "stage 3 or ratio 1",
              zero.offload_optimizer.ratio);
+    const int shared = setup.batch.sequence_ranks;
+    RefuseIf(
+        shared > 1 && (zero.stage < 3 || Hybrid(setup)),
+        "sequence_parallel_size {} is modelled at stage 3 without shard groups alone (stages 1 "
+        "and 2 then reduce in fp32); use that, or 1",
+        shared);
     RefuseIf(!zero.reduce_scatter && zero.stage > 0,
              "reduce_scatter false is not modelled; leave it at true");
     RefuseIf(!zero.contiguous_gradients && zero.stage > 0,
@@ -337,6 +370,7 @@ class DeepSpeed : public TorchBased {
   }
   bool HasAutocast() const override { return false; }
   bool HasFloat8() const override { return false; }
+  bool HasUlysses() const override { return true; }
   bool HasModuleGraphs(int stage) const override { return stage == 3; }
   bool CanDo(int stage, const OffloadPlace& offloads) const override {
     const bool in_files = offloads.optimizer.device == OffloadDevice::kNvme;
@@ -400,6 +434,17 @@ class DeepSpeed : public TorchBased {
           "mics_shard_size takes models made whole or under deepspeed.zero.MiCS_Init, none made "
           "under deepspeed.zero.Init.");
     }
+    if (choice.setup.batch.sequence_ranks > 1) {
+      notes.emplace_back(
+          "Sequences over GPUs are DeepSpeed's Ulysses for transformers' models: "
+          "UlyssesSPAttentionHF.register_with_transformers, whose mpu deepspeed.initialize takes, "
+          "and UlyssesSPDataLoaderAdapter around the data.");
+    }
+    if (recipe.tiled_mlp) {
+      notes.emplace_back(
+          "Tiles of an MLP are DeepSpeed's TiledMLP in place of its forward, with "
+          "ceil(tokens / hidden) tiles of what a GPU has of a sequence.");
+    }
     const ZeroConfig& zero = choice.setup.zero;
     const auto lacks_path = [](const auto& offload) {
       return offload.device == OffloadDevice::kNvme && offload.nvme_path.empty();
@@ -425,6 +470,12 @@ class DeepSpeed : public TorchBased {
       doubt +=
           "Of NVMe no run was compared: memory and time follow from DeepSpeed's code and the "
           "rates of the profile's disks.";
+    }
+    if (setup.batch.sequence_ranks > 1) {
+      doubt += doubt.empty() ? "" : " ";
+      doubt +=
+          "Of Ulysses no run was compared but for lengths that ALST published (docs/runtimes.md): "
+          "memory and time follow from DeepSpeed's code.";
     }
     if (setup.zero.stage < 3 || setup.recompute == kNoRecompute) return doubt;
     if (!doubt.empty()) doubt += " ";

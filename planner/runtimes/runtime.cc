@@ -67,6 +67,7 @@ std::string RecipeText(const TorchRecipe& recipe) {
   if (recipe.optimizer_in_backward) text += ", optimizer in backward";
   if (recipe.kbit) text += ", prepared for k-bit training";
   if (recipe.offload_activations) text += ", activations on the CPU";
+  if (recipe.tiled_mlp) text += ", tiled MLP";
   if (recipe.float8) text += fmt::format(", {} float8", TorchFloat8Name(*recipe.float8));
   if (recipe.expandable_segments) text += ", expandable segments";
   return text;
@@ -86,6 +87,7 @@ std::vector<std::pair<std::string, std::string>> RecipeWords(const TorchRecipe& 
   add(recipe.optimizer_in_backward, "optimizer_in_backward", "true");
   add(recipe.kbit, "kbit", "true");
   add(recipe.offload_activations, "offload_activations", "true");
+  add(recipe.tiled_mlp, "tiled_mlp", "true");
   if (recipe.float8) add(true, "float8", TorchFloat8Name(*recipe.float8));
   add(recipe.expandable_segments, "expandable_segments", "true");
   return words;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "core/base/error.h"
@@ -150,8 +151,8 @@ class TorchJudge : public ChoiceJudge {
   }
 
   double LeastMicroStepSeconds(const TrainSetup& setup, const Cluster& cluster) override {
-    const auto [at, added] =
-        least_seconds_.try_emplace({setup.batch.micro_batch, setup.recompute}, 0.0);
+    const auto [at, added] = least_seconds_.try_emplace(
+        {setup.batch.micro_batch, setup.batch.sequence_ranks, setup.recompute}, 0.0);
     if (!added) return at->second;
     std::optional<TrainSetup> least = runtime_.Least(setup);
     if (!least) return 0;
@@ -178,8 +179,8 @@ class TorchJudge : public ChoiceJudge {
   };
 
   const Played& FreeOf(const TrainSetup& setup, const Cluster& cluster) {
-    const auto [at, added] =
-        played_choices_.try_emplace({CandidateOf(setup), setup.zero.overlap_comm});
+    const auto [at, added] = played_choices_.try_emplace(
+        {CandidateOf(setup), setup.zero.overlap_comm, setup.batch.sequence_ranks});
     if (!added) return at->second;
     const TorchMachine* machine = MachineOf(cluster.shape());
     const bool host_known = machine != nullptr && machine->host_bytes_per_second > 0;
@@ -264,8 +265,8 @@ class TorchJudge : public ChoiceJudge {
   const TorchBased& runtime_;
   const JudgeInputs inputs_;
   std::map<std::pair<int, int>, TorchMachine> machines_;
-  std::map<std::pair<Candidate, bool>, Played> played_choices_;
-  std::map<std::pair<int64_t, RecomputeConfig>, double> least_seconds_;
+  std::map<std::tuple<Candidate, bool, int>, Played> played_choices_;
+  std::map<std::tuple<int64_t, int, RecomputeConfig>, double> least_seconds_;
 };
 
 // Shares of the optimizer by tenths are searched by fifths.
@@ -282,8 +283,8 @@ std::vector<OptimizerOffload> Thinned(const std::vector<OptimizerOffload>& offlo
 
 // Where the step's size is open, more micro-steps of one size are more tokens a second, since the
 // update is shared by more: of each micro-batch one micro-step and the most of them.
-std::vector<BatchPair> Batches(const SearchSpace& space) {
-  std::vector<BatchPair> all = BatchPairs(space, space.gpus.front());
+std::vector<BatchPair> Batches(const SearchSpace& space, int data_ranks) {
+  std::vector<BatchPair> all = BatchPairs(space, data_ranks);
   if (space.global_batch) return all;
   std::vector<BatchPair> kept;
   for (size_t i = 0; i < all.size(); ++i) {
@@ -325,6 +326,8 @@ TorchRun TorchRunOf(const TrainSetup& setup, const TorchRecipe& recipe) {
   TorchRun run;
   run.micro_batch = setup.batch.micro_batch;
   run.seq_len = setup.batch.seq_len;
+  run.sequence_ranks = setup.batch.sequence_ranks;
+  run.tiled_mlp = recipe.tiled_mlp;
   run.recompute = setup.recompute.kind != RecomputeKind::kNone;
   run.saves_products = setup.recompute.kind == RecomputeKind::kSelective;
   run.compiled = recipe.compile.layers;
@@ -370,7 +373,8 @@ TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
   const TorchModel model(play.model);
   run.module_graphs = run.compiled && HasModuleGraphs(setup.zero.stage);
   const int gpus = setup.batch.world_size;
-  timer->SetGroups({Hybrid(setup) ? setup.zero.shard_group : gpus, gpus});
+  timer->SetGroups({Hybrid(setup) ? setup.zero.shard_group : gpus, gpus,
+                    std::min(setup.batch.sequence_ranks, gpus)});
   TorchMemory memory(play.limit_bytes, play.recipe.expandable_segments);
   const CachingAllocator& allocator = memory.allocator();
   const std::unique_ptr<TorchRuntime> engine = MakeEngine(model, play, &memory, timer);
@@ -442,7 +446,7 @@ TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
 std::vector<TrainSetup> TorchBased::Choices(const SearchInputs& inputs,
                                             const SearchSpace& space) const {
   const int gpus = space.gpus.front();
-  const std::vector<BatchPair> batches = Batches(space);
+  const std::vector<BatchPair> batches = Batches(space, gpus / inputs.base.batch.sequence_ranks);
   ZEROPLAN_CHECK(!batches.empty(), "no batch");
   std::vector<TrainSetup> can;
   // The first that it has not as it is asked for; that it never has; that nothing has.

@@ -107,6 +107,10 @@ class TorchBased : public Runtime {
   // Whether programs train with torchao's products in 8 bits.
   virtual bool HasFloat8() const { return true; }
   void RefuseFloat8(const TorchPlay& play) const;
+  // Whether its programs have DeepSpeed's Ulysses (torch_sequence.h) and TiledMLP (tiled_step.cc).
+  virtual bool HasUlysses() const { return false; }
+  void RefuseSequences(const TorchPlay& play) const;
+  void RefuseTiles(const TorchPlay& play) const;
   // Of adapters, what is modelled for no runtime or not for this one.
   void RefuseAdapters(const TorchPlay& play) const;
   // All that is not modelled of `play`.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "planner/runtimes/planned_parts.h"
+#include "planner/runtimes/torch_sequence.h"
 
 namespace zeroplan {
 namespace {
@@ -108,7 +109,7 @@ void TorchKernels::AddProduct(TorchOp op, int64_t k, int64_t n, bool bias, int c
 
 void TorchKernels::AddPart(TorchOp op, const CodePart& part, int64_t e, bool compiled) {
   const TorchElements elements =
-      ElementsOf(run_.micro_batch, run_.seq_len, heads_, q_columns_, kv_columns_, e);
+      ElementsOf(run_.micro_batch, run_.local_seq(), heads_, q_columns_, kv_columns_, e);
   AddMemory(op, MovedBytes(part.forward_moves, elements), part.forward_launches,
             MovedBytes(part.backward_moves, elements), part.backward_launches, compiled);
 }
@@ -174,16 +175,19 @@ void TorchKernels::AddLayer(const TorchModel& model) {
   }
   add_casts(TorchOp::kQkv);
   if (model.code.planned != nullptr) return AddPlannedLayer(model, parts, qkv + rows);
-  AddPart(TorchOp::kActivation, parts.activation, tokens_ * ffn, compiled);
-  if (model.code.gated) {
-    AddProduct(TorchOp::kGate, hidden, ffn, bias);
-    add_casts(TorchOp::kGate);
-    add_more(TorchOp::kGate);
-  }
   AddProduct(TorchOp::kOutProj, q_columns_, hidden, bias);
+  // Of one tile, where MLPs run by these.
+  const int64_t all = std::exchange(tokens_, run_.MlpTile(hidden));
+  AddPart(TorchOp::kActivation, parts.activation, tokens_ * ffn, compiled);
+  if (model.code.gated) AddProduct(TorchOp::kGate, hidden, ffn, bias);
   AddProduct(TorchOp::kUp, hidden, ffn, bias);
-  add_casts(TorchOp::kUp);
   AddProduct(TorchOp::kDown, ffn, hidden, bias);
+  tokens_ = all;
+  if (model.code.gated) {
+    add_casts(TorchOp::kGate);
+    if (!run_.tiled_mlp) add_more(TorchOp::kGate);
+  }
+  add_casts(TorchOp::kUp);
   if (parts.activation_bytes > 2) {
     const double wide = 6 * tokens * static_cast<double>(ffn);
     AddMemory(TorchOp::kDown, wide, 1, wide, 1, compiled);
@@ -192,10 +196,11 @@ void TorchKernels::AddLayer(const TorchModel& model) {
 }
 
 void TorchKernels::AddAttention(const TorchModel& model, const TorchParts& parts, double moved) {
-  const ModelSpec& spec = model.spec;
-  const int64_t head = spec.HeadSize();
-  const AttentionShape shape{run_.micro_batch, run_.seq_len, spec.heads, head,
-                             spec.KvHeads() == spec.heads ? 0 : spec.KvHeads()};
+  const int64_t head = model.spec.HeadSize();
+  const TorchElements elements = AttentionElements(model.spec, run_);
+  const int64_t heads = elements.q / elements.t / head, kv_heads = elements.k / elements.t / head;
+  const AttentionShape shape{run_.micro_batch, run_.seq_len, heads, head,
+                             kv_heads == heads ? 0 : kv_heads};
   const double flops = 2 * static_cast<double>(shape.batch * shape.heads) *
                        static_cast<double>(shape.seq) * static_cast<double>(shape.seq) *
                        static_cast<double>(head);
@@ -220,8 +225,6 @@ void TorchKernels::AddAttention(const TorchModel& model, const TorchParts& parts
                            : run_.attention == TorchAttention::kTriton ? TorchFused::kTriton
                                                                        : TorchFused::kNewest;
   // What the code does beside the kernels of attention.
-  const TorchElements elements = ElementsOf(run_.micro_batch, run_.seq_len, heads_, q_columns_,
-                                            kv_columns_, tokens_ * q_columns_);
   AddMemory(TorchOp::kAttention, MovedBytes(parts.attention.forward_moves, elements),
             parts.attention.forward_launches - 1,
             MovedBytes(parts.attention.backward_moves, elements),

@@ -103,6 +103,7 @@ struct TorchModel {
   void SortByTrained();
 };
 
+class HeadExchange;           // planner/runtimes/torch_sequence.h
 class ActivationOffload;      // planner/runtimes/torch_offload.h
 struct ActivationOffloading;  // the same
 class TorchTimer;
@@ -144,7 +145,8 @@ class TorchRuntime {
   // A checkpointed layer's backward has come to its last module, whose saved tensors are wanted, so
   // that the layer's modules run forward again. The last one only begins to: its forward pass is
   // broken off where the last tensor has been made (torch/utils/checkpoint.py,
-  // _StopRecomputationError), without what follows it.
+  // _StopRecomputationError), without what follows it. -1: one without parameters, which has run
+  // by then.
   virtual void BeforeRecompute(int /*last_module*/) {}
   // A parameter's gradient is whole.
   virtual void Gradient(int param, Tensor grad) = 0;
@@ -177,6 +179,9 @@ class TorchRuntime {
 
 struct TorchRun {
   int64_t micro_batch = 1, seq_len = 1024;
+  // Ranks that share each sequence (BatchSpec::sequence_ranks): outside attention a rank has the
+  // tokens of its part.
+  int sequence_ranks = 1;
   // Whose code, and which attention it calls on a GPU of `compute_capability` (0: not known).
   CodeStyle code = CodeStyle::kPlain;
   TorchAttention attention = TorchAttention::kSdpa;
@@ -210,7 +215,14 @@ struct TorchRun {
   // DeepSpeed's between them (stage 3): nothing is fused across modules.
   bool module_graphs = false;
 
-  int64_t tokens() const { return micro_batch * seq_len; }
+  // MLPs run by tiles of the tokens (tiled_step.cc).
+  bool tiled_mlp = false;
+
+  int64_t local_seq() const { return seq_len / sequence_ranks; }
+  int64_t tokens() const { return micro_batch * local_seq(); }
+  // Tokens of a tile, of which the last may have fewer: ceil(sequence / hidden) tiles, as
+  // ArcticTraining and DeepSpeed's tutorial of ALST have them. All tokens without tiles.
+  int64_t MlpTile(int64_t hidden) const;
   // Whether a layer's product with so many inputs and outputs is in 8 bits: torchao leaves linears
   // as they are whose sides 16 does not divide.
   bool TakesFloat8(int64_t inputs, int64_t outputs) const {
@@ -328,9 +340,14 @@ class TorchStep {
   void HeadNormBackward(int module, int64_t columns, TorchSlots* slots, Tensor* grad);
   void ParamGradients(int module);
   void ParamGradient(int param);
+  // tiled_step.cc. An MLP by tiles.
+  Tensor TiledMlp(int layer, Saved* saved);
+  Tensor TiledMlpBackward(int layer);
+  void AddToSums(int param, Tensor grad);
   Tensor Block(int layer, Saved* saved, bool keep);
   void AttentionHalf(int layer, Saved* saved, bool keep);
   void BlockBackward(int layer, Saved saved);
+  Tensor MlpBackward(int layer, Saved* saved, TorchSlots* grad);
   Tensor AttentionBackward(int layer, Saved* saved, Tensor grad);
   // Whether the input of modules from `first` on, of so many outputs each, is wanted no more.
   bool DropsInput(bool keep, std::initializer_list<int64_t> outputs, int first = -1) const;
@@ -361,11 +378,15 @@ class TorchStep {
   std::vector<Tensor> residuals_;  // layers + 1; empty where nothing wants one any more
   std::vector<Saved> saved_;
   std::shared_ptr<ActivationOffload> offload_;
+  std::shared_ptr<HeadExchange> exchange_;  // where ranks share sequences
   Tensor token_ids_, final_norm_, head_grad_;
   TorchSlots final_slots_;
   std::vector<TorchSlots> loss_;  // of each chunk
   std::vector<Tensor> images_;    // what a vision tower keeps
   bool keeps_ = true;             // the block that is played keeps what backward wants
+  // Of tiles: gradients that further tiles are added to, by parameter; null outside them.
+  std::map<int, Tensor>* sums_ = nullptr;
+  bool last_tile_ = false;
   // cuBLAS takes one for each thread that multiplies: that of forward, and autograd's.
   Tensor forward_workspace_, backward_workspace_;
 };

@@ -326,6 +326,7 @@ AroundPeak PlayEvaluation(const PlayedRun& run, const TorchRun& of_steps, TorchR
   TorchRun evaluation = of_steps;
   evaluation.evaluates = true;
   evaluation.recompute = evaluation.saves_products = false;
+  evaluation.sequence_ranks = 1;  // accelerate disables Ulysses there (disable_in_eval)
   const auto play = [&](int64_t batch) {
     evaluation.micro_batch = batch;
     memory->ForgetPeaks(TorchPhase::kForwardBackward);

@@ -9,6 +9,7 @@
 #include "planner/runtimes/torch_code.h"
 #include "planner/runtimes/torch_model.h"
 #include "planner/runtimes/torch_offload.h"
+#include "planner/runtimes/torch_sequence.h"
 #include "planner/runtimes/torch_timer.h"
 
 namespace zeroplan {
@@ -19,7 +20,8 @@ TorchParts::TorchParts(const TorchModel& model, const TorchRun& run)
                                    : StyleCodeOf(run.code, run.fp32_params, run.autocast)),
       layer(run.compiled && style.fuses ? CompiledCode(run.fp32_params) : style),
       norm(model.code.mean_norms ? layer.layer_norm : layer.rms_norm),
-      activation(!model.code.gated            ? layer.gelu
+      activation(run.tiled_mlp                ? StyleCodeOf(CodeStyle::kHf, false).gated
+                 : !model.code.gated          ? layer.gelu
                  : run.fused() && style.fuses ? kCompiledGated
                                               : layer.gated),
       kernels(AttentionKernelsOf(run.attention, run.compute_capability,
@@ -51,6 +53,9 @@ TorchStep::TorchStep(const TorchModel& model, const TorchRun& run, TorchMemory* 
       vocab_(model.spec.padded_vocab),
       kv_columns_(model.spec.KvHeads() * model.spec.HeadSize()),
       q_columns_(model.spec.heads * model.spec.HeadSize()) {
+  if (run.sequence_ranks > 1) {
+    exchange_ = std::make_shared<HeadExchange>(model.spec, run, memory, timer);
+  }
   if (run.offloading == nullptr || run.evaluates) return;
   const auto bytes = static_cast<uint64_t>(parts_.style.stream_bytes * tokens_ * hidden_);
   offload_ = std::make_shared<ActivationOffload>(*run.offloading, bytes, memory, timer);
@@ -66,7 +71,7 @@ int TorchStep::Module(int layer, int offset) const {
 
 TorchElements TorchStep::Elements(int64_t e) const {
   TorchElements elements =
-      ElementsOf(run_.micro_batch, run_.seq_len, model_.spec.heads, q_columns_, kv_columns_, e);
+      ElementsOf(run_.micro_batch, run_.local_seq(), model_.spec.heads, q_columns_, kv_columns_, e);
   if (model_.code.planned != nullptr) AddExpertElements(model_.spec, run_.tokens(), &elements);
   return elements;
 }
@@ -140,7 +145,12 @@ void TorchStep::ParamGradients(int module) {
                                : Tensor());
   }
   for (size_t i = 0; i < params.size(); ++i) {
-    if (grads[i]) hooks_->Gradient(params[i], std::move(grads[i]));
+    if (!grads[i]) continue;
+    if (sums_ != nullptr) {
+      AddToSums(params[i], std::move(grads[i]));
+    } else {
+      hooks_->Gradient(params[i], std::move(grads[i]));
+    }
   }
 }
 
@@ -269,8 +279,15 @@ void TorchStep::AttentionHalf(int layer, Saved* saved, bool keep) {
     if (!keep) rotary.Reset();
   }
   if (!attention['o']) {  // else a selective checkpoint has it
+    std::vector<Tensor> held;
+    if (exchange_) exchange_->Forward(&attention, &held);
     timer_->Forward(TorchOp::kAttention);
-    Play(AttentionPart(layer).forward, tokens_ * q_columns_, &attention);
+    Play(AttentionPart(layer).forward, AttentionElements(model_.spec, run_), &attention, -1,
+         TorchClass::kActivations);
+    if (exchange_) {
+      saved->attended = exchange_->ForwardContext();
+      if (!keep) attention.Reset();
+    }
   }
   const bool one = model_.code.one_qkv && model_.code.planned == nullptr;
   drop_or_save(&attention[one ? 'i' : 'l'], &saved->saved_v);
@@ -313,6 +330,7 @@ Tensor TorchStep::Block(int layer, Saved* saved, bool keep) {
   TorchSlots& attention = saved->attention;
   Tensor projected = Linear(Module(layer, model_.out_module()), TorchOp::kOutProj, hidden_, saved);
   if (!saves) drop(&attention['o']);
+  drop(&saved->attended);
   timer_->Forward(TorchOp::kAdd1);
   TorchSlots add;
   Play(code.add.forward, rows, &add);
@@ -320,6 +338,16 @@ Tensor TorchStep::Block(int layer, Saved* saved, bool keep) {
   projected.Reset();
   if (!run_.recompute && !keeps_norm_input) residuals_.back().Reset();
   saved->normed2 = Norm(Module(layer, model_.norm2_module()), TorchOp::kNorm2, &saved->norm2, keep);
+  if (run_.tiled_mlp) {
+    Tensor made = TiledMlp(layer, saved);
+    drop(&saved->normed2);
+    timer_->Skip(again);
+    timer_->Forward(TorchOp::kAdd2);
+    timer_->Skip(false);
+    Play(code.add.forward, rows, &add);
+    if (!keeps_norm_input) saved->middle.Reset();
+    return std::move(add['o']);
+  }
   TorchSlots& activation = saved->activation;
   const int up = Module(layer, model_.up_module());
   const bool gated = model_.code.gated;
@@ -400,11 +428,13 @@ void TorchStep::Forward() {
 Tensor TorchStep::AttentionBackward(int layer, Saved* saved, Tensor grad) {
   timer_->Backward(TorchOp::kAttention);
   TorchSlots& attention = saved->attention;
-  attention['g'] = std::move(grad);
-  Play(AttentionPart(layer).backward, tokens_ * q_columns_, &attention);
+  attention['g'] = exchange_ ? exchange_->BackwardContext(std::move(grad)) : std::move(grad);
+  Play(AttentionPart(layer).backward, AttentionElements(model_.spec, run_), &attention, -1,
+       TorchClass::kActivations);
   Tensor d_q = std::move(attention['d']), d_k = std::move(attention['D']),
          d_v = std::move(attention['M']);
   attention.Reset();
+  if (exchange_) exchange_->Backward(&d_q, &d_k, &d_v);
   if (model_.code.one_qkv) {
     // The gradient of views of one product.
     TorchSlots split;
@@ -444,33 +474,40 @@ Tensor TorchStep::AttentionBackward(int layer, Saved* saved, Tensor grad) {
   return d_norm;
 }
 
-void TorchStep::BlockBackward(int layer, Saved saved) {
-  if (model_.code.planned != nullptr) return PlannedBlockBackward(layer, std::move(saved));
+// `grad`: of what the MLP made.
+Tensor TorchStep::MlpBackward(int layer, Saved* saved, TorchSlots* grad) {
   const bool gated = model_.code.gated;
   const int down = model_.down_module();
+  Tensor d_activated = LinearBackward(Module(layer, down), TorchOp::kDown, ffn_, nullptr, saved);
+  if (parts_.activation_bytes > 2) {
+    Tensor wide = New(4 * tokens_ * ffn_);
+    d_activated = std::move(wide);
+  }
+  grad->Reset();
+  timer_->Backward(TorchOp::kActivation);
+  TorchSlots& activation = saved->activation;
+  activation['o'].Reset();
+  activation['g'] = std::move(d_activated);
+  Play(parts_.activation.backward, tokens_ * ffn_, &activation);
+  const TorchOp last = gated ? TorchOp::kGate : TorchOp::kUp;
+  Tensor d_norm = LinearBackward(Module(layer, down - 1), last, hidden_, saved);
+  if (gated) {
+    activation['d'].Reset();
+    Tensor more = LinearBackward(Module(layer, model_.up_module()), TorchOp::kUp, hidden_, saved);
+  }
+  activation.Reset();
+  return d_norm;
+}
+
+void TorchStep::BlockBackward(int layer, Saved saved) {
+  if (model_.code.planned != nullptr) return PlannedBlockBackward(layer, std::move(saved));
   const int64_t rows = tokens_ * hidden_;
   const std::string_view add_backward = parts_.layer.add.backward;
   if (!run_.module_graphs) timer_->EnterGraph();
   TorchSlots add;
   Play(add_backward, rows, &add);
-  Tensor d_activated = LinearBackward(Module(layer, down), TorchOp::kDown, ffn_, nullptr, &saved);
-  if (parts_.activation_bytes > 2) {
-    Tensor wide = New(4 * tokens_ * ffn_);
-    d_activated = std::move(wide);
-  }
+  Tensor d_norm = run_.tiled_mlp ? TiledMlpBackward(layer) : MlpBackward(layer, &saved, &add);
   add.Reset();
-  timer_->Backward(TorchOp::kActivation);
-  TorchSlots& activation = saved.activation;
-  activation['o'].Reset();
-  activation['g'] = std::move(d_activated);
-  Play(parts_.activation.backward, tokens_ * ffn_, &activation);
-  const TorchOp last = gated ? TorchOp::kGate : TorchOp::kUp;
-  Tensor d_norm = LinearBackward(Module(layer, down - 1), last, hidden_, &saved);
-  if (gated) {
-    activation['d'].Reset();
-    Tensor more = LinearBackward(Module(layer, model_.up_module()), TorchOp::kUp, hidden_, &saved);
-  }
-  activation.Reset();
   saved.normed2.Reset();
   {
     Tensor d_middle = NormBackward(Module(layer, model_.norm2_module()), TorchOp::kNorm2,
@@ -483,6 +520,7 @@ void TorchStep::BlockBackward(int layer, Saved saved) {
   Tensor d_attention = LinearBackward(Module(layer, model_.out_module()), TorchOp::kOutProj,
                                       q_columns_, nullptr, &saved);
   add.Reset();
+  saved.attended.Reset();
   d_norm = AttentionBackward(layer, &saved, std::move(d_attention));
   saved.normed1.Reset();
   Tensor d_input = NormBackward(Module(layer, 0), TorchOp::kNorm1, &saved.norm1, std::move(d_norm));
@@ -504,7 +542,8 @@ void TorchStep::Backward() {
       hooks_->BeforeLayerBackward();
       if (offload_) residuals_.back() = offload_->Bring();
       if (run_.recompute) {
-        hooks_->BeforeRecompute(Module(layer, model_.layer_modules - 1));
+        // A tiled MLP asks for its own input.
+        hooks_->BeforeRecompute(run_.tiled_mlp ? -1 : Module(layer, model_.layer_modules - 1));
         Tensor out = Block(layer, &saved, /*keep=*/true);
       }
       BlockBackward(layer, std::move(saved));

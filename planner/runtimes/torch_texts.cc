@@ -8,6 +8,7 @@
 
 #include "core/base/units.h"
 #include "core/config/setup_facts.h"
+#include "core/lowering/lower.h"
 #include "core/model/lora.h"
 #include "hwprofiles/guesses.h"
 #include "planner/estimate/estimate.h"
@@ -135,10 +136,57 @@ void TorchBased::Refuse(const AskedOfRuntime& asked) const {
 void TorchBased::RefusePlay(const TorchPlay& play) const {
   RefuseAdapters(play);
   RefuseFloat8(play);
+  RefuseSequences(play);
+  RefuseTiles(play);
   RefuseSetup(play);
   RefuseIf(play.recipe.offload_activations && play.setup.recompute.kind != RecomputeKind::kFull,
            "⟦offload_activations⟧ moves what checkpointed layers keep; give ⟦checkpointing⟧ full, "
            "or leave it out");
+}
+
+void TorchBased::RefuseSequences(const TorchPlay& play) const {
+  const BatchSpec& batch = play.setup.batch;
+  if (batch.sequence_ranks == 1) return;
+  RefuseIf(!HasUlysses(),
+           "sequence_parallel_size {}: sequences that GPUs share are modelled of DeepSpeed's "
+           "Ulysses alone; use 1, or ⟦runtime⟧ deepspeed",
+           batch.sequence_ranks);
+  const std::optional<SetupProblem> problem = FindSequenceProblem(play.model, batch);
+  RefuseIf(problem.has_value(), "{}: {}", problem ? problem->key : "",
+           problem ? problem->message : "");
+  RefuseIf(play.model.family->planned() != nullptr,
+           "sequence_parallel_size {} is not modelled of {}, which zeroplan does not train; use 1",
+           batch.sequence_ranks, play.model.name);
+  const TorchAttention attention = play.recipe.attention;
+  RefuseIf(attention == TorchAttention::kEager || attention == TorchAttention::kTriton,
+           "⟦attn⟧ {}: Ulysses of DeepSpeed runs scaled_dot_product_attention or flash-attn; give "
+           "sdpa or flash",
+           TorchAttentionName(attention));
+  RefuseIf(play.recipe.compile.layers,
+           "⟦compile⟧ with sequence_parallel_size {} is not modelled: no run of an exchange within "
+           "compiled layers was counted; leave it out",
+           batch.sequence_ranks);
+}
+
+void TorchBased::RefuseTiles(const TorchPlay& play) const {
+  if (!play.recipe.tiled_mlp) return;
+  RefuseIf(!HasUlysses(),
+           "⟦tiled_mlp⟧: TiledMLP sums gradients of tiles by what DeepSpeed's optimizers ask for "
+           "alone (ds_grad_is_ready); use ⟦runtime⟧ deepspeed, or leave it out");
+  const ModelSpec& model = play.model;
+  RefuseIf(model.family->planned() != nullptr || !TorchModel(model).code.gated,
+           "⟦tiled_mlp⟧: TiledMLP is modelled of MLPs with SwiGLU, and {} has others; leave it out",
+           model.name);
+  RefuseIf(HasAdapters(model),
+           "⟦tiled_mlp⟧ is modelled of models that are trained whole; leave it out, or give "
+           "⟦method⟧ full");
+  RefuseIf(play.recipe.compile.layers,
+           "⟦tiled_mlp⟧ under torch.compile is not modelled; leave ⟦compile⟧ out");
+  const CodeStyle code = play.recipe.code;
+  RefuseIf(code != CodeStyle::kPlain && code != CodeStyle::kHf && code != CodeStyle::kLiger,
+           "⟦tiled_mlp⟧ takes the place of the MLP of transformers' models, which ⟦code⟧ {} has "
+           "not; give hf, liger or plain",
+           CodeStyleName(code));
 }
 
 void TorchBased::RefuseFloat8(const TorchPlay& play) const {

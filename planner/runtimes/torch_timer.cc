@@ -169,9 +169,9 @@ TorchTimer::Group TorchTimer::GroupOf(const RankAxes& axes, RankAxis axis) const
 void TorchTimer::SetGroups(const RankAxes& axes) {
   if (!machine_) return;
   const RankAxes nodes(machine_->shape.ranks_per_node(), machine_->shape.gpus);
-  groups_ = {GroupOf(axes, RankAxis::kAll), GroupOf(axes, RankAxis::kShard),
-             GroupOf(axes, RankAxis::kReplica), GroupOf(nodes, RankAxis::kShard),
-             GroupOf(nodes, RankAxis::kReplica)};
+  groups_ = {GroupOf(axes, RankAxis::kAll),      GroupOf(axes, RankAxis::kShard),
+             GroupOf(axes, RankAxis::kReplica),  GroupOf(nodes, RankAxis::kShard),
+             GroupOf(nodes, RankAxis::kReplica), GroupOf(axes, RankAxis::kSequence)};
 }
 
 void TorchTimer::SetModel(const TorchModel& model, const TorchRun& run, Dtype dtype) {

@@ -133,9 +133,10 @@ enum class PythonCall : uint8_t {
 inline constexpr size_t kPythonCalls = 6;
 
 // Groups that a collective runs over: all ranks, those of a rank's axis; or, however ranks are
-// grouped, the ranks of a node, and those of the same place in each node.
-enum class RankGroups : uint8_t { kAll, kShard, kReplica, kNode, kAcrossNodes };
-inline constexpr size_t kRankGroups = 5;
+// grouped, the ranks of a node, and those of the same place in each node. kSequence: those that
+// share sequences.
+enum class RankGroups : uint8_t { kAll, kShard, kReplica, kNode, kAcrossNodes, kSequence };
+inline constexpr size_t kRankGroups = 6;
 
 // Without a machine nothing takes time.
 class TorchTimer {

@@ -102,6 +102,7 @@ std::string AddRow(const WhyRequest& request, const WhyAnswer& answer,
   const RuntimeFields& recipe = request.common.runtime;
   if (recipe.optimizer_in_backward) fields["optimizer_in_backward"] = true;
   if (recipe.kbit) fields["kbit"] = true;
+  if (recipe.tiled_mlp) fields["tiled_mlp"] = true;
   if (recipe.offload_activations) fields["offload_activations"] = true;
   if (recipe.expandable_segments) fields["expandable_segments"] = true;
   if (request.common.model.lora.rslora) fields["rslora"] = true;

@@ -167,6 +167,7 @@ def estimate(
     float8: Optional[str] = None,
     optimizer_in_backward: bool = False,
     kbit: bool = False,
+    tiled_mlp: bool = False,
     expandable_segments: bool = False,
 ) -> Estimate:
     """Memory and step time of every ZeRO stage and offload choice, whether it fits or not.
@@ -245,6 +246,7 @@ def plan(
     float8: Optional[str] = None,
     optimizer_in_backward: bool = False,
     kbit: bool = False,
+    tiled_mlp: bool = False,
     expandable_segments: bool = False,
     objective: Optional[str] = None,
     allow: Optional[_Some] = None,
@@ -323,6 +325,7 @@ def why(
     float8: Optional[str] = None,
     optimizer_in_backward: bool = False,
     kbit: bool = False,
+    tiled_mlp: bool = False,
     expandable_segments: bool = False,
 ) -> Why:
     """Why a run of DeepSpeed, Trainer or PyTorch died or was slow: its log beside what is predicted of it.

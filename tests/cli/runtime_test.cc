@@ -102,6 +102,35 @@ TEST_CASE("estimate --runtime deepspeed --config takes the config's keys") {
   std::filesystem::remove(path);
 }
 
+TEST_CASE("estimate --runtime deepspeed: sequences over GPUs and MLPs by tiles") {
+  const auto write = [](const std::string& more) {
+    return WriteConfigFile(R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
+      "zero_optimization": {"stage": 3}, "activation_checkpointing": {"number_checkpoints": 16},
+      "sequence_parallel_size": 8)" +
+                           more + "}");
+  };
+  std::string path = write("");
+  const std::string with = "--model llama3.2-1b --gpus 8 --seq-len 131072 --code liger --config ";
+  const std::string refused = RunZeroplan("estimate --runtime deepspeed " + with + path).err;
+  CHECK(refused.find(":3: seq_parallel_communication_data_type is not given") != std::string::npos);
+  std::filesystem::remove(path);
+  path = write(R"(, "seq_parallel_communication_data_type": "bf16")");
+  const auto choice = [&](const std::string& more) {
+    const RunResult run =
+        RunZeroplan("estimate --runtime deepspeed --format json " + more + with + path);
+    REQUIRE(run.exit_code == 0);
+    return Json::parse(run.out)["choices"][0];
+  };
+  const Json whole = choice(""), tiled = choice("--tiled-mlp ");
+  CHECK(whole["fits"] == true);
+  CHECK(tiled["gpu_bytes"]["phases"]["forward_backward"]["allocated"] <
+        whole["gpu_bytes"]["phases"]["forward_backward"]["allocated"]);
+  // One sequence a step.
+  const double seconds = whole["step_seconds"]["total"];
+  CHECK(whole["tokens_per_second"].get<double>() * seconds == doctest::Approx(131072));
+  std::filesystem::remove(path);
+}
+
 TEST_CASE("estimate --runtime fsdp2: with and without resharding, and with all on the CPU") {
   const RunResult run =
       RunZeroplan("estimate --runtime fsdp2 --model gpt2-xl --gpus 2 --compile all --format json");

@@ -242,6 +242,31 @@ TEST_CASE("formats: accelerate with DeepSpeed points to a JSON that has everythi
   CHECK(said["scheduler"]["params"]["warmup_max_lr"] == "auto");
 }
 
+TEST_CASE("formats: sequences over GPUs are a key of DeepSpeed's and an argument of accelerate's") {
+  FormatRequest request = ForDeepSpeed(ConfigFormat::kAccelerate, 3);
+  request.setup.batch = {1, 2, 8, 65536};
+  request.setup.batch.sequence_ranks = 4;
+  request.recipe.attention = TorchAttention::kFlash;
+  const WrittenConfig written = WriteFormat(request);
+  const Json json = Json::parse(written.files[1].text);
+  CHECK(json["sequence_parallel_size"] == 4);
+  CHECK(json["seq_parallel_communication_data_type"] == "bf16");
+  CHECK(json["train_batch_size"] == 4);
+  CHECK(Has(written.notes.back(),
+            "gradient_accumulation_steps=2, parallelism_config=ParallelismConfig(dp_shard_size=2, "
+            "sp_size=4, sp_handler=DeepSpeedSequenceParallelConfig("
+            "sp_attn_implementation=\"flash_attention_2\"))"));
+  request.setup.batch.sequence_ranks = 1;
+  CHECK(!Json::parse(WriteFormat(request).files[1].text)
+             .contains("seq_parallel_communication_data_type"));
+  request.setup.batch.sequence_ranks = 4;
+  request.format = ConfigFormat::kHfTrainer;
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { WriteFormat(request); }), "a ParallelismConfig"));
+  request.setup.batch.sequence_ranks = 1;
+  request.recipe.tiled_mlp = true;
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { WriteFormat(request); }), "⟦tiled_mlp⟧"));
+}
+
 TEST_CASE("formats: accelerate with FSDP2") {
   FormatRequest request = ForFsdp2(ConfigFormat::kAccelerate);
   request.setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
