@@ -92,13 +92,15 @@ std::string Fsdp2Yaml(const FormatRequest& request) {
                       setup.recompute.kind == RecomputeKind::kFull);
   // accelerate refuses it with torchao.
   if (setup.precision.fp8.enabled) text += "  fsdp_cpu_ram_efficient_loading: false\n";
-  if (Hybrid(setup)) {
-    const int group = setup.zero.shard_group;
+  const int shared = setup.batch.sequence_ranks;
+  if (Hybrid(setup) || shared > 1) {
+    const int group = ShardRanks(setup.zero, setup.batch.world_size);
     text += fmt::format(
         "parallelism_config:\n  parallelism_config_dp_replicate_size: {}\n"
         "  parallelism_config_dp_shard_size: {}\n  parallelism_config_tp_size: 1\n"
-        "  parallelism_config_cp_size: 1\n",
-        setup.batch.world_size / group, group);
+        "  parallelism_config_cp_size: {}\n{}",
+        setup.batch.world_size / group, group / shared, shared,
+        shared > 1 ? "  parallelism_config_cp_comm_strategy: allgather\n" : "");
   }
   return text + DynamoSection(request.recipe.compile) + ProcessLines(request);
 }
@@ -152,6 +154,11 @@ void AddPyTorchFile(const FormatRequest& request, WrittenConfig& out) {
     return;
   }
   out.files.push_back({request.file, Fsdp2Yaml(request)});
+  if (request.setup.batch.sequence_ranks > 1) {
+    out.notes.emplace_back(
+        "In the script each step runs within accelerator.maybe_context_parallel, whose buffers are "
+        "the token ids, labels that the script has shifted, and positions.");
+  }
   out.notes.emplace_back(
       "Layers are found by the _no_split_modules of a transformers model; for others add "
       "fsdp_transformer_layer_cls_to_wrap.");
@@ -160,7 +167,7 @@ void AddPyTorchFile(const FormatRequest& request, WrittenConfig& out) {
 // accelerate launch hands no parallelism_config on to processes of DeepSpeed.
 std::string SequencesOverGpus(const FormatRequest& request) {
   const BatchSpec& batch = request.setup.batch;
-  if (batch.sequence_ranks == 1) return "";
+  if (batch.sequence_ranks == 1 || !request.runtime->reads_deepspeed_config()) return "";
   return fmt::format(
       ", parallelism_config=ParallelismConfig(dp_shard_size={}, sp_size={}, "
       "sp_handler=DeepSpeedSequenceParallelConfig(sp_attn_implementation=\"{}\"))",

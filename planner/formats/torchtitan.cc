@@ -55,11 +55,13 @@ std::string Training(const TrainSetup& setup) {
 
 std::string Parallelism(const TrainSetup& setup) {
   const int group = ShardRanks(setup.zero, setup.batch.world_size);
+  const int shared = setup.batch.sequence_ranks;
   return fmt::format(
       "\n[parallelism]\ndata_parallel_replicate_degree = {}\ndata_parallel_shard_degree = {}\n"
       "fsdp_reshard_after_forward = \"{}\"\ntensor_parallel_degree = 1\n"
-      "pipeline_parallel_degree = 1\ncontext_parallel_degree = 1\n",
-      setup.batch.world_size / group, group, setup.zero.stage == 3 ? "always" : "never");
+      "pipeline_parallel_degree = 1\ncontext_parallel_degree = {}\n{}",
+      setup.batch.world_size / group, group / shared, setup.zero.stage == 3 ? "always" : "never",
+      shared, shared > 1 ? "context_parallel_rotate_method = \"allgather\"\n" : "");
 }
 
 // early_stop: as torch.utils.checkpoint does by itself; torchtitan's default is not to.

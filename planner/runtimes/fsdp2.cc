@@ -54,6 +54,10 @@ nlohmann::ordered_json Fsdp2Config(const TrainSetup& setup) {
           {"eps", setup.optimizer.eps},
           {"weight_decay", setup.optimizer.weight_decay},
           {"fused", true}}}}}};
+  if (setup.batch.sequence_ranks > 1) {
+    config["context_parallel"] = {{"size", setup.batch.sequence_ranks},
+                                  {"rotate_method", "allgather"}};
+  }
   if (Hybrid(setup)) {
     const int group = setup.zero.shard_group;
     config["fully_shard"]["mesh"] = {{"mesh_shape", {setup.batch.world_size / group, group}},
@@ -86,6 +90,9 @@ std::string Fsdp2FormatCannot(ConfigFormat format, const TrainSetup& setup) {
   // TrainingArguments' parallelism_config is an object, no argument.
   reasons.Add(Hybrid(setup) && format == ConfigFormat::kHfTrainer,
               "shard groups, for which TrainingArguments have no argument (accelerate has keys)");
+  reasons.Add(setup.batch.sequence_ranks > 1 && format == ConfigFormat::kHfTrainer,
+              "sequences over GPUs, for which TrainingArguments have no argument (accelerate has "
+              "keys)");
   reasons.Add(!titan && setup.recompute.kind == RecomputeKind::kSelective, "selective recompute");
   reasons.Add(setup.recompute.every > 1, "recompute of {} layers at a time", setup.recompute.every);
   if (titan) {
@@ -121,6 +128,9 @@ class Fsdp2OfTorch : public TorchBased {
     if (Hybrid(setup)) label += fmt::format(", in groups of {}", setup.zero.shard_group);
     if (setup.zero.offload_param.device != OffloadDevice::kNone) {
       label += ", parameters and optimizer on the CPU";
+    }
+    if (setup.batch.sequence_ranks > 1) {
+      label += fmt::format(", sequences over {} GPUs", setup.batch.sequence_ranks);
     }
     if (setup.recompute.kind == RecomputeKind::kFull) label += ", full recompute";
     if (setup.recompute.kind == RecomputeKind::kSelective)
@@ -242,6 +252,7 @@ class Fsdp2OfTorch : public TorchBased {
   // The first step makes Adam's states; then tensors and segments repeat. NCCL as DeepSpeed's stage
   // 3 has it; Python and PyTorch as with nothing of ZeRO.
   PlayedParts Parts(int /*stage*/) const override { return {3, 3, 0}; }
+  bool HasRing() const override { return true; }
   std::unique_ptr<TorchRuntime> MakeEngine(const TorchModel& model, const TorchPlay& play,
                                            TorchMemory* memory, TorchTimer* timer) const override {
     return MakeFsdp2(model, play, memory, timer);

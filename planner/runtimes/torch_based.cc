@@ -362,6 +362,7 @@ TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
   TorchRun run = TorchRunOf(setup, play.recipe);
   run.fp32_params = HasAdapters(play.model) ? play.recipe.kbit : CastsTrained(play);
   run.autocast = HasAutocast();
+  run.ring = HasRing() && run.sequence_ranks > 1;
   if (play.recipe.offload_activations) run.offloading = &Offloading();
   run.adapters = {CastsTrained(play), play.recipe.kbit};
   if (play.hardware != nullptr) {

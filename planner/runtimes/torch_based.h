@@ -107,9 +107,13 @@ class TorchBased : public Runtime {
   // Whether programs train with torchao's products in 8 bits.
   virtual bool HasFloat8() const { return true; }
   void RefuseFloat8(const TorchPlay& play) const;
-  // Whether its programs have DeepSpeed's Ulysses (torch_sequence.h) and TiledMLP (tiled_step.cc).
+  // Whether its programs have DeepSpeed's Ulysses (torch_sequence.h) and TiledMLP (tiled_step.cc);
+  // PyTorch's ring attention.
   virtual bool HasUlysses() const { return false; }
+  virtual bool HasRing() const { return false; }
   void RefuseSequences(const TorchPlay& play) const;
+  void RefuseUlysses(const TorchPlay& play) const;
+  void RefuseRing(const TorchPlay& play) const;
   void RefuseTiles(const TorchPlay& play) const;
   // Of adapters, what is modelled for no runtime or not for this one.
   void RefuseAdapters(const TorchPlay& play) const;

@@ -201,9 +201,12 @@ void TorchKernels::AddAttention(const TorchModel& model, const TorchParts& parts
   const int64_t heads = elements.q / elements.t / head, kv_heads = elements.k / elements.t / head;
   const AttentionShape shape{run_.micro_batch, run_.seq_len, heads, head,
                              kv_heads == heads ? 0 : kv_heads};
+  // Of a ring a block of each rank, of the same work, with the rate of whole sequences.
+  const double blocks =
+      run_.ring ? static_cast<double>(run_.sequence_ranks * run_.sequence_ranks) : 1;
   const double flops = 2 * static_cast<double>(shape.batch * shape.heads) *
                        static_cast<double>(shape.seq) * static_cast<double>(shape.seq) *
-                       static_cast<double>(head);
+                       static_cast<double>(head) / blocks;
   TorchWork& forward = forward_[static_cast<size_t>(TorchOp::kAttention)];
   TorchWork& backward = backward_[static_cast<size_t>(TorchOp::kAttention)];
   if (parts.kernels == AttentionKernels::kEager) {
@@ -231,7 +234,7 @@ void TorchKernels::AddAttention(const TorchModel& model, const TorchParts& parts
             parts.attention.backward_launches - 3, run_.compiled);
   const auto seconds = [&](bool is_backward) {
     return machine_.attention.TorchSeconds(fused, shape, is_backward) / constants_.attention /
-           products_;
+           products_ / blocks;
   };
   const double forward_seconds = seconds(false), backward_seconds = seconds(true);
   forward += {machine_.power.Attention(forward_seconds, flops, 2 * moved), 1};

@@ -104,6 +104,7 @@ struct TorchModel {
 };
 
 class HeadExchange;           // planner/runtimes/torch_sequence.h
+class RingAttention;          // the same
 class ActivationOffload;      // planner/runtimes/torch_offload.h
 struct ActivationOffloading;  // the same
 class TorchTimer;
@@ -182,6 +183,7 @@ struct TorchRun {
   // Ranks that share each sequence (BatchSpec::sequence_ranks): outside attention a rank has the
   // tokens of its part.
   int sequence_ranks = 1;
+  bool ring = false;  // they pass keys and values round, in place of exchanging heads
   // Whose code, and which attention it calls on a GPU of `compute_capability` (0: not known).
   CodeStyle code = CodeStyle::kPlain;
   TorchAttention attention = TorchAttention::kSdpa;
@@ -378,7 +380,9 @@ class TorchStep {
   std::vector<Tensor> residuals_;  // layers + 1; empty where nothing wants one any more
   std::vector<Saved> saved_;
   std::shared_ptr<ActivationOffload> offload_;
-  std::shared_ptr<HeadExchange> exchange_;  // where ranks share sequences
+  // Where ranks share sequences, one of the two.
+  std::shared_ptr<HeadExchange> exchange_;
+  std::shared_ptr<RingAttention> ring_;
   Tensor token_ids_, final_norm_, head_grad_;
   TorchSlots final_slots_;
   std::vector<TorchSlots> loss_;  // of each chunk

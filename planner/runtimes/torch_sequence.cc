@@ -7,7 +7,18 @@
 
 namespace zeroplan {
 
+namespace {
+
+constexpr int kRingStream = 4;
+
+}  // namespace
+
 TorchElements AttentionElements(const ModelSpec& spec, const TorchRun& run) {
+  if (run.ring) {
+    const int64_t q_columns = spec.heads * spec.HeadSize();
+    return ElementsOf(run.micro_batch, run.local_seq(), spec.heads, q_columns,
+                      spec.KvHeads() * spec.HeadSize(), run.tokens() * q_columns);
+  }
   const int64_t heads = spec.heads / run.sequence_ranks;
   const int64_t kv_heads = std::max<int64_t>(1, spec.KvHeads() / run.sequence_ranks);
   const int64_t q_columns = heads * spec.HeadSize();
@@ -110,6 +121,159 @@ void HeadExchange::Backward(Tensor* d_q, Tensor* d_k, Tensor* d_v) {
     *grad = New(bytes / copies);
     timer_->Memory(static_cast<double>(bytes + bytes / copies));
   }
+}
+
+RingAttention::RingAttention(const ModelSpec& spec, const TorchRun& run, TorchMemory* memory,
+                             TorchTimer* timer)
+    : elements_(AttentionElements(spec, run)),
+      ranks_(run.sequence_ranks),
+      q_(2 * elements_.q),
+      k_(2 * elements_.k),
+      sums_(4 * elements_.n),
+      memory_(memory),
+      timer_(timer) {}
+
+void RingAttention::Moves(int64_t bytes, int launches) {
+  timer_->Memory(static_cast<double>(bytes), launches);
+}
+
+// _AllGatherRotater: keys and values of all ranks, beside the block of the rank's own.
+Tensor RingAttention::Gathered() {
+  const int64_t all = 2 * k_ * ranks_;
+  timer_->StreamWaits(kRingStream, TorchClock::kComputeStream);
+  timer_->Collective(kRingStream, CollectiveOp::kAllGather, static_cast<double>(all), 1,
+                     RankGroups::kSequence);
+  return New(all);
+}
+
+// _AllToAllRotater: a permutation sends all of it to the next rank.
+Tensor RingAttention::PassedOn(int64_t bytes) {
+  timer_->StreamWaits(kRingStream, TorchClock::kComputeStream);
+  timer_->AllToAll(kRingStream, static_cast<double>(bytes) * ranks_ / (ranks_ - 1),
+                   RankGroups::kSequence);
+  return New(bytes);
+}
+
+// _templated_ring_attention, _SDPAMerger
+void RingAttention::Forward(TorchSlots* attention) {
+  Tensor keys = New(k_), values = New(k_);  // contiguous
+  Moves(4 * k_, 2);
+  Tensor joined = New(2 * k_);
+  Moves(4 * k_);
+  const Tensor gathered = Gathered();
+  const TorchClock::Event gathering = timer_->Record(kRingStream);
+  joined.Reset();
+  timer_->Forward(TorchOp::kAttention);
+  Tensor out = New(q_), sums = New(sums_);
+  Tensor merged = New(2 * q_), merged_sums;
+  Moves(3 * q_);
+  timer_->StreamWaits(TorchClock::kComputeStream, gathering);
+  for (int i = 1; i < ranks_; ++i) {
+    if (i + 1 < ranks_) {
+      joined = New(2 * k_);  // which nothing wants
+      Moves(4 * k_);
+      joined.Reset();
+    }
+    keys.Reset();
+    values.Reset();
+    timer_->Forward(TorchOp::kAttention);
+    Tensor block = New(q_), block_sums = New(sums_);
+    out = std::move(block);
+    if (!merged_sums) merged_sums = std::move(sums);
+    sums = std::move(block_sums);
+    // out - sigmoid(sums of the block - sums) * (out - the block's), and the sums.
+    const Tensor wide = New(2 * q_);
+    Tensor difference = New(sums_), share = New(sums_);
+    difference.Reset();
+    Tensor apart = New(2 * q_), part = New(2 * q_);
+    share.Reset();
+    apart.Reset();
+    Tensor sum = New(2 * q_);
+    part.Reset();
+    Moves(3 * q_ + 3 * 6 * q_, 4);
+    {
+      Tensor less = New(sums_), log = New(sums_), negative = New(sums_);
+      negative.Reset();
+      less.Reset();
+      Tensor next = New(sums_);
+      log.Reset();
+      merged_sums = std::move(next);
+    }
+    Moves(12 * sums_, 5);
+    merged = std::move(sum);
+  }
+  (*attention)['o'] = New(q_);
+  Moves(3 * q_);
+  (*attention)['b'] = std::move(merged_sums);
+}
+
+// _templated_ring_attention_backward
+void RingAttention::Backward(TorchSlots* attention) {
+  Tensor d_queries = New(2 * q_), d_keys = New(2 * k_), d_values = New(2 * k_);
+  Moves(2 * q_ + 4 * k_, 3);
+  Tensor keys = New(k_), values = New(k_);
+  Moves(4 * k_, 2);
+  Tensor joined = New(2 * k_);
+  Moves(4 * k_);
+  const Tensor gathered = Gathered();
+  const TorchClock::Event gathering = timer_->Record(kRingStream);
+  Tensor d_q, d_k, d_v, sent, received;
+  for (int i = 0; i < ranks_; ++i) {
+    if (i == 1) timer_->StreamWaits(TorchClock::kComputeStream, gathering);
+    if (i > 0 && i + 1 < ranks_) {
+      Tensor next = New(2 * k_);
+      joined = std::move(next);
+      Moves(4 * k_);
+    }
+    if (i > 0) {
+      keys.Reset();
+      values.Reset();
+    }
+    // The kernel, with its sum of dQ in fp32 and where heads of keys are shared dK and dV of every
+    // query head. Of blocks of others it has half the keys.
+    timer_->Backward(TorchOp::kAttention);
+    const int64_t k = i == 0 ? k_ : k_ / 2, shared = 2 * elements_.u / (i == 0 ? 1 : 2);
+    {
+      Tensor block_k = New(k), block_v = New(k), block_q = New(q_);
+      const Tensor sum = New(2 * q_), scaled = New(sums_);
+      const Tensor of_heads_k = New(shared), of_heads_v = New(shared);
+      d_q = std::move(block_q);
+      d_k = std::move(block_k);
+      d_v = std::move(block_v);
+    }
+    Tensor parts_k, parts_v;
+    if (i > 0) {
+      // What came from the rank before, and the block's half.
+      timer_->StreamWaits(TorchClock::kComputeStream, kRingStream);
+      sent.Reset();
+      d_keys.Reset();
+      d_values.Reset();
+    }
+    parts_k = New(2 * k_);
+    parts_v = New(2 * k_);
+    Moves(10 * k_, 4);
+    Tensor next = New(4 * k_);
+    Moves(8 * k_);
+    if (i == 0) {
+      parts_v.Reset();
+      parts_k.Reset();
+    }
+    sent = std::move(next);
+    Tensor passed = PassedOn(4 * k_);
+    received = std::move(passed);
+    if (i > 0) {
+      d_keys = std::move(parts_k);
+      d_values = std::move(parts_v);
+    }
+    Moves(5 * q_);  // dQ is added up
+  }
+  (*attention)['d'] = New(q_);
+  Moves(3 * q_);
+  d_queries.Reset();
+  timer_->StreamWaits(TorchClock::kComputeStream, kRingStream);
+  (*attention)['D'] = New(2 * k_);
+  Moves(6 * k_);
+  for (const char slot : {'g', 'i', 'j', 'l', 'o', 'b'}) (*attention)[slot].Reset();
 }
 
 }  // namespace zeroplan

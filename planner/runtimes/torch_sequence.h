@@ -1,5 +1,5 @@
-// Sequences that ranks share (BatchSpec::sequence_ranks): what a rank has in attention, and what
-// DeepSpeed's Ulysses exchanges around it.
+// Sequences that ranks share (BatchSpec::sequence_ranks): what a rank has in attention, what
+// DeepSpeed's Ulysses exchanges around it, and PyTorch's ring attention.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,9 @@
 
 namespace zeroplan {
 
-// Elements of a rank's attention: all positions of its part of the heads. Heads of keys and values
-// that are fewer than ranks are there several times.
+// Elements of a rank's attention. Of Ulysses all positions of its part of the heads; heads of keys
+// and values that are fewer than ranks are there several times. Of a ring all heads of its part of
+// the positions.
 TorchElements AttentionElements(const ModelSpec& spec, const TorchRun& run);
 
 // DeepSpeed 0.19.6, UlyssesSPAttentionHF (runtime/sequence_parallel/ulysses_sp.py). Counted from
@@ -42,6 +43,37 @@ class HeadExchange {
 
   const TorchElements elements_;
   const int64_t head_size_, micro_batch_, copies_;
+  TorchMemory* memory_;
+  TorchTimer* timer_;
+};
+
+// torch.distributed.tensor.experimental.context_parallel of PyTorch 2.11
+// (_context_parallel/_attention.py) as it is by default: each rank has the chunks r and 2S - 1 - r
+// of a sequence's 2S, keys and values are gathered once (set_rotate_method "allgather"), and
+// blocks are merged in fp32. Rank S - 1, whose blocks have all its queries. Counted from its code
+// (benchmarks/peers/count_ring.py).
+class RingAttention {
+ public:
+  // The pointers must outlive it.
+  RingAttention(const ModelSpec& spec, const TorchRun& run, TorchMemory* memory, TorchTimer* timer);
+
+  // Of queries, keys and values (i, j, l) what attention makes (o) and the logarithms of its sums
+  // (b). Its kernels are those of one block, once a block.
+  void Forward(TorchSlots* attention);
+  // Of its gradient (g) theirs (d, D; those of keys and values are one tensor). Frees the others.
+  void Backward(TorchSlots* attention);
+
+ private:
+  Tensor New(int64_t bytes) {
+    return memory_->New(TorchClass::kActivations, static_cast<uint64_t>(bytes));
+  }
+  void Moves(int64_t bytes, int launches = 1);
+  Tensor Gathered();
+  Tensor PassedOn(int64_t bytes);
+
+  const TorchElements elements_;
+  const int ranks_;
+  const int64_t q_, k_, sums_;  // bytes of queries, of keys, of sums
   TorchMemory* memory_;
   TorchTimer* timer_;
 };

@@ -53,7 +53,9 @@ TorchStep::TorchStep(const TorchModel& model, const TorchRun& run, TorchMemory* 
       vocab_(model.spec.padded_vocab),
       kv_columns_(model.spec.KvHeads() * model.spec.HeadSize()),
       q_columns_(model.spec.heads * model.spec.HeadSize()) {
-  if (run.sequence_ranks > 1) {
+  if (run.sequence_ranks > 1 && run.ring) {
+    ring_ = std::make_shared<RingAttention>(model.spec, run, memory, timer);
+  } else if (run.sequence_ranks > 1) {
     exchange_ = std::make_shared<HeadExchange>(model.spec, run, memory, timer);
   }
   if (run.offloading == nullptr || run.evaluates) return;
@@ -278,7 +280,9 @@ void TorchStep::AttentionHalf(int layer, Saved* saved, bool keep) {
     rotary['j'].Reset();
     if (!keep) rotary.Reset();
   }
-  if (!attention['o']) {  // else a selective checkpoint has it
+  if (ring_) {
+    ring_->Forward(&attention);
+  } else if (!attention['o']) {  // else a selective checkpoint has it
     std::vector<Tensor> held;
     if (exchange_) exchange_->Forward(&attention, &held);
     timer_->Forward(TorchOp::kAttention);
@@ -426,11 +430,16 @@ void TorchStep::Forward() {
 }
 
 Tensor TorchStep::AttentionBackward(int layer, Saved* saved, Tensor grad) {
-  timer_->Backward(TorchOp::kAttention);
   TorchSlots& attention = saved->attention;
-  attention['g'] = exchange_ ? exchange_->BackwardContext(std::move(grad)) : std::move(grad);
-  Play(AttentionPart(layer).backward, AttentionElements(model_.spec, run_), &attention, -1,
-       TorchClass::kActivations);
+  if (ring_) {
+    attention['g'] = std::move(grad);
+    ring_->Backward(&attention);
+  } else {
+    timer_->Backward(TorchOp::kAttention);
+    attention['g'] = exchange_ ? exchange_->BackwardContext(std::move(grad)) : std::move(grad);
+    Play(AttentionPart(layer).backward, AttentionElements(model_.spec, run_), &attention, -1,
+         TorchClass::kActivations);
+  }
   Tensor d_q = std::move(attention['d']), d_k = std::move(attention['D']),
          d_v = std::move(attention['M']);
   attention.Reset();

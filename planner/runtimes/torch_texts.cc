@@ -11,6 +11,7 @@
 #include "core/lowering/lower.h"
 #include "core/model/lora.h"
 #include "hwprofiles/guesses.h"
+#include "hwprofiles/sanity.h"
 #include "planner/estimate/estimate.h"
 #include "planner/runtimes/torch_based.h"
 #include "planner/runtimes/torch_code.h"
@@ -147,25 +148,68 @@ void TorchBased::RefusePlay(const TorchPlay& play) const {
 void TorchBased::RefuseSequences(const TorchPlay& play) const {
   const BatchSpec& batch = play.setup.batch;
   if (batch.sequence_ranks == 1) return;
-  RefuseIf(!HasUlysses(),
+  RefuseIf(!HasUlysses() && !HasRing(),
            "sequence_parallel_size {}: sequences that GPUs share are modelled of DeepSpeed's "
-           "Ulysses alone; use 1, or ⟦runtime⟧ deepspeed",
+           "Ulysses and of PyTorch's context_parallel with FSDP2; use 1, or ⟦runtime⟧ deepspeed or "
+           "fsdp2",
            batch.sequence_ranks);
-  const std::optional<SetupProblem> problem = FindSequenceProblem(play.model, batch);
-  RefuseIf(problem.has_value(), "{}: {}", problem ? problem->key : "",
-           problem ? problem->message : "");
   RefuseIf(play.model.family->planned() != nullptr,
            "sequence_parallel_size {} is not modelled of {}, which zeroplan does not train; use 1",
            batch.sequence_ranks, play.model.name);
+  RefuseIf(play.recipe.compile.layers,
+           "⟦compile⟧ with sequence_parallel_size {} is not modelled: no exchange within compiled "
+           "layers was counted; leave it out",
+           batch.sequence_ranks);
+  HasRing() ? RefuseRing(play) : RefuseUlysses(play);
+}
+
+void TorchBased::RefuseRing(const TorchPlay& play) const {
+  const TrainSetup& setup = play.setup;
+  const int ranks = setup.batch.sequence_ranks;
+  const TorchRecipe& recipe = play.recipe;
+  RefuseIf(
+      recipe.attention != TorchAttention::kSdpa,
+      "⟦attn⟧ {}: context_parallel takes the place of scaled_dot_product_attention alone; give "
+      "sdpa",
+      TorchAttentionName(recipe.attention));
+  RefuseIf(recipe.code == CodeStyle::kTorchtune || recipe.code == CodeStyle::kComposer,
+           "⟦code⟧ {} with sequence_parallel_size {} is not modelled; give plain, hf, liger or "
+           "torchtitan",
+           CodeStyleName(recipe.code), ranks);
+  RefuseIf(TorchModel(play.model).code.one_qkv,
+           "sequence_parallel_size {} is modelled of layers with rotary positions, and {} has "
+           "others; use 1",
+           ranks, play.model.name);
+  RefuseIf(setup.recompute.kind == RecomputeKind::kSelective,
+           "⟦checkpointing⟧ selective with sequence_parallel_size {} is not modelled; give none or "
+           "full",
+           ranks);
+  RefuseIf(setup.batch.seq_len % (2 * ranks) != 0,
+           "sequence_parallel_size {}: each of {} GPUs has two chunks of a sequence, which {} "
+           "tokens are no multiple of; use a multiple of {} as ⟦seq_len⟧",
+           ranks, ranks, setup.batch.seq_len, 2 * ranks);
+  RefuseIf(ShardRanks(setup.zero, setup.batch.world_size) % ranks != 0,
+           "⟦shard_group⟧ {}: GPUs that share a sequence are of one shard group; use a multiple of "
+           "{}",
+           setup.zero.shard_group, ranks);
+  const int capability =
+      play.hardware == nullptr ? 0 : ComputeCapability(play.hardware->gpu.architecture);
+  RefuseIf(AttentionKernelsOf(recipe.attention, capability, false) != AttentionKernels::kFlash,
+           "sequence_parallel_size {} is modelled of FlashAttention's kernels, which GPUs of "
+           "compute capability 8.0 have; use 1",
+           ranks);
+}
+
+void TorchBased::RefuseUlysses(const TorchPlay& play) const {
+  const BatchSpec& batch = play.setup.batch;
+  const std::optional<SetupProblem> problem = FindSequenceProblem(play.model, batch);
+  RefuseIf(problem.has_value(), "{}: {}", problem ? problem->key : "",
+           problem ? problem->message : "");
   const TorchAttention attention = play.recipe.attention;
   RefuseIf(attention == TorchAttention::kEager || attention == TorchAttention::kTriton,
            "⟦attn⟧ {}: Ulysses of DeepSpeed runs scaled_dot_product_attention or flash-attn; give "
            "sdpa or flash",
            TorchAttentionName(attention));
-  RefuseIf(play.recipe.compile.layers,
-           "⟦compile⟧ with sequence_parallel_size {} is not modelled: no run of an exchange within "
-           "compiled layers was counted; leave it out",
-           batch.sequence_ranks);
 }
 
 void TorchBased::RefuseTiles(const TorchPlay& play) const {
@@ -341,8 +385,12 @@ std::vector<std::string> TorchBased::Cautions(const ChoiceEstimate& choice, cons
 
 std::string TorchBased::Doubt(const TrainSetup& setup) const {
   std::string doubt;
+  if (setup.batch.sequence_ranks > 1) {
+    doubt = "Of sequences over GPUs no run was compared: memory and time follow from the code.";
+  }
   if (Hybrid(setup)) {
-    doubt =
+    if (!doubt.empty()) doubt += " ";
+    doubt +=
         "Of shard groups one published run was compared with its time (docs/cost-model.md), none "
         "with its memory.";
   }
@@ -407,6 +455,11 @@ std::vector<std::string> TorchBased::Notes(const ChoiceEstimate& choice,
         fmt::format("Products of layers are torchao's ({}), of the linears whose sides {} divides; "
                     "the head stays in bf16.",
                     TorchFloat8Name(*float8), kFloat8Multiple));
+  }
+  if (HasRing() && choice.setup.batch.sequence_ranks > 1) {
+    notes.emplace_back(
+        "Sequences over GPUs are PyTorch's context_parallel as it is by default: chunks from both "
+        "ends of a sequence, keys and values gathered at once.");
   }
   if (recipe.optimizer_in_backward) {
     notes.emplace_back(

@@ -267,6 +267,28 @@ TEST_CASE("formats: sequences over GPUs are a key of DeepSpeed's and an argument
   CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { WriteFormat(request); }), "⟦tiled_mlp⟧"));
 }
 
+TEST_CASE("formats: sequences over GPUs with FSDP2 are keys of torchtitan's and accelerate's") {
+  const auto shared = [](FormatRequest request, const char* file) {
+    request.setup.batch = {1, 1, 8, 65536};
+    request.setup.batch.sequence_ranks = 4;
+    request.file = file;
+    return request;
+  };
+  const std::string toml =
+      WriteFormat(shared(ForFsdp2(ConfigFormat::kTorchtitan), "run.toml")).files[0].text;
+  CHECK(HasLine(toml, "data_parallel_shard_degree = 2"));
+  CHECK(HasLine(toml, "context_parallel_degree = 4"));
+  CHECK(HasLine(toml, "context_parallel_rotate_method = \"allgather\""));
+  CHECK(HasLine(toml, "global_batch_size = 2"));
+  const std::string yaml =
+      WriteFormat(shared(ForFsdp2(ConfigFormat::kAccelerate), "run.yaml")).files[0].text;
+  CHECK(HasLine(yaml, "  parallelism_config_dp_shard_size: 2"));
+  CHECK(HasLine(yaml, "  parallelism_config_cp_size: 4"));
+  CHECK(HasLine(yaml, "  parallelism_config_cp_comm_strategy: allgather"));
+  const FormatRequest trainer = shared(ForFsdp2(ConfigFormat::kHfTrainer), "run.json");
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { WriteFormat(trainer); }), "sequences over GPUs"));
+}
+
 TEST_CASE("formats: accelerate with FSDP2") {
   FormatRequest request = ForFsdp2(ConfigFormat::kAccelerate);
   request.setup.zero.offload_optimizer.device = OffloadDevice::kCpu;

@@ -1,5 +1,5 @@
-// Long sequences of DeepSpeed: Ulysses and TiledMLP beside DeepSpeed's own code, and lengths and
-// memory that ALST published.
+// Long sequences: Ulysses, TiledMLP and ring attention beside the programs' own code, and lengths
+// and memory that ALST published.
 #include <doctest/doctest.h>
 
 #include <fstream>
@@ -81,6 +81,50 @@ TEST_CASE("HeadExchange has what DeepSpeed's own code has around attention") {
   }
 }
 
+TEST_CASE("RingAttention has what PyTorch's own code has") {
+  for (const nlohmann::json& row : RowsOf("tests/data/runtimes/ring_counts.jsonl")) {
+    CAPTURE(row.dump());
+    ModelSpec spec = LoadModel("llama3.2-1b");
+    spec.heads = row.at("heads");
+    spec.kv_heads = row.at("kv_heads");
+    spec.head_size = row.at("head_size");
+    TorchRun run;
+    run.micro_batch = 1;
+    run.sequence_ranks = row.at("ranks");
+    run.ring = true;
+    run.seq_len = row.at("tokens").get<int64_t>() * run.sequence_ranks;
+    TorchMemory memory;
+    TorchTimer timer(nullptr, {});
+    RingAttention ring(spec, run, &memory, &timer);
+    const auto tensor = [&](int64_t heads) {
+      return memory.New(TorchClass::kActivations,
+                        static_cast<uint64_t>(2 * run.local_seq() * heads * spec.HeadSize()));
+    };
+    constexpr TorchPhase kPhase = TorchPhase::kForwardBackward;
+    TorchSlots attention;
+    attention['i'] = tensor(spec.heads);
+    for (const char slot : {'j', 'l'}) attention[slot] = tensor(spec.kv_heads);
+    int64_t begin = 0;
+    const auto now = [&] { return static_cast<int64_t>(memory.allocator().allocated()) - begin; };
+    const auto most = [&] {
+      return static_cast<int64_t>(memory.peak(kPhase).allocated_bytes) - begin;
+    };
+    const int64_t given = now();
+    begin = given;
+    memory.ForgetPeaks(kPhase);
+    ring.Forward(&attention);
+    CHECK(most() == row.at("forward"));
+    CHECK(now() == row.at("made"));
+    attention['g'] = tensor(spec.heads);
+    begin += now();
+    memory.ForgetPeaks(kPhase);
+    ring.Backward(&attention);
+    CHECK(most() == row.at("backward"));
+    begin = 0;
+    CHECK(now() == row.at("gradients"));
+  }
+}
+
 TorchPlay Stage3Of(int gpus, int64_t seq_len) {
   TorchPlay play;
   play.model = LoadModel("llama3.2-1b");
@@ -100,16 +144,21 @@ struct Timed {
   int64_t gradients;
 };
 
-Timed TimedOf(const TorchPlay& play) {
+Timed TimedOf(const TorchPlay& play, const Runtime& runtime = DeepSpeedRuntime()) {
   const int gpus = play.setup.batch.world_size;
   const TorchMachine machine(LoadProfile("hgx-h200"), {gpus, gpus});
   TorchTimer timer(&machine, {});
   Timed timed;
-  timed.footprint = DeepSpeedFootprint(play, &timer);
+  timed.footprint = dynamic_cast<const TorchBased&>(runtime).Play(play, &timer);
   timed.time = *timer.Time(play.setup.batch.grad_accum);
   timed.exchanged = timer.full_bytes(RankGroups::kSequence);
   timed.gradients = timer.calls(PythonCall::kGradient);
   return timed;
+}
+
+double Activations(const Timed& timed) {
+  const TorchPeak& peak = timed.footprint.peak(TorchPhase::kForwardBackward);
+  return static_cast<double>(peak.class_bytes[static_cast<size_t>(TorchClass::kActivations)]);
 }
 
 TEST_CASE("Ulysses: a rank's tokens are its part's, and heads are exchanged three times a layer") {
@@ -125,16 +174,31 @@ TEST_CASE("Ulysses: a rank's tokens are its part's, and heads are exchanged thre
   const double once = 2 * tokens * heads * static_cast<double>(model.HeadSize());
   CHECK(shared.exchanged == static_cast<double>(model.layers) * (3 * once + 2 * 8 * 65536.0));
   // Inputs of layers and what a layer makes; in attention what is exchanged lies beside it.
-  const auto activations = [](const Timed& timed) {
-    const TorchPeak& peak = timed.footprint.peak(TorchPhase::kForwardBackward);
-    return static_cast<double>(peak.class_bytes[static_cast<size_t>(TorchClass::kActivations)]);
-  };
-  CHECK(activations(shared) < 0.3 * activations(alone));
-  CHECK(activations(shared) > 0.2 * activations(alone));
+  CHECK(Activations(shared) < 0.3 * Activations(alone));
+  CHECK(Activations(shared) > 0.2 * Activations(alone));
   // A rank does a fourth, and waits for what it exchanges.
   CHECK(shared.time.compute < 0.3 * alone.time.compute);
   CHECK(shared.time.compute > 0.25 * alone.time.compute);
   CHECK(shared.time.exposed_communication > alone.time.exposed_communication);
+}
+
+TEST_CASE("A ring: keys and values are gathered in each pass, and gradients go round once") {
+  TorchPlay play = Stage3Of(4, 65536);
+  const Timed alone = TimedOf(play, Fsdp2Runtime());
+  play.setup.batch.sequence_ranks = 4;
+  const Timed shared = TimedOf(play, Fsdp2Runtime());
+  CHECK(alone.exchanged == 0);
+  const ModelSpec& model = play.model;
+  const double keys = 2.0 * 65536 / 4 * static_cast<double>(model.kv_heads * model.HeadSize());
+  // Forward, within backward again, and backward; fp32 gradients of both from rank to rank, which
+  // cost as an all-to-all that sends as much.
+  CHECK(shared.exchanged == doctest::Approx(static_cast<double>(model.layers) *
+                                            (3 * 2 * keys * 4 + 4 * 4 * keys * 4 / 3)));
+  CHECK(Activations(shared) < 0.4 * Activations(alone));
+  CHECK(Activations(shared) > 0.2 * Activations(alone));
+  // What merges blocks is beside a fourth of the work.
+  CHECK(shared.time.compute > 0.25 * alone.time.compute);
+  CHECK(shared.time.compute < 0.35 * alone.time.compute);
 }
 
 TEST_CASE("TiledMLP: an MLP has what a tile has, runs forward twice more, and gives one gradient") {
@@ -160,7 +224,13 @@ TEST_CASE("What is not modelled of Ulysses and tiles is refused, and why") {
     return ErrorOf(ExitCode::kUsage, [&] { dynamic_cast<const TorchBased&>(runtime).Play(play); });
   };
   play.setup.batch.sequence_ranks = 4;
-  CHECK(Has(error(DdpRuntime()), "use 1, or ⟦runtime⟧ deepspeed"));
+  CHECK(Has(error(DdpRuntime()), "use 1, or ⟦runtime⟧ deepspeed or fsdp2"));
+  play.recipe.attention = TorchAttention::kFlash;
+  CHECK(Has(error(Fsdp2Runtime()), "⟦attn⟧ flash: context_parallel takes the place of"));
+  play.recipe.attention = TorchAttention::kSdpa;
+  play.setup.batch.seq_len = 65540;
+  CHECK(Has(error(Fsdp2Runtime()), "use a multiple of 8 as ⟦seq_len⟧"));
+  play.setup.batch.seq_len = 65536;
   play.setup.zero.stage = 2;
   CHECK(Has(error(DeepSpeedRuntime()), "is modelled at stage 3 without shard groups alone"));
   play.setup.zero.stage = 3;
