@@ -72,7 +72,7 @@ void ForEachModelField(Visit&& visit) {
 
 // Calls visit(field, value) with the values of a ModelSpec or const ModelSpec.
 template <typename Spec, typename Visit>
-  requires std::same_as<std::remove_const_t<Spec>, ModelSpec>
+requires std::same_as<std::remove_const_t<Spec>, ModelSpec>
 void ForEachField(Spec& spec, Visit&& visit) {
   ForEachModelField([&](const ModelField& field, auto member) { visit(field, spec.*member); });
 }
@@ -83,6 +83,10 @@ void ForEachWrittenField(const ModelSpec& spec, Visit&& visit) {
   ForEachModelField([&](const ModelField& field, auto member) {
     if (!field.optional || spec.*member != usual.*member) visit(field, spec.*member);
   });
+}
+// Positions that are computed: a model has as many as its sequences need.
+inline bool IsComputed(const ModelField& field, const ModelSpec& spec) {
+  return field.key == "positions" && !spec.family->learned_positions();
 }
 // Calls visit(field, value of a, value of b).
 template <typename Visit>

@@ -264,7 +264,7 @@ CheckpointMeta ReadCheckpointMeta(const std::filesystem::path& folder) {
 
 void CheckSameShape(const ModelSpec& saved, const ModelSpec& wanted, std::string_view source) {
   ForEachField(saved, wanted, [&](const ModelField& field, const auto& got, const auto& expected) {
-    if (!field.shape || got == expected) return;
+    if (!field.shape || IsComputed(field, wanted) || got == expected) return;
     ThrowUsage(
         "{}: was saved for a model ('{}') with {} {}, the one to resume has {}; give the model it "
         "was saved with",

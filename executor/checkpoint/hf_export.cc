@@ -317,6 +317,11 @@ std::string CompanionConfig(const ModelSpec& spec, const fs::path& source, Dtype
   if (const std::string_view vocab = spec.family->ConfigKey("vocab"); !vocab.empty()) {
     config[std::string(vocab)] = spec.vocab;
   }
+  // What a longer ⟦seq_len⟧ did. YaRN may count its frequencies by them.
+  const std::string positions(spec.family->ConfigKey("positions"));
+  if (!positions.empty() && spec.rope_scaling != RotaryScaling::kYarn) {
+    config[positions] = spec.positions;
+  }
   if (config.contains("dtype")) config["dtype"] = TorchName(dtype);
   if (config.contains("torch_dtype") || !config.contains("dtype")) {
     config["torch_dtype"] = TorchName(dtype);

@@ -271,14 +271,15 @@ Steps SeqLenSteps(const PlanRequest& request) {
     ThrowUsage("⟦largest⟧: seq-len is what ⟦seq_len⟧ {} sets; leave one of the two out",
                common.batch.seq_len.text);
   }
-  // Those of a derived model are as many as the sequence has tokens.
   constexpr int64_t kMost = int64_t{1} << 26;
   const ModelSpec model =
       common.model.params
           ? ModelFromParams(*common.model.params, kDerivedSeqLen, FamilyOf(common.model))
           : FindModel(common.model.model, OthersFor(common.model, common.runtime.of())).spec;
-  const int64_t most = std::min(common.model.params ? kMost : model.LongestSequence(),
-                                MostMicroStepTokens(model) / common.batch.micro_batch.value_or(1));
+  const bool learned = !common.model.params && model.family->learned_positions();
+  const int64_t of_model = learned ? model.positions : model.window > 0 ? model.window : kMost;
+  const int64_t of_batch = MostMicroStepTokens(model) / common.batch.micro_batch.value_or(1);
+  const int64_t most = std::min(of_model, of_batch);
   constexpr int64_t kStep = 128;
   const auto tokens = [most](int64_t step) { return std::min(step * kStep, most); };
   Steps steps;
@@ -296,7 +297,9 @@ Steps SeqLenSteps(const PlanRequest& request) {
   steps.text = [tokens](int64_t step) { return std::to_string(tokens(step)); };
   steps.detail = None;
   steps.size = Itself;
-  steps.end = common.model.params ? "more is not planned" : "the model has no more positions";
+  steps.end = of_batch < of_model || of_model == kMost ? "more is not planned"
+              : learned                                ? "the model has no more positions"
+                        : "more than the model's window is not planned";
   return steps;
 }
 

@@ -295,7 +295,12 @@ class Comparer {
     try {
       const LargestAnswer found =
           FindLargest(request, [&](const std::string& step) { Doing(side.method, step); });
-      return MethodLimit{found.value, found.next, found.next_known};
+      MethodLimit limit = {found.value, found.next, found.next_known};
+      const Request& asked = side.request.common;
+      const int64_t positions = side.resolved->inputs().model.positions;
+      const bool beyond = found.value > positions && asked.batch.seq_len.value_or(0) < positions;
+      if (what == Largest::kSeqLen && beyond && !asked.model.params) limit.made_for = positions;
+      return limit;
     } catch (const Error& error) {
       // Nothing fits, or the question is none with other sequences.
       if (error.code() == ExitCode::kNothingFits || error.code() == ExitCode::kUsage) return {};

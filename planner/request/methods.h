@@ -19,6 +19,7 @@ struct MethodLimit {
   int64_t fits = 0;
   std::optional<int64_t> next;  // the next larger one, which does not fit; none: there is none
   bool next_known = true;       // else it was not found to
+  int64_t made_for = 0;         // where more tokens fit than the model was made for: these
 };
 
 struct MethodChoice {

@@ -124,6 +124,9 @@ std::string MethodText(const MethodChoice& choice, const MethodComparison& compa
   if (choice.sequence) {
     limits.push_back("sequences of up to " +
                      LimitText(*choice.sequence, " tokens", "the longest there are"));
+    if (const int64_t made_for = choice.sequence->made_for; made_for > 0) {
+      limits.back() += fmt::format(" (the model was made for {})", made_for);
+    }
   }
   if (choice.micro_batch) {
     limits.push_back(

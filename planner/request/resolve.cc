@@ -207,15 +207,15 @@ int64_t ResolveSeqLen(const Request& request, const ModelSpec& model, Assumption
     Assume(assumptions, fmt::format("⟦seq_len⟧ {}", seq_len));
     return seq_len;
   }
-  if (model.window > 0 && *given > model.window && *given <= model.positions) {
+  if (model.window > 0 && *given > model.window) {
     ThrowUsage(
         "⟦seq_len⟧: {} is not allowed: {} has a sliding window of {} tokens, and attention that "
         "slides is not supported; use at most {}",
         *given, model.name, model.window, model.window);
   }
   if (*given > model.positions) {
-    ThrowUsage("⟦seq_len⟧: {} is not allowed: {} has {} positions; use at most {}", *given,
-               model.name, model.positions, model.positions);
+    ThrowUsage("⟦seq_len⟧: {} is not allowed: {} has {} positions, which it learns; use at most {}",
+               *given, model.name, model.positions, model.positions);
   }
   return *given;
 }

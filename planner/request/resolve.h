@@ -38,8 +38,9 @@ inline constexpr int64_t kLongestUsualSeqLen = 4096;
 inline constexpr int64_t kLongSequence = 8192;
 // The family that was asked for, else the first there is.
 const ModelFamily& FamilyOf(const ModelFields& fields);
-// `seq_len`: of a model that is derived from `params`. `runtime`: what it is planned for; models
-// that zeroplan does not train are refused for its own.
+// `seq_len`: of a model that is derived from `params`; another one that computes its positions has
+// so many at least, and a note says so. `runtime`: what it is planned for; models that zeroplan
+// does not train are refused for its own.
 ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
                        Assumptions& assumptions, const Runtime& runtime = OwnExecutor());
 // Which models that zeroplan does not train `runtime` takes.
@@ -63,8 +64,8 @@ LowerOptions GpuLowerOptions(const ModelSpec& model, Dtype dtype, const GpuProfi
 Cluster ResolveCluster(const Request& request, const HardwareProfile& hardware,
                        Assumptions& assumptions);
 
-// The sequence length: `seq_len`, else the model's. Throws if it is more than the model's
-// positions.
+// The sequence length: `seq_len`, else the model's. Throws if it is more than the model's positions
+// or its window.
 int64_t ResolveSeqLen(const Request& request, const ModelSpec& model, Assumptions& assumptions);
 // `fields` with `global_batch_tokens` as `global_batch`, in sequences of `seq_len`. Throws where
 // that is not a whole number of them for each of `gpus`, and where `global_batch` is so large that

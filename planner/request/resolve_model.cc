@@ -93,6 +93,16 @@ ModelSpec NamedOrDerived(const ModelFields& fields, const Given<int64_t>& seq_le
   return model;
 }
 
+// A longer sequence than the model was made for, where positions are computed.
+void RaisePositions(const Given<int64_t>& seq_len, ModelSpec& model, Assumptions& assumptions) {
+  if (!seq_len || *seq_len <= model.positions || model.family->learned_positions()) return;
+  assumptions.notes.push_back(fmt::format(
+      "Positions: {} was made for sequences of up to {} tokens; ⟦seq_len⟧ {} goes beyond, with the "
+      "same rotary frequencies (rope_scaling in a config.json changes these).",
+      model.name, model.positions, *seq_len));
+  model.positions = *seq_len;
+}
+
 // ⟦method⟧ and the options of adapters.
 void SetAdapters(const ModelFields& fields, ModelSpec& model) {
   const LoraFields& lora = fields.lora;
@@ -199,6 +209,7 @@ void SetCodeOfOthers(const RuntimeFields& fields, const ModelSpec& model, TorchR
 ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
                        Assumptions& assumptions, const Runtime& runtime) {
   ModelSpec model = NamedOrDerived(fields, seq_len, runtime, assumptions);
+  RaisePositions(seq_len, model, assumptions);
   model.frozen = fields.freeze;
   CheckFrozen(model, "⟦freeze⟧");
   CheckFrozenFor(runtime, model);

@@ -549,7 +549,7 @@ PlanFile ResolvePlan(const std::string& file, const Request& options, Assumption
   }
   const ModelFields& model = options.model;
   if (model.given()) {
-    CheckModel(plan, ResolveModel(model, options.batch.seq_len, assumptions),
+    CheckModel(plan, ResolveModel(model, {{plan.setup.batch.seq_len}, ""}, assumptions),
                model.params ? "--params " + model.params.text : "--model " + model.model);
   }
   return plan;

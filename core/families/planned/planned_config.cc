@@ -172,7 +172,7 @@ void ReadText(JsonSection& config, const TextType& type, PlannedConfig* out) {
   code.window = config.Raw("sliding_window") != nullptr
                     ? config.Int("sliding_window", 0, kMax).value_or(0)
                     : type.window;
-  if (window_off || code.window >= spec.positions) code.window = 0;
+  if (window_off) code.window = 0;
   if (code.window > 0) code.window_layers = WindowLayers(config, type, spec.layers);
   if (type.experts == 0) return;
   // One key in published files, the other in what transformers 5 writes.

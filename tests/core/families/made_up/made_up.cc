@@ -32,6 +32,7 @@ class MadeUpFamily : public ModelFamily {
     }
     return "";
   }
+  bool learned_positions() const override { return true; }
   ModelSpec ReadConfig(JsonSection* config, std::vector<std::string>*) const override {
     const auto whole = [&](const char* key) {
       const std::optional<int64_t> value = config->Int(key, 1, 1 << 30);
