@@ -60,7 +60,6 @@ void NoteConfigLoss(const Request& request, const Estimate& estimate, Assumption
   if (request.config.empty() || estimate.choices.size() != 1) return;
   const auto& speed = estimate.choices.front().time.tokens_per_second;
   if (!speed || !estimate.choices.front().fits) return;
-  if (estimate.choices.front().setup.batch.sequence_ranks > 1) return;  // it is not searched with
   Assumptions unused;
   PlanRequest asked;
   asked.common = request;

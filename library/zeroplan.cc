@@ -192,7 +192,8 @@ v1::Choice ChoiceOf(const Candidate& c, Dtype dtype, const Answer& of) {
           std::string(RecomputeName(c.recompute.above)),
           std::string(
               OffloadDeviceName(of.recipe.offload_activations ? OffloadDevice::kCpu : home.device)),
-          home.layers};
+          home.layers,
+          c.sequence_ranks};
 }
 
 v1::EstimatedChoice EstimatedChoiceOf(const ChoiceEstimate& from, const Estimate& estimate) {

@@ -72,7 +72,7 @@ struct MarginOfError {
 
 // What of a request not every runtime has.
 struct AskedOfRuntime {
-  bool deterministic = false, async_save = false, documents = false;
+  bool deterministic = false, async_save = false, documents = false, shares_sequences = false;
   std::string_view recipe;       // the first of the recipe's fields that is given: "compile"
   std::string config;            // a DeepSpeed config's file; empty: none
   std::string grad_accum_dtype;  // as given; empty: not given

@@ -60,6 +60,7 @@ nb::dict DictOf(const zp::Choice& choice) {
   dict["checkpointing_above"] = choice.checkpointing_above;
   dict["offload_activations"] = choice.offload_activations;
   dict["offload_activation_layers"] = choice.offload_activation_layers;
+  dict["sequence_ranks"] = choice.sequence_ranks;
   return dict;
 }
 

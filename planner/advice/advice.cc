@@ -542,6 +542,8 @@ std::string_view AdviceKindName(AdviceKind kind) {
       return "states";
     case AdviceKind::kProducts:
       return "products";
+    case AdviceKind::kSequences:
+      return "sequences";
   }
   return "?";
 }

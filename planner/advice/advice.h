@@ -44,7 +44,8 @@ enum class AdviceKind : uint8_t {
   kCrossover,   // what another bandwidth between GPUs or nodes changes
   kTwoOrThree,  // stage 2 against stage 3, where neither is the answer or both are close
   kStates,      // what optimizer states would bring that nobody allowed
-  kProducts     // what products of eight bits would bring that nobody asked for
+  kProducts,    // what products of eight bits would bring that nobody asked for
+  kSequences    // what sequences over GPUs would bring that nobody asked for
 };
 std::string_view AdviceKindName(AdviceKind kind);  // "chosen", "shares", "not-proven", ...
 

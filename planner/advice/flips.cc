@@ -53,7 +53,7 @@ bool SameKind(const Candidate& a, const Candidate& b) {
     kind.every = std::min(kind.every, 1);
     return kind;
   };
-  return a.stage == b.stage && a.grouping == b.grouping &&
+  return a.sequence_ranks == b.sequence_ranks && a.stage == b.stage && a.grouping == b.grouping &&
          a.optimizer.device == b.optimizer.device && a.param == b.param &&
          recompute(a) == recompute(b) && a.states == b.states &&
          Inexactness(a.products) == Inexactness(b.products);
@@ -138,10 +138,11 @@ Answers AnswersByMemory(ChoiceSearch& searcher, const Found& now) {
 
 bool CanHave(const SearchInputs& inputs, int64_t sequences, int gpus) {
   SearchSpace space = inputs.space;
+  space.gpus = {gpus};
   SetBatches(space, sequences, inputs.base.batch.seq_len);
   if (space.micro_batch_fixed) space.micro_batches = inputs.space.micro_batches;
   if (space.grad_accum_fixed) space.grad_accums = inputs.space.grad_accums;
-  return !BatchPairs(space, gpus).empty();
+  return AnyBatch(space);
 }
 
 Answers AnswersByBatch(ChoiceSearch& searcher, const Found& now) {
@@ -149,11 +150,13 @@ Answers AnswersByBatch(ChoiceSearch& searcher, const Found& now) {
   question.objective = searcher.inputs().objective;
   question.instruction_budget = kBudget;
   Answers answers;
-  const int64_t present = now.candidate.micro_batch * now.candidate.grad_accum * now.candidate.gpus;
+  const int64_t present =
+      now.candidate.micro_batch * now.candidate.grad_accum * now.candidate.data_ranks();
+  const int least = now.candidate.gpus / searcher.inputs().space.sequence_ranks.back();
   for (const bool larger : {false, true}) {
     int64_t batch = present;
     for (int i = 0; i < 6; ++i) {
-      if (!larger && (batch % 2 != 0 || batch / 2 < now.candidate.gpus)) break;
+      if (!larger && (batch % 2 != 0 || batch / 2 < std::max(1, least))) break;
       if (larger && batch > kMaxBatch / 2) break;
       batch = larger ? batch * 2 : batch / 2;
       if (!CanHave(searcher.inputs(), batch, now.candidate.gpus)) continue;

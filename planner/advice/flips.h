@@ -54,7 +54,8 @@ Answers AnswersByMemory(ChoiceSearch& searcher, const Found& now);
 // Whether `sequences` a step are whole micro-steps of what is asked for.
 bool CanHave(const SearchInputs& inputs, int64_t sequences, int gpus);
 
-// With the present batch doubled up to six times, or halved, as far as all GPUs have a sequence.
+// With the present batch doubled up to six times, or halved, as far as all GPUs have a sequence
+// or share one.
 Answers AnswersByBatch(ChoiceSearch& searcher, const Found& now);
 
 // By what --network or --intra-node-bandwidth sets: 1/64 to 16 times what the profile has, as far

@@ -15,7 +15,8 @@
 namespace zeroplan {
 namespace {
 
-constexpr int kFreedoms = 5;  // micro-batch, recompute, stage, shard groups, offload
+// Micro-batch, recompute, stage, shard groups, sequence ranks, offload.
+constexpr int kFreedoms = 6;
 
 // What of `asked` bit i frees.
 void SetFree(int freedom, const SearchSpace& full, SearchSpace& space) {
@@ -36,6 +37,9 @@ void SetFree(int freedom, const SearchSpace& full, SearchSpace& space) {
       space.groupings = full.groupings;
       space.grouping_fixed = full.grouping_fixed;
       break;
+    case 4:
+      space.sequence_ranks = full.sequence_ranks;
+      break;
     default:
       space.offload_optimizer = full.offload_optimizer;
       space.offload_param = full.offload_param;
@@ -55,6 +59,8 @@ bool IsFree(int freedom, const SearchSpace& asked, const SearchSpace& full) {
       return freed.stages == asked.stages;
     case 3:
       return freed.groupings == asked.groupings;
+    case 4:
+      return freed.sequence_ranks == asked.sequence_ranks;
     default:
       return freed.offload_optimizer == asked.offload_optimizer &&
              freed.offload_param == asked.offload_param && freed.pin_memory == asked.pin_memory;
@@ -69,6 +75,9 @@ std::string Options(const Candidate& found, const SearchSpace& asked) {
     return list.size() == 1 && list.front() == value;
   };
   if (!only(asked.gpus, found.gpus)) add(fmt::format("⟦gpus⟧ {}", found.gpus));
+  if (!only(asked.sequence_ranks, found.sequence_ranks)) {
+    add(fmt::format("⟦sequence_ranks⟧ {}", found.sequence_ranks));
+  }
   if (!only(asked.stages, found.stage)) add(fmt::format("⟦stage⟧ {}", found.stage));
   if (!only(asked.groupings, found.grouping)) {
     const Grouping& grouping = found.grouping;
@@ -274,6 +283,10 @@ std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpac
       n = inputs.clusters.front().cluster.gpus;
       if (n > kMaxPlannedGpus) break;
       inputs.space.gpus = {static_cast<int>(n)};
+      if (free_all && !full.sequence_ranks_fixed && asked.runtime->has_programs()) {
+        inputs.space.sequence_ranks =
+            SequenceRanksOf(asked.model, asked.base.batch.seq_len, static_cast<int>(n));
+      }
       const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(inputs);
       if (const std::optional<Found> found = searcher->Best(fastest).found) {
         return Describe(*searcher, *found, asked.space);

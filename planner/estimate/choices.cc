@@ -176,6 +176,9 @@ std::string SetupLabel(const TrainSetup& setup) {
     }
   }
   if (!PinsMemory(setup.zero)) label += ", pageable";
+  if (const int shared = setup.batch.sequence_ranks; shared > 1) {
+    label += fmt::format(", sequences over {} GPUs", shared);
+  }
   if (const std::string recompute = RecomputeLabel(setup.recompute); !recompute.empty()) {
     label += ", " + recompute;
   }
@@ -191,7 +194,6 @@ std::string SetupLabel(const TrainSetup& setup) {
 std::string BatchText(const BatchSpec& batch) {
   std::string text = fmt::format("micro-batch {}", batch.micro_batch);
   if (batch.grad_accum > 1) text += fmt::format(" x {} micro-steps", batch.grad_accum);
-  if (batch.sequence_ranks > 1) text += fmt::format(" over {} GPUs each", batch.sequence_ranks);
   return text;
 }
 

@@ -79,7 +79,7 @@ std::string ProductsLabel(const ProductsKind& products);
 std::string RecomputeLabel(const RecomputeConfig& recompute);
 // The fields that ask for it: "⟦checkpointing⟧ full ⟦checkpoint_layers⟧ 12".
 std::string RecomputeFields(const RecomputeConfig& recompute);
-// "stage 2, optimizer on cpu, full recompute, 8-bit states, FP8 products".
+// "stage 2, optimizer on cpu, sequences over 4 GPUs, full recompute, 8-bit states, FP8 products".
 std::string SetupLabel(const TrainSetup& setup);
 // "micro-batch 4 x 2 micro-steps".
 std::string BatchText(const BatchSpec& batch);

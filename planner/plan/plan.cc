@@ -67,7 +67,7 @@ ExtraMemory DeepSpeedExtraMemory(const ModelSpec& model, const TrainSetup& setup
   ExtraMemory extra;
   extra.fixed_bytes =
       kFixedBytes + static_cast<uint64_t>(bytes * static_cast<double>(model.ParamCount()));
-  extra.bytes_per_sequence = kBytesPerLogit * static_cast<uint64_t>(setup.batch.seq_len) *
+  extra.bytes_per_sequence = kBytesPerLogit * static_cast<uint64_t>(setup.batch.local_seq()) *
                              static_cast<uint64_t>(model.padded_vocab);
   return extra;
 }

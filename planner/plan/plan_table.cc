@@ -57,9 +57,9 @@ std::string StageTable(const Plan& plan, const SearchResult& result,
     products |= width >= kWideColumns && stage.estimate.setup.precision.fp8.enabled;
   }
   constexpr size_t kProductsWidth = 6;
-  const size_t more = (products ? kProductsWidth + 1 : 0) +
-                      (widths.activations > 0 ? widths.activations + 1 : 0) + widths.recompute -
-                      ChoiceWidths().recompute;
+  const size_t more =
+      (products ? kProductsWidth + 1 : 0) + (widths.activations > 0 ? widths.activations + 1 : 0) +
+      (widths.sequence > 0 ? widths.sequence + 1 : 0) + widths.recompute - ChoiceWidths().recompute;
   const bool wide = width >= kWideColumns + more;
   AddChoiceColumns(columns, widths);
   columns.BeginGroup("");

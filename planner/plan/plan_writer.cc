@@ -96,6 +96,7 @@ Json CandidateJson(const Candidate& c, Dtype dtype) {
       {"checkpoint_every", c.recompute.every},
       {"micro_batch", c.micro_batch},
       {"grad_accum", c.grad_accum},
+      {"sequence_ranks", c.sequence_ranks},
       {"master_weights", MasterWeightsName(c.states.masters)},
       {"optimizer_states", MomentsName(c.states.moments)},
       {"matmul_dtype", c.products.fp8 ? "fp8" : DtypeName(dtype)},

@@ -35,6 +35,12 @@ std::string GroupCell(const TrainSetup& setup) {
   return fmt::format("{}{}", setup.zero.shard_group, kShared[setup.zero.across_stage]);
 }
 
+// What a GPU has of a sequence: "1", "1/4".
+std::string SequenceCell(const TrainSetup& setup) {
+  const int shared = setup.batch.sequence_ranks;
+  return shared == 1 ? "1" : fmt::format("1/{}", shared);
+}
+
 }  // namespace
 
 void ChoiceWidths::Fit(const TrainSetup& setup) {
@@ -44,12 +50,14 @@ void ChoiceWidths::Fit(const TrainSetup& setup) {
     activations = std::max({activations, size_t{5}, ActivationsCell(of.offload).size()});
   }
   recompute = std::max(recompute, RecomputeCell(of).size());
+  if (setup.batch.sequence_ranks > 1) sequence = std::max(sequence, SequenceCell(setup).size());
 }
 
 void AddChoiceColumns(ReportColumns& columns, const ChoiceWidths& widths) {
   columns.BeginGroup("");
   columns.Add("ZeRO", 4, true);
   if (widths.group > 0) columns.Add("group", widths.group, true);
+  if (widths.sequence > 0) columns.Add("seq", widths.sequence, true);
   columns.BeginGroup("offload to");
   columns.Add("opt", 4, true);
   columns.Add("param", 5, true);
@@ -61,6 +69,7 @@ void AddChoiceColumns(ReportColumns& columns, const ChoiceWidths& widths) {
 std::vector<std::string> ChoiceCells(const TrainSetup& setup, const ChoiceWidths& widths) {
   std::vector<std::string> cells = {std::to_string(setup.zero.stage)};
   if (widths.group > 0) cells.push_back(GroupCell(setup));
+  if (widths.sequence > 0) cells.push_back(SequenceCell(setup));
   cells.emplace_back(OffloadDeviceName(setup.zero.offload_optimizer.device));
   cells.emplace_back(OffloadDeviceName(setup.zero.offload_param.device));
   if (widths.activations > 0) cells.push_back(ActivationsCell(setup.recompute.offload));

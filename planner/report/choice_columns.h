@@ -12,12 +12,12 @@ namespace zeroplan {
 
 // Characters that the cells of all rows want; 0: there is no such column.
 struct ChoiceWidths {
-  size_t group = 0, activations = 0, recompute = 6;
+  size_t group = 0, sequence = 0, activations = 0, recompute = 6;
 
   void Fit(const TrainSetup& setup);
 };
-// Stage, shard groups, homes of states, parameters and activations, recompute.
-// REQUIRES: `widths` fit every setup.
+// Stage, shard groups, what a GPU has of a sequence, homes of states, parameters and activations,
+// recompute. REQUIRES: `widths` fit every setup.
 void AddChoiceColumns(ReportColumns& columns, const ChoiceWidths& widths);
 // The cells of these columns; none is wider than its column.
 std::vector<std::string> ChoiceCells(const TrainSetup& setup, const ChoiceWidths& widths);

@@ -128,6 +128,7 @@ Json RuntimeChoiceJson(const ChoiceEstimate& choice) {
                {"checkpointing", RecomputeName(setup.recompute)},
                {"micro_batch", setup.batch.micro_batch},
                {"grad_accum", setup.batch.grad_accum},
+               {"sequence_ranks", setup.batch.sequence_ranks},
                {"global_batch", setup.batch.global_batch()},
                {"gpus", setup.batch.world_size},
                {"dtype", DtypeName(setup.precision.dtype)},

@@ -15,7 +15,8 @@ constexpr const char* kHeader =
     "model,params,seq_len,hw,gpus,gpus_per_node,"
     "stage,offload_optimizer,offload_ratio,offload_param,pin_memory,"
     "checkpointing,checkpoint_every,checkpoint_layers,checkpointing_above,offload_activations,"
-    "offload_activation_layers,micro_batch,grad_accum,dtype,grad_accum_dtype,communication_"
+    "offload_activation_layers,micro_batch,grad_accum,sequence_ranks,dtype,grad_accum_dtype,"
+    "communication_"
     "dtype,master_weights,optimizer_states,matmul_dtype,fp8_recipe,fp8_least_side,"
     "settings.reduce_bucket,settings.prefetch_bucket,settings.persistence_threshold,"
     "settings.reuse_distance,settings.overlap,settings.shard_group,settings.across_groups,"
@@ -56,10 +57,11 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
       OffloadDeviceName(estimate.recipe.offload_activations ? OffloadDevice::kCpu
                                                             : setup.recompute.offload.device),
       setup.recompute.offload.layers, setup.batch.micro_batch, setup.batch.grad_accum,
-      DtypeName(setup.precision.dtype), DtypeName(setup.precision.grad_accum_dtype),
-      DtypeName(SentGradDtype(setup)), MasterWeightsName(setup.precision.master_weights),
-      MomentsName(setup.precision.moment_dtype), MatmulDtypeName(setup.precision),
-      own_fp8 ? Fp8RecipeName(fp8.recipe) : "", own_fp8 ? std::to_string(fp8.least_side) : "");
+      setup.batch.sequence_ranks, DtypeName(setup.precision.dtype),
+      DtypeName(setup.precision.grad_accum_dtype), DtypeName(SentGradDtype(setup)),
+      MasterWeightsName(setup.precision.master_weights), MomentsName(setup.precision.moment_dtype),
+      MatmulDtypeName(setup.precision), own_fp8 ? Fp8RecipeName(fp8.recipe) : "",
+      own_fp8 ? std::to_string(fp8.least_side) : "");
   for (const uint64_t bucket :
        {settings.reduce_bucket_elements, settings.prefetch_bucket_elements}) {
     add(bucket == kAuto ? "" : fmt::format("{}", bucket));

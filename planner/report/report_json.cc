@@ -65,6 +65,7 @@ Json Choice(const ChoiceEstimate& choice, const Estimate& estimate) {
   json.update(Json{
       {"micro_batch", setup.batch.micro_batch},
       {"grad_accum", setup.batch.grad_accum},
+      {"sequence_ranks", setup.batch.sequence_ranks},
       {"gpus", setup.batch.world_size},
       {"dtype", DtypeName(setup.precision.dtype)},
       {"grad_accum_dtype", DtypeName(setup.precision.grad_accum_dtype)},

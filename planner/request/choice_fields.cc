@@ -36,6 +36,21 @@ void AddChoiceFields(FieldSink& sink, Request& request, bool all_default, bool s
            (all_default ? "(default all)" : "(default: chosen as plan does; 0 on the CPU)"),
        kPlanOrConfig},
       choice.stages, ParseStages);
+  const std::string sharing =
+      "GPUs that share each sequence, each with a part of its tokens and in attention with a part "
+      "of the heads; a divisor of ⟦gpus⟧, ⟦seq_len⟧ and the query heads";
+  if (searched) {
+    sink.Value({group, "⟦sequence_ranks⟧", "COUNT|auto",
+                sharing + "; or some, such as 1,2,4, or auto for all that may (default 1; searched "
+                          "where ⟦global_batch⟧ has fewer sequences than GPUs)",
+                kPlanOrConfig},
+               choice.sequence_ranks, ParseSequenceRanks);
+  } else {
+    sink.Value({group, "⟦sequence_ranks⟧", "COUNT", sharing + " (default 1)", kPlanOrConfig},
+               choice.sequence_ranks, [](const std::string& text, std::string_view option) {
+                 return std::vector{static_cast<int>(ParseWhole(text, option, 1, kMaxGpus))};
+               });
+  }
   const std::string groups_default = searched      ? "searched over several nodes, else all"
                                      : all_default ? "all"
                                                    : "chosen as plan does; all on the CPU";

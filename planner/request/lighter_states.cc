@@ -1,4 +1,5 @@
-// What lighter optimizer states and products of eight bits would bring that nobody allowed.
+// What lighter optimizer states, products of eight bits and sequences over GPUs would bring that
+// nobody asked for.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -96,7 +97,7 @@ class LighterSearch {
     inputs.space.gpus = {gpus};
     inputs.space.states = kinds;
     inputs.clusters = {request_.ClusterOf(gpus)};
-    if (BatchPairs(inputs.space, gpus).empty() || Groups(inputs.space).empty()) return std::nullopt;
+    if (!AnyBatch(inputs.space) || Groups(inputs.space).empty()) return std::nullopt;
     const std::unique_ptr<ChoiceSearch> search = searcher_.Like(std::move(inputs));
     Question question;
     question.any = true;
@@ -135,12 +136,11 @@ class LighterSearch {
   const uint64_t budget_;
 };
 
-// The best with products of eight bits, as ⟦matmul_dtype⟧ fp8 finds it; none: not known.
-std::optional<Found> BestInFp8(ChoiceSearch& searcher, const Plan& plan) {
+// The best of another space on as many GPUs as the plan's; none: not known.
+std::optional<Found> BestOf(SearchSpace space, ChoiceSearch& searcher, const Plan& plan) {
   SearchInputs inputs = searcher.inputs();
-  inputs.space.products = Fp8Kinds(inputs.model, Fp8Recipe::kTensor);
+  inputs.space = std::move(space);
   inputs.progress = {};
-  // On as many GPUs as the plan's.
   const auto at =
       std::find(inputs.space.gpus.begin(), inputs.space.gpus.end(), plan.setup.batch.world_size) -
       inputs.space.gpus.begin();
@@ -163,7 +163,9 @@ std::string FasterProductsText(const ResolvedPlan& request, ChoiceSearch& search
   const Dtype dtype = plan.setup.precision.dtype;
   if (dtype != Dtype::kBF16 || !plan.choice.time.tokens_per_second) return "";
   if (!WhyNoFp8(inputs.model, dtype, request.hardware().gpu, Fp8Recipe::kTensor).empty()) return "";
-  const std::optional<Found> found = BestInFp8(searcher, plan);
+  SearchSpace space = inputs.space;
+  space.products = Fp8Kinds(inputs.model, Fp8Recipe::kTensor);
+  const std::optional<Found> found = BestOf(std::move(space), searcher, plan);
   if (!found) return "";
   const double times = TimesToBeFound(*found, plan);
   if (times < kWorthSaying) return "";
@@ -171,6 +173,29 @@ std::string FasterProductsText(const ResolvedPlan& request, ChoiceSearch& search
   return fmt::format("Products are in {}; with ⟦matmul_dtype⟧ fp8 {:.2f} times as fast ({}; {}).",
                      DtypeName(dtype), times, plan.runtime->ChoiceText(setup),
                      AccuracyText(setup.precision.fp8, dtype));
+}
+
+std::string FasterSequencesText(const ResolvedPlan& request, ChoiceSearch& searcher,
+                                const Plan& plan) {
+  constexpr double kWorthSaying = 1.03;  // times as many tokens
+  const PlanRequest& asked = request.asked();
+  SearchSpace space = searcher.inputs().space;
+  if (asked.quick || space.sequence_ranks_fixed || !asked.common.config.empty()) return "";
+  if (asked.largest || plan.objective != Objective::kThroughput) return "";
+  if (space.sequence_ranks == request.full().sequence_ranks) return "";
+  // Elsewhere a smaller micro-batch does the same.
+  const Candidate chosen = CandidateOf(plan.setup);
+  const bool keeps_all = chosen.recompute == kNoRecompute && !Offloads(chosen);
+  if (keeps_all || chosen.micro_batch > 1 || !plan.choice.time.tokens_per_second) return "";
+  space.sequence_ranks = request.full().sequence_ranks;
+  const std::optional<Found> found = BestOf(std::move(space), searcher, plan);
+  if (!found || found->candidate.sequence_ranks == 1) return "";
+  const double times = TimesToBeFound(*found, plan);
+  if (times < kWorthSaying) return "";
+  return fmt::format(
+      "Each GPU has sequences of its own; with ⟦sequence_ranks⟧ auto {:.2f} times as "
+      "fast ({}).",
+      times, plan.runtime->ChoiceText(SetupOf(found->candidate, searcher.inputs().base)));
 }
 
 std::string LighterStatesText(ResolvedPlan& request, ChoiceSearch& searcher, const Plan& plan) {

@@ -171,7 +171,9 @@ class Comparer {
     if (batch.global_batch) all.left_out = "⟦global_batch⟧";
     if (batch.global_batch_tokens) {
       all.left_out = "⟦global_batch_tokens⟧";
-      all.global_batch = InSequences(batch, all.seq_len, all.cluster.gpus).global_batch;
+      all.global_batch =
+          InSequences(batch, all.seq_len, all.cluster.gpus, inputs.space.sequence_ranks.back())
+              .global_batch;
     }
     // Every other sequence is a search of its own, of seconds where choices are judged one by one.
     const bool by_sequence = inputs.runtime->has_programs();

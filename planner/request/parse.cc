@@ -141,6 +141,24 @@ std::vector<int> ParseStages(const std::string& text, std::string_view option) {
   return stages;
 }
 
+std::vector<int> ParseSequenceRanks(const std::string& text, std::string_view option) {
+  std::vector<int> ranks;
+  if (text == "auto") return ranks;
+  for (const std::string_view one : SplitList(text)) {
+    const std::optional<double> number = ParseNumber(std::string(one));
+    const bool whole = number && *number == std::floor(*number) && *number >= 1 &&
+                       *number <= static_cast<double>(kMaxGpus);
+    if (!whole || std::find(ranks.begin(), ranks.end(), static_cast<int>(*number)) != ranks.end()) {
+      ThrowUsage(
+          "{}: {} is not allowed; use the GPUs that share a sequence, some such as 1,2,4, or auto",
+          option, text.empty() ? "''" : text);
+    }
+    ranks.push_back(static_cast<int>(*number));
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
 uint64_t ParseMemory(const std::string& text, std::string_view option) {
   constexpr uint64_t kLeast = 1'000'000;
   const uint64_t bytes = ParseBytes(text, option);

@@ -31,6 +31,8 @@ size_t ParseWord(const std::string& text, std::string_view option,
 int ParseShardGroup(const std::string& text, std::string_view option);
 // "0".."3", several of them ("2,3"; each once, in any order) or "all". Rising.
 std::vector<int> ParseStages(const std::string& text, std::string_view option);
+// GPUs that share sequences: numbers ("1,2,4"; each once, in any order), rising, or "auto": none.
+std::vector<int> ParseSequenceRanks(const std::string& text, std::string_view option);
 // Bytes of a memory or a disk, as ParseBytes reads them. Less than a megabyte is a unit that was
 // left out ("80" for 80GB): an error that says what was meant.
 uint64_t ParseMemory(const std::string& text, std::string_view option);

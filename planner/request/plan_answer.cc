@@ -57,7 +57,8 @@ std::vector<std::string> Edits(const ResolvedPlan& request, const Candidate& fou
   for (const char* pointer :
        {"/bf16", "/fp16", "/zero_optimization/stage", "/zero_optimization/mics_shard_size",
         "/zero_optimization/zero_hpz_partition_size", "/zero_optimization/offload_optimizer",
-        "/zero_optimization/offload_param", "/activation_checkpointing", "/_zeroplan"}) {
+        "/zero_optimization/offload_param", "/sequence_parallel_size", "/activation_checkpointing",
+        "/_zeroplan"}) {
     const Json::json_pointer at(pointer);
     const Json before = now.contains(at) ? now[at] : Json();
     const Json after = then.contains(at) ? then[at] : Json();
@@ -78,7 +79,7 @@ std::vector<std::string> Edits(const ResolvedPlan& request, const Candidate& fou
   set("train_micro_batch_size_per_gpu", base.batch.micro_batch, found.micro_batch);
   set("gradient_accumulation_steps", base.batch.grad_accum, found.grad_accum);
   set("train_batch_size", base.batch.global_batch(),
-      found.micro_batch * found.grad_accum * found.gpus);
+      found.micro_batch * found.grad_accum * found.data_ranks());
   return edits;
 }
 
@@ -285,6 +286,7 @@ std::string ConfigLoss(const ResolvedPlan& request, double tokens_per_second) {
   const Runtime& runtime = *request.inputs().runtime;
   SearchInputs inputs = request.inputs();
   inputs.space = request.full();
+  inputs.space.sequence_ranks = {1};  // as 'plan' has it
   // Disks are for what fits nowhere else.
   std::erase_if(inputs.space.offload_optimizer,
                 [](const OptimizerOffload& o) { return o.device == OffloadDevice::kNvme; });
@@ -327,6 +329,7 @@ PlanAnswer FindAnswer(ResolvedPlan& request, ChoiceSearch& searcher,
     };
     add(AdviceKind::kStates, LighterStatesText(request, searcher, answer.plan));
     add(AdviceKind::kProducts, FasterProductsText(request, searcher, answer.plan));
+    add(AdviceKind::kSequences, FasterSequencesText(request, searcher, answer.plan));
     for (const AdviceLine& line : advice.lines) answer.plan.advice.push_back(line.text);
     answer.report.gap = result.gap;
     answer.report.stages = std::move(result.stages);
@@ -396,6 +399,11 @@ void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
   }
   if (std::string space = plan.runtime->SpaceText(); !space.empty()) {
     assumptions.notes.push_back(std::move(space));
+  }
+  if (request.asked().for_config && plan.setup.batch.sequence_ranks > 1) {
+    assumptions.notes.push_back(
+        "⟦out⟧: DeepSpeed has sequences over GPUs by the model's code alone, and what memory it "
+        "takes then was not measured.");
   }
   if (programs) NoteStates(plan.setup, assumptions);
   if (programs) NoteFp8(plan.model, plan.setup, assumptions);

@@ -46,6 +46,11 @@ std::string LighterStatesText(ResolvedPlan& request, ChoiceSearch& searcher, con
 std::string FasterProductsText(const ResolvedPlan& request, ChoiceSearch& searcher,
                                const Plan& plan);
 
+// What GPUs that share sequences would bring beside `plan`, where nobody said whether they are to:
+// the same.
+std::string FasterSequencesText(const ResolvedPlan& request, ChoiceSearch& searcher,
+                                const Plan& plan);
+
 struct PlanAnswer {
   Plan plan;
   PlanReport report;  // its `assumed` and `notes` are filled by FinishAnswer

@@ -93,6 +93,7 @@ enum class PinMemory : uint8_t { kOn, kOff };
 
 struct ChoiceFields {
   Given<std::vector<int>> stages;
+  Given<std::vector<int>> sequence_ranks;  // GPUs that share each sequence; empty: all that may
   Given<std::vector<OffloadDevice>> offload_optimizer, offload_param;
   Given<double> offload_ratio;
   Given<PinMemory> pin_memory;

@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/json_section.h"
+#include "core/base/json_source.h"
 #include "core/base/units.h"
 #include "core/config/deepspeed_reader.h"
 #include "core/config/setup_facts.h"
@@ -49,6 +53,13 @@ std::string DrivesNote(const NodeProfile& node, const std::optional<uint64_t>& c
       FormatBytes(static_cast<uint64_t>(node.nvme_write->value)), all, node.nvme_drives->reference);
 }
 
+// The ranks that a batch's parts are multiplied with: "⟦gpus⟧ 8", "⟦gpus⟧ 8 / ⟦sequence_ranks⟧ 4".
+std::string RanksText(int gpus, int sequence_ranks) {
+  std::string text = fmt::format("⟦gpus⟧ {}", gpus);
+  if (sequence_ranks > 1) text += fmt::format(" / ⟦sequence_ranks⟧ {}", sequence_ranks);
+  return text;
+}
+
 // Batch parts from what is given. The rules are DeepSpeed's: any two of the three give the third,
 // and a global batch alone means one micro-step.
 void ResolveBatchParts(const BatchFields& fields, BatchSpec& batch, Assumptions& assumptions) {
@@ -65,15 +76,15 @@ void ResolveBatchParts(const BatchFields& fields, BatchSpec& batch, Assumptions&
   // With both given this checks the product; else it is what the missing part must divide into.
   const bool find_accum = micro.has_value() && !accum;
   const bool find_micro = !micro;
-  const auto exact = static_cast<__int128>(batch.world_size) *
+  const auto exact = static_cast<__int128>(batch.data_ranks()) *
                      (find_micro ? batch.grad_accum : batch.micro_batch) *
                      (find_micro || find_accum ? 1 : batch.grad_accum);
   const std::string product = fmt::format(
-      "{}⟦gpus⟧ {}",
+      "{}{}",
       find_micro   ? (accum ? fmt::format("⟦grad_accum⟧ {} x ", *accum) : "")
       : find_accum ? fmt::format("⟦micro_batch⟧ {} x ", *micro)
                    : fmt::format("⟦micro_batch⟧ {} x ⟦grad_accum⟧ {} x ", *micro, *accum),
-      batch.world_size);
+      RanksText(batch.world_size, batch.sequence_ranks));
   if (exact > kMaxBatch) {
     ThrowUsage(
         "⟦global_batch⟧: {} is less than {}, which is more than the {} sequences allowed; use "
@@ -155,7 +166,11 @@ BatchSpec ResolveBatch(const Request& request, const ModelSpec& model, int gpus,
   BatchSpec batch;
   batch.world_size = gpus;
   batch.seq_len = ResolveSeqLen(request, model, assumptions);
-  ResolveBatchParts(InSequences(request.batch, batch.seq_len, gpus), batch, assumptions);
+  const Given<std::vector<int>>& shared = request.choice.sequence_ranks;
+  CheckSequenceRanks(shared, model, batch.seq_len, gpus);
+  if (shared && !shared->empty()) batch.sequence_ranks = shared->front();
+  ResolveBatchParts(InSequences(request.batch, batch.seq_len, gpus, batch.sequence_ranks), batch,
+                    assumptions);
   CheckMicroBatch(batch.micro_batch, batch.seq_len, MostMicroStepTokens(model));
   return batch;
 }
@@ -220,7 +235,30 @@ int64_t ResolveSeqLen(const Request& request, const ModelSpec& model, Assumption
   return *given;
 }
 
-BatchFields InSequences(BatchFields fields, int64_t seq_len, int gpus) {
+void CheckSequenceRanks(const Given<std::vector<int>>& given, const ModelSpec& model,
+                        int64_t seq_len, int gpus) {
+  if (!given) return;
+  for (const int shared : *given) {
+    if (gpus % shared != 0) {
+      ThrowUsage("⟦sequence_ranks⟧: {} is not allowed with ⟦gpus⟧ {}; use a divisor of these",
+                 shared, gpus);
+    }
+    if (seq_len % shared != 0) {
+      ThrowUsage(
+          "⟦sequence_ranks⟧: {} is not allowed with ⟦seq_len⟧ {}; use a divisor of it, or a "
+          "multiple of {} as ⟦seq_len⟧",
+          shared, seq_len, shared);
+    }
+    BatchSpec batch;
+    batch.sequence_ranks = shared;
+    if (const auto problem = FindSequenceProblem(model, batch)) {
+      ThrowUsage("⟦sequence_ranks⟧: {}", problem->message);
+    }
+  }
+}
+
+BatchFields InSequences(BatchFields fields, int64_t seq_len, int gpus, int sequence_ranks) {
+  const int groups = std::max(1, gpus / sequence_ranks);
   const Given<int64_t>& tokens = fields.global_batch_tokens;
   if (tokens) {
     if (fields.global_batch) {
@@ -228,10 +266,10 @@ BatchFields InSequences(BatchFields fields, int64_t seq_len, int gpus) {
                  fields.global_batch.text, tokens.text);
     }
     // Of __int128: each factor may be two billion.
-    const auto unit = static_cast<__int128>(seq_len) * gpus * fields.micro_batch.value_or(1) *
+    const auto unit = static_cast<__int128>(seq_len) * groups * fields.micro_batch.value_or(1) *
                       fields.grad_accum.value_or(1);
     const std::string parts = fmt::format(
-        "{} tokens x ⟦gpus⟧ {}{}{}", seq_len, gpus,
+        "{} tokens x {}{}{}", seq_len, RanksText(gpus, sequence_ranks),
         fields.micro_batch ? fmt::format(" x ⟦micro_batch⟧ {}", *fields.micro_batch) : "",
         fields.grad_accum ? fmt::format(" x ⟦grad_accum⟧ {}", *fields.grad_accum) : "");
     if (*tokens % unit != 0) {
@@ -256,7 +294,7 @@ BatchFields InSequences(BatchFields fields, int64_t seq_len, int gpus) {
   constexpr int64_t kManyTokens = int64_t{1} << 27;
   constexpr int64_t kFewEach = 64;
   const Given<int64_t>& sequences = fields.global_batch;
-  if (sequences && *sequences > kManyTokens / seq_len && *sequences / gpus > kFewEach) {
+  if (sequences && *sequences > kManyTokens / seq_len && *sequences / groups > kFewEach) {
     const auto all = CheckedMul(static_cast<uint64_t>(*sequences), static_cast<uint64_t>(seq_len),
                                 "⟦global_batch⟧");
     ThrowUsage(
@@ -433,7 +471,9 @@ TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
                          const HardwareProfile& hardware, int gpus, Assumptions& assumptions,
                          TorchRecipe* recipe, bool* says_states) {
   const int64_t seq_len = ResolveSeqLen(request, model, assumptions);
-  ReadContext context = ConfigContext(request.batch, hardware, gpus, seq_len);
+  const bool in_tokens = request.batch.global_batch_tokens.has_value();
+  ReadContext context = ConfigContext(request.batch, hardware, gpus, seq_len,
+                                      in_tokens ? ConfigSequenceRanks(request.config) : 1);
   context.layers = model.layers;
   context.of_deepspeed = !request.runtime.of().has_programs();
   if (request.runtime.offload_activations && !context.of_deepspeed) {
@@ -470,9 +510,18 @@ TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
   return result.setup;
 }
 
+int ConfigSequenceRanks(const std::string& config) {
+  if (config.empty()) return 1;
+  const JsonNode root = ParseJsonText(ReadTextFile(config), config);
+  const auto ranks = JsonSection(&root, "", config)
+                         .Int("sequence_parallel_size", 1, std::numeric_limits<int32_t>::max(),
+                              "the GPUs that share each sequence");
+  return static_cast<int>(ranks.value_or(1));
+}
+
 ReadContext ConfigContext(const BatchFields& fields, const HardwareProfile& hardware, int gpus,
-                          int64_t seq_len) {
-  const BatchFields batch = InSequences(fields, seq_len, gpus);
+                          int64_t seq_len, int sequence_ranks) {
+  const BatchFields batch = InSequences(fields, seq_len, gpus, sequence_ranks);
   ReadContext context;
   context.world_size = gpus;
   context.seq_len = seq_len;
@@ -509,6 +558,8 @@ void RefuseForRuntime(const Request& request) {
     asked.optimizer_states = batch.optimizer_states.text;
   }
   if (batch.asks_fp8()) asked.matmul_dtype = batch.matmul_dtype.text;
+  const Given<std::vector<int>>& shared = request.choice.sequence_ranks;
+  asked.shares_sequences = shared && *shared != std::vector{1};
   if (batch.fp8_recipe) asked.own_fp8 = "fp8_recipe";
   if (batch.fp8_gradients) asked.own_fp8 = "fp8_gradients";
   const Runtime& runtime = request.runtime.of();

@@ -68,9 +68,14 @@ Cluster ResolveCluster(const Request& request, const HardwareProfile& hardware,
 // or its window.
 int64_t ResolveSeqLen(const Request& request, const ModelSpec& model, Assumptions& assumptions);
 // `fields` with `global_batch_tokens` as `global_batch`, in sequences of `seq_len`. Throws where
-// that is not a whole number of them for each of `gpus`, and where `global_batch` is so large that
-// its number must have been tokens.
-BatchFields InSequences(BatchFields fields, int64_t seq_len, int gpus);
+// that is not a whole number of them for each of `gpus`, or of groups of these that share
+// sequences, and where `global_batch` is so large that its number must have been tokens.
+BatchFields InSequences(BatchFields fields, int64_t seq_len, int gpus, int sequence_ranks = 1);
+// Throws where a number of GPUs that are to share sequences cannot.
+void CheckSequenceRanks(const Given<std::vector<int>>& given, const ModelSpec& model,
+                        int64_t seq_len, int gpus);
+// sequence_parallel_size of a config; 1 where there is none.
+int ConfigSequenceRanks(const std::string& config);
 RunGoal ResolveGoal(const GoalFields& fields, int64_t seq_len, const GpuProfile& gpu);
 // `dtype`, or `otherwise`.
 PrecisionConfig ResolvePrecision(const BatchFields& fields, const HardwareProfile& hardware,
@@ -127,7 +132,7 @@ void RefuseAttention(const Runtime& runtime, const ModelSpec& model, Dtype dtype
 // A request's values for the reader of a DeepSpeed config: all but the model's layers and whether
 // the reader is strict. Throws as InSequences.
 ReadContext ConfigContext(const BatchFields& fields, const HardwareProfile& hardware, int gpus,
-                          int64_t seq_len);
+                          int64_t seq_len, int sequence_ranks = 1);
 
 // What estimate and plan say beside their answer.
 

@@ -223,7 +223,11 @@ void ResolvedPlan::FromFields(Assumptions& assumptions) {
   TrainSetup& base = inputs_.base;  // its batch is searched
   base.batch.world_size = cluster_.gpus;
   base.batch.seq_len = ResolveSeqLen(request_, inputs_.model, assumptions);
-  request_.batch = InSequences(request_.batch, base.batch.seq_len, cluster_.gpus);
+  PinSequences();
+  const Given<int64_t>& tokens = request_.batch.global_batch_tokens;
+  const bool few = tokens && *tokens / base.batch.seq_len < cluster_.gpus;
+  request_.batch = InSequences(request_.batch, base.batch.seq_len, cluster_.gpus,
+                               full_.sequence_ranks_fixed || few ? full_.sequence_ranks.back() : 1);
   CheckMicroBatch(base.batch.micro_batch, base.batch.seq_len, full_.most_micro_step_tokens);
   base.precision =
       ResolvePrecision(request_.batch, hardware_, DefaultDtype(hardware_), assumptions);
@@ -239,6 +243,7 @@ void ResolvedPlan::FromFields(Assumptions& assumptions) {
   Pin(request_.batch.grad_accum, space.grad_accums);
   space.micro_batch_fixed = request_.batch.micro_batch.has_value();
   space.grad_accum_fixed = request_.batch.grad_accum.has_value();
+  if (!space.sequence_ranks_fixed) SearchSequences(assumptions);
   CheckBatch(assumptions);
   LeaveOutDisks(assumptions);
   Pin(request_.choice.stages, space.stages);
@@ -250,6 +255,37 @@ void ResolvedPlan::FromFields(Assumptions& assumptions) {
     space.pin_memory = {*pin == PinMemory::kOn};
   }
   CheckGroups();
+}
+
+void ResolvedPlan::PinSequences() {
+  const Given<std::vector<int>>& asked = request_.choice.sequence_ranks;
+  const int64_t seq_len = inputs_.base.batch.seq_len;
+  CheckSequenceRanks(asked, inputs_.model, seq_len, cluster_.gpus);
+  full_.sequence_ranks_fixed = asked.has_value();
+  const bool some = asked && !asked->empty();
+  if (some) full_.sequence_ranks = *asked;
+  if (!some && inputs_.runtime->has_programs()) {
+    full_.sequence_ranks = SequenceRanksOf(inputs_.model, seq_len, cluster_.gpus);
+  }
+}
+
+// What nobody asked for: only where no GPU could have a sequence of its own.
+void ResolvedPlan::SearchSequences(Assumptions& assumptions) {
+  SearchSpace& space = inputs_.space;
+  space.sequence_ranks = {1};
+  const BatchFields& batch = request_.batch;
+  const auto least = static_cast<__int128>(cluster_.gpus) * batch.micro_batch.value_or(1) *
+                     batch.grad_accum.value_or(1);
+  if (!batch.global_batch || *batch.global_batch >= least || AnyBatch(space)) return;
+  space.sequence_ranks = full_.sequence_ranks;
+  if (!AnyBatch(space)) {
+    space.sequence_ranks = {1};
+    return;
+  }
+  assumptions.notes.push_back(
+      fmt::format("Sequences: shared by GPUs, which are more than the {} sequence{} of a step; "
+                  "⟦sequence_ranks⟧ says how many share one.",
+                  *batch.global_batch, *batch.global_batch == 1 ? "" : "s"));
 }
 
 void ResolvedPlan::CheckGroups() const {
@@ -264,6 +300,7 @@ void ResolvedPlan::CheckGroups() const {
   }
   Candidate first;
   first.gpus = space.gpus.back();  // every group asked for divides these
+  first.sequence_ranks = space.sequence_ranks.front();
   first.states = space.states.front();
   first.products = space.products.front();
   first.stage = space.stages.front();
@@ -279,7 +316,8 @@ void ResolvedPlan::CheckBatch(Assumptions& assumptions) {
   if (!global) {
     if (space.grad_accums.size() > 1 || space.micro_batches.size() > 1) {
       // The smallest batch is searched however many sequences it has.
-      const int64_t least = cluster_.gpus * space.micro_batches.front() * space.grad_accums.front();
+      const int64_t least = cluster_.gpus / space.sequence_ranks.front() *
+                            space.micro_batches.front() * space.grad_accums.front();
       const int64_t most = std::max(space.max_step_sequences, least);
       const int64_t tokens = most * inputs_.base.batch.seq_len;
       const bool by_gpu = cluster_.gpus * kDefaultGpuTokens <= kDefaultStepTokens;
@@ -293,17 +331,17 @@ void ResolvedPlan::CheckBatch(Assumptions& assumptions) {
     }
     return;
   }
-  for (int gpus : space.gpus) {
-    if (!BatchPairs(space, gpus).empty()) return;
-  }
+  if (AnyBatch(space)) return;
+  const int shared = space.sequence_ranks.back();
   // Of __int128: each factor may be two billion.
-  const auto unit = static_cast<__int128>(cluster_.gpus) * request_.batch.micro_batch.value_or(1) *
-                    request_.batch.grad_accum.value_or(1);
+  const auto unit = static_cast<__int128>(cluster_.gpus / shared) *
+                    request_.batch.micro_batch.value_or(1) * request_.batch.grad_accum.value_or(1);
   const std::string fix = unit <= kMaxBatch
                               ? fmt::format("use a multiple of {}", static_cast<int64_t>(unit))
                               : "use smaller parts";
-  ThrowUsage("⟦global_batch⟧: {} is not a micro-batch times accumulation times ⟦gpus⟧ {}; {}",
-             *global, cluster_.gpus, fix);
+  ThrowUsage("⟦global_batch⟧: {} is not a micro-batch times accumulation times ⟦gpus⟧ {}{}; {}",
+             *global, cluster_.gpus,
+             shared > 1 ? fmt::format(" / ⟦sequence_ranks⟧ {}", shared) : "", fix);
 }
 
 void LeaveOutDisks(SearchSpace& space) {
@@ -412,13 +450,9 @@ void ResolvedPlan::FromConfig(Assumptions& assumptions) {
   inputs_.base = ResolveConfig(request_, inputs_.model, hardware_, cluster_.gpus, assumptions,
                                &inputs_.recipe, &says_states);
   const TrainSetup& base = inputs_.base;
-  if (base.batch.sequence_ranks > 1) {
-    ThrowUsage(
-        "{}: sequence_parallel_size: {} is not searched with; use 1, or 'estimate' and 'train', "
-        "which take the config as it is",
-        request_.config, base.batch.sequence_ranks);
-  }
-  request_.batch = InSequences(request_.batch, base.batch.seq_len, cluster_.gpus);
+  PinSequences();
+  request_.batch =
+      InSequences(request_.batch, base.batch.seq_len, cluster_.gpus, base.batch.sequence_ranks);
   const JsonNode root = ParseJsonText(ReadTextFile(request_.config), request_.config);
   JsonSection config(&root, "", request_.config);
   const auto open = [&](const char* key, const std::optional<int64_t>& option) {
@@ -439,6 +473,7 @@ void ResolvedPlan::FromConfig(Assumptions& assumptions) {
   space.micro_batch_fixed = !open_micro;
   space.grad_accum_fixed = !open_accum;
   const Candidate fixed = CandidateOf(base);
+  space.sequence_ranks = {fixed.sequence_ranks};
   space.stages = {fixed.stage};
   space.groupings = {fixed.grouping};
   space.grouping_fixed = true;

@@ -43,6 +43,8 @@ class ResolvedPlan {
   void AllowStates(bool by_config);
   // The same of products. Where a field says FP8 the space has Fp8Kinds of it.
   void AllowProducts(bool by_config);
+  void PinSequences();
+  void SearchSequences(Assumptions& assumptions);
   void PinGroups();
   // Throws where groups that are asked for go with nothing else that is.
   void CheckGroups() const;

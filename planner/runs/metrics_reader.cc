@@ -104,6 +104,9 @@ void TakeStart(const Json& event, MeasuredRun& run) {
   setup.batch.grad_accum = Whole<int64_t>(plan, "grad_accum");
   setup.batch.world_size = Whole<int>(plan, "gpus");
   setup.batch.seq_len = Whole<int64_t>(plan, "seq_len");
+  if (plan.contains("sequence_ranks")) {
+    setup.batch.sequence_ranks = Whole<int>(plan, "sequence_ranks");
+  }
   setup.precision.dtype = ParseDtype(plan.at("dtype").get<std::string>(), "plan.dtype");
   setup.precision.grad_accum_dtype = setup.precision.dtype;
   ValidateSetup(setup, "plan");

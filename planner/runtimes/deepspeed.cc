@@ -108,6 +108,8 @@ std::string DeepSpeedFormatCannot(ConfigFormat format, TrainSetup setup) {
   reasons.Add(
       format != ConfigFormat::kDeepSpeed && setup.recompute.offload.device != OffloadDevice::kNone,
       "activations on the CPU, for which it has no setting");
+  reasons.Add(format != ConfigFormat::kDeepSpeed && setup.batch.sequence_ranks > 1,
+              "sequences over GPUs, which are not predicted for it");
   return reasons.Take();
 }
 

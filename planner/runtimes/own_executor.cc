@@ -120,7 +120,7 @@ class Own : public Runtime {
                                   const SearchSpace& space) const override {
     std::vector<TrainSetup> setups;
     for (Candidate candidate : Groups(space)) {
-      for (const BatchPair& batch : BatchPairs(space, candidate.gpus)) {
+      for (const BatchPair& batch : BatchPairs(space, candidate.data_ranks())) {
         candidate.micro_batch = batch.micro_batch;
         candidate.grad_accum = batch.grad_accum;
         setups.push_back(SetupOf(candidate, inputs.base));

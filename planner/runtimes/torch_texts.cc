@@ -99,6 +99,10 @@ void TorchBased::Refuse(const AskedOfRuntime& asked) const {
         "⟦async_save⟧: is of zeroplan's own saves, not modelled with ⟦runtime⟧ {}; leave it out",
         key());
   }
+  if (asked.shares_sequences) {
+    ThrowUsage("⟦sequence_ranks⟧: sequences over GPUs are not modelled with ⟦runtime⟧ {}; use 1",
+               key());
+  }
   if (asked.documents) {
     ThrowUsage(
         "⟦packing⟧: documents is of zeroplan's own training, not modelled with ⟦runtime⟧ {}; leave "

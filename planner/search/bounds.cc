@@ -7,6 +7,8 @@
 #include <variant>
 
 #include "core/lowering/kept_activations.h"
+#include "core/program/collectives.h"
+#include "cost_models/collective_cost.h"
 
 namespace zeroplan {
 namespace {
@@ -65,6 +67,9 @@ Bounds::LoweredCompute Bounds::LowerCompute(const TrainSetup& setup, int64_t lay
       whole ? tensors_ : std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model)),
       setup, options_);
   LoweredCompute bound;
+  // The program has no others; a run's has as many of the cluster's ranks.
+  const RankAxes axes(1, costs.shape().gpus, setup.batch.sequence_ranks);
+  const CollectiveCost exchange = costs.CollectivesOver(axes, RankAxis::kSequence).ForAllToAll();
   const std::vector<Instruction>& list = program.section(Section::kMicroStep);
   const auto of_loss = std::find_if(list.rbegin(), list.rend(), [layers](const Instruction& i) {
     return i.phase == Phase::kForward && i.layer >= layers;
@@ -72,6 +77,12 @@ Bounds::LoweredCompute Bounds::LowerCompute(const TrainSetup& setup, int64_t lay
   std::set<std::pair<BufferId, uint64_t>> used;  // parameters
   for (auto i = list.begin(); i != list.end(); ++i) {
     const Instruction& instruction = *i;
+    if (const auto* collective = std::get_if<Collective>(&instruction.op)) {
+      const bool forward = instruction.phase == Phase::kForward;
+      (forward ? bound.exchange.forward : bound.exchange.backward) += exchange.Seconds(
+          CollectiveOp::kAllGather, static_cast<double>(CollectiveFullBytes(program, *collective)),
+          collective->segment_count);
+    }
     if (instruction.stream != Stream::kCompute) continue;
     // Zeroes a gradient that is added to, which micro-steps that add to the one before's do not.
     const auto* launch = std::get_if<LaunchKernel>(&instruction.op);
@@ -197,8 +208,10 @@ KernelTime Bounds::AtItsClock(const Work& work, const CostModel& costs) {
 // less of a backward pass, so that the smaller size has another one besides.
 const Bounds::Uniform& Bounds::UniformOf(const TrainSetup& setup, const CostModel& costs,
                                          const ProductsKind& products) {
+  const int sequence_ranks = setup.batch.sequence_ranks;
   const auto [entry, fresh] =
-      uniform_.try_emplace({setup.batch.micro_batch, setup.recompute, products});
+      uniform_.try_emplace({sequence_ranks > 1 ? costs.shape().gpus : 0,
+                            {setup.batch.micro_batch, setup.recompute, products, sequence_ranks}});
   Uniform& uniform = entry->second;
   if (!fresh) return uniform;
   const int64_t every = std::max(1, setup.recompute.every);
@@ -221,6 +234,11 @@ const Bounds::Uniform& Bounds::UniformOf(const TrainSetup& setup, const CostMode
   };
   add_segments(&LoweredCompute::work, uniform.of_layer);
   add_segments(&LoweredCompute::gathered_work, uniform.gathered_of_layer);
+  for (double ExchangeSeconds::*half : {&ExchangeSeconds::forward, &ExchangeSeconds::backward}) {
+    const double of_segment = one_more.exchange.*half - lowered.exchange.*half;
+    lowered.exchange.*half += of_segment * static_cast<double>(segments - fewer);
+    uniform.exchange_of_layer.*half = of_segment / static_cast<double>(every);
+  }
   uniform.segments = segments;
   uniform.saved_bytes =
       std::max(one_more.transient_bytes, lowered.transient_bytes) - lowered.transient_bytes;
@@ -262,21 +280,25 @@ void Bounds::SetOffloaded(const RecomputeConfig& recompute, const std::vector<Ke
 }
 
 const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompute,
-                                    const CostModel& costs, const ProductsKind& products) {
+                                    const CostModel& costs, const ProductsKind& products,
+                                    int sequence_ranks) {
   recompute = OfModel(recompute, model_.layers);
   const bool offloads = recompute.offload.device != OffloadDevice::kNone;
   const auto [entry, fresh] =
-      compute_.try_emplace({offloads ? costs.shape().gpus : 0, {micro_batch, recompute, products}});
+      compute_.try_emplace({offloads || sequence_ranks > 1 ? costs.shape().gpus : 0,
+                            {micro_batch, recompute, products, sequence_ranks}});
   ComputeBound& bound = entry->second;
   if (!fresh) return bound;
   TrainSetup setup = base_;
   setup.batch.micro_batch = micro_batch;
+  setup.batch.sequence_ranks = sequence_ranks;
   setup.recompute = recompute;
   setup.recompute.offload = {};
   SetProducts(products, setup.precision);
   const auto set = [&](const LoweredCompute& lowered) {
     bound.kernels = AtItsClock(lowered.work, costs);
     bound.gathered_kernels = AtItsClock(lowered.gathered_work, costs);
+    bound.exchange = lowered.exchange;
     bound.weight_copy_bytes = lowered.weight_copy_bytes;
     bound.transient_bytes = lowered.transient_bytes;
     bound.backward_bytes = lowered.backward_bytes;
@@ -312,6 +334,11 @@ const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompu
     };
     set_layers(&LoweredCompute::work, &Uniform::of_layer);
     set_layers(&LoweredCompute::gathered_work, &Uniform::gathered_of_layer);
+    for (double ExchangeSeconds::*half : {&ExchangeSeconds::forward, &ExchangeSeconds::backward}) {
+      const auto less = static_cast<double>(model_.layers - recompute.layers);
+      lowered.exchange.*half = lower.whole.exchange.*half + less * (upper.exchange_of_layer.*half -
+                                                                    lower.exchange_of_layer.*half);
+    }
     lowered.weight_copy_bytes = std::max(lowered.weight_copy_bytes, lower.whole.weight_copy_bytes);
     const uint64_t less = static_cast<uint64_t>(recompute.layers) *
                           (upper.saved_bytes - std::min(upper.saved_bytes, lower.saved_bytes));
@@ -405,7 +432,7 @@ double Bounds::StepSeconds(const GroupBound& group, const ComputeBound& compute,
                            int64_t grad_accum) {
   return StepSecondsAtLeast(group.time,
                             group.time.gathers_fp8 ? compute.gathered_kernels : compute.kernels,
-                            compute.moves, grad_accum);
+                            compute.moves, compute.exchange, grad_accum);
 }
 
 }  // namespace zeroplan

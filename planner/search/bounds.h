@@ -26,6 +26,7 @@ struct ComputeBound {
   // The same where layers are gathered in eight bits, and the largest copy of a weight in eight
   // bits, which may not be there then.
   KernelTime gathered_kernels;
+  ExchangeSeconds exchange;
   uint64_t weight_copy_bytes = 0;
   uint64_t transient_bytes = 0;
   // The same from where a tied head's gradient is written on. 0: none is.
@@ -63,12 +64,16 @@ class Bounds {
          const TrainSetup& base, const LowerOptions& options);
 
   const ComputeBound& Compute(int64_t micro_batch, RecomputeConfig recompute,
-                              const CostModel& costs, const ProductsKind& products = {});
+                              const CostModel& costs, const ProductsKind& products = {},
+                              int sequence_ranks = 1);
   // Takes over what `other` has computed. REQUIRES: the same model, setup, options and GPUs; links
   // may differ.
   void TakeCompute(const Bounds& other) {
     compute_ = other.compute_;
     uniform_ = other.uniform_;
+    const auto by_links = [](const auto& entry) { return entry.first.first > 0; };
+    std::erase_if(compute_, by_links);
+    std::erase_if(uniform_, by_links);
   }
   // `group`'s batch is ignored.
   GroupBound Group(const Candidate& group, const Cluster& cluster, const CostModel& costs);
@@ -93,6 +98,7 @@ class Bounds {
   };
   struct LoweredCompute {
     Work work, gathered_work;
+    ExchangeSeconds exchange;
     uint64_t weight_copy_bytes = 0;
     // ComputeBound's.
     uint64_t transient_bytes = 0, backward_bytes = 0, gathered_transient_bytes = 0;
@@ -104,6 +110,7 @@ class Bounds {
   struct Uniform {
     LoweredCompute whole;
     Work of_layer, gathered_of_layer;
+    ExchangeSeconds exchange_of_layer;
     int64_t segments = 0;
     uint64_t saved_bytes = 0;
     // LoweredCompute's, of the first layer and of each other but the last.
@@ -129,10 +136,11 @@ class Bounds {
   const TrainSetup& base_;
   const LowerOptions options_;
   const BoundAssumptions assumed_;
-  using ComputeKey = std::tuple<int64_t, RecomputeConfig, ProductsKind>;
-  // Where activations go to the host, by GPUs too, which share its links.
-  std::map<std::pair<int, ComputeKey>, ComputeBound> compute_;
-  std::map<ComputeKey, Uniform> uniform_;
+  using ComputeKey = std::tuple<int64_t, RecomputeConfig, ProductsKind, int>;
+  // By GPUs too, else 0, where links count: activations go to the host or ranks share sequences.
+  using ByGpus = std::pair<int, ComputeKey>;
+  std::map<ByGpus, ComputeBound> compute_;
+  std::map<ByGpus, Uniform> uniform_;
   // By GPUs, groups, persistence threshold and whether moments are kept in blocks.
   std::map<std::tuple<int, Grouping, uint64_t, bool>, LayoutFacts> facts_;
 };

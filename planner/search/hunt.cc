@@ -12,12 +12,12 @@ namespace {
 constexpr double kSumRounding = 1e-9;
 
 // The same but for recompute.
-constexpr size_t kKindWithoutRecompute = 8;
+constexpr size_t kKindWithoutRecompute = 9;
 
 // In how many dimensions two groups differ.
 int Distance(const Candidate& a, const Candidate& b) {
-  return (a.gpus != b.gpus) + (a.stage != b.stage) + !(a.grouping == b.grouping) +
-         !(a.optimizer == b.optimizer) + (a.param != b.param) +
+  return (a.gpus != b.gpus) + (a.sequence_ranks != b.sequence_ranks) + (a.stage != b.stage) +
+         !(a.grouping == b.grouping) + !(a.optimizer == b.optimizer) + (a.param != b.param) +
          (MixOf(a.recompute) != MixOf(b.recompute)) + !(a.buckets == b.buckets) +
          !(a.gathering == b.gathering) + (a.states != b.states) + (a.products != b.products) +
          (a.sub_group_elements != b.sub_group_elements) + (a.pin_memory != b.pin_memory);
@@ -509,6 +509,7 @@ class Hunt {
 
 HuntKind HuntKindOf(const Candidate& c) {
   return {c.gpus,
+          c.sequence_ranks,
           c.stage,
           c.grouping.ranks,
           c.grouping.across_stage,

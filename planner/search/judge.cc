@@ -54,7 +54,9 @@ std::array<int, 5> Complexity(const Candidate& c) {
       static_cast<int>(r.kind) +
       kKinds * ((r.layers > 0) + (r.above != RecomputeKind::kNone) +
                 3 * (r.offload.device != OffloadDevice::kNone) + 3 * (r.offload.layers > 0));
-  return {InexactnessOf(c) * kMostOffloads + offloads, c.stage, groups, recompute, settings};
+  constexpr int kStages = 4;
+  const int sharing = kStages * (c.sequence_ranks - 1) + c.stage;
+  return {InexactnessOf(c) * kMostOffloads + offloads, sharing, groups, recompute, settings};
 }
 
 Score ScoreOf(Objective objective, const Found& found) {
@@ -114,7 +116,8 @@ const SearchCluster& Judge::ClusterOf(const Candidate& candidate) const {
 
 const ComputeBound& Judge::ComputeOf(const Group& group, int64_t micro_batch,
                                      const RecomputeConfig& recompute) {
-  return bounds_.Compute(micro_batch, recompute, *ClusterOf(group).costs, group.candidate.products);
+  return bounds_.Compute(micro_batch, recompute, *ClusterOf(group).costs, group.candidate.products,
+                         group.candidate.sequence_ranks);
 }
 
 Capacity Judge::CapacityFor(const Candidate& candidate, const Question& question) const {
@@ -128,33 +131,40 @@ MemoryTotals Judge::Needs(const Group& group, int64_t micro_batch, MemoryTotals 
   return totals;
 }
 
-uint64_t Judge::LogitsOf(int64_t micro_batch) const {
-  return LogitsChunkBytes(in_.model, in_.base.precision.dtype, micro_batch * in_.base.batch.seq_len,
+int64_t Judge::LocalSeq(const Candidate& candidate) const {
+  return in_.base.batch.seq_len / candidate.sequence_ranks;
+}
+
+uint64_t Judge::LogitsOf(const Candidate& candidate, int64_t micro_batch) const {
+  return LogitsChunkBytes(in_.model, in_.base.precision.dtype, micro_batch * LocalSeq(candidate),
                           in_.lower);
 }
 
 bool Judge::ProductsHangOnBatch(const Candidate& candidate) const {
   const ProductsKind& products = candidate.products;
-  return products.fp8 && in_.base.batch.seq_len % Fp8Multiple(products.recipe) != 0;
+  return products.fp8 && LocalSeq(candidate) % Fp8Multiple(products.recipe) != 0;
 }
 
 double Judge::Tokens(const Candidate& candidate, const BatchPair& batch) const {
   return static_cast<double>(batch.micro_batch) * static_cast<double>(batch.grad_accum) *
-         candidate.gpus * static_cast<double>(in_.base.batch.seq_len);
+         candidate.data_ranks() * static_cast<double>(in_.base.batch.seq_len);
 }
 
-std::vector<BatchPair> Judge::PairsOf(const Question& question, int gpus) const {
-  if (!question.global_batch) return BatchPairs(in_.space, gpus);
+std::vector<BatchPair> Judge::PairsOf(const Question& question, int data_ranks) const {
+  if (!question.global_batch) return BatchPairs(in_.space, data_ranks);
   SearchSpace space = in_.space;
   SetBatches(space, question.global_batch, in_.base.batch.seq_len);
   if (space.micro_batch_fixed) space.micro_batches = in_.space.micro_batches;
   if (space.grad_accum_fixed) space.grad_accums = in_.space.grad_accums;
-  return BatchPairs(space, gpus);
+  return BatchPairs(space, data_ranks);
 }
 
-std::vector<std::vector<BatchPair>> Judge::Pairs(const Question& question) const {
-  std::vector<std::vector<BatchPair>> pairs;
-  for (int gpus : in_.space.gpus) pairs.push_back(PairsOf(question, gpus));
+Judge::PairsByRanks Judge::Pairs(const Question& question) const {
+  PairsByRanks pairs;
+  for (const Group& group : groups_) {
+    const int ranks = group.candidate.data_ranks();
+    if (!pairs.contains(ranks)) pairs.emplace(ranks, PairsOf(question, ranks));
+  }
   return pairs;
 }
 
@@ -170,11 +180,11 @@ Score Judge::BoundOf(const Question& question, const Group& group, const BatchPa
 
 std::vector<Item> Judge::Open(const Question& question, bool cut) {
   std::vector<Item> items;
-  const std::vector<std::vector<BatchPair>> all_pairs = Pairs(question);
+  const PairsByRanks all_pairs = Pairs(question);
   for (uint32_t g = 0; g < groups_.size(); ++g) {
     const Group& group = groups_[g];
     if (question.among && !question.among(group.candidate)) continue;
-    const std::vector<BatchPair>& pairs = all_pairs[group.cluster];
+    const std::vector<BatchPair>& pairs = all_pairs.at(group.candidate.data_ranks());
     stats.candidates += pairs.size();
     const Capacity capacity = CapacityFor(group.candidate, question);
     for (size_t i = 0; i < pairs.size(); ++i) {
@@ -182,7 +192,8 @@ std::vector<Item> Judge::Open(const Question& question, bool cut) {
       const MemoryBound memory = Bounds::Memory(group.bound, compute);
       if (cut && !Fits(Needs(group, pairs[i].micro_batch, memory), capacity)) {
         MemoryBound without_logits = memory;
-        without_logits.gpu_bytes -= std::min(memory.gpu_bytes, LogitsOf(pairs[i].micro_batch));
+        without_logits.gpu_bytes -=
+            std::min(memory.gpu_bytes, LogitsOf(group.candidate, pairs[i].micro_batch));
         if (Fits(Needs(group, pairs[i].micro_batch, without_logits), capacity)) {
           ++stats.cut_by_memory;  // a larger micro-batch may have smaller chunks of logits
           continue;
@@ -271,7 +282,7 @@ uint64_t Judge::CapacityNeeded(const Item& item, uint64_t gpu_bytes) const {
 Judge::MemoryKind Judge::MemoryKindOf(const Candidate& c) {
   RecomputeConfig kind = MixOf(c.recompute);
   kind.every = std::min(kind.every, 1);
-  return {c.stage, c.optimizer.device, c.param, kind};
+  return {c.sequence_ranks, c.stage, c.optimizer.device, c.param, kind};
 }
 
 bool Judge::UnlikelyToFit(const Question& question, const Item& item) {
@@ -310,9 +321,10 @@ bool Judge::AnySmaller(const Item& item, uint16_t member,
     if (std::get<3>(at->first) != ProgramAccum(item.batch.grad_accum)) continue;
     if (std::get<4>(at->first) != member) continue;
     MemoryTotals least = at->second.live;
-    const uint64_t smaller = LogitsOf(item.batch.micro_batch);
-    least.gpu_bytes -=
-        std::min(least.gpu_bytes, LogitsOf(micro_batch) - std::min(LogitsOf(micro_batch), smaller));
+    const Candidate& group = CandidateOfGroup(item.group);
+    const uint64_t smaller = LogitsOf(group, item.batch.micro_batch);
+    const uint64_t logits = LogitsOf(group, micro_batch);
+    least.gpu_bytes -= std::min(least.gpu_bytes, logits - std::min(logits, smaller));
     if (says(least, micro_batch)) return true;
   }
   return false;
@@ -342,13 +354,13 @@ uint64_t Judge::LeastGpuBytes(const Item& item) const {
 }
 
 std::optional<Found> Judge::BestKnown(const Question& question) const {
-  const std::vector<std::vector<BatchPair>> all_pairs = Pairs(question);
+  const PairsByRanks all_pairs = Pairs(question);
   std::optional<Found> best;
   for (const auto& [key, judged] : judged_) {
     const auto& [group, mix, micro_batch, accum, member] = key;
     const Group& g = groups_[group];
     if (question.among && !question.among(CandidateOf(group, mix, member))) continue;
-    const std::vector<BatchPair>& pairs = all_pairs[g.cluster];
+    const std::vector<BatchPair>& pairs = all_pairs.at(g.candidate.data_ranks());
     auto pair =
         std::lower_bound(pairs.begin(), pairs.end(), micro_batch,
                          [](const BatchPair& p, int64_t micro) { return p.micro_batch < micro; });
@@ -365,12 +377,12 @@ std::optional<Found> Judge::BestKnown(const Question& question) const {
 }
 
 std::vector<JudgedChoice> Judge::AllJudged(const Question& question) const {
-  const std::vector<std::vector<BatchPair>> all_pairs = Pairs(question);
+  const PairsByRanks all_pairs = Pairs(question);
   std::vector<JudgedChoice> all;
   for (const auto& [key, judged] : judged_) {
     const auto& [group, mix, micro_batch, accum, member] = key;
     std::optional<JudgedChoice> best;
-    for (const BatchPair& pair : all_pairs[groups_[group].cluster]) {
+    for (const BatchPair& pair : all_pairs.at(groups_[group].candidate.data_ranks())) {
       if (pair.micro_batch != micro_batch || ProgramAccum(pair.grad_accum) != accum) continue;
       const JudgedChoice choice = {AsFound(key, pair, judged),
                                    FitsAs(question, group, pair, judged)};
@@ -387,9 +399,9 @@ std::vector<JudgedChoice> Judge::AllJudged(const Question& question) const {
 std::optional<Candidate> Judge::Closest(const Question& question) {
   std::optional<Candidate> closest;
   double least = std::numeric_limits<double>::infinity();
-  const std::vector<std::vector<BatchPair>> all_pairs = Pairs(question);
+  const PairsByRanks all_pairs = Pairs(question);
   for (const Group& group : groups_) {
-    const std::vector<BatchPair>& pairs = all_pairs[group.cluster];
+    const std::vector<BatchPair>& pairs = all_pairs.at(group.candidate.data_ranks());
     if (pairs.empty() || (question.among && !question.among(group.candidate))) continue;
     const int64_t micro_batch = pairs.front().micro_batch;
     const MemoryBound bound = Bounds::Memory(group.bound, ComputeOf(group, micro_batch));
@@ -406,9 +418,9 @@ std::optional<Candidate> Judge::Closest(const Question& question) {
 
 std::vector<CutCandidate> Judge::CutByMemory(size_t limit) {
   std::vector<CutCandidate> all;
-  const std::vector<std::vector<BatchPair>> pairs = Pairs({});
+  const PairsByRanks pairs = Pairs({});
   for (const Group& group : groups_) {
-    for (const BatchPair& batch : pairs[group.cluster]) {
+    for (const BatchPair& batch : pairs.at(group.candidate.data_ranks())) {
       const MemoryBound bound = Bounds::Memory(group.bound, ComputeOf(group, batch.micro_batch));
       if (Fits(Needs(group, batch.micro_batch, bound), CapacityFor(group.candidate, {}))) continue;
       Candidate candidate = group.candidate;

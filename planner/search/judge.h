@@ -103,8 +103,8 @@ class Judge {
   std::optional<Candidate> Closest(const Question& question);
   // Candidates whose memory bound does not fit, at most `limit` of them spread over the space.
   std::vector<CutCandidate> CutByMemory(size_t limit);
-  // Batches of `gpus` GPUs, as the question wants them.
-  std::vector<BatchPair> PairsOf(const Question& question, int gpus) const;
+  // BatchPairs, as the question wants them.
+  std::vector<BatchPair> PairsOf(const Question& question, int data_ranks) const;
 
   const std::shared_ptr<LoweredPrograms>& programs() const { return programs_; }
   ChoiceEstimate Estimate(const Candidate& candidate) const;
@@ -155,8 +155,10 @@ class Judge {
   // one may take less memory.
   bool ProductsHangOnBatch(const Candidate& candidate) const;
   double Tokens(const Candidate& candidate, const BatchPair& batch) const;
-  uint64_t LogitsOf(int64_t micro_batch) const;  // LogitsChunkBytes
-  std::vector<std::vector<BatchPair>> Pairs(const Question& question) const;
+  int64_t LocalSeq(const Candidate& candidate) const;                        // BatchSpec's
+  uint64_t LogitsOf(const Candidate& candidate, int64_t micro_batch) const;  // LogitsChunkBytes
+  using PairsByRanks = std::map<int, std::vector<BatchPair>>;
+  PairsByRanks Pairs(const Question& question) const;  // by the groups' data ranks
   // What was judged: group, list of mixes, micro-batch, accumulation, member.
   using JudgedKey = std::tuple<uint32_t, uint16_t, int64_t, int64_t, uint16_t>;
   static JudgedKey KeyOf(const Item& item, uint16_t member);
@@ -178,18 +180,20 @@ class Judge {
   Bounds bounds_;
   std::vector<Group> groups_;
   std::map<JudgedKey, Judged> judged_;
-  // The least that a program took beyond its bound, by stage, what is offloaded and recompute.
-  using MemoryKind = std::tuple<int, OffloadDevice, OffloadDevice, RecomputeConfig>;
+  // The least that a program took beyond its bound, by sequence ranks, stage, what is offloaded and
+  // recompute.
+  using MemoryKind = std::tuple<int, int, OffloadDevice, OffloadDevice, RecomputeConfig>;
   static MemoryKind MemoryKindOf(const Candidate& candidate);
   std::map<MemoryKind, uint64_t> beyond_bound_;
-  // What bounds say of each member of a list of mixes, by micro-batch, products and cluster.
-  using MixKey = std::tuple<uint16_t, int64_t, ProductsKind, size_t>;
+  // What bounds say of each member of a list of mixes, by micro-batch, products, sequence ranks and
+  // cluster.
+  using MixKey = std::tuple<uint16_t, int64_t, ProductsKind, int, size_t>;
   std::map<MixKey, std::vector<const ComputeBound*>> mix_computes_;
 };
 
 // What is explored together: choices that differ in shares, segments, numbers of layers, buckets
 // and batch.
-using HuntKind = std::array<int, 12>;
+using HuntKind = std::array<int, 13>;
 HuntKind HuntKindOf(const Candidate& candidate);
 
 // The search for one answer among a judge's candidates (hunt.cc).

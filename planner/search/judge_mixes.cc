@@ -39,8 +39,8 @@ Candidate Judge::CandidateOf(uint32_t group, uint16_t mix, uint16_t member) cons
 const ComputeBound& Judge::ComputeOfMember(const Group& group, uint16_t mix, uint16_t member,
                                            int64_t micro_batch) {
   if (mix == 0) return ComputeOf(group, micro_batch);
-  std::vector<const ComputeBound*>& all =
-      mix_computes_[{mix, micro_batch, group.candidate.products, group.cluster}];
+  std::vector<const ComputeBound*>& all = mix_computes_[{
+      mix, micro_batch, group.candidate.products, group.candidate.sequence_ranks, group.cluster}];
   if (all.empty()) all.resize(MembersOf(mix));
   if (all[member] == nullptr) {
     all[member] = &ComputeOf(group, micro_batch, in_.space.mixes[mix - 1u][member]);
@@ -62,14 +62,14 @@ std::vector<Item> Judge::OpenMixes(const Question& question, bool cut, const Sco
                                    bool each) {
   std::vector<Item> items;
   const bool for_memory = question.any || question.objective == Objective::kHeadroom;
-  const std::vector<std::vector<BatchPair>> all_pairs = Pairs(question);
+  const PairsByRanks all_pairs = Pairs(question);
   const auto mixes = static_cast<uint16_t>(in_.space.mixes.size());
   for (uint32_t g = 0; g < groups_.size() && mixes > 0; ++g) {
     const Group& group = groups_[g];
     if (!CarriesMixes(group.candidate, in_.space)) continue;
     const Capacity capacity = CapacityFor(group.candidate, question);
     // None is faster than what keeps all.
-    std::vector<BatchPair> pairs = all_pairs[group.cluster];
+    std::vector<BatchPair> pairs = all_pairs.at(group.candidate.data_ranks());
     const size_t all = pairs.size();
     const bool keeps_all = group.candidate.recompute == kNoRecompute;
     std::erase_if(pairs, [&](const BatchPair& batch) {

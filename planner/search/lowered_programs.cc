@@ -98,7 +98,7 @@ uint64_t LoweredPrograms::LogitsChunks(const Candidate& candidate) const {
   const auto bytes = [&](int64_t rows) {
     return LogitsChunkBytes(model_, base_.precision.dtype, rows, options_);
   };
-  const int64_t rows = candidate.micro_batch * base_.batch.seq_len;
+  const int64_t rows = candidate.micro_batch * (base_.batch.seq_len / candidate.sequence_ranks);
   return CeilDiv(static_cast<uint64_t>(rows), bytes(rows) / bytes(1));
 }
 

@@ -164,8 +164,8 @@ double Merit(const Candidate& candidate, double tokens_per_second);
 inline double Merit(const Found& found) { return found.merit; }
 
 // How simple a choice is, most important first: how exact its products, then its states and, of
-// these alike, offload; the stage, its shard groups, recompute, and how many further settings are
-// not the default.
+// these alike, offload; how many GPUs share a sequence, then the stage; its shard groups,
+// recompute, and how many further settings are not the default.
 std::array<int, 5> Complexity(const Candidate& candidate);
 
 // The link that decides how fast GPUs communicate, with another bandwidth: the one that a request

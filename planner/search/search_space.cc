@@ -159,6 +159,16 @@ RecomputeConfig MixOf(RecomputeConfig recompute) {
   return recompute;
 }
 
+std::vector<int> SequenceRanksOf(const ModelSpec& model, int64_t seq_len, int gpus) {
+  std::vector<int> ranks;
+  for (int shared = 1; shared <= std::min<int64_t>(gpus, model.heads); ++shared) {
+    BatchSpec batch;
+    batch.sequence_ranks = shared;
+    if (seq_len % shared == 0 && !FindSequenceProblem(model, batch)) ranks.push_back(shared);
+  }
+  return ranks;
+}
+
 bool CarriesMixes(const Candidate& group, const SearchSpace& space) {
   const auto first = std::find_if(space.recompute.begin(), space.recompute.end(),
                                   [](const RecomputeConfig& r) { return r.every <= 1; });
@@ -235,6 +245,7 @@ bool Offloads(const Candidate& candidate) {
 TrainSetup SetupOf(const Candidate& candidate, const TrainSetup& base) {
   TrainSetup setup = base;
   setup.batch.world_size = candidate.gpus;
+  setup.batch.sequence_ranks = candidate.sequence_ranks;
   setup.batch.micro_batch = candidate.micro_batch;
   setup.batch.grad_accum = candidate.grad_accum;
   setup.recompute = candidate.recompute;
@@ -262,6 +273,7 @@ Candidate CandidateOf(const TrainSetup& setup) {
   const ZeroConfig& zero = setup.zero;
   Candidate candidate;
   candidate.gpus = setup.batch.world_size;
+  candidate.sequence_ranks = setup.batch.sequence_ranks;
   candidate.stage = zero.stage;
   if (Hybrid(setup)) candidate.grouping = {zero.shard_group, zero.across_stage};
   candidate.optimizer = {zero.offload_optimizer.device, zero.offload_optimizer.ratio};
@@ -279,11 +291,11 @@ Candidate CandidateOf(const TrainSetup& setup) {
   return candidate;
 }
 
-std::vector<BatchPair> BatchPairs(const SearchSpace& space, int gpus) {
+std::vector<BatchPair> BatchPairs(const SearchSpace& space, int data_ranks) {
   std::vector<BatchPair> pairs;
   for (int64_t micro : space.micro_batches) {
     for (int64_t accum : space.grad_accums) {
-      const auto sequences = static_cast<__int128>(micro) * accum * gpus;
+      const auto sequences = static_cast<__int128>(micro) * accum * data_ranks;
       const bool fits = space.global_batch ? sequences == *space.global_batch
                                            : sequences <= space.max_step_sequences ||
                                                  (micro == space.micro_batches.front() &&
@@ -292,6 +304,14 @@ std::vector<BatchPair> BatchPairs(const SearchSpace& space, int gpus) {
     }
   }
   return pairs;
+}
+
+bool AnyBatch(const SearchSpace& space) {
+  return std::any_of(space.gpus.begin(), space.gpus.end(), [&](int gpus) {
+    return std::any_of(space.sequence_ranks.begin(), space.sequence_ranks.end(), [&](int shared) {
+      return gpus % shared == 0 && !BatchPairs(space, gpus / shared).empty();
+    });
+  });
 }
 
 std::vector<Candidate> Groups(const SearchSpace& space) {
@@ -353,15 +373,23 @@ std::vector<Candidate> Groups(const SearchSpace& space) {
       }
     }
   };
-  for (int gpus : space.gpus) {
+  const auto each_stage = [&] {
     for (int stage : space.stages) {
       for (const Grouping& grouping : space.groupings) {
-        if (grouping.ranks >= gpus || (grouping.ranks > 0 && gpus % grouping.ranks != 0)) continue;
-        c.gpus = gpus;
+        const int ranks = grouping.ranks;
+        if (ranks >= c.gpus || (ranks > 0 && c.gpus % ranks != 0)) continue;
         c.stage = stage;
         c.grouping = grouping;
         each_offload();
       }
+    }
+  };
+  for (int gpus : space.gpus) {
+    for (int shared : space.sequence_ranks) {
+      if (gpus % shared != 0) continue;
+      c.gpus = gpus;
+      c.sequence_ranks = shared;
+      each_stage();
     }
   }
   return groups;
@@ -369,13 +397,13 @@ std::vector<Candidate> Groups(const SearchSpace& space) {
 
 uint64_t CountCandidates(const SearchSpace& space) {
   uint64_t count = 0;
-  int gpus = 0;
+  int ranks = 0;
   uint64_t pairs = 0, mixes = 0;
   for (const auto& members : space.mixes) mixes += members.size();
   for (const Candidate& group : Groups(space)) {
-    if (group.gpus != gpus) {
-      gpus = group.gpus;
-      pairs = BatchPairs(space, gpus).size();
+    if (group.data_ranks() != ranks) {
+      ranks = group.data_ranks();
+      pairs = BatchPairs(space, ranks).size();
     }
     count += pairs * (1 + (CarriesMixes(group, space) ? mixes : 0));
   }

@@ -43,6 +43,9 @@ struct Gathering {
 // difference (reduce buckets of one GPU, prefetch and the like where nothing is gathered).
 struct SearchSpace {
   std::vector<int> gpus = {1};  // rising
+  // GPUs that share each sequence, rising. What goes with no number of GPUs is left out.
+  std::vector<int> sequence_ranks = {1};
+  bool sequence_ranks_fixed = false;  // the user said them
   std::vector<int> stages = {0, 1, 2, 3};
   // Shard groups that tile nodes. What goes with no number of GPUs or no stage is left out. Those
   // that nobody asked for have of gatherings the first, of buckets the first and the last; and with
@@ -68,9 +71,9 @@ struct SearchSpace {
   // Whether what is offloaded is staged in page-locked memory; both where that may be too little.
   std::vector<uint8_t> pin_memory = {true};
 
-  // Sequences a GPU and micro-step, and micro-steps a step; both rising. With `global_batch` only
-  // pairs whose product with the GPUs is that; else those of at most `max_step_sequences` (but the
-  // smallest pair always).
+  // Sequences a GPU (or GPUs that share them) and micro-step, and micro-steps a step; both rising.
+  // With `global_batch` only pairs whose product with the GPUs (or groups of these) is that; else
+  // those of at most `max_step_sequences` (but the smallest pair always).
   std::vector<int64_t> micro_batches, grad_accums;
   std::optional<int64_t> global_batch;
   int64_t max_step_sequences = 0;
@@ -98,6 +101,9 @@ void AddMixes(int64_t layers, SearchSpace& space);
 void AddHomes(int64_t layers, SearchSpace& space);
 // The number of layers that a list of mixes leaves open set to 1.
 RecomputeConfig MixOf(RecomputeConfig recompute);
+// How many GPUs may share sequences of so many tokens (FindSequenceProblem), rising from 1; of up
+// to `gpus`.
+std::vector<int> SequenceRanksOf(const ModelSpec& model, int64_t seq_len, int gpus);
 
 // A program has some instructions a chunk of logits: past this many tokens of a GPU and micro-step
 // it takes minutes and gigabytes to lower, for a micro-step that no GPU holds. 2^26, and fewer
@@ -119,6 +125,7 @@ inline constexpr int64_t kDefaultGpuTokens = 65'536, kDefaultStepTokens = 524'28
 // One choice; what its batch leaves open of a TrainSetup comes from the search's base.
 struct Candidate {
   int gpus = 1;
+  int sequence_ranks = 1;  // BatchSpec's
   int stage = 0;
   Grouping grouping;
   OptimizerOffload optimizer;
@@ -132,6 +139,7 @@ struct Candidate {
   bool pin_memory = true;  // false: what is offloaded is pageable
   int64_t micro_batch = 1, grad_accum = 1;
 
+  int data_ranks() const { return gpus / sequence_ranks; }
   // Ranks that share what the stage shards: 1 at stage 0.
   int RanksOfGroup() const { return stage == 0 ? 1 : grouping.ranks == 0 ? gpus : grouping.ranks; }
   auto operator<=>(const Candidate&) const = default;
@@ -150,11 +158,14 @@ TrainSetup SetupOf(const Candidate& candidate, const TrainSetup& base);
 // What SetupOf took from a candidate.
 Candidate CandidateOf(const TrainSetup& setup);
 
-// Pairs of micro-batch and accumulation for `gpus`, by rising micro-batch.
+// Pairs of micro-batch and accumulation for so many GPUs, or groups of these that share sequences,
+// by rising micro-batch.
 struct BatchPair {
   int64_t micro_batch, grad_accum;
 };
-std::vector<BatchPair> BatchPairs(const SearchSpace& space, int gpus);
+std::vector<BatchPair> BatchPairs(const SearchSpace& space, int data_ranks);
+// Whether any of the space's GPUs and sequence ranks have such a pair.
+bool AnyBatch(const SearchSpace& space);
 
 // Whether mixes go with a group.
 bool CarriesMixes(const Candidate& group, const SearchSpace& space);

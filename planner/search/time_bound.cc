@@ -286,19 +286,25 @@ GroupTime TimeOfGroup(const GroupTerms& terms, const Candidate& group, const Tra
 namespace {
 
 double SecondsAtLeast(const GroupTime& group, const GroupComm& comm, const KernelTime& kernels,
-                      const ActivationMoves& moves, int64_t grad_accum) {
+                      const ActivationMoves& moves, const ExchangeSeconds& exchange,
+                      int64_t grad_accum) {
+  // Other collectives may run beside exchanges.
   const auto beside = [&](double compute, double collectives) {
-    return SideBySide(compute, collectives, group.rates);
+    return SideBySide(compute, std::max(collectives, exchange.backward), group.rates);
+  };
+  const auto after_exchanges = [&](double compute, double collectives) {
+    return exchange.forward +
+           SideBySide(compute, std::max(0.0, collectives - exchange.forward), group.rates);
   };
   const double more = static_cast<double>(grad_accum - 1);
   const double forward = group.slowest_rank * kernels.forward_seconds;
   const double backward = group.slowest_rank * kernels.backward_seconds;
   // With waits for embeddings and activations.
   const double forward_alone = group.embedding_fetch_seconds + comm.before +
-                               std::max(forward, moves.seconds.forward_seconds);
+                               std::max(exchange.forward + forward, moves.seconds.forward_seconds);
   const double backward_alone = std::max(backward, moves.seconds.backward_seconds);
   const auto forward_half = [&](double collectives) {
-    return std::max(comm.before + beside(forward, collectives), forward_alone);
+    return std::max(comm.before + after_exchanges(forward, collectives), forward_alone);
   };
   // Of one direction of PCIe.
   const double moved = moves.bytes > 0 ? moves.bytes / group.pcie_bytes_per_second : 0;
@@ -316,9 +322,11 @@ double SecondsAtLeast(const GroupTime& group, const GroupComm& comm, const Kerne
                 group.host_update_seconds + group.slowest_rank * kernels.loss_seconds});
   // From the begin of a backward half to the next one's. What the former reduces may take until
   // then, beside the next forward half, and so may its way to the host, ahead of activations.
-  const double between = std::max(
-      {comm.before + beside(backward + forward, comm.backward + comm.behind + comm.forward),
-       backward_alone + forward_alone, group.gradient_copy_seconds + moved});
+  const double between =
+      std::max({comm.before +
+                    after_exchanges(backward + forward, comm.backward + comm.behind + comm.forward),
+                exchange.forward + beside(backward + forward, 0), backward_alone + forward_alone,
+                group.gradient_copy_seconds + moved});
   // The update waits for the last micro-step's reductions.
   const double last_backward = std::max(
       {comm.behind_last + beside(backward, comm.backward + comm.last),
@@ -373,10 +381,13 @@ KernelTime SecondsWithMoves(const std::vector<MovedLayer>& layers, const KernelT
 }
 
 double StepSecondsAtLeast(const GroupTime& group, const KernelTime& kernels,
-                          const ActivationMoves& moves, int64_t grad_accum) {
-  const double within = SecondsAtLeast(group, group.within, kernels, moves, grad_accum);
-  if (!group.several_groups) return within;
-  return std::max(within, SecondsAtLeast(group, group.reducing, kernels, moves, grad_accum));
+                          const ActivationMoves& moves, const ExchangeSeconds& exchange,
+                          int64_t grad_accum) {
+  const auto of = [&](const GroupComm& comm) {
+    return SecondsAtLeast(group, comm, kernels, moves, exchange, grad_accum);
+  };
+  const double within = of(group.within);
+  return group.several_groups ? std::max(within, of(group.reducing)) : within;
 }
 
 }  // namespace zeroplan

@@ -84,8 +84,15 @@ struct ActivationMoves {
   KernelTime seconds;  // SecondsWithMoves', at the slowest rank
 };
 
+// Exchanges of heads of a micro-step among ranks that share sequences. In the forward half kernels
+// wait for each; recompute's are in the backward half.
+struct ExchangeSeconds {
+  double forward = 0, backward = 0;
+};
+
 // A step of `grad_accum` micro-steps.
 double StepSecondsAtLeast(const GroupTime& group, const KernelTime& kernels,
-                          const ActivationMoves& moves, int64_t grad_accum);
+                          const ActivationMoves& moves, const ExchangeSeconds& exchange,
+                          int64_t grad_accum);
 
 }  // namespace zeroplan

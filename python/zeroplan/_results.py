@@ -125,6 +125,8 @@ class Choice:
     """Where what layers keep for the backward pass lies until then: "none" (the GPU) or "cpu"."""
     offload_activation_layers: int
     """Of how many layers; 0: all but the last."""
+    sequence_ranks: int
+    """GPUs that share each sequence."""
 
     def __str__(self) -> str:
         stage = f"stage {self.stage}"
@@ -141,6 +143,8 @@ class Choice:
             parts.append(f"parameters on {self.offload_param}")
         if not self.pin_memory:
             parts.append("pageable")
+        if self.sequence_ranks > 1:
+            parts.append(f"sequences over {self.sequence_ranks} GPUs")
         layers = f" of {self.checkpoint_layers} layers" if self.checkpoint_layers else ""
         if self.checkpointing == "products":
             parts.append(f"products{layers} computed again")

@@ -71,6 +71,7 @@ TEST_CASE("json has the fields of zeroplan.estimate/1 and no others") {
                                                 "optimizer_states",
                                                 "pcie_bytes_per_step",
                                                 "pin_memory",
+                                                "sequence_ranks",
                                                 "settings",
                                                 "stage",
                                                 "step_seconds",

@@ -76,6 +76,7 @@ Json JsonOf(const v1::Choice& choice) {
           {"checkpoint_every", choice.checkpoint_every},
           {"micro_batch", choice.micro_batch},
           {"grad_accum", choice.grad_accum},
+          {"sequence_ranks", choice.sequence_ranks},
           {"master_weights", choice.master_weights},
           {"optimizer_states", choice.optimizer_states},
           {"matmul_dtype", choice.matmul_dtype},
@@ -90,10 +91,10 @@ Json JsonOf(const v1::Choice& choice) {
 Json JsonOf(const v1::EstimatedChoice& choice) {
   Json json;
   const Json chosen = JsonOf(choice.choice);
-  for (const char* key :
-       {"stage", "offload_optimizer", "offload_ratio", "offload_param", "pin_memory",
-        "checkpointing", "checkpoint_every", "checkpoint_layers", "checkpointing_above",
-        "offload_activations", "offload_activation_layers", "micro_batch", "grad_accum", "gpus"}) {
+  for (const char* key : {"stage", "offload_optimizer", "offload_ratio", "offload_param",
+                          "pin_memory", "checkpointing", "checkpoint_every", "checkpoint_layers",
+                          "checkpointing_above", "offload_activations", "offload_activation_layers",
+                          "micro_batch", "grad_accum", "sequence_ranks", "gpus"}) {
     json[key] = chosen.at(key);
   }
   json["dtype"] = choice.dtype;

@@ -161,6 +161,15 @@ class Scenario {
     Thin(inputs.space.products, Int(1, 2));
   }
 
+  // Of half of the models that can, sequences over some of the GPUs.
+  void DrawSequences(int gpus) {
+    SearchSpace& space = inputs.space;
+    if (Int(0, 1) == 0) return;
+    space.sequence_ranks = SequenceRanksOf(inputs.model, inputs.base.batch.seq_len, gpus);
+    std::erase_if(space.sequence_ranks, [gpus](int shared) { return gpus % shared != 0; });
+    Thin(space.sequence_ranks, Int(1, 3));
+  }
+
   void DrawSpace() {
     const int per_node = static_cast<int>(profile.node.gpus.value);
     int gpus = static_cast<int>(Int(1, per_node));
@@ -173,6 +182,7 @@ class Scenario {
     }
     DrawGroups(gpus, per_node);
     DrawProducts();
+    DrawSequences(gpus);
     if (Int(0, 9) == 0) {
       space.stages = {inputs.base.zero.stage = 3};
       inputs.base.zero.quantized_weights = Int(0, 1) == 0;
@@ -223,18 +233,18 @@ struct Sweep {
 std::string Text(const Candidate& c) {
   return fmt::format(
       "{} GPUs, {}, optimizer {} x {}, parameters {}, recompute {} {}, reduce {}, "
-      "prefetch {}, persist {}, live {}, reuse {}, batch {} x {}, {}",
+      "prefetch {}, persist {}, live {}, reuse {}, batch {} x {} over {}, {}",
       c.gpus, StageLabel(c), OffloadDeviceName(c.optimizer.device), c.optimizer.ratio,
       OffloadDeviceName(c.param), RecomputeLabel(c.recompute), c.recompute.every, c.buckets.reduce,
       c.buckets.prefetch, c.gathering.persistence_threshold, c.gathering.max_live_parameters,
-      c.gathering.max_reuse_distance, c.micro_batch, c.grad_accum, ProductsLabel(c.products));
+      c.gathering.max_reuse_distance, c.micro_batch, c.grad_accum, c.sequence_ranks,
+      ProductsLabel(c.products));
 }
 
 // Lowers all there is, and sees on the way that no bound is above its program.
 Sweep SweepAll(const SearchInputs& in) {
   Sweep sweep;
   const SearchCluster& at = in.clusters.front();
-  const std::vector<BatchPair> pairs = BatchPairs(in.space, at.cluster.gpus);
   const auto tensors = std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(in.model));
   Bounds bounds(in.model, tensors, in.base, in.lower);
   std::vector<Candidate> groups = Groups(in.space);
@@ -249,14 +259,15 @@ Sweep SweepAll(const SearchInputs& in) {
   }
   for (Candidate candidate : groups) {
     const GroupBound group = bounds.Group(candidate, at.cluster, *at.costs);
-    for (const BatchPair& batch : pairs) {
+    for (const BatchPair& batch : BatchPairs(in.space, candidate.data_ranks())) {
       ++sweep.candidates;
       candidate.micro_batch = batch.micro_batch;
       candidate.grad_accum = batch.grad_accum;
       const Program program = Lower(in.model, tensors, SetupOf(candidate, in.base), in.lower);
       const ChoiceEstimate choice = EstimateProgram(program, at.cluster, at.costs);
       const ComputeBound& compute =
-          bounds.Compute(batch.micro_batch, candidate.recompute, *at.costs, candidate.products);
+          bounds.Compute(batch.micro_batch, candidate.recompute, *at.costs, candidate.products,
+                         candidate.sequence_ranks);
       const MemoryBound memory = Bounds::Memory(group, compute);
       const double seconds = Bounds::StepSeconds(group, compute, batch.grad_accum);
       CAPTURE(Text(candidate));

@@ -85,6 +85,7 @@ void SetPlan(const Program& program, int ranks_per_host, MetricLine& line) {
       .Set("plan.micro_batch", setup.batch.micro_batch)
       .Set("plan.grad_accum", setup.batch.grad_accum)
       .Set("plan.gpus", setup.batch.world_size)
+      .Set("plan.sequence_ranks", setup.batch.sequence_ranks)
       .Set("plan.gpus_per_node", ranks_per_host)
       .Set("plan.seq_len", setup.batch.seq_len)
       .Set("plan.dtype", DtypeName(setup.precision.dtype))

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -138,8 +137,12 @@ OpenChoice::OpenChoice(const Request& options, const HardwareProfile& hardware, 
   Assumptions unsaid;
   const ModelSpec model = ResolveModel(request.model, request.batch.seq_len, unsaid);
   const int64_t seq_len = ResolveSeqLen(request, model, unsaid);
+  const Given<std::vector<int>>& asked_sequences = request.choice.sequence_ranks;
+  CheckSequenceRanks(asked_sequences, model, seq_len, ranks);
+  const int shared =
+      asked_sequences ? asked_sequences->front() : ConfigSequenceRanks(request.config);
   request.batch =
-      WithDefaultBatch(request.batch, request.config, ranks,
+      WithDefaultBatch(request.batch, request.config, std::max(1, ranks / shared),
                        kept_ ? kept_->setup.batch.global_batch() : 0, seq_len, assumptions.notes);
   const std::optional<int> detected = assumptions.detected_gpus;
   plan_.emplace(asked, assumptions);
@@ -149,7 +152,7 @@ OpenChoice::OpenChoice(const Request& options, const HardwareProfile& hardware, 
 TrainSetup OpenChoice::Any() const {
   const SearchSpace& space = plan_->inputs().space;
   Candidate first = Groups(space).front();
-  const std::vector<BatchPair> batches = BatchPairs(space, first.gpus);
+  const std::vector<BatchPair> batches = BatchPairs(space, first.data_ranks());
   if (!batches.empty()) {
     first.micro_batch = batches.front().micro_batch;
     first.grad_accum = batches.front().grad_accum;
@@ -166,6 +169,9 @@ bool OpenChoice::KeepsRun() const {
   const bool config = !options_.config.empty();
   if (kept.batch.world_size != base().batch.world_size ||
       kept.batch.seq_len != base().batch.seq_len || kept.precision != base().precision) {
+    return false;
+  }
+  if ((config || choice.sequence_ranks) && !Contains(space.sequence_ranks, ran.sequence_ranks)) {
     return false;
   }
   if ((config || choice.stages) && !Contains(space.stages, ran.stage)) return false;
@@ -252,15 +258,6 @@ void ResizeVocab(const std::string& folder, ModelSpec& model) {
           model.vocab, tokens, folder);
   model.vocab = tokens;
   model.padded_vocab = PadVocab(tokens);
-}
-
-bool SharesSequences(const std::string& config) {
-  if (config.empty()) return false;
-  const JsonNode root = ParseJsonText(ReadTextFile(config), config);
-  const auto ranks = JsonSection(&root, "", config)
-                         .Int("sequence_parallel_size", 1, std::numeric_limits<int32_t>::max(),
-                              "the GPUs that share each sequence");
-  return ranks.value_or(1) > 1;
 }
 
 }  // namespace zeroplan

@@ -61,8 +61,4 @@ class OpenChoice {
 // has more; a line says so. Throws Error(kUsage) if there is no folder.
 void ResizeVocab(const std::string& folder, ModelSpec& model);
 
-// Whether ranks share sequences by `config` (empty: none). Such a config is taken as it is: what it
-// leaves open is not searched. Throws Error(kUsage) for a file that is no JSON, or such a number.
-bool SharesSequences(const std::string& config);
-
 }  // namespace zeroplan

@@ -309,13 +309,12 @@ struct ChoosingAt {
 // Model, setup and `lower` of a run without a plan. Of several ranks, rank 0 chooses for all.
 void Choose(const TrainCommand& command, const ChoosingAt& at, const Resolving& by, TrainWork& work,
             Assumptions& assumptions) {
-  const bool searches = at.plans && !SharesSequences(command.common.config);
   const std::string of_rank_0 =
       by.group != nullptr && by.group->rank() > 0 ? by.group->AllGather("").front() : "";
   if (!of_rank_0.empty()) {
     work.model = ResolveModel(command.common.model, command.common.batch.seq_len, assumptions);
     work.setup = ReadProgramRecord(of_rank_0, "choice", 1, "rank 0").setup;
-  } else if (searches) {
+  } else if (at.plans) {
     OpenChoice choice(command.common, at.hardware, at.ranks, at.ranks_per_host, work.kept,
                       command.nvme_path, assumptions);
     work.model = choice.model();
@@ -332,7 +331,7 @@ void Choose(const TrainCommand& command, const ChoosingAt& at, const Resolving& 
   }
   if (by.group != nullptr && by.group->rank() == 0) {
     std::string said;
-    if (searches) {
+    if (at.plans) {
       SetNvmePath(command, work.setup);
       const Program program = Lower(work.model, work.setup, work.lower);
       said = WriteProgramRecord(program, work.lower);

@@ -112,6 +112,7 @@ struct Choice {
   // of how many layers; 0: all but the last.
   std::string offload_activations;
   int offload_activation_layers = 0;
+  int sequence_ranks = 1;  // GPUs that share each sequence
 };
 
 struct Model {

@@ -20,8 +20,9 @@ inline void CheckHolds(Bounds& bounds, const SearchInputs& in, const Candidate& 
   const SearchCluster& cluster = in.clusters[0];
   const Program program = Lower(in.model, SetupOf(candidate, in.base), in.lower);
   const GroupBound group = bounds.Group(candidate, cluster.cluster, *cluster.costs);
-  const ComputeBound& compute = bounds.Compute(candidate.micro_batch, candidate.recompute,
-                                               *cluster.costs, candidate.products);
+  const ComputeBound& compute =
+      bounds.Compute(candidate.micro_batch, candidate.recompute, *cluster.costs, candidate.products,
+                     candidate.sequence_ranks);
   CAPTURE(SetupLabel(program.setup));
   CAPTURE(candidate.grad_accum);
   CHECK(Bounds::StepSeconds(group, compute, candidate.grad_accum) <=

@@ -71,6 +71,10 @@ TEST_CASE("bounds: of deep models none exceeds its program, whatever is gathered
     candidate.gpus = gpus;
     candidate.stage = any(2, 3, 3, 3);
     if (gpus > 1 && any(false, true)) candidate.grouping = {any(2, 4, gpus / 2), any(0, 1, 2)};
+    if (gpus > 1 && !in.model.family->learned_positions()) {
+      candidate.sequence_ranks = any(1, 1, 2, 4);
+    }
+    CAPTURE(candidate.sequence_ranks);
     candidate.micro_batch = any(1, 4);
     candidate.grad_accum = any(1, 2, 3);
     candidate.recompute = any(kNoRecompute, kSelectiveRecompute, kProductsRecompute,

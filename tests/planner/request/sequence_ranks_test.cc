@@ -1,0 +1,196 @@
+// Sequences over GPUs as they are asked for, named, searched and proposed.
+#include <doctest/doctest.h>
+#include <fmt/ranges.h>
+
+#include <functional>
+#include <string>
+
+#include "core/config/deepspeed_writer.h"
+#include "core/families/load_model.h"
+#include "planner/advice/smallest_change.h"
+#include "planner/plan/plan_file.h"
+#include "planner/request/parse.h"
+#include "planner/request/plan_answer.h"
+#include "planner/request/resolve.h"
+#include "planner/runtimes/runtimes.h"
+#include "tests/has.h"
+#include "tests/planner/search_fixture.h"
+
+namespace zeroplan {
+namespace {
+
+using Ranks = std::vector<int>;
+
+PlanRequest Asked(const std::string& model, int64_t seq_len, int gpus) {
+  PlanRequest request;
+  request.common.hardware.profile = "hgx-h200";
+  request.common.model.model = model;
+  request.common.batch.seq_len.emplace(seq_len);
+  request.common.cluster.gpus.emplace(gpus);
+  request.quick = true;
+  return request;
+}
+
+Plan PlanOf(const PlanRequest& request, Assumptions* assumptions = nullptr) {
+  Assumptions own;
+  ResolvedPlan resolved(request, assumptions == nullptr ? own : *assumptions);
+  const std::unique_ptr<ChoiceSearch> search = MakeSearch(resolved.inputs());
+  return FindChoice(resolved, *search);
+}
+
+std::string Failure(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("sequence ranks: numbers, some or auto") {
+  CHECK(ParseSequenceRanks("auto", "o").empty());
+  CHECK(ParseSequenceRanks("4", "o") == Ranks{4});
+  CHECK(ParseSequenceRanks("4,1,2", "o") == Ranks{1, 2, 4});
+  for (const char* text : {"", "0", "-2", "1.5", "2,2", "all", "2,"}) {
+    CAPTURE(text);
+    CHECK_THROWS_WITH_AS(ParseSequenceRanks(text, "o"), doctest::Contains("or auto"), Error);
+  }
+}
+
+TEST_CASE("sequence ranks: those that divide heads and tokens") {
+  const ModelSpec llama = LoadModel("llama3.1-8b");  // 32 heads over 8
+  CHECK(SequenceRanksOf(llama, 4096, 8) == Ranks{1, 2, 4, 8});
+  CHECK(SequenceRanksOf(llama, 4096, 1000) == Ranks{1, 2, 4, 8, 16, 32});
+  CHECK(SequenceRanksOf(llama, 4095 * 2, 8) == Ranks{1, 2});
+  CHECK(SequenceRanksOf(llama, 4096, 1) == Ranks{1});
+  CHECK(SequenceRanksOf(LoadModel("qwen2.5-7b"), 3584, 64) == Ranks{1, 2, 4, 28});  // 28 over 4
+  CHECK(SequenceRanksOf(LoadModel("gpt2"), 1024, 8) == Ranks{1});
+}
+
+TEST_CASE("sequence ranks: what a choice is called, and its groups and batches") {
+  SearchFixture fixture("llama3.2-1b", 8);
+  SearchSpace& space = fixture.inputs.space;
+  space.sequence_ranks = {1, 4, 16};  // 16 goes with no 8 GPUs
+  int shared = 0;
+  for (const Candidate& c : Groups(space)) {
+    CHECK((c.sequence_ranks == 1 || c.sequence_ranks == 4));
+    shared += c.sequence_ranks == 4;
+    CHECK(CandidateOf(SetupOf(c, {})) == c);
+  }
+  CHECK(2 * shared == static_cast<int>(Groups(space).size()));
+  Candidate c;
+  c.gpus = 8;
+  c.stage = 3;
+  c.sequence_ranks = 4;
+  c.micro_batch = 3;
+  c.recompute = FullRecompute();
+  const TrainSetup setup = SetupOf(c, {});
+  CHECK(SetupLabel(setup) == "stage 3, sequences over 4 GPUs, full recompute");
+  CHECK(setup.batch.global_batch() == 6);
+  SetBatches(space, 2, 4096);
+  CHECK(BatchPairs(space, 8).empty());
+  CHECK(BatchPairs(space, c.data_ranks()).size() == 1);
+  CHECK(AnyBatch(space));
+  space.sequence_ranks = {1};
+  CHECK(!AnyBatch(space));
+}
+
+TEST_CASE("sequence ranks: a search finds what lowering all finds") {
+  ModelSpec model = LoadModel("llama3.2-1b");
+  model.layers = 2;
+  model.positions = 16384;
+  SearchFixture fixture(model, 4);
+  SearchInputs& in = fixture.inputs;
+  fixture.Capacity(uint64_t{16} << 30);
+  in.space.sequence_ranks = {1, 2, 4};
+  in.space.offload_optimizer.resize(1);
+  in.space.offload_param.resize(1);
+  in.space.recompute = {kNoRecompute, FullRecompute()};
+  in.space.buckets.resize(2);
+  in.space.gathering.resize(1);
+  const SearchResult found = Search(in), all = SearchByBruteForce(in);
+  REQUIRE(found.best.has_value());
+  REQUIRE(all.best.has_value());
+  CHECK(found.gap == 0);
+  const double best = *all.stages[*all.best].estimate.time.tokens_per_second;
+  CHECK(*found.stages[*found.best].estimate.time.tokens_per_second >= TieFloor(best));
+  CHECK(CountCandidates(in.space) == found.stats.candidates);
+}
+
+TEST_CASE("sequence ranks: one where nobody says, and searched where no GPU has a sequence") {
+  CHECK(PlanOf(Asked("llama3.2-1b", 16384, 8)).setup.batch.sequence_ranks == 1);
+  PlanRequest few = Asked("llama3.2-1b", 16384, 8);
+  few.common.batch.global_batch.emplace(2);
+  Assumptions assumptions;
+  const Plan plan = PlanOf(few, &assumptions);
+  CHECK(plan.setup.batch.global_batch() == 2);
+  CHECK(plan.setup.batch.sequence_ranks >= 4);
+  CHECK(Has(fmt::format("{}", fmt::join(assumptions.notes, " ")),
+            "Sequences: shared by GPUs, which are more than the 2 sequences of a step; "
+            "⟦sequence_ranks⟧ says how many share one."));
+  // The same in tokens.
+  few.common.batch.global_batch = {};
+  few.common.batch.global_batch_tokens.emplace(2 * 16384);
+  CHECK(PlanOf(few).setup.batch == plan.setup.batch);
+  few.common.batch.global_batch_tokens = {};
+  // 12 over 8 GPUs is refused as ever, and so is what no sharing makes whole.
+  few.common.batch.global_batch.emplace(12);
+  CHECK(Has(Failure([&] { PlanOf(few); }), "use a multiple of 8"));
+  PlanRequest learned = Asked("gpt2", 1024, 8);
+  learned.common.batch.global_batch.emplace(2);
+  CHECK(Has(Failure([&] { PlanOf(learned); }), "use a multiple of 8"));
+}
+
+TEST_CASE("sequence ranks: asked for, they hold, and a plan gives them back") {
+  PlanRequest request = Asked("llama3.2-1b", 32768, 8);
+  request.common.choice.sequence_ranks.emplace(Ranks{4});
+  const Plan plan = PlanOf(request);
+  CHECK(plan.setup.batch.sequence_ranks == 4);
+  const std::string config = WriteConfig(plan.setup, plan.model.layers);
+  CHECK(Has(config, "\"sequence_parallel_size\": 4"));
+  const PlanFile back = ReadPlan(WritePlan(plan, config), "p.json");
+  CHECK(back.setup.batch == plan.setup.batch);
+  CHECK_NOTHROW(CheckedProgram(back));
+
+  const auto refused = [&](int64_t seq_len, int gpus, Ranks ranks, const Runtime* runtime) {
+    PlanRequest asked = Asked("llama3.2-1b", seq_len, gpus);
+    asked.common.choice.sequence_ranks.emplace(std::move(ranks));
+    asked.common.choice.sequence_ranks.text = "2";
+    if (runtime != nullptr) asked.common.runtime.runtime.emplace(runtime);
+    return Failure([&] { PlanOf(asked); });
+  };
+  CHECK(refused(4096, 8, {3}, nullptr) ==
+        "⟦sequence_ranks⟧: 3 is not allowed with ⟦gpus⟧ 8; use a divisor of these");
+  CHECK(refused(4095, 8, {1, 2}, nullptr) ==
+        "⟦sequence_ranks⟧: 2 is not allowed with ⟦seq_len⟧ 4095; use a divisor of it, or a "
+        "multiple of 2 as ⟦seq_len⟧");
+  CHECK(Has(refused(4096, 64, {64}, nullptr), "has 32 query heads; use a divisor of these"));
+  CHECK(refused(4096, 8, {2}, &DeepSpeedRuntime()) ==
+        "⟦sequence_ranks⟧: sequences over GPUs are not modelled with ⟦runtime⟧ deepspeed; use 1");
+}
+
+TEST_CASE("sequence ranks: proposed where one GPU is too small, and where they are faster") {
+  PlanRequest request = Asked("llama3.1-8b", 1 << 20, 8);
+  request.common.batch.micro_batch.emplace(1);
+  CHECK(Has(Failure([&] { PlanOf(request); }), "smallest change that fits: ⟦sequence_ranks⟧ 4 "));
+  request.common.choice.sequence_ranks.emplace();  // auto
+  CHECK(PlanOf(request).setup.batch.sequence_ranks > 1);
+  // Proposed with more GPUs, too.
+  PlanRequest one = Asked("llama3.1-8b", 1 << 22, 1);
+  CHECK(Has(Failure([&] { PlanOf(one); }), "⟦sequence_ranks⟧"));
+
+  PlanRequest slow = Asked("llama3.1-8b", 131072, 8);
+  slow.quick = false;
+  Assumptions unused;
+  ResolvedPlan resolved(slow, unused);
+  const std::unique_ptr<ChoiceSearch> search = MakeSearch(resolved.inputs());
+  const Plan plan = FindChoice(resolved, *search);
+  CHECK(Has(FasterSequencesText(resolved, *search, plan),
+            "Each GPU has sequences of its own; with ⟦sequence_ranks⟧ auto 1."));
+  slow.common.choice.sequence_ranks.emplace(Ranks{1});
+  ResolvedPlan said(slow, unused);
+  CHECK(FasterSequencesText(said, *search, plan).empty());
+}
+
+}  // namespace
+}  // namespace zeroplan
