@@ -20,6 +20,12 @@ constexpr SameOption kSame[] = {
     {"--seq-length", "--seq-len"},
     {"--max-seq-len", "--seq-len"},
     {"--max-seq-length", "--seq-len"},
+    {"--model-max-length", "--seq-len"},
+    {"--sequence-len", "--seq-len"},
+    {"--cutoff-len", "--seq-len"},
+    {"--sequence-parallel-size", "--sequence-ranks"},
+    {"--sequence-parallel-degree", "--sequence-ranks"},
+    {"--ulysses-degree", "--sequence-ranks"},
     {"--micro-batch-size", "--micro-batch"},
     {"--per-device-batch", "--micro-batch"},
     {"--per-device-batch-size", "--micro-batch"},
@@ -45,6 +51,8 @@ constexpr SameOption kSame[] = {
 struct NearOption {
   std::string_view other, own, use;  // `own`: which option the command must have
 };
+constexpr std::string_view kNoRing =
+    "zeroplan has no ring attention; --sequence-ranks has GPUs share sequences by exchanging heads";
 // What is on the left has no option of the same meaning, and this instead.
 constexpr NearOption kNear[] = {
     {"--batch-size", "--micro-batch",
@@ -82,8 +90,16 @@ constexpr NearOption kNear[] = {
     {"--context-length", "--seq-len", "use --seq-len"},
     {"--context", "--seq-len", "use --seq-len"},
     {"--block-size", "--seq-len", "use --seq-len"},
+    {"--max-position-embeddings", "--seq-len", "use --seq-len"},
+    {"--n-ctx", "--seq-len", "use --seq-len"},
     {"--max-length", "--seq-len", "use --seq-len"},
     {"--max-length", "--max-new-tokens", "use --max-new-tokens"},
+    {"--sequence-parallel", "--sequence-ranks", "use --sequence-ranks"},
+    {"--ulysses", "--sequence-ranks", "use --sequence-ranks"},
+    {"--context-parallel", "--sequence-ranks", kNoRing},
+    {"--context-parallel-size", "--sequence-ranks", kNoRing},
+    {"--context-parallel-degree", "--sequence-ranks", kNoRing},
+    {"--cp", "--sequence-ranks", kNoRing},
     {"--zero", "--stage", "use --stage"},
     {"--deepspeed", "--config",
      "use --config FILE for a DeepSpeed config, and with plan and estimate --runtime deepspeed to "

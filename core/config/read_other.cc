@@ -281,8 +281,12 @@ struct Misplaced {
   std::string_view fix;
 };
 
-// Slips seen in published configs that no edit distance finds.
-constexpr std::array<Misplaced, 24> kMisplaced = {{
+constexpr std::string_view kNoSeqLen =
+    "the tokens of a sequence are no part of a DeepSpeed config; give them as ⟦seq_len⟧";
+
+// Slips seen in published configs that no edit distance finds, and what transformers, TRL,
+// LLaMA-Factory and axolotl call the tokens of a sequence.
+constexpr auto kMisplaced = std::to_array<Misplaced>({
     {"lr_scheduler", "use 'scheduler'"},
     {"max_grad_norm", "use 'gradient_clipping'"},
     {"clip_grad", "use 'gradient_clipping'"},
@@ -307,7 +311,17 @@ constexpr std::array<Misplaced, 24> kMisplaced = {{
     {"comm_overlap", "use 'overlap_comm'"},
     {"allreduce_bucket_size", "use 'reduce_bucket_size'"},
     {"gradient_checkpointing", "use 'activation_checkpointing': {}"},
-}};
+    {"sequence_parallel_degree", "use 'sequence_parallel_size'"},
+    {"cutoff_len", kNoSeqLen},
+    {"max_seq_length", kNoSeqLen},
+    {"max_seq_len", kNoSeqLen},
+    {"max_length", kNoSeqLen},
+    {"model_max_length", kNoSeqLen},
+    {"sequence_len", kNoSeqLen},
+    {"seq_length", kNoSeqLen},
+    {"seq_len", kNoSeqLen},
+    {"context_length", kNoSeqLen},
+});
 
 // Keys of several sections, or words that people use for something of their own: naming one section
 // for them would mislead.

@@ -153,6 +153,12 @@ TEST_CASE("newcomer: options of other tools") {
   CHECK(RunZeroplan(asked + "--train-micro-batch-size-per-gpu 2 --gradient_accumulation_steps=3 "
                             "--recompute full --max-seq-length 512 --format table")
             .out == plain);
+  for (const char* same : {"--cutoff_len", "--sequence_len", "--model-max-length"}) {
+    CHECK(RunZeroplan(asked + same + " 512").out == RunZeroplan(asked + "--seq-len 512").out);
+  }
+  const std::string shared = "estimate llama3.2-1b --hw 8xh100 --seq-len 8192 --stage 3 ";
+  CHECK(RunZeroplan(shared + "--sequence_parallel_size 2").out ==
+        RunZeroplan(shared + "--sequence-ranks 2").out);
   const std::string adapters = "estimate gpt2 --hw 4090 --stage 0 ";
   CHECK(RunZeroplan(adapters + "--lora_r 8 --target-modules c_attn --use_rslora").out ==
         RunZeroplan(adapters + "--lora-rank 8 --lora-targets c_attn --rslora").out);
@@ -171,6 +177,9 @@ TEST_CASE("newcomer: options of other tools") {
            Option{"plan gpt2 --tensor-parallel-size 2", "without tensor parallelism"},
            Option{"plan gpt2 --zero 3", "use --stage"},
            Option{"plan gpt2 --context-length 512", "use --seq-len"},
+           Option{"plan gpt2 --max_length 512", "use --seq-len"},
+           Option{"plan gpt2 --ulysses 2", "use --sequence-ranks"},
+           Option{"plan gpt2 --context_parallel_size 2", "zeroplan has no ring attention"},
            Option{"plan gpt2 --json", "use --format json"},
            Option{"plan gpt2 --recompute some", "--checkpointing: some is not allowed"},
            Option{"plan gpt2 --hw RTX 4090", "stand in quotes: --hw \"RTX 4090\""},
