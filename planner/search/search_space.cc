@@ -130,6 +130,8 @@ void AddMixes(int64_t layers, SearchSpace& space) {
       before = mix.layers;
     }
   }
+  // In steps of an eighth of the layers, and of five at most.
+  const int64_t parts = std::max<int64_t>(8, (layers + 4) / 5);
   for (const RecomputeConfig& kind :
        {kNoRecompute, kSelectiveRecompute, kProductsRecompute, FullRecompute()}) {
     RecomputeConfig offloads = kind;
@@ -137,8 +139,8 @@ void AddMixes(int64_t layers, SearchSpace& space) {
     if (last > 0) space.mixes.push_back({offloads});
     // Which layers they are changes with their number, so that none is slower for sure.
     int before = 0;
-    for (int eighth = 1; eighth <= 7; ++eighth) {
-      const int number = static_cast<int>(layers * eighth / 8);
+    for (int64_t part = 1; part < parts; ++part) {
+      const int number = static_cast<int>(layers * part / parts);
       if (number <= before || number >= last) continue;
       before = offloads.offload.layers = number;
       space.mixes.push_back({offloads});

@@ -93,9 +93,9 @@ struct SearchSpace {
 SearchSpace DefaultSpace(const ModelSpec& model, int gpus, int gpus_per_node, bool fewer_gpus);
 
 // Fills the mixes of a space: selective, products or full of the first n layers, for every n, and
-// none or selective above; each kind with the activations of 1 to 7 eighths of the layers on the
-// host; each kind, and selective and products of a quarter, a half and three quarters of the
-// layers, with those of all but the last one there.
+// none or selective above; each kind with the activations of so many layers on the host, in steps
+// of an eighth and of five at most; each kind, and selective and products of a quarter, a half and
+// three quarters of the layers, with those of all but the last one there.
 void AddMixes(int64_t layers, SearchSpace& space);
 // What zeroplan's own programs have beside DefaultSpace: of recompute that of products, and mixes.
 void AddHomes(int64_t layers, SearchSpace& space);
