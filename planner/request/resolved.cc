@@ -264,7 +264,7 @@ void ResolvedPlan::PinSequences() {
   full_.sequence_ranks_fixed = asked.has_value();
   const bool some = asked && !asked->empty();
   if (some) full_.sequence_ranks = *asked;
-  if (!some && inputs_.runtime->has_programs()) {
+  if (!some && (asked || inputs_.runtime->has_programs())) {
     full_.sequence_ranks = SequenceRanksOf(inputs_.model, seq_len, cluster_.gpus);
   }
 }

@@ -108,8 +108,6 @@ std::string DeepSpeedFormatCannot(ConfigFormat format, TrainSetup setup) {
   reasons.Add(
       format != ConfigFormat::kDeepSpeed && setup.recompute.offload.device != OffloadDevice::kNone,
       "activations on the CPU, for which it has no setting");
-  reasons.Add(format != ConfigFormat::kDeepSpeed && setup.batch.sequence_ranks > 1,
-              "sequences over GPUs, which are not predicted for it");
   return reasons.Take();
 }
 
@@ -273,11 +271,10 @@ class DeepSpeed : public TorchBased {
              "stage 3 or ratio 1",
              zero.offload_optimizer.ratio);
     const int shared = setup.batch.sequence_ranks;
-    RefuseIf(
-        shared > 1 && (zero.stage < 3 || Hybrid(setup)),
-        "sequence_parallel_size {} is modelled at stage 3 without shard groups alone (stages 1 "
-        "and 2 then reduce in fp32); use that, or 1",
-        shared);
+    RefuseIf(shared > 1 && (zero.stage < 3 || Hybrid(setup)),
+             "⟦sequence_ranks⟧ {} is modelled at stage 3 without shard groups alone (stages 1 "
+             "and 2 then reduce in fp32); use that, or 1",
+             shared);
     RefuseIf(!zero.reduce_scatter && zero.stage > 0,
              "reduce_scatter false is not modelled; leave it at true");
     RefuseIf(!zero.contiguous_gradients && zero.stage > 0,

@@ -447,8 +447,8 @@ TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
 std::vector<TrainSetup> TorchBased::Choices(const SearchInputs& inputs,
                                             const SearchSpace& space) const {
   const int gpus = space.gpus.front();
-  const std::vector<BatchPair> batches = Batches(space, gpus / inputs.base.batch.sequence_ranks);
-  ZEROPLAN_CHECK(!batches.empty(), "no batch");
+  int shared = 1;
+  std::vector<BatchPair> batches;  // where so many GPUs share sequences
   std::vector<TrainSetup> can;
   // The first that it has not as it is asked for; that it never has; that nothing has.
   std::optional<TrainSetup> refused, cannot, cannot_run;
@@ -470,6 +470,7 @@ std::vector<TrainSetup> TorchBased::Choices(const SearchInputs& inputs,
     setup.zero.shard_group = grouping.ranks;
     setup.zero.across_stage = grouping.across_stage;
     setup.recompute = recompute;
+    setup.batch.sequence_ranks = shared;
     if (!offloads.pin_memory) UsePageableMemory(setup.zero);
     const bool groups = grouping.ranks == 0 || CanGroup(stage, offloads, grouping);
     if (!CanRun(setup.zero)) {
@@ -505,11 +506,17 @@ std::vector<TrainSetup> TorchBased::Choices(const SearchInputs& inputs,
       }
     }
   };
-  for (const int stage : space.stages) {
-    for (const Grouping& grouping : space.groupings) {
-      const bool tiles =
-          grouping.ranks == 0 || (grouping.ranks < gpus && gpus % grouping.ranks == 0);
-      if (tiles) add_offloads(stage, grouping);
+  for (const int ranks : space.sequence_ranks) {
+    if (gpus % ranks != 0) continue;
+    shared = ranks;
+    batches = Batches(space, gpus / ranks);
+    if (batches.empty()) continue;
+    for (const int stage : space.stages) {
+      for (const Grouping& grouping : space.groupings) {
+        const bool tiles =
+            grouping.ranks == 0 || (grouping.ranks < gpus && gpus % grouping.ranks == 0);
+        if (tiles) add_offloads(stage, grouping);
+      }
     }
   }
   if (!can.empty()) return can;

@@ -99,7 +99,7 @@ void TorchBased::Refuse(const AskedOfRuntime& asked) const {
         "⟦async_save⟧: is of zeroplan's own saves, not modelled with ⟦runtime⟧ {}; leave it out",
         key());
   }
-  if (asked.shares_sequences) {
+  if (asked.shares_sequences && !HasUlysses() && !HasRing()) {
     ThrowUsage("⟦sequence_ranks⟧: sequences over GPUs are not modelled with ⟦runtime⟧ {}; use 1",
                key());
   }
@@ -153,15 +153,15 @@ void TorchBased::RefuseSequences(const TorchPlay& play) const {
   const BatchSpec& batch = play.setup.batch;
   if (batch.sequence_ranks == 1) return;
   RefuseIf(!HasUlysses() && !HasRing(),
-           "sequence_parallel_size {}: sequences that GPUs share are modelled of DeepSpeed's "
+           "⟦sequence_ranks⟧ {}: sequences that GPUs share are modelled of DeepSpeed's "
            "Ulysses and of PyTorch's context_parallel with FSDP2; use 1, or ⟦runtime⟧ deepspeed or "
            "fsdp2",
            batch.sequence_ranks);
   RefuseIf(play.model.family->planned() != nullptr,
-           "sequence_parallel_size {} is not modelled of {}, which zeroplan does not train; use 1",
+           "⟦sequence_ranks⟧ {} is not modelled of {}, which zeroplan does not train; use 1",
            batch.sequence_ranks, play.model.name);
   RefuseIf(play.recipe.compile.layers,
-           "⟦compile⟧ with sequence_parallel_size {} is not modelled: no exchange within compiled "
+           "⟦compile⟧ with ⟦sequence_ranks⟧ {} is not modelled: no exchange within compiled "
            "layers was counted; leave it out",
            batch.sequence_ranks);
   HasRing() ? RefuseRing(play) : RefuseUlysses(play);
@@ -177,19 +177,19 @@ void TorchBased::RefuseRing(const TorchPlay& play) const {
       "sdpa",
       TorchAttentionName(recipe.attention));
   RefuseIf(recipe.code == CodeStyle::kTorchtune || recipe.code == CodeStyle::kComposer,
-           "⟦code⟧ {} with sequence_parallel_size {} is not modelled; give plain, hf, liger or "
+           "⟦code⟧ {} with ⟦sequence_ranks⟧ {} is not modelled; give plain, hf, liger or "
            "torchtitan",
            CodeStyleName(recipe.code), ranks);
   RefuseIf(TorchModel(play.model).code.one_qkv,
-           "sequence_parallel_size {} is modelled of layers with rotary positions, and {} has "
+           "⟦sequence_ranks⟧ {} is modelled of layers with rotary positions, and {} has "
            "others; use 1",
            ranks, play.model.name);
   RefuseIf(setup.recompute.kind == RecomputeKind::kSelective,
-           "⟦checkpointing⟧ selective with sequence_parallel_size {} is not modelled; give none or "
+           "⟦checkpointing⟧ selective with ⟦sequence_ranks⟧ {} is not modelled; give none or "
            "full",
            ranks);
   RefuseIf(setup.batch.seq_len % (2 * ranks) != 0,
-           "sequence_parallel_size {}: each of {} GPUs has two chunks of a sequence, which {} "
+           "⟦sequence_ranks⟧ {}: each of {} GPUs has two chunks of a sequence, which {} "
            "tokens are no multiple of; use a multiple of {} as ⟦seq_len⟧",
            ranks, ranks, setup.batch.seq_len, 2 * ranks);
   RefuseIf(ShardRanks(setup.zero, setup.batch.world_size) % ranks != 0,
@@ -199,7 +199,7 @@ void TorchBased::RefuseRing(const TorchPlay& play) const {
   const int capability =
       play.hardware == nullptr ? 0 : ComputeCapability(play.hardware->gpu.architecture);
   RefuseIf(AttentionKernelsOf(recipe.attention, capability, false) != AttentionKernels::kFlash,
-           "sequence_parallel_size {} is modelled of FlashAttention's kernels, which GPUs of "
+           "⟦sequence_ranks⟧ {} is modelled of FlashAttention's kernels, which GPUs of "
            "compute capability 8.0 have; use 1",
            ranks);
 }

@@ -25,7 +25,7 @@ constexpr uint64_t kInstructionsOfPlay = 20'000;
 // What a family of choices shares: all but batch and bucket. The number of micro-steps counts as
 // far as memory tells them apart.
 using Family = std::tuple<int, OffloadDevice, double, OffloadDevice, RecomputeConfig, bool, bool,
-                          int64_t, Grouping, StatesKind>;
+                          int64_t, Grouping, StatesKind, int>;
 Family FamilyOf(const TrainSetup& setup) {
   const ZeroConfig& zero = setup.zero;
   return {zero.stage,
@@ -37,7 +37,8 @@ Family FamilyOf(const TrainSetup& setup) {
           PinsMemory(zero),
           std::min(setup.batch.grad_accum, kMicroSteps),
           {zero.shard_group, zero.across_stage},
-          StatesOf(setup.precision)};
+          StatesOf(setup.precision),
+          setup.batch.sequence_ranks};
 }
 
 double TokensOf(const TrainSetup& setup) {
@@ -348,7 +349,7 @@ std::vector<TrainSetup> EnumeratedSearch::ChoicesFor(const Question& question, i
     if (space.micro_batch_fixed) space.micro_batches = inputs_.space.micro_batches;
     if (space.grad_accum_fixed) space.grad_accums = inputs_.space.grad_accums;
   }
-  if (BatchPairs(space, gpus).empty()) return {};
+  if (!AnyBatch(space)) return {};
   std::vector<TrainSetup> setups = inputs_.runtime->Choices(inputs_, space);
   std::erase_if(setups, [&](const TrainSetup& setup) {
     Candidate group = CandidateOf(setup);

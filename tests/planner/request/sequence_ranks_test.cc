@@ -165,8 +165,8 @@ TEST_CASE("sequence ranks: asked for, they hold, and a plan gives them back") {
         "⟦sequence_ranks⟧: 2 is not allowed with ⟦seq_len⟧ 4095; use a divisor of it, or a "
         "multiple of 2 as ⟦seq_len⟧");
   CHECK(Has(refused(4096, 64, {64}, nullptr), "has 32 query heads; use a divisor of these"));
-  CHECK(refused(4096, 8, {2}, &DeepSpeedRuntime()) ==
-        "⟦sequence_ranks⟧: sequences over GPUs are not modelled with ⟦runtime⟧ deepspeed; use 1");
+  CHECK(refused(4096, 8, {2}, &DdpRuntime()) ==
+        "⟦sequence_ranks⟧: sequences over GPUs are not modelled with ⟦runtime⟧ ddp; use 1");
 }
 
 TEST_CASE("sequence ranks: proposed where one GPU is too small, and where they are faster") {

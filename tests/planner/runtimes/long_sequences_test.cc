@@ -238,7 +238,7 @@ TEST_CASE("What is not modelled of Ulysses and tiles is refused, and why") {
   CHECK(Has(error(DeepSpeedRuntime()), "⟦attn⟧ eager: Ulysses of DeepSpeed"));
   play.recipe.attention = TorchAttention::kSdpa;
   play.recipe.compile.layers = true;
-  CHECK(Has(error(DeepSpeedRuntime()), "⟦compile⟧ with sequence_parallel_size 4"));
+  CHECK(Has(error(DeepSpeedRuntime()), "⟦compile⟧ with ⟦sequence_ranks⟧ 4"));
   play.recipe.compile.layers = false;
   play.setup.batch.sequence_ranks = 3;
   CHECK(Has(error(DeepSpeedRuntime()), "32 query heads"));
