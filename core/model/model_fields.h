@@ -72,7 +72,7 @@ void ForEachModelField(Visit&& visit) {
 
 // Calls visit(field, value) with the values of a ModelSpec or const ModelSpec.
 template <typename Spec, typename Visit>
-requires std::same_as<std::remove_const_t<Spec>, ModelSpec>
+  requires std::same_as<std::remove_const_t<Spec>, ModelSpec>
 void ForEachField(Spec& spec, Visit&& visit) {
   ForEachModelField([&](const ModelField& field, auto member) { visit(field, spec.*member); });
 }

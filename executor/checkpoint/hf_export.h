@@ -57,8 +57,9 @@ std::vector<size_t> CutIntoShards(std::span<const uint64_t> bytes, uint64_t max_
 // the tokenizer, what the licence says.
 
 // The config.json of weights saved in `dtype`: that of the folder `source`, which must describe
-// `spec`, with nothing but the dtype, the vocabulary and the positions changed; the family's own if `source` is empty, has none, or
-// has one that other programs may not read (zeroplan takes comments, for one).
+// `spec`, with nothing but the dtype, the vocabulary and the positions changed; the family's own if
+// `source` is empty, has none, or has one that other programs may not read (zeroplan takes
+// comments, for one).
 std::string CompanionConfig(const ModelSpec& spec, const std::filesystem::path& source,
                             Dtype dtype);
 
