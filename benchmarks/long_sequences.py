@@ -12,12 +12,13 @@ One sequence a step, random weights and tokens, the optimizer where the plan say
 host. zeroplan plans for --gpu-memory and --host-memory with --checkpointing auto, and trains its plan.
 DeepSpeed trains by peers/pytorch_train.py --alst at stage 3. --longest tries DeepSpeed at each length
 with attention within windows, which has the memory of the whole and little of its time, and counts
-what the GPU and --host-memory carry; zeroplan's is asked of plan --largest seq-len. --mixes trains
-seven mixes at each limit, those that fit it, plan's own first. Prints tables; exit code 1 if a run failed,
+what the GPU and --host-memory carry (the lines say why others did not run); zeroplan's is asked of plan --largest seq-len. --mixes trains
+seven homes of all layers' activations at each limit, those that fit it, behind what plan chose. Prints tables; exit code 1 if a run failed,
 but for lengths that were tried.
 """
 import argparse
 import json
+import os
 import pathlib
 import shlex
 import statistics
@@ -33,7 +34,6 @@ import train_benchmark
 import within_memory
 from train_benchmark import gib, shapes, zeroplan
 
-UNITS = {"GB": 10**9, "GiB": 2**30}
 WINDOW = 4096  # tokens; lengths are multiples of it
 MIXES = {
     "none": "--checkpointing none", "selective": "--checkpointing selective",
@@ -63,12 +63,9 @@ def parse():
     parser.add_argument("--json", help="append results, one object a line")
     args = parser.parse_args()
     args.shape, args.method = shapes.load_shape(args.model), "full"
+    if args.longest and any(seq_len % WINDOW for seq_len in args.seq_len):
+        parser.error(f"--longest needs lengths that {WINDOW} divides")
     return args
-
-
-def size(text):
-    unit = next(unit for unit in UNITS if text.endswith(unit))
-    return int(float(text[:-len(unit)]) * UNITS[unit])
 
 
 def write_tokens(args, work, seq_len):
@@ -89,6 +86,7 @@ def run_alst(args, seq_len, more=""):
         steps=args.steps, warmup=args.warmup, backend="cuda", recompute=False, stage=3,
         offload_optimizer="cpu", offload_param="none", timeout=args.timeout,
         deepspeed_args=f"--alst {args.deepspeed_args} {more}")
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")  # as ALST's recipes do
     command = train_benchmark.torch_command(options, "deepspeed")
     print(f"  {shlex.join(command)}", file=sys.stderr, flush=True)
     result = train_benchmark.run_torch(options, command)
@@ -152,7 +150,7 @@ def longest(args, runs, limit, held):
         for seq_len in args.seq_len:
             result = runs.attempt("DeepSpeed", seq_len, limit, lambda n=seq_len: run_alst(
                 args, n, f"--attention-window {WINDOW}"), held, may_fail=True)
-            if result and result["host_bytes"] <= size(args.host_memory):
+            if result and result["host_bytes"] <= hold_gpu.parse_bytes(args.host_memory):
                 carried.append(seq_len)
         print(f"DeepSpeed's longest of those tried: {max(carried, default=0)} tokens", flush=True)
 
@@ -164,6 +162,9 @@ def mixes(args, runs, limit, work, held):
             results[name] = runs.attempt(name, seq_len, limit, lambda c=choice, n=seq_len: run_zeroplan(
                 args, n, limit, work, c), held, may_fail=name != "auto")
         ran = {name: run["tokens_per_second"] for name, run in results.items() if run}
+        if not ran:
+            print(f"none ran within {limit / 10**9:.1f} GB", flush=True)
+            continue
         print(f"of {len(ran)} that ran within {limit / 10**9:.1f} GB the fastest is {max(ran, key=ran.get)}; "
               f"auto is at {100 * ran.get('auto', 0) / max(ran.values()):.1f} % of it", flush=True)
 
@@ -173,7 +174,7 @@ def main():
     runs = Runs(args)
     with tempfile.TemporaryDirectory() as name:
         for text in args.gpu_memory:
-            limit = size(text)
+            limit = hold_gpu.parse_bytes(text)
             print(f"{args.model} held to {text} of GPU memory, {args.host_memory} of the host's", flush=True)
             with hold_gpu.Held(limit) as held:
                 if args.longest:

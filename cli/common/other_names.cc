@@ -52,7 +52,8 @@ struct NearOption {
   std::string_view other, own, use;  // `own`: which option the command must have
 };
 constexpr std::string_view kNoRing =
-    "zeroplan has no ring attention; --sequence-ranks has GPUs share sequences by exchanging heads";
+    "use --sequence-ranks: zeroplan's GPUs share sequences by exchanging heads, those of --runtime "
+    "fsdp2 by PyTorch's ring";
 // What is on the left has no option of the same meaning, and this instead.
 constexpr NearOption kNear[] = {
     {"--batch-size", "--micro-batch",

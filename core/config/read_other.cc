@@ -23,7 +23,7 @@ constexpr KeyNote kNoEffect[] = {
     {"dump_state", "nothing is dumped"},
     {"zero_allow_untested_optimizer", "zeroplan has its own optimizer"},
     {"zero_force_ds_cpu_optimizer", "zeroplan has its own optimizer"},
-    {"seq_parallel_communication_data_type", "heads are exchanged in the compute dtype"},
+    {"seq_parallel_communication_data_type", "gradients are reduced in communication_data_type"},
     {"load_universal_checkpoint", "zeroplan's checkpoints load at any number of ranks"},
     {"autotuning", "zeroplan does not tune while it trains"},
     {"nebula", "not supported; see ⟦save⟧"},

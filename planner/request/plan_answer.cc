@@ -400,10 +400,10 @@ void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
   if (std::string space = plan.runtime->SpaceText(); !space.empty()) {
     assumptions.notes.push_back(std::move(space));
   }
-  if (request.asked().for_config && plan.setup.batch.sequence_ranks > 1) {
+  if (programs && request.asked().for_config && plan.setup.batch.sequence_ranks > 1) {
     assumptions.notes.push_back(
-        "⟦out⟧: DeepSpeed has sequences over GPUs by the model's code alone, and what memory it "
-        "takes then was not measured.");
+        "⟦out⟧: DeepSpeed has sequences over GPUs by the model's code alone "
+        "(UlyssesSPAttentionHF); ⟦runtime⟧ deepspeed predicts its memory.");
   }
   if (programs) NoteStates(plan.setup, assumptions);
   if (programs) NoteFp8(plan.model, plan.setup, assumptions);

@@ -274,9 +274,7 @@ void ResolvedPlan::SearchSequences(Assumptions& assumptions) {
   SearchSpace& space = inputs_.space;
   space.sequence_ranks = {1};
   const BatchFields& batch = request_.batch;
-  const auto least = static_cast<__int128>(cluster_.gpus) * batch.micro_batch.value_or(1) *
-                     batch.grad_accum.value_or(1);
-  if (!batch.global_batch || *batch.global_batch >= least || AnyBatch(space)) return;
+  if (!batch.global_batch || *batch.global_batch >= cluster_.gpus || AnyBatch(space)) return;
   space.sequence_ranks = full_.sequence_ranks;
   if (!AnyBatch(space)) {
     space.sequence_ranks = {1};

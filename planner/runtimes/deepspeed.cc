@@ -54,14 +54,17 @@ constexpr UnknownKey kUnknownKeys[] = {
 void RefuseFp32Reduction(const JsonNode& root, const std::string& file) {
   const JsonNode* shared = root.Find("sequence_parallel_size");
   if (shared == nullptr || shared->is_null() || shared->Quote() == "1") return;
+  const JsonNode* fp16 = root.Find("fp16");
+  const JsonNode* enabled = fp16 == nullptr ? nullptr : fp16->Find("enabled");
+  const std::string wanted =
+      enabled != nullptr && enabled->Quote() == "true" ? "\"fp16\"" : "\"bf16\"";
   const JsonNode* dtype = root.Find(kSequenceDtypeKey);
-  const std::string value = dtype == nullptr ? "" : dtype->Quote();
-  if (value == "\"bf16\"" || value == "\"fp16\"") return;
+  const std::string value = dtype == nullptr ? "not given" : dtype->Quote();
+  if (value == wanted) return;
   ThrowUsage(
-      "{}:{}: {} is {}: DeepSpeed then reduces gradients in fp32, which is not modelled; add "
-      "\"{}\": \"bf16\"",
-      file, shared->line, kSequenceDtypeKey, value.empty() ? "not given" : value,
-      kSequenceDtypeKey);
+      "{}:{}: {} is {}: DeepSpeed reduces gradients in it, in fp32 where it is not given, and "
+      "another dtype than the parameters' is not modelled; set \"{}\": {}",
+      file, shared->line, kSequenceDtypeKey, value, kSequenceDtypeKey, wanted);
 }
 
 // Keys of a config that change DeepSpeed's memory in ways that are not modelled.

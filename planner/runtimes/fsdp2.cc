@@ -93,6 +93,11 @@ std::string Fsdp2FormatCannot(ConfigFormat format, const TrainSetup& setup) {
   reasons.Add(setup.batch.sequence_ranks > 1 && format == ConfigFormat::kHfTrainer,
               "sequences over GPUs, for which TrainingArguments have no argument (accelerate has "
               "keys)");
+  reasons.Add(format == ConfigFormat::kAccelerate && Hybrid(setup) &&
+                  setup.batch.sequence_ranks > 1 &&
+                  setup.zero.shard_group == setup.batch.sequence_ranks,
+              "shard groups of the GPUs that share a sequence alone (it wants shards over data "
+              "beside them)");
   reasons.Add(!titan && setup.recompute.kind == RecomputeKind::kSelective, "selective recompute");
   reasons.Add(setup.recompute.every > 1, "recompute of {} layers at a time", setup.recompute.every);
   if (titan) {

@@ -326,7 +326,8 @@ AroundPeak PlayEvaluation(const PlayedRun& run, const TorchRun& of_steps, TorchR
   TorchRun evaluation = of_steps;
   evaluation.evaluates = true;
   evaluation.recompute = evaluation.saves_products = false;
-  evaluation.sequence_ranks = 1;  // accelerate disables Ulysses there (disable_in_eval)
+  // accelerate disables Ulysses there (disable_in_eval), while a ring has its part of a sequence.
+  if (!of_steps.ring) evaluation.sequence_ranks = 1;
   const auto play = [&](int64_t batch) {
     evaluation.micro_batch = batch;
     memory->ForgetPeaks(TorchPhase::kForwardBackward);

@@ -214,6 +214,11 @@ void TorchBased::RefuseUlysses(const TorchPlay& play) const {
            "⟦attn⟧ {}: Ulysses of DeepSpeed runs scaled_dot_product_attention or flash-attn; give "
            "sdpa or flash",
            TorchAttentionName(attention));
+  const CodeStyle code = play.recipe.code;
+  RefuseIf(code != CodeStyle::kPlain && code != CodeStyle::kHf && code != CodeStyle::kLiger,
+           "⟦code⟧ {} with ⟦sequence_ranks⟧ {} is not modelled: DeepSpeed's Ulysses is of "
+           "transformers' models; give hf, liger or plain",
+           CodeStyleName(code), batch.sequence_ranks);
 }
 
 void TorchBased::RefuseTiles(const TorchPlay& play) const {

@@ -125,7 +125,10 @@ void Bounds::SetKept(const Program& program, const CostModel& costs, LoweredComp
     const Buffer& buffer = program.buffers[activation.buffer];
     const auto layer = static_cast<size_t>(buffer.layer);
     lowered.kept[layer].bytes += buffer.bytes;
-    last_read[layer] = activation.first_backward;
+    // What a layer above reads tells nothing of this one's turn.
+    if (list[activation.first_backward].layer == buffer.layer) {
+      last_read[layer] = activation.first_backward;
+    }
     if (list[activation.last_forward].layer <= buffer.layer) {
       lowered.kept[layer].own_bytes += buffer.bytes;
     }
@@ -198,8 +201,8 @@ KernelTime Bounds::AtItsClock(const Work& work, const CostModel& costs) {
   GpuWork all = work.forward;
   all += work.backward;
   const double clock = costs.Clock(all);
-  return {work.forward.SecondsAt(clock), work.loss.SecondsAt(clock),
-          work.backward.SecondsAt(clock)};
+  // A part alone may draw less than the whole.
+  return {work.forward.SecondsAt(clock), work.loss.SecondsAt(1), work.backward.SecondsAt(clock)};
 }
 
 // All segments are alike, so two sizes tell every size: each further segment adds the same seconds,
@@ -361,10 +364,9 @@ const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompu
 KernelTime Bounds::MovesOf(const RecomputeConfig& recompute, const std::vector<KeptOfLayer>& kept,
                            const Uniform& lower, const Uniform& upper, const Work& work,
                            const CostModel& costs) const {
-  GpuWork all = work.forward;
-  all += work.backward;
-  const double clock = costs.Clock(all), slowest = costs.SlowestRank();
-  const auto seconds = [&](const GpuWork& of) { return slowest * of.SecondsAt(clock); };
+  // At the highest clock: a part alone may draw less than the whole.
+  const double slowest = costs.SlowestRank();
+  const auto seconds = [&](const GpuWork& of) { return slowest * of.SecondsAt(1); };
   std::vector<MovedLayer> layers(kept.size());
   // What is not of layers above is the first one's: what runs in front of it, or below.
   const KernelTime behind = {seconds(upper.whole.behind.forward), 0,

@@ -248,8 +248,11 @@ class GroupTimer {
     // The embeddings' states are the last that a share of them leaves on the GPU.
     if (t_.away == 1 && t_.all_trained()) {
       const double embeddings = facts_.embedding / t_.owners();
-      time_.embedding_update_seconds = embeddings * bytes / costs_.HostBytesPerSecond();
-      if (!t_.params_away) time_.embedding_update_seconds += embeddings * t_.param_bytes / pcie;
+      const double update = embeddings * bytes / costs_.HostBytesPerSecond();
+      const double back = t_.params_away ? 0 : embeddings * t_.param_bytes / pcie;
+      // Of several pieces each goes back beside the next one's update.
+      const bool one_piece = embeddings <= static_cast<double>(zero_.sub_group_elements);
+      time_.embedding_update_seconds = one_piece ? update + back : std::max(update, back);
     }
     if (group_.optimizer.device == OffloadDevice::kNvme) {
       // Reads and writes run side by side. The last piece is read into a slot that has been written

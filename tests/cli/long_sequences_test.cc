@@ -97,10 +97,10 @@ TEST_CASE("sequences over GPUs: an estimate with a number of them") {
   CHECK(Has(RunZeroplan(asked + "--format csv").out, "grad_accum,sequence_ranks,dtype"));
   CHECK(Has(RunZeroplan("estimate llama3.2-1b --gpus 8 --hw hgx-h200 --sequence-ranks 3").err,
             "--sequence-ranks: 3 is not allowed with --gpus 8; use a divisor of these"));
-  CHECK(Has(RunZeroplan("estimate llama3.2-1b --gpus 8 --hw hgx-h200 --runtime fsdp2 "
+  CHECK(Has(RunZeroplan("estimate llama3.2-1b --gpus 8 --hw hgx-h200 --runtime ddp "
                         "--sequence-ranks 2")
                 .err,
-            "not modelled with --runtime fsdp2; use 1"));
+            "not modelled with --runtime ddp; use 1"));
 }
 
 TEST_CASE("sequences over GPUs: planned, written and read back") {

@@ -529,7 +529,7 @@ TEST_CASE("measured tables hold what was measured, and not what is held out") {
   CHECK(found);
   const auto wide = [](const GemmRate& row) { return row.dtype != Dtype::kE4M3; };
   CHECK(std::count_if(h200.gpu.gemm->rows.begin(), h200.gpu.gemm->rows.end(), wide) == 170);
-  CHECK(h200.gpu.attention->rows.size() == 12);
+  CHECK(h200.gpu.attention->rows.size() == 14);
   CHECK(h200.gpu.memory_kernels->rows.size() == 4);
   CHECK(h200.node.pcie.copies->rows.size() == 3);
   // 8 * 2 * 12 * 64 * 1024^2: the first shape has batch 1; forward 16.493 us.
