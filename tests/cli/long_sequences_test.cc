@@ -124,7 +124,7 @@ TEST_CASE("sequences over GPUs: planned, written and read back") {
   CHECK(Has(Unwrapped(few.out), "which are more than the 2 sequences of a step"));
   const RunResult none = RunZeroplan("plan " + shape + "--seq-len 1048576 --micro-batch 1");
   CHECK(none.exit_code == 3);
-  CHECK(Has(none.err, "smallest change that fits: --sequence-ranks 4"));
+  CHECK(Has(none.err, "smallest change that fits: --sequence-ranks 8"));
   // As a config, which stays what it is.
   const RunResult out =
       RunZeroplan("plan " + shape + "--seq-len 32768 --runtime zeroplan --sequence-ranks 2 --out " +
