@@ -181,7 +181,7 @@ TEST_CASE("sequence ranks: proposed where one GPU is too small, and where they a
 
   PlanRequest slow = Asked("llama3.1-8b", 131072, 8);
   slow.common.hardware.profile = "hgx-h100";
-  slow.common.hardware.host_memory.emplace(64'000'000'000);  // too little for activations
+  slow.common.cluster.host_memory.emplace(64'000'000'000);  // too little for activations
   slow.quick = false;
   Assumptions unused;
   ResolvedPlan resolved(slow, unused);
