@@ -118,8 +118,9 @@ void HeadExchange::Backward(Tensor* d_q, Tensor* d_k, Tensor* d_v) {
     grad->Reset();
     // By token again; what was repeated is added up.
     const int64_t copies = grad == d_q ? 1 : copies_;
-    *grad = New(bytes / copies);
-    timer_->Memory(static_cast<double>(bytes + bytes / copies));
+    const int64_t kept = bytes / copies;
+    *grad = New(kept);
+    timer_->Memory(static_cast<double>(bytes + kept));
   }
 }
 
