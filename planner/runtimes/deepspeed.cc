@@ -246,7 +246,7 @@ class DeepSpeed : public TorchBased {
     return "⟦for⟧: torchtitan trains with FSDP2, not with DeepSpeed; use ⟦runtime⟧ fsdp2";
   }
   std::string ConfigJson(const TrainSetup& setup, int64_t layers) const override {
-    const std::string text = WriteDeepSpeedConfig(setup, layers);
+    std::string text = WriteDeepSpeedConfig(setup, layers);
     if (setup.batch.sequence_ranks == 1) return text;
     auto json = nlohmann::ordered_json::parse(text);
     json[kSequenceDtypeKey] = DtypeName(setup.precision.dtype);
