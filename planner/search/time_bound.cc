@@ -241,8 +241,9 @@ class GroupTimer {
     double& away = time_.host_update_seconds;
     away = there * bytes / costs_.HostBytesPerSecond();
     const double pcie = costs_.PcieBytesPerSecond();
-    if (t_.params_away) {  // what is updated here goes to the host
-      time_.update_seconds = std::max(time_.update_seconds, here * t_.param_bytes / pcie);
+    if (t_.params_away) {  // what is updated here goes to the host, but what stays whole
+      const double moved = std::max(0.0, here - t_.whole);
+      time_.update_seconds = std::max(time_.update_seconds, moved * t_.param_bytes / pcie);
     }
     if (!t_.params_away) away = std::max(away, there * t_.param_bytes / pcie);
     // The embeddings' states are the last that a share of them leaves on the GPU.
