@@ -179,8 +179,8 @@ class TorchJudge : public ChoiceJudge {
   };
 
   const Played& FreeOf(const TrainSetup& setup, const Cluster& cluster) {
-    const auto [at, added] = played_choices_.try_emplace(
-        {CandidateOf(setup), setup.zero.overlap_comm, setup.batch.sequence_ranks});
+    const auto [at, added] =
+        played_choices_.try_emplace({CandidateOf(setup), setup.zero.overlap_comm});
     if (!added) return at->second;
     const TorchMachine* machine = MachineOf(cluster.shape());
     const bool host_known = machine != nullptr && machine->host_bytes_per_second > 0;
@@ -265,7 +265,7 @@ class TorchJudge : public ChoiceJudge {
   const TorchBased& runtime_;
   const JudgeInputs inputs_;
   std::map<std::pair<int, int>, TorchMachine> machines_;
-  std::map<std::tuple<Candidate, bool, int>, Played> played_choices_;
+  std::map<std::pair<Candidate, bool>, Played> played_choices_;
   std::map<std::tuple<int64_t, int, RecomputeConfig>, double> least_seconds_;
 };
 

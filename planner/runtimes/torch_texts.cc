@@ -149,6 +149,15 @@ void TorchBased::RefusePlay(const TorchPlay& play) const {
            "or leave it out");
 }
 
+namespace {
+
+// Whether its layers are those of transformers' models, into which others plug.
+bool OfTransformers(CodeStyle code) {
+  return code == CodeStyle::kPlain || code == CodeStyle::kHf || code == CodeStyle::kLiger;
+}
+
+}  // namespace
+
 void TorchBased::RefuseSequences(const TorchPlay& play) const {
   const BatchSpec& batch = play.setup.batch;
   if (batch.sequence_ranks == 1) return;
@@ -215,7 +224,7 @@ void TorchBased::RefuseUlysses(const TorchPlay& play) const {
            "sdpa or flash",
            TorchAttentionName(attention));
   const CodeStyle code = play.recipe.code;
-  RefuseIf(code != CodeStyle::kPlain && code != CodeStyle::kHf && code != CodeStyle::kLiger,
+  RefuseIf(!OfTransformers(code),
            "⟦code⟧ {} with ⟦sequence_ranks⟧ {} is not modelled: DeepSpeed's Ulysses is of "
            "transformers' models; give hf, liger or plain",
            CodeStyleName(code), batch.sequence_ranks);
@@ -236,7 +245,7 @@ void TorchBased::RefuseTiles(const TorchPlay& play) const {
   RefuseIf(play.recipe.compile.layers,
            "⟦tiled_mlp⟧ under torch.compile is not modelled; leave ⟦compile⟧ out");
   const CodeStyle code = play.recipe.code;
-  RefuseIf(code != CodeStyle::kPlain && code != CodeStyle::kHf && code != CodeStyle::kLiger,
+  RefuseIf(!OfTransformers(code),
            "⟦tiled_mlp⟧ takes the place of the MLP of transformers' models, which ⟦code⟧ {} has "
            "not; give hf, liger or plain",
            CodeStyleName(code));

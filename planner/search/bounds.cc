@@ -327,20 +327,19 @@ const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompu
     // The last layers compute less again than those of a model whose layers are all like the first
     // one. And at the peak of one whose layers are all like the last one, which is in the last
     // layer's backward pass or before it, the first layers have saved less.
+    const auto above = static_cast<double>(model_.layers - recompute.layers);  // layers
     const auto set_layers = [&](Work LoweredCompute::*work, Work Uniform::*of_layer) {
-      const auto less = static_cast<double>(model_.layers - recompute.layers);
       lowered.*work = lower.whole.*work;
       for (GpuWork Work::*half : {&Work::forward, &Work::backward}) {
-        (lowered.*work).*half += (lower.*of_layer).*half * -less;
-        (lowered.*work).*half += (upper.*of_layer).*half * less;
+        (lowered.*work).*half += (lower.*of_layer).*half * -above;
+        (lowered.*work).*half += (upper.*of_layer).*half * above;
       }
     };
     set_layers(&LoweredCompute::work, &Uniform::of_layer);
     set_layers(&LoweredCompute::gathered_work, &Uniform::gathered_of_layer);
     for (double ExchangeSeconds::*half : {&ExchangeSeconds::forward, &ExchangeSeconds::backward}) {
-      const auto less = static_cast<double>(model_.layers - recompute.layers);
-      lowered.exchange.*half = lower.whole.exchange.*half + less * (upper.exchange_of_layer.*half -
-                                                                    lower.exchange_of_layer.*half);
+      lowered.exchange.*half = lower.whole.exchange.*half + above * (upper.exchange_of_layer.*half -
+                                                                     lower.exchange_of_layer.*half);
     }
     lowered.weight_copy_bytes = std::max(lowered.weight_copy_bytes, lower.whole.weight_copy_bytes);
     const uint64_t less = static_cast<uint64_t>(recompute.layers) *

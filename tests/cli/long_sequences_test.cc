@@ -15,6 +15,14 @@
 namespace zeroplan {
 namespace {
 
+// A Llama of 32 positions as the workspace's model.
+void WriteShortModel(const Workspace& work) {
+  std::ofstream(work.path("config.json"))
+      << R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 32,
+             "intermediate_size": 64, "num_attention_heads": 4, "vocab_size": 256,
+             "max_position_embeddings": 32})";
+}
+
 using Json = nlohmann::json;
 
 TEST_CASE("long sequences: beyond the model's positions where these are computed") {
@@ -54,10 +62,7 @@ TEST_CASE("long sequences: the largest goes beyond the model's positions") {
 
 TEST_CASE("long sequences: a run beyond them says so, and its model takes as many") {
   const Workspace work;
-  std::ofstream(work.path("config.json"))
-      << R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 32,
-             "intermediate_size": 64, "num_attention_heads": 4, "vocab_size": 256,
-             "max_position_embeddings": 32})";
+  WriteShortModel(work);
   const auto positions = [&](const std::string& folder) {
     std::ifstream file(work.path(folder + "/config.json"));
     return Json::parse(file)["max_position_embeddings"];
@@ -144,10 +149,7 @@ TEST_CASE("sequences over GPUs: planned, written and read back") {
 
 TEST_CASE("sequences over GPUs: train takes the option, and trains what one rank does") {
   const Workspace work;
-  std::ofstream(work.path("config.json"))
-      << R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 32,
-             "intermediate_size": 64, "num_attention_heads": 4, "vocab_size": 256,
-             "max_position_embeddings": 32})";
+  WriteShortModel(work);
   const auto losses = [&](const std::string& name, const std::string& more) {
     const RunResult run = RunZeroplan(
         work.Train("--backend cpu --micro-batch 2 --metrics " + work.path(name) + " " + more, 6));

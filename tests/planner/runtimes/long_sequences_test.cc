@@ -28,17 +28,27 @@ std::vector<nlohmann::json> RowsOf(const char* file) {
   return rows;
 }
 
+// Of a row of counts: its heads, and the ranks and tokens of a rank.
+ModelSpec SpecOf(const nlohmann::json& row) {
+  ModelSpec spec = LoadModel("llama3.2-1b");
+  spec.heads = row.at("heads");
+  spec.kv_heads = row.at("kv_heads");
+  spec.head_size = row.at("head_size");
+  return spec;
+}
+TorchRun RunOf(const nlohmann::json& row) {
+  TorchRun run;
+  run.sequence_ranks = row.at("ranks");
+  run.seq_len = row.at("tokens").get<int64_t>() * run.sequence_ranks;
+  return run;
+}
+
 TEST_CASE("HeadExchange has what DeepSpeed's own code has around attention") {
   for (const nlohmann::json& row : RowsOf("tests/data/runtimes/ulysses_counts.jsonl")) {
     CAPTURE(row.dump());
-    ModelSpec spec = LoadModel("llama3.2-1b");
-    spec.heads = row.at("heads");
-    spec.kv_heads = row.at("kv_heads");
-    spec.head_size = row.at("head_size");
-    TorchRun run;
+    const ModelSpec spec = SpecOf(row);
+    TorchRun run = RunOf(row);
     run.micro_batch = row.at("batch");
-    run.sequence_ranks = row.at("ranks");
-    run.seq_len = row.at("tokens").get<int64_t>() * run.sequence_ranks;
     TorchMemory memory;
     TorchTimer timer(nullptr, {});
     HeadExchange exchange(spec, run, &memory, &timer);
@@ -84,15 +94,10 @@ TEST_CASE("HeadExchange has what DeepSpeed's own code has around attention") {
 TEST_CASE("RingAttention has what PyTorch's own code has") {
   for (const nlohmann::json& row : RowsOf("tests/data/runtimes/ring_counts.jsonl")) {
     CAPTURE(row.dump());
-    ModelSpec spec = LoadModel("llama3.2-1b");
-    spec.heads = row.at("heads");
-    spec.kv_heads = row.at("kv_heads");
-    spec.head_size = row.at("head_size");
-    TorchRun run;
+    const ModelSpec spec = SpecOf(row);
+    TorchRun run = RunOf(row);
     run.micro_batch = 1;
-    run.sequence_ranks = row.at("ranks");
     run.ring = true;
-    run.seq_len = row.at("tokens").get<int64_t>() * run.sequence_ranks;
     TorchMemory memory;
     TorchTimer timer(nullptr, {});
     RingAttention ring(spec, run, &memory, &timer);
