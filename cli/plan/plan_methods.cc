@@ -1,4 +1,4 @@
-#include "cli/plan_methods.h"
+#include "cli/plan/plan_methods.h"
 
 #include <algorithm>
 #include <filesystem>

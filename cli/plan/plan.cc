@@ -14,14 +14,12 @@
 #include "cli/common/command_files.h"
 #include "cli/common/commands.h"
 #include "cli/common/output.h"
-#include "cli/plan_methods.h"
+#include "cli/plan/plan_config.h"
+#include "cli/plan/plan_methods.h"
 #include "core/base/error.h"
-#include "core/base/json_source.h"
 #include "core/base/log.h"
 #include "core/base/long_work.h"
 #include "core/base/units.h"
-#include "core/config/deepspeed_writer.h"
-#include "core/config/effective_values.h"
 #include "core/config/setup_facts.h"
 #include "core/config/zero_config.h"
 #include "core/model/lora.h"
@@ -30,7 +28,6 @@
 #include "machine/detect.h"
 #include "planner/estimate/choices.h"
 #include "planner/explain/explain.h"
-#include "planner/formats/config_format.h"
 #include "planner/page/plan_page.h"
 #include "planner/plan/plan_file.h"
 #include "planner/plan/plan_table.h"
@@ -41,7 +38,6 @@
 #include "planner/request/plan_answer.h"
 #include "planner/request/resolved.h"
 #include "planner/runtimes/runtimes.h"
-#include "planner/runtimes/torch_phases.h"
 
 namespace zeroplan {
 namespace {
@@ -58,183 +54,6 @@ constexpr const char* kPlanFooter = R"(Examples:
   zeroplan plan --model gpt3-6.7b --gpus 64 --tokens 300B --gpu-hour-price 2.5
 What an option leaves open is searched; what it sets stays. Exit code 3 if nothing fits: the message
 names the smallest change that would.)";
-
-// What plan is asked, and what is written where.
-struct PlanOptions : PlanRequest {
-  std::string deepspeed_file, plan_file, trace_file, report_file;
-  bool explain = false;
-  Given<OutputFormat> output_format;
-
-  bool as_json() const { return output_format == OutputFormat::kJson; }
-};
-
-// What a config is written of.
-struct ConfigSource {
-  FormatRequest request;  // `incoming` is read from came_in
-  std::string came_in;    // --config: keys of it that are not written stay; empty: none
-  bool has_for = false;   // --for names the format; else it is the runtime's own
-};
-
-std::string Indented(const std::string& text) {
-  std::string out = "    ";
-  for (char c : text) {
-    out += c;
-    if (c == '\n') out += "    ";
-  }
-  return out;
-}
-
-void AddConfigForOption(Command& command, PlanOptions& options) {
-  command.Value(
-      {"Output", "--for", "deepspeed|hf-trainer|accelerate|torchtitan",
-       "Program that --out is for: DeepSpeed (JSON), transformers' Trainer (JSON; its arguments "
-       "are printed), 'accelerate launch' (YAML) or torchtitan (TOML, FSDP2). Default: the config "
-       "of --runtime (docs/formats.md)"},
-      options.config_for,
-      WordIn<ConfigFormat>({"deepspeed", "hf-trainer", "accelerate", "torchtitan"}));
-}
-
-// What --for decides beside the file: torchtitan is FSDP2's, and reduces gradients in fp32. Throws
-// Error(kUsage) where --for has no file to write, or the file, the runtime or the dtype is not one
-// for it.
-void ApplyConfigFor(PlanOptions& options) {
-  Given<const Runtime*>& runtime = options.common.runtime.runtime;
-  if (!options.config_for) {
-    // A config is DeepSpeed's unless something else is said.
-    if (!runtime && !options.deepspeed_file.empty()) runtime.emplace(&DeepSpeedRuntime());
-    return;
-  }
-  const ConfigFormat format = *options.config_for;
-  if (options.deepspeed_file.empty()) {
-    ThrowUsage("--for: {} writes a file; add --out FILE", options.config_for.text);
-  }
-  const bool titan = format == ConfigFormat::kTorchtitan;
-  if (!runtime) {
-    runtime.emplace(titan ? &Fsdp2Runtime() : &DeepSpeedRuntime());
-    if (titan) runtime.text = Fsdp2Runtime().key();
-  }
-  if (titan) {
-    Given<Dtype>& sent = options.common.batch.communication_dtype;
-    if (sent && *sent != Dtype::kF32) {
-      ThrowUsage(
-          "--communication-dtype: {} is not what torchtitan reduces in; use fp32 or leave "
-          "it out",
-          sent.text);
-    }
-    if (!sent) {
-      sent.emplace(Dtype::kF32);
-      sent.text = "fp32";
-    }
-  }
-  CheckFormat(format, **runtime, options.deepspeed_file);
-}
-
-const OutputKind kConfig = {"a config that zeroplan wrote",
-                            {"\"_zeroplan\"", "planned by zeroplan"}};
-const OutputKind kPlanOut = {"a plan that zeroplan wrote", {"\"schema\": \"zeroplan.plan/"}};
-
-// Files that --out makes besides the one that it names.
-void CheckFilesBeside(const PlanOptions& options, const Runtime& runtime) {
-  if (options.deepspeed_file.empty()) return;
-  std::vector<CommandFile> written = {{"--report", options.report_file, PathRole::Writes(kPage)},
-                                      {"--plan-out", options.plan_file, PathRole::Writes(kPlanOut)},
-                                      {"--trace", options.trace_file, PathRole::Writes(kTrace)}};
-  std::erase_if(written, [](const CommandFile& file) { return file.path.empty(); });
-  for (std::string& file : FormatFiles(options.format(), runtime, options.deepspeed_file)) {
-    written.push_back({"--out", std::move(file), PathRole::Writes(kConfig)});
-  }
-  CheckMoreFiles(written);
-}
-
-// What to paste where, in lines of at most 100 columns, but for command lines.
-std::string PasteText(ConfigFormat format, const WrittenConfig& written) {
-  std::string names;
-  for (const WrittenFile& file : written.files) names += (names.empty() ? "" : ", ") + file.path;
-  std::string text = fmt::format("\nFor {}, written to {}:\n\n{}\n\n", ConfigFormatName(format),
-                                 names, Indented(written.Command()));
-  if (!written.script.empty()) {
-    text += "  The script loads the model as it was planned:\n\n";
-    for (const std::string& line : written.script) text += "    " + line + "\n";
-    text += "\n";
-  }
-  for (const std::string& note : written.notes) text += Paragraph(note, 2);
-  return text;
-}
-
-WrittenConfig Formatted(const ConfigSource& source) {
-  FormatRequest request = source.request;
-  JsonNode came_in;
-  if (request.runtime->reads_deepspeed_config() && !source.came_in.empty()) {
-    came_in = ParseJsonText(ReadTextFile(source.came_in), source.came_in);
-    request.incoming = &came_in;
-  }
-  return WriteFormat(request);
-}
-
-void WriteFor(const ConfigSource& source, bool json) {
-  const WrittenConfig written = Formatted(source);
-  for (const WrittenFile& file : written.files) WriteData(file.path, file.text);
-  const std::string text = PasteText(source.request.format, written);
-  if (json) {
-    LogInfo("{}", text);
-  } else {
-    WriteData("", text);
-  }
-}
-
-// The source of a config for a plan's choice, which is marked with its runtime's version.
-ConfigSource SourceOf(const PlanOptions& options, const Plan& plan) {
-  // zeroplan's own choices are written as DeepSpeed's.
-  const Runtime& runtime = plan.runtime->has_programs() ? DeepSpeedRuntime() : *plan.runtime;
-  ConfigSource source;
-  source.request = {options.format(),
-                    &runtime,
-                    std::string(plan.runtime->version()),
-                    plan.model,
-                    plan.setup,
-                    plan.recipe,
-                    plan.cluster.shape(),
-                    options.deepspeed_file,
-                    nullptr,
-                    plan.choice.room != MemoryRoom::kAmple && !plan.runtime->has_programs(),
-                    EvalBatchToSay(plan.choice.footprint)};
-  source.came_in = options.common.config;
-  source.has_for = options.config_for.has_value();
-  return source;
-}
-
-// The choice as JSON. DeepSpeed's: what --out has of it. FSDP2's, which has no file of its own: the
-// arguments of fully_shard and what the code has to do. "_zeroplan": {"runtime": ...} names it.
-std::string ConfigText(const ConfigSource& source) {
-  const FormatRequest& request = source.request;
-  // The last of several files is DeepSpeed's.
-  if (request.runtime->reads_deepspeed_config()) return Formatted(source).files.back().text;
-  return NameRuntime(request.runtime->ConfigJson(request.setup, request.model.layers),
-                     request.runtime_name, RecipeWords(request.recipe));
-}
-
-// plan --out: writes it. Says on stderr what the training code has to do itself; with --for says on
-// stdout what to paste where, unless `json` has that for the plan.
-void WriteConfigFile(const ConfigSource& source, bool json) {
-  if (source.has_for) {
-    WriteFor(source, json);
-    return;
-  }
-  const FormatRequest& request = source.request;
-  WriteData(request.file, ConfigText(source));
-  std::string by_code;
-  if (request.setup.recompute.kind == RecomputeKind::kFull) {
-    by_code = "recompute of every layer (torch.utils.checkpoint)";
-  }
-  if (request.recipe.compile.layers) {
-    by_code += fmt::format("{}torch.compile of every layer{}", by_code.empty() ? "" : ", ",
-                           request.recipe.compile.loss ? " and of the loss" : "");
-  }
-  if (!by_code.empty()) {
-    LogInfo("--out {}: the model's code for {} has to switch on itself: {}", request.file,
-            request.runtime->name(), by_code);
-  }
-}
 
 std::string Headline(const Plan& plan) {
   const bool programs = plan.runtime->has_programs();
@@ -267,32 +86,6 @@ std::string StatsLine(const Plan& plan, double seconds) {
                   stats.cut_by_memory, stats.cut_by_score, stats.judged, left, stats.lowered,
                   stats.lowered == 1 ? "" : "s"),
       2);
-}
-
-void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
-  const ConfigSource source = SourceOf(options, plan);
-  if (options.config_for) {
-    WriteConfigFile(source, options.as_json());
-  } else {
-    WriteData(options.deepspeed_file, ConfigText(source));
-  }
-  const uint64_t headroom =
-      DeepSpeedExtraMemory(plan.model, plan.setup).Of(plan.setup.batch.micro_batch);
-  LogInfo(
-      "--out {}: a DeepSpeed config by zeroplan's own choice, not by DeepSpeed's speed (that is "
-      "--runtime deepspeed). DeepSpeed needs more GPU memory than zeroplan's {} for the same "
-      "choice; this plan leaves {} for that, as much as measured runs of DeepSpeed 0.19.6 took at "
-      "most",
-      options.deepspeed_file, FormatBytes(plan.choice.footprint.gpu_total()),
-      FormatBytes(headroom));
-  if (ReducesInFp32(plan.setup)) {
-    LogInfo("--out {}: none of these runs of DeepSpeed reduced in fp32", options.deepspeed_file);
-  }
-  if (plan.setup.recompute.kind == RecomputeKind::kFull) {
-    const bool on_gpu = plan.setup.recompute.offload.device == OffloadDevice::kNone;
-    LogInfo("--out {}: recompute is switched on in the model's code for DeepSpeed{}",
-            options.deepspeed_file, on_gpu ? "" : ", by deepspeed.checkpointing alone");
-  }
 }
 
 // A paragraph of advice; on a terminal that shows colours what it is about stands out.
