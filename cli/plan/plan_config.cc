@@ -1,0 +1,201 @@
+#include "cli/plan/plan_config.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/json_source.h"
+#include "core/base/log.h"
+#include "core/base/units.h"
+#include "core/config/deepspeed_writer.h"
+#include "core/config/effective_values.h"
+#include "core/config/setup_facts.h"
+#include "planner/page/plan_page.h"
+#include "planner/plan/plan_file.h"
+#include "planner/report/report_text.h"
+#include "planner/request/parse.h"
+#include "planner/runtimes/runtimes.h"
+#include "planner/runtimes/torch_phases.h"
+
+namespace zeroplan {
+
+void AddConfigForOption(Command& command, PlanOptions& options) {
+  command.Value(
+      {"Output", "--for", "deepspeed|hf-trainer|accelerate|torchtitan",
+       "Program that --out is for: DeepSpeed (JSON), transformers' Trainer (JSON; its arguments "
+       "are printed), 'accelerate launch' (YAML) or torchtitan (TOML, FSDP2). Default: the config "
+       "of --runtime (docs/formats.md)"},
+      options.config_for,
+      WordIn<ConfigFormat>({"deepspeed", "hf-trainer", "accelerate", "torchtitan"}));
+}
+
+void ApplyConfigFor(PlanOptions& options) {
+  Given<const Runtime*>& runtime = options.common.runtime.runtime;
+  if (!options.config_for) {
+    // A config is DeepSpeed's unless something else is said.
+    if (!runtime && !options.deepspeed_file.empty()) runtime.emplace(&DeepSpeedRuntime());
+    return;
+  }
+  const ConfigFormat format = *options.config_for;
+  if (options.deepspeed_file.empty()) {
+    ThrowUsage("--for: {} writes a file; add --out FILE", options.config_for.text);
+  }
+  const bool titan = format == ConfigFormat::kTorchtitan;
+  if (!runtime) {
+    runtime.emplace(titan ? &Fsdp2Runtime() : &DeepSpeedRuntime());
+    if (titan) runtime.text = Fsdp2Runtime().key();
+  }
+  if (titan) {
+    Given<Dtype>& sent = options.common.batch.communication_dtype;
+    if (sent && *sent != Dtype::kF32) {
+      ThrowUsage(
+          "--communication-dtype: {} is not what torchtitan reduces in; use fp32 or leave "
+          "it out",
+          sent.text);
+    }
+    if (!sent) {
+      sent.emplace(Dtype::kF32);
+      sent.text = "fp32";
+    }
+  }
+  CheckFormat(format, **runtime, options.deepspeed_file);
+}
+
+void CheckFilesBeside(const PlanOptions& options, const Runtime& runtime) {
+  if (options.deepspeed_file.empty()) return;
+  std::vector<CommandFile> written = {{"--report", options.report_file, PathRole::Writes(kPage)},
+                                      {"--plan-out", options.plan_file, PathRole::Writes(kPlanOut)},
+                                      {"--trace", options.trace_file, PathRole::Writes(kTrace)}};
+  std::erase_if(written, [](const CommandFile& file) { return file.path.empty(); });
+  for (std::string& file : FormatFiles(options.format(), runtime, options.deepspeed_file)) {
+    written.push_back({"--out", std::move(file), PathRole::Writes(kConfig)});
+  }
+  CheckMoreFiles(written);
+}
+
+namespace {
+
+std::string Indented(const std::string& text) {
+  std::string out = "    ";
+  for (char c : text) {
+    out += c;
+    if (c == '\n') out += "    ";
+  }
+  return out;
+}
+
+// What to paste where, in lines of at most 100 columns, but for command lines.
+std::string PasteText(ConfigFormat format, const WrittenConfig& written) {
+  std::string names;
+  for (const WrittenFile& file : written.files) names += (names.empty() ? "" : ", ") + file.path;
+  std::string text = fmt::format("\nFor {}, written to {}:\n\n{}\n\n", ConfigFormatName(format),
+                                 names, Indented(written.Command()));
+  if (!written.script.empty()) {
+    text += "  The script loads the model as it was planned:\n\n";
+    for (const std::string& line : written.script) text += "    " + line + "\n";
+    text += "\n";
+  }
+  for (const std::string& note : written.notes) text += Paragraph(note, 2);
+  return text;
+}
+
+WrittenConfig Formatted(const ConfigSource& source) {
+  FormatRequest request = source.request;
+  JsonNode came_in;
+  if (request.runtime->reads_deepspeed_config() && !source.came_in.empty()) {
+    came_in = ParseJsonText(ReadTextFile(source.came_in), source.came_in);
+    request.incoming = &came_in;
+  }
+  return WriteFormat(request);
+}
+
+void WriteFor(const ConfigSource& source, bool json) {
+  const WrittenConfig written = Formatted(source);
+  for (const WrittenFile& file : written.files) WriteData(file.path, file.text);
+  const std::string text = PasteText(source.request.format, written);
+  if (json) {
+    LogInfo("{}", text);
+  } else {
+    WriteData("", text);
+  }
+}
+
+}  // namespace
+
+ConfigSource SourceOf(const PlanOptions& options, const Plan& plan) {
+  // zeroplan's own choices are written as DeepSpeed's.
+  const Runtime& runtime = plan.runtime->has_programs() ? DeepSpeedRuntime() : *plan.runtime;
+  ConfigSource source;
+  source.request = {options.format(),
+                    &runtime,
+                    std::string(plan.runtime->version()),
+                    plan.model,
+                    plan.setup,
+                    plan.recipe,
+                    plan.cluster.shape(),
+                    options.deepspeed_file,
+                    nullptr,
+                    plan.choice.room != MemoryRoom::kAmple && !plan.runtime->has_programs(),
+                    EvalBatchToSay(plan.choice.footprint)};
+  source.came_in = options.common.config;
+  source.has_for = options.config_for.has_value();
+  return source;
+}
+
+std::string ConfigText(const ConfigSource& source) {
+  const FormatRequest& request = source.request;
+  // The last of several files is DeepSpeed's.
+  if (request.runtime->reads_deepspeed_config()) return Formatted(source).files.back().text;
+  return NameRuntime(request.runtime->ConfigJson(request.setup, request.model.layers),
+                     request.runtime_name, RecipeWords(request.recipe));
+}
+
+void WriteConfigFile(const ConfigSource& source, bool json) {
+  if (source.has_for) {
+    WriteFor(source, json);
+    return;
+  }
+  const FormatRequest& request = source.request;
+  WriteData(request.file, ConfigText(source));
+  std::string by_code;
+  if (request.setup.recompute.kind == RecomputeKind::kFull) {
+    by_code = "recompute of every layer (torch.utils.checkpoint)";
+  }
+  if (request.recipe.compile.layers) {
+    by_code += fmt::format("{}torch.compile of every layer{}", by_code.empty() ? "" : ", ",
+                           request.recipe.compile.loss ? " and of the loss" : "");
+  }
+  if (!by_code.empty()) {
+    LogInfo("--out {}: the model's code for {} has to switch on itself: {}", request.file,
+            request.runtime->name(), by_code);
+  }
+}
+
+void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
+  const ConfigSource source = SourceOf(options, plan);
+  if (options.config_for) {
+    WriteConfigFile(source, options.as_json());
+  } else {
+    WriteData(options.deepspeed_file, ConfigText(source));
+  }
+  const uint64_t headroom =
+      DeepSpeedExtraMemory(plan.model, plan.setup).Of(plan.setup.batch.micro_batch);
+  LogInfo(
+      "--out {}: a DeepSpeed config by zeroplan's own choice, not by DeepSpeed's speed (that is "
+      "--runtime deepspeed). DeepSpeed needs more GPU memory than zeroplan's {} for the same "
+      "choice; this plan leaves {} for that, as much as measured runs of DeepSpeed 0.19.6 took at "
+      "most",
+      options.deepspeed_file, FormatBytes(plan.choice.footprint.gpu_total()),
+      FormatBytes(headroom));
+  if (ReducesInFp32(plan.setup)) {
+    LogInfo("--out {}: none of these runs of DeepSpeed reduced in fp32", options.deepspeed_file);
+  }
+  if (plan.setup.recompute.kind == RecomputeKind::kFull) {
+    const bool on_gpu = plan.setup.recompute.offload.device == OffloadDevice::kNone;
+    LogInfo("--out {}: recompute is switched on in the model's code for DeepSpeed{}",
+            options.deepspeed_file, on_gpu ? "" : ", by deepspeed.checkpointing alone");
+  }
+}
+
+}  // namespace zeroplan
