@@ -21,14 +21,13 @@ bool LooksLikePath(const std::string& text) {
   return text.find('/') != std::string::npos || text.ends_with(".json");
 }
 
-std::string ReadFile(const std::string& path) {
+std::string ReadFile(const std::string& path, std::string_view option = "⟦hw⟧") {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
     ThrowUsage(
-        "⟦hw⟧: cannot read \"{}\"; give a built-in name (see 'zeroplan hw list') or a readable "
-        ".json "
-        "file",
-        path);
+        "{}: cannot read \"{}\"; give a built-in name (see 'zeroplan hw list') or a readable "
+        ".json file",
+        option, path);
   }
   return ReadTextFile(path);
 }
@@ -39,11 +38,11 @@ std::vector<std::string> NetworkNames() { return EmbeddedNames("networks"); }
 
 std::vector<std::string> ProfileNames() { return EmbeddedNames("profiles"); }
 
-HardwareProfile LoadProfile(const std::string& name_or_file) {
+HardwareProfile LoadProfile(const std::string& name_or_file, std::string_view option) {
   const std::string_view text = EmbeddedText("profiles", name_or_file);
   if (!text.empty()) return ParseProfile(text, "built in");
-  if (!LooksLikePath(name_or_file)) return FindProfile(name_or_file).profile;
-  return ParseProfile(ReadFile(name_or_file), name_or_file);
+  if (!LooksLikePath(name_or_file)) return FindProfile(name_or_file, 0, option).profile;
+  return ParseProfile(ReadFile(name_or_file, option), name_or_file);
 }
 
 std::string ProfileText(const std::string& name_or_file) {

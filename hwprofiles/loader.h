@@ -28,8 +28,9 @@ struct NamedProfile {
 
 // As LoadProfile, and beyond: of the cards that a bare name fits, the most common one ("h100",
 // "a100"); a number of them ("8xh100", "2x 4090") as the machine that has so many. `gpus`: that
-// many are wanted of a card that is named alone; 0: not said.
-NamedProfile FindProfile(const std::string& name_or_file, int gpus = 0);
+// many are wanted of a card that is named alone; 0: not said. `option`: who named it, for messages.
+NamedProfile FindProfile(const std::string& name_or_file, int gpus = 0,
+                         std::string_view option = "⟦hw⟧");
 // The name among `known` that `name` means. Throws Error(kUsage) naming `option`.
 std::string MeantName(std::string_view option, const std::string& name,
                       const std::vector<std::string>& known);
@@ -37,7 +38,7 @@ std::string MeantName(std::string_view option, const std::string& name,
 // A built-in name, or the path of a JSON file (anything with a '/' or ending in .json). A name
 // counts without regard to case and separators, as the driver has it ("NVIDIA A100-SXM4-80GB"), and
 // without a card's size and socket ("H200", "RTX 4090", "h100 sxm").
-HardwareProfile LoadProfile(const std::string& name_or_file);
+HardwareProfile LoadProfile(const std::string& name_or_file, std::string_view option = "⟦hw⟧");
 HardwareProfile ParseProfile(std::string_view json, std::string_view source);
 // A built-in network ("ib-400"). Throws Error(kUsage) for another name.
 NetworkProfile LoadNetwork(const std::string& name);

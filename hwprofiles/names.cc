@@ -348,26 +348,25 @@ std::string MeantName(std::string_view option, const std::string& name,
   return MeantProfile(option, name, known).name;
 }
 
-NamedProfile FindProfile(const std::string& name_or_file, int gpus) {
-  constexpr std::string_view kOption = "⟦hw⟧";
+NamedProfile FindProfile(const std::string& name_or_file, int gpus, std::string_view option) {
   const std::vector<std::string> names = ProfileNames();
   NamedProfile named;
   Meant meant = {name_or_file, ""};
   int count = 0;
   if (std::find(names.begin(), names.end(), name_or_file) == names.end()) {
     if (name_or_file.find('/') != std::string::npos || name_or_file.ends_with(".json")) {
-      named.profile = LoadProfile(name_or_file);
+      named.profile = LoadProfile(name_or_file, option);
       return named;
     }
     if (const std::optional<Counted> counted = TakeCount(name_or_file);
         counted && counted->count > 0) {
-      const Meant card = MeantProfile(kOption, counted->card, names);
+      const Meant card = MeantProfile(option, counted->card, names);
       if (IsCard(card.name)) {
         count = counted->count;
         meant = card;
       }
     }
-    if (count == 0) meant = MeantProfile(kOption, name_or_file, names);
+    if (count == 0) meant = MeantProfile(option, name_or_file, names);
   }
   if (count > 1) {
     named = SeveralOf(meant.name, count);

@@ -225,6 +225,7 @@ std::vector<KnownGpu> KnownGpus() {
     const auto scale = UnitScale(Dimension::kBytes, memory.at("unit").get<std::string>());
     KnownGpu& gpu = gpus.emplace_back();
     gpu.part = name;
+    part.at("name").get_to(gpu.name);
     gpu.memory_bytes = memory.at("value").get<double>() * scale.value_or(1);
     if (part.contains("driver_names")) part.at("driver_names").get_to(gpu.driver_names);
   }

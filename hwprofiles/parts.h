@@ -50,6 +50,7 @@ std::string PartText(const PartKind& kind, const std::string& name);
 // A built-in GPU, as a driver would describe it.
 struct KnownGpu {
   std::string part;  // "rtx4090"
+  std::string name;  // "NVIDIA GeForce RTX 4090", as GpuProfile::name
   double memory_bytes;
   std::vector<std::string> driver_names;  // without the brand; empty: not known
 };
