@@ -135,7 +135,7 @@ struct FittingNames {
 FittingNames FindFitting(const std::string& name) {
   const std::vector<std::string> all = Tokens(name);
   FittingNames cards{.cards = true}, machines;
-  const std::vector<KnownGpu> gpus = KnownGpus();
+  const std::vector<KnownGpu>& gpus = KnownGpus();
   for (const KnownMachine& machine : KnownMachines()) {
     const auto gpu = std::find_if(gpus.begin(), gpus.end(), [&](const KnownGpu& known) {
       return known.part == machine.name;
@@ -336,7 +336,7 @@ NamedProfile SeveralOf(const std::string& card, int count) {
 }
 
 bool IsCard(const std::string& name) {
-  const std::vector<KnownGpu> gpus = KnownGpus();
+  const std::vector<KnownGpu>& gpus = KnownGpus();
   return std::any_of(gpus.begin(), gpus.end(),
                      [&](const KnownGpu& gpu) { return gpu.part == name; });
 }

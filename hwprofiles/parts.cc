@@ -217,7 +217,9 @@ std::string PartText(const PartKind& kind, const std::string& name) {
   return FormatProfileJson(ComposePart(kind, ProfileJson(name), name));
 }
 
-std::vector<KnownGpu> KnownGpus() {
+namespace {
+
+std::vector<KnownGpu> ReadGpus() {
   std::vector<KnownGpu> gpus;
   for (const std::string& name : EmbeddedNames(kGpuKind.folder)) {
     const ProfileJson part = ComposePart(kGpuKind, ProfileJson(name), name);
@@ -232,13 +234,25 @@ std::vector<KnownGpu> KnownGpus() {
   return gpus;
 }
 
-std::vector<KnownMachine> KnownMachines() {
+std::vector<KnownMachine> ReadMachines() {
   std::vector<KnownMachine> machines;
   for (const std::string& name : EmbeddedNames("profiles")) {
     const ProfileJson json = ParseJson(EmbeddedText("profiles", name), name);
     machines.push_back(
         {name, PartName(json, kGpuKind.section), json.at("gpus").at("value").get<double>()});
   }
+  return machines;
+}
+
+}  // namespace
+
+const std::vector<KnownGpu>& KnownGpus() {
+  static const std::vector<KnownGpu> gpus = ReadGpus();
+  return gpus;
+}
+
+const std::vector<KnownMachine>& KnownMachines() {
+  static const std::vector<KnownMachine> machines = ReadMachines();
   return machines;
 }
 

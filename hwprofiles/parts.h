@@ -54,14 +54,14 @@ struct KnownGpu {
   double memory_bytes;
   std::vector<std::string> driver_names;  // without the brand; empty: not known
 };
-std::vector<KnownGpu> KnownGpus();
+const std::vector<KnownGpu>& KnownGpus();
 // A built-in machine: which GPUs it has, and how many.
 struct KnownMachine {
   std::string name;
   std::string gpu_part;  // "" if it holds its GPU in full
   double gpus;
 };
-std::vector<KnownMachine> KnownMachines();
+const std::vector<KnownMachine>& KnownMachines();
 // The machine of `count` GPUs that are `part`, NVIDIA's own before a cloud's, or "".
 std::string MachineOf(const std::string& part, double count);
 

@@ -15,6 +15,7 @@
 #include "cli/common/commands.h"
 #include "cli/common/output.h"
 #include "cli/plan/plan_config.h"
+#include "cli/plan/plan_machines.h"
 #include "cli/plan/plan_methods.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -52,6 +53,7 @@ constexpr const char* kPlanFooter = R"(Examples:
   zeroplan plan --largest --gpus 8 --hw dgx-a100-80gb
   zeroplan plan --params 7B --gpus 8 --largest seq-len
   zeroplan plan --model gpt3-6.7b --gpus 64 --tokens 300B --gpu-hour-price 2.5
+  zeroplan plan --model llama3.1-8b --hw rtx4090,l40s,dgx-h100 --gpus 1,2,4,8 --tokens 100M
 What an option leaves open is searched; what it sets stays. Exit code 3 if nothing fits: the message
 names the smallest change that would.)";
 
@@ -323,6 +325,10 @@ void FindAndWrite(PlanOptions options) {
 }
 
 void RunPlan(PlanOptions options) {
+  if (options.machines.given()) {
+    PrintMachines(options);
+    return;
+  }
   const bool says_runtime = options.common.runtime.runtime.has_value();
   ApplyConfigFor(options);
   if (Assumptions assumptions; Compares(options, assumptions)) {

@@ -55,7 +55,7 @@ std::vector<ListedProfile> GroupedProfiles() {
   constexpr Generation kGenerations[] = {{"volta", "Volta"},   {"turing", "Turing"},
                                          {"ampere", "Ampere"}, {"ada", "Ada"},
                                          {"hopper", "Hopper"}, {"blackwell", "Blackwell"}};
-  const std::vector<KnownGpu> gpus = KnownGpus();
+  const std::vector<KnownGpu>& gpus = KnownGpus();
   std::vector<ListedProfile> listed;
   for (const std::string& name : ProfileNames()) {
     ListedProfile& one = listed.emplace_back();

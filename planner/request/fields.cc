@@ -53,6 +53,44 @@ void AddPackingField(FieldSink& sink, Request& fields) {
              fields.packing, WordIn<Packing>({"stream", "documents", "off"}));
 }
 
+// Of machines that are compared.
+void AddMachineFields(FieldSink& sink, MachineFields& fields) {
+  const char* group = "Run";
+  sink.Text({.group = group,
+             .name = "⟦prices⟧",
+             .type = "FILE",
+             .help = "Prices of GPUs by the hour for machines that are compared (docs/machines.md; "
+                     "default: what is built in, with date and source)"},
+            fields.prices);
+  sink.Value({group, "⟦deadline⟧", "TIME",
+              "With ⟦tokens⟧: the run ends within that time, such as 24h or 3d; compares machines"},
+             fields.deadline, ParseDuration);
+  sink.Value({group, "⟦budget⟧", "PRICE",
+              "With ⟦tokens⟧: the run costs no more than that; compares machines"},
+             fields.budget, ParsePrice);
+}
+
+// The objectives of one plan, and those that compare machines.
+void AddObjectiveField(FieldSink& sink, PlanRequest& request) {
+  sink.Take({{"Search", "⟦objective⟧", "throughput|headroom|fewest-gpus|time|cost|energy",
+              "What is best: most tokens/s (the same as time), most GPU memory left, fewest of "
+              "⟦gpus⟧; cost and energy compare machines, or numbers of GPUs up to ⟦gpus⟧ (default "
+              "throughput)"},
+             "",
+             [&request](const std::string& text, std::string_view name) {
+               const size_t word = ParseWord(
+                   text, name, {"throughput", "headroom", "fewest-gpus", "time", "cost", "energy"});
+               constexpr size_t kTime = 3;
+               if (word > kTime) {
+                 request.machines.objective.emplace(static_cast<MachineObjective>(word - kTime));
+                 request.machines.objective.text = text;
+                 return;
+               }
+               request.objective.emplace(static_cast<Objective>(word % kTime));
+               request.objective.text = text;
+             }});
+}
+
 Allowed ParseAllowed(const std::string& text, std::string_view name) {
   std::vector<std::string> names = LightStatesNames();
   const size_t states = names.size();
@@ -234,7 +272,7 @@ void AddRunFields(FieldSink& sink, Request& request) {
 void AddPlanFields(FieldSink& sink, PlanRequest& request) {
   Request& common = request.common;
   AddModelFields(sink, common.model, &request.compared);
-  AddClusterFields(sink, common);
+  AddClusterFields(sink, common, &request.machines);
   AddBatchFields(sink, common.batch, /*searched=*/true);
   AddChoiceFields(sink, common, /*all_default=*/true, /*searched=*/true);
   AddDeterministicField(sink, common);
@@ -246,11 +284,9 @@ void AddPlanFields(FieldSink& sink, PlanRequest& request) {
   largest.alone = "model";
   sink.Value(largest, request.largest, WordIn<Largest>({"model", "seq-len", "micro-batch"}));
   AddGoalFields(sink, common.goal);
+  AddMachineFields(sink, request.machines);
   AddRuntimeFields(sink, common.runtime, "Program to plan for");
-  sink.Value({"Search", "⟦objective⟧", "throughput|headroom|fewest-gpus",
-              "What is best: most tokens/s, most GPU memory left, or fewest of ⟦gpus⟧ (default "
-              "throughput)"},
-             request.objective, WordIn<Objective>({"throughput", "headroom", "fewest-gpus"}));
+  AddObjectiveField(sink, request);
   sink.Value({"Search", "⟦allow⟧", "split-masters|8bit-states|bf16-states|fp8|fp8-blocks|all",
               "What changes a run's numbers, to be chosen where that is faster: optimizer states "
               "that take less memory than fp32 ones (masters in two halves; Adam's moments in 8 "
@@ -333,23 +369,43 @@ void AddModelFields(FieldSink& sink, ModelFields& fields,
   sink.Flag(tuning, "⟦rslora⟧", "Scale by ALPHA / sqrt(RANK) instead", fields.lora.rslora);
 }
 
-void AddClusterFields(FieldSink& sink, Request& fields) {
+void AddClusterFields(FieldSink& sink, Request& fields, MachineFields* machines) {
   const char* group = "Hardware";
   ClusterFields& cluster = fields.cluster;
   HardwareFields& hardware = fields.hardware;
-  sink.Value(
-      {group, "⟦gpus⟧", "COUNT",
-       "GPUs in all, one rank each (default: those of the machine that ⟦hw⟧ names, or of this "
-       "one; 1 where it has none)"},
-      cluster.gpus, WholeIn<int>(1, kMaxGpus));
+  const std::string several = machines == nullptr ? "" : "; several are compared";
+  sink.Take({{group, "⟦gpus⟧", machines == nullptr ? "COUNT" : "COUNT,...",
+              "GPUs in all, one rank each (default: those of the machine that ⟦hw⟧ names, or of "
+              "this one; 1 where it has none)" +
+                  several},
+             "",
+             [&cluster, machines](const std::string& text, std::string_view name) {
+               if (machines != nullptr && text.find(',') != std::string::npos) {
+                 machines->gpus = ParseCounts(text, name, kMaxGpus);
+                 return;
+               }
+               cluster.gpus.emplace(WholeIn<int>(1, kMaxGpus)(text, name));
+               cluster.gpus.text = text;
+             }});
   sink.Value({group, "⟦gpus_per_node⟧", "COUNT",
               "GPUs that share a host's memory and disk (default: the profile's, at most ⟦gpus⟧)"},
              cluster.gpus_per_node, WholeIn<int>(1, kMaxGpus));
-  sink.Text({group, "⟦hw⟧", "NAME|FILE",
-             "Hardware profile: a built-in name (see 'zeroplan hw list') or a JSON file "
-             "(default: this machine's GPUs, or " +
-                 std::string(kDefaultProfile) + " where it has none)"},
-            hardware.profile, ProfileNames);
+  sink.Take({{group, "⟦hw⟧", machines == nullptr ? "NAME|FILE" : "NAME|FILE,...|any",
+              "Hardware profile: a built-in name (see 'zeroplan hw list') or a JSON file "
+              "(default: this machine's GPUs, or " +
+                  std::string(kDefaultProfile) + " where it has none)" + several +
+                  (machines == nullptr ? "" : ", and so are all built-in ones by the word any")},
+             "",
+             [&hardware, machines](const std::string& text, std::string_view name) {
+               if (machines != nullptr && text == "any") {
+                 machines->any = true;
+               } else if (machines != nullptr && text.find(',') != std::string::npos) {
+                 machines->hw = ParseNames(text, name);
+               } else {
+                 hardware.profile = text;
+               }
+             },
+             ProfileNames});
   sink.Text({group, "⟦network⟧", "NAME|RATE",
              "Network between nodes: a built-in one (eth-25, ib-8x400) or the rate of one node "
              "each way, such as 25Gb or 8x400Gb (default: the profile's)"},
@@ -444,17 +500,17 @@ void AddBatchFields(FieldSink& sink, BatchFields& fields, bool searched, bool tr
               "sent (default: the gradients' own)",
               kPlan},
              fields.communication_dtype, ParseDtype);
-  sink.Value({group, "⟦master_weights⟧", "fp32|split|16bit",
-              "What a run of 16 bits keeps of each parameter for its updates: an fp32 number; the "
-              "same in two halves, of which a bf16 parameter is one; or the parameter's own 16 "
-              "bits, rounded stochastically (default: the config's, else fp32)",
-              kPlan},
-             fields.master_weights, [](const std::string& text, std::string_view name) {
-               constexpr size_t kParam = 2;  // from here on, with the names of dtypes
-               const size_t word =
-                   ParseWord(text, name, {"fp32", "split", "16bit", "bf16", "fp16"});
-               return static_cast<MasterWeights>(std::min(word, kParam));
-             });
+  sink.Value(
+      {group, "⟦master_weights⟧", "fp32|split|16bit",
+       "What a run of 16 bits keeps of each parameter for its updates: an fp32 number; the "
+       "same in two halves, of which a bf16 parameter is one; or the parameter's own 16 "
+       "bits, rounded stochastically (default: the config's, else fp32)",
+       kPlan},
+      fields.master_weights, [](const std::string& text, std::string_view name) {
+        constexpr size_t kParam = 2;  // from here on, with the names of dtypes
+        const size_t word = ParseWord(text, name, {"fp32", "split", "16bit", "bf16", "fp16"});
+        return static_cast<MasterWeights>(std::min(word, kParam));
+      });
   sink.Value({group, "⟦optimizer_states⟧", "fp32|bf16|8bit",
               "What Adam's two moments are kept in (default: the config's, else fp32)", kPlan},
              fields.optimizer_states, [](const std::string& text, std::string_view name) {

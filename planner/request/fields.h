@@ -102,7 +102,8 @@ void AddRunFields(FieldSink& sink, Request& request);
 // `compared`: takes several methods of tuning, where they may be asked about at once; else null.
 void AddModelFields(FieldSink& sink, ModelFields& fields,
                     Given<std::vector<TuningMethod>>* compared = nullptr);
-void AddClusterFields(FieldSink& sink, Request& request);
+// `machines`: takes several, where they may be compared; else null.
+void AddClusterFields(FieldSink& sink, Request& request, MachineFields* machines = nullptr);
 void AddPinnedLimitField(FieldSink& sink, const char* group, ClusterFields& fields);
 // What stays free, in the group `group`.
 void AddReserveFields(FieldSink& sink, const char* group, ClusterFields& fields);

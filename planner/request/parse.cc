@@ -92,6 +92,45 @@ double ParsePrice(const std::string& text, std::string_view option) {
   return *value;
 }
 
+double ParseDuration(const std::string& text, std::string_view option) {
+  constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"min", 60}, {"m", 60}, {"s", 1}, {"h", 3600}, {"d", 86400}};
+  constexpr double kMost = 100.0 * 365 * 86400;
+  for (const auto& [unit, seconds] : kUnits) {
+    if (!text.ends_with(unit)) continue;
+    const std::optional<double> value =
+        ParsePositive(text.substr(0, text.size() - unit.size()), kMost / seconds);
+    if (value) return *value * seconds;
+  }
+  ThrowUsage("{}: {} is not allowed; use a time with its unit, such as 90s, 30min, 24h or 3d",
+             option, text.empty() ? "''" : text);
+}
+
+std::vector<int> ParseCounts(const std::string& text, std::string_view option, int64_t high) {
+  std::vector<int> counts;
+  for (const std::string_view one : SplitList(text)) {
+    const auto count = static_cast<int>(ParseWhole(one, option, 1, high));
+    if (std::find(counts.begin(), counts.end(), count) != counts.end()) {
+      ThrowUsage("{}: {} has {} twice; name each once", option, text, one);
+    }
+    counts.push_back(count);
+  }
+  std::sort(counts.begin(), counts.end());
+  return counts;
+}
+
+std::vector<std::string> ParseNames(const std::string& text, std::string_view option) {
+  std::vector<std::string> names;
+  for (const std::string_view one : SplitList(text)) {
+    if (one.empty()) ThrowUsage("{}: {} has an empty name; leave the comma out", option, text);
+    if (std::find(names.begin(), names.end(), one) != names.end()) {
+      ThrowUsage("{}: {} has {} twice; name each once", option, text, one);
+    }
+    names.emplace_back(one);
+  }
+  return names;
+}
+
 size_t ParseWord(const std::string& text, std::string_view option,
                  const std::vector<std::string>& allowed) {
   // What other tools, and earlier versions, call the same.

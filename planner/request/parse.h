@@ -23,6 +23,12 @@ double ParseAlpha(const std::string& text, std::string_view option);
 double ParseDropout(const std::string& text, std::string_view option);
 // A number above 0 and up to a million, as a price.
 double ParsePrice(const std::string& text, std::string_view option);
+// "90s", "30min", "24h", "3d": seconds, above 0 and up to 100 years.
+double ParseDuration(const std::string& text, std::string_view option);
+// Whole numbers from 1 to `high`, each once, in any order ("1,2,4,8"). Rising.
+std::vector<int> ParseCounts(const std::string& text, std::string_view option, int64_t high);
+// Names, each once ("rtx4090,l40s"), as they stand.
+std::vector<std::string> ParseNames(const std::string& text, std::string_view option);
 // Index of `text` in `allowed`; a near miss is suggested.
 size_t ParseWord(const std::string& text, std::string_view option,
                  const std::vector<std::string>& allowed);

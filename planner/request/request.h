@@ -155,8 +155,27 @@ struct Allowed {
   std::vector<Fp8Recipe> products;
 };
 
+// What machines are compared by (planner/machines/machines.h).
+enum class MachineObjective : uint8_t { kTime, kCost, kEnergy };
+
+// Machines of which each is planned.
+struct MachineFields {
+  std::vector<std::string> hw;  // as HardwareFields::profile; empty: the one that it names
+  std::vector<int> gpus;        // empty: as many as each has, or up to ClusterFields::gpus
+  bool any = false;             // all that are built in
+  Given<MachineObjective> objective;
+  Given<double> deadline;  // seconds
+  Given<double> budget;    // in the currency of the prices
+  std::string prices;      // a file (hwprofiles/prices.h); "": what is built in
+  bool given() const {
+    return any || !hw.empty() || !gpus.empty() || objective || deadline || budget ||
+           !prices.empty();
+  }
+};
+
 struct PlanRequest {
   Request common;
+  MachineFields machines;  // given: they are compared; else one is planned
   // Several methods that are compared (methods.h), in the enum's order; unset: one is planned.
   Given<std::vector<TuningMethod>> compared;
   Given<Largest> largest;  // plan_answer.h

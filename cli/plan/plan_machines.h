@@ -1,0 +1,12 @@
+// plan of several machines: the best plan of each, in one table.
+#pragma once
+
+#include "cli/plan/plan_config.h"
+
+namespace zeroplan {
+
+// Throws Error(kUsage) for options that write one plan, Error(kNothingFits) where no machine is
+// within what is asked for.
+void PrintMachines(const PlanOptions& options);
+
+}  // namespace zeroplan

@@ -1,0 +1,534 @@
+#include "planner/machines/machines.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <condition_variable>
+#include <exception>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <tuple>
+
+#include "core/base/error.h"
+#include "core/base/units.h"
+#include "hwprofiles/loader.h"
+#include "hwprofiles/parts.h"
+#include "planner/report/report_text.h"
+#include "planner/request/resolved.h"
+#include "planner/search/search.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr int kMostInHost = 8;
+// Of the budget: enough to find what is mostly best, not to prove it.
+constexpr double kFirstLook = 0.02;
+
+void Refuse(const PlanRequest& request) {
+  const MachineFields& machines = request.machines;
+  const Request& common = request.common;
+  const auto refuse = [](std::string_view field, std::string_view fix) {
+    ThrowUsage("{}: is not compared over machines; {}", field, fix);
+  };
+  if (request.largest) refuse("⟦largest⟧", "leave it out, or name one machine");
+  if (request.compared) refuse("⟦method⟧", "use one of full, lora, qlora");
+  if (request.objective && *request.objective != Objective::kThroughput) {
+    refuse("⟦objective⟧", "use time, cost or energy, or name one machine");
+  }
+  if (!common.goal.tokens) {
+    for (const auto& [field, given] : {std::pair("⟦deadline⟧", machines.deadline.has_value()),
+                                       std::pair("⟦budget⟧", machines.budget.has_value())}) {
+      if (given) {
+        ThrowUsage(
+            "{}: has no effect without ⟦tokens⟧; add the run's tokens, such as "
+            "⟦tokens⟧ 10B",
+            field);
+      }
+    }
+  }
+  if (common.goal.gpu_hour_price && !machines.prices.empty()) {
+    ThrowUsage("⟦gpu_hour_price⟧: {} is not allowed with ⟦prices⟧; leave one of the two out",
+               common.goal.gpu_hour_price.text);
+  }
+  if (common.goal.gpu_hour_price && (machines.any || machines.hw.size() > 1)) {
+    ThrowUsage(
+        "⟦gpu_hour_price⟧: {} is one price, and several machines are compared; use ⟦prices⟧ FILE",
+        common.goal.gpu_hour_price.text);
+  }
+  if (machines.any && (common.cluster.gpus_per_node || !common.hardware.network.empty() ||
+                       !common.hardware.intra_node_bandwidth.empty())) {
+    ThrowUsage("⟦hw⟧: any takes each machine's own links and GPUs a node; name the machines");
+  }
+}
+
+PlanRequest QuestionOf(const PlanRequest& request, const std::string& hw, int gpus) {
+  PlanRequest question = request;
+  question.machines = {};
+  question.quick = true;
+  question.common.goal = {};
+  question.common.hardware.profile = hw;
+  if (gpus > 0) {
+    question.common.cluster.gpus.emplace(gpus);
+    question.common.cluster.gpus.text = std::to_string(gpus);
+  }
+  return question;
+}
+
+// 1, 2, 4, ... up to `most`, which is the last.
+std::vector<int> Doublings(int most) {
+  std::vector<int> counts;
+  for (int count = 1; count < most; count *= 2) counts.push_back(count);
+  counts.push_back(most);
+  return counts;
+}
+
+int GpusOf(const HardwareProfile& profile) {
+  return static_cast<int>(std::lround(profile.node.gpus.value));
+}
+
+// Cards in as many as were asked for, as far as one host holds them, and machines as a whole.
+std::vector<PlanRequest> AnyMachines(const PlanRequest& request, const std::vector<int>& counts) {
+  std::vector<PlanRequest> questions;
+  std::set<std::pair<std::string, int>> seen;  // profiles
+  std::set<std::string> cards;
+  for (const KnownGpu& gpu : KnownGpus()) cards.insert(gpu.part);
+  for (const std::string& name : ProfileNames()) {
+    if (!cards.contains(name)) continue;
+    const bool alone = name.ends_with("-laptop") || name.starts_with("gh200");
+    for (const int count : counts) {
+      if (count > kMostInHost || (alone && count > 1)) continue;
+      seen.emplace(FindProfile(name, count).profile.name, count);
+      questions.push_back(QuestionOf(request, name, count));
+    }
+  }
+  for (const KnownMachine& machine : KnownMachines()) {
+    const int gpus = static_cast<int>(std::lround(machine.gpus));
+    if (cards.contains(machine.name) || gpus < 2) continue;
+    for (const int count : counts) {
+      if (count % gpus != 0 || !seen.emplace(machine.name, count).second) continue;
+      questions.push_back(QuestionOf(request, machine.name, count));
+    }
+  }
+  return questions;
+}
+
+// What the rows share while they are searched.
+struct Crew {
+  std::mutex mutex;
+  std::condition_variable told;
+  std::atomic<bool> stop = false;
+  std::exception_ptr failed;
+  size_t done = 0, workers = 0;
+  const MachineRow* best = nullptr;  // by tokens a second, as far as rows are done
+};
+
+double RateOf(const MachineRow& row) {
+  return row.choice ? *row.choice->time.tokens_per_second : 0;
+}
+
+class Comparison {
+ public:
+  Comparison(const PlanRequest& request, Assumptions& assumptions)
+      : asked_(request), questions_(MachineQuestions(request)) {
+    if (!request.machines.prices.empty()) own_ = PriceBook::Read(request.machines.prices);
+    all_.objective = request.machines.objective.value_or(MachineObjective::kTime);
+    all_.deadline = request.machines.deadline;
+    all_.budget = request.machines.budget;
+    all_.any = request.machines.any;
+    all_.run_given = request.common.goal.tokens.has_value();
+    all_.tokens = request.common.goal.tokens.value_or(kComparedTokens);
+    Resolve(assumptions);
+  }
+
+  MachineComparison Run(const std::function<void(const std::string&)>& progress) {
+    std::vector<size_t> rows;
+    for (size_t i = 0; i < all_.rows.size(); ++i) {
+      if (kinds_[i]) rows.push_back(i);
+    }
+    Search(rows, all_.any ? kFirstLook : 1, progress);
+    while (all_.any && !(rows = StillOpen()).empty()) Search(rows, 1, progress);
+    for (const MachineRow& row : all_.rows) {
+      const auto& price = row.gpu_hour ? row.gpu_hour : row.spot_gpu_hour;
+      if (all_.currency.empty() && price) all_.currency = price->currency;
+    }
+    MarkFront();
+    Sort();
+    return std::move(all_);
+  }
+
+ private:
+  const PriceBook& prices() const { return own_ ? *own_ : PriceBook::BuiltIn(); }
+
+  // Before anything is searched: what is wrong with all of them is wrong with the question.
+  void Resolve(Assumptions& assumptions) {
+    std::exception_ptr first;
+    size_t asked = 0;
+    for (const PlanRequest& question : questions_) {
+      MachineRow& row = all_.rows.emplace_back();
+      row.hw = question.common.hardware.profile;
+      Assumptions own{.logged = asked > 0};
+      kinds_.emplace_back();
+      try {
+        resolved_.push_back(nullptr);
+        resolved_.back() = std::make_shared<ResolvedPlan>(question, own);
+        const SearchInputs& inputs = resolved_.back()->inputs();
+        kinds_.back() = {inputs.base.batch.world_size, inputs.base.precision.dtype,
+                         inputs.lower.flash_attention};
+        row.cluster = inputs.clusters.back().cluster;
+        row.gpus = row.cluster.gpus;
+        if (asked++ == 0) {
+          all_.model = inputs.model;
+          all_.seq_len = inputs.base.batch.seq_len;
+          all_.runtime = inputs.runtime;
+          all_.recipe = inputs.recipe;
+          KeepShared(own, assumptions);
+        }
+      } catch (const Error& error) {
+        if (error.code() != ExitCode::kUsage) throw;
+        row.gpus = question.common.cluster.gpus.value_or(0);
+        row.why_not = error.what();
+        if (!first) first = std::current_exception();
+      }
+    }
+    if (asked == 0) std::rethrow_exception(first);
+  }
+
+  // Of what one machine's question assumes and notes that which does not hang on the machine.
+  static void KeepShared(const Assumptions& own, Assumptions& all) {
+    for (const std::string& text : own.assumed) {
+      const bool of_machine = text.starts_with("⟦gpus⟧") || text.starts_with("⟦hw⟧") ||
+                              text.starts_with("⟦host_reserve⟧") || text.starts_with("⟦dtype⟧");
+      if (!of_machine) all.assumed.push_back(text);
+    }
+    for (const std::string& note : own.notes) {
+      const bool of_machine = note.starts_with("Hardware:") || note.starts_with("Batch:") ||
+                              note.starts_with("NVMe:") || note.starts_with("Profile ");
+      if (!of_machine) all.notes.push_back(note);
+    }
+    all.notes.emplace_back(
+        "Batch: each machine's own, as 'plan' searches it; ⟦global_batch⟧ sets it for all.");
+  }
+
+  // Rows whose searches lower the same programs, and share them: those of alike memory beside one
+  // another, so few that all processors have some.
+  std::vector<std::vector<size_t>> Chains(const std::vector<size_t>& of) const {
+    constexpr size_t kMostInChain = 16;
+    std::map<std::tuple<int, Dtype, bool>, std::vector<size_t>> alike;
+    for (const size_t i : of) alike[*kinds_[i]].push_back(i);
+    std::vector<std::vector<size_t>> chains;
+    for (auto& [kind, rows] : alike) {
+      std::stable_sort(rows.begin(), rows.end(), [&](size_t a, size_t b) {
+        return all_.rows[a].cluster.gpu_capacity_bytes > all_.rows[b].cluster.gpu_capacity_bytes;
+      });
+      for (size_t begin = 0; begin < rows.size(); begin += kMostInChain) {
+        const size_t end = std::min(rows.size(), begin + kMostInChain);
+        chains.emplace_back(rows.begin() + static_cast<std::ptrdiff_t>(begin),
+                            rows.begin() + static_cast<std::ptrdiff_t>(end));
+      }
+    }
+    return chains;
+  }
+
+  // What of the rows that were looked at with a part of the budget alone could be among those that
+  // a text shows, or be beaten by none.
+  std::vector<size_t> StillOpen() {
+    std::vector<double> merits;
+    for (const MachineRow& row : all_.rows) {
+      if (row.within()) merits.push_back(MeritOf(row, all_.objective));
+    }
+    std::sort(merits.begin(), merits.end());
+    const double last = merits.size() > kShownOfAny ? merits[kShownOfAny - 1]
+                                                    : std::numeric_limits<double>::infinity();
+    std::vector<size_t> open;
+    for (size_t i = 0; i < all_.rows.size(); ++i) {
+      const MachineRow& row = all_.rows[i];
+      if (resolved_[i] == nullptr || (row.gap == 0 && !row.gave_up)) continue;
+      MachineRow best = row;  // as good as it may be
+      const double faster = 1 + row.gap;
+      best.run.seconds /= faster;
+      if (best.price) *best.price /= faster;
+      if (best.run.gpu_kwh) *best.run.gpu_kwh /= faster;
+      SetLimits(best);
+      if (!row.gave_up && !best.within()) continue;
+      if (row.gave_up || MeritOf(best, all_.objective) <= last || Unbeaten(best, i)) {
+        open.push_back(i);
+      }
+    }
+    return open;
+  }
+
+  // `effort`: a part of the budget that was asked for; 1: the rows are done then.
+  void Search(const std::vector<size_t>& rows, double effort,
+              const std::function<void(const std::string&)>& progress) {
+    Crew crew;
+    const std::vector<std::vector<size_t>> chains = Chains(rows);
+    std::atomic<size_t> next = 0;
+    const size_t most = std::max(1u, std::thread::hardware_concurrency());
+    crew.workers = std::min(most, chains.size());
+    std::vector<std::thread> threads;
+    threads.reserve(crew.workers);
+    for (size_t i = 0, count = crew.workers; i < count; ++i) {
+      threads.emplace_back([&] {
+        try {
+          for (size_t at = next++; at < chains.size() && !crew.stop; at = next++) {
+            Searched before;
+            for (const size_t row : chains[at]) {
+              if (crew.stop) break;
+              before = SearchOne(row, before, effort, crew);
+              const std::lock_guard lock(crew.mutex);
+              ++crew.done;
+              const MachineRow& done = all_.rows[row];
+              if (crew.best == nullptr || RateOf(done) > RateOf(*crew.best)) crew.best = &done;
+              crew.told.notify_one();
+            }
+          }
+        } catch (...) {
+          const std::lock_guard lock(crew.mutex);
+          if (!crew.failed) crew.failed = std::current_exception();
+          crew.stop = true;
+        }
+        const std::lock_guard lock(crew.mutex);
+        --crew.workers;
+        crew.told.notify_one();
+      });
+    }
+    std::exception_ptr stopped;
+    {
+      std::unique_lock lock(crew.mutex);
+      while (crew.workers > 0) {
+        crew.told.wait_for(lock, std::chrono::milliseconds(50));
+        if (stopped) continue;
+        std::string text = fmt::format("{} of {} machines", crew.done, rows.size());
+        if (crew.best != nullptr && crew.best->choice) {
+          text += fmt::format(", the fastest so far {} x {}: {} tokens/s", crew.best->gpus,
+                              crew.best->hw, NumberCell(RateOf(*crew.best)));
+        }
+        lock.unlock();
+        try {
+          progress(text);
+        } catch (...) {
+          stopped = std::current_exception();
+          crew.stop = true;
+        }
+        lock.lock();
+      }
+    }
+    for (std::thread& thread : threads) thread.join();
+    if (stopped) std::rethrow_exception(stopped);
+    if (crew.failed) std::rethrow_exception(crew.failed);
+  }
+
+  struct Stopped {};  // a search that is not waited for any more
+
+  // A search, with what it points to.
+  struct Searched {
+    std::shared_ptr<ResolvedPlan> resolved;
+    std::unique_ptr<ChoiceSearch> search;
+  };
+
+  // `before`: the search before this one in its chain; null: this is the first.
+  Searched SearchOne(size_t at, const Searched& before, double effort, Crew& crew) {
+    MachineRow& row = all_.rows[at];
+    Searched now{resolved_[at], nullptr};
+    if (effort == 1) resolved_[at].reset();
+    SearchInputs inputs = now.resolved->inputs();
+    inputs.effort = effort * asked_.effort.value_or(1);
+    inputs.progress = [&crew](uint64_t) {
+      if (crew.stop) throw Stopped();
+    };
+    try {
+      now.search = before.search != nullptr ? before.search->Like(std::move(inputs))
+                                            : MakeSearch(std::move(inputs));
+      Find(*now.search, effort < 1, row);
+    } catch (const Stopped&) {
+      return now;
+    } catch (const Error& error) {  // what the machine's runtime refuses of its choices
+      if (error.code() != ExitCode::kUsage) throw;
+      row.why_not = error.what();
+    }
+    if (!row.choice) return now;
+    const HardwareProfile& hardware = now.resolved->hardware();
+    const Runtime& runtime = *now.search->inputs().runtime;
+    row.margin = runtime.LargestTimeError(*row.choice, row.cluster, hardware);
+    Assumptions guesses;
+    NoteGuesses(hardware, row.cluster, std::span(&row.choice->setup, 1), guesses);
+    row.guessed = !guesses.notes.empty();
+    Count(hardware, row);
+    return now;
+  }
+
+  // What 'plan' finds. Where the best is proven, it looks at other stages to show them alone.
+  // `first_look`: what is found is enough.
+  static void Find(ChoiceSearch& search, bool first_look, MachineRow& row) {
+    if (const Answer answer = search.Best({}); answer.found && (first_look || answer.gap == 0)) {
+      row.gap = answer.gap;
+      row.choice = search.EstimateCandidate(answer.found->candidate);
+      return;
+    }
+    const SearchResult result = search.Run();
+    row.gap = result.gap;
+    row.gave_up = result.gave_up;
+    row.why_not.clear();
+    if (result.best) {
+      row.choice = result.stages[*result.best].estimate;
+    } else {
+      row.why_not = WhyNot(result);
+    }
+  }
+
+  // Of the stage that comes closest.
+  static std::string WhyNot(const SearchResult& result) {
+    const StageBest* closest = nullptr;
+    for (const StageBest& stage : result.stages) {
+      if (!stage.can_run()) continue;
+      if (closest == nullptr ||
+          stage.estimate.footprint.gpu_total() < closest->estimate.footprint.gpu_total()) {
+        closest = &stage;
+      }
+    }
+    if (closest == nullptr) return "no choice that is asked for can run";
+    return result.gave_up ? "nothing was found that fits" : closest->estimate.why_not;
+  }
+
+  // What the run takes.
+  void Count(const HardwareProfile& hardware, MachineRow& row) const {
+    GoalFields fields = asked_.common.goal;
+    if (!fields.tokens) fields.tokens.emplace(all_.tokens);
+    const BatchSpec& batch = row.choice->setup.batch;
+    const RunGoal goal = ResolveGoal(fields, batch.seq_len, hardware.gpu);
+    row.run = CostOf(goal, batch, *row.choice->time.total_seconds);
+    row.rented = row.gpus;
+    if (fields.gpu_hour_price) {
+      row.gpu_hour = GpuHourPrice{.amount = *fields.gpu_hour_price};
+      row.price = row.run.price;
+    } else {
+      const MachinePrices known = prices().Of(hardware);
+      row.gpu_hour = known.on_demand;
+      row.spot_gpu_hour = known.spot;
+      const int node = GpusOf(hardware);
+      const auto of_run = [&](const std::optional<GpuHourPrice>& price) -> std::optional<double> {
+        if (!price) return std::nullopt;
+        if (price->whole_node) {
+          row.rented = static_cast<int>(
+              AlignUp(static_cast<uint64_t>(row.gpus), static_cast<uint64_t>(node)));
+        }
+        return price->amount * row.run.seconds / 3600 * row.rented;
+      };
+      row.spot_price = of_run(known.spot);
+      row.price = of_run(known.on_demand);
+    }
+    SetLimits(row);
+  }
+
+  void SetLimits(MachineRow& row) const {
+    row.in_time = !all_.deadline || row.run.seconds <= *all_.deadline;
+    row.in_budget = !all_.budget || (row.price && *row.price <= *all_.budget);
+  }
+
+  // Whether no row but the one at `self` takes as little time and money as `row`, and less of one.
+  // Where prices are known, a row without one is beaten by none and beats none.
+  bool Unbeaten(const MachineRow& row, size_t self) const {
+    const bool priced = std::any_of(all_.rows.begin(), all_.rows.end(),
+                                    [](const MachineRow& of) { return of.within() && of.price; });
+    if (priced && !row.price) return false;
+    const auto money = [&](const MachineRow& of) { return priced ? *of.price : of.gpus; };
+    for (size_t i = 0; i < all_.rows.size(); ++i) {
+      const MachineRow& other = all_.rows[i];
+      if (i == self || !other.within() || (priced && !other.price)) continue;
+      const bool as_good = other.run.seconds <= row.run.seconds && money(other) <= money(row);
+      if (as_good && (other.run.seconds < row.run.seconds || money(other) < money(row))) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  void MarkFront() {
+    for (size_t i = 0; i < all_.rows.size(); ++i) {
+      all_.rows[i].front = all_.rows[i].within() && Unbeaten(all_.rows[i], i);
+    }
+  }
+
+  void Sort() {
+    const auto rank = [](const MachineRow& row) { return row.within() ? 0 : row.choice ? 1 : 2; };
+    std::stable_sort(
+        all_.rows.begin(), all_.rows.end(), [&](const MachineRow& a, const MachineRow& b) {
+          if (rank(a) != rank(b)) return rank(a) < rank(b);
+          if (!a.choice) return false;
+          const double merit_a = MeritOf(a, all_.objective);
+          const double merit_b = MeritOf(b, all_.objective);
+          if (merit_a != merit_b) return merit_a < merit_b;
+          return MeritOf(a, MachineObjective::kTime) < MeritOf(b, MachineObjective::kTime);
+        });
+  }
+
+  const PlanRequest& asked_;
+  std::vector<PlanRequest> questions_;
+  std::vector<std::shared_ptr<ResolvedPlan>> resolved_;  // a row's; null: it is done
+  // What decides which programs a row's search lowers; none: it cannot be asked.
+  std::vector<std::optional<std::tuple<int, Dtype, bool>>> kinds_;
+  std::optional<PriceBook> own_;
+  MachineComparison all_;
+};
+
+}  // namespace
+
+double MeritOf(const MachineRow& row, MachineObjective objective) {
+  constexpr double kUnknown = std::numeric_limits<double>::infinity();
+  if (!row.choice) return kUnknown;
+  switch (objective) {
+    case MachineObjective::kTime:
+      return row.run.seconds;
+    case MachineObjective::kCost:
+      return row.price.value_or(kUnknown);
+    case MachineObjective::kEnergy:
+      return row.run.gpu_kwh.value_or(kUnknown);
+  }
+  ZEROPLAN_CHECK(false);
+}
+
+std::string_view MachineObjectiveName(MachineObjective objective) {
+  constexpr std::string_view kNames[] = {"time", "cost", "energy"};
+  return kNames[static_cast<size_t>(objective)];
+}
+
+std::vector<PlanRequest> MachineQuestions(const PlanRequest& request) {
+  Refuse(request);
+  const MachineFields& machines = request.machines;
+  const std::optional<int>& most = request.common.cluster.gpus;
+  std::vector<int> counts = machines.gpus;
+  if (counts.empty() && most) {
+    const bool named = machines.any || machines.hw.size() > 1;
+    counts = named ? std::vector{*most} : Doublings(*most);
+  }
+  if (machines.any) {
+    return AnyMachines(request, counts.empty() ? Doublings(kMostInHost) : counts);
+  }
+  std::vector<std::string> names = machines.hw;
+  if (names.empty()) names = {request.common.hardware.profile};
+  std::vector<PlanRequest> questions;
+  for (const std::string& name : names) {
+    std::vector<int> of_name = counts;
+    if (!name.empty()) {
+      const NamedProfile named = FindProfile(name);
+      if (named.gpus > 0) of_name = {named.gpus};
+      if (of_name.empty() && names.size() == 1) of_name = Doublings(GpusOf(named.profile));
+    }
+    if (of_name.empty()) of_name = {0};  // the machine's own
+    for (const int gpus : of_name) questions.push_back(QuestionOf(request, name, gpus));
+  }
+  return questions;
+}
+
+MachineComparison CompareMachines(const PlanRequest& request, Assumptions& assumptions,
+                                  const std::function<void(const std::string&)>& progress) {
+  return Comparison(request, assumptions).Run(progress);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,96 @@
+// Machines compared: the best plan of each, and what a run takes there of time, money and energy.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hwprofiles/prices.h"
+#include "planner/estimate/estimate.h"
+#include "planner/page/html.h"
+#include "planner/request/request.h"
+#include "planner/request/resolve.h"
+
+namespace zeroplan {
+
+// The tokens that machines are compared by where a request has no run.
+inline constexpr int64_t kComparedTokens = 1'000'000'000;
+
+// Of all built-in machines a text shows so many, the best, and those that nothing beats. They are
+// searched with the whole budget; the others as far as it takes to know that they are none of
+// these.
+inline constexpr size_t kShownOfAny = 30;
+
+// One machine, and the best plan of it: what 'plan' with ⟦hw⟧ `hw` and ⟦gpus⟧ `cluster.gpus` finds.
+struct MachineRow {
+  std::string hw;  // as it is typed
+  int gpus = 0;
+  Cluster cluster;
+  std::optional<ChoiceEstimate> choice;  // none: nothing fits, or was found to
+  double gap = 0;                        // SearchResult's
+  // SearchResult's: something may fit all the same. Then, and where nothing fits or this machine
+  // cannot be asked, `why_not` says why.
+  bool gave_up = false;
+  std::string why_not;
+  double margin = 0;     // Runtime::LargestTimeError; 0: not known
+  bool guessed = false;  // its time rests on figures that are neither measured nor a datasheet's
+  RunCost run;           // of the comparison's tokens
+  // GPUs that are paid for: whole nodes where they are rented so.
+  int rented = 0;
+  std::optional<GpuHourPrice> gpu_hour, spot_gpu_hour;
+  std::optional<double> price, spot_price;  // of the run
+  bool in_time = true, in_budget = true;    // without a price it is not within a budget
+  // No other row within the limits takes as little time and money, and less of one. Without prices
+  // GPUs stand for money.
+  bool front = false;
+
+  bool within() const { return choice && in_time && in_budget; }
+};
+
+struct MachineComparison {
+  ModelSpec model;
+  int64_t seq_len = 0;
+  const Runtime* runtime = nullptr;
+  TorchRecipe recipe;
+  int64_t tokens = 0;
+  bool run_given = false;  // else `tokens` are kComparedTokens
+  MachineObjective objective = MachineObjective::kTime;
+  std::optional<double> deadline, budget;
+  std::string currency;  // of all prices; "": none is known
+  bool any = false;      // all built-in machines: a text shows the best of them
+  // Those within the limits, the best first; then those beyond them; then those that nothing fits.
+  std::vector<MachineRow> rows;
+  // Built-in machines that cannot be asked, or fit nothing, are in `rows` too.
+  const MachineRow* best() const {
+    return !rows.empty() && rows.front().within() ? &rows.front() : nullptr;
+  }
+};
+
+// What the best of a comparison is called, and what a row is compared by: seconds, money, kWh.
+// Infinite: it is not known.
+double MeritOf(const MachineRow& row, MachineObjective objective);
+std::string_view MachineObjectiveName(MachineObjective objective);  // "time", "cost", "energy"
+
+// The questions that a request asks: one PlanRequest a machine, in the order that was asked.
+// Throws Error(kUsage) for what does not go with a comparison, and for names and files that are
+// wrong, before anything is searched.
+std::vector<PlanRequest> MachineQuestions(const PlanRequest& request);
+
+// Searches on all processors; the answer does not depend on how many. `progress` is told how far it
+// is by the caller's thread, and what it throws ends the search. Throws Error(kUsage) as
+// MachineQuestions, and as ResolvedPlan where no machine can be asked.
+MachineComparison CompareMachines(const PlanRequest& request, Assumptions& assumptions,
+                                  const std::function<void(const std::string&)>& progress);
+
+// Why nothing is within the limits, for an error; "": something is.
+std::string NothingWithin(const MachineComparison& comparison);
+
+// The comparison as a page of so many columns, for programs (schema "zeroplan.machines/1"), and as
+// a page for a browser.
+std::string MachinesText(const MachineComparison& comparison, size_t columns, bool colour);
+std::string MachinesJson(const MachineComparison& comparison, const Assumptions& assumptions);
+Page MachinesPage(const MachineComparison& comparison, const PageOrigin& origin);
+
+}  // namespace zeroplan

@@ -1,0 +1,409 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "core/base/units.h"
+#include "hwprofiles/loader.h"
+#include "planner/estimate/choices.h"
+#include "planner/machines/machines.h"
+#include "planner/report/choice_columns.h"
+#include "planner/report/choice_json.h"
+#include "planner/report/report_columns.h"
+#include "planner/report/report_text.h"
+
+namespace zeroplan {
+namespace {
+
+std::string MachineGigabytes(uint64_t bytes) {
+  return NumberCell(static_cast<double>(bytes) / 1e9);
+}
+
+std::string Hours(const MachineRow& row) { return NumberCell(row.run.seconds / 3600); }
+
+std::string KnownCell(const std::optional<double>& value) {
+  return value ? NumberCell(*value) : "?";
+}
+
+// "l40s with 8 GPUs".
+std::string Machine(const MachineRow& row) {
+  return fmt::format("{} with {} GPU{}", row.hw.empty() ? row.cluster.hardware : row.hw, row.gpus,
+                     row.gpus == 1 ? "" : "s");
+}
+
+// "RunPod Secure Cloud, 2026-11-09": without the address, which JSON has.
+std::string Seller(const GpuHourPrice& price) {
+  return fmt::format("{}, {}", price.source.substr(0, price.source.find(" (")), price.date);
+}
+
+// "⟦hw⟧ l40s ⟦gpus⟧ 8".
+std::string Typed(const MachineRow& row) {
+  return row.hw.empty() ? fmt::format("⟦gpus⟧ {}", row.gpus)
+                        : fmt::format("⟦hw⟧ {} ⟦gpus⟧ {}", row.hw, row.gpus);
+}
+
+std::string Money(double amount, const std::string& currency) {
+  return currency.empty() ? NumberCell(amount) : fmt::format("{} {}", NumberCell(amount), currency);
+}
+
+// Why a row is not among those that count: "13 h late", "410 over budget".
+std::string Beyond(const MachineRow& row, const MachineComparison& all) {
+  if (!row.in_time) return FormatSeconds(row.run.seconds - *all.deadline) + " late";
+  if (row.in_budget) return "";
+  return row.price ? Money(*row.price - *all.budget, all.currency) + " over" : "no price";
+}
+
+std::string Table(const MachineComparison& all, const std::vector<const MachineRow*>& rows,
+                  size_t width, const Paints& paints) {
+  ChoiceWidths widths;
+  size_t name = 7;
+  bool priced = false, energy = false, beyond = false;
+  for (const MachineRow* row : rows) {
+    name = std::max(name, row->hw.size());
+    if (!row->choice) continue;
+    widths.Fit(row->choice->setup);
+    priced |= row->price.has_value();
+    energy |= row->run.gpu_kwh.has_value();
+    beyond |= !row->within();
+  }
+  ReportColumns columns;
+  columns.BeginGroup("");
+  columns.Add("", 1, true);
+  columns.Add("machine", name, true);
+  columns.Add("GPUs", 4);
+  AddChoiceColumns(columns, widths);
+  columns.BeginGroup("");
+  const size_t batch = columns.Add("batch", 6);
+  columns.Add("tok/s", 6);
+  const size_t margin = columns.Add("+-%", 3);
+  columns.Add("hours", 6);
+  size_t kwh = 0, note = 0;
+  if (priced) columns.Add(all.currency.empty() ? "price" : all.currency, 6);
+  if (energy) kwh = columns.Add("kWh", 6);
+  const size_t gpu = columns.Add("GB/GPU", 6);
+  const size_t host = columns.Add("GB/host", 7);
+  if (beyond) note = columns.Add("not within", 11, true);
+  std::vector<size_t> order = {host};
+  if (energy && all.objective != MachineObjective::kEnergy) order.push_back(kwh);
+  order.insert(order.end(), {gpu, margin, batch});
+  (void)note;
+  const std::string left_out = columns.LeaveOut(order, width);
+  std::string text = columns.Header(paints);
+  for (const MachineRow* row : rows) {
+    const bool best = row == all.best();
+    std::vector<std::string> cells = {best         ? ">"
+                                      : row->front ? "*"
+                                                   : "",
+                                      row->hw.empty() ? row->cluster.hardware : row->hw,
+                                      std::to_string(row->gpus)};
+    for (std::string& cell : ChoiceCells(row->choice->setup, widths)) {
+      cells.push_back(std::move(cell));
+    }
+    const ChoiceEstimate& choice = *row->choice;
+    const BatchSpec& at = choice.setup.batch;
+    cells.push_back(fmt::format("{}x{}", at.micro_batch, at.grad_accum));
+    cells.push_back((row->gap > 0 ? "~" : "") +
+                    FormatCount(static_cast<uint64_t>(*choice.time.tokens_per_second)));
+    cells.push_back(row->margin > 0 ? fmt::format("{:.0f}", 100 * row->margin) : "?");
+    cells.push_back(Hours(*row));
+    if (priced) cells.push_back(KnownCell(row->price));
+    if (energy) cells.push_back(KnownCell(row->run.gpu_kwh));
+    cells.push_back(MachineGigabytes(choice.footprint.totals().gpu_bytes));
+    cells.push_back(MachineGigabytes(choice.footprint.host.total()));
+    if (beyond) cells.push_back(Beyond(*row, all));
+    std::string line = columns.Row(cells);
+    line.erase(line.find_last_not_of(' ') + 1);
+    const std::string_view paint = best ? paints.green : row->within() ? "" : paints.dim;
+    text += fmt::format("{}{}{}\n", paint, line, paint.empty() ? "" : paints.reset);
+  }
+  return text + LeftOutText(left_out, "json", width);
+}
+
+std::string Amount(const MachineRow& row, const MachineComparison& all) {
+  std::string text = fmt::format("{} h", Hours(row));
+  if (row.price) text += ", " + Money(*row.price, all.currency);
+  if (all.objective == MachineObjective::kEnergy && row.run.gpu_kwh) {
+    text += fmt::format(", {} kWh at most", NumberCell(*row.run.gpu_kwh));
+  }
+  return text;
+}
+
+std::string PriceText(const GpuHourPrice& price) {
+  std::string text = fmt::format("{} a GPU-hour", Money(price.amount, price.currency));
+  if (!price.source.empty()) text += fmt::format(" ({})", Seller(price));
+  return text;
+}
+
+// What is best, how it is planned, what it costs by whom.
+std::string BestText(const MachineComparison& all) {
+  const MachineRow* best = all.best();
+  if (best == nullptr) return "";
+  constexpr const char* kWords[] = {"Fastest", "Cheapest", "Least energy"};
+  const bool limited = all.deadline || all.budget;
+  const bool unpriced = all.objective == MachineObjective::kCost && !best->price;
+  std::string text = fmt::format(
+      "{}{}: {}, {}; {} plans it.",
+      unpriced ? "Fastest, as no price is known" : kWords[static_cast<size_t>(all.objective)],
+      limited ? " within the limits" : "", Machine(*best), Amount(*best, all), Typed(*best));
+  if (best->gpu_hour) {
+    text += fmt::format(" At {}.", PriceText(*best->gpu_hour));
+    if (best->rented > best->gpus) {
+      text += fmt::format(" It is rented by the node: {} GPUs are paid for.", best->rented);
+    }
+  }
+  if (best->spot_gpu_hour && best->spot_price) {
+    text += fmt::format(" Spot: {} at {}, interruptions apart.",
+                        Money(*best->spot_price, all.currency), PriceText(*best->spot_gpu_hour));
+  }
+  return text;
+}
+
+// The rows that could be faster than what stands in the table.
+std::string OpenText(const MachineComparison& all) {
+  double most = 0;
+  for (const MachineRow& row : all.rows) {
+    if (row.choice) most = std::max(most, row.gap);
+  }
+  if (most == 0) return "";
+  return fmt::format(
+      "~ not proven: a search ended with its budget, and up to {:.2g} % more tokens/s are "
+      "possible; "
+      "⟦effort⟧ 4 looks longer.",
+      100 * most);
+}
+
+std::string FrontText(const MachineComparison& all) {
+  size_t front = 0;
+  bool priced = false;
+  for (const MachineRow& row : all.rows) {
+    front += row.front ? 1 : 0;
+    priced |= row.within() && row.price.has_value();
+  }
+  if (front < 2 && all.best() != nullptr && all.best()->front) return "";
+  if (front == 0) return "";
+  return fmt::format("* nothing here is as fast and {}, and better in one of the two.",
+                     priced ? "as cheap" : "has as few GPUs");
+}
+
+// Rows without a choice, those of one reason together.
+std::string NotFitting(const MachineComparison& all) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> reasons;
+  for (const MachineRow& row : all.rows) {
+    if (row.choice) continue;
+    const std::string why = row.gave_up ? "nothing was found that fits" : row.why_not;
+    const auto known = std::find_if(reasons.begin(), reasons.end(),
+                                    [&](const auto& reason) { return reason.first == why; });
+    std::string name = row.gpus > 0 ? Machine(row) : row.hw;
+    if (known != reasons.end()) {
+      known->second.push_back(std::move(name));
+    } else {
+      reasons.push_back({why, {std::move(name)}});
+    }
+  }
+  std::vector<std::string> texts;
+  texts.reserve(reasons.size());
+  for (const auto& [why, names] : reasons) {
+    texts.push_back(fmt::format("{}: {}", fmt::join(names, ", "), why));
+  }
+  return texts.empty() ? "" : fmt::format("Not here: {}.", fmt::join(texts, "; "));
+}
+
+std::string GuessedText(const std::vector<const MachineRow*>& rows) {
+  std::vector<std::string> names;
+  for (const MachineRow* row : rows) {
+    if (!row->guessed) continue;
+    std::string name = row->hw.empty() ? row->cluster.hardware : row->hw;
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return names.empty() ? ""
+                       : fmt::format(
+                             "Times rest on guessed figures of the host or its links for {}; "
+                             "'plan' of one of them names which.",
+                             fmt::join(names, ", "));
+}
+
+// Who says the prices.
+std::string SourcesText(const std::vector<const MachineRow*>& rows) {
+  std::map<std::string, std::vector<std::string>> of;
+  size_t unpriced = 0;
+  for (const MachineRow* row : rows) {
+    if (!row->gpu_hour) {
+      ++unpriced;
+    } else if (!row->gpu_hour->source.empty()) {
+      std::vector<std::string>& names = of[Seller(*row->gpu_hour)];
+      if (std::find(names.begin(), names.end(), row->hw) == names.end()) names.push_back(row->hw);
+    }
+  }
+  std::vector<std::string> texts;
+  texts.reserve(of.size());
+  for (const auto& [source, names] : of) {
+    texts.push_back(fmt::format("{} ({})", source, fmt::join(names, ", ")));
+  }
+  std::string text;
+  if (!texts.empty()) {
+    text = fmt::format(
+        "Prices on demand, storage and traffic apart: {}; ⟦format⟧ json has where they stand.",
+        fmt::join(texts, "; "));
+  }
+  if (unpriced > 0) {
+    text += fmt::format("{}{} row{} without a price; ⟦prices⟧ FILE gives one.",
+                        text.empty() ? "" : " ", unpriced, unpriced == 1 ? " is" : "s are");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string NothingWithin(const MachineComparison& comparison) {
+  if (comparison.best() != nullptr) return "";
+  const MachineRow *fastest = nullptr, *cheapest = nullptr;
+  bool gave_up = false;
+  for (const MachineRow& row : comparison.rows) {
+    gave_up |= row.gave_up;
+    if (!row.choice) continue;
+    if (fastest == nullptr || row.run.seconds < fastest->run.seconds) fastest = &row;
+    if (row.price && (cheapest == nullptr || *row.price < *cheapest->price)) cheapest = &row;
+  }
+  if (fastest == nullptr) {
+    return fmt::format("nothing {} any of these machines; above stands what is short",
+                       gave_up ? "was found that fits" : "fits");
+  }
+  std::string text = "nothing is within the limits: ";
+  if (comparison.deadline) {
+    text += fmt::format("the fastest, {}, takes {}", Machine(*fastest),
+                        FormatSeconds(fastest->run.seconds));
+  }
+  if (comparison.budget) {
+    text += comparison.deadline ? "; " : "";
+    text += cheapest == nullptr ? "no price is known, ⟦prices⟧ FILE gives one"
+                                : fmt::format("the cheapest, {}, costs {}", Machine(*cheapest),
+                                              Money(*cheapest->price, comparison.currency));
+  }
+  return text;
+}
+
+std::string MachinesText(const MachineComparison& all, size_t columns, bool colour) {
+  const Paints paints(colour);
+  std::string of = ModelLine(all.model, all.seq_len);
+  if (!all.runtime->has_programs()) {
+    of = fmt::format("{} under {}, {}; {}", all.model.name, all.runtime->version(),
+                     RecipeText(all.recipe), of);
+  }
+  std::string text = Wrap(of, 2, columns);
+  text += Wrap(fmt::format("{} of {} tokens on {} machine{}, the best plan of each, by {}.",
+                           all.run_given ? "A run" : "Compared by a run",
+                           FormatCount(static_cast<uint64_t>(all.tokens)), all.rows.size(),
+                           all.rows.size() == 1 ? "" : "s", MachineObjectiveName(all.objective)) +
+                   (all.run_given ? "" : " ⟦tokens⟧ sets it."),
+               2, columns);
+  std::vector<const MachineRow*> shown;
+  size_t more = 0;
+  for (const MachineRow& row : all.rows) {
+    if (!row.choice) continue;
+    if (all.any && shown.size() >= kShownOfAny && !row.front) {
+      ++more;
+      continue;
+    }
+    shown.push_back(&row);
+  }
+  if (!shown.empty()) text += '\n' + Table(all, shown, columns, paints);
+  const auto add = [&](const std::string& paragraph) {
+    if (!paragraph.empty()) text += Wrap(paragraph, 2, columns);
+  };
+  if (more > 0) add(fmt::format("{} more fit; ⟦format⟧ json has all.", more));
+  text += '\n';
+  add(BestText(all));
+  add(FrontText(all));
+  add(OpenText(all));
+  add(NotFitting(all));
+  add(SourcesText(shown));
+  add(GuessedText(shown));
+  add("Hours are steps alone, without saving, validation and interruptions; kWh are of the GPUs at "
+      "their power limit, hosts and cooling apart. +-% is the largest error of a step's time "
+      "beside "
+      "measured runs.");
+  return text;
+}
+
+namespace {
+
+using MachineJson = nlohmann::ordered_json;
+
+MachineJson PriceJson(const std::optional<GpuHourPrice>& price) {
+  if (!price) return nullptr;
+  const auto text = [](const std::string& of) {
+    return of.empty() ? MachineJson(nullptr) : MachineJson(of);
+  };
+  return {{"amount", price->amount},
+          {"currency", text(price->currency)},
+          {"date", text(price->date)},
+          {"source", text(price->source)},
+          {"rented_by", price->whole_node ? "node" : "gpu"}};
+}
+
+MachineJson RowJson(const MachineRow& row) {
+  MachineJson json = {{"hw", row.hw.empty() ? row.cluster.hardware : row.hw},
+                      {"gpus", row.gpus},
+                      {"gpus_per_node", nullptr},
+                      {"gpu", nullptr},
+                      {"fits", row.choice.has_value()},
+                      {"why_not", row.choice ? MachineJson(nullptr) : MachineJson(row.why_not)},
+                      {"gave_up", row.gave_up},
+                      {"gap", row.gap},
+                      {"margin", row.margin > 0 ? MachineJson(row.margin) : MachineJson(nullptr)},
+                      {"guessed", row.guessed},
+                      {"seconds", nullptr},
+                      {"gpu_hours", nullptr},
+                      {"price", Nullable(row.price)},
+                      {"spot_price", Nullable(row.spot_price)},
+                      {"gpu_kwh", nullptr},
+                      {"gpu_hour_price", PriceJson(row.gpu_hour)},
+                      {"spot_gpu_hour_price", PriceJson(row.spot_gpu_hour)},
+                      {"rented_gpus", nullptr},
+                      {"in_time", row.choice && row.in_time},
+                      {"in_budget", row.choice && row.in_budget},
+                      {"unbeaten", row.front},
+                      {"choice", nullptr}};
+  if (!row.cluster.gpu_name.empty()) {
+    json["gpus_per_node"] = row.cluster.gpus_per_node;
+    json["gpu"] = row.cluster.gpu_name;
+  }
+  if (!row.choice) return json;
+  json["seconds"] = row.run.seconds;
+  json["gpu_hours"] = row.run.gpu_hours;
+  json["gpu_kwh"] = Nullable(row.run.gpu_kwh);
+  json["rented_gpus"] = row.rented;
+  json["choice"] = RuntimeChoiceJson(*row.choice);
+  return json;
+}
+
+}  // namespace
+
+std::string MachinesJson(const MachineComparison& all, const Assumptions& assumptions) {
+  MachineJson rows = MachineJson::array();
+  for (const MachineRow& row : all.rows) rows.push_back(RowJson(row));
+  return MachineJson{
+             {"schema", "zeroplan.machines/1"},
+             {"model",
+              {{"name", all.model.name},
+               {"params", all.model.ParamCount()},
+               {"seq_len", all.seq_len}}},
+             {"runtime", all.runtime->version()},
+             {"recipe",
+              all.runtime->has_programs() ? MachineJson(nullptr) : RecipeJson(all.recipe)},
+             {"tokens", all.tokens},
+             {"objective", MachineObjectiveName(all.objective)},
+             {"deadline_seconds", Nullable(all.deadline)},
+             {"budget", Nullable(all.budget)},
+             {"currency", all.currency.empty() ? MachineJson(nullptr) : MachineJson(all.currency)},
+             {"machines", std::move(rows)},
+             {"assumed", assumptions.assumed},
+             {"notes", assumptions.notes}}
+             .dump(2) +
+         "\n";
+}
+
+}  // namespace zeroplan
