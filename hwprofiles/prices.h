@@ -7,7 +7,7 @@
 //    "date": "2026-11-09", "source": "https://..."}
 //
 // `hw` is a card or a machine, named as --hw names them. Prices are those of one GPU for one hour,
-// also of a machine that is rented as a whole ("rented_by": "node"). docs/planning.md has the rest.
+// also of a machine that is rented as a whole ("rented_by": "node"). docs/machines.md has the rest.
 #pragma once
 
 #include <map>

@@ -18,6 +18,7 @@
 #include "core/config/setup_facts.h"
 #include "machine/detect.h"
 #include "planner/estimate/estimate.h"
+#include "planner/machines/machines.h"
 #include "planner/page/plan_page.h"
 #include "planner/report/report.h"
 #include "planner/request/fields.h"
@@ -30,10 +31,8 @@ namespace zeroplan {
 // What a v1::Report draws from.
 struct v1::Report::State {
   // The page of the answer. Holds the answer; called by several threads at once.
-  std::function<zeroplan::Page(const CostModel& costs, const PageOrigin& origin)> page;
-  // Of `costs`. A cost model remembers what it was asked, so each drawing has one of its own.
-  HardwareProfile hardware;
-  ClusterShape shape;
+  // A cost model remembers what it was asked, so each drawing has one of its own.
+  std::function<zeroplan::Page(const PageOrigin& origin)> page;
   PageOrigin origin;  // its command: the command line that asks the same
 };
 
@@ -347,14 +346,14 @@ ReportState StateOf(const ResolvedEstimate& request, Estimate estimate, PageOrig
   EstimateInputs inputs = request.inputs();
   inputs.costs = nullptr;  // the request's
   inputs.hardware = nullptr;
-  auto draw = [estimate = std::move(estimate), inputs = std::move(inputs)](const CostModel& costs,
-                                                                           const PageOrigin& from) {
+  auto draw = [estimate = std::move(estimate), inputs = std::move(inputs),
+               hardware = request.hardware()](const PageOrigin& from) {
+    const CostModel costs(hardware, inputs.cluster.shape());
     EstimateInputs with = inputs;
     with.costs = &costs;
     return EstimatePage(estimate, with, from);
   };
-  return std::make_shared<v1::Report::State>(v1::Report::State{
-      std::move(draw), request.hardware(), request.inputs().cluster.shape(), std::move(origin)});
+  return std::make_shared<v1::Report::State>(v1::Report::State{std::move(draw), std::move(origin)});
 }
 
 ReportState StateOf(const ResolvedPlan& request, const ChoiceSearch& searcher, PlanAnswer answer,
@@ -363,11 +362,12 @@ ReportState StateOf(const ResolvedPlan& request, const ChoiceSearch& searcher, P
   std::optional<ScarcestLink> link;
   if (cluster.gpus > 1) link = ScarcestLinkOf(cluster, request.hardware());
   auto draw = [answer = std::move(answer), judged = searcher.Judged(), link,
-               quick = request.asked().quick](const CostModel& costs, const PageOrigin& from) {
+               quick = request.asked().quick, hardware = request.hardware(),
+               shape = cluster.shape()](const PageOrigin& from) {
+    const CostModel costs(hardware, shape);
     return PlanPage({answer.plan, answer.report, judged, link, costs, quick}, from);
   };
-  return std::make_shared<v1::Report::State>(
-      v1::Report::State{std::move(draw), request.hardware(), cluster.shape(), std::move(origin)});
+  return std::make_shared<v1::Report::State>(v1::Report::State{std::move(draw), std::move(origin)});
 }
 
 // `state`: set where it is not null.
@@ -423,6 +423,55 @@ v1::Plan AnswerPlan(const v1::Options& options, const v1::Progress& progress, Re
   return plan;
 }
 
+v1::MachinePlan MachinePlanOf(const MachineRow& row, const MachineComparison& all) {
+  v1::MachinePlan plan;
+  plan.hw = row.hw.empty() ? row.cluster.hardware : row.hw;
+  plan.gpus = row.gpus;
+  plan.fits = row.choice.has_value();
+  plan.why_not = NameFields(row.why_not);
+  plan.gap = row.gap;
+  if (!row.choice) return plan;
+  const TrainSetup& setup = row.choice->setup;
+  plan.choice = ChoiceOf(CandidateOf(setup), setup.precision.dtype, all);
+  plan.tokens_per_second = row.choice->time.tokens_per_second;
+  plan.seconds = row.run.seconds;
+  plan.price = row.price;
+  plan.spot_price = row.spot_price;
+  plan.gpu_kwh = row.run.gpu_kwh;
+  plan.in_time = row.in_time;
+  plan.in_budget = row.in_budget;
+  plan.unbeaten = row.front;
+  return plan;
+}
+
+// `state`: set where it is not null.
+v1::MachineComparison AnswerMachines(const v1::Options& options, const v1::Progress& progress,
+                                     ReportState* state) {
+  PlanRequest asked;
+  asked.common.hardware.find = FindThisMachine;
+  Arguments arguments;
+  AddPlanFields(arguments, asked);
+  arguments.Read("plan", options);
+  Assumptions assumptions;
+  MachineComparison all = CompareMachines(asked, assumptions, [&](size_t done, const std::string&) {
+    if (progress) progress(done);
+  });
+  v1::MachineComparison comparison;
+  comparison.tokens = all.tokens;
+  comparison.objective = MachineObjectiveName(all.objective);
+  if (!all.currency.empty()) comparison.currency = all.currency;
+  for (const MachineRow& row : all.rows) comparison.machines.push_back(MachinePlanOf(row, all));
+  comparison.assumed = Named(assumptions.assumed);
+  comparison.notes = Named(assumptions.notes);
+  comparison.json = NameFields(MachinesJson(all, assumptions));
+  if (state != nullptr) {
+    *state = std::make_shared<v1::Report::State>(v1::Report::State{
+        [all = std::move(all)](const PageOrigin& from) { return MachinesPage(all, from); },
+        {CommandLineOf("plan", options), assumptions.assumed, assumptions.notes}});
+  }
+  return comparison;
+}
+
 v1::RunExplained AnswerWhy(const std::string& log, const v1::Options& options) {
   WhyRequest asked;
   asked.log = log;
@@ -443,7 +492,7 @@ Page Drawn(const v1::Report::State* state, const std::string& made_by) {
   }
   PageOrigin origin = state->origin;
   if (!made_by.empty()) origin.command = made_by;
-  return state->page(CostModel(state->hardware, state->shape), origin);
+  return state->page(origin);
 }
 
 }  // namespace
@@ -471,6 +520,15 @@ Plan MakePlan(const Options& options, const Progress& progress) {
 
 Plan MakePlan(const Options& options, Report& report, const Progress& progress) {
   return WithErrors([&] { return AnswerPlan(options, progress, &report.state_); });
+}
+
+MachineComparison CompareMachines(const Options& options, const Progress& progress) {
+  return WithErrors([&] { return AnswerMachines(options, progress, nullptr); });
+}
+
+MachineComparison CompareMachines(const Options& options, Report& report,
+                                  const Progress& progress) {
+  return WithErrors([&] { return AnswerMachines(options, progress, &report.state_); });
 }
 
 RunExplained ExplainRun(const std::string& log, const Options& options) {

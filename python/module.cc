@@ -110,6 +110,25 @@ nb::dict Plan(const Words& words) {
   return dict;
 }
 
+nb::dict Machines(const Words& words) {
+  const zp::Options options = OptionsOf(words);
+  zp::MachineComparison comparison;
+  zp::Report report;
+  {
+    const nb::gil_scoped_release unlocked;
+    comparison = zp::CompareMachines(options, report, Interruption());
+  }
+  nb::dict dict;
+  dict["json"] = comparison.json;
+  nb::list choices;
+  for (const zp::MachinePlan& machine : comparison.machines) {
+    choices.append(machine.choice ? nb::object(DictOf(*machine.choice)) : nb::none());
+  }
+  dict["choices"] = choices;
+  dict["report"] = std::move(report);
+  return dict;
+}
+
 nb::dict Why(const std::string& log, const Words& words) {
   const zp::Options options = OptionsOf(words);
   zp::RunExplained explained;
@@ -158,6 +177,7 @@ NB_MODULE(_core, module) {
       .def("pictures", &zp::Report::Pictures, unlocked);
   module.def("estimate", &Estimate, nb::arg("options"));
   module.def("plan", &Plan, nb::arg("options"));
+  module.def("machines", &Machines, nb::arg("options"));
   module.def("why", &Why, nb::arg("log"), nb::arg("options"));
   module.def("estimate_options", [] { return ListedOptions(zp::EstimateOptions()); });
   module.def("plan_options", [] { return ListedOptions(zp::PlanOptions()); });

@@ -32,7 +32,7 @@ void PrintMachines(const PlanOptions& options) {
   LongWork work("Comparing");
   const MachineComparison all =
       CompareMachines(options, assumptions,
-                      [&](const std::string& how_far) { work.Show([&] { return how_far; }); });
+                      [&](size_t, const std::string& how_far) { work.Show([&] { return how_far; }); });
   if (!options.report_file.empty()) {
     WriteOutput(options.report_file, RenderPage(MachinesPage(all, ReportOrigin(assumptions))));
   }

@@ -146,7 +146,7 @@ class Comparison {
     Resolve(assumptions);
   }
 
-  MachineComparison Run(const std::function<void(const std::string&)>& progress) {
+  MachineComparison Run(const MachinesProgress& progress) {
     std::vector<size_t> rows;
     for (size_t i = 0; i < all_.rows.size(); ++i) {
       if (kinds_[i]) rows.push_back(i);
@@ -264,8 +264,7 @@ class Comparison {
   }
 
   // `effort`: a part of the budget that was asked for; 1: the rows are done then.
-  void Search(const std::vector<size_t>& rows, double effort,
-              const std::function<void(const std::string&)>& progress) {
+  void Search(const std::vector<size_t>& rows, double effort, const MachinesProgress& progress) {
     Crew crew;
     const std::vector<std::vector<size_t>> chains = Chains(rows);
     std::atomic<size_t> next = 0;
@@ -309,9 +308,10 @@ class Comparison {
           text += fmt::format(", the fastest so far {} x {}: {} tokens/s", crew.best->gpus,
                               crew.best->hw, NumberCell(RateOf(*crew.best)));
         }
+        const size_t done = crew.done;
         lock.unlock();
         try {
-          progress(text);
+          if (progress) progress(done, text);
         } catch (...) {
           stopped = std::current_exception();
           crew.stop = true;
@@ -527,7 +527,7 @@ std::vector<PlanRequest> MachineQuestions(const PlanRequest& request) {
 }
 
 MachineComparison CompareMachines(const PlanRequest& request, Assumptions& assumptions,
-                                  const std::function<void(const std::string&)>& progress) {
+                                  const MachinesProgress& progress) {
   return Comparison(request, assumptions).Run(progress);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -78,11 +79,14 @@ std::string_view MachineObjectiveName(MachineObjective objective);  // "time", "
 // wrong, before anything is searched.
 std::vector<PlanRequest> MachineQuestions(const PlanRequest& request);
 
-// Searches on all processors; the answer does not depend on how many. `progress` is told how far it
-// is by the caller's thread, and what it throws ends the search. Throws Error(kUsage) as
+// Told how many machines are done, and how far that is in words.
+using MachinesProgress = std::function<void(size_t done, const std::string& how_far)>;
+
+// Searches on all processors; the answer does not depend on how many. `progress` is called by the
+// caller's thread, and what it throws ends the search. Throws Error(kUsage) as
 // MachineQuestions, and as ResolvedPlan where no machine can be asked.
 MachineComparison CompareMachines(const PlanRequest& request, Assumptions& assumptions,
-                                  const std::function<void(const std::string&)>& progress);
+                                  const MachinesProgress& progress = {});
 
 // Why nothing is within the limits, for an error; "": something is.
 std::string NothingWithin(const MachineComparison& comparison);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/base/units.h"
 #include "hwprofiles/loader.h"
@@ -51,7 +52,7 @@ std::string Money(double amount, const std::string& currency) {
 
 // Why a row is not among those that count: "13 h late", "410 over budget".
 std::string Beyond(const MachineRow& row, const MachineComparison& all) {
-  if (!row.in_time) return FormatSeconds(row.run.seconds - *all.deadline) + " late";
+  if (!row.in_time) return NumberCell((row.run.seconds - *all.deadline) / 3600) + " h late";
   if (row.in_budget) return "";
   return row.price ? Money(*row.price - *all.budget, all.currency) + " over" : "no price";
 }
@@ -80,16 +81,15 @@ std::string Table(const MachineComparison& all, const std::vector<const MachineR
   columns.Add("tok/s", 6);
   const size_t margin = columns.Add("+-%", 3);
   columns.Add("hours", 6);
-  size_t kwh = 0, note = 0;
+  size_t kwh = 0;
   if (priced) columns.Add(all.currency.empty() ? "price" : all.currency, 6);
   if (energy) kwh = columns.Add("kWh", 6);
   const size_t gpu = columns.Add("GB/GPU", 6);
   const size_t host = columns.Add("GB/host", 7);
-  if (beyond) note = columns.Add("not within", 11, true);
+  if (beyond) columns.Add("not within", 11, true);
   std::vector<size_t> order = {host};
   if (energy && all.objective != MachineObjective::kEnergy) order.push_back(kwh);
   order.insert(order.end(), {gpu, margin, batch});
-  (void)note;
   const std::string left_out = columns.LeaveOut(order, width);
   std::string text = columns.Header(paints);
   for (const MachineRow* row : rows) {
@@ -162,11 +162,9 @@ std::string BestText(const MachineComparison& all) {
 }
 
 // The rows that could be faster than what stands in the table.
-std::string OpenText(const MachineComparison& all) {
+std::string OpenText(const std::vector<const MachineRow*>& rows) {
   double most = 0;
-  for (const MachineRow& row : all.rows) {
-    if (row.choice) most = std::max(most, row.gap);
-  }
+  for (const MachineRow* row : rows) most = std::max(most, row->gap);
   if (most == 0) return "";
   return fmt::format(
       "~ not proven: a search ended with its budget, and up to {:.2g} % more tokens/s are "
@@ -228,8 +226,10 @@ std::string GuessedText(const std::vector<const MachineRow*>& rows) {
 // Who says the prices.
 std::string SourcesText(const std::vector<const MachineRow*>& rows) {
   std::map<std::string, std::vector<std::string>> of;
+  std::set<std::string> whole;
   size_t unpriced = 0;
   for (const MachineRow* row : rows) {
+    if (row->rented > row->gpus) whole.insert(row->hw);
     if (!row->gpu_hour) {
       ++unpriced;
     } else if (!row->gpu_hour->source.empty()) {
@@ -247,6 +247,10 @@ std::string SourcesText(const std::vector<const MachineRow*>& rows) {
     text = fmt::format(
         "Prices on demand, storage and traffic apart: {}; ⟦format⟧ json has where they stand.",
         fmt::join(texts, "; "));
+  }
+  if (!whole.empty()) {
+    text += fmt::format("{}Rented by the node, all its GPUs are paid for: {}.",
+                        text.empty() ? "" : " ", fmt::join(whole, ", "));
   }
   if (unpriced > 0) {
     text += fmt::format("{}{} row{} without a price; ⟦prices⟧ FILE gives one.",
@@ -317,7 +321,7 @@ std::string MachinesText(const MachineComparison& all, size_t columns, bool colo
   text += '\n';
   add(BestText(all));
   add(FrontText(all));
-  add(OpenText(all));
+  add(OpenText(shown));
   add(NotFitting(all));
   add(SourcesText(shown));
   add(GuessedText(shown));

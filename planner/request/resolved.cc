@@ -93,6 +93,12 @@ ResolvedPlan::ResolvedPlan(const PlanRequest& request, Assumptions& assumptions)
         "qlora",
         request.compared.text);
   }
+  if (request.machines.given()) {
+    ThrowUsage(
+        "machines are compared where several are named, or by ⟦objective⟧ cost or energy, "
+        "⟦deadline⟧, ⟦budget⟧ and ⟦prices⟧; 'zeroplan plan' prints that, and zeroplan.machines() "
+        "returns it; name one machine without these");
+  }
   RefuseForRuntime(request_);
   inputs_.runtime = &runtime;
   inputs_.recipe = request_.runtime.recipe(request.config_for);

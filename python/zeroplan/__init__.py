@@ -10,6 +10,7 @@ functions has them all. docs/python.md tells more."""
 
 from __future__ import annotations
 
+import inspect
 import numbers
 import os
 from typing import Any, Iterable, Optional, Union
@@ -26,6 +27,8 @@ from ._results import (
     EstimatedChoice,
     GpuBytes,
     HostBytes,
+    Machine,
+    Machines,
     Model,
     Plan,
     Predicted,
@@ -49,6 +52,8 @@ __all__ = [
     "EstimatedChoice",
     "GpuBytes",
     "HostBytes",
+    "Machine",
+    "Machines",
     "Model",
     "NothingFits",
     "Plan",
@@ -60,6 +65,7 @@ __all__ = [
     "Training",
     "Why",
     "estimate",
+    "machines",
     "plan",
     "why",
 ]
@@ -193,9 +199,9 @@ def plan(
     lora_targets: Optional[str] = None,
     lora_save: Optional[str] = None,
     rslora: bool = False,
-    gpus: Optional[_Count] = None,
+    gpus: Optional[_Some] = None,
     gpus_per_node: Optional[_Count] = None,
-    hw: Optional[_Path] = None,
+    hw: Optional[Union[_Path, Iterable[str]]] = None,
     network: Optional[str] = None,
     intra_node_bandwidth: Optional[str] = None,
     gpu_memory: Optional[_Count] = None,
@@ -239,6 +245,9 @@ def plan(
     largest: Optional[str] = None,
     tokens: Optional[_Count] = None,
     gpu_hour_price: Optional[float] = None,
+    prices: Optional[_Path] = None,
+    deadline: Optional[str] = None,
+    budget: Optional[float] = None,
     runtime: Optional[str] = None,
     compile: Optional[str] = None,
     code: Optional[str] = None,
@@ -262,6 +271,22 @@ def plan(
     """
     given = locals()
     return Plan._of(_core.plan(_words(given)), _call("plan", given))
+
+
+def machines(
+    hw: Union[_Path, Iterable[str]] = "any", gpus: Optional[_Some] = None, **arguments: Any
+) -> Machines:
+    """The best plan of each of several machines, and what a run takes there of time, money and energy.
+
+    `hw`: names, or "any" for all built-in ones. Further arguments are those of plan(); `objective` is
+    "time", "cost" or "energy". Other Python threads run meanwhile. Raises zeroplan.Error with the command
+    line's message, and nothing where nothing fits: see `best`.
+    """
+    unknown = arguments.keys() - inspect.signature(plan).parameters.keys()
+    if unknown:
+        raise TypeError(f"machines() got an unexpected keyword argument '{min(unknown)}'; those of plan() are known")
+    given = {"hw": hw, "gpus": gpus, **arguments}
+    return Machines._of(_core.machines(_words(given)), _call("machines", given))
 
 
 def why(

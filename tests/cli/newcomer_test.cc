@@ -286,6 +286,7 @@ TEST_CASE("newcomer: the pages of screens show what is printed") {
   CheckScreens("docs/first-screens.md", 11);
   CheckScreens("docs/which-method.md", 10);
   CheckScreens("docs/hybrid-sharding.md", 1);
+  CheckScreens("docs/machines.md", 1);
 }
 
 // ---- docs/hybrid-sharding.md: what its table says is what `plan` chooses ----

@@ -521,5 +521,34 @@ TEST_CASE("why: the program's text and JSON; what is missing is no error") {
   CHECK(v1::ExplainRunOptions().size() > 20);
 }
 
+TEST_CASE("library: machines are those that the program compares") {
+  const v1::Options options = {{"model", "gpt2"}, {"hw", "t4,l40s"}, {"gpus", "1,8"}};
+  v1::Report report;
+  const v1::MachineComparison all = v1::CompareMachines(options, report);
+  const Json printed = Printed("plan", options);
+  CHECK(Json::parse(all.json) == printed);
+  REQUIRE(all.machines.size() == 4);
+  for (size_t i = 0; i < all.machines.size(); ++i) {
+    const v1::MachinePlan& machine = all.machines[i];
+    const Json& row = printed.at("machines")[i];
+    CAPTURE(row.dump());
+    CHECK(row.at("hw") == machine.hw);
+    CHECK(row.at("gpus") == machine.gpus);
+    CHECK(row.at("seconds") == OrNull(machine.seconds));
+    CHECK(row.at("price") == OrNull(machine.price));
+    CHECK(row.at("unbeaten") == machine.unbeaten);
+    REQUIRE(machine.choice);
+    CHECK(row.at("choice").at("stage") == machine.choice->stage);
+  }
+  CHECK(Has(report.Page(), "The run on each machine"));
+  try {
+    (void)v1::MakePlan(options);
+    FAIL("several machines have no one plan");
+  } catch (const v1::Error& error) {
+    CHECK(error.exit_code() == 2);
+    CHECK(Has(error.what(), "name one machine"));
+  }
+}
+
 }  // namespace
 }  // namespace zeroplan

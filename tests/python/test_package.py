@@ -156,6 +156,22 @@ class Package(unittest.TestCase):
             for _, _, help in options:
                 self.assertIn(help, function.__doc__)
 
+    def test_machines_are_the_programs(self):
+        asked = {"model": "gpt2", "gpus": [1, 8], "hw": ["t4", "l40s"]}
+        compared = zeroplan.machines(**asked)
+        program = printed("plan", asked)
+        self.assertEqual(compared.to_dict(), program)
+        self.assertEqual([m.hw for m in compared.machines], [m["hw"] for m in program["machines"]])
+        self.assertIs(compared.best, compared.machines[0])
+        self.assertTrue(all(m.unbeaten for m in compared.unbeaten))
+        self.assertEqual(compared.machines[0].choice.gpus, 8)
+        self.assertIn("l40s", compared._repr_html_())
+        self.assertIn("Price against time", compared.report())
+        with self.assertRaisesRegex(zeroplan.Error, "name one machine"):
+            zeroplan.plan(**asked)
+        with self.assertRaisesRegex(TypeError, "sequence_length"):
+            zeroplan.machines(model="gpt2", sequence_length=3)
+
     def test_why_is_the_programs(self):
         with tempfile.TemporaryDirectory() as folder:
             log = os.path.join(folder, "train.log")

@@ -223,6 +223,30 @@ struct Plan {
   std::string json;              // what `plan --format json` prints; also a file for `train --plan`
 };
 
+// The best plan of one machine, and what a run takes there.
+struct MachinePlan {
+  std::string hw;  // as "hw" of a plan takes it
+  int gpus = 1;
+  bool fits = false;
+  std::string why_not;           // where nothing fits, or it cannot be asked
+  std::optional<Choice> choice;  // as MakePlan chooses
+  std::optional<double> tokens_per_second;
+  double gap = 0;  // as Plan's
+  // Of the run. `price`: on demand; none: it is not known.
+  std::optional<double> seconds, price, spot_price, gpu_kwh;
+  bool in_time = false, in_budget = false;
+  bool unbeaten = false;  // nothing is as fast and as cheap, and better in one of the two
+};
+
+struct MachineComparison {
+  int64_t tokens = 0;     // of the run
+  std::string objective;  // "time", "cost", "energy"
+  std::optional<std::string> currency;
+  std::vector<MachinePlan> machines;  // the best first
+  std::vector<std::string> assumed, notes;
+  std::string json;  // what `plan --format json` prints of machines: zeroplan.machines/1
+};
+
 // Told while a search runs how many step programs were judged so far, from the thread that asked.
 // What it throws ends the search and reaches the caller.
 using Progress = std::function<void(uint64_t programs)>;
@@ -234,6 +258,14 @@ ZEROPLAN_EXPORT Estimate MakeEstimate(const Options& options);
 // fits, naming the smallest change that would. Takes a fraction of a second, or with many GPUs,
 // deep models or "effort" some; the flag "quick" leaves out where the answer flips.
 ZEROPLAN_EXPORT Plan MakePlan(const Options& options, const Progress& progress = {});
+
+// The best plan of each machine that "hw" and "gpus" name, several with commas or "any", by
+// "objective" (time, cost, energy); the options are those of MakePlan. Throws as MakePlan; not
+// where nothing fits, or nothing is within "deadline" and "budget": then no machine is both
+// `in_time` and `in_budget`. Runs threads of its own. `progress` is told how many machines are
+// done.
+ZEROPLAN_EXPORT MachineComparison CompareMachines(const Options& options,
+                                                  const Progress& progress = {});
 
 // An answer in pictures, with tables of their numbers: what --report writes (docs/report.md). Keeps
 // what they are drawn from, some hundred kilobytes, and draws when it is asked to, which
@@ -262,6 +294,8 @@ class ZEROPLAN_EXPORT Report {
  private:
   friend Estimate MakeEstimate(const Options& options, Report& report);
   friend Plan MakePlan(const Options& options, Report& report, const Progress& progress);
+  friend MachineComparison CompareMachines(const Options& options, Report& report,
+                                           const Progress& progress);
   std::shared_ptr<const State> state_;
 };
 
@@ -270,6 +304,8 @@ class ZEROPLAN_EXPORT Report {
 ZEROPLAN_EXPORT Estimate MakeEstimate(const Options& options, Report& report);
 ZEROPLAN_EXPORT Plan MakePlan(const Options& options, Report& report,
                               const Progress& progress = {});
+ZEROPLAN_EXPORT MachineComparison CompareMachines(const Options& options, Report& report,
+                                                  const Progress& progress = {});
 
 // Why a run of another program died or was slow: what its log says, beside what is predicted of it.
 struct RunExplained {

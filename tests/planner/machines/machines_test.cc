@@ -32,7 +32,7 @@ PlanRequest Compared(const std::string& model, std::vector<std::string> hw, std:
 
 MachineComparison ComparedNow(const PlanRequest& request) {
   Assumptions unused;
-  return CompareMachines(request, unused, [](const std::string&) {});
+  return CompareMachines(request, unused);
 }
 
 std::string RefusalOf(const PlanRequest& request) {

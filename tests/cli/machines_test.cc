@@ -1,0 +1,91 @@
+// plan of several machines: what it prints holds when it is typed back.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/cli/run_binary.h"
+#include "tests/has.h"
+#include "tests/temp_dir.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::json;
+
+TEST_CASE("machines: the answer, its time and its price hold when they are typed back") {
+  const std::string asked = " --model gpt2-large --seq-len 1024 --tokens 200M";
+  const std::string line = "plan --hw 4090,l40s,p4d-24xlarge --gpus 1,8" + asked;
+  const RunResult text = RunZeroplan(line + " --objective cost");
+  INFO(text.out, text.err);
+  REQUIRE(text.exit_code == 0);
+  const std::string page = Unwrapped(text.out);
+  const size_t begin = page.find("; --hw ") + 2;
+  const std::string typed = page.substr(begin, page.find(" plans it", begin) - begin);
+
+  const RunResult run = RunZeroplan(line + " --objective cost --format json");
+  const Json all = Json::parse(run.out);
+  CHECK(all.at("schema") == "zeroplan.machines/1");
+  REQUIRE(all.at("machines").size() == 6);
+  const Json& best = all.at("machines").front();
+  CHECK(best.at("unbeaten") == true);
+  const double hour = best.at("gpu_hour_price").at("amount");
+  const RunResult single = RunZeroplan("plan " + typed + asked + " --gpu-hour-price " +
+                                       Json(hour).dump() + " --quick --format json");
+  INFO(single.err);
+  REQUIRE(single.exit_code == 0);
+  const Json training = Json::parse(single.out).at("run");
+  CHECK(training.at("seconds").get<double>() == doctest::Approx(best.at("seconds").get<double>()));
+  CHECK(training.at("price").get<double>() == doctest::Approx(best.at("price").get<double>()));
+  // One GPU of a machine that is rented by the node costs all eight.
+  for (const Json& machine : all.at("machines")) {
+    if (machine.at("hw") != "p4d-24xlarge") continue;
+    CHECK(machine.at("rented_gpus") == 8);
+    CHECK(machine.at("gpu_hour_price").at("rented_by") == "node");
+  }
+  CHECK(Has(page, "Rented by the node, all its GPUs are paid for: p4d-24xlarge"));
+}
+
+TEST_CASE("machines: nothing within the limits ends with 3 and says what is closest") {
+  const RunResult late =
+      RunZeroplan("plan --model gpt2-xl --hw t4,l4 --gpus 1 --tokens 10B --deadline 1h --budget 2");
+  CHECK(late.exit_code == 3);
+  CHECK(Has(late.err, "nothing is within the limits: the fastest, l4 with 1 GPU, takes"));
+  CHECK(Has(late.err, "the cheapest, "));
+  CHECK(Has(late.out, "h late"));
+  // Where nothing fits the table's place says what is short.
+  const RunResult small = RunZeroplan("plan --model llama3.1-70b --hw t4,l4 --gpus 1");
+  CHECK(small.exit_code == 3);
+  CHECK(Has(Unwrapped(small.out), "Not here: t4 with 1 GPU"));
+  CHECK(Has(small.err, "nothing fits any of these machines"));
+}
+
+TEST_CASE("machines: one machine is compared over its GPUs; what writes one plan is refused") {
+  const TempDir folder;
+  const std::string report = folder.path("machines.html");
+  const RunResult run =
+      RunZeroplan("plan --model gpt2 --hw dgx-a100-40gb --objective energy --report " + report);
+  INFO(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK(Has(run.out, "on 4 machines"));
+  CHECK(Has(Unwrapped(run.out), "Least energy: dgx-a100-40gb with"));
+  const std::string page = ReadWhole(report);
+  CHECK(Has(page, "Price against time"));
+  CHECK(Has(page, "8 x dgx-a100-40gb"));
+
+  for (const std::string option : {"--out c.json", "--plan-out p.json", "--explain"}) {
+    CAPTURE(option);
+    const RunResult refused = RunZeroplan("plan --model gpt2 --hw t4,l4 " + option);
+    CHECK(refused.exit_code == 2);
+    CHECK(Has(refused.err, option.substr(0, option.find(' ')) + ": goes with one plan"));
+  }
+  CHECK(Has(RunZeroplan("plan --model gpt2 --hw t4,,l4").err, "--hw: t4,,l4 has an empty name"));
+  CHECK(Has(RunZeroplan("plan --model gpt2 --hw t4,t4").err, "--hw: t4,t4 has t4 twice"));
+  CHECK(Has(RunZeroplan("plan --model gpt2 --gpus 1,2,0").err, "--gpus: 0 is not allowed"));
+  CHECK(Has(RunZeroplan("plan --model gpt2 --hw t4 --deadline 5 --tokens 1B").err,
+            "--deadline: 5 is not allowed; use a time with its unit"));
+  CHECK(Has(RunZeroplan("plan --model gpt2 --hw any --network 25Gb").err, "--hw: any takes"));
+}
+
+}  // namespace
+}  // namespace zeroplan
