@@ -98,7 +98,8 @@ PriceBook PriceBook::Parse(std::string_view text, const std::string& source,
     const bool whole_node =
         entry.Word("rented_by", {"gpu", "node"}, "\"gpu\" or \"node\"").value_or("gpu") == "node";
     const std::string date = entry.String("date").value_or(day);
-    if (!IsDate(date)) entry.FailValue("date", "a month or a day, as \"2026-05\" or \"2026-05-31\"");
+    if (!IsDate(date))
+      entry.FailValue("date", "a month or a day, as \"2026-05\" or \"2026-05-31\"");
     std::string said_by = entry.String("source").value_or(source);
     if (said_by.empty()) entry.FailValue("source", "who says so, as \"https://...\"");
     const std::optional<double> amounts[] = {PriceAt(entry, "on_demand", currency),

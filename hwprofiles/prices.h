@@ -21,11 +21,11 @@ namespace zeroplan {
 
 // What one GPU costs for an hour.
 struct GpuHourPrice {
-  double amount = 0;         // of one GPU and hour, in `currency`
-  std::string currency;      // "USD"
-  std::string date;          // "2026-05" or "2026-05-31"; never empty
-  std::string source;        // who says so; never empty
-  bool whole_node = false;   // rented by the node alone: all its GPUs are paid for
+  double amount = 0;        // of one GPU and hour, in `currency`
+  std::string currency;     // "USD"
+  std::string date;         // "2026-05" or "2026-05-31"; never empty
+  std::string source;       // who says so; never empty
+  bool whole_node = false;  // rented by the node alone: all its GPUs are paid for
 
   bool operator==(const GpuHourPrice&) const = default;
 };

@@ -186,8 +186,7 @@ TEST_CASE("what is wrong in a file of prices is named with its place, value and 
                        Error);
   // A dear currency and a spot market above the list price are possible.
   CHECK_NOTHROW(ReadPrices(folder, Listed(R"({"hw": "l4", "on_demand": 1, "spot": 2})")));
-  CHECK_NOTHROW(ReadPrices(
-      folder, R"({"schema": "zeroplan.prices/1", "currency": "KRW",
+  CHECK_NOTHROW(ReadPrices(folder, R"({"schema": "zeroplan.prices/1", "currency": "KRW",
                   "prices": [{"hw": "l4", "on_demand": 1200}]})"));
 }
 
