@@ -24,7 +24,6 @@ import shlex
 import statistics
 import sys
 import tempfile
-import time
 import types
 
 import numpy as np
@@ -101,23 +100,16 @@ class Runs:
         self.args, self.failed = args, False
 
     def attempt(self, name, seq_len, limit, run, held, may_fail=False):
-        began = time.monotonic()
-        try:
-            result = run()
-        except (zeroplan.Failed, OSError, ValueError) as error:
-            self.failed |= not may_fail
-            print(f"{name} {seq_len}: {'does not run' if may_fail else 'FAILED'} after "
-                  f"{time.monotonic() - began:.0f} s: {error}", flush=True)
-            result = {"error": str(error)}
-        else:
-            result["used_bytes"] -= held.taken
+        def told(result):
             predicted = (result.get("predicted") or {}).get("step_seconds", {}).get("total")
             median = statistics.median(result["step_seconds"])
-            told = "" if predicted is None else f"predicted {predicted:.3f} s ({100 * (predicted / median - 1):+.1f} %), "
-            print(f"{name} {seq_len}: {result['tokens_per_second']:,.0f} tokens/s, {median:.3f} s a step, {told}"
-                  f"planned {gib(result['planned_bytes'])} GiB, used {gib(result['used_bytes'])} GiB, host "
-                  f"{gib(result['host_bytes'])} GiB, loss {result['loss_last']:.4f}; "
-                  f"{time.monotonic() - began:.0f} s in all", flush=True)
+            off = "" if predicted is None else f"predicted {predicted:.3f} s ({100 * (predicted / median - 1):+.1f} %), "
+            return (f"{result['tokens_per_second']:,.0f} tokens/s, {median:.3f} s a step, {off}"
+                    f"planned {gib(result['planned_bytes'])} GiB, used {gib(result['used_bytes'])} GiB, host "
+                    f"{gib(result['host_bytes'])} GiB, loss {result['loss_last']:.4f}")
+
+        result = train_benchmark.attempt(f"{name} {seq_len}", run, held, told, "does not run" if may_fail else "FAILED")
+        self.failed |= "error" in result and not may_fail
         if self.args.json:
             with open(self.args.json, "a", encoding="utf-8") as file:
                 file.write(json.dumps({"name": name, "seq_len": seq_len, "limit_bytes": limit, "gpus":

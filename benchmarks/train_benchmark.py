@@ -23,6 +23,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 PEERS = pathlib.Path(__file__).resolve().parent / "peers"
 sys.path.insert(0, str(PEERS))
@@ -235,6 +236,20 @@ def commit():
 
 def gib(value):
     return "-" if value is None else f"{value / 2**30:.2f}"
+
+
+def attempt(name, run, held, told, failure="FAILED"):
+    """run()'s result without the memory that `held` has of the GPU, or {"error": ...}. Prints a line of it: told(result)."""
+    began = time.monotonic()
+    try:
+        result = run()
+    except (zeroplan.Failed, OSError, ValueError) as error:
+        print(f"{name}: {failure} after {time.monotonic() - began:.0f} s: {error}", flush=True)
+        return {"error": str(error)}
+    if result["used_bytes"] is not None:
+        result["used_bytes"] -= held.taken
+    print(f"{name}: {told(result)}; {time.monotonic() - began:.0f} s in all", flush=True)
+    return result
 
 
 def summary(args, results):

@@ -186,18 +186,13 @@ class Cases:
         if time.monotonic() - self.begin > self.args.budget:
             print(f"{name}: not run, --budget is spent", flush=True)
             return None
-        began = time.monotonic()
-        try:
-            result = run()
-        except (zeroplan.Failed, OSError, ValueError) as error:
-            print(f"{name}: FAILED after {time.monotonic() - began:.0f} s: {error}", flush=True)
-            return {"executor": name, "error": str(error)}
-        if result["used_bytes"] is not None:
-            result["used_bytes"] -= held.taken
-        print(f"{name}: {result['tokens_per_second']:,.0f} tokens/s, {gib(result['used_bytes'])} GiB "
-              f"used, {gib(result['host_bytes'])} of the host, loss {result['loss_first']:.3f} to "
-              f"{result['loss_last']:.3f}; {time.monotonic() - began:.0f} s in all", flush=True)
-        return result
+        def told(result):
+            return (f"{result['tokens_per_second']:,.0f} tokens/s, {gib(result['used_bytes'])} GiB used, "
+                    f"{gib(result['host_bytes'])} of the host, loss {result['loss_first']:.3f} to "
+                    f"{result['loss_last']:.3f}")
+
+        result = train_benchmark.attempt(name, run, held, told)
+        return {"executor": name, **result} if "error" in result else result
 
     def run(self, card, seq_len):
         args, limit = self.args, usable_bytes(self.args, card)
