@@ -67,9 +67,9 @@ Bounds::LoweredCompute Bounds::LowerCompute(const TrainSetup& setup, int64_t lay
       whole ? tensors_ : std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model)),
       setup, options_);
   LoweredCompute bound;
-  // The program has no others; a run's has as many of the cluster's ranks.
+  // All ranks of the program share a sequence; a run has them as one group of the cluster's.
   const RankAxes axes(1, costs.shape().gpus, setup.batch.sequence_ranks);
-  const CollectiveCost exchange = costs.CollectivesOver(axes, RankAxis::kSequence).ForAllToAll();
+  const CollectiveCost exchange = costs.CollectivesOver(axes, RankAxis::kSequence);
   const std::vector<Instruction>& list = program.section(Section::kMicroStep);
   const auto of_loss = std::find_if(list.rbegin(), list.rend(), [layers](const Instruction& i) {
     return i.phase == Phase::kForward && i.layer >= layers;
@@ -79,9 +79,8 @@ Bounds::LoweredCompute Bounds::LowerCompute(const TrainSetup& setup, int64_t lay
     const Instruction& instruction = *i;
     if (const auto* collective = std::get_if<Collective>(&instruction.op)) {
       const bool forward = instruction.phase == Phase::kForward;
-      (forward ? bound.exchange.forward : bound.exchange.backward) += exchange.Seconds(
-          CollectiveOp::kAllGather, static_cast<double>(CollectiveFullBytes(program, *collective)),
-          collective->segment_count);
+      (forward ? bound.exchange.forward : bound.exchange.backward) +=
+          exchange.Seconds(program, *collective);
     }
     if (instruction.stream != Stream::kCompute) continue;
     // Zeroes a gradient that is added to, which micro-steps that add to the one before's do not.
