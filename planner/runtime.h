@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -106,6 +107,11 @@ class Runtime {
   virtual void Refuse(const AskedOfRuntime& asked) const = 0;
   // What is estimated where the request leaves it open.
   virtual ChoiceSpace EstimateSpace() const = 0;
+  // Why so many ranks cannot share sequences of so many tokens; nothing: they can. As it is, the
+  // rule of those that trade positions for heads (FindSequenceProblem). REQUIRES: they divide the
+  // tokens.
+  virtual std::optional<SetupProblem> SequenceProblem(const ModelSpec& model,
+                                                      const BatchSpec& batch) const;
   // Whether it has `setup` as it is asked for; where not, judging it throws what says why.
   virtual bool Takes(const JudgeInputs& /*inputs*/, const TrainSetup& /*setup*/) const {
     return true;

@@ -284,8 +284,8 @@ std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpac
       if (n > kMaxPlannedGpus) break;
       inputs.space.gpus = {static_cast<int>(n)};
       if (free_all && !full.sequence_ranks_fixed && asked.runtime->has_programs()) {
-        inputs.space.sequence_ranks =
-            SequenceRanksOf(asked.model, asked.base.batch.seq_len, static_cast<int>(n));
+        inputs.space.sequence_ranks = SequenceRanksOf(
+            *asked.runtime, asked.model, asked.base.batch.seq_len, static_cast<int>(n));
       }
       const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(inputs);
       if (const std::optional<Found> found = searcher->Best(fastest).found) {

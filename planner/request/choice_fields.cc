@@ -38,8 +38,8 @@ void AddChoiceFields(FieldSink& sink, Request& request, bool all_default, bool s
       choice.stages, ParseStages);
   const std::string sharing =
       "GPUs that share each sequence, each with a part of its tokens and in attention with a part "
-      "of the heads (⟦runtime⟧ fsdp2: a ring, with all heads); a divisor of ⟦gpus⟧, ⟦seq_len⟧ and "
-      "the query heads";
+      "of the heads; a divisor of ⟦gpus⟧, ⟦seq_len⟧ and the query heads (⟦runtime⟧ fsdp2: a ring, "
+      "with all heads; ⟦seq_len⟧ is a multiple of twice as many)";
   if (searched) {
     sink.Value({group, "⟦sequence_ranks⟧", "COUNT|auto",
                 sharing + "; or some, such as 1,2,4, or auto for all that may (default 1; searched "

@@ -286,7 +286,7 @@ std::string ConfigLoss(const ResolvedPlan& request, double tokens_per_second) {
   const Runtime& runtime = *request.inputs().runtime;
   SearchInputs inputs = request.inputs();
   inputs.space = request.full();
-  inputs.space.sequence_ranks = {1};  // as 'plan' has it
+  request.UnaskedSequences(inputs.space);
   // Disks are for what fits nowhere else.
   std::erase_if(inputs.space.offload_optimizer,
                 [](const OptimizerOffload& o) { return o.device == OffloadDevice::kNvme; });

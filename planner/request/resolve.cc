@@ -167,7 +167,7 @@ BatchSpec ResolveBatch(const Request& request, const ModelSpec& model, int gpus,
   batch.world_size = gpus;
   batch.seq_len = ResolveSeqLen(request, model, assumptions);
   const Given<std::vector<int>>& shared = request.choice.sequence_ranks;
-  CheckSequenceRanks(shared, model, batch.seq_len, gpus);
+  CheckSequenceRanks(shared, request.runtime.of(), model, batch.seq_len, gpus);
   if (shared && !shared->empty()) batch.sequence_ranks = shared->front();
   ResolveBatchParts(InSequences(request.batch, batch.seq_len, gpus, batch.sequence_ranks), batch,
                     assumptions);
@@ -235,8 +235,8 @@ int64_t ResolveSeqLen(const Request& request, const ModelSpec& model, Assumption
   return *given;
 }
 
-void CheckSequenceRanks(const Given<std::vector<int>>& given, const ModelSpec& model,
-                        int64_t seq_len, int gpus) {
+void CheckSequenceRanks(const Given<std::vector<int>>& given, const Runtime& runtime,
+                        const ModelSpec& model, int64_t seq_len, int gpus) {
   if (!given) return;
   for (const int shared : *given) {
     if (gpus % shared != 0) {
@@ -250,8 +250,9 @@ void CheckSequenceRanks(const Given<std::vector<int>>& given, const ModelSpec& m
           shared, seq_len, shared);
     }
     BatchSpec batch;
+    batch.seq_len = seq_len;
     batch.sequence_ranks = shared;
-    if (const auto problem = FindSequenceProblem(model, batch)) {
+    if (const auto problem = runtime.SequenceProblem(model, batch)) {
       ThrowUsage("⟦sequence_ranks⟧: {}", problem->message);
     }
   }
@@ -491,7 +492,7 @@ TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
     ThrowUsage("{}: shard groups of {} are not allowed with {} GPUs, {} a node; use {}",
                request.config, group, gpus, per_node, GroupsText(gpus, per_node));
   }
-  if (const auto problem = FindSequenceProblem(model, result.setup.batch)) {
+  if (const auto problem = request.runtime.of().SequenceProblem(model, result.setup.batch)) {
     ThrowUsage("{}: {}: {}", request.config, problem->key, problem->message);
   }
   CheckDtype(result.setup.precision.dtype, hardware, request.config);

@@ -72,8 +72,8 @@ int64_t ResolveSeqLen(const Request& request, const ModelSpec& model, Assumption
 // sequences, and where `global_batch` is so large that its number must have been tokens.
 BatchFields InSequences(BatchFields fields, int64_t seq_len, int gpus, int sequence_ranks = 1);
 // Throws where a number of GPUs that are to share sequences cannot.
-void CheckSequenceRanks(const Given<std::vector<int>>& given, const ModelSpec& model,
-                        int64_t seq_len, int gpus);
+void CheckSequenceRanks(const Given<std::vector<int>>& given, const Runtime& runtime,
+                        const ModelSpec& model, int64_t seq_len, int gpus);
 // sequence_parallel_size of a config; 1 where there is none.
 int ConfigSequenceRanks(const std::string& config);
 RunGoal ResolveGoal(const GoalFields& fields, int64_t seq_len, const GpuProfile& gpu);

@@ -266,26 +266,26 @@ void ResolvedPlan::FromFields(Assumptions& assumptions) {
 void ResolvedPlan::PinSequences() {
   const Given<std::vector<int>>& asked = request_.choice.sequence_ranks;
   const int64_t seq_len = inputs_.base.batch.seq_len;
-  CheckSequenceRanks(asked, inputs_.model, seq_len, cluster_.gpus);
+  CheckSequenceRanks(asked, *inputs_.runtime, inputs_.model, seq_len, cluster_.gpus);
   full_.sequence_ranks_fixed = asked.has_value();
   const bool some = asked && !asked->empty();
   if (some) full_.sequence_ranks = *asked;
   if (!some && (asked || inputs_.runtime->has_programs())) {
-    full_.sequence_ranks = SequenceRanksOf(inputs_.model, seq_len, cluster_.gpus);
+    full_.sequence_ranks = SequenceRanksOf(*inputs_.runtime, inputs_.model, seq_len, cluster_.gpus);
   }
 }
 
-// What nobody asked for: only where no GPU could have a sequence of its own.
-void ResolvedPlan::SearchSequences(Assumptions& assumptions) {
-  SearchSpace& space = inputs_.space;
+void ResolvedPlan::UnaskedSequences(SearchSpace& space) const {
   space.sequence_ranks = {1};
-  const BatchFields& batch = request_.batch;
-  if (!batch.global_batch || *batch.global_batch >= cluster_.gpus || AnyBatch(space)) return;
+  if (!space.global_batch || *space.global_batch >= cluster_.gpus || AnyBatch(space)) return;
   space.sequence_ranks = full_.sequence_ranks;
-  if (!AnyBatch(space)) {
-    space.sequence_ranks = {1};
-    return;
-  }
+  if (!AnyBatch(space)) space.sequence_ranks = {1};
+}
+
+void ResolvedPlan::SearchSequences(Assumptions& assumptions) {
+  UnaskedSequences(inputs_.space);
+  if (inputs_.space.sequence_ranks == std::vector{1}) return;
+  const BatchFields& batch = request_.batch;
   assumptions.notes.push_back(
       fmt::format("Sequences: shared by GPUs, which are more than the {} sequence{} of a step; "
                   "⟦sequence_ranks⟧ says how many share one.",

@@ -29,6 +29,9 @@ class ResolvedPlan {
   // What would be searched if nothing were pinned.
   const SearchSpace& full() const { return full_; }
   const HardwareProfile& hardware() const { return hardware_; }
+  // The GPUs that share each sequence in `space` where nobody says: one each, and all numbers that
+  // may only where no GPU could have a sequence of its own.
+  void UnaskedSequences(SearchSpace& space) const;
   SearchCluster ClusterOf(int gpus);
 
  private:

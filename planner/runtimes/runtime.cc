@@ -101,6 +101,11 @@ double ChoiceJudge::LeastMicroStepSeconds(const TrainSetup& /*setup*/, const Clu
   return 0;
 }
 
+std::optional<SetupProblem> Runtime::SequenceProblem(const ModelSpec& model,
+                                                     const BatchSpec& batch) const {
+  return FindSequenceProblem(model, batch);
+}
+
 std::string Runtime::Label(const TrainSetup& setup) const { return SetupLabel(setup); }
 
 std::string Runtime::ChoiceText(const TrainSetup& setup) const {

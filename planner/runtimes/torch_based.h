@@ -67,6 +67,8 @@ class TorchBased : public Runtime {
   }
 
   void Refuse(const AskedOfRuntime& asked) const override;
+  std::optional<SetupProblem> SequenceProblem(const ModelSpec& model,
+                                              const BatchSpec& batch) const override;
   bool Takes(const JudgeInputs& inputs, const TrainSetup& setup) const override;
   std::vector<TrainSetup> Choices(const SearchInputs& inputs,
                                   const SearchSpace& space) const override;

@@ -173,7 +173,23 @@ void TorchBased::RefuseSequences(const TorchPlay& play) const {
            "⟦compile⟧ with ⟦sequence_ranks⟧ {} is not modelled: no exchange within compiled "
            "layers was counted; leave it out",
            batch.sequence_ranks);
+  const std::optional<SetupProblem> problem = SequenceProblem(play.model, batch);
+  RefuseIf(problem.has_value(), "⟦sequence_ranks⟧ {}", problem ? problem->message : "");
   HasRing() ? RefuseRing(play) : RefuseUlysses(play);
+}
+
+// A ring keeps all heads. context_parallel gives a rank a chunk from each end of a sequence, so
+// that a causal mask leaves all ranks the same work.
+std::optional<SetupProblem> TorchBased::SequenceProblem(const ModelSpec& model,
+                                                        const BatchSpec& batch) const {
+  if (!HasRing()) return Runtime::SequenceProblem(model, batch);
+  const int ranks = batch.sequence_ranks;
+  if (ranks == 1 || batch.seq_len % (2 * int64_t{ranks}) == 0) return std::nullopt;
+  return SetupProblem{
+      "sequence_parallel_size",
+      fmt::format("{} is not allowed: each of {} GPUs has two chunks of a sequence, which {} "
+                  "tokens are no multiple of; use a multiple of {} as ⟦seq_len⟧",
+                  ranks, ranks, batch.seq_len, 2 * int64_t{ranks})};
 }
 
 void TorchBased::RefuseRing(const TorchPlay& play) const {
@@ -197,10 +213,6 @@ void TorchBased::RefuseRing(const TorchPlay& play) const {
            "⟦checkpointing⟧ selective with ⟦sequence_ranks⟧ {} is not modelled; give none or "
            "full",
            ranks);
-  RefuseIf(setup.batch.seq_len % (2 * ranks) != 0,
-           "⟦sequence_ranks⟧ {}: each of {} GPUs has two chunks of a sequence, which {} "
-           "tokens are no multiple of; use a multiple of {} as ⟦seq_len⟧",
-           ranks, ranks, setup.batch.seq_len, 2 * ranks);
   RefuseIf(ShardRanks(setup.zero, setup.batch.world_size) % ranks != 0,
            "⟦shard_group⟧ {}: GPUs that share a sequence are of one shard group; use a multiple of "
            "{}",
@@ -214,10 +226,6 @@ void TorchBased::RefuseRing(const TorchPlay& play) const {
 }
 
 void TorchBased::RefuseUlysses(const TorchPlay& play) const {
-  const BatchSpec& batch = play.setup.batch;
-  const std::optional<SetupProblem> problem = FindSequenceProblem(play.model, batch);
-  RefuseIf(problem.has_value(), "{}: {}", problem ? problem->key : "",
-           problem ? problem->message : "");
   const TorchAttention attention = play.recipe.attention;
   RefuseIf(attention == TorchAttention::kEager || attention == TorchAttention::kTriton,
            "⟦attn⟧ {}: Ulysses of DeepSpeed runs scaled_dot_product_attention or flash-attn; give "
@@ -227,7 +235,7 @@ void TorchBased::RefuseUlysses(const TorchPlay& play) const {
   RefuseIf(!OfTransformers(code),
            "⟦code⟧ {} with ⟦sequence_ranks⟧ {} is not modelled: DeepSpeed's Ulysses is of "
            "transformers' models; give hf, liger or plain",
-           CodeStyleName(code), batch.sequence_ranks);
+           CodeStyleName(code), play.setup.batch.sequence_ranks);
 }
 
 void TorchBased::RefuseTiles(const TorchPlay& play) const {

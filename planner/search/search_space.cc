@@ -161,12 +161,13 @@ RecomputeConfig MixOf(RecomputeConfig recompute) {
   return recompute;
 }
 
-std::vector<int> SequenceRanksOf(const ModelSpec& model, int64_t seq_len, int gpus) {
+std::vector<int> SequenceRanksOf(const Runtime& runtime, const ModelSpec& model, int64_t seq_len,
+                                 int gpus) {
   std::vector<int> ranks;
-  for (int shared = 1; shared <= std::min<int64_t>(gpus, model.heads); ++shared) {
-    BatchSpec batch;
-    batch.sequence_ranks = shared;
-    if (seq_len % shared == 0 && !FindSequenceProblem(model, batch)) ranks.push_back(shared);
+  BatchSpec batch;
+  batch.seq_len = seq_len;
+  for (int& shared = batch.sequence_ranks = 1; shared <= gpus; ++shared) {
+    if (seq_len % shared == 0 && !runtime.SequenceProblem(model, batch)) ranks.push_back(shared);
   }
   return ranks;
 }

@@ -14,6 +14,8 @@
 
 namespace zeroplan {
 
+class Runtime;  // planner/runtime.h
+
 struct OptimizerOffload {
   OffloadDevice device = OffloadDevice::kNone;
   double ratio = 1;  // below 1 with the CPU only
@@ -101,9 +103,10 @@ void AddMixes(int64_t layers, SearchSpace& space);
 void AddHomes(int64_t layers, SearchSpace& space);
 // The number of layers that a list of mixes leaves open set to 1.
 RecomputeConfig MixOf(RecomputeConfig recompute);
-// How many GPUs may share sequences of so many tokens (FindSequenceProblem), rising from 1; of up
-// to `gpus`.
-std::vector<int> SequenceRanksOf(const ModelSpec& model, int64_t seq_len, int gpus);
+// How many GPUs may share sequences of so many tokens (Runtime::SequenceProblem), rising from 1; of
+// up to `gpus`.
+std::vector<int> SequenceRanksOf(const Runtime& runtime, const ModelSpec& model, int64_t seq_len,
+                                 int gpus);
 
 // A program has some instructions a chunk of logits: past this many tokens of a GPU and micro-step
 // it takes minutes and gigabytes to lower, for a micro-step that no GPU holds. 2^26, and fewer

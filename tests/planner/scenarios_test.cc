@@ -165,7 +165,8 @@ class Scenario {
   void DrawSequences(int gpus) {
     SearchSpace& space = inputs.space;
     if (Int(0, 1) == 0) return;
-    space.sequence_ranks = SequenceRanksOf(inputs.model, inputs.base.batch.seq_len, gpus);
+    space.sequence_ranks =
+        SequenceRanksOf(OwnExecutor(), inputs.model, inputs.base.batch.seq_len, gpus);
     std::erase_if(space.sequence_ranks, [gpus](int shared) { return gpus % shared != 0; });
     Thin(space.sequence_ranks, Int(1, 3));
   }

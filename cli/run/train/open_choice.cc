@@ -138,7 +138,7 @@ OpenChoice::OpenChoice(const Request& options, const HardwareProfile& hardware, 
   const ModelSpec model = ResolveModel(request.model, request.batch.seq_len, unsaid);
   const int64_t seq_len = ResolveSeqLen(request, model, unsaid);
   const Given<std::vector<int>>& asked_sequences = request.choice.sequence_ranks;
-  CheckSequenceRanks(asked_sequences, model, seq_len, ranks);
+  CheckSequenceRanks(asked_sequences, OwnExecutor(), model, seq_len, ranks);
   const int shared =
       asked_sequences ? asked_sequences->front() : ConfigSequenceRanks(request.config);
   request.batch =

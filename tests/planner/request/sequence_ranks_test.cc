@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <fmt/ranges.h>
 
+#include <fstream>
 #include <functional>
 #include <string>
 
@@ -15,6 +16,7 @@
 #include "planner/runtimes/runtimes.h"
 #include "tests/has.h"
 #include "tests/planner/search_fixture.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {
@@ -58,13 +60,78 @@ TEST_CASE("sequence ranks: numbers, some or auto") {
 }
 
 TEST_CASE("sequence ranks: those that divide heads and tokens") {
+  const Runtime& own = OwnExecutor();
   const ModelSpec llama = LoadModel("llama3.1-8b");  // 32 heads over 8
-  CHECK(SequenceRanksOf(llama, 4096, 8) == Ranks{1, 2, 4, 8});
-  CHECK(SequenceRanksOf(llama, 4096, 1000) == Ranks{1, 2, 4, 8, 16, 32});
-  CHECK(SequenceRanksOf(llama, 4095 * 2, 8) == Ranks{1, 2});
-  CHECK(SequenceRanksOf(llama, 4096, 1) == Ranks{1});
-  CHECK(SequenceRanksOf(LoadModel("qwen2.5-7b"), 3584, 64) == Ranks{1, 2, 4, 28});  // 28 over 4
-  CHECK(SequenceRanksOf(LoadModel("gpt2"), 1024, 8) == Ranks{1});
+  CHECK(SequenceRanksOf(own, llama, 4096, 8) == Ranks{1, 2, 4, 8});
+  CHECK(SequenceRanksOf(own, llama, 4096, 1000) == Ranks{1, 2, 4, 8, 16, 32});
+  CHECK(SequenceRanksOf(own, llama, 4095 * 2, 8) == Ranks{1, 2});
+  CHECK(SequenceRanksOf(own, llama, 4096, 1) == Ranks{1});
+  CHECK(SequenceRanksOf(own, LoadModel("qwen2.5-7b"), 3584, 64) ==
+        Ranks{1, 2, 4, 28});  // 28 over 4
+  CHECK(SequenceRanksOf(own, LoadModel("gpt2"), 1024, 8) == Ranks{1});
+}
+
+TEST_CASE("sequence ranks: those of a ring divide the tokens, whatever the heads") {
+  const ModelSpec model = LoadModel("qwen2.5-1.5b");
+  REQUIRE(model.heads == 12);
+  CHECK(SequenceRanksOf(Fsdp2Runtime(), model, 4096, 16) == Ranks{1, 2, 4, 8, 16});
+  CHECK(SequenceRanksOf(DeepSpeedRuntime(), model, 4096, 16) == Ranks{1, 2, 4});
+  // Two chunks of a rank.
+  CHECK(SequenceRanksOf(Fsdp2Runtime(), model, 24, 16) == Ranks{1, 2, 3, 4, 6, 12});
+  CHECK(SequenceRanksOf(Fsdp2Runtime(), model, 25, 16) == Ranks{1});
+
+  const auto asked = [](const Runtime& runtime, int64_t seq_len) {
+    PlanRequest request = Asked("qwen2.5-1.5b", seq_len, 8);
+    request.common.runtime.runtime.emplace(&runtime);
+    request.common.choice.sequence_ranks.emplace(Ranks{8});
+    request.common.choice.sequence_ranks.text = "8";
+    return request;
+  };
+  CHECK(PlanOf(asked(Fsdp2Runtime(), 32768)).setup.batch.sequence_ranks == 8);
+  for (const Runtime* runtime : {&OwnExecutor(), &DeepSpeedRuntime()}) {
+    CAPTURE(runtime->key());
+    CHECK(Failure([&] { PlanOf(asked(*runtime, 32768)); }) ==
+          "⟦sequence_ranks⟧: 8 is not allowed: qwen2.5-1.5b has 12 query heads; use a divisor of "
+          "these");
+  }
+  CHECK(Failure([&] { PlanOf(asked(Fsdp2Runtime(), 32776)); }) ==
+        "⟦sequence_ranks⟧: 8 is not allowed: each of 8 GPUs has two chunks of a sequence, which "
+        "32776 tokens are no multiple of; use a multiple of 16 as ⟦seq_len⟧");
+  // What may be searched is the runtime's, too.
+  PlanRequest search = asked(Fsdp2Runtime(), 1 << 18);
+  search.common.choice.sequence_ranks.emplace();
+  search.common.batch.global_batch.emplace(1);
+  CHECK(PlanOf(search).setup.batch.sequence_ranks == 8);
+}
+
+TEST_CASE("sequence ranks: what a config costs is compared with what plan searches unasked") {
+  const TempDir folder;
+  std::ofstream(folder.path("ds.json")) << R"({
+    "train_batch_size": 2, "train_micro_batch_size_per_gpu": 1, "sequence_parallel_size": 4,
+    "bf16": {"enabled": true}, "optimizer": {"type": "AdamW"},
+    "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"},
+                          "offload_param": {"device": "cpu"}}})";
+  PlanRequest with_config = Asked("llama3.2-1b", 16384, 8);
+  with_config.common.config = folder.path("ds.json");
+  Assumptions unused;
+  const ResolvedPlan resolved(with_config, unused);
+  REQUIRE(resolved.inputs().base.batch.sequence_ranks == 4);
+  // No GPU could have one of two sequences, so that one each is no answer.
+  SearchSpace space = resolved.full();
+  resolved.UnaskedSequences(space);
+  PlanRequest unasked = Asked("llama3.2-1b", 16384, 8);
+  unasked.common.batch.global_batch.emplace(2);
+  Assumptions of_plan;
+  CHECK(space.sequence_ranks == ResolvedPlan(unasked, of_plan).inputs().space.sequence_ranks);
+  CHECK(space.sequence_ranks.size() > 1);
+  const std::string loss = ConfigLoss(resolved, 1000);
+  CHECK(Has(loss, "What the config costs: its choice reaches 1.00K tokens/s"));
+  CHECK(Has(loss, "sequences over "));
+  // With a sequence for each GPU it is one each.
+  space = resolved.full();
+  space.global_batch = 8;
+  resolved.UnaskedSequences(space);
+  CHECK(space.sequence_ranks == Ranks{1});
 }
 
 TEST_CASE("sequence ranks: what a choice is called, and its groups and batches") {
