@@ -7,7 +7,6 @@
 #include <variant>
 
 #include "core/lowering/kept_activations.h"
-#include "core/program/collectives.h"
 #include "cost_models/collective_cost.h"
 
 namespace zeroplan {
