@@ -255,6 +255,7 @@ v1::Claim ClaimOf(AdviceKind kind, const Claim& from, const Plan& plan) {
   claim.kind = AdviceKindName(kind);
   claim.gpu_memory_bytes = from.gpu_memory_bytes;
   claim.global_batch = from.global_batch;
+  claim.gpus = from.gpus;
   claim.bandwidth_scale = from.bandwidth_scale;
   claim.stages = from.stages;
   if (from.found) {

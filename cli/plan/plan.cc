@@ -108,13 +108,18 @@ PlanAnswer Answer(const PlanOptions& options, ResolvedPlan& request, ChoiceSearc
   AnswerListener listener;
   const bool colour = StdoutTakesColour();
   const Paints paints(colour);
-  listener.chosen = [&](const Plan& plan, const SearchResult& result, bool again) {
+  listener.chosen = [&](const Plan& plan, const SearchResult& result,
+                        const std::vector<AdviceLine>& before, bool again) {
+    std::string lines;
+    for (const AdviceLine& line : before) lines += Painted(line, paints);
     std::string head =
-        again ? '\n' + Paragraph(
-                           "While looking for what would change the answer, a better one was "
-                           "found. What stands above is replaced by this:",
-                           2)
-              : (first.empty() ? "" : Paragraph(first, 2)) + Headline(plan) + '\n';
+        again ? '\n' +
+                    Paragraph(
+                        "While looking for what would change the answer, a better one was "
+                        "found. What stands above is replaced by this:",
+                        2) +
+                    lines
+              : (first.empty() ? "" : Paragraph(first, 2)) + lines + Headline(plan) + '\n';
     if (!again && !largest.empty()) head += Paragraph(largest, 2);
     head += StageTable(plan, result, request.hardware(), PageColumns(), colour) + '\n';
     if (as_text) WriteReport("", head, true);

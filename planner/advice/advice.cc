@@ -16,10 +16,6 @@
 namespace zeroplan {
 namespace {
 
-std::string RateText(double tokens_per_second) {
-  return fmt::format("{} tokens/s", FormatCount(static_cast<uint64_t>(tokens_per_second)));
-}
-
 std::string KindText(const SearchInputs& inputs, const Candidate& candidate) {
   return inputs.runtime->ChoiceText(SetupOf(candidate, inputs.base));
 }
@@ -35,18 +31,6 @@ std::string KindName(const SearchInputs& inputs, Candidate kind) {
     if (layers > 0 && at != std::string::npos) name.replace(at, number.size(), " of some layers");
   }
   return name;
-}
-
-// " (within 2.1 %)" where an answer is not proven.
-std::string Within(double gap) {
-  return gap > 0 ? fmt::format(" (not proven: within {:.2g} %)", 100 * gap) : "";
-}
-
-// REQUIRES: something of the stage fits.
-Found FoundOf(const StageBest& stage, const Runtime& runtime) {
-  const TimeEstimate& time = stage.estimate.time;
-  return {*stage.candidate, *time.tokens_per_second, *time.total_seconds,
-          stage.estimate.footprint.gpu_total(), runtime.Merit(stage.estimate)};
 }
 
 class Lines {
@@ -211,11 +195,11 @@ std::string AnswerText(const SearchInputs& inputs, const AnswerRange& range,
   const Found& found = range.found.front();
   if (end.empty()) {
     return fmt::format("the answer is {}, {}{}", KindText(inputs, found.candidate),
-                       RateText(found.tokens_per_second), Within(range.gap));
+                       RateText(found.tokens_per_second), WithinText(range.gap));
   }
   return fmt::format("the answer is {}; at {} it is {}, {}{}", KindName(inputs, found.candidate),
                      end, KindText(inputs, found.candidate), RateText(found.tokens_per_second),
-                     Within(range.gap));
+                     WithinText(range.gap));
 }
 
 Claim ClaimOf(const AnswerRange& range, double end) {
@@ -248,7 +232,7 @@ void AddMemoryGain(ChoiceSearch& searcher, const Found& now, Lines& lines) {
   if (gain <= kTieMargin) {
     lines.Add(AdviceKind::kMemory,
               fmt::format("More GPU memory (up to {} times) would gain nothing{}.", kMostMemory,
-                          Within(more.gap)),
+                          WithinText(more.gap)),
               {claim});
     return;
   }
@@ -256,7 +240,7 @@ void AddMemoryGain(ChoiceSearch& searcher, const Found& now, Lines& lines) {
       AdviceKind::kMemory,
       fmt::format("More GPU memory would gain {:.2g} % at most, with {} times as much: {}, {}{}.",
                   100 * gain, kMostMemory, KindText(searcher.inputs(), more.found->candidate),
-                  RateText(more.found->tokens_per_second), Within(more.gap)),
+                  RateText(more.found->tokens_per_second), WithinText(more.gap)),
       {claim});
 }
 
@@ -333,10 +317,11 @@ void AddMemoryAnswers(ChoiceSearch& searcher, const Found& now, Lines& lines) {
   }
 }
 
-void AddBatchAnswers(ChoiceSearch& searcher, const Found& now, Lines& lines) {
-  const Answers answers = AnswersByBatch(searcher, now);
+void AddBatchAnswers(ChoiceSearch& searcher, const Found& now,
+                     const std::optional<KnownBatches>& known, Lines& lines) {
+  const Answers answers = known ? known->answers : AnswersByBatch(searcher, now);
   const auto present = static_cast<double>(now.candidate.micro_batch * now.candidate.grad_accum *
-                                           now.candidate.gpus);
+                                           now.candidate.data_ranks());
   double least = present, most = present;                     // where it stays what it is
   double slowest = now.tokens_per_second, fastest = slowest;  // there
   std::vector<Claim> claims;
@@ -352,6 +337,10 @@ void AddBatchAnswers(ChoiceSearch& searcher, const Found& now, Lines& lines) {
       slowest = std::min(slowest, range.found.front().tokens_per_second);
       fastest = std::max(fastest, range.found.front().tokens_per_second);
       claims.push_back(claim_of(range));
+      continue;
+    }
+    if (known &&
+        std::count(known->said.begin(), known->said.end(), static_cast<int64_t>(range.from)) > 0) {
       continue;
     }
     Claim claim = claim_of(range);
@@ -413,11 +402,11 @@ std::vector<Crossover> CrossoversOf(const SearchInputs& inputs, const Link& link
     crossover.text =
         range.point()
             ? fmt::format("{} the answer is {}, {}{}", where, KindText(inputs, found.candidate),
-                          RateText(found.tokens_per_second), Within(range.gap))
+                          RateText(found.tokens_per_second), WithinText(range.gap))
             : fmt::format("{} the answer {}; at {} it is {}, {}{}", where,
                           HasText(inputs, sharding, cluster), rate(end),
                           KindText(inputs, found.candidate), RateText(found.tokens_per_second),
-                          Within(range.gap));
+                          WithinText(range.gap));
     crossover.claim = ClaimOf(range, end);
     if (range.from < present && present < range.to) crossover.claim.flips_at.reset();
     crossover.claim.bandwidth_scale = end / link.bytes_per_second;
@@ -488,7 +477,7 @@ void AddTwoOrThree(const ChoiceSearch& searcher, const SearchResult& result, con
   if (!best) return;
   const Link link = LinkOf(*duo, best->candidate, hardware);
   std::string text = fmt::format("Of stages 2 and 3 alone: {}{}", KindText(inputs, best->candidate),
-                                 Within(answer.gap));
+                                 WithinText(answer.gap));
   Claim claim;
   claim.stages = {2, 3};
   claim.found = best;
@@ -517,39 +506,30 @@ void AddTwoOrThree(const ChoiceSearch& searcher, const SearchResult& result, con
 }  // namespace
 
 std::string_view AdviceKindName(AdviceKind kind) {
-  switch (kind) {
-    case AdviceKind::kChosen:
-      return "chosen";
-    case AdviceKind::kShares:
-      return "shares";
-    case AdviceKind::kGroups:
-      return "groups";
-    case AdviceKind::kMargin:
-      return "margin";
-    case AdviceKind::kNotProven:
-      return "not-proven";
-    case AdviceKind::kStage:
-      return "stage";
-    case AdviceKind::kMemory:
-      return "memory";
-    case AdviceKind::kBatch:
-      return "batch";
-    case AdviceKind::kCrossover:
-      return "crossover";
-    case AdviceKind::kTwoOrThree:
-      return "two-or-three";
-    case AdviceKind::kStates:
-      return "states";
-    case AdviceKind::kProducts:
-      return "products";
-    case AdviceKind::kSequences:
-      return "sequences";
-  }
-  return "?";
+  constexpr std::string_view kNames[] = {
+      "fewer",  "chosen", "shares",    "groups",       "margin", "not-proven", "stage",
+      "memory", "batch",  "crossover", "two-or-three", "states", "products",   "sequences"};
+  static_assert(std::size(kNames) == static_cast<size_t>(AdviceKind::kSequences) + 1);
+  return kNames[static_cast<size_t>(kind)];
+}
+
+std::string RateText(double tokens_per_second) {
+  return fmt::format("{} tokens/s", FormatCount(static_cast<uint64_t>(tokens_per_second)));
+}
+
+std::string WithinText(double gap) {
+  return gap > 0 ? fmt::format(" (not proven: within {:.2g} %)", 100 * gap) : "";
+}
+
+Found FoundOf(const StageBest& stage, const Runtime& runtime) {
+  const TimeEstimate& time = stage.estimate.time;
+  return {*stage.candidate, *time.tokens_per_second, *time.total_seconds,
+          stage.estimate.footprint.gpu_total(), runtime.Merit(stage.estimate)};
 }
 
 Advice Advise(ChoiceSearch& searcher, const SearchResult& result, const HardwareProfile& hardware,
-              const std::function<void(const AdviceLine&)>& emit, bool quick) {
+              const std::function<void(const AdviceLine&)>& emit, bool quick,
+              const std::optional<KnownBatches>& batches) {
   ZEROPLAN_CHECK(result.best.has_value());
   const StageBest& best = result.stages[*result.best];
   const SearchInputs& inputs = searcher.inputs();
@@ -576,7 +556,7 @@ Advice Advise(ChoiceSearch& searcher, const SearchResult& result, const Hardware
   AddMargins(best.estimate, inputs, searcher.ClusterOf(now.candidate).cluster, hardware, lines);
   if (!quick) {
     AddMemoryAnswers(searcher, now, lines);
-    AddBatchAnswers(searcher, now, lines);
+    AddBatchAnswers(searcher, now, batches, lines);
     if (inputs.objective == Objective::kThroughput && now.candidate.gpus > 1) {
       const std::vector<Crossover> crossovers =
           AddCrossovers(searcher, now, result.gap, hardware, lines);

@@ -151,6 +151,7 @@ Json ClaimJson(const AdviceLine& line, const Claim& claim, Dtype dtype) {
   Json change = Json::object();
   if (claim.gpu_memory_bytes) change["gpu_memory_bytes"] = *claim.gpu_memory_bytes;
   if (claim.global_batch) change["global_batch"] = *claim.global_batch;
+  if (claim.gpus) change["gpus"] = *claim.gpus;
   if (claim.bandwidth_scale) change["bandwidth_scale"] = *claim.bandwidth_scale;
   if (!claim.stages.empty()) change["stages"] = claim.stages;
   Json answer = nullptr;

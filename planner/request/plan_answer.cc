@@ -318,10 +318,14 @@ PlanAnswer FindAnswer(ResolvedPlan& request, ChoiceSearch& searcher,
     SearchResult result = searcher.Run();
     if (!result.best) ThrowNothingFits(request, result);
     PlanAnswer answer = {MakePlan(searcher, result), {}};
-    if (listener.chosen) listener.chosen(answer.plan, result, again);
-    Advice advice =
-        Advise(searcher, result, request.hardware(), listener.advice, request.asked().quick);
+    std::optional<KnownBatches> batches;
+    const Found found = FoundOf(result.stages[*result.best], *answer.plan.runtime);
+    std::vector<AdviceLine> first = FirstLines(request, searcher, answer.plan, found, batches);
+    if (listener.chosen) listener.chosen(answer.plan, result, first, again);
+    Advice advice = Advise(searcher, result, request.hardware(), listener.advice,
+                           request.asked().quick, batches);
     if (advice.outdated) continue;
+    advice.lines.insert(advice.lines.begin(), first.begin(), first.end());
     const auto add = [&](AdviceKind kind, std::string text) {
       if (text.empty()) return;
       advice.lines.push_back({kind, std::move(text), {}});

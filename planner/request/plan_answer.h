@@ -14,9 +14,12 @@ namespace zeroplan {
 
 // Told what is found, as soon as it is known. Unset: no one is told.
 struct AnswerListener {
-  // Told the choice and what it was chosen from, before its advice. `again`: a better one was found
-  // while looking for advice, and the choice told before is void.
-  std::function<void(const Plan& plan, const SearchResult& result, bool again)> chosen;
+  // Told the choice and what it was chosen from, before its advice; `first` is the advice that
+  // stands before the choice. `again`: a better one was found while looking for advice, and the
+  // choice told before is void.
+  std::function<void(const Plan& plan, const SearchResult& result,
+                     const std::vector<AdviceLine>& first, bool again)>
+      chosen;
   std::function<void(const AdviceLine& line)> advice;
 };
 
@@ -50,6 +53,17 @@ std::string FasterProductsText(const ResolvedPlan& request, ChoiceSearch& search
 // the same.
 std::string FasterSequencesText(const ResolvedPlan& request, ChoiceSearch& searcher,
                                 const Plan& plan);
+
+// Fewer GPUs, and another batch, that are as fast as `plan` or faster, each with a claim that a
+// search of its own found. Fewer GPUs: a node less, one node, and halves down to one; as fast is
+// what is slower by no more than kTieMargin. Another batch: as many sequences as AnswersByBatch
+// looks at, where that makes the same GPUs kMuchFaster times as fast. Nothing is searched where the
+// speed of kernels alone (ChoiceSearch::MostOfKernels) leaves no room, nor for ⟦quick⟧, ⟦largest⟧
+// or another objective than speed. `batches`: set where they had to be looked at.
+inline constexpr double kMuchFaster = 1.5;
+std::vector<AdviceLine> FirstLines(const ResolvedPlan& request, ChoiceSearch& searcher,
+                                   const Plan& plan, const Found& found,
+                                   std::optional<KnownBatches>& batches);
 
 struct PlanAnswer {
   Plan plan;

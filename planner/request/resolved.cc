@@ -82,10 +82,23 @@ ChoiceSpace SpaceOf(const Runtime& runtime, const Request& request, const Hardwa
 }  // namespace
 
 ResolvedPlan::ResolvedPlan(const PlanRequest& request, Assumptions& assumptions)
-    : asked_(request),
-      request_(request.common),
-      hardware_(
-          ResolveHardware(request_.hardware, request_.cluster, assumptions, MeasureHost::kYes)) {
+    : ResolvedPlan(request,
+                   ResolveHardware(request.common.hardware, request.common.cluster, assumptions,
+                                   MeasureHost::kYes),
+                   assumptions) {}
+
+ResolvedPlan::ResolvedPlan(const PlanRequest& request, const ResolvedPlan& like,
+                           Assumptions& assumptions)
+    : ResolvedPlan(
+          request,
+          request.common.hardware.profile.empty()
+              ? like.hardware_
+              : ResolveHardware(request.common.hardware, request.common.cluster, assumptions),
+          assumptions) {}
+
+ResolvedPlan::ResolvedPlan(const PlanRequest& request, HardwareProfile hardware,
+                           Assumptions& assumptions)
+    : asked_(request), request_(request.common), hardware_(std::move(hardware)) {
   const Runtime& runtime = request_.runtime.of();
   if (request.compared) {
     ThrowUsage(

@@ -23,6 +23,10 @@ class ResolvedPlan {
   // Throws Error(kUsage) naming the field or the config's line; so too where `request` is for
   // a config that can say none of the choices.
   ResolvedPlan(const PlanRequest& request, Assumptions& assumptions);
+  // On the machine that was found for `like`, where `request` names none. Throws as the other.
+  ResolvedPlan(const PlanRequest& request, const ResolvedPlan& like, Assumptions& assumptions);
+  ResolvedPlan(const ResolvedPlan&) = delete;
+  ResolvedPlan& operator=(const ResolvedPlan&) = delete;
 
   const PlanRequest& asked() const { return asked_; }
   const SearchInputs& inputs() const { return inputs_; }
@@ -35,6 +39,7 @@ class ResolvedPlan {
   SearchCluster ClusterOf(int gpus);
 
  private:
+  ResolvedPlan(const PlanRequest& request, HardwareProfile hardware, Assumptions& assumptions);
   void FromFields(Assumptions& assumptions);
   // Keys that the config sets stay; keys that it leaves to "auto" are searched.
   void FromConfig(Assumptions& assumptions);

@@ -441,6 +441,15 @@ std::unique_ptr<ChoiceSearch> EnumeratedSearch::Like(SearchInputs inputs) const 
   return std::make_unique<EnumeratedSearch>(std::move(inputs));
 }
 
+double EnumeratedSearch::MostOfKernels(const Candidate& candidate) const {
+  const TrainSetup setup = SetupOf(candidate, inputs_.base);
+  const double seconds =
+      judge_->LeastMicroStepSeconds(setup, ClusterFor({}, candidate.gpus)) * (1 - kTimeSlack);
+  const auto tokens = static_cast<double>(setup.batch.micro_batch * setup.batch.seq_len);
+  return seconds > 0 ? tokens / setup.batch.sequence_ranks / seconds
+                     : std::numeric_limits<double>::infinity();
+}
+
 Answer EnumeratedSearch::BestAtBandwidth(const Found& now, const OtherLink& link, double rate) {
   const HardwareProfile profile = link.Profile(rate);
   SearchInputs other = inputs_;

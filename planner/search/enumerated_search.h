@@ -34,6 +34,8 @@ class EnumeratedSearch : public ChoiceSearch {
   }
   uint64_t GpuBytesNeeded(const Found& found) const override;
   bool needs_are_exact() const override { return false; }
+  double MostOfKernels(const Candidate& candidate) const override;
+  bool MayReach(const Question& /*question*/, double /*merit*/) override { return true; }
   uint64_t instructions_lowered() const override;
   const SearchInputs& inputs() const override { return inputs_; }
 

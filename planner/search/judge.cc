@@ -273,6 +273,17 @@ std::optional<Found> Judge::Try(const Question& question, const Item& item) {
 
 bool Judge::Knows(const Item& item) const { return judged_.contains(KeyOf(item, item.member)); }
 
+double Judge::MostOfKernels(const Candidate& candidate) {
+  const ComputeBound& compute =
+      bounds_.Compute(candidate.micro_batch, candidate.recompute, *ClusterOf(candidate).costs,
+                      candidate.products, candidate.sequence_ranks);
+  const auto seconds = [](const KernelTime& kernels) {
+    return kernels.forward_seconds + kernels.backward_seconds;
+  };
+  const double least = std::min(seconds(compute.kernels), seconds(compute.gathered_kernels));
+  return static_cast<double>(candidate.micro_batch * LocalSeq(candidate)) / least;
+}
+
 uint64_t Judge::CapacityNeeded(const Item& item, uint64_t gpu_bytes) const {
   const Group& group = groups_[item.group];
   return gpu_bytes + group.extra.Of(item.batch.micro_batch) +

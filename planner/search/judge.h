@@ -83,6 +83,8 @@ class Judge {
   std::optional<Item> Behind(const Question& question, const Item& item, const Found& found);
   // Whether its program was judged, whatever for.
   bool Knows(const Item& item) const;
+  // ChoiceSearch's.
+  double MostOfKernels(const Candidate& candidate);
   // GPU memory, of the cluster, from which on an item fits that takes `gpu_bytes`.
   uint64_t CapacityNeeded(const Item& item, uint64_t gpu_bytes) const;
   // What an item takes of a GPU at least: its bound, and what programs with smaller micro-batches

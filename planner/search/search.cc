@@ -125,8 +125,20 @@ std::vector<MemoryAnswer> Searcher::AnswersByMemory(const Found& now, uint64_t m
   return SweepMemory(impl_->judge, now, most);
 }
 uint64_t Searcher::instructions_lowered() const { return impl_->judge.stats.instructions; }
+double Searcher::MostOfKernels(const Candidate& candidate) const {
+  return impl_->judge.MostOfKernels(candidate);
+}
+bool Searcher::MayReach(const Question& question, double merit) {
+  constexpr double kLeast = -std::numeric_limits<double>::infinity();
+  const std::vector<Item> open = impl_->judge.Open(question, /*cut=*/true);
+  return std::any_of(open.begin(), open.end(),
+                     [merit](const Item& item) { return item.bound.primary >= merit; }) ||
+         !impl_->judge.OpenMixes(question, /*cut=*/true, {merit, kLeast}, /*each=*/false).empty();
+}
 std::unique_ptr<ChoiceSearch> Searcher::Like(SearchInputs inputs) const {
-  return std::make_unique<Searcher>(std::move(inputs), *this);
+  auto search = std::make_unique<Searcher>(std::move(inputs), *this);
+  search->impl_->judge.TakeCompute(impl_->judge);
+  return search;
 }
 Answer Searcher::BestAtBandwidth(const Found& now, const OtherLink& link, double rate) {
   SearchInputs other = inputs();

@@ -201,7 +201,7 @@ class ChoiceSearch {
   virtual std::vector<JudgedChoice> Judged() const = 0;
   virtual ChoiceEstimate EstimateCandidate(const Candidate& candidate) const = 0;
   // The same space on other machines' terms, sharing what can be shared. REQUIRES: `inputs` differ
-  // from these in the space, the clusters and what is asked alone.
+  // from these in the space, the clusters (of the same GPUs) and what is asked alone.
   virtual std::unique_ptr<ChoiceSearch> Like(SearchInputs inputs) const = 0;
   // The best with as many GPUs as `now`, with another bandwidth (OtherLink::Typed).
   virtual Answer BestAtBandwidth(const Found& now, const OtherLink& link, double rate) = 0;
@@ -213,6 +213,11 @@ class ChoiceSearch {
   virtual uint64_t GpuBytesNeeded(const Found& found) const = 0;
   // Whether it also is what a choice needs at least, so that answers change there and nowhere else.
   virtual bool needs_are_exact() const = 0;
+  // Tokens a second of a GPU that no choice with such a micro-step passes, on however many GPUs:
+  // those of its kernels alone. Infinity: not known.
+  virtual double MostOfKernels(const Candidate& candidate) const = 0;
+  // Whether a choice may reach that merit, as far as bounds tell.
+  virtual bool MayReach(const Question& question, double merit) = 0;
   // What its answers cost so far, in instructions lowered.
   virtual uint64_t instructions_lowered() const = 0;
   virtual const SearchInputs& inputs() const = 0;
@@ -244,6 +249,8 @@ class Searcher : public ChoiceSearch {
   std::vector<MemoryAnswer> AnswersByMemory(const Found& now, uint64_t most) override;
   uint64_t GpuBytesNeeded(const Found& found) const override;
   bool needs_are_exact() const override { return true; }
+  double MostOfKernels(const Candidate& candidate) const override;
+  bool MayReach(const Question& question, double merit) override;
   uint64_t instructions_lowered() const override;
   const SearchInputs& inputs() const override;
 

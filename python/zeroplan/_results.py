@@ -286,6 +286,7 @@ class Change:
     global_batch: Optional[int] = None
     bandwidth_scale: Optional[float] = None
     stages: tuple[int, ...] = ()
+    gpus: Optional[int] = None
 
 
 @dataclass(frozen=True)

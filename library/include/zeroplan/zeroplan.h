@@ -179,8 +179,9 @@ struct StageAnswer {
 };
 
 // The answer if something were different, found by a search. What differs is the one that is set of
-// `gpu_memory_bytes`, `global_batch`, `bandwidth_scale` and `stages`. Those of the kinds "memory",
-// "batch" and "crossover" (of bandwidth) are where the answer flips.
+// `gpu_memory_bytes`, `global_batch`, `bandwidth_scale`, `stages` and `gpus` (with `global_batch`
+// where the present one cannot stay). Those of the kinds "memory", "batch" and "crossover" (of
+// bandwidth) are where the answer flips; those of the kind "fewer" are as fast or faster.
 struct Claim {
   std::string kind;                          // of the line of advice; "chosen": the answer itself
   std::optional<uint64_t> gpu_memory_bytes;  // of one GPU
@@ -194,6 +195,7 @@ struct Claim {
   // sequences, or bytes a second.
   std::optional<double> holds_from, holds_to;
   double gap = 0;  // as Plan's
+  std::optional<int> gpus;
 };
 
 // What the search did.

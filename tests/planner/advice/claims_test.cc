@@ -150,6 +150,7 @@ class Playback {
     for (const AdviceLine& line : answer->report.advice) {
       for (const Claim& claim : line.claims) {
         if (claim.holds_from) Check(line, claim);
+        if (claim.gpus) CheckGpus(line, claim, *answer->plan.choice.time.tokens_per_second);
       }
     }
   }
@@ -211,6 +212,20 @@ class Playback {
         claim.or_else.empty() && IsOf(claim, *typed->found, space_)) {
       Wrong(line, claim, beyond, "the same answer beyond");
     }
+  }
+
+  // Fewer GPUs answer what is said of them, and are as fast as the plan's `tokens_per_second`.
+  void CheckGpus(const AdviceLine& line, const Claim& claim, double tokens_per_second) {
+    ++tally_.claims;
+    ++tally_.typed;
+    PlanRequest request = request_;
+    Give(request.common.cluster.gpus, *claim.gpus);
+    if (claim.global_batch) Give(request.common.batch.global_batch, *claim.global_batch);
+    const Typed typed = Type(request);
+    const double rate = typed.found ? typed.found->tokens_per_second : 0;
+    CHECK_MESSAGE(*claim.gpus < *request_.common.cluster.gpus, line.text);
+    CHECK_MESSAGE(rate == doctest::Approx(claim.found->tokens_per_second), line.text);
+    CHECK_MESSAGE(rate >= TieFloor(tokens_per_second), line.text);
   }
 
   // Both ends, and the rates between that the text says were looked at.
