@@ -13,6 +13,7 @@
 #include "core/base/units.h"
 #include "hwprofiles/fields.h"
 #include "hwprofiles/parts.h"
+#include "hwprofiles/writer.h"
 
 namespace zeroplan {
 namespace {
@@ -51,6 +52,9 @@ std::string ProfileText(const std::string& name_or_file) {
     for (const PartKind& kind : PartKinds()) {
       if (EmbeddedText(kind.folder, name_or_file).empty()) continue;
       return PartText(kind, name_or_file);
+    }
+    if (name_or_file.find('+') != std::string::npos && !LooksLikePath(name_or_file)) {
+      return WriteProfile(LoadProfile(name_or_file));
     }
     if (!LooksLikePath(name_or_file)) {
       std::vector<std::string> names = ProfileNames();

@@ -27,8 +27,9 @@ struct NamedProfile {
 };
 
 // As LoadProfile, and beyond: of the cards that a bare name fits, the most common one ("h100",
-// "a100"); a number of them ("8xh100", "2x 4090") as the machine that has so many. `gpus`: that
-// many are wanted of a card that is named alone; 0: not said. `option`: who named it, for messages.
+// "a100"); a number of them ("8xh100", "2x 4090") as the machine that has so many; several cards
+// ("4090+3090") in one host. `gpus`: that many are wanted of a card that is named alone; 0: not
+// said. `option`: who named it, for messages.
 NamedProfile FindProfile(const std::string& name_or_file, int gpus = 0,
                          std::string_view option = "⟦hw⟧");
 // The name among `known` that `name` means. Throws Error(kUsage) naming `option`.

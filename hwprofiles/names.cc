@@ -10,6 +10,7 @@
 #include "core/base/strings.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/parts.h"
+#include "hwprofiles/unequal.h"
 
 namespace zeroplan {
 namespace {
@@ -341,6 +342,39 @@ bool IsCard(const std::string& name) {
                      [&](const KnownGpu& gpu) { return gpu.part == name; });
 }
 
+// "rtx4090+rtx3090", "2xA100-40GB + 2xA100-80GB": one host with all of them.
+NamedProfile UnequalNamed(std::string_view option, const std::string& name,
+                          const std::vector<std::string>& known) {
+  constexpr int kMostInHost = 8;
+  NamedProfile named;
+  GpuCounts parts;
+  for (size_t begin = 0; begin <= name.size();) {
+    const size_t end = std::min(name.find('+', begin), name.size());
+    const std::string piece = name.substr(begin, end - begin);
+    begin = end + 1;
+    const Counted counted = TakeCount(piece).value_or(Counted{1, piece});
+    const Meant card = MeantProfile(option, counted.card, known);
+    if (!IsCard(card.name) || counted.count < 1) {
+      ThrowUsage("{}: \"{}\" is no number of cards, which + adds up; use such as 4090+3090", option,
+                 piece);
+    }
+    if (!card.note.empty()) named.note += (named.note.empty() ? "" : " ") + card.note;
+    AddTo(parts, card.name, counted.count);
+    named.gpus += counted.count;
+  }
+  if (named.gpus > kMostInHost) {
+    ThrowUsage("{}: {} are more cards than the {} that one host has", option, name, kMostInHost);
+  }
+  if (parts.size() == 1) {
+    const int count = named.gpus;
+    named = SeveralOf(parts.front().first, count);
+    named.gpus = count;
+  } else {
+    named.profile = UnequalProfile(parts);
+  }
+  return named;
+}
+
 }  // namespace
 
 std::string MeantName(std::string_view option, const std::string& name,
@@ -349,6 +383,7 @@ std::string MeantName(std::string_view option, const std::string& name,
 }
 
 NamedProfile FindProfile(const std::string& name_or_file, int gpus, std::string_view option) {
+  constexpr std::string_view kBegin = "Hardware: ";
   const std::vector<std::string> names = ProfileNames();
   NamedProfile named;
   Meant meant = {name_or_file, ""};
@@ -356,6 +391,11 @@ NamedProfile FindProfile(const std::string& name_or_file, int gpus, std::string_
   if (std::find(names.begin(), names.end(), name_or_file) == names.end()) {
     if (name_or_file.find('/') != std::string::npos || name_or_file.ends_with(".json")) {
       named.profile = LoadProfile(name_or_file, option);
+      return named;
+    }
+    if (name_or_file.find('+') != std::string::npos) {
+      named = UnequalNamed(option, name_or_file, names);
+      if (!named.note.empty()) named.note.insert(0, kBegin);
       return named;
     }
     if (const std::optional<Counted> counted = TakeCount(name_or_file);
@@ -376,7 +416,6 @@ NamedProfile FindProfile(const std::string& name_or_file, int gpus, std::string_
     named.profile = LoadProfile(meant.name);
   }
   if (count > 0) named.gpus = count;
-  constexpr std::string_view kBegin = "Hardware: ";
   std::string text;
   for (const std::string& note : {meant.note, named.note}) {
     if (note.empty()) continue;
@@ -385,6 +424,37 @@ NamedProfile FindProfile(const std::string& name_or_file, int gpus, std::string_
   }
   named.note = std::move(text);
   return named;
+}
+
+HardwareProfile UnequalProfile(const GpuCounts& parts) {
+  ZEROPLAN_CHECK(parts.size() > 1);
+  int total = 0;
+  std::vector<std::string> names, texts;
+  for (const auto& [part, count] : parts) {
+    total += count;
+    names.push_back(count == 1 ? part : fmt::format("{}x-{}", count, part));
+    texts.push_back(fmt::format("{} x {}", count, part));
+  }
+  std::optional<HardwareProfile> host;
+  for (const auto& [part, count] : parts) {
+    HardwareProfile of_part = SeveralOf(part, total).profile;
+    if (!host || of_part.node.gpu_link.value < host->node.gpu_link.value) host = std::move(of_part);
+  }
+  HardwareProfile profile = *std::move(host);
+  const std::string host_name = profile.name;
+  Figure& gpus = profile.node.gpus;
+  gpus = {static_cast<double>(total), static_cast<double>(total), "count", FigureSource::kDerived,
+          "as many as were named, in one host"};
+  for (const auto& [part, count] : parts) {
+    Figure of_kind = gpus;
+    of_kind.value = of_kind.written = count;
+    profile.kinds.push_back({LoadProfile(part).gpu, std::move(of_kind)});
+  }
+  profile.name = fmt::format("{}", fmt::join(names, "+"));
+  profile.description = fmt::format("{} in one host, as {} is", fmt::join(texts, ", "), host_name);
+  profile.network.reset();
+  TakeSlowest(profile);
+  return profile;
 }
 
 }  // namespace zeroplan

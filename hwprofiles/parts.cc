@@ -20,6 +20,8 @@ constexpr std::array<PartKind, 6> kPartKinds = {{{"gpu", "gpus"},
                                                  {"network", "networks"},
                                                  {"runtime", "runtimes"}}};
 
+constexpr PartKind kGpuKind = kPartKinds[0];
+
 // What walks a profile calls itself once a level.
 constexpr int kMostLevels = 64;
 // A measured profile has some hundred; objects find a key by looking at all of theirs.
@@ -142,8 +144,6 @@ std::string PartName(const ProfileJson& profile, std::string_view section) {
   return "";
 }
 
-constexpr PartKind kGpuKind = kPartKinds[0];
-
 }  // namespace
 
 std::span<const PartKind> PartKinds() { return kPartKinds; }
@@ -198,6 +198,13 @@ ProfileJson ComposeProfile(ProfileJson profile, std::string_view source) {
     const std::string section(kind.section);
     if (profile.contains(section)) {
       profile[section] = ComposePart(kind, profile[section], source);
+    }
+  }
+  if (profile.contains(kOtherGpus) && profile[kOtherGpus].is_array()) {
+    for (ProfileJson& other : profile[kOtherGpus]) {
+      if (!other.is_object() || !other.contains(std::string(kGpuKind.section))) continue;
+      ProfileJson& gpu = other[std::string(kGpuKind.section)];
+      gpu = ComposePart(kGpuKind, gpu, source);
     }
   }
   return profile;

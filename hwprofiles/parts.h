@@ -24,6 +24,10 @@ std::span<const EmbeddedFile> EmbeddedFiles();
 // Keys stay in the order of the file, for people who read it.
 using ProfileJson = nlohmann::ordered_json;
 
+// The key of a profile that lists GPUs of other kinds than its "gpu": [{"gpus": FIGURE, "gpu":
+// PART}].
+inline constexpr const char* kOtherGpus = "other_gpus";
+
 struct PartKind {
   std::string_view section;  // key of a profile
   std::string_view folder;   // of hwprofiles/

@@ -212,11 +212,22 @@ struct RuntimeOverhead {
 // a built-in GPU.
 inline constexpr const char* kFoundSource = "this machine";
 
+// Of a node's GPUs those of one kind.
+struct GpuKind {
+  GpuProfile gpu;
+  Figure gpus;
+
+  bool operator==(const GpuKind&) const = default;
+};
+
 struct HardwareProfile {
   std::string name;
   std::string description;
   std::string source;  // file it was read from, "built in", or kFoundSource
   GpuProfile gpu;
+  // Of a node with GPUs of several kinds all of these, and `gpu` is what each of them reaches
+  // (hwprofiles/unequal.h). Empty: all are `gpu`.
+  std::vector<GpuKind> kinds;
   NodeProfile node;
   std::optional<NetworkProfile> network;
   std::vector<RuntimeOverhead> runtime;  // by rising world_size, at least one

@@ -15,6 +15,7 @@
 #include "hwprofiles/loader.h"
 #include "hwprofiles/parts.h"
 #include "hwprofiles/sanity.h"
+#include "hwprofiles/unequal.h"
 
 namespace zeroplan {
 namespace {
@@ -163,6 +164,26 @@ class ProfileReader {
     if (Find("gpu.driver_names") == nullptr) return;
     std::string name;
     for (const std::string& path : Items("gpu.driver_names")) Text(path, name);
+  }
+
+  // Of kOtherGpus; empty without it.
+  std::vector<GpuKind> OtherGpus() {
+    std::vector<GpuKind> kinds;
+    if (Find(kOtherGpus) == nullptr) return kinds;
+    for (const std::string& item : Items(kOtherGpus)) {
+      GpuKind& kind = kinds.emplace_back();
+      Figure(item + ".gpus", figure_rules::kGpusPerNode, kind.gpus);
+      const std::string at = item + ".gpu";
+      ProfileJson alone = ProfileJson::object();
+      alone["gpu"] = Need(at);
+      ProfileReader part(alone.dump(), fmt::format("{}: {}", source_, item));
+      part.RefuseSparsePeaks();
+      ForEachGpuField(kind.gpu, part);
+      part.CheckDriverNames();
+      part.RefuseUnread();
+      read_.insert(at);
+    }
+    return kinds;
   }
 
   // Throws for the first key that nothing has read.
@@ -376,8 +397,28 @@ HardwareProfile ParseProfile(std::string_view json, std::string_view source) {
   reader.RefuseSparsePeaks();
   ForEachField(profile, reader);
   reader.CheckDriverNames();
+  profile.kinds = reader.OtherGpus();
   reader.RefuseUnread();
   if (const auto problem = FindContradiction(profile)) reader.Fail(problem->key, problem->message);
+  if (profile.kinds.empty()) return profile;
+  GpuKind first{profile.gpu, profile.node.gpus};
+  for (size_t i = 0; i < profile.kinds.size(); ++i) {
+    HardwareProfile other = profile;
+    other.gpu = profile.kinds[i].gpu;
+    if (const auto problem = FindContradiction(other)) {
+      reader.Fail(fmt::format("{}.{}.{}", kOtherGpus, i, problem->key), problem->message);
+    }
+    first.gpus.value -= profile.kinds[i].gpus.value;
+  }
+  if (first.gpus.value < 1) {
+    reader.Fail("gpus.value",
+                fmt::format("{:.0f} are all GPUs of a node, and {} has as many or more; use their "
+                            "sum with those of \"gpu\"",
+                            profile.node.gpus.value, kOtherGpus));
+  }
+  first.gpus.written = first.gpus.value;
+  profile.kinds.insert(profile.kinds.begin(), std::move(first));
+  TakeSlowest(profile);
   return profile;
 }
 

@@ -155,7 +155,15 @@ class FieldWriter {
 
 std::string WriteProfile(const HardwareProfile& profile) {
   ProfileJson json = {{"schema", kProfileSchema}};
-  ForEachField(profile, FieldWriter(json));
+  HardwareProfile written = profile;
+  if (!profile.kinds.empty()) written.gpu = profile.kinds.front().gpu;
+  ForEachField(std::as_const(written), FieldWriter(json));
+  for (size_t i = 1; i < profile.kinds.size(); ++i) {
+    const GpuKind& kind = profile.kinds[i];
+    ProfileJson other = {{"gpus", FigureJson(kind.gpus)}};
+    ForEachGpuField(kind.gpu, FieldWriter(other));
+    json[kOtherGpus].push_back(std::move(other));
+  }
   return FormatProfileJson(json);
 }
 

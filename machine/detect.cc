@@ -21,6 +21,7 @@
 #include "core/base/units.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/parts.h"
+#include "hwprofiles/unequal.h"
 #include "machine/gpu_state.h"
 #include "machine/host_speed.h"
 #include "machine/host_state.h"
@@ -76,6 +77,14 @@ DetectedHost QueryHost() {
   return host;
 }
 
+std::string GpusText(const std::vector<DetectedGpu>& gpus) {
+  GpuCounts kinds;
+  for (const DetectedGpu& gpu : gpus) AddTo(kinds, gpu.name, 1);
+  std::vector<std::string> texts;
+  for (const auto& [name, count] : kinds) texts.push_back(fmt::format("{} x {}", count, name));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
 std::string MatchGpu(const DetectedGpu& gpu) {
   constexpr double kTolerance = 0.1;  // GB or GiB, and what ECC takes
   for (const KnownGpu& known : KnownGpus()) {
@@ -91,31 +100,33 @@ std::string MatchGpu(const DetectedGpu& gpu) {
 DetectedMachine MatchMachine(const std::vector<DetectedGpu>& gpus, const DetectedHost& host) {
   ZEROPLAN_CHECK(!gpus.empty());
   DetectedMachine machine;
-  machine.found = fmt::format("{} x {}", gpus.size(), gpus[0].name);
-  const std::string part = MatchGpu(gpus[0]);
+  machine.found = GpusText(gpus);
+  GpuCounts parts;
+  const DetectedGpu* before = nullptr;
+  std::string part;
   for (const DetectedGpu& gpu : gpus) {
-    if (gpu.name == gpus[0].name || MatchGpu(gpu) == part) continue;
-    machine.found =
-        fmt::format("{} GPUs, among them {} and {}", gpus.size(), gpus[0].name, gpu.name);
-    machine.note =
-        fmt::format("This machine has {}: a plan is for GPUs of one kind.", machine.found);
-    return machine;
+    if (before == nullptr || !(gpu == *before)) part = MatchGpu(gpu);
+    before = &gpu;
+    if (part.empty()) {
+      machine.note = fmt::format(
+          "This machine has {} ({}{:.0f} GB), which no built-in profile describes; see 'zeroplan "
+          "hw list'.",
+          machine.found, gpu.name == gpus[0].name ? "" : gpu.name + ": ", gpu.memory_bytes / 1e9);
+      return machine;
+    }
+    AddTo(parts, part, 1);
   }
-  if (part.empty()) {
-    machine.note = fmt::format(
-        "This machine has {} ({:.0f} GB), which no built-in profile describes; see 'zeroplan hw "
-        "list'.",
-        machine.found, gpus[0].memory_bytes / 1e9);
-    return machine;
-  }
+  part = parts.front().first;
+  const bool unequal = parts.size() > 1;
   const auto count = static_cast<double>(gpus.size());
-  const std::string built_in = gpus.size() > 1 ? MachineOf(part, count) : "";
-  HardwareProfile profile = LoadProfile(built_in.empty() ? part : built_in);
+  const std::string built_in = gpus.size() > 1 && !unequal ? MachineOf(part, count) : "";
+  HardwareProfile profile =
+      unequal ? UnequalProfile(parts) : LoadProfile(built_in.empty() ? part : built_in);
   if (built_in.empty()) {
     profile.node.gpus =
         FoundFigure(count, count, "count", "GPUs of this machine, as the driver says");
     profile.description = fmt::format("{} in this machine, other figures generic", machine.found);
-    if (gpus.size() > 1) profile.name = fmt::format("{}x-{}", gpus.size(), part);
+    if (gpus.size() > 1 && !unequal) profile.name = fmt::format("{}x-{}", gpus.size(), part);
   }
   if (host.memory_bytes > 0) {
     constexpr double kGib = 1024.0 * 1024 * 1024;
@@ -211,7 +222,7 @@ MachineIdentity FromJson(const ProfileJson& json) {
 }
 
 std::string Describe(const std::vector<DetectedGpu>& gpus) {
-  return gpus.empty() ? "no GPU" : fmt::format("{} x {}", gpus.size(), gpus[0].name);
+  return gpus.empty() ? "no GPU" : GpusText(gpus);
 }
 
 // What changed from `then` to `now`, for people.

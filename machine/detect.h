@@ -39,18 +39,21 @@ DetectedHost QueryHost();
 std::string NcclEnvironment(const char* const* environment);
 std::string NcclEnvironment();  // this process's
 
+// "1 x NVIDIA GeForce RTX 4090, 1 x NVIDIA GeForce RTX 3090": in the order of their first.
+std::string GpusText(const std::vector<DetectedGpu>& gpus);
+
 // The built-in GPU with that name and, within a tenth, that memory; "" if there is none.
 std::string MatchGpu(const DetectedGpu& gpu);
 
 struct DetectedMachine {
-  std::optional<HardwareProfile> profile;  // absent: none of the built-in GPUs, or several kinds
+  std::optional<HardwareProfile> profile;  // absent: a GPU is none of the built-in ones
   std::string found;                       // "2 x NVIDIA GeForce RTX 4090"
   std::string note;                        // one line for the user, or ""
 };
 
 // The built-in machine with that GPU and that many of them; else that many of the GPU in a generic
-// host. Host memory, cores and memory bandwidth are those of `host` where known. REQUIRES: gpus is
-// not empty.
+// host; of several kinds UnequalProfile (hwprofiles/unequal.h). Host memory, cores and memory
+// bandwidth are those of `host` where known. REQUIRES: gpus is not empty.
 DetectedMachine MatchMachine(const std::vector<DetectedGpu>& gpus, const DetectedHost& host);
 
 // The profile that 'zeroplan hw measure' kept of this machine, so that plan, estimate and train

@@ -111,7 +111,8 @@ Finding ListFinding(const Gpus& gpus, const MachineFacts& facts) {
   const bool mixed = std::any_of(gpus.begin(), gpus.end(),
                                  [&](const GpuState& gpu) { return gpu.name != gpus[0].name; });
   if (mixed) {
-    return {"gpus", CheckState::kCosts, fact, "a plan is for GPUs of one kind",
+    return {"gpus", CheckState::kCosts, fact,
+            "ranks run in step: all are planned, and run, as the slowest and smallest",
             "CUDA_VISIBLE_DEVICES with the indices of one kind"};
   }
   return {"gpus", CheckState::kOk, fact};

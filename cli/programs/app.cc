@@ -32,8 +32,9 @@ Exit codes: 0 done, 2 bad usage or input, 3 nothing fits, 4 failure while runnin
 std::string ThisMachine() {
   const std::vector<DetectedGpu> gpus = QueryGpus();
   if (gpus.empty()) return "no GPU found here; --hw names the machine to plan for.";
-  const std::string found = fmt::format("{} x {}", gpus.size(), gpus.front().name);
-  const bool known = !MatchGpu(gpus.front()).empty();
+  const std::string found = GpusText(gpus);
+  const bool known = std::none_of(gpus.begin(), gpus.end(),
+                                  [](const DetectedGpu& gpu) { return MatchGpu(gpu).empty(); });
   return found + (known ? "; planned for where --hw is left out."
                         : ", which no built-in profile describes; use --hw, or 'hw measure'.");
 }

@@ -45,6 +45,8 @@ int PrintPinnedMemory([[maybe_unused]] const char* bytes, [[maybe_unused]] const
 }  // namespace
 
 int RunProgram(int argc, const char* const* argv) {
+  // As the driver numbers them, which detection asks, and not the fastest first.
+  setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", /*overwrite=*/0);
   if (argc == 2 && std::string_view(argv[1]) == kPrintLibraries) return PrintLibraries();
   if (argc == 4 && std::string_view(argv[1]) == kTryPinnedMemory) {
     return PrintPinnedMemory(argv[2], argv[3]);

@@ -7,7 +7,10 @@
 
 #include "core/base/error.h"
 #include "executor/measure/measurement.h"
+#include "hwprofiles/loader.h"
 #include "hwprofiles/sanity.h"
+#include "hwprofiles/unequal.h"
+#include "machine/detect.h"
 
 namespace zeroplan {
 namespace {
@@ -278,6 +281,16 @@ HardwareProfile MeasuredProfile(const std::optional<HardwareProfile>& base,
   const Origin origin(m);
   HardwareProfile profile;
   if (base) profile = *base;
+  // What is measured of a GPU is of the first one.
+  if (m.device && !profile.kinds.empty()) {
+    const std::string part = MatchGpu({m.device->name, m.device->total_bytes});
+    const std::string gpu_name = part.empty() ? "" : LoadProfile(part).gpu.name;
+    const auto of_device =
+        std::find_if(profile.kinds.begin(), profile.kinds.end(),
+                     [&](const GpuKind& kind) { return kind.gpu.name == gpu_name; });
+    if (of_device != profile.kinds.end()) std::iter_swap(profile.kinds.begin(), of_device);
+    profile.gpu = profile.kinds.front().gpu;
+  }
   profile.name = name;
   profile.source = "measured";
   profile.description = fmt::format(
@@ -298,6 +311,10 @@ HardwareProfile MeasuredProfile(const std::optional<HardwareProfile>& base,
   if (!base) PutDerivedLink(m, profile.node);
   DropLargerGroups(profile.node);
   if (!m.runtime.empty()) profile.runtime = Runtime(m.runtime, origin);
+  if (m.device && !profile.kinds.empty()) {
+    profile.kinds.front().gpu = profile.gpu;
+    TakeSlowest(profile);
+  }
   return profile;
 }
 

@@ -131,8 +131,8 @@ class FewerSearch {
     BatchFields& batch = asked.common.batch;
     const BatchSpec& own = plan_.setup.batch;
     const bool said = batch.global_batch || batch.global_batch_tokens;
-    const int64_t unit = gpus / std::min(gpus, own.sequence_ranks) *
-                         batch.micro_batch.value_or(1) * batch.grad_accum.value_or(1);
+    const int64_t unit = gpus / std::min(gpus, own.sequence_ranks) * batch.micro_batch.value_or(1) *
+                         batch.grad_accum.value_or(1);
     if (said && own.global_batch() % unit != 0) {
       if (!asked.common.config.empty()) return std::nullopt;
       const int64_t units = std::max<int64_t>(1, (own.global_batch() + unit / 2) / unit);
@@ -224,14 +224,14 @@ std::optional<AdviceLine> OtherBatch(const ChoiceSearch& searcher, const Found& 
   const auto add = [&](const AnswerRange& range, const std::string& who, const char* end) {
     const Found& found = range.found.front();
     const auto sequences = static_cast<int64_t>(range.from);
-    line.text += fmt::format(
-        "{}With {} sequences a step ({} tokens) {} {}: {}, {}{}; ⟦global_batch⟧ {} {}.",
-        line.text.empty() ? "" : " ", sequences,
-        FormatCount(static_cast<uint64_t>(sequences * inputs.base.batch.seq_len)), who,
-        TimesText(found.tokens_per_second / now.tokens_per_second),
-        RateText(found.tokens_per_second),
-        inputs.runtime->ChoiceText(SetupOf(found.candidate, inputs.base)), WithinText(range.gap),
-        sequences, end);
+    line.text +=
+        fmt::format("{}With {} sequences a step ({} tokens) {} {}: {}, {}{}; ⟦global_batch⟧ {} {}.",
+                    line.text.empty() ? "" : " ", sequences,
+                    FormatCount(static_cast<uint64_t>(sequences * inputs.base.batch.seq_len)), who,
+                    TimesText(found.tokens_per_second / now.tokens_per_second),
+                    RateText(found.tokens_per_second),
+                    inputs.runtime->ChoiceText(SetupOf(found.candidate, inputs.base)),
+                    WithinText(range.gap), sequences, end);
     Claim& claim = line.claims.emplace_back();
     claim.global_batch = sequences;
     claim.found = found;

@@ -20,6 +20,7 @@
 #include "core/program/bucket_sizes.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/sanity.h"
+#include "hwprofiles/unequal.h"
 #include "planner/advice/flips.h"
 #include "planner/footprint.h"
 #include "planner/request/parse.h"
@@ -363,6 +364,9 @@ HardwareProfile ResolveHardware(const HardwareFields& fields, const ClusterField
                       found.gpus > 0 ? "No built-in profile of the GPUs here" : "No GPU found here",
                       hardware.gpu.name, kDefaultProfile);
     }
+  }
+  if (std::string note = UnequalNote(hardware); !note.empty()) {
+    assumptions.notes.push_back(std::move(note));
   }
   if (!fields.network.empty()) ApplyNetwork(hardware, fields.network);
   if (!fields.intra_node_bandwidth.empty()) ApplyGpuLink(hardware, fields.intra_node_bandwidth);

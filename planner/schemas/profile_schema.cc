@@ -236,6 +236,11 @@ std::string ProfileSchema() {
     forms.push_back(std::move(whole));
     whole = {{"anyOf", std::move(forms)}};
   }
+  SchemaJson other = ClosedObject();
+  AddKey(other, "gpus", root["properties"]["gpus"], true);
+  AddKey(other, "gpu", root["properties"]["gpu"], true);
+  AddKey(root, kOtherGpus, {{"type", "array"}, {"minItems", 1}, {"items", std::move(other)}},
+         false);
   root["properties"]["$schema"] = {{"type", "string"}};
   root["$defs"] = fields.definitions;
   return SchemaText(root);

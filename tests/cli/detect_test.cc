@@ -77,6 +77,25 @@ TEST_CASE("without a driver, GPUs or a profile for them it is the default, which
   CHECK(Says(unknown, "--hw hgx-h200"));
 }
 
+TEST_CASE("GPUs of two kinds: planned as the slowest, which is said") {
+  const std::string two =
+      "FAKE_GPUS=2 FAKE_GPU_NAME='NVIDIA GeForce RTX 4090,NVIDIA GeForce RTX 3090'";
+  const RunResult run = RunWith(two);
+  CHECK(Says(run,
+             "--hw rtx4090+rtx3090 (this machine: 1 x NVIDIA GeForce RTX 4090, 1 x NVIDIA GeForce "
+             "RTX 3090)"));
+  CHECK(Says(run, "--gpus 2"));
+  CHECK(Says(run, "Unequal GPUs: 1 x NVIDIA GeForce RTX 4090, 1 x NVIDIA GeForce RTX 3090."));
+  CHECK(Says(run,
+             "NVIDIA GeForce RTX 4090 has 2.09 times the products and 1.07 times the memory "
+             "bandwidth, and waits."));
+  CHECK(Says(run, "2 x NVIDIA GeForce RTX 3090 (slowest of 2 kinds)"));
+  // As it is named, and as hw show prints it.
+  CHECK(Says(RunWith("", kSmallEstimate + " --hw 4090+3090"), "Unequal GPUs: "));
+  CHECK(Says(RunWith("", "hw show 4090+3090 --format json"), "\"other_gpus\": ["));
+  CHECK(Says(RunWith(two, ""), "This machine: 1 x NVIDIA GeForce RTX 4090, 1 x"));
+}
+
 bool IsSilent(const RunResult& run, const std::string& text) {
   INFO(run.out, run.err);
   CHECK(run.exit_code == 0);

@@ -493,6 +493,36 @@ TEST_CASE("plan: usage errors are exit 2 and name the option, its value and what
   }
 }
 
+TEST_CASE("fewer GPUs that are faster are the answer's first line, and a claim") {
+  const std::string asked =
+      "plan --model gpt2-large --hw a10g --gpus 8 --gpus-per-node 4 --network 1Gb --global-batch "
+      "64 "
+      "--offload-optimizer none --offload-param none";
+  const RunResult run = RunZeroplan(asked);
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  const std::string text = JoinParagraphs(run.out);
+  CHECK(text.starts_with("4 GPUs of one node are "));
+  CHECK(Has(text.substr(0, text.find('\n')), "; --gpus 4 plans them."));
+  // Once.
+  CHECK(text.find("4 GPUs of one node", 1) == std::string::npos);
+  const RunResult json = RunZeroplan(asked + " --format json");
+  REQUIRE(json.exit_code == 0);
+  const OrderedJson plan = OrderedJson::parse(json.out);
+  const OrderedJson& fewer = plan["claims"][0];
+  CHECK(fewer["kind"] == "fewer");
+  CHECK(fewer["change"] == OrderedJson{{"gpus", 4}});
+  CHECK(plan["advice"][0].get<std::string>().starts_with("4 GPUs of one node are "));
+  // Typed back.
+  std::string four = asked;
+  four.replace(four.find("--gpus 8"), 8, "--gpus 4");
+  const RunResult typed = RunZeroplan(four + " --quick --format json");
+  REQUIRE(typed.exit_code == 0);
+  CHECK(OrderedJson::parse(typed.out)["predicted"]["tokens_per_second"] ==
+        fewer["answer"]["tokens_per_second"]);
+  CHECK(!Has(RunZeroplan(asked + " --quick").out, "4 GPUs of one node"));
+}
+
 TEST_CASE("--stage takes several for estimate too, in any order; train takes one") {
   const RunResult run = RunZeroplan(
       "estimate --model gpt2 --gpus 2 --stage 3,1 --offload-optimizer none "

@@ -134,12 +134,33 @@ TEST_CASE("what is not known is said, not guessed") {
   CHECK(!unknown.profile.has_value());
   CHECK(unknown.note.find("NVIDIA T4000") != std::string::npos);
   CHECK(unknown.note.find("20 GB") != std::string::npos);
-  const DetectedMachine mixed = MatchMachine({{"NVIDIA GeForce RTX 4090", 24564 * kDriverMib},
-                                              {"NVIDIA GeForce RTX 3090", 24576 * kDriverMib}},
-                                             {});
-  CHECK(!mixed.profile.has_value());
-  CHECK(mixed.note.find("4090") != std::string::npos);
-  CHECK(mixed.note.find("3090") != std::string::npos);
+  const DetectedMachine one_unknown =
+      MatchMachine({{"NVIDIA GeForce RTX 4090", 24564 * kDriverMib}, {"NVIDIA T4000", 20e9}}, {});
+  CHECK(!one_unknown.profile.has_value());
+  CHECK(one_unknown.note.find("(NVIDIA T4000: 20 GB)") != std::string::npos);
+}
+
+TEST_CASE("GPUs of two kinds are one host, planned as the slowest") {
+  const DetectedGpu fast = {"NVIDIA GeForce RTX 4090", 24564 * kDriverMib};
+  const DetectedGpu slow = {"NVIDIA GeForce RTX 3090", 24576 * kDriverMib};
+  const DetectedMachine mixed = MatchMachine({fast, slow, fast}, {64e9, 12});
+  REQUIRE(mixed.profile.has_value());
+  const HardwareProfile& profile = *mixed.profile;
+  CHECK(mixed.found == "2 x NVIDIA GeForce RTX 4090, 1 x NVIDIA GeForce RTX 3090");
+  CHECK(profile.name == "2x-rtx4090+rtx3090");
+  CHECK(profile.node.gpus.value == 3);
+  CHECK(profile.node.host_memory.value == 64e9);
+  REQUIRE(profile.kinds.size() == 2);
+  CHECK(profile.kinds[0].gpus.value == 2);
+  CHECK(profile.gpu.dense_peaks == LoadProfile("rtx3090").gpu.dense_peaks);
+  CHECK(profile.gpu == FindProfile("2x4090+3090").profile.gpu);
+  // Cards of one name that differ in memory are two kinds.
+  const DetectedMachine memory = MatchMachine({{"NVIDIA GeForce RTX 3080", 12288 * kDriverMib},
+                                               {"NVIDIA GeForce RTX 3080", 10240 * kDriverMib}},
+                                              {});
+  REQUIRE(memory.profile.has_value());
+  CHECK(memory.profile->name == "rtx3080-12gb+rtx3080-10gb");
+  CHECK(memory.profile->gpu.usable_memory == LoadProfile("rtx3080-10gb").gpu.usable_memory);
 }
 
 TEST_CASE("memory bandwidth that was measured takes the place of the guess, and says so") {

@@ -23,7 +23,8 @@ constexpr int64_t kShortestContext = 64;
 // This machine's GPU, as far as its profile and its driver know it.
 void PlaceOnGpu(const PlacementOptions& options, const ModelSpec& model, Placement& place) {
   Assumptions assumptions;
-  const HardwareProfile hardware = ResolveHardware({.find = FindThisMachine}, {}, assumptions);
+  HardwareProfile hardware = ResolveHardware({.find = FindThisMachine}, {}, assumptions);
+  if (!hardware.kinds.empty()) hardware.gpu = hardware.kinds.front().gpu;  // it runs on the first
   BatchFields batch;
   batch.dtype = options.dtype;
   place.dtype = ResolvePrecision(batch, hardware, DefaultDtype(hardware), assumptions).dtype;

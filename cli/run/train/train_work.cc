@@ -440,7 +440,11 @@ TrainWork ResolveWork(const TrainCommand& command, Backend backend, const Resolv
     TrainCommand asked = command;
     const std::vector<DetectedGpu> gpus = on_gpu ? QueryGpus() : std::vector<DetectedGpu>{};
     if (!known && !gpus.empty() && !gpu_memory) {  // the default profile's is another GPU's
-      asked.common.cluster.gpu_memory.emplace(static_cast<uint64_t>(gpus.front().memory_bytes));
+      const auto smallest = std::min_element(gpus.begin(), gpus.end(),
+                                             [](const DetectedGpu& a, const DetectedGpu& b) {
+                                               return a.memory_bytes < b.memory_bytes;
+                                             });
+      asked.common.cluster.gpu_memory.emplace(static_cast<uint64_t>(smallest->memory_bytes));
     }
     ChoosingAt at{profile, backend, on_gpu && (known || !gpus.empty()), 1, 1};
     at.ranks = by.group != nullptr ? by.group->world_size() : RanksAskedFor(command, backend);

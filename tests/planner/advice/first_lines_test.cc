@@ -37,8 +37,9 @@ struct FirstQuestion {
     return request;
   }
   std::string Text() const {
-    return fmt::format("--model {} --hw {} --network {} --gpus {} --gpus-per-node {} --global-batch {}",
-                       model, hardware, network, gpus, gpus_per_node, global_batch);
+    return fmt::format(
+        "--model {} --hw {} --network {} --gpus {} --gpus-per-node {} --global-batch {}", model,
+        hardware, network, gpus, gpus_per_node, global_batch);
   }
 };
 
@@ -109,7 +110,8 @@ TEST_CASE("first lines: eight A10G on two nodes of a slow network, where four ar
 }
 
 TEST_CASE("first lines: where more GPUs are faster nothing is said, nor where nothing is asked") {
-  CHECK(FirstAnswer(FirstQuestion{"gpt2-xl", "hgx-h200", "", 8, 0, 256}.Request(), true).first.empty());
+  CHECK(FirstAnswer(FirstQuestion{"gpt2-xl", "hgx-h200", "", 8, 0, 256}.Request(), true)
+            .first.empty());
   PlanRequest request = FirstQuestion{"gpt2-xl", "a10g", "1Gb", 8, 4, 128}.Request();
   request.quick = true;
   CHECK(FirstAnswer(request, true).first.empty());
@@ -140,7 +142,8 @@ TEST_CASE("first lines: of random questions what is said is true, and what is tr
   for (int i = 0; i < 20; ++i) {
     FirstQuestion asked;
     asked.model = any(std::vector<std::string>{"gpt2", "gpt2-medium", "gpt2-large", "llama3.2-1b"});
-    asked.hardware = any(std::vector<std::string>{"a10g", "t4", "4x-rtx4090", "8x-l40s", "dgx-a100-40gb"});
+    asked.hardware =
+        any(std::vector<std::string>{"a10g", "t4", "4x-rtx4090", "8x-l40s", "dgx-a100-40gb"});
     const bool card = asked.hardware == "a10g" || asked.hardware == "t4";
     asked.network = any(std::vector<std::string>{"1Gb", "10Gb", "100Gb"});
     asked.gpus_per_node = card ? any(std::vector<int>{1, 2, 4}) : 0;
