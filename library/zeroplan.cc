@@ -3,6 +3,7 @@
 #include <zeroplan/zeroplan.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <deque>
 #include <functional>
@@ -143,6 +144,28 @@ std::optional<v1::Training> TrainingOf(const RunGoal& goal, const ChoiceEstimate
                       cost.gpu_hours, cost.price, cost.gpu_kwh};
 }
 
+// Unset where nobody asked, or the time is not known.
+std::optional<v1::Interruptions> InterruptionsOf(const ChoiceEstimate& choice) {
+  if (!choice.interrupted) return std::nullopt;
+  const InterruptedCost& cost = *choice.interrupted;
+  const auto known = [&](auto value) { return cost.known ? std::optional(value) : std::nullopt; };
+  const auto finite = [](const std::optional<double>& value) {
+    return value && std::isfinite(*value) ? value : std::nullopt;
+  };
+  return v1::Interruptions{cost.rate * 3600,
+                           known(cost.interval_steps),
+                           known(cost.interval_seconds),
+                           known(cost.save_seconds),
+                           known(cost.whole_save_seconds),
+                           known(cost.restart_seconds),
+                           known(cost.lost_share),
+                           finite(cost.expected_seconds),
+                           finite(cost.expected_gpu_hours),
+                           finite(cost.expected_price),
+                           known(cost.notice_needs_seconds),
+                           cost.fits_notice};
+}
+
 v1::GpuBytes GpuBytesOf(const Footprint& footprint) {
   v1::GpuBytes bytes;
   uint64_t* const parts[] = {&bytes.params,      &bytes.grads,   &bytes.optimizer,
@@ -223,6 +246,7 @@ v1::EstimatedChoice EstimatedChoiceOf(const ChoiceEstimate& from, const Estimate
   choice.tokens_per_second = from.time.tokens_per_second;
   choice.mfu = from.time.mfu;
   choice.training = TrainingOf(estimate.goal, from);
+  choice.interruptions = InterruptionsOf(from);
   choice.fits = from.fits;
   if (!from.fits) choice.why_not = NameFields(from.why_not);
   return choice;
@@ -414,6 +438,7 @@ v1::Plan AnswerPlan(const v1::Options& options, const v1::Progress& progress, Re
   const std::string swaps = programs ? SetSwapFolder(answer.plan.setup) : "";
   v1::Plan plan = PlanOf(answer);
   plan.training = TrainingOf(goal, answer.plan.choice);
+  plan.interruptions = InterruptionsOf(answer.plan.choice);
   plan.largest = NameFields(largest);
   plan.json = NameFields(WritePlanReport(answer.plan, answer.report));
   if (!swaps.empty()) plan.notes.push_back(NameFields(swaps));

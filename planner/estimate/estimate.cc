@@ -1,9 +1,11 @@
 #include "planner/estimate/estimate.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 
 #include "core/base/error.h"
+#include "core/base/save_interval.h"
 #include "core/base/units.h"
 #include "core/config/setup_facts.h"
 #include "core/lowering/walk_cache.h"
@@ -135,6 +137,40 @@ SaveCost SaveCostOf(const ModelSpec& model, const TrainSetup& setup, const Clust
   return cost;
 }
 
+InterruptedCost InterruptedCostOf(const RunGoal& goal, const SaveCost& save, const BatchSpec& batch,
+                                  double step_seconds, bool async_save,
+                                  const HardwareProfile& hardware) {
+  ZEROPLAN_CHECK(goal.interruptions.has_value());
+  const Interruptions& asked = *goal.interruptions;
+  InterruptedCost cost{.rate = asked.rate};
+  if (!save.write_seconds) return cost;
+  cost.known = true;
+  cost.save_seconds = async_save ? save.copy_seconds : *save.write_seconds;
+  cost.whole_save_seconds = *save.write_seconds + (async_save ? save.copy_seconds : 0);
+  // A resume reads the checkpoint once to look at its checksums, and once to load it
+  // (docs/checkpoints.md, Resume).
+  cost.restart_seconds = asked.restart_seconds +
+                         2 * static_cast<double>(save.node_bytes) / hardware.node.nvme_read->value;
+  const InterruptedRun run = {asked.rate, step_seconds, cost.save_seconds,
+                              cost.whole_save_seconds - cost.save_seconds, cost.restart_seconds};
+  std::optional<RunCost> whole;
+  if (goal.tokens) whole = CostOf(goal, batch, step_seconds);
+  const int64_t most = whole ? whole->steps : std::numeric_limits<int32_t>::max();
+  cost.interval_steps = BestStepsBetweenSaves(run, most);
+  cost.interval_seconds = static_cast<double>(cost.interval_steps) * step_seconds;
+  cost.lost_share = 1 - 1 / InterruptedShare(run, cost.interval_steps);
+  if (whole) {
+    cost.expected_seconds = InterruptedSeconds(run, whole->steps, cost.interval_steps);
+    cost.lost_share = 1 - whole->seconds / *cost.expected_seconds;
+    cost.expected_gpu_hours = *cost.expected_seconds / 3600 * batch.world_size;
+    if (goal.gpu_hour_price) cost.expected_price = *cost.expected_gpu_hours * *goal.gpu_hour_price;
+  }
+  cost.notice_needs_seconds =
+      step_seconds + cost.whole_save_seconds + (async_save ? *save.write_seconds : 0);
+  if (asked.notice_seconds) cost.fits_notice = cost.notice_needs_seconds <= *asked.notice_seconds;
+  return cost;
+}
+
 std::unique_ptr<ChoiceJudge> MakeProgramJudge(const JudgeInputs& inputs) {
   return std::make_unique<ProgramJudge>(inputs);
 }
@@ -173,7 +209,11 @@ Estimate EstimateChoices(const EstimateInputs& inputs) {
   const std::unique_ptr<ChoiceJudge> judge = inputs.runtime->Judge(
       {inputs.model, inputs.lower, inputs.recipe, inputs.hardware, inputs.costs});
   for (const TrainSetup& setup : inputs.setups) {
-    estimate.choices.push_back(judge->Estimate(setup, inputs.cluster));
+    ChoiceEstimate& choice = estimate.choices.emplace_back(judge->Estimate(setup, inputs.cluster));
+    if (!inputs.goal.interruptions || !choice.time.total_seconds) continue;
+    choice.interrupted = InterruptedCostOf(
+        inputs.goal, SaveCostOf(inputs.model, setup, inputs.cluster, *inputs.hardware), setup.batch,
+        *choice.time.total_seconds, inputs.lower.async_save, *inputs.hardware);
   }
   return estimate;
 }

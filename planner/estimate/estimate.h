@@ -23,11 +23,20 @@ namespace zeroplan {
 // What a whole training run takes: steps times the step time, nothing else. Saving, validation and
 // interruptions come on top.
 
+// How a run is interrupted, all its machines counted together.
+struct Interruptions {
+  double rate = 0;  // a second
+  // From one until the program runs again on all machines: a new machine, its start, the program's.
+  double restart_seconds = 600;
+  std::optional<double> notice_seconds;  // from the notice to the stop; unset: there is none
+};
+
 // What a run's cost is asked for. Unset: nobody asked.
 struct RunGoal {
   std::optional<int64_t> tokens;         // to train on, in all
   std::optional<double> gpu_hour_price;  // of one GPU, in any currency
   std::optional<double> gpu_watts;       // its power limit, where the profile knows it
+  std::optional<Interruptions> interruptions;
 };
 
 struct RunCost {
@@ -56,6 +65,30 @@ struct SaveCost {
 };
 SaveCost SaveCostOf(const ModelSpec& model, const TrainSetup& setup, const Cluster& cluster,
                     const HardwareProfile& hardware);
+
+// A run of zeroplan's own executor that is interrupted, by the model of core/base/save_interval.h.
+// Times of saves and loading are SaveCostOf's, which are the least; what writing beside the steps
+// takes of their speed is not in them.
+struct InterruptedCost {
+  double rate = 0;     // interruptions a second
+  bool known = false;  // else the profile has no rates of a disk, and nothing below is known
+  int64_t interval_steps = 0;
+  double interval_seconds = 0;    // of these steps
+  double save_seconds = 0;        // what steps wait for a save
+  double whole_save_seconds = 0;  // until it is complete; the same where steps wait for all of it
+  double restart_seconds = 0;  // from an interruption until steps are made again, loading included
+  double lost_share = 0;       // of the time: saves, restarts, steps made again; 1: nearly all
+  // Of the whole run: set where the goal has tokens, and infinite past what a double holds.
+  std::optional<double> expected_seconds, expected_gpu_hours, expected_price;
+  // From a notice until what was trained is saved, at most: the step that runs, a save that is
+  // being written, and one more.
+  double notice_needs_seconds = 0;
+  std::optional<bool> fits_notice;  // set where there is a notice
+};
+// `async_save`: saves are written beside the steps. REQUIRES: goal.interruptions.
+InterruptedCost InterruptedCostOf(const RunGoal& goal, const SaveCost& save, const BatchSpec& batch,
+                                  double step_seconds, bool async_save,
+                                  const HardwareProfile& hardware);
 
 // What is not known is unset.
 struct TimeEstimate {
@@ -96,7 +129,8 @@ struct ChoiceEstimate {
   TimeEstimate time;
   bool fits = false;
   MemoryRoom room = MemoryRoom::kNone;
-  std::string why_not;  // empty if it fits
+  std::string why_not;                         // empty if it fits
+  std::optional<InterruptedCost> interrupted;  // where the goal says how often, and times are known
 
   // What one rank moves between GPU and host in a step; none: not known.
   std::optional<uint64_t> pcie_bytes() const {

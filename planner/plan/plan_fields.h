@@ -69,6 +69,11 @@ inline constexpr const char* kPlanStepSeconds[] = {"compute", "exposed_comm", "e
                                                    "optimizer", "total"};
 inline constexpr const char* kPlanSearchCounts[] = {"candidates", "cut_by_memory", "cut_by_score",
                                                     "judged",     "left",          "lowered"};
+// Keys of `interruptions`, of which a run takes the first.
+inline constexpr const char* kInterruptionKeys[] = {
+    "rate_per_hour",      "interval_steps",  "interval_seconds",     "save_seconds",
+    "whole_save_seconds", "restart_seconds", "lost_share",           "expected_seconds",
+    "expected_gpu_hours", "expected_price",  "notice_needs_seconds", "fits_notice"};
 // Keys of the top level that `plan --format json` adds and a plan file does not have.
 inline constexpr const char* kPlanReportKeys[] = {"gap",   "stages", "claims",    "assumed",
                                                   "notes", "run",    "checkpoint"};

@@ -63,6 +63,8 @@ struct PlanFile {
   std::optional<StepTime> step;  // the same by cause, streams apart
   std::vector<std::string> advice;
   std::optional<PlanOrigin> origin;  // files from before it was there lack it
+  std::optional<double>
+      interruption_rate;  // a second, where the plan was asked for a run like that
 };
 
 // The file's text. `deepspeed_config` is the plan's setup as JSON. Throws Error(kUsage) if reading

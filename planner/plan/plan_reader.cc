@@ -292,6 +292,12 @@ PlanFile ReadPlan(std::string_view text, std::string_view source) {
   ReadSearch(section("search"));
   plan.advice = ReadAdvice(root);
   if (root.Node("origin") != nullptr) plan.origin = ReadFields<PlanOrigin>(section("origin"));
+  if (root.Node("interruptions") != nullptr) {
+    PlanSection interrupted = section("interruptions");
+    for (const char* key : kInterruptionKeys) interrupted.Node(key);
+    plan.interruption_rate = interrupted.Number(kInterruptionKeys[0], 1e-300, 3600) / 3600;
+    interrupted.Finish();
+  }
   // What WritePlanReport adds is for others.
   for (const char* key : kPlanReportKeys) root.Node(key);
   root.Node("$schema");  // an editor's

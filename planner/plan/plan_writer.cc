@@ -226,6 +226,7 @@ std::string WriteChecked(const Plan& plan, std::string_view deepspeed_config, co
   ZEROPLAN_CHECK(FootprintOf(program, plan.cluster) == plan.choice.footprint);
   Json json = PlanJson(plan, deepspeed_config, fingerprint);
   if (plan.origin) json["origin"] = FieldsJson(*plan.origin);
+  if (plan.choice.interrupted) json["interruptions"] = InterruptionsJson(*plan.choice.interrupted);
   json.update(more);
   std::string text = json.dump(2) + '\n';
   // What is written must be what was planned.

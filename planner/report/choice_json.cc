@@ -1,5 +1,7 @@
 #include "planner/report/choice_json.h"
 
+#include <cmath>
+
 #include "core/config/setup_facts.h"
 #include "planner/estimate/choices.h"
 
@@ -174,6 +176,27 @@ nlohmann::ordered_json RunJson(const RunGoal& goal, const ChoiceEstimate& choice
   return {{"tokens", *goal.tokens},        {"steps", cost.steps},
           {"seconds", cost.seconds},       {"gpu_hours", cost.gpu_hours},
           {"price", Nullable(cost.price)}, {"gpu_kwh", Nullable(cost.gpu_kwh)}};
+}
+
+nlohmann::ordered_json InterruptionsJson(const InterruptedCost& cost) {
+  using Json = nlohmann::ordered_json;
+  const auto known = [&](auto value) { return cost.known ? Json(value) : Json(nullptr); };
+  // JSON has no infinities.
+  const auto finite = [](const std::optional<double>& value) {
+    return value && std::isfinite(*value) ? Json(*value) : Json(nullptr);
+  };
+  return {{"rate_per_hour", cost.rate * 3600},
+          {"interval_steps", known(cost.interval_steps)},
+          {"interval_seconds", known(cost.interval_seconds)},
+          {"save_seconds", known(cost.save_seconds)},
+          {"whole_save_seconds", known(cost.whole_save_seconds)},
+          {"restart_seconds", known(cost.restart_seconds)},
+          {"lost_share", known(cost.lost_share)},
+          {"expected_seconds", finite(cost.expected_seconds)},
+          {"expected_gpu_hours", finite(cost.expected_gpu_hours)},
+          {"expected_price", finite(cost.expected_price)},
+          {"notice_needs_seconds", known(cost.notice_needs_seconds)},
+          {"fits_notice", Nullable(cost.fits_notice)}};
 }
 
 }  // namespace zeroplan

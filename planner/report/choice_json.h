@@ -43,5 +43,8 @@ nlohmann::ordered_json RecipeJson(const TorchRecipe& recipe);
 nlohmann::ordered_json ElementsJson(uint64_t elements);
 // What a whole run takes; null where no one asked, or the step's time is not known.
 nlohmann::ordered_json RunJson(const RunGoal& goal, const ChoiceEstimate& choice);
+// Of a run that is interrupted: its keys are those of kInterruptionKeys
+// (planner/plan/plan_fields.h).
+nlohmann::ordered_json InterruptionsJson(const InterruptedCost& cost);
 
 }  // namespace zeroplan

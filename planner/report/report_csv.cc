@@ -33,6 +33,12 @@ constexpr const char* kHeader =
 constexpr const char* kRuntimeHeader =
     ",runtime,room,gpu_bytes.reserved,step_seconds.host_overhead";
 
+// Of runs that are interrupted.
+constexpr const char* kInterruptedHeader =
+    ",interruptions.interval_steps,interruptions.interval_seconds,interruptions.save_seconds,"
+    "interruptions.restart_seconds,interruptions.lost_share,interruptions.expected_seconds,"
+    "interruptions.expected_price,interruptions.fits_notice";
+
 template <typename T>
 std::string OrEmpty(const std::optional<T>& value) {
   return value ? fmt::format("{}", *value) : "";
@@ -93,6 +99,16 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
         footprint.torch ? fmt::format("{}", footprint.torch->ReservedBytes()) : "",
         OrEmpty(time.host_overhead_seconds));
   }
+  if (estimate.goal.interruptions) {
+    const InterruptedCost cost = choice.interrupted.value_or(InterruptedCost{});
+    if (cost.known) {
+      add(cost.interval_steps, cost.interval_seconds, cost.save_seconds, cost.restart_seconds,
+          cost.lost_share);
+    } else {
+      add("", "", "", "", "");
+    }
+    add(OrEmpty(cost.expected_seconds), OrEmpty(cost.expected_price), OrEmpty(cost.fits_notice));
+  }
   return fmt::format("{}\n", fmt::join(cells, ","));
 }
 
@@ -101,6 +117,7 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
 std::string ReportCsv(const Estimate& estimate) {
   std::string text = kHeader;
   if (!estimate.runtime->has_programs()) text += kRuntimeHeader;
+  if (estimate.goal.interruptions) text += kInterruptedHeader;
   text += '\n';
   for (const ChoiceEstimate& choice : estimate.choices) text += Row(estimate, choice);
   return text;

@@ -91,6 +91,7 @@ Json Choice(const ChoiceEstimate& choice, const Estimate& estimate) {
   json.update(StepFiguresJson(choice));
   if (!runtime.has_programs()) AddRuntimeFields(choice, json);
   json["training"] = RunJson(estimate.goal, choice);
+  if (choice.interrupted) json["interruptions"] = InterruptionsJson(*choice.interrupted);
   json["fits"] = choice.fits;
   json["why_not"] = choice.fits ? Json(nullptr) : Json(choice.why_not);
   return json;

@@ -241,6 +241,58 @@ std::string RunTable(const Estimate& estimate, const std::vector<TableRow>& rows
   return text;
 }
 
+// How often to save, and what a run that is interrupted takes then. REQUIRES: the goal says how
+// often it is.
+std::string InterruptionTable(const Estimate& estimate, const std::vector<TableRow>& rows,
+                              const Paints& paints, size_t width) {
+  const RunGoal& goal = estimate.goal;
+  const Interruptions& asked = *goal.interruptions;
+  ReportColumns columns;
+  AddChoiceColumns(columns, WidthsOf(estimate));
+  columns.BeginGroup("save every");
+  columns.Add("steps", 7);
+  columns.Add("min", 6);
+  columns.BeginGroup("a save, s");
+  columns.Add("waits", 6);
+  columns.Add("whole", 6);
+  columns.BeginGroup("");
+  columns.Add("lost%", 5);
+  if (asked.notice_seconds) columns.Add("notice", 6);
+  if (goal.tokens) columns.Add("hours", 7);
+  if (goal.tokens && goal.gpu_hour_price) columns.Add("price", 7);
+  columns.Add("fits", 4);
+  const auto notice = [&] {
+    return fmt::format("; notice: whether a save fits {}", TimeText(*asked.notice_seconds));
+  };
+  std::string text =
+      Wrap(fmt::format("Interrupted once in {} on average, by the least times of "
+                       "saves{} (docs/checkpoints.md#interrupted-runs):",
+                       TimeText(1 / asked.rate), asked.notice_seconds ? notice() : ""),
+           2, width) +
+      columns.Header(paints);
+  for (const TableRow& row : rows) {
+    const ChoiceEstimate& choice = *row.choice;
+    if (!choice.interrupted) continue;
+    const InterruptedCost& cost = *choice.interrupted;
+    std::vector<std::string> cells = CellsOf(row, WidthsOf(estimate));
+    const auto add = [&](bool known, double value) {
+      cells.push_back(known && std::isfinite(value) ? NumberCell(value) : "?");
+    };
+    cells.push_back(cost.known ? std::to_string(cost.interval_steps) : "?");
+    add(cost.known, cost.interval_seconds / 60);
+    add(cost.known, cost.save_seconds);
+    add(cost.known, cost.whole_save_seconds);
+    cells.push_back(cost.known ? fmt::format("{:.1f}", 100 * cost.lost_share) : "?");
+    if (asked.notice_seconds) {
+      cells.emplace_back(!cost.fits_notice ? "?" : *cost.fits_notice ? "yes" : "no");
+    }
+    if (goal.tokens) add(cost.known, cost.expected_seconds.value_or(0) / 3600);
+    if (goal.tokens && goal.gpu_hour_price) add(cost.known, cost.expected_price.value_or(0));
+    text += MarkedRow(columns, std::move(cells), choice, paints);
+  }
+  return text;
+}
+
 std::string Headline(const Estimate& estimate, const Paints& paints, size_t width) {
   const Runtime& runtime = *estimate.runtime;
   std::string text = ModelLine(estimate.model, estimate.seq_len);
@@ -366,6 +418,9 @@ std::string ReportTable(const Estimate& estimate, const TableStyle& style) {
       MemoryTable(estimate, rows, paints, width) + '\n' + TimeTable(estimate, rows, paints, width);
   if (estimate.goal.tokens && TimesKnown(estimate)) {
     text += '\n' + RunTable(estimate, rows, paints, width);
+  }
+  if (estimate.goal.interruptions && TimesKnown(estimate)) {
+    text += '\n' + InterruptionTable(estimate, rows, paints, width);
   }
   if (estimate.choices.size() == 1) {
     const ChoiceEstimate& choice = estimate.choices.front();

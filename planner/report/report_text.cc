@@ -161,6 +161,62 @@ std::string RunCostText(const RunGoal& goal, const BatchSpec& batch, double step
       NumberCell(cost.gpu_hours), price, energy);
 }
 
+std::string TimeText(double seconds) {
+  constexpr double kMostSeconds = 120, kMostMinutes = 120;
+  if (seconds < kMostSeconds) return FormatSeconds(seconds);
+  if (seconds < 60 * kMostMinutes) return fmt::format("{} min", NumberCell(seconds / 60));
+  return fmt::format("{} h", NumberCell(seconds / 3600));
+}
+
+std::string InterruptedText(const RunGoal& goal, const InterruptedCost& cost) {
+  const Interruptions& asked = *goal.interruptions;
+  std::string text = fmt::format("Interrupted once in {} on average, all machines together: ",
+                                 TimeText(1 / asked.rate));
+  if (!cost.known) {
+    return text +
+           "what a save takes is not known, as the profile has no rates of a disk, and so is how "
+           "often to save; 'train' with ⟦save_every⟧ auto measures it.";
+  }
+  // Of a run that gets on at all, however slowly.
+  constexpr double kHopeless = 0.99;
+  if (cost.lost_share > kHopeless) {
+    return text +
+           fmt::format("such a run hardly gets on: a restart takes {}, a step {}, a save {}.",
+                       TimeText(cost.restart_seconds),
+                       TimeText(cost.interval_seconds / static_cast<double>(cost.interval_steps)),
+                       TimeText(cost.whole_save_seconds));
+  }
+  const bool beside = cost.whole_save_seconds > cost.save_seconds;
+  text += fmt::format(
+      "save every {} step{} ({}), for which steps wait {}{}. Of the time {:.2g} % is lost to "
+      "saves, "
+      "to steps that are made again, and to restarts of {}, loading included",
+      cost.interval_steps, cost.interval_steps == 1 ? "" : "s", TimeText(cost.interval_seconds),
+      TimeText(cost.save_seconds),
+      beside ? fmt::format(" and which is complete after {}", TimeText(cost.whole_save_seconds))
+             : "",
+      100 * cost.lost_share, TimeText(cost.restart_seconds));
+  if (cost.expected_seconds) {
+    text += fmt::format(": the run takes {} on average, {} GPU-hours{}",
+                        TimeText(*cost.expected_seconds), NumberCell(*cost.expected_gpu_hours),
+                        cost.expected_price
+                            ? fmt::format(", {} at {} a GPU-hour", NumberCell(*cost.expected_price),
+                                          *goal.gpu_hour_price)
+                            : "");
+  }
+  text += " (docs/checkpoints.md#interrupted-runs).";
+  if (!cost.fits_notice) return text;
+  const std::string needs = fmt::format(
+      "the step that runs{} and a save of its own take {}, by prediction",
+      beside ? ", a save that is being written" : "", TimeText(cost.notice_needs_seconds));
+  return text + (*cost.fits_notice
+                     ? fmt::format(" A notice of {} is enough: {}. Then no step is made again.",
+                                   TimeText(*asked.notice_seconds), needs)
+                     : fmt::format(" A notice of {} may be too short: {}. Then steps since the "
+                                   "last complete save are made again.",
+                                   TimeText(*asked.notice_seconds), needs));
+}
+
 std::string PrecisionText(const TrainSetup& setup) {
   const PrecisionConfig& precision = setup.precision;
   const bool summed = precision.grad_accum_dtype != precision.dtype;

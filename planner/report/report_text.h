@@ -54,6 +54,11 @@ std::string ClusterLine(const Cluster& cluster);
 // "Training on 300B tokens: ...", hours, GPU-hours and, where its price is known, what it costs.
 // REQUIRES: goal.tokens.
 std::string RunCostText(const RunGoal& goal, const BatchSpec& batch, double step_seconds);
+// How often to save, what is lost, and whether a save fits the notice. REQUIRES:
+// goal.interruptions.
+std::string InterruptedText(const RunGoal& goal, const InterruptedCost& cost);
+// "45 s", "23.1 min", "5.2 h": a time for people.
+std::string TimeText(double seconds);
 // "bf16", and what gradients are summed and reduced in where that is another dtype.
 std::string PrecisionText(const TrainSetup& setup);
 // "bf16, micro-batch 4, 2 micro-steps a step: 64 sequences, 65.5k tokens".

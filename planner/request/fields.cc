@@ -29,6 +29,19 @@ void AddGoalFields(FieldSink& sink, GoalFields& fields) {
   sink.Value({group, "⟦gpu_hour_price⟧", "PRICE",
               "Price of one GPU for an hour, such as 2.5; with ⟦tokens⟧, prints the run's price"},
              fields.gpu_hour_price, ParsePrice);
+  sink.Value({group, "⟦interruptions⟧", "RATE",
+              "How often the run is interrupted, all its machines counted together, such as 0.1/h, "
+              "2/day or 1/6h: prints how often to save, what is lost, and with ⟦tokens⟧ hours and "
+              "price"},
+             fields.interruptions, ParseRate);
+  sink.Value({group, "⟦notice⟧", "TIME",
+              "With ⟦interruptions⟧: time from the notice of one to its stop, such as 30s or 2min; "
+              "prints whether a save fits"},
+             fields.notice, ParseSeconds);
+  sink.Value({group, "⟦restart_time⟧", "TIME",
+              "With ⟦interruptions⟧: time from one until the program runs again on all machines, "
+              "such as 5min; loading comes on top (default 10min)"},
+             fields.restart_time, ParseSeconds);
 }
 
 void AddAsyncSaveField(FieldSink& sink, Request& request, bool searched) {
@@ -64,7 +77,7 @@ void AddMachineFields(FieldSink& sink, MachineFields& fields) {
             fields.prices);
   sink.Value({group, "⟦deadline⟧", "TIME",
               "With ⟦tokens⟧: the run ends within that time, such as 24h or 3d; compares machines"},
-             fields.deadline, ParseDuration);
+             fields.deadline, ParseSeconds);
   sink.Value({group, "⟦budget⟧", "PRICE",
               "With ⟦tokens⟧: the run costs no more than that; compares machines"},
              fields.budget, ParsePrice);

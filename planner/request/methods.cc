@@ -223,6 +223,15 @@ class Comparer {
         choice.running =
             RunCostText(goal, choice.plan->setup.batch, *choice.plan->choice.time.total_seconds);
       }
+      if (goal.interruptions) {
+        const Plan& plan = *choice.plan;
+        const HardwareProfile& hardware = side.resolved->hardware();
+        const SaveCost save = SaveCostOf(plan.model, plan.setup, plan.cluster, hardware);
+        choice.running += choice.running.empty() ? "" : " ";
+        choice.running += InterruptedText(
+            goal, InterruptedCostOf(goal, save, plan.setup.batch, *plan.choice.time.total_seconds,
+                                    plan.lower.async_save, hardware));
+      }
     } else {
       choice.change = SmallestChangeText(*side.resolved, Disks::kYes);
       if (choice.change.find("nvme") != std::string::npos) {

@@ -92,20 +92,6 @@ double ParsePrice(const std::string& text, std::string_view option) {
   return *value;
 }
 
-double ParseDuration(const std::string& text, std::string_view option) {
-  constexpr std::pair<std::string_view, double> kUnits[] = {
-      {"min", 60}, {"m", 60}, {"s", 1}, {"h", 3600}, {"d", 86400}};
-  constexpr double kMost = 100.0 * 365 * 86400;
-  for (const auto& [unit, seconds] : kUnits) {
-    if (!text.ends_with(unit)) continue;
-    const std::optional<double> value =
-        ParsePositive(text.substr(0, text.size() - unit.size()), kMost / seconds);
-    if (value) return *value * seconds;
-  }
-  ThrowUsage("{}: {} is not allowed; use a time with its unit, such as 90s, 30min, 24h or 3d",
-             option, text.empty() ? "''" : text);
-}
-
 std::vector<int> ParseCounts(const std::string& text, std::string_view option, int64_t high) {
   std::vector<int> counts;
   for (const std::string_view one : SplitList(text)) {
@@ -129,6 +115,63 @@ std::vector<std::string> ParseNames(const std::string& text, std::string_view op
     names.emplace_back(one);
   }
   return names;
+}
+
+namespace {
+
+// Seconds of a unit of time; nullopt: it is none. "m" is none: it may be a month.
+std::optional<double> UnitSeconds(std::string_view unit) {
+  struct Unit {
+    double seconds;
+    std::vector<std::string_view> names;
+  };
+  static const Unit kUnits[] = {{1, {"s", "sec", "second", "seconds"}},
+                                {60, {"min", "mins", "minute", "minutes"}},
+                                {3600, {"h", "hr", "hour", "hours"}},
+                                {86400, {"d", "day", "days"}},
+                                {7 * 86400.0, {"w", "week", "weeks"}}};
+  for (const Unit& known : kUnits) {
+    if (std::find(known.names.begin(), known.names.end(), unit) != known.names.end()) {
+      return known.seconds;
+    }
+  }
+  return std::nullopt;
+}
+
+// "6h", "h" (one) and "1.5 h" in seconds; nullopt: no time, or not above 0.
+std::optional<double> TimeOf(std::string_view text, bool needs_number) {
+  const size_t letters = text.find_first_not_of("0123456789.+-eE");
+  if (letters == std::string_view::npos) return std::nullopt;
+  std::string_view unit = text.substr(letters);
+  while (unit.starts_with(' ')) unit.remove_prefix(1);
+  const std::optional<double> seconds = UnitSeconds(unit);
+  const std::string number(text.substr(0, letters));
+  if (!seconds || (number.empty() && needs_number)) return std::nullopt;
+  const std::optional<double> count = number.empty() ? 1 : ParsePositive(number, 1e9);
+  return count ? std::optional(*count * *seconds) : std::nullopt;
+}
+
+}  // namespace
+
+double ParseRate(const std::string& text, std::string_view option) {
+  const size_t slash = text.find('/');
+  if (slash != std::string::npos) {
+    const std::optional<double> count = ParsePositive(text.substr(0, slash), 1e9);
+    const std::optional<double> time = TimeOf(std::string_view(text).substr(slash + 1), false);
+    if (count && time && *count <= *time) return *count / *time;
+  }
+  ThrowUsage(
+      "{}: {} is not allowed; use how many there are in a time, above 0 and at most one a second, "
+      "such as 0.1/h, 2/day or 1/6h",
+      option, text.empty() ? "''" : text);
+}
+
+double ParseSeconds(const std::string& text, std::string_view option) {
+  constexpr double kMost = 100 * 365 * 86400.0;
+  const std::optional<double> time = TimeOf(text, true);
+  if (time && *time <= kMost) return *time;
+  ThrowUsage("{}: {} is not allowed; use a time above 0 with its unit, such as 30s, 2min, 24h or 3d",
+             option, text.empty() ? "''" : text);
 }
 
 size_t ParseWord(const std::string& text, std::string_view option,

@@ -23,12 +23,14 @@ double ParseAlpha(const std::string& text, std::string_view option);
 double ParseDropout(const std::string& text, std::string_view option);
 // A number above 0 and up to a million, as a price.
 double ParsePrice(const std::string& text, std::string_view option);
-// "90s", "30min", "24h", "3d": seconds, above 0 and up to 100 years.
-double ParseDuration(const std::string& text, std::string_view option);
 // Whole numbers from 1 to `high`, each once, in any order ("1,2,4,8"). Rising.
 std::vector<int> ParseCounts(const std::string& text, std::string_view option, int64_t high);
 // Names, each once ("rtx4090,l40s"), as they stand.
 std::vector<std::string> ParseNames(const std::string& text, std::string_view option);
+// How often in a time, such as "0.1/h", "2/day" or "1/6h", in times a second: above 0, at most 1.
+double ParseRate(const std::string& text, std::string_view option);
+// A time with its unit, such as "30s", "2min" or "3d", in seconds: above 0, at most 100 years.
+double ParseSeconds(const std::string& text, std::string_view option);
 // Index of `text` in `allowed`; a near miss is suggested.
 size_t ParseWord(const std::string& text, std::string_view option,
                  const std::vector<std::string>& allowed);

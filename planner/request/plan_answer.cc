@@ -387,12 +387,25 @@ void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
                   assumptions);
   }
   NoteGuesses(request.hardware(), at.cluster, std::span(&plan.setup, 1), assumptions);
-  const AsyncSave asked = request.asked().common.async_save.value_or(AsyncSave::kOff);
+  const RunGoal& goal = answer.report.goal;
+  // What is interrupted saves often.
+  const bool interrupted = goal.interruptions && programs;
+  if (interrupted && !request.asked().common.async_save) {
+    assumptions.assumed.emplace_back("⟦async_save⟧ auto");
+  }
+  const AsyncSave asked = request.asked().common.async_save.value_or(
+      interrupted ? AsyncSave::kIfItFits : AsyncSave::kOff);
   const std::string saves = asked == AsyncSave::kOff ? "" : SettleAsyncSave(asked, at, plan);
   if (programs) {
     answer.report.checkpoint = SaveCostOf(plan.model, plan.setup, at.cluster, request.hardware());
     assumptions.notes.push_back(
         CheckpointText(*answer.report.checkpoint, plan, at.cluster, request.hardware().node));
+  }
+  if (interrupted) {
+    plan.choice.interrupted = InterruptedCostOf(goal, *answer.report.checkpoint, plan.setup.batch,
+                                                *plan.choice.time.total_seconds,
+                                                plan.lower.async_save, request.hardware());
+    assumptions.notes.push_back(InterruptedText(goal, *plan.choice.interrupted));
   }
   if (programs) {
     AssumeSums(request.asked().common, std::span(&plan.setup, 1), assumptions);

@@ -79,10 +79,12 @@ struct BatchFields {
   bool asks_fp8() const { return matmul_dtype == Dtype::kE4M3; }
 };
 
-// How long a run trains, and at what price.
+// How long a run trains, at what price, and how it is interrupted.
 struct GoalFields {
   Given<int64_t> tokens;
   Given<double> gpu_hour_price;
+  Given<double> interruptions;         // a second, of all machines of the run together
+  Given<double> notice, restart_time;  // seconds
 };
 
 // kAll: each kind, of all layers; kSearched: mixes of kinds and homes too ("auto" of a search).

@@ -321,6 +321,7 @@ RunGoal ResolveGoal(const GoalFields& fields, int64_t seq_len, const GpuProfile&
         fields.tokens.text, seq_len);
   }
   RunGoal goal = {fields.tokens, fields.gpu_hour_price};
+  goal.interruptions = ResolveInterruptions(fields);
   if (gpu.power) {
     goal.gpu_watts = gpu.power->limit.value;
   } else if (gpu.board_power) {

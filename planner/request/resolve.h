@@ -77,6 +77,11 @@ void CheckSequenceRanks(const Given<std::vector<int>>& given, const Runtime& run
 // sequence_parallel_size of a config; 1 where there is none.
 int ConfigSequenceRanks(const std::string& config);
 RunGoal ResolveGoal(const GoalFields& fields, int64_t seq_len, const GpuProfile& gpu);
+// How the run is interrupted; unset: nobody says. Throws for what has no effect without that.
+std::optional<Interruptions> ResolveInterruptions(const GoalFields& fields);
+// Says what is assumed of a restart. Refuses interruptions of programs whose saves are not
+// predicted.
+void AssumeRestart(const Request& request, Assumptions& assumptions);
 // `dtype`, or `otherwise`.
 PrecisionConfig ResolvePrecision(const BatchFields& fields, const HardwareProfile& hardware,
                                  Dtype otherwise, Assumptions& assumptions);

@@ -113,6 +113,7 @@ ResolvedPlan::ResolvedPlan(const PlanRequest& request, HardwareProfile hardware,
         "returns it; name one machine without these");
   }
   RefuseForRuntime(request_);
+  AssumeRestart(request_, assumptions);
   inputs_.runtime = &runtime;
   inputs_.recipe = request_.runtime.recipe(request.config_for);
   inputs_.hardware = &hardware_;
@@ -517,6 +518,7 @@ ResolvedEstimate::ResolvedEstimate(const Request& request, Assumptions& assumpti
   EstimateInputs& inputs = inputs_;
   const Runtime& runtime = request.runtime.of();
   RefuseForRuntime(request);
+  AssumeRestart(request, assumptions);
   inputs.runtime = &runtime;
   inputs.recipe = request.runtime.recipe();
   inputs.hardware = &hardware_;

@@ -117,6 +117,18 @@ SchemaJson SearchObject() {
   return object;
 }
 
+SchemaJson InterruptionsObject() {
+  SchemaJson object = ClosedObject();
+  for (const std::string_view key : kInterruptionKeys) {
+    const bool rate = key == kInterruptionKeys[0];
+    SchemaJson value = key == "fits_notice"      ? SchemaJson{{"type", "boolean"}}
+                       : key == "interval_steps" ? Whole(1)
+                                                 : Amount();
+    AddKey(object, std::string(key), rate ? value : OrNull(std::move(value)), rate);
+  }
+  return object;
+}
+
 SchemaJson ValueOf(const MetricField& field) {
   SchemaJson value;
   switch (field.type) {
@@ -170,6 +182,7 @@ std::string PlanSchema() {
   AddKey(root, "search", SearchObject(), true);
   AddKey(root, "advice", {{"type", "array"}, {"items", Text()}}, true);
   AddKey(root, "origin", FieldsOf<PlanOrigin>(), false);
+  AddKey(root, "interruptions", InterruptionsObject(), false);
   for (const char* key : kPlanReportKeys) AddKey(root, key, SchemaJson::object(), false);
   return SchemaText(root);
 }

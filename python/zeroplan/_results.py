@@ -194,6 +194,30 @@ class Training:
 
 
 @dataclass(frozen=True)
+class Interruptions:
+    """What interruptions= asks for: how often to save, and what the run takes then (docs/checkpoints.md).
+
+    None: not known, not asked, or beyond any number.
+    """
+
+    rate_per_hour: float
+    interval_steps: Optional[int]
+    interval_seconds: Optional[float]
+    save_seconds: Optional[float]
+    """That steps wait for a save; it is complete after whole_save_seconds."""
+    whole_save_seconds: Optional[float]
+    restart_seconds: Optional[float]
+    """From an interruption until steps are made again."""
+    lost_share: Optional[float]
+    expected_seconds: Optional[float]
+    expected_gpu_hours: Optional[float]
+    expected_price: Optional[float]
+    notice_needs_seconds: Optional[float]
+    """From a notice until all is saved, at most."""
+    fits_notice: Optional[bool]
+
+
+@dataclass(frozen=True)
 class EstimatedChoice(Choice):
     dtype: str
     grad_accum_dtype: str
@@ -212,6 +236,7 @@ class EstimatedChoice(Choice):
     why_not: Optional[str]
     comm_bytes_by_axis: Optional[AxisBytes] = None
     """Of several shard groups."""
+    interruptions: Optional[Interruptions] = None
 
     __str__ = Choice.__str__
 
@@ -450,6 +475,7 @@ class Plan(Drawn):
     """Where the run that a plan carries comes from: model folder, profile's file, config."""
     checkpoint: Optional[dict[str, Any]]
     """Bytes of a checkpoint and, where the disk is known, seconds of a save."""
+    interruptions: Optional[Interruptions]
     training: Optional[Training]
     largest: str
     """With largest=: what was found, and why nothing larger fits; else empty."""
@@ -460,7 +486,7 @@ class Plan(Drawn):
         source = json.loads(result["json"])
         for claim in source["claims"]:
             claim["tokens_per_second"] = claim["answer"] and claim["answer"]["tokens_per_second"]
-        optional = {"origin": None, "checkpoint": None}
+        optional = {"origin": None, "checkpoint": None, "interruptions": None}
         plan: Plan = _read(cls, {**optional, **source, **result, "_json": result["json"]})
         plan._draws(result, call)
         return plan

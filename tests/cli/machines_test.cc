@@ -83,7 +83,7 @@ TEST_CASE("machines: one machine is compared over its GPUs; what writes one plan
   CHECK(Has(RunZeroplan("plan --model gpt2 --hw t4,t4").err, "--hw: t4,t4 has t4 twice"));
   CHECK(Has(RunZeroplan("plan --model gpt2 --gpus 1,2,0").err, "--gpus: 0 is not allowed"));
   CHECK(Has(RunZeroplan("plan --model gpt2 --hw t4 --deadline 5 --tokens 1B").err,
-            "--deadline: 5 is not allowed; use a time with its unit"));
+            "--deadline: 5 is not allowed; use a time above 0 with its unit"));
   CHECK(Has(RunZeroplan("plan --model gpt2 --hw any --network 25Gb").err, "--hw: any takes"));
 }
 

@@ -270,6 +270,31 @@ TEST_CASE("library: the JSON of a plan is a plan file") {
   CHECK_MESSAGE(explained.exit_code == 0, explained.err);
 }
 
+TEST_CASE("library: a run that is interrupted") {
+  v1::Options asked = {{"model", "gpt2"}, {"hw", "dgx-a100-40gb"}, {"quick", true},
+                       {"tokens", "1B"},  {"gpu-hour-price", 2},   {"interruptions", "1/6h"},
+                       {"notice", "30s"}, {"restart-time", "5min"}};
+  const v1::Plan plan = v1::MakePlan(asked);
+  REQUIRE(plan.interruptions);
+  const Json told = Json::parse(plan.json).at("interruptions");
+  CHECK(plan.interruptions->rate_per_hour == told.at("rate_per_hour"));
+  CHECK(*plan.interruptions->interval_steps == told.at("interval_steps"));
+  CHECK(*plan.interruptions->save_seconds == told.at("save_seconds"));
+  CHECK(*plan.interruptions->lost_share == told.at("lost_share"));
+  CHECK(*plan.interruptions->expected_price == told.at("expected_price"));
+  CHECK(*plan.interruptions->fits_notice == told.at("fits_notice"));
+  asked.pop_back();
+  asked.pop_back();
+  asked.erase(asked.begin() + 2);  // quick is plan's
+  const v1::Estimate estimate = v1::MakeEstimate(asked);
+  for (const v1::EstimatedChoice& choice : estimate.choices) {
+    REQUIRE(choice.interruptions);
+    CHECK(*choice.interruptions->expected_seconds > choice.training->seconds);
+    CHECK_FALSE(choice.interruptions->fits_notice);
+  }
+  CHECK_FALSE(v1::MakeEstimate({{"model", "gpt2"}}).choices.front().interruptions);
+}
+
 TEST_CASE("library: what was asked for beside the choice") {
   const v1::Plan plan = v1::MakePlan({{"model", "gpt2"},
                                       {"gpus", 1},

@@ -80,7 +80,7 @@ class Package(unittest.TestCase):
                 self.assertEqual(field, value, path)
 
     def test_estimate_is_the_programs(self):
-        options = {**ASKED, "tokens": "1B", "gpu_hour_price": 2.5}
+        options = {**ASKED, "tokens": "1B", "gpu_hour_price": 2.5, "interruptions": "0.1/h", "notice": "30s"}
         estimate = zeroplan.estimate(**options)
         source = printed("estimate", options)
         self.assertEqual(estimate.to_dict(), source)
@@ -334,6 +334,15 @@ class Package(unittest.TestCase):
             child.kill()
         self.assertIn("KeyboardInterrupt", said)
         self.assertEqual(child.returncode, -signal.SIGINT)
+
+    def test_interruptions(self):
+        plan = zeroplan.plan(**ASKED, quick=True, interruptions="1/6h", tokens="1B")
+        self.assertAlmostEqual(plan.interruptions.rate_per_hour, 1 / 6)
+        self.assertGreater(plan.interruptions.interval_steps, 0)
+        self.assertGreater(plan.interruptions.expected_seconds, plan.training.seconds)
+        self.assertIsNone(plan.interruptions.fits_notice)
+        self.same(plan.interruptions, plan.to_dict()["interruptions"])
+        self.assertIsNone(zeroplan.plan(**ASKED, quick=True).interruptions)
 
     def test_largest_and_goal(self):
         plan = zeroplan.plan(model="gpt2", hw="dgx-a100-40gb", quick=True, largest="seq-len", tokens=10**9)

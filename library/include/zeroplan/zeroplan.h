@@ -134,6 +134,22 @@ struct Training {
   std::optional<double> gpu_kwh;  // at most, of the GPUs alone; where their power limit is known
 };
 
+// What "interruptions" asks for: how often to save, and what the run takes then
+// (docs/checkpoints.md). Unset: not known, not asked, or beyond any number.
+struct Interruptions {
+  double rate_per_hour = 0;
+  std::optional<int64_t> interval_steps;     // from one save to the next
+  std::optional<double> interval_seconds;    // of these steps
+  std::optional<double> save_seconds;        // that steps wait for a save
+  std::optional<double> whole_save_seconds;  // until it is complete
+  std::optional<double> restart_seconds;     // from an interruption until steps are made again
+  std::optional<double> lost_share;          // of the time
+  std::optional<double> expected_seconds, expected_gpu_hours;  // with "tokens"
+  std::optional<double> expected_price;                        // with "gpu-hour-price"
+  std::optional<double> notice_needs_seconds;  // from a notice until all is saved, at most
+  std::optional<bool> fits_notice;             // with "notice"
+};
+
 struct EstimatedChoice {
   Choice choice;
   std::string dtype, grad_accum_dtype, communication_dtype;  // "bf16", "fp16", "fp32"
@@ -152,6 +168,7 @@ struct EstimatedChoice {
   StepSeconds step_seconds;
   std::optional<double> tokens_per_second, mfu;  // of all GPUs together
   std::optional<Training> training;
+  std::optional<Interruptions> interruptions;
   bool fits = false;
   std::string why_not;  // what is short, and by how much; empty if it fits
 };
@@ -213,6 +230,7 @@ struct Plan {
   StepSeconds step_seconds;
   std::optional<double> tokens_per_second, mfu;
   std::optional<Training> training;
+  std::optional<Interruptions> interruptions;
   // 0: no other choice is better by more than 0.5 %; else how much better one could be at most.
   double gap = 0;
   std::vector<StageAnswer> stages;
