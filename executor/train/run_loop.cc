@@ -217,8 +217,7 @@ class RunSteps {
     if (validation_.IsDue()) validation_.ValidateAndKeep();
     if (leaving_.leaving() || validation_.out_of_patience() || validation_.saved_at() == done)
       return;
-    const int64_t every = parts_.options.save_every;
-    if (every == 0 || done % every != 0) return;
+    if (!saves_.IsDue()) return;
     saves_.SaveBetweenSteps(parts_.Meta());
     leaving_.LookForReason();
   }
@@ -255,6 +254,7 @@ class RunSteps {
         LogWarning("{}", *warning);
       }
     }
+    saves_.NoteStep(seconds);
     saves_.Look(seconds);
     if (seconds_.size() == 1 || step.step % kDeviceUseEvery == 0) LookAtDevice();
     step.device_used_bytes = device_used_bytes_;

@@ -364,7 +364,11 @@ void CheckRunRoom(const OpenedRun& run, const TrainOptions& options, int ranks_h
   const auto add = [&](int64_t every) {
     if (every > 0 && run.steps > done) demand.saves += (run.steps - 1) / every - done / every;
   };
-  add(options.save_every);
+  if (options.interruption_rate > 0) {  // after how many steps is not known yet
+    add(1);
+  } else {
+    add(options.save_every);
+  }
   demand.keep = options.keep;
   if (options.keep_best) {
     add(options.validate_every);
@@ -438,6 +442,7 @@ void AgreeOnRun(const OpenedRun& run, const TrainOptions& options, ProcessGroup&
                       {"⟦init_from⟧", options.init_from.string()},
                       {"⟦save⟧", options.save_dir.string()},
                       {"⟦save_every⟧", std::to_string(options.save_every)},
+                      {"⟦interruptions⟧", fmt::format("{}", options.interruption_rate)},
                       {"⟦validate_every⟧", std::to_string(options.validate_every)},
                       {"⟦validation_data⟧", run.validation->Identity()},
                       {"⟦validation_batches⟧", std::to_string(run.validation->batches())},

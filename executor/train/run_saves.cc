@@ -17,7 +17,9 @@ using Clock = std::chrono::steady_clock;
 }  // namespace
 
 RunSaves::RunSaves(const RunParts& parts, std::function<void(const SaveReport&)> tell)
-    : parts_(parts), tell_(std::move(tell)) {
+    : parts_(parts),
+      schedule_(parts.options.save_every, parts.options.interruption_rate),
+      tell_(std::move(tell)) {
   const TrainOptions& options = parts_.options;
   save_.save_dir = options.save_dir;
   save_.layout = &parts_.opened.program.layout;
@@ -48,6 +50,7 @@ void RunSaves::Save(const CheckpointMeta& meta) {
 }
 
 void RunSaves::SaveWaiting(const CheckpointMeta& meta) {
+  schedule_.NoteBegun();
   parts_.limits.ExpectMoves(fmt::format("saving step {}", meta.step));
   report_ = {.step = meta.step};
   const Clock::time_point begin = Clock::now();
@@ -78,6 +81,7 @@ void RunSaves::SaveBetweenSteps(const CheckpointMeta& meta) {
 }
 
 void RunSaves::Begin(CheckpointMeta meta) {
+  schedule_.NoteBegun();
   parts_.limits.ExpectMoves(fmt::format("copying the states of step {} for its save", meta.step));
   report_ = {.step = meta.step, .beside = true};
   const Clock::time_point begin = Clock::now();
@@ -130,7 +134,16 @@ void RunSaves::NoteSaved(const std::filesystem::path& folder) {
   saved_at_ = report_.step;
   ++count_;
   parts_.limits.SetMeeting(parts_.limits.still_seconds(), "training");
+  if (schedule_.is_auto()) ChooseInterval();
   tell_(report_);
+}
+
+void RunSaves::ChooseInterval() {
+  schedule_.NoteSaved(report_.stall_seconds - report_.waited_seconds,
+                      beside_ ? report_.write_seconds : 0);
+  const std::string mine = parts_.first() ? SaveSchedule::Write(schedule_.Choose()) : "";
+  schedule_.Take(parts_.Gather(mine).front());
+  report_.chosen = schedule_.chosen();
 }
 
 }  // namespace zeroplan

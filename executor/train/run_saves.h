@@ -10,6 +10,7 @@
 #include "executor/checkpoint/checkpoint_meta.h"
 #include "executor/train/background_save.h"
 #include "executor/train/run_parts.h"
+#include "executor/train/save_schedule.h"
 
 namespace zeroplan {
 
@@ -29,6 +30,14 @@ class RunSaves {
   // Returns once the next step may begin: the rest goes on beside it, if the program has a copy to
   // save from.
   void SaveBetweenSteps(const CheckpointMeta& meta);
+  // A step was made, in so many seconds.
+  void NoteStep(double seconds) { schedule_.NoteStep(seconds); }
+  // Whether the state after it is to be saved. An interval that is chosen here never makes steps
+  // wait for the save before.
+  bool IsDue() const {
+    const bool waits = schedule_.is_auto() && beside_ && beside_->under_way();
+    return !waits && schedule_.IsDue(parts_.state.done);
+  }
   // Between two steps, of about `step_seconds` each: how the save beside them gets on.
   void Look(double step_seconds);
   // Waits for the save that is under way, if one is.
@@ -50,9 +59,12 @@ class RunSaves {
   void Begin(CheckpointMeta meta);
   void SaveWaiting(const CheckpointMeta& meta);
   void NoteSaved(const std::filesystem::path& folder);
+  // What rank 0 measured says how often all ranks save from here on.
+  void ChooseInterval();
 
   const RunParts& parts_;
   GroupSave save_;
+  SaveSchedule schedule_;
   const std::function<void(const SaveReport&)> tell_;
   std::unique_ptr<BackgroundSave> beside_;  // null: steps wait
   SaveReport report_;                       // of the save under way, or the last

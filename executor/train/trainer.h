@@ -15,6 +15,7 @@
 #include "executor/checkpoint/hf_export.h"
 #include "executor/engine/engine.h"
 #include "executor/process/process_group.h"
+#include "executor/train/save_schedule.h"
 #include "executor/train/stragglers.h"
 
 namespace zeroplan {
@@ -35,9 +36,12 @@ struct TrainOptions {
   bool shuffle = true;             // false: samples in the stream's order, no validation part
   std::filesystem::path save_dir;  // checkpoints and final weights; empty: nothing is saved
   int64_t save_every = 0;          // steps; 0: at the end only
-  bool resume = false;             // from save_dir's latest checkpoint; fresh if there is none
-  bool strict_resume = false;      // refuse if that is damaged, rather than take an older one
-  int keep = 2;                    // checkpoints that stay, see CommitCheckpoint
+  // Interruptions a second, of all machines of the run. Above 0 it saves between steps as
+  // SaveSchedule (executor/train/save_schedule.h) chooses, in place of save_every.
+  double interruption_rate = 0;
+  bool resume = false;         // from save_dir's latest checkpoint; fresh if there is none
+  bool strict_resume = false;  // refuse if that is damaged, rather than take an older one
+  int keep = 2;                // checkpoints that stay, see CommitCheckpoint
   std::vector<std::string> allow_change;  // of kHeldFacts: what a resume may change
   std::filesystem::path init_from;        // folder with Hugging Face weights; empty: fresh weights
   bool resize_embeddings = false;         // they may have fewer tokens than the model
@@ -104,6 +108,7 @@ struct SaveReport {
   double waited_seconds = 0;
   // Seconds until the commit, by rank 0's clock: from the end of the copy, where there is one.
   double write_seconds = 0;
+  std::optional<ChosenInterval> chosen;  // where a SaveSchedule chooses: what it did after this one
 };
 
 struct RunReport {

@@ -153,7 +153,15 @@ std::vector<MetricField> MakeFields() {
        {"beside", kBool, false, "Written beside steps, from a copy"},
        {"stall_seconds", kNumber, false, "What the steps stood still for it", "save/stall_seconds"},
        {"waited_seconds", kNumber, false, "Of that, for its end"},
-       {"write_seconds", kNumber, false, "To the commit", "save/write_seconds"}});
+       {"write_seconds", kNumber, false, "To the commit", "save/write_seconds"},
+       {"interval_steps", kWhole, true,
+        "With 'auto' as the interval: steps to the next save, chosen from the four that follow",
+        "save/interval_steps"},
+       {"interruptions_per_hour", kNumber, true, "That the run was said to have"},
+       {"interval_step_seconds", kNumber, true, "Median of the last steps"},
+       {"interval_save_seconds", kNumber, true, "Median of what steps stood still for a save"},
+       {"interval_write_seconds", kNumber, true,
+        "Median from then to the commit; 0 where steps waited for all"}});
   add(kEnd, {{"steps", kWhole, false, "In all, those before a resume included"},
              {"skipped_steps", kWhole, false, "Of them"},
              {"saves", kWhole, false, "Checkpoints of this process"},

@@ -233,6 +233,16 @@ void MetricsFile::Saved(const SaveReport& report) {
       .Set("stall_seconds", report.stall_seconds)
       .Set("waited_seconds", report.waited_seconds)
       .Set("write_seconds", report.write_seconds);
+  const std::optional<ChosenInterval>& chosen = report.chosen;
+  const auto of = [&](double ChosenInterval::*member) {
+    return chosen ? std::optional(*chosen.*member) : std::nullopt;
+  };
+  line.Set("interval_steps", chosen ? std::optional(chosen->steps) : std::nullopt)
+      .Set("interruptions_per_hour",
+           chosen ? std::optional(chosen->rate * 3600) : std::optional<double>())
+      .Set("interval_step_seconds", of(&ChosenInterval::step_seconds))
+      .Set("interval_save_seconds", of(&ChosenInterval::save_seconds))
+      .Set("interval_write_seconds", of(&ChosenInterval::write_seconds));
   Write(line, report.step);
 }
 

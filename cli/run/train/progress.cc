@@ -250,6 +250,24 @@ void Progress::OnSaved(const SaveReport& report) {
                         FormatSeconds(report.write_seconds), FormatSeconds(report.stall_seconds));
   }
   Line(text);
+  if (report.chosen && report.step < steps_) SayInterval(*report.chosen);
+}
+
+void Progress::SayInterval(const ChosenInterval& chosen) {
+  // What changes little is not said again.
+  constexpr double kChange = 0.2;
+  const auto steps = static_cast<double>(chosen.steps), said = static_cast<double>(said_interval_);
+  if (said > 0 && std::abs(steps - said) <= kChange * said) return;
+  said_interval_ = chosen.steps;
+  const std::string beside =
+      chosen.write_seconds > 0
+          ? fmt::format(", {} after which one is complete", FormatSeconds(chosen.write_seconds))
+          : "";
+  Line(
+      fmt::format("saves from here on: every {} step{} ({}), as steps stand still {} for one{}, "
+                  "and an interruption is expected once in {} (--save-every auto)",
+                  chosen.steps, chosen.steps == 1 ? "" : "s", TimeText(steps * chosen.step_seconds),
+                  FormatSeconds(chosen.save_seconds), beside, TimeText(1 / chosen.rate)));
 }
 
 void Progress::OnEnd(const RunReport& report) {

@@ -57,6 +57,7 @@ class Progress : public TrainObserver {
   // Back to the terminal as it was; nothing is looked at any more.
   void EndWatching();
   void HoldAgainstPrediction(const RunReport& report);
+  void SayInterval(const ChosenInterval& chosen);
 
   const RunFacts& facts_;
   int64_t steps_ = 0;  // of the whole run
@@ -64,6 +65,7 @@ class Progress : public TrainObserver {
   const bool terminal_;  // has a progress line
   std::chrono::steady_clock::time_point next_draw_{};
   int64_t first_step_ = 0;
+  int64_t said_interval_ = 0;  // steps between saves, as they were last said
   std::chrono::steady_clock::time_point begin_;
   const ProgressOptions options_;
   std::mutex mutex_;  // of watched_, which the sampler's thread draws

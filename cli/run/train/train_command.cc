@@ -27,6 +27,18 @@ const auto ParseSpikeFactor =
 const auto ParseTimeout = NumberWhere([](double x) { return x >= 0 && x < 1e9; },
                                       "seconds, such as 600, or 0 for no limit");
 
+// "auto" is kSaveAuto.
+int64_t ParseSaveEvery(const std::string& text, std::string_view option) {
+  if (text == "auto") return kSaveAuto;
+  const bool number =
+      !text.empty() && text.find_first_not_of("-+.0123456789eEkKmM") == std::string::npos;
+  if (!number) {
+    ThrowUsage("{}: {} is not allowed; use a number of steps, or auto", option,
+               text.empty() ? "''" : text);
+  }
+  return ParseWhole(text, option, 1, kMaxBatch);
+}
+
 uint64_t ParseShardSize(const std::string& text, std::string_view option) {
   constexpr uint64_t kLeast = 1'000'000;
   const uint64_t bytes = ParseBytes(text, option);
@@ -165,9 +177,15 @@ void AddSaveOptions(Command& command, TrainCommand& options) {
                  "Largest size of one file of these weights; more becomes several files (default "
                  "5GB)"},
                 options.max_shard_size, ParseShardSize);
-  command.Value({run, "--save-every", "STEPS",
-                 "Also save after every STEPS steps (default: at the end only)"},
-                options.save_every, count);
+  command.Value({run, "--save-every", "STEPS|auto",
+                 "Also save after every STEPS steps, or as often as is best for a run with "
+                 "--interruptions, by the times that its saves take (default: at the end only)"},
+                options.save_every, ParseSaveEvery);
+  command.Value({run, "--interruptions", "RATE",
+                 "With --save-every auto: how often the run is interrupted, all its machines "
+                 "counted together, such as 0.1/h, 2/day or 1/6h (default: what --plan was asked "
+                 "for)"},
+                options.common.goal.interruptions, ParseRate);
   command.Value({run, "--async-save", "on|off|auto",
                  "Write these saves beside the steps, from a copy of the states in host memory: "
                  "12 bytes for each of a rank's parameters (default auto: where that fits; a plan "
@@ -321,6 +339,23 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
                options.ssh);
   AddBatchFields(command, options.common.batch, /*searched=*/true, /*trains=*/true);
   AddChoiceFields(command, options.common, /*all_default=*/false);
+}
+
+double InterruptionRate(const TrainCommand& command, const std::optional<PlanFile>& plan) {
+  const Given<double>& given = command.common.goal.interruptions;
+  const bool is_auto = command.save_every == kSaveAuto;
+  if (given && !is_auto) {
+    ThrowUsage(
+        "--interruptions: {} has no effect without --save-every auto; add it, or leave this out",
+        given.text);
+  }
+  if (!is_auto) return 0;
+  if (given) return *given;
+  if (plan && plan->interruption_rate) return *plan->interruption_rate;
+  ThrowUsage(
+      "--save-every: auto goes by how often the run is interrupted; add --interruptions, such as "
+      "--interruptions 0.1/h{}, or give a number of steps",
+      plan ? ", to train or to the plan" : "");
 }
 
 }  // namespace zeroplan

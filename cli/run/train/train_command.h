@@ -1,14 +1,19 @@
 // The options of zeroplan train.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/run/train/shared_options.h"
 #include "executor/train/trainer.h"
+#include "planner/plan/plan_file.h"
 #include "planner/request/fields.h"
 
 namespace zeroplan {
+
+// --save-every auto.
+inline constexpr int64_t kSaveAuto = 0;
 
 // Empty: not given.
 struct TrainCommand {
@@ -40,6 +45,10 @@ struct TrainCommand {
   bool monitor = false, watch = false;
   bool no_shuffle = false, fresh_weights = false;
 };
+
+// Interruptions a second that --save-every auto goes by, of --interruptions or the plan's; 0: saves
+// go by steps, or there are none. Throws Error(kUsage) where nobody says, or it has no effect.
+double InterruptionRate(const TrainCommand& command, const std::optional<PlanFile>& plan);
 
 // Adds them to `command`. `options` must outlive it.
 void AddTrainOptions(Command& command, TrainCommand& options);

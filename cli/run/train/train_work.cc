@@ -495,6 +495,7 @@ TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& w
   options.shuffle = !command.no_shuffle;
   options.save_dir = command.save;
   options.save_every = command.save_every.value_or(0);
+  options.interruption_rate = InterruptionRate(command, work.plan);
   options.keep = command.keep.value_or(options.keep);
   options.init_from = work.weights_folder;
   options.adapter = command.common.model.adapter;

@@ -145,6 +145,36 @@ TEST_CASE("train: processes of each launcher end with the weights of threads") {
   }
 }
 
+TEST_CASE("train --save-every auto: processes save in the same steps, by what rank 0 measured") {
+  const ProcessFolder folder;
+  constexpr int kSteps = 150;
+  REQUIRE(RunZeroplan(folder.Train("--gpus 3 --stage 2 --save " + folder.path("threads"), kSteps))
+              .exit_code == 0);
+  for (const std::string async : {"off", "on"}) {
+    CAPTURE(async);
+    const std::string metrics = folder.path(async + ".jsonl");
+    const auto ranks = folder.Start(
+        "torchrun", 3,
+        folder.Train("--stage 2 --save-every auto --interruptions 1/s --async-save " + async +
+                         " --save " + folder.path(async) + " --metrics " + metrics,
+                     kSteps));
+    for (const auto& rank : ranks) {
+      const int code = rank->End();
+      CAPTURE(rank->text());
+      CHECK(code == 0);
+    }
+    std::vector<int64_t> saved;
+    for (const auto& line : ReadMetricsLines(metrics)) {
+      if (line["event"] == "saved") saved.push_back(line["step"].get<int64_t>());
+    }
+    REQUIRE(saved.size() >= 2);
+    CHECK(saved.front() == 5);
+    CHECK(saved.back() == kSteps);
+    CHECK(folder.Weights(async) == folder.Weights("threads"));
+    CHECK(RunZeroplan("checkpoint verify " + folder.path(async)).exit_code == 0);
+  }
+}
+
 TEST_CASE("train: processes resume what threads saved and the other way round, bit for bit") {
   const ProcessFolder folder;
   for (const int ranks : {2, 4}) {
