@@ -35,6 +35,9 @@ enum class ConfigFormat : uint8_t {
   kHfTrainer,   // transformers' Trainer: JSON, and the TrainingArguments that go with it
   kAccelerate,  // the YAML of `accelerate launch`; with DeepSpeed also the JSON that it points to
   kTorchtitan,  // torchtitan's TOML
+  // Of zeroplan's own executor (planner/formats/launch_files.h).
+  kSkyPilot,    // a SkyPilot task, YAML
+  kKubernetes,  // a Kubernetes Job, YAML
 };
 
 // All that predictions depend on beside the choice and the machines' capacities. What it points to

@@ -29,6 +29,7 @@
 #include "machine/detect.h"
 #include "planner/estimate/choices.h"
 #include "planner/explain/explain.h"
+#include "planner/formats/launch_files.h"
 #include "planner/page/plan_page.h"
 #include "planner/plan/plan_file.h"
 #include "planner/plan/plan_table.h"
@@ -54,6 +55,7 @@ constexpr const char* kPlanFooter = R"(Examples:
   zeroplan plan --params 7B --gpus 8 --largest seq-len
   zeroplan plan --model gpt3-6.7b --gpus 64 --tokens 300B --gpu-hour-price 2.5
   zeroplan plan --model llama3.1-8b --hw rtx4090,l40s,dgx-h100 --gpus 1,2,4,8 --tokens 100M
+  zeroplan plan llama3.1-8b --hw dgx-h100 --tokens 1B --interruptions 2/day --notice 2min
 What an option leaves open is searched; what it sets stays. Exit code 3 if nothing fits: the message
 names the smallest change that would.)";
 
@@ -228,7 +230,9 @@ void WriteFiles(const PlanOptions& options, const ResolvedPlan& request,
                                                          ReportOrigin(assumptions))));
   }
   if (options.deepspeed_file.empty()) return;
-  if (programs) {
+  if (IsLaunchFormat(options.format())) {
+    WriteLaunch(options, plan, *answer.report.checkpoint);
+  } else if (programs) {
     WriteDeepSpeed(options, plan);
   } else {
     WriteConfigFile(SourceOf(options, plan), options.as_json());
@@ -274,12 +278,17 @@ void FindAndWrite(PlanOptions options) {
   RefuseForOthers(options, runtime);
   const auto start = std::chrono::steady_clock::now();
   CheckFilesBeside(options, runtime);
-  options.for_config = !options.deepspeed_file.empty();
+  const bool launches = IsLaunchFormat(options.format());
+  options.for_config = !options.deepspeed_file.empty() && !launches;
   const std::string largest = options.largest ? Find(options) : "";
   Assumptions assumptions;
   ResolvedPlan request(options, assumptions);
   const RunGoal goal =
       ResolveGoal(options.common.goal, request.inputs().base.batch.seq_len, request.hardware().gpu);
+  if (launches) {
+    const Cluster& cluster = request.inputs().clusters.back().cluster;
+    CheckLaunch(options.format(), cluster.shape(), cluster.gpu_name);
+  }
   LongWork progress("Searching");
   SearchInputs inputs = request.inputs();
   inputs.effort = options.effort.value_or(1);

@@ -11,6 +11,7 @@
 #include "core/config/deepspeed_writer.h"
 #include "core/config/effective_values.h"
 #include "core/config/setup_facts.h"
+#include "planner/formats/launch_files.h"
 #include "planner/page/plan_page.h"
 #include "planner/plan/plan_file.h"
 #include "planner/report/report_text.h"
@@ -22,12 +23,14 @@ namespace zeroplan {
 
 void AddConfigForOption(Command& command, PlanOptions& options) {
   command.Value(
-      {"Output", "--for", "deepspeed|hf-trainer|accelerate|torchtitan",
+      {"Output", "--for", "deepspeed|hf-trainer|accelerate|torchtitan|skypilot|kubernetes",
        "Program that --out is for: DeepSpeed (JSON), transformers' Trainer (JSON; its arguments "
-       "are printed), 'accelerate launch' (YAML) or torchtitan (TOML, FSDP2). Default: the config "
-       "of --runtime (docs/formats.md)"},
+       "are printed), 'accelerate launch' (YAML) or torchtitan (TOML, FSDP2); or what starts "
+       "'train --plan' with the file of --plan-out: SkyPilot or Kubernetes (YAML). Default: the "
+       "config of --runtime (docs/formats.md)"},
       options.config_for,
-      WordIn<ConfigFormat>({"deepspeed", "hf-trainer", "accelerate", "torchtitan"}));
+      WordIn<ConfigFormat>(
+          {"deepspeed", "hf-trainer", "accelerate", "torchtitan", "skypilot", "kubernetes"}));
 }
 
 void ApplyConfigFor(PlanOptions& options) {
@@ -42,6 +45,11 @@ void ApplyConfigFor(PlanOptions& options) {
     ThrowUsage("--for: {} writes a file; add --out FILE", options.config_for.text);
   }
   const bool titan = format == ConfigFormat::kTorchtitan;
+  if (IsLaunchFormat(format)) {
+    CheckFormat(format, options.common.runtime.of(), options.deepspeed_file);
+    if (!options.plan_file.empty()) return;
+    ThrowUsage("--for: {} starts 'train --plan'; add --plan-out FILE", options.config_for.text);
+  }
   if (!runtime) {
     runtime.emplace(titan ? &Fsdp2Runtime() : &DeepSpeedRuntime());
     if (titan) runtime.text = Fsdp2Runtime().key();
@@ -110,10 +118,9 @@ WrittenConfig Formatted(const ConfigSource& source) {
   return WriteFormat(request);
 }
 
-void WriteFor(const ConfigSource& source, bool json) {
-  const WrittenConfig written = Formatted(source);
+void WriteAndSay(ConfigFormat format, const WrittenConfig& written, bool json) {
   for (const WrittenFile& file : written.files) WriteData(file.path, file.text);
-  const std::string text = PasteText(source.request.format, written);
+  const std::string text = PasteText(format, written);
   if (json) {
     LogInfo("{}", text);
   } else {
@@ -153,7 +160,7 @@ std::string ConfigText(const ConfigSource& source) {
 
 void WriteConfigFile(const ConfigSource& source, bool json) {
   if (source.has_for) {
-    WriteFor(source, json);
+    WriteAndSay(source.request.format, Formatted(source), json);
     return;
   }
   const FormatRequest& request = source.request;
@@ -196,6 +203,25 @@ void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
     LogInfo("--out {}: recompute is switched on in the model's code for DeepSpeed{}",
             options.deepspeed_file, on_gpu ? "" : ", by deepspeed.checkpointing alone");
   }
+}
+
+void WriteLaunch(const PlanOptions& options, const Plan& plan, const SaveCost& save) {
+  LaunchRequest request = {.format = options.format(),
+                           .model = plan.model.name,
+                           .batch = plan.setup.batch,
+                           .cluster = plan.cluster.shape(),
+                           .gpu_name = plan.cluster.gpu_name,
+                           .file = options.deepspeed_file,
+                           .plan_file = options.plan_file,
+                           .step_seconds = *plan.choice.time.total_seconds};
+  constexpr uint64_t kCheckpoints = 3;  // the two that are kept, and the one that is written
+  request.disk_bytes =
+      kCheckpoints * save.bytes + save.weights_bytes + plan.choice.footprint.nvme_bytes;
+  if (const std::optional<InterruptedCost>& interrupted = plan.choice.interrupted) {
+    request.interrupted = true;
+    if (interrupted->known) request.save_seconds = interrupted->notice_needs_seconds;
+  }
+  WriteAndSay(request.format, WriteLaunchFile(request), options.as_json());
 }
 
 }  // namespace zeroplan

@@ -56,4 +56,7 @@ void WriteConfigFile(const ConfigSource& source, bool json);
 // The same of a choice of zeroplan's own executor, as DeepSpeed's.
 void WriteDeepSpeed(const PlanOptions& options, const Plan& plan);
 
+// What starts `train --plan` elsewhere: --for skypilot and kubernetes.
+void WriteLaunch(const PlanOptions& options, const Plan& plan, const SaveCost& save);
+
 }  // namespace zeroplan

@@ -7,6 +7,7 @@
 #include "core/base/strings.h"
 #include "core/config/deepspeed_writer.h"
 #include "planner/formats/format_parts.h"
+#include "planner/formats/launch_files.h"
 
 namespace zeroplan {
 namespace {
@@ -41,6 +42,10 @@ std::string_view ConfigFormatName(ConfigFormat format) {
       return "accelerate";
     case ConfigFormat::kTorchtitan:
       return "torchtitan";
+    case ConfigFormat::kSkyPilot:
+      return "skypilot";
+    case ConfigFormat::kKubernetes:
+      return "kubernetes";
   }
   return "unknown";
 }
@@ -62,13 +67,17 @@ std::vector<std::string> FormatFiles(ConfigFormat format, const Runtime& runtime
 }
 
 void CheckFormat(ConfigFormat format, const Runtime& runtime, const std::string& file) {
+  const bool launches = IsLaunchFormat(format);
+  if (launches && !runtime.has_programs()) {
+    ThrowUsage("⟦for⟧: {} starts zeroplan's own executor, not {}; leave ⟦runtime⟧ out",
+               ConfigFormatName(format), runtime.name());
+  }
   if (const std::string none = runtime.NoFormat(format, file); !none.empty()) {
     ThrowUsage("{}", none);
   }
-  if (format == ConfigFormat::kAccelerate && !IsUtf8(file)) {
-    ThrowUsage(
-        "⟦out⟧: {} is not UTF-8, which accelerate's YAML has to name it in; use another name",
-        PrintableText(file, 80));
+  if ((format == ConfigFormat::kAccelerate || launches) && !IsUtf8(file)) {
+    ThrowUsage("⟦out⟧: {} is not UTF-8, which {}'s YAML has to name it in; use another name",
+               PrintableText(file, 80), ConfigFormatName(format));
   }
   const std::string extension = std::filesystem::path(file).extension().string();
   if (format == ConfigFormat::kAccelerate && extension == ".json") {
@@ -98,6 +107,9 @@ WrittenConfig WriteFormat(const FormatRequest& request) {
       return WriteAccelerate(request);
     case ConfigFormat::kTorchtitan:
       return WriteTorchtitan(request);
+    case ConfigFormat::kSkyPilot:
+    case ConfigFormat::kKubernetes:
+      ZEROPLAN_CHECK(false, "{} is no config", ConfigFormatName(request.format));
   }
   return {};
 }

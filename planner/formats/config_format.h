@@ -18,7 +18,8 @@
 
 namespace zeroplan {
 
-// "deepspeed", "hf-trainer", "accelerate", "torchtitan": as --for has them.
+// "deepspeed", "hf-trainer", "accelerate", "torchtitan", "skypilot", "kubernetes": as --for has
+// them.
 std::string_view ConfigFormatName(ConfigFormat format);
 
 struct FormatRequest {

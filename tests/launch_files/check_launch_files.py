@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""examples/many_hosts in the hands of the tools that it is for: each file is read by its tool's own parser,
-and what it starts is read by zeroplan.
+"""examples/many_hosts, and what `plan --for` writes, in the hands of the tools that they are for: each file is
+read by its tool's own parser, and what it starts is read by zeroplan.
 
-    check_launch_files.py slurm|torchrun|pytorchjob|mpijob ZEROPLAN
+    check_launch_files.py slurm|torchrun|pytorchjob|mpijob|skypilot|kubernetes ZEROPLAN
 
 Exit code 77: the tool is not here, what needs it was not checked.
 """
@@ -11,9 +11,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -275,10 +277,144 @@ def check_mpijob(zeroplan):
         same_after("KubeflowOrgV1ReplicaSpec", replica)
 
 
+def written_for(kind, stage, options):
+    """The file that `plan --for` writes, and the plan's beside it."""
+    said = run([stage.zeroplan, "plan", "--model", "gpt2", "--quick", "--for", kind, "--out", "run.yaml",
+                "--plan-out", "plan.json", *options.split()], env=stage.environment, cwd=stage.folder)
+    assert said.returncode == 0, said.stderr
+    return stage.folder / "run.yaml"
+
+
+def read_task(file):
+    """A SkyPilot task as SkyPilot reads it, without a cloud."""
+    os.environ.update(HOME=str(file.parent), SKYPILOT_DISABLE_USAGE_COLLECTION="1")
+    try:
+        import sky
+    except ImportError:
+        skip("no skypilot in this Python (pip install skypilot==0.14.1)")
+    os.chdir(file.parent)  # local files are named relative to it
+    return sky.Task.from_yaml(str(file))
+
+
+def check_skypilot(zeroplan):
+    with Stage(zeroplan, ["torchrun"]) as stage:
+        (stage.folder / "zeroplan.deb").write_text("")
+        (stage.folder / "data").mkdir()
+        file = written_for("skypilot", stage, "--hw dgx-h100 --interruptions 2/day")
+        task = read_task(file)
+        (resources,) = task.resources
+        assert resources.accelerators == {"H100": 8} and resources.use_spot, resources
+        assert task.num_nodes == 1 and list(task.storage_mounts) == ["/bucket"], task
+        assert task.file_mounts["~/plan.json"] == "plan.json", task.file_mounts
+        text = file.read_text()
+        file.write_text(text.replace("use_spot", "use_spots"))
+        try:
+            read_task(file)
+        except Exception as refused:  # whatever SkyPilot throws
+            assert "use_spots" in str(refused), refused
+        else:
+            raise AssertionError("SkyPilot has room for what it does not know")
+        check_shell(task.setup)
+        check_bucket(stage, task)
+        file = written_for("skypilot", stage, "--hw dgx-a100-80gb --gpus 16")
+        task = read_task(file)
+        (resources,) = task.resources
+        assert resources.accelerators == {"A100-80GB": 8} and not resources.use_spot, resources
+        assert task.num_nodes == 2 and task.volumes == {"/shared": "zeroplan"}, task
+        nodes = {"SKYPILOT_NODE_RANK": "1", "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2"}
+        said = run(["bash", "-c", task.run], env={**stage.environment, **task.envs, **nodes})
+        assert said.returncode == 0, said.stderr
+        words = stage.calls()[-1]
+        assert words[words.index("--nnodes") + 1] == "2" and words[words.index("--node-rank") + 1] == "1"
+        assert words[words.index("--master-addr") + 1] == "10.0.0.1", words
+        stage.check_train(train_of(words))
+
+
+# Stands in for `zeroplan train`: saves a step further than what --resume finds, then ends as the first run, which
+# its machine takes along, or as the last.
+TRAIN = """
+printf "%s\\0" "$0" "$@" >> "$CALLS"; printf "\\n" >> "$CALLS"
+while [ "$1" != --save ]; do shift; done
+cd "$2/checkpoints"
+last=$(cat latest 2> /dev/null || echo step-00000000)
+next=$(printf 'step-%08d' $((10#${last#step-} + 5)))
+mkdir $next && echo of $next > $next/meta.json && echo $next > latest
+trap 'exit 130' TERM
+[ $next = step-00000015 ] || while true; do sleep 0.1; done
+touch ../model.safetensors ../config.json
+"""
+
+
+def check_bucket(stage, task):
+    """The task's script: a machine that is lost, one that is stopped, and one that comes to the end."""
+    stage.program("zeroplan", TRAIN)
+    bucket = stage.folder / "bucket"
+
+    def start(machine):
+        environment = {**stage.environment, **task.envs, "HOME": str(stage.folder / machine), "BUCKET": str(bucket)}
+        return subprocess.Popen(["bash", "-c", task.run], env=environment, start_new_session=True)
+
+    def wait_for(name):
+        while not (bucket / name).exists():
+            time.sleep(0.1)
+
+    lost = start("first")
+    wait_for("step-00000005.complete")
+    os.killpg(lost.pid, signal.SIGKILL)
+    lost.wait()
+    (bucket / "step-00000007").mkdir()  # half a copy, of a machine that was lost meanwhile
+    stopped = start("second")
+    wait_for("step-00000010.complete")
+    stopped.send_signal(signal.SIGTERM)
+    assert stopped.wait() == 130
+    assert start("third").wait() == 0
+    held = sorted(path.name for path in bucket.iterdir() if path.name != "step-00000007")
+    assert held == ["config.json", "model.safetensors", "step-00000010", "step-00000010.complete", "step-00000015",
+                    "step-00000015.complete"], held
+    assert (bucket / "step-00000015/meta.json").read_text() == "of step-00000015\n"
+    (stage.folder / "zeroplan").unlink()
+    for words in stage.calls():
+        assert words[words.index("--save-every") + 1] == "auto" and words[-1] == "--resume", words
+    stage.check_train([stage.calls()[0][0], *stage.calls()[0][1:]])
+
+
+def check_kubernetes(zeroplan):
+    try:
+        import kubernetes_validate
+        import yaml
+    except ImportError:
+        skip("no kubernetes-validate in this Python (pip install kubernetes-validate==1.37.0)")
+
+    def validate(document):
+        kubernetes_validate.validate(document, "1.37", strict=True)
+
+    with Stage(zeroplan, ["torchrun", "zeroplan"]) as stage:
+        for options, nodes in (("--hw dgx-h100 --interruptions 2/day --notice 30s", 1), ("--hw dgx-h100 --gpus 16", 2)):
+            documents = list(yaml.safe_load_all(written_for("kubernetes", stage, options).read_text()))
+            assert [one["kind"] for one in documents] == ["Service"] * (nodes - 1) + ["Job"], documents
+            for document in documents:
+                validate(document)
+            job = documents[-1]["spec"]
+            assert job["completions"] == job["parallelism"] == nodes, job
+            words = check_pod_command(job["template"], stage, {"JOB_COMPLETION_INDEX": "1"})[-1]
+            assert (words[0] == "torchrun") == (nodes > 1), words
+            if nodes > 1:
+                assert words[words.index("--master-addr") + 1] == "zeroplan-0.zeroplan", words
+                assert words[words.index("--nnodes") + 1] == "2", words
+            stage.check_train(train_of(words))
+            odd = copy.deepcopy(documents[-1])
+            odd["spec"]["template"]["spec"]["container"] = []
+            try:
+                validate(odd)
+            except kubernetes_validate.ValidationError:
+                continue
+            raise AssertionError("Kubernetes' schema has room for what it does not know")
+
+
 def main():
     kind, zeroplan = sys.argv[1:]
     checks = {"slurm": check_slurm, "torchrun": check_torchrun, "pytorchjob": check_pytorchjob,
-              "mpijob": check_mpijob}
+              "mpijob": check_mpijob, "skypilot": check_skypilot, "kubernetes": check_kubernetes}
     checks[kind](zeroplan)
     print(f"{kind}: as its tool reads it")
 

@@ -1,0 +1,44 @@
+// A plan of zeroplan's own executor as the file of a program that starts it on machines of its own:
+// a SkyPilot task, a Kubernetes Job. Both run `zeroplan train --plan`, with the plan's file beside.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cost_models/cluster_shape.h"
+#include "planner/formats/config_format.h"
+
+namespace zeroplan {
+
+// Whether `format` is one of these, and not a config.
+bool IsLaunchFormat(ConfigFormat format);
+
+struct LaunchRequest {
+  ConfigFormat format = ConfigFormat::kSkyPilot;
+  std::string model;  // its name, for people
+  BatchSpec batch;
+  ClusterShape cluster;
+  std::string gpu_name;         // GpuProfile::name
+  std::string file, plan_file;  // as the user gave them
+  double step_seconds = 0;
+  // Of a run that is interrupted: saves go by the rate that the plan's file says, and machines may
+  // be taken away.
+  bool interrupted = false;
+  double save_seconds = 0;  // from a request to stop until all is saved, by prediction
+  uint64_t disk_bytes = 0;  // of checkpoints and weights, on one node
+};
+
+// SkyPilot's name of a GPU, "H100"; "" where it has none. `gpu_name`: GpuProfile::name.
+std::string_view SkyPilotName(std::string_view gpu_name);
+
+// Throws Error(kUsage) naming ⟦for⟧ and the fix where the format has no name for the GPUs, or nodes
+// have different numbers of them.
+void CheckLaunch(ConfigFormat format, const ClusterShape& cluster, std::string_view gpu_name);
+
+// REQUIRES: CheckLaunch passed. tests/launch_files reads what is written with skypilot 0.14 and
+// with the schemas of Kubernetes 1.37.
+WrittenConfig WriteLaunchFile(const LaunchRequest& request);
+
+}  // namespace zeroplan
