@@ -206,36 +206,4 @@ void FillWithAnything(std::span<int32_t> inputs, std::span<int32_t> targets,
   }
 }
 
-std::string DescribePacking(const BatchSampler& sampler, Packing packing) {
-  if (packing == Packing::kStream) return "";
-  const PackedSequences &train = sampler.train_sequences(),
-                        &validation = sampler.validation_sequences();
-  const auto T = static_cast<uint64_t>(sampler.options().seq_len);
-  const uint64_t positions = train.size() * T;
-  std::string text = fmt::format(
-      "⟦packing⟧ {}: {} documents in {} sequences of {} an epoch, {:.1f} % of their positions "
-      "padding",
-      PackingName(packing), train.documents(), train.size(), T,
-      100 * static_cast<double>(positions - train.pairs()) / static_cast<double>(positions));
-  if (validation.size() > 0) {
-    text += fmt::format("; {} documents are held back for validation", validation.documents());
-  }
-  if (const uint64_t cut = train.cut() + validation.cut(); cut > 0) {
-    const uint64_t left_out = train.left_out() + validation.left_out();
-    text += fmt::format("; documents longer than a sequence: {}, ", cut);
-    text += left_out > 0 ? fmt::format("whose last {} tokens are left out", left_out)
-                         : "cut into pieces that do not see each other";
-    if (const uint64_t unheard = train.unheard() + validation.unheard(); unheard > 0) {
-      text += fmt::format(
-          "; of these cut off before anything counts in the loss: {} (a longer ⟦seq_len⟧ keeps "
-          "more)",
-          unheard);
-    }
-  }
-  if (const uint64_t alone = train.too_short() + validation.too_short(); alone > 0) {
-    text += fmt::format("; documents of a single token, left out: {}", alone);
-  }
-  return text;
-}
-
 }  // namespace zeroplan

@@ -127,8 +127,4 @@ class BatchSampler {
 void FillWithAnything(std::span<int32_t> inputs, std::span<int32_t> targets,
                       std::span<int32_t> starts, int64_t seq_len, const DocumentLimits& limits);
 
-// What documents became, for the user: "312 documents in 96 sequences of 1024 an epoch, 3.1 % of
-// their positions padding; ...". Empty for a stream.
-std::string DescribePacking(const BatchSampler& sampler, Packing packing);
-
 }  // namespace zeroplan

@@ -18,6 +18,7 @@
 #include "executor/checkpoint/adapter_weights.h"
 #include "executor/checkpoint/checkpoint_source.h"
 #include "executor/checkpoint/hf_export.h"
+#include "executor/data/data_facts.h"
 #include "executor/process/stop_signals.h"
 #include "executor/train/run_end.h"
 #include "executor/train/run_parts.h"
@@ -284,8 +285,9 @@ void SayData(const RunParts& parts) {
           "⟦skip_loss_spike⟧ looks at the loss alone: with updates in the backward pass the "
           "gradient norm is known after them");
     }
-    const std::string packing = DescribePacking(sampler, parts.options.packing);
-    if (!packing.empty()) LogInfo("{}", packing);
+    const DataFacts facts = FactsOf(*parts.opened.data, sampler);
+    LogInfo("Data: {} {}", DataText(facts),
+            EpochText(facts, parts.batch().global_batch(), parts.opened.steps));
     const ValidationData& validation = *parts.opened.validation;
     if (const std::string text = validation.Describe(); !text.empty()) {
       LogInfo("{}", text);

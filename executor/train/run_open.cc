@@ -18,6 +18,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
+#include "core/config/data_facts.h"
 #include "core/model/lora.h"
 #include "core/program/fingerprint.h"
 #include "executor/checkpoint/adapter_weights.h"
@@ -453,7 +454,7 @@ void AgreeOnRun(const OpenedRun& run, const TrainOptions& options, ProcessGroup&
 }
 
 int64_t StepsOfEpochs(const EpochCount& count) {
-  const double samples = RoundUp(count.epochs * static_cast<double>(count.train_samples));
+  const double samples = SequencesOfEpochs(count.epochs, count.train_samples);
   const double left = samples - static_cast<double>(count.consumed);
   const double steps = static_cast<double>(count.done) +
                        std::max(0.0, std::ceil(left / static_cast<double>(count.global_batch)));

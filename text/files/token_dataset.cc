@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <unordered_set>
 
@@ -270,6 +271,21 @@ bool TokenDataset::any_counts() const {
     const std::span<const std::byte> mask(piece.mask, (piece.count + 7) / 8);
     return std::any_of(mask.begin(), mask.end(), [](std::byte b) { return b != std::byte{0}; });
   });
+}
+
+uint64_t TokenDataset::counted() const {
+  uint64_t counted = 0;
+  for (const Piece& piece : pieces_) {
+    if (piece.mask == nullptr) {
+      counted += piece.count;
+      continue;
+    }
+    // The bits behind the last token are 0 (token_file.h).
+    for (const std::byte bits : std::span(piece.mask, (piece.count + 7) / 8)) {
+      counted += static_cast<uint64_t>(std::popcount(std::to_integer<unsigned>(bits)));
+    }
+  }
+  return counted;
 }
 
 uint64_t TokenDataset::FirstDocumentFrom(const Piece& piece, uint64_t position) {

@@ -47,6 +47,8 @@ class TokenDataset {
   bool has_mask() const { return has_mask_; }
   // Whether any of the tokens counts. Stops at the first.
   bool any_counts() const;
+  // How many of them do.
+  uint64_t counted() const;
 
   // Calls fn(begin, end) for the documents, at least one token each, that begin at tokens [begin,
   // end) of the stream, in order.

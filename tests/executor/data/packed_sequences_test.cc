@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "executor/data/batch_sampler.h"
+#include "executor/data/data_facts.h"
 #include "tests/error_of.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"
@@ -406,31 +407,42 @@ TEST_CASE("what documents became is said") {
   SamplerOptions options = {.seq_len = 16, .micro_batch = 1};
   options.packing = Packing::kDocuments;
   options.shuffle = false;
-  CHECK(DescribePacking(BatchSampler(data, options), Packing::kDocuments) ==
-        "⟦packing⟧ documents: 3 documents in 4 sequences of 16 an epoch, 18.8 % of their positions "
-        "padding; documents longer than a sequence: 1, cut into pieces that do not see each other; "
-        "documents of a single token, left out: 1");
+  const auto text = [&](const TokenDataset& of) {
+    return DataText(FactsOf(of, BatchSampler(of, options)));
+  };
+  const std::string facts =
+      "1 file, 4 documents, 56 tokens. Tokens of a document: 1 to 41, median 5, mean 14; 95 % have "
+      "at most 41, 99 % at most 41. ";
+  CHECK(text(data) ==
+        facts +
+            "⟦packing⟧ documents: 3 documents in 4 sequences of 16 an epoch, 18.8 % of their "
+            "positions padding; one a sequence (⟦packing⟧ off) they would be 5 sequences, 35.0 % "
+            "padding: 1.25 times the steps; documents longer than a sequence: 1, cut into pieces "
+            "that do not see each other; documents of a single token, left out: 1.");
   options.packing = Packing::kOff;
   options.cut_long = false;
-  CHECK(
-      DescribePacking(BatchSampler(data, options), Packing::kOff) ==
-      "⟦packing⟧ off: 3 documents in 3 sequences of 16 an epoch, 41.7 % of their positions "
-      "padding; documents longer than a sequence: 1, whose last 24 tokens are left out; documents "
-      "of a single token, left out: 1");
+  CHECK(text(data) ==
+        facts +
+            "⟦packing⟧ off: 3 documents in 3 sequences of 16 an epoch, 41.7 % of their positions "
+            "padding; with ⟦packing⟧ documents they would be 2 sequences, 12.5 % padding: 0.667 "
+            "times the steps; documents longer than a sequence: 1, whose last 24 tokens are left "
+            "out; documents of a single token, left out: 1.");
   options.packing = Packing::kStream;
-  CHECK(DescribePacking(BatchSampler(data, options), Packing::kStream).empty());
+  CHECK(text(data) ==
+        facts + "As one stream they are 3 sequences of 16 an epoch, without padding.");
 
   // Tokens count from the given one on: of 20 kept pairs the first document's answer is behind.
   const Documents talks({30, 30, 8}, 1, 0, 24);
   options.packing = Packing::kOff;
   options.seq_len = 20;
-  CHECK(DescribePacking(BatchSampler(talks.Open(), options), Packing::kOff) ==
-        "⟦packing⟧ off: 3 documents in 3 sequences of 20 an epoch, 21.7 % of their positions "
-        "padding; documents longer than a sequence: 2, whose last 18 tokens are left out; of these "
-        "cut off before anything counts in the loss: 1 (a longer ⟦seq_len⟧ keeps more)");
+  const std::string said = text(talks.Open());
+  CHECK(Has(said, "68 tokens, of which 44 count in the loss."));
+  CHECK(Has(said,
+            "⟦packing⟧ off: 3 documents in 3 sequences of 20 an epoch, 21.7 % of their positions "
+            "padding; documents longer than a sequence: 2, whose last 18 tokens are left out; of "
+            "these cut off before anything counts in the loss: 1 (a longer ⟦seq_len⟧ keeps more)"));
   options.seq_len = 24;
-  CHECK(Lacks(DescribePacking(BatchSampler(talks.Open(), options), Packing::kOff),
-              "before anything"));
+  CHECK(Lacks(text(talks.Open()), "before anything"));
 }
 
 TEST_CASE("documents and their mask are part of what data is") {

@@ -1,0 +1,192 @@
+#include "core/config/data_facts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include "core/base/error.h"
+#include "core/base/units.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr uint64_t kStep = kSeqLenStep;
+
+std::string Several(uint64_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+// A target is the token behind its input, so a document fills one position less than it has tokens;
+// other programs give it one a token.
+uint64_t TokensIn(bool fixed_rows, int64_t seq_len) {
+  return static_cast<uint64_t>(seq_len) + (fixed_rows ? 1 : 0);
+}
+
+std::string LengthsText(const DocumentLengths& lengths) {
+  return fmt::format(
+      "Tokens of a document: {} to {}, median {}, mean {:.0f}; 95 % have at most {}, 99 % at most "
+      "{}.",
+      lengths.AtShare(0), lengths.AtShare(1), lengths.AtShare(0.5), lengths.mean(),
+      lengths.AtShare(0.95), lengths.AtShare(0.99));
+}
+
+// What the other way to lay the same documents into sequences comes to.
+std::string OtherwiseText(const DataFacts& facts) {
+  const bool packs = facts.packing == Packing::kDocuments;
+  const std::optional<EpochRows>& other = packs ? facts.padded : facts.packed;
+  if (!other || other->sequences == facts.epoch.sequences) return "";
+  const double ratio = static_cast<double>(other->sequences) /
+                       static_cast<double>(std::max<uint64_t>(facts.epoch.sequences, 1));
+  return fmt::format("; {} they would be {} sequences, {:.1f} % padding: {:.3g} times the steps",
+                     packs ? "one a sequence (⟦packing⟧ off)" : "with ⟦packing⟧ documents",
+                     other->sequences, 100 * other->PaddingShare(facts.seq_len), ratio);
+}
+
+std::string RowsText(const DataFacts& facts) {
+  if (facts.packing == Packing::kStream) {
+    const std::string held =
+        facts.held_back == 0
+            ? ""
+            : fmt::format("; {} more are held back for validation", facts.held_back);
+    return fmt::format("As one stream they are {} of {} an epoch, without padding{}.",
+                       Several(facts.epoch.sequences, "sequence"), facts.seq_len, held);
+  }
+  std::string text =
+      facts.fixed_rows
+          ? fmt::format(
+                "⟦packing⟧ {}: {} documents in {} sequences of {} an epoch, {:.1f} % of "
+                "their positions padding{}",
+                PackingName(facts.packing), facts.trained_documents, facts.epoch.sequences,
+                facts.seq_len, 100 * facts.epoch.PaddingShare(facts.seq_len), OtherwiseText(facts))
+          : fmt::format("One document a sequence: {} sequences an epoch, of at most {} tokens",
+                        facts.epoch.sequences, facts.seq_len);
+  if (facts.held_back > 0) {
+    text += fmt::format("; {} documents are held back for validation", facts.held_back);
+  }
+  if (facts.longer > 0) {
+    text += fmt::format("; documents longer than a sequence: {}, ", facts.longer);
+    text += facts.left_out > 0 ? fmt::format("whose last {} tokens are left out", facts.left_out)
+                               : "cut into pieces that do not see each other";
+    if (facts.unheard > 0) {
+      text += fmt::format(
+          "; of these cut off before anything counts in the loss: {} (a longer ⟦seq_len⟧ keeps "
+          "more)",
+          facts.unheard);
+    }
+  }
+  if (facts.single > 0) {
+    text += fmt::format("; documents of a single token, left out: {}", facts.single);
+  }
+  return text + ".";
+}
+
+}  // namespace
+
+DocumentLengths::DocumentLengths(std::vector<std::pair<uint64_t, uint64_t>> of)
+    : of_(std::move(of)) {
+  for (const auto& [length, count] : of_) {
+    documents_ += count;
+    tokens_ += length * count;
+  }
+}
+
+double DocumentLengths::mean() const {
+  return documents_ == 0 ? 0 : static_cast<double>(tokens_) / static_cast<double>(documents_);
+}
+
+uint64_t DocumentLengths::AtShare(double share) const {
+  // By the nearest rank: of 100 documents 0.95 is the 95th.
+  const double rank = std::max(1.0, std::ceil(share * static_cast<double>(documents_) - 1e-9));
+  uint64_t seen = 0;
+  for (const auto& [length, count] : of_) {
+    seen += count;
+    if (static_cast<double>(seen) >= rank) return length;
+  }
+  return 0;
+}
+
+uint64_t DocumentLengths::Longer(uint64_t tokens) const {
+  uint64_t longer = 0;
+  for (const auto& [length, count] : of_) longer += length > tokens ? count : 0;
+  return longer;
+}
+
+uint64_t DocumentLengths::TokensBeyond(uint64_t tokens) const {
+  uint64_t beyond = 0;
+  for (const auto& [length, count] : of_) beyond += length > tokens ? (length - tokens) * count : 0;
+  return beyond;
+}
+
+double DocumentLengths::MeanLongestOf(uint64_t count, uint64_t most) const {
+  const uint64_t drawn = std::min(count, documents_);
+  // That none of those drawn is longer than the first n: C(n, drawn) / C(documents, drawn).
+  const auto within = [&](uint64_t n) {
+    double chance = 1;
+    for (uint64_t i = 0; i < drawn && chance > 0; ++i) {
+      chance *= n > i ? static_cast<double>(n - i) / static_cast<double>(documents_ - i) : 0;
+    }
+    return chance;
+  };
+  double mean = 0, before = 0;
+  uint64_t seen = 0;
+  for (const auto& [length, documents] : of_) {
+    seen += documents;
+    const double chance = within(seen);
+    mean += static_cast<double>(std::min(length, most)) * (chance - before);
+    before = chance;
+  }
+  return mean;
+}
+
+double DocumentLengths::MeanUpTo(uint64_t most) const {
+  return documents_ == 0
+             ? 0
+             : static_cast<double>(tokens_ - TokensBeyond(most)) / static_cast<double>(documents_);
+}
+
+double EpochRows::PaddingShare(int64_t seq_len) const {
+  const uint64_t positions = sequences * static_cast<uint64_t>(seq_len);
+  return positions == 0 ? 0
+                        : static_cast<double>(positions - filled) / static_cast<double>(positions);
+}
+
+double SequencesOfEpochs(double epochs, uint64_t sequences) {
+  return std::ceil(epochs * static_cast<double>(sequences) * (1 - 1e-12));
+}
+
+SeqLenProposal CutsOf(const DocumentLengths& lengths, bool fixed_rows, int64_t seq_len) {
+  const uint64_t tokens = TokensIn(fixed_rows, seq_len);
+  return {
+      seq_len,
+      static_cast<double>(lengths.Longer(tokens)) / static_cast<double>(lengths.documents()),
+      static_cast<double>(lengths.TokensBeyond(tokens)) / static_cast<double>(lengths.tokens())};
+}
+
+SeqLenProposal ProposeSeqLen(const DocumentLengths& lengths, bool fixed_rows) {
+  ZEROPLAN_CHECK(lengths.documents() > 0, "no documents to propose a length for");
+  const uint64_t tokens = lengths.AtShare(1 - kMostCut);
+  const uint64_t positions = std::max<uint64_t>(tokens - (fixed_rows ? 1 : 0), 1);
+  return CutsOf(lengths, fixed_rows, static_cast<int64_t>(AlignUp(positions, kStep)));
+}
+
+std::string DataText(const DataFacts& facts) {
+  std::string text =
+      fmt::format("{}, {}, {} tokens", Several(facts.files, "file"),
+                  Several(facts.lengths.documents(), "document"), facts.lengths.tokens());
+  if (facts.counted) text += fmt::format(", of which {} count in the loss", *facts.counted);
+  text += ". ";
+  if (facts.lengths.documents() > 1) text += LengthsText(facts.lengths) + ' ';
+  return text + RowsText(facts);
+}
+
+std::string EpochText(const DataFacts& facts, int64_t global_batch, int64_t steps) {
+  const auto sequences = static_cast<double>(facts.epoch.sequences);
+  const double an_epoch = sequences / static_cast<double>(global_batch);
+  return fmt::format("An epoch is {}, {} a step: {:.4g} steps. {} step{} {:.3g} epochs.",
+                     Several(facts.epoch.sequences, "sequence"), global_batch, an_epoch, steps,
+                     steps == 1 ? " is" : "s are", static_cast<double>(steps) / an_epoch);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,120 @@
+// Lengths of documents against what counting them one by one gives.
+#include "core/config/data_facts.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "tests/has.h"
+
+namespace zeroplan {
+namespace {
+
+DocumentLengths LengthsOf(const std::vector<uint64_t>& documents) {
+  std::map<uint64_t, uint64_t> counts;
+  for (const uint64_t length : documents) ++counts[length];
+  return DocumentLengths({counts.begin(), counts.end()});
+}
+
+// The mean of the longest of `count`, over all ways to choose them.
+double MeanLongest(const std::vector<uint64_t>& documents, size_t count, uint64_t most) {
+  std::vector<bool> chosen(documents.size());
+  std::fill_n(chosen.begin(), count, true);
+  double sum = 0, ways = 0;
+  do {
+    uint64_t longest = 0;
+    for (size_t i = 0; i < documents.size(); ++i) {
+      if (chosen[i]) longest = std::max(longest, std::min(documents[i], most));
+    }
+    sum += static_cast<double>(longest);
+    ++ways;
+  } while (std::prev_permutation(chosen.begin(), chosen.end()));
+  return sum / ways;
+}
+
+TEST_CASE("lengths of documents: shares, what is longer, the longest of a micro-batch") {
+  std::mt19937 random(3);
+  for (int round = 0; round < 40; ++round) {
+    std::vector<uint64_t> documents;
+    for (uint32_t i = 0; i < 1 + random() % 9; ++i) documents.push_back(1 + random() % 12);
+    std::sort(documents.begin(), documents.end());
+    const DocumentLengths lengths = LengthsOf(documents);
+    uint64_t tokens = 0;
+    for (const uint64_t length : documents) tokens += length;
+    CHECK(lengths.documents() == documents.size());
+    CHECK(lengths.tokens() == tokens);
+    CHECK(lengths.AtShare(0) == documents.front());
+    CHECK(lengths.AtShare(1) == documents.back());
+    for (const double share : {0.3, 0.5, 0.95}) {
+      const uint64_t at = lengths.AtShare(share);
+      const auto within = [&](uint64_t most) {
+        return static_cast<double>(std::count_if(documents.begin(), documents.end(),
+                                                 [&](uint64_t n) { return n <= most; }));
+      };
+      CHECK(within(at) >= share * static_cast<double>(documents.size()) - 1e-9);
+      CHECK(within(at - 1) < share * static_cast<double>(documents.size()));
+    }
+    for (const uint64_t most : {2u, 5u, 20u}) {
+      uint64_t longer = 0, beyond = 0;
+      for (const uint64_t length : documents) {
+        longer += length > most;
+        beyond += length > most ? length - most : 0;
+      }
+      CHECK(lengths.Longer(most) == longer);
+      CHECK(lengths.TokensBeyond(most) == beyond);
+      CHECK(lengths.MeanUpTo(most) == doctest::Approx(static_cast<double>(tokens - beyond) /
+                                                      static_cast<double>(documents.size())));
+      for (size_t count = 1; count <= documents.size(); ++count) {
+        CHECK(lengths.MeanLongestOf(count, most) ==
+              doctest::Approx(MeanLongest(documents, count, most)));
+      }
+      CHECK(lengths.MeanLongestOf(1000, most) ==
+            doctest::Approx(static_cast<double>(std::min(documents.back(), most))));
+    }
+  }
+}
+
+TEST_CASE("a sequence length is proposed: the least that cuts one document in a hundred") {
+  std::mt19937 random(5);
+  for (const bool fixed_rows : {true, false}) {
+    for (int round = 0; round < 30; ++round) {
+      std::vector<uint64_t> documents;
+      for (uint32_t i = 0; i < 1 + random() % 400; ++i) {
+        documents.push_back(1 + random() % 300 + (random() % 50 == 0 ? random() % 5000 : 0));
+      }
+      const DocumentLengths lengths = LengthsOf(documents);
+      // Of a program's row of T the document's last token is no input.
+      const auto cut = [&](int64_t seq_len) {
+        const auto fits = static_cast<uint64_t>(seq_len) + (fixed_rows ? 1 : 0);
+        return static_cast<double>(std::count_if(documents.begin(), documents.end(),
+                                                 [&](uint64_t n) { return n > fits; })) /
+               static_cast<double>(documents.size());
+      };
+      int64_t least = kSeqLenStep;
+      while (cut(least) > kMostCut) least += kSeqLenStep;
+      const SeqLenProposal proposal = ProposeSeqLen(lengths, fixed_rows);
+      CHECK(proposal.seq_len == least);
+      CHECK(proposal.cut_documents == doctest::Approx(cut(least)));
+      CHECK(CutsOf(lengths, fixed_rows, 128).cut_documents == doctest::Approx(cut(128)));
+    }
+  }
+}
+
+TEST_CASE("an epoch in words") {
+  DataFacts facts;
+  facts.epoch = {96, 96 * 64};
+  CHECK(EpochText(facts, 8, 36) ==
+        "An epoch is 96 sequences, 8 a step: 12 steps. 36 steps are 3 epochs.");
+  CHECK(EpochText(facts, 64, 1) ==
+        "An epoch is 96 sequences, 64 a step: 1.5 steps. 1 step is 0.667 epochs.");
+  CHECK(SequencesOfEpochs(3, 96) == 288);
+  CHECK(SequencesOfEpochs(0.7, 10) == 7);  // not 8 by its rounding
+  CHECK(SequencesOfEpochs(1.01, 96) == 97);
+}
+
+}  // namespace
+}  // namespace zeroplan
