@@ -22,6 +22,7 @@
 #include "planner/machines/machines.h"
 #include "planner/page/plan_page.h"
 #include "planner/report/report.h"
+#include "planner/request/data_fields.h"
 #include "planner/request/fields.h"
 #include "planner/request/plan_answer.h"
 #include "planner/request/resolved.h"
@@ -423,11 +424,11 @@ v1::Plan AnswerPlan(const v1::Options& options, const v1::Progress& progress, Re
   Arguments arguments;
   AddPlanFields(arguments, asked);
   arguments.Read("plan", options);
-  const std::string largest = asked.largest ? FindLargest(asked).text : "";
   Assumptions assumptions;
+  ReadData(asked, assumptions);
+  const std::string largest = asked.largest ? FindLargest(asked).text : "";
   ResolvedPlan request(asked, assumptions);
-  const RunGoal goal =
-      ResolveGoal(asked.common.goal, request.inputs().base.batch.seq_len, request.hardware().gpu);
+  ResolveGoal(asked.common.goal, request.inputs().base.batch, request.hardware().gpu);
   SearchInputs inputs = request.inputs();
   inputs.effort = asked.effort.value_or(1);
   inputs.progress = progress;
@@ -437,7 +438,7 @@ v1::Plan AnswerPlan(const v1::Options& options, const v1::Progress& progress, Re
   const bool programs = answer.plan.runtime->has_programs();
   const std::string swaps = programs ? SetSwapFolder(answer.plan.setup) : "";
   v1::Plan plan = PlanOf(answer);
-  plan.training = TrainingOf(goal, answer.plan.choice);
+  plan.training = TrainingOf(answer.report.goal, answer.plan.choice);
   plan.interruptions = InterruptionsOf(answer.plan.choice);
   plan.largest = NameFields(largest);
   plan.json = NameFields(WritePlanReport(answer.plan, answer.report));

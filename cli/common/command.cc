@@ -169,6 +169,14 @@ void Command::List(const FieldInfo& info, bool required, char separator,
   state_->KeepPaths([&values] { return values; });
 }
 
+void Command::Texts(const FieldInfo& info, std::vector<std::string>& values) {
+  const std::string name = NameFields(info.name);
+  FieldInfo named = info;
+  named.name = name.c_str();
+  named.help = NameFields(info.help);
+  List(named, /*required=*/false, 0, values);
+}
+
 void Command::Take(AddedField field) {
   field.name = NameFields(field.info.name);
   const std::string help = NameFields(field.info.help);

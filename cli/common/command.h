@@ -96,6 +96,8 @@ class Command : public FieldSink {
   void Words(const char* name, const char* type, const std::string& help,
              std::vector<std::string>& values);
   void Flag(const char* group, const char* name, const std::string& help, bool& value) override;
+  // As several words.
+  void Texts(const FieldInfo& info, std::vector<std::string>& values) override;
   // Several texts; `separator` 0: as several words.
   void List(const FieldInfo& info, bool required, char separator, std::vector<std::string>& values,
             KnownNames known = nullptr);

@@ -12,7 +12,8 @@ namespace zeroplan {
 // below cli/run, has its name in executor_commands.h, and a line in
 // zeroplan_program.cc.
 void RegisterEstimate(Command& app);
-void RegisterPlan(Command& app);
+// `read`: of --data, where the program can.
+void RegisterPlan(Command& app, DataReader read);
 void RegisterConfig(Command& app);
 void RegisterModel(Command& app);
 void RegisterHardware(Command& app);

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "planner/request/request.h"
+
 namespace zeroplan {
 
 struct ExecutorCommand {
@@ -21,6 +23,11 @@ inline constexpr ExecutorCommand kGenerateCommand = {"generate",
                                                      "Text from a model that train saved"};
 inline constexpr ExecutorCommand kMergeCommand = {"merge",
                                                   "One model of a base and a LoRA adapter"};
+// The option with which plan is one of them, as it reads data with what train reads it with.
+inline constexpr const char* kDataOption = "--data";
+// That reader; in `zeroplan`, which has become the other program where it is needed, none.
+DataReader ReaderOfData();
+
 // Below `hw`.
 inline constexpr ExecutorCommand kMeasureCommand = {
     "measure", "Measures this machine in about a minute and writes its profile"};

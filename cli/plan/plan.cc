@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/common/command.h"
@@ -35,6 +36,7 @@
 #include "planner/plan/plan_table.h"
 #include "planner/report/report_columns.h"
 #include "planner/report/report_text.h"
+#include "planner/request/data_fields.h"
 #include "planner/request/methods.h"
 #include "planner/request/parse.h"
 #include "planner/request/plan_answer.h"
@@ -56,6 +58,7 @@ constexpr const char* kPlanFooter = R"(Examples:
   zeroplan plan --model gpt3-6.7b --gpus 64 --tokens 300B --gpu-hour-price 2.5
   zeroplan plan --model llama3.1-8b --hw rtx4090,l40s,dgx-h100 --gpus 1,2,4,8 --tokens 100M
   zeroplan plan llama3.1-8b --hw dgx-h100 --tokens 1B --interruptions 2/day --notice 2min
+  zeroplan plan --model models/smollm2 --gpus 1 --data chats.jsonl --epochs 3
 What an option leaves open is searched; what it sets stays. Exit code 3 if nothing fits: the message
 names the smallest change that would.)";
 
@@ -102,10 +105,23 @@ std::string Painted(const AdviceLine& line, const Paints& paints) {
                      text.substr(end + 1));
 }
 
+// What the run takes that was asked about, and what its data is.
+std::string RunText(const PlanAnswer& answer) {
+  const RunGoal& goal = answer.report.goal;
+  const Plan& plan = answer.plan;
+  std::string text;
+  if (goal.data) {
+    for (const std::string& part : DataParagraphs(goal, plan.setup.batch)) {
+      text += Paragraph(part, 2);
+    }
+  }
+  if (!goal.tokens) return text;
+  return text + Paragraph(RunCostText(goal, plan.setup.batch, *plan.choice.time.total_seconds), 2);
+}
+
 // Searches and prints the answer, then what would change it, each as soon as it is known.
 PlanAnswer Answer(const PlanOptions& options, ResolvedPlan& request, ChoiceSearch& searcher,
-                  LongWork& progress, const RunGoal& goal, const std::string& largest,
-                  const std::string& first) {
+                  LongWork& progress, const std::string& largest, const std::string& first) {
   const bool as_text = !options.as_json();
   AnswerListener listener;
   const bool colour = StdoutTakesColour();
@@ -131,11 +147,7 @@ PlanAnswer Answer(const PlanOptions& options, ResolvedPlan& request, ChoiceSearc
     if (as_text) WriteReport("", Painted(line, paints), true);
   };
   PlanAnswer answer = FindAnswer(request, searcher, listener);
-  const Plan& plan = answer.plan;
-  if (goal.tokens && as_text) {
-    WriteReport("",
-                Paragraph(RunCostText(goal, plan.setup.batch, *plan.choice.time.total_seconds), 2));
-  }
+  if (as_text) WriteReport("", RunText(answer), true);
   return answer;
 }
 
@@ -233,9 +245,9 @@ void WriteFiles(const PlanOptions& options, const ResolvedPlan& request,
   if (IsLaunchFormat(options.format())) {
     WriteLaunch(options, plan, *answer.report.checkpoint);
   } else if (programs) {
-    WriteDeepSpeed(options, plan);
+    WriteDeepSpeed(options, answer);
   } else {
-    WriteConfigFile(SourceOf(options, plan), options.as_json());
+    WriteConfigFile(SourceOf(options, answer), options.as_json());
   }
 }
 
@@ -280,11 +292,12 @@ void FindAndWrite(PlanOptions options) {
   CheckFilesBeside(options, runtime);
   const bool launches = IsLaunchFormat(options.format());
   options.for_config = !options.deepspeed_file.empty() && !launches;
-  const std::string largest = options.largest ? Find(options) : "";
   Assumptions assumptions;
+  ReadData(options, assumptions);
+  const std::string largest = options.largest ? Find(options) : "";
   ResolvedPlan request(options, assumptions);
-  const RunGoal goal =
-      ResolveGoal(options.common.goal, request.inputs().base.batch.seq_len, request.hardware().gpu);
+  // What is wrong with it is found before anything is searched.
+  ResolveGoal(options.common.goal, request.inputs().base.batch, request.hardware().gpu);
   if (launches) {
     const Cluster& cluster = request.inputs().clusters.back().cluster;
     CheckLaunch(options.format(), cluster.shape(), cluster.gpu_name);
@@ -299,8 +312,7 @@ void FindAndWrite(PlanOptions options) {
     });
   };
   const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(std::move(inputs));
-  PlanAnswer answer =
-      Answer(options, request, *searcher, progress, goal, largest, assumptions.first);
+  PlanAnswer answer = Answer(options, request, *searcher, progress, largest, assumptions.first);
   Plan& plan = answer.plan;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   std::string text;
@@ -330,7 +342,7 @@ void FindAndWrite(PlanOptions options) {
     if (const std::string swaps = SetSwapFolder(plan.setup); !swaps.empty()) LogInfo("{}", swaps);
   }
   if (options.as_json()) {
-    if (!runtime.has_programs()) answer.report.config = ConfigText(SourceOf(options, plan));
+    if (!runtime.has_programs()) answer.report.config = ConfigText(SourceOf(options, answer));
     WriteOutput("", WritePlanReport(plan, answer.report));
   } else {
     WriteReport("", text);
@@ -346,6 +358,7 @@ void RunPlan(PlanOptions options) {
   const bool says_runtime = options.common.runtime.runtime.has_value();
   ApplyConfigFor(options);
   if (Assumptions assumptions; Compares(options, assumptions)) {
+    ReadData(options, assumptions);
     PrintComparison(options, std::move(assumptions), options.as_json());
     return;
   }
@@ -372,8 +385,9 @@ void RunPlan(PlanOptions options) {
 
 }  // namespace
 
-void RegisterPlan(Command& app) {
+void RegisterPlan(Command& app, DataReader read) {
   auto options = std::make_shared<PlanOptions>();
+  options->common.goal.data.read = std::move(read);
   Command command =
       app.Add("plan", "The best stage, offload, recompute and batch, and why the others lose");
   command.Footer(kPlanFooter);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "core/base/error.h"
@@ -104,8 +105,19 @@ std::string PasteText(ConfigFormat format, const WrittenConfig& written) {
     for (const std::string& line : written.script) text += "    " + line + "\n";
     text += "\n";
   }
+  if (!written.probe_command.empty()) {
+    text += Paragraph(written.probe_text, 2) + '\n';
+    for (const std::string& line : written.probe_script) text += "    " + line + "\n";
+    text += fmt::format("\n{}\n\n", Indented(written.probe_command));
+  }
   for (const std::string& note : written.notes) text += Paragraph(note, 2);
   return text;
+}
+
+// Of samples that are padded, as the sequence length cuts it.
+std::optional<int64_t> LongestSample(const RunGoal& goal) {
+  if (!goal.data || goal.data->packing == Packing::kStream) return std::nullopt;
+  return std::min(static_cast<int64_t>(goal.data->lengths.AtShare(1)), goal.data->seq_len);
 }
 
 WrittenConfig Formatted(const ConfigSource& source) {
@@ -130,7 +142,8 @@ void WriteAndSay(ConfigFormat format, const WrittenConfig& written, bool json) {
 
 }  // namespace
 
-ConfigSource SourceOf(const PlanOptions& options, const Plan& plan) {
+ConfigSource SourceOf(const PlanOptions& options, const PlanAnswer& answer) {
+  const Plan& plan = answer.plan;
   // zeroplan's own choices are written as DeepSpeed's.
   const Runtime& runtime = plan.runtime->has_programs() ? DeepSpeedRuntime() : *plan.runtime;
   ConfigSource source;
@@ -144,7 +157,8 @@ ConfigSource SourceOf(const PlanOptions& options, const Plan& plan) {
                     options.deepspeed_file,
                     nullptr,
                     plan.choice.room != MemoryRoom::kAmple && !plan.runtime->has_programs(),
-                    EvalBatchToSay(plan.choice.footprint)};
+                    EvalBatchToSay(plan.choice.footprint),
+                    LongestSample(answer.report.goal)};
   source.came_in = options.common.config;
   source.has_for = options.config_for.has_value();
   return source;
@@ -179,8 +193,9 @@ void WriteConfigFile(const ConfigSource& source, bool json) {
   }
 }
 
-void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
-  const ConfigSource source = SourceOf(options, plan);
+void WriteDeepSpeed(const PlanOptions& options, const PlanAnswer& answer) {
+  const Plan& plan = answer.plan;
+  const ConfigSource source = SourceOf(options, answer);
   if (options.config_for) {
     WriteConfigFile(source, options.as_json());
   } else {

@@ -7,7 +7,7 @@
 #include "cli/common/command_files.h"
 #include "cli/common/output.h"
 #include "planner/formats/config_format.h"
-#include "planner/plan/plan_file.h"
+#include "planner/request/plan_answer.h"
 #include "planner/request/request.h"
 
 namespace zeroplan {
@@ -43,7 +43,7 @@ void ApplyConfigFor(PlanOptions& options);
 void CheckFilesBeside(const PlanOptions& options, const Runtime& runtime);
 
 // The source of a config for a plan's choice, which is marked with its runtime's version.
-ConfigSource SourceOf(const PlanOptions& options, const Plan& plan);
+ConfigSource SourceOf(const PlanOptions& options, const PlanAnswer& answer);
 
 // The choice as JSON. DeepSpeed's: what --out has of it. FSDP2's, which has no file of its own: the
 // arguments of fully_shard and what the code has to do. "_zeroplan": {"runtime": ...} names it.
@@ -54,7 +54,7 @@ std::string ConfigText(const ConfigSource& source);
 void WriteConfigFile(const ConfigSource& source, bool json);
 
 // The same of a choice of zeroplan's own executor, as DeepSpeed's.
-void WriteDeepSpeed(const PlanOptions& options, const Plan& plan);
+void WriteDeepSpeed(const PlanOptions& options, const PlanAnswer& answer);
 
 // What starts `train --plan` elsewhere: --for skypilot and kubernetes.
 void WriteLaunch(const PlanOptions& options, const Plan& plan, const SaveCost& save);

@@ -10,6 +10,7 @@
 #include "cli/common/build_info.h"
 #include "cli/common/command.h"
 #include "cli/common/commands.h"
+#include "cli/common/executor_commands.h"
 #include "cli/common/other_names.h"
 #include "cli/common/output.h"
 #include "core/base/error.h"
@@ -79,7 +80,7 @@ int RunApp(int argc, const char* const* argv) {
   root.Footer(kProgramFooter);
   root.Version(VersionText);
   RegisterEstimate(root);
-  RegisterPlan(root);
+  RegisterPlan(root, ReaderOfData());
   RegisterConfig(root);
   RegisterModel(root);
   RegisterHardware(root);

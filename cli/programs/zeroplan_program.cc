@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -27,9 +28,20 @@ namespace {
 bool NeedsExecutor(int argc, const char* const* argv) {
   const auto word = [&](int i) { return i < argc ? std::string_view(argv[i]) : ""; };
   if (word(1) == "hw") return word(2) == kMeasureCommand.name;
+  if (word(1) == "plan") {
+    const std::string assigned = std::string(kDataOption) + '=';
+    return std::any_of(argv + 2, argv + argc, [&](const char* text) {
+      return std::string_view(text) == kDataOption || std::string_view(text).starts_with(assigned);
+    });
+  }
   return word(1) == kTrainCommand.name || word(1) == kGenerateCommand.name ||
          word(1) == kDataCommand.name || word(1) == kCheckpointCommand.name ||
          word(1) == kMergeCommand.name;
+}
+
+// What of it needs the executor: "train", "plan --data".
+std::string NeededFor(std::string_view command) {
+  return command == "plan" ? fmt::format("{} {}", command, kDataOption) : std::string(command);
 }
 
 // "zeroplan help hw list" is "zeroplan hw list --help". Ends with null.
@@ -57,7 +69,7 @@ void BecomeExecutor(const char* const* argv) {
   ThrowRuntime("{}: cannot start {}, which runs it: {}", argv[1], program, std::strerror(errno));
 }
 
-[[noreturn]] void ThrowNoExecutor(const char* command) {
+[[noreturn]] void ThrowNoExecutor(const std::string& command) {
   if (!GetBuildInfo().executor) {
     ThrowRuntime(
         "{}: this zeroplan plans alone: it was built without zeroplan-executor, which runs it "
@@ -101,6 +113,7 @@ std::optional<ControlGroupMemory> StayWithinControlGroup() {
 
 }  // namespace
 
+DataReader ReaderOfData() { return nullptr; }
 void RegisterData(Command& app) { AddName(app, kDataCommand); }
 void RegisterCheckpoint(Command& app) { AddName(app, kCheckpointCommand); }
 void RegisterTrain(Command& app) { AddName(app, kTrainCommand); }
@@ -118,7 +131,7 @@ int RunProgram(int argc, const char* const* argv) {
   const bool needed = NeedsExecutor(argc, argv);
   if (needed || DescribesCommands(argc, argv)) {
     BecomeExecutor(argv);
-    if (needed) ThrowNoExecutor(argv[1]);
+    if (needed) ThrowNoExecutor(NeededFor(argv[1]));
   }
   KeepFreedMemory();
   const std::string_view command = argc > 1 ? argv[1] : "";

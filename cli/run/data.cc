@@ -13,6 +13,7 @@
 #include "core/base/log.h"
 #include "core/base/units.h"
 #include "executor/process/stop_signals.h"
+#include "planner/request/data_fields.h"
 #include "planner/request/parse.h"
 #include "text/documents/token_cache.h"
 #include "text/files/data_files.h"
@@ -33,7 +34,7 @@ const OutputKind kTokensOut = {"a token file (.bin, with a header)",
 struct TokenizeCommand {
   std::vector<std::string> texts;
   std::string output, tokenizer, end_of_text;
-  TextChoiceOptions records;
+  RecordFields records;
   Given<int> threads;
 };
 
@@ -65,7 +66,7 @@ void RunTokenize(const TokenizeCommand& command) {
     if (!command.end_of_text.empty()) {
       ThrowUsage("--end-of-text: bytes have no such token; give --tokenizer too");
     }
-    const TextChoiceOptions& records = command.records;
+    const RecordFields& records = command.records;
     const char* unused = !records.map.empty()          ? "--map"
                          : !records.text_field.empty() ? "--text-field"
                          : records.train_on            ? "--train-on"
@@ -90,7 +91,7 @@ void RunTokenize(const TokenizeCommand& command) {
   TokenizeOptions options;
   options.model = command.tokenizer;
   options.end_of_text = [&] { return EndToken(command, tokenizer); };
-  options.choices = command.records.Choices();
+  options.choices = ChoicesOf(command.records);
   options.threads = command.threads.value_or(0);
   const DataSelection selection = SelectData(command.texts);
   for (const std::string& note : selection.notes) LogInfo("{}.", note);
@@ -133,7 +134,7 @@ void AddTokenize(Command& group) {
        "Token behind each text that is no conversation (default: eos_token of the folder's "
        "tokenizer_config.json)"},
       options->end_of_text);
-  AddTextChoices(tokenize, kNoGroup, options->records);
+  AddRecordFields(tokenize, kNoGroup, options->records);
   tokenize.Value(
       {kNoGroup, "--threads", "COUNT", "Documents encoded at once (default: processors)"},
       options->threads, WholeIn<int>(1, 1024));

@@ -18,6 +18,11 @@ std::string Several(uint64_t count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
+// "12.5", "1878".
+std::string Number(double value) {
+  return value < 1000 ? fmt::format("{:.4g}", value) : fmt::format("{:.0f}", value);
+}
+
 // A target is the token behind its input, so a document fills one position less than it has tokens;
 // other programs give it one a token.
 uint64_t TokensIn(bool fixed_rows, int64_t seq_len) {
@@ -39,9 +44,9 @@ std::string OtherwiseText(const DataFacts& facts) {
   if (!other || other->sequences == facts.epoch.sequences) return "";
   const double ratio = static_cast<double>(other->sequences) /
                        static_cast<double>(std::max<uint64_t>(facts.epoch.sequences, 1));
-  return fmt::format("; {} they would be {} sequences, {:.1f} % padding: {:.3g} times the steps",
+  return fmt::format("; {} they would be {} sequences, {:.1f} % padding: {} times the steps",
                      packs ? "one a sequence (⟦packing⟧ off)" : "with ⟦packing⟧ documents",
-                     other->sequences, 100 * other->PaddingShare(facts.seq_len), ratio);
+                     other->sequences, 100 * other->PaddingShare(facts.seq_len), Number(ratio));
 }
 
 std::string RowsText(const DataFacts& facts) {
@@ -184,9 +189,10 @@ std::string DataText(const DataFacts& facts) {
 std::string EpochText(const DataFacts& facts, int64_t global_batch, int64_t steps) {
   const auto sequences = static_cast<double>(facts.epoch.sequences);
   const double an_epoch = sequences / static_cast<double>(global_batch);
-  return fmt::format("An epoch is {}, {} a step: {:.4g} steps. {} step{} {:.3g} epochs.",
-                     Several(facts.epoch.sequences, "sequence"), global_batch, an_epoch, steps,
-                     steps == 1 ? " is" : "s are", static_cast<double>(steps) / an_epoch);
+  return fmt::format("An epoch is {}, {} a step: {} steps. {} step{} {} epochs.",
+                     Several(facts.epoch.sequences, "sequence"), global_batch, Number(an_epoch),
+                     steps, steps == 1 ? " is" : "s are",
+                     Number(static_cast<double>(steps) / an_epoch));
 }
 
 }  // namespace zeroplan

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/config/data_facts.h"
 #include "core/config/zero_config.h"
 #include "core/lowering/lower.h"
 #include "core/model/model_spec.h"
@@ -33,10 +34,12 @@ struct Interruptions {
 
 // What a run's cost is asked for. Unset: nobody asked.
 struct RunGoal {
-  std::optional<int64_t> tokens;         // to train on, in all
+  std::optional<int64_t> tokens;         // to train on, in all; of `data` positions, padding too
   std::optional<double> gpu_hour_price;  // of one GPU, in any currency
   std::optional<double> gpu_watts;       // its power limit, where the profile knows it
   std::optional<Interruptions> interruptions;
+  std::optional<DataFacts> data;         // what is trained on, in batches of the plan's
+  double epochs = 1;                     // of it
 };
 
 struct RunCost {

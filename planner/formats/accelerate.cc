@@ -200,6 +200,7 @@ WrittenConfig WriteAccelerate(const FormatRequest& request) {
                   several ? " \\\n  --machine_rank RANK --main_process_ip HOST" : "");
   out.script = ModelScript(request);
   out.notes.push_back(BatchNote(request));
+  AddProbe(request, "dataset", "before its DataLoader, which then has two steps", {}, out);
   return out;
 }
 

@@ -43,6 +43,9 @@ struct FormatRequest {
   bool short_of_memory = false;
   // Sequences of a GPU that the Trainer evaluates at once; unset: its default.
   std::optional<int64_t> eval_batch;
+  // Tokens of the longest sample, as it is cut, where samples are padded; unset: not known, or all
+  // are as long.
+  std::optional<int64_t> longest_sample;
 };
 
 struct WrittenFile {
@@ -55,6 +58,11 @@ struct WrittenConfig {
   std::vector<std::string> arguments;  // the rest of it, an option with its value each
   std::vector<std::string> notes;      // what is said elsewhere: in the script, or by hand
   std::vector<std::string> script;     // lines of Python that the script has; MODEL, LR are open
+  // With FormatRequest::longest_sample: a run of two steps of that sample alone, by lines of Python
+  // that ask for the variable PROBE. In the second step the optimizer's states are there too, so
+  // that no step of the run takes more memory.
+  std::vector<std::string> probe_script;
+  std::string probe_text, probe_command;  // what it is and where the lines go; the command
   // launch and arguments, on lines that a shell takes as one.
   std::string Command() const;
 };

@@ -33,6 +33,11 @@ std::vector<std::string> ModelScript(const FormatRequest& request);
 // What TRL's ModelConfig has of that. REQUIRES: adapters.
 std::string TrlArguments(const FormatRequest& request);
 
+// Fills in the probe of `out`, which is complete otherwise: `dataset` is Python's name of what the
+// script trains on, `where` says where the lines go, `more` are arguments of the probe's command.
+void AddProbe(const FormatRequest& request, std::string_view dataset, std::string_view where,
+              const std::vector<std::string>& more, WrittenConfig& out);
+
 // What stands before a command where memory is short: "PYTORCH_CUDA_ALLOC_CONF=... ", or nothing.
 std::string AllocatorVariable(const FormatRequest& request);
 

@@ -255,6 +255,8 @@ WrittenConfig WriteHfTrainer(const FormatRequest& request) {
   }
   out.notes.push_back(fmt::format("That is {}; the data says how long its sequences are.",
                                   StepText(request.setup.batch)));
+  AddProbe(request, "trainer.train_dataset", "before trainer.train()",
+           {"--max_steps 2", "--save_strategy no"}, out);
   return out;
 }
 

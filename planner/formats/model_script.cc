@@ -171,6 +171,32 @@ std::string TrlArguments(const FormatRequest& request) {
                      AttentionArgument(request.recipe.attention));
 }
 
+void AddProbe(const FormatRequest& request, std::string_view dataset, std::string_view where,
+              const std::vector<std::string>& more, WrittenConfig& out) {
+  if (!request.longest_sample) return;
+  // As many of it as two steps take: torch's optimizers make their states at the end of the first.
+  const int64_t samples = 2 * request.setup.batch.global_batch();
+  const bool trainer = request.format == ConfigFormat::kHfTrainer;
+  out.probe_script = {
+      "import os",
+      "if os.environ.get(\"PROBE\"):",
+      fmt::format("    rows = {}", dataset),
+      "    longest = max(range(len(rows)), key=lambda i: len(rows[i][\"input_ids\"]))",
+      trainer
+          ? fmt::format("    {} = rows.select([longest] * {})", dataset, samples)
+          : fmt::format("    {} = torch.utils.data.Subset(rows, [longest] * {})", dataset, samples),
+  };
+  out.probe_text = fmt::format(
+      "First a probe: two steps of the longest sample alone, in micro-batches of {} x {} tokens. "
+      "What does not fit fails there, not at step N. In the script, {}:",
+      request.setup.batch.micro_batch, *request.longest_sample, where);
+  WrittenConfig probe;
+  probe.launch = "PROBE=1 " + out.launch;
+  probe.arguments = out.arguments;
+  probe.arguments.insert(probe.arguments.end(), more.begin(), more.end());
+  out.probe_command = probe.Command();
+}
+
 std::string AllocatorVariable(const FormatRequest& request) {
   const bool asked = request.short_of_memory || request.recipe.expandable_segments;
   return asked ? "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True " : "";

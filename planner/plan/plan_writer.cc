@@ -256,6 +256,7 @@ std::string WritePlanReport(const Plan& plan, const PlanReport& report) {
                {"claims", std::move(claims)},
                {"assumed", report.assumed},
                {"notes", report.notes}};
+  if (report.goal.data) more["data"] = DataJson(report.goal, plan.setup.batch);
   if (report.goal.tokens) more["run"] = RunJson(report.goal, plan.choice);
   if (const std::optional<SaveCost>& save = report.checkpoint) {
     more["checkpoint"] = {{"bytes", save->bytes},

@@ -1,5 +1,6 @@
 #include "planner/report/choice_json.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/config/setup_facts.h"
@@ -197,6 +198,60 @@ nlohmann::ordered_json InterruptionsJson(const InterruptedCost& cost) {
           {"expected_price", finite(cost.expected_price)},
           {"notice_needs_seconds", known(cost.notice_needs_seconds)},
           {"fits_notice", Nullable(cost.fits_notice)}};
+}
+
+nlohmann::ordered_json DataJson(const RunGoal& goal, const BatchSpec& batch) {
+  const DataFacts& facts = *goal.data;
+  const DocumentLengths& lengths = facts.lengths;
+  const bool stream = facts.packing == Packing::kStream, padded = !facts.fixed_rows && !stream;
+  const auto most = static_cast<uint64_t>(facts.seq_len);
+  const auto micro_batch = static_cast<uint64_t>(batch.micro_batch);
+  // Rows of another program are as long as their micro-batch's longest.
+  const double row = padded ? lengths.MeanLongestOf(micro_batch, most) : static_cast<double>(most);
+  const auto rows = [&](const EpochRows& epoch) -> Json {
+    const double share =
+        padded ? 1 - lengths.MeanUpTo(most) / row : epoch.PaddingShare(facts.seq_len);
+    return {{"sequences", epoch.sequences}, {"padding", share}};
+  };
+  const auto rows_or_null = [&](const std::optional<EpochRows>& epoch) {
+    return epoch ? rows(*epoch) : Json(nullptr);
+  };
+  const auto cuts = [&](const SeqLenProposal& of) -> Json {
+    return {{"seq_len", of.seq_len},
+            {"cut_documents", of.cut_documents},
+            {"cut_tokens", of.cut_tokens}};
+  };
+  return {{"files", facts.files},
+          {"documents", lengths.documents()},
+          {"tokens", lengths.tokens()},
+          {"counted_tokens", facts.counted.value_or(lengths.tokens())},
+          {"document_tokens",
+           {{"least", lengths.AtShare(0)},
+            {"median", lengths.AtShare(0.5)},
+            {"mean", lengths.mean()},
+            {"p95", lengths.AtShare(0.95)},
+            {"p99", lengths.AtShare(0.99)},
+            {"longest", lengths.AtShare(1)}}},
+          {"seq_len", facts.seq_len},
+          {"packing", PackingName(facts.packing)},
+          {"trained_documents", stream ? Json(nullptr) : Json(facts.trained_documents)},
+          {"held_back", facts.held_back},
+          {"longer_documents", facts.longer},
+          {"left_out_tokens", facts.left_out},
+          {"uncounted_documents", facts.unheard},
+          {"single_token_documents", facts.single},
+          {"epoch", rows(facts.epoch)},
+          {"packed", rows_or_null(facts.packed)},
+          {"one_a_sequence", rows_or_null(facts.padded)},
+          {"cuts", stream ? Json(nullptr) : cuts(CutsOf(lengths, facts.fixed_rows, facts.seq_len))},
+          {"proposal", stream ? Json(nullptr) : cuts(ProposeSeqLen(lengths, facts.fixed_rows))},
+          {"sequences_per_step", batch.global_batch()},
+          {"epochs", goal.epochs},
+          {"steps", CostOf(goal, batch, 0).steps},
+          {"micro_batch_tokens",
+           {{"planned", micro_batch * most},
+            {"largest", micro_batch * (padded ? std::min(lengths.AtShare(1), most) : most)},
+            {"mean", static_cast<double>(micro_batch) * row}}}};
 }
 
 }  // namespace zeroplan

@@ -47,4 +47,7 @@ nlohmann::ordered_json RunJson(const RunGoal& goal, const ChoiceEstimate& choice
 // (planner/plan/plan_fields.h).
 nlohmann::ordered_json InterruptionsJson(const InterruptedCost& cost);
 
+// What the run's data comes to in such batches (docs/metrics.md). REQUIRES: goal.data.
+nlohmann::ordered_json DataJson(const RunGoal& goal, const BatchSpec& batch);
+
 }  // namespace zeroplan

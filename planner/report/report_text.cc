@@ -153,12 +153,15 @@ std::string RunCostText(const RunGoal& goal, const BatchSpec& batch, double step
                          "hosts and cooling apart.",
                          *goal.gpu_watts, NumberCell(*cost.gpu_kwh))
                    : "";
+  const std::string tokens = FormatCount(static_cast<uint64_t>(*goal.tokens)) + " tokens";
+  const std::string what = goal.data ? fmt::format("{:.6g} epoch{} ({}, padding too)", goal.epochs,
+                                                   goal.epochs == 1 ? "" : "s", tokens)
+                                     : tokens;
   return fmt::format(
-      "Training on {} tokens: {} step{}, {} h{} on {} GPU{}, {} GPU-hours{}; steps alone, without "
+      "Training on {}: {} step{}, {} h{} on {} GPU{}, {} GPU-hours{}; steps alone, without "
       "saving, validation and interruptions.{}",
-      FormatCount(static_cast<uint64_t>(*goal.tokens)), cost.steps, cost.steps == 1 ? "" : "s",
-      NumberCell(hours), days, batch.world_size, batch.world_size == 1 ? "" : "s",
-      NumberCell(cost.gpu_hours), price, energy);
+      what, cost.steps, cost.steps == 1 ? "" : "s", NumberCell(hours), days, batch.world_size,
+      batch.world_size == 1 ? "" : "s", NumberCell(cost.gpu_hours), price, energy);
 }
 
 std::string TimeText(double seconds) {

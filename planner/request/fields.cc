@@ -7,10 +7,12 @@
 #include <span>
 
 #include "core/base/error.h"
+#include "core/base/strings.h"
 #include "core/base/units.h"
 #include "core/families/load_model.h"
 #include "hwprofiles/loader.h"
 #include "planner/estimate/fp8_products.h"
+#include "planner/request/data_fields.h"
 #include "planner/request/parse.h"
 #include "planner/runtimes/runtimes.h"
 
@@ -262,6 +264,12 @@ void FieldSink::Text(const FieldInfo& info, std::string& value, KnownNames known
   Take({info, "", [&value](const std::string& text, std::string_view) { value = text; }, known});
 }
 
+void FieldSink::Texts(const FieldInfo& info, std::vector<std::string>& values) {
+  Take({info, "", [&values](const std::string& text, std::string_view) {
+          for (const std::string_view one : SplitList(text)) values.emplace_back(one);
+        }});
+}
+
 void AddEstimateFields(FieldSink& sink, Request& request) {
   AddModelFields(sink, request.model);
   AddClusterFields(sink, request);
@@ -298,6 +306,7 @@ void AddPlanFields(FieldSink& sink, PlanRequest& request) {
   sink.Value(largest, request.largest, WordIn<Largest>({"model", "seq-len", "micro-batch"}));
   AddGoalFields(sink, common.goal);
   AddMachineFields(sink, request.machines);
+  AddDataFields(sink, common.goal.data);
   AddRuntimeFields(sink, common.runtime, "Program to plan for");
   AddObjectiveField(sink, request);
   sink.Value({"Search", "⟦allow⟧", "split-masters|8bit-states|bf16-states|fp8|fp8-blocks|all",

@@ -78,6 +78,8 @@ class FieldSink {
   virtual void Take(AddedField field) = 0;
   // By default a field that is true where it is given without a value.
   virtual void Flag(const char* group, const char* name, const std::string& help, bool& value);
+  // Several texts. By default one, with commas between them.
+  virtual void Texts(const FieldInfo& info, std::vector<std::string>& values);
 
   // A text, or "" where it is not given.
   void Text(const FieldInfo& info, std::string& value, KnownNames known = nullptr);

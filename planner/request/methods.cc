@@ -165,8 +165,9 @@ class Comparer {
       all.methods.push_back(Choose(side, answers.emplace_back()));
     }
     all.answer = AnswerOf(answers);
+    if (!asked_.quick && all.answer.possible.size() > 1) LookLonger(all, answers);
+    TakeGoal(all);
     if (asked_.quick) return all;
-    if (all.answer.possible.size() > 1) LookLonger(all, answers);
     const BatchFields& batch = asked_.common.batch;
     if (batch.global_batch) all.left_out = "⟦global_batch⟧";
     if (batch.global_batch_tokens) {
@@ -217,8 +218,9 @@ class Comparer {
       choice.plan = MakePlan(*side.search, result);
       answer.found.emplace();
       answer.found->tokens_per_second = *choice.plan->choice.time.tokens_per_second;
-      const RunGoal goal = ResolveGoal(asked_.common.goal, choice.plan->setup.batch.seq_len,
-                                       side.resolved->hardware().gpu);
+      const RunGoal& goal = choice.goal =
+          ResolveGoal(asked_.common.goal, choice.plan->setup.batch, side.resolved->hardware().gpu,
+                      choice.plan->runtime->has_programs());
       if (goal.tokens) {
         choice.running =
             RunCostText(goal, choice.plan->setup.batch, *choice.plan->choice.time.total_seconds);
@@ -240,6 +242,15 @@ class Comparer {
     }
     FindLeast(*side.search, choice);
     return choice;
+  }
+
+  static void TakeGoal(MethodComparison& all) {
+    const auto fits = std::find_if(all.methods.begin(), all.methods.end(),
+                                   [](const MethodChoice& one) { return one.plan.has_value(); });
+    if (fits == all.methods.end()) return;
+    const MethodChoice& of = all.answer.method ? all.methods[*all.answer.method] : *fits;
+    all.goal = of.goal;
+    all.batch = of.plan->setup.batch;
   }
 
   static void FindLeast(ChoiceSearch& search, MethodChoice& choice) {

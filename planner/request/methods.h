@@ -36,6 +36,7 @@ struct MethodChoice {
   std::string least;  // "stage 3, optimizer and parameters on cpu, full recompute, micro-batch 1"
   // Where nothing fits: SmallestChangeText; where that names a disk, also what does without one.
   std::string change, change_without_disk;
+  RunGoal goal;
   std::string running;  // RunCostText where the question has a run and something fits
   // None: no such sequence or micro-batch fits or was found to, or it was not asked for.
   std::optional<MethodLimit> sequence, micro_batch;
@@ -77,6 +78,9 @@ struct MethodComparison {
   MethodAnswer answer;
   // By sequence, sequences a step and memory of a GPU; those that the question leaves open.
   std::vector<MethodFigure> figures;
+  // Of the answer, else of the first method that fits: what ⟦data⟧ comes to in its batches.
+  RunGoal goal;
+  BatchSpec batch;
   // Sequences a step that other sequences were asked with, where the question has tokens a step.
   std::optional<int64_t> global_batch;
   std::string left_out;  // field of the batch that micro-batches were asked without; "": none

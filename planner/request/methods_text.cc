@@ -10,6 +10,7 @@
 #include "planner/report/choice_json.h"
 #include "planner/report/report_columns.h"
 #include "planner/report/report_text.h"
+#include "planner/request/data_fields.h"
 #include "planner/request/methods.h"
 
 namespace zeroplan {
@@ -252,6 +253,11 @@ std::string MethodsText(const MethodComparison& comparison, size_t columns, bool
   for (const MethodFigure& figure : comparison.figures) {
     text += Wrap(FigureText(figure, comparison), 2, columns);
   }
+  if (comparison.goal.data) {
+    for (const std::string& part : DataParagraphs(comparison.goal, comparison.batch)) {
+      text += Wrap(part, 2, columns);
+    }
+  }
   for (const MethodChoice& choice : comparison.methods) {
     if (choice.running.empty()) continue;
     text += Wrap(fmt::format("{}. {}", Capital(TuningMethodWords(choice.method)), choice.running),
@@ -323,14 +329,14 @@ std::string MethodsJson(const MethodComparison& comparison) {
         {{"option", figure.field}, {"now", figure.now}, {"ranges", std::move(ranges)}});
   }
   const bool programs = comparison.runtime->has_programs();
-  return OrderedJson{{"schema", "zeroplan.methods/1"},
-                     {"runtime", comparison.runtime->version()},
-                     {"recipe", programs ? OrderedJson(nullptr) : RecipeJson(comparison.recipe)},
-                     {"answer", AnswerJson(comparison.answer, comparison)},
-                     {"methods", std::move(methods)},
-                     {"changes", std::move(figures)}}
-             .dump(2) +
-         "\n";
+  OrderedJson json = {{"schema", "zeroplan.methods/1"},
+                      {"runtime", comparison.runtime->version()},
+                      {"recipe", programs ? OrderedJson(nullptr) : RecipeJson(comparison.recipe)},
+                      {"answer", AnswerJson(comparison.answer, comparison)},
+                      {"methods", std::move(methods)},
+                      {"changes", std::move(figures)}};
+  if (comparison.goal.data) json["data"] = DataJson(comparison.goal, comparison.batch);
+  return json.dump(2) + "\n";
 }
 
 }  // namespace zeroplan

@@ -83,6 +83,14 @@ double ParseDropout(const std::string& text, std::string_view option) {
   return *value;
 }
 
+double ParseEpochs(const std::string& text, std::string_view option) {
+  const std::optional<double> value = ParsePositive(text, 1e6);
+  if (!value) {
+    ThrowUsage("{}: {} is not allowed; use a number above 0, such as 3 or 0.5", option, text);
+  }
+  return *value;
+}
+
 double ParsePrice(const std::string& text, std::string_view option) {
   const std::optional<double> value = ParsePositive(text, 1e6);
   if (!value) {

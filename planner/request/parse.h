@@ -21,6 +21,8 @@ double ParseRatio(const std::string& text, std::string_view option);
 double ParseAlpha(const std::string& text, std::string_view option);
 // A number from 0 to below 1: the share that is dropped.
 double ParseDropout(const std::string& text, std::string_view option);
+// A number above 0 and up to a million, such as 3 or 0.5.
+double ParseEpochs(const std::string& text, std::string_view option);
 // A number above 0 and up to a million, as a price.
 double ParsePrice(const std::string& text, std::string_view option);
 // Whole numbers from 1 to `high`, each once, in any order ("1,2,4,8"). Rising.

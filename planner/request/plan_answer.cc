@@ -338,8 +338,8 @@ PlanAnswer FindAnswer(ResolvedPlan& request, ChoiceSearch& searcher,
     answer.report.gap = result.gap;
     answer.report.stages = std::move(result.stages);
     answer.report.advice = std::move(advice.lines);
-    answer.report.goal = ResolveGoal(request.asked().common.goal, answer.plan.setup.batch.seq_len,
-                                     request.hardware().gpu);
+    answer.report.goal = ResolveGoal(request.asked().common.goal, answer.plan.setup.batch,
+                                     request.hardware().gpu, answer.plan.runtime->has_programs());
     if (!answer.plan.runtime->has_programs()) answer.report.config = RuntimeConfig(answer.plan);
     return answer;
   }

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/config/data_facts.h"
 #include "core/config/packing.h"
 #include "core/config/zero_config.h"
 #include "hwprofiles/profile.h"
@@ -79,12 +81,64 @@ struct BatchFields {
   bool asks_fp8() const { return matmul_dtype == Dtype::kE4M3; }
 };
 
+enum class TrainOn : uint8_t { kAnswers, kAll };
+
+// How records and texts are taken (TextChoices of text/documents/tokenize_files.h).
+struct RecordFields {
+  std::string text_field, map;
+  Given<TrainOn> train_on;
+  Given<int64_t> skip_bad;
+  bool no_special_tokens = false;
+};
+
+// How documents become sequences.
+struct SequencesAsked {
+  int64_t seq_len = 0;
+  int64_t global_batch = 1;  // sequences of a step; one at least is held back for validation
+  Packing packing = Packing::kStream;
+  // False: of another program, which pads a micro-batch to its longest document, cuts longer ones
+  // off, and validates with files of its own.
+  bool fixed_rows = true;
+};
+
+// Data that was read.
+class DataCount {
+ public:
+  virtual ~DataCount() = default;
+  // Whether it says which tokens count in the loss, as conversations do.
+  virtual bool has_mask() const = 0;
+  // Throws Error(kUsage) as train does where it is less than one sequence.
+  virtual DataFacts As(const SequencesAsked& asked) const = 0;
+};
+
+// Reads data with the tokenizer in a folder ("": there is none), for a model of that vocabulary.
+// Throws Error(kUsage) as train does. Unset: this program reads none.
+struct DataFields;
+using DataReader = std::function<std::shared_ptr<const DataCount>(
+    const DataFields& data, const std::string& folder, int64_t vocab)>;
+
+// What is trained on (data_fields.h).
+struct DataFields {
+  std::vector<std::string> paths;
+  Given<double> epochs;
+  std::string tokenizer;  // a folder, or its tokenizer.json; empty: the model's
+  RecordFields records;
+  bool truncate = false;
+  DataReader read;
+  // What ReadData made of it.
+  std::shared_ptr<const DataCount> counted;
+  Packing packing = Packing::kStream;
+
+  bool given() const { return !paths.empty(); }
+};
+
 // How long a run trains, at what price, and how it is interrupted.
 struct GoalFields {
   Given<int64_t> tokens;
   Given<double> gpu_hour_price;
   Given<double> interruptions;         // a second, of all machines of the run together
   Given<double> notice, restart_time;  // seconds
+  DataFields data;
 };
 
 // kAll: each kind, of all layers; kSearched: mixes of kinds and homes too ("auto" of a search).

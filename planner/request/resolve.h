@@ -76,7 +76,9 @@ void CheckSequenceRanks(const Given<std::vector<int>>& given, const Runtime& run
                         const ModelSpec& model, int64_t seq_len, int gpus);
 // sequence_parallel_size of a config; 1 where there is none.
 int ConfigSequenceRanks(const std::string& config);
-RunGoal ResolveGoal(const GoalFields& fields, int64_t seq_len, const GpuProfile& gpu);
+// What a run in such batches is to come to. `fixed_rows`: as SequencesAsked.
+RunGoal ResolveGoal(const GoalFields& fields, const BatchSpec& batch, const GpuProfile& gpu,
+                    bool fixed_rows = true);
 // How the run is interrupted; unset: nobody says. Throws for what has no effect without that.
 std::optional<Interruptions> ResolveInterruptions(const GoalFields& fields);
 // Says what is assumed of a restart. Refuses interruptions of programs whose saves are not

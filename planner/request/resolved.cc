@@ -562,7 +562,7 @@ ResolvedEstimate::ResolvedEstimate(const Request& request, Assumptions& assumpti
                     hardware);
     NoteRuntime(request, inputs, assumptions);
   }
-  inputs.goal = ResolveGoal(request.goal, inputs.setups.front().batch.seq_len, hardware.gpu);
+  inputs.goal = ResolveGoal(request.goal, inputs.setups.front().batch, hardware.gpu);
   NoteGuesses(hardware, inputs.cluster, inputs.setups, assumptions);
 }
 

@@ -34,10 +34,10 @@ void VisitCommands(
     const std::function<void(const std::string&, const CommandDescription&)>& visit) {
   CLI::App app("", "zeroplan");
   Command root(app);
-  for (const auto add :
-       {RegisterEstimate, RegisterPlan, RegisterConfig, RegisterModel, RegisterHardware,
-        RegisterData, RegisterTrain, RegisterCheckpoint, RegisterExplain, RegisterGenerate,
-        RegisterMerge, RegisterDoctor, RegisterManual}) {
+  RegisterPlan(root, nullptr);
+  for (const auto add : {RegisterEstimate, RegisterConfig, RegisterModel, RegisterHardware,
+                         RegisterData, RegisterTrain, RegisterCheckpoint, RegisterExplain,
+                         RegisterGenerate, RegisterMerge, RegisterDoctor, RegisterManual}) {
     add(root);
   }
   const std::function<void(const std::string&, const CommandDescription&)> below =

@@ -410,6 +410,7 @@ TEST_CASE("library: messages and exit codes are the program's") {
       {"plan", {{"model", "gpt2"}, {"hw", "dgx-a100-40gb"}, {"stage", "4"}}},
       {"plan", {{"model", "gpt2"}, {"hw", "dgx-a100-40gb"}, {"config", "no_such.json"}}},
       {"plan", {{"model", "gpt2"}, {"hw", "dgx-a100-40gb"}, {"gpu-hour-price", 1}}},
+      {"plan", {{"model", "gpt2"}, {"hw", "dgx-a100-40gb"}, {"epochs", 2}}},
       {"plan", {{"model", ""}}},
       {"plan", {{"model", "gpt2\x1b[31m"}}},
       {"plan", {{"params", "175B"}, {"gpus", 1}, {"hw", "dgx-a100-40gb"}, {"stage", 0}}},

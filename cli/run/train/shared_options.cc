@@ -43,46 +43,24 @@ void RefuseOnCpu(Backend backend, const char* option, const std::string& text) {
              text);
 }
 
-TextChoices TextChoiceOptions::Choices() const {
+TextChoices ChoicesOf(const RecordFields& fields) {
   TextChoices choices;
-  if (!text_field.empty()) choices.names.emplace_back("text", text_field);
-  for (const std::string_view one : Split(map, ',')) {
+  if (!fields.text_field.empty()) choices.names.emplace_back("text", fields.text_field);
+  for (const std::string_view one : Split(fields.map, ',')) {
     const size_t equals = one.find('=');
     if (equals == std::string_view::npos || equals == 0 || equals + 1 == one.size()) {
       ThrowUsage("--map: {} is no member=name; write it as prompt=question,completion=answer", one);
     }
-    if (!text_field.empty()) ThrowUsage("--map: --text-field is given too; use one of both");
+    if (!fields.text_field.empty()) {
+      ThrowUsage("--map: --text-field is given too; use one of both");
+    }
     choices.names.emplace_back(one.substr(0, equals), one.substr(equals + 1));
   }
   CheckRecordNames(choices.names);
-  choices.train_on_all = train_on == TrainOn::kAll;
-  choices.special_tokens = !no_special_tokens;
-  choices.skip_bad = static_cast<uint64_t>(skip_bad.value_or(0));
+  choices.train_on_all = fields.train_on == TrainOn::kAll;
+  choices.special_tokens = !fields.no_special_tokens;
+  choices.skip_bad = static_cast<uint64_t>(fields.skip_bad.value_or(0));
   return choices;
-}
-
-void AddTextChoices(Command& command, const char* group, TextChoiceOptions& options) {
-  command.Text(
-      {group, "--map", "MEMBER=NAME,...",
-       "What records' members are called: text=content, prompt=question,completion=answer, "
-       "messages=dialog, instruction=task,output=reply (default: as the first record has "
-       "them)"},
-      options.map);
-  command.Text({group, "--text-field", "NAME",
-                "Member of each record that holds its text; the same as --map text=NAME"},
-               options.text_field);
-  command.Value({group, "--train-on", "answers|all",
-                 "What of records counts in the loss: answers (completions, and what the assistant "
-                 "says; a text as a whole) or all (default answers)"},
-                options.train_on, WordIn<TrainOn>({"answers", "all"}));
-  command.Value({group, "--skip-bad", "COUNT",
-                 "Leave out so many records that cannot be read, and name them (default 0: the "
-                 "first one ends it)"},
-                options.skip_bad, WholeIn<int64_t>(0, INT64_MAX));
-  command.Flag(group, "--no-special-tokens",
-               "Add no special tokens around texts but the one that ends them (default: as the "
-               "tokenizer does, such as one that begins them)",
-               options.no_special_tokens);
 }
 
 std::function<double(const std::string&, std::string_view)> NumberWhere(bool (*allowed)(double),

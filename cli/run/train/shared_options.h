@@ -23,22 +23,8 @@ Backend ChooseBackend(const Given<BackendChoice>& choice, std::string_view cpu_d
 // is the CPU.
 void RefuseOnCpu(Backend backend, const char* option, const std::string& text);
 
-// How records of training data are taken: options that train and data tokenize share.
-enum class TrainOn { kAnswers, kAll };
-
-struct TextChoiceOptions {
-  std::string text_field, map;
-  Given<TrainOn> train_on;
-  Given<int64_t> skip_bad;
-  bool no_special_tokens = false;
-
-  // Throws Error(kUsage) naming the option that is wrong.
-  TextChoices Choices() const;
-};
-
-// Adds --map, --text-field, --train-on, --skip-bad and --no-special-tokens, under the heading
-// `group`.
-void AddTextChoices(Command& command, const char* group, TextChoiceOptions& options);
+// What the fields say of records and texts. Throws Error(kUsage) naming the option that is wrong.
+TextChoices ChoicesOf(const RecordFields& fields);
 
 // Parses a number for which `allowed` holds; `use` tells the user which those are.
 std::function<double(const std::string& text, std::string_view option)> NumberWhere(

@@ -245,7 +245,7 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
                          .vocab = work.model.vocab,
                          .cache_folder = CacheFolder(),
                          .threads = command.threads.value_or(0),
-                         .choices = command.records.Choices(),
+                         .choices = ChoicesOf(command.records),
                          .says = place.rank == 0});
   };
   if (place.rank == 0) WarnOfFreshWeights(command, work);

@@ -9,6 +9,7 @@
 #include "core/base/units.h"
 #include "hwprofiles/loader.h"
 #include "machine/detect.h"
+#include "planner/request/data_fields.h"
 #include "planner/request/parse.h"
 
 namespace zeroplan {
@@ -18,8 +19,6 @@ const auto ParseLearningRate =
     NumberWhere([](double x) { return x > 0 && x < 1e3; }, "a number above 0, such as 3e-4");
 const auto ParseAmount =
     NumberWhere([](double x) { return x >= 0 && x < 1e9; }, "a number of at least 0");
-const auto ParseEpochs =
-    NumberWhere([](double x) { return x > 0 && x <= 1e6; }, "a number above 0, such as 3 or 0.5");
 const auto ParseShare = NumberWhere([](double x) { return x >= 0 && x <= 1; },
                                     "a share of the steps from 0 to 1, such as 0.03");
 const auto ParseSpikeFactor =
@@ -297,7 +296,7 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
                         "--data, which is not trained on)",
                 .path = all_below},
                /*required=*/false, 0, options.validation_data);
-  AddTextChoices(command, "Data", options.records);
+  AddRecordFields(command, "Data", options.records);
   command.Value({"Data", "--packing", "stream|documents|off",
                  "stream: windows over all tokens. documents: whole documents, several a sequence, "
                  "that do not see each other. off: one document a sequence, padded (default: "

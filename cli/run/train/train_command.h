@@ -20,7 +20,7 @@ struct TrainCommand {
   Request common;
   std::string plan;
   TrainOptions run;  // what is taken as it is given
-  TextChoiceOptions records;
+  RecordFields records;
   Given<BackendChoice> backend;
   Given<int64_t> steps, save_every, validate_every, max_bad_steps;
   Given<double> skip_loss_spike, step_timeout;

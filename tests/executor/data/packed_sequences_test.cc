@@ -424,7 +424,7 @@ TEST_CASE("what documents became is said") {
   CHECK(text(data) ==
         facts +
             "⟦packing⟧ off: 3 documents in 3 sequences of 16 an epoch, 41.7 % of their positions "
-            "padding; with ⟦packing⟧ documents they would be 2 sequences, 12.5 % padding: 0.667 "
+            "padding; with ⟦packing⟧ documents they would be 2 sequences, 12.5 % padding: 0.6667 "
             "times the steps; documents longer than a sequence: 1, whose last 24 tokens are left "
             "out; documents of a single token, left out: 1.");
   options.packing = Packing::kStream;

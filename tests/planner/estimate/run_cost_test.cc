@@ -123,10 +123,10 @@ TEST_CASE("the limit of a board's power is energy alone: no time depends on it")
   REQUIRE(with.gpu.board_power);
   without.gpu.board_power.reset();
   with.gpu.board_power = Number(50);  // of no use if it limited clocks
-  CHECK(ResolveGoal({}, 1024, with.gpu).gpu_watts == 50);
-  CHECK_FALSE(ResolveGoal({}, 1024, without.gpu).gpu_watts);
+  CHECK(ResolveGoal({}, Batch(), with.gpu).gpu_watts == 50);
+  CHECK_FALSE(ResolveGoal({}, Batch(), without.gpu).gpu_watts);
   with.gpu.power = H200Power(700);  // measured: it goes before
-  CHECK(ResolveGoal({}, 1024, with.gpu).gpu_watts == 700);
+  CHECK(ResolveGoal({}, Batch(), with.gpu).gpu_watts == 700);
   with.gpu.power.reset();
   TrainSetup setup;
   setup.zero.stage = 2;

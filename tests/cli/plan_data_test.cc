@@ -1,0 +1,184 @@
+// plan --data: what it counts is what train then does; what it refuses; the probe of --for.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/cli/run_binary.h"
+#include "tests/cli/tokenizer_model.h"
+#include "tests/cli/train_workspace.h"
+#include "tests/has.h"
+#include "tests/run_metrics.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::json;
+
+// A model's folder with its tokenizer and chat template, and conversations of which some are long.
+class Chats : public Workspace {
+ public:
+  Chats() {
+    MakeTokenizerModel(path("model"), "qwen2", {.layers = 1, .positions = 512, .vocab = 8192});
+    std::ofstream(path("model/tokenizer_config.json")) << R"({"eos_token": "<|endoftext|>"})";
+    std::ofstream(path("model/chat_template.jinja"))
+        << "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+           "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    std::ofstream file(data);
+    for (int i = 0; i < 90; ++i) {
+      std::string answer;
+      for (int k = 0; k <= (i % 15 == 3 ? 40 : i % 7); ++k) answer += "word " + std::to_string(k);
+      const Json messages = {{{"role", "user"}, {"content", "Hi"}},
+                             {{"role", "assistant"}, {"content", answer}}};
+      file << Json{{"messages", messages}}.dump() << '\n';
+    }
+  }
+  RunResult Run(const std::string& arguments) const {
+    return RunZeroplan(arguments, "ZEROPLAN_NO_DETECT=1 ZEROPLAN_CACHE_DIR=" + path("cache"));
+  }
+  std::string Plan(const std::string& more) const {
+    return "plan --quick --model " + model + " --hw dgx-h100 --gpus 1 --stage 0 --micro-batch 2 " +
+           "--grad-accum 3 --seq-len 64 --offload-optimizer none --checkpointing none " + more;
+  }
+
+  const std::string model = path("model"), data = path("chats.jsonl");
+};
+
+// The paragraph "Data: ..." as one line.
+std::string DataLine(const std::string& text) {
+  const std::string lines = Unwrapped(text);
+  const size_t begin = lines.find("Data: ");
+  return begin == std::string::npos ? "" : lines.substr(begin, lines.find('\n', begin) - begin);
+}
+
+TEST_CASE("plan --data: what is said before a run is what train then does") {
+  const Chats chats;
+  for (const std::string packing : {"", " --packing off", " --packing stream"}) {
+    CAPTURE(packing);
+    const std::string asked = "--epochs 2 --data " + chats.data + packing;
+    const RunResult planned = chats.Run(chats.Plan(asked)),
+                    as_json = chats.Run(chats.Plan(asked + " --format json"));
+    CAPTURE(planned.err);
+    REQUIRE(planned.exit_code == 0);
+    REQUIRE(as_json.exit_code == 0);
+    const Json all = Json::parse(as_json.out), plan = all["data"];
+    const std::string metrics = chats.path("m.jsonl");
+    std::filesystem::remove(metrics);
+    const RunResult run = chats.Run(
+        "train --model " + chats.model + " --backend cpu --threads 1 --stage 0 --micro-batch 2 " +
+        "--grad-accum 3 --seq-len 64 --lr 1e-4 --metrics " + metrics + ' ' + asked);
+    CAPTURE(run.err);
+    REQUIRE(run.exit_code == 0);
+    // The same facts, word by word.
+    const std::string line = DataLine(planned.out);
+    CHECK(Has(line, "1 file, 90 documents, "));
+    CHECK(Has(run.err, line));
+    int64_t steps = 0;
+    for (const Json& event : ReadMetricsLines(metrics)) {
+      if (event["event"] != "step") continue;
+      ++steps;
+      CHECK(event["tokens"] == plan["sequences_per_step"].get<int64_t>() * 64);
+    }
+    CHECK(plan["steps"] == steps);
+    CHECK(all["run"]["steps"] == steps);
+    CHECK(Has(planned.out, "Training on 2 epochs ("));
+    CHECK(Has(run.err, std::to_string(steps) + " steps are "));
+    CHECK(plan["seq_len"] == 64);
+    CHECK(plan["packing"] == (packing.empty() ? "documents" : packing.substr(11)));
+    if (plan["packing"] == "stream") continue;
+    CHECK(plan["longer_documents"] == 6);
+    CHECK(plan["left_out_tokens"] > 0);
+    CHECK(plan["packed"]["sequences"] < plan["one_a_sequence"]["sequences"]);
+    CHECK(plan["proposal"]["cut_documents"] <= 0.01);
+    CHECK(Has(Unwrapped(planned.out),
+              "--seq-len " + std::to_string(plan["proposal"]["seq_len"].get<int64_t>()) +
+                  " is the least multiple of 128 that cuts at most 1 % of the documents"));
+  }
+}
+
+TEST_CASE("plan --data: all that count, and the same of a plan that train runs") {
+  const Chats chats;
+  const std::string file = chats.path("plan.json"), asked = "--data " + chats.data;
+  const RunResult planned = chats.Run(chats.Plan(asked + " --train-on all --plan-out " + file));
+  CAPTURE(planned.err);
+  REQUIRE(planned.exit_code == 0);
+  // Nothing is masked: texts, a stream.
+  CHECK(Lacks(DataLine(planned.out), "count in the loss"));
+  const RunResult run = chats.Run(
+      "train --backend cpu --threads 1 --steps 1 --train-on all --plan " + file + ' ' + asked);
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK(Has(run.err, DataLine(planned.out)));
+  // With borders of documents that conversations are packed by.
+  REQUIRE(chats.Run(chats.Plan(asked + " --plan-out " + file)).exit_code == 0);
+  CHECK(Json::parse(ReadWhole(file))["lower"]["document_borders"] == true);
+  CHECK(Has(chats.Run("train --backend cpu --threads 1 --steps 1 --plan " + file + ' ' + asked).err,
+            "--packing documents: "));
+}
+
+TEST_CASE("plan --data for another program: the longest micro-batch, and a probe of it") {
+  const Chats chats;
+  const std::string plan = "plan --quick --model " + chats.model +
+                           " --hw dgx-h100 --gpus 2 --micro-batch 4 --grad-accum 1 --data " +
+                           chats.data + " --out " + chats.path("out");
+  const std::string cut = " --seq-len 64";
+  const RunResult trainer = chats.Run(plan + ".json --for hf-trainer" + cut);
+  CAPTURE(trainer.err);
+  REQUIRE(trainer.exit_code == 0);
+  const std::string page = Unwrapped(trainer.out);
+  CHECK(Has(page, "One document a sequence: 90 sequences an epoch, of at most 64 tokens"));
+  CHECK(Has(page, "a micro-batch has at most 4 x 64 tokens, and 4 x "));
+  CHECK(Has(page, "memory is planned for 4 x 64"));
+  CHECK(Has(page, "two steps of the longest sample alone, in micro-batches of 4 x 64 tokens."));
+  CHECK(Has(trainer.out, "    trainer.train_dataset = rows.select([longest] * 16)\n"));
+  CHECK(Has(trainer.out, "    PROBE=1 torchrun --nproc_per_node 2 train.py"));
+  CHECK(Has(trainer.out, "--max_steps 2 \\\n      --save_strategy no\n"));
+  // Sequences that are longer than all: no batch is as large as one that is planned.
+  const RunResult longer = chats.Run(plan + ".json --for hf-trainer");
+  CHECK(longer.exit_code == 0);
+  CHECK(Has(Unwrapped(longer.out), "memory is planned for 4 x 512"));
+  CHECK(Lacks(Unwrapped(longer.out), "at most 4 x 512 tokens"));
+
+  const RunResult accelerate = chats.Run(plan + ".yaml --for accelerate" + cut);
+  CAPTURE(accelerate.err);
+  REQUIRE(accelerate.exit_code == 0);
+  CHECK(Has(accelerate.out, "dataset = torch.utils.data.Subset(rows, [longest] * 16)\n"));
+  CHECK(Has(accelerate.out, "    PROBE=1 accelerate launch "));
+  // Where the question has no data nothing is probed.
+  const RunResult without =
+      chats.Run("plan --quick --model " + chats.model + " --hw dgx-h100 --gpus 2 --out " +
+                chats.path("out.json") + " --for hf-trainer");
+  CHECK(without.exit_code == 0);
+  CHECK(Lacks(without.out, "PROBE"));
+}
+
+TEST_CASE("plan --data: what cannot be counted is refused, with the way out") {
+  const Chats chats;
+  std::ofstream(chats.path("empty.jsonl")) << "";
+  std::ofstream(chats.path("one.txt")) << "a";
+  const auto refuse = [&](const std::string& arguments, const std::vector<std::string>& parts) {
+    const RunResult run = chats.Run(arguments);
+    CAPTURE(arguments);
+    CAPTURE(run.err);
+    CHECK(run.exit_code == 2);
+    CHECK(run.out.empty());
+    for (const std::string& part : parts) CHECK(Has(run.err, part));
+  };
+  refuse(chats.Plan("--data " + chats.path("none.jsonl")), {"none.jsonl"});
+  refuse(chats.Plan("--data " + chats.path("empty.jsonl")), {"empty.jsonl"});
+  refuse(chats.Plan("--data " + chats.path("one.txt")), {"--data: ", "one sample"});
+  refuse("plan --model gpt2 --hw dgx-h100 --gpus 1 --data " + chats.data,
+         {"--data: ", "chats.jsonl", "--tokenizer DIR"});
+  refuse(chats.Plan("--tokens 1B --data " + chats.data), {"--tokens: 1B", "--data", "--epochs"});
+  refuse(chats.Plan("--epochs 2"), {"--epochs", "add --data FILE"});
+  refuse(chats.Plan("--train-on all"), {"--train-on", "add --data FILE"});
+  refuse(chats.Plan("--epochs none --data " + chats.data), {"--epochs: none"});
+  refuse(chats.Plan("--truncate --packing stream --data " + chats.data), {"--truncate"});
+  refuse("plan --gpus 1 --hw dgx-h100 --largest --data " + chats.data, {"--largest", "--data"});
+}
+
+}  // namespace
+}  // namespace zeroplan
