@@ -145,12 +145,6 @@ WrittenConfig WriteTorchtitan(const FormatRequest& request) {
   out.notes.emplace_back(
       "torchtitan shards the embedding and the head as groups of their own; the plan counts them "
       "as one.");
-  if (request.longest_sample) {
-    out.notes.push_back(fmt::format(
-        "torchtitan joins documents and cuts them into rows of {} tokens: no batch is larger than "
-        "the first.",
-        request.setup.batch.seq_len));
-  }
   return out;
 }
 

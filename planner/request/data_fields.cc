@@ -46,6 +46,11 @@ void CheckData(const PlanRequest& request) {
         "⟦largest⟧: is not allowed with ⟦data⟧, which is counted for one model and sequence; leave "
         "one of the two out");
   }
+  if (request.config_for == ConfigFormat::kTorchtitan && request.common.packing == Packing::kOff) {
+    ThrowUsage(
+        "⟦packing⟧: off is not allowed with ⟦for⟧ torchtitan, which joins documents and cuts them; "
+        "use stream, or leave it out");
+  }
   if (!data.read) {
     ThrowUsage(
         "⟦data⟧: the library reads no data; use 'zeroplan plan --data' (with --format json), or "
@@ -54,14 +59,18 @@ void CheckData(const PlanRequest& request) {
 }
 
 // As SettlePacking of train has it.
-Packing PackingOf(const ResolvedPlan& plan, bool has_mask) {
-  if (!has_mask) return Packing::kStream;
+Packing PackingOf(const ResolvedPlan& plan, bool has_mask, Assumptions& assumptions) {
+  // torchtitan joins documents and cuts them into rows.
+  if (!has_mask || plan.asked().config_for == ConfigFormat::kTorchtitan) return Packing::kStream;
   const SearchInputs& inputs = plan.inputs();
   if (!inputs.runtime->has_programs()) return Packing::kOff;
-  TrainSetup setup = inputs.base;
-  return PlainWithinDocuments(inputs.model, setup, plan.hardware().gpu).empty()
-             ? Packing::kDocuments
-             : Packing::kOff;
+  const std::string plain = PlainWithinDocuments(inputs.model, inputs.base, plan.hardware().gpu);
+  if (plain.empty()) return Packing::kDocuments;
+  assumptions.notes.push_back(
+      fmt::format("Packing: off, one conversation a sequence, padded, as {}: packed, its attention "
+                  "would run on plain kernels.",
+                  plain));
+  return Packing::kOff;
 }
 
 std::string CutText(const SeqLenProposal& of) {
@@ -169,7 +178,7 @@ void ReadData(PlanRequest& request, Assumptions& assumptions) {
       data.tokenizer.empty() ? FolderOfModel(request.common.model) : data.tokenizer;
   data.counted = data.read(data, folder, inputs.model.vocab);
   Given<Packing>& packing = request.common.packing;
-  data.packing = packing.value_or(PackingOf(plan, data.counted->has_mask()));
+  data.packing = packing ? *packing : PackingOf(plan, data.counted->has_mask(), assumptions);
   if (data.truncate && data.packing == Packing::kStream) {
     ThrowUsage("⟦truncate⟧: goes with ⟦packing⟧ documents or off, and it is stream here");
   }

@@ -147,12 +147,32 @@ TEST_CASE("plan --data for another program: the longest micro-batch, and a probe
   REQUIRE(accelerate.exit_code == 0);
   CHECK(Has(accelerate.out, "dataset = torch.utils.data.Subset(rows, [longest] * 16)\n"));
   CHECK(Has(accelerate.out, "    PROBE=1 accelerate launch "));
+  // torchtitan joins documents and cuts them: no batch is larger than another.
+  const std::string titan = plan + ".toml --for torchtitan" + cut;
+  const RunResult joined = chats.Run(titan);
+  CAPTURE(joined.err);
+  CHECK(joined.exit_code == 0);
+  CHECK(Has(Unwrapped(joined.out), "Every micro-batch is 4 x 64 tokens"));
+  CHECK(Lacks(joined.out, "PROBE"));
+  CHECK(chats.Run(titan + " --packing off").exit_code == 2);
   // Where the question has no data nothing is probed.
   const RunResult without =
       chats.Run("plan --quick --model " + chats.model + " --hw dgx-h100 --gpus 2 --out " +
                 chats.path("out.json") + " --for hf-trainer");
   CHECK(without.exit_code == 0);
   CHECK(Lacks(without.out, "PROBE"));
+}
+
+TEST_CASE("plan --data: conversations are not packed where a GPU's attention would be slow") {
+  const Chats chats;
+  std::string asked = chats.Plan("--data " + chats.data);
+  asked.replace(asked.find("dgx-h100"), 8, "rtx4090");
+  const RunResult run = chats.Run(asked);
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK(Has(Unwrapped(run.out), "Packing: off, one conversation a sequence, padded, as "));
+  CHECK(Has(DataLine(run.out), "--packing off: "));
+  CHECK(Has(run.out, "Assumed: --packing off"));
 }
 
 TEST_CASE("plan --data: what cannot be counted is refused, with the way out") {
