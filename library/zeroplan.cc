@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <deque>
 #include <functional>
 #include <string>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "core/base/version.h"
 #include "core/config/deepspeed_writer.h"
 #include "core/config/setup_facts.h"
+#include "library/arguments.h"
 #include "machine/detect.h"
 #include "planner/estimate/estimate.h"
 #include "planner/machines/machines.h"
@@ -39,93 +39,6 @@ struct v1::Report::State {
 };
 
 namespace {
-
-// Takes the fields of a request, and reads them from options.
-class Arguments : public FieldSink {
- public:
-  void Take(AddedField field) override { fields_.push_back(std::move(field)); }
-
-  // `command`: what the program calls it, "plan", for messages. Throws Error(kUsage) with the
-  // messages of that command.
-  void Read(const char* command, const v1::Options& options);
-  std::vector<v1::OptionHelp> Help() const;
-
- private:
-  std::deque<AddedField> fields_;
-};
-
-bool IsFlag(const AddedField& field) { return *field.info.type == '\0'; }
-
-// "--gpus", of an option with or without the dashes. Throws Error(kUsage) for one without a name.
-std::string NameOf(const v1::Option& option) {
-  const size_t dashes = option.name.starts_with("--") ? 2 : 0;
-  if (option.name.size() == dashes) {
-    ThrowUsage("an option has no name, and the value '{}'; use a name such as gpus", option.value);
-  }
-  return "--" + option.name.substr(dashes);
-}
-
-void Arguments::Read(const char* command, const v1::Options& options) {
-  const auto fail = [&](const std::string& what) {
-    ThrowUsage("{}\nRun 'zeroplan {} --help' for what is allowed.", what, command);
-  };
-  std::vector<std::string> names;
-  for (AddedField& field : fields_) {
-    names.push_back(field.name = NameFields(field.info.name));
-  }
-  for (const v1::Option& option : options) {
-    for (const std::string& text : {option.name, option.value}) {
-      if (text.find('\0') == std::string::npos) continue;
-      ThrowUsage("option {}: '{}' has a NUL character in it, which no option takes; leave it out",
-                 PrintableText(option.name, 80), PrintableText(text, 80));
-    }
-    const std::string name = NameOf(option);
-    if (option.value == "false") continue;
-    const auto found = std::find(names.begin(), names.end(), name);
-    if (found == names.end()) {
-      const std::string nearest = NearestName(name, names);
-      fail(fmt::format("{}: is no option of 'zeroplan {}'{}", name, command,
-                       nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
-    }
-    AddedField& field = fields_[static_cast<size_t>(found - names.begin())];
-    if (field.given) fail(fmt::format("{}: is given twice; leave one out", name));
-    field.given = true;
-    if (option.value == "true" && field.info.alone != nullptr) continue;
-    if (IsFlag(field)) fail(fmt::format("{}: is true or false, not {}", name, option.value));
-    if (option.value == "true") {
-      fail(fmt::format("{}: 1 required {} missing", name, field.info.type));
-    }
-    if (option.value.empty() && !field.info.may_be_empty && field.info.alone == nullptr) {
-      fail(fmt::format("{}: the value is empty; give one, or leave the option out", name));
-    }
-    field.text = option.value;
-  }
-  ReadFields(fields_);
-}
-
-std::vector<v1::OptionHelp> Arguments::Help() const {
-  std::vector<v1::OptionHelp> help;
-  for (const AddedField& field : fields_) {
-    help.push_back({NameFields(field.info.name), field.info.type, NameFields(field.info.help)});
-  }
-  return help;
-}
-
-// The command line that asks the same.
-std::string CommandLineOf(const char* command, const v1::Options& options) {
-  std::vector<std::string> words = {"zeroplan", command};
-  for (const v1::Option& option : options) {
-    if (option.value == "false") continue;
-    words.push_back(NameOf(option));
-    if (option.value == "true") continue;
-    if (option.value.starts_with("-")) {  // as a word of its own it would be an option
-      words.back() += '=' + option.value;
-    } else {
-      words.push_back(option.value);
-    }
-  }
-  return ShellCommand(words);
-}
 
 // Answers of the planner as structs of the public header.
 
@@ -480,6 +393,7 @@ v1::MachineComparison AnswerMachines(const v1::Options& options, const v1::Progr
   AddPlanFields(arguments, asked);
   arguments.Read("plan", options);
   Assumptions assumptions;
+  ReadData(asked, assumptions);
   MachineComparison all = CompareMachines(asked, assumptions, [&](size_t done, const std::string&) {
     if (progress) progress(done);
   });

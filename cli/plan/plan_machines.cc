@@ -7,6 +7,7 @@
 #include "core/base/long_work.h"
 #include "planner/machines/machines.h"
 #include "planner/report/report_text.h"
+#include "planner/request/data_fields.h"
 
 namespace zeroplan {
 namespace {
@@ -21,7 +22,7 @@ std::string OnlyOfOnePlan(const PlanOptions& options) {
 
 }  // namespace
 
-void PrintMachines(const PlanOptions& options) {
+void PrintMachines(PlanOptions options) {
   if (const std::string only = OnlyOfOnePlan(options); !only.empty()) {
     ThrowUsage(
         "{}: goes with one plan, and machines are compared; name one machine, without "
@@ -29,10 +30,11 @@ void PrintMachines(const PlanOptions& options) {
         only);
   }
   Assumptions assumptions;
+  ReadData(options, assumptions);
   LongWork work("Comparing");
-  const MachineComparison all =
-      CompareMachines(options, assumptions,
-                      [&](size_t, const std::string& how_far) { work.Show([&] { return how_far; }); });
+  const MachineComparison all = CompareMachines(
+      options, assumptions,
+      [&](size_t, const std::string& how_far) { work.Show([&] { return how_far; }); });
   if (!options.report_file.empty()) {
     WriteOutput(options.report_file, RenderPage(MachinesPage(all, ReportOrigin(assumptions))));
   }

@@ -20,6 +20,8 @@
 #include "hwprofiles/loader.h"
 #include "hwprofiles/parts.h"
 #include "planner/report/report_text.h"
+#include "planner/request/data_fields.h"
+#include "planner/request/plan_answer.h"
 #include "planner/request/resolved.h"
 #include "planner/search/search.h"
 
@@ -41,7 +43,7 @@ void Refuse(const PlanRequest& request) {
   if (request.objective && *request.objective != Objective::kThroughput) {
     refuse("⟦objective⟧", "use time, cost or energy, or name one machine");
   }
-  if (!common.goal.tokens) {
+  if (!common.goal.tokens && !common.goal.data.given()) {
     for (const auto& [field, given] : {std::pair("⟦deadline⟧", machines.deadline.has_value()),
                                        std::pair("⟦budget⟧", machines.budget.has_value())}) {
       if (given) {
@@ -141,9 +143,23 @@ class Comparison {
     all_.deadline = request.machines.deadline;
     all_.budget = request.machines.budget;
     all_.any = request.machines.any;
-    all_.run_given = request.common.goal.tokens.has_value();
-    all_.tokens = request.common.goal.tokens.value_or(kComparedTokens);
+    goal_ = request.common.goal;
+    const bool data = goal_.data.counted != nullptr;
+    all_.interrupted = goal_.interruptions.has_value();
+    all_.run = data           ? fmt::format("{} epoch{} of the data", goal_.data.epochs.value_or(1),
+                                  goal_.data.epochs.value_or(1) == 1 ? "" : "s")
+               : goal_.tokens ? "A run"
+                              : "Compared by a run";
+    if (!data) {
+      if (!goal_.tokens) goal_.tokens.emplace(kComparedTokens);
+      all_.tokens = *goal_.tokens;
+      all_.run += fmt::format(" of {} tokens", FormatCount(static_cast<uint64_t>(*all_.tokens)));
+    }
     Resolve(assumptions);
+    if (all_.interrupted) {
+      AssumeRestart(request.common, assumptions);
+      if (!request.common.async_save) assumptions.assumed.emplace_back("⟦async_save⟧ auto");
+    }
   }
 
   MachineComparison Run(const MachinesProgress& progress) {
@@ -159,6 +175,10 @@ class Comparison {
     }
     MarkFront();
     Sort();
+    if (const MachineRow* best = all_.best(); best != nullptr && goal_.data.counted != nullptr) {
+      const BatchSpec& batch = best->choice->setup.batch;
+      all_.data = DataParagraphs(ResolveGoal(goal_, batch, {}, FixedRows()), batch);
+    }
     return std::move(all_);
   }
 
@@ -359,7 +379,7 @@ class Comparison {
     Assumptions guesses;
     NoteGuesses(hardware, row.cluster, std::span(&row.choice->setup, 1), guesses);
     row.guessed = !guesses.notes.empty();
-    Count(hardware, row);
+    Count(*now.resolved, row);
     return now;
   }
 
@@ -397,15 +417,16 @@ class Comparison {
   }
 
   // What the run takes.
-  void Count(const HardwareProfile& hardware, MachineRow& row) const {
-    GoalFields fields = asked_.common.goal;
-    if (!fields.tokens) fields.tokens.emplace(all_.tokens);
-    const BatchSpec& batch = row.choice->setup.batch;
-    const RunGoal goal = ResolveGoal(fields, batch.seq_len, hardware.gpu);
-    row.run = CostOf(goal, batch, *row.choice->time.total_seconds);
+  void Count(const ResolvedPlan& resolved, MachineRow& row) const {
+    const HardwareProfile& hardware = resolved.hardware();
+    const BatchSpec batch = row.choice->setup.batch;
+    const RunGoal goal = ResolveGoal(goal_, batch, hardware.gpu, FixedRows());
+    const double step_seconds = *row.choice->time.total_seconds;
+    row.run = CostOf(goal, batch, step_seconds);
+    if (goal.interruptions) Interrupt(goal, resolved, row);
     row.rented = row.gpus;
-    if (fields.gpu_hour_price) {
-      row.gpu_hour = GpuHourPrice{.amount = *fields.gpu_hour_price};
+    if (goal.gpu_hour_price) {
+      row.gpu_hour = GpuHourPrice{.amount = *goal.gpu_hour_price};
       row.price = row.run.price;
     } else {
       const MachinePrices known = prices().Of(hardware);
@@ -422,9 +443,40 @@ class Comparison {
       };
       row.spot_price = of_run(known.spot);
       row.price = of_run(known.on_demand);
+      if (all_.interrupted && known.spot) {
+        row.gpu_hour = known.spot;
+        row.price = row.spot_price;
+      }
     }
     SetLimits(row);
   }
+
+  // Makes of steps alone what the run is expected to take, with saves as 'plan' settles them.
+  void Interrupt(const RunGoal& goal, const ResolvedPlan& resolved, MachineRow& row) const {
+    Plan plan;
+    plan.model = all_.model;
+    plan.setup = row.choice->setup;
+    plan.lower = resolved.inputs().lower;
+    plan.choice = *row.choice;
+    const AsyncSave asked = asked_.common.async_save.value_or(AsyncSave::kIfItFits);
+    if (asked != AsyncSave::kOff) {
+      SettleAsyncSave(asked, resolved.inputs().clusters.back(), plan);
+      row.choice = plan.choice;
+    }
+    const SaveCost save = SaveCostOf(plan.model, plan.setup, row.cluster, resolved.hardware());
+    const InterruptedCost cost =
+        InterruptedCostOf(goal, save, plan.setup.batch, *plan.choice.time.total_seconds,
+                          plan.lower.async_save, resolved.hardware());
+    if (!cost.known || !cost.expected_seconds) return;
+    const double longer = *cost.expected_seconds / row.run.seconds;
+    row.steps_alone = false;
+    row.run.seconds *= longer;
+    row.run.gpu_hours *= longer;
+    if (row.run.price) *row.run.price *= longer;
+    if (row.run.gpu_kwh) *row.run.gpu_kwh *= longer;
+  }
+
+  bool FixedRows() const { return asked_.common.runtime.of().has_programs(); }
 
   void SetLimits(MachineRow& row) const {
     row.in_time = !all_.deadline || row.run.seconds <= *all_.deadline;
@@ -469,6 +521,7 @@ class Comparison {
   }
 
   const PlanRequest& asked_;
+  GoalFields goal_;  // with the tokens that machines are compared by
   std::vector<PlanRequest> questions_;
   std::vector<std::shared_ptr<ResolvedPlan>> resolved_;  // a row's; null: it is done
   // What decides which programs a row's search lowers; none: it cannot be asked.

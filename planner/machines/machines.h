@@ -37,12 +37,18 @@ struct MachineRow {
   std::string why_not;
   double margin = 0;     // Runtime::LargestTimeError; 0: not known
   bool guessed = false;  // its time rests on figures that are neither measured nor a datasheet's
-  RunCost run;           // of the comparison's tokens
+  // Of the comparison's run. With interruptions its seconds, and what follows from them, are those
+  // that are expected with saves, restarts and steps that are made again; where the profile has no
+  // rates of a disk they are not known, and these are steps alone (`steps_alone`).
+  RunCost run;
+  bool steps_alone = true;
   // GPUs that are paid for: whole nodes where they are rented so.
   int rented = 0;
   std::optional<GpuHourPrice> gpu_hour, spot_gpu_hour;
-  std::optional<double> price, spot_price;  // of the run
-  bool in_time = true, in_budget = true;    // without a price it is not within a budget
+  // Of the run: what it is compared by (on spot machines where it is interrupted and their price is
+  // known, else on demand), and on spot machines.
+  std::optional<double> price, spot_price;
+  bool in_time = true, in_budget = true;  // without a price it is not within a budget
   // No other row within the limits takes as little time and money, and less of one. Without prices
   // GPUs stand for money.
   bool front = false;
@@ -55,8 +61,11 @@ struct MachineComparison {
   int64_t seq_len = 0;
   const Runtime* runtime = nullptr;
   TorchRecipe recipe;
-  int64_t tokens = 0;
-  bool run_given = false;  // else `tokens` are kComparedTokens
+  // "A run of 100M tokens".
+  std::string run;
+  std::optional<int64_t> tokens;  // of it; none: it is epochs of data, in batches of each machine
+  bool interrupted = false;
+  std::vector<std::string> data;  // DataParagraphs for the best row
   MachineObjective objective = MachineObjective::kTime;
   std::optional<double> deadline, budget;
   std::string currency;  // of all prices; "": none is known

@@ -26,10 +26,9 @@ Picture HoursPicture(const MachineComparison& all) {
   if (all.deadline) chart.limit = Limit{*all.deadline, "deadline"};
   Picture picture{.id = "machines", .title = "The run on each machine"};
   picture.about = fmt::format(
-      "Time that {} tokens take by the best plan of each machine, the best first. Pale bars are "
-      "not "
-      "within the limits that were asked for.",
-      FormatCount(static_cast<uint64_t>(all.tokens)));
+      "{}: its time by the best plan of each machine, the best first. Pale bars are not within the "
+      "limits that were asked for.",
+      all.run);
   picture.table.heads = {"machine", "plan", "tokens/s", "time", "price", "kWh", "GB a GPU"};
   picture.table.text_columns = 2;
   for (const MachineRow& row : all.rows) {
@@ -84,7 +83,7 @@ std::optional<Picture> PricePicture(const MachineComparison& all) {
   }
   if (chart.dots.size() < 2) return std::nullopt;
   picture.about =
-      "What a run costs on demand, beside how long it takes. Machines on the line are beaten by "
+      "What a run costs, beside how long it takes. Machines on the line are beaten by "
       "none: nothing is as fast and as cheap, and better in one of the two. The ring is the "
       "answer.";
   picture.Draw(DrawDots, chart);
@@ -97,10 +96,9 @@ Page MachinesPage(const MachineComparison& all, const PageOrigin& origin) {
   Page page{.origin = origin};
   page.title = fmt::format("{} on {} machine{}", all.model.name, all.rows.size(),
                            all.rows.size() == 1 ? "" : "s");
-  page.facts = {
-      ModelLine(all.model, all.seq_len),
-      fmt::format("{} tokens, compared by {}", FormatCount(static_cast<uint64_t>(all.tokens)),
-                  MachineObjectiveName(all.objective))};
+  page.facts = {ModelLine(all.model, all.seq_len),
+                fmt::format("{}, by {}", all.run, MachineObjectiveName(all.objective))};
+  page.findings = all.data;
   if (const MachineRow* best = all.best()) {
     page.figures = {{"best", NameOf(*best)},
                     {"plan", all.runtime->ChoiceText(best->choice->setup)},

@@ -23,7 +23,10 @@ std::string MachineGigabytes(uint64_t bytes) {
   return NumberCell(static_cast<double>(bytes) / 1e9);
 }
 
-std::string Hours(const MachineRow& row) { return NumberCell(row.run.seconds / 3600); }
+// "6.28"; "6.28+" of an interrupted run whose saves are not known.
+std::string Hours(const MachineRow& row, const MachineComparison& all) {
+  return NumberCell(row.run.seconds / 3600) + (all.interrupted && row.steps_alone ? "+" : "");
+}
 
 std::string KnownCell(const std::optional<double>& value) {
   return value ? NumberCell(*value) : "?";
@@ -108,7 +111,7 @@ std::string Table(const MachineComparison& all, const std::vector<const MachineR
     cells.push_back((row->gap > 0 ? "~" : "") +
                     FormatCount(static_cast<uint64_t>(*choice.time.tokens_per_second)));
     cells.push_back(row->margin > 0 ? fmt::format("{:.0f}", 100 * row->margin) : "?");
-    cells.push_back(Hours(*row));
+    cells.push_back(Hours(*row, all));
     if (priced) cells.push_back(KnownCell(row->price));
     if (energy) cells.push_back(KnownCell(row->run.gpu_kwh));
     cells.push_back(MachineGigabytes(choice.footprint.totals().gpu_bytes));
@@ -123,7 +126,7 @@ std::string Table(const MachineComparison& all, const std::vector<const MachineR
 }
 
 std::string Amount(const MachineRow& row, const MachineComparison& all) {
-  std::string text = fmt::format("{} h", Hours(row));
+  std::string text = fmt::format("{} h", Hours(row, all));
   if (row.price) text += ", " + Money(*row.price, all.currency);
   if (all.objective == MachineObjective::kEnergy && row.run.gpu_kwh) {
     text += fmt::format(", {} kWh at most", NumberCell(*row.run.gpu_kwh));
@@ -154,7 +157,7 @@ std::string BestText(const MachineComparison& all) {
       text += fmt::format(" It is rented by the node: {} GPUs are paid for.", best->rented);
     }
   }
-  if (best->spot_gpu_hour && best->spot_price) {
+  if (!all.interrupted && best->spot_gpu_hour && best->spot_price) {
     text += fmt::format(" Spot: {} at {}, interruptions apart.",
                         Money(*best->spot_price, all.currency), PriceText(*best->spot_gpu_hour));
   }
@@ -224,7 +227,7 @@ std::string GuessedText(const std::vector<const MachineRow*>& rows) {
 }
 
 // Who says the prices.
-std::string SourcesText(const std::vector<const MachineRow*>& rows) {
+std::string SourcesText(const std::vector<const MachineRow*>& rows, bool interrupted) {
   std::map<std::string, std::vector<std::string>> of;
   std::set<std::string> whole;
   size_t unpriced = 0;
@@ -245,7 +248,8 @@ std::string SourcesText(const std::vector<const MachineRow*>& rows) {
   std::string text;
   if (!texts.empty()) {
     text = fmt::format(
-        "Prices on demand, storage and traffic apart: {}; ⟦format⟧ json has where they stand.",
+        "Prices {}, storage and traffic apart: {}; ⟦format⟧ json has where they stand.",
+        interrupted ? "on spot machines where they are known, else on demand" : "on demand",
         fmt::join(texts, "; "));
   }
   if (!whole.empty()) {
@@ -297,12 +301,11 @@ std::string MachinesText(const MachineComparison& all, size_t columns, bool colo
                      RecipeText(all.recipe), of);
   }
   std::string text = Wrap(of, 2, columns);
-  text += Wrap(fmt::format("{} of {} tokens on {} machine{}, the best plan of each, by {}.",
-                           all.run_given ? "A run" : "Compared by a run",
-                           FormatCount(static_cast<uint64_t>(all.tokens)), all.rows.size(),
-                           all.rows.size() == 1 ? "" : "s", MachineObjectiveName(all.objective)) +
-                   (all.run_given ? "" : " ⟦tokens⟧ sets it."),
-               2, columns);
+  text += Wrap(
+      fmt::format("{} on {} machine{}, the best plan of each, by {}.{}", all.run, all.rows.size(),
+                  all.rows.size() == 1 ? "" : "s", MachineObjectiveName(all.objective),
+                  all.run.starts_with("Compared") ? " ⟦tokens⟧ sets it." : ""),
+      2, columns);
   std::vector<const MachineRow*> shown;
   size_t more = 0;
   for (const MachineRow& row : all.rows) {
@@ -323,12 +326,16 @@ std::string MachinesText(const MachineComparison& all, size_t columns, bool colo
   add(FrontText(all));
   add(OpenText(shown));
   add(NotFitting(all));
-  add(SourcesText(shown));
+  add(SourcesText(shown, all.interrupted));
   add(GuessedText(shown));
-  add("Hours are steps alone, without saving, validation and interruptions; kWh are of the GPUs at "
-      "their power limit, hosts and cooling apart. +-% is the largest error of a step's time "
-      "beside "
-      "measured runs.");
+  for (const std::string& paragraph : all.data) add(paragraph);
+  add(std::string(all.interrupted
+                      ? "Hours are those expected with saves, restarts and steps that are made "
+                        "again; + marks steps alone, where the profile has no rates of a disk"
+                      : "Hours are steps alone, without saving, validation and interruptions") +
+      "; kWh are of the GPUs at their power limit, hosts and cooling apart. +-% is the largest "
+      "error "
+      "of a step's time beside measured runs.");
   return text;
 }
 
@@ -360,6 +367,8 @@ MachineJson RowJson(const MachineRow& row) {
                       {"margin", row.margin > 0 ? MachineJson(row.margin) : MachineJson(nullptr)},
                       {"guessed", row.guessed},
                       {"seconds", nullptr},
+                      {"steps", nullptr},
+                      {"steps_alone", row.steps_alone},
                       {"gpu_hours", nullptr},
                       {"price", Nullable(row.price)},
                       {"spot_price", Nullable(row.spot_price)},
@@ -377,6 +386,7 @@ MachineJson RowJson(const MachineRow& row) {
   }
   if (!row.choice) return json;
   json["seconds"] = row.run.seconds;
+  json["steps"] = row.run.steps;
   json["gpu_hours"] = row.run.gpu_hours;
   json["gpu_kwh"] = Nullable(row.run.gpu_kwh);
   json["rented_gpus"] = row.rented;
@@ -398,7 +408,7 @@ std::string MachinesJson(const MachineComparison& all, const Assumptions& assump
              {"runtime", all.runtime->version()},
              {"recipe",
               all.runtime->has_programs() ? MachineJson(nullptr) : RecipeJson(all.recipe)},
-             {"tokens", all.tokens},
+             {"tokens", Nullable(all.tokens)},
              {"objective", MachineObjectiveName(all.objective)},
              {"deadline_seconds", Nullable(all.deadline)},
              {"budget", Nullable(all.budget)},

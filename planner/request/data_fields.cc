@@ -168,8 +168,10 @@ void ReadData(PlanRequest& request, Assumptions& assumptions) {
   CheckData(request);
   DataFields& data = request.common.goal.data;
   if (!data.given()) return;
-  PlanRequest one = request;  // what methods have in common
+  PlanRequest one = request;  // what methods and machines have in common
   one.compared.reset();
+  if (!one.machines.hw.empty()) one.common.hardware.profile = one.machines.hw.front();
+  one.machines = {};
   Assumptions unused;
   const ResolvedPlan plan(one, unused);
   assumptions.logged = assumptions.logged || unused.logged;

@@ -178,8 +178,9 @@ double ParseSeconds(const std::string& text, std::string_view option) {
   constexpr double kMost = 100 * 365 * 86400.0;
   const std::optional<double> time = TimeOf(text, true);
   if (time && *time <= kMost) return *time;
-  ThrowUsage("{}: {} is not allowed; use a time above 0 with its unit, such as 30s, 2min, 24h or 3d",
-             option, text.empty() ? "''" : text);
+  ThrowUsage(
+      "{}: {} is not allowed; use a time above 0 with its unit, such as 30s, 2min, 24h or 3d",
+      option, text.empty() ? "''" : text);
 }
 
 size_t ParseWord(const std::string& text, std::string_view option,

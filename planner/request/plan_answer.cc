@@ -213,8 +213,8 @@ std::string CheckpointText(const SaveCost& save, const Plan& plan, const Cluster
                                        copy));
 }
 
-// What --async-save makes of the answer, in a sentence. For auto the copy is taken into the plan if
-// its hosts have the memory.
+}  // namespace
+
 std::string SettleAsyncSave(AsyncSave asked, const SearchCluster& at, Plan& plan) {
   LowerOptions lower = plan.lower;
   lower.async_save = true;
@@ -237,8 +237,6 @@ std::string SettleAsyncSave(AsyncSave asked, const SearchCluster& at, Plan& plan
       copy, FormatBytes(plan.choice.footprint.host.total()),
       asked == AsyncSave::kIfItFits ? "auto" : "on");
 }
-
-}  // namespace
 
 std::string SmallestChangeText(ResolvedPlan& request, Disks disks) {
   SearchSpace full = request.full();

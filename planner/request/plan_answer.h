@@ -80,6 +80,11 @@ PlanAnswer FindAnswer(ResolvedPlan& request, ChoiceSearch& searcher,
 void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
                   Assumptions& assumptions, PlanAnswer& answer);
 
+// What ⟦async_save⟧ makes of a plan of zeroplan's own executor, in a sentence: for auto the copy is
+// taken into it if its hosts have the memory. Reads model, setup and `lower`, and sets `lower` and
+// `choice`. REQUIRES: not AsyncSave::kOff.
+std::string SettleAsyncSave(AsyncSave asked, const SearchCluster& at, Plan& plan);
+
 // Of ⟦out⟧ where no runtime is named. Throws Error(kUsage) where ⟦allow⟧ is given.
 void RefuseAllowForConfig(const PlanRequest& request);
 // How a refusal of DeepSpeed's ends where zeroplan's own choice can be written; else "".

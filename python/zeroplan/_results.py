@@ -573,9 +573,11 @@ class Machine:
     guessed: bool
     """Whether times rest on figures that are neither measured nor a datasheet's."""
     seconds: Optional[float]
+    """Of the run; with interruptions= those that are expected, but for `steps_alone`."""
+    steps_alone: bool
     gpu_hours: Optional[float]
     price: Optional[float]
-    """Of the run, on demand; None: not known."""
+    """Of the run, on demand, or where it is interrupted on spot machines; None: not known."""
     spot_price: Optional[float]
     gpu_kwh: Optional[float]
     gpu_hour_price: Optional[dict[str, Any]]
@@ -596,8 +598,8 @@ class Machines(Drawn):
 
     machines: tuple[Machine, ...]
     model: dict[str, Any]
-    tokens: int
-    """Of the run that they are compared by."""
+    tokens: Optional[int]
+    """Of the run that they are compared by; None: it is epochs of data."""
     objective: str
     currency: Optional[str]
     assumed: tuple[str, ...]
@@ -653,7 +655,9 @@ class Machines(Drawn):
         ]
         chosen = next((i for i, machine in enumerate(self.machines) if machine is self.best), None)
         return _table(
-            f"{self.model['name']}, {self.tokens:.3g} tokens, by {self.objective}",
+            f"{self.model['name']}, "
+            + ("data" if self.tokens is None else f"{self.tokens:.3g} tokens")
+            + f", by {self.objective}",
             ["machine", "best plan", "tokens/s", "hours", self.currency or "price", "kWh", "unbeaten", "why not"],
             rows,
             chosen,

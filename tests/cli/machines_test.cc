@@ -46,6 +46,30 @@ TEST_CASE("machines: the answer, its time and its price hold when they are typed
   CHECK(Has(page, "Rented by the node, all its GPUs are paid for: p4d-24xlarge"));
 }
 
+TEST_CASE("machines: an interrupted run takes what a plan of the machine expects") {
+  const std::string asked = " --model gpt2-large --seq-len 1024 --tokens 20B --interruptions 2/day";
+  const RunResult run = RunZeroplan("plan --hw l40s,p4d-24xlarge --gpus 8 --format json" + asked);
+  INFO(run.err);
+  REQUIRE(run.exit_code == 0);
+  for (const Json& machine : Json::parse(run.out).at("machines")) {
+    const std::string hw = machine.at("hw");
+    CAPTURE(hw);
+    const RunResult single =
+        RunZeroplan("plan --hw " + hw + " --gpus 8 --quick --format json" + asked);
+    REQUIRE(single.exit_code == 0);
+    const Json expected = Json::parse(single.out).at("interruptions").at("expected_seconds");
+    CHECK(machine.at("steps_alone") == expected.is_null());
+    if (!expected.is_null()) {
+      CHECK(machine.at("seconds").get<double>() == doctest::Approx(expected.get<double>()));
+    }
+    // On spot machines, where they are rented so.
+    const Json& price = machine.at("gpu_hour_price");
+    if (!machine.at("spot_gpu_hour_price").is_null()) {
+      CHECK(price == machine.at("spot_gpu_hour_price"));
+    }
+  }
+}
+
 TEST_CASE("machines: nothing within the limits ends with 3 and says what is closest") {
   const RunResult late =
       RunZeroplan("plan --model gpt2-xl --hw t4,l4 --gpus 1 --tokens 10B --deadline 1h --budget 2");

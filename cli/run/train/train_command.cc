@@ -161,7 +161,6 @@ void AddRunOptions(Command& command, TrainCommand& options) {
 // What is saved, how a run goes on from it, and who starts it again.
 void AddSaveOptions(Command& command, TrainCommand& options) {
   const char* run = "Run";
-  const auto count = WholeIn<int64_t>(1, kMaxBatch);
   command.Text({.group = run,
                 .name = "--save",
                 .type = "DIR",

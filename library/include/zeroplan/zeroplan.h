@@ -259,8 +259,8 @@ struct MachinePlan {
 };
 
 struct MachineComparison {
-  int64_t tokens = 0;     // of the run
-  std::string objective;  // "time", "cost", "energy"
+  std::optional<int64_t> tokens;  // of the run; none: it is epochs of data
+  std::string objective;          // "time", "cost", "energy"
   std::optional<std::string> currency;
   std::vector<MachinePlan> machines;  // the best first
   std::vector<std::string> assumed, notes;
