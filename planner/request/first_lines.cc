@@ -71,7 +71,7 @@ std::vector<int> FewerGpus(const Cluster& cluster) {
 std::string GpusText(int gpus, const Cluster& all) {
   const int node = all.ranks_per_node();
   std::string text = fmt::format("{} GPU{}", gpus, gpus == 1 ? "" : "s");
-  if (all.nodes() == 1) return text;
+  if (gpus == 1 || all.nodes() == 1) return text;
   const int nodes = (gpus + node - 1) / node;
   return text + (nodes == 1 ? " of one node" : fmt::format(" of {} nodes", nodes));
 }
