@@ -31,8 +31,8 @@ double ProductRate(const GpuProfile& gpu, Dtype dtype) {
 
 // The dtype of 16 bits that all have.
 Dtype CommonDtype(const std::vector<GpuKind>& kinds) {
-  const bool all = std::all_of(kinds.begin(), kinds.end(),
-                               [](const GpuKind& kind) { return kind.gpu.bf16; });
+  const bool all =
+      std::all_of(kinds.begin(), kinds.end(), [](const GpuKind& kind) { return kind.gpu.bf16; });
   return all ? Dtype::kBF16 : Dtype::kF16;
 }
 

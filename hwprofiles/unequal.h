@@ -1,5 +1,5 @@
-// Nodes with GPUs of several kinds. Ranks run in step and hold equal shards, so that all are planned
-// as what the slowest and smallest of them reach.
+// Nodes with GPUs of several kinds. Ranks run in step and hold equal shards, so that all are
+// planned as what the slowest and smallest of them reach.
 #pragma once
 
 #include <string>

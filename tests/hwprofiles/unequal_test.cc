@@ -79,7 +79,9 @@ TEST_CASE("unequal: what is lost is said by the peaks, and what one kind alone w
   CHECK(note.starts_with(
       "Unequal GPUs: 1 x NVIDIA GeForce RTX 4090, 1 x NVIDIA GeForce RTX 3090. Ranks run in step"));
   CHECK(Has(note, "76.3 TFLOP/s of products in bf16, 936 GB/s"));
-  CHECK(Has(note, "NVIDIA GeForce RTX 4090 has 2.09 times the products and 1.07 times the memory bandwidth, and waits."));
+  CHECK(Has(note,
+            "NVIDIA GeForce RTX 4090 has 2.09 times the products and 1.07 times the memory "
+            "bandwidth, and waits."));
   CHECK(Has(note,
             "1 x NVIDIA GeForce RTX 4090 would be 1.04 times as fast as all 2; ⟦hw⟧ with these"));
   CHECK(!Has(UnequalNote(FindProfile("4090+2x3090").profile), "By products alone"));
@@ -95,7 +97,8 @@ TEST_CASE("unequal: cards add up, and nothing else does") {
 }
 
 TEST_CASE("unequal: a profile names other GPUs, and is written as it was read") {
-  const std::string text = R"({"schema": "zeroplan.hw/1", "name": "mine", "description": "two kinds",
+  const std::string text =
+      R"({"schema": "zeroplan.hw/1", "name": "mine", "description": "two kinds",
     "gpus": {"value": 3, "unit": "count", "source": "measured", "reference": "counted"},
     "gpu": "rtx4090",
     "other_gpus": [{"gpu": {"base": "rtx3090", "usable_memory": {"value": 20, "unit": "GB",
@@ -117,7 +120,8 @@ TEST_CASE("unequal: a profile names other GPUs, and is written as it was read") 
   };
   CHECK(Has(refused("\"value\": 3", "\"value\": 1"), "mine.json: gpus.value: 1 are all GPUs"));
   CHECK(Has(refused("\"rtx3090\"", "\"rtx3091\""), "rtx3091"));
-  CHECK(Has(refused("\"value\": 20", "\"value\": 90"), "mine.json: other_gpus.0.gpu.usable_memory"));
+  CHECK(
+      Has(refused("\"value\": 20", "\"value\": 90"), "mine.json: other_gpus.0.gpu.usable_memory"));
   CHECK(Has(refused("\"usable_memory\"", "\"usable\""), "other_gpus.0"));
   CHECK(Has(refused("[{", "["), "JSON"));
 }
