@@ -237,8 +237,8 @@ std::string ProfileSchema() {
     whole = {{"anyOf", std::move(forms)}};
   }
   SchemaJson other = ClosedObject();
-  AddKey(other, "gpus", root["properties"]["gpus"], true);
-  AddKey(other, "gpu", root["properties"]["gpu"], true);
+  AddKey(other, "gpus", {{"$ref", "#/properties/gpus"}}, true);
+  AddKey(other, "gpu", {{"$ref", "#/properties/gpu"}}, true);
   AddKey(root, kOtherGpus, {{"type", "array"}, {"minItems", 1}, {"items", std::move(other)}},
          false);
   root["properties"]["$schema"] = {{"type", "string"}};
