@@ -378,8 +378,9 @@ v1::MachinePlan MachinePlanOf(const MachineRow& row, const MachineComparison& al
   plan.price = row.price;
   plan.spot_price = row.spot_price;
   plan.gpu_kwh = row.run.gpu_kwh;
-  plan.in_time = row.in_time;
-  plan.in_budget = row.in_budget;
+  plan.steps_alone = row.steps_alone;
+  plan.in_time = row.in_time && row.open_ended.empty();
+  plan.in_budget = row.in_budget && row.open_ended.empty();
   plan.unbeaten = row.front;
   return plan;
 }

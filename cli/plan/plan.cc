@@ -111,7 +111,7 @@ std::string RunText(const PlanAnswer& answer) {
   const Plan& plan = answer.plan;
   std::string text;
   if (goal.data) {
-    for (const std::string& part : DataParagraphs(goal, plan.setup.batch)) {
+    for (const std::string& part : DataParagraphs(goal, plan.setup.batch, plan.model)) {
       text += Paragraph(part, 2);
     }
   }

@@ -48,7 +48,10 @@ void ApplyConfigFor(PlanOptions& options) {
   const bool titan = format == ConfigFormat::kTorchtitan;
   if (IsLaunchFormat(format)) {
     CheckFormat(format, options.common.runtime.of(), options.deepspeed_file);
-    if (!options.plan_file.empty()) return;
+    if (!options.plan_file.empty()) {
+      CheckFormat(format, options.common.runtime.of(), options.plan_file, "⟦plan_out⟧");
+      return;
+    }
     ThrowUsage("--for: {} starts 'train --plan'; add --plan-out FILE", options.config_for.text);
   }
   if (!runtime) {

@@ -15,6 +15,7 @@ namespace {
 // The first option that goes with one plan alone; "" where none is given.
 std::string OnlyOfOnePlan(const PlanOptions& options) {
   if (!options.deepspeed_file.empty()) return "--out";
+  if (options.config_for) return "--for";
   if (!options.plan_file.empty()) return "--plan-out";
   if (!options.trace_file.empty()) return "--trace";
   return options.explain ? "--explain" : "";

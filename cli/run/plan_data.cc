@@ -87,8 +87,15 @@ std::shared_ptr<const DataCount> Read(const DataFields& fields, const std::strin
   std::error_code ignored;
   DataRequest request;
   request.data = fields.paths;
-  request.model_folder =
-      fs::is_regular_file(folder, ignored) ? fs::path(folder).parent_path() : fs::path(folder);
+  request.model_folder = folder;
+  if (fs::is_regular_file(folder, ignored)) {
+    if (request.model_folder.filename() != "tokenizer.json") {
+      ThrowUsage("--tokenizer: {} is no tokenizer.json; name that file, or the folder with it",
+                 folder);
+    }
+    // A name without a folder has none.
+    request.model_folder = fs::absolute(request.model_folder).parent_path();
+  }
   request.vocab = vocab;
   request.cache_folder = CacheFolder();
   request.choices = ChoicesOf(fields.records);

@@ -38,8 +38,8 @@ struct RunGoal {
   std::optional<double> gpu_hour_price;  // of one GPU, in any currency
   std::optional<double> gpu_watts;       // its power limit, where the profile knows it
   std::optional<Interruptions> interruptions;
-  std::optional<DataFacts> data;         // what is trained on, in batches of the plan's
-  double epochs = 1;                     // of it
+  std::optional<DataFacts> data;  // what is trained on, in batches of the plan's
+  double epochs = 1;              // of it
 };
 
 struct RunCost {

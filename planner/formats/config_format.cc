@@ -66,7 +66,8 @@ std::vector<std::string> FormatFiles(ConfigFormat format, const Runtime& runtime
   return {file};
 }
 
-void CheckFormat(ConfigFormat format, const Runtime& runtime, const std::string& file) {
+void CheckFormat(ConfigFormat format, const Runtime& runtime, const std::string& file,
+                 std::string_view field) {
   const bool launches = IsLaunchFormat(format);
   if (launches && !runtime.has_programs()) {
     ThrowUsage("⟦for⟧: {} starts zeroplan's own executor, not {}; leave ⟦runtime⟧ out",
@@ -75,8 +76,15 @@ void CheckFormat(ConfigFormat format, const Runtime& runtime, const std::string&
   if (const std::string none = runtime.NoFormat(format, file); !none.empty()) {
     ThrowUsage("{}", none);
   }
+  const bool controls = std::any_of(file.begin(), file.end(), [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+  });
+  if (launches && controls) {
+    ThrowUsage("{}: {} has a control character, which {}'s YAML cannot name; use another name",
+               field, PrintableText(file, 80), ConfigFormatName(format));
+  }
   if ((format == ConfigFormat::kAccelerate || launches) && !IsUtf8(file)) {
-    ThrowUsage("⟦out⟧: {} is not UTF-8, which {}'s YAML has to name it in; use another name",
+    ThrowUsage("{}: {} is not UTF-8, which {}'s YAML has to name it in; use another name", field,
                PrintableText(file, 80), ConfigFormatName(format));
   }
   const std::string extension = std::filesystem::path(file).extension().string();

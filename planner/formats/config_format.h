@@ -74,7 +74,9 @@ std::vector<std::string> FormatFiles(ConfigFormat format, const Runtime& runtime
 
 // Throws Error(kUsage) naming the field for or out, the value and the fix where no setup can be
 // written: torchtitan without FSDP2, a DeepSpeed config for FSDP2, YAML in a file called .json.
-void CheckFormat(ConfigFormat format, const Runtime& runtime, const std::string& file);
+// `field`: of which `file` is, and which a launch file names too.
+void CheckFormat(ConfigFormat format, const Runtime& runtime, const std::string& file,
+                 std::string_view field = "⟦out⟧");
 
 // What `format` cannot say of a recipe and of adapters, "; " between several; empty: it says all.
 std::string RecipeCannot(ConfigFormat format, const Runtime& runtime, const ModelSpec& model,

@@ -97,24 +97,35 @@ mkdir -p "$SAVE/checkpoints" "$BUCKET"
 complete() {{ ls "$BUCKET" | sed -n 's/\.complete$//p' | sort; }}
 newest=$(complete | tail -n 1)
 if [ -n "$newest" ] && [ ! -e "$SAVE/checkpoints/$newest" ]; then
-  cp -r "$BUCKET/$newest" "$SAVE/checkpoints/" && echo "$newest" > "$SAVE/checkpoints/latest"
+  rm -rf "$SAVE/restored"
+  cp -r "$BUCKET/$newest" "$SAVE/restored" || exit 1
+  mv "$SAVE/restored" "$SAVE/checkpoints/$newest"
+  echo "$newest" > "$SAVE/checkpoints/latest"
 fi
+# Hard links hold what is copied, while zeroplan removes older checkpoints.
 copy() {{
   local name
   name=$(cat "$SAVE/checkpoints/latest" 2> /dev/null) || return 0
   [ ! -e "$BUCKET/$name.complete" ] || return 0
-  rm -rf "${{BUCKET:?}}/$name"
-  cp -r "$SAVE/checkpoints/$name" "$BUCKET/" && touch "$BUCKET/$name.complete" || return 0
+  rm -rf "${{BUCKET:?}}/$name" "$SAVE/uploading"
+  cp -rl "$SAVE/checkpoints/$name" "$SAVE/uploading" || return 0
+  cp -r "$SAVE/uploading" "$BUCKET/$name" && touch "$BUCKET/$name.complete" || return 0
+  rm -rf "$SAVE/uploading"
   for old in $(complete | head -n -2); do rm -rf "$BUCKET/$old.complete" "$BUCKET/$old"; done
 }}
 {} &
 train=$!
+# bash hears a signal while it waits, not while something runs in front of it.
 trap 'kill -TERM "$train"' TERM INT
-while kill -0 "$train" 2> /dev/null; do copy; sleep 5; done
+while kill -0 "$train" 2> /dev/null; do
+  {{ copy; sleep 5; }} &
+  copying=$!
+  while kill -0 "$copying" 2> /dev/null; do wait "$copying"; done
+done
 code=0
 wait "$train" || code=$?
 copy
-[ "$code" -ne 0 ] || cp "$SAVE"/*.safetensors "$SAVE"/*.json "$BUCKET/"
+[ "$code" -ne 0 ] || cp "$SAVE"/*.safetensors "$SAVE"/*.json "$BUCKET/" || code=1
 exit "$code"
 )",
                      TrainCommand(request, "\"$PLAN\"", "\"$DATA\"", "\"$SAVE\""));
@@ -191,11 +202,15 @@ std::string KubernetesJob(const LaunchRequest& request) {
   text += fmt::format(
       "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: zeroplan\nspec:\n  completions: {0}\n"
       "  parallelism: {0}\n  completionMode: Indexed\n  backoffLimit: {1}\n",
-      nodes, 3 * nodes);
+      nodes, several && request.interrupted ? 1000 : 3 * nodes);
   // Exit codes: docs/commands.md.
+  text += several ? "  # What takes a node away does not count as a failure of its pod, but those "
+                    "of the others\n"
+                    "  # end with it; the run goes on from its newest checkpoint.\n"
+                  : "  # What takes a node away does not count as a failure; the run goes on from "
+                    "its newest\n"
+                    "  # checkpoint.\n";
   text +=
-      "  # What takes a node away does not count as a failure; the run goes on from its newest\n"
-      "  # checkpoint.\n"
       "  podFailurePolicy:\n    rules:\n"
       "      - action: Ignore\n        onPodConditions:\n          - type: DisruptionTarget\n";
   if (!several) {
@@ -210,9 +225,9 @@ std::string KubernetesJob(const LaunchRequest& request) {
   const double grace = std::max(120.0, std::ceil(2 * request.save_seconds));
   text += fmt::format(
       "  template:\n    spec:\n      restartPolicy: Never\n"
-      "      # For the step that runs and its save.\n"
+      "      # For the step that runs and its save{}.\n"
       "      terminationGracePeriodSeconds: {:.0f}\n",
-      grace);
+      several ? "; torchrun ends its processes after 30 s" : "", grace);
   if (several) text += "      subdomain: zeroplan\n";
   text += fmt::format(
       "      # Planned for {}. Where nodes are labelled (NVIDIA's GPU feature\n"
@@ -232,9 +247,10 @@ std::string KubernetesJob(const LaunchRequest& request) {
   text += fmt::format(
       "      containers:\n        - name: zeroplan\n"
       "          image: registry.example/zeroplan{}:{}\n          workingDir: /shared\n"
-      "          # exec: zeroplan hears the stop itself, and saves.\n"
+      "          # exec: {} hears the stop itself.\n"
       "          command: [\"/bin/bash\", \"-c\"]\n          args:\n            - |\n{}",
-      several ? "-torch" : "", kVersion, IndentedBy(14, "exec " + command + '\n'));
+      several ? "-torch" : "", kVersion, several ? "torchrun" : "zeroplan",
+      IndentedBy(14, "exec " + command + '\n'));
   text += fmt::format(
       "          resources:\n            limits:\n              nvidia.com/gpu: \"{}\"\n"
       "          securityContext:\n            capabilities:\n              add: [\"IPC_LOCK\"]\n",
@@ -284,6 +300,17 @@ WrittenConfig WriteLaunchFile(const LaunchRequest& request) {
             ? "Before: the volume that its first lines name, with the data, and the package "
               "zeroplan.deb."
             : "Before: the bucket's name, data and zeroplan.deb, as its first lines say.");
+    if (request.interrupted && request.cluster.nodes() == 1) {
+      out.notes.emplace_back(
+          "A new machine goes on from what had reached the bucket: what copying a checkpoint there "
+          "takes comes on top of the save's time, in what a notice needs and in what is made "
+          "again.");
+    }
+    if (request.interrupted && request.cluster.nodes() > 1) {
+      out.notes.emplace_back(
+          "torchrun ends its processes 30 s after a stop: a step and its save that take longer are "
+          "made again.");
+    }
   } else {
     out.files.push_back({request.file, KubernetesJob(request)});
     out.launch = fmt::format(

@@ -102,9 +102,9 @@ bool IsDdp(const FormatRequest& request) { return request.runtime->key() == "ddp
 
 std::vector<std::string> ModelScript(const FormatRequest& request) {
   const TorchRecipe& recipe = request.recipe;
-  const bool trainer = request.format == ConfigFormat::kHfTrainer;
   const bool adapters = HasAdapters(request.model), quantized = request.model.lora_quantized;
   // The Trainer puts Liger's kernels in by itself.
+  const bool trainer = request.format == ConfigFormat::kHfTrainer;
   const bool liger = recipe.code == CodeStyle::kLiger && !trainer;
   std::vector<std::string> lines = {"import torch"};
   const PlannedCode* planned =
@@ -176,15 +176,12 @@ void AddProbe(const FormatRequest& request, std::string_view dataset, std::strin
   if (!request.longest_sample) return;
   // As many of it as two steps take: torch's optimizers make their states at the end of the first.
   const int64_t samples = 2 * request.setup.batch.global_batch();
-  const bool trainer = request.format == ConfigFormat::kHfTrainer;
   out.probe_script = {
       "import os",
       "if os.environ.get(\"PROBE\"):",
       fmt::format("    rows = {}", dataset),
       "    longest = max(range(len(rows)), key=lambda i: len(rows[i][\"input_ids\"]))",
-      trainer
-          ? fmt::format("    {} = rows.select([longest] * {})", dataset, samples)
-          : fmt::format("    {} = torch.utils.data.Subset(rows, [longest] * {})", dataset, samples),
+      fmt::format("    {} = torch.utils.data.Subset(rows, [longest] * {})", dataset, samples),
   };
   out.probe_text = fmt::format(
       "First a probe: two steps of the longest sample alone, in micro-batches of {} x {} tokens. "

@@ -1,6 +1,7 @@
 #include "planner/machines/machines.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
@@ -19,6 +20,7 @@
 #include "core/base/units.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/parts.h"
+#include "planner/machines/machine_questions.h"
 #include "planner/report/report_text.h"
 #include "planner/request/data_fields.h"
 #include "planner/request/plan_answer.h"
@@ -28,96 +30,31 @@
 namespace zeroplan {
 namespace {
 
-constexpr int kMostInHost = 8;
 // Of the budget: enough to find what is mostly best, not to prove it.
 constexpr double kFirstLook = 0.02;
 
-void Refuse(const PlanRequest& request) {
-  const MachineFields& machines = request.machines;
-  const Request& common = request.common;
-  const auto refuse = [](std::string_view field, std::string_view fix) {
-    ThrowUsage("{}: is not compared over machines; {}", field, fix);
+// With a look at this machine that is taken once, however many rows it has.
+PlanRequest FindingOnce(PlanRequest request) {
+  auto& find = request.common.hardware.find;
+  if (!find) return request;
+  find = [look = std::move(find),
+          found = std::make_shared<std::optional<FoundMachine>>()](bool measure_host) {
+    if (!*found) *found = look(measure_host);
+    return **found;
   };
-  if (request.largest) refuse("⟦largest⟧", "leave it out, or name one machine");
-  if (request.compared) refuse("⟦method⟧", "use one of full, lora, qlora");
-  if (request.objective && *request.objective != Objective::kThroughput) {
-    refuse("⟦objective⟧", "use time, cost or energy, or name one machine");
-  }
-  if (!common.goal.tokens && !common.goal.data.given()) {
-    for (const auto& [field, given] : {std::pair("⟦deadline⟧", machines.deadline.has_value()),
-                                       std::pair("⟦budget⟧", machines.budget.has_value())}) {
-      if (given) {
-        ThrowUsage(
-            "{}: has no effect without ⟦tokens⟧; add the run's tokens, such as "
-            "⟦tokens⟧ 10B",
-            field);
-      }
-    }
-  }
-  if (common.goal.gpu_hour_price && !machines.prices.empty()) {
-    ThrowUsage("⟦gpu_hour_price⟧: {} is not allowed with ⟦prices⟧; leave one of the two out",
-               common.goal.gpu_hour_price.text);
-  }
-  if (common.goal.gpu_hour_price && (machines.any || machines.hw.size() > 1)) {
-    ThrowUsage(
-        "⟦gpu_hour_price⟧: {} is one price, and several machines are compared; use ⟦prices⟧ FILE",
-        common.goal.gpu_hour_price.text);
-  }
-  if (machines.any && (common.cluster.gpus_per_node || !common.hardware.network.empty() ||
-                       !common.hardware.intra_node_bandwidth.empty())) {
-    ThrowUsage("⟦hw⟧: any takes each machine's own links and GPUs a node; name the machines");
-  }
+  return request;
 }
 
-PlanRequest QuestionOf(const PlanRequest& request, const std::string& hw, int gpus) {
-  PlanRequest question = request;
-  question.machines = {};
-  question.quick = true;
-  question.common.goal = {};
-  question.common.hardware.profile = hw;
-  if (gpus > 0) {
-    question.common.cluster.gpus.emplace(gpus);
-    question.common.cluster.gpus.text = std::to_string(gpus);
+// Who names a card, or a number of them, rents cards, whichever machine they are planned in.
+MachinePrices PricesOf(const PriceBook& book, const std::string& hw,
+                       const HardwareProfile& hardware) {
+  if (hw.empty()) return book.Of(hardware);
+  const NamedProfile named = FindProfile(hw, 1);
+  if (named.gpus == 0 && !IsCardName(named.profile.name)) return book.Of(hardware);
+  for (const KnownGpu& gpu : KnownGpus()) {
+    if (gpu.name == hardware.gpu.name) return book.Of(LoadProfile(gpu.part));
   }
-  return question;
-}
-
-// 1, 2, 4, ... up to `most`, which is the last.
-std::vector<int> Doublings(int most) {
-  std::vector<int> counts;
-  for (int count = 1; count < most; count *= 2) counts.push_back(count);
-  counts.push_back(most);
-  return counts;
-}
-
-int GpusOf(const HardwareProfile& profile) {
-  return static_cast<int>(std::lround(profile.node.gpus.value));
-}
-
-// Cards in as many as were asked for, as far as one host holds them, and machines as a whole.
-std::vector<PlanRequest> AnyMachines(const PlanRequest& request, const std::vector<int>& counts) {
-  std::vector<PlanRequest> questions;
-  std::set<std::pair<std::string, int>> seen;  // profiles
-  std::set<std::string> cards;
-  for (const KnownGpu& gpu : KnownGpus()) cards.insert(gpu.part);
-  for (const std::string& name : ProfileNames()) {
-    if (!cards.contains(name)) continue;
-    const bool alone = name.ends_with("-laptop") || name.starts_with("gh200");
-    for (const int count : counts) {
-      if (count > kMostInHost || (alone && count > 1)) continue;
-      seen.emplace(FindProfile(name, count).profile.name, count);
-      questions.push_back(QuestionOf(request, name, count));
-    }
-  }
-  for (const KnownMachine& machine : KnownMachines()) {
-    const int gpus = static_cast<int>(std::lround(machine.gpus));
-    if (cards.contains(machine.name) || gpus < 2) continue;
-    for (const int count : counts) {
-      if (count % gpus != 0 || !seen.emplace(machine.name, count).second) continue;
-      questions.push_back(QuestionOf(request, machine.name, count));
-    }
-  }
-  return questions;
+  return book.Of(hardware);
 }
 
 // What the rows share while they are searched.
@@ -137,7 +74,7 @@ double RateOf(const MachineRow& row) {
 class Comparison {
  public:
   Comparison(const PlanRequest& request, Assumptions& assumptions)
-      : asked_(request), questions_(MachineQuestions(request)) {
+      : asked_(FindingOnce(request)), questions_(MachineQuestions(asked_)) {
     if (!request.machines.prices.empty()) own_ = PriceBook::Read(request.machines.prices);
     all_.objective = request.machines.objective.value_or(MachineObjective::kTime);
     all_.deadline = request.machines.deadline;
@@ -156,9 +93,9 @@ class Comparison {
       all_.run += fmt::format(" of {} tokens", FormatCount(static_cast<uint64_t>(*all_.tokens)));
     }
     Resolve(assumptions);
-    if (all_.interrupted) {
-      AssumeRestart(request.common, assumptions);
-      if (!request.common.async_save) assumptions.assumed.emplace_back("⟦async_save⟧ auto");
+    AssumeRestart(request.common, assumptions);
+    if (all_.interrupted && !request.common.async_save) {
+      assumptions.assumed.emplace_back("⟦async_save⟧ auto");
     }
   }
 
@@ -177,7 +114,7 @@ class Comparison {
     Sort();
     if (const MachineRow* best = all_.best(); best != nullptr && goal_.data.counted != nullptr) {
       const BatchSpec& batch = best->choice->setup.batch;
-      all_.data = DataParagraphs(ResolveGoal(goal_, batch, {}, FixedRows()), batch);
+      all_.data = DataParagraphs(ResolveGoal(goal_, batch, {}, FixedRows()), batch, all_.model);
     }
     return std::move(all_);
   }
@@ -188,51 +125,67 @@ class Comparison {
   // Before anything is searched: what is wrong with all of them is wrong with the question.
   void Resolve(Assumptions& assumptions) {
     std::exception_ptr first;
-    size_t asked = 0;
+    std::vector<Assumptions> said;
     for (const PlanRequest& question : questions_) {
       MachineRow& row = all_.rows.emplace_back();
       row.hw = question.common.hardware.profile;
-      Assumptions own{.logged = asked > 0};
+      Assumptions own{.logged = !said.empty()};
       kinds_.emplace_back();
+      resolved_.push_back(nullptr);
       try {
-        resolved_.push_back(nullptr);
         resolved_.back() = std::make_shared<ResolvedPlan>(question, own);
-        const SearchInputs& inputs = resolved_.back()->inputs();
-        kinds_.back() = {inputs.base.batch.world_size, inputs.base.precision.dtype,
-                         inputs.lower.flash_attention};
-        row.cluster = inputs.clusters.back().cluster;
-        row.gpus = row.cluster.gpus;
-        if (asked++ == 0) {
-          all_.model = inputs.model;
-          all_.seq_len = inputs.base.batch.seq_len;
-          all_.runtime = inputs.runtime;
-          all_.recipe = inputs.recipe;
-          KeepShared(own, assumptions);
-        }
       } catch (const Error& error) {
         if (error.code() != ExitCode::kUsage) throw;
         row.gpus = question.common.cluster.gpus.value_or(0);
         row.why_not = error.what();
         if (!first) first = std::current_exception();
+        continue;
       }
+      const SearchInputs& inputs = resolved_.back()->inputs();
+      kinds_.back() = {inputs.base.batch.world_size, inputs.base.precision.dtype,
+                       inputs.lower.flash_attention};
+      row.cluster = inputs.clusters.back().cluster;
+      row.gpus = row.cluster.gpus;
+      row.notes = own.notes;
+      if (said.empty()) {
+        all_.model = inputs.model;
+        all_.seq_len = inputs.base.batch.seq_len;
+        all_.runtime = inputs.runtime;
+        all_.recipe = inputs.recipe;
+        ResolveGoal(goal_, inputs.base.batch, resolved_.back()->hardware().gpu, FixedRows());
+      }
+      said.push_back(std::move(own));
     }
-    if (asked == 0) std::rethrow_exception(first);
+    if (said.empty()) std::rethrow_exception(first);
+    KeepShared(said, assumptions);
   }
 
-  // Of what one machine's question assumes and notes that which does not hang on the machine.
-  static void KeepShared(const Assumptions& own, Assumptions& all) {
-    for (const std::string& text : own.assumed) {
-      const bool of_machine = text.starts_with("⟦gpus⟧") || text.starts_with("⟦hw⟧") ||
-                              text.starts_with("⟦host_reserve⟧") || text.starts_with("⟦dtype⟧");
-      if (!of_machine) all.assumed.push_back(text);
+  // What all questions assume and note; the rest is the rows' own.
+  void KeepShared(const std::vector<Assumptions>& said, Assumptions& all) {
+    const auto in_all = [&](const std::string& text, std::vector<std::string> Assumptions::*of) {
+      return std::all_of(said.begin(), said.end(), [&](const Assumptions& own) {
+        return std::count((own.*of).begin(), (own.*of).end(), text) > 0;
+      });
+    };
+    for (const std::string& text : said.front().assumed) {
+      if (in_all(text, &Assumptions::assumed)) all.assumed.push_back(text);
     }
-    for (const std::string& note : own.notes) {
-      const bool of_machine = note.starts_with("Hardware:") || note.starts_with("Batch:") ||
-                              note.starts_with("NVMe:") || note.starts_with("Profile ");
-      if (!of_machine) all.notes.push_back(note);
+    std::vector<std::string> notes;
+    for (const std::string& note : said.front().notes) {
+      if (in_all(note, &Assumptions::notes)) notes.push_back(note);
     }
-    all.notes.emplace_back(
-        "Batch: each machine's own, as 'plan' searches it; ⟦global_batch⟧ sets it for all.");
+    for (MachineRow& row : all_.rows) {
+      std::erase_if(row.notes, [&](const std::string& note) {
+        return std::count(notes.begin(), notes.end(), note) > 0;
+      });
+    }
+    all.notes.insert(all.notes.end(), notes.begin(), notes.end());
+    all.first = said.front().first;
+    const BatchFields& batch = asked_.common.batch;
+    if (!batch.global_batch && !batch.global_batch_tokens && said.size() > 1) {
+      all.notes.emplace_back(
+          "Batch: each machine's own, as 'plan' searches it; ⟦global_batch⟧ sets it for all.");
+    }
   }
 
   // Rows whose searches lower the same programs, and share them: those of alike memory beside one
@@ -290,7 +243,7 @@ class Comparison {
     std::atomic<size_t> next = 0;
     const size_t most = std::max(1u, std::thread::hardware_concurrency());
     crew.workers = std::min(most, chains.size());
-    std::vector<std::thread> threads;
+    std::vector<std::jthread> threads;
     threads.reserve(crew.workers);
     for (size_t i = 0, count = crew.workers; i < count; ++i) {
       threads.emplace_back([&] {
@@ -339,7 +292,7 @@ class Comparison {
         lock.lock();
       }
     }
-    for (std::thread& thread : threads) thread.join();
+    for (std::jthread& thread : threads) thread.join();
     if (stopped) std::rethrow_exception(stopped);
     if (crew.failed) std::rethrow_exception(crew.failed);
   }
@@ -363,8 +316,9 @@ class Comparison {
       if (crew.stop) throw Stopped();
     };
     try {
-      now.search = before.search != nullptr ? before.search->Like(std::move(inputs))
-                                            : MakeSearch(std::move(inputs));
+      now.search = before.search != nullptr
+                       ? before.search->Like(std::move(inputs), /*same_gpus=*/false)
+                       : MakeSearch(std::move(inputs));
       Find(*now.search, effort < 1, row);
     } catch (const Stopped&) {
       return now;
@@ -386,6 +340,9 @@ class Comparison {
   // What 'plan' finds. Where the best is proven, it looks at other stages to show them alone.
   // `first_look`: what is found is enough.
   static void Find(ChoiceSearch& search, bool first_look, MachineRow& row) {
+    row.gave_up = false;
+    row.why_not.clear();
+    row.choice.reset();
     if (const Answer answer = search.Best({}); answer.found && (first_look || answer.gap == 0)) {
       row.gap = answer.gap;
       row.choice = search.EstimateCandidate(answer.found->candidate);
@@ -394,7 +351,6 @@ class Comparison {
     const SearchResult result = search.Run();
     row.gap = result.gap;
     row.gave_up = result.gave_up;
-    row.why_not.clear();
     if (result.best) {
       row.choice = result.stages[*result.best].estimate;
     } else {
@@ -429,24 +385,20 @@ class Comparison {
       row.gpu_hour = GpuHourPrice{.amount = *goal.gpu_hour_price};
       row.price = row.run.price;
     } else {
-      const MachinePrices known = prices().Of(hardware);
-      row.gpu_hour = known.on_demand;
-      row.spot_gpu_hour = known.spot;
-      const int node = GpusOf(hardware);
+      const MachinePrices known = PricesOf(prices(), row.hw, hardware);
+      const auto paid = [&](const GpuHourPrice& price) {
+        return price.whole_node ? row.cluster.nodes() * GpusOf(hardware) : row.gpus;
+      };
       const auto of_run = [&](const std::optional<GpuHourPrice>& price) -> std::optional<double> {
         if (!price) return std::nullopt;
-        if (price->whole_node) {
-          row.rented = static_cast<int>(
-              AlignUp(static_cast<uint64_t>(row.gpus), static_cast<uint64_t>(node)));
-        }
-        return price->amount * row.run.seconds / 3600 * row.rented;
+        return price->amount * row.run.seconds / 3600 * paid(*price);
       };
+      const bool spot = all_.interrupted && known.spot;
+      row.spot_gpu_hour = known.spot;
       row.spot_price = of_run(known.spot);
-      row.price = of_run(known.on_demand);
-      if (all_.interrupted && known.spot) {
-        row.gpu_hour = known.spot;
-        row.price = row.spot_price;
-      }
+      row.gpu_hour = spot ? known.spot : known.on_demand;
+      row.price = of_run(row.gpu_hour);
+      if (row.gpu_hour) row.rented = paid(*row.gpu_hour);
     }
     SetLimits(row);
   }
@@ -467,7 +419,15 @@ class Comparison {
     const InterruptedCost cost =
         InterruptedCostOf(goal, save, plan.setup.batch, *plan.choice.time.total_seconds,
                           plan.lower.async_save, resolved.hardware());
-    if (!cost.known || !cost.expected_seconds) return;
+    if (!cost.known) {
+      row.open_ended = "saves not known";
+      return;
+    }
+    constexpr double kHopeless = 0.99;  // of the time
+    if (!cost.expected_seconds || cost.lost_share > kHopeless) {
+      row.open_ended = "no progress";
+      return;
+    }
     const double longer = *cost.expected_seconds / row.run.seconds;
     row.steps_alone = false;
     row.run.seconds *= longer;
@@ -520,7 +480,7 @@ class Comparison {
         });
   }
 
-  const PlanRequest& asked_;
+  const PlanRequest asked_;
   GoalFields goal_;  // with the tokens that machines are compared by
   std::vector<PlanRequest> questions_;
   std::vector<std::shared_ptr<ResolvedPlan>> resolved_;  // a row's; null: it is done
@@ -549,34 +509,6 @@ double MeritOf(const MachineRow& row, MachineObjective objective) {
 std::string_view MachineObjectiveName(MachineObjective objective) {
   constexpr std::string_view kNames[] = {"time", "cost", "energy"};
   return kNames[static_cast<size_t>(objective)];
-}
-
-std::vector<PlanRequest> MachineQuestions(const PlanRequest& request) {
-  Refuse(request);
-  const MachineFields& machines = request.machines;
-  const std::optional<int>& most = request.common.cluster.gpus;
-  std::vector<int> counts = machines.gpus;
-  if (counts.empty() && most) {
-    const bool named = machines.any || machines.hw.size() > 1;
-    counts = named ? std::vector{*most} : Doublings(*most);
-  }
-  if (machines.any) {
-    return AnyMachines(request, counts.empty() ? Doublings(kMostInHost) : counts);
-  }
-  std::vector<std::string> names = machines.hw;
-  if (names.empty()) names = {request.common.hardware.profile};
-  std::vector<PlanRequest> questions;
-  for (const std::string& name : names) {
-    std::vector<int> of_name = counts;
-    if (!name.empty()) {
-      const NamedProfile named = FindProfile(name);
-      if (named.gpus > 0) of_name = {named.gpus};
-      if (of_name.empty() && names.size() == 1) of_name = Doublings(GpusOf(named.profile));
-    }
-    if (of_name.empty()) of_name = {0};  // the machine's own
-    for (const int gpus : of_name) questions.push_back(QuestionOf(request, name, gpus));
-  }
-  return questions;
 }
 
 MachineComparison CompareMachines(const PlanRequest& request, Assumptions& assumptions,

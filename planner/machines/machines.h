@@ -42,6 +42,8 @@ struct MachineRow {
   // rates of a disk they are not known, and these are steps alone (`steps_alone`).
   RunCost run;
   bool steps_alone = true;
+  // The run is interrupted, and what that makes of it is not known, or it never ends: "" else why.
+  std::string open_ended;
   // GPUs that are paid for: whole nodes where they are rented so.
   int rented = 0;
   std::optional<GpuHourPrice> gpu_hour, spot_gpu_hour;
@@ -53,7 +55,12 @@ struct MachineRow {
   // GPUs stand for money.
   bool front = false;
 
-  bool within() const { return choice && in_time && in_budget; }
+  // What of its question's notes the other rows do not have.
+  std::vector<std::string> notes;
+
+  bool within() const { return choice && in_time && in_budget && open_ended.empty(); }
+  // The machine's name: as it was typed, else the profile's.
+  const std::string& name() const { return hw.empty() ? cluster.hardware : hw; }
 };
 
 struct MachineComparison {
@@ -82,11 +89,6 @@ struct MachineComparison {
 // Infinite: it is not known.
 double MeritOf(const MachineRow& row, MachineObjective objective);
 std::string_view MachineObjectiveName(MachineObjective objective);  // "time", "cost", "energy"
-
-// The questions that a request asks: one PlanRequest a machine, in the order that was asked.
-// Throws Error(kUsage) for what does not go with a comparison, and for names and files that are
-// wrong, before anything is searched.
-std::vector<PlanRequest> MachineQuestions(const PlanRequest& request);
 
 // Told how many machines are done, and how far that is in words.
 using MachinesProgress = std::function<void(size_t done, const std::string& how_far)>;

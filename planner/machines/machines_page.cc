@@ -12,9 +12,7 @@
 namespace zeroplan {
 namespace {
 
-std::string NameOf(const MachineRow& row) {
-  return fmt::format("{} x {}", row.gpus, row.hw.empty() ? row.cluster.hardware : row.hw);
-}
+std::string NameOf(const MachineRow& row) { return fmt::format("{} x {}", row.gpus, row.name()); }
 
 // Hours of the run on each machine.
 Picture HoursPicture(const MachineComparison& all) {

@@ -24,18 +24,17 @@ std::string MachineGigabytes(uint64_t bytes) {
 }
 
 // "6.28"; "6.28+" of an interrupted run whose saves are not known.
-std::string Hours(const MachineRow& row, const MachineComparison& all) {
-  return NumberCell(row.run.seconds / 3600) + (all.interrupted && row.steps_alone ? "+" : "");
+std::string Hours(const MachineRow& row) {
+  return NumberCell(row.run.seconds / 3600) + (row.open_ended.empty() ? "" : "+");
 }
 
-std::string KnownCell(const std::optional<double>& value) {
-  return value ? NumberCell(*value) : "?";
+std::string KnownCell(const std::optional<double>& value, const MachineRow& row) {
+  return value ? NumberCell(*value) + (row.open_ended.empty() ? "" : "+") : "?";
 }
 
 // "l40s with 8 GPUs".
 std::string Machine(const MachineRow& row) {
-  return fmt::format("{} with {} GPU{}", row.hw.empty() ? row.cluster.hardware : row.hw, row.gpus,
-                     row.gpus == 1 ? "" : "s");
+  return fmt::format("{} with {} GPU{}", row.name(), row.gpus, row.gpus == 1 ? "" : "s");
 }
 
 // "RunPod Secure Cloud, 2026-11-09": without the address, which JSON has.
@@ -46,7 +45,7 @@ std::string Seller(const GpuHourPrice& price) {
 // "⟦hw⟧ l40s ⟦gpus⟧ 8".
 std::string Typed(const MachineRow& row) {
   return row.hw.empty() ? fmt::format("⟦gpus⟧ {}", row.gpus)
-                        : fmt::format("⟦hw⟧ {} ⟦gpus⟧ {}", row.hw, row.gpus);
+                        : fmt::format("⟦hw⟧ {} ⟦gpus⟧ {}", ShellWord(row.hw), row.gpus);
 }
 
 std::string Money(double amount, const std::string& currency) {
@@ -55,6 +54,7 @@ std::string Money(double amount, const std::string& currency) {
 
 // Why a row is not among those that count: "13 h late", "410 over budget".
 std::string Beyond(const MachineRow& row, const MachineComparison& all) {
+  if (!row.open_ended.empty()) return row.open_ended;
   if (!row.in_time) return NumberCell((row.run.seconds - *all.deadline) / 3600) + " h late";
   if (row.in_budget) return "";
   return row.price ? Money(*row.price - *all.budget, all.currency) + " over" : "no price";
@@ -100,8 +100,7 @@ std::string Table(const MachineComparison& all, const std::vector<const MachineR
     std::vector<std::string> cells = {best         ? ">"
                                       : row->front ? "*"
                                                    : "",
-                                      row->hw.empty() ? row->cluster.hardware : row->hw,
-                                      std::to_string(row->gpus)};
+                                      row->name(), std::to_string(row->gpus)};
     for (std::string& cell : ChoiceCells(row->choice->setup, widths)) {
       cells.push_back(std::move(cell));
     }
@@ -111,9 +110,9 @@ std::string Table(const MachineComparison& all, const std::vector<const MachineR
     cells.push_back((row->gap > 0 ? "~" : "") +
                     FormatCount(static_cast<uint64_t>(*choice.time.tokens_per_second)));
     cells.push_back(row->margin > 0 ? fmt::format("{:.0f}", 100 * row->margin) : "?");
-    cells.push_back(Hours(*row, all));
-    if (priced) cells.push_back(KnownCell(row->price));
-    if (energy) cells.push_back(KnownCell(row->run.gpu_kwh));
+    cells.push_back(Hours(*row));
+    if (priced) cells.push_back(KnownCell(row->price, *row));
+    if (energy) cells.push_back(KnownCell(row->run.gpu_kwh, *row));
     cells.push_back(MachineGigabytes(choice.footprint.totals().gpu_bytes));
     cells.push_back(MachineGigabytes(choice.footprint.host.total()));
     if (beyond) cells.push_back(Beyond(*row, all));
@@ -126,7 +125,7 @@ std::string Table(const MachineComparison& all, const std::vector<const MachineR
 }
 
 std::string Amount(const MachineRow& row, const MachineComparison& all) {
-  std::string text = fmt::format("{} h", Hours(row, all));
+  std::string text = fmt::format("{} h", Hours(row));
   if (row.price) text += ", " + Money(*row.price, all.currency);
   if (all.objective == MachineObjective::kEnergy && row.run.gpu_kwh) {
     text += fmt::format(", {} kWh at most", NumberCell(*row.run.gpu_kwh));
@@ -146,10 +145,11 @@ std::string BestText(const MachineComparison& all) {
   if (best == nullptr) return "";
   constexpr const char* kWords[] = {"Fastest", "Cheapest", "Least energy"};
   const bool limited = all.deadline || all.budget;
-  const bool unpriced = all.objective == MachineObjective::kCost && !best->price;
+  const bool unknown = std::isinf(MeritOf(*best, all.objective));
   std::string text = fmt::format(
       "{}{}: {}, {}; {} plans it.",
-      unpriced ? "Fastest, as no price is known" : kWords[static_cast<size_t>(all.objective)],
+      unknown ? fmt::format("Fastest, as no {} is known", MachineObjectiveName(all.objective))
+              : kWords[static_cast<size_t>(all.objective)],
       limited ? " within the limits" : "", Machine(*best), Amount(*best, all), Typed(*best));
   if (best->gpu_hour) {
     text += fmt::format(" At {}.", PriceText(*best->gpu_hour));
@@ -216,7 +216,7 @@ std::string GuessedText(const std::vector<const MachineRow*>& rows) {
   std::vector<std::string> names;
   for (const MachineRow* row : rows) {
     if (!row->guessed) continue;
-    std::string name = row->hw.empty() ? row->cluster.hardware : row->hw;
+    std::string name = row->name();
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
   return names.empty() ? ""
@@ -232,12 +232,14 @@ std::string SourcesText(const std::vector<const MachineRow*>& rows, bool interru
   std::set<std::string> whole;
   size_t unpriced = 0;
   for (const MachineRow* row : rows) {
-    if (row->rented > row->gpus) whole.insert(row->hw);
+    if (row->rented > row->gpus) whole.insert(row->name());
     if (!row->gpu_hour) {
       ++unpriced;
     } else if (!row->gpu_hour->source.empty()) {
       std::vector<std::string>& names = of[Seller(*row->gpu_hour)];
-      if (std::find(names.begin(), names.end(), row->hw) == names.end()) names.push_back(row->hw);
+      if (std::find(names.begin(), names.end(), row->name()) == names.end()) {
+        names.push_back(row->name());
+      }
     }
   }
   std::vector<std::string> texts;
@@ -280,6 +282,10 @@ std::string NothingWithin(const MachineComparison& comparison) {
                        gave_up ? "was found that fits" : "fits");
   }
   std::string text = "nothing is within the limits: ";
+  if (!comparison.deadline && !comparison.budget) {
+    return text +
+           "what interruptions make of the run is not known for any, or it makes no progress";
+  }
   if (comparison.deadline) {
     text += fmt::format("the fastest, {}, takes {}", Machine(*fastest),
                         FormatSeconds(fastest->run.seconds));
@@ -356,30 +362,33 @@ MachineJson PriceJson(const std::optional<GpuHourPrice>& price) {
 }
 
 MachineJson RowJson(const MachineRow& row) {
-  MachineJson json = {{"hw", row.hw.empty() ? row.cluster.hardware : row.hw},
-                      {"gpus", row.gpus},
-                      {"gpus_per_node", nullptr},
-                      {"gpu", nullptr},
-                      {"fits", row.choice.has_value()},
-                      {"why_not", row.choice ? MachineJson(nullptr) : MachineJson(row.why_not)},
-                      {"gave_up", row.gave_up},
-                      {"gap", row.gap},
-                      {"margin", row.margin > 0 ? MachineJson(row.margin) : MachineJson(nullptr)},
-                      {"guessed", row.guessed},
-                      {"seconds", nullptr},
-                      {"steps", nullptr},
-                      {"steps_alone", row.steps_alone},
-                      {"gpu_hours", nullptr},
-                      {"price", Nullable(row.price)},
-                      {"spot_price", Nullable(row.spot_price)},
-                      {"gpu_kwh", nullptr},
-                      {"gpu_hour_price", PriceJson(row.gpu_hour)},
-                      {"spot_gpu_hour_price", PriceJson(row.spot_gpu_hour)},
-                      {"rented_gpus", nullptr},
-                      {"in_time", row.choice && row.in_time},
-                      {"in_budget", row.choice && row.in_budget},
-                      {"unbeaten", row.front},
-                      {"choice", nullptr}};
+  MachineJson json = {
+      {"hw", row.name()},
+      {"gpus", row.gpus},
+      {"gpus_per_node", nullptr},
+      {"gpu", nullptr},
+      {"fits", row.choice.has_value()},
+      {"why_not", row.choice ? MachineJson(nullptr) : MachineJson(row.why_not)},
+      {"gave_up", row.gave_up},
+      {"gap", row.gap},
+      {"margin", row.margin > 0 ? MachineJson(row.margin) : MachineJson(nullptr)},
+      {"guessed", row.guessed},
+      {"seconds", nullptr},
+      {"steps", nullptr},
+      {"steps_alone", row.steps_alone},
+      {"open_ended", row.open_ended.empty() ? MachineJson(nullptr) : MachineJson(row.open_ended)},
+      {"notes", row.notes},
+      {"gpu_hours", nullptr},
+      {"price", Nullable(row.price)},
+      {"spot_price", Nullable(row.spot_price)},
+      {"gpu_kwh", nullptr},
+      {"gpu_hour_price", PriceJson(row.gpu_hour)},
+      {"spot_gpu_hour_price", PriceJson(row.spot_gpu_hour)},
+      {"rented_gpus", nullptr},
+      {"in_time", row.choice && row.in_time && row.open_ended.empty()},
+      {"in_budget", row.choice && row.in_budget && row.open_ended.empty()},
+      {"unbeaten", row.front},
+      {"choice", nullptr}};
   if (!row.cluster.gpu_name.empty()) {
     json["gpus_per_node"] = row.cluster.gpus_per_node;
     json["gpu"] = row.cluster.gpu_name;

@@ -79,18 +79,28 @@ std::string CutText(const SeqLenProposal& of) {
                      100 * of.cut_tokens);
 }
 
-// Where another length than the plan's had better be trained with.
-std::string ProposalText(const DataFacts& facts) {
+// Where another length than the plan's had better be trained with, of those that the model was made
+// for.
+std::string ProposalText(const DataFacts& facts, int64_t positions) {
   if (facts.packing == Packing::kStream) return "";  // cut anywhere
   const SeqLenProposal now = CutsOf(facts.lengths, facts.fixed_rows, facts.seq_len);
   const SeqLenProposal better = ProposeSeqLen(facts.lengths, facts.fixed_rows);
-  // As long as that or up to twice as long is long enough.
-  if (now.cut_documents <= kMostCut && 2 * better.seq_len > facts.seq_len) return "";
+  // Where documents are packed, or rows as long as their longest, a shorter one gains nothing; else
+  // one of up to twice the length is near enough.
+  const bool padded = facts.packing == Packing::kOff && facts.fixed_rows;
+  const bool shorter = padded && 2 * better.seq_len <= facts.seq_len;
+  if (now.cut_documents <= kMostCut && !shorter) return "";
+  if (better.seq_len > positions) {
+    if (facts.seq_len >= positions) return "";
+    return fmt::format(
+        "⟦seq_len⟧ {}, the longest that the model was made for, cuts {}; {} cuts {}.", positions,
+        CutText(CutsOf(facts.lengths, facts.fixed_rows, positions)), facts.seq_len, CutText(now));
+  }
   return fmt::format(
       "⟦seq_len⟧ {} is the least multiple of {} that cuts at most {:.0f} % of the documents: {}. "
-      "{} "
-      "cuts {}.",
-      better.seq_len, kSeqLenStep, 100 * kMostCut, CutText(better), facts.seq_len, CutText(now));
+      "{} cuts {}{}.",
+      better.seq_len, kSeqLenStep, 100 * kMostCut, CutText(better), facts.seq_len, CutText(now),
+      shorter ? ", and has more padding" : "");
 }
 
 // The memory and time of batches whose documents differ.
@@ -172,6 +182,13 @@ void ReadData(PlanRequest& request, Assumptions& assumptions) {
   one.compared.reset();
   if (!one.machines.hw.empty()) one.common.hardware.profile = one.machines.hw.front();
   one.machines = {};
+  if (request.machines.given()) {
+    BatchFields& batch = one.common.batch;  // the rows' own, and so are their GPUs
+    batch.micro_batch.reset();
+    batch.grad_accum.reset();
+    batch.global_batch.reset();
+    batch.global_batch_tokens.reset();
+  }
   Assumptions unused;
   const ResolvedPlan plan(one, unused);
   assumptions.logged = assumptions.logged || unused.logged;
@@ -232,12 +249,13 @@ RunGoal ResolveGoal(const GoalFields& fields, const BatchSpec& batch, const GpuP
   return goal;
 }
 
-std::vector<std::string> DataParagraphs(const RunGoal& goal, const BatchSpec& batch) {
+std::vector<std::string> DataParagraphs(const RunGoal& goal, const BatchSpec& batch,
+                                        const ModelSpec& model) {
   ZEROPLAN_CHECK(goal.data.has_value(), "no data");
   const DataFacts& facts = *goal.data;
   const int64_t steps = CostOf(goal, batch, 0).steps;
   std::vector<std::string> paragraphs = {"Data: " + DataText(facts)};
-  if (std::string better = ProposalText(facts); !better.empty()) {
+  if (std::string better = ProposalText(facts, model.positions); !better.empty()) {
     paragraphs.push_back(std::move(better));
   }
   paragraphs.push_back(fmt::format("{} {}", EpochText(facts, batch.global_batch(), steps),

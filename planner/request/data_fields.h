@@ -26,6 +26,7 @@ DataFacts FactsOf(const DataFields& data, const BatchSpec& batch, bool fixed_row
 
 // The data's facts, and what they mean for a run in such batches: how long sequences had better be,
 // how many steps it takes, what its longest batch is. A paragraph each. REQUIRES: goal.data.
-std::vector<std::string> DataParagraphs(const RunGoal& goal, const BatchSpec& batch);
+std::vector<std::string> DataParagraphs(const RunGoal& goal, const BatchSpec& batch,
+                                        const ModelSpec& model);
 
 }  // namespace zeroplan

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -38,6 +39,7 @@ double MostPerGpu(const ChoiceSearch& searcher, const Candidate& now) {
       double before = 0;
       for (c.micro_batch = 1; c.micro_batch <= most; c.micro_batch *= 2) {
         const double rate = searcher.MostOfKernels(c);
+        if (!std::isfinite(rate)) break;  // the runtime has no such choice, or does not know
         best = std::max(best, rate);
         if (rate < kLevel * before) break;
         before = rate;
@@ -45,7 +47,7 @@ double MostPerGpu(const ChoiceSearch& searcher, const Candidate& now) {
     }
     if (without) break;
   }
-  return kBeyond * best;
+  return best > 0 ? kBeyond * best : std::numeric_limits<double>::infinity();
 }
 
 // Fewer GPUs that are searched: the most first.

@@ -254,7 +254,8 @@ std::string MethodsText(const MethodComparison& comparison, size_t columns, bool
     text += Wrap(FigureText(figure, comparison), 2, columns);
   }
   if (comparison.goal.data) {
-    for (const std::string& part : DataParagraphs(comparison.goal, comparison.batch)) {
+    for (const std::string& part :
+         DataParagraphs(comparison.goal, comparison.batch, comparison.methods.front().model)) {
       text += Wrap(part, 2, columns);
     }
   }

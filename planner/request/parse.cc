@@ -100,9 +100,20 @@ double ParsePrice(const std::string& text, std::string_view option) {
   return *value;
 }
 
+namespace {
+
+std::string_view WithoutBlanks(std::string_view text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  return text;
+}
+
+}  // namespace
+
 std::vector<int> ParseCounts(const std::string& text, std::string_view option, int64_t high) {
   std::vector<int> counts;
-  for (const std::string_view one : SplitList(text)) {
+  for (std::string_view one : SplitList(text)) {
+    one = WithoutBlanks(one);
     const auto count = static_cast<int>(ParseWhole(one, option, 1, high));
     if (std::find(counts.begin(), counts.end(), count) != counts.end()) {
       ThrowUsage("{}: {} has {} twice; name each once", option, text, one);
@@ -115,8 +126,10 @@ std::vector<int> ParseCounts(const std::string& text, std::string_view option, i
 
 std::vector<std::string> ParseNames(const std::string& text, std::string_view option) {
   std::vector<std::string> names;
-  for (const std::string_view one : SplitList(text)) {
+  for (std::string_view one : SplitList(text)) {
+    one = WithoutBlanks(one);
     if (one.empty()) ThrowUsage("{}: {} has an empty name; leave the comma out", option, text);
+    if (one == "any") ThrowUsage("{}: any stands alone; leave the other names out", option);
     if (std::find(names.begin(), names.end(), one) != names.end()) {
       ThrowUsage("{}: {} has {} twice; name each once", option, text, one);
     }

@@ -437,12 +437,15 @@ ChoiceEstimate EnumeratedSearch::EstimateCandidate(const Candidate& candidate) c
   return at->second;
 }
 
-std::unique_ptr<ChoiceSearch> EnumeratedSearch::Like(SearchInputs inputs) const {
+std::unique_ptr<ChoiceSearch> EnumeratedSearch::Like(SearchInputs inputs,
+                                                     bool /*same_gpus*/) const {
   return std::make_unique<EnumeratedSearch>(std::move(inputs));
 }
 
 double EnumeratedSearch::MostOfKernels(const Candidate& candidate) const {
   const TrainSetup setup = SetupOf(candidate, inputs_.base);
+  const JudgeInputs judged = {inputs_.model, inputs_.lower, inputs_.recipe, inputs_.hardware};
+  if (!inputs_.runtime->Takes(judged, setup)) return std::numeric_limits<double>::infinity();
   const double seconds =
       judge_->LeastMicroStepSeconds(setup, ClusterFor({}, candidate.gpus)) * (1 - kTimeSlack);
   const auto tokens = static_cast<double>(setup.batch.micro_batch * setup.batch.seq_len);

@@ -27,7 +27,7 @@ class EnumeratedSearch : public ChoiceSearch {
   std::optional<Found> BestKnown() const override { return best_; }
   std::vector<JudgedChoice> Judged() const override { return judged_; }
   ChoiceEstimate EstimateCandidate(const Candidate& candidate) const override;
-  std::unique_ptr<ChoiceSearch> Like(SearchInputs inputs) const override;
+  std::unique_ptr<ChoiceSearch> Like(SearchInputs inputs, bool same_gpus) const override;
   Answer BestAtBandwidth(const Found& now, const OtherLink& link, double rate) override;
   std::vector<MemoryAnswer> AnswersByMemory(const Found& now, uint64_t most) override {
     return AnswersAtMemories(*this, now, most);

@@ -135,9 +135,9 @@ bool Searcher::MayReach(const Question& question, double merit) {
                      [merit](const Item& item) { return item.bound.primary >= merit; }) ||
          !impl_->judge.OpenMixes(question, /*cut=*/true, {merit, kLeast}, /*each=*/false).empty();
 }
-std::unique_ptr<ChoiceSearch> Searcher::Like(SearchInputs inputs) const {
+std::unique_ptr<ChoiceSearch> Searcher::Like(SearchInputs inputs, bool same_gpus) const {
   auto search = std::make_unique<Searcher>(std::move(inputs), *this);
-  search->impl_->judge.TakeCompute(impl_->judge);
+  if (same_gpus) search->impl_->judge.TakeCompute(impl_->judge);
   return search;
 }
 Answer Searcher::BestAtBandwidth(const Found& now, const OtherLink& link, double rate) {

@@ -200,9 +200,10 @@ class ChoiceSearch {
   // serves; in the order of the space.
   virtual std::vector<JudgedChoice> Judged() const = 0;
   virtual ChoiceEstimate EstimateCandidate(const Candidate& candidate) const = 0;
-  // The same space on other machines' terms, sharing what can be shared. REQUIRES: `inputs` differ
-  // from these in the space, the clusters (of the same GPUs) and what is asked alone.
-  virtual std::unique_ptr<ChoiceSearch> Like(SearchInputs inputs) const = 0;
+  // The same space on other machines' terms, sharing what can be shared: programs, and where the
+  // GPUs are the same what their kernels take. REQUIRES: `inputs` differ from these in the space,
+  // the clusters and what is asked alone; `same_gpus`: the clusters have GPUs of the same figures.
+  virtual std::unique_ptr<ChoiceSearch> Like(SearchInputs inputs, bool same_gpus = true) const = 0;
   // The best with as many GPUs as `now`, with another bandwidth (OtherLink::Typed).
   virtual Answer BestAtBandwidth(const Found& now, const OtherLink& link, double rate) = 0;
   // By rising memory, up to `most`; ranges without a hole, from the least that anything fits in, as
@@ -244,7 +245,7 @@ class Searcher : public ChoiceSearch {
   std::optional<Found> BestKnown() const override;
   std::vector<JudgedChoice> Judged() const override;
   ChoiceEstimate EstimateCandidate(const Candidate& candidate) const override;
-  std::unique_ptr<ChoiceSearch> Like(SearchInputs inputs) const override;
+  std::unique_ptr<ChoiceSearch> Like(SearchInputs inputs, bool same_gpus) const override;
   Answer BestAtBandwidth(const Found& now, const OtherLink& link, double rate) override;
   std::vector<MemoryAnswer> AnswersByMemory(const Found& now, uint64_t most) override;
   uint64_t GpuBytesNeeded(const Found& found) const override;

@@ -17,6 +17,7 @@ from typing import Any, Iterable, Optional, Union
 
 from . import _core
 from ._errors import Error, NothingFits
+from ._machines import Machine, Machines
 from ._results import (
     AxisBytes,
     Change,
@@ -28,8 +29,6 @@ from ._results import (
     GpuBytes,
     HostBytes,
     Interruptions,
-    Machine,
-    Machines,
     Model,
     Plan,
     Predicted,

@@ -9,17 +9,13 @@
 #include <type_traits>
 #include <utility>
 
-#include "cli/common/output.h"
 #include "cli/common/planned_hardware.h"
 #include "cli/run/train/host_fit.h"
 #include "cli/run/train/open_choice.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
-#include "core/base/units.h"
-#include "core/families/load_model.h"
 #include "core/model/model_fields.h"
-#include "cost_models/cost_model.h"
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/checkpoint_meta.h"
 #include "executor/checkpoint/hf_weights.h"

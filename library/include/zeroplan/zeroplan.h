@@ -252,9 +252,11 @@ struct MachinePlan {
   std::optional<Choice> choice;  // as MakePlan chooses
   std::optional<double> tokens_per_second;
   double gap = 0;  // as Plan's
-  // Of the run. `price`: on demand; none: it is not known.
+  // Of the run. `price`: on demand, with "interruptions" on spot machines where their price is
+  // known; none: it is not known. `steps_alone`: seconds are those of steps alone, as they are
+  // unless "interruptions" are given and what they cost is known.
   std::optional<double> seconds, price, spot_price, gpu_kwh;
-  bool in_time = false, in_budget = false;
+  bool steps_alone = true, in_time = false, in_budget = false;
   bool unbeaten = false;  // nothing is as fast and as cheap, and better in one of the two
 };
 

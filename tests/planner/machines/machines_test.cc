@@ -125,7 +125,7 @@ TEST_CASE("machines: random questions have the rows, the order and the marks of 
       // Whole steps.
       const BatchSpec& batch = row.choice->setup.batch;
       const int64_t step = batch.global_batch() * batch.seq_len;
-      const int64_t steps = (all.tokens + step - 1) / step;
+      const int64_t steps = (*all.tokens + step - 1) / step;
       const double seconds = static_cast<double>(steps * step) / rate;
       const auto price = prices.gpu_hour.find(row.hw);
       const bool has = price != prices.gpu_hour.end();
@@ -186,6 +186,45 @@ TEST_CASE("machines: of all built-in ones, those that are shown are those of who
   }
 }
 
+TEST_CASE("machines: cards whose kernels differ are searched by their own") {
+  // Alike in what decides their programs, unlike in what kernels take.
+  const PlanRequest request = Compared("gpt2", {"a40", "rtx5090", "l40s", "h200-141gb-sxm"}, {2});
+  for (const MachineRow& row : ComparedNow(request).rows) {
+    INFO(row.hw);
+    REQUIRE(row.choice);
+    CHECK(row.gap == 0);
+    CHECK(*row.choice->time.tokens_per_second == SinglePlan(request, row.hw, row.gpus));
+  }
+}
+
+TEST_CASE("machines: who names a card pays for cards, though a cloud rents such machines whole") {
+  TempDir folder;
+  MadeUpPrices prices{{{"g2-standard-96", 5}}, /*whole_node=*/true};
+  prices.Write(folder.path("prices.json"));
+  PlanRequest request = Compared("gpt2", {"l4", "g2-standard-96"}, {2});
+  request.machines.prices = folder.path("prices.json");
+  for (const MachineRow& row : ComparedNow(request).rows) {
+    INFO(row.hw);
+    CHECK(row.price.has_value() == (row.hw == "g2-standard-96"));
+    CHECK(row.rented == (row.hw == "l4" ? 2 : 8));
+  }
+}
+
+TEST_CASE("machines: what never ends is not within the limits") {
+  PlanRequest request = Compared("gpt2", {"l40s", "l4"}, {1});
+  request.common.goal.tokens.emplace(10'000'000'000);
+  request.common.goal.interruptions.emplace(1);
+  const MachineComparison all = ComparedNow(request);
+  CHECK(all.best() == nullptr);
+  for (const MachineRow& row : all.rows) {
+    INFO(row.hw);
+    CHECK_FALSE(row.open_ended.empty());
+    CHECK_FALSE(row.front);
+    CHECK(row.run.seconds < 1e9);
+  }
+  CHECK(Has(NothingWithin(all), "is not known"));
+}
+
 TEST_CASE("machines: a deadline and a budget leave out what is beyond them, and say what is not") {
   TempDir folder;
   MadeUpPrices prices{{{"l40s", 1}, {"h100-80gb-sxm", 4}}};
@@ -243,6 +282,15 @@ TEST_CASE("machines: what cannot be compared is refused before anything is searc
     return RefusalOf(request);
   };
   CHECK(Has(with([](PlanRequest& r) { r.machines.hw = {"t4", "rtx9999"}; }), "rtx9999"));
+  CHECK(Has(with([](PlanRequest& r) {
+              r.machines.hw = {"rtx4090", "RTX 4090"};
+            }),
+            "are the same machine"));
+  CHECK(Has(with([](PlanRequest& r) {
+              r.machines.any = true;
+              r.machines.gpus = {9};
+            }),
+            "⟦gpus⟧: no built-in machine has 9"));
   CHECK(Has(with([](PlanRequest& r) { r.machines.deadline.emplace(60); }),
             "⟦deadline⟧: has no effect without ⟦tokens⟧"));
   CHECK(Has(with([](PlanRequest& r) { r.machines.budget.emplace(60); }),

@@ -1,0 +1,121 @@
+"""What machines() returns: the command line's JSON (docs/metrics.md), typed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Optional
+
+from ._pictures import Drawn
+from ._results import Choice, _frame, _read, _table
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The best plan of one machine, and what a run takes there."""
+
+    hw: str
+    gpus: int
+    fits: bool
+    why_not: Optional[str]
+    """What is short where nothing fits, or why the machine cannot be asked."""
+    gap: float
+    """0: no other choice is better by more than 0.5 %; else how much better one could be at most."""
+    margin: Optional[float]
+    """The largest error of a step's time beside measured runs, as a share; None: not known."""
+    guessed: bool
+    """Whether times rest on figures that are neither measured nor a datasheet's."""
+    seconds: Optional[float]
+    """Of the run; with interruptions= those that are expected, but for `steps_alone`."""
+    steps_alone: bool
+    gpu_hours: Optional[float]
+    price: Optional[float]
+    """Of the run, on demand, or where it is interrupted on spot machines; None: not known."""
+    spot_price: Optional[float]
+    gpu_kwh: Optional[float]
+    gpu_hour_price: Optional[dict[str, Any]]
+    """amount, currency, date and source of a GPU's price for an hour."""
+    rented_gpus: Optional[int]
+    """GPUs that are paid for: whole nodes where they are rented so."""
+    in_time: bool
+    in_budget: bool
+    unbeaten: bool
+    """Whether nothing is as fast and as cheap, and better in one of the two."""
+    tokens_per_second: Optional[float]
+    choice: Optional[Choice]
+
+
+@dataclass(frozen=True)
+class Machines(Drawn):
+    """The best plan of each machine, the best machine first (schema zeroplan.machines/1)."""
+
+    machines: tuple[Machine, ...]
+    model: dict[str, Any]
+    tokens: Optional[int]
+    """Of the run that they are compared by; None: it is epochs of data."""
+    objective: str
+    currency: Optional[str]
+    assumed: tuple[str, ...]
+    notes: tuple[str, ...]
+    _json: str = dataclasses.field(repr=False)
+
+    @classmethod
+    def _of(cls, result: dict[str, Any], call: str) -> Machines:
+        source = json.loads(result["json"])
+        for machine, choice in zip(source["machines"], result["choices"]):
+            machine["tokens_per_second"] = machine["choice"] and machine["choice"]["tokens_per_second"]
+            machine["choice"] = choice
+        comparison: Machines = _read(cls, {**source, "_json": result["json"]})
+        comparison._draws(result, call)
+        return comparison
+
+    @property
+    def best(self) -> Optional[Machine]:
+        """The best within deadline and budget; None: there is none."""
+        return next((m for m in self.machines if m.fits and m.in_time and m.in_budget), None)
+
+    @property
+    def unbeaten(self) -> list[Machine]:
+        return [machine for machine in self.machines if machine.unbeaten]
+
+    def to_json(self) -> str:
+        """What `zeroplan plan --format json` prints of machines."""
+        return self._json
+
+    def to_dict(self) -> dict[str, Any]:
+        return json.loads(self._json)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row for each machine; columns are the JSON's keys joined by dots."""
+        return _frame(self.to_dict()["machines"])
+
+    def _repr_html_(self) -> str:
+        def number(value: Optional[float]) -> str:
+            return "" if value is None else f"{value:.3g}"
+
+        rows = [
+            [
+                f"{machine.gpus} x {machine.hw}",
+                str(machine.choice or ""),
+                number(machine.tokens_per_second),
+                "" if machine.seconds is None else number(machine.seconds / 3600),
+                number(machine.price),
+                number(machine.gpu_kwh),
+                "yes" if machine.unbeaten else "",
+                "" if machine.fits else machine.why_not or "no",
+            ]
+            for machine in self.machines
+        ]
+        chosen = next((i for i, machine in enumerate(self.machines) if machine is self.best), None)
+        return _table(
+            f"{self.model['name']}, "
+            + ("data" if self.tokens is None else f"{self.tokens:.3g} tokens")
+            + f", by {self.objective}",
+            ["machine", "best plan", "tokens/s", "hours", self.currency or "price", "kWh", "unbeaten", "why not"],
+            rows,
+            chosen,
+        ) + self._pictures_html()
