@@ -208,18 +208,18 @@ std::optional<Picture> LossPicture(const RunRecord& record) {
   }
   if (chart.series.empty()) return std::nullopt;
   int64_t before = record.done;
-  return OverSteps(
-      record.steps, std::move(chart), std::move(picture), {"training loss", "validation loss"},
-      [&](const RunStep& row) {
-        std::string validated;
-        for (const auto& [step, loss] : record.validations) {
-          if (step > before && step <= row.step) {
-            validated = fmt::format("{:.4f}", loss);
-          }
-        }
-        before = row.step;
-        return std::vector{row.loss ? fmt::format("{:.4f}", *row.loss) : "not finite", validated};
-      });
+  return OverSteps(record.steps, std::move(chart), std::move(picture),
+                   {"training loss", "validation loss"}, [&](const RunStep& row) {
+                     std::string validated;
+                     for (const auto& [step, loss] : record.validations) {
+                       if (step > before && step <= row.step) {
+                         validated = fmt::format("{:.4f}", loss);
+                       }
+                     }
+                     before = row.step;
+                     return std::vector{row.loss ? fmt::format("{:.4f}", *row.loss) : "not finite",
+                                        validated};
+                   });
 }
 
 std::optional<Picture> SpeedPicture(const RunRecord& record) {
@@ -236,11 +236,11 @@ std::optional<Picture> SpeedPicture(const RunRecord& record) {
   chart.series = {LineOf(record.steps, "tokens a second", [](const RunStep& step) {
     return std::optional(step.tokens_per_second);
   })};
-  return OverSteps(
-      record.steps, std::move(chart), std::move(picture), {"seconds a step", "tokens/s"},
-      [&](const RunStep& row) {
-        return std::vector{FormatSeconds(row.step_seconds), rate(row.tokens_per_second)};
-      });
+  return OverSteps(record.steps, std::move(chart), std::move(picture),
+                   {"seconds a step", "tokens/s"}, [&](const RunStep& row) {
+                     return std::vector{FormatSeconds(row.step_seconds),
+                                        rate(row.tokens_per_second)};
+                   });
 }
 
 std::optional<Picture> MeasuredTimePicture(const RunRecord& record) {

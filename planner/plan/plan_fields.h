@@ -21,7 +21,7 @@ struct PlanField {
 
 // Calls visit(field, value); `T` is Cluster or const Cluster.
 template <typename T, typename Visit>
-requires std::same_as<std::remove_const_t<T>, Cluster>
+  requires std::same_as<std::remove_const_t<T>, Cluster>
 void ForEachField(T& c, Visit&& visit) {
   visit(PlanField{"hw"}, c.hardware);
   visit(PlanField{"gpu"}, c.gpu_name);
@@ -42,7 +42,7 @@ void ForEachField(T& c, Visit&& visit) {
 
 // The same of LowerOptions; a plan's purpose is always training.
 template <typename T, typename Visit>
-requires std::same_as<std::remove_const_t<T>, LowerOptions>
+  requires std::same_as<std::remove_const_t<T>, LowerOptions>
 void ForEachField(T& lower, Visit&& visit) {
   visit(PlanField{"backend"}, lower.backend);
   visit(PlanField{"logits_chunk_bytes", 1}, lower.logits_chunk_bytes);
@@ -55,7 +55,7 @@ void ForEachField(T& lower, Visit&& visit) {
 
 // The same of PlanOrigin, whose section may be missing.
 template <typename T, typename Visit>
-requires std::same_as<std::remove_const_t<T>, PlanOrigin>
+  requires std::same_as<std::remove_const_t<T>, PlanOrigin>
 void ForEachField(T& origin, Visit&& visit) {
   visit(PlanField{.key = "model_folder", .nullable = true}, origin.model_folder);
   visit(PlanField{.key = "hw_file", .nullable = true}, origin.hw_file);

@@ -522,17 +522,17 @@ void AddBatchFields(FieldSink& sink, BatchFields& fields, bool searched, bool tr
               "sent (default: the gradients' own)",
               kPlan},
              fields.communication_dtype, ParseDtype);
-  sink.Value(
-      {group, "⟦master_weights⟧", "fp32|split|16bit",
-       "What a run of 16 bits keeps of each parameter for its updates: an fp32 number; the "
-       "same in two halves, of which a bf16 parameter is one; or the parameter's own 16 "
-       "bits, rounded stochastically (default: the config's, else fp32)",
-       kPlan},
-      fields.master_weights, [](const std::string& text, std::string_view name) {
-        constexpr size_t kParam = 2;  // from here on, with the names of dtypes
-        const size_t word = ParseWord(text, name, {"fp32", "split", "16bit", "bf16", "fp16"});
-        return static_cast<MasterWeights>(std::min(word, kParam));
-      });
+  sink.Value({group, "⟦master_weights⟧", "fp32|split|16bit",
+              "What a run of 16 bits keeps of each parameter for its updates: an fp32 number; the "
+              "same in two halves, of which a bf16 parameter is one; or the parameter's own 16 "
+              "bits, rounded stochastically (default: the config's, else fp32)",
+              kPlan},
+             fields.master_weights, [](const std::string& text, std::string_view name) {
+               constexpr size_t kParam = 2;  // from here on, with the names of dtypes
+               const size_t word =
+                   ParseWord(text, name, {"fp32", "split", "16bit", "bf16", "fp16"});
+               return static_cast<MasterWeights>(std::min(word, kParam));
+             });
   sink.Value({group, "⟦optimizer_states⟧", "fp32|bf16|8bit",
               "What Adam's two moments are kept in (default: the config's, else fp32)", kPlan},
              fields.optimizer_states, [](const std::string& text, std::string_view name) {

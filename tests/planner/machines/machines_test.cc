@@ -282,9 +282,7 @@ TEST_CASE("machines: what cannot be compared is refused before anything is searc
     return RefusalOf(request);
   };
   CHECK(Has(with([](PlanRequest& r) { r.machines.hw = {"t4", "rtx9999"}; }), "rtx9999"));
-  CHECK(Has(with([](PlanRequest& r) {
-              r.machines.hw = {"rtx4090", "RTX 4090"};
-            }),
+  CHECK(Has(with([](PlanRequest& r) { r.machines.hw = {"rtx4090", "RTX 4090"}; }),
             "are the same machine"));
   CHECK(Has(with([](PlanRequest& r) {
               r.machines.any = true;
