@@ -180,7 +180,6 @@ nlohmann::ordered_json RunJson(const RunGoal& goal, const ChoiceEstimate& choice
 }
 
 nlohmann::ordered_json InterruptionsJson(const InterruptedCost& cost) {
-  using Json = nlohmann::ordered_json;
   const auto known = [&](auto value) { return cost.known ? Json(value) : Json(nullptr); };
   // JSON has no infinities.
   const auto finite = [](const std::optional<double>& value) {

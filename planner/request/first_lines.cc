@@ -268,7 +268,7 @@ std::vector<AdviceLine> FirstLines(const ResolvedPlan& request, ChoiceSearch& se
   }
   const double most = found.candidate.gpus * per_gpu;
   if (most >= kMuchFaster * found.tokens_per_second && asked.common.config.empty()) {
-    batches.emplace(AnswersByBatch(searcher, found));
+    batches = KnownBatches{AnswersByBatch(searcher, found), {}};
     if (auto line = OtherBatch(searcher, found, *batches)) lines.push_back(*std::move(line));
   }
   return lines;
