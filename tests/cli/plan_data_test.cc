@@ -133,7 +133,8 @@ TEST_CASE("plan --data for another program: the longest micro-batch, and a probe
   CHECK(Has(page, "a micro-batch has at most 4 x 64 tokens, and 4 x "));
   CHECK(Has(page, "memory is planned for 4 x 64"));
   CHECK(Has(page, "two steps of the longest sample alone, in micro-batches of 4 x 64 tokens."));
-  CHECK(Has(trainer.out, "    trainer.train_dataset = rows.select([longest] * 16)\n"));
+  CHECK(Has(trainer.out,
+            "    trainer.train_dataset = torch.utils.data.Subset(rows, [longest] * 16)\n"));
   CHECK(Has(trainer.out, "    PROBE=1 torchrun --nproc_per_node 2 train.py"));
   CHECK(Has(trainer.out, "--max_steps 2 \\\n      --save_strategy no\n"));
   // Sequences that are longer than all: no batch is as large as one that is planned.
