@@ -336,12 +336,6 @@ NamedProfile SeveralOf(const std::string& card, int count) {
   return named;
 }
 
-bool IsCard(const std::string& name) {
-  const std::vector<KnownGpu>& gpus = KnownGpus();
-  return std::any_of(gpus.begin(), gpus.end(),
-                     [&](const KnownGpu& gpu) { return gpu.part == name; });
-}
-
 // "rtx4090+rtx3090", "2xA100-40GB + 2xA100-80GB": one host with all of them.
 NamedProfile UnequalNamed(std::string_view option, const std::string& name,
                           const std::vector<std::string>& known) {

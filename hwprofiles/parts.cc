@@ -258,6 +258,12 @@ const std::vector<KnownGpu>& KnownGpus() {
   return gpus;
 }
 
+bool IsCard(const std::string& name) {
+  const std::vector<KnownGpu>& gpus = KnownGpus();
+  return std::any_of(gpus.begin(), gpus.end(),
+                     [&](const KnownGpu& gpu) { return gpu.part == name; });
+}
+
 const std::vector<KnownMachine>& KnownMachines() {
   static const std::vector<KnownMachine> machines = ReadMachines();
   return machines;

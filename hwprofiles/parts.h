@@ -59,6 +59,8 @@ struct KnownGpu {
   std::vector<std::string> driver_names;  // without the brand; empty: not known
 };
 const std::vector<KnownGpu>& KnownGpus();
+// Whether a built-in profile of that name is one card alone.
+bool IsCard(const std::string& name);
 // A built-in machine: which GPUs it has, and how many.
 struct KnownMachine {
   std::string name;

@@ -149,7 +149,11 @@ MachinePrices PriceBook::Of(const HardwareProfile& profile) const {
   if (const auto machine = of_machine_.find(profile.name); machine != of_machine_.end()) {
     return machine->second;
   }
-  const auto card = of_card_.find(profile.gpu.name);
+  return OfCard(profile.gpu.name);
+}
+
+MachinePrices PriceBook::OfCard(const std::string& gpu_name) const {
+  const auto card = of_card_.find(gpu_name);
   return card == of_card_.end() ? MachinePrices{} : card->second;
 }
 

@@ -50,6 +50,8 @@ class PriceBook {
   // machine it is in. A machine that has an entry takes nothing from its card's: where its cloud's
   // spot price is not known, another cloud's says nothing of it.
   MachinePrices Of(const HardwareProfile& profile) const;
+  // Those of a card, by GpuProfile::name, whichever machine it is in.
+  MachinePrices OfCard(const std::string& gpu_name) const;
 
   // The file that was read; "" for the built-in prices.
   const std::string& file() const { return file_; }

@@ -2,6 +2,7 @@
 // comes from. Values are in base units (bytes, bytes per second, FLOP per second, hertz, counts).
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -161,6 +162,7 @@ std::string_view LinkKindName(LinkKind kind);  // "nvlink", "pcie"
 
 struct NodeProfile {
   Figure gpus;
+  int gpu_count() const { return static_cast<int>(std::lround(gpus.value)); }
   Figure host_memory;
   std::optional<Figure> pinned_limit;  // of it, what the driver page-locks; absent: no limit known
   Figure cores;

@@ -330,13 +330,18 @@ v1::Estimate AnswerEstimate(const v1::Options& options, ReportState* state) {
   return estimate;
 }
 
-// `state`: set where it is not null.
-v1::Plan AnswerPlan(const v1::Options& options, const v1::Progress& progress, ReportState* state) {
+PlanRequest PlanAsked(const v1::Options& options) {
   PlanRequest asked;
   asked.common.hardware.find = FindThisMachine;
   Arguments arguments;
   AddPlanFields(arguments, asked);
   arguments.Read("plan", options);
+  return asked;
+}
+
+// `state`: set where it is not null.
+v1::Plan AnswerPlan(const v1::Options& options, const v1::Progress& progress, ReportState* state) {
+  PlanRequest asked = PlanAsked(options);
   Assumptions assumptions;
   ReadData(asked, assumptions);
   const std::string largest = asked.largest ? FindLargest(asked).text : "";
@@ -379,8 +384,8 @@ v1::MachinePlan MachinePlanOf(const MachineRow& row, const MachineComparison& al
   plan.spot_price = row.spot_price;
   plan.gpu_kwh = row.run.gpu_kwh;
   plan.steps_alone = row.steps_alone;
-  plan.in_time = row.in_time && row.open_ended.empty();
-  plan.in_budget = row.in_budget && row.open_ended.empty();
+  plan.in_time = row.in_time;
+  plan.in_budget = row.in_budget;
   plan.unbeaten = row.front;
   return plan;
 }
@@ -388,11 +393,7 @@ v1::MachinePlan MachinePlanOf(const MachineRow& row, const MachineComparison& al
 // `state`: set where it is not null.
 v1::MachineComparison AnswerMachines(const v1::Options& options, const v1::Progress& progress,
                                      ReportState* state) {
-  PlanRequest asked;
-  asked.common.hardware.find = FindThisMachine;
-  Arguments arguments;
-  AddPlanFields(arguments, asked);
-  arguments.Read("plan", options);
+  PlanRequest asked = PlanAsked(options);
   Assumptions assumptions;
   ReadData(asked, assumptions);
   MachineComparison all = CompareMachines(asked, assumptions, [&](size_t done, const std::string&) {

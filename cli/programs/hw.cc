@@ -207,7 +207,7 @@ std::string ProfilesJson() {
     const NodeProfile& node = profile.node;
     profiles.push_back(
         {{"name", name},
-         {"gpus", std::llround(node.gpus.value)},
+         {"gpus", node.gpu_count()},
          {"gpu", profile.gpu.name},
          {"gpu_memory_bytes", std::llround(profile.gpu.memory.value)},
          {"link", LinkKindName(node.link_kind)},

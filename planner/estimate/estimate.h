@@ -87,6 +87,9 @@ struct InterruptedCost {
   // being written, and one more.
   double notice_needs_seconds = 0;
   std::optional<bool> fits_notice;  // set where there is a notice
+
+  // Such a run hardly gets on at all.
+  bool hopeless() const { return lost_share > 0.99; }
 };
 // `async_save`: saves are written beside the steps. REQUIRES: goal.interruptions.
 InterruptedCost InterruptedCostOf(const RunGoal& goal, const SaveCost& save, const BatchSpec& batch,

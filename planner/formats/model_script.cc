@@ -102,9 +102,9 @@ bool IsDdp(const FormatRequest& request) { return request.runtime->key() == "ddp
 
 std::vector<std::string> ModelScript(const FormatRequest& request) {
   const TorchRecipe& recipe = request.recipe;
+  const bool trainer = request.format == ConfigFormat::kHfTrainer;
   const bool adapters = HasAdapters(request.model), quantized = request.model.lora_quantized;
   // The Trainer puts Liger's kernels in by itself.
-  const bool trainer = request.format == ConfigFormat::kHfTrainer;
   const bool liger = recipe.code == CodeStyle::kLiger && !trainer;
   std::vector<std::string> lines = {"import torch"};
   const PlannedCode* planned =

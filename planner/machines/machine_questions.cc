@@ -61,10 +61,7 @@ PlanRequest QuestionOf(const PlanRequest& request, const std::string& hw, int gp
   question.quick = true;
   question.common.goal = {};
   question.common.hardware.profile = hw;
-  if (gpus > 0) {
-    question.common.cluster.gpus.emplace(gpus);
-    question.common.cluster.gpus.text = std::to_string(gpus);
-  }
+  Set(question.common.cluster.gpus, gpus);
   return question;
 }
 
@@ -81,7 +78,7 @@ std::vector<PlanRequest> AnyMachines(const PlanRequest& request, const std::vect
   std::vector<PlanRequest> questions;
   std::set<std::pair<std::string, int>> seen;  // profiles
   for (const std::string& name : ProfileNames()) {
-    if (!IsCardName(name)) continue;
+    if (!IsCard(name)) continue;
     const bool alone = name.ends_with("-laptop") || name.starts_with("gh200");
     for (const int count : counts) {
       if (count > kMostInHost || (alone && count > 1)) continue;
@@ -91,7 +88,7 @@ std::vector<PlanRequest> AnyMachines(const PlanRequest& request, const std::vect
   }
   for (const KnownMachine& machine : KnownMachines()) {
     const int gpus = static_cast<int>(std::lround(machine.gpus));
-    if (IsCardName(machine.name) || gpus < 2) continue;
+    if (IsCard(machine.name) || gpus < 2) continue;
     for (const int count : counts) {
       if (count % gpus != 0 || !seen.emplace(machine.name, count).second) continue;
       questions.push_back(QuestionOf(request, machine.name, count));
@@ -101,16 +98,6 @@ std::vector<PlanRequest> AnyMachines(const PlanRequest& request, const std::vect
 }
 
 }  // namespace
-
-int GpusOf(const HardwareProfile& profile) {
-  return static_cast<int>(std::lround(profile.node.gpus.value));
-}
-
-bool IsCardName(const std::string& name) {
-  const std::vector<KnownGpu>& gpus = KnownGpus();
-  return std::any_of(gpus.begin(), gpus.end(),
-                     [&](const KnownGpu& gpu) { return gpu.part == name; });
-}
 
 std::vector<PlanRequest> MachineQuestions(const PlanRequest& request) {
   Refuse(request);
@@ -139,11 +126,12 @@ std::vector<PlanRequest> MachineQuestions(const PlanRequest& request) {
     int own = 0;  // the machine's GPUs
     if (name.empty()) {
       Assumptions unused;
-      const HardwareProfile found = ResolveHardware(request.common.hardware, {}, unused);
-      own = unused.detected_gpus.value_or(GpusOf(found));
+      const HardwareProfile found =
+          ResolveHardware(request.common.hardware, {}, unused, MeasureHost::kYes);
+      own = unused.detected_gpus.value_or(found.node.gpu_count());
     } else {
       const NamedProfile named = FindProfile(name);
-      own = named.gpus > 0 ? named.gpus : GpusOf(named.profile);
+      own = named.gpus > 0 ? named.gpus : named.profile.node.gpu_count();
       const auto [same, first] = known.try_emplace({named.profile.name, named.gpus}, name);
       if (!first) {
         ThrowUsage("⟦hw⟧: {} and {} are the same machine; name it once", same->second, name);

@@ -1,10 +1,8 @@
 // The questions that a comparison of machines asks.
 #pragma once
 
-#include <string>
 #include <vector>
 
-#include "hwprofiles/profile.h"
 #include "planner/request/request.h"
 
 namespace zeroplan {
@@ -12,10 +10,5 @@ namespace zeroplan {
 // One PlanRequest a machine, in the order that was asked. Throws Error(kUsage) for what does not go
 // with a comparison, and for names and files that are wrong, before anything is searched.
 std::vector<PlanRequest> MachineQuestions(const PlanRequest& request);
-
-// Whether a built-in profile is that of a card alone.
-bool IsCardName(const std::string& name);
-// GPUs of one node.
-int GpusOf(const HardwareProfile& profile);
 
 }  // namespace zeroplan

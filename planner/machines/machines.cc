@@ -1,18 +1,15 @@
 #include "planner/machines/machines.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <condition_variable>
 #include <exception>
 #include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <thread>
 #include <tuple>
 
@@ -50,11 +47,8 @@ MachinePrices PricesOf(const PriceBook& book, const std::string& hw,
                        const HardwareProfile& hardware) {
   if (hw.empty()) return book.Of(hardware);
   const NamedProfile named = FindProfile(hw, 1);
-  if (named.gpus == 0 && !IsCardName(named.profile.name)) return book.Of(hardware);
-  for (const KnownGpu& gpu : KnownGpus()) {
-    if (gpu.name == hardware.gpu.name) return book.Of(LoadProfile(gpu.part));
-  }
-  return book.Of(hardware);
+  const bool cards = named.gpus > 0 || IsCard(named.profile.name);
+  return cards ? book.OfCard(hardware.gpu.name) : book.Of(hardware);
 }
 
 // What the rows share while they are searched.
@@ -94,9 +88,7 @@ class Comparison {
     }
     Resolve(assumptions);
     AssumeRestart(request.common, assumptions);
-    if (all_.interrupted && !request.common.async_save) {
-      assumptions.assumed.emplace_back("⟦async_save⟧ auto");
-    }
+    async_save_ = AsyncSaveOf(request.common, assumptions);
   }
 
   MachineComparison Run(const MachinesProgress& progress) {
@@ -387,7 +379,7 @@ class Comparison {
     } else {
       const MachinePrices known = PricesOf(prices(), row.hw, hardware);
       const auto paid = [&](const GpuHourPrice& price) {
-        return price.whole_node ? row.cluster.nodes() * GpusOf(hardware) : row.gpus;
+        return price.whole_node ? row.cluster.nodes() * hardware.node.gpu_count() : row.gpus;
       };
       const auto of_run = [&](const std::optional<GpuHourPrice>& price) -> std::optional<double> {
         if (!price) return std::nullopt;
@@ -410,9 +402,8 @@ class Comparison {
     plan.setup = row.choice->setup;
     plan.lower = resolved.inputs().lower;
     plan.choice = *row.choice;
-    const AsyncSave asked = asked_.common.async_save.value_or(AsyncSave::kIfItFits);
-    if (asked != AsyncSave::kOff) {
-      SettleAsyncSave(asked, resolved.inputs().clusters.back(), plan);
+    if (async_save_ != AsyncSave::kOff) {
+      SettleAsyncSave(async_save_, resolved.inputs().clusters.back(), plan);
       row.choice = plan.choice;
     }
     const SaveCost save = SaveCostOf(plan.model, plan.setup, row.cluster, resolved.hardware());
@@ -423,8 +414,7 @@ class Comparison {
       row.open_ended = "saves not known";
       return;
     }
-    constexpr double kHopeless = 0.99;  // of the time
-    if (!cost.expected_seconds || cost.lost_share > kHopeless) {
+    if (!cost.expected_seconds || cost.hopeless()) {
       row.open_ended = "no progress";
       return;
     }
@@ -439,8 +429,9 @@ class Comparison {
   bool FixedRows() const { return asked_.common.runtime.of().has_programs(); }
 
   void SetLimits(MachineRow& row) const {
-    row.in_time = !all_.deadline || row.run.seconds <= *all_.deadline;
-    row.in_budget = !all_.budget || (row.price && *row.price <= *all_.budget);
+    const bool known = row.open_ended.empty();
+    row.in_time = known && (!all_.deadline || row.run.seconds <= *all_.deadline);
+    row.in_budget = known && (!all_.budget || (row.price && *row.price <= *all_.budget));
   }
 
   // Whether no row but the one at `self` takes as little time and money as `row`, and less of one.
@@ -482,6 +473,7 @@ class Comparison {
 
   const PlanRequest asked_;
   GoalFields goal_;  // with the tokens that machines are compared by
+  AsyncSave async_save_ = AsyncSave::kOff;
   std::vector<PlanRequest> questions_;
   std::vector<std::shared_ptr<ResolvedPlan>> resolved_;  // a row's; null: it is done
   // What decides which programs a row's search lowers; none: it cannot be asked.

@@ -50,7 +50,8 @@ struct MachineRow {
   // Of the run: what it is compared by (on spot machines where it is interrupted and their price is
   // known, else on demand), and on spot machines.
   std::optional<double> price, spot_price;
-  bool in_time = true, in_budget = true;  // without a price it is not within a budget
+  // Without a price it is not within a budget; open-ended within neither.
+  bool in_time = true, in_budget = true;
   // No other row within the limits takes as little time and money, and less of one. Without prices
   // GPUs stand for money.
   bool front = false;
@@ -58,7 +59,7 @@ struct MachineRow {
   // What of its question's notes the other rows do not have.
   std::vector<std::string> notes;
 
-  bool within() const { return choice && in_time && in_budget && open_ended.empty(); }
+  bool within() const { return choice && in_time && in_budget; }
   // The machine's name: as it was typed, else the profile's.
   const std::string& name() const { return hw.empty() ? cluster.hardware : hw; }
 };

@@ -41,7 +41,7 @@ Picture HoursPicture(const MachineComparison& all) {
          FormatCount(static_cast<uint64_t>(*row.choice->time.tokens_per_second)), time,
          row.price ? NumberCell(*row.price) : "-",
          row.run.gpu_kwh ? NumberCell(*row.run.gpu_kwh) : "-",
-         NumberCell(static_cast<double>(row.choice->footprint.totals().gpu_bytes) / 1e9)});
+         GigabyteCell(row.choice->footprint.totals().gpu_bytes)});
   }
   picture.table.note =
       "In bold: no other one is as fast and as cheap, and better in one of the two.";

@@ -19,10 +19,6 @@
 namespace zeroplan {
 namespace {
 
-std::string MachineGigabytes(uint64_t bytes) {
-  return NumberCell(static_cast<double>(bytes) / 1e9);
-}
-
 // "6.28"; "6.28+" of an interrupted run whose saves are not known.
 std::string Hours(const MachineRow& row) {
   return NumberCell(row.run.seconds / 3600) + (row.open_ended.empty() ? "" : "+");
@@ -113,8 +109,8 @@ std::string Table(const MachineComparison& all, const std::vector<const MachineR
     cells.push_back(Hours(*row));
     if (priced) cells.push_back(KnownCell(row->price, *row));
     if (energy) cells.push_back(KnownCell(row->run.gpu_kwh, *row));
-    cells.push_back(MachineGigabytes(choice.footprint.totals().gpu_bytes));
-    cells.push_back(MachineGigabytes(choice.footprint.host.total()));
+    cells.push_back(GigabyteCell(choice.footprint.totals().gpu_bytes));
+    cells.push_back(GigabyteCell(choice.footprint.host.total()));
     if (beyond) cells.push_back(Beyond(*row, all));
     std::string line = columns.Row(cells);
     line.erase(line.find_last_not_of(' ') + 1);
@@ -351,44 +347,40 @@ using MachineJson = nlohmann::ordered_json;
 
 MachineJson PriceJson(const std::optional<GpuHourPrice>& price) {
   if (!price) return nullptr;
-  const auto text = [](const std::string& of) {
-    return of.empty() ? MachineJson(nullptr) : MachineJson(of);
-  };
   return {{"amount", price->amount},
-          {"currency", text(price->currency)},
-          {"date", text(price->date)},
-          {"source", text(price->source)},
+          {"currency", TextOrNull(price->currency)},
+          {"date", TextOrNull(price->date)},
+          {"source", TextOrNull(price->source)},
           {"rented_by", price->whole_node ? "node" : "gpu"}};
 }
 
 MachineJson RowJson(const MachineRow& row) {
-  MachineJson json = {
-      {"hw", row.name()},
-      {"gpus", row.gpus},
-      {"gpus_per_node", nullptr},
-      {"gpu", nullptr},
-      {"fits", row.choice.has_value()},
-      {"why_not", row.choice ? MachineJson(nullptr) : MachineJson(row.why_not)},
-      {"gave_up", row.gave_up},
-      {"gap", row.gap},
-      {"margin", row.margin > 0 ? MachineJson(row.margin) : MachineJson(nullptr)},
-      {"guessed", row.guessed},
-      {"seconds", nullptr},
-      {"steps", nullptr},
-      {"steps_alone", row.steps_alone},
-      {"open_ended", row.open_ended.empty() ? MachineJson(nullptr) : MachineJson(row.open_ended)},
-      {"notes", row.notes},
-      {"gpu_hours", nullptr},
-      {"price", Nullable(row.price)},
-      {"spot_price", Nullable(row.spot_price)},
-      {"gpu_kwh", nullptr},
-      {"gpu_hour_price", PriceJson(row.gpu_hour)},
-      {"spot_gpu_hour_price", PriceJson(row.spot_gpu_hour)},
-      {"rented_gpus", nullptr},
-      {"in_time", row.choice && row.in_time && row.open_ended.empty()},
-      {"in_budget", row.choice && row.in_budget && row.open_ended.empty()},
-      {"unbeaten", row.front},
-      {"choice", nullptr}};
+  MachineJson json = {{"hw", row.name()},
+                      {"gpus", row.gpus},
+                      {"gpus_per_node", nullptr},
+                      {"gpu", nullptr},
+                      {"fits", row.choice.has_value()},
+                      {"why_not", row.choice ? MachineJson(nullptr) : MachineJson(row.why_not)},
+                      {"gave_up", row.gave_up},
+                      {"gap", row.gap},
+                      {"margin", row.margin > 0 ? MachineJson(row.margin) : MachineJson(nullptr)},
+                      {"guessed", row.guessed},
+                      {"seconds", nullptr},
+                      {"steps", nullptr},
+                      {"steps_alone", row.steps_alone},
+                      {"open_ended", TextOrNull(row.open_ended)},
+                      {"notes", row.notes},
+                      {"gpu_hours", nullptr},
+                      {"price", Nullable(row.price)},
+                      {"spot_price", Nullable(row.spot_price)},
+                      {"gpu_kwh", nullptr},
+                      {"gpu_hour_price", PriceJson(row.gpu_hour)},
+                      {"spot_gpu_hour_price", PriceJson(row.spot_gpu_hour)},
+                      {"rented_gpus", nullptr},
+                      {"in_time", row.choice && row.in_time},
+                      {"in_budget", row.choice && row.in_budget},
+                      {"unbeaten", row.front},
+                      {"choice", nullptr}};
   if (!row.cluster.gpu_name.empty()) {
     json["gpus_per_node"] = row.cluster.gpus_per_node;
     json["gpu"] = row.cluster.gpu_name;
@@ -408,23 +400,22 @@ MachineJson RowJson(const MachineRow& row) {
 std::string MachinesJson(const MachineComparison& all, const Assumptions& assumptions) {
   MachineJson rows = MachineJson::array();
   for (const MachineRow& row : all.rows) rows.push_back(RowJson(row));
-  return MachineJson{
-             {"schema", "zeroplan.machines/1"},
-             {"model",
-              {{"name", all.model.name},
-               {"params", all.model.ParamCount()},
-               {"seq_len", all.seq_len}}},
-             {"runtime", all.runtime->version()},
-             {"recipe",
-              all.runtime->has_programs() ? MachineJson(nullptr) : RecipeJson(all.recipe)},
-             {"tokens", Nullable(all.tokens)},
-             {"objective", MachineObjectiveName(all.objective)},
-             {"deadline_seconds", Nullable(all.deadline)},
-             {"budget", Nullable(all.budget)},
-             {"currency", all.currency.empty() ? MachineJson(nullptr) : MachineJson(all.currency)},
-             {"machines", std::move(rows)},
-             {"assumed", assumptions.assumed},
-             {"notes", assumptions.notes}}
+  return MachineJson{{"schema", "zeroplan.machines/1"},
+                     {"model",
+                      {{"name", all.model.name},
+                       {"params", all.model.ParamCount()},
+                       {"seq_len", all.seq_len}}},
+                     {"runtime", all.runtime->version()},
+                     {"recipe",
+                      all.runtime->has_programs() ? MachineJson(nullptr) : RecipeJson(all.recipe)},
+                     {"tokens", Nullable(all.tokens)},
+                     {"objective", MachineObjectiveName(all.objective)},
+                     {"deadline_seconds", Nullable(all.deadline)},
+                     {"budget", Nullable(all.budget)},
+                     {"currency", TextOrNull(all.currency)},
+                     {"machines", std::move(rows)},
+                     {"assumed", assumptions.assumed},
+                     {"notes", assumptions.notes}}
              .dump(2) +
          "\n";
 }

@@ -17,8 +17,6 @@ namespace {
 // From so many columns on reasons are whole words, and what is multiplied in has a column.
 constexpr size_t kWideColumns = 96;
 
-std::string Gigabytes(uint64_t bytes) { return NumberCell(static_cast<double>(bytes) / 1e9); }
-
 // "106 GB short": what a GPU lacks, else what the host or the disk does.
 std::string Shortfall(const ChoiceEstimate& choice, const Cluster& cluster, bool wide) {
   if (wide) return choice.why_not.substr(0, choice.why_not.find(':'));
@@ -44,7 +42,7 @@ std::string StageTable(const Plan& plan, const SearchResult& result,
   const Paints paints(colour);
   const Cluster& cluster = plan.cluster;
   const auto of = [](const std::optional<uint64_t>& capacity) {
-    return capacity ? "of " + Gigabytes(*capacity) : std::string();
+    return capacity ? "of " + GigabyteCell(*capacity) : std::string();
   };
   ReportColumns columns;
   columns.BeginGroup("");
@@ -96,8 +94,8 @@ std::string StageTable(const Plan& plan, const SearchResult& result,
     } else {
       cells.insert(cells.end(), {"-", "-", "-"});
     }
-    cells.push_back(Gigabytes(choice.footprint.totals().gpu_bytes));
-    cells.push_back(Gigabytes(choice.footprint.host.total()));
+    cells.push_back(GigabyteCell(choice.footprint.totals().gpu_bytes));
+    cells.push_back(GigabyteCell(choice.footprint.host.total()));
     cells.push_back(chosen ? "" : fits ? Loss(stage, best) : Shortfall(choice, cluster, wide));
     std::string row = columns.Row(cells);
     row.erase(row.find_last_not_of(' ') + 1);

@@ -86,16 +86,15 @@ Json PhasesAroundJson(const TorchFootprint& torch) {
                 {"rank_0_host_bytes", bytes.rank_0_host},
                 {"other_rank_host_bytes", bytes.other_host}};
   };
-  const auto text = [](const std::string& of) { return of.empty() ? Json(nullptr) : Json(of); };
   Json phases;
   for (const AroundPeak& peak : torch.around) {
     Json json = bytes_json(peak.bytes);
-    json.update({{"why", peak.why}, {"setting", text(peak.setting)}, {"instead", nullptr}});
+    json.update({{"why", peak.why}, {"setting", TextOrNull(peak.setting)}, {"instead", nullptr}});
     if (!peak.instead.empty()) {
       json["instead"] = {{"setting", peak.instead}};
       json["instead"].update(bytes_json(peak.instead_bytes));
     }
-    json["why_not"] = text(peak.why_not);
+    json["why_not"] = TextOrNull(peak.why_not);
     phases[std::string(AroundPhaseName(peak.phase))] = std::move(json);
   }
   return phases;

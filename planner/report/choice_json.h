@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 
 #include "planner/estimate/estimate.h"
 
@@ -12,6 +13,11 @@ namespace zeroplan {
 template <typename T>
 nlohmann::ordered_json Nullable(const std::optional<T>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+}
+
+// "" as null: not known, or nothing to say.
+inline nlohmann::ordered_json TextOrNull(const std::string& text) {
+  return text.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(text);
 }
 
 // Bytes of one GPU by class, with runtime and total.

@@ -49,6 +49,8 @@ std::string SecondsCell(const std::optional<double>& seconds, const TimeUnit& un
   return value < 0.9995 ? fmt::format("{:.3f}", value) : NumberCell(value);
 }
 
+std::string GigabyteCell(uint64_t bytes) { return NumberCell(static_cast<double>(bytes) / 1e9); }
+
 std::string FormatSeconds(double seconds) {
   if (seconds == 0) return "0 s";
   const struct {
@@ -180,9 +182,7 @@ std::string InterruptedText(const RunGoal& goal, const InterruptedCost& cost) {
            "what a save takes is not known, as the profile has no rates of a disk, and so is how "
            "often to save; 'train' with ⟦save_every⟧ auto measures it.";
   }
-  // Of a run that gets on at all, however slowly.
-  constexpr double kHopeless = 0.99;
-  if (cost.lost_share > kHopeless) {
+  if (cost.hopeless()) {
     return text +
            fmt::format("such a run hardly gets on: a restart takes {}, a step {}, a save {}.",
                        TimeText(cost.restart_seconds),

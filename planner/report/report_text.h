@@ -31,6 +31,8 @@ std::string SecondsCell(const std::optional<double>& seconds, const TimeUnit& un
 
 // The same of any number: "0.41", "18.0M".
 std::string NumberCell(double value);
+// The same of bytes, in GB whatever else a table has.
+std::string GigabyteCell(uint64_t bytes);
 
 // "12.3 ms", "1.20 s", "4.10 us", "75 h": three significant digits, the unit that suits.
 std::string FormatSeconds(double seconds);

@@ -212,43 +212,6 @@ DataFacts FactsOf(const DataFields& data, const BatchSpec& batch, bool fixed_row
   return data.counted->As({batch.seq_len, batch.global_batch(), data.packing, fixed_rows});
 }
 
-RunGoal ResolveGoal(const GoalFields& fields, const BatchSpec& batch, const GpuProfile& gpu,
-                    bool fixed_rows) {
-  const bool counted = fields.data.counted != nullptr;
-  if (fields.gpu_hour_price && !fields.tokens && !counted) {
-    ThrowUsage(
-        "⟦gpu_hour_price⟧: {} has no effect without ⟦tokens⟧; add the run's tokens, such as "
-        "⟦tokens⟧ 300B",
-        fields.gpu_hour_price.text);
-  }
-  if (fields.tokens && *fields.tokens < batch.seq_len) {
-    ThrowUsage(
-        "⟦tokens⟧: {} is less than one sequence of {} tokens; use all that is trained on, "
-        "such as 300B",
-        fields.tokens.text, batch.seq_len);
-  }
-  RunGoal goal = {fields.tokens, fields.gpu_hour_price};
-  goal.interruptions = ResolveInterruptions(fields);
-  if (counted) {
-    goal.data = FactsOf(fields.data, batch, fixed_rows);
-    goal.epochs = fields.data.epochs.value_or(1);
-    const double sequences = SequencesOfEpochs(goal.epochs, goal.data->epoch.sequences);
-    const double steps = sequences / static_cast<double>(batch.global_batch());
-    if (steps > kMaxBatch) {
-      ThrowUsage(
-          "⟦epochs⟧: {} of {} sequences, {} a step, are {:.0f} steps; at most {} are allowed",
-          goal.epochs, goal.data->epoch.sequences, batch.global_batch(), steps, kMaxBatch);
-    }
-    goal.tokens = static_cast<int64_t>(sequences) * batch.seq_len;
-  }
-  if (gpu.power) {
-    goal.gpu_watts = gpu.power->limit.value;
-  } else if (gpu.board_power) {
-    goal.gpu_watts = gpu.board_power->value;
-  }
-  return goal;
-}
-
 std::vector<std::string> DataParagraphs(const RunGoal& goal, const BatchSpec& batch,
                                         const ModelSpec& model) {
   ZEROPLAN_CHECK(goal.data.has_value(), "no data");

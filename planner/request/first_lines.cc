@@ -167,12 +167,6 @@ class FewerSearch {
     return fewer;
   }
 
-  template <typename T>
-  static void Set(Given<T>& field, T value) {
-    field.emplace(value);
-    field.text = std::to_string(value);
-  }
-
   std::string Sentence(const Fewer& fewer) const {
     const int gpus = fewer.found.candidate.gpus;
     const double times = fewer.found.tokens_per_second / now_.tokens_per_second;

@@ -290,8 +290,7 @@ Steps SeqLenSteps(const PlanRequest& request) {
   steps.start = std::min<int64_t>(8, steps.last);
   steps.grow = [](int64_t at) { return 2 * at; };
   steps.set = [tokens](PlanRequest& at, int64_t step) {
-    at.common.batch.seq_len.emplace(tokens(step));
-    at.common.batch.seq_len.text = std::to_string(tokens(step));
+    Set(at.common.batch.seq_len, tokens(step));
   };
   steps.value = tokens;
   steps.text = [tokens](int64_t step) { return std::to_string(tokens(step)); };
@@ -321,10 +320,7 @@ Steps MicroBatchSteps(const PlanRequest& request) {
   steps.last = std::max<int64_t>(
       1, MostMicroStepTokens(model) / ResolveSeqLen(request.common, model, unused));
   steps.grow = [](int64_t at) { return 2 * at; };
-  steps.set = [](PlanRequest& at, int64_t step) {
-    at.common.batch.micro_batch.emplace(step);
-    at.common.batch.micro_batch.text = std::to_string(step);
-  };
+  steps.set = [](PlanRequest& at, int64_t step) { Set(at.common.batch.micro_batch, step); };
   steps.value = [](int64_t step) { return step; };
   steps.text = [](int64_t step) { return std::to_string(step); };
   steps.detail = None;

@@ -291,14 +291,10 @@ class Comparer {
                                   const MethodComparison& all) {
     BatchFields& batch = request.common.batch;
     batch.seq_len.reset();
-    if (seq_len) {
-      batch.seq_len.emplace(*seq_len);
-      batch.seq_len.text = std::to_string(*seq_len);
-    }
+    if (seq_len) Set(batch.seq_len, *seq_len);
     if (all.global_batch) {
       batch.global_batch_tokens.reset();
-      batch.global_batch.emplace(*all.global_batch);
-      batch.global_batch.text = std::to_string(*all.global_batch);
+      Set(batch.global_batch, *all.global_batch);
     }
     return request;
   }

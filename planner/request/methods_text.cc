@@ -6,6 +6,7 @@
 
 #include "core/base/units.h"
 #include "core/model/lora.h"
+#include "planner/advice/advice.h"
 #include "planner/advice/flips.h"
 #include "planner/report/choice_json.h"
 #include "planner/report/report_columns.h"
@@ -16,10 +17,6 @@
 namespace zeroplan {
 namespace {
 
-std::string Unproven(double gap) {
-  return gap > 0 ? fmt::format(" (not proven: within {:.2g} %)", 100 * gap) : "";
-}
-
 std::string Capital(std::string_view words) {
   std::string text(words);
   text.front() = static_cast<char>(std::toupper(text.front()));
@@ -29,8 +26,6 @@ std::string Capital(std::string_view words) {
 std::string TypedMemory(uint64_t bytes) {
   return FormatTypedBytes(TypedBytes(bytes, Rounding::kUp));
 }
-
-std::string Gigabyte(uint64_t bytes) { return NumberCell(static_cast<double>(bytes) / 1e9); }
 
 uint64_t Bytes(const Footprint& footprint, std::initializer_list<std::string_view> classes) {
   uint64_t bytes = 0;
@@ -44,7 +39,7 @@ uint64_t Bytes(const Footprint& footprint, std::initializer_list<std::string_vie
 
 std::string Table(const MethodComparison& comparison, const Paints& paints) {
   const auto of = [](const std::optional<uint64_t>& capacity) {
-    return capacity ? "of " + Gigabyte(*capacity) : std::string();
+    return capacity ? "of " + GigabyteCell(*capacity) : std::string();
   };
   ReportColumns table;
   table.BeginGroup("");
@@ -74,13 +69,13 @@ std::string Table(const MethodComparison& comparison, const Paints& paints) {
     if (choice.plan) {
       const ChoiceEstimate& best = choice.plan->choice;
       const Footprint& taken = best.footprint;
-      cells.insert(
-          cells.end(),
-          {"yes", FormatCount(static_cast<uint64_t>(*best.time.tokens_per_second)),
-           FormatSeconds(*best.time.total_seconds), Gigabyte(Bytes(taken, {"params"})),
-           Gigabyte(Bytes(taken, {"grads", "optimizer"})), Gigabyte(Bytes(taken, {"activations"})),
-           Gigabyte(Bytes(taken, {"buffers", "runtime"})), Gigabyte(taken.totals().gpu_bytes),
-           Gigabyte(taken.host.total())});
+      cells.insert(cells.end(),
+                   {"yes", FormatCount(static_cast<uint64_t>(*best.time.tokens_per_second)),
+                    FormatSeconds(*best.time.total_seconds), GigabyteCell(Bytes(taken, {"params"})),
+                    GigabyteCell(Bytes(taken, {"grads", "optimizer"})),
+                    GigabyteCell(Bytes(taken, {"activations"})),
+                    GigabyteCell(Bytes(taken, {"buffers", "runtime"})),
+                    GigabyteCell(taken.totals().gpu_bytes), GigabyteCell(taken.host.total())});
     } else {
       cells.push_back(choice.gave_up ? "?" : "no");
       cells.insert(cells.end(), table.count() - cells.size(), "-");
@@ -104,7 +99,7 @@ std::string MethodText(const MethodChoice& choice, const MethodComparison& compa
   std::string text = Capital(TuningMethodWords(choice.method)) + ": ";
   if (choice.plan) {
     text += fmt::format("fastest by {}, {}{}.", choice.plan->runtime->Label(choice.plan->setup),
-                        BatchText(choice.plan->setup.batch), Unproven(choice.gap));
+                        BatchText(choice.plan->setup.batch), WithinText(choice.gap));
   } else {
     text += choice.gave_up ? "nothing was found that fits." : "nothing fits.";
     if (!choice.change.empty()) {
@@ -116,7 +111,7 @@ std::string MethodText(const MethodChoice& choice, const MethodComparison& compa
   }
   if (choice.least_gpu_bytes) {
     text += fmt::format(" It fits from {} a GPU on{}: {}.", TypedMemory(*choice.least_gpu_bytes),
-                        Unproven(choice.least_gap), choice.least);
+                        WithinText(choice.least_gap), choice.least);
   } else {
     text += choice.least_gave_up ? " From which GPU memory on it fits was not found."
                                  : " The host's memory is short for any GPU.";
@@ -163,7 +158,7 @@ std::string AnswerText(const MethodComparison& comparison) {
                                  speed / *other.plan->choice.time.tokens_per_second,
                                  TuningMethodWords(other.method)));
   }
-  const std::string rate = FormatCount(static_cast<uint64_t>(speed)) + " tokens/s";
+  const std::string rate = RateText(speed);
   std::string unproven;
   if (answer.possible.size() > 1) {
     unproven = fmt::format(
@@ -222,7 +217,7 @@ std::string FigureText(const MethodFigure& figure, const MethodComparison& compa
                                 : figure.ranges.size() == 1 && answer.possible.size() == 1
                                     ? names + " stays the answer"
                                     : names,
-                                Unproven(answer.gap)));
+                                WithinText(answer.gap)));
   }
   std::string beside;
   if (figure.field == "⟦seq_len⟧" && comparison.global_batch) {
@@ -292,10 +287,6 @@ OrderedJson AnswerJson(const MethodAnswer& answer, const MethodComparison& compa
           {"possible", std::move(possible)},
           {"alone", answer.alone},
           {"gap", answer.gap}};
-}
-
-OrderedJson TextOrNull(const std::string& text) {
-  return text.empty() ? OrderedJson(nullptr) : OrderedJson(text);
 }
 
 }  // namespace

@@ -386,13 +386,8 @@ void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
   }
   NoteGuesses(request.hardware(), at.cluster, std::span(&plan.setup, 1), assumptions);
   const RunGoal& goal = answer.report.goal;
-  // What is interrupted saves often.
   const bool interrupted = goal.interruptions && programs;
-  if (interrupted && !request.asked().common.async_save) {
-    assumptions.assumed.emplace_back("⟦async_save⟧ auto");
-  }
-  const AsyncSave asked = request.asked().common.async_save.value_or(
-      interrupted ? AsyncSave::kIfItFits : AsyncSave::kOff);
+  const AsyncSave asked = AsyncSaveOf(request.asked().common, assumptions);
   const std::string saves = asked == AsyncSave::kOff ? "" : SettleAsyncSave(asked, at, plan);
   if (programs) {
     answer.report.checkpoint = SaveCostOf(plan.model, plan.setup, at.cluster, request.hardware());

@@ -26,6 +26,12 @@ template <typename T>
 struct Given : std::optional<T> {
   std::string text;
 };
+// Gives a number, as if it were typed.
+template <typename T>
+void Set(Given<T>& field, T value) {
+  field.emplace(value);
+  field.text = std::to_string(value);
+}
 
 // kQlora: LoRA over a base in NF4.
 enum class TuningMethod : uint8_t { kFull, kLora, kQlora };

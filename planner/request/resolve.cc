@@ -318,7 +318,7 @@ HardwareProfile ResolveHardware(const HardwareFields& fields, const ClusterField
     if (named.gpus > 0) {
       assumptions.named_gpus = named.gpus;
       const int wanted = cluster.gpus.value_or(named.gpus);
-      const bool whole = std::lround(hardware.node.gpus.value) == named.gpus;
+      const bool whole = hardware.node.gpu_count() == named.gpus;
       if (wanted > named.gpus && (!whole || wanted % named.gpus != 0)) {
         ThrowUsage("⟦gpus⟧: {} are more than the {} of ⟦hw⟧ {}; leave one of the two out", wanted,
                    named.gpus, fields.profile);
@@ -373,7 +373,7 @@ Cluster ResolveCluster(const Request& request, const HardwareProfile& hardware,
     cluster.nvme_drives = static_cast<uint64_t>(*request.hardware.nvme_drives);
     assumptions.notes.push_back(DrivesNote(hardware.node, given.nvme_capacity));
   }
-  const auto of_profile = static_cast<int>(std::llround(hardware.node.gpus.value));
+  const auto of_profile = hardware.node.gpu_count();
   const int default_gpus = assumptions.named_gpus.value_or(
       assumptions.detected_gpus.value_or(request.hardware.profile.empty() ? 1 : of_profile));
   if (!given.gpus) Assume(assumptions, fmt::format("⟦gpus⟧ {}", default_gpus));

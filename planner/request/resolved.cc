@@ -230,8 +230,7 @@ void ResolvedPlan::ForConfig(ConfigFormat format) {
 SearchCluster ResolvedPlan::ClusterOf(int gpus) {
   Cluster cluster = cluster_;
   cluster.gpus = gpus;
-  const int per_node = request_.cluster.gpus_per_node.value_or(
-      static_cast<int>(std::llround(hardware_.node.gpus.value)));
+  const int per_node = request_.cluster.gpus_per_node.value_or(hardware_.node.gpu_count());
   cluster.gpus_per_node = std::min(gpus, per_node);
   cluster.runtime_bytes = RuntimeBytes(hardware_, gpus);
   cluster.communicator_bytes = CommunicatorBytes(hardware_, gpus);

@@ -12,7 +12,7 @@
 namespace zeroplan {
 
 int GpusPerNode(const ClusterFields& cluster, const HardwareProfile& hardware, int gpus) {
-  const auto of_profile = static_cast<int>(std::llround(hardware.node.gpus.value));
+  const auto of_profile = hardware.node.gpu_count();
   return cluster.gpus_per_node.value_or(std::min(gpus, of_profile));
 }
 

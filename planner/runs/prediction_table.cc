@@ -29,8 +29,8 @@ Cluster ClusterOf(const MeasuredRun& run, const HardwareProfile& hardware) {
   cluster.hardware = hardware.name;
   cluster.gpu_name = hardware.gpu.name;
   cluster.gpus = run.setup.batch.world_size;
-  cluster.gpus_per_node = run.gpus_per_node.value_or(
-      std::min(cluster.gpus, static_cast<int>(std::llround(hardware.node.gpus.value))));
+  cluster.gpus_per_node =
+      run.gpus_per_node.value_or(std::min(cluster.gpus, hardware.node.gpu_count()));
   cluster.gpu_capacity_bytes = static_cast<uint64_t>(hardware.gpu.usable_memory.value);
   cluster.runtime_bytes = RuntimeBytes(hardware, cluster.gpus);
   cluster.communicator_bytes = CommunicatorBytes(hardware, cluster.gpus);

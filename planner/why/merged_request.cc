@@ -304,10 +304,7 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
   const RunFailure* cause = log.Cause();
   std::optional<uint64_t> usable;
   if (cause != nullptr && cause->kind == FailureKind::kGpuMemory) usable = UsableOf(cause->gpu);
-  if (usable && !common.cluster.gpu_memory) {
-    common.cluster.gpu_memory.emplace(*usable);
-    common.cluster.gpu_memory.text = std::to_string(*usable);
-  }
+  if (usable && !common.cluster.gpu_memory) Set(common.cluster.gpu_memory, *usable);
   miss(!merged.hardware_known && !common.cluster.gpu_memory, "⟦hw⟧",
        "the GPUs (or their memory alone, ⟦gpu_memory⟧)");
   if (!common.cluster.gpu_reserve) {

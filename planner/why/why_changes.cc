@@ -104,8 +104,7 @@ void FindChanges(MergedRequest& merged, WhyAnswer& answer) {
   PlanRequest plan;
   plan.common = merged.common;
   if (plan.common.config.empty()) {
-    plan.common.batch.global_batch.emplace(now.batch.global_batch());
-    plan.common.batch.global_batch.text = std::to_string(now.batch.global_batch());
+    Set(plan.common.batch.global_batch, now.batch.global_batch());
   }
   Assumptions unused;
   unused.logged = true;
@@ -188,8 +187,7 @@ void FindFaster(const MergedRequest& merged, WhyAnswer& answer) {
   BatchFields& batch = plan.common.batch;
   batch.micro_batch.reset();
   batch.grad_accum.reset();
-  batch.global_batch.emplace(now.batch.global_batch());
-  batch.global_batch.text = std::to_string(now.batch.global_batch());
+  Set(batch.global_batch, now.batch.global_batch());
   batch.dtype.emplace(now.precision.dtype);
   Assumptions unused;
   unused.logged = true;

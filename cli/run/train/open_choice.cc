@@ -26,11 +26,6 @@ namespace {
 // Between hosts, where neither profile nor options say how fast that is.
 constexpr const char* kGuessedNetwork = "eth-100";
 
-void Set(Given<int64_t>& field, int64_t value) {
-  field.emplace(value);
-  field.text = std::to_string(value);
-}
-
 // Whether the config says this key.
 bool ConfigSays(const std::string& config, const char* key) {
   if (config.empty()) return false;
@@ -74,11 +69,11 @@ BatchFields WithDefaultBatch(BatchFields fields, const std::string& config, int 
   const bool accum = fields.grad_accum || ConfigSays(config, "gradient_accumulation_steps");
   if (global || (micro && accum)) return fields;
   if (micro) {
-    Set(fields.grad_accum, 1);
+    Set<int64_t>(fields.grad_accum, 1);
     return fields;
   }
   if (accum && !fields.grad_accum) {  // as DeepSpeed has it
-    Set(fields.micro_batch, 1);
+    Set<int64_t>(fields.micro_batch, 1);
     return fields;
   }
   const int64_t unit = static_cast<int64_t>(ranks) * fields.grad_accum.value_or(1);
@@ -93,8 +88,7 @@ BatchFields WithDefaultBatch(BatchFields fields, const std::string& config, int 
 
 int SetNode(ClusterFields& cluster, int ranks, int ranks_per_host) {
   const int per_node = std::gcd(ranks, std::max(1, ranks_per_host));
-  cluster.gpus_per_node.emplace(per_node);
-  cluster.gpus_per_node.text = std::to_string(per_node);
+  Set(cluster.gpus_per_node, per_node);
   return per_node;
 }
 
@@ -106,8 +100,7 @@ OpenChoice::OpenChoice(const Request& options, const HardwareProfile& hardware, 
   Request& request = asked.common;
   request = options;
   asked.quick = true;
-  request.cluster.gpus.emplace(ranks);
-  request.cluster.gpus.text = std::to_string(ranks);
+  Set(request.cluster.gpus, ranks);
   const int per_node = SetNode(request.cluster, ranks, ranks_per_host);
   if (per_node < ranks && !hardware.network && request.hardware.network.empty()) {
     request.hardware.network = kGuessedNetwork;
