@@ -189,10 +189,10 @@ std::string DataText(const DataFacts& facts) {
 std::string EpochText(const DataFacts& facts, int64_t global_batch, int64_t steps) {
   const auto sequences = static_cast<double>(facts.epoch.sequences);
   const double an_epoch = sequences / static_cast<double>(global_batch);
-  return fmt::format("An epoch is {}, {} a step: {} steps. {} step{} {} epochs.",
+  const std::string epochs = Number(static_cast<double>(steps) / an_epoch);
+  return fmt::format("An epoch is {}, {} a step: {} steps. {} step{} {} epoch{}.",
                      Several(facts.epoch.sequences, "sequence"), global_batch, Number(an_epoch),
-                     steps, steps == 1 ? " is" : "s are",
-                     Number(static_cast<double>(steps) / an_epoch));
+                     steps, steps == 1 ? " is" : "s are", epochs, epochs == "1" ? "" : "s");
 }
 
 }  // namespace zeroplan

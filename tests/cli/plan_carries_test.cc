@@ -78,6 +78,7 @@ TEST_CASE("a plan carries the run: weights, tokenizer and a rate for them") {
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
   CHECK(Has(run.err, "weights: read from " + folder.path("model")));
+  CHECK(Lacks(run.err, "differs"));  // planned against touched bytes
   CHECK(Has(run.err, "Learning rate: 2e-05, as the run starts from the weights in"));
   CHECK(Lacks(run.err, "bytes are tokens"));
   CHECK(ReadWhole(out + "/tokenizer.json") == ReadWhole(folder.path("model/tokenizer.json")));
@@ -98,8 +99,10 @@ TEST_CASE("a plan carries the run: weights, tokenizer and a rate for them") {
   CHECK(Has(more.err, "step 3/3"));
   CHECK(Lacks(more.err, "lr:"));
   CHECK(Has(folder.Train("--steps 1 --lr 5e-4").err, "lr 5.00e-04"));
-  CHECK(Has(folder.Train("--steps 1 --fresh-weights").err, "weights: fresh"));
-  CHECK(Has(folder.Train("--steps 1 --fresh-weights").err, "lr 1.00e-03"));
+  const RunResult fresh = folder.Train("--steps 1 --fresh-weights");
+  CHECK(Has(fresh.err, "weights: fresh"));
+  CHECK(Has(fresh.err, "lr 1.00e-03"));
+  CHECK(Has(fresh.err, "differs: saves were planned, none was made"));
 }
 
 TEST_CASE("a plan carries the run: a folder that is gone is named, and --model says where it is") {

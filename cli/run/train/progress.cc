@@ -280,11 +280,15 @@ void Progress::OnEnd(const RunReport& report) {
   }
   Line(fmt::format("{:<10} {:>16} {:>16}", "memory", "planned bytes", "touched bytes"));
   const char* names[] = {"device", "pinned", "pageable", "disk"};
+  // A plan has room for saves, whether or not its run makes any.
+  const bool unsaved = report.saves == 0 && !facts_.program.section(Section::kSave).empty();
   for (size_t s = 0; s < kSpaces; ++s) {
-    Line(fmt::format(
-        "{:<10} {:>16} {:>16}{}", names[s], facts_.program.arena_bytes[s],
-        report.high_water.touched_bytes[s],
-        facts_.program.arena_bytes[s] == report.high_water.touched_bytes[s] ? "" : "  differs"));
+    const uint64_t planned = facts_.program.arena_bytes[s];
+    const uint64_t touched = report.high_water.touched_bytes[s];
+    Line(fmt::format("{:<10} {:>16} {:>16}{}", names[s], planned, touched,
+                     planned == touched             ? ""
+                     : planned > touched && unsaved ? "  differs: saves were planned, none was made"
+                                                    : "  differs"));
   }
   if (facts_.prediction) HoldAgainstPrediction(report);
   if (report.skipped_steps > 0) {

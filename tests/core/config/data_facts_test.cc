@@ -111,6 +111,8 @@ TEST_CASE("an epoch in words") {
         "An epoch is 96 sequences, 8 a step: 12 steps. 36 steps are 3 epochs.");
   CHECK(EpochText(facts, 64, 1) ==
         "An epoch is 96 sequences, 64 a step: 1.5 steps. 1 step is 0.6667 epochs.");
+  CHECK(EpochText(facts, 8, 12) ==
+        "An epoch is 96 sequences, 8 a step: 12 steps. 12 steps are 1 epoch.");
   CHECK(SequencesOfEpochs(3, 96) == 288);
   CHECK(SequencesOfEpochs(0.7, 10) == 7);  // not 8 by its rounding
   CHECK(SequencesOfEpochs(1.01, 96) == 97);
