@@ -411,18 +411,27 @@ std::optional<Candidate> Judge::Closest(const Question& question) {
   std::optional<Candidate> closest;
   double least = std::numeric_limits<double>::infinity();
   const PairsByRanks all_pairs = Pairs(question);
-  for (const Group& group : groups_) {
+  const auto mixes = static_cast<uint16_t>(in_.space.mixes.size());
+  for (uint32_t g = 0; g < groups_.size(); ++g) {
+    const Group& group = groups_[g];
     const std::vector<BatchPair>& pairs = all_pairs.at(group.candidate.data_ranks());
-    if (pairs.empty() || (question.among && !question.among(group.candidate))) continue;
+    if (pairs.empty()) continue;
     const int64_t micro_batch = pairs.front().micro_batch;
-    const MemoryBound bound = Bounds::Memory(group.bound, ComputeOf(group, micro_batch));
-    const double excess =
-        Excess(Needs(group, micro_batch, bound), CapacityFor(group.candidate, question));
-    if (excess >= least) continue;
-    least = excess;
-    closest = group.candidate;
-    closest->micro_batch = pairs.front().micro_batch;
-    closest->grad_accum = pairs.front().grad_accum;
+    const uint16_t lists = CarriesMixes(group.candidate, in_.space) ? mixes : 0;
+    for (uint16_t mix = 0; mix <= lists; ++mix) {
+      // Of a list's members the last one takes least.
+      const auto last = static_cast<uint16_t>(MembersOf(mix) - 1);
+      if (question.among && !question.among(CandidateOf(g, mix, last))) continue;
+      const MemoryBound bound =
+          Bounds::Memory(group.bound, ComputeOfMember(group, mix, last, micro_batch));
+      const double excess =
+          Excess(Needs(group, micro_batch, bound), CapacityFor(group.candidate, question));
+      if (excess >= least) continue;
+      least = excess;
+      closest = CandidateOf(g, mix, last);
+      closest->micro_batch = micro_batch;
+      closest->grad_accum = pairs.front().grad_accum;
+    }
   }
   return closest;
 }
