@@ -13,7 +13,8 @@ namespace zeroplan {
 
 OutsideArenas OutsideArenasOf(const Program& program) {
   OutsideArenas outside;
-  outside.communicators = static_cast<int>(CommunicatorsOf(program).size());
+  outside.communicators =
+      static_cast<int>(CommunicatorsOf(program).size() + ExchangingCommunicators(program));
   if (program.backend != Backend::kCuda) return outside;
   const ReplayCount replayed = CountReplayed(program);
   outside.graph_bytes = static_cast<uint64_t>(replayed.graphs) * kGraphBytes +

@@ -5,12 +5,16 @@
 
 namespace zeroplan {
 
-std::vector<CommunicatorKey> CommunicatorsOf(const Program& program) {
+namespace {
+
+// Those of the collectives for which `holds` is true, in ascending order.
+template <typename Holds>
+std::vector<CommunicatorKey> CommunicatorsWhere(const Program& program, const Holds& holds) {
   std::array<std::array<bool, kStreams>, kAxes> needed{};
   for (const std::vector<Instruction>& section : program.sections) {
     for (const Instruction& instruction : section) {
       const auto* collective = std::get_if<Collective>(&instruction.op);
-      if (collective == nullptr) continue;
+      if (collective == nullptr || !holds(*collective)) continue;
       needed[static_cast<size_t>(collective->axis)][static_cast<size_t>(instruction.stream)] = true;
     }
   }
@@ -23,6 +27,17 @@ std::vector<CommunicatorKey> CommunicatorsOf(const Program& program) {
     }
   }
   return keys;
+}
+
+}  // namespace
+
+std::vector<CommunicatorKey> CommunicatorsOf(const Program& program) {
+  return CommunicatorsWhere(program, [](const Collective&) { return true; });
+}
+
+size_t ExchangingCommunicators(const Program& program) {
+  const auto exchanges = [](const Collective& c) { return c.kind == CollectiveKind::kAllToAll; };
+  return CommunicatorsWhere(program, exchanges).size();
 }
 
 uint64_t RingSentBytes(CollectiveKind kind, uint64_t full_bytes, int ranks) {

@@ -12,6 +12,7 @@
 #include "core/lowering/lower.h"
 #include "core/program/collectives.h"
 #include "core/program/step_order.h"
+#include "cost_models/memory_walk.h"
 #include "cost_models/traffic.h"
 #include "executor/engine/engine.h"
 #include "tests/agreement/engine_gradients.h"
@@ -316,8 +317,11 @@ TEST_CASE("ranks that share sequences: what they exchange, by hand") {
     CHECK(sent() == layers * 3 * (of_qkv + of_output));
     setup.recompute = FullRecompute();
     CHECK(sent() == layers * 3 * (of_qkv + of_output));
-    const std::vector<CommunicatorKey> keys = CommunicatorsOf(Lower(c.model, setup));
+    const Program program = Lower(c.model, setup);
+    const std::vector<CommunicatorKey> keys = CommunicatorsOf(program);
     CHECK(keys.back() == CommunicatorKey{RankAxis::kSequence, Stream::kGather});
+    // Of them one exchanges, over connections that take as much again.
+    CHECK(OutsideArenasOf(program).communicators == static_cast<int>(keys.size()) + 1);
   }
 }
 
