@@ -243,7 +243,7 @@ void WriteFiles(const PlanOptions& options, const ResolvedPlan& request,
   }
   if (options.deepspeed_file.empty()) return;
   if (IsLaunchFormat(options.format())) {
-    WriteLaunch(options, plan, *answer.report.checkpoint);
+    WriteLaunch(options, answer);
   } else if (programs) {
     WriteDeepSpeed(options, answer);
   } else {

@@ -1,6 +1,7 @@
 #include "cli/plan/plan_config.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <vector>
@@ -8,9 +9,11 @@
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
+#include "core/base/strings.h"
 #include "core/base/units.h"
 #include "core/config/deepspeed_writer.h"
 #include "core/config/effective_values.h"
+#include "core/config/packing.h"
 #include "core/config/setup_facts.h"
 #include "planner/formats/launch_files.h"
 #include "planner/page/plan_page.h"
@@ -113,7 +116,7 @@ std::string PasteText(ConfigFormat format, const WrittenConfig& written) {
     for (const std::string& line : written.probe_script) text += "    " + line + "\n";
     text += fmt::format("\n{}\n\n", Indented(written.probe_command));
   }
-  for (const std::string& note : written.notes) text += Paragraph(note, 2);
+  for (const std::string& note : written.notes) text += Paragraph(NameFields(note), 2);
   return text;
 }
 
@@ -223,7 +226,41 @@ void WriteDeepSpeed(const PlanOptions& options, const PlanAnswer& answer) {
   }
 }
 
-void WriteLaunch(const PlanOptions& options, const Plan& plan, const SaveCost& save) {
+namespace {
+
+// Train's option of the length of the run that was planned; "" where nothing says it.
+std::string LengthWords(const PlanOptions& options, const PlanAnswer& answer) {
+  const RunGoal& goal = answer.report.goal;
+  const DataFields& data = options.common.goal.data;
+  if (goal.data) return fmt::format("--epochs {}", data.epochs ? data.epochs.text : "1");
+  if (!goal.tokens) return "";
+  return fmt::format("--steps {}", CostOf(goal, answer.plan.setup.batch, 0).steps);
+}
+
+// And of how its data is taken.
+std::string DataWords(const PlanOptions& options) {
+  const DataFields& data = options.common.goal.data;
+  const RecordFields& records = data.records;
+  std::vector<std::string> words;
+  if (const auto& packing = options.common.packing) {
+    words.push_back(fmt::format("--packing {}", PackingName(*packing)));
+  }
+  if (!records.map.empty()) words.push_back("--map " + ShellWord(records.map));
+  if (!records.text_field.empty()) {
+    words.push_back("--text-field " + ShellWord(records.text_field));
+  }
+  if (records.train_on) words.push_back("--train-on " + records.train_on.text);
+  if (records.skip_bad) words.push_back("--skip-bad " + records.skip_bad.text);
+  if (records.no_special_tokens) words.emplace_back("--no-special-tokens");
+  if (data.truncate) words.emplace_back("--truncate");
+  return fmt::format("{}", fmt::join(words, " "));
+}
+
+}  // namespace
+
+void WriteLaunch(const PlanOptions& options, const PlanAnswer& answer) {
+  const Plan& plan = answer.plan;
+  const SaveCost& save = *answer.report.checkpoint;
   LaunchRequest request = {.format = options.format(),
                            .model = plan.model.name,
                            .batch = plan.setup.batch,
@@ -231,7 +268,10 @@ void WriteLaunch(const PlanOptions& options, const Plan& plan, const SaveCost& s
                            .gpu_name = plan.cluster.gpu_name,
                            .file = options.deepspeed_file,
                            .plan_file = options.plan_file,
-                           .step_seconds = *plan.choice.time.total_seconds};
+                           .step_seconds = *plan.choice.time.total_seconds,
+                           .length = LengthWords(options, answer),
+                           .data_options = DataWords(options),
+                           .model_folder = plan.origin ? plan.origin->model_folder : ""};
   constexpr uint64_t kCheckpoints = 3;  // the two that are kept, and the one that is written
   request.disk_bytes =
       kCheckpoints * save.bytes + save.weights_bytes + plan.choice.footprint.nvme_bytes;

@@ -57,6 +57,6 @@ void WriteConfigFile(const ConfigSource& source, bool json);
 void WriteDeepSpeed(const PlanOptions& options, const PlanAnswer& answer);
 
 // What starts `train --plan` elsewhere: --for skypilot and kubernetes.
-void WriteLaunch(const PlanOptions& options, const Plan& plan, const SaveCost& save);
+void WriteLaunch(const PlanOptions& options, const PlanAnswer& answer);
 
 }  // namespace zeroplan

@@ -69,14 +69,19 @@ std::string Head(const LaunchRequest& request, std::string_view program) {
                      PrintableText(request.model, 80), StepText(request.batch));
 }
 
-// The command that trains, of which every node runs one. `plan`, `data` and `save` are words of a
-// shell.
-std::string TrainCommand(const LaunchRequest& request, std::string_view plan, std::string_view data,
-                         std::string_view save) {
+// The command that trains, of which every node runs one. The others are words of a shell; `model`
+// is where the folder lies there.
+std::string TrainCommand(const LaunchRequest& request, std::string_view plan,
+                         std::string_view model, std::string_view data, std::string_view save) {
   // Without a rate nothing says how often: twice an hour, as the steps are predicted.
   const auto every = std::max<int64_t>(1, std::llround(1800 / request.step_seconds));
-  return fmt::format("zeroplan train --plan {} --data {} --save {} --save-every {} --resume", plan,
-                     data, save, request.interrupted ? "auto" : std::to_string(every));
+  std::string options;
+  for (const std::string& words : {request.length, request.data_options}) {
+    if (!words.empty()) options += ' ' + words;
+  }
+  return fmt::format("zeroplan train --plan {}{} --data {}{} --save {} --save-every {} --resume",
+                     plan, request.model_folder.empty() ? "" : fmt::format(" --model {}", model),
+                     data, options, save, request.interrupted ? "auto" : std::to_string(every));
 }
 
 // The same on several nodes, each of which has a number; the ranks meet on the first one.
@@ -128,7 +133,7 @@ copy
 [ "$code" -ne 0 ] || cp "$SAVE"/*.safetensors "$SAVE"/*.json "$BUCKET/" || code=1
 exit "$code"
 )",
-                     TrainCommand(request, "\"$PLAN\"", "\"$DATA\"", "\"$SAVE\""));
+                     TrainCommand(request, "\"$PLAN\"", "\"$MODEL\"", "\"$DATA\"", "\"$SAVE\""));
 }
 
 std::string SkyPilotTask(const LaunchRequest& request) {
@@ -140,11 +145,13 @@ std::string SkyPilotTask(const LaunchRequest& request) {
   std::string text = Head(request, "SkyPilot");
   text += fmt::format("#\n#   sky {}launch {}\n#\n", request.interrupted ? "jobs " : "",
                       ShellWord(request.file));
+  const bool folder = !request.model_folder.empty();
   text += fmt::format(
       "# To change: {}, and zeroplan.deb:\n"
       "# zeroplan's package (docs/install.md), built on the distribution that the machines have.\n",
-      several ? "the volume, which all nodes share and which has the data"
-              : "the name of the bucket, which has to be your own, the data");
+      !several ? "the name of the bucket, which has to be your own, the data"
+      : folder ? "the volume, which all nodes share and which has the data and the model's folder"
+               : "the volume, which all nodes share and which has the data");
   text += fmt::format("name: zeroplan\nnum_nodes: {}\nresources:\n", cluster.nodes());
   text += fmt::format("  accelerators: {}:{}\n", SkyPilotName(request.gpu_name),
                       cluster.ranks_per_node());
@@ -157,9 +164,11 @@ std::string SkyPilotTask(const LaunchRequest& request) {
   text += fmt::format("  disk_size: {:.0f}\n", disk);
   text += fmt::format("envs:\n  PLAN: ~/plan.json\n  DATA: {0}/data\n  SAVE: {0}/out\n",
                       several ? "/shared" : "~");
+  if (folder) text += fmt::format("  MODEL: {}/model\n", several ? "/shared" : "~");
   if (!several) text += "  BUCKET: /bucket/zeroplan\n";
   text += fmt::format("file_mounts:\n  ~/zeroplan.deb: ./zeroplan.deb\n  ~/plan.json: {}\n",
                       Quoted(request.plan_file));
+  if (folder && !several) text += fmt::format("  ~/model: {}\n", Quoted(request.model_folder));
   text += several ? "volumes:\n  /shared: zeroplan\n"
                   : "  ~/data: ./data\n  /bucket:\n    name: my-zeroplan-checkpoints\n"
                     "    mode: MOUNT\n";
@@ -169,15 +178,16 @@ std::string SkyPilotTask(const LaunchRequest& request) {
   std::string run = RunBesideBucket(request);
   if (several) {
     run = "exec " +
-          TorchrunCommand(request, "\"$SKYPILOT_NODE_RANK\"",
-                          "\"$(echo \"$SKYPILOT_NODE_IPS\" | head -n 1)\"",
-                          TrainCommand(request, "\"$PLAN\"", "\"$DATA\"", "\"$SAVE\"")) +
+          TorchrunCommand(
+              request, "\"$SKYPILOT_NODE_RANK\"", "\"$(echo \"$SKYPILOT_NODE_IPS\" | head -n 1)\"",
+              TrainCommand(request, "\"$PLAN\"", "\"$MODEL\"", "\"$DATA\"", "\"$SAVE\"")) +
           '\n';
   }
   // envs are not expanded by SkyPilot.
-  return text + "run: |\n" +
-         IndentedBy(
-             2, "PLAN=${PLAN/#\\~/$HOME} DATA=${DATA/#\\~/$HOME} SAVE=${SAVE/#\\~/$HOME}\n" + run);
+  const std::string paths = fmt::format(
+      "PLAN=${{PLAN/#\\~/$HOME}} DATA=${{DATA/#\\~/$HOME}} SAVE=${{SAVE/#\\~/$HOME}}{}\n",
+      folder ? " MODEL=${MODEL/#\\~/$HOME}" : "");
+  return text + "run: |\n" + IndentedBy(2, paths + run);
 }
 
 std::string KubernetesJob(const LaunchRequest& request) {
@@ -191,8 +201,9 @@ std::string KubernetesJob(const LaunchRequest& request) {
       ShellWord(request.plan_file), ShellWord(request.file));
   text += fmt::format(
       "# To change: the image, which has zeroplan{}, and the claim `shared`,\n"
-      "# storage{} with the data in it, on which checkpoints stay.\n",
-      several ? " and torchrun" : "", several ? " of all nodes (ReadWriteMany)" : "");
+      "# storage{} with the data{} in it, on which checkpoints stay.\n",
+      several ? " and torchrun" : "", several ? " of all nodes (ReadWriteMany)" : "",
+      request.model_folder.empty() ? "" : " and the model's folder");
   if (several) {
     text +=
         "# The pods find the first one by its name, zeroplan-0.zeroplan.\n"
@@ -240,7 +251,7 @@ std::string KubernetesJob(const LaunchRequest& request) {
         "      # cloud.google.com/gke-spot, eks.amazonaws.com/capacityType, or\n"
         "      # kubernetes.azure.com/scalesetpriority.\n";
   }
-  const std::string train = TrainCommand(request, "/plan/plan.json", "data", "out");
+  const std::string train = TrainCommand(request, "/plan/plan.json", "model", "data", "out");
   const std::string command =
       several ? TorchrunCommand(request, "\"$JOB_COMPLETION_INDEX\"", "zeroplan-0.zeroplan", train)
               : train;
@@ -297,8 +308,7 @@ WrittenConfig WriteLaunchFile(const LaunchRequest& request) {
     out.launch = fmt::format("sky {}launch {}", request.interrupted ? "jobs " : "", file);
     out.notes.emplace_back(
         request.cluster.nodes() > 1
-            ? "Before: the volume that its first lines name, with the data, and the package "
-              "zeroplan.deb."
+            ? "Before: the volume and the package zeroplan.deb, as its first lines say."
             : "Before: the bucket's name, data and zeroplan.deb, as its first lines say.");
     if (request.interrupted && request.cluster.nodes() == 1) {
       out.notes.emplace_back(
@@ -316,7 +326,16 @@ WrittenConfig WriteLaunchFile(const LaunchRequest& request) {
     out.launch = fmt::format(
         "kubectl create configmap zeroplan-plan --from-file=plan.json={}\nkubectl apply -f {}",
         ShellWord(request.plan_file), file);
-    out.notes.emplace_back("Before: an image with zeroplan, and the claim `shared` with the data.");
+    out.notes.push_back(
+        fmt::format("Before: an image with zeroplan, and the claim `shared` with {}.",
+                    request.model_folder.empty() ? "the data"
+                                                 : "the data as `data` and the model's folder as "
+                                                   "`model`"));
+  }
+  if (request.length.empty()) {
+    out.notes.emplace_back(
+        "Nothing says how long the run is, so it ends after train's 100 steps: ⟦tokens⟧, or ⟦data⟧ "
+        "and ⟦epochs⟧, say it.");
   }
   return out;
 }

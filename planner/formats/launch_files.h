@@ -23,6 +23,11 @@ struct LaunchRequest {
   std::string gpu_name;         // GpuProfile::name
   std::string file, plan_file;  // as the user gave them
   double step_seconds = 0;
+  // train's options, as words of a shell: how long the run is ("--epochs 3"; "": nothing says it),
+  // and how its data is taken ("--packing off --truncate").
+  std::string length, data_options;
+  // The model's folder, as the user gave it, where the plan's file names one; "" else.
+  std::string model_folder;
   // Of a run that is interrupted: saves go by the rate that the plan's file says, and machines may
   // be taken away.
   bool interrupted = false;

@@ -99,6 +99,51 @@ TEST_CASE("estimate --interruptions: table, CSV and JSON of every choice") {
   CHECK(Lacks(plain, "interruptions"));
 }
 
+TEST_CASE("--interruptions: methods that are compared save as a plan of one of them does") {
+  const std::string run = "--interruptions 1/h --tokens 100M ";
+  for (const std::string saves : {"", "--async-save auto", "--async-save off"}) {
+    CAPTURE(saves);
+    const RunResult all = RunZeroplan(kInterruptedPlan + run + "--method full,lora " + saves);
+    CAPTURE(all.err);
+    REQUIRE(all.exit_code == 0);
+    const std::string compared = Unwrapped(all.out);
+    CHECK(Has(compared, "--async-save auto") == (saves != "--async-save off"));
+    for (const std::string method : {"full", "lora"}) {
+      const RunResult one =
+          RunZeroplan(kInterruptedPlan + run + "--method " + method + " " + saves);
+      REQUIRE(one.exit_code == 0);
+      const std::string plan = Unwrapped(one.out);
+      const size_t from = plan.find("Interrupted once in ");
+      REQUIRE(from != std::string::npos);
+      const std::string sentence = plan.substr(from, plan.find(" (docs/", from) - from);
+      CAPTURE(sentence);
+      CHECK(Has(compared, sentence));
+    }
+  }
+}
+
+TEST_CASE("plan --for: what is written trains as long as was planned, on what was counted") {
+  const TempDir folder;
+  const std::string written = folder.path("run.yaml");
+  const auto train = [&](const std::string& asked) {
+    const RunResult run = RunZeroplan(asked + " --quick --plan-out " + folder.path("plan.json") +
+                                      " --out " + written);
+    CAPTURE(run.err);
+    REQUIRE(run.exit_code == 0);
+    CHECK(Has(Unwrapped(run.out), "so it ends after train's 100 steps: --tokens, or --data") ==
+          Lacks(asked, "--tokens"));
+    const std::string text = ReadWhole(written);
+    const size_t at = text.find("zeroplan train --plan ");
+    REQUIRE(at != std::string::npos);
+    return text.substr(at, text.find('\n', at) - at);
+  };
+  const std::string plan = "plan --model gpt2 --hw dgx-h100 --global-batch 64 ";
+  CHECK(Has(train(plan + "--tokens 65536000 --for skypilot"), " --steps 1000 "));
+  CHECK(Has(train(plan + "--tokens 65536000 --for kubernetes"), " --steps 1000 "));
+  CHECK(Has(train(plan + "--packing documents --for skypilot"), " --packing documents "));
+  CHECK(Lacks(train(plan + "--for kubernetes"), "--steps"));
+}
+
 TEST_CASE("--interruptions: what is refused names the option and the fix") {
   const struct {
     std::string command;

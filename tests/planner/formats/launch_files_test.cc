@@ -95,6 +95,31 @@ TEST_CASE("--for kubernetes: a Job that goes on after a node is taken away") {
             "exec torchrun --nnodes 2 --nproc-per-node 8 --node-rank \"$JOB_COMPLETION_INDEX\""));
 }
 
+TEST_CASE("launch files have the run's length and the model's folder") {
+  LaunchRequest request = LaunchOf(ConfigFormat::kSkyPilot);
+  CHECK(WriteLaunchFile(request).notes.size() == 2);  // nothing says how long it is
+  request.length = "--epochs 3";
+  request.data_options = "--truncate";
+  request.model_folder = "/home/me/a model";
+  CHECK(WriteLaunchFile(request).notes.size() == 1);
+  const std::string one = TextOf(request);
+  CHECK(Has(one, "  ~/model: \"/home/me/a model\"\n"));
+  CHECK(Has(one, "  MODEL: ~/model\n"));
+  CHECK(Has(one, " MODEL=${MODEL/#\\~/$HOME}\n"));
+  const std::string train =
+      "zeroplan train --plan \"$PLAN\" --model \"$MODEL\" --data \"$DATA\" "
+      "--epochs 3 --truncate --save \"$SAVE\" --save-every 600 --resume";
+  CHECK(Has(one, train));
+  request.cluster = {16, 8};
+  const std::string two = TextOf(request);
+  CHECK(Has(two, "  MODEL: /shared/model\n"));
+  CHECK(Lacks(two, "  ~/model: "));
+  CHECK(Has(two, train));
+  request.format = ConfigFormat::kKubernetes;
+  CHECK(Has(TextOf(request),
+            "--plan /plan/plan.json --model model --data data --epochs 3 --truncate --save out"));
+}
+
 TEST_CASE("launch files are of zeroplan's own executor") {
   for (const ConfigFormat format : {ConfigFormat::kSkyPilot, ConfigFormat::kKubernetes}) {
     CHECK(IsLaunchFormat(format));
