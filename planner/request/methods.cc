@@ -150,6 +150,7 @@ class Comparer {
         assumptions.notes.push_back(std::move(note));
       }
     }
+    async_save_ = AsyncSaveOf(asked.common, assumptions);
   }
 
   MethodComparison Run() {
@@ -216,6 +217,11 @@ class Comparer {
     choice.gave_up = answer.gave_up = result.gave_up;
     if (result.best) {
       choice.plan = MakePlan(*side.search, result);
+      std::string saves;
+      if (async_save_ == AsyncSave::kIfItFits) {
+        const SearchCluster& at = side.search->ClusterOf(CandidateOf(choice.plan->setup));
+        saves = SettleAsyncSave(async_save_, at, *choice.plan);
+      }
       answer.found.emplace();
       answer.found->tokens_per_second = *choice.plan->choice.time.tokens_per_second;
       const RunGoal& goal = choice.goal =
@@ -234,6 +240,7 @@ class Comparer {
             goal, InterruptedCostOf(goal, save, plan.setup.batch, *plan.choice.time.total_seconds,
                                     plan.lower.async_save, hardware));
       }
+      if (!saves.empty()) choice.running += (choice.running.empty() ? "" : " ") + saves;
     } else {
       choice.change = SmallestChangeText(*side.resolved, Disks::kYes);
       if (choice.change.find("nvme") != std::string::npos) {
@@ -459,6 +466,7 @@ class Comparer {
 
   const PlanRequest& asked_;
   const std::function<void(const std::string&)>& progress_;
+  AsyncSave async_save_ = AsyncSave::kOff;
   std::vector<Side> sides_;
   std::string doing_;
   bool said_ = false;   // what adapters there are
@@ -490,7 +498,6 @@ std::string OnlyOfOneMethod(const PlanRequest& request) {
   }
   if (!common.config.empty()) return "⟦config⟧";
   if (!common.model.freeze.empty()) return "⟦freeze⟧";
-  if (common.async_save == AsyncSave::kIfItFits) return "⟦async_save⟧";
   return "";
 }
 

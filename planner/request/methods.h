@@ -37,7 +37,7 @@ struct MethodChoice {
   // Where nothing fits: SmallestChangeText; where that names a disk, also what does without one.
   std::string change, change_without_disk;
   RunGoal goal;
-  std::string running;  // RunCostText where the question has a run and something fits
+  std::string running;  // what the question says of a run comes to, where something fits
   // None: no such sequence or micro-batch fits or was found to, or it was not asked for.
   std::optional<MethodLimit> sequence, micro_batch;
 };

@@ -283,9 +283,8 @@ TEST_CASE("methods: a model with weights is compared unless something asks for o
        {std::string("--method full"), std::string("--method lora"), std::string("--lora-rank 4"),
         std::string("--rslora"), std::string("--freeze '*norm*'"), std::string("--explain"),
         std::string("--largest seq-len"), std::string("--objective headroom"),
-        std::string("--async-save auto"), "--out " + out.path("a.json --runtime zeroplan"),
-        "--plan-out " + out.path("b.json"), "--trace " + out.path("c.json"),
-        "--report " + out.path("d.html")}) {
+        "--out " + out.path("a.json --runtime zeroplan"), "--plan-out " + out.path("b.json"),
+        "--trace " + out.path("c.json"), "--report " + out.path("d.html")}) {
     CHECK_FALSE(compared(weights, one));
   }
   // Programs that read a plan get a plan.
@@ -337,7 +336,7 @@ TEST_CASE("methods: a list is read, and what does not go with it is refused at o
   refused("--method dora", "use full, lora, qlora, all");
   for (const char* one :
        {"--out a.json", "--plan-out a.json", "--trace a.json", "--report a.html", "--explain",
-        "--largest seq-len", "--objective headroom", "--freeze '*norm*'", "--async-save auto"}) {
+        "--largest seq-len", "--objective headroom", "--freeze '*norm*'"}) {
     const std::string option = std::string(one).substr(0, std::string(one).find(' '));
     refused("--method full,lora " + std::string(one),
             (option + ": goes with one method, not with --method full,lora; leave it out").c_str());
