@@ -1,9 +1,7 @@
 #include "cli/common/planned_hardware.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <system_error>
-#include <vector>
 
 #include "core/base/error.h"
 #include "hwprofiles/loader.h"
@@ -37,8 +35,12 @@ std::string PlannedFile(const PlanFile& plan) {
 
 bool KnowsPlannedHardware(const PlanFile& plan) {
   if (!PlannedFile(plan).empty()) return true;
-  const std::vector<std::string> known = ProfileNames();
-  return std::find(known.begin(), known.end(), plan.cluster.hardware) != known.end();
+  try {  // a host of several cards is built in by its parts alone
+    return FindProfile(plan.cluster.hardware).profile.name == plan.cluster.hardware;
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kUsage) throw;
+    return false;
+  }
 }
 
 HardwareProfile PlannedHardware(const PlanFile& plan, const std::string& wanted) {

@@ -152,6 +152,20 @@ TEST_CASE("a plan carries the run: a machine that differs is said, in its GPU, m
   CHECK(Has(MachineDiffers(plan, here, 2), here.gpu.name));
 }
 
+TEST_CASE("a plan carries the run: a host of several cards is known by its parts") {
+  const TempDir folder;
+  for (const std::string host : {"4090+3090", "5x3060"}) {
+    CAPTURE(host);
+    const std::string file = folder.path("plan.json");
+    REQUIRE(
+        RunZeroplan("plan --model gpt2 --quick --hw " + host + " --plan-out " + file).exit_code ==
+        0);
+    const RunResult run = RunZeroplan("explain " + file);
+    CAPTURE(run.err);
+    CHECK(run.exit_code == 0);
+  }
+}
+
 TEST_CASE("a plan carries its prediction by cause") {
   const Plan plan = SmallPlan();
   const PlanFile read = ReadPlan(WritePlan(plan, kSmallConfig), "p.json");
