@@ -210,6 +210,11 @@ std::string FormatBytes(uint64_t bytes) {
   return fmt::format("{} {}", ThreeDigits(n.scaled), kUnits[n.steps]);
 }
 
+std::string FormatPercent(double share) {
+  const double percent = 100 * share;
+  return percent < 99.5 ? fmt::format("{:.2g}", percent) : fmt::format("{:.0f}", percent);
+}
+
 std::string FormatCount(uint64_t count) {
   if (count < 1000) return fmt::format("{}", count);
   constexpr std::array<const char*, 5> kUnits = {"", "K", "M", "B", "T"};

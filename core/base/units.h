@@ -25,6 +25,9 @@ std::string FormatBytes(uint64_t bytes);
 // 10.3B, 124M: three significant digits.
 std::string FormatCount(uint64_t count);
 
+// A share in per cent, "0.58", "41", "150": two significant digits, and whole from 10 on.
+std::string FormatPercent(double share);
+
 constexpr uint64_t CeilDiv(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 constexpr uint64_t AlignUp(uint64_t value, uint64_t alignment) {
   return CeilDiv(value, alignment) * alignment;

@@ -518,7 +518,7 @@ std::string RateText(double tokens_per_second) {
 }
 
 std::string WithinText(double gap) {
-  return gap > 0 ? fmt::format(" (not proven: within {:.2g} %)", 100 * gap) : "";
+  return gap > 0 ? fmt::format(" (not proven: within {} %)", FormatPercent(gap)) : "";
 }
 
 Found FoundOf(const StageBest& stage, const Runtime& runtime) {

@@ -169,7 +169,7 @@ std::string OpenText(const std::vector<const MachineRow*>& rows) {
       "~ not proven: a search ended with its budget, and up to {:.2g} % more tokens/s are "
       "possible; "
       "⟦effort⟧ 4 looks longer.",
-      100 * most);
+      FormatPercent(most));
 }
 
 std::string FrontText(const MachineComparison& all) {

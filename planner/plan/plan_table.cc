@@ -30,9 +30,9 @@ std::string Shortfall(const ChoiceEstimate& choice, const Cluster& cluster, bool
 std::string Loss(const StageBest& stage, const ChoiceEstimate& best) {
   const double slower = *best.time.tokens_per_second / *stage.estimate.time.tokens_per_second - 1;
   const char* about = stage.proven ? "" : "~";
-  if (slower >= 0.0005) return fmt::format("{}{:.2g} % slower", about, 100 * slower);
+  if (slower >= 0.0005) return fmt::format("{}{} % slower", about, FormatPercent(slower));
   const double faster = 1 / (1 + slower) - 1;
-  return faster >= 0.0005 ? fmt::format("{}{:.2g} % faster", about, 100 * faster) : "as fast";
+  return faster >= 0.0005 ? fmt::format("{}{} % faster", about, FormatPercent(faster)) : "as fast";
 }
 
 }  // namespace

@@ -191,14 +191,14 @@ std::string InterruptedText(const RunGoal& goal, const InterruptedCost& cost) {
   }
   const bool beside = cost.whole_save_seconds > cost.save_seconds;
   text += fmt::format(
-      "save every {} step{} ({}), for which steps wait {}{}. Of the time {:.2g} % is lost to "
+      "save every {} step{} ({}), for which steps wait {}{}. Of the time {} % is lost to "
       "saves, "
       "to steps that are made again, and to restarts of {}, loading included",
       cost.interval_steps, cost.interval_steps == 1 ? "" : "s", TimeText(cost.interval_seconds),
       TimeText(cost.save_seconds),
       beside ? fmt::format(" and which is complete after {}", TimeText(cost.whole_save_seconds))
              : "",
-      100 * cost.lost_share, TimeText(cost.restart_seconds));
+      FormatPercent(cost.lost_share), TimeText(cost.restart_seconds));
   if (cost.expected_seconds) {
     text += fmt::format(": the run takes {} on average, {} GPU-hours{}",
                         TimeText(*cost.expected_seconds), NumberCell(*cost.expected_gpu_hours),

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/units.h"
 #include "planner/request/parse.h"
 #include "planner/request/resolved.h"
 
@@ -75,8 +76,8 @@ Packing PackingOf(const ResolvedPlan& plan, bool has_mask, Assumptions& assumpti
 
 std::string CutText(const SeqLenProposal& of) {
   if (of.cut_documents == 0) return "none";
-  return fmt::format("{:.2g} % of them, with {:.2g} % of all tokens", 100 * of.cut_documents,
-                     100 * of.cut_tokens);
+  return fmt::format("{} % of them, with {} % of all tokens", FormatPercent(of.cut_documents),
+                     FormatPercent(of.cut_tokens));
 }
 
 // Where another length than the plan's had better be trained with, of those that the model was made

@@ -162,9 +162,9 @@ std::string AnswerText(const MethodComparison& comparison) {
   std::string unproven;
   if (answer.possible.size() > 1) {
     unproven = fmt::format(
-        " Not proven: it could be {}, as the searches are within {:.2g} %; "
+        " Not proven: it could be {}, as the searches are within {} %; "
         "⟦effort⟧ 4 looks longer.",
-        Names(answer.possible, comparison), 100 * answer.gap);
+        Names(answer.possible, comparison), FormatPercent(answer.gap));
   }
   if (ratios.empty()) {
     return fmt::format("{} {} fits here: {}.{}", answer.alone ? "Only" : "Of what was found",

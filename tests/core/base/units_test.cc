@@ -122,6 +122,10 @@ TEST_CASE("units: three digits") {
   CHECK(FormatBytes(999'600'000) == "1.00 GB");
   CHECK(FormatBytes(99'960'000) == "100 MB");
   CHECK(FormatBytes(std::numeric_limits<uint64_t>::max()) == "18.4 EB");
+  CHECK(FormatPercent(0.0058) == "0.58");
+  CHECK(FormatPercent(0.41) == "41");
+  CHECK(FormatPercent(0.996) == "100");
+  CHECK(FormatPercent(1.452) == "145");
   CHECK(FormatCount(999) == "999");
   CHECK(FormatCount(124'475'904) == "124M");
   CHECK(FormatCount(10'279'239'680) == "10.3B");
