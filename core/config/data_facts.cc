@@ -44,9 +44,10 @@ std::string OtherwiseText(const DataFacts& facts) {
   if (!other || other->sequences == facts.epoch.sequences) return "";
   const double ratio = static_cast<double>(other->sequences) /
                        static_cast<double>(std::max<uint64_t>(facts.epoch.sequences, 1));
-  return fmt::format("; {} they would be {} sequences, {:.1f} % padding: {} times the steps",
+  return fmt::format("; {} they would be {}, {:.1f} % padding: {} times the steps",
                      packs ? "one a sequence (⟦packing⟧ off)" : "with ⟦packing⟧ documents",
-                     other->sequences, 100 * other->PaddingShare(facts.seq_len), Number(ratio));
+                     Several(other->sequences, "sequence"),
+                     100 * other->PaddingShare(facts.seq_len), Number(ratio));
 }
 
 std::string RowsText(const DataFacts& facts) {
@@ -61,14 +62,17 @@ std::string RowsText(const DataFacts& facts) {
   std::string text =
       facts.fixed_rows
           ? fmt::format(
-                "⟦packing⟧ {}: {} documents in {} sequences of {} an epoch, {:.1f} % of "
+                "⟦packing⟧ {}: {} in {} of {} an epoch, {:.1f} % of "
                 "their positions padding{}",
-                PackingName(facts.packing), facts.trained_documents, facts.epoch.sequences,
-                facts.seq_len, 100 * facts.epoch.PaddingShare(facts.seq_len), OtherwiseText(facts))
-          : fmt::format("One document a sequence: {} sequences an epoch, of at most {} tokens",
-                        facts.epoch.sequences, facts.seq_len);
+                PackingName(facts.packing), Several(facts.trained_documents, "document"),
+                Several(facts.epoch.sequences, "sequence"), facts.seq_len,
+                100 * facts.epoch.PaddingShare(facts.seq_len), OtherwiseText(facts))
+          : fmt::format("One document a sequence: {} an epoch, of at most {} tokens",
+                        Several(facts.epoch.sequences, "sequence"), facts.seq_len);
   if (facts.held_back > 0) {
-    text += fmt::format("; {} documents are held back for validation", facts.held_back);
+    text += fmt::format(
+        "; {} held back for validation",
+        facts.held_back == 1 ? "1 document is" : fmt::format("{} documents are", facts.held_back));
   }
   if (facts.longer > 0) {
     text += fmt::format("; documents longer than a sequence: {}, ", facts.longer);
@@ -177,9 +181,8 @@ SeqLenProposal ProposeSeqLen(const DocumentLengths& lengths, bool fixed_rows) {
 }
 
 std::string DataText(const DataFacts& facts) {
-  std::string text =
-      fmt::format("{}, {}, {} tokens", Several(facts.files, "file"),
-                  Several(facts.lengths.documents(), "document"), facts.lengths.tokens());
+  std::string text = fmt::format("{}, {} tokens", Several(facts.lengths.documents(), "document"),
+                                 facts.lengths.tokens());
   if (facts.counted) text += fmt::format(", of which {} count in the loss", *facts.counted);
   text += ". ";
   if (facts.lengths.documents() > 1) text += LengthsText(facts.lengths) + ' ';
@@ -190,9 +193,11 @@ std::string EpochText(const DataFacts& facts, int64_t global_batch, int64_t step
   const auto sequences = static_cast<double>(facts.epoch.sequences);
   const double an_epoch = sequences / static_cast<double>(global_batch);
   const std::string epochs = Number(static_cast<double>(steps) / an_epoch);
-  return fmt::format("An epoch is {}, {} a step: {} steps. {} step{} {} epoch{}.",
-                     Several(facts.epoch.sequences, "sequence"), global_batch, Number(an_epoch),
-                     steps, steps == 1 ? " is" : "s are", epochs, epochs == "1" ? "" : "s");
+  const std::string in_epoch = Number(an_epoch);
+  return fmt::format("An epoch is {}, {} a step: {} step{}. {} step{} {} epoch{}.",
+                     Several(facts.epoch.sequences, "sequence"), global_batch, in_epoch,
+                     in_epoch == "1" ? "" : "s", steps, steps == 1 ? " is" : "s are", epochs,
+                     epochs == "1" ? "" : "s");
 }
 
 }  // namespace zeroplan

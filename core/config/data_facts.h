@@ -49,7 +49,6 @@ struct EpochRows {
 };
 
 struct DataFacts {
-  uint64_t files = 0;
   DocumentLengths lengths;          // of all documents, those held back too
   std::optional<uint64_t> counted;  // tokens that count in the loss; unset: all do
   int64_t seq_len = 0;

@@ -33,7 +33,6 @@ DataFacts FactsOf(const TokenDataset& data, const BatchSampler& sampler) {
   const SamplerOptions& options = sampler.options();
   const auto length = static_cast<uint64_t>(options.seq_len);
   DataFacts facts;
-  facts.files = data.file_count();
   facts.lengths = LengthsOf(data);
   if (data.has_mask()) facts.counted = data.counted();
   facts.seq_len = options.seq_len;

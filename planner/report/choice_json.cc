@@ -219,8 +219,7 @@ nlohmann::ordered_json DataJson(const RunGoal& goal, const BatchSpec& batch) {
             {"cut_documents", of.cut_documents},
             {"cut_tokens", of.cut_tokens}};
   };
-  return {{"files", facts.files},
-          {"documents", lengths.documents()},
+  return {{"documents", lengths.documents()},
           {"tokens", lengths.tokens()},
           {"counted_tokens", facts.counted.value_or(lengths.tokens())},
           {"document_tokens",

@@ -74,7 +74,7 @@ TEST_CASE("plan --data: what is said before a run is what train then does") {
     REQUIRE(run.exit_code == 0);
     // The same facts, word by word.
     const std::string line = DataLine(planned.out);
-    CHECK(Has(line, "1 file, 90 documents, "));
+    CHECK(Has(line, "Data: 90 documents, "));
     CHECK(Has(run.err, line));
     int64_t steps = 0;
     for (const Json& event : ReadMetricsLines(metrics)) {

@@ -111,8 +111,14 @@ TEST_CASE("an epoch in words") {
         "An epoch is 96 sequences, 8 a step: 12 steps. 36 steps are 3 epochs.");
   CHECK(EpochText(facts, 64, 1) ==
         "An epoch is 96 sequences, 64 a step: 1.5 steps. 1 step is 0.6667 epochs.");
-  CHECK(EpochText(facts, 8, 12) ==
-        "An epoch is 96 sequences, 8 a step: 12 steps. 12 steps are 1 epoch.");
+  CHECK(EpochText(facts, 96, 1) ==
+        "An epoch is 96 sequences, 96 a step: 1 step. 1 step is 1 epoch.");
+  facts.packing = Packing::kOff;
+  facts.trained_documents = facts.held_back = 1;
+  facts.epoch = {1, 64};
+  facts.seq_len = 64;
+  CHECK(Has(DataText(facts), "⟦packing⟧ off: 1 document in 1 sequence of 64 an epoch, "));
+  CHECK(Has(DataText(facts), "; 1 document is held back for validation."));
   CHECK(SequencesOfEpochs(3, 96) == 288);
   CHECK(SequencesOfEpochs(0.7, 10) == 7);  // not 8 by its rounding
   CHECK(SequencesOfEpochs(1.01, 96) == 97);

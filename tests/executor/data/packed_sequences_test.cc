@@ -411,8 +411,8 @@ TEST_CASE("what documents became is said") {
     return DataText(FactsOf(of, BatchSampler(of, options)));
   };
   const std::string facts =
-      "1 file, 4 documents, 56 tokens. Tokens of a document: 1 to 41, median 5, mean 14; 95 % have "
-      "at most 41, 99 % at most 41. ";
+      "4 documents, 56 tokens. Tokens of a document: 1 to 41, median 5, mean 14; 95 % have at most "
+      "41, 99 % at most 41. ";
   CHECK(text(data) ==
         facts +
             "⟦packing⟧ documents: 3 documents in 4 sequences of 16 an epoch, 18.8 % of their "
