@@ -21,13 +21,14 @@ constexpr int kMostInHost = 8;
 void Refuse(const PlanRequest& request) {
   const MachineFields& machines = request.machines;
   const Request& common = request.common;
-  const auto refuse = [](std::string_view field, std::string_view fix) {
-    ThrowUsage("{}: is not compared over machines; {}", field, fix);
+  const auto refuse = [](std::string_view field, std::string_view value, std::string_view fix) {
+    ThrowUsage("{}: {} is not compared over machines; {}", field, value, fix);
   };
-  if (request.largest) refuse("⟦largest⟧", "leave it out, or name one machine");
-  if (request.compared) refuse("⟦method⟧", "use one of full, lora, qlora");
+  if (request.largest)
+    refuse("⟦largest⟧", request.largest.text, "leave it out, or name one machine");
+  if (request.compared) refuse("⟦method⟧", request.compared.text, "use one of full, lora, qlora");
   if (request.objective && *request.objective != Objective::kThroughput) {
-    refuse("⟦objective⟧", "use time, cost or energy, or name one machine");
+    refuse("⟦objective⟧", request.objective.text, "use time, cost or energy, or name one machine");
   }
   if (!common.goal.tokens && !common.goal.data.given()) {
     for (const auto& [field, given] : {std::pair("⟦deadline⟧", machines.deadline.has_value()),

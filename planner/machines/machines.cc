@@ -174,7 +174,10 @@ class Comparison {
     all.notes.insert(all.notes.end(), notes.begin(), notes.end());
     all.first = said.front().first;
     const BatchFields& batch = asked_.common.batch;
-    if (!batch.global_batch && !batch.global_batch_tokens && said.size() > 1) {
+    const bool said_alike = std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
+      return note.starts_with("Batch:");
+    });
+    if (!batch.global_batch && !batch.global_batch_tokens && said.size() > 1 && !said_alike) {
       all.notes.emplace_back(
           "Batch: each machine's own, as 'plan' searches it; ⟦global_batch⟧ sets it for all.");
     }

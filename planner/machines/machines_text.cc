@@ -21,11 +21,11 @@ namespace {
 
 // "6.28"; "6.28+" of an interrupted run whose saves are not known.
 std::string Hours(const MachineRow& row) {
-  return NumberCell(row.run.seconds / 3600) + (row.open_ended.empty() ? "" : "+");
+  return FineCell(row.run.seconds / 3600) + (row.open_ended.empty() ? "" : "+");
 }
 
 std::string KnownCell(const std::optional<double>& value, const MachineRow& row) {
-  return value ? NumberCell(*value) + (row.open_ended.empty() ? "" : "+") : "?";
+  return value ? FineCell(*value) + (row.open_ended.empty() ? "" : "+") : "?";
 }
 
 // "l40s with 8 GPUs".
@@ -45,13 +45,13 @@ std::string Typed(const MachineRow& row) {
 }
 
 std::string Money(double amount, const std::string& currency) {
-  return currency.empty() ? NumberCell(amount) : fmt::format("{} {}", NumberCell(amount), currency);
+  return currency.empty() ? FineCell(amount) : fmt::format("{} {}", FineCell(amount), currency);
 }
 
 // Why a row is not among those that count: "13 h late", "410 over budget".
 std::string Beyond(const MachineRow& row, const MachineComparison& all) {
   if (!row.open_ended.empty()) return row.open_ended;
-  if (!row.in_time) return NumberCell((row.run.seconds - *all.deadline) / 3600) + " h late";
+  if (!row.in_time) return FineCell((row.run.seconds - *all.deadline) / 3600) + " h late";
   if (row.in_budget) return "";
   return row.price ? Money(*row.price - *all.budget, all.currency) + " over" : "no price";
 }
@@ -117,14 +117,14 @@ std::string Table(const MachineComparison& all, const std::vector<const MachineR
     const std::string_view paint = best ? paints.green : row->within() ? "" : paints.dim;
     text += fmt::format("{}{}{}\n", paint, line, paint.empty() ? "" : paints.reset);
   }
-  return text + LeftOutText(left_out, "json", width);
+  return text + LeftOutText(left_out, "a wider terminal and ⟦format⟧ json", width);
 }
 
 std::string Amount(const MachineRow& row, const MachineComparison& all) {
   std::string text = fmt::format("{} h", Hours(row));
   if (row.price) text += ", " + Money(*row.price, all.currency);
   if (all.objective == MachineObjective::kEnergy && row.run.gpu_kwh) {
-    text += fmt::format(", {} kWh at most", NumberCell(*row.run.gpu_kwh));
+    text += fmt::format(", {} kWh at most", FineCell(*row.run.gpu_kwh));
   }
   return text;
 }
@@ -148,7 +148,8 @@ std::string BestText(const MachineComparison& all) {
               : kWords[static_cast<size_t>(all.objective)],
       limited ? " within the limits" : "", Machine(*best), Amount(*best, all), Typed(*best));
   if (best->gpu_hour) {
-    text += fmt::format(" At {}.", PriceText(*best->gpu_hour));
+    const bool spot = all.interrupted && best->spot_gpu_hour;
+    text += fmt::format(" At {}{}.", PriceText(*best->gpu_hour), spot ? " on spot machines" : "");
     if (best->rented > best->gpus) {
       text += fmt::format(" It is rented by the node: {} GPUs are paid for.", best->rented);
     }
@@ -166,7 +167,7 @@ std::string OpenText(const std::vector<const MachineRow*>& rows) {
   for (const MachineRow* row : rows) most = std::max(most, row->gap);
   if (most == 0) return "";
   return fmt::format(
-      "~ not proven: a search ended with its budget, and up to {:.2g} % more tokens/s are "
+      "~ not proven: a search ended with its budget, and up to {} % more tokens/s are "
       "possible; "
       "⟦effort⟧ 4 looks longer.",
       FormatPercent(most));
@@ -199,6 +200,15 @@ std::string NotFitting(const MachineComparison& all) {
     } else {
       reasons.push_back({why, {std::move(name)}});
     }
+  }
+  if (all.any) {  // so many that the answer would be out of sight
+    std::vector<std::string> names;
+    for (const auto& reason : reasons) {
+      names.insert(names.end(), reason.second.begin(), reason.second.end());
+    }
+    return names.empty()
+               ? ""
+               : fmt::format("Not here: {}; ⟦format⟧ json says why.", fmt::join(names, ", "));
   }
   std::vector<std::string> texts;
   texts.reserve(reasons.size());
@@ -274,8 +284,9 @@ std::string NothingWithin(const MachineComparison& comparison) {
     if (row.price && (cheapest == nullptr || *row.price < *cheapest->price)) cheapest = &row;
   }
   if (fastest == nullptr) {
-    return fmt::format("nothing {} any of these machines; above stands what is short",
-                       gave_up ? "was found that fits" : "fits");
+    return fmt::format(
+        "nothing {} any of these machines; {}", gave_up ? "was found that fits" : "fits",
+        comparison.any ? "⟦format⟧ json says what is short" : "above stands what is short");
   }
   std::string text = "nothing is within the limits: ";
   if (!comparison.deadline && !comparison.budget) {
@@ -283,8 +294,7 @@ std::string NothingWithin(const MachineComparison& comparison) {
            "what interruptions make of the run is not known for any, or it makes no progress";
   }
   if (comparison.deadline) {
-    text += fmt::format("the fastest, {}, takes {}", Machine(*fastest),
-                        FormatSeconds(fastest->run.seconds));
+    text += fmt::format("the fastest, {}, takes {} h", Machine(*fastest), Hours(*fastest));
   }
   if (comparison.budget) {
     text += comparison.deadline ? "; " : "";
@@ -331,10 +341,12 @@ std::string MachinesText(const MachineComparison& all, size_t columns, bool colo
   add(SourcesText(shown, all.interrupted));
   add(GuessedText(shown));
   for (const std::string& paragraph : all.data) add(paragraph);
-  add(std::string(all.interrupted
-                      ? "Hours are those expected with saves, restarts and steps that are made "
-                        "again; + marks steps alone, where the profile has no rates of a disk"
-                      : "Hours are steps alone, without saving, validation and interruptions") +
+  add(std::string(
+          all.interrupted
+              ? "Hours are those expected with saves, restarts and steps that are made "
+                "again; + marks steps alone, where the profile has no rates of a disk or the run "
+                "makes no progress"
+              : "Hours are steps alone, without saving, validation and interruptions") +
       "; kWh are of the GPUs at their power limit, hosts and cooling apart. +-% is the largest "
       "error "
       "of a step's time beside measured runs.");

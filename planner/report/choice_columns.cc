@@ -77,12 +77,10 @@ std::vector<std::string> ChoiceCells(const TrainSetup& setup, const ChoiceWidths
   return cells;
 }
 
-std::string LeftOutText(const std::string& left_out, const char* format, size_t columns) {
+std::string LeftOutText(const std::string& left_out, const char* elsewhere, size_t columns) {
   if (left_out.empty()) return "";
-  return Wrap(fmt::format("Left out for want of room: {}; a wider terminal, -o FILE and --format "
-                          "{} have all.",
-                          left_out, format),
-              2, columns);
+  return Wrap(fmt::format("Left out for want of room: {}; {} have all.", left_out, elsewhere), 2,
+              columns);
 }
 
 }  // namespace zeroplan

@@ -24,6 +24,6 @@ std::vector<std::string> ChoiceCells(const TrainSetup& setup, const ChoiceWidths
 
 // Below a table that a narrow page has cut columns of: which (what LeaveOut returned), and that
 // `--format FORMAT` has them. "" if none was cut.
-std::string LeftOutText(const std::string& left_out, const char* format, size_t columns);
+std::string LeftOutText(const std::string& left_out, const char* elsewhere, size_t columns);
 
 }  // namespace zeroplan

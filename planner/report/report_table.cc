@@ -126,7 +126,7 @@ std::string MemoryTable(const Estimate& estimate, const std::vector<TableRow>& r
     }
     text += MarkedRow(columns, std::move(cells), choice, paints);
   }
-  return text + LeftOutText(left_out, "csv", width);
+  return text + LeftOutText(left_out, "a wider terminal, -o FILE and --format csv", width);
 }
 
 bool UsesDisk(const Estimate& estimate) {
@@ -204,7 +204,7 @@ std::string TimeTable(const Estimate& estimate, const std::vector<TableRow>& row
     }
     text += MarkedRow(columns, std::move(cells), choice, paints);
   }
-  return text + LeftOutText(left_out, "csv", width);
+  return text + LeftOutText(left_out, "a wider terminal, -o FILE and --format csv", width);
 }
 
 // What the whole run takes. REQUIRES: the goal has tokens.

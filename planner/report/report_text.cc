@@ -38,6 +38,11 @@ std::string NumberCell(double value) {
   return FormatCount(static_cast<uint64_t>(value));
 }
 
+std::string FineCell(double value) {
+  if (value <= 0 || value >= 0.1) return NumberCell(value);
+  return value < 0.001 ? fmt::format("{:.1g}", value) : fmt::format("{:.2g}", value);
+}
+
 std::string ByteCell(uint64_t bytes, const ByteUnit& unit) {
   return bytes == 0 ? "-" : NumberCell(static_cast<double>(bytes) / unit.bytes);
 }
@@ -146,14 +151,14 @@ std::string RunCostText(const RunGoal& goal, const BatchSpec& batch, double step
   const RunCost cost = CostOf(goal, batch, step_seconds);
   const double hours = cost.seconds / 3600;
   const std::string days = hours >= 48 ? fmt::format(" ({} days)", NumberCell(hours / 24)) : "";
-  const std::string price = cost.price ? fmt::format(", {} at {} a GPU-hour",
-                                                     NumberCell(*cost.price), *goal.gpu_hour_price)
-                                       : "";
+  const std::string price =
+      cost.price ? fmt::format(", {} at {} a GPU-hour", FineCell(*cost.price), *goal.gpu_hour_price)
+                 : "";
   const std::string energy =
       cost.gpu_kwh ? fmt::format(
                          " At their power limit of {:.0f} W the GPUs take {} kWh at most, "
                          "hosts and cooling apart.",
-                         *goal.gpu_watts, NumberCell(*cost.gpu_kwh))
+                         *goal.gpu_watts, FineCell(*cost.gpu_kwh))
                    : "";
   const std::string tokens = FormatCount(static_cast<uint64_t>(*goal.tokens)) + " tokens";
   const std::string what = goal.data ? fmt::format("{:.6g} epoch{} ({}, padding too)", goal.epochs,
@@ -162,8 +167,8 @@ std::string RunCostText(const RunGoal& goal, const BatchSpec& batch, double step
   return fmt::format(
       "Training on {}: {} step{}, {} h{} on {} GPU{}, {} GPU-hours{}; steps alone, without "
       "saving, validation and interruptions.{}",
-      what, cost.steps, cost.steps == 1 ? "" : "s", NumberCell(hours), days, batch.world_size,
-      batch.world_size == 1 ? "" : "s", NumberCell(cost.gpu_hours), price, energy);
+      what, cost.steps, cost.steps == 1 ? "" : "s", FineCell(hours), days, batch.world_size,
+      batch.world_size == 1 ? "" : "s", FineCell(cost.gpu_hours), price, energy);
 }
 
 std::string TimeText(double seconds) {
@@ -201,9 +206,9 @@ std::string InterruptedText(const RunGoal& goal, const InterruptedCost& cost) {
       FormatPercent(cost.lost_share), TimeText(cost.restart_seconds));
   if (cost.expected_seconds) {
     text += fmt::format(": the run takes {} on average, {} GPU-hours{}",
-                        TimeText(*cost.expected_seconds), NumberCell(*cost.expected_gpu_hours),
+                        TimeText(*cost.expected_seconds), FineCell(*cost.expected_gpu_hours),
                         cost.expected_price
-                            ? fmt::format(", {} at {} a GPU-hour", NumberCell(*cost.expected_price),
+                            ? fmt::format(", {} at {} a GPU-hour", FineCell(*cost.expected_price),
                                           *goal.gpu_hour_price)
                             : "");
   }

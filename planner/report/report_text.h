@@ -31,6 +31,8 @@ std::string SecondsCell(const std::optional<double>& seconds, const TimeUnit& un
 
 // The same of any number: "0.41", "18.0M".
 std::string NumberCell(double value);
+// The same of what may be far below 1, as hours of a short run: "0.0021".
+std::string FineCell(double value);
 // The same of bytes, in GB whatever else a table has.
 std::string GigabyteCell(uint64_t bytes);
 

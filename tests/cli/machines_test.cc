@@ -77,6 +77,11 @@ TEST_CASE("machines: nothing within the limits ends with 3 and says what is clos
   CHECK(Has(late.err, "nothing is within the limits: the fastest, l4 with 1 GPU, takes"));
   CHECK(Has(late.err, "the cheapest, "));
   CHECK(Has(late.out, "h late"));
+  CHECK(Has(Unwrapped(late.out), "a wider terminal and --format json have all"));
+  // In hours, as the table has it.
+  const std::string takes = late.err.substr(late.err.find(" takes ") + 7);
+  CHECK(Has(late.out, takes.substr(0, takes.find(' '))));
+  CHECK(takes.substr(takes.find(' '), 3) == " h;");
   // Where nothing fits the table's place says what is short.
   const RunResult small = RunZeroplan("plan --model llama3.1-70b --hw t4,l4 --gpus 1");
   CHECK(small.exit_code == 3);
@@ -103,6 +108,8 @@ TEST_CASE("machines: one machine is compared over its GPUs; what writes one plan
     CHECK(refused.exit_code == 2);
     CHECK(Has(refused.err, option.substr(0, option.find(' ')) + ": goes with one plan"));
   }
+  CHECK(Has(RunZeroplan("plan --model gpt2 --hw t4,l4 --objective headroom").err,
+            "--objective: headroom is not compared over machines"));
   CHECK(Has(RunZeroplan("plan --model gpt2 --hw t4,,l4").err, "--hw: t4,,l4 has an empty name"));
   CHECK(Has(RunZeroplan("plan --model gpt2 --hw t4,t4").err, "--hw: t4,t4 has t4 twice"));
   CHECK(Has(RunZeroplan("plan --model gpt2 --gpus 1,2,0").err, "--gpus: 0 is not allowed"));

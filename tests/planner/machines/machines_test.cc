@@ -223,6 +223,21 @@ TEST_CASE("machines: what never ends is not within the limits") {
     CHECK(row.run.seconds < 1e9);
   }
   CHECK(Has(NothingWithin(all), "is not known"));
+  CHECK(Has(MachinesText(all, 1000, false), "or the run makes no progress"));
+}
+
+TEST_CASE(
+    "machines: what a short run takes is no zero, and how batches are searched is said once") {
+  PlanRequest request = Compared("gpt2", {"l40s", "l4"}, {1});
+  request.common.goal.tokens.emplace(1'000'000);
+  Assumptions assumptions;
+  const MachineComparison all = CompareMachines(request, assumptions);
+  const std::string text = MachinesText(all, 1000, false);
+  CAPTURE(text);
+  CHECK(Lacks(text, " 0.00 h"));
+  CHECK(Lacks(text, " 0.00 USD"));
+  const auto of_batch = [](const std::string& note) { return note.starts_with("Batch:"); };
+  CHECK(std::count_if(assumptions.notes.begin(), assumptions.notes.end(), of_batch) == 1);
 }
 
 TEST_CASE("machines: a deadline and a budget leave out what is beyond them, and say what is not") {
