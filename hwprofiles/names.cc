@@ -344,8 +344,11 @@ NamedProfile UnequalNamed(std::string_view option, const std::string& name,
   GpuCounts parts;
   for (size_t begin = 0; begin <= name.size();) {
     const size_t end = std::min(name.find('+', begin), name.size());
-    const std::string piece = name.substr(begin, end - begin);
+    const std::string piece(WithoutBlanks(std::string_view(name).substr(begin, end - begin)));
     begin = end + 1;
+    if (piece.empty()) {
+      ThrowUsage("{}: {} has an empty name; use such as 4090+3090", option, name);
+    }
     const Counted counted = TakeCount(piece).value_or(Counted{1, piece});
     const Meant card = MeantProfile(option, counted.card, known);
     if (!IsCard(card.name) || counted.count < 1) {

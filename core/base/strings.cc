@@ -181,6 +181,12 @@ std::vector<std::string_view> SplitList(std::string_view text) {
   return parts;
 }
 
+std::string_view WithoutBlanks(std::string_view text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  return text;
+}
+
 std::string QuoteForShell(std::string_view text) {
   std::string quoted = "'";
   for (const char c : text) {

@@ -100,16 +100,6 @@ double ParsePrice(const std::string& text, std::string_view option) {
   return *value;
 }
 
-namespace {
-
-std::string_view WithoutBlanks(std::string_view text) {
-  while (text.starts_with(' ')) text.remove_prefix(1);
-  while (text.ends_with(' ')) text.remove_suffix(1);
-  return text;
-}
-
-}  // namespace
-
 std::vector<int> ParseCounts(const std::string& text, std::string_view option, int64_t high) {
   std::vector<int> counts;
   for (std::string_view one : SplitList(text)) {

@@ -92,7 +92,11 @@ TEST_CASE("unequal: cards add up, and nothing else does") {
   CHECK(FindProfile("4090+4090").profile == LoadProfile("2x-rtx4090"));
   CHECK(FindProfile("2x4090 + 3090 + 4090").profile.name == "3x-rtx4090+rtx3090");
   CHECK(Has(Refusal([] { FindProfile("4090+dgx-h100"); }), "\"dgx-h100\" is no number of cards"));
-  CHECK(Has(Refusal([] { FindProfile("4090+"); }), "⟦hw⟧: "));
+  CHECK(FindProfile("2xA100-40GB + 2xA100-80GB").profile ==
+        FindProfile("2xa100-40gb+2xa100-80gb").profile);
+  for (const std::string name : {"4090+", " + 4090", "4090++3090"}) {
+    CHECK(Has(Refusal([&] { FindProfile(name); }), "⟦hw⟧: " + name + " has an empty name"));
+  }
   CHECK(Has(Refusal([] { FindProfile("5x4090+4x3090"); }), "more cards than the 8"));
 }
 
