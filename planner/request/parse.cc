@@ -130,6 +130,8 @@ std::vector<std::string> ParseNames(const std::string& text, std::string_view op
 
 namespace {
 
+constexpr double kMostSeconds = 100 * 365 * 86400.0;
+
 // Seconds of a unit of time; nullopt: it is none. "m" is none: it may be a month.
 std::optional<double> UnitSeconds(std::string_view unit) {
   struct Unit {
@@ -169,18 +171,17 @@ double ParseRate(const std::string& text, std::string_view option) {
   if (slash != std::string::npos) {
     const std::optional<double> count = ParsePositive(text.substr(0, slash), 1e9);
     const std::optional<double> time = TimeOf(std::string_view(text).substr(slash + 1), false);
-    if (count && time && *count <= *time) return *count / *time;
+    if (count && time && *count <= *time && *time <= kMostSeconds * *count) return *count / *time;
   }
   ThrowUsage(
-      "{}: {} is not allowed; use how many there are in a time, above 0 and at most one a second, "
-      "such as 0.1/h, 2/day or 1/6h",
+      "{}: {} is not allowed; use how many there are in a time, at most one a second and at least "
+      "one in a hundred years, such as 0.1/h, 2/day or 1/6h",
       option, text.empty() ? "''" : text);
 }
 
 double ParseSeconds(const std::string& text, std::string_view option) {
-  constexpr double kMost = 100 * 365 * 86400.0;
   const std::optional<double> time = TimeOf(text, true);
-  if (time && *time <= kMost) return *time;
+  if (time && *time <= kMostSeconds) return *time;
   ThrowUsage(
       "{}: {} is not allowed; use a time above 0 with its unit, such as 30s, 2min, 24h or 3d",
       option, text.empty() ? "''" : text);

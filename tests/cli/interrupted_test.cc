@@ -151,6 +151,7 @@ TEST_CASE("--interruptions: what is refused names the option and the fix") {
   } rows[] = {
       {kInterruptedPlan + "--interruptions 0/h", "--interruptions: 0/h is not allowed"},
       {kInterruptedPlan + "--interruptions=-1/h", "--interruptions: -1/h is not allowed"},
+      {kInterruptedPlan + "--interruptions 1e-300/h", "at least one in a hundred years"},
       {kInterruptedPlan + "--interruptions 0.1", "such as 0.1/h, 2/day or 1/6h"},
       {kInterruptedPlan + "--notice 30s", "--notice: 30s has no effect without --interruptions"},
       {kInterruptedPlan + "--restart-time 5min", "--restart-time: 5min has no effect"},
