@@ -163,6 +163,7 @@ void Command::List(const FieldInfo& info, bool required, char separator,
                    std::vector<std::string>& values, KnownNames known) {
   CLI::Option* option = state_->app->add_option(info.name, values, BreakHelp(info.help));
   option->type_name(info.type)->group(info.group)->required(required);
+  option->check(CLI::Validator(RefuseEmpty, ""));
   if (separator != 0) option->delimiter(separator);
   state_->Describe(info.group, info.name, info.type, info.help,
                    {.required = required, .several = true, .known = known, .path = info.path});
@@ -342,8 +343,12 @@ void ThrowUnknownCommand(const CLI::App& app) {
 void ThrowParseError(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = Innermost(app);
   const std::string path = PathTo(app, command);
-  const std::string what =
-      command.remaining(true).empty() ? error.what() : ExtraWord(command, path);
+  std::string what = command.remaining(true).empty() ? error.what() : ExtraWord(command, path);
+  constexpr std::string_view kTwice = ": At Most 1 required but received ";
+  if (const size_t at = what.find(kTwice); at != std::string::npos) {
+    what = fmt::format("{}: is given {} times; give it once", what.substr(0, at),
+                       what.substr(at + kTwice.size()));
+  }
   ThrowUsage("{}\nRun '{} --help' for what is allowed.", what, path);
 }
 
