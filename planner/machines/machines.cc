@@ -106,7 +106,8 @@ class Comparison {
     Sort();
     if (const MachineRow* best = all_.best(); best != nullptr && goal_.data.counted != nullptr) {
       const BatchSpec& batch = best->choice->setup.batch;
-      all_.data = DataParagraphs(ResolveGoal(goal_, batch, {}, FixedRows()), batch, all_.model);
+      all_.data =
+          DataParagraphs(ResolveGoal(GoalOf(*best), batch, {}, FixedRows()), batch, all_.model);
     }
     return std::move(all_);
   }
@@ -118,13 +119,15 @@ class Comparison {
   void Resolve(Assumptions& assumptions) {
     std::exception_ptr first;
     std::vector<Assumptions> said;
-    for (const PlanRequest& question : questions_) {
+    for (PlanRequest& question : questions_) {
       MachineRow& row = all_.rows.emplace_back();
       row.hw = question.common.hardware.profile;
       Assumptions own{.logged = !said.empty()};
       kinds_.emplace_back();
       resolved_.push_back(nullptr);
       try {
+        SettleOwnPacking(question, own);
+        row.packing = question.common.packing.value_or(Packing::kStream);
         resolved_.back() = std::make_shared<ResolvedPlan>(question, own);
       } catch (const Error& error) {
         if (error.code() != ExitCode::kUsage) throw;
@@ -135,7 +138,7 @@ class Comparison {
       }
       const SearchInputs& inputs = resolved_.back()->inputs();
       kinds_.back() = {inputs.base.batch.world_size, inputs.base.precision.dtype,
-                       inputs.lower.flash_attention};
+                       inputs.lower.flash_attention, inputs.lower.document_borders};
       row.cluster = inputs.clusters.back().cluster;
       row.gpus = row.cluster.gpus;
       row.notes = own.notes;
@@ -144,12 +147,22 @@ class Comparison {
         all_.seq_len = inputs.base.batch.seq_len;
         all_.runtime = inputs.runtime;
         all_.recipe = inputs.recipe;
-        ResolveGoal(goal_, inputs.base.batch, resolved_.back()->hardware().gpu, FixedRows());
+        ResolveGoal(GoalOf(row), inputs.base.batch, resolved_.back()->hardware().gpu, FixedRows());
       }
       said.push_back(std::move(own));
     }
     if (said.empty()) std::rethrow_exception(first);
     KeepShared(said, assumptions);
+  }
+
+  // Conversations are packed where the machine's attention takes that, as 'plan' of it has it.
+  void SettleOwnPacking(PlanRequest& question, Assumptions& own) const {
+    if (goal_.data.counted == nullptr || question.common.packing) return;
+    Assumptions unused{.logged = true};
+    const ResolvedPlan plan(question, unused);
+    question.common.goal.data = goal_.data;
+    SettlePacking(plan, question, own);
+    question.common.goal = {};
   }
 
   // What all questions assume and note; the rest is the rows' own.
@@ -173,6 +186,15 @@ class Comparison {
     }
     all.notes.insert(all.notes.end(), notes.begin(), notes.end());
     all.first = said.front().first;
+    const auto asked = [](const MachineRow& row) { return row.cluster.gpus > 0; };
+    const auto first = std::find_if(all_.rows.begin(), all_.rows.end(), asked);
+    if (std::any_of(first, all_.rows.end(), [&](const MachineRow& row) {
+          return asked(row) && row.packing != first->packing;
+        })) {
+      all.notes.emplace_back(
+          "Packing: documents where a machine's attention takes them, else off; ⟦packing⟧ sets it "
+          "for all.");
+    }
     const BatchFields& batch = asked_.common.batch;
     const bool said_alike = std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
       return note.starts_with("Batch:");
@@ -187,7 +209,7 @@ class Comparison {
   // another, so few that all processors have some.
   std::vector<std::vector<size_t>> Chains(const std::vector<size_t>& of) const {
     constexpr size_t kMostInChain = 16;
-    std::map<std::tuple<int, Dtype, bool>, std::vector<size_t>> alike;
+    std::map<std::tuple<int, Dtype, bool, bool>, std::vector<size_t>> alike;
     for (const size_t i : of) alike[*kinds_[i]].push_back(i);
     std::vector<std::vector<size_t>> chains;
     for (auto& [kind, rows] : alike) {
@@ -371,7 +393,7 @@ class Comparison {
   void Count(const ResolvedPlan& resolved, MachineRow& row) const {
     const HardwareProfile& hardware = resolved.hardware();
     const BatchSpec batch = row.choice->setup.batch;
-    const RunGoal goal = ResolveGoal(goal_, batch, hardware.gpu, FixedRows());
+    const RunGoal goal = ResolveGoal(GoalOf(row), batch, hardware.gpu, FixedRows());
     const double step_seconds = *row.choice->time.total_seconds;
     row.run = CostOf(goal, batch, step_seconds);
     if (goal.interruptions) Interrupt(goal, resolved, row);
@@ -429,6 +451,12 @@ class Comparison {
     if (row.run.gpu_kwh) *row.run.gpu_kwh *= longer;
   }
 
+  GoalFields GoalOf(const MachineRow& row) const {
+    GoalFields goal = goal_;
+    goal.data.packing = row.packing;
+    return goal;
+  }
+
   bool FixedRows() const { return asked_.common.runtime.of().has_programs(); }
 
   void SetLimits(MachineRow& row) const {
@@ -480,7 +508,7 @@ class Comparison {
   std::vector<PlanRequest> questions_;
   std::vector<std::shared_ptr<ResolvedPlan>> resolved_;  // a row's; null: it is done
   // What decides which programs a row's search lowers; none: it cannot be asked.
-  std::vector<std::optional<std::tuple<int, Dtype, bool>>> kinds_;
+  std::vector<std::optional<std::tuple<int, Dtype, bool, bool>>> kinds_;
   std::optional<PriceBook> own_;
   MachineComparison all_;
 };

@@ -366,7 +366,7 @@ MachineJson PriceJson(const std::optional<GpuHourPrice>& price) {
           {"rented_by", price->whole_node ? "node" : "gpu"}};
 }
 
-MachineJson RowJson(const MachineRow& row) {
+MachineJson RowJson(const MachineRow& row, bool with_data) {
   MachineJson json = {{"hw", row.name()},
                       {"gpus", row.gpus},
                       {"gpus_per_node", nullptr},
@@ -379,6 +379,8 @@ MachineJson RowJson(const MachineRow& row) {
                       {"guessed", row.guessed},
                       {"seconds", nullptr},
                       {"steps", nullptr},
+                      {"packing", with_data && row.choice ? MachineJson(PackingName(row.packing))
+                                                          : MachineJson(nullptr)},
                       {"steps_alone", row.steps_alone},
                       {"open_ended", TextOrNull(row.open_ended)},
                       {"notes", row.notes},
@@ -411,7 +413,7 @@ MachineJson RowJson(const MachineRow& row) {
 
 std::string MachinesJson(const MachineComparison& all, const Assumptions& assumptions) {
   MachineJson rows = MachineJson::array();
-  for (const MachineRow& row : all.rows) rows.push_back(RowJson(row));
+  for (const MachineRow& row : all.rows) rows.push_back(RowJson(row, !all.tokens));
   return MachineJson{{"schema", "zeroplan.machines/1"},
                      {"model",
                       {{"name", all.model.name},

@@ -197,6 +197,12 @@ void ReadData(PlanRequest& request, Assumptions& assumptions) {
   const std::string folder =
       data.tokenizer.empty() ? FolderOfModel(request.common.model) : data.tokenizer;
   data.counted = data.read(data, folder, inputs.model.vocab);
+  if (request.machines.given() && !request.common.packing) return;
+  SettlePacking(plan, request, assumptions);
+}
+
+void SettlePacking(const ResolvedPlan& plan, PlanRequest& request, Assumptions& assumptions) {
+  DataFields& data = request.common.goal.data;
   Given<Packing>& packing = request.common.packing;
   data.packing = packing ? *packing : PackingOf(plan, data.counted->has_mask(), assumptions);
   if (data.truncate && data.packing == Packing::kStream) {

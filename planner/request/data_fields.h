@@ -11,6 +11,8 @@
 
 namespace zeroplan {
 
+class ResolvedPlan;
+
 void AddDataFields(FieldSink& sink, DataFields& fields);
 // How records are taken, in the group `group`: train and data tokenize have these alone.
 void AddRecordFields(FieldSink& sink, const char* group, RecordFields& fields);
@@ -19,7 +21,12 @@ void AddRecordFields(FieldSink& sink, const char* group, RecordFields& fields);
 // ⟦packing⟧, which is set where conversations are packed and nobody said so; for another runtime
 // conversations are padded, and texts a stream. Throws Error(kUsage) for fields that want data, or
 // that data decides, for data that this program cannot read, and as reading it throws.
+// Of machines that are compared each settles its own (SettlePacking), unless it is said.
 void ReadData(PlanRequest& request, Assumptions& assumptions);
+
+// How the documents of data that was read become sequences on the machine of `plan`, which is of
+// `request`: sets it there, and says it where nobody said so.
+void SettlePacking(const ResolvedPlan& plan, PlanRequest& request, Assumptions& assumptions);
 
 // What `data`, which was read, comes to in such batches. REQUIRES: data.counted.
 DataFacts FactsOf(const DataFields& data, const BatchSpec& batch, bool fixed_rows);

@@ -164,6 +164,41 @@ TEST_CASE("plan --data for another program: the longest micro-batch, and a probe
   CHECK(Lacks(without.out, "PROBE"));
 }
 
+TEST_CASE("plan --data: machines that are compared pack as a plan of each does") {
+  const Chats chats;
+  const std::string asked = "plan --quick --format json --model " + chats.model +
+                            " --epochs 30 --data " + chats.data + " --gpus 1 --hw ";
+  const RunResult all = chats.Run(asked + "l40s,dgx-h100");  // of which one packs conversations
+  CAPTURE(all.err);
+  REQUIRE(all.exit_code == 0);
+  CHECK(Has(all.out, "Packing: documents where a machine's attention takes them, else off"));
+  const Json rows = Json::parse(all.out)["machines"];
+  REQUIRE(rows.size() == 2);
+  for (const Json& row : rows) {
+    CAPTURE(row["hw"]);
+    const Json one = Json::parse(chats.Run(asked + row["hw"].get<std::string>()).out);
+    CHECK(row["steps"] == one["run"]["steps"]);
+    CHECK(row["packing"] == one["data"]["packing"]);
+    CHECK(row["seconds"].get<double>() == doctest::Approx(one["run"]["seconds"].get<double>()));
+  }
+  CHECK(rows[0]["packing"] != rows[1]["packing"]);
+}
+
+TEST_CASE(
+    "plan --data --for kubernetes: the epochs, how records are taken, and the model's folder") {
+  const Chats chats;
+  const std::string written = chats.path("run.yaml");
+  const RunResult run = chats.Run(chats.Plan("--epochs 2.5 --truncate --skip-bad 1 --data " +
+                                             chats.data + " --for kubernetes --out " + written +
+                                             " --plan-out " + chats.path("plan.json")));
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK(Has(ReadWhole(written),
+            "zeroplan train --plan /plan/plan.json --model model --data data --epochs 2.5 "
+            "--packing documents --skip-bad 1 --truncate --save out "));
+  CHECK(Has(Unwrapped(run.out), "the data as `data` and the model's folder as `model`"));
+}
+
 TEST_CASE("plan --data: conversations are not packed where a GPU's attention would be slow") {
   const Chats chats;
   std::string asked = chats.Plan("--data " + chats.data);
