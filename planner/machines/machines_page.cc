@@ -31,7 +31,7 @@ Picture HoursPicture(const MachineComparison& all) {
   picture.table.text_columns = 2;
   for (const MachineRow& row : all.rows) {
     if (!row.choice) continue;
-    const std::string time = FormatSeconds(row.run.seconds);
+    const std::string time = TimeText(row.run.seconds);
     if (chart.bars.size() < kMostBars) {
       chart.bars.push_back({NameOf(row), {row.run.seconds}, !row.within(), time});
     }
@@ -39,8 +39,8 @@ Picture HoursPicture(const MachineComparison& all) {
     picture.table.rows.push_back(
         {NameOf(row), all.runtime->ChoiceText(row.choice->setup),
          FormatCount(static_cast<uint64_t>(*row.choice->time.tokens_per_second)), time,
-         row.price ? NumberCell(*row.price) : "-",
-         row.run.gpu_kwh ? NumberCell(*row.run.gpu_kwh) : "-",
+         row.price ? FineCell(*row.price) : "-",
+         row.run.gpu_kwh ? FineCell(*row.run.gpu_kwh) : "-",
          GigabyteCell(row.choice->footprint.totals().gpu_bytes)});
   }
   picture.table.note =
@@ -65,15 +65,15 @@ std::optional<Picture> PricePicture(const MachineComparison& all) {
     if (!row.choice || !row.price) continue;
     const bool best = &row == all.best();
     chart.dots.push_back({row.run.seconds, *row.price,
-                          fmt::format("{}: {}, {}", NameOf(row), FormatSeconds(row.run.seconds),
-                                      NumberCell(*row.price)),
+                          fmt::format("{}: {}, {}", NameOf(row), TimeText(row.run.seconds),
+                                      FineCell(*row.price)),
                           best           ? Dot::Kind::kChosen
                           : row.front    ? Dot::Kind::kFront
                           : row.within() ? Dot::Kind::kOther
                                          : Dot::Kind::kNoFit});
     if (row.front) picture.table.marked.push_back(picture.table.rows.size());
     picture.table.rows.push_back(
-        {NameOf(row), FormatSeconds(row.run.seconds), NumberCell(*row.price),
+        {NameOf(row), TimeText(row.run.seconds), FineCell(*row.price),
          NumberCell(row.gpu_hour->amount),
          row.gpu_hour->source.empty()
              ? "as it was said"
@@ -100,12 +100,12 @@ Page MachinesPage(const MachineComparison& all, const PageOrigin& origin) {
   if (const MachineRow* best = all.best()) {
     page.figures = {{"best", NameOf(*best)},
                     {"plan", all.runtime->ChoiceText(best->choice->setup)},
-                    {"the run", FormatSeconds(best->run.seconds)},
+                    {"the run", TimeText(best->run.seconds)},
                     {"tokens a second",
                      FormatCount(static_cast<uint64_t>(*best->choice->time.tokens_per_second))}};
     if (best->price) {
       page.figures.emplace_back(
-          "price", NumberCell(*best->price) + (all.currency.empty() ? "" : " " + all.currency));
+          "price", FineCell(*best->price) + (all.currency.empty() ? "" : " " + all.currency));
     }
   }
   page.Add(HoursPicture(all));

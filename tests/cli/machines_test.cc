@@ -101,6 +101,7 @@ TEST_CASE("machines: one machine is compared over its GPUs; what writes one plan
   const std::string page = ReadWhole(report);
   CHECK(Has(page, "Price against time"));
   CHECK(Has(page, "8 x dgx-a100-40gb"));
+  CHECK(Has(page, " min"));  // not in thousands of seconds
 
   for (const std::string option : {"--out c.json", "--plan-out p.json", "--explain"}) {
     CAPTURE(option);
