@@ -39,8 +39,7 @@ Picture HoursPicture(const MachineComparison& all) {
     picture.table.rows.push_back(
         {NameOf(row), all.runtime->ChoiceText(row.choice->setup),
          FormatCount(static_cast<uint64_t>(*row.choice->time.tokens_per_second)), time,
-         row.price ? FineCell(*row.price) : "-",
-         row.run.gpu_kwh ? FineCell(*row.run.gpu_kwh) : "-",
+         row.price ? FineCell(*row.price) : "-", row.run.gpu_kwh ? FineCell(*row.run.gpu_kwh) : "-",
          GigabyteCell(row.choice->footprint.totals().gpu_bytes)});
   }
   picture.table.note =
@@ -64,13 +63,13 @@ std::optional<Picture> PricePicture(const MachineComparison& all) {
   for (const MachineRow& row : all.rows) {
     if (!row.choice || !row.price) continue;
     const bool best = &row == all.best();
-    chart.dots.push_back({row.run.seconds, *row.price,
-                          fmt::format("{}: {}, {}", NameOf(row), TimeText(row.run.seconds),
-                                      FineCell(*row.price)),
-                          best           ? Dot::Kind::kChosen
-                          : row.front    ? Dot::Kind::kFront
-                          : row.within() ? Dot::Kind::kOther
-                                         : Dot::Kind::kNoFit});
+    chart.dots.push_back(
+        {row.run.seconds, *row.price,
+         fmt::format("{}: {}, {}", NameOf(row), TimeText(row.run.seconds), FineCell(*row.price)),
+         best           ? Dot::Kind::kChosen
+         : row.front    ? Dot::Kind::kFront
+         : row.within() ? Dot::Kind::kOther
+                        : Dot::Kind::kNoFit});
     if (row.front) picture.table.marked.push_back(picture.table.rows.size());
     picture.table.rows.push_back(
         {NameOf(row), TimeText(row.run.seconds), FineCell(*row.price),
