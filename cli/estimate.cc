@@ -2,6 +2,7 @@
 #include "planner/estimate/estimate.h"
 
 #include <memory>
+#include <utility>
 
 #include "cli/common/command_files.h"
 #include "cli/common/commands.h"
@@ -12,6 +13,7 @@
 #include "machine/detect.h"
 #include "planner/page/plan_page.h"
 #include "planner/report/report.h"
+#include "planner/request/data_fields.h"
 #include "planner/request/parse.h"
 #include "planner/request/plan_answer.h"
 #include "planner/request/resolved.h"
@@ -25,6 +27,7 @@ constexpr const char* kEstimateFooter = R"(Examples:
   zeroplan estimate --model gpt3-6.7b --gpus 8 --stage 3 --format json -o estimate.json
   zeroplan estimate --model gpt2 --gpus 2 --config ds_config.json
   zeroplan estimate --params 10B --gpus 16 --tokens 200B --gpu-hour-price 2.5
+  zeroplan estimate --model models/smollm2 --gpus 1 --data chats.jsonl --epochs 3
   zeroplan estimate --model gpt2-xl --gpus 2 --micro-batch 8 --runtime deepspeed
   zeroplan estimate --model gpt2-xl --stage 2 --offload-optimizer cpu --trace step.json
 Memory is what the built-in executor allocates, to the byte; 'runtime' (context, communicators,
@@ -75,6 +78,7 @@ void RunEstimate(const EstimateOptions& options) {
   }
   Assumptions assumptions;
   const Request& common = options.common;
+  CheckData(common);
   const ResolvedEstimate request(common, assumptions);
   const EstimateInputs& inputs = request.inputs();
   if (!options.trace.empty()) WriteTrace(inputs, options.trace);
@@ -100,11 +104,12 @@ void RunEstimate(const EstimateOptions& options) {
 
 }  // namespace
 
-void RegisterEstimate(Command& app) {
+void RegisterEstimate(Command& app, DataReader read) {
   auto options = std::make_shared<EstimateOptions>();
   Command command =
       app.Add("estimate", "Memory and step time of every ZeRO stage and offload choice");
   command.Footer(kEstimateFooter);
+  options->common.goal.data.read = std::move(read);
   options->common.hardware.find = FindThisMachine;
   AddEstimateFields(command, options->common);
   command.Value({"Output", "--format", "text|json|csv",

@@ -15,8 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 README_LINES = 150
 LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
-SOURCE = re.compile(r"(?<![\w./~<-])(?:core|hwprofiles|machine|cost_models|planner|text|executor|cli|"
-                    r"library|python|packaging|scripts|tests|benchmarks|examples)/[\w./-]*[\w/]")
+SOURCE = re.compile(r"(?<![\w./~<-])(?:core|hwprofiles|machine|cost_models|planner|text|reader|executor|"
+                    r"cli|library|python|packaging|scripts|tests|benchmarks|examples)/[\w./-]*[\w/]")
 ENDINGS = ("", ".h", ".cc", ".cu", ".cuh", ".py", ".sh", ".inc")
 FENCE = re.compile(r"^(```|~~~)")
 FIGURE = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)? ?(?:%|tokens/s|tokens a second|tok/s)")

@@ -16,8 +16,8 @@ for tool in clang++ clang-tidy; do
   if [ -n "$since" ]; then say "clang-tidy was not run"; exit 0; fi
   exit 2
 done
-sources() { git ls-files -- 'core/*.cc' 'hwprofiles/*.cc' 'machine/*.cc' 'cost_models/*.cc' 'planner/*.cc' \
-  'text/*.cc' 'executor/*.cc' 'cli/*.cc' 'library/*.cc' | grep -v /cuda/; }
+sources() { git ls-files -- 'core/*.cc' 'hwprofiles/*.cc' 'machine/*.cc' 'cost_models/*.cc' 'planner/*.cc' 'reader/*.cc' \
+  'text/*.cc' 'reader/*.cc' 'executor/*.cc' 'cli/*.cc' 'library/*.cc' | grep -v /cuda/; }
 if [ -n "$since" ]; then
   git rev-parse -q --verify "$since^{commit}" > /dev/null || { say "no commit $since here: clang-tidy was not run"; exit 0; }
   mapfile -t files < <(comm -12 <(sources | sort) <(git diff --name-only "$since" | sort))

@@ -11,8 +11,8 @@ namespace zeroplan {
 // Register function, a declaration here, and a line in RunApp. One that needs the executor is also
 // below cli/run, has its name in executor_commands.h, and a line in
 // zeroplan_program.cc.
-void RegisterEstimate(Command& app);
 // `read`: of --data, where the program can.
+void RegisterEstimate(Command& app, DataReader read);
 void RegisterPlan(Command& app, DataReader read);
 void RegisterConfig(Command& app);
 void RegisterModel(Command& app);

@@ -23,9 +23,10 @@ inline constexpr ExecutorCommand kGenerateCommand = {"generate",
                                                      "Text from a model that train saved"};
 inline constexpr ExecutorCommand kMergeCommand = {"merge",
                                                   "One model of a base and a LoRA adapter"};
-// The option with which plan is one of them, as it reads data with what train reads it with.
+// The option with which plan and estimate are some of them, as they read data as train reads it.
 inline constexpr const char* kDataOption = "--data";
-// That reader; in `zeroplan`, which has become the other program where it is needed, none.
+// What reads it, for one command line; in `zeroplan`, which has become the other program where it
+// is needed, unset.
 DataReader ReaderOfData();
 
 // Below `hw`.

@@ -293,11 +293,10 @@ void FindAndWrite(PlanOptions options) {
   const bool launches = IsLaunchFormat(options.format());
   options.for_config = !options.deepspeed_file.empty() && !launches;
   Assumptions assumptions;
-  ReadData(options, assumptions);
   const std::string largest = options.largest ? Find(options) : "";
   ResolvedPlan request(options, assumptions);
   // What is wrong with it is found before anything is searched.
-  ResolveGoal(options.common.goal, request.inputs().base.batch, request.hardware().gpu);
+  ResolveGoal(request.asked().common.goal, request.inputs().base.batch, request.hardware().gpu);
   if (launches) {
     const Cluster& cluster = request.inputs().clusters.back().cluster;
     CheckLaunch(options.format(), cluster.shape(), cluster.gpu_name);
@@ -351,6 +350,7 @@ void FindAndWrite(PlanOptions options) {
 }
 
 void RunPlan(PlanOptions options) {
+  CheckData(options);
   if (options.machines.given()) {
     PrintMachines(options);
     return;
@@ -358,7 +358,6 @@ void RunPlan(PlanOptions options) {
   const bool says_runtime = options.common.runtime.runtime.has_value();
   ApplyConfigFor(options);
   if (Assumptions assumptions; Compares(options, assumptions)) {
-    ReadData(options, assumptions);
     PrintComparison(options, std::move(assumptions), options.as_json());
     return;
   }

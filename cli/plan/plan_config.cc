@@ -238,12 +238,14 @@ std::string LengthWords(const PlanOptions& options, const PlanAnswer& answer) {
 }
 
 // And of how its data is taken.
-std::string DataWords(const PlanOptions& options) {
+std::string DataWords(const PlanOptions& options, const PlanAnswer& answer) {
   const DataFields& data = options.common.goal.data;
   const RecordFields& records = data.records;
   std::vector<std::string> words;
-  if (const auto& packing = options.common.packing) {
-    words.push_back(fmt::format("--packing {}", PackingName(*packing)));
+  const std::optional<DataFacts>& facts = answer.report.goal.data;
+  if (facts || options.common.packing) {
+    const Packing packing = facts ? facts->packing : *options.common.packing;
+    words.push_back(fmt::format("--packing {}", PackingName(packing)));
   }
   if (!records.map.empty()) words.push_back("--map " + ShellWord(records.map));
   if (!records.text_field.empty()) {
@@ -270,7 +272,7 @@ void WriteLaunch(const PlanOptions& options, const PlanAnswer& answer) {
                            .plan_file = options.plan_file,
                            .step_seconds = *plan.choice.time.total_seconds,
                            .length = LengthWords(options, answer),
-                           .data_options = DataWords(options),
+                           .data_options = DataWords(options, answer),
                            .model_folder = plan.origin ? plan.origin->model_folder : ""};
   constexpr uint64_t kCheckpoints = 3;  // the two that are kept, and the one that is written
   request.disk_bytes =

@@ -7,7 +7,6 @@
 #include "core/base/long_work.h"
 #include "planner/machines/machines.h"
 #include "planner/report/report_text.h"
-#include "planner/request/data_fields.h"
 
 namespace zeroplan {
 namespace {
@@ -31,7 +30,6 @@ void PrintMachines(PlanOptions options) {
         only);
   }
   Assumptions assumptions;
-  ReadData(options, assumptions);
   LongWork work("Comparing");
   const MachineComparison all = CompareMachines(
       options, assumptions,

@@ -79,7 +79,7 @@ int RunApp(int argc, const char* const* argv) {
   Command root(app);
   root.Footer(kProgramFooter);
   root.Version(VersionText);
-  RegisterEstimate(root);
+  RegisterEstimate(root, ReaderOfData());
   RegisterPlan(root, ReaderOfData());
   RegisterConfig(root);
   RegisterModel(root);

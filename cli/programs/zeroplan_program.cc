@@ -28,7 +28,7 @@ namespace {
 bool NeedsExecutor(int argc, const char* const* argv) {
   const auto word = [&](int i) { return i < argc ? std::string_view(argv[i]) : ""; };
   if (word(1) == "hw") return word(2) == kMeasureCommand.name;
-  if (word(1) == "plan") {
+  if (word(1) == "plan" || word(1) == "estimate") {
     const std::string assigned = std::string(kDataOption) + '=';
     return std::any_of(argv + 2, argv + argc, [&](const char* text) {
       return std::string_view(text) == kDataOption || std::string_view(text).starts_with(assigned);
@@ -41,7 +41,8 @@ bool NeedsExecutor(int argc, const char* const* argv) {
 
 // What of it needs the executor: "train", "plan --data".
 std::string NeededFor(std::string_view command) {
-  return command == "plan" ? fmt::format("{} {}", command, kDataOption) : std::string(command);
+  const bool plans = command == "plan" || command == "estimate";
+  return plans ? fmt::format("{} {}", command, kDataOption) : std::string(command);
 }
 
 // "zeroplan help hw list" is "zeroplan hw list --help". Ends with null.

@@ -7,7 +7,6 @@
 #include "cli/common/commands.h"
 #include "cli/common/executor_commands.h"
 #include "cli/common/output.h"
-#include "cli/run/train/shared_options.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/log.h"
@@ -15,6 +14,7 @@
 #include "executor/process/stop_signals.h"
 #include "planner/request/data_fields.h"
 #include "planner/request/parse.h"
+#include "reader/data_reader.h"
 #include "text/documents/token_cache.h"
 #include "text/files/data_files.h"
 #include "text/files/token_file.h"
@@ -198,6 +198,13 @@ void AddCache(Command& group) {
 }
 
 }  // namespace
+
+DataReader ReaderOfData() {
+  return ReadingOnce([](const DataFields& fields, const std::string& folder, int64_t vocab) {
+    const InterruptScope interrupts;
+    return CountData(fields, folder, vocab, /*says=*/true);
+  });
+}
 
 void RegisterData(Command& app) {
   Command group = app.AddGroup(kDataCommand.name, kDataCommand.help);

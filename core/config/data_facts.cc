@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string_view>
 
 #include "core/base/error.h"
@@ -21,12 +22,6 @@ std::string Several(uint64_t count, std::string_view what) {
 // "12.5", "1878".
 std::string Number(double value) {
   return value < 1000 ? fmt::format("{:.4g}", value) : fmt::format("{:.0f}", value);
-}
-
-// A target is the token behind its input, so a document fills one position less than it has tokens;
-// other programs give it one a token.
-uint64_t TokensIn(bool fixed_rows, int64_t seq_len) {
-  return static_cast<uint64_t>(seq_len) + (fixed_rows ? 1 : 0);
 }
 
 std::string LengthsText(const DocumentLengths& lengths) {
@@ -116,10 +111,18 @@ uint64_t DocumentLengths::AtShare(double share) const {
   return 0;
 }
 
+std::pair<uint64_t, uint64_t> DocumentLengths::Between(uint64_t above, uint64_t to) const {
+  std::pair<uint64_t, uint64_t> found;
+  for (const auto& [length, count] : of_) {
+    if (length <= above || length > to) continue;
+    found.first += count;
+    found.second += length * count;
+  }
+  return found;
+}
+
 uint64_t DocumentLengths::Longer(uint64_t tokens) const {
-  uint64_t longer = 0;
-  for (const auto& [length, count] : of_) longer += length > tokens ? count : 0;
-  return longer;
+  return Between(tokens, std::numeric_limits<uint64_t>::max()).first;
 }
 
 uint64_t DocumentLengths::TokensBeyond(uint64_t tokens) const {
@@ -161,12 +164,31 @@ double EpochRows::PaddingShare(int64_t seq_len) const {
                         : static_cast<double>(positions - filled) / static_cast<double>(positions);
 }
 
+MicroBatchTokens MicroBatchOf(const DataFacts& facts, int64_t sequences) {
+  const auto rows = static_cast<uint64_t>(sequences), most = static_cast<uint64_t>(facts.seq_len);
+  const uint64_t planned = rows * most;
+  if (facts.fixed_rows || facts.packing == Packing::kStream) {
+    return {planned, planned, static_cast<double>(planned),
+            facts.epoch.PaddingShare(facts.seq_len)};
+  }
+  const DocumentLengths& lengths = facts.lengths;
+  const double row = lengths.MeanLongestOf(rows, most);
+  return {planned, rows * std::min(lengths.AtShare(1), most), static_cast<double>(rows) * row,
+          1 - lengths.MeanUpTo(most) / row};
+}
+
 double SequencesOfEpochs(double epochs, uint64_t sequences) {
   return std::ceil(epochs * static_cast<double>(sequences) * (1 - 1e-12));
 }
 
+uint64_t LongestWhole(bool fixed_rows, int64_t seq_len) {
+  // A target is the token behind its input, so a document fills one position less than it has
+  // tokens; other programs give it one a token.
+  return static_cast<uint64_t>(seq_len) + (fixed_rows ? 1 : 0);
+}
+
 SeqLenProposal CutsOf(const DocumentLengths& lengths, bool fixed_rows, int64_t seq_len) {
-  const uint64_t tokens = TokensIn(fixed_rows, seq_len);
+  const uint64_t tokens = LongestWhole(fixed_rows, seq_len);
   return {
       seq_len,
       static_cast<double>(lengths.Longer(tokens)) / static_cast<double>(lengths.documents()),

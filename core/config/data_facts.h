@@ -1,5 +1,5 @@
 // What training data comes to in sequences of one length: counted with the run's own reader and
-// sampler (executor/data/data_facts.h), said by plan before a run and by train as it starts.
+// sampler (text/sequences/data_facts.h), said by plan before a run and by train as it starts.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,8 @@ class DocumentLengths {
   // The least length that at least this share of the documents do not exceed; 0 of none. 0: the
   // shortest document, 1: the longest.
   uint64_t AtShare(double share) const;
+  // Those of more than `above` tokens and at most `to`, and all tokens of theirs.
+  std::pair<uint64_t, uint64_t> Between(uint64_t above, uint64_t to) const;
   // Documents of more than `tokens`, and what theirs are beyond that.
   uint64_t Longer(uint64_t tokens) const;
   uint64_t TokensBeyond(uint64_t tokens) const;
@@ -68,6 +70,16 @@ struct DataFacts {
   uint64_t single = 0;    // documents of one token, which are left out
 };
 
+// A micro-batch of so many sequences of them.
+struct MicroBatchTokens {
+  uint64_t planned = 0;  // what memory and time are planned for, padding too
+  uint64_t largest = 0;  // of any; less where no document is as long as a sequence
+  double mean = 0;       // over all ways to draw one
+  double padding = 0;    // share of their tokens
+};
+// They differ where a micro-batch is padded to its longest document alone.
+MicroBatchTokens MicroBatchOf(const DataFacts& facts, int64_t sequences);
+
 // Sequences of `epochs` epochs, the last one whole. A product that misses a whole number by its
 // rounding counts as that one.
 double SequencesOfEpochs(double epochs, uint64_t sequences);
@@ -80,7 +92,10 @@ struct SeqLenProposal {
   int64_t seq_len = 0;
   double cut_documents = 0, cut_tokens = 0;  // shares of all
 };
-// What `seq_len` cuts. `fixed_rows` as DataFacts has it.
+// Tokens of the longest document that a sequence holds, whose last one may be a target alone.
+// `fixed_rows` as DataFacts has it.
+uint64_t LongestWhole(bool fixed_rows, int64_t seq_len);
+// What `seq_len` cuts.
 SeqLenProposal CutsOf(const DocumentLengths& lengths, bool fixed_rows, int64_t seq_len);
 // REQUIRES: there are documents.
 SeqLenProposal ProposeSeqLen(const DocumentLengths& lengths, bool fixed_rows);

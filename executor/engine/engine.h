@@ -17,11 +17,11 @@
 #include <utility>
 #include <vector>
 
+#include "core/config/packing.h"
 #include "core/program/chrome_trace.h"
 #include "core/program/program.h"
 #include "core/program/step_state.h"
 #include "executor/checkpoint/state_io.h"
-#include "executor/kernels/attention_dims.h"
 
 namespace zeroplan {
 

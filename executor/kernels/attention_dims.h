@@ -4,36 +4,12 @@
 // Legend: B micro-batch, T sequence, H heads of queries, G of keys and values, D head size.
 #pragma once
 
-#include <algorithm>
 #include <compare>
 #include <cstdint>
-#include <span>
 
 #include "core/base/host_device.h"
 
 namespace zeroplan {
-
-// How many documents a row of a batch may have, and how long (starts_BT of kernel_rows.inc).
-
-// 0: no limit. Padding is documents too.
-struct DocumentLimits {
-  int64_t most_in_row = 0;
-  int64_t longest = 0;  // tokens
-
-  static DocumentLimits Either(const DocumentLimits& a, const DocumentLimits& b) {
-    return {std::max(a.most_in_row, b.most_in_row), std::max(a.longest, b.longest)};
-  }
-};
-
-// The starts of padding from position `begin` of a row on, in documents of at most `longest`: a
-// long one would be the longest of its batch, and attention's work for nothing. 0: one document.
-inline void FillPaddingStarts(std::span<int32_t> row, int64_t begin, int64_t longest) {
-  const auto end = static_cast<int64_t>(row.size());
-  const int64_t step = longest > 0 ? longest : end;
-  for (int64_t t = begin; t < end; ++t) {
-    row[static_cast<size_t>(t)] = static_cast<int32_t>(begin + (t - begin) / step * step);
-  }
-}
 
 struct KernelCall;
 

@@ -18,12 +18,12 @@
 #include "executor/checkpoint/adapter_weights.h"
 #include "executor/checkpoint/checkpoint_source.h"
 #include "executor/checkpoint/hf_export.h"
-#include "executor/data/data_facts.h"
 #include "executor/process/stop_signals.h"
 #include "executor/train/run_end.h"
 #include "executor/train/run_parts.h"
 #include "executor/train/run_saves.h"
 #include "executor/train/stragglers.h"
+#include "text/sequences/data_facts.h"
 
 namespace zeroplan {
 namespace {

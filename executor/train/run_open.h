@@ -16,12 +16,12 @@
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/checkpoint_source.h"
 #include "executor/checkpoint/hf_weights.h"
-#include "executor/data/batch_sampler.h"
 #include "executor/process/process_group.h"
 #include "executor/train/run_agreement.h"
 #include "executor/train/trainer.h"
 #include "executor/train/validation.h"
 #include "text/files/token_dataset.h"
+#include "text/sequences/batch_sampler.h"
 
 namespace zeroplan {
 

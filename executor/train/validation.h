@@ -12,9 +12,9 @@
 
 #include "core/program/program.h"
 #include "executor/checkpoint/checkpoint_meta.h"
-#include "executor/data/batch_sampler.h"
 #include "executor/train/trainer.h"
 #include "text/files/token_dataset.h"
+#include "text/sequences/batch_sampler.h"
 
 namespace zeroplan {
 

@@ -154,6 +154,8 @@ struct Estimate {
   std::string margin;                   // Runtime::MarginText; "" without times
   RunGoal goal;                         // what reports count a run by
   std::vector<ChoiceEstimate> choices;  // in the order of the setups asked for
+
+  const BatchSpec& batch() const { return choices.front().setup.batch; }  // as all choices have it
 };
 
 struct EstimateInputs {

@@ -60,7 +60,7 @@ PlanRequest QuestionOf(const PlanRequest& request, const std::string& hw, int gp
   PlanRequest question = request;
   question.machines = {};
   question.quick = true;
-  question.common.goal = {};
+  question.common.goal = {.data = request.common.goal.data};
   question.common.hardware.profile = hw;
   Set(question.common.cluster.gpus, gpus);
   return question;

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <tuple>
 
@@ -19,7 +20,6 @@
 #include "hwprofiles/parts.h"
 #include "planner/machines/machine_questions.h"
 #include "planner/report/report_text.h"
-#include "planner/request/data_fields.h"
 #include "planner/request/plan_answer.h"
 #include "planner/request/resolved.h"
 #include "planner/search/search.h"
@@ -75,7 +75,7 @@ class Comparison {
     all_.budget = request.machines.budget;
     all_.any = request.machines.any;
     goal_ = request.common.goal;
-    const bool data = goal_.data.counted != nullptr;
+    const bool data = goal_.data.given();
     all_.interrupted = goal_.interruptions.has_value();
     all_.run = data           ? fmt::format("{} epoch{} of the data", goal_.data.epochs.value_or(1),
                                   goal_.data.epochs.value_or(1) == 1 ? "" : "s")
@@ -104,10 +104,8 @@ class Comparison {
     }
     MarkFront();
     Sort();
-    if (const MachineRow* best = all_.best(); best != nullptr && goal_.data.counted != nullptr) {
-      const BatchSpec& batch = best->choice->setup.batch;
-      all_.data =
-          DataParagraphs(ResolveGoal(GoalOf(*best), batch, {}, FixedRows()), batch, all_.model);
+    if (const MachineRow* best = all_.best(); best != nullptr && best->goal.data) {
+      all_.data = DataParagraphs(best->goal, best->choice->setup.batch, all_.model);
     }
     return std::move(all_);
   }
@@ -125,9 +123,8 @@ class Comparison {
       Assumptions own{.logged = !said.empty()};
       kinds_.emplace_back();
       resolved_.push_back(nullptr);
+      goals_.push_back(goal_);
       try {
-        SettleOwnPacking(question, own);
-        row.packing = question.common.packing.value_or(Packing::kStream);
         resolved_.back() = std::make_shared<ResolvedPlan>(question, own);
       } catch (const Error& error) {
         if (error.code() != ExitCode::kUsage) throw;
@@ -137,6 +134,7 @@ class Comparison {
         continue;
       }
       const SearchInputs& inputs = resolved_.back()->inputs();
+      goals_.back().data = resolved_.back()->asked().common.goal.data;
       kinds_.back() = {inputs.base.batch.world_size, inputs.base.precision.dtype,
                        inputs.lower.flash_attention, inputs.lower.document_borders};
       row.cluster = inputs.clusters.back().cluster;
@@ -147,22 +145,13 @@ class Comparison {
         all_.seq_len = inputs.base.batch.seq_len;
         all_.runtime = inputs.runtime;
         all_.recipe = inputs.recipe;
-        ResolveGoal(GoalOf(row), inputs.base.batch, resolved_.back()->hardware().gpu, FixedRows());
+        ResolveGoal(goals_.back(), inputs.base.batch, resolved_.back()->hardware().gpu,
+                    FixedRows());
       }
       said.push_back(std::move(own));
     }
     if (said.empty()) std::rethrow_exception(first);
     KeepShared(said, assumptions);
-  }
-
-  // Conversations are packed where the machine's attention takes that, as 'plan' of it has it.
-  void SettleOwnPacking(PlanRequest& question, Assumptions& own) const {
-    if (goal_.data.counted == nullptr || question.common.packing) return;
-    Assumptions unused{.logged = true};
-    const ResolvedPlan plan(question, unused);
-    question.common.goal.data = goal_.data;
-    SettlePacking(plan, question, own);
-    question.common.goal = {};
   }
 
   // What all questions assume and note; the rest is the rows' own.
@@ -186,11 +175,11 @@ class Comparison {
     }
     all.notes.insert(all.notes.end(), notes.begin(), notes.end());
     all.first = said.front().first;
-    const auto asked = [](const MachineRow& row) { return row.cluster.gpus > 0; };
-    const auto first = std::find_if(all_.rows.begin(), all_.rows.end(), asked);
-    if (std::any_of(first, all_.rows.end(), [&](const MachineRow& row) {
-          return asked(row) && row.packing != first->packing;
-        })) {
+    std::set<Packing> packings;
+    for (const GoalFields& goal : goals_) {
+      if (goal.data.counted != nullptr) packings.insert(goal.data.packing);
+    }
+    if (packings.size() > 1) {
       all.notes.emplace_back(
           "Packing: documents where a machine's attention takes them, else off; ⟦packing⟧ sets it "
           "for all.");
@@ -350,7 +339,7 @@ class Comparison {
     Assumptions guesses;
     NoteGuesses(hardware, row.cluster, std::span(&row.choice->setup, 1), guesses);
     row.guessed = !guesses.notes.empty();
-    Count(*now.resolved, row);
+    Count(*now.resolved, goals_[at], row);
     return now;
   }
 
@@ -390,10 +379,10 @@ class Comparison {
   }
 
   // What the run takes.
-  void Count(const ResolvedPlan& resolved, MachineRow& row) const {
+  void Count(const ResolvedPlan& resolved, const GoalFields& fields, MachineRow& row) const {
     const HardwareProfile& hardware = resolved.hardware();
     const BatchSpec batch = row.choice->setup.batch;
-    const RunGoal goal = ResolveGoal(GoalOf(row), batch, hardware.gpu, FixedRows());
+    const RunGoal& goal = row.goal = ResolveGoal(fields, batch, hardware.gpu, FixedRows());
     const double step_seconds = *row.choice->time.total_seconds;
     row.run = CostOf(goal, batch, step_seconds);
     if (goal.interruptions) Interrupt(goal, resolved, row);
@@ -451,12 +440,6 @@ class Comparison {
     if (row.run.gpu_kwh) *row.run.gpu_kwh *= longer;
   }
 
-  GoalFields GoalOf(const MachineRow& row) const {
-    GoalFields goal = goal_;
-    goal.data.packing = row.packing;
-    return goal;
-  }
-
   bool FixedRows() const { return asked_.common.runtime.of().has_programs(); }
 
   void SetLimits(MachineRow& row) const {
@@ -503,7 +486,8 @@ class Comparison {
   }
 
   const PlanRequest asked_;
-  GoalFields goal_;  // with the tokens that machines are compared by
+  GoalFields goal_;                // with the tokens that machines are compared by
+  std::vector<GoalFields> goals_;  // a row's: with data as it is packed there
   AsyncSave async_save_ = AsyncSave::kOff;
   std::vector<PlanRequest> questions_;
   std::vector<std::shared_ptr<ResolvedPlan>> resolved_;  // a row's; null: it is done

@@ -37,11 +37,11 @@ struct MachineRow {
   std::string why_not;
   double margin = 0;     // Runtime::LargestTimeError; 0: not known
   bool guessed = false;  // its time rests on figures that are neither measured nor a datasheet's
-  Packing packing = Packing::kStream;  // of the data, as 'plan' of this machine settles it
   // Of the comparison's run. With interruptions its seconds, and what follows from them, are those
   // that are expected with saves, restarts and steps that are made again; where the profile has no
   // rates of a disk they are not known, and these are steps alone (`steps_alone`).
   RunCost run;
+  RunGoal goal;  // what that run is: of data, in this machine's batches
   bool steps_alone = true;
   // The run is interrupted, and what that makes of it is not known, or it never ends: "" else why.
   std::string open_ended;

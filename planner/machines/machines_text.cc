@@ -366,7 +366,7 @@ MachineJson PriceJson(const std::optional<GpuHourPrice>& price) {
           {"rented_by", price->whole_node ? "node" : "gpu"}};
 }
 
-MachineJson RowJson(const MachineRow& row, bool with_data) {
+MachineJson RowJson(const MachineRow& row) {
   MachineJson json = {{"hw", row.name()},
                       {"gpus", row.gpus},
                       {"gpus_per_node", nullptr},
@@ -379,8 +379,6 @@ MachineJson RowJson(const MachineRow& row, bool with_data) {
                       {"guessed", row.guessed},
                       {"seconds", nullptr},
                       {"steps", nullptr},
-                      {"packing", with_data && row.choice ? MachineJson(PackingName(row.packing))
-                                                          : MachineJson(nullptr)},
                       {"steps_alone", row.steps_alone},
                       {"open_ended", TextOrNull(row.open_ended)},
                       {"notes", row.notes},
@@ -406,6 +404,7 @@ MachineJson RowJson(const MachineRow& row, bool with_data) {
   json["gpu_kwh"] = Nullable(row.run.gpu_kwh);
   json["rented_gpus"] = row.rented;
   json["choice"] = RuntimeChoiceJson(*row.choice);
+  if (row.goal.data) json["data"] = DataJson(row.goal, row.choice->setup.batch);
   return json;
 }
 
@@ -413,7 +412,7 @@ MachineJson RowJson(const MachineRow& row, bool with_data) {
 
 std::string MachinesJson(const MachineComparison& all, const Assumptions& assumptions) {
   MachineJson rows = MachineJson::array();
-  for (const MachineRow& row : all.rows) rows.push_back(RowJson(row, !all.tokens));
+  for (const MachineRow& row : all.rows) rows.push_back(RowJson(row));
   return MachineJson{{"schema", "zeroplan.machines/1"},
                      {"model",
                       {{"name", all.model.name},

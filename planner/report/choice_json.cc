@@ -1,6 +1,5 @@
 #include "planner/report/choice_json.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "core/config/setup_facts.h"
@@ -201,18 +200,11 @@ nlohmann::ordered_json InterruptionsJson(const InterruptedCost& cost) {
 nlohmann::ordered_json DataJson(const RunGoal& goal, const BatchSpec& batch) {
   const DataFacts& facts = *goal.data;
   const DocumentLengths& lengths = facts.lengths;
-  const bool stream = facts.packing == Packing::kStream, padded = !facts.fixed_rows && !stream;
-  const auto most = static_cast<uint64_t>(facts.seq_len);
-  const auto micro_batch = static_cast<uint64_t>(batch.micro_batch);
-  // Rows of another program are as long as their micro-batch's longest.
-  const double row = padded ? lengths.MeanLongestOf(micro_batch, most) : static_cast<double>(most);
-  const auto rows = [&](const EpochRows& epoch) -> Json {
-    const double share =
-        padded ? 1 - lengths.MeanUpTo(most) / row : epoch.PaddingShare(facts.seq_len);
-    return {{"sequences", epoch.sequences}, {"padding", share}};
-  };
-  const auto rows_or_null = [&](const std::optional<EpochRows>& epoch) {
-    return epoch ? rows(*epoch) : Json(nullptr);
+  const bool stream = facts.packing == Packing::kStream;
+  const MicroBatchTokens micro_batch = MicroBatchOf(facts, batch.micro_batch);
+  const auto rows = [&](const std::optional<EpochRows>& epoch) -> Json {
+    if (!epoch) return nullptr;
+    return {{"sequences", epoch->sequences}, {"padding", epoch->PaddingShare(facts.seq_len)}};
   };
   const auto cuts = [&](const SeqLenProposal& of) -> Json {
     return {{"seq_len", of.seq_len},
@@ -237,18 +229,18 @@ nlohmann::ordered_json DataJson(const RunGoal& goal, const BatchSpec& batch) {
           {"left_out_tokens", facts.left_out},
           {"uncounted_documents", facts.unheard},
           {"single_token_documents", facts.single},
-          {"epoch", rows(facts.epoch)},
-          {"packed", rows_or_null(facts.packed)},
-          {"one_a_sequence", rows_or_null(facts.padded)},
+          {"epoch", {{"sequences", facts.epoch.sequences}, {"padding", micro_batch.padding}}},
+          {"packed", rows(facts.packed)},
+          {"one_a_sequence", rows(facts.padded)},
           {"cuts", stream ? Json(nullptr) : cuts(CutsOf(lengths, facts.fixed_rows, facts.seq_len))},
           {"proposal", stream ? Json(nullptr) : cuts(ProposeSeqLen(lengths, facts.fixed_rows))},
           {"sequences_per_step", batch.global_batch()},
           {"epochs", goal.epochs},
           {"steps", CostOf(goal, batch, 0).steps},
           {"micro_batch_tokens",
-           {{"planned", micro_batch * most},
-            {"largest", micro_batch * (padded ? std::min(lengths.AtShare(1), most) : most)},
-            {"mean", static_cast<double>(micro_batch) * row}}}};
+           {{"planned", micro_batch.planned},
+            {"largest", micro_batch.largest},
+            {"mean", micro_batch.mean}}}};
 }
 
 }  // namespace zeroplan

@@ -123,8 +123,11 @@ std::string ReportJson(const Estimate& estimate) {
                      {"cluster",
                       {{"hw", cluster.hardware},
                        {"gpus", cluster.gpus},
-                       {"gpus_per_node", cluster.gpus_per_node}}},
-                     {"choices", std::move(choices)}});
+                       {"gpus_per_node", cluster.gpus_per_node}}}});
+  if (estimate.goal.data) {
+    report["data"] = DataJson(estimate.goal, estimate.batch());
+  }
+  report["choices"] = std::move(choices);
   return report.dump(2) + '\n';
 }
 

@@ -221,9 +221,8 @@ std::string RunTable(const Estimate& estimate, const std::vector<TableRow>& rows
   columns.Add("fits", 4);
   std::string text =
       Wrap(fmt::format(
-               "Training on {} tokens, steps alone (without saving, validation and "
-               "interruptions){}:",
-               FormatCount(static_cast<uint64_t>(*goal.tokens)),
+               "Training on {}, steps alone (without saving, validation and interruptions){}:",
+               RunLengthText(goal),
                goal.gpu_hour_price ? fmt::format(", {} a GPU-hour", *goal.gpu_hour_price) : ""),
            2, width) +
       columns.Header(paints);
@@ -416,6 +415,13 @@ std::string ReportTable(const Estimate& estimate, const TableStyle& style) {
   const std::vector<TableRow> rows = RowsOf(estimate);
   text +=
       MemoryTable(estimate, rows, paints, width) + '\n' + TimeTable(estimate, rows, paints, width);
+  if (estimate.goal.data) {
+    text += '\n';
+    for (const std::string& paragraph :
+         DataParagraphs(estimate.goal, estimate.batch(), estimate.model)) {
+      text += Wrap(paragraph, 2, width);
+    }
+  }
   if (estimate.goal.tokens && TimesKnown(estimate)) {
     text += '\n' + RunTable(estimate, rows, paints, width);
   }

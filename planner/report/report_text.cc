@@ -147,6 +147,13 @@ std::string ClusterLine(const Cluster& cluster) {
                      cluster.links.empty() ? "" : ", ", cluster.links, host);
 }
 
+std::string RunLengthText(const RunGoal& goal) {
+  const std::string tokens = FormatCount(static_cast<uint64_t>(*goal.tokens)) + " tokens";
+  if (!goal.data) return tokens;
+  return fmt::format("{:.6g} epoch{} ({}, padding too)", goal.epochs, goal.epochs == 1 ? "" : "s",
+                     tokens);
+}
+
 std::string RunCostText(const RunGoal& goal, const BatchSpec& batch, double step_seconds) {
   const RunCost cost = CostOf(goal, batch, step_seconds);
   const double hours = cost.seconds / 3600;
@@ -160,15 +167,12 @@ std::string RunCostText(const RunGoal& goal, const BatchSpec& batch, double step
                          "hosts and cooling apart.",
                          *goal.gpu_watts, FineCell(*cost.gpu_kwh))
                    : "";
-  const std::string tokens = FormatCount(static_cast<uint64_t>(*goal.tokens)) + " tokens";
-  const std::string what = goal.data ? fmt::format("{:.6g} epoch{} ({}, padding too)", goal.epochs,
-                                                   goal.epochs == 1 ? "" : "s", tokens)
-                                     : tokens;
   return fmt::format(
       "Training on {}: {} step{}, {} h{} on {} GPU{}, {} GPU-hours{}; steps alone, without "
       "saving, validation and interruptions.{}",
-      what, cost.steps, cost.steps == 1 ? "" : "s", FineCell(hours), days, batch.world_size,
-      batch.world_size == 1 ? "" : "s", FineCell(cost.gpu_hours), price, energy);
+      RunLengthText(goal), cost.steps, cost.steps == 1 ? "" : "s", FineCell(hours), days,
+      batch.world_size, batch.world_size == 1 ? "" : "s", FineCell(cost.gpu_hours), price,
+      energy);
 }
 
 std::string TimeText(double seconds) {

@@ -58,6 +58,12 @@ std::string ClusterLine(const Cluster& cluster);
 // "Training on 300B tokens: ...", hours, GPU-hours and, where its price is known, what it costs.
 // REQUIRES: goal.tokens.
 std::string RunCostText(const RunGoal& goal, const BatchSpec& batch, double step_seconds);
+// "3 epochs (123M tokens, padding too)", "300B tokens". REQUIRES: goal.tokens.
+std::string RunLengthText(const RunGoal& goal);
+// The data's facts, and what they mean for a run in such batches: how long sequences had better be,
+// how many steps it takes, what its longest batch is. A paragraph each. REQUIRES: goal.data.
+std::vector<std::string> DataParagraphs(const RunGoal& goal, const BatchSpec& batch,
+                                        const ModelSpec& model);
 // How often to save, what is lost, and whether a save fits the notice. REQUIRES:
 // goal.interruptions.
 std::string InterruptedText(const RunGoal& goal, const InterruptedCost& cost);

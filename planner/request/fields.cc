@@ -7,7 +7,6 @@
 #include <span>
 
 #include "core/base/error.h"
-#include "core/base/strings.h"
 #include "core/base/units.h"
 #include "core/families/load_model.h"
 #include "hwprofiles/loader.h"
@@ -265,9 +264,8 @@ void FieldSink::Text(const FieldInfo& info, std::string& value, KnownNames known
 }
 
 void FieldSink::Texts(const FieldInfo& info, std::vector<std::string>& values) {
-  Take({info, "", [&values](const std::string& text, std::string_view) {
-          for (const std::string_view one : SplitList(text)) values.emplace_back(one);
-        }});
+  const auto add = [&values](const std::string& text, std::string_view) { values.push_back(text); };
+  Take({.info = info, .take = add, .several = true});
 }
 
 void AddEstimateFields(FieldSink& sink, Request& request) {
@@ -279,6 +277,7 @@ void AddEstimateFields(FieldSink& sink, Request& request) {
   AddAsyncSaveField(sink, request, /*searched=*/false);
   AddPackingField(sink, request);
   AddGoalFields(sink, request.goal);
+  AddDataFields(sink, request.goal.data);
   AddRuntimeFields(sink, request.runtime, "Program whose memory and time are estimated");
 }
 

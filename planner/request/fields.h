@@ -63,6 +63,7 @@ struct AddedField {
   // Makes the text a value. Throws Error(kUsage) that names field, value and what is allowed.
   std::function<void(const std::string& text, std::string_view name)> take;
   KnownNames known = nullptr;
+  bool several = false;  // may be given several times, with a value each
   bool given = false;
   std::string text = {};  // empty, though given: without a value
 };
@@ -78,7 +79,7 @@ class FieldSink {
   virtual void Take(AddedField field) = 0;
   // By default a field that is true where it is given without a value.
   virtual void Flag(const char* group, const char* name, const std::string& help, bool& value);
-  // Several texts. By default one, with commas between them.
+  // Several texts. By default a field that may be given several times.
   virtual void Texts(const FieldInfo& info, std::vector<std::string>& values);
 
   // A text, or "" where it is not given.

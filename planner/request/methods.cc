@@ -225,8 +225,8 @@ class Comparer {
       answer.found.emplace();
       answer.found->tokens_per_second = *choice.plan->choice.time.tokens_per_second;
       const RunGoal& goal = choice.goal =
-          ResolveGoal(asked_.common.goal, choice.plan->setup.batch, side.resolved->hardware().gpu,
-                      choice.plan->runtime->has_programs());
+          ResolveGoal(side.resolved->asked().common.goal, choice.plan->setup.batch,
+                      side.resolved->hardware().gpu, choice.plan->runtime->has_programs());
       if (goal.tokens) {
         choice.running =
             RunCostText(goal, choice.plan->setup.batch, *choice.plan->choice.time.total_seconds);

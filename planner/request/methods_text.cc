@@ -11,7 +11,6 @@
 #include "planner/report/choice_json.h"
 #include "planner/report/report_columns.h"
 #include "planner/report/report_text.h"
-#include "planner/request/data_fields.h"
 #include "planner/request/methods.h"
 
 namespace zeroplan {

@@ -118,7 +118,7 @@ class DataCount {
 };
 
 // Reads data with the tokenizer in a folder ("": there is none), for a model of that vocabulary.
-// Throws Error(kUsage) as train does. Unset: this program reads none.
+// Throws Error(kUsage) as train does. Unset: this program reads none. Called by one thread.
 struct DataFields;
 using DataReader = std::function<std::shared_ptr<const DataCount>(
     const DataFields& data, const std::string& folder, int64_t vocab)>;
@@ -131,7 +131,7 @@ struct DataFields {
   RecordFields records;
   bool truncate = false;
   DataReader read;
-  // What ReadData made of it.
+  // What SettleData made of it (data_fields.h).
   std::shared_ptr<const DataCount> counted;
   Packing packing = Packing::kStream;
 

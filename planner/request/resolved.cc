@@ -13,6 +13,7 @@
 #include "planner/estimate/choices.h"
 #include "planner/formats/config_format.h"
 #include "planner/plan/plan_file.h"
+#include "planner/request/data_fields.h"
 #include "planner/request/parse.h"
 #include "planner/request/resolve.h"
 #include "planner/runtimes/runtimes.h"
@@ -132,6 +133,11 @@ ResolvedPlan::ResolvedPlan(const PlanRequest& request, HardwareProfile hardware,
   }
   inputs_.lower = GpuLowerOptions(inputs_.model, inputs_.base.precision.dtype, hardware_.gpu);
   inputs_.lower.async_save = request_.async_save == AsyncSave::kOn;
+  SettleData({inputs_.model, inputs_.base, hardware_.gpu, runtime.has_programs(),
+              request.config_for == ConfigFormat::kTorchtitan},
+             asked_.common, assumptions);
+  request_.goal.data = asked_.common.goal.data;
+  request_.packing = asked_.common.packing;
   ApplyPacking(request_, inputs_.lower, assumptions);
   for (int gpus : inputs_.space.gpus) inputs_.clusters.push_back(ClusterOf(gpus));
   if (!runtime.has_programs()) {
@@ -510,7 +516,7 @@ void ResolvedPlan::FromConfig(Assumptions& assumptions) {
   space.sub_group_elements = {fixed.sub_group_elements};
 }
 
-ResolvedEstimate::ResolvedEstimate(const Request& request, Assumptions& assumptions)
+ResolvedEstimate::ResolvedEstimate(Request request, Assumptions& assumptions)
     : hardware_(
           ResolveHardware(request.hardware, request.cluster, assumptions, MeasureHost::kYes)) {
   const HardwareProfile& hardware = hardware_;
@@ -548,6 +554,7 @@ ResolvedEstimate::ResolvedEstimate(const Request& request, Assumptions& assumpti
         "Host memory counts a copy of the states, from which saves are written beside the steps "
         "(⟦async_save⟧ on).");
   }
+  SettleData({inputs.model, setup, hardware.gpu, runtime.has_programs()}, request, assumptions);
   ApplyPacking(request, inputs.lower, assumptions);
   if (runtime.has_programs()) {
     NoteAttention(inputs.model, setup, inputs.lower, hardware, setup.deterministic, assumptions);
@@ -561,7 +568,8 @@ ResolvedEstimate::ResolvedEstimate(const Request& request, Assumptions& assumpti
                     hardware);
     NoteRuntime(request, inputs, assumptions);
   }
-  inputs.goal = ResolveGoal(request.goal, inputs.setups.front().batch, hardware.gpu);
+  inputs.goal =
+      ResolveGoal(request.goal, inputs.setups.front().batch, hardware.gpu, runtime.has_programs());
   NoteGuesses(hardware, inputs.cluster, inputs.setups, assumptions);
 }
 

@@ -20,7 +20,8 @@ void LeaveOutDisks(SearchSpace& space);
 // Everything a search needs, with the cost models it points to.
 class ResolvedPlan {
  public:
-  // Throws Error(kUsage) naming the field or the config's line; so too where `request` is for
+  // Reads what it is trained on, where it has that, and settles its packing (data_fields.h). Throws
+  // Error(kUsage) naming the field or the config's line; so too where `request` is for
   // a config that can say none of the choices.
   ResolvedPlan(const PlanRequest& request, Assumptions& assumptions);
   // On the machine that was found for `like`, where `request` names none. Throws as the other.
@@ -28,6 +29,7 @@ class ResolvedPlan {
   ResolvedPlan(const ResolvedPlan&) = delete;
   ResolvedPlan& operator=(const ResolvedPlan&) = delete;
 
+  // As it was asked, with the data that was read.
   const PlanRequest& asked() const { return asked_; }
   const SearchInputs& inputs() const { return inputs_; }
   // What would be searched if nothing were pinned.
@@ -63,7 +65,7 @@ class ResolvedPlan {
   void CheckDeepSpeedCan(ConfigFormat format) const;
   void CheckRuntimeCan(ConfigFormat format) const;
 
-  const PlanRequest asked_;
+  PlanRequest asked_;
   Request request_;  // its batch in sequences
   HardwareProfile hardware_;
   Cluster cluster_;
@@ -75,8 +77,8 @@ class ResolvedPlan {
 // Everything that an estimate of zeroplan's own runtime needs, with the cost model it points to.
 class ResolvedEstimate {
  public:
-  // Throws Error(kUsage) naming the field or the config's line.
-  ResolvedEstimate(const Request& request, Assumptions& assumptions);
+  // Reads data as ResolvedPlan. Throws Error(kUsage) naming the field or the config's line.
+  ResolvedEstimate(Request request, Assumptions& assumptions);
   ResolvedEstimate(const ResolvedEstimate&) = delete;
   ResolvedEstimate& operator=(const ResolvedEstimate&) = delete;
 

@@ -34,10 +34,11 @@ void VisitCommands(
     const std::function<void(const std::string&, const CommandDescription&)>& visit) {
   CLI::App app("", "zeroplan");
   Command root(app);
+  RegisterEstimate(root, nullptr);
   RegisterPlan(root, nullptr);
-  for (const auto add : {RegisterEstimate, RegisterConfig, RegisterModel, RegisterHardware,
-                         RegisterData, RegisterTrain, RegisterCheckpoint, RegisterExplain,
-                         RegisterGenerate, RegisterMerge, RegisterDoctor, RegisterManual}) {
+  for (const auto add : {RegisterConfig, RegisterModel, RegisterHardware, RegisterData,
+                         RegisterTrain, RegisterCheckpoint, RegisterExplain, RegisterGenerate,
+                         RegisterMerge, RegisterDoctor, RegisterManual}) {
     add(root);
   }
   const std::function<void(const std::string&, const CommandDescription&)> below =

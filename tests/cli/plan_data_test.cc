@@ -1,4 +1,5 @@
-// plan --data: what it counts is what train then does; what it refuses; the probe of --for.
+// plan and estimate --data: what they count is what train then does; what it refuses; the probe of
+// --for.
 #include <doctest/doctest.h>
 
 #include <filesystem>
@@ -7,9 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/cli/chats.h"
 #include "tests/cli/run_binary.h"
-#include "tests/cli/tokenizer_model.h"
-#include "tests/cli/train_workspace.h"
 #include "tests/has.h"
 #include "tests/run_metrics.h"
 
@@ -17,35 +17,6 @@ namespace zeroplan {
 namespace {
 
 using Json = nlohmann::json;
-
-// A model's folder with its tokenizer and chat template, and conversations of which some are long.
-class Chats : public Workspace {
- public:
-  Chats() {
-    MakeTokenizerModel(path("model"), "qwen2", {.layers = 1, .positions = 512, .vocab = 8192});
-    std::ofstream(path("model/tokenizer_config.json")) << R"({"eos_token": "<|endoftext|>"})";
-    std::ofstream(path("model/chat_template.jinja"))
-        << "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
-           "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
-    std::ofstream file(data);
-    for (int i = 0; i < 90; ++i) {
-      std::string answer;
-      for (int k = 0; k <= (i % 15 == 3 ? 40 : i % 7); ++k) answer += "word " + std::to_string(k);
-      const Json messages = {{{"role", "user"}, {"content", "Hi"}},
-                             {{"role", "assistant"}, {"content", answer}}};
-      file << Json{{"messages", messages}}.dump() << '\n';
-    }
-  }
-  RunResult Run(const std::string& arguments) const {
-    return RunZeroplan(arguments, "ZEROPLAN_NO_DETECT=1 ZEROPLAN_CACHE_DIR=" + path("cache"));
-  }
-  std::string Plan(const std::string& more) const {
-    return "plan --quick --model " + model + " --hw dgx-h100 --gpus 1 --stage 0 --micro-batch 2 " +
-           "--grad-accum 3 --seq-len 64 --offload-optimizer none --checkpointing none " + more;
-  }
-
-  const std::string model = path("model"), data = path("chats.jsonl");
-};
 
 // The paragraph "Data: ..." as one line.
 std::string DataLine(const std::string& text) {
@@ -178,10 +149,10 @@ TEST_CASE("plan --data: machines that are compared pack as a plan of each does")
     CAPTURE(row["hw"]);
     const Json one = Json::parse(chats.Run(asked + row["hw"].get<std::string>()).out);
     CHECK(row["steps"] == one["run"]["steps"]);
-    CHECK(row["packing"] == one["data"]["packing"]);
+    CHECK(row["data"]["packing"] == one["data"]["packing"]);
     CHECK(row["seconds"].get<double>() == doctest::Approx(one["run"]["seconds"].get<double>()));
   }
-  CHECK(rows[0]["packing"] != rows[1]["packing"]);
+  CHECK(rows[0]["data"]["packing"] != rows[1]["data"]["packing"]);
 }
 
 TEST_CASE(
@@ -208,7 +179,86 @@ TEST_CASE("plan --data: conversations are not packed where a GPU's attention wou
   REQUIRE(run.exit_code == 0);
   CHECK(Has(Unwrapped(run.out), "Packing: off, one conversation a sequence, padded, as "));
   CHECK(Has(DataLine(run.out), "--packing off: "));
-  CHECK(Has(run.out, "Assumed: --packing off"));
+  CHECK(Has(Unwrapped(run.out), ", --packing off"));
+}
+
+TEST_CASE("estimate --data: the same facts, of every choice") {
+  const Chats chats;
+  const std::string shared = " --model " + chats.model +
+                             " --hw dgx-h100 --gpus 1 --micro-batch 2 --grad-accum 3 --seq-len 64 "
+                             "--gpu-hour-price 2 --epochs 2 --data " +
+                             chats.data;
+  const RunResult text = chats.Run("estimate" + shared),
+                  as_json = chats.Run("estimate --format json" + shared),
+                  planned = chats.Run("plan --quick --format json --stage 0 " + shared);
+  CAPTURE(text.err);
+  REQUIRE(text.exit_code == 0);
+  REQUIRE(as_json.exit_code == 0);
+  REQUIRE(planned.exit_code == 0);
+  CHECK(Has(DataLine(text.out), "1 file, 90 documents, "));
+  CHECK(Has(Unwrapped(text.out), "Every batch takes the memory and time that are planned"));
+  CHECK(Has(text.out, "Training on 2 epochs ("));
+  CHECK(Has(Unwrapped(text.out), "--packing documents"));
+  const Json estimate = Json::parse(as_json.out), plan = Json::parse(planned.out);
+  CHECK(estimate["data"] == plan["data"]);
+  for (const Json& choice : estimate["choices"]) {
+    CHECK(choice["training"]["steps"] == plan["data"]["steps"]);
+    CHECK(choice["training"]["tokens"] == plan["run"]["tokens"]);
+  }
+  // Another program pads.
+  const RunResult other = chats.Run("estimate --runtime deepspeed" + shared);
+  CAPTURE(other.err);
+  REQUIRE(other.exit_code == 0);
+  CHECK(Has(DataLine(other.out), "One document a sequence: 90 sequences an epoch"));
+  CHECK(Has(Unwrapped(other.out), "a micro-batch has at most 2 x 64 tokens"));
+  for (const std::string wrong : {" --tokens 1B", " --truncate --packing stream"}) {
+    const RunResult run = chats.Run("estimate" + shared + wrong);
+    CHECK(run.exit_code == 2);
+    CHECK(run.out.empty());
+  }
+  CHECK(Has(chats.Run("estimate --model gpt2 --epochs 2").err, "add --data FILE"));
+}
+
+TEST_CASE("plan --data --report: lengths, sequences and the run are on the page") {
+  const Chats chats;
+  const std::string page = chats.path("page.html");
+  for (const std::string command : {"plan --quick --stage 0", "estimate --stage 0"}) {
+    CAPTURE(command);
+    const RunResult run = chats.Run(command + " --model " + chats.model +
+                                    " --hw dgx-h100 --gpus 1 --micro-batch 2 --grad-accum 3 "
+                                    "--seq-len 64 --gpu-hour-price 2 --epochs 2 --report " +
+                                    page + " --data " + chats.data);
+    CAPTURE(run.err);
+    REQUIRE(run.exit_code == 0);
+    const std::string html = ReadWhole(page);
+    for (const char* part : {"id=\"data\"", "id=\"data-sequences\"", "id=\"run-cost\"",
+                             "Training on 2 epochs (", "Data: 1 file, 90 documents"}) {
+      CHECK(Has(html, part));
+    }
+  }
+}
+
+TEST_CASE("machines --data: each packs as a plan of it alone") {
+  const Chats chats;
+  const std::string asked = " --model " + chats.model +
+                            " --gpus 1 --stage 0 --micro-batch 2 --grad-accum 3 --seq-len 64 "
+                            "--format json --data " +
+                            chats.data;
+  const RunResult run = chats.Run("plan --hw dgx-h100,rtx4090" + asked);
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  const std::string read = "The first record";  // is said once: so often it was read
+  CHECK(Has(run.err, read));
+  CHECK(run.err.find(read) == run.err.rfind(read));
+  for (const Json& machine : Json::parse(run.out)["machines"]) {
+    const std::string hw = machine["hw"];
+    const RunResult alone = chats.Run("plan --quick --hw " + hw + asked);
+    CAPTURE(alone.err);
+    REQUIRE(alone.exit_code == 0);
+    const Json plan = Json::parse(alone.out);
+    CHECK(plan["data"]["packing"] == (hw == "rtx4090" ? "off" : "documents"));
+    CHECK(machine["seconds"] == plan["run"]["seconds"]);
+  }
 }
 
 TEST_CASE("plan --data: what cannot be counted is refused, with the way out") {

@@ -38,9 +38,11 @@ const std::vector<FolderRule>& FolderRules() {
       {"text", {"core"}},
       {"cost_models", {"core", "hwprofiles"}},
       {"planner", {"core", "hwprofiles", "cost_models"}},
+      {"reader", {"core", "planner", "text"}},
       {"executor", {"core", "hwprofiles", "machine", "text"}},
-      {"cli", {"core", "hwprofiles", "machine", "cost_models", "planner", "text", "executor"}},
-      {"library", {"core", "hwprofiles", "machine", "cost_models", "planner"}}};
+      {"cli",
+       {"core", "hwprofiles", "machine", "cost_models", "planner", "text", "reader", "executor"}},
+      {"library", {"core", "hwprofiles", "machine", "cost_models", "planner", "reader"}}};
   return *rules;
 }
 
@@ -110,8 +112,8 @@ std::vector<std::string> SourceFiles(bool scripts) {
   const fs::path root = SourcePath("");
   std::vector<std::string> files;
   for (const char* folder :
-       {"core", "hwprofiles", "machine", "cost_models", "planner", "text", "executor", "cli",
-        "library", "python", "tests", "benchmarks", "examples", "scripts", "packaging"}) {
+       {"core", "hwprofiles", "machine", "cost_models", "planner", "text", "reader", "executor",
+        "cli", "library", "python", "tests", "benchmarks", "examples", "scripts", "packaging"}) {
     if (!fs::is_directory(root / folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
       const std::string kind = entry.path().extension().string();

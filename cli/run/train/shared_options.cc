@@ -4,10 +4,8 @@
 #include <cstdlib>
 
 #include "core/base/error.h"
-#include "core/base/strings.h"
 #include "machine/detect.h"
 #include "planner/request/parse.h"
-#include "text/documents/tokenize_files.h"
 
 namespace zeroplan {
 
@@ -41,26 +39,6 @@ void RefuseOnCpu(Backend backend, const char* option, const std::string& text) {
   if (backend != Backend::kCpu || text.empty()) return;
   ThrowUsage("{}: {} has no effect on the CPU backend; leave it out, or use --backend cuda", option,
              text);
-}
-
-TextChoices ChoicesOf(const RecordFields& fields) {
-  TextChoices choices;
-  if (!fields.text_field.empty()) choices.names.emplace_back("text", fields.text_field);
-  for (const std::string_view one : Split(fields.map, ',')) {
-    const size_t equals = one.find('=');
-    if (equals == std::string_view::npos || equals == 0 || equals + 1 == one.size()) {
-      ThrowUsage("--map: {} is no member=name; write it as prompt=question,completion=answer", one);
-    }
-    if (!fields.text_field.empty()) {
-      ThrowUsage("--map: --text-field is given too; use one of both");
-    }
-    choices.names.emplace_back(one.substr(0, equals), one.substr(equals + 1));
-  }
-  CheckRecordNames(choices.names);
-  choices.train_on_all = fields.train_on == TrainOn::kAll;
-  choices.special_tokens = !fields.no_special_tokens;
-  choices.skip_bad = static_cast<uint64_t>(fields.skip_bad.value_or(0));
-  return choices;
 }
 
 std::function<double(const std::string&, std::string_view)> NumberWhere(bool (*allowed)(double),

@@ -1,4 +1,4 @@
-// Options that commands share which run something: --backend, how records are taken, numbers.
+// Options that commands share which run something: --backend, numbers.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,6 @@
 
 namespace zeroplan {
 
-struct TextChoices;  // text/documents/tokenize_files.h
-
 bool BuiltWithCuda();
 
 // The option's value, and for "auto" or without it what this build and this machine have. Throws
@@ -22,9 +20,6 @@ Backend ChooseBackend(const Given<BackendChoice>& choice, std::string_view cpu_d
 // Throws Error(kUsage) where `option`, of GPUs alone, was given (`text` is not empty) and `backend`
 // is the CPU.
 void RefuseOnCpu(Backend backend, const char* option, const std::string& text);
-
-// What the fields say of records and texts. Throws Error(kUsage) naming the option that is wrong.
-TextChoices ChoicesOf(const RecordFields& fields);
 
 // Parses a number for which `allowed` holds; `use` tells the user which those are.
 std::function<double(const std::string& text, std::string_view option)> NumberWhere(

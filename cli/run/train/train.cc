@@ -35,6 +35,7 @@
 #include "planner/request/resolve.h"
 #include "planner/runs/prediction_table.h"
 #include "planner/runtimes/fitted.h"
+#include "reader/data_reader.h"
 #include "text/documents/token_cache.h"
 #include "text/files/data_files.h"
 #include "text/files/token_dataset.h"

@@ -104,6 +104,40 @@ TEST_CASE("a sequence length is proposed: the least that cuts one document in a 
   }
 }
 
+TEST_CASE("lengths of documents: those of a range") {
+  const DocumentLengths lengths = LengthsOf({3, 5, 5, 8, 20});
+  CHECK(lengths.Between(4, 8) == std::pair<uint64_t, uint64_t>(3, 18));
+  CHECK(lengths.Between(5, 8) == std::pair<uint64_t, uint64_t>(1, 8));
+  CHECK(lengths.Between(0, 20) == std::pair<uint64_t, uint64_t>(5, 41));
+  CHECK(lengths.Between(8, 8) == std::pair<uint64_t, uint64_t>(0, 0));
+  CHECK(lengths.Longer(5) == 2);
+}
+
+TEST_CASE("tokens of a micro-batch: of one length, or padded to the longest document") {
+  DataFacts facts;
+  facts.lengths = LengthsOf({3, 5, 5, 8, 20});
+  facts.seq_len = 10;
+  facts.packing = Packing::kOff;
+  facts.epoch = {5, 30};
+  MicroBatchTokens tokens = MicroBatchOf(facts, 2);
+  CHECK(tokens.planned == 20);
+  CHECK(tokens.largest == 20);
+  CHECK(tokens.mean == 20);
+  CHECK(tokens.padding == doctest::Approx(0.4));
+  facts.fixed_rows = false;
+  tokens = MicroBatchOf(facts, 2);
+  CHECK(tokens.planned == 20);
+  CHECK(tokens.largest == 20);  // the longest is cut off there
+  // Of ten pairs one has 5 at most, 2 with the shortest too, three 8 and four the long one.
+  CHECK(tokens.mean == doctest::Approx(2 * (3 * 5 + 3 * 8 + 4 * 10) / 10.0));
+  CHECK(tokens.padding == doctest::Approx(1 - 31 / 5.0 / (tokens.mean / 2)));
+  facts.seq_len = 30;
+  CHECK(MicroBatchOf(facts, 2).largest == 40);
+  CHECK(MicroBatchOf(facts, 2).planned == 60);
+  facts.packing = Packing::kStream;  // joined and cut, by any program
+  CHECK(MicroBatchOf(facts, 2).mean == 60);
+}
+
 TEST_CASE("an epoch in words") {
   DataFacts facts;
   facts.epoch = {96, 96 * 64};

@@ -1,5 +1,5 @@
 // What is counted of conversations, against the batches that a run is given of them.
-#include "executor/data/data_facts.h"
+#include "text/sequences/data_facts.h"
 
 #include <doctest/doctest.h>
 
@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "executor/data/batch_sampler.h"
 #include "tests/quiet_log.h"
 #include "tests/text/tokenizer/tokenizer_folder.h"
 #include "text/documents/token_cache.h"
+#include "text/sequences/batch_sampler.h"
 
 namespace zeroplan {
 namespace {

@@ -1,5 +1,5 @@
 // Documents in sequences, against what must hold of any packing, checked one by one.
-#include "executor/data/packed_sequences.h"
+#include "text/sequences/packed_sequences.h"
 
 #include <doctest/doctest.h>
 
@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "executor/data/batch_sampler.h"
-#include "executor/data/data_facts.h"
 #include "tests/error_of.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"
 #include "text/files/token_file.h"
+#include "text/sequences/batch_sampler.h"
+#include "text/sequences/data_facts.h"
 
 namespace zeroplan {
 namespace {

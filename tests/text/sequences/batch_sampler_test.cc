@@ -1,4 +1,4 @@
-#include "executor/data/batch_sampler.h"
+#include "text/sequences/batch_sampler.h"
 
 #include <doctest/doctest.h>
 
@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "executor/data/permutation.h"
 #include "tests/temp_dir.h"
 #include "text/files/token_file.h"
+#include "text/sequences/permutation.h"
 
 namespace zeroplan {
 namespace {

@@ -1,9 +1,9 @@
-#include "executor/data/batch_sampler.h"
+#include "text/sequences/batch_sampler.h"
 
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "executor/data/permutation.h"
+#include "text/sequences/permutation.h"
 
 namespace zeroplan {
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "core/config/data_facts.h"
-#include "executor/data/batch_sampler.h"
 #include "text/files/token_dataset.h"
+#include "text/sequences/batch_sampler.h"
 
 namespace zeroplan {
 

@@ -27,8 +27,8 @@
 #include <string_view>
 
 #include "core/config/packing.h"
-#include "executor/data/packed_sequences.h"
 #include "text/files/token_dataset.h"
+#include "text/sequences/packed_sequences.h"
 
 namespace zeroplan {
 

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "core/config/packing.h"
-#include "executor/kernels/attention_dims.h"
 #include "text/files/token_dataset.h"
 
 namespace zeroplan {

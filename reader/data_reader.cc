@@ -1,20 +1,22 @@
-// What plan --data counts, read as train reads it.
+#include "reader/data_reader.h"
+
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
-#include <memory>
-#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
-#include "cli/common/executor_commands.h"
-#include "cli/run/train/shared_options.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/long_work.h"
-#include "executor/data/data_facts.h"
-#include "executor/process/stop_signals.h"
+#include "core/base/strings.h"
 #include "text/documents/token_cache.h"
 #include "text/files/data_files.h"
 #include "text/files/token_dataset.h"
+#include "text/sequences/batch_sampler.h"
+#include "text/sequences/data_facts.h"
 
 namespace zeroplan {
 namespace {
@@ -72,8 +74,8 @@ void RefuseWithoutTokenizer(const std::vector<fs::path>& files, const std::strin
   for (const fs::path& file : files) {
     if (FileKindOf(file) == FileKind::kTokens) continue;
     ThrowUsage(
-        "--data: {}: is text, and {}, so that nobody knows its tokens; name a folder with the "
-        "model's tokenizer by --tokenizer DIR (or by --model DIR), or make tokens of it with "
+        "⟦data⟧: {}: is text, and {}, so that nobody knows its tokens; name a folder with the "
+        "model's tokenizer by ⟦tokenizer⟧ DIR (or by ⟦model⟧ DIR), or make tokens of it with "
         "'zeroplan data tokenize'",
         file.string(),
         folder.empty() ? "the model is no folder with a tokenizer.json"
@@ -81,22 +83,44 @@ void RefuseWithoutTokenizer(const std::vector<fs::path>& files, const std::strin
   }
 }
 
-std::shared_ptr<const DataCount> Read(const DataFields& fields, const std::string& folder,
-                                      int64_t vocab) {
-  const InterruptScope interrupts;
+}  // namespace
+
+TextChoices ChoicesOf(const RecordFields& fields) {
+  TextChoices choices;
+  if (!fields.text_field.empty()) choices.names.emplace_back("text", fields.text_field);
+  for (const std::string_view one : Split(fields.map, ',')) {
+    const size_t equals = one.find('=');
+    if (equals == std::string_view::npos || equals == 0 || equals + 1 == one.size()) {
+      ThrowUsage("⟦map⟧: {} is no member=name; write it as prompt=question,completion=answer", one);
+    }
+    if (!fields.text_field.empty()) {
+      ThrowUsage("⟦map⟧: ⟦text_field⟧ is given too; use one of both");
+    }
+    choices.names.emplace_back(one.substr(0, equals), one.substr(equals + 1));
+  }
+  CheckRecordNames(choices.names);
+  choices.train_on_all = fields.train_on == TrainOn::kAll;
+  choices.special_tokens = !fields.no_special_tokens;
+  choices.skip_bad = static_cast<uint64_t>(fields.skip_bad.value_or(0));
+  return choices;
+}
+
+std::shared_ptr<const DataCount> CountData(const DataFields& fields, const std::string& folder,
+                                           int64_t vocab, bool says) {
   std::error_code ignored;
   DataRequest request;
   request.data = fields.paths;
   request.model_folder = folder;
   if (fs::is_regular_file(folder, ignored)) {
     if (request.model_folder.filename() != "tokenizer.json") {
-      ThrowUsage("--tokenizer: {} is no tokenizer.json; name that file, or the folder with it",
+      ThrowUsage("⟦tokenizer⟧: {} is no tokenizer.json; name that file, or the folder with it",
                  folder);
     }
     // A name without a folder has none.
     request.model_folder = fs::absolute(request.model_folder).parent_path();
   }
   request.vocab = vocab;
+  request.says = says;
   request.cache_folder = CacheFolder();
   request.choices = ChoicesOf(fields.records);
   RefuseWithoutTokenizer(DataFiles(fields.paths), request.model_folder.string(), vocab);
@@ -106,9 +130,5 @@ std::shared_ptr<const DataCount> Read(const DataFields& fields, const std::strin
   data.CheckVocab(0, 1, kVocabLookBytes);
   return std::make_shared<DatasetCount>(std::move(data), fields.truncate);
 }
-
-}  // namespace
-
-DataReader ReaderOfData() { return Read; }
 
 }  // namespace zeroplan

@@ -1,4 +1,4 @@
-#include "executor/data/packed_sequences.h"
+#include "text/sequences/packed_sequences.h"
 
 #include <algorithm>
 #include <bit>

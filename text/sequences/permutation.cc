@@ -1,4 +1,4 @@
-#include "executor/data/permutation.h"
+#include "text/sequences/permutation.h"
 
 #include <bit>
 

@@ -1,4 +1,4 @@
-#include "executor/data/data_facts.h"
+#include "text/sequences/data_facts.h"
 
 #include <map>
 #include <utility>

@@ -1,0 +1,80 @@
+// What training data means for a run: how long sequences had better be, steps, the longest batch.
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "planner/report/report_text.h"
+
+namespace zeroplan {
+namespace {
+
+std::string CutText(const SeqLenProposal& of) {
+  if (of.cut_documents == 0) return "none";
+  return fmt::format("{} % of them, with {} % of all tokens", FormatPercent(of.cut_documents),
+                     FormatPercent(of.cut_tokens));
+}
+
+// Where another length than the plan's had better be trained with, of those that the model was made
+// for.
+std::string ProposalText(const DataFacts& facts, int64_t positions) {
+  if (facts.packing == Packing::kStream) return "";  // cut anywhere
+  const SeqLenProposal now = CutsOf(facts.lengths, facts.fixed_rows, facts.seq_len);
+  const SeqLenProposal better = ProposeSeqLen(facts.lengths, facts.fixed_rows);
+  // Where documents are packed, or rows as long as their longest, a shorter one gains nothing; else
+  // one of up to twice the length is near enough.
+  const bool padded = facts.packing == Packing::kOff && facts.fixed_rows;
+  const bool shorter = padded && 2 * better.seq_len <= facts.seq_len;
+  if (now.cut_documents <= kMostCut && !shorter) return "";
+  if (better.seq_len > positions) {
+    if (facts.seq_len >= positions) return "";
+    return fmt::format(
+        "⟦seq_len⟧ {}, the longest that the model was made for, cuts {}; {} cuts {}.", positions,
+        CutText(CutsOf(facts.lengths, facts.fixed_rows, positions)), facts.seq_len, CutText(now));
+  }
+  return fmt::format(
+      "⟦seq_len⟧ {} is the least multiple of {} that cuts at most {:.0f} % of the documents: {}. "
+      "{} cuts {}{}.",
+      better.seq_len, kSeqLenStep, 100 * kMostCut, CutText(better), facts.seq_len, CutText(now),
+      shorter ? ", and has more padding" : "");
+}
+
+// The memory and time of batches whose documents differ.
+std::string LongestBatchText(const DataFacts& facts, const BatchSpec& batch) {
+  if (facts.fixed_rows) {
+    return "Every batch takes the memory and time that are planned, whatever lies in it: a "
+           "program's sequences are all of one length.";
+  }
+  const int64_t rows = batch.micro_batch;
+  if (facts.packing == Packing::kStream) {
+    return fmt::format("Every micro-batch is {} x {} tokens, where the texts are joined and cut.",
+                       rows, facts.seq_len);
+  }
+  const MicroBatchTokens tokens = MicroBatchOf(facts, rows);
+  return fmt::format(
+      "Padded to its longest document, a micro-batch has at most {} x {} tokens, and {} x {:.0f} "
+      "on average, {:.0f} % of it padding; memory is planned for {} x {}. Steps are timed at that "
+      "length too: shorter ones take less.",
+      rows, tokens.largest / static_cast<uint64_t>(rows), rows,
+      tokens.mean / static_cast<double>(rows), 100 * tokens.padding, rows, facts.seq_len);
+}
+
+}  // namespace
+
+std::vector<std::string> DataParagraphs(const RunGoal& goal, const BatchSpec& batch,
+                                        const ModelSpec& model) {
+  ZEROPLAN_CHECK(goal.data.has_value(), "no data");
+  const DataFacts& facts = *goal.data;
+  const int64_t steps = CostOf(goal, batch, 0).steps;
+  std::vector<std::string> paragraphs = {"Data: " + DataText(facts)};
+  if (std::string better = ProposalText(facts, model.positions); !better.empty()) {
+    paragraphs.push_back(std::move(better));
+  }
+  paragraphs.push_back(fmt::format("{} {}", EpochText(facts, batch.global_batch(), steps),
+                                   LongestBatchText(facts, batch)));
+  return paragraphs;
+}
+
+}  // namespace zeroplan

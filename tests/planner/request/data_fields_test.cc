@@ -1,0 +1,171 @@
+// Data that a question reads: once, and packed as the machine and the program that train do.
+#include "planner/request/data_fields.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "planner/machines/machines.h"
+#include "planner/report/report_text.h"
+#include "planner/request/resolved.h"
+#include "planner/runtimes/runtimes.h"
+#include "tests/error_of.h"
+#include "tests/has.h"
+
+namespace zeroplan {
+namespace {
+
+// 100 conversations of 100 tokens each.
+class MadeUp : public DataCount {
+ public:
+  bool has_mask() const override { return true; }
+  DataFacts As(const SequencesAsked& asked) const override {
+    DataFacts facts;
+    facts.files = 1;
+    facts.lengths = DocumentLengths({{100, 100}});
+    facts.seq_len = asked.seq_len;
+    facts.packing = asked.packing;
+    facts.fixed_rows = asked.fixed_rows;
+    const uint64_t rows = asked.packing == Packing::kDocuments ? 25 : 100;
+    facts.epoch = {rows, 9900};
+    return facts;
+  }
+};
+
+// Counts how often it reads.
+DataReader Reading(int& reads) {
+  return [&reads](const DataFields&, const std::string&, int64_t) {
+    ++reads;
+    return std::make_shared<MadeUp>();
+  };
+}
+
+PlanRequest Asked(const std::string& hw, DataReader read) {
+  PlanRequest request;
+  request.quick = true;
+  request.common.model.model = "gpt2";
+  request.common.hardware.profile = hw;
+  Set(request.common.cluster.gpus, 1);
+  Set(request.common.batch.seq_len, int64_t{512});
+  request.common.goal.data.paths = {"chats.jsonl"};
+  request.common.goal.data.read = std::move(read);
+  return request;
+}
+
+TEST_CASE("data: packed as the machine, the program and the question have it") {
+  int reads = 0;
+  const auto packing_of = [&](PlanRequest request, Assumptions& assumptions) {
+    const ResolvedPlan plan(request, assumptions);
+    const Request& asked = plan.asked().common;
+    CHECK(asked.goal.data.counted != nullptr);
+    CHECK(plan.inputs().lower.document_borders == (asked.goal.data.packing == Packing::kDocuments));
+    return asked.goal.data.packing;
+  };
+  Assumptions hopper, ada, said, other, titan;
+  CHECK(packing_of(Asked("dgx-h100", Reading(reads)), hopper) == Packing::kDocuments);
+  CHECK(hopper.assumed.back() == "⟦packing⟧ documents");
+  CHECK(packing_of(Asked("rtx4090", Reading(reads)), ada) == Packing::kOff);
+  CHECK(std::any_of(ada.notes.begin(), ada.notes.end(), [](const std::string& note) {
+    return note.starts_with("Packing: off, one conversation a sequence, padded, as ");
+  }));
+  PlanRequest request = Asked("rtx4090", Reading(reads));
+  request.common.packing.emplace(Packing::kStream);
+  CHECK(packing_of(request, said) == Packing::kStream);
+  request = Asked("dgx-h100", Reading(reads));
+  request.common.runtime.runtime.emplace(&DeepSpeedRuntime());
+  CHECK(packing_of(request, other) == Packing::kOff);
+  CHECK(reads == 4);
+  request.common.goal.data.truncate = true;
+  request.common.runtime = {};
+  request.common.packing.emplace(Packing::kStream);
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { packing_of(request, titan); }), "⟦truncate⟧"));
+}
+
+TEST_CASE("data: an estimate counts its run by it") {
+  int reads = 0;
+  Request request = Asked("dgx-h100", Reading(reads)).common;
+  request.goal.data.epochs.emplace(2);
+  Set(request.batch.micro_batch, int64_t{5});
+  Assumptions assumptions;
+  const ResolvedEstimate resolved(request, assumptions);
+  CHECK(reads == 1);
+  const RunGoal& goal = resolved.inputs().goal;
+  REQUIRE(goal.data);
+  CHECK(*goal.tokens == 2 * 25 * 512);
+  CHECK(resolved.inputs().lower.document_borders);
+  const BatchSpec& batch = resolved.inputs().setups.front().batch;
+  CHECK(CostOf(goal, batch, 1).steps == 10);
+  const std::vector<std::string> said = DataParagraphs(goal, batch, resolved.inputs().model);
+  CHECK(Has(said.front(), "Data: 1 file, 100 documents, 10000 tokens."));
+  CHECK(Has(said.back(), "An epoch is 25 sequences, 5 a step: 5 steps. 10 steps are 2 epochs."));
+}
+
+TEST_CASE("data: machines read it once, and each packs it its own way") {
+  int reads = 0;
+  PlanRequest request = Asked("", ReadingOnce(Reading(reads)));
+  request.machines.hw = {"dgx-h100", "rtx4090"};
+  request.common.choice.stages.emplace({0});
+  Assumptions assumptions;
+  const MachineComparison all = CompareMachines(request, assumptions, {});
+  CHECK(reads == 1);
+  REQUIRE(all.rows.size() == 2);
+  for (const MachineRow& row : all.rows) {
+    CAPTURE(row.name());
+    REQUIRE(row.goal.data);
+    CHECK(row.goal.data->packing ==
+          (row.name() == "rtx4090" ? Packing::kOff : Packing::kDocuments));
+  }
+  REQUIRE(!all.data.empty());
+  CHECK(Has(all.data.front(), "Data: 1 file, 100 documents"));
+}
+
+TEST_CASE("data: what cannot be read is tried once") {
+  int reads = 0;
+  const DataReader read = ReadingOnce([&](const DataFields&, const std::string& folder,
+                                          int64_t) -> std::shared_ptr<const DataCount> {
+    ++reads;
+    if (folder.empty()) ThrowUsage("⟦data⟧: is no text");
+    return std::make_shared<MadeUp>();
+  });
+  for (int i = 0; i < 2; ++i) {
+    CHECK(ErrorOf(ExitCode::kUsage, [&] { read({}, "", 10); }) == "⟦data⟧: is no text");
+  }
+  CHECK(reads == 1);
+  const auto first = read({}, "folder", 10);
+  CHECK(read({}, "folder", 10) == first);
+  CHECK(reads == 2);
+  CHECK(read({}, "folder", 20) != first);
+  CHECK(reads == 3);
+}
+
+TEST_CASE("data: fields that do not go together") {
+  int reads = 0;
+  const auto refused = [&](auto change) {
+    PlanRequest request = Asked("dgx-h100", Reading(reads));
+    change(request);
+    return ErrorOf(ExitCode::kUsage, [&] { CheckData(request); });
+  };
+  CheckData(Asked("dgx-h100", Reading(reads)));
+  CHECK(Has(refused([](PlanRequest& r) { Set(r.common.goal.tokens, int64_t{1000}); }), "⟦tokens⟧"));
+  CHECK(Has(refused([](PlanRequest& r) { r.largest.emplace(Largest::kModel); }), "⟦largest⟧"));
+  CHECK(Has(refused([](PlanRequest& r) { r.common.goal.data.read = nullptr; }),
+            "⟦data⟧: this build reads no data"));
+  CHECK(Has(refused([](PlanRequest& r) {
+              r.common.goal.data.paths.clear();
+              r.common.goal.data.epochs.emplace(2);
+            }),
+            "⟦epochs⟧: says how ⟦data⟧ is trained on"));
+  CHECK(Has(refused([](PlanRequest& r) {
+              r.config_for.emplace(ConfigFormat::kTorchtitan);
+              r.common.packing.emplace(Packing::kOff);
+            }),
+            "torchtitan"));
+  CHECK(reads == 0);
+}
+
+}  // namespace
+}  // namespace zeroplan
