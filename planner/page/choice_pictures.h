@@ -30,6 +30,18 @@ std::optional<Picture> AroundPicture(const ChoiceEstimate& choice, const Cluster
 std::optional<Picture> StepTimePicture(const std::vector<ShownChoice>& choices,
                                        const std::optional<double>& tokens);
 
+// What a run takes with each choice, a table; nothing where there is none, or no time is known.
+std::optional<Picture> RunCostPicture(const std::vector<ShownChoice>& choices, const RunGoal& goal);
+
+// Documents of the goal's data by length, and, a table, how they become sequences in such batches:
+// as they do, and packed the other way, in steps of `step_seconds` (unset: not known). REQUIRES:
+// goal.data.
+Picture LengthsPicture(const RunGoal& goal);
+Picture SequencesPicture(const RunGoal& goal, const BatchSpec& batch,
+                         std::optional<double> step_seconds);
+// Both, and DataParagraphs among the findings.
+void AddData(const RunGoal& goal, const ChoiceEstimate& choice, const ModelSpec& model, Page& page);
+
 // A choice as fast as this with this memory.
 struct JudgedDot {
   std::string label;

@@ -22,25 +22,6 @@ size_t Shown(const Estimate& estimate) {
   return static_cast<size_t>(std::min_element(all.begin(), all.end(), better) - all.begin());
 }
 
-PageTable RunCostTable(const Estimate& estimate, const std::vector<ShownChoice>& choices) {
-  PageTable table;
-  table.heads = {"choice", "steps", "hours", "GPU-hours"};
-  if (estimate.goal.gpu_hour_price) table.heads.emplace_back("price");
-  table.heads.emplace_back("fits");
-  for (const ShownChoice& choice : choices) {
-    if (!choice.estimate->time.total_seconds) continue;
-    const RunCost cost =
-        CostOf(estimate.goal, choice.estimate->setup.batch, *choice.estimate->time.total_seconds);
-    std::vector<std::string> cells = {choice.label, std::to_string(cost.steps),
-                                      NumberCell(cost.seconds / 3600), NumberCell(cost.gpu_hours)};
-    if (cost.price) cells.push_back(NumberCell(*cost.price));
-    cells.emplace_back(choice.estimate->fits ? "yes" : "no");
-    if (choice.marked) table.marked.push_back(table.rows.size());
-    table.rows.push_back(std::move(cells));
-  }
-  return table;
-}
-
 }  // namespace
 
 Page EstimatePage(const Estimate& estimate, const EstimateInputs& inputs,
@@ -95,15 +76,8 @@ Page EstimatePage(const Estimate& estimate, const EstimateInputs& inputs,
     page.Add(StepMemoryPicture(Lower(inputs.model, best.setup, inputs.lower), best.footprint,
                                best.memory, choices[shown].label, *inputs.costs));
   }
-  if (estimate.goal.tokens && best.time.total_seconds) {
-    Picture cost;
-    cost.id = "run-cost";
-    cost.title = fmt::format("Training on {} tokens",
-                             FormatCount(static_cast<uint64_t>(*estimate.goal.tokens)));
-    cost.about = "Steps alone, without saving, validation and interruptions.";
-    cost.table = RunCostTable(estimate, choices);
-    page.Add(std::move(cost));
-  }
+  if (estimate.goal.data) AddData(estimate.goal, best, estimate.model, page);
+  page.Add(RunCostPicture(choices, estimate.goal));
   return page;
 }
 

@@ -68,6 +68,12 @@ Page PlanPage(const PlanPageInputs& inputs, const PageOrigin& origin) {
                             fmt::format("{} of {}", FormatBytes(plan.choice.footprint.gpu_total()),
                                         FormatBytes(plan.cluster.gpu_capacity_bytes)));
   page.findings = plan.advice;
+  const RunGoal& goal = inputs.report.goal;
+  if (goal.tokens) {
+    const RunCost run = CostOf(goal, plan.setup.batch, *time.total_seconds);
+    page.figures.emplace_back("the run's steps", TimeText(run.seconds));
+    if (run.price) page.figures.emplace_back("its price", NumberCell(*run.price));
+  }
   const std::vector<ShownChoice> choices = StageChoices(inputs);
   page.Add(GpuMemoryPicture(choices, plan.cluster));
   page.Add(HostMemoryPicture(choices, plan.cluster));
@@ -77,6 +83,11 @@ Page PlanPage(const PlanPageInputs& inputs, const PageOrigin& origin) {
     if (choice.estimate->fits) timed.push_back(choice);
   }
   page.Add(StepTimePicture(timed, *time.tokens_per_second * *time.total_seconds));
+  if (goal.data) AddData(goal, plan.choice, plan.model, page);
+  if (goal.tokens) {
+    page.findings.push_back(RunCostText(goal, plan.setup.batch, *time.total_seconds));
+  }
+  page.Add(RunCostPicture(timed, goal));
   const std::vector<JudgedDot> dots = Dots(inputs);
   if (dots.size() > 1) page.Add(FrontPicture(dots, plan.cluster));
   page.Add(FlipPicture(inputs));

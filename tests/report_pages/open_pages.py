@@ -36,6 +36,9 @@ OTHERS = {
              "--gpu-hour-price", "2.5"],
     "nothing-fits": ["estimate", "--params", "500B", "--gpus", "1"],
     "one-gpu": ["plan", "--model", "gpt2", "--gpus", "1", "--quick"],
+    "data": ["plan", "--model", "examples/byte_gpt/config.json", "--gpus", "1", "--quick", "--packing", "documents",
+             "--epochs", "2", "--gpu-hour-price", "2.5", "--data", "README.md", "CHANGELOG.md",
+             "LICENSE", "docs/planning.md"],
 }
 
 

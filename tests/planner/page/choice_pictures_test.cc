@@ -61,6 +61,55 @@ TEST_CASE("bars of memory add up to what the choices take, and each has its row"
   CHECK(picture.legend.size() == kGpuClasses);
 }
 
+TEST_CASE("pictures of data: every document in a bar, what is too long by itself") {
+  RunGoal goal{.tokens = 64 * 20};
+  goal.data.emplace();
+  DataFacts& facts = *goal.data;
+  facts.lengths = DocumentLengths({{3, 4}, {16, 2}, {17, 5}, {65, 2}, {66, 1}, {300, 3}});
+  facts.seq_len = 64;
+  facts.packing = Packing::kDocuments;
+  facts.epoch = {12, 600};
+  facts.packed = facts.epoch;
+  facts.padded = EpochRows{17, 600};
+  facts.longer = 4;
+  facts.left_out = 700;
+  goal.epochs = 2;
+  const Picture lengths = LengthsPicture(goal);
+  const std::map<int, double> sums = BarSums(lengths.wide);
+  double documents = 0;
+  for (const auto& [bar, sum] : sums) documents += sum;
+  CHECK(documents == 17);
+  REQUIRE(lengths.table.rows.size() == 8);  // to 4, 8, ..., 512
+  CHECK(lengths.table.rows[0][0] == "3 to 4");
+  CHECK(lengths.table.rows[2] == std::vector<std::string>{"9 to 16", "2", "11.8 %", "32", "2.6 %"});
+  CHECK(lengths.table.rows[5][0] == "65 to 128");
+  CHECK(
+      lengths.table.note ==
+      "Sequences of 64 tokens cut 24 % of the documents and 58 % of all tokens; of 384, the least "
+      "multiple of 128 that cuts at most 1 % of the documents, 0 % and 0 %.");
+  // A document of 65 tokens has 64 targets: it fits.
+  double longer = 0;
+  const std::vector<std::string> parts = Attributes(lengths.wide, "rect", "data-part"),
+                                 values = Attributes(lengths.wide, "rect", "data-value");
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i] == "longer") longer += std::stod(values[i]);
+  }
+  CHECK(longer == 4);
+  const BatchSpec batch{.micro_batch = 2, .grad_accum = 2, .world_size = 1, .seq_len = 64};
+  const Picture sequences = SequencesPicture(goal, batch, 3600.0);
+  CHECK(sequences.table.rows == std::vector<std::vector<std::string>>{
+                                    {"documents: several a sequence", "12", "21.9 %", "6", "6.00"},
+                                    {"off: one a sequence, padded", "17", "44.9 %", "9", "9.00"}});
+  CHECK(sequences.table.marked == std::vector<size_t>{0});
+  CHECK(SequencesPicture(goal, batch, std::nullopt).table.heads.back() == "steps of the run");
+  // A stream is cut anywhere.
+  facts.packing = Packing::kStream;
+  facts.packed = facts.padded = std::nullopt;
+  CHECK(LengthsPicture(goal).legend.empty());
+  CHECK(Count(LengthsPicture(goal).wide, "longer") == 0);
+  CHECK(SequencesPicture(goal, batch, 3600.0).table.rows.size() == 1);
+}
+
 TEST_CASE("bars of time add up to the step, in its own tokens or in others'") {
   const ChoiceFixture fixture;
   for (const bool others : {false, true}) {
