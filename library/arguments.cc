@@ -48,7 +48,10 @@ void Arguments::Read(const char* command, const v1::Options& options) {
                        nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
     }
     AddedField& field = fields_[static_cast<size_t>(found - names.begin())];
-    if (field.given) fail(fmt::format("{}: is given twice; leave one out", name));
+    if (field.given && !field.several) {
+      fail(fmt::format("{}: is given twice; leave one out", name));
+    }
+    const bool again = field.given;
     field.given = true;
     if (option.value == "true" && field.info.alone != nullptr) continue;
     if (IsFlag(field)) fail(fmt::format("{}: is true or false, not {}", name, option.value));
@@ -58,7 +61,8 @@ void Arguments::Read(const char* command, const v1::Options& options) {
     if (option.value.empty() && !field.info.may_be_empty && field.info.alone == nullptr) {
       fail(fmt::format("{}: the value is empty; give one, or leave the option out", name));
     }
-    field.text = option.value;
+    AddedField& taken = again ? fields_.emplace_back(field) : field;
+    taken.text = option.value;
   }
   ReadFields(fields_);
 }

@@ -17,6 +17,7 @@
 #include "core/config/deepspeed_writer.h"
 #include "core/config/setup_facts.h"
 #include "library/arguments.h"
+#include "library/data.h"
 #include "machine/detect.h"
 #include "planner/estimate/estimate.h"
 #include "planner/machines/machines.h"
@@ -219,10 +220,11 @@ v1::Estimate EstimateOf(const Estimate& from) {
   for (const ChoiceEstimate& choice : from.choices) {
     estimate.choices.push_back(EstimatedChoiceOf(choice, from));
   }
+  estimate.data = DataOf(from.goal, from.batch());
   return estimate;
 }
 
-// `training`, `largest` and `json` are left empty.
+// `training`, `data`, `largest` and `json` are left empty.
 v1::Plan PlanOf(const PlanAnswer& answer) {
   const Plan& from = answer.plan;
   const ChoiceEstimate& choice = from.choice;
@@ -273,6 +275,7 @@ void WriteMessage(std::string_view text, const char* end) {
 template <typename Work>
 auto WithErrors(Work work) {
   SetMessageWriter(WriteMessage);
+  ForbidProgress();  // of reading data
   try {
     return work();
   } catch (const Error& error) {
@@ -313,9 +316,11 @@ ReportState StateOf(const ResolvedPlan& request, const ChoiceSearch& searcher, P
 v1::Estimate AnswerEstimate(const v1::Options& options, ReportState* state) {
   Request asked;
   asked.hardware.find = FindThisMachine;
+  asked.goal.data.read = ReaderOfLibrary();
   Arguments arguments;
   AddEstimateFields(arguments, asked);
   arguments.Read("estimate", options);
+  CheckData(asked);
   Assumptions assumptions;
   const ResolvedEstimate request(asked, assumptions);
   Estimate found = EstimateChoices(request.inputs());
@@ -333,9 +338,11 @@ v1::Estimate AnswerEstimate(const v1::Options& options, ReportState* state) {
 PlanRequest PlanAsked(const v1::Options& options) {
   PlanRequest asked;
   asked.common.hardware.find = FindThisMachine;
+  asked.common.goal.data.read = ReaderOfLibrary();
   Arguments arguments;
   AddPlanFields(arguments, asked);
   arguments.Read("plan", options);
+  CheckData(asked);
   return asked;
 }
 
@@ -343,10 +350,9 @@ PlanRequest PlanAsked(const v1::Options& options) {
 v1::Plan AnswerPlan(const v1::Options& options, const v1::Progress& progress, ReportState* state) {
   PlanRequest asked = PlanAsked(options);
   Assumptions assumptions;
-  ReadData(asked, assumptions);
   const std::string largest = asked.largest ? FindLargest(asked).text : "";
   ResolvedPlan request(asked, assumptions);
-  ResolveGoal(asked.common.goal, request.inputs().base.batch, request.hardware().gpu);
+  ResolveGoal(request.asked().common.goal, request.inputs().base.batch, request.hardware().gpu);
   SearchInputs inputs = request.inputs();
   inputs.effort = asked.effort.value_or(1);
   inputs.progress = progress;
@@ -358,6 +364,7 @@ v1::Plan AnswerPlan(const v1::Options& options, const v1::Progress& progress, Re
   v1::Plan plan = PlanOf(answer);
   plan.training = TrainingOf(answer.report.goal, answer.plan.choice);
   plan.interruptions = InterruptionsOf(answer.plan.choice);
+  plan.data = DataOf(answer.report.goal, answer.plan.setup.batch);
   plan.largest = NameFields(largest);
   plan.json = NameFields(WritePlanReport(answer.plan, answer.report));
   if (!swaps.empty()) plan.notes.push_back(NameFields(swaps));
@@ -387,6 +394,7 @@ v1::MachinePlan MachinePlanOf(const MachineRow& row, const MachineComparison& al
   plan.in_time = row.in_time;
   plan.in_budget = row.in_budget;
   plan.unbeaten = row.front;
+  plan.data = DataOf(row.goal, setup.batch);
   return plan;
 }
 
@@ -395,7 +403,6 @@ v1::MachineComparison AnswerMachines(const v1::Options& options, const v1::Progr
                                      ReportState* state) {
   PlanRequest asked = PlanAsked(options);
   Assumptions assumptions;
-  ReadData(asked, assumptions);
   MachineComparison all = CompareMachines(asked, assumptions, [&](size_t done, const std::string&) {
     if (progress) progress(done);
   });

@@ -28,7 +28,6 @@ from ._results import (
     EstimatedChoice,
     GpuBytes,
     HostBytes,
-    Interruptions,
     Model,
     Plan,
     Predicted,
@@ -36,8 +35,16 @@ from ._results import (
     Settings,
     Stage,
     StepSeconds,
-    Training,
     Why,
+)
+from ._runs import (
+    Data,
+    DocumentTokens,
+    EpochSequences,
+    Interruptions,
+    MicroBatchTokens,
+    SequenceCuts,
+    Training,
 )
 
 __version__ = _core.version()
@@ -47,6 +54,9 @@ __all__ = [
     "Choice",
     "Claim",
     "Cluster",
+    "Data",
+    "DocumentTokens",
+    "EpochSequences",
     "Error",
     "Estimate",
     "EstimatedChoice",
@@ -55,11 +65,13 @@ __all__ = [
     "Interruptions",
     "Machine",
     "Machines",
+    "MicroBatchTokens",
     "Model",
     "NothingFits",
     "Plan",
     "Predicted",
     "Search",
+    "SequenceCuts",
     "Settings",
     "Stage",
     "StepSeconds",
@@ -94,11 +106,14 @@ def _text(name: str, value: Any) -> str:
 
 
 def _words(given: dict[str, Any]) -> list[tuple[str, str]]:
-    return [
-        (name.replace("_", "-"), _text(name, value))
-        for name, value in given.items()
-        if value is not None and value is not False
-    ]
+    words = []
+    for name, value in given.items():
+        if value is None or value is False:
+            continue
+        # Paths, which may have commas, are an option each.
+        each = value if name == "data" and not isinstance(value, (str, os.PathLike)) else [value]
+        words += [(name.replace("_", "-"), _text(name, one)) for one in each]
+    return words
 
 
 def _call(name: str, given: dict[str, Any]) -> str:
@@ -169,6 +184,15 @@ def estimate(
     interruptions: Optional[str] = None,
     notice: Optional[str] = None,
     restart_time: Optional[str] = None,
+    data: Optional[Union[_Path, Iterable[_Path]]] = None,
+    epochs: Optional[float] = None,
+    tokenizer: Optional[_Path] = None,
+    map: Optional[str] = None,
+    text_field: Optional[str] = None,
+    train_on: Optional[str] = None,
+    skip_bad: Optional[_Count] = None,
+    no_special_tokens: bool = False,
+    truncate: bool = False,
     runtime: Optional[str] = None,
     compile: Optional[str] = None,
     code: Optional[str] = None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from ._pictures import Drawn
 from ._results import Choice, _frame, _read, _table
+from ._runs import Data
 
 if TYPE_CHECKING:
     import pandas
@@ -47,6 +48,8 @@ class Machine:
     """Whether nothing is as fast and as cheap, and better in one of the two."""
     tokens_per_second: Optional[float]
     choice: Optional[Choice]
+    data: Optional[Data] = None
+    """What data= comes to in the plan's batches, as this machine packs it."""
 
 
 @dataclass(frozen=True)

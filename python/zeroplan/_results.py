@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from ._pictures import Drawn
+from ._runs import Data, Interruptions, Training
 
 if TYPE_CHECKING:
     import os
@@ -182,42 +183,6 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Training:
-    """What tokens= asks for: a whole run."""
-
-    tokens: int
-    steps: int
-    seconds: float
-    gpu_hours: float
-    price: Optional[float]
-    gpu_kwh: Optional[float]
-
-
-@dataclass(frozen=True)
-class Interruptions:
-    """What interruptions= asks for: how often to save, and what the run takes then (docs/checkpoints.md).
-
-    None: not known, not asked, or beyond any number.
-    """
-
-    rate_per_hour: float
-    interval_steps: Optional[int]
-    interval_seconds: Optional[float]
-    save_seconds: Optional[float]
-    """That steps wait for a save; it is complete after whole_save_seconds."""
-    whole_save_seconds: Optional[float]
-    restart_seconds: Optional[float]
-    """From an interruption until steps are made again."""
-    lost_share: Optional[float]
-    expected_seconds: Optional[float]
-    expected_gpu_hours: Optional[float]
-    expected_price: Optional[float]
-    notice_needs_seconds: Optional[float]
-    """From a notice until all is saved, at most."""
-    fits_notice: Optional[bool]
-
-
-@dataclass(frozen=True)
 class EstimatedChoice(Choice):
     dtype: str
     grad_accum_dtype: str
@@ -356,6 +321,10 @@ def _table(caption: str, head: list[str], rows: list[list[str]], chosen: Optiona
     )
 
 
+def _paragraphs(texts: list[str]) -> str:
+    return "".join(f"<p>{html.escape(text)}</p>" for text in texts)
+
+
 def _flat(source: _Json, prefix: str = "") -> _Json:
     """Keys of objects within joined by dots, as `--format csv` has them."""
     flat = {}
@@ -388,6 +357,8 @@ class Estimate(Drawn):
     assumed: tuple[str, ...]
     """What nobody asked for but zeroplan took: "--micro-batch 1"."""
     notes: tuple[str, ...]
+    data: Optional[Data]
+    """What data= comes to."""
     _json: str = dataclasses.field(repr=False)
 
     @classmethod
@@ -395,7 +366,7 @@ class Estimate(Drawn):
         source = json.loads(result["json"])
         for choice in source["choices"]:
             choice.update({name: choice["settings"][name] for name in ("shard_group", "across_groups")})
-        estimate: Estimate = _read(cls, {**source, **result, "_json": result["json"]})
+        estimate: Estimate = _read(cls, {"data": None, **source, **result, "_json": result["json"]})
         estimate._draws(result, call)
         return estimate
 
@@ -445,7 +416,7 @@ class Estimate(Drawn):
             ["choice", "GPU GB", "host GB", "step ms", "tokens/s", "fits"],
             rows,
         )
-        return table + self._pictures_html()
+        return table + _paragraphs([str(self.data)] if self.data else []) + self._pictures_html()
 
 
 @dataclass(frozen=True)
@@ -477,6 +448,8 @@ class Plan(Drawn):
     """Bytes of a checkpoint and, where the disk is known, seconds of a save."""
     interruptions: Optional[Interruptions]
     training: Optional[Training]
+    data: Optional[Data]
+    """What data= comes to."""
     largest: str
     """With largest=: what was found, and why nothing larger fits; else empty."""
     _json: str = dataclasses.field(repr=False)
@@ -486,7 +459,7 @@ class Plan(Drawn):
         source = json.loads(result["json"])
         for claim in source["claims"]:
             claim["tokens_per_second"] = claim["answer"] and claim["answer"]["tokens_per_second"]
-        optional = {"origin": None, "checkpoint": None, "interruptions": None}
+        optional = {"origin": None, "checkpoint": None, "interruptions": None, "data": None}
         plan: Plan = _read(cls, {**optional, **source, **result, "_json": result["json"]})
         plan._draws(result, call)
         return plan
@@ -553,7 +526,7 @@ class Plan(Drawn):
             rows,
             chosen,
         )
-        advice = "".join(f"<p>{html.escape(text)}</p>" for text in self.advice)
+        advice = _paragraphs([*self.advice, *([str(self.data)] if self.data else [])])
         return table + advice + self._pictures_html()
 
 

@@ -34,7 +34,9 @@ def run(command, options):
     words = [PROGRAM, command]
     for name, value in options.items():
         words.append("--" + name.replace("_", "-"))
-        if value is not True:
+        if name == "data":
+            words.extend(value)
+        elif value is not True:
             words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
     done = subprocess.run(words, capture_output=True, text=True)
     return done.returncode, done.stdout, done.stderr
@@ -349,6 +351,41 @@ class Package(unittest.TestCase):
         self.assertIn("--seq-len 1024", plan.largest)
         self.assertEqual(plan.training.tokens, 10**9)
         self.assertIsNone(plan.training.price)
+
+    def test_data_is_the_programs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            config = os.path.join(folder, "config.json")
+            with open(config, "w", encoding="utf-8") as stream:
+                json.dump({"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 2,
+                           "n_positions": 128, "vocab_size": 256}, stream)  # bytes are its tokens
+            texts = [os.path.join(folder, f"{i}, and more.txt") for i in range(40)]
+            for i, text in enumerate(texts):
+                with open(text, "w", encoding="utf-8") as stream:
+                    stream.write("0123456789" * (2 + i % 15))
+            asked = {"model": config, "hw": "dgx-h100", "gpus": 1, "micro_batch": 2, "grad_accum": 1, "stage": 0,
+                     "data": texts, "epochs": 2.5, "packing": "documents", "gpu_hour_price": 2.0}
+            estimate, plan = zeroplan.estimate(**asked), zeroplan.plan(**asked, quick=True)
+            for result in (estimate, plan):
+                self.same(result.data, result.to_dict()["data"])
+                self.assertEqual(result.data, plan.data)
+                self.assertIn("Data: 40 documents, ", result._repr_html_())
+                self.assertIn('id="data"', result.report())
+                self.assertEqual(pickle.loads(pickle.dumps(result)).data, plan.data)
+            self.assertEqual(printed("estimate", asked), estimate.to_dict())
+            self.assertEqual(plan.data.files, 40)
+            self.assertEqual(plan.data.document_tokens.longest, 160)
+            self.assertLess(plan.data.packed.sequences, plan.data.one_a_sequence.sequences)
+            self.assertEqual(plan.training.steps, plan.data.steps)
+            self.assertGreater(plan.training.price, 0)
+            machines = zeroplan.machines(**{**asked, "hw": ["dgx-h100", "rtx4090"], "gpu_hour_price": None})
+            self.assertIsNone(machines.tokens)
+            self.assertGreater(machines.best.seconds, 0)
+            self.same(machines.best.data, machines.to_dict()["machines"][0]["data"])
+            with self.assertRaises(zeroplan.Error) as raised:
+                zeroplan.plan(**{**asked, "tokens": "1B"})
+            self.assertIn("--tokens: 1B is not allowed with --data", str(raised.exception))
+        self.assertIsNone(zeroplan.plan(**SMALL).data)
+        self.assertIsNone(zeroplan.estimate(**ASKED).data)
 
     def test_typed(self):
         folder = os.path.dirname(zeroplan.__file__)

@@ -14,6 +14,9 @@
 // Functions may be called from several threads at once. They read the model and hardware files that
 // options name, and nothing is written but messages about such a file on stderr. Without "hw" they
 // look for this machine's GPUs, as the command line does; name a profile where that is not wanted.
+// With "data" they read it with the tokenizer, by threads of their own, and keep its tokens where
+// `zeroplan train` finds them ($ZEROPLAN_CACHE_DIR, else ~/.cache/zeroplan); a build without
+// zeroplan-executor refuses it.
 //
 // Stable: what is in namespace v1 keeps its meaning, and the library its SONAME, until there is a
 // v2. New values are added at the end of a structure with a new SONAME only.
@@ -48,7 +51,7 @@ class ZEROPLAN_EXPORT Error : public std::runtime_error {
 
 // An option of the command line by its long name, with or without the dashes in front, and its
 // value as it stands there: "24GB", "0,1,2", "bf16". A flag takes true or false; false is as if it
-// were left out.
+// were left out. "data" may be given several times, with a file or folder each.
 struct Option {
   Option(std::string name, std::string value) : name(std::move(name)), value(std::move(value)) {}
   Option(std::string name, const char* value) : name(std::move(name)), value(value) {}
@@ -126,7 +129,7 @@ struct Machines {
   int gpus = 1, gpus_per_node = 1;
 };
 
-// What "tokens" asks for: a whole run.
+// What "tokens" or "data" asks for: a whole run. Tokens of data are positions, padding too.
 struct Training {
   int64_t tokens = 0, steps = 0;
   double seconds = 0, gpu_hours = 0;
@@ -148,6 +151,53 @@ struct Interruptions {
   std::optional<double> expected_price;                        // with "gpu-hour-price"
   std::optional<double> notice_needs_seconds;  // from a notice until all is saved, at most
   std::optional<bool> fits_notice;             // with "notice"
+};
+
+// An epoch as sequences of the run's length, and the share of their positions that is padding.
+struct EpochSequences {
+  uint64_t sequences = 0;
+  double padding = 0;
+};
+
+// What sequences of that length cut: shares of all documents, and of all tokens.
+struct SequenceCuts {
+  int64_t seq_len = 0;
+  double cut_documents = 0, cut_tokens = 0;
+};
+
+// Tokens of a document; p95: at least 95 % have no more.
+struct DocumentTokens {
+  uint64_t least = 0, median = 0;
+  double mean = 0;
+  uint64_t p95 = 0, p99 = 0, longest = 0;
+};
+
+// Of a GPU's micro-batch. They differ where another runtime pads to the longest document alone.
+struct MicroBatchTokens {
+  uint64_t planned = 0, largest = 0;
+  double mean = 0;
+};
+
+// What "data" comes to in the answer's batches, as train reads it (docs/data.md).
+struct Data {
+  uint64_t files = 0, documents = 0, tokens = 0;
+  uint64_t counted_tokens = 0;  // in the loss
+  DocumentTokens document_tokens;
+  int64_t seq_len = 0;
+  std::string packing;                        // "stream", "documents", "off"
+  std::optional<uint64_t> trained_documents;  // of an epoch; none: it is a stream
+  uint64_t held_back = 0;                     // for validation: documents, of a stream sequences
+  uint64_t longer_documents = 0;              // than a sequence
+  uint64_t left_out_tokens = 0;               // of theirs; 0: they go on in pieces
+  uint64_t uncounted_documents = 0, single_token_documents = 0;
+  EpochSequences epoch;
+  std::optional<EpochSequences> packed, one_a_sequence;  // the same data packed, and padded
+  std::optional<SequenceCuts> cuts;                      // none: it is a stream
+  std::optional<SequenceCuts> proposal;  // the least multiple of 128 that cuts 1 % at most
+  int64_t sequences_per_step = 0;
+  double epochs = 1;  // that were asked for
+  int64_t steps = 0;
+  MicroBatchTokens micro_batch_tokens;
 };
 
 struct EstimatedChoice {
@@ -179,6 +229,7 @@ struct Estimate {
   std::vector<EstimatedChoice> choices;     // by stage, offloads, recompute
   std::vector<std::string> assumed, notes;  // "--micro-batch 1"; what else there is to know
   std::string json;                         // what `estimate --format json` prints
+  std::optional<Data> data;                 // with "data"
 };
 
 // The best of one stage, or what comes closest to fitting.
@@ -241,6 +292,7 @@ struct Plan {
   std::string largest;           // with "largest": what was found, and why nothing larger fits
   std::string deepspeed_config;  // the choice as a DeepSpeed config, JSON
   std::string json;              // what `plan --format json` prints; also a file for `train --plan`
+  std::optional<Data> data;      // with "data"
 };
 
 // The best plan of one machine, and what a run takes there.
@@ -257,7 +309,8 @@ struct MachinePlan {
   // unless "interruptions" are given and what they cost is known.
   std::optional<double> seconds, price, spot_price, gpu_kwh;
   bool steps_alone = true, in_time = false, in_budget = false;
-  bool unbeaten = false;  // nothing is as fast and as cheap, and better in one of the two
+  bool unbeaten = false;     // nothing is as fast and as cheap, and better in one of the two
+  std::optional<Data> data;  // with "data", as this machine packs it
 };
 
 struct MachineComparison {

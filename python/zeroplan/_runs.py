@@ -1,0 +1,125 @@
+"""What a run comes to: its data, its cost, and how it is interrupted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+
+@dataclass(frozen=True)
+class Training:
+    """What tokens= or data= asks for: a whole run. Tokens of data are positions, padding too."""
+
+    tokens: int
+    steps: int
+    seconds: float
+    gpu_hours: float
+    price: Optional[float]
+    gpu_kwh: Optional[float]
+
+
+@dataclass(frozen=True)
+class Interruptions:
+    """What interruptions= asks for: how often to save, and what the run takes then (docs/checkpoints.md).
+
+    None: not known, not asked, or beyond any number.
+    """
+
+    rate_per_hour: float
+    interval_steps: Optional[int]
+    interval_seconds: Optional[float]
+    save_seconds: Optional[float]
+    """That steps wait for a save; it is complete after whole_save_seconds."""
+    whole_save_seconds: Optional[float]
+    restart_seconds: Optional[float]
+    """From an interruption until steps are made again."""
+    lost_share: Optional[float]
+    expected_seconds: Optional[float]
+    expected_gpu_hours: Optional[float]
+    expected_price: Optional[float]
+    notice_needs_seconds: Optional[float]
+    """From a notice until all is saved, at most."""
+    fits_notice: Optional[bool]
+
+
+@dataclass(frozen=True)
+class DocumentTokens:
+    """Of a document. p95: at least 95 % have no more."""
+
+    least: int
+    median: int
+    mean: float
+    p95: int
+    p99: int
+    longest: int
+
+
+@dataclass(frozen=True)
+class EpochSequences:
+    """An epoch as sequences of the run's length, and the share of their positions that is padding."""
+
+    sequences: int
+    padding: float
+
+
+@dataclass(frozen=True)
+class SequenceCuts:
+    """What sequences of that length cut: shares of all documents, and of all tokens."""
+
+    seq_len: int
+    cut_documents: float
+    cut_tokens: float
+
+
+@dataclass(frozen=True)
+class MicroBatchTokens:
+    """Of a GPU's micro-batch. They differ where another runtime pads to the longest document alone."""
+
+    planned: int
+    largest: int
+    mean: float
+
+
+@dataclass(frozen=True)
+class Data:
+    """What data= comes to in the answer's batches, as `zeroplan train` reads it (docs/data.md)."""
+
+    files: int
+    documents: int
+    tokens: int
+    counted_tokens: int
+    """In the loss."""
+    document_tokens: DocumentTokens
+    seq_len: int
+    packing: str
+    trained_documents: Optional[int]
+    """Of an epoch; None: it is a stream."""
+    held_back: int
+    """For validation: documents, of a stream sequences."""
+    longer_documents: int
+    """Than a sequence."""
+    left_out_tokens: int
+    """Of longer documents; 0: they go on in pieces."""
+    uncounted_documents: int
+    single_token_documents: int
+    epoch: EpochSequences
+    packed: Optional[EpochSequences]
+    one_a_sequence: Optional[EpochSequences]
+    cuts: Optional[SequenceCuts]
+    """At seq_len; None: it is a stream."""
+    proposal: Optional[SequenceCuts]
+    """The least multiple of 128 that cuts at most 1 % of the documents."""
+    sequences_per_step: int
+    epochs: float
+    steps: int
+    micro_batch_tokens: MicroBatchTokens
+
+    def __str__(self) -> str:
+        lengths = self.document_tokens
+        return (
+            f"Data: {self.documents} documents, {self.tokens} tokens, of which {self.counted_tokens} count in the "
+            f"loss; {lengths.median} of a document at the median, {lengths.p99} at 99 %, {lengths.longest} at most. "
+            f"Packing {self.packing}: {self.epoch.sequences} sequences of {self.seq_len} an epoch, "
+            f"{self.epoch.padding:.1%} padding; {self.steps} steps of {self.sequences_per_step} for {self.epochs:g} "
+            "epochs."
+        )
