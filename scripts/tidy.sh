@@ -16,7 +16,7 @@ for tool in clang++ clang-tidy; do
   if [ -n "$since" ]; then say "clang-tidy was not run"; exit 0; fi
   exit 2
 done
-sources() { git ls-files -- 'core/*.cc' 'hwprofiles/*.cc' 'machine/*.cc' 'cost_models/*.cc' 'planner/*.cc' 'reader/*.cc' \
+sources() { git ls-files -- 'core/*.cc' 'hwprofiles/*.cc' 'machine/*.cc' 'cost_models/*.cc' 'planner/*.cc' \
   'text/*.cc' 'reader/*.cc' 'executor/*.cc' 'cli/*.cc' 'library/*.cc' | grep -v /cuda/; }
 if [ -n "$since" ]; then
   git rev-parse -q --verify "$since^{commit}" > /dev/null || { say "no commit $since here: clang-tidy was not run"; exit 0; }
