@@ -36,7 +36,6 @@ std::optional<v1::Data> DataOf(const RunGoal& goal, const BatchSpec& batch) {
   const DocumentLengths& lengths = facts.lengths;
   const MicroBatchTokens micro_batch = MicroBatchOf(facts, batch.micro_batch);
   v1::Data data;
-  data.files = facts.files;
   data.documents = lengths.documents();
   data.tokens = lengths.tokens();
   data.counted_tokens = facts.counted.value_or(data.tokens);

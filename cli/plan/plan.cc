@@ -222,7 +222,8 @@ std::string ExecutorText(const Plan& plan, const std::optional<ExecutorBest>& ex
       "own prediction: {:.2f} times as many.",
       FormatCount(static_cast<uint64_t>(executor->tokens_per_second)), SetupLabel(executor->setup),
       BatchText(executor->setup.batch),
-      executor->gap > 0 ? fmt::format("; not proven: within {:.2g} %", 100 * executor->gap) : "",
+      executor->gap > 0 ? fmt::format("; not proven: within {} %", FormatPercent(executor->gap))
+                        : "",
       factor);
 }
 

@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "core/base/error.h"
@@ -104,8 +106,9 @@ std::string Indented(const std::string& text) {
 std::string PasteText(ConfigFormat format, const WrittenConfig& written) {
   std::string names;
   for (const WrittenFile& file : written.files) names += (names.empty() ? "" : ", ") + file.path;
-  std::string text = fmt::format("\nFor {}, written to {}:\n\n{}\n\n", ConfigFormatName(format),
-                                 names, Indented(written.Command()));
+  const std::string command = written.Command();
+  std::string text = fmt::format("\nFor {}, written to {}{}\n", ConfigFormatName(format), names,
+                                 command.empty() ? "" : ":\n\n" + Indented(command) + "\n");
   if (!written.script.empty()) {
     text += "  The script loads the model as it was planned:\n\n";
     for (const std::string& line : written.script) text += "    " + line + "\n";
@@ -258,6 +261,15 @@ std::string DataWords(const PlanOptions& options, const PlanAnswer& answer) {
   return fmt::format("{}", fmt::join(words, " "));
 }
 
+// As a model from Hugging Face's cache has them.
+bool HoldsLinks(const std::string& folder) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    if (entry.is_symlink(ignored)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void WriteLaunch(const PlanOptions& options, const PlanAnswer& answer) {
@@ -281,7 +293,17 @@ void WriteLaunch(const PlanOptions& options, const PlanAnswer& answer) {
     request.interrupted = true;
     if (interrupted->known) request.save_seconds = interrupted->notice_needs_seconds;
   }
-  WriteAndSay(request.format, WriteLaunchFile(request), options.as_json());
+  const std::string folder = request.model_folder;
+  const bool links = !folder.empty() && HoldsLinks(folder);
+  if (links) request.model_folder = "./model";
+  WrittenConfig written = WriteLaunchFile(request);
+  if (links) {
+    written.notes.push_back(
+        fmt::format("The model's folder holds links, which an upload does not follow. Copy it "
+                    "before: cp -rL {} model",
+                    ShellWord(folder)));
+  }
+  WriteAndSay(request.format, written, options.as_json());
 }
 
 }  // namespace zeroplan

@@ -236,12 +236,12 @@ void AddMemoryGain(ChoiceSearch& searcher, const Found& now, Lines& lines) {
               {claim});
     return;
   }
-  lines.Add(
-      AdviceKind::kMemory,
-      fmt::format("More GPU memory would gain {:.2g} % at most, with {} times as much: {}, {}{}.",
-                  100 * gain, kMostMemory, KindText(searcher.inputs(), more.found->candidate),
-                  RateText(more.found->tokens_per_second), WithinText(more.gap)),
-      {claim});
+  lines.Add(AdviceKind::kMemory,
+            fmt::format("More GPU memory would gain {} % at most, with {} times as much: {}, {}{}.",
+                        FormatPercent(gain), kMostMemory,
+                        KindText(searcher.inputs(), more.found->candidate),
+                        RateText(more.found->tokens_per_second), WithinText(more.gap)),
+            {claim});
 }
 
 void AddMemoryAnswers(ChoiceSearch& searcher, const Found& now, Lines& lines) {
@@ -546,8 +546,8 @@ Advice Advise(ChoiceSearch& searcher, const SearchResult& result, const Hardware
   if (result.gap > 0) {
     lines.Add(AdviceKind::kNotProven,
               fmt::format("Not proven: the search stopped at its budget; a choice left over could "
-                          "be at most {:.2g} % better. ⟦effort⟧ 4 looks longer.",
-                          100 * result.gap));
+                          "be at most {} % better. ⟦effort⟧ 4 looks longer.",
+                          FormatPercent(result.gap)));
   }
   AddOthers(searcher, result, quick, lines);
   if (std::string text = GroupMemoryText(best.estimate, inputs); !text.empty()) {

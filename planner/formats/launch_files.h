@@ -26,7 +26,7 @@ struct LaunchRequest {
   // train's options, as words of a shell: how long the run is ("--epochs 3"; "": nothing says it),
   // and how its data is taken ("--packing off --truncate").
   std::string length, data_options;
-  // The model's folder, as the user gave it, where the plan's file names one; "" else.
+  // What is uploaded as the model's folder, where the plan's file names one; "" else.
   std::string model_folder;
   // Of a run that is interrupted: saves go by the rate that the plan's file says, and machines may
   // be taken away.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/units.h"
 #include "planner/page/charts.h"
 #include "planner/page/choice_pictures.h"
 #include "planner/report/report_text.h"
@@ -26,15 +27,14 @@ std::string CutsText(const DataFacts& facts) {
   const SeqLenProposal now = CutsOf(facts.lengths, facts.fixed_rows, facts.seq_len);
   const SeqLenProposal least = ProposeSeqLen(facts.lengths, facts.fixed_rows);
   std::string text =
-      fmt::format("Sequences of {} tokens cut {:.2g} % of the documents and {:.2g} % of all tokens",
-                  now.seq_len, 100 * now.cut_documents, 100 * now.cut_tokens);
+      fmt::format("Sequences of {} tokens cut {} % of the documents and {} % of all tokens",
+                  now.seq_len, FormatPercent(now.cut_documents), FormatPercent(now.cut_tokens));
   if (least.seq_len != now.seq_len) {
     text += fmt::format(
-        "; of {}, the least multiple of {} that cuts at most {:.0f} % of the documents, {:.2g} % "
-        "and "
-        "{:.2g} %",
-        least.seq_len, kSeqLenStep, 100 * kMostCut, 100 * least.cut_documents,
-        100 * least.cut_tokens);
+        "; of {}, the least multiple of {} that cuts at most {:.0f} % of the documents, {} % and "
+        "{} %",
+        least.seq_len, kSeqLenStep, 100 * kMostCut, FormatPercent(least.cut_documents),
+        FormatPercent(least.cut_tokens));
   }
   return text + '.';
 }
@@ -128,7 +128,7 @@ Picture SequencesPicture(const RunGoal& goal, const BatchSpec& batch,
         std::string(PackingWords(packing)), std::to_string(epoch.sequences),
         fmt::format("{:.1f} %", 100 * padding), std::to_string(steps)};
     if (step_seconds) {
-      cells.push_back(NumberCell(static_cast<double>(steps) * *step_seconds / 3600));
+      cells.push_back(FineCell(static_cast<double>(steps) * *step_seconds / 3600));
     }
     if (present) picture.table.marked.push_back(picture.table.rows.size());
     picture.table.rows.push_back(std::move(cells));
@@ -166,8 +166,8 @@ std::optional<Picture> RunCostPicture(const std::vector<ShownChoice>& choices,
     const RunCost cost =
         CostOf(goal, choice.estimate->setup.batch, *choice.estimate->time.total_seconds);
     std::vector<std::string> cells = {choice.label, std::to_string(cost.steps),
-                                      NumberCell(cost.seconds / 3600), NumberCell(cost.gpu_hours)};
-    if (cost.price) cells.push_back(NumberCell(*cost.price));
+                                      FineCell(cost.seconds / 3600), FineCell(cost.gpu_hours)};
+    if (cost.price) cells.push_back(FineCell(*cost.price));
     cells.emplace_back(choice.estimate->fits ? "yes" : "no");
     if (choice.marked) table.marked.push_back(table.rows.size());
     table.rows.push_back(std::move(cells));

@@ -71,7 +71,7 @@ std::string AnswerText(const PlanPageInputs& inputs, const Claim& claim) {
 }
 
 std::string ProofText(double gap) {
-  return gap == 0 ? "yes" : fmt::format("within {:.2g} %", 100 * gap);
+  return gap == 0 ? "yes" : fmt::format("within {} %", FormatPercent(gap));
 }
 
 // The bands and rows of all axes; a row's letter is its band's.

@@ -41,9 +41,8 @@ std::vector<ShownChoice> StageChoices(const PlanPageInputs& inputs) {
       if (!stage.can_run()) continue;
       const bool is_answer = stage.candidate && *stage.candidate == chosen;
       if (is_answer != answer) continue;
-      // Saves beside the steps may have been settled since.
-      const ChoiceEstimate& estimate = is_answer ? inputs.plan.choice : stage.estimate;
-      choices.push_back({inputs.plan.runtime->ChoiceText(estimate.setup), &estimate, is_answer});
+      choices.push_back(
+          {inputs.plan.runtime->ChoiceText(stage.estimate.setup), &stage.estimate, is_answer});
     }
   }
   return choices;
@@ -72,7 +71,7 @@ Page PlanPage(const PlanPageInputs& inputs, const PageOrigin& origin) {
   if (goal.tokens) {
     const RunCost run = CostOf(goal, plan.setup.batch, *time.total_seconds);
     page.figures.emplace_back("the run's steps", TimeText(run.seconds));
-    if (run.price) page.figures.emplace_back("its price", NumberCell(*run.price));
+    if (run.price) page.figures.emplace_back("its price", FineCell(*run.price));
   }
   const std::vector<ShownChoice> choices = StageChoices(inputs);
   page.Add(GpuMemoryPicture(choices, plan.cluster));

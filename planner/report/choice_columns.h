@@ -23,7 +23,7 @@ void AddChoiceColumns(ReportColumns& columns, const ChoiceWidths& widths);
 std::vector<std::string> ChoiceCells(const TrainSetup& setup, const ChoiceWidths& widths);
 
 // Below a table that a narrow page has cut columns of: which (what LeaveOut returned), and that
-// `--format FORMAT` has them. "" if none was cut.
+// `elsewhere` ("a wider terminal and ⟦format⟧ json") has them. "" if none was cut.
 std::string LeftOutText(const std::string& left_out, const char* elsewhere, size_t columns);
 
 }  // namespace zeroplan

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/units.h"
 #include "planner/report/report_text.h"
 
 namespace zeroplan {

@@ -232,9 +232,9 @@ std::string RunTable(const Estimate& estimate, const std::vector<TableRow>& rows
     std::vector<std::string> cells = CellsOf(row, WidthsOf(estimate));
     const RunCost cost = CostOf(goal, choice.setup.batch, *choice.time.total_seconds);
     cells.push_back(std::to_string(cost.steps));
-    cells.push_back(NumberCell(cost.seconds / 3600));
-    cells.push_back(NumberCell(cost.gpu_hours));
-    if (cost.price) cells.push_back(NumberCell(*cost.price));
+    cells.push_back(FineCell(cost.seconds / 3600));
+    cells.push_back(FineCell(cost.gpu_hours));
+    if (cost.price) cells.push_back(FineCell(*cost.price));
     text += MarkedRow(columns, std::move(cells), choice, paints);
   }
   return text;

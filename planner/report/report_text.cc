@@ -171,8 +171,7 @@ std::string RunCostText(const RunGoal& goal, const BatchSpec& batch, double step
       "Training on {}: {} step{}, {} h{} on {} GPU{}, {} GPU-hours{}; steps alone, without "
       "saving, validation and interruptions.{}",
       RunLengthText(goal), cost.steps, cost.steps == 1 ? "" : "s", FineCell(hours), days,
-      batch.world_size, batch.world_size == 1 ? "" : "s", FineCell(cost.gpu_hours), price,
-      energy);
+      batch.world_size, batch.world_size == 1 ? "" : "s", FineCell(cost.gpu_hours), price, energy);
 }
 
 std::string TimeText(double seconds) {

@@ -154,6 +154,12 @@ void SettleData(const DataUse& use, Request& request, Assumptions& assumptions) 
   if (!data.given() || data.counted != nullptr) return;
   const std::string folder = data.tokenizer.empty() ? FolderOfModel(request.model) : data.tokenizer;
   data.counted = data.read(data, folder, use.model.vocab);
+  if (use.fixed_rows && !data.tokenizer.empty()) {
+    assumptions.notes.push_back(
+        fmt::format("Tokens are counted by {}. 'train' makes them by the tokenizer beside the "
+                    "model, so give it a file of these: 'zeroplan data tokenize'.",
+                    data.tokenizer));
+  }
   Given<Packing>& packing = request.packing;
   data.packing = packing ? *packing : PackingOf(use, data.counted->has_mask(), assumptions);
   if (data.truncate && data.packing == Packing::kStream) {

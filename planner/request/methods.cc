@@ -218,7 +218,7 @@ class Comparer {
     if (result.best) {
       choice.plan = MakePlan(*side.search, result);
       std::string saves;
-      if (async_save_ == AsyncSave::kIfItFits) {
+      if (async_save_ != AsyncSave::kOff) {
         const SearchCluster& at = side.search->ClusterOf(CandidateOf(choice.plan->setup));
         saves = SettleAsyncSave(async_save_, at, *choice.plan);
       }

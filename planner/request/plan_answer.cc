@@ -182,8 +182,9 @@ std::string Proposal(const ResolvedPlan& request, const Change& change) {
 }
 
 // What a checkpoint takes of a disk, and how long a save takes where the profile knows one.
+// `proposes`: asynchronous saves, which nobody asked for.
 std::string CheckpointText(const SaveCost& save, const Plan& plan, const Cluster& cluster,
-                           const NodeProfile& node) {
+                           const NodeProfile& node, bool proposes) {
   const bool adapters = HasAdapters(plan.model);
   std::string text =
       fmt::format("Checkpoints: {} each, {:.3g} bytes a {}parameter{}; the {} at the end {} more.",
@@ -208,9 +209,10 @@ std::string CheckpointText(const SaveCost& save, const Plan& plan, const Cluster
                      FormatSeconds(*save.write_seconds), FormatBytes(save.node_bytes), where, limit,
                      plan.lower.async_save
                          ? fmt::format("for the copy to host memory alone, {} at least", copy)
-                         : fmt::format("so long, with ⟦async_save⟧ on for the copy to host memory "
-                                       "alone, {} at least",
-                                       copy));
+                     : proposes ? fmt::format("so long, with ⟦async_save⟧ on for the copy to host "
+                                              "memory alone, {} at least",
+                                              copy)
+                                : "so long");
 }
 
 }  // namespace
@@ -315,9 +317,16 @@ PlanAnswer FindAnswer(ResolvedPlan& request, ChoiceSearch& searcher,
   for (bool again = false;; again = true) {
     SearchResult result = searcher.Run();
     if (!result.best) ThrowNothingFits(request, result);
-    PlanAnswer answer = {MakePlan(searcher, result), {}};
+    PlanAnswer answer = {MakePlan(searcher, result), {}, ""};
     std::optional<KnownBatches> batches;
-    const Found found = FoundOf(result.stages[*result.best], *answer.plan.runtime);
+    StageBest& best = result.stages[*result.best];
+    const Found found = FoundOf(best, *answer.plan.runtime);
+    Assumptions said_at_the_end;
+    const AsyncSave asked = AsyncSaveOf(request.asked().common, said_at_the_end);
+    if (asked != AsyncSave::kOff && answer.plan.runtime->has_programs()) {
+      answer.saves = SettleAsyncSave(asked, searcher.ClusterOf(found.candidate), answer.plan);
+      best.estimate = answer.plan.choice;
+    }
     std::vector<AdviceLine> first = FirstLines(request, searcher, answer.plan, found, batches);
     if (listener.chosen) listener.chosen(answer.plan, result, first, again);
     Advice advice = Advise(searcher, result, request.hardware(), listener.advice,
@@ -387,12 +396,11 @@ void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
   NoteGuesses(request.hardware(), at.cluster, std::span(&plan.setup, 1), assumptions);
   const RunGoal& goal = answer.report.goal;
   const bool interrupted = goal.interruptions && programs;
-  const AsyncSave asked = AsyncSaveOf(request.asked().common, assumptions);
-  const std::string saves = asked == AsyncSave::kOff ? "" : SettleAsyncSave(asked, at, plan);
   if (programs) {
+    AsyncSaveOf(request.asked().common, assumptions);
     answer.report.checkpoint = SaveCostOf(plan.model, plan.setup, at.cluster, request.hardware());
-    assumptions.notes.push_back(
-        CheckpointText(*answer.report.checkpoint, plan, at.cluster, request.hardware().node));
+    assumptions.notes.push_back(CheckpointText(*answer.report.checkpoint, plan, at.cluster,
+                                               request.hardware().node, answer.saves.empty()));
   }
   if (interrupted) {
     plan.choice.interrupted = InterruptedCostOf(goal, *answer.report.checkpoint, plan.setup.batch,
@@ -417,7 +425,7 @@ void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
   }
   if (programs) NoteStates(plan.setup, assumptions);
   if (programs) NoteFp8(plan.model, plan.setup, assumptions);
-  if (!saves.empty()) assumptions.notes.push_back(saves);
+  if (!answer.saves.empty()) assumptions.notes.push_back(answer.saves);
   answer.report.assumed = assumptions.assumed;
   answer.report.notes = assumptions.notes;
 }

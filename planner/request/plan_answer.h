@@ -68,6 +68,7 @@ std::vector<AdviceLine> FirstLines(const ResolvedPlan& request, ChoiceSearch& se
 struct PlanAnswer {
   Plan plan;
   PlanReport report;  // its `assumed` and `notes` are filled by FinishAnswer
+  std::string saves;  // SettleAsyncSave's of the plan; "" where saves are not to be asynchronous
 };
 
 // `searcher`: of the request's inputs. Throws Error(kNothingFits) that names the smallest change
@@ -75,8 +76,7 @@ struct PlanAnswer {
 PlanAnswer FindAnswer(ResolvedPlan& request, ChoiceSearch& searcher,
                       const AnswerListener& listener);
 
-// Adds the notes that the choice calls for to `assumptions`, makes of `async_save` what the
-// answer's hosts allow, and copies the assumptions to the report.
+// Adds the notes that the choice calls for to `assumptions`, and copies these to the report.
 void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
                   Assumptions& assumptions, PlanAnswer& answer);
 

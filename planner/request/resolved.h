@@ -29,7 +29,7 @@ class ResolvedPlan {
   ResolvedPlan(const ResolvedPlan&) = delete;
   ResolvedPlan& operator=(const ResolvedPlan&) = delete;
 
-  // As it was asked, with the data that was read.
+  // As it was asked, with the data that was read and its packing.
   const PlanRequest& asked() const { return asked_; }
   const SearchInputs& inputs() const { return inputs_; }
   // What would be searched if nothing were pinned.

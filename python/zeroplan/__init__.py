@@ -110,8 +110,10 @@ def _words(given: dict[str, Any]) -> list[tuple[str, str]]:
     for name, value in given.items():
         if value is None or value is False:
             continue
-        # Paths, which may have commas, are an option each.
-        each = value if name == "data" and not isinstance(value, (str, os.PathLike)) else [value]
+        each = [value]
+        if name == "data" and not isinstance(value, (str, os.PathLike)):
+            # Paths, which may have commas, are an option each.
+            each = given[name] = list(value)
         words += [(name.replace("_", "-"), _text(name, one)) for one in each]
     return words
 

@@ -84,7 +84,6 @@ class MicroBatchTokens:
 class Data:
     """What data= comes to in the answer's batches, as `zeroplan train` reads it (docs/data.md)."""
 
-    files: int
     documents: int
     tokens: int
     counted_tokens: int
@@ -115,11 +114,14 @@ class Data:
     micro_batch_tokens: MicroBatchTokens
 
     def __str__(self) -> str:
+        def several(count: float, thing: str) -> str:
+            return f"{count:.12g} {thing}{'' if count == 1 else 's'}"
+
         lengths = self.document_tokens
         return (
-            f"Data: {self.documents} documents, {self.tokens} tokens, of which {self.counted_tokens} count in the "
-            f"loss; {lengths.median} of a document at the median, {lengths.p99} at 99 %, {lengths.longest} at most. "
-            f"Packing {self.packing}: {self.epoch.sequences} sequences of {self.seq_len} an epoch, "
-            f"{self.epoch.padding:.1%} padding; {self.steps} steps of {self.sequences_per_step} for {self.epochs:g} "
-            "epochs."
+            f"Data: {several(self.documents, 'document')}, {several(self.tokens, 'token')}, of which "
+            f"{self.counted_tokens} count in the loss; {lengths.median} of a document at the median, {lengths.p99} at "
+            f"99 %, {lengths.longest} at most. Packing {self.packing}: {several(self.epoch.sequences, 'sequence')} of "
+            f"{self.seq_len} an epoch, {self.epoch.padding:.1%} padding; {several(self.steps, 'step')} of "
+            f"{self.sequences_per_step} for {several(self.epochs, 'epoch')}."
         )

@@ -6,6 +6,7 @@
 #include <random>
 #include <string>
 
+#include "core/base/units.h"
 #include "machine/detect.h"
 #include "tests/cli/run_binary.h"
 #include "tests/cli/train_workspace.h"
@@ -140,6 +141,11 @@ TEST_CASE("plan and estimate --async-save count the copy, and train --plan keeps
     CHECK(run.exit_code == 0);
     CHECK(lower(asked + ".json") == true);
     CHECK(Has(run.out, "Saves: written beside the steps, from a copy of"));
+    // The answer counts the copy wherever it says what a host holds.
+    const Json written = Json::parse(ReadWhole(work.path(asked + ".json")));
+    const uint64_t host = written["predicted"]["host_bytes"]["total"];
+    CHECK(Has(Unwrapped(run.out), " a GPU, " + FormatBytes(host) + " of "));
+    CHECK(Has(Unwrapped(run.out), "of " + FormatBytes(host) + " in all"));
     const RunResult explained = RunZeroplan("explain " + work.path(asked + ".json"));
     CHECK(explained.exit_code == 0);
     CHECK(Has(explained.out, "are a copy of the states, from which"));
@@ -150,6 +156,7 @@ TEST_CASE("plan and estimate --async-save count the copy, and train --plan keeps
   CHECK(small.exit_code == 0);
   CHECK(lower("small.json") == false);
   CHECK(Has(small.out, "Saves: steps wait for them, as a copy of"));
+  CHECK(Lacks(small.out, "--async-save on"));
   CHECK(plan("none.json", "--async-save on --host-memory 1GB --host-reserve 0").exit_code == 3);
 
   // An older plan lacks the key.

@@ -143,6 +143,9 @@ TEST_CASE("plan --data: machines that are compared pack as a plan of each does")
   CAPTURE(all.err);
   REQUIRE(all.exit_code == 0);
   CHECK(Has(all.out, "Packing: documents where a machine's attention takes them, else off"));
+  const std::string read = "The first record";  // is said once: so often it was read
+  CHECK(Has(all.err, read));
+  CHECK(all.err.find(read) == all.err.rfind(read));
   const Json rows = Json::parse(all.out)["machines"];
   REQUIRE(rows.size() == 2);
   for (const Json& row : rows) {
@@ -168,6 +171,36 @@ TEST_CASE(
             "zeroplan train --plan /plan/plan.json --model model --data data --epochs 2.5 "
             "--packing documents --skip-bad 1 --truncate --save out "));
   CHECK(Has(Unwrapped(run.out), "the data as `data` and the model's folder as `model`"));
+  CHECK(Lacks(run.out, "cp -rL"));
+
+  // Adapters are the plan's, whatever the folder has.
+  const std::string adapters = chats.path("lora.json");
+  const RunResult lora = chats.Run(chats.Plan("--method lora --plan-out " + adapters));
+  CAPTURE(lora.err);
+  REQUIRE(lora.exit_code == 0);
+  const std::string train = "train --backend cpu --steps 1 --plan " + adapters + " --data " +
+                            chats.data + " --packing off --model " + chats.model;
+  const RunResult trained = chats.Run(train);
+  CAPTURE(trained.err);
+  CHECK(trained.exit_code == 0);
+  CHECK(Has(trained.err, "step 1/1"));
+  CHECK(Has(chats.Run(train + " --lora-rank 4").err, "lora_rank"));
+
+  // A folder of links, as Hugging Face's cache has them.
+  const std::string linked = chats.path("linked");
+  std::filesystem::create_directory(linked);
+  for (const auto& file : std::filesystem::directory_iterator(chats.model)) {
+    std::filesystem::create_symlink(file.path(),
+                                    std::filesystem::path(linked) / file.path().filename());
+  }
+  std::string asked = chats.Plan("--tokens 1B --for skypilot --out " + written + " --plan-out " +
+                                 chats.path("plan.json"));
+  asked.replace(asked.find(chats.model), chats.model.size(), linked);
+  const RunResult cached = chats.Run(asked);
+  CAPTURE(cached.err);
+  REQUIRE(cached.exit_code == 0);
+  CHECK(Has(ReadWhole(written), "~/model: \"./model\""));
+  CHECK(Has(cached.out, "cp -rL " + linked + " model"));
 }
 
 TEST_CASE("plan --data: conversations are not packed where a GPU's attention would be slow") {
@@ -195,7 +228,7 @@ TEST_CASE("estimate --data: the same facts, of every choice") {
   REQUIRE(text.exit_code == 0);
   REQUIRE(as_json.exit_code == 0);
   REQUIRE(planned.exit_code == 0);
-  CHECK(Has(DataLine(text.out), "1 file, 90 documents, "));
+  CHECK(Has(DataLine(text.out), "90 documents, "));
   CHECK(Has(Unwrapped(text.out), "Every batch takes the memory and time that are planned"));
   CHECK(Has(text.out, "Training on 2 epochs ("));
   CHECK(Has(Unwrapped(text.out), "--packing documents"));
@@ -232,32 +265,9 @@ TEST_CASE("plan --data --report: lengths, sequences and the run are on the page"
     REQUIRE(run.exit_code == 0);
     const std::string html = ReadWhole(page);
     for (const char* part : {"id=\"data\"", "id=\"data-sequences\"", "id=\"run-cost\"",
-                             "Training on 2 epochs (", "Data: 1 file, 90 documents"}) {
+                             "Training on 2 epochs (", "Data: 90 documents"}) {
       CHECK(Has(html, part));
     }
-  }
-}
-
-TEST_CASE("machines --data: each packs as a plan of it alone") {
-  const Chats chats;
-  const std::string asked = " --model " + chats.model +
-                            " --gpus 1 --stage 0 --micro-batch 2 --grad-accum 3 --seq-len 64 "
-                            "--format json --data " +
-                            chats.data;
-  const RunResult run = chats.Run("plan --hw dgx-h100,rtx4090" + asked);
-  CAPTURE(run.err);
-  REQUIRE(run.exit_code == 0);
-  const std::string read = "The first record";  // is said once: so often it was read
-  CHECK(Has(run.err, read));
-  CHECK(run.err.find(read) == run.err.rfind(read));
-  for (const Json& machine : Json::parse(run.out)["machines"]) {
-    const std::string hw = machine["hw"];
-    const RunResult alone = chats.Run("plan --quick --hw " + hw + asked);
-    CAPTURE(alone.err);
-    REQUIRE(alone.exit_code == 0);
-    const Json plan = Json::parse(alone.out);
-    CHECK(plan["data"]["packing"] == (hw == "rtx4090" ? "off" : "documents"));
-    CHECK(machine["seconds"] == plan["run"]["seconds"]);
   }
 }
 

@@ -35,8 +35,7 @@ OrderedJson JsonOf(const std::optional<v1::SequenceCuts>& of) {
 
 OrderedJson JsonOf(const v1::Data& data) {
   const v1::DocumentTokens& of = data.document_tokens;
-  return {{"files", data.files},
-          {"documents", data.documents},
+  return {{"documents", data.documents},
           {"tokens", data.tokens},
           {"counted_tokens", data.counted_tokens},
           {"document_tokens",

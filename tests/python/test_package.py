@@ -372,7 +372,7 @@ class Package(unittest.TestCase):
                 self.assertIn('id="data"', result.report())
                 self.assertEqual(pickle.loads(pickle.dumps(result)).data, plan.data)
             self.assertEqual(printed("estimate", asked), estimate.to_dict())
-            self.assertEqual(plan.data.files, 40)
+            self.assertEqual(plan.data.documents, 40)
             self.assertEqual(plan.data.document_tokens.longest, 160)
             self.assertLess(plan.data.packed.sequences, plan.data.one_a_sequence.sequences)
             self.assertEqual(plan.training.steps, plan.data.steps)

@@ -159,8 +159,8 @@ int MeasurableGpus() {
     // What they share would pass for the links within a host.
     ThrowUsage(
         "hw measure: a launcher started {} processes, {} of them on this host, and a profile has "
-        "the GPUs of one host; start it on one host, without a launcher. docs/cost-model.md has "
-        "where the figures of a network go.",
+        "the GPUs of one host; start it on one host, without a launcher. "
+        "docs/adding-a-hardware-profile.md has where the figures of a network go.",
         place->world_size, place->local_world_size);
   }
 #ifdef ZEROPLAN_WITH_CUDA

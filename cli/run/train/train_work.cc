@@ -54,8 +54,7 @@ void SetRates(const TrainCommand& command, OptimizerConfig& optimizer) {
     }
     if (*command.min_lr > optimizer.lr) {
       ThrowUsage(
-          "--min-lr: {} is above the rate {} that it is to fall from; use less, or a larger "
-          "--lr",
+          "--min-lr: {} is above the rate {} that it is to fall from; use less, or raise --lr",
           command.min_lr.text, optimizer.lr);
     }
     run.min_ratio = *command.min_lr / optimizer.lr;
@@ -245,8 +244,7 @@ TrainWork WorkOfPlan(const TrainCommand& command, Backend backend, Assumptions& 
   PlanFile read = ResolvePlan(command.plan, command.common, assumptions);
   TrainWork work = WorkOfWeights(command, PlannedFolder(command, read));
   work.kept = KeptChoice(command);
-  work.plan = std::move(read);
-  const PlanFile& plan = *work.plan;
+  const PlanFile& plan = work.plan.emplace(std::move(read));
   work.model = plan.model;
   work.setup = plan.setup;
   if (command.common.deterministic && !plan.setup.deterministic) {
@@ -520,14 +518,17 @@ TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& w
 
 namespace {
 
-void CheckModel(const PlanFile& plan, const ModelSpec& given, const std::string& option) {
+void CheckModel(const PlanFile& plan, const ModelSpec& given, const ModelFields& asked) {
+  const bool says_adapters = asked.method || asked.lora.given();  // else they are the plan's
   ForEachField(plan.model, given,
                [&]<typename T>(const ModelField& field, const T& of_plan, const T& of_model) {
                  if (std::is_same_v<T, std::string> || of_plan == of_model) return;  // any name
+                 if (!says_adapters && std::string_view(field.key).starts_with("lora_")) return;
                  ThrowUsage(
                      "{}: {}: the plan {} has {}, this model {}; leave the option out to train the "
                      "plan's model, or plan again",
-                     option, field.key, plan.source, FieldText(of_plan), FieldText(of_model));
+                     asked.params ? "--params " + asked.params.text : "--model " + asked.model,
+                     field.key, plan.source, FieldText(of_plan), FieldText(of_model));
                });
 }
 
@@ -549,8 +550,7 @@ PlanFile ResolvePlan(const std::string& file, const Request& options, Assumption
   }
   const ModelFields& model = options.model;
   if (model.given()) {
-    CheckModel(plan, ResolveModel(model, {{plan.setup.batch.seq_len}, ""}, assumptions),
-               model.params ? "--params " + model.params.text : "--model " + model.model);
+    CheckModel(plan, ResolveModel(model, {{plan.setup.batch.seq_len}, ""}, assumptions), model);
   }
   return plan;
 }

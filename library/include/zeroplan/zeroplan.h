@@ -180,7 +180,7 @@ struct MicroBatchTokens {
 
 // What "data" comes to in the answer's batches, as train reads it (docs/data.md).
 struct Data {
-  uint64_t files = 0, documents = 0, tokens = 0;
+  uint64_t documents = 0, tokens = 0;
   uint64_t counted_tokens = 0;  // in the loss
   DocumentTokens document_tokens;
   int64_t seq_len = 0;

@@ -25,7 +25,6 @@ class MadeUp : public DataCount {
   bool has_mask() const override { return true; }
   DataFacts As(const SequencesAsked& asked) const override {
     DataFacts facts;
-    facts.files = 1;
     facts.lengths = DocumentLengths({{100, 100}});
     facts.seq_len = asked.seq_len;
     facts.packing = asked.packing;
@@ -100,7 +99,7 @@ TEST_CASE("data: an estimate counts its run by it") {
   const BatchSpec& batch = resolved.inputs().setups.front().batch;
   CHECK(CostOf(goal, batch, 1).steps == 10);
   const std::vector<std::string> said = DataParagraphs(goal, batch, resolved.inputs().model);
-  CHECK(Has(said.front(), "Data: 1 file, 100 documents, 10000 tokens."));
+  CHECK(Has(said.front(), "Data: 100 documents, 10000 tokens."));
   CHECK(Has(said.back(), "An epoch is 25 sequences, 5 a step: 5 steps. 10 steps are 2 epochs."));
 }
 
@@ -120,7 +119,7 @@ TEST_CASE("data: machines read it once, and each packs it its own way") {
           (row.name() == "rtx4090" ? Packing::kOff : Packing::kDocuments));
   }
   REQUIRE(!all.data.empty());
-  CHECK(Has(all.data.front(), "Data: 1 file, 100 documents"));
+  CHECK(Has(all.data.front(), "Data: 100 documents"));
 }
 
 TEST_CASE("data: what cannot be read is tried once") {
