@@ -299,9 +299,9 @@ void WriteLaunch(const PlanOptions& options, const PlanAnswer& answer) {
   WrittenConfig written = WriteLaunchFile(request);
   if (links) {
     written.notes.push_back(
-        fmt::format("The model's folder holds links, which an upload does not follow. Copy it "
-                    "before: cp -rL {} model",
-                    ShellWord(folder)));
+        fmt::format("{} holds links, which an upload does not follow. Copy it to ./model without "
+                    "them before ('cp -rL').",
+                    folder));
   }
   WriteAndSay(request.format, written, options.as_json());
 }

@@ -22,7 +22,7 @@ std::string OnlyOfOnePlan(const PlanOptions& options) {
 
 }  // namespace
 
-void PrintMachines(PlanOptions options) {
+void PrintMachines(const PlanOptions& options) {
   if (const std::string only = OnlyOfOnePlan(options); !only.empty()) {
     ThrowUsage(
         "{}: goes with one plan, and machines are compared; name one machine, without "

@@ -7,6 +7,6 @@ namespace zeroplan {
 
 // Throws Error(kUsage) for options that write one plan, Error(kNothingFits) where no machine is
 // within what is asked for.
-void PrintMachines(PlanOptions options);
+void PrintMachines(const PlanOptions& options);
 
 }  // namespace zeroplan

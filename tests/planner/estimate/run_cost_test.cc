@@ -151,7 +151,7 @@ TEST_CASE("a run in words") {
             .ends_with("At their power limit of 700 W the GPUs take 2.24 kWh at most, hosts and "
                        "cooling apart."));
   const std::string one = RunCostText({.tokens = 1000}, Batch(), 3.6);
-  CHECK(one.starts_with("Training on 1.00K tokens: 1 step, 0.00 h on 16 GPUs, 0.02 GPU-hours;"));
+  CHECK(one.starts_with("Training on 1.00K tokens: 1 step, 0.001 h on 16 GPUs, 0.016 GPU-hours;"));
 }
 
 }  // namespace
