@@ -148,7 +148,7 @@ std::string ClusterLine(const Cluster& cluster) {
 }
 
 std::string RunLengthText(const RunGoal& goal) {
-  const std::string tokens = FormatCount(static_cast<uint64_t>(*goal.tokens)) + " tokens";
+  std::string tokens = FormatCount(static_cast<uint64_t>(*goal.tokens)) + " tokens";
   if (!goal.data) return tokens;
   return fmt::format("{:.6g} epoch{} ({}, padding too)", goal.epochs, goal.epochs == 1 ? "" : "s",
                      tokens);
