@@ -11,6 +11,7 @@
 #include "planner/request/plan_answer.h"
 #include "planner/request/resolve.h"
 #include "planner/runtimes/runtimes.h"
+#include "tests/has.h"
 
 namespace zeroplan {
 namespace {
@@ -92,6 +93,24 @@ TEST_CASE("largest: of other runtimes too") {
     CHECK(answer.instructions <= 8 * kInstructionBudget);
     CHECK(request.common.model.params);
   }
+}
+
+TEST_CASE("largest: what comes closest may keep some layers' activations on the host") {
+  PlanRequest request = Asked("h200-141gb-sxm", 1);
+  request.largest.emplace(Largest::kSeqLen);
+  request.common.model.model = "llama3.1-8b";
+  Set<int64_t>(request.common.batch.micro_batch, 1);
+  Set<int64_t>(request.common.batch.grad_accum, 1);
+  Set<uint64_t>(request.common.cluster.gpu_memory, 80'000'000'000);
+  Set<uint64_t>(request.common.cluster.host_memory, 150'000'000'000);
+  const LargestAnswer answer = FindLargest(request);
+  CAPTURE(answer.text);
+  // Without them it would be 8 GB short.
+  const size_t closest = answer.text.find("closest is stage 3, optimizer and parameters on cpu, ");
+  REQUIRE(closest != std::string::npos);
+  const std::string why = answer.text.substr(closest);
+  CHECK(Has(why, "activations of 4 layers on cpu, GPU memory short by "));
+  CHECK(Has(why, " MB: needs"));
 }
 
 }  // namespace
