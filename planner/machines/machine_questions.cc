@@ -24,8 +24,9 @@ void Refuse(const PlanRequest& request) {
   const auto refuse = [](std::string_view field, std::string_view value, std::string_view fix) {
     ThrowUsage("{}: {} is not compared over machines; {}", field, value, fix);
   };
-  if (request.largest)
+  if (request.largest) {
     refuse("⟦largest⟧", request.largest.text, "leave it out, or name one machine");
+  }
   if (request.compared) refuse("⟦method⟧", request.compared.text, "use one of full, lora, qlora");
   if (request.objective && *request.objective != Objective::kThroughput) {
     refuse("⟦objective⟧", request.objective.text, "use time, cost or energy, or name one machine");

@@ -88,7 +88,7 @@ class Comparison {
     }
     Resolve(assumptions);
     AssumeRestart(request.common, assumptions);
-    async_save_ = AsyncSaveOf(request.common, assumptions);
+    AssumeAsyncSave(request.common, assumptions);
   }
 
   MachineComparison Run(const MachinesProgress& progress) {
@@ -416,10 +416,8 @@ class Comparison {
     plan.setup = row.choice->setup;
     plan.lower = resolved.inputs().lower;
     plan.choice = *row.choice;
-    if (async_save_ != AsyncSave::kOff) {
-      SettleAsyncSave(async_save_, resolved.inputs().clusters.back(), plan);
-      row.choice = plan.choice;
-    }
+    SettleAsyncSave(AsyncSaveOf(asked_.common), resolved.inputs().clusters.back(), plan);
+    row.choice = plan.choice;
     const SaveCost save = SaveCostOf(plan.model, plan.setup, row.cluster, resolved.hardware());
     const InterruptedCost cost =
         InterruptedCostOf(goal, save, plan.setup.batch, *plan.choice.time.total_seconds,
@@ -488,7 +486,6 @@ class Comparison {
   const PlanRequest asked_;
   GoalFields goal_;                // with the tokens that machines are compared by
   std::vector<GoalFields> goals_;  // a row's: with data as it is packed there
-  AsyncSave async_save_ = AsyncSave::kOff;
   std::vector<PlanRequest> questions_;
   std::vector<std::shared_ptr<ResolvedPlan>> resolved_;  // a row's; null: it is done
   // What decides which programs a row's search lowers; none: it cannot be asked.

@@ -76,11 +76,14 @@ void AssumeRestart(const Request& request, Assumptions& assumptions) {
       fmt::format("⟦restart_time⟧ {:g}min", Interruptions{}.restart_seconds / 60));
 }
 
-AsyncSave AsyncSaveOf(const Request& request, Assumptions& assumptions) {
+AsyncSave AsyncSaveOf(const Request& request) {
   if (request.async_save) return *request.async_save;
-  if (!request.goal.interruptions) return AsyncSave::kOff;
+  return request.goal.interruptions ? AsyncSave::kIfItFits : AsyncSave::kOff;
+}
+
+void AssumeAsyncSave(const Request& request, Assumptions& assumptions) {
+  if (request.async_save || !request.goal.interruptions) return;
   assumptions.assumed.emplace_back("⟦async_save⟧ auto");
-  return AsyncSave::kIfItFits;
 }
 
 }  // namespace zeroplan

@@ -150,7 +150,7 @@ class Comparer {
         assumptions.notes.push_back(std::move(note));
       }
     }
-    async_save_ = AsyncSaveOf(asked.common, assumptions);
+    AssumeAsyncSave(asked.common, assumptions);
   }
 
   MethodComparison Run() {
@@ -217,11 +217,8 @@ class Comparer {
     choice.gave_up = answer.gave_up = result.gave_up;
     if (result.best) {
       choice.plan = MakePlan(*side.search, result);
-      std::string saves;
-      if (async_save_ != AsyncSave::kOff) {
-        const SearchCluster& at = side.search->ClusterOf(CandidateOf(choice.plan->setup));
-        saves = SettleAsyncSave(async_save_, at, *choice.plan);
-      }
+      const SearchCluster& at = side.search->ClusterOf(CandidateOf(choice.plan->setup));
+      const std::string saves = SettleAsyncSave(AsyncSaveOf(asked_.common), at, *choice.plan);
       answer.found.emplace();
       answer.found->tokens_per_second = *choice.plan->choice.time.tokens_per_second;
       const RunGoal& goal = choice.goal =
@@ -466,7 +463,6 @@ class Comparer {
 
   const PlanRequest& asked_;
   const std::function<void(const std::string&)>& progress_;
-  AsyncSave async_save_ = AsyncSave::kOff;
   std::vector<Side> sides_;
   std::string doing_;
   bool said_ = false;   // what adapters there are

@@ -218,6 +218,7 @@ std::string CheckpointText(const SaveCost& save, const Plan& plan, const Cluster
 }  // namespace
 
 std::string SettleAsyncSave(AsyncSave asked, const SearchCluster& at, Plan& plan) {
+  if (asked == AsyncSave::kOff) return "";
   LowerOptions lower = plan.lower;
   lower.async_save = true;
   const Program program = Lower(plan.model, plan.setup, lower);
@@ -321,12 +322,9 @@ PlanAnswer FindAnswer(ResolvedPlan& request, ChoiceSearch& searcher,
     std::optional<KnownBatches> batches;
     StageBest& best = result.stages[*result.best];
     const Found found = FoundOf(best, *answer.plan.runtime);
-    Assumptions said_at_the_end;
-    const AsyncSave asked = AsyncSaveOf(request.asked().common, said_at_the_end);
-    if (asked != AsyncSave::kOff && answer.plan.runtime->has_programs()) {
-      answer.saves = SettleAsyncSave(asked, searcher.ClusterOf(found.candidate), answer.plan);
-      best.estimate = answer.plan.choice;
-    }
+    answer.saves = SettleAsyncSave(AsyncSaveOf(request.asked().common),
+                                   searcher.ClusterOf(found.candidate), answer.plan);
+    if (!answer.saves.empty()) best.estimate = answer.plan.choice;
     std::vector<AdviceLine> first = FirstLines(request, searcher, answer.plan, found, batches);
     if (listener.chosen) listener.chosen(answer.plan, result, first, again);
     Advice advice = Advise(searcher, result, request.hardware(), listener.advice,
@@ -397,7 +395,7 @@ void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
   const RunGoal& goal = answer.report.goal;
   const bool interrupted = goal.interruptions && programs;
   if (programs) {
-    AsyncSaveOf(request.asked().common, assumptions);
+    AssumeAsyncSave(request.asked().common, assumptions);
     answer.report.checkpoint = SaveCostOf(plan.model, plan.setup, at.cluster, request.hardware());
     assumptions.notes.push_back(CheckpointText(*answer.report.checkpoint, plan, at.cluster,
                                                request.hardware().node, answer.saves.empty()));

@@ -82,7 +82,7 @@ void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
 
 // What ⟦async_save⟧ makes of a plan of zeroplan's own executor, in a sentence: for auto the copy is
 // taken into it if its hosts have the memory. Reads model, setup and `lower`, and sets `lower` and
-// `choice`. REQUIRES: not AsyncSave::kOff.
+// `choice`. "" for off, which changes nothing.
 std::string SettleAsyncSave(AsyncSave asked, const SearchCluster& at, Plan& plan);
 
 // Of ⟦out⟧ where no runtime is named. Throws Error(kUsage) where ⟦allow⟧ is given.

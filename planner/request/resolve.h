@@ -85,8 +85,9 @@ std::optional<Interruptions> ResolveInterruptions(const GoalFields& fields);
 // predicted.
 void AssumeRestart(const Request& request, Assumptions& assumptions);
 // ⟦async_save⟧ of a plan; where nobody says, auto for a run that is interrupted, which saves often,
-// and that is assumed; else off.
-AsyncSave AsyncSaveOf(const Request& request, Assumptions& assumptions);
+// else off. The second says it where it is assumed.
+AsyncSave AsyncSaveOf(const Request& request);
+void AssumeAsyncSave(const Request& request, Assumptions& assumptions);
 // `dtype`, or `otherwise`.
 PrecisionConfig ResolvePrecision(const BatchFields& fields, const HardwareProfile& hardware,
                                  Dtype otherwise, Assumptions& assumptions);
