@@ -419,8 +419,11 @@ CollectiveCost::CollectiveCost(const HardwareProfile& profile, const ClusterShap
         profile.source.empty() ? profile.name : profile.source, ranks_, nodes_, ranks_per_node_);
   }
   const std::optional<Figure>& reached = profile.network->reached;
-  network_seconds_per_byte_ = 1 / ((reached ? reached->value : kAssumedNetworkShare) *
-                                   profile.network->bandwidth_per_node.value);
+  const double share = reached ? reached->value : kAssumedNetworkShare;
+  network_seconds_per_byte_ = 1 / (share * profile.network->bandwidth_per_node.value);
+  if (const auto& by_groups = profile.network->reached_by_groups) {
+    by_groups_ = share / by_groups->value;
+  }
   message_seconds_ = profile.network->latency.value;
 }
 
@@ -495,6 +498,7 @@ CollectiveCost CollectiveCost::Over(const RankAxes& axes, RankAxis axis) const {
   group.nodes_ = shape.nodes();
   const int groups_on_a_node = ranks_per_node_ / group.ranks_per_node_;
   group.network_seconds_per_byte_ *= groups_on_a_node;
+  if (groups_on_a_node > 1) group.network_seconds_per_byte_ *= by_groups_;
   return group;
 }
 

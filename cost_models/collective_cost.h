@@ -111,6 +111,7 @@ class CollectiveCost {
   int ranks_ = 1, ranks_per_node_ = 1, nodes_ = 1;
   bool cpu_ = false;
   double network_seconds_per_byte_ = 0;  // a node's adapters together, each direction
+  double by_groups_ = 1;                 // times as many where several groups share them
   double message_seconds_ = 0;           // between two nodes
 };
 

@@ -122,6 +122,7 @@ void ForEachNetworkField(Network& network, Visitor&& visit) {
                network.bandwidth_per_node);
   visit.Figure("network.latency", figure_rules::kLatency, network.latency);
   visit.Figure("network.reached", figure_rules::kShare, network.reached);
+  visit.Figure("network.reached_by_groups", figure_rules::kShare, network.reached_by_groups);
 }
 
 template <typename Visitor, Is<GpuProfile> Gpu>

@@ -83,17 +83,15 @@ std::vector<MachinePart> PartsUsed(const TrainSetup& setup, int nodes, int ranks
 std::string GuessNote(const std::vector<Guess>& guesses) {
   if (guesses.empty()) return "";
   std::vector<std::string> rates;
-  size_t of_network = 0;
+  bool of_network = false;
   for (const Guess& guess : guesses) {
     rates.push_back(
         fmt::format("{} {:.4g} {}", guess.key, guess.figure.written, guess.figure.unit));
-    of_network += guess.part == MachinePart::kNetwork ? 1 : 0;
+    of_network = of_network || guess.part == MachinePart::kNetwork;
   }
   return fmt::format("Guessed, not measured: {}{}", fmt::join(rates, ", "),
-                     of_network == guesses.size() ? "."
-                     : of_network > 0
-                         ? "; 'zeroplan hw measure' on that machine measures all but the network's."
-                         : "; 'zeroplan hw measure' on that machine measures them.");
+                     of_network ? "; 'zeroplan hw measure' on two of those hosts measures them."
+                                : "; 'zeroplan hw measure' on that machine measures them.");
 }
 
 std::string NetworkNote(const HardwareProfile& profile) {
@@ -102,8 +100,10 @@ std::string NetworkNote(const HardwareProfile& profile) {
       "network.bandwidth_per_node, {:.4g} {} ({})", network.bandwidth_per_node.written,
       network.bandwidth_per_node.unit, FigureSourceName(network.bandwidth_per_node.source));
   if (network.reached) {
-    return fmt::format("Collectives are taken to reach {:.3g} (network.reached, {}) of {}.",
+    const std::optional<Figure>& by_groups = network.reached_by_groups;
+    return fmt::format("Collectives are taken to reach {:.3g} (network.reached, {}){} of {}.",
                        network.reached->value, FigureSourceName(network.reached->source),
+                       by_groups ? fmt::format(", groups at once {:.3g}", by_groups->value) : "",
                        bandwidth);
   }
   return fmt::format(

@@ -196,6 +196,9 @@ struct NetworkProfile {
   // Share of bandwidth_per_node that collectives reach: headers, routes that collide, switches that
   // carry less than all adapters send (oversubscribed). Absent: the cost model's assumption.
   std::optional<Figure> reached;
+  // The same of collectives in several groups at once, each with ranks of its own in a node.
+  // Absent: as `reached`.
+  std::optional<Figure> reached_by_groups;
 
   bool operator==(const NetworkProfile&) const = default;
 };

@@ -18,6 +18,8 @@
 #include "core/lowering/lower.h"
 #include "executor/engine/engine.h"
 #include "executor/measure/measure_host.h"
+#include "executor/measure/measured_profile.h"
+#include "executor/measure/part_runner.h"
 #include "hwprofiles/fields.h"
 #include "hwprofiles/product_kind.h"
 #include "hwprofiles/sanity.h"
@@ -240,7 +242,7 @@ void MeasureNetwork(ProcessGroup& group, const CpuMeasureOptions& options,
   const auto gather = [&](uint64_t bytes, bool alone = false) {
     return timer.Seconds(RankAxis::kReplica, CollectiveOp::kAllGather, bytes, alone);
   };
-  CpuNetwork network;
+  NetworkMeasurement network;
   // By one rank of each host, so that none waits for a core.
   network.message_seconds = gather(4 * kKib, /*alone=*/true);
   // A quarter of a second of bytes, so that messages are little beside them.
@@ -277,12 +279,7 @@ double ResidentBytes() {
 CpuRanksMeasurement MeasureCpuRanks(ProcessGroup& group, const CpuMeasureOptions& options) {
   CpuRanksMeasurement result;
   const int ranks = group.world_size();
-  result.ranks_per_host = group.place().local_world_size;
-  for (const double other : Numbers(group, result.ranks_per_host)) {
-    if (other == result.ranks_per_host && ranks % result.ranks_per_host == 0) continue;
-    ThrowUsage("hw measure: hosts have {} and {} ranks; start as many on each",
-               result.ranks_per_host, other);
-  }
+  result.ranks_per_host = RanksOfAHost(group);
   result.hosts = ranks / result.ranks_per_host;
   result.threads = options.threads;
   result.machine = QueryHost();
@@ -384,18 +381,7 @@ HardwareProfile CpuRanksProfile(const CpuRanksMeasurement& m, const std::string&
                         "Gloo in fp32 within a host, slowest rank" + where};
     for (CollectiveTime& row : node.collectives->rows) RoundTo(row.seconds, kMicro);
   }
-  if (m.network) {
-    NetworkProfile network;
-    network.name = "between these hosts";
-    network.bandwidth_per_node =
-        MeasuredFigure(m.network->bytes_per_second, kGiga, "GB/s",
-                       fmt::format("all-gathers of {:.2f} MiB between hosts, all ranks at once{}",
-                                   m.network->bytes / kMib, where));
-    network.latency = measured(m.network->message_seconds, kMicro, "us",
-                               "all-gathers of 4 KiB by one rank of each host");
-    network.reached = measured(1, 1, "ratio", "bandwidth_per_node is what collectives reach");
-    profile.network = network;
-  }
+  if (m.network) profile.network = MeasuredNetwork(*m.network, where);
   profile.runtime.push_back(
       {1, measured(std::max(1.0, m.resident_bytes), kGib, "GiB", "a process without a model"),
        std::nullopt});

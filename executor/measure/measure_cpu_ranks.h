@@ -22,13 +22,6 @@ struct CpuMeasureOptions {
   std::function<void(const std::string&)> progress = [](const std::string&) {};
 };
 
-// What collectives between hosts reach.
-struct CpuNetwork {
-  double bytes_per_second = 0;  // from one host to another, all of a host's ranks sending
-  double message_seconds = 0;   // one message between two ranks, alone
-  double bytes = 0;             // of the collective that `bytes_per_second` is from
-};
-
 struct CpuRanksMeasurement {
   std::string when, version;  // as MachineMeasurement's
   int hosts = 1, ranks_per_host = 1, threads = 1;
@@ -42,8 +35,8 @@ struct CpuRanksMeasurement {
   // Of kernels the mean over calls and ranks, in steps of two small models.
   std::vector<GemmRate> gemm;  // fp32
   std::vector<NamedKernelTime> kernels;
-  std::vector<CollectiveTime> collectives;  // within a host, fp32; the slowest rank's
-  std::optional<CpuNetwork> network;        // of several hosts
+  std::vector<CollectiveTime> collectives;    // within a host, fp32; the slowest rank's
+  std::optional<NetworkMeasurement> network;  // of several hosts
 };
 
 // All ranks of `group` call this at once; rank 0's result is whole. Throws Error(kUsage) for

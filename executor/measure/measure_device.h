@@ -12,9 +12,9 @@ namespace zeroplan {
 
 struct DeviceParts {
   bool runtime = false, gemm = false, attention = false, memory = false, power = false,
-       pcie = false, collectives = false;
+       pcie = false, collectives = false, network = false;
   bool any() const {
-    return runtime || gemm || attention || memory || power || pcie || collectives;
+    return runtime || gemm || attention || memory || power || pcie || collectives || network;
   }
 };
 
@@ -26,7 +26,8 @@ struct DeviceMeasureOptions {
 };
 
 // All ranks of `group`, one a GPU, call this at once; on rank 0 `result` holds what was measured.
-// Throws Error(kRuntime).
+// Of several hosts the first is measured, and the network between all of them.
+// Throws Error(kRuntime), and Error(kUsage) where hosts have unlike numbers of ranks.
 void MeasureDevice(ProcessGroup& group, const DeviceMeasureOptions& options,
                    MachineMeasurement& result);
 

@@ -26,6 +26,7 @@ class Origin {
   }
   std::string OnHost(const std::string& what) const { return what + "; " + host_; }
   std::string OnGpu(const std::string& what) const { return what + "; " + device_; }
+  std::string OfGpus() const { return OnGpu(""); }
 
  private:
   std::string host_, device_;
@@ -309,6 +310,7 @@ HardwareProfile MeasuredProfile(const std::optional<HardwareProfile>& base,
   if (m.pcie) PutPcie(*m.pcie, m.gpus, origin, profile.node.pcie);
   PutCollectives(m, origin, profile.node);
   if (!base) PutDerivedLink(m, profile.node);
+  if (m.network) profile.network = MeasuredNetwork(*m.network, origin.OfGpus());
   DropLargerGroups(profile.node);
   if (!m.runtime.empty()) profile.runtime = Runtime(m.runtime, origin);
   if (m.device && !profile.kinds.empty()) {
@@ -316,6 +318,29 @@ HardwareProfile MeasuredProfile(const std::optional<HardwareProfile>& base,
     TakeSlowest(profile);
   }
   return profile;
+}
+
+NetworkProfile MeasuredNetwork(const NetworkMeasurement& m, const std::string& where) {
+  NetworkProfile network;
+  const double most = std::max(m.bytes_per_second, m.whole_bytes_per_second);
+  const std::string gathers =
+      fmt::format("all-gathers of {:.2f} MiB between hosts, ", m.bytes / kMib);
+  network.name = "between these hosts";
+  const char* fastest = most == m.bytes_per_second ? "all ranks at once" : "all ranks in one group";
+  network.bandwidth_per_node = MeasuredFigure(most, kGiga, "GB/s", gathers + fastest + where);
+  network.latency = MeasuredFigure(m.message_seconds, kMicro, "us",
+                                   "all-gathers of 4 KiB by one rank of each host" + where);
+  if (m.whole_bytes_per_second == 0) {
+    network.reached =
+        MeasuredFigure(1, 1, "ratio", "bandwidth_per_node is what collectives reach" + where);
+    return network;
+  }
+  network.reached = MeasuredFigure(m.whole_bytes_per_second / most, 1, "ratio",
+                                   gathers + "all ranks in one group" + where);
+  network.reached_by_groups = MeasuredFigure(
+      m.bytes_per_second / most, 1, "ratio",
+      gathers + "ranks in the same place of their hosts, all groups at once" + where);
+  return network;
 }
 
 std::string ArchitectureOf(int compute_major, int compute_minor) {

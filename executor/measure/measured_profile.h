@@ -16,6 +16,9 @@ namespace zeroplan {
 HardwareProfile MeasuredProfile(const std::optional<HardwareProfile>& base,
                                 const MachineMeasurement& measurement, const std::string& name);
 
+// The network between hosts. `where` follows what was run in each reference.
+NetworkProfile MeasuredNetwork(const NetworkMeasurement& measurement, const std::string& where);
+
 // A GPU that no built-in profile describes, from what the runtime says and what was measured.
 
 // "hopper" of 9.0; "" of one that is not known.

@@ -94,6 +94,14 @@ struct RuntimeMeasurement {
   std::optional<double> communicator_bytes;
 };
 
+// What collectives between hosts reach, a host's ranks sending together.
+struct NetworkMeasurement {
+  double bytes_per_second = 0;  // from one host: groups of ranks in the same place of their hosts
+  double whole_bytes_per_second = 0;  // from one host: one group of all ranks; 0: not measured
+  double message_seconds = 0;         // one message between two ranks, alone
+  double bytes = 0;                   // of the collective that `bytes_per_second` is from
+};
+
 // A part that could not be measured, and why.
 struct FailedPart {
   std::string name;  // as --only has it
@@ -121,6 +129,7 @@ struct MachineMeasurement {
   std::vector<CollectiveTime> collectives;
   std::string nccl_environment;  // that they were measured under, as NcclEnvironment has it
   std::optional<OverlapShares> overlap;
+  std::optional<NetworkMeasurement> network;  // of several hosts
   std::vector<RuntimeMeasurement> runtime;
 };
 

@@ -52,6 +52,28 @@ bool PartRunner::Try(const std::string& name, const std::string& what, const Mea
   return true;
 }
 
+int RanksOfAHost(ProcessGroup& group) {
+  const ProcessPlace& place = group.place();
+  const int own = place.local_world_size, local = place.local_rank;
+  const std::vector<std::string> places = group.AllGather(fmt::format("{} {}", own, local));
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    std::istringstream in(places[rank]);
+    int of_host = 0, its_local = 0;
+    in >> of_host >> its_local;
+    if (of_host != own || group.world_size() % own != 0) {
+      ThrowUsage("hw measure: hosts have {} and {} ranks; start as many on each", own, of_host);
+    }
+    if (its_local != static_cast<int>(rank) % own) {
+      ThrowUsage(
+          "hw measure: rank {} is rank {} of its host, which has {}; the ranks of a host follow "
+          "one "
+          "another: start them by host",
+          rank, its_local, own);
+    }
+  }
+  return own;
+}
+
 namespace {
 
 // The first letter of rank 0's part says whether the members go on.

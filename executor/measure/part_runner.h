@@ -33,6 +33,10 @@ class PartRunner {
   Say say_;
 };
 
+// Ranks of each host. All ranks call it. Throws Error(kUsage) where hosts have unlike numbers, or
+// where those of a host do not follow one another.
+int RanksOfAHost(ProcessGroup& group);
+
 // The first ranks of a run as a group of their own, while the others follow.
 
 // All ranks of `parent` make one with the same number of members. Members use it as any group and

@@ -285,6 +285,24 @@ TEST_CASE("what collectives reach of a network is the profile's, where it says s
   CHECK((said - own) / (assumed - own) == Approx(2).epsilon(2e-3));
 }
 
+TEST_CASE("groups at once reach a share of the network of their own, where the profile has it") {
+  HardwareProfile profile = TwoNodes(2e9);
+  profile.network->reached = Number(0.5);
+  const auto network = [&](RankAxes axes, RankAxis axis) {
+    return CollectiveCost(profile, {16, 8}).Over(axes, axis).Seconds(CollectiveOp::kAllGather, 4e9);
+  };
+  const double all = network({8, 16}, RankAxis::kAll), same = network({8, 16}, RankAxis::kReplica);
+  const double one = network({16, 16}, RankAxis::kShard),
+               inside = network({8, 16}, RankAxis::kShard);
+  profile.network->reached_by_groups = Number(1);
+  CHECK(network({8, 16}, RankAxis::kAll) == all);
+  CHECK(network({16, 16}, RankAxis::kShard) == one);
+  CHECK(network({8, 16}, RankAxis::kShard) == inside);
+  // Eight groups of two: each gets an eighth of 1 GB/s, or of 2.
+  CHECK(same == Approx(4e9 / 2 / (1e9 / 8)).epsilon(0.01));
+  CHECK(network({8, 16}, RankAxis::kReplica) == Approx(same / 2).epsilon(0.01));
+}
+
 TEST_CASE("the slowest of many GPUs: more with the nodes, nothing on one") {
   CHECK(SlowestRank({1, 8}) == 1);
   CHECK(SlowestRank({8, 8}) == 1);

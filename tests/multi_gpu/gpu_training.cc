@@ -98,10 +98,13 @@ double Farthest(const std::map<int, double>& got, const std::map<int, double>& w
   return farthest;
 }
 
-GpuTraining::GpuTraining(const std::string& arguments, const std::string& log) : log_(log) {
+GpuTraining::GpuTraining(const std::string& arguments, const std::string& log,
+                         const std::string& environment)
+    : log_(log) {
   const char* binary = std::getenv("ZEROPLAN_BINARY");
-  const std::string command =
-      "exec " + (binary != nullptr ? binary : BinaryPath("zeroplan")) + " " + arguments;
+  const std::string command = "exec env " + environment + " " +
+                              (binary != nullptr ? binary : BinaryPath("zeroplan")) + " " +
+                              arguments;
   pid_ = fork();
   REQUIRE(pid_ >= 0);
   if (pid_ > 0) return;

@@ -45,7 +45,9 @@ class TrainingFolder {
 class GpuTraining {
  public:
   // `log`: the file both outputs go to. The binary is the build's, or $ZEROPLAN_BINARY.
-  GpuTraining(const std::string& arguments, const std::string& log);
+  // `environment`: "NAME=VALUE ..." that it has beside this process's.
+  GpuTraining(const std::string& arguments, const std::string& log,
+              const std::string& environment = "");
   ~GpuTraining();
   GpuTraining(const GpuTraining&) = delete;
   GpuTraining& operator=(const GpuTraining&) = delete;

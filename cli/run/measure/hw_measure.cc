@@ -35,6 +35,8 @@ constexpr const char* kFooter = R"(Examples:
   zeroplan hw measure -o mine.json              (then: zeroplan plan --hw ./mine.json ...)
   zeroplan hw measure --gpus 2 --quick -o mine.json
   zeroplan hw measure --only pcie,disk --nvme-path /scratch --base ./mine.json -o mine2.json
+  mpirun ... zeroplan hw measure -o mine.json   (a process a GPU on several hosts: the first one's
+                                                 figures, and the network between them)
 Run it on an idle machine. What is not measured, or fails, comes from --base, with its sources.
 A whole measurement is also kept ($ZEROPLAN_CACHE_DIR, else $XDG_CACHE_HOME/zeroplan, else
 ~/.cache/zeroplan): plan, estimate and train find it without --hw.)";
@@ -51,7 +53,7 @@ struct MeasureCommand {
 
 struct Parts {
   bool host = true, disk = true;
-  DeviceParts device{true, true, true, true, true, true, true};
+  DeviceParts device{true, true, true, true, true, true, true, true};
 };
 
 // As --only has them, and what each stands for.
@@ -64,7 +66,8 @@ std::vector<std::pair<const char*, bool*>> NamedParts(Parts& parts) {
           {"memory", &parts.device.memory},
           {"power", &parts.device.power},
           {"pcie", &parts.device.pcie},
-          {"collectives", &parts.device.collectives}};
+          {"collectives", &parts.device.collectives},
+          {"network", &parts.device.network}};
 }
 
 const OutputKind kProfileOut = {"a profile that zeroplan wrote", {"zeroplan.hw/"}};
@@ -177,13 +180,14 @@ void MeasureDiskPart(const MeasureCommand& command, PartRunner& runner) {
   });
 }
 
-// What rank 0 does; the other ranks only measure with it.
+// What rank 0 does; the other ranks only measure with it. `gpus`: of all hosts.
 void Measure(const MeasureCommand& command, const Parts& parts, int gpus, ProcessGroup& group) {
   const auto begin = std::chrono::steady_clock::now();
+  const int of_host = gpus == 0 ? 0 : group.place().local_world_size;
   std::optional<HardwareProfile> base;
   MachineMeasurement result;
   if (group.rank() == 0) {
-    base = BaseProfile(command, parts, gpus);
+    base = BaseProfile(command, parts, of_host);
     result.when = Today();
     result.version = kVersion;
     result.machine = QueryHost();
@@ -192,7 +196,7 @@ void Measure(const MeasureCommand& command, const Parts& parts, int gpus, Proces
     if (parts.host) MeasureHostPart(command, runner, result.machine);
     if (parts.disk) MeasureDiskPart(command, runner);
   }
-  const std::string name = ProfileName(command, base, gpus);
+  const std::string name = ProfileName(command, base, of_host);
   if (parts.device.any()) {
     DeviceMeasureOptions options{.parts = parts.device, .quick = command.quick};
     options.progress = [](const std::string& what) { LogInfo("{}", what); };
@@ -210,7 +214,7 @@ void Measure(const MeasureCommand& command, const Parts& parts, int gpus, Proces
   if (!parts.device.any()) return;
   std::vector<DetectedGpu> found = QueryGpus();
   // None where detection is off: then nothing finds the kept profile.
-  found.resize(found.size() < static_cast<size_t>(gpus) ? 0 : static_cast<size_t>(gpus));
+  found.resize(found.size() < static_cast<size_t>(of_host) ? 0 : static_cast<size_t>(of_host));
   KeepMeasured(text, result.when, std::move(found), command.only.empty());
 }
 
@@ -244,7 +248,14 @@ void RunMeasure(const MeasureCommand& command) {
   if (!parts.device.any() && command.gpus) {
     ThrowUsage("--gpus: {} is not allowed where no GPU is measured; leave it out", *command.gpus);
   }
-  RunOnGpus(gpus, [&](ProcessGroup& group) { Measure(command, parts, gpus, group); });
+  RunOnGpus(gpus, [&](ProcessGroup& group) {
+    if (!command.only.empty() && parts.device.network && gpus == group.place().local_world_size) {
+      ThrowUsage(
+          "--only: network is between hosts, and all ranks are on this one; start 'zeroplan hw "
+          "measure' on several with a launcher (torchrun, mpirun, srun), or leave network out");
+    }
+    Measure(command, parts, gpus, group);
+  });
 }
 
 }  // namespace

@@ -155,14 +155,6 @@ std::optional<int> LaunchedRanks() {
 int MeasurableGpus() {
   constexpr const char* kWithout = "--only host,disk measures the rest";
   const std::optional<ProcessPlace> place = OwnPlace();
-  if (place && place->local_world_size < place->world_size) {
-    // What they share would pass for the links within a host.
-    ThrowUsage(
-        "hw measure: a launcher started {} processes, {} of them on this host, and a profile has "
-        "the GPUs of one host; start it on one host, without a launcher. "
-        "docs/adding-a-hardware-profile.md has where the figures of a network go.",
-        place->world_size, place->local_world_size);
-  }
 #ifdef ZEROPLAN_WITH_CUDA
   if (place) return place->world_size;
   // The driver's management library first, since CUDA starts threads: where it is asked, they must

@@ -40,8 +40,7 @@ void WriteProfileText(const std::string& file, const std::string& text,
 // The processes that measure GPUs, one a GPU, and what a build without CUDA says instead.
 
 // GPUs of this host that can be measured: in one process of several, as many as there are
-// processes. Throws Error(kUsage) if there is none, if the processes are on several hosts, or if
-// this build has no CUDA.
+// processes, on all hosts. Throws Error(kUsage) if there is none, or if this build has no CUDA.
 int MeasurableGpus();
 
 // The ranks that a launcher started, this process among them; nothing without one.

@@ -34,6 +34,9 @@ void MeasureMemoryKernels(KernelBench& bench, const DeviceProperties& device, bo
 PcieMeasurement MeasurePcie(ProcessGroup& group, bool quick);
 void MeasureCollectives(ProcessGroup& group, bool quick, const PartRunner::Say& say,
                         MachineMeasurement& result);
+// All ranks of several hosts, as many on each.
+void MeasureNetwork(ProcessGroup& group, bool quick, const PartRunner::Say& say,
+                    MachineMeasurement& result);
 // All ranks, before anything else is on the GPU. The first says, alike to all, whether others use a
 // GPU's memory, which would count as the runtime's: "" if none does.
 std::string WhoIsBusy(ProcessGroup& group);

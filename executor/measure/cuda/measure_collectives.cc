@@ -198,6 +198,17 @@ class Overlap {
   RankTimer timer_;  // goes first, as above
 };
 
+// Seconds of the smallest all-gather within a host that was measured; 0: none was.
+double CallSeconds(const std::vector<CollectiveTime>& rows) {
+  double least = 0;
+  for (const CollectiveTime& row : rows) {
+    if (row.op == CollectiveOp::kAllGather && (least == 0 || row.seconds < least)) {
+      least = row.seconds;
+    }
+  }
+  return least;
+}
+
 }  // namespace
 
 std::vector<int> WorldSizes(int most) {
@@ -224,6 +235,53 @@ void MeasureCollectives(ProcessGroup& group, bool quick, const PartRunner::Say& 
   result.overlap = Overlap(group, HalfDtype(*result.device)).Run(quick ? 3 : 7);
   say(fmt::format("  beside each other: products keep {:.0f} %, collectives {:.0f} %",
                   100 * result.overlap->compute, 100 * result.overlap->collective));
+}
+
+void MeasureNetwork(ProcessGroup& group, bool quick, const PartRunner::Say& say,
+                    MachineMeasurement& result) {
+  // So long that messages are little beside the bytes.
+  const double long_seconds = quick ? 0.02 : 0.1;
+  constexpr uint64_t kMost = kGib;
+  const int ranks = group.world_size(), local = group.place().local_world_size;
+  const int hosts = ranks / local, rounds = quick ? 5 : 9;
+  const RankAxes axes{local, ranks};
+  const bool first = axes.Group(RankAxis::kReplica, group.rank()) == 0;
+  const Buffers across(kMost, hosts), over_all(kMost, ranks);
+  RankTimer timer(group);  // goes first, as above
+  NcclCommunicator& part = timer.Split(axes, RankAxis::kReplica);
+  const auto gather = [&](const Buffers& buffers, NcclCommunicator& communicator, int members,
+                          uint64_t bytes, bool takes_part = true) {
+    return timer.SlowestSeconds(rounds, bytes <= 4 * kMib ? 20 : 2, [&] {
+      if (!takes_part) return;
+      buffers.Issue(communicator, CollectiveOp::kAllGather, Divisible(bytes, members),
+                    timer.stream());
+    });
+  };
+  const auto long_enough = [&](const auto& seconds_of, uint64_t& bytes) {
+    double seconds = seconds_of(bytes = 16 * kMib);
+    while (seconds < long_seconds && bytes < kMost) seconds = seconds_of(bytes *= 2);
+    return seconds;
+  };
+  NetworkMeasurement network;
+  // By one rank of each host, less what a call takes anyway.
+  const double message = gather(across, part, hosts, 4 * kKib, first);
+  network.message_seconds =
+      std::max(message - CallSeconds(result.collectives), 0.1 * message) / (hosts - 1);
+  uint64_t bytes = 0;
+  double seconds = long_enough([&](uint64_t of) { return gather(across, part, hosts, of); }, bytes);
+  network.bytes = static_cast<double>(bytes);
+  network.bytes_per_second = network.bytes * (hosts - 1) / hosts * local / seconds;
+  if (local > 1) {
+    seconds = long_enough(
+        [&](uint64_t of) { return gather(over_all, timer.communicator(), ranks, of); }, bytes);
+    network.whole_bytes_per_second = static_cast<double>(bytes) * (ranks - 1) / ranks / seconds;
+  }
+  result.network = network;
+  say(
+      fmt::format("  {} hosts: {:.2f} GB/s in groups of a rank each, {:.2f} GB/s in one of all; a "
+                  "message {:.1f} us",
+                  hosts, network.bytes_per_second / kGiga, network.whole_bytes_per_second / kGiga,
+                  network.message_seconds / kMicro));
 }
 
 }  // namespace zeroplan

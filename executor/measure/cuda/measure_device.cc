@@ -66,85 +66,117 @@ void MeasureAttentionOn(int rank, int device, const DeviceProperties& properties
              [&](MachineMeasurement& out) { out.kernels.attention = AttentionOfText(text); });
 }
 
-}  // namespace
+// Runs parts on all ranks, and tells apart what one rank does alone.
+struct RunParts {
+  PartRunner& runner;
 
-void MeasureDevice(ProcessGroup& group, const DeviceMeasureOptions& options,
-                   MachineMeasurement& result) {
-  const int device = TakeDevice(group.place());
-  const auto say = [&](const std::string& what) {
-    if (group.rank() == 0) options.progress(what);
-  };
-  const DeviceProperties properties = QueryDeviceProperties(device);
-  const DeviceParts& parts = options.parts;
-  result.gpus = group.world_size();
-  result.device = properties;
-  PartRunner runner(result, say);
-  using Out = MachineMeasurement;
-  const auto alone = [&](const char* name, const char* what, const PartRunner::Measure& measure) {
+  bool Alone(const char* name, const char* what, const PartRunner::Measure& measure) {
     const bool done = runner.Try(name, what, measure);
     // A failed call's error would be taken for the next launch's.
     if (!done) cudaGetLastError();
     return done;
-  };
+  }
   // A rank that failed has left the others in the middle of something: all of them end.
-  const auto together = [&](const char* name, const char* what,
-                            const PartRunner::Measure& measure) {
+  void Together(const ProcessGroup& group, const char* name, const char* what,
+                const PartRunner::Measure& measure) {
     if (group.world_size() == 1) {
-      alone(name, what, measure);
+      Alone(name, what, measure);
     } else {
       runner.Run(name, what, measure);
     }
-  };
-  // First: afterwards other things lie on the GPU.
-  if (parts.runtime) {
-    const char* what = "memory outside the arenas, steps of a small GPT";
-    const std::string busy = WhoIsBusy(group);
-    if (busy.empty()) {
-      together("runtime", what,
-               [&](Out& out) { out.runtime = MeasureRuntime(group, properties, say); });
-    } else {  // which all ranks know
-      alone("runtime", what, [&](Out&) { ThrowRuntime("{}", busy); });
-    }
   }
+};
+
+// What one host shows. All ranks of `group`, which are on it.
+void MeasureOneHost(ProcessGroup& group, int device, const DeviceProperties& properties,
+                    const DeviceMeasureOptions& options, const PartRunner::Say& say, RunParts run,
+                    MachineMeasurement& result) {
+  const DeviceParts& parts = options.parts;
   const bool attention = parts.attention && properties.fused_attention;
   if (parts.attention && !attention) say("attention: not measured, there is no cuDNN");
   // Building its plans takes longest of all; another GPU of the same kind does so meanwhile.
   const int attention_rank = group.world_size() > 1 && AllAlike(group, properties) ? 1 : 0;
   const auto on_bench = [&](auto measure) {
-    return [&, measure](Out& out) {
+    return [&, measure](MachineMeasurement& out) {
       KernelBench bench(device, kBenchBytes, options.quick);
       measure(bench, properties, options.quick, out.kernels);
     };
   };
   if (group.rank() == 0) {
     if (parts.memory) {
-      alone("memory", "launches, copies, kernels that move memory", on_bench(MeasureMemoryKernels));
+      run.Alone("memory", "launches, copies, kernels that move memory",
+                on_bench(MeasureMemoryKernels));
     }
-    if (parts.gemm && alone("gemm", "matrix products", on_bench(MeasureGemms)) &&
+    if (parts.gemm && run.Alone("gemm", "matrix products", on_bench(MeasureGemms)) &&
         HasFp8(properties)) {
-      alone("gemm", "matrix products of 8 bits", on_bench(MeasureEightBitGemms));
+      run.Alone("gemm", "matrix products of 8 bits", on_bench(MeasureEightBitGemms));
     }
     if (parts.power) {
-      alone("power", "what products and copies draw", [&](Out& out) {
+      run.Alone("power", "what products and copies draw", [&](MachineMeasurement& out) {
         KernelBench bench(device, kBenchBytes, options.quick);
         MeasurePower(bench, device, properties, options.quick, out.kernels);
       });
     }
   }
   if (attention) {
-    MeasureAttentionOn(attention_rank, device, properties, group, options, runner, result);
+    MeasureAttentionOn(attention_rank, device, properties, group, options, run.runner, result);
   }
   group.Barrier();
   if (parts.pcie) {
-    together("pcie", "copies between host and GPUs", [&](Out& out) {
+    run.Together(group, "pcie", "copies between host and GPUs", [&](MachineMeasurement& out) {
       out.pcie = MeasurePcie(group, options.quick);
       if (group.rank() == 0) out.pinned = TryPinnedMemory(0, options.quick ? 1 : 5);
     });
     group.Barrier();
   }
   if (parts.collectives && group.world_size() > 1) {
-    together("collectives", "NCCL by size and ranks, and beside products",
-             [&](Out& out) { MeasureCollectives(group, options.quick, say, out); });
+    run.Together(
+        group, "collectives", "NCCL by size and ranks, and beside products",
+        [&](MachineMeasurement& out) { MeasureCollectives(group, options.quick, say, out); });
+  }
+}
+
+}  // namespace
+
+void MeasureDevice(ProcessGroup& group, const DeviceMeasureOptions& options,
+                   MachineMeasurement& result) {
+  const int device = TakeDevice(group.place());
+  const int of_host = RanksOfAHost(group);
+  const auto say = [&](const std::string& what) {
+    if (group.rank() == 0) options.progress(what);
+  };
+  const DeviceProperties properties = QueryDeviceProperties(device);
+  const DeviceParts& parts = options.parts;
+  result.gpus = of_host;
+  result.device = properties;
+  PartRunner runner(result, say);
+  RunParts run{runner};
+  // First: afterwards other things lie on the GPU.
+  if (parts.runtime) {
+    const char* what = "memory outside the arenas, steps of a small GPT";
+    const std::string busy = WhoIsBusy(group);
+    if (busy.empty()) {
+      run.Together(group, "runtime", what, [&](MachineMeasurement& out) {
+        out.runtime = MeasureRuntime(group, properties, say);
+      });
+    } else {  // which all ranks know
+      run.Alone("runtime", what, [&](MachineMeasurement&) { ThrowRuntime("{}", busy); });
+    }
+  }
+  if (of_host == group.world_size()) {
+    MeasureOneHost(group, device, properties, options, say, run, result);
+    return;
+  }
+  SubGroup host(group, of_host);
+  if (host.is_member()) {
+    MeasureOneHost(host, device, properties, options, say, run, result);
+    host.Dismiss();
+  } else {
+    host.Follow();
+  }
+  if (parts.network) {
+    run.Together(group, "network", "NCCL between hosts",
+                 [&](MachineMeasurement& out) { MeasureNetwork(group, options.quick, say, out); });
   }
 }
 

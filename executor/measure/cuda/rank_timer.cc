@@ -42,7 +42,14 @@ RankTimer::RankTimer(ProcessGroup& group)
 RankTimer::~RankTimer() {
   // What is under way may wait for a rank that will not come.
   if (!communicator_) return;
-  if (group_.failed() || std::uncaught_exceptions() > exceptions_) communicator_->Abort();
+  if (!group_.failed() && std::uncaught_exceptions() <= exceptions_) return;
+  if (part_) part_->Abort();
+  communicator_->Abort();
+}
+
+NcclCommunicator& RankTimer::Split(const RankAxes& axes, RankAxis axis) {
+  constexpr double kLimitSeconds = 300;
+  return part_.emplace(group_, *communicator_, axes, axis, kLimitSeconds);
 }
 
 void RankTimer::WaitFor(cudaEvent_t event) {
@@ -54,6 +61,7 @@ void RankTimer::WaitFor(cudaEvent_t event) {
     if (asked % kLook == 0) {
       group_.ThrowIfFailed();
       if (communicator_) communicator_->CheckAsyncError();
+      if (part_) part_->CheckAsyncError();
     }
     if (asked < kSpins) {
       std::this_thread::yield();

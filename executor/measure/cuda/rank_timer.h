@@ -26,6 +26,8 @@ class RankTimer {
 
   ProcessGroup& group() { return group_; }
   NcclCommunicator& communicator() { return *communicator_; }
+  // Splits that into the groups of `axis`; this rank's. All ranks at once, one time.
+  NcclCommunicator& Split(const RankAxes& axes, RankAxis axis);
   cudaStream_t stream() const { return stream_.get(); }  // collectives go first, as in training
 
   // Holds the stream up until all ranks have issued about `calls` calls more and have met on their
@@ -45,7 +47,7 @@ class RankTimer {
  private:
   ProcessGroup& group_;
   const int exceptions_;  // under way when this was made
-  std::optional<NcclCommunicator> communicator_;
+  std::optional<NcclCommunicator> communicator_, part_;
   CudaStream stream_;
   CudaEvent begin_, end_;
   DeviceMemory token_;

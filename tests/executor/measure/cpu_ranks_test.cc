@@ -29,7 +29,7 @@ CpuRanksMeasurement TwoHosts() {
   m.collectives = {{CollectiveOp::kAllReduce, 2, 16384, 90e-6},
                    {CollectiveOp::kAllReduce, 2, 16777216, 60e-3},
                    {CollectiveOp::kAllGather, 4, 16777216, 50e-3}};
-  m.network = CpuNetwork{6.3e6, 10e-3, 4194304};
+  m.network = NetworkMeasurement{6.3e6, 0, 10e-3, 4194304};
   return m;
 }
 
@@ -45,6 +45,8 @@ TEST_CASE("ranks of the CPU become a profile that loads") {
   CHECK(read.gpu.hbm_bandwidth.value == doctest::Approx(1.01 * 1e6 / 30e-6).epsilon(1e-3));
   CHECK(read.node.collectives->rows.size() == 3);
   CHECK(read.network->bandwidth_per_node.value == 6.3e6);
+  CHECK(read.network->reached->value == 1);
+  CHECK_FALSE(read.network->reached_by_groups);
   CHECK(read.network->latency.value == doctest::Approx(10e-3));
   CHECK(read.network->latency.source == FigureSource::kMeasured);
   CHECK(read.network->latency.reference.find("2 x 4 ranks of 1 threads on A CPU") !=

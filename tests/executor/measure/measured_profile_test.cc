@@ -97,6 +97,29 @@ TEST_CASE("a measured profile loads and holds what was measured") {
   CHECK(read.runtime[1].communicator->value == doctest::Approx(0.3e9).epsilon(1e-3));
 }
 
+TEST_CASE("the network between hosts takes the place of the base's") {
+  MachineMeasurement m = TwoGpus();
+  const HardwareProfile base = LoadProfile("hgx-h200");
+  REQUIRE(base.network);
+  CHECK(MeasuredProfile(base, m, "mine").network == base.network);
+  struct Rates {
+    double by_groups, whole, most, reached, reached_by_groups;
+  };
+  for (const Rates& rates : {Rates{5e9, 2.5e9, 5e9, 0.5, 1}, {3e9, 4e9, 4e9, 1, 0.75}}) {
+    CAPTURE(rates.by_groups);
+    m.network = NetworkMeasurement{rates.by_groups, rates.whole, 31.2345e-6, 64.0 * 1024 * 1024};
+    const HardwareProfile profile = MeasuredProfile(base, m, "mine");
+    const HardwareProfile read = ParseProfile(WriteProfile(profile), profile.source);
+    CHECK(read == profile);
+    CHECK(read.network->bandwidth_per_node.value == rates.most);
+    CHECK(read.network->latency.written == 31.23);
+    CHECK(read.network->reached->value == rates.reached);
+    CHECK(read.network->reached_by_groups->value == rates.reached_by_groups);
+    CHECK(read.network->reached_by_groups->reference.find("64.00 MiB") != std::string::npos);
+    CHECK(read.network->latency.reference.find("2 x NVIDIA H200") != std::string::npos);
+  }
+}
+
 TEST_CASE("products of eight bits, on a base that does not know them or says less") {
   MachineMeasurement m = TwoGpus();
   const double rate = 1312.34567e12;

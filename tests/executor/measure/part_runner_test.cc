@@ -82,9 +82,13 @@ struct Shared {
 
 class ThreadGroup : public ProcessGroup {
  public:
-  ThreadGroup(Shared& shared, int rank) : shared_(shared) {
-    place_.rank = place_.local_rank = rank;
-    place_.world_size = place_.local_world_size = static_cast<int>(shared.parts.size());
+  ThreadGroup(Shared& shared, int rank)
+      : ThreadGroup(shared, rank, rank, static_cast<int>(shared.parts.size())) {}
+  ThreadGroup(Shared& shared, int rank, int local_rank, int local_world_size) : shared_(shared) {
+    place_.rank = rank;
+    place_.world_size = static_cast<int>(shared.parts.size());
+    place_.local_rank = local_rank;
+    place_.local_world_size = local_world_size;
   }
   const ProcessPlace& place() const override { return place_; }
   void Barrier() override { AllGather(""); }
@@ -157,6 +161,42 @@ TEST_CASE("members meet, the others follow and all end together") {
       CHECK(own.gathered == wanted);
       CHECK(own.broadcast == 4711);
     }
+  }
+}
+
+// What RanksOfAHost says on each rank, or its error.
+std::vector<std::string> HostsOf(const std::vector<std::pair<int, int>>& local_rank_and_size) {
+  const auto ranks = static_cast<int>(local_rank_and_size.size());
+  Shared shared(ranks);
+  std::vector<std::string> said(local_rank_and_size.size());
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto at = static_cast<size_t>(rank);
+      const auto& [local, size] = local_rank_and_size[at];
+      ThreadGroup group(shared, rank, local, size);
+      try {
+        said[at] = std::to_string(RanksOfAHost(group));
+      } catch (const Error& error) {
+        said[at] = error.what();
+      }
+    });
+  }
+  threads.clear();
+  return said;
+}
+
+TEST_CASE("hosts have as many ranks each, which follow one another") {
+  using Said = std::vector<std::string>;
+  CHECK(HostsOf({{0, 1}}) == Said{"1"});
+  CHECK(HostsOf({{0, 2}, {1, 2}}) == Said{"2", "2"});
+  CHECK(HostsOf({{0, 1}, {0, 1}, {0, 1}}) == Said{"1", "1", "1"});
+  CHECK(HostsOf({{0, 2}, {1, 2}, {0, 2}, {1, 2}}) == Said{"2", "2", "2", "2"});
+  for (const std::string& said : HostsOf({{0, 2}, {1, 2}, {0, 1}})) {
+    CHECK(said.find("start as many on each") != std::string::npos);
+  }
+  for (const std::string& said : HostsOf({{0, 2}, {0, 2}, {1, 2}, {1, 2}})) {
+    CHECK(said.find("rank 1 is rank 0 of its host") != std::string::npos);
   }
 }
 
