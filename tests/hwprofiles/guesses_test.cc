@@ -22,7 +22,9 @@ TEST_CASE("what is derived is a guess, what is measured or a datasheet's is none
   const auto measured = GuessedFigures(LoadProfile(MeasuredH200()), parts, 8);
   REQUIRE(measured.size() == 1);  // nothing across nodes was measured
   CHECK(measured[0].key == "network.latency");
-  CHECK(GuessNote(measured) == "Guessed, not measured: network.latency 14 us.");
+  CHECK(GuessNote(measured) ==
+        "Guessed, not measured: network.latency 14 us; 'zeroplan hw measure' on two of those hosts "
+        "measures them.");
 
   // No built-in machine passes one host's measurements off as its own.
   const auto sold = GuessedFigures(LoadProfile("hgx-h200"), parts, 8);

@@ -1,6 +1,5 @@
 // Two GPUs as two hosts, which NCCL joins by sockets.
 #include <doctest/doctest.h>
-
 #include <unistd.h>
 
 #include <cstdlib>
@@ -28,7 +27,8 @@ TEST_CASE("hw measure on two hosts: the first one's figures and the network betw
   const TrainingFolder folder;
   const std::vector<std::string> devices = Devices();
   REQUIRE(devices.size() >= 2);
-  const std::string profile = folder.path("hosts.json"), port = std::to_string(20000 + getpid() % 10000);
+  const std::string profile = folder.path("hosts.json"),
+                    port = std::to_string(20000 + getpid() % 10000);
   std::vector<std::unique_ptr<GpuTraining>> ranks;
   for (const int rank : {0, 1}) {
     const std::string own = std::to_string(rank);
@@ -36,7 +36,8 @@ TEST_CASE("hw measure on two hosts: the first one's figures and the network betw
         "hw measure --quick --only runtime,network -o " + profile, folder.path("log" + own),
         "ZEROPLAN_WORLD_SIZE=2 ZEROPLAN_LOCAL_RANK=0 ZEROPLAN_LOCAL_WORLD_SIZE=1 "
         "ZEROPLAN_ADDRESS=127.0.0.1 NCCL_NET=Socket NCCL_IB_DISABLE=1 NCCL_SOCKET_IFNAME=lo "
-        "ZEROPLAN_PORT=" + port + " ZEROPLAN_RANK=" + own + " NCCL_HOSTID=host" + own +
+        "ZEROPLAN_PORT=" +
+            port + " ZEROPLAN_RANK=" + own + " NCCL_HOSTID=host" + own +
             " CUDA_VISIBLE_DEVICES=" + devices[static_cast<size_t>(rank)]));
   }
   for (const auto& rank : ranks) {

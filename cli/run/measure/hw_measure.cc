@@ -244,18 +244,16 @@ void RunMeasure(const MeasureCommand& command) {
   if (command.backend == MeasuredBackend::kCpu) return RunMeasureCpu(command);
   if (command.threads) ThrowUsage("--threads: only for --backend cpu; leave it out");
   const Parts parts = ParseParts(command.only);
+  if (!command.only.empty() && parts.device.network && !LaunchedOnHosts()) {
+    ThrowUsage(
+        "--only: network is between hosts, and all ranks are on this one; start 'zeroplan hw "
+        "measure' on several with a launcher (torchrun, mpirun, srun), or leave network out");
+  }
   const int gpus = parts.device.any() ? GpuCount(command) : 0;
   if (!parts.device.any() && command.gpus) {
     ThrowUsage("--gpus: {} is not allowed where no GPU is measured; leave it out", *command.gpus);
   }
-  RunOnGpus(gpus, [&](ProcessGroup& group) {
-    if (!command.only.empty() && parts.device.network && gpus == group.place().local_world_size) {
-      ThrowUsage(
-          "--only: network is between hosts, and all ranks are on this one; start 'zeroplan hw "
-          "measure' on several with a launcher (torchrun, mpirun, srun), or leave network out");
-    }
-    Measure(command, parts, gpus, group);
-  });
+  RunOnGpus(gpus, [&](ProcessGroup& group) { Measure(command, parts, gpus, group); });
 }
 
 }  // namespace

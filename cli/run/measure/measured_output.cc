@@ -152,6 +152,11 @@ std::optional<int> LaunchedRanks() {
   return place ? std::optional(place->world_size) : std::nullopt;
 }
 
+bool LaunchedOnHosts() {
+  const auto place = OwnPlace();
+  return place && place->local_world_size < place->world_size;
+}
+
 int MeasurableGpus() {
   constexpr const char* kWithout = "--only host,disk measures the rest";
   const std::optional<ProcessPlace> place = OwnPlace();

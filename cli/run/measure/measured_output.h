@@ -45,6 +45,8 @@ int MeasurableGpus();
 
 // The ranks that a launcher started, this process among them; nothing without one.
 std::optional<int> LaunchedRanks();
+// Whether there are such on several hosts.
+bool LaunchedOnHosts();
 
 // Runs `measure` with `gpus` processes: in this one where that is at most one, or where it is one
 // of them; else starts this command once for each GPU and waits. Throws as the ranks do.

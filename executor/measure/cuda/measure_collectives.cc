@@ -239,49 +239,42 @@ void MeasureCollectives(ProcessGroup& group, bool quick, const PartRunner::Say& 
 
 void MeasureNetwork(ProcessGroup& group, bool quick, const PartRunner::Say& say,
                     MachineMeasurement& result) {
-  // So long that messages are little beside the bytes.
-  const double long_seconds = quick ? 0.02 : 0.1;
-  constexpr uint64_t kMost = kGib;
+  // As long as a layer's: training does not see what connections reach of far longer ones.
+  constexpr uint64_t kBytes = 64 * kMib, kFewBytes = 4 * kKib;
   const int ranks = group.world_size(), local = group.place().local_world_size;
-  const int hosts = ranks / local, rounds = quick ? 5 : 9;
+  const int hosts = ranks / local;
   const RankAxes axes{local, ranks};
   const bool first = axes.Group(RankAxis::kReplica, group.rank()) == 0;
-  const Buffers across(kMost, hosts), over_all(kMost, ranks);
+  const Buffers across(kBytes, hosts), over_all(kBytes, ranks);
   RankTimer timer(group);  // goes first, as above
   NcclCommunicator& part = timer.Split(axes, RankAxis::kReplica);
   const auto gather = [&](const Buffers& buffers, NcclCommunicator& communicator, int members,
                           uint64_t bytes, bool takes_part = true) {
-    return timer.SlowestSeconds(rounds, bytes <= 4 * kMib ? 20 : 2, [&] {
+    return timer.SlowestSeconds(quick ? 5 : 9, bytes == kBytes ? 4 : 20, [&] {
       if (!takes_part) return;
       buffers.Issue(communicator, CollectiveOp::kAllGather, Divisible(bytes, members),
                     timer.stream());
     });
   };
-  const auto long_enough = [&](const auto& seconds_of, uint64_t& bytes) {
-    double seconds = seconds_of(bytes = 16 * kMib);
-    while (seconds < long_seconds && bytes < kMost) seconds = seconds_of(bytes *= 2);
-    return seconds;
-  };
   NetworkMeasurement network;
+  network.bytes = kBytes;
   // By one rank of each host, less what a call takes anyway.
-  const double message = gather(across, part, hosts, 4 * kKib, first);
+  const double message = gather(across, part, hosts, kFewBytes, first);
   network.message_seconds =
       std::max(message - CallSeconds(result.collectives), 0.1 * message) / (hosts - 1);
-  uint64_t bytes = 0;
-  double seconds = long_enough([&](uint64_t of) { return gather(across, part, hosts, of); }, bytes);
-  network.bytes = static_cast<double>(bytes);
-  network.bytes_per_second = network.bytes * (hosts - 1) / hosts * local / seconds;
+  const double sent = network.bytes * (hosts - 1) / hosts * local;
+  network.bytes_per_second = sent / gather(across, part, hosts, kBytes);
   if (local > 1) {
-    seconds = long_enough(
-        [&](uint64_t of) { return gather(over_all, timer.communicator(), ranks, of); }, bytes);
-    network.whole_bytes_per_second = static_cast<double>(bytes) * (ranks - 1) / ranks / seconds;
+    network.whole_bytes_per_second =
+        network.bytes * (ranks - 1) / ranks / gather(over_all, timer.communicator(), ranks, kBytes);
   }
-  result.network = network;
-  say(
-      fmt::format("  {} hosts: {:.2f} GB/s in groups of a rank each, {:.2f} GB/s in one of all; a "
-                  "message {:.1f} us",
-                  hosts, network.bytes_per_second / kGiga, network.whole_bytes_per_second / kGiga,
+  const std::string whole =
+      local == 1 ? ""
+                 : fmt::format(", {:.2f} in one of all", network.whole_bytes_per_second / kGiga);
+  say(fmt::format("  {} hosts: {:.2f} GB/s in groups of a rank of each{}; a message {:.1f} us",
+                  hosts, network.bytes_per_second / kGiga, whole,
                   network.message_seconds / kMicro));
+  result.network = network;
 }
 
 }  // namespace zeroplan
