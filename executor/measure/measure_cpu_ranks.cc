@@ -203,8 +203,8 @@ class CollectiveTimer {
     };
     run(1);
     const int calls = std::clamp(static_cast<int>(seconds_ / kBatches / run(1)), 2, 200);
-    std::vector<double> seconds;
-    for (int batch = 0; batch < kBatches; ++batch) seconds.push_back(run(calls));
+    std::vector<double> seconds(kBatches);
+    for (double& batch : seconds) batch = run(calls);
     return Median(std::move(seconds));
   }
 
