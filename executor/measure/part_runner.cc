@@ -65,9 +65,9 @@ int RanksOfAHost(ProcessGroup& group) {
     }
     if (its_local != static_cast<int>(rank) % own) {
       ThrowUsage(
-          "hw measure: rank {} is rank {} of its host, which has {}; the ranks of a host follow "
+          "hw measure: rank {} is rank {} of its host, which has {}, so its ranks do not follow "
           "one "
-          "another: start them by host",
+          "another; start them host by host",
           rank, its_local, own);
     }
   }

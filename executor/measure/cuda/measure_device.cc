@@ -66,7 +66,7 @@ void MeasureAttentionOn(int rank, int device, const DeviceProperties& properties
              [&](MachineMeasurement& out) { out.kernels.attention = AttentionOfText(text); });
 }
 
-// Runs parts on all ranks, and tells apart what one rank does alone.
+// Parts that one rank measures alone, and those that need all ranks.
 struct RunParts {
   PartRunner& runner;
 
