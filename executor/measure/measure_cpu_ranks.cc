@@ -36,21 +36,13 @@ double Since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Every rank's number on every rank.
-std::vector<double> Numbers(ProcessGroup& group, double own) {
-  std::vector<double> numbers;
-  for (const std::string& text : group.AllGather(fmt::format("{}", own))) {
-    numbers.push_back(std::stod(text));
-  }
-  return numbers;
-}
 double Largest(ProcessGroup& group, double own) {
-  const std::vector<double> numbers = Numbers(group, own);
+  const std::vector<double> numbers = GatherNumbers(group, own);
   return *std::max_element(numbers.begin(), numbers.end());
 }
 double Mean(ProcessGroup& group, double own) {
   double sum = 0;
-  for (const double number : Numbers(group, own)) sum += number;
+  for (const double number : GatherNumbers(group, own)) sum += number;
   return sum / group.world_size();
 }
 

@@ -26,7 +26,6 @@ class Origin {
   }
   std::string OnHost(const std::string& what) const { return what + "; " + host_; }
   std::string OnGpu(const std::string& what) const { return what + "; " + device_; }
-  std::string OfGpus() const { return OnGpu(""); }
 
  private:
   std::string host_, device_;
@@ -310,7 +309,7 @@ HardwareProfile MeasuredProfile(const std::optional<HardwareProfile>& base,
   if (m.pcie) PutPcie(*m.pcie, m.gpus, origin, profile.node.pcie);
   PutCollectives(m, origin, profile.node);
   if (!base) PutDerivedLink(m, profile.node);
-  if (m.network) profile.network = MeasuredNetwork(*m.network, origin.OfGpus());
+  if (m.network) profile.network = MeasuredNetwork(*m.network, origin.OnGpu(""));
   DropLargerGroups(profile.node);
   if (!m.runtime.empty()) profile.runtime = Runtime(m.runtime, origin);
   if (m.device && !profile.kinds.empty()) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <sstream>
@@ -52,23 +53,28 @@ bool PartRunner::Try(const std::string& name, const std::string& what, const Mea
   return true;
 }
 
+std::vector<double> GatherNumbers(ProcessGroup& group, double own) {
+  std::vector<double> numbers;
+  for (const std::string& text : group.AllGather(fmt::format("{:.17g}", own))) {
+    numbers.push_back(std::strtod(text.c_str(), nullptr));
+  }
+  return numbers;
+}
+
 int RanksOfAHost(ProcessGroup& group) {
-  const ProcessPlace& place = group.place();
-  const int own = place.local_world_size, local = place.local_rank;
-  const std::vector<std::string> places = group.AllGather(fmt::format("{} {}", own, local));
-  for (size_t rank = 0; rank < places.size(); ++rank) {
-    std::istringstream in(places[rank]);
-    int of_host = 0, its_local = 0;
-    in >> of_host >> its_local;
-    if (of_host != own || group.world_size() % own != 0) {
-      ThrowUsage("hw measure: hosts have {} and {} ranks; start as many on each", own, of_host);
+  const int own = group.place().local_world_size;
+  const std::vector<double> sizes = GatherNumbers(group, own);
+  const std::vector<double> places = GatherNumbers(group, group.place().local_rank);
+  for (int rank = 0; rank < group.world_size(); ++rank) {
+    const double size = sizes[static_cast<size_t>(rank)], place = places[static_cast<size_t>(rank)];
+    if (size != own || group.world_size() % own != 0) {
+      ThrowUsage("hw measure: hosts have {} and {} ranks; start as many on each", own, size);
     }
-    if (its_local != static_cast<int>(rank) % own) {
+    if (place != rank % own) {
       ThrowUsage(
           "hw measure: rank {} is rank {} of its host, which has {}, so its ranks do not follow "
-          "one "
-          "another; start them host by host",
-          rank, its_local, own);
+          "one another; start them host by host",
+          rank, place, own);
     }
   }
   return own;

@@ -33,6 +33,9 @@ class PartRunner {
   Say say_;
 };
 
+// Every rank's number, by rank, on every rank. All ranks call it.
+std::vector<double> GatherNumbers(ProcessGroup& group, double own);
+
 // Ranks of each host. All ranks call it. Throws Error(kUsage) where hosts have unlike numbers, or
 // where those of a host do not follow one another.
 int RanksOfAHost(ProcessGroup& group);

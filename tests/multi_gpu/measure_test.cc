@@ -1,6 +1,5 @@
 // Two GPUs as two hosts, which NCCL joins by sockets.
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <memory>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "hwprofiles/loader.h"
+#include "tests/free_port.h"
 #include "tests/multi_gpu/gpu_training.h"
 
 namespace zeroplan {
@@ -27,8 +27,7 @@ TEST_CASE("hw measure on two hosts: the first one's figures and the network betw
   const TrainingFolder folder;
   const std::vector<std::string> devices = Devices();
   REQUIRE(devices.size() >= 2);
-  const std::string profile = folder.path("hosts.json"),
-                    port = std::to_string(20000 + getpid() % 10000);
+  const std::string profile = folder.path("hosts.json"), port = std::to_string(FreePort());
   std::vector<std::unique_ptr<GpuTraining>> ranks;
   for (const int rank : {0, 1}) {
     const std::string own = std::to_string(rank);

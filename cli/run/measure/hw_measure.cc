@@ -180,10 +180,10 @@ void MeasureDiskPart(const MeasureCommand& command, PartRunner& runner) {
   });
 }
 
-// What rank 0 does; the other ranks only measure with it. `gpus`: of all hosts.
-void Measure(const MeasureCommand& command, const Parts& parts, int gpus, ProcessGroup& group) {
+// What rank 0 does; the other ranks only measure with it.
+void Measure(const MeasureCommand& command, const Parts& parts, ProcessGroup& group) {
   const auto begin = std::chrono::steady_clock::now();
-  const int of_host = gpus == 0 ? 0 : group.place().local_world_size;
+  const int of_host = parts.device.any() ? group.place().local_world_size : 0;
   std::optional<HardwareProfile> base;
   MachineMeasurement result;
   if (group.rank() == 0) {
@@ -253,7 +253,7 @@ void RunMeasure(const MeasureCommand& command) {
   if (!parts.device.any() && command.gpus) {
     ThrowUsage("--gpus: {} is not allowed where no GPU is measured; leave it out", *command.gpus);
   }
-  RunOnGpus(gpus, [&](ProcessGroup& group) { Measure(command, parts, gpus, group); });
+  RunOnGpus(gpus, [&](ProcessGroup& group) { Measure(command, parts, group); });
 }
 
 }  // namespace

@@ -175,8 +175,8 @@ void MeasureDevice(ProcessGroup& group, const DeviceMeasureOptions& options,
     host.Follow();
   }
   if (parts.network) {
-    run.Together(group, "network", "NCCL between hosts",
-                 [&](MachineMeasurement& out) { MeasureNetwork(group, options.quick, say, out); });
+    runner.Run("network", "NCCL between hosts",
+               [&](MachineMeasurement& out) { MeasureNetwork(group, options.quick, say, out); });
   }
 }
 

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <exception>
 #include <thread>
 
 #include "core/base/error.h"
 #include "core/base/timing.h"
 #include "executor/measure/cuda/spin.h"
+#include "executor/measure/part_runner.h"
 
 namespace zeroplan {
 namespace {
@@ -19,14 +19,6 @@ constexpr uint64_t kRanksApartNanoseconds = 400'000, kIssueCollectiveNanoseconds
 constexpr uint64_t kTokenElements = 64;
 
 }  // namespace
-
-std::vector<double> GatherNumbers(ProcessGroup& group, double own) {
-  std::vector<double> numbers;
-  for (const std::string& text : group.AllGather(fmt::format("{:.17g}", own))) {
-    numbers.push_back(std::strtod(text.c_str(), nullptr));
-  }
-  return numbers;
-}
 
 RankTimer::RankTimer(ProcessGroup& group)
     : group_(group),

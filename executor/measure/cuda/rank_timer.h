@@ -13,9 +13,6 @@
 
 namespace zeroplan {
 
-// Every rank's number, by rank, on every rank.
-std::vector<double> GatherNumbers(ProcessGroup& group, double own);
-
 class RankTimer {
  public:
   // All ranks of `group` at once; joins a communicator where there are several.

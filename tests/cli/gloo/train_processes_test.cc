@@ -14,10 +14,10 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
-#include "executor/process/connection.h"
 #include "hwprofiles/loader.h"
 #include "tests/cli/run_binary.h"
 #include "tests/cli/train_workspace.h"
+#include "tests/free_port.h"
 #include "tests/has.h"
 #include "tests/run_metrics.h"
 
@@ -46,12 +46,6 @@ Variables OfLauncher(const std::string& launcher, int rank, int ranks, int port)
   variables["MASTER_ADDR"] = "127.0.0.1";
   variables["MASTER_PORT"] = std::to_string(port);
   return variables;
-}
-
-int FreePort() {
-  int port = 0;
-  const UniqueFd listener = Listen("127.0.0.1", false, port);
-  return port;
 }
 
 // A process of zeroplan's whose output goes to a file.
