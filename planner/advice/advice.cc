@@ -472,6 +472,9 @@ void AddTwoOrThree(const ChoiceSearch& searcher, const SearchResult& result, con
   const std::unique_ptr<ChoiceSearch> duo = searcher.Like(inputs);
   Question question;
   question.instruction_budget = kInstructionBudget / 6;
+  for (const StageBest& best : result.stages) {
+    if (best.candidate && two_or_three(best.stage)) question.first.push_back(*best.candidate);
+  }
   const Answer answer = duo->Best(question);
   const std::optional<Found>& best = answer.found;
   if (!best) return;

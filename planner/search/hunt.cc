@@ -75,6 +75,7 @@ class Hunt {
       AddMixes();
       return FirstThatFits();
     }
+    TryFirst(0);
     const bool explores = question_.objective == Objective::kThroughput;
     if (explores) {
       Classify();
@@ -84,7 +85,9 @@ class Hunt {
         Improve(quarter * budget / 4 + budget / 4);
       }
     }
+    const size_t mixes = items_.size();
     AddMixes();
+    TryFirst(mixes);
     if (explores && classified_ < items_.size()) {
       Classify();
       Explore(budget_ * 5 / 8);
@@ -136,6 +139,20 @@ class Hunt {
       ranges_.back().end = i + 1;
     }
     tried_.resize(items_.size(), 0);
+  }
+
+  // What is to be judged first, of the items from there on.
+  void TryFirst(size_t from) {
+    for (const Candidate& first : question_.first) {
+      for (size_t i = from; i < items_.size(); ++i) {
+        const Item& item = items_[i];
+        if (item.batch.micro_batch == first.micro_batch &&
+            item.batch.grad_accum == first.grad_accum &&
+            Distance(judge_.CandidateOf(item), first) == 0) {
+          Try(static_cast<uint32_t>(i));
+        }
+      }
+    }
   }
 
   // Mixes are better than what is known, or tie with it, only in part.

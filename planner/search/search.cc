@@ -147,22 +147,12 @@ Answer Searcher::BestAtBandwidth(const Found& now, const OtherLink& link, double
   at.costs = &costs;
   other.space.gpus = {now.candidate.gpus};
   other.clusters = {at};
-  const size_t groupings = other.space.groupings.size();
   Question question;
   question.objective = other.objective;
-  question.instruction_budget = kInstructionBudget / (groupings > 1 ? 5 : 10);
+  question.instruction_budget = kInstructionBudget / (other.space.groupings.size() > 1 ? 5 : 10);
+  question.first = {now.candidate};
   Searcher search(std::move(other), *this);
   search.impl_->judge.TakeCompute(impl_->judge);
-  const Answer answer = search.Best(question);
-  if (answer.gap == 0 || groupings == 1) return answer;
-  // Of so many groups what is best now may not have been looked at.
-  Question present = question;
-  present.instruction_budget = question.instruction_budget / 2;
-  present.among = [kind = HuntKindOf(now.candidate)](const Candidate& c) {
-    return HuntKindOf(c) == kind;
-  };
-  search.Best(present);
-  question.instruction_budget = 0;
   return search.Best(question);
 }
 uint64_t Searcher::GpuBytesNeeded(const Found& found) const {

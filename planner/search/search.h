@@ -124,6 +124,7 @@ struct Question {
   int most_programs = std::numeric_limits<int>::max();
   std::function<bool(const Candidate&)> among;  // asked of each group (batch 1 x 1); unset: all
   bool any = false;                             // whatever is found to fit first answers
+  std::vector<Candidate> first;                 // are judged before all others, whatever the budget
 };
 
 // A choice as its program has it.

@@ -232,6 +232,21 @@ TEST_CASE("AnswersByBandwidth: where groups are searched, each range has its gro
   }
 }
 
+TEST_CASE(
+    "BestAtBandwidth: with the present rate no worse than the present answer, whatever the "
+    "budget") {
+  TwoNodes nodes("50Gb");
+  Searcher searcher(nodes.fixture.inputs);
+  const Found now = Now(searcher);
+  nodes.fixture.inputs.effort = 1e-6;
+  // It remembers nothing of the answer.
+  Searcher hasty(nodes.fixture.inputs, searcher);
+  const double present = nodes.Link().Typed(nodes.Link().present());
+  const Answer answer = hasty.BestAtBandwidth(now, nodes.Link(), present);
+  REQUIRE(answer.found);
+  CHECK(answer.found->merit >= now.merit * (1 - 1e-9));
+}
+
 TEST_CASE("AnswersByBandwidth: one range where one stage alone fits") {
   TwoNodes nodes;
   nodes.fixture.Capacity(5 * kFlipGB,
