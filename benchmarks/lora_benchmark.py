@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""LoRA and QLoRA on one GPU: `zeroplan train --method lora` beside PEFT over transformers with Liger's kernels.
+"""LoRA and QLoRA: `zeroplan train --method lora` beside PEFT over transformers with Liger's kernels.
 
     python3 benchmarks/lora_benchmark.py                       # Llama 3.1 8B, 2 sequences of 4096
     python3 benchmarks/lora_benchmark.py --model llama3.2-1b --micro-batch 4 --repeat 3
     python3 benchmarks/lora_benchmark.py --method qlora --seq-len 2048 --gpu-memory 12.6
+    python3 benchmarks/lora_benchmark.py --model llama3.1-70b --gpus 2 --seq-len 2048 --rows selective recompute
 
 Needs torch, transformers, peft and, unless --no-liger, liger_kernel; for QLoRA bitsandbytes, too, whose NF4
-with double quantization PEFT has. --gpu-memory holds both to so many GB: PEFT's allocator, and zeroplan's
+with double quantization PEFT has. On several GPUs zeroplan runs stage 3 and PEFT's model is sharded by FSDP2, a group
+a layer, gathered anew for the backward pass; its adapters are in bf16 there, as a group has one dtype. PEFT's QLoRA
+runs on one GPU only. --gpu-memory holds both to so many GB: PEFT's allocator, and zeroplan's
 plan, which must then fit as the row says. Both have random weights of the
 preset's shape, rank --rank on all linears of the layers, bf16, AdamW in fp32 over the adapters (PEFT's
 have fp32 weights, as it makes them under autocast), and random tokens. Each row runs in a process of
@@ -16,6 +19,7 @@ predicted.
 """
 import argparse
 import json
+import os
 import pathlib
 import statistics
 import sys
@@ -37,6 +41,7 @@ def parse():
     parser.add_argument("--model", default="llama3.1-8b", help="preset of Llama's kind")
     parser.add_argument("--method", choices=["lora", "qlora"], default="lora")
     parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--micro-batch", type=int, default=2)
     parser.add_argument("--seq-len", type=int, default=4096)
     parser.add_argument("--steps", type=int, default=6)
@@ -51,7 +56,10 @@ def parse():
     parser.add_argument("--timeout", type=float, default=600, help="seconds of one run")
     parser.add_argument("--json", help="append results, one object a line")
     parser.add_argument("--as-peft", choices=["keep", "recompute"], help=argparse.SUPPRESS)
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.gpus > 1 and args.method == "qlora" and args.only != "zeroplan":
+        parser.error("--method qlora: PEFT's runs on one GPU only; give --only zeroplan")
+    return args
 
 
 def quantized(config, transformers, torch):
@@ -87,8 +95,28 @@ def quantized(config, transformers, torch):
     return model
 
 
+def sharded(model, config, torch):
+    """By FSDP2, with random weights. The model is on the device "meta"."""
+    from torch.distributed.fsdp import fully_shard
+    inner = model.get_base_model().model
+    for layer in inner.layers:
+        fully_shard(layer)
+    fully_shard(model)
+    model.to_empty(device="cuda")
+    for name, value in model.named_parameters():
+        with torch.no_grad():
+            if "lora_B" in name:
+                value.zero_()
+            elif value.dim() > 1:
+                value.normal_(0, 0.02)
+            else:
+                value.fill_(1)
+    inner.rotary_emb = type(inner.rotary_emb)(config, device="cuda")
+    return model
+
+
 def run_peft(args):
-    """In a process of its own: prints one JSON object."""
+    """In a process of its own for each GPU: the first prints one JSON object."""
     import peft
     import torch
     import transformers
@@ -102,6 +130,10 @@ def run_peft(args):
         num_key_value_heads=shape.kv_heads, head_dim=shape.head_size, use_cache=False,
         max_position_embeddings=131072, tie_word_embeddings=shape.tied)
     config._attn_implementation = "sdpa"
+    several = args.gpus > 1
+    if several:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        torch.distributed.init_process_group("nccl")
     if args.gpu_memory:
         torch.cuda.set_per_process_memory_fraction(
             args.gpu_memory * 1e9 / torch.cuda.mem_get_info()[1])
@@ -112,14 +144,17 @@ def run_peft(args):
             gradient_checkpointing_kwargs={"use_reentrant": False})
     else:
         torch.set_default_dtype(torch.bfloat16)
-        with torch.device("cuda"):
+        with torch.device("meta" if several else "cuda"):
             model = transformers.LlamaForCausalLM(config)
         torch.set_default_dtype(torch.float32)
         if recompute:
             model.gradient_checkpointing_enable({"use_reentrant": False})
             model.enable_input_require_grads()
     model = peft.get_peft_model(model, peft.LoraConfig(
-        r=args.rank, lora_alpha=2 * args.rank, target_modules="all-linear", task_type="CAUSAL_LM"))
+        r=args.rank, lora_alpha=2 * args.rank, target_modules="all-linear", task_type="CAUSAL_LM"),
+        autocast_adapter_dtype=not several)
+    if several:
+        model = sharded(model, config, torch)
     model.train()
     trained = [tensor for tensor in model.parameters() if tensor.requires_grad]
     update = torch.optim.AdamW(trained, 1e-4, fused=True)
@@ -137,13 +172,19 @@ def run_peft(args):
         torch.cuda.synchronize()
         seconds.append(time.perf_counter() - begin)
     free, total = torch.cuda.mem_get_info()
+    if several:
+        first = torch.distributed.get_rank() == 0
+        torch.distributed.destroy_process_group()
+        if not first:
+            return
     print(json.dumps({"step_seconds": statistics.median(seconds[args.warmup:]),
                       "used_bytes": total - free}))
 
 
 def by_peft(args, row):
-    command = [args.python, __file__, "--as-peft", row]
-    for name in ("model", "method", "rank", "micro_batch", "seq_len", "steps", "warmup"):
+    several = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", args.gpus]
+    command = [args.python, *(several if args.gpus > 1 else []), __file__, "--as-peft", row]
+    for name in ("model", "method", "rank", "gpus", "micro_batch", "seq_len", "steps", "warmup"):
         command += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
     if args.gpu_memory:
         command += ["--gpu-memory", str(args.gpu_memory)]
@@ -156,8 +197,9 @@ def by_zeroplan(args, row, work):
     steps = args.warmup + args.steps
     result = zeroplan.train(
         ["--model", args.model, "--fresh-weights", "--data", work / "tokens.u32", "--no-shuffle",
-         "--method", args.method, "--lora-rank", args.rank, "--stage", 0, "--offload-optimizer", "none",
-         "--offload-param", "none", "--checkpointing", ROWS[row][0], "--gpus", 1, "--seq-len",
+         "--method", args.method, "--lora-rank", args.rank, "--stage", 3 if args.gpus > 1 else 0,
+         "--offload-optimizer", "none",
+         "--offload-param", "none", "--checkpointing", ROWS[row][0], "--gpus", args.gpus, "--seq-len",
          args.seq_len, "--micro-batch", args.micro_batch, "--grad-accum", 1, "--dtype", "bf16",
          "--lr", 1e-4, "--steps", steps,
          *(["--gpu-memory", f"{args.gpu_memory}GB"] if args.gpu_memory else [])], work / "metrics.jsonl", args.binary, args.timeout)
@@ -171,7 +213,7 @@ def main():
     args = parse()
     if args.as_peft:
         return run_peft(args)
-    tokens = args.micro_batch * args.seq_len
+    tokens = args.gpus * args.micro_batch * args.seq_len
     with tempfile.TemporaryDirectory() as name:
         work = pathlib.Path(name)
         vocab = shapes.load_shape(args.model).vocab
@@ -185,8 +227,8 @@ def main():
                     runs.setdefault((row, "zeroplan"), []).append(by_zeroplan(args, row, work))
                 if args.only != "zeroplan" and ROWS[row][1] is not None:
                     runs.setdefault((row, "peft"), []).append(by_peft(args, row))
-    print(f"{args.model}, {args.method}, rank {args.rank}, {args.micro_batch} x {args.seq_len} tokens, "
-          f"{args.repeat} run(s); {zeroplan.version(args.binary).splitlines()[0]}")
+    print(f"{args.model}, {args.method}, rank {args.rank}, {args.micro_batch} x {args.seq_len} tokens"
+          f"{'' if args.gpus == 1 else f' a GPU, {args.gpus} GPUs'}, {args.repeat} run(s); {zeroplan.version(args.binary).splitlines()[0]}")
     print(f"{'row':<10} {'program':<9} {'tokens/s':>9} {'GB in use':>10} {'GB planned':>11}")
     for (row, program), results in runs.items():
         middle = statistics.median(result["step_seconds"] for result in results)

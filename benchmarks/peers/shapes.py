@@ -98,6 +98,7 @@ PRESETS = {
     "llama3.2-1b": llama3(16, 2048, 32, 64, 8192, True),
     "llama3.2-3b": llama3(28, 3072, 24, 128, 8192, True),
     "llama3.1-8b": llama3(32, 4096, 32, 128, 14336, False),
+    "llama3.1-70b": llama3(80, 8192, 64, 128, 28672, False),
     "qwen2.5-1.5b": LlamaShape(28, 1536, 12, 2, 128, 8960, 151936, 131072, True, 1e6, 1e-6,
                                qkv_bias=True),
     "qwen2.5-7b": LlamaShape(28, 3584, 28, 4, 128, 18944, 152064, 131072, False, 1e6, 1e-6,
