@@ -67,7 +67,7 @@ int RanksOfAHost(ProcessGroup& group) {
   const std::vector<double> places = GatherNumbers(group, group.place().local_rank);
   for (int rank = 0; rank < group.world_size(); ++rank) {
     const double size = sizes[static_cast<size_t>(rank)], place = places[static_cast<size_t>(rank)];
-    if (size != own || group.world_size() % own != 0) {
+    if (size != own) {
       ThrowUsage("hw measure: hosts have {} and {} ranks; start as many on each", own, size);
     }
     if (place != rank % own) {
@@ -76,6 +76,10 @@ int RanksOfAHost(ProcessGroup& group) {
           "one another; start them host by host",
           rank, place, own);
     }
+  }
+  if (group.world_size() % own != 0) {
+    ThrowUsage("hw measure: {} ranks are not whole hosts of {}; start as many on each",
+               group.world_size(), own);
   }
   return own;
 }

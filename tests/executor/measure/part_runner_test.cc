@@ -195,6 +195,9 @@ TEST_CASE("hosts have as many ranks each, which follow one another") {
   for (const std::string& said : HostsOf({{0, 2}, {1, 2}, {0, 1}})) {
     CHECK(said.find("start as many on each") != std::string::npos);
   }
+  for (const std::string& said : HostsOf({{0, 2}, {1, 2}, {0, 2}})) {
+    CHECK(said.find("3 ranks are not whole hosts of 2") != std::string::npos);
+  }
   for (const std::string& said : HostsOf({{0, 2}, {0, 2}, {1, 2}, {1, 2}})) {
     CHECK(said.find("rank 1 is rank 0 of its host") != std::string::npos);
   }
