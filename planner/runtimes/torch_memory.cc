@@ -131,7 +131,9 @@ CachingAllocator::BlockId CachingAllocator::Allocate(uint64_t bytes, int stream)
   if (found != free.end()) {
     id = std::get<2>(*found);
     free.erase(found);
-    blocks_[static_cast<size_t>(id)].free = false;
+    Block& block = blocks_[static_cast<size_t>(id)];
+    block.free = false;
+    if (IsSegment(block)) whole_.erase(id);
   } else {
     id = expandable_ ? Grow(bytes, pool) : NewSegment(SegmentBytes(bytes), pool);
   }
@@ -177,6 +179,7 @@ void CachingAllocator::Free(BlockId id) {
   }
   const Block& merged = blocks_[static_cast<size_t>(whole)];
   free.insert({merged.bytes, merged.address, whole});
+  if (IsSegment(merged)) whole_.insert(whole);
 }
 
 bool CachingAllocator::Unmap(BlockId id) {
@@ -214,7 +217,7 @@ bool CachingAllocator::Unmap(BlockId id) {
 }
 
 uint64_t CachingAllocator::EmptyCache() {
-  uint64_t segments = 0;
+  uint64_t segments = whole_.size();
   if (expandable_) {
     std::vector<BlockId> all;
     for (const auto& [pool, free] : free_) {
@@ -223,20 +226,12 @@ uint64_t CachingAllocator::EmptyCache() {
     for (const BlockId id : all) segments += Unmap(id) ? 1 : 0;
     return segments;
   }
-  for (auto& [pool, free] : free_) {
-    for (auto it = free.begin(); it != free.end();) {
-      const BlockId id = std::get<2>(*it);
-      const Block& block = blocks_[static_cast<size_t>(id)];
-      if (block.previous >= 0 || block.next >= 0) {
-        ++it;
-        continue;
-      }
-      reserved_ -= block.bytes;
-      unused_.push_back(id);
-      it = free.erase(it);
-      ++segments;
-    }
+  for (const BlockId id : whole_) {
+    reserved_ -= blocks_[static_cast<size_t>(id)].bytes;
+    Forget(id);
+    unused_.push_back(id);
   }
+  whole_.clear();
   return segments;
 }
 

@@ -71,6 +71,9 @@ class CachingAllocator {
   // Gives back the whole pages of a free block. Returns whether there were any.
   bool Unmap(BlockId block);
   void Forget(BlockId block);  // it is not free any more
+  bool IsSegment(const Block& block) const {
+    return !expandable_ && block.previous < 0 && block.next < 0;
+  }
   void Split(BlockId block, uint64_t bytes);
   void Merge(BlockId into, BlockId next);
 
@@ -80,6 +83,7 @@ class CachingAllocator {
   std::vector<Block> blocks_;
   std::vector<BlockId> unused_;
   std::map<int, std::set<FreeKey>> free_;  // by pool: two a stream, small and large
+  std::set<BlockId> whole_;                // of these, unless expandable, those that are a segment
   uint64_t next_address_ = 0;
   uint64_t allocated_ = 0, reserved_ = 0, peak_allocated_ = 0, peak_reserved_ = 0;
   uint64_t given_back_ = 0;

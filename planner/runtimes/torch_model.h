@@ -2,7 +2,6 @@
 // micro-step makes and frees, around which kernels.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <map>
@@ -259,15 +258,11 @@ struct TorchParts {
 // Tensors by the letters that words have for them.
 class TorchSlots {
  public:
-  Tensor& operator[](char slot) {
-    return tensors_[static_cast<size_t>(slot >= 'a' ? slot - 'a' : slot - 'A' + 26)];
-  }
-  void Reset() {
-    for (Tensor& tensor : tensors_) tensor.Reset();
-  }
+  Tensor& operator[](char slot) { return tensors_[slot]; }
+  void Reset() { tensors_.clear(); }
 
  private:
-  std::array<Tensor, 52> tensors_;
+  std::map<char, Tensor> tensors_;  // few of the letters
 };
 
 // at::cuda::parseChosenWorkspaceSize (CUDABlas workspaces) on compute capability 9: 4096 x 8 KiB.
