@@ -8,8 +8,8 @@
 
 Needs torch, transformers, peft and, unless --no-liger, liger_kernel; for QLoRA bitsandbytes, too, whose NF4
 with double quantization PEFT has. On several GPUs zeroplan runs stage 3 and PEFT's model is sharded by FSDP2, a group
-a layer, gathered anew for the backward pass; its adapters are in bf16 there, as a group has one dtype. PEFT's QLoRA
-runs on one GPU only. --gpu-memory holds both to so many GB: PEFT's allocator, and zeroplan's
+a layer, gathered anew for the backward pass; its adapters are in bf16 there, as a group has one dtype. QLoRA runs
+beside PEFT on one GPU only. --gpu-memory holds both to so many GB: PEFT's allocator, and zeroplan's
 plan, which must then fit as the row says. Both have random weights of the
 preset's shape, rank --rank on all linears of the layers, bf16, AdamW in fp32 over the adapters (PEFT's
 have fp32 weights, as it makes them under autocast), and random tokens. Each row runs in a process of
@@ -58,7 +58,7 @@ def parse():
     parser.add_argument("--as-peft", choices=["keep", "recompute"], help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.gpus > 1 and args.method == "qlora" and args.only != "zeroplan":
-        parser.error("--method qlora: PEFT's runs on one GPU only; give --only zeroplan")
+        parser.error("--method qlora runs beside PEFT on one GPU only; give --only zeroplan")
     return args
 
 
@@ -227,8 +227,9 @@ def main():
                     runs.setdefault((row, "zeroplan"), []).append(by_zeroplan(args, row, work))
                 if args.only != "zeroplan" and ROWS[row][1] is not None:
                     runs.setdefault((row, "peft"), []).append(by_peft(args, row))
-    print(f"{args.model}, {args.method}, rank {args.rank}, {args.micro_batch} x {args.seq_len} tokens"
-          f"{'' if args.gpus == 1 else f' a GPU, {args.gpus} GPUs'}, {args.repeat} run(s); {zeroplan.version(args.binary).splitlines()[0]}")
+    where = "" if args.gpus == 1 else f" a GPU, {args.gpus} GPUs"
+    print(f"{args.model}, {args.method}, rank {args.rank}, {args.micro_batch} x {args.seq_len} tokens{where}, "
+          f"{args.repeat} run(s); {zeroplan.version(args.binary).splitlines()[0]}")
     print(f"{'row':<10} {'program':<9} {'tokens/s':>9} {'GB in use':>10} {'GB planned':>11}")
     for (row, program), results in runs.items():
         middle = statistics.median(result["step_seconds"] for result in results)
