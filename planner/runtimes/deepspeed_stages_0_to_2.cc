@@ -177,7 +177,7 @@ class Stage1And2 : public TorchRuntime {
   void EndBackward() override {
     if (zero_.stage == 1 && !last_) return;
     if (zero_.stage == 1 && !zero_.overlap_comm) {
-      for (size_t i = 0; i < grads_.size(); ++i) Bucket(i, std::move(grads_[i]));
+      for (size_t i = 0; i < model_.trained().size(); ++i) Bucket(i, std::move(grads_[i]));
     }
     Reduce();
     if (zero_.overlap_comm) timer_->HostWaitsForAll();  // get_accelerator().synchronize()

@@ -270,6 +270,22 @@ TEST_CASE("adapters: frozen weights have no gradients, masters or states") {
   }
 }
 
+TEST_CASE("adapters: DeepSpeed reduces no more than what is trained, at stage 1 as at 2") {
+  const HardwareProfile hardware = LoadProfile(MeasuredH200());
+  const TorchMachine machine(hardware, ClusterShape{8, 8});
+  TorchPlay play = AdaptedPlay(/*quantized=*/false);
+  play.setup.batch.world_size = 8;
+  play.hardware = &hardware;
+  std::vector<double> seconds;
+  for (const int stage : {1, 2}) {  // at stage 1 gradients are reduced when all are there
+    play.setup.zero = ReaderZeroDefaults(stage);
+    TorchTimer timer(&machine, {});
+    AdaptedFootprint(DeepSpeedRuntime(), play, &timer);
+    seconds.push_back(timer.Time(1)->step_seconds);
+  }
+  CHECK(seconds[0] < 1.05 * seconds[1]);
+}
+
 TEST_CASE("adapters: what DeepSpeed and FSDP2 shard of a frozen model") {
   TorchPlay play = AdaptedPlay(/*quantized=*/false);
   play.setup.batch.world_size = 8;
