@@ -182,8 +182,8 @@ def run_peft(args):
 
 
 def by_peft(args, row):
-    several = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", args.gpus]
-    command = [args.python, *(several if args.gpus > 1 else []), __file__, "--as-peft", row]
+    python = zeroplan.torchrun(args.python, args.gpus) if args.gpus > 1 else [args.python]
+    command = [*python, __file__, "--as-peft", row]
     for name in ("model", "method", "rank", "gpus", "micro_batch", "seq_len", "steps", "warmup"):
         command += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
     if args.gpu_memory:

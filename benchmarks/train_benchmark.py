@@ -156,10 +156,8 @@ def zeroplan_command(args, data, metrics, work):
 
 
 def torch_command(args, mode, float8=None):
-    command = [args.python]
-    if args.gpus > 1 or mode == "deepspeed":
-        # --standalone: at a port that it finds free itself.
-        command += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", args.gpus]
+    several = args.gpus > 1 or mode == "deepspeed"
+    command = zeroplan.torchrun(args.python, args.gpus) if several else [args.python]
     command += [PEERS / "pytorch_train.py", "--model", args.model, "--mode", mode,
                 "--micro-batch", args.micro_batch, "--grad-accum", args.grad_accum, "--seq-len",
                 args.seq_len, "--steps", args.steps, "--warmup", args.warmup, "--device",

@@ -103,6 +103,12 @@ def last_lines(text, count=15):
     return "\n".join(lines[:end or None][-count:])
 
 
+def torchrun(python, gpus):
+    """What a script is given to that runs as a process a GPU."""
+    # --standalone: at a port that it finds free itself.
+    return [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", gpus]
+
+
 def run_command(command, timeout, env=None):
     """Returns stdout; raises Failed with the last lines of both outputs."""
     command = [str(part) for part in command]

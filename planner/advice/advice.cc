@@ -460,21 +460,21 @@ void AddTwoOrThree(const ChoiceSearch& searcher, const SearchResult& result, con
                    const std::vector<Crossover>& crossovers, const HardwareProfile& hardware,
                    Lines& lines) {
   auto two_or_three = [](int stage) { return stage == 2 || stage == 3; };
-  const auto fitting = std::count_if(
-      result.stages.begin(), result.stages.end(),
-      [&](const StageBest& s) { return s.candidate && two_or_three(s.candidate->stage); });
+  std::vector<Candidate> known;
+  for (const StageBest& best : result.stages) {
+    if (best.candidate && two_or_three(best.stage)) known.push_back(*best.candidate);
+  }
   const bool answered = two_or_three(now.candidate.stage) &&
                         std::any_of(crossovers.begin(), crossovers.end(),
                                     [&](const Crossover& c) { return two_or_three(c.stage); });
-  if (fitting < 2 || result.stages.size() == 2 || answered || !searcher.needs_are_exact()) return;
+  if (known.size() < 2 || result.stages.size() == 2 || answered || !searcher.needs_are_exact())
+    return;
   SearchInputs inputs = searcher.inputs();
   inputs.space.stages = {2, 3};
   const std::unique_ptr<ChoiceSearch> duo = searcher.Like(inputs);
   Question question;
   question.instruction_budget = kInstructionBudget / 6;
-  for (const StageBest& best : result.stages) {
-    if (best.candidate && two_or_three(best.stage)) question.first.push_back(*best.candidate);
-  }
+  question.first = std::move(known);
   const Answer answer = duo->Best(question);
   const std::optional<Found>& best = answer.found;
   if (!best) return;

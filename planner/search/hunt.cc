@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
 #include <optional>
@@ -10,6 +11,25 @@
 namespace zeroplan {
 namespace {
 constexpr double kSumRounding = 1e-9;
+
+// What is explored together: choices that differ in shares, segments, numbers of layers, buckets
+// and batch.
+using HuntKind = std::array<int, 13>;
+HuntKind HuntKindOf(const Candidate& c) {
+  return {c.gpus,
+          c.sequence_ranks,
+          c.stage,
+          c.grouping.ranks,
+          c.grouping.across_stage,
+          static_cast<int>(c.optimizer.device),
+          static_cast<int>(c.param),
+          InexactnessOf(c),
+          c.pin_memory,
+          static_cast<int>(c.recompute.kind),
+          static_cast<int>(c.recompute.above),
+          c.recompute.layers > 0,
+          (c.recompute.offload.device != OffloadDevice::kNone) + (c.recompute.offload.layers > 0)};
+}
 
 // The same but for recompute.
 constexpr size_t kKindWithoutRecompute = 9;
@@ -523,22 +543,6 @@ class Hunt {
 };
 
 }  // namespace
-
-HuntKind HuntKindOf(const Candidate& c) {
-  return {c.gpus,
-          c.sequence_ranks,
-          c.stage,
-          c.grouping.ranks,
-          c.grouping.across_stage,
-          static_cast<int>(c.optimizer.device),
-          static_cast<int>(c.param),
-          InexactnessOf(c),
-          c.pin_memory,
-          static_cast<int>(c.recompute.kind),
-          static_cast<int>(c.recompute.above),
-          c.recompute.layers > 0,
-          (c.recompute.offload.device != OffloadDevice::kNone) + (c.recompute.offload.layers > 0)};
-}
 
 Hunted RunHunt(Judge& judge, const Question& question) {
   Hunt hunt(judge, question);

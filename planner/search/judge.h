@@ -2,7 +2,6 @@
 // that was lowered. Kept over all questions that are put to one space.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -192,11 +191,6 @@ class Judge {
   using MixKey = std::tuple<uint16_t, int64_t, ProductsKind, int, size_t>;
   std::map<MixKey, std::vector<const ComputeBound*>> mix_computes_;
 };
-
-// What is explored together: choices that differ in shares, segments, numbers of layers, buckets
-// and batch.
-using HuntKind = std::array<int, 13>;
-HuntKind HuntKindOf(const Candidate& candidate);
 
 // The search for one answer among a judge's candidates (hunt.cc).
 struct Hunted {
