@@ -197,6 +197,8 @@ class Bench:
         shutil.rmtree(folder.path, ignore_errors=True)
         for log in self.root.glob("log-*"):
             log.unlink()
+        for cache in self.root.glob("cache-*"):
+            shutil.rmtree(cache)
 
     def end_all(self):
         for process in list(self.started):
@@ -224,6 +226,8 @@ class Bench:
         return words + choice.format(swap=swap).split() + list(more)
 
     def train(self, choice, folder, steps, every, more=(), environment=None, prefix=()):
+        """Each run as on a machine of its own: what others have timed must not matter."""
+        environment = {"ZEROPLAN_CACHE_DIR": str(self.new_path("cache")), **(environment or {})}
         return Process(self, self.train_words(choice, folder, steps, every, more), environment,
                        prefix)
 

@@ -340,9 +340,9 @@ struct TrainSetup {
   PrecisionConfig precision;
   BatchSpec batch;
   OptimizerConfig optimizer;
-  // The same results from run to run on the same GPU and libraries. Attention's backward pass is
-  // slower then (core/program/attention_path.h). The program is the same. Default: off. The CPU is
-  // always deterministic.
+  // The same results from run to run on the same GPUs and libraries. Attention's backward pass is
+  // slower then (core/program/attention_path.h), and products run as the library suggests them, not
+  // as they are fastest. The program is the same. Default: off. The CPU is always deterministic.
   bool deterministic = false;
   bool operator==(const TrainSetup&) const = default;
 };

@@ -563,7 +563,7 @@ void AddBatchFields(FieldSink& sink, BatchFields& fields, bool searched, bool tr
 void AddDeterministicField(FieldSink& sink, Request& fields) {
   sink.Flag("Run", "⟦deterministic⟧",
             "Give the same results from run to run on a GPU too, with a slower backward pass of "
-            "attention; the CPU always does",
+            "attention and matrix products that are not tuned; the CPU always does",
             fields.deterministic);
 }
 

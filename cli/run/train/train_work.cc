@@ -252,7 +252,7 @@ TrainWork WorkOfPlan(const TrainCommand& command, Backend backend, Assumptions& 
     if (backend == Backend::kCuda) {
       assumptions.notes.push_back(fmt::format(
           "--deterministic: {} was planned without it, so steps may take longer than planned; "
-          "'plan --deterministic' knows by how much.",
+          "'plan --deterministic' counts what attention adds.",
           command.plan));
     }
   }

@@ -68,7 +68,7 @@ CudaRank::CudaRank(const Program& program, const EngineOptions& options, int dev
       bases_(arenas_.bases()),
       resolved_(program, bases_, CudaKernels(), rank_),
       files_(program, rank_, arenas_.file()),
-      gemm_(device_, DefaultCacheFolder()),
+      gemm_(device_, DefaultCacheFolder(), options.deterministic),
       attention_(device_, options.deterministic),
       events_(program),
       finished_(MakeEvent(false)),

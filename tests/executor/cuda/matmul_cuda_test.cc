@@ -176,8 +176,9 @@ struct Outcome {
   std::string path;
   std::vector<GemmPlans::Choice> choices;
 };
-Outcome RunWithPlans(const std::string& folder, Tensor a, Tensor w, const KernelDims& dims) {
-  GemmPlans plans(0, folder);
+Outcome RunWithPlans(const std::string& folder, Tensor a, Tensor w, const KernelDims& dims,
+                     bool deterministic = false) {
+  GemmPlans plans(0, folder, deterministic);
   CudaLaunch& launch = TestLaunch();
   GemmPlans* const usual = launch.gemm;
   launch.gemm = &plans;
@@ -211,6 +212,26 @@ TEST_CASE("gpu matmul: tuned algorithms are kept, and a damaged file is tuned an
   CHECK(RunWithPlans(folder, a, w, dims).tuned == 1);
   CHECK(RunWithPlans(folder, a, w, dims).tuned == 0);  // the file is whole again
   CHECK(RunWithPlans("", a, w, dims).tuned == 1);
+}
+
+TEST_CASE("gpu matmul: deterministic plans neither time nor take what others have timed") {
+  ZEROPLAN_TEST_RNG(rng);
+  const TempDir temporary;
+  const std::string folder = temporary.path() + "/tuned";
+  const KernelDims dims = {256, 128, 512};
+  const Tensor a = Tensor::Random(rng, Dtype::kBF16, 256 * 128);
+  const Tensor w = Tensor::Random(rng, Dtype::kBF16, 128 * 512);
+  const Outcome alone = RunWithPlans(folder, a, w, dims, true);
+  CHECK(alone.tuned == 0);
+  CHECK(alone.path.empty());
+  CHECK_FALSE(fs::exists(folder));
+  const Outcome tuned = RunWithPlans(folder, a, w, dims);
+  REQUIRE(fs::exists(tuned.path));
+  const auto written = fs::last_write_time(tuned.path);
+  const Outcome beside = RunWithPlans(folder, a, w, dims, true);
+  CHECK(beside.tuned == 0);
+  CHECK(beside.y == alone.y);
+  CHECK(fs::last_write_time(tuned.path) == written);
 }
 
 TEST_CASE("gpu matmul: an algorithm of the wrong size is not taken from the file") {

@@ -107,12 +107,13 @@ double TimeLaunches(cudaStream_t stream, const std::function<void()>& launch) {
   return TimeAgainst(events, stream, INFINITY, launch);
 }
 
-GemmPlans::GemmPlans(int device, const std::string& cache_folder) {
+GemmPlans::GemmPlans(int device, const std::string& cache_folder, bool deterministic)
+    : deterministic_(deterministic) {
   CheckRuntimeCall(cudaSetDevice(device), "choosing a GPU");
   cudaDeviceProp properties;
   CheckRuntimeCall(cudaGetDeviceProperties(&properties, device), "asking for a GPU's properties");
   gpu_name_ = properties.name;
-  if (!cache_folder.empty()) {
+  if (!cache_folder.empty() && !deterministic) {
     cache_path_ = GemmCachePath(cache_folder, gpu_name_, cublasLtGetVersion());
     known_ = ReadGemmCache(cache_path_, gpu_name_, cublasLtGetVersion());
   }
@@ -187,6 +188,11 @@ double GemmPlans::Tune(const GemmProblem& problem, const GemmPointers& pointers,
       plan.refusal = status;
       continue;
     }
+    if (deterministic_) {
+      plan.algorithm = candidate;
+      plan.tuned = true;
+      return 0;
+    }
     const double ms = TimeAgainst(events, stream, best, [&] {
       CheckLtCall(plan.Launch(candidate, pointers, stream), "timing a matrix product");
     });
@@ -216,7 +222,7 @@ bool GemmPlans::FusionChosen(const GemmProblem& fused) const { return fusions_.c
 
 void GemmPlans::ChooseFusion(const GemmProblem& fused, double fused_ms,
                              const std::function<double()>& separate_ms) {
-  if (FusionChosen(fused)) return;
+  if (deterministic_ || FusionChosen(fused)) return;
   const std::string text = GemmProblemText(fused);
   if (const auto at = known_.fusions.find(text); at != known_.fusions.end()) {
     fusions_[fused] = at->second;

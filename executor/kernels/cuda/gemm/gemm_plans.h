@@ -1,6 +1,7 @@
 // The matrix products of one rank on one GPU: each product's descriptions are made once, its
 // algorithm is the library's first suggestion until Tune has timed some, and what was found is kept
-// on disk for the next run. For one thread at a time.
+// on disk for the next run. Algorithms differ in the last bits, and times choose others from run to
+// run and from rank to rank: deterministic plans keep to the first one. For one thread at a time.
 #pragma once
 
 #include <cublasLt.h>
@@ -23,8 +24,9 @@ double TimeLaunches(cudaStream_t stream, const std::function<void()>& launch);
 class GemmPlans {
  public:
   // Makes `device` the thread's current one. `cache_folder`: see DefaultCacheFolder; empty: nothing
-  // is read or kept.
-  explicit GemmPlans(int device, const std::string& cache_folder = "");
+  // is read or kept. `deterministic`: equal products give equal bits in every run on this kind of
+  // GPU and version of the library; nothing is timed, read or kept.
+  explicit GemmPlans(int device, const std::string& cache_folder = "", bool deterministic = false);
   ~GemmPlans();
   GemmPlans(const GemmPlans&) = delete;
   GemmPlans& operator=(const GemmPlans&) = delete;
@@ -36,13 +38,13 @@ class GemmPlans {
 
   // Times the library's suggestions on the given memory, which is filled with numbers, unless the
   // product has been tuned, in this run or an earlier one. Returns the best one's milliseconds, 0
-  // where the library has none.
+  // where the library has none. Deterministic plans take the first suggestion that runs: 0.
   double Tune(const GemmProblem& problem, const GemmPointers& pointers, cudaStream_t stream);
 
   // Whether a fused product is to be run as it is; `otherwise` until it has been chosen.
   bool Fused(const GemmProblem& fused, bool otherwise) const;
   // Chooses by timing both ways, unless that has been done; `fused` must have been tuned. A
-  // fused_ms of 0 counts as not supported.
+  // fused_ms of 0 counts as not supported. Deterministic plans leave it to `otherwise`.
   void ChooseFusion(const GemmProblem& fused, double fused_ms,
                     const std::function<double()>& separate_ms);
   bool FusionChosen(const GemmProblem& fused) const;
@@ -66,6 +68,7 @@ class GemmPlans {
   GemmPlan& Find(const GemmProblem& problem, const GemmPointers& pointers);
 
   cublasLtHandle_t handle_ = nullptr;
+  bool deterministic_;
   std::string gpu_name_, cache_path_;  // path empty: nothing is kept
   GemmCacheContent known_;             // from the file and from tuning
   GemmCacheContent unsaved_;
