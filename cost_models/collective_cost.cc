@@ -424,6 +424,9 @@ CollectiveCost::CollectiveCost(const HardwareProfile& profile, const ClusterShap
   if (const auto& by_groups = profile.network->reached_by_groups) {
     by_groups_ = share / by_groups->value;
   }
+  if (const auto& all_reduces = profile.network->reached_by_all_reduces) {
+    by_all_reduces_ = share / all_reduces->value;
+  }
   message_seconds_ = profile.network->latency.value;
 }
 
@@ -440,7 +443,9 @@ double CollectiveCost::FlatSeconds(CollectiveOp op, double full_bytes) const {
     return CpuReductionSeconds(full_bytes) + FlatSeconds(CollectiveOp::kAllGather, full_bytes);
   }
   RingConstants rings = rings_;
-  rings.link_seconds_per_byte = std::max(rings.link_seconds_per_byte, network_seconds_per_byte_);
+  const bool measured = op == CollectiveOp::kAllReduce && AllReducesMeasured();
+  rings.link_seconds_per_byte = std::max(
+      rings.link_seconds_per_byte, network_seconds_per_byte_ * (measured ? by_all_reduces_ : 1));
   const double crossings = Rounds(op) * (nodes_ - 1);
   return RingSeconds(rings, op, full_bytes, ranks_) + crossings * message_seconds_;
 }
@@ -462,9 +467,10 @@ double CollectiveCost::CpuReductionSeconds(double full_bytes) const {
 double CollectiveCost::TreeSeconds(double full_bytes) const {
   // Two trees of half of the bytes, each a chain within a node: a GPU sends all bytes up and all
   // down. Between nodes each of the trees' 2(M-1) edges carries a half up and a half down.
+  const double crossing = AllReducesMeasured() ? by_all_reduces_ * (ranks_ - 1) / ranks_
+                                               : static_cast<double>(nodes_ - 1) / nodes_;
   const double moved =
-      2 * full_bytes *
-      std::max(rings_.link_seconds_per_byte, network_seconds_per_byte_ * (nodes_ - 1) / nodes_);
+      2 * full_bytes * std::max(rings_.link_seconds_per_byte, network_seconds_per_byte_ * crossing);
   const double levels = std::ceil(std::log2(static_cast<double>(nodes_)));
   const Protocol& simple = kProtocols[0];
   return rings_.base_seconds + moved +

@@ -15,7 +15,9 @@
 //                 sent / link and sent / network; M-1 of the N-1 steps (of each half) cross to
 //                 another node and take a message more
 //   tree          all-reduce only, the cheaper of the two: 2S over each link, 2S(M-1)/M through
-//                 each node's adapters, 2*log2(M) messages
+//                 each node's adapters, 2*log2(M) messages. With network.reached_by_all_reduces
+//                 and n > 1 a ring's bytes at that rate in both: which of the two NCCL takes, and
+//                 what it reaches by it, is measured
 //   of the CPU    (executor/collectives/gloo) gathers as a ring. Reductions the cheaper of two: to
 //                 the owners directly, n*S(N-n)/N through each node's adapters and one message, or
 //                 along the chain of ranks and back from the last, S and M messages. An all-reduce
@@ -105,6 +107,7 @@ class CollectiveCost {
   double FlatSeconds(CollectiveOp op, double full_bytes) const;
   double CpuReductionSeconds(double full_bytes) const;
   double TreeSeconds(double full_bytes) const;
+  bool AllReducesMeasured() const { return by_all_reduces_ > 0 && ranks_per_node_ > 1; }
 
   RingConstants rings_;
   std::vector<RowCorrection> corrections_;
@@ -112,7 +115,9 @@ class CollectiveCost {
   bool cpu_ = false;
   double network_seconds_per_byte_ = 0;  // a node's adapters together, each direction
   double by_groups_ = 1;                 // times as many where several groups share them
-  double message_seconds_ = 0;           // between two nodes
+  // Times as many of a ring's bytes in all-reduces of nodes of several ranks; 0: not measured.
+  double by_all_reduces_ = 0;
+  double message_seconds_ = 0;  // between two nodes
 };
 
 // Standard deviation of the speed of GPUs of one kind, as a share: fitted to how published runs

@@ -70,6 +70,7 @@ inline constexpr FigureRule kLaunch{Dimension::kSeconds, 1e-7, 1e-3};
 inline constexpr FigureRule kPower{Dimension::kWatts, 1, 10e3};
 inline constexpr FigureRule kEnergy{Dimension::kJoules, 1e-14, 1e-8};
 inline constexpr FigureRule kShare{Dimension::kRatio, 0.01, 1};
+inline constexpr FigureRule kRingShare{Dimension::kRatio, 0.01, 2};
 inline constexpr FigureRule kRuntime{Dimension::kBytes, 0, 32 * kGiga};
 }  // namespace figure_rules
 
@@ -123,6 +124,8 @@ void ForEachNetworkField(Network& network, Visitor&& visit) {
   visit.Figure("network.latency", figure_rules::kLatency, network.latency);
   visit.Figure("network.reached", figure_rules::kShare, network.reached);
   visit.Figure("network.reached_by_groups", figure_rules::kShare, network.reached_by_groups);
+  visit.Figure("network.reached_by_all_reduces", figure_rules::kRingShare,
+               network.reached_by_all_reduces);
 }
 
 template <typename Visitor, Is<GpuProfile> Gpu>

@@ -101,9 +101,11 @@ std::string NetworkNote(const HardwareProfile& profile) {
       network.bandwidth_per_node.unit, FigureSourceName(network.bandwidth_per_node.source));
   if (network.reached) {
     const std::optional<Figure>& by_groups = network.reached_by_groups;
-    return fmt::format("Collectives are taken to reach {:.3g} (network.reached, {}){} of {}.",
+    const std::optional<Figure>& reductions = network.reached_by_all_reduces;
+    return fmt::format("Collectives are taken to reach {:.3g} (network.reached, {}){}{} of {}.",
                        network.reached->value, FigureSourceName(network.reached->source),
                        by_groups ? fmt::format(", groups at once {:.3g}", by_groups->value) : "",
+                       reductions ? fmt::format(", all-reduces {:.3g}", reductions->value) : "",
                        bandwidth);
   }
   return fmt::format(

@@ -199,6 +199,10 @@ struct NetworkProfile {
   // The same of collectives in several groups at once, each with ranks of its own in a node.
   // Absent: as `reached`.
   std::optional<Figure> reached_by_groups;
+  // Share of bandwidth_per_node at which an all-reduce of nodes of several ranks moves what a ring
+  // sends, 2 S (N-1)/N: above 1 where trees or switches send less. Absent: the cheaper of a ring
+  // and a tree at `reached`.
+  std::optional<Figure> reached_by_all_reduces;
 
   bool operator==(const NetworkProfile&) const = default;
 };

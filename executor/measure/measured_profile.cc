@@ -339,6 +339,12 @@ NetworkProfile MeasuredNetwork(const NetworkMeasurement& m, const std::string& w
   network.reached_by_groups = MeasuredFigure(
       m.bytes_per_second / most, 1, "ratio",
       gathers + "ranks in the same place of their hosts, all groups at once" + where);
+  if (m.all_reduce_bytes_per_second > 0) {
+    network.reached_by_all_reduces = MeasuredFigure(
+        m.all_reduce_bytes_per_second / most, 1, "ratio",
+        fmt::format("an all-reduce of {:.2f} MiB, a ring's bytes, all ranks in one group{}",
+                    m.bytes / kMib, where));
+  }
   return network;
 }
 

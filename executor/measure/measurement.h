@@ -100,6 +100,8 @@ struct NetworkMeasurement {
   double whole_bytes_per_second = 0;  // from one host: one group of all ranks; 0: not measured
   double message_seconds = 0;         // one message between two ranks, alone
   double bytes = 0;                   // of the collective that `bytes_per_second` is from
+  // From one host, what a ring sends of an all-reduce of all ranks; 0: not measured.
+  double all_reduce_bytes_per_second = 0;
 };
 
 // A part that could not be measured, and why.

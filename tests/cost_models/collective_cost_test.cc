@@ -303,6 +303,26 @@ TEST_CASE("groups at once reach a share of the network of their own, where the p
   CHECK(network({8, 16}, RankAxis::kReplica) == Approx(same / 2).epsilon(0.01));
 }
 
+TEST_CASE("all-reduces of nodes of several GPUs go as they were measured") {
+  HardwareProfile profile = TwoNodes(2e9);
+  profile.network->reached = Number(1);
+  const auto reduce = [&](ClusterShape shape) {
+    return CollectiveCost(profile, shape).Seconds(CollectiveOp::kAllReduce, 4e9);
+  };
+  const auto gather = [&] {
+    return CollectiveCost(profile, {16, 8}).Seconds(CollectiveOp::kAllGather, 4e9);
+  };
+  // Of a ring's bytes, 2 S (N-1)/N, a tree between two nodes sends N/(N-1) halves.
+  const double as_tree = reduce({16, 8}), single = reduce({2, 1}), gathered = gather();
+  CHECK(as_tree == Approx(4e9 / 2e9).epsilon(0.01));
+  for (const double share : {0.5, 0.75, 1.25}) {
+    profile.network->reached_by_all_reduces = Number(share);
+    CHECK(reduce({16, 8}) == Approx(2 * 4e9 * 15 / 16 / (share * 2e9)).epsilon(0.01));
+    CHECK(reduce({2, 1}) == single);  // its ring and its tree send the same
+    CHECK(gather() == gathered);
+  }
+}
+
 TEST_CASE("the slowest of many GPUs: more with the nodes, nothing on one") {
   CHECK(SlowestRank({1, 8}) == 1);
   CHECK(SlowestRank({8, 8}) == 1);

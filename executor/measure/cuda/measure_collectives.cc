@@ -248,13 +248,16 @@ void MeasureNetwork(ProcessGroup& group, bool quick, const PartRunner::Say& say,
   const Buffers across(kBytes, hosts), over_all(kBytes, ranks);
   RankTimer timer(group);  // goes first, as above
   NcclCommunicator& part = timer.Split(axes, RankAxis::kReplica);
-  const auto gather = [&](const Buffers& buffers, NcclCommunicator& communicator, int members,
-                          uint64_t bytes, bool takes_part = true) {
+  const auto seconds = [&](CollectiveOp op, const Buffers& buffers, NcclCommunicator& communicator,
+                           int members, uint64_t bytes, bool takes_part = true) {
     return timer.SlowestSeconds(quick ? 5 : 9, bytes == kBytes ? 4 : 20, [&] {
       if (!takes_part) return;
-      buffers.Issue(communicator, CollectiveOp::kAllGather, Divisible(bytes, members),
-                    timer.stream());
+      buffers.Issue(communicator, op, Divisible(bytes, members), timer.stream());
     });
+  };
+  const auto gather = [&](const Buffers& buffers, NcclCommunicator& communicator, int members,
+                          uint64_t bytes, bool takes_part = true) {
+    return seconds(CollectiveOp::kAllGather, buffers, communicator, members, bytes, takes_part);
   };
   NetworkMeasurement network;
   network.bytes = kBytes;
@@ -265,12 +268,17 @@ void MeasureNetwork(ProcessGroup& group, bool quick, const PartRunner::Say& say,
   const double sent = network.bytes * (hosts - 1) / hosts * local;
   network.bytes_per_second = sent / gather(across, part, hosts, kBytes);
   if (local > 1) {
-    network.whole_bytes_per_second =
-        network.bytes * (ranks - 1) / ranks / gather(over_all, timer.communicator(), ranks, kBytes);
+    const double of_ring = network.bytes * (ranks - 1) / ranks;
+    NcclCommunicator& all = timer.communicator();
+    network.whole_bytes_per_second = of_ring / gather(over_all, all, ranks, kBytes);
+    network.all_reduce_bytes_per_second =
+        2 * of_ring / seconds(CollectiveOp::kAllReduce, over_all, all, ranks, kBytes);
   }
-  const std::string whole =
-      local == 1 ? ""
-                 : fmt::format(", {:.2f} in one of all", network.whole_bytes_per_second / kGiga);
+  const std::string whole = local == 1
+                                ? ""
+                                : fmt::format(", {:.2f} in one of all, {:.2f} in its all-reduces",
+                                              network.whole_bytes_per_second / kGiga,
+                                              network.all_reduce_bytes_per_second / kGiga);
   say(fmt::format("  {} hosts: {:.2f} GB/s in groups of a rank of each{}; a message {:.1f} us",
                   hosts, network.bytes_per_second / kGiga, whole,
                   network.message_seconds / kMicro));

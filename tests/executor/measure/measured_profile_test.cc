@@ -107,7 +107,8 @@ TEST_CASE("the network between hosts takes the place of the base's") {
   };
   for (const Rates& rates : {Rates{5e9, 2.5e9, 5e9, 0.5, 1}, {3e9, 4e9, 4e9, 1, 0.75}}) {
     CAPTURE(rates.by_groups);
-    m.network = NetworkMeasurement{rates.by_groups, rates.whole, 31.2345e-6, 64.0 * 1024 * 1024};
+    m.network = NetworkMeasurement{rates.by_groups, rates.whole, 31.2345e-6, 64.0 * 1024 * 1024,
+                                   0.75 * rates.whole};
     const HardwareProfile profile = MeasuredProfile(base, m, "mine");
     const HardwareProfile read = ParseProfile(WriteProfile(profile), profile.source);
     CHECK(read == profile);
@@ -116,6 +117,7 @@ TEST_CASE("the network between hosts takes the place of the base's") {
     CHECK(read.network->reached->value == rates.reached);
     CHECK(read.network->reached_by_groups->value == rates.reached_by_groups);
     CHECK(read.network->reached_by_groups->reference.find("64.00 MiB") != std::string::npos);
+    CHECK(read.network->reached_by_all_reduces->value == 0.75 * rates.reached);
     CHECK(read.network->latency.reference.find("2 x NVIDIA H200") != std::string::npos);
   }
 }
