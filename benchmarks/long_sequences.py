@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Long sequences on one GPU: zeroplan beside DeepSpeed's ALST, and mixes of homes of activations
-beside what plan predicts of them.
+"""Long sequences, each on one GPU or shared by several: zeroplan beside DeepSpeed's ALST and Ulysses,
+and mixes of homes of activations beside what plan predicts of them.
 
     python3 benchmarks/long_sequences.py --seq-len 65536 131072 262144 --host-memory 256GiB
+    python3 benchmarks/long_sequences.py --gpus 4 --seq-len 131072 262144 --gpu-memory 140GB
     python3 benchmarks/long_sequences.py --only deepspeed --longest --seq-len 393216 458752 524288
     python3 benchmarks/long_sequences.py --only zeroplan --longest
     python3 benchmarks/long_sequences.py --mixes --model llama3.2-1b --seq-len 65536 \
         --gpu-memory 30GB 45GB 100GB
 
 One sequence a step, random weights and tokens, the optimizer where the plan says, of DeepSpeed on the
-host. zeroplan plans for --gpu-memory and --host-memory with --checkpointing auto, and trains its plan.
+host, or sharded over several GPUs. zeroplan plans for --gpu-memory and --host-memory with --checkpointing auto, and trains its plan.
 DeepSpeed trains by peers/pytorch_train.py --alst at stage 3. --longest tries DeepSpeed at each length
 with attention within windows, which has the memory of the whole and little of its time, and counts
 what the GPU and --host-memory carry (the lines say why others did not run); zeroplan's is asked of plan --largest seq-len. --mixes trains
@@ -17,6 +18,7 @@ seven homes of all layers' activations at each limit, those that fit it, behind 
 but for lengths that were tried.
 """
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -47,6 +49,7 @@ def parse():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="llama3.1-8b", help="preset, or a config.json")
     parser.add_argument("--seq-len", nargs="+", type=int, default=[65536, 131072, 262144])
+    parser.add_argument("--gpus", type=int, default=1, help="that share each sequence")
     parser.add_argument("--gpu-memory", nargs="+", default=["80GB"])
     parser.add_argument("--host-memory", default="256GiB")
     parser.add_argument("--hw", help="profile that zeroplan plans with (default: this machine's)")
@@ -75,21 +78,22 @@ def write_tokens(args, work, seq_len):
 
 def run_zeroplan(args, seq_len, limit, work, choice="--checkpointing auto"):
     write_tokens(args, work, seq_len)
-    options = types.SimpleNamespace(**{**vars(args), "tokens": seq_len, "choice": choice})
+    options = types.SimpleNamespace(**{**vars(args), "tokens": seq_len,
+                                       "choice": f"{choice} --sequence-ranks {args.gpus}"})
     return within_memory.run_zeroplan(options, seq_len, limit, work)
 
 
 def run_alst(args, seq_len, more=""):
     options = types.SimpleNamespace(
-        python=args.python, gpus=1, model=args.model, micro_batch=1, grad_accum=1, seq_len=seq_len,
+        python=args.python, gpus=args.gpus, model=args.model, micro_batch=1, grad_accum=1, seq_len=seq_len,
         steps=args.steps, warmup=args.warmup, backend="cuda", recompute=False, stage=3,
-        offload_optimizer="cpu", offload_param="none", timeout=args.timeout,
-        deepspeed_args=f"--alst {args.deepspeed_args} {more}")
+        offload_optimizer="cpu" if args.gpus == 1 else "none", offload_param="none", timeout=args.timeout,
+        deepspeed_args=f"--alst --sequence-ranks {args.gpus} {args.deepspeed_args} {more}")
     os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")  # as ALST's recipes do
     command = train_benchmark.torch_command(options, "deepspeed")
     print(f"  {shlex.join(command)}", file=sys.stderr, flush=True)
     result = train_benchmark.run_torch(options, command)
-    return {**result, "tokens_per_second": result["tokens_per_second_per_gpu"],
+    return {**result, "tokens_per_second": result["tokens_per_second_per_gpu"] * args.gpus,
             "planned_bytes": None, "host_bytes": result["host_peak_bytes"]}
 
 
@@ -133,7 +137,8 @@ def beside_alst(args, runs, limit, work, held):
 
 def longest(args, runs, limit, held):
     if args.only != "deepspeed":
-        command = [args.binary, "plan", "--model", args.model, "--gpus", 1, "--micro-batch", 1, "--largest",
+        command = [args.binary, "plan", "--model", args.model, "--gpus", args.gpus, "--sequence-ranks", args.gpus,
+                   "--micro-batch", 1, "--largest",
                    "seq-len", "--checkpointing", "auto", "--gpu-memory", f"{limit // 10**6}MB", "--host-memory",
                    args.host_memory, *(["--hw", args.hw] if args.hw else [])]
         print(zeroplan.run_command(command, args.timeout), flush=True)
@@ -168,7 +173,8 @@ def main():
         for text in args.gpu_memory:
             limit = hold_gpu.parse_bytes(text)
             print(f"{args.model} held to {text} of GPU memory, {args.host_memory} of the host's", flush=True)
-            with hold_gpu.Held(limit) as held:
+            with contextlib.ExitStack() as stack:
+                held, *_ = [stack.enter_context(hold_gpu.Held(limit, gpu)) for gpu in range(args.gpus)]
                 if args.longest:
                     longest(args, runs, limit, held)
                 elif args.mixes:

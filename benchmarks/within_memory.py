@@ -72,7 +72,7 @@ def parse():
                         help="seconds after which no other run starts")
     parser.add_argument("--json", help="append results, one object a line")
     args = parser.parse_args()
-    args.shape = shapes.load_shape(args.model)
+    args.shape, args.gpus = shapes.load_shape(args.model), 1
     if args.only != "zeroplan" and (args.method != "full" or not set(args.cards) <= set(CANDIDATES)):
         parser.error(f"DeepSpeed has candidates for all weights on {', '.join(CANDIDATES)}; "
                      "give --only zeroplan")
@@ -99,7 +99,7 @@ def run_zeroplan(args, seq_len, limit, work):
     plan, metrics = work / "plan.json", work / "metrics.jsonl"
     metrics.unlink(missing_ok=True)
     memory = ["--gpu-memory", f"{limit // 10**6}MB"]
-    planning = [args.binary, "plan", "--model", args.model, "--gpus", 1, "--seq-len", seq_len,
+    planning = [args.binary, "plan", "--model", args.model, "--gpus", args.gpus, "--seq-len", seq_len,
                 "--global-batch-tokens", args.tokens, "--host-memory", args.host_memory, *memory,
                 "--method", args.method, "--plan-out", plan, *shlex.split(getattr(args, "choice", ""))]
     training = [args.binary, "train", "--backend", "cuda", "--plan", plan, "--data",

@@ -4,7 +4,10 @@ import contextlib
 import math
 
 import deepspeed
+import llama_model
 import torch
+import torch.distributed as dist
+from deepspeed.sequence.layer import DistributedAttention
 from deepspeed.runtime.sequence_parallel.ulysses_sp import TiledFusedLogitsLoss, TiledMLP
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
@@ -25,14 +28,14 @@ def make_config(args):
 def use_alst(model, args):
     """What ALST does on one GPU: MLPs in tiles of about as many tokens as the model is wide, the loss in tiles of
     about 1 GB of fp32 logits, blocks recomputed, with their inputs in host memory until then."""
-    tokens, shape = args.micro_batch * args.seq_len, args.shape
+    tokens, shape = args.micro_batch * args.rank_tokens, args.shape
     shards = math.ceil(tokens * shape.padded_vocab * 4 / 2**30)
     while tokens % shards:  # a mean of means
         shards += 1
 
     def tiled_mlp(block, h):
         weights = [block.gate_proj.weight, block.up_proj.weight, block.down_proj.weight]
-        return TiledMLP.apply(type(block).mlp, block, h, math.ceil(args.seq_len / shape.hidden), weights)
+        return TiledMLP.apply(type(block).mlp, block, h, math.ceil(args.rank_tokens / shape.hidden), weights)
 
     def tile_loss(model, x, targets):
         return model.head_loss(model.lm_head(x)[None], targets[None])
@@ -47,6 +50,20 @@ def use_alst(model, args):
     deepspeed.checkpointing.configure(None, checkpoint_in_cpu=True)
     model.run_block = lambda block, x, cos, sin: deepspeed.checkpointing.checkpoint(
         lambda x_BTC: block(x_BTC, cos, sin), x)
+
+
+def share_sequences(model, args):
+    """DeepSpeed's Ulysses over all ranks: attention of all positions and a part of the heads."""
+    attend = llama_model.attend
+
+    def local(q_BTHD, k_BTGD, v_BTGD, window):
+        y = attend(*(x.transpose(1, 2) for x in (q_BTHD, k_BTGD, v_BTGD)), window)
+        return y.unflatten(-1, q_BTHD.shape[2:])
+
+    exchange = DistributedAttention(local, dist.group.WORLD, scatter_idx=2, gather_idx=1)
+    llama_model.attend = lambda q_BHTD, k_BGTD, v_BGTD, window: exchange(
+        *(x.transpose(1, 2) for x in (q_BHTD, k_BGTD, v_BGTD)), 0, None, window).flatten(2)
+    model.first_position = dist.get_rank() * args.rank_tokens
 
 
 class DeepSpeedTrainer:
@@ -73,6 +90,8 @@ class DeepSpeedTrainer:
         compile_functions(model, args)
         if args.alst:
             use_alst(model, args)
+        if args.sequence_ranks > 1:
+            share_sequences(model, args)
         self.engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(),
                                                config=config)
 

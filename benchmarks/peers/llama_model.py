@@ -31,11 +31,11 @@ class RmsNorm(nn.Module):
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
-def rotary_tables(shape, length, device):
-    """cos and sin of every position and pair, [T, D] each, in bf16, as transformers rounds them."""
+def rotary_tables(shape, first, length, device):
+    """cos and sin of `length` positions from `first` and every pair, [T, D] each, in bf16, as transformers rounds them."""
     pairs = torch.arange(0, shape.head_size, 2, device=device, dtype=torch.float32)
     frequencies = shape.theta ** (-pairs / shape.head_size)
-    angles = torch.arange(length, device=device, dtype=torch.float32)[:, None] * frequencies
+    angles = torch.arange(first, first + length, device=device, dtype=torch.float32)[:, None] * frequencies
     angles = torch.cat((angles, angles), -1)
     return angles.cos().bfloat16(), angles.sin().bfloat16()
 
@@ -110,6 +110,7 @@ def mean_loss(logits_BTV, targets_BT):
 class Llama(nn.Module):
     """forward returns the mean loss. What is used outside blocks are whole modules, so that those
     who shard parameters find them."""
+    first_position = 0  # of the tokens, in their sequence
 
     def __init__(self, shape):
         super().__init__()
@@ -123,7 +124,7 @@ class Llama(nn.Module):
         self.head_loss = mean_loss  # replaced where it is compiled by itself
 
     def forward(self, tokens_BT, targets_BT):
-        cos_TD, sin_TD = rotary_tables(self.shape, tokens_BT.size(1), tokens_BT.device)
+        cos_TD, sin_TD = rotary_tables(self.shape, self.first_position, tokens_BT.size(1), tokens_BT.device)
         x_BTC = self.embed(tokens_BT)
         for block in self.blocks:
             x_BTC = self.run_block(block, x_BTC, cos_TD, sin_TD)

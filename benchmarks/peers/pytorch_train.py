@@ -60,6 +60,8 @@ def parse():
     parser.add_argument("--alst", action="store_true",
                         help="DeepSpeed's for long sequences (ALST, arXiv 2506.13996), for Llama-style "
                              "models: tiled MLPs and loss, inputs of blocks, recomputed, in host memory")
+    parser.add_argument("--sequence-ranks", type=int, default=1, metavar="RANKS",
+                        help="with --alst: all ranks share each sequence, by DeepSpeed's Ulysses")
     parser.add_argument("--attention-window", type=int, default=0, metavar="TOKENS",
                         help="attention within pieces of so many tokens: a step's memory, not its time")
     parser.add_argument("--float8", choices=["tensorwise", "rowwise"],
@@ -98,6 +100,10 @@ def parse():
         parser.error(f"--float8 needs torchao; {sys.executable} -m pip install torchao")
     if args.alst and (args.mode != "deepspeed" or not llama or args.recompute):
         parser.error("--alst needs --mode deepspeed and a Llama-style model, and recomputes blocks itself")
+    args.rank_tokens = args.seq_len // args.sequence_ranks
+    if args.sequence_ranks > 1 and (not args.alst or args.seq_len % args.sequence_ranks
+                                    or args.sequence_ranks != int(os.environ.get("WORLD_SIZE", 1))):
+        parser.error("--sequence-ranks needs --alst, to be all ranks, and to divide --seq-len")
     if args.attention_window and (not llama or args.seq_len % args.attention_window):
         parser.error("--attention-window needs a Llama-style model, and to divide --seq-len")
     if args.offload_param != "none" and args.stage != 3:
@@ -261,7 +267,7 @@ class Batches:
         self.generator = torch.Generator(device).manual_seed(1000 + args.seed + rank)
 
     def next(self):
-        size = (self.args.micro_batch, self.args.seq_len + 1)
+        size = (self.args.micro_batch, self.args.rank_tokens + 1)
         tokens = torch.randint(self.args.shape.vocab, size, device=self.device,
                                generator=self.generator)
         return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
@@ -360,7 +366,8 @@ def memory(device):
 def settings(args):
     """Those that only one of the modes has."""
     if args.mode == "deepspeed":
-        return {"stage": args.stage, "alst": args.alst, "offload_optimizer": args.offload_optimizer,
+        return {"stage": args.stage, "alst": args.alst, "sequence_ranks": args.sequence_ranks,
+                "offload_optimizer": args.offload_optimizer,
                 "offload_param": args.offload_param}
     return {"float8": args.float8, "reduce_dtype": None if args.mode == "ddp" else args.reduce_dtype}
 
@@ -410,7 +417,7 @@ def main():
     if rank == 0:
         timed = seconds[args.warmup:]
         median = statistics.median(timed)
-        per_gpu = args.micro_batch * args.grad_accum * args.seq_len / median
+        per_gpu = args.micro_batch * args.grad_accum * args.rank_tokens / median
         mfu = None
         if device.type == "cuda":
             mfu = per_gpu * args.shape.flops_per_token(args.seq_len) / H200_BF16_PEAK
