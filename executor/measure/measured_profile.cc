@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "executor/measure/measurement.h"
+#include "hwprofiles/fields.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/sanity.h"
 #include "hwprofiles/unequal.h"
@@ -341,7 +342,7 @@ NetworkProfile MeasuredNetwork(const NetworkMeasurement& m, const std::string& w
       gathers + "ranks in the same place of their hosts, all groups at once" + where);
   if (m.all_reduce_bytes_per_second > 0) {
     network.reached_by_all_reduces = MeasuredFigure(
-        m.all_reduce_bytes_per_second / most, 1, "ratio",
+        std::min(m.all_reduce_bytes_per_second / most, figure_rules::kRingShare.high), 1, "ratio",
         fmt::format("an all-reduce of {:.2f} MiB, a ring's bytes, all ranks in one group{}",
                     m.bytes / kMib, where));
   }

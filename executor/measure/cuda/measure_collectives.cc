@@ -241,6 +241,7 @@ void MeasureNetwork(ProcessGroup& group, bool quick, const PartRunner::Say& say,
                     MachineMeasurement& result) {
   // As long as a layer's: training does not see what connections reach of far longer ones.
   constexpr uint64_t kBytes = 64 * kMib, kFewBytes = 4 * kKib;
+  constexpr CollectiveOp kGather = CollectiveOp::kAllGather;
   const int ranks = group.world_size(), local = group.place().local_world_size;
   const int hosts = ranks / local;
   const RankAxes axes{local, ranks};
@@ -255,22 +256,18 @@ void MeasureNetwork(ProcessGroup& group, bool quick, const PartRunner::Say& say,
       buffers.Issue(communicator, op, Divisible(bytes, members), timer.stream());
     });
   };
-  const auto gather = [&](const Buffers& buffers, NcclCommunicator& communicator, int members,
-                          uint64_t bytes, bool takes_part = true) {
-    return seconds(CollectiveOp::kAllGather, buffers, communicator, members, bytes, takes_part);
-  };
   NetworkMeasurement network;
   network.bytes = kBytes;
   // By one rank of each host, less what a call takes anyway.
-  const double message = gather(across, part, hosts, kFewBytes, first);
+  const double message = seconds(kGather, across, part, hosts, kFewBytes, first);
   network.message_seconds =
       std::max(message - CallSeconds(result.collectives), 0.1 * message) / (hosts - 1);
   const double sent = network.bytes * (hosts - 1) / hosts * local;
-  network.bytes_per_second = sent / gather(across, part, hosts, kBytes);
+  network.bytes_per_second = sent / seconds(kGather, across, part, hosts, kBytes);
   if (local > 1) {
     const double of_ring = network.bytes * (ranks - 1) / ranks;
     NcclCommunicator& all = timer.communicator();
-    network.whole_bytes_per_second = of_ring / gather(over_all, all, ranks, kBytes);
+    network.whole_bytes_per_second = of_ring / seconds(kGather, over_all, all, ranks, kBytes);
     network.all_reduce_bytes_per_second =
         2 * of_ring / seconds(CollectiveOp::kAllReduce, over_all, all, ranks, kBytes);
   }
