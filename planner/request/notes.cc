@@ -164,11 +164,14 @@ void NoteStates(const TrainSetup& setup, Assumptions& assumptions) {
                                           AccuracyText(states, setup.precision.dtype)));
 }
 
-void NoteAttention(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& lower,
-                   const HardwareProfile& hardware, bool ordered_program,
-                   Assumptions& assumptions) {
+void NoteKernels(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& lower,
+                 const HardwareProfile& hardware, bool ordered_program, Assumptions& assumptions) {
   std::string note = AttentionNote(model, setup, lower, hardware.gpu, ordered_program);
   if (!note.empty()) assumptions.notes.push_back(std::move(note));
+  if (!setup.deterministic || hardware.gpu.architecture == kCpuArchitecture) return;
+  assumptions.notes.push_back(
+      "⟦deterministic⟧: matrix products run by cuBLASLt's first suggestion, which need not be the "
+      "fastest; the predicted time is that of the fastest.");
 }
 
 void AssumeSums(const Request& request, std::span<const TrainSetup> setups,

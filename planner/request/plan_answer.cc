@@ -388,8 +388,8 @@ void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
     }
   }
   if (programs) {
-    NoteAttention(plan.model, plan.setup, plan.lower, request.hardware(), plan.setup.deterministic,
-                  assumptions);
+    NoteKernels(plan.model, plan.setup, plan.lower, request.hardware(), plan.setup.deterministic,
+                assumptions);
   }
   NoteGuesses(request.hardware(), at.cluster, std::span(&plan.setup, 1), assumptions);
   const RunGoal& goal = answer.report.goal;

@@ -171,9 +171,10 @@ inline std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup
 std::string PlainWithinDocuments(const ModelSpec& model, const TrainSetup& setup,
                                  const GpuProfile& gpu);
 
-// Adds a note where attention is not cuDNN's fused kernel in one call.
-void NoteAttention(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& lower,
-                   const HardwareProfile& hardware, bool ordered_program, Assumptions& assumptions);
+// Adds notes where attention is not cuDNN's fused kernel in one call, and where products are not
+// tuned.
+void NoteKernels(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& lower,
+                 const HardwareProfile& hardware, bool ordered_program, Assumptions& assumptions);
 // Adds a note of the guessed figures that these setups' times rest on (hwprofiles/guesses.h).
 void NoteGuesses(const HardwareProfile& hardware, const Cluster& cluster,
                  std::span<const TrainSetup> setups, Assumptions& assumptions);

@@ -556,7 +556,7 @@ ResolvedEstimate::ResolvedEstimate(Request request, Assumptions& assumptions)
   SettleData({inputs.model, setup, hardware.gpu, runtime.has_programs()}, request, assumptions);
   ApplyPacking(request, inputs.lower, assumptions);
   if (runtime.has_programs()) {
-    NoteAttention(inputs.model, setup, inputs.lower, hardware, setup.deterministic, assumptions);
+    NoteKernels(inputs.model, setup, inputs.lower, hardware, setup.deterministic, assumptions);
     NoteStates(setup, assumptions);
     NoteFp8(inputs.model, setup, assumptions);
     NoteDisk(inputs, request, hardware, assumptions);

@@ -53,7 +53,9 @@ TEST_CASE("attention: --deterministic costs its calls, in bytes that hardly chan
   HasFlat(ordered.notes,
           "--deterministic: attention's backward pass takes 16 calls of cuDNN's kernel, "
           "each of 4 of 8 heads of keys");
+  HasFlat(ordered.notes, "--deterministic: matrix products run by cuBLASLt's first suggestion");
   CHECK(usual.notes.find("attention") == std::string::npos);
+  CHECK(usual.notes.find("cuBLASLt") == std::string::npos);
   // 16 layers of 16 calls, each of 13 us and more beyond its share.
   CHECK(ordered.compute > usual.compute + 16 * 16 * 13e-6);
   CHECK(ordered.compute < 1.5 * usual.compute);
@@ -129,6 +131,7 @@ TEST_CASE("attention: train is deterministic if its plan or its option is, and s
       std::string notes;
       for (const std::string& note : assumptions.notes) notes += NameFields(note) + '\n';
       CAPTURE(notes);
+      if (planned || asked) HasFlat(notes, "--deterministic: matrix products run by cuBLASLt's ");
       // One head of keys takes 2 * 64 * 128 bytes and more, the usual pass of all of them 8,976.
       if (planned) {
         HasFlat(notes,

@@ -465,7 +465,7 @@ TrainWork ResolveWork(const TrainCommand& command, Backend backend, const Resolv
   work.hardware_is_known = known;
   if (on_gpu && work.hardware_is_known) {
     const bool ordered = work.plan ? work.plan->setup.deterministic : work.setup.deterministic;
-    NoteAttention(work.model, work.setup, work.lower, work.hardware, ordered, assumptions);
+    NoteKernels(work.model, work.setup, work.lower, work.hardware, ordered, assumptions);
     const std::string note = NcclNote(work.hardware, NcclEnvironment());
     if (work.setup.batch.world_size > 1 && !note.empty()) assumptions.notes.push_back(note);
   }
