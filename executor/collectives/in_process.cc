@@ -18,14 +18,24 @@ void AbortableBarrier::Wait() {
   std::unique_lock lock(mutex_);
   if (cause_) throw GroupAborted();
   const uint64_t round = round_;
-  if (++arrived_ == size_) {
-    arrived_ = 0;
-    ++round_;
-    changed_.notify_all();
-    return;
-  }
+  if (Arrive()) return;
   changed_.wait(lock, [&] { return round_ != round || cause_; });
-  if (cause_) throw GroupAborted();
+  if (round_ == round) throw GroupAborted();
+}
+
+void AbortableBarrier::WaitForAll() {
+  std::unique_lock lock(mutex_);
+  const uint64_t round = round_;
+  if (Arrive()) return;
+  changed_.wait(lock, [&] { return round_ != round; });
+}
+
+bool AbortableBarrier::Arrive() {
+  if (++arrived_ < size_) return false;
+  arrived_ = 0;
+  ++round_;
+  changed_.notify_all();
+  return true;
 }
 
 void AbortableBarrier::Abort(std::exception_ptr cause) noexcept {
@@ -42,6 +52,14 @@ std::exception_ptr AbortableBarrier::cause() const {
 }
 
 namespace {
+
+// Adds what `fn` takes to `seconds`.
+template <typename Fn>
+void Timed(double& seconds, Fn&& fn) {
+  const auto begin = std::chrono::steady_clock::now();
+  fn();
+  seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
 
 // Less work than this is not worth a second thread.
 constexpr int64_t kGrainElements = 1 << 15;
@@ -70,37 +88,42 @@ Communicator::Communicator(int world_size)
   }
 }
 
-void Communicator::CheckSameCall(int rank) const {
-  const CommCall& mine = slots_[static_cast<size_t>(rank)].call;
+void Communicator::CheckSameCalls() const {
   const CommCall& first = slots_[0].call;
-  ZEROPLAN_CHECK(mine.kind == first.kind && mine.dtype == first.dtype &&
-                     mine.segments.size() == first.segments.size(),
-                 "rank {} is at a {} of {} {} segments, rank 0 at a {} of {} {} segments", rank,
-                 CollectiveKindName(mine.kind), mine.segments.size(), DtypeName(mine.dtype),
-                 CollectiveKindName(first.kind), first.segments.size(), DtypeName(first.dtype));
-  for (size_t i = 0; i < mine.segments.size(); ++i) {
-    const CommSegment& a = mine.segments[i];
-    const CommSegment& b = first.segments[i];
-    ZEROPLAN_CHECK(a.elements == b.elements && a.begin == b.begin && a.end == b.end,
-                   "segment {} of a {} has {} elements on rank {} and {} on rank 0", i,
-                   CollectiveKindName(mine.kind), a.elements, rank, b.elements);
+  for (size_t rank = 1; rank < slots_.size(); ++rank) {
+    const CommCall& other = slots_[rank].call;
+    ZEROPLAN_CHECK(other.kind == first.kind && other.dtype == first.dtype &&
+                       other.segments.size() == first.segments.size(),
+                   "rank {} is at a {} of {} {} segments, rank 0 at a {} of {} {} segments", rank,
+                   CollectiveKindName(other.kind), other.segments.size(), DtypeName(other.dtype),
+                   CollectiveKindName(first.kind), first.segments.size(), DtypeName(first.dtype));
+    for (size_t i = 0; i < other.segments.size(); ++i) {
+      const CommSegment& a = other.segments[i];
+      const CommSegment& b = first.segments[i];
+      ZEROPLAN_CHECK(a.elements == b.elements && a.begin == b.begin && a.end == b.end,
+                     "segment {} of a {} has {} elements on rank {} and {} on rank 0", i,
+                     CollectiveKindName(other.kind), a.elements, rank, b.elements);
+    }
   }
 }
 
 void Communicator::Run(int rank, const CommCall& call, ThreadPool* pool) {
+  double& waited = slots_[static_cast<size_t>(rank)].waited_seconds;
   slots_[static_cast<size_t>(rank)].call = call;
-  Meet(rank);
-  CheckSameCall(rank);
-  for (size_t i = 0; i < call.segments.size(); ++i) RunSegment(rank, i, pool);
-  // Nobody may touch its buffers while another rank still reads or writes them.
-  Meet(rank);
-}
-
-void Communicator::Meet(int rank) {
-  const auto begin = std::chrono::steady_clock::now();
-  barrier_.Wait();
-  slots_[static_cast<size_t>(rank)].waited_seconds +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  Timed(waited, [&] { barrier_.Wait(); });
+  // All ranks are here, and read what the others' calls point to. Whatever fails, and whoever
+  // aborts the group, none leaves before all are through.
+  std::exception_ptr failure;
+  try {
+    CheckSameCalls();
+    for (size_t i = 0; i < call.segments.size(); ++i) RunSegment(rank, i, pool);
+  } catch (...) {
+    failure = std::current_exception();
+    Abort(failure);
+  }
+  Timed(waited, [&] { barrier_.WaitForAll(); });
+  if (failure) std::rethrow_exception(failure);
+  if (cause()) throw GroupAborted();
 }
 
 void Communicator::RunSegment(int rank, size_t index, ThreadPool* pool) {

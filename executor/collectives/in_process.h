@@ -34,8 +34,11 @@ class AbortableBarrier {
   explicit AbortableBarrier(int size) : size_(size) {}
 
   // Returns when all `size` threads have arrived, with what they wrote before visible. Throws
-  // GroupAborted, at once and from then on, if the group is aborted.
+  // GroupAborted, at once and from then on, if the group is aborted before. Of one round all
+  // threads return, or all that came throw.
   void Wait();
+  // The same, but an abort does not open it. REQUIRES: all threads come.
+  void WaitForAll();
 
   // Any thread, any number of times: the first cause is kept.
   void Abort(std::exception_ptr cause) noexcept;
@@ -43,6 +46,9 @@ class AbortableBarrier {
   std::exception_ptr cause() const;
 
  private:
+  // Opens the round if this thread is its last. REQUIRES: mutex_ is held.
+  bool Arrive();
+
   const int size_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -83,8 +89,9 @@ class Communicator {
   // Called by each rank on its own thread. `pool` (may be null) shares a rank's part of the work.
   // In place is fine where each element of the result lies at its own place of the source:
   // all-reduce with src == dst, reduce-scatter into part [rank] of src, all-gather and broadcast
-  // from part [rank] of dst, reduce-to-owners into the shard's place in src. Throws GroupAborted if
-  // another rank failed.
+  // from part [rank] of dst, reduce-to-owners into the shard's place in src. Throws CheckFailure if
+  // the ranks' calls differ, and GroupAborted if another rank failed. It returns and throws only
+  // when no other rank reads or writes this rank's memory any more.
   void Run(int rank, const CommCall& call, ThreadPool* pool);
 
   // What the rank's calls waited for other ranks since this was last asked. From its thread.
@@ -107,9 +114,7 @@ class Communicator {
     double waited_seconds = 0;
   };
 
-  void Meet(int rank);
-
-  void CheckSameCall(int rank) const;
+  void CheckSameCalls() const;
   void RunSegment(int rank, size_t index, ThreadPool* pool);
 
   const int world_size_;
