@@ -10,6 +10,7 @@
 #include "cli/run/train/train_work.h"
 #include "core/base/error.h"
 #include "hwprofiles/loader.h"
+#include "planner/report/report_text.h"
 #include "planner/schemas/schemas.h"
 #include "tests/cli/run_binary.h"
 #include "tests/cli/tokenizer_model.h"
@@ -150,6 +151,27 @@ TEST_CASE("a plan carries the run: a machine that differs is said, in its GPU, m
   here = LoadProfile("dgx-a100-80gb");
   plan.cluster.gpu_capacity_bytes = 1'000'000'000;
   CHECK(Has(MachineDiffers(plan, here, 2), here.gpu.name));
+}
+
+TEST_CASE("a plan carries the run: a step that takes longer by this machine's figures is said") {
+  PlanFile plan = ReadPlan(WritePlan(SmallPlan(), kSmallConfig), "p.json");
+  REQUIRE(plan.step_seconds);
+  const Program program = CheckedProgram(plan);
+  HardwareProfile here = LoadProfile(plan.cluster.hardware);
+  RunPrediction prediction = PredictRun(program, here, plan.cluster.gpus_per_node);
+  CHECK(StepDiffers(plan, prediction).empty());
+  // The host's memory, measured where the run starts.
+  here.node.adam_bandwidth->value /= 800;
+  here.node.triad_bandwidth->value /= 800;
+  prediction = PredictRun(program, here, plan.cluster.gpus_per_node);
+  const std::string text = StepDiffers(plan, prediction);
+  CAPTURE(text);
+  CHECK(Has(text, "p.json says " + FormatSeconds(*plan.step_seconds)));
+  CHECK(Has(text, plan.cluster.hardware));
+  CHECK(Has(text, "take " + FormatSeconds(*prediction.step_seconds)));
+  CHECK(*prediction.step_seconds > 1.1 * *plan.step_seconds);
+  prediction.step_seconds.reset();
+  CHECK(StepDiffers(plan, prediction).empty());
 }
 
 TEST_CASE("a plan carries the run: a host of several cards is known by its parts") {

@@ -284,6 +284,11 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
                  FormatBytes(shortage->needs), work.hardware.gpu.name, FormatBytes(shortage->has));
     }
     const bool as_planned = work.plan && !work.pageable;
+    if (as_planned && work.hardware_is_known) {
+      if (const std::string differs = StepDiffers(*work.plan, *prediction); !differs.empty()) {
+        LogInfo("{}", differs);
+      }
+    }
     if (as_planned) TakePlanned(*work.plan, *prediction);
     if (work.hardware_is_known || as_planned) {
       options.predicted_step_seconds = prediction->step_seconds;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <string>
 
@@ -11,6 +12,7 @@
 #include "core/base/log.h"
 #include "core/base/units.h"
 #include "cost_models/cost_model.h"
+#include "planner/report/report_text.h"
 
 namespace zeroplan {
 
@@ -26,6 +28,18 @@ std::string MachineDiffers(const PlanFile& plan, const HardwareProfile& here, in
       "predicts is for its own; 'zeroplan plan' plans for these.",
       plan.source, wanted, planned.gpu_name, FormatBytes(planned.gpu_capacity_bytes),
       gpus == 1 ? "is" : "are", std::max(gpus, 1), here.gpu.name, FormatBytes(memory));
+}
+
+std::string StepDiffers(const PlanFile& plan, const RunPrediction& here) {
+  constexpr double kAlike = 0.1;
+  if (!plan.step_seconds || !here.step_seconds) return "";
+  const double planned = *plan.step_seconds, found = *here.step_seconds;
+  if (std::abs(found - planned) < kAlike * planned) return "";
+  return fmt::format(
+      "Step: {} says {}, with the figures of {}; with those of this machine it is predicted to "
+      "take "
+      "{}. 'zeroplan plan' chooses anew for them.",
+      plan.source, FormatSeconds(planned), plan.cluster.hardware, FormatSeconds(found));
 }
 
 HardwareProfile PredictingHardware(const TrainWork& work) {

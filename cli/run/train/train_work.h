@@ -14,6 +14,7 @@
 #include "executor/train/trainer.h"
 #include "planner/plan/plan_file.h"
 #include "planner/request/resolve.h"
+#include "planner/runs/prediction_table.h"
 
 namespace zeroplan {
 
@@ -65,6 +66,10 @@ inline constexpr double kFineTuningRate = 2e-5;
 // In what the machine, with `gpus` GPUs as `here` describes, is another than the plan was made for,
 // in a sentence; "" where it is the same.
 std::string MachineDiffers(const PlanFile& plan, const HardwareProfile& here, int gpus);
+
+// That a step takes another time by `here`, which is predicted with this machine's figures, than by
+// the plan, in sentences; "" where they differ by less than a tenth or either has no time.
+std::string StepDiffers(const PlanFile& plan, const RunPrediction& here);
 
 // The profile that the run's announced figures are of: the plan's where that is known.
 HardwareProfile PredictingHardware(const TrainWork& work);
