@@ -62,11 +62,13 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
   }
+  float own = 0;  // lane r's: the sum of row r
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const float sum = WarpSum(sums[r]);
-    if (lane == 0 && first + r < N) finish.Store(first + r, sum);
+    if (lane == r) own = sum;
   }
+  if (lane < kRows && first + lane < N) finish.Store(first + lane, own);
 }
 
 // w_KN: a block takes kLanes vectors of columns, and kDepth rows at a time.
