@@ -77,7 +77,7 @@ class View {
 // Placed buffers by time. Many buffers of a training step live at its busiest instant, from a
 // layer's forward to its backward pass; most others live briefly. So there is a view of that
 // instant, and views of short times, each told of what lives in its own time or in the next one:
-// what begins in its own and lives no longer than one such time sees all that it meets.
+// every second one of those that a buffer lives in have all that it meets.
 class PlacedByTime {
  public:
   // `busiest`: any tick will do. `ticks`: at least 1. Of few buffers, few views: these cost
@@ -101,17 +101,25 @@ class PlacedByTime {
     AddToViews(entry, entry.begin, entry.end, next);
   }
 
-  // Calls visit for all that lives at some time of `life`, by rising offset.
+  // Calls visit for all that lives at some time of `life`, by rising offset; for some of it twice.
   template <typename Visit>
   void ForEachMet(const Lifetime& life, const Visit& visit) const {
     if (life.LivesAt(busiest_)) return at_busiest_.ForEach(life, visit);
-    if (life.head == 0 && life.end - life.begin <= length_) {
-      return views_[life.begin / length_].ForEach(life, visit);
-    }
+    const size_t first = life.begin / length_, last = (life.end - 1) / length_;
+    if (life.head == 0 && last <= first + 1) return views_[first].ForEach(life, visit);
     std::vector<Placed> met;
-    std::copy_if(all_.begin(), all_.end(), std::back_inserter(met),
-                 [&](const Placed& other) { return other.Meets(life); });
-    std::sort(met.begin(), met.end(), Below);
+    const auto take = [&](const Placed& other) { met.push_back(other); };
+    if (life.head == 0 && last - first < kFewViews) {
+      for (size_t v = first; v <= last; v += 2) {
+        const auto before = static_cast<std::ptrdiff_t>(met.size());
+        views_[v].ForEach(life, take);
+        std::inplace_merge(met.begin(), met.begin() + before, met.end(), Below);
+      }
+    } else {
+      std::copy_if(all_.begin(), all_.end(), std::back_inserter(met),
+                   [&](const Placed& other) { return other.Meets(life); });
+      std::sort(met.begin(), met.end(), Below);
+    }
     for (const Placed& other : met) visit(other);
   }
 
@@ -125,6 +133,9 @@ class PlacedByTime {
     }
     return std::max(next, behind);
   }
+
+  // What lives in more is sought among all.
+  static constexpr size_t kFewViews = 12;
 
   const uint32_t busiest_;
   View at_busiest_;
