@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -244,7 +245,8 @@ TEST_CASE("newcomer: the first page fits a terminal, and its commands work") {
 
 // Below each "    $ zeroplan ..." of a page as many lines of what it prints as stand there, up to
 // "    ...", or all of them, up to "    $". With ZEROPLAN_UPDATE_GOLDEN=1 they are written anew.
-void CheckScreens(const char* of_docs, int count) {
+// `runs`: what commands printed so far.
+void CheckScreens(const char* of_docs, int count, std::map<std::string, RunResult>& runs) {
   const TempDir none;
   const std::string file = SourcePath(of_docs);
   const std::string page = ReadWhole(file);
@@ -263,7 +265,9 @@ void CheckScreens(const char* of_docs, int count) {
     ++screens;
     const std::string command = lines[i].substr(prompt.size());
     CAPTURE(command);
-    const RunResult run = RunZeroplan(command, OwnModels(none.path()));
+    const auto [at_command, is_new] = runs.try_emplace(command);
+    RunResult& run = at_command->second;
+    if (is_new) run = RunZeroplan(command, OwnModels(none.path()));
     const std::string& out = run.exit_code == 0 ? run.out : run.err;
     size_t at = 0;
     size_t shown = 0;
@@ -283,10 +287,11 @@ void CheckScreens(const char* of_docs, int count) {
 }
 
 TEST_CASE("newcomer: the pages of screens show what is printed") {
-  CheckScreens("docs/first-screens.md", 11);
-  CheckScreens("docs/which-method.md", 10);
-  CheckScreens("docs/hybrid-sharding.md", 1);
-  CheckScreens("docs/machines.md", 1);
+  std::map<std::string, RunResult> runs;
+  CheckScreens("docs/first-screens.md", 11, runs);
+  CheckScreens("docs/which-method.md", 10, runs);
+  CheckScreens("docs/hybrid-sharding.md", 1, runs);
+  CheckScreens("docs/machines.md", 1, runs);
 }
 
 // ---- docs/hybrid-sharding.md: what its table says is what `plan` chooses ----

@@ -120,7 +120,8 @@ TEST_CASE("plan chooses for another program, and asks zeroplan's own for nothing
   const PublishedFolder gemma("gemma-3-4b-pt");
   const RunResult run = RunZeroplan(
       "plan --runtime deepspeed --gpus 2 --hw 2xh200 --seq-len 2048 "
-      "--global-batch 16 --stage 2,3" +
+      "--global-batch 16 --stage 2,3 --micro-batch 2 --checkpointing none --offload-optimizer "
+      "none" +
       gemma.model());
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
