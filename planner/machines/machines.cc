@@ -3,15 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
-#include <condition_variable>
 #include <exception>
 #include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
-#include <thread>
 #include <tuple>
 
 #include "core/base/error.h"
@@ -22,6 +19,7 @@
 #include "planner/report/report_text.h"
 #include "planner/request/plan_answer.h"
 #include "planner/request/resolved.h"
+#include "planner/search/crew.h"
 #include "planner/search/search.h"
 
 namespace zeroplan {
@@ -29,18 +27,6 @@ namespace {
 
 // Of the budget: enough to find what is mostly best, not to prove it.
 constexpr double kFirstLook = 0.02;
-
-// With a look at this machine that is taken once, however many rows it has.
-PlanRequest FindingOnce(PlanRequest request) {
-  auto& find = request.common.hardware.find;
-  if (!find) return request;
-  find = [look = std::move(find),
-          found = std::make_shared<std::optional<FoundMachine>>()](bool measure_host) {
-    if (!*found) *found = look(measure_host);
-    return **found;
-  };
-  return request;
-}
 
 // Who names a card, or a number of them, rents cards, whichever machine they are planned in.
 MachinePrices PricesOf(const PriceBook& book, const std::string& hw,
@@ -51,24 +37,15 @@ MachinePrices PricesOf(const PriceBook& book, const std::string& hw,
   return cards ? book.OfCard(hardware.gpu.name) : book.Of(hardware);
 }
 
-// What the rows share while they are searched.
-struct Crew {
-  std::mutex mutex;
-  std::condition_variable told;
-  std::atomic<bool> stop = false;
-  std::exception_ptr failed;
-  size_t done = 0, workers = 0;
-  const MachineRow* best = nullptr;  // by tokens a second, as far as rows are done
-};
-
 double RateOf(const MachineRow& row) {
   return row.choice ? *row.choice->time.tokens_per_second : 0;
 }
 
 class Comparison {
  public:
-  Comparison(const PlanRequest& request, Assumptions& assumptions)
-      : asked_(FindingOnce(request)), questions_(MachineQuestions(asked_)) {
+  Comparison(const PlanRequest& request, Assumptions& assumptions) : asked_(request) {
+    asked_.common.hardware = FoundOnce(request.common.hardware);
+    questions_ = MachineQuestions(asked_);
     if (!request.machines.prices.empty()) own_ = PriceBook::Read(request.machines.prices);
     all_.objective = request.machines.objective.value_or(MachineObjective::kTime);
     all_.deadline = request.machines.deadline;
@@ -245,65 +222,36 @@ class Comparison {
   // `effort`: a part of the budget that was asked for; 1: the rows are done then.
   void Search(const std::vector<size_t>& rows, double effort, const MachinesProgress& progress) {
     Crew crew;
-    const std::vector<std::vector<size_t>> chains = Chains(rows);
-    std::atomic<size_t> next = 0;
-    const size_t most = std::max(1u, std::thread::hardware_concurrency());
-    crew.workers = std::min(most, chains.size());
-    std::vector<std::jthread> threads;
-    threads.reserve(crew.workers);
-    for (size_t i = 0, count = crew.workers; i < count; ++i) {
-      threads.emplace_back([&] {
-        try {
-          for (size_t at = next++; at < chains.size() && !crew.stop; at = next++) {
-            Searched before;
-            for (const size_t row : chains[at]) {
-              if (crew.stop) break;
-              before = SearchOne(row, before, effort, crew);
-              const std::lock_guard lock(crew.mutex);
-              ++crew.done;
-              const MachineRow& done = all_.rows[row];
-              if (crew.best == nullptr || RateOf(done) > RateOf(*crew.best)) crew.best = &done;
-              crew.told.notify_one();
-            }
-          }
-        } catch (...) {
-          const std::lock_guard lock(crew.mutex);
-          if (!crew.failed) crew.failed = std::current_exception();
-          crew.stop = true;
+    std::mutex mutex;  // of what is told
+    size_t done = 0;
+    const MachineRow* best = nullptr;  // by tokens a second, as far as rows are done
+    std::vector<std::function<void()>> tasks;
+    for (const std::vector<size_t>& chain : Chains(rows)) {
+      tasks.emplace_back([&, chain] {
+        Searched before;
+        for (const size_t row : chain) {
+          crew.CheckStopped();
+          before = SearchOne(row, before, effort, crew);
+          const std::lock_guard lock(mutex);
+          ++done;
+          const MachineRow& found = all_.rows[row];
+          if (best == nullptr || RateOf(found) > RateOf(*best)) best = &found;
         }
-        const std::lock_guard lock(crew.mutex);
-        --crew.workers;
-        crew.told.notify_one();
       });
     }
-    std::exception_ptr stopped;
-    {
-      std::unique_lock lock(crew.mutex);
-      while (crew.workers > 0) {
-        crew.told.wait_for(lock, std::chrono::milliseconds(50));
-        if (stopped) continue;
-        std::string text = fmt::format("{} of {} machines", crew.done, rows.size());
-        if (crew.best != nullptr && crew.best->choice) {
-          text += fmt::format(", the fastest so far {} x {}: {} tokens/s", crew.best->gpus,
-                              crew.best->hw, NumberCell(RateOf(*crew.best)));
-        }
-        const size_t done = crew.done;
-        lock.unlock();
-        try {
-          if (progress) progress(done, text);
-        } catch (...) {
-          stopped = std::current_exception();
-          crew.stop = true;
-        }
-        lock.lock();
+    crew.Run(tasks, [&] {
+      if (!progress) return;
+      std::unique_lock lock(mutex);
+      const size_t count = done;
+      std::string text = fmt::format("{} of {} machines", count, rows.size());
+      if (best != nullptr && best->choice) {
+        text += fmt::format(", the fastest so far {} x {}: {} tokens/s", best->gpus, best->hw,
+                            NumberCell(RateOf(*best)));
       }
-    }
-    for (std::jthread& thread : threads) thread.join();
-    if (stopped) std::rethrow_exception(stopped);
-    if (crew.failed) std::rethrow_exception(crew.failed);
+      lock.unlock();
+      progress(count, text);
+    });
   }
-
-  struct Stopped {};  // a search that is not waited for any more
 
   // A search, with what it points to.
   struct Searched {
@@ -312,22 +260,18 @@ class Comparison {
   };
 
   // `before`: the search before this one in its chain; null: this is the first.
-  Searched SearchOne(size_t at, const Searched& before, double effort, Crew& crew) {
+  Searched SearchOne(size_t at, const Searched& before, double effort, const Crew& crew) {
     MachineRow& row = all_.rows[at];
     Searched now{resolved_[at], nullptr};
     if (effort == 1) resolved_[at].reset();
     SearchInputs inputs = now.resolved->inputs();
     inputs.effort = effort * asked_.effort.value_or(1);
-    inputs.progress = [&crew](uint64_t) {
-      if (crew.stop) throw Stopped();
-    };
+    inputs.progress = [&crew](uint64_t) { crew.CheckStopped(); };
     try {
       now.search = before.search != nullptr
                        ? before.search->Like(std::move(inputs), /*same_gpus=*/false)
                        : MakeSearch(std::move(inputs));
       Find(*now.search, effort < 1, row);
-    } catch (const Stopped&) {
-      return now;
     } catch (const Error& error) {  // what the machine's runtime refuses of its choices
       if (error.code() != ExitCode::kUsage) throw;
       row.why_not = error.what();
@@ -483,7 +427,7 @@ class Comparison {
         });
   }
 
-  const PlanRequest asked_;
+  PlanRequest asked_;
   GoalFields goal_;                // with the tokens that machines are compared by
   std::vector<GoalFields> goals_;  // a row's: with data as it is packed there
   std::vector<PlanRequest> questions_;

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 
 #include "core/base/error.h"
@@ -15,6 +16,7 @@
 #include "planner/report/report_text.h"
 #include "planner/request/plan_answer.h"
 #include "planner/request/resolved.h"
+#include "planner/search/crew.h"
 #include "planner/search/search.h"
 #include "planner/search/search_space.h"
 
@@ -137,10 +139,11 @@ class Comparer {
   Comparer(const PlanRequest& asked, Assumptions& assumptions,
            const std::function<void(const std::string&)>& progress)
       : asked_(asked), progress_(progress) {
+    asked_.common.hardware = FoundOnce(asked.common.hardware);
     for (const TuningMethod method : *asked.compared) {
       const bool first = sides_.empty();
       Assumptions again{.logged = true};
-      sides_.push_back(Open(asked, method, first ? assumptions : again, Progress()));
+      sides_.push_back(Open(asked_, method, first ? assumptions : again, Watched()));
       said_ = said_ || (first && method != TuningMethod::kFull);
       // What is said of adapters; QLoRA has those of LoRA.
       for (std::string& note : again.notes) {
@@ -160,11 +163,12 @@ class Comparer {
     all.runtime = inputs.runtime;
     all.recipe = inputs.recipe;
     all.seq_len = inputs.base.batch.seq_len;
-    std::vector<Answer> answers;
-    for (Side& side : sides_) {
-      Doing(side.method, "");
-      all.methods.push_back(Choose(side, answers.emplace_back()));
-    }
+    std::vector<Answer> answers(sides_.size());
+    all.methods.resize(sides_.size());
+    OfSides([&](size_t i) {
+      Doing(sides_[i].method, "");
+      all.methods[i] = Choose(sides_[i], answers[i]);
+    });
     all.answer = AnswerOf(answers);
     if (!asked_.quick && all.answer.possible.size() > 1) LookLonger(all, answers);
     TakeGoal(all);
@@ -179,9 +183,15 @@ class Comparer {
     }
     // Every other sequence is a search of its own, of seconds where choices are judged one by one.
     const bool by_sequence = inputs.runtime->has_programs();
-    for (size_t i = 0; i < sides_.size() && by_sequence; ++i) {
-      all.methods[i].sequence = LimitOf(sides_[i], Largest::kSeqLen, all);
-      all.methods[i].micro_batch = LimitOf(sides_[i], Largest::kMicroBatch, all);
+    if (by_sequence) {
+      std::vector<std::function<void()>> limits;
+      for (size_t i = 0; i < sides_.size(); ++i) {
+        limits.emplace_back(
+            [&, i] { all.methods[i].sequence = LimitOf(sides_[i], Largest::kSeqLen, all); });
+        limits.emplace_back(
+            [&, i] { all.methods[i].micro_batch = LimitOf(sides_[i], Largest::kMicroBatch, all); });
+      }
+      Together(limits);
     }
     for (MethodFigure (Comparer::*figure)(const MethodComparison&) :
          {&Comparer::BySequence, &Comparer::ByBatch, &Comparer::ByMemory}) {
@@ -194,20 +204,36 @@ class Comparer {
       }
     }
     // What was found to fit less memory on the way.
-    for (size_t i = 0; i < sides_.size(); ++i) {
+    OfSides([&](size_t i) {
       if (all.methods[i].least_gap > 0 || all.methods[i].least_gave_up)
         FindLeast(*sides_[i].search, all.methods[i]);
-    }
+    });
     return all;
   }
 
  private:
-  void Doing(TuningMethod method, const std::string& what) {
-    doing_ = fmt::format("{}{}{}", TuningMethodWords(method), what.empty() ? "" : ", ", what);
-    progress_(doing_);
+  // Each method has a search of its own, and these run side by side.
+  void Together(const std::vector<std::function<void()>>& tasks) {
+    crew_.Run(tasks, [this] {
+      std::unique_lock lock(mutex_);
+      const std::string doing = doing_;
+      lock.unlock();
+      progress_(doing);
+    });
   }
-  std::function<void(uint64_t)> Progress() {
-    return [this](uint64_t) { progress_(doing_); };
+  template <typename Fn>
+  void OfSides(Fn&& fn) {
+    std::vector<std::function<void()>> tasks;
+    for (size_t i = 0; i < sides_.size(); ++i) tasks.emplace_back([&fn, i] { fn(i); });
+    Together(tasks);
+  }
+  void Doing(TuningMethod method, const std::string& what) {
+    crew_.CheckStopped();
+    const std::lock_guard lock(mutex_);
+    doing_ = fmt::format("{}{}{}", TuningMethodWords(method), what.empty() ? "" : ", ", what);
+  }
+  std::function<void(uint64_t)> Watched() const {
+    return [this](uint64_t) { crew_.CheckStopped(); };
   }
 
   MethodChoice Choose(Side& side, Answer& answer) {
@@ -275,9 +301,9 @@ class Comparer {
   void LookLonger(MethodComparison& all, std::vector<Answer>& answers) {
     Question longer;
     longer.instruction_budget = 4 * kInstructionBudget;
-    for (size_t i = 0; i < sides_.size(); ++i) {
+    OfSides([&](size_t i) {
       Answer& answer = answers[i];
-      if (answer.gap == 0 && !answer.gave_up) continue;
+      if (answer.gap == 0 && !answer.gave_up) return;
       Doing(sides_[i].method, "");
       const Answer found = sides_[i].search->Best(longer);
       const double known = answer.found ? answer.found->tokens_per_second : 0;
@@ -286,7 +312,7 @@ class Comparer {
       }
       answer.gap = all.methods[i].gap = found.gap;
       answer.gave_up = all.methods[i].gave_up = found.gave_up;
-    }
+    });
     all.answer = AnswerOf(answers);
   }
 
@@ -338,14 +364,16 @@ class Comparer {
     MethodAnswer all;
     for (const uint64_t budget : {kFigureBudget / 8, kFigureBudget}) {
       question.instruction_budget = budget;
-      for (size_t i = 0; i < searches.size(); ++i) {
+      std::vector<uint64_t> spent(searches.size(), 0);
+      OfSides([&](size_t i) {
         const bool open = budget < kFigureBudget || answers[i].gap > 0 || answers[i].gave_up;
-        if (searches[i] == nullptr || !open) continue;
+        if (searches[i] == nullptr || !open) return;
         Doing(sides_[i].method, what);
         const uint64_t before = searches[i]->instructions_lowered();
         answers[i] = searches[i]->Best(question);
-        spent_ += searches[i]->instructions_lowered() - before;
-      }
+        spent[i] = searches[i]->instructions_lowered() - before;
+      });
+      for (const uint64_t one : spent) spent_ += one;
       all = AnswerOf(answers);
       if (all.possible.size() <= 1 || Spent()) break;
     }
@@ -378,17 +406,17 @@ class Comparer {
     const auto look = [&](int64_t seq_len) {
       if (seq_len == all.seq_len) return all.answer;
       std::vector<Side> open(sides_.size());
-      std::vector<ChoiceSearch*> searches;
-      for (size_t i = 0; i < sides_.size(); ++i) {
+      std::vector<ChoiceSearch*> searches(sides_.size());
+      OfSides([&](size_t i) {
         const std::optional<MethodLimit>& limit = all.methods[i].sequence;
         // What was not found to fit is asked again.
         const bool can = !limit || !limit->next || !limit->next_known || seq_len < *limit->next;
         Assumptions unused{.logged = true};
         if (can) {
-          open[i] = Open(WithSequence(asked_, seq_len, all), sides_[i].method, unused, Progress());
+          open[i] = Open(WithSequence(asked_, seq_len, all), sides_[i].method, unused, Watched());
         }
-        searches.push_back(open[i].search.get());
-      }
+        searches[i] = open[i].search.get();
+      });
       return Ask(searches, {}, fmt::format("⟦seq_len⟧ {}", seq_len));
     };
     const auto between = [](int64_t low, int64_t high) {
@@ -461,9 +489,11 @@ class Comparer {
     return figure;
   }
 
-  const PlanRequest& asked_;
+  PlanRequest asked_;
   const std::function<void(const std::string&)>& progress_;
+  Crew crew_;
   std::vector<Side> sides_;
+  std::mutex mutex_;  // of doing_
   std::string doing_;
   bool said_ = false;   // what adapters there are
   uint64_t spent_ = 0;  // instructions lowered for a figure

@@ -86,9 +86,10 @@ struct MethodComparison {
   std::string left_out;  // field of the batch that micro-batches were asked without; "": none
 };
 
-// `progress` is told what is looked at, with every program. Throws Error(kUsage) as ResolvedPlan,
-// before anything is searched. `request.quick` leaves limits and figures out; another runtime than
-// zeroplan's own limits and the figure of sequences. REQUIRES:
+// Searches on all processors; the answer does not depend on how many. `progress` is called by the
+// caller's thread and told what is looked at; what it throws ends the search. Throws Error(kUsage)
+// as ResolvedPlan, before anything is searched. `request.quick` leaves limits and figures out;
+// another runtime than zeroplan's own limits and the figure of sequences. REQUIRES:
 // request.compared, and none of what OnlyOfOneMethod names.
 MethodComparison CompareMethods(const PlanRequest& request, Assumptions& assumptions,
                                 const std::function<void(const std::string&)>& progress);

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
+#include <mutex>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
@@ -349,6 +352,23 @@ HardwareProfile ResolveHardware(const HardwareFields& fields, const ClusterField
   if (!fields.intra_node_bandwidth.empty()) ApplyGpuLink(hardware, fields.intra_node_bandwidth);
   if (fields.nvme_drives) ApplyNvmeDrives(hardware, static_cast<uint64_t>(*fields.nvme_drives));
   return hardware;
+}
+
+HardwareFields FoundOnce(HardwareFields fields) {
+  if (!fields.find) return fields;
+  struct Look {
+    std::function<FoundMachine(bool)> find;
+    std::mutex mutex;
+    std::optional<FoundMachine> found;
+  };
+  const auto look = std::make_shared<Look>();
+  look->find = std::move(fields.find);
+  fields.find = [look](bool measure_host) {
+    const std::lock_guard lock(look->mutex);
+    if (!look->found) look->found = look->find(measure_host);
+    return *look->found;
+  };
+  return fields;
 }
 
 LowerOptions GpuLowerOptions(const ModelSpec& model, Dtype dtype, const GpuProfile& gpu) {

@@ -58,6 +58,8 @@ enum class MeasureHost : uint8_t { kNo, kYes };
 // alone: they are one machine's, unless a network or GPUs a node are given.
 HardwareProfile ResolveHardware(const HardwareFields& fields, const ClusterFields& cluster,
                                 Assumptions& assumptions, MeasureHost measure = MeasureHost::kNo);
+// The same fields for a question that is resolved many times: its copies look at this machine once.
+HardwareFields FoundOnce(HardwareFields fields);
 // How programs of `model` in `dtype` are lowered for such GPUs: for CUDA, keeping attention's
 // scores where no other kernel takes its heads.
 LowerOptions GpuLowerOptions(const ModelSpec& model, Dtype dtype, const GpuProfile& gpu);
