@@ -89,24 +89,29 @@ class TorchJudge : public ChoiceJudge {
       : runtime_(runtime), inputs_(inputs) {}
 
   ChoiceEstimate Estimate(const TrainSetup& setup, const Cluster& cluster) override {
-    const Played& free = FreeOf(setup, cluster);
+    const Played& played = FreeOf(setup, cluster);
+    TorchFootprint free = played.footprint;
+    const int64_t micro_steps = setup.batch.grad_accum;
+    free.copied_bytes = static_cast<uint64_t>(played.step.CopiedBytes(micro_steps));
     ChoiceEstimate choice;
     choice.setup = setup;
     choice.settings = SettingsOf(setup.zero);
-    choice.footprint = FootprintOf(free.footprint, cluster.ranks_per_node());
+    choice.footprint = FootprintOf(free, cluster.ranks_per_node());
     const Capacity capacity = CapacityOf(cluster);
-    const uint64_t evicted = Evicted(free.footprint, *capacity.gpu_bytes);
+    const uint64_t evicted = Evicted(free, *capacity.gpu_bytes);
     choice.footprint.host.pageable += evicted * static_cast<uint64_t>(cluster.ranks_per_node());
-    if (free.time) SetTime(WithEvicted(*free.time, evicted, cluster), cluster, choice);
+    if (const std::optional<RuntimeTime> time = played.step.Time(micro_steps)) {
+      SetTime(WithEvicted(*time, evicted, cluster), cluster, choice);
+    }
     std::optional<TorchPhase> too_large;
-    if (free.footprint.DeviceBytes() > *capacity.gpu_bytes) {
-      too_large = Squeeze(free.footprint, *capacity.gpu_bytes, choice);
+    if (free.DeviceBytes() > *capacity.gpu_bytes) {
+      too_large = Squeeze(free, *capacity.gpu_bytes, choice);
     }
     for (const Shortage& shortage : Check(choice.footprint, capacity)) {
       if (!choice.why_not.empty()) choice.why_not += "; and ";
       choice.why_not +=
           shortage.kind == MemoryKind::kGpu
-              ? GpuMisfit(free.footprint, *too_large, shortage.has, setup.zero.stage)
+              ? GpuMisfit(free, *too_large, shortage.has, setup.zero.stage)
               : fmt::format("{}: {} processes need {} of {}",
                             shortage.kind == MemoryKind::kNvme ? "NVMe" : "host memory",
                             cluster.ranks_per_node(), FormatBytes(shortage.needs),
@@ -175,12 +180,14 @@ class TorchJudge : public ChoiceJudge {
  private:
   struct Played {
     TorchFootprint footprint;  // with as much memory as it likes
-    std::optional<RuntimeTime> time;
+    PlayedStep step;
   };
 
+  // One play serves all accumulations of which as many micro-steps are played.
   const Played& FreeOf(const TrainSetup& setup, const Cluster& cluster) {
-    const auto [at, added] =
-        played_choices_.try_emplace({CandidateOf(setup), setup.zero.overlap_comm});
+    Candidate candidate = CandidateOf(setup);
+    candidate.grad_accum = std::min(candidate.grad_accum, kPlayedMicroSteps);
+    const auto [at, added] = played_choices_.try_emplace({candidate, setup.zero.overlap_comm});
     if (!added) return at->second;
     const TorchMachine* machine = MachineOf(cluster.shape());
     const bool host_known = machine != nullptr && machine->host_bytes_per_second > 0;
@@ -191,7 +198,7 @@ class TorchJudge : public ChoiceJudge {
     const bool timed = (!on_host || host_known) && (!in_files || files_known);
     TorchTimer timer(timed ? machine : nullptr, {});
     at->second.footprint = Play(setup, std::nullopt, &timer, /*around=*/true);
-    at->second.time = timer.Time(setup.batch.grad_accum);
+    at->second.step = timer.step();
     return at->second;
   }
 
@@ -417,7 +424,7 @@ TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
   }
   footprint.out_of_memory = memory.out_of_memory();
   footprint.file_bytes = memory.file_bytes();
-  footprint.copied_bytes = static_cast<uint64_t>(timer->CopiedBytes(setup.batch.grad_accum));
+  footprint.copied_bytes = static_cast<uint64_t>(timer->step().CopiedBytes(setup.batch.grad_accum));
   footprint.managed_bytes = memory.managed_bytes();
   footprint.context_bytes = ContextBytes(parts.context_stage, setup.batch.world_size);
   for (const TorchPhase phase :

@@ -240,7 +240,7 @@ void TorchTimer::AllToAll(int stream, double full_bytes, RankGroups groups) {
 }
 
 void TorchTimer::Copy(int stream, bool to_device, double bytes, int calls, bool pageable) {
-  copied_ += bytes;
+  step_.copied_ += bytes;
   if (!machine_ || calls == 0) return;
   clock_.Host(calls * constants_.launch);
   const double seconds = calls * machine_->transfers.Seconds(to_device, bytes / calls, pageable);
@@ -280,37 +280,38 @@ void TorchTimer::HostUpdate(double bytes) {
 }
 
 void TorchTimer::BeginStep() {
-  begin_ = clock_.reading();
-  micro_steps_.clear();
+  step_.begin_ = clock_.reading();
+  step_.micro_steps_.clear();
   full_bytes_.fill(0);
-  copied_ = 0;
-  copied_at_.clear();
+  step_.copied_ = 0;
+  step_.copied_at_.clear();
 }
 
 void TorchTimer::BeginMicroStep() {
-  micro_steps_.push_back(clock_.reading());
-  copied_at_.push_back(copied_);
+  step_.micro_steps_.push_back(clock_.reading());
+  step_.copied_at_.push_back(step_.copied_);
 }
 
-double TorchTimer::CopiedBytes(int64_t micro_steps) const {
+void TorchTimer::EndStep() {
+  if (!machine_) return;
+  clock_.HostWaitsForAll();
+  step_.timed_ = true;
+  step_.end_ = clock_.reading();
+  GpuWork work = step_.begin_.work * -1;
+  work += step_.end_.work;
+  work.fixed_seconds += std::max(0.0, step_.end_.seconds - step_.begin_.seconds - work.seconds());
+  clock_.SetGpuClock(machine_->power.Clock(work));
+}
+
+double PlayedStep::CopiedBytes(int64_t micro_steps) const {
   const auto played = static_cast<int64_t>(copied_at_.size());
   if (micro_steps <= played || played < 2) return copied_;
   const double one = copied_at_.back() - copied_at_[copied_at_.size() - 2];
   return copied_ + one * static_cast<double>(micro_steps - played);
 }
 
-void TorchTimer::EndStep() {
-  if (!machine_) return;
-  clock_.HostWaitsForAll();
-  end_ = clock_.reading();
-  GpuWork work = begin_.work * -1;
-  work += end_.work;
-  work.fixed_seconds += std::max(0.0, end_.seconds - begin_.seconds - work.seconds());
-  clock_.SetGpuClock(machine_->power.Clock(work));
-}
-
-std::optional<RuntimeTime> TorchTimer::Time(int64_t micro_steps) const {
-  if (!machine_) return std::nullopt;
+std::optional<RuntimeTime> PlayedStep::Time(int64_t micro_steps) const {
+  if (!timed_) return std::nullopt;
   RuntimeTime time = TimeBetween(begin_, end_);
   const auto played = static_cast<int64_t>(micro_steps_.size());
   if (micro_steps > played && played >= 2) {

@@ -138,6 +138,25 @@ inline constexpr size_t kPythonCalls = 6;
 enum class RankGroups : uint8_t { kAll, kShard, kReplica, kNode, kAcrossNodes, kSequence };
 inline constexpr size_t kRankGroups = 6;
 
+// A step whose micro-steps were played, or three of them.
+class PlayedStep {
+ public:
+  // Bytes that it copies between GPU and host, both ways, with `micro_steps` in place of the played
+  // ones, as Time counts them; without a machine too.
+  double CopiedBytes(int64_t micro_steps) const;
+  // Its time with `micro_steps` in place of the played ones, each that is added as long as the last
+  // but one. Nothing without a machine.
+  std::optional<RuntimeTime> Time(int64_t micro_steps) const;
+
+ private:
+  friend class TorchTimer;
+  bool timed_ = false;
+  std::vector<TorchClock::Reading> micro_steps_;
+  double copied_ = 0;              // since the step began
+  std::vector<double> copied_at_;  // when each micro-step began
+  TorchClock::Reading begin_, end_;
+};
+
 // Without a machine nothing takes time.
 class TorchTimer {
  public:
@@ -205,16 +224,13 @@ class TorchTimer {
     clock_.StreamWaits(stream, event);
   }
 
-  // The step of which Time() tells begins now; its micro-steps begin where they are marked.
+  // The step begins now; its micro-steps begin where they are marked.
   void BeginStep();
   void BeginMicroStep();
   void EndStep();
-  // Bytes that the last step copied between GPU and host, both ways, with `micro_steps` in place of
-  // the played ones, as Time counts them; without a machine too.
-  double CopiedBytes(int64_t micro_steps) const;
-  // Time of the last step, with `micro_steps` of them in place of the `played` ones, each as long
-  // as the last but one. Nothing without a machine.
-  std::optional<RuntimeTime> Time(int64_t micro_steps) const;
+  // The last step.
+  const PlayedStep& step() const { return step_; }
+  std::optional<RuntimeTime> Time(int64_t micro_steps) const { return step_.Time(micro_steps); }
 
  private:
   struct Group {
@@ -237,10 +253,7 @@ class TorchTimer {
   double launch_ = 0;  // of the host, for an operation of the model
   std::array<int64_t, kPythonCalls> calls_{};
   std::array<double, kRankGroups> full_bytes_{};
-  std::vector<TorchClock::Reading> micro_steps_;
-  double copied_ = 0;              // since the step began
-  std::vector<double> copied_at_;  // when each micro-step began
-  TorchClock::Reading begin_, end_;
+  PlayedStep step_;
 };
 
 }  // namespace zeroplan
