@@ -26,7 +26,8 @@ void Crew::Run(const std::vector<std::function<void()>>& tasks, const std::funct
   };
   std::mutex mutex;
   std::condition_variable ended;
-  size_t working = std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()), tasks.size());
+  size_t working =
+      std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()), tasks.size());
   std::vector<std::jthread> threads;
   for (size_t i = 0, count = working; i < count; ++i) {
     threads.emplace_back([&] {

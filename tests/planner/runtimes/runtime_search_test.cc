@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <random>
 
 #include "core/base/error.h"
@@ -110,6 +111,38 @@ TEST_CASE("EnumeratedSearch: no choice of a sweep is better") {
   }
   CHECK(searched >= 12);
   CHECK(nothing >= 1);
+}
+
+// One play of a judge serves many numbers of micro-steps.
+TEST_CASE("a judge says of every accumulation what is said of it alone") {
+  ModelSpec model = LoadModel("gpt2-medium");
+  model.layers = 2;
+  for (const Runtime* runtime : {&DeepSpeedRuntime(), &Fsdp2Runtime(), &DdpRuntime()}) {
+    // What fits, and what makes the allocator give back what it has.
+    for (const double gpu_gb : {40.0, 3.5}) {
+      Scenario scenario(*runtime, model, 2, static_cast<uint64_t>(gpu_gb * 1e9), 48);
+      const std::unique_ptr<ChoiceJudge> judge =
+          runtime->Judge({model, {}, scenario.inputs.recipe, &scenario.profile});
+      int compared = 0;
+      for (TrainSetup setup : scenario.Setups()) {
+        if (setup.batch.micro_batch != 2) continue;
+        for (const int64_t micro_steps : {7, 3, 100, 2, 1, 4}) {
+          setup.batch.grad_accum = micro_steps;
+          CAPTURE(SetupLabel(setup));
+          CAPTURE(gpu_gb);
+          CAPTURE(micro_steps);
+          const ChoiceEstimate one = judge->Estimate(setup, scenario.cluster());
+          const ChoiceEstimate alone = scenario.Judged(setup, scenario.inputs.recipe);
+          CHECK(one.footprint == alone.footprint);
+          CHECK(one.why_not == alone.why_not);
+          CHECK(one.time.total_seconds == alone.time.total_seconds);
+          CHECK(one.time.exposed_offload_seconds == alone.time.exposed_offload_seconds);
+          ++compared;
+        }
+      }
+      CHECK(compared >= 6);
+    }
+  }
 }
 
 TEST_CASE("EnumeratedSearch: room for the margins of error comes before speed") {
