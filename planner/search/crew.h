@@ -13,7 +13,7 @@ struct CrewStopped {};
 class Crew {
  public:
   // Runs all tasks, on as many threads as there are processors, and returns when all have ended.
-  // Meanwhile `tell` (may be empty) is called on the calling thread, some twenty times a second.
+  // Meanwhile `tell` (may be empty) is called on the calling thread, every 50 ms.
   // What a task or `tell` throws stops the crew, and is thrown from here: of several tasks that of
   // the first in the list. Tasks must not share what they change without a lock.
   void Run(const std::vector<std::function<void()>>& tasks, const std::function<void()>& tell);

@@ -36,9 +36,8 @@ std::string StepDiffers(const PlanFile& plan, const RunPrediction& here) {
   const double planned = *plan.step_seconds, found = *here.step_seconds;
   if (std::abs(found - planned) < kAlike * planned) return "";
   return fmt::format(
-      "Step: {} says {}, with the figures of {}; with those of this machine it is predicted to "
-      "take "
-      "{}. 'zeroplan plan' chooses anew for them.",
+      "Step: {} says {}, with the figures of {}; with those of this machine a step is predicted "
+      "to take {}. 'zeroplan plan' chooses anew for them.",
       plan.source, FormatSeconds(planned), plan.cluster.hardware, FormatSeconds(found));
 }
 
