@@ -125,7 +125,8 @@ SearchInputs WithHostMemory(SearchInputs inputs, uint64_t bytes) {
 
 // The least host memory, to a sixteenth, with which what was asked fits. None: it is not the host
 // alone that is short.
-std::optional<Change> MoreHostMemory(const SearchInputs& asked, const Question& question) {
+std::optional<Change> MoreHostMemory(const ChoiceSearch& like, const Question& question) {
+  const SearchInputs& asked = like.inputs();
   if (!asked.clusters.back().cluster.host_capacity_bytes) return std::nullopt;
   constexpr uint64_t kMost = 16;
   const uint64_t present = *asked.clusters.back().cluster.host_capacity_bytes;
@@ -137,7 +138,7 @@ std::optional<Change> MoreHostMemory(const SearchInputs& asked, const Question& 
     uint64_t bytes = present / 16 * share, unit = 1;
     while (bytes / unit >= 1000) unit *= 10;
     bytes = bytes / unit * unit;
-    const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(WithHostMemory(asked, bytes));
+    const std::unique_ptr<ChoiceSearch> searcher = like.Like(WithHostMemory(asked, bytes));
     const std::optional<Found> found = searcher->Best(question).found;
     if (found) {
       change = {fmt::format("⟦host_memory⟧ {}GB", static_cast<double>(bytes) / 1e9), *found,
@@ -234,11 +235,12 @@ Question FastestThatFits() {
 
 std::vector<Change> SingleChanges(const SearchInputs& asked, const SearchSpace& full) {
   std::vector<Change> changes;
+  const std::unique_ptr<ChoiceSearch> like = MakeSearch(asked);
   for (int f = 0; f < kFreedoms; ++f) {
     if (IsFree(f, asked.space, full)) continue;
     SearchInputs inputs = asked;
     SetFree(f, full, inputs.space);
-    const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(inputs);
+    const std::unique_ptr<ChoiceSearch> searcher = like->Like(inputs);
     const std::optional<Found> found = searcher->Best(FastestThatFits()).found;
     if (found) changes.push_back(Describe(*searcher, *found, asked.space));
   }
@@ -252,6 +254,7 @@ std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpac
     if (!IsFree(f, asked.space, full)) pinned |= 1u << f;
   }
   const Question fastest = FastestThatFits();
+  const std::unique_ptr<ChoiceSearch> like = MakeSearch(asked);
   for (int count = 1; count <= std::popcount(pinned); ++count) {
     std::optional<Change> best;
     for (unsigned set = 1; set < (1u << kFreedoms); ++set) {
@@ -260,7 +263,7 @@ std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpac
       for (int f = 0; f < kFreedoms; ++f) {
         if ((set >> f & 1) != 0) SetFree(f, full, inputs.space);
       }
-      const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(inputs);
+      const std::unique_ptr<ChoiceSearch> searcher = like->Like(inputs);
       const std::optional<Found> found = searcher->Best(fastest).found;
       if (!found || (best && Merit(*found) <= Merit(best->found))) continue;
       best = Describe(*searcher, *found, asked.space);
@@ -269,7 +272,7 @@ std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpac
   }
   if (std::optional<Change> change = LighterStates(asked, full, fastest)) return change;
   if (std::optional<Change> change = LighterRecipe(asked, full, fastest)) return change;
-  if (std::optional<Change> change = MoreHostMemory(asked, fastest)) return change;
+  if (std::optional<Change> change = MoreHostMemory(*like, fastest)) return change;
   const int64_t gpus = asked.space.gpus.back();
   for (const bool free_all : {false, true}) {
     for (int64_t n = 2 * gpus; n <= std::min(1024 * gpus, kMaxPlannedGpus); n *= 2) {

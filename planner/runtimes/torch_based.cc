@@ -182,12 +182,23 @@ class TorchJudge : public ChoiceJudge {
     TorchFootprint footprint;  // with as much memory as it likes
     PlayedStep step;
   };
+  // With as much as there is.
+  struct Limited {
+    std::optional<TorchPhase> out_of_memory;
+    uint64_t segments_given_back = 0;  // in the micro-steps that are played
+  };
 
   // One play serves all accumulations of which as many micro-steps are played.
+  using PlayedChoice = std::pair<Candidate, bool>;
+  static PlayedChoice PlayedChoiceOf(const TrainSetup& setup) {
+    PlayedChoice of{CandidateOf(setup), setup.zero.overlap_comm};
+    of.first.grad_accum = std::min(of.first.grad_accum, kPlayedMicroSteps);
+    return of;
+  }
+
   const Played& FreeOf(const TrainSetup& setup, const Cluster& cluster) {
-    Candidate candidate = CandidateOf(setup);
-    candidate.grad_accum = std::min(candidate.grad_accum, kPlayedMicroSteps);
-    const auto [at, added] = played_choices_.try_emplace({candidate, setup.zero.overlap_comm});
+    const auto [at, added] =
+        played_choices_.try_emplace({PlayedChoiceOf(setup), cluster.gpus_per_node});
     if (!added) return at->second;
     const TorchMachine* machine = MachineOf(cluster.shape());
     const bool host_known = machine != nullptr && machine->host_bytes_per_second > 0;
@@ -229,11 +240,20 @@ class TorchJudge : public ChoiceJudge {
   std::optional<TorchPhase> Squeeze(const TorchFootprint& free, uint64_t has,
                                     ChoiceEstimate& choice) {
     if (const std::optional<TorchPhase> phase = PhaseTooLarge(free, has)) return phase;
-    const TorchFootprint limited =
-        Play(choice.setup, has - std::min(has, free.context_bytes), nullptr, /*around=*/false);
+    TrainSetup played = choice.setup;
+    played.batch.grad_accum = std::min(played.batch.grad_accum, kPlayedMicroSteps);
+    const auto [at, added] = limited_.try_emplace({PlayedChoiceOf(played), has});
+    Limited& limited = at->second;
+    if (added) {
+      const TorchFootprint footprint =
+          Play(played, has - std::min(has, free.context_bytes), nullptr, /*around=*/false);
+      limited = {footprint.out_of_memory, footprint.segments_given_back};
+    }
     if (limited.out_of_memory) return limited.out_of_memory;
     choice.footprint.gpu_spare_bytes = choice.footprint.gpu_total() - has;
-    choice.footprint.torch->segments_given_back = limited.segments_given_back;
+    choice.footprint.torch->segments_given_back =
+        limited.segments_given_back *
+        static_cast<uint64_t>(choice.setup.batch.grad_accum / played.batch.grad_accum);
     return std::nullopt;
   }
 
@@ -272,7 +292,8 @@ class TorchJudge : public ChoiceJudge {
   const TorchBased& runtime_;
   const JudgeInputs inputs_;
   std::map<std::pair<int, int>, TorchMachine> machines_;
-  std::map<std::pair<Candidate, bool>, Played> played_choices_;
+  std::map<std::pair<PlayedChoice, int>, Played> played_choices_;  // and GPUs of a node
+  std::map<std::pair<PlayedChoice, uint64_t>, Limited> limited_;   // and bytes of a GPU
   std::map<std::tuple<int64_t, int, RecomputeConfig>, double> least_seconds_;
 };
 

@@ -326,9 +326,14 @@ class Sweep {
 }  // namespace
 
 EnumeratedSearch::EnumeratedSearch(SearchInputs inputs)
+    : EnumeratedSearch(std::move(inputs), nullptr) {}
+
+EnumeratedSearch::EnumeratedSearch(SearchInputs inputs, std::shared_ptr<ChoiceJudge> judge)
     : inputs_(std::move(inputs)),
-      judge_(inputs_.runtime->Judge(
-          {inputs_.model, inputs_.lower, inputs_.recipe, inputs_.hardware, nullptr})) {
+      judge_(judge != nullptr
+                 ? std::move(judge)
+                 : inputs_.runtime->Judge(
+                       {inputs_.model, inputs_.lower, inputs_.recipe, inputs_.hardware, nullptr})) {
   ZEROPLAN_CHECK(inputs_.clusters.size() == inputs_.space.gpus.size());
   ZEROPLAN_CHECK(inputs_.hardware != nullptr);
   for (const SearchCluster& at : inputs_.clusters) {
@@ -439,7 +444,11 @@ ChoiceEstimate EnumeratedSearch::EstimateCandidate(const Candidate& candidate) c
 
 std::unique_ptr<ChoiceSearch> EnumeratedSearch::Like(SearchInputs inputs,
                                                      bool /*same_gpus*/) const {
-  return std::make_unique<EnumeratedSearch>(std::move(inputs));
+  const bool judged_alike = inputs.hardware == inputs_.hardware && inputs.base == inputs_.base &&
+                            inputs.recipe == inputs_.recipe &&
+                            inputs.given_zero == inputs_.given_zero;
+  return std::unique_ptr<ChoiceSearch>(
+      new EnumeratedSearch(std::move(inputs), judged_alike ? judge_ : nullptr));
 }
 
 double EnumeratedSearch::MostOfKernels(const Candidate& candidate) const {

@@ -40,12 +40,14 @@ class EnumeratedSearch : public ChoiceSearch {
   const SearchInputs& inputs() const override { return inputs_; }
 
  private:
+  EnumeratedSearch(SearchInputs inputs, std::shared_ptr<ChoiceJudge> judge);
+
   // Choices of `gpus` GPUs that answer `question`.
   std::vector<TrainSetup> ChoicesFor(const Question& question, int gpus) const;
   Cluster ClusterFor(const Question& question, int gpus) const;
 
   const SearchInputs inputs_;
-  const std::unique_ptr<ChoiceJudge> judge_;
+  const std::shared_ptr<ChoiceJudge> judge_;  // that of searches like this one too
   // Of Run: by candidate what was said of it, in the order in which it was judged.
   std::map<Candidate, ChoiceEstimate> estimates_;
   std::vector<JudgedChoice> judged_;

@@ -202,7 +202,8 @@ class ChoiceSearch {
   virtual std::vector<JudgedChoice> Judged() const = 0;
   virtual ChoiceEstimate EstimateCandidate(const Candidate& candidate) const = 0;
   // The same space on other machines' terms, sharing what can be shared: programs, and where the
-  // GPUs are the same what their kernels take. REQUIRES: `inputs` differ from these in the space,
+  // GPUs are the same what their kernels take; of other runtimes, on the same profile, what was
+  // played. Not for two threads at once. REQUIRES: `inputs` differ from these in the space,
   // the clusters and what is asked alone; `same_gpus`: the clusters have GPUs of the same figures.
   virtual std::unique_ptr<ChoiceSearch> Like(SearchInputs inputs, bool same_gpus = true) const = 0;
   // The best with as many GPUs as `now`, with another bandwidth (OtherLink::Typed).

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 #include <random>
 
 #include "core/base/error.h"
@@ -143,6 +144,39 @@ TEST_CASE("a judge says of every accumulation what is said of it alone") {
       CHECK(compared >= 6);
     }
   }
+}
+
+TEST_CASE("searches like one another answer as each does alone") {
+  ModelSpec model = LoadModel("gpt2-medium");
+  model.layers = 2;
+  Scenario scenario(DeepSpeedRuntime(), model, 4, 5 * kGB, 8);
+  EnumeratedSearch first(scenario.inputs);
+  const auto compare = [&](const SearchInputs& inputs) {
+    const std::unique_ptr<ChoiceSearch> like = first.Like(inputs, /*same_gpus=*/true);
+    EnumeratedSearch alone(inputs);
+    const std::optional<Found> found = like->Best({}).found, expected = alone.Best({}).found;
+    REQUIRE(found.has_value() == expected.has_value());
+    if (!found) return 0.0;
+    CHECK(found->candidate == expected->candidate);
+    CHECK(found->step_seconds == expected->step_seconds);
+    CHECK(like->EstimateCandidate(found->candidate).footprint ==
+          alone.EstimateCandidate(found->candidate).footprint);
+    return found->step_seconds;
+  };
+  const double here = compare(scenario.inputs);
+  CHECK(here > 0);
+  SearchInputs hosts = scenario.inputs;
+  hosts.clusters.front().cluster.host_capacity_bytes = 9 * kGB;
+  compare(hosts);
+  SearchInputs nodes = scenario.inputs;
+  nodes.clusters.front().cluster.gpus_per_node = 2;
+  CHECK(compare(nodes) > here);
+  SearchInputs longer = scenario.inputs;
+  longer.base.batch.seq_len = 512;
+  CHECK(compare(longer) < here);
+  SearchInputs compiled = scenario.inputs;
+  compiled.recipe.compile.layers = false;
+  CHECK(compare(compiled) != here);
 }
 
 TEST_CASE("EnumeratedSearch: room for the margins of error comes before speed") {
