@@ -30,6 +30,9 @@ struct OffloadPlace {
   }
 };
 
+// Micro-steps that are played of a step: the first, one between, the last.
+inline constexpr int64_t kPlayedMicroSteps = 3;
+
 // What is played: a model's training under one setup. 16-bit training with Adam in fp32; what
 // setup.zero leaves out, or has as kAuto, is DeepSpeed's default (core/config/reader_state.h).
 struct TorchPlay {
