@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/timing.h"
 #include "core/base/units.h"
 #include "core/program/collectives.h"
 #include "executor/kernels/convert.h"
@@ -52,14 +53,6 @@ std::exception_ptr AbortableBarrier::cause() const {
 }
 
 namespace {
-
-// Adds what `fn` takes to `seconds`.
-template <typename Fn>
-void Timed(double& seconds, Fn&& fn) {
-  const auto begin = std::chrono::steady_clock::now();
-  fn();
-  seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
 
 // Less work than this is not worth a second thread.
 constexpr int64_t kGrainElements = 1 << 15;
@@ -110,7 +103,9 @@ void Communicator::CheckSameCalls() const {
 void Communicator::Run(int rank, const CommCall& call, ThreadPool* pool) {
   double& waited = slots_[static_cast<size_t>(rank)].waited_seconds;
   slots_[static_cast<size_t>(rank)].call = call;
-  Timed(waited, [&] { barrier_.Wait(); });
+  auto came = std::chrono::steady_clock::now();
+  barrier_.Wait();
+  waited += SecondsSince(came);
   // All ranks are here, and read what the others' calls point to. Whatever fails, and whoever
   // aborts the group, none leaves before all are through.
   std::exception_ptr failure;
@@ -121,7 +116,9 @@ void Communicator::Run(int rank, const CommCall& call, ThreadPool* pool) {
     failure = std::current_exception();
     Abort(failure);
   }
-  Timed(waited, [&] { barrier_.WaitForAll(); });
+  came = std::chrono::steady_clock::now();
+  barrier_.WaitForAll();
+  waited += SecondsSince(came);
   if (failure) std::rethrow_exception(failure);
   if (cause()) throw GroupAborted();
 }

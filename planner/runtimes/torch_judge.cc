@@ -82,13 +82,14 @@ class TorchJudge : public ChoiceJudge {
 
   ChoiceEstimate Estimate(const TrainSetup& setup, const Cluster& cluster) override {
     const Played& played = FreeOf(setup, cluster);
-    TorchFootprint free = played.footprint;
+    const TorchFootprint& free = played.footprint;
     const int64_t micro_steps = setup.batch.grad_accum;
-    free.copied_bytes = static_cast<uint64_t>(played.step.CopiedBytes(micro_steps));
     ChoiceEstimate choice;
     choice.setup = setup;
     choice.settings = SettingsOf(setup.zero);
     choice.footprint = FootprintOf(free, cluster.ranks_per_node());
+    choice.footprint.torch->copied_bytes =
+        static_cast<uint64_t>(played.step.CopiedBytes(micro_steps));
     const Capacity capacity = CapacityOf(cluster);
     const uint64_t evicted = Evicted(free, *capacity.gpu_bytes);
     choice.footprint.host.pageable += evicted * static_cast<uint64_t>(cluster.ranks_per_node());
@@ -180,15 +181,18 @@ class TorchJudge : public ChoiceJudge {
     uint64_t segments_given_back = 0;  // in the micro-steps that are played
   };
 
-  // One play serves all accumulations of which as many micro-steps are played.
   using PlayedChoice = std::pair<Candidate, bool>;
   static PlayedChoice PlayedChoiceOf(const TrainSetup& setup) {
-    PlayedChoice of{CandidateOf(setup), setup.zero.overlap_comm};
-    of.first.grad_accum = std::min(of.first.grad_accum, kPlayedMicroSteps);
-    return of;
+    return {CandidateOf(setup), setup.zero.overlap_comm};
+  }
+  // One play serves all accumulations of which as many micro-steps are played.
+  static TrainSetup AsPlayed(TrainSetup setup) {
+    setup.batch.grad_accum = std::min(setup.batch.grad_accum, kPlayedMicroSteps);
+    return setup;
   }
 
-  const Played& FreeOf(const TrainSetup& setup, const Cluster& cluster) {
+  const Played& FreeOf(const TrainSetup& asked, const Cluster& cluster) {
+    const TrainSetup setup = AsPlayed(asked);
     const auto [at, added] =
         played_choices_.try_emplace({PlayedChoiceOf(setup), cluster.gpus_per_node});
     if (!added) return at->second;
@@ -232,8 +236,7 @@ class TorchJudge : public ChoiceJudge {
   std::optional<TorchPhase> Squeeze(const TorchFootprint& free, uint64_t has,
                                     ChoiceEstimate& choice) {
     if (const std::optional<TorchPhase> phase = PhaseTooLarge(free, has)) return phase;
-    TrainSetup played = choice.setup;
-    played.batch.grad_accum = std::min(played.batch.grad_accum, kPlayedMicroSteps);
+    const TrainSetup played = AsPlayed(choice.setup);
     const auto [at, added] = limited_.try_emplace({PlayedChoiceOf(played), has});
     Limited& limited = at->second;
     if (added) {

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/base/error.h"
+#include "core/base/timing.h"
 #include "executor/kernels/thread_pool.h"
 
 namespace zeroplan {
@@ -129,8 +130,7 @@ void GlooCommunicators::Await(Message& message) {
   if (!message) return;
   const auto begin = std::chrono::steady_clock::now();
   links_.Await(message);
-  waited_seconds_ +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  waited_seconds_ += SecondsSince(begin);
 }
 
 // ---- reductions ----
