@@ -7,17 +7,18 @@
     python3 benchmarks/fidelity.py --backend cpu --tiny            # tries the script without a GPU
 
 Draws models, batches and choices (stage, offload, recompute, accumulation) with a fixed seed, the
-same for the same options and the same memory of the machine. Each choice is predicted with
-`zeroplan estimate`, then trained on random tokens with `zeroplan train` for --seconds or 12 steps,
-whichever is more; the median of the last half of the steps counts: CUDA graphs have taken over by
-then, and the GPU has the clock that it keeps. Half of the runs have steps that are small (below about
-20 ms on an H200). A choice that is predicted not to fit is drawn again.
+same for the same options and the same memory of the machine. Each choice is trained on random tokens
+with `zeroplan train` for --seconds or 12 steps, whichever is more; the median of the last half of the
+steps counts: CUDA graphs have taken over by then, and the GPU has the clock that it keeps. Half of the
+runs have steps that are small (below about 20 ms on an H200). A choice that `zeroplan estimate` says
+does not fit is drawn again.
 
-Without --hw the machine is measured first (`zeroplan hw measure`, a minute or two). With --detected
-each run is also predicted as on a machine that nobody measured: by what `estimate` finds on it. Where
-`train` itself predicts another step than `estimate`, the last line names the runs. Errors are
-predicted / measured - 1: below 0 the prediction was too short. Exit code 1 if a run failed. Standard
-library only.
+The prediction is that of `train`, which chooses what a run leaves open (when units are gathered and
+what stays gathered); `estimate` takes defaults for that. Where `train` predicts nothing (--backend
+cpu), it is `estimate`'s. Without --hw the machine is measured first (`zeroplan hw measure`, a minute
+or two). With --detected each run is also predicted as on a machine that nobody measured (`zeroplan hw
+check`). Errors are predicted / measured - 1: below 0 the prediction was too short. Exit code 1 if a
+run failed. Standard library only.
 """
 import argparse
 import array
@@ -64,6 +65,8 @@ def parse():
     args = parser.parse_args()
     if args.runs < 1 or min(args.gpus) < 1:
         parser.error("--runs and --gpus: use 1 or more")
+    if args.detected and args.backend == "cpu":
+        parser.error("--detected: is of GPUs; leave out --backend cpu")
     first, last = 0, args.runs
     if args.range:
         try:
@@ -164,15 +167,22 @@ def write_tokens(path, count, vocab, rng):
         tokens.tofile(file)
 
 
-def predict(args, run, config, detected=False):
-    """By --hw, or by what estimate finds on a machine where `hw measure` kept nothing."""
-    profile, cache = ([], config.parent / "empty") if detected else (["--hw", args.hw], None)
-    text = run_command([args.binary, "estimate", *options(run, config), *profile,
-                        "--format", "json"], args.timeout, cache)
+def estimate(args, run, config):
+    text = run_command([args.binary, "estimate", *options(run, config), "--hw", args.hw,
+                        "--format", "json"], args.timeout)
     choices = json.loads(text)["choices"]
     if len(choices) != 1:
         raise Failed(f"estimate gave {len(choices)} choices for one")
     return choices[0]
+
+
+def predict_unmeasured(args, metrics):
+    """Seconds of a step of what ran, on a machine where `hw measure` kept nothing."""
+    table = run_command([args.binary, "hw", "check", metrics, "--format", "markdown"], args.timeout,
+                        metrics.parent / "empty").splitlines()
+    names, row = (table[line].split("|") for line in (0, 2))
+    column = next(i for i, name in enumerate(names) if "step, ms: predicted" in name)
+    return float(row[column]) / 1e3
 
 
 def train(args, run, config, steps, data, metrics):
@@ -189,18 +199,19 @@ def train(args, run, config, steps, data, metrics):
         raise Failed(f"{len(seconds)} steps instead of {steps}")
     return dict(step_seconds=statistics.median(seconds[steps // 2:]), steps=steps,
                 device_used_bytes=end["device_used_bytes"],
-                predicted_by_train=(start.get("predicted") or {}).get("step_seconds"))
+                predicted_step_seconds=start["predicted"]["step_seconds"],
+                predicted_device_bytes=start["planned_bytes"]["gpu"]["total"])
 
 
 def draw_fitting(rng, index, args, work):
-    """A drawn run that is predicted to fit, its model's file, and what is predicted."""
+    """A drawn run that is estimated to fit, its model's file, and the estimate."""
     config = work / f"model{index}.json"
     for _ in range(100):
         run = draw(rng, index, args)
         write_model(config, run)
-        predicted = predict(args, run, config)
-        if predicted["fits"]:
-            return run, config, predicted
+        estimated = estimate(args, run, config)
+        if estimated["fits"]:
+            return run, config, estimated
     raise Failed("100 draws in a row do not fit")
 
 
@@ -248,10 +259,6 @@ def report(results):
         summarise(title, [r["step_error"] for r in results if belongs(r)])
     summarise("  without a measured profile", [r["detected_error"] for r in results])
     summarise("GPU memory, all", [r["memory_error"] for r in results])
-    differing = [r["index"] for r in results if r["predicted_by_train"] is not None and
-                 abs(r["predicted_by_train"] / r["predicted_step_seconds"] - 1) > 1e-6]
-    if differing:
-        print(f"estimate and train predict different steps for run {', '.join(map(str, differing))}")
 
 
 def measure_machine(args, work):
@@ -277,7 +284,7 @@ def main():
         for index in range(args.first, args.last):
             rng = random.Random(f"{args.seed}:{index}")
             try:
-                run, config, predicted = draw_fitting(rng, index, args, work)
+                run, config, estimated = draw_fitting(rng, index, args, work)
             except Failed as failure:
                 failures += 1
                 print(f"{index:>3} failed: {failure}", flush=True)
@@ -285,7 +292,7 @@ def main():
             data, metrics = work / f"data{index}.bin", work / f"metrics{index}.jsonl"
             per_step = run["gpus"] * run["micro_batch"] * run["grad_accum"] * run["seq_len"]
             write_tokens(data, min(LEAST_STEPS * per_step + 1, 1 << 20), run["vocab"], rng)
-            wanted = math.ceil(args.seconds / predicted["step_seconds"]["total"])
+            wanted = math.ceil(args.seconds / estimated["step_seconds"]["total"])
             steps = min(max(wanted, LEAST_STEPS), MOST_STEPS)
             try:
                 result = train(args, run, config, steps, data, metrics)
@@ -295,17 +302,17 @@ def main():
                 continue
             finally:
                 data.unlink()
-            seconds = predicted["step_seconds"]["total"]
-            bytes_ = predicted["gpu_bytes"]["total"]
+            seconds, bytes_ = result["predicted_step_seconds"], result["predicted_device_bytes"]
+            if seconds is None:
+                seconds, bytes_ = estimated["step_seconds"]["total"], estimated["gpu_bytes"]["total"]
+                result.update(predicted_step_seconds=seconds, predicted_device_bytes=bytes_)
             try:
-                unmeasured = (predict(args, run, config, detected=True)["step_seconds"]["total"]
-                              if args.detected else None)
+                unmeasured = predict_unmeasured(args, metrics) if args.detected else None
             except Failed as failure:
                 failures += 1
                 print(f"{index:>3} without a profile: {failure}", flush=True)
                 unmeasured = None
-            result.update(index=index, run=run, hw=args.hw, predicted_step_seconds=seconds,
-                          predicted_device_bytes=bytes_,
+            result.update(index=index, run=run, hw=args.hw,
                           step_error=error(seconds, result["step_seconds"]),
                           detected_error=error(unmeasured, result["step_seconds"]),
                           memory_error=error(bytes_, result["device_used_bytes"]))

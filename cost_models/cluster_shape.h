@@ -9,6 +9,11 @@ struct ClusterShape {
 
   int ranks_per_node() const { return gpus < gpus_per_node ? gpus : gpus_per_node; }
   int nodes() const { return (gpus + gpus_per_node - 1) / gpus_per_node; }
+  // That of a group of `ranks` of them which are `apart` (RankAxes::Apart).
+  ClusterShape OfGroup(int ranks, int apart) const {
+    const int on_a_node = ranks_per_node() / apart;
+    return {ranks, on_a_node > 1 ? on_a_node : 1};
+  }
 };
 
 }  // namespace zeroplan

@@ -490,15 +490,13 @@ double CollectiveCost::Seconds(CollectiveOp op, double full_bytes, size_t segmen
   return std::max(seconds, rings_.floor_seconds[Index(op)] + issuing);
 }
 
-// Ranks of a shard group follow one another, and so do those that share sequences; those of a
-// replica group are a shard group apart.
 // Links between a node's GPUs are each GPU's own; the node's adapters serve all groups that it has
 // part of.
 CollectiveCost CollectiveCost::Over(const RankAxes& axes, RankAxis axis) const {
   if (axis == RankAxis::kAll) return *this;
   CollectiveCost group = *this;
-  const int apart = axis == RankAxis::kReplica ? axes.Size(RankAxis::kShard) : 1;
-  const ClusterShape shape{axes.Size(axis), std::max(1, ranks_per_node_ / apart)};
+  const ClusterShape shape =
+      ClusterShape{ranks_, ranks_per_node_}.OfGroup(axes.Size(axis), axes.Apart(axis));
   group.ranks_ = shape.gpus;
   group.ranks_per_node_ = shape.ranks_per_node();
   group.nodes_ = shape.nodes();

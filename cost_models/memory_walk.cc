@@ -13,8 +13,11 @@ namespace zeroplan {
 
 OutsideArenas OutsideArenasOf(const Program& program) {
   OutsideArenas outside;
-  outside.communicators =
-      static_cast<int>(CommunicatorsOf(program).size() + ExchangingCommunicators(program));
+  outside.communicators = static_cast<int>(CommunicatorsOf(program).size());
+  const RankAxes axes = program.axes();
+  for (const CommunicatorKey& key : ExchangingCommunicators(program)) {
+    outside.exchanges.push_back({axes.Size(key.axis), axes.Apart(key.axis)});
+  }
   if (program.backend != Backend::kCuda) return outside;
   const ReplayCount replayed = CountReplayed(program);
   outside.graph_bytes = static_cast<uint64_t>(replayed.graphs) * kGraphBytes +

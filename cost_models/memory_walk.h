@@ -10,16 +10,34 @@
 #include <vector>
 
 #include "core/program/program.h"
+#include "cost_models/cluster_shape.h"
 
 namespace zeroplan {
 
 // Device memory that an engine takes beside its arenas, as far as it follows from the step program.
 struct OutsideArenas {
-  // That an engine makes (core/program/collectives.h). One with an all-to-all counts twice: NCCL's
-  // sends and receives have connections of their own. On two H200s with NVLink these took 0.45 to
-  // 0.59 GB in four runs, where a communicator takes 0.50; over sockets they took nothing.
-  int communicators = 0;
-  uint64_t graph_bytes = 0;  // of the CUDA graphs that it replays; 0 on the CPU backend
+  // A communicator with an all-to-all: how many ranks it has, and from one to the next (RankAxes).
+  struct Exchange {
+    int ranks = 0, apart = 1;
+    bool operator==(const Exchange&) const = default;
+  };
+
+  int communicators = 0;            // that an engine makes (core/program/collectives.h)
+  std::vector<Exchange> exchanges;  // those of them that have an all-to-all
+  uint64_t graph_bytes = 0;         // of the CUDA graphs that it replays; 0 on the CPU backend
+
+  // That take memory as a communicator does, in a cluster of `shape`: the engine's, and as many
+  // more as a rank exchanges with others of its node. NCCL's sends and receives have connections of
+  // their own to each: 0.45 to 0.59 GB on two H200s with NVLink (four runs), 3 times 0.48 on four
+  // H100s, where a communicator takes 0.51. Over sockets they took nothing.
+  int Communicators(const ClusterShape& shape) const {
+    int sum = communicators;
+    for (const Exchange& exchange : exchanges) {
+      sum += shape.OfGroup(exchange.ranks, exchange.apart).ranks_per_node() - 1;
+    }
+    return sum;
+  }
+  bool operator==(const OutsideArenas&) const = default;
 };
 
 // Bytes of a captured graph, and of a launch or copy in it: least squares over what 72 random runs

@@ -143,7 +143,7 @@ Footprint OnCpuBackend(Footprint footprint, int ranks_per_node) {
 uint64_t RuntimeBytes(const Cluster& cluster, const OutsideArenas& outside) {
   uint64_t bytes = cluster.runtime_bytes;
   if (cluster.gpus > 1) {
-    const int more = outside.communicators - kProfiledCommunicators;
+    const int more = outside.Communicators(cluster.shape()) - kProfiledCommunicators;
     const uint64_t difference = static_cast<uint64_t>(std::abs(more)) * cluster.communicator_bytes;
     bytes = more >= 0 ? bytes + difference : bytes - std::min(bytes, difference);
   }

@@ -48,6 +48,8 @@ class RankAxes {
     return 0;
   }
   int Groups(RankAxis axis) const { return ranks_ / Size(axis); }
+  // From one rank of a group to the next.
+  int Apart(RankAxis axis) const { return axis == RankAxis::kReplica ? shards_ : 1; }
   // The group that a rank is in, and its place there.
   int Group(RankAxis axis, int rank) const {
     return axis == RankAxis::kReplica ? Of(rank).shard : rank / Size(axis);

@@ -35,9 +35,9 @@ std::vector<CommunicatorKey> CommunicatorsOf(const Program& program) {
   return CommunicatorsWhere(program, [](const Collective&) { return true; });
 }
 
-size_t ExchangingCommunicators(const Program& program) {
-  const auto exchanges = [](const Collective& c) { return c.kind == CollectiveKind::kAllToAll; };
-  return CommunicatorsWhere(program, exchanges).size();
+std::vector<CommunicatorKey> ExchangingCommunicators(const Program& program) {
+  return CommunicatorsWhere(
+      program, [](const Collective& c) { return c.kind == CollectiveKind::kAllToAll; });
 }
 
 uint64_t RingSentBytes(CollectiveKind kind, uint64_t full_bytes, int ranks) {

@@ -22,8 +22,8 @@ struct CommunicatorKey {
 // stage 0, which gathers nothing, that of `reduce`; else of pure ZeRO those of `gather` and
 // `reduce` over all ranks.
 std::vector<CommunicatorKey> CommunicatorsOf(const Program& program);
-// How many of them have an all-to-all, whose ranks send to one another directly.
-size_t ExchangingCommunicators(const Program& program);
+// Those of them that have an all-to-all, whose ranks send to one another directly.
+std::vector<CommunicatorKey> ExchangingCommunicators(const Program& program);
 
 // ---- what a collective sends on a ring: the usual accounting of communication volume ----
 

@@ -96,9 +96,10 @@ GroupMemory MemoryOfGroup(const GroupTerms& t, const Candidate& group, const Tra
   // Stage 0 gathers nothing.
   const int communicators = t.ranks == 1 ? 0 : t.stage == 0 ? 1 : kProfiledCommunicators;
   memory.gathers_fp8 = t.gathers_fp8;
-  memory.states = {
-      static_cast<uint64_t>(GpuBytes(t, base, facts)) + RuntimeBytes(cluster, {communicators, 0}),
-      static_cast<uint64_t>(node_ranks * in_host), static_cast<uint64_t>(node_ranks * on_disk)};
+  memory.states = {static_cast<uint64_t>(GpuBytes(t, base, facts)) +
+                       RuntimeBytes(cluster, {.communicators = communicators}),
+                   static_cast<uint64_t>(node_ranks * in_host),
+                   static_cast<uint64_t>(node_ranks * on_disk)};
   if (!t.in_place) {
     memory.tied_head_bytes =
         static_cast<uint64_t>(facts.assumed.tied_head_elements * t.written_grad_bytes);

@@ -320,8 +320,15 @@ TEST_CASE("ranks that share sequences: what they exchange, by hand") {
     const Program program = Lower(c.model, setup);
     const std::vector<CommunicatorKey> keys = CommunicatorsOf(program);
     CHECK(keys.back() == CommunicatorKey{RankAxis::kSequence, Stream::kGather});
-    // Of them one exchanges, over connections that take as much again.
-    CHECK(OutsideArenasOf(program).communicators == static_cast<int>(keys.size()) + 1);
+    // Of them one exchanges, over connections to each other rank of the node that take as much
+    // again.
+    const OutsideArenas outside = OutsideArenasOf(program);
+    const int made = static_cast<int>(keys.size());
+    CHECK(outside.communicators == made);
+    CHECK(outside.exchanges == std::vector<OutsideArenas::Exchange>{{c.shared, 1}});
+    CHECK(outside.Communicators({2 * c.shared, 8}) == made + c.shared - 1);
+    CHECK(outside.Communicators({2 * c.shared, 2}) == made + 1);
+    CHECK(outside.Communicators({2 * c.shared, 1}) == made);
   }
 }
 

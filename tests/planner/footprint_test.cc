@@ -145,7 +145,7 @@ TEST_CASE("FootprintOf: a rank's arenas, times the ranks of a node") {
   CHECK(arenas[1] > 0);
   CHECK(arenas[2] > 0);
   CHECK(arenas[3] > 0);
-  const MemoryTotals totals = TotalsOf(arenas, {2, 0}, cluster);
+  const MemoryTotals totals = TotalsOf(arenas, {.communicators = 2}, cluster);
   CHECK(totals.gpu_bytes == footprint.gpu_total());
   CHECK(totals.host_bytes == footprint.host.total());
   CHECK(totals.nvme_bytes == footprint.nvme_bytes);

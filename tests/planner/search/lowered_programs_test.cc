@@ -60,8 +60,7 @@ TEST_CASE("a lowered choice has the memory, the time and the size of its program
     const std::shared_ptr<const LoweredChoice> lowered = programs.Of(c);
     CHECK(lowered->arena_bytes == program.arena_bytes);
     CHECK(lowered->live_peak_bytes == program.live_peak_bytes);
-    CHECK(lowered->outside.communicators == OutsideArenasOf(program).communicators);
-    CHECK(lowered->outside.graph_bytes == OutsideArenasOf(program).graph_bytes);
+    CHECK(lowered->outside == OutsideArenasOf(program));
     CHECK(timer.Play(lowered->step).Of(c.grad_accum).total_seconds ==
           timer.Time(program).total_seconds);
     if (c.grad_accum > 3) continue;
