@@ -4,10 +4,11 @@
     python3 benchmarks/measure/to_profile.py          (rewrites hwprofiles/ from results/)
     python3 benchmarks/measure/to_profile.py --check   (exit 1 if that would change anything)
 
-results/*.json come from measure_gpu.py and measure_collectives.py; GPU_fp8.json, optional, is a
-profile of `zeroplan hw measure`, of which only products of 8 bits are taken. A profile takes only some of
-their rows. The others are held out: the cost model never sees them, and its error is judged on
-them. Held out are
+The H100 and its links are those of a profile of `zeroplan hw measure`, results/hw_measure_4x_h100.json:
+the executor's own kernels. Of the H200 results/*.json come from measure_gpu.py and measure_collectives.py;
+h200_fp8.json is a profile of `zeroplan hw measure`, of which only products of 8 bits are taken. The
+H200's profile takes only some of their rows. The others are held out: the cost model never sees them,
+and its error is judged on them (so it is on those of an H100, h100_gpu.json). Held out are
 
     gemm            layer products with m of 1024, 4096, 10240; hidden sizes 1280, 2560, 5120;
                     the 50304-wide head with m of 8192; squares of 2048 and 8192. (The bf16
@@ -188,6 +189,20 @@ def put_fp8(gpu, profile):
     gpu["peaks"]["e4m3"]["reachable"] = measured["peaks"]["e4m3"]["reachable"]
 
 
+def put_measured_gpu(gpu, measured):
+    """What `hw measure` measures of a GPU; its names and memory stay the data sheet's."""
+    for key in ("launch_overhead", "copy_bandwidth", "gemm", "attention", "kernels", "power"):
+        gpu[key] = measured[key]
+    gpu.pop("memory_kernels", None)  # `kernels` has each by itself
+    for dtype, peak in measured["peaks"].items():
+        gpu["peaks"][dtype]["reachable"] = peak["reachable"]
+
+
+def put_measured_link(link, measured):
+    for key in ("overlapped_compute", "overlapped_collective", "collectives"):
+        link[key] = measured[key]
+
+
 def put_copies(machine):
     measured = result("h200_gpu.json")
     where = f"measure_gpu.py, {measured['gpu']}"
@@ -214,14 +229,15 @@ def main():
             if "--check" not in sys.argv[1:]:
                 path.write_text(text)
 
-    for name, source in (("h200-141gb-sxm", "h200"), ("h100-80gb-sxm", "h100")):
-        def put_all(gpu):
-            put_gpu(gpu, result(f"{source}_gpu.json"))
-            if (RESULTS / f"{source}_fp8.json").exists():
-                put_fp8(gpu, result(f"{source}_fp8.json"))
+    def put_h200(gpu):
+        put_gpu(gpu, result("h200_gpu.json"))
+        put_fp8(gpu, result("h200_fp8.json"))
 
-        update(PROFILES / "gpus" / f"{name}.json", put_all)
+    h100 = result("hw_measure_4x_h100.json")
+    update(PROFILES / "gpus" / "h200-141gb-sxm.json", put_h200)
+    update(PROFILES / "gpus" / "h100-80gb-sxm.json", lambda gpu: put_measured_gpu(gpu, h100["gpu"]))
     update(PROFILES / "links" / "nvlink4-h200.json", put_link)
+    update(PROFILES / "links" / "nvlink4-h100.json", lambda link: put_measured_link(link, h100["link"]))
     update(RESULTS / "vm_8x_h200.json", put_copies)
     print("changed:", ", ".join(changed) or "nothing")
     return 1 if changed and "--check" in sys.argv[1:] else 0

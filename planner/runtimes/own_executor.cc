@@ -40,16 +40,16 @@ std::string MarginOnOneNode(const HardwareProfile& hardware) {
   }
   if (MeasuredHere(hardware)) {
     return "With profiles that 'zeroplan hw measure' made on the same machine, 24 random runs on "
-           "one and two H200 took 3.9 % more or less than predicted in the mean, 9.7 % at most; 20 "
-           "with offload on an H100 of a shared host 8.6 %, 25 % at most.";
+           "one and two H200 took 3.9 % more or less than predicted in the mean, 9.7 % at most; 17 "
+           "without offload on four H100 3.1 %, 9.4 % at most; 20 with offload on an H100 of a "
+           "shared host 8.6 %, 25 % at most.";
   }
   if (!IsH200(hardware)) {
     return "Rates of kernels by shape were measured on this kind of GPU. Of zeroplan's own "
-           "executor "
-           "20 random runs with offload on an H100 took 9.6 % more or less than predicted in the "
-           "mean, 16 % at most, without 'hw measure'; others were not measured. Eight published "
-           "runs "
-           "of LLM.Q, whose kernels are as fast, took 1 to 5 % less than predicted on H100s.";
+           "executor six runs on another H100 took 1 to 7 % less than predicted; 20 random runs "
+           "with offload on an H100 9.6 % more or less in the mean, 16 % at most, without 'hw "
+           "measure'. Eight published runs of LLM.Q, whose kernels are as fast, took up to 4 % "
+           "less than predicted on H100s.";
   }
   return "With the built-in profile of an H200, 114 random runs without offload on machines of the "
          "kind took 4.6 to 6.6 % more or less than predicted in the mean, 22 % at most; with "
@@ -66,7 +66,7 @@ double LargestErrorOnOneNode(const ChoiceEstimate& choice, const HardwareProfile
     return capability == 89 || capability == 120 ? 0.13 : 0.32;
   }
   if (MeasuredHere(hardware)) return offloads ? 0.25 : 0.097;
-  if (!IsH200(hardware)) return offloads ? 0.16 : 0.05;
+  if (!IsH200(hardware)) return offloads ? 0.16 : 0.074;
   return offloads ? 0.25 : 0.22;
 }
 
@@ -176,7 +176,7 @@ class Own : public Runtime {
   std::string Doubt(const TrainSetup& setup) const override {
     if (!setup.precision.fp8.enabled) return "";
     return "Of runs with products in FP8, four on one H200 each took 3 to 5 % less than predicted, "
-           "five on an H100 7 to 12 % less, and one at stage 3 on two H200s 7 % more; no other one "
+           "five on an H100 1 to 7 % less, and one at stage 3 on two H200s 7 % more; no other one "
            "was compared.";
   }
 

@@ -289,7 +289,7 @@ void TorchStep::VisionBackward() {
   images_.clear();
 }
 
-void TorchKernels::AddPlannedLayer(const TorchModel& model, const TorchParts& parts, double moved) {
+void TorchKernels::AddPlannedLayer(const TorchModel& model, const TorchParts& parts) {
   const ModelSpec& spec = model.spec;
   const PlannedCode& code = *model.code.planned;
   const PlannedParts& planned = PlannedPartsOf(run_.fp32_params);
@@ -319,7 +319,7 @@ void TorchKernels::AddPlannedLayer(const TorchModel& model, const TorchParts& pa
   TorchWork& forward = forward_[static_cast<size_t>(TorchOp::kAttention)];
   TorchWork& backward = backward_[static_cast<size_t>(TorchOp::kAttention)];
   forward = backward = {};
-  AddAttention(model, parts, moved);
+  AddAttention(model, parts);
   int64_t masked = 0;
   for (int64_t layer = 0; layer < spec.layers; ++layer) {
     masked += TakesMask(run_, parts.kernels) && IsMasked(code, layer, run_.seq_len) ? 1 : 0;
@@ -331,11 +331,7 @@ void TorchKernels::AddPlannedLayer(const TorchModel& model, const TorchParts& pa
     const auto mean = [&](TorchWork& work, bool is_backward) {
       const double with_mask =
           2 * machine_.attention.TorchSeconds(TorchFused::kMemoryEfficient, shape, is_backward);
-      const double flops = (is_backward ? 10.0 : 4.0) * static_cast<double>(tokens_) *
-                           static_cast<double>(run_.seq_len * q_columns_);
-      TorchWork other = {machine_.power.Attention(with_mask, flops, 2 * moved), 0};
-      work.gpu = work.gpu * (1 - share);
-      work.gpu += other.gpu * share;
+      work.seconds = work.seconds * (1 - share) + with_mask * share;
     };
     mean(forward, false);
     mean(backward, true);
@@ -365,7 +361,7 @@ void TorchKernels::AddExperts(const TorchModel& model, const TorchParts& parts) 
   const auto grouped = [&](GemmKind kind, int64_t k, int64_t n) {
     TorchWork work = Product(kind, rows, k, n);
     const TorchWork weights = Memory(2 * static_cast<double>(code.experts * k * n), 1, false);
-    return weights.gpu.seconds() > work.gpu.seconds() ? weights : work;
+    return weights.seconds > work.seconds ? weights : work;
   };
   TorchWork& forward = forward_[static_cast<size_t>(TorchOp::kExperts)];
   TorchWork& backward = backward_[static_cast<size_t>(TorchOp::kExperts)];
@@ -407,10 +403,7 @@ void TorchKernels::AddVision(const TorchModel& model) {
       const double seconds =
           2 * static_cast<double>(times) *
           machine_.attention.TorchSeconds(TorchFused::kNewest, shape, is_backward);
-      const double flops = (is_backward ? 10.0 : 4.0) * static_cast<double>(times) *
-                           static_cast<double>(patches * seq * h);
-      work += {machine_.power.Attention(seconds, flops, 8 * static_cast<double>(patches * h)),
-               static_cast<int>(times)};
+      work += {seconds, static_cast<int>(times)};
     };
     const bool windows = tower.window > 0 && tower.window < tower.patches;
     attend(tower.patches, windows ? tower.full_layers : tower.layers);

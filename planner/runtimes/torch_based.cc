@@ -104,6 +104,17 @@ bool TorchBased::Takes(const JudgeInputs& inputs, const TrainSetup& setup) const
   }
 }
 
+namespace {
+
+// Ranks of its node that a rank sends heads to.
+int ExchangesWith(const TorchRun& run, const HardwareProfile* hardware) {
+  if (run.ring) return 0;
+  const int shared = run.sequence_ranks;
+  return (hardware == nullptr ? shared : std::min(shared, hardware->node.gpu_count())) - 1;
+}
+
+}  // namespace
+
 TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
   TrainSetup& setup = play.setup;
   RefusePlay(play);
@@ -171,7 +182,8 @@ TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
   footprint.file_bytes = memory.file_bytes();
   footprint.copied_bytes = static_cast<uint64_t>(timer->step().CopiedBytes(setup.batch.grad_accum));
   footprint.managed_bytes = memory.managed_bytes();
-  footprint.context_bytes = ContextBytes(parts.context_stage, setup.batch.world_size);
+  footprint.context_bytes =
+      ContextBytes(parts.context_stage, setup.batch.world_size, ExchangesWith(run, play.hardware));
   for (const TorchPhase phase :
        {TorchPhase::kInit, TorchPhase::kForwardBackward, TorchPhase::kStep}) {
     footprint.peaks[static_cast<size_t>(phase)] = memory.peak(phase);

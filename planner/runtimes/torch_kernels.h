@@ -15,7 +15,6 @@
 #include "cost_models/gemm_cost.h"
 #include "cost_models/host_cost.h"
 #include "cost_models/memory_cost.h"
-#include "cost_models/power_limit.h"
 #include "hwprofiles/profile.h"
 #include "planner/runtimes/fitted.h"
 #include "planner/runtimes/torch_model.h"
@@ -27,7 +26,6 @@ struct TorchMachine {
   TorchMachine(const HardwareProfile& profile, const ClusterShape& cluster);
 
   ClusterShape shape;
-  PowerLimit power;
   GemmCost gemm;
   AttentionCost attention;
   MemoryCost memory;
@@ -75,10 +73,10 @@ enum class TorchOp : uint8_t {
 inline constexpr size_t kTorchOps = 21;
 
 struct TorchWork {
-  GpuWork gpu;
+  double seconds = 0;
   int launches = 0;
   TorchWork& operator+=(const TorchWork& other) {
-    gpu += other.gpu;
+    seconds += other.seconds;
     launches += other.launches;
     return *this;
   }
@@ -103,12 +101,11 @@ class TorchKernels {
 
  private:
   void AddLayer(const TorchModel& model);
-  // `moved`: elements of the inputs and the output.
-  void AddAttention(const TorchModel& model, const TorchParts& parts, double moved);
+  void AddAttention(const TorchModel& model, const TorchParts& parts);
   void AddEnds(const TorchModel& model);
   void AddAdapters(const TorchModel& model);  // adapted_step.cc
   // planned_step.cc. The layer behind its products of queries, keys and values.
-  void AddPlannedLayer(const TorchModel& model, const TorchParts& parts, double moved);
+  void AddPlannedLayer(const TorchModel& model, const TorchParts& parts);
   void AddExperts(const TorchModel& model, const TorchParts& parts);
   void AddVision(const TorchModel& model);
   // The product of [rows, k] and [k, n], `times` times.

@@ -69,10 +69,10 @@ void TorchClock::Take(SharedResource resource, double until) {
   }
 }
 
-void TorchClock::Kernels(const GpuWork& work, int count, double launch_seconds) {
+void TorchClock::Kernels(double seconds, int count, double launch_seconds) {
   const double start = std::max(host_, wait_until_);
   Idle(start, host_, wait_cause_);
-  double seconds = work.SecondsAt(gpu_clock_) * overlap_.slowest;
+  seconds *= overlap_.slowest;
   const double link = FreeAt(SharedResource::kBoth);
   if (link > reading_.seconds) {
     const double one = seconds / count;
@@ -90,7 +90,6 @@ void TorchClock::Kernels(const GpuWork& work, int count, double launch_seconds) 
   Note(TimeCause::kCompute, seconds);
   Note(TimeCause::kHostOverhead, launched);
   reading_.seconds += seconds + launched;
-  reading_.work += work;
 }
 
 void TorchClock::Issue(int stream, double seconds, TimeCause cause, SharedResource resource) {
@@ -187,7 +186,7 @@ void TorchTimer::SetModel(const TorchModel& model, const TorchRun& run, Dtype dt
 
 void TorchTimer::Launch(const TorchWork& work, double launch_seconds) {
   if (work.launches == 0 || skip_) return;
-  clock_.Kernels(work.gpu, work.launches, work.launches * launch_seconds);
+  clock_.Kernels(work.seconds, work.launches, work.launches * launch_seconds);
 }
 
 void TorchTimer::EnterGraph() {
@@ -207,7 +206,7 @@ void TorchTimer::Memory(double bytes, int launches, int stream) {
   const double seconds =
       launches * machine_->memory.Seconds(bytes / launches / constants_.eager_memory);
   if (stream == TorchClock::kComputeStream) {
-    clock_.Kernels(machine_->power.Memory(seconds, bytes), launches, launches * constants_.launch);
+    clock_.Kernels(seconds, launches, launches * constants_.launch);
     return;
   }
   clock_.Host(launches * constants_.launch);
@@ -297,10 +296,6 @@ void TorchTimer::EndStep() {
   clock_.HostWaitsForAll();
   step_.timed_ = true;
   step_.end_ = clock_.reading();
-  GpuWork work = step_.begin_.work * -1;
-  work += step_.end_.work;
-  work.fixed_seconds += std::max(0.0, step_.end_.seconds - step_.begin_.seconds - work.seconds());
-  clock_.SetGpuClock(machine_->power.Clock(work));
 }
 
 double PlayedStep::CopiedBytes(int64_t micro_steps) const {

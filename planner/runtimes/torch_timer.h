@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/program/axes.h"
-#include "cost_models/power_limit.h"
 #include "planner/runtimes/fitted.h"
 #include "planner/runtimes/torch_kernels.h"
 
@@ -53,8 +52,9 @@ class TorchClock {
 
   // The host is busy.
   void Host(double seconds, TimeCause cause = TimeCause::kHostOverhead);
-  // `count` kernels of the compute stream, that the host takes `launch_seconds` to launch.
-  void Kernels(const GpuWork& work, int count, double launch_seconds);
+  // `count` kernels of the compute stream that take `seconds` together, and the host
+  // `launch_seconds` to launch.
+  void Kernels(double seconds, int count, double launch_seconds);
   // Issued now to a stream; starts when that is free and the resource too.
   void Issue(int stream, double seconds, TimeCause cause,
              SharedResource resource = SharedResource::kNone);
@@ -73,14 +73,10 @@ class TorchClock {
   // cudaStreamWaitEvent of that event.
   void StreamWaits(int stream, const Event& event);
 
-  // Kernels run at this share of the GPU's top clock from now on.
-  void SetGpuClock(double share) { gpu_clock_ = share; }
-
   // Times of the compute stream since the clock was made.
   struct Reading {
     double seconds = 0;
     std::array<double, kTimeCauses> by_cause{};  // sums to `seconds`
-    GpuWork work;
   };
   const Reading& reading() const { return reading_; }
 
@@ -104,7 +100,6 @@ class TorchClock {
   }
 
   Overlap overlap_;
-  double gpu_clock_ = 1;
   int64_t collectives_ = 0, met_ = 0;  // issued; the last that a kernel started beside
   double host_ = 0;
   std::vector<Span> host_spans_;  // of the last while

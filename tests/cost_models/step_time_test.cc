@@ -190,6 +190,8 @@ TEST_CASE("the trace of a step has each instruction once, what the last one left
 StepTime TimeOf13B(int stage, int64_t grad_accum) {
   HardwareProfile profile = LoadProfile("dgx-h100");
   ApplyNetwork(profile, "ib-400");
+  profile.node.overlapped_compute->value = 0.97;
+  profile.node.overlapped_collective->value = 0.836;
   TrainSetup setup;
   setup.zero.stage = stage;
   setup.batch = {4, grad_accum, 64, 4096};

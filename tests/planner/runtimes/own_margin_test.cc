@@ -37,7 +37,7 @@ TEST_CASE("the margin is that of where the profile's figures come from") {
   h200.source = kFoundSource;  // found, but nobody measured it
   CHECK(Has(MarginOf(h200, 8, 1, 0.1), "With the built-in profile of an H200"));
   CHECK(
-      Has(MarginOf(LoadProfile("dgx-h100"), 8, 1, 0.1), "20 random runs with offload on an H100"));
+      Has(MarginOf(LoadProfile("dgx-h100"), 8, 1, 0.1), "six runs on another H100 took 1 to 7 %"));
   ChoiceEstimate pageable;
   pageable.setup.zero.stage = 1;
   pageable.setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
@@ -76,8 +76,8 @@ TEST_CASE("published runs of LLM.Q are as far from what is predicted as the marg
     (run.machine.find("h100") != std::string::npos ? h100 : others).push_back(error);
   }
   REQUIRE(h100.size() == 8);
-  CHECK(*std::min_element(h100.begin(), h100.end()) > 0.005);
-  CHECK(*std::max_element(h100.begin(), h100.end()) < 0.055);
+  CHECK(*std::min_element(h100.begin(), h100.end()) > -0.005);
+  CHECK(*std::max_element(h100.begin(), h100.end()) < 0.045);
   REQUIRE(others.size() == 21);
   for (double& error : others) error = std::abs(error);
   std::sort(others.begin(), others.end());
