@@ -111,7 +111,8 @@ def attention_table(measured, where):
         rows.append([row["batch"], row["heads"], row["seq"], row["head_dim"],
                      four_digits(flops / row["forward_seconds"] / 1e12),
                      four_digits(2.5 * flops / row["backward_seconds"] / 1e12)])
-    return table("TFLOP/s", f"cuDNN attention in bf16, causal, {where}",
+    anew = measured.get("attention_anew")
+    return table("TFLOP/s", f"cuDNN attention in bf16, causal, {where}" + (f"; {anew}" if anew else ""),
                  ["batch", "heads", "seq", "head_dim", "forward", "backward"], rows)
 
 

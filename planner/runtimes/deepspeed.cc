@@ -476,8 +476,8 @@ class DeepSpeed : public TorchBased {
     if (setup.batch.sequence_ranks > 1) {
       doubt += doubt.empty() ? "" : " ";
       doubt +=
-          "Of Ulysses no run was compared but for lengths that ALST published (docs/runtimes.md): "
-          "memory and time follow from DeepSpeed's code.";
+          "Of Ulysses one run was compared, on four H100s, whose step took 3 % more and reserved 9 "
+          "% more memory than predicted, and lengths that ALST published (docs/runtimes.md).";
     }
     if (setup.zero.stage < 3 || setup.recompute == kNoRecompute) return doubt;
     if (!doubt.empty()) doubt += " ";

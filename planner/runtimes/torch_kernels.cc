@@ -16,7 +16,7 @@ double Value(const std::optional<Figure>& figure, double otherwise) {
 
 // Kernels take what the profile's rows say, which were measured at the power limit: constants were
 // fitted to such. With gpu.power's equation, which zeroplan's own steps follow, published runs on
-// H100s take 9.4 % longer than predicted in the median, and 4.3 % so.
+// H100s take 9.4 % longer than predicted in the median, and 2.7 % so.
 GpuProfile AtTheLimit(GpuProfile gpu) {
   gpu.power.reset();
   return gpu;
@@ -27,7 +27,7 @@ GpuProfile AtTheLimit(GpuProfile gpu) {
 TorchMachine::TorchMachine(const HardwareProfile& profile, const ClusterShape& cluster)
     : shape(cluster),
       gemm(AtTheLimit(profile.gpu)),
-      attention(profile.gpu, gemm),
+      attention(AtTheLimit(profile.gpu), gemm),
       memory(profile.gpu),
       collectives(profile, cluster),
       transfers(profile, cluster.ranks_per_node()),

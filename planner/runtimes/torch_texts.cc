@@ -42,7 +42,7 @@ std::string EmptiesCacheText(uint64_t segments, const std::optional<double>& ste
 std::string PublishedText(const Runtime& runtime, const HardwareProfile& hardware) {
   const PublishedMargin* of = PublishedMarginOf(runtime.key(), hardware);
   if (of == nullptr) {
-    return fmt::format(" No run of {} on {} was compared.", runtime.name(), hardware.gpu.name);
+    return fmt::format(" No published run of {} on {} was compared.", runtime.name(), hardware.gpu.name);
   }
   std::string text;
   if (of->timed_runs > 0) {
@@ -424,8 +424,8 @@ std::string TorchBased::Doubt(const TrainSetup& setup) const {
     if (!doubt.empty()) doubt += " ";
     doubt +=
         "Of products in 8 bits the margins say nothing. Beside two runs of torchao's tensorwise "
-        "recipe on one H200 speed was predicted 1 and 3 % too high, beside one of its rowwise "
-        "recipe 17 %; beside six published runs on 8 to 128 GPUs 19 to 27 %, where it was 10 to 16 "
+        "recipe on one H200 speed was predicted 1 and 5 % too high, beside one of its rowwise "
+        "recipe 18 %; beside six published runs on 8 to 128 GPUs 18 to 29 %, where it was 10 to 16 "
         "% too high in bf16.";
   }
   if (setup.recompute.kind != RecomputeKind::kSelective) return doubt;

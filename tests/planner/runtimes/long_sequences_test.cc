@@ -279,7 +279,8 @@ TEST_CASE("ALST: lengths that ran fit, and memory is near what was measured") {
     run.compute_capability = 90;
     if (row.value("offload_activations", false)) run.offloading = &kArcticOffloading;
     const TorchModel model(play.model);
-    const uint64_t context = ContextBytes(3, setup.batch.world_size);
+    const int on_node = std::min(setup.batch.sequence_ranks, profile.node.gpu_count());
+    const uint64_t context = ContextBytes(3, setup.batch.world_size, on_node - 1);
     const auto usable = static_cast<uint64_t>(profile.gpu.usable_memory.value);
     const auto reserved_of = [&](std::optional<uint64_t> limit) {
       TorchMemory memory(limit, /*expandable=*/true);

@@ -41,9 +41,18 @@ TEST_CASE("the margin is that of where the profile's figures come from") {
   ChoiceEstimate pageable;
   pageable.setup.zero.stage = 1;
   pageable.setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
+  h200.node.adam_bandwidth->source = FigureSource::kMeasured;
   const double pinned_error = OwnExecutor().LargestTimeError(pageable, {}, h200);
+  CHECK(pinned_error > 0);
   pageable.setup.zero.offload_optimizer.pin_memory = false;
-  CHECK(OwnExecutor().LargestTimeError(pageable, {}, h200) > pinned_error);
+  CHECK(OwnExecutor().LargestTimeError(pageable, {}, h200) == std::max(pinned_error, 0.44));
+  // Of what was compared with nothing, on one node or several.
+  const HardwareProfile guessed = LoadProfile("hgx-h200");
+  Cluster two_nodes;
+  two_nodes.gpus = 16;
+  two_nodes.gpus_per_node = 8;
+  CHECK(OwnExecutor().LargestTimeError(pageable, {}, guessed) == 0);
+  CHECK(OwnExecutor().LargestTimeError(pageable, two_nodes, guessed) == 0);
   const auto cautions = OwnExecutor().Cautions(pageable, {}, h200);
   REQUIRE(cautions.size() == 1);
   CHECK(Has(cautions[0], "not page-locked"));

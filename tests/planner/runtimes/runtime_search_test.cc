@@ -216,7 +216,7 @@ TEST_CASE("EnumeratedSearch: beside measured runs of one scenario it chooses wha
     Cluster& cluster = scenario.cluster();
     // The runs' limit is the allocator's: what lies outside it comes on top.
     cluster.gpu_capacity_bytes = static_cast<uint64_t>(measured.limit_gib * (1 << 30)) +
-                                 ContextBytes(1, measured.gpus) + kGpuReserveBytes;
+                                 ContextBytes(1, measured.gpus, 0) + kGpuReserveBytes;
     const ChoiceEstimate best = BestOf(EnumeratedSearch(scenario.inputs).Run());
     const double best_seconds = *best.time.total_seconds;
     int compared = 0;
