@@ -48,7 +48,8 @@ std::string MarginOnOneNode(const HardwareProfile& hardware) {
     return "Rates of kernels by shape were measured on this kind of GPU. Of zeroplan's own "
            "executor six runs on another H100 took 1 to 7 % less than predicted; 20 random runs "
            "with offload on an H100 whose host's memory was measured, with other rates of the "
-           "GPU's, 9.6 % more or less in the mean, 16 % at most. Eight published runs of LLM.Q, whose kernels are as fast, took up "
+           "GPU's, 9.6 % more or less in the mean, 16 % at most. Eight published runs of LLM.Q, "
+           "whose kernels are as fast, took up "
            "to 4 % less than predicted on H100s.";
   }
   return "With the built-in profile of an H200, 114 random runs without offload on machines of the "
@@ -60,8 +61,8 @@ std::string MarginOnOneNode(const HardwareProfile& hardware) {
 // measured three runs with offload took 1.4 to 2.5 times as long as predicted (docs/performance.md,
 // "Predicted and measured").
 double LargestErrorOnOneNode(const ChoiceEstimate& choice, const HardwareProfile& hardware) {
-  const std::optional<Figure>& host = hardware.node.adam_bandwidth ? hardware.node.adam_bandwidth
-                                                                   : hardware.node.triad_bandwidth;
+  const std::optional<Figure>& host =
+      hardware.node.adam_bandwidth ? hardware.node.adam_bandwidth : hardware.node.triad_bandwidth;
   const bool offloads = Offloads(CandidateOf(choice.setup));
   if (offloads && (!host || host->source != FigureSource::kMeasured)) return 0;
   if (!hardware.gpu.gemm) {

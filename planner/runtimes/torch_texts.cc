@@ -42,7 +42,8 @@ std::string EmptiesCacheText(uint64_t segments, const std::optional<double>& ste
 std::string PublishedText(const Runtime& runtime, const HardwareProfile& hardware) {
   const PublishedMargin* of = PublishedMarginOf(runtime.key(), hardware);
   if (of == nullptr) {
-    return fmt::format(" No published run of {} on {} was compared.", runtime.name(), hardware.gpu.name);
+    return fmt::format(" No published run of {} on {} was compared.", runtime.name(),
+                       hardware.gpu.name);
   }
   std::string text;
   if (of->timed_runs > 0) {

@@ -226,7 +226,8 @@ TEST_CASE("margins name the published runs of the GPU, or that there are none") 
   };
   CHECK(Has(text(Fsdp2Runtime(), "dgx-a100-80gb"), "published runs on A100s took"));
   CHECK(Has(text(DeepSpeedRuntime(), "rtx4090"), "published runs on RTX 4090s took"));
-  CHECK(Has(text(DeepSpeedRuntime(), "l40s"), "No published run of DeepSpeed on NVIDIA L40S was compared."));
+  CHECK(Has(text(DeepSpeedRuntime(), "l40s"),
+            "No published run of DeepSpeed on NVIDIA L40S was compared."));
   CHECK(Has(text(*FindRuntime("ddp"), "rtx-pro-6000"), "No published run of"));
   CHECK(Lacks(text(Fsdp2Runtime(), "hgx-h200"), "No published run of"));
 }
