@@ -185,6 +185,8 @@ TEST_CASE("Ulysses: a rank's tokens are its part's, and heads are exchanged thre
   CHECK(shared.time.compute < 0.3 * alone.time.compute);
   CHECK(shared.time.compute > 0.25 * alone.time.compute);
   CHECK(shared.time.exposed_communication > alone.time.exposed_communication);
+  // NCCL's connections to three other ranks; of a ring they are not known.
+  CHECK(shared.footprint.context_bytes == alone.footprint.context_bytes + 3 * 360'000'000ull);
 }
 
 TEST_CASE("A ring: keys and values are gathered in each pass, and gradients go round once") {
@@ -204,6 +206,7 @@ TEST_CASE("A ring: keys and values are gathered in each pass, and gradients go r
   // What merges blocks is beside a fourth of the work.
   CHECK(shared.time.compute > 0.25 * alone.time.compute);
   CHECK(shared.time.compute < 0.35 * alone.time.compute);
+  CHECK(shared.footprint.context_bytes == alone.footprint.context_bytes);
 }
 
 TEST_CASE("TiledMLP: an MLP has what a tile has, runs forward twice more, and gives one gradient") {
