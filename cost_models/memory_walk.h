@@ -26,10 +26,10 @@ struct OutsideArenas {
   std::vector<Exchange> exchanges;  // those of them that have an all-to-all
   uint64_t graph_bytes = 0;         // of the CUDA graphs that it replays; 0 on the CPU backend
 
-  // That take memory as a communicator does, in a cluster of `shape`: the engine's, and as many
-  // more as a rank exchanges with others of its node. NCCL's sends and receives have connections of
-  // their own to each: 0.45 to 0.59 GB on two H200s with NVLink (four runs), 3 times 0.48 on four
-  // H100s, where a communicator takes 0.51. Over sockets they took nothing.
+  // What takes memory as a communicator does, in a cluster of `shape`: the engine's, and one more
+  // for each rank of its node that a rank exchanges with. NCCL's sends and receives have
+  // connections of their own to it: 0.45 to 0.59 GB on two H200s with NVLink (four runs), 3 times
+  // 0.48 on four H100s, where a communicator takes 0.51. Over sockets they took nothing.
   int Communicators(const ClusterShape& shape) const {
     int sum = communicators;
     for (const Exchange& exchange : exchanges) {

@@ -49,8 +49,7 @@ std::string MarginOnOneNode(const HardwareProfile& hardware) {
            "executor six runs on another H100 took 1 to 7 % less than predicted; 20 random runs "
            "with offload on an H100 whose host's memory was measured, with other rates of the "
            "GPU's, 9.6 % more or less in the mean, 16 % at most. Eight published runs of LLM.Q, "
-           "whose kernels are as fast, took up "
-           "to 4 % less than predicted on H100s.";
+           "whose kernels are as fast, took up to 4 % less than predicted on H100s.";
   }
   return "With the built-in profile of an H200, 114 random runs without offload on machines of the "
          "kind took 4.6 to 6.6 % more or less than predicted in the mean, 22 % at most; with "

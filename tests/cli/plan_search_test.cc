@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -114,24 +115,39 @@ TEST_CASE("plan: no stage's best is faster than what is called the fastest") {
   }
 }
 
+// DGX H100 whose kernels and collectives slow each other down little: what waits is seen.
+std::string WriteSlightOverlap(const TempDir& folder) {
+  OrderedJson profile =
+      OrderedJson::parse(std::ifstream(SourcePath("hwprofiles/profiles/dgx-h100.json")));
+  profile["link"] = "nvlink4";
+  std::string file = folder.path("dgx-h100.json");
+  std::ofstream(file) << profile;
+  return file;
+}
+
 TEST_CASE("plan: gathers run ahead where two layers are more than 1e9 parameters") {
+  const TempDir folder;
   const RunResult run = RunZeroplan(
-      "plan --quick --format json --params 70B --hw dgx-h100 --gpus 64 --seq-len 4096 --network "
-      "ib-400 --global-batch 1024");
+      "plan --quick --format json --params 70B --gpus 64 --seq-len 4096 --network ib-400 "
+      "--global-batch 1024 --hw " +
+      WriteSlightOverlap(folder));
   REQUIRE(run.exit_code == 0);
   const OrderedJson json = OrderedJson::parse(run.out);
-  CHECK(json["predicted"]["tokens_per_second"].get<double>() > 72'000);
+  CHECK(json["predicted"]["tokens_per_second"].get<double>() > 75'000);
   CHECK(json["config"]["zero_optimization"]["stage3_max_live_parameters"].get<double>() > 1.5e9);
   const OrderedJson& seconds = json["predicted"]["step_seconds"];
-  CHECK(seconds["exposed_comm"].get<double>() < 0.06 * seconds["total"].get<double>());
+  CHECK(seconds["exposed_comm"].get<double>() < 0.05 * seconds["total"].get<double>());
 }
 
 TEST_CASE("estimate: reductions of one micro-step run beside the next one") {
-  auto exposed = [](int stage, int micro_steps) {
+  const TempDir folder;
+  const std::string hardware = WriteSlightOverlap(folder);
+  auto exposed = [&](int stage, int micro_steps) {
     const RunResult run = RunZeroplan(
-        "estimate --format json --params 13B --hw hgx-h200 --gpus 64 --network ib-400 --seq-len "
-        "4096 --micro-batch 4 --checkpointing full --offload-optimizer none --stage " +
-        std::to_string(stage) + " --grad-accum " + std::to_string(micro_steps));
+        "estimate --format json --params 13B --gpus 64 --network ib-400 --seq-len 4096 "
+        "--micro-batch 4 --checkpointing full --offload-optimizer none --hw " +
+        hardware + " --stage " + std::to_string(stage) + " --grad-accum " +
+        std::to_string(micro_steps));
     REQUIRE(run.exit_code == 0);
     return OrderedJson::parse(run.out)["choices"][0]["step_seconds"]["exposed_comm"].get<double>();
   };
