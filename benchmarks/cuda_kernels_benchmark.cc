@@ -3,14 +3,15 @@
 // bandwidth measured in the same run for kernels that memory bounds, the data sheet's dense bf16
 // rate of an H100 or H200 (SXM) for products and attention.
 //
-//   cuda_kernels_benchmark [--json FILE] [--llama | --attention | --adapters | --adamw | --fp8]
+//   cuda_kernels_benchmark [--json FILE] [--llama | --attention | --adapters | --adamw | --fp8 |
+//   --gelu]
 //                          [--deterministic]
 //
 // --llama: these alone; --adapters: those of adapters alone; --adamw: AdamW alone, a row for each
 // kind of states; --fp8: products of eight bits beside those of bf16, what makes their inputs, and
 // kernels with and without the largest magnitude taken along. --attention: attention alone, in
 // shapes that the cost model is checked against: plain kernels (fp32, and heads of 60 channels),
-// shared heads of keys, odd lengths.
+// shared heads of keys, odd lengths. --gelu: products with a GELU beside those without.
 // --deterministic: attention's backward pass as train --deterministic runs it.
 // Hardware: one GPU with 16 GB; time: about three minutes, most of it tuning of matrix products.
 // Every launch works on buffers of its own until their sum is past the second-level cache; times
@@ -121,6 +122,28 @@ void RunProducts(Benchmark& benchmark, const Model& m) {
                     .dims = dims,
                     .args = {P(M * C), P(3 * M * C), P(probs), P(3 * M * C), P(probs)},
                     .products = true});
+}
+
+// What a GELU adds to the product that it follows, and its gradient to the one before it.
+void RunGelu(Benchmark& benchmark) {
+  using enum KernelId;
+  for (const int64_t M : {2048, 8192, 16384}) {
+    for (const int64_t C : {256, 512, 768, 1024, 1600, 2560, 4096}) {
+      const std::string name = fmt::format("{}", C);
+      const Model m{name.c_str(), 1, M, C, 1};
+      const std::string note = fmt::format("of {} rows", M);
+      const auto row = [&](KernelId id, const KernelDims& dims, std::vector<Spec> args) {
+        benchmark.Run(
+            m, {.note = note, .id = id, .dims = dims, .args = std::move(args), .products = true});
+      };
+      row(kMatmulForward, {M, C, 4 * C},
+          {P(M * C), P(4 * C * C), Absent(), Absent(), P(4 * M * C)});
+      row(kMatmulGeluForward, {M, C, 4 * C},
+          {P(M * C), P(4 * C * C), P(4 * C), P(4 * M * C), P(4 * M * C)});
+      row(kMatmulBackwardData, {M, 4 * C, C}, {P(M * C), P(4 * C * C), P(4 * M * C)});
+      row(kMatmulGeluBackward, {M, 4 * C, C}, {P(M * C), P(4 * C * C), P(4 * M * C), P(4 * M * C)});
+    }
+  }
 }
 
 // Of a layer's parameters. Blocks of 8-bit moments hold any codes and scales above 0.
@@ -288,7 +311,7 @@ int Main(int argc, char** argv) {
     if (arg == "--json" && i + 1 < argc) {
       json_path = argv[++i];
     } else if (arg == "--llama" || arg == "--attention" || arg == "--adapters" ||
-               arg == "--adamw" || arg == "--fp8") {
+               arg == "--adamw" || arg == "--fp8" || arg == "--gelu") {
       only = arg;
     } else if (arg == "--deterministic") {
       deterministic = true;
@@ -296,7 +319,7 @@ int Main(int argc, char** argv) {
       fmt::print(
           stderr,
           "usage: cuda_kernels_benchmark [--json FILE] [--llama | --attention | --adapters | "
-          "--adamw | --fp8] [--deterministic]\n");
+          "--adamw | --fp8 | --gelu] [--deterministic]\n");
       return 2;
     }
   }
@@ -315,6 +338,7 @@ int Main(int argc, char** argv) {
   fmt::print("{:<6}{:<42}{:>11}{:>10}{:>10} {:<8}{:>8}\n", "model", "kernel", "us", "rate",
              "possible", "", "share");
   if (only == "--attention") RunAttention(benchmark);
+  if (only == "--gelu") RunGelu(benchmark);
   for (const Model& model : kModels) {
     if (only == "--adamw") RunAdamW(benchmark, model);
     if (!only.empty()) continue;

@@ -62,6 +62,8 @@ def parse():
     parser.add_argument("--binary", default=str(ROOT / "build/release/zeroplan"))
     parser.add_argument("--timeout", type=float, default=300, help="seconds of one run")
     parser.add_argument("--json", help="append results, one object a line")
+    parser.add_argument("--metrics", type=pathlib.Path, metavar="DIR",
+                        help="keep each run's metrics there: `hw check` predicts them by other profiles")
     args = parser.parse_args()
     if args.runs < 1 or min(args.gpus) < 1:
         parser.error("--runs and --gpus: use 1 or more")
@@ -176,10 +178,10 @@ def estimate(args, run, config):
     return choices[0]
 
 
-def predict_unmeasured(args, metrics):
+def predict_unmeasured(args, metrics, work):
     """Seconds of a step of what ran, on a machine where `hw measure` kept nothing."""
     table = run_command([args.binary, "hw", "check", metrics, "--format", "markdown"], args.timeout,
-                        metrics.parent / "empty").splitlines()
+                        work / "empty").splitlines()
     names, row = (table[line].split("|") for line in (0, 2))
     column = next(i for i, name in enumerate(names) if "step, ms: predicted" in name)
     return float(row[column]) / 1e3
@@ -270,6 +272,8 @@ def measure_machine(args, work):
 def main():
     args = parse()
     results, failures = [], 0
+    if args.metrics:
+        args.metrics.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         if args.hw is None:
@@ -289,7 +293,8 @@ def main():
                 failures += 1
                 print(f"{index:>3} failed: {failure}", flush=True)
                 continue
-            data, metrics = work / f"data{index}.bin", work / f"metrics{index}.jsonl"
+            data = work / f"data{index}.bin"
+            metrics = (args.metrics or work) / f"metrics{index}.jsonl"
             per_step = run["gpus"] * run["micro_batch"] * run["grad_accum"] * run["seq_len"]
             write_tokens(data, min(LEAST_STEPS * per_step + 1, 1 << 20), run["vocab"], rng)
             wanted = math.ceil(args.seconds / estimated["step_seconds"]["total"])
@@ -307,7 +312,7 @@ def main():
                 seconds, bytes_ = estimated["step_seconds"]["total"], estimated["gpu_bytes"]["total"]
                 result.update(predicted_step_seconds=seconds, predicted_device_bytes=bytes_)
             try:
-                unmeasured = predict_unmeasured(args, metrics) if args.detected else None
+                unmeasured = predict_unmeasured(args, metrics, work) if args.detected else None
             except Failed as failure:
                 failures += 1
                 print(f"{index:>3} without a profile: {failure}", flush=True)

@@ -46,7 +46,7 @@ class KernelCost {
   struct Key {
     KernelDims dims{};
     uint64_t bytes = 0;
-    CostKind cost = CostKind::kMemory;
+    KernelId kernel = KernelId::kCount;
     Dtype dtype = Dtype::kU8;
     uint64_t ordered_in = 0;     // workspace of a deterministic backward pass of attention
     bool documents = false;      // attention stays within them
@@ -70,7 +70,8 @@ class KernelCost {
   MemoryCost memory_;
   AttentionCost attention_;
   double hbm_seconds_per_byte_ = 0, launch_seconds_ = 0, overlapped_compute_ = 1;
-  mutable std::vector<Slot> slots_;  // a power of two of them, linear probing
+  double gelu_seconds_per_flop_ = 0;  // within a product
+  mutable std::vector<Slot> slots_;   // a power of two of them, linear probing
   mutable size_t used_ = 0;
 };
 

@@ -107,10 +107,10 @@ bool TorchBased::Takes(const JudgeInputs& inputs, const TrainSetup& setup) const
 namespace {
 
 // Ranks of its node that a rank sends heads to.
-int ExchangesWith(const TorchRun& run, const HardwareProfile* hardware) {
+int ExchangesWith(const TorchRun& run, int gpus_per_node) {
   if (run.ring) return 0;
   const int shared = run.sequence_ranks;
-  return (hardware == nullptr ? shared : std::min(shared, hardware->node.gpu_count())) - 1;
+  return (gpus_per_node == 0 ? shared : std::min(shared, gpus_per_node)) - 1;
 }
 
 }  // namespace
@@ -182,8 +182,8 @@ TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
   footprint.file_bytes = memory.file_bytes();
   footprint.copied_bytes = static_cast<uint64_t>(timer->step().CopiedBytes(setup.batch.grad_accum));
   footprint.managed_bytes = memory.managed_bytes();
-  footprint.context_bytes =
-      ContextBytes(parts.context_stage, setup.batch.world_size, ExchangesWith(run, play.hardware));
+  footprint.context_bytes = ContextBytes(parts.context_stage, setup.batch.world_size,
+                                         ExchangesWith(run, play.gpus_per_node));
   for (const TorchPhase phase :
        {TorchPhase::kInit, TorchPhase::kForwardBackward, TorchPhase::kStep}) {
     footprint.peaks[static_cast<size_t>(phase)] = memory.peak(phase);

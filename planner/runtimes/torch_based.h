@@ -40,6 +40,7 @@ struct TorchPlay {
   TrainSetup setup;
   TorchRecipe recipe;
   const HardwareProfile* hardware = nullptr;  // whose GPU; null: not known
+  int gpus_per_node = 0;                      // of the cluster; 0: all ranks are in one node
   // The allocator's limit (torch.cuda.set_per_process_memory_fraction, or the card's memory less
   // context): it empties its cache rather than exceed it. None: unlimited.
   std::optional<uint64_t> limit_bytes;

@@ -98,7 +98,7 @@ class TorchJudge : public ChoiceJudge {
     }
     std::optional<TorchPhase> too_large;
     if (free.DeviceBytes() > *capacity.gpu_bytes) {
-      too_large = Squeeze(free, *capacity.gpu_bytes, choice);
+      too_large = Squeeze(free, *capacity.gpu_bytes, cluster, choice);
     }
     for (const Shortage& shortage : Check(choice.footprint, capacity)) {
       if (!choice.why_not.empty()) choice.why_not += "; and ";
@@ -164,7 +164,7 @@ class TorchJudge : public ChoiceJudge {
     recipe.optimizer_in_backward = false;
     TorchTimer timer(MachineOf(one.shape()), {});
     ++played_;
-    runtime_.Play({inputs_.model, *least, recipe, inputs_.hardware, std::nullopt}, &timer);
+    runtime_.Play({inputs_.model, *least, recipe, inputs_.hardware}, &timer);
     const std::optional<RuntimeTime> time = timer.Time(kMany);
     if (time) at->second = time->step_seconds / static_cast<double>(kMany);
     return at->second;
@@ -204,15 +204,16 @@ class TorchJudge : public ChoiceJudge {
     const bool files_known = machine != nullptr && machine->storage.known();
     const bool timed = (!on_host || host_known) && (!in_files || files_known);
     TorchTimer timer(timed ? machine : nullptr, {});
-    at->second.footprint = Play(setup, std::nullopt, &timer, /*around=*/true);
+    at->second.footprint = Play(setup, cluster, std::nullopt, &timer, /*around=*/true);
     at->second.step = timer.step();
     return at->second;
   }
 
-  TorchFootprint Play(const TrainSetup& setup, std::optional<uint64_t> limit, TorchTimer* timer,
-                      bool around) {
+  TorchFootprint Play(const TrainSetup& setup, const Cluster& cluster,
+                      std::optional<uint64_t> limit, TorchTimer* timer, bool around) {
     ++played_;
-    return runtime_.Play({inputs_.model, setup, inputs_.recipe, inputs_.hardware, limit, around},
+    return runtime_.Play({inputs_.model, setup, inputs_.recipe, inputs_.hardware,
+                          cluster.gpus_per_node, limit, around},
                          timer);
   }
 
@@ -234,14 +235,14 @@ class TorchJudge : public ChoiceJudge {
   // Where memory is short: whether the allocator can do with what there is, or the phase in which
   // it cannot.
   std::optional<TorchPhase> Squeeze(const TorchFootprint& free, uint64_t has,
-                                    ChoiceEstimate& choice) {
+                                    const Cluster& cluster, ChoiceEstimate& choice) {
     if (const std::optional<TorchPhase> phase = PhaseTooLarge(free, has)) return phase;
     const TrainSetup played = AsPlayed(choice.setup);
-    const auto [at, added] = limited_.try_emplace({PlayedChoiceOf(played), has});
+    const uint64_t limit = has - std::min(has, free.context_bytes);
+    const auto [at, added] = limited_.try_emplace({PlayedChoiceOf(played), limit});
     Limited& limited = at->second;
     if (added) {
-      const TorchFootprint footprint =
-          Play(played, has - std::min(has, free.context_bytes), nullptr, /*around=*/false);
+      const TorchFootprint footprint = Play(played, cluster, limit, nullptr, /*around=*/false);
       limited = {footprint.out_of_memory, footprint.segments_given_back};
     }
     if (limited.out_of_memory) return limited.out_of_memory;
@@ -288,7 +289,7 @@ class TorchJudge : public ChoiceJudge {
   const JudgeInputs inputs_;
   std::map<std::pair<int, int>, TorchMachine> machines_;
   std::map<std::pair<PlayedChoice, int>, Played> played_choices_;  // and GPUs of a node
-  std::map<std::pair<PlayedChoice, uint64_t>, Limited> limited_;   // and bytes of a GPU
+  std::map<std::pair<PlayedChoice, uint64_t>, Limited> limited_;   // and the limit
   std::map<std::tuple<int64_t, int, RecomputeConfig>, double> least_seconds_;
 };
 

@@ -14,6 +14,7 @@
 #include "cost_models/kernel_cost.h"
 #include "cost_models/step_time.h"
 #include "cost_models/traffic.h"
+#include "hwprofiles/loader.h"
 #include "tests/core/lowering/matrix.h"
 #include "tests/cost_models/measured_rows.h"
 #include "tests/cost_models/plain_profile.h"
@@ -124,14 +125,19 @@ TEST_CASE("no instruction is faster than the rates that bounds use") {
   }
 }
 
-TEST_CASE("a product with GELU costs the product and its second matrix") {
-  const HardwareProfile profile = PlainProfile();
+TEST_CASE("a product with GELU costs the product, its second matrix and the arithmetic") {
+  HardwareProfile profile = PlainProfile();
+  profile.gpu.dense_peaks[Dtype::kF32] = Number(60e12);
   const KernelCost kernels(profile.gpu, 1);
   LowerOptions options;
   options.backend = Backend::kCuda;
   TrainSetup setup = testing::BaseSetup(0, 1, Dtype::kBF16, 1, kNoRecompute);
   setup.batch.seq_len = 1024;
   const Program program = Lower(LargeModel(), setup, options);
+  // A third of fp32's peak.
+  const auto arithmetic = [](int64_t elements, int flops) {
+    return static_cast<double>(elements * flops) / 19.8e12;
+  };
   int forward = 0, backward = 0;
   for (const Instruction& instruction : program.section(Section::kMicroStep)) {
     const auto* launch = std::get_if<LaunchKernel>(&instruction.op);
@@ -142,17 +148,87 @@ TEST_CASE("a product with GELU costs the product and its second matrix") {
       const double more = 2.0 * static_cast<double>(m * n + n);
       CHECK(kernels.Seconds(program, *launch) ==
             Approx(kernels.gemm().Seconds(GemmKind::kForward, Dtype::kBF16, m, k, n) +
-                   more / kernels.memory().BytesPerSecond()));
+                   more / kernels.memory().BytesPerSecond() + arithmetic(m * n, 9)));
     } else if (launch->kernel == KernelId::kMatmulGeluBackward) {  // also reads pre
       ++backward;
       const double more = 2.0 * static_cast<double>(m * k);
       CHECK(kernels.Seconds(program, *launch) ==
             Approx(kernels.gemm().Seconds(GemmKind::kData, Dtype::kBF16, m, k, n) +
-                   more / kernels.memory().BytesPerSecond()));
+                   more / kernels.memory().BytesPerSecond() + arithmetic(m * k, 18)));
     }
   }
   CHECK(forward == 2);
   CHECK(backward == 2);
+}
+
+// One H200, zeroplan's kernels in bf16 (cuda_kernels_benchmark --gelu, 2026-11-28): products of M
+// rows and C channels to 4C forward, 4C to C and back; microseconds with and without a GELU.
+struct GeluRow {
+  int64_t M, C;
+  double forward, gelu_forward, backward, gelu_backward;
+};
+constexpr GeluRow kGeluRows[] = {{2048, 256, 6.4, 7.8, 6.3, 10.4},
+                                 {2048, 512, 10.0, 15.1, 10.0, 17.2},
+                                 {2048, 768, 18.3, 23.5, 18.7, 27.4},
+                                 {2048, 1024, 29.8, 39.1, 30.3, 37.8},
+                                 {2048, 1600, 73.2, 82.6, 63.9, 82.5},
+                                 {2048, 2560, 165.1, 176.8, 161.3, 178.1},
+                                 {2048, 4096, 413.3, 456.0, 393.8, 436.3},
+                                 {8192, 256, 12.6, 22.5, 12.1, 25.7},
+                                 {8192, 512, 30.6, 49.7, 30.1, 54.6},
+                                 {8192, 768, 68.6, 86.2, 63.4, 79.9},
+                                 {8192, 1024, 104.0, 124.1, 101.2, 132.2},
+                                 {8192, 1600, 241.1, 287.3, 242.3, 286.9},
+                                 {8192, 2560, 623.2, 724.2, 609.6, 662.7},
+                                 {8192, 4096, 1657.3, 1735.5, 1633.2, 1724.0},
+                                 {16384, 256, 20.9, 36.6, 19.0, 47.5},
+                                 {16384, 512, 56.5, 91.4, 57.9, 94.3},
+                                 {16384, 768, 117.0, 159.5, 107.9, 171.5},
+                                 {16384, 1024, 205.4, 273.6, 198.0, 252.9},
+                                 {16384, 1600, 483.5, 586.3, 476.8, 566.2},
+                                 {16384, 2560, 1253.8, 1374.6, 1248.7, 1392.3},
+                                 {16384, 4096, 3219.1, 3470.6, 3207.3, 3520.7}};
+
+TEST_CASE("what a GELU adds to a product is as an H200 shows it") {
+  const GpuProfile gpu = LoadProfile("hgx-h200").gpu;
+  const KernelCost kernels(gpu, 1);
+  TinyProgram tiny(1, 1);
+  tiny.Add("any", uint64_t{1} << 32, MemoryClass::kBuffers);
+  tiny.program.buffers[0].dtype = Dtype::kBF16;
+  const auto ref = [](int64_t elements) {
+    return Ref{0, 0, 2 * static_cast<uint64_t>(elements), 0};
+  };
+  const auto seconds = [&](KernelId kernel, const KernelDims& dims,
+                           std::initializer_list<Ref> args) {
+    LaunchKernel op;
+    op.kernel = kernel;
+    op.dims = dims;
+    op.first_arg = static_cast<uint32_t>(tiny.program.refs.size());
+    op.arg_count = static_cast<uint16_t>(args.size());
+    tiny.program.refs.insert(tiny.program.refs.end(), args);
+    return 1e6 * kernels.Seconds(tiny.program, op);
+  };
+  double forward_sum = 0, backward_sum = 0;
+  for (const auto& [M, C, forward, gelu_forward, backward, gelu_backward] : kGeluRows) {
+    CAPTURE(M);
+    CAPTURE(C);
+    const Ref rows = ref(M * C), weights = ref(4 * C * C), wide = ref(4 * M * C);
+    const double added_forward =
+        seconds(KernelId::kMatmulGeluForward, {M, C, 4 * C},
+                {rows, weights, ref(4 * C), wide, wide}) -
+        seconds(KernelId::kMatmulForward, {M, C, 4 * C}, {rows, weights, {}, {}, wide});
+    const double added_backward =
+        seconds(KernelId::kMatmulGeluBackward, {M, 4 * C, C}, {rows, weights, wide, wide}) -
+        seconds(KernelId::kMatmulBackwardData, {M, 4 * C, C}, {rows, weights, wide});
+    const double forward_error = (forward + added_forward) / gelu_forward - 1;
+    const double backward_error = (backward + added_backward) / gelu_backward - 1;
+    CHECK(std::abs(forward_error) < 0.15);
+    CHECK(std::abs(backward_error) < 0.25);
+    forward_sum += forward_error;
+    backward_sum += backward_error;
+  }
+  CHECK(std::abs(forward_sum / std::size(kGeluRows)) < 0.03);
+  CHECK(std::abs(backward_sum / std::size(kGeluRows)) < 0.03);
 }
 
 TEST_CASE("bytes, stream and space decide which function times an instruction") {

@@ -74,6 +74,10 @@ std::vector<ProductShape> LayerShapes(bool quick) {
   if (!quick) shapes.push_back({2048, 256, kHead});
   if (!quick) shapes.push_back({16384, 256, 8192});
   shapes.push_back({16384, 256, kHead});
+  // Heads behind few tokens: reading the weights takes longer than multiplying.
+  for (const int64_t m : {128, 256, 512}) {
+    if (!quick) shapes.insert(shapes.end(), {{m, 512, kHead}, {m, 1024, kHead}});
+  }
   for (const int64_t h : hidden) {
     for (const int64_t m : rows) {
       // Seconds each to tune, and no faster than with half the rows.

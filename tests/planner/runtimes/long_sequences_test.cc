@@ -187,6 +187,9 @@ TEST_CASE("Ulysses: a rank's tokens are its part's, and heads are exchanged thre
   CHECK(shared.time.exposed_communication > alone.time.exposed_communication);
   // NCCL's connections to three other ranks; of a ring they are not known.
   CHECK(shared.footprint.context_bytes == alone.footprint.context_bytes + 3 * 360'000'000ull);
+  play.gpus_per_node = 2;  // of the others one is in its node
+  CHECK(TimedOf(play).footprint.context_bytes ==
+        alone.footprint.context_bytes + 1 * 360'000'000ull);
 }
 
 TEST_CASE("A ring: keys and values are gathered in each pass, and gradients go round once") {
