@@ -4,21 +4,17 @@
     python3 benchmarks/measure/to_profile.py          (rewrites hwprofiles/ from results/)
     python3 benchmarks/measure/to_profile.py --check   (exit 1 if that would change anything)
 
-The H100 and its links are those of a profile of `zeroplan hw measure`, results/hw_measure_4x_h100.json:
-the executor's own kernels. Of the H200 results/*.json come from measure_gpu.py and measure_collectives.py;
-h200_fp8.json is a profile of `zeroplan hw measure`, of which only products of 8 bits are taken. The
-H200's profile takes only some of their rows. The others are held out: the cost model never sees them,
-and its error is judged on them (so it is on those of an H100, h100_gpu.json). Held out are
+GPUs have the rates of the executor's own kernels: profiles of `zeroplan hw measure`,
+results/hw_measure_1x_h200.json and hw_measure_4x_h100.json, of which the latter has the H100's links, too. The
+H200's links and a host's copies are from measure_collectives.py and measure_gpu.py. Of their rows only some are
+taken; the others are held out, for the cost model to be judged on:
 
-    gemm            layer products with m of 1024, 4096, 10240; hidden sizes 1280, 2560, 5120;
-                    the 50304-wide head with m of 8192; squares of 2048 and 8192. (The bf16
-                    square of 4096 is a layer product too, measured twice: the mean is taken.)
-                    Of 8 bits: m of 512, 1024, 4096; hidden size 256
-    attention       every second shape, from the second on
-    memory_kernels  copies of 4, 64, 256, 512 and 2048 MiB; all additions
     copies (PCIe)   4, 64 and 1024 MiB
     collectives     on 2 GPUs the sizes not in COLLECTIVE_BYTES; everything on 4 GPUs
     overlap         the products with k of 4096, which the power limit already slows when alone
+
+The cost model's formulas are judged on what PyTorch reached on an H200 and an H100 (h200_gpu.json,
+h100_gpu.json), with a part of these rows as its profile: tests/cost_models/measured_rows.h says which.
 
 For another GPU: measure, put the result beside the others, add a line to main().
 """
@@ -32,11 +28,6 @@ RESULTS = ROOT / "benchmarks" / "measure" / "results"
 PROFILES = ROOT / "hwprofiles"
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
-GEMM_ROWS = (2048, 8192, 16384, 32768)
-GEMM_HIDDEN = (768, 1600, 4096)
-HEAD_COLUMNS, HEAD_ROWS = 50304, (2048, 16384)
-SQUARES = (1024, 4096, 16384)
-MEMORY_MIB = (1, 16, 128, 1024)
 COPY_MIB = (1, 16, 256)
 COLLECTIVE_BYTES = (16 * KIB, 256 * KIB, 4 * MIB, 64 * MIB, 256 * MIB, GIB)
 OVERLAP_K = 1600
@@ -80,51 +71,8 @@ def table(unit, reference, columns, rows):
             "rows": rows}
 
 
-def in_gemm_table(row):
-    m, k, n = row["m"], row["k"], row["n"]
-    if m == k == n and row["kind"] == "forward" and m in SQUARES:
-        return True
-    if n == HEAD_COLUMNS:
-        return m in HEAD_ROWS
-    layer = any((k, n) in ((h, 3 * h), (h, h), (h, 4 * h), (4 * h, h)) for h in GEMM_HIDDEN)
-    return row["dtype"] in ("bf16", "e4m3") and layer and m in GEMM_ROWS
-
-
-def gemm_table(measured, where):
-    times = {}
-    for row in filter(in_gemm_table, measured["gemm"]):
-        shape = (row["kind"], row["dtype"], row["m"], row["k"], row["n"])
-        times.setdefault(shape, []).append(row["seconds"])
-    rows = []
-    for (kind, dtype, m, k, n), seconds in times.items():
-        tflops = 2 * m * k * n / statistics.mean(seconds) / 1e12
-        rows.append([kind, dtype, m, k, n, four_digits(tflops)])
-    return table("TFLOP/s", f"torch.mm on random data, {where}",
-                 ["kind", "dtype", "m", "k", "n", "rate"], rows)
-
-
-def attention_table(measured, where):
-    rows = []
-    for row in measured["attention"][::2]:
-        # Causal: half of two products; the backward pass is 2.5 times that (as core/program counts).
-        flops = 2 * row["batch"] * row["heads"] * row["head_dim"] * row["seq"] ** 2
-        rows.append([row["batch"], row["heads"], row["seq"], row["head_dim"],
-                     four_digits(flops / row["forward_seconds"] / 1e12),
-                     four_digits(2.5 * flops / row["backward_seconds"] / 1e12)])
-    anew = measured.get("attention_anew")
-    return table("TFLOP/s", f"cuDNN attention in bf16, causal, {where}" + (f"; {anew}" if anew else ""),
-                 ["batch", "heads", "seq", "head_dim", "forward", "backward"], rows)
-
-
 def microseconds(seconds):
     return four_digits(seconds * 1e6)
-
-
-def memory_table(measured, where):
-    sizes = [2 * mib * MIB for mib in MEMORY_MIB]  # a copy reads and writes
-    rows = [[row["bytes"], microseconds(row["seconds"])] for row in measured["memory"]
-            if row["op"] == "copy" and row["bytes"] in sizes]
-    return table("us", f"device-to-device copies, {where}", ["bytes", "time"], rows)
 
 
 def copy_table(measured, where):
@@ -167,30 +115,6 @@ def figure(value, unit, reference, **more):
 
 
 def put_gpu(gpu, measured):
-    where = f"measure_gpu.py, PyTorch {measured['torch']}, {measured['gpu']}"
-    gpu["launch_overhead"] = figure(four_digits(measured["launch_seconds"] * 1e6), "us",
-                                    f"kernel to kernel on one stream, {where}")
-    for dtype, n in (("bf16", 16384), ("fp16", 16384), ("fp32", 4096)):
-        row = next(r for r in measured["gemm"]
-                   if r["dtype"] == dtype and r["m"] == r["k"] == r["n"] == n)
-        gpu["peaks"][dtype]["reachable"] = figure(
-            four_digits(2 * n**3 / row["seconds"] / 1e12), "TFLOP/s",
-            f"product of {n} x {n} matrices, {where}", sparsity="dense")
-    gpu["gemm"] = gemm_table(measured, where)
-    gpu["attention"] = attention_table(measured, where)
-    gpu["memory_kernels"] = memory_table(measured, where)
-
-
-def put_fp8(gpu, profile):
-    measured = profile["gpu"]
-    columns, rows = measured["gemm"]["columns"], measured["gemm"]["rows"]
-    gpu["gemm"]["rows"] += [row for row in rows if row[columns.index("dtype")] == "e4m3"
-                            and in_gemm_table(dict(zip(columns, row)))]
-    gpu["gemm"]["reference"] += "; e4m3: " + measured["gemm"]["reference"]
-    gpu["peaks"]["e4m3"]["reachable"] = measured["peaks"]["e4m3"]["reachable"]
-
-
-def put_measured_gpu(gpu, measured):
     """What `hw measure` measures of a GPU; its names and memory stay the data sheet's."""
     for key in ("launch_overhead", "copy_bandwidth", "gemm", "attention", "kernels", "power"):
         gpu[key] = measured[key]
@@ -230,13 +154,9 @@ def main():
             if "--check" not in sys.argv[1:]:
                 path.write_text(text)
 
-    def put_h200(gpu):
-        put_gpu(gpu, result("h200_gpu.json"))
-        put_fp8(gpu, result("h200_fp8.json"))
-
-    h100 = result("hw_measure_4x_h100.json")
-    update(PROFILES / "gpus" / "h200-141gb-sxm.json", put_h200)
-    update(PROFILES / "gpus" / "h100-80gb-sxm.json", lambda gpu: put_measured_gpu(gpu, h100["gpu"]))
+    h100, h200 = result("hw_measure_4x_h100.json"), result("hw_measure_1x_h200.json")
+    update(PROFILES / "gpus" / "h200-141gb-sxm.json", lambda gpu: put_gpu(gpu, h200["gpu"]))
+    update(PROFILES / "gpus" / "h100-80gb-sxm.json", lambda gpu: put_gpu(gpu, h100["gpu"]))
     update(PROFILES / "links" / "nvlink4-h200.json", put_link)
     update(PROFILES / "links" / "nvlink4-h100.json", lambda link: put_measured_link(link, h100["link"]))
     update(RESULTS / "vm_8x_h200.json", put_copies)
