@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/program/collectives.h"
 #include "cost_models/closed_form.h"
 #include "cost_models/collective_cost.h"
 #include "cost_models/host_cost.h"
@@ -16,6 +17,10 @@ namespace {
 // "overlap"): the products keep all of their speed, the collective two thirds of its.
 constexpr double kComputeBesideCollective = 1.0;
 constexpr double kCollectiveBesideCompute = 0.66;
+
+// Bytes that a rank's memory moves for each that it sends: a gather reads it and writes what comes,
+// a sum reads its addend, too.
+constexpr double kMemoryOfSent = 2.5;
 
 // What one rank's update on the host walks over: gradient and parameter, and the states. Counted
 // from the model: programs that searches keep have no units.
@@ -89,6 +94,12 @@ struct CostModel::Impl {
     return {seconds, 1, {seconds}};
   }
 
+  InstructionCost CostOfCollective(const Program& program, const Collective& collective) const {
+    const double seconds = collectives.Seconds(program, collective);
+    const auto sent = static_cast<double>(RingSentBytes(program, collective));
+    return {seconds, 1, kernels.power().Memory(seconds, kMemoryOfSent * sent)};
+  }
+
   double CopySeconds(const Program& program, const Copy& copy) const {
     const Space from = program.buffers[copy.src.buffer].space;
     const Space to = program.buffers[copy.dst.buffer].space;
@@ -120,19 +131,17 @@ CostModel::InstructionCost CostModel::CostOf(const Program& program,
                                              const Instruction& instruction) const {
   const auto alone = [](double seconds) { return InstructionCost{seconds, 1, {seconds}}; };
   return std::visit(
-      Overload{[&](const LaunchKernel& launch) {
-                 return impl_->LaunchCost(program, launch, instruction.stream);
-               },
-               [&](const Collective& collective) {
-                 return alone(impl_->collectives.Seconds(program, collective));
-               },
-               [&](const Copy& copy) { return alone(impl_->CopySeconds(program, copy)); },
-               [&](const FileIo& io) {
-                 return alone(impl_->storage.Seconds(io.write, static_cast<double>(io.host.bytes)));
-               },
-               [&](const Alloc&) { return alone(0); }, [&](const Free&) { return alone(0); },
-               [&](const RecordEvent&) { return alone(0); },
-               [&](const WaitEvent&) { return alone(0); }},
+      Overload{
+          [&](const LaunchKernel& launch) {
+            return impl_->LaunchCost(program, launch, instruction.stream);
+          },
+          [&](const Collective& collective) { return impl_->CostOfCollective(program, collective); },
+          [&](const Copy& copy) { return alone(impl_->CopySeconds(program, copy)); },
+          [&](const FileIo& io) {
+            return alone(impl_->storage.Seconds(io.write, static_cast<double>(io.host.bytes)));
+          },
+          [&](const Alloc&) { return alone(0); }, [&](const Free&) { return alone(0); },
+          [&](const RecordEvent&) { return alone(0); }, [&](const WaitEvent&) { return alone(0); }},
       instruction.op);
 }
 
