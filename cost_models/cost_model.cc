@@ -131,17 +131,19 @@ CostModel::InstructionCost CostModel::CostOf(const Program& program,
                                              const Instruction& instruction) const {
   const auto alone = [](double seconds) { return InstructionCost{seconds, 1, {seconds}}; };
   return std::visit(
-      Overload{
-          [&](const LaunchKernel& launch) {
-            return impl_->LaunchCost(program, launch, instruction.stream);
-          },
-          [&](const Collective& collective) { return impl_->CostOfCollective(program, collective); },
-          [&](const Copy& copy) { return alone(impl_->CopySeconds(program, copy)); },
-          [&](const FileIo& io) {
-            return alone(impl_->storage.Seconds(io.write, static_cast<double>(io.host.bytes)));
-          },
-          [&](const Alloc&) { return alone(0); }, [&](const Free&) { return alone(0); },
-          [&](const RecordEvent&) { return alone(0); }, [&](const WaitEvent&) { return alone(0); }},
+      Overload{[&](const LaunchKernel& launch) {
+                 return impl_->LaunchCost(program, launch, instruction.stream);
+               },
+               [&](const Collective& collective) {
+                 return impl_->CostOfCollective(program, collective);
+               },
+               [&](const Copy& copy) { return alone(impl_->CopySeconds(program, copy)); },
+               [&](const FileIo& io) {
+                 return alone(impl_->storage.Seconds(io.write, static_cast<double>(io.host.bytes)));
+               },
+               [&](const Alloc&) { return alone(0); }, [&](const Free&) { return alone(0); },
+               [&](const RecordEvent&) { return alone(0); },
+               [&](const WaitEvent&) { return alone(0); }},
       instruction.op);
 }
 

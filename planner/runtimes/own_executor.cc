@@ -40,9 +40,10 @@ std::string MarginOnOneNode(const HardwareProfile& hardware) {
   }
   if (MeasuredHere(hardware)) {
     return "With profiles that 'zeroplan hw measure' made on the same machine, 24 random runs on "
-           "one and two H200 took 3.9 % more or less than predicted in the mean, 9.7 % at most; 17 "
-           "without offload on four H100 3.1 %, 9.4 % at most; 20 with offload on an H100 of a "
-           "shared host 8.6 %, 25 % at most.";
+           "one H200 took 2.7 % more or less than predicted in the mean, 7 % at most, and 16 on "
+           "two "
+           "4.1 %, 11 % at most; 20 with offload on an H100 of a shared host, by an earlier "
+           "version, 8.6 %, 25 % at most.";
   }
   if (!IsH200(hardware)) {
     return "Rates of kernels by shape were measured on this kind of GPU. Of zeroplan's own "
@@ -51,9 +52,9 @@ std::string MarginOnOneNode(const HardwareProfile& hardware) {
            "GPU's, 9.6 % more or less in the mean, 16 % at most. Eight published runs of LLM.Q, "
            "whose kernels are as fast, took up to 4 % less than predicted on H100s.";
   }
-  return "With the built-in profile of an H200, 114 random runs without offload on machines of the "
-         "kind took 4.6 to 6.6 % more or less than predicted in the mean, 22 % at most; with "
-         "offload, where the host's memory was measured, 24 of 25 within 25 %, one 72 % more.";
+  return "With the built-in profile of an H200, 50 random runs without offload on two others took "
+         "2.7 % more or less than predicted in the mean, 11 % at most; with offload, where the "
+         "host's memory was measured, by an earlier version, 24 of 25 within 25 %, one 72 % more.";
 }
 
 // The largest error that it names for such a choice; 0: it names none. On a host that nobody
@@ -70,9 +71,9 @@ double LargestErrorOnOneNode(const ChoiceEstimate& choice, const HardwareProfile
     const int capability = ComputeCapability(hardware.gpu.architecture);
     return offloads ? 0 : capability == 89 || capability == 120 ? 0.13 : 0.32;
   }
-  if (MeasuredHere(hardware)) return offloads ? 0.25 : 0.097;
+  if (MeasuredHere(hardware)) return offloads ? 0.25 : 0.11;
   if (!IsH200(hardware)) return offloads ? 0.16 : 0.07;
-  return offloads ? 0.72 : 0.22;
+  return offloads ? 0.72 : 0.11;
 }
 
 // What the time of `choice` takes for granted, that on which most of the step rests first.
@@ -182,8 +183,9 @@ class Own : public Runtime {
 
   std::string Doubt(const TrainSetup& setup) const override {
     if (!setup.precision.fp8.enabled) return "";
-    return "Of runs with products in FP8, four on one H200 each took 3 to 5 % less than predicted, "
-           "five on an H100 1 to 7 % less, one at stage 3 on two H200s 7 % more, and one on four "
+    return "Of runs with products in FP8, four on one H200 each took up to 2 % less than "
+           "predicted, "
+           "five on an H100 1 to 7 % less, one at stage 3 on two H200s 6 % more, and one on four "
            "H100s 2 % more; no other one was compared.";
   }
 

@@ -425,8 +425,8 @@ std::string TorchBased::Doubt(const TrainSetup& setup) const {
     if (!doubt.empty()) doubt += " ";
     doubt +=
         "Of products in 8 bits the margins say nothing. Beside two runs of torchao's tensorwise "
-        "recipe on one H200 speed was predicted 1 and 5 % too high, beside one of its rowwise "
-        "recipe 18 %; beside six published runs on 8 to 128 GPUs 18 to 29 %, where it was 10 to 16 "
+        "recipe on one H200 speed was predicted 0 and 3 % too high, beside one of its rowwise "
+        "recipe 16 %; beside six published runs on 8 to 128 GPUs 18 to 26 %, where it was 10 to 16 "
         "% too high in bf16.";
   }
   if (setup.recompute.kind != RecomputeKind::kSelective) return doubt;

@@ -21,8 +21,8 @@ TEST_CASE("every built-in profile is read back from what is written of it") {
 
 TEST_CASE("tables are in the units people read") {
   const std::string text = WriteProfile(LoadProfile(std::string(kDefaultProfile)));
-  CHECK(text.find(R"(["forward", "bf16", 2048, 768, 2304, 481.2])") != std::string::npos);
-  CHECK(text.find(R"(["all_gather", 2, 16384, 15.99])") != std::string::npos);
+  CHECK(text.find(R"(["forward", "bf16", 512, 256, 768, 55.64])") != std::string::npos);
+  CHECK(text.find(R"(["all_gather", 2, 16384, 6.733])") != std::string::npos);
   CHECK(text.find("\"FLOP/s\"") == std::string::npos);
 }
 

@@ -31,7 +31,7 @@ std::string MarginOf(const HardwareProfile& hardware, int gpus, double compute, 
 
 TEST_CASE("the margin is that of where the profile's figures come from") {
   HardwareProfile h200 = LoadProfile("hgx-h200");
-  CHECK(Has(MarginOf(h200, 8, 1, 0.1), "With the built-in profile of an H200, 114 random runs"));
+  CHECK(Has(MarginOf(h200, 8, 1, 0.1), "With the built-in profile of an H200, 50 random runs"));
   h200.source = "mine.json";
   CHECK(Has(MarginOf(h200, 8, 1, 0.1), "'zeroplan hw measure' made on the same machine"));
   h200.source = kFoundSource;  // found, but nobody measured it
