@@ -265,7 +265,7 @@ def report(results):
 
 def measure_machine(args, work):
     args.hw = str(work / "machine.json")
-    print(f"Measuring {max(args.gpus)} GPU(s) first, about a minute ...", flush=True)
+    print(f"Measuring {max(args.gpus)} GPU(s) first, about two minutes ...", flush=True)
     run_command([args.binary, "hw", "measure", "--gpus", max(args.gpus), "-o", args.hw], 900)
 
 

@@ -31,7 +31,7 @@ DataReader ReaderOfData();
 
 // Below `hw`.
 inline constexpr ExecutorCommand kMeasureCommand = {
-    "measure", "Measures this machine in about a minute and writes its profile"};
+    "measure", "Measures this machine in about two minutes and writes its profile"};
 
 // --backend of those that run a model.
 enum class BackendChoice : uint8_t { kCpu, kCuda, kFound };

@@ -293,7 +293,7 @@ Finding ProfileFinding(const MachineFacts& facts) {
   const ProfileFacts& profile = facts.profile;
   using State = ProfileFacts::State;
   constexpr const char* kMeasure =
-      "zeroplan hw measure -o mine.json (about a minute, idle machine)";
+      "zeroplan hw measure -o mine.json (about two minutes, idle machine)";
   // docs/performance.md, "Predicted and measured".
   constexpr const char* kGuesses =
       "step times are predicted from a built-in profile: on H200s 114 runs without offload were up "

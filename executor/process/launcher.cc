@@ -394,7 +394,7 @@ class Ranks {
       child.status = status;
       TakeTerminalBack(child);
       PassOn(child);  // its last words before ours
-      if (!Failed(status) || said_who_) continue;
+      if (!Failed(status) || EndedByStop(status) || said_who_) continue;
       if (!first_failed_) failed_at_ = Clock::now();
       const bool known = first_failed_ && WIFSIGNALED(StatusOf(*first_failed_));
       if (!first_failed_ || (WIFSIGNALED(status) && !known)) first_failed_ = child.rank;
@@ -427,6 +427,12 @@ class Ranks {
     if (!WIFEXITED(status)) return true;
     const int code = WEXITSTATUS(status);
     return code != 0 && code != static_cast<int>(ExitCode::kInterrupted);
+  }
+
+  // By the first stop's own signal: the rank had heard of the stop from another one, and was ending
+  // when its own came.
+  bool EndedByStop(int status) const {
+    return stops_ == 1 && WIFSIGNALED(status) && WTERMSIG(status) == last_stop_;
   }
 
   void EndStragglers(Clock::time_point now) {
@@ -480,9 +486,13 @@ class Ranks {
       return asked ? 128 + last_stop_ : static_cast<int>(ExitCode::kRuntime);
     }
     for (const Child& child : children_) {
-      if (WEXITSTATUS(*child.status) != 0) return WEXITSTATUS(*child.status);
+      if (WIFEXITED(*child.status) && WEXITSTATUS(*child.status) != 0) {
+        return WEXITSTATUS(*child.status);
+      }
     }
-    return 0;
+    const bool stopped = std::any_of(children_.begin(), children_.end(),
+                                     [](const Child& c) { return WIFSIGNALED(*c.status); });
+    return stopped ? 128 + last_stop_ : 0;
   }
 
   void KillAll(int signal) {

@@ -23,12 +23,9 @@ using Json = nlohmann::json;
 // With copies as well, which a measured GPU has within its kernels.
 Json Good() {
   Json json = Json::parse(ProfileText(MeasuredH200()));
-  json["gpu"]["memory_kernels"] = {
-      {"unit", "us"},
-      {"source", "measured"},
-      {"reference", "ours"},
-      {"columns", {"bytes", "time"}},
-      {"rows", {{1 << 21, 4}, {1 << 25, 14}, {1 << 28, 70}, {1 << 30, 260}}}};
+  json["gpu"]["memory_kernels"] = Json::parse(R"({"unit": "us", "source": "measured",
+      "reference": "ours", "columns": ["bytes", "time"], "rows": [[2097152, 4], [33554432, 14],
+      [268435456, 70], [1073741824, 260]]})");
   return json;
 }
 
@@ -526,15 +523,9 @@ TEST_CASE("the default machine's figures, in base units") {
 
 TEST_CASE("measured tables hold what was measured") {
   const HardwareProfile h200 = LoadProfile(MeasuredH200());
-  bool found = false;
-  for (const GemmRate& row : h200.gpu.gemm->rows) {
-    if (row.kind == GemmKind::kData && row.m == 16384 && row.k == 1600 && row.n == 50304) {
-      found = true;
-      CHECK(row.flops_per_second == 710.3e12);
-    }
-  }
-  CHECK(found);
-  const auto wide = [](const GemmRate& row) { return row.dtype != Dtype::kE4M3; };
+  const GemmRate row{GemmKind::kData, Dtype::kBF16, 16384, 1600, 50304, 710.3e12};
+  CHECK(std::count(h200.gpu.gemm->rows.begin(), h200.gpu.gemm->rows.end(), row) == 1);
+  const auto wide = [](const GemmRate& rate) { return rate.dtype != Dtype::kE4M3; };
   CHECK(h200.gpu.gemm->rows.size() == 416);
   CHECK(std::count_if(h200.gpu.gemm->rows.begin(), h200.gpu.gemm->rows.end(), wide) == 231);
   CHECK(h200.gpu.attention->rows.size() == 16);
@@ -542,9 +533,9 @@ TEST_CASE("measured tables hold what was measured") {
   CHECK_FALSE(h200.gpu.memory_kernels);
   CHECK(h200.gpu.power->limit.value == doctest::Approx(690).epsilon(0.02));
   CHECK(h200.node.pcie.copies->rows.size() == 3);
-  const AttentionRate& second = h200.gpu.attention->rows[1];  // of 12 heads of 64, 1024 tokens
-  CHECK(second.forward_flops_per_second == 112.7e12);
-  CHECK(second.backward_flops_per_second == 104.7e12);
+  // 12 heads of 64, 1024 tokens
+  CHECK(h200.gpu.attention->rows[1].forward_flops_per_second == 112.7e12);
+  CHECK(h200.gpu.attention->rows[1].backward_flops_per_second == 104.7e12);
   for (const CollectiveTime& row : h200.node.collectives->rows) {
     if (row.world_size == 8 && row.op == CollectiveOp::kAllReduce && row.bytes > 1e9) {
       // 358 GB/s bus bandwidth: 2 * 7/8 * bytes / seconds.

@@ -100,7 +100,8 @@ int RunRank(const std::string& behaviour, int chosen, milliseconds limit, bool r
   if (behaviour == "freeze") options.silence_limit = limit;
   options.stop_requested = StopRequested;
   const InterruptScope interrupts;
-  if (behaviour == "never-comes" && me) {
+  if (behaviour == "ending" && me) signal(SIGTERM, SIG_DFL);  // as a rank that is through
+  if (behaviour == "ending" || (behaviour == "never-comes" && me)) {
     fmt::print(stderr, "ready\n");
     while (!StopRequested()) std::this_thread::sleep_for(milliseconds(10));
     return static_cast<int>(ExitCode::kInterrupted);

@@ -217,6 +217,18 @@ TEST_CASE("a stop while the ranks meet ends them, not the meeting's limit") {
   }
 }
 
+TEST_CASE("a rank that was ending when its stop came is not one that was killed") {
+  for (const int ending : {0, 1}) {
+    Launched run(2, kNoLimit, {"ending", std::to_string(ending)});
+    run.Await("ready", 2);
+    kill(run.pid(), SIGTERM);
+    const int code = run.End();
+    CAPTURE(run.text());
+    CHECK(code == 130);
+    CHECK(run.Count("killed") == 0);
+  }
+}
+
 TEST_CASE("a second stop ends the ranks at once") {
   Launched run(2, kNoLimit, {"stop"});
   run.Await("ready", 2);
