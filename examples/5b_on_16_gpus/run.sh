@@ -20,5 +20,5 @@ for network in 25Gb 10Gb; do
   for stage in 2 3; do show plan "${machine[@]}" --network "$network" --stage "$stage"; done
 done
 show plan --params 5B --gpus 16 --hw dgx-a100-40gb --network 90Gb
-show plan "${machine[@]}" --config "$here/ds_config.json"
+show plan --params 5B --gpus 16 --hw dgx-a100-40gb --config "$here/ds_config.json"
 show plan "${machine[@]}" --out "${OUT:-/dev/null}"

@@ -153,7 +153,8 @@ std::vector<LegendEntry> LegendOf(const std::vector<std::string>& parts, size_t 
 }
 
 Svg::Svg(double width, double height, std::string_view label)
-    : text_(fmt::format("<svg role=\"img\" aria-label=\"{}\" width=\"{:.0f}\" height=\"{:.0f}\" "
+    : width_(width),
+      text_(fmt::format("<svg role=\"img\" aria-label=\"{}\" width=\"{:.0f}\" height=\"{:.0f}\" "
                         "viewBox=\"0 0 {:.0f} {:.0f}\">\n",
                         EscapeHtml(label), width, height, width, height)) {}
 
@@ -212,7 +213,8 @@ void Svg::HorizontalAxis(const Box& box, const Axis& axis, bool grid) {
   for (const Tick& tick : axis.ticks) {
     const double x = box.X(axis, tick.at);
     Line(x, grid ? box.top : box.bottom, x, box.bottom + 4, "grid");
-    Text(x, box.bottom + 16, tick.label, Anchor::kMiddle, "t tick");
+    const double half = TextPixels(tick.label, kTickFont) / 2;
+    Text(std::min(x, width_ - half), box.bottom + 16, tick.label, Anchor::kMiddle, "t tick");
   }
   Line(box.left, box.bottom, box.right, box.bottom, "base");
 }

@@ -97,13 +97,14 @@ class Svg {
   void TextWithin(double x, double y, std::string_view text, double least, double most,
                   std::string_view css_class = "t");
 
-  // Lines across `box` with labels left of it, or below it.
+  // Lines across `box` with labels left of it, or below it and within the picture.
   void VerticalAxis(const Box& box, const Axis& axis);
   void HorizontalAxis(const Box& box, const Axis& axis, bool grid);
 
   std::string Finish() &&;
 
  private:
+  double width_;
   std::string text_;
 };
 
