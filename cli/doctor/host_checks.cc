@@ -296,8 +296,8 @@ Finding ProfileFinding(const MachineFacts& facts) {
       "zeroplan hw measure -o mine.json (about two minutes, idle machine)";
   // docs/performance.md, "Predicted and measured".
   constexpr const char* kGuesses =
-      "step times are predicted from a built-in profile: on H200s 114 runs without offload were up "
-      "to 22 % off and one with it 42 %, from a measured one 24 runs at most 9.7 %";
+      "step times are predicted from a built-in profile: on H200s 50 runs without offload were up "
+      "to 13 % off and one with it 42 %, from a measured one 40 runs at most 10 %";
   switch (profile.state) {
     case State::kNoGpus:
       if (!facts.driver_failed.empty()) {

@@ -8,6 +8,7 @@
 
 #include "core/families/load_model.h"
 #include "core/lowering/lower.h"
+#include "core/program/collectives.h"
 #include "core/program/step_order.h"
 #include "hwprofiles/loader.h"
 #include "tests/core/lowering/matrix.h"
@@ -44,6 +45,36 @@ Program Join(Program program, Stream stream) {
   }
   ++program.event_count;
   return program;
+}
+
+TEST_CASE("what collectives move through memory draws power, and kernels are slower for it") {
+  HardwareProfile profile = LoadProfile("hgx-h200");
+  profile.gpu.launch_overhead.value = 0;  // nothing between kernels
+  const CostModel costs(profile, {2, 8});
+  const Program program = LowerMedium(3, 1, 2);
+  const std::vector<Instruction>& list = program.section(Section::kMicroStep);
+  GpuWork kernels, all;
+  double sent = 0, drawn = 0;
+  for (const Instruction& instruction : list) {
+    if ((instruction.when & kOnly) == 0) continue;
+    const CostModel::InstructionCost cost = costs.CostOf(program, instruction);
+    if (instruction.stream == Stream::kCompute) kernels += cost.work;
+    const auto* collective = std::get_if<Collective>(&instruction.op);
+    if (collective == nullptr) continue;
+    sent += static_cast<double>(RingSentBytes(program, *collective));
+    drawn += cost.work.joules;
+  }
+  CHECK(drawn == doctest::Approx(2.5 * sent * profile.gpu.power->byte.value));
+  all = kernels;
+  all.joules += drawn;
+  CHECK(costs.Clock(all) < 0.995 * costs.Clock(kernels));
+  SectionCosts found;
+  FindSectionCosts(costs, program, Section::kMicroStep, &found);
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (list[i].stream != Stream::kCompute) continue;
+    const GpuWork work = costs.CostOf(program, list[i]).work;
+    CHECK(found.seconds[i] == doctest::Approx(work.SecondsAt(costs.Clock(all))));
+  }
 }
 
 TEST_CASE("gathers that run on into the next step expose less at stages 1 and 2") {
