@@ -200,13 +200,7 @@ TEST_CASE("what a GELU adds to a product is as an H200 shows it") {
   };
   const auto seconds = [&](KernelId kernel, const KernelDims& dims,
                            std::initializer_list<Ref> args) {
-    LaunchKernel op;
-    op.kernel = kernel;
-    op.dims = dims;
-    op.first_arg = static_cast<uint32_t>(tiny.program.refs.size());
-    op.arg_count = static_cast<uint16_t>(args.size());
-    tiny.program.refs.insert(tiny.program.refs.end(), args);
-    return 1e6 * kernels.Seconds(tiny.program, op);
+    return 1e6 * kernels.Seconds(tiny.program, tiny.MakeLaunch(kernel, dims, args));
   };
   double forward_sum = 0, backward_sum = 0;
   for (const auto& [M, C, forward, gelu_forward, backward, gelu_backward] : kGeluRows) {
@@ -250,13 +244,8 @@ TEST_CASE("bytes, stream and space decide which function times an instruction") 
   CHECK(copy(pinned, pageable) == Approx(2 / 12.5));  // read and written, an eighth of the triad
 
   auto launch = [&](KernelId kernel, Stream stream, std::initializer_list<Ref> args) {
-    LaunchKernel op;
-    op.kernel = kernel;
-    op.first_arg = static_cast<uint32_t>(tiny.program.refs.size());
-    op.arg_count = static_cast<uint16_t>(args.size());
-    tiny.program.refs.insert(tiny.program.refs.end(), args);
     Instruction instruction;
-    instruction.op = op;
+    instruction.op = tiny.MakeLaunch(kernel, {}, args);
     instruction.stream = stream;
     return model.Seconds(tiny.program, instruction);
   };
@@ -281,14 +270,7 @@ TEST_CASE("bias, residual and accumulation cost their bytes") {
   auto ref = [](uint64_t elements) { return Ref{0, 0, 2 * elements, 0}; };
   constexpr uint64_t kM = 4096, kK = 1024, kN = 2048;
   auto seconds = [&](KernelId kernel, uint8_t flags, std::initializer_list<Ref> args) {
-    LaunchKernel op;
-    op.kernel = kernel;
-    op.flags = flags;
-    op.dims = {kM, kK, kN};
-    op.first_arg = static_cast<uint32_t>(tiny.program.refs.size());
-    op.arg_count = static_cast<uint16_t>(args.size());
-    tiny.program.refs.insert(tiny.program.refs.end(), args);
-    return kernels.Seconds(tiny.program, op);
+    return kernels.Seconds(tiny.program, tiny.MakeLaunch(kernel, {kM, kK, kN}, args, flags));
   };
   const Ref null{};
   const double bare =

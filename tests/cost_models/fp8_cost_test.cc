@@ -157,17 +157,10 @@ TEST_CASE("a launch of eight bits: bytes beyond the bare product come on top") {
   constexpr BufferId kCodes = 0, kFloats = 1, kHalves = 2, kGradients = 3;
   constexpr uint64_t kM = 4096, kK = 1024, kN = 2048;
   const auto seconds = [&](int64_t fast, uint8_t flags, Ref a, Ref bias, Ref residual, Ref y) {
-    LaunchKernel op;
-    op.kernel = KernelId::kFp8Matmul;
-    op.flags = flags;
-    op.dims = {kM, kK, kN, 0, 0, fast};
-    op.first_arg = static_cast<uint32_t>(tiny.program.refs.size());
-    op.arg_count = 7;
-    const Ref scale{kFloats, 0, 4, 0};
-    for (const Ref& ref : {a, scale, Ref{kCodes, 0, kN * kK, 0}, scale, bias, residual, y}) {
-      tiny.program.refs.push_back(ref);
-    }
-    return kernels.Seconds(tiny.program, op);
+    const Ref scale{kFloats, 0, 4, 0}, b{kCodes, 0, kN * kK, 0};
+    return kernels.Seconds(tiny.program,
+                           tiny.MakeLaunch(KernelId::kFp8Matmul, {kM, kK, kN, 0, 0, fast},
+                                           {a, scale, b, scale, bias, residual, y}, flags));
   };
   const Ref null{}, a{kCodes, 0, kM * kK, 0}, y{kHalves, 0, 2 * kM * kN, 0};
   const GemmCost& gemm = kernels.gemm();
@@ -194,13 +187,7 @@ TEST_CASE("copies of eight bits and largest magnitudes cost their bytes") {
   constexpr uint64_t kElements = uint64_t{1} << 24;
   const auto seconds = [&](KernelId kernel, const KernelDims& dims,
                            std::initializer_list<Ref> args) {
-    LaunchKernel op;
-    op.kernel = kernel;
-    op.dims = dims;
-    op.first_arg = static_cast<uint32_t>(tiny.program.refs.size());
-    op.arg_count = static_cast<uint16_t>(args.size());
-    tiny.program.refs.insert(tiny.program.refs.end(), args);
-    return kernels.Seconds(tiny.program, op);
+    return kernels.Seconds(tiny.program, tiny.MakeLaunch(kernel, dims, args));
   };
   const Ref x{2, 0, 2 * kElements, 0}, q{0, 0, kElements, 0}, scale{1, 0, 4, 0}, null{};
   const double bytes = static_cast<double>(kElements), bandwidth = 0.885e12;

@@ -1,6 +1,8 @@
 // Step programs small enough to add up by hand.
 #pragma once
 
+#include <initializer_list>
+
 #include "core/program/program.h"
 
 namespace zeroplan {
@@ -40,6 +42,18 @@ class TinyProgram {
     collective.first_segment = static_cast<uint32_t>(program.segments.size() - 1);
     collective.segment_count = 1;
     return collective;
+  }
+
+  LaunchKernel MakeLaunch(KernelId kernel, const KernelDims& dims, std::initializer_list<Ref> args,
+                          uint8_t flags = kNoFlags) {
+    LaunchKernel launch;
+    launch.kernel = kernel;
+    launch.flags = flags;
+    launch.dims = dims;
+    launch.first_arg = static_cast<uint32_t>(program.refs.size());
+    launch.arg_count = static_cast<uint16_t>(args.size());
+    program.refs.insert(program.refs.end(), args);
+    return launch;
   }
 
   Program program;
