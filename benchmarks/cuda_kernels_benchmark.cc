@@ -3,9 +3,8 @@
 // bandwidth measured in the same run for kernels that memory bounds, the data sheet's dense bf16
 // rate of an H100 or H200 (SXM) for products and attention.
 //
-//   cuda_kernels_benchmark [--json FILE] [--llama | --attention | --adapters | --adamw | --fp8 |
-//   --gelu]
-//                          [--deterministic]
+//   cuda_kernels_benchmark [--json FILE] [--deterministic]
+//                          [--llama | --attention | --adapters | --adamw | --fp8 | --gelu]
 //
 // --llama: these alone; --adapters: those of adapters alone; --adamw: AdamW alone, a row for each
 // kind of states; --fp8: products of eight bits beside those of bf16, what makes their inputs, and

@@ -57,9 +57,13 @@ void FindSectionCosts(const CostModel& costs, const Program& program, Section se
     seconds = cost.seconds;
     found->beside_collective[i] = cost.beside_collective;
     const int times = std::popcount(static_cast<unsigned>(instruction.when & repeated));
-    // Beside kernels it takes no time of theirs, but of the power.
-    if (std::holds_alternative<Collective>(instruction.op)) work.joules += times * cost.work.joules;
-    if (instruction.stream != Stream::kCompute) continue;
+    if (instruction.stream != Stream::kCompute) {
+      // Beside kernels a collective takes no time of theirs, but of the power.
+      if (std::holds_alternative<Collective>(instruction.op)) {
+        work.joules += times * cost.work.joules;
+      }
+      continue;
+    }
     work += cost.work * times;
     if (cost.work.clocked_seconds > 0) clocked.emplace_back(i, cost.work.clocked_seconds);
     if (std::holds_alternative<RecordEvent>(instruction.op) ||

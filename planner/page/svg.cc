@@ -195,8 +195,8 @@ void Svg::Text(double x, double y, std::string_view text, Anchor anchor,
 }
 
 void Svg::TextWithin(double x, double y, std::string_view text, double least, double most,
-                     std::string_view css_class) {
-  const double half = TextPixels(text, kLabelFont) / 2;
+                     std::string_view css_class, double font) {
+  const double half = TextPixels(text, font) / 2;
   const double middle = std::clamp(x, std::min(least + half, most - half), most - half);
   Text(middle, y, text, Anchor::kMiddle, css_class);
 }
@@ -213,8 +213,7 @@ void Svg::HorizontalAxis(const Box& box, const Axis& axis, bool grid) {
   for (const Tick& tick : axis.ticks) {
     const double x = box.X(axis, tick.at);
     Line(x, grid ? box.top : box.bottom, x, box.bottom + 4, "grid");
-    const double half = TextPixels(tick.label, kTickFont) / 2;
-    Text(std::min(x, width_ - half), box.bottom + 16, tick.label, Anchor::kMiddle, "t tick");
+    TextWithin(x, box.bottom + 16, tick.label, 0, width_, "t tick", kTickFont);
   }
   Line(box.left, box.bottom, box.right, box.bottom, "base");
 }

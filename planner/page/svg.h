@@ -93,9 +93,9 @@ class Svg {
   void Path(const std::string& d, std::string_view css_class, std::string_view title = "");
   void Text(double x, double y, std::string_view text, Anchor anchor = Anchor::kStart,
             std::string_view css_class = "t");
-  // Moved so that it ends within [least, most] of x. Of kLabelFont.
+  // Moved so that it ends within [least, most] of x. `font`: its class's.
   void TextWithin(double x, double y, std::string_view text, double least, double most,
-                  std::string_view css_class = "t");
+                  std::string_view css_class = "t", double font = kLabelFont);
 
   // Lines across `box` with labels left of it, or below it and within the picture.
   void VerticalAxis(const Box& box, const Axis& axis);

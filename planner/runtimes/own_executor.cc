@@ -41,8 +41,7 @@ std::string MarginOnOneNode(const HardwareProfile& hardware) {
   if (MeasuredHere(hardware)) {
     return "With profiles that 'zeroplan hw measure' made on the same machine, 24 random runs on "
            "one H200 took 2.7 % more or less than predicted in the mean, 7 % at most, and 16 on "
-           "two "
-           "4.1 %, 11 % at most; 20 with offload on an H100 of a shared host, by an earlier "
+           "two 4.1 %, 11 % at most; 20 with offload on an H100 of a shared host, by an earlier "
            "version, 8.6 %, 25 % at most.";
   }
   if (!IsH200(hardware)) {
@@ -184,8 +183,8 @@ class Own : public Runtime {
   std::string Doubt(const TrainSetup& setup) const override {
     if (!setup.precision.fp8.enabled) return "";
     return "Of runs with products in FP8, four on one H200 each took up to 2 % less than "
-           "predicted, "
-           "five on an H100 1 to 7 % less, one at stage 3 on two H200s 6 % more, and one on four "
+           "predicted, five on an H100 1 to 7 % less, one at stage 3 on two H200s 6 % more, and "
+           "one on four "
            "H100s 2 % more; no other one was compared.";
   }
 
