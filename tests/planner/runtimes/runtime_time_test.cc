@@ -287,16 +287,20 @@ TEST_CASE("RuntimeTime: each run, and each model, left out of the fit") {
 }
 
 // Of gpt2-medium on two H200.
-double StepSeconds(const Runtime& runtime, TrainSetup setup, double link_scale = 1,
-                   const TorchRecipe& recipe = {}) {
+TimeEstimate StepOn(const Runtime& runtime, const TrainSetup& setup, double link_scale = 1,
+                    const TorchRecipe& recipe = {}) {
   HardwareProfile hardware = LoadProfile("hgx-h200");
   if (link_scale != 1) ApplyGpuLink(hardware, fmt::format("{:.1f}GB/s", 450 * link_scale));
   Cluster cluster;
   cluster.gpus = 2;
   cluster.gpus_per_node = 8;
-  return *runtime.Judge({LoadModel("gpt2-medium"), {}, recipe, &hardware, nullptr})
-              ->Estimate(setup, cluster)
-              .time.total_seconds;
+  return runtime.Judge({LoadModel("gpt2-medium"), {}, recipe, &hardware, nullptr})
+      ->Estimate(setup, cluster)
+      .time;
+}
+
+double StepSeconds(const Runtime& runtime, const TrainSetup& setup, double link_scale = 1) {
+  return *StepOn(runtime, setup, link_scale).total_seconds;
 }
 
 TrainSetup Setup(int stage) {
@@ -335,21 +339,26 @@ TEST_CASE("RuntimeTime: what makes a step longer") {
 }
 
 // At stages 1 and 2 overlap_comm also ends each backward pass with a synchronisation of the device
-// (independent_gradient_partition_epilogue), after which small models wait for Python.
+// (independent_gradient_partition_epilogue), after which this small model waits for Python: on a
+// fast link about as long as what is hidden.
 TEST_CASE("RuntimeTime: overlap_comm hides reductions") {
   for (const int stage : {1, 2, 3}) {
     CAPTURE(stage);
     TrainSetup setup = Setup(stage);
     setup.zero.reduce_bucket_elements = 50'000'000;
-    TrainSetup exposed = setup;
-    exposed.zero.overlap_comm = false;
-    const auto ratio = [&](double link) {
-      return StepSeconds(DeepSpeedRuntime(), setup, link, {true, true}) /
-             StepSeconds(DeepSpeedRuntime(), exposed, link, {true, true});
-    };
-    CHECK(ratio(1) < 1.03);
-    CHECK(ratio(0.1) < 1.01);
-    if (stage < 3) CHECK(ratio(0.02) < 0.95);  // at stage 3 the link is never free
+    TrainSetup in_turn = setup;
+    in_turn.zero.overlap_comm = false;
+    for (const double link : {1.0, 0.2, 0.1, 0.02}) {
+      CAPTURE(link);
+      const TimeEstimate beside = StepOn(DeepSpeedRuntime(), setup, link, {true, true});
+      const TimeEstimate before = StepOn(DeepSpeedRuntime(), in_turn, link, {true, true});
+      // On the slowest a pass is too short to hide them.
+      CHECK(*beside.exposed_comm_seconds <
+            (link > 0.02 ? 0.65 : 0.9) * *before.exposed_comm_seconds);
+      CHECK(*beside.total_seconds < 1.03 * *before.total_seconds);
+      // At stage 3 of a model as small as this the step waits for Python alone.
+      if (link < 0.2 && stage < 3) CHECK(*beside.total_seconds < 0.96 * *before.total_seconds);
+    }
   }
 }
 
