@@ -203,7 +203,7 @@ std::optional<ExecutorBest> AskExecutor(const PlanOptions& options) {
     for (const AdviceLine& line : Advise(searcher, result, request.hardware(), {}, true).lines) {
       plan.advice.push_back(line.text);
     }
-    WriteData(options.plan_file, WritePlan(plan));
+    WriteOutput(options.plan_file, WritePlan(plan));
     LogInfo(
         "--plan-out {}: the best plan of zeroplan's own executor, for 'train --plan' and "
         "'explain'; not what was chosen for another program",
@@ -234,7 +234,7 @@ void WriteFiles(const PlanOptions& options, const ResolvedPlan& request,
   const Plan& plan = answer.plan;
   const bool programs = plan.runtime->has_programs();
   const SearchCluster& at = searcher.ClusterOf(CandidateOf(plan.setup));
-  if (programs && !options.plan_file.empty()) WriteData(options.plan_file, WritePlan(plan));
+  if (programs && !options.plan_file.empty()) WriteOutput(options.plan_file, WritePlan(plan));
   if (!options.report_file.empty()) {
     std::optional<ScarcestLink> link;
     if (at.cluster.gpus > 1) link = ScarcestLinkOf(at.cluster, request.hardware());
