@@ -1,6 +1,6 @@
 // The pages of the examples that plan, and the README: each command they show is run, and what they
-// quote is looked for in what it prints. A quote has "..." where something is left out; lines may be
-// broken elsewhere.
+// quote is looked for in what it prints. A quote has "..." where something is left out; lines may
+// be broken elsewhere.
 #include <doctest/doctest.h>
 
 #include <filesystem>
@@ -64,8 +64,7 @@ TEST_CASE("examples: pages quote what is printed and keep what is written") {
       if (command.starts_with("train ")) continue;
       CAPTURE(command);
       ++commands;
-      const RunResult run =
-          RunZeroplan(command, "cd " + own.path() + " && ZEROPLAN_NO_DETECT=1");
+      const RunResult run = RunZeroplan(command, "cd " + own.path() + " && ZEROPLAN_NO_DETECT=1");
       CHECK(run.exit_code == (command.starts_with("config check") ? 2 : 0));  // of its slips
       const std::string out = QuotedWords(run.out), err = QuotedWords(run.err);
       size_t at = 0;

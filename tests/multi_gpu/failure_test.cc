@@ -4,6 +4,10 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "tests/multi_gpu/gpu_training.h"
@@ -13,41 +17,55 @@ namespace {
 
 constexpr int kEndless = 1'000'000;  // steps
 
-// A run whose rank `victim` gets `signal` after its first step, and which has to end, all its
-// ranks with it. What it printed.
-std::string OutputAfter(int signal, size_t victim, const std::string& choice) {
-  const TrainingFolder folder;
-  GpuTraining run(folder.Train("signalled", choice, kEndless), folder.path("log"));
-  const bool started = run.AwaitOutput("step ");
-  CAPTURE(run.output());
-  REQUIRE(started);
-  const std::vector<pid_t> ranks = run.Ranks();
-  REQUIRE(ranks.size() == 2);
-  kill(ranks[victim], signal);
-  const int code = run.Wait();
-  CAPTURE(run.output());
-  CHECK(code == static_cast<int>(ExitCode::kRuntime));
-  for (const pid_t rank : ranks) CHECK(kill(rank, 0) != 0);  // none lives on
-  return run.output();
+// Two runs beside each other, whose rank 0 and rank 1 gets `signal` after its first step; each has
+// to end, all its ranks with it. What they printed.
+std::vector<std::string> OutputsAfter(int signal, const std::string& choice) {
+  struct Run {
+    TrainingFolder folder;
+    std::unique_ptr<GpuTraining> training;
+    std::vector<pid_t> ranks;
+  };
+  std::vector<std::unique_ptr<Run>> runs;
+  for (size_t victim : {0, 1}) {
+    runs.push_back(std::make_unique<Run>());
+    Run& run = *runs.back();
+    run.training = std::make_unique<GpuTraining>(run.folder.Train("signalled", choice, kEndless),
+                                                 run.folder.path("log"));
+    CAPTURE(victim);
+    const bool started = run.training->AwaitOutput("step ");
+    CAPTURE(run.training->output());
+    REQUIRE(started);
+    run.ranks = run.training->Ranks();
+    REQUIRE(run.ranks.size() == 2);
+    kill(run.ranks[victim], signal);
+  }
+  std::vector<std::string> outputs;
+  for (const auto& run : runs) {
+    CAPTURE(outputs.size());
+    const int code = run->training->Wait();
+    outputs.push_back(run->training->output());
+    CAPTURE(outputs.back());
+    CHECK(code == static_cast<int>(ExitCode::kRuntime));
+    for (const pid_t rank : run->ranks) CHECK(kill(rank, 0) != 0);  // none lives on
+  }
+  return outputs;
 }
 
 TEST_CASE("one rank's death ends the run everywhere, named") {
-  for (const size_t victim : {size_t{0}, size_t{1}}) {
-    CAPTURE(victim);
-    const std::string output = OutputAfter(SIGKILL, victim, "--gpus 2 --stage 3 --micro-batch 4");
-    CAPTURE(output);
-    CHECK(output.find("rank " + std::to_string(victim)) != std::string::npos);
-    CHECK(output.find("bug in zeroplan") == std::string::npos);
+  const auto outputs = OutputsAfter(SIGKILL, "--gpus 2 --stage 3 --micro-batch 4");
+  for (size_t victim = 0; victim < outputs.size(); ++victim) {
+    CAPTURE(outputs[victim]);
+    CHECK(outputs[victim].find("rank " + std::to_string(victim)) != std::string::npos);
+    CHECK(outputs[victim].find("bug in zeroplan") == std::string::npos);
   }
 }
 
 TEST_CASE("a stopped rank ends the run everywhere, named") {
-  for (const size_t victim : {size_t{0}, size_t{1}}) {
-    CAPTURE(victim);
-    // After 20 s of silence, the limit of ranks that are stuck, and the launcher's patience.
-    const std::string output = OutputAfter(SIGSTOP, victim, "--gpus 2 --stage 2 --micro-batch 4");
-    CAPTURE(output);
-    CHECK(output.find("rank " + std::to_string(victim) + ": lost") != std::string::npos);
+  // After 20 s of silence, the limit of ranks that are stuck, and the launcher's patience.
+  const auto outputs = OutputsAfter(SIGSTOP, "--gpus 2 --stage 2 --micro-batch 4");
+  for (size_t victim = 0; victim < outputs.size(); ++victim) {
+    CAPTURE(outputs[victim]);
+    CHECK(outputs[victim].find("rank " + std::to_string(victim) + ": lost") != std::string::npos);
   }
 }
 

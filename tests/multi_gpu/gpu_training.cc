@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,12 +11,16 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
+#include <numeric>
 #include <thread>
 
 #include "core/families/load_model.h"
 #include "core/model/param_table.h"
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/checkpoint_source.h"
+#include "machine/detect.h"
+#include "machine/gpu_state.h"
 #include "tests/cli/run_binary.h"
 #include "tests/paths.h"
 #include "tests/run_metrics.h"
@@ -27,6 +32,14 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr auto kTurn = std::chrono::milliseconds(20);
+
+// Indices of the GPUs a run may use.
+std::vector<unsigned> UsableGpus() {
+  if (const auto visible = VisibleDevices()) return *visible;
+  std::vector<unsigned> all(QueryGpus().size());
+  std::iota(all.begin(), all.end(), 0U);
+  return all;
+}
 
 }  // namespace
 
@@ -141,6 +154,39 @@ bool GpuTraining::AwaitOutput(const std::string& text) {
 }
 
 std::string GpuTraining::output() const { return ReadWhole(log_); }
+
+void RunTogether(const TrainingFolder& folder, int gpus, const std::vector<AskedTraining>& asked,
+                 const std::function<void(const std::string& name, int code,
+                                          const std::string& output)>& check) {
+  constexpr size_t kAtOnce = 8;
+  const std::vector<unsigned> usable = UsableGpus();
+  struct Place {
+    const AskedTraining* asked = nullptr;
+    std::unique_ptr<GpuTraining> run;
+  };
+  std::vector<Place> places(std::min(asked.size(), kAtOnce));
+  auto next = asked.begin();
+  for (size_t ended = 0; ended < asked.size();) {
+    for (size_t i = 0; i < places.size(); ++i) {
+      Place& place = places[i];
+      if (place.run && place.run->Ended()) {
+        check(place.asked->name, place.run->Wait(), place.run->output());
+        place.run.reset();
+        ++ended;
+      }
+      if (place.run || next == asked.end()) continue;
+      std::vector<unsigned> own;  // runs on fewer GPUs than there are lie side by side
+      while (own.size() < static_cast<size_t>(gpus)) {
+        own.push_back(usable[(i * gpus + own.size()) % usable.size()]);
+      }
+      place.asked = &*next++;
+      place.run = std::make_unique<GpuTraining>(
+          place.asked->arguments, folder.path(place.asked->name + ".log"),
+          fmt::format("CUDA_VISIBLE_DEVICES={}", fmt::join(own, ",")));
+    }
+    std::this_thread::sleep_for(kTurn);
+  }
+}
 
 void GpuTraining::Signal(int signal) const { kill(pid_, signal); }
 

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -52,6 +53,7 @@ class GpuTraining {
   GpuTraining(const GpuTraining&) = delete;
   GpuTraining& operator=(const GpuTraining&) = delete;
 
+  bool Ended();
   // The exit code, or -1 - signal where one ended it.
   int Wait();
   // Until `text` is in the log; false if the process ended without it.
@@ -62,13 +64,21 @@ class GpuTraining {
   std::vector<pid_t> Ranks() const;
 
  private:
-  bool Ended();
-
   std::string log_;
   pid_t pid_ = -1;
   int status_ = 0;
   bool ended_ = false;
 };
+
+// A run of several: what it prints goes to NAME.log.
+struct AskedTraining {
+  std::string name, arguments;
+};
+// Runs all of them on `gpus` GPUs each, several at once: starting takes most of a run's time.
+// `check` gets each once it has ended, with its exit code and what it printed.
+void RunTogether(
+    const TrainingFolder& folder, int gpus, const std::vector<AskedTraining>& asked,
+    const std::function<void(const std::string& name, int code, const std::string& output)>& check);
 
 // A checkpoint is kept of these steps and every multiple. Not the first: the second begins while
 // the first one's update is under way.

@@ -32,8 +32,20 @@ TEST_CASE("bf16: quantized gathers and reductions learn as stage 0 on one GPU") 
   const std::string weights = "\"zero_quantized_weights\": true";
   const std::string gradients = "\"zero_quantized_gradients\": true";
   const auto all = static_cast<int>(QueryGpus().size());
+  const auto checked = [&](const std::string& name, int code, const std::string& output) {
+    CAPTURE(name);
+    CAPTURE(output);
+    REQUIRE(code == 0);
+    const double off = Farthest(folder.Losses(name), exact.losses);
+    INFO("losses are off by ", off);
+    CHECK(off < 0.02);
+    CHECK(off > 0);
+    const nlohmann::json end = folder.LastLine(name);
+    CHECK(end["high_water_bytes"] == end["planned_arena_bytes"]);
+  };
   for (const int gpus : {2, 4}) {
     if (gpus > all) continue;
+    std::vector<AskedTraining> asked;
     for (const std::string& group :
          {std::string(), std::string("\"zero_hpz_partition_size\": 2")}) {
       if (!group.empty() && gpus == 2) continue;
@@ -41,30 +53,18 @@ TEST_CASE("bf16: quantized gathers and reductions learn as stage 0 on one GPU") 
         for (const int accum : {1, 2}) {
           const std::string name =
               fmt::format("quantized-{}-{}-{}-{}", gpus, group.size(), keys.size(), accum);
-          CAPTURE(gpus);
-          CAPTURE(group);
-          CAPTURE(keys);
-          CAPTURE(accum);
           const std::string config =
               QuantizedConfig(folder, name, group.empty() ? keys : keys + ", " + group);
-          GpuTraining run(
-              folder.Train(name,
-                           fmt::format("--config {} --gpus {} --micro-batch {} --grad-accum {}",
-                                       config, gpus, kReferenceBatch / gpus / accum, accum),
-                           kQuantizedSteps),
-              folder.path(name + ".log"));
-          const int code = run.Wait();
-          CAPTURE(run.output());
-          REQUIRE(code == 0);
-          const double off = Farthest(folder.Losses(name), exact.losses);
-          INFO("losses are off by ", off);
-          CHECK(off < 0.02);
-          CHECK(off > 0);
-          const nlohmann::json end = folder.LastLine(name);
-          CHECK(end["high_water_bytes"] == end["planned_arena_bytes"]);
+          asked.push_back(
+              {name,
+               folder.Train(name,
+                            fmt::format("--config {} --gpus {} --micro-batch {} --grad-accum {}",
+                                        config, gpus, kReferenceBatch / gpus / accum, accum),
+                            kQuantizedSteps)});
         }
       }
     }
+    RunTogether(folder, gpus, asked, checked);
   }
 }
 

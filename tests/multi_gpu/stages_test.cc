@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
-#include <memory>
 #include <set>
-#include <thread>
 
 #include "core/config/deepspeed_reader.h"
 #include "core/lowering/lower.h"
@@ -108,10 +106,10 @@ struct Reference {
   Bounds bounds;
 };
 
-void CheckRun(const Reference& reference, const std::string& name, GpuTraining& run) {
+void CheckRun(const Reference& reference, const std::string& name, int code,
+              const std::string& output) {
   CAPTURE(name);
-  const int code = run.Wait();
-  CAPTURE(run.output());
+  CAPTURE(output);
   REQUIRE(code == 0);
   const double loss = Farthest(reference.folder.Losses(name), reference.curve.losses);
   INFO("losses are off by ", loss);
@@ -124,30 +122,25 @@ void CheckRun(const Reference& reference, const std::string& name, GpuTraining& 
   REQUIRE(end["event"] == "end");
   CHECK(end["high_water_bytes"] == end["planned_arena_bytes"]);
   // What is said where attention is not cuDNN's.
-  CHECK((run.output().find("plain kernels") != std::string::npos) == name.starts_with("fp32"));
+  CHECK((output.find("plain kernels") != std::string::npos) == name.starts_with("fp32"));
 }
 
 void CheckAll(const Reference& reference, int gpus, const std::string& dtype,
-              std::vector<Choice> choices) {
-  while (!choices.empty()) {
-    std::vector<std::pair<std::string, std::unique_ptr<GpuTraining>>> runs;
-    // Starting takes most of a run's time, and a core a rank: so many share the GPUs.
-    const int at_once = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / gpus);
-    for (int i = 0; i < at_once && !choices.empty(); ++i) {
-      const Choice choice = choices.back();
-      choices.pop_back();
-      const std::string name = fmt::format("{}-{}gpus-{}", dtype, gpus, choice.name);
-      const std::string options =
-          fmt::format("{} --dtype {} --gpus {} --micro-batch {} --grad-accum {}", choice.options,
-                      dtype, gpus, kGlobalBatch * choice.sequence_ranks / gpus / choice.grad_accum,
-                      choice.grad_accum) +
-          reference.folder.SaveOptions(name);
-      runs.emplace_back(name,
-                        std::make_unique<GpuTraining>(reference.folder.Train(name, options, kSteps),
-                                                      reference.folder.path(name + ".log")));
-    }
-    for (auto& [name, run] : runs) CheckRun(reference, name, *run);
+              const std::vector<Choice>& choices) {
+  std::vector<AskedTraining> asked;
+  for (const Choice& choice : choices) {
+    const std::string name = fmt::format("{}-{}gpus-{}", dtype, gpus, choice.name);
+    const std::string options =
+        fmt::format("{} --dtype {} --gpus {} --micro-batch {} --grad-accum {}", choice.options,
+                    dtype, gpus, kGlobalBatch * choice.sequence_ranks / gpus / choice.grad_accum,
+                    choice.grad_accum) +
+        reference.folder.SaveOptions(name);
+    asked.push_back({name, reference.folder.Train(name, options, kSteps)});
   }
+  RunTogether(reference.folder, gpus, asked,
+              [&](const std::string& name, int code, const std::string& output) {
+                CheckRun(reference, name, code, output);
+              });
 }
 
 TEST_CASE("fp32: stages and offloads on several GPUs follow stage 0 on one") {
@@ -225,7 +218,7 @@ TEST_CASE("bf16: shard groups of four GPUs follow stage 0 on one within bf16's n
   choices.push_back({"stage1-fp32-sums",
                      "--stage 1 --shard-group 2 --across-groups optimizer --grad-accum-dtype fp32",
                      2});
-  CheckAll(reference, 4, "bf16", std::move(choices));
+  CheckAll(reference, 4, "bf16", choices);
 }
 
 TEST_CASE("bf16: 1024 tokens and heads of 128, by cuDNN's kernels, follow stage 0 on one GPU") {
@@ -281,7 +274,7 @@ void CheckSharedSequences(const std::string& dtype) {
           SharedSequences(folder, dtype, ranks, 3, false,
                           R"({"checkpointing": "products", "offload_activations": true})", 2));
     }
-    CheckAll(reference, gpus, dtype, std::move(choices));
+    CheckAll(reference, gpus, dtype, choices);
   }
 }
 
@@ -293,33 +286,37 @@ TEST_CASE("bf16: GPUs that share sequences follow stage 0 on one within bf16's n
 
 TEST_CASE("fp32: adapters at every stage on several GPUs follow stage 0 on one") {
   const TrainingFolder folder(TrainedModel::kLong);
-  const auto losses_of = [&](const std::string& name, const std::string& options) {
-    GpuTraining run(folder.Train(name, "--dtype fp32 --lora-rank 8 " + options, kSteps),
-                    folder.path(name + ".log"));
-    const int code = run.Wait();
-    CAPTURE(run.output());
+  const auto asked = [&](const std::string& name, const std::string& options, int gpus) {
+    return AskedTraining{
+        name, folder.Train(name,
+                           fmt::format("--dtype fp32 --lora-rank 8 {} --gpus {} --micro-batch {}",
+                                       options, gpus, kGlobalBatch / gpus),
+                           kSteps)};
+  };
+  const auto checked = [&](const std::string& name, int code, const std::string& output) {
+    CAPTURE(name);
+    CAPTURE(output);
     REQUIRE(code == 0);
     const nlohmann::json end = folder.LastLine(name);
     CHECK(end["high_water_bytes"] == end["planned_arena_bytes"]);
-    return folder.Losses(name);
+    CHECK(folder.Losses(name).size() == static_cast<size_t>(kSteps));
+    const std::string method = name.substr(0, name.find('-'));
+    CHECK(Farthest(folder.Losses(name), folder.Losses(method + "-reference")) <= 1e-5);
   };
   const std::vector<std::string> of_lora = {
       "--stage 0", "--stage 1 --offload-optimizer cpu", "--stage 2",
       "--stage 3 --checkpointing full", "--stage 3 --offload-optimizer cpu --offload-param cpu"};
   const std::vector<std::string> of_qlora = {"--stage 1", of_lora[3], of_lora[4]};
+  std::vector<AskedTraining> references, all;
   for (const std::string method : {"lora", "qlora"}) {
-    const std::string asked = "--method " + method + " ";
-    const auto control =
-        losses_of(method + "-reference",
-                  fmt::format("{}--gpus 1 --stage 0 --micro-batch {}", asked, kGlobalBatch));
+    const std::string of_method = "--method " + method + " ";
+    references.push_back(asked(method + "-reference", of_method + "--stage 0", 1));
     for (const std::string& choice : method == "lora" ? of_lora : of_qlora) {
-      CAPTURE(asked + choice);
-      const std::string name = method + std::to_string(std::hash<std::string>()(choice));
-      const auto losses = losses_of(
-          name, fmt::format("{}{} --gpus 2 --micro-batch {}", asked, choice, kGlobalBatch / 2));
-      CHECK(Farthest(losses, control) <= 1e-5);
+      all.push_back(asked(fmt::format("{}-{}", method, all.size()), of_method + choice, 2));
     }
   }
+  RunTogether(folder, 1, references, checked);
+  RunTogether(folder, 2, all, checked);
 }
 
 }  // namespace
