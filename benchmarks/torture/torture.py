@@ -27,6 +27,7 @@ import contextlib
 import pathlib
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -145,6 +146,7 @@ def main():
                                        plan["pauses"]),
         "launchers": lambda: launchers.run(bench, table, plan["launchers"]),
     }
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # prints the table first
     try:
         for name in args.only:
             attacks[name]()
