@@ -166,6 +166,12 @@ void RefuseForOthers(const PlanOptions& options, const Runtime& runtime) {
       options.explain ? "--explain" : "--trace", runtime.name());
 }
 
+// Of a plan's file: what others named as it came, fields in zeroplan's own words as options.
+std::string PlanText(Plan plan) {
+  for (std::string& line : plan.advice) line = NameFields(line);
+  return WritePlan(plan);
+}
+
 // Of a choice for another program: what zeroplan's own executor would reach; its plan too, where
 // --plan-out wants it.
 std::optional<ExecutorBest> AskExecutor(const PlanOptions& options) {
@@ -203,7 +209,7 @@ std::optional<ExecutorBest> AskExecutor(const PlanOptions& options) {
     for (const AdviceLine& line : Advise(searcher, result, request.hardware(), {}, true).lines) {
       plan.advice.push_back(line.text);
     }
-    WriteOutput(options.plan_file, WritePlan(plan));
+    WriteData(options.plan_file, PlanText(plan));
     LogInfo(
         "--plan-out {}: the best plan of zeroplan's own executor, for 'train --plan' and "
         "'explain'; not what was chosen for another program",
@@ -234,7 +240,7 @@ void WriteFiles(const PlanOptions& options, const ResolvedPlan& request,
   const Plan& plan = answer.plan;
   const bool programs = plan.runtime->has_programs();
   const SearchCluster& at = searcher.ClusterOf(CandidateOf(plan.setup));
-  if (programs && !options.plan_file.empty()) WriteOutput(options.plan_file, WritePlan(plan));
+  if (programs && !options.plan_file.empty()) WriteData(options.plan_file, PlanText(plan));
   if (!options.report_file.empty()) {
     std::optional<ScarcestLink> link;
     if (at.cluster.gpus > 1) link = ScarcestLinkOf(at.cluster, request.hardware());
