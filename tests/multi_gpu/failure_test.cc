@@ -17,8 +17,8 @@ namespace {
 
 constexpr int kEndless = 1'000'000;  // steps
 
-// Two runs beside each other, whose rank 0 and rank 1 gets `signal` after its first step; each has
-// to end, all its ranks with it. What they printed.
+// Two runs beside each other: rank 0 of the first and rank 1 of the second get `signal` after their
+// first step. Each run has to end, all its ranks with it. What they printed.
 std::vector<std::string> OutputsAfter(int signal, const std::string& choice) {
   struct Run {
     TrainingFolder folder;
@@ -26,7 +26,7 @@ std::vector<std::string> OutputsAfter(int signal, const std::string& choice) {
     std::vector<pid_t> ranks;
   };
   std::vector<std::unique_ptr<Run>> runs;
-  for (size_t victim : {0, 1}) {
+  for (const size_t victim : {size_t{0}, size_t{1}}) {
     runs.push_back(std::make_unique<Run>());
     Run& run = *runs.back();
     run.training = std::make_unique<GpuTraining>(run.folder.Train("signalled", choice, kEndless),
@@ -41,7 +41,8 @@ std::vector<std::string> OutputsAfter(int signal, const std::string& choice) {
   }
   std::vector<std::string> outputs;
   for (const auto& run : runs) {
-    CAPTURE(outputs.size());
+    const size_t victim = outputs.size();
+    CAPTURE(victim);
     const int code = run->training->Wait();
     outputs.push_back(run->training->output());
     CAPTURE(outputs.back());
