@@ -184,8 +184,7 @@ class Own : public Runtime {
     if (!setup.precision.fp8.enabled) return "";
     return "Of runs with products in FP8, four on one H200 each took up to 2 % less than "
            "predicted, five on an H100 1 to 7 % less, one at stage 3 on two H200s 6 % more, and "
-           "one on four "
-           "H100s 2 % more; no other one was compared.";
+           "one on four H100s 2 % more; no other one was compared.";
   }
 
   bool reads_deepspeed_config() const override { return true; }

@@ -30,14 +30,7 @@ RunResult RunWith(const std::string& gpus, const std::string& arguments = kSmall
 }
 
 // What was printed, without regard to where lines were broken.
-std::string OneLine(const RunResult& run) {
-  std::string text;
-  for (const char c : run.out + run.err) {
-    const bool space = c == ' ' || c == '\n';
-    if (!space || text.empty() || text.back() != ' ') text += space ? ' ' : c;
-  }
-  return text;
-}
+std::string OneLine(const RunResult& run) { return WordsIn(run.out + run.err); }
 
 bool Says(const RunResult& run, const std::string& text) {
   INFO(run.out, run.err);

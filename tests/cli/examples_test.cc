@@ -4,7 +4,6 @@
 #include <doctest/doctest.h>
 
 #include <filesystem>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,14 +15,6 @@
 
 namespace zeroplan {
 namespace {
-
-// One blank between words, and one at each end.
-std::string QuotedWords(const std::string& text) {
-  std::string words = " ";
-  std::istringstream stream(text);
-  for (std::string word; stream >> word;) words += word + " ";
-  return words;
-}
 
 // Of a page's blocks "    $ zeroplan ...", each with what it quotes.
 std::vector<std::pair<std::string, std::string>> QuotedCommands(const std::string& page) {
@@ -66,9 +57,10 @@ TEST_CASE("examples: pages quote what is printed and keep what is written") {
       ++commands;
       const RunResult run = RunZeroplan(command, "cd " + own.path() + " && ZEROPLAN_NO_DETECT=1");
       CHECK(run.exit_code == (command.starts_with("config check") ? 2 : 0));  // of its slips
-      const std::string out = QuotedWords(run.out), err = QuotedWords(run.err);
+      // A piece begins and ends with a blank, so that words are found whole.
+      const std::string out = " " + WordsIn(run.out), err = " " + WordsIn(run.err);
       size_t at = 0;
-      std::string left = QuotedWords(quoted);
+      std::string left = " " + WordsIn(quoted);
       while (!left.empty()) {
         const size_t cut = left.find(" ... ");
         const std::string piece = left.substr(0, cut == std::string::npos ? cut : cut + 1);

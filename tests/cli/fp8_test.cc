@@ -15,16 +15,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Of a text that is broken into lines anywhere between words.
-std::string OneLine(const std::string& text) {
-  std::string words;
-  for (const char c : text) {
-    const char plain = c == '\n' ? ' ' : c;
-    if (plain != ' ' || !words.ends_with(' ')) words += plain;
-  }
-  return words;
-}
-
 std::string WriteFp8Config(const TempDir& folder, const std::string& fp8) {
   const std::string file = folder.path("ds.json");
   std::ofstream(file) << R"({"bf16": {"enabled": true}, "_zeroplan": {"fp8": )" << fp8 << "}}";
@@ -54,16 +44,16 @@ TEST_CASE("estimate: products in FP8 by options and by a config") {
   CHECK(choice("--config " + file)["fp8_recipe"] == "blocks");
   const RunResult text =
       RunZeroplan("estimate --model gpt2 --gpus 2 --hw hgx-h200 " + one + "--matmul-dtype fp8");
-  CHECK(Has(OneLine(text.out),
+  CHECK(Has(WordsIn(text.out),
             "linears in FP8, forward, backward and in evaluation (a scale a tensor, gradients "
             "e4m3); embedding, head, norms, attention and generation in bf16"));
-  CHECK(Has(OneLine(text.out), "Of runs with products in FP8"));
+  CHECK(Has(WordsIn(text.out), "Of runs with products in FP8"));
   CHECK(Has(text.out, "bf16, FP8 products, micro-batch"));
   // Tokens that do not fit: no product is in FP8.
   const RunResult odd = RunZeroplan(
       "estimate --model gpt2 --gpus 1 --hw hgx-h200 --stage 0 --seq-len 1001 --micro-batch 1 "
       "--matmul-dtype fp8");
-  CHECK(Has(OneLine(odd.out), "Products: all in bf16, none in FP8"));
+  CHECK(Has(WordsIn(odd.out), "Products: all in bf16, none in FP8"));
   CHECK_FALSE(Has(odd.out, "FP8 products"));
   const RunResult csv = RunZeroplan("estimate --model gpt2 --gpus 2 --hw hgx-h200 --format csv " +
                                     one + "--matmul-dtype fp8");
@@ -89,7 +79,7 @@ TEST_CASE("products that stay in the dtype of the run are named") {
         options);
     CAPTURE(run.err);
     CHECK(run.exit_code == 0);
-    return OneLine(run.out);
+    return WordsIn(run.out);
   };
   CHECK(Has(said("--model gpt2 --seq-len 100"),
             "Products: all in bf16, none in FP8: the 100 tokens of a micro-step are no multiple of "
@@ -104,12 +94,12 @@ TEST_CASE("products that stay in the dtype of the run are named") {
   const std::string file = WriteFp8Config(folder, R"({"enabled": true, "least_side": 1024})");
   const RunResult small =
       RunZeroplan("estimate --hw hgx-h200 --gpus 1 --model llama3.2-1b --config " + file);
-  CHECK(Has(OneLine(small.out), "in FP8"));
-  CHECK_FALSE(Has(OneLine(small.out), "least_side"));
+  CHECK(Has(WordsIn(small.out), "in FP8"));
+  CHECK_FALSE(Has(WordsIn(small.out), "least_side"));
   const RunResult none =
       RunZeroplan("estimate --hw hgx-h200 --gpus 1 --model gpt2 --config " + file);
   CHECK(none.exit_code == 2);
-  CHECK(Has(OneLine(none.err),
+  CHECK(Has(WordsIn(none.err),
             "_zeroplan.fp8.enabled: true has no effect: no linear of gpt2 has sides that are "
             "multiples of 16 and at least 1024 (least_side); use false"));
 }
@@ -119,7 +109,7 @@ TEST_CASE("products in FP8 are refused by name where they cannot be") {
     const RunResult run = RunZeroplan(command);
     CAPTURE(command);
     CHECK(run.exit_code == 2);
-    return OneLine(run.err);
+    return WordsIn(run.err);
   };
   const std::string estimate = "estimate --model gpt2 --gpus 1 ", fp8 = "--matmul-dtype fp8 ";
   CHECK(Has(error(estimate + fp8 + "--hw a100"),
@@ -155,7 +145,7 @@ TEST_CASE("plan: methods that FP8 goes with are compared, and offered where noth
   const std::string fp8 = " --quick --hw hgx-h200 --gpus 1 --matmul-dtype fp8";
   const RunResult all = RunZeroplan("plan --model llama3.2-1b --method all" + fp8);
   CHECK(all.exit_code == 2);
-  CHECK(Has(OneLine(all.err), "fp8 is not allowed with --method qlora"));
+  CHECK(Has(WordsIn(all.err), "fp8 is not allowed with --method qlora"));
   const RunResult two = RunZeroplan("plan --model llama3.2-1b --method full,lora" + fp8);
   CHECK(two.exit_code == 0);
   const RunResult nothing = RunZeroplan("plan --model llama3.1-405b" + fp8);
@@ -172,7 +162,7 @@ TEST_CASE("plan: FP8 is in its file, which explain and train read") {
       file);
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
-  CHECK(Has(OneLine(run.out), "linears in FP8"));
+  CHECK(Has(WordsIn(run.out), "linears in FP8"));
   std::ifstream in(file);
   CHECK(Json::parse(in)["config"]["_zeroplan"]["fp8"]["enabled"] == true);
   const RunResult explained = RunZeroplan("explain " + file);
@@ -180,7 +170,7 @@ TEST_CASE("plan: FP8 is in its file, which explain and train read") {
   CHECK(explained.exit_code == 0);
   CHECK(Has(explained.out, "fp8_matmul"));
   const RunResult train = RunZeroplan("train --data x.txt --matmul-dtype bf16 --plan " + file);
-  CHECK(Has(OneLine(train.err), "--matmul-dtype: bf16 is not allowed with --plan"));
+  CHECK(Has(WordsIn(train.err), "--matmul-dtype: bf16 is not allowed with --plan"));
 }
 
 TEST_CASE("train: products in FP8 are said, in metrics too, and a resume says what changes") {

@@ -3,7 +3,6 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 
 #include "tests/cli/run_binary.h"
@@ -14,14 +13,6 @@ namespace zeroplan {
 namespace {
 
 using Json = nlohmann::json;
-
-// Text may be broken anywhere.
-std::string Unbroken(const std::string& text) {
-  std::istringstream words(text);
-  std::string out;
-  for (std::string word; words >> word;) out += word + ' ';
-  return out;
-}
 
 Json PlannedAs(const std::string& command) {
   const RunResult run = RunZeroplan(command + " --format json");
@@ -56,8 +47,8 @@ TEST_CASE("plan --allow fp8: taken where it is faster, and named wherever the ch
   const RunResult text = RunZeroplan(quick + "--allow fp8,fp8-blocks");
   CHECK(Has(text.out, "bf16, FP8 products"));
   CHECK(Has(text.out, "matmul"));
-  CHECK(Has(Unbroken(text.out), "FP8: its cost in accuracy is not measured here") ==
-        !Has(Unbroken(text.out), "validation loss"));
+  CHECK(Has(WordsIn(text.out), "FP8: its cost in accuracy is not measured here") ==
+        !Has(WordsIn(text.out), "validation loss"));
   CHECK_FALSE(Has(RunZeroplan(quick).out, "matmul"));
 }
 
@@ -81,7 +72,7 @@ TEST_CASE("plan --allow fp8: where nothing fits, what is offered can be typed") 
   const std::string offered = "--allow fp8,8bit-states";  // not states alone, nor another machine
   const RunResult none = RunZeroplan(bare + "--allow fp8");
   CHECK(none.exit_code == 3);
-  CHECK(Has(Unbroken(none.err), "smallest change that fits: " + offered));
+  CHECK(Has(WordsIn(none.err), "smallest change that fits: " + offered));
   CHECK(RunZeroplan(bare + offered).exit_code == 0);
   // What a config says is not allowed beside it.
   const TempDir folder;
@@ -93,7 +84,7 @@ TEST_CASE("plan --allow fp8: where nothing fits, what is offered can be typed") 
   };
   config("", "");
   const RunResult by_config = RunZeroplan(asked + "--config " + file + " --allow fp8");
-  const std::string words = Unbroken(by_config.err);
+  const std::string words = WordsIn(by_config.err);
   CAPTURE(words);
   CHECK(by_config.exit_code == 3);
   CHECK(Has(words, R"(_zeroplan {"fp8":{"enabled":true)"));
@@ -108,7 +99,7 @@ TEST_CASE("plan --allow fp8: refused by name where nothing multiplies so") {
     const RunResult run = RunZeroplan("plan --quick --model llama3.2-1b --gpus 1 " + options);
     CAPTURE(options);
     CHECK(run.exit_code == 2);
-    return Unbroken(run.err);
+    return WordsIn(run.err);
   };
   CHECK(Has(error("--allow fp8 --hw a100"), "--allow: fp8 is not allowed on NVIDIA A100"));
   CHECK(Has(error("--allow fp8-blocks --hw rtx4090"), "fp8-blocks is not allowed on NVIDIA"));
@@ -133,7 +124,7 @@ TEST_CASE("plan: what FP8 would bring is said unasked, and holds when typed back
     CAPTURE(asked);
     CAPTURE(run.err);
     REQUIRE(run.exit_code == 0);
-    const std::string words = Unbroken(run.out), said = "with --matmul-dtype fp8 ";
+    const std::string words = WordsIn(run.out), said = "with --matmul-dtype fp8 ";
     const size_t at = words.find(said);
     REQUIRE(at != std::string::npos);
     CHECK(Has(words, "Products are in bf16; " + said));
@@ -151,7 +142,7 @@ TEST_CASE("plan: of FP8 nothing is said that was not asked about, or cannot be")
     const RunResult run = RunZeroplan(command);
     CAPTURE(command);
     CHECK(run.exit_code == 0);
-    return Has(Unbroken(run.out), "with --matmul-dtype fp8");
+    return Has(WordsIn(run.out), "with --matmul-dtype fp8");
   };
   const std::string model = "plan --model llama3.2-1b --gpus 1 --seq-len 1024 ";
   CHECK(says(model + "--hw hgx-h200"));

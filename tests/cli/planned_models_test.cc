@@ -34,13 +34,6 @@ class PublishedFolder {
 const std::string kPlannedOnH200 =
     " --hw h200 --gpus 1 --micro-batch 1 --seq-len 2048 --checkpointing none";
 
-std::string WordsIn(const std::string& text) {
-  std::istringstream words(text);
-  std::string out;
-  for (std::string word; words >> word;) out += word + ' ';
-  return out;
-}
-
 Json EstimatedChoice(const std::string& options) {
   const RunResult run = RunZeroplan("estimate --format json" + kPlannedOnH200 + options);
   CAPTURE(run.err);

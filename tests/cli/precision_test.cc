@@ -93,10 +93,7 @@ TEST_CASE("plan: fp32 sums are in its headline, its files, and the run of its pl
                   ds + " --plan-out " + plan);
   CAPTURE(planned.err);
   REQUIRE(planned.exit_code == 0);
-  std::istringstream words(planned.out);  // wrapped anywhere
-  std::string said;
-  for (std::string word; words >> word;) said += word + ' ';
-  CHECK(Has(said, "bf16, gradients summed and reduced in fp32 2 x "));
+  CHECK(Has(WordsIn(planned.out), "bf16, gradients summed and reduced in fp32 2 x "));
   CHECK(Has(planned.err, "none of these runs of DeepSpeed reduced in fp32"));
   for (const Json& config : {Json::parse(ReadWhole(ds)), Json::parse(ReadWhole(plan))["config"]}) {
     CHECK(config["data_types"]["grad_accum_dtype"] == "fp32");

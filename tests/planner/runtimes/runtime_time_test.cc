@@ -355,9 +355,11 @@ TEST_CASE("RuntimeTime: overlap_comm hides reductions") {
       // On the slowest a pass is too short to hide them.
       CHECK(*beside.exposed_comm_seconds <
             (link > 0.02 ? 0.65 : 0.9) * *before.exposed_comm_seconds);
-      CHECK(*beside.total_seconds < 1.03 * *before.total_seconds);
+      CHECK(*beside.total_seconds < (link > 0.1 ? 1.03 : 1.01) * *before.total_seconds);
       // At stage 3 of a model as small as this the step waits for Python alone.
-      if (link < 0.2 && stage < 3) CHECK(*beside.total_seconds < 0.96 * *before.total_seconds);
+      if (link < 0.2 && stage < 3) {
+        CHECK(*beside.total_seconds < (link > 0.02 ? 0.96 : 0.95) * *before.total_seconds);
+      }
     }
   }
 }
