@@ -301,16 +301,34 @@ class Sweep {
     return found;
   }
 
+  // What exceeds the scarcest memory by least; of equals, to a thousandth, the smallest
+  // micro-batch.
   const Judged* Closest(size_t first, size_t end) const {
+    double least = std::numeric_limits<double>::infinity();
+    for (size_t i = first; i < end; ++i) least = std::min(least, ExcessOf(judged_[i].choice));
     const Judged* found = nullptr;
     for (size_t i = first; i < end; ++i) {
-      const Judged& judged = judged_[i];
-      if (found == nullptr ||
-          judged.choice.footprint.gpu_total() < found->choice.footprint.gpu_total()) {
-        found = &judged;
-      }
+      if (ExcessOf(judged_[i].choice) > least * 1.001) continue;
+      const auto micro_batch = [](const Judged& of) { return of.choice.setup.batch.micro_batch; };
+      if (found == nullptr || micro_batch(judged_[i]) < micro_batch(*found)) found = &judged_[i];
     }
     return found;
+  }
+
+  // The factor by which the scarcest memory is exceeded, by the steps or by loading. Of PyTorch
+  // tensors count: before it fails its allocator gives back what it keeps beside them.
+  double ExcessOf(const ChoiceEstimate& choice) const {
+    MemoryTotals needs = choice.footprint.totals();
+    if (const std::optional<TorchFootprint>& torch = choice.footprint.torch) {
+      needs.gpu_bytes = torch->TensorBytes() + torch->context_bytes;
+      for (const AroundPeak& peak : torch->around) {
+        if (peak.phase != AroundPhase::kLoading) continue;
+        needs.gpu_bytes = std::max(needs.gpu_bytes, peak.bytes.gpu);
+        needs.host_bytes =
+            std::max(needs.host_bytes, peak.bytes.NodeHost(cluster_.ranks_per_node()));
+      }
+    }
+    return Excess(needs, CapacityOf(cluster_));
   }
 
   const SearchInputs& inputs_;

@@ -114,6 +114,27 @@ TEST_CASE("EnumeratedSearch: no choice of a sweep is better") {
   CHECK(nothing >= 1);
 }
 
+// At stage 0 the optimizer's step decides, whatever the micro-batch; what the allocator keeps
+// beside it is less with some larger ones. At stage 3 the host is short, by less where it has no
+// parameters.
+TEST_CASE(
+    "EnumeratedSearch: where nothing fits it shows the smallest batch, by the scarcest memory") {
+  Scenario scenario(DeepSpeedRuntime(), LoadModel("qwen2.5-7b"), 2, 24 * kGB, 24);
+  scenario.cluster().host_capacity_bytes = 120 * kGB;
+  scenario.inputs.base.batch.seq_len = 4096;
+  scenario.inputs.space.micro_batches = {1, 6, 12};
+  scenario.inputs.space.offload_optimizer = {{}, {OffloadDevice::kCpu, 1}};
+  scenario.inputs.space.offload_param = {OffloadDevice::kNone, OffloadDevice::kCpu};
+  const SearchResult found = EnumeratedSearch(scenario.inputs).Run();
+  CHECK_FALSE(found.best);
+  REQUIRE(found.stages.size() == 4);
+  for (const StageBest& stage : found.stages) CHECK_FALSE(stage.candidate);
+  CHECK(found.stages.front().estimate.setup.batch.micro_batch == 1);
+  const ZeroConfig& last = found.stages.back().estimate.setup.zero;
+  CHECK(last.offload_optimizer.device == OffloadDevice::kCpu);
+  CHECK(last.offload_param.device == OffloadDevice::kNone);
+}
+
 // One play of a judge serves many numbers of micro-steps.
 TEST_CASE("a judge says of every accumulation what is said of it alone") {
   ModelSpec model = LoadModel("gpt2-medium");
