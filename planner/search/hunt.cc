@@ -113,7 +113,15 @@ class Hunt {
       Explore(budget_ * 5 / 8);
       Improve(budget_ * 7 / 8);
     }
-    if (!answer_.found && NothingFits()) return answer_;
+    if (!answer_.found) {
+      if (NothingFits()) return answer_;
+      if (explores && answer_.found) {
+        started_ = judge_.stats;  // what found a begin is no part of the budget
+        Improve(budget_ / 2);
+        Explore(budget_ * 3 / 4);
+        Improve(budget_ * 7 / 8);
+      }
+    }
     Prove();
     if (answer_.found && question_.objective != Objective::kHeadroom) PreferSimple();
     if (answer_.found) answer_.gave_up = false;
@@ -241,7 +249,8 @@ class Hunt {
   }
 
   // The first that fits, those first whose bound and what programs like them took beyond theirs are
-  // least. What needs no less of the GPU than one that is too large for it is not lowered.
+  // least, and last what is unlikely to fit. What needs no less of the GPU than one that is too
+  // large for it is not lowered.
   Answer FirstThatFits() {
     // Alike: all but the share of the states on the host, and the batch.
     struct Queue {
@@ -263,6 +272,7 @@ class Hunt {
     }
     while (true) {
       std::pair<const Candidate, Queue>* next = nullptr;
+      bool next_is_unlikely = false;
       const auto before = [&](const auto& a, const auto& b) {
         const auto bytes = [&](const Queue& queue) {
           return items_[queue.items.back()].gpu_bytes + queue.beyond;
@@ -273,7 +283,13 @@ class Hunt {
       for (auto& queue : queues) {
         std::vector<uint32_t>& items = queue.second.items;
         while (!items.empty() && tried_[items.back()]) items.pop_back();
-        if (!items.empty() && (next == nullptr || before(queue, *next))) next = &queue;
+        if (items.empty()) continue;
+        const bool unlikely = UnlikelyToFit(items.back());
+        if (next == nullptr || unlikely < next_is_unlikely ||
+            (unlikely == next_is_unlikely && before(queue, *next))) {
+          next = &queue;
+          next_is_unlikely = unlikely;
+        }
       }
       if (next == nullptr) return answer_;
       if (Over(budget_)) {
@@ -439,18 +455,23 @@ class Hunt {
     }
   }
 
-  // Whatever could be better, best bound first; choices without offload before those with: where
-  // they fit, few of the many others can still win.
+  // Whatever could be better, best bound first, what is unlikely to fit last; choices without
+  // offload before those with: where they fit, few of the many others can still win.
   void Prove() {
     std::array<std::vector<uint32_t>, 2> open;
     for (uint32_t i = 0; i < items_.size(); ++i) {
       if (tried_[i]) continue;
       open[Offloads(judge_.CandidateOfGroup(items_[i].group)) ? 1 : 0].push_back(i);
     }
-    for (std::vector<uint32_t>& heap : open) ProveAmong(std::move(heap));
+    for (std::vector<uint32_t>& items : open) {
+      std::vector<uint32_t> unlikely;
+      ProveAmong(std::move(items), &unlikely);
+      ProveAmong(std::move(unlikely), nullptr);
+    }
   }
 
-  void ProveAmong(std::vector<uint32_t> heap) {
+  // `unlikely`: takes what is not worth a try yet.
+  void ProveAmong(std::vector<uint32_t> heap, std::vector<uint32_t>* unlikely) {
     const ByBound worse{items_};
     std::make_heap(heap.begin(), heap.end(), worse);
     while (!heap.empty()) {
@@ -469,6 +490,10 @@ class Hunt {
       std::pop_heap(heap.begin(), heap.end(), worse);
       const uint32_t i = heap.back();
       heap.pop_back();
+      if (unlikely != nullptr && UnlikelyToFit(i)) {
+        unlikely->push_back(i);
+        continue;
+      }
       behind_.clear();
       Try(i);
       for (const uint32_t behind : behind_) {
@@ -530,7 +555,7 @@ class Hunt {
   Judge& judge_;
   const Question& question_;
   const uint64_t budget_;
-  const JudgeStats started_;
+  JudgeStats started_;
   std::vector<Item> items_;  // by group
   std::vector<Range> ranges_;
   std::vector<uint8_t> tried_;

@@ -235,12 +235,15 @@ const Judge::Judged& Judge::JudgedOf(const Item& item, uint16_t member) {
   live[kDevice] = lowered->live_peak_bytes[kDevice];
   result.live = TotalsOf(live, lowered->outside, at.cluster);
   result.parts = StepTimer(*at.costs).Play(lowered->step);
-  const uint64_t bound =
-      Bounds::Memory(group.bound, ComputeOf(group, item.batch.micro_batch, candidate.recompute))
-          .gpu_bytes;
-  const uint64_t beyond = result.live.gpu_bytes - std::min(bound, result.live.gpu_bytes);
-  uint64_t& least = beyond_bound_.try_emplace(MemoryKindOf(candidate), UINT64_MAX).first->second;
-  least = std::min(least, beyond);
+  const MemoryBound bound =
+      Bounds::Memory(group.bound, ComputeOf(group, item.batch.micro_batch, candidate.recompute));
+  const auto note = [](uint64_t taken, uint64_t of_bound, uint64_t& least) {
+    least = std::min(least, taken - std::min(of_bound, taken));
+  };
+  note(result.live.gpu_bytes, bound.gpu_bytes,
+       beyond_bound_.try_emplace(MemoryKindOf(candidate), UINT64_MAX).first->second);
+  note(result.live.host_bytes, bound.host_bytes,
+       beyond_host_bound_.try_emplace(HostKindOf(candidate), UINT64_MAX).first->second);
   return result;
 }
 
@@ -296,7 +299,26 @@ Judge::MemoryKind Judge::MemoryKindOf(const Candidate& c) {
   return {c.sequence_ranks, c.stage, c.optimizer.device, c.param, kind};
 }
 
+Judge::HostKind Judge::HostKindOf(const Candidate& c) {
+  return {c.stage, c.optimizer.device, c.param, c.sub_group_elements, c.grad_accum > 1};
+}
+
+bool Judge::UnlikelyToFitHost(const Question& question, const Item& item) {
+  const Group& group = groups_[item.group];
+  const Capacity capacity = CapacityFor(group.candidate, question);
+  // Of several members another one may take less.
+  if (!capacity.host_bytes || item.end - item.member > 1) return false;
+  Candidate candidate = CandidateOf(item.group, item.mix, item.member);
+  candidate.grad_accum = item.batch.grad_accum;
+  const auto at = beyond_host_bound_.find(HostKindOf(candidate));
+  if (at == beyond_host_bound_.end() || at->second == 0) return false;
+  const ComputeBound& compute =
+      ComputeOfMember(group, item.mix, item.member, item.batch.micro_batch);
+  return Bounds::Memory(group.bound, compute).host_bytes + at->second > *capacity.host_bytes;
+}
+
 bool Judge::UnlikelyToFit(const Question& question, const Item& item) {
+  if (UnlikelyToFitHost(question, item)) return true;
   const Group& group = groups_[item.group];
   const auto last = static_cast<uint16_t>(item.end - 1);
   const Candidate candidate = CandidateOf(item.group, item.mix, last);

@@ -89,8 +89,8 @@ class Judge {
   // What an item takes of a GPU at least: its bound, and what programs with smaller micro-batches
   // took.
   uint64_t LeastGpuBytes(const Item& item) const;
-  // Whether it is not worth a try yet: its bound on GPU memory fits, but programs of its kind have
-  // all taken more than theirs, by so much that this one would not fit.
+  // Whether it is not worth a try yet: its bounds on the memory of GPU and host fit, but programs
+  // of its kind have all taken more than theirs, by so much that this one would not fit.
   bool UnlikelyToFit(const Question& question, const Item& item);
   // Whether its program is known to take more GPU memory than there is, gaps of placement apart.
   bool TooLargeForGpu(const Question& question, const Item& item) const;
@@ -186,6 +186,12 @@ class Judge {
   using MemoryKind = std::tuple<int, int, OffloadDevice, OffloadDevice, RecomputeConfig>;
   static MemoryKind MemoryKindOf(const Candidate& candidate);
   std::map<MemoryKind, uint64_t> beyond_bound_;
+  // The same of a host: by stage, what is offloaded, the size of sub-groups, and whether gradients
+  // are summed over micro-steps. Bounds do not know what is staged.
+  using HostKind = std::tuple<int, OffloadDevice, OffloadDevice, uint64_t, bool>;
+  static HostKind HostKindOf(const Candidate& candidate);
+  std::map<HostKind, uint64_t> beyond_host_bound_;
+  bool UnlikelyToFitHost(const Question& question, const Item& item);
   // What bounds say of each member of a list of mixes, by micro-batch, products, sequence ranks and
   // cluster.
   using MixKey = std::tuple<uint16_t, int64_t, ProductsKind, int, size_t>;
