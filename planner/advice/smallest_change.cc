@@ -103,14 +103,6 @@ std::string Options(const Candidate& found, const SearchSpace& asked) {
   return text;
 }
 
-// The machines of `gpus` GPUs, or of as many more as fill the last node.
-SearchCluster WholeNodes(int64_t gpus, const std::function<SearchCluster(int gpus)>& cluster_of) {
-  SearchCluster found = cluster_of(static_cast<int>(gpus));
-  const int per_node = found.cluster.gpus_per_node;
-  if (gpus % per_node == 0) return found;
-  return cluster_of(static_cast<int>((gpus / per_node + 1) * per_node));
-}
-
 // The same machines with so much memory a host; its reserve as before where that was asked for.
 SearchInputs WithHostMemory(SearchInputs inputs, uint64_t bytes) {
   for (SearchCluster& at : inputs.clusters) {
@@ -247,8 +239,9 @@ std::vector<Change> SingleChanges(const SearchInputs& asked, const SearchSpace& 
   return changes;
 }
 
-std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpace& full,
-                                     const std::function<SearchCluster(int gpus)>& cluster_of) {
+std::optional<Change> SmallestChange(
+    const SearchInputs& asked, const SearchSpace& full,
+    const std::function<void(int gpus, SearchInputs& inputs)>& set_gpus) {
   unsigned pinned = 0;
   for (int f = 0; f < kFreedoms; ++f) {
     if (!IsFree(f, asked.space, full)) pinned |= 1u << f;
@@ -279,13 +272,12 @@ std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpac
       SearchInputs inputs = asked;
       if (free_all) inputs.space = full;
       try {
-        inputs.clusters = {WholeNodes(n, cluster_of)};
+        set_gpus(static_cast<int>(n), inputs);
       } catch (const Error&) {  // the hardware does not go that far
         break;
       }
-      n = inputs.clusters.front().cluster.gpus;
+      n = inputs.space.gpus.front();
       if (n > kMaxPlannedGpus) break;
-      inputs.space.gpus = {static_cast<int>(n)};
       if (free_all && !full.sequence_ranks_fixed && asked.runtime->has_programs()) {
         inputs.space.sequence_ranks = SequenceRanksOf(
             *asked.runtime, asked.model, asked.base.batch.seq_len, static_cast<int>(n));

@@ -21,10 +21,12 @@ struct Change {
 // of equally many the fastest; then lighter optimizer states (⟦allow⟧), and of a PyTorch program a
 // lighter recipe (Liger's kernels, states in 8 bit); then more host memory, up to 16 times; then
 // more GPUs (whole nodes), doubled up to 1024 times or kMaxPlannedGpus, first with what was asked.
-// `cluster_of` gives the machines of a number of GPUs (they must outlive the call); it may throw
-// Error for more GPUs than the hardware goes to. Nothing: not even that fits.
-std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpace& full,
-                                     const std::function<SearchCluster(int gpus)>& cluster_of);
+// `set_gpus` puts the machines of so many GPUs, or of a few more, into a search (they must outlive
+// the call); it may throw Error for more GPUs than the hardware goes to. Nothing: not even that
+// fits.
+std::optional<Change> SmallestChange(
+    const SearchInputs& asked, const SearchSpace& full,
+    const std::function<void(int gpus, SearchInputs& inputs)>& set_gpus);
 
 // Of the same five, each freed alone: the best that fits, in the order of the names above. Those
 // with which nothing fits are left out.

@@ -245,7 +245,8 @@ std::string SmallestChangeText(ResolvedPlan& request, Disks disks) {
   SearchSpace full = request.full();
   if (disks == Disks::kNo) LeaveOutDisks(full);
   const std::optional<Change> change =
-      SmallestChange(request.inputs(), full, [&](int gpus) { return request.ClusterOf(gpus); });
+      SmallestChange(request.inputs(), full,
+                     [&](int gpus, SearchInputs& inputs) { request.SetMoreGpus(gpus, inputs); });
   if (!change) return "";
   std::string text = fmt::format("{} ({}; {} a GPU, {:.0f} tokens/s)", Proposal(request, *change),
                                  request.inputs().runtime->Label(change->estimate.setup),

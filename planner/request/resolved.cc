@@ -243,6 +243,28 @@ SearchCluster ResolvedPlan::ClusterOf(int gpus) {
   return {cluster, &costs_.back()};
 }
 
+void ResolvedPlan::SetMoreGpus(int gpus, SearchInputs& inputs) {
+  Assumptions unused;
+  Request request = request_;
+  const auto find = [&]() -> HardwareProfile {
+    Set(request.cluster.gpus, gpus);
+    if (request.hardware.profile.empty()) return hardware_;
+    return ResolveHardware(request.hardware, request.cluster, unused);
+  };
+  HardwareProfile found = find();
+  const int per_node = request.cluster.gpus_per_node.value_or(found.node.gpu_count());
+  if (gpus > per_node && gpus % per_node != 0) {
+    gpus = (gpus / per_node + 1) * per_node;
+    found = find();
+  }
+  const HardwareProfile& hardware = more_hardware_.emplace_back(std::move(found));
+  const Cluster cluster = ResolveCluster(request, hardware, unused);
+  costs_.emplace_back(hardware, cluster.shape());
+  inputs.hardware = &hardware;
+  inputs.clusters = {{cluster, &costs_.back()}};
+  inputs.space.gpus = {gpus};
+}
+
 void ResolvedPlan::FromFields(Assumptions& assumptions) {
   TrainSetup& base = inputs_.base;  // its batch is searched
   base.batch.world_size = cluster_.gpus;

@@ -39,6 +39,10 @@ class ResolvedPlan {
   // may only where no GPU could have a sequence of its own.
   void UnaskedSequences(SearchSpace& space) const;
   SearchCluster ClusterOf(int gpus);
+  // Puts into `inputs` the machines that a plan for `gpus` GPUs would be for, or for as many more
+  // as fill the last node: of a card that is named alone, a host with more of it. This outlives
+  // `inputs`. Throws Error(kUsage) for more than the hardware goes to.
+  void SetMoreGpus(int gpus, SearchInputs& inputs);
 
  private:
   ResolvedPlan(const PlanRequest& request, HardwareProfile hardware, Assumptions& assumptions);
@@ -71,6 +75,7 @@ class ResolvedPlan {
   Cluster cluster_;
   SearchInputs inputs_;
   SearchSpace full_;
+  std::deque<HardwareProfile> more_hardware_;
   std::deque<CostModel> costs_;
 };
 

@@ -163,13 +163,12 @@ void FindChanges(MergedRequest& merged, WhyAnswer& answer) {
     }
   }
   if (answer.changes.empty()) {
-    const auto cluster_of = [&](int gpus) {
-      SearchCluster at = resolved.ClusterOf(gpus);
-      as_found(at.cluster);
-      return at;
+    const auto set_gpus = [&](int gpus, SearchInputs& more) {
+      resolved.SetMoreGpus(gpus, more);
+      as_found(more.clusters.front().cluster);
     };
     answer.single_changes = false;
-    if (const std::optional<Change> change = SmallestChange(inputs, full, cluster_of)) add(*change);
+    if (const std::optional<Change> change = SmallestChange(inputs, full, set_gpus)) add(*change);
   }
   std::stable_sort(answer.changes.begin(), answer.changes.end(),
                    [](const WhyChange& a, const WhyChange& b) { return SpeedOf(a) > SpeedOf(b); });

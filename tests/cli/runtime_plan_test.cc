@@ -226,6 +226,22 @@ TEST_CASE("plan --runtime deepspeed --config: what DeepSpeed alone has is planne
   std::filesystem::remove(out);
 }
 
+// Two cards that are named alone are one host with two, and four a host with four.
+TEST_CASE("plan --runtime: more GPUs that would fit are as fast as a plan for them says") {
+  const std::string scenario =
+      "plan --runtime deepspeed --model llama3.1-8b --hw rtx4090 --seq-len 4096 --quick ";
+  const RunResult two =
+      RunZeroplan(scenario + "--gpus 2 --stage 2 --offload-optimizer none --micro-batch 1");
+  REQUIRE(two.exit_code == 3);
+  const std::string begin = "smallest change that fits: ";
+  REQUIRE(Has(two.err, begin + "--gpus 4 "));
+  const size_t from = two.err.find(begin) + begin.size(), to = two.err.find(" (stage", from);
+  const RunResult four = RunZeroplan(scenario + two.err.substr(from, to - from) + " --format json");
+  REQUIRE(four.exit_code == 0);
+  const double rate = Json::parse(four.out)["predicted"]["tokens_per_second"];
+  CHECK(Has(two.err, fmt::format("a GPU, {:.0f} tokens/s)", rate)));
+}
+
 TEST_CASE("plan --runtime: nothing fits, and what would") {
   const RunResult pinned = RunZeroplan(
       "plan --runtime deepspeed --model gpt2-xl --gpu-memory 12GB --stage 1 "

@@ -68,10 +68,11 @@ class Asked {
     return cluster;
   }
   std::optional<Change> Smallest() {
-    return SmallestChange(fixture.inputs, full, [this](int gpus) {
+    return SmallestChange(fixture.inputs, full, [this](int gpus, SearchInputs& inputs) {
       if (gpus > most_gpus) throw Error(ExitCode::kUsage, "no more GPUs");
       costs_.emplace_back(fixture.profile, ClusterShape{gpus, std::min(gpus, 8)});
-      return SearchCluster{ClusterFor(gpus), &costs_.back()};
+      inputs.clusters = {{ClusterFor(gpus), &costs_.back()}};
+      inputs.space.gpus = {gpus};
     });
   }
 
