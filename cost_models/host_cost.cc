@@ -65,7 +65,7 @@ HostCost::HostCost(const HardwareProfile& profile, int ranks_per_node)
 double HostCost::Share(double bandwidth) const {
   if (bandwidth <= 0) {
     ThrowUsage(
-        "{}: node.triad_bandwidth and node.adam_bandwidth are missing, so work on the host "
+        "{}: host.triad_bandwidth and host.adam_bandwidth are missing, so work on the host "
         "cannot be timed; add one of them (STREAM triad of all cores), or choose no offload",
         source_);
   }

@@ -65,8 +65,17 @@ std::string WhyChosen(const ChoiceSearch& searcher, const Found& now, bool prove
   if (gain < 5e-5) return fmt::format("the fastest {}", of);
   if (gain <= kTieMargin)
     return proven ? "as fast as any that fits" : "as fast as any that was found";
-  return fmt::format("preferred {} (another is {:.2g} % faster, by less than it has to be)", of,
-                     100 * gain);
+  if (searcher.inputs().runtime->has_programs() && gain > kOffloadMargin + kTieMargin) {
+    return fmt::format("found first of what fits (another that was judged since is {} % faster)",
+                       FormatPercent(gain));
+  }
+  return fmt::format("preferred {} (another is {} % faster, by less than it has to be)", of,
+                     FormatPercent(gain));
+}
+
+// "⟦effort⟧ 4 looks longer": four times what was given.
+std::string LooksLonger(const SearchInputs& inputs) {
+  return fmt::format("⟦effort⟧ {:g} looks longer", 4 * inputs.effort);
 }
 
 std::string Chosen(const ChoiceEstimate& best, const SearchInputs& inputs, const SearchCluster& at,
@@ -178,9 +187,12 @@ void AddOthers(ChoiceSearch& searcher, const SearchResult& result, bool quick, L
   }
 }
 
-constexpr const char* kGaveUp =
-    "Not looked further for where {} would change the answer: programs of this size take too long; "
-    "⟦effort⟧ 4 looks longer.";
+std::string GaveUp(std::string_view what, const SearchInputs& inputs) {
+  return fmt::format(
+      "Not looked further for where {} would change the answer: programs of this size take too "
+      "long; {}.",
+      what, LooksLonger(inputs));
+}
 
 // "stage 1, at 106.9 GB micro-batch 14 x 4 micro-steps and 115K tokens/s"; `end`: where the range
 // comes nearest to the present value, empty where it is one value alone.
@@ -311,7 +323,7 @@ void AddMemoryAnswers(ChoiceSearch& searcher, const Found& now, Lines& lines) {
     }
   }
   if (answers.gave_up && above.empty() && here == nullptr) {
-    lines.Add(AdviceKind::kMemory, fmt::format(fmt::runtime(kGaveUp), "GPU memory"));
+    lines.Add(AdviceKind::kMemory, GaveUp("GPU memory", searcher.inputs()));
   } else if (above.empty() && searcher.inputs().objective == Objective::kThroughput) {
     AddMemoryGain(searcher, now, lines);
   }
@@ -351,7 +363,7 @@ void AddBatchAnswers(ChoiceSearch& searcher, const Found& now,
               {claim});
   }
   if (answers.gave_up) {
-    lines.Add(AdviceKind::kBatch, fmt::format(fmt::runtime(kGaveUp), "the batch"));
+    lines.Add(AdviceKind::kBatch, GaveUp("the batch", searcher.inputs()));
   } else if (least < most) {
     lines.Add(AdviceKind::kBatch,
               fmt::format("From {} to {} sequences a step, looked at by doubling, {} stays the "
@@ -435,7 +447,7 @@ std::vector<Crossover> AddCrossovers(ChoiceSearch& searcher, const Found& now, d
   }
   if (crossovers.empty() && answers.gave_up) {
     lines.Add(AdviceKind::kCrossover,
-              fmt::format(fmt::runtime(kGaveUp), fmt::format("the bandwidth {}", link.Name())));
+              GaveUp(fmt::format("the bandwidth {}", link.Name()), searcher.inputs()));
   } else if (crossovers.empty()) {
     std::vector<Claim> claims;
     for (const AnswerRange& range : answers.ranges) {
@@ -549,8 +561,8 @@ Advice Advise(ChoiceSearch& searcher, const SearchResult& result, const Hardware
   if (result.gap > 0) {
     lines.Add(AdviceKind::kNotProven,
               fmt::format("Not proven: the search stopped at its budget; a choice left over could "
-                          "be at most {} % better. ⟦effort⟧ 4 looks longer.",
-                          FormatPercent(result.gap)));
+                          "be at most {} % better. {}.",
+                          FormatPercent(result.gap), LooksLonger(searcher.inputs())));
   }
   AddOthers(searcher, result, quick, lines);
   if (std::string text = GroupMemoryText(best.estimate, inputs); !text.empty()) {

@@ -78,18 +78,13 @@ std::string LossReason(const ChoiceEstimate& other, const ChoiceEstimate& best,
       inputs.objective == Objective::kThroughput && inputs.runtime->has_programs();
   const CauseSeconds a = SecondsForTokens(other.time, 1), b = SecondsForTokens(best.time, 1);
   const double slower = a.total / b.total - 1;
-  // Other runtimes may be several times as slow.
-  const auto percent = [own = inputs.runtime->has_programs()](double share) {
-    return !own && share >= 0.995 ? fmt::format("{:.0f}", 100 * share)
-                                  : fmt::format("{:.2g}", 100 * share);
-  };
   if (slower <= -0.0005) {
     const double gain = b.total / a.total - 1;
     const bool for_offload = says_why && gain <= kOffloadMargin &&
                              Offloads(CandidateOf(other.setup)) &&
                              !Offloads(CandidateOf(best.setup));
     const bool tie = says_why && !for_offload && gain <= kTieMargin;
-    return fmt::format("{} % faster{}", percent(gain),
+    return fmt::format("{} % faster{}", FormatPercent(gain),
                        for_offload ? ", which is less than offload has to gain"
                        : tie       ? ": a tie, and the simpler choice is preferred"
                                    : "");
@@ -106,12 +101,13 @@ std::string LossReason(const ChoiceEstimate& other, const ChoiceEstimate& best,
       {a.host_overhead - b.host_overhead, "it waits longer for the Python thread"}};
   std::sort(parts.begin(), parts.end(),
             [](const Part& x, const Part& y) { return x.difference > y.difference; });
-  std::string text = slower < 0.0005 ? "as fast" : fmt::format("{} % slower", percent(slower));
+  std::string text =
+      slower < 0.0005 ? "as fast" : fmt::format("{} % slower", FormatPercent(slower));
   for (size_t i = 0; i < 2; ++i) {
     const double share = parts[i].difference / b.total;
     if (share < 0.001 || (i == 1 && share < 0.3 * parts[0].difference / b.total)) break;
     text += fmt::format("{} {} (+{} % of a step)", i == 0 ? ":" : "; and", parts[i].reason,
-                        percent(share));
+                        FormatPercent(share));
   }
   return text;
 }

@@ -305,7 +305,7 @@ TEST_CASE("the host's and the disks' bandwidth is the ranks' to share") {
   profile.node.nvme_write.reset();
   profile.source = "node.json";
   const HostCost none(profile, 1);
-  CHECK_THROWS_WITH_AS(none.CopySeconds(1), doctest::Contains("node.json: node.triad_bandwidth"),
+  CHECK_THROWS_WITH_AS(none.CopySeconds(1), doctest::Contains("node.json: host.triad_bandwidth"),
                        Error);
   const StorageCost reads(profile, 1);
   CHECK_THROWS_WITH_AS(reads.Seconds(true, 1), doctest::Contains("node.nvme_write is missing"),
