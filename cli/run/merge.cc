@@ -6,6 +6,7 @@
 #include "cli/common/commands.h"
 #include "cli/common/executor_commands.h"
 #include "cli/common/output.h"
+#include "cli/run/train/train_command.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/long_work.h"
@@ -43,7 +44,7 @@ void RunMerge(const MergeCommand& command) {
       ThrowUsage("--out: {} is one of the two that are merged; name another folder", command.out);
     }
   }
-  CheckExportFolder(command.out, base);
+  CheckExportFolder(command.out, base, "--out");
   const ModelSpec spec = WithAdapter(LoadModel(base), adapter);
   const LongWork work("Merging", /*at_once=*/true);
   const MergedWeights merged(base, adapter, spec);
@@ -80,7 +81,7 @@ void RegisterMerge(Command& app) {
                 options->save_dtype, ParseDtype);
   command.Value({kNoGroup, "--max-shard-size", "BYTES",
                  "Largest size of one file; more becomes several files (default 5GB)"},
-                options->max_shard_size, ParseBytes);
+                options->max_shard_size, ParseShardSize);
   command.Progress(kNoGroup);
   command.Footer("Example:\n  zeroplan merge out --model meta-llama/Llama-3.1-8B -o merged");
   command.Run([options] { RunMerge(*options); });

@@ -119,7 +119,14 @@ std::string BaseFolder(const std::filesystem::path& folder, const std::string& g
   if (name.empty()) {
     ThrowUsage("{}: base_model_name_or_path: names no model; say which it is of", file);
   }
-  const NamedModel model = FindModel(name);
+  NamedModel model;
+  try {
+    model = FindModel(name);
+  } catch (const Error& error) {
+    if (!given.empty() || error.code() != ExitCode::kUsage) throw;
+    ThrowUsage("{}: base_model_name_or_path: {}; or say which folder the model is in", file,
+               error.what());
+  }
   if (model.folder.empty()) {
     ThrowUsage("{}: the weights of {} are not here; fetch them with 'hf download {}'", file, name,
                model.hub_name.empty() ? name : model.hub_name);

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/families/adapter_config.h"
 #include "core/model/lora.h"
 #include "executor/kernels/param_init.h"
@@ -55,6 +56,15 @@ std::string AdapterSource::base() const {
   if (!file_) return "";
   const auto named = file_->metadata().find(kBaseDigest);
   return named == file_->metadata().end() ? "" : named->second;
+}
+
+void AdapterSource::WarnOfOtherBase(const std::string& digest,
+                                    const std::filesystem::path& folder) const {
+  const std::string of = base();
+  if (of.empty() || of == digest) return;
+  LogWarning(
+      "{}: was trained on other weights than those in {}: the two together are another model",
+      file_->path().string(), folder.string());
 }
 
 bool AdapterSource::Has(size_t tensor) const {
@@ -113,6 +123,7 @@ MergedWeights::MergedWeights(const std::filesystem::path& folder,
       adapter_(adapter, table_),
       whole_(base_table_.size(), -1),
       deltas_(base_table_.size()) {
+  if (adapter_.NamesBase()) adapter_.WarnOfOtherBase(WeightsDigest(folder), folder);
   std::unordered_map<std::string_view, size_t> index;
   for (size_t i = 0; i < table_.size(); ++i) index.emplace(table_[i].name, i);
   std::unordered_map<int64_t, std::vector<float>> values;  // of adapters, by layer and id

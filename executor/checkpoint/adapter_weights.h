@@ -31,8 +31,11 @@ class AdapterSource : public StateSource {
   // of the adapters. REQUIRES: `table` is of WithAdapter's model.
   AdapterSource(const std::filesystem::path& folder, std::span<const ParamTensor> table);
 
-  // As adapter_base of AdaptedWeights.
-  std::string base() const;
+  // Warns where the file names the base that it was trained on, and that has other weights than
+  // those of `digest` (WeightsDigest), in `folder`.
+  void WarnOfOtherBase(const std::string& digest, const std::filesystem::path& folder) const;
+  // Whether the file names one.
+  bool NamesBase() const { return !base().empty(); }
   // Whether a tensor of the table is read from here.
   bool Has(size_t tensor) const;
   void Read(const TensorRange& range, std::span<float> out) const override;
@@ -42,6 +45,8 @@ class AdapterSource : public StateSource {
     uint64_t begin = 0, end = 0;
     const SafetensorsEntry* entry = nullptr;
   };
+
+  std::string base() const;  // its digest; "": none is named
 
   std::span<const ParamTensor> table_;
   uint64_t seed_ = 0;
@@ -61,8 +66,7 @@ class AdaptedWeights : public StateSource {
   void ReadTunedFrom(const StateSource& checkpoint) { checkpoint_ = &checkpoint; }
   void Read(const TensorRange& range, std::span<float> out) const override;
   std::string Describe() const { return base_.Describe(); }
-  // WeightsDigest of the base that the adapter file names; "" where it names none.
-  std::string adapter_base() const { return adapter_.base(); }
+  const AdapterSource& adapter() const { return adapter_; }
 
  private:
   std::span<const ParamTensor> table_;
@@ -76,7 +80,8 @@ class AdaptedWeights : public StateSource {
 // The base with its adapters merged: W + s B A, in fp32. Of the tensors of the base alone.
 class MergedWeights : public StateSource {
  public:
-  // The base in `folder`, the adapters in `adapter`. `spec`: WithAdapter's.
+  // The base in `folder`, the adapters in `adapter`. `spec`: WithAdapter's. Warns where these were
+  // trained on another base.
   MergedWeights(const std::filesystem::path& folder, const std::filesystem::path& adapter,
                 const ModelSpec& spec);
 

@@ -78,7 +78,7 @@ void RemoveShards(const fs::path& folder, IoHook* hook) {
   if (!old.empty()) SyncFolder(folder, hook);
 }
 
-// Copies tensors from `source` to files, and counts what fp16 cannot hold.
+// Copies tensors from `source` to files, and counts what is no number, or none that fp16 can hold.
 class TensorCopier {
  public:
   TensorCopier(const StateSource& source, Dtype dtype) : source_(source), dtype_(dtype) {}
@@ -95,26 +95,38 @@ class TensorCopier {
         source_.Read({static_cast<int>(tensor.param), StateKind::kMaster, tensor.begin + begin,
                       chunk_.size()},
                      chunk_);
-        CountOverflows();
+        CountBad();
         file.WriteAt(i, begin, chunk_);
       }
     }
     file.Finish();
   }
-  uint64_t overflows() const { return overflows_; }
+  void WarnOfBad(const fs::path& folder) const {
+    if (not_finite_ > 0) {
+      LogWarning("{}: {} values are NaN or infinite", folder.string(), not_finite_);
+    }
+    if (overflows_ == 0) return;
+    LogWarning(
+        "{}: {} values past fp16's largest, 65504, are saved as infinity; ⟦save_dtype⟧ bf16 has "
+        "fp32's range",
+        folder.string(), overflows_);
+  }
 
  private:
-  void CountOverflows() {
-    if (dtype_ != Dtype::kF16) return;
+  void CountBad() {
     for (const float value : chunk_) {
-      overflows_ += std::isfinite(value) && std::abs(value) >= kPastF16 ? 1 : 0;
+      if (!std::isfinite(value)) {
+        ++not_finite_;
+      } else if (dtype_ == Dtype::kF16 && std::abs(value) >= kPastF16) {
+        ++overflows_;
+      }
     }
   }
 
   const StateSource& source_;
   Dtype dtype_;
   std::vector<float> chunk_;
-  uint64_t overflows_ = 0;
+  uint64_t not_finite_ = 0, overflows_ = 0;
 };
 
 std::string IndexText(std::span<const HfTensor> tensors, std::span<const size_t> first,
@@ -178,12 +190,7 @@ void WriteHfWeights(const fs::path& folder, const ModelSpec& spec,
   if (several) {
     staged.AddText(kWeightsIndexFile, IndexText(tensors, first, DtypeBytes(options.dtype)));
   }
-  if (copier.overflows() > 0) {
-    LogWarning(
-        "{}: {} values past fp16's largest, 65504, are saved as infinity; ⟦save_dtype⟧ bf16 has "
-        "fp32's range",
-        folder.string(), copier.overflows());
-  }
+  copier.WarnOfBad(folder);
 
   // model.safetensors goes before shards: it counts from the moment it is there, and until it is
   // gone.
@@ -210,6 +217,7 @@ void WriteAdapter(const fs::path& folder, const ModelSpec& spec, std::span<const
   std::map<std::string, std::string> metadata;
   if (!base_digest.empty()) metadata.emplace(kBaseDigest, base_digest);
   copier.WriteFile(staged.Add(kAdapterWeightsFile), tensors, options.hook, std::move(metadata));
+  copier.WarnOfBad(folder);
   staged.Commit();
   if (!options.source.empty()) CopyCompanions(options.source, folder, options.hook);
 }
@@ -350,7 +358,7 @@ uint64_t CheckCompanions(const fs::path& source) {
   return companions.bytes;
 }
 
-void CheckExportFolder(const fs::path& folder, const fs::path& source) {
+void CheckExportFolder(const fs::path& folder, const fs::path& source, std::string_view option) {
   std::vector<std::string> names = {kConfigFile, kWeightsFile, kWeightsIndexFile};
   std::error_code error;
   for (auto entry = fs::directory_iterator(folder, error);
@@ -362,10 +370,9 @@ void CheckExportFolder(const fs::path& folder, const fs::path& source) {
   for (const std::string& name : names) {
     if (!fs::exists(folder / name, error)) continue;
     ThrowUsage(
-        "⟦save⟧ {}: holds {} and no checkpoints of a run, and what is saved at the end would "
-        "replace "
-        "it; name another folder, or move it away",
-        folder.string(), name);
+        "{} {}: holds {}, and no checkpoints of a run: it would be replaced; name another folder, "
+        "or move it away",
+        option, folder.string(), name);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -43,8 +44,9 @@ void WriteHfWeights(const std::filesystem::path& folder, const ModelSpec& spec,
                     const HfExportOptions& options = {});
 
 // Throws Error(kUsage) where `folder`, which no run has saved to yet, has a file that
-// WriteHfWeights would replace.
-void CheckExportFolder(const std::filesystem::path& folder, const std::filesystem::path& source);
+// WriteHfWeights would replace. `option` named the folder.
+void CheckExportFolder(const std::filesystem::path& folder, const std::filesystem::path& source,
+                       std::string_view option);
 
 // Bytes of all tensors that it writes; headers and companions are small beside them.
 uint64_t HfWeightsBytes(std::span<const ParamTensor> table, Dtype dtype);

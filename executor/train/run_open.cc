@@ -248,11 +248,7 @@ void OpenWeights(const TrainOptions& options, ProcessGroup& group, OpenedRun& ru
   }
   auto weights = std::make_unique<AdaptedWeights>(folder, options.adapter, model, table, run.seed);
   run.base_digest = group.AllGather(group.rank() == 0 ? WeightsDigest(folder) : "").front();
-  if (const std::string of_adapter = weights->adapter_base();
-      group.rank() == 0 && !of_adapter.empty() && of_adapter != run.base_digest) {
-    LogWarning("⟦adapter⟧: {} was trained on other weights than those in {}",
-               options.adapter.string(), folder.string());
-  }
+  if (group.rank() == 0) weights->adapter().WarnOfOtherBase(run.base_digest, folder);
   run.weights_text = weights->Describe();
   if (run.checkpoint) weights->ReadTunedFrom(*run.checkpoint);
   run.weights = std::move(weights);
@@ -331,6 +327,15 @@ SamplerOptions SamplerOptionsOf(const OpenedRun& run, const TrainOptions& option
   return sampler;
 }
 
+void RefuseUnheard(const BatchSampler& sampler) {
+  const PackedSequences& train = sampler.train_sequences();
+  if (train.documents() == 0 || train.unheard() < train.documents()) return;
+  ThrowUsage(
+      "⟦seq_len⟧ {}: each of the {} documents is cut off before anything of it counts in the loss; "
+      "take longer sequences, or ⟦train_on⟧ all",
+      sampler.options().seq_len, train.documents());
+}
+
 int64_t DecideSteps(const OpenedRun& run, const TrainOptions& options, bool first) {
   if (!options.epochs) return options.steps;
   EpochCount count;
@@ -403,6 +408,7 @@ OpenedRun OpenRun(const Program& program, const TrainOptions& options, ProcessGr
   };
   run.sampler = std::make_unique<BatchSampler>(
       *run.data, SamplerOptionsOf(run, options, TrainTokensSoFar(run, options, facts(0))));
+  RefuseUnheard(*run.sampler);
   run.steps = DecideSteps(run, options, group.rank() == 0);
   ScheduleConfig& schedule = run.program.setup.optimizer.schedule;
   schedule = ScheduleOfRun(schedule, run.steps);

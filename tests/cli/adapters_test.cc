@@ -86,6 +86,15 @@ TEST_CASE(
   const RunResult merge = RunZeroplan("merge " + out + " -o " + merged + " --save-dtype fp32");
   INFO(merge.err);
   REQUIRE(merge.exit_code == 0);
+  CHECK(Lacks(merge.err, "other weights"));
+  const std::string not_its =
+      out + "/adapter_model.safetensors: was trained on other weights than those in " + other;
+  const RunResult onto =
+      RunZeroplan("merge " + out + " --model " + other + " -o " + space.path("onto"));
+  CHECK(onto.exit_code == 0);
+  CHECK(Has(onto.err, not_its));
+  CHECK(Has(RunZeroplan("generate " + other + " --adapter " + out + " --prompt a --tokens 1").err,
+            not_its));
   const std::string ask = " --prompt 'The ' --tokens 60 --temperature 1 --seed 3";
   const RunResult beside = RunZeroplan("generate " + base + " --adapter " + out + ask);
   CHECK(beside.exit_code == 0);
@@ -162,6 +171,11 @@ TEST_CASE("lora: what is refused says why, before work is spent") {
   refused("plan --model gpt2 --method all --plan-out " + out + ".json", "goes with one method");
   REQUIRE(RunZeroplan(TuneOn(base, "--method lora --save " + out, 2)).exit_code == 0);
   refused("merge " + out + " -o " + out, "one of the two");
+  refused("merge " + out + " -o " + space.path("new") + " --max-shard-size 10",
+          "--max-shard-size: 10 is not allowed");
+  fs::create_directories(space.path("full"));
+  std::ofstream(space.path("full/config.json")) << "{}";
+  refused("merge " + out + " -o " + space.path("full"), "--out ");
   refused(TuneOn(base, "--adapter " + out + " --lora-rank 2"), "says rank, alpha and targets");
   const auto edit = [&](const char* key, const Json& value) {
     Json config = Json::parse(ReadWhole(out + "/adapter_config.json"));
@@ -178,6 +192,8 @@ TEST_CASE("lora: what is refused says why, before work is spent") {
   const auto edited = [&](const char* key, const Json& value, const char* why) {
     refused(TuneOn(base, "--adapter " + edit(key, value)), why);
   };
+  refused("merge " + edit("base_model_name_or_path", "no/such") + " -o " + space.path("new"),
+          "adapter_config.json: base_model_name_or_path: model 'no/such'");
   edited("peft_type", "IA3", "\"LORA\"");
   edited("use_dora", true, "use_dora");
   edited("rank_pattern", Json{{"c_attn", 2}}, "rank_pattern");

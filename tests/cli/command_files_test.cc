@@ -255,8 +255,7 @@ TEST_CASE("train: weights are not saved over those of another folder") {
     const RunResult run = RunZeroplan("train --model " + model + " --data " +
                                       SourcePath("LICENSE") + " --steps 2 --save " + published);
     CHECK(run.exit_code == 2);
-    CHECK(
-        Has(run.err, "--save " + published + ": holds config.json and no checkpoints of a run, "));
+    CHECK(Has(run.err, "--save " + published + ": holds config.json, and no checkpoints of a run"));
     CHECK(ReadWhole(published + "/model.safetensors") == weights);
     CHECK_FALSE(fs::exists(published + "/checkpoints"));
   }

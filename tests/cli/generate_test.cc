@@ -48,6 +48,7 @@ TEST_CASE("generate: where it runs, and what that refuses before anything is loa
   refused("--gpu-memory 8GB", 2, "--gpu-memory: 8GB has no effect on the CPU backend");
   refused("--backend cpu --gpu-reserve 1GB", 2, "--gpu-reserve: 1GB has no effect on the CPU");
   refused("--dtype int8", 2, "--dtype: 'int8' is not allowed; use bf16, fp16 or fp32");
+  refused("--context 5000", 2, "--context: 5000 tokens are more than the model's ");
   refused("--host-reserve 900TB", 3, "host memory short by ");
   refused("--host-reserve 900TB", 3, "use a machine with more memory, or a smaller model");
   if (!BuiltWithCuda()) {

@@ -449,7 +449,7 @@ TEST_CASE("weights, tokens and their options that cannot be used are refused") {
       {TrainFolder(work, model + " --save-dtype int8 --save x"), "--save-dtype"},
       {TrainFolder(work, model + " --fresh-weights --init-from " + folder), "--fresh-weights"},
       {TrainFolder(work, model + " --save " + folder),
-       "holds config.json and no checkpoints of a run, and what is saved"},
+       "holds config.json, and no checkpoints of a run: it would be"},
       {TrainFolder(work, " --model " + torch), "only pytorch_model.bin, which is not read"},
       {TrainFolder(work, " --model " + cut), "cut short"},
       {TrainFolder(work, " --model " + work.path("deeper.json") + " --init-from " + folder),

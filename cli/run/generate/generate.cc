@@ -79,6 +79,10 @@ std::vector<int32_t> StopTokens(const GenerateCommand& command,
 // With the weights loaded, and `needed` tokens looked back at where --context does not say.
 std::unique_ptr<TextGenerator> MakeGenerator(const GenerateCommand& command, const Placement& place,
                                              const ModelSpec& model, int64_t needed) {
+  if (command.context && *command.context > model.positions) {
+    ThrowUsage("--context: {} tokens are more than the model's {} positions; use at most these",
+               *command.context, model.positions);
+  }
   GeneratorOptions options = GeneratorAt(
       place, command.context.value_or(DefaultContext(place, model, needed)), !command.no_cache);
   options.adapter = command.adapter;

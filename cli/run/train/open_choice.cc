@@ -14,6 +14,7 @@
 #include "core/base/log.h"
 #include "core/base/long_work.h"
 #include "core/base/units.h"
+#include "core/model/lora.h"
 #include "planner/estimate/choices.h"
 #include "planner/report/report_text.h"
 #include "planner/request/plan_answer.h"
@@ -246,6 +247,14 @@ void ResizeVocab(const std::string& folder, ModelSpec& model) {
   if (tokens <= model.vocab) {
     LogInfo("Embeddings: as they are, {} for {} tokens of {}.", model.vocab, tokens, folder);
     return;
+  }
+  if (HasAdapters(model)) {
+    ThrowUsage(
+        "--resize-embeddings: adapters go with a base of {} tokens, which stays as it is; resize "
+        "the "
+        "base first (transformers' resize_token_embeddings, then save_pretrained), or train all of "
+        "it with --method full",
+        model.vocab);
   }
   LogInfo("Embeddings: resized from {} to {}, the tokens of {}; new ones start as the mean.",
           model.vocab, tokens, folder);

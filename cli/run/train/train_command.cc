@@ -38,15 +38,6 @@ int64_t ParseSaveEvery(const std::string& text, std::string_view option) {
   return ParseWhole(text, option, 1, kMaxBatch);
 }
 
-uint64_t ParseShardSize(const std::string& text, std::string_view option) {
-  constexpr uint64_t kLeast = 1'000'000;
-  const uint64_t bytes = ParseBytes(text, option);
-  if (bytes < kLeast) {
-    ThrowUsage("{}: {} is not allowed; use a size of at least 1MB, such as 5GB", option, text);
-  }
-  return bytes;
-}
-
 // What --plan and --config decide otherwise.
 void AddRateOptions(Command& command, TrainCommand& options) {
   const char* run = "Run";
@@ -269,6 +260,15 @@ void AddViewOptions(Command& command, TrainCommand& options) {
 }
 
 }  // namespace
+
+uint64_t ParseShardSize(const std::string& text, std::string_view option) {
+  constexpr uint64_t kLeast = 1'000'000;
+  const uint64_t bytes = ParseBytes(text, option);
+  if (bytes < kLeast) {
+    ThrowUsage("{}: {} is not allowed; use a size of at least 1MB, such as 5GB", option, text);
+  }
+  return bytes;
+}
 
 void AddTrainOptions(Command& command, TrainCommand& options) {
   options.common.hardware.find = FindThisMachine;

@@ -50,6 +50,9 @@ struct TrainCommand {
 // go by steps, or there are none. Throws Error(kUsage) where nobody says, or it has no effect.
 double InterruptionRate(const TrainCommand& command, const std::optional<PlanFile>& plan);
 
+// --max-shard-size, which 'merge' has too. Throws Error(kUsage) below 1 MB.
+uint64_t ParseShardSize(const std::string& text, std::string_view option);
+
 // Adds them to `command`. `options` must outlive it.
 void AddTrainOptions(Command& command, TrainCommand& options);
 

@@ -501,7 +501,7 @@ TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& w
   final_weights.max_shard_bytes = command.max_shard_size.value_or(final_weights.max_shard_bytes);
   final_weights.source = work.companions_folder();
   if (!command.save.empty() && !HasCheckpoint(command.save)) {
-    CheckExportFolder(command.save, final_weights.source);
+    CheckExportFolder(command.save, final_weights.source, "--save");
   }
   options.validate_every = command.validate_every.value_or(0);
   options.validation_batches = command.validation_batches;
