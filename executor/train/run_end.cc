@@ -63,10 +63,12 @@ void BadSteps::Note(const StepState& state) {
     any_taken_ = true;
     return;
   }
+  any_lost_ = true;
   if (state.skip == kNothingCounts) return;  // which says nothing of the training
   const bool dynamic = precision_.dtype == Dtype::kF16 && precision_.loss_scale <= 0;
   const bool curable = dynamic && state.skip == kGradientsNotFinite &&
                        static_cast<double>(scale) > precision_.min_loss_scale;
+  any_curable_ = any_curable_ || curable;
   if (!curable) ++in_a_row_;
 }
 
@@ -113,6 +115,18 @@ void EndDiverged(const RunParts& parts, const StepState& state, const BadSteps& 
                   "{}, gradient norm {}); bad steps change nothing. {}. Lower the learning rate or "
                   "lengthen its warm-up, or look at these steps' data",
                   parts.state.done, bad_steps.in_a_row(), bad_steps.in_a_row() == 1 ? "" : "s",
+                  SkipReasonText(state.skip), state.loss_sum, state.grad_norm,
+                  SaveBefore(parts, bad_steps, saves)));
+}
+
+void EndUntrained(const RunParts& parts, const StepState& state, const BadSteps& bad_steps,
+                  RunSaves& saves) {
+  throw Error(
+      ExitCode::kDiverged,
+      fmt::format("nothing was trained: {} left out, the last with {} (loss {}, gradient norm "
+                  "{}). {}. Look at the data, and at the weights that the run starts from",
+                  parts.state.done == 1 ? "the one step was"
+                                        : fmt::format("all {} steps were", parts.state.done),
                   SkipReasonText(state.skip), state.loss_sum, state.grad_norm,
                   SaveBefore(parts, bad_steps, saves)));
 }

@@ -34,13 +34,15 @@ class BadSteps {
   bool too_many() const { return in_a_row_ > limit_; }
   // Whether any step since Start changed the weights.
   bool any_taken() const { return any_taken_; }
+  // Whether steps were made, and each was one that nothing will cure.
+  bool nothing_learned() const { return any_lost_ && !any_taken_ && !any_curable_; }
 
  private:
   PrecisionConfig precision_;
   int64_t limit_;
   float scale_ = 1;  // of the coming step
   int64_t in_a_row_ = 0;
-  bool any_taken_ = false;
+  bool any_taken_ = false, any_curable_ = false, any_lost_ = false;
 };
 
 // Ends a run early: by a stop that was asked of any rank, or by the failure of one.
@@ -87,6 +89,11 @@ class Leaving {
 // go on from. `state` is that after the last step. All ranks call it.
 [[noreturn]] void EndDiverged(const RunParts& parts, const StepState& state,
                               const BadSteps& bad_steps, RunSaves& saves);
+
+// How a run ends of which no step changed the weights, in this process or before. Saves nothing.
+// Throws Error(kDiverged). All ranks call it.
+[[noreturn]] void EndUntrained(const RunParts& parts, const StepState& state,
+                               const BadSteps& bad_steps, RunSaves& saves);
 
 // How a run ends whose updates ran in the backward pass of a step that should have been left out:
 // nothing of it is saved. Throws Error(kDiverged). All ranks call it.

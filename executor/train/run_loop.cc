@@ -311,14 +311,23 @@ void SaveFinal(const RunParts& parts, const RunValidation& validation, RunSaves&
   parts.limits.SetMeeting(0, "writing the weights");
   if (!parts.first()) return;  // the others wait at the end
   const Program& program = parts.opened.program;
-  const auto source = CheckpointSource::Open(FinalCheckpoint(options, parts.state.best.record()),
-                                             program.model, *program.layout.tensors);
-  if (HasAdapters(program.model)) {
-    return WriteAdapter(options.save_dir, program.model, *program.layout.tensors, source,
-                        options.base_name, parts.opened.base_digest, options.final_weights);
+  const std::filesystem::path taken = FinalCheckpoint(options, parts.state.best.record());
+  try {
+    const auto source = CheckpointSource::Open(taken, program.model, *program.layout.tensors);
+    if (HasAdapters(program.model)) {
+      return WriteAdapter(options.save_dir, program.model, *program.layout.tensors, source,
+                          options.base_name, parts.opened.base_digest, options.final_weights);
+    }
+    WriteHfWeights(options.save_dir, program.model, *program.layout.tensors, source,
+                   options.final_weights);
+  } catch (const Error& error) {
+    if (taken == options.save_dir || error.code() != ExitCode::kUsage) throw;
+    const std::string what = error.what();
+    ThrowUsage(
+        "{}\n⟦final_weights⟧ best: the best checkpoint is damaged, and no weights are written; the "
+        "run is saved: ⟦resume⟧ with ⟦final_weights⟧ last writes the last ones",
+        what.substr(0, what.find('\n')));
   }
-  WriteHfWeights(options.save_dir, program.model, *program.layout.tensors, source,
-                 options.final_weights);
 }
 
 // The Chrome trace of what this process's ranks ran, and what `options` adds to it. REQUIRES: the
@@ -355,6 +364,11 @@ RunReport RunLoop(const RunParts& parts, Leaving& leaving, RunSaves& saves) {
   steps.Run();
   if (!leaving.leaving() && !best.NotedAt(parts.state.done)) validation.Validate();
   if (leaving.some_rank_failed()) leaving.EndFailed(bad_steps, saves);
+  if (const StepState state = parts.engine.state(); bad_steps.nothing_learned() &&
+                                                    state.skipped_steps == parts.state.done &&
+                                                    !leaving.leaving()) {
+    EndUntrained(parts, state, bad_steps, saves);
+  }
   if (!parts.options.save_dir.empty()) SaveFinal(parts, validation, saves);
   parts.limits.ExpectMoves("the last update");
   parts.engine.Drain();  // which may still fail

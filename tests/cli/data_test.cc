@@ -81,7 +81,7 @@ TEST_CASE("data tokenize, train, generate: text in and out with a model's tokeni
 TEST_CASE("data tokenize, show, train: conversations in the model's chat template") {
   const Workspace work;
   const std::string model =
-      MakeTokenizerModel(work.path("model"), "qwen2", {.layers = 1, .positions = 8, .vocab = 600});
+      MakeTokenizerModel(work.path("model"), "qwen2", {.layers = 1, .positions = 32, .vocab = 600});
   std::ofstream(model + "/chat_template.jinja")
       << "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
   const std::string chats = work.path("chats.jsonl"), out = work.path("chats.bin");
@@ -100,6 +100,11 @@ TEST_CASE("data tokenize, show, train: conversations in the model's chat templat
   CHECK(Has(shown.out, "-- document 3, token "));
   CHECK(Has(shown.out, "<|im_start|>user\nHi<|im_end|>\n"));
   CHECK(Has(shown.out, "[[2<|im_end|>]]\n"));
+  const RunResult short_rows =
+      RunZeroplan("train --steps 2 --seq-len 4 --model " + model + " --data " + chats);
+  CHECK(short_rows.exit_code == 2);
+  CHECK(Has(short_rows.err, "--seq-len 4: each of the "));
+  CHECK(Has(short_rows.err, "is cut off before anything of it counts in the loss"));
   const RunResult all = RunZeroplan(tokenize + " --train-on all");
   CHECK(all.exit_code == 0);
   CHECK(all.out.find("count in the loss") == std::string::npos);

@@ -1,8 +1,13 @@
 // zeroplan train as people fine-tune: epochs, schedules, validation files, the best checkpoint.
 #include <doctest/doctest.h>
 
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
 #include <string>
 
+#include "core/base/error.h"
 #include "tests/cli/run_binary.h"
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"
@@ -39,6 +44,47 @@ TEST_CASE("train: epochs, warm-up, a validation file, the best checkpoint and it
   // The schedule is in the record of the program, and read again from there.
   const RunResult check = RunZeroplan("hw check " + metrics);
   CHECK(Lacks(check.err, "bug in zeroplan"));
+}
+
+TEST_CASE("train: a best checkpoint that is damaged costs no weights, and the way out is named") {
+  const Workspace work;
+  const std::string out = work.path("out");
+  const std::string train = "train --model " + work.path("config.json") + " --data " +
+                            SourcePath("LICENSE") +
+                            " --threads 1 --validate-every 5 --keep-best --keep 1 --save " + out;
+  REQUIRE(RunZeroplan(train + " --lr 3e-3 --steps 5").exit_code == 0);
+  // What follows is worse, so that the best stays where it was.
+  const std::string worse = train + " --lr 0.5 --resume --steps ";
+  REQUIRE(RunZeroplan(worse + "10").exit_code == 0);
+  const std::string file = out + "/checkpoints/step-00000005/rank-0000.safetensors";
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) / 2);
+  const RunResult best = RunZeroplan(worse + "12 --final-weights best");
+  CAPTURE(best.err);
+  CHECK(best.exit_code == 2);
+  CHECK(Has(best.err, "--final-weights best: the best checkpoint is damaged"));
+  CHECK(Lacks(best.err, "to resume from it"));
+  const RunResult last = RunZeroplan(worse + "12 --final-weights last");
+  CAPTURE(last.err);
+  CHECK(last.exit_code == 0);
+  CHECK(std::filesystem::exists(out + "/model.safetensors"));
+}
+
+// Weights that are no numbers make no step good.
+TEST_CASE("train: nothing that was not trained is saved, and the exit code says so") {
+  const Workspace work;
+  const std::string out = work.path("out");
+  REQUIRE(RunZeroplan(Base(work) + "--steps 2 --save " + work.path("base")).exit_code == 0);
+  const std::string weights = work.path("base/model.safetensors");
+  std::string bytes = ReadWhole(weights);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::memcpy(bytes.data() + bytes.size() - sizeof nan, &nan, sizeof nan);
+  std::ofstream(weights, std::ios::binary) << bytes;
+  const RunResult run = RunZeroplan("train --model " + work.path("base") + " --data " +
+                                    SourcePath("LICENSE") + " --threads 1 --steps 3 --save " + out);
+  CAPTURE(run.err);
+  CHECK(run.exit_code == static_cast<int>(ExitCode::kDiverged));
+  CHECK(Has(run.err, "nothing was trained: all 3 steps were left out, the last with "));
+  CHECK_FALSE(std::filesystem::exists(out + "/model.safetensors"));
 }
 
 TEST_CASE("train: options that contradict each other, or miss what they need") {
