@@ -99,8 +99,8 @@ class Finder {
     if (!unknown.empty()) {
       text += fmt::format(
           " Not proven: of {} {} the search looked at the most promising choices alone, which do "
-          "not fit; ⟦effort⟧ 10 looks at ten times as many.",
-          steps_.field, fmt::join(unknown, " and "));
+          "not fit; ⟦effort⟧ {:g} looks at ten times as many.",
+          steps_.field, fmt::join(unknown, " and "), 10 * request_.effort.value_or(1));
     }
     return text;
   }
