@@ -195,6 +195,14 @@ std::optional<SaveLock> LockSaveFolder(const TrainOptions& options, const Proces
   return lock;
 }
 
+void RefuseEarlierRun(const TrainOptions& options) {
+  if (options.resume || options.save_dir.empty() || !HasCheckpoint(options.save_dir)) return;
+  ThrowUsage(
+      "⟦save⟧ {}: the folder holds checkpoints of an earlier run; continue it with ⟦resume⟧ or "
+      "choose another folder",
+      options.save_dir.string());
+}
+
 // What --resume continues. All ranks get the same one.
 ResumeChoice OpenCheckpoint(const Program& program, const TrainOptions& options,
                             ProcessGroup& group) {
@@ -202,12 +210,7 @@ ResumeChoice OpenCheckpoint(const Program& program, const TrainOptions& options,
   AgreeAtStart(group, {{"⟦resume⟧", options.resume ? "given" : "not given"}});
   if (!options.resume) {
     // Rank 0 alone looks: a moment later the folder may hold checkpoints of this run.
-    if (group.rank() == 0 && !options.save_dir.empty() && HasCheckpoint(options.save_dir)) {
-      ThrowUsage(
-          "⟦save⟧ {}: the folder holds checkpoints of an earlier run; continue it with ⟦resume⟧ "
-          "or choose another folder",
-          options.save_dir.string());
-    }
+    if (group.rank() == 0) RefuseEarlierRun(options);
     return {};
   }
   if (options.save_dir.empty()) {
@@ -221,22 +224,30 @@ ResumeChoice OpenCheckpoint(const Program& program, const TrainOptions& options,
   return choice;
 }
 
-// Before the engine takes memory: what does not fit the model is found at once.
-void OpenWeights(const TrainOptions& options, ProcessGroup& group, OpenedRun& run) {
+// Whether the run reads the weights in options.init_from.
+bool ReadsWeights(const ModelSpec& model, const TrainOptions& options, bool has_checkpoint) {
   const std::filesystem::path& folder = options.init_from;
-  const bool adapts = HasAdapters(run.program.model);
+  const bool adapts = HasAdapters(model);
   if (folder.empty() && adapts && !options.save_dir.empty()) {
     ThrowUsage(
         "⟦save⟧: adapters of random weights fit nothing else; name the model's weights with "
         "⟦init_from⟧, or leave ⟦save⟧ out");
   }
-  if (folder.empty() || (run.checkpoint && !adapts)) return;
+  if (folder.empty() || (has_checkpoint && !adapts)) return false;
   if (std::error_code ignored; std::filesystem::equivalent(folder, options.save_dir, ignored)) {
     ThrowUsage(
         "⟦save⟧ {}: the run starts from the weights in this folder, and its own would replace "
         "them; choose another folder",
         options.save_dir.string());
   }
+  return true;
+}
+
+// Before the engine takes memory: what does not fit the model is found at once.
+void OpenWeights(const TrainOptions& options, ProcessGroup& group, OpenedRun& run) {
+  const std::filesystem::path& folder = options.init_from;
+  const bool adapts = HasAdapters(run.program.model);
+  if (!ReadsWeights(run.program.model, options, run.checkpoint != nullptr)) return;
   const ModelSpec& model = run.program.model;
   const std::vector<ParamTensor>& table = *run.program.layout.tensors;
   if (!adapts) {
@@ -389,7 +400,37 @@ void CheckRunRoom(const OpenedRun& run, const TrainOptions& options, int ranks_h
 // Up to the next whole number; a product that misses one by its rounding counts as that one.
 double RoundUp(double value) { return std::ceil(value * (1 - 1e-12)); }
 
+// Whether there is a checkpoint that --resume continues, by what its meta.json says. Damage is for
+// the resume to find, which may take another.
+bool LookAtNewest(const ModelSpec& model, std::span<const ParamTensor> table,
+                  const TrainOptions& options) {
+  for (const CheckpointListing& listing : ListCheckpoints(options.save_dir)) {
+    if (!listing.is_whole) continue;
+    const CheckpointSource newest = CheckpointSource::Begin(listing.folder, model, table);
+    CheckSameShape(newest.meta().model, model, (listing.folder / "meta.json").string());
+    ChooseSeed(options, &newest);
+    return true;
+  }
+  return HasCheckpoint(options.save_dir);
+}
+
 }  // namespace
+
+void LookAtStart(const ModelSpec& model, const TrainOptions& options) {
+  const bool has_checkpoint = !options.save_dir.empty() && HasCheckpoint(options.save_dir);
+  // A run that is under way there is told first.
+  if (has_checkpoint) SaveLock(options.save_dir);
+  RefuseEarlierRun(options);
+  const std::vector<ParamTensor> table = BuildParamTable(model);
+  const bool resumes = has_checkpoint && LookAtNewest(model, table, options);
+  if (!ReadsWeights(model, options, resumes)) return;
+  if (HasAdapters(model)) {
+    const AdaptedWeights weights(options.init_from, options.adapter, model, table,
+                                 options.seed.value_or(1));
+  } else {
+    const HfWeightsSource weights(options.init_from, model, table, options.resize_embeddings);
+  }
+}
 
 OpenedRun OpenRun(const Program& program, const TrainOptions& options, ProcessGroup& group) {
   OpenedRun run;

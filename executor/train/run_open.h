@@ -71,6 +71,12 @@ struct OpenedRun {
   }
 };
 
+// What of a run's start can be refused by the names and headers of its files, before data becomes
+// tokens: checkpoints in the folder to save to, without --resume or of another model or seed;
+// weights and adapters that do not fit the model. Nothing is kept open. Throws Error(kUsage) as
+// OpenRun, which looks again and at the rest.
+void LookAtStart(const ModelSpec& model, const TrainOptions& options);
+
 // Locks and tries the folder to save to, chooses the checkpoint to continue together with the other
 // ranks, and opens weights and data. Token ids outside the vocabulary are found here, each rank
 // looking at its part, and not after hours. Throws Error(kUsage) for what does not fit the model or

@@ -147,6 +147,56 @@ TEST_CASE("data tokenize: what it needs is asked for by name") {
   }
 }
 
+TEST_CASE("train: what names and headers of files show is refused before text becomes tokens") {
+  const Workspace work;
+  const std::string model = MakeTokenizerModel(work.path("model"));
+  const std::string cache = work.path("cache");
+  const std::string train =
+      "train --data " + SourcePath("LICENSE") + " --threads 1 --steps 1 --seq-len 32 --model ";
+  const auto run = [&](const std::string& more, const std::string& cache_folder) {
+    return RunZeroplan(train + more, "ZEROPLAN_NO_DETECT=1 ZEROPLAN_CACHE_DIR=" + cache_folder);
+  };
+  const std::string out = work.path("out"), lora = work.path("lora");
+  REQUIRE(run(model + " --seed 4 --save " + out, work.path("first")).exit_code == 0);
+  const std::string tuned = out + " --method lora --lora-rank ";
+  REQUIRE(run(tuned + "4 --save " + lora, work.path("first")).exit_code == 0);
+  const auto copy = [&](const char* name, const std::string& from) {
+    fs::create_directory(work.path(name));
+    for (const auto& entry : fs::directory_iterator(from)) {
+      if (entry.is_regular_file()) fs::copy(entry.path(), work.path(name));
+    }
+    return work.path(name);
+  };
+  const std::string cut = copy("cut", out), damaged = copy("damaged", lora);
+  fs::resize_file(cut + "/model.safetensors", 5000);
+  fs::resize_file(damaged + "/adapter_model.safetensors", 3000);
+  const std::string deeper = MakeTokenizerModel(work.path("deeper"), "llama3",
+                                                {.layers = 2, .positions = 64, .vocab = 512});
+  std::ofstream(work.path("empty.txt")).close();
+  const struct {
+    std::string more;
+    const char* said;
+  } cases[] = {
+      {model + " --save " + out, "the folder holds checkpoints of an earlier run"},
+      {model + " --validation-data " + work.path("none"), "none: cannot open"},
+      {model + " --validation-data " + work.path("empty.txt"), "empty.txt: no text in it"},
+      {cut, "is it cut short?"},
+      {deeper + " --init-from " + out, "n_layer is 1, but the model to train has 2"},
+      {deeper + " --resume --save " + out, "n_layer"},
+      {model + " --resume --seed 5 --save " + out, "was made with seed 4"},
+      {tuned + "8 --resume --save " + lora, "adapter rank 4, the one to resume has 8"},
+      {out + " --adapter " + damaged, "is it cut short?"},
+  };
+  for (const auto& c : cases) {
+    CAPTURE(c.more);
+    const RunResult refused = run(c.more, cache);
+    CAPTURE(refused.err);
+    CHECK(refused.exit_code == 2);
+    CHECK(Has(refused.err, c.said));
+    CHECK_FALSE(fs::exists(cache));
+  }
+}
+
 TEST_CASE("train: what was understood of records is shown, and kept tokens can be removed") {
   const Workspace work;
   const std::string model = MakeTokenizerModel(work.path("model"));

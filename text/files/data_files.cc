@@ -11,6 +11,7 @@
 #include "core/base/json_source.h"
 #include "core/base/strings.h"
 #include "text/files/byte_source.h"
+#include "text/files/mapped_file.h"
 #include "text/files/token_file.h"
 
 namespace zeroplan {
@@ -263,6 +264,14 @@ DataSelection SelectData(std::span<const std::string> paths) {
 
 std::vector<fs::path> DataFiles(std::span<const std::string> paths) {
   return SelectData(paths).files;
+}
+
+void CheckDataFiles(std::span<const std::string> paths) {
+  bool is_empty = !paths.empty();
+  for (const fs::path& file : DataFiles(paths)) {
+    is_empty = MappedFile::Open(file).size() == 0 && is_empty;
+  }
+  if (is_empty) ThrowUsage("{}: no text in it", paths[0]);
 }
 
 void RefuseNoText(const fs::path& path, std::string_view begin) {

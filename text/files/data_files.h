@@ -41,6 +41,10 @@ DataSelection SelectData(std::span<const std::string> paths);
 // The files alone.
 std::vector<std::filesystem::path> DataFiles(std::span<const std::string> paths);
 
+// Opens each file of ⟦data⟧ and closes it again. Throws Error(kUsage) naming the path: it cannot be
+// opened, is no regular file, or all are empty; and as SelectData.
+void CheckDataFiles(std::span<const std::string> paths);
+
 // Throws Error(kUsage) naming the path and the way out if a file of that name, or one that begins
 // with these bytes, is known to be no text: images, archives, documents, weights, UTF-16.
 void RefuseNoText(const std::filesystem::path& path, std::string_view begin);

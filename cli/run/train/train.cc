@@ -27,6 +27,7 @@
 #include "executor/process/launch_environment.h"
 #include "executor/process/process_group.h"
 #include "executor/process/stop_signals.h"
+#include "executor/train/run_open.h"
 #include "executor/train/trainer.h"
 #include "planner/estimate/choices.h"
 #include "planner/plan/plan_file.h"
@@ -232,6 +233,16 @@ void WarnOfFreshWeights(const TrainCommand& command, const TrainWork& work) {
       work.model_folder);
 }
 
+// What is wrong with the files of a run, where that shows without reading all of them: before text
+// becomes tokens, which may take long.
+void LookBeforeTokens(const TrainCommand& command, const TrainWork& work,
+                      const TrainOptions& options, ProcessGroup* group) {
+  CheckDataFiles(command.run.data);
+  CheckDataFiles(command.validation_data);
+  if (group == nullptr || group->rank() == 0) LookAtStart(work.model, options);
+  if (group != nullptr) group->Barrier();
+}
+
 // The rank of `group` that is this process, or all ranks of a run on the CPU.
 RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend,
                    const Assumptions& assumptions, ProcessGroup* group) {
@@ -250,6 +261,7 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
                          .says = place.rank == 0});
   };
   if (place.rank == 0) WarnOfFreshWeights(command, work);
+  LookBeforeTokens(command, work, options, group);
   const LongWork work_before("Preparing the data", /*at_once=*/true);
   options.data = RepeatedData(command, tokens);
   options.holds_back = command.repeats.empty();
