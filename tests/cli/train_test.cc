@@ -19,6 +19,7 @@
 
 #include "executor/checkpoint/safetensors.h"
 #include "tests/cli/run_binary.h"
+#include "tests/cli/tokenizer_model.h"
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"
 #include "tests/paths.h"
@@ -101,11 +102,31 @@ TEST_CASE("what is trained on as bytes is said, where it may be a mistake") {
     return result.err;
   };
   CHECK(
-      Has(run(model, records), "chats.jsonl: bytes are tokens, as no tokenizer.json lies beside"));
+      Has(run(model, records), "chats.jsonl: bytes are tokens, as the model has 256 tokens: its"));
+  CHECK(
+      Has(run(large, records), "chats.jsonl: bytes are tokens, as no tokenizer.json lies beside"));
   CHECK(Has(run(large, text),
             "Tokens: bytes, as no tokenizer.json lies beside the model: 256 of "
             "its 300 tokens."));
   CHECK(run(model, text).find("tokenizer.json") == std::string::npos);
+  CHECK(Has(run(large, text + " --data-repeats 2"), "Tokens: bytes, as no tokenizer.json lies"));
+
+  // Beside a token file it is refused, however often either is read.
+  const std::string tokens = work.path("tokens.bin");
+  REQUIRE(RunZeroplan("data tokenize " + text + " -o " + tokens).exit_code == 0);
+  const std::string made = MakeTokenizerModel(work.path("made"));
+  for (const std::string& of : {large, made}) {
+    for (const char* more : {"", " --data-repeats 2,1"}) {
+      const RunResult mixed =
+          RunZeroplan("train --backend cpu --threads 1 --steps 1 --model " + of + " --data " +
+                          text + " " + tokens + more,
+                      "ZEROPLAN_NO_DETECT=1 ZEROPLAN_CACHE_DIR=" + work.path("cache"));
+      CAPTURE(mixed.err);
+      CHECK(mixed.exit_code == 2);
+      CHECK(Has(mixed.err, "tokens.bin is a file of tokens: one run reads one kind"));
+      CHECK(Lacks(mixed.err, "Tokens: "));
+    }
+  }
 }
 
 TEST_CASE("metrics, planned memory and final weights") {

@@ -241,6 +241,7 @@ std::vector<std::string> DataForModel(const DataRequest& request) {
   if (request.says) {
     for (const std::string& note : selection.notes) LogInfo("{}.", note);
   }
+  CheckOneKind(files);
   std::error_code ignored;
   const fs::path tokenizer_file = request.model_folder / "tokenizer.json";
   const bool has_tokenizer = !request.model_folder.empty() && fs::exists(tokenizer_file, ignored);

@@ -267,11 +267,29 @@ std::vector<fs::path> DataFiles(std::span<const std::string> paths) {
 }
 
 void CheckDataFiles(std::span<const std::string> paths) {
+  const std::vector<fs::path> files = DataFiles(paths);
   bool is_empty = !paths.empty();
-  for (const fs::path& file : DataFiles(paths)) {
-    is_empty = MappedFile::Open(file).size() == 0 && is_empty;
-  }
+  for (const fs::path& file : files) is_empty = MappedFile::Open(file).size() == 0 && is_empty;
   if (is_empty) ThrowUsage("{}: no text in it", paths[0]);
+  CheckOneKind(files);
+}
+
+void CheckOneKind(std::span<const fs::path> files) {
+  const fs::path* text = nullptr;
+  const fs::path* tokens = nullptr;
+  for (const fs::path& file : files) {
+    std::error_code error;
+    if (fs::file_size(file, error) == 0) continue;
+    (IsTokenFile(file) ? tokens : text) = &file;
+    if (text != nullptr && tokens != nullptr) RefuseMixed(*text, *tokens);
+  }
+}
+
+void RefuseMixed(const fs::path& text, const fs::path& tokens) {
+  ThrowUsage(
+      "{} is text and {} is a file of tokens: one run reads one kind; turn the text into tokens "
+      "with 'zeroplan data tokenize'",
+      text.string(), tokens.string());
 }
 
 void RefuseNoText(const fs::path& path, std::string_view begin) {

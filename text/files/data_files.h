@@ -42,8 +42,14 @@ DataSelection SelectData(std::span<const std::string> paths);
 std::vector<std::filesystem::path> DataFiles(std::span<const std::string> paths);
 
 // Opens each file of ⟦data⟧ and closes it again. Throws Error(kUsage) naming the path: it cannot be
-// opened, is no regular file, or all are empty; and as SelectData.
+// opened, is no regular file, or all are empty; and as SelectData and CheckOneKind.
 void CheckDataFiles(std::span<const std::string> paths);
+
+// Throws Error(kUsage) if some of the files are token files and others are not; empty ones do not
+// count.
+void CheckOneKind(std::span<const std::filesystem::path> files);
+[[noreturn]] void RefuseMixed(const std::filesystem::path& text,
+                              const std::filesystem::path& tokens);
 
 // Throws Error(kUsage) naming the path and the way out if a file of that name, or one that begins
 // with these bytes, is known to be no text: images, archives, documents, weights, UTF-16.

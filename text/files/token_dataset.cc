@@ -93,11 +93,8 @@ void TokenDataset::Add(const fs::path& path) {
       is_text ? TokenFileExtent{0, piece.file.size(), 1} : FindTokens(piece.file, path);
   if (extent.count == 0) return;
   if (!pieces_.empty() && is_text != is_text_) {
-    const Piece& first = pieces_.front();
-    ThrowUsage(
-        "{} is text and {} is a file of tokens: one run reads one kind; turn the text into tokens "
-        "with 'zeroplan data tokenize'",
-        (is_text ? path : first.path).string(), (is_text ? first.path : path).string());
+    const fs::path& first = pieces_.front().path;
+    RefuseMixed(is_text ? path : first, is_text ? first : path);
   }
   is_text_ = is_text;
   piece.data = piece.file.bytes().data() + extent.offset;

@@ -175,20 +175,22 @@ void SettlePinned(const TrainCommand& command, TrainWork& work, EngineOptions& e
           : "steps take longer");
 }
 
-// Text that nobody turned into tokens is trained on as it stands.
+// Text of `data`, which the run reads: nobody turned it into tokens, and it is trained on as it
+// stands.
 void SayBytes(const std::vector<std::string>& data, int64_t vocab) {
+  const std::string_view why =
+      vocab == kByteTokens ? "the model has 256 tokens" : "no tokenizer.json lies beside the model";
   for (const std::filesystem::path& file : DataFiles(data)) {
     const FileKind kind = FileKindOf(file);
     if (kind == FileKind::kRecords) {
       return LogWarning(
-          "--data: {}: bytes are tokens, as no tokenizer.json lies beside the model: its records "
-          "are trained on as they stand, names and braces too",
-          file.string());
+          "--data: {}: bytes are tokens, as {}: its records are trained on as they stand, names "
+          "and "
+          "braces too",
+          file.string(), why);
     }
     if (kind == FileKind::kText && vocab != kByteTokens) {
-      return LogInfo(
-          "Tokens: bytes, as no tokenizer.json lies beside the model: {} of its {} tokens.",
-          kByteTokens, vocab);
+      return LogInfo("Tokens: bytes, as {}: {} of its {} tokens.", why, kByteTokens, vocab);
     }
   }
 }
@@ -265,8 +267,7 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   const LongWork work_before("Preparing the data", /*at_once=*/true);
   options.data = RepeatedData(command, tokens);
   options.holds_back = command.repeats.empty();
-  if (place.rank == 0 && options.data == command.run.data)
-    SayBytes(command.run.data, work.model.vocab);
+  if (place.rank == 0) SayBytes(options.data, work.model.vocab);
   options.packing = SettlePacking(command, backend, options.data, work);
   ShowProgress("Building the program of a step");
   Program program = LowerWork(work);

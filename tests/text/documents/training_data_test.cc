@@ -179,6 +179,11 @@ TEST_CASE("training data: what is not text for a tokenizer stays, or is refused 
   CHECK_FALSE(fs::exists(cache));
   const std::vector<std::string> tokens = folder.Data();
   CHECK(DataForModel({tokens, model, kVocab, cache, 1}) == tokens);
+  const std::vector<std::string> both = {folder.text()[0], tokens[0]};
+  for (const std::string& of : {model, std::string()}) {
+    CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { DataForModel({both, of, kVocab, cache, 1}); }),
+              "text is text and " + tokens[0] + " is a file of tokens: one run reads one kind"));
+  }
 
   const auto refused = [&](const std::string& cache_folder) {
     return ErrorOf(ExitCode::kUsage,
