@@ -292,7 +292,11 @@ void SayData(const RunParts& parts) {
     if (const std::string text = validation.Describe(); !text.empty()) {
       LogInfo("{}", text);
     } else if (parts.options.shuffle && validation.batches() == 0) {
-      LogInfo("too little data to hold back a global batch: no validation part");
+      LogInfo("{}",
+              parts.options.holds_back
+                  ? "too little data to hold back a global batch: no validation part"
+                  : "no validation part: ⟦data_repeats⟧ holds back none; ⟦validation_data⟧ names "
+                    "what to validate with");
     }
   }
   parts.observer.OnStart({parts.state.done, parts.opened.steps, sampler.train_samples()});

@@ -479,10 +479,11 @@ void AgreeOnRun(const OpenedRun& run, const TrainOptions& options, ProcessGroup&
     }
   }
   if (options.watches_best() && run.validation->batches() == 0) {
-    ThrowUsage(
-        "{}: there is nothing to validate with: the data is too little to hold back a global "
-        "batch, or ⟦no_shuffle⟧ holds back none; give ⟦validation_data⟧",
-        options.keep_best ? "⟦keep_best⟧" : "⟦patience⟧");
+    ThrowUsage("{}: there is nothing to validate with: {}; give ⟦validation_data⟧",
+               options.keep_best ? "⟦keep_best⟧" : "⟦patience⟧",
+               !options.holds_back ? "⟦data_repeats⟧ holds back none"
+               : !options.shuffle  ? "⟦no_shuffle⟧ holds back none"
+                                   : "the data is too little to hold back a global batch");
   }
   NamedFacts facts = {{"program", FormatFingerprint(Fingerprint(run.program))},
                       {"⟦seed⟧", std::to_string(run.seed)},

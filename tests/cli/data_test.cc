@@ -215,6 +215,8 @@ TEST_CASE("train: what was understood of records is shown, and kept tokens can b
     CHECK((run.err.find("Records: prompts and completions") != std::string::npos) == (i == 0));
   }
   const RunResult mixed = RunZeroplan(train + " --data-repeats 5,2", environment);
+  CHECK(Has(mixed.err, "no validation part: --data-repeats holds back none; --validation-data"));
+  CHECK(Lacks(mixed.err, "too little data"));
   CAPTURE(mixed.err);
   CHECK(mixed.exit_code == 0);
   CHECK(Has(RunZeroplan(train + " --data-repeats 5", environment).err,
