@@ -22,6 +22,7 @@
 #include "core/base/json_source.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
+#include "text/files/byte_source.h"
 #include "text/files/data_files.h"
 #include "text/files/token_dataset.h"
 
@@ -93,8 +94,8 @@ std::string NameOf(const Group& group, const std::string& facts, const fs::path&
     const fs::path name = group.files[i].filename();
     records = records || FileKindOf(name) == FileKind::kRecords;
     all +=
-        fmt::format("{} {} {:016x}{:016x}\n", name.extension().string(),
-                    name.stem().extension().string(), group.contents[i][0], group.contents[i][1]);
+        fmt::format("{} {} {:016x}{:016x}\n", KindSuffix(name),
+                    KindSuffix(name.stem()), group.contents[i][0], group.contents[i][1]);
   }
   for (const char* name :
        {"chat_template.jinja", "tokenizer_config.json", "generation_config.json", "config.json"}) {

@@ -480,7 +480,7 @@ TokenizedFiles TokenizeFiles(const Tokenizer& tokenizer, std::span<const fs::pat
   for (const fs::path& file : files) {
     if (IsTokenFile(file)) ThrowUsage("{}: is a token file already, not text", file.string());
     std::string begin;
-    if (file.extension() != ".parquet" && file.extension() != ".arrow") {
+    if (const std::string suffix = KindSuffix(file); suffix != ".parquet" && suffix != ".arrow") {
       ByteSource::Open(file)->ReadMore(64, &begin);
     }
     RefuseNoText(file, begin);

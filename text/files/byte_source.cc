@@ -7,6 +7,7 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <vector>
@@ -172,9 +173,16 @@ class ZstdSource : public CompressedSource {
 
 }  // namespace
 
+std::string KindSuffix(const fs::path& path) {
+  std::string suffix = path.extension().string();
+  for (char& c : suffix) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return suffix;
+}
+
 Compression CompressionOf(const fs::path& path) {
-  if (path.extension() == ".gz") return Compression::kGzip;
-  return path.extension() == ".zst" ? Compression::kZstd : Compression::kNone;
+  const std::string suffix = KindSuffix(path);
+  if (suffix == ".gz") return Compression::kGzip;
+  return suffix == ".zst" ? Compression::kZstd : Compression::kNone;
 }
 
 bool ByteSource::ReadMore(size_t bytes, std::string* text) {

@@ -13,6 +13,9 @@
 
 namespace zeroplan {
 
+// What kind of file it is by: the end of its name from the last dot on, in small letters.
+std::string KindSuffix(const std::filesystem::path& path);
+
 enum class Compression { kNone, kGzip, kZstd };
 // The compression by the name: ".gz", ".zst".
 Compression CompressionOf(const std::filesystem::path& path);

@@ -236,7 +236,7 @@ constexpr std::array kSignatures = {
 
 FileKind FileKindOf(const fs::path& path) {
   const fs::path name = WithoutCompression(path);
-  const std::string extension = name.extension().string();
+  const std::string extension = KindSuffix(name);
   if (std::find(kRecordExtensions.begin(), kRecordExtensions.end(), extension) !=
       kRecordExtensions.end()) {
     return FileKind::kRecords;
@@ -245,8 +245,8 @@ FileKind FileKindOf(const fs::path& path) {
 }
 
 bool IsPlainText(const fs::path& path) {
-  return CompressionOf(path) == Compression::kNone && path.extension() != ".parquet" &&
-         path.extension() != ".arrow";
+  return CompressionOf(path) == Compression::kNone && KindSuffix(path) != ".parquet" &&
+         KindSuffix(path) != ".arrow";
 }
 
 DataSelection SelectData(std::span<const std::string> paths) {
@@ -293,7 +293,7 @@ void RefuseMixed(const fs::path& text, const fs::path& tokens) {
 }
 
 void RefuseNoText(const fs::path& path, std::string_view begin) {
-  const std::string extension = LowerCase(WithoutCompression(path).extension().string());
+  const std::string extension = KindSuffix(WithoutCompression(path));
   for (const Format& format : kFormats) {
     if (!extension.empty() &&
         format.extensions.find(" " + extension + " ") != std::string_view::npos) {

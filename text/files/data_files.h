@@ -12,7 +12,8 @@ namespace zeroplan {
 
 enum class FileKind { kText, kRecords, kTokens };
 // The kind of a file by its name: .jsonl, .ndjson, .json, .csv, .tsv, .parquet and .arrow hold
-// records, .bin, .u16 and .u32 tokens, all others text. What .gz and .zst stand behind counts.
+// records, .bin, .u16 and .u32 tokens, all others text; in small letters or capitals. What .gz and
+// .zst stand behind counts.
 FileKind FileKindOf(const std::filesystem::path& path);
 // Whether the bytes of the file are records of text: not those of a table, or compressed.
 bool IsPlainText(const std::filesystem::path& path);

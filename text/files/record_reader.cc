@@ -294,7 +294,7 @@ def clean(value):
         return [clean(item) for item in value]
     return value
 def batches():
-    if path.endswith(".parquet"):
+    if path.lower().endswith(".parquet"):
         file = pq.ParquetFile(path)
         yield file.schema_arrow.names
         wanted = [name for name in file.schema_arrow.names if name in members]
@@ -448,7 +448,7 @@ class TableRows : public RecordReader {
         "install pyarrow), name a Python that has it in ZEROPLAN_PYTHON, or write the table as "
         "lines of JSON: python3 -c 'import datasets as d; d.load_dataset(\"{}\", "
         "data_files=\"{}\")[\"train\"].to_json(\"data.jsonl\")'",
-        path_, python_, python_, fs::path(path_).extension().string().substr(1), path_);
+        path_, python_, python_, KindSuffix(path_).substr(1), path_);
   }
 
   std::string path_, python_;
@@ -471,12 +471,12 @@ bool IsJsonLines(const fs::path& path) {
     line += static_cast<char>(c);
     if (line.size() > kPipeBytes) return true;
   }
-  return Json::accept(line) || path.extension() != ".json";
+  return Json::accept(line) || KindSuffix(path) != ".json";
 }
 
 // What stands between the fields of a file of that name.
 char DelimiterOf(const fs::path& path, const fs::path& name) {
-  if (name.extension() == ".tsv") return '\t';
+  if (KindSuffix(name) == ".tsv") return '\t';
   CharReader chars(path);
   bool other = false;
   for (int c = chars.Take(); c >= 0 && c != '\n'; c = chars.Take()) {
@@ -491,7 +491,7 @@ char DelimiterOf(const fs::path& path, const fs::path& name) {
 std::unique_ptr<RecordReader> RecordReader::Open(const fs::path& path,
                                                  std::span<const std::string> members) {
   const fs::path name = CompressionOf(path) == Compression::kNone ? path : path.stem();
-  const fs::path extension = name.extension();
+  const std::string extension = KindSuffix(name);
   if (extension == ".parquet" || extension == ".arrow") {
     if (name != path) ThrowUsage("{}: a compressed table; decompress it", path.string());
     return std::make_unique<TableRows>(path, members);

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/long_work.h"
+#include "text/files/byte_source.h"
 #include "text/files/token_dataset.h"
 
 namespace zeroplan {
@@ -25,7 +26,7 @@ using Header = std::array<int32_t, 24>;  // as much of it as says anything
 
 // Bytes of a token in a file that has no header.
 uint32_t BareTokenBytes(const std::filesystem::path& path) {
-  return path.extension() == ".u32" ? 4 : 2;
+  return KindSuffix(path) == ".u32" ? 4 : 2;
 }
 
 TokenFileExtent FindBareTokens(uint64_t bytes, const std::filesystem::path& path) {
@@ -110,7 +111,7 @@ void FindSections(const Header& header, std::span<const std::byte> bytes,
 }  // namespace
 
 bool IsTokenFile(const std::filesystem::path& path) {
-  const auto extension = path.extension();
+  const std::string extension = KindSuffix(path);
   return extension == ".bin" || extension == ".u16" || extension == ".u32";
 }
 
@@ -129,7 +130,7 @@ TokenFileExtent FindTokens(const MappedFile& file, const std::filesystem::path& 
     ThrowUsage("{}: token file version {}, with magic number {} only version {} is supported",
                path.string(), header[1], kind->magic, kind->version);
   }
-  if (path.extension() != ".bin" && BareTokenBytes(path) != kind->token_bytes) {
+  if (KindSuffix(path) != ".bin" && BareTokenBytes(path) != kind->token_bytes) {
     ThrowUsage("{}: the header says uint{} tokens, the name uint{}; rename the file to .bin",
                path.string(), 8 * kind->token_bytes, 8 * BareTokenBytes(path));
   }
@@ -176,7 +177,7 @@ TokenFileWriter::TokenFileWriter(const std::filesystem::path& path, IoHook* hook
       origin_(origin),
       kind_(origin && origin->vocab > kMost16 + 1 ? kTokenFiles32 : kTokenFiles16),
       end_(origin ? origin->vocab : kMost16 + 1),
-      temporary_(path.extension() == ".bin"
+      temporary_(KindSuffix(path) == ".bin"
                      ? path
                      : throw Error(ExitCode::kUsage,
                                    fmt::format("{}: the name of a token file must end in .bin",

@@ -41,7 +41,12 @@ TEST_CASE("document source: texts and records, compressed or not") {
   folder.Write("e.json.gz", Gzip(lines) + Gzip("\n{\"text\": \"c\"}\n") + std::string(100, '\0'));
   folder.Write("f.ndjson.zst", Zstd(lines) + Zstd(""));
   folder.Write("g.jsonl", "");
+  folder.Write("H.CSV", "text\nd\n");
+  folder.Write("I.JSONL.GZ", Gzip(lines));
   const auto path = [&](const char* name) { return fs::path(folder.path(name)); };
+  CHECK(All({path("H.CSV"), path("I.JSONL.GZ")}) ==
+        std::vector<std::string>{"H.CSV:2 {\"text\":\"d\"}", "I.JSONL.GZ:1 {\"text\": \"a\"}",
+                                 "I.JSONL.GZ:4 {\"text\": \"b\"}"});
   CHECK(All({path("a.txt"), path("empty.txt"), path("b.md.gz"), path("c.zst"), path("d.jsonl"),
              path("e.json.gz"), path("f.ndjson.zst"), path("g.jsonl")}) ==
         std::vector<std::string>{

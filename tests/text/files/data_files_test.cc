@@ -51,6 +51,23 @@ TEST_CASE("data files: beside records, what describes them is left out, and said
   CHECK(Has(taken.notes, "LICENSE and 1 more: left out, as they are no data"));
 }
 
+TEST_CASE("data files: the end of a name says the kind, in small letters or capitals") {
+  for (const char* name : {"a.jsonl", "A.JSONL", "a.Csv", "A.JSON.GZ", "a.TSV.zst", "A.PARQUET"}) {
+    CAPTURE(name);
+    CHECK(FileKindOf(name) == FileKind::kRecords);
+  }
+  for (const char* name : {"a.bin", "A.BIN", "a.U16", "A.u32"}) {
+    CAPTURE(name);
+    CHECK(FileKindOf(name) == FileKind::kTokens);
+  }
+  for (const char* name : {"A.TXT", "A.TXT.GZ", "JSONL", "a.jsonl.txt"}) {
+    CAPTURE(name);
+    CHECK(FileKindOf(name) == FileKind::kText);
+  }
+  CHECK_FALSE(IsPlainText("A.ARROW"));
+  CHECK_FALSE(IsPlainText("A.TXT.GZ"));
+}
+
 TEST_CASE("data files: of a dataset's splits, train") {
   const Taken taken = Take({{"data/train-00000-of-00002.parquet", ""},
                             {"data/train-00001-of-00002.parquet", ""},
