@@ -60,19 +60,23 @@ int32_t EndToken(const TokenizeCommand& options, const Tokenizer& tokenizer) {
   return *id;
 }
 
+bool HoldsRecords(const std::filesystem::path& file) {
+  return FileKindOf(file) == FileKind::kRecords;
+}
+
 void RunTokenize(const TokenizeCommand& command) {
   const InterruptScope interrupts;
   if (command.tokenizer.empty()) {
     if (!command.end_of_text.empty()) {
       ThrowUsage("--end-of-text: bytes have no such token; give --tokenizer too");
     }
-    const RecordFields& records = command.records;
-    const char* unused = !records.map.empty()          ? "--map"
-                         : !records.text_field.empty() ? "--text-field"
-                         : records.train_on            ? "--train-on"
-                         : records.skip_bad            ? "--skip-bad"
-                         : records.no_special_tokens   ? "--no-special-tokens"
-                                                       : nullptr;
+    const RecordFields& asked = command.records;
+    const char* unused = !asked.map.empty()          ? "--map"
+                         : !asked.text_field.empty() ? "--text-field"
+                         : asked.train_on            ? "--train-on"
+                         : asked.skip_bad            ? "--skip-bad"
+                         : asked.no_special_tokens   ? "--no-special-tokens"
+                                                     : nullptr;
     if (unused != nullptr) {
       ThrowUsage("{}: files are taken byte by byte, not as records; give --tokenizer too", unused);
     }
@@ -82,6 +86,13 @@ void RunTokenize(const TokenizeCommand& command) {
     const DataSelection selection = SelectData(command.texts);
     for (const std::string& note : selection.notes) LogInfo("{}.", note);
     for (const std::filesystem::path& file : selection.files) RefuseAsBytes(file);
+    const auto records = std::find_if(selection.files.begin(), selection.files.end(), HoldsRecords);
+    if (records != selection.files.end()) {
+      LogWarning(
+          "{}: bytes are tokens without --tokenizer: its records are taken as they stand, names "
+          "and braces too",
+          records->string());
+    }
     const uint64_t tokens = TokenizeText(command.texts, command.output);
     WriteReport("", fmt::format("{}: {} tokens\n", command.output, tokens));
     return;
@@ -96,8 +107,7 @@ void RunTokenize(const TokenizeCommand& command) {
   const DataSelection selection = SelectData(command.texts);
   for (const std::string& note : selection.notes) LogInfo("{}.", note);
   const TokenizedFiles done = TokenizeFiles(tokenizer, selection.files, options, command.output);
-  if (std::any_of(selection.files.begin(), selection.files.end(),
-                  [](const auto& file) { return FileKindOf(file) == FileKind::kRecords; })) {
+  if (std::any_of(selection.files.begin(), selection.files.end(), HoldsRecords)) {
     LogInfo("The first document, what counts in the loss in [[ ]]:\n{}",
             FirstDocument(tokenizer, command.output));
   }

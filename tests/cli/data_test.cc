@@ -91,6 +91,9 @@ TEST_CASE("data tokenize, show, train: conversations in the model's chat templat
          << i << "\"}]}\n";
   }
   file.close();
+  const RunResult bytes = RunZeroplan("data tokenize " + chats + " -o " + out);
+  CHECK(bytes.exit_code == 0);
+  CHECK(Has(bytes.err, "chats.jsonl: bytes are tokens without --tokenizer: its records are taken"));
   const std::string tokenize = "data tokenize " + chats + " --tokenizer " + model + " -o " + out;
   const RunResult made = RunZeroplan(tokenize);
   CAPTURE(made.err);

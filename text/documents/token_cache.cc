@@ -93,9 +93,8 @@ std::string NameOf(const Group& group, const std::string& facts, const fs::path&
     // The name decides how a file is read.
     const fs::path name = group.files[i].filename();
     records = records || FileKindOf(name) == FileKind::kRecords;
-    all +=
-        fmt::format("{} {} {:016x}{:016x}\n", KindSuffix(name),
-                    KindSuffix(name.stem()), group.contents[i][0], group.contents[i][1]);
+    all += fmt::format("{} {} {:016x}{:016x}\n", KindSuffix(name), KindSuffix(name.stem()),
+                       group.contents[i][0], group.contents[i][1]);
   }
   for (const char* name :
        {"chat_template.jinja", "tokenizer_config.json", "generation_config.json", "config.json"}) {
