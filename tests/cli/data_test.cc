@@ -150,6 +150,25 @@ TEST_CASE("data tokenize: what it needs is asked for by name") {
   }
 }
 
+TEST_CASE("train: what the tokens lack of the data is said of kept ones, too") {
+  const Workspace work;
+  const std::string model = MakeTokenizerModel(work.path("model"));
+  std::ofstream(work.path("a.jsonl"))
+      << R"({"text": ")" << std::string(4000, 'a') << "\"}\n{\"text\": 5}\n{\n";
+  std::ofstream(work.path("b.txt")) << std::string(4000, 'b') << '\xFF';
+  for (const char* kept : {"", "kept"}) {
+    CAPTURE(kept);
+    const RunResult run = RunZeroplan(
+        "train --data " + work.path("a.jsonl") + " --skip-bad 2 --threads 1 --steps 1 --model " +
+            model + " --validation-data " + work.path("b.txt"),
+        "ZEROPLAN_NO_DETECT=1 ZEROPLAN_CACHE_DIR=" + work.path("cache"));
+    CHECK(run.exit_code == 0);
+    CHECK(Has(run.err, "warning: 2 records were left out (--skip-bad 2)."));
+    CHECK(Has(run.err, "b.txt: 1 byte is no UTF-8 and counts as U+FFFD."));
+    CHECK(Has(run.err, "Tokens: ") == (*kept == '\0'));
+  }
+}
+
 TEST_CASE("train: what names and headers of files show is refused before text becomes tokens") {
   const Workspace work;
   const std::string model = MakeTokenizerModel(work.path("model"));
@@ -185,7 +204,7 @@ TEST_CASE("train: what names and headers of files show is refused before text be
       {model + " --validation-data " + work.path("empty.txt"), "empty.txt: no text in it"},
       {cut, "is it cut short?"},
       {deeper + " --init-from " + out, "n_layer is 1, but the model to train has 2"},
-      {deeper + " --resume --save " + out, "n_layer"},
+      {deeper + " --resume --save " + out, "with layers 1, the one to resume has 2"},
       {model + " --resume --seed 5 --save " + out, "was made with seed 4"},
       {tuned + "8 --resume --save " + lora, "adapter rank 4, the one to resume has 8"},
       {out + " --adapter " + damaged, "is it cut short?"},

@@ -32,7 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // The number of what is made of the same facts: it rises when that changes.
-constexpr int kVersion = 3;
+constexpr int kVersion = 4;
 // Files of less share a file of tokens with their neighbours.
 constexpr uint64_t kSmallBytes = uint64_t{1} << 20;
 constexpr size_t kMostInGroup = 4096;
@@ -265,6 +265,7 @@ std::vector<std::string> DataForModel(const DataRequest& request) {
   options.model = request.model_folder;
   options.choices = request.choices;
   options.threads = request.threads;
+  options.says_losses = false;  // of kept tokens they are said, too
   options.end_of_text = [&] {
     if (end_of_text) return *end_of_text;
     ThrowUsage(
@@ -292,7 +293,9 @@ std::vector<std::string> DataForModel(const DataRequest& request) {
     // When it was last used; its own time stays that of its making.
     const std::array<timespec, 2> times = {timespec{0, UTIME_NOW}, timespec{0, UTIME_OMIT}};
     utimensat(AT_FDCWD, output.c_str(), times.data(), 0);
-    if (FindTokens(MappedFile::Open(output), output).count == 0) continue;
+    const TokenFileExtent extent = FindTokens(MappedFile::Open(output), output);
+    if (request.says) SayLosses(extent.losses, FileNames(group.files), request.choices);
+    if (extent.count == 0) continue;
     KeepInUse(output);
     made.push_back(output.string());
     if (first.empty() && FileKindOf(group.files[0]) == FileKind::kRecords) first = output.string();

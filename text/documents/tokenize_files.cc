@@ -297,6 +297,17 @@ std::string Summary(const TokenizedFiles& done) {
   return text;
 }
 
+void SayLosses(const TokenFileLosses& losses, std::string_view file, const TextChoices& choices) {
+  if (losses.records > 0) {
+    LogWarning("{} record{} left out (⟦skip_bad⟧ {}).", losses.records,
+               losses.records == 1 ? " was" : "s were", choices.skip_bad);
+  }
+  if (losses.bytes > 0) {
+    LogWarning("{}: {} byte{} no UTF-8 and count{} as U+FFFD.", file, losses.bytes,
+               losses.bytes == 1 ? " is" : "s are", losses.bytes == 1 ? "s" : "");
+  }
+}
+
 void RefuseAsBytes(const fs::path& path) {
   if (!IsPlainText(path)) {
     ThrowUsage(
@@ -350,13 +361,9 @@ class Tokenizing {
       if (long_) EncodeLong(show);
       show();
     }
-    if (done_.skipped > 0) {
-      LogWarning("{} record{} left out (⟦skip_bad⟧ {}).", done_.skipped,
-                 done_.skipped == 1 ? " was" : "s were", options_.choices.skip_bad);
-    }
-    if (done_.broken > 0) {
-      LogWarning("{}: {} bytes are no UTF-8 and count as U+FFFD.", broken_in_, done_.broken);
-    }
+    const TokenFileLosses losses = {done_.skipped, done_.broken};
+    writer_.SetLosses(losses);
+    if (options_.says_losses) SayLosses(losses, broken_in_, options_.choices);
     done_.tokens = writer_.count();
     done_.counted = writer_.counted();
     done_.prints_date = encoder_.prints_date();

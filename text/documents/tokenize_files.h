@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/files.h"
@@ -101,6 +102,7 @@ struct TokenizeOptions {
   TextChoices choices;
   int threads = 0;  // 0: one a processor
   IoHook* hook = nullptr;
+  bool says_losses = true;  // SayLosses
 };
 
 struct TokenizedFiles {
@@ -120,6 +122,9 @@ struct TokenizedFiles {
 // "1200 tokens of 16 bits (300 count in the loss), 12 documents".
 std::string Summary(const TokenizedFiles& done);
 
+// Warns of what the tokens of `file` lack.
+void SayLosses(const TokenFileLosses& losses, std::string_view file, const TextChoices& choices);
+
 // Throws Error(kUsage) for a file whose bytes are no text to train on: compressed ones, tables,
 // images and the like (RefuseNoText, TextCheck). All of the file is read.
 void RefuseAsBytes(const std::filesystem::path& path);
@@ -127,10 +132,10 @@ void RefuseAsBytes(const std::filesystem::path& path);
 // Each text file and each record (DocumentSource), also in files below a folder, is a document of
 // `output`, with its loss mask (DocumentEncoder). Some documents at a time are in memory, of a long
 // text some parts. Where stderr is a terminal, it shows how far it is. Lines say what records were
-// taken for, and which were left out. Throws Error(kUsage) naming file and line of what cannot be
-// read, is no text (RefuseNoText), is empty altogether, is a token file already, or is a
-// conversation where the model has no chat template; and, with `whole`, if no token counts or there
-// is none.
+// taken for, which were left out, and what the tokens lack (SayLosses), which `output` says, too.
+// Throws Error(kUsage) naming file and line of what cannot be read, is no text (RefuseNoText), is
+// empty altogether, is a token file already, or is a conversation where the model has no chat
+// template; and, with `whole`, if no token counts or there is none.
 TokenizedFiles TokenizeFiles(const Tokenizer& tokenizer,
                              std::span<const std::filesystem::path> files,
                              const TokenizeOptions& options, const std::filesystem::path& output,

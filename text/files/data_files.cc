@@ -88,12 +88,6 @@ std::vector<fs::path> FilesBelow(const fs::path& folder) {
   return files;
 }
 
-// The first of `paths`, and how many more there are.
-std::string Names(const std::vector<fs::path>& paths) {
-  const std::string first = paths.front().string();
-  return paths.size() == 1 ? first : fmt::format("{} and {} more", first, paths.size() - 1);
-}
-
 // A folder that `datasets` saved; false: it is none.
 bool SelectSaved(const fs::path& folder, DataSelection* selection) {
   std::error_code ignored;
@@ -152,7 +146,7 @@ void SelectFolder(const fs::path& folder, DataSelection* selection) {
       })) {
     const std::vector<fs::path> out = take_out(DescribesData);
     if (!out.empty()) {
-      selection->notes.push_back(fmt::format("{}: left out, as {} no data", Names(out),
+      selection->notes.push_back(fmt::format("{}: left out, as {} no data", FileNames(out),
                                              out.size() == 1 ? "it is" : "they are"));
     }
   }
@@ -165,7 +159,7 @@ void SelectFolder(const fs::path& folder, DataSelection* selection) {
       selection->notes.push_back(fmt::format(
           "{}: left out, as by {} not of the split train; ⟦validation_data⟧ may name what is "
           "validated with",
-          Names(out), out.size() == 1 ? "its name it is" : "their names they are"));
+          FileNames(out), out.size() == 1 ? "its name it is" : "their names they are"));
     }
   }
   selection->files.insert(selection->files.end(), files.begin(), files.end());
@@ -247,6 +241,11 @@ FileKind FileKindOf(const fs::path& path) {
 bool IsPlainText(const fs::path& path) {
   return CompressionOf(path) == Compression::kNone && KindSuffix(path) != ".parquet" &&
          KindSuffix(path) != ".arrow";
+}
+
+std::string FileNames(std::span<const fs::path> paths) {
+  const std::string first = paths.front().string();
+  return paths.size() == 1 ? first : fmt::format("{} and {} more", first, paths.size() - 1);
 }
 
 DataSelection SelectData(std::span<const std::string> paths) {

@@ -18,6 +18,9 @@ FileKind FileKindOf(const std::filesystem::path& path);
 // Whether the bytes of the file are records of text: not those of a table, or compressed.
 bool IsPlainText(const std::filesystem::path& path);
 
+// The first of the files, and how many more there are. REQUIRES: there is one.
+std::string FileNames(std::span<const std::filesystem::path> paths);
+
 struct DataSelection {
   std::vector<std::filesystem::path> files;
   // What of the folders is left out, and why: sentences for the user.

@@ -22,7 +22,8 @@ constexpr uint64_t kMaxTokens = std::numeric_limits<int32_t>::max();
 constexpr int32_t kMost16 = std::numeric_limits<uint16_t>::max();
 constexpr size_t kChunkTokens = size_t{1} << 18;
 
-using Header = std::array<int32_t, 24>;  // as much of it as says anything
+using Header = std::array<int32_t, 29>;  // as much of it as says anything
+constexpr size_t kLeastHeaderBytes = 24 * sizeof(int32_t);
 
 // Bytes of a token in a file that has no header.
 uint32_t BareTokenBytes(const std::filesystem::path& path) {
@@ -118,7 +119,9 @@ bool IsTokenFile(const std::filesystem::path& path) {
 TokenFileExtent FindTokens(const MappedFile& file, const std::filesystem::path& path) {
   const auto bytes = file.bytes();
   Header header{};
-  if (bytes.size() >= sizeof header) std::memcpy(header.data(), bytes.data(), sizeof header);
+  if (bytes.size() >= kLeastHeaderBytes) {
+    std::memcpy(header.data(), bytes.data(), std::min(bytes.size(), sizeof header));
+  }
   // As bare tokens the magic numbers would start with tokens 55,432 and 55,713, past GPT-2's
   // 50,257, or be tokens past 20 million.
   const TokenFileKind* kind = nullptr;
@@ -140,6 +143,9 @@ TokenFileExtent FindTokens(const MappedFile& file, const std::filesystem::path& 
                             .has_header = true};
   if (header[13] == kTokenFileSectionsMark) {
     FindSections(header, bytes, path, &extent);
+    if (header[24] == kTokenFileLossesMark) {
+      extent.losses = {LoadUint64(&header[25]), LoadUint64(&header[27])};
+    }
   } else if (const uint64_t expected = EndOfTokens(extent);
              header[2] < 0 || bytes.size() != expected) {
     ThrowUsage(
@@ -263,6 +269,11 @@ void TokenFileWriter::WriteSections(FileHeader* header) {
   std::memcpy(&(*header)[16], &documents, sizeof documents);
   (*header)[18] = mask_.empty() ? 0 : 1;
   (*header)[19] = kTokenFileChecksumMark;
+  if (losses_ != TokenFileLosses{}) {
+    (*header)[24] = kTokenFileLossesMark;
+    std::memcpy(&(*header)[25], &losses_.records, sizeof losses_.records);
+    std::memcpy(&(*header)[27], &losses_.bytes, sizeof losses_.bytes);
+  }
   checksum_.Add(std::as_bytes(std::span(*header)));
   const Checksum checksum = checksum_.Get();
   std::memcpy(&(*header)[20], checksum.data(), sizeof checksum);

@@ -13,6 +13,9 @@
 //   18      1: there is a loss mask; else 0
 //   19      kTokenFileChecksumMark, if there is a checksum
 //   20..23  128 bits of XXH3: of all behind the header, then of the header with zeros here
+//   24      kTokenFileLossesMark, if the data had what the tokens lack (TokenFileLosses)
+//   25, 26  records, uint64
+//   27, 28  bytes, uint64
 //
 // Behind the tokens zeros up to a multiple of 8 bytes; then, for each document, the position of its
 // first token (uint64, rising, the first 0): a document ends where the next one begins; then the
@@ -53,6 +56,14 @@ inline constexpr int32_t kTokenFileOriginMark = 0x4B4F545A;  // "ZTOK"
 
 inline constexpr int32_t kTokenFileSectionsMark = 0x4345535A;  // "ZSEC"
 inline constexpr int32_t kTokenFileChecksumMark = 0x4B48435A;  // "ZCHK"
+inline constexpr int32_t kTokenFileLossesMark = 0x534F4C5A;    // "ZLOS"
+
+// What the data had and the tokens do not.
+struct TokenFileLosses {
+  uint64_t records = 0;  // that could not be read
+  uint64_t bytes = 0;    // that are no UTF-8
+  friend bool operator==(const TokenFileLosses&, const TokenFileLosses&) = default;
+};
 
 // Whether a file holds tokens, by its name: ".bin", ".u16" or ".u32".
 bool IsTokenFile(const std::filesystem::path& path);
@@ -68,6 +79,7 @@ struct TokenFileExtent {
   uint32_t token_bytes = 0;  // 2 or 4
   bool has_header = false;
   std::optional<TokenFileOrigin> origin;
+  TokenFileLosses losses;
   // Where the `documents` uint64 positions begin; a multiple of 8 bytes. With 0 documents the file
   // does not say where they are.
   uint64_t documents_offset = 0;
@@ -101,6 +113,8 @@ class TokenFileWriter {
   void Append(std::span<const int32_t> tokens, std::span<const uint8_t> counted);
   // The document ends behind what was appended. Nothing, if nothing was since the one before.
   void EndDocument();
+  // REQUIRES: an origin, if there are any.
+  void SetLosses(const TokenFileLosses& losses) { losses_ = losses; }
   // Ends the last document too.
   void Finish();
 
@@ -118,6 +132,7 @@ class TokenFileWriter {
 
   IoHook* hook_;
   std::optional<TokenFileOrigin> origin_;
+  TokenFileLosses losses_;
   TokenFileKind kind_;
   int32_t end_;  // one past the largest token
   TemporaryFile temporary_;

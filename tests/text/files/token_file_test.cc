@@ -76,7 +76,12 @@ TEST_CASE("token file: documents and what counts come back") {
     Write(&writer, {8, 9, 10}, "000");
     writer.Append(std::vector{299, 12, 13, 14, 15, 16, 17, 18});  // no end said
     CHECK(writer.counted() == 14);
+    const TokenFileLosses losses =
+        vocab == 300 ? TokenFileLosses{5, uint64_t{3} << 32} : TokenFileLosses{};
+    writer.SetLosses(losses);
     writer.Finish();
+    CHECK((Find(path).losses == losses));
+    CHECK(ChecksumHolds(MappedFile::Open(path)).value_or(false));
     CHECK(writer.documents() == 3);
     const TokenFileExtent extent = Find(path);
     CHECK(extent.count == 18);
