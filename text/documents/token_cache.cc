@@ -222,6 +222,29 @@ void CheckAsTheyAre(const DataRequest& request, std::span<const fs::path> files)
   });
 }
 
+// Throws if the texts that `file` was made of have a token that was added to the tokenizer and not
+// to the model.
+void RefuseAddedTokens(const fs::path& file, const Tokenizer& tokenizer, const DataRequest& request,
+                       std::span<const fs::path> texts) {
+  if (tokenizer.vocab_size() <= request.vocab) return;
+  constexpr uint64_t kLookTokens = uint64_t{1} << 18;
+  const std::string name = file.string();
+  const TokenDataset data = TokenDataset::Open({&name, 1});
+  std::vector<int32_t> ids;
+  for (uint64_t at = 0; at < data.size(); at += ids.size()) {
+    ids.resize(std::min(kLookTokens, data.size() - at));
+    data.Read(at, ids);
+    const auto added =
+        std::find_if(ids.begin(), ids.end(), [&](int32_t id) { return id >= request.vocab; });
+    if (added == ids.end()) continue;
+    ThrowUsage(
+        "{}: has {} (token {}), which the tokenizer in {} knows and the model, with {} tokens, "
+        "does not; ⟦resize_embeddings⟧ adds the tokenizer's tokens to the model",
+        FileNames(texts), tokenizer.Decode({&*added, 1}, false), *added,
+        request.model_folder.string(), request.vocab);
+  }
+}
+
 // How a token file of the same data is made by hand.
 std::string ByHand(const DataRequest& request, const char* more) {
   std::string map;
@@ -296,6 +319,7 @@ std::vector<std::string> DataForModel(const DataRequest& request) {
     const TokenFileExtent extent = FindTokens(MappedFile::Open(output), output);
     if (request.says) SayLosses(extent.losses, FileNames(group.files), request.choices);
     if (extent.count == 0) continue;
+    RefuseAddedTokens(output, tokenizer, request, group.files);
     KeepInUse(output);
     made.push_back(output.string());
     if (first.empty() && FileKindOf(group.files[0]) == FileKind::kRecords) first = output.string();

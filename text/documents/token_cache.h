@@ -38,9 +38,10 @@ struct DataRequest {
 // for text beside token files, for token files that are damaged or of another tokenizer
 // (CheckOrigin), for text where the folder has weights with other tokens than bytes and no
 // tokenizer.json (unless checkpoints lie there: that run may have been trained on bytes), for text
-// that nothing says the end of, or that changes while it is read, without a cache folder, for
-// choices that would change nothing, and for what is no text (RefuseAsBytes), with the way out in
-// each; Error(kRuntime) if a file cannot be written.
+// with tokens that the tokenizer has and the model does not, that nothing says the end of, or that
+// changes while it is read, without a cache folder, for choices that would change nothing, and for
+// what is no text (RefuseAsBytes), with the way out in each; Error(kRuntime) if a file cannot be
+// written.
 std::vector<std::string> DataForModel(const DataRequest& request);
 
 // Bytes that kept tokens may take: ZEROPLAN_CACHE_LIMIT ("50GB"), else 100 GB. Throws Error(kUsage)

@@ -202,6 +202,19 @@ TEST_CASE("training data: what is not text for a tokenizer stays, or is refused 
             "made with another tokenizer"));
 }
 
+TEST_CASE("training data: a token that was added to the tokenizer alone names text and way out") {
+  const ModelAndText folder;
+  const std::vector<std::string> all = folder.Data();
+  const auto of = [&](int64_t vocab) {
+    return DataForModel({folder.text(), folder.path("model"), vocab, folder.path("cache"), 1});
+  };
+  const int32_t end = *Tokenizer::FromFile(TokenizerFixture("gpt2")).TokenId("<|endoftext|>");
+  CHECK(of(end + 1) == all);
+  const std::string refused = ErrorOf(ExitCode::kUsage, [&] { of(end); });
+  CHECK(Has(refused, folder.path("text") + ": has <|endoftext|> (token " + std::to_string(end)));
+  CHECK(Has(refused, "⟦resize_embeddings⟧"));
+}
+
 TEST_CASE("training data: text for published weights needs their tokenizer") {
   const ModelAndText folder;
   const std::string model = folder.path("weights");
