@@ -504,8 +504,8 @@ TokenizedFiles TokenizeFiles(const Tokenizer& tokenizer, std::span<const fs::pat
 
 void RefuseUncounted(const fs::path& file) {
   ThrowUsage(
-      "{}: no token counts in the loss: there is no assistant's message and no completion; "
-      "⟦train_on⟧ all takes all tokens",
+      "{}: no token counts in the loss: there is no assistant's message and no completion, or all "
+      "are marked \"train\": false; ⟦train_on⟧ all takes all tokens",
       file.string());
 }
 
