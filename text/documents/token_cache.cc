@@ -283,7 +283,11 @@ std::vector<std::string> DataForModel(const DataRequest& request) {
   }
   const uint64_t limit = CacheLimit();
   const fs::path folder = request.cache_folder / "tokens";
-  fs::create_directories(folder, ignored);
+  if (std::error_code failed; !fs::create_directories(folder, failed) && failed) {
+    ThrowRuntime(
+        "{}: the folder to keep tokens in cannot be made ({}); ZEROPLAN_CACHE_DIR names another",
+        folder.string(), failed.message());
+  }
   TokenizeOptions options;
   options.model = request.model_folder;
   options.choices = request.choices;

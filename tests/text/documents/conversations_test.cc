@@ -110,9 +110,8 @@ TEST_CASE("conversations: what cannot be trained on is refused with its line") {
             "a.jsonl:3: messages is missing"));
   CHECK(Has(model.Refused("a.jsonl", R"({"messages": [{"role": "user", "content": "a"}]})"),
             "no token counts in the loss"));
-  CHECK(Has(model.Refused("a.jsonl",
-                          R"({"messages": [{"role": "user", "content": "a"},)"
-                          R"( {"role": "assistant", "content": "b", "train": false}]})"),
+  CHECK(Has(model.Refused("a.jsonl", R"({"messages": [{"role": "user", "content": "a"},)"
+                                     R"( {"role": "assistant", "content": "b", "train": false}]})"),
             "no assistant's message and no completion, or all are marked \"train\": false"));
   const Model other("{% extends 'x' %}");
   CHECK(Has(other.Refused("a.jsonl", kChats), "chat template, line 1: the tag extends"));

@@ -192,6 +192,11 @@ TEST_CASE("training data: what is not text for a tokenizer stays, or is refused 
   const std::string by_hand =
       "zeroplan data tokenize " + folder.path("text") + " ⟦tokenizer⟧ " + model;
   CHECK(Has(refused(""), "ZEROPLAN_CACHE_DIR"));
+  const std::string below_file = ErrorOf(ExitCode::kRuntime, [&] {
+    DataForModel({folder.text(), model, kVocab, folder.path("text"), 1});
+  });
+  CHECK(Has(below_file, "text/tokens: the folder to keep tokens in cannot be made (Not a dir"));
+  CHECK(Has(below_file, "ZEROPLAN_CACHE_DIR names another"));
   CHECK(Has(refused(""), by_hand + " -o tokens.bin"));
   fs::remove(model + "/tokenizer_config.json");
   CHECK(Has(refused(cache), "eos_token"));
