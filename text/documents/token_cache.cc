@@ -213,12 +213,7 @@ void CheckAsTheyAre(const DataRequest& request, std::span<const fs::path> files)
     if (!IsTokenFile(files[i])) return;
     const MappedFile file = MappedFile::Open(files[i]);
     FindTokens(file, files[i]);
-    if (!ChecksumHolds(file).value_or(true)) {
-      ThrowUsage(
-          "{}: its bytes are not those that were written; make it again with zeroplan data "
-          "tokenize",
-          files[i].string());
-    }
+    RefuseDamaged(file, files[i]);
   });
 }
 

@@ -542,7 +542,13 @@ std::string TokensAsText(const Tokenizer& tokenizer, const fs::path& path,
   const uint64_t begin = std::min(options.begin, data.size());
   std::vector<int32_t> ids(std::min(options.count, data.size() - begin));
   if (ids.empty()) return "";
-  data.Read(begin, ids);
+  try {
+    data.Read(begin, ids);
+  } catch (const Error& error) {
+    // An id that no token has may be damage.
+    if (error.code() == ExitCode::kUsage) RefuseDamaged(file, path);
+    throw;
+  }
 
   const auto document_begin = [&](uint64_t document) {
     uint64_t at = 0;

@@ -150,7 +150,7 @@ struct ShowOptions {
 };
 // The text of tokens [begin, begin + count) of a token file, cut at its end, special tokens
 // included. Where the file says where documents begin, each begins with a line of its own: "--
-// document 3, token 120 --". Throws as CheckOrigin.
+// document 3, token 120 --". Throws as CheckOrigin, and Error(kUsage) for an id that no token has.
 std::string TokensAsText(const Tokenizer& tokenizer, const std::filesystem::path& path,
                          const ShowOptions& options);
 

@@ -177,6 +177,13 @@ std::optional<bool> ChecksumHolds(const MappedFile& file) {
   return found.Get() == written;
 }
 
+void RefuseDamaged(const MappedFile& file, const std::filesystem::path& path) {
+  if (ChecksumHolds(file).value_or(true)) return;
+  ThrowUsage(
+      "{}: its bytes are not those that were written; make it again with zeroplan data tokenize",
+      path.string());
+}
+
 TokenFileWriter::TokenFileWriter(const std::filesystem::path& path, IoHook* hook,
                                  std::optional<TokenFileOrigin> origin)
     : hook_(hook),

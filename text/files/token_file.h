@@ -90,6 +90,8 @@ TokenFileExtent FindTokens(const MappedFile& file, const std::filesystem::path& 
 // Whether the file is as it was written: nullopt if it has no checksum. All of it is read.
 // REQUIRES: FindTokens took it.
 std::optional<bool> ChecksumHolds(const MappedFile& file);
+// Throws Error(kUsage) naming `path` if it is not.
+void RefuseDamaged(const MappedFile& file, const std::filesystem::path& path);
 
 // Writes a file of tokens with a header, piece by piece: of uint16, or of uint32 where they come
 // from a vocabulary that is larger than 65,536. The file appears under its name, whole and on disk,

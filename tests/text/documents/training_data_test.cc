@@ -117,6 +117,9 @@ TEST_CASE("training data: kept tokens go by the files' content, whatever they ar
   overwrite(1030);
   CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { DataForModel({made, "", kVocab, "", 1}); }),
             "its bytes are not those that were written"));
+  overwrite(1025);  // the upper half of the first id
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { TokensAsText(tokenizer, made[0], {0, 100}); }),
+            "its bytes are not those that were written"));
 }
 
 TEST_CASE("training data: what was not used for longest goes, unless a run reads it") {
