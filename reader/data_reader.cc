@@ -123,6 +123,7 @@ std::shared_ptr<const DataCount> CountData(const DataFields& fields, const std::
   request.says = says;
   request.cache_folder = CacheFolder();
   request.choices = ChoicesOf(fields.records);
+  CheckRecordChoices(request.choices, fields.paths);
   RefuseWithoutTokenizer(DataFiles(fields.paths), request.model_folder.string(), vocab);
   const LongWork work("Reading the data", /*at_once=*/true);
   TokenDataset data = TokenDataset::Open(DataForModel(request));

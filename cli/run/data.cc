@@ -103,6 +103,7 @@ void RunTokenize(const TokenizeCommand& command) {
   options.model = command.tokenizer;
   options.end_of_text = [&] { return EndToken(command, tokenizer); };
   options.choices = ChoicesOf(command.records);
+  CheckRecordChoices(options.choices, command.texts);
   options.threads = command.threads.value_or(0);
   const DataSelection selection = SelectData(command.texts);
   for (const std::string& note : selection.notes) LogInfo("{}.", note);

@@ -141,6 +141,8 @@ TEST_CASE("data tokenize: what it needs is asked for by name") {
         Case{"--end-of-text '</s>'", "--tokenizer"}, Case{"--threads 2", "--tokenizer"},
         Case{"--text-field body", "--text-field: files are taken byte by byte"},
         Case{"--train-on all", "--train-on: files are taken byte by byte"},
+        Case{"--tokenizer " + TokenizerFixture("gpt2") + " --map text=x",
+             "--map, --text-field: there are no records here, "},
         Case{"--tokenizer " + TokenizerFixture("gpt2") + " --train-on some", "answers"}}) {
     CAPTURE(c.more);
     const RunResult run = RunZeroplan(tokenize + c.more);
@@ -202,6 +204,8 @@ TEST_CASE("train: what names and headers of files show is refused before text be
       {model + " --save " + out, "the folder holds checkpoints of an earlier run"},
       {model + " --validation-data " + work.path("none"), "none: cannot open"},
       {model + " --validation-data " + work.path("empty.txt"), "empty.txt: no text in it"},
+      {model + " --map text=x", "--map, --text-field: there are no records here, "},
+      {model + " --skip-bad 1", "--skip-bad: there are no records here, "},
       {cut, "is it cut short?"},
       {deeper + " --init-from " + out, "n_layer is 1, but the model to train has 2"},
       {deeper + " --resume --save " + out, "with layers 1, the one to resume has 2"},

@@ -297,6 +297,19 @@ std::string Summary(const TokenizedFiles& done) {
   return text;
 }
 
+void CheckRecordChoices(const TextChoices& choices, std::span<const std::string> data) {
+  const char* unused = !choices.names.empty() ? "⟦map⟧, ⟦text_field⟧"
+                       : choices.skip_bad > 0 ? "⟦skip_bad⟧"
+                                              : nullptr;
+  if (unused == nullptr) return;
+  const std::vector<fs::path> files = DataFiles(data);
+  if (std::all_of(files.begin(), files.end(),
+                  [](const fs::path& file) { return FileKindOf(file) == FileKind::kText; })) {
+    ThrowUsage("{}: there are no records here, {} is text; leave it out", unused,
+               files.empty() ? "" : files[0].string());
+  }
+}
+
 void SayLosses(const TokenFileLosses& losses, std::string_view file, const TextChoices& choices) {
   if (losses.records > 0) {
     LogWarning("{} record{} left out (⟦skip_bad⟧ {}).", losses.records,

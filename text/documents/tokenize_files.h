@@ -122,6 +122,9 @@ struct TokenizedFiles {
 // "1200 tokens of 16 bits (300 count in the loss), 12 documents".
 std::string Summary(const TokenizedFiles& done);
 
+// Throws Error(kUsage) for a choice that is about records where the files of `data` are text alone.
+void CheckRecordChoices(const TextChoices& choices, std::span<const std::string> data);
+
 // Warns of what the tokens of `file` lack.
 void SayLosses(const TokenFileLosses& losses, std::string_view file, const TextChoices& choices);
 

@@ -235,12 +235,15 @@ void WarnOfFreshWeights(const TrainCommand& command, const TrainWork& work) {
       work.model_folder);
 }
 
-// What is wrong with the files of a run, where that shows without reading all of them: before text
-// becomes tokens, which may take long.
+// What is wrong with the files of a run, or with what is said of them, where that shows without
+// reading all of them: before text becomes tokens, which may take long.
 void LookBeforeTokens(const TrainCommand& command, const TrainWork& work,
                       const TrainOptions& options, ProcessGroup* group) {
   CheckDataFiles(command.run.data);
   CheckDataFiles(command.validation_data);
+  std::vector<std::string> all = command.run.data;
+  all.insert(all.end(), command.validation_data.begin(), command.validation_data.end());
+  CheckRecordChoices(ChoicesOf(command.records), all);
   if (group == nullptr || group->rank() == 0) LookAtStart(work.model, options);
   if (group != nullptr) group->Barrier();
 }
