@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "core/base/strings.h"
@@ -126,23 +127,6 @@ bool IsCount(std::string_view value) {
          value.find_first_not_of("0123456789") == value.npos && value.front() != '0';
 }
 
-std::string Normal(std::string_view name) {
-  while (name.starts_with('-')) name.remove_prefix(1);
-  std::string normal(name);
-  std::replace(normal.begin(), normal.end(), '-', '_');
-  return normal;
-}
-
-// Whether a line is, or goes on, a command: programs are named on it, or it is an option alone.
-bool IsCommand(std::string_view line) {
-  if (!HasPart(line, "--")) return false;
-  for (const std::string_view mark :
-       {"python", "torchrun", "deepspeed ", "accelerate launch", "cmd = ", ".py", "return code"}) {
-    if (HasPart(line, mark)) return true;
-  }
-  return Trimmed(line).starts_with("--") || Trimmed(line).starts_with("> ");
-}
-
 constexpr size_t kLongestBlock = 4000;  // lines
 
 }  // namespace
@@ -221,17 +205,8 @@ bool FactReader::InBlock(const std::string& line, int64_t number) {
       if (equals == std::string_view::npos || !text.ends_with(",")) return true;
       std::string value(text.substr(equals + 1, text.size() - equals - 2));
       std::erase_if(value, [](char c) { return c == '\'' || c == '"'; });
-      // OptimizerNames.ADAMW_TORCH and <SaveStrategy.NO: 'no'> are names of transformers'.
-      if (const size_t dot = value.find("OptimizerNames."); dot != std::string::npos) {
-        value = value.substr(dot + 15);
-        if (const size_t colon = value.find(": "); colon != std::string::npos) {
-          value = value.substr(colon + 2);
-        }
-        std::erase(value, '>');
-        std::transform(value.begin(), value.end(), value.begin(),
-                       [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-      }
-      const std::string name = Normal(text.substr(0, equals));
+      value = PlainOptimizer(std::move(value));
+      const std::string name = PlainOption(text.substr(0, equals));
       // Without a value these are off.
       if (value == "None" || value.empty()) return true;
       Option(name, value, number, fmt::format("{}={}", name, value), kStated);
@@ -295,7 +270,9 @@ void FactReader::EndJson() {
     }
     return;
   }
-  if (!log_->config.empty()) return;
+  // Of several the first; what Trainer begins anew prints its own.
+  if (!log_->config.empty() && !header_since_config_) return;
+  header_since_config_ = false;
   log_->config = std::exchange(json_, "");
   log_->config_line = json_line_;
   Add("⟦runtime⟧", "deepspeed", json_line_, "DeepSpeed's config", kFromEngine);
@@ -316,7 +293,7 @@ void FactReader::Options(const std::string& line, int64_t number) {
       value += value.empty() ? words[++i] : "," + words[++i];
       if (!list) break;
     }
-    const std::string normal = Normal(name);
+    const std::string normal = PlainOption(name);
     Launch(normal, value, number);
     Option(normal, value, number, fmt::format("{}{}{}", name, value.empty() ? "" : " ", value),
            kStated);
@@ -427,24 +404,42 @@ void FactReader::AccelerateLine(std::string_view line, int64_t number) {
   }
 }
 
-void FactReader::Headers(const std::string& line, int64_t number) {
-  AccelerateLine(line, number);
-  const auto count = [&](std::string_view key, std::string_view field, int strength = kFromEngine) {
-    if (!HasPart(line, key)) return;
+// A run that begins anew (auto_find_batch_size) prints it again: the last one counts, alone.
+void FactReader::TrainerHeader(const std::string& line, int64_t number) {
+  const auto set = [&](std::string_view key, std::string_view field, int64_t most) -> int64_t {
     const std::optional<int64_t> value = CountAfter(line, key);
-    if (!value || *value == 0) return;
-    Add(field, std::to_string(*value), line.empty() ? 0 : number, std::string(Trimmed(key)),
-        strength);
+    if (!value || *value <= 0 || *value > most) return 0;
+    log_->facts.erase(std::string(field));
+    Add(field, std::to_string(*value), number, std::string(key), kFromEngine);
+    return *value;
   };
-  count("Instantaneous batch size per device =", "⟦micro_batch⟧");
-  count("Gradient Accumulation steps =", "⟦grad_accum⟧");
-  count("Num processes:", "⟦gpus⟧");
-  count("dist_world_size=", "⟦gpus⟧");
+  constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+  if (const int64_t batch = set("Instantaneous batch size per device =", "⟦micro_batch⟧", kAny)) {
+    device_batch_ = batch;
+    total_batch_ = 0;
+    header_since_config_ = true;
+  }
+  // More than that is the batch of several GPUs of one process.
+  set("batch size has been adjusted to:", "⟦micro_batch⟧", device_batch_);
+  set("Gradient Accumulation steps =", "⟦grad_accum⟧", kAny);
   if (const auto total = CountAfter(line, "accumulation) =")) {
     total_batch_ = *total;
     total_batch_line_ = number;
     Program("transformers Trainer");
   }
+}
+
+void FactReader::Headers(const std::string& line, int64_t number) {
+  AccelerateLine(line, number);
+  const auto count = [&](std::string_view key, std::string_view field) {
+    if (!HasPart(line, key)) return;
+    const std::optional<int64_t> value = CountAfter(line, key);
+    if (!value || *value == 0) return;
+    Add(field, std::to_string(*value), number, std::string(Trimmed(key)), kFromEngine);
+  };
+  TrainerHeader(line, number);
+  count("Num processes:", "⟦gpus⟧");
+  count("dist_world_size=", "⟦gpus⟧");
   const bool set = HasPart(line, "ALLOC_CONF=") && !HasPart(line, "try setting");
   if (set && HasPart(line, "expandable_segments:True")) {
     Add("⟦expandable_segments⟧", "true", number, "PYTORCH_CUDA_ALLOC_CONF", kStated);
@@ -480,19 +475,8 @@ void FactReader::Headers(const std::string& line, int64_t number) {
     log_->adapters = true;
     Program("PEFT");
   }
-  if (const size_t at = line.find("NVIDIA "); at != std::string::npos) {
-    const bool names_gpu = HasPart(line, "CUDA capacity: ") || HasPart(line, "CUDA device (") ||
-                           (Trimmed(line).starts_with("|") && !HasPart(line, "SMI"));
-    if (names_gpu) {
-      std::string name = line.substr(at);
-      for (const std::string_view end : {"  ", " with ", "'", "|"}) {
-        name.resize(std::min(name.find(end), name.size()));
-      }
-      // nvidia-smi shortens names to what several cards have in common.
-      if (!HasPart(name, "...")) {
-        Add("⟦hw⟧", std::string(Trimmed(name)), number, "the GPU's name", kStated);
-      }
-    }
+  if (const std::string gpu = GpuNameIn(line); !gpu.empty()) {
+    Add("⟦hw⟧", gpu, number, "the GPU's name", kStated);
   }
   if (HasPart(line, "sequence length ") && HasPart(line, "local batch size ")) {
     count("sequence length ", "⟦seq_len⟧");
@@ -546,18 +530,31 @@ void FactReader::Finish() {
   const LogFact* micro = log_->Fact("⟦micro_batch⟧");
   const LogFact* accum = log_->Fact("⟦grad_accum⟧");
   constexpr int64_t kMostCount = 1'000'000;  // products of two stay in range
+  const bool launches = per_node_ > 0 && per_node_ <= kMostCount && nodes_ <= kMostCount;
+  const int64_t launched = launches ? per_node_ * std::max<int64_t>(nodes_, 1) : 0;
   if (total_batch_ > 0 && micro != nullptr && accum != nullptr) {
     const int64_t sequences = std::stoll(micro->text), steps = std::stoll(accum->text);
     const bool sane = sequences > 0 && steps > 0 && sequences <= kMostCount && steps <= kMostCount;
     const int64_t of_one = sane ? sequences * steps : 0;
     if (sane && total_batch_ % of_one == 0) {
-      Add("⟦gpus⟧", std::to_string(total_batch_ / of_one), total_batch_line_,
-          "Total train batch size", kFromEngine);
+      const int64_t counted = total_batch_ / of_one;
+      // A command that does not name its nodes is that of one of them.
+      const bool agrees =
+          launched == 0 || counted == launched || (nodes_ == 0 && counted % launched == 0);
+      if (agrees) {
+        Add("⟦gpus⟧", std::to_string(counted), total_batch_line_, "Total train batch size",
+            kFromEngine);
+      } else {
+        log_->gpus_doubt = fmt::format(
+            "The launch command starts {} GPU{} (line {}), while Trainer's total train batch size "
+            "of {} comes to {} (line {}): what is started is taken; ⟦gpus⟧ says otherwise.",
+            launched, launched == 1 ? "" : "s", launch_line_, total_batch_, counted,
+            total_batch_line_);
+      }
     }
   }
-  if (per_node_ > 0 && per_node_ <= kMostCount && nodes_ <= kMostCount) {
-    Add("⟦gpus⟧", std::to_string(per_node_ * std::max<int64_t>(nodes_, 1)), launch_line_,
-        "the launch command", kStated);
+  if (launches) {
+    Add("⟦gpus⟧", std::to_string(launched), launch_line_, "the launch command", kStated);
     if (nodes_ > 1) {
       Add("⟦gpus_per_node⟧", std::to_string(per_node_), launch_line_, "the launch command",
           kStated);

@@ -43,6 +43,7 @@ class FactReader {
   void Launch(std::string_view name, const std::string& value, int64_t line);
   void Fsdp(const std::string& value, int64_t line);
   void AccelerateLine(std::string_view line, int64_t number);
+  void TrainerHeader(const std::string& line, int64_t number);
   void Headers(const std::string& line, int64_t number);
   void DeepSpeedLine(const std::string& line, int64_t number);
 
@@ -56,6 +57,8 @@ class FactReader {
   std::string yaml_parent_;
   // Of Trainer's header and of launchers; 0: not said.
   int64_t total_batch_ = 0, total_batch_line_ = 0, per_node_ = 0, nodes_ = 0, launch_line_ = 0;
+  int64_t device_batch_ = 0;
+  bool header_since_config_ = false;             // Trainer's, behind the config that is held
   int64_t no_bf16_line_ = 0, no_fp16_line_ = 0;  // where they are said to be off; 0: nowhere
 };
 

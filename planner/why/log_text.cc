@@ -1,5 +1,6 @@
 #include "planner/why/log_text.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -180,6 +181,49 @@ std::optional<int> RankOf(std::string_view line) {
     }
   }
   return std::nullopt;
+}
+
+std::string PlainOption(std::string_view name) {
+  while (name.starts_with('-')) name.remove_prefix(1);
+  std::string normal(name);
+  std::replace(normal.begin(), normal.end(), '-', '_');
+  return normal;
+}
+
+bool IsCommand(std::string_view line) {
+  if (!HasPart(line, "--")) return false;
+  for (const std::string_view mark :
+       {"python", "torchrun", "deepspeed ", "accelerate launch", "cmd = ", ".py", "return code"}) {
+    if (HasPart(line, mark)) return true;
+  }
+  return Trimmed(line).starts_with("--") || Trimmed(line).starts_with("> ");
+}
+
+std::string PlainOptimizer(std::string value) {
+  const size_t dot = value.find("OptimizerNames.");
+  if (dot == std::string::npos) return value;
+  value = value.substr(dot + 15);
+  if (const size_t colon = value.find(": "); colon != std::string::npos) {
+    value = value.substr(colon + 2);
+  }
+  std::erase(value, '>');
+  std::transform(value.begin(), value.end(), value.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  return value;
+}
+
+std::string GpuNameIn(std::string_view line) {
+  const size_t at = line.find("NVIDIA ");
+  const bool names_gpu = at != std::string_view::npos &&
+                         (HasPart(line, "CUDA capacity: ") || HasPart(line, "CUDA device (") ||
+                          (Trimmed(line).starts_with("|") && !HasPart(line, "SMI")));
+  if (!names_gpu) return "";
+  std::string_view name = line.substr(at);
+  for (const std::string_view end : {"  ", " with ", "'", "|"}) {
+    name = name.substr(0, name.find(end));
+  }
+  // nvidia-smi shortens names to what several cards have in common.
+  return HasPart(name, "...") ? "" : std::string(Trimmed(name));
 }
 
 }  // namespace zeroplan

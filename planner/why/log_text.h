@@ -26,6 +26,15 @@ std::optional<uint64_t> GibibytesAfter(std::string_view line, std::string_view k
 
 // Words as a shell or a printed Python list has them, without quotes, brackets and commas.
 std::vector<std::string> WordsIn(std::string_view line);
+// "--per-device-train-batch-size" as "per_device_train_batch_size".
+std::string PlainOption(std::string_view name);
+// Whether a line is, or goes on, a command: programs are named on it, or it is an option alone.
+bool IsCommand(std::string_view line);
+// "OptimizerNames.ADAMW_TORCH" and "<OptimizerNames.ADAMW_TORCH: 'adamw_torch'>", without their
+// quotes, as "adamw_torch"; other values as they are.
+std::string PlainOptimizer(std::string value);
+// "NVIDIA H100 80GB HBM3", where a program or nvidia-smi names the GPU in full; else "".
+std::string GpuNameIn(std::string_view line);
 
 // `line` without colours and other control sequences.
 std::string WithoutControls(std::string_view line);

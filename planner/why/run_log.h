@@ -93,6 +93,7 @@ struct RunLog {
   bool has_nul = false;                               // binary, or a text in UTF-16
   std::map<std::string, LogFact> facts;               // by field
   std::map<std::string, std::string> unknown_values;  // by field, a note each
+  std::string gpus_doubt;  // where what it says of the GPUs differs: a note
   // A DeepSpeed config, or a model's config.json, that was printed; empty: none.
   std::string config, model_config;
   int64_t config_line = 0, model_config_line = 0;

@@ -406,6 +406,9 @@ WhyAnswer FindWhy(const WhyRequest& request) {
   for (const auto& [field, note] : log.unknown_values) {
     if (log.Fact(field) == nullptr && !request.given.contains(field)) answer.notes.push_back(note);
   }
+  if (!log.gpus_doubt.empty() && !request.given.contains("⟦gpus⟧")) {
+    answer.notes.push_back(log.gpus_doubt);
+  }
   if (log.fsdp1) {
     answer.notes.emplace_back(
         "It ran FSDP's first version (FullyShardedDataParallel), which is predicted as its second, "

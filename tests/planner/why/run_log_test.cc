@@ -331,6 +331,50 @@ TEST_CASE("a failure after which steps went on, or that Python ignores, ended no
   CHECK(both.Cause()->line == 5 + 2);
 }
 
+TEST_CASE("Trainer's header: that of the run begun anew counts, all of it") {
+  const auto header = [](int batch, const std::string& adjusted, int total) {
+    return fmt::format(
+        "***** Running training *****\n  Instantaneous batch size per device = {}\n{}"
+        "  Total train batch size (w. parallel, distributed & accumulation) = {}\n"
+        "  Gradient Accumulation steps = 1\n",
+        batch, adjusted, total);
+  };
+  const auto adjusted = [](int to) {
+    return fmt::format("  Training with DataParallel so batch size has been adjusted to: {}\n", to);
+  };
+  const std::string config = "[config.py:991:print_user_config]   json = {\n  \"n\": ";
+  const std::string first = config + "16\n}\n" + header(16, "", 64);
+  const std::string command = "torchrun --nproc_per_node 4 t.py --per_device_train_batch_size 16\n";
+  // As releases of transformers print a batch size that auto_find_batch_size halved.
+  for (const std::string& second : {header(16, adjusted(8), 32), header(8, "", 32)}) {
+    const RunLog log = Log(command + first + config + "8\n}\n" + second);
+    CHECK(Fact(log, "⟦micro_batch⟧") == "8");
+    CHECK(Fact(log, "⟦gpus⟧") == "4");
+    CHECK(log.gpus_doubt.empty());
+    CHECK(log.config == "{\n\"n\": 8\n}\n");
+    CHECK(log.config_line == 1 + 3 + 4 + 1);
+  }
+  // A config of another engine, in front of the header, is none of a run begun anew.
+  CHECK(Has(Log(config + "1\n}\n" + config + "2\n}\n" + first).config, "1"));
+  // Of a header that is cut off the batch size is known, and the command says the GPUs.
+  const RunLog cut = Log(command + first + "  Instantaneous batch size per device = 8\n");
+  CHECK(Fact(cut, "⟦micro_batch⟧") == "8");
+  CHECK(Fact(cut, "⟦gpus⟧") == "4");
+  // DataParallel of one process: the adjusted size is that of its GPUs.
+  const RunLog parallel = Log("python t.py\n" + header(4, adjusted(32), 32));
+  CHECK(Fact(parallel, "⟦micro_batch⟧") == "4");
+  CHECK(Fact(parallel, "⟦gpus⟧") == "8");
+  // What is started counts, and a difference is said; a command may be that of one node.
+  const RunLog differs = Log(command + header(16, "", 32));
+  CHECK(Fact(differs, "⟦gpus⟧") == "4");
+  CHECK(differs.gpus_doubt ==
+        "The launch command starts 4 GPUs (line 1), while Trainer's total train batch size of 32 "
+        "comes to 2 (line 4): what is started is taken; ⟦gpus⟧ says otherwise.");
+  const RunLog nodes = Log(command + header(16, "", 128));
+  CHECK(Fact(nodes, "⟦gpus⟧") == "8");
+  CHECK(nodes.gpus_doubt.empty());
+}
+
 TEST_CASE("options of commands, printed arguments and recipes") {
   const RunLog log = Log(
       "torchrun --nproc_per_node 8 --nnodes=2 train.py \\\n"
