@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <deque>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -305,6 +306,20 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
   std::optional<uint64_t> usable;
   if (cause != nullptr && cause->kind == FailureKind::kGpuMemory) usable = UsableOf(cause->gpu);
   if (usable && !common.cluster.gpu_memory) Set(common.cluster.gpu_memory, *usable);
+  if (cause != nullptr && cause->of_host() && log.host_total) {
+    const double total = log.host_total->value;
+    const std::string text = fmt::format("{:.1f}GiB", total / (1ull << 30));
+    const Given<uint64_t>& memory = common.cluster.host_memory;
+    constexpr double kRounded = 0.05;  // what its own firmware takes is not counted in it
+    if (!memory) {
+      Set(common.cluster.host_memory, static_cast<uint64_t>(total));
+      merged.used.push_back({"⟦host_memory⟧", text, log.host_total->from, log.host_total->line});
+    } else if (std::abs(static_cast<double>(*memory) / total - 1) > kRounded) {
+      merged.conflicts.push_back(fmt::format(
+          "⟦host_memory⟧ {}: the log says {} ({}, {})", request.given.at("⟦host_memory⟧"), text,
+          log.host_total->from, Place(log, log.host_total->line)));
+    }
+  }
   miss(!merged.hardware_known && !common.cluster.gpu_memory, "⟦hw⟧",
        "the GPUs (or their memory alone, ⟦gpu_memory⟧)");
   if (!common.cluster.gpu_reserve) {

@@ -499,11 +499,19 @@ void LogReader::State::Figures(const std::string& line) {
 void LogReader::State::Memory(const std::string& line) {
   if (const size_t at = line.find("see_memory_usage]"); at != std::string::npos) {
     const std::string_view text = Trimmed(std::string_view(line).substr(at + 17));
+    if (text.starts_with("CPU Virtual Memory")) {
+      const auto used = GibibytesAfter(text, "used = ");
+      const auto percent = NumberAfter(text, "percent = ");
+      if (!used || !percent || !(*percent >= 1 && *percent <= 100)) return;
+      const auto bytes = static_cast<double>(*used);
+      if (log.host_used && log.host_used->value >= bytes) return;
+      log.host_used = {bytes, log.lines, "CPU Virtual Memory"};
+      log.host_total = {bytes / (*percent / 100), log.lines, "CPU Virtual Memory"};
+      return;
+    }
     if (!text.starts_with("MA ")) {
-      if (!text.starts_with("CPU Virtual Memory")) {
-        memory_label = PrintableText(text, 80);
-        last_label = memory_label;
-      }
+      memory_label = PrintableText(text, 80);
+      last_label = memory_label;
       return;
     }
     const auto now = GibibytesAfter(text, "MA "), most = GibibytesAfter(text, "Max_MA ");

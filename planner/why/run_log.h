@@ -61,6 +61,9 @@ struct RunFailure {
   OomMessage gpu;                   // kGpuMemory
   std::optional<uint64_t> host_wanted;
   int64_t steps_before = 0;  // RunLog::steps_told when it came
+
+  // Whether it was a host's memory, as far as is known.
+  bool of_host() const { return kind == FailureKind::kHostMemory || kind == FailureKind::kKilled; }
 };
 
 // What a log says of a field of a request, as an option has it.
@@ -115,7 +118,9 @@ struct RunLog {
   // Bytes of one GPU, at most.
   std::optional<LogFigure> allocated, reserved, device;
   std::vector<MemoryLine> memory_lines;  // the first ones
-  int64_t cache_flushes = 0;             // lines that tell of emptied caches
+  // Bytes of a host: in use at most, by whatever runs there, and in all as that line has it.
+  std::optional<LogFigure> host_used, host_total;
+  int64_t cache_flushes = 0;  // lines that tell of emptied caches
   int64_t cache_flush_line = 0;
   int64_t one_thread_line = 0;  // torchrun set OMP_NUM_THREADS to 1; 0: it did not
 

@@ -316,6 +316,7 @@ void Predict(MergedRequest& merged, WhyAnswer& answer) {
     predicted.choice = std::move(estimate.choices.front());
     predicted.margin = std::move(estimate.margin);
     predicted.gpu_bytes = inputs.cluster.gpu_capacity_bytes;
+    predicted.host_bytes = CapacityOf(inputs.cluster).host_bytes;
     predicted.largest_time_error =
         runtime.LargestTimeError(predicted.choice, inputs.cluster, *inputs.hardware);
   } catch (const Error& error) {
@@ -324,8 +325,9 @@ void Predict(MergedRequest& merged, WhyAnswer& answer) {
   }
   answer.times_known = merged.hardware_known;
   for (std::string& text : assumptions.assumed) {
-    const bool of_host = text.starts_with("⟦hw⟧") || text.starts_with("⟦host_reserve⟧");
-    if (merged.hardware_known || !of_host) answer.assumed.push_back(std::move(text));
+    const bool of_profile =
+        text.starts_with("⟦hw⟧") || (text.starts_with("⟦host_reserve⟧") && !predicted.host_bytes);
+    if (merged.hardware_known || !of_profile) answer.assumed.push_back(std::move(text));
   }
   for (std::string& note : assumptions.notes) {
     answer.notes.push_back(merged.Named(std::move(note)));
@@ -443,11 +445,12 @@ WhyAnswer FindWhy(const WhyRequest& request) {
     CompareShortage(*cause, answer);
     FindAlternatives(request, answer);
   }
-  const bool host = cause->kind == FailureKind::kHostMemory || cause->kind == FailureKind::kKilled;
+  const bool host = cause->of_host();
   if (host) FindHostShortage(*cause, answer);
   if (host || cause->kind == FailureKind::kGpuMemory) FindAround(*cause, answer);
   const bool steps = PredictedPhase(cause->phase).has_value() || cause->phase == RunPhase::kUnknown;
   if (cause->kind == FailureKind::kGpuMemory && steps) FindChanges(merged, answer);
+  if (host && HostIsShort(*answer.prediction)) FindChanges(merged, answer);
   return answer;
 }
 

@@ -57,6 +57,7 @@ struct WhyPrediction {
   // Of the GPU that the log says, what this process may take; what it had at the least when it
   // died: tensors and what was wanted.
   uint64_t gpu_bytes = 0;
+  std::optional<uint64_t> host_bytes;  // of a host, without what its system keeps; unset: not known
   std::optional<uint64_t> needed;
   uint64_t beyond = 0;  // of `needed`, what was not predicted
 };

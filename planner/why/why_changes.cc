@@ -135,12 +135,15 @@ void FindChanges(MergedRequest& merged, WhyAnswer& answer) {
     }
     std::string words = Elsewhere(now, then, answer.log, deepspeed);
     if (*more != '\0') options = options.empty() ? more : options + " " + more;
-    // What changes nothing, or takes as much and more, is no help.
+    // What changes nothing, or takes as much and more, is no help; of a host that is short what
+    // fits is.
     const auto takes = [](const ChoiceEstimate& of) {
       const TorchFootprint& torch = *of.footprint.torch;
       return std::pair(torch.TensorBytes(), torch.ReservedBytes());
     };
-    if (options.empty() || takes(change.estimate) >= takes(predicted.choice)) return;
+    const bool of_host = answer.log.Cause()->of_host() && HostIsShort(predicted);
+    const bool helps = of_host || takes(change.estimate) < takes(predicted.choice);
+    if (options.empty() || !helps) return;
     if (*elsewhere != '\0') words = words.empty() ? elsewhere : words + ", " + elsewhere;
     answer.changes.push_back({std::move(options), std::move(words), change.estimate});
   };

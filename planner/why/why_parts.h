@@ -18,6 +18,8 @@ std::string GiBText(uint64_t bytes);
 std::optional<TorchPhase> PredictedPhase(RunPhase phase);
 // Seconds of an optimizer step that the log tells, steps of `setup`.
 std::optional<double> StepSecondsOf(const RunLog& log, const TrainSetup& setup);
+// Whether by prediction a host does not hold the run.
+bool HostIsShort(const WhyPrediction& predicted);
 // What is predicted of hosts, of a run that died of their memory; adds findings.
 void FindHostShortage(const RunFailure& failure, WhyAnswer& answer);
 

@@ -72,17 +72,39 @@ void FindHostShortage(const RunFailure& failure, WhyAnswer& answer) {
   const TorchFootprint& torch = *predicted.choice.footprint.torch;
   const Cluster& cluster = predicted.resolved->inputs().cluster;
   const int ranks = cluster.ranks_per_node();
-  answer.findings.push_back(fmt::format(
+  const uint64_t needs = predicted.choice.footprint.host.total();
+  std::string text = fmt::format(
       "Memory of a host as predicted: {} for {} process{} in its steps, {} of it page-locked and "
       "{} "
-      "of Python and its libraries each.{}",
-      GiBText(predicted.choice.footprint.host.total()), ranks, ranks == 1 ? "" : "es",
+      "of Python and its libraries each.",
+      GiBText(needs), ranks, ranks == 1 ? "" : "es",
       GiBText(torch.host.pinned_bytes * static_cast<uint64_t>(ranks)),
-      GiBText(torch.host_base_bytes),
-      failure.kind == FailureKind::kKilled ? " The kernel ends a process so where a host, or the "
-                                             "control group of a job, has no more "
-                                             "memory; the log does not say how much there was."
-                                           : ""));
+      GiBText(torch.host_base_bytes));
+  if (const std::optional<uint64_t>& has = predicted.host_bytes) {
+    text += fmt::format(" A host has {}, {} of it beside ⟦host_reserve⟧: that {}.",
+                        GiBText(*cluster.host_capacity_bytes), GiBText(*has),
+                        needs > *has ? "does not fit" : "fits");
+  }
+  answer.findings.push_back(std::move(text));
+  const RunLog& log = answer.log;
+  if (log.host_used) {
+    answer.findings.push_back(fmt::format(
+        "The log has up to {} of a host in use, {:.1f} % of some {:.0f} GiB ({}, line {}).",
+        GiBText(static_cast<uint64_t>(log.host_used->value)),
+        100 * log.host_used->value / log.host_total->value, log.host_total->value / (1ull << 30),
+        log.host_used->from, log.host_used->line));
+  }
+  if (failure.kind == FailureKind::kKilled) {
+    answer.findings.push_back(fmt::format(
+        "The kernel ends a process so where a host, or the control group of a job, has no more "
+        "memory{}",
+        predicted.host_bytes ? "; a control group may allow less than the host has."
+                             : "; the log does not say how much there was, ⟦host_memory⟧ does."));
+  }
+}
+
+bool HostIsShort(const WhyPrediction& predicted) {
+  return predicted.choice.why_not.find("host memory: ") != std::string::npos;
 }
 
 }  // namespace zeroplan

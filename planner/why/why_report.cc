@@ -216,17 +216,18 @@ std::string StepText(const WhyAnswer& answer) {
 }
 
 std::string ChangesText(const WhyAnswer& answer, size_t columns) {
+  const RunFailure* cause = answer.log.Cause();
+  const bool of_host = cause != nullptr && cause->of_host();
   if (answer.changes.empty()) {
-    const RunFailure* cause = answer.log.Cause();
     const bool fits = answer.prediction->choice.fits && answer.prediction->beyond == 0;
-    const bool asked = !fits && cause != nullptr && cause->kind == FailureKind::kGpuMemory &&
-                       (PredictedPhase(cause->phase) || cause->phase == RunPhase::kUnknown);
-    return asked
-               ? Wrap(
-                     "No change was found after which it fits, more GPUs included; a smaller model "
-                     "or GPUs with more memory do.",
-                     2, columns)
-               : "";
+    const bool gpu = cause != nullptr && cause->kind == FailureKind::kGpuMemory &&
+                     (PredictedPhase(cause->phase) || cause->phase == RunPhase::kUnknown);
+    const bool host = of_host && HostIsShort(*answer.prediction);
+    if (fits || (!gpu && !host)) return "";
+    return Wrap(fmt::format("No change was found after which it fits, more GPUs included; a "
+                            "smaller model or {} with more memory do.",
+                            host ? "hosts" : "GPUs"),
+                2, columns);
   }
   std::string text =
       answer.single_changes
@@ -242,6 +243,9 @@ std::string ChangesText(const WhyAnswer& answer, size_t columns) {
     if (answer.times_known && estimate.time.tokens_per_second) {
       line += fmt::format(", {:.0f} tokens/s of a GPU",
                           *estimate.time.tokens_per_second / estimate.setup.batch.world_size);
+    }
+    if (of_host) {
+      line += fmt::format(", {} of a host", GiBText(estimate.footprint.host.total()));
     }
     if (const uint64_t host = estimate.footprint.host.pinned; host > 0) {
       line += fmt::format(", {} page-locked on a host", GiBText(host));
@@ -310,6 +314,7 @@ WhyJsonValue PredictionJson(const WhyAnswer& answer) {
       {"hw", answer.times_known ? WhyJsonValue(inputs.cluster.hardware) : WhyJsonValue(nullptr)},
       {"seq_len", predicted.choice.setup.batch.seq_len},
       {"gpu_bytes_usable", predicted.gpu_bytes},
+      {"host_bytes_usable", Nullable(predicted.host_bytes)},
       {"phase", phase ? WhyJsonValue(TorchPhaseName(*phase)) : WhyJsonValue()},
       {"needed", Nullable(predicted.needed)},
       {"beyond", predicted.beyond},
@@ -407,6 +412,8 @@ std::string WhyJson(const WhyAnswer& answer) {
           {"tokens_per_second_of_gpu", FigureJson(log.tokens_per_second_of_gpu)},
           {"allocated", FigureJson(log.allocated)},
           {"reserved", FigureJson(log.reserved)},
+          {"host_used", FigureJson(log.host_used)},
+          {"host_total", FigureJson(log.host_total)},
           {"cache_flushes", log.cache_flushes}}}}},
       {"used", std::move(used)},
       {"conflicts", answer.conflicts},

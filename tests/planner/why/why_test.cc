@@ -18,6 +18,7 @@
 #include "tests/paths.h"
 #include "tests/planned_models.h"
 #include "tests/planner/runtimes/published_rows.h"
+#include "tests/planner/why/why_of_text.h"
 #include "tests/temp_dir.h"
 
 namespace zeroplan {
@@ -25,53 +26,7 @@ namespace {
 
 constexpr double kGiBOf = 1ull << 30;
 
-// Fields by name, as a command line has them.
-class GivenFields : public FieldSink {
- public:
-  void Take(AddedField field) override { fields_.push_back(std::move(field)); }
-  void Set(const std::string& name, const std::string& text) {
-    for (AddedField& field : fields_) {
-      if (field.info.name == name) field.take(text, name);
-    }
-  }
-
- private:
-  std::vector<AddedField> fields_;
-};
-
-WhyAnswer Why(const std::string& log,
-              const std::vector<std::pair<std::string, std::string>>& fields = {},
-              const std::string& add = "") {
-  WhyRequest request;
-  request.log = log;
-  request.add = add;
-  GivenFields given;
-  AddWhyFields(given, request);
-  for (const auto& [name, text] : fields) given.Set("⟦" + name + "⟧", text);
-  return FindWhy(request);
-}
-
-WhyAnswer WhyOfText(const std::string& text,
-                    const std::vector<std::pair<std::string, std::string>>& fields = {}) {
-  const TempDir folder;
-  const std::string file = folder.path("train.log");
-  std::ofstream(file) << text;
-  return Why(file, fields);
-}
-
 std::string Fixture(const std::string& name) { return SourcePath("tests/fixtures/why/" + name); }
-
-bool HasFinding(const WhyAnswer& answer, const std::string& part) {
-  return std::any_of(answer.findings.begin(), answer.findings.end(),
-                     [&](const std::string& text) { return text.find(part) != std::string::npos; });
-}
-
-const WhyChange* ChangeWith(const WhyAnswer& answer, const std::string& part) {
-  for (const WhyChange& change : answer.changes) {
-    if (change.options.find(part) != std::string::npos) return &change;
-  }
-  return nullptr;
-}
 
 TEST_CASE("a DeepSpeed run: predicted from the config that it printed") {
   const WhyAnswer answer = Why(Fixture("deepspeed_backward.log"));
@@ -476,26 +431,6 @@ TEST_CASE("a model that has not as many parameters as the log counts is not the 
        {"lora_rank", "16"}});
   CHECK(rank.prediction.has_value());
   CHECK_FALSE(HasFinding(rank, "The log counts"));
-}
-
-TEST_CASE("a host without memory: what is predicted of it") {
-  const WhyAnswer answer = WhyOfText(
-      "Loading checkpoint shards:  33%|###   | 1/3 [00:09<00:19,  9.81s/it]\n"
-      "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 6 "
-      "(pid: 730) of binary: /opt/python\n",
-      {{"model", "llama3.1-8b"},
-       {"runtime", "deepspeed"},
-       {"stage", "3"},
-       {"gpus", "8"},
-       {"micro_batch", "1"},
-       {"seq_len", "2048"},
-       {"hw", "dgx-h100"},
-       {"code", "hf"}});
-  REQUIRE(answer.prediction.has_value());
-  CHECK(HasFinding(answer, "Memory of a host as predicted: "));
-  CHECK(HasFinding(answer, "for 8 processes"));
-  CHECK(HasFinding(answer, "Loading: "));
-  CHECK(answer.changes.empty());
 }
 
 TEST_CASE("--add: the row is one that the reader of measured runs takes") {
