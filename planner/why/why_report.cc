@@ -252,7 +252,10 @@ std::string ChangesText(const WhyAnswer& answer, size_t columns) {
     }
     if (estimate.room == MemoryRoom::kAtRisk) line += "; at risk, with the margin of error on top";
     if (estimate.room == MemoryRoom::kEmptiesCache) {
-      line += "; the allocator has to empty its cache, or expandable segments";
+      const bool joins = answer.prediction->resolved->inputs().recipe.expandable_segments ||
+                         change.options.find("⟦expandable_segments⟧") != std::string::npos;
+      line += "; the allocator has to empty its cache";
+      if (!joins) line += ", which ⟦expandable_segments⟧ may spare it";
     }
     text += Wrap(line + ".", 4, columns);
   }

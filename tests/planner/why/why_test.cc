@@ -241,6 +241,32 @@ TEST_CASE("a shortage that nobody says the place of: changes take less than is p
   }
 }
 
+TEST_CASE("a change does not advise itself") {
+  const std::string log =
+      "accelerate launch --num_processes 8 train.py --model_name_or_path meta-llama/Llama-3.1-8B "
+      "--per_device_train_batch_size 4 --gradient_accumulation_steps 2 --max_seq_length 4096 "
+      "--bf16 True --gradient_checkpointing True --optim adamw_torch --fsdp \"full_shard "
+      "auto_wrap\" "
+      "--use_liger_kernel True\n";
+  const std::vector<std::pair<std::string, std::string>> fields = {{"hw", "dgx-a100-40gb"}};
+  const std::string spares = "has to empty its cache, which ⟦expandable_segments⟧ may spare it.";
+  const auto text_of = [&](const std::string& head) {
+    const std::string shortage = Shortage(
+        "Tried to allocate 832.00 MiB. GPU 2 has a total capacity of 39.39 GiB of which 400.00 MiB "
+        "is free.");
+    return WhyText(WhyOfText(head + log + shortage, fields), 4000);
+  };
+  const std::string off = text_of(""),
+                    on = text_of("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n");
+  CHECK(Has(off, spares));
+  const size_t own = off.find("  ⟦expandable_segments⟧ [");
+  REQUIRE(own != std::string::npos);
+  const std::string line = off.substr(own, off.find('\n', own) - own);
+  CHECK(line.ends_with("; the allocator has to empty its cache."));
+  // Nor is it of use where it is on.
+  CHECK(Lacks(on, spares));
+}
+
 TEST_CASE("a DeepSpeed config whose zero_optimization is no object") {
   const auto why = [](const std::string& zero) {
     auto fields = kGpt2;
