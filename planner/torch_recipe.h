@@ -83,6 +83,8 @@ struct TorchRecipe {
   std::optional<TorchFloat8> float8;
   // PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.
   bool expandable_segments = false;
+  // Of the Trainer; none: its default.
+  std::optional<int64_t> per_device_eval_batch_size;
 
   // Of programs without an optimizer of their own.
   TorchOptimizer UsedOptimizer() const { return optimizer.value_or(TorchOptimizer::kAdamWFused); }

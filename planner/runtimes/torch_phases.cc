@@ -335,14 +335,19 @@ AroundPeak PlayEvaluation(const PlayedRun& run, const TorchRun& of_steps, TorchR
     TorchStep(run.model, evaluation, memory, engine, &no_timer).Forward();
     return memory->peak(TorchPhase::kForwardBackward);
   };
-  const TorchPeak one = play(1), peak = play(kEvalBatch);
+  const std::optional<int64_t>& said = run.play.recipe.per_device_eval_batch_size;
+  const int64_t batch = said.value_or(kEvalBatch);
+  const TorchPeak one = play(1), peak = play(batch);
   AroundPeak of =
       Begin(AroundPhase::kEvaluation, peak.allocated_bytes + run.context, run.host_between_steps);
   const uint64_t logits = peak.class_bytes[static_cast<size_t>(TorchClass::kLogits)];
-  of.why = logits == 0 ? fmt::format("{} sequences at once", kEvalBatch)
-                       : fmt::format("{} of it {} sequences' logits and their loss",
-                                     FormatBytes(logits), kEvalBatch);
-  of.setting = fmt::format("per_device_eval_batch_size {}, the Trainer's default", kEvalBatch);
+  const std::string sequences = fmt::format("{} sequence{}", batch, batch == 1 ? "" : "s");
+  of.why = logits == 0 ? sequences + " at once"
+                       : fmt::format("{} of it {}{} logits and their loss", FormatBytes(logits),
+                                     sequences, batch == 1 ? "'s" : "'");
+  of.setting =
+      fmt::format("per_device_eval_batch_size {}{}", batch, said ? "" : ", the Trainer's default");
+  if (batch == 1) return of;
   of.instead = "per_device_eval_batch_size 1";
   of.instead_bytes = of.bytes;
   of.instead_bytes.gpu = one.allocated_bytes + run.context;

@@ -35,6 +35,7 @@ constexpr auto kKnownOptions = std::to_array<KnownOption>({
     {"pretrained_model_name_or_path", "⟦model⟧"},
     {"base_model", "⟦model⟧"},
     {"per_device_train_batch_size", "⟦micro_batch⟧", ValueKind::kCount},
+    {"per_device_eval_batch_size", kEvalBatchFact, ValueKind::kCount},
     {"train_micro_batch_size_per_gpu", "⟦micro_batch⟧", ValueKind::kCount},
     {"micro_batch_size", "⟦micro_batch⟧", ValueKind::kCount},
     {"gradient_accumulation_steps", "⟦grad_accum⟧", ValueKind::kCount},
@@ -410,7 +411,7 @@ void FactReader::TrainerHeader(const std::string& line, int64_t number) {
     const std::optional<int64_t> value = CountAfter(line, key);
     if (!value || *value <= 0 || *value > most) return 0;
     log_->facts.erase(std::string(field));
-    Add(field, std::to_string(*value), number, std::string(key), kFromEngine);
+    Add(field, std::to_string(*value), number, std::string(Trimmed(key)), kFromEngine);
     return *value;
   };
   constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
@@ -419,6 +420,9 @@ void FactReader::TrainerHeader(const std::string& line, int64_t number) {
     total_batch_ = 0;
     header_since_config_ = true;
   }
+  if (HasPart(line, "***** Running ")) evaluates_ = !HasPart(line, "***** Running training");
+  // Of one process, and so of one GPU.
+  if (evaluates_ && set("  Batch size =", kEvalBatchFact, kAny) > 0) evaluates_ = false;
   // More than that is the batch of several GPUs of one process.
   set("batch size has been adjusted to:", "⟦micro_batch⟧", device_batch_);
   set("Gradient Accumulation steps =", "⟦grad_accum⟧", kAny);

@@ -58,7 +58,8 @@ class FactReader {
   // Of Trainer's header and of launchers; 0: not said.
   int64_t total_batch_ = 0, total_batch_line_ = 0, per_node_ = 0, nodes_ = 0, launch_line_ = 0;
   int64_t device_batch_ = 0;
-  bool header_since_config_ = false;             // Trainer's, behind the config that is held
+  bool evaluates_ = false;            // within the header of an evaluation or a prediction
+  bool header_since_config_ = false;  // Trainer's, behind the config that is held
   int64_t no_bf16_line_ = 0, no_fp16_line_ = 0;  // where they are said to be off; 0: nowhere
 };
 

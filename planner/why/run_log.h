@@ -66,6 +66,9 @@ struct RunFailure {
   bool of_host() const { return kind == FailureKind::kHostMemory || kind == FailureKind::kKilled; }
 };
 
+// Of a fact that is no field of a request: the sequences that Trainer evaluates at once on a GPU.
+inline constexpr std::string_view kEvalBatchFact = "per_device_eval_batch_size";
+
 // What a log says of a field of a request, as an option has it.
 struct LogFact {
   std::string field;  // "⟦micro_batch⟧"

@@ -312,6 +312,10 @@ void Predict(MergedRequest& merged, WhyAnswer& answer) {
       if (!common.cluster.host_memory) inputs.cluster.host_capacity_bytes.reset();
       inputs.cluster.pinned_limit_bytes.reset();
     }
+    if (const LogFact* batch = answer.log.Fact(kEvalBatchFact)) {
+      constexpr int64_t kMost = 1'000'000;  // products stay in range
+      inputs.recipe.per_device_eval_batch_size = std::min<int64_t>(std::stoll(batch->text), kMost);
+    }
     Estimate estimate = EstimateChoices(inputs);
     predicted.choice = std::move(estimate.choices.front());
     predicted.margin = std::move(estimate.margin);

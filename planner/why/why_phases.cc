@@ -48,7 +48,13 @@ void FindAround(const RunFailure& failure, WhyAnswer& answer) {
   const std::optional<AroundPhase> around = AroundOf(phase);
   if (!around) return;
   for (const AroundPeak& peak : torch.around) {
-    if (peak.phase == *around) answer.findings.push_back(AroundText(peak, ranks));
+    if (peak.phase != *around) continue;
+    std::string text = AroundText(peak, ranks);
+    const LogFact* batch = answer.log.Fact(kEvalBatchFact);
+    if (batch != nullptr && *around == AroundPhase::kEvaluation) {
+      text += fmt::format(" The batch size is the log's ({}, line {}).", batch->from, batch->line);
+    }
+    answer.findings.push_back(std::move(text));
   }
   const bool gathers =
       std::any_of(failure.frames.begin(), failure.frames.end(),

@@ -27,8 +27,8 @@ class GivenFields : public FieldSink {
 };
 
 inline WhyAnswer Why(const std::string& log,
-              const std::vector<std::pair<std::string, std::string>>& fields = {},
-              const std::string& add = "") {
+                     const std::vector<std::pair<std::string, std::string>>& fields = {},
+                     const std::string& add = "") {
   WhyRequest request;
   request.log = log;
   request.add = add;
@@ -39,7 +39,7 @@ inline WhyAnswer Why(const std::string& log,
 }
 
 inline WhyAnswer WhyOfText(const std::string& text,
-                    const std::vector<std::pair<std::string, std::string>>& fields = {}) {
+                           const std::vector<std::pair<std::string, std::string>>& fields = {}) {
   const TempDir folder;
   const std::string file = folder.path("train.log");
   std::ofstream(file) << text;

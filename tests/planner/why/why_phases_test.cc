@@ -44,15 +44,14 @@ TEST_CASE("a host without memory: beside what it has, and what makes it fit") {
   const std::string killed =
       "slurmstepd: error: Detected 3 oom_kill events in StepId=4242.0. Some of the step tasks have "
       "been OOM Killed.\n";
-  const std::vector<std::pair<std::string, std::string>> fields = {
-      {"model", "llama3.1-8b"},
-      {"runtime", "deepspeed"},
-      {"stage", "3"},
-      {"offload_optimizer", "cpu"},
-      {"gpus", "8"},
-      {"micro_batch", "1"},
-      {"seq_len", "2048"},
-      {"gpu_memory", "80GB"}};
+  const std::vector<std::pair<std::string, std::string>> fields = {{"model", "llama3.1-8b"},
+                                                                   {"runtime", "deepspeed"},
+                                                                   {"stage", "3"},
+                                                                   {"offload_optimizer", "cpu"},
+                                                                   {"gpus", "8"},
+                                                                   {"micro_batch", "1"},
+                                                                   {"seq_len", "2048"},
+                                                                   {"gpu_memory", "80GB"}};
   const auto with = [&](const std::string& log, const char* memory) {
     auto all = fields;
     if (*memory != '\0') all.emplace_back("host_memory", memory);
@@ -101,6 +100,56 @@ TEST_CASE("a host without memory: beside what it has, and what makes it fit") {
   const WhyAnswer none = with("", "3GiB");
   CHECK(none.changes.empty());
   CHECK(Has(WhyText(none, 400), "a smaller model or hosts with more memory do."));
+}
+
+TEST_CASE("evaluation that ran out of memory: with the batch size that the log says") {
+  const auto finding = [](const std::string& head, const std::string& evaluation) {
+    const WhyAnswer answer = WhyOfText(
+        head +
+            "***** Running training *****\n  Instantaneous batch size per device = 4\n"
+            "  Total train batch size (w. parallel, distributed & accumulation) = 32\n"
+            "  Gradient Accumulation steps = 1\n" +
+            evaluation +
+            "Traceback (most recent call last):\n"
+            "  File \"/opt/transformers/trainer.py\", line 4400, in evaluation_loop\n"
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 18.55 GiB. GPU 3 has a "
+            "total capacity of 79.10 GiB of which 3.21 GiB is free.\n",
+        {{"model", "llama3.2-1b"},
+         {"runtime", "deepspeed"},
+         {"stage", "3"},
+         {"seq_len", "2048"},
+         {"checkpointing", "full"}});
+    REQUIRE(answer.prediction.has_value());
+    for (const std::string& text : answer.findings) {
+      if (text.starts_with("Evaluation: ")) return text;
+    }
+    return std::string();
+  };
+  const auto header = [](int batch) {
+    return fmt::format("***** Running Evaluation *****\n  Num examples = 500\n  Batch size = {}\n",
+                       batch);
+  };
+  const std::string command = "torchrun --nproc_per_node 8 t.py --per_device_eval_batch_size 2\n";
+  const std::string two = finding(command, "");
+  CHECK(Has(two,
+            "2 sequences' logits and their loss (per_device_eval_batch_size 2). With "
+            "per_device_eval_batch_size 1: "));
+  CHECK(Has(two, "The batch size is the log's (--per_device_eval_batch_size 2, line 1)."));
+  // What ran is what evaluation prints.
+  const std::string sixteen = finding(command, header(16));
+  CHECK(Has(sixteen, "16 sequences' logits and their loss (per_device_eval_batch_size 16)"));
+  CHECK(Has(sixteen, "The batch size is the log's (Batch size =, line 8)."));
+  const std::string one = finding("", header(1));
+  CHECK(Has(one, "1 sequence's logits and their loss (per_device_eval_batch_size 1)."));
+  CHECK(Lacks(one, " With "));
+  const std::string unsaid = finding("", "");
+  CHECK(Has(unsaid,
+            "8 sequences' logits and their loss (per_device_eval_batch_size 8, the "
+            "Trainer's default). With per_device_eval_batch_size 1: "));
+  CHECK(Lacks(unsaid, "the log's"));
+  // Of some other header it is none.
+  CHECK(finding("", "  Batch size = 2\n") == unsaid);
+  CHECK(finding("", header(8)).starts_with(unsaid.substr(0, unsaid.find(", the Trainer's"))));
 }
 
 }  // namespace
