@@ -451,6 +451,12 @@ void FactReader::Headers(const std::string& line, int64_t number) {
   if (HasPart(line, "Gradient checkpointing enabled")) {
     Add("⟦checkpointing⟧", "full", number, "Gradient checkpointing enabled", kStated);
   }
+  for (const std::string_view kind : {"full", "selective"}) {
+    const std::string applied = fmt::format("Applied {} activation checkpointing", kind);
+    if (HasPart(line, applied + " to the model")) {
+      Add("⟦checkpointing⟧", std::string(kind), number, applied, kFromEngine);
+    }
+  }
   if (HasPart(line, "Mixed precision type: ")) {
     const std::string type = line.substr(line.find("type: ") + 6);
     Option("mixed_precision", std::string(Trimmed(type)), number, "Mixed precision type",

@@ -530,6 +530,14 @@ TEST_CASE("torchtitan, torchtune and memory_summary") {
       "[rank0]:[titan] step: 10  loss:  9.1  memory: 62.34GiB(78.80%)  tps: 7,123  mfu: 41.6%\n"
       "[rank0]:[titan] step: 20  loss:  8.1  memory: 62.34GiB(78.80%)  tps: 7,125  mfu: 41.6%\n");
   CHECK(Fact(titan, "⟦hw⟧") == "NVIDIA H100 80GB HBM3");
+  CHECK(Fact(titan, "⟦checkpointing⟧").empty());  // without a line it is off
+  for (const char* kind : {"full", "selective"}) {
+    const RunLog applied = Log(fmt::format(
+        "[rank0]:[titan] - root - INFO - Applied {} activation checkpointing to the model\n",
+        kind));
+    CHECK(Fact(applied, "⟦checkpointing⟧") == kind);
+    CHECK(applied.Fact("⟦checkpointing⟧")->line == 1);
+  }
   REQUIRE(titan.tokens_per_second_of_gpu.has_value());
   CHECK(titan.tokens_per_second_of_gpu->value == doctest::Approx(7125));
   REQUIRE(titan.reserved.has_value());
