@@ -95,6 +95,22 @@ std::string EditedConfig(const WhyRequest& request, const RunLog& log, MergedReq
     batch_changed = true;
   }
   if (batch_changed) config.erase("train_batch_size");
+  // What changes keep is the sequences of a step.
+  const auto number = [&](const Given<int64_t>& option, const char* key, int64_t otherwise) {
+    if (option) return *option;
+    const auto at = config.find(key);
+    return at != config.end() && at->is_number_integer() ? at->get<int64_t>() : otherwise;
+  };
+  const int64_t micro = number(batch.micro_batch, "train_micro_batch_size_per_gpu", 0);
+  const int64_t accum = number(batch.grad_accum, "gradient_accumulation_steps", 1);
+  const bool shares =
+      config.contains("sequence_parallel_size") || request.given.contains("⟦sequence_ranks⟧");
+  constexpr int64_t kMostCount = 1'000'000;  // products stay in range
+  const bool sane = micro > 0 && micro <= kMostCount && accum > 0 && accum <= kMostCount;
+  if (sane && !shares && !batch.global_batch && !batch.global_batch_tokens &&
+      !config.contains("train_batch_size") && merged.common.cluster.gpus) {
+    config["train_batch_size"] = micro * accum * *merged.common.cluster.gpus;
+  }
   WhyConfig& zero = config["zero_optimization"];
   const ChoiceFields& choice = request.common.choice;
   const auto one = [&](const auto& values, std::string_view field) {

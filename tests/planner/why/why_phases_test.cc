@@ -96,6 +96,25 @@ TEST_CASE("a host without memory: beside what it has, and what makes it fit") {
   CHECK(HasFinding(more, "a control group may allow less than the host has."));
   CHECK(more.changes.empty());
 
+  // A config with options keeps the sequences of a step too.
+  const std::string config =
+      "[config.py:991:print_user_config]   json = {\n  \"train_batch_size\": 16,\n"
+      "  \"train_micro_batch_size_per_gpu\": 2,\n  \"gradient_accumulation_steps\": 1,\n"
+      "  \"bf16\": {\"enabled\": true},\n  \"zero_optimization\": {\"stage\": 3,\n"
+      "    \"offload_optimizer\": {\"device\": \"cpu\"}, \"offload_param\": {\"device\": "
+      "\"cpu\"}}\n}\n";
+  const WhyAnswer configured = WhyOfText(
+      config + CpuLine(100.11, 79.6) + killed,
+      {{"model", "llama3.1-8b"}, {"gpus", "8"}, {"seq_len", "4096"}, {"gpu_memory", "80GB"}});
+  REQUIRE(configured.prediction.has_value());
+  CHECK(configured.prediction->choice.setup.batch.global_batch() == 16);
+  REQUIRE_FALSE(configured.changes.empty());
+  for (const WhyChange& change : configured.changes) {
+    CAPTURE(change.options);
+    CHECK(change.estimate.fits);
+    CHECK(change.estimate.setup.batch.global_batch() == 16);
+  }
+
   // Less than Python itself takes.
   const WhyAnswer none = with("", "3GiB");
   CHECK(none.changes.empty());
