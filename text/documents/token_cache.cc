@@ -337,6 +337,33 @@ std::vector<std::string> DataForModel(const DataRequest& request) {
   return made;
 }
 
+void CheckRecordChoices(const TextChoices& choices, std::span<const std::string> data) {
+  const char* unused = !choices.names.empty() ? "⟦map⟧, ⟦text_field⟧"
+                       : choices.skip_bad > 0 ? "⟦skip_bad⟧"
+                                              : nullptr;
+  if (unused == nullptr) return;
+  const std::vector<fs::path> files = DataFiles(data);
+  if (std::all_of(files.begin(), files.end(),
+                  [](const fs::path& file) { return FileKindOf(file) == FileKind::kText; })) {
+    ThrowUsage("{}: there are no records here, {} is text; leave it out", unused,
+               files.empty() ? "" : files[0].string());
+  }
+}
+
+void CheckDataOrigin(std::span<const std::string> data, const fs::path& model_folder) {
+  const fs::path file = model_folder / "tokenizer.json";
+  std::error_code ignored;
+  if (!fs::exists(file, ignored)) return;
+  std::optional<Tokenizer> tokenizer;
+  for (const fs::path& path : DataFiles(data)) {
+    if (!IsTokenFile(path)) continue;
+    const TokenFileExtent extent = FindTokens(MappedFile::Open(path), path);
+    if (!extent.origin) continue;
+    if (!tokenizer) tokenizer = Tokenizer::FromFile(file);
+    CheckOrigin(extent, path, *tokenizer);
+  }
+}
+
 uint64_t CacheLimit() {
   const char* given = std::getenv("ZEROPLAN_CACHE_LIMIT");
   if (given == nullptr || *given == '\0') return kDefaultLimit;

@@ -44,6 +44,14 @@ struct DataRequest {
 // written.
 std::vector<std::string> DataForModel(const DataRequest& request);
 
+// Throws Error(kUsage) for a choice that is about records where the files of `data` are text alone.
+void CheckRecordChoices(const TextChoices& choices, std::span<const std::string> data);
+
+// Throws as CheckOrigin if a token file among `data` (files, and folders of them, as TokenDataset
+// takes them) is of another tokenizer than the one in `model_folder`. A folder without a
+// tokenizer.json has nothing to compare with, and neither have files without an origin.
+void CheckDataOrigin(std::span<const std::string> data, const std::filesystem::path& model_folder);
+
 // Bytes that kept tokens may take: ZEROPLAN_CACHE_LIMIT ("50GB"), else 100 GB. Throws Error(kUsage)
 // if it is no amount.
 uint64_t CacheLimit();

@@ -244,20 +244,6 @@ void CheckOrigin(const TokenFileExtent& extent, const fs::path& path, const Toke
   }
 }
 
-void CheckDataOrigin(std::span<const std::string> data, const fs::path& model_folder) {
-  const fs::path file = model_folder / "tokenizer.json";
-  std::error_code ignored;
-  if (!fs::exists(file, ignored)) return;
-  std::optional<Tokenizer> tokenizer;
-  for (const fs::path& path : DataFiles(data)) {
-    if (!IsTokenFile(path)) continue;
-    const TokenFileExtent extent = FindTokens(MappedFile::Open(path), path);
-    if (!extent.origin) continue;
-    if (!tokenizer) tokenizer = Tokenizer::FromFile(file);
-    CheckOrigin(extent, path, *tokenizer);
-  }
-}
-
 std::optional<int32_t> EndOfText(const fs::path& path, const Tokenizer& tokenizer) {
   std::error_code ignored;
   const fs::path folder = fs::is_directory(path, ignored) ? path : path.parent_path();
@@ -295,19 +281,6 @@ std::string Summary(const TokenizedFiles& done) {
   if (done.uncounted > 0) text += fmt::format(" ({} without a token that counts)", done.uncounted);
   if (done.prints_date) text += ", the chat template's date being 26 Jul 2024";
   return text;
-}
-
-void CheckRecordChoices(const TextChoices& choices, std::span<const std::string> data) {
-  const char* unused = !choices.names.empty() ? "⟦map⟧, ⟦text_field⟧"
-                       : choices.skip_bad > 0 ? "⟦skip_bad⟧"
-                                              : nullptr;
-  if (unused == nullptr) return;
-  const std::vector<fs::path> files = DataFiles(data);
-  if (std::all_of(files.begin(), files.end(),
-                  [](const fs::path& file) { return FileKindOf(file) == FileKind::kText; })) {
-    ThrowUsage("{}: there are no records here, {} is text; leave it out", unused,
-               files.empty() ? "" : files[0].string());
-  }
 }
 
 void SayLosses(const TokenFileLosses& losses, std::string_view file, const TextChoices& choices) {

@@ -84,11 +84,6 @@ TokenFileOrigin OriginOf(const Tokenizer& tokenizer);
 void CheckOrigin(const TokenFileExtent& extent, const std::filesystem::path& path,
                  const Tokenizer& tokenizer);
 
-// Throws as CheckOrigin if a token file among `data` (files, and folders of them, as TokenDataset
-// takes them) is of another tokenizer than the one in `model_folder`. A folder without a
-// tokenizer.json has nothing to compare with, and neither have files without an origin.
-void CheckDataOrigin(std::span<const std::string> data, const std::filesystem::path& model_folder);
-
 // The token that ends a text by the folder's tokenizer_config.json ("eos_token"); nullopt: there is
 // no such file, or it names none. `path` as for Tokenizer::FromFile. Throws Error(kUsage) if it
 // names one that the tokenizer does not have.
@@ -121,9 +116,6 @@ struct TokenizedFiles {
 };
 // "1200 tokens of 16 bits (300 count in the loss), 12 documents".
 std::string Summary(const TokenizedFiles& done);
-
-// Throws Error(kUsage) for a choice that is about records where the files of `data` are text alone.
-void CheckRecordChoices(const TextChoices& choices, std::span<const std::string> data);
 
 // Warns of what the tokens of `file` lack.
 void SayLosses(const TokenFileLosses& losses, std::string_view file, const TextChoices& choices);
