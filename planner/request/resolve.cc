@@ -462,11 +462,16 @@ std::vector<TrainSetup> ResolveSetups(const Request& request, const ModelSpec& m
   CheckFp8(request, base.precision, model, hardware.gpu);
   base.zero.offload_optimizer.ratio = request.choice.offload_ratio.value_or(1);
   base.zero.sub_group_elements = SubGroupElements(model.ParamCount(), gpus);
-  if (request.choice.pin_memory == PinMemory::kOff) UsePageableMemory(base.zero);
   base.deterministic = request.deterministic;
-  return SetupsInGroups(request.choice, base,
-                        ResolveChoices(request, model.layers, std::move(otherwise), assumptions),
-                        GpusPerNode(request.cluster, hardware, gpus), assumptions);
+  std::vector<TrainSetup> setups =
+      SetupsInGroups(request.choice, base,
+                     ResolveChoices(request, model.layers, std::move(otherwise), assumptions),
+                     GpusPerNode(request.cluster, hardware, gpus), assumptions);
+  // Each has its own devices, which `base` has not.
+  if (request.choice.pin_memory == PinMemory::kOff) {
+    for (TrainSetup& setup : setups) UsePageableMemory(setup.zero);
+  }
+  return setups;
 }
 
 TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,

@@ -152,6 +152,22 @@ TEST_CASE("10B on one 32 GB GPU: stage 2 needs the optimizer on the CPU and full
   CHECK(choice["pcie_bytes_per_step"] == 4 * psi + tokens + 128 + 8 + 8);
 }
 
+TEST_CASE("--pin-memory off: what is offloaded is pageable, with every runtime that has it so") {
+  const std::string asked =
+      "--model gpt2-xl --gpus 2 --seq-len 128 --stage 3 --offload-optimizer cpu "
+      "--pin-memory off --runtime ";
+  for (const std::string runtime : {"zeroplan", "deepspeed"}) {
+    CAPTURE(runtime);
+    const Json report = EstimateJson(asked + runtime + " --offload-param none");
+    REQUIRE(report["choices"].size() == 1);
+    CHECK(report["choices"][0]["pin_memory"] == false);
+    CHECK(report["choices"][0]["host_bytes"]["pinned"] < 1'000'000);
+  }
+  const RunResult refused = RunZeroplan("estimate " + asked + "fsdp2 --offload-param cpu");
+  CHECK(refused.exit_code == 2);
+  CHECK(Has(refused.err, "--pin-memory off: CPUOffloadPolicy is modelled with page-locked memory"));
+}
+
 TEST_CASE("host memory is per node and counts") {
   const Json report = EstimateJson(
       "--model gpt2-xl --gpus 8 --seq-len 128 --stage 1 --offload-optimizer cpu --host-memory 1GB");
