@@ -334,17 +334,24 @@ std::string Misfits(const Estimate& estimate, const std::vector<TableRow>& rows,
 
 // How what fits a PyTorch process fits, and how sure that is.
 std::string MarginNotes(const Estimate& estimate, size_t width) {
-  bool empties = false, tight = false;
+  bool once = false, in_steps = false, tight = false;
   for (const ChoiceEstimate& choice : estimate.choices) {
-    if (!choice.fits) continue;
-    (choice.footprint.gpu_spare_bytes > 0 ? empties : tight) |= choice.room != MemoryRoom::kAmple;
+    if (!choice.fits || choice.room == MemoryRoom::kAmple) continue;
+    const std::optional<TorchFootprint>& torch = choice.footprint.torch;
+    if (choice.footprint.gpu_spare_bytes == 0) {
+      tight = true;
+    } else {
+      (torch && torch->segments_given_back == 0 ? once : in_steps) = true;
+    }
   }
   std::string text;
-  if (empties) {
-    text += Wrap(
-        "* fits because PyTorch gives cached memory back and asks again, which costs time in every "
-        "step.",
-        2, width);
+  if (once || in_steps) {
+    text += Wrap(fmt::format("* fits because PyTorch gives cached memory back {}.",
+                             !once       ? "and asks again, which costs time in every step"
+                             : !in_steps ? "once, before its steps are all alike"
+                                         : "and asks again: once, before its steps are all alike, "
+                                           "or in every step, which costs time"),
+                 2, width);
   }
   if (tight) {
     text +=

@@ -48,9 +48,15 @@ TEST_CASE("plan --runtime deepspeed: the choice, why others lose, and what zerop
   CHECK(Has(WordsAlone(recomputed.out), "Stage 3 with recompute is the least certain: "));
   const RunResult tight = RunZeroplan(
       "plan --quick --model gpt3-1.3b --seq-len 1024 --gpus 2 --gpu-memory 24GB --global-batch 96 "
-      "--runtime deepspeed");
-  CHECK(
-      Has(WordsAlone(tight.out), "gives cached memory back once, before its steps are all alike."));
+      "--runtime deepspeed --out " +
+      Path("tight.json"));
+  const std::string once = "gives cached memory back once, before its steps are all alike.";
+  CHECK(Has(WordsAlone(tight.out), once));
+  const RunResult estimated = RunZeroplan(
+      "estimate --model gpt3-1.3b --seq-len 1024 --gpus 2 --gpu-memory 24GB --runtime deepspeed "
+      "--config " +
+      Path("tight.json"));
+  CHECK(Has(WordsAlone(estimated.out), "* fits because PyTorch " + once));
   const RunResult quick = RunZeroplan(kSmallPlan + "--runtime deepspeed --quick");
   CHECK(quick.out.find("own executor would") == std::string::npos);
 }
