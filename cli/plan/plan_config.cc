@@ -110,7 +110,9 @@ std::string PasteText(ConfigFormat format, const WrittenConfig& written) {
   std::string text = fmt::format("\nFor {}, written to {}{}\n", ConfigFormatName(format), names,
                                  command.empty() ? "" : ":\n\n" + Indented(command) + "\n");
   if (!written.script.empty()) {
-    text += "  The script loads the model as it was planned:\n\n";
+    text += format == ConfigFormat::kDeepSpeed
+                ? "  The script makes the optimizer that was planned:\n\n"
+                : "  The script loads the model as it was planned:\n\n";
     for (const std::string& line : written.script) text += "    " + line + "\n";
     text += "\n";
   }
@@ -188,6 +190,10 @@ void WriteConfigFile(const ConfigSource& source, bool json) {
   }
   const FormatRequest& request = source.request;
   WriteData(request.file, ConfigText(source));
+  if (request.recipe.optimizer && request.runtime->reads_deepspeed_config()) {
+    LogInfo("--out {}: has no optimizer: the script makes the one that was planned:\n    {}",
+            request.file, fmt::join(Formatted(source).script, "\n    "));
+  }
   std::string by_code;
   if (request.setup.recompute.kind == RecomputeKind::kFull) {
     by_code = "recompute of every layer (torch.utils.checkpoint)";

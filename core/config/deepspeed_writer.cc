@@ -566,6 +566,13 @@ std::string NameRuntime(std::string_view config, std::string_view runtime,
   if (own.contains("offload_activations") && section != out.end() && section->is_object()) {
     (*section)["cpu_checkpointing"] = true;
   }
+  // The program makes it and hands it to DeepSpeed, which would make another one of the section.
+  if (own.contains("optim") && out.contains("zero_optimization")) {
+    // ZERO_SUPPORTED_OPTIMIZERS (runtime/zero/utils.py) has torch.optim's.
+    const bool tested = own["optim"] == "adamw_torch" || own["optim"] == "adamw_torch_fused";
+    out.erase("optimizer");
+    if (!tested) out["zero_allow_untested_optimizer"] = true;
+  }
   return out.dump(2) + "\n";
 }
 

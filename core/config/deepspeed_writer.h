@@ -83,7 +83,8 @@ inline constexpr std::array kRecipeWords = {"compile",
                                             "expandable_segments"};
 
 // `config`, strict JSON, with what it is for under "_zeroplan", which programs other than zeroplan
-// ignore: {"runtime": "deepspeed 0.19.6"}, and what `recipe` says by names of kRecipeWords.
+// ignore: {"runtime": "deepspeed 0.19.6"}, and what `recipe` says by names of kRecipeWords. With
+// "optim" the config has no optimizer of its own.
 std::string NameRuntime(std::string_view config, std::string_view runtime,
                         const std::vector<std::pair<std::string, std::string>>& recipe);
 

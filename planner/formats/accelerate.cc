@@ -119,14 +119,15 @@ JsonText WithoutOptimizer(const JsonText& text) {
   Json out = Json::parse(text);
   out.erase("optimizer");
   out.erase("scheduler");
-  return out.dump();
+  return out.dump(2) + "\n";
 }
 
 void AddDeepSpeedFiles(const FormatRequest& request, WrittenConfig& out) {
   const std::string beside = DeepSpeedFileBeside(request.file);
   out.files.push_back({request.file, DeepSpeedYaml(request)});
   if (request.recipe.optimizer) {
-    out.files.push_back({beside, DeepSpeedJson(request, WithoutOptimizer)});
+    // Those of the config that came in too.
+    out.files.push_back({beside, WithoutOptimizer(DeepSpeedJson(request, WithoutOptimizer))});
     return;
   }
   out.files.push_back({beside, DeepSpeedJson(request, [&](const JsonText& text) {

@@ -27,6 +27,7 @@ std::string WithoutExtension(const std::string& file) {
 WrittenConfig WritePlainDeepSpeed(const FormatRequest& request) {
   WrittenConfig out;
   out.files.push_back({request.file, DeepSpeedJson(request)});
+  if (request.recipe.optimizer) out.script = OptimizerScript(request);
   return out;
 }
 

@@ -57,7 +57,9 @@ struct WrittenConfig {
   std::string launch;                  // the start of the command line; empty: there is none
   std::vector<std::string> arguments;  // the rest of it, an option with its value each
   std::vector<std::string> notes;      // what is said elsewhere: in the script, or by hand
-  std::vector<std::string> script;     // lines of Python that the script has; MODEL, LR are open
+  // Lines of Python that the script has: how the model is loaded, for DeepSpeed alone how the
+  // optimizer is made. MODEL and LR are open.
+  std::vector<std::string> script;
   // With FormatRequest::longest_sample: a run of two steps of that sample alone, by lines of Python
   // that ask for the variable PROBE. In the second step the optimizer's states are there too, so
   // that no step of the run takes more memory.

@@ -30,6 +30,9 @@ std::string_view AttentionArgument(TorchAttention attention);
 // its recompute and optimizer too.
 std::vector<std::string> ModelScript(const FormatRequest& request);
 
+// The same of a script for DeepSpeed alone: the optimizer that it hands to DeepSpeed.
+std::vector<std::string> OptimizerScript(const FormatRequest& request);
+
 // What TRL's ModelConfig has of that. REQUIRES: adapters.
 std::string TrlArguments(const FormatRequest& request);
 

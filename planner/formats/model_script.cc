@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "core/base/strings.h"
 #include "core/families/planned/planned.h"
 #include "core/model/lora.h"
@@ -92,6 +94,17 @@ std::string_view OptimizerCall(TorchOptimizer optimizer) {
   return "";
 }
 
+// Puts the package that it needs in front.
+void AddOptimizerCall(TorchOptimizer optimizer, std::vector<std::string>& lines) {
+  const std::string_view call = OptimizerCall(optimizer);
+  std::string import = fmt::format("import {}", call.substr(0, call.find('.')));
+  if (std::find(lines.begin(), lines.end(), import) == lines.end()) {
+    lines.insert(lines.begin(), std::move(import));
+  }
+  lines.emplace_back("trained = [p for p in model.parameters() if p.requires_grad]");
+  lines.push_back(fmt::format("optimizer = {}", call));
+}
+
 }  // namespace
 
 std::string_view AttentionArgument(TorchAttention attention) {
@@ -142,12 +155,16 @@ std::vector<std::string> ModelScript(const FormatRequest& request) {
         "False})");
   }
   if (request.runtime->reads_deepspeed_config() && !recipe.optimizer) return lines;
-  const TorchOptimizer optimizer = recipe.UsedOptimizer();
-  const std::string_view call = OptimizerCall(optimizer);
-  const std::string_view package = call.substr(0, call.find('.'));
-  if (package != "torch") lines.insert(lines.begin(), fmt::format("import {}", package));
-  lines.emplace_back("trained = [p for p in model.parameters() if p.requires_grad]");
-  lines.push_back(fmt::format("optimizer = {}", call));
+  AddOptimizerCall(recipe.UsedOptimizer(), lines);
+  return lines;
+}
+
+std::vector<std::string> OptimizerScript(const FormatRequest& request) {
+  std::vector<std::string> lines = {"import deepspeed"};
+  AddOptimizerCall(request.recipe.UsedOptimizer(), lines);
+  lines.emplace_back("engine, *_ = deepspeed.initialize(");
+  lines.push_back(fmt::format("    model=model, optimizer=optimizer, config={})",
+                              Quoted(PrintableText(request.file, 200))));
   return lines;
 }
 

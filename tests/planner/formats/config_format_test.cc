@@ -80,6 +80,33 @@ TEST_CASE("formats: DeepSpeed's own file says the setup, and whose it is") {
   CHECK(json["train_batch_size"] == 64);
 }
 
+TEST_CASE("formats: an optimizer that the script makes has no section in DeepSpeed's file") {
+  const std::string came_in = R"({"train_batch_size": 8, "zero_optimization": {"stage": 2},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
+    "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 5}}})";
+  for (const ConfigFormat format :
+       {ConfigFormat::kDeepSpeed, ConfigFormat::kHfTrainer, ConfigFormat::kAccelerate}) {
+    CAPTURE(ConfigFormatName(format));
+    FromConfig from(format, came_in);
+    from.request.recipe.optimizer = TorchOptimizer::kAdamW8bit;
+    const WrittenConfig written = WriteFormat(from.request);
+    const Json json = Json::parse(written.files.back().text);
+    CHECK_FALSE(json.contains("optimizer"));
+    CHECK(json.contains("scheduler") == (format != ConfigFormat::kAccelerate));
+    CHECK(json["zero_allow_untested_optimizer"] == true);
+    from.request.recipe.optimizer = TorchOptimizer::kAdamW;
+    CHECK_FALSE(Json::parse(WriteFormat(from.request).files.back().text)
+                    .contains("zero_allow_untested_optimizer"));
+    if (format != ConfigFormat::kDeepSpeed) continue;
+    CHECK(written.script ==
+          std::vector<std::string>{"import bitsandbytes", "import deepspeed",
+                                   "trained = [p for p in model.parameters() if p.requires_grad]",
+                                   "optimizer = bitsandbytes.optim.AdamW8bit(trained, lr=LR)",
+                                   "engine, *_ = deepspeed.initialize(",
+                                   "    model=model, optimizer=optimizer, config=\"run.yaml\")"});
+  }
+}
+
 TEST_CASE("formats: hf-trainer leaves to TrainingArguments what it owns, and names it") {
   FormatRequest request = ForDeepSpeed(ConfigFormat::kHfTrainer, 3);
   request.file = "my configs/ds.json";
