@@ -268,11 +268,7 @@ void ReadOwn(ReaderState* state, JsonSection* section, std::optional<bool> offlo
   state->result.setup.zero.optimizer_in_backward = in_backward;
   for (const std::string_view name : kRecipeWords) {
     if (name == kInBackward || name == "offload_activations") continue;
-    const bool said = name != "compile" && own.String(name).has_value();
-    if (said && state->context.of_deepspeed) {
-      state->Warn(own, name,
-                  "says what was planned for, and is not read: give it as an option of its name");
-    }
+    if (name != "compile") own.String(name);
   }
 }
 

@@ -45,6 +45,9 @@ ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
                        Assumptions& assumptions, const Runtime& runtime = OwnExecutor());
 // Which models that zeroplan does not train `runtime` takes.
 OtherModels OthersFor(const ModelFields& fields, const Runtime& runtime);
+// Fills fields of the recipe that are not given as the config's "_zeroplan" says them, which `plan`
+// wrote, for a runtime that reads such configs; notes say what is taken and what differs.
+void TakeConfigRecipe(Request& request, Assumptions& assumptions);
 // Sets what of `recipe` is open as the code of a model that zeroplan does not train has it, and
 // refuses what is not known of it.
 void SetCodeOfOthers(const RuntimeFields& fields, const ModelSpec& model, TorchRecipe& recipe);

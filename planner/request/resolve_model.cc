@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/json_source.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
 #include "core/families/adapter_config.h"
@@ -10,6 +12,7 @@
 #include "core/families/planned/planned.h"
 #include "core/model/lora.h"
 #include "core/model/param_table.h"
+#include "planner/request/parse.h"
 #include "planner/request/resolve.h"
 #include "planner/runtimes/planned_parts.h"
 
@@ -176,6 +179,62 @@ void CheckImages(const ModelSpec& model, int64_t seq_len) {
 
 OtherModels OthersFor(const ModelFields& fields, const Runtime& runtime) {
   return {.allowed = !runtime.has_programs(), .image_tokens = fields.image_tokens};
+}
+
+void TakeConfigRecipe(Request& request, Assumptions& assumptions) {
+  RuntimeFields& fields = request.runtime;
+  if (request.config.empty() || !fields.of().reads_deepspeed_config()) return;
+  const std::string& file = request.config;
+  const JsonNode root = ParseJsonText(ReadTextFile(file), file);
+  const JsonNode* own = root.is_object() ? root.Find("_zeroplan") : nullptr;
+  std::vector<std::string> taken;
+  // "" where it does not say it; its reader reports what is no text.
+  const auto text_of = [&](const char* key) {
+    const JsonNode* node = own != nullptr && own->is_object() ? own->Find(key) : nullptr;
+    return node != nullptr && node->is_string() ? node->scalar.text() : std::string();
+  };
+  const auto take = [&](const char* key, auto& field, const auto& parse) {
+    const std::string text = text_of(key);
+    if (text.empty() || text == "none") return;
+    const auto value = parse(text, fmt::format("{}: _zeroplan.{}", file, key));
+    if (!field) {
+      field.emplace(value);
+      field.text = text;
+      taken.push_back(fmt::format("⟦{}⟧ {}", key, text));
+    } else if (*field != value) {
+      assumptions.notes.push_back(fmt::format("⟦{}⟧ {} is taken in place of {}, which {} says.",
+                                              key, field.text, text, file));
+    }
+  };
+  const auto take_flag = [&](const char* key, bool& flag) {
+    if (flag || text_of(key) != "true") return;
+    flag = true;
+    taken.push_back(fmt::format("⟦{}⟧", key));
+  };
+  const auto words = [](const auto& names) {
+    return std::vector<std::string>(names.begin(), names.end());
+  };
+  take("compile", fields.compile, WordIn<CompileKind>({"layers", "all"}));
+  take("code", fields.code, WordIn<CodeStyle>(words(kCodeStyleNames)));
+  take("attn", fields.attn, WordIn<TorchAttention>(words(kTorchAttentionNames)));
+  take("param_dtype", fields.param_dtype, [](const std::string& text, std::string_view name) {
+    return ParseWord(text, name, {"fp32", "bf16"}) == 0 ? Dtype::kF32 : Dtype::kBF16;
+  });
+  take("optim", fields.optim, WordIn<TorchOptimizer>(words(kTorchOptimizerNames)));
+  take_flag("kbit", fields.kbit);
+  take_flag("tiled_mlp", fields.tiled_mlp);
+  take_flag("expandable_segments", fields.expandable_segments);
+  if (!taken.empty()) {
+    assumptions.notes.push_back(
+        fmt::format("Of {}, as it was planned: {}.", file, fmt::join(taken, ", ")));
+  }
+  const JsonNode* optimizer = root.is_object() ? root.Find("optimizer") : nullptr;
+  if (fields.optim && optimizer != nullptr && optimizer->is_object()) {
+    assumptions.notes.push_back(
+        fmt::format("⟦optim⟧ {} takes the place of the optimizer in {}, which DeepSpeed passes "
+                    "over where the program hands it one.",
+                    fields.optim.text, file));
+  }
 }
 
 void SetCodeOfOthers(const RuntimeFields& fields, const ModelSpec& model, TorchRecipe& recipe) {

@@ -113,6 +113,7 @@ ResolvedPlan::ResolvedPlan(const PlanRequest& request, HardwareProfile hardware,
         "returns it; name one machine without these");
   }
   RefuseForRuntime(request_);
+  TakeConfigRecipe(request_, assumptions);
   AssumeRestart(request_, assumptions);
   inputs_.runtime = &runtime;
   inputs_.recipe = request_.runtime.recipe(request.config_for);
@@ -544,6 +545,7 @@ ResolvedEstimate::ResolvedEstimate(Request request, Assumptions& assumptions)
   EstimateInputs& inputs = inputs_;
   const Runtime& runtime = request.runtime.of();
   RefuseForRuntime(request);
+  TakeConfigRecipe(request, assumptions);
   AssumeRestart(request, assumptions);
   inputs.runtime = &runtime;
   inputs.recipe = request.runtime.recipe();

@@ -72,6 +72,52 @@ TEST_CASE("plan --runtime: what is faster as predicted and not taken says why") 
       "but its time is known less well: to be taken it has to be 3.1 % faster.");
 }
 
+TEST_CASE("plan --runtime deepspeed: what --out says of the program is what estimate takes") {
+  const std::string out = Path("recipe.json");
+  const std::string asked = "--model gpt2 --gpus 2 --seq-len 1024 --runtime deepspeed ";
+  const RunResult run = RunZeroplan("plan --quick " + asked +
+                                    "--global-batch 32 --stage 2 --code hf --compile layers "
+                                    "--optim adamw_bnb_8bit --format json --out " +
+                                    out);
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK(Has(run.err, "has no optimizer: the script makes the one that was planned"));
+  CHECK(Has(run.err, "optimizer = bitsandbytes.optim.AdamW8bit(trained, lr=LR)"));
+  const Json planned = Json::parse(run.out);
+  CHECK_FALSE(planned["config"].contains("optimizer"));
+  const auto estimate = [&](const std::string& options) {
+    RunResult result =
+        RunZeroplan("estimate " + asked + options + " --format json --config " + out);
+    CAPTURE(result.err);
+    REQUIRE(result.exit_code == 0);
+    return result;
+  };
+  const RunResult same = estimate("");
+  const Json choice = Json::parse(same.out)["choices"][0];
+  CHECK(choice["gpu_bytes"]["reserved"] == planned["choice"]["gpu_bytes"]["reserved"]);
+  CHECK(choice["step_seconds"]["total"] == planned["choice"]["step_seconds"]["total"]);
+  CHECK(Has(WordsAlone(same.err),
+            "as it was planned: --compile layers, --code hf, --optim "
+            "adamw_bnb_8bit."));
+  const RunResult other = estimate("--optim adamw_torch");
+  CHECK(Has(WordsAlone(other.err),
+            "--optim adamw_torch is taken in place of adamw_bnb_8bit, "
+            "which " +
+                out + " says."));
+  CHECK(Json::parse(other.out)["choices"][0]["gpu_bytes"]["reserved"] !=
+        choice["gpu_bytes"]["reserved"]);
+  std::ofstream(out) << R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 2},
+    "optimizer": {"type": "AdamW"}, "_zeroplan": {"optim": "adamw_bnb_9bit"}})";
+  const RunResult wrong = RunZeroplan("estimate " + asked + "--config " + out);
+  CHECK(wrong.exit_code == 2);
+  CHECK(Has(wrong.err, out + ": _zeroplan.optim: adamw_bnb_9bit is not allowed"));
+  std::ofstream(out) << R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 2},
+    "optimizer": {"type": "AdamW"}})";
+  CHECK(Has(WordsAlone(estimate("--optim adamw_bnb_8bit").err),
+            "--optim adamw_bnb_8bit takes the place of the optimizer in " + out));
+  std::filesystem::remove(out);
+}
+
 TEST_CASE("plan --runtime: JSON, and the config that --out writes") {
   const std::string out = Path("ds.json");
   for (const std::string runtime : {"deepspeed", "fsdp2"}) {
