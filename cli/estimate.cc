@@ -66,7 +66,8 @@ void NoteConfigLoss(const Request& request, const Estimate& estimate, Assumption
   Assumptions unused;
   PlanRequest asked;
   asked.common = request;
-  if (std::string loss = ConfigLoss(ResolvedPlan(asked, unused), *speed); !loss.empty()) {
+  const BatchSpec& batch = estimate.choices.front().setup.batch;
+  if (std::string loss = ConfigLoss(ResolvedPlan(asked, unused), batch, *speed); !loss.empty()) {
     assumptions.notes.push_back(std::move(loss));
   }
 }

@@ -215,6 +215,43 @@ std::string CheckpointText(const SaveCost& save, const Plan& plan, const Cluster
                                 : "so long");
 }
 
+// What is asked without the config: its batch, with other parts, and what it computes in. `words`:
+// of the fields that say so.
+PlanRequest WithoutConfig(const ResolvedPlan& request, const BatchSpec& batch,
+                          std::vector<std::string>& words) {
+  PlanRequest asked = request.asked();
+  asked.common.config.clear();
+  BatchFields& fields = asked.common.batch;
+  fields.micro_batch = fields.grad_accum = fields.global_batch = fields.global_batch_tokens = {};
+  const auto say = [&](const char* field, auto& given, auto value, std::string_view text) {
+    given.emplace(value);
+    given.text = text;
+    words.push_back(fmt::format("{} {}", field, text));
+  };
+  const int64_t sequences = batch.global_batch();
+  say("⟦global_batch⟧", fields.global_batch, sequences, std::to_string(sequences));
+  const PrecisionConfig& precision = request.inputs().base.precision;
+  const Dtype dtype = precision.dtype, sums = precision.grad_accum_dtype;
+  if (dtype != DefaultDtype(request.hardware())) {
+    say("⟦dtype⟧", fields.dtype, dtype, DtypeName(dtype));
+  }
+  if (sums != dtype) say("⟦grad_accum_dtype⟧", fields.grad_accum_dtype, sums, DtypeName(sums));
+  const StatesKind states = StatesOf(precision);
+  if (states.masters != MasterWeights::kFp32) {
+    say("⟦master_weights⟧", fields.master_weights, states.masters,
+        MasterWeightsName(states.masters));
+  }
+  if (states.moments != Dtype::kF32) {
+    say("⟦optimizer_states⟧", fields.optimizer_states, states.moments, MomentsName(states.moments));
+  }
+  if (precision.fp8.enabled) {
+    say("⟦matmul_dtype⟧", fields.matmul_dtype, Dtype::kE4M3, "fp8");
+    say("⟦fp8_recipe⟧", fields.fp8_recipe, precision.fp8.recipe,
+        Fp8RecipeName(precision.fp8.recipe));
+  }
+  return asked;
+}
+
 }  // namespace
 
 std::string SettleAsyncSave(AsyncSave asked, const SearchCluster& at, Plan& plan) {
@@ -282,18 +319,27 @@ PlanOrigin OriginOf(const Request& request, const HardwareProfile& hardware) {
   return origin;
 }
 
-std::string ConfigLoss(const ResolvedPlan& request, double tokens_per_second) {
+std::string ConfigLoss(const ResolvedPlan& request, const BatchSpec& batch,
+                       double tokens_per_second) {
   constexpr double kWorthSaying = 1.05;  // times as many tokens
   constexpr double kEffort = 0.25;
-  const Runtime& runtime = *request.inputs().runtime;
-  SearchInputs inputs = request.inputs();
-  inputs.space = request.full();
-  request.UnaskedSequences(inputs.space);
+  std::vector<std::string> words;
+  const PlanRequest asked = WithoutConfig(request, batch, words);
+  std::optional<ResolvedPlan> plain;
+  Assumptions unused;
+  try {
+    plain.emplace(asked, request, unused);
+  } catch (const Error&) {  // plan without the config refuses what the config's other keys say
+    return "";
+  }
+  SearchInputs inputs = plain->inputs();
+  // What is computed stays the config's, with all that the options leave open.
+  inputs.base.precision = request.inputs().base.precision;
+  inputs.base.optimizer = request.inputs().base.optimizer;
+  inputs.recipe = request.inputs().recipe;
+  inputs.recipe.offload_activations = plain->inputs().recipe.offload_activations;
   // Disks are for what fits nowhere else.
-  std::erase_if(inputs.space.offload_optimizer,
-                [](const OptimizerOffload& o) { return o.device == OffloadDevice::kNvme; });
-  std::erase(inputs.space.offload_param, OffloadDevice::kNvme);
-  inputs.given_zero.reset();
+  LeaveOutDisks(inputs.space);
   inputs.progress = {};
   inputs.effort = kEffort;
   const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(inputs);
@@ -305,13 +351,16 @@ std::string ConfigLoss(const ResolvedPlan& request, double tokens_per_second) {
     return "";
   }
   const TrainSetup best = SetupOf(answer.found->candidate, inputs.base);
+  const BatchFields& given = request.asked().common.batch;
   return fmt::format(
       "What the config costs: its choice reaches {} tokens/s by prediction; the best for the same "
       "GPUs and "
-      "batch ({}, {}) reaches {}, {:.2f} times as many. 'zeroplan plan' without ⟦config⟧ finds it.",
-      FormatCount(static_cast<uint64_t>(tokens_per_second)), runtime.Label(best),
+      "batch ({}, {}) reaches {}, {:.2f} times as many. 'zeroplan plan' with {} in place of "
+      "⟦config⟧{}{} finds one as fast.",
+      FormatCount(static_cast<uint64_t>(tokens_per_second)), inputs.runtime->Label(best),
       BatchText(best.batch), FormatCount(static_cast<uint64_t>(answer.found->tokens_per_second)),
-      answer.found->tokens_per_second / tokens_per_second);
+      answer.found->tokens_per_second / tokens_per_second, fmt::join(words, " "),
+      given.micro_batch ? ", ⟦micro_batch⟧" : "", given.grad_accum ? ", ⟦grad_accum⟧" : "");
 }
 
 PlanAnswer FindAnswer(ResolvedPlan& request, ChoiceSearch& searcher,
@@ -384,7 +433,7 @@ void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
   plan.origin = OriginOf(request.asked().common, request.hardware());
   if (const auto& speed = plan.choice.time.tokens_per_second;
       speed && !request.asked().common.config.empty() && !request.asked().quick) {
-    if (std::string loss = ConfigLoss(request, *speed); !loss.empty()) {
+    if (std::string loss = ConfigLoss(request, plan.setup.batch, *speed); !loss.empty()) {
       assumptions.notes.push_back(std::move(loss));
     }
   }

@@ -34,10 +34,12 @@ std::string SmallestChangeText(ResolvedPlan& request, Disks disks = Disks::kYes)
 // What a plan file says of where this was planned from.
 PlanOrigin OriginOf(const Request& request, const HardwareProfile& hardware);
 
-// What a config's choice of `tokens_per_second` costs: a sentence that names the best choice for
-// the same GPUs, model and batch, where that is faster by more than a few percent; else "". It
-// searches with a part of the usual budget.
-std::string ConfigLoss(const ResolvedPlan& request, double tokens_per_second);
+// What a config's choice of `tokens_per_second` in steps of `batch` costs: a sentence that names
+// the best choice for the same GPUs, model and global batch, where that is faster by more than a
+// few percent; else "". It searches what plan does without the config, with a part of the usual
+// budget.
+std::string ConfigLoss(const ResolvedPlan& request, const BatchSpec& batch,
+                       double tokens_per_second);
 
 // What lighter optimizer states that nobody allowed would bring beside `plan`, each found by a
 // search: speed, or fewer GPUs; "" where that is nothing worth saying, or states are said.

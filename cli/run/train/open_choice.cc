@@ -233,7 +233,7 @@ TrainSetup OpenChoice::Choose(Assumptions& assumptions) {
       speed, MemoryText(plan)));
   if (const auto& tokens = plan.choice.time.tokens_per_second; tokens && !options_.config.empty()) {
     progress.Doing("Looking for what the config costs");
-    std::string loss = ConfigLoss(*plan_, *tokens);
+    std::string loss = ConfigLoss(*plan_, plan.setup.batch, *tokens);
     if (!loss.empty()) assumptions.notes.push_back(std::move(loss));
   }
   return finish(plan.setup);

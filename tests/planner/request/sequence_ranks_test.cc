@@ -124,7 +124,7 @@ TEST_CASE("sequence ranks: what a config costs is compared with what plan search
   Assumptions of_plan;
   CHECK(space.sequence_ranks == ResolvedPlan(unasked, of_plan).inputs().space.sequence_ranks);
   CHECK(space.sequence_ranks.size() > 1);
-  const std::string loss = ConfigLoss(resolved, 1000);
+  const std::string loss = ConfigLoss(resolved, resolved.inputs().base.batch, 1000);
   CHECK(Has(loss, "What the config costs: its choice reaches 1.00K tokens/s"));
   CHECK(Has(loss, "sequences over "));
   // With a sequence for each GPU it is one each.
@@ -132,6 +132,38 @@ TEST_CASE("sequence ranks: what a config costs is compared with what plan search
   space.global_batch = 8;
   resolved.UnaskedSequences(space);
   CHECK(space.sequence_ranks == Ranks{1});
+}
+
+TEST_CASE(
+    "config: what it costs is compared in its own batch, with what plan searches without it") {
+  const TempDir folder;
+  const auto loss = [&](const std::string& zero, const Runtime& runtime,
+                        const std::function<void(PlanRequest&)>& ask) {
+    std::ofstream(folder.path("ds.json")) << R"({"bf16": {"enabled": true},
+      "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
+      "zero_optimization": {"stage": 3)" << zero
+                                          << "}}";
+    PlanRequest asked = Asked("llama3.2-1b", 4096, 8);
+    asked.common.config = folder.path("ds.json");
+    asked.common.runtime.runtime.emplace(&runtime);
+    ask(asked);
+    Assumptions unused;
+    const ResolvedPlan resolved(asked, unused);
+    return ConfigLoss(resolved, resolved.inputs().base.batch, 1000);
+  };
+  for (const Runtime* runtime : {&OwnExecutor(), &DeepSpeedRuntime()}) {
+    CAPTURE(runtime->key());
+    const std::string text = loss("", *runtime, [](PlanRequest& asked) {
+      asked.common.batch.micro_batch.emplace(1);
+      asked.common.batch.grad_accum.emplace(2);
+    });
+    CHECK(Has(text, ", micro-batch 2) reaches"));
+    CHECK(Has(text, "with ⟦global_batch⟧ 16 in place of ⟦config⟧, ⟦micro_batch⟧, ⟦grad_accum⟧ "));
+  }
+  // Keys that plan does not search are no part of the best either.
+  const auto batch = [](PlanRequest& asked) { asked.common.batch.global_batch.emplace(16); };
+  CHECK(loss(R"(, "zero_quantized_weights": true, "stage3_max_live_parameters": 3e9)",
+             OwnExecutor(), batch) == loss("", OwnExecutor(), batch));
 }
 
 TEST_CASE("sequence ranks: what a choice is called, and its groups and batches") {
