@@ -48,6 +48,10 @@ OtherModels OthersFor(const ModelFields& fields, const Runtime& runtime);
 // Fills fields of the recipe that are not given as the config's "_zeroplan" says them, which `plan`
 // wrote, for a runtime that reads such configs; notes say what is taken and what differs.
 void TakeConfigRecipe(Request& request, Assumptions& assumptions);
+// Sizes that the config `file` leaves to "auto", as those that alone resolve it for DeepSpeed do; a
+// note says which.
+void TakeTrainerSizes(const std::string& file, const ModelSpec& model, ZeroConfig& zero,
+                      Assumptions& assumptions);
 // Sets what of `recipe` is open as the code of a model that zeroplan does not train has it, and
 // refuses what is not known of it.
 void SetCodeOfOthers(const RuntimeFields& fields, const ModelSpec& model, TorchRecipe& recipe);

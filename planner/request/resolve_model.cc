@@ -237,6 +237,32 @@ void TakeConfigRecipe(Request& request, Assumptions& assumptions) {
   }
 }
 
+void TakeTrainerSizes(const std::string& file, const ModelSpec& model, ZeroConfig& zero,
+                      Assumptions& assumptions) {
+  const JsonNode root = ParseJsonText(ReadTextFile(file), file);
+  const JsonNode* section = root.is_object() ? root.Find("zero_optimization") : nullptr;
+  if (section == nullptr || !section->is_object()) return;
+  const auto hidden = static_cast<uint64_t>(model.hidden);
+  std::vector<std::string> taken;
+  // transformers' HfTrainerDeepSpeedConfig.trainer_config_finalize, accelerate's alike.
+  const auto take = [&](const char* key, uint64_t& size, uint64_t of_trainer) {
+    const JsonNode* value = section->Find(key);
+    if (value == nullptr || !value->is_string() || !(value->scalar == "auto")) return;
+    size = of_trainer;
+    taken.push_back(fmt::format("{} {}", key, of_trainer));
+  };
+  if (zero.stage > 0) take("reduce_bucket_size", zero.reduce_bucket_elements, hidden * hidden);
+  if (zero.stage == 3) {
+    take("stage3_prefetch_bucket_size", zero.prefetch_bucket_elements,
+         static_cast<uint64_t>(0.9 * static_cast<double>(hidden * hidden)));
+    take("stage3_param_persistence_threshold", zero.param_persistence_threshold, 10 * hidden);
+  }
+  if (taken.empty()) return;
+  assumptions.notes.push_back(
+      fmt::format("\"auto\" in {} is what transformers' Trainer and accelerate make of it: {}.",
+                  file, fmt::join(taken, ", ")));
+}
+
 void SetCodeOfOthers(const RuntimeFields& fields, const ModelSpec& model, TorchRecipe& recipe) {
   const PlannedCode* code = model.family->planned();
   const std::string_view type = model.family->name();

@@ -562,6 +562,9 @@ ResolvedEstimate::ResolvedEstimate(Request request, Assumptions& assumptions)
   } else {
     inputs.setups = {
         ResolveConfig(request, inputs.model, hardware, gpus, assumptions, &inputs.recipe)};
+    if (runtime.reads_deepspeed_config()) {
+      TakeTrainerSizes(request.config, inputs.model, inputs.setups.front().zero, assumptions);
+    }
   }
   inputs.setups = runtime.Completed(std::move(inputs.setups), !request.config.empty());
   const JudgeInputs judged{inputs.model, inputs.lower, inputs.recipe, inputs.hardware};

@@ -102,6 +102,33 @@ TEST_CASE("estimate --runtime deepspeed --config takes the config's keys") {
   std::filesystem::remove(path);
 }
 
+TEST_CASE("estimate --runtime deepspeed: \"auto\" is what transformers' Trainer makes of it") {
+  const auto estimate = [](const std::string& stage, const std::string& reduce,
+                           const std::string& prefetch, const std::string& persistence) {
+    const std::string path = WriteConfigFile(
+        R"({"bf16": {"enabled": "auto"}, "train_micro_batch_size_per_gpu": "auto",
+            "zero_optimization": {"stage": )" +
+        stage + R"(, "reduce_bucket_size": )" + reduce + R"(, "stage3_prefetch_bucket_size": )" +
+        prefetch + R"(, "stage3_param_persistence_threshold": )" + persistence + "}}");
+    const RunResult run = RunZeroplan(
+        "estimate --runtime deepspeed --model gpt2 --gpus 2 --format json --config " + path);
+    std::filesystem::remove(path);
+    REQUIRE(run.exit_code == 0);
+    return std::pair(Json::parse(run.out)["choices"][0], run.err);
+  };
+  const std::string open = "\"auto\"";
+  const auto [left, said] = estimate("3", open, open, open);  // 768 channels
+  const auto [given, silent] = estimate("3", "589824", "530841", "7680");
+  CHECK(left["settings"]["reduce_bucket"] == 589'824);
+  CHECK(left["settings"] == given["settings"]);
+  CHECK(left["gpu_bytes"] == given["gpu_bytes"]);
+  CHECK(said.find("reduce_bucket_size 589824, stage3_prefetch_bucket_size 530841, "
+                  "stage3_param_persistence_threshold 7680.") != std::string::npos);
+  CHECK(silent.find("Trainer") == std::string::npos);
+  CHECK(estimate("2", open, open, open).second.find("reduce_bucket_size 589824.") !=
+        std::string::npos);
+}
+
 TEST_CASE("estimate --runtime deepspeed: sequences over GPUs and MLPs by tiles") {
   const auto write = [](const std::string& more) {
     return WriteConfigFile(R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
