@@ -29,6 +29,18 @@ bool HasGradAccumKey(const JsonNode& root) {
   return key != nullptr && !key->is_null() && !(key->is_string() && key->scalar == "auto");
 }
 
+// The first key below `node`, as a path, that is left to "auto"; "" for none. What begins with '_'
+// is not DeepSpeed's.
+std::string FirstAuto(const JsonNode& node, const std::string& path) {
+  for (const JsonMember& member : node.members) {
+    if (member.key.starts_with('_')) continue;
+    const std::string at = path.empty() ? member.key : path + "." + member.key;
+    if (member.value.is_string() && member.value.scalar == "auto") return at;
+    if (std::string inner = FirstAuto(member.value, at); !inner.empty()) return inner;
+  }
+  return "";
+}
+
 // How a problem names what DeepSpeed has no key for: by zeroplan's own keys. ReadGroups has refused
 // what is wrong with DeepSpeed's shard groups.
 constexpr FieldStyle kOwnKeys = {"_zeroplan.", '_'};
@@ -99,6 +111,14 @@ ReadResult ReadDeepSpeedConfig(std::string_view text, std::string_view source,
   } else if (!cannot.empty()) {
     state.result.warnings.push_back(
         fmt::format("{}: zeroplan runs this, DeepSpeed itself does not: {}", source, cannot));
+  }
+  if (context.reads_for == ConfigFor::kDeepSpeed) {
+    if (const std::string open = FirstAuto(root, ""); !open.empty()) {
+      state.result.warnings.push_back(
+          fmt::format("{}: {}: \"auto\" is for transformers' Trainer or accelerate to fill in; "
+                      "DeepSpeed by itself takes no \"auto\"",
+                      source, open));
+    }
   }
   if (state.HasProblems()) state.ThrowProblems();
   return std::move(state.result);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <string>
 #include <vector>
 
@@ -33,6 +35,12 @@ class Table {
       origin = open ? "auto" : fmt::format("line {}", node->line);
     }
     rows.push_back({key, fmt::format("{}", value), std::move(origin)});
+  }
+
+  // A text of the config as it stands; "" where there is none.
+  std::string TextAt(std::string_view key) const {
+    const JsonNode* node = Find(key);
+    return node != nullptr && node->is_string() ? node->scalar.text() : std::string();
   }
 
   // A size in elements, which zeroplan may choose later.
@@ -160,12 +168,31 @@ void AddPrecision(const TrainSetup& setup, Table* table) {
   }
 }
 
+// Another one than Adam has other parameters, which are not read.
+void AddOptimizer(const OptimizerConfig& optimizer, Table* table) {
+  const std::string type = table->TextAt("optimizer.type");
+  std::string lower = type;
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const bool other = !lower.empty() && lower != "auto" && lower != "adam" && lower != "adamw";
+  if (other) return table->Add("optimizer.type", type);
+  table->Add("optimizer.type", optimizer.adam_w_mode ? "AdamW" : "Adam");
+  table->Add("optimizer.params.lr", optimizer.lr);
+  table->Add("optimizer.params.betas",
+             fmt::format("[{}, {}]", optimizer.betas[0], optimizer.betas[1]));
+  table->Add("optimizer.params.eps", optimizer.eps);
+  table->Add("optimizer.params.weight_decay", optimizer.weight_decay);
+  table->Add("optimizer.params.bias_correction", optimizer.bias_correction);
+}
+
 void AddSchedule(const ScheduleConfig& schedule, Table* table) {
   constexpr const char* kNames[] = {
       "constant", "WarmupLR",    "WarmupDecayLR",        "WarmupCosineLR",
       "OneCycle", "LRRangeTest", "_zeroplan.lr_schedule"};
   const ScheduleKind kind = schedule.kind;
-  table->Add("scheduler.type", kNames[static_cast<size_t>(kind)]);
+  const std::string type = table->TextAt("scheduler.type");
+  const bool other = kind == ScheduleKind::kConstant && !type.empty() && type != "auto";
+  table->Add("scheduler.type", other ? type : kNames[static_cast<size_t>(kind)]);
   table->In("scheduler.params.");
   const bool decays = kind == ScheduleKind::kWarmupDecay || kind == ScheduleKind::kWarmupCosine;
   if (kind == ScheduleKind::kWarmup || kind == ScheduleKind::kWarmupDecay) {
@@ -249,13 +276,7 @@ std::vector<EffectiveValue> EffectiveValues(const TrainSetup& setup, const JsonN
   AddPrecision(setup, &table);
   const OptimizerConfig& optimizer = setup.optimizer;
   table.Add("gradient_clipping", optimizer.gradient_clipping);
-  table.Add("optimizer.type", optimizer.adam_w_mode ? "AdamW" : "Adam");
-  table.Add("optimizer.params.lr", optimizer.lr);
-  table.Add("optimizer.params.betas",
-            fmt::format("[{}, {}]", optimizer.betas[0], optimizer.betas[1]));
-  table.Add("optimizer.params.eps", optimizer.eps);
-  table.Add("optimizer.params.weight_decay", optimizer.weight_decay);
-  table.Add("optimizer.params.bias_correction", optimizer.bias_correction);
+  AddOptimizer(optimizer, &table);
   AddSchedule(optimizer.schedule, &table);
   AddRecompute(setup.recompute, &table);
   table.Add("_zeroplan.deterministic", setup.deterministic);

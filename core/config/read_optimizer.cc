@@ -38,21 +38,45 @@ void ReadBetas(JsonSection* params, OptimizerConfig* out) {
   }
 }
 
-// Says which of DeepSpeed's other optimizers it is, if it is one.
+// What DeepSpeed's engine asserts of optimizers of others with ZeRO (runtime/engine.py).
+void ReportZeroOptimizer(ReaderState* state, const JsonSection& section, const std::string& lower) {
+  if (state->context.reads_for != ConfigFor::kDeepSpeed || state->result.setup.zero.stage == 0) {
+    return;
+  }
+  const std::string type = section.Quote("type");
+  if (lower == "onebitadam" || lower == "onebitlamb" || lower == "zerooneadam") {
+    section.Report("type", "{} does not go with ZeRO in DeepSpeed; use stage 0, or {}", type,
+                   kOptimizerTypes);
+    return;
+  }
+  for (const char* tested : {"adagrad", "lion", "muon", "muadam", "muadamw"}) {
+    if (lower == tested) return;
+  }
+  const JsonNode* allows = state->root().Value("zero_allow_untested_optimizer");
+  if (allows != nullptr && IsSwitchedOn(*allows)) return;
+  section.Report("type",
+                 "{} with ZeRO is refused by DeepSpeed as untested; set "
+                 "\"zero_allow_untested_optimizer\": true, or use {}",
+                 type, kOptimizerTypes);
+}
+
+// Says which of DeepSpeed's other optimizers it is, or of torch.optim's, which it falls back to.
 void ReportType(ReaderState* state, const JsonSection& section, const std::string& lower) {
   if (lower == "onebitadam" || lower == "onebitlamb" || lower == "zerooneadam") {
     state->Unsupported(
         section, "type",
         fmt::format("{} is not supported: zeroplan does not compress gradients; use {}",
                     section.Quote("type"), kOptimizerTypes));
+    ReportZeroOptimizer(state, section, lower);
     return;
   }
-  for (const char* other :
-       {"adagrad", "lamb", "lion", "muon", "muadam", "muadamw", "musgd", "sgd"}) {
+  for (const char* other : {"adagrad", "lamb", "lion", "muon", "muadam", "muadamw", "musgd", "sgd",
+                            "adadelta", "adamax", "asgd", "nadam", "radam", "rmsprop", "rprop"}) {
     if (lower == other) {
       state->Unsupported(section, "type",
                          fmt::format("{} is not supported: zeroplan trains with Adam only; use {}",
                                      section.Quote("type"), kOptimizerTypes));
+      ReportZeroOptimizer(state, section, lower);
       return;
     }
   }
@@ -201,11 +225,11 @@ void ReadOneCycle(ReaderState* state, JsonSection* section, JsonSection* params)
   // DeepSpeed cycles Adam's first beta too unless told not to; zeroplan's betas are fixed.
   if (params->Bool("cycle_momentum").value_or(true)) {
     const bool given = params->Value("cycle_momentum") != nullptr;
-    (given ? params : section)
-        ->Report(given ? "cycle_momentum" : "params",
-                 "{} is not supported yet: zeroplan's betas do not change while it trains; use "
-                 "\"cycle_momentum\": false",
-                 given ? "true" : "cycle_momentum true, the default,");
+    state->Unsupported(
+        given ? *params : *section, given ? "cycle_momentum" : "params",
+        fmt::format("{} is not supported yet: zeroplan's betas do not change while it trains; use "
+                    "\"cycle_momentum\": false",
+                    given ? "true" : "cycle_momentum true, the default,"));
   }
 }
 
@@ -220,6 +244,16 @@ void ReadRangeTest(ReaderState* state, JsonSection* params) {
 // Keys of a section that is not read are no slips.
 void SkipKeys(JsonSection* section) {
   for (const std::string& key : section->Unknown()) section->Raw(key);
+}
+
+// Which DeepSpeed falls back to, made of the optimizer and of numbers alone.
+bool IsTorchSchedule(std::string_view type) {
+  for (const std::string_view name :
+       {"StepLR", "MultiStepLR", "ConstantLR", "LinearLR", "ExponentialLR", "PolynomialLR",
+        "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR"}) {
+    if (type == name) return true;
+  }
+  return false;
 }
 
 std::optional<ScheduleKind> ReadKind(JsonSection* section) {
@@ -253,6 +287,13 @@ void ReadScheduler(ReaderState* state) {
   ScheduleConfig& out = state->result.setup.optimizer.schedule;
   JsonSection& section = state->Open(&state->root(), "scheduler");
   JsonSection& params = state->Open(&section, "params");
+  const JsonNode* type = section.Value("type");
+  if (state->context.reads_for == ConfigFor::kDeepSpeed && type != nullptr && type->is_string() &&
+      IsTorchSchedule(type->scalar.text())) {
+    state->Unsupported(section, "type",
+                       fmt::format("{} is one of torch.optim.lr_scheduler's", type->Quote()));
+    return SkipKeys(&params);
+  }
   const std::optional<ScheduleKind> kind = ReadKind(&section);
   if (!kind) {
     SkipKeys(&params);

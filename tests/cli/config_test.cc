@@ -114,6 +114,7 @@ TEST_CASE("config check --for: what DeepSpeed accepts, and what zeroplan honours
   // DeepSpeed's alone.
   const ConfigFile theirs(
       "{\"optimizer\": {\"type\": \"Lamb\", \"params\": {\"lr\": 1e-3, \"max_coeff\": 10}},\n"
+      " \"zero_allow_untested_optimizer\": true,"
       " \"zero_optimization\": {\"stage\": 3, \"zero_quantized_weights\": true}}");
   CHECK(check(theirs, "").exit_code == 2);
   CHECK(check(theirs, " --for zeroplan").exit_code == 2);
@@ -139,6 +140,55 @@ TEST_CASE("config check --for: what DeepSpeed accepts, and what zeroplan honours
   for (const char* whose : {" --for deepspeed", " --for zeroplan"}) {
     CHECK(check(wrong, whose).exit_code == 2);
   }
+}
+
+TEST_CASE("config check --for deepspeed: optimizers and schedules of DeepSpeed's own") {
+  const auto check = [](const std::string& rest) {
+    const std::string path = (std::filesystem::temp_directory_path() /
+                              ("zeroplan_fd_" + std::to_string(getpid()) + ".json"))
+                                 .string();
+    std::ofstream(path) << R"({"train_batch_size": 8, "zero_optimization": {"stage": 2}, )" << rest
+                        << "}";
+    RunResult run = RunZeroplan("config check " + path + " --for deepspeed");
+    std::filesystem::remove(path);
+    return run;
+  };
+  const auto optimizer = [&](const std::string& type, const std::string& rest = "") {
+    return check(R"("optimizer": {"type": ")" + type + R"(", "params": {"lr": 0.1}})" + rest);
+  };
+  const std::string allow = R"(, "zero_allow_untested_optimizer": true)";
+  for (const char* type : {"Lion", "Muon", "Adagrad"}) {
+    CAPTURE(type);
+    const RunResult run = optimizer(type);
+    CHECK(run.exit_code == 0);
+    CHECK(Has(run.out, "optimizer.type" + std::string(30, ' ') + type));
+    CHECK(Lacks(run.out, "optimizer.params.betas"));
+  }
+  for (const char* type : {"SGD", "Lamb", "RMSprop"}) {
+    CAPTURE(type);
+    const RunResult run = optimizer(type);
+    CHECK(run.exit_code == 2);
+    CHECK(Has(run.err, R"(set "zero_allow_untested_optimizer": true)"));
+    CHECK(optimizer(type, allow).exit_code == 0);
+  }
+  for (const char* type : {"OneBitAdam", "ZeroOneAdam", "OneBitLamb"}) {
+    CAPTURE(type);
+    const RunResult run = optimizer(type, allow);
+    CHECK(run.exit_code == 2);
+    CHECK(Has(run.err, "does not go with ZeRO in DeepSpeed"));
+  }
+  const RunResult cycle = check(
+      R"("scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0, "cycle_max_lr": 1}})");
+  CHECK(cycle.exit_code == 0);
+  CHECK(Has(cycle.out, "zeroplan does not do this, DeepSpeed does: cycle_momentum"));
+  const RunResult cosine =
+      check(R"("scheduler": {"type": "CosineAnnealingLR", "params": {"T_max": 9}})");
+  CHECK(cosine.exit_code == 0);
+  CHECK(Has(cosine.out, "zeroplan does not do this, DeepSpeed does"));
+  CHECK(Has(cosine.out, "CosineAnnealingLR "));
+  const RunResult open = check(R"("train_micro_batch_size_per_gpu": "auto")");
+  CHECK(Has(open.out, "train_micro_batch_size_per_gpu: \"auto\" is for transformers' Trainer"));
+  CHECK(Has(open.out, "1 warning"));
 }
 
 }  // namespace
