@@ -246,19 +246,14 @@ SearchCluster ResolvedPlan::ClusterOf(int gpus) {
 
 void ResolvedPlan::SetMoreGpus(int gpus, SearchInputs& inputs) {
   Assumptions unused;
+  const int per_node = request_.cluster.gpus_per_node.value_or(hardware_.node.gpu_count());
+  if (gpus > per_node && gpus % per_node != 0) gpus = (gpus / per_node + 1) * per_node;
   Request request = request_;
-  const auto find = [&]() -> HardwareProfile {
-    Set(request.cluster.gpus, gpus);
-    if (request.hardware.profile.empty()) return hardware_;
-    return ResolveHardware(request.hardware, request.cluster, unused);
-  };
-  HardwareProfile found = find();
-  const int per_node = request.cluster.gpus_per_node.value_or(found.node.gpu_count());
-  if (gpus > per_node && gpus % per_node != 0) {
-    gpus = (gpus / per_node + 1) * per_node;
-    found = find();
-  }
-  const HardwareProfile& hardware = more_hardware_.emplace_back(std::move(found));
+  Set(request.cluster.gpus, gpus);
+  const HardwareProfile& hardware =
+      more_hardware_.emplace_back(request.hardware.profile.empty()
+                                      ? hardware_
+                                      : ResolveHardware(request.hardware, request.cluster, unused));
   const Cluster cluster = ResolveCluster(request, hardware, unused);
   costs_.emplace_back(hardware, cluster.shape());
   inputs.hardware = &hardware;
