@@ -34,7 +34,7 @@ bool HasGradAccumKey(const JsonNode& root) {
 std::string FirstAuto(const JsonNode& node, const std::string& path) {
   for (const JsonMember& member : node.members) {
     if (member.key.starts_with('_')) continue;
-    const std::string at = path.empty() ? member.key : path + "." + member.key;
+    std::string at = path.empty() ? member.key : path + "." + member.key;
     if (member.value.is_string() && member.value.scalar == "auto") return at;
     if (std::string inner = FirstAuto(member.value, at); !inner.empty()) return inner;
   }

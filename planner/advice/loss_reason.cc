@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/base/units.h"
 #include "core/config/setup_facts.h"
 #include "core/config/zero_config.h"
 #include "planner/estimate/estimate.h"

@@ -188,6 +188,7 @@ std::string PeakText(const WhyAnswer& answer) {
   std::stable_sort(classes.begin(), classes.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<std::string> parts;
+  parts.reserve(classes.size());
   for (const auto& [bytes, name] : classes)
     parts.push_back(fmt::format("{} {}", name, GiBText(bytes)));
   const std::string_view where = shown == TorchPhase::kInit              ? "initialisation"
