@@ -120,6 +120,20 @@ TEST_CASE("data tokenize, show, train: conversations in the model's chat templat
   CHECK(Has(trained.err, "count in the loss), 40 documents, by "));
   CHECK(Has(RunZeroplan(train + " --train-on all", cache).err, "40 documents, by "));
 
+  // Of --data, beside tokens to validate with, and the other way round.
+  const std::string tokens_too = " --train-on all --validation-data ";
+  for (const auto& [data, validation] : {std::pair(chats, out), {out, chats}}) {
+    const RunResult both = RunZeroplan("train --threads 1 --steps 1 --model " + model + " --data " +
+                                           data + tokens_too + validation,
+                                       cache);
+    CAPTURE(both.err);
+    CHECK(both.exit_code == 0);
+  }
+  const RunResult none = RunZeroplan(
+      "train --threads 1 --steps 1 --model " + model + " --data " + out + tokens_too + out, cache);
+  CHECK(none.exit_code == 2);
+  CHECK(Has(none.err, "--train-on: there are no records or texts"));
+
   std::ofstream(chats, std::ios::app) << "{\"text\": \"a\"}\n";
   const RunResult refused = RunZeroplan(train, cache);
   CHECK(refused.exit_code == 2);

@@ -256,13 +256,20 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   TrainOptions options = ResolveTrainOptions(command, work);
   options.engine.backend = backend;
   options.engine.group = group;
+  const auto has_text = [](const std::vector<std::string>& data) {
+    const std::vector<std::filesystem::path> files = DataFiles(data);
+    return !std::all_of(files.begin(), files.end(), IsTokenFile);
+  };
   const auto tokens = [&](const std::vector<std::string>& data) {
+    // What says how texts are taken is of those that are text, where there are others beside.
+    const bool of_others =
+        !has_text(data) && (has_text(command.run.data) || has_text(command.validation_data));
     return DataForModel({.data = data,
                          .model_folder = work.companions_folder(),
                          .vocab = work.model.vocab,
                          .cache_folder = CacheFolder(),
                          .threads = command.threads.value_or(0),
-                         .choices = ChoicesOf(command.records),
+                         .choices = of_others ? TextChoices{} : ChoicesOf(command.records),
                          .says = place.rank == 0});
   };
   if (place.rank == 0) WarnOfFreshWeights(command, work);
