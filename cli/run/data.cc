@@ -70,13 +70,13 @@ void RunTokenize(const TokenizeCommand& command) {
     if (!command.end_of_text.empty()) {
       ThrowUsage("--end-of-text: bytes have no such token; give --tokenizer too");
     }
-    const RecordFields& asked = command.records;
-    const char* unused = !asked.map.empty()          ? "--map"
-                         : !asked.text_field.empty() ? "--text-field"
-                         : asked.train_on            ? "--train-on"
-                         : asked.skip_bad            ? "--skip-bad"
-                         : asked.no_special_tokens   ? "--no-special-tokens"
-                                                     : nullptr;
+    const RecordFields& records = command.records;
+    const char* unused = !records.map.empty()          ? "--map"
+                         : !records.text_field.empty() ? "--text-field"
+                         : records.train_on            ? "--train-on"
+                         : records.skip_bad            ? "--skip-bad"
+                         : records.no_special_tokens   ? "--no-special-tokens"
+                                                       : nullptr;
     if (unused != nullptr) {
       ThrowUsage("{}: files are taken byte by byte, not as records; give --tokenizer too", unused);
     }
@@ -86,12 +86,12 @@ void RunTokenize(const TokenizeCommand& command) {
     const DataSelection selection = SelectData(command.texts);
     for (const std::string& note : selection.notes) LogInfo("{}.", note);
     for (const std::filesystem::path& file : selection.files) RefuseAsBytes(file);
-    const auto records = std::find_if(selection.files.begin(), selection.files.end(), HoldsRecords);
-    if (records != selection.files.end()) {
+    const auto first = std::find_if(selection.files.begin(), selection.files.end(), HoldsRecords);
+    if (first != selection.files.end()) {
       LogWarning(
           "{}: bytes are tokens without --tokenizer: its records are taken as they stand, names "
           "and braces too",
-          records->string());
+          first->string());
     }
     const uint64_t tokens = TokenizeText(command.texts, command.output);
     WriteReport("", fmt::format("{}: {} tokens\n", command.output, tokens));

@@ -38,13 +38,17 @@ void ReadBetas(JsonSection* params, OptimizerConfig* out) {
   }
 }
 
+bool CompressesGradients(const std::string& lower) {
+  return lower == "onebitadam" || lower == "onebitlamb" || lower == "zerooneadam";
+}
+
 // What DeepSpeed's engine asserts of optimizers of others with ZeRO (runtime/engine.py).
 void ReportZeroOptimizer(ReaderState* state, const JsonSection& section, const std::string& lower) {
   if (state->context.reads_for != ConfigFor::kDeepSpeed || state->result.setup.zero.stage == 0) {
     return;
   }
   const std::string type = section.Quote("type");
-  if (lower == "onebitadam" || lower == "onebitlamb" || lower == "zerooneadam") {
+  if (CompressesGradients(lower)) {
     section.Report("type", "{} does not go with ZeRO in DeepSpeed; use stage 0, or {}", type,
                    kOptimizerTypes);
     return;
@@ -62,7 +66,7 @@ void ReportZeroOptimizer(ReaderState* state, const JsonSection& section, const s
 
 // Says which of DeepSpeed's other optimizers it is, or of torch.optim's, which it falls back to.
 void ReportType(ReaderState* state, const JsonSection& section, const std::string& lower) {
-  if (lower == "onebitadam" || lower == "onebitlamb" || lower == "zerooneadam") {
+  if (CompressesGradients(lower)) {
     state->Unsupported(
         section, "type",
         fmt::format("{} is not supported: zeroplan does not compress gradients; use {}",

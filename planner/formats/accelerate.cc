@@ -126,8 +126,7 @@ void AddDeepSpeedFiles(const FormatRequest& request, WrittenConfig& out) {
   const std::string beside = DeepSpeedFileBeside(request.file);
   out.files.push_back({request.file, DeepSpeedYaml(request)});
   if (request.recipe.optimizer) {
-    // Those of the config that came in too.
-    out.files.push_back({beside, WithoutOptimizer(DeepSpeedJson(request, WithoutOptimizer))});
+    out.files.push_back({beside, WithoutOptimizer(DeepSpeedJson(request))});
     return;
   }
   out.files.push_back({beside, DeepSpeedJson(request, [&](const JsonText& text) {

@@ -35,8 +35,7 @@ std::vector<AroundPeak> Fsdp2Around(const PlayedRun& run);
 std::vector<AroundPeak> DdpAround(const PlayedRun& run, Dtype held);
 
 // Trainer.evaluate after the steps, with the recipe's per_device_eval_batch_size, 8 by default, and
-// with 1.
-// `engine` and `memory` are those of the steps.
+// with 1. `engine` and `memory` are those of the steps.
 AroundPeak PlayEvaluation(const PlayedRun& run, const TorchRun& of_steps, TorchRuntime* engine,
                           TorchMemory* memory);
 

@@ -121,8 +121,10 @@ const ComputeBound& Judge::ComputeOf(const Group& group, int64_t micro_batch,
 }
 
 Capacity Judge::CapacityFor(const Candidate& candidate, const Question& question) const {
-  Cluster cluster = ClusterOf(candidate).cluster;
-  if (question.gpu_capacity_bytes) cluster.gpu_capacity_bytes = *question.gpu_capacity_bytes;
+  const Cluster& of = ClusterOf(candidate).cluster;
+  if (!question.gpu_capacity_bytes) return CapacityOf(of);
+  Cluster cluster = of;
+  cluster.gpu_capacity_bytes = *question.gpu_capacity_bytes;
   return CapacityOf(cluster);
 }
 
@@ -303,35 +305,29 @@ Judge::HostKind Judge::HostKindOf(const Candidate& c) {
   return {c.stage, c.optimizer.device, c.param, c.sub_group_elements, c.grad_accum > 1};
 }
 
-bool Judge::UnlikelyToFitHost(const Question& question, const Item& item) {
-  const Group& group = groups_[item.group];
-  const Capacity capacity = CapacityFor(group.candidate, question);
-  // Of several members another one may take less.
-  if (!capacity.host_bytes || item.end - item.member > 1) return false;
-  Candidate candidate = CandidateOf(item.group, item.mix, item.member);
-  candidate.grad_accum = item.batch.grad_accum;
-  const auto at = beyond_host_bound_.find(HostKindOf(candidate));
-  if (at == beyond_host_bound_.end() || at->second == 0) return false;
-  const ComputeBound& compute =
-      ComputeOfMember(group, item.mix, item.member, item.batch.micro_batch);
-  return Bounds::Memory(group.bound, compute).host_bytes + at->second > *capacity.host_bytes;
-}
-
 bool Judge::UnlikelyToFit(const Question& question, const Item& item) {
-  if (UnlikelyToFitHost(question, item)) return true;
   const Group& group = groups_[item.group];
   const auto last = static_cast<uint16_t>(item.end - 1);
-  const Candidate candidate = CandidateOf(item.group, item.mix, last);
-  const auto at = beyond_bound_.find(MemoryKindOf(candidate));
-  if (at == beyond_bound_.end()) return false;
-  const uint64_t bound = last == item.member
-                             ? item.gpu_bytes
-                             : Bounds::Memory(group.bound, ComputeOfMember(group, item.mix, last,
-                                                                           item.batch.micro_batch))
-                                   .gpu_bytes;
-  const uint64_t gpu_bytes = bound + at->second + group.extra.Of(item.batch.micro_batch);
+  Candidate candidate = CandidateOf(item.group, item.mix, last);
+  candidate.grad_accum = item.batch.grad_accum;
+  const auto gpu = beyond_bound_.find(MemoryKindOf(candidate));
+  // Of several members another one may take less of a host.
+  const auto host = last == item.member ? beyond_host_bound_.find(HostKindOf(candidate))
+                                        : beyond_host_bound_.end();
+  const bool of_gpu = gpu != beyond_bound_.end();
+  const bool of_host = host != beyond_host_bound_.end() && host->second > 0;
+  if (!of_gpu && !of_host) return false;
   const Capacity capacity = CapacityFor(group.candidate, question);
-  return capacity.gpu_bytes && gpu_bytes > *capacity.gpu_bytes;
+  const int64_t micro_batch = item.batch.micro_batch;
+  MemoryBound bound =
+      Bounds::Memory(group.bound, ComputeOfMember(group, item.mix, last, micro_batch));
+  if (last == item.member) bound.gpu_bytes = item.gpu_bytes;
+  const MemoryTotals needs = Needs(group, micro_batch, bound);
+  const auto exceeds = [](uint64_t needed, const std::optional<uint64_t>& has) {
+    return has && needed > *has;
+  };
+  return (of_gpu && exceeds(needs.gpu_bytes + gpu->second, capacity.gpu_bytes)) ||
+         (of_host && exceeds(needs.host_bytes + host->second, capacity.host_bytes));
 }
 
 bool Judge::TooLargeForGpu(const Question& question, const Item& item) const {

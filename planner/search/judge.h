@@ -191,7 +191,6 @@ class Judge {
   using HostKind = std::tuple<int, OffloadDevice, OffloadDevice, uint64_t, bool>;
   static HostKind HostKindOf(const Candidate& candidate);
   std::map<HostKind, uint64_t> beyond_host_bound_;
-  bool UnlikelyToFitHost(const Question& question, const Item& item);
   // What bounds say of each member of a list of mixes, by micro-batch, products, sequence ranks and
   // cluster.
   using MixKey = std::tuple<uint16_t, int64_t, ProductsKind, int, size_t>;

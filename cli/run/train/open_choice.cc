@@ -251,8 +251,8 @@ void ResizeVocab(const std::string& folder, ModelSpec& model) {
   if (HasAdapters(model)) {
     ThrowUsage(
         "--resize-embeddings: adapters go with a base of {} tokens, which stays as it is; resize "
-        "the "
-        "base first (transformers' resize_token_embeddings, then save_pretrained), or train all of "
+        "the base first (transformers' resize_token_embeddings, then save_pretrained), or train "
+        "all of "
         "it with --method full",
         model.vocab);
   }

@@ -185,8 +185,7 @@ void SayBytes(const std::vector<std::string>& data, int64_t vocab) {
     if (kind == FileKind::kRecords) {
       return LogWarning(
           "--data: {}: bytes are tokens, as {}: its records are trained on as they stand, names "
-          "and "
-          "braces too",
+          "and braces too",
           file.string(), why);
     }
     if (kind == FileKind::kText && vocab != kByteTokens) {
@@ -256,14 +255,16 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   TrainOptions options = ResolveTrainOptions(command, work);
   options.engine.backend = backend;
   options.engine.group = group;
+  if (place.rank == 0) WarnOfFreshWeights(command, work);
+  LookBeforeTokens(command, work, options, group);
   const auto has_text = [](const std::vector<std::string>& data) {
     const std::vector<std::filesystem::path> files = DataFiles(data);
     return !std::all_of(files.begin(), files.end(), IsTokenFile);
   };
+  // What says how texts are taken is of those that are text, where there are others beside.
+  const bool any_text = has_text(command.run.data) || has_text(command.validation_data);
   const auto tokens = [&](const std::vector<std::string>& data) {
-    // What says how texts are taken is of those that are text, where there are others beside.
-    const bool of_others =
-        !has_text(data) && (has_text(command.run.data) || has_text(command.validation_data));
+    const bool of_others = any_text && !has_text(data);
     return DataForModel({.data = data,
                          .model_folder = work.companions_folder(),
                          .vocab = work.model.vocab,
@@ -272,8 +273,6 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
                          .choices = of_others ? TextChoices{} : ChoicesOf(command.records),
                          .says = place.rank == 0});
   };
-  if (place.rank == 0) WarnOfFreshWeights(command, work);
-  LookBeforeTokens(command, work, options, group);
   const LongWork work_before("Preparing the data", /*at_once=*/true);
   options.data = RepeatedData(command, tokens);
   options.holds_back = command.repeats.empty();
