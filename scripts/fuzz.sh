@@ -12,7 +12,7 @@ command -v clang++ > /dev/null || { echo "zeroplan: no clang++ here: apt-get ins
 cmake -S . -B build/fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo -DZEROPLAN_UNITY=ON -DZEROPLAN_CUDA=OFF \
   -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-O1 -g1' -DZEROPLAN_FUZZ=ON \
   -DZEROPLAN_SANITIZE=fuzzer-no-link,address,undefined -DZEROPLAN_BENCHMARKS=OFF > /dev/null
-fuzzers=${FUZZERS:-config model profile weights plan metrics run_log tokens checkpoint frames environment tokenizer chat records folder}
+fuzzers=${FUZZERS:-config model profile weights plan metrics run_log tokens checkpoint frames environment tokenizer chat records folder adapter tables}
 # shellcheck disable=SC2086
 cmake --build build/fuzz --target $(printf 'fuzz_%s ' $fuzzers)
 for name in $fuzzers; do
