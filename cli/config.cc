@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/base/json_departures.h"
 #include "core/base/json_source.h"
+#include "core/base/limits.h"
 #include "core/config/deepspeed_reader.h"
 #include "core/config/effective_values.h"
 #include "core/program/bucket_sizes.h"
@@ -70,12 +71,13 @@ std::string Rows(const std::vector<EffectiveValue>& values) {
 
 // The most bytes of a pipe: as many as of a file.
 std::string ReadStdin() {
-  constexpr size_t kMaxBytes = 16u << 20;
   std::string text;
   char part[4096];
   while (const size_t count = std::fread(part, 1, sizeof part, stdin)) {
     text.append(part, count);
-    if (text.size() > kMaxBytes) ThrowUsage("stdin: is larger than 16 MiB; is it a config?");
+    if (text.size() > kMostConfigBytes) {
+      ThrowUsage("stdin: is larger than {} MiB; is it a config?", kMostConfigBytes >> 20);
+    }
   }
   if (std::ferror(stdin) != 0) ThrowRuntime("stdin: cannot be read");
   return text;

@@ -2,7 +2,12 @@
 
 #include <algorithm>
 
+#include "core/base/limits.h"
+
 namespace zeroplan {
+
+Error::Error(ExitCode code, const std::string& message)
+    : std::runtime_error(BoundedMessage(message)), code_(code) {}
 
 std::string NameFields(std::string_view text, FieldStyle style) {
   constexpr std::string_view kOpen = "\u27e6", kClose = "\u27e7";

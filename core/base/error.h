@@ -22,10 +22,11 @@ enum class ExitCode : int {
 };
 
 // `message` names file, key, value and what is allowed. A field of what was asked stands in it as
-// "⟦gpu_memory⟧": the outer layer names it as whoever asked does (NameFields).
+// "⟦gpu_memory⟧": the outer layer names it as whoever asked does (NameFields). What quotes a file
+// may have any length and any bytes: the message is BoundedMessage (limits.h) of it.
 class Error : public std::runtime_error {
  public:
-  Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Error(ExitCode code, const std::string& message);
   ExitCode code() const { return code_; }
 
  private:

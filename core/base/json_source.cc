@@ -16,12 +16,11 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/json_departures.h"
+#include "core/base/limits.h"
 #include "core/base/strings.h"
 
 namespace zeroplan {
 namespace {
-
-constexpr uintmax_t kMaxFileBytes = 16u << 20;
 
 // What pipes held, by path: they can be read but once, and a command may ask again.
 struct PipeTexts {
@@ -56,6 +55,7 @@ std::string JsonNode::Quote() const {
 
 std::string ReadTextFile(const std::filesystem::path& file) {
   if (file == "-") return ReadTextFile("/dev/stdin");
+  CheckFileName(file);
   const std::string name = file.string();
   const auto fail = [&](int error) {
     const std::string text =
@@ -95,8 +95,8 @@ std::string ReadTextFile(const std::filesystem::path& file) {
     if (error != 0) fail(error);
     if (got == 0) break;
     text.append(chunk, static_cast<size_t>(got));
-    if (text.size() > kMaxFileBytes) {
-      ThrowUsage("{}: is larger than 16 MiB; this is no config file", name);
+    if (text.size() > kMostConfigBytes) {
+      ThrowUsage("{}: is larger than {} MiB; this is no config file", name, kMostConfigBytes >> 20);
     }
   }
   if (once) {
@@ -134,7 +134,6 @@ std::optional<JsonScalar> ParseJsonScalar(std::string_view text) {
 
 namespace {
 
-constexpr int kMaxDepth = 64;
 constexpr size_t kShown = 60;  // bytes of a key or value that a message quotes
 constexpr const char* kPunctuation = ",:{}[]";
 
@@ -272,7 +271,12 @@ class Parser {
   }
 
   JsonNode ParseValue(int depth) {
-    if (depth > kMaxDepth) Fail("values are nested more than {} deep; flatten them", kMaxDepth);
+    if (depth > kMostJsonDepth) {
+      Fail("values are nested more than {} deep; flatten them", kMostJsonDepth);
+    }
+    if (++values_ > kMostJsonValues) {
+      Fail("more than {} values in one file; leave some out", kMostJsonValues);
+    }
     switch (Peek()) {
       case '{':
         return ParseObject(depth);
@@ -514,6 +518,7 @@ class Parser {
   size_t at_ = 0;
   int line_ = 1;
   size_t line_start_ = 0;
+  size_t values_ = 0;
   // The first string without quotes that swallowed a comma, a bracket or a comment; 0: none.
   int bare_line_ = 0;
   std::string_view bare_text_;

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <string>
 
+#include "core/base/limits.h"
 #include "core/base/strings.h"
 
 namespace zeroplan {
@@ -48,7 +49,11 @@ LogLevel GetLogLevel() { return log_level.load(std::memory_order_relaxed); }
 
 void LogLine(LogLevel level, std::string_view line) noexcept {
   if (level > GetLogLevel()) return;
-  WriteMessage(line, "\n");
+  try {
+    WriteMessage(BoundedMessage(line), "\n");
+  } catch (...) {  // no memory for a copy
+    WriteMessage(line.substr(0, kMostMessageBytes), "\n");
+  }
 }
 
 void WriteStderr(std::string_view text) noexcept { WriteMessage(text, ""); }

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_source.h"
+#include "core/base/limits.h"
 #include "core/base/strings.h"
 #include "core/base/units.h"
 #include "core/families/adapter_config.h"
@@ -188,13 +189,15 @@ namespace {
 // Elements of all tensors of a safetensors file; nullopt where it cannot be told, and where
 // quantized values are packed into whole numbers.
 std::optional<uint64_t> ElementsOf(const fs::path& file) {
-  constexpr uint64_t kMostHeader = uint64_t{64} << 20;
+  CheckFileName(file);
+  std::error_code unknown;
+  const uint64_t bytes = std::filesystem::file_size(file, unknown);
   std::ifstream in(file, std::ios::binary);
   std::array<unsigned char, 8> size_bytes{};
   if (!in.read(reinterpret_cast<char*>(size_bytes.data()), size_bytes.size())) return std::nullopt;
   uint64_t size = 0;
   for (size_t i = size_bytes.size(); i-- > 0;) size = size << 8 | size_bytes[i];
-  if (size > kMostHeader) return std::nullopt;
+  if (size > kMostHeaderBytes || size > bytes) return std::nullopt;
   std::string header(size, '\0');
   if (!in.read(header.data(), static_cast<std::streamsize>(size))) return std::nullopt;
   const JsonNode root = ParseJsonText(header, file.string());
@@ -232,7 +235,10 @@ std::optional<uint64_t> ParamsOfWeights(const fs::path& folder, const JsonNode& 
     index = ParseJsonText(ReadTextFile(index_file), index_file.string());
     if (const JsonNode* map = index->Find("weight_map")) {
       for (const auto& [tensor, file] : map->members) {
-        if (file.is_string()) files.push_back(file.scalar.text());
+        // A path is to no file of the model.
+        const std::string name = file.is_string() ? file.scalar.text() : "/";
+        if (name.find('/') != std::string::npos) return std::nullopt;
+        files.push_back(name);
       }
     }
     std::sort(files.begin(), files.end());

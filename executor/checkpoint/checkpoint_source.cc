@@ -18,6 +18,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/hash.h"
+#include "core/base/limits.h"
 #include "core/base/log.h"
 #include "core/base/long_work.h"
 #include "core/model/param_table.h"
@@ -252,7 +253,7 @@ std::vector<CheckpointSource::Entry> CheckpointSource::ReadHeader(size_t file) c
   const CheckpointFile& expected = meta_.files[file];
   const std::string path = PathOf(file).string();
   uint64_t length = 0;
-  const uint64_t most = std::min(kMaxHeaderBytes, expected.bytes);
+  const uint64_t most = std::min(kMostHeaderBytes, expected.bytes);
   std::string header(std::min(expected.bytes, kLengthBytes), '\0');
   ReadBytes(file, 0, std::as_writable_bytes(std::span(header)));
   if (header.size() == kLengthBytes) std::memcpy(&length, header.data(), kLengthBytes);

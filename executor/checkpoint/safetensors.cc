@@ -14,6 +14,7 @@
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/base/limits.h"
 #include "core/base/strings.h"
 #include "core/base/units.h"
 #include "executor/kernels/convert.h"
@@ -94,9 +95,9 @@ SafetensorsFile SafetensorsFile::Open(const std::filesystem::path& path) {
     ThrowUsage("{}: is a Git LFS pointer, not the file itself; get it with 'git lfs pull'",
                path.string());
   }
-  if (length > kMaxHeaderBytes) {
+  if (length > kMostHeaderBytes) {
     ThrowUsage("{}: a header of {} bytes is past the limit of {}; not a safetensors file?",
-               path.string(), length, kMaxHeaderBytes);
+               path.string(), length, kMostHeaderBytes);
   }
   if (length > bytes.size() - kLengthBytes) {
     ThrowUsage("{}: the header should have {} bytes, but the file ends after {}; get it again",

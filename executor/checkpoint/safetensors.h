@@ -127,8 +127,6 @@ class SafetensorsWriter {
 
 // A file begins with the length of its header.
 constexpr uint64_t kLengthBytes = 8;
-// The reference implementation's limit.
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
 struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries;  // in the order of their data

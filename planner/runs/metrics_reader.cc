@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_source.h"
+#include "core/base/limits.h"
 #include "core/base/log.h"
 #include "core/base/timing.h"
 #include "planner/runs/metric_fields.h"
@@ -17,8 +18,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The depth of values in each other: more than any event has. Json writes a value by recursion.
-constexpr int kMaxDepth = 64;
 // The first steps tune, touch pages and connect.
 constexpr int64_t kWarmUpSteps = 5;
 
@@ -32,7 +31,7 @@ OffloadDevice DeviceNamed(const std::string& name) {
 
 Json ParseEvent(std::string_view line) {
   return Json::parse(line, [](int depth, Json::parse_event_t, const Json&) {
-    if (depth > kMaxDepth) ThrowUsage("values are nested more than {} deep", kMaxDepth);
+    if (depth > kMostJsonDepth) ThrowUsage("values are nested more than {} deep", kMostJsonDepth);
     return true;
   });
 }

@@ -14,6 +14,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/limits.h"
 #include "core/base/long_work.h"
 
 namespace zeroplan {
@@ -26,6 +27,7 @@ constexpr size_t kBlockBytes = size_t{1} << 18;
 class PlainSource : public ByteSource {
  public:
   explicit PlainSource(const fs::path& path) : path_(path) {
+    CheckFileName(path);
     // O_NONBLOCK: opening a pipe by mistake must fail below, not wait for a writer.
     fd_ = UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!fd_) ThrowUsage("{}: cannot open: {}", path.string(), std::strerror(errno));

@@ -21,6 +21,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/limits.h"
 #include "core/base/long_work.h"
 #include "core/base/strings.h"
 
@@ -32,6 +33,7 @@ constexpr size_t kCopyUpToBytes = 16 << 10;
 }  // namespace
 
 MappedFile MappedFile::Open(const std::filesystem::path& path) {
+  CheckFileName(path);
   // O_NONBLOCK: opening a pipe by mistake must fail below, not wait for a writer.
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) ThrowUsage("{}: cannot open: {}", path.string(), std::strerror(errno));

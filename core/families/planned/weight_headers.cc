@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "core/base/error.h"
+#include "core/base/limits.h"
 #include "core/base/strings.h"
 #include "core/families/planned/planned.h"
 
@@ -13,8 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// As safetensors has it.
-constexpr uint64_t kMostHeaderBytes = 100'000'000;
 constexpr double kMostElements = 1e15;
 constexpr const char* kWhole = "the file is cut off or damaged; get it anew";
 
@@ -25,6 +24,7 @@ int ElementBytes(std::string_view dtype) {
 }
 
 std::string HeaderText(const fs::path& file, uint64_t* file_bytes) {
+  CheckFileName(file);
   std::error_code error;
   *file_bytes = fs::file_size(file, error);
   std::ifstream in(file, std::ios::binary);

@@ -2,9 +2,14 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdio>
+#include <string>
+
 #include "core/base/dtype.h"
+#include "core/base/limits.h"
 #include "core/base/log.h"
 #include "core/base/strings.h"
+#include "tests/has.h"
 
 namespace zeroplan {
 namespace {
@@ -34,6 +39,39 @@ TEST_CASE("error: codes travel with the exception") {
     CHECK(error.code() == ExitCode::kRuntime);
     CHECK(std::string(error.what()) == "rank 3 is gone");
   }
+}
+
+TEST_CASE("error: a message is bounded and whole, whatever it quotes") {
+  const std::string zero = std::string("f: a") + '\0' + "b: is not allowed";
+  CHECK(std::string(Error(ExitCode::kUsage, zero).what()) == "f: a\\x00b: is not allowed");
+  const std::string exact(kMostMessageBytes, 'x');
+  CHECK(std::string(Error(ExitCode::kUsage, exact).what()) == exact);
+  // Of characters of two bytes, which are not cut.
+  std::string quoted;
+  while (quoted.size() < 5'000'000) quoted += "é";
+  for (const char* shift : {"", "a"}) {
+    const std::string text = Error(ExitCode::kUsage, shift + quoted + "; use less").what();
+    CHECK(text.size() < kMostMessageBytes + 100);
+    CHECK(IsValidUtf8(text));
+    CHECK(text.ends_with("éé; use less"));
+    CHECK(Has(text, "bytes are left out"));
+  }
+}
+
+std::string logged;
+
+TEST_CASE("log: a line is bounded") {
+  const LogLevel before = GetLogLevel();
+  SetLogLevel(LogLevel::kInfo);
+  SetMessageWriter([](std::string_view text, const char* /*end*/) { logged = text; });
+  LogInfo("{}: is odd", std::string(5'000'000, 'x'));
+  SetMessageWriter([](std::string_view text, const char* end) {
+    const std::string message = Escaped(text) + end;
+    std::fwrite(message.data(), 1, message.size(), stderr);
+  });
+  SetLogLevel(before);
+  CHECK(logged.size() < kMostMessageBytes + 100);
+  CHECK(logged.ends_with("xx: is odd"));
 }
 
 TEST_CASE("dtype: names and spellings") {

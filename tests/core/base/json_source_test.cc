@@ -10,9 +10,27 @@
 #include "core/base/error.h"
 #include "core/base/json_departures.h"
 #include "core/base/json_section.h"
+#include "core/base/limits.h"
 
 namespace zeroplan {
 namespace {
+
+TEST_CASE("json: a file has as many values as its memory is worth") {
+  std::string text = "[1";
+  for (size_t i = 2; i < kMostJsonValues; ++i) text += ",1";  // the list is one
+  CHECK_NOTHROW(ParseJsonText(text + "]", "f"));
+  CHECK_THROWS_WITH_AS(ParseJsonText(text + ",1]", "f"),
+                       doctest::Contains("more than 4000000 values in one file"), Error);
+}
+
+TEST_CASE("json: a name with a byte 0 in it is shown, and the reason behind it") {
+  const std::string twice = R"({"a\u0000b": 1, "a\u0000b": 2})";
+  CHECK_THROWS_WITH_AS(ParseJsonText(twice, "f"),
+                       "f:1: a\\x00b: the key is given twice, here and on line 1; keep one of them",
+                       Error);
+  CHECK_THROWS_WITH_AS(ReadTextFile(std::string("/dev/null\0.json", 15)),
+                       doctest::Contains("a byte 0 is in the name"), Error);
+}
 
 TEST_CASE("json: comments, trailing commas, commas left out at a line's end") {
   const JsonNode root = ParseJsonText(
