@@ -50,6 +50,7 @@ class RemoteAgent {
     std::vector<std::string> words = shell;
     words.push_back(host);
     words.push_back(command);
+    const std::string program = FindProgram(words.front());
     const std::vector<char*> argv = ArgvOf(words);
     StdioPipes pipes = MakeStdioPipes(host);
     in_ = std::move(pipes.in);
@@ -62,7 +63,7 @@ class RemoteAgent {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);
     pipes.Become();
-    execvp(argv[0], argv.data());
+    execv(program.c_str(), argv.data());
     const char* reason = std::strerror(errno);
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, reason, std::strlen(reason));
     _exit(126);
@@ -168,7 +169,7 @@ class HostsInquiry {
  private:
   // What a host's shell runs.
   std::string RemoteCommand() const {
-    std::vector<std::string> words = {"exec", "env"};
+    std::vector<std::string> words = {"exec", "/usr/bin/env"};
     for (const char* name : {"ZEROPLAN_NO_DETECT", "ZEROPLAN_DOCTOR_SECONDS", "LD_LIBRARY_PATH"}) {
       const char* value = std::getenv(name);
       if (value != nullptr) words.push_back(fmt::format("{}={}", name, value));

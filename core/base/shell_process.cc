@@ -5,9 +5,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
 
 #include "core/base/error.h"
+#include "core/base/strings.h"
 
 namespace zeroplan {
 
@@ -17,6 +22,20 @@ std::vector<char*> ArgvOf(std::vector<std::string>& words) {
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   return argv;
+}
+
+std::string FindProgram(const std::string& word) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  if (word.find('/') != std::string::npos) return fs::absolute(word, failed).string();
+  const char* set = std::getenv("PATH");
+  const std::string folders = set != nullptr ? set : "/usr/local/bin:/usr/bin:/bin";
+  for (const std::string_view folder : Split(folders, ':')) {
+    if (word.empty() || !folder.starts_with('/')) continue;
+    const std::string file = fmt::format("{}/{}", folder, word);
+    if (fs::is_regular_file(file, failed) && access(file.c_str(), X_OK) == 0) return file;
+  }
+  return "";
 }
 
 void StdioPipes::Become() const {

@@ -8,8 +8,14 @@
 
 namespace zeroplan {
 
-// For execvp: the words, which outlive it, and a null.
+// For execv: the words, which outlive it, and a null.
 std::vector<char*> ArgvOf(std::vector<std::string>& words);
+
+// The file that a command's first word names: itself where it has a slash, else the first program
+// of that name in a folder of $PATH. Folders of $PATH that are no absolute path ("", ".") are
+// passed over, unlike by a shell: they mean the working folder, which may hold what others wrote.
+// An absolute path; "" if there is none.
+std::string FindProgram(const std::string& word);
 
 // The ends of a process's stdin, stdout and stderr. All close on exec.
 struct StdioPipes {

@@ -105,7 +105,7 @@ namespace {
 
 bool IsUnprintable(char32_t c) {
   return c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x2028 && c <= 0x202e) ||
-         (c >= 0x2066 && c <= 0x2069);
+         (c >= 0x2066 && c <= 0x2069) || c == 0xfeff || c == 0xfffe || c == 0xffff;
 }
 
 bool IsPlain(char c) { return c >= 0x20 && c < 0x7f; }

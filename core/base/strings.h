@@ -66,8 +66,9 @@ size_t IncompleteUtf8Tail(std::string_view bytes);
 
 // Bytes at `at` that a terminal must not get as they are: a control character (C0, delete, C1), a
 // mark that reverses the direction of text (U+202A to U+202E, U+2066 to U+2069), a separator of
-// lines (U+2028, U+2029), or a byte that is no part of well-formed UTF-8. 0: there are none, and
-// *whole is how many bytes the character takes.
+// lines (U+2028, U+2029), a byte order mark or what is none (U+FEFF, U+FFFE, U+FFFF), or a byte
+// that is no part of well-formed UTF-8. 0: there are none, and *whole is how many bytes the
+// character takes.
 size_t UnprintableBytes(std::string_view text, size_t at, size_t* whole);
 
 // `text` with these written out: "\x1b" for a byte, "\u202e" for a character beyond Latin-1, "\t"

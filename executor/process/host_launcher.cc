@@ -120,7 +120,8 @@ class Hosts {
 
   // What a host's shell runs: the agent, in this folder, with the variables that a run depends on.
   std::string CommandFor(const HostShare& share, int first_rank) const {
-    std::vector<std::string> words = {"env"};
+    // Not "env": the shell's PATH may name the folder that it has gone to.
+    std::vector<std::string> words = {"/usr/bin/env"};
     for (char** at = environ; *at != nullptr; ++at) {
       const std::string_view entry = *at;
       constexpr std::array<std::string_view, 6> kKept = {
@@ -147,6 +148,7 @@ class Hosts {
     std::vector<std::string> words = remote_.remote_shell;
     words.push_back(share.name);
     words.push_back(CommandFor(share, first_rank));
+    const std::string program = FindProgram(words.front());
     const std::vector<char*> argv = ArgvOf(words);
     StdioPipes pipes = MakeStdioPipes(share.name);
     Host host;
@@ -167,7 +169,7 @@ class Hosts {
       setpgid(0, 0);
       pipes.Become();
       sigprocmask(SIG_SETMASK, &mask, nullptr);
-      execvp(argv[0], argv.data());
+      execv(program.c_str(), argv.data());
       constexpr char kMessage[] = "cannot start the remote shell (--ssh)\n";
       [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage, sizeof kMessage - 1);
       _exit(127);

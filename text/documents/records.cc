@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_source.h"
+#include "core/base/limits.h"
 #include "core/base/strings.h"
 
 namespace zeroplan {
@@ -33,12 +34,6 @@ constexpr const char* kAlpaca =
     "Below is an instruction that describes a task. Write a response that appropriately completes "
     "the request.\n\n### Instruction:\n{}\n\n### Response:\n";
 
-constexpr int kMostDepth = 64;
-// A record of more bytes is looked at for objects with many keys, which take time that grows with
-// their square.
-constexpr size_t kPlainBytes = size_t{16} << 10;
-constexpr int kMostKeys = 10'000;
-
 // A form: the members that it must have, and those that it may have.
 struct Form {
   Kind kind;
@@ -55,35 +50,11 @@ const std::vector<Form>& Forms() {
   return forms;
 }
 
-// Throws for an object with more keys than records have.
-class KeyCounter {
- public:
-  explicit KeyCounter(std::string_view where) : where_(where) {}
-
-  bool operator()(int depth, Json::parse_event_t event, Json& /*value*/) {
-    const auto level = static_cast<size_t>(std::max(0, depth));
-    if (event == Json::parse_event_t::object_start) {
-      keys_.resize(std::max(keys_.size(), level + 2));
-      keys_[level + 1] = 0;
-    } else if (event == Json::parse_event_t::key && ++keys_[level] > kMostKeys) {
-      ThrowUsage(
-          "{}: an object with more than {} members, which no record has; write one record a "
-          "line",
-          where_, kMostKeys);
-    }
-    return true;
-  }
-
- private:
-  std::string_view where_;
-  std::vector<int> keys_;
-};
-
 Json Parse(std::string_view line, std::string_view where) {
+  CheckJsonBounds(line, where);
   Json record;
   try {
-    record = line.size() <= kPlainBytes ? Json::parse(line.begin(), line.end())
-                                        : Json::parse(line.begin(), line.end(), KeyCounter(where));
+    record = Json::parse(line.begin(), line.end());
   } catch (const Json::exception& error) {
     // "[json.exception.parse_error.101] parse error at line 1, column 9: syntax error ..."
     std::string_view reason = error.what();
@@ -133,7 +104,7 @@ std::string OptionalString(const Json& record, const std::string& key, std::stri
 
 jinja::Value AsTemplateValue(const Json& value, std::string_view where, const std::string& path,
                              int depth = 0) {
-  if (depth > kMostDepth) ThrowUsage("{}: {}: is nested too deep", where, path);
+  if (depth > kMostJsonDepth) ThrowUsage("{}: {}: is nested too deep", where, path);
   if (value.is_string()) return jinja::Value::Of(value.get_ref<const std::string&>());
   if (value.is_boolean()) return value.get<bool>();
   if (value.is_array()) {
@@ -218,6 +189,7 @@ Json FromShareGpt(const Json& value, std::string_view where, const std::string& 
   Json message = {{"role", role->role}};
   if (from == "function_call") {
     const std::string call = String(Member(value, "value", where), where, path + ".value");
+    CheckJsonBounds(call, fmt::format("{}: {}.value", where, path));
     const Json function = Json::parse(call, nullptr, false);
     if (!function.is_object() || !function.contains("name")) {
       ThrowUsage("{}: {}.value: a function_call is {{\"name\": \"...\", \"arguments\": {{...}}}}",
@@ -282,7 +254,9 @@ void AddMessages(const Json& list, std::string_view where, const std::string& pa
 // Lists and mappings are often kept as texts of JSON where tables have no columns for them.
 Json Structure(const Json& record, const std::string& key, std::string_view where) {
   if (!record[key].is_string()) return record[key];
-  Json value = Json::parse(record[key].get_ref<const std::string&>(), nullptr, false);
+  const std::string& text = record[key].get_ref<const std::string&>();
+  CheckJsonBounds(text, fmt::format("{}: {}", where, key));
+  Json value = Json::parse(text, nullptr, false);
   if (value.is_discarded()) {
     ThrowUsage("{}: {}: is a text that is no JSON; write the list itself", where, key);
   }

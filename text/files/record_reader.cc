@@ -1,17 +1,8 @@
 #include "text/files/record_reader.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <csignal>
-#include <cstdlib>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
@@ -19,11 +10,10 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/files.h"
+#include "core/base/limits.h"
 #include "core/base/strings.h"
 #include "text/files/byte_source.h"
-
-extern char** environ;  // NOLINT(readability-redundant-declaration): not all systems declare it
+#include "text/files/table_rows.h"
 
 namespace zeroplan {
 namespace {
@@ -210,9 +200,15 @@ class CsvRows : public RecordReader {
           "the delimiter or line ends in them",
           where(), row_.size(), names_.size());
     }
-    Json object = Json::object();
-    for (size_t i = 0; i < row_.size(); ++i) object[names_[i]] = row_[i];
-    *record = object.dump(-1, ' ', false, Json::error_handler_t::replace);
+    // Not an object of the library, which looks for each name among those before it.
+    *record = "{";
+    for (size_t i = 0; i < row_.size(); ++i) {
+      if (i > 0) *record += ',';
+      *record += Dump(names_[i]);
+      *record += ':';
+      *record += Dump(row_[i]);
+    }
+    *record += '}';
     return true;
   }
   bool can_go_on() const override { return whole_; }
@@ -220,12 +216,19 @@ class CsvRows : public RecordReader {
   uint64_t position() const override { return chars_.position(); }
 
  private:
+  static std::string Dump(const std::string& text) {
+    return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
   bool TakeRow() {
     row_.clear();
     begin_ = chars_.line();
     if (chars_.Peek() < 0) return false;
     size_t bytes = 0;
     for (;;) {
+      if (row_.size() == kMostMembers) {
+        ThrowUsage("{}: a row of more than {} fields, which no table of records has", where(),
+                   kMostMembers);
+      }
       std::string& field = row_.emplace_back();
       const bool quoted = chars_.Peek() == '"';
       if (quoted) TakeQuoted(&field, &bytes);
@@ -269,198 +272,6 @@ class CsvRows : public RecordReader {
   bool whole_ = false;  // the row was
 };
 
-// What Python runs: "N" and the names of the columns, then for each row "R" and the row as JSON;
-// "E" and what went wrong. Members that are null are left out: tables give all rows of a struct all
-// members that any has.
-constexpr const char* kTableScript = R"(
-import json, os, sys
-out = os.fdopen(1, "w", encoding="utf-8", newline="\n", buffering=1 << 20)
-def end(text):
-    out.write("E" + " ".join(str(text).split()) + "\n")
-    out.flush()
-    os._exit(0)
-try:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-except Exception as error:
-    end("pyarrow: " + str(error))
-path, members = sys.argv[1], set(sys.argv[2:])
-def clean(value):
-    if isinstance(value, dict):
-        return {key: clean(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        if value and all(isinstance(item, tuple) and len(item) == 2 for item in value):
-            return {str(key): clean(item) for key, item in value if item is not None}
-        return [clean(item) for item in value]
-    return value
-def batches():
-    if path.lower().endswith(".parquet"):
-        file = pq.ParquetFile(path)
-        yield file.schema_arrow.names
-        wanted = [name for name in file.schema_arrow.names if name in members]
-        yield from file.iter_batches(batch_size=1024, columns=wanted)
-        return
-    with pa.memory_map(path) as source:
-        try:
-            reader = pa.ipc.open_stream(source)
-            parts = iter(reader)
-        except pa.ArrowInvalid:
-            reader = pa.ipc.open_file(source)
-            parts = (reader.get_batch(i) for i in range(reader.num_record_batches))
-        names = reader.schema.names
-        yield names
-        wanted = [name for name in names if name in members]
-        for part in parts:
-            part = pa.Table.from_batches([part]).select(wanted)
-            for start in range(0, part.num_rows, 1024):
-                yield part.slice(start, 1024)
-try:
-    parts = batches()
-    out.write("N" + json.dumps(next(parts)) + "\n")
-    for part in parts:
-        for row in part.to_pylist():
-            out.write("R" + json.dumps(clean(row), ensure_ascii=False) + "\n")
-    out.flush()
-except BrokenPipeError:
-    os._exit(0)
-except Exception as error:
-    end(error)
-os._exit(0)
-)";
-
-class TableRows : public RecordReader {
- public:
-  TableRows(const fs::path& path, std::span<const std::string> members)
-      : path_(path.string()), block_(kPipeBytes) {
-    const char* chosen = std::getenv("ZEROPLAN_PYTHON");
-    python_ = chosen != nullptr && *chosen != '\0' ? chosen : "python3";
-    Start(members);
-    std::string line;
-    if (!TakeLine(&line) || line.empty() || line[0] != 'N') FailToStart();
-    const Json names = Json::parse(line.substr(1), nullptr, false);
-    for (const Json& name : names) {
-      if (name.is_string() &&
-          std::find(members.begin(), members.end(), name.get<std::string>()) == members.end()) {
-        others_.push_back(name.get<std::string>());
-      }
-    }
-  }
-  ~TableRows() override {
-    out_ = UniqueFd();
-    if (child_ > 0) {
-      kill(child_, SIGKILL);
-      waitpid(child_, nullptr, 0);
-    }
-  }
-  TableRows(const TableRows&) = delete;
-  TableRows& operator=(const TableRows&) = delete;
-
-  bool Next(std::string* record) override {
-    std::string line;
-    if (!TakeLine(&line)) {
-      CheckEnd();
-      return false;
-    }
-    ++number_;
-    if (line.empty() || line[0] != 'R') Fail("its rows cannot be understood");
-    record->assign(line, 1);
-    if (number_ == 1 && !others_.empty() && record->ends_with('}')) {
-      // The names of all columns, for the message that says what was found.
-      record->pop_back();
-      std::string_view comma = *record == "{" ? "" : ", ";
-      for (const std::string& name : others_) {
-        *record += fmt::format("{}{}: null", comma, Json(name).dump());
-        comma = ", ";
-      }
-      *record += '}';
-    }
-    return true;
-  }
-  std::string where() const override { return fmt::format("{}: row {}", path_, number_); }
-  uint64_t position() const override { return 0; }
-
- private:
-  void Start(std::span<const std::string> members) {
-    std::array<int, 2> ends{};
-    if (pipe2(ends.data(), O_CLOEXEC) != 0) {
-      ThrowRuntime("{}: no pipe can be made ({})", path_, std::strerror(errno));
-    }
-    out_ = UniqueFd(ends[0]);
-    const UniqueFd in(ends[1]);
-    std::vector<std::string> words = {python_, "-c", kTableScript, path_};
-    words.insert(words.end(), members.begin(), members.end());
-    std::vector<char*> arguments;
-    arguments.reserve(words.size() + 1);
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, in.get(), STDOUT_FILENO);
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-    const int failed =
-        posix_spawnp(&child_, python_.c_str(), &actions, nullptr, arguments.data(), environ);
-    posix_spawn_file_actions_destroy(&actions);
-    if (failed != 0) {
-      child_ = -1;
-      FailToStart();
-    }
-  }
-  // Without what ends it; false: there are no more.
-  bool TakeLine(std::string* line) {
-    line->clear();
-    for (;;) {
-      const std::string_view rest(block_.data() + at_, end_ - at_);
-      const size_t end = rest.find('\n');
-      line->append(rest.substr(0, end));
-      if (line->size() > kMostRecordBytes) {
-        ++number_;
-        FailTooLarge(where());
-      }
-      if (end != std::string_view::npos) {
-        at_ += end + 1;
-        if (!line->empty() && line->front() == 'E') Fail(line->substr(1));
-        return true;
-      }
-      at_ = 0;
-      ssize_t got = 0;
-      do {
-        got = read(out_.get(), block_.data(), block_.size());
-      } while (got < 0 && errno == EINTR);
-      end_ = got > 0 ? static_cast<size_t>(got) : 0;
-      if (end_ == 0) return false;
-    }
-  }
-  void CheckEnd() {
-    int status = 0;
-    const pid_t child = std::exchange(child_, -1);
-    if (child > 0 && (waitpid(child, &status, 0) != child || status != 0)) {
-      Fail(fmt::format("{} ended before it", python_));
-    }
-  }
-  [[noreturn]] void Fail(const std::string& reason) const {
-    if (reason.starts_with("pyarrow:")) FailToStart();
-    ThrowUsage("{}: cannot be read as a table: {}", path_, PrintableText(reason, 200));
-  }
-  [[noreturn]] void FailToStart() const {
-    ThrowUsage(
-        "{}: a table, which {} reads with the package pyarrow, and {} has none; install it (pip "
-        "install pyarrow), name a Python that has it in ZEROPLAN_PYTHON, or write the table as "
-        "lines of JSON: python3 -c 'import datasets as d; d.load_dataset(\"{}\", "
-        "data_files=\"{}\")[\"train\"].to_json(\"data.jsonl\")'",
-        path_, python_, python_, KindSuffix(path_).substr(1), path_);
-  }
-
-  std::string path_, python_;
-  UniqueFd out_;
-  pid_t child_ = -1;
-  std::vector<char> block_;
-  size_t at_ = 0;
-  size_t end_ = 0;
-  std::vector<std::string> others_;
-  int64_t number_ = 0;
-};
-
 // Whether the file is lines of JSON: its first line is a value of its own.
 bool IsJsonLines(const fs::path& path) {
   CharReader chars(path);
@@ -479,7 +290,8 @@ char DelimiterOf(const fs::path& path, const fs::path& name) {
   if (KindSuffix(name) == ".tsv") return '\t';
   CharReader chars(path);
   bool other = false;
-  for (int c = chars.Take(); c >= 0 && c != '\n'; c = chars.Take()) {
+  uint64_t bytes = 0;
+  for (int c = chars.Take(); c >= 0 && c != '\n' && ++bytes < kMostRecordBytes; c = chars.Take()) {
     if (c == ',') return ',';
     other = other || c == ';';
   }
@@ -494,7 +306,7 @@ std::unique_ptr<RecordReader> RecordReader::Open(const fs::path& path,
   const std::string extension = KindSuffix(name);
   if (extension == ".parquet" || extension == ".arrow") {
     if (name != path) ThrowUsage("{}: a compressed table; decompress it", path.string());
-    return std::make_unique<TableRows>(path, members);
+    return OpenTable(path, members);
   }
   if (extension == ".csv" || extension == ".tsv") {
     return std::make_unique<CsvRows>(path, DelimiterOf(path, name));

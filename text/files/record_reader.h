@@ -1,9 +1,5 @@
 // Records of a file, one after the other, each as a JSON object: lines of JSON, the values of a
 // JSON file, the rows of CSV and TSV files, and those of Parquet and Arrow files.
-//
-// Parquet and Arrow files are read by the Python package pyarrow, which whoever has such files has
-// too (`datasets` and `pandas` bring it): no package of Debian or Ubuntu reads them.
-// $ZEROPLAN_PYTHON, else python3, is started once a file and hands the rows over a pipe.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +9,6 @@
 #include <string>
 
 namespace zeroplan {
-
-// A record has at most so many bytes: what it takes in memory is a multiple.
-inline constexpr uint64_t kMostRecordBytes = uint64_t{64} << 20;
 
 class RecordReader {
  public:
