@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/limits.h"
 #include "core/base/strings.h"
 #include "text/tokenizer/unicode.h"
 
@@ -93,6 +94,10 @@ void PostProcessor::AddTemplate(JsonPart* part) {
     }
     std::vector<int32_t>& side = seen_text ? second : first;
     side.insert(side.end(), at->second.begin(), at->second.end());
+    if (before.size() + behind.size() + side.size() > kMostTokensAround) {
+      part->Fail("single", "puts more than {} tokens before or behind a text; get the file again",
+                 kMostTokensAround);
+    }
   }
   if (!seen_text) part->Fail("single", "must have the text (Sequence A) once; get the file again");
   before.insert(before.begin(), first.begin(), first.end());
@@ -166,6 +171,7 @@ Decoder Decoder::Read(const JsonNode* node, const std::string& file) {
   Decoder decoder;
   if (node == nullptr || node->is_null()) return decoder;
   decoder.is_set_ = true;
+  decoder.where_ = file + ": decoder";
   decoder.Add(JsonPart(*node, "decoder", file));
   return decoder;
 }
@@ -203,25 +209,28 @@ void Decoder::Add(JsonPart part) {
   } else {
     part.FailType("Sequence, ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace");
   }
-  part.Done();
+  part.Done(steps_.size());
 }
 
 std::string Decoder::BytesOf(const std::string& token) {
   return BytesOfSpelling(token).value_or(token);
 }
 
-void Decoder::Run(const Step& step, std::vector<std::string>* tokens) {
+void Decoder::Run(const Step& step, uint64_t bytes, std::vector<std::string>* tokens) const {
   if (std::holds_alternative<ByteLevel>(step)) {
-    std::string bytes;
-    for (const std::string& token : *tokens) bytes += BytesOf(token);
-    *tokens = {ReplaceInvalidUtf8(bytes)};
+    std::string all;
+    for (const std::string& token : *tokens) all += BytesOf(token);
+    *tokens = {ReplaceInvalidUtf8(all)};
   } else if (std::holds_alternative<ByteFallback>(step)) {
     *tokens = JoinFallbackBytes(*tokens);
   } else if (std::holds_alternative<Fuse>(step)) {
     *tokens = {fmt::format("{}", fmt::join(*tokens, ""))};
   } else if (const auto* replace = std::get_if<Replace>(&step)) {
+    uint64_t made = 0;
     for (std::string& token : *tokens) {
-      token = ReplaceMatches(token, replace->pattern, replace->content);
+      token = ReplaceMatches(token, replace->pattern, replace->content, MostMadeOf(bytes));
+      made += token.size();
+      JsonPart::CheckMade(where_, made, bytes);
     }
   } else if (const auto* strip = std::get_if<Strip>(&step)) {
     for (std::string& token : *tokens) {
@@ -238,7 +247,9 @@ void Decoder::Run(const Step& step, std::vector<std::string>* tokens) {
 
 std::string Decoder::Decode(std::vector<std::string> tokens) const {
   if (!is_set_) return fmt::format("{}", fmt::join(tokens, " "));
-  for (const Step& step : steps_) Run(step, &tokens);
+  uint64_t bytes = 0;
+  for (const std::string& token : tokens) bytes += token.size();
+  for (const Step& step : steps_) Run(step, bytes, &tokens);
   return fmt::format("{}", fmt::join(tokens, ""));
 }
 
@@ -246,7 +257,7 @@ bool Decoder::IsBytePart(const std::string& token) const {
   std::vector<std::string> tokens = {token};
   for (const Step& step : steps_) {
     if (std::holds_alternative<ByteFallback>(step)) return FallbackByte(tokens[0]).has_value();
-    Run(step, &tokens);
+    Run(step, token.size(), &tokens);
   }
   return false;
 }

@@ -34,7 +34,7 @@ class Decoder {
   // key.
   static Decoder Read(const JsonNode* node, const std::string& file);
 
-  // Well-formed UTF-8, U+FFFD standing for bytes that are none.
+  // Well-formed UTF-8, U+FFFD standing for bytes that are none. Throws as Normalizer::Apply.
   std::string Decode(std::vector<std::string> tokens) const;
 
   // Whether `token` stands for a byte that only the bytes around it make a character of.
@@ -69,8 +69,10 @@ class Decoder {
   using Step = std::variant<ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace>;
 
   void Add(JsonPart part);
-  static void Run(const Step& step, std::vector<std::string>* tokens);
+  // `bytes`: of the tokens that there were.
+  void Run(const Step& step, uint64_t bytes, std::vector<std::string>* tokens) const;
 
+  std::string where_;
   std::vector<Step> steps_;
   bool is_set_ = false;
 };

@@ -1,5 +1,6 @@
 #include "text/tokenizer/json_part.h"
 
+#include "core/base/limits.h"
 #include "core/base/strings.h"
 
 namespace zeroplan {
@@ -87,7 +88,18 @@ void JsonPart::FailType(std::string_view known) const {
   section_.Fail("type", "{} is not supported; supported: {}", type_, known);
 }
 
-void JsonPart::Done() const {
+void JsonPart::CheckMade(std::string_view where, uint64_t made, uint64_t bytes) {
+  if (made > MostMadeOf(bytes)) {
+    ThrowUsage("{}: makes more than {} bytes of a text of {}; get the tokenizer again", where,
+               MostMadeOf(bytes), bytes);
+  }
+}
+
+void JsonPart::Done(size_t steps) const {
+  if (steps > kMostTokenizerSteps) {
+    section_.Fail("type", "{} is one of more than {} steps; get the file again", type_,
+                  kMostTokenizerSteps);
+  }
   const std::vector<std::string> unknown = section_.Unknown();
   if (!unknown.empty()) {
     section_.Fail(unknown[0], "{} asks for what is not supported with type {}; remove the key",

@@ -43,8 +43,10 @@ class JsonPart {
   }
   // The type is none of those that can be read.
   [[noreturn]] void FailType(std::string_view known) const;
-  // Throws if there are keys that nobody asked for.
-  void Done() const;
+  // Throws if there are keys that nobody asked for, or `steps` of all parts so far are too many.
+  void Done(size_t steps = 0) const;
+  // Throws where a part, named by `where`, made more of a text of `bytes` than MostMadeOf.
+  static void CheckMade(std::string_view where, uint64_t made, uint64_t bytes);
 
  private:
   const JsonNode* Required(std::string_view key);

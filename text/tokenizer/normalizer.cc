@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/limits.h"
 #include "core/base/strings.h"
 #include "text/tokenizer/unicode.h"
 
@@ -217,6 +218,7 @@ std::string_view StripRight(std::string_view text) {
 
 Normalizer Normalizer::Read(const JsonNode* node, const std::string& file) {
   Normalizer normalizer;
+  normalizer.where_ = file + ": normalizer";
   if (node != nullptr && !node->is_null()) normalizer.Add(JsonPart(*node, "normalizer", file));
   return normalizer;
 }
@@ -250,18 +252,18 @@ void Normalizer::Add(JsonPart part) {
       part.FailType("Sequence, Prepend, Replace, NFC, NFD, NFKC, NFKD, Lowercase, Strip");
     }
   }
-  part.Done();
+  part.Done(steps_.size());
 }
 
 // False if `text` stays as it is.
-bool Normalizer::Run(const Step& step, std::string_view text, std::string* out) {
+bool Normalizer::Run(const Step& step, std::string_view text, uint64_t most, std::string* out) {
   if (const auto* prepend = std::get_if<Prepend>(&step)) {
     if (text.empty()) return false;
     out->reserve(prepend->text.size() + text.size());
     *out = prepend->text;
     *out += text;
   } else if (const auto* replace = std::get_if<Replace>(&step)) {
-    *out = ReplaceMatches(text, replace->pattern, replace->content);
+    *out = ReplaceMatches(text, replace->pattern, replace->content, most);
   } else if (const auto* form = std::get_if<NormalForm>(&step)) {
     if (IsInForm(text, *form)) return false;
     *out = NormalizeUnicode(text, *form);
@@ -278,10 +280,12 @@ bool Normalizer::Run(const Step& step, std::string_view text, std::string* out) 
 std::string_view Normalizer::Apply(std::string_view text, std::string* buffer,
                                    bool continues) const {
   std::string next;
+  const uint64_t bytes = text.size();
   for (const Step& step : steps_) {
     if (continues && std::holds_alternative<Prepend>(step)) continue;
     next.clear();
-    if (!Run(step, text, &next)) continue;
+    if (!Run(step, text, MostMadeOf(bytes), &next)) continue;
+    JsonPart::CheckMade(where_, next.size(), bytes);
     buffer->swap(next);
     text = *buffer;
   }

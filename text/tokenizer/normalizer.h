@@ -32,7 +32,8 @@ class Normalizer {
   static Normalizer Read(const JsonNode* node, const std::string& file);
 
   // `text` normalized: itself, or a view of `*buffer`. `continues`: it is the rest of a text that
-  // was cut, so that nothing is put before it. REQUIRES: well-formed UTF-8.
+  // was cut, so that nothing is put before it. REQUIRES: well-formed UTF-8. Throws Error(kUsage)
+  // naming the file where more is made of it than any text needs.
   std::string_view Apply(std::string_view text, std::string* buffer, bool continues = false) const;
 
   // Whether the first character of what it makes may come from further behind in the text.
@@ -54,8 +55,9 @@ class Normalizer {
   using Step = std::variant<Prepend, Replace, NormalForm, Lowercase, Strip>;
 
   void Add(JsonPart part);
-  static bool Run(const Step& step, std::string_view text, std::string* out);
+  static bool Run(const Step& step, std::string_view text, uint64_t most, std::string* out);
 
+  std::string where_;
   std::vector<Step> steps_;
   bool may_drop_start_ = false;
 };

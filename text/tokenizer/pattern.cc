@@ -351,8 +351,8 @@ void Pattern::Find(std::string_view text, std::vector<Part>* parts) const {
   found.Gap(text.size());
 }
 
-std::string ReplaceMatches(std::string_view text, const Pattern& pattern,
-                           std::string_view content) {
+std::string ReplaceMatches(std::string_view text, const Pattern& pattern, std::string_view content,
+                           uint64_t most) {
   std::string out;
   if (text.empty()) return out;
   out.reserve(text.size() + text.size() / 2);
@@ -362,6 +362,7 @@ std::string ReplaceMatches(std::string_view text, const Pattern& pattern,
          at = text.find(wanted, from)) {
       out.append(text, from, at - from).append(content);
       from = at + wanted.size();
+      if (out.size() > most) return out;
     }
     return out.append(text, from);
   }
@@ -370,6 +371,7 @@ std::string ReplaceMatches(std::string_view text, const Pattern& pattern,
   for (const Part& part : parts) {
     out +=
         part.is_match ? content : text.substr(part.piece.begin, part.piece.end - part.piece.begin);
+    if (out.size() > most) break;
   }
   return out;
 }

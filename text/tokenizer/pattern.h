@@ -99,8 +99,9 @@ class Pattern {
   std::shared_ptr<const Regex> regex_;
 };
 
-// `text` with each match replaced.
-std::string ReplaceMatches(std::string_view text, const Pattern& pattern, std::string_view content);
+// `text` with each match replaced; ends soon once it has more than `most` bytes.
+std::string ReplaceMatches(std::string_view text, const Pattern& pattern, std::string_view content,
+                           uint64_t most);
 
 // Cuts by `parts` and appends the pieces that are not empty, each moved by `offset`. `invert`: what
 // lies between two matches counts as a match, and matches do not.

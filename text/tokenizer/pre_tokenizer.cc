@@ -63,6 +63,7 @@ void CutText::Split(const Pattern& pattern, SplitBehavior behavior, bool invert)
 
 PreTokenizer PreTokenizer::Read(const JsonNode* node, const std::string& file) {
   PreTokenizer pre_tokenizer;
+  pre_tokenizer.where_ = file + ": pre_tokenizer";
   if (node != nullptr && !node->is_null()) {
     pre_tokenizer.Add(JsonPart(*node, "pre_tokenizer", file));
   }
@@ -102,7 +103,7 @@ void PreTokenizer::Add(JsonPart part) {
     part.FailType(
         "Sequence, Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit");
   }
-  part.Done();
+  part.Done(steps_.size());
 }
 
 PreTokenizer::Metaspace PreTokenizer::ReadMetaspace(JsonPart* part) {
@@ -158,7 +159,9 @@ void PreTokenizer::RunMetaspace(const Metaspace& step, CutText* text) {
 }
 
 void PreTokenizer::Run(bool keep_bytes, CutText* text) const {
+  const uint64_t bytes = text->text().size();
   for (const Step& step : steps_) {
+    JsonPart::CheckMade(where_, text->text().size(), bytes);
     if (const auto* split = std::get_if<Split>(&step)) {
       text->Split(split->pattern, split->behavior, split->invert);
     } else if (const auto* metaspace = std::get_if<Metaspace>(&step)) {

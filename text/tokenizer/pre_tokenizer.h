@@ -95,7 +95,7 @@ class PreTokenizer {
   bool asks_for_start() const;
 
   // Cuts `text`. With `keep_bytes` the spelling of bytes that is the last step is left out.
-  // REQUIRES: text was Reset; keep_bytes only if ends_in_bytes().
+  // REQUIRES: text was Reset; keep_bytes only if ends_in_bytes(). Throws as Normalizer::Apply.
   void Run(bool keep_bytes, CutText* text) const;
 
  private:
@@ -121,6 +121,7 @@ class PreTokenizer {
   static Metaspace ReadMetaspace(JsonPart* part);
   static void RunMetaspace(const Metaspace& step, CutText* text);
 
+  std::string where_;
   std::vector<Step> steps_;
 };
 

@@ -15,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/base/json_section.h"
 #include "core/base/json_source.h"
+#include "core/base/limits.h"
 #include "core/base/long_work.h"
 #include "core/base/strings.h"
 #include "text/files/mapped_file.h"
@@ -29,7 +30,6 @@ namespace {
 namespace fs = std::filesystem;
 
 // The largest known has 35 MB (Gemma's).
-constexpr uint64_t kMostFileBytes = uint64_t{256} << 20;
 
 // What one thread works with, kept from text to text.
 struct Room {
@@ -251,9 +251,9 @@ Tokenizer Tokenizer::FromFile(const fs::path& path) {
   std::error_code ignored;
   const fs::path file = fs::is_directory(path, ignored) ? path / "tokenizer.json" : path;
   const MappedFile bytes = MappedFile::Open(file);
-  if (bytes.size() > kMostFileBytes) {
+  if (bytes.size() > kMostTokenizerBytes) {
     ThrowUsage("{}: {} bytes; a tokenizer.json has at most {}", file.string(), bytes.size(),
-               kMostFileBytes);
+               kMostTokenizerBytes);
   }
   const std::string_view text(reinterpret_cast<const char*>(bytes.bytes().data()), bytes.size());
   return FromText(text, file.string());

@@ -217,6 +217,61 @@ TEST_CASE("tokenizer: what a file asks for and is not supported is refused by na
             "/no/such/folder"));
 }
 
+TEST_CASE("tokenizer: what a file makes of a text is bounded") {
+  // `steps` of them in a sequence.
+  const auto many = [](const std::string& kind, const std::string& list, const std::string& step,
+                       int steps) {
+    std::string text = "\"" + kind + "\": {\"type\": \"Sequence\", \"" + list + "\": [" + step;
+    for (int i = 1; i < steps; ++i) text += ", " + step;
+    return text + "]}";
+  };
+  const auto edited = [](const std::string& what, const std::string& with) {
+    return Tokenizer::FromText(Edited(what, with), "f");
+  };
+  const std::string twice = R"({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"})";
+  const std::string regex = R"({"type": "Replace", "pattern": {"Regex": "a"}, "content": "aa"})";
+  const std::string bytes =
+      R"({"type": "ByteLevel", "add_prefix_space": false, "use_regex": false})";
+  const std::string split = R"("pre_tokenizer": {"type": "Split", "pattern": {"Regex": "\\s+"},)"
+                            R"( "behavior": "Isolated", "invert": false})";
+  const std::string text(10, 'a');
+  for (const std::string& step : {twice, regex}) {
+    // 10 bytes are 160 MiB.
+    const Tokenizer tokenizer =
+        edited("\"normalizer\": null", many("normalizer", "normalizers", step, 24));
+    CHECK(ErrorOf(ExitCode::kUsage, [&] { tokenizer.Encode(text, false); }) ==
+          "f: normalizer: makes more than 1049216 bytes of a text of 10; get the tokenizer again");
+    const Tokenizer decoder =
+        edited(R"("decoder": {"type": "Fuse"})", many("decoder", "decoders", step, 24));
+    CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { decoder.Decode(std::vector<int32_t>{0, 0}, false); }),
+              "f: decoder: makes more than 1048704 bytes of a text of 2"));
+  }
+  // What a step makes of one match counts while it is made.
+  const Tokenizer long_content =
+      edited("\"normalizer\": null",
+             R"("normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": ")" +
+                 std::string(1 << 20, 'b') + "\"}");
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { long_content.Encode(text, false); }), "makes more"));
+  const Tokenizer spelt = edited(split, many("pre_tokenizer", "pretokenizers", bytes, 26));
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { spelt.Encode("\x01 b", false); }),
+            "f: pre_tokenizer: makes more than "));
+  CHECK_NOTHROW(edited("\"normalizer\": null", many("normalizer", "normalizers", twice, 100)));
+  CHECK(Has(ErrorOf(ExitCode::kUsage,
+                    [&] {
+                      edited("\"normalizer\": null", many("normalizer", "normalizers", twice, 101));
+                    }),
+            "Replace is one of more than 100 steps"));
+  CHECK(Has(ErrorOf(ExitCode::kUsage,
+                    [&] { edited(split, many("pre_tokenizer", "pretokenizers", bytes, 101)); }),
+            "ByteLevel is one of more than 100 steps"));
+  std::string single = R"("post_processor": {"type": "TemplateProcessing", "single": [)";
+  for (int i = 0; i < 40; ++i) single += R"({"SpecialToken": {"id": "s", "type_id": 0}}, )";
+  single += R"({"Sequence": {"id": "A", "type_id": 0}}], "special_tokens": {"s": {"ids": [4)";
+  for (int i = 0; i < 25; ++i) single += ", 4";
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { edited("\"post_processor\": null", single + "]}}}"); }),
+            "puts more than 1000 tokens before or behind a text"));
+}
+
 TEST_CASE("tokenizer: lower case is that of the package, also where utf8proc is older") {
   const std::string file =
       Edited("\"normalizer\": null", "\"normalizer\": {\"type\": \"Lowercase\"}");
