@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <optional>
@@ -204,8 +205,7 @@ class EncoderOnDemand {
     if (chat_ && !chat_->end_of_turn() && !options_.choices.train_on_all) {
       LogWarning(
           "{}: the chat template has no token behind the assistant's turns, so that nothing "
-          "teaches "
-          "the model to end them",
+          "teaches the model to end them",
           chat_->source());
     }
   }
@@ -380,6 +380,8 @@ class Tokenizing {
       }
       if (!found) break;
       if (document.format) SayForm(document);
+      // A template that cannot take the first record says so before more is read.
+      if (document.format && std::exchange(first_, false)) bytes = kBatchBytes;
       encoder_.Prepare(document);
       bytes += document.bytes.size();
       if (document.more != nullptr) {
@@ -413,13 +415,18 @@ class Tokenizing {
   void EncodeBatch() {
     std::vector<EncodedDocument> encoded(batch_.size());
     std::vector<std::optional<Error>> failed(batch_.size());
+    // Where no record may be left out any more, what comes behind one that fails is not encoded.
+    std::atomic<size_t> end = batch_.size();
     ParallelEach(batch_.size(), options_.threads, [&](size_t i) {
       ThrowIfInterrupted();
+      if (i >= end) return;
       try {
         encoded[i] = encoder_.encoder().Encode(batch_[i]);
       } catch (const Error& error) {
         if (error.code() != ExitCode::kUsage || !batch_[i].format) throw;
         failed[i] = error;
+        if (done_.skipped < options_.choices.skip_bad) return;
+        for (size_t was = end; was > i + 1 && !end.compare_exchange_weak(was, i + 1);) continue;
       }
     });
     for (size_t i = 0; i < batch_.size(); ++i) {
@@ -460,6 +467,7 @@ class Tokenizing {
   TokenFileWriter writer_;
   TokenizedFiles done_;
   std::vector<RawDocument> batch_;
+  bool first_ = true;  // no record was read
   std::optional<RawDocument> long_;
   std::vector<std::string> forms_;
   std::string broken_in_;

@@ -121,6 +121,12 @@ TEST_CASE("conversations: what cannot be trained on is refused with its line") {
   CHECK(Has(none, "has no chat template"));
 }
 
+TEST_CASE("conversations: a template that cannot take the first record says so before the rest") {
+  const Model model;
+  CHECK(Has(model.Refused("a.json", R"([{"messages": [{"role": "tool", "content": ""}]}, {"te)"),
+            "a.json:1: the chat template of "));
+}
+
 TEST_CASE("conversations: records that cannot be read are left out, so many as are allowed") {
   const Model model;
   const std::string lines = std::string(R"({"text": "a"})") + "\n{\"text\": \n" +
