@@ -256,9 +256,9 @@ std::string DataWords(const PlanOptions& options, const PlanAnswer& answer) {
     const Packing packing = facts ? facts->packing : *options.common.packing;
     words.push_back(fmt::format("--packing {}", PackingName(packing)));
   }
-  if (!records.map.empty()) words.push_back("--map " + ShellWord(records.map));
+  if (!records.map.empty()) words.push_back("--map " + BashWord(records.map));
   if (!records.text_field.empty()) {
-    words.push_back("--text-field " + ShellWord(records.text_field));
+    words.push_back("--text-field " + BashWord(records.text_field));
   }
   if (records.train_on) words.push_back("--train-on " + records.train_on.text);
   if (records.skip_bad) words.push_back("--skip-bad " + records.skip_bad.text);

@@ -12,14 +12,6 @@
 namespace zeroplan {
 namespace {
 
-bool IsUtf8(const std::string& text) {
-  try {
-    return !nlohmann::json(text).dump().empty();
-  } catch (const nlohmann::json::type_error&) {
-    return false;
-  }
-}
-
 std::string WithoutExtension(const std::string& file) {
   return std::filesystem::path(file).replace_extension().string();
 }
@@ -77,14 +69,14 @@ void CheckFormat(ConfigFormat format, const Runtime& runtime, const std::string&
   if (const std::string none = runtime.NoFormat(format, file); !none.empty()) {
     ThrowUsage("{}", none);
   }
-  const bool controls = std::any_of(file.begin(), file.end(), [](char c) {
-    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-  });
+  // Line breaks of YAML's among them, such as U+2028: comments and blocks, where names stand as
+  // they are, end there.
+  const bool controls = IsValidUtf8(file) && PrintableText(file, file.size()) != file;
   if (launches && controls) {
     ThrowUsage("{}: {} has a control character, which {}'s YAML cannot name; use another name",
                field, PrintableText(file, 80), ConfigFormatName(format));
   }
-  if ((format == ConfigFormat::kAccelerate || launches) && !IsUtf8(file)) {
+  if ((format == ConfigFormat::kAccelerate || launches) && !IsValidUtf8(file)) {
     ThrowUsage("{}: {} is not UTF-8, which {}'s YAML has to name it in; use another name", field,
                PrintableText(file, 80), ConfigFormatName(format));
   }
@@ -135,7 +127,24 @@ JsonText DeepSpeedJson(const FormatRequest& request,
   return NameRuntime(text, request.runtime_name, RecipeWords(request.recipe));
 }
 
-std::string Quoted(const std::string& text) { return nlohmann::json(text).dump(); }
+std::string Quoted(const std::string& text) {
+  if (!IsValidUtf8(text)) {
+    ThrowUsage("{}: is not UTF-8, which files have to name it in; use another name",
+               PrintableText(text, 80));
+  }
+  const std::string json = nlohmann::json(text).dump();
+  std::string out;
+  for (size_t at = 0; at < json.size();) {
+    size_t whole = 1;
+    if (UnprintableBytes(json, at, &whole) == 0) {
+      out.append(json, at, whole);
+      at += whole;
+    } else {
+      out += fmt::format("\\u{:04x}", static_cast<uint32_t>(NextCodePoint(json, &at)));
+    }
+  }
+  return out;
+}
 
 std::string DeepSpeedFileBeside(const std::string& file) {
   return WithoutExtension(file) + ".deepspeed.json";

@@ -53,7 +53,9 @@ std::string TorchrunLaunch(const ClusterShape& cluster);
 // Processes of a host. Throws Error(kUsage) unless every host has as many.
 int ProcessesPerNode(const ClusterShape& cluster);
 
-// A string in double quotes, as JSON, YAML and TOML have it.
+// A string in double quotes that JSON, YAML, TOML and Python all read as `text`. What cannot be
+// printed stands as \u2028: some of it breaks lines in YAML, and TOML takes none. Throws
+// Error(kUsage) for what is no UTF-8.
 std::string Quoted(const std::string& text);
 
 // The model's name on one line and in UTF-8, whatever the folder is called that it comes from.

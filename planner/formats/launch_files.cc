@@ -243,7 +243,7 @@ std::string KubernetesJob(const LaunchRequest& request) {
   text += fmt::format(
       "      # Planned for {}. Where nodes are labelled (NVIDIA's GPU feature\n"
       "      # discovery), nvidia.com/gpu.product in a nodeSelector asks for it.\n",
-      request.gpu_name);
+      PrintableText(request.gpu_name, 80));
   if (request.interrupted) {
     text +=
         "      # Nodes that may be taken away have a label of their cloud, for a nodeSelector "
@@ -288,6 +288,25 @@ std::string_view SkyPilotName(std::string_view gpu_name) {
   const auto* found = std::find_if(std::begin(kSkyGpus), std::end(kSkyGpus),
                                    [&](const SkyGpu& known) { return known.gpu == gpu_name; });
   return found == std::end(kSkyGpus) ? std::string_view() : found->name;
+}
+
+std::string BashWord(std::string_view text) {
+  std::string quoted = "$'";
+  bool unprintable = false;
+  for (size_t at = 0; at < text.size();) {
+    size_t whole = 1;
+    const size_t bytes = UnprintableBytes(text, at, &whole);
+    unprintable = unprintable || bytes > 0;
+    for (const char c : text.substr(at, bytes)) {
+      quoted += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    }
+    if (bytes == 0) {
+      if (text[at] == '\'' || text[at] == '\\') quoted += '\\';
+      quoted += text.substr(at, whole);
+    }
+    at += bytes > 0 ? bytes : whole;
+  }
+  return unprintable ? quoted + '\'' : ShellWord(text);
 }
 
 void CheckLaunch(ConfigFormat format, const ClusterShape& cluster, std::string_view gpu_name) {

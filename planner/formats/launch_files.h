@@ -24,7 +24,7 @@ struct LaunchRequest {
   std::string file, plan_file;  // as the user gave them
   double step_seconds = 0;
   // train's options, as words of a shell: how long the run is ("--epochs 3"; "": nothing says it),
-  // and how its data is taken ("--packing off --truncate").
+  // and how its data is taken ("--packing off --truncate"); each a BashWord.
   std::string length, data_options;
   // What is uploaded as the model's folder, where the plan's file names one; "" else.
   std::string model_folder;
@@ -37,6 +37,10 @@ struct LaunchRequest {
 
 // SkyPilot's name of a GPU, "H100"; "" where it has none. `gpu_name`: GpuProfile::name.
 std::string_view SkyPilotName(std::string_view gpu_name);
+
+// `text` as a word of bash that may stand in a block of YAML: bytes that cannot be printed, line
+// breaks of YAML's among them, stand as $'\xe2\x80\xa8'.
+std::string BashWord(std::string_view text);
 
 // Throws Error(kUsage) naming ⟦for⟧ and the fix where the format has no name for the GPUs, or nodes
 // have different numbers of them.
