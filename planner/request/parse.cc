@@ -71,7 +71,9 @@ double ParseFactor(const std::string& text, std::string_view option) {
 
 double ParseAlpha(const std::string& text, std::string_view option) {
   const std::optional<double> value = ParsePositive(text, 1e6);
-  if (!value) ThrowUsage("{}: {} is not allowed; use a number above 0, such as 32", option, text);
+  if (!value)
+    ThrowUsage("{}: {} is not allowed; use a number above 0 and up to 1000000, such as 32", option,
+               text);
   return *value;
 }
 
@@ -86,7 +88,8 @@ double ParseDropout(const std::string& text, std::string_view option) {
 double ParseEpochs(const std::string& text, std::string_view option) {
   const std::optional<double> value = ParsePositive(text, 1e6);
   if (!value) {
-    ThrowUsage("{}: {} is not allowed; use a number above 0, such as 3 or 0.5", option, text);
+    ThrowUsage("{}: {} is not allowed; use a number above 0 and up to 1000000, such as 3 or 0.5",
+               option, text);
   }
   return *value;
 }

@@ -15,16 +15,16 @@
 namespace zeroplan {
 namespace {
 
-const auto ParseLearningRate =
-    NumberWhere([](double x) { return x > 0 && x < 1e3; }, "a number above 0, such as 3e-4");
+const auto ParseLearningRate = NumberWhere([](double x) { return x > 0 && x < 1e3; },
+                                           "a number above 0 and below 1000, such as 3e-4");
 const auto ParseAmount =
-    NumberWhere([](double x) { return x >= 0 && x < 1e9; }, "a number of at least 0");
+    NumberWhere([](double x) { return x >= 0 && x < 1e9; }, "a number from 0 to below 1e9");
 const auto ParseShare = NumberWhere([](double x) { return x >= 0 && x <= 1; },
                                     "a share of the steps from 0 to 1, such as 0.03");
-const auto ParseSpikeFactor =
-    NumberWhere([](double x) { return x > 1 && x < 1e6; }, "a number above 1, such as 3");
+const auto ParseSpikeFactor = NumberWhere([](double x) { return x > 1 && x < 1e6; },
+                                          "a number above 1 and below 1000000, such as 3");
 const auto ParseTimeout = NumberWhere([](double x) { return x >= 0 && x < 1e9; },
-                                      "seconds, such as 600, or 0 for no limit");
+                                      "seconds below 1e9, such as 600, or 0 for no limit");
 
 // "auto" is kSaveAuto.
 int64_t ParseSaveEvery(const std::string& text, std::string_view option) {
