@@ -45,7 +45,7 @@ void RunMerge(const MergeCommand& command) {
     }
   }
   CheckExportFolder(command.out, base, "--out");
-  const ModelSpec spec = WithAdapter(LoadModel(base), adapter);
+  const ModelSpec spec = WithAdapter(LoadModel(base), adapter, AdapterUse::kMerge);
   const LongWork work("Merging", /*at_once=*/true);
   const MergedWeights merged(base, adapter, spec);
   HfExportOptions options;

@@ -218,33 +218,38 @@ Linear GraphBuilder::LinearForward(const Value& x_MK, int weight, int bias, Labe
   return linear;
 }
 
-bool GraphBuilder::HasAdapter(int weight) const {
-  if (!HasAdapters(program_.model)) return false;
-  const auto down = static_cast<size_t>(LoraDownId(weight));
-  return down < home_layer_.size() && home_layer_[down] >= 0;
+int GraphBuilder::AdapterPairs(int weight) const {
+  if (!HasAdapters(program_.model)) return 0;
+  int pairs = 0;
+  for (; pairs < kMostPairs; ++pairs) {
+    const auto down = static_cast<size_t>(LoraDownId(weight, pairs));
+    if (down >= home_layer_.size() || home_layer_[down] < 0) break;
+    if (tensor_of_[static_cast<size_t>(layer_ + 1) * home_layer_.size() + down] < 0) break;
+  }
+  return pairs;
 }
 
-KernelDims GraphBuilder::AdapterDims(int weight, int64_t rows) const {
-  const AdaptedColumns columns = ColumnsOf(program_.model, Tensor(weight));
-  return {rows,        program_.model.lora_rank, Out(weight), columns.ends[0], columns.ends[1],
-          columns.mask};
+KernelDims GraphBuilder::AdapterDims(int weight, int pair, int64_t rows) const {
+  const ParamTensor& up = Tensor(LoraUpId(weight, pair));
+  const AdaptedColumns columns = ColumnsOf(Tensor(weight), up);
+  return {rows, up.shape[1], Out(weight), columns.ends[0], columns.ends[1], columns.mask};
 }
 
-void GraphBuilder::Dropout(int weight, const Value& x_MK, const Value& y_MK, bool add) {
-  emit_.Launch(KernelId::kDropout, {x_MK.rows, x_MK.cols, seq_, TensorIndex(LoraDownId(weight))},
+void GraphBuilder::Dropout(int down, const Value& x_MK, const Value& y_MK, bool add) {
+  emit_.Launch(KernelId::kDropout, {x_MK.rows, x_MK.cols, seq_, TensorIndex(down)},
                add ? kAccumulate : kNoFlags, {All(x_MK), SequenceNumber(), All(y_MK)},
                Stream::kCompute, {dropout_});
 }
 
-Value GraphBuilder::AdapterInput(int weight, const Value& x_MK) {
+Value GraphBuilder::AdapterInput(int down, const Value& x_MK) {
   if (dropout_ == 0) return x_MK;
   const Value dropped_MK = Activation("lora_x", x_MK.rows, x_MK.cols);
-  Dropout(weight, x_MK, dropped_MK, /*add=*/false);
+  Dropout(down, x_MK, dropped_MK, /*add=*/false);
   return dropped_MK;
 }
 
-// Where all columns have an adapter, what it adds is written first, and the product with the matrix
-// is added to that as to a residual: a pass over y less.
+// Where all columns have an adapter of one pair, what it adds is written first, and the product
+// with the matrix is added to that as to a residual: a pass over y less.
 void GraphBuilder::ProductForward(Linear& linear, const Value& residual_MN, const Value& y_MN) {
   const Value& x_MK = linear.x_MK;
   const int weight = linear.weight;
@@ -252,22 +257,27 @@ void GraphBuilder::ProductForward(Linear& linear, const Value& residual_MN, cons
     emit_.Launch(KernelId::kMatmulForward, {x_MK.rows, x_MK.cols, y_MN.cols}, Lies(weight),
                  {All(x_MK), Param(weight), Param(linear.bias), All(start_MN), All(y_MN)});
   };
-  if (!HasAdapter(weight)) return multiply(residual_MN);
-  const int down = LoraDownId(weight), up = LoraUpId(weight);
-  const Value read_MK = AdapterInput(weight, x_MK);
-  linear.xa_MR = Activation("lora", x_MK.rows, Out(down));
-  emit_.Launch(KernelId::kLoraDown, {x_MK.rows, x_MK.cols, linear.xa_MR.cols}, kNoFlags,
-               {All(read_MK), Param(down), All(linear.xa_MR)}, Stream::kCompute,
-               {LoraScale(program_.model)});
-  const KernelDims dims = AdapterDims(weight, x_MK.rows);
-  if (Tensor(up).shape[0] == y_MN.cols) {
-    emit_.Launch(KernelId::kLoraUp, dims, kNoFlags,
-                 {All(linear.xa_MR), Param(up), All(residual_MN), All(y_MN)});
+  const int pairs = AdapterPairs(weight);
+  for (int pair = 0; pair < pairs; ++pair) {
+    const int down = LoraDownId(weight, pair);
+    const Value read_MK = AdapterInput(down, x_MK);
+    const Value xa_MR = Activation("lora", x_MK.rows, Out(down));
+    emit_.Launch(KernelId::kLoraDown, {x_MK.rows, x_MK.cols, xa_MR.cols}, kNoFlags,
+                 {All(read_MK), Param(down), All(xa_MR)}, Stream::kCompute,
+                 {Tensor(down).lora_scale});
+    linear.xa_MR.push_back(xa_MR);
+  }
+  if (pairs == 1 && Tensor(LoraUpId(weight)).shape[0] == y_MN.cols) {
+    emit_.Launch(KernelId::kLoraUp, AdapterDims(weight, 0, x_MK.rows), kNoFlags,
+                 {All(linear.xa_MR.front()), Param(LoraUpId(weight)), All(residual_MN), All(y_MN)});
     return multiply(y_MN);
   }
   multiply(residual_MN);
-  emit_.Launch(KernelId::kLoraUp, dims, kAccumulate,
-               {All(linear.xa_MR), Param(up), Ref{}, All(y_MN)});
+  for (int pair = 0; pair < pairs; ++pair) {
+    emit_.Launch(KernelId::kLoraUp, AdapterDims(weight, pair, x_MK.rows), kAccumulate,
+                 {All(linear.xa_MR[static_cast<size_t>(pair)]), Param(LoraUpId(weight, pair)),
+                  Ref{}, All(y_MN)});
+  }
 }
 
 Linear GraphBuilder::LinearGeluForward(const Value& x_MK, int weight, int bias, Label pre,
@@ -277,7 +287,8 @@ Linear GraphBuilder::LinearGeluForward(const Value& x_MK, int weight, int bias, 
   linear.y_MN = Activation(label, x_MK.rows, linear.pre_MN.cols);
   const KernelDims dims = {x_MK.rows, x_MK.cols, linear.pre_MN.cols};
   const Ref before = All(linear.pre_MN), y = All(linear.y_MN);
-  if (fused_gelu_ && bias != kNoParam && !HasAdapter(weight)) {  // the fused kernel has a bias
+  if (fused_gelu_ && bias != kNoParam &&
+      AdapterPairs(weight) == 0) {  // the fused kernel has a bias
     emit_.Launch(KernelId::kMatmulGeluForward, dims, Lies(weight),
                  {All(x_MK), Param(weight), Param(bias), before, y});
   } else {
@@ -287,15 +298,16 @@ Linear GraphBuilder::LinearGeluForward(const Value& x_MK, int weight, int bias, 
   return linear;
 }
 
-Value GraphBuilder::WeightBackward(const Linear& linear, const Value& dy_MN) {
+std::vector<Value> GraphBuilder::WeightBackward(const Linear& linear, const Value& dy_MN) {
   CheckTogether(linear.weight, linear.bias);
-  Value dxa_MR;
-  if (HasAdapter(linear.weight)) {
-    const int up = LoraUpId(linear.weight);
-    dxa_MR = Gradient("d_lora", linear.xa_MR.cols);
-    emit_.Launch(KernelId::kLoraUpBackward, AdapterDims(linear.weight, dy_MN.rows), kNoFlags,
-                 {All(dy_MN), All(linear.xa_MR), Param(up), All(dxa_MR), Grad(up)},
-                 Stream::kCompute, {LoraScale(program_.model)});
+  std::vector<Value> dxa_MR;
+  for (size_t pair = 0; pair < linear.xa_MR.size(); ++pair) {
+    const int number = static_cast<int>(pair), up = LoraUpId(linear.weight, number);
+    const Value& xa_MR = linear.xa_MR[pair];
+    dxa_MR.push_back(Gradient("d_lora", xa_MR.cols));
+    emit_.Launch(KernelId::kLoraUpBackward, AdapterDims(linear.weight, number, dy_MN.rows),
+                 kNoFlags, {All(dy_MN), All(xa_MR), Param(up), All(dxa_MR.back()), Grad(up)},
+                 Stream::kCompute, {Tensor(up).lora_scale});
   }
   if (!Trains(linear.weight)) return dxa_MR;
   emit_.Launch(KernelId::kMatmulBackwardWeight, {dy_MN.rows, linear.x_MK.cols, dy_MN.cols},
@@ -304,18 +316,18 @@ Value GraphBuilder::WeightBackward(const Linear& linear, const Value& dy_MN) {
   return dxa_MR;
 }
 
-void GraphBuilder::DataBackward(const Linear& linear, const Value& dy_MN, const Value& dxa_MR,
-                                const Value& dx_MK, bool add) {
-  if (dxa_MR.buffer != kNoBuffer) {
-    const int down = LoraDownId(linear.weight);
+void GraphBuilder::DataBackward(const Linear& linear, const Value& dy_MN,
+                                const std::vector<Value>& dxa_MR, const Value& dx_MK, bool add) {
+  for (size_t pair = 0; pair < dxa_MR.size(); ++pair) {
+    const int down = LoraDownId(linear.weight, static_cast<int>(pair));
     const bool drops = dropout_ > 0;
     // The gradient of what the adapter reads.
     const Value dread_MK = drops ? Gradient("d_lora_x", dx_MK.cols) : dx_MK;
-    const Value read_MK = AdapterInput(linear.weight, linear.x_MK);
-    emit_.Launch(KernelId::kLoraDownBackward, {dx_MK.rows, dx_MK.cols, dxa_MR.cols},
+    const Value read_MK = AdapterInput(down, linear.x_MK);
+    emit_.Launch(KernelId::kLoraDownBackward, {dx_MK.rows, dx_MK.cols, dxa_MR[pair].cols},
                  add && !drops ? kAddToOutput : kNoFlags,
-                 {All(read_MK), All(dxa_MR), Param(down), All(dread_MK), Grad(down)});
-    if (drops) Dropout(linear.weight, dread_MK, dx_MK, add);
+                 {All(read_MK), All(dxa_MR[pair]), Param(down), All(dread_MK), Grad(down)});
+    if (drops) Dropout(down, dread_MK, dx_MK, add);
     add = true;
   }
   const uint8_t flags = add ? kAccumulate : kNoFlags;
@@ -336,7 +348,7 @@ void GraphBuilder::LinearBackwardAdd(const Linear& linear, const Value& dy_MN, c
 
 Value GraphBuilder::LinearBackwardThroughGelu(const Linear& linear, const Linear& inner,
                                               const Value& dy_MN, Label label) {
-  if (!fused_gelu_ || HasAdapter(linear.weight)) {
+  if (!fused_gelu_ || AdapterPairs(linear.weight) > 0) {
     const Value dx_MK = LinearBackward(linear, dy_MN, label);
     emit_.Launch(KernelId::kGeluBackward, {dx_MK.rows * dx_MK.cols}, kNoFlags,
                  {All(inner.pre_MN), All(dx_MK)});

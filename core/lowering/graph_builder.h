@@ -54,7 +54,8 @@ struct Norm {
 struct Linear {
   int weight = 0, bias = kNoParam;
   Value x_MK, y_MN;
-  Value xa_MR;   // of its adapters, if it has any: scale * x A^T
+  // Of its adapters, a value for each pair of A and B: scale * x A^T.
+  std::vector<Value> xa_MR;
   Value pre_MN;  // where y is GELU of the product: the product, with its bias
 };
 
@@ -196,19 +197,21 @@ class GraphBuilder {
   Value Exchange(const Value& parts, Label label);
   Value Activation(Label label, int64_t rows, int64_t cols);
   BufferId AddActivation(Label label, uint64_t elements, Dtype dtype);
-  bool HasAdapter(int weight) const;
-  KernelDims AdapterDims(int weight, int64_t rows) const;
+  // The pairs of A and B that the layer has for a matrix.
+  int AdapterPairs(int weight) const;
+  KernelDims AdapterDims(int weight, int pair, int64_t rows) const;
   // y = x*w (+ bias) (+ residual), with what an adapter adds.
   void ProductForward(Linear& linear, const Value& residual_MN, const Value& y_MN);
-  // What the adapter of matrix `weight` reads of x: with dropout another value, made anew.
-  Value AdapterInput(int weight, const Value& x_MK);
+  // What the adapter with the matrix `down` reads of x: with dropout another value, made anew.
+  Value AdapterInput(int down, const Value& x_MK);
   // y = or, with `add`, += x as the dropout of that adapter has it.
-  void Dropout(int weight, const Value& x_MK, const Value& y_MK, bool add);
-  // The gradients of the weight and bias of `linear`, and of its adapter's B: returns that of
+  void Dropout(int down, const Value& x_MK, const Value& y_MK, bool add);
+  // The gradients of the weight and bias of `linear`, and of its adapters' B: returns those of
   // linear.xa_MR.
-  Value WeightBackward(const Linear& linear, const Value& dy_MN);
-  // dx = or, with `add`, += the gradient of x, through the matrix and the adapter. With that of A.
-  void DataBackward(const Linear& linear, const Value& dy_MN, const Value& dxa_MR,
+  std::vector<Value> WeightBackward(const Linear& linear, const Value& dy_MN);
+  // dx = or, with `add`, += the gradient of x, through the matrix and the adapters. With those of
+  // A.
+  void DataBackward(const Linear& linear, const Value& dy_MN, const std::vector<Value>& dxa_MR,
                     const Value& dx_MK, bool add);
   Ref All(BufferId id) const { return Whole(program_, id); }
   Ref All(const Value& value) const {

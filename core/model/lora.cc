@@ -3,8 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <iterator>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,7 +17,17 @@
 #include "core/model/model_family.h"
 
 namespace zeroplan {
+
+bool IsNamed(std::string_view module, std::string_view name) {
+  if (module == name) return true;
+  return module.size() > name.size() && module.ends_with(name) &&
+         module[module.size() - name.size() - 1] == '.';
+}
+
 namespace {
+
+constexpr int64_t kMostRank = 65536;
+constexpr float kMostAlpha = 1e6f;
 
 // Rows keep names as static strings; these are made of a family's.
 const char* Kept(std::string name) {
@@ -22,13 +35,6 @@ const char* Kept(std::string name) {
   static std::set<std::string> names;
   const std::lock_guard lock(mutex);
   return names.insert(std::move(name)).first->c_str();
-}
-
-// As PEFT matches names of modules.
-bool IsNamed(std::string_view module, std::string_view name) {
-  if (module == name) return true;
-  return module.size() > name.size() && module.ends_with(name) &&
-         module[module.size() - name.size() - 1] == '.';
 }
 
 template <typename Modules>
@@ -41,10 +47,6 @@ bool IsListed(std::string_view module, std::string_view list) {
   const std::vector<std::string_view> names = SplitList(list);
   return std::any_of(names.begin(), names.end(),
                      [module](std::string_view name) { return IsNamed(module, name); });
-}
-
-bool IsTarget(const ModelSpec& spec, std::string_view module) {
-  return spec.lora_targets == kAllLinear || IsListed(module, spec.lora_targets);
 }
 
 int64_t In(const ParamRow& weight) { return weight.shape[weight.out_in ? 1 : 0]; }
@@ -63,6 +65,186 @@ const char* AdapterName(std::string_view weight, const char* half) {
 
 bool IsProduct(const ParamRow& row) { return row.use == ParamUse::kProduct && !row.is_vector; }
 
+std::vector<std::string> LinearsOf(const std::vector<ParamRow>& layer) {
+  std::vector<std::string> linears;
+  for (const ParamRow& row : layer) {
+    if (!IsProduct(row)) continue;
+    for (const ParamPart& part : Linears(row)) linears.emplace_back(ModuleOf(part.name));
+  }
+  return linears;
+}
+
+std::string NameInLayer(std::string_view prefix, size_t layer, std::string_view linear) {
+  return fmt::format("{}{}.{}", prefix, layer, linear);
+}
+
+// An entry of spec.lora_targets, taken apart.
+struct TargetEntry {
+  std::string_view name;
+  std::optional<std::string_view> layers, rank, alpha;
+
+  explicit TargetEntry(std::string_view entry) : name(entry) {
+    // What follows a mark goes from `text` to `part`.
+    const auto cut = [](std::string_view& text, char mark, auto& part) {
+      const size_t at = text.find(mark);
+      if (at == std::string_view::npos) return;
+      part = text.substr(at + 1);
+      text = text.substr(0, at);
+    };
+    cut(name, ':', rank);
+    cut(name, '@', layers);
+    if (rank) cut(*rank, '/', alpha);
+  }
+};
+
+template <typename T>
+bool ParseWhole(std::string_view text, T& value) {
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && at == end && !text.empty();
+}
+
+// Layers [begin, end) of a linear.
+struct LayerRange {
+  size_t begin = 0, end = 0;
+};
+
+// Reads entries of spec.lora_targets for a model whose layers have `linears`.
+class TargetReader {
+ public:
+  TargetReader(const ModelSpec& spec, const std::vector<std::string>& linears,
+               std::string_view prefix, std::string_view source)
+      : spec_(spec), linears_(linears), prefix_(prefix), source_(source) {}
+
+  AdapterGrid Read() const {
+    AdapterGrid grid(static_cast<size_t>(spec_.layers),
+                     std::vector<LinearAdapter>(linears_.size()));
+    for (const std::string_view text : SplitList(spec_.lora_targets)) {
+      const TargetEntry entry(text);
+      const LayerRange layers = Layers(text, entry);
+      const LinearAdapter adapter = Adapter(text, entry);
+      bool found = false;
+      for (size_t i = 0; i < linears_.size(); ++i) {
+        const LayerRange range = Matched(entry.name, linears_[i], layers);
+        for (size_t layer = range.begin; layer < range.end; ++layer) grid[layer][i] = adapter;
+        found = found || range.begin < range.end;
+      }
+      if (found) continue;
+      ThrowUsage("{}: {} is no linear of the model's layers; they are {}, and {} means all",
+                 source_, PrintableText(text, 100), fmt::join(linears_, ", "), kAllLinear);
+    }
+    for (size_t i = 0; i < linears_.size() && !spec_.lora_saved.empty(); ++i) {
+      if (!IsListed(linears_[i], spec_.lora_saved)) continue;
+      for (std::vector<LinearAdapter>& layer : grid) layer[i] = {};
+    }
+    return grid;
+  }
+
+ private:
+  LayerRange Layers(std::string_view text, const TargetEntry& entry) const {
+    const auto count = static_cast<size_t>(spec_.layers);
+    if (!entry.layers) return {0, count};
+    const size_t dash = entry.layers->find('-');
+    const bool one = dash == std::string_view::npos;
+    size_t first = 0, last = 0;
+    const bool whole = ParseWhole(entry.layers->substr(0, dash), first) &&
+                       ParseWhole(entry.layers->substr(one ? 0 : dash + 1), last);
+    if (!whole || first > last || last >= count) {
+      ThrowUsage("{}: {}: {} are no layers; use @FIRST-LAST, from 0 to {}", source_,
+                 PrintableText(text, 100), PrintableText(*entry.layers, 40), count - 1);
+    }
+    return {first, last + 1};
+  }
+
+  LinearAdapter Adapter(std::string_view text, const TargetEntry& entry) const {
+    LinearAdapter adapter{spec_.lora_rank, spec_.lora_alpha};
+    if (!entry.rank) return adapter;
+    if (!ParseWhole(*entry.rank, adapter.rank) || adapter.rank < 1 || adapter.rank > kMostRank ||
+        (entry.alpha && !ParseWhole(*entry.alpha, adapter.alpha)) || !(adapter.alpha > 0) ||
+        !(adapter.alpha <= kMostAlpha)) {
+      ThrowUsage(
+          "{}: {}: no rank and alpha; use :RANK or :RANK/ALPHA, of 1 to {} and above 0 to {}",
+          source_, PrintableText(text, 100), kMostRank, kMostAlpha);
+    }
+    return adapter;
+  }
+
+  // Of `layers` those in which the linear is called `name`.
+  LayerRange Matched(std::string_view name, const std::string& linear, LayerRange layers) const {
+    if (name == kAllLinear || IsNamed(linear, name)) return layers;
+    size_t layer = 0;
+    if (!name.ends_with("." + linear)) return {};
+    const std::string_view before = name.substr(0, name.size() - linear.size() - 1);
+    const bool numbered = ParseWhole(before.substr(before.rfind('.') + 1), layer);
+    if (!numbered || layer < layers.begin || layer >= layers.end) return {};
+    if (!IsNamed(NameInLayer(prefix_, layer, linear), name)) return {};
+    return {layer, layer + 1};
+  }
+
+  const ModelSpec& spec_;
+  const std::vector<std::string>& linears_;
+  std::string_view prefix_, source_;
+};
+
+float ScaleOf(const ModelSpec& spec, const LinearAdapter& adapter) {
+  const auto rank = static_cast<float>(adapter.rank);
+  return adapter.alpha / (spec.lora_rslora ? std::sqrt(rank) : rank);
+}
+
+// The rows of one layer's adapters: of each matrix of `weights` in turn, a pair for the linears
+// that have one rank and one alpha.
+std::vector<ParamRow> AdapterRows(const ModelSpec& spec, const std::vector<ParamRow>& weights,
+                                  const std::vector<LinearAdapter>& adapters) {
+  std::vector<ParamRow> rows;
+  auto next = adapters.begin();
+  for (const ParamRow& weight : weights) {
+    if (!IsProduct(weight)) continue;
+    const std::vector<ParamPart> linears = Linears(weight);
+    ZEROPLAN_CHECK(linears.size() <= AdaptedColumns::kMost, "{} linears in one matrix",
+                   linears.size());
+    const std::vector<LinearAdapter> here(next, next + static_cast<int64_t>(linears.size()));
+    next += static_cast<int64_t>(linears.size());
+    std::vector<LinearAdapter> kinds;
+    for (const LinearAdapter& one : here) {
+      const bool known = std::find(kinds.begin(), kinds.end(), one) != kinds.end();
+      if (one.rank > 0 && !known) kinds.push_back(one);
+    }
+    for (size_t pair = 0; pair < kinds.size(); ++pair) {
+      const LinearAdapter& kind = kinds[pair];
+      std::vector<ParamPart> downs, ups;
+      int64_t mask = 0, down_rows = 0, up_rows = 0;
+      const char* name = "";  // of several pairs, that of the first linear
+      for (size_t i = 0; i < linears.size(); ++i) {
+        if (here[i] != kind) continue;
+        if (downs.empty()) name = kinds.size() == 1 ? weight.name : linears[i].name;
+        downs.push_back({AdapterName(linears[i].name, "lora_A"), kind.rank});
+        ups.push_back({AdapterName(linears[i].name, "lora_B"), linears[i].rows});
+        down_rows += kind.rank;
+        up_rows += linears[i].rows;
+        mask |= int64_t{1} << i;
+      }
+      const auto in = static_cast<float>(In(weight));
+      const int number = static_cast<int>(pair);
+      ParamRow down = MatrixRow(LoraDownId(weight.id, number), AdapterName(name, "lora_A"),
+                                down_rows, In(weight), 1 / std::sqrt(in));
+      // torch.nn.Linear's: kaiming_uniform with a = sqrt(5), whose bound is 1 / sqrt(in).
+      down.init = InitKind::kUniform;
+      down.parts = std::move(downs);
+      ParamRow up = MatrixRow(LoraUpId(weight.id, number), AdapterName(name, "lora_B"), up_rows,
+                              kind.rank, 0);
+      up.init = InitKind::kZeros;
+      up.parts = std::move(ups);
+      for (ParamRow* row : {&down, &up}) {
+        row->out_in = true;
+        row->lora_linears = mask;
+        row->lora_scale = ScaleOf(spec, kind);
+        rows.push_back(std::move(*row));
+      }
+    }
+  }
+  return rows;
+}
+
 void Freeze(const ModelSpec& spec, std::vector<ParamRow>& rows) {
   for (ParamRow& row : rows) {
     row.trainable = !spec.lora_saved.empty() && IsListed(ModuleOf(row.name), spec.lora_saved);
@@ -71,11 +253,6 @@ void Freeze(const ModelSpec& spec, std::vector<ParamRow>& rows) {
 }
 
 }  // namespace
-
-float LoraScale(const ModelSpec& spec) {
-  const auto rank = static_cast<float>(spec.lora_rank);
-  return spec.lora_alpha / (spec.lora_rslora ? std::sqrt(rank) : rank);
-}
 
 ModelSpec BaseModel(ModelSpec spec) {
   const ModelSpec none;
@@ -90,46 +267,114 @@ ModelSpec BaseModel(ModelSpec spec) {
   return spec;
 }
 
-AdaptedColumns ColumnsOf(const ModelSpec& spec, const ParamRow& weight) {
+AdaptedColumns ColumnsOf(const ParamRow& weight, const ParamRow& adapter) {
   AdaptedColumns columns;
+  columns.mask = adapter.lora_linears;
   const std::vector<ParamPart> linears = Linears(weight);
-  ZEROPLAN_CHECK(linears.size() <= AdaptedColumns::kMost, "{} linears in one matrix",
-                 linears.size());
   int64_t end = 0;
-  for (size_t i = 0; i < AdaptedColumns::kMost; ++i) {
-    if (i < linears.size()) {
-      end += linears[i].rows;
-      if (IsTarget(spec, ModuleOf(linears[i].name))) columns.mask |= int64_t{1} << i;
-    }
-    if (i < 2) columns.ends[i] = end;
+  for (size_t i = 0; i < std::size(columns.ends); ++i) {
+    if (i < linears.size()) end += linears[i].rows;
+    columns.ends[i] = end;
   }
   return columns;
 }
 
 std::vector<std::string> LayerLinears(const ModelSpec& spec) {
-  std::vector<std::string> linears;
-  for (const ParamRow& row : spec.family->Params(BaseModel(spec)).layer) {
-    if (!IsProduct(row)) continue;
-    for (const ParamPart& part : Linears(row)) linears.emplace_back(ModuleOf(part.name));
-  }
-  return linears;
+  return LinearsOf(spec.family->Params(BaseModel(spec)).layer);
 }
 
-std::vector<std::string> AdaptedModules(const ModelSpec& spec) {
-  std::vector<std::string> modules;
+AdapterGrid ReadTargets(const ModelSpec& spec, std::string_view source) {
+  const ParamRows rows = spec.family->Params(BaseModel(spec));
+  const std::vector<std::string> linears = LinearsOf(rows.layer);
+  return TargetReader(spec, linears, rows.layer_prefix, source).Read();
+}
+
+std::string WriteTargets(const ModelSpec& spec, const AdapterGrid& grid) {
   const std::vector<std::string> linears = LayerLinears(spec);
-  for (const std::string& linear : linears) {
-    if (!IsTarget(spec, linear)) continue;
-    std::string last = linear.substr(linear.rfind('.') + 1);
-    const bool means_others = std::any_of(
-        linears.begin(), linears.end(),
-        [&](const std::string& other) { return IsNamed(other, last) && !IsTarget(spec, other); });
-    if (means_others) last = linear;
-    if (std::find(modules.begin(), modules.end(), last) == modules.end()) {
-      modules.push_back(std::move(last));
+  std::vector<std::string> entries;
+  for (size_t i = 0; i < linears.size(); ++i) {
+    for (size_t first = 0, end = 0; first < grid.size(); first = end) {
+      const LinearAdapter& adapter = grid[first][i];
+      for (end = first + 1; end < grid.size() && grid[end][i] == adapter;) ++end;
+      if (adapter.rank == 0) continue;
+      std::string entry = linears[i];
+      if (end - first < grid.size()) entry += fmt::format("@{}", first);
+      if (end - first < grid.size() && end - first > 1) entry += fmt::format("-{}", end - 1);
+      const bool usual = adapter.rank == spec.lora_rank && adapter.alpha == spec.lora_alpha;
+      if (!usual) entry += fmt::format(":{}", adapter.rank);
+      if (adapter.alpha != spec.lora_alpha) entry += fmt::format("/{}", adapter.alpha);
+      entries.push_back(std::move(entry));
     }
   }
-  return modules;
+  return fmt::format("{}", fmt::join(entries, ","));
+}
+
+bool IsEven(const ModelSpec& spec, const AdapterGrid& grid) {
+  return std::all_of(grid.begin(), grid.end(), [&](const std::vector<LinearAdapter>& layer) {
+    return layer == grid.front() &&
+           std::all_of(layer.begin(), layer.end(), [&spec](const LinearAdapter& one) {
+             return one.rank == 0 || (one.rank == spec.lora_rank && one.alpha == spec.lora_alpha);
+           });
+  });
+}
+
+AdapterNames NamesOfAdapters(const ModelSpec& spec) {
+  const AdapterGrid grid = ReadTargets(spec, "⟦lora_targets⟧");
+  const ParamRows rows = spec.family->Params(BaseModel(spec));
+  const std::vector<std::string> linears = LinearsOf(rows.layer);
+  // Calls fn(layer, adapter) for each layer in which the linear has one; returns their number.
+  const auto for_each = [&](size_t linear, auto&& fn) {
+    size_t count = 0;
+    for (size_t layer = 0; layer < grid.size(); ++layer) {
+      if (grid[layer][linear].rank == 0) continue;
+      fn(layer, grid[layer][linear]);
+      ++count;
+    }
+    return count;
+  };
+  const auto everywhere = [&](size_t linear) {
+    return for_each(linear, [](size_t, const LinearAdapter&) {}) == grid.size();
+  };
+  AdapterNames names;
+  for (size_t i = 0; i < linears.size(); ++i) {
+    const auto own_name = [&](size_t layer) {
+      return NameInLayer(rows.layer_prefix, layer, linears[i]);
+    };
+    std::string last = linears[i].substr(linears[i].rfind('.') + 1);
+    for (size_t other = 0; other < linears.size(); ++other) {
+      if (IsNamed(linears[other], last) && !everywhere(other)) last = linears[i];
+    }
+    if (!everywhere(i)) {
+      for_each(
+          i, [&](size_t layer, const LinearAdapter&) { names.modules.push_back(own_name(layer)); });
+    } else if (std::find(names.modules.begin(), names.modules.end(), last) == names.modules.end()) {
+      names.modules.push_back(std::move(last));
+    }
+    // One name where all layers with an adapter have one value, else one for each.
+    const auto add = [&](auto LinearAdapter::*member, auto usual, auto& list) {
+      std::set<decltype(usual)> values;
+      for_each(i, [&](size_t, const LinearAdapter& one) { values.insert(one.*member); });
+      if (values.size() == 1) {
+        if (*values.begin() != usual) list.emplace_back(linears[i], *values.begin());
+        return;
+      }
+      for_each(i, [&](size_t layer, const LinearAdapter& one) {
+        if (one.*member != usual) list.emplace_back(own_name(layer), one.*member);
+      });
+    };
+    add(&LinearAdapter::rank, spec.lora_rank, names.ranks);
+    add(&LinearAdapter::alpha, spec.lora_alpha, names.alphas);
+  }
+  return names;
+}
+
+std::string DescribeAdapters(const ModelSpec& spec) {
+  const bool even = IsEven(spec, ReadTargets(spec, "⟦lora_targets⟧"));
+  return fmt::format("rank {}, alpha {}{}{}, on {}", spec.lora_rank, spec.lora_alpha,
+                     spec.lora_rslora ? " by its root" : "",
+                     spec.lora_dropout > 0 ? fmt::format(", dropout {}", spec.lora_dropout) : "",
+                     even ? fmt::format("{}", fmt::join(NamesOfAdapters(spec).modules, ", "))
+                          : PrintableText(spec.lora_targets, 300));
 }
 
 void AddAdapters(const ModelSpec& spec, ParamRows& rows) {
@@ -138,47 +383,28 @@ void AddAdapters(const ModelSpec& spec, ParamRows& rows) {
   for (ParamRow& row : rows.layer) {
     row.quantized = spec.lora_quantized && IsProduct(row) && !row.trainable;
   }
-  const std::vector<ParamRow> weights = rows.layer;
-  for (const ParamRow& weight : weights) {
-    if (!IsProduct(weight)) continue;
-    std::vector<ParamPart> downs, ups;
-    int64_t down_rows = 0, up_rows = 0;
-    for (const ParamPart& linear : Linears(weight)) {
-      if (!IsTarget(spec, ModuleOf(linear.name))) continue;
-      downs.push_back({AdapterName(linear.name, "lora_A"), spec.lora_rank});
-      ups.push_back({AdapterName(linear.name, "lora_B"), linear.rows});
-      down_rows += spec.lora_rank;
-      up_rows += linear.rows;
-    }
-    if (downs.empty()) continue;
-    const auto in = static_cast<float>(In(weight));
-    ParamRow down = MatrixRow(LoraDownId(weight.id), AdapterName(weight.name, "lora_A"), down_rows,
-                              In(weight), 1 / std::sqrt(in));
-    // torch.nn.Linear's: kaiming_uniform with a = sqrt(5), whose bound is 1 / sqrt(in).
-    down.init = InitKind::kUniform;
-    down.parts = std::move(downs);
-    ParamRow up = MatrixRow(LoraUpId(weight.id), AdapterName(weight.name, "lora_B"), up_rows,
-                            spec.lora_rank, 0);
-    up.init = InitKind::kZeros;
-    up.parts = std::move(ups);
-    for (ParamRow* row : {&down, &up}) {
-      row->out_in = true;
-      rows.layer.push_back(std::move(*row));
-    }
+  const std::vector<std::string> linears = LinearsOf(rows.layer);
+  const AdapterGrid grid = TargetReader(spec, linears, rows.layer_prefix, "⟦lora_targets⟧").Read();
+  const bool same = std::all_of(grid.begin(), grid.end(),
+                                [&grid](const auto& layer) { return layer == grid.front(); });
+  for (size_t layer = 0; layer < grid.size() && !same; ++layer) {
+    const bool as_before = layer > 0 && grid[layer] == grid[layer - 1];
+    rows.own.push_back(as_before ? rows.own.back() : AdapterRows(spec, rows.layer, grid[layer]));
+  }
+  if (!same || grid.empty()) return;
+  for (ParamRow& row : AdapterRows(spec, rows.layer, grid.front())) {
+    rows.layer.push_back(std::move(row));
   }
 }
 
 void CheckAdapters(const ModelSpec& spec, std::string_view source) {
   if (!HasAdapters(spec)) return;
   const ParamRows rows = spec.family->Params(BaseModel(spec));
-  const std::vector<std::string> linears = LayerLinears(spec);
-  if (spec.lora_targets != kAllLinear) {
-    for (const std::string_view target : SplitList(spec.lora_targets)) {
-      if (AnyIsNamed(linears, target)) continue;
-      ThrowUsage("{}: {} is no linear of the model's layers; they are {}, and {} means all", source,
-                 target, fmt::join(linears, ", "), kAllLinear);
-    }
-  }
+  const AdapterGrid grid = ReadTargets(spec, source);
+  const bool any = std::any_of(grid.begin(), grid.end(), [](const auto& layer) {
+    return std::any_of(layer.begin(), layer.end(), [](const auto& one) { return one.rank > 0; });
+  });
+  if (!any) ThrowUsage("{}: no linear has an adapter; name one, or {}", source, kAllLinear);
   if (!(spec.lora_alpha > 0))
     ThrowUsage("{}: an alpha of {} adapts nothing", source, spec.lora_alpha);
   if (!(spec.lora_dropout >= 0 && spec.lora_dropout < 1)) {

@@ -5,8 +5,10 @@
 // or alpha / sqrt(r) (rsLoRA, Kalajdzievski 2023, arXiv 2312.03732). They are rows of the parameter
 // table, behind the matrices that they adapt, and all else is frozen. Names, targets and
 // initialisation are those of PEFT: an adapter belongs to a published linear. Where several of
-// these are one matrix here (query, key and value), their A's lie below one another in one matrix
-// of shape [G r, in], and their B's, of G adapted linears, in one of shape [sum of outs, r].
+// these are one matrix here (query, key and value), the A's of those with one rank and one scale
+// lie below one another in one matrix of shape [G r, in], and their B's, of G linears, in one of
+// shape [sum of outs, r]. Those of another rank or scale make another such pair, with launches of
+// its own.
 //
 // With dropout p an element of the x that A reads is 0 with probability p in training, else times
 // 1 / (1 - p); all A's of one matrix read the same. Which are 0 depends on the seed, the number of
@@ -17,6 +19,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/model/model_spec.h"
@@ -27,16 +30,19 @@ namespace zeroplan {
 // PEFT's word for every linear of a model but its head.
 inline constexpr std::string_view kAllLinear = "all-linear";
 
+// Whether a module is called so, as PEFT matches names: "layers.3.self_attn.q_proj" is "q_proj".
+bool IsNamed(std::string_view module, std::string_view name);
+
 inline bool HasAdapters(const ModelSpec& spec) { return spec.lora_rank > 0; }
-// s. REQUIRES: HasAdapters.
-float LoraScale(const ModelSpec& spec);
 // The model without adapters, nothing frozen: what published weights hold.
 ModelSpec BaseModel(ModelSpec spec);
 
-// Parameter ids of the adapter of the product with matrix `weight`.
+// Parameter ids of pair number `pair` of the adapters of the product with matrix `weight`.
 inline constexpr int kLoraIds = 64;
-inline int LoraDownId(int weight) { return kLoraIds + 2 * weight; }
-inline int LoraUpId(int weight) { return LoraDownId(weight) + 1; }
+inline int LoraDownId(int weight, int pair = 0) {
+  return kLoraIds + 2 * (kLoraIds * pair + weight);
+}
+inline int LoraUpId(int weight, int pair = 0) { return LoraDownId(weight, pair) + 1; }
 inline bool IsAdapter(const ParamRow& row) { return row.id >= kLoraIds; }
 
 // The columns of a product that adapters add to. A product of at most kMost linears: [0, ends[0]),
@@ -65,20 +71,54 @@ struct AdaptedColumns {
     }
   }
 };
-AdaptedColumns ColumnsOf(const ModelSpec& spec, const ParamRow& weight);
+// Those of a product with `weight` that the pair with the row `adapter` adds to.
+AdaptedColumns ColumnsOf(const ParamRow& weight, const ParamRow& adapter);
+// A matrix has at most this many pairs.
+inline constexpr int kMostPairs = static_cast<int>(AdaptedColumns::kMost);
 
 // Names within a layer of the published linears of a model's layers: "self_attn.q_proj".
 std::vector<std::string> LayerLinears(const ModelSpec& spec);
-// Names of the linears that have adapters, each once: "q_proj", or where another linear without
-// one ends so, "mlp.c_proj".
-std::vector<std::string> AdaptedModules(const ModelSpec& spec);
+
+// The adapter of one linear in one layer.
+struct LinearAdapter {
+  int64_t rank = 0;  // 0: it has none
+  float alpha = 0;
+  friend bool operator==(const LinearAdapter&, const LinearAdapter&) = default;
+};
+// By layer, then in the order of LayerLinears.
+using AdapterGrid = std::vector<std::vector<LinearAdapter>>;
+
+// What spec.lora_targets says: entries NAME[@FIRST[-LAST]][:RANK[/ALPHA]], where NAME is kAllLinear
+// or the end of a linear's name, as PEFT matches names, and may have a layer's number in front of
+// it
+// ("model.layers.3.self_attn.q_proj"). FIRST and LAST are layers, from 0 on; RANK and ALPHA are
+// spec.lora_rank and spec.lora_alpha unless given. Of entries for one linear the last counts. What
+// spec.lora_saved names has no adapter. Throws Error(kUsage) starting with `source` for entries
+// that are not of this form or name nothing. REQUIRES: HasAdapters.
+AdapterGrid ReadTargets(const ModelSpec& spec, std::string_view source);
+// The shortest such entries for `grid`.
+std::string WriteTargets(const ModelSpec& spec, const AdapterGrid& grid);
+// Whether all adapted linears have spec's rank and alpha, in all layers.
+bool IsEven(const ModelSpec& spec, const AdapterGrid& grid);
+
+// The adapters as PEFT names them: linears, each once, "q_proj", or where another linear without
+// one ends so, "mlp.c_proj", or in some layers alone "model.layers.3.mlp.down_proj"; and the ranks
+// and alphas that are not spec's.
+struct AdapterNames {
+  std::vector<std::string> modules;
+  std::vector<std::pair<std::string, int64_t>> ranks;
+  std::vector<std::pair<std::string, float>> alphas;
+};
+AdapterNames NamesOfAdapters(const ModelSpec& spec);
+// "rank 16, alpha 32, on q_proj, v_proj".
+std::string DescribeAdapters(const ModelSpec& spec);
 
 // Appends the adapters' rows to those of a layer, and freezes all that spec.lora_saved does not
 // name. REQUIRES: HasAdapters.
 void AddAdapters(const ModelSpec& spec, ParamRows& rows);
 
-// Throws Error(kUsage) starting with `source` for a target that no linear of a layer has, for a
-// rank, an alpha or a dropout out of range, and for lora_saved modules that are none or are parts
+// Throws Error(kUsage) starting with `source` for targets that ReadTargets refuses, for an alpha or
+// a dropout out of range, and for lora_saved modules that are none or are parts
 // of one matrix here.
 void CheckAdapters(const ModelSpec& spec, std::string_view source);
 

@@ -25,7 +25,9 @@ T CountElements(const ModelSpec& spec, bool padded) {
     }
     return elements;
   };
-  return sum(rows.before) + static_cast<T>(spec.layers) * sum(rows.layer) + sum(rows.after);
+  T elements = sum(rows.before) + static_cast<T>(spec.layers) * sum(rows.layer) + sum(rows.after);
+  for (const std::vector<ParamRow>& own : rows.own) elements += sum(own);
+  return elements;
 }
 
 }  // namespace
@@ -141,8 +143,9 @@ ProductElements CountProducts(const ModelSpec& spec) {
   };
   add(rows.before, 1);
   add(rows.layer, static_cast<double>(spec.layers));
+  for (const std::vector<ParamRow>& own : rows.own) add(own, 1);
   add(rows.after, 1);
-  if (!spec.frozen.empty()) {  // which differs from layer to layer
+  if (!spec.frozen.empty() || !rows.own.empty()) {  // which differ from layer to layer
     count.frozen = 0;
     const std::vector<ParamTensor> table = BuildParamTable(spec);
     const auto lowest = std::find_if(table.begin(), table.end(),

@@ -138,7 +138,9 @@ std::vector<ParamTensor> BuildParamTable(const ModelSpec& spec) {
   add(rows.before, kEmbeddingLayer, "");
   const auto layers = static_cast<int>(spec.layers);
   for (int layer = 0; layer < layers; ++layer) {
-    add(rows.layer, layer, rows.layer_prefix + std::to_string(layer) + ".");
+    const std::string prefix = rows.layer_prefix + std::to_string(layer) + ".";
+    add(rows.layer, layer, prefix);
+    if (!rows.own.empty()) add(rows.own[static_cast<size_t>(layer)], layer, prefix);
   }
   add(rows.after, layers, "");
   if (!spec.frozen.empty()) {

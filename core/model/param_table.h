@@ -59,6 +59,10 @@ struct ParamRow {
   // The published tensors that it is made of, from the first row down, which add up to all rows;
   // none: published as it is, under `name`.
   std::vector<ParamPart> parts = {};
+  // Of an adapter's A and B (core/model/lora.h): bit i says that linear i of the matrix is theirs.
+  // What they add is scaled by lora_scale.
+  int64_t lora_linears = 0;
+  float lora_scale = 0;
 
   uint64_t elements() const {
     return static_cast<uint64_t>(shape[0]) * static_cast<uint64_t>(shape[1]);
@@ -70,9 +74,11 @@ ParamRow VectorRow(int id, const char* name, int64_t size, InitKind init);
 // A matrix that is multiplied with tokens, [in, out].
 ParamRow MatrixRow(int id, const char* name, int64_t rows, int64_t cols, float init_std);
 
-// A family's table for one model, in forward order. All layers have the same rows.
+// A family's table for one model, in forward order. All layers have the rows of `layer`.
 struct ParamRows {
   std::vector<ParamRow> before, layer, after;
+  // By layer, rows that follow those of all: of adapters that differ. Empty: they do not.
+  std::vector<std::vector<ParamRow>> own = {};
   // "transformer.h.": names within a layer follow it, the layer's number and a dot.
   const char* layer_prefix = "";
 };

@@ -1,6 +1,7 @@
 #include "executor/checkpoint/adapter_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 
 #include "core/base/error.h"
@@ -31,7 +32,10 @@ AdapterSource::AdapterSource(const std::filesystem::path& folder,
   const std::string path = file_->path().string();
   std::unordered_map<std::string_view, const SafetensorsEntry*> entries;
   for (const SafetensorsEntry& entry : file_->entries()) {
-    entries.emplace(WithoutAdapterPrefix(entry.name), &entry);
+    const auto [other, fresh] = entries.emplace(WithoutAdapterPrefix(entry.name), &entry);
+    if (fresh) continue;
+    ThrowUsage("{}: tensors '{}' and '{}' are the same part of an adapter; keep one", path,
+               other->second->name, entry.name);
   }
   for (const HfTensor& tensor : HfTensors(table)) {
     const auto found = entries.find(tensor.name);
@@ -83,8 +87,13 @@ void AdapterSource::Read(const TensorRange& range, std::span<float> out) const {
     const uint64_t begin = std::max(piece.begin, range.begin);
     const uint64_t end = std::min(piece.end, range.begin + range.count);
     if (begin >= end) continue;
-    file_->ReadFloats(*piece.entry, begin - piece.begin,
-                      out.subspan(begin - range.begin, end - begin));
+    const std::span<float> values = out.subspan(begin - range.begin, end - begin);
+    file_->ReadFloats(*piece.entry, begin - piece.begin, values);
+    for (const float value : values) {
+      if (std::isfinite(value)) continue;
+      ThrowUsage("{}: tensor '{}' has a value of {}; use an adapter whose training did not diverge",
+                 path(), piece.entry->name, value);
+    }
   }
 }
 
@@ -126,41 +135,48 @@ MergedWeights::MergedWeights(const std::filesystem::path& folder,
   if (adapter_.NamesBase()) adapter_.WarnOfOtherBase(WeightsDigest(folder), folder);
   std::unordered_map<std::string_view, size_t> index;
   for (size_t i = 0; i < table_.size(); ++i) index.emplace(table_[i].name, i);
-  std::unordered_map<int64_t, std::vector<float>> values;  // of adapters, by layer and id
   const auto key = [](int layer, int id) { return (int64_t{layer} + 1) << 32 | id; };
   std::unordered_map<int64_t, size_t> adapters;
   for (size_t i = 0; i < table_.size(); ++i) {
     if (IsAdapter(table_[i])) adapters.emplace(key(table_[i].layer, table_[i].id), i);
   }
+  for (size_t i = 0; i < base_table_.size(); ++i) {
+    const ParamTensor& weight = base_table_[i];
+    const size_t here = index.at(weight.name);
+    if (table_[here].saved) whole_[i] = static_cast<int>(here);
+    for (int pair = 0; pair < kMostPairs; ++pair) {
+      const auto down = adapters.find(key(weight.layer, LoraDownId(weight.id, pair)));
+      if (down == adapters.end()) break;
+      const size_t up = adapters.at(key(weight.layer, LoraUpId(weight.id, pair)));
+      deltas_[i].push_back(DeltaOf(weight, down->second, up));
+    }
+  }
+}
+
+MergedWeights::Delta MergedWeights::DeltaOf(const ParamTensor& weight, size_t down,
+                                            size_t up) const {
   const auto read = [&](size_t tensor) {
     std::vector<float> all(table_[tensor].elements());
     adapter_.Read({static_cast<int>(tensor), StateKind::kMaster, 0, all.size()}, all);
     return all;
   };
-  for (size_t i = 0; i < base_table_.size(); ++i) {
-    const ParamTensor& weight = base_table_[i];
-    const size_t here = index.at(weight.name);
-    if (table_[here].saved) whole_[i] = static_cast<int>(here);
-    const auto down = adapters.find(key(weight.layer, LoraDownId(weight.id)));
-    if (down == adapters.end()) continue;
-    Delta delta;
-    delta.out_in = weight.out_in;
-    delta.in = weight.shape[weight.out_in ? 1 : 0];
-    delta.rank = spec.lora_rank;
-    delta.down = read(down->second);
-    delta.up = read(adapters.at(key(weight.layer, LoraUpId(weight.id))));
-    for (float& value : delta.up) value *= LoraScale(spec);
-    const int64_t out = weight.shape[weight.out_in ? 0 : 1];
-    delta.group.assign(static_cast<size_t>(out), -1);
-    delta.up_row.assign(static_cast<size_t>(out), 0);
-    ColumnsOf(spec, weight).ForEach(out, [&delta](const AdaptedColumns::Part& part) {
-      for (int64_t o = part.begin; o < part.end; ++o) {
-        delta.group[static_cast<size_t>(o)] = static_cast<int>(part.place);
-        delta.up_row[static_cast<size_t>(o)] = part.up_begin + o - part.begin;
-      }
-    });
-    deltas_[i] = std::move(delta);
-  }
+  Delta delta;
+  delta.out_in = weight.out_in;
+  delta.in = weight.shape[weight.out_in ? 1 : 0];
+  delta.rank = table_[up].shape[1];
+  delta.down = read(down);
+  delta.up = read(up);
+  for (float& value : delta.up) value *= table_[up].lora_scale;
+  const int64_t out = weight.shape[weight.out_in ? 0 : 1];
+  delta.group.assign(static_cast<size_t>(out), -1);
+  delta.up_row.assign(static_cast<size_t>(out), 0);
+  ColumnsOf(weight, table_[up]).ForEach(out, [&delta](const AdaptedColumns::Part& part) {
+    for (int64_t o = part.begin; o < part.end; ++o) {
+      delta.group[static_cast<size_t>(o)] = static_cast<int>(part.place);
+      delta.up_row[static_cast<size_t>(o)] = part.up_begin + o - part.begin;
+    }
+  });
+  return delta;
 }
 
 void MergedWeights::Read(const TensorRange& range, std::span<float> out) const {
@@ -169,9 +185,22 @@ void MergedWeights::Read(const TensorRange& range, std::span<float> out) const {
     return adapter_.Read({whole_[index], range.state, range.begin, range.count}, out);
   }
   base_.Read(range, out);
-  if (range.state != StateKind::kMaster || !deltas_[index]) return;
-  const Delta& d = *deltas_[index];
-  const auto cols = static_cast<uint64_t>(base_table_[index].shape[1]);
+  if (range.state != StateKind::kMaster || deltas_[index].empty()) return;
+  const ParamTensor& weight = base_table_[index];
+  const auto is_finite = [](float value) { return std::isfinite(value); };
+  const bool sound = std::all_of(out.begin(), out.end(), is_finite);
+  for (const Delta& delta : deltas_[index]) {
+    Add(delta, static_cast<uint64_t>(weight.shape[1]), range, out);
+  }
+  for (const float value : out) {
+    if (is_finite(value) || !sound) continue;
+    ThrowUsage("{}: what it adds to {} makes values of {}; use an adapter of this model",
+               adapter_.path(), weight.name, value);
+  }
+}
+
+void MergedWeights::Add(const Delta& d, uint64_t cols, const TensorRange& range,
+                        std::span<float> out) const {
   for (uint64_t at = range.begin; at < range.begin + range.count;) {
     const uint64_t row = at / cols, first = at % cols;
     const uint64_t count = std::min(cols - first, range.begin + range.count - at);

@@ -22,7 +22,8 @@ inline constexpr const char* kBaseDigest = "zeroplan.base";
 
 // The tensors of adapters in a folder as PEFT writes it, or fresh ones: A uniform, as
 // torch.nn.Linear has it, B zero. Modules that are trained whole are there too where the folder has
-// them. Adam's states read as 0.
+// them. Adam's states read as 0. Read throws Error(kUsage) naming file and tensor for values that
+// are no numbers or infinite.
 class AdapterSource : public StateSource {
  public:
   // Fresh ones of `seed`.
@@ -36,6 +37,8 @@ class AdapterSource : public StateSource {
   void WarnOfOtherBase(const std::string& digest, const std::filesystem::path& folder) const;
   // Whether the file names one.
   bool NamesBase() const { return !base().empty(); }
+  // REQUIRES: it is of a folder.
+  std::string path() const { return file_->path().string(); }
   // Whether a tensor of the table is read from here.
   bool Has(size_t tensor) const;
   void Read(const TensorRange& range, std::span<float> out) const override;
@@ -77,7 +80,8 @@ class AdaptedWeights : public StateSource {
   const StateSource* checkpoint_ = nullptr;
 };
 
-// The base with its adapters merged: W + s B A, in fp32. Of the tensors of the base alone.
+// The base with its adapters merged: W + s B A, in fp32. Of the tensors of the base alone. Read
+// throws Error(kUsage) for sums that are infinite.
 class MergedWeights : public StateSource {
  public:
   // The base in `folder`, the adapters in `adapter`. `spec`: WithAdapter's. Warns where these were
@@ -94,15 +98,19 @@ class MergedWeights : public StateSource {
     int64_t rank = 0, in = 0;
     bool out_in = false;
     std::vector<float> down, up;  // A [G r, in]; B [U, r] times the scale
-    std::vector<int> group;       // by output: its linear's place among the adapted, -1 none
+    std::vector<int> group;       // by output: its linear's place among the pair's, -1 none
     std::vector<int64_t> up_row;  // by output: its row of B
   };
+
+  // What the pair of rows `down` and `up` of the table adds to a matrix.
+  Delta DeltaOf(const ParamTensor& weight, size_t down, size_t up) const;
+  void Add(const Delta& delta, uint64_t cols, const TensorRange& range, std::span<float> out) const;
 
   std::vector<ParamTensor> base_table_, table_;
   HfWeightsSource base_;
   AdapterSource adapter_;
   std::vector<int> whole_;  // by tensor of the base: that of the table if it is trained whole
-  std::vector<std::optional<Delta>> deltas_;  // by tensor of the base
+  std::vector<std::vector<Delta>> deltas_;  // by tensor of the base, for each pair
 };
 
 // Writes the adapters that `source` holds into `folder`: adapter_model.safetensors and

@@ -66,7 +66,7 @@ struct TextGenerator::Impl {
       engine.Load(HfWeightsSource(folder, program.model, *program.layout.tensors), false, nullptr);
       return;
     }
-    const ModelSpec adapted = WithAdapter(program.model, options.adapter);
+    const ModelSpec adapted = WithAdapter(program.model, options.adapter, AdapterUse::kMerge);
     engine.Load(MergedWeights(folder, options.adapter, adapted), false, nullptr);
   }
 

@@ -30,9 +30,15 @@ std::string PythonList(const std::string& names) {
   return fmt::format("[{}]", fmt::join(quoted, ", "));
 }
 
+// As said, or where that says layers or ranks too, which are the same for all, the names alone.
+std::string TargetNames(const ModelSpec& model) {
+  if (model.lora_targets.find_first_of("@:") == std::string::npos) return model.lora_targets;
+  return fmt::format("{}", fmt::join(NamesOfAdapters(model).modules, ","));
+}
+
 std::string TargetModules(const ModelSpec& model) {
   return model.lora_targets == kAllLinear ? Quoted(model.lora_targets)
-                                          : PythonList(model.lora_targets);
+                                          : PythonList(TargetNames(model));
 }
 
 // The shortest decimal number that is the same float.
@@ -173,7 +179,7 @@ std::string TrlArguments(const FormatRequest& request) {
   std::string text = fmt::format(
       "--use_peft --lora_r {} --lora_alpha {} --lora_dropout {} --lora_target_modules {}",
       model.lora_rank, static_cast<int64_t>(model.lora_alpha), PythonNumber(model.lora_dropout),
-      fmt::join(SplitList(model.lora_targets), " "));
+      fmt::join(SplitList(TargetNames(model)), " "));
   if (model.lora_rslora) text += " --use_rslora";
   if (!model.lora_saved.empty()) {
     text += fmt::format(" --lora_modules_to_save {}", fmt::join(SplitList(model.lora_saved), " "));

@@ -381,7 +381,8 @@ void AddModelFields(FieldSink& sink, ModelFields& fields,
              fields.lora.dropout, ParseDropout);
   sink.Text({tuning, "⟦lora_targets⟧", "NAME,...",
              "Linears that have adapters, as PEFT names them, such as q_proj,v_proj (default "
-             "all-linear: all of every layer)"},
+             "all-linear: all of every layer); NAME@FIRST-LAST is of these layers alone, from 0 "
+             "on, and NAME:RANK or NAME:RANK/ALPHA, behind that, of another rank and alpha"},
             fields.lora.targets);
   sink.Text({tuning, "⟦lora_save⟧", "NAME,...",
              "Modules that are trained whole and saved with the adapters, such as embed_tokens "

@@ -117,7 +117,7 @@ void SetAdapters(const ModelFields& fields, ModelSpec& model) {
       ThrowUsage("⟦adapter⟧: {} says rank, alpha and targets; leave the options of LoRA out",
                  fields.adapter);
     }
-    model = WithAdapter(std::move(model), fields.adapter);
+    model = WithAdapter(std::move(model), fields.adapter, AdapterUse::kTrain);
     model.lora_quantized = method == TuningMethod::kQlora;
     return;
   }
@@ -306,12 +306,9 @@ ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
   }
   if (HasAdapters(model)) {
     assumptions.notes.push_back(
-        fmt::format("{}: rank {}, alpha {}{}{}, on {}: {} parameters are trained, of {}.",
-                    model.lora_quantized ? "QLoRA" : "LoRA", model.lora_rank, model.lora_alpha,
-                    model.lora_rslora ? " by its root" : "",
-                    model.lora_dropout > 0 ? fmt::format(", dropout {}", model.lora_dropout) : "",
-                    fmt::join(AdaptedModules(model), ", "), FormatCount(model.TrainedParamCount()),
-                    FormatCount(model.ParamCount())));
+        fmt::format("{}: {}: {} parameters are trained, of {}.",
+                    model.lora_quantized ? "QLoRA" : "LoRA", DescribeAdapters(model),
+                    FormatCount(model.TrainedParamCount()), FormatCount(model.ParamCount())));
   } else if (!model.frozen.empty()) {
     assumptions.notes.push_back(fmt::format("Frozen: {} of {} parameters are trained.",
                                             FormatCount(model.TrainedParamCount()),

@@ -108,7 +108,6 @@ void TorchModel::AddModules() {
 void TorchModel::AddAdapters() {
   if (!has_adapters()) return;
   std::vector<TorchParam> trained;
-  const auto rank = static_cast<uint64_t>(spec.lora_rank);
   for (const ParamTensor& tensor : BuildParamTable(spec)) {
     if (!IsAdapter(tensor)) continue;
     for (const PublishedTensor& part : PublishedTensors(tensor)) {
@@ -121,7 +120,7 @@ void TorchModel::AddAdapters() {
       const bool down = half.ends_with("lora_A");
       (down ? at->down : at->up) = static_cast<int>(modules.size());
       const auto rows = static_cast<uint64_t>(part.end - part.begin);
-      const uint64_t columns = down ? static_cast<uint64_t>(tensor.shape[1]) : rank;
+      const auto columns = static_cast<uint64_t>(tensor.shape[1]);
       TorchModule module{half, {static_cast<int>(trained.size())}, /*product=*/true};
       module.adapts = adapts;
       modules.push_back(std::move(module));

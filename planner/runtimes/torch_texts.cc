@@ -312,6 +312,9 @@ void TorchBased::RefuseAdapters(const TorchPlay& play) const {
   if (!HasAdapters(model)) return;
   RefuseIf(model.family->planned() != nullptr,
            "⟦method⟧: adapters of {} are not modelled; give ⟦method⟧ full", model.name);
+  RefuseIf(!IsEven(model, ReadTargets(model, "⟦lora_targets⟧")),
+           "⟦lora_targets⟧: adapters of some layers alone, or of several ranks or alphas, are not "
+           "modelled; name linears of all layers");
   RefuseIf(!model.lora_saved.empty(),
            "⟦lora_save⟧: modules that PEFT trains whole are not modelled; leave it out");
   RefuseIf(play.recipe.compile.layers || play.recipe.compile.loss,

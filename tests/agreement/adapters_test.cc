@@ -27,7 +27,16 @@ std::vector<ModelSpec> AdaptedModels() {
   ModelSpec saved = testing::WithLora(testing::TinyLlama(Llama()), "gate_proj,o_proj", 5);
   saved.lora_saved = "lm_head";
   saved.lora_rslora = true;
-  return {testing::WithLora(testing::TinyModel(), "all-linear"),
+  // Of some layers, and of ranks and scales that differ within a layer and within a matrix.
+  const char* uneven = "q_proj:2/5,k_proj@1:4,v_proj:2/5,o_proj@1,down_proj@0:1/3";
+  ModelSpec rooted =
+      testing::WithLora(testing::TinyLlama(Llama()), "all-linear,v_proj:5,up_proj:2");
+  rooted.lora_rslora = true;
+  return {testing::WithLora(testing::TinyLlama(Qwen2()), uneven),
+          rooted,
+          testing::WithDropout(testing::WithLora(testing::TinyLlama(Llama()), uneven)),
+          testing::WithQlora(testing::TinyModel(), "c_attn@1:4/2,c_fc@2,mlp.c_proj@1-2:1"),
+          testing::WithLora(testing::TinyModel(), "all-linear"),
           testing::WithLora(testing::TinyModel(), "c_attn,mlp.c_proj", 2),
           testing::WithLora(testing::TinyLlama(Qwen3()), "all-linear"),
           testing::WithLora(testing::TinyLlama(Qwen2()), "k_proj,up_proj", 4),
@@ -234,8 +243,8 @@ TEST_CASE("adapters: NF4 that is cut is the same base") {
   }
 }
 
-TEST_CASE("adapters: a checkpoint holds them alone, and goes on at any stage over its base") {
-  const ModelSpec model = testing::WithLora(testing::TinyLlama(Llama()), "all-linear");
+void CheckCheckpoints(const ModelSpec& model) {
+  CAPTURE(model.lora_targets);
   const TempDir dir;
   const std::string base = dir.path() + "/base";
   const Program plain =
@@ -301,6 +310,13 @@ TEST_CASE("adapters: a checkpoint holds them alone, and goes on at any stage ove
   });
   const double b = merged.Evaluate(testing::RandomBatch(plain, 7));
   CHECK(std::abs(a - b) <= 1e-5 * b);
+}
+
+TEST_CASE("adapters: a checkpoint holds them alone, and goes on at any stage over its base") {
+  CheckCheckpoints(testing::WithLora(testing::TinyLlama(Llama()), "all-linear"));
+  CheckCheckpoints(testing::WithLora(testing::TinyLlama(Llama()),
+                                     "q_proj:2/5,k_proj@1:4,v_proj:2/5,o_proj@1,down_proj@0:1/3"));
+  CheckCheckpoints(testing::WithLora(testing::TinyModel(), "c_attn@1:4/2,c_fc@2,mlp.c_proj@1-2:1"));
 }
 
 }  // namespace

@@ -285,6 +285,11 @@ TEST_CASE("memory, instructions and traffic are the plan's: adapters") {
   }
   const ModelSpec gpt2 = testing::WithLora(testing::TinyModel(), "all-linear");
   for (const auto& cell : testing::AllCells({2}, {Dtype::kF16})) CheckCell(cell, true, gpt2);
+  // Of some layers, of several ranks and scales within a matrix.
+  for (const char* targets : {"q_proj:2/5,k_proj@1:4,v_proj:2/5,down_proj@0", "up_proj@1:8"}) {
+    const ModelSpec model = testing::WithLora(testing::TinyLlama(Qwen2()), targets);
+    for (const auto& cell : testing::AllCells({2}, {Dtype::kBF16})) CheckCell(cell, true, model);
+  }
   for (const ModelSpec& model : {gpt2, testing::WithQlora(testing::TinyLlama(Llama()), "o_proj")}) {
     for (const auto& cell : testing::SomeCells({Dtype::kBF16})) {
       CheckCell(cell, true, testing::WithDropout(model), false, /*document_borders=*/true);

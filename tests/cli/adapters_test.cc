@@ -1,7 +1,10 @@
 // LoRA at the command line: trained, saved, continued, merged, generated with; and what is refused.
 #include <doctest/doctest.h>
 
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "executor/checkpoint/safetensors.h"
@@ -196,11 +199,96 @@ TEST_CASE("lora: what is refused says why, before work is spent") {
           "adapter_config.json: base_model_name_or_path: model 'no/such'");
   edited("peft_type", "IA3", "\"LORA\"");
   edited("use_dora", true, "use_dora");
-  edited("rank_pattern", Json{{"c_attn", 2}}, "rank_pattern");
-  edited("target_modules", "c_.*", "target_modules");
-  edited("target_modules", Json::array({"transformer.h.0.attn.c_attn"}), "in 1 of");
+  edited("rank_pattern", Json{{"c_attn", 2}}, "has shape");
+  edited("rank_pattern", Json{{"c_(?=attn)", 2}}, "rank_pattern: the pattern c_(?=attn)");
+  edited("target_modules", "c_.*", "no linear has an adapter");
+  edited("target_modules", Json::array({"transformer.h.0.attn.c_attn"}),
+         "is no part of the adapters");
+  edited("init_lora_weights", "pissa", "init_lora_weights: \"pissa\"");
+  edited("init_lora_weights", "mica", "train on in PEFT");
+  edited("of_a_later_peft", 1, "of_a_later_peft: 1 is not known");
+  for (const char* key : {"alora_invocation_tokens", "layer_replication", "of_a_later_peft"}) {
+    CAPTURE(key);
+    const std::string folder = edit(key, Json::array({1})), why = std::string(": ") + key + ": ";
+    refused("merge " + folder + " -o " + space.path("new"), why.c_str());
+    refused("generate " + base + " --adapter " + folder + " --prompt a", why.c_str());
+  }
   edited("r", 3, "has shape");
   edited("lora_dropout", 1, "a dropout of 1 is not allowed");
+}
+
+TEST_CASE(
+    "lora: adapters of some layers, ranks and alphas train, go on, merge and generate alike") {
+  const Workspace space;
+  const std::string base = LittleTrained(space), out = space.path("uneven");
+  const std::string lora = "--lora-rank 4 --lora-targets c_attn@1:2/5,c_proj:3,mlp.c_fc@0 ";
+  const RunResult run = RunZeroplan(TuneOn(base, lora + "--save " + out));
+  INFO(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK(Has(run.err, "LoRA: rank 4, alpha 8, on c_attn@1:2/5,c_proj:3,mlp.c_fc@0: "));
+  const Json config = Json::parse(ReadWhole(out + "/adapter_config.json"));
+  CHECK(config.at("target_modules") ==
+        Json::array({"transformer.h.1.attn.c_attn", "c_proj", "transformer.h.0.mlp.c_fc"}));
+  CHECK(config.at("rank_pattern") ==
+        Json{{"attn.c_attn", 2}, {"attn.c_proj", 3}, {"mlp.c_proj", 3}});
+  CHECK(config.at("alpha_pattern") == Json{{"attn.c_attn", 5.0}});
+  // Half the steps, then the rest.
+  const std::string halves = space.path("halves"), merged = space.path("merged");
+  REQUIRE(RunZeroplan(TuneOn(base, lora + "--save " + halves, 6)).exit_code == 0);
+  REQUIRE(RunZeroplan(TuneOn(base, lora + "--resume --save " + halves)).exit_code == 0);
+  const std::string adapter = ReadWhole(out + "/adapter_model.safetensors");
+  CHECK(ReadWhole(halves + "/adapter_model.safetensors") == adapter);
+  // What it names is trained on, and saved as what it was.
+  const std::string more = space.path("more");
+  const RunResult on = RunZeroplan(TuneOn(base, "--adapter " + out + " --save " + more, 4));
+  INFO(on.err);
+  REQUIRE(on.exit_code == 0);
+  CHECK(Json::parse(ReadWhole(more + "/adapter_config.json")) == config);
+  CHECK(ReadWhole(more + "/adapter_model.safetensors") != adapter);
+  CHECK(ReadWhole(more + "/adapter_model.safetensors").size() == adapter.size());
+  REQUIRE(RunZeroplan("merge " + out + " -o " + merged + " --save-dtype fp32").exit_code == 0);
+  const std::string ask = " --prompt 'The ' --tokens 60 --temperature 1 --seed 3";
+  const RunResult beside = RunZeroplan("generate " + base + " --adapter " + out + ask);
+  CHECK(beside.exit_code == 0);
+  CHECK(RunZeroplan("generate " + merged + ask).out == beside.out);
+  CHECK(RunZeroplan("generate " + base + ask).out != beside.out);
+  // What PyTorch programs do with such is not known.
+  const RunResult elsewhere = RunZeroplan(
+      "estimate --model llama3.2-1b --hw h200-141gb-sxm --runtime ddp --lora-targets q_proj@0-3");
+  CHECK(elsewhere.exit_code == 2);
+  CHECK(Has(elsewhere.err, "--lora-targets: adapters of some layers alone"));
+}
+
+TEST_CASE("lora: an adapter with values that are no numbers is refused, with file and tensor") {
+  const Workspace space;
+  const std::string base = LittleTrained(space), out = space.path("lora");
+  REQUIRE(RunZeroplan(TuneOn(base, "--method lora --lora-save ln_f --save " + out, 2)).exit_code ==
+          0);
+  const std::string path = out + "/adapter_model.safetensors", good = ReadWhole(path);
+  const SafetensorsFile file = SafetensorsFile::Open(path);
+  for (const SafetensorsEntry& entry : {file.entries().front(), file.entries().back()}) {
+    for (const uint32_t bits : {0x7fc00000u, 0xff800000u}) {
+      CAPTURE(entry.name);
+      CAPTURE(bits);
+      std::string bad = good;
+      REQUIRE(entry.dtype == "F32");
+      uint64_t header = 0;
+      std::memcpy(&header, good.data(), 8);
+      std::memcpy(bad.data() + 8 + header + entry.begin + 4, &bits, 4);
+      std::ofstream(path, std::ios::binary) << bad;
+      const std::string why = path + ": tensor '" + entry.name + "' has a value of ";
+      for (const std::string& line :
+           {"merge " + out + " -o " + space.path("merged"),
+            "generate " + base + " --adapter " + out + " --prompt a --tokens 1",
+            TuneOn(base, "--adapter " + out, 1)}) {
+        CAPTURE(line);
+        const RunResult run = RunZeroplan(line);
+        CHECK(run.exit_code == 2);
+        CHECK(Has(run.err, why));
+      }
+      CHECK_FALSE(fs::exists(space.path("merged/model.safetensors")));
+    }
+  }
 }
 
 TEST_CASE("lora: estimate and plan count adapters alone") {
@@ -222,6 +310,10 @@ TEST_CASE("lora: estimate and plan count adapters alone") {
   CHECK(lora.at("grads") < full.at("grads").get<double>() / 50);
   CHECK(lora.at("optimizer") < full.at("optimizer").get<double>() / 50);
   CHECK(lora.at("params") < 1.02 * full.at("params").get<double>());
+  // Of a quarter of the layers, 4 of 16, a quarter of that.
+  const Json some = bytes("--lora-rank 8 --lora-targets all-linear@12-15");
+  CHECK(some.at("optimizer").get<double>() ==
+        doctest::Approx(lora.at("optimizer").get<double>() / 4).epsilon(0.01));
   // A question without an answer that says nothing of a method gets LoRA's.
   const std::string small = "plan --quick" + asked + "--gpus 1 --gpu-memory 6GB --host-memory 8GB ";
   const RunResult none = RunZeroplan(small);

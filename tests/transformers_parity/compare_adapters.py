@@ -17,9 +17,14 @@ whole step.
 - `zeroplan merge` and PEFT's merge_and_unload make the same weights;
 - `zeroplan generate` with the adapter prints the greedy text of transformers.
 
-Cases: all linears; q_proj and v_proj alone; rsLoRA; a module that is trained whole; full recompute
-over two ranks at stage 3; `--method qlora`, alone and over two ranks at stage 3, beside PEFT over the
-weights that the NF4 stands for. Exit code 1 past 1e-5; 77 where a package is missing.
+Cases: all linears; q_proj and v_proj alone; rsLoRA; a module that is trained whole; ranks and alphas
+by name; linears of some layers, said by layers_to_transform, exclude_modules, a regular expression or
+whole names; full recompute over two ranks at stage 3; `--method qlora`, alone and over two ranks at
+stage 3, beside PEFT over the weights that the NF4 stands for. Exit code 1 past 1e-5; 77 where a
+package is missing.
+
+Then every other form of LoRA that PEFT makes is merged: to the weights of PEFT's merge_and_unload, or it
+is refused with the key that asks for it.
 
 Where bitsandbytes is there, QLoRA's losses are also compared with PEFT's over its NF4. The two differ
 in the offset of the second quantization: by less than a tenth of what NF4 itself changes. GPT-2 is left
@@ -51,9 +56,56 @@ CASES = [
     ("llama", dict(target_modules=["q_proj", "v_proj"], r=4, lora_alpha=4), {}),
     ("qwen2", dict(ALL, lora_alpha=4, use_rslora=True), {}),
     ("mistral", dict(ALL, modules_to_save=["lm_head"]), {}),
+    ("llama", dict(ALL, rank_pattern={"q_proj": 4, "layers.1.mlp.down_proj": 12},
+                   alpha_pattern={"v_proj": 5, r".*\.(k|o)_proj": 3}), {}),
+    ("qwen2", dict(ALL, use_rslora=True, exclude_modules=["k_proj", "model.layers.0.mlp.up_proj"],
+                   rank_pattern={r"layers\.0\..*": 2}, alpha_pattern={"^model.*gate_proj": 7}), {}),
+    ("mistral", dict(target_modules=r".*layers\.1\.(self_attn\.[qkv]|mlp\.gate)_proj", r=8,
+                     lora_alpha=16, rank_pattern={"k_proj": 2}),
+     dict(ranks=2, stage=3, recompute=True)),
+    ("gpt2", dict(target_modules=["c_attn", "c_proj"], r=8, lora_alpha=16, layers_to_transform=[1],
+                  layers_pattern="h", rank_pattern={"attn.c_proj": 2}, fan_in_fan_out=True), {}),
+    ("llama", dict(target_modules=["model.layers.0.self_attn.q_proj", "layers.1.self_attn.v_proj",
+                                   "model.layers.1.mlp.down_proj"], r=8, lora_alpha=16,
+                   alpha_pattern={"v_proj": 4}), dict(method="qlora")),
     ("llama", ALL, dict(ranks=2, stage=3, recompute=True)),
     ("llama", ALL, dict(method="qlora")),
     ("gpt2", dict(ALL, fan_in_fan_out=True), dict(method="qlora", ranks=2, stage=3, recompute=True)),
+]
+QV = dict(target_modules=["q_proj", "v_proj"], r=4, lora_alpha=6)
+# Merged as PEFT merges them.
+MERGED = [
+    dict(QV, init_lora_weights=False), dict(QV, init_lora_weights="gaussian"),
+    dict(QV, init_lora_weights="orthogonal"), dict(QV, init_lora_weights="mica"),
+    dict(QV, velora_config=peft.tuners.lora.config.VeloraConfig(num_groups=4)),
+    dict(QV, layers_to_transform=0), dict(QV, layers_to_transform=[1, 7], layers_pattern=["h", "layers"]),
+    dict(QV, target_modules=["q_proj", "model.layers.0.mlp.up_proj"], layers_to_transform=[1]),
+    dict(ALL, exclude_modules=r".*mlp.*"), dict(ALL, modules_to_save=["down_proj"]),
+    dict(QV, target_modules=r"(?:.*?(?:self_attn|attn).*?(?:q_proj|k_proj).*?)"),
+    dict(QV, target_modules=["q_proj", "c_attn"], rank_pattern={"layers.1.*": 3, "q_proj": 2}),
+]
+# Refused, with the key.
+REFUSED = [
+    ("init_lora_weights", dict(QV, init_lora_weights="pissa")),
+    ("init_lora_weights", dict(QV, init_lora_weights="pissa_niter_2")),
+    ("init_lora_weights", dict(QV, init_lora_weights="olora")),
+    ("use_dora", dict(QV, use_dora=True)),
+    ("lora_bias", dict(QV, target_modules=["q_proj"], lora_bias=True)),
+    ("bias", dict(QV, bias="all")),
+    ("alora_invocation_tokens", dict(QV, alora_invocation_tokens=[5, 6])),
+    ("layer_replication", dict(QV, layer_replication=[(0, 2), (1, 2)])),
+    ("target_parameters", dict(QV, target_modules=[], target_parameters=["q_proj.weight"])),
+    ("use_bdlora", dict(QV, use_bdlora=peft.tuners.lora.config.BdLoraConfig(
+        target_modules_bd_b=["q_proj", "v_proj"], nblocks=2))),
+    ("kasa_config", dict(QV, kasa_config=peft.tuners.lora.config.KasaConfig())),
+    ("monteclora_config", dict(QV, monteclora_config=peft.tuners.lora.config.MontecloraConfig())),
+    ("target_modules", dict(QV, target_modules=["q_proj", "lm_head"])),
+    ("target_modules", dict(QV, target_modules=["q_proj", "embed_tokens"])),
+]
+# What PEFT makes only with data or other adapters: an adapter that says so.
+SAID = [
+    ("init_lora_weights", "corda"), ("init_lora_weights", "lora_ga"), ("init_lora_weights", "loftq"),
+    ("arrow_config", {"top_k": 3}), ("use_qalora", True), ("of_a_later_peft", 3),
 ]
 # Rows of whole groups of 64, which bitsandbytes' CPU kernels need.
 WIDE = dict(hidden_size=64, intermediate_size=128, head_dim=16)
@@ -219,6 +271,51 @@ def compare(program, tool, work, number, family, config, options):
     return good
 
 
+def refusal(program, adapter, base, out):
+    """What `merge` says; None where it merges."""
+    done = subprocess.run([program, "merge", adapter, "--model", base, "-o", out, "--save-dtype", "fp32"],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 2), done.stderr
+    return done.stderr if done.returncode else None
+
+
+def compare_forms(program, work):
+    base, good = work / "llama-forms", []
+    make_model(families()["llama"], base)
+
+    def report(what, ok, words):
+        print(f"{what}: {words}: {'agree' if ok else 'DIFFER'}", flush=True)
+        good.append(ok)
+
+    for number, config in enumerate(MERGED):
+        adapter, out = work / f"form-{number}", work / f"form-merged-{number}"
+        make_adapter(base, adapter, config)
+        plain = transformers.AutoModelForCausalLM.from_pretrained(base, torch_dtype=torch.float32)
+        theirs = peft.PeftModel.from_pretrained(plain, adapter).merge_and_unload().state_dict()
+        said = refusal(program, adapter, base, out)
+        if said is not None:
+            report(config, False, said.strip())
+            continue
+        ours = transformers.AutoModelForCausalLM.from_pretrained(out, torch_dtype=torch.float32)
+        untuned = transformers.AutoModelForCausalLM.from_pretrained(base, torch_dtype=torch.float32)
+        apart = largest_difference(dict(ours.state_dict()), theirs)
+        changed = largest_difference(dict(ours.state_dict()), dict(untuned.state_dict()))
+        report(config, apart < BOUND < 1e-3 < changed, f"merged, {apart:.1e} apart of {changed:.1e}")
+    for number, (key, config) in enumerate(REFUSED):
+        adapter = work / f"refused-{number}"
+        make_adapter(base, adapter, config)
+        said = refusal(program, adapter, base, work / "none")
+        report(config, said is not None and f": {key}: " in said, f"refused by {key}")
+    for key, value in SAID:
+        adapter = work / f"said-{key}-{value if isinstance(value, str) else ''}"
+        make_adapter(base, adapter, QV)
+        file = adapter / "adapter_config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))
+        said = refusal(program, adapter, base, work / "none")
+        report({key: value}, said is not None and f": {key}: " in said, f"refused by {key}")
+    return all(good)
+
+
 def compare_bitsandbytes(program, work):
     try:
         import bitsandbytes  # noqa: F401
@@ -251,8 +348,10 @@ def main():
         work = pathlib.Path(name)
         (work / "train.txt").write_text("\n".join(corpus())[:40_000])
         good = [compare(program, tool, work, number, *case) for number, case in enumerate(CASES)]
+        good.append(compare_forms(program, work))
         good.append(compare_bitsandbytes(program, work))
     sys.exit(0 if all(good) else 1)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -6,9 +6,13 @@
 #include <set>
 
 #include "core/families/load_model.h"
+#include "core/model/lora.h"
 #include "core/model/model_family.h"
+#include "tests/core/families/llama/tiny_llama.h"
+#include "tests/core/model/with_lora.h"
 #include "tests/error_of.h"
 #include "tests/has.h"
+#include "tests/tiny_model.h"
 
 namespace zeroplan {
 namespace {
@@ -115,6 +119,103 @@ TEST_CASE("param table: what is named is frozen") {
   CHECK(Has(refused("gpt2", "transformer.wte.*"),
             "transformer.wte.weight and transformer.wpe.weight are trained together; freeze both"));
   CHECK(Has(refused("gpt2", "*"), "leaves nothing to train"));
+}
+
+// "2/5 -" for each layer: rank and alpha of each linear, "-" without one.
+std::vector<std::string> GridText(const AdapterGrid& grid) {
+  std::vector<std::string> layers;
+  for (const std::vector<LinearAdapter>& layer : grid) {
+    std::string text;
+    for (const LinearAdapter& one : layer) {
+      text += one.rank == 0 ? "- " : fmt::format("{}/{} ", one.rank, one.alpha);
+    }
+    layers.push_back(text.substr(0, text.size() - 1));
+  }
+  return layers;
+}
+
+TEST_CASE("param table: targets say which linears of which layers have adapters of which rank") {
+  ModelSpec spec = testing::WithLora(testing::TinyModel(), "all-linear", 3);  // three layers
+  const auto read = [&spec](const std::string& targets) {
+    spec.lora_targets = targets;
+    const AdapterGrid grid = ReadTargets(spec, "here");
+    // What is written says the same.
+    ModelSpec again = spec;
+    again.lora_targets = WriteTargets(spec, grid);
+    CHECK(ReadTargets(again, "here") == grid);
+    return GridText(grid);
+  };
+  using Texts = std::vector<std::string>;
+  // c_attn, attn.c_proj, c_fc, mlp.c_proj.
+  CHECK(read("all-linear") == Texts(3, "3/6 3/6 3/6 3/6"));
+  CHECK(read("c_proj") == Texts(3, "- 3/6 - 3/6"));
+  CHECK(read("c_attn@1") == Texts{"- - - -", "3/6 - - -", "- - - -"});
+  CHECK(read("c_fc:2,c_attn@0-1:4/0.5") == Texts{"4/0.5 - 2/6 -", "4/0.5 - 2/6 -", "- - 2/6 -"});
+  CHECK(read("transformer.h.2.mlp.c_proj,h.0.attn.c_attn:1") ==
+        Texts{"1/6 - - -", "- - - -", "- - - 3/6"});
+  CHECK(read("all-linear,c_proj@2:8,attn.c_proj@2:9/1") ==
+        Texts{"3/6 3/6 3/6 3/6", "3/6 3/6 3/6 3/6", "3/6 9/1 3/6 8/6"});  // the last counts
+  spec.lora_saved = "mlp.c_proj";
+  CHECK(read("all-linear") == Texts(3, "3/6 3/6 3/6 -"));
+  spec.lora_saved.clear();
+  const std::pair<const char*, const char*> refused[] = {
+      {"q_proj", "here: q_proj is no linear of the model's layers; they are attn.c_attn, "},
+      {"c_attn,", "here:  is no linear"},
+      {"h.3.attn.c_attn", "h.3.attn.c_attn is no linear"},
+      {"g.1.attn.c_attn", "is no linear"},
+      {"c_attn@3", "c_attn@3: 3 are no layers; use @FIRST-LAST, from 0 to 2"},
+      {"c_attn@2-1", "2-1 are no layers"},
+      {"c_attn@", "are no layers"},
+      {"c_attn@-1", "are no layers"},
+      {"c_attn@1:0", "no rank and alpha; use :RANK or :RANK/ALPHA, of 1 to 65536"},
+      {"c_attn:", "no rank and alpha"},
+      {"c_attn:2/0", "no rank and alpha"},
+      {"c_attn:2/nan", "no rank and alpha"},
+      {"c_attn:2.5", "no rank and alpha"},
+      {"c_attn/3", "is no linear"}};
+  for (const auto& [targets, why] : refused) {
+    CAPTURE(targets);
+    spec.lora_targets = targets;
+    CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { CheckAdapters(spec, "here"); }), why));
+  }
+}
+
+TEST_CASE("param table: adapters of one rank and scale in a matrix are one pair") {
+  ModelSpec spec = testing::WithLora(testing::TinyLlama(Llama()), "q_proj:2/5,k_proj@1,v_proj:2/5");
+  spec.lora_rslora = true;
+  std::vector<std::string> rows;
+  for (const ParamTensor& tensor : BuildParamTable(spec)) {
+    if (!IsAdapter(tensor)) continue;
+    std::string text = fmt::format("{} {}x{} mask {} scale {:.4f}:", tensor.name, tensor.shape[0],
+                                   tensor.shape[1], tensor.lora_linears, tensor.lora_scale);
+    for (const PublishedTensor& part : PublishedTensors(tensor)) {
+      text += fmt::format(" {}", part.name.substr(std::string("model.layers.0.self_attn.").size()));
+    }
+    rows.push_back(text);
+  }
+  const std::string a = "model.layers.0.self_attn.", b = "model.layers.1.self_attn.";
+  CHECK(rows == std::vector<std::string>{
+                    a + "qkv_proj.lora_A.weight 4x24 mask 5 scale 3.5355: q_proj.lora_A.weight "
+                        "v_proj.lora_A.weight",
+                    a + "qkv_proj.lora_B.weight 32x2 mask 5 scale 3.5355: q_proj.lora_B.weight "
+                        "v_proj.lora_B.weight",
+                    b + "q_proj.lora_A.weight 4x24 mask 5 scale 3.5355: q_proj.lora_A.weight "
+                        "v_proj.lora_A.weight",
+                    b + "q_proj.lora_B.weight 32x2 mask 5 scale 3.5355: q_proj.lora_B.weight "
+                        "v_proj.lora_B.weight",
+                    b + "k_proj.lora_A.weight 3x24 mask 2 scale 3.4641: k_proj.lora_A.weight",
+                    b + "k_proj.lora_B.weight 8x3 mask 2 scale 3.4641: k_proj.lora_B.weight"});
+  uint64_t trained = 0;
+  for (const ParamTensor& tensor : BuildParamTable(spec)) {
+    trained += tensor.trainable ? tensor.elements() : 0;
+  }
+  CHECK(spec.TrainedParamCount() == trained);
+  CHECK(spec.ParamCount() == BaseModel(spec).ParamCount() + trained);
+  // Layers below all adapters have no backward pass.
+  spec.lora_targets = "q_proj@1";
+  ModelSpec low = spec;
+  low.lora_targets = "q_proj@0";
+  CHECK(TrainFlopsPerToken(spec, 8) < 0.9 * TrainFlopsPerToken(low, 8));
 }
 
 }  // namespace

@@ -331,13 +331,16 @@ TEST_CASE("bounds: what is frozen has no gradients and states, and none exceeds 
   in.space.offload_optimizer = {
       {OffloadDevice::kNone, 1}, {OffloadDevice::kCpu, 0.4}, {OffloadDevice::kNvme, 1}};
   const ModelSpec whole = in.model;
-  for (const std::string kind : {"adapters", "adapters over NF4", "layers", "embedding"}) {
+  for (const std::string kind :
+       {"adapters", "adapters over NF4", "adapters of some layers", "layers", "embedding"}) {
     CAPTURE(kind);
     in.model = whole;
     if (kind == "adapters") {
       in.model = testing::WithLora(whole, "all-linear", 4);
     } else if (kind == "adapters over NF4") {
       in.model = testing::WithQlora(whole, "all-linear", 4);
+    } else if (kind == "adapters of some layers") {
+      in.model = testing::WithLora(whole, "all-linear@1-2,q_proj@1:8,down_proj@2:16/1", 4);
     } else {
       in.model.frozen = kind == "layers" ? "model.layers.[0-1].*" : "model.embed*";
     }

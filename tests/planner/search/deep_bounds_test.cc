@@ -49,11 +49,12 @@ TEST_CASE("bounds: of deep models none exceeds its program, whatever is gathered
     }
     in.model.layers = any(5, 8, 12, 17);
     if (any(0, 1, 2) == 0) {
-      in.model =
-          testing::WithLora(in.model,
-                            in.model.kv_heads == 0 ? any("all-linear", "attn.c_proj", "c_fc")
-                                                   : any("all-linear", "up_proj,o_proj", "k_proj"),
-                            any(4, 64, 256));
+      in.model = testing::WithLora(
+          in.model,
+          in.model.kv_heads == 0
+              ? any("all-linear", "attn.c_proj", "c_fc", "c_fc@1-3:8,c_attn@2")
+              : any("all-linear", "up_proj,o_proj", "k_proj", "q_proj:8,v_proj@2-4:16,down_proj@0"),
+          any(4, 64, 256));
       in.model.lora_quantized = any(false, true);
       in.model.lora_dropout = any(0.0f, 0.1f);
     }
