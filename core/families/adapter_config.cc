@@ -362,6 +362,10 @@ void ReadModules(JsonSection& config, ModelSpec& spec) {
   if (!named || ReadTargets(spec, config.source()) != grid) {
     spec.lora_targets = WriteTargets(spec, grid);
   }
+  if (spec.lora_targets.empty()) {
+    config.Fail("target_modules", "no linear has an adapter; those of the model's layers are {}",
+                fmt::join(linears, ", "));
+  }
 }
 
 }  // namespace

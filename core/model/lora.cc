@@ -119,6 +119,7 @@ class TargetReader {
   AdapterGrid Read() const {
     AdapterGrid grid(static_cast<size_t>(spec_.layers),
                      std::vector<LinearAdapter>(linears_.size()));
+    if (spec_.lora_targets.empty()) return grid;
     for (const std::string_view text : SplitList(spec_.lora_targets)) {
       const TargetEntry entry(text);
       const LayerRange layers = Layers(text, entry);
@@ -401,10 +402,11 @@ void CheckAdapters(const ModelSpec& spec, std::string_view source) {
   if (!HasAdapters(spec)) return;
   const ParamRows rows = spec.family->Params(BaseModel(spec));
   const AdapterGrid grid = ReadTargets(spec, source);
-  const bool any = std::any_of(grid.begin(), grid.end(), [](const auto& layer) {
-    return std::any_of(layer.begin(), layer.end(), [](const auto& one) { return one.rank > 0; });
+  const bool none = std::all_of(grid.begin(), grid.end(), [](const auto& layer) {
+    return std::all_of(layer.begin(), layer.end(),
+                       [](const LinearAdapter& one) { return one.rank == 0; });
   });
-  if (!any) ThrowUsage("{}: no linear has an adapter; name one, or {}", source, kAllLinear);
+  if (none) ThrowUsage("{}: no linear has an adapter; name one, or {}", source, kAllLinear);
   if (!(spec.lora_alpha > 0))
     ThrowUsage("{}: an alpha of {} adapts nothing", source, spec.lora_alpha);
   if (!(spec.lora_dropout >= 0 && spec.lora_dropout < 1)) {
