@@ -16,6 +16,7 @@
 #include "planner/request/parse.h"
 #include "reader/data_reader.h"
 #include "text/documents/token_cache.h"
+#include "text/documents/token_text.h"
 #include "text/files/data_files.h"
 #include "text/files/token_file.h"
 #include "text/tokenizer/tokenizer.h"

@@ -166,6 +166,32 @@ TEST_CASE("data tokenize: what it needs is asked for by name") {
   }
 }
 
+TEST_CASE("data tokenize: what of records is not trained on is named once a file") {
+  const Workspace work;
+  const std::string model = MakeTokenizerModel(work.path("model"));
+  std::ofstream(model + "/chat_template.jinja")
+      << "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}";
+  const std::string record =
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b",)"
+      R"( "time": 1}], "id": 1, "source": "x", "tools": [{"name": "f"}]})";
+  std::ofstream(work.path("a.jsonl")) << record << "\n" << record << "\n";
+  std::ofstream(work.path("b.jsonl")) << record << "\n";
+  std::ofstream(work.path("c.csv")) << "prompt,completion,n\ncaf\xe9,b,1\n";
+  const std::string a = work.path("a.jsonl"), c = work.path("c.csv");
+  const RunResult run = RunZeroplan("data tokenize " + a + " " + work.path("b.jsonl") + " " + c +
+                                    " --tokenizer " + model + " -o " + work.path("x.bin"));
+  CAPTURE(run.err);
+  CHECK(run.exit_code == 0);
+  const std::string members = a + " and 1 more: members that are not used: id, source.\n";
+  CHECK(Has(run.err, members));
+  CHECK(run.err.find(members) == run.err.rfind(members));
+  CHECK(
+      Has(run.err, "warning: " + a +
+                       " and 1 more: the chat template prints nothing of tools, messages[].time."));
+  CHECK(Has(run.err, c + ": members that are not used: n.\n"));
+  CHECK(Has(run.err, c + ":2: 1 byte is no UTF-8 and counts as U+FFFD."));
+}
+
 TEST_CASE("train: what the tokens lack of the data is said of kept ones, too") {
   const Workspace work;
   const std::string model = MakeTokenizerModel(work.path("model"));

@@ -4,11 +4,13 @@
 #include <array>
 #include <cctype>
 #include <ctime>
+#include <set>
 
 #include "core/base/error.h"
 #include "core/base/json_section.h"
 #include "text/documents/chat_turns.h"
 #include "text/jinja/evaluate.h"
+#include "text/jinja/lexer.h"
 #include "text/jinja/parser.h"
 
 namespace zeroplan {
@@ -124,6 +126,7 @@ struct Turns {
   std::optional<std::string> end_of_turn;
   std::optional<int32_t> end_of_turn_id;
   bool takes_parts = false;  // contents may be lists of texts
+  bool prints_arguments_as_given = false;
 };
 
 struct ChatTemplate::Parts {
@@ -133,6 +136,7 @@ struct ChatTemplate::Parts {
   Date date;
   SpecialTokens tokens;
   Turns turns;
+  std::set<std::string, std::less<>> names;  // in its code
 
   jinja::Rendering Run(const Conversation& conversation, size_t messages,
                        bool generation_prompt) const {
@@ -208,6 +212,16 @@ void ChatTemplate::Parts::FindTurns(const std::vector<std::string>& stop_tokens)
   turns.takes_parts = in_parts && in_parts->text.bytes.find("question") != std::string::npos &&
                       (!question || question->text.bytes.find("question") == std::string::npos ||
                        in_parts->text.bytes == question->text.bytes);
+  constexpr std::string_view kArguments = R"({"name": "value"})";
+  Conversation calling = {{says("user", "question"), says("assistant", "")}};
+  calling.messages[1].others.emplace_back(
+      "tool_calls", jinja::List{jinja::Dict{
+                        {"type", jinja::Value::Of("function")},
+                        {"function", jinja::Dict{{"name", jinja::Value::Of("tool")},
+                                                 {"arguments", jinja::Value::Of(kArguments)}}}}});
+  const auto called = Try(calling, 2, false);
+  turns.prints_arguments_as_given =
+      called && called->text.bytes.find(kArguments) != std::string::npos;
   const auto asked = Try(probe, 1, true);
   const auto first = Try(probe, 2, false);
   const auto second = Try(probe, 4, false);
@@ -350,9 +364,17 @@ ChatTemplate ChatTemplate::FromText(std::string_view text, const std::string& so
                                              .specials = specials,
                                              .date = {},
                                              .tokens = SpecialTokens(tokenizer, specials),
-                                             .turns = {}});
+                                             .turns = {},
+                                             .names = {}});
   try {
     parts->block = jinja::Parse(text);
+    for (const jinja::Part& part : jinja::Cut(text)) {
+      for (const jinja::Token& token : part.tokens) {
+        if (token.kind == jinja::Token::Kind::kName || token.kind == jinja::Token::Kind::kText) {
+          parts->names.insert(token.text);
+        }
+      }
+    }
     parts->FindTurns(stop_tokens);
   } catch (const jinja::TemplateError& error) {
     ThrowUsage("{}: chat template, line {}: {}; {}", source, error.line(), error.what(), kWayOut);
@@ -424,6 +446,18 @@ ChatTemplate::Rendered ChatTemplate::Render(const Conversation& conversation,
   }
   const std::vector<Said> said = WhatIsSaid(rendering.text, parts_->turns.openers);
   Rendered out;
+  std::vector<bool> printed(messages.size());
+  for (const jinja::Mark& mark : rendering.text.marks) {
+    if (mark.message >= 0 && mark.begin < mark.end) {
+      printed[static_cast<size_t>(mark.message)] = true;
+    }
+  }
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::optional<std::string>& content = messages[i].content;
+    if (!printed[i] && content && SpaceEnd(*content, 0) < content->size()) {
+      out.unprinted.push_back(i);
+    }
+  }
   out.text = std::move(rendering.text.bytes);
   const auto is_counted = [&](size_t message) {
     return messages[message].role == "assistant" && message >= conversation.first_counted &&
@@ -475,6 +509,19 @@ ChatTemplate::Rendered ChatTemplate::Render(const Conversation& conversation,
     if (span.begin < span.end) out.generated.push_back(span);
   }
   return out;
+}
+
+bool ChatTemplate::AsksFor(std::string_view name) const {
+  // As AsValue has it, reasoning is there under the names that templates ask for.
+  if (name == "thinking" || name == "reasoning" || name == "reasoning_content") {
+    return parts_->names.contains("thinking") || parts_->names.contains("reasoning_content") ||
+           parts_->names.contains(name);
+  }
+  return parts_->names.contains(name);
+}
+
+bool ChatTemplate::prints_arguments_as_given() const {
+  return parts_->turns.prints_arguments_as_given;
 }
 
 const std::optional<std::string>& ChatTemplate::end_of_turn() const {

@@ -69,6 +69,8 @@ class ChatTemplate {
     // to and with the special tokens that end the turn. Rising, not overlapping. In a template with
     // {% generation %} blocks, what these print.
     std::vector<TextSpan> generated;
+    // Messages with words in their content of which nothing is printed.
+    std::vector<size_t> unprinted;
   };
   // `generation_prompt`: with what makes the assistant's next turn begin (add_generation_prompt).
   // The text of a date (strftime_now) is date(). Thread-safe. Throws Error(kUsage) starting with
@@ -79,6 +81,12 @@ class ChatTemplate {
   // template that prints them otherwise there, what the prompt looks like for a short question.
   Rendered Render(const Conversation& conversation, bool generation_prompt,
                   std::string_view where) const;
+
+  // Whether the template's code has that name, of a variable or of a member of a message.
+  bool AsksFor(std::string_view name) const;
+  // Whether it prints a call's arguments as they are where they are a text; most print all
+  // arguments as JSON.
+  bool prints_arguments_as_given() const;
 
   // What ends the assistant's last turn, or, if nothing does, the turns before it: special tokens,
   // as text ("<|im_end|>"), and the id of the last of them; nullopt if there is none.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/strings.h"
 #include "text/files/data_files.h"
 
 namespace zeroplan {
@@ -30,12 +31,14 @@ bool DocumentSource::Next(RawDocument* document) {
     read_ = false;
     if (records_ != nullptr) {
       if (records_->Next(&document->bytes)) {
-        read_ = true;
         document->where = records_->where();
+        CheckText(document);
+        read_ = true;
         if (!format_) format_ = RecognizeRecord(document->bytes, document->where, names_);
         document->format = format_;
         return true;
       }
+      CheckFile();
       records_.reset();
       before_ += SizeOf(files_[next_ - 1]);
     }
@@ -50,12 +53,30 @@ bool DocumentSource::Next(RawDocument* document) {
         ThrowUsage("{}: is a compressed token file; decompress it", path.string());
       case FileKind::kRecords:
         records_ = RecordReader::Open(path, members_);
+        check_ = {};
         break;
       case FileKind::kText:
         if (OpenText(path, document)) return true;
         break;
     }
   }
+}
+
+void DocumentSource::CheckText(RawDocument* document) {
+  const uint64_t before = check_.broken();
+  check_.Add(document->bytes);
+  document->broken = check_.broken() - before;
+  if (document->broken > 0) document->bytes = ReplaceInvalidUtf8(document->bytes);
+  checked_ += document->bytes.size();
+  if (checked_ >= kTextBytes) CheckFile();
+}
+
+void DocumentSource::CheckFile() {
+  checked_ = 0;
+  // It is the file that is wrong, not one of its records: nothing goes on behind it.
+  std::unique_ptr<RecordReader> records = std::move(records_);
+  check_.Refuse(files_[next_ - 1].string());
+  records_ = std::move(records);
 }
 
 bool DocumentSource::OpenText(const fs::path& path, RawDocument* document) {

@@ -24,7 +24,8 @@ namespace zeroplan {
 //   kQuestion        {"question": "...", "answer": "..."}
 //
 // Conversations may have "tools", "documents" and "chat_template_kwargs" beside them, as in TRL,
-// and "system", which becomes the first message.
+// "functions" (OpenAI's tools before these), "system", which becomes the first message, and
+// "loss_mask", a list that says of each message whether it counts.
 struct RecordFormat {
   enum class Kind { kText, kCompletion, kChat, kChatCompletion, kInstruction, kQuestion };
   Kind kind = Kind::kText;
@@ -39,6 +40,8 @@ struct RecordFormat {
   bool needs_template() const { return is_chat() && kind != Kind::kInstruction; }
   // The file's name of a member of the form.
   std::string NameOf(std::string_view member) const;
+  // Whether records of the form have that member, by the file's name of it.
+  bool Uses(std::string_view key) const;
   // "a text (member text)", "a conversation (messages)": for messages.
   std::string Description() const;
 };
@@ -56,6 +59,9 @@ struct Record {
   std::string text;        // kText; kCompletion: the prompt, kInstruction: that of Alpaca
   std::string completion;  // kCompletion, kInstruction
   Conversation chat;       // where the form is_chat()
+  // Members that nothing was made of, as "id"; those of messages that a template may ask for are
+  // not among them.
+  std::vector<std::string> unused;
 };
 
 // What the file of this line holds, as its first record says. Throws Error(kUsage) starting with
@@ -64,7 +70,12 @@ struct Record {
 RecordFormat RecognizeRecord(std::string_view line, std::string_view where,
                              const RecordNames& names);
 
-// Throws Error(kUsage) starting with `where` and naming the member if the line is no such record.
+// Throws Error(kUsage) starting with `where` and naming the member if the line is no such record,
+// or says something of how it is to be trained on that is not supported.
 Record ReadRecord(std::string_view line, const RecordFormat& format, std::string_view where);
+
+// Reads arguments of calls that are a text of JSON, as OpenAI has them: templates print them as
+// JSON, which would escape the text again. Throws as ReadRecord.
+void ReadArguments(std::string_view where, Conversation* chat);
 
 }  // namespace zeroplan

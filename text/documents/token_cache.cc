@@ -22,6 +22,7 @@
 #include "core/base/json_source.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
+#include "text/documents/token_text.h"
 #include "text/files/byte_source.h"
 #include "text/files/data_files.h"
 #include "text/files/token_dataset.h"
@@ -32,7 +33,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // The number of what is made of the same facts: it rises when that changes.
-constexpr int kVersion = 4;
+constexpr int kVersion = 5;
 // Files of less share a file of tokens with their neighbours.
 constexpr uint64_t kSmallBytes = uint64_t{1} << 20;
 constexpr size_t kMostInGroup = 4096;

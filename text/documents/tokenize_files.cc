@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -20,14 +19,53 @@
 #include "core/base/units.h"
 #include "text/documents/chat_template.h"
 #include "text/documents/document_source.h"
+#include "text/documents/untrained_members.h"
 #include "text/files/byte_source.h"
 #include "text/files/data_files.h"
-#include "text/files/mapped_file.h"
-#include "text/files/token_dataset.h"
+#include "text/files/record_reader.h"
 #include "text/files/token_file.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace zeroplan {
+namespace {
+
+// What of a conversation the template prints nothing of.
+std::vector<std::string> Unprinted(const ChatTemplate& chat, const Conversation& conversation,
+                                   const ChatTemplate::Rendered& rendered) {
+  std::vector<std::string> names;
+  const auto add = [&](std::string name) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      names.push_back(std::move(name));
+    }
+  };
+  if (!conversation.tools.is_none() && !chat.AsksFor("tools")) add("tools");
+  if (!conversation.documents.is_none() && !chat.AsksFor("documents")) add("documents");
+  for (const jinja::Member& variable : conversation.variables) {
+    const std::string& name = variable.key.text()->bytes;
+    if (!chat.AsksFor(name)) add("chat_template_kwargs." + name);
+  }
+  for (const ChatMessage& message : conversation.messages) {
+    for (const auto& [name, value] : message.others) {
+      if (!chat.AsksFor(name)) add("messages[]." + name);
+    }
+  }
+  for (const size_t message : rendered.unprinted) {
+    add("contents of the role " + conversation.messages[message].role);
+  }
+  return names;
+}
+
+// The text of Alpaca's prompts has a place for the instruction and the input alone.
+void RefuseWithoutPlace(const Record& record, const RecordFormat& format, std::string_view where) {
+  const std::vector<ChatMessage>& messages = record.chat.messages;
+  if (messages.size() <= 2) return;
+  ThrowUsage(
+      "{}: {}: needs a chat template, which the model has none of, and would be lost; take a model "
+      "that has one, or remove it",
+      where, format.NameOf(messages.front().role == "system" ? "system" : "history"));
+}
+
+}  // namespace
 
 DocumentEncoder::DocumentEncoder(Tokenizer tokenizer, std::optional<int32_t> end_of_text,
                                  std::optional<ChatTemplate> chat, const TextChoices& choices)
@@ -46,14 +84,19 @@ EncodedDocument DocumentEncoder::Encode(const RawDocument& document) const {
     encoded.broken = check.broken();
     return encoded;
   }
-  const Record record = ReadRecord(document.bytes, *document.format, document.where);
+  Record record = ReadRecord(document.bytes, *document.format, document.where);
   EncodedDocument encoded;
   if (document.format->kind == RecordFormat::Kind::kText) {
-    return record.text.empty() ? EncodedDocument() : EncodeText(record.text);
+    if (!record.text.empty()) encoded = EncodeText(record.text);
+  } else if (document.format->is_chat() && chat_) {
+    encoded = EncodeChat(&record, document.where);
+  } else {
+    RefuseWithoutPlace(record, *document.format, document.where);
+    encoded = EncodeCompletion(record);
   }
-  encoded = document.format->is_chat() && chat_ ? EncodeChat(record, document.where)
-                                                : EncodeCompletion(record);
   if (choices_.train_on_all) encoded.counted.clear();
+  encoded.broken = document.broken;
+  encoded.unused = std::move(record.unused);
   return encoded;
 }
 
@@ -73,9 +116,11 @@ EncodedDocument DocumentEncoder::EncodeCompletion(const Record& record) const {
   return encoded;
 }
 
-EncodedDocument DocumentEncoder::EncodeChat(const Record& record, std::string_view where) const {
+EncodedDocument DocumentEncoder::EncodeChat(Record* record, std::string_view where) const {
   EncodedDocument encoded;
-  const ChatTemplate::Rendered rendered = chat_->Render(record.chat, false, where);
+  if (!chat_->prints_arguments_as_given()) ReadArguments(where, &record->chat);
+  const ChatTemplate::Rendered rendered = chat_->Render(record->chat, false, where);
+  encoded.unprinted = Unprinted(*chat_, record->chat, rendered);
   encoded.ids = tokenizer_.EncodeMarked(rendered.text, rendered.generated, &encoded.counted);
   return encoded;
 }
@@ -319,6 +364,25 @@ void RefuseAsBytes(const fs::path& path) {
 
 namespace {
 
+// A file that is named as text, and whose first record is one that is known.
+void RefuseRecordsAsText(const fs::path& file, std::string_view begin) {
+  const size_t first = begin.find_first_not_of("\xEF\xBB\xBF \t\r\n");
+  if (first == std::string_view::npos || (begin[first] != '{' && begin[first] != '[')) return;
+  std::string form;
+  try {
+    const std::unique_ptr<RecordReader> reader = RecordReader::OpenJson(file);
+    std::string record;
+    if (!reader->Next(&record)) return;
+    form = RecognizeRecord(record, reader->where(), {}).Description();
+  } catch (const Error&) {
+    return;
+  }
+  ThrowUsage(
+      "{}: is text by its name, and its first record is of {}; give it a name that ends in "
+      ".jsonl, so that its records are read and not their braces and names",
+      file.string(), form);
+}
+
 // Turns the documents of some files into one file of tokens.
 class Tokenizing {
  public:
@@ -350,6 +414,7 @@ class Tokenizing {
     const TokenFileLosses losses = {done_.skipped, done_.broken};
     writer_.SetLosses(losses);
     if (options_.says_losses) SayLosses(losses, broken_in_, options_.choices);
+    untrained_.Say();
     done_.tokens = writer_.count();
     done_.counted = writer_.counted();
     done_.prints_date = encoder_.prints_date();
@@ -436,6 +501,7 @@ class Tokenizing {
         continue;
       }
       AddBroken(batch_[i].where, encoded[i].broken);
+      untrained_.Add(batch_[i].where, encoded[i].unused, encoded[i].unprinted);
       Write(encoded[i], &done_, &writer_);
     }
   }
@@ -470,6 +536,7 @@ class Tokenizing {
   bool first_ = true;  // no record was read
   std::optional<RawDocument> long_;
   std::vector<std::string> forms_;
+  UntrainedMembers untrained_;
   std::string broken_in_;
 };
 
@@ -485,6 +552,7 @@ TokenizedFiles TokenizeFiles(const Tokenizer& tokenizer, std::span<const fs::pat
       ByteSource::Open(file)->ReadMore(64, &begin);
     }
     RefuseNoText(file, begin);
+    if (FileKindOf(file) == FileKind::kText) RefuseRecordsAsText(file, begin);
   }
   Tokenizing tokenizing(tokenizer, files, options, output);
   TokenizedFiles done = tokenizing.Run();
@@ -501,100 +569,6 @@ void RefuseUncounted(const fs::path& file) {
       "{}: no token counts in the loss: there is no assistant's message and no completion, or all "
       "are marked \"train\": false; ⟦train_on⟧ all takes all tokens",
       file.string());
-}
-
-std::string FirstDocument(const Tokenizer& tokenizer, const fs::path& path) {
-  constexpr uint64_t kMostTokens = 400;
-  constexpr size_t kMostBytes = 1200;
-  const MappedFile file = MappedFile::Open(path);
-  const TokenFileExtent extent = FindTokens(file, path);
-  if (extent.documents == 0 || extent.count == 0) return "";
-  uint64_t end = extent.count;
-  if (extent.documents > 1) {
-    std::memcpy(&end, file.bytes().data() + extent.documents_offset + sizeof end, sizeof end);
-  }
-  std::string text = TokensAsText(tokenizer, path,
-                                  {0, std::min(end, kMostTokens), extent.mask_offset.has_value()});
-  text.erase(0, text.find('\n') + 1);  // "-- document 1, token 0 --"
-  const bool cut = end > kMostTokens || text.size() > kMostBytes;
-  if (text.size() > kMostBytes) text.resize(PreviousStart(text, kMostBytes + 1));
-  return cut ? text + "..." : text;
-}
-
-std::string TokensAsText(const Tokenizer& tokenizer, const fs::path& path,
-                         const ShowOptions& options) {
-  if (!IsTokenFile(path)) ThrowUsage("{}: is no token file (.bin, .u16, .u32)", path.string());
-  const MappedFile file = MappedFile::Open(path);
-  const TokenFileExtent extent = FindTokens(file, path);
-  CheckOrigin(extent, path, tokenizer);
-  if (options.mask && extent.documents == 0) {
-    ThrowUsage("⟦mask⟧: {} does not say what counts in the loss; leave it out", path.string());
-  }
-  const std::string name = path.string();
-  TokenDataset data = TokenDataset::Open({&name, 1});
-  data.SetVocab(tokenizer.vocab_size());
-  const uint64_t begin = std::min(options.begin, data.size());
-  std::vector<int32_t> ids(std::min(options.count, data.size() - begin));
-  if (ids.empty()) return "";
-  try {
-    data.Read(begin, ids);
-  } catch (const Error& error) {
-    // An id that no token has may be damage.
-    if (error.code() == ExitCode::kUsage) RefuseDamaged(file, path);
-    throw;
-  }
-
-  const auto document_begin = [&](uint64_t document) {
-    uint64_t at = 0;
-    std::memcpy(&at, file.bytes().data() + extent.documents_offset + sizeof at * document,
-                sizeof at);
-    return at;
-  };
-  const auto counts = [&](uint64_t at) {
-    if (!extent.mask_offset) return true;
-    return (std::to_integer<unsigned>(file.bytes()[*extent.mask_offset + at / 8]) >> at % 8 & 1) !=
-           0;
-  };
-  // The first document that begins behind the first token, or with it.
-  uint64_t next = 0;
-  for (uint64_t last = extent.documents; next < last;) {
-    const uint64_t middle = next + (last - next) / 2;
-    if (document_begin(middle) < begin) {
-      next = middle + 1;
-    } else {
-      last = middle;
-    }
-  }
-  std::string text;
-  for (size_t from = 0; from < ids.size();) {
-    uint64_t end = ids.size();
-    if (next < extent.documents && document_begin(next) == begin + from) {
-      text += fmt::format("{}-- document {}, token {} --\n", text.empty() ? "" : "\n", next + 1,
-                          begin + from);
-      ++next;
-    }
-    if (next < extent.documents) end = std::min(end, document_begin(next) - begin);
-    const std::span<const int32_t> document = std::span(ids).subspan(from, end - from);
-    if (!options.mask) {
-      text += tokenizer.Decode(document, false);
-    } else {
-      // What a token looks like may depend on those before: each run of tokens is what it adds.
-      std::string before;
-      for (size_t first = 0, last = 0; first < document.size(); first = last) {
-        const bool counted = counts(begin + from + first);
-        while (last < document.size() && counts(begin + from + last) == counted) ++last;
-        std::string all = tokenizer.Decode(document.first(last), false);
-        const std::string added =
-            all.starts_with(before)
-                ? all.substr(before.size())
-                : tokenizer.Decode(document.subspan(first, last - first), false);
-        text += counted ? "[[" + added + "]]" : added;
-        before = std::move(all);
-      }
-    }
-    from = end;
-  }
-  return text;
 }
 
 }  // namespace zeroplan

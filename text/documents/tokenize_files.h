@@ -23,7 +23,9 @@ namespace zeroplan {
 struct EncodedDocument {
   std::vector<int32_t> ids;
   std::vector<uint8_t> counted;  // one an id, 1: counts; empty: all do
-  uint64_t broken = 0;           // bytes of a text that are no UTF-8
+  uint64_t broken = 0;           // bytes that are no UTF-8
+  // Of a record: members that nothing was made of, and what the chat template prints nothing of.
+  std::vector<std::string> unused, unprinted;
 };
 
 // How documents are taken.
@@ -65,7 +67,7 @@ class DocumentEncoder {
  private:
   EncodedDocument EncodeText(std::string_view text) const;
   EncodedDocument EncodeCompletion(const Record& record) const;
-  EncodedDocument EncodeChat(const Record& record, std::string_view where) const;
+  EncodedDocument EncodeChat(Record* record, std::string_view where) const;
   // What stands before and behind the ids of a text, which begin and end with those.
   std::span<const int32_t> Before(std::span<const int32_t> begin) const;
   std::vector<int32_t> Behind(std::span<const int32_t> end) const;
@@ -127,33 +129,18 @@ void RefuseAsBytes(const std::filesystem::path& path);
 // Each text file and each record (DocumentSource), also in files below a folder, is a document of
 // `output`, with its loss mask (DocumentEncoder). Some documents at a time are in memory, of a long
 // text some parts. Where stderr is a terminal, it shows how far it is. Lines say what records were
-// taken for, which were left out, and what the tokens lack (SayLosses), which `output` says, too.
+// taken for, which were left out, what of them is not trained on, and what the tokens lack
+// (SayLosses), which `output` says, too.
 // Throws Error(kUsage) naming file and line of what cannot be read, is no text (RefuseNoText), is
 // empty altogether, is a token file already, or is a conversation where the model has no chat
-// template; and, with `whole`, if no token counts or there is none.
+// template, or is named as text and holds records; and, with `whole`, if no token counts or there
+// is none.
 TokenizedFiles TokenizeFiles(const Tokenizer& tokenizer,
                              std::span<const std::filesystem::path> files,
                              const TokenizeOptions& options, const std::filesystem::path& output,
                              bool whole = true);
 
-// How a file of tokens is shown.
-struct ShowOptions {
-  uint64_t begin = 0;
-  uint64_t count = 0;
-  // What counts in the loss is between "[[" and "]]".
-  bool mask = false;
-};
-// The text of tokens [begin, begin + count) of a token file, cut at its end, special tokens
-// included. Where the file says where documents begin, each begins with a line of its own: "--
-// document 3, token 120 --". Throws as CheckOrigin, and Error(kUsage) for an id that no token has.
-std::string TokensAsText(const Tokenizer& tokenizer, const std::filesystem::path& path,
-                         const ShowOptions& options);
-
 // Throws Error(kUsage): no token of the data counts, of which `file` is the first.
 [[noreturn]] void RefuseUncounted(const std::filesystem::path& file);
-
-// The first document of a token file with what counts in the loss between "[[" and "]]", cut to
-// some lines: what a reader looks at to see what was understood. "" if there is none.
-std::string FirstDocument(const Tokenizer& tokenizer, const std::filesystem::path& path);
 
 }  // namespace zeroplan

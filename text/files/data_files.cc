@@ -29,8 +29,8 @@ std::string LowerCase(std::string text) {
   return text;
 }
 
-constexpr std::array<std::string_view, 7> kRecordExtensions = {
-    ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow"};
+constexpr std::array<std::string_view, 8> kRecordExtensions = {
+    ".jsonl", ".jsonlines", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow"};
 
 // Files that lie beside data and are none.
 bool DescribesData(const fs::path& path) {
@@ -303,6 +303,11 @@ void RefuseNoText(const fs::path& path, std::string_view begin) {
     if (begin.starts_with(signature.begins)) {
       ThrowUsage("{}: {} by its first bytes; {}", path.string(), signature.what, signature.way_out);
     }
+  }
+  if (begin.find('\0') != std::string_view::npos) {
+    TextCheck check;
+    check.Add(begin);
+    check.Refuse(path.string());
   }
 }
 

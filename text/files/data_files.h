@@ -11,9 +11,9 @@
 namespace zeroplan {
 
 enum class FileKind { kText, kRecords, kTokens };
-// The kind of a file by its name: .jsonl, .ndjson, .json, .csv, .tsv, .parquet and .arrow hold
-// records, .bin, .u16 and .u32 tokens, all others text; in small letters or capitals. What .gz and
-// .zst stand behind counts.
+// The kind of a file by its name: .jsonl, .jsonlines, .ndjson, .json, .csv, .tsv, .parquet and
+// .arrow hold records, .bin, .u16 and .u32 tokens, all others text; in small letters or capitals.
+// What .gz and .zst stand behind counts.
 FileKind FileKindOf(const std::filesystem::path& path);
 // Whether the bytes of the file are records of text: not those of a table, or compressed.
 bool IsPlainText(const std::filesystem::path& path);
@@ -56,7 +56,8 @@ void CheckOneKind(std::span<const std::filesystem::path> files);
                               const std::filesystem::path& tokens);
 
 // Throws Error(kUsage) naming the path and the way out if a file of that name, or one that begins
-// with these bytes, is known to be no text: images, archives, documents, weights, UTF-16.
+// with these bytes, is known to be no text: images, archives, documents, weights, UTF-16, bytes
+// that are 0.
 void RefuseNoText(const std::filesystem::path& path, std::string_view begin);
 
 // What of a text is none.

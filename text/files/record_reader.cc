@@ -172,6 +172,24 @@ class JsonValues : public RecordReader {
   int64_t begin_ = 1;
 };
 
+// `text` between quotes. Bytes that are no UTF-8 stay, for whoever counts them.
+void AppendJsonText(std::string_view text, std::string* out) {
+  *out += '"';
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      *out += '\\';
+      *out += c;
+    } else if (c == '\n') {
+      *out += "\\n";
+    } else if (c >= 0 && c < ' ' && c != '\0') {
+      *out += fmt::format("\\u{:04x}", c);
+    } else {
+      *out += c;
+    }
+  }
+  *out += '"';
+}
+
 // RFC 4180, with any line ends: fields between the delimiter, in quotes if need be, quotes in them
 // doubled. The first row names the columns.
 class CsvRows : public RecordReader {
@@ -200,13 +218,12 @@ class CsvRows : public RecordReader {
           "the delimiter or line ends in them",
           where(), row_.size(), names_.size());
     }
-    // Not an object of the library, which looks for each name among those before it.
     *record = "{";
     for (size_t i = 0; i < row_.size(); ++i) {
       if (i > 0) *record += ',';
-      *record += Dump(names_[i]);
+      AppendJsonText(names_[i], record);
       *record += ':';
-      *record += Dump(row_[i]);
+      AppendJsonText(row_[i], record);
     }
     *record += '}';
     return true;
@@ -216,9 +233,6 @@ class CsvRows : public RecordReader {
   uint64_t position() const override { return chars_.position(); }
 
  private:
-  static std::string Dump(const std::string& text) {
-    return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-  }
   bool TakeRow() {
     row_.clear();
     begin_ = chars_.line();
@@ -312,6 +326,10 @@ std::unique_ptr<RecordReader> RecordReader::Open(const fs::path& path,
     return std::make_unique<CsvRows>(path, DelimiterOf(path, name));
   }
   if (IsJsonLines(path)) return std::make_unique<JsonLines>(path);
+  return OpenJson(path);
+}
+
+std::unique_ptr<RecordReader> RecordReader::OpenJson(const fs::path& path) {
   return std::make_unique<JsonValues>(path);
 }
 

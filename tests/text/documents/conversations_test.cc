@@ -10,6 +10,7 @@
 #include "tests/text/documents/compressed_files.h"
 #include "tests/text/tokenizer/tokenizer_folder.h"
 #include "text/documents/token_cache.h"
+#include "text/documents/token_text.h"
 
 namespace zeroplan {
 namespace {
@@ -168,6 +169,105 @@ TEST_CASE("conversations: instructions and questions, with a chat template and w
   choices.names = {{"prompt", "question"}, {"completion", "answer"}};
   CHECK(model.Tokens("b.csv", "question,answer\n1+1,2\n", choices) ==
         "-- document 1, token 0 --\n1+1[[2<|endoftext|>]]");
+}
+
+TEST_CASE("conversations: messages that are marked so are read and not learned") {
+  const Model model;
+  const std::string shown = model.Tokens(
+      "a.jsonl",
+      R"({"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"},)"
+      R"( {"from": "human", "value": "c"}, {"from": "gpt", "value": "d"}],)"
+      R"( "loss_mask": [0, 0, 0, 1]})"
+      "\n"
+      R"({"conversations": [{"role": "user", "content": "a"}, {"role": "assistant",)"
+      R"( "content": "b", "loss": false}]})");
+  CHECK(shown ==
+        "-- document 1, token 0 --\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n"
+        "b<|im_end|>\n<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n[[d<|im_end|>]]\n\n"
+        "-- document 2, token 38 --\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n"
+        "b<|im_end|>\n");
+}
+
+TEST_CASE("conversations: what the template prints nothing of, and members without a use") {
+  const Model model(
+      "{% for m in messages %}{% if m.role != 'tool' %}{{ m.role }}:{{ m.content }}{{ m.thinking }}"
+      "{% endif %}{% endfor %}");
+  const Tokenizer tokenizer = Tokenizer::FromFile(model.path("model"));
+  const auto chat = ChatTemplate::FromFolder(model.path("model"), tokenizer);
+  const DocumentEncoder encoder(tokenizer, {}, chat, {});
+  const auto encode = [&](const std::string& line) {
+    RawDocument document;
+    document.where = "a.jsonl:1";
+    document.bytes = line;
+    document.format = RecognizeRecord(line, "a.jsonl:1", {});
+    return encoder.Encode(document);
+  };
+  const EncodedDocument encoded =
+      encode(R"({"id": 5, "tools": [{}], "chat_template_kwargs": {"mood": 1}, "messages": [)"
+             R"({"role": "user", "content": "a", "time": 3}, {"role": "tool", "content": "b"},)"
+             R"( {"role": "assistant", "content": " ", "reasoning": "c", "tool_calls": [{}]},)"
+             R"( {"role": "tool", "content": " "}]})");
+  CHECK(encoded.unused == std::vector<std::string>{"id"});
+  CHECK(encoded.unprinted == std::vector<std::string>{"tools", "chat_template_kwargs.mood",
+                                                      "messages[].time", "messages[].tool_calls",
+                                                      "contents of the role tool"});
+  const EncodedDocument whole =
+      encode(R"({"messages": [{"role": "user", "content": "a"}], "documents": []})");
+  CHECK(whole.unused.empty());
+  CHECK(whole.unprinted.empty());
+}
+
+TEST_CASE("conversations: arguments of calls are printed once as JSON, with all digits") {
+  const std::string call =
+      R"({"messages": [{"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f",)"
+      R"( "arguments": )";
+  const std::string digits = "123456789012345678901";
+  const Model as_json(
+      "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}{{ c.function.arguments | "
+      "tojson }}{% endfor %}<|im_end|>{% endfor %}");
+  const std::string object = as_json.Tokens("a.jsonl", call + "{\"id\": " + digits + "}}}]}]}");
+  CHECK(Has(object, "{\"id\": " + digits + "}"));
+  CHECK(as_json.Tokens("a.jsonl", call + R"("{\"id\":)" + digits + R"(}"}}]}]})") == object);
+  // A template that prints a text as it is gets it as it is.
+  const Model as_given(
+      "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}{% if c.function.arguments "
+      "is string %}{{ c.function.arguments }}{% else %}{{ c.function.arguments | tojson }}{% endif "
+      "%}{% endfor %}<|im_end|>{% endfor %}");
+  CHECK(Has(as_given.Tokens("a.jsonl", call + R"("{\"id\":  1}"}}]}]})"), "{\"id\":  1}"));
+}
+
+TEST_CASE("conversations: what Alpaca's text has no place for needs a chat template") {
+  Model model;
+  const std::string system =
+      R"({"instruction": "add", "output": "2", "system": "count", "history": []})";
+  const std::string history = R"({"instruction": "add", "output": "2", "history": [["a", "b"]]})";
+  CHECK(Has(model.Tokens("a.jsonl", system), "system\ncount<|im_end|>"));
+  CHECK(Has(model.Tokens("a.jsonl", history), "assistant\n[[b<|im_end|>]]"));
+  fs::remove(model.path("model/tokenizer_config.json"));
+  model.Write("model/tokenizer_config.json", R"({"eos_token": "<|endoftext|>"})");
+  CHECK(Has(model.Refused("a.jsonl", system), "a.jsonl:1: system: needs a chat template"));
+  CHECK(Has(model.Refused("a.jsonl", history), "a.jsonl:1: history: needs a chat template"));
+}
+
+TEST_CASE("conversations: records in a file that is named as text are no text") {
+  const Model model;
+  CHECK(Has(model.Tokens("a.jsonlines", kChats), "[[Yo<|im_end|>]]"));
+  CHECK(Has(model.Refused("a.jsonl.txt", kChats),
+            "a.jsonl.txt: is text by its name, and its first record is of conversations "
+            "(messages); give it a name that ends in .jsonl"));
+  CHECK(Has(model.Refused("b.log.gz", Gzip("\n [\n{\"text\": \"a\"}]")), "is of texts (text)"));
+  for (const char* text : {"{\"a\": 1}", "{ int x; }", "[1, 2]", "{", "[a] b", "{\"text\": 1"}) {
+    CAPTURE(text);
+    CHECK(Has(model.Tokens("c.txt", text), text));
+  }
+}
+
+TEST_CASE("conversations: a table in UTF-16 is refused, with the way out") {
+  const Model model;
+  for (const std::string mark : {"", "\xFF\xFE"}) {
+    const std::string text = mark + std::string("t\0e\0x\0t\0\n\0a\0\n\0", 14);
+    CHECK(Has(model.Refused("a.csv", text), "iconv -f UTF-16 -t UTF-8"));
+  }
 }
 
 TEST_CASE("conversations: kept tokens are those of the choices and the template") {

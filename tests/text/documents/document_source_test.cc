@@ -112,6 +112,14 @@ TEST_CASE("document source: tables, where Python has pyarrow; else the way out")
         "{\"role\": \"assistant\", \"content\": \"Answer 4\"}]}");
     const TokenizerFolder folder;
     folder.Write("e.parquet", "PAR1, and no more");
+    // The column that holds what is no text is named.
+    const std::string make =
+        "${ZEROPLAN_PYTHON:-python3} -c \"import pyarrow as a, pyarrow.parquet as p; p.write_table("
+        "a.table({'text': ['a'], 'image': [{'bytes': b'x', 'path': 'y'}]}), '" +
+        folder.path("f.parquet") + "')\"";
+    REQUIRE(std::system(make.c_str()) == 0);
+    CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { All({folder.path("f.parquet")}); }),
+              "f.parquet: cannot be read as a table: the column image holds bytes, no text"));
     const std::string damaged = ErrorOf(ExitCode::kUsage, [&] { All({folder.path("e.parquet")}); });
     CHECK(Has(damaged, "e.parquet: cannot be read as a table: "));
   }
@@ -138,6 +146,8 @@ TEST_CASE("document source: rows that a Python hands over") {
   const auto refused = [&](const std::string& says) {
     return ErrorOf(ExitCode::kUsage, [&] { rows(says); });
   };
+  CHECK(Has(refused("echo 'N[]'; echo 'Ethe column image holds bytes, no text'"),
+            "cannot be read as a table: the column image holds bytes, no text"));
   CHECK(Has(refused("echo 'N[]'; echo 'Eno table'"), "cannot be read as a table: no table"));
   CHECK(Has(refused("echo 'Epyarrow: no module'"), "pip install pyarrow"));
   CHECK(Has(refused(R"(echo 'N["text"]'; echo 'R{"text": "a"}'; kill -9 $$)"), "ended before it"));
@@ -187,6 +197,45 @@ TEST_CASE("document source: rows of CSV and TSV") {
   CHECK(Has(refused("text,b\n1,2,3\n"), "f.csv:2: has 3 fields, where the first row names 2"));
   CHECK(Has(refused("text\n\"a\nb"), "f.csv:2: a quote is opened"));
   CHECK(Has(refused("text\n\"a\"b\n"), "behind a closing quote"));
+}
+
+// tests/text/documents/conversations_test.cc has what becomes of files as a whole.
+TEST_CASE("document source: bytes of records that are no UTF-8 are counted, or refused by file") {
+  const TokenizerFolder folder;
+  const auto read = [&](const std::string& name, const std::string& bytes) {
+    folder.Write(name, bytes);
+    DocumentSource source({folder.path(name)}, {});
+    std::vector<std::pair<std::string, uint64_t>> all;
+    for (RawDocument document; source.Next(&document);) {
+      all.emplace_back(document.bytes, document.broken);
+    }
+    return all;
+  };
+  using Records = std::vector<std::pair<std::string, uint64_t>>;
+  CHECK(read("a.csv", "text\ncaf\xe9 \x93x\x94\nb\n") ==
+        Records{{"{\"text\":\"caf\uFFFD \uFFFDx\uFFFD\"}", 3}, {R"({"text":"b"})", 0}});
+  CHECK(read("a.tsv", "text\tn\na\t\xff\n") == Records{{"{\"text\":\"a\",\"n\":\"\uFFFD\"}", 1}});
+  CHECK(read("a.jsonl", "{\"text\": \"caf\xe9\"}\n") == Records{{"{\"text\": \"caf\uFFFD\"}", 1}});
+  CHECK(read("a.json", "[{\"text\": \"caf\xe9\"}]") == Records{{"{\"text\": \"caf\uFFFD\"}", 1}});
+  // Characters that stand for themselves in no JSON.
+  CHECK(read("b.csv", "text,b\n\"a\x01\t\n\\\",c\n") ==
+        Records{{R"({"text":"a\u0001\u0009\n\\","b":"c"})", 0}});
+
+  std::string rows, lines;
+  for (int i = 0; i < 20; ++i) {
+    rows += "caf\xe9 or tea\n";
+    lines += "{\"text\": \"caf\xe9 or tea\"}\n";
+  }
+  for (const auto& [name, bytes] :
+       {std::pair<std::string, std::string>("c.csv", "text\n" + rows), {"c.jsonl", lines}}) {
+    CAPTURE(name);
+    const std::string message = ErrorOf(ExitCode::kUsage, [&] { read(name, bytes); });
+    CHECK(Has(message, folder.path(name) + ": 20 of its "));
+    CHECK(Has(message, "iconv -f LATIN1 -t UTF-8"));
+  }
+  // One of 200 bytes is none in a text of some length, and the next file begins anew.
+  folder.Write("d.csv", "text\n" + rows.substr(0, 5 * 12) + std::string(2000, 'x') + "\n");
+  CHECK(All({folder.path("d.csv"), folder.path("d.csv")}).size() == 12);
 }
 
 TEST_CASE("records: what a line holds, as the first one says") {
@@ -293,6 +342,180 @@ TEST_CASE("records: prompts, completions and messages") {
   CHECK(read(R"({"instruction": "do", "output": "done"})").chat.messages[0].content == "do");
   const Record asked = read(R"({"question": "a", "answer": "b"})");
   CHECK(asked.chat.messages.size() == 2);
+}
+
+TEST_CASE("records: marks of what is not to be learned, as other trainers have them") {
+  const auto counts = [](const std::string& messages, const std::string& beside = "") {
+    const std::string line = "{\"messages\": [" + messages + "]" + beside + "}";
+    const Record record = ReadRecord(line, RecognizeRecord(line, "f:1", {}), "f:1");
+    std::string all;
+    for (const ChatMessage& message : record.chat.messages) {
+      all += message.counts ? '1' : '0';
+      CHECK(message.others.empty());
+    }
+    CHECK(record.unused.empty());
+    return all;
+  };
+  const std::string question = R"({"role": "user", "content": "q"}, )";
+  const auto answer = [&](const std::string& mark) {
+    return counts(question + R"({"role": "assistant", "content": "a", )" + mark + "}");
+  };
+  for (const char* name :
+       {"train", "training", "trainable", "loss", "loss_mask", "loss_scale", "weight"}) {
+    CAPTURE(name);
+    const std::string mark = "\"" + std::string(name) + "\": ";
+    CHECK(answer(mark + "0") == "10");
+    CHECK(answer(mark + "false") == "10");
+    CHECK(answer(mark + "1.0") == "11");
+    CHECK(answer(mark + "true") == "11");
+    CHECK(answer(mark + "null") == "11");
+  }
+  CHECK(answer(R"("masked": true)") == "10");
+  CHECK(answer(R"("masked": false, "weight": 1)") == "11");
+  CHECK(answer(R"("train_detail": [], "train": false)") == "10");
+  const std::string four = question + R"({"role": "assistant", "content": "a"}, )" + question +
+                           R"({"role": "assistant", "content": "b"})";
+  CHECK(counts(four, R"(, "loss_mask": [0, 0, 0, 1])") == "0001");
+  CHECK(counts(four, R"(, "loss_mask": [0, false, 0, true], "system": "s")") == "10001");
+
+  const auto refused = [&](const std::string& messages, const std::string& beside = "") {
+    return ErrorOf(ExitCode::kUsage, [&] { counts(messages, beside); });
+  };
+  const auto refused_answer = [&](const std::string& mark) {
+    return refused(question + R"({"role": "assistant", "content": "a", )" + mark + "}");
+  };
+  CHECK(Has(refused_answer(R"("loss": 0.5)"), "f:1: messages[1].loss: is 0.5, must be true or"));
+  CHECK(Has(refused_answer(R"("loss_mask": [1, 0])"), "messages[1].loss_mask: is [1,0]"));
+  CHECK(Has(refused_answer(R"("masked": true, "train": true)"),
+            "messages[1].train: says the opposite of another mark"));
+  CHECK(Has(refused_answer(R"("train_detail": [{"begin_offset": 0, "train": false}])"),
+            "messages[1].train_detail: parts of a message cannot be left out"));
+  CHECK(Has(refused_answer(R"("label": false)"), "messages[1].label: parts of a message"));
+  CHECK(Has(refused(R"({"role": "user", "content": "q", "loss": true})"),
+            "messages[0].loss: only what the assistant says can count"));
+  CHECK(Has(refused(four, R"(, "loss_mask": [0, 1])"),
+            "loss_mask: must be a list of 4 numbers, 1 or 0 for each message"));
+  CHECK(Has(refused(four, R"(, "loss_mask": [0, 2, 0, 1])"), "loss_mask[1]: is 2, must be 1 or 0"));
+  CHECK(Has(refused(four, R"(, "loss_mask": [1, 1, 1, 1])"), "loss_mask[0]: only what the"));
+  CHECK(
+      Has(refused(four, R"(, "label": false)"), "label: says whether the answer is wanted (KTO)"));
+  CHECK(Has(refused(four, R"(, "kto_tag": true)"), "kto_tag: says whether the answer is wanted"));
+  CHECK(Has(refused(four, R"(, "train": false)"), "train: a mark of a whole record"));
+  CHECK(Has(refused(four, R"(, "mask": "User")"), "mask: a mark of a whole record"));
+  for (const char* line : {R"({"prompt": "a", "completion": "b", "label": "False"})",
+                           R"({"instruction": "a", "output": "b", "kto_tag": false})",
+                           R"({"question": "a", "answer": "b", "label": 0})"}) {
+    CAPTURE(line);
+    CHECK(Has(ErrorOf(ExitCode::kUsage,
+                      [&] { ReadRecord(line, RecognizeRecord(line, "f:1", {}), "f:1"); }),
+              ": says whether the answer is wanted (KTO)"));
+  }
+  // Beside a text, and where it is no yes or no, it says something else.
+  for (const char* line : {R"({"text": "a", "label": true, "weight": 0, "images": ["x"]})",
+                           R"({"prompt": "a", "completion": "b", "label": "sports"})"}) {
+    CAPTURE(line);
+    CHECK(ReadRecord(line, RecognizeRecord(line, "f:1", {}), "f:1").unused.at(0) == "label");
+  }
+}
+
+TEST_CASE("records: images, sound and video are refused, and what is not used is named") {
+  const auto read = [](const std::string& line) {
+    return ReadRecord(line, RecognizeRecord(line, "f:1", {}), "f:1");
+  };
+  const std::string chat =
+      R"({"messages": [{"role": "user", "content": "<image>what"}, {"role": "assistant",
+          "content": "b"}], )";
+  for (const char* name : {"image", "images", "video", "videos", "audio", "audios"}) {
+    CAPTURE(name);
+    const std::string member = "\"" + std::string(name) + "\": ";
+    CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { read(chat + member + "[\"a.png\"]}"); }),
+              "f:1: " + std::string(name) + ": zeroplan trains on text"));
+    // Of a table of which some rows have images.
+    CHECK(read(chat + member + "[]}").unused == std::vector<std::string>{name});
+    CHECK(read(chat + member + "null}").unused == std::vector<std::string>{name});
+  }
+  CHECK(Has(ErrorOf(ExitCode::kUsage,
+                    [&] { read(R"({"question": "a", "answer": "b", "image": {"path": "x"}})"); }),
+            "f:1: image: "));
+  CHECK(read(R"({"id": 7, "text": "a", "source": "b", "tools": []})").unused ==
+        std::vector<std::string>{"id", "source", "tools"});
+  CHECK(read(R"({"prompt": "a", "completion": "b", "tools": [1]})").unused ==
+        std::vector<std::string>{"tools"});
+  CHECK(read(R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a",
+                 "cache_control": {"type": "b"}}]}], "prompt": "c"})")
+            .unused == std::vector<std::string>{"prompt", "messages[].content[].cache_control"});
+}
+
+TEST_CASE("records: calls in OpenAI's and ms-swift's forms, and arguments that are a text") {
+  const auto read = [](const std::string& line) {
+    Record record = ReadRecord(line, RecognizeRecord(line, "f:1", {}), "f:1");
+    ReadArguments("f:1", &record.chat);
+    return record;
+  };
+  const auto arguments = [](const ChatMessage& message, size_t call = 0) {
+    CHECK(message.role == "assistant");
+    const jinja::Value* function = nullptr;
+    for (const auto& [name, value] : message.others) {
+      if (name == "tool_calls") function = value.list()->at(call).dict()->Find("function");
+    }
+    REQUIRE(function != nullptr);
+    return function->dict()->Find("arguments")->dict()->Find("town")->text()->bytes;
+  };
+  const std::string call = R"({"name": "weather", "arguments": "{\"town\": \"Rome\"}"})";
+  const Record given = read(
+      R"({"messages": [{"role": "assistant", "content": null, "tool_calls": [
+          {"id": "1", "type": "function", "function": )" +
+      call + R"(}]},
+          {"role": "tool", "tool_call_id": "1", "content": "sunny"}]})");
+  CHECK(arguments(given.chat.messages.at(0)) == "Rome");
+  const Record earlier =
+      read(R"({"messages": [{"role": "assistant", "content": null, "function_call": )" + call +
+           R"(}, {"role": "function", "name": "weather", "content": "sunny"}],
+          "functions": [{"name": "weather"}]})");
+  CHECK(arguments(earlier.chat.messages.at(0)) == "Rome");
+  CHECK(earlier.chat.messages.at(1).role == "tool");
+  CHECK(earlier.chat.tools.list()->at(0).dict()->Find("function") != nullptr);
+  CHECK(earlier.unused.empty());
+  const std::string quoted = R"("{\"name\": \"weather\", \"arguments\": {\"town\": \"Rome\"}}")";
+  const Record swift = read(R"({"messages": [{"role": "tool_call", "content": )" + quoted +
+                            R"(}, {"role": "tool_response", "content": "sunny"}]})");
+  CHECK(arguments(swift.chat.messages.at(0)) == "Rome");
+  CHECK(swift.chat.messages.at(1).role == "tool");
+  const Record share_gpt =
+      read(R"({"conversations": [{"role": null, "from": "function_call", "value":)"
+           R"( "[{\"name\": \"a\", \"arguments\": {\"town\": \"Oslo\"}},)"
+           R"( {\"name\": \"b\", \"arguments\": {\"town\": \"Rome\"}}]"}]})");
+  CHECK(arguments(share_gpt.chat.messages.at(0)) == "Oslo");
+  CHECK(arguments(share_gpt.chat.messages.at(0), 1) == "Rome");
+
+  const auto refused = [&](const std::string& message) {
+    return ErrorOf(ExitCode::kUsage, [&] { read("{\"messages\": [" + message + "]}"); });
+  };
+  CHECK(Has(refused(R"({"role": "assistant", "tool_calls": [{"function": {"name": "f",
+                        "arguments": "town: Rome"}}]})"),
+            "f:1: message 1: tool_calls[0].function.arguments: is a text that is no JSON object"));
+  CHECK(Has(refused(R"({"role": "assistant", "function_call": "weather"})"),
+            "messages[0].function_call: a function_call is"));
+  CHECK(Has(refused(R"({"role": "assistant", "function_call": {"name": "f"},
+                        "tool_calls": [{"function": {"name": "f"}}]})"),
+            "messages[0].function_call: the message has tool_calls, too"));
+  CHECK(Has(refused(R"({"role": "tool_call", "content": "weather"})"),
+            "messages[0].content: a function_call is"));
+}
+
+TEST_CASE("records: a member that is there twice, and what is nested without an end") {
+  const auto refused = [](const std::string& line) {
+    return ErrorOf(ExitCode::kUsage, [&] { RecognizeRecord(line, "f:1", {}); });
+  };
+  CHECK(Has(refused(R"({"text": "a", "text": "b"})"),
+            "f:1: an object has the member text twice, of which one would be lost"));
+  CHECK(Has(refused(R"({"messages": [{"role": "user", "content": "a", "content": "b"}]})"),
+            "the member content twice"));
+  CHECK(Has(refused("{\"text\": \"a\", \"b\": " + std::string(1000, '[')),
+            "f:1: lists and objects are nested more than 500 deep"));
+  const std::string line =
+      "{\"text\": \"a\", \"b\": " + std::string(300, '[') + std::string(300, ']') + "}";
+  CHECK(RecognizeRecord(line, "f:1", {}).kind == RecordFormat::Kind::kText);
 }
 
 TEST_CASE("records: a line of another form names its place and what is wrong") {

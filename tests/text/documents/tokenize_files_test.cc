@@ -14,6 +14,7 @@
 #include "tests/text/documents/compressed_files.h"
 #include "tests/text/tokenizer/tokenizer_folder.h"
 #include "text/documents/token_cache.h"
+#include "text/documents/token_text.h"
 #include "text/files/mapped_file.h"
 #include "text/files/token_dataset.h"
 

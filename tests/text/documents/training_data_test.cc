@@ -17,6 +17,7 @@
 #include "tests/scoped_env.h"
 #include "tests/text/tokenizer/tokenizer_folder.h"
 #include "text/documents/token_cache.h"
+#include "text/documents/token_text.h"
 #include "text/files/token_dataset.h"
 #include "text/files/token_file.h"
 #include "text/tokenizer/tokenizer.h"

@@ -52,7 +52,8 @@ TEST_CASE("data files: beside records, what describes them is left out, and said
 }
 
 TEST_CASE("data files: the end of a name says the kind, in small letters or capitals") {
-  for (const char* name : {"a.jsonl", "A.JSONL", "a.Csv", "A.JSON.GZ", "a.TSV.zst", "A.PARQUET"}) {
+  for (const char* name : {"a.jsonl", "A.JSONL", "a.Csv", "A.JSON.GZ", "a.TSV.zst", "A.PARQUET",
+                           "a.jsonlines", "a.JsonLines.gz"}) {
     CAPTURE(name);
     CHECK(FileKindOf(name) == FileKind::kRecords);
   }
