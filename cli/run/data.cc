@@ -129,7 +129,8 @@ void AddTokenize(Command& group) {
   tokenize.Required(
       "texts", "PATH",
       "Text files, or folders of them, in this order; with --tokenizer also records in .jsonl, "
-      ".ndjson, .json, .csv and .tsv files: texts, prompts and completions, conversations, "
+      ".jsonlines, .ndjson, .json, .csv and .tsv files: texts, prompts and completions, "
+      "conversations, "
       "instructions; all of these as .gz or .zst; .parquet and .arrow tables; folders that "
       "Hugging Face's datasets saved",
       options->texts, {PathRole::Use::kReadBelow});

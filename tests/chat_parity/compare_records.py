@@ -3,6 +3,9 @@ SFTTrainer trains on: ids, and which tokens count. TRL tokenizes with transforme
 here (tokenize_fn, trl/trainer/sft_trainer.py): texts and completions with the end-of-text token behind them and the
 tokenizer's special tokens around them; of a prompt and its completion, what is behind the prompt counts.
 
+Then come the forms that people write such data in (record_forms.py): each must give the ids and the mask that
+transformers has for the same records in its own form, or be refused with the member that is not taken.
+
 usage: compare_records.py ZEROPLAN TOKENIZERS [--count N]
 
 TOKENIZERS: the folder with tokenizer.json files of tests/fixtures. Prints a line for each tokenizer and kind of
@@ -23,11 +26,28 @@ import sys
 import tempfile
 
 from compare_chats import content, conversation, make_folder
+from record_forms import FORMS
 
 TEMPLATE = """{% for m in messages %}<|im_start|>{{ m['role'] }}
 {{ m['content'] }}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
+# A template of tools, calls, results and thoughts. Where it marks what the assistant says, transformers says which tokens
+# count; without these marks zeroplan has to find the same by itself.
+CHAT = """{% if tools %}<|im_start|>tools
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}<|im_end|>
+{% endif %}{% if mood %}<|im_start|>mood
+{{ mood }}<|im_end|>
+{% endif %}{% for m in messages %}<|im_start|>{{ m['role'] }}{% if m['role'] == 'tool' and m['name'] %} {{ m['name'] }}{% endif %}
+
+{% if m['role'] == 'assistant' and not m['skip'] %}{% generation %}SAYS{% endgeneration %}{% else %}SAYS{% endif %}
+
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}""".replace("SAYS", """{% if m['reasoning_content'] %}<think>{{ m['reasoning_content'] }}</think>{% endif %}
+{{ m['content'] or '' }}{% for call in m['tool_calls'] or [] %}<tool_call>{{ call['function'] | tojson }}</tool_call>
+{% endfor %}<|im_end|>""".replace("\n", ""))
+UNMARKED = CHAT.replace("{% generation %}", "").replace("{% endgeneration %}", "")
 KINDS = [("gpt2", ("<|endoftext|>", "<|endoftext|>")), ("llama2", ("<s>", "</s>")),
          ("llama3", ("<|begin_of_text|>", "<|end_of_text|>")), ("mistral_v03", ("<s>", "</s>")),
          ("qwen2", ("<|endoftext|>", "<|im_end|>")), ("gemma", ("<bos>", "<eos>"))]
@@ -100,8 +120,7 @@ def compare(program, name, tokenizer_json, specials, count, rng):
             rows = [records(kind, rng) for _ in range(count)]
             path, out = pathlib.Path(folder, "data.jsonl"), pathlib.Path(folder, "out.bin")
             path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-            done = subprocess.run([program, "data", "tokenize", path, "--tokenizer", folder, "-o", out],
-                                  capture_output=True, text=True, env={**os.environ, "ZEROPLAN_NO_DETECT": "1"})
+            done = tokenize(program, path, folder, out)
             if done.returncode != 0:
                 print(f"{name}, {kind}: {done.stderr}")
                 return 1
@@ -123,6 +142,57 @@ def compare(program, name, tokenizer_json, specials, count, rng):
     return differing
 
 
+def tokenize(program, path, folder, out, *options):
+    return subprocess.run([program, "data", "tokenize", path, "--tokenizer", folder, "-o", out, *options],
+                          capture_output=True, text=True, env={**os.environ, "ZEROPLAN_NO_DETECT": "1", "ZEROPLAN_PYTHON": sys.executable})
+
+
+def of_form(tokenizer, record):
+    if "messages" not in record:
+        return expected(tokenizer, record)
+    made = tokenizer.apply_chat_template(record["messages"], tools=record.get("tools"), chat_template=CHAT, tokenize=True,
+                                         return_dict=True, return_assistant_tokens_mask=True, **record.get("kwargs", {}))
+    return made["input_ids"], made["assistant_masks"]
+
+
+def compare_form(program, folder, tokenizer, form):
+    """What differs; nothing: it is the same."""
+    suffix, text, records, *more = form[1:]
+    path, out = pathlib.Path(folder, "data" + suffix), pathlib.Path(folder, "out.bin")
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    out.unlink(missing_ok=True)
+    done = tokenize(program, path, folder, out, *more)
+    if isinstance(records, str):
+        refused = done.returncode == 2 and path.name in done.stderr and records in done.stderr
+        return None if refused and not out.exists() else f"is not refused by '{records}': {done.stderr}"
+    if done.returncode != 0:
+        return done.stderr
+    made, theirs = documents(out), [of_form(tokenizer, record) for record in records]
+    assert any(1 in mask for _, mask in theirs)
+    if len(made) != len(theirs):
+        return f"{len(made)} documents, not {len(theirs)}"
+    for (ids, mask), (their_ids, their_mask) in zip(made, theirs):
+        if ids != their_ids or mask != their_mask:
+            return f"\n  zeroplan {tokenizer.decode(ids)!r} {mask}\n  TRL      {tokenizer.decode(their_ids)!r} {their_mask}"
+    return None
+
+
+def compare_forms(program, tokenizer_json, specials):
+    wrong = 0
+    forms = [form for form in FORMS if form[2] is not None]
+    for template in (CHAT, UNMARKED):
+        with tempfile.TemporaryDirectory() as folder:
+            tokenizer = make_folder(folder, tokenizer_json, template, specials)
+            for form in forms:
+                differs = compare_form(program, folder, tokenizer, form)
+                if differs:
+                    wrong += 1
+                    print(f"{form[0]}: {differs}")
+    refused = sum(isinstance(form[3], str) for form in forms)
+    print(f"{len(forms)} forms, {refused} of them refused, with two templates: {wrong} differ", flush=True)
+    return wrong
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
@@ -133,6 +203,7 @@ def main():
     failed = sum(bool(compare(options.program, name, pathlib.Path(options.tokenizers) / f"{name}.json", specials,
                               options.count, rng)) for name, specials in KINDS)
     print(f"{len(KINDS)} tokenizers: {failed} differ")
+    failed += compare_forms(options.program, pathlib.Path(options.tokenizers) / "qwen2.json", dict(KINDS)["qwen2"])
     return 1 if failed else 0
 
 

@@ -21,7 +21,7 @@ void Use(const RawDocument& document) {
     const RecordFormat format = {kind, document.format->names};
     if (!Accepts([&] { record = ReadRecord(document.bytes, format, document.where); })) continue;
     Need(IsValidUtf8(record.text) && IsValidUtf8(record.completion));
-    const Conversation& chat = record.chat;
+    Conversation& chat = record.chat;
     Need(format.is_chat() == !chat.messages.empty());
     Need(chat.first_counted <= chat.messages.size());
     for (const ChatMessage& message : chat.messages) {
@@ -31,6 +31,7 @@ void Use(const RawDocument& document) {
         if (value.text() != nullptr) Need(IsValidUtf8(value.text()->bytes));
       }
     }
+    Accepts([&] { ReadArguments(document.where, &chat); });
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <optional>
 #include <utility>
 
@@ -56,15 +57,14 @@ struct LossMark {
   bool leaves_out;  // it says what is not
   bool is_weight;   // 1 is what a message has by itself, whoever says it
 };
-constexpr std::array kLossMarks = {
-    LossMark{"train", false, false},      // axolotl
-    LossMark{"training", false, false},   // axolotl, before
-    LossMark{"trainable", false, false},  //
-    LossMark{"loss", false, false},       // ms-swift
-    LossMark{"loss_mask", false, false},  //
-    LossMark{"loss_scale", false, true},  // ms-swift
-    LossMark{"weight", false, true},      // OpenAI, Mistral
-    LossMark{"masked", true, false}};     // torchtune
+constexpr std::array kLossMarks = {LossMark{"train", false, false},      // axolotl
+                                   LossMark{"training", false, false},   // axolotl, before
+                                   LossMark{"trainable", false, false},  //
+                                   LossMark{"loss", false, false},       // ms-swift
+                                   LossMark{"loss_mask", false, false},  //
+                                   LossMark{"loss_scale", false, true},  // ms-swift
+                                   LossMark{"weight", false, true},      // OpenAI, Mistral
+                                   LossMark{"masked", true, false}};     // torchtune
 // Marks that say more than that, or not the same everywhere.
 constexpr std::array kOtherMarks = {"train_detail", "mask", "label", "kto_tag"};
 
@@ -110,21 +110,15 @@ struct FromRole {
   const char* from;
   const char* role;
 };
-constexpr std::array kFromRoles = {FromRole{"human", "user"},
-                                   FromRole{"user", "user"},
-                                   FromRole{"gpt", "assistant"},
-                                   FromRole{"assistant", "assistant"},
-                                   FromRole{"chatgpt", "assistant"},
-                                   FromRole{"bard", "assistant"},
-                                   FromRole{"bing", "assistant"},
-                                   FromRole{"model", "assistant"},
-                                   FromRole{"system", "system"},
-                                   FromRole{"tool", "tool"},
-                                   FromRole{"observation", "tool"},
-                                   FromRole{"function_response", "tool"},
-                                   FromRole{"tool_response", "tool"},
-                                   FromRole{"function_call", "assistant"},
-                                   FromRole{"tool_call", "assistant"}};
+constexpr std::array kFromRoles = {
+    FromRole{"human", "user"},         FromRole{"user", "user"},
+    FromRole{"gpt", "assistant"},      FromRole{"assistant", "assistant"},
+    FromRole{"chatgpt", "assistant"},  FromRole{"bard", "assistant"},
+    FromRole{"bing", "assistant"},     FromRole{"model", "assistant"},
+    FromRole{"system", "system"},      FromRole{"tool", "tool"},
+    FromRole{"observation", "tool"},   FromRole{"function_response", "tool"},
+    FromRole{"tool_response", "tool"}, FromRole{"function_call", "assistant"},
+    FromRole{"tool_call", "assistant"}};
 
 RecordJson ToolCall(const RecordJson& function) {
   return {{"type", "function"}, {"function", function}};
@@ -249,8 +243,7 @@ ChatMessage ReadMessage(const RecordJson& given, std::string_view where, const s
 // Lists and mappings are often kept as texts of JSON where tables have no columns for them.
 RecordJson Structure(const RecordJson& record, const std::string& key, std::string_view where) {
   if (!record[key].is_string()) return record[key];
-  std::optional<RecordJson> value =
-      ParseInRecord(record[key].get_ref<const std::string&>(), where);
+  std::optional<RecordJson> value = ParseInRecord(record[key].get_ref<const std::string&>(), where);
   if (!value) ThrowUsage("{}: {}: is a text that is no JSON; write the list itself", where, key);
   return *std::move(value);
 }
@@ -259,14 +252,15 @@ constexpr std::array kMedia = {"images", "image", "videos", "video", "audios", "
 // Of a record: whether its answer is the wanted one.
 constexpr std::array kPreferences = {"label", "kto_tag"};
 
-// Whether a mark of a record is a yes or a no, as a table or a text may have it.
-bool IsVerdict(const RecordJson& value) {
-  if (!value.is_string()) return YesOrNo(value).has_value();
+// As YesOrNo, of what may be a text, as in tables of texts.
+std::optional<bool> VerdictOf(const RecordJson& value) {
+  if (!value.is_string()) return YesOrNo(value);
   std::string text = value.get<std::string>();
   std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text == "true" || text == "false" || text == "1" || text == "0" || text == "1.0" ||
-         text == "0.0";
+  if (text == "true" || text == "1" || text == "1.0") return true;
+  if (text == "false" || text == "0" || text == "0.0") return false;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -302,6 +296,15 @@ void ApplyLossMask(const RecordJson& record, const RecordFormat& format, std::st
   }
 }
 
+void RefuseOpenEnd(const RecordJson& record, std::string_view where,
+                   const std::vector<ChatMessage>& messages) {
+  if (messages.back().role == "assistant" || !HasMember(record, "chosen")) return;
+  ThrowUsage(
+      "{}: chosen: the answer to the conversation is there (preference data), and it would not be "
+      "learned; write it as the last message",
+      where);
+}
+
 void RefuseUnsupported(const RecordJson& record, const RecordFormat& format,
                        std::string_view where) {
   // Texts have members of any kind beside them.
@@ -317,7 +320,7 @@ void RefuseUnsupported(const RecordJson& record, const RecordFormat& format,
           "remove the member, and the marks of them in the text",
           where, key);
     }
-    if (is_one_of(kPreferences) && IsVerdict(value)) {
+    if (is_one_of(kPreferences) && VerdictOf(value)) {
       ThrowUsage(
           "{}: {}: says whether the answer is wanted (KTO), and all answers would be learned; keep "
           "the records whose answer is, without that member",
@@ -325,7 +328,7 @@ void RefuseUnsupported(const RecordJson& record, const RecordFormat& format,
     }
     const LossMark* mark = MarkOf(key);
     if (key == "mask" || key == "loss_mask" ||
-        (mark != nullptr && YesOrNo(value) == std::optional(mark->leaves_out))) {
+        (mark != nullptr && VerdictOf(value) == std::optional(mark->leaves_out))) {
       ThrowUsage(
           "{}: {}: a mark of a whole record is not supported; leave out the record, or mark its "
           "messages with \"train\": false",
@@ -339,7 +342,7 @@ const std::vector<std::string>& MembersThatMark() {
     std::vector<std::string> all(kMedia.begin(), kMedia.end());
     all.insert(all.end(), kPreferences.begin(), kPreferences.end());
     for (const LossMark& mark : kLossMarks) all.emplace_back(mark.name);
-    all.emplace_back("mask");
+    all.insert(all.end(), {"mask", "chosen"});
     return all;
   }();
   return members;

@@ -25,7 +25,10 @@ void ApplyLossMask(const RecordJson& record, const RecordFormat& format, std::st
 // like, marks of whole records, labels of preference.
 void RefuseUnsupported(const RecordJson& record, const RecordFormat& format,
                        std::string_view where);
-// The members that it looks at.
+// Refuses a conversation whose answer stands beside it, as in data of preferences.
+void RefuseOpenEnd(const RecordJson& record, std::string_view where,
+                   const std::vector<ChatMessage>& messages);
+// The members that these two look at.
 const std::vector<std::string>& MembersThatMark();
 
 // "tools" (or "functions"), "documents" and "chat_template_kwargs".

@@ -251,6 +251,7 @@ Record ReadRecord(std::string_view line, const RecordFormat& format, std::string
       break;
     case Kind::kChat:
       messages("messages", &chat.messages);
+      RefuseOpenEnd(json, where, chat.messages);
       ApplyLossMask(json, format, where, &chat.messages);
       AddSystem(json, format, where, &chat.messages);
       AddSurroundings(json, format, where, &chat);

@@ -51,7 +51,8 @@ void UntrainedMembers::Say() const {
   }
   for (const OfFile& one : different) {
     const std::string files = FileNames(one.files);
-    if (!one.unused.empty()) LogInfo("{}: members that are not used: {}.", files, ListOf(one.unused));
+    if (!one.unused.empty())
+      LogInfo("{}: members that are not used: {}.", files, ListOf(one.unused));
     if (!one.unprinted.empty()) {
       LogWarning("{}: the chat template prints nothing of {}.", files, ListOf(one.unprinted));
     }

@@ -410,6 +410,8 @@ TEST_CASE("records: marks of what is not to be learned, as other trainers have t
                       [&] { ReadRecord(line, RecognizeRecord(line, "f:1", {}), "f:1"); }),
               ": says whether the answer is wanted (KTO)"));
   }
+  CHECK(Has(refused(R"({"role": "user", "content": "q"})", R"(, "chosen": "a", "rejected": "b")"),
+            "chosen: the answer to the conversation is there"));
   // Beside a text, and where it is no yes or no, it says something else.
   for (const char* line : {R"({"text": "a", "label": true, "weight": 0, "images": ["x"]})",
                            R"({"prompt": "a", "completion": "b", "label": "sports"})"}) {
