@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/thread.h"
 #include "core/base/timing.h"
 #include "core/base/units.h"
 #include "machine/host_state.h"
@@ -128,7 +129,7 @@ Passed Run(const MeasuredFile& file, const Pass& pass, std::vector<Block>& buffe
   {
     std::vector<std::jthread> threads;
     for (size_t t = 0; t < buffers.size(); ++t) {
-      threads.emplace_back([&, t] {
+      threads.push_back(StartThread("the disk's speed", [&, t] {
         try {
           uint64_t done = 0;
           for (; done < most[t] && SecondsSince(begin) < pass.limit; ++done) {
@@ -140,7 +141,7 @@ Passed Run(const MeasuredFile& file, const Pass& pass, std::vector<Block>& buffe
         } catch (...) {
           failures[t] = std::current_exception();
         }
-      });
+      }));
     }
   }
   if (pass.write && !pass.write_each_out) file.WriteOut();

@@ -22,7 +22,9 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/thread.h"
 #include "core/base/timing.h"
 
 namespace zeroplan {
@@ -177,7 +179,7 @@ class ProbeServer::Impl {
       if (fd) listeners_.push_back(std::move(fd));
       ports_.push_back(std::move(port));
     }
-    thread_ = std::thread([this] { Accept(); });
+    thread_ = StartThread("those who ask this host", [this] { Accept(); });
   }
   ~Impl() {
     stopping_ = true;
@@ -196,7 +198,7 @@ class ProbeServer::Impl {
   struct Served {
     UniqueFd fd;
     std::atomic<bool> done{false};
-    std::thread thread;
+    std::jthread thread;
   };
 
   void Accept() {
@@ -215,12 +217,16 @@ class ProbeServer::Impl {
         if (!fd || served_.size() >= static_cast<size_t>(kMostServed)) continue;
         Served& served = served_.emplace_back();
         served.fd = std::move(fd);
-        served.thread = std::thread([this, &served] {
-          Serve(served.fd.get());
-          // Descriptors are closed by their owner; the peer learns of the end here.
-          shutdown(served.fd.get(), SHUT_RDWR);
-          served.done = true;
-        });
+        try {
+          served.thread = StartThread("a host that asks", [this, &served] {
+            Serve(served.fd.get());
+            // Descriptors are closed by their owner; the peer learns of the end here.
+            shutdown(served.fd.get(), SHUT_RDWR);
+            served.done = true;
+          });
+        } catch (const Error&) {
+          served_.pop_back();  // it asks again, or says that it had no answer
+        }
       }
     }
   }
@@ -261,7 +267,7 @@ class ProbeServer::Impl {
   std::vector<ProbePort> ports_;
   std::atomic<bool> stopping_{false};
   std::list<Served> served_;  // of the thread that accepts
-  std::thread thread_;        // last
+  std::jthread thread_;       // last
 };
 
 ProbeServer::ProbeServer(const ProbeToken& token, uint32_t name, const std::vector<int>& ports,
@@ -363,15 +369,16 @@ std::vector<ProbeReach> ReachAll(const std::vector<ProbeTarget>& targets, const 
   constexpr size_t kAtOnce = 128;
   std::vector<ProbeReach> reached(targets.size());
   std::atomic<size_t> next{0};
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < std::min(kAtOnce, targets.size()); ++i) {
-    threads.emplace_back([&] {
-      for (size_t at; (at = next++) < targets.size();) {
-        Dial(targets[at], {.token = token}, seconds, reached[at]);
-      }
-    });
+  const auto dial = [&] {
+    for (size_t at; (at = next++) < targets.size();) {
+      Dial(targets[at], {.token = token}, seconds, reached[at]);
+    }
+  };
+  {
+    const std::vector<std::jthread> others =
+        StartHelpers(std::clamp<size_t>(targets.size(), 1, kAtOnce) - 1, dial);
+    dial();
   }
-  for (std::thread& thread : threads) thread.join();
   return reached;
 }
 
@@ -389,19 +396,20 @@ std::optional<double> RateOf(const ProbeTarget& target, const Opening& opening,
     DropOnClose(fd.get());
   }
   std::vector<Count> counts(streams);
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   for (size_t i = 0; i < streams; ++i) {
-    threads.emplace_back([&, fd = fds[i].get(), &count = counts[i]] {
-      if (opening.op == ProbeOp::kSource) {
-        count = CountWhatComes(fd, limits.window_seconds, limits.most_bytes);
-        return;
-      }
-      SendUntilAnswered(fd, limits.wait_seconds);
-      Count said;
-      if (ReceiveWhole(fd, &said, sizeof said)) count = said;
-    });
+    threads.push_back(
+        StartThread("a stream of the network", [&, fd = fds[i].get(), &count = counts[i]] {
+          if (opening.op == ProbeOp::kSource) {
+            count = CountWhatComes(fd, limits.window_seconds, limits.most_bytes);
+            return;
+          }
+          SendUntilAnswered(fd, limits.wait_seconds);
+          Count said;
+          if (ReceiveWhole(fd, &said, sizeof said)) count = said;
+        }));
   }
-  for (std::thread& thread : threads) thread.join();
+  threads.clear();
   double rate = 0;
   for (const Count& count : counts) rate += count.rate();
   return rate;

@@ -1,8 +1,7 @@
 #include "executor/engine/local_ranks.h"
 
-#include <cstring>
-
 #include "core/base/error.h"
+#include "core/base/thread.h"
 
 namespace zeroplan {
 
@@ -12,7 +11,7 @@ namespace {
 // that limits may have been lowered to.
 constexpr size_t kStackBytes = 16u << 20;
 
-int StartThread(pthread_t* thread, void* (*main)(void*), void* arg) {
+int StartRank(pthread_t* thread, void* (*main)(void*), void* arg) {
   pthread_attr_t attributes;
   if (const int error = pthread_attr_init(&attributes); error != 0) return error;
   int error = pthread_attr_setstacksize(&attributes, kStackBytes);
@@ -29,10 +28,9 @@ RankThreads::RankThreads(int count) {
   for (int rank = 0; rank < count; ++rank) {
     starts_.push_back({this, rank});
     pthread_t thread{};
-    if (const int error = StartThread(&thread, &Main, &starts_.back()); error != 0) {
+    if (const int error = StartRank(&thread, &Main, &starts_.back()); error != 0) {
       Stop();
-      ThrowRuntime("cannot start the thread of rank {} of {}: {}", rank, count,
-                   std::strerror(error));
+      ThrowNoThread(fmt::format("rank {} of {}", rank, count), error);
     }
     threads_.push_back(thread);
   }

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/full_screen.h"
 #include "core/base/terminal.h"
+#include "core/base/thread.h"
 #include "executor/process/host_text.h"
 
 namespace zeroplan {
@@ -50,7 +51,7 @@ double SecondsBetween(std::chrono::steady_clock::time_point from,
 
 Watch::Watch(WatchOptions options)
     : options_(WithDefaults(std::move(options))), last_look_(options_.now()) {
-  thread_ = std::thread([this] { Serve(); });
+  thread_ = StartThread("the watch of the steps", [this] { Serve(); });
 }
 
 Watch::~Watch() {

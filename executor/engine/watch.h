@@ -197,7 +197,7 @@ class Watch {
   std::string message_;
   std::vector<uint64_t> moves_;
   std::vector<Mover> movers_;
-  std::thread thread_;  // last
+  std::jthread thread_;  // last
 };
 
 }  // namespace zeroplan

@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/thread.h"
 #include "executor/kernels/simd.h"
 
 namespace zeroplan {
@@ -159,24 +161,30 @@ ThreadPool::ThreadPool(int threads, size_t scratch_bytes) : impl_(std::make_uniq
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, kStackBytes);
-  bool failed = false;
-  for (int worker = 0; worker < threads && !failed; ++worker) {
+  bool has_memory = true;
+  int refused = 0;  // why there is no further thread
+  for (int worker = 0; worker < threads && refused == 0; ++worker) {
     void* block = std::aligned_alloc(kAlignment, std::max(impl.scratch_bytes, kAlignment));
-    failed = block == nullptr;
-    if (failed) break;
+    has_memory = block != nullptr;
+    if (!has_memory) break;
     impl.scratch.push_back(block);
     if (worker == 0) continue;
     impl.starts.push_back({&impl, worker});
     pthread_t thread;
-    failed = pthread_create(&thread, &attributes, Impl::Main, &impl.starts.back()) != 0;
-    if (!failed) impl.workers.push_back(thread);
+    refused = pthread_create(&thread, &attributes, Impl::Main, &impl.starts.back());
+    if (refused == 0) impl.workers.push_back(thread);
   }
   pthread_attr_destroy(&attributes);
-  if (failed) {
+  if (!has_memory) {
     impl.StopWorkers();
     ThrowRuntime("cannot start {} threads with {} bytes of scratch each: use fewer threads",
                  threads, scratch_bytes);
   }
+  if (refused == 0) return;
+  // Results do not depend on how many there are.
+  impl.threads = static_cast<int>(impl.workers.size()) + 1;
+  LogWarning("{} of {} threads compute, since no other can be started: {}", impl.threads, threads,
+             WhyNoThread(refused));
 }
 
 ThreadPool::~ThreadPool() { impl_->StopWorkers(); }

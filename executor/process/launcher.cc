@@ -27,6 +27,7 @@
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/terminal.h"
+#include "core/base/thread.h"
 #include "executor/process/connection.h"
 #include "executor/process/handshake.h"
 #include "executor/process/host_launcher.h"
@@ -275,7 +276,7 @@ class Ranks {
     const pid_t parent = getpid();
     child.pid = fork();
     if (child.pid < 0) {
-      ThrowRuntime("rank {}: cannot fork: {}", first_rank_ + rank, std::strerror(errno));
+      ThrowRuntime("rank {}: cannot fork: {}", first_rank_ + rank, WhyNoThread(errno));
     }
     if (child.pid == 0) Become(rank, parent, write_end.get(), argv, envp);
     children_.push_back(std::move(child));

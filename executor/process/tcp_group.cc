@@ -18,6 +18,7 @@
 #include "core/base/error.h"
 #include "core/base/full_screen.h"
 #include "core/base/terminal.h"
+#include "core/base/thread.h"
 #include "executor/process/connection.h"
 #include "executor/process/host_text.h"
 #include "executor/process/rendezvous.h"
@@ -67,7 +68,7 @@ class TcpGroup::Impl {
       peers_[r].doing_since = last_turn_;
       if (peers_[r].connection.open()) poller_.Add(peers_[r].connection.fd(), r);
     }
-    thread_ = std::thread([this] { Serve(); });
+    thread_ = StartThread("the control channel", [this] { Serve(); });
   }
 
   ~Impl() {
@@ -558,7 +559,7 @@ class TcpGroup::Impl {
   SteadyTime own_failure_limit_, failed_at_, last_turn_, last_alive_, leave_limit_;
   bool said_goodbye_ = false;
   UniqueFd wake_;
-  std::thread thread_;  // last
+  std::jthread thread_;  // last
 };
 
 TcpGroup::TcpGroup(const ProcessPlace& place, const TcpGroupOptions& options)

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/thread.h"
 #include "executor/process/stop_signals.h"
 
 namespace zeroplan {
@@ -39,7 +40,7 @@ class BackgroundSave::Writer {
  public:
   Writer() {
     const StopSignalsBlocked blocked;  // they are the trainer's
-    thread_ = std::thread([this] { Serve(); });
+    thread_ = StartThread("saves beside the steps", [this] { Serve(); });
   }
   ~Writer() {
     {
@@ -128,7 +129,7 @@ class BackgroundSave::Writer {
   bool busy_ = false, stopping_ = false, failed_transiently_ = false;
   std::exception_ptr failure_;
   std::string text_;
-  std::thread thread_;  // last
+  std::jthread thread_;  // last
 };
 
 // Counts what goes through it, and ends a save that is given up.

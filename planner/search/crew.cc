@@ -7,6 +7,8 @@
 #include <mutex>
 #include <thread>
 
+#include "core/base/thread.h"
+
 namespace zeroplan {
 
 void Crew::Run(const std::vector<std::function<void()>>& tasks, const std::function<void()>& tell) {
@@ -26,21 +28,19 @@ void Crew::Run(const std::vector<std::function<void()>>& tasks, const std::funct
   };
   std::mutex mutex;
   std::condition_variable ended;
-  size_t working =
-      std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()), tasks.size());
-  std::vector<std::jthread> threads;
-  for (size_t i = 0, count = working; i < count; ++i) {
-    threads.emplace_back([&] {
-      work();
-      const std::lock_guard lock(mutex);
-      --working;
-      ended.notify_one();
-    });
-  }
+  size_t done = 0;
+  std::vector<std::jthread> threads = StartHelpers(
+      std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()), tasks.size()), [&] {
+        work();
+        const std::lock_guard lock(mutex);
+        ++done;
+        ended.notify_one();
+      });
+  if (threads.empty()) work();  // there is no other thread to be had: nothing is told
   std::exception_ptr stopped;
   {
     std::unique_lock lock(mutex);
-    while (working > 0) {
+    while (done < threads.size()) {
       ended.wait_for(lock, std::chrono::milliseconds(50));
       if (stopped || !tell) continue;
       lock.unlock();

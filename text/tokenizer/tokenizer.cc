@@ -18,6 +18,7 @@
 #include "core/base/limits.h"
 #include "core/base/long_work.h"
 #include "core/base/strings.h"
+#include "core/base/thread.h"
 #include "text/files/mapped_file.h"
 #include "text/tokenizer/bpe_model.h"
 #include "text/tokenizer/decoder.h"
@@ -517,8 +518,7 @@ void ParallelEach(size_t count, int threads, const std::function<void(size_t)>& 
                                : std::max<size_t>(1, std::thread::hardware_concurrency());
   runners = std::min(runners, count);
   {
-    std::vector<std::jthread> others;
-    for (size_t i = 1; i < runners; ++i) others.emplace_back(run);
+    const std::vector<std::jthread> others = StartHelpers(std::max<size_t>(1, runners) - 1, run);
     run();
   }
   if (failure) std::rethrow_exception(failure);

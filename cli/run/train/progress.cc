@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/terminal.h"
+#include "core/base/thread.h"
 #include "core/base/units.h"
 #include "executor/process/stop_signals.h"
 #include "executor/train/run_end.h"
@@ -33,7 +34,7 @@ class LoadSampler {
   LoadSampler(int gpus, std::function<void(const MachineLoad&)> seen)
       : meter_(gpus), seen_(std::move(seen)) {
     const StopSignalsBlocked blocked;  // they are the run's thread's
-    thread_ = std::thread([this] { Serve(); });
+    thread_ = StartThread("looks at the machine (--monitor, --watch)", [this] { Serve(); });
   }
   ~LoadSampler() {
     {
@@ -62,7 +63,7 @@ class LoadSampler {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;
-  std::thread thread_;  // the last: it uses the others
+  std::jthread thread_;  // the last: it uses the others
 };
 
 namespace {

@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/thread.h"
 #include "core/program/program.h"
 #include "executor/device/cuda/cuda_handles.h"
 #include "executor/process/host_text.h"
@@ -78,7 +79,7 @@ ncclComm_t SetUp(const ProcessGroup& group, int ranks, double limit_seconds, con
   int device = 0;
   ZEROPLAN_CUDA(cudaGetDevice(&device));
   const auto result = std::make_shared<SetUpResult>();
-  std::thread([result, device, make] {
+  StartThread("the set-up of NCCL", [result, device, make] {
     cudaSetDevice(device);
     result->status = make(&result->communicator);
     result->done.store(true, std::memory_order_release);

@@ -4,10 +4,12 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/thread.h"
 #include "core/base/units.h"
 #include "executor/device/cuda/cuda_handles.h"
 
@@ -40,13 +42,15 @@ void TouchPages(std::byte* memory, uint64_t bytes, int threads) {
   madvise(memory, bytes, MADV_HUGEPAGE);
   const auto parts = static_cast<uint64_t>(std::clamp(threads, 1, 64));
   const uint64_t part = AlignUp(CeilDiv(bytes, parts), kTouchStride);
-  std::vector<std::jthread> workers;
-  for (uint64_t begin = 0; begin < bytes; begin += part) {
-    workers.emplace_back([=] {
+  std::atomic<uint64_t> next{0};
+  const auto touch = [&] {
+    for (uint64_t begin; (begin = next.fetch_add(part)) < bytes;) {
       const uint64_t end = std::min(bytes, begin + part);
       for (uint64_t at = begin; at < end; at += kTouchStride) memory[at] = std::byte{0};
-    });
-  }
+    }
+  };
+  const std::vector<std::jthread> others = StartHelpers(parts - 1, touch);
+  touch();
 }
 
 }  // namespace

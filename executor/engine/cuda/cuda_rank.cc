@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/thread.h"
 #include "core/config/setup_facts.h"
 #include "core/program/step_order.h"
 #include "executor/device/cuda/cuda_handles.h"
@@ -162,14 +163,20 @@ std::string CudaRank::BusyStreams() const {
   }
   const auto answer = std::make_shared<std::promise<std::string>>();
   std::future<std::string> busy = answer->get_future();
-  std::thread([answer, streams, device = device_] {
-    std::string names;
-    cudaSetDevice(device);
-    for (const auto& [name, stream] : streams) {
-      if (cudaStreamQuery(stream) == cudaErrorNotReady) names += (names.empty() ? "" : ", ") + name;
-    }
-    answer->set_value(names);
-  }).detach();
+  try {
+    StartThread("a question to the driver", [answer, streams, device = device_] {
+      std::string names;
+      cudaSetDevice(device);
+      for (const auto& [name, stream] : streams) {
+        if (cudaStreamQuery(stream) == cudaErrorNotReady) {
+          names += (names.empty() ? "" : ", ") + name;
+        }
+      }
+      answer->set_value(names);
+    }).detach();
+  } catch (const Error&) {
+    return "";  // the rest of what is known is said all the same
+  }
   if (busy.wait_for(std::chrono::seconds(1)) != std::future_status::ready) {
     return "; the driver does not answer";
   }

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "core/base/error.h"
+#include "core/base/thread.h"
 #include "executor/collectives/in_process.h"
 #include "executor/device/cuda/cuda_handles.h"
 #include "executor/kernels/kernel_util.h"
@@ -45,7 +46,7 @@ void EventTable::WaitOn(cudaStream_t stream, EventId event) {
   }
 }
 
-HostWorker::HostWorker() : thread_([this] { Serve(); }) {}
+HostWorker::HostWorker() : thread_(StartThread("a stream of the host", [this] { Serve(); })) {}
 
 HostWorker::~HostWorker() {
   {

@@ -92,7 +92,7 @@ class HostWorker {
   std::atomic<int64_t> pending_{0};
   std::atomic<bool> failed_{false};
   std::exception_ptr failure_;  // set before failed_
-  std::thread thread_;          // last
+  std::jthread thread_;         // last
 };
 
 class HostStreams {

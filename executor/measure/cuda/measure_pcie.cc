@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/thread.h"
 #include "executor/device/arena.h"
 #include "executor/measure/cuda/device_parts.h"
 #include "executor/measure/cuda/rank_timer.h"
@@ -75,7 +76,7 @@ class Copies {
     std::exception_ptr failure;
     int device = 0;
     ZEROPLAN_CUDA(cudaGetDevice(&device));
-    std::thread copies([&] {
+    std::jthread copies = StartThread("copies to the GPU", [&] {
       try {
         ZEROPLAN_CUDA(cudaSetDevice(device));
         const auto begin = std::chrono::steady_clock::now();

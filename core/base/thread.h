@@ -1,0 +1,52 @@
+// Starting threads, which the system may refuse (ulimit -u, the control group's pids.max), on
+// stacks that do not depend on `ulimit -s`.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace zeroplan {
+
+// Why there is no further thread or process: "Resource temporarily unavailable; ulimit -u allows
+// this user 64 ...", with the limits that say so. `error`: of pthread_create or fork.
+std::string WhyNoThread(int error);
+// "cannot start a thread for WHAT: " and why, as Error(kRuntime).
+[[noreturn]] void ThrowNoThread(std::string_view what, int error);
+
+// Runs `body` on a thread of its own. Throws as ThrowNoThread.
+template <typename Body>
+std::jthread StartThread(std::string_view what, Body&& body) {
+  try {
+    return std::jthread(std::forward<Body>(body));
+  } catch (const std::system_error& error) {
+    ThrowNoThread(what, error.code().value());
+  }
+}
+
+// Runs `body` on up to `count` more threads, on fewer where the system gives no more: for work that
+// whoever is there takes the next piece of, the caller among them. Joined by the destructor.
+template <typename Body>
+std::vector<std::jthread> StartHelpers(size_t count, const Body& body) {
+  std::vector<std::jthread> helpers;
+  helpers.reserve(count);
+  try {
+    while (helpers.size() < count) helpers.emplace_back(body);
+  } catch (const std::system_error&) {
+    // Those that are there do it.
+  }
+  return helpers;
+}
+
+// Called first in a program: threads that are started later, by libraries too, get stacks of 8 MiB,
+// and so has `body`, which runs on a thread of its own where `ulimit -s` leaves this one less. By
+// default a thread's stack is as large as that limit, which may be too little or too much.
+// `body` throws nothing. Throws Error(kRuntime) where such a thread cannot be started.
+void RunOnWholeStack(const std::function<void()>& body);
+
+}  // namespace zeroplan
