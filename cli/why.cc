@@ -30,6 +30,7 @@ struct WhyOptions : WhyRequest {
 };
 
 void RunWhy(const WhyOptions& options) {
+  const StopSignalsBlocked blocked;  // what it keeps of the log in a temporary folder goes first
   const LongWork work("Reading the log", /*at_once=*/true);
   const WhyAnswer answer = FindWhy(options);
   if (options.format == OutputFormat::kJson) {

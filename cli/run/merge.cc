@@ -16,6 +16,7 @@
 #include "core/model/lora.h"
 #include "executor/checkpoint/adapter_weights.h"
 #include "executor/checkpoint/hf_export.h"
+#include "executor/process/stop_signals.h"
 #include "planner/request/parse.h"
 
 namespace zeroplan {
@@ -28,6 +29,7 @@ struct MergeCommand {
 };
 
 void RunMerge(const MergeCommand& command) {
+  const InterruptScope interrupts;
   namespace fs = std::filesystem;
   const fs::path adapter = command.adapter;
   std::error_code ignored;
@@ -52,8 +54,8 @@ void RunMerge(const MergeCommand& command) {
   options.dtype = command.save_dtype.value_or(Dtype::kBF16);
   options.max_shard_bytes = command.max_shard_size.value_or(options.max_shard_bytes);
   options.source = base;
+  options.second_source = adapter;
   WriteHfWeights(command.out, BaseModel(spec), merged.table(), merged, options);
-  CopyCompanions(adapter, command.out);
   WriteReport(
       "", fmt::format("{}: {} and {} as one model, {} in {}\n", command.out, base, command.adapter,
                       FormatBytes(HfWeightsBytes(merged.table(), options.dtype)),

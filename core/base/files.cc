@@ -15,6 +15,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/long_work.h"
 
 namespace zeroplan {
 namespace {
@@ -160,6 +161,7 @@ void MakeFolders(const fs::path& folder, IoHook* hook) {
 }
 
 void WriteFileAtomically(const fs::path& path, std::string_view text, IoHook* hook) {
+  const StopSignalsBlocked blocked;  // a command that hears none ends behind it, not within
   TemporaryFile temporary(path);
   DurableFile file = DurableFile::Create(temporary.path(), hook);
   file.WriteAt(0, std::as_bytes(std::span(text)));
@@ -196,9 +198,12 @@ void ReplaceFile(const fs::path& path, std::string_view text) {
   if (fs::exists(status)) fs::permissions(target, status.permissions(), error);
 }
 
+fs::path TemporaryPath(const fs::path& target) {
+  return ParentFolder(target) / fmt::format(".{}.tmp", target.filename().string());
+}
+
 TemporaryFile::TemporaryFile(fs::path target)
-    : target_(std::move(target)),
-      path_(ParentFolder(target_) / fmt::format(".{}.tmp", target_.filename().string())) {}
+    : target_(std::move(target)), path_(TemporaryPath(target_)) {}
 
 TemporaryFile::~TemporaryFile() {
   if (!committed_) ::unlink(path_.c_str());

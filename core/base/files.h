@@ -120,8 +120,10 @@ void ReplaceFile(const std::filesystem::path& path, std::string_view text);
 // The folder that holds `path`; "." for a bare name.
 std::filesystem::path ParentFolder(const std::filesystem::path& path);
 
-// The name a file is written under before it takes its target's place: ".NAME.tmp" in the same
-// folder. It is fixed, so that a killed attempt's leftover is overwritten by the next one. Removed
+// ".NAME.tmp" in the same folder.
+std::filesystem::path TemporaryPath(const std::filesystem::path& target);
+// The name a file is written under before it takes its target's place: TemporaryPath. It is
+// fixed, so that a killed attempt's leftover is overwritten by the next one. Removed
 // by the destructor unless committed, so that a failed attempt does not keep the disk full.
 class TemporaryFile {
  public:

@@ -23,6 +23,24 @@ bool IsPending() {
 
 }  // namespace
 
+sigset_t StopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : kStopSignals) sigaddset(&signals, signal);
+  struct sigaction action {};
+  if (sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) {
+    sigdelset(&signals, SIGHUP);
+  }
+  return signals;
+}
+
+StopSignalsBlocked::StopSignalsBlocked() {
+  const sigset_t signals = StopSignals();
+  pthread_sigmask(SIG_BLOCK, &signals, &before_);
+}
+
+StopSignalsBlocked::~StopSignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
 void HearStops(bool (*asked)()) { g_asked = asked; }
 
 void ThrowIfInterrupted() {

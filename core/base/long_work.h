@@ -11,10 +11,28 @@
 
 namespace zeroplan {
 
-// Signals that ask for a stop. The last three are notices: of schedulers that a run is about to
-// lose its node, and of the system that it has used up its processor time (ulimit -t), which it
-// repeats every second.
-inline constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
+// Signals that ask for a stop. The last four are notices: of schedulers that a run is about to lose
+// its node, of the system that it has used up its processor time (ulimit -t), which it repeats
+// every second, and of a terminal that goes away, which sends its own twice.
+inline constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGHUP};
+
+// All of them, but SIGHUP where it is ignored, as nohup has it.
+sigset_t StopSignals();
+
+// Blocks them in this thread, and so in those that are started while it lives, by whomever. They
+// wait for ThrowIfInterrupted, for what lets this thread have them
+// (executor/process/stop_signals.h), or for the end of a file that is being written: then they end
+// the process.
+class StopSignalsBlocked {
+ public:
+  StopSignalsBlocked();
+  ~StopSignalsBlocked();  // puts the mask from before back
+  StopSignalsBlocked(const StopSignalsBlocked&) = delete;
+  StopSignalsBlocked& operator=(const StopSignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 // A stop that is asked for while nothing is there yet that it would lose ends long work at once;
 // later a run hears it between two steps (executor/process/stop_signals.h).

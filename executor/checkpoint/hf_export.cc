@@ -13,6 +13,7 @@
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
+#include "core/base/long_work.h"
 #include "core/base/units.h"
 #include "core/families/adapter_config.h"
 #include "core/families/load_model.h"
@@ -26,6 +27,69 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// tokenizer.json, tokenizer.model, tokenizer.model.v3, LICENSE.txt, USE_POLICY.md, ...
+constexpr std::string_view kPrefixes[] = {"tokenizer.", "LICENSE", "LICENCE", "NOTICE",
+                                          "USE_POLICY"};
+constexpr std::string_view kNames[] = {"generation_config.json",
+                                       "tokenizer_config.json",
+                                       "special_tokens_map.json",
+                                       "added_tokens.json",
+                                       "vocab.json",
+                                       "merges.txt",
+                                       "chat_template.jinja",
+                                       "chat_template.json",
+                                       "tekken.json"};
+
+bool GoesAlong(std::string_view name) {
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) ||
+         std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
+                     [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+// The files that go along, by name. Links are followed within the folder, and in Hugging Face's
+// cache, whose folders are links to files beside them: what else a link leads to was not published
+// with the model.
+struct CompanionFiles {
+  std::vector<fs::path> files;
+  std::vector<fs::path> elsewhere;  // links out of the folder, left out
+  uint64_t bytes = 0;               // of files
+};
+
+bool LeadsAway(const fs::path& link, const fs::path& folder) {
+  std::error_code error;
+  const fs::path target = fs::canonical(link, error), here = fs::canonical(folder, error);
+  const auto is_in = [&](const fs::path& outer) {
+    return std::mismatch(outer.begin(), outer.end(), target.begin(), target.end()).first ==
+           outer.end();
+  };
+  const fs::path snapshots = here.parent_path();
+  return !is_in(here) &&
+         !(snapshots.filename() == "snapshots" && is_in(snapshots.parent_path() / "blobs"));
+}
+
+CompanionFiles Companions(const fs::path& folder) {
+  CompanionFiles found;
+  if (folder.empty()) return found;
+  std::error_code error;
+  for (auto entry = fs::directory_iterator(folder, error);
+       !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    std::error_code gone;  // a dangling link is no file
+    const fs::path& path = entry->path();
+    if (!GoesAlong(path.filename().native()) || !entry->is_regular_file(gone)) continue;
+    if (LeadsAway(path, folder)) {
+      found.elsewhere.push_back(path);
+      continue;
+    }
+    found.files.push_back(path);
+    found.bytes += fs::file_size(path, gone);
+  }
+  if (error) ThrowRuntime("{}: cannot list the folder: {}", folder.string(), error.message());
+  std::sort(found.files.begin(), found.files.end());
+  std::sort(found.elsewhere.begin(), found.elsewhere.end());
+  return found;
+}
+
+constexpr size_t kCopyBytes = size_t{4} << 20;
 constexpr size_t kChunkElements = size_t{1} << 20;
 // What rounds to more is infinity in fp16.
 constexpr float kPastF16 = 65520;
@@ -44,16 +108,47 @@ class StagedFiles {
     file.WriteAt(0, std::as_bytes(std::span(text)));
     file.Finish();
   }
+  // What goes along, of several folders the last one's of a name. "", or why not all of it is here.
+  std::string AddCompanions(std::span<const fs::path> sources) {
+    std::map<std::string, fs::path> files;
+    try {
+      for (const fs::path& source : sources) {
+        std::error_code error;
+        if (fs::equivalent(source, folder_, error)) continue;
+        for (const fs::path& file : Companions(source).files) files[file.filename()] = file;
+      }
+      for (const auto& [name, file] : files) AddCopy(name, file);
+    } catch (const Error& failure) {
+      return failure.what();
+    }
+    return "";
+  }
   void Commit() {
     for (const auto& file : files_) file->Commit(hook_);
     files_.clear();
   }
 
  private:
+  void AddCopy(const std::string& name, const fs::path& from) {
+    const MappedFile file = MappedFile::Open(from);
+    auto temporary = std::make_unique<TemporaryFile>(folder_ / name);
+    DurableFile copy = DurableFile::Create(temporary->path(), hook_);
+    for (uint64_t at = 0; at < file.size(); at += kCopyBytes) {
+      copy.WriteAt(at, file.bytes().subspan(at, std::min<uint64_t>(kCopyBytes, file.size() - at)));
+    }
+    copy.Finish();
+    files_.push_back(std::move(temporary));
+  }
+
   const fs::path& folder_;
   IoHook* hook_;
   std::vector<std::unique_ptr<TemporaryFile>> files_;
 };
+
+// The weights are in place by then, so that a companion's failure is no matter of usage.
+void ThrowIfMissing(const std::string& companion) {
+  if (!companion.empty()) ThrowRuntime("{}", companion);
+}
 
 void Remove(const fs::path& path, IoHook* hook) {
   std::error_code error(hook == nullptr ? 0 : hook->Before(IoStep::kRemove, path),
@@ -91,6 +186,7 @@ class TensorCopier {
     for (size_t i = 0; i < tensors.size(); ++i) {
       const HfTensor& tensor = tensors[i];
       for (uint64_t begin = 0; begin < tensor.elements; begin += chunk_.size()) {
+        ThrowIfInterrupted();
         chunk_.resize(std::min<uint64_t>(kChunkElements, tensor.elements - begin));
         source_.Read({static_cast<int>(tensor.param), StateKind::kMaster, tensor.begin + begin,
                       chunk_.size()},
@@ -128,6 +224,12 @@ class TensorCopier {
   std::vector<float> chunk_;
   uint64_t not_finite_ = 0, overflows_ = 0;
 };
+
+std::vector<fs::path> SourcesOf(const HfExportOptions& options) {
+  std::vector<fs::path> sources = {options.source, options.second_source};
+  std::erase_if(sources, [](const fs::path& source) { return source.empty(); });
+  return sources;
+}
 
 std::string IndexText(std::span<const HfTensor> tensors, std::span<const size_t> first,
                       uint64_t element_bytes) {
@@ -179,7 +281,6 @@ void WriteHfWeights(const fs::path& folder, const ModelSpec& spec,
 
   MakeFolders(folder, options.hook);
   StagedFiles staged(folder, options.hook);
-  staged.AddText(kConfigFile, CompanionConfig(spec, options.source, options.dtype));
   TensorCopier copier(source, options.dtype);
   for (size_t i = 0; i < first.size(); ++i) {
     const size_t end = i + 1 < first.size() ? first[i + 1] : tensors.size();
@@ -191,6 +292,8 @@ void WriteHfWeights(const fs::path& folder, const ModelSpec& spec,
     staged.AddText(kWeightsIndexFile, IndexText(tensors, first, DtypeBytes(options.dtype)));
   }
   copier.WarnOfBad(folder);
+  const std::string missing = staged.AddCompanions(SourcesOf(options));
+  staged.AddText(kConfigFile, CompanionConfig(spec, options.source, options.dtype));
 
   // model.safetensors goes before shards: it counts from the moment it is there, and until it is
   // gone.
@@ -202,7 +305,7 @@ void WriteHfWeights(const fs::path& folder, const ModelSpec& spec,
     Remove(folder / kWeightsFile, options.hook);
     SyncFolder(folder, options.hook);
   }
-  if (!options.source.empty()) CopyCompanions(options.source, folder, options.hook);
+  ThrowIfMissing(missing);
 }
 
 void WriteAdapter(const fs::path& folder, const ModelSpec& spec, std::span<const ParamTensor> table,
@@ -212,41 +315,21 @@ void WriteAdapter(const fs::path& folder, const ModelSpec& spec, std::span<const
   for (HfTensor& tensor : tensors) tensor.name.insert(0, kAdapterPrefix);
   MakeFolders(folder, options.hook);
   StagedFiles staged(folder, options.hook);
-  staged.AddText(kAdapterConfigFile, WriteAdapterConfig(spec, base));
   TensorCopier copier(source, options.dtype);
   std::map<std::string, std::string> metadata;
   if (!base_digest.empty()) metadata.emplace(kBaseDigest, base_digest);
   copier.WriteFile(staged.Add(kAdapterWeightsFile), tensors, options.hook, std::move(metadata));
   copier.WarnOfBad(folder);
+  const std::string missing = staged.AddCompanions(SourcesOf(options));
+  staged.AddText(kAdapterConfigFile, WriteAdapterConfig(spec, base));
   staged.Commit();
-  if (!options.source.empty()) CopyCompanions(options.source, folder, options.hook);
+  ThrowIfMissing(missing);
 }
 
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-
-constexpr size_t kCopyBytes = size_t{4} << 20;
-
-// tokenizer.json, tokenizer.model, tokenizer.model.v3, LICENSE.txt, USE_POLICY.md, ...
-constexpr std::string_view kPrefixes[] = {"tokenizer.", "LICENSE", "LICENCE", "NOTICE",
-                                          "USE_POLICY"};
-constexpr std::string_view kNames[] = {"generation_config.json",
-                                       "tokenizer_config.json",
-                                       "special_tokens_map.json",
-                                       "added_tokens.json",
-                                       "vocab.json",
-                                       "merges.txt",
-                                       "chat_template.jinja",
-                                       "chat_template.json",
-                                       "tekken.json"};
-
-bool GoesAlong(std::string_view name) {
-  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) ||
-         std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
-                     [&](std::string_view prefix) { return name.starts_with(prefix); });
-}
 
 const char* TorchName(Dtype dtype) {
   return dtype == Dtype::kBF16 ? "bfloat16" : dtype == Dtype::kF16 ? "float16" : "float32";
@@ -259,60 +342,6 @@ Json ConfigIn(const fs::path& folder) {
   Json config =
       Json::parse(ReadTextFile(folder / kConfigFile), nullptr, /*allow_exceptions=*/false);
   return config.is_object() ? config : Json::object();
-}
-
-// The files that go along, by name. Links are followed within the folder, and in Hugging Face's
-// cache, whose folders are links to files beside them: what else a link leads to was not published
-// with the model.
-struct CompanionFiles {
-  std::vector<fs::path> files;
-  std::vector<fs::path> elsewhere;  // links out of the folder, left out
-  uint64_t bytes = 0;               // of files
-};
-
-bool LeadsAway(const fs::path& link, const fs::path& folder) {
-  std::error_code error;
-  const fs::path target = fs::canonical(link, error), here = fs::canonical(folder, error);
-  const auto is_in = [&](const fs::path& outer) {
-    return std::mismatch(outer.begin(), outer.end(), target.begin(), target.end()).first ==
-           outer.end();
-  };
-  const fs::path snapshots = here.parent_path();
-  return !is_in(here) &&
-         !(snapshots.filename() == "snapshots" && is_in(snapshots.parent_path() / "blobs"));
-}
-
-CompanionFiles Companions(const fs::path& folder) {
-  CompanionFiles found;
-  if (folder.empty()) return found;
-  std::error_code error;
-  for (auto entry = fs::directory_iterator(folder, error);
-       !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    std::error_code gone;  // a dangling link is no file
-    const fs::path& path = entry->path();
-    if (!GoesAlong(path.filename().native()) || !entry->is_regular_file(gone)) continue;
-    if (LeadsAway(path, folder)) {
-      found.elsewhere.push_back(path);
-      continue;
-    }
-    found.files.push_back(path);
-    found.bytes += fs::file_size(path, gone);
-  }
-  if (error) ThrowRuntime("{}: cannot list the folder: {}", folder.string(), error.message());
-  std::sort(found.files.begin(), found.files.end());
-  std::sort(found.elsewhere.begin(), found.elsewhere.end());
-  return found;
-}
-
-void CopyFile(const fs::path& from, const fs::path& to, IoHook* hook) {
-  const MappedFile file = MappedFile::Open(from);
-  TemporaryFile temporary(to);
-  DurableFile copy = DurableFile::Create(temporary.path(), hook);
-  for (uint64_t at = 0; at < file.size(); at += kCopyBytes) {
-    copy.WriteAt(at, file.bytes().subspan(at, std::min<uint64_t>(kCopyBytes, file.size() - at)));
-  }
-  copy.Finish();
-  temporary.Commit(hook);
 }
 
 }  // namespace
@@ -367,24 +396,17 @@ void CheckExportFolder(const fs::path& folder, const fs::path& source, std::stri
     if (IsWeightShardName(name)) names.push_back(name);
   }
   for (const fs::path& file : Companions(source).files) names.push_back(file.filename().string());
+  // A folder with a config under its temporary name alone is what a write left that was killed.
+  if (!fs::exists(folder / kConfigFile, error) &&
+      fs::exists(TemporaryPath(folder / kConfigFile), error)) {
+    return;
+  }
   for (const std::string& name : names) {
     if (!fs::exists(folder / name, error)) continue;
     ThrowUsage(
         "{} {}: holds {}, and no checkpoints of a run: it would be replaced; name another folder, "
         "or move it away",
         option, folder.string(), name);
-  }
-}
-
-void CopyCompanions(const fs::path& source, const fs::path& target, IoHook* hook) {
-  std::error_code error;
-  if (fs::equivalent(source, target, error)) return;
-  for (const fs::path& file : Companions(source).files) {
-    try {
-      CopyFile(file, target / file.filename(), hook);
-    } catch (const Error& failure) {
-      ThrowRuntime("{}", failure.what());  // the weights are in place: it is no matter of usage
-    }
   }
 }
 

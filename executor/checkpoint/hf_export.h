@@ -26,6 +26,8 @@ struct HfExportOptions {
   // The folder that training started from: its config.json, tokenizer and licence go along. Empty:
   // there is none.
   std::filesystem::path source;
+  // Another, whose tokenizer and the like win: the adapter's that is merged. Empty: there is none.
+  std::filesystem::path second_source;
   IoHook* hook = nullptr;
 };
 
@@ -33,18 +35,20 @@ struct HfExportOptions {
 // transformers.AutoModelForCausalLM.from_pretrained(folder) loads: unpadded vocabulary, tied head
 // left out, parameters that are published in parts cut into them. One model.safetensors, or
 // model-00001-of-0000N.safetensors and model.safetensors.index.json; config.json and what goes
-// along with it (hf_export.h). The folder is made if need be.
+// along with it (CheckCompanions). The folder is made if need be.
 //
 // All is on disk before anything takes its place. A single file takes it in one step. Before
 // several do, those of an earlier save are removed: cut off in between, part of the new ones is
-// there, which no reader takes for the whole. Throws Error(kRuntime) if something cannot be
-// written.
+// there, which no reader takes for the whole. config.json is the last, so that a folder that had
+// none holds a model once all of it is there. Throws Error(kRuntime) if something cannot be
+// written; where that is a file that goes along, all others are in place by then. Hears
+// ThrowIfInterrupted until the first takes its place.
 void WriteHfWeights(const std::filesystem::path& folder, const ModelSpec& spec,
                     std::span<const ParamTensor> table, const StateSource& source,
                     const HfExportOptions& options = {});
 
 // Throws Error(kUsage) where `folder`, which no run has saved to yet, has a file that
-// WriteHfWeights would replace. `option` named the folder.
+// WriteHfWeights would replace, unless a killed WriteHfWeights left it. `option` named the folder.
 void CheckExportFolder(const std::filesystem::path& folder, const std::filesystem::path& source,
                        std::string_view option);
 
@@ -65,16 +69,11 @@ std::vector<size_t> CutIntoShards(std::span<const uint64_t> bytes, uint64_t max_
 std::string CompanionConfig(const ModelSpec& spec, const std::filesystem::path& source,
                             Dtype dtype);
 
-// Bytes of what CopyCompanions copies; 0 for an empty `source`. Says which links it leaves out.
-// Throws Error(kUsage) for a file of more than 1 GiB, which is none of these.
+// generation_config.json, the tokenizer's files, the chat template and what says under which terms
+// the weights may be used go along from `source`, each whole, unless that is the folder they go to.
+// Links are followed within the folder, and those of Hugging Face's cache; others are left out,
+// which this says. Returns their bytes; 0 for an empty `source`. Throws Error(kUsage) for a file of
+// more than 1 GiB, which is none of these.
 uint64_t CheckCompanions(const std::filesystem::path& source);
-
-// Copies generation_config.json, the tokenizer's files, the chat template and what says under which
-// terms the weights may be used from `source` to `target`, each whole. Links are followed within
-// the folder, and those of Hugging Face's cache; others are left out. What is there of the same
-// name is replaced; nothing happens if both are one folder. Throws Error(kRuntime) naming the
-// file.
-void CopyCompanions(const std::filesystem::path& source, const std::filesystem::path& target,
-                    IoHook* hook = nullptr);
 
 }  // namespace zeroplan

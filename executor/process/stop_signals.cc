@@ -13,20 +13,6 @@
 
 namespace zeroplan {
 
-sigset_t StopSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : kStopSignals) sigaddset(&signals, signal);
-  return signals;
-}
-
-StopSignalsBlocked::StopSignalsBlocked() {
-  const sigset_t signals = StopSignals();
-  pthread_sigmask(SIG_BLOCK, &signals, &before_);
-}
-
-StopSignalsBlocked::~StopSignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
 SignalFile::SignalFile() {
   sigset_t mask = StopSignals();
   sigaddset(&mask, SIGCHLD);
@@ -97,8 +83,10 @@ InterruptScope::InterruptScope() {
   action.sa_sigaction = OnSignal;
   action.sa_flags = SA_SIGINFO | SA_RESTART;
   sigemptyset(&action.sa_mask);
-  for (const int signal : kStopSignals) sigaction(signal, &action, nullptr);
   const sigset_t signals = StopSignals();
+  for (const int signal : kStopSignals) {
+    if (sigismember(&signals, signal) == 1) sigaction(signal, &action, nullptr);
+  }
   pthread_sigmask(SIG_UNBLOCK, &signals, &before_);
   HearStops(StopRequested);
 }
@@ -106,7 +94,10 @@ InterruptScope::InterruptScope() {
 InterruptScope::~InterruptScope() {
   HearStops(nullptr);
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  for (const int signal : kStopSignals) std::signal(signal, SIG_DFL);
+  const sigset_t signals = StopSignals();
+  for (const int signal : kStopSignals) {
+    if (sigismember(&signals, signal) == 1) std::signal(signal, SIG_DFL);
+  }
   Forget();
 }
 

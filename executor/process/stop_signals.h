@@ -12,23 +12,6 @@
 
 namespace zeroplan {
 
-// kStopSignals (core/base/long_work.h).
-sigset_t StopSignals();
-
-// Blocks them in this thread, and so in those that are started while it lives, by whomever. They
-// wait for InterruptScope, which lets this thread have them, or for
-// Launch.
-class StopSignalsBlocked {
- public:
-  StopSignalsBlocked();
-  ~StopSignalsBlocked();  // puts the mask from before back
-  StopSignalsBlocked(const StopSignalsBlocked&) = delete;
-  StopSignalsBlocked& operator=(const StopSignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
-
 // A signal that the launcher passes on to its ranks, marked so that a rank which got it from the
 // terminal too does not take it for a second one.
 inline constexpr int kForwardedMark = 0x7a70'0000;
@@ -70,7 +53,8 @@ class SignalFile {
 
 // Ctrl-C and SIGTERM ask for a stop after the current step; a second one ends the process at once.
 // So do SIGUSR1 and SIGUSR2, which schedulers send before they take a node away (Slurm's --signal),
-// and SIGXCPU: the SIGTERM that follows is then the first.
+// SIGXCPU, and the SIGHUP of a terminal that goes away, however many come: a SIGTERM that follows
+// is then the first.
 // A rank gets a Ctrl-C from the terminal and from its launcher (executor/process/launcher.h): that
 // is one.
 //

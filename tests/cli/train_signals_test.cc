@@ -1,15 +1,18 @@
 // What the system may send a run: signals, files that shrink, readers that go away.
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "tests/cli/run_binary.h"
 #include "tests/cli/tokenizer_model.h"
@@ -103,7 +106,7 @@ TEST_CASE("a stop is heard while text becomes tokens, and nothing half written s
     for (int i = 0; i < 10'000; ++i) file << line << i << '\n';
   }
   fs::create_directory(out);
-  for (const int signal : {SIGTERM, SIGINT}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
     const Started run(
         "data tokenize " + text + " --threads 1 --tokenizer " + model + " -o " + out + "/text.bin",
         work.path("err"));
@@ -123,6 +126,189 @@ TEST_CASE("a stop is heard while text becomes tokens, and nothing half written s
   for (const auto& entry : fs::directory_iterator(cache + "/tokens")) {
     CHECK(entry.path().extension() == ".lock");
   }
+}
+
+std::vector<std::string> NamesIn(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+const std::string kPreload = "LD_PRELOAD=" + BinaryPath("fake_io/libfake_io.so");
+
+// zeroplan that waits before its `at`th call of this name below `folder`, until it is let go on.
+class Held {
+ public:
+  Held(const std::string& arguments, const Workspace& work, const std::string& folder,
+       const char* call, int at, const std::string& environment = "")
+      : file_(work.path("held")),
+        run_(arguments, work.path("err"),
+             "export " + environment + " FAKE_IO_UNDER=" + folder + " FAKE_IO_HOLD=" + call +
+                 " FAKE_IO_HOLD_AT=" + std::to_string(at) + " FAKE_IO_HOLD_FILE=" + file_ + " " +
+                 kPreload + "; ") {
+    while (!fs::exists(file_) && !HasEnded(run_.pid())) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    INFO(ReadWhole(work.path("err")));
+    REQUIRE(fs::exists(file_));
+  }
+  void Signal(int signal) const { run_.Signal(signal); }
+  int GoOn() const {
+    fs::remove(file_);
+    return run_.Wait();
+  }
+
+ private:
+  std::string file_;
+  Started run_;
+};
+
+TEST_CASE("merge: a stop leaves nothing, and a kill at its end nothing that is taken for a model") {
+  const Workspace work;
+  const std::string base = work.path("base"), lora = work.path("lora"), out = work.path("out");
+  REQUIRE(RunZeroplan(work.Train("--save " + base, 2)).exit_code == 0);
+  std::ofstream(base + "/tokenizer_config.json") << R"({"eos_token":"."})";
+  REQUIRE(RunZeroplan("train --model " + base + " --data " + SourcePath("LICENSE") +
+                      " --threads 1 --steps 2 --method lora --save " + lora)
+              .exit_code == 0);
+  const std::string merge = "merge " + lora + " -o ";
+  REQUIRE(RunZeroplan(merge + work.path("whole")).exit_code == 0);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
+    CAPTURE(signal);
+    const Held run(merge + out, work, out, "pwrite", 0);
+    CHECK(Has(fmt::format("{}", fmt::join(NamesIn(out), " ")), ".tmp"));
+    run.Signal(signal);
+    if (signal == SIGHUP) run.Signal(signal);  // as a terminal sends it
+    CHECK(run.GoOn() == 130);
+    CHECK(Has(ReadWhole(work.path("err")), "interrupted; nothing was saved"));
+    CHECK(NamesIn(out).empty());
+  }
+  // Killed once some of it has its name: no reader takes it, and the next merge replaces it.
+  const size_t files = NamesIn(work.path("whole")).size();
+  REQUIRE(files >= 3);
+  for (size_t named = 1; named < files; ++named) {
+    CAPTURE(named);
+    fs::remove_all(out);
+    const Held run(merge + out, work, out, "rename", static_cast<int>(named));
+    run.Signal(SIGKILL);
+    CHECK(run.GoOn() == -1);
+    CHECK(NamesIn(out).size() == files);
+    CHECK_FALSE(fs::exists(out + "/config.json"));
+    CHECK(RunZeroplan("generate " + out).exit_code == 2);
+    CHECK(RunZeroplan(merge + out).exit_code == 0);
+    CHECK(NamesIn(out) == NamesIn(work.path("whole")));
+    for (const std::string& name : NamesIn(out)) {
+      CHECK(ReadWhole(out + "/" + name) == ReadWhole(work.path("whole/" + name)));
+    }
+  }
+  // Somebody else's files are not.
+  fs::remove(out + "/config.json");
+  CHECK(RunZeroplan(merge + out).exit_code == 2);
+}
+
+TEST_CASE("plan and why: a signal while they write leaves no temporary file") {
+  const Workspace work;
+  const std::string out = work.path("out");
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    CAPTURE(signal);
+    fs::remove_all(out);
+    fs::create_directory(out);
+    const Held run("plan --model gpt2 --hw a10 --quick --plan-out " + out + "/plan.json", work, out,
+                   "fsync", 0);
+    run.Signal(signal);
+    CHECK(run.GoOn() == -1);
+    CHECK(NamesIn(out) == std::vector<std::string>{"plan.json"});
+    fs::remove(out + "/plan.json");
+    std::ofstream(work.path("log")) << "Namespace(deepspeed=None)\n"
+                                       "{\"zero_optimization\": {\"stage\": 2}, "
+                                       "\"train_micro_batch_size_per_gpu\": 1}\n"
+                                       "torch.OutOfMemoryError: CUDA out of memory.\n";
+    const Held why(
+        "why " + work.path("log") + " --model gpt2 --hw a10 --config " + work.path("ds.json"), work,
+        out, "mkdir", 1, "TMPDIR=" + out);
+    why.Signal(signal);
+    CHECK(why.GoOn() != 0);
+    CHECK(NamesIn(out).empty());
+  }
+}
+
+TEST_CASE("where no thread can be started work goes on with fewer, or the limit is named") {
+  const Workspace work;
+  const auto with_threads = [&](const std::string& arguments, int threads) {
+    return RunZeroplan(
+        arguments, "ZEROPLAN_NO_DETECT=1 FAKE_THREADS=" + std::to_string(threads) + " " + kPreload);
+  };
+  const std::string plan = "plan --model gpt2 --hw dgx-a100-80gb --gpus 2 --format json";
+  const RunResult alone = with_threads(plan, 0);
+  CHECK(alone.exit_code == 0);
+  CHECK(alone.out == RunZeroplan(plan).out);
+
+  const std::string model = MakeTokenizerModel(work.path("model"));
+  const std::string tokenize = "data tokenize " + SourcePath("LICENSE") + " " +
+                               SourcePath("CONTRIBUTING.md") + " --threads 4 --tokenizer " + model +
+                               " -o ";
+  REQUIRE(RunZeroplan(tokenize + work.path("all.bin")).exit_code == 0);
+  CHECK(with_threads(tokenize + work.path("one.bin"), 0).exit_code == 0);
+  CHECK(ReadWhole(work.path("one.bin")) == ReadWhole(work.path("all.bin")));
+
+  const std::string train = "train --model " + work.path("config.json") + " --data " +
+                            SourcePath("LICENSE") + " --gpus 2 --stage 2 --threads 3 --steps 4 " +
+                            "--save-every 2 --async-save on --save ";
+  REQUIRE(RunZeroplan(train + work.path("usual")).exit_code == 0);
+  bool went_on = false, with_fewer = false;
+  for (int threads = 0; !went_on; ++threads) {
+    CAPTURE(threads);
+    REQUIRE(threads < 30);
+    const std::string out = work.path("out" + std::to_string(threads));
+    const RunResult run = with_threads(train + out, threads);
+    INFO(run.err);
+    CHECK(Lacks(run.err, "bug"));
+    if (run.exit_code == 0) {
+      CHECK(ReadWhole(out + "/model.safetensors") ==
+            ReadWhole(work.path("usual/model.safetensors")));
+      const bool fewer = run.err.find(" of 3 threads compute") != std::string::npos;
+      with_fewer = with_fewer || fewer;
+      went_on = !fewer;
+      continue;
+    }
+    CHECK(run.exit_code == 4);
+    CHECK(Has(run.err, "cannot start a thread for "));
+    CHECK(Has(run.err, "ulimit -u"));
+  }
+  CHECK(with_fewer);
+}
+
+TEST_CASE("a small limit of the stack changes nothing") {
+  const Workspace work;
+  const std::string model = MakeTokenizerModel(work.path("model"));
+  const std::string commands[] = {
+      "estimate --model gpt2 --hw a10",
+      "plan --model gpt2 --hw a10 --quick",
+      "data tokenize " + SourcePath("LICENSE") + " --tokenizer " + model + " -o " +
+          work.path("small.bin"),
+      work.Train("--gpus 2 --stage 3 --save " + work.path("out"), 2),
+      "generate " + work.path("out") + " --tokens 3",
+  };
+  for (const std::string& command : commands) {
+    CAPTURE(command);
+    const RunResult run = RunZeroplan(command, "ulimit -s 64; ZEROPLAN_NO_DETECT=1");
+    CAPTURE(run.err);
+    CHECK(run.exit_code == 0);
+  }
+  // Signals reach the thread that runs it.
+  const Started run(work.Train("--metrics " + work.path("m.jsonl"), kForEver), work.path("err"),
+                    "ulimit -s 64; ");
+  REQUIRE(HasSteps(run.pid(), work.path("m.jsonl")));
+  run.Signal(SIGTERM);
+  CHECK(run.Wait() == 130);
+  CHECK(Has(RunZeroplan("plan --model gpt2 --hw a10",
+                        "ulimit -s 64; ZEROPLAN_NO_DETECT=1 FAKE_THREADS=0 " + kPreload)
+                .err,
+            "zeroplan: ulimit -s leaves 65536 bytes of stack"));
 }
 
 TEST_CASE("train: with nohup a hang-up changes nothing") {

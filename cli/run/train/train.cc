@@ -378,14 +378,10 @@ void CheckWatch(const TrainCommand& command) {
 }
 
 void RunTrain(const TrainCommand& command) {
-  TakeRunSignals();
-  if (IsHostAgent()) {
-    const StopSignalsBlocked blocked;
-    return LaunchHostPart(command);
-  }
+  const StopSignalsBlocked blocked;  // before a driver starts threads
+  if (IsHostAgent()) return LaunchHostPart(command);
   CheckMetricsFile(command.metrics, command.run.resume);
   CheckWatch(command);
-  const StopSignalsBlocked blocked;  // before a driver starts threads
   const Backend backend =
       ChooseBackend(command.backend, "runs the same program with ranks as threads");
   const std::optional<ProcessPlace> place = FindPlace(command, backend);

@@ -47,10 +47,4 @@ std::optional<RestartOptions> FindRestarts(const TrainCommand& command,
 std::unique_ptr<ProcessGroup> JoinGroup(const ProcessPlace& place,
                                         std::chrono::seconds timeout = std::chrono::seconds(120));
 
-// Signals that would end a run without a word, or without saving.
-
-// For the rest of the process. A terminal that goes away (SIGHUP) asks for a stop as SIGTERM does,
-// once, however many come; with nohup it does nothing.
-void TakeRunSignals();
-
 }  // namespace zeroplan
