@@ -10,11 +10,15 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/thread.h"
 #include "executor/process/connection.h"
+#include "executor/process/handshake.h"
 #include "executor/process/host_text.h"
 
 namespace zeroplan {
@@ -29,6 +33,13 @@ constexpr milliseconds kForEver = std::chrono::hours(24 * 365);
 constexpr milliseconds kLookEvery(50);
 // A connection that breaks is most often one of a rank that is gone, and the group knows it soon.
 constexpr milliseconds kVerdict(5'000);
+// How often connections are set up before a network is taken for the reason that they are not.
+constexpr int kAttempts = 4;
+// What a rank says first over a connection, under a number that no message has, and how long it is
+// waited for, that much longer in each attempt. Its peer has said that it is connected.
+constexpr size_t kWordBytes = 32;
+constexpr uint64_t kWordNumber = ~uint64_t{0};
+constexpr milliseconds kWordLimit(10'000);
 
 // The hosts of the ranks, by rank. A rank that knows its host by loopback is on rank 0's, which
 // ranks on other hosts reach by rank 0's address.
@@ -51,6 +62,8 @@ std::shared_ptr<gloo::transport::Device> MakeDevice(const std::string& own_host)
   }
   try {
     return gloo::transport::tcp::CreateDevice(attr);
+  } catch (const std::system_error& error) {
+    ThrowNoThread("Gloo", error.code().value());  // its own, of which it has one
   } catch (const std::exception& error) {
     ThrowRuntime(
         "Gloo: cannot listen at {}: {}; GLOO_SOCKET_IFNAME names the interface that leads to the "
@@ -94,10 +107,9 @@ class GlooLinks::Impl {
   Impl(ProcessGroup& group, double limit_seconds)
       : group_(group),
         hosts_(HostsOfRanks(group)),
-        device_(MakeDevice(hosts_[static_cast<size_t>(group.rank())])),
-        context_(device_->createContext(group.rank(), group.world_size())) {
+        device_(MakeDevice(hosts_[static_cast<size_t>(group.rank())])) {
     Connect(limit_seconds);
-    watcher_ = std::thread([this] { WatchGroup(); });
+    watcher_ = StartThread("the watch of Gloo's connections", [this] { WatchGroup(); });
   }
 
   ~Impl() {
@@ -163,13 +175,50 @@ class GlooLinks::Impl {
   }
 
  private:
+  // Until all pairs are connected, each of their ends listens, and takes whoever comes first for
+  // its peer. So the ranks tell each other over the control channel, which knows who belongs to the
+  // run, what they will say first, and begin anew where another has come.
   void Connect(double limit_seconds) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int attempt = 1;; ++attempt) {
+      const std::string problem = TryConnect(limit_seconds, attempt);
+      const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
+      const bool late = limit_seconds > 0 && waited.count() >= limit_seconds;
+      std::string first;
+      bool again = attempt < kAttempts;
+      const std::vector<std::string> all = group_.AllGather((late ? '!' : '.') + problem);
+      for (size_t rank = 0; rank < all.size(); ++rank) {
+        again = again && all[rank].front() != '!';
+        if (first.empty() && all[rank].size() > 1) {
+          first = fmt::format("rank {}: {}", rank, all[rank].substr(1));
+        }
+      }
+      if (first.empty()) return;
+      if (!again) {
+        ThrowRuntime(
+            "Gloo: connections between the ranks could not be set up{}: {}; the network between "
+            "the hosts may not let them reach one another ('zeroplan doctor --hosts' says where), "
+            "or GLOO_SOCKET_IFNAME names the interface that does",
+            attempt > 1 ? fmt::format(" in {} attempts", attempt) : "", first);
+      }
+      if (group_.rank() == 0) {
+        LogWarning(
+            "Gloo: {}; a stranger who connects meanwhile, as a port scan does, ends the set-up of "
+            "connections: they are set up again (attempt {} of {})",
+            first, attempt + 1, kAttempts);
+      }
+    }
+  }
+
+  // "", or what went wrong: another attempt needs another context. Comes back on every rank.
+  std::string TryConnect(double limit_seconds, int attempt) {
     const int rank = group_.rank(), ranks = group_.world_size();
     const auto limit =
         limit_seconds > 0 ? milliseconds(static_cast<int64_t>(limit_seconds * 1000)) : kForEver;
+    context_ = device_->createContext(rank, ranks);
     context_->setTimeout(limit);
-    // What each rank says: where it listens for each of the others.
-    std::vector<std::string> mine;
+    // What each rank says: what it says first, and where it listens for each of the others.
+    std::vector<std::string> mine = {RandomBytes(kWordBytes)};
     try {
       for (int peer = 0; peer < ranks; ++peer) {
         std::vector<char> bytes;
@@ -181,21 +230,59 @@ class GlooLinks::Impl {
     }
     std::vector<std::vector<std::string>> said;
     for (const std::string& text : group_.AllGather(Pack(mine))) said.push_back(Unpack(text));
+    std::string problem;
     for (int peer = 0; peer < ranks; ++peer) {
       if (peer == rank) continue;
-      const std::string& address = said[static_cast<size_t>(peer)][static_cast<size_t>(rank)];
+      const std::string& address = said[static_cast<size_t>(peer)][static_cast<size_t>(rank) + 1];
       try {
         context_->getPair(peer)->connect({address.begin(), address.end()});
       } catch (const std::exception& error) {
-        group_.ThrowIfFailed();
-        ThrowRuntime(
-            "Gloo: no connection to rank {} at {}: {}{}; the network between the hosts may not let "
-            "them reach one another ('zeroplan doctor --hosts' says where), or GLOO_SOCKET_IFNAME "
-            "names the interface that does",
-            peer, hosts_[static_cast<size_t>(peer)], error.what(),
-            OnHostText(hosts_[static_cast<size_t>(rank)]));
+        if (problem.empty()) problem = NoConnection(peer, error.what());
       }
     }
+    // A rank whose peer has gone elsewhere is not waited for.
+    for (const std::string& text : group_.AllGather(problem)) {
+      if (!text.empty()) return problem;
+    }
+    return HearPeers(said, attempt);
+  }
+
+  // Each end says its rank's word first.
+  std::string HearPeers(const std::vector<std::vector<std::string>>& said, int attempt) {
+    const int rank = group_.rank(), ranks = group_.world_size();
+    std::string own = said[static_cast<size_t>(rank)].front();
+    std::vector<std::string> heard(static_cast<size_t>(ranks), std::string(kWordBytes, '\0'));
+    std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> buffers;
+    int peer = 0;
+    try {
+      const auto begun = [&](std::string& bytes) {
+        return buffers.emplace_back(context_->createUnboundBuffer(bytes.data(), bytes.size()))
+            .get();
+      };
+      for (peer = 0; peer < ranks; ++peer) {
+        if (peer == rank) continue;
+        begun(own)->send(peer, kWordNumber);
+        begun(heard[static_cast<size_t>(peer)])->recv(peer, kWordNumber);
+      }
+      size_t next = 0;
+      for (peer = 0; peer < ranks; ++peer) {
+        if (peer == rank) continue;
+        buffers[next++]->waitSend(nullptr, attempt * kWordLimit);
+        buffers[next++]->waitRecv(nullptr, attempt * kWordLimit);
+        if (heard[static_cast<size_t>(peer)] != said[static_cast<size_t>(peer)].front()) {
+          return NoConnection(peer, "another has connected in its place");
+        }
+      }
+    } catch (const std::exception& error) {
+      return NoConnection(peer, error.what());
+    }
+    return "";
+  }
+
+  std::string NoConnection(int peer, std::string_view why) const {
+    return fmt::format("no connection to rank {} at {}: {}{}", peer,
+                       hosts_[static_cast<size_t>(peer)], why,
+                       OnHostText(hosts_[static_cast<size_t>(group_.rank())]));
   }
 
   // REQUIRES: mutex_ is held
@@ -243,13 +330,13 @@ class GlooLinks::Impl {
   ProcessGroup& group_;
   const std::vector<std::string> hosts_;
   const std::shared_ptr<gloo::transport::Device> device_;
-  const std::shared_ptr<gloo::transport::Context> context_;
+  std::shared_ptr<gloo::transport::Context> context_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool leaving_ = false;
   std::exception_ptr aborted_;
   Message::Buffer* waits_for_ = nullptr;
-  std::thread watcher_;  // last
+  std::jthread watcher_;  // last
 };
 
 GlooLinks::GlooLinks(ProcessGroup& group, double limit_seconds)

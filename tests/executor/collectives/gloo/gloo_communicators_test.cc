@@ -2,16 +2,24 @@
 // group and links of its own.
 #include "executor/collectives/gloo/gloo_communicators.h"
 
+#include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <fmt/ranges.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -23,6 +31,7 @@
 #include "executor/kernels/convert.h"
 #include "executor/kernels/thread_pool.h"
 #include "tests/executor/process/thread_ranks.h"
+#include "tests/has.h"
 #include "tests/two_hosts.h"
 
 namespace zeroplan {
@@ -325,6 +334,115 @@ TEST_CASE("ranks that reach rank 0 by loopback are on its host, and others reach
   }
   for (std::thread& thread : threads) thread.join();
   CHECK(errors == std::vector<std::string>(kRanks));
+}
+
+// The ports of 127.0.0.1 where this process listens.
+std::vector<int> OwnListeners() {
+  std::set<std::string> own;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
+    if (target.starts_with("socket:[")) own.insert(target.substr(8, target.size() - 9));
+  }
+  std::vector<int> ports;
+  std::ifstream table("/proc/net/tcp");
+  std::string line;
+  std::getline(table, line);
+  while (std::getline(table, line)) {
+    std::istringstream words(line);
+    std::string place, local, remote, state, skipped, inode;
+    words >> place >> local >> remote >> state;
+    for (int i = 0; i < 5; ++i) words >> skipped;
+    words >> inode;
+    if (state == "0A" && local.starts_with("0100007F:") && own.contains(inode)) {
+      ports.push_back(std::stoi(local.substr(9), nullptr, 16));
+    }
+  }
+  return ports;
+}
+
+// Connects to wherever the ranks listen for each other, before they tell each other where that is,
+// in the first `attempts` of a set-up.
+class WithStrangers : public OnHosts {
+ public:
+  WithStrangers(ProcessGroup& group, const std::vector<int>& others, std::string garbage,
+                bool stays, int attempts)
+      : OnHosts(group, 8),
+        others_(others),
+        garbage_(std::move(garbage)),
+        stays_(stays),
+        attempts_(attempts) {}
+
+  std::vector<std::string> AllGather(const std::string& text) override {
+    const bool tells_places = text.size() > 100;
+    if (tells_places && attempts_ > 0) {
+      Barrier();  // all listen
+      if (rank() == 0) {
+        --attempts_;
+        for (const int port : OwnListeners()) {
+          if (std::find(others_.begin(), others_.end(), port) == others_.end()) Visit(port);
+        }
+      } else {
+        --attempts_;
+      }
+      Barrier();
+    }
+    return OnHosts::AllGather(text);
+  }
+
+ private:
+  void Visit(int port) {
+    UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return;
+    [[maybe_unused]] const ssize_t sent =
+        send(fd.get(), garbage_.data(), garbage_.size(), MSG_NOSIGNAL);
+    if (stays_) stay_.push_back(std::move(fd));
+  }
+
+  const std::vector<int>& others_;
+  const std::string garbage_;
+  const bool stays_;
+  int attempts_;
+  std::vector<UniqueFd> stay_;
+};
+
+TEST_CASE("a stranger who connects while connections are set up does not end the run") {
+  constexpr int kRanks = 3;
+  const auto run = [&](const std::string& garbage, bool stays, int attempts) {
+    std::vector<int> others;
+    return AsRanks(kRanks, [&](TcpGroup& group) {
+      if (group.rank() == 0) others = OwnListeners();  // the control channel's
+      WithStrangers strangers(group, others, garbage, stays, attempts);
+      SpreadFailure(group, [&] {
+        GlooCommunicators communicators({kRanks, kRanks}, strangers);
+        const RankMemory memory(CollectiveKind::kAllReduce, Dtype::kF32, group.rank(), kRanks,
+                                false);
+        communicators.Run(RankAxis::kAll, group.rank(), memory.call(), nullptr);
+        ZEROPLAN_CHECK(memory.Result() == Expected(CollectiveKind::kAllReduce, Dtype::kF32, kRanks,
+                                                   false)[static_cast<size_t>(group.rank())]);
+        group.Barrier();
+      });
+    });
+  };
+  const std::string request = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: scan\r\n\r\n";
+  SUBCASE("says nothing and goes") { CHECK(run("", false, 1) == std::vector<std::string>(kRanks)); }
+  SUBCASE("says nothing and stays") { CHECK(run("", true, 1) == std::vector<std::string>(kRanks)); }
+  SUBCASE("asks for a page and goes") {
+    CHECK(run(request, false, 2) == std::vector<std::string>(kRanks));
+  }
+  SUBCASE("asks for a page and stays") {
+    CHECK(run(request, true, 1) == std::vector<std::string>(kRanks));
+  }
+  SUBCASE("in every attempt") {
+    for (const std::string& error : run("", false, 100)) {
+      CAPTURE(error);
+      CHECK(Has(error, "Gloo: connections between the ranks could not be set up in 4 attempts"));
+    }
+  }
 }
 
 TEST_CASE("who waits is let go when another rank fails, with that one's words") {
