@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <span>
 #include <sstream>
@@ -18,6 +19,8 @@
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/version.h"
+#include "core/config/deepspeed_writer.h"
+#include "core/model/model_fields.h"
 #include "machine/gpu_state.h"
 
 #ifdef ZEROPLAN_WITH_CUDA
@@ -49,22 +52,52 @@ std::string NcclVersion() {
 #endif
 }
 
+// Between a fact's name and its value, and behind it.
+constexpr char kBeforeValue = '\t', kAfterFact = '\n';
+// The most that one message names.
+constexpr size_t kNamedDifferences = 4;
+
+NamedFacts FactsIn(const std::string& text) {
+  NamedFacts facts;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line, kAfterFact);) {
+    const size_t tab = std::min(line.find(kBeforeValue), line.size());
+    facts.emplace_back(line.substr(0, tab), line.substr(std::min(tab + 1, line.size())));
+  }
+  return facts;
+}
+
+// "stage: rank 1 has 2, rank 0 3", each that differs, joined; "" for none.
+std::string DifferencesOf(const NamedFacts& first, const NamedFacts& other, size_t rank) {
+  const auto value_in = [](const NamedFacts& facts, const std::string& name) -> std::string {
+    const auto found = std::find_if(facts.begin(), facts.end(),
+                                    [&](const auto& fact) { return fact.first == name; });
+    return found == facts.end() ? "none" : found->second;
+  };
+  std::vector<std::string> named;
+  const auto look = [&](const std::string& name) {
+    const std::string of_first = value_in(first, name), of_other = value_in(other, name);
+    if (of_first == of_other) return;
+    named.push_back(fmt::format("{}: rank {} has {}, rank 0 {}", name, rank, of_other, of_first));
+  };
+  for (const auto& [name, value] : first) look(name);
+  for (const auto& [name, value] : other) {
+    if (value_in(first, name) == "none") look(name);
+  }
+  const size_t shown = std::min(named.size(), kNamedDifferences);
+  std::string text = fmt::format("{}", fmt::join(named.begin(), named.begin() + shown, "; "));
+  if (named.size() > shown) text += fmt::format("; and {} more", named.size() - shown);
+  return text;
+}
+
 void CompareFacts(ProcessGroup& group, const NamedFacts& facts) {
   std::string mine;
-  for (const auto& [name, value] : facts) mine += value + "\n";
+  for (const auto& [name, value] : facts) mine += name + kBeforeValue + value + kAfterFact;
   const std::vector<std::string> all = group.AllGather(mine);
   for (size_t rank = 1; rank < all.size(); ++rank) {
-    std::istringstream first(all[0]), other(all[rank]);
-    for (const auto& [name, value] : facts) {
-      std::string of_first, of_other;
-      std::getline(first, of_first);
-      std::getline(other, of_other);
-      if (of_first == of_other) continue;
-      ThrowUsage(
-          "{}: rank {} has {}, rank 0 {}; give all ranks the same command line, files and "
-          "version of zeroplan",
-          name, rank, of_other, of_first);
-    }
+    if (all[rank] == all[0]) continue;
+    const std::string differ = DifferencesOf(FactsIn(all[0]), FactsIn(all[rank]), rank);
+    ThrowUsage("{}; give all ranks the same command line, files and version of zeroplan", differ);
   }
 }
 
@@ -92,6 +125,25 @@ void AgreeAtStart(ProcessGroup& group, const NamedFacts& facts) {
 }
 
 void AgreeOnFacts(ProcessGroup& group, const NamedFacts& facts) { CompareFacts(group, facts); }
+
+NamedFacts SettingsOf(const Program& program) {
+  NamedFacts settings = {{"⟦backend⟧", program.backend == Backend::kCuda ? "cuda" : "cpu"}};
+  ForEachWrittenField(program.model, [&](const ModelField& field, const auto& value) {
+    if (field.key == "name") return;  // a folder's, say, of which each host has another
+    settings.emplace_back(fmt::format("model's {}", field.words),
+                          fmt::format("{}", FieldText(value)));
+  });
+  TrainSetup setup = program.setup;
+  setup.zero.offload_optimizer.nvme_path.clear();  // each host has its own
+  setup.zero.offload_param.nvme_path.clear();
+  const auto config = nlohmann::json::parse(WriteConfig(setup, program.model.layers)).flatten();
+  for (const auto& [pointer, value] : config.items()) {
+    std::string name = pointer.substr(1);  // "/zero_optimization/stage"
+    std::replace(name.begin(), name.end(), '/', '.');
+    settings.emplace_back(std::move(name), value.dump());
+  }
+  return settings;
+}
 
 std::string CudaLibraries(const std::filesystem::path& maps) {
   constexpr std::string_view kLibraries[] = {"libcublas", "libcudart", "libcudnn"};

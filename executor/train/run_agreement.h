@@ -12,6 +12,7 @@
 
 #include "core/config/packing.h"
 #include "core/config/zero_config.h"
+#include "core/program/program.h"
 #include "executor/process/process_group.h"
 
 namespace zeroplan {
@@ -24,9 +25,14 @@ using NamedFacts = std::vector<std::pair<std::string, std::string>>;
 // (ClockWarning). Throws as AgreeOnFacts.
 void AgreeAtStart(ProcessGroup& group, const NamedFacts& facts);
 
-// Throws Error(kUsage) on every rank, naming the first rank and fact that differ from rank 0's.
-// REQUIRES: the same names in the same order everywhere, no line feed in a value.
+// Throws Error(kUsage) on every rank, naming the first rank that differs from rank 0, and in what.
+// A fact that one of them lacks is "none" there. REQUIRES: no tab in a name, no line feed in
+// either.
 void AgreeOnFacts(ProcessGroup& group, const NamedFacts& facts);
+
+// What the program was lowered from, by name: the model's fields, and the setup's keys as a config
+// has them ("zero_optimization.stage"). What a config says of a setup is among them by itself.
+NamedFacts SettingsOf(const Program& program);
 
 // What this process runs: version, a hash of its program's file, the version of NCCL ("none" in
 // a build without) and CudaLibraries. Two builds of one version may differ in the last bit of a

@@ -485,8 +485,7 @@ void AgreeOnRun(const OpenedRun& run, const TrainOptions& options, ProcessGroup&
                : !options.shuffle  ? "⟦no_shuffle⟧ holds back none"
                                    : "the data is too little to hold back a global batch");
   }
-  NamedFacts facts = {{"program", FormatFingerprint(Fingerprint(run.program))},
-                      {"⟦seed⟧", std::to_string(run.seed)},
+  NamedFacts facts = {{"⟦seed⟧", std::to_string(run.seed)},
                       {"⟦steps⟧", std::to_string(run.steps)},
                       {"⟦init_from⟧", options.init_from.string()},
                       {"⟦save⟧", options.save_dir.string()},
@@ -498,6 +497,10 @@ void AgreeOnRun(const OpenedRun& run, const TrainOptions& options, ProcessGroup&
                       {"⟦keep_best⟧", options.keep_best ? "given" : "not given"},
                       {"⟦patience⟧", std::to_string(options.patience)}};
   facts.insert(facts.end(), run.facts.begin(), run.facts.end());
+  AgreeOnFacts(group, facts);
+  // By name first: the fingerprint is there for what no setting says.
+  facts = SettingsOf(run.program);
+  facts.emplace_back("program", FormatFingerprint(Fingerprint(run.program)));
   AgreeOnFacts(group, facts);
 }
 

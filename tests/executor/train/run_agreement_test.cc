@@ -1,15 +1,19 @@
 #include "executor/train/run_agreement.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <fstream>
+#include <functional>
 #include <string>
 
 #include "core/base/version.h"
 #include "executor/process/process_group.h"
 #include "tests/error_of.h"
 #include "tests/executor/process/thread_ranks.h"
+#include "tests/has.h"
 #include "tests/temp_dir.h"
+#include "tests/tiny_model.h"
 
 namespace zeroplan {
 namespace {
@@ -79,6 +83,53 @@ TEST_CASE("ranks of one host agree on their program and clocks") {
   const auto errors =
       AsRanks(3, [](TcpGroup& group) { AgreeAtStart(group, {{"--steps", "100"}}); });
   CHECK(errors == std::vector<std::string>(3));
+}
+
+// A program of two ranks, from what `change` makes of its model and setup.
+template <typename Change>
+NamedFacts SettingsWith(const Change& change) {
+  Program program;
+  program.model = testing::TinyModel();
+  program.setup.batch.world_size = 2;
+  program.setup.zero.stage = 2;
+  change(program);
+  return SettingsOf(program);
+}
+
+TEST_CASE("ranks whose settings differ are told which, whatever the setting") {
+  const struct {
+    const char* name;
+    const char* other;
+    const char* first;
+    std::function<void(Program&)> change;
+  } rows[] = {
+      {"zero_optimization.stage", "3", "2", [](Program& p) { p.setup.zero.stage = 3; }},
+      {"bf16.enabled", "false", "true", [](Program& p) { p.setup.precision.dtype = Dtype::kF32; }},
+      {"_zeroplan.optimizer_states", "\"8bit\"", "none",
+       [](Program& p) { p.setup.precision.moment_dtype = Dtype::kDynamic8; }},
+      {"zero_optimization.offload_optimizer.device", "\"cpu\"", "none",
+       [](Program& p) { p.setup.zero.offload_optimizer.device = OffloadDevice::kCpu; }},
+      {"_zeroplan.shard_group", "1", "none", [](Program& p) { p.setup.zero.shard_group = 1; }},
+      {"model's adapter rank", "8", "none", [](Program& p) { p.model.lora_rank = 8; }},
+      {"model's layers", "5", "3", [](Program& p) { p.model.layers = 5; }},
+      {"⟦backend⟧", "cuda", "cpu", [](Program& p) { p.backend = Backend::kCuda; }},
+  };
+  const NamedFacts usual = SettingsWith([](Program&) {});
+  for (const auto& row : rows) {
+    CAPTURE(row.name);
+    const auto errors = AsRanks(2, [&](TcpGroup& group) {
+      AgreeOnFacts(group, group.rank() == 1 ? SettingsWith(row.change) : usual);
+    });
+    for (const std::string& error : errors) {
+      CHECK(
+          Has(error, fmt::format("{}: rank 1 has {}, rank 0 {}", row.name, row.other, row.first)));
+    }
+  }
+  // What each host has another of.
+  CHECK(SettingsWith([](Program& p) {
+          p.model.name = "elsewhere";
+          p.setup.zero.offload_optimizer.nvme_path = "/nvme1";
+        }) == usual);
 }
 
 std::map<std::string, std::string> Saved(const NamedFacts& facts) {
