@@ -1,6 +1,7 @@
-"""SIGKILL of ranks, rank 0 and launchers at random instants."""
+"""SIGKILL of ranks, rank 0 and launchers at random instants, and signals to commands that write."""
 import time
 
+import writers
 from runs import CHOICES, Failure, alive, children_of, rank_of
 
 STEPS, EVERY = 200, 10
@@ -154,22 +155,23 @@ def ranks_attack(bench, table, stage, count, restarts):
 
 
 def run(bench, table, kills):
-    """Stages and offloads, each once before one comes again, and ways of starting in turn, until there were
-    so many kills."""
+    """Stages and offloads, each once before one comes again, and ways of starting in turn, merge and data
+    tokenize among them, until there were so many kills."""
     done = 0
     turn = 0
     choices = []
     while done < kills and not bench.out_of_time():
         choices = choices or bench.random.sample(CHOICES, len(CHOICES))
-        choice = choices.pop()
         on_cpu = bench.args.backend == "cpu"
         with table.guard("kills"):
-            if on_cpu and turn % 3 == 2:
+            if on_cpu and turn % 4 == 1:
+                done += writers.attack(bench, table, 4)
+            elif on_cpu and turn % 4 == 3:
                 done += ranks_attack(bench, table, bench.random.randrange(4),
                                      bench.random.randint(2, 4), bench.random.random() < 0.4)
             else:
                 ranks = bench.random.randint(1, 4) if on_cpu else bench.args.gpus
-                done += train_attack(bench, table, choice, ranks, bench.random.random() < 0.4)
+                done += train_attack(bench, table, choices.pop(), ranks, bench.random.random() < 0.4)
         turn += 1
         if table.failures:
             done += 1  # a run that never gets as far must not keep the bench for ever

@@ -8,7 +8,8 @@
 
 Kills (SIGKILL) hit `zeroplan train` on the CPU, whose ranks are threads of one process, the parent
 that --restarts gives it, and processes that meet, save and resume through zeroplan's own parts
-(saving_rank.cc): any rank, rank 0, the launcher; at random instants, half of them in a save. With
+(saving_rank.cc): any rank, rank 0, the launcher; at random instants, half of them in a save; and `merge`
+and `data tokenize`, which get SIGTERM, SIGINT and SIGHUP too (writers.py). With
 --backend cuda ranks are processes of `zeroplan train` itself. Besides: every I/O call of a resume and
 its saves fails once (tests/fixtures/fake_io), a disk fills up, files of a checkpoint are damaged,
 ranks are stopped, networks are cut, silent or slow, memory is limited, the wall clock jumps. torchrun,
