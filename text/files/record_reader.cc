@@ -181,7 +181,7 @@ void AppendJsonText(std::string_view text, std::string* out) {
       *out += c;
     } else if (c == '\n') {
       *out += "\\n";
-    } else if (c >= 0 && c < ' ' && c != '\0') {
+    } else if (static_cast<unsigned char>(c) < ' ' && c != '\0') {
       *out += fmt::format("\\u{:04x}", c);
     } else {
       *out += c;
