@@ -30,11 +30,10 @@ using Json = nlohmann::ordered_json;
 
 // What a key of PEFT's LoraConfig does to what the tensors of an adapter mean.
 enum class KeyRole : uint8_t {
-  kRead,       // it is read below
-  kNothing,    // nothing
-  kRefused,    // it changes them, but for null, false and what is empty
-  kSection,    // so does any object, an empty one too: it turns on what it configures
-  kInTraining  // it changes how PEFT trains them
+  kRead,     // it is read below
+  kNothing,  // nothing
+  kRefused,  // it changes them, but for null, false and what is empty
+  kSection   // so does any object, an empty one too: it turns on what it configures
 };
 
 struct AdapterKey {
@@ -96,8 +95,8 @@ constexpr AdapterKey kAdapterKeys[] = {
     {"kasa_config", KeyRole::kSection,
      "is KaSA, which cuts the base's weights and scales the rank"},
     {"monteclora_config", KeyRole::kSection, "is MonteCLoRA, which draws its adapters"},
-    {"velora_config", KeyRole::kInTraining,
-     "is VeLoRA, which trains with compressed inputs; merge it, or train on in PEFT"},
+    {"velora_config", KeyRole::kSection,
+     "is VeLoRA, which trains with compressed inputs and keeps more than A and B"},
 };
 
 std::string LowerCase(std::string text) {
@@ -113,7 +112,7 @@ bool IsNeutral(const JsonNode& node, bool objects) {
 }
 
 // Refuses every key that would change what the tensors mean and is not read.
-void CheckKeys(const JsonNode& root, const JsonSection& config, AdapterUse use) {
+void CheckKeys(const JsonNode& root, const JsonSection& config) {
   for (const auto& [key, value] : root.members) {
     const auto* known = std::find_if(std::begin(kAdapterKeys), std::end(kAdapterKeys),
                                      [&key](const AdapterKey& one) { return one.key == key; });
@@ -128,7 +127,6 @@ void CheckKeys(const JsonNode& root, const JsonSection& config, AdapterUse use) 
     if (value.is_string() && value.scalar == "auto") config.FailValue(key, "a value");
     if (known->role == KeyRole::kRead || IsNeutral(value, known->role == KeyRole::kRefused))
       continue;
-    if (known->role == KeyRole::kInTraining && use == AdapterUse::kMerge) continue;
     const bool says_how = std::string_view(known->what).find(';') != std::string_view::npos;
     config.Fail(key, "{} {}{}{}", value.Quote(), known->what, says_how ? "" : "; ",
                 says_how ? "" : kInPeft);
@@ -377,7 +375,7 @@ ModelSpec WithAdapter(ModelSpec spec, const std::filesystem::path& folder, Adapt
   if (config.String("peft_type").value_or("") != "LORA") {
     config.Fail("peft_type", "{} is not allowed; use \"LORA\"", config.Quote("peft_type"));
   }
-  CheckKeys(root, config, use);
+  CheckKeys(root, config);
   CheckInit(config, use);
   if (config.String("bias").value_or("none") != "none") {
     config.Fail("bias", "{} trains biases of the base, which are not read; {}",

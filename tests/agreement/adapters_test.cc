@@ -28,9 +28,10 @@ std::vector<ModelSpec> AdaptedModels() {
   saved.lora_saved = "lm_head";
   saved.lora_rslora = true;
   // Of some layers, and of ranks and scales that differ within a layer and within a matrix.
-  const char* uneven = "q_proj:2/5,k_proj@1:4,v_proj:2/5,o_proj@1,down_proj@0:1/3";
+  const char* uneven =
+      "q_proj:2/1,k_proj@1:4/3,v_proj:2/1,o_proj@1:4/16,up_proj:2/6,down_proj@0:1/4";
   ModelSpec rooted =
-      testing::WithLora(testing::TinyLlama(Llama()), "all-linear,v_proj:5,up_proj:2");
+      testing::WithLora(testing::TinyLlama(Llama()), "v_proj:5/2,k_proj,gate_proj:3/6,up_proj:2/6");
   rooted.lora_rslora = true;
   return {testing::WithLora(testing::TinyLlama(Qwen2()), uneven),
           rooted,
@@ -314,8 +315,9 @@ void CheckCheckpoints(const ModelSpec& model) {
 
 TEST_CASE("adapters: a checkpoint holds them alone, and goes on at any stage over its base") {
   CheckCheckpoints(testing::WithLora(testing::TinyLlama(Llama()), "all-linear"));
-  CheckCheckpoints(testing::WithLora(testing::TinyLlama(Llama()),
-                                     "q_proj:2/5,k_proj@1:4,v_proj:2/5,o_proj@1,down_proj@0:1/3"));
+  CheckCheckpoints(testing::WithLora(
+      testing::TinyLlama(Llama()),
+      "q_proj:2/1,k_proj@1:4/3,v_proj:2/1,o_proj@1:4/16,up_proj:2/6,down_proj@0:1/4"));
   CheckCheckpoints(testing::WithLora(testing::TinyModel(), "c_attn@1:4/2,c_fc@2,mlp.c_proj@1-2:1"));
 }
 

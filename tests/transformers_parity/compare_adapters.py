@@ -77,7 +77,6 @@ QV = dict(target_modules=["q_proj", "v_proj"], r=4, lora_alpha=6)
 MERGED = [
     dict(QV, init_lora_weights=False), dict(QV, init_lora_weights="gaussian"),
     dict(QV, init_lora_weights="orthogonal"), dict(QV, init_lora_weights="mica"),
-    dict(QV, velora_config=peft.tuners.lora.config.VeloraConfig(num_groups=4)),
     dict(QV, layers_to_transform=0), dict(QV, layers_to_transform=[1, 7], layers_pattern=["h", "layers"]),
     dict(QV, target_modules=["q_proj", "model.layers.0.mlp.up_proj"], layers_to_transform=[1]),
     dict(ALL, exclude_modules=r".*mlp.*"), dict(ALL, modules_to_save=["down_proj"]),
@@ -98,6 +97,7 @@ REFUSED = [
     ("use_bdlora", dict(QV, use_bdlora=peft.tuners.lora.config.BdLoraConfig(
         target_modules_bd_b=["q_proj", "v_proj"], nblocks=2))),
     ("kasa_config", dict(QV, kasa_config=peft.tuners.lora.config.KasaConfig())),
+    ("velora_config", dict(QV, velora_config=peft.tuners.lora.config.VeloraConfig(num_groups=4))),
     ("monteclora_config", dict(QV, monteclora_config=peft.tuners.lora.config.MontecloraConfig())),
     ("target_modules", dict(QV, target_modules=["q_proj", "lm_head"])),
     ("target_modules", dict(QV, target_modules=["q_proj", "embed_tokens"])),
@@ -118,7 +118,7 @@ def make_adapter(base, folder, config):
     model = transformers.AutoModelForCausalLM.from_pretrained(base, torch_dtype=torch.float32)
     model = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **config))
     for name, tensor in model.named_parameters():
-        if "lora_B" in name:
+        if "lora_B" in name or not tensor.any():  # MiCA's A is zero
             torch.nn.init.normal_(tensor, std=0.02)
     model.save_pretrained(folder)
 

@@ -124,6 +124,7 @@ TEST_CASE("adapter config: what a key does is known, or it is refused by name") 
       {"arrow_config", {{"top_k", 3}}},
       {"kasa_config", {{"beta", 1e-4}}},
       {"monteclora_config", Json::object()},
+      {"velora_config", {{"scale", 1.0}}},
       {"init_lora_weights", "pissa"},
       {"init_lora_weights", "PiSSA_niter_16"},
       {"init_lora_weights", "olora"},
@@ -149,13 +150,10 @@ TEST_CASE("adapter config: what a key does is known, or it is refused by name") 
             "path_initial_model_for_weight_conversion"));
   CHECK(Has(Refused({{"alora_invocation_tokens", {1}}}), "PEFT alone runs it"));
   CHECK(Has(Refused({{"use_dora", true}}), "DoRA"));
-  // These change how PEFT trains, not what it has trained.
-  for (const auto& [key, value] : {std::pair<const char*, Json>{"velora_config", {{"scale", 1.0}}},
-                                   {"init_lora_weights", "mica"}}) {
-    CAPTURE(key);
-    CHECK(WriteAdapterConfig(Read({{key, value}}), "x") == WriteAdapterConfig(plain, "x"));
-    CHECK(Has(Refused({{key, value}}, AdapterUse::kTrain), "train on in PEFT"));
-  }
+  // It changes how PEFT trains, not what it has trained.
+  const Json mica = {{"init_lora_weights", "mica"}};
+  CHECK(WriteAdapterConfig(Read(mica), "x") == WriteAdapterConfig(plain, "x"));
+  CHECK(Has(Refused(mica, AdapterUse::kTrain), "train on in PEFT"));
   const std::string twice = "{\"peft_type\": \"LORA\",\n\"r\": 8,\n\"r\": 16}";
   CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { ReadText(twice); }),
             "adapter_config.json:3: r: the key is given twice, here and on line 2"));
