@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_source.h"
+#include "core/base/limits.h"
 #include "core/base/strings.h"
 #include "hwprofiles/fields.h"
 
@@ -22,8 +23,6 @@ constexpr std::array<PartKind, 6> kPartKinds = {{{"gpu", "gpus"},
 
 constexpr PartKind kGpuKind = kPartKinds[0];
 
-// What walks a profile calls itself once a level.
-constexpr int kMostLevels = 64;
 // A measured profile has some hundred; objects find a key by looking at all of theirs.
 constexpr int kMostValues = 10'000;
 
@@ -38,8 +37,8 @@ void RefuseEndless(std::string_view text, std::string_view source) {
     } else if (c == '"') {
       in_string = true;
     } else if (c == '{' || c == '[') {
-      if (++levels > kMostLevels) {
-        ThrowUsage("{}: not valid JSON: more than {} levels deep", source, kMostLevels);
+      if (++levels > kMostJsonDepth) {
+        ThrowUsage("{}: not valid JSON: more than {} levels deep", source, kMostJsonDepth);
       }
     } else if (c == '}' || c == ']') {
       --levels;

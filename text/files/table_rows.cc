@@ -312,14 +312,19 @@ class TableRows : public RecordReader {
     ThrowUsage("{}: cannot be read as a table: {}", path_, PrintableText(reason, 200));
   }
   [[noreturn]] void FailToStart() const {
+    // In /, too: python3 -c imports from the working folder.
+    const auto quoted = [](const fs::path& file) {
+      std::error_code failed;
+      return TableJson(fs::absolute(file, failed).string())
+          .dump(-1, ' ', true, TableJson::error_handler_t::replace);
+    };
     const std::string script = fmt::format(
-        R"(import datasets as d; d.load_dataset("{}", data_files={})["train"].to_json("data.jsonl"))",
-        KindSuffix(path_).substr(1),
-        TableJson(path_).dump(-1, ' ', true, TableJson::error_handler_t::replace));
+        R"(import datasets as d; d.load_dataset("{}", data_files={})["train"].to_json({}))",
+        KindSuffix(path_).substr(1), quoted(path_), quoted("data.jsonl"));
     ThrowUsage(
         "{}: a table, which {} reads with the package pyarrow, and {} has none; install it (pip "
         "install pyarrow), name a Python that has it in ZEROPLAN_PYTHON, or write the table as "
-        "lines of JSON: python3 -c {}",
+        "lines of JSON: cd / && python3 -c {}",
         path_, python_, python_, QuoteForShell(script));
   }
 

@@ -159,9 +159,9 @@ void PreTokenizer::RunMetaspace(const Metaspace& step, CutText* text) {
 }
 
 void PreTokenizer::Run(bool keep_bytes, CutText* text) const {
-  const uint64_t bytes = text->text().size();
+  const uint64_t given = text->text().size();
   for (const Step& step : steps_) {
-    JsonPart::CheckMade(where_, text->text().size(), bytes);
+    JsonPart::CheckMade(where_, text->text().size(), given);
     if (const auto* split = std::get_if<Split>(&step)) {
       text->Split(split->pattern, split->behavior, split->invert);
     } else if (const auto* metaspace = std::get_if<Metaspace>(&step)) {

@@ -128,6 +128,10 @@ TEST_CASE("document source: tables, where Python has pyarrow; else the way out")
   CHECK(
       Has(message, "chats.parquet: a table, which no-such-python reads with the package pyarrow"));
   CHECK(Has(message, "pip install pyarrow"));
+  CHECK(Has(message,
+            "cd / && python3 -c 'import datasets as d; d.load_dataset(\"parquet\", "
+            "data_files=\"" +
+                table + "\")[\"train\"].to_json(\"/"));
 }
 
 // What a Python says over the pipe, whatever it reads with.
