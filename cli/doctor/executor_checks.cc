@@ -22,6 +22,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/strings.h"
+#include "core/base/thread.h"
 #include "core/base/version.h"
 #include "machine/gpu_state.h"
 
@@ -286,7 +287,7 @@ ChildResult RunLimited(double seconds, const std::function<int()>& work) {
   Pipe out, err;
   std::fflush(nullptr);
   const pid_t child = fork();
-  if (child < 0) ThrowRuntime("cannot start a process: {}", std::strerror(errno));
+  if (child < 0) ThrowRuntime("cannot start a process: {}", WhyNoThread(errno));
   if (child == 0) RunChild(out, err, work);
   out.write.Close();
   err.write.Close();

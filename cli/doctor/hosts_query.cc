@@ -28,6 +28,7 @@
 #include "core/base/long_work.h"
 #include "core/base/shell_process.h"
 #include "core/base/strings.h"
+#include "core/base/thread.h"
 #include "core/base/timing.h"
 
 namespace zeroplan {
@@ -58,7 +59,7 @@ class RemoteAgent {
     err_ = std::move(pipes.err);
     const pid_t parent = getpid();
     pid_ = fork();
-    if (pid_ < 0) ThrowRuntime("{}: cannot fork: {}", host, std::strerror(errno));
+    if (pid_ < 0) ThrowRuntime("{}: cannot fork: {}", host, WhyNoThread(errno));
     if (pid_ > 0) return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);

@@ -21,7 +21,8 @@ std::string WhyNoThread(int error) {
   std::string text = std::strerror(error);
   if (getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
     text += fmt::format(
-        "; ulimit -u allows this user {} processes and threads, and the control group's pids.max may "
+        "; ulimit -u allows this user {} processes and threads, and the control group's pids.max "
+        "may "
         "allow fewer",
         limit.rlim_cur);
   } else {
@@ -52,8 +53,8 @@ void RunOnWholeStack(const std::function<void()>& body) {
     (*static_cast<const std::function<void()>*>(raw))();
     return nullptr;
   };
-  const int error = pthread_create(&thread, &attributes, main,
-                                   const_cast<std::function<void()>*>(&body));
+  const int error =
+      pthread_create(&thread, &attributes, main, const_cast<std::function<void()>*>(&body));
   pthread_attr_destroy(&attributes);
   if (error != 0) {
     ThrowRuntime("ulimit -s leaves {} bytes of stack, and a thread with {} cannot be started: {}",

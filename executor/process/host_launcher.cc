@@ -26,6 +26,7 @@
 #include "core/base/shell_process.h"
 #include "core/base/strings.h"
 #include "core/base/terminal.h"
+#include "core/base/thread.h"
 #include "executor/process/connection.h"
 #include "executor/process/handshake.h"
 #include "executor/process/launch_environment.h"
@@ -160,7 +161,7 @@ class Hosts {
     const pid_t parent = getpid();
     const sigset_t mask = signals_.MaskOfRanks();
     host.pid = fork();
-    if (host.pid < 0) ThrowRuntime("{}: cannot fork: {}", share.name, std::strerror(errno));
+    if (host.pid < 0) ThrowRuntime("{}: cannot fork: {}", share.name, WhyNoThread(errno));
     if (host.pid == 0) {
       // Nothing but system calls. In a group of its own, so that a terminal's Ctrl-C does not end
       // the shell that has to carry the stop.

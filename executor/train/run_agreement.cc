@@ -136,6 +136,11 @@ NamedFacts SettingsOf(const Program& program) {
   TrainSetup setup = program.setup;
   setup.zero.offload_optimizer.nvme_path.clear();  // each host has its own
   setup.zero.offload_param.nvme_path.clear();
+  // What is left to zeroplan is the same number everywhere, and the fingerprint has what it is.
+  for (uint64_t* left : {&setup.zero.reduce_bucket_elements, &setup.zero.prefetch_bucket_elements,
+                         &setup.zero.max_live_parameters}) {
+    if (*left == kAuto) *left = 0;
+  }
   const auto config = nlohmann::json::parse(WriteConfig(setup, program.model.layers)).flatten();
   for (const auto& [pointer, value] : config.items()) {
     std::string name = pointer.substr(1);  // "/zero_optimization/stage"

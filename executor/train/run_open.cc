@@ -498,6 +498,7 @@ void AgreeOnRun(const OpenedRun& run, const TrainOptions& options, ProcessGroup&
                       {"⟦patience⟧", std::to_string(options.patience)}};
   facts.insert(facts.end(), run.facts.begin(), run.facts.end());
   AgreeOnFacts(group, facts);
+  if (group.world_size() == 1) return;
   // By name first: the fingerprint is there for what no setting says.
   facts = SettingsOf(run.program);
   facts.emplace_back("program", FormatFingerprint(Fingerprint(run.program)));
