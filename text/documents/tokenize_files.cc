@@ -11,8 +11,6 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
-#include "core/base/json_section.h"
-#include "core/base/json_source.h"
 #include "core/base/log.h"
 #include "core/base/long_work.h"
 #include "core/base/strings.h"
@@ -24,6 +22,7 @@
 #include "text/files/data_files.h"
 #include "text/files/record_reader.h"
 #include "text/files/token_file.h"
+#include "text/tokenizer/side_files.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace zeroplan {
@@ -292,17 +291,13 @@ void CheckOrigin(const TokenFileExtent& extent, const fs::path& path, const Toke
 std::optional<int32_t> EndOfText(const fs::path& path, const Tokenizer& tokenizer) {
   std::error_code ignored;
   const fs::path folder = fs::is_directory(path, ignored) ? path : path.parent_path();
-  const fs::path file = folder / "tokenizer_config.json";
-  if (!fs::exists(file, ignored)) return std::nullopt;
-  const JsonNode document = ParseJsonText(ReadTextFile(file), file.string());
-  JsonSection section(&document, "", file.string());
-  const JsonNode* token = section.Raw("eos_token");
-  if (token != nullptr && token->is_object()) token = token->Find("content");
-  if (token == nullptr || !token->is_string()) return std::nullopt;
-  const std::optional<int32_t> id = tokenizer.TokenId(token->scalar.text());
+  const NamedTokens named = NamedTokensOf(folder);
+  const std::string* token = FindNamed(named, "eos_token");
+  if (token == nullptr) return std::nullopt;
+  const std::optional<int32_t> id = tokenizer.TokenId(*token);
   if (!id) {
-    section.Fail("eos_token", "{} is no token of tokenizer.json; get both files again",
-                 token->Quote());
+    ThrowUsage("{}: eos_token: \"{}\" is no token of tokenizer.json; get both files again",
+               (folder / "tokenizer_config.json").string(), PrintableText(*token, 60));
   }
   return id;
 }

@@ -11,36 +11,13 @@
 namespace zeroplan {
 namespace {
 
-bool Flag(JsonSection* section, std::string_view key) {
+bool Flag(JsonSection* section, std::string_view key, bool otherwise) {
   const JsonNode* node = section->Raw(key);
-  if (node == nullptr) return false;
+  if (node == nullptr) return otherwise;
   if (node->kind != JsonNode::Kind::kScalar || !node->scalar.is_boolean()) {
     section->FailValue(key, "true or false");
   }
   return node->scalar.boolean();
-}
-
-AddedToken ReadToken(const JsonNode& node, const std::string& path, const std::string& file) {
-  JsonSection section(&node, path, file);
-  AddedToken token;
-  const JsonNode* content = section.Raw("content");
-  if (content == nullptr || !content->is_string() || content->scalar.text().empty()) {
-    section.Fail("content", "must be a text that is not empty; get the file again");
-  }
-  token.content = content->scalar.text();
-  const std::optional<int64_t> id = section.Int("id", 0, std::numeric_limits<int32_t>::max() - 1);
-  if (!id) section.Fail("id", "is missing; get the file again");
-  token.id = static_cast<int32_t>(*id);
-  token.special = Flag(&section, "special");
-  token.single_word = Flag(&section, "single_word");
-  token.lstrip = Flag(&section, "lstrip");
-  token.rstrip = Flag(&section, "rstrip");
-  token.normalized = Flag(&section, "normalized");
-  if (const std::vector<std::string> unknown = section.Unknown(); !unknown.empty()) {
-    section.Fail(unknown[0], "{} asks for what is not supported; remove the key",
-                 section.Quote(unknown[0]));
-  }
-  return token;
 }
 
 bool EndsWithWord(std::string_view text) {
@@ -116,6 +93,29 @@ std::optional<TextFinder::Found> TextFinder::Find(std::string_view text, size_t 
   return std::nullopt;
 }
 
+AddedToken ReadAddedToken(const JsonNode& node, const std::string& path, const std::string& file,
+                          bool special) {
+  JsonSection section(&node, path, file);
+  AddedToken token;
+  const JsonNode* content = section.Raw("content");
+  if (content == nullptr || !content->is_string() || content->scalar.text().empty()) {
+    section.Fail("content", "must be a text that is not empty; get the file again");
+  }
+  token.content = content->scalar.text();
+  section.Raw("id");      // of a tokenizer.json, read there
+  section.Raw("__type");  // how transformers marks one in a tokenizer_config.json
+  token.special = Flag(&section, "special", special);
+  token.single_word = Flag(&section, "single_word", false);
+  token.lstrip = Flag(&section, "lstrip", false);
+  token.rstrip = Flag(&section, "rstrip", false);
+  token.normalized = Flag(&section, "normalized", false);
+  if (const std::vector<std::string> unknown = section.Unknown(); !unknown.empty()) {
+    section.Fail(unknown[0], "{} asks for what is not supported; remove the key",
+                 section.Quote(unknown[0]));
+  }
+  return token;
+}
+
 AddedTokens AddedTokens::Read(const JsonNode* node, const std::string& file, const BpeModel& model,
                               const Normalizer& normalizer) {
   AddedTokens added;
@@ -123,19 +123,20 @@ AddedTokens AddedTokens::Read(const JsonNode* node, const std::string& file, con
   if (!node->is_array()) {
     ThrowUsage("{}:{}: added_tokens: must be a list; get the file again", file, node->line);
   }
-  int64_t largest = -1;
   for (size_t i = 0; i < node->elements.size(); ++i) {
+    const JsonNode& element = node->elements[i];
     const std::string path = fmt::format("added_tokens[{}]", i);
-    AddedToken token = ReadToken(node->elements[i], path, file);
-    const std::string where = fmt::format("{}:{}: {}", file, node->elements[i].line, path);
+    AddedToken token = ReadAddedToken(element, path, file, /*special=*/false);
+    JsonSection section(&element, path, file);
+    const std::optional<int64_t> id = section.Int("id", 0, std::numeric_limits<int32_t>::max() - 1);
+    if (!id) section.Fail("id", "is missing; get the file again");
+    token.id = static_cast<int32_t>(*id);
+    const std::string where = fmt::format("{}:{}: {}", file, element.line, path);
     if (added.ByContent(token.content) != nullptr) {
       ThrowUsage("{}.content: {} is given twice; keep one of them", where,
                  PrintableText(token.content, 60));
     }
-    // As `tokenizers` numbers them: by the vocabulary, or behind all that there are.
-    const auto count = static_cast<int64_t>(model.vocab_count());
-    const std::optional<int32_t> known = model.Find(token.content);
-    const int64_t expected = known ? *known : largest >= count ? largest + 1 : count;
+    const int32_t expected = added.IdOf(token.content, model);
     if (token.id != expected) {
       ThrowUsage(
           "{}.id: {} is not allowed: {} has the id {} by the vocabulary and the tokens before; "
@@ -145,32 +146,68 @@ AddedTokens AddedTokens::Read(const JsonNode* node, const std::string& file, con
     if (added.ById(token.id) != nullptr) {
       ThrowUsage("{}.id: {} is given twice; get the file again", where, token.id);
     }
-    largest = std::max<int64_t>(largest, token.id);
-    std::string buffer;
-    token.shown = token.normalized ? normalizer.Apply(token.content, &buffer) : token.content;
-    if (token.shown.empty()) {
-      ThrowUsage("{}.content: {} is empty once it is normalized; set normalized to false", where,
-                 PrintableText(token.content, 60));
-    }
-    (token.normalized ? added.has_normalized_ : added.has_raw_) = true;
-    added.Add(std::move(token));
+    added.Add(std::move(token), where + ".content", normalizer);
   }
-  // Special ones go first where two are looked for as the same text.
-  for (const bool special : {true, false}) {
-    for (size_t i = 0; i < added.tokens_.size(); ++i) {
-      const AddedToken& token = added.tokens_[i];
-      if (token.special != special) continue;
-      (token.normalized ? added.normalized_ : added.raw_).Add(token.shown, i);
-    }
-  }
+  added.MakeFinders();
   return added;
 }
 
-void AddedTokens::Add(AddedToken token) {
-  by_id_.emplace(token.id, tokens_.size());
-  by_content_.emplace(token.content, tokens_.size());
+// As `tokenizers` numbers them: by what there is, or behind all that there are.
+int32_t AddedTokens::IdOf(const std::string& content, const BpeModel& model) const {
+  if (const AddedToken* known = ByContent(content)) return known->id;
+  if (const std::optional<int32_t> known = model.Find(content)) return *known;
+  return std::max(id_end_, static_cast<int32_t>(model.vocab_count()));
+}
+
+void AddedTokens::AddMore(const std::vector<GivenToken>& tokens, const BpeModel& model,
+                          const Normalizer& normalizer) {
+  for (const GivenToken& given : tokens) {
+    AddedToken token = given.token;
+    token.id = IdOf(token.content, model);
+    if (given.id && *given.id != token.id) {
+      ThrowUsage(
+          "{}: {} is not allowed: {} has the id {} by tokenizer.json and the tokens before, in "
+          "transformers, too; get the files again",
+          given.where, *given.id, PrintableText(token.content, 60), token.id);
+    }
+    Add(std::move(token), given.where, normalizer);
+  }
+  MakeFinders();
+}
+
+void AddedTokens::Add(AddedToken token, const std::string& where, const Normalizer& normalizer) {
+  std::string buffer;
+  token.shown = token.normalized ? normalizer.Apply(token.content, &buffer) : token.content;
+  if (token.shown.empty()) {
+    ThrowUsage("{}: {} is empty once it is normalized; set normalized to false", where,
+               PrintableText(token.content, 60));
+  }
+  const auto known = by_content_.find(token.content);
+  const size_t at = known == by_content_.end() ? tokens_.size() : known->second;
+  const bool was_special = at < tokens_.size() && tokens_[at].special;
+  if (!was_special) sought_.push_back({token.shown, at, token.special, token.normalized});
+  token.special = token.special || was_special;
+  if (at < tokens_.size()) {
+    tokens_[at] = std::move(token);
+    return;
+  }
+  by_id_.emplace(token.id, at);
+  by_content_.emplace(token.content, at);
   id_end_ = std::max(id_end_, token.id + 1);
   tokens_.push_back(std::move(token));
+}
+
+// Special ones go first where two are looked for as the same text.
+void AddedTokens::MakeFinders() {
+  raw_ = normalized_ = TextFinder();
+  has_raw_ = has_normalized_ = false;
+  for (const bool special : {true, false}) {
+    for (const Sought& sought : sought_) {
+      if (sought.special != special) continue;
+      (sought.normalized ? normalized_ : raw_).Add(sought.text, sought.token);
+      (sought.normalized ? has_normalized_ : has_raw_) = true;
+    }
+  }
 }
 
 const AddedToken* AddedTokens::ById(int32_t id) const {
@@ -195,6 +232,7 @@ std::vector<AddedTokens::Section> AddedTokens::Find(std::string_view text, bool 
     const AddedToken& token = tokens_[found->value];
     size_t begin = found->begin;
     size_t end = found->end;
+    if (split_special_ && token.special) continue;
     if (token.single_word && ((begin > 0 && EndsWithWord(text.substr(0, begin))) ||
                               (end < text.size() && StartsWithWord(text.substr(end))))) {
       continue;
@@ -217,6 +255,13 @@ Sha256Digest AddedTokens::Digest() const {
                        token.lstrip, token.rstrip, token.normalized, token.content.size(),
                        token.content);
   }
+  // What the tokens alone do not say.
+  for (const Sought& sought : sought_) {
+    const AddedToken& token = tokens_[sought.token];
+    if (sought.special == token.special && sought.normalized == token.normalized) continue;
+    all += fmt::format("as {} {} {}", sought.token, sought.special, sought.normalized);
+  }
+  if (split_special_) all += "split";
   return Sha256(all);
 }
 

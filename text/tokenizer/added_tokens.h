@@ -32,6 +32,18 @@ struct AddedToken {
   bool normalized = false;   // looked for in the normalized text
 };
 
+// A token as a file gives it that stands beside the tokenizer.json.
+struct GivenToken {
+  AddedToken token;           // its id is found when it is added
+  std::string where;          // "FILE:LINE: key"
+  std::optional<int64_t> id;  // the one that the file says it has
+};
+
+// Reads {"content": "...", "lstrip": false, ...}. `special`: where it does not say. Throws
+// Error(kUsage) naming file and key.
+AddedToken ReadAddedToken(const JsonNode& node, const std::string& path, const std::string& file,
+                          bool special);
+
 // Finds the leftmost of several texts, of these the longest.
 class TextFinder {
  public:
@@ -63,6 +75,12 @@ class AddedTokens {
   // token's id is not the one that `tokenizers` would give it.
   static AddedTokens Read(const JsonNode* node, const std::string& file, const BpeModel& model,
                           const Normalizer& normalizer);
+  // Adds tokens, as add_tokens of `tokenizers` does: one that is there takes the new flags, but
+  // stays special. Throws Error(kUsage) if a token's id is not the one that it says.
+  void AddMore(const std::vector<GivenToken>& tokens, const BpeModel& model,
+               const Normalizer& normalizer);
+  // Special ones are not looked for any more (encode_special_tokens of `tokenizers`).
+  void SplitSpecial() { split_special_ = true; }
 
   // Bytes [begin, end) of a text: an added token, or what lies between two.
   struct Section {
@@ -81,9 +99,21 @@ class AddedTokens {
   Sha256Digest Digest() const;
 
  private:
-  void Add(AddedToken token);
+  // How a token is looked for: what it was added as at first, or, once it has become special, as
+  // that, too.
+  struct Sought {
+    std::string text;
+    size_t token = 0;  // of tokens_
+    bool special = false;
+    bool normalized = false;
+  };
+  int32_t IdOf(const std::string& content, const BpeModel& model) const;
+  void Add(AddedToken token, const std::string& where, const Normalizer& normalizer);
+  void MakeFinders();
 
   std::vector<AddedToken> tokens_;
+  std::vector<Sought> sought_;
+  bool split_special_ = false;
   std::unordered_map<int32_t, size_t> by_id_;
   std::unordered_map<std::string, size_t> by_content_;
   TextFinder raw_, normalized_;

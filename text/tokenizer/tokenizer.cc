@@ -24,6 +24,7 @@
 #include "text/tokenizer/decoder.h"
 #include "text/tokenizer/normalizer.h"
 #include "text/tokenizer/pre_tokenizer.h"
+#include "text/tokenizer/side_files.h"
 
 namespace zeroplan {
 namespace {
@@ -130,6 +131,7 @@ struct Tokenizer::Parts {
   Decoder decoder;
   bool as_bytes = false;  // pieces reach the model as bytes
   int32_t vocab_size = 0;
+  int32_t file_vocab_size = 0;
   Sha256Digest digest{};
   mutable Rooms rooms;
 
@@ -257,11 +259,18 @@ Tokenizer Tokenizer::FromFile(const fs::path& path) {
                kMostTokenizerBytes);
   }
   const std::string_view text(reinterpret_cast<const char*>(bytes.bytes().data()), bytes.size());
-  return FromText(text, file.string());
+  if (file.filename() != "tokenizer.json") return FromText(text, file.string());
+  JsonNode document = ParseJsonText(text, file.string());
+  const SideTokens side = ApplySideFiles(file.parent_path(), text, file.string(), &document);
+  return FromDocument(document, file.string(), side);
 }
 
 Tokenizer Tokenizer::FromText(std::string_view text, const std::string& source) {
-  const JsonNode document = ParseJsonText(text, source);
+  return FromDocument(ParseJsonText(text, source), source, {});
+}
+
+Tokenizer Tokenizer::FromDocument(const JsonNode& document, const std::string& source,
+                                  const SideTokens& side) {
   JsonSection root(&document, "", source);
   root.Raw("version");
   RefuseUnlessNull(&root, "truncation", "texts are encoded whole");
@@ -274,6 +283,11 @@ Tokenizer Tokenizer::FromText(std::string_view text, const std::string& source) 
   }
   BpeModel model = BpeModel::Read(root.Raw("model"), source);
   AddedTokens added = AddedTokens::Read(root.Raw("added_tokens"), source, model, normalizer);
+  const int32_t file_vocab_size = std::max(model.id_end(), added.id_end());
+  for (const std::vector<GivenToken>& tokens : side.lists) {
+    added.AddMore(tokens, model, normalizer);
+  }
+  if (side.split_special) added.SplitSpecial();
   PostProcessor post_processor = PostProcessor::Read(root.Raw("post_processor"), source);
   Decoder decoder = Decoder::Read(root.Raw("decoder"), source);
   if (const std::vector<std::string> unknown = root.Unknown(); !unknown.empty()) {
@@ -293,9 +307,10 @@ Tokenizer Tokenizer::FromText(std::string_view text, const std::string& source) 
   }
   all += fmt::format("{} {}", fmt::join(post_processor.before, ","),
                      fmt::join(post_processor.behind, ","));
-  return Tokenizer(std::shared_ptr<const Parts>(new Parts{
-      std::move(model), std::move(normalizer), std::move(pre_tokenizer), std::move(added),
-      std::move(post_processor), std::move(decoder), as_bytes, vocab_size, Sha256(all), Rooms()}));
+  return Tokenizer(std::shared_ptr<const Parts>(
+      new Parts{std::move(model), std::move(normalizer), std::move(pre_tokenizer), std::move(added),
+                std::move(post_processor), std::move(decoder), as_bytes, vocab_size,
+                file_vocab_size, Sha256(all), Rooms()}));
 }
 
 std::vector<int32_t> Tokenizer::Encode(std::string_view text, bool add_special_tokens) const {
@@ -388,6 +403,8 @@ std::string Tokenizer::Decode(std::span<const int32_t> ids, bool skip_special_to
 }
 
 int32_t Tokenizer::vocab_size() const { return parts_->vocab_size; }
+
+int32_t Tokenizer::file_vocab_size() const { return parts_->file_vocab_size; }
 
 std::optional<int32_t> Tokenizer::TokenId(std::string_view token) const {
   const AddedToken* added = parts_->added.ByContent(token);

@@ -22,6 +22,8 @@
 
 namespace zeroplan {
 
+struct SideTokens;
+
 // Bytes [begin, end) of a text.
 struct TextSpan {
   size_t begin = 0;
@@ -32,8 +34,9 @@ struct TextSpan {
 // Thread-safe. Copies share what was read.
 class Tokenizer {
  public:
-  // `path`: a tokenizer.json, or the folder that has it. Throws Error(kUsage) naming file, line and
-  // key of what cannot be read or is not supported.
+  // `path`: a tokenizer.json, or the folder that has it. A file of that name counts with those
+  // beside it that decide ids, too (side_files.h). Throws Error(kUsage) naming file, line and key
+  // of what cannot be read or is not supported.
   static Tokenizer FromFile(const std::filesystem::path& path);
   // The text of such a file; `source` is what errors call it.
   static Tokenizer FromText(std::string_view text, const std::string& source);
@@ -70,6 +73,8 @@ class Tokenizer {
 
   // The largest id + 1: what a model's vocabulary must have at least.
   int32_t vocab_size() const;
+  // The same without tokens that only the files beside the tokenizer.json add.
+  int32_t file_vocab_size() const;
   // The id of a token by its spelling in the file ("Ġthe", "<|im_end|>").
   std::optional<int32_t> TokenId(std::string_view token) const;
   // nullopt: no token has that id.
@@ -77,8 +82,8 @@ class Tokenizer {
   const std::vector<AddedToken>& added_tokens() const;
   bool IsSpecial(int32_t id) const;
 
-  // Digest of everything in the file that decides ids, whatever its layout: two files of one digest
-  // give the same ids for every text.
+  // Digest of everything in the files that decides ids, whatever their layout: two tokenizers of
+  // one digest give the same ids for every text.
   const Sha256Digest& digest() const;
 
  private:
@@ -86,6 +91,8 @@ class Tokenizer {
   struct Parts;
 
   explicit Tokenizer(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}
+  static Tokenizer FromDocument(const JsonNode& document, const std::string& source,
+                                const SideTokens& side);
 
   std::shared_ptr<const Parts> parts_;
 };

@@ -13,6 +13,8 @@
 #include "tests/error_of.h"
 #include "tests/has.h"
 #include "tests/paths.h"
+#include "tests/text/tokenizer/tokenizer_folder.h"
+#include "text/tokenizer/side_files.h"
 
 namespace zeroplan {
 namespace {
@@ -312,6 +314,118 @@ TEST_CASE("tokenizer: the digest is of what decides ids, not of the layout") {
   CHECK(digest("\"special\": true", "\"special\": true, \"lstrip\": true") != own);
   CHECK(digest("\"normalizer\": null", "\"normalizer\": {\"type\": \"NFC\"}") != own);
   CHECK(digest("\"unk_token\": null", "\"unk_token\": \"a\"") != own);
+}
+
+// A folder with a tokenizer of tests/fixtures/tokenizers and other files beside it.
+class FolderBeside : public TokenizerFolder {
+ public:
+  explicit FolderBeside(const std::string& fixture) {
+    fs::copy_file(TokenizerFixture(fixture), path("tokenizer.json"));
+  }
+  FolderBeside& With(const std::string& name, std::string_view text) {
+    Write(name, text);
+    return *this;
+  }
+  Tokenizer Load() const { return Tokenizer::FromFile(path("")); }
+  std::vector<int32_t> Ids(std::string_view text) const { return Load().Encode(text, true); }
+  std::string Refused() const {
+    return ErrorOf(ExitCode::kUsage, [&] { Load(); });
+  }
+};
+constexpr const char* kConfigFile = "tokenizer_config.json";
+using IdList = std::vector<int32_t>;
+
+// Ids are those of AutoTokenizer.from_pretrained (transformers 5.24.0) for the same folder;
+// tests/tokenizer_parity/compare_side_files.py compares more of them.
+TEST_CASE("tokenizer: files beside tokenizer.json add tokens and change their flags") {
+  FolderBeside folder("smollm2");
+  const Sha256Digest bare = folder.Load().digest();
+  CHECK(folder.Ids("the <x>the") == IdList{83, 259, 220, 27, 87, 29, 83, 259});
+  folder.With(kConfigFile, R"({"added_tokens_decoder":
+      {"463": {"content": "<x>", "lstrip": true, "special": true}}})");
+  CHECK(folder.Ids("the <x>the") == IdList{83, 259, 463, 83, 259});
+  CHECK(folder.Load().vocab_size() == 464);
+  CHECK(folder.Load().file_vocab_size() == 463);
+  CHECK((folder.Load().digest() != bare));
+  // Flags of a token that tokenizer.json has.
+  folder.With(kConfigFile, R"({"added_tokens_decoder":
+      {"461": {"content": "<|im_start|>", "rstrip": true, "special": true}}})");
+  CHECK(folder.Ids("a<|im_start|>  a") == IdList{64, 461, 64});
+  CHECK((folder.Load().digest() != bare));
+  // A word of the vocabulary becomes a token of its own, wherever it stands.
+  folder.With(kConfigFile, R"({"bos_token": "<bos>"})")
+      .With("special_tokens_map.json", R"({"eos_token": {"content": "the", "rstrip": true}})");
+  CHECK(folder.Ids("of the <bos>") == IdList{78, 69, 220, 464, 463});
+  // Where the tokens have ids in the config, the map does not count.
+  folder.With(kConfigFile, R"({"added_tokens_decoder": {}})");
+  CHECK(folder.Ids("of the <bos>") == IdList{78, 69, 269, 220, 27, 65, 78, 82, 29});
+
+  FolderBeside named("smollm2");
+  named.With(kConfigFile, R"({"image_token": "<image>", "add_eos_token": true,
+                              "extra_special_tokens": {"boi": "<boi>"}})");
+  CHECK(named.Ids("a<image><boi>") == IdList{64, 463, 464});
+  FolderBeside numbered("smollm2");
+  numbered.With("added_tokens.json", R"({"<a>": 463})");
+  CHECK(numbered.Ids("a<a>") == IdList{64, 463});
+  CHECK_FALSE(numbered.Load().IsSpecial(463));
+  FolderBeside split("smollm2");
+  split.With(kConfigFile, R"({"split_special_tokens": true, "add_prefix_space": true})");
+  CHECK(split.Ids("a<|im_start|>") == IdList{64, 27, 91, 357, 62, 291, 285, 83, 91, 29});
+  CHECK((split.Load().digest() != bare));
+}
+
+TEST_CASE("tokenizer: some classes make their own of vocabulary and merges") {
+  FolderBeside gpt2("gpt2");
+  gpt2.With("config.json", R"({"model_type": "gpt2"})")
+      .With(kConfigFile, R"({"add_prefix_space": true})");
+  CHECK(gpt2.Ids("the<|endoftext|>the") == IdList{269, 460, 269});
+  gpt2.With(kConfigFile,
+            R"({"add_prefix_space": true, "tokenizer_class": "PreTrainedTokenizerFast"})");
+  CHECK(gpt2.Ids("the<|endoftext|>the") == IdList{83, 259, 460, 83, 259});
+
+  FolderBeside llama("llama2");
+  const auto ids = [&](const std::string& more, const std::string& type = "llama") {
+    llama.With("config.json", R"({"model_type": ")" + type + "\"}")
+        .With(kConfigFile,
+              R"({"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>")" + more + "}");
+    return llama.Ids("the</s>the");
+  };
+  const std::string of_llama = R"(, "tokenizer_class": "LlamaTokenizerFast")";
+  CHECK(ids(of_llama) == IdList{1, 361, 2, 331, 351});
+  CHECK(ids(of_llama + R"(, "legacy": true)") == IdList{1, 361, 2, 361});
+  CHECK(ids(of_llama + R"(, "add_prefix_space": false)") == IdList{1, 331, 351, 2, 331, 351});
+  CHECK(ids("") == IdList{1, 361, 2, 361});
+  CHECK(ids(of_llama, "mistral") == IdList{1, 361, 2, 361});
+
+  // Names that the class alone has become tokens, behind all others.
+  FolderBeside qwen("llama3");
+  qwen.With(kConfigFile, R"({"tokenizer_class": "Qwen2Tokenizer", "pad_token": null})");
+  CHECK(qwen.Ids("1234<|endoftext|>") == IdList{460, 16, 17, 18, 19, 463});
+  CHECK(*FindNamed(NamedTokensOf(qwen.path("")), "eos_token") == "<|endoftext|>");
+  CHECK(FindNamed(NamedTokensOf(qwen.path("")), "pad_token") == nullptr);
+}
+
+TEST_CASE("tokenizer: what beside tokenizer.json is not honoured is refused by key") {
+  FolderBeside folder("llama3");
+  const auto refused = [&](const std::string& config, const std::string& message) {
+    const std::string text = folder.With(kConfigFile, config).Refused();
+    CAPTURE(text);
+    CHECK(Has(text, "tokenizer_config.json"));
+    CHECK(Has(text, message));
+  };
+  refused(R"({"tokenizer_class": "CodeLlamaTokenizer"})",
+          "tokenizer_class: CodeLlamaTokenizer, which the folder names, is not supported");
+  refused(R"({"added_tokens_decoder": {"9999": {"content": "<far>"}}})",
+          "added_tokens_decoder.9999: 9999 is not allowed: <far> has the id 463");
+  refused(R"({"added_tokens_decoder": {"x": {"content": "<far>"}}})",
+          "added_tokens_decoder.x: must be an id with its token");
+  refused(R"({"added_tokens_decoder": {"463": {"content": "<x>", "colour": 1}}})",
+          "added_tokens_decoder.463.colour: 1 asks for what is not supported");
+  refused(R"({"eos_token": 5})", "eos_token: 5 is no token");
+  refused(R"({"additional_special_tokens": "<x>"})", "additional_special_tokens: ");
+  refused(R"({"fix_mistral_regex": true})", "fix_mistral_regex: true is not supported");
+  refused(R"({"fast_tokenizer_files": ["tokenizer.4.0.0.json"]})",
+          "fast_tokenizer_files: \"tokenizer.4.0.0.json\" is not supported");
 }
 
 }  // namespace
