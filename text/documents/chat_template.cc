@@ -7,7 +7,6 @@
 #include <set>
 
 #include "core/base/error.h"
-#include "core/base/json_section.h"
 #include "text/documents/chat_turns.h"
 #include "text/jinja/evaluate.h"
 #include "text/jinja/lexer.h"
@@ -21,9 +20,6 @@ namespace fs = std::filesystem;
 constexpr const char* kWayOut =
     "render the conversations with transformers' apply_chat_template, and train on the result as "
     "lines with a \"text\" field";
-// Names of special tokens, as transformers has them in special_tokens_map.
-constexpr std::array kSpecialNames = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                      "pad_token", "cls_token", "mask_token"};
 
 struct Date {
   int year = 2024;
@@ -382,69 +378,35 @@ ChatTemplate ChatTemplate::FromText(std::string_view text, const std::string& so
   return ChatTemplate(std::move(parts));
 }
 
-std::optional<ChatTemplate> ChatTemplate::FromFolder(const fs::path& folder,
-                                                     const Tokenizer& tokenizer) {
-  std::error_code ignored;
-  const fs::path jinja_file = folder / "chat_template.jinja";
-  const fs::path config_file = folder / "tokenizer_config.json";
-  std::optional<std::string> text;
-  std::string source;
-  if (fs::exists(jinja_file, ignored)) {
-    text = ReadTextFile(jinja_file);
-    source = jinja_file.string();
+const ChatTemplate::Parts& ChatTemplate::For(const Conversation& conversation,
+                                             std::string_view where) const {
+  if (conversation.tools.is_none()) {
+    if (!only_tools_) return *parts_;
+    ThrowUsage(
+        "{}: has no tools, and {} has a template for conversations with tools alone (tool_use); "
+        "add one named default",
+        where, source());
   }
-  SpecialTexts specials;
-  if (fs::exists(config_file, ignored)) {
-    const JsonNode document = ParseJsonText(ReadTextFile(config_file), config_file.string());
-    JsonSection section(&document, "", config_file.string());
-    for (const char* name : kSpecialNames) {
-      const JsonNode* token = section.Raw(name);
-      if (token != nullptr && token->is_object()) token = token->Find("content");
-      if (token != nullptr && token->is_string()) {
-        specials.emplace_back(name, token->scalar.text());
-      }
-    }
-    const JsonNode* node = section.Raw("chat_template");
-    if (!text && node != nullptr && !node->is_null()) {
-      source = config_file.string();
-      if (node->is_string()) text = node->scalar.text();
-      if (node->is_array()) {
-        for (const JsonNode& named : node->elements) {
-          const JsonNode* name = named.Find("name");
-          const JsonNode* content = named.Find("template");
-          if (name != nullptr && name->is_string() && name->scalar.text() == "default" &&
-              content != nullptr && content->is_string()) {
-            text = content->scalar.text();
-          }
-        }
-      }
-      if (!text) section.FailValue("chat_template", "a text, or a list with one named default");
-    }
-  }
-  if (!text) return std::nullopt;
-  std::vector<std::string> stop_tokens;
-  for (const int32_t id : StopTokensOf(folder, tokenizer.vocab_size())) {
-    if (const std::optional<std::string> stop = tokenizer.TokenText(id))
-      stop_tokens.push_back(*stop);
-  }
-  return FromText(*text, source, specials, tokenizer, stop_tokens);
+  if (!tool_error_.empty()) ThrowUsage("{}: has tools: {}", where, tool_error_);
+  return tool_parts_ ? *tool_parts_ : *parts_;
 }
 
 ChatTemplate::Rendered ChatTemplate::Render(const Conversation& conversation,
                                             bool generation_prompt, std::string_view where) const {
   const std::vector<ChatMessage>& messages = conversation.messages;
+  const Parts& parts = For(conversation, where);
   jinja::Rendering rendering;
   try {
-    rendering = parts_->Run(conversation, messages.size(), generation_prompt);
+    rendering = parts.Run(conversation, messages.size(), generation_prompt);
   } catch (const jinja::Refusal& refusal) {
-    ThrowUsage("{}: the chat template of {} refuses this conversation: {}", where, source(),
+    ThrowUsage("{}: the chat template of {} refuses this conversation: {}", where, parts.source,
                refusal.what());
   } catch (const jinja::TemplateError& error) {
     ThrowUsage(
         "{}: the chat template of {} cannot be rendered for this conversation: line {}: {}; {}",
-        where, source(), error.line(), error.what(), kWayOut);
+        where, parts.source, error.line(), error.what(), kWayOut);
   }
-  const std::vector<Said> said = WhatIsSaid(rendering.text, parts_->turns.openers);
+  const std::vector<Said> said = WhatIsSaid(rendering.text, parts.turns.openers);
   Rendered out;
   std::vector<bool> printed(messages.size());
   for (const jinja::Mark& mark : rendering.text.marks) {
@@ -490,19 +452,19 @@ ChatTemplate::Rendered ChatTemplate::Render(const Conversation& conversation,
     std::optional<std::string> opening;
     const bool plain = conversation.variables.empty() && before != nullptr &&
                        messages[static_cast<size_t>(before->message)].role == "user";
-    if (plain && parts_->turns.opening &&
-        std::string_view(out.text).substr(from).starts_with(*parts_->turns.opening)) {
-      opening = parts_->turns.opening;
+    if (plain && parts.turns.opening &&
+        std::string_view(out.text).substr(from).starts_with(*parts.turns.opening)) {
+      opening = parts.turns.opening;
     } else {
-      opening = parts_->OpeningOf(conversation, message, before, &budget);
+      opening = parts.OpeningOf(conversation, message, before, &budget);
     }
     const size_t limit = i + 1 < said.size() ? said[i + 1].begin : out.text.size();
     TextSpan span;
-    span.begin = parts_->TurnBegin(out.text, from, said[i].begin, opening);
+    span.begin = parts.TurnBegin(out.text, from, said[i].begin, opening);
     const auto& others = messages[message].others;
     const bool calls = std::any_of(others.begin(), others.end(),
                                    [](const auto& other) { return other.first == "tool_calls"; });
-    span.end = parts_->TurnEnd(out.text, said[i].end, limit, calls);
+    span.end = parts.TurnEnd(out.text, said[i].end, limit, calls);
     if (!out.generated.empty() && span.begin < out.generated.back().end) {
       span.begin = out.generated.back().end;
     }
@@ -511,17 +473,19 @@ ChatTemplate::Rendered ChatTemplate::Render(const Conversation& conversation,
   return out;
 }
 
-bool ChatTemplate::AsksFor(std::string_view name) const {
+bool ChatTemplate::AsksFor(std::string_view name, const Conversation& conversation) const {
+  const auto& names = For(conversation, "").names;
   // As AsValue has it, reasoning is there under the names that templates ask for.
   if (name == "thinking" || name == "reasoning" || name == "reasoning_content") {
-    return parts_->names.contains("thinking") || parts_->names.contains("reasoning_content") ||
-           parts_->names.contains(name);
+    return names.contains("thinking") || names.contains("reasoning_content") ||
+           names.contains(name);
   }
-  return parts_->names.contains(name);
+  return names.contains(name);
 }
 
-bool ChatTemplate::prints_arguments_as_given() const {
-  return parts_->turns.prints_arguments_as_given;
+bool ChatTemplate::PrintsArgumentsAsGiven(const Conversation& conversation,
+                                          std::string_view where) const {
+  return For(conversation, where).turns.prints_arguments_as_given;
 }
 
 const std::optional<std::string>& ChatTemplate::end_of_turn() const {
@@ -531,19 +495,30 @@ const std::optional<std::string>& ChatTemplate::end_of_turn() const {
 std::optional<int32_t> ChatTemplate::end_of_turn_id() const { return parts_->turns.end_of_turn_id; }
 
 bool ChatTemplate::prints_date() const {
-  return parts_->text.find("strftime_now") != std::string::npos;
+  const auto does = [](const Parts& parts) {
+    return parts.text.find("strftime_now") != std::string::npos;
+  };
+  return does(*parts_) || (tool_parts_ && does(*tool_parts_));
 }
 
 void ChatTemplate::SetDate(int year, int month, int day) {
-  auto parts = std::make_shared<Parts>(*parts_);
-  parts->date = {year, month, day};
-  parts_ = std::move(parts);
+  for (std::shared_ptr<const Parts>* each : {&parts_, &tool_parts_}) {
+    if (!*each) continue;
+    auto parts = std::make_shared<Parts>(**each);
+    parts->date = {year, month, day};
+    *each = std::move(parts);
+  }
 }
 
 Sha256Digest ChatTemplate::digest() const {
   const Date& date = parts_->date;
   std::string all = fmt::format("{}:{} {} {} {} {}", parts_->text.size(), parts_->text, date.year,
                                 date.month, date.day, fmt::join(parts_->turns.closers, ""));
+  if (tool_parts_) {
+    all += fmt::format(" tool_use {}:{} {}", tool_parts_->text.size(), tool_parts_->text,
+                       fmt::join(tool_parts_->turns.closers, ""));
+  }
+  if (only_tools_ || !tool_error_.empty()) all += fmt::format(" {} {}", only_tools_, tool_error_);
   for (const auto& [name, special] : parts_->specials) {
     all += fmt::format(" {} {}:{}", name, special.size(), special);
   }

@@ -50,11 +50,17 @@ struct Conversation {
 // there counts as undefined.
 using SpecialTexts = std::vector<std::pair<std::string, std::string>>;
 
+// The files of a model's folder that are templates, sorted: chat_template.jinja, and those in
+// additional_chat_templates/.
+std::vector<std::filesystem::path> TemplateFiles(const std::filesystem::path& folder);
+
 class ChatTemplate {
  public:
-  // Reads the template of a model's folder: chat_template.jinja, else "chat_template" of
-  // tokenizer_config.json (of several named ones "default"). nullopt: the folder has none. Throws
-  // Error(kUsage) naming the file and what cannot be read or is not supported, with the way out.
+  // Reads the templates of a model's folder: chat_template.jinja and additional_chat_templates/,
+  // or, without these, "chat_template" of tokenizer_config.json. Of several named ones "default"
+  // counts, and "tool_use" for conversations with tools, as in transformers. nullopt: the folder
+  // has none. Throws Error(kUsage) naming the file and what cannot be read or is not supported,
+  // with the way out; of the one for tools where a conversation needs it.
   static std::optional<ChatTemplate> FromFolder(const std::filesystem::path& folder,
                                                 const Tokenizer& tokenizer);
   // `source`: what errors call it. `stop_tokens`: texts of those that end what the model says
@@ -82,14 +88,16 @@ class ChatTemplate {
   Rendered Render(const Conversation& conversation, bool generation_prompt,
                   std::string_view where) const;
 
-  // Whether the template's code has that name, of a variable or of a member of a message.
-  bool AsksFor(std::string_view name) const;
+  // Whether the code of the conversation's template has that name, of a variable or of a member of
+  // a message. REQUIRES: Render takes the conversation.
+  bool AsksFor(std::string_view name, const Conversation& conversation) const;
   // Whether it prints a call's arguments as they are where they are a text; most print all
-  // arguments as JSON.
-  bool prints_arguments_as_given() const;
+  // arguments as JSON. Throws as Render where there is no template for it.
+  bool PrintsArgumentsAsGiven(const Conversation& conversation, std::string_view where) const;
 
   // What ends the assistant's last turn, or, if nothing does, the turns before it: special tokens,
-  // as text ("<|im_end|>"), and the id of the last of them; nullopt if there is none.
+  // as text ("<|im_end|>"), and the id of the last of them; nullopt if there is none. By the
+  // template for conversations without tools, if there is one.
   const std::optional<std::string>& end_of_turn() const;
   std::optional<int32_t> end_of_turn_id() const;
   // Whether it prints a date. That is "26 Jul 2024", so that data stay the same from day to day,
@@ -105,8 +113,14 @@ class ChatTemplate {
  private:
   struct Parts;
   explicit ChatTemplate(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}
+  // The one for a conversation.
+  const Parts& For(const Conversation& conversation, std::string_view where) const;
 
   std::shared_ptr<const Parts> parts_;
+  // For conversations with tools, where there is one of their own: that, or what is wrong with it.
+  std::shared_ptr<const Parts> tool_parts_;
+  std::string tool_error_;
+  bool only_tools_ = false;  // `parts_` is that for tools: there is no other
 };
 
 }  // namespace zeroplan

@@ -22,6 +22,7 @@
 #include "core/base/json_source.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
+#include "text/documents/chat_template.h"
 #include "text/documents/token_text.h"
 #include "text/files/byte_source.h"
 #include "text/files/data_files.h"
@@ -97,11 +98,16 @@ std::string NameOf(const Group& group, const std::string& facts, const fs::path&
     all += fmt::format("{} {} {:016x}{:016x}\n", KindSuffix(name), KindSuffix(name.stem()),
                        group.contents[i][0], group.contents[i][1]);
   }
-  for (const char* name :
-       {"chat_template.jinja", "tokenizer_config.json", "generation_config.json", "config.json"}) {
+  // What decides the text of conversations; what decides ids is in the tokenizer's digest.
+  std::vector<fs::path> read = TemplateFiles(model_folder);
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json",
+                           "generation_config.json", "config.json"}) {
+    read.push_back(model_folder / name);
+  }
+  for (const fs::path& file : read) {
     std::error_code ignored;
-    const fs::path file = model_folder / name;
-    if (records && fs::exists(file, ignored)) all += AsText(Sha256(ReadTextFile(file)));
+    if (!records || !fs::exists(file, ignored)) continue;
+    all += fmt::format("{} {}", file.filename().string(), AsText(Sha256(ReadTextFile(file))));
   }
   const Sha256Digest digest = Sha256(all);
   return BytesToHex(digest.data(), 16) + ".bin";

@@ -37,15 +37,15 @@ std::vector<std::string> Unprinted(const ChatTemplate& chat, const Conversation&
       names.push_back(std::move(name));
     }
   };
-  if (!conversation.tools.is_none() && !chat.AsksFor("tools")) add("tools");
-  if (!conversation.documents.is_none() && !chat.AsksFor("documents")) add("documents");
+  if (!conversation.tools.is_none() && !chat.AsksFor("tools", conversation)) add("tools");
+  if (!conversation.documents.is_none() && !chat.AsksFor("documents", conversation)) add("documents");
   for (const jinja::Member& variable : conversation.variables) {
     const std::string& name = variable.key.text()->bytes;
-    if (!chat.AsksFor(name)) add("chat_template_kwargs." + name);
+    if (!chat.AsksFor(name, conversation)) add("chat_template_kwargs." + name);
   }
   for (const ChatMessage& message : conversation.messages) {
     for (const auto& [name, value] : message.others) {
-      if (!chat.AsksFor(name)) add("messages[]." + name);
+      if (!chat.AsksFor(name, conversation)) add("messages[]." + name);
     }
   }
   for (const size_t message : rendered.unprinted) {
@@ -117,7 +117,7 @@ EncodedDocument DocumentEncoder::EncodeCompletion(const Record& record) const {
 
 EncodedDocument DocumentEncoder::EncodeChat(Record* record, std::string_view where) const {
   EncodedDocument encoded;
-  if (!chat_->prints_arguments_as_given()) ReadArguments(where, &record->chat);
+  if (!chat_->PrintsArgumentsAsGiven(record->chat, where)) ReadArguments(where, &record->chat);
   const ChatTemplate::Rendered rendered = chat_->Render(record->chat, false, where);
   encoded.unprinted = Unprinted(*chat_, record->chat, rendered);
   encoded.ids = tokenizer_.EncodeMarked(rendered.text, rendered.generated, &encoded.counted);

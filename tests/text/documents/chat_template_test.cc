@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ constexpr const char* kInst =
     "{{ raise_exception('roles must take turns') }}{% endif %}"
     "{% if m.role == 'user' %}{{ '[INST] ' + m.content + ' [/INST]' }}"
     "{% else %}{{ ' ' + m.content | trim + ' ' + eos_token }}{% endif %}{% endfor %}";
+
+namespace fs = std::filesystem;
 
 const Conversation kTalk = {
     {{"user", "Hi", {}}, {"assistant", " Yo ", {}}, {"user", "Bye", {}}, {"assistant", "", {}}}};
@@ -245,6 +248,62 @@ TEST_CASE("chat template: found in a model's folder; the file goes before the co
   CHECK(dated.prints_date());
   dated.SetDate(2025, 3, 9);
   CHECK(dated.Render(kTalk, false, "here").text == "09 Mar 2025");
+}
+
+TEST_CASE("chat template: conversations with tools have a template of their own") {
+  const TokenizerFolder folder;
+  const Tokenizer qwen = Tokenizer::FromFile(TokenizerFixture("qwen2"));
+  Conversation with_tools = kTalk;
+  with_tools.tools = jinja::List{jinja::Value::Of("t")};
+  const auto chat = [&] { return *ChatTemplate::FromFolder(folder.path(""), qwen); };
+  const auto text = [&](const Conversation& talk) {
+    return chat().Render(talk, false, "here").text;
+  };
+  folder.Write("tokenizer_config.json",
+               R"({"chat_template": [{"name": "default", "template": "d{{ tools is none }}"},
+                                     {"name": "rag", "template": "{% no %}"},
+                                     {"name": "tool_use", "template": "t{{ tools is none }}"}]})");
+  CHECK(text(with_tools) == "tFalse");
+  CHECK(text(kTalk) == "dTrue");
+  // No tools are asked for, which an empty list does.
+  Conversation none = kTalk;
+  none.tools = jinja::List{};
+  CHECK(text(none) == "tFalse");
+  const Sha256Digest digest = chat().digest();
+  // Files go before the config, all of them.
+  folder.Write("chat_template.jinja", "file{{ tools is none }}");
+  CHECK(text(with_tools) == "fileFalse");
+  fs::create_directory(folder.path("additional_chat_templates"));
+  folder.Write("additional_chat_templates/tool_use.jinja", "tools{{ strftime_now('%Y') }}");
+  CHECK(text(with_tools) == "tools2024");
+  CHECK(text(kTalk) == "fileTrue");
+  CHECK((digest != chat().digest()));
+  CHECK(chat().prints_date());
+  ChatTemplate dated = chat();
+  dated.SetDate(2025, 3, 9);
+  CHECK(dated.Render(with_tools, false, "here").text == "tools2025");
+  // One that cannot be read is an error where it is needed.
+  folder.Write("additional_chat_templates/tool_use.jinja", "{% import 'x' %}");
+  CHECK(text(kTalk) == "fileTrue");
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { text(with_tools); }),
+            "tool_use.jinja: chat template, line 1: the tag import"));
+  fs::remove(folder.path("chat_template.jinja"));
+  folder.Write("additional_chat_templates/tool_use.jinja", "tools");
+  CHECK(text(with_tools) == "tools");
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { text(kTalk); }), "add one named default"));
+  fs::rename(folder.path("additional_chat_templates/tool_use.jinja"),
+             folder.path("additional_chat_templates/rag.jinja"));
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { chat(); }), "rag.jinja: there is neither a "));
+}
+
+TEST_CASE("chat template: texts of tokens are those that all files beside it name") {
+  const TokenizerFolder folder;
+  const Tokenizer qwen = Tokenizer::FromFile(TokenizerFixture("qwen2"));
+  folder.Write("chat_template.jinja", "{{ eos_token }}{{ image_token }}{{ bos_token }}");
+  folder.Write("tokenizer_config.json", R"({"image_token": "<image>", "eos_token": "E"})");
+  folder.Write("special_tokens_map.json", R"({"eos_token": {"content": "map"}})");
+  CHECK(ChatTemplate::FromFolder(folder.path(""), qwen)->Render(kTalk, false, "here").text ==
+        "map<image>");
 }
 
 TEST_CASE("tokenizer: tokens that have something of a span are marked") {
