@@ -379,6 +379,15 @@ class Matcher {
                  weights_.index.filename().string());
     }
     const fs::path& where = weights_.index.empty() ? weights_.files.front() : weights_.index;
+    if (tensor.name == "lm_head.weight" && !spec_.tied_head) {
+      ThrowUsage(
+          "{}: {}: the head has weights of its own unless config.json says "
+          "\"tie_word_embeddings\": "
+          "true, which is false where {} does not say it; add the key if the token embedding is "
+          "the "
+          "head, else use weights of the model that is trained, whole",
+          where.string(), missing, spec_.family->name());
+    }
     ThrowUsage("{}: {}; use weights of the model that is trained, whole", where.string(), missing);
   }
 

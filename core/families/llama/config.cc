@@ -91,17 +91,17 @@ void ReadWindow(const LlamaKind& kind, JsonSection* config, ModelSpec* spec) {
   const bool on = !kind.window_switch || config->Bool("use_sliding_window").value_or(false);
   const int64_t window = Optional(config, "sliding_window", kind.sliding_window);
   if (on) spec->window = window;
+  const JsonNode* types = config->Value("layer_types");
   if (kind.window_switch) {
     const int64_t from = config->Int("max_window_layers", 0, kMax).value_or(28);
-    if (spec->window > 0 && from > 0 && from < spec->layers) {
+    if (types == nullptr && spec->window > 0 && from > 0 && from < spec->layers) {
       config->Fail("max_window_layers",
                    "{} of {} layers without the window are not supported; use 0 (all layers have "
                    "it) or \"use_sliding_window\": false",
                    from, spec->layers);
     }
-    if (from >= spec->layers) spec->window = 0;
+    if (types == nullptr && from >= spec->layers) spec->window = 0;
   }
-  const JsonNode* types = config->Value("layer_types");
   if (types == nullptr) return;
   if (!types->is_array()) config->FailValue("layer_types", "a list of strings");
   bool slides = false;
@@ -116,6 +116,8 @@ void ReadWindow(const LlamaKind& kind, JsonSection* config, ModelSpec* spec) {
     config->Fail("layer_types",
                  "sliding_attention without a window; set sliding_window, or use full_attention");
   }
+  // The types decide, but for Mistral's, whose layers all have the window that its config names.
+  if (!slides && kind.window_switch) spec->window = 0;
 }
 
 void NoteDropout(JsonSection* config, std::vector<std::string>* notes) {
@@ -174,18 +176,21 @@ float Factor(JsonSection* rope, const char* key, double fallback = 0) {
   return static_cast<float>(value.value_or(fallback));
 }
 
-int64_t OriginalPositions(JsonSection* rope, int64_t fallback) {
+// That of the config itself goes before that beside the scaling, as in transformers 5.
+int64_t OriginalPositions(JsonSection* config, JsonSection* rope, int64_t fallback) {
   constexpr const char* kKey = "original_max_position_embeddings";
-  const std::optional<int64_t> value = rope->Int(kKey, 1, std::numeric_limits<int32_t>::max());
+  const std::optional<int64_t> outer = config->Int(kKey, 1, kMax);
+  const std::optional<int64_t> inner = rope->Int(kKey, 1, kMax);
+  const std::optional<int64_t> value = outer ? outer : inner;
   if (!value && fallback == 0) rope->Fail(kKey, "is missing; set it as the model was trained with");
   return value.value_or(fallback);
 }
 
-void ReadYarn(JsonSection* rope, ModelSpec* spec) {
+void ReadYarn(JsonSection* config, JsonSection* rope, ModelSpec* spec) {
   spec->rope_factor = Factor(rope, "factor");
   spec->rope_low = Factor(rope, "beta_slow", 1);
   spec->rope_high = Factor(rope, "beta_fast", 32);
-  spec->rope_positions = OriginalPositions(rope, spec->positions);
+  spec->rope_positions = OriginalPositions(config, rope, spec->positions);
   // Peng et al. 2023 (YaRN), section 3.4.
   const double usual = spec->rope_factor > 1 ? 0.1 * std::log(spec->rope_factor) + 1 : 1;
   spec->rope_attention_factor = Factor(rope, "attention_factor", usual);
@@ -296,13 +301,13 @@ void ReadRope(JsonSection* config, ModelSpec* spec) {
       spec->rope_factor = Factor(&rope, "factor");
       spec->rope_low = Factor(&rope, "low_freq_factor");
       spec->rope_high = Factor(&rope, "high_freq_factor");
-      spec->rope_positions = OriginalPositions(&rope, 0);
+      spec->rope_positions = OriginalPositions(config, &rope, 0);
       if (spec->rope_low >= spec->rope_high) {
         rope.FailValue("low_freq_factor", "less than high_freq_factor");
       }
       break;
     case RotaryScaling::kYarn:
-      ReadYarn(&rope, spec);
+      ReadYarn(config, &rope, spec);
       break;
   }
   const std::vector<std::string> unknown = rope.Unknown();

@@ -139,6 +139,35 @@ TEST_CASE("llama config: what families have of their own") {
   CheckSame(ReadText(WriteHuggingFaceConfig(Read(qwen))), Read(qwen));
   qwen["max_window_layers"] = 2;  // no layer has it
   CHECK(Read(qwen).window == 0);
+  // Where layers have types, these decide.
+  qwen["max_window_layers"] = 1;
+  qwen["layer_types"] = {"full_attention", "full_attention"};
+  CHECK(Read(qwen).window == 0);
+  qwen["layer_types"] = {"full_attention", "sliding_attention"};
+  CHECK(Read(qwen).window == 32);
+  // Not for Mistral, all of whose layers have the window.
+  mistral["sliding_window"] = 32;
+  mistral["layer_types"] = {"full_attention", "full_attention"};
+  CHECK(Read(mistral).window == 32);
+}
+
+TEST_CASE("llama config: original positions of the config itself go before the scaling's") {
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    for (const char* kind : {"llama3", "yarn"}) {
+      json config = Tiny("llama");
+      config[key] = {{"rope_type", kind}, {"factor", 4.0}};
+      if (std::string(kind) == "llama3") {
+        config[key]["low_freq_factor"] = 1.0;
+        config[key]["high_freq_factor"] = 4.0;
+      }
+      config["original_max_position_embeddings"] = 8;
+      CHECK(Read(config).rope_positions == 8);
+      config[key]["original_max_position_embeddings"] = 16;
+      CHECK(Read(config).rope_positions == 8);
+      config.erase("original_max_position_embeddings");
+      CHECK(Read(config).rope_positions == 16);
+    }
+  }
 }
 
 TEST_CASE("llama config: what is not honoured is an error with file, key, value and fix") {
