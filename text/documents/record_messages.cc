@@ -267,6 +267,10 @@ std::optional<bool> VerdictOf(const RecordJson& value) {
 
 void AddMessages(const RecordJson& list, std::string_view where, const std::string& path,
                  std::vector<ChatMessage>* messages, std::vector<std::string>* unused) {
+  if (list.is_string() && list.get_ref<const std::string&>().starts_with('[')) {
+    ThrowUsage("{}: {}: is a text that holds the list of messages as JSON; write the list itself",
+               where, path);
+  }
   if (!list.is_array() || list.empty()) {
     ThrowUsage("{}: {}: must be a list of messages, at least one", where, path);
   }

@@ -538,6 +538,8 @@ TEST_CASE("records: a line of another form names its place and what is wrong") {
   CHECK(Has(refused(text, R"({"text": null})"), "text: is null"));
   CHECK(Has(refused(chat, R"({"text": "a"})"), "messages is missing"));
   CHECK(Has(refused(chat, R"({"messages": []})"), "at least one"));
+  CHECK(Has(refused(chat, R"({"messages": "[{\"role\": \"user\"}]"})"),
+            "is a text that holds the list of messages as JSON; write the list itself"));
   const auto message = [&](const std::string& inner) {
     return refused(chat,
                    "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, " + inner + "]}");
