@@ -26,11 +26,14 @@ namespace zeroplan {
 namespace {
 
 namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
 
 // tokenizer.json, tokenizer.model, tokenizer.model.v3, LICENSE.txt, USE_POLICY.md, ...
 constexpr std::string_view kPrefixes[] = {"tokenizer.", "LICENSE", "LICENCE", "NOTICE",
                                           "USE_POLICY"};
-constexpr std::string_view kNames[] = {"generation_config.json",
+constexpr const char* kGenerationConfig = "generation_config.json";
+constexpr std::string_view kTemplateFolder = "additional_chat_templates";
+constexpr std::string_view kNames[] = {kGenerationConfig,
                                        "tokenizer_config.json",
                                        "special_tokens_map.json",
                                        "added_tokens.json",
@@ -40,10 +43,18 @@ constexpr std::string_view kNames[] = {"generation_config.json",
                                        "chat_template.json",
                                        "tekken.json"};
 
-bool GoesAlong(std::string_view name) {
-  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) ||
-         std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
+bool HasPrefix(std::string_view name) {
+  return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
                      [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+bool GoesAlong(std::string_view name) {
+  return HasPrefix(name) || std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+// Whether it goes with one tokenizer: two tokenizers' files beside one another make a third.
+bool IsOfTokenizer(std::string_view name) {
+  return name != kGenerationConfig && (name.starts_with("tokenizer.") || !HasPrefix(name));
 }
 
 // The files that go along, by name. Links are followed within the folder, and in Hugging Face's
@@ -67,26 +78,63 @@ bool LeadsAway(const fs::path& link, const fs::path& folder) {
          !(snapshots.filename() == "snapshots" && is_in(snapshots.parent_path() / "blobs"));
 }
 
-CompanionFiles Companions(const fs::path& folder) {
-  CompanionFiles found;
-  if (folder.empty()) return found;
+// Adds the files of `folder` that are wanted; `model`: the folder that links may stay in.
+template <typename Wanted>
+void FindCompanions(const fs::path& folder, const fs::path& model, Wanted is_wanted,
+                    CompanionFiles* found) {
   std::error_code error;
   for (auto entry = fs::directory_iterator(folder, error);
        !error && entry != fs::directory_iterator(); entry.increment(error)) {
     std::error_code gone;  // a dangling link is no file
     const fs::path& path = entry->path();
-    if (!GoesAlong(path.filename().native()) || !entry->is_regular_file(gone)) continue;
-    if (LeadsAway(path, folder)) {
-      found.elsewhere.push_back(path);
+    if (!is_wanted(path) || !entry->is_regular_file(gone)) continue;
+    if (LeadsAway(path, model)) {
+      found->elsewhere.push_back(path);
       continue;
     }
-    found.files.push_back(path);
-    found.bytes += fs::file_size(path, gone);
+    found->files.push_back(path);
+    found->bytes += fs::file_size(path, gone);
   }
   if (error) ThrowRuntime("{}: cannot list the folder: {}", folder.string(), error.message());
+}
+
+CompanionFiles Companions(const fs::path& folder) {
+  CompanionFiles found;
+  if (folder.empty()) return found;
+  FindCompanions(
+      folder, folder, [](const fs::path& path) { return GoesAlong(path.filename().native()); },
+      &found);
+  const fs::path templates = folder / kTemplateFolder;
+  if (std::error_code ignored; fs::is_directory(templates, ignored)) {
+    FindCompanions(
+        templates, folder, [](const fs::path& path) { return path.extension() == ".jinja"; },
+        &found);
+  }
   std::sort(found.files.begin(), found.files.end());
   std::sort(found.elsewhere.begin(), found.elsewhere.end());
   return found;
+}
+
+// The folder's config of that name; an empty object if there is none that any reader of JSON takes.
+Json ConfigIn(const fs::path& folder, const char* name = kConfigFile) {
+  std::error_code ignored;
+  if (folder.empty() || !fs::exists(folder / name, ignored)) return Json::object();
+  Json config = Json::parse(ReadTextFile(folder / name), nullptr, /*allow_exceptions=*/false);
+  return config.is_object() ? config : Json::object();
+}
+
+// The source's generation_config.json with `stop_tokens`. Without one, transformers takes these
+// tokens of config.json.
+std::string GenerationConfig(const fs::path& source, const std::vector<int32_t>& stop_tokens) {
+  Json config = ConfigIn(source, kGenerationConfig);
+  if (config.empty()) {
+    const Json model = ConfigIn(source);
+    for (const char* key : {"bos_token_id", "pad_token_id"}) {
+      if (model.contains(key) && !model[key].is_null()) config[key] = model[key];
+    }
+  }
+  config["eos_token_id"] = stop_tokens;
+  return config.dump(2) + "\n";
 }
 
 constexpr size_t kCopyBytes = size_t{4} << 20;
@@ -108,14 +156,18 @@ class StagedFiles {
     file.WriteAt(0, std::as_bytes(std::span(text)));
     file.Finish();
   }
-  // What goes along, of several folders the last one's of a name. "", or why not all of it is here.
-  std::string AddCompanions(std::span<const fs::path> sources) {
+  // What goes along. "", or why not all of it is here.
+  std::string AddCompanions(const HfExportOptions& options) {
     std::map<std::string, fs::path> files;
     try {
-      for (const fs::path& source : sources) {
-        std::error_code error;
-        if (fs::equivalent(source, folder_, error)) continue;
-        for (const fs::path& file : Companions(source).files) files[file.filename()] = file;
+      AddFilesOf(options.source, &files);
+      if (std::error_code error; fs::exists(options.second_source / "tokenizer.json", error)) {
+        std::erase_if(files, [](const auto& file) { return IsOfTokenizer(file.first); });
+      }
+      AddFilesOf(options.second_source, &files);
+      if (!options.stop_tokens.empty()) {
+        files.erase(kGenerationConfig);
+        AddText(kGenerationConfig, GenerationConfig(options.source, options.stop_tokens));
       }
       for (const auto& [name, file] : files) AddCopy(name, file);
     } catch (const Error& failure) {
@@ -129,7 +181,15 @@ class StagedFiles {
   }
 
  private:
+  void AddFilesOf(const fs::path& source, std::map<std::string, fs::path>* files) const {
+    std::error_code error;
+    if (source.empty() || fs::equivalent(source, folder_, error)) return;
+    for (const fs::path& file : Companions(source).files) {
+      (*files)[file.lexically_relative(source).string()] = file;
+    }
+  }
   void AddCopy(const std::string& name, const fs::path& from) {
+    MakeFolders((folder_ / name).parent_path(), hook_);
     const MappedFile file = MappedFile::Open(from);
     auto temporary = std::make_unique<TemporaryFile>(folder_ / name);
     DurableFile copy = DurableFile::Create(temporary->path(), hook_);
@@ -225,12 +285,6 @@ class TensorCopier {
   uint64_t not_finite_ = 0, overflows_ = 0;
 };
 
-std::vector<fs::path> SourcesOf(const HfExportOptions& options) {
-  std::vector<fs::path> sources = {options.source, options.second_source};
-  std::erase_if(sources, [](const fs::path& source) { return source.empty(); });
-  return sources;
-}
-
 std::string IndexText(std::span<const HfTensor> tensors, std::span<const size_t> first,
                       uint64_t element_bytes) {
   nlohmann::ordered_json index;
@@ -292,7 +346,7 @@ void WriteHfWeights(const fs::path& folder, const ModelSpec& spec,
     staged.AddText(kWeightsIndexFile, IndexText(tensors, first, DtypeBytes(options.dtype)));
   }
   copier.WarnOfBad(folder);
-  const std::string missing = staged.AddCompanions(SourcesOf(options));
+  const std::string missing = staged.AddCompanions(options);
   staged.AddText(kConfigFile, CompanionConfig(spec, options.source, options.dtype));
 
   // model.safetensors goes before shards: it counts from the moment it is there, and until it is
@@ -320,7 +374,7 @@ void WriteAdapter(const fs::path& folder, const ModelSpec& spec, std::span<const
   if (!base_digest.empty()) metadata.emplace(kBaseDigest, base_digest);
   copier.WriteFile(staged.Add(kAdapterWeightsFile), tensors, options.hook, std::move(metadata));
   copier.WarnOfBad(folder);
-  const std::string missing = staged.AddCompanions(SourcesOf(options));
+  const std::string missing = staged.AddCompanions(options);
   staged.AddText(kAdapterConfigFile, WriteAdapterConfig(spec, base));
   staged.Commit();
   ThrowIfMissing(missing);
@@ -328,21 +382,10 @@ void WriteAdapter(const fs::path& folder, const ModelSpec& spec, std::span<const
 
 namespace {
 
-namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
-
 const char* TorchName(Dtype dtype) {
   return dtype == Dtype::kBF16 ? "bfloat16" : dtype == Dtype::kF16 ? "float16" : "float32";
 }
 
-// An empty object if there is none that any reader of JSON takes.
-Json ConfigIn(const fs::path& folder) {
-  std::error_code ignored;
-  if (folder.empty() || !fs::exists(folder / kConfigFile, ignored)) return Json::object();
-  Json config =
-      Json::parse(ReadTextFile(folder / kConfigFile), nullptr, /*allow_exceptions=*/false);
-  return config.is_object() ? config : Json::object();
-}
 
 }  // namespace
 
@@ -395,7 +438,10 @@ void CheckExportFolder(const fs::path& folder, const fs::path& source, std::stri
     const std::string name = entry->path().filename().string();
     if (IsWeightShardName(name)) names.push_back(name);
   }
-  for (const fs::path& file : Companions(source).files) names.push_back(file.filename().string());
+  names.push_back(kGenerationConfig);
+  for (const fs::path& file : Companions(source).files) {
+    names.push_back(file.lexically_relative(source).string());
+  }
   // A folder with a config under its temporary name alone is what a write left that was killed.
   if (!fs::exists(folder / kConfigFile, error) &&
       fs::exists(TemporaryPath(folder / kConfigFile), error)) {

@@ -26,8 +26,11 @@ struct HfExportOptions {
   // The folder that training started from: its config.json, tokenizer and licence go along. Empty:
   // there is none.
   std::filesystem::path source;
-  // Another, whose tokenizer and the like win: the adapter's that is merged. Empty: there is none.
+  // Another, whose files win: the adapter's that is merged. Where it has a tokenizer.json, none of
+  // `source` goes along that belongs to a tokenizer. Empty: there is none.
   std::filesystem::path second_source;
+  // Tokens that end a text, for generation_config.json (eos_token_id). Empty: those of the sources.
+  std::vector<int32_t> stop_tokens;
   IoHook* hook = nullptr;
 };
 
@@ -69,7 +72,7 @@ std::vector<size_t> CutIntoShards(std::span<const uint64_t> bytes, uint64_t max_
 std::string CompanionConfig(const ModelSpec& spec, const std::filesystem::path& source,
                             Dtype dtype);
 
-// generation_config.json, the tokenizer's files, the chat template and what says under which terms
+// generation_config.json, the tokenizer's files, the chat templates and what says under which terms
 // the weights may be used go along from `source`, each whole, unless that is the folder they go to.
 // Links are followed within the folder, and those of Hugging Face's cache; others are left out,
 // which this says. Returns their bytes; 0 for an empty `source`. Throws Error(kUsage) for a file of

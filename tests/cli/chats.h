@@ -15,7 +15,8 @@ class Chats : public Workspace {
  public:
   Chats() {
     MakeTokenizerModel(path("model"), "qwen2", {.layers = 1, .positions = 512, .vocab = 8192});
-    std::ofstream(path("model/tokenizer_config.json")) << R"({"eos_token": "<|endoftext|>"})";
+    std::ofstream(path("model/tokenizer_config.json"))
+        << R"({"eos_token": "<|endoftext|>", "tokenizer_class": "PreTrainedTokenizerFast"})";
     std::ofstream(path("model/chat_template.jinja"))
         << "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
            "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";

@@ -3,14 +3,17 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "cli/run/train/shared_options.h"
+#include "tests/cli/chats.h"
 #include "tests/cli/run_binary.h"
 #include "tests/cli/tokenizer_model.h"
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"
 #include "tests/paths.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace zeroplan {
 namespace {
@@ -120,6 +123,45 @@ TEST_CASE("generate: with its cache and without, stop texts, a conversation") {
   CHECK(Has(system.err, "--system: says how a conversation begins; add --chat"));
   const RunResult share = RunZeroplan(greedy + "--top-p 0");
   CHECK(Has(share.err, "--top-p: 0 is not allowed; use a number above 0, up to 1"));
+}
+
+TEST_CASE("generate: a model of conversations ends where its turns do") {
+  const Chats chats;
+  const std::string out = chats.path("out"), short_text = chats.path("short.jsonl");
+  std::ofstream file(short_text);
+  for (int i = 0; i < 60; ++i) {
+    file << R"({"messages": [{"role": "user", "content": "Hi"},)"
+         << R"( {"role": "assistant", "content": "Yo"}]})" << '\n';
+  }
+  file.close();
+  const std::string train =
+      " --threads 1 --epochs 6 --lr 1e-2 --seq-len 32 --model " + chats.model + " --save ";
+  const RunResult trained = chats.Run("train --data " + short_text + train + out);
+  CAPTURE(trained.err);
+  REQUIRE(trained.exit_code == 0);
+  CHECK(
+      Has(trained.err, "Stops: generation_config.json of what is saved ends texts at <|im_end|>"));
+  const Tokenizer tokenizer = Tokenizer::FromFile(out);
+  const auto stops = nlohmann::json::parse(std::ifstream(out + "/generation_config.json"));
+  CHECK(stops["eos_token_id"] ==
+        nlohmann::json{*tokenizer.TokenId("<|endoftext|>"), *tokenizer.TokenId("<|im_end|>")});
+  // The reply is over where the turn is, without --chat, too.
+  const std::string prompt =
+      " --temperature 0 --tokens 30 --prompt '<|im_start|>user\nHi<|im_end|>\n"
+      "<|im_start|>assistant\n'";
+  const RunResult reply = RunZeroplan("generate " + out + prompt);
+  CAPTURE(reply.err);
+  CHECK(reply.out.ends_with("assistant\nYo\n"));
+  fs::remove(out + "/generation_config.json");
+  const RunResult endless = RunZeroplan("generate " + out + prompt);
+  CHECK(endless.out.size() > reply.out.size());
+
+  // Data without turns leave the model's own.
+  const RunResult plain =
+      chats.Run("train --data " + SourcePath("LICENSE") + train + chats.path("plain"));
+  CAPTURE(plain.err);
+  REQUIRE(plain.exit_code == 0);
+  CHECK_FALSE(fs::exists(chats.path("plain/generation_config.json")));
 }
 
 }  // namespace

@@ -20,7 +20,8 @@ inline std::string MakeTokenizerModel(const std::string& folder,
   testing::WriteGpt2Config(folder + "/config.json", config);
   std::filesystem::copy_file(TokenizerFixture(tokenizer), folder + "/tokenizer.json");
   if (tokenizer == "llama3") {
-    std::ofstream(folder + "/tokenizer_config.json") << R"({"eos_token":"<|eot_id|>"})";
+    std::ofstream(folder + "/tokenizer_config.json")
+        << R"({"eos_token": "<|eot_id|>", "tokenizer_class": "PreTrainedTokenizerFast"})";
   }
   return folder;
 }

@@ -22,9 +22,8 @@ constexpr const char* kConfigName = "tokenizer_config.json";
 constexpr const char* kBackend = "TokenizersBackend";  // takes tokenizer.json as it is
 
 // Names of special tokens that every tokenizer of transformers has, in its order.
-constexpr std::array<std::string_view, 7> kNames = {"bos_token", "eos_token", "unk_token",
-                                                    "sep_token", "pad_token", "cls_token",
-                                                    "mask_token"};
+constexpr std::array<std::string_view, 7> kNames = {
+    "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
 
 // Which class transformers 5.24 (models/auto/tokenization_auto.py) has for a type of model where
 // the folder names none, or one that is known to be wrong. Types of models that make no text, and
@@ -42,8 +41,7 @@ constexpr TypesOfClass kTypes[] = {
      "lighton_ocr moss_transcribe_diarize ovis2 qianfan_ocr qwen2 qwen2_5_omni qwen2_5_vl "
      "qwen2_audio qwen2_moe qwen2_vl qwen3 qwen3_asr qwen3_moe qwen3_next qwen3_omni_moe qwen3_vl "
      "qwen3_vl_moe vibevoice "},
-    {"GPTNeoXTokenizer",
-     " falcon_mamba gpt_neox mamba mamba2 mpt olmo olmoe rwkv xlstm "},
+    {"GPTNeoXTokenizer", " falcon_mamba gpt_neox mamba mamba2 mpt olmo olmoe rwkv xlstm "},
     {"GemmaTokenizer",
      " diffusion_gemma gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text recurrent_gemma "
      "shieldgemma2 t5gemma zaya "},
@@ -106,18 +104,26 @@ const std::vector<TokenizerClass>& Classes() {
        {{"unk_token", "<|endoftext|>"},
         {"bos_token", "<|endoftext|>"},
         {"eos_token", "<|endoftext|>"}},
-       kPlainModel, "null", kByteLevelPre, kByteLevel},
+       kPlainModel,
+       "null",
+       kByteLevelPre,
+       kByteLevel},
       {"GPTNeoXTokenizer",
        {{"unk_token", "<|endoftext|>"},
         {"bos_token", "<|endoftext|>"},
         {"eos_token", "<|endoftext|>"},
         {"pad_token", "<|padding|>"}},
-       kPlainModel, kNfc, kByteLevelPre, kByteLevel, false},
+       kPlainModel,
+       kNfc,
+       kByteLevelPre,
+       kByteLevel,
+       false},
       {"Qwen2Tokenizer",
        {{"unk_token", "<|endoftext|>"},
         {"eos_token", "<|endoftext|>"},
         {"pad_token", "<|endoftext|>"}},
-       kPlainModel, kNfc,
+       kPlainModel,
+       kNfc,
        R"#({"type": "Sequence", "pretokenizers": [
          {"type": "Split", "behavior": "Isolated", "invert": false, "pattern": {"Regex":
           "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
@@ -277,9 +283,7 @@ class Named {
     const auto at = index_.find(std::string(name));
     return at == index_.end() || !all_[at->second].second ? nullptr : &*all_[at->second].second;
   }
-  const std::vector<std::pair<std::string, std::optional<GivenToken>>>& all() const {
-    return all_;
-  }
+  const std::vector<std::pair<std::string, std::optional<GivenToken>>>& all() const { return all_; }
 
  private:
   std::vector<std::pair<std::string, std::optional<GivenToken>>> all_;
@@ -382,8 +386,8 @@ Sides ReadSides(const fs::path& folder, const SideFile& config) {
   for (const auto& [content, value] : added.document.members) {
     const std::optional<double> id = ScalarNumber(value);
     const std::string where = added.Where(value, content);
-    if (!id || *id < 0 || *id > 2147483646 || *id != static_cast<double>(static_cast<int64_t>(*id)) ||
-        content.empty()) {
+    if (!id || *id < 0 || *id > 2147483646 ||
+        *id != static_cast<double>(static_cast<int64_t>(*id)) || content.empty()) {
       ThrowUsage("{}: {} is no id; use a token's number", where, value.Quote());
     }
     GivenToken token{{}, where, static_cast<int64_t>(*id)};
@@ -458,11 +462,10 @@ void Rebuild(const TokenizerClass& own, const SideFile& config, const Sides& sid
     std::string filled(text);
     ReplaceAll(&filled, "$SPACE", prefixed ? "true" : "false");
     ReplaceAll(&filled, "$SCHEME",
-               !prefixed                                  ? "never"
+               !prefixed                                ? "never"
                : IsTrue(config.document.Find("legacy")) ? "always"
-                                                          : "first");
-    ReplaceAll(&filled, "$UNK",
-               unk == nullptr ? "null" : JsonScalar(unk->token.content).Dump());
+                                                        : "first");
+    ReplaceAll(&filled, "$UNK", unk == nullptr ? "null" : JsonScalar(unk->token.content).Dump());
     ReplaceAll(&filled, "$STRIP",
                prefixed ? R"(, {"type": "Strip", "content": " ", "start": 1, "stop": 0})" : "");
     return filled == "null" ? JsonNode() : ParseJsonText(filled, source);

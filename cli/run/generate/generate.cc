@@ -60,17 +60,32 @@ std::optional<Tokenizer> FindTokenizer(const std::string& folder, int64_t vocab)
   const std::filesystem::path file = std::filesystem::path(folder) / "tokenizer.json";
   if (!std::filesystem::exists(file, ignored)) return std::nullopt;
   Tokenizer tokenizer = Tokenizer::FromFile(file);
-  if (tokenizer.vocab_size() > vocab) {
+  if (tokenizer.file_vocab_size() > vocab) {
     ThrowUsage("{}: has {} tokens, the model only {}; it is another model's", file.string(),
-               tokenizer.vocab_size(), vocab);
+               tokenizer.file_vocab_size(), vocab);
   }
   return tokenizer;
+}
+
+// Throws for a token that files beside the tokenizer add, and the model does not have.
+void CheckPrompt(const GenerateCommand& command, const Tokenizer& tokenizer,
+                 const std::vector<int32_t>& tokens, int64_t vocab) {
+  const auto added =
+      std::find_if(tokens.begin(), tokens.end(), [&](int32_t token) { return token >= vocab; });
+  if (added == tokens.end()) return;
+  ThrowUsage(
+      "--prompt: has {} (token {}), which the tokenizer in {} adds, and the model, with {} tokens, "
+      "does not have; leave it out",
+      tokenizer.TokenText(*added).value_or(""), *added, command.model, vocab);
 }
 
 // At which the text is over.
 std::vector<int32_t> StopTokens(const GenerateCommand& command,
                                 const std::optional<Tokenizer>& tokenizer, int64_t vocab) {
-  std::vector<int32_t> tokens = StopTokensOf(command.model, vocab);
+  // An adapter that was trained on conversations says where its texts end.
+  std::vector<int32_t> tokens;
+  if (!command.adapter.empty()) tokens = StopTokensOf(command.adapter, vocab);
+  if (tokens.empty()) tokens = StopTokensOf(command.model, vocab);
   if (!tokens.empty() || !tokenizer) return tokens;
   if (const std::optional<int32_t> end = EndOfText(command.model, *tokenizer)) return {*end};
   return {};
@@ -168,6 +183,7 @@ std::vector<int32_t> PromptTokens(const GenerateCommand& command, const ModelSpe
       ThrowUsage("--prompt: {} puts no token before a text; give at least a word to start from",
                  command.model);
     }
+    CheckPrompt(command, *tokenizer, tokens, model.vocab);
     return tokens;
   }
   if (model.vocab != kByteTokens && !command.prompt.empty()) {
@@ -243,6 +259,7 @@ void Talk(const GenerateCommand& command, const Placement& place, const ModelSpe
   while (!command.prompt.empty() || ReadMessage(line)) {
     messages.push_back({"user", line, {}});
     std::vector<int32_t> tokens = tokenizer->Encode(chat.Render(talk, true, "--chat").text, false);
+    CheckPrompt(command, *tokenizer, tokens, model.vocab);
     const auto length = static_cast<int64_t>(tokens.size());
     if (!generator) {
       const int64_t needed =

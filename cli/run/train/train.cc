@@ -37,9 +37,12 @@
 #include "planner/runs/prediction_table.h"
 #include "planner/runtimes/fitted.h"
 #include "reader/data_reader.h"
+#include "text/documents/chat_template.h"
 #include "text/documents/token_cache.h"
+#include "text/documents/tokenize_files.h"
 #include "text/files/data_files.h"
 #include "text/files/token_dataset.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace zeroplan {
 namespace {
@@ -247,6 +250,50 @@ void LookBeforeTokens(const TrainCommand& command, const TrainWork& work,
   if (group != nullptr) group->Barrier();
 }
 
+// Whether `token` is among those that count in the loss. Of much data blocks are looked at that lie
+// evenly in it.
+bool IsLearned(const TokenDataset& data, int32_t token) {
+  constexpr uint64_t kBlock = uint64_t{1} << 16, kMostBlocks = 1024;
+  const uint64_t blocks = std::min((data.size() + kBlock - 1) / kBlock, kMostBlocks);
+  std::vector<int32_t> ids;
+  for (uint64_t i = 0; i < blocks; ++i) {
+    const uint64_t begin = data.size() / blocks * i;
+    ids.resize(std::min(kBlock, data.size() - begin));
+    data.Read(begin, ids);
+    data.MaskTargets(begin, ids);
+    if (std::find(ids.begin(), ids.end(), token) != ids.end()) return true;
+  }
+  return false;
+}
+
+// Tokens at which texts of the saved model end: where it learns to end turns of conversations, the
+// token that does, beside those that its folder names. Empty: those alone.
+std::vector<int32_t> LearnedStops(const TrainWork& work, const std::vector<std::string>& data) {
+  namespace fs = std::filesystem;
+  const fs::path folder = work.companions_folder();
+  std::error_code ignored;
+  if (folder.empty() || !fs::exists(folder / "tokenizer.json", ignored)) return {};
+  try {
+    const Tokenizer tokenizer = Tokenizer::FromFile(folder);
+    const auto chat = ChatTemplate::FromFolder(folder, tokenizer);
+    const std::optional<int32_t> end = chat ? chat->end_of_turn_id() : std::nullopt;
+    if (!end || *end >= work.model.vocab) return {};
+    std::vector<int32_t> stops = StopTokensOf(folder, work.model.vocab);
+    if (stops.empty()) {
+      if (const auto text_end = EndOfText(folder, tokenizer)) stops.push_back(*text_end);
+    }
+    if (std::find(stops.begin(), stops.end(), *end) != stops.end()) return {};
+    const TokenDataset tokens = TokenDataset::Open(data);
+    if (tokens.is_text() || !IsLearned(tokens, *end)) return {};
+    LogInfo("Stops: generation_config.json of what is saved ends texts at {} (token {}), too.",
+            tokenizer.TokenText(*end).value_or(""), *end);
+    stops.push_back(*end);
+    return stops;
+  } catch (const Error&) {
+    return {};  // a template or tokenizer that cannot be read made none of the data
+  }
+}
+
 // The rank of `group` that is this process, or all ranks of a run on the CPU.
 RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend,
                    const Assumptions& assumptions, ProcessGroup* group) {
@@ -277,6 +324,9 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   options.data = RepeatedData(command, tokens);
   options.holds_back = command.repeats.empty();
   if (place.rank == 0) SayBytes(options.data, work.model.vocab);
+  if (place.rank == 0 && !options.save_dir.empty()) {
+    options.final_weights.stop_tokens = LearnedStops(work, options.data);
+  }
   options.packing = SettlePacking(command, backend, options.data, work);
   ShowProgress("Building the program of a step");
   Program program = LowerWork(work);

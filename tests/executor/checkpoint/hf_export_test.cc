@@ -163,6 +163,67 @@ TEST_CASE("hf export: over an earlier save of any number of files nothing old st
   }
 }
 
+TEST_CASE("hf export: templates of their own folder go along; texts end where they are to") {
+  const TempDir from, dir;
+  const fs::path source = from.path(), folder = dir.path();
+  fs::create_directory(source / "additional_chat_templates");
+  Write(source / "chat_template.jinja", "plain");
+  Write(source / "additional_chat_templates/tool_use.jinja", "tools");
+  Write(source / "additional_chat_templates/notes.txt", "not one");
+  Write(source / "generation_config.json", R"({"eos_token_id": 1, "top_p": 0.5})");
+  HfExportOptions options{.source = source};
+  WriteHfWeights(folder, SmallModel(), ExportedTable(), WavySource(), options);
+  CHECK(ReadBytes(folder / "additional_chat_templates/tool_use.jinja") == "tools");
+  CHECK_FALSE(fs::exists(folder / "additional_chat_templates/notes.txt"));
+  CHECK(CheckCompanions(source) ==
+        std::string("plaintools").size() + fs::file_size(source / "generation_config.json"));
+  CHECK(ReadBytes(folder / "generation_config.json") ==
+        ReadBytes(source / "generation_config.json"));
+  options.stop_tokens = {1, 7};
+  WriteHfWeights(folder, SmallModel(), ExportedTable(), WavySource(), options);
+  const Json config = ReadJson(folder / "generation_config.json");
+  CHECK(config["eos_token_id"] == Json{1, 7});
+  CHECK(config["top_p"] == 0.5);
+  // Without one, what else transformers takes of config.json stays.
+  fs::remove(source / "generation_config.json");
+  Json model = Json::parse(WriteHuggingFaceConfig(SmallModel()));
+  model["bos_token_id"] = 3;
+  Write(source / "config.json", model.dump());
+  WriteHfWeights(folder, SmallModel(), ExportedTable(), WavySource(), options);
+  const Json made = ReadJson(folder / "generation_config.json");
+  CHECK(made == Json{{"bos_token_id", 3}, {"eos_token_id", {1, 7}}});
+}
+
+TEST_CASE("hf export: an adapter's tokenizer takes the place of all of the base's") {
+  const TempDir base, adapter, dir;
+  const fs::path from = base.path(), own = adapter.path(), folder = dir.path();
+  fs::create_directory(from / "additional_chat_templates");
+  for (const char* name : {"tokenizer.json", "chat_template.jinja", "LICENSE", "added_tokens.json",
+                           "additional_chat_templates/tool_use.jinja", "generation_config.json"}) {
+    Write(from / name, "base's");
+  }
+  Write(own / "chat_template.jinja", "own");
+  const HfExportOptions options{.source = from, .second_source = own};
+  const auto merge = [&] {
+    fs::remove_all(folder);
+    WriteHfWeights(folder, SmallModel(), ExportedTable(), WavySource(), options);
+  };
+  merge();
+  CHECK(ReadBytes(folder / "tokenizer.json") == "base's");
+  CHECK(ReadBytes(folder / "chat_template.jinja") == "own");
+  CHECK(ReadBytes(folder / "added_tokens.json") == "base's");
+  fs::remove(own / "chat_template.jinja");
+  Write(own / "tokenizer.json", "own");
+  merge();
+  CHECK(ReadBytes(folder / "tokenizer.json") == "own");
+  CHECK(ReadBytes(folder / "LICENSE") == "base's");
+  CHECK(ReadBytes(folder / "generation_config.json") == "base's");
+  for (const char* name :
+       {"chat_template.jinja", "added_tokens.json", "additional_chat_templates/tool_use.jinja"}) {
+    CHECK_FALSE(fs::exists(folder / name));
+  }
+}
+
 TEST_CASE("hf export: what lies beside the weights that training started from goes along") {
   const TempDir from, to;
   const fs::path source = from.path(), folder = to.path();
