@@ -16,6 +16,7 @@
 #include "core/model/lora.h"
 #include "executor/checkpoint/adapter_weights.h"
 #include "executor/checkpoint/hf_export.h"
+#include "executor/checkpoint/hf_weights.h"
 #include "executor/process/stop_signals.h"
 #include "planner/request/parse.h"
 
@@ -40,6 +41,12 @@ void RunMerge(const MergeCommand& command) {
         command.adapter, kAdapterConfigFile);
   }
   if (command.out.empty()) ThrowUsage("--out: name the folder for the merged model");
+  if (command.model.empty() && HoldsWeights(adapter)) {
+    ThrowUsage(
+        "{0}: holds a model beside the adapter; say with --model which the adapter is of: {0} for "
+        "that one",
+        command.adapter);
+  }
   const std::string base = BaseFolder(adapter, command.model);
   for (const fs::path& input : {fs::path(base), adapter}) {
     if (fs::equivalent(input, command.out, ignored)) {
@@ -47,7 +54,15 @@ void RunMerge(const MergeCommand& command) {
     }
   }
   CheckExportFolder(command.out, base, "--out");
-  const ModelSpec spec = WithAdapter(LoadModel(base), adapter, AdapterUse::kMerge);
+  const ModelSpec of_base = LoadModel(base);
+  const ModelSpec spec = WithAdapter(of_base, adapter, AdapterUse::kMerge);
+  if (spec.vocab != of_base.vocab) {
+    LogInfo("vocabulary: {} tokens, as the adapter has them; its base has {}", spec.vocab,
+            of_base.vocab);
+  }
+  if (spec.tied_head != of_base.tied_head) {
+    LogInfo("head: a matrix of its own, as the adapter has it; its base ties it to the embedding");
+  }
   const LongWork work("Merging", /*at_once=*/true);
   const MergedWeights merged(base, adapter, spec);
   HfExportOptions options;

@@ -60,6 +60,8 @@ constexpr AdapterKey kAdapterKeys[] = {
     {"rank_pattern", KeyRole::kRead},
     {"alpha_pattern", KeyRole::kRead},
     {"modules_to_save", KeyRole::kRead},
+    {"ensure_weight_tying", KeyRole::kRead},
+    {"trainable_token_indices", KeyRole::kRead},
     {"bias", KeyRole::kRead},
     {"init_lora_weights", KeyRole::kRead},
     {"task_type", KeyRole::kNothing},
@@ -84,8 +86,6 @@ constexpr AdapterKey kAdapterKeys[] = {
     {"use_qalora", KeyRole::kRefused, "is QA-LoRA, whose A reads sums of inputs"},
     {"layer_replication", KeyRole::kRefused, "makes a model of more layers"},
     {"target_parameters", KeyRole::kRefused, "adapts what is no linear"},
-    {"trainable_token_indices", KeyRole::kRefused, "trains rows of the embedding"},
-    {"ensure_weight_tying", KeyRole::kRefused, "ties what is saved of head and embedding"},
     {"alora_invocation_tokens", KeyRole::kRefused,
      "is aLoRA, which adapts a text from these tokens on; no merged model can, and PEFT alone runs "
      "it"},
@@ -366,10 +366,27 @@ void ReadModules(JsonSection& config, ModelSpec& spec) {
   }
 }
 
+// A pickle is code that runs as it is read.
+void RefusePickle(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  const std::filesystem::path whole = std::filesystem::absolute(folder, ignored);
+  const std::filesystem::path pickle = whole / kAdapterPickleFile;
+  const std::filesystem::path weights = whole / kAdapterWeightsFile;
+  if (std::filesystem::exists(weights, ignored) || !std::filesystem::exists(pickle, ignored))
+    return;
+  ThrowUsage(
+      "{0}: is a pickle, which runs code as it is read, and is not read; make {1} of it with "
+      "cd / && python3 -c \"import torch, safetensors.torch; "
+      "safetensors.torch.save_file({{k: v.clone() for k, v in torch.load('{0}', "
+      "map_location='cpu', weights_only=True).items()}}, '{2}')\"",
+      pickle.string(), kAdapterWeightsFile, weights.string());
+}
+
 }  // namespace
 
 ModelSpec WithAdapter(ModelSpec spec, const std::filesystem::path& folder, AdapterUse use) {
   const std::string file = (folder / kAdapterConfigFile).string();
+  RefusePickle(folder);
   const JsonNode root = ParseJsonText(ReadTextFile(file), file);
   JsonSection config(&root, "", file);
   if (config.String("peft_type").value_or("") != "LORA") {
@@ -394,8 +411,16 @@ ModelSpec WithAdapter(ModelSpec spec, const std::filesystem::path& folder, Adapt
     spec.lora_saved = fmt::format("{}", fmt::join(NamesIn(config, "modules_to_save", *saved), ","));
   }
   ReadModules(config, spec);
+  TakeVocabulary(config, folder, spec);
   CheckAdapters(spec, file);
   return spec;
+}
+
+std::filesystem::path TokenizerFolder(const std::filesystem::path& model,
+                                      const std::filesystem::path& adapter) {
+  std::error_code ignored;
+  const bool has = !adapter.empty() && std::filesystem::exists(adapter / "tokenizer.json", ignored);
+  return has ? adapter : model;
 }
 
 std::string BaseFolder(const std::filesystem::path& folder, const std::string& given) {
@@ -420,7 +445,31 @@ std::string BaseFolder(const std::filesystem::path& folder, const std::string& g
     ThrowUsage("{}: the weights of {} are not here; fetch them with 'hf download {}'", file, name,
                model.hub_name.empty() ? name : model.hub_name);
   }
+  // An adapter below this one is part of the model that was meant.
+  std::error_code ignored;
+  const bool same = std::filesystem::equivalent(model.folder, folder, ignored);
+  RefuseUnaskedAdapter(model.folder, same && !given.empty() ? folder.string() : "");
   return model.folder.string();
+}
+
+bool TrainsTiedHead(const ModelSpec& spec) {
+  const ParamRows rows = RowsOf(spec);
+  return std::any_of(rows.before.begin(), rows.before.end(), [&](const ParamRow& row) {
+    return *row.twin != '\0' && row.trainable && !IsCarried(spec, ModuleOf(row.name));
+  });
+}
+
+std::vector<std::string> SavedModules(const ModelSpec& spec) {
+  std::vector<std::string> names;
+  for (const std::string_view name : SplitList(spec.lora_saved)) {
+    if (!IsCarried(spec, name)) names.emplace_back(name);
+  }
+  // PEFT ties only what it knows by these two names.
+  const VocabularyModules modules = VocabularyModulesOf(spec);
+  if (TrainsTiedHead(spec) && !modules.embedding.ends_with("embed_tokens")) {
+    names.push_back(modules.head);
+  }
+  return names;
 }
 
 std::string WriteAdapterConfig(const ModelSpec& spec, const std::string& base) {
@@ -441,13 +490,9 @@ std::string WriteAdapterConfig(const ModelSpec& spec, const std::string& base) {
   out["target_modules"] = names.modules;
   for (const auto& [name, rank] : names.ranks) out["rank_pattern"][name] = rank;
   for (const auto& [name, alpha] : names.alphas) out["alpha_pattern"][name] = Decimal(alpha);
-  Json saved = nullptr;
-  if (!spec.lora_saved.empty()) {
-    saved = Json::array();
-    for (const std::string_view name : SplitList(spec.lora_saved))
-      saved.push_back(std::string(name));
-  }
-  out["modules_to_save"] = std::move(saved);
+  const std::vector<std::string> saved = SavedModules(spec);
+  out["modules_to_save"] = saved.empty() ? Json(nullptr) : Json(saved);
+  if (!saved.empty()) out["ensure_weight_tying"] = TrainsTiedHead(spec);
   out["bias"] = "none";
   out["fan_in_fan_out"] = transposed;
   out["init_lora_weights"] = true;

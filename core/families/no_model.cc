@@ -184,6 +184,24 @@ std::string WhatInsteadOfModel(const fs::path& path) {
                      kConfigFile);
 }
 
+void RefuseUnaskedAdapter(const fs::path& folder, const std::string& adapter) {
+  if (folder.empty() || !adapter.empty()) return;
+  const FolderNames names(folder);
+  if (!names.Has(kAdapterConfigFile)) return;
+  const bool weights =
+      !names
+           .Last([](const std::string& name) {
+             return (name.starts_with("model") && name.ends_with(".safetensors")) ||
+                    name.starts_with("pytorch_model");
+           })
+           .empty();
+  if (!weights) ThrowUsage("{}: {}", folder.string(), AdapterText(folder));
+  ThrowUsage(
+      "{0}: holds a model and an adapter ({1}); train and generate take both with --adapter {0}; "
+      "move {1} away to take the model alone",
+      folder.string(), kAdapterConfigFile);
+}
+
 namespace {
 
 // Elements of all tensors of a safetensors file; nullopt where it cannot be told, and where

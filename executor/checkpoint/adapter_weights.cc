@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <unordered_map>
+#include <utility>
 
 #include "core/base/error.h"
+#include "core/base/json_section.h"
+#include "core/base/json_source.h"
 #include "core/base/log.h"
 #include "core/families/adapter_config.h"
+#include "core/families/load_model.h"
 #include "core/model/lora.h"
 #include "executor/kernels/param_init.h"
 
@@ -24,7 +29,7 @@ std::string_view WithoutAdapterPrefix(std::string_view name) {
 AdapterSource::AdapterSource(std::span<const ParamTensor> table, uint64_t seed)
     : table_(table), seed_(seed), pieces_(table.size()) {}
 
-AdapterSource::AdapterSource(const std::filesystem::path& folder,
+AdapterSource::AdapterSource(const std::filesystem::path& folder, const ModelSpec& spec,
                              std::span<const ParamTensor> table)
     : table_(table),
       file_(SafetensorsFile::Open(folder / kAdapterWeightsFile)),
@@ -38,7 +43,12 @@ AdapterSource::AdapterSource(const std::filesystem::path& folder,
                other->second->name, entry.name);
   }
   for (const HfTensor& tensor : HfTensors(table)) {
-    const auto found = entries.find(tensor.name);
+    auto found = entries.find(tensor.name);
+    const std::string module(ModuleOf(tensor.name));
+    if (found == entries.end()) found = entries.find(module + kTokensBase);
+    const ParamTensor& param = table[tensor.param];
+    const auto twin = *param.twin == '\0' ? entries.end() : entries.find(param.twin);
+    if (found == entries.end()) found = twin;
     if (found == entries.end()) {
       ThrowUsage("{}: tensor '{}{}' of shape {} is missing; use an adapter of this model", path,
                  kAdapterPrefix, tensor.name, FormatShape(tensor.shape));
@@ -49,16 +59,99 @@ AdapterSource::AdapterSource(const std::filesystem::path& folder,
                  entry.name, FormatShape(entry.shape), FormatShape(tensor.shape));
     }
     pieces_[tensor.param].push_back({tensor.begin, tensor.begin + tensor.elements, &entry});
+    if (twin != entries.end() && twin != found) {
+      CheckTwin(param, entry, *twin->second);
+      entries.erase(twin);
+    }
     entries.erase(found);
   }
+  TakeTokens(folder, spec, entries);
   if (entries.empty()) return;
   ThrowUsage("{}: tensor '{}' is no part of the adapters that {} names; keep the two together",
              path, entries.begin()->second->name, kAdapterConfigFile);
 }
 
+void AdapterSource::CheckTwin(const ParamTensor& tensor, const SafetensorsEntry& a,
+                              const SafetensorsEntry& b) const {
+  constexpr uint64_t kAtOnce = uint64_t{1} << 20;
+  bool same = a.shape == b.shape;
+  std::vector<float> of_a, of_b;
+  for (uint64_t begin = 0; same && begin < a.elements; begin += kAtOnce) {
+    of_a.resize(std::min(kAtOnce, a.elements - begin));
+    of_b.resize(of_a.size());
+    file_->ReadFloats(a, begin, of_a);
+    file_->ReadFloats(b, begin, of_b);
+    same = std::memcmp(of_a.data(), of_b.data(), of_a.size() * sizeof(float)) == 0;
+  }
+  if (same) return;
+  ThrowUsage(
+      "{}: tensor '{}' differs from '{}', and {} ties the two; keep what was trained, or name both "
+      "in modules_to_save without ensure_weight_tying",
+      file_->path().string(), b.name, a.name, ModuleOf(tensor.name));
+}
+
+void AdapterSource::TakeTokens(
+    const std::filesystem::path& folder, const ModelSpec& spec,
+    std::unordered_map<std::string_view, const SafetensorsEntry*>& entries) {
+  const AdapterTokens tokens = TokensOf(folder, spec);
+  const VocabularyModules modules = VocabularyModulesOf(spec);
+  const std::string path = file_->path().string();
+  for (const auto& [module, list] :
+       {std::pair(&modules.embedding, &tokens.embedding), std::pair(&modules.head, &tokens.head)}) {
+    // What PEFT saves twice: a module that it trains whole as it has that in memory, a tied head's
+    // rows.
+    for (const char* again : {".modules_to_save.weight", ".original_module.weight"}) {
+      entries.erase(*module + again);
+    }
+    const auto rows = entries.find(*module + kTokensDelta);
+    if (list->empty()) {
+      if (module == &modules.head && spec.tied_head && !tokens.embedding.empty()) {
+        entries.erase(*module + kTokensDelta);
+        entries.erase(*module + kTokensBase);
+      }
+      continue;
+    }
+    const std::vector<uint64_t> shape = {list->size(), static_cast<uint64_t>(spec.hidden)};
+    if (rows == entries.end() || rows->second->shape != shape) {
+      ThrowUsage(
+          "{}: tensor '{}{}{}' {}, expected shape {}, by trainable_token_indices in {}", path,
+          kAdapterPrefix, *module, kTokensDelta,
+          rows == entries.end() ? "is missing" : "has shape " + FormatShape(rows->second->shape),
+          FormatShape(shape), kAdapterConfigFile);
+    }
+    tokens_[*module] = {*list, rows->second};
+    entries.erase(rows);
+  }
+}
+
+std::unordered_map<uint64_t, std::vector<float>> AdapterSource::TokenRows(
+    std::string_view module) const {
+  std::unordered_map<uint64_t, std::vector<float>> rows;
+  const auto found = tokens_.find(module);
+  if (found == tokens_.end()) return rows;
+  const Tokens& tokens = found->second;
+  const uint64_t columns = tokens.rows->shape[1];
+  for (size_t i = 0; i < tokens.tokens.size(); ++i) {
+    std::vector<float>& row = rows[static_cast<uint64_t>(tokens.tokens[i])];
+    row.resize(columns);
+    ReadFinite(*tokens.rows, i * columns, row);
+  }
+  return rows;
+}
+
+void AdapterSource::ReadFinite(const SafetensorsEntry& entry, uint64_t begin,
+                               std::span<float> out) const {
+  file_->ReadFloats(entry, begin, out);
+  for (const float value : out) {
+    if (std::isfinite(value)) continue;
+    ThrowUsage("{}: tensor '{}' has a value of {}; use an adapter whose training did not diverge",
+               path(), entry.name, value);
+  }
+}
+
 std::string AdapterSource::base() const {
   if (!file_) return "";
-  const auto named = file_->metadata().find(kBaseDigest);
+  const auto named = file_->metadata().find(kBaseDigestKey);
   return named == file_->metadata().end() ? "" : named->second;
 }
 
@@ -87,51 +180,78 @@ void AdapterSource::Read(const TensorRange& range, std::span<float> out) const {
     const uint64_t begin = std::max(piece.begin, range.begin);
     const uint64_t end = std::min(piece.end, range.begin + range.count);
     if (begin >= end) continue;
-    const std::span<float> values = out.subspan(begin - range.begin, end - begin);
-    file_->ReadFloats(*piece.entry, begin - piece.begin, values);
-    for (const float value : values) {
-      if (std::isfinite(value)) continue;
-      ThrowUsage("{}: tensor '{}' has a value of {}; use an adapter whose training did not diverge",
-                 path(), piece.entry->name, value);
-    }
+    ReadFinite(*piece.entry, begin - piece.begin, out.subspan(begin - range.begin, end - begin));
   }
+}
+
+namespace {
+
+// The model that the weights in `folder` are of: what its config.json says of the vocabulary and
+// of the head, and of all else `spec`. `resizes`: of tokens it has as many as `spec`.
+ModelSpec ModelIn(const std::filesystem::path& folder, const ModelSpec& spec, bool resizes) {
+  ModelSpec base = BaseModel(spec);
+  std::error_code ignored;
+  if (!std::filesystem::exists(folder / kConfigFile, ignored)) return base;
+  const ModelFamily* const families[] = {spec.family};
+  const std::string file = (folder / kConfigFile).string();
+  const JsonNode root = ParseJsonText(ReadTextFile(file), file);
+  // HfWeightsSource says in what another model differs.
+  if (JsonSection(&root, "", file).String("model_type").value_or("") != spec.family->name()) {
+    return base;
+  }
+  const ModelSpec of_config = ReadHuggingFaceConfig(folder / kConfigFile, nullptr, families);
+  base.tied_head = of_config.tied_head;
+  if (!resizes) {
+    base.vocab = of_config.vocab;
+    base.padded_vocab = of_config.padded_vocab;
+  }
+  return base;
+}
+
+}  // namespace
+
+BaseWeights::BaseWeights(const std::filesystem::path& folder, const ModelSpec& spec, bool resizes)
+    : table_(BuildParamTable(ModelIn(folder, spec, resizes))),
+      source_(folder, ModelIn(folder, spec, resizes), table_, resizes) {
+  for (size_t i = 0; i < table_.size(); ++i) {
+    index_.emplace(table_[i].name, static_cast<int>(i));
+    if (*table_[i].twin != '\0') index_.emplace(table_[i].twin, static_cast<int>(i));
+  }
+}
+
+void BaseWeights::Read(const ParamTensor& tensor, TensorRange range, std::span<float> out) const {
+  const auto found = index_.find(tensor.name);
+  ZEROPLAN_CHECK(found != index_.end(), "nothing has {}", tensor.name);
+  ZEROPLAN_CHECK(table_[static_cast<size_t>(found->second)].shape == tensor.shape,
+                 "{}: of another shape in the base", tensor.name);
+  range.tensor = found->second;
+  source_.Read(range, out);
 }
 
 AdaptedWeights::AdaptedWeights(const std::filesystem::path& folder,
                                const std::filesystem::path& adapter, const ModelSpec& spec,
-                               std::span<const ParamTensor> table, uint64_t seed)
+                               std::span<const ParamTensor> table, uint64_t seed, bool resizes)
     : table_(table),
-      base_table_(BuildParamTable(BaseModel(spec))),
-      base_(folder, BaseModel(spec), base_table_),
-      adapter_(adapter.empty() ? AdapterSource(table, seed) : AdapterSource(adapter, table)) {
-  std::unordered_map<std::string_view, int> index;
-  for (size_t i = 0; i < base_table_.size(); ++i) {
-    index.emplace(base_table_[i].name, static_cast<int>(i));
-  }
-  for (const ParamTensor& tensor : table) {
-    const auto found = index.find(tensor.name);
-    base_index_.push_back(found == index.end() ? -1 : found->second);
-  }
+      base_(folder, spec, resizes),
+      adapter_(adapter.empty() ? AdapterSource(table, seed) : AdapterSource(adapter, spec, table)) {
 }
 
 void AdaptedWeights::Read(const TensorRange& range, std::span<float> out) const {
   const auto index = static_cast<size_t>(range.tensor);
   if (checkpoint_ != nullptr && table_[index].saved) return checkpoint_->Read(range, out);
   if (adapter_.Has(index)) return adapter_.Read(range, out);
-  TensorRange of_base = range;
-  of_base.tensor = base_index_[index];
-  ZEROPLAN_CHECK(of_base.tensor >= 0, "nothing has {}", table_[index].name);
-  base_.Read(of_base, out);
+  base_.Read(table_[index], range, out);
 }
 
 MergedWeights::MergedWeights(const std::filesystem::path& folder,
                              const std::filesystem::path& adapter, const ModelSpec& spec)
-    : base_table_(BuildParamTable(BaseModel(spec))),
+    : merged_table_(BuildParamTable(BaseModel(spec))),
       table_(BuildParamTable(spec)),
-      base_(folder, BaseModel(spec), base_table_),
-      adapter_(adapter, table_),
-      whole_(base_table_.size(), -1),
-      deltas_(base_table_.size()) {
+      base_(folder, spec, /*resizes=*/false),
+      adapter_(adapter, spec, table_),
+      whole_(merged_table_.size(), -1),
+      deltas_(merged_table_.size()),
+      rows_(merged_table_.size()) {
   if (adapter_.NamesBase()) adapter_.WarnOfOtherBase(WeightsDigest(folder), folder);
   std::unordered_map<std::string_view, size_t> index;
   for (size_t i = 0; i < table_.size(); ++i) index.emplace(table_[i].name, i);
@@ -140,10 +260,11 @@ MergedWeights::MergedWeights(const std::filesystem::path& folder,
   for (size_t i = 0; i < table_.size(); ++i) {
     if (IsAdapter(table_[i])) adapters.emplace(key(table_[i].layer, table_[i].id), i);
   }
-  for (size_t i = 0; i < base_table_.size(); ++i) {
-    const ParamTensor& weight = base_table_[i];
+  for (size_t i = 0; i < merged_table_.size(); ++i) {
+    const ParamTensor& weight = merged_table_[i];
     const size_t here = index.at(weight.name);
     if (table_[here].saved) whole_[i] = static_cast<int>(here);
+    if (weight.name.ends_with(".weight")) rows_[i] = adapter_.TokenRows(ModuleOf(weight.name));
     for (int pair = 0; pair < kMostPairs; ++pair) {
       const auto down = adapters.find(key(weight.layer, LoraDownId(weight.id, pair)));
       if (down == adapters.end()) break;
@@ -182,11 +303,14 @@ MergedWeights::Delta MergedWeights::DeltaOf(const ParamTensor& weight, size_t do
 void MergedWeights::Read(const TensorRange& range, std::span<float> out) const {
   const auto index = static_cast<size_t>(range.tensor);
   if (range.state == StateKind::kMaster && whole_[index] >= 0) {
-    return adapter_.Read({whole_[index], range.state, range.begin, range.count}, out);
+    adapter_.Read({whole_[index], range.state, range.begin, range.count}, out);
+  } else {
+    base_.Read(merged_table_[index], range, out);
   }
-  base_.Read(range, out);
-  if (range.state != StateKind::kMaster || deltas_[index].empty()) return;
-  const ParamTensor& weight = base_table_[index];
+  if (range.state != StateKind::kMaster) return;
+  PutTokenRows(index, range, out);
+  if (deltas_[index].empty()) return;
+  const ParamTensor& weight = merged_table_[index];
   const auto is_finite = [](float value) { return std::isfinite(value); };
   const bool sound = std::all_of(out.begin(), out.end(), is_finite);
   for (const Delta& delta : deltas_[index]) {
@@ -223,6 +347,33 @@ void MergedWeights::Add(const Delta& d, uint64_t cols, const TensorRange& range,
     }
     at += count;
   }
+}
+
+void MergedWeights::PutTokenRows(size_t index, const TensorRange& range,
+                                 std::span<float> out) const {
+  for (const auto& [token, row] : rows_[index]) {
+    const uint64_t begin = std::max(range.begin, token * row.size());
+    const uint64_t end = std::min(range.begin + range.count, (token + 1) * row.size());
+    for (uint64_t at = begin; at < end; ++at) out[at - range.begin] = row[at - token * row.size()];
+  }
+}
+
+std::vector<HfTensor> AdapterTensors(std::span<const ParamTensor> table) {
+  std::vector<HfTensor> tensors;
+  for (HfTensor& tensor : HfTensors(table)) {
+    const char* const twin = table[tensor.param].twin;
+    tensors.push_back(std::move(tensor));
+    if (*twin == '\0') continue;
+    tensors.push_back(tensors.back());
+    tensors.back().name = twin;
+  }
+  return tensors;
+}
+
+uint64_t AdapterBytes(std::span<const ParamTensor> table, Dtype dtype) {
+  uint64_t bytes = 0;
+  for (const HfTensor& tensor : AdapterTensors(table)) bytes += tensor.elements * DtypeBytes(dtype);
+  return bytes;
 }
 
 }  // namespace zeroplan

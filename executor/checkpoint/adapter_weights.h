@@ -3,9 +3,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "core/model/model_spec.h"
@@ -17,9 +21,6 @@
 
 namespace zeroplan {
 
-// The key of the base's digest in the header of adapter_model.safetensors.
-inline constexpr const char* kBaseDigest = "zeroplan.base";
-
 // The tensors of adapters in a folder as PEFT writes it, or fresh ones: A uniform, as
 // torch.nn.Linear has it, B zero. Modules that are trained whole are there too where the folder has
 // them. Adam's states read as 0. Read throws Error(kUsage) naming file and tensor for values that
@@ -29,8 +30,10 @@ class AdapterSource : public StateSource {
   // Fresh ones of `seed`.
   AdapterSource(std::span<const ParamTensor> table, uint64_t seed);
   // Throws Error(kUsage) naming file and tensor for what is missing, of another shape, or no part
-  // of the adapters. REQUIRES: `table` is of WithAdapter's model.
-  AdapterSource(const std::filesystem::path& folder, std::span<const ParamTensor> table);
+  // of the adapters, and for a tied head that differs from the embedding. REQUIRES: `table` is of
+  // `spec`, WithAdapter's.
+  AdapterSource(const std::filesystem::path& folder, const ModelSpec& spec,
+                std::span<const ParamTensor> table);
 
   // Warns where the file names the base that it was trained on, and that has other weights than
   // those of `digest` (WeightsDigest), in `folder`.
@@ -42,6 +45,9 @@ class AdapterSource : public StateSource {
   // Whether a tensor of the table is read from here.
   bool Has(size_t tensor) const;
   void Read(const TensorRange& range, std::span<float> out) const override;
+  // The rows of trainable_token_indices that `module` has anew, by token; none: all are as they
+  // are. REQUIRES: read from a folder.
+  std::unordered_map<uint64_t, std::vector<float>> TokenRows(std::string_view module) const;
 
  private:
   struct Piece {
@@ -51,19 +57,51 @@ class AdapterSource : public StateSource {
 
   std::string base() const;  // its digest; "": none is named
 
+  void TakeTokens(const std::filesystem::path& folder, const ModelSpec& spec,
+                  std::unordered_map<std::string_view, const SafetensorsEntry*>& entries);
+  // Elements of a tensor from `begin` on. Throws Error(kUsage) for one that is not finite.
+  void ReadFinite(const SafetensorsEntry& entry, uint64_t begin, std::span<float> out) const;
+  // Where a tied head is there, too, it is the embedding.
+  void CheckTwin(const ParamTensor& tensor, const SafetensorsEntry& a,
+                 const SafetensorsEntry& b) const;
+
   std::span<const ParamTensor> table_;
   uint64_t seed_ = 0;
   std::optional<SafetensorsFile> file_;
   std::vector<std::vector<Piece>> pieces_;  // by tensor; empty: not in the file
+  struct Tokens {
+    std::vector<int64_t> tokens;
+    const SafetensorsEntry* rows = nullptr;
+  };
+  std::map<std::string, Tokens, std::less<>> tokens_;  // by module
+};
+
+// The base in `folder`, for what is made of it by `spec`: a head of its own that the base ties, and
+// another vocabulary, whose rows come from elsewhere.
+class BaseWeights {
+ public:
+  // `resizes` as HfWeightsSource has it: rows of added tokens are the mean of the others.
+  BaseWeights(const std::filesystem::path& folder, const ModelSpec& spec, bool resizes);
+
+  // Reads a tensor of `spec`'s model by what it is in that.
+  void Read(const ParamTensor& tensor, TensorRange range, std::span<float> out) const;
+  std::string Describe() const { return source_.Describe(); }
+
+ private:
+  std::vector<ParamTensor> table_;
+  HfWeightsSource source_;
+  std::unordered_map<std::string_view, int> index_;  // by name, of both of a tied head
 };
 
 // A model with adapters, of the base in `folder` and what `tuned` has: a checkpoint, an
 // AdapterSource. REQUIRES: `tuned` and `table` outlive it.
 class AdaptedWeights : public StateSource {
  public:
-  // The adapters are those in `adapter`, or where that is empty fresh ones.
+  // The adapters are those in `adapter`, or where that is empty fresh ones. `resizes`: see
+  // BaseWeights.
   AdaptedWeights(const std::filesystem::path& folder, const std::filesystem::path& adapter,
-                 const ModelSpec& spec, std::span<const ParamTensor> table, uint64_t seed);
+                 const ModelSpec& spec, std::span<const ParamTensor> table, uint64_t seed,
+                 bool resizes = false);
 
   // Reads what checkpoints hold from there instead.
   void ReadTunedFrom(const StateSource& checkpoint) { checkpoint_ = &checkpoint; }
@@ -73,14 +111,13 @@ class AdaptedWeights : public StateSource {
 
  private:
   std::span<const ParamTensor> table_;
-  std::vector<ParamTensor> base_table_;
-  std::vector<int> base_index_;  // by tensor of the table; -1: the base has none
-  HfWeightsSource base_;
+  BaseWeights base_;
   AdapterSource adapter_;
   const StateSource* checkpoint_ = nullptr;
 };
 
-// The base with its adapters merged: W + s B A, in fp32. Of the tensors of the base alone. Read
+// The base with its adapters merged: W + s B A, in fp32. Of the tensors of the model without
+// adapters, which may have another vocabulary and a head of its own where the base ties it. Read
 // throws Error(kUsage) for sums that are infinite.
 class MergedWeights : public StateSource {
  public:
@@ -89,11 +126,14 @@ class MergedWeights : public StateSource {
   MergedWeights(const std::filesystem::path& folder, const std::filesystem::path& adapter,
                 const ModelSpec& spec);
 
-  // Of the base, whose tensors are read.
-  std::span<const ParamTensor> table() const { return base_table_; }
+  // Of BaseModel(spec), whose tensors are read.
+  std::span<const ParamTensor> table() const { return merged_table_; }
   void Read(const TensorRange& range, std::span<float> out) const override;
 
  private:
+  // What trainable_token_indices replaces of a range.
+  void PutTokenRows(size_t index, const TensorRange& range, std::span<float> out) const;
+
   struct Delta {
     int64_t rank = 0, in = 0;
     bool out_in = false;
@@ -106,12 +146,19 @@ class MergedWeights : public StateSource {
   Delta DeltaOf(const ParamTensor& weight, size_t down, size_t up) const;
   void Add(const Delta& delta, uint64_t cols, const TensorRange& range, std::span<float> out) const;
 
-  std::vector<ParamTensor> base_table_, table_;
-  HfWeightsSource base_;
+  std::vector<ParamTensor> merged_table_, table_;
+  BaseWeights base_;
   AdapterSource adapter_;
-  std::vector<int> whole_;  // by tensor of the base: that of the table if it is trained whole
-  std::vector<std::vector<Delta>> deltas_;  // by tensor of the base, for each pair
+  // By tensor that is merged: that of the table if the adapter has it whole.
+  std::vector<int> whole_;
+  std::vector<std::vector<Delta>> deltas_;                              // for each pair
+  std::vector<std::unordered_map<uint64_t, std::vector<float>>> rows_;  // TokenRows
 };
+
+// The tensors that an adapter's file has of a table: HfTensors, and a tied head under both names,
+// as PEFT reads it.
+std::vector<HfTensor> AdapterTensors(std::span<const ParamTensor> table);
+uint64_t AdapterBytes(std::span<const ParamTensor> table, Dtype dtype);
 
 // Writes the adapters that `source` holds into `folder`: adapter_model.safetensors and
 // adapter_config.json, which PEFT loads, and what belongs to the tokenizer from options.source.

@@ -49,7 +49,8 @@ bool HasPrefix(std::string_view name) {
 }
 
 bool GoesAlong(std::string_view name) {
-  return HasPrefix(name) || std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+  return HasPrefix(name) ||
+         std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
 // Whether it goes with one tokenizer: two tokenizers' files beside one another make a third.
@@ -365,13 +366,13 @@ void WriteHfWeights(const fs::path& folder, const ModelSpec& spec,
 void WriteAdapter(const fs::path& folder, const ModelSpec& spec, std::span<const ParamTensor> table,
                   const StateSource& source, const std::string& base,
                   const std::string& base_digest, const HfExportOptions& options) {
-  std::vector<HfTensor> tensors = HfTensors(table);
+  std::vector<HfTensor> tensors = AdapterTensors(table);
   for (HfTensor& tensor : tensors) tensor.name.insert(0, kAdapterPrefix);
   MakeFolders(folder, options.hook);
   StagedFiles staged(folder, options.hook);
   TensorCopier copier(source, options.dtype);
   std::map<std::string, std::string> metadata;
-  if (!base_digest.empty()) metadata.emplace(kBaseDigest, base_digest);
+  if (!base_digest.empty()) metadata.emplace(kBaseDigestKey, base_digest);
   copier.WriteFile(staged.Add(kAdapterWeightsFile), tensors, options.hook, std::move(metadata));
   copier.WarnOfBad(folder);
   const std::string missing = staged.AddCompanions(options);
@@ -386,7 +387,6 @@ const char* TorchName(Dtype dtype) {
   return dtype == Dtype::kBF16 ? "bfloat16" : dtype == Dtype::kF16 ? "float16" : "float32";
 }
 
-
 }  // namespace
 
 std::string CompanionConfig(const ModelSpec& spec, const fs::path& source, Dtype dtype) {
@@ -397,6 +397,9 @@ std::string CompanionConfig(const ModelSpec& spec, const fs::path& source, Dtype
   if (const std::string_view vocab = spec.family->ConfigKey("vocab"); !vocab.empty()) {
     config[std::string(vocab)] = spec.vocab;
   }
+  // An adapter that trained embedding and head apart unties the two.
+  const std::string tied(spec.family->ConfigKey("tied_head"));
+  if (!spec.tied_head && !tied.empty() && config.contains(tied)) config[tied] = false;
   // What a longer ⟦seq_len⟧ did. YaRN may count its frequencies by them.
   const std::string positions(spec.family->ConfigKey("positions"));
   if (!positions.empty() && spec.rope_scaling != RotaryScaling::kYarn) {

@@ -257,7 +257,8 @@ void OpenWeights(const TrainOptions& options, ProcessGroup& group, OpenedRun& ru
     run.weights = std::move(weights);
     return;
   }
-  auto weights = std::make_unique<AdaptedWeights>(folder, options.adapter, model, table, run.seed);
+  auto weights = std::make_unique<AdaptedWeights>(folder, options.adapter, model, table, run.seed,
+                                                  options.resize_embeddings);
   run.base_digest = group.AllGather(group.rank() == 0 ? WeightsDigest(folder) : "").front();
   if (group.rank() == 0) weights->adapter().WarnOfOtherBase(run.base_digest, folder);
   run.weights_text = weights->Describe();
@@ -371,7 +372,9 @@ void CheckRunRoom(const OpenedRun& run, const TrainOptions& options, int ranks_h
   const int64_t done = run.checkpoint ? run.checkpoint->meta().step : 0;
   SaveDemand demand;
   demand.shard_bytes = ShardFileBytes(program.layout);
-  demand.final_bytes = HfWeightsBytes(*program.layout.tensors, options.final_weights.dtype);
+  demand.final_bytes = HasAdapters(program.model)
+                           ? AdapterBytes(*program.layout.tensors, options.final_weights.dtype)
+                           : HfWeightsBytes(*program.layout.tensors, options.final_weights.dtype);
   const std::filesystem::path& source = options.final_weights.source;
   if (std::error_code ignored; !std::filesystem::equivalent(source, options.save_dir, ignored)) {
     demand.final_bytes += CheckCompanions(source);
@@ -426,7 +429,7 @@ void LookAtStart(const ModelSpec& model, const TrainOptions& options) {
   if (!ReadsWeights(model, options, resumes)) return;
   if (HasAdapters(model)) {
     const AdaptedWeights weights(options.init_from, options.adapter, model, table,
-                                 options.seed.value_or(1));
+                                 options.seed.value_or(1), options.resize_embeddings);
   } else {
     const HfWeightsSource weights(options.init_from, model, table, options.resize_embeddings);
   }

@@ -11,6 +11,7 @@
 #include "core/families/adapter_config.h"
 #include "core/families/load_model.h"
 #include "core/lowering/lower.h"
+#include "core/model/lora.h"
 #include "executor/checkpoint/adapter_weights.h"
 #include "executor/checkpoint/hf_weights.h"
 #include "executor/engine/engine.h"
@@ -40,6 +41,13 @@ EngineOptions MakeEngineOptions(const GeneratorOptions& options) {
 
 }  // namespace
 
+ModelSpec GeneratedModel(const std::filesystem::path& folder,
+                         const std::filesystem::path& adapter) {
+  ModelSpec model = LoadModel(folder.string());
+  return adapter.empty() ? model
+                         : BaseModel(WithAdapter(std::move(model), adapter, AdapterUse::kMerge));
+}
+
 Program LowerGenerator(const ModelSpec& model, const GeneratorOptions& options) {
   const int64_t context =
       options.context > 0 ? std::min(options.context, model.positions) : model.positions;
@@ -66,7 +74,8 @@ struct TextGenerator::Impl {
       engine.Load(HfWeightsSource(folder, program.model, *program.layout.tensors), false, nullptr);
       return;
     }
-    const ModelSpec adapted = WithAdapter(program.model, options.adapter, AdapterUse::kMerge);
+    const ModelSpec adapted =
+        WithAdapter(FindModel(folder.string()).spec, options.adapter, AdapterUse::kMerge);
     engine.Load(MergedWeights(folder, options.adapter, adapted), false, nullptr);
   }
 
@@ -101,7 +110,8 @@ struct TextGenerator::Impl {
 };
 
 TextGenerator::TextGenerator(const std::filesystem::path& folder, const GeneratorOptions& options)
-    : TextGenerator(folder, LowerGenerator(LoadModel(folder.string()), options), options) {}
+    : TextGenerator(folder, LowerGenerator(GeneratedModel(folder, options.adapter), options),
+                    options) {}
 TextGenerator::TextGenerator(const std::filesystem::path& folder, Program program,
                              const GeneratorOptions& options)
     : impl_(std::make_unique<Impl>(folder, std::move(program), options)) {}

@@ -49,6 +49,10 @@ struct GeneratorOptions {
   std::filesystem::path adapter;
 };
 
+// The model that a generator runs: that in `folder`, with the vocabulary and the head that the
+// adapter, where one is named, gives it.
+ModelSpec GeneratedModel(const std::filesystem::path& folder, const std::filesystem::path& adapter);
+
 // What generation of `model` with such options runs, and the memory that it takes.
 Program LowerGenerator(const ModelSpec& model, const GeneratorOptions& options);
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/base/strings.h"
+#include "core/families/adapter_config.h"
 #include "core/families/planned/planned.h"
 #include "core/model/lora.h"
 #include "planner/formats/format_parts.h"
@@ -58,7 +59,9 @@ void AddLora(const FormatRequest& request, std::vector<std::string>& lines) {
   std::string rest = fmt::format("                  target_modules={}, ", TargetModules(model));
   if (model.lora_rslora) rest += "use_rslora=True, ";
   if (!model.lora_saved.empty()) {
-    rest += fmt::format("modules_to_save={}, ", PythonList(model.lora_saved));
+    rest += fmt::format("modules_to_save={}, ",
+                        PythonList(fmt::format("{}", fmt::join(SavedModules(model), ","))));
+    if (TrainsTiedHead(model)) rest += "ensure_weight_tying=True, ";
   }
   lines.push_back(rest + "task_type=\"CAUSAL_LM\")");
   if (request.recipe.kbit) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/families/adapter_config.h"
 #include "planner/request/parse.h"
 
 namespace zeroplan {
@@ -152,7 +153,10 @@ DataReader ReadingOnce(DataReader read) {
 void SettleData(const DataUse& use, Request& request, Assumptions& assumptions) {
   DataFields& data = request.goal.data;
   if (!data.given() || data.counted != nullptr) return;
-  const std::string folder = data.tokenizer.empty() ? FolderOfModel(request.model) : data.tokenizer;
+  const std::string folder =
+      data.tokenizer.empty()
+          ? TokenizerFolder(FolderOfModel(request.model), request.model.adapter).string()
+          : data.tokenizer;
   data.counted = data.read(data, folder, use.model.vocab);
   if (use.fixed_rows && !data.tokenizer.empty()) {
     assumptions.notes.push_back(

@@ -77,6 +77,7 @@ ModelSpec NamedOrDerived(const ModelFields& fields, const Given<int64_t>& seq_le
   }
   if (!fields.params) {
     NamedModel named = FindModel(fields.model, OthersFor(fields, runtime));
+    RefuseUnaskedAdapter(named.folder, fields.adapter);
     const PlannedCode* code = named.spec.family->planned();
     if (fields.image_tokens && !(code != nullptr && code->vision.present())) {
       ThrowUsage("⟦image_tokens⟧: {} has no effect: {} takes no images; leave it out",
@@ -107,17 +108,34 @@ void RaisePositions(const Given<int64_t>& seq_len, ModelSpec& model, Assumptions
 }
 
 // ⟦method⟧ and the options of adapters.
-void SetAdapters(const ModelFields& fields, ModelSpec& model) {
+void SetAdapters(const ModelFields& fields, ModelSpec& model, Assumptions& assumptions) {
   const LoraFields& lora = fields.lora;
   const bool any = lora.given();
   const TuningMethod method =
       fields.method.value_or(any ? TuningMethod::kLora : TuningMethod::kFull);
+  if (!model.frozen.empty() && (method != TuningMethod::kFull || !fields.adapter.empty())) {
+    ThrowUsage(
+        "⟦freeze⟧: {} has no effect with adapters, which leave all else frozen; leave it out",
+        model.frozen);
+  }
   if (!fields.adapter.empty()) {
     if (any || fields.method == TuningMethod::kFull) {
       ThrowUsage("⟦adapter⟧: {} says rank, alpha and targets; leave the options of LoRA out",
                  fields.adapter);
     }
+    const int64_t vocab = model.vocab;
     model = WithAdapter(std::move(model), fields.adapter, AdapterUse::kTrain);
+    if (!TokensOf(fields.adapter, model).empty()) {
+      ThrowUsage(
+          "⟦adapter⟧: {}: trainable_token_indices: rows of single tokens are not trained; go on "
+          "with PEFT, or merge the adapter into its model ('zeroplan merge') and train a new one",
+          (std::filesystem::path(fields.adapter) / kAdapterConfigFile).string());
+    }
+    if (model.vocab != vocab) {
+      assumptions.notes.push_back(
+          fmt::format("Vocabulary: {} tokens, as the adapter in {} has them; its base has {}.",
+                      model.vocab, fields.adapter, vocab));
+    }
     model.lora_quantized = method == TuningMethod::kQlora;
     return;
   }
@@ -126,11 +144,6 @@ void SetAdapters(const ModelFields& fields, ModelSpec& model) {
     return;
   }
   model.lora_quantized = method == TuningMethod::kQlora;
-  if (!model.frozen.empty()) {
-    ThrowUsage(
-        "⟦freeze⟧: {} has no effect with adapters, which leave all else frozen; leave it out",
-        model.frozen);
-  }
   model.lora_rank = lora.rank.value_or(16);
   model.lora_alpha =
       static_cast<float>(lora.alpha.value_or(2 * static_cast<double>(model.lora_rank)));
@@ -299,7 +312,7 @@ ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
   CheckFrozen(model, "⟦freeze⟧");
   CheckFrozenFor(runtime, model);
   CheckImages(model, seq_len.value_or(model.positions));
-  SetAdapters(fields, model);
+  SetAdapters(fields, model, assumptions);
   if (HasAdapters(model) && model.family->planned() != nullptr) {
     ThrowUsage("⟦method⟧: adapters of a model of type {} are not modelled; use full",
                model.family->name());

@@ -23,7 +23,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   files.Write(kAdapterConfigFile, config);
   files.Write(kAdapterWeightsFile, rest);
   ModelSpec spec;
-  const auto read = [&] { spec = WithAdapter(testing::TinyModel(), files.folder()); };
+  const auto read = [&] {
+    spec = WithAdapter(testing::TinyModel(), files.folder(), AdapterUse::kMerge);
+  };
   if (!Accepts(read)) return 0;
   Need(HasAdapters(spec) && spec.lora_rank <= 65536 && spec.lora_alpha > 0);
   // The table of a rank that memory holds.
@@ -31,7 +33,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::vector<ParamTensor> table = BuildParamTable(spec);
   Need(std::any_of(table.begin(), table.end(), [](const auto& row) { return row.trainable; }));
   written.Write(kAdapterConfigFile, WriteAdapterConfig(spec, "base"));
-  const ModelSpec again = WithAdapter(testing::TinyModel(), written.folder());
+  written.Write(kAdapterWeightsFile, rest);
+  const ModelSpec again = WithAdapter(testing::TinyModel(), written.folder(), AdapterUse::kMerge);
   const std::vector<ParamTensor> table_again = BuildParamTable(again);
   Need(table_again.size() == table.size());
   for (size_t i = 0; i < table.size(); ++i) {
@@ -39,7 +42,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
          table[i].trainable == table_again[i].trainable);
   }
   Accepts([&] {
-    const AdapterSource source(files.folder(), table);
+    const AdapterSource source(files.folder(), spec, table);
     for (size_t i = 0; i < table.size(); ++i) {
       std::vector<float> values(table[i].elements());
       source.Read({static_cast<int>(i), StateKind::kMaster, 0, values.size()}, values);

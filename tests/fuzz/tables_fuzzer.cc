@@ -1,5 +1,6 @@
 // Parquet and Arrow files, which Python reads: each input starts a process. Where Python has no
-// pyarrow nothing is read. Reading throws Error or gives rows that are JSON objects of bounded size.
+// pyarrow nothing is read. Reading throws Error or gives rows that are JSON objects of bounded
+// size.
 #include <string>
 
 #include "tests/fuzz/need.h"

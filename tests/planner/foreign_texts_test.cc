@@ -1,5 +1,5 @@
-// Texts that others wrote, small ones that stand for much among them, in the hands of each reader of
-// configs, profiles, plans and logs: taken, or refused with a message that people can read.
+// Texts that others wrote, small ones that stand for much among them, in the hands of each reader
+// of configs, profiles, plans and logs: taken, or refused with a message that people can read.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -61,7 +61,8 @@ std::vector<ForeignReader> ForeignReaders(const TempDir& folder) {
   return {{"text", "{}", [](const std::string& text) { ParseJsonText(text, "f"); }},
           {"config", corpus("config/auto_stage2.json"), config},
           {"model", first_of("model"), model},
-          {"profile", corpus("profile/h200-141gb-sxm.json"), [](const std::string& text) { ParseProfile(text, "f"); }},
+          {"profile", corpus("profile/h200-141gb-sxm.json"),
+           [](const std::string& text) { ParseProfile(text, "f"); }},
           {"plan", first_of("plan"), [](const std::string& text) { ReadPlan(text, "f"); }},
           {"metrics", corpus("metrics/older.jsonl"),
            [](const std::string& text) { ReadMetrics(text, "f"); }},

@@ -38,7 +38,8 @@ std::vector<std::string> Unprinted(const ChatTemplate& chat, const Conversation&
     }
   };
   if (!conversation.tools.is_none() && !chat.AsksFor("tools", conversation)) add("tools");
-  if (!conversation.documents.is_none() && !chat.AsksFor("documents", conversation)) add("documents");
+  if (!conversation.documents.is_none() && !chat.AsksFor("documents", conversation))
+    add("documents");
   for (const jinja::Member& variable : conversation.variables) {
     const std::string& name = variable.key.text()->bytes;
     if (!chat.AsksFor(name, conversation)) add("chat_template_kwargs." + name);

@@ -24,6 +24,7 @@
 #include "core/base/units.h"
 #include "core/families/adapter_config.h"
 #include "core/families/load_model.h"
+#include "executor/checkpoint/hf_weights.h"
 #include "executor/train/text_generator.h"
 #include "planner/request/parse.h"
 #include "text/documents/chat_template.h"
@@ -40,6 +41,7 @@ constexpr int64_t kConversation = 4096;
 
 struct GenerateCommand {
   std::string model, adapter, prompt, system;
+  std::string tokenizer;  // the folder that has it
   Given<int64_t> tokens, context;
   Given<double> temperature, top_p;
   Given<int> top_k;
@@ -86,9 +88,12 @@ std::vector<int32_t> StopTokens(const GenerateCommand& command,
   std::vector<int32_t> tokens;
   if (!command.adapter.empty()) tokens = StopTokensOf(command.adapter, vocab);
   if (tokens.empty()) tokens = StopTokensOf(command.model, vocab);
-  if (!tokens.empty() || !tokenizer) return tokens;
-  if (const std::optional<int32_t> end = EndOfText(command.model, *tokenizer)) return {*end};
-  return {};
+  // It was trained with what its own tokenizer ends a text by, whatever the base says.
+  const bool own = command.tokenizer != command.model;
+  if ((!tokens.empty() && !own) || !tokenizer) return tokens;
+  const std::optional<int32_t> end = EndOfText(command.tokenizer, *tokenizer);
+  if (end && std::find(tokens.begin(), tokens.end(), *end) == tokens.end()) tokens.push_back(*end);
+  return tokens;
 }
 
 // With the weights loaded, and `needed` tokens looked back at where --context does not say.
@@ -219,7 +224,7 @@ ChatTemplate FindTemplate(const GenerateCommand& command,
   if (!tokenizer) {
     ThrowUsage("--chat: {} has no tokenizer.json; leave the option out", command.model);
   }
-  std::optional<ChatTemplate> found = ChatTemplate::FromFolder(command.model, *tokenizer);
+  std::optional<ChatTemplate> found = ChatTemplate::FromFolder(command.tokenizer, *tokenizer);
   if (!found) {
     ThrowUsage(
         "--chat: {} has no chat_template.jinja, and its tokenizer_config.json no chat_template; "
@@ -284,13 +289,13 @@ GenerateCommand WithBase(GenerateCommand command) {
   namespace fs = std::filesystem;
   const fs::path folder = command.model;
   std::error_code ignored;
-  if (!command.adapter.empty() || fs::exists(folder / kConfigFile, ignored) ||
-      !fs::exists(folder / kAdapterConfigFile, ignored)) {
-    return command;
+  if (command.adapter.empty() && fs::exists(folder / kAdapterConfigFile, ignored)) {
+    if (HoldsWeights(folder)) RefuseUnaskedAdapter(folder, command.adapter);
+    command.adapter = command.model;
+    command.model = BaseFolder(folder, "");
+    LogInfo("model: {}, with the adapter in {}", command.model, command.adapter);
   }
-  command.adapter = command.model;
-  command.model = BaseFolder(folder, "");
-  LogInfo("model: {}, with the adapter in {}", command.model, command.adapter);
+  command.tokenizer = TokenizerFolder(command.model, command.adapter).string();
   return command;
 }
 
@@ -302,10 +307,10 @@ void RunGenerate(const GenerateCommand& given) {
         "'zeroplan train --save' writes",
         command.model);
   }
-  const ModelSpec model = LoadModel(command.model);
+  const ModelSpec model = GeneratedModel(command.model, command.adapter);
   const bool bytes = model.vocab == kByteTokens;
   const std::optional<Tokenizer> tokenizer =
-      bytes && !command.chat ? std::nullopt : FindTokenizer(command.model, model.vocab);
+      bytes && !command.chat ? std::nullopt : FindTokenizer(command.tokenizer, model.vocab);
   if (!command.stop.empty() && !bytes && !tokenizer) {
     ThrowUsage("--stop: {} makes no text without a tokenizer.json; leave the option out",
                command.model);

@@ -14,6 +14,7 @@
 #include "core/base/log.h"
 #include "core/base/long_work.h"
 #include "core/base/units.h"
+#include "core/families/adapter_config.h"
 #include "core/model/lora.h"
 #include "planner/estimate/choices.h"
 #include "planner/report/report_text.h"
@@ -239,7 +240,7 @@ TrainSetup OpenChoice::Choose(Assumptions& assumptions) {
   return finish(plan.setup);
 }
 
-void ResizeVocab(const std::string& folder, ModelSpec& model) {
+void ResizeVocab(const std::string& folder, const std::string& adapter, ModelSpec& model) {
   if (folder.empty()) {
     ThrowUsage("--resize-embeddings: no folder has a tokenizer for this model; leave it out");
   }
@@ -248,18 +249,18 @@ void ResizeVocab(const std::string& folder, ModelSpec& model) {
     LogInfo("Embeddings: as they are, {} for {} tokens of {}.", model.vocab, tokens, folder);
     return;
   }
-  if (HasAdapters(model)) {
+  if (!adapter.empty()) {
     ThrowUsage(
-        "--resize-embeddings: adapters go with a base of {} tokens, which stays as it is; resize "
-        "the base first (transformers' resize_token_embeddings, then save_pretrained), or train "
-        "all of "
-        "it with --method full",
-        model.vocab);
+        "--resize-embeddings: the adapter in {} is of {} tokens, and {} has {}; leave the option "
+        "out, or train a new adapter",
+        adapter, model.vocab, folder, tokens);
   }
   LogInfo("Embeddings: resized from {} to {}, the tokens of {}; new ones start as the mean.",
           model.vocab, tokens, folder);
   model.vocab = tokens;
   model.padded_vocab = PadVocab(tokens);
+  // PEFT saves a resized embedding beside the adapters, trained or not.
+  if (HasAdapters(model)) CarryVocabulary(model);
 }
 
 }  // namespace zeroplan

@@ -59,6 +59,6 @@ class OpenChoice {
 
 // --resize-embeddings: the model gets a row for each token of the tokenizer in `folder`, where that
 // has more; a line says so. Throws Error(kUsage) if there is no folder.
-void ResizeVocab(const std::string& folder, ModelSpec& model);
+void ResizeVocab(const std::string& folder, const std::string& adapter, ModelSpec& model);
 
 }  // namespace zeroplan

@@ -313,7 +313,7 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   const auto tokens = [&](const std::vector<std::string>& data) {
     const bool of_others = any_text && !has_text(data);
     return DataForModel({.data = data,
-                         .model_folder = work.companions_folder(),
+                         .model_folder = work.tokenizer_folder(),
                          .vocab = work.model.vocab,
                          .cache_folder = CacheFolder(),
                          .threads = command.threads.value_or(0),

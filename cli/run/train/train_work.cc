@@ -165,6 +165,8 @@ TrainWork WorkOfWeights(const TrainCommand& command, const std::string& planned 
   if (!name.empty()) model = FindModel(name);
   work.model_folder = command.common.model.given() ? model.folder.string() : planned;
   work.weights_folder = WeightsFolder(command, work.model_folder);
+  work.adapter = command.common.model.adapter;
+  RefuseUnaskedAdapter(work.weights_folder, work.adapter);
   const bool published = !model.hub_name.empty() && work.weights_folder == work.model_folder;
   work.base_name = published ? model.hub_name : work.weights_folder;
   if (!model.hub_name.empty() && work.weights_folder.empty() && !command.fresh_weights) {
@@ -319,7 +321,9 @@ void Choose(const TrainCommand& command, const ChoosingAt& at, const Resolving& 
     work.setup = PlainSetup(command, work.model, at.hardware, at.backend, at.ranks, assumptions);
     SetDefaultRate(command, work, assumptions);
   }
-  if (command.run.resize_embeddings) ResizeVocab(work.companions_folder(), work.model);
+  if (command.run.resize_embeddings) {
+    ResizeVocab(work.tokenizer_folder(), work.adapter, work.model);
+  }
   if (at.backend == Backend::kCuda) {
     work.lower = GpuLowerOptions(work.model, work.setup.precision.dtype, at.hardware.gpu);
   }
@@ -499,7 +503,7 @@ TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& w
   HfExportOptions& final_weights = options.final_weights;
   final_weights.dtype = command.save_dtype.value_or(final_weights.dtype);
   final_weights.max_shard_bytes = command.max_shard_size.value_or(final_weights.max_shard_bytes);
-  final_weights.source = work.companions_folder();
+  final_weights.source = work.tokenizer_folder();
   if (!command.save.empty() && !HasCheckpoint(command.save)) {
     CheckExportFolder(command.save, final_weights.source, "--save");
   }

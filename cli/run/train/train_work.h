@@ -8,6 +8,7 @@
 
 #include "cli/run/train/train_command.h"
 #include "core/config/packing.h"
+#include "core/families/adapter_config.h"
 #include "core/lowering/lower.h"
 #include "core/program/chrome_trace.h"
 #include "executor/process/process_group.h"
@@ -27,6 +28,11 @@ struct TrainWork {
   // Whose tokenizer, and what else lies beside weights, is the model's; empty: none.
   const std::string& companions_folder() const {
     return weights_folder.empty() ? model_folder : weights_folder;
+  }
+  std::string adapter;  // whose folder it goes on from; empty: none
+  // Whose tokenizer texts are cut by, and goes along: an adapter's may have more tokens.
+  std::string tokenizer_folder() const {
+    return TokenizerFolder(companions_folder(), adapter).string();
   }
   TrainSetup setup;
   LowerOptions lower;

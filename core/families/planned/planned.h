@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -93,6 +94,9 @@ struct NamedShape {
 // Tensors of all headers beside a config.json; nullopt where files of weights are missing. Throws
 // Error(kUsage) naming the file for one that is cut off or damaged.
 std::optional<std::vector<NamedShape>> ReadWeightHeaders(const std::filesystem::path& folder);
+// Those of one safetensors file, and what is said of the whole ("__metadata__"). Throws as well.
+std::vector<NamedShape> ReadWeightHeader(const std::filesystem::path& file,
+                                         std::map<std::string, std::string>* metadata = nullptr);
 
 // What a model type says, and its tensors as its weights name them.
 struct PlannedConfig {

@@ -1,5 +1,6 @@
 #include <array>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <set>
 #include <system_error>
@@ -83,17 +84,26 @@ NamedShape ShapeOf(const fs::path& file, const std::string& name, const JsonNode
   return out;
 }
 
-void ReadHeader(const fs::path& file, std::vector<NamedShape>* tensors) {
+}  // namespace
+
+std::vector<NamedShape> ReadWeightHeader(const fs::path& file,
+                                         std::map<std::string, std::string>* metadata) {
+  std::vector<NamedShape> tensors;
   uint64_t file_bytes = 0;
   const std::string header = HeaderText(file, &file_bytes);
   const JsonNode root = ParseJsonText(header, file.string());
   if (!root.is_object()) ThrowUsage("{}: its header is no JSON object; {}", file.string(), kWhole);
   double bytes = 8 + static_cast<double>(header.size());
   for (const auto& [name, tensor] : root.members) {
-    if (name == "__metadata__") continue;
+    if (name == "__metadata__") {
+      for (const auto& [key, value] : tensor.members) {
+        if (metadata != nullptr && value.is_string()) metadata->emplace(key, value.scalar.text());
+      }
+      continue;
+    }
     NamedShape shape = ShapeOf(file, name, tensor);
     // Positions and the like are no parameters.
-    if (tensor.Find("dtype")->scalar != "I64") tensors->push_back(std::move(shape));
+    if (tensor.Find("dtype")->scalar != "I64") tensors.push_back(std::move(shape));
     const std::vector<JsonNode>& offsets = tensor.Find("data_offsets")->elements;
     bytes += offsets[1].scalar.number() - offsets[0].scalar.number();
   }
@@ -101,9 +111,8 @@ void ReadHeader(const fs::path& file, std::vector<NamedShape>* tensors) {
     ThrowUsage("{}: has {} bytes, its tensors and header {:.0f}; {}", file.string(), file_bytes,
                bytes, kWhole);
   }
+  return tensors;
 }
-
-}  // namespace
 
 int64_t NamedShape::elements() const {
   int64_t product = 1;
@@ -139,7 +148,11 @@ std::optional<std::vector<NamedShape>> ReadWeightHeaders(const fs::path& folder)
     if (!fs::exists(folder / file, ignored)) return std::nullopt;
   }
   std::vector<NamedShape> tensors;
-  for (const std::string& file : files) ReadHeader(folder / file, &tensors);
+  for (const std::string& file : files) {
+    std::vector<NamedShape> of_file = ReadWeightHeader(folder / file);
+    tensors.insert(tensors.end(), std::make_move_iterator(of_file.begin()),
+                   std::make_move_iterator(of_file.end()));
+  }
   std::set<std::string> names;
   for (const NamedShape& tensor : tensors) {
     if (!names.insert(tensor.name).second) {
