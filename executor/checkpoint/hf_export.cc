@@ -124,17 +124,27 @@ Json ConfigIn(const fs::path& folder, const char* name = kConfigFile) {
   return config.is_object() ? config : Json::object();
 }
 
-// The source's generation_config.json with `stop_tokens`. Without one, transformers takes these
-// tokens of config.json.
+// The source's generation_config.json with `stop_tokens` behind those that it has. Without one,
+// transformers takes these tokens of config.json.
 std::string GenerationConfig(const fs::path& source, const std::vector<int32_t>& stop_tokens) {
   Json config = ConfigIn(source, kGenerationConfig);
   if (config.empty()) {
+    std::error_code ignored;
+    if (!source.empty() && fs::exists(source / kGenerationConfig, ignored)) {
+      LogWarning("{}: is no JSON object that other programs read; what is saved has none of it",
+                 (source / kGenerationConfig).string());
+    }
     const Json model = ConfigIn(source);
-    for (const char* key : {"bos_token_id", "pad_token_id"}) {
+    for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
       if (model.contains(key) && !model[key].is_null()) config[key] = model[key];
     }
   }
-  config["eos_token_id"] = stop_tokens;
+  // transformers pads with the first where no other token is named.
+  Json& ends = config["eos_token_id"];
+  if (!ends.is_array()) ends = ends.is_number() ? Json::array({ends}) : Json::array();
+  for (const int32_t token : stop_tokens) {
+    if (std::find(ends.begin(), ends.end(), token) == ends.end()) ends.push_back(token);
+  }
   return config.dump(2) + "\n";
 }
 

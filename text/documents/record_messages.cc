@@ -267,7 +267,9 @@ std::optional<bool> VerdictOf(const RecordJson& value) {
 
 void AddMessages(const RecordJson& list, std::string_view where, const std::string& path,
                  std::vector<ChatMessage>* messages, std::vector<std::string>* unused) {
-  if (list.is_string() && list.get_ref<const std::string&>().starts_with('[')) {
+  const std::string* text = list.is_string() ? &list.get_ref<const std::string&>() : nullptr;
+  const size_t first = text != nullptr ? text->find_first_not_of(" \t\r\n") : std::string::npos;
+  if (first != std::string::npos && (*text)[first] == '[') {
     ThrowUsage("{}: {}: is a text that holds the list of messages as JSON; write the list itself",
                where, path);
   }

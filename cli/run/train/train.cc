@@ -250,14 +250,14 @@ void LookBeforeTokens(const TrainCommand& command, const TrainWork& work,
   if (group != nullptr) group->Barrier();
 }
 
-// Whether `token` is among those that count in the loss. Of much data blocks are looked at that lie
-// evenly in it.
+// Whether `token` is among those that count in the loss. Of more than a billion tokens blocks are
+// looked at that lie evenly in them.
 bool IsLearned(const TokenDataset& data, int32_t token) {
-  constexpr uint64_t kBlock = uint64_t{1} << 16, kMostBlocks = 1024;
+  constexpr uint64_t kBlock = uint64_t{1} << 16, kMostBlocks = uint64_t{1} << 14;
   const uint64_t blocks = std::min((data.size() + kBlock - 1) / kBlock, kMostBlocks);
   std::vector<int32_t> ids;
   for (uint64_t i = 0; i < blocks; ++i) {
-    const uint64_t begin = data.size() / blocks * i;
+    const uint64_t begin = data.size() * i / blocks;
     ids.resize(std::min(kBlock, data.size() - begin));
     data.Read(begin, ids);
     data.MaskTargets(begin, ids);
@@ -267,31 +267,37 @@ bool IsLearned(const TokenDataset& data, int32_t token) {
 }
 
 // Tokens at which texts of the saved model end: where it learns to end turns of conversations, the
-// token that does, beside those that its folder names. Empty: those alone.
-std::vector<int32_t> LearnedStops(const TrainWork& work, const std::vector<std::string>& data) {
+// token that does, beside those that its folder names. Empty: those alone. Plain text that happens
+// to hold the token teaches no turns: conversations have a loss mask, or were taken whole.
+std::vector<int32_t> LearnedStops(const TrainWork& work, const std::vector<std::string>& data,
+                                  bool train_on_all) {
   namespace fs = std::filesystem;
-  const fs::path folder = work.companions_folder();
+  const fs::path folder = work.tokenizer_folder();
   std::error_code ignored;
   if (folder.empty() || !fs::exists(folder / "tokenizer.json", ignored)) return {};
+  std::optional<Tokenizer> tokenizer;
+  std::optional<ChatTemplate> chat;
   try {
-    const Tokenizer tokenizer = Tokenizer::FromFile(folder);
-    const auto chat = ChatTemplate::FromFolder(folder, tokenizer);
-    const std::optional<int32_t> end = chat ? chat->end_of_turn_id() : std::nullopt;
-    if (!end || *end >= work.model.vocab) return {};
-    std::vector<int32_t> stops = StopTokensOf(folder, work.model.vocab);
-    if (stops.empty()) {
-      if (const auto text_end = EndOfText(folder, tokenizer)) stops.push_back(*text_end);
-    }
-    if (std::find(stops.begin(), stops.end(), *end) != stops.end()) return {};
-    const TokenDataset tokens = TokenDataset::Open(data);
-    if (tokens.is_text() || !IsLearned(tokens, *end)) return {};
-    LogInfo("Stops: generation_config.json of what is saved ends texts at {} (token {}), too.",
-            tokenizer.TokenText(*end).value_or(""), *end);
-    stops.push_back(*end);
-    return stops;
+    tokenizer = Tokenizer::FromFile(folder);
+    chat = ChatTemplate::FromFolder(folder, *tokenizer);
   } catch (const Error&) {
-    return {};  // a template or tokenizer that cannot be read made none of the data
+    return {};  // what cannot be read made none of the data
   }
+  const std::optional<int32_t> end = chat ? chat->end_of_turn_id() : std::nullopt;
+  if (!end || *end >= work.model.vocab) return {};
+  std::vector<int32_t> stops = StopTokensOf(folder, work.model.vocab);
+  if (stops.empty()) stops = StopTokensOf(work.companions_folder(), work.model.vocab);
+  const bool named = std::find(stops.begin(), stops.end(), *end) != stops.end();
+  const TokenDataset tokens = TokenDataset::Open(data);
+  if (named || tokens.is_text() || !(tokens.has_mask() || train_on_all)) return {};
+  if (!IsLearned(tokens, *end)) return {};
+  if (stops.empty()) {
+    if (const auto text_end = EndOfText(folder, *tokenizer)) stops.push_back(*text_end);
+  }
+  LogInfo("Stops: generation_config.json of what is saved ends texts at {} (token {}), too.",
+          tokenizer->TokenText(*end).value_or(""), *end);
+  if (std::find(stops.begin(), stops.end(), *end) == stops.end()) stops.push_back(*end);
+  return stops;
 }
 
 // The rank of `group` that is this process, or all ranks of a run on the CPU.
@@ -325,7 +331,8 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   options.holds_back = command.repeats.empty();
   if (place.rank == 0) SayBytes(options.data, work.model.vocab);
   if (place.rank == 0 && !options.save_dir.empty()) {
-    options.final_weights.stop_tokens = LearnedStops(work, options.data);
+    options.final_weights.stop_tokens =
+        LearnedStops(work, options.data, command.records.train_on == TrainOn::kAll);
   }
   options.packing = SettlePacking(command, backend, options.data, work);
   ShowProgress("Building the program of a step");

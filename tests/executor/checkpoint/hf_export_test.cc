@@ -183,6 +183,11 @@ TEST_CASE("hf export: templates of their own folder go along; texts end where th
   WriteHfWeights(folder, SmallModel(), ExportedTable(), WavySource(), options);
   const Json config = ReadJson(folder / "generation_config.json");
   CHECK(config["eos_token_id"] == Json{1, 7});
+  Write(source / "generation_config.json", R"({"eos_token_id": [9, 2], "top_p": 0.5})");
+  options.stop_tokens = {2, 7, 9};
+  WriteHfWeights(folder, SmallModel(), ExportedTable(), WavySource(), options);
+  CHECK(ReadJson(folder / "generation_config.json")["eos_token_id"] == Json{9, 2, 7});
+  options.stop_tokens = {1, 7};
   CHECK(config["top_p"] == 0.5);
   // Without one, what else transformers takes of config.json stays.
   fs::remove(source / "generation_config.json");
