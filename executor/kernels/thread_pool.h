@@ -10,13 +10,14 @@ namespace zeroplan {
 
 class ThreadPool {
  public:
-  // `threads` >= 1 counts the caller: threads - 1 are started. Each worker owns `scratch_bytes`.
+  // `threads` >= 1 counts the caller: threads - 1 are started, or, with a warning, as many as the
+  // system starts. Each worker owns `scratch_bytes`.
   explicit ThreadPool(int threads, size_t scratch_bytes = 8u << 20);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  int threads() const;
+  int threads() const;  // those that are there
   // 64-byte aligned scratch of `worker` (0 .. threads-1).
   void* scratch(int worker);
   size_t scratch_bytes() const;
