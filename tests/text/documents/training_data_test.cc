@@ -247,5 +247,32 @@ TEST_CASE("training data: text for published weights needs their tokenizer") {
   CHECK(Has(refused(), "(vocab.json is not read)"));
 }
 
+TEST_CASE("training data: files beside the tokenizer and templates decide what is kept") {
+  const ModelAndText folder;
+  const std::vector<std::string> bare = folder.Data();
+  folder.Write("model/special_tokens_map.json", R"({"bos_token": "text"})");
+  const std::vector<std::string> added = folder.Data();
+  CHECK(added != bare);
+  const auto count = [](const std::vector<std::string>& data) {
+    return TokenDataset::Open(data).size();
+  };
+  CHECK(count(added) < count(bare));
+  // Templates are of conversations alone.
+  folder.Write("chats.jsonl", R"({"tools": [1], "messages": [{"role": "user", "content": "a"},)"
+                              R"( {"role": "assistant", "content": "b"}]})");
+  folder.Write("model/chat_template.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
+  const auto chats = [&] {
+    return DataForModel(
+        {{folder.path("chats.jsonl")}, folder.path("model"), kVocab, folder.path("cache"), 1});
+  };
+  const std::vector<std::string> plain = chats();
+  fs::create_directory(folder.path("model/additional_chat_templates"));
+  folder.Write("model/additional_chat_templates/tool_use.jinja",
+               "tools: {% for m in messages %}{{ m.content }}{% endfor %}");
+  CHECK(chats() != plain);
+  CHECK(count(chats()) > count(plain));
+  CHECK(folder.Data() == added);
+}
+
 }  // namespace
 }  // namespace zeroplan
