@@ -1,7 +1,7 @@
 // Runs a fuzzer without libFuzzer: its corpus, then so many mutants of it.
-// Usage: replay CORPUS_FOLDER MUTANTS [MOST_SECONDS]. An input that takes more than that fails; by
-// default none does. The input that ended the process is left in the file "fuzz-last-input" of the
-// working folder.
+// Usage: replay CORPUS_FOLDER MUTANTS [MOST_SECONDS [SEED]]. An input that takes more than that
+// fails; by default none does. The input that ended the process is left in the file
+// "fuzz-last-input" of the working folder. Another seed makes other mutants.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -61,7 +61,8 @@ class LastInput {
 
 class Mutator {
  public:
-  explicit Mutator(const std::vector<std::string>& corpus) : corpus_(corpus) {}
+  Mutator(const std::vector<std::string>& corpus, unsigned seed)
+      : corpus_(corpus), random_(seed) {}
 
   std::string Next() {
     std::string text = Pick();
@@ -136,14 +137,14 @@ class Mutator {
   }
 
   const std::vector<std::string>& corpus_;
-  std::mt19937 random_{1};
+  std::mt19937 random_;
 };
 
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 3) {
-    std::fprintf(stderr, "usage: %s CORPUS_FOLDER MUTANTS [MOST_SECONDS]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s CORPUS_FOLDER MUTANTS [MOST_SECONDS [SEED]]\n", argv[0]);
     return 2;
   }
   const std::vector<std::string> corpus = Load(argv[1]);
@@ -156,7 +157,7 @@ int main(int argc, char** argv) {
     if (!Run(text, most)) return 1;
   }
   const long count = std::atol(argv[2]);
-  Mutator mutator(corpus);
+  Mutator mutator(corpus, argc > 4 ? static_cast<unsigned>(std::atol(argv[4])) : 1u);
   LastInput last;
   for (long i = 0; i < count; ++i) {
     const std::string text = mutator.Next();
