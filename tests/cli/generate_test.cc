@@ -152,7 +152,7 @@ TEST_CASE("generate: a model of conversations ends where its turns do") {
   const RunResult reply = RunZeroplan("generate " + out + prompt);
   CAPTURE(reply.err);
   CHECK(reply.out.ends_with("assistant\nYo\n"));
-  CHECK_FALSE(Has(reply.err, "30 tokens: the first"));
+  CHECK(Lacks(reply.err, "30 tokens: the first"));
   fs::remove(out + "/generation_config.json");
   const RunResult endless = RunZeroplan("generate " + out + prompt);
   CHECK(Has(endless.err, "30 tokens: the first"));

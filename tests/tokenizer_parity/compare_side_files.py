@@ -194,8 +194,8 @@ def compare(name, case, document, corpus, options, folder):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
-    parser.add_argument("--mb", type=float, default=0.3)
-    parser.add_argument("--random", type=int, default=500)
+    parser.add_argument("--mb", type=float, default=0.1)
+    parser.add_argument("--random", type=int, default=300)
     parser.add_argument("--only", nargs="*", default=list(CASES))
     parser.add_argument("--vocab", type=int, default=3000)
     parser.add_argument("--cache", help="folder to keep trained tokenizers in")
