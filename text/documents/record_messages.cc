@@ -375,7 +375,9 @@ void AddSurroundings(const RecordJson& record, const RecordFormat& format, std::
     }
     all.push_back(ToolCall(function));
   }
-  if (!all.empty()) chat->tools = AsTemplateValue(all, where, tools);
+  // An empty list takes the template for tools, too, as in transformers.
+  const bool given = HasMember(record, tools) && record[tools].is_array();
+  if (given || !all.empty()) chat->tools = AsTemplateValue(all, where, tools);
   const std::string documents = format.NameOf("documents");
   if (const RecordJson list = list_of(documents); !list.empty()) {
     chat->documents = AsTemplateValue(list, where, documents);

@@ -37,7 +37,7 @@ std::vector<std::string> Unprinted(const ChatTemplate& chat, const Conversation&
       names.push_back(std::move(name));
     }
   };
-  if (!conversation.tools.is_none() && !chat.AsksFor("tools", conversation)) add("tools");
+  if (conversation.tools.IsTrue() && !chat.AsksFor("tools", conversation)) add("tools");
   if (!conversation.documents.is_none() && !chat.AsksFor("documents", conversation))
     add("documents");
   for (const jinja::Member& variable : conversation.variables) {

@@ -481,6 +481,11 @@ TEST_CASE("records: calls in OpenAI's and ms-swift's forms, and arguments that a
   CHECK(arguments(earlier.chat.messages.at(0)) == "Rome");
   CHECK(earlier.chat.messages.at(1).role == "tool");
   CHECK(earlier.chat.tools.list()->at(0).dict()->Find("function") != nullptr);
+  // None at all is a list, too, for which transformers takes the template for tools.
+  const char* none = R"({"messages": [{"role": "user", "content": "a"}], "tools": []})";
+  const jinja::Value tools = ReadRecord(none, RecognizeRecord(none, "f:1", {}), "f:1").chat.tools;
+  REQUIRE(tools.list() != nullptr);
+  CHECK(tools.list()->empty());
   CHECK(earlier.unused.empty());
   const std::string quoted = R"("{\"name\": \"weather\", \"arguments\": {\"town\": \"Rome\"}}")";
   const Record swift = read(R"({"messages": [{"role": "tool_call", "content": )" + quoted +
