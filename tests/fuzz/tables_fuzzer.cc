@@ -3,6 +3,7 @@
 // size.
 #include <string>
 
+#include "core/base/limits.h"
 #include "tests/fuzz/need.h"
 #include "tests/fuzz/scratch_files.h"
 #include "text/documents/document_source.h"

@@ -6,6 +6,7 @@
 #include <bit>
 #include <limits>
 
+#include "core/base/error.h"
 #include "tests/executor/kernels/kernel_harness.h"
 
 namespace zeroplan::kernel_test {
