@@ -461,6 +461,7 @@ bool TrainsTiedHead(const ModelSpec& spec) {
 
 std::vector<std::string> SavedModules(const ModelSpec& spec) {
   std::vector<std::string> names;
+  if (spec.lora_saved.empty()) return names;
   for (const std::string_view name : SplitList(spec.lora_saved)) {
     if (!IsCarried(spec, name)) names.emplace_back(name);
   }
