@@ -63,7 +63,7 @@ std::vector<int64_t> TokenList(JsonSection& config, const JsonNode& node, int64_
     const auto token = value >= 0 && value < static_cast<double>(vocab)
                            ? static_cast<int64_t>(value)
                            : int64_t{-1};
-    if (static_cast<double>(token) != value || !seen.insert(token).second) {
+    if (token < 0 || static_cast<double>(token) != value || !seen.insert(token).second) {
       config.FailValue(kTokenIndices, allowed);
     }
     tokens.push_back(token);

@@ -238,9 +238,12 @@ AdaptedWeights::AdaptedWeights(const std::filesystem::path& folder,
 
 void AdaptedWeights::Read(const TensorRange& range, std::span<float> out) const {
   const auto index = static_cast<size_t>(range.tensor);
-  if (checkpoint_ != nullptr && table_[index].saved) return checkpoint_->Read(range, out);
+  const ParamTensor& tensor = table_[index];
+  if (checkpoint_ != nullptr && tensor.saved && tensor.trainable) {
+    return checkpoint_->Read(range, out);
+  }
   if (adapter_.Has(index)) return adapter_.Read(range, out);
-  base_.Read(table_[index], range, out);
+  base_.Read(tensor, range, out);
 }
 
 MergedWeights::MergedWeights(const std::filesystem::path& folder,

@@ -345,9 +345,10 @@ void CheckpointSource::Complete(std::span<const std::string> looks) {
 }
 
 void CheckpointSource::CheckCover() const {
+  const bool adapted = HoldsAdapters(table_);
   for (size_t t = 0; t < table_.size(); ++t) {
     const ParamTensor& tensor = table_[t];
-    for (const StateKind kind : SavedStates(tensor)) {
+    for (const StateKind kind : SavedStates(tensor, adapted)) {
       const auto state = StateKindName(kind);
       uint64_t covered = 0;
       for (const Piece& piece : pieces_[t * kEntryKinds + EntryKind(kind)]) {

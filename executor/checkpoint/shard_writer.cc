@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/model/lora.h"
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/kernels/convert.h"
 
@@ -18,9 +19,10 @@ constexpr size_t kConvertElements = size_t{1} << 18;
 // visit(range, state, dtype) for what an owner's file holds, in its order.
 template <typename Visit>
 void ForEachState(const ParamLayout& layout, int owner, const Visit& visit) {
+  const bool adapted = HoldsAdapters(*layout.tensors);
   for (const ShardRange& range : OwnerRanges(layout, owner)) {
     const ParamTensor& tensor = (*layout.tensors)[static_cast<size_t>(range.tensor)];
-    for (const StateKind state : SavedStates(tensor)) {
+    for (const StateKind state : SavedStates(tensor, adapted)) {
       visit(range, state, StoredDtype(layout, tensor, state));
     }
   }
@@ -43,9 +45,13 @@ SafetensorsPlan PlanShard(const ParamLayout& layout, int owner, const std::strin
 
 }  // namespace
 
-std::span<const StateKind> SavedStates(const ParamTensor& tensor) {
-  if (!tensor.saved) return {};
+std::span<const StateKind> SavedStates(const ParamTensor& tensor, bool adapted) {
+  if (!tensor.saved || (adapted && !tensor.trainable)) return {};
   return std::span(kStateKinds).first(tensor.trainable ? kStateKinds.size() : 1);
+}
+
+bool HoldsAdapters(std::span<const ParamTensor> table) {
+  return std::any_of(table.begin(), table.end(), IsAdapter);
 }
 
 std::vector<uint64_t> ShardFileBytes(const ParamLayout& layout) {

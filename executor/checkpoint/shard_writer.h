@@ -18,9 +18,11 @@
 
 namespace zeroplan {
 
-// The states that a checkpoint holds of a tensor: of one that is not trained its values alone, of
-// an adapted base's none.
-std::span<const StateKind> SavedStates(const ParamTensor& tensor);
+// The states that a checkpoint holds of a tensor: of one that is not trained its values alone.
+// `adapted`: the table has adapters; all that is not trained beside them is then in the files of
+// the base, or of the adapter that a run goes on from, and a checkpoint holds nothing of it.
+std::span<const StateKind> SavedStates(const ParamTensor& tensor, bool adapted);
+bool HoldsAdapters(std::span<const ParamTensor> table);
 
 // Bytes of each shard file of a checkpoint, by owner.
 std::vector<uint64_t> ShardFileBytes(const ParamLayout& layout);

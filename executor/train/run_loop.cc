@@ -319,7 +319,11 @@ void SaveFinal(const RunParts& parts, const RunValidation& validation, RunSaves&
   try {
     const auto source = CheckpointSource::Open(taken, program.model, *program.layout.tensors);
     if (HasAdapters(program.model)) {
-      return WriteAdapter(options.save_dir, program.model, *program.layout.tensors, source,
+      // Embeddings that come along untrained are not in the checkpoint.
+      AdaptedWeights weights(options.init_from, options.adapter, program.model,
+                             *program.layout.tensors, /*seed=*/1, options.resize_embeddings);
+      weights.ReadTunedFrom(source);
+      return WriteAdapter(options.save_dir, program.model, *program.layout.tensors, weights,
                           options.base_name, parts.opened.base_digest, options.final_weights);
     }
     WriteHfWeights(options.save_dir, program.model, *program.layout.tensors, source,
