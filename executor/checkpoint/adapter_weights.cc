@@ -201,7 +201,7 @@ ModelSpec ModelIn(const std::filesystem::path& folder, const ModelSpec& spec, bo
   }
   const ModelSpec of_config = ReadHuggingFaceConfig(folder / kConfigFile, nullptr, families);
   base.tied_head = of_config.tied_head;
-  if (!resizes) {
+  if (!resizes && of_config.vocab != base.vocab) {
     base.vocab = of_config.vocab;
     base.padded_vocab = of_config.padded_vocab;
   }

@@ -30,8 +30,8 @@ std::vector<ModelSpec> AdaptedModels() {
   // Of some layers, and of ranks and scales that differ within a layer and within a matrix.
   const char* uneven =
       "q_proj:2/1,k_proj@1:4/3,v_proj:2/1,o_proj@1:4/16,up_proj:2/6,down_proj@0:1/4";
-  ModelSpec rooted =
-      testing::WithLora(testing::TinyLlama(Llama()), "v_proj:5/2,k_proj:3/1,gate_proj:3/4,up_proj:2/4");
+  ModelSpec rooted = testing::WithLora(testing::TinyLlama(Llama()),
+                                       "v_proj:5/2,k_proj:3/1,gate_proj:3/4,up_proj:2/4");
   rooted.lora_rslora = true;
   return {testing::WithLora(testing::TinyLlama(Qwen2()), uneven),
           rooted,

@@ -62,8 +62,8 @@ double Slope(Loss&& loss, double h, bool seven_points = false) {
 // which drops the same. REQUIRES: as EngineGradients, one micro-step.
 // `step`: a power of two; a larger one has less of fp32's noise, a smaller one of the loss's bends.
 template <typename Check>
-void ForEachEngineSlope(const Program& program, size_t count, Check&& check,
-                        double step = 1.0 / 32, bool seven_points = false) {
+void ForEachEngineSlope(const Program& program, size_t count, Check&& check, double step = 1.0 / 32,
+                        bool seven_points = false) {
   const auto& table = *program.layout.tensors;
   const RandomState start(table, 5);
   MemoryState state(program.layout);

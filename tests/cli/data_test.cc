@@ -251,7 +251,7 @@ TEST_CASE("train: what names and headers of files show is refused before text be
       {deeper + " --resume --save " + out, "with layers 1, the one to resume has 2"},
       {model + " --resume --seed 5 --save " + out, "was made with seed 4"},
       {tuned + "8 --resume --save " + lora, "adapter rank 4, the one to resume has 8"},
-      {out + " --adapter " + damaged, "is it cut short?"},
+      {out + " --adapter " + damaged, "the file is cut off or damaged"},
   };
   for (const auto& c : cases) {
     CAPTURE(c.more);

@@ -61,8 +61,7 @@ class LastInput {
 
 class Mutator {
  public:
-  Mutator(const std::vector<std::string>& corpus, unsigned seed)
-      : corpus_(corpus), random_(seed) {}
+  Mutator(const std::vector<std::string>& corpus, unsigned seed) : corpus_(corpus), random_(seed) {}
 
   std::string Next() {
     std::string text = Pick();

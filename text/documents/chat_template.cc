@@ -162,6 +162,8 @@ struct ChatTemplate::Parts {
                                       bool generation_prompt) const {
     try {
       return Run(conversation, messages, generation_prompt);
+    } catch (const jinja::LimitReached&) {
+      throw;  // another try would cost as much
     } catch (const jinja::TemplateError&) {
       return std::nullopt;
     }

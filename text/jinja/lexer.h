@@ -20,6 +20,12 @@ class TemplateError : public std::runtime_error {
   int line_;
 };
 
+// A rendering took more than it may (Limits): it would again.
+class LimitReached : public TemplateError {
+ public:
+  using TemplateError::TemplateError;
+};
+
 struct Token {
   enum class Kind { kName, kText, kInteger, kReal, kSign, kEnd };
   Kind kind = Kind::kEnd;

@@ -34,12 +34,12 @@ void Meter::Step(uint64_t steps) {
   constexpr uint64_t kUnheard = 1'000;  // between two looks at whether it is to stop
   if (steps_ / kUnheard != (steps_ + std::min(steps, kUnheard)) / kUnheard) ThrowIfInterrupted();
   steps_ = steps > limits_.steps ? limits_.steps + 1 : steps_ + steps;
-  if (steps_ > limits_.steps) throw TemplateError(line, "the template does not come to an end");
+  if (steps_ > limits_.steps) throw LimitReached(line, "the template does not come to an end");
 }
 
 void Meter::Need(size_t bytes) const {
   if (bytes > limits_.bytes || live_ > limits_.bytes - bytes) {
-    throw TemplateError(
+    throw LimitReached(
         line, fmt::format("the template's values take more than {} MiB", limits_.bytes >> 20));
   }
 }

@@ -44,8 +44,8 @@ constexpr TypesOfClass kTypes[] = {
      "paddleocr_vl pegasus_x persimmon phi3 phi3_v phimoe pix2struct pixtral pocket_tts smolvlm "
      "stablelm step3_vl umt5 vipllava voxtral voxtral_realtime xlm-roberta-xl "},
 };
-// Types of which the folder's own class is known to be wrong, besides those of kTokenizersBackend, which that
-// makes no difference for.
+// Types of which the folder's own class is known to be wrong, besides those of kTokenizersBackend,
+// which that makes no difference for.
 constexpr std::string_view kWrongClass =
     " hyperclovax_vision_v2 qwen2 qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen4_exp ";
 // Classes of transformers that make something of their own of a BPE tokenizer.json, or read other

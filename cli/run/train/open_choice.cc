@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/run/train/train_work.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/json_section.h"
@@ -240,7 +241,9 @@ TrainSetup OpenChoice::Choose(Assumptions& assumptions) {
   return finish(plan.setup);
 }
 
-void ResizeVocab(const std::string& folder, const std::string& adapter, ModelSpec& model) {
+void ResizeVocab(TrainWork& work) {
+  const std::string folder = work.tokenizer_folder();
+  ModelSpec& model = work.model;
   if (folder.empty()) {
     ThrowUsage("--resize-embeddings: no folder has a tokenizer for this model; leave it out");
   }
@@ -249,11 +252,11 @@ void ResizeVocab(const std::string& folder, const std::string& adapter, ModelSpe
     LogInfo("Embeddings: as they are, {} for {} tokens of {}.", model.vocab, tokens, folder);
     return;
   }
-  if (!adapter.empty()) {
+  if (!work.adapter.empty()) {
     ThrowUsage(
         "--resize-embeddings: the adapter in {} is of {} tokens, and {} has {}; leave the option "
         "out, or train a new adapter",
-        adapter, model.vocab, folder, tokens);
+        work.adapter, model.vocab, folder, tokens);
   }
   LogInfo("Embeddings: resized from {} to {}, the tokens of {}; new ones start as the mean.",
           model.vocab, tokens, folder);

@@ -57,8 +57,9 @@ class OpenChoice {
   std::optional<ResolvedPlan> plan_;
 };
 
-// --resize-embeddings: the model gets a row for each token of the tokenizer in `folder`, where that
-// has more; a line says so. Throws Error(kUsage) if there is no folder.
-void ResizeVocab(const std::string& folder, const std::string& adapter, ModelSpec& model);
+struct TrainWork;
+// --resize-embeddings: work.model gets a row for each token of the tokenizer in tokenizer_folder(),
+// where that has more; a line says so. Throws Error(kUsage) if there is no such folder.
+void ResizeVocab(TrainWork& work);
 
 }  // namespace zeroplan

@@ -161,8 +161,7 @@ std::string WeightsFolder(const TrainCommand& command, const std::string& model_
 TrainWork WorkOfWeights(const TrainCommand& command, const std::string& planned = "") {
   TrainWork work;
   const std::string& name = command.common.model.model;
-  NamedModel model;
-  if (!name.empty()) model = FindModel(name);
+  const NamedModel model = name.empty() ? NamedModel() : FindModel(name);
   work.model_folder = command.common.model.given() ? model.folder.string() : planned;
   work.weights_folder = WeightsFolder(command, work.model_folder);
   work.adapter = command.common.model.adapter;
@@ -197,8 +196,7 @@ void SetNvmePath(const TrainCommand& command, TrainSetup& setup) {
 
 // What is given beside a plan.
 void SetRatesOfPlan(const TrainCommand& command, OptimizerConfig& optimizer) {
-  const bool scheduled = optimizer.schedule.kind != ScheduleKind::kConstant;
-  if (scheduled && command.lr) {
+  if (optimizer.schedule.kind != ScheduleKind::kConstant && command.lr) {
     ThrowUsage(
         "--lr: {} has no effect: the schedule in {} decides the rate; leave it out, or plan again "
         "without that",
@@ -321,9 +319,7 @@ void Choose(const TrainCommand& command, const ChoosingAt& at, const Resolving& 
     work.setup = PlainSetup(command, work.model, at.hardware, at.backend, at.ranks, assumptions);
     SetDefaultRate(command, work, assumptions);
   }
-  if (command.run.resize_embeddings) {
-    ResizeVocab(work.tokenizer_folder(), work.adapter, work.model);
-  }
+  if (command.run.resize_embeddings) ResizeVocab(work);
   if (at.backend == Backend::kCuda) {
     work.lower = GpuLowerOptions(work.model, work.setup.precision.dtype, at.hardware.gpu);
   }
