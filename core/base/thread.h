@@ -38,7 +38,7 @@ std::vector<std::jthread> StartHelpers(size_t count, const Body& body) {
   try {
     while (helpers.size() < count) helpers.emplace_back(body);
   } catch (const std::system_error&) {
-    // Those that are there do it.
+    // The threads that have started do the work.
   }
   return helpers;
 }

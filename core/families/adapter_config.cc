@@ -28,7 +28,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What a key of PEFT's LoraConfig does to what the tensors of an adapter mean.
+// Says how a key of PEFT's LoraConfig changes what the tensors of an adapter mean.
 enum class KeyRole : uint8_t {
   kRead,     // it is read below
   kNothing,  // nothing

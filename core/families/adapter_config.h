@@ -25,7 +25,7 @@ inline constexpr const char* kTokensBase = ".token_adapter.base_layer.weight";
 // The key of the base's digest in the header of adapter_model.safetensors.
 inline constexpr const char* kBaseDigestKey = "zeroplan.base";
 
-// What an adapter is read for: to be merged into its base, or to be trained on.
+// Says why an adapter is read: it is merged into its base, or trained on.
 enum class AdapterUse : uint8_t { kMerge, kTrain };
 
 // The adapter in `folder`, put on `spec`: what PEFT 0.21 makes of the same file.

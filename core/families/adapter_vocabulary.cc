@@ -23,16 +23,10 @@ namespace fs = std::filesystem;
 constexpr const char* kTokenIndices = "trainable_token_indices";
 constexpr const char* kSavedModules = "modules_to_save";
 
-// As PEFT's `endswith`, at the border of a name.
-bool EndsInModule(std::string_view module, std::string_view name) {
-  return module == name || (module.size() > name.size() && module.ends_with(name) &&
-                            module[module.size() - name.size() - 1] == '.');
-}
-
 bool ListNames(std::string_view list, std::string_view module) {
   const std::vector<std::string_view> names = SplitList(list);
   return std::any_of(names.begin(), names.end(),
-                     [&](std::string_view name) { return EndsInModule(module, name); });
+                     [&](std::string_view name) { return IsNamed(module, name); });
 }
 
 void AddToList(std::string_view name, std::string& list) {
@@ -42,7 +36,7 @@ void AddToList(std::string_view name, std::string& list) {
 std::string WithoutModule(std::string_view list, std::string_view module) {
   std::string left;
   for (const std::string_view name : SplitList(list)) {
-    if (!EndsInModule(module, name)) AddToList(name, left);
+    if (!IsNamed(module, name)) AddToList(name, left);
   }
   return left;
 }
@@ -80,8 +74,8 @@ TokenLists ReadTokenLists(JsonSection& config, const VocabularyModules& modules,
     return lists;
   }
   for (const auto& [name, tokens] : node->members) {
-    auto& list = EndsInModule(modules.embedding, name) ? lists.embedding : lists.head;
-    if (&list == &lists.head && !EndsInModule(modules.head, name)) {
+    auto& list = IsNamed(modules.embedding, name) ? lists.embedding : lists.head;
+    if (&list == &lists.head && !IsNamed(modules.head, name)) {
       config.Fail(kTokenIndices, "{} is neither the embedding {} nor the head {}; these can be",
                   PrintableText(name, 120), modules.embedding, modules.head);
     }
@@ -199,7 +193,7 @@ void TakeVocabulary(JsonSection& config, const fs::path& folder, ModelSpec& spec
     // PEFT knows the embedding by these two names alone, and loads a head that lies beside another
     // embedding into the base.
     const bool ties = ensures.value_or(false) && any &&
-                      (saves_head || EndsInModule(embedding, "embed_tokens") || rows.head > 0);
+                      (saves_head || IsNamed(embedding, "embed_tokens") || rows.head > 0);
     const bool same_tokens =
         !tokens.head || (tokens.embedding && *tokens.embedding == *tokens.head);
     if (ensures.value_or(false) && tokens.embedding && !same_tokens) {
