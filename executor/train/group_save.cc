@@ -179,6 +179,9 @@ std::optional<fs::path> SaveOnce(ProcessGroup& group, const GroupSave& save, Che
       mine = kDone + part();
     } catch (const TransientIoError& error) {
       mine = kFailed + std::string(error.what());
+    } catch (...) {  // told before `made` goes: others would fail of the folder they miss
+      FailOf(group, std::current_exception());
+      throw;
     }
     std::vector<std::string> all = group.AllGather(mine);
     for (size_t rank = 0; rank < all.size(); ++rank) {

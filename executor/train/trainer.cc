@@ -105,6 +105,8 @@ RunReport Run(const Program& program, const TrainOptions& options, ProcessGroup&
   try {
     return RunLoop(parts, leaving, saves);
   } catch (...) {
+    // Told before the folder of a save under way goes: others would fail of what they miss.
+    FailOf(group, std::current_exception());
     saves.FinishAlone();
     throw;
   }
