@@ -45,6 +45,7 @@ constexpr SameOption kSame[] = {
     {"--lora-target-modules", "--lora-targets"},
     {"--target-modules", "--lora-targets"},
     {"--modules-to-save", "--lora-save"},
+    {"--trainable-token-indices", "--lora-tokens"},
     {"--use-rslora", "--rslora"},
 };
 

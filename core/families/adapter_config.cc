@@ -455,7 +455,8 @@ std::string BaseFolder(const std::filesystem::path& folder, const std::string& g
 bool TrainsTiedHead(const ModelSpec& spec) {
   const ParamRows rows = RowsOf(spec);
   return std::any_of(rows.before.begin(), rows.before.end(), [&](const ParamRow& row) {
-    return *row.twin != '\0' && row.trainable && !IsCarried(spec, ModuleOf(row.name));
+    return *row.twin != '\0' && row.trainable && !IsAdapter(row) &&
+           !IsCarried(spec, ModuleOf(row.name));
   });
 }
 
@@ -472,6 +473,25 @@ std::vector<std::string> SavedModules(const ModelSpec& spec) {
   }
   return names;
 }
+
+namespace {
+
+// A list is of the embedding, and of the head that it is. null: there are none.
+Json TokenIndices(const ModelSpec& spec) {
+  const auto list = [&spec](const std::string& tokens) {
+    return ReadTokens(tokens, spec.vocab, spec.name);
+  };
+  if (spec.lora_head_tokens.empty()) {
+    return spec.lora_tokens.empty() ? Json(nullptr) : Json(list(spec.lora_tokens));
+  }
+  const VocabularyModules modules = VocabularyModulesOf(spec);
+  Json by_module;
+  if (!spec.lora_tokens.empty()) by_module[modules.embedding] = list(spec.lora_tokens);
+  by_module[modules.head] = list(spec.lora_head_tokens);
+  return by_module;
+}
+
+}  // namespace
 
 std::string WriteAdapterConfig(const ModelSpec& spec, const std::string& base) {
   bool transposed = false;
@@ -494,6 +514,9 @@ std::string WriteAdapterConfig(const ModelSpec& spec, const std::string& base) {
   const std::vector<std::string> saved = SavedModules(spec);
   out["modules_to_save"] = saved.empty() ? Json(nullptr) : Json(saved);
   if (!saved.empty()) out["ensure_weight_tying"] = TrainsTiedHead(spec);
+  if (const Json tokens = TokenIndices(spec); !tokens.is_null()) {
+    out["trainable_token_indices"] = tokens;
+  }
   out["bias"] = "none";
   out["fan_in_fan_out"] = transposed;
   out["init_lora_weights"] = true;

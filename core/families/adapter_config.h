@@ -18,9 +18,8 @@ inline constexpr const char* kAdapterWeightsFile = "adapter_model.safetensors";
 inline constexpr const char* kAdapterPrefix = "base_model.model.";
 // The same weights as a pickle, which is code: never read.
 inline constexpr const char* kAdapterPickleFile = "adapter_model.bin";
-// Behind a module's name: its rows of trainable_token_indices, and the matrix that they replace
-// rows of, where that is saved too.
-inline constexpr const char* kTokensDelta = ".token_adapter.trainable_tokens_delta";
+// Behind a module's name where trainable_token_indices are of it: the matrix that they replace rows
+// of, if that is saved too.
 inline constexpr const char* kTokensBase = ".token_adapter.base_layer.weight";
 // The key of the base's digest in the header of adapter_model.safetensors.
 inline constexpr const char* kBaseDigestKey = "zeroplan.base";
@@ -48,7 +47,8 @@ VocabularyModules VocabularyModulesOf(const ModelSpec& spec);
 // - Tensors of the two that nobody named come along (save_embedding_layers): read from the adapter,
 //   left as they are, and saved again. spec.lora_saved and spec.frozen name both.
 // - Another number of rows is another vocabulary, as of a model that was resized.
-// - trainable_token_indices of one of the two alone makes a tied model untied, too.
+// - trainable_token_indices are spec.lora_tokens and spec.lora_head_tokens. Of the head alone, or
+//   other ones than of the embedding, they make a tied model untied, too.
 //
 // REQUIRES: spec.lora_saved is as modules_to_save has it. WithAdapter calls it.
 void TakeVocabulary(JsonSection& config, const std::filesystem::path& folder, ModelSpec& spec);
@@ -56,14 +56,6 @@ void TakeVocabulary(JsonSection& config, const std::filesystem::path& folder, Mo
 void CarryVocabulary(ModelSpec& spec);
 // Whether `module` comes along so, and is not trained.
 bool IsCarried(const ModelSpec& spec, std::string_view module);
-
-// Tokens whose rows the adapter has anew, in its order: of the embedding (a tied one is the head,
-// too), of a head of its own. Of what `spec`, WithAdapter's, is.
-struct AdapterTokens {
-  std::vector<int64_t> embedding, head;
-  bool empty() const { return embedding.empty() && head.empty(); }
-};
-AdapterTokens TokensOf(const std::filesystem::path& folder, const ModelSpec& spec);
 
 // Throws Error(kUsage) saying what to do where `folder`, which is taken for a model, holds an
 // adapter, too: neither is left out unasked. `adapter`: the adapter that is asked for; "": none.

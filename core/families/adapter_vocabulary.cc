@@ -182,6 +182,7 @@ void TakeVocabulary(JsonSection& config, const fs::path& folder, ModelSpec& spec
     config.Fail(kTokenIndices, "has rows of what {} trains whole; leave one of the two out",
                 kSavedModules);
   }
+  if (tokens.embedding) spec.lora_tokens = WriteTokens(*tokens.embedding);
   if (spec.tied_head) {
     const bool any = saves_embedding || saves_head;
     if (saves_embedding && !saves_head && rows.head == 0 && rows.by_zeroplan && !ensures) {
@@ -221,20 +222,9 @@ void TakeVocabulary(JsonSection& config, const fs::path& folder, ModelSpec& spec
     }
     spec.tied_head = false;
   }
+  if (tokens.head) spec.lora_head_tokens = WriteTokens(*tokens.head);
   if (!saves_embedding && rows.embedding > 0) Carry(embedding, spec);
   if (!saves_head && rows.head > 0) Carry(head, spec);
-}
-
-AdapterTokens TokensOf(const fs::path& folder, const ModelSpec& spec) {
-  const std::string file = (folder / kAdapterConfigFile).string();
-  const JsonNode root = ParseJsonText(ReadTextFile(file), file);
-  JsonSection config(&root, "", file);
-  const VocabularyModules modules = VocabularyModulesOf(spec);
-  TokenLists lists = ReadTokenLists(config, modules, spec.vocab);
-  AdapterTokens tokens;
-  if (lists.embedding) tokens.embedding = *std::move(lists.embedding);
-  if (lists.head && !spec.tied_head) tokens.head = *std::move(lists.head);
-  return tokens;
 }
 
 }  // namespace zeroplan

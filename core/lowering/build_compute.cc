@@ -118,9 +118,16 @@ void AddInputs(Program& p, const LowerOptions& options) {
   const bool train = options.purpose == Purpose::kTrain;
   p.document_borders = train && options.document_borders;
   const BatchSpec& batch = p.setup.batch;
-  const int64_t positions = 2 * batch.local_seq() + (p.document_borders ? batch.seq_len : 0);
-  const auto token_bytes = static_cast<uint64_t>(batch.micro_batch * positions) * 4 +
-                           (p.numbers_sequences() ? Program::kSequenceNumberBytes : 0);
+  for (const ParamTensor& tensor : *p.layout.tensors) {
+    if (tensor.tokens.empty()) continue;
+    const bool of_embedding = tensor.layer == kEmbeddingLayer;
+    if (of_embedding) p.embedding_rows = tensor.shape[0];
+    if (!of_embedding || p.model.tied_head) p.head_rows = tensor.shape[0];
+  }
+  const int64_t positions =
+      (p.embedding_rows > 0 ? 3 : 2) * batch.local_seq() + (p.document_borders ? batch.seq_len : 0);
+  const uint64_t token_bytes =
+      static_cast<uint64_t>(batch.micro_batch * positions) * 4 + p.tail_bytes();
   p.state_buffer =
       AddPersistent(p, "step_state", Role::kState, Dtype::kU8, sizeof(StepState), Space::kDevice);
   p.state_host_buffer = AddPersistent(p, "step_state", Role::kStateHost, Dtype::kU8,

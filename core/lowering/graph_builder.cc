@@ -28,11 +28,10 @@ GraphBuilder::GraphBuilder(Program& program, Section section, int64_t batch,
       params_(UnitBuffers(program, Role::kParamFull)),
       grads_(UnitBuffers(program, Role::kGradFull)) {
   const std::vector<ParamTensor>& tensors = *program.layout.tensors;
-  constexpr int kNone = -2;
   for (const ParamTensor& tensor : tensors) {
     const auto id = static_cast<size_t>(tensor.id);
-    if (id >= home_layer_.size()) home_layer_.resize(id + 1, kNone);
-    if (home_layer_[id] == kNone) home_layer_[id] = tensor.layer;
+    if (id >= home_layer_.size()) home_layer_.resize(id + 1, kNoHome);
+    if (home_layer_[id] == kNoHome) home_layer_[id] = tensor.layer;
   }
   tensor_of_.assign(static_cast<size_t>(program.model.layers + 2) * home_layer_.size(), -1);
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -141,14 +140,50 @@ Value GraphBuilder::Embedding(int tokens, int positions, Label label) {
         {Inputs(), Param(tokens), Param(positions), All(program_.state_buffer), All(x_MC)});
     return x_MC;
   }
+  const int own = TokenRows(tokens);
+  Ref rows_nC = own != kNoParam ? Param(own) : Ref{};
+  if (own != kNoParam && positions != kNoParam) {
+    // A kernel takes parameters of one unit, and positions are frozen: it gets a copy of the rows.
+    const Value copy = Activation("token_rows", Out(own), x_MC.cols);
+    emit_.Launch(KernelId::kConvert, {copy.rows * copy.cols}, kNoFlags, {rows_nC, All(copy)});
+    rows_nC = All(copy);
+  }
   emit_.Launch(KernelId::kEmbedForward, {batch_, seq_, x_MC.cols, program_.model.vocab}, kNoFlags,
                {Inputs(), Param(tokens), Param(positions), All(x_MC)}, Stream::kCompute, {},
                Starts());
+  if (own != kNoParam) {
+    emit_.Launch(
+        KernelId::kEmbedRows, {batch_, seq_, x_MC.cols, Out(own)}, kNoFlags,
+        {program_.row_places(program_.tokens_buffer), rows_nC, Param(positions), All(x_MC)},
+        Stream::kCompute, {}, Starts());
+  }
   return x_MC;
+}
+
+int GraphBuilder::TokenRows(int weight) const {
+  const auto id = static_cast<size_t>(LoraTokensId(weight));
+  const bool has = id < home_layer_.size() && home_layer_[id] != kNoHome;
+  return has ? static_cast<int>(id) : kNoParam;
 }
 
 void GraphBuilder::EmbeddingBackward(int tokens, int positions, const Value& dx_MC) {
   CheckTogether(tokens, positions);
+  if (const int own = TokenRows(tokens); own != kNoParam) {
+    // The gradient of all positions, with a row behind the others for those that have none.
+    const int64_t rows = Out(own), cols = dx_MC.cols;
+    const BufferId all =
+        AddActivation("d_token_rows", static_cast<uint64_t>((rows + 1) * cols), Dtype::kF32);
+    program_.buffers[all].role = Role::kActivationGrad;
+    emit_.Launch(KernelId::kFill, {static_cast<int64_t>(program_.buffers[all].bytes)}, kNoFlags,
+                 {All(all)});
+    emit_.Launch(KernelId::kEmbedBackward, {batch_, seq_, cols, rows + 1}, kNoFlags,
+                 {program_.row_places(program_.tokens_buffer), All(dx_MC), All(all), Ref{}},
+                 Stream::kCompute, {}, Starts());
+    // A tied head's gradient is there already.
+    const bool adds = Tensor(tokens).use == ParamUse::kHead;
+    emit_.Launch(KernelId::kConvert, {rows * cols}, adds ? kAccumulate : kNoFlags,
+                 {All(all).Part(0, static_cast<uint64_t>(rows * cols) * 4), Grad(own)});
+  }
   if (!Trains(tokens)) return;
   const Ref dtokens_VpC = Grad(tokens);
   // The kernel adds to the rows of the tokens that there are; a head's gradient is there already.
@@ -518,6 +553,15 @@ Ref GraphBuilder::Rows(const Value& value, int64_t begin, int64_t rows) const {
           static_cast<uint64_t>(rows) * row_bytes, 0};
 }
 
+void GraphBuilder::OwnLogits(const Ref& y_RC, int own, const Ref& own_Rn, const Ref& logits_RVp,
+                             int64_t rows) {
+  const int64_t n = Out(own);
+  emit_.Launch(KernelId::kMatmulForward, {rows, In(own), n}, Lies(own),
+               {y_RC, Param(own), Ref{}, Ref{}, own_Rn});
+  emit_.Launch(KernelId::kPutColumns, {rows, n, program_.model.padded_vocab}, kNoFlags,
+               {own_Rn, program_.head_tokens(program_.tokens_buffer), logits_RVp});
+}
+
 Value GraphBuilder::HeadLoss(const Value& y_MC, int head, bool train) {
   const int64_t all_rows = y_MC.rows, hidden = In(head), padded_vocab = Out(head);
   const auto row_bytes = static_cast<uint64_t>(padded_vocab) * DtypeBytes(dtype_);
@@ -530,6 +574,9 @@ Value GraphBuilder::HeadLoss(const Value& y_MC, int head, bool train) {
   for (BufferId id : {logits.buffer, loss}) {
     program_.buffers[id].memory_class = MemoryClass::kActivations;
   }
+  // Tokens with rows of their own: their columns of the logits, then of the logits' gradient.
+  const int own = TokenRows(head);
+  const Value of_own = own != kNoParam ? Activation("token_logits", chunk, Out(own)) : Value{};
   const Value dy_MC = train ? Gradient("d_ln_f", hidden) : Value{};
   const Ref state = All(program_.state_buffer);
   for (int64_t begin = 0; begin < all_rows; begin += chunk) {
@@ -543,17 +590,30 @@ Value GraphBuilder::HeadLoss(const Value& y_MC, int head, bool train) {
     emit_.Tag(Phase::kForward, layer_);
     emit_.Launch(KernelId::kMatmulForward, dims, Lies(head),
                  {y_RC, Param(head), Ref{}, Ref{}, logits_RVp});
+    const Ref own_Rn = own != kNoParam ? Rows(of_own, 0, rows) : Ref{};
+    if (own != kNoParam) OwnLogits(y_RC, own, own_Rn, logits_RVp, rows);
     emit_.Launch(KernelId::kCrossEntropy, {rows, program_.model.vocab, padded_vocab},
                  train ? kNoFlags : kForwardOnly, {logits_RVp, targets_R, state, loss_R});
     if (!train) continue;
     emit_.Tag(Phase::kBackward, layer_);
     const uint8_t add = begin > 0 ? kAccumulate : kNoFlags;
+    if (own != kNoParam) {  // those columns of the matrix itself have no gradient then
+      emit_.Launch(KernelId::kTakeColumns, {rows, Out(own), padded_vocab}, kNoFlags,
+                   {logits_RVp, program_.head_tokens(program_.tokens_buffer), own_Rn});
+      emit_.Launch(KernelId::kMatmulBackwardWeight, {rows, hidden, Out(own)},
+                   static_cast<uint8_t>(Lies(own) | add), {y_RC, own_Rn, Grad(own), Ref{}});
+    }
     if (Trains(head)) {
       emit_.Launch(KernelId::kMatmulBackwardWeight, dims, static_cast<uint8_t>(Lies(head) | add),
                    {y_RC, logits_RVp, Grad(head), Ref{}});
     }
     emit_.Launch(KernelId::kMatmulBackwardData, dims, Lies(head),
                  {logits_RVp, Param(head), Rows(dy_MC, begin, rows)});
+    if (own != kNoParam) {
+      emit_.Launch(KernelId::kMatmulBackwardData, {rows, hidden, Out(own)},
+                   static_cast<uint8_t>(Lies(own) | kAccumulate),
+                   {own_Rn, Param(own), Rows(dy_MC, begin, rows)});
+    }
   }
   const bool sums = train && program_.setup.batch.grad_accum > 1;
   emit_.Tag(Phase::kForward, layer_, sums ? kWritesGrads : kEvery);
@@ -574,6 +634,7 @@ Value GraphBuilder::SelectRow(const Value& x_MC, Label label) {
 }
 
 void GraphBuilder::RowLogits(const Value& y_1C, int head, BufferId logits_host) {
+  ZEROPLAN_CHECK(TokenRows(head) == kNoParam, "single rows of tokens are merged to generate");
   const int64_t padded_vocab = Out(head);
   const BufferId logits = AddActivation("logits", static_cast<uint64_t>(padded_vocab), Dtype::kF32);
   emit_.Launch(KernelId::kMatmulForward, {1, y_1C.cols, padded_vocab}, Lies(head),

@@ -197,6 +197,10 @@ class GraphBuilder {
   Value Exchange(const Value& parts, Label label);
   Value Activation(Label label, int64_t rows, int64_t cols);
   BufferId AddActivation(Label label, uint64_t elements, Dtype dtype);
+  // The parameter with rows of single tokens of an embedding or head; kNoParam: it has none.
+  int TokenRows(int weight) const;
+  // Makes the logits of the tokens that the rows `own` are of, and puts them into their columns.
+  void OwnLogits(const Ref& y_RC, int own, const Ref& own_Rn, const Ref& logits_RVp, int64_t rows);
   // The pairs of A and B that the layer has for a matrix.
   int AdapterPairs(int weight) const;
   KernelDims AdapterDims(int weight, int pair, int64_t rows) const;
@@ -238,6 +242,7 @@ class GraphBuilder {
   const bool fused_gelu_;  // the backend's products apply GELU to their sums
   // The layer of a parameter's first tensor, by parameter id; outside the layers it is the only
   // one.
+  static constexpr int kNoHome = -2;
   std::vector<int> home_layer_;
   std::vector<int> tensor_of_;            // [layer + 1][id]: index into the table, -1 for none
   std::vector<BufferId> params_, grads_;  // by unit

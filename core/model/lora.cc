@@ -14,6 +14,7 @@
 
 #include "core/base/error.h"
 #include "core/base/strings.h"
+#include "core/base/units.h"
 #include "core/model/model_family.h"
 
 namespace zeroplan {
@@ -246,6 +247,44 @@ std::vector<ParamRow> AdapterRows(const ModelSpec& spec, const std::vector<Param
   return rows;
 }
 
+// Rows in memory come in such numbers: the head's products are fastest so.
+constexpr uint64_t kTokenRowsUnit = 8;
+
+// Those of `tokens` of the embedding or head `weight`.
+ParamRow TokenRows(const ParamRow& weight, std::vector<int64_t> tokens) {
+  const auto count = static_cast<int64_t>(tokens.size());
+  const auto name = [](std::string_view of) {
+    return Kept(std::string(ModuleOf(of)) + kTokensDelta);
+  };
+  ParamRow row =
+      MatrixRow(LoraTokensId(weight.id), name(weight.name),
+                static_cast<int64_t>(AlignUp(static_cast<uint64_t>(count), kTokenRowsUnit)),
+                weight.shape[1], weight.init_std);
+  row.out_in = true;
+  row.unpadded_rows = count;
+  row.use = ParamUse::kOther;
+  row.tokens = std::move(tokens);
+  return row;
+}
+
+bool HasRowOfEachToken(const ParamRow& row, const ModelSpec& spec) {
+  return !row.is_vector && row.unpadded_rows == spec.vocab && row.shape[0] == spec.padded_vocab;
+}
+
+void AddTokenRows(const ModelSpec& spec, ParamRows& rows) {
+  const auto add = [&spec](const std::string& list, std::vector<ParamRow>& to) {
+    if (list.empty()) return;
+    const auto weight = std::find_if(to.begin(), to.end(), [&spec](const ParamRow& row) {
+      return HasRowOfEachToken(row, spec);
+    });
+    ZEROPLAN_CHECK(weight != to.end(), "{} has no rows of tokens {}", spec.name, list);
+    ParamRow added = TokenRows(*weight, ReadTokens(list, spec.vocab, spec.name));
+    to.push_back(std::move(added));
+  };
+  add(spec.lora_tokens, rows.before);
+  add(spec.lora_head_tokens, rows.after);
+}
+
 void Freeze(const ModelSpec& spec, std::vector<ParamRow>& rows) {
   for (ParamRow& row : rows) {
     row.trainable = !spec.lora_saved.empty() && IsListed(ModuleOf(row.name), spec.lora_saved);
@@ -265,6 +304,8 @@ ModelSpec BaseModel(ModelSpec spec) {
   spec.lora_quantized = none.lora_quantized;
   spec.lora_targets.clear();
   spec.lora_saved.clear();
+  spec.lora_tokens.clear();
+  spec.lora_head_tokens.clear();
   return spec;
 }
 
@@ -282,6 +323,40 @@ AdaptedColumns ColumnsOf(const ParamRow& weight, const ParamRow& adapter) {
 
 std::vector<std::string> LayerLinears(const ModelSpec& spec) {
   return LinearsOf(spec.family->Params(BaseModel(spec)).layer);
+}
+
+std::vector<int64_t> ReadTokens(std::string_view list, int64_t vocab, std::string_view source) {
+  std::vector<int64_t> tokens;
+  if (list.empty()) return tokens;
+  std::set<int64_t> seen;
+  for (const std::string_view entry : SplitList(list)) {
+    const size_t dash = entry.find('-');
+    int64_t first = 0, last = 0;
+    bool whole = ParseWhole(entry.substr(0, dash), first);
+    last = first;
+    if (dash != std::string_view::npos) whole = whole && ParseWhole(entry.substr(dash + 1), last);
+    if (!whole || first < 0 || last < first || last >= vocab) {
+      ThrowUsage("{}: {} are no tokens; use TOKEN or FIRST-LAST, from 0 to {}", source,
+                 PrintableText(entry, 60), vocab - 1);
+    }
+    for (int64_t token = first; token <= last; ++token) {
+      if (!seen.insert(token).second) {
+        ThrowUsage("{}: token {} is there twice; name it once", source, token);
+      }
+      tokens.push_back(token);
+    }
+  }
+  return tokens;
+}
+
+std::string WriteTokens(const std::vector<int64_t>& tokens) {
+  std::vector<std::string> entries;
+  for (size_t first = 0, end = 0; first < tokens.size(); first = end) {
+    for (end = first + 1; end < tokens.size() && tokens[end] == tokens[end - 1] + 1;) ++end;
+    entries.push_back(end - first == 1 ? fmt::format("{}", tokens[first])
+                                       : fmt::format("{}-{}", tokens[first], tokens[end - 1]));
+  }
+  return fmt::format("{}", fmt::join(entries, ","));
 }
 
 AdapterGrid ReadTargets(const ModelSpec& spec, std::string_view source) {
@@ -371,15 +446,23 @@ AdapterNames NamesOfAdapters(const ModelSpec& spec) {
 
 std::string DescribeAdapters(const ModelSpec& spec) {
   const bool even = IsEven(spec, ReadTargets(spec, "⟦lora_targets⟧"));
-  return fmt::format("rank {}, alpha {}{}{}, on {}", spec.lora_rank, spec.lora_alpha,
+  const auto of_tokens = [&spec](std::string_view what, const std::string& list) {
+    return list.empty() ? ""
+                        : fmt::format(", rows of {} tokens of the {}",
+                                      ReadTokens(list, spec.vocab, what).size(), what);
+  };
+  return fmt::format("rank {}, alpha {}{}{}, on {}{}{}", spec.lora_rank, spec.lora_alpha,
                      spec.lora_rslora ? " by its root" : "",
                      spec.lora_dropout > 0 ? fmt::format(", dropout {}", spec.lora_dropout) : "",
                      even ? fmt::format("{}", fmt::join(NamesOfAdapters(spec).modules, ", "))
-                          : PrintableText(spec.lora_targets, 300));
+                          : PrintableText(spec.lora_targets, 300),
+                     of_tokens("embedding", spec.lora_tokens),
+                     of_tokens("head", spec.lora_head_tokens));
 }
 
 void AddAdapters(const ModelSpec& spec, ParamRows& rows) {
   for (auto* list : {&rows.before, &rows.layer, &rows.after}) Freeze(spec, *list);
+  AddTokenRows(spec, rows);
   // The head and embeddings keep 16 bit, as bitsandbytes leaves them.
   for (ParamRow& row : rows.layer) {
     row.quantized = spec.lora_quantized && IsProduct(row) && !row.trainable;
@@ -398,6 +481,31 @@ void AddAdapters(const ModelSpec& spec, ParamRows& rows) {
   }
 }
 
+namespace {
+
+// `rows`: of the model without adapters.
+void CheckTokens(const ModelSpec& spec, const ParamRows& rows, std::string_view source) {
+  const auto check = [&](const std::string& list, const std::vector<ParamRow>& within) {
+    if (list.empty()) return;
+    ReadTokens(list, spec.vocab, source);
+    const auto weight = std::find_if(within.begin(), within.end(), [&spec](const ParamRow& row) {
+      return HasRowOfEachToken(row, spec);
+    });
+    if (weight == within.end()) {
+      ThrowUsage("{}: {} has no such matrix with a row for each token", source, spec.name);
+    }
+    const std::string_view module = ModuleOf(weight->name);
+    const bool carried = IsListed(std::string(module) + ".weight", spec.frozen);
+    if (carried || !IsListed(module, spec.lora_saved)) return;
+    ThrowUsage("{}: {} is trained whole, and so are its rows of single tokens; leave one out",
+               source, module);
+  };
+  check(spec.lora_tokens, rows.before);
+  check(spec.lora_head_tokens, rows.after);
+}
+
+}  // namespace
+
 void CheckAdapters(const ModelSpec& spec, std::string_view source) {
   if (!HasAdapters(spec)) return;
   const ParamRows rows = spec.family->Params(BaseModel(spec));
@@ -413,6 +521,7 @@ void CheckAdapters(const ModelSpec& spec, std::string_view source) {
     ThrowUsage("{}: a dropout of {} is not allowed; use a number from 0 to below 1", source,
                spec.lora_dropout);
   }
+  CheckTokens(spec, rows, source);
   if (spec.lora_saved.empty()) return;
   std::vector<std::string_view> whole, parts;
   for (const auto* list : {&rows.before, &rows.layer, &rows.after}) {

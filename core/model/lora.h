@@ -14,6 +14,10 @@
 // 1 / (1 - p); all A's of one matrix read the same. Which are 0 depends on the seed, the number of
 // the sequence in the run, position, column and tensor (executor/kernels/dropout.h): on nothing of
 // how the work is cut.
+//
+// Rows of the embedding may be trained, too (PEFT's trainable_token_indices): a parameter of n rows
+// holds them, which stand in for those of n tokens wherever the frozen matrix is read. They begin
+// as that matrix has them. A tied head reads the same rows.
 #pragma once
 
 #include <cstdint>
@@ -76,6 +80,15 @@ AdaptedColumns ColumnsOf(const ParamRow& weight, const ParamRow& adapter);
 // A matrix has at most this many pairs.
 inline constexpr int kMostPairs = static_cast<int>(AdaptedColumns::kMost);
 
+// The id of the rows of single tokens of the embedding or head `weight`.
+inline int LoraTokensId(int weight) { return LoraDownId(weight, kMostPairs); }
+// Behind the module's name in theirs.
+inline constexpr const char* kTokensDelta = ".token_adapter.trainable_tokens_delta";
+// Tokens as ModelSpec::lora_tokens has them, in order. Throws Error(kUsage) starting with `source`
+// for what is no list of tokens from 0 to vocab - 1, each once.
+std::vector<int64_t> ReadTokens(std::string_view list, int64_t vocab, std::string_view source);
+std::string WriteTokens(const std::vector<int64_t>& tokens);
+
 // Names within a layer of the published linears of a model's layers: "self_attn.q_proj".
 std::vector<std::string> LayerLinears(const ModelSpec& spec);
 
@@ -113,13 +126,13 @@ AdapterNames NamesOfAdapters(const ModelSpec& spec);
 // "rank 16, alpha 32, on q_proj, v_proj".
 std::string DescribeAdapters(const ModelSpec& spec);
 
-// Appends the adapters' rows to those of a layer, and freezes all that spec.lora_saved does not
-// name. REQUIRES: HasAdapters.
+// Appends the adapters' rows to those of a layer, and rows of tokens to those around the layers;
+// freezes all else that spec.lora_saved does not name. REQUIRES: HasAdapters.
 void AddAdapters(const ModelSpec& spec, ParamRows& rows);
 
 // Throws Error(kUsage) starting with `source` for targets that ReadTargets refuses, for an alpha or
-// a dropout out of range, and for lora_saved modules that are none or are parts
-// of one matrix here.
+// a dropout out of range, for lora_saved modules that are none or are parts
+// of one matrix here, and for tokens that are none or whose rows are trained whole.
 void CheckAdapters(const ModelSpec& spec, std::string_view source);
 
 }  // namespace zeroplan

@@ -68,6 +68,9 @@ void ForEachModelField(Visit&& visit) {
   visit(Field{"lora_quantized", "base in NF4", true, 1, kOptional}, &ModelSpec::lora_quantized);
   visit(Field{"lora_targets", "adapted linears", true, 0, kOptional}, &ModelSpec::lora_targets);
   visit(Field{"lora_saved", "modules trained whole", true, 0, kOptional}, &ModelSpec::lora_saved);
+  visit(Field{"lora_tokens", "trained tokens", true, 0, kOptional}, &ModelSpec::lora_tokens);
+  visit(Field{"lora_head_tokens", "trained tokens of the head", true, 0, kOptional},
+        &ModelSpec::lora_head_tokens);
 }
 
 // Calls visit(field, value) with the values of a ModelSpec or const ModelSpec.

@@ -53,6 +53,9 @@ struct ModelSpec {
   bool lora_rslora = false;
   bool lora_quantized = false;  // QLoRA: frozen matrices are in NF4 (ParamRow::quantized)
   std::string lora_targets, lora_saved;
+  // Tokens whose rows of the embedding are trained beside the adapters, and with those of a tied
+  // head, in this order: "7,200-205"; and of a head of its own.
+  std::string lora_tokens, lora_head_tokens;
 
   // Heads of keys and values; several query heads in a row share one.
   int64_t KvHeads() const { return kv_heads > 0 ? kv_heads : heads; }

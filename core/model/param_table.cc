@@ -79,11 +79,12 @@ void CheckTrainedTogether(const std::vector<ParamTensor>& table, std::string_vie
                           std::string_view verb) {
   for (size_t i = 0; i < table.size(); ++i) {
     const ParamTensor& tensor = table[i];
+    if (!tensor.tokens.empty()) continue;  // kernels of their own
     for (size_t j = i + 1; j < table.size() && table[j].layer == tensor.layer; ++j) {
       const ParamTensor& other = table[j];
       const bool together =
           tensor.layer == kEmbeddingLayer || ModuleOf(other.name) == ModuleOf(tensor.name);
-      if (!together || other.trainable == tensor.trainable) continue;
+      if (!together || !other.tokens.empty() || other.trainable == tensor.trainable) continue;
       ThrowUsage("{}: {} and {} are trained together; {} both or none", source, tensor.name,
                  other.name, verb);
     }

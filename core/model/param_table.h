@@ -63,6 +63,8 @@ struct ParamRow {
   // What they add is scaled by lora_scale.
   int64_t lora_linears = 0;
   float lora_scale = 0;
+  // It holds rows of the embedding or the head, of these tokens in order; zeros follow to its end.
+  std::vector<int64_t> tokens = {};
 
   uint64_t elements() const {
     return static_cast<uint64_t>(shape[0]) * static_cast<uint64_t>(shape[1]);

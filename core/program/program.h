@@ -291,15 +291,29 @@ struct Program {
   // What dropout drops depends on the sequence.
   bool numbers_sequences() const { return model.lora_dropout > 0; }
   static constexpr uint64_t kSequenceNumberBytes = 8;
-  // Bytes of a table [B, T/S] of `tokens`, one of the two buffers of tokens, and of the table of
-  // documents' starts behind the two.
+  // Rows in memory of ParamRow::tokens that the embedding has, and that the head has: its own or
+  // those of the embedding that it is.
+  int64_t embedding_rows = 0, head_rows = 0;
+  // What lies in the two buffers of tokens, all of it I32 but the last: inputs and targets
+  // [B, T/S]; where documents start [B, T]; for each input its place among the embedding's rows of
+  // tokens, embedding_rows for none [B, T/S]; the tokens of the head's, -1 for padding; the number
+  // of the first sequence.
   uint64_t token_table_bytes(BufferId tokens) const {
-    const uint64_t number = numbers_sequences() ? kSequenceNumberBytes : 0;
     const auto parts = static_cast<uint64_t>(document_borders ? setup.batch.sequence_ranks : 0);
-    return (buffers[tokens].bytes - number) / (2 + parts);
+    return (buffers[tokens].bytes - tail_bytes()) / (2 + parts + (embedding_rows > 0 ? 1 : 0));
   }
   uint64_t starts_table_bytes(BufferId tokens) const {
     return token_table_bytes(tokens) * static_cast<uint64_t>(setup.batch.sequence_ranks);
+  }
+  Ref row_places(BufferId tokens) const {
+    const uint64_t table = token_table_bytes(tokens);
+    return {tokens, 2 * table + (document_borders ? starts_table_bytes(tokens) : 0), table, 0};
+  }
+  Ref head_tokens(BufferId tokens) const {
+    return {tokens, buffers[tokens].bytes - tail_bytes(), static_cast<uint64_t>(head_rows) * 4, 0};
+  }
+  uint64_t tail_bytes() const {
+    return static_cast<uint64_t>(head_rows) * 4 + (numbers_sequences() ? kSequenceNumberBytes : 0);
   }
   RankAxes axes() const {
     return {static_cast<int>(layout.shards), setup.batch.world_size, setup.batch.sequence_ranks};

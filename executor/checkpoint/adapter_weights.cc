@@ -65,7 +65,25 @@ AdapterSource::AdapterSource(const std::filesystem::path& folder, const ModelSpe
     }
     entries.erase(found);
   }
-  TakeTokens(folder, spec, entries);
+  const VocabularyModules modules = VocabularyModulesOf(spec);
+  for (const std::string& module : {modules.embedding, modules.head}) {
+    // Modules that PEFT trains whole, as it has them in memory.
+    for (const char* again : {".modules_to_save.weight", ".original_module.weight"}) {
+      entries.erase(module + again);
+    }
+  }
+  if (spec.tied_head && !spec.lora_tokens.empty()) {  // both names, where ensure_weight_tying is
+    entries.erase(modules.head + kTokensBase);
+    const auto of_head = entries.find(modules.head + kTokensDelta);
+    if (of_head != entries.end()) {
+      const std::string name = modules.embedding + kTokensDelta;
+      const auto rows = std::find_if(table.begin(), table.end(),
+                                     [&name](const ParamTensor& t) { return t.name == name; });
+      const auto& pieces = pieces_[static_cast<size_t>(rows - table.begin())];
+      CheckTwin(*rows, *pieces.front().entry, *of_head->second);
+      entries.erase(of_head);
+    }
+  }
   if (entries.empty()) return;
   ThrowUsage("{}: tensor '{}' is no part of the adapters that {} names; keep the two together",
              path, entries.begin()->second->name, kAdapterConfigFile);
@@ -86,57 +104,9 @@ void AdapterSource::CheckTwin(const ParamTensor& tensor, const SafetensorsEntry&
   if (same) return;
   ThrowUsage(
       "{}: tensor '{}' differs from '{}', and {} ties the two; keep what was trained, or name both "
-      "in modules_to_save without ensure_weight_tying",
-      file_->path().string(), b.name, a.name, ModuleOf(tensor.name));
-}
-
-void AdapterSource::TakeTokens(
-    const std::filesystem::path& folder, const ModelSpec& spec,
-    std::unordered_map<std::string_view, const SafetensorsEntry*>& entries) {
-  const AdapterTokens tokens = TokensOf(folder, spec);
-  const VocabularyModules modules = VocabularyModulesOf(spec);
-  const std::string path = file_->path().string();
-  for (const auto& [module, list] :
-       {std::pair(&modules.embedding, &tokens.embedding), std::pair(&modules.head, &tokens.head)}) {
-    // What PEFT saves twice: a module that it trains whole as it has that in memory, a tied head's
-    // rows.
-    for (const char* again : {".modules_to_save.weight", ".original_module.weight"}) {
-      entries.erase(*module + again);
-    }
-    const auto rows = entries.find(*module + kTokensDelta);
-    if (list->empty()) {
-      if (module == &modules.head && spec.tied_head && !tokens.embedding.empty()) {
-        entries.erase(*module + kTokensDelta);
-        entries.erase(*module + kTokensBase);
-      }
-      continue;
-    }
-    const std::vector<uint64_t> shape = {list->size(), static_cast<uint64_t>(spec.hidden)};
-    if (rows == entries.end() || rows->second->shape != shape) {
-      ThrowUsage(
-          "{}: tensor '{}{}{}' {}, expected shape {}, by trainable_token_indices in {}", path,
-          kAdapterPrefix, *module, kTokensDelta,
-          rows == entries.end() ? "is missing" : "has shape " + FormatShape(rows->second->shape),
-          FormatShape(shape), kAdapterConfigFile);
-    }
-    tokens_[*module] = {*list, rows->second};
-    entries.erase(rows);
-  }
-}
-
-std::unordered_map<uint64_t, std::vector<float>> AdapterSource::TokenRows(
-    std::string_view module) const {
-  std::unordered_map<uint64_t, std::vector<float>> rows;
-  const auto found = tokens_.find(module);
-  if (found == tokens_.end()) return rows;
-  const Tokens& tokens = found->second;
-  const uint64_t columns = tokens.rows->shape[1];
-  for (size_t i = 0; i < tokens.tokens.size(); ++i) {
-    std::vector<float>& row = rows[static_cast<uint64_t>(tokens.tokens[i])];
-    row.resize(columns);
-    ReadFinite(*tokens.rows, i * columns, row);
-  }
-  return rows;
+      "in {} without ensure_weight_tying",
+      file_->path().string(), b.name, a.name, ModuleOf(tensor.name),
+      tensor.tokens.empty() ? "modules_to_save" : "trainable_token_indices");
 }
 
 void AdapterSource::ReadFinite(const SafetensorsEntry& entry, uint64_t begin,
@@ -165,7 +135,8 @@ void AdapterSource::WarnOfOtherBase(const std::string& digest,
 }
 
 bool AdapterSource::Has(size_t tensor) const {
-  return file_ ? !pieces_[tensor].empty() : IsAdapter(table_[tensor]);
+  if (file_) return !pieces_[tensor].empty();
+  return IsAdapter(table_[tensor]) && table_[tensor].tokens.empty();
 }
 
 void AdapterSource::Read(const TensorRange& range, std::span<float> out) const {
@@ -243,7 +214,31 @@ void AdaptedWeights::Read(const TensorRange& range, std::span<float> out) const 
     return checkpoint_->Read(range, out);
   }
   if (adapter_.Has(index)) return adapter_.Read(range, out);
+  if (!tensor.tokens.empty()) return ReadTokenRows(tensor, range, out);
   base_.Read(tensor, range, out);
+}
+
+void AdaptedWeights::ReadTokenRows(const ParamTensor& tensor, const TensorRange& range,
+                                   std::span<float> out) const {
+  std::fill(out.begin(), out.end(), 0.0f);  // padding, and the optimizer's states
+  if (range.state != StateKind::kMaster) return;
+  const std::string weight =
+      tensor.name.substr(0, tensor.name.size() - std::string_view(kTokensDelta).size()) + ".weight";
+  const auto whole = std::find_if(table_.begin(), table_.end(),
+                                  [&weight](const ParamTensor& t) { return t.name == weight; });
+  ZEROPLAN_CHECK(whole != table_.end(), "nothing has {}", weight);
+  const auto cols = static_cast<uint64_t>(tensor.shape[1]);
+  std::vector<float> row(cols);
+  for (size_t i = 0; i < tensor.tokens.size(); ++i) {
+    const uint64_t begin = std::max(range.begin, i * cols);
+    const uint64_t end = std::min(range.begin + range.count, (i + 1) * cols);
+    if (begin >= end) continue;
+    Read({static_cast<int>(whole - table_.begin()), StateKind::kMaster,
+          static_cast<uint64_t>(tensor.tokens[i]) * cols, cols},
+         row);
+    std::copy_n(row.begin() + static_cast<int64_t>(begin - i * cols), end - begin,
+                out.begin() + static_cast<int64_t>(begin - range.begin));
+  }
 }
 
 MergedWeights::MergedWeights(const std::filesystem::path& folder,
@@ -267,7 +262,17 @@ MergedWeights::MergedWeights(const std::filesystem::path& folder,
     const ParamTensor& weight = merged_table_[i];
     const size_t here = index.at(weight.name);
     if (table_[here].saved) whole_[i] = static_cast<int>(here);
-    if (weight.name.ends_with(".weight")) rows_[i] = adapter_.TokenRows(ModuleOf(weight.name));
+    const auto own = index.find(std::string(ModuleOf(weight.name)) + kTokensDelta);
+    if (own != index.end()) {
+      const ParamTensor& rows = table_[own->second];
+      const auto cols = static_cast<uint64_t>(rows.shape[1]);
+      for (size_t row = 0; row < rows.tokens.size(); ++row) {
+        std::vector<float>& values = rows_[i][static_cast<uint64_t>(rows.tokens[row])];
+        values.resize(cols);
+        adapter_.Read({static_cast<int>(own->second), StateKind::kMaster, row * cols, cols},
+                      values);
+      }
+    }
     for (int pair = 0; pair < kMostPairs; ++pair) {
       const auto down = adapters.find(key(weight.layer, LoraDownId(weight.id, pair)));
       if (down == adapters.end()) break;
@@ -362,13 +367,30 @@ void MergedWeights::PutTokenRows(size_t index, const TensorRange& range,
 }
 
 std::vector<HfTensor> AdapterTensors(std::span<const ParamTensor> table) {
+  const std::vector<HfTensor> published = HfTensors(table);
+  // Where rows of single tokens lie beside their matrix, PEFT has another name for that, and with a
+  // tied head both names for both.
+  const auto rows_of = [&](std::string_view module) {
+    return std::find_if(published.begin(), published.end(), [&](const HfTensor& tensor) {
+      return tensor.name == std::string(module) + kTokensDelta;
+    });
+  };
   std::vector<HfTensor> tensors;
-  for (HfTensor& tensor : HfTensors(table)) {
-    const char* const twin = table[tensor.param].twin;
-    tensors.push_back(std::move(tensor));
-    if (*twin == '\0') continue;
-    tensors.push_back(tensors.back());
-    tensors.back().name = twin;
+  for (const HfTensor& tensor : published) {
+    const auto rows = rows_of(ModuleOf(tensor.name));
+    const bool beside = rows != published.end();
+    const std::string_view twin = table[tensor.param].twin;
+    const auto add = [&tensors](HfTensor one, std::string name) {
+      one.name = std::move(name);
+      tensors.push_back(std::move(one));
+    };
+    const auto name_in = [&](std::string_view weight) {
+      return beside ? std::string(ModuleOf(weight)) + kTokensBase : std::string(weight);
+    };
+    add(tensor, name_in(tensor.name));
+    if (twin.empty()) continue;
+    add(tensor, name_in(twin));
+    if (beside) add(*rows, std::string(ModuleOf(twin)) + kTokensDelta);
   }
   return tensors;
 }

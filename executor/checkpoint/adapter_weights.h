@@ -45,9 +45,6 @@ class AdapterSource : public StateSource {
   // Whether a tensor of the table is read from here.
   bool Has(size_t tensor) const;
   void Read(const TensorRange& range, std::span<float> out) const override;
-  // The rows of trainable_token_indices that `module` has anew, by token; none: all are as they
-  // are. REQUIRES: read from a folder.
-  std::unordered_map<uint64_t, std::vector<float>> TokenRows(std::string_view module) const;
 
  private:
   struct Piece {
@@ -57,8 +54,6 @@ class AdapterSource : public StateSource {
 
   std::string base() const;  // its digest; "": none is named
 
-  void TakeTokens(const std::filesystem::path& folder, const ModelSpec& spec,
-                  std::unordered_map<std::string_view, const SafetensorsEntry*>& entries);
   // Elements of a tensor from `begin` on. Throws Error(kUsage) for one that is not finite.
   void ReadFinite(const SafetensorsEntry& entry, uint64_t begin, std::span<float> out) const;
   // Where a tied head is there, too, it is the embedding.
@@ -69,11 +64,6 @@ class AdapterSource : public StateSource {
   uint64_t seed_ = 0;
   std::optional<SafetensorsFile> file_;
   std::vector<std::vector<Piece>> pieces_;  // by tensor; empty: not in the file
-  struct Tokens {
-    std::vector<int64_t> tokens;
-    const SafetensorsEntry* rows = nullptr;
-  };
-  std::map<std::string, Tokens, std::less<>> tokens_;  // by module
 };
 
 // The base in `folder`, for what is made of it by `spec`: a head of its own that the base ties, and
@@ -110,6 +100,10 @@ class AdaptedWeights : public StateSource {
   const AdapterSource& adapter() const { return adapter_; }
 
  private:
+  // Rows of single tokens as the embedding or head that they stand in for has them.
+  void ReadTokenRows(const ParamTensor& tensor, const TensorRange& range,
+                     std::span<float> out) const;
+
   std::span<const ParamTensor> table_;
   BaseWeights base_;
   AdapterSource adapter_;
@@ -131,7 +125,7 @@ class MergedWeights : public StateSource {
   void Read(const TensorRange& range, std::span<float> out) const override;
 
  private:
-  // What trainable_token_indices replaces of a range.
+  // What rows of single tokens replace of a range.
   void PutTokenRows(size_t index, const TensorRange& range, std::span<float> out) const;
 
   struct Delta {
@@ -151,8 +145,9 @@ class MergedWeights : public StateSource {
   AdapterSource adapter_;
   // By tensor that is merged: that of the table if the adapter has it whole.
   std::vector<int> whole_;
-  std::vector<std::vector<Delta>> deltas_;                              // for each pair
-  std::vector<std::unordered_map<uint64_t, std::vector<float>>> rows_;  // TokenRows
+  std::vector<std::vector<Delta>> deltas_;  // for each pair
+  // The rows of single tokens that it has anew.
+  std::vector<std::unordered_map<uint64_t, std::vector<float>>> rows_;
 };
 
 // The tensors that an adapter's file has of a table: HfTensors, and a tied head under both names,

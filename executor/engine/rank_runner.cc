@@ -17,6 +17,19 @@ namespace zeroplan {
 RankRunner::RankRunner(const Program& program, int rank, bool record_trace)
     : program_(program), rank_(rank), record_trace_(record_trace) {
   if (record_trace_) executed_.reserve(kTraceReserve);
+  for (const ParamTensor& tensor : *program_.layout.tensors) {
+    if (tensor.tokens.empty()) continue;
+    const bool of_embedding = tensor.layer == kEmbeddingLayer;
+    if (of_embedding) {
+      row_places_.assign(static_cast<size_t>(program_.model.vocab),
+                         static_cast<int32_t>(program_.embedding_rows));
+      int32_t place = 0;
+      for (const int64_t token : tensor.tokens) row_places_[static_cast<size_t>(token)] = place++;
+    }
+    if (of_embedding && !program_.model.tied_head) continue;
+    head_tokens_.assign(tensor.tokens.begin(), tensor.tokens.end());
+    head_tokens_.resize(static_cast<size_t>(program_.head_rows), -1);
+  }
 }
 
 void RankRunner::Run(Section section, When kind, int repetition) {
@@ -39,8 +52,25 @@ void RankRunner::FillTokens(const FillBatch& fill, int64_t micro_step) {
       program_.document_borders ? starts_bytes / sizeof(int32_t) : 0};
   fill(rank_, micro_step, input, target, starts);
   if (program_.numbers_sequences()) NumberSequences(micro_step);
+  FillTokenRows(input);
   uncounted_ += std::count_if(target.begin(), target.end(), [](int32_t t) { return t < 0; });
   place_.Turn(Doing::kRuns);
+}
+
+void RankRunner::FillTokenRows(std::span<const int32_t> input) {
+  const std::span<std::byte> bytes = HostBytes(program_.tokens_host_buffer);
+  if (program_.head_rows > 0) {
+    const Ref head = program_.head_tokens(program_.tokens_host_buffer);
+    std::memcpy(bytes.data() + head.offset, head_tokens_.data(), head.bytes);
+  }
+  if (program_.embedding_rows == 0) return;
+  const uint64_t offset = program_.row_places(program_.tokens_host_buffer).offset;
+  auto* const places = reinterpret_cast<int32_t*>(bytes.data() + offset);
+  for (size_t i = 0; i < input.size(); ++i) {
+    const auto token = static_cast<size_t>(input[i]);
+    places[i] = token < row_places_.size() ? row_places_[token]
+                                           : static_cast<int32_t>(program_.embedding_rows);
+  }
 }
 
 void RankRunner::NumberSequences(int64_t micro_step) {

@@ -154,6 +154,8 @@ class RankRunner {
   virtual void AwaitTokens() {}
   // Writes the number of the first sequence of a micro-step of the coming step.
   void NumberSequences(int64_t micro_step);
+  // What Program::row_places and head_tokens say of a batch.
+  void FillTokenRows(std::span<const int32_t> input);
   virtual RankFiles& files() = 0;
   virtual const ArenaBases& bases() const = 0;
 
@@ -189,6 +191,8 @@ class RankRunner {
 
   bool carries_work_ = false;  // a step ran, and no drain since
   int64_t uncounted_ = 0;
+  std::vector<int32_t> row_places_;   // by token; empty: the embedding has no rows of its own
+  std::vector<int32_t> head_tokens_;  // of the head's rows, with those of padding
   std::array<uint64_t, kSpaces> touched_bytes_{};
   Engine::Traffic traffic_;  // but for the bytes of files
   std::vector<ExecutedInstruction> executed_;

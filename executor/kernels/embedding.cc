@@ -92,6 +92,30 @@ void AddRows(ThreadPool& pool, int64_t N, int64_t C, int64_t V, const KernelArg&
   }
 }
 
+// One element of any float dtype.
+float Get(const KernelArg& arg, int64_t at) {
+  float value = 0;
+  return *ReadBlock(arg, at, 1, &value);
+}
+void Set(const KernelArg& arg, int64_t at, float value) {
+  *WriteBlock(arg, at, &value) = value;
+  CommitBlock(arg, at, 1, &value);
+}
+
+// Calls fn(element of the R x n side, element of the R x Vp side or -1) for all, rows by thread.
+template <typename Fn>
+void ForEachColumn(const KernelCall& call, Fn&& fn) {
+  const int64_t R = call.dims[0], n = call.dims[1], Vp = call.dims[2];
+  const auto* columns_n = Arg(call, 1).as<const int32_t>();
+  call.context.pool->ParallelFor(R, kRowGrain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      for (int64_t j = 0; j < n; ++j) {
+        fn(r * n + j, columns_n[j] < 0 ? -1 : r * Vp + columns_n[j]);
+      }
+    }
+  });
+}
+
 }  // namespace
 
 void EmbedForward(const KernelCall& call) {
@@ -117,6 +141,48 @@ void EmbedForward(const KernelCall& call) {
         CommitBlock(x_BTC, row * C + first, count, x_buffer);
       });
     }
+  });
+}
+
+void EmbedRows(const KernelCall& call) {
+  const int64_t B = call.dims[0], T = call.dims[1], C = call.dims[2], n = call.dims[3];
+  const auto* places_BT = Arg(call, 0).as<const int32_t>();
+  const KernelArg &rows_nC = Arg(call, 1), &wpe_TC = Arg(call, 2), &x_BTC = Arg(call, 3);
+  const KernelArg& starts = Arg(call, 4);
+  const auto* starts_BT = Present(starts) ? starts.as<const int32_t>() : nullptr;
+  call.context.pool->ParallelFor(B * T, kRowGrain, [&](int64_t begin, int64_t end, int) {
+    alignas(64) float own_buffer[kBlock], wpe_buffer[kBlock] = {}, x_buffer[kBlock];
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t place = places_BT[row];
+      if (place >= n) continue;
+      const int64_t start = starts_BT == nullptr ? 0 : starts_BT[row];
+      const int64_t wpe_row = (row % T - start) * C;
+      ForEachBlock(0, C, [&](int64_t first, int64_t count) {
+        const float* own = ReadBlock(rows_nC, place * C + first, count, own_buffer);
+        const float* wpe = Present(wpe_TC) ? ReadBlock(wpe_TC, wpe_row + first, count, wpe_buffer)
+                                           : wpe_buffer;  // zeros
+        float* x = WriteBlock(x_BTC, row * C + first, x_buffer);
+        simd::VectorLoop(count, [&](int64_t i, auto part) {
+          Store(x + i, Load(own + i, part) + Load(wpe + i, part), part);
+        });
+        CommitBlock(x_BTC, row * C + first, count, x_buffer);
+      });
+    }
+  });
+}
+
+void PutColumns(const KernelCall& call) {
+  const KernelArg &src_Rn = Arg(call, 0), &dst_RVp = Arg(call, 2);
+  ForEachColumn(call, [&](int64_t narrow, int64_t wide) {
+    if (wide >= 0) Set(dst_RVp, wide, Get(src_Rn, narrow));
+  });
+}
+
+void TakeColumns(const KernelCall& call) {
+  const KernelArg &src_RVp = Arg(call, 0), &dst_Rn = Arg(call, 2);
+  ForEachColumn(call, [&](int64_t narrow, int64_t wide) {
+    Set(dst_Rn, narrow, wide < 0 ? 0 : Get(src_RVp, wide));
+    if (wide >= 0) Set(src_RVp, wide, 0);
   });
 }
 

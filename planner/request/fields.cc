@@ -388,6 +388,10 @@ void AddModelFields(FieldSink& sink, ModelFields& fields,
              "Modules that are trained whole and saved with the adapters, such as embed_tokens "
              "(PEFT's modules_to_save)"},
             fields.lora.save);
+  sink.Text({tuning, "⟦lora_tokens⟧", "TOKEN,...",
+             "Tokens whose rows of the embedding are trained and saved with the adapters, such as "
+             "7,200-205 (PEFT's trainable_token_indices)"},
+            fields.lora.tokens);
   sink.Flag(tuning, "⟦rslora⟧", "Scale by ALPHA / sqrt(RANK) instead", fields.lora.rslora);
 }
 

@@ -41,9 +41,10 @@ struct LoraFields {
   Given<int64_t> rank;
   Given<double> alpha, dropout;
   bool rslora = false;
-  std::string targets, save;
+  std::string targets, save, tokens;
   bool given() const {
-    return rank || alpha || dropout || rslora || !targets.empty() || !save.empty();
+    return rank || alpha || dropout || rslora || !targets.empty() || !save.empty() ||
+           !tokens.empty();
   }
 };
 

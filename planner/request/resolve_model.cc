@@ -125,12 +125,6 @@ void SetAdapters(const ModelFields& fields, ModelSpec& model, Assumptions& assum
     }
     const int64_t vocab = model.vocab;
     model = WithAdapter(std::move(model), fields.adapter, AdapterUse::kTrain);
-    if (!TokensOf(fields.adapter, model).empty()) {
-      ThrowUsage(
-          "⟦adapter⟧: {}: trainable_token_indices: rows of single tokens are not trained; go on "
-          "with PEFT, or merge the adapter into its model ('zeroplan merge') and train a new one",
-          (std::filesystem::path(fields.adapter) / kAdapterConfigFile).string());
-    }
     if (model.vocab != vocab) {
       assumptions.notes.push_back(
           fmt::format("Vocabulary: {} tokens, as the adapter in {} has them; its base has {}.",
@@ -151,7 +145,8 @@ void SetAdapters(const ModelFields& fields, ModelSpec& model, Assumptions& assum
   model.lora_rslora = lora.rslora;
   model.lora_targets = lora.targets.empty() ? std::string(kAllLinear) : lora.targets;
   model.lora_saved = lora.save;
-  CheckAdapters(model, "⟦lora_targets⟧, ⟦lora_save⟧");
+  model.lora_tokens = WriteTokens(ReadTokens(lora.tokens, model.vocab, "⟦lora_tokens⟧"));
+  CheckAdapters(model, "⟦lora_targets⟧, ⟦lora_save⟧, ⟦lora_tokens⟧");
 }
 
 // Of what PyTorch programs train a tower that sees can be frozen, with what projects its images.

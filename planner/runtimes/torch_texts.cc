@@ -317,6 +317,8 @@ void TorchBased::RefuseAdapters(const TorchPlay& play) const {
            "modelled; name linears of all layers");
   RefuseIf(!model.lora_saved.empty(),
            "⟦lora_save⟧: modules that PEFT trains whole are not modelled; leave it out");
+  RefuseIf(!model.lora_tokens.empty(),
+           "⟦lora_tokens⟧: rows of single tokens are not modelled; leave it out");
   RefuseIf(play.recipe.compile.layers || play.recipe.compile.loss,
            "⟦compile⟧: adapters under torch.compile are not modelled; leave it out");
   RefuseIf(play.recipe.kbit && key() != std::string_view("ddp"),

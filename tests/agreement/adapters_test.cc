@@ -23,6 +23,25 @@
 namespace zeroplan {
 namespace {
 
+ModelSpec WithTokens(ModelSpec model, const char* tokens, const char* of_head = "") {
+  model.lora_tokens = tokens;
+  model.lora_head_tokens = of_head;
+  return model;
+}
+
+// Rows of single tokens: of a tied head, of embedding and head apart, of more tokens than one unit
+// of rows, beside learned positions.
+std::vector<ModelSpec> ModelsWithTokens() {
+  ModelSpec saved = testing::WithLora(testing::TinyLlama(Llama()), "v_proj");
+  saved.lora_saved = "lm_head";
+  return {WithTokens(testing::WithLora(testing::TinyLlama(Qwen2()), "v_proj"), "30,3,7-9"),
+          WithTokens(testing::WithLora(testing::TinyLlama(Llama()), "all-linear"), "7,2", "5,2,9"),
+          WithTokens(testing::WithQlora(testing::TinyLlama(Llama()), "all-linear"), "", "5"),
+          WithTokens(saved, "12"),
+          WithTokens(testing::WithDropout(testing::WithLora(testing::TinyModel(), "c_attn")),
+                     "20-30,1-4")};
+}
+
 std::vector<ModelSpec> AdaptedModels() {
   ModelSpec saved = testing::WithLora(testing::TinyLlama(Llama()), "gate_proj,o_proj", 5);
   saved.lora_saved = "lm_head";
@@ -33,19 +52,22 @@ std::vector<ModelSpec> AdaptedModels() {
   ModelSpec rooted = testing::WithLora(testing::TinyLlama(Llama()),
                                        "v_proj:5/2,k_proj:3/1,gate_proj:3/4,up_proj:2/4");
   rooted.lora_rslora = true;
-  return {testing::WithLora(testing::TinyLlama(Qwen2()), uneven),
-          rooted,
-          testing::WithDropout(testing::WithLora(testing::TinyLlama(Llama()), uneven)),
-          testing::WithQlora(testing::TinyModel(), "c_attn@1:4/2,c_fc@2,mlp.c_proj@1-2:1"),
-          testing::WithLora(testing::TinyModel(), "all-linear"),
-          testing::WithLora(testing::TinyModel(), "c_attn,mlp.c_proj", 2),
-          testing::WithLora(testing::TinyLlama(Qwen3()), "all-linear"),
-          testing::WithLora(testing::TinyLlama(Qwen2()), "k_proj,up_proj", 4),
-          saved,
-          testing::WithQlora(testing::TinyLlama(Llama()), "all-linear"),
-          testing::WithQlora(testing::TinyModel(), "c_attn,mlp.c_proj", 2),
-          testing::WithDropout(testing::WithLora(testing::TinyModel(), "all-linear")),
-          testing::WithDropout(testing::WithQlora(testing::TinyLlama(Llama()), "v_proj,up_proj"))};
+  std::vector<ModelSpec> models = {
+      testing::WithLora(testing::TinyLlama(Qwen2()), uneven),
+      rooted,
+      testing::WithDropout(testing::WithLora(testing::TinyLlama(Llama()), uneven)),
+      testing::WithQlora(testing::TinyModel(), "c_attn@1:4/2,c_fc@2,mlp.c_proj@1-2:1"),
+      testing::WithLora(testing::TinyModel(), "all-linear"),
+      testing::WithLora(testing::TinyModel(), "c_attn,mlp.c_proj", 2),
+      testing::WithLora(testing::TinyLlama(Qwen3()), "all-linear"),
+      testing::WithLora(testing::TinyLlama(Qwen2()), "k_proj,up_proj", 4),
+      saved,
+      testing::WithQlora(testing::TinyLlama(Llama()), "all-linear"),
+      testing::WithQlora(testing::TinyModel(), "c_attn,mlp.c_proj", 2),
+      testing::WithDropout(testing::WithLora(testing::TinyModel(), "all-linear")),
+      testing::WithDropout(testing::WithQlora(testing::TinyLlama(Llama()), "v_proj,up_proj"))};
+  for (ModelSpec& model : ModelsWithTokens()) models.push_back(std::move(model));
+  return models;
 }
 
 EngineOptions AdapterOptions() {
@@ -83,6 +105,7 @@ TEST_CASE("adapters: gradients are the slopes of the engine's own loss") {
   for (const ModelSpec& model : AdaptedModels()) {
     for (const RecomputeConfig& recompute : {kNoRecompute, kSelectiveRecompute, FullRecompute()}) {
       CAPTURE(model.lora_targets);
+      CAPTURE(model.lora_tokens);
       CAPTURE(RecomputeName(recompute));
       LowerOptions options;
       options.logits_chunk_bytes = 7 * 40 * 4;
@@ -143,13 +166,26 @@ TEST_CASE("adapters: a fresh one changes nothing, and what is frozen stays bit b
     for (size_t t = 0; t < table.size(); ++t) {
       std::vector<float> values(drawn[t].begin(), drawn[t].end());
       for (size_t b = 0; b < plain.layout.tensors->size(); ++b) {
-        if ((*plain.layout.tensors)[b].name == table[t].name) values = of_base.master(b);
+        const ParamTensor& of_plain = (*plain.layout.tensors)[b];
+        if (of_plain.name == table[t].name) values = of_base.master(b);
+        // Rows of tokens begin as their matrix has them.
+        if (table[t].name != std::string(ModuleOf(of_plain.name)) + kTokensDelta) continue;
+        const std::vector<float> whole = of_base.master(b);
+        const auto cols = static_cast<size_t>(of_plain.shape[1]);
+        std::fill(values.begin(), values.end(), 0.0f);
+        for (size_t row = 0; row < table[t].tokens.size(); ++row) {
+          const size_t from = static_cast<size_t>(table[t].tokens[row]) * cols;
+          std::copy_n(whole.begin() + static_cast<ptrdiff_t>(from), cols,
+                      values.begin() + static_cast<ptrdiff_t>(row * cols));
+        }
       }
       weights.Write({static_cast<int>(t), StateKind::kMaster, 0, values.size()}, values);
     }
     fresh.Load(weights, false, nullptr);
-    CHECK(fresh.Evaluate(testing::RandomBatch(program, 9)) ==
-          base.Evaluate(testing::RandomBatch(plain, 9)));
+    const double adapted = fresh.Evaluate(testing::RandomBatch(program, 9));
+    const double whole = base.Evaluate(testing::RandomBatch(plain, 9));
+    const bool own_products = !model.lora_tokens.empty() || !model.lora_head_tokens.empty();
+    CHECK(std::abs(adapted - whole) <= (own_products ? 1e-6 * whole : 0));
   }
 }
 
@@ -319,6 +355,9 @@ TEST_CASE("adapters: a checkpoint holds them alone, and goes on at any stage ove
       testing::TinyLlama(Llama()),
       "q_proj:2/1,k_proj@1:4/3,v_proj:2/1,o_proj@1:4/16,up_proj:2/6,down_proj@0:1/4"));
   CheckCheckpoints(testing::WithLora(testing::TinyModel(), "c_attn@1:4/2,c_fc@2,mlp.c_proj@1-2:1"));
+  for (const ModelSpec& model : ModelsWithTokens()) {
+    if (!model.lora_quantized) CheckCheckpoints(model);
+  }
 }
 
 }  // namespace

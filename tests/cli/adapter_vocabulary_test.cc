@@ -301,7 +301,7 @@ TEST_CASE("embedding adapters: rows that --resize-embeddings adds are the adapte
   }
 }
 
-TEST_CASE("embedding adapters: rows of single tokens are merged, and not trained") {
+TEST_CASE("embedding adapters: rows of single tokens are merged, and trained") {
   const auto delta = [](const char* module) {
     return std::string(module) + ".token_adapter.trainable_tokens_delta";
   };
@@ -328,8 +328,16 @@ TEST_CASE("embedding adapters: rows of single tokens are merged, and not trained
     const Tensors apart = made.Merge(of_head);
     CHECK(apart.at(kEmbedding).values == base.at(kEmbedding).values);
     CHECK(apart.at(kHead).values == with_rows(kHead, {3, 4}));
-    made.Refused("train --model " + made.base() + made.Data() + "--steps 1 --adapter " + listed,
-                 "trainable_token_indices");
+    const Tensors trained = made.TrainFrom(listed);
+    CHECK(trained.contains(kOf + delta("model.embed_tokens")));
+    CHECK_FALSE(trained.contains(kOf + delta("lm_head")));  // PEFT's files have a tied head once
+    CHECK(trained.at(kOf + delta("model.embed_tokens")).shape == std::vector<uint64_t>{2, kWide});
+    CHECK(made.ConfigOf(listed + ".on").at("trainable_token_indices") == Json{200, 7});
+    CHECK(made.Merge(listed + ".on").at(kEmbedding).values != base.at(kEmbedding).values);
+    const Tensors head_trained = made.TrainFrom(of_head);
+    CHECK(head_trained.at(kOf + delta("lm_head")).values != rows.values);
+    CHECK(made.ConfigOf(of_head + ".on").at("trainable_token_indices") ==
+          Json{{"lm_head", {3, 4}}});
     const auto refused = [&](const Json& changes, const Tensors& tensors, const char* why) {
       made.Refused("merge " + made.Make("bad", changes, tensors) + " -o " + made.path("no"), why);
     };
@@ -338,12 +346,57 @@ TEST_CASE("embedding adapters: rows of single tokens are merged, and not trained
                                Json::array(), Json(7)}) {
       refused({{"trainable_token_indices", tokens}}, of_two, "tokens from 0 to 255, each once");
     }
-    refused({{"trainable_token_indices", {1, 2, 3}}}, of_two, "expected shape [3, 32]");
+    refused({{"trainable_token_indices", {1, 2, 3}}}, of_two, "expected [3, 32]");
     refused({{"trainable_token_indices", {1, 2}}}, {}, "is missing");
     refused({}, of_two, "is no part of the adapters");
     refused({{"trainable_token_indices", {{"q_proj", {1}}}}}, of_two, "neither the embedding");
     refused({{"trainable_token_indices", {1, 2}}, {"modules_to_save", {"embed_tokens"}}}, of_two,
             "leave one of the two out");
+  }
+}
+
+TEST_CASE("embedding adapters: rows of tokens begin as the base has them") {
+  for (const bool tied : {true, false}) {
+    CAPTURE(tied);
+    const Adapters made(tied);
+    const std::string line = "train --model " + made.base() + made.Data() +
+                             "--method lora --lora-rank 2 --save-dtype fp32 --weight-decay 0 ";
+    const std::string out = made.path("tokens");
+    // The text has no such bytes, but a tied head has logits of them.
+    made.Run(line + "--lora-tokens 250-252,7 --save " + out, 2);
+    CHECK(made.ConfigOf(out).at("trainable_token_indices") == Json{250, 251, 252, 7});
+    const std::string name =
+        kOf + std::string("model.embed_tokens") + ".token_adapter.trainable_tokens_delta";
+    const Tensor base = ReadTensors(made.base() + "/model.safetensors").at(kEmbedding);
+    const Tensor rows = ReadTensors(out + "/adapter_model.safetensors").at(name);
+    std::vector<float> of_base;
+    for (const ptrdiff_t token : {250, 251, 252, 7}) {
+      const auto from = base.values.begin() + token * kWide;
+      of_base.insert(of_base.end(), from, from + kWide);
+    }
+    CHECK((rows.values == of_base) == !tied);
+    const Tensors merged = made.Merge(out);
+    const auto row = merged.at(kEmbedding).values.begin() + 7 * kWide;
+    CHECK(std::equal(row, row + kWide, rows.values.begin() + 3 * kWide));
+    // It is planned with the rows that it trains.
+    const auto bytes = [&](const std::string& more) {
+      const RunResult plan =
+          RunZeroplan("estimate --model " + made.base() +
+                      " --gpus 1 --hw h100-sxm-80gb --method lora --json " + more);
+      REQUIRE(plan.exit_code == 0);
+      return Json::parse(plan.out).at("model").at("trained_params").get<int64_t>();
+    };
+    CHECK(bytes("--lora-tokens 3,4") - bytes("") == 8 * kWide);  // in memory rows come by eights
+    const auto refused = [&](const char* tokens, const char* why) {
+      made.Refused(line + "--steps 1 --lora-tokens " + tokens, why);
+    };
+    refused("256", "--lora-tokens: 256 are no tokens; use TOKEN or FIRST-LAST, from 0 to 255");
+    refused("7-3", "--lora-tokens: 7-3 are no tokens");
+    refused("7,x", "--lora-tokens: x are no tokens");
+    refused("5,3-6", "--lora-tokens: token 5 is there twice");
+    refused("5 --lora-save embed_tokens", "is trained whole, and so are its rows");
+    made.Refused("plan --model qwen2.5-0.5b --gpus 1 --runtime ddp --method lora --lora-tokens 5",
+                 "--lora-tokens: rows of single tokens are not modelled");
   }
 }
 

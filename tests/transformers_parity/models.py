@@ -75,9 +75,8 @@ def make_model(config, folder, template=None, seed=1, begin=None):
 
 
 def load_tokenizer(folder):
-    """As tokenizer.json says. AutoTokenizer takes a class by the model's type where it has one: up
-    to 5.24 that of qwen2 has a pre-tokenizer of its own."""
-    return transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    """As zeroplan reads it, too: a class by the model's type, whose pre-tokenizer may be its own."""
+    return transformers.AutoTokenizer.from_pretrained(folder)
 
 
 def leave_norms_out_of_decay(model):

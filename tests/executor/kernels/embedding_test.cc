@@ -63,6 +63,87 @@ TEST_CASE("embedding forward and backward") {
   }
 }
 
+TEST_CASE("embedding: rows of single tokens stand in for those of the table") {
+  ZEROPLAN_TEST_RNG(rng);
+  for (const Dtype dtype : FloatDtypes()) {
+    for (const bool borders : {false, true}) {
+      for (const auto& [B, T, C, n] : std::vector<std::array<int64_t, 4>>{
+               {1, 1, 1, 1}, {2, 3, 5, 8}, {3, 40, 33, 16}, {2, 300, 1100, 8}}) {
+        CAPTURE(B);
+        CAPTURE(T);
+        CAPTURE(C);
+        Bench bench(2);
+        std::vector<int32_t> of, begins;
+        for (int64_t i = 0; i < B * T; ++i) {
+          of.push_back(static_cast<int32_t>(rng.Below(2 * static_cast<uint64_t>(n))));
+          const int64_t t = i % T;
+          const bool starts = t > 0 && rng.Below(3) == 0;
+          begins.push_back(t == 0 ? 0 : starts ? static_cast<int32_t>(t) : begins.back());
+        }
+        Tensor places = Tensor::Ints(of), starts = Tensor::Ints(begins);
+        Tensor rows = Tensor::Random(rng, dtype, n * C), wpe = Tensor::Random(rng, dtype, T * C);
+        Tensor x = Tensor::Random(rng, dtype, B * T * C);
+        Tensor plain = x;
+        Doubles want = x.values(), want_plain = x.values();
+        for (int64_t i = 0; i < B * T * C; ++i) {
+          const auto row = static_cast<size_t>(i / C);
+          if (of[row] >= n) continue;
+          const int64_t t = static_cast<int64_t>(row) % T - (borders ? begins[row] : 0);
+          want_plain[static_cast<size_t>(i)] = rows[of[row] * C + i % C];
+          want[static_cast<size_t>(i)] = rows[of[row] * C + i % C] + wpe[t * C + i % C];
+        }
+        Tensor* const given = borders ? &starts : nullptr;
+        bench.Run(KernelId::kEmbedRows, {B, T, C, n}, {&places, &rows, &wpe, &x, given});
+        CheckAllClose(x, want, 0x1p-22, "x");
+        bench.Run(KernelId::kEmbedRows, {B, T, C, n}, {&places, &rows, nullptr, &plain, given});
+        for (int64_t i = 0; i < B * T * C; ++i) {
+          REQUIRE(plain[i] == want_plain[static_cast<size_t>(i)]);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("columns of single tokens are put into logits and taken out") {
+  ZEROPLAN_TEST_RNG(rng);
+  for (const Dtype dtype : FloatDtypes()) {
+    for (const auto& [R, n, Vp] :
+         std::vector<std::array<int64_t, 3>>{{1, 1, 1}, {3, 8, 40}, {257, 16, 384}}) {
+      CAPTURE(R);
+      CAPTURE(n);
+      Bench bench(2);
+      // Each column once; those of padding are below 0.
+      std::vector<int32_t> columns;
+      for (int64_t j = 0; j < n; ++j) {
+        const auto column = static_cast<int32_t>((j * 7 + 3) % Vp);
+        columns.push_back(n > 1 && j >= n - 2 ? -1 : column);
+      }
+      Tensor which = Tensor::Ints(columns);
+      Tensor narrow = Tensor::Random(rng, dtype, R * n), wide = Tensor::Random(rng, dtype, R * Vp);
+      Doubles want = wide.values(), want_taken(static_cast<size_t>(R * n)), want_left;
+      for (int64_t i = 0; i < R * n; ++i) {
+        const int32_t column = columns[static_cast<size_t>(i % n)];
+        if (column >= 0) want[static_cast<size_t>(i / n * Vp + column)] = narrow[i];
+      }
+      bench.Run(KernelId::kPutColumns, {R, n, Vp}, {&narrow, &which, &wide});
+      for (int64_t i = 0; i < R * Vp; ++i) REQUIRE(wide[i] == want[static_cast<size_t>(i)]);
+      want_left = want;
+      for (int64_t i = 0; i < R * n; ++i) {
+        const int32_t column = columns[static_cast<size_t>(i % n)];
+        if (column < 0) continue;
+        want_taken[static_cast<size_t>(i)] = want[static_cast<size_t>(i / n * Vp + column)];
+        want_left[static_cast<size_t>(i / n * Vp + column)] = 0;
+      }
+      Tensor taken = Tensor::Random(rng, dtype, R * n);
+      bench.Run(KernelId::kTakeColumns, {R, n, Vp}, {&wide, &which, &taken});
+      for (int64_t i = 0; i < R * n; ++i) {
+        REQUIRE(taken[i] == want_taken[static_cast<size_t>(i)]);
+      }
+      for (int64_t i = 0; i < R * Vp; ++i) REQUIRE(wide[i] == want_left[static_cast<size_t>(i)]);
+    }
+  }
+}
+
 #ifndef ZEROPLAN_TEST_CUDA  // there the launch ends, and with it the process's use of the GPU
 TEST_CASE("embedding refuses a token outside the vocabulary") {
   Bench bench(1);

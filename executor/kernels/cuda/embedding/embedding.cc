@@ -1,10 +1,32 @@
-#include "executor/kernels/cuda/embedding/embed_backward.h"
-
 #include "core/program/kernel_workspace.h"
 #include "executor/kernels/cuda/cuda_kernels.h"
+#include "executor/kernels/cuda/embedding/embed_backward.h"
+#include "executor/kernels/cuda/embedding/token_rows.h"
 #include "executor/kernels/cuda/launch_util.h"
 
 namespace zeroplan::cuda {
+
+void EmbedRows(const KernelCall& call) {
+  const auto [B, T, C, n] = FirstDims<4>(call.dims);
+  LaunchEmbedRows(Arg(call, 0).as<const int32_t>(), Arg(call, 4).as<const int32_t>(),
+                  Floats(call, 1), Floats(call, 2), Floats(call, 3), B * T, T, C, n,
+                  LaunchStream(call));
+  CheckLaunched(call);
+}
+
+void PutColumns(const KernelCall& call) {
+  const auto [R, n, Vp] = FirstDims<3>(call.dims);
+  LaunchPutColumns(Floats(call, 0), Arg(call, 1).as<const int32_t>(), Floats(call, 2), R, n, Vp,
+                   LaunchStream(call));
+  CheckLaunched(call);
+}
+
+void TakeColumns(const KernelCall& call) {
+  const auto [R, n, Vp] = FirstDims<3>(call.dims);
+  LaunchTakeColumns(Floats(call, 0), Arg(call, 1).as<const int32_t>(), Floats(call, 2), R, n, Vp,
+                    LaunchStream(call));
+  CheckLaunched(call);
+}
 
 void EmbedBackward(const KernelCall& call) {
   const auto [B, T, C, V] = FirstDims<4>(call.dims);
