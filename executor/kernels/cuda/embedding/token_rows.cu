@@ -52,9 +52,9 @@ __global__ void __launch_bounds__(kThreads)
 void LaunchEmbedRows(const int32_t* places_M, const int32_t* starts_M, const FloatArray& rows_nC,
                      const FloatArray& wpe_TC, const FloatArray& x_MC, int64_t M, int64_t T,
                      int64_t C, int64_t n, cudaStream_t stream) {
-  EmbedRowsKernel<<<GridOf(M, 1), kThreads, 0, stream>>>(
-      places_M, starts_M, Runtime(rows_nC), Runtime(wpe_TC), wpe_TC.data != nullptr, Runtime(x_MC),
-      T, C, n);
+  EmbedRowsKernel<<<GridOf(M, 1), kThreads, 0, stream>>>(places_M, starts_M, Runtime(rows_nC),
+                                                         Runtime(wpe_TC), wpe_TC.data != nullptr,
+                                                         Runtime(x_MC), T, C, n);
 }
 
 void LaunchPutColumns(const FloatArray& src_Rn, const int32_t* columns_n, const FloatArray& dst_RVp,
