@@ -1,4 +1,4 @@
-// What a process that starts another, such as a remote shell, prepares before it forks.
+// A process that starts another, such as a remote shell, prepares this before it forks.
 #pragma once
 
 #include <string>

@@ -297,8 +297,8 @@ std::optional<std::set<int64_t>> ChosenLayers(JsonSection& config, const ParamRo
   return layers;
 }
 
-// Which linears of which layers have adapters, of which rank and alpha: as PEFT finds them in the
-// names of a model's modules. Sets spec.lora_targets. REQUIRES: spec has the rest.
+// Sets spec.lora_targets to the linears that have adapters, with their layers, ranks and alphas, as
+// PEFT finds them in the names of a model's modules. REQUIRES: spec has the rest.
 void ReadModules(JsonSection& config, ModelSpec& spec) {
   const ParamRows rows = spec.family->Params(BaseModel(spec));
   const std::vector<std::string> linears = LayerLinears(spec);

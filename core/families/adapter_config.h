@@ -14,7 +14,7 @@ namespace zeroplan {
 
 inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
 inline constexpr const char* kAdapterWeightsFile = "adapter_model.safetensors";
-// What PEFT puts before the names of tensors.
+// PEFT puts this before the names of tensors.
 inline constexpr const char* kAdapterPrefix = "base_model.model.";
 // The same weights as a pickle, which is code: never read.
 inline constexpr const char* kAdapterPickleFile = "adapter_model.bin";
@@ -40,7 +40,7 @@ struct VocabularyModules {
 };
 VocabularyModules VocabularyModulesOf(const ModelSpec& spec);
 
-// What the adapter's files say of the two, as PEFT loads them, put on the model of the base:
+// Puts on the model of the base what the adapter's files say of the two, as PEFT loads them:
 //
 // - modules_to_save: each of the two that it names is trained. On a tied base PEFT makes a copy of
 //   it, and the other stays: spec.tied_head becomes false. With ensure_weight_tying both are one.
@@ -70,9 +70,9 @@ std::filesystem::path TokenizerFolder(const std::filesystem::path& model,
 // that is empty the one that the adapter names. Throws Error(kUsage) where it is not here.
 std::string BaseFolder(const std::filesystem::path& folder, const std::string& given);
 
-// What PEFT's modules_to_save has to name for the modules that are trained whole, and whether its
-// ensure_weight_tying has to be true: a tied embedding that is trained is the head, too.
-// REQUIRES: HasAdapters(spec).
+// Returns what PEFT's modules_to_save has to name for the modules that are trained whole, and says
+// whether its ensure_weight_tying has to be true: a tied embedding that is trained is the head,
+// too. REQUIRES: HasAdapters(spec).
 std::vector<std::string> SavedModules(const ModelSpec& spec);
 bool TrainsTiedHead(const ModelSpec& spec);
 

@@ -1,4 +1,4 @@
-// What an adapter's files say of the token embedding and the head: modules_to_save,
+// Reads what an adapter's files say of the token embedding and the head: modules_to_save,
 // ensure_weight_tying, trainable_token_indices, and embeddings that PEFT saves unasked
 // (save_embedding_layers).
 #include <algorithm>

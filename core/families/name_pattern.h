@@ -9,7 +9,7 @@
 
 namespace zeroplan {
 
-// Of an expression: characters, sets, groups, alternatives, repetitions, ^, $ and \b. What needs
+// An expression has characters, sets, groups, alternatives, repetitions, ^, $ and \b. What needs
 // backtracking (references, looking ahead or behind, possessive repetitions), flags and what is not
 // ASCII are refused. Whether a name matches takes at most its length times the size of the
 // expression, which is bounded, in steps: all places where a match can be are followed together.
@@ -22,7 +22,7 @@ class NamePattern {
   // what Python refuses, and for what is refused here.
   NamePattern(std::string_view pattern, std::string_view where);
 
-  // Of the expression, with what it repeats written out: at most 8192.
+  // The expression's size, with what it repeats written out: at most 8192.
   int64_t size() const { return static_cast<int64_t>(program_.size()); }
 
   // As re.fullmatch. `steps`: what may still be taken; it is less afterwards, and below 0 the

@@ -171,7 +171,7 @@ class TargetReader {
     return adapter;
   }
 
-  // Of `layers` those in which the linear is called `name`.
+  // Returns those of `layers` in which the linear is called `name`.
   LayerRange Matched(std::string_view name, const std::string& linear, LayerRange layers) const {
     if (name == kAllLinear || IsNamed(linear, name)) return layers;
     size_t layer = 0;

@@ -368,8 +368,8 @@ void MergedWeights::PutTokenRows(size_t index, const TensorRange& range,
 
 std::vector<HfTensor> AdapterTensors(std::span<const ParamTensor> table) {
   const std::vector<HfTensor> published = HfTensors(table);
-  // Where rows of single tokens lie beside their matrix, PEFT has another name for that, and with a
-  // tied head both names for both.
+  // PEFT has another name for a matrix that rows of single tokens lie beside, and with a tied head
+  // both names for both.
   const auto rows_of = [&](std::string_view module) {
     return std::find_if(published.begin(), published.end(), [&](const HfTensor& tensor) {
       return tensor.name == std::string(module) + kTokensDelta;

@@ -56,7 +56,7 @@ class AdapterSource : public StateSource {
 
   // Elements of a tensor from `begin` on. Throws Error(kUsage) for one that is not finite.
   void ReadFinite(const SafetensorsEntry& entry, uint64_t begin, std::span<float> out) const;
-  // Where a tied head is there, too, it is the embedding.
+  // Throws where a tied head is there, too, and is not the embedding.
   void CheckTwin(const ParamTensor& tensor, const SafetensorsEntry& a,
                  const SafetensorsEntry& b) const;
 
@@ -120,12 +120,12 @@ class MergedWeights : public StateSource {
   MergedWeights(const std::filesystem::path& folder, const std::filesystem::path& adapter,
                 const ModelSpec& spec);
 
-  // Of BaseModel(spec), whose tensors are read.
+  // The tensors that are read, of BaseModel(spec).
   std::span<const ParamTensor> table() const { return merged_table_; }
   void Read(const TensorRange& range, std::span<float> out) const override;
 
  private:
-  // What rows of single tokens replace of a range.
+  // Puts rows of single tokens into a range, in place of those that they replace.
   void PutTokenRows(size_t index, const TensorRange& range, std::span<float> out) const;
 
   struct Delta {
@@ -136,7 +136,7 @@ class MergedWeights : public StateSource {
     std::vector<int64_t> up_row;  // by output: its row of B
   };
 
-  // What the pair of rows `down` and `up` of the table adds to a matrix.
+  // Returns what the pair of rows `down` and `up` of the table adds to a matrix.
   Delta DeltaOf(const ParamTensor& weight, size_t down, size_t up) const;
   void Add(const Delta& delta, uint64_t cols, const TensorRange& range, std::span<float> out) const;
 

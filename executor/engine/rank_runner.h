@@ -154,7 +154,7 @@ class RankRunner {
   virtual void AwaitTokens() {}
   // Writes the number of the first sequence of a micro-step of the coming step.
   void NumberSequences(int64_t micro_step);
-  // What Program::row_places and head_tokens say of a batch.
+  // Fills Program::row_places and head_tokens for a batch.
   void FillTokenRows(std::span<const int32_t> input);
   virtual RankFiles& files() = 0;
   virtual const ArenaBases& bases() const = 0;

@@ -55,7 +55,7 @@ class RecordBuilder : public nlohmann::json_sax<RecordJson> {
   }
 
  private:
-  // Where the value that comes next belongs.
+  // The place of the value that comes next.
   RecordJson* Place() {
     if (open_.empty() || open_.back()->is_object()) return next_;
     return &open_.back()->emplace_back(nullptr);

@@ -249,7 +249,7 @@ RecordJson Structure(const RecordJson& record, const std::string& key, std::stri
 }
 
 constexpr std::array kMedia = {"images", "image", "videos", "video", "audios", "audio"};
-// Of a record: whether its answer is the wanted one.
+// Says whether a record's answer is the wanted one.
 constexpr std::array kPreferences = {"label", "kto_tag"};
 
 // As YesOrNo, of what may be a text, as in tables of texts.

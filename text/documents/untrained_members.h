@@ -1,4 +1,4 @@
-// What records have and the tokens of them do not, for a line a file.
+// Notes what records have and the tokens of them do not, for a line a file.
 #pragma once
 
 #include <filesystem>

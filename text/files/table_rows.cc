@@ -35,9 +35,9 @@ using TableJson = nlohmann::ordered_json;
 
 constexpr size_t kRowsBlockBytes = size_t{1} << 18;
 
-// What Python runs, with the file, the most bytes of a value and the most columns: "N" and the
-// names of the columns, then for each row "R" and the row as JSON; "E" and what went wrong, "L" and
-// what is too large. Members that are null are left out: tables give all rows of a struct all
+// Python runs this with the file, the most bytes of a value and the most columns. It prints "N" and
+// the names of the columns, then for each row "R" and the row as JSON; "E" and what went wrong, "L"
+// and what is too large. Members that are null are left out: tables give all rows of a struct all
 // members that any has.
 //
 // A file of some KB may stand for any number of bytes (compressed pages, dictionaries). So few rows

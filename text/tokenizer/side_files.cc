@@ -337,7 +337,7 @@ bool IsSame(const AddedToken& a, const AddedToken& b) {
          a.lstrip == b.lstrip && a.rstrip == b.rstrip && a.normalized == b.normalized;
 }
 
-// What transformers takes from the folder, and nobody else knows of.
+// The parts of the folder that transformers alone takes.
 void RefuseUnknown(const SideFile& config) {
   if (const JsonNode* fix = config.document.Find("fix_mistral_regex"); IsTrue(fix)) {
     ThrowUsage(

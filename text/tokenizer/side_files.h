@@ -21,7 +21,7 @@ namespace zeroplan {
 // Texts of tokens by their names ("bos_token", "eos_token", "image_token"), in transformers' order.
 using NamedTokens = std::vector<std::pair<std::string, std::string>>;
 
-// What the folder's files name; defaults of the tokenizer's class included, as GPT-2's
+// Returns what the folder's files name; defaults of the tokenizer's class included, as GPT-2's
 // "<|endoftext|>". Without a tokenizer.json there are no such defaults. Throws Error(kUsage) naming
 // file and key.
 NamedTokens NamedTokensOf(const std::filesystem::path& folder);

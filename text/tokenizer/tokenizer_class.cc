@@ -5,7 +5,7 @@
 namespace zeroplan {
 namespace {
 
-// Which class transformers 5.24 (models/auto/tokenization_auto.py) has for a type of model where
+// The class that transformers 5.24 (models/auto/tokenization_auto.py) has for a type of model where
 // the folder names none, or one that is known to be wrong. Types of models that make no text, and
 // those whose class reads no BPE, are left out.
 struct TypesOfClass {
