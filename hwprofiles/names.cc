@@ -169,8 +169,7 @@ std::string WithWhatDiffers(const std::string& name) {
 
 // A slip of the keys ("h100-80gb-smx"), and no other card: its numbers are those that were given.
 std::string Misspelt(const std::string& name, const std::vector<std::string>& known) {
-  std::string lower = name;
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const std::string lower = LowerAscii(name);
   const std::string nearest = NearestName(lower, known);
   const auto digits = [](std::string text) {
     std::erase_if(text, [](char c) { return !IsDigit(c); });

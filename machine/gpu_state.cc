@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -136,8 +135,7 @@ void AskProcesses(const Nvml& nvml, Device device, GpuState& gpu) {
 // "0000:3b:00.0", as /sys names the device "00000000:3B:00.0".
 std::optional<int> NumaNodeOf(std::string bus) {
   if (bus.size() > 12) bus.erase(0, bus.size() - 12);
-  for (char& c : bus) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  std::ifstream file("/sys/bus/pci/devices/" + bus + "/numa_node");
+  std::ifstream file("/sys/bus/pci/devices/" + LowerAscii(bus) + "/numa_node");
   int node = -1;
   return file >> node && node >= 0 ? std::optional(node) : std::nullopt;
 }

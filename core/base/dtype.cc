@@ -1,10 +1,9 @@
 #include "core/base/dtype.h"
 
-#include <algorithm>
-#include <cctype>
 #include <string>
 
 #include "core/base/error.h"
+#include "core/base/strings.h"
 
 namespace zeroplan {
 
@@ -43,9 +42,7 @@ std::string_view DtypeName(Dtype dtype) {
 }
 
 Dtype ParseDtype(std::string_view text, std::string_view what) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string lower = LowerAscii(text);
   if (lower == "bf16" || lower == "bfloat16") return Dtype::kBF16;
   if (lower == "fp16" || lower == "float16" || lower == "half") return Dtype::kF16;
   if (lower == "fp32" || lower == "float32" || lower == "float") return Dtype::kF32;

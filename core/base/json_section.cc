@@ -1,7 +1,6 @@
 #include "core/base/json_section.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <variant>
 
@@ -9,12 +8,6 @@
 
 namespace zeroplan {
 namespace {
-
-std::string Lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
 
 // The scalar's number, also where it is written as a string; null for anything else.
 JsonScalar AsNumber(const JsonNode& node) {
@@ -85,7 +78,7 @@ std::optional<bool> JsonSection::Bool(std::string_view key) {
   if (node->kind == JsonNode::Kind::kScalar) {
     if (node->scalar.is_boolean()) return node->scalar.boolean();
     if (node->is_string()) {
-      const std::string text = Lower(node->scalar.text());
+      const std::string text = LowerAscii(node->scalar.text());
       if (text == "true") return true;
       if (text == "false") return false;
     }
@@ -151,7 +144,7 @@ std::optional<std::string> JsonSection::Word(std::string_view key,
   known.any_case = any_case;
   if (!text) return std::nullopt;
   for (const std::string& word : words) {
-    if (*text == word || (any_case && Lower(*text) == Lower(word))) return word;
+    if (*text == word || (any_case && LowerAscii(*text) == LowerAscii(word))) return word;
   }
   ReportValue(key, allowed);
   return std::nullopt;
@@ -208,7 +201,7 @@ bool IsSwitchedOn(const JsonNode& node) {
   }
   if (node.scalar.is_boolean()) return node.scalar.boolean();
   if (node.is_string()) {
-    const std::string text = Lower(node.scalar.text());
+    const std::string text = LowerAscii(node.scalar.text());
     return text != "none" && text != "false" && text != "auto" && !text.empty();
   }
   return node.scalar.is_number() && node.scalar.number() != 0;

@@ -86,6 +86,9 @@ std::vector<std::string_view> Split(std::string_view text, char separator);
 // The same of a list that a user wrote: what is behind its last comma is a part, even if empty.
 std::vector<std::string_view> SplitList(std::string_view text);
 
+// `text` with its letters A to Z made small; all else stays.
+std::string LowerAscii(std::string_view text);
+
 // `text` without the blanks at its ends.
 std::string_view WithoutBlanks(std::string_view text);
 

@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cctype>
 #include <string>
 #include <vector>
 
+#include "core/base/strings.h"
 #include "core/config/setup_facts.h"
 
 namespace zeroplan {
@@ -171,9 +170,7 @@ void AddPrecision(const TrainSetup& setup, Table* table) {
 // Another one than Adam has other parameters, which are not read.
 void AddOptimizer(const OptimizerConfig& optimizer, Table* table) {
   const std::string type = table->TextAt("optimizer.type");
-  std::string lower = type;
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string lower = LowerAscii(type);
   const bool other = !lower.empty() && lower != "auto" && lower != "adam" && lower != "adamw";
   if (other) return table->Add("optimizer.type", type);
   table->Add("optimizer.type", optimizer.adam_w_mode ? "AdamW" : "Adam");

@@ -1,7 +1,6 @@
 // optimizer and gradient_clipping.
-#include <algorithm>
-#include <cctype>
 
+#include "core/base/strings.h"
 #include "core/config/reader_state.h"
 
 namespace zeroplan {
@@ -9,12 +8,6 @@ namespace zeroplan {
 namespace {
 
 constexpr const char* kOptimizerTypes = "\"AdamW\" or \"Adam\"";
-
-std::string Lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
 
 void ReadBetas(JsonSection* params, OptimizerConfig* out) {
   params->Key("betas").form =
@@ -91,7 +84,7 @@ void ReadOptimizerSection(ReaderState* state) {
   OptimizerConfig& out = state->result.setup.optimizer;
   JsonSection& section = state->Open(&state->root(), "optimizer");
   const std::string type = section.String("type", kOptimizerTypes).value_or("AdamW");
-  const std::string lower = Lower(type);
+  const std::string lower = LowerAscii(type);
   JsonKey& type_key = section.Key("type");
   type_key.required = type_key.any_case = true;
   type_key.words = {"AdamW", "Adam"};

@@ -99,11 +99,6 @@ constexpr AdapterKey kAdapterKeys[] = {
      "is VeLoRA, which trains with compressed inputs and keeps more than A and B"},
 };
 
-std::string LowerCase(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
 bool IsNeutral(const JsonNode& node, bool objects) {
   if (node.is_null() || (node.kind == JsonNode::Kind::kScalar && node.scalar == false)) return true;
   if (node.is_string()) return node.scalar.text().empty();
@@ -141,7 +136,7 @@ void CheckInit(JsonSection& config, AdapterUse use) {
   if (node == nullptr || (node->kind == JsonNode::Kind::kScalar && node->scalar.is_boolean())) {
     return;
   }
-  const std::string way = node->is_string() ? LowerCase(node->scalar.text()) : "";
+  const std::string way = node->is_string() ? LowerAscii(node->scalar.text()) : "";
   if (way == "gaussian" || way == "eva" || way == "orthogonal") return;
   if (way == "mica" && use == AdapterUse::kMerge) return;
   if (way == "mica") {
@@ -177,7 +172,7 @@ class ModuleSet {
     const JsonNode* node = config.Value(key);
     if (node == nullptr) return;
     if (node->is_string() && !node->scalar.text().empty()) {
-      all_linear_ = LowerCase(node->scalar.text()) == kAllLinear;
+      all_linear_ = LowerAscii(node->scalar.text()) == kAllLinear;
       if (!all_linear_) pattern_.emplace(node->scalar.text(), config.Where(key));
     } else if (node->is_array()) {
       list_ = NamesIn(config, key, *node);

@@ -66,17 +66,11 @@ std::string_view OwnerOf(std::string_view name) {
 // Who publishes others' weights as they are, under their own names.
 bool IsMirror(const std::string& owner) { return IsIn(owner, {"unsloth", "nousresearch"}); }
 
-std::string Lower(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return lower;
-}
-
 // The preset whose shape is known to be that of `name`. An owner that is given must be the one who
 // published it: what others call so may be anything.
 Match FindPublished(const std::string& name) {
   const Words given = WordsOf(name), shape = ShapeWords(given);
-  const std::string owner = Lower(OwnerOf(name));
+  const std::string owner = LowerAscii(OwnerOf(name));
   const bool any_owner = owner.empty() || IsMirror(owner);
   Match own, by_shape;
   for (const ModelPreset& preset : ModelPresets()) {
@@ -86,7 +80,7 @@ Match FindPublished(const std::string& name) {
       by_shape = {&preset, nullptr};
     }
     for (const PublishedName& published : preset.published) {
-      if (!any_owner && owner != Lower(OwnerOf(published.name))) continue;
+      if (!any_owner && owner != LowerAscii(OwnerOf(published.name))) continue;
       const Words words_there = WordsOf(published.name);
       if (words_there == given) return {&preset, &published};
       if (by_shape.preset == nullptr && ShapeWords(words_there) == shape) {
@@ -308,7 +302,8 @@ NamedModel FindModel(const std::string& name_or_path, const OtherModels& others)
   const Match match = is_name ? FindPublished(name_or_path) : Match{};
   std::optional<NamedModel> cached;
   if (hub) cached = FromCache(name_or_path, others);
-  const bool same_weights = match.published != nullptr && !IsMirror(Lower(OwnerOf(name_or_path))) &&
+  const bool same_weights = match.published != nullptr &&
+                            !IsMirror(LowerAscii(OwnerOf(name_or_path))) &&
                             WordsOf(match.published->name) == WordsOf(name_or_path);
   if (!cached && same_weights) {
     cached = FromCache(match.published->name, others);

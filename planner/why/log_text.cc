@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include "core/base/strings.h"
+
 namespace zeroplan {
 namespace {
 
@@ -207,9 +209,7 @@ std::string PlainOptimizer(std::string value) {
     value = value.substr(colon + 2);
   }
   std::erase(value, '>');
-  std::transform(value.begin(), value.end(), value.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  return value;
+  return LowerAscii(value);
 }
 
 std::string GpuNameIn(std::string_view line) {

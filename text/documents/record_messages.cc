@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <optional>
 #include <utility>
 
@@ -255,9 +254,7 @@ constexpr std::array kPreferences = {"label", "kto_tag"};
 // As YesOrNo, of what may be a text, as in tables of texts.
 std::optional<bool> VerdictOf(const RecordJson& value) {
   if (!value.is_string()) return YesOrNo(value);
-  std::string text = value.get<std::string>();
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string text = LowerAscii(value.get<std::string>());
   if (text == "true" || text == "1" || text == "1.0") return true;
   if (text == "false" || text == "0" || text == "0.0") return false;
   return std::nullopt;

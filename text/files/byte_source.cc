@@ -7,7 +7,6 @@
 #include <zstd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "core/base/files.h"
 #include "core/base/limits.h"
 #include "core/base/long_work.h"
+#include "core/base/strings.h"
 
 namespace zeroplan {
 namespace {
@@ -175,11 +175,7 @@ class ZstdSource : public CompressedSource {
 
 }  // namespace
 
-std::string KindSuffix(const fs::path& path) {
-  std::string suffix = path.extension().string();
-  for (char& c : suffix) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return suffix;
-}
+std::string KindSuffix(const fs::path& path) { return LowerAscii(path.extension().string()); }
 
 Compression CompressionOf(const fs::path& path) {
   const std::string suffix = KindSuffix(path);

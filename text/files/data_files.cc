@@ -23,18 +23,12 @@ fs::path WithoutCompression(const fs::path& path) {
   return CompressionOf(path) == Compression::kNone ? path.filename() : path.stem();
 }
 
-std::string LowerCase(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 constexpr std::array<std::string_view, 8> kRecordExtensions = {
     ".jsonl", ".jsonlines", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow"};
 
 // Files that lie beside data and are none.
 bool DescribesData(const fs::path& path) {
-  const std::string name = LowerCase(path.filename().string());
+  const std::string name = LowerAscii(path.filename().string());
   static constexpr std::array<std::string_view, 8> kNames = {"dataset_info.json",
                                                              "dataset_infos.json",
                                                              "state.json",
@@ -58,7 +52,7 @@ Split SplitOf(const fs::path& below) {
       {"dev", Split::kOther}};
   std::string word;
   Split split = Split::kNone;
-  for (const char c : LowerCase(below.string()) + "/") {
+  for (const char c : LowerAscii(below.string()) + "/") {
     if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
       word += c;
       continue;

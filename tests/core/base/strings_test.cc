@@ -93,6 +93,12 @@ TEST_CASE("a shell's words are what was meant") {
   }
 }
 
+TEST_CASE("letters of ASCII alone are made small") {
+  CHECK(LowerAscii("AdamW-8bit_Z[@") == "adamw-8bit_z[@");
+  CHECK(LowerAscii("\xc3\x84 \xff") == "\xc3\x84 \xff");
+  CHECK(LowerAscii("").empty());
+}
+
 TEST_CASE("a word is quoted where it has to be") {
   CHECK(ShellCommand({"zeroplan", "plan", "--gpus", "8", "--memory=40GB", "runs/a_b.json"}) ==
         "zeroplan plan --gpus 8 --memory=40GB runs/a_b.json");
