@@ -176,14 +176,13 @@ float Factor(JsonSection* rope, const char* key, double fallback = 0) {
   return static_cast<float>(value.value_or(fallback));
 }
 
-// That of the config itself goes before that beside the scaling, as in transformers 5.
-int64_t OriginalPositions(JsonSection* config, JsonSection* rope, int64_t fallback) {
+// As in transformers 5 that of the config itself goes before that beside the scaling, and without
+// both it is the model's positions.
+int64_t OriginalPositions(JsonSection* config, JsonSection* rope, int64_t positions) {
   constexpr const char* kKey = "original_max_position_embeddings";
   const std::optional<int64_t> outer = config->Int(kKey, 1, kMax);
   const std::optional<int64_t> inner = rope->Int(kKey, 1, kMax);
-  const std::optional<int64_t> value = outer ? outer : inner;
-  if (!value && fallback == 0) rope->Fail(kKey, "is missing; set it as the model was trained with");
-  return value.value_or(fallback);
+  return (outer ? outer : inner).value_or(positions);
 }
 
 void ReadYarn(JsonSection* config, JsonSection* rope, ModelSpec* spec) {
@@ -301,7 +300,7 @@ void ReadRope(JsonSection* config, ModelSpec* spec) {
       spec->rope_factor = Factor(&rope, "factor");
       spec->rope_low = Factor(&rope, "low_freq_factor");
       spec->rope_high = Factor(&rope, "high_freq_factor");
-      spec->rope_positions = OriginalPositions(config, &rope, 0);
+      spec->rope_positions = OriginalPositions(config, &rope, spec->positions);
       if (spec->rope_low >= spec->rope_high) {
         rope.FailValue("low_freq_factor", "less than high_freq_factor");
       }

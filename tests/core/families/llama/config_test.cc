@@ -166,6 +166,8 @@ TEST_CASE("llama config: original positions of the config itself go before the s
       CHECK(Read(config).rope_positions == 8);
       config.erase("original_max_position_embeddings");
       CHECK(Read(config).rope_positions == 16);
+      config[key].erase("original_max_position_embeddings");
+      CHECK(Read(config).rope_positions == 64);
     }
   }
 }
