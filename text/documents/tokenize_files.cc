@@ -28,33 +28,6 @@
 namespace zeroplan {
 namespace {
 
-// What of a conversation the template prints nothing of.
-std::vector<std::string> Unprinted(const ChatTemplate& chat, const Conversation& conversation,
-                                   const ChatTemplate::Rendered& rendered) {
-  std::vector<std::string> names;
-  const auto add = [&](std::string name) {
-    if (std::find(names.begin(), names.end(), name) == names.end()) {
-      names.push_back(std::move(name));
-    }
-  };
-  if (conversation.tools.IsTrue() && !chat.AsksFor("tools", conversation)) add("tools");
-  if (!conversation.documents.is_none() && !chat.AsksFor("documents", conversation))
-    add("documents");
-  for (const jinja::Member& variable : conversation.variables) {
-    const std::string& name = variable.key.text()->bytes;
-    if (!chat.AsksFor(name, conversation)) add("chat_template_kwargs." + name);
-  }
-  for (const ChatMessage& message : conversation.messages) {
-    for (const auto& [name, value] : message.others) {
-      if (!chat.AsksFor(name, conversation)) add("messages[]." + name);
-    }
-  }
-  for (const size_t message : rendered.unprinted) {
-    add("contents of the role " + conversation.messages[message].role);
-  }
-  return names;
-}
-
 // The text of Alpaca's prompts has a place for the instruction and the input alone.
 void RefuseWithoutPlace(const Record& record, const RecordFormat& format, std::string_view where) {
   const std::vector<ChatMessage>& messages = record.chat.messages;
@@ -120,7 +93,7 @@ EncodedDocument DocumentEncoder::EncodeChat(Record* record, std::string_view whe
   EncodedDocument encoded;
   if (!chat_->PrintsArgumentsAsGiven(record->chat, where)) ReadArguments(where, &record->chat);
   const ChatTemplate::Rendered rendered = chat_->Render(record->chat, false, where);
-  encoded.unprinted = Unprinted(*chat_, record->chat, rendered);
+  encoded.unprinted = UnprintedParts(*chat_, record->chat, rendered);
   encoded.ids = tokenizer_.EncodeMarked(rendered.text, rendered.generated, &encoded.counted);
   return encoded;
 }

@@ -1,7 +1,10 @@
 #include "text/documents/untrained_members.h"
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
+#include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/strings.h"
 #include "text/files/data_files.h"
@@ -26,7 +29,88 @@ std::string ListOf(const std::vector<std::string>& names) {
   return names.size() > kMostNames ? text + " and others" : text;
 }
 
+// So many members or messages are looked at one by one.
+constexpr size_t kMostAlone = 12;
+
+// Whether the template makes another text of `changed` than `rendered`, or refuses it.
+bool Differs(const ChatTemplate& chat, const Conversation& changed,
+             const ChatTemplate::Rendered& rendered) {
+  try {
+    return chat.Render(changed, false, "").text != rendered.text;
+  } catch (const Error&) {
+    return true;
+  }
+}
+
+// Those of `items` that the template prints nothing of. `differs`: whether the text is another one
+// with a change to some items. A template may print what it does not name: message | tojson.
+template <typename T, typename Differs>
+std::vector<T> Unprinted(std::vector<T> items, const Differs& differs) {
+  if (items.empty() || !differs(std::span<const T>(items))) return items;
+  if (items.size() > kMostAlone) items.resize(kMostAlone);
+  std::erase_if(items, [&](const T& item) { return differs(std::span<const T>(&item, 1)); });
+  return items;
+}
+
+std::vector<std::string> UnprintedMembers(const ChatTemplate& chat,
+                                          const Conversation& conversation,
+                                          const ChatTemplate::Rendered& rendered) {
+  std::vector<std::string> names;
+  for (const ChatMessage& message : conversation.messages) {
+    for (const auto& [name, value] : message.others) {
+      const bool known = std::find(names.begin(), names.end(), name) != names.end();
+      if (!known && !chat.AsksFor(name, conversation)) names.push_back(name);
+    }
+  }
+  return Unprinted(std::move(names), [&](std::span<const std::string> some) {
+    Conversation without = conversation;
+    for (ChatMessage& message : without.messages) {
+      std::erase_if(message.others, [some](const auto& member) {
+        return std::find(some.begin(), some.end(), member.first) != some.end();
+      });
+    }
+    return Differs(chat, without, rendered);
+  });
+}
+
+std::vector<size_t> UnprintedContents(const ChatTemplate& chat, const Conversation& conversation,
+                                      const ChatTemplate::Rendered& rendered) {
+  return Unprinted(rendered.unprinted, [&](std::span<const size_t> some) {
+    Conversation other = conversation;
+    for (const size_t message : some) {
+      ChatMessage& changed = other.messages[message];
+      changed.content = changed.content.value_or("") + "+";
+      if (!changed.parts.empty()) changed.parts.back() += "+";
+    }
+    return Differs(chat, other, rendered);
+  });
+}
+
 }  // namespace
+
+std::vector<std::string> UnprintedParts(const ChatTemplate& chat, const Conversation& conversation,
+                                        const ChatTemplate::Rendered& rendered) {
+  std::vector<std::string> names;
+  const auto add = [&](std::string name) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      names.push_back(std::move(name));
+    }
+  };
+  if (conversation.tools.IsTrue() && !chat.AsksFor("tools", conversation)) add("tools");
+  if (!conversation.documents.is_none() && !chat.AsksFor("documents", conversation))
+    add("documents");
+  for (const jinja::Member& variable : conversation.variables) {
+    const std::string& name = variable.key.text()->bytes;
+    if (!chat.AsksFor(name, conversation)) add("chat_template_kwargs." + name);
+  }
+  for (const std::string& name : UnprintedMembers(chat, conversation, rendered)) {
+    add("messages[]." + name);
+  }
+  for (const size_t message : UnprintedContents(chat, conversation, rendered)) {
+    add("contents of the role " + conversation.messages[message].role);
+  }
+  return names;
+}
 
 void UntrainedMembers::Add(const std::string& where, const std::vector<std::string>& unused,
                            const std::vector<std::string>& unprinted) {

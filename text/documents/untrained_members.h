@@ -5,7 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "text/documents/chat_template.h"
+
 namespace zeroplan {
+
+// Names the parts of a conversation that the template prints nothing of: "messages[].time".
+// `rendered`: of it, without a generation prompt.
+std::vector<std::string> UnprintedParts(const ChatTemplate& chat, const Conversation& conversation,
+                                        const ChatTemplate::Rendered& rendered);
 
 class UntrainedMembers {
  public:

@@ -217,6 +217,24 @@ TEST_CASE("conversations: what the template prints nothing of, and members witho
   CHECK(whole.unprinted.empty());
 }
 
+TEST_CASE("conversations: a template that prints whole messages prints all of their members") {
+  const Model model(
+      "{% for m in messages %}{% if m.role == 'user' %}{{ m | tojson }}{% else %}<|im_start|>"
+      "{{ m.content }}<|im_end|>{% endif %}{% endfor %}");
+  const Tokenizer tokenizer = Tokenizer::FromFile(model.path("model"));
+  const auto chat = ChatTemplate::FromFolder(model.path("model"), tokenizer);
+  const DocumentEncoder encoder(tokenizer, {}, chat, {});
+  const std::string line =
+      R"({"messages": [{"role": "user", "content": "a b", "time": 3, "mood": 1},)"
+      R"( {"role": "assistant", "content": "c", "mood": 2, "score": 3}]})";
+  RawDocument document;
+  document.where = "a.jsonl:1";
+  document.bytes = line;
+  document.format = RecognizeRecord(line, "a.jsonl:1", {});
+  // mood of the user is printed.
+  CHECK(encoder.Encode(document).unprinted == std::vector<std::string>{"messages[].score"});
+}
+
 TEST_CASE("conversations: arguments of calls are printed once as JSON, with all digits") {
   const std::string call =
       R"({"messages": [{"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f",)"
