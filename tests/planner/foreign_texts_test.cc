@@ -14,7 +14,9 @@
 #include "core/base/json_source.h"
 #include "core/base/limits.h"
 #include "core/config/deepspeed_reader.h"
+#include "core/families/adapter_config.h"
 #include "core/families/load_model.h"
+#include "core/families/planned/planned.h"
 #include "hwprofiles/loader.h"
 #include "planner/plan/plan_file.h"
 #include "planner/runs/metrics_reader.h"
@@ -58,15 +60,40 @@ std::vector<ForeignReader> ForeignReaders(const TempDir& folder) {
     std::vector<std::string> notes;
     ReadHuggingFaceConfig(path, &notes);
   };
-  return {{"text", "{}", [](const std::string& text) { ParseJsonText(text, "f"); }},
-          {"config", corpus("config/auto_stage2.json"), config},
-          {"model", first_of("model"), model},
-          {"profile", corpus("profile/h200-141gb-sxm.json"),
-           [](const std::string& text) { ParseProfile(text, "f"); }},
-          {"plan", first_of("plan"), [](const std::string& text) { ReadPlan(text, "f"); }},
-          {"metrics", corpus("metrics/older.jsonl"),
-           [](const std::string& text) { ReadMetrics(text, "f"); }},
-          {"log", "{}", [](const std::string& text) { ParseLog(text, "f"); }}};
+  // Folders of their own, where the text is the header, the index or the adapter's config.
+  const auto in = [&folder](const char* name) {
+    const fs::path made = fs::path(folder.path()) / name;
+    fs::create_directories(made);
+    return made;
+  };
+  const auto header = [made = in("header")](const std::string& text) {
+    const uint64_t bytes = text.size();
+    std::ofstream file(made / "model.safetensors", std::ios::binary);
+    file.write(reinterpret_cast<const char*>(&bytes), sizeof bytes) << text << "12345678";
+    file.close();
+    ReadWeightHeaders(made);
+  };
+  const auto index = [made = in("index")](const std::string& text) {
+    std::ofstream(made / "model.safetensors.index.json", std::ios::binary) << text;
+    ReadWeightHeaders(made);
+  };
+  const auto adapter = [made = in("adapter")](const std::string& text) {
+    std::ofstream(made / kAdapterConfigFile, std::ios::binary) << text;
+    WithAdapter(LoadModel("llama3.2-1b"), made, AdapterUse::kMerge);
+  };
+  return {
+      {"header", R"({"a.weight": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})", header},
+      {"index", R"({"weight_map": {"a.weight": "model-1.safetensors"}})", index},
+      {"adapter", R"({"peft_type": "LORA", "target_modules": ["q_proj"]})", adapter},
+      {"text", "{}", [](const std::string& text) { ParseJsonText(text, "f"); }},
+      {"config", corpus("config/auto_stage2.json"), config},
+      {"model", first_of("model"), model},
+      {"profile", corpus("profile/h200-141gb-sxm.json"),
+       [](const std::string& text) { ParseProfile(text, "f"); }},
+      {"plan", first_of("plan"), [](const std::string& text) { ReadPlan(text, "f"); }},
+      {"metrics", corpus("metrics/older.jsonl"),
+       [](const std::string& text) { ReadMetrics(text, "f"); }},
+      {"log", "{}", [](const std::string& text) { ParseLog(text, "f"); }}};
 }
 
 // What a member is called and has.

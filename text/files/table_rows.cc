@@ -182,6 +182,30 @@ std::vector<std::string> EnvironmentOfPython() {
   return all;
 }
 
+// A process that ends with the object, whatever it was at.
+class ChildProcess {
+ public:
+  ChildProcess() = default;
+  ~ChildProcess() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  void Take(pid_t pid) { pid_ = pid; }
+  // Waits for its end; true: with status 0, now or before.
+  bool EndsWell() {
+    int status = 0;
+    const pid_t pid = std::exchange(pid_, -1);
+    return pid <= 0 || (waitpid(pid, &status, 0) == pid && status == 0);
+  }
+
+ private:
+  pid_t pid_ = -1;
+};
+
 class TableRows : public RecordReader {
  public:
   TableRows(const fs::path& path, std::span<const std::string> members)
@@ -200,15 +224,6 @@ class TableRows : public RecordReader {
       }
     }
   }
-  ~TableRows() override {
-    out_ = UniqueFd();
-    if (child_ > 0) {
-      kill(child_, SIGKILL);
-      waitpid(child_, nullptr, 0);
-    }
-  }
-  TableRows(const TableRows&) = delete;
-  TableRows& operator=(const TableRows&) = delete;
 
   bool Next(std::string* record) override {
     std::string line;
@@ -260,13 +275,12 @@ class TableRows : public RecordReader {
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     posix_spawn_file_actions_addchdir_np(&actions, "/");
+    pid_t child = -1;
     const int failed =
-        posix_spawn(&child_, program.c_str(), &actions, nullptr, argv.data(), envp.data());
+        posix_spawn(&child, program.c_str(), &actions, nullptr, argv.data(), envp.data());
     posix_spawn_file_actions_destroy(&actions);
-    if (failed != 0) {
-      child_ = -1;
-      FailToStart();
-    }
+    if (failed != 0) FailToStart();
+    child_.Take(child);
   }
   // Without what ends it; false: there are no more.
   bool TakeLine(std::string* line) {
@@ -297,11 +311,7 @@ class TableRows : public RecordReader {
     }
   }
   void CheckEnd() {
-    int status = 0;
-    const pid_t child = std::exchange(child_, -1);
-    if (child > 0 && (waitpid(child, &status, 0) != child || status != 0)) {
-      Fail(fmt::format("{} ended before it", python_));
-    }
+    if (!child_.EndsWell()) Fail(fmt::format("{} ended before it", python_));
   }
   [[noreturn]] void FailTooLarge() const {
     ThrowUsage("{}: a record of more than {} MiB; cut it into several", where(),
@@ -330,7 +340,7 @@ class TableRows : public RecordReader {
 
   std::string path_, python_;
   UniqueFd out_;
-  pid_t child_ = -1;
+  ChildProcess child_;
   std::vector<char> block_;
   size_t at_ = 0;
   size_t end_ = 0;
