@@ -199,6 +199,8 @@ class GraphBuilder {
   BufferId AddActivation(Label label, uint64_t elements, Dtype dtype);
   // The parameter with rows of single tokens of an embedding or head; kNoParam: it has none.
   int TokenRows(int weight) const;
+  // Exchanges the columns of those tokens: what the rows made, and the matrix that they are not of.
+  void SwapColumns(const Ref& own_Rn, const Ref& logits_RVp, int64_t rows, int64_t n);
   // Makes the logits of the tokens that the rows `own` are of, and puts them into their columns.
   void OwnLogits(const Ref& y_RC, int own, const Ref& own_Rn, const Ref& logits_RVp, int64_t rows);
   // The pairs of A and B that the layer has for a matrix.

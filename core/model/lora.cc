@@ -447,9 +447,10 @@ AdapterNames NamesOfAdapters(const ModelSpec& spec) {
 std::string DescribeAdapters(const ModelSpec& spec) {
   const bool even = IsEven(spec, ReadTargets(spec, "⟦lora_targets⟧"));
   const auto of_tokens = [&spec](std::string_view what, const std::string& list) {
-    return list.empty() ? ""
-                        : fmt::format(", rows of {} tokens of the {}",
-                                      ReadTokens(list, spec.vocab, what).size(), what);
+    if (list.empty()) return std::string();
+    const size_t tokens = ReadTokens(list, spec.vocab, what).size();
+    return tokens == 1 ? fmt::format(", the row of 1 token of the {}", what)
+                       : fmt::format(", rows of {} tokens of the {}", tokens, what);
   };
   return fmt::format("rank {}, alpha {}{}{}, on {}{}{}", spec.lora_rank, spec.lora_alpha,
                      spec.lora_rslora ? " by its root" : "",

@@ -183,13 +183,10 @@ double EmbedForwardBytes(const LaunchShape& launch) {
 
 // How many positions have such a row is up to the text: each row once is counted.
 double EmbedRowsBytes(const LaunchShape& launch) { return Bytes(launch, 0) + 2 * Bytes(launch, 1); }
-// An element lies alone in a sector of 32 bytes, which is read and written; on the other side they
-// lie side by side, in the same dtype.
-double ColumnBytes(const LaunchShape& launch) {
+// An element of the wide side lies alone in a sector of 32 bytes; both sides are read and written.
+double SwapColumnsBytes(const LaunchShape& launch) {
   constexpr double kSector = 32;
-  const double elements = Product(launch.dims, 2);
-  return elements * (2 * kSector + static_cast<double>(DtypeBytes(launch.args[0].dtype))) +
-         Bytes(launch, 1);
+  return Bytes(launch, 0) + 2 * (Bytes(launch, 1) + kSector * Product(launch.dims, 2));
 }
 
 // The named rows of dwte alone are read and written.

@@ -17,6 +17,7 @@ namespace zeroplan {
 RankRunner::RankRunner(const Program& program, int rank, bool record_trace)
     : program_(program), rank_(rank), record_trace_(record_trace) {
   if (record_trace_) executed_.reserve(kTraceReserve);
+  if (program_.embedding_rows == 0 && program_.head_rows == 0) return;
   for (const ParamTensor& tensor : *program_.layout.tensors) {
     if (tensor.tokens.empty()) continue;
     const bool of_embedding = tensor.layer == kEmbeddingLayer;

@@ -102,20 +102,6 @@ void Set(const KernelArg& arg, int64_t at, float value) {
   CommitBlock(arg, at, 1, &value);
 }
 
-// Calls fn(element of the R x n side, element of the R x Vp side or -1) for all, rows by thread.
-template <typename Fn>
-void ForEachColumn(const KernelCall& call, Fn&& fn) {
-  const int64_t R = call.dims[0], n = call.dims[1], Vp = call.dims[2];
-  const auto* columns_n = Arg(call, 1).as<const int32_t>();
-  call.context.pool->ParallelFor(R, kRowGrain, [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) {
-      for (int64_t j = 0; j < n; ++j) {
-        fn(r * n + j, columns_n[j] < 0 ? -1 : r * Vp + columns_n[j]);
-      }
-    }
-  });
-}
-
 }  // namespace
 
 void EmbedForward(const KernelCall& call) {
@@ -171,18 +157,20 @@ void EmbedRows(const KernelCall& call) {
   });
 }
 
-void PutColumns(const KernelCall& call) {
-  const KernelArg &src_Rn = Arg(call, 0), &dst_RVp = Arg(call, 2);
-  ForEachColumn(call, [&](int64_t narrow, int64_t wide) {
-    if (wide >= 0) Set(dst_RVp, wide, Get(src_Rn, narrow));
-  });
-}
-
-void TakeColumns(const KernelCall& call) {
-  const KernelArg &src_RVp = Arg(call, 0), &dst_Rn = Arg(call, 2);
-  ForEachColumn(call, [&](int64_t narrow, int64_t wide) {
-    Set(dst_Rn, narrow, wide < 0 ? 0 : Get(src_RVp, wide));
-    if (wide >= 0) Set(src_RVp, wide, 0);
+void SwapColumns(const KernelCall& call) {
+  const int64_t R = call.dims[0], n = call.dims[1], Vp = call.dims[2];
+  const auto* columns_n = Arg(call, 0).as<const int32_t>();
+  const KernelArg &narrow_Rn = Arg(call, 1), &wide_RVp = Arg(call, 2);
+  call.context.pool->ParallelFor(R, kRowGrain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      for (int64_t j = 0; j < n; ++j) {
+        if (columns_n[j] < 0) continue;
+        const int64_t narrow = r * n + j, wide = r * Vp + columns_n[j];
+        const float value = Get(narrow_Rn, narrow);
+        Set(narrow_Rn, narrow, Get(wide_RVp, wide));
+        Set(wide_RVp, wide, value);
+      }
+    }
   });
 }
 

@@ -114,6 +114,11 @@ TEST_CASE("kernel table: bytes moved by hand") {
         24 + 48 + 2 * 96);
   CHECK(bytes(KernelId::kEmbedBackward, {2, 3, 8, 99},
               {part(24), part(96), part(1584), part(48), part(4096)}) == 24 + 96 + 2 * 96 + 48);
+  CHECK(bytes(KernelId::kEmbedRows, {2, 3, 8, 5}, {part(24), part(80), part(48), part(96)}) ==
+        24 + 2 * 80);
+  // Sectors of 32 bytes, in and out, for each element of a column.
+  CHECK(bytes(KernelId::kSwapColumns, {10, 4, 50}, {part(16), part(80), part(1000)}) ==
+        16 + 2 * 80 + 2 * 32 * 40);
   CHECK(bytes(KernelId::kSelectRow, {8}, {part(96), part(128), part(16)}) == 32);
   // dy once more for the bias; the workspace is the library's.
   CHECK(bytes(KernelId::kMatmulBackwardWeight, {4, 5, 6},

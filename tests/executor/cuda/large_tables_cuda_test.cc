@@ -1,5 +1,6 @@
 // Embeddings, the loss, parameters and their states, copies of eight bits and the cache of keys and
 // values, past 2^31 elements. Legend: kernel_rows.inc's; n elements.
+#include <algorithm>
 #include <memory>
 
 #include "core/base/fp8.h"
@@ -66,6 +67,37 @@ TEST_CASE("gpu past 2^31 elements: embeddings of a large vocabulary") {
   bench.Run(KernelId::kEmbedBackward, {1, T, C, V}, {&tokens, &dx, &dwte});
   for (int64_t t = 0; t < T; ++t) {
     CheckSome(dwte, ids[static_cast<size_t>(t)] * C, dx.Read(t * C, C), 0, "dwte");
+  }
+}
+
+TEST_CASE("gpu past 2^31 elements: rows and columns of single tokens") {
+  constexpr int64_t kRows = 8;
+  if (!HasRoom(k16 + 4.0 * M * kRows)) return;
+  LargeBench bench;
+  LargeTensor places(Dtype::kI32, M), rows(Dtype::kBF16, kRows * C), x(Dtype::kBF16, n);
+  const std::vector<int64_t> some = SomeRows(M, C);
+  std::vector<int32_t> of(static_cast<size_t>(M), static_cast<int32_t>(kRows));  // none
+  for (const int64_t m : some) of[static_cast<size_t>(m)] = static_cast<int32_t>(m % kRows);
+  places.Ints(of), rows.Uniform(11), x.Uniform(12);
+  bench.Run(KernelId::kEmbedRows, {1, M, C, kRows}, {&places, &rows, nullptr, &x});
+  for (const int64_t m : some) CheckSome(x, m * C, rows.Read(m % kRows * C, C), 0, "x");
+
+  LargeTensor columns(Dtype::kI32, kRows), narrow(Dtype::kBF16, M * kRows);
+  LargeTensor& wide = x.Uniform(13);
+  std::vector<int32_t> which;
+  for (int64_t j = 0; j < kRows; ++j) which.push_back(static_cast<int32_t>(C - 1 - 3 * j));
+  columns.Ints(which), narrow.Uniform(14);
+  const auto sides = [&](int64_t m) {
+    Doubles both = narrow.Read(m * kRows, kRows);
+    for (const int32_t column : which) both.push_back(wide.Read(m * C + column, 1)[0]);
+    return both;
+  };
+  std::vector<Doubles> before;
+  for (const int64_t m : some) before.push_back(sides(m));
+  bench.Run(KernelId::kSwapColumns, {M, kRows, C}, {&columns, &narrow, &wide});
+  for (size_t i = 0; i < some.size(); ++i) {
+    std::rotate(before[i].begin(), before[i].begin() + kRows, before[i].end());
+    CHECK(sides(some[i]) == before[i]);
   }
 }
 

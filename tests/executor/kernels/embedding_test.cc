@@ -104,7 +104,7 @@ TEST_CASE("embedding: rows of single tokens stand in for those of the table") {
   }
 }
 
-TEST_CASE("columns of single tokens are put into logits and taken out") {
+TEST_CASE("columns of single tokens change places with those of the logits") {
   ZEROPLAN_TEST_RNG(rng);
   for (const Dtype dtype : FloatDtypes()) {
     for (const auto& [R, n, Vp] :
@@ -120,26 +120,18 @@ TEST_CASE("columns of single tokens are put into logits and taken out") {
       }
       Tensor which = Tensor::Ints(columns);
       Tensor narrow = Tensor::Random(rng, dtype, R * n), wide = Tensor::Random(rng, dtype, R * Vp);
-      Doubles want = wide.values(), want_taken(static_cast<size_t>(R * n)), want_left;
-      for (int64_t i = 0; i < R * n; ++i) {
-        const int32_t column = columns[static_cast<size_t>(i % n)];
-        if (column >= 0) want[static_cast<size_t>(i / n * Vp + column)] = narrow[i];
-      }
-      bench.Run(KernelId::kPutColumns, {R, n, Vp}, {&narrow, &which, &wide});
-      for (int64_t i = 0; i < R * Vp; ++i) REQUIRE(wide[i] == want[static_cast<size_t>(i)]);
-      want_left = want;
+      Doubles want_narrow = narrow.values(), want_wide = wide.values();
       for (int64_t i = 0; i < R * n; ++i) {
         const int32_t column = columns[static_cast<size_t>(i % n)];
         if (column < 0) continue;
-        want_taken[static_cast<size_t>(i)] = want[static_cast<size_t>(i / n * Vp + column)];
-        want_left[static_cast<size_t>(i / n * Vp + column)] = 0;
+        std::swap(want_narrow[static_cast<size_t>(i)],
+                  want_wide[static_cast<size_t>(i / n * Vp + column)]);
       }
-      Tensor taken = Tensor::Random(rng, dtype, R * n);
-      bench.Run(KernelId::kTakeColumns, {R, n, Vp}, {&wide, &which, &taken});
+      bench.Run(KernelId::kSwapColumns, {R, n, Vp}, {&which, &narrow, &wide});
       for (int64_t i = 0; i < R * n; ++i) {
-        REQUIRE(taken[i] == want_taken[static_cast<size_t>(i)]);
+        REQUIRE(narrow[i] == want_narrow[static_cast<size_t>(i)]);
       }
-      for (int64_t i = 0; i < R * Vp; ++i) REQUIRE(wide[i] == want_left[static_cast<size_t>(i)]);
+      for (int64_t i = 0; i < R * Vp; ++i) REQUIRE(wide[i] == want_wide[static_cast<size_t>(i)]);
     }
   }
 }

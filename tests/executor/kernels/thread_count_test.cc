@@ -186,6 +186,12 @@ TEST_CASE("results do not depend on the number of threads") {
                             {B, T, C, 20},
                             {Tensor::Ints(ids), t(p, B * T * C), t(p, 20 * C), t(p, T * C)},
                             kAccumulate});
+    CheckThreadIndependent({KernelId::kEmbedRows,
+                            {B, T, C, 12},
+                            {Tensor::Ints(ids), t(p, 12 * C), t(p, T * C), t(p, B * T * C)}});
+    const Tensor columns = Tensor::Ints({3, 31, 0, -1});
+    CheckThreadIndependent(
+        {KernelId::kSwapColumns, {B * T, 4, 32}, {columns, t(p, B * T * 4), t(p, B * T * 32)}});
     CheckThreadIndependent(
         {KernelId::kCrossEntropy,
          {B * T, 20, 32},

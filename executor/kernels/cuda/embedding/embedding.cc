@@ -14,16 +14,9 @@ void EmbedRows(const KernelCall& call) {
   CheckLaunched(call);
 }
 
-void PutColumns(const KernelCall& call) {
+void SwapColumns(const KernelCall& call) {
   const auto [R, n, Vp] = FirstDims<3>(call.dims);
-  LaunchPutColumns(Floats(call, 0), Arg(call, 1).as<const int32_t>(), Floats(call, 2), R, n, Vp,
-                   LaunchStream(call));
-  CheckLaunched(call);
-}
-
-void TakeColumns(const KernelCall& call) {
-  const auto [R, n, Vp] = FirstDims<3>(call.dims);
-  LaunchTakeColumns(Floats(call, 0), Arg(call, 1).as<const int32_t>(), Floats(call, 2), R, n, Vp,
+  LaunchSwapColumns(Arg(call, 0).as<const int32_t>(), Floats(call, 1), Floats(call, 2), R, n, Vp,
                     LaunchStream(call));
   CheckLaunched(call);
 }

@@ -23,28 +23,19 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Thread i has element i of the R x n side.
+// Thread i has element i of the narrow side.
 __global__ void __launch_bounds__(kThreads)
-    PutColumnsKernel(Runtime src_Rn, const int32_t* columns_n, Runtime dst_RVp, int64_t Rn,
-                     int64_t n, int64_t Vp) {
+    SwapColumnsKernel(const int32_t* columns_n, Runtime narrow_Rn, Runtime wide_RVp, int64_t Rn,
+                      int64_t n, int64_t Vp) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= Rn) return;
   const int64_t column = columns_n[i % n];
   if (column < 0) return;
   if (column >= Vp) FailIndex("column", column, i, Vp);
-  dst_RVp.Set(i / n * Vp + column, src_Rn.Get(i));
-}
-
-__global__ void __launch_bounds__(kThreads)
-    TakeColumnsKernel(Runtime src_RVp, const int32_t* columns_n, Runtime dst_Rn, int64_t Rn,
-                      int64_t n, int64_t Vp) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i >= Rn) return;
-  const int64_t column = columns_n[i % n];
-  if (column >= Vp) FailIndex("column", column, i, Vp);
-  const int64_t from = i / n * Vp + column;
-  dst_Rn.Set(i, column < 0 ? 0.0f : src_RVp.Get(from));
-  if (column >= 0) src_RVp.Set(from, 0.0f);
+  const int64_t wide = i / n * Vp + column;
+  const float value = narrow_Rn.Get(i);
+  narrow_Rn.Set(i, wide_RVp.Get(wide));
+  wide_RVp.Set(wide, value);
 }
 
 }  // namespace
@@ -57,17 +48,11 @@ void LaunchEmbedRows(const int32_t* places_M, const int32_t* starts_M, const Flo
                                                          Runtime(x_MC), T, C, n);
 }
 
-void LaunchPutColumns(const FloatArray& src_Rn, const int32_t* columns_n, const FloatArray& dst_RVp,
-                      int64_t R, int64_t n, int64_t Vp, cudaStream_t stream) {
-  PutColumnsKernel<<<GridOf(R * n, kThreads), kThreads, 0, stream>>>(
-      Runtime(src_Rn), columns_n, Runtime(dst_RVp), R * n, n, Vp);
-}
-
-void LaunchTakeColumns(const FloatArray& src_RVp, const int32_t* columns_n,
-                       const FloatArray& dst_Rn, int64_t R, int64_t n, int64_t Vp,
+void LaunchSwapColumns(const int32_t* columns_n, const FloatArray& narrow_Rn,
+                       const FloatArray& wide_RVp, int64_t R, int64_t n, int64_t Vp,
                        cudaStream_t stream) {
-  TakeColumnsKernel<<<GridOf(R * n, kThreads), kThreads, 0, stream>>>(
-      Runtime(src_RVp), columns_n, Runtime(dst_Rn), R * n, n, Vp);
+  SwapColumnsKernel<<<GridOf(R * n, kThreads), kThreads, 0, stream>>>(
+      columns_n, Runtime(narrow_Rn), Runtime(wide_RVp), R * n, n, Vp);
 }
 
 }  // namespace zeroplan::cuda

@@ -1,5 +1,5 @@
 // Launchers of rows of single tokens, which stand in for those of the embedding and the head
-// (core/program/kernel_rows.inc: EmbedRows, PutColumns, TakeColumns). Legend: M positions, T
+// (core/program/kernel_rows.inc: EmbedRows, SwapColumns). Legend: M positions, T
 // sequence, C hidden, n rows, R rows of logits, Vp padded vocabulary.
 #pragma once
 
@@ -15,10 +15,8 @@ namespace zeroplan::cuda {
 void LaunchEmbedRows(const int32_t* places_M, const int32_t* starts_M, const FloatArray& rows_nC,
                      const FloatArray& wpe_TC, const FloatArray& x_MC, int64_t M, int64_t T,
                      int64_t C, int64_t n, cudaStream_t stream);
-void LaunchPutColumns(const FloatArray& src_Rn, const int32_t* columns_n, const FloatArray& dst_RVp,
-                      int64_t R, int64_t n, int64_t Vp, cudaStream_t stream);
-void LaunchTakeColumns(const FloatArray& src_RVp, const int32_t* columns_n,
-                       const FloatArray& dst_Rn, int64_t R, int64_t n, int64_t Vp,
+void LaunchSwapColumns(const int32_t* columns_n, const FloatArray& narrow_Rn,
+                       const FloatArray& wide_RVp, int64_t R, int64_t n, int64_t Vp,
                        cudaStream_t stream);
 
 }  // namespace zeroplan::cuda
