@@ -2,6 +2,7 @@
 // too much ends with an error that names it, by counts and bytes.
 #include <doctest/doctest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -106,6 +107,13 @@ TEST_CASE("foreign files: programs are looked for in absolute folders alone") {
   CHECK(FindProgram("zp-tool").empty());
   fs::permissions(folder.path("bin/zp-tool"), fs::perms::owner_all);
   CHECK(FindProgram("zp-tool") == folder.path("bin/zp-tool"));
+}
+
+TEST_CASE("foreign files: a table that is refused leaves no process behind") {
+  const TokenizerFolder folder;
+  folder.Write("bad.parquet", "PAR1, and no table");
+  CHECK_FALSE(ReadAll(folder.path("bad.parquet")).empty());
+  CHECK(waitpid(-1, nullptr, WNOHANG) == -1);
 }
 
 TEST_CASE("foreign files: a table's values are as large as other records") {
