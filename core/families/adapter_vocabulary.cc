@@ -191,10 +191,9 @@ void TakeVocabulary(JsonSection& config, const fs::path& folder, ModelSpec& spec
                   "\"{}\" to the list, and \"ensure_weight_tying\": true",
                   embedding, head);
     }
-    // PEFT knows the embedding by these two names alone, and loads a head that lies beside another
-    // embedding into the base.
-    const bool ties = ensures.value_or(false) && any &&
-                      (saves_head || IsNamed(embedding, "embed_tokens") || rows.head > 0);
+    // PEFT knows a tied matrix by these two names alone.
+    const bool ties =
+        ensures.value_or(false) && any && (saves_head || IsNamed(embedding, "embed_tokens"));
     const bool same_tokens =
         !tokens.head || (tokens.embedding && *tokens.embedding == *tokens.head);
     if (ensures.value_or(false) && tokens.embedding && !same_tokens) {
@@ -211,14 +210,6 @@ void TakeVocabulary(JsonSection& config, const fs::path& folder, ModelSpec& spec
     if (!any && same_tokens) {  // one matrix still
       if (rows.embedding > 0 || rows.head > 0) Carry(embedding, spec);
       return;
-    }
-    const char* const key = any ? kSavedModules : kTokenIndices;
-    if (spec.family->ConfigKey("tied_head").empty()) {
-      config.Fail(key,
-                  "makes {} and {} two matrices, as ensure_weight_tying is not true, and they are "
-                  "one in every {}; train both as one (\"ensure_weight_tying\": true, with {} in "
-                  "modules_to_save)",
-                  embedding, head, spec.family->name(), head);
     }
     spec.tied_head = false;
   }

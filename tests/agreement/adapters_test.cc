@@ -34,7 +34,10 @@ ModelSpec WithTokens(ModelSpec model, const char* tokens, const char* of_head = 
 std::vector<ModelSpec> ModelsWithTokens() {
   ModelSpec saved = testing::WithLora(testing::TinyLlama(Llama()), "v_proj");
   saved.lora_saved = "lm_head";
-  return {WithTokens(testing::WithLora(testing::TinyLlama(Qwen2()), "v_proj"), "30,3,7-9"),
+  ModelSpec apart = testing::WithLora(testing::TinyModel(), "all-linear");
+  apart.tied_head = false;
+  return {WithTokens(apart, "3", "5,6"),
+          WithTokens(testing::WithLora(testing::TinyLlama(Qwen2()), "v_proj"), "30,3,7-9"),
           WithTokens(testing::WithLora(testing::TinyLlama(Llama()), "all-linear"), "7,2", "5,2,9"),
           WithTokens(testing::WithQlora(testing::TinyLlama(Llama()), "all-linear"), "", "5"),
           WithTokens(saved, "12"),

@@ -232,7 +232,12 @@ TEST_CASE("embedding adapters: PEFT's forms of a tied model are read as PEFT rea
   const Adapters gpt2(/*tied=*/true, /*gpt2=*/true);
   const std::string apart =
       gpt2.Make("apart", {{"modules_to_save", {"lm_head"}}}, {{kHead, Rows(kVocab, kWide, 0.1f)}});
-  gpt2.Refused("merge " + apart + " -o " + gpt2.path("no"), "modules_to_save: makes");
+  const Tensors merged = gpt2.Merge(apart);
+  CHECK(merged.at(kHead).values == Rows(kVocab, kWide, 0.1f).values);
+  CHECK(gpt2.ConfigOf(apart + ".merged", "/config.json").at("tie_word_embeddings") == false);
+  const Tensors on = gpt2.TrainFrom(apart);
+  CHECK(on.at(kOf + std::string(kHead)).values != merged.at(kHead).values);
+  CHECK_FALSE(on.contains(kOf + std::string("transformer.wte.weight")));
 }
 
 TEST_CASE("embedding adapters: a resized vocabulary is the adapter's") {

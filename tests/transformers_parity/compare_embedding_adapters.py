@@ -14,8 +14,7 @@ each of the forms below, changes what it trains by small random numbers, and sav
 
 Forms: the embedding, the head, both, in modules_to_save, each with and without ensure_weight_tying; a vocabulary
 that was resized, saved unasked or in modules_to_save, larger or smaller; trainable_token_indices of the embedding,
-of the head, of both with the same or other tokens, of a resized vocabulary. What zeroplan does not do has to be an
-error that names the key: embedding and head apart in a gpt2, a pickle.
+of the head, of both with the same or other tokens, of a resized vocabulary. A pickle has to be an error that names it.
 
 Last, `--resize-embeddings` with `--method lora`, whose folder PEFT has to load over a base that is resized.
 Exit code 1 past 1e-5; 77 where a package is missing.
@@ -36,14 +35,10 @@ LARGER, SMALLER = 403, 390
 EMBED, HEAD = "embed_tokens", "lm_head"
 
 
-def form(family, modules=None, ties=False, tokens=None, rows=None, merge="", untied_again=False):
-    """`merge`: the key that has to be named by errors; "": it works. `untied_again`: PEFT trains from the file that it
-    wrote as if it were not tied."""
-    return dict(family=family, modules=modules, ties=ties, tokens=tokens, rows=rows, merge=merge,
-                untied_again=untied_again)
+def form(family, modules=None, ties=False, tokens=None, rows=None):
+    return dict(family=family, modules=modules, ties=ties, tokens=tokens, rows=rows)
 
 
-TOKENS = "trainable_token_indices"
 FORMS = [
     form("qwen2", [EMBED]),
     form("qwen2", [EMBED], ties=True),
@@ -53,8 +48,8 @@ FORMS = [
     form("qwen2", [EMBED, HEAD], ties=True),
     form("llama", [EMBED]),
     form("llama", [EMBED, HEAD], ties=True),
-    form("gpt2", ["wte", "wpe"], merge="modules_to_save"),
-    form("gpt2", [HEAD, "wpe"], ties=True, untied_again=True),
+    form("gpt2", ["wte", "wpe"]),
+    form("gpt2", [HEAD, "wpe"], ties=True),
     form("qwen2", rows=LARGER),
     form("qwen2", [EMBED], rows=LARGER),
     form("qwen2", [EMBED], ties=True, rows=LARGER),
@@ -71,7 +66,7 @@ FORMS = [
     form("llama", tokens={EMBED: [5], HEAD: [3, 6]}),
     form("llama", [HEAD], tokens=[5, 3]),
     form("gpt2", tokens=[5, 3]),
-    form("gpt2", tokens={HEAD: [3, 6]}, merge=TOKENS),
+    form("gpt2", tokens={HEAD: [3, 6]}),
 ]
 
 
@@ -138,23 +133,15 @@ def compare(program, work, number, case):
         ids = [min(token, SMALLER - 1) for token in ids]
     found, good = {}, True
     merged = work / f"merged-{number}"
-    if case["merge"]:
-        said = refusal(program, work, "merge", adapter, "--model", base, "-o", merged)
-        good = said is not None and case["merge"] in said
-    else:
-        run(program, "merge", adapter, "--model", base, "-o", merged, "--save-dtype", "fp32",
-            cache=work / "cache")
-        ours = load_base(merged, None)
-        found["merged"] = apart(logits_of(ours, ids), logits_of(with_adapter(base, case["rows"], adapter), ids))
-        if case["rows"] != SMALLER:  # whose tokenizer knows more tokens
-            text = run(program, "generate", base, "--adapter", adapter, "--prompt", "The step program", "--tokens",
-                       24, "--temperature", 0, "--dtype", "fp32", cache=work / "cache")
-            tokenizer = load_tokenizer(adapter if case["rows"] == LARGER else base)
-            good = text == greedy(load_base(merged, None).eval(), tokenizer, "The step program", 24) + "\n"
-    if case["merge"]:
-        said = refusal(program, work, *train_arguments(base, adapter, work))
-        good = good and said is not None and case["merge"] in said
-    elif case["rows"] != SMALLER and not case["untied_again"]:
+    run(program, "merge", adapter, "--model", base, "-o", merged, "--save-dtype", "fp32",
+        cache=work / "cache")
+    ours = load_base(merged, None)
+    found["merged"] = apart(logits_of(ours, ids), logits_of(with_adapter(base, case["rows"], adapter), ids))
+    if case["rows"] != SMALLER:  # whose tokenizer knows more tokens
+        text = run(program, "generate", base, "--adapter", adapter, "--prompt", "The step program", "--tokens",
+                   24, "--temperature", 0, "--dtype", "fp32", cache=work / "cache")
+        tokenizer = load_tokenizer(adapter if case["rows"] == LARGER else base)
+        good = text == greedy(load_base(merged, None).eval(), tokenizer, "The step program", 24) + "\n"
         wide = base
         if case["rows"]:
             wide = work / f"wide-{number}"
@@ -170,6 +157,10 @@ def compare(program, work, number, case):
         expected = {name: tensor
                     for name, tensor in load_file(work / f"theirs-{number}" / "adapter_model.safetensors").items()
                     if ".modules_to_save." not in name and ".original_module." not in name}
+        # A head that PEFT had from the file and leaves out when it saves again.
+        before = load_file(adapter / "adapter_model.safetensors")
+        for name in saved.keys() - expected.keys():
+            assert saved.pop(name).equal(before[name].double())
         found["adapters"] = largest_difference(saved, expected)
         found["logits"] = apart(logits_of(with_adapter(base, case["rows"], out), ids), logits_of(model, ids))
     good = good and all(value < BOUND for value in found.values())

@@ -28,6 +28,7 @@ constexpr ConfigKey kKeys[] = {
     {"positions", "n_positions", "max_position_embeddings", 1024},
     {"layer_norm_eps", "layer_norm_epsilon", nullptr, 0},
     {"init_std", "initializer_range", nullptr, 0},
+    {"tied_head", "tie_word_embeddings", nullptr, 0},
 };
 
 const ConfigKey* FindKey(std::string_view field) {
@@ -54,7 +55,6 @@ void CheckArchitecture(JsonSection* config) {
   if (activation != "gelu_new" && activation != "gelu_pytorch_tanh") {
     config->FailValue("activation_function", "\"gelu_new\" (GELU in its tanh form)");
   }
-  RequireSwitch(config, "tie_word_embeddings", true);
   RequireSwitch(config, "scale_attn_weights", true);
   RequireSwitch(config, "scale_attn_by_inverse_layer_idx", false);
   RequireSwitch(config, "reorder_and_upcast_attn", false);
@@ -94,6 +94,7 @@ ModelSpec ReadGpt2Config(JsonSection* config, std::vector<std::string>* notes) {
       config->Number(FindKey("layer_norm_eps")->key, 1e-30, 0.999, kEps).value_or(1e-5));
   spec.init_std =
       static_cast<float>(config->Number(FindKey("init_std")->key, 0, 99).value_or(0.02));
+  spec.tied_head = config->Bool(FindKey("tied_head")->key).value_or(true);
   NoteDropout(config, notes);
   return spec;
 }
@@ -113,7 +114,7 @@ std::string WriteGpt2Config(const ModelSpec& spec) {
   if (spec.ffn == 4 * spec.hidden) out["n_inner"] = nullptr;
   for (const char* key : {"embd_pdrop", "resid_pdrop", "attn_pdrop"}) out[key] = 0.0;
   out["scale_attn_weights"] = true;
-  out["tie_word_embeddings"] = true;
+  out["tie_word_embeddings"] = spec.tied_head;
   if (spec.vocab == 50257) {
     // GPT-2's end-of-text token; other vocabularies have none that zeroplan knows of.
     out["bos_token_id"] = out["eos_token_id"] = 50256;

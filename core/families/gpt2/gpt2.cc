@@ -13,7 +13,7 @@ namespace {
 
 // Its parameters, in forward order. Within a layer: ln_1, c_attn, c_proj, ln_2, c_fc, mlp.c_proj.
 enum Gpt2Param : int {
-  kWte,  // [Vp, C], the head too
+  kWte,  // [Vp, C], the head too where that is tied
   kWpe,  // [positions, C]
   kLn1W,
   kLn1B,
@@ -29,17 +29,26 @@ enum Gpt2Param : int {
   kFcProjB,
   kLnfW,
   kLnfB,
+  kLmHead,  // [Vp, C], where it is not tied
 };
 
 constexpr InitKind kZeros = InitKind::kZeros, kOnes = InitKind::kOnes;
 
+constexpr const char* kHeadName = "lm_head.weight";
+
+// [Vp, C], of which exports hold V rows.
+ParamRow VocabularyRow(int id, const char* name, const ModelSpec& spec, ParamUse use) {
+  ParamRow row = MatrixRow(id, name, spec.padded_vocab, spec.hidden, spec.init_std);
+  row.unpadded_rows = spec.vocab;
+  row.use = use;
+  row.out_in = true;
+  return row;
+}
+
 ParamRow TokenEmbedding(const ModelSpec& spec) {
-  ParamRow wte =
-      MatrixRow(kWte, "transformer.wte.weight", spec.padded_vocab, spec.hidden, spec.init_std);
-  wte.unpadded_rows = spec.vocab;
-  wte.use = ParamUse::kHead;
-  wte.out_in = true;
-  wte.twin = "lm_head.weight";
+  ParamRow wte = VocabularyRow(kWte, "transformer.wte.weight", spec,
+                               spec.tied_head ? ParamUse::kHead : ParamUse::kOther);
+  if (spec.tied_head) wte.twin = kHeadName;
   return wte;
 }
 
@@ -55,7 +64,7 @@ ParamRows Gpt2Params(const ModelSpec& spec) {
   const float std = spec.init_std;
   // What writes into the residual stream is scaled, so that its variance does not grow with depth.
   const float residual_std = std / std::sqrt(2.0f * static_cast<float>(spec.layers));
-  return {
+  ParamRows rows = {
       .before = {TokenEmbedding(spec), PositionEmbedding(spec)},
       .layer = {VectorRow(kLn1W, "ln_1.weight", c, kOnes), VectorRow(kLn1B, "ln_1.bias", c, kZeros),
                 MatrixRow(kQkvW, "attn.c_attn.weight", c, 3 * c, std),
@@ -70,6 +79,10 @@ ParamRows Gpt2Params(const ModelSpec& spec) {
       .after = {VectorRow(kLnfW, "transformer.ln_f.weight", c, kOnes),
                 VectorRow(kLnfB, "transformer.ln_f.bias", c, kZeros)},
       .layer_prefix = "transformer.h."};
+  if (!spec.tied_head) {
+    rows.after.push_back(VocabularyRow(kLmHead, kHeadName, spec, ParamUse::kHead));
+  }
+  return rows;
 }
 
 // ---- published shapes, and what shapes between them look like ----
@@ -162,7 +175,7 @@ class Gpt2Graph : public ModelGraph {
     return final_.y_MC;
   }
 
-  int head() const override { return kWte; }
+  int head() const override { return g_.model().tied_head ? kWte : kLmHead; }
 
   // One buffer holds the gradient of the residual stream all the way.
   Value FinalBackward(const Value& dy_MC) override {

@@ -69,6 +69,11 @@ TEST_CASE("hf config: the published gpt2 config loads, with one note on dropout"
   // GPT2Config's defaults, and no list for the notes.
   CHECK(ReadHuggingFaceConfig(folder.Write(R"({"model_type": "gpt2"})"), nullptr).ParamCount() ==
         124'475'904);
+  const ModelSpec apart = ReadHuggingFaceConfig(
+      folder.Write(R"({"model_type": "gpt2", "tie_word_embeddings": false})"), nullptr);
+  CHECK(apart.ParamCount() == 124'475'904 + 50'304 * 768);
+  CHECK_FALSE(
+      ReadHuggingFaceConfig(folder.Write(WriteHuggingFaceConfig(apart)), nullptr).tied_head);
 }
 
 TEST_CASE("hf config: what zeroplan does not train is refused by key") {
@@ -79,7 +84,6 @@ TEST_CASE("hf config: what zeroplan does not train is refused by key") {
   };
   const Case cases[] = {
       {"\"activation_function\": \"relu\"", "activation_function: \"relu\" is not allowed"},
-      {"\"tie_word_embeddings\": false", "tie_word_embeddings: false is not supported"},
       {"\"scale_attn_by_inverse_layer_idx\": true", "scale_attn_by_inverse_layer_idx: true"},
       {"\"scale_attn_weights\": false", "scale_attn_weights: false"},
       {"\"reorder_and_upcast_attn\": true", "reorder_and_upcast_attn: true"},
