@@ -92,6 +92,32 @@ void AddRows(ThreadPool& pool, int64_t N, int64_t C, int64_t V, const KernelArg&
   }
 }
 
+// The position in its document of row `row` of x.
+int64_t PositionOf(int64_t row, int64_t T, const int32_t* starts_BT) {
+  return row % T - (starts_BT == nullptr ? 0 : starts_BT[row]);
+}
+
+// Writes rows of x_MC: rows of a table, plus those of positions if there are any.
+struct RowPutter {
+  const KernelArg &table_VC, &wpe_TC, &x_MC;
+  const int64_t C;
+  alignas(64) float table_buffer[kBlock] = {}, wpe_buffer[kBlock] = {}, x_buffer[kBlock] = {};
+
+  void Put(int64_t row, int64_t table_row, int64_t position) {
+    ForEachBlock(0, C, [&](int64_t first, int64_t count) {
+      const float* table = ReadBlock(table_VC, table_row * C + first, count, table_buffer);
+      const float* wpe = Present(wpe_TC)
+                             ? ReadBlock(wpe_TC, position * C + first, count, wpe_buffer)
+                             : wpe_buffer;  // zeros
+      float* x = WriteBlock(x_MC, row * C + first, x_buffer);
+      simd::VectorLoop(count, [&](int64_t i, auto part) {
+        Store(x + i, Load(table + i, part) + Load(wpe + i, part), part);
+      });
+      CommitBlock(x_MC, row * C + first, count, x_buffer);
+    });
+  }
+};
+
 // One element of any float dtype.
 float Get(const KernelArg& arg, int64_t at) {
   float value = 0;
@@ -112,20 +138,9 @@ void EmbedForward(const KernelCall& call) {
   const auto* starts_BT = Present(starts) ? starts.as<const int32_t>() : nullptr;
   CheckTokens(tokens_BT, B * T, V);
   call.context.pool->ParallelFor(B * T, kRowGrain, [&](int64_t begin, int64_t end, int) {
-    alignas(64) float wte_buffer[kBlock], wpe_buffer[kBlock] = {}, x_buffer[kBlock];
+    RowPutter putter{wte_VpC, wpe_TC, x_BTC, C};
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t start = starts_BT == nullptr ? 0 : starts_BT[row];
-      const int64_t wte_row = tokens_BT[row] * C, wpe_row = (row % T - start) * C;
-      ForEachBlock(0, C, [&](int64_t first, int64_t count) {
-        const float* wte = ReadBlock(wte_VpC, wte_row + first, count, wte_buffer);
-        const float* wpe = Present(wpe_TC) ? ReadBlock(wpe_TC, wpe_row + first, count, wpe_buffer)
-                                           : wpe_buffer;  // zeros
-        float* x = WriteBlock(x_BTC, row * C + first, x_buffer);
-        simd::VectorLoop(count, [&](int64_t i, auto part) {
-          Store(x + i, Load(wte + i, part) + Load(wpe + i, part), part);
-        });
-        CommitBlock(x_BTC, row * C + first, count, x_buffer);
-      });
+      putter.Put(row, tokens_BT[row], PositionOf(row, T, starts_BT));
     }
   });
 }
@@ -137,22 +152,9 @@ void EmbedRows(const KernelCall& call) {
   const KernelArg& starts = Arg(call, 4);
   const auto* starts_BT = Present(starts) ? starts.as<const int32_t>() : nullptr;
   call.context.pool->ParallelFor(B * T, kRowGrain, [&](int64_t begin, int64_t end, int) {
-    alignas(64) float own_buffer[kBlock], wpe_buffer[kBlock] = {}, x_buffer[kBlock];
+    RowPutter putter{rows_nC, wpe_TC, x_BTC, C};
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t place = places_BT[row];
-      if (place >= n) continue;
-      const int64_t start = starts_BT == nullptr ? 0 : starts_BT[row];
-      const int64_t wpe_row = (row % T - start) * C;
-      ForEachBlock(0, C, [&](int64_t first, int64_t count) {
-        const float* own = ReadBlock(rows_nC, place * C + first, count, own_buffer);
-        const float* wpe = Present(wpe_TC) ? ReadBlock(wpe_TC, wpe_row + first, count, wpe_buffer)
-                                           : wpe_buffer;  // zeros
-        float* x = WriteBlock(x_BTC, row * C + first, x_buffer);
-        simd::VectorLoop(count, [&](int64_t i, auto part) {
-          Store(x + i, Load(own + i, part) + Load(wpe + i, part), part);
-        });
-        CommitBlock(x_BTC, row * C + first, count, x_buffer);
-      });
+      if (places_BT[row] < n) putter.Put(row, places_BT[row], PositionOf(row, T, starts_BT));
     }
   });
 }
