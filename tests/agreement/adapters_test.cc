@@ -39,7 +39,7 @@ std::vector<ModelSpec> ModelsWithTokens() {
   return {WithTokens(apart, "3", "5,6"),
           WithTokens(testing::WithLora(testing::TinyLlama(Qwen2()), "v_proj"), "30,3,7-9"),
           WithTokens(testing::WithLora(testing::TinyLlama(Llama()), "all-linear"), "7,2", "5,2,9"),
-          WithTokens(testing::WithQlora(testing::TinyLlama(Llama()), "all-linear"), "", "5"),
+          WithTokens(testing::WithQlora(testing::TinyLlama(Llama()), "v_proj,up_proj"), "", "5"),
           WithTokens(saved, "12"),
           WithTokens(testing::WithDropout(testing::WithLora(testing::TinyModel(), "c_attn")),
                      "20-30,1-4")};
@@ -109,6 +109,8 @@ TEST_CASE("adapters: gradients are the slopes of the engine's own loss") {
     for (const RecomputeConfig& recompute : {kNoRecompute, kSelectiveRecompute, FullRecompute()}) {
       CAPTURE(model.lora_targets);
       CAPTURE(model.lora_tokens);
+      CAPTURE(model.lora_head_tokens);
+      CAPTURE(model.family->name());
       CAPTURE(RecomputeName(recompute));
       LowerOptions options;
       options.logits_chunk_bytes = 7 * 40 * 4;
