@@ -32,7 +32,7 @@ std::string FindProgram(const std::string& word) {
   const std::string folders = set != nullptr ? set : "/usr/local/bin:/usr/bin:/bin";
   for (const std::string_view folder : Split(folders, ':')) {
     if (word.empty() || !folder.starts_with('/')) continue;
-    const std::string file = fmt::format("{}/{}", folder, word);
+    std::string file = fmt::format("{}/{}", folder, word);
     if (fs::is_regular_file(file, failed) && access(file.c_str(), X_OK) == 0) return file;
   }
   return "";

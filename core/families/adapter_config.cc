@@ -109,8 +109,9 @@ bool IsNeutral(const JsonNode& node, bool objects) {
 // Refuses every key that would change what the tensors mean and is not read.
 void CheckKeys(const JsonNode& root, const JsonSection& config) {
   for (const auto& [key, value] : root.members) {
-    const auto* known = std::find_if(std::begin(kAdapterKeys), std::end(kAdapterKeys),
-                                     [&key](const AdapterKey& one) { return one.key == key; });
+    const auto* known =
+        std::find_if(std::begin(kAdapterKeys), std::end(kAdapterKeys),
+                     [&name = key](const AdapterKey& one) { return one.key == name; });
     if (known == std::end(kAdapterKeys)) {
       if (IsNeutral(value, true)) continue;
       config.Fail(key,

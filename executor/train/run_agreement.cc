@@ -92,7 +92,9 @@ std::string DifferencesOf(const NamedFacts& first, const NamedFacts& other, size
 
 void CompareFacts(ProcessGroup& group, const NamedFacts& facts) {
   std::string mine;
-  for (const auto& [name, value] : facts) mine += name + kBeforeValue + value + kAfterFact;
+  for (const auto& [name, value] : facts) {
+    mine.append(name).append(1, kBeforeValue).append(value).append(1, kAfterFact);
+  }
   const std::vector<std::string> all = group.AllGather(mine);
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;

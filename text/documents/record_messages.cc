@@ -314,7 +314,7 @@ void RefuseUnsupported(const RecordJson& record, const RecordFormat& format,
   if (format.kind == RecordFormat::Kind::kText) return;
   for (const auto& [key, value] : record.items()) {
     if (IsEmpty(value) || format.Uses(key)) continue;
-    const auto is_one_of = [&](const auto& names) {
+    const auto is_one_of = [&key = key](const auto& names) {
       return std::find(names.begin(), names.end(), key) != names.end();
     };
     if (is_one_of(kMedia)) {
