@@ -71,7 +71,7 @@ void GraphBuilder::EmbeddingBackward(int tokens, int positions, const Value& dx_
     emit_.Launch(KernelId::kFill, {static_cast<int64_t>(dtokens_VpC.bytes)}, kNoFlags,
                  {dtokens_VpC});
   }
-  // Of positions it writes those of a row.
+  // It writes the positions of a row alone.
   if (const Ref all = Grad(positions); !all.null()) {
     const uint64_t row = all.bytes / static_cast<uint64_t>(Tensor(positions).shape[0]);
     const uint64_t written = static_cast<uint64_t>(seq_) * row;

@@ -250,36 +250,33 @@ std::vector<ParamRow> AdapterRows(const ModelSpec& spec, const std::vector<Param
 // Rows in memory come in such numbers: the head's products are fastest so.
 constexpr uint64_t kTokenRowsUnit = 8;
 
-// Those of `tokens` of the embedding or head `weight`.
+// Makes the rows of `tokens` of the embedding or head `weight`.
 ParamRow TokenRows(const ParamRow& weight, std::vector<int64_t> tokens) {
-  const auto count = static_cast<int64_t>(tokens.size());
-  const auto name = [](std::string_view of) {
-    return Kept(std::string(ModuleOf(of)) + kTokensDelta);
-  };
   ParamRow row =
-      MatrixRow(LoraTokensId(weight.id), name(weight.name),
-                static_cast<int64_t>(AlignUp(static_cast<uint64_t>(count), kTokenRowsUnit)),
-                weight.shape[1], weight.init_std);
+      MatrixRow(LoraTokensId(weight.id), Kept(std::string(ModuleOf(weight.name)) + kTokensDelta),
+                static_cast<int64_t>(AlignUp(tokens.size(), kTokenRowsUnit)), weight.shape[1],
+                weight.init_std);
   row.out_in = true;
-  row.unpadded_rows = count;
+  row.unpadded_rows = static_cast<int64_t>(tokens.size());
   row.use = ParamUse::kOther;
   row.tokens = std::move(tokens);
   return row;
 }
 
-bool HasRowOfEachToken(const ParamRow& row, const ModelSpec& spec) {
-  return !row.is_vector && row.unpadded_rows == spec.vocab && row.shape[0] == spec.padded_vocab;
+// The first of `rows` that has a row for each token; null: none has.
+const ParamRow* FindVocabulary(const std::vector<ParamRow>& rows, const ModelSpec& spec) {
+  const auto found = std::find_if(rows.begin(), rows.end(), [&spec](const ParamRow& row) {
+    return !row.is_vector && row.unpadded_rows == spec.vocab && row.shape[0] == spec.padded_vocab;
+  });
+  return found == rows.end() ? nullptr : &*found;
 }
 
 void AddTokenRows(const ModelSpec& spec, ParamRows& rows) {
   const auto add = [&spec](const std::string& list, std::vector<ParamRow>& to) {
     if (list.empty()) return;
-    const auto weight = std::find_if(to.begin(), to.end(), [&spec](const ParamRow& row) {
-      return HasRowOfEachToken(row, spec);
-    });
-    ZEROPLAN_CHECK(weight != to.end(), "{} has no rows of tokens {}", spec.name, list);
-    ParamRow added = TokenRows(*weight, ReadTokens(list, spec.vocab, spec.name));
-    to.push_back(std::move(added));
+    const ParamRow* weight = FindVocabulary(to, spec);
+    ZEROPLAN_CHECK(weight != nullptr, "{} has no rows of tokens {}", spec.name, list);
+    to.push_back(TokenRows(*weight, ReadTokens(list, spec.vocab, spec.name)));
   };
   add(spec.lora_tokens, rows.before);
   add(spec.lora_head_tokens, rows.after);
@@ -489,10 +486,8 @@ void CheckTokens(const ModelSpec& spec, const ParamRows& rows, std::string_view 
   const auto check = [&](const std::string& list, const std::vector<ParamRow>& within) {
     if (list.empty()) return;
     ReadTokens(list, spec.vocab, source);
-    const auto weight = std::find_if(within.begin(), within.end(), [&spec](const ParamRow& row) {
-      return HasRowOfEachToken(row, spec);
-    });
-    if (weight == within.end()) {
+    const ParamRow* weight = FindVocabulary(within, spec);
+    if (weight == nullptr) {
       ThrowUsage("{}: {} has no such matrix with a row for each token", source, spec.name);
     }
     const std::string_view module = ModuleOf(weight->name);

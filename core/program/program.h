@@ -294,7 +294,7 @@ struct Program {
   // Rows in memory of ParamRow::tokens that the embedding has, and that the head has: its own or
   // those of the embedding that it is.
   int64_t embedding_rows = 0, head_rows = 0;
-  // What lies in the two buffers of tokens, all of it I32 but the last: inputs and targets
+  // The two buffers of tokens hold, all of it I32 but the last: inputs and targets
   // [B, T/S]; where documents start [B, T]; for each input its place among the embedding's rows of
   // tokens, embedding_rows for none [B, T/S]; the tokens of the head's, -1 for padding; the number
   // of the first sequence.

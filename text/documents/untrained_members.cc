@@ -42,8 +42,9 @@ bool Differs(const ChatTemplate& chat, const Conversation& changed,
   }
 }
 
-// Those of `items` that the template prints nothing of. `differs`: whether the text is another one
-// with a change to some items. A template may print what it does not name: message | tojson.
+// Returns those of `items` that the template prints nothing of. `differs` says whether the text is
+// another one with a change to some items. A template may print what it does not name: message |
+// tojson.
 template <typename T, typename Differs>
 std::vector<T> Unprinted(std::vector<T> items, const Differs& differs) {
   if (items.empty() || !differs(std::span<const T>(items))) return items;
