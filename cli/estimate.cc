@@ -60,7 +60,7 @@ void WriteTrace(const EstimateInputs& inputs, const std::string& file) {
 }
 
 void NoteConfigLoss(const Request& request, const Estimate& estimate, Assumptions& assumptions) {
-  if (request.config.empty() || estimate.choices.size() != 1) return;
+  if (!request.config.given() || estimate.choices.size() != 1) return;
   const auto& speed = estimate.choices.front().time.tokens_per_second;
   if (!speed || !estimate.choices.front().fits) return;
   Assumptions unused;

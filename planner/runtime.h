@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/config/config_document.h"
 #include "core/config/zero_config.h"
 #include "core/lowering/lower.h"
 #include "core/model/model_spec.h"
@@ -78,7 +79,7 @@ struct MarginOfError {
 struct AskedOfRuntime {
   bool deterministic = false, async_save = false, documents = false, shares_sequences = false;
   std::string_view recipe;       // the first of the recipe's fields that is given: "compile"
-  std::string config;            // a DeepSpeed config's file; empty: none
+  ConfigDocument config;         // DeepSpeed's
   std::string grad_accum_dtype;  // as given; empty: not given
   std::string master_weights, optimizer_states;  // the same; empty where fp32
   std::string matmul_dtype;                      // the same; empty but for fp8

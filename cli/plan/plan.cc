@@ -184,7 +184,7 @@ std::optional<ExecutorBest> AskExecutor(const PlanOptions& options) {
     resolved.emplace(asked, unused);
   } catch (const Error&) {
     // The config has what DeepSpeed alone does.
-    if (asked.common.config.empty() || !options.plan_file.empty()) throw;
+    if (!asked.common.config.given() || !options.plan_file.empty()) throw;
     return std::nullopt;
   }
   const ResolvedPlan& request = *resolved;

@@ -133,10 +133,8 @@ std::optional<int64_t> LongestSample(const RunGoal& goal) {
 
 WrittenConfig Formatted(const ConfigSource& source) {
   FormatRequest request = source.request;
-  JsonNode came_in;
-  if (request.runtime->reads_deepspeed_config() && !source.came_in.empty()) {
-    came_in = ParseJsonText(ReadTextFile(source.came_in), source.came_in);
-    request.incoming = &came_in;
+  if (request.runtime->reads_deepspeed_config() && source.came_in.given()) {
+    request.incoming = &source.came_in.root();
   }
   return WriteFormat(request);
 }

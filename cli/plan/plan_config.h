@@ -23,9 +23,9 @@ struct PlanOptions : PlanRequest {
 
 // What a config is written of.
 struct ConfigSource {
-  FormatRequest request;  // `incoming` is read from came_in
-  std::string came_in;    // --config: keys of it that are not written stay; empty: none
-  bool has_for = false;   // --for names the format; else it is the runtime's own
+  FormatRequest request;   // `incoming` is that of came_in
+  ConfigDocument came_in;  // --config: keys of it that are not written stay
+  bool has_for = false;    // --for names the format; else it is the runtime's own
 };
 
 inline const OutputKind kConfig = {"a config that zeroplan wrote",

@@ -41,6 +41,17 @@ const JsonNode* JsonNode::Find(std::string_view key) const {
   return nullptr;
 }
 
+std::string JsonNode::Dump() const {
+  if (kind == Kind::kScalar) return scalar.Dump();
+  std::string text;
+  for (const JsonNode& element : elements) text += (text.empty() ? "" : ",") + element.Dump();
+  if (is_array()) return "[" + text + "]";
+  for (const JsonMember& member : members) {
+    text += (text.empty() ? "" : ",") + JsonScalar(member.key).Dump() + ":" + member.value.Dump();
+  }
+  return "{" + text + "}";
+}
+
 std::string JsonNode::Quote() const {
   switch (kind) {
     case Kind::kObject:

@@ -102,6 +102,8 @@ struct JsonNode {
   // The value as a message quotes it: scalars in full (shortened past 60 characters), else "{...}"
   // or "[...]".
   std::string Quote() const;
+  // The value as strict JSON on one line.
+  std::string Dump() const;
 };
 
 struct JsonMember {

@@ -72,7 +72,11 @@ std::vector<ConfigSection> DescribeConfig(std::string_view config) {
 
 ReadResult ReadDeepSpeedConfig(std::string_view text, std::string_view source,
                                const ReadContext& context) {
-  const JsonNode root = ParseJsonText(text, source);
+  return ReadDeepSpeedConfig(ParseJsonText(text, source), source, context);
+}
+
+ReadResult ReadDeepSpeedConfig(const JsonNode& root, std::string_view source,
+                               const ReadContext& context) {
   if (const size_t count = CountValues(root); count > kMaxValues) {
     ThrowUsage("{}: has {} values; this is no DeepSpeed config (at most {})", source, count,
                kMaxValues);
@@ -122,10 +126,6 @@ ReadResult ReadDeepSpeedConfig(std::string_view text, std::string_view source,
   }
   if (state.HasProblems()) state.ThrowProblems();
   return std::move(state.result);
-}
-
-ReadResult ReadDeepSpeedConfigFile(const std::filesystem::path& file, const ReadContext& context) {
-  return ReadDeepSpeedConfig(ReadTextFile(file), file.string(), context);
 }
 
 ReaderState::ReaderState(const JsonNode& root, std::string_view source,

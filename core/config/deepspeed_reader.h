@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/strings.h"
+#include "core/config/config_document.h"
 #include "core/config/zero_config.h"
 
 namespace zeroplan {
@@ -70,6 +71,15 @@ struct ReadResult {
 // be found independently of the others, in the order of the text.
 ReadResult ReadDeepSpeedConfig(std::string_view text, std::string_view source,
                                const ReadContext& context);
-ReadResult ReadDeepSpeedConfigFile(const std::filesystem::path& file, const ReadContext& context);
+// The same of text that was parsed.
+ReadResult ReadDeepSpeedConfig(const JsonNode& root, std::string_view source,
+                               const ReadContext& context);
+inline ReadResult ReadDeepSpeedConfig(const ConfigDocument& config, const ReadContext& context) {
+  return ReadDeepSpeedConfig(config.root(), config.name(), context);
+}
+inline ReadResult ReadDeepSpeedConfigFile(const std::filesystem::path& file,
+                                          const ReadContext& context) {
+  return ReadDeepSpeedConfig(ConfigDocument::FromFile(file.string()), context);
+}
 
 }  // namespace zeroplan

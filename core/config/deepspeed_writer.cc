@@ -542,17 +542,6 @@ std::string KeepOtherKeys(std::string_view written, const JsonNode& incoming) {
   return out.dump(2) + "\n";
 }
 
-bool ConfigSays(const JsonNode& config, std::string_view key) {
-  const JsonNode* node = &config;
-  while (node != nullptr) {
-    const size_t dot = key.find('.');
-    node = node->Find(key.substr(0, dot));
-    if (dot == std::string_view::npos) break;
-    key.remove_prefix(dot + 1);
-  }
-  return node != nullptr && !node->is_null() && !IsAuto(*node);
-}
-
 std::string NameRuntime(std::string_view config, std::string_view runtime,
                         const std::vector<std::pair<std::string, std::string>>& recipe) {
   Json out = Json::parse(config);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/json_source.h"
+#include "core/config/config_document.h"
 #include "core/config/zero_config.h"
 
 namespace zeroplan {
@@ -66,9 +67,6 @@ std::string DeepSpeedStatesCannot(const TrainSetup& setup);
 // keys that `written` has. Whether whole weights are gathered when a model is saved stays as
 // `incoming` says it: no plan decides that.
 std::string KeepOtherKeys(std::string_view written, const JsonNode& incoming);
-
-// Whether a config says a value at the dotted `key`: it is there, not null and not "auto".
-bool ConfigSays(const JsonNode& config, std::string_view key);
 
 // What of a PyTorch program's recipe a config's "_zeroplan" may say (planner/torch_recipe.h).
 inline constexpr std::array kRecipeWords = {"compile",

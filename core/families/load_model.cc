@@ -70,15 +70,25 @@ const std::vector<ModelPreset>& ModelPresets() {
 
 ModelSpec ReadHuggingFaceConfig(const std::filesystem::path& file, std::vector<std::string>* notes,
                                 FamilyList families, const OtherModels& others) {
-  const std::string source = file.string();
-  const JsonNode root = ParseJsonText(ReadTextFile(file), source);
-  JsonSection config(&root, "", source);
+  const std::filesystem::path folder =
+      std::filesystem::absolute(file).lexically_normal().parent_path();
+  const ModelSource source = {
+      file.string(), folder,
+      file.filename() == kConfigFile ? folder.filename().string() : file.stem().string()};
+  return ReadHuggingFaceConfig(ParseJsonText(ReadTextFile(file), source.file), source, notes,
+                               families, others);
+}
+
+ModelSpec ReadHuggingFaceConfig(const JsonNode& root, const ModelSource& source,
+                                std::vector<std::string>* notes, FamilyList families,
+                                const OtherModels& others) {
+  JsonSection config(&root, "", source.file);
   const std::optional<std::string> type = config.String("model_type");
   const std::string names = QuotedNames(families);
   const char* which = families.size() == 1 ? "the only architecture" : "the architectures";
   if (!type) {
     config.Fail("model_type", "is missing; use {} ({} zeroplan trains){}", names, which,
-                PlanOfItsSize(file, root));
+                PlanOfItsSize(source.folder, root));
   }
   const ModelFamily* family = nullptr;
   for (const ModelFamily* known : families) {
@@ -92,7 +102,7 @@ ModelSpec ReadHuggingFaceConfig(const std::filesystem::path& file, std::vector<s
                         ? "; 'zeroplan plan' and 'estimate' take it with ⟦runtime⟧ deepspeed, "
                           "fsdp2 or ddp"
                         : "",
-                    PlanOfItsSize(file, root)));
+                    PlanOfItsSize(source.folder, root)));
   }
   if (const JsonNode* node = config.Value("quantization_config")) {
     if (IsSwitchedOn(*node)) {
@@ -101,14 +111,12 @@ ModelSpec ReadHuggingFaceConfig(const std::filesystem::path& file, std::vector<s
                   "use the model's unquantized weights");
     }
   }
-  if (family == nullptr) return ReadPlannedModel(file, root, *type, others.image_tokens, notes);
+  if (family == nullptr) return ReadPlannedModel(source, root, *type, others.image_tokens, notes);
   ModelSpec spec = family->ReadConfig(&config, notes);
   spec.family = family;
   spec.padded_vocab = PadVocab(spec.vocab);
-  const std::filesystem::path folder =
-      std::filesystem::absolute(file).lexically_normal().parent_path();
-  spec.name = file.filename() == kConfigFile ? folder.filename().string() : file.stem().string();
-  ValidateModelSpec(spec, source);
+  spec.name = source.name;
+  ValidateModelSpec(spec, source.file);
   return spec;
 }
 

@@ -74,15 +74,20 @@ ModelSpec LoadModel(const std::string& name_or_path);
 std::string WhatInsteadOfModel(const std::filesystem::path& path);
 
 // For a config.json of another architecture: "; to plan for a model of its size: ⟦params⟧ 9.24B
-// ⟦family⟧ llama". The count is that of the weights beside it, or what the config comes to; ""
-// where neither tells.
-std::string PlanOfItsSize(const std::filesystem::path& config_file, const JsonNode& config);
+// ⟦family⟧ llama". The count is that of the weights in `folder`, or what the config comes to; ""
+// where neither tells. `folder`: ModelSource's.
+std::string PlanOfItsSize(const std::filesystem::path& folder, const JsonNode& config);
 
 // Reads one Hugging Face config.json whose model_type is one of `families`, or another's where
 // `others` allows it, and validates it.
 // `*notes` collects one line for each setting that is not trained with (dropout). Unsupported
 // settings are errors that name file, key and value.
 ModelSpec ReadHuggingFaceConfig(const std::filesystem::path& file, std::vector<std::string>* notes,
+                                FamilyList families = ModelFamilies(),
+                                const OtherModels& others = {});
+// The same of text that was parsed.
+ModelSpec ReadHuggingFaceConfig(const JsonNode& root, const ModelSource& source,
+                                std::vector<std::string>* notes,
                                 FamilyList families = ModelFamilies(),
                                 const OtherModels& others = {});
 // The config.json that transformers reads back, as text. Vocabulary unpadded.

@@ -313,10 +313,10 @@ std::optional<uint64_t> ParamsOfConfig(const JsonNode& config) {
 
 }  // namespace
 
-std::string PlanOfItsSize(const fs::path& config_file, const JsonNode& config) {
+std::string PlanOfItsSize(const fs::path& folder, const JsonNode& config) {
   std::optional<uint64_t> params;
   try {
-    params = ParamsOfWeights(config_file.parent_path(), config);
+    if (!folder.empty()) params = ParamsOfWeights(folder, config);
   } catch (const Error&) {  // of a file that is not needed
   }
   const JsonNode* text = config.Find("text_config");  // of a model that sees, too

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,6 +14,13 @@
 #include "core/model/param_table.h"
 
 namespace zeroplan {
+
+// Names a config.json that was read.
+struct ModelSource {
+  std::string file;              // in messages
+  std::filesystem::path folder;  // may hold its weights; empty: it lies in no folder
+  std::string name;              // of the model
+};
 
 class GraphBuilder;  // core/lowering/graph_builder.h
 class JsonSection;   // core/base/json_section.h

@@ -68,34 +68,6 @@ class PlanSection {
   JsonSection section_;
 };
 
-// The node as JSON text with every member on the line it has in the file, so that the config
-// reader's messages point there.
-void AppendJson(std::string& text, int& line, const JsonNode& node) {
-  auto reach = [&](int wanted) {
-    for (; line < wanted; ++line) text += '\n';
-  };
-  if (node.kind == JsonNode::Kind::kScalar) {
-    text += node.scalar.Dump();
-  } else if (node.is_array()) {
-    text += '[';
-    for (const JsonNode& element : node.elements) {
-      if (&element != node.elements.data()) text += ',';
-      reach(element.line);
-      AppendJson(text, line, element);
-    }
-    text += ']';
-  } else {
-    text += '{';
-    for (const JsonMember& member : node.members) {
-      if (&member != node.members.data()) text += ',';
-      reach(member.value.line);
-      text += JsonScalar(member.key).Dump() + ':';
-      AppendJson(text, line, member.value);
-    }
-    text += '}';
-  }
-}
-
 ModelSpec ReadModel(PlanSection section, const std::string& source) {
   ModelSpec model;
   ForEachField(model, [&]<typename T>(const ModelField& field, T& value) {
@@ -247,14 +219,11 @@ TrainSetup ReadSetup(PlanSection& root, int gpus, int64_t seq_len, int64_t layer
   const JsonNode* config = root.Node("config");
   if (config == nullptr) root.json().Fail("config", "is missing; plan again");
   if (!config->is_object()) root.json().FailValue("config", "the DeepSpeed config, {...}");
-  std::string text;
-  int line = 1;
-  AppendJson(text, line, *config);
   ReadContext context;
   context.world_size = gpus;
   context.seq_len = seq_len;
   context.layers = layers;
-  TrainSetup setup = ReadDeepSpeedConfig(text, source, context).setup;
+  TrainSetup setup = ReadDeepSpeedConfig(*config, source, context).setup;
   ValidateSetup(setup, source);
   return setup;
 }

@@ -133,16 +133,15 @@ void AddChoiceFields(FieldSink& sink, Request& request, bool all_default, bool s
               "comes at once); implies ⟦offload_activations⟧",
               kPlanOrConfig},
              choice.offload_activation_layers, WholeIn<int>(1, 65535));
-  sink.Text(
-      {group,
-       "⟦config⟧",
-       "FILE",
-       searched ? "A DeepSpeed JSON config, or - for stdin: what it sets stays, what it leaves to "
-                  "\"auto\" is searched"
-                : "A DeepSpeed JSON config, or - for stdin: exactly this choice, instead of the "
-                  "options above",
-       {"⟦plan⟧"}},
-      request.config);
+  FieldInfo config = {group, "⟦config⟧", "FILE",
+                      searched ? "A DeepSpeed JSON config, or - for stdin: what it sets stays, "
+                                 "what it leaves to \"auto\" is searched"
+                               : "A DeepSpeed JSON config, or - for stdin: exactly this choice, "
+                                 "instead of the options above"};
+  config.decided_by = {"⟦plan⟧"};
+  sink.Take({config, "", [&request](const std::string& text, std::string_view) {
+               request.config = ConfigDocument::FromFile(text);
+             }});
 }
 
 void CheckRecomputeFields(const Request& request) {

@@ -136,7 +136,7 @@ class FewerSearch {
     const int64_t unit = gpus / std::min(gpus, own.sequence_ranks) * batch.micro_batch.value_or(1) *
                          batch.grad_accum.value_or(1);
     if (said && own.global_batch() % unit != 0) {
-      if (!asked.common.config.empty()) return std::nullopt;
+      if (asked.common.config.given()) return std::nullopt;
       const int64_t units = std::max<int64_t>(1, (own.global_batch() + unit / 2) / unit);
       fewer.global_batch = units * unit;
       batch.global_batch_tokens = {};
@@ -261,7 +261,7 @@ std::vector<AdviceLine> FirstLines(const ResolvedPlan& request, ChoiceSearch& se
     lines.push_back(*std::move(line));
   }
   const double most = found.candidate.gpus * per_gpu;
-  if (most >= kMuchFaster * found.tokens_per_second && asked.common.config.empty()) {
+  if (most >= kMuchFaster * found.tokens_per_second && !asked.common.config.given()) {
     batches = KnownBatches{AnswersByBatch(searcher, found), {}};
     if (auto line = OtherBatch(searcher, found, *batches)) lines.push_back(*std::move(line));
   }

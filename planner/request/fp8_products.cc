@@ -63,9 +63,9 @@ void CheckFp8(const Request& request, const PrecisionConfig& precision, const Mo
   const Fp8Config& fp8 = precision.fp8;
   if (!fp8.enabled) return;
   const bool by_option = request.batch.matmul_dtype.has_value();
-  const std::string where = by_option
-                                ? "⟦matmul_dtype⟧: fp8"
-                                : fmt::format("{}: _zeroplan.fp8.enabled: true", request.config);
+  const std::string where =
+      by_option ? "⟦matmul_dtype⟧: fp8"
+                : fmt::format("{}: _zeroplan.fp8.enabled: true", request.config.name());
   const std::string without =
       by_option ? fmt::format("use {}", DtypeName(precision.dtype)) : "use false";
   if (model.lora_quantized) {

@@ -180,7 +180,7 @@ std::string FasterSequencesText(const ResolvedPlan& request, ChoiceSearch& searc
   constexpr double kWorthSaying = 1.03;  // times as many tokens
   const PlanRequest& asked = request.asked();
   SearchSpace space = searcher.inputs().space;
-  if (asked.quick || space.sequence_ranks_fixed || !asked.common.config.empty()) return "";
+  if (asked.quick || space.sequence_ranks_fixed || asked.common.config.given()) return "";
   if (asked.largest || plan.objective != Objective::kThroughput) return "";
   if (space.sequence_ranks == request.full().sequence_ranks) return "";
   // Elsewhere a smaller micro-batch does the same.

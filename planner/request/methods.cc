@@ -522,7 +522,7 @@ std::string OnlyOfOneMethod(const PlanRequest& request) {
   if (request.objective.value_or(Objective::kThroughput) != Objective::kThroughput) {
     return "⟦objective⟧";
   }
-  if (!common.config.empty()) return "⟦config⟧";
+  if (common.config.given()) return "⟦config⟧";
   if (!common.model.freeze.empty()) return "⟦freeze⟧";
   return "";
 }

@@ -176,7 +176,7 @@ void NoteKernels(const ModelSpec& model, const TrainSetup& setup, const LowerOpt
 
 void AssumeSums(const Request& request, std::span<const TrainSetup> setups,
                 Assumptions& assumptions) {
-  if (request.batch.grad_accum_dtype || !request.config.empty()) return;
+  if (request.batch.grad_accum_dtype || request.config.given()) return;
   int64_t most = 1;
   Dtype dtype = Dtype::kF32;
   for (const TrainSetup& setup : setups) {
@@ -206,7 +206,7 @@ void NoteIdleSums(std::span<const TrainSetup> setups, Assumptions& assumptions) 
 
 void DropOwnNotes(const Request& request, Assumptions& assumptions) {
   std::erase_if(assumptions.notes, [&](const std::string& note) {
-    return !request.config.empty() && note.starts_with(request.config);
+    return request.config.given() && note.starts_with(request.config.name());
   });
 }
 

@@ -68,11 +68,9 @@ std::vector<std::string> Edits(const ResolvedPlan& request, const Candidate& fou
     edits.push_back(after.is_null() ? fmt::format("no {}", key)
                                     : fmt::format("{} {}", key, after.dump()));
   }
-  const std::string& file = request.asked().common.config;
-  const JsonNode root = ParseJsonText(ReadTextFile(file), file);
-  JsonSection config(&root, "", file);
+  const ConfigDocument& config = request.asked().common.config;
   const auto set = [&](const char* key, int64_t before, int64_t after) {
-    if (config.Value(key) != nullptr && before != after) {
+    if (config.Says(key) && before != after) {
       edits.push_back(fmt::format("{} {}", key, after));
     }
   };
@@ -133,7 +131,7 @@ std::vector<std::string> LeftOut(const ChoiceFields& choice, const Candidate& fo
 // their values, since the file decides what they say.
 std::string Proposal(const ResolvedPlan& request, const Change& change) {
   const Candidate& found = change.found.candidate;
-  if (request.asked().common.config.empty()) {
+  if (!request.asked().common.config.given()) {
     const std::vector<std::string> left_out = LeftOut(request.asked().common.choice, found);
     return left_out.empty() ? change.options
                             : fmt::format("{} without {}", change.options, Joined(left_out));
@@ -141,7 +139,8 @@ std::string Proposal(const ResolvedPlan& request, const Change& change) {
   const std::vector<std::string> edits = Edits(request, found);
   const std::vector<std::string> beside = BesideConfig(request, found);
   std::string text;
-  if (!edits.empty()) text = fmt::format("in {}: {}", request.asked().common.config, Joined(edits));
+  if (!edits.empty())
+    text = fmt::format("in {}: {}", request.asked().common.config.name(), Joined(edits));
   if (!beside.empty()) {
     text += fmt::format("{}{}", text.empty() ? "" : "; and ", fmt::join(beside, " "));
   }
@@ -167,10 +166,10 @@ std::string Proposal(const ResolvedPlan& request, const Change& change) {
       "try a smaller model or another ⟦hw⟧";
   if (result.gave_up) {
     const std::string where =
-        request.asked().common.config.empty()
+        !request.asked().common.config.given()
             ? "pin some choices (⟦stage⟧, ⟦checkpointing⟧, "
               "⟦offload_optimizer⟧)"
-            : fmt::format("set batch and buckets in {}", request.asked().common.config);
+            : fmt::format("set batch and buckets in {}", request.asked().common.config.name());
     fix = fmt::format("the search gave up after {} programs; {} to look at the others",
                       result.stats.lowered, where);
   }
@@ -220,7 +219,7 @@ std::string CheckpointText(const SaveCost& save, const Plan& plan, const Cluster
 PlanRequest WithoutConfig(const ResolvedPlan& request, const BatchSpec& batch,
                           std::vector<std::string>& words) {
   PlanRequest asked = request.asked();
-  asked.common.config.clear();
+  asked.common.config = {};
   BatchFields& fields = asked.common.batch;
   fields.micro_batch = fields.grad_accum = fields.global_batch = fields.global_batch_tokens = {};
   const auto say = [&](const char* field, auto& given, auto value, std::string_view text) {
@@ -313,8 +312,9 @@ PlanOrigin OriginOf(const Request& request, const HardwareProfile& hardware) {
   const std::string folder = FolderOfModel(request.model);
   if (!folder.empty()) origin.model_folder = absolute(folder);
   if (fs::is_regular_file(hardware.source, ignored)) origin.hw_file = absolute(hardware.source);
-  if (!request.config.empty()) {
-    origin.config = request.config == "-" ? request.config : absolute(request.config);
+  if (request.config.given()) {
+    const std::string& name = request.config.name();
+    origin.config = name == "-" ? name : absolute(name);
   }
   return origin;
 }
@@ -432,7 +432,7 @@ void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
   const bool programs = plan.runtime->has_programs();
   plan.origin = OriginOf(request.asked().common, request.hardware());
   if (const auto& speed = plan.choice.time.tokens_per_second;
-      speed && !request.asked().common.config.empty() && !request.asked().quick) {
+      speed && request.asked().common.config.given() && !request.asked().quick) {
     if (std::string loss = ConfigLoss(request, plan.setup.batch, *speed); !loss.empty()) {
       assumptions.notes.push_back(std::move(loss));
     }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/config/config_document.h"
 #include "core/config/data_facts.h"
 #include "core/config/packing.h"
 #include "core/config/zero_config.h"
@@ -51,6 +52,7 @@ struct LoraFields {
 // Texts: names, files and rates that need a profile to be understood; "" is not given.
 struct ModelFields {
   std::string model;
+  ConfigDocument described;  // a config.json in place of `model`
   Given<uint64_t> params;
   std::string family;           // of `params`; empty: the first
   std::string freeze;           // ModelSpec::frozen
@@ -58,7 +60,8 @@ struct ModelFields {
   Given<TuningMethod> method;   // what is trained: all of the model, or adapters of it
   LoraFields lora;
   std::string adapter;  // train's: the folder of one to go on from, which says all of these
-  bool given() const { return !model.empty() || params.has_value(); }
+  bool named() const { return !model.empty() || described.given(); }
+  bool given() const { return named() || params.has_value(); }
 };
 
 struct HardwareFields {
@@ -204,7 +207,7 @@ struct Request {
   ChoiceFields choice;
   GoalFields goal;
   RuntimeFields runtime;
-  std::string config;  // a DeepSpeed config; empty: none
+  ConfigDocument config;  // DeepSpeed's
   bool deterministic = false;
   Given<AsyncSave> async_save;
   Given<Packing> packing;

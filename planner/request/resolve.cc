@@ -488,7 +488,7 @@ TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
         "⟦offload_activations⟧: is not allowed with ⟦config⟧, which decides it "
         "(activation_checkpointing.cpu_checkpointing); leave one of the two out");
   }
-  ReadResult result = ReadDeepSpeedConfigFile(request.config, context);
+  ReadResult result = ReadDeepSpeedConfig(request.config, context);
   if (request.deterministic) result.setup.deterministic = true;
   if (recipe != nullptr && result.offload_activations) recipe->offload_activations = true;
   if (says_states != nullptr) *says_states = result.says_states;
@@ -496,20 +496,20 @@ TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
   const int per_node = GpusPerNode(request.cluster, hardware, gpus);
   if (group > 0 && !TilesNodes(group, gpus, per_node)) {
     ThrowUsage("{}: shard groups of {} are not allowed with {} GPUs, {} a node; use {}",
-               request.config, group, gpus, per_node, GroupsText(gpus, per_node));
+               request.config.name(), group, gpus, per_node, GroupsText(gpus, per_node));
   }
   if (const auto problem = request.runtime.of().SequenceProblem(model, result.setup.batch)) {
-    ThrowUsage("{}: {}: {}", request.config, problem->key, problem->message);
+    ThrowUsage("{}: {}: {}", request.config.name(), problem->key, problem->message);
   }
-  CheckDtype(result.setup.precision.dtype, hardware, request.config);
+  CheckDtype(result.setup.precision.dtype, hardware, request.config.name());
   CheckMastersName(request.batch, result.setup.precision.dtype);
   CheckMatmulName(request.batch, result.setup.precision.dtype);
   CheckFp8(request, result.setup.precision, model, hardware.gpu);
   CheckMicroBatch(result.setup.batch.micro_batch, result.setup.batch.seq_len,
                   MostMicroStepTokens(model));
-  CheckSubGroups(result.setup, model, request.config);
+  CheckSubGroups(result.setup, model, request.config.name());
   if (const std::string warning = LiveLimitWarning(result.setup, model); !warning.empty()) {
-    result.warnings.push_back(fmt::format("{}: {}", request.config, warning));
+    result.warnings.push_back(fmt::format("{}: {}", request.config.name(), warning));
   }
   for (const auto* lines : {&result.warnings, &result.notes}) {
     assumptions.notes.insert(assumptions.notes.end(), lines->begin(), lines->end());
@@ -517,10 +517,9 @@ TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
   return result.setup;
 }
 
-int ConfigSequenceRanks(const std::string& config) {
-  if (config.empty()) return 1;
-  const JsonNode root = ParseJsonText(ReadTextFile(config), config);
-  const auto ranks = JsonSection(&root, "", config)
+int ConfigSequenceRanks(const ConfigDocument& config) {
+  if (!config.given()) return 1;
+  const auto ranks = JsonSection(&config.root(), "", config.name())
                          .Int("sequence_parallel_size", 1, std::numeric_limits<int32_t>::max(),
                               "the GPUs that share each sequence");
   return static_cast<int>(ranks.value_or(1));

@@ -48,9 +48,9 @@ OtherModels OthersFor(const ModelFields& fields, const Runtime& runtime);
 // Fills fields of the recipe that are not given as the config's "_zeroplan" says them, which `plan`
 // wrote, for a runtime that reads such configs; notes say what is taken and what differs.
 void TakeConfigRecipe(Request& request, Assumptions& assumptions);
-// Sizes that the config `file` leaves to "auto", as those that alone resolve it for DeepSpeed do; a
-// note says which.
-void TakeTrainerSizes(const std::string& file, const ModelSpec& model, ZeroConfig& zero,
+// Sets the sizes that `config` leaves to "auto" as transformers' Trainer and accelerate do before
+// DeepSpeed sees them; a note names them.
+void TakeTrainerSizes(const ConfigDocument& config, const ModelSpec& model, ZeroConfig& zero,
                       Assumptions& assumptions);
 // Sets what of `recipe` is open as the code of a model that zeroplan does not train has it, and
 // refuses what is not known of it.
@@ -84,7 +84,7 @@ BatchFields InSequences(BatchFields fields, int64_t seq_len, int gpus, int seque
 void CheckSequenceRanks(const Given<std::vector<int>>& given, const Runtime& runtime,
                         const ModelSpec& model, int64_t seq_len, int gpus);
 // sequence_parallel_size of a config; 1 where there is none.
-int ConfigSequenceRanks(const std::string& config);
+int ConfigSequenceRanks(const ConfigDocument& config);
 // What a run in such batches is to come to. `fixed_rows`: as SequencesAsked.
 RunGoal ResolveGoal(const GoalFields& fields, const BatchSpec& batch, const GpuProfile& gpu,
                     bool fixed_rows = true);

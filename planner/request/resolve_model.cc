@@ -66,9 +66,19 @@ void NoteOthers(const ModelSpec& model, Assumptions& assumptions) {
   assumptions.notes.push_back(std::move(text));
 }
 
+NamedModel NamedBy(const ModelFields& fields, const Runtime& runtime) {
+  const OtherModels others = OthersFor(fields, runtime);
+  if (!fields.described.given()) return FindModel(fields.model, others);
+  NamedModel named;
+  named.spec = ReadHuggingFaceConfig(fields.described.root(),
+                                     {fields.described.name(), {}, "model-of-the-log"},
+                                     &named.config_notes, ModelFamilies(), others);
+  return named;
+}
+
 ModelSpec NamedOrDerived(const ModelFields& fields, const Given<int64_t>& seq_len,
                          const Runtime& runtime, Assumptions& assumptions) {
-  if (fields.model.empty() != fields.params.has_value()) {
+  if (fields.named() == fields.params.has_value()) {
     ThrowUsage("{}; give ⟦model⟧ NAME|FILE|DIR (see 'zeroplan model list') or ⟦params⟧ COUNT",
                fields.params ? "⟦model⟧ and ⟦params⟧ are both given" : "no model");
   }
@@ -76,7 +86,7 @@ ModelSpec NamedOrDerived(const ModelFields& fields, const Given<int64_t>& seq_le
     ThrowUsage("⟦family⟧: {} goes with ⟦params⟧; a ⟦model⟧ has its family itself", fields.family);
   }
   if (!fields.params) {
-    NamedModel named = FindModel(fields.model, OthersFor(fields, runtime));
+    NamedModel named = NamedBy(fields, runtime);
     RefuseUnaskedAdapter(named.folder, fields.adapter);
     const PlannedCode* code = named.spec.family->planned();
     if (fields.image_tokens && !(code != nullptr && code->vision.present())) {
@@ -191,9 +201,9 @@ OtherModels OthersFor(const ModelFields& fields, const Runtime& runtime) {
 
 void TakeConfigRecipe(Request& request, Assumptions& assumptions) {
   RuntimeFields& fields = request.runtime;
-  if (request.config.empty() || !fields.of().reads_deepspeed_config()) return;
-  const std::string& file = request.config;
-  const JsonNode root = ParseJsonText(ReadTextFile(file), file);
+  if (!request.config.given() || !fields.of().reads_deepspeed_config()) return;
+  const std::string& file = request.config.name();
+  const JsonNode& root = request.config.root();
   const JsonNode* own = root.is_object() ? root.Find("_zeroplan") : nullptr;
   std::vector<std::string> taken;
   // "" where it does not say it; its reader reports what is no text.
@@ -245,10 +255,9 @@ void TakeConfigRecipe(Request& request, Assumptions& assumptions) {
   }
 }
 
-void TakeTrainerSizes(const std::string& file, const ModelSpec& model, ZeroConfig& zero,
+void TakeTrainerSizes(const ConfigDocument& config, const ModelSpec& model, ZeroConfig& zero,
                       Assumptions& assumptions) {
-  const JsonNode root = ParseJsonText(ReadTextFile(file), file);
-  const JsonNode* section = root.is_object() ? root.Find("zero_optimization") : nullptr;
+  const JsonNode* section = config.root().Find("zero_optimization");
   if (section == nullptr || !section->is_object()) return;
   const auto hidden = static_cast<uint64_t>(model.hidden);
   std::vector<std::string> taken;
@@ -268,7 +277,7 @@ void TakeTrainerSizes(const std::string& file, const ModelSpec& model, ZeroConfi
   if (taken.empty()) return;
   assumptions.notes.push_back(
       fmt::format("\"auto\" in {} is what transformers' Trainer and accelerate make of it: {}.",
-                  file, fmt::join(taken, ", ")));
+                  config.name(), fmt::join(taken, ", ")));
 }
 
 void SetCodeOfOthers(const RuntimeFields& fields, const ModelSpec& model, TorchRecipe& recipe) {

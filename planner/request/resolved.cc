@@ -53,7 +53,7 @@ void NoteDisk(const EstimateInputs& inputs, const Request& request, const Hardwa
 // What predictions of another runtime than zeroplan's own executor take for granted.
 void NoteRuntime(const Request& request, const EstimateInputs& inputs, Assumptions& assumptions) {
   DropOwnNotes(request, assumptions);
-  if (request.config.empty() && inputs.runtime->reads_deepspeed_config()) {
+  if (!request.config.given() && inputs.runtime->reads_deepspeed_config()) {
     assumptions.notes.push_back(
         fmt::format("Buckets, overlap_comm and all else that has a key are {}'s defaults; ⟦config⟧ "
                     "takes yours.",
@@ -126,7 +126,7 @@ ResolvedPlan::ResolvedPlan(const PlanRequest& request, HardwareProfile hardware,
   full_ = DefaultSpace(inputs_.model, cluster_.gpus, cluster_.gpus_per_node,
                        inputs_.objective == Objective::kFewestGpus);
   if (runtime.has_programs() && !request.for_config) AddHomes(inputs_.model.layers, full_);
-  if (request_.config.empty()) {
+  if (!request_.config.given()) {
     FromFields(assumptions);
   } else {
     FromConfig(assumptions);
@@ -142,10 +142,10 @@ ResolvedPlan::ResolvedPlan(const PlanRequest& request, HardwareProfile hardware,
   for (int gpus : inputs_.space.gpus) inputs_.clusters.push_back(ClusterOf(gpus));
   if (!runtime.has_programs()) {
     DropOwnNotes(request_, assumptions);
-    if (!request_.config.empty()) inputs_.given_zero = inputs_.base.zero;
+    if (request_.config.given()) inputs_.given_zero = inputs_.base.zero;
   }
   if (request.for_config) ForConfig(request.format());
-  if (request.for_config && runtime.has_programs() && request_.config.empty()) {
+  if (request.for_config && runtime.has_programs() && !request_.config.given()) {
     assumptions.notes.emplace_back(
         "⟦out⟧: searched of what DeepSpeed has keys for alone; without it the answer may be "
         "another, and faster.");
@@ -170,20 +170,22 @@ void ResolvedPlan::CheckDeepSpeedCan(ConfigFormat format) const {
     const ScheduleConfig& schedule = inputs_.base.optimizer.schedule;
     std::string fix = "allow another choice";
     if (schedule.kind == ScheduleKind::kOfRun) {
-      fix = fmt::format("take _zeroplan.lr_schedule out of {}", request_.config);
+      fix = fmt::format("take _zeroplan.lr_schedule out of {}", request_.config.name());
     } else if (schedule.kind != ScheduleKind::kConstant && schedule.total_steps == 0) {
       fix = fmt::format("set scheduler.params.total_num_steps in {} to the run's optimizer steps",
-                        request_.config);
+                        request_.config.name());
     } else if (inputs_.base.deterministic) {
-      fix = request_.deterministic ? "leave ⟦deterministic⟧ out"
-                                   : fmt::format("take _zeroplan out of {}", request_.config);
+      fix = request_.deterministic
+                ? "leave ⟦deterministic⟧ out"
+                : fmt::format("take _zeroplan out of {}", request_.config.name());
     } else if (inputs_.base.precision.fp8.enabled) {
       fix = request_.batch.matmul_dtype
                 ? "leave ⟦matmul_dtype⟧ out"
-                : fmt::format("take _zeroplan.fp8 out of {}", request_.config);
+                : fmt::format("take _zeroplan.fp8 out of {}", request_.config.name());
     } else if (inputs_.space.recompute == std::vector{kSelectiveRecompute}) {
-      fix = request_.config.empty() ? "use ⟦checkpointing⟧ none or full"
-                                    : fmt::format("take _zeroplan out of {}", request_.config);
+      fix = !request_.config.given()
+                ? "use ⟦checkpointing⟧ none or full"
+                : fmt::format("take _zeroplan out of {}", request_.config.name());
     }
     ThrowUsage(
         "⟦out⟧: DeepSpeed cannot do what is asked for: {}; {}, or use ⟦plan_out⟧ for a plan that "
@@ -493,16 +495,14 @@ void ResolvedPlan::FromConfig(Assumptions& assumptions) {
   PinSequences();
   request_.batch =
       InSequences(request_.batch, base.batch.seq_len, cluster_.gpus, base.batch.sequence_ranks);
-  const JsonNode root = ParseJsonText(ReadTextFile(request_.config), request_.config);
-  JsonSection config(&root, "", request_.config);
   const auto open = [&](const char* key, const std::optional<int64_t>& option) {
-    return config.Value(key) == nullptr && !option;
+    return !request_.config.Says(key) && !option;
   };
   const bool open_global = open("train_batch_size", request_.batch.global_batch);
   const bool open_micro = open("train_micro_batch_size_per_gpu", request_.batch.micro_batch);
   const bool open_accum = open("gradient_accumulation_steps", request_.batch.grad_accum);
   AllowStates(says_states);
-  const JsonNode* own = root.Find("_zeroplan");
+  const JsonNode* own = request_.config.root().Find("_zeroplan");
   AllowProducts(own != nullptr && own->Find("fp8") != nullptr);
   SetBatches(full_, open_global ? std::nullopt : std::optional(base.batch.global_batch()),
              base.batch.seq_len);
@@ -551,7 +551,7 @@ ResolvedEstimate::ResolvedEstimate(Request request, Assumptions& assumptions)
   costs_.emplace(hardware, ClusterShape{inputs.cluster.gpus, inputs.cluster.gpus_per_node});
   inputs.costs = &*costs_;
   const int gpus = inputs.cluster.gpus;
-  if (request.config.empty()) {
+  if (!request.config.given()) {
     inputs.setups = ResolveSetups(request, inputs.model, hardware, gpus, DefaultDtype(hardware),
                                   SpaceOf(runtime, request, hardware, assumptions), assumptions);
   } else {
@@ -561,7 +561,7 @@ ResolvedEstimate::ResolvedEstimate(Request request, Assumptions& assumptions)
       TakeTrainerSizes(request.config, inputs.model, inputs.setups.front().zero, assumptions);
     }
   }
-  inputs.setups = runtime.Completed(std::move(inputs.setups), !request.config.empty());
+  inputs.setups = runtime.Completed(std::move(inputs.setups), request.config.given());
   const JudgeInputs judged{inputs.model, inputs.lower, inputs.recipe, inputs.hardware};
   const auto takes = [&](const TrainSetup& setup) { return runtime.Takes(judged, setup); };
   if (std::any_of(inputs.setups.begin(), inputs.setups.end(), takes)) {

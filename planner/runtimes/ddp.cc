@@ -174,11 +174,11 @@ class DdpOfTorch : public TorchBased {
 
   void Refuse(const AskedOfRuntime& asked) const override {
     TorchBased::Refuse(asked);
-    if (!asked.config.empty()) {
+    if (asked.config.given()) {
       ThrowUsage(
           "⟦config⟧: {} is a DeepSpeed config, which ⟦runtime⟧ ddp does not read; give "
           "⟦checkpointing⟧ and ⟦micro_batch⟧",
-          asked.config);
+          asked.config.name());
     }
     if (!asked.grad_accum_dtype.empty()) {
       ThrowUsage(

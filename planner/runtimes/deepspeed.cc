@@ -68,8 +68,9 @@ void RefuseFp32Reduction(const JsonNode& root, const std::string& file) {
 }
 
 // Keys of a config that change DeepSpeed's memory in ways that are not modelled.
-void RefuseUnknownKeys(const std::string& file) {
-  const JsonNode root = ParseJsonText(ReadTextFile(file), file);
+void RefuseUnknownKeys(const ConfigDocument& config) {
+  const std::string& file = config.name();
+  const JsonNode& root = config.root();
   RefuseFp32Reduction(root, file);
   for (const UnknownKey& unknown : kUnknownKeys) {
     const JsonNode* section = unknown.section.empty() ? &root : root.Find(unknown.section);
@@ -193,7 +194,7 @@ class DeepSpeed : public TorchBased {
 
   void Refuse(const AskedOfRuntime& asked) const override {
     TorchBased::Refuse(asked);
-    if (!asked.config.empty()) RefuseUnknownKeys(asked.config);
+    if (asked.config.given()) RefuseUnknownKeys(asked.config);
   }
   ChoiceSpace EstimateSpace() const override {
     ChoiceSpace space;

@@ -148,11 +148,11 @@ class Fsdp2OfTorch : public TorchBased {
 
   void Refuse(const AskedOfRuntime& asked) const override {
     TorchBased::Refuse(asked);
-    if (!asked.config.empty()) {
+    if (asked.config.given()) {
       ThrowUsage(
           "⟦config⟧: {} is a DeepSpeed config, which ⟦runtime⟧ fsdp2 does not read; give ⟦stage⟧, "
           "⟦checkpointing⟧ and ⟦offload_param⟧",
-          asked.config);
+          asked.config.name());
     }
     if (!asked.grad_accum_dtype.empty()) {
       ThrowUsage(

@@ -154,44 +154,10 @@ std::string EditedConfig(const WhyRequest& request, const RunLog& log, MergedReq
     config.erase("activation_checkpointing");
     if (kind.empty()) merged.assumed.emplace_back("⟦checkpointing⟧ none");
   }
-  merged.config_text = config.dump(4);
-  return merged.config_text;
+  return config.dump(4);
 }
 
 }  // namespace
-
-LogText::LogText(const std::string& text, std::string named) : named_(std::move(named)) {
-  static std::atomic<int> count = 0;
-  folder_ = fs::temp_directory_path() /
-            fmt::format("zeroplan_why_{}_{}", static_cast<int>(::getpid()), count++);
-  std::error_code failed;
-  // A model is called as its folder is.
-  const fs::path inner = folder_ / "model-of-the-log";
-  fs::create_directories(inner, failed);
-  path_ = (inner / "config.json").string();
-  std::ofstream out(path_, std::ios::binary);
-  out << text;
-  out.close();
-  if (failed || !out) ThrowRuntime("{}: cannot be written; set TMPDIR to a folder", path_);
-}
-
-LogText::~LogText() {
-  std::error_code ignored;
-  fs::remove_all(folder_, ignored);
-}
-
-std::string LogText::Named(std::string text) const {
-  for (size_t at; (at = text.find(path_)) != std::string::npos;) {
-    text.replace(at, path_.size(), named_);
-  }
-  return text;
-}
-
-std::string MergedRequest::Named(std::string text) const {
-  if (config) text = config->Named(std::move(text));
-  if (model_config) text = model_config->Named(std::move(text));
-  return text;
-}
 
 std::optional<uint64_t> UsableOf(const OomMessage& gpu) {
   std::optional<uint64_t> usable = gpu.total;
@@ -275,18 +241,25 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
     }
   }
   const std::string source = log.source == "-" ? "the log" : log.source;
+  const auto document = [&](const std::string& text, const std::string& named,
+                            ConfigDocument& into) {
+    try {
+      into = ConfigDocument(text, named);
+    } catch (const Error& error) {
+      if (merged.unreadable.empty()) merged.unreadable = error.what();
+    }
+  };
   if (!log.model_config.empty() && !given("⟦model⟧") && !given("⟦params⟧")) {
-    merged.model_config = std::make_unique<LogText>(
-        log.model_config, fmt::format("{} (model config, line {})", source, log.model_config_line));
-    common.model.model = merged.model_config->path();
+    document(log.model_config,
+             fmt::format("{} (model config, line {})", source, log.model_config_line),
+             common.model.described);
     merged.used.push_back({"⟦model⟧", "the model config", "Model config", log.model_config_line});
   }
   const Runtime& runtime = common.runtime.of();
-  if (own_config && runtime.reads_deepspeed_config()) {
-    merged.config =
-        std::make_unique<LogText>(EditedConfig(request, log, merged),
-                                  fmt::format("{} (config, line {})", source, log.config_line));
-    common.config = merged.config->path();
+  const bool own_config_used = own_config && runtime.reads_deepspeed_config();
+  if (own_config_used) {
+    document(EditedConfig(request, log, merged),
+             fmt::format("{} (config, line {})", source, log.config_line), common.config);
     // They stand in the config now.
     common.choice = {};
     common.batch.dtype.reset();
@@ -295,17 +268,15 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
   const auto miss = [&](bool missing, const char* field, const char* what, std::string hint = "") {
     if (missing) merged.missing.push_back({field, what, std::move(hint)});
   };
-  miss(!common.model.given(), "⟦model⟧", "the model", model_hint);
+  const bool describes = common.model.given() || (!log.model_config.empty() && !given("⟦model⟧"));
+  miss(!describes, "⟦model⟧", "the model", model_hint);
   miss(!common.runtime.runtime, "⟦runtime⟧", "what trained it");
   miss(!common.cluster.gpus, "⟦gpus⟧", "the number of GPUs");
   miss(!common.batch.seq_len, "⟦seq_len⟧", "the length of sequences");
-  const bool has_config = !common.config.empty();
-  bool micro_in_config = false;
-  if (has_config && merged.config) {
-    micro_in_config =
-        merged.config_text.find("train_micro_batch_size_per_gpu") != std::string::npos;
-  }
-  const bool own_file = has_config && !merged.config;
+  const bool has_config = own_config_used || common.config.given();
+  const bool micro_in_config =
+      own_config_used && common.config.root().Find("train_micro_batch_size_per_gpu") != nullptr;
+  const bool own_file = has_config && !own_config_used;
   miss(!common.batch.micro_batch && !micro_in_config && !own_file, "⟦micro_batch⟧",
        "the sequences of a GPU and micro-step");
   const bool tuned = common.model.method || common.model.lora.given();

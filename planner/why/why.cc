@@ -297,6 +297,10 @@ void Predict(MergedRequest& merged, WhyAnswer& answer) {
         "program of the log",
         runtime.key());
   }
+  if (!merged.unreadable.empty()) {
+    answer.why_no_prediction = merged.unreadable;
+    return;
+  }
   WhyPrediction predicted;
   Assumptions assumptions;
   try {
@@ -324,7 +328,7 @@ void Predict(MergedRequest& merged, WhyAnswer& answer) {
     predicted.largest_time_error =
         runtime.LargestTimeError(predicted.choice, inputs.cluster, *inputs.hardware);
   } catch (const Error& error) {
-    answer.why_no_prediction = merged.Named(error.what());
+    answer.why_no_prediction = error.what();
     return;
   }
   answer.times_known = merged.hardware_known;
@@ -334,7 +338,7 @@ void Predict(MergedRequest& merged, WhyAnswer& answer) {
     if (merged.hardware_known || !of_profile) answer.assumed.push_back(std::move(text));
   }
   for (std::string& note : assumptions.notes) {
-    answer.notes.push_back(merged.Named(std::move(note)));
+    answer.notes.push_back(std::move(note));
   }
   for (std::string& note : runtime.Notes(predicted.choice, predicted.resolved->inputs().recipe)) {
     answer.notes.push_back(std::move(note));

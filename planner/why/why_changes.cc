@@ -103,7 +103,7 @@ void FindChanges(MergedRequest& merged, WhyAnswer& answer) {
   const TrainSetup& now = predicted.choice.setup;
   PlanRequest plan;
   plan.common = merged.common;
-  if (plan.common.config.empty()) {
+  if (!plan.common.config.given()) {
     Set(plan.common.batch.global_batch, now.batch.global_batch());
   }
   Assumptions unused;
@@ -184,7 +184,7 @@ void FindFaster(const MergedRequest& merged, WhyAnswer& answer) {
   if (!answer.times_known || !speed) return;
   PlanRequest plan;
   plan.common = merged.common;
-  plan.common.config.clear();
+  plan.common.config = {};
   plan.common.choice = {};
   BatchFields& batch = plan.common.batch;
   batch.micro_batch.reset();

@@ -108,21 +108,18 @@ std::string AddRow(const WhyRequest& request, const WhyAnswer& answer,
   if (request.common.model.lora.rslora) fields["rslora"] = true;
   RowJson config;
   for (const UsedFact& fact : merged.used) {
-    if (fact.field == "⟦config⟧") {
-      config = RowJson::parse(merged.config_text, nullptr, false);
-    } else if (fact.field == "⟦model⟧" && merged.model_config) {
-      fields["model"] = RowJson::parse(log.model_config, nullptr, false);
+    if (fact.field == "⟦config⟧") continue;
+    if (fact.field == "⟦model⟧" && merged.common.model.described.given()) {
+      fields["model"] = RowJson::parse(merged.common.model.described.root().Dump());
     } else {
       fields[KeyOf(fact.field)] = ValueOf(fact.text);
     }
   }
-  if (const auto given = request.given.find("⟦config⟧"); given != request.given.end()) {
-    config = RowJson::parse(ReadTextFile(given->second), nullptr, false);
+  if (merged.common.config.given()) {
+    config = RowJson::parse(merged.common.config.root().Dump());
   }
-  if (config.is_discarded() || fields.contains("model") == false) {
-    ThrowUsage(
-        "⟦add⟧: the config or the model is no JSON that a row can hold; give ⟦model⟧ by name "
-        "and the choice by options");
+  if (!fields.contains("model")) {
+    ThrowUsage("⟦add⟧: a row names a model; give ⟦model⟧ by name");
   }
   if (config.is_object()) {
     for (const char* decided : {"stage", "offload_optimizer", "offload_param", "checkpointing"}) {

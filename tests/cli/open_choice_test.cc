@@ -101,7 +101,7 @@ TEST_CASE("open choice: without a batch it is small, for any number of ranks, an
     BatchFields fields;
     if (micro) Say<int64_t>(fields.micro_batch, *micro);
     if (accum) Say<int64_t>(fields.grad_accum, *accum);
-    return WithDefaultBatch(fields, "", ranks, kept, 1024, notes);
+    return WithDefaultBatch(fields, {}, ranks, kept, 1024, notes);
   };
   std::vector<std::string> notes;
   CHECK(batch(1, {}, {}, 0, notes).global_batch == 32);
@@ -142,7 +142,7 @@ TEST_CASE("open choice: a config is obeyed, what it leaves open is chosen, its c
     "optimizer": {"type": "AdamW", "params": {"lr": 0.004}},
     "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}})";
   TrainCommand command = Asks("gpt2-xl", "dgx-h200");
-  command.common.config = file;
+  command.common.config = ConfigDocument::FromFile(file);
   Say(command.common.cluster.gpus, 4);
   const Resolved train = Resolve(command);
   CAPTURE(train.notes);

@@ -29,13 +29,6 @@ namespace {
 // Between hosts, where neither profile nor options say how fast that is.
 constexpr const char* kGuessedNetwork = "eth-100";
 
-// Whether the config says this key.
-bool ConfigSays(const std::string& config, const char* key) {
-  if (config.empty()) return false;
-  const JsonNode root = ParseJsonText(ReadTextFile(config), config);
-  return JsonSection(&root, "", config).Value(key) != nullptr;
-}
-
 template <typename T>
 bool Contains(const std::vector<T>& list, const T& value) {
   return std::find(list.begin(), list.end(), value) != list.end();
@@ -51,7 +44,7 @@ bool NamesDisk(const Request& request) {
     return devices && Contains(*devices, OffloadDevice::kNvme);
   };
   return names(request.choice.offload_optimizer) || names(request.choice.offload_param) ||
-         !request.config.empty();
+         request.config.given();
 }
 
 // A number that is a multiple of `unit`: `wanted` or a little more.
@@ -64,12 +57,12 @@ std::string MemoryText(const Plan& plan) {
 
 }  // namespace
 
-BatchFields WithDefaultBatch(BatchFields fields, const std::string& config, int ranks, int64_t kept,
-                             int64_t seq_len, std::vector<std::string>& notes) {
+BatchFields WithDefaultBatch(BatchFields fields, const ConfigDocument& config, int ranks,
+                             int64_t kept, int64_t seq_len, std::vector<std::string>& notes) {
   const bool global =
-      fields.global_batch || fields.global_batch_tokens || ConfigSays(config, "train_batch_size");
-  const bool micro = fields.micro_batch || ConfigSays(config, "train_micro_batch_size_per_gpu");
-  const bool accum = fields.grad_accum || ConfigSays(config, "gradient_accumulation_steps");
+      fields.global_batch || fields.global_batch_tokens || config.Says("train_batch_size");
+  const bool micro = fields.micro_batch || config.Says("train_micro_batch_size_per_gpu");
+  const bool accum = fields.grad_accum || config.Says("gradient_accumulation_steps");
   if (global || (micro && accum)) return fields;
   if (micro) {
     Set<int64_t>(fields.grad_accum, 1);
@@ -120,7 +113,7 @@ OpenChoice::OpenChoice(const Request& options, const HardwareProfile& hardware, 
   }
   // It is known: nobody looks at the machine again. What the driver locks decides where it is open;
   // else the run sees to it.
-  const bool pins_as_told = !request.config.empty() || request.choice.pin_memory;
+  const bool pins_as_told = request.config.given() || request.choice.pin_memory;
   if (pins_as_told) request.cluster.pinned_limit = {};
   request.hardware.profile.clear();
   request.hardware.find = [hardware, ranks, pins_as_told](bool) {
@@ -162,7 +155,7 @@ bool OpenChoice::KeepsRun() const {
   const Candidate ran = CandidateOf(kept);
   const ChoiceFields& choice = options_.choice;
   const BatchFields& batch = options_.batch;
-  const bool config = !options_.config.empty();
+  const bool config = options_.config.given();
   if (kept.batch.world_size != base().batch.world_size ||
       kept.batch.seq_len != base().batch.seq_len || kept.precision != base().precision) {
     return false;
@@ -233,7 +226,7 @@ TrainSetup OpenChoice::Choose(Assumptions& assumptions) {
       "Choice: {}, {}, as 'plan' finds it for {} x {}: {}{} predicted. What is given is kept.",
       SetupLabel(plan.setup), BatchText(plan.setup.batch), plan.cluster.gpus, plan.cluster.gpu_name,
       speed, MemoryText(plan)));
-  if (const auto& tokens = plan.choice.time.tokens_per_second; tokens && !options_.config.empty()) {
+  if (const auto& tokens = plan.choice.time.tokens_per_second; tokens && options_.config.given()) {
     progress.Doing("Looking for what the config costs");
     std::string loss = ConfigLoss(*plan_, plan.setup.batch, *tokens);
     if (!loss.empty()) assumptions.notes.push_back(std::move(loss));

@@ -68,8 +68,8 @@ void CheckRanks(const TrainWork& work, const ProcessPlace& place) {
 
 ChoiceOrigin OriginOf(const TrainCommand& command, const TrainWork& work) {
   if (work.plan) return {ChoiceOrigin::Kind::kPlan, work.plan->source};
-  const std::string& config = command.common.config;
-  if (!config.empty()) return {ChoiceOrigin::Kind::kConfig, config};
+  const ConfigDocument& config = command.common.config;
+  if (config.given()) return {ChoiceOrigin::Kind::kConfig, config.name()};
   return {};
 }
 

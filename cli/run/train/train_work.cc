@@ -111,25 +111,15 @@ std::optional<ProgramRecord> KeptChoice(const TrainCommand& command) {
 }
 
 // Whether the config says how large a step's update is, by a rate or a scheduler.
-bool ConfigSaysRate(const std::string& config) {
-  const JsonNode root = ParseJsonText(ReadTextFile(config), config);
-  const auto is_open = [](const JsonNode* node) {
-    return node == nullptr || node->is_null() || (node->is_string() && node->scalar == "auto");
-  };
-  if (!is_open(root.Find("scheduler"))) return true;
-  const JsonNode* node = &root;
-  for (const char* key : {"optimizer", "params", "lr"}) {
-    node = node->Find(key);
-    if (is_open(node)) return false;
-  }
-  return true;
+bool ConfigSaysRate(const ConfigDocument& config) {
+  return config.Says("scheduler") || config.Says("optimizer.params.lr");
 }
 
 // The rate that nobody gave: the resumed run's, or one that suits weights that were trained.
 void SetDefaultRate(const TrainCommand& command, TrainWork& work, Assumptions& assumptions) {
   OptimizerConfig& optimizer = work.setup.optimizer;
-  const std::string& config = command.common.config;
-  if (command.lr || (!config.empty() && ConfigSaysRate(config))) return;
+  const ConfigDocument& config = command.common.config;
+  if (command.lr || ConfigSaysRate(config)) return;
   if (work.plan && (!work.plan->origin || !work.plan->origin->config.empty() ||
                     optimizer.lr != OptimizerConfig{}.lr)) {
     return;
@@ -141,8 +131,8 @@ void SetDefaultRate(const TrainCommand& command, TrainWork& work, Assumptions& a
     assumptions.notes.push_back(fmt::format(
         "Learning rate: {:g}, as the run starts from the weights in {}; {}", kFineTuningRate,
         work.weights_folder,
-        config.empty() ? "--lr sets another."
-                       : fmt::format("optimizer.params.lr in {} sets another.", config)));
+        config.given() ? fmt::format("optimizer.params.lr in {} sets another.", config.name())
+                       : "--lr sets another."));
   }
 }
 
@@ -287,9 +277,9 @@ TrainWork WorkOfPlan(const TrainCommand& command, Backend backend, Assumptions& 
 TrainSetup PlainSetup(const TrainCommand& command, const ModelSpec& model,
                       const HardwareProfile& hardware, Backend backend, int ranks,
                       Assumptions& assumptions) {
-  return command.common.config.empty()
-             ? ResolveChoice(command, model, hardware, backend, ranks, assumptions)
-             : ResolveConfig(command.common, model, hardware, ranks, assumptions);
+  return command.common.config.given()
+             ? ResolveConfig(command.common, model, hardware, ranks, assumptions)
+             : ResolveChoice(command, model, hardware, backend, ranks, assumptions);
 }
 
 // Where a run is chosen, and for what.
@@ -338,13 +328,13 @@ void Choose(const TrainCommand& command, const ChoosingAt& at, const Resolving& 
 TrainWork WorkOfConfig(const TrainCommand& command, const ChoosingAt& at, const Resolving& by,
                        Assumptions& assumptions) {
   CheckRankCount(at.ranks);
-  const std::string& config = command.common.config;
+  const ConfigDocument& config = command.common.config;
   TrainWork work = WorkOfWeights(command);
   work.kept = KeptChoice(command);
   Choose(command, at, by, work, assumptions);
-  if (config.empty()) SetRates(command, work.setup.optimizer);
+  if (!config.given()) SetRates(command, work.setup.optimizer);
   SetNvmePath(command, work.setup);
-  ValidateSetup(work.setup, config.empty() ? "command line" : config);
+  ValidateSetup(work.setup, config.given() ? config.name() : "command line");
   NoteIdleSums(std::span(&work.setup, 1), assumptions);
   work.lower.checkpoints = !command.save.empty() || !work.weights_folder.empty();
   work.lower.document_borders = command.common.packing == Packing::kDocuments;

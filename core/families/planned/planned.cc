@@ -474,14 +474,13 @@ std::vector<std::string> ApproximatedOf(const PlannedCode& code) {
   return out;
 }
 
-ModelSpec ReadPlannedModel(const std::filesystem::path& config_file, const JsonNode& config,
+ModelSpec ReadPlannedModel(const ModelSource& from, const JsonNode& config,
                            std::string_view model_type, std::optional<int64_t> image_tokens,
                            std::vector<std::string>* notes) {
-  const std::string source = config_file.string();
+  const std::string& source = from.file;
   PlannedConfig read = ReadPlannedConfig(config, model_type, image_tokens, source);
-  const std::filesystem::path folder =
-      std::filesystem::absolute(config_file).lexically_normal().parent_path();
-  const std::optional<std::vector<NamedShape>> headers = ReadWeightHeaders(folder);
+  std::optional<std::vector<NamedShape>> headers;
+  if (!from.folder.empty()) headers = ReadWeightHeaders(from.folder);
   if (!headers && read.tensors.empty()) {
     ThrowUsage(
         "{}: model_type: \"{}\" is not known, and without its weights' headers its shapes are not "
@@ -516,10 +515,9 @@ ModelSpec ReadPlannedModel(const std::filesystem::path& config_file, const JsonN
   }
   ModelSpec spec = read.spec;
   spec.vocab = spec.padded_vocab = Rows(table.embedding.front());
-  const bool of_folder = config_file.filename() == "config.json";
-  spec.name = of_folder ? folder.filename().string() : config_file.stem().string();
+  spec.name = from.name;
   spec.family = FamilyOf(model_type, read, table);
-  if (!headers) NoteIndex(folder, spec.ParamCount(), notes);
+  if (!headers && !from.folder.empty()) NoteIndex(from.folder, spec.ParamCount(), notes);
   ValidateModelSpec(spec, source);
   return spec;
 }

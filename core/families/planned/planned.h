@@ -77,7 +77,7 @@ std::string PlannedTypes();
 // stays as long as the process; the same model has the same one. `image_tokens`: of images in a
 // sequence; none: one image. Throws Error(kUsage) naming file, key and value, or tensor, for what
 // is damaged, contradicts itself or is not known.
-ModelSpec ReadPlannedModel(const std::filesystem::path& config_file, const JsonNode& config,
+ModelSpec ReadPlannedModel(const ModelSource& from, const JsonNode& config,
                            std::string_view model_type, std::optional<int64_t> image_tokens,
                            std::vector<std::string>* notes);
 

@@ -112,7 +112,7 @@ TEST_CASE("sequence ranks: what a config costs is compared with what plan search
     "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"},
                           "offload_param": {"device": "cpu"}}})";
   PlanRequest with_config = Asked("llama3.2-1b", 16384, 8);
-  with_config.common.config = folder.path("ds.json");
+  with_config.common.config = ConfigDocument::FromFile(folder.path("ds.json"));
   Assumptions unused;
   const ResolvedPlan resolved(with_config, unused);
   REQUIRE(resolved.inputs().base.batch.sequence_ranks == 4);
@@ -144,7 +144,7 @@ TEST_CASE(
       "zero_optimization": {"stage": 3)" << zero
                                           << "}}";
     PlanRequest asked = Asked("llama3.2-1b", 4096, 8);
-    asked.common.config = folder.path("ds.json");
+    asked.common.config = ConfigDocument::FromFile(folder.path("ds.json"));
     asked.common.runtime.runtime.emplace(&runtime);
     ask(asked);
     Assumptions unused;

@@ -1,0 +1,41 @@
+// A DeepSpeed config as a document: read and parsed once, carried by a request, shared by copies.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "core/base/json_source.h"
+
+namespace zeroplan {
+
+// Whether a config sets a value at the dotted `key` ("optimizer.params.lr"): it is there, not null
+// and not "auto".
+bool ConfigSays(const JsonNode& config, std::string_view key);
+
+class ConfigDocument {
+ public:
+  ConfigDocument() = default;  // no config
+  // `name`: what messages call it. Throws Error(kUsage) "NAME:LINE: ..." for what is no JSON
+  // (json_source.h).
+  ConfigDocument(std::string_view text, std::string name);
+  // The file at `path`, - for stdin; messages call it `path`. Throws as ReadTextFile too.
+  static ConfigDocument FromFile(const std::string& path);
+
+  bool given() const { return state_ != nullptr; }
+  // "" without a config.
+  const std::string& name() const;
+  // The parsed tree; null without a config.
+  const JsonNode& root() const;
+  // ConfigSays of it; false without a config.
+  bool Says(std::string_view key) const { return ConfigSays(root(), key); }
+
+ private:
+  struct State {
+    std::string name;
+    JsonNode root;
+  };
+  std::shared_ptr<const State> state_;
+};
+
+}  // namespace zeroplan
