@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/base/words.h"
 
 namespace zeroplan {
 
@@ -30,15 +31,25 @@ std::string_view CompiledText(TorchCompile compile);
 // Whose modelling code: what it keeps for backward and which kernels it launches are rows of
 // planner/runtimes/torch_code.cc. kPlain: modules of PyTorch as they come.
 enum class CodeStyle : uint8_t { kPlain, kHf, kLiger, kComposer, kTorchtitan, kTorchtune };
-inline constexpr std::array<std::string_view, 6> kCodeStyleNames = {
-    "plain", "hf", "liger", "composer", "torchtitan", "torchtune"};
+template <>
+inline constexpr WordTable<CodeStyle, 6> kWords<CodeStyle> = {
+    {{"plain", CodeStyle::kPlain},
+     {"hf", CodeStyle::kHf},
+     {"liger", CodeStyle::kLiger},
+     {"composer", CodeStyle::kComposer},
+     {"torchtitan", CodeStyle::kTorchtitan},
+     {"torchtune", CodeStyle::kTorchtune}}};
 
 // Which attention the code calls. kSdpa: scaled_dot_product_attention, whose kernel depends on the
 // GPU; kEager: products and a softmax; kFlash: the package flash-attn; kTriton: FlashAttention in
 // Triton of 2022 and 2023, llm-foundry's attn_impl triton.
 enum class TorchAttention : uint8_t { kSdpa, kEager, kFlash, kTriton };
-inline constexpr std::array<std::string_view, 4> kTorchAttentionNames = {"sdpa", "eager", "flash",
-                                                                         "triton"};
+template <>
+inline constexpr WordTable<TorchAttention, 4> kWords<TorchAttention> = {
+    {{"sdpa", TorchAttention::kSdpa},
+     {"eager", TorchAttention::kEager},
+     {"flash", TorchAttention::kFlash},
+     {"triton", TorchAttention::kTriton}}};
 
 // By the names that transformers has for them (TrainingArguments.optim). kAdamWFused:
 // torch.optim.AdamW(fused=True); kAdamW: its default, foreach; kAdamW8bit and the paged ones are
@@ -52,15 +63,28 @@ enum class TorchOptimizer : uint8_t {
   kAdamWTorchao8bit,
   kAdafactor
 };
-inline constexpr std::array<std::string_view, 7> kTorchOptimizerNames = {
-    "adamw_torch_fused", "adamw_torch",      "adamw_bnb_8bit", "paged_adamw_32bit",
-    "paged_adamw_8bit",  "adamw_torch_8bit", "adafactor"};
+template <>
+inline constexpr WordTable<TorchOptimizer, 7> kWords<TorchOptimizer> = {
+    {{"adamw_torch_fused", TorchOptimizer::kAdamWFused},
+     {"adamw_torch", TorchOptimizer::kAdamW},
+     {"adamw_bnb_8bit", TorchOptimizer::kAdamW8bit},
+     {"paged_adamw_32bit", TorchOptimizer::kPagedAdamW},
+     {"paged_adamw_8bit", TorchOptimizer::kPagedAdamW8bit},
+     {"adamw_torch_8bit", TorchOptimizer::kAdamWTorchao8bit},
+     {"adafactor", TorchOptimizer::kAdafactor}}};
 
 // How torchao trains in 8 bits (torchao.float8): one scale a tensor; the same, with FSDP2's gathers
 // in 8 bits too (enable_fsdp_float8_all_gather); one scale a row.
 enum class TorchFloat8 : uint8_t { kTensorwise, kTensorwiseGathers, kRowwise };
-inline constexpr std::array<std::string_view, 3> kTorchFloat8Names = {
-    "tensorwise", "tensorwise-gathers", "rowwise"};
+template <>
+inline constexpr WordTable<TorchFloat8, 3> kWords<TorchFloat8> = {
+    {{"tensorwise", TorchFloat8::kTensorwise},
+     {"tensorwise-gathers", TorchFloat8::kTensorwiseGathers},
+     {"rowwise", TorchFloat8::kRowwise}}};
+
+// Names TorchRecipe::param_dtype.
+inline constexpr WordTable<Dtype, 2> kParamDtypeWords = {
+    {{"fp32", Dtype::kF32}, {"bf16", Dtype::kBF16}}};
 
 struct TorchRecipe {
   TorchCompile compile;
@@ -113,17 +137,9 @@ std::string RecipeText(const TorchRecipe& recipe);
 // with it, and reports have it.
 std::vector<std::pair<std::string, std::string>> RecipeWords(const TorchRecipe& recipe);
 
-inline std::string_view CodeStyleName(CodeStyle code) {
-  return kCodeStyleNames[static_cast<size_t>(code)];
-}
-inline std::string_view TorchAttentionName(TorchAttention attention) {
-  return kTorchAttentionNames[static_cast<size_t>(attention)];
-}
-inline std::string_view TorchFloat8Name(TorchFloat8 float8) {
-  return kTorchFloat8Names[static_cast<size_t>(float8)];
-}
-inline std::string_view TorchOptimizerName(TorchOptimizer optimizer) {
-  return kTorchOptimizerNames[static_cast<size_t>(optimizer)];
-}
+inline std::string_view CodeStyleName(CodeStyle code) { return WordOf(code); }
+inline std::string_view TorchAttentionName(TorchAttention attention) { return WordOf(attention); }
+inline std::string_view TorchFloat8Name(TorchFloat8 float8) { return WordOf(float8); }
+inline std::string_view TorchOptimizerName(TorchOptimizer optimizer) { return WordOf(optimizer); }
 
 }  // namespace zeroplan

@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_source.h"
+#include "core/base/words.h"
 
 namespace zeroplan {
 
@@ -75,6 +76,13 @@ class JsonSection {
   // One of `words`, as they are written there; with `any_case` also with other capitals.
   std::optional<std::string> Word(std::string_view key, const std::vector<std::string>& words,
                                   std::string_view allowed, bool any_case = false);
+  // The value of one of the table's words.
+  template <typename T, size_t kCount>
+  std::optional<T> Word(std::string_view key, const WordTable<T, kCount>& table) {
+    const std::vector<std::string> words = WordsOf(table);
+    const std::optional<std::string> word = Word(key, words, QuotedChoice(words));
+    return word ? ValueIn(table, *word) : std::nullopt;
+  }
 
   // Keys that are present and were never asked for, in the order of the text.
   std::vector<std::string> Unknown() const;

@@ -6,6 +6,8 @@
 #include <span>
 #include <string_view>
 
+#include "core/base/words.h"
+
 namespace zeroplan {
 
 enum class Packing : uint8_t {
@@ -14,18 +16,10 @@ enum class Packing : uint8_t {
   kOff,        // one document a sequence, padded
 };
 
-// "stream", "documents", "off": what --packing calls it.
-constexpr std::string_view PackingName(Packing packing) {
-  switch (packing) {
-    case Packing::kStream:
-      return "stream";
-    case Packing::kDocuments:
-      return "documents";
-    case Packing::kOff:
-      return "off";
-  }
-  return "";
-}
+template <>
+inline constexpr WordTable<Packing, 3> kWords<Packing> = {
+    {{"stream", Packing::kStream}, {"documents", Packing::kDocuments}, {"off", Packing::kOff}}};
+constexpr std::string_view PackingName(Packing packing) { return WordOf(packing); }
 
 // How many documents a row of a batch may have, and how long (starts_BT of kernel_rows.inc).
 

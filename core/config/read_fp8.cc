@@ -24,18 +24,15 @@ void ReportFp8Conflict(const JsonSection& section, const Fp8Key& of, std::string
 
 // What the section says, else what the option does; two that differ are a problem.
 template <typename T, size_t kCount>
-T ReadFp8Word(JsonSection* section, const Fp8Key& of, const std::array<T, kCount>& values,
-              std::string_view (*name)(T), const char* allowed, const std::optional<T>& asked) {
-  std::vector<std::string> words;
-  words.reserve(kCount);
-  for (const T value : values) words.emplace_back(name(value));
-  const std::optional<std::string> word = section->Word(of.key, words, allowed);
-  if (!word) return asked.value_or(values.front());
-  size_t index = 0;
-  while (words[index] != *word) ++index;
-  const T said = values[index];
-  if (asked && *asked != said) ReportFp8Conflict(*section, of, *word, name(*asked), *word);
-  return said;
+T ReadFp8Word(JsonSection* section, const Fp8Key& of, const WordTable<T, kCount>& table,
+              const std::optional<T>& asked) {
+  const std::optional<T> said = section->Word(of.key, table);
+  if (!said) return asked.value_or(table.front().value);
+  const std::string_view word = WordFor(table, *said);
+  if (asked && *asked != *said) {
+    ReportFp8Conflict(*section, of, word, WordFor(table, *asked), word);
+  }
+  return *said;
 }
 
 }  // namespace
@@ -55,10 +52,8 @@ void ReadOwnFp8(ReaderState* state, JsonSection* own, bool deepspeed) {
     section.Report(kEnabled.key, "is not given; use true or false");
   }
   out.enabled = enabled.value_or(context.fp8.value_or(false));
-  out.recipe = ReadFp8Word(&section, kRecipe, std::array{Fp8Recipe::kTensor, Fp8Recipe::kBlocks},
-                           &Fp8RecipeName, R"("tensor" or "blocks")", context.fp8_recipe);
-  out.gradients = ReadFp8Word(&section, kGradients, std::array{Dtype::kE4M3, Dtype::kE5M2},
-                              &DtypeName, R"("e4m3" or "e5m2")", context.fp8_gradients);
+  out.recipe = ReadFp8Word(&section, kRecipe, kWords<Fp8Recipe>, context.fp8_recipe);
+  out.gradients = ReadFp8Word(&section, kGradients, kFp8GradientWords, context.fp8_gradients);
   out.fast_gradients = section.Bool("fast_gradients").value_or(out.fast_gradients);
   out.least_side = section.Int("least_side").value_or(0);
   if (!out.enabled) {

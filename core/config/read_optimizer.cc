@@ -317,26 +317,20 @@ void ReadScheduler(ReaderState* state) {
 }
 
 void ReadRunSchedule(ReaderState* state, JsonSection* own) {
-  constexpr const char* kShapes = "\"constant\", \"linear\" or \"cosine\"";
-  const std::optional<std::string> shape =
-      own->Word("lr_schedule", {"constant", "linear", "cosine"}, kShapes);
+  const std::optional<DecayShape> shape = own->Word("lr_schedule", kWords<DecayShape>);
   RunScheduleConfig run;
   run.warmup_share = own->Number("warmup_ratio", 0, 1).value_or(0);
   run.warmup_steps = own->Int("warmup_num_steps", 0, kMaxSteps).value_or(0);
   run.min_ratio = own->Number("min_lr_ratio", 0, 1).value_or(0);
   if (!shape) return;
-  for (const DecayShape known : {DecayShape::kConstant, DecayShape::kLinear, DecayShape::kCosine}) {
-    if (*shape != DecayShapeName(known)) continue;
-    run.shape = known;
-    if (state->root().Value("scheduler") != nullptr) {
-      own->Report("lr_schedule", "does not go with a scheduler; remove one of them");
-      return;
-    }
-    ScheduleConfig& out = state->result.setup.optimizer.schedule;
-    out.kind = ScheduleKind::kOfRun;
-    out.of_run = run;
+  run.shape = *shape;
+  if (state->root().Value("scheduler") != nullptr) {
+    own->Report("lr_schedule", "does not go with a scheduler; remove one of them");
     return;
   }
+  ScheduleConfig& out = state->result.setup.optimizer.schedule;
+  out.kind = ScheduleKind::kOfRun;
+  out.of_run = run;
 }
 
 }  // namespace zeroplan

@@ -200,19 +200,18 @@ void ReadHomes(ReaderState* state, JsonSection* own, std::optional<bool> offload
   };
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   const std::optional<int64_t> layers = own->Int("checkpoint_layers", 1, kMost);
-  const std::optional<std::string> above =
-      own->Word("checkpointing_above", {"none", "selective"}, "\"none\" or \"selective\"");
+  const std::optional<RecomputeKind> above = own->Word("checkpointing_above", kAboveWords);
   const bool recomputes = out.kind != RecomputeKind::kNone;
   if (layers && recomputes) out.layers = static_cast<int>(*layers);
   if (layers && !recomputes) {
     ignore("checkpoint_layers",
            "has no effect without activation_checkpointing or _zeroplan.checkpointing");
   }
-  if (above == "selective" && out.layers == 0) {
+  if (above == RecomputeKind::kSelective && out.layers == 0) {
     ignore("checkpointing_above", "has no effect without recompute of checkpoint_layers alone");
-  } else if (above == "selective" && out.kind == RecomputeKind::kSelective) {
+  } else if (above == RecomputeKind::kSelective && out.kind == RecomputeKind::kSelective) {
     ignore("checkpointing_above", "does not go with checkpointing \"selective\" of those below");
-  } else if (above == "selective") {
+  } else if (above == RecomputeKind::kSelective) {
     out.above = RecomputeKind::kSelective;
   }
   const std::optional<bool> own_offloads = own->Bool("offload_activations");

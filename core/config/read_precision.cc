@@ -315,16 +315,12 @@ void ReadOwnStates(ReaderState* state, JsonSection* own) {
                         : out.dtype == Dtype::kF16 ? R"("fp32" or "16bit")"
                                                    : R"("fp32")";
   const std::optional<std::string> of_masters =
-      own->Word(masters.own_key, {"fp32", "split", "16bit", "bf16", "fp16"}, allowed);
+      own->Word(masters.own_key, WordsOf(kWords<MasterWeights>), allowed);
   if (of_masters) {
     masters.of_own = ParseMasterWeights(*of_masters, out.dtype);
     if (!masters.of_own) own->ReportValue(masters.own_key, allowed);
   }
-  const std::optional<std::string> of_moments =
-      own->Word(moments.own_key, {"fp32", "bf16", "8bit"}, R"("fp32", "bf16" or "8bit")");
-  for (const Dtype dtype : {Dtype::kF32, Dtype::kBF16, Dtype::kDynamic8}) {
-    if (of_moments == MomentsName(dtype)) moments.of_own = dtype;
-  }
+  moments.of_own = own->Word(moments.own_key, kMomentWords);
   // The two halves are an fp32 master, as DeepSpeed's false has it.
   const bool halves =
       (masters.of_own ? masters.of_own : masters.of_option) == MasterWeights::kSplit;

@@ -20,11 +20,7 @@ std::string Stage3Key(JsonSection* zero, const std::string& name) {
 }
 
 OffloadDevice ReadDevice(JsonSection* section) {
-  constexpr const char* kAllowed = "\"none\", \"cpu\" or \"nvme\"";
-  const std::string device =
-      section->Word("device", {"none", "cpu", "nvme"}, kAllowed).value_or("none");
-  if (device == "cpu") return OffloadDevice::kCpu;
-  return device == "nvme" ? OffloadDevice::kNvme : OffloadDevice::kNone;
+  return section->Word("device", kWords<OffloadDevice>).value_or(OffloadDevice::kNone);
 }
 
 // The folder, which nvme cannot do without. Another device has no use for one.
@@ -325,13 +321,7 @@ void ReadOwnGroups(ReaderState* state, JsonSection* own) {
   }
   own->Key("shard_group").form =
       R"({"anyOf": [{"type": "integer", "minimum": 2}, {"const": "all"}]})";
-  const std::optional<std::string> word =
-      own->Word("across_groups", {"replicate", "optimizer", "gradients"},
-                "\"replicate\", \"optimizer\" or \"gradients\"");
-  int across = out.across_stage;
-  for (int stage = 0; word && stage <= 2; ++stage) {
-    if (*word == AcrossName(stage)) across = stage;
-  }
+  const int across = own->Word("across_groups", kAcrossWords).value_or(out.across_stage);
   if (of_deepspeed && group != out.shard_group) {
     return own->Report("shard_group", "{} contradicts {}; keep one of them",
                        own->Quote("shard_group"), said);

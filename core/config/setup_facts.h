@@ -49,6 +49,8 @@ int64_t Fp8Multiple(Fp8Recipe recipe);
 // compute capability 8.9, and it has 8.0"; "" where they do.
 std::string Fp8GpuLacks(const Fp8Config& fp8, int compute_capability);
 // What products of layers' linears are in: "fp8", or the compute dtype's name.
+inline constexpr WordTable<Dtype, 4> kMatmulWords = {
+    {{"fp8", Dtype::kE4M3}, {"bf16", Dtype::kBF16}, {"fp16", Dtype::kF16}, {"fp32", Dtype::kF32}}};
 std::string_view MatmulDtypeName(const PrecisionConfig& precision);
 // Whether `M` tokens times a weight of K x N is a product of eight bits. NF4 weights never are.
 bool IsFp8Product(const Fp8Config& fp8, int64_t M, int64_t K, int64_t N);

@@ -9,63 +9,11 @@
 
 namespace zeroplan {
 
-std::string_view OffloadDeviceName(OffloadDevice device) {
-  switch (device) {
-    case OffloadDevice::kNone:
-      return "none";
-    case OffloadDevice::kCpu:
-      return "cpu";
-    case OffloadDevice::kNvme:
-      return "nvme";
-  }
-  return "unknown";
-}
-
-std::string_view AcrossName(int across_stage) {
-  constexpr std::string_view kNames[] = {"replicate", "optimizer", "gradients"};
-  return kNames[static_cast<size_t>(across_stage)];
-}
-
-std::string_view Fp8RecipeName(Fp8Recipe recipe) {
-  switch (recipe) {
-    case Fp8Recipe::kTensor:
-      return "tensor";
-    case Fp8Recipe::kBlocks:
-      return "blocks";
-  }
-  return "unknown";
-}
-
-std::string_view MasterWeightsName(MasterWeights masters) {
-  constexpr std::string_view kNames[] = {"fp32", "split", "16bit"};
-  return kNames[static_cast<size_t>(masters)];
-}
-
 std::optional<MasterWeights> ParseMasterWeights(std::string_view name, Dtype dtype) {
-  for (const MasterWeights masters :
-       {MasterWeights::kFp32, MasterWeights::kSplit, MasterWeights::kParam}) {
-    if (name == MasterWeightsName(masters)) return masters;
-  }
-  const bool own = dtype != Dtype::kF32 && name == DtypeName(dtype);
-  return own ? std::optional(MasterWeights::kParam) : std::nullopt;
-}
-
-std::string_view MomentsName(Dtype moments) {
-  return moments == Dtype::kDynamic8 ? "8bit" : DtypeName(moments);
-}
-
-std::string_view DecayShapeName(DecayShape shape) {
-  constexpr std::string_view kNames[] = {"constant", "linear", "cosine"};
-  return kNames[static_cast<size_t>(shape)];
-}
-
-std::string_view RecomputeName(RecomputeKind kind) {
-  constexpr std::string_view kNames[] = {"none", "selective", "products", "full"};
-  return kNames[static_cast<size_t>(kind)];
-}
-
-std::string_view RecomputeName(const RecomputeConfig& recompute) {
-  return RecomputeName(recompute.kind);
+  const std::optional<MasterWeights> masters = ValueIn(kWords<MasterWeights>, name);
+  const bool names_dtype = masters && name != MasterWeightsName(*masters);
+  const bool known = !names_dtype || name == DtypeName(dtype);
+  return known ? masters : std::nullopt;
 }
 
 RecomputeConfig OfModel(RecomputeConfig recompute, int64_t layers) {

@@ -10,15 +10,20 @@
 #include <string_view>
 
 #include "core/base/dtype.h"
+#include "core/base/words.h"
 
 namespace zeroplan {
 
 enum class OffloadDevice : uint8_t { kNone, kCpu, kNvme };
-std::string_view OffloadDeviceName(OffloadDevice device);  // "none", "cpu", "nvme"
+template <>
+inline constexpr WordTable<OffloadDevice, 3> kWords<OffloadDevice> = {
+    {{"none", OffloadDevice::kNone}, {"cpu", OffloadDevice::kCpu}, {"nvme", OffloadDevice::kNvme}}};
+inline std::string_view OffloadDeviceName(OffloadDevice device) { return WordOf(device); }
 
-// "replicate", "optimizer", "gradients": what shard groups partition among one another
-// (ZeroConfig::across_stage).
-std::string_view AcrossName(int across_stage);
+// Names what shard groups partition among one another (ZeroConfig::across_stage).
+inline constexpr WordTable<int, 3> kAcrossWords = {
+    {{"replicate", 0}, {"optimizer", 1}, {"gradients", 2}}};
+inline std::string_view AcrossName(int across_stage) { return WordFor(kAcrossWords, across_stage); }
 
 inline constexpr uint64_t kUnlimited = std::numeric_limits<int64_t>::max();
 // "Let zeroplan choose": see each field.
@@ -129,8 +134,16 @@ enum class RecomputeKind : uint8_t {
   kProducts,   // of each layer all but its input and what attention made, which never runs twice
   kFull,       // all but the inputs of segments of layers
 };
-// "none", "selective", "products", "full": what --checkpointing calls it.
-std::string_view RecomputeName(RecomputeKind kind);
+template <>
+inline constexpr WordTable<RecomputeKind, 4> kWords<RecomputeKind> = {
+    {{"none", RecomputeKind::kNone},
+     {"selective", RecomputeKind::kSelective},
+     {"products", RecomputeKind::kProducts},
+     {"full", RecomputeKind::kFull}}};
+constexpr std::string_view RecomputeName(RecomputeKind kind) { return WordOf(kind); }
+// Names RecomputeConfig::above.
+inline constexpr WordTable<RecomputeKind, 2> kAboveWords = {
+    {{"none", RecomputeKind::kNone}, {"selective", RecomputeKind::kSelective}}};
 
 // What is kept of layers lies in host memory between their forward and their backward pass: copied
 // behind the kernel that makes it, and back while layers above run backward.
@@ -169,8 +182,10 @@ inline constexpr RecomputeConfig kSelectiveRecompute{RecomputeKind::kSelective};
 inline constexpr RecomputeConfig kProductsRecompute{RecomputeKind::kProducts};
 constexpr RecomputeConfig FullRecompute(int every = 1) { return {RecomputeKind::kFull, every}; }
 
-// What --checkpointing calls the kind of the first layers.
-std::string_view RecomputeName(const RecomputeConfig& recompute);
+// Names the kind of the first layers.
+inline std::string_view RecomputeName(const RecomputeConfig& recompute) {
+  return RecomputeName(recompute.kind);
+}
 // The same in which `layers` and offloaded layers that a model of so many layers has anyway are 0.
 RecomputeConfig OfModel(RecomputeConfig recompute, int64_t layers);
 
@@ -181,19 +196,34 @@ enum class MasterWeights : uint8_t {
            // memory (core/base/split_master.h): 2 bytes less, nothing lost. bf16 alone
   kParam,  // the parameter's own 16 bits, rounded stochastically
 };
-// "fp32", "split", "16bit".
-std::string_view MasterWeightsName(MasterWeights masters);
-// The same back, and "bf16" or "fp16" where that is `dtype`.
+// The last two words are accepted in runs of that dtype.
+template <>
+inline constexpr WordTable<MasterWeights, 5> kWords<MasterWeights> = {
+    {{"fp32", MasterWeights::kFp32},
+     {"split", MasterWeights::kSplit},
+     {"16bit", MasterWeights::kParam},
+     {"bf16", MasterWeights::kParam},
+     {"fp16", MasterWeights::kParam}}};
+inline std::string_view MasterWeightsName(MasterWeights masters) { return WordOf(masters); }
+// The value of a word in a run of `dtype`.
 std::optional<MasterWeights> ParseMasterWeights(std::string_view name, Dtype dtype);
-// Of PrecisionConfig::moment_dtype: "fp32", "bf16", "8bit".
-std::string_view MomentsName(Dtype moments);
+// Names PrecisionConfig::moment_dtype.
+inline constexpr WordTable<Dtype, 3> kMomentWords = {
+    {{"fp32", Dtype::kF32}, {"bf16", Dtype::kBF16}, {"8bit", Dtype::kDynamic8}}};
+inline std::string_view MomentsName(Dtype moments) { return WordFor(kMomentWords, moments); }
 
 // How eight bits stand for a tensor of a product (core/base/fp8.h).
 enum class Fp8Recipe : uint8_t {
   kTensor,  // one scale, from the tensor's largest magnitude
   kBlocks,  // a scale a block: 1 x 128 of activations and gradients, 128 x 128 of weights
 };
-std::string_view Fp8RecipeName(Fp8Recipe recipe);  // "tensor", "blocks"
+template <>
+inline constexpr WordTable<Fp8Recipe, 2> kWords<Fp8Recipe> = {
+    {{"tensor", Fp8Recipe::kTensor}, {"blocks", Fp8Recipe::kBlocks}}};
+inline std::string_view Fp8RecipeName(Fp8Recipe recipe) { return WordOf(recipe); }
+// Names Fp8Config::gradients.
+inline constexpr WordTable<Dtype, 2> kFp8GradientWords = {
+    {{"e4m3", Dtype::kE4M3}, {"e5m2", Dtype::kE5M2}}};
 
 // Products of eight bits: those of the layers' linears, forward, of the gradient of their input and
 // of that of their weights. Scales come from the numbers at hand. Embedding, head, norms,
@@ -269,7 +299,12 @@ enum class ScheduleKind : uint8_t {
 };
 
 enum class DecayShape : uint8_t { kConstant, kLinear, kCosine };
-std::string_view DecayShapeName(DecayShape shape);  // "constant", "linear", "cosine"
+template <>
+inline constexpr WordTable<DecayShape, 3> kWords<DecayShape> = {
+    {{"constant", DecayShape::kConstant},
+     {"linear", DecayShape::kLinear},
+     {"cosine", DecayShape::kCosine}}};
+inline std::string_view DecayShapeName(DecayShape shape) { return WordOf(shape); }
 
 // What `train --lr-schedule` makes: a warm-up as a share of the run, then lr itself, or a decay
 // over the rest of it. The formulas are those of transformers' get_constant_schedule_with_warmup,

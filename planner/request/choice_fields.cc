@@ -69,7 +69,7 @@ void AddChoiceFields(FieldSink& sink, Request& request, bool all_default, bool s
                                  : "chosen as plan does; replicate on the CPU") +
                   ")",
               kPlanOrConfig},
-             choice.across_groups, WordIn<int>({"replicate", "optimizer", "gradients"}));
+             choice.across_groups, OneOf(kAcrossWords));
   sink.Value({group, "⟦offload_optimizer⟧", places,
               "Where optimizer states live, from stage 1" + some, kPlanOrConfig},
              choice.offload_optimizer, ParseOffload);
@@ -91,10 +91,8 @@ void AddChoiceFields(FieldSink& sink, Request& request, bool all_default, bool s
                                             : "on; where ⟦pinned_limit⟧ is known, the "
                                               "faster one that fits)"),
               kPlanOrConfig},
-             choice.pin_memory, WordIn<PinMemory>({"on", "off"}));
+             choice.pin_memory, OneOf(kWords<PinMemory>));
   const bool trains = !all_default;
-  std::vector<std::string> kinds = {"none", "selective", "products", "full", "all"};
-  if (searched) kinds.emplace_back("auto");
   sink.Value({group, "⟦checkpointing⟧",
               trains     ? "none|selective|products|full"
               : searched ? "none|selective|products|full|all|auto"
@@ -107,7 +105,7 @@ void AddChoiceFields(FieldSink& sink, Request& request, bool all_default, bool s
                                 "from 8192 tokens of a sequence on)"
                               : " (default none)"),
               kPlanOrConfig},
-             choice.checkpointing, WordIn<Checkpointing>(std::move(kinds)));
+             choice.checkpointing, OneOf(kWords<Checkpointing>, searched ? 6 : 5));
   sink.Value({group, "⟦checkpoint_every⟧", "LAYERS",
               trains ? std::string("With ⟦checkpointing⟧ full: layers that are recomputed together "
                                    "(default: chosen as plan does; 1 on the CPU)")
@@ -123,7 +121,7 @@ void AddChoiceFields(FieldSink& sink, Request& request, bool all_default, bool s
   sink.Value(
       {group, "⟦checkpointing_above⟧", "none|selective",
        "With ⟦checkpoint_layers⟧: the same of the layers above them (default none)", kPlanOrConfig},
-      choice.checkpointing_above, WordIn<RecomputeKind>({"none", "selective"}));
+      choice.checkpointing_above, OneOf(kAboveWords));
   sink.Flag(group, "⟦offload_activations⟧",
             "Move what layers keep for the backward pass to page-locked host memory until then; "
             "with a PyTorch ⟦runtime⟧ what checkpointed layers keep",

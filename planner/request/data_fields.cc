@@ -54,7 +54,7 @@ void AddRecordFields(FieldSink& sink, const char* group, RecordFields& fields) {
   sink.Value({group, "⟦train_on⟧", "answers|all",
               "What of records counts in the loss: answers (completions, and what the assistant "
               "says; a text as a whole) or all (default answers)"},
-             fields.train_on, WordIn<TrainOn>({"answers", "all"}));
+             fields.train_on, OneOf(kWords<TrainOn>));
   sink.Value({group, "⟦skip_bad⟧", "COUNT",
               "Leave out so many records that cannot be read, and name them (default 0: the "
               "first one ends it)"},

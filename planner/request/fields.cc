@@ -52,10 +52,10 @@ void AddAsyncSaveField(FieldSink& sink, Request& request, bool searched) {
   if (searched) {
     sink.Value(
         {"Run", "⟦async_save⟧", "on|off|auto", help + "; auto: where the answer's hosts have it"},
-        request.async_save, WordIn<AsyncSave>({"on", "off", "auto"}));
+        request.async_save, OneOf(kWords<AsyncSave>));
   } else {
     sink.Value({"Run", "⟦async_save⟧", "on|off", help}, request.async_save,
-               WordIn<AsyncSave>({"on", "off"}));
+               OneOf(kWords<AsyncSave>, 2));
   }
 }
 
@@ -64,7 +64,7 @@ void AddPackingField(FieldSink& sink, Request& fields) {
               "How 'train' is to pack documents; with 'documents' a batch says where each starts, "
               "4 bytes a position, and attention stays within each (default stream; off takes the "
               "same memory)"},
-             fields.packing, WordIn<Packing>({"stream", "documents", "off"}));
+             fields.packing, OneOf(kWords<Packing>));
 }
 
 // Of machines that are compared.
@@ -126,40 +126,34 @@ std::vector<std::string> RuntimeKeys() {
   return keys;
 }
 
-std::vector<std::string> Words(std::span<const std::string_view> names) {
-  return {names.begin(), names.end()};
-}
-
 // What of a PyTorch program's recipe is not torch.compile (planner/torch_recipe.h).
 void AddRecipeFields(FieldSink& sink, RuntimeFields& fields) {
   const char* group = "Runtime";
-  static const std::string kCodes = fmt::format("{}", fmt::join(kCodeStyleNames, "|"));
-  static const std::string kFloat8s = fmt::format("{}", fmt::join(kTorchFloat8Names, "|"));
-  static const std::string kAttentions = fmt::format("{}", fmt::join(kTorchAttentionNames, "|"));
+  static const std::string kCodes = AnyOf(WordsOf(kWords<CodeStyle>));
+  static const std::string kFloat8s = AnyOf(WordsOf(kWords<TorchFloat8>));
+  static const std::string kAttentions = AnyOf(WordsOf(kWords<TorchAttention>));
   sink.Value({group, "⟦code⟧", kCodes.c_str(),
               "Whose modelling code that program trains: transformers' (hf), with Liger's kernels, "
               "or another's (default plain; what ⟦for⟧ writes for: hf, torchtitan)"},
-             fields.code, WordIn<CodeStyle>(Words(kCodeStyleNames)));
+             fields.code, OneOf(kWords<CodeStyle>));
   sink.Value({group, "⟦attn⟧", kAttentions.c_str(),
               "Attention of that code: PyTorch's scaled_dot_product_attention, products and a "
               "softmax, the package flash-attn, or Triton's kernels of 2023 (default sdpa; of "
               "⟦code⟧ composer triton, as its published runs had)"},
-             fields.attn, WordIn<TorchAttention>(Words(kTorchAttentionNames)));
+             fields.attn, OneOf(kWords<TorchAttention>));
   sink.Value({group, "⟦param_dtype⟧", "fp32|bf16",
               "Dtype in which that program's optimizer holds parameters; bf16 has no masters "
               "(default as the program does; DeepSpeed has keys for it)"},
-             fields.param_dtype, [](const std::string& text, std::string_view name) {
-               return ParseWord(text, name, {"fp32", "bf16"}) == 0 ? Dtype::kF32 : Dtype::kBF16;
-             });
+             fields.param_dtype, OneOf(kParamDtypeWords));
   sink.Value({group, "⟦optim⟧", "NAME",
               fmt::format("Optimizer of that program, as transformers names it: {} (default its "
                           "own AdamW)",
-                          fmt::join(kTorchOptimizerNames, ", "))},
-             fields.optim, WordIn<TorchOptimizer>(Words(kTorchOptimizerNames)));
+                          fmt::join(WordsOf(kWords<TorchOptimizer>), ", "))},
+             fields.optim, OneOf(kWords<TorchOptimizer>));
   sink.Value({group, "⟦float8⟧", kFloat8s.c_str(),
               "With ⟦matmul_dtype⟧ fp8: torchao's recipe in that program, one scale a tensor, the "
               "same with FSDP2's gathers in 8 bits, or one a row (default tensorwise)"},
-             fields.float8, WordIn<TorchFloat8>(Words(kTorchFloat8Names)));
+             fields.float8, OneOf(kWords<TorchFloat8>));
   sink.Flag(group, "⟦optimizer_in_backward⟧",
             "That program updates each parameter in the backward pass, as soon as its gradient is "
             "whole",
@@ -191,7 +185,7 @@ void AddRuntimeFields(FieldSink& sink, RuntimeFields& fields, const char* whose)
   sink.Value({group, "⟦compile⟧", "layers|all",
               "What that program compiles with torch.compile: layers, or the loss too (default "
               "nothing; with ⟦runtime⟧ deepspeed or fsdp2)"},
-             fields.compile, WordIn<CompileKind>({"layers", "all"}));
+             fields.compile, OneOf(kWords<CompileKind>));
   AddRecipeFields(sink, fields);
 }
 
@@ -356,8 +350,8 @@ void AddModelFields(FieldSink& sink, ModelFields& fields,
                                   "are all for a folder with weights where nothing is said"};
     sink.Take({method, "", [&fields, compared](const std::string& text, std::string_view name) {
                  std::vector<TuningMethod> some;
-                 for (const size_t index : ParseSome(text, name, {"full", "lora", "qlora"})) {
-                   some.push_back(static_cast<TuningMethod>(index));
+                 for (const size_t index : ParseSome(text, name, WordsOf(kWords<TuningMethod>))) {
+                   some.push_back(kWords<TuningMethod>[index].value);
                  }
                  if (some.size() == 1) {
                    fields.method.emplace(some.front());
@@ -369,7 +363,7 @@ void AddModelFields(FieldSink& sink, ModelFields& fields,
                }});
   } else {
     sink.Value({tuning, "⟦method⟧", "full|lora|qlora", methods}, fields.method,
-               WordIn<TuningMethod>({"full", "lora", "qlora"}));
+               OneOf(kWords<TuningMethod>));
   }
   sink.Value({tuning, "⟦lora_rank⟧", "RANK", "Rank of the adapters (default 16)"}, fields.lora.rank,
              WholeIn<int64_t>(1, 65536));
@@ -531,38 +525,25 @@ void AddBatchFields(FieldSink& sink, BatchFields& fields, bool searched, bool tr
               "same in two halves, of which a bf16 parameter is one; or the parameter's own 16 "
               "bits, rounded stochastically (default: the config's, else fp32)",
               kPlan},
-             fields.master_weights, [](const std::string& text, std::string_view name) {
-               constexpr size_t kParam = 2;  // from here on, with the names of dtypes
-               const size_t word =
-                   ParseWord(text, name, {"fp32", "split", "16bit", "bf16", "fp16"});
-               return static_cast<MasterWeights>(std::min(word, kParam));
-             });
+             fields.master_weights, OneOf(kWords<MasterWeights>));
   sink.Value({group, "⟦optimizer_states⟧", "fp32|bf16|8bit",
               "What Adam's two moments are kept in (default: the config's, else fp32)", kPlan},
-             fields.optimizer_states, [](const std::string& text, std::string_view name) {
-               constexpr Dtype kDtypes[] = {Dtype::kF32, Dtype::kBF16, Dtype::kDynamic8};
-               return kDtypes[ParseWord(text, name, {"fp32", "bf16", "8bit"})];
-             });
+             fields.optimizer_states, OneOf(kMomentWords));
   sink.Value({group, "⟦matmul_dtype⟧", "fp8|bf16|fp16|fp32",
               "What the linears of layers multiply in, forward and backward: FP8, on GPUs from "
               "compute capability 8.9 on, or ⟦dtype⟧ (default: the config's, else ⟦dtype⟧)",
               kPlan},
-             fields.matmul_dtype, [](const std::string& text, std::string_view name) {
-               constexpr Dtype kDtypes[] = {Dtype::kE4M3, Dtype::kBF16, Dtype::kF16, Dtype::kF32};
-               return kDtypes[ParseWord(text, name, {"fp8", "bf16", "fp16", "fp32"})];
-             });
+             fields.matmul_dtype, OneOf(kMatmulWords));
   sink.Value({group, "⟦fp8_recipe⟧", "tensor|blocks",
               "What has a scale of its own in FP8: a tensor; or 128 numbers of activations and "
               "gradients, and 128 x 128 of weights (default: the config's, else tensor)",
               kPlan},
-             fields.fp8_recipe, WordIn<Fp8Recipe>({"tensor", "blocks"}));
+             fields.fp8_recipe, OneOf(kWords<Fp8Recipe>));
   sink.Value({group, "⟦fp8_gradients⟧", "e4m3|e5m2",
               "What gradients of activations are rounded to in FP8; e5m2 has the wider range and "
               "coarser steps (default: the config's, else e4m3)",
               kPlan},
-             fields.fp8_gradients, [](const std::string& text, std::string_view name) {
-               return ParseWord(text, name, {"e4m3", "e5m2"}) == 0 ? Dtype::kE4M3 : Dtype::kE5M2;
-             });
+             fields.fp8_gradients, OneOf(kFp8GradientWords));
 }
 
 void AddDeterministicField(FieldSink& sink, Request& fields) {

@@ -501,14 +501,9 @@ class Comparer {
 
 }  // namespace
 
-std::string_view TuningMethodName(TuningMethod method) {
-  constexpr std::string_view kNames[] = {"full", "lora", "qlora"};
-  return kNames[static_cast<size_t>(method)];
-}
-
 std::string_view TuningMethodWords(TuningMethod method) {
-  constexpr std::string_view kWords[] = {"full tuning", "LoRA", "QLoRA"};
-  return kWords[static_cast<size_t>(method)];
+  constexpr std::string_view kTexts[] = {"full tuning", "LoRA", "QLoRA"};
+  return kTexts[static_cast<size_t>(method)];
 }
 
 MethodComparison CompareMethods(const PlanRequest& request, Assumptions& assumptions,

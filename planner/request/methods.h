@@ -106,8 +106,7 @@ std::string AdaptersInstead(const PlanRequest& request);
 std::string MethodsText(const MethodComparison& comparison, size_t columns, bool colour);
 std::string MethodsJson(const MethodComparison& comparison);
 
-// "full", "lora", "qlora".
-std::string_view TuningMethodName(TuningMethod method);
+inline std::string_view TuningMethodName(TuningMethod method) { return WordOf(method); }
 // "full tuning", "LoRA", "QLoRA".
 std::string_view TuningMethodWords(TuningMethod method);
 

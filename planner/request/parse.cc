@@ -298,10 +298,8 @@ std::vector<size_t> ParseSome(const std::string& text, std::string_view option,
 
 std::vector<OffloadDevice> ParseOffload(const std::string& text, std::string_view option) {
   std::vector<OffloadDevice> devices;
-  for (const size_t index : ParseSome(text, option, {"none", "cpu", "nvme"})) {
-    constexpr OffloadDevice kDevices[] = {OffloadDevice::kNone, OffloadDevice::kCpu,
-                                          OffloadDevice::kNvme};
-    devices.push_back(kDevices[index]);
+  for (const size_t index : ParseSome(text, option, WordsOf(kWords<OffloadDevice>))) {
+    devices.push_back(kWords<OffloadDevice>[index].value);
   }
   return devices;
 }

@@ -51,7 +51,7 @@ uint64_t ParseReserve(const std::string& text, std::string_view option);
 // Indices of one of `words`, of several ("none,cpu"; each once, in any order) or of "all". Rising.
 std::vector<size_t> ParseSome(const std::string& text, std::string_view option,
                               const std::vector<std::string>& words);
-// ParseSome of "none", "cpu" and "nvme".
+// ParseSome of the words of devices.
 std::vector<OffloadDevice> ParseOffload(const std::string& text, std::string_view option);
 
 // For Command::Value: ParseWhole as a T.
@@ -59,6 +59,13 @@ template <typename T>
 auto WholeIn(int64_t low, int64_t high) {
   return [low, high](const std::string& text, std::string_view option) {
     return static_cast<T>(ParseWhole(text, option, low, high));
+  };
+}
+// For Command::Value: the value of one of the table's first `count` words.
+template <typename T, size_t kCount>
+auto OneOf(const WordTable<T, kCount>& table, size_t count = kCount) {
+  return [&table, count](const std::string& text, std::string_view option) {
+    return table[ParseWord(text, option, WordsOf(table, count))].value;
   };
 }
 // For Command::Value: ParseWord as an enum, whose values are the words in their order.

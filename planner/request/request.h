@@ -36,6 +36,11 @@ void Set(Given<T>& field, T value) {
 
 // kQlora: LoRA over a base in NF4.
 enum class TuningMethod : uint8_t { kFull, kLora, kQlora };
+template <>
+inline constexpr WordTable<TuningMethod, 3> kWords<TuningMethod> = {
+    {{"full", TuningMethod::kFull},
+     {"lora", TuningMethod::kLora},
+     {"qlora", TuningMethod::kQlora}}};
 
 // Of adapters (core/model/lora.h); each asks for them.
 struct LoraFields {
@@ -92,6 +97,9 @@ struct BatchFields {
 };
 
 enum class TrainOn : uint8_t { kAnswers, kAll };
+template <>
+inline constexpr WordTable<TrainOn, 2> kWords<TrainOn> = {
+    {{"answers", TrainOn::kAnswers}, {"all", TrainOn::kAll}}};
 
 // How records and texts are taken (TextChoices of text/documents/tokenize_files.h).
 struct RecordFields {
@@ -153,9 +161,20 @@ struct GoalFields {
 
 // kAll: each kind, of all layers; kSearched: mixes of kinds and homes too ("auto" of a search).
 enum class Checkpointing : uint8_t { kNone, kSelective, kProducts, kFull, kAll, kSearched };
+template <>
+inline constexpr WordTable<Checkpointing, 6> kWords<Checkpointing> = {
+    {{RecomputeName(RecomputeKind::kNone), Checkpointing::kNone},
+     {RecomputeName(RecomputeKind::kSelective), Checkpointing::kSelective},
+     {RecomputeName(RecomputeKind::kProducts), Checkpointing::kProducts},
+     {RecomputeName(RecomputeKind::kFull), Checkpointing::kFull},
+     {"all", Checkpointing::kAll},
+     {"auto", Checkpointing::kSearched}}};
 
 // Whether what is offloaded is staged in page-locked memory.
 enum class PinMemory : uint8_t { kOn, kOff };
+template <>
+inline constexpr WordTable<PinMemory, 2> kWords<PinMemory> = {
+    {{"on", PinMemory::kOn}, {"off", PinMemory::kOff}}};
 
 struct ChoiceFields {
   Given<std::vector<int>> stages;
@@ -175,8 +194,14 @@ inline constexpr int kWholeNode = -1;
 
 // Whether saves are written beside the steps, from a copy of the states in host memory.
 enum class AsyncSave : uint8_t { kOn, kOff, kIfItFits };
+template <>
+inline constexpr WordTable<AsyncSave, 3> kWords<AsyncSave> = {
+    {{"on", AsyncSave::kOn}, {"off", AsyncSave::kOff}, {"auto", AsyncSave::kIfItFits}}};
 
 enum class CompileKind : uint8_t { kLayers, kAll };
+template <>
+inline constexpr WordTable<CompileKind, 2> kWords<CompileKind> = {
+    {{"layers", CompileKind::kLayers}, {"all", CompileKind::kAll}}};
 
 // Whose memory and time: the program that trains.
 struct RuntimeFields {

@@ -229,16 +229,11 @@ void TakeConfigRecipe(Request& request, Assumptions& assumptions) {
     flag = true;
     taken.push_back(fmt::format("⟦{}⟧", key));
   };
-  const auto words = [](const auto& names) {
-    return std::vector<std::string>(names.begin(), names.end());
-  };
-  take("compile", fields.compile, WordIn<CompileKind>({"layers", "all"}));
-  take("code", fields.code, WordIn<CodeStyle>(words(kCodeStyleNames)));
-  take("attn", fields.attn, WordIn<TorchAttention>(words(kTorchAttentionNames)));
-  take("param_dtype", fields.param_dtype, [](const std::string& text, std::string_view name) {
-    return ParseWord(text, name, {"fp32", "bf16"}) == 0 ? Dtype::kF32 : Dtype::kBF16;
-  });
-  take("optim", fields.optim, WordIn<TorchOptimizer>(words(kTorchOptimizerNames)));
+  take("compile", fields.compile, OneOf(kWords<CompileKind>));
+  take("code", fields.code, OneOf(kWords<CodeStyle>));
+  take("attn", fields.attn, OneOf(kWords<TorchAttention>));
+  take("param_dtype", fields.param_dtype, OneOf(kParamDtypeWords));
+  take("optim", fields.optim, OneOf(kWords<TorchOptimizer>));
   take_flag("kbit", fields.kbit);
   take_flag("tiled_mlp", fields.tiled_mlp);
   take_flag("expandable_segments", fields.expandable_segments);

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "core/config/zero_config.h"
 #include "core/program/program.h"
 
 namespace zeroplan {
@@ -26,7 +27,7 @@ std::vector<MetricField> MakeFields() {
     add(event, {{prefix + std::string(name), kWhole, false, meaning}});
   };
 
-  const std::vector<std::string_view> devices = {"none", "cpu", "nvme"};
+  const std::vector<std::string_view> devices = WordsOf<std::string_view>(kWords<OffloadDevice>);
   const std::vector<std::string_view> dtypes = {"fp32", "bf16", "fp16"};
   add(kStart,
       {{"schema", kText, false, "What form these lines have", {}, {kMetricsSchema}},
@@ -41,7 +42,7 @@ std::vector<MetricField> MakeFields() {
         false,
         "Recompute of activations",
         {},
-        {"none", "selective", "products", "full"}},
+        WordsOf<std::string_view>(kWords<RecomputeKind>)},
        {"plan.checkpoint_every", kWhole, false, "Layers of a segment of full recompute, else 0"},
        {"plan.checkpoint_layers", kWhole, false, "The first layers, of which it is; 0: of all"},
        {"plan.checkpointing_above",
@@ -49,7 +50,7 @@ std::vector<MetricField> MakeFields() {
         false,
         "Recompute of the layers above them",
         {},
-        {"none", "selective"}},
+        WordsOf<std::string_view>(kAboveWords)},
        {"plan.offload_activations",
         kText,
         false,
@@ -78,13 +79,13 @@ std::vector<MetricField> MakeFields() {
         false,
         "What is kept of each 16-bit parameter for its updates",
         {},
-        {"fp32", "split", "16bit"}},
+        WordsOf<std::string_view>(kWords<MasterWeights>, 3)},
        {"plan.optimizer_states",
         kText,
         false,
         "What Adam's moments are kept in",
         {},
-        {"fp32", "bf16", "8bit"}},
+        WordsOf<std::string_view>(kMomentWords)},
        {"plan.matmul_dtype",
         kText,
         false,
@@ -96,7 +97,7 @@ std::vector<MetricField> MakeFields() {
         true,
         "What has a scale of its own in FP8; null in another dtype",
         {},
-        {"tensor", "blocks"}},
+        WordsOf<std::string_view>(kWords<Fp8Recipe>)},
        {"plan.backend", kText, false, "What the program is lowered for", {}, {"cpu", "cuda"}}});
   for (int c = 0; c < kMemoryClasses; ++c) {
     bytes_of(kStart, "planned_bytes.gpu.", MemoryClassName(static_cast<MemoryClass>(c)),

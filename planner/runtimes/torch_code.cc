@@ -361,7 +361,7 @@ const StyleCode& StyleCodeOf(CodeStyle style, bool fp32_params, bool autocast) {
   struct Row {
     const StyleCode &code, &autocast, &fp32;
   };
-  static constexpr std::array<Row, kCodeStyleNames.size()> kRows = {{
+  static constexpr std::array<Row, kWords<CodeStyle>.size()> kRows = {{
       {kPlain, kPlain, kPlainFp32},
       {kHf, kHfAutocast, kHfFp32},
       {kLiger, kLigerAutocast, kLigerFp32},

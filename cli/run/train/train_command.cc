@@ -52,7 +52,7 @@ void AddRateOptions(Command& command, TrainCommand& options) {
        "How the rate changes from the warm-up's end to the run's (default constant); linear and "
        "cosine fall to --min-lr",
        deciders},
-      options.lr_schedule, WordIn<DecayShape>({"constant", "linear", "cosine"}));
+      options.lr_schedule, OneOf(kWords<DecayShape>));
   command.Value(
       {run, "--warmup-ratio", "SHARE",
        "The rate rises from 0 over this share of the steps, rounded up (default 0)", deciders},
@@ -179,7 +179,7 @@ void AddSaveOptions(Command& command, TrainCommand& options) {
                  "Write these saves beside the steps, from a copy of the states in host memory: "
                  "12 bytes for each of a rank's parameters (default auto: where that fits; a plan "
                  "says whether it was counted)"},
-                options.common.async_save, WordIn<AsyncSave>({"on", "off", "auto"}));
+                options.common.async_save, OneOf(kWords<AsyncSave>));
   command.Value({run, "--keep", "COUNT", "How many of the newest checkpoints are kept (default 2)"},
                 options.keep, WholeIn<int>(1, 1'000'000));
   command.Flag(run, "--keep-best",
@@ -300,7 +300,7 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
                  "stream: windows over all tokens. documents: whole documents, several a sequence, "
                  "that do not see each other. off: one document a sequence, padded (default: "
                  "stream; for conversations documents, but off on GPUs before Hopper)"},
-                options.common.packing, WordIn<Packing>({"stream", "documents", "off"}));
+                options.common.packing, OneOf(kWords<Packing>));
   command.Flag("Data", "--truncate",
                "With --packing documents or off: of a document longer than a sequence train on the "
                "first --seq-len tokens (default: on all of it, in pieces; of conversations on the "
