@@ -38,17 +38,17 @@ ReadContext Context(const CheckOptions& options, std::optional<ModelSpec>* model
   Assumptions assumptions;  // shown by none of the values below
   int64_t seq_len = ReadContext().seq_len, layers = 0;
   if (common.model.given()) {
-    *model = ResolveModel(common.model, common.batch.seq_len, assumptions);
+    *model = ResolveModel(common.model, common.settings.seq_len, assumptions);
     layers = (*model)->layers;
     seq_len = ResolveSeqLen(common, **model, assumptions);
-  } else if (common.batch.seq_len) {
-    seq_len = *common.batch.seq_len;
-  } else if (common.batch.global_batch_tokens) {
+  } else if (common.settings.seq_len) {
+    seq_len = *common.settings.seq_len;
+  } else if (common.settings.global_batch_tokens) {
     ThrowUsage("--global-batch-tokens: {} needs a sequence length; add --seq-len or --model",
-               common.batch.global_batch_tokens.text);
+               common.settings.global_batch_tokens.text);
   }
   ReadContext context =
-      ConfigContext(common.batch, ResolveHardware(common.hardware, common.cluster, assumptions),
+      ConfigContext(common.settings, ResolveHardware(common.hardware, common.cluster, assumptions),
                     common.cluster.gpus.value_or(1), seq_len);
   context.strict = options.strict;
   context.reads_for = options.reads_for.value_or(ConfigFor::kBoth);
@@ -182,7 +182,7 @@ void RegisterConfig(Command& app) {
   check.Text({"Hardware", "--hw", "NAME|FILE",
               "Hardware profile, for precision \"auto\" (see 'zeroplan hw list')"},
              common.hardware.profile, ProfileNames);
-  AddBatchFields(check, common.batch);
+  AddSettings(check, common.settings, SettingGroup::kBatch, OptionsOf::kEstimate);
   check.Run([options] { Check(*options); });
   AddSchemaCommand(group);
 }

@@ -12,7 +12,7 @@
 namespace zeroplan {
 namespace {
 
-bool IsFlag(const AddedField& field) { return *field.info.type == '\0'; }
+bool IsFlag(const AddedField& field) { return field.info.type.empty(); }
 
 // "--gpus", of an option with or without the dashes. Throws Error(kUsage) for one without a name.
 std::string NameOf(const v1::Option& option) {

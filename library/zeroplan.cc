@@ -15,13 +15,14 @@
 #include "core/base/terminal.h"
 #include "core/base/version.h"
 #include "core/config/deepspeed_writer.h"
-#include "core/config/setup_facts.h"
+#include "core/settings/settings.h"
 #include "library/arguments.h"
 #include "library/data.h"
 #include "machine/detect.h"
 #include "planner/estimate/estimate.h"
 #include "planner/machines/machines.h"
 #include "planner/page/plan_page.h"
+#include "planner/report/choice_json.h"
 #include "planner/report/report.h"
 #include "planner/request/data_fields.h"
 #include "planner/request/fields.h"
@@ -101,45 +102,39 @@ v1::StepSeconds StepSecondsOf(const TimeEstimate& time) {
           time.optimizer_seconds, time.total_seconds};
 }
 
-// `dtype`: the run's. `of`: the estimate or plan, whose runtime and recipe it is.
+template <typename T>
+struct IsOptional : std::false_type {};
+template <typename T>
+struct IsOptional<std::optional<T>> : std::true_type {};
+
+template <typename T>
+void Assign(const SettingValue& value, T& field) {
+  if constexpr (IsOptional<T>::value) {
+    if (std::holds_alternative<std::monostate>(value)) return field.reset();
+    Assign(value, field.emplace());
+  } else {
+    field = std::get<T>(value);
+  }
+}
+
+// `of`: the answer whose choice it is.
 template <typename Answer>
-v1::Choice ChoiceOf(const Candidate& c, Dtype dtype, const Answer& of) {
-  const ProductsKind& products = c.products;
-  const bool own_fp8 = products.fp8 && of.runtime->has_programs();
-  const ActivationHome& home = c.recompute.offload;
-  return {c.gpus,
-          c.stage,
-          std::string(OffloadDeviceName(c.optimizer.device)),
-          c.optimizer.ratio,
-          std::string(OffloadDeviceName(c.param)),
-          c.pin_memory,
-          std::string(RecomputeName(c.recompute)),
-          c.recompute.every,
-          c.micro_batch,
-          c.grad_accum,
-          c.RanksOfGroup(),
-          c.grouping.ranks == 0 ? std::nullopt
-                                : std::optional(std::string(AcrossName(c.grouping.across_stage))),
-          std::string(MasterWeightsName(c.states.masters)),
-          std::string(MomentsName(c.states.moments)),
-          std::string(products.fp8 ? "fp8" : DtypeName(dtype)),
-          own_fp8 ? std::optional(std::string(Fp8RecipeName(products.recipe))) : std::nullopt,
-          own_fp8 ? std::optional(products.least_side) : std::nullopt,
-          c.recompute.layers,
-          std::string(RecomputeName(c.recompute.above)),
-          std::string(
-              OffloadDeviceName(of.recipe.offload_activations ? OffloadDevice::kCpu : home.device)),
-          home.layers,
-          c.sequence_ranks};
+v1::Choice ChoiceOf(const TrainSetup& setup, const Answer& of) {
+  const TorchRecipe* recipe = RecipeOf(of);
+  v1::Choice choice;
+#define RECORD(id, ...) Assign(RecordValue(setting::id, setup, recipe), choice.id);
+#define SETTING(id, Type, parse, ...) RECORD(id, )
+#define OPTION(...)
+#include "core/settings/setting_rows.inc"
+#undef SETTING
+#undef OPTION
+#undef RECORD
+  return choice;
 }
 
 v1::EstimatedChoice EstimatedChoiceOf(const ChoiceEstimate& from, const Estimate& estimate) {
-  const TrainSetup& setup = from.setup;
   v1::EstimatedChoice choice;
-  choice.choice = ChoiceOf(CandidateOf(setup), setup.precision.dtype, estimate);
-  choice.dtype = DtypeName(setup.precision.dtype);
-  choice.grad_accum_dtype = DtypeName(setup.precision.grad_accum_dtype);
-  choice.communication_dtype = DtypeName(SentGradDtype(setup));
+  choice.choice = ChoiceOf(from.setup, estimate);
   const auto known = [](uint64_t elements) {
     return elements == kAuto ? std::nullopt : std::optional(elements);
   };
@@ -171,8 +166,8 @@ v1::StageAnswer StageOf(const StageBest& from, const Plan& plan) {
   v1::StageAnswer stage;
   stage.stage = from.stage;
   stage.fits = from.candidate.has_value();
-  stage.choice = ChoiceOf(from.candidate.value_or(CandidateOf(from.estimate.setup)),
-                          from.estimate.setup.precision.dtype, plan);
+  stage.choice =
+      ChoiceOf(from.candidate ? SetupOf(*from.candidate, plan.setup) : from.estimate.setup, plan);
   stage.gpu_bytes = GpuBytesOf(from.estimate.footprint);
   stage.host_bytes = HostBytesOf(from.estimate.footprint.host);
   if (!stage.fits) {
@@ -189,7 +184,6 @@ v1::StageAnswer StageOf(const StageBest& from, const Plan& plan) {
 }
 
 v1::Claim ClaimOf(AdviceKind kind, const Claim& from, const Plan& plan) {
-  const Dtype dtype = plan.setup.precision.dtype;
   v1::Claim claim;
   claim.kind = AdviceKindName(kind);
   claim.gpu_memory_bytes = from.gpu_memory_bytes;
@@ -198,11 +192,11 @@ v1::Claim ClaimOf(AdviceKind kind, const Claim& from, const Plan& plan) {
   claim.bandwidth_scale = from.bandwidth_scale;
   claim.stages = from.stages;
   if (from.found) {
-    claim.answer = ChoiceOf(from.found->candidate, dtype, plan);
+    claim.answer = ChoiceOf(SetupOf(from.found->candidate, plan.setup), plan);
     claim.tokens_per_second = from.found->tokens_per_second;
   }
   for (const Found& other : from.or_else) {
-    claim.or_else.push_back(ChoiceOf(other.candidate, dtype, plan));
+    claim.or_else.push_back(ChoiceOf(SetupOf(other.candidate, plan.setup), plan));
   }
   claim.holds_from = from.holds_from;
   claim.holds_to = from.holds_to;
@@ -229,7 +223,7 @@ v1::Plan PlanOf(const PlanAnswer& answer) {
   const Plan& from = answer.plan;
   const ChoiceEstimate& choice = from.choice;
   v1::Plan plan;
-  plan.choice = ChoiceOf(CandidateOf(from.setup), from.setup.precision.dtype, from);
+  plan.choice = ChoiceOf(from.setup, from);
   plan.gpu_bytes = GpuBytesOf(choice.footprint);
   plan.host_bytes = HostBytesOf(choice.footprint.host);
   plan.nvme_bytes = choice.footprint.nvme_bytes;
@@ -384,7 +378,7 @@ v1::MachinePlan MachinePlanOf(const MachineRow& row, const MachineComparison& al
   plan.gap = row.gap;
   if (!row.choice) return plan;
   const TrainSetup& setup = row.choice->setup;
-  plan.choice = ChoiceOf(CandidateOf(setup), setup.precision.dtype, all);
+  plan.choice = ChoiceOf(setup, all);
   plan.tokens_per_second = row.choice->time.tokens_per_second;
   plan.seconds = row.run.seconds;
   plan.price = row.price;

@@ -1,119 +1,22 @@
-// What of a PyTorch program a setup does not say: whose modelling code it trains, what of it is
-// compiled, in which dtype its parameters are kept, and its optimizer.
+// What is asked of a TorchRecipe (core/config/torch_recipe.h).
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "core/base/dtype.h"
-#include "core/base/words.h"
+#include "core/config/torch_recipe.h"
 
 namespace zeroplan {
 
 struct ModelSpec;        // core/model/model_spec.h
 struct PrecisionConfig;  // core/config/zero_config.h
 
-// What of a model runs under torch.compile.
-struct TorchCompile {
-  bool layers = false, loss = false;
-  bool operator==(const TorchCompile&) const = default;
-};
 // "layers" or "all", as the field compile has it; empty: nothing is compiled.
 std::string_view CompileName(TorchCompile compile);
 // "not compiled", "layers compiled", "layers and loss compiled".
 std::string_view CompiledText(TorchCompile compile);
-
-// Whose modelling code: what it keeps for backward and which kernels it launches are rows of
-// planner/runtimes/torch_code.cc. kPlain: modules of PyTorch as they come.
-enum class CodeStyle : uint8_t { kPlain, kHf, kLiger, kComposer, kTorchtitan, kTorchtune };
-template <>
-inline constexpr WordTable<CodeStyle, 6> kWords<CodeStyle> = {
-    {{"plain", CodeStyle::kPlain},
-     {"hf", CodeStyle::kHf},
-     {"liger", CodeStyle::kLiger},
-     {"composer", CodeStyle::kComposer},
-     {"torchtitan", CodeStyle::kTorchtitan},
-     {"torchtune", CodeStyle::kTorchtune}}};
-
-// Which attention the code calls. kSdpa: scaled_dot_product_attention, whose kernel depends on the
-// GPU; kEager: products and a softmax; kFlash: the package flash-attn; kTriton: FlashAttention in
-// Triton of 2022 and 2023, llm-foundry's attn_impl triton.
-enum class TorchAttention : uint8_t { kSdpa, kEager, kFlash, kTriton };
-template <>
-inline constexpr WordTable<TorchAttention, 4> kWords<TorchAttention> = {
-    {{"sdpa", TorchAttention::kSdpa},
-     {"eager", TorchAttention::kEager},
-     {"flash", TorchAttention::kFlash},
-     {"triton", TorchAttention::kTriton}}};
-
-// By the names that transformers has for them (TrainingArguments.optim). kAdamWFused:
-// torch.optim.AdamW(fused=True); kAdamW: its default, foreach; kAdamW8bit and the paged ones are
-// bitsandbytes', kAdamWTorchao8bit torchao's AdamW8bit, kAdafactor transformers'.
-enum class TorchOptimizer : uint8_t {
-  kAdamWFused,
-  kAdamW,
-  kAdamW8bit,
-  kPagedAdamW,
-  kPagedAdamW8bit,
-  kAdamWTorchao8bit,
-  kAdafactor
-};
-template <>
-inline constexpr WordTable<TorchOptimizer, 7> kWords<TorchOptimizer> = {
-    {{"adamw_torch_fused", TorchOptimizer::kAdamWFused},
-     {"adamw_torch", TorchOptimizer::kAdamW},
-     {"adamw_bnb_8bit", TorchOptimizer::kAdamW8bit},
-     {"paged_adamw_32bit", TorchOptimizer::kPagedAdamW},
-     {"paged_adamw_8bit", TorchOptimizer::kPagedAdamW8bit},
-     {"adamw_torch_8bit", TorchOptimizer::kAdamWTorchao8bit},
-     {"adafactor", TorchOptimizer::kAdafactor}}};
-
-// How torchao trains in 8 bits (torchao.float8): one scale a tensor; the same, with FSDP2's gathers
-// in 8 bits too (enable_fsdp_float8_all_gather); one scale a row.
-enum class TorchFloat8 : uint8_t { kTensorwise, kTensorwiseGathers, kRowwise };
-template <>
-inline constexpr WordTable<TorchFloat8, 3> kWords<TorchFloat8> = {
-    {{"tensorwise", TorchFloat8::kTensorwise},
-     {"tensorwise-gathers", TorchFloat8::kTensorwiseGathers},
-     {"rowwise", TorchFloat8::kRowwise}}};
-
-// Names TorchRecipe::param_dtype.
-inline constexpr WordTable<Dtype, 2> kParamDtypeWords = {
-    {{"fp32", Dtype::kF32}, {"bf16", Dtype::kBF16}}};
-
-struct TorchRecipe {
-  TorchCompile compile;
-  CodeStyle code = CodeStyle::kPlain;
-  TorchAttention attention = TorchAttention::kSdpa;
-  // The dtype in which the optimizer holds parameters: kF32, or kBF16 ("pure bf16": no masters).
-  // None: as the program does it by itself. DeepSpeed has keys for it instead.
-  std::optional<Dtype> param_dtype;
-  // None: as the runtime does it by itself (DeepSpeed's own Adam; adamw_torch_fused).
-  std::optional<TorchOptimizer> optimizer;
-  // A parameter is updated in the backward pass, as soon as its gradient is whole.
-  bool optimizer_in_backward = false;
-  // Of QLoRA: PEFT's prepare_model_for_kbit_training has cast all but the 4-bit weights to fp32.
-  bool kbit = false;
-  // What checkpointed layers keep goes to page-locked host memory until backward wants it.
-  bool offload_activations = false;
-  // DeepSpeed's TiledMLP runs MLPs by tiles of the tokens.
-  bool tiled_mlp = false;
-  // Of products in 8 bits; none: kTensorwise.
-  std::optional<TorchFloat8> float8;
-  // PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.
-  bool expandable_segments = false;
-  // Of the Trainer; none: its default.
-  std::optional<int64_t> per_device_eval_batch_size;
-
-  // Of programs without an optimizer of their own.
-  TorchOptimizer UsedOptimizer() const { return optimizer.value_or(TorchOptimizer::kAdamWFused); }
-  bool operator==(const TorchRecipe&) const = default;
-};
 
 // What PyTorch alone and DDP hold what is trained in, its gradients and the optimizer's states,
 // where products are in `computes`. What transformers and torchtune load is what the checkpoint
@@ -136,10 +39,5 @@ std::string RecipeText(const TorchRecipe& recipe);
 // What `recipe` says beyond nothing, by the names of its fields: {"code", "hf"}. Files are marked
 // with it, and reports have it.
 std::vector<std::pair<std::string, std::string>> RecipeWords(const TorchRecipe& recipe);
-
-inline std::string_view CodeStyleName(CodeStyle code) { return WordOf(code); }
-inline std::string_view TorchAttentionName(TorchAttention attention) { return WordOf(attention); }
-inline std::string_view TorchFloat8Name(TorchFloat8 float8) { return WordOf(float8); }
-inline std::string_view TorchOptimizerName(TorchOptimizer optimizer) { return WordOf(optimizer); }
 
 }  // namespace zeroplan

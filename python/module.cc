@@ -1,6 +1,5 @@
 // zeroplan._core: the C++ library for Python. zeroplan/__init__.py is what people call.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -37,45 +36,6 @@ class Interruption {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-nb::dict DictOf(const zp::Choice& choice) {
-  nb::dict dict;
-  dict["gpus"] = choice.gpus;
-  dict["stage"] = choice.stage;
-  dict["offload_optimizer"] = choice.offload_optimizer;
-  dict["offload_ratio"] = choice.offload_ratio;
-  dict["offload_param"] = choice.offload_param;
-  dict["pin_memory"] = choice.pin_memory;
-  dict["checkpointing"] = choice.checkpointing;
-  dict["checkpoint_every"] = choice.checkpoint_every;
-  dict["micro_batch"] = choice.micro_batch;
-  dict["grad_accum"] = choice.grad_accum;
-  dict["shard_group"] = choice.shard_group;
-  dict["across_groups"] = nb::cast(choice.across_groups);
-  dict["master_weights"] = choice.master_weights;
-  dict["optimizer_states"] = choice.optimizer_states;
-  dict["matmul_dtype"] = choice.matmul_dtype;
-  dict["fp8_recipe"] = nb::cast(choice.fp8_recipe);
-  dict["fp8_least_side"] = nb::cast(choice.fp8_least_side);
-  dict["checkpoint_layers"] = choice.checkpoint_layers;
-  dict["checkpointing_above"] = choice.checkpointing_above;
-  dict["offload_activations"] = choice.offload_activations;
-  dict["offload_activation_layers"] = choice.offload_activation_layers;
-  dict["sequence_ranks"] = choice.sequence_ranks;
-  return dict;
-}
-
-nb::object DictOf(const std::optional<zp::Training>& training) {
-  if (!training) return nb::none();
-  nb::dict dict;
-  dict["tokens"] = training->tokens;
-  dict["steps"] = training->steps;
-  dict["seconds"] = training->seconds;
-  dict["gpu_hours"] = training->gpu_hours;
-  dict["price"] = nb::cast(training->price);
-  dict["gpu_kwh"] = nb::cast(training->gpu_kwh);
-  return dict;
-}
-
 nb::dict Estimate(const Words& words) {
   const zp::Options options = OptionsOf(words);
   zp::Estimate estimate;
@@ -103,8 +63,6 @@ nb::dict Plan(const Words& words) {
   nb::dict dict;
   dict["json"] = plan.json;
   dict["notes"] = plan.notes;
-  dict["choice"] = DictOf(plan.choice);
-  dict["training"] = DictOf(plan.training);
   dict["largest"] = plan.largest;
   dict["report"] = std::move(report);
   return dict;
@@ -120,11 +78,6 @@ nb::dict Machines(const Words& words) {
   }
   nb::dict dict;
   dict["json"] = comparison.json;
-  nb::list choices;
-  for (const zp::MachinePlan& machine : comparison.machines) {
-    choices.append(machine.choice ? nb::object(DictOf(*machine.choice)) : nb::none());
-  }
-  dict["choices"] = choices;
   dict["report"] = std::move(report);
   return dict;
 }

@@ -61,7 +61,7 @@ struct Command::State {
   };
   std::vector<PathOption> paths;
 
-  void Describe(const char* group, const std::string& names, const char* type,
+  void Describe(const char* group, const std::string& names, const std::string& type,
                 const std::string& help, OptionDescription&& more) {
     more.group = group;
     for (const std::string_view name : Split(names, ',')) more.names.emplace_back(name);
@@ -153,7 +153,8 @@ void Command::Words(const char* name, const char* type, const std::string& help,
   state_->Describe(kNoGroup, name, type, help, {.several = true});
 }
 
-void Command::Flag(const char* group, const char* name, const std::string& help, bool& value) {
+void Command::Flag(const char* group, const std::string& name, const std::string& help,
+                   bool& value) {
   const std::string named = NameFields(name), helps = NameFields(help);
   state_->app->add_flag(named, value, BreakHelp(helps))->group(group);
   state_->Describe(group, named, "", helps, {});
@@ -171,9 +172,8 @@ void Command::List(const FieldInfo& info, bool required, char separator,
 }
 
 void Command::Texts(const FieldInfo& info, std::vector<std::string>& values) {
-  const std::string name = NameFields(info.name);
   FieldInfo named = info;
-  named.name = name.c_str();
+  named.name = NameFields(info.name);
   named.help = NameFields(info.help);
   List(named, /*required=*/false, 0, values);
 }

@@ -95,7 +95,8 @@ class Command : public FieldSink {
   // What may be given without a name before it: words of any number.
   void Words(const char* name, const char* type, const std::string& help,
              std::vector<std::string>& values);
-  void Flag(const char* group, const char* name, const std::string& help, bool& value) override;
+  void Flag(const char* group, const std::string& name, const std::string& help,
+            bool& value) override;
   // As several words.
   void Texts(const FieldInfo& info, std::vector<std::string>& values) override;
   // Several texts; `separator` 0: as several words.

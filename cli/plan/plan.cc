@@ -177,6 +177,7 @@ std::string PlanText(Plan plan) {
 std::optional<ExecutorBest> AskExecutor(const PlanOptions& options) {
   PlanRequest asked = options;
   asked.common.runtime = {};
+  ClearSettings(asked.common.settings, SettingGroup::kRecipe);
   asked.for_config = false;
   Assumptions unused;
   std::optional<ResolvedPlan> resolved;

@@ -64,7 +64,7 @@ void ApplyConfigFor(PlanOptions& options) {
     if (titan) runtime.text = Fsdp2Runtime().key();
   }
   if (titan) {
-    Given<Dtype>& sent = options.common.batch.communication_dtype;
+    Given<Dtype>& sent = options.common.settings.communication_dtype;
     if (sent && *sent != Dtype::kF32) {
       ThrowUsage(
           "--communication-dtype: {} is not what torchtitan reduces in; use fp32 or leave "
@@ -250,8 +250,8 @@ std::string DataWords(const PlanOptions& options, const PlanAnswer& answer) {
   const RecordFields& records = data.records;
   std::vector<std::string> words;
   const std::optional<DataFacts>& facts = answer.report.goal.data;
-  if (facts || options.common.packing) {
-    const Packing packing = facts ? facts->packing : *options.common.packing;
+  if (facts || options.common.settings.packing) {
+    const Packing packing = facts ? facts->packing : *options.common.settings.packing;
     words.push_back(fmt::format("--packing {}", PackingName(packing)));
   }
   if (!records.map.empty()) words.push_back("--map " + BashWord(records.map));

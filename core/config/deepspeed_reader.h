@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "core/base/strings.h"
 #include "core/config/config_document.h"
 #include "core/config/zero_config.h"
+#include "core/settings/settings.h"
 
 namespace zeroplan {
 
@@ -42,6 +44,8 @@ struct ReadContext {
   std::optional<bool> fp8;
   std::optional<Fp8Recipe> fp8_recipe;
   std::optional<Dtype> fp8_gradients;
+  // The settings with SettingRow::set that the command line sets, by their names.
+  std::map<std::string_view, SettingValue> settings;
   bool has_bf16 = true;                // whether the GPU computes in bf16
   std::optional<int64_t> total_steps;  // for a scheduler's total_num_steps: "auto"
   bool strict = false;                 // an unknown key of the top level is an error

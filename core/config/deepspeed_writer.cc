@@ -12,6 +12,7 @@
 #include "core/base/units.h"
 #include "core/config/reader_state.h"
 #include "core/config/setup_facts.h"
+#include "core/settings/settings.h"
 
 namespace zeroplan {
 
@@ -438,7 +439,16 @@ std::string WriteConfig(const TrainSetup& given, int64_t layers) {
     out["_zeroplan"]["shard_group"] = setup.zero.shard_group;
     out["_zeroplan"]["across_groups"] = AcrossName(setup.zero.across_stage);
   }
-  if (setup.deterministic) out["_zeroplan"]["deterministic"] = true;
+  for (const SettingRow* row : kSettingRows) {
+    if (!SetsOwnKey(*row, setup)) continue;
+    std::visit(
+        [&]<typename T>(const T& value) {
+          if constexpr (!std::is_same_v<T, std::monostate>) {
+            out["_zeroplan"][std::string(row->name)] = value;
+          }
+        },
+        row->get(setup));
+  }
   if (setup.zero.optimizer_in_backward) out["_zeroplan"]["optimizer_in_backward"] = true;
   return out.dump(2) + "\n";
 }
@@ -482,7 +492,11 @@ std::string DeepSpeedCannot(const TrainSetup& setup) {
   if (const std::string states = DeepSpeedStatesCannot(setup); !states.empty()) add(states);
   if (precision.fp8.enabled) add("products in FP8");
   if (const std::string homes = RecomputeCannot(setup.recompute); !homes.empty()) add(homes);
-  if (setup.deterministic) add("deterministic runs");
+  for (const SettingRow* row : kSettingRows) {
+    if (SetsOwnKey(*row, setup)) {
+      add(*row->deepspeed_lacks != '\0' ? row->deepspeed_lacks : std::string(row->name));
+    }
+  }
   if (zero.optimizer_in_backward) add("updates in the backward pass");
   if (schedule.kind == ScheduleKind::kOfRun) add("a schedule of zeroplan's own");
   const double floor = precision.min_loss_scale;
@@ -548,7 +562,9 @@ std::string NameRuntime(std::string_view config, std::string_view runtime,
   Json& own = out["_zeroplan"];
   if (!own.is_object()) own = Json::object();
   own["runtime"] = runtime;
-  for (const char* name : kRecipeWords) own.erase(name);
+  for (const SettingRow* row : kSettingRows) {
+    if (IsRecipe(*row)) own.erase(std::string(row->name));
+  }
   for (const auto& [name, value] : recipe) own[name] = value;
   // What DeepSpeed has a key for.
   const auto section = out.find("activation_checkpointing");

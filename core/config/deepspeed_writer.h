@@ -68,21 +68,9 @@ std::string DeepSpeedStatesCannot(const TrainSetup& setup);
 // `incoming` says it: no plan decides that.
 std::string KeepOtherKeys(std::string_view written, const JsonNode& incoming);
 
-// What of a PyTorch program's recipe a config's "_zeroplan" may say (planner/torch_recipe.h).
-inline constexpr std::array kRecipeWords = {"compile",
-                                            "code",
-                                            "attn",
-                                            "param_dtype",
-                                            "optim",
-                                            "optimizer_in_backward",
-                                            "kbit",
-                                            "tiled_mlp",
-                                            "offload_activations",
-                                            "expandable_segments"};
-
 // `config`, strict JSON, with what it is for under "_zeroplan", which programs other than zeroplan
-// ignore: {"runtime": "deepspeed 0.19.6"}, and what `recipe` says by names of kRecipeWords. With
-// "optim" the config has no optimizer of its own.
+// ignore: {"runtime": "deepspeed 0.19.6"}, and what `recipe` says by the names of IsRecipe rows.
+// With "optim" the config has no optimizer of its own.
 std::string NameRuntime(std::string_view config, std::string_view runtime,
                         const std::vector<std::pair<std::string, std::string>>& recipe);
 

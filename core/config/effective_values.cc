@@ -7,6 +7,7 @@
 
 #include "core/base/strings.h"
 #include "core/config/setup_facts.h"
+#include "core/settings/settings.h"
 
 namespace zeroplan {
 namespace {
@@ -276,7 +277,10 @@ std::vector<EffectiveValue> EffectiveValues(const TrainSetup& setup, const JsonN
   AddOptimizer(optimizer, &table);
   AddSchedule(optimizer.schedule, &table);
   AddRecompute(setup.recompute, &table);
-  table.Add("_zeroplan.deterministic", setup.deterministic);
+  for (const SettingRow* row : kSettingRows) {
+    if (row->set == nullptr) continue;
+    table.Add(fmt::format("_zeroplan.{}", row->name), SettingText(row->get(setup)));
+  }
   table.Add("_zeroplan.optimizer_in_backward", setup.zero.optimizer_in_backward);
   return std::move(table.rows);
 }

@@ -1,11 +1,13 @@
 // activation_checkpointing, and keys that do not steer a run.
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "core/base/strings.h"
 #include "core/base/units.h"
 #include "core/config/deepspeed_writer.h"
 #include "core/config/reader_state.h"
+#include "core/settings/settings.h"
 
 namespace zeroplan {
 
@@ -236,12 +238,54 @@ void ReadHomes(ReaderState* state, JsonSection* own, std::optional<bool> offload
   }
 }
 
+std::optional<SettingValue> ReadValue(const SettingRow& row, JsonSection* own) {
+  const auto value = [](const auto& read) {
+    return read ? std::optional<SettingValue>(ValueOf(*read)) : std::nullopt;
+  };
+  switch (row.record) {
+    case RecordType::kBool:
+      return value(own->Bool(row.name));
+    case RecordType::kWhole:
+      return value(own->Int(row.name, static_cast<int64_t>(row.least),
+                            static_cast<int64_t>(std::min<double>(row.most, kMaxInt / 2))));
+    case RecordType::kNumber:
+      return value(own->Number(row.name, row.least, row.most));
+    case RecordType::kWord:
+      return value(own->Word(row.name, row.words(), QuotedChoice(row.words())));
+    case RecordType::kNone:
+      break;
+  }
+  ZEROPLAN_CHECK(false, "{} is no part of a record", row.name);
+  return std::nullopt;
+}
+
+// The keys of rows with a `set`: the config's value, else the command line's. Two that differ are
+// a problem.
+void ReadOwnRows(ReaderState* state, JsonSection* own) {
+  for (const SettingRow* row : kSettingRows) {
+    if (row->set == nullptr) continue;
+    const std::optional<SettingValue> said = ReadValue(*row, own);
+    const auto asked = state->context.settings.find(row->name);
+    const bool both = said && asked != state->context.settings.end();
+    if (both && asked->second != *said) {
+      const std::string of_config = SettingText(*said);
+      own->Report(row->name, "{} contradicts ⟦{}⟧ {}; use ⟦{}⟧ {} or change the config", of_config,
+                  row->name, SettingText(asked->second), row->name, of_config);
+    }
+    if (said) {
+      row->set(state->result.setup, *said);
+    } else if (asked != state->context.settings.end()) {
+      row->set(state->result.setup, asked->second);
+    }
+  }
+}
+
 // "_zeroplan", and what is recomputed and offloaded. `offloads` as of ReadHomes.
 void ReadOwn(ReaderState* state, JsonSection* section, std::optional<bool> offloads) {
   JsonSection& own = state->Open(&state->root(), "_zeroplan");
   ReadKind(state, section, &own);
   ReadHomes(state, &own, offloads);
-  state->result.setup.deterministic = own.Bool("deterministic").value_or(false);
+  ReadOwnRows(state, &own);
   ReadRunSchedule(state, &own);
   ReadOwnGroups(state, &own);
   ReadOwnStates(state, &own);
@@ -256,7 +300,9 @@ void ReadOwn(ReaderState* state, JsonSection* section, std::optional<bool> offlo
                 "says that the config was chosen for " + PrintableText(*runtime, 60) +
                     "; for zeroplan's executor another may be faster ('zeroplan plan')");
   }
-  own.Word("compile", {"none", "layers", "all"}, "\"none\", \"layers\" or \"all\"");
+  std::vector<std::string> compiled = setting::compile.words();
+  compiled.insert(compiled.begin(), "none");
+  own.Word(setting::compile.name, compiled, QuotedChoice(compiled));
   ReadOwnFp8(state, &own, deepspeed);
   constexpr std::string_view kInBackward = "optimizer_in_backward";
   const bool in_backward = own.Bool(kInBackward).value_or(false);
@@ -265,9 +311,9 @@ void ReadOwn(ReaderState* state, JsonSection* section, std::optional<bool> offlo
                "true is not allowed: DeepSpeed has no updates in the backward pass; remove it");
   }
   state->result.setup.zero.optimizer_in_backward = in_backward;
-  for (const std::string_view name : kRecipeWords) {
-    if (name == kInBackward || name == "offload_activations") continue;
-    if (name != "compile") own.String(name);
+  for (const SettingRow* row : kSettingRows) {
+    if (!IsRecipe(*row) || row == &setting::offload_activations) continue;
+    if (row != &setting::optimizer_in_backward && row != &setting::compile) own.String(row->name);
   }
 }
 

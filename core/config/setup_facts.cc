@@ -275,6 +275,15 @@ int ShardRanks(const ZeroConfig& zero, int world_size) {
   return zero.shard_group == 0 ? world_size : zero.shard_group;
 }
 
+bool PinsMemory(const ZeroConfig& zero) {
+  const auto is_pageable = [](const auto& offload) {
+    return offload.device == OffloadDevice::kNone || !offload.pin_memory;
+  };
+  const bool offloads = zero.offload_optimizer.device != OffloadDevice::kNone ||
+                        zero.offload_param.device != OffloadDevice::kNone;
+  return !offloads || !is_pageable(zero.offload_optimizer) || !is_pageable(zero.offload_param);
+}
+
 bool Hybrid(const TrainSetup& setup) {
   return setup.zero.stage > 0 &&
          ShardRanks(setup.zero, setup.batch.world_size) < setup.batch.world_size;

@@ -34,6 +34,8 @@ Dtype HostGradDtype(const TrainSetup& setup);
 std::array<Dtype, 3> StateDtypes(const PrecisionConfig& precision);
 // Ranks that share what the stage partitions: 1 at stage 0, all without a shard group.
 int ShardRanks(const ZeroConfig& zero, int world_size);
+// False where all that is offloaded, and its staging, is pageable.
+bool PinsMemory(const ZeroConfig& zero);
 // True where there are several shard groups, which hold replicas of one another.
 bool Hybrid(const TrainSetup& setup);
 // Shard groups that hold the same gradients, all of which the sum over ranks of their squares
@@ -48,9 +50,10 @@ int64_t Fp8Multiple(Fp8Recipe recipe);
 // Why GPUs of such a compute capability, 89 for 8.9, do not multiply so: "products in FP8 start at
 // compute capability 8.9, and it has 8.0"; "" where they do.
 std::string Fp8GpuLacks(const Fp8Config& fp8, int compute_capability);
-// What products of layers' linears are in: "fp8", or the compute dtype's name.
+// Names what the linears of layers multiply in.
 inline constexpr WordTable<Dtype, 4> kMatmulWords = {
     {{"fp8", Dtype::kE4M3}, {"bf16", Dtype::kBF16}, {"fp16", Dtype::kF16}, {"fp32", Dtype::kF32}}};
+// "fp8", or the compute dtype's name.
 std::string_view MatmulDtypeName(const PrecisionConfig& precision);
 // Whether `M` tokens times a weight of K x N is a product of eight bits. NF4 weights never are.
 bool IsFp8Product(const Fp8Config& fp8, int64_t M, int64_t K, int64_t N);

@@ -21,6 +21,7 @@
 #include "core/base/version.h"
 #include "core/config/deepspeed_writer.h"
 #include "core/model/model_fields.h"
+#include "core/settings/settings.h"
 #include "machine/gpu_state.h"
 
 #ifdef ZEROPLAN_WITH_CUDA
@@ -287,22 +288,27 @@ bool IsHeld(const std::string& name) {
 NamedFacts DecidingFacts(const TrainSetup& setup, int64_t steps, bool shuffle,
                          const std::string& data, Packing packing, bool truncate) {
   const OptimizerConfig& o = setup.optimizer;
-  return {{"data", data},
-          {"order", OrderText(shuffle, packing) + (truncate ? ", long documents cut off" : "")},
-          {"seq-len", std::to_string(setup.batch.seq_len)},
-          {"global batch", fmt::format("{} sequences", setup.batch.global_batch())},
-          {"lr", fmt::format("{}", o.lr)},
-          {"betas", fmt::format("{}, {}", o.betas[0], o.betas[1])},
-          {"eps", fmt::format("{}", o.eps)},
-          {"weight decay",
-           fmt::format("{}{}", o.weight_decay, o.adam_w_mode ? "" : ", added to the gradient")},
-          {"bias correction", o.bias_correction ? "on" : "off"},
-          {"gradient clipping", fmt::format("{}", o.gradient_clipping)},
-          {"schedule", ScheduleText(o.schedule, steps)},
-          {"precision", PrecisionText(setup.precision)},
-          {kProducts, ProductsText(setup.precision.fp8)},
-          {kMasterWeights, std::string(MasterWeightsName(setup.precision.master_weights))},
-          {kOptimizerStates, std::string(MomentsName(setup.precision.moment_dtype))}};
+  NamedFacts facts = {
+      {"data", data},
+      {"order", OrderText(shuffle, packing) + (truncate ? ", long documents cut off" : "")},
+      {"seq-len", std::to_string(setup.batch.seq_len)},
+      {"global batch", fmt::format("{} sequences", setup.batch.global_batch())},
+      {"lr", fmt::format("{}", o.lr)},
+      {"betas", fmt::format("{}, {}", o.betas[0], o.betas[1])},
+      {"eps", fmt::format("{}", o.eps)},
+      {"weight decay",
+       fmt::format("{}{}", o.weight_decay, o.adam_w_mode ? "" : ", added to the gradient")},
+      {"bias correction", o.bias_correction ? "on" : "off"},
+      {"gradient clipping", fmt::format("{}", o.gradient_clipping)},
+      {"schedule", ScheduleText(o.schedule, steps)},
+      {"precision", PrecisionText(setup.precision)},
+      {kProducts, ProductsText(setup.precision.fp8)},
+      {kMasterWeights, std::string(MasterWeightsName(setup.precision.master_weights))},
+      {kOptimizerStates, std::string(MomentsName(setup.precision.moment_dtype))}};
+  for (const SettingRow* row : kSettingRows) {
+    if (row->decides_numbers) facts.emplace_back(row->name, SettingText(row->get(setup)));
+  }
+  return facts;
 }
 
 std::vector<RunChange> CompareWithCheckpoint(const NamedFacts& now,
@@ -313,11 +319,15 @@ std::vector<RunChange> CompareWithCheckpoint(const NamedFacts& now,
   std::string refused, names;
   for (const auto& [name, value] : now) {
     const auto found = saved.find(name);
-    // All states were fp32, and no products of 8 bits, when runs did not name them.
+    // All states were fp32, no matmuls in 8 bits and all settings the default when runs did not
+    // name them.
     const bool of_states = name == kMasterWeights || name == kOptimizerStates;
+    const SettingRow* row = FindSetting(name);
+    const bool of_row = row != nullptr && row->decides_numbers;
     const std::string before = found != saved.end() ? found->second
                                : of_states          ? std::string(kF32States)
                                : name == kProducts  ? std::string(kPlainProducts)
+                               : of_row             ? SettingText(DefaultValue(*row))
                                                     : "not known";
     if (before == value) continue;
     const bool may =

@@ -58,15 +58,6 @@ void UsePageableMemory(ZeroConfig& zero) {
   leave_pageable(zero.offload_param);
 }
 
-bool PinsMemory(const ZeroConfig& zero) {
-  const auto is_pageable = [](const auto& offload) {
-    return offload.device == OffloadDevice::kNone || !offload.pin_memory;
-  };
-  const bool offloads = zero.offload_optimizer.device != OffloadDevice::kNone ||
-                        zero.offload_param.device != OffloadDevice::kNone;
-  return !offloads || !is_pageable(zero.offload_optimizer) || !is_pageable(zero.offload_param);
-}
-
 std::string StageLabel(int stage, const Grouping& grouping) {
   std::string label = fmt::format("stage {}", stage);
   if (grouping.ranks == 0) return label;

@@ -65,8 +65,6 @@ std::vector<TrainSetup> EnumerateSetups(const TrainSetup& base, const ChoiceSpac
 
 // What is offloaded stays pageable, its staging too.
 void UsePageableMemory(ZeroConfig& zero);
-// False where all that is offloaded is so.
-bool PinsMemory(const ZeroConfig& zero);
 
 // "stage 3 in groups of 8, optimizer over all"; no groups: "stage 3".
 std::string StageLabel(int stage, const Grouping& grouping);

@@ -366,7 +366,7 @@ MachineJson PriceJson(const std::optional<GpuHourPrice>& price) {
           {"rented_by", price->whole_node ? "node" : "gpu"}};
 }
 
-MachineJson RowJson(const MachineRow& row) {
+MachineJson RowJson(const MachineRow& row, const TorchRecipe* recipe) {
   MachineJson json = {{"hw", row.name()},
                       {"gpus", row.gpus},
                       {"gpus_per_node", nullptr},
@@ -403,7 +403,7 @@ MachineJson RowJson(const MachineRow& row) {
   json["gpu_hours"] = row.run.gpu_hours;
   json["gpu_kwh"] = Nullable(row.run.gpu_kwh);
   json["rented_gpus"] = row.rented;
-  json["choice"] = RuntimeChoiceJson(*row.choice);
+  json["choice"] = RuntimeChoiceJson(*row.choice, recipe);
   if (row.goal.data) json["data"] = DataJson(row.goal, row.choice->setup.batch);
   return json;
 }
@@ -412,7 +412,7 @@ MachineJson RowJson(const MachineRow& row) {
 
 std::string MachinesJson(const MachineComparison& all, const Assumptions& assumptions) {
   MachineJson rows = MachineJson::array();
-  for (const MachineRow& row : all.rows) rows.push_back(RowJson(row));
+  for (const MachineRow& row : all.rows) rows.push_back(RowJson(row, RecipeOf(all)));
   return MachineJson{{"schema", "zeroplan.machines/1"},
                      {"model",
                       {{"name", all.model.name},

@@ -80,30 +80,9 @@ Json SearchJson(const Plan& plan) {
           {"seconds", stats.seconds}};
 }
 
-// `dtype`: the run's.
-Json CandidateJson(const Candidate& c, Dtype dtype) {
-  Json json = {
-      {"gpus", c.gpus},
-      {"stage", c.stage},
-      {"shard_group", c.RanksOfGroup()},
-      {"across_groups",
-       c.grouping.ranks == 0 ? Json(nullptr) : Json(AcrossName(c.grouping.across_stage))},
-      {"offload_optimizer", OffloadDeviceName(c.optimizer.device)},
-      {"offload_ratio", c.optimizer.ratio},
-      {"offload_param", OffloadDeviceName(c.param)},
-      {"pin_memory", c.pin_memory},
-      {"checkpointing", RecomputeName(c.recompute)},
-      {"checkpoint_every", c.recompute.every},
-      {"micro_batch", c.micro_batch},
-      {"grad_accum", c.grad_accum},
-      {"sequence_ranks", c.sequence_ranks},
-      {"master_weights", MasterWeightsName(c.states.masters)},
-      {"optimizer_states", MomentsName(c.states.moments)},
-      {"matmul_dtype", c.products.fp8 ? "fp8" : DtypeName(dtype)},
-      {"fp8_recipe", c.products.fp8 ? Json(Fp8RecipeName(c.products.recipe)) : Json(nullptr)},
-      {"fp8_least_side", c.products.fp8 ? Json(c.products.least_side) : Json(nullptr)}};
-  json.update(HomesJson(c.recompute));
-  return json;
+// The record of `candidate` in the plan's run.
+Json CandidateJson(const Candidate& candidate, const Plan& plan) {
+  return ChoiceJson(SetupOf(candidate, plan.setup), RecipeOf(plan));
 }
 
 Json LostJson(const TimeEstimate& other, const TimeEstimate& best) {
@@ -124,8 +103,8 @@ Json StagesJson(const Plan& plan, const PlanReport& report) {
     if (!stage.can_run()) continue;
     Json json = {{"stage", stage.stage}, {"fits", stage.candidate.has_value()}};
     const Candidate shown = stage.candidate.value_or(CandidateOf(stage.estimate.setup));
-    json["choice"] = programs ? CandidateJson(shown, plan.setup.precision.dtype)
-                              : RuntimeChoiceJson(stage.estimate);
+    json["choice"] =
+        programs ? CandidateJson(shown, plan) : RuntimeChoiceJson(stage.estimate, RecipeOf(plan));
     json["gpu_bytes"] = GpuBytesJson(stage.estimate.footprint);
     json["host_bytes"] = HostBytesJson(stage.estimate.footprint);
     if (stage.candidate) {
@@ -147,7 +126,7 @@ Json NumberJson(double value) {
   return value;
 }
 
-Json ClaimJson(const AdviceLine& line, const Claim& claim, Dtype dtype) {
+Json ClaimJson(const AdviceLine& line, const Claim& claim, const Plan& plan) {
   Json change = Json::object();
   if (claim.gpu_memory_bytes) change["gpu_memory_bytes"] = *claim.gpu_memory_bytes;
   if (claim.global_batch) change["global_batch"] = *claim.global_batch;
@@ -156,7 +135,7 @@ Json ClaimJson(const AdviceLine& line, const Claim& claim, Dtype dtype) {
   if (!claim.stages.empty()) change["stages"] = claim.stages;
   Json answer = nullptr;
   if (claim.found) {
-    answer = CandidateJson(claim.found->candidate, dtype);
+    answer = CandidateJson(claim.found->candidate, plan);
     answer["tokens_per_second"] = claim.found->tokens_per_second;
   }
   Json holds = nullptr;
@@ -164,7 +143,7 @@ Json ClaimJson(const AdviceLine& line, const Claim& claim, Dtype dtype) {
     holds = {NumberJson(*claim.holds_from), NumberJson(*claim.holds_to)};
   }
   Json others = Json::array();
-  for (const Found& other : claim.or_else) others.push_back(CandidateJson(other.candidate, dtype));
+  for (const Found& other : claim.or_else) others.push_back(CandidateJson(other.candidate, plan));
   return {{"kind", AdviceKindName(line.kind)}, {"change", std::move(change)},
           {"answer", std::move(answer)},       {"or_else", std::move(others)},
           {"holds", std::move(holds)},         {"gap", claim.gap}};
@@ -202,7 +181,7 @@ Json RuntimePlanJson(const Plan& plan, const PlanReport& report) {
                {"seq_len", plan.setup.batch.seq_len},
                {"cluster", FieldsJson(plan.cluster)},
                {"config", Json::parse(report.config)},
-               {"choice", RuntimeChoiceJson(plan.choice)},
+               {"choice", RuntimeChoiceJson(plan.choice, RecipeOf(plan))},
                {"predicted", std::move(predicted)},
                {"margins", std::move(margins)},
                {"search", SearchJson(plan)},
@@ -210,7 +189,7 @@ Json RuntimePlanJson(const Plan& plan, const PlanReport& report) {
                {"executor", nullptr}};
   json["model"]["params"] = plan.model.ParamCount();
   if (const std::optional<ExecutorBest>& executor = report.executor) {
-    json["executor"] = CandidateJson(CandidateOf(executor->setup), executor->setup.precision.dtype);
+    json["executor"] = ChoiceJson(executor->setup);
     json["executor"].update({{"step_seconds", executor->step_seconds},
                              {"tokens_per_second", executor->tokens_per_second},
                              {"gap", executor->gap}});
@@ -248,14 +227,13 @@ std::string WritePlanReport(const Plan& plan, const PlanReport& report) {
   Json claims = Json::array();
   for (const AdviceLine& line : report.advice) {
     for (const Claim& claim : line.claims) {
-      claims.push_back(ClaimJson(line, claim, plan.setup.precision.dtype));
+      claims.push_back(ClaimJson(line, claim, plan));
     }
   }
-  Json more = {{"gap", report.gap},
-               {"stages", StagesJson(plan, report)},
-               {"claims", std::move(claims)},
-               {"assumed", report.assumed},
-               {"notes", report.notes}};
+  Json more = {{"gap", report.gap},           {"stages", StagesJson(plan, report)},
+               {"claims", std::move(claims)}, {"assumed", report.assumed},
+               {"notes", report.notes},       {"training", RunJson(report.goal, plan.choice)}};
+  if (plan.runtime->has_programs()) more["choice"] = ChoiceJson(plan.setup);
   if (report.goal.data) more["data"] = DataJson(report.goal, plan.setup.batch);
   if (report.goal.tokens) more["run"] = RunJson(report.goal, plan.choice);
   if (const std::optional<SaveCost>& save = report.checkpoint) {

@@ -48,19 +48,30 @@ Json StepFiguresJson(const ChoiceEstimate& choice) {
   return json;
 }
 
-Json HomesJson(const RecomputeConfig& recompute, const TorchRecipe& recipe) {
-  const ActivationHome& home = recompute.offload;
-  return {{"checkpoint_layers", recompute.layers},
-          {"checkpointing_above", RecomputeName(recompute.above)},
-          {"offload_activations",
-           OffloadDeviceName(recipe.offload_activations ? OffloadDevice::kCpu : home.device)},
-          {"offload_activation_layers", home.layers}};
+Json ValueJson(const SettingValue& value) {
+  return std::visit(
+      []<typename T>(const T& of) {
+        if constexpr (std::same_as<T, std::monostate>) {
+          return Json(nullptr);
+        } else {
+          return Json(of);
+        }
+      },
+      value);
 }
 
-void AddGroupSettings(const TrainSetup& setup, Json& settings) {
-  settings["shard_group"] = ShardRanks(setup.zero, setup.batch.world_size);
-  settings["across_groups"] =
-      Hybrid(setup) ? Json(AcrossName(setup.zero.across_stage)) : Json(nullptr);
+void AddRecord(std::span<const SettingRow* const> rows, const TrainSetup& setup,
+               const TorchRecipe* recipe, Json& json) {
+  for (const SettingRow* row : rows) {
+    if (row->record == RecordType::kNone) continue;
+    json[std::string(row->name)] = ValueJson(RecordValue(*row, setup, recipe));
+  }
+}
+
+Json ChoiceJson(const TrainSetup& setup, const TorchRecipe* recipe) {
+  Json json = Json::object();
+  AddRecord(kSettingRows, setup, recipe, json);
+  return json;
 }
 
 Json TorchPhasesJson(const TorchFootprint& torch) {
@@ -118,25 +129,9 @@ Json RecipeJson(const TorchRecipe& recipe) {
   return json;
 }
 
-Json RuntimeChoiceJson(const ChoiceEstimate& choice) {
-  const TrainSetup& setup = choice.setup;
-  const ZeroConfig& zero = setup.zero;
-  Json json = {{"stage", zero.stage},
-               {"offload_optimizer", OffloadDeviceName(zero.offload_optimizer.device)},
-               {"offload_ratio", zero.offload_optimizer.ratio},
-               {"offload_param", OffloadDeviceName(zero.offload_param.device)},
-               {"pin_memory", PinsMemory(zero)},
-               {"checkpointing", RecomputeName(setup.recompute)},
-               {"micro_batch", setup.batch.micro_batch},
-               {"grad_accum", setup.batch.grad_accum},
-               {"sequence_ranks", setup.batch.sequence_ranks},
-               {"global_batch", setup.batch.global_batch()},
-               {"gpus", setup.batch.world_size},
-               {"dtype", DtypeName(setup.precision.dtype)},
-               {"master_weights", MasterWeightsName(setup.precision.master_weights)},
-               {"optimizer_states", MomentsName(setup.precision.moment_dtype)},
-               {"matmul_dtype", MatmulDtypeName(setup.precision)},
-               {"settings",
+Json RuntimeChoiceJson(const ChoiceEstimate& choice, const TorchRecipe* recipe) {
+  Json json = ChoiceJson(choice.setup, recipe);
+  json.update({{"settings",
                 {{"reduce_bucket", ElementsJson(choice.settings.reduce_bucket_elements)},
                  {"overlap_comm", choice.settings.overlap}}},
                {"gpu_bytes", GpuBytesJson(choice.footprint)},
@@ -146,8 +141,7 @@ Json RuntimeChoiceJson(const ChoiceEstimate& choice) {
                {"fits", choice.fits},
                {"room", MemoryRoomName(choice.room)},
                {"segments_given_back", 0},
-               {"why_not", choice.fits ? Json(nullptr) : Json(choice.why_not)}};
-  AddGroupSettings(setup, json["settings"]);
+               {"why_not", choice.fits ? Json(nullptr) : Json(choice.why_not)}});
   if (choice.time.total_seconds) {
     json["step_seconds"] = {{"total", *choice.time.total_seconds}};
     if (const Json parts = TorchStepJson(choice.time); !parts.is_null()) {

@@ -4,8 +4,10 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 
+#include "core/settings/settings.h"
 #include "planner/estimate/estimate.h"
 
 namespace zeroplan {
@@ -26,11 +28,48 @@ nlohmann::ordered_json GpuBytesJson(const Footprint& footprint);
 nlohmann::ordered_json HostBytesJson(const Footprint& footprint);
 // "compute", "exposed_comm", "exposed_offload", "optimizer", "total".
 nlohmann::ordered_json StepSecondsJson(const TimeEstimate& time);
-// Of which layers "checkpointing" is, and where activations lie. `recipe`: of another runtime.
-nlohmann::ordered_json HomesJson(const RecomputeConfig& recompute, const TorchRecipe& recipe = {});
-// Adds "shard_group" (ranks that share what the stage shards) and "across_groups" (null: there is
-// one group).
-void AddGroupSettings(const TrainSetup& setup, nlohmann::ordered_json& settings);
+// The settings whose values schema zeroplan.estimate/1 has had beside the figures since before it
+// had "choice". New ones are in that alone.
+inline constexpr const SettingRow* kEstimateSettings[] = {&setting::stage,
+                                                          &setting::offload_optimizer,
+                                                          &setting::offload_ratio,
+                                                          &setting::offload_param,
+                                                          &setting::pin_memory,
+                                                          &setting::checkpointing,
+                                                          &setting::checkpoint_every,
+                                                          &setting::checkpoint_layers,
+                                                          &setting::checkpointing_above,
+                                                          &setting::offload_activations,
+                                                          &setting::offload_activation_layers,
+                                                          &setting::micro_batch,
+                                                          &setting::grad_accum,
+                                                          &setting::sequence_ranks,
+                                                          &setting::gpus,
+                                                          &setting::dtype,
+                                                          &setting::grad_accum_dtype,
+                                                          &setting::communication_dtype,
+                                                          &setting::master_weights,
+                                                          &setting::optimizer_states,
+                                                          &setting::matmul_dtype,
+                                                          &setting::fp8_recipe,
+                                                          &setting::fp8_least_side};
+// The same within "settings".
+inline constexpr const SettingRow* kGroupSettings[] = {&setting::shard_group,
+                                                       &setting::across_groups};
+
+// The record of a choice: the value of each row (core/settings/setting_rows.inc) by its name.
+// `recipe`: of a program other than zeroplan's executor, else null.
+nlohmann::ordered_json ChoiceJson(const TrainSetup& setup, const TorchRecipe* recipe = nullptr);
+// The recipe for the records of an answer's choices.
+template <typename Answer>
+const TorchRecipe* RecipeOf(const Answer& answer) {
+  return answer.runtime->has_programs() ? nullptr : &answer.recipe;
+}
+// The value as JSON.
+nlohmann::ordered_json ValueJson(const SettingValue& value);
+// Sets the keys of `rows` as ChoiceJson does.
+void AddRecord(std::span<const SettingRow* const> rows, const TrainSetup& setup,
+               const TorchRecipe* recipe, nlohmann::ordered_json& json);
 // "nvme_bytes", and what a step moves and takes.
 nlohmann::ordered_json StepFiguresJson(const ChoiceEstimate& choice);
 
@@ -39,8 +78,8 @@ nlohmann::ordered_json TorchPhasesJson(const TorchFootprint& torch);
 // By the names of AroundPhase; null: not known.
 nlohmann::ordered_json PhasesAroundJson(const TorchFootprint& torch);
 nlohmann::ordered_json TorchStepJson(const TimeEstimate& time);
-// A choice of another runtime, with all that is predicted of it.
-nlohmann::ordered_json RuntimeChoiceJson(const ChoiceEstimate& choice);
+// The record of a choice with all that is predicted of it. `recipe` as ChoiceJson.
+nlohmann::ordered_json RuntimeChoiceJson(const ChoiceEstimate& choice, const TorchRecipe* recipe);
 nlohmann::ordered_json CompiledJson(TorchCompile compile);
 // What the recipe says beyond nothing, by its fields' names; {} for nothing.
 nlohmann::ordered_json RecipeJson(const TorchRecipe& recipe);

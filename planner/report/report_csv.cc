@@ -2,33 +2,68 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
+#include <span>
+#include <string>
+#include <vector>
 
-#include "core/config/setup_facts.h"
+#include "core/settings/settings.h"
 #include "planner/estimate/choices.h"
+#include "planner/report/choice_json.h"
 #include "planner/report/csv.h"
 #include "planner/report/report.h"
 
 namespace zeroplan {
 namespace {
 
-constexpr const char* kHeader =
-    "model,params,seq_len,hw,gpus,gpus_per_node,"
-    "stage,offload_optimizer,offload_ratio,offload_param,pin_memory,"
-    "checkpointing,checkpoint_every,checkpoint_layers,checkpointing_above,offload_activations,"
-    "offload_activation_layers,micro_batch,grad_accum,sequence_ranks,dtype,grad_accum_dtype,"
-    "communication_"
-    "dtype,master_weights,optimizer_states,matmul_dtype,fp8_recipe,fp8_least_side,"
-    "settings.reduce_bucket,settings.prefetch_bucket,settings.persistence_threshold,"
-    "settings.reuse_distance,settings.overlap,settings.shard_group,settings.across_groups,"
-    "gpu_bytes.params,gpu_bytes.grads,gpu_bytes.optimizer,gpu_bytes.activations,gpu_bytes.buffers,"
-    "gpu_bytes.runtime,gpu_bytes.total,gpu_bytes.capacity,gpu_bytes.reserve,"
-    "host_bytes.pinned,host_bytes.pageable,host_bytes.total,host_bytes.capacity,host_bytes.reserve,"
-    "nvme_bytes,"
-    "comm_bytes_per_step,pcie_bytes_per_step,"
-    "step_seconds.compute,step_seconds.exposed_comm,step_seconds.exposed_offload,"
-    "step_seconds.optimizer,step_seconds.total,tokens_per_second,mfu,"
-    "training.tokens,training.steps,training.seconds,training.gpu_hours,training.price,"
-    "training.gpu_kwh,fits,why_not";
+// Columns of the question have them.
+constexpr const SettingRow* kOfQuestion[] = {&setting::gpus, &setting::seq_len};
+
+template <typename List>
+bool IsIn(const List& list, const SettingRow* row) {
+  return std::find(std::begin(list), std::end(list), row) != std::end(list);
+}
+
+// The settings whose columns stand in front, as JSON has them.
+std::vector<const SettingRow*> FirstColumns() {
+  std::vector<const SettingRow*> rows;
+  for (const SettingRow* row : kEstimateSettings) {
+    if (!IsIn(kOfQuestion, row)) rows.push_back(row);
+  }
+  return rows;
+}
+
+// The settings without a column in front, which are last.
+std::vector<const SettingRow*> LastColumns() {
+  std::vector<const SettingRow*> rows;
+  for (const SettingRow* row : kSettingRows) {
+    const bool has =
+        IsIn(kEstimateSettings, row) || IsIn(kGroupSettings, row) || IsIn(kOfQuestion, row);
+    if (row->record != RecordType::kNone && !has) rows.push_back(row);
+  }
+  return rows;
+}
+
+std::string Names(std::span<const SettingRow* const> rows, const char* prefix) {
+  std::string text;
+  for (const SettingRow* row : rows) text += fmt::format("{}{},", prefix, row->name);
+  return text;
+}
+
+std::string Header() {
+  return "model,params,seq_len,hw,gpus,gpus_per_node," + Names(FirstColumns(), "") +
+         "settings.reduce_bucket,settings.prefetch_bucket,settings.persistence_threshold,"
+         "settings.reuse_distance,settings.overlap," +
+         Names(kGroupSettings, "settings.") +
+         "gpu_bytes.params,gpu_bytes.grads,gpu_bytes.optimizer,gpu_bytes.activations,gpu_bytes."
+         "buffers,gpu_bytes.runtime,gpu_bytes.total,gpu_bytes.capacity,gpu_bytes.reserve,"
+         "host_bytes.pinned,host_bytes.pageable,host_bytes.total,host_bytes.capacity,host_bytes."
+         "reserve,nvme_bytes,comm_bytes_per_step,pcie_bytes_per_step,"
+         "step_seconds.compute,step_seconds.exposed_comm,step_seconds.exposed_offload,"
+         "step_seconds.optimizer,step_seconds.total,tokens_per_second,mfu,"
+         "training.tokens,training.steps,training.seconds,training.gpu_hours,training.price,"
+         "training.gpu_kwh,fits,why_not";
+}
 // Of other runtimes than zeroplan's own executor.
 constexpr const char* kRuntimeHeader =
     ",runtime,room,gpu_bytes.reserved,step_seconds.host_overhead";
@@ -47,33 +82,24 @@ std::string OrEmpty(const std::optional<T>& value) {
 std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
   const Cluster& cluster = estimate.cluster;
   const TrainSetup& setup = choice.setup;
-  const ZeroConfig& zero = setup.zero;
-  const Fp8Config& fp8 = setup.precision.fp8;
-  const bool own_fp8 = fp8.enabled && estimate.runtime->has_programs();
   const TimeEstimate& time = choice.time;
   const EffectiveSettings& settings = choice.settings;
   std::vector<std::string> cells;
   auto add = [&](const auto&... values) { (cells.push_back(fmt::format("{}", values)), ...); };
   add(CsvCell(estimate.model.name), estimate.model.ParamCount(), estimate.seq_len,
       CsvCell(cluster.hardware), cluster.gpus, cluster.gpus_per_node);
-  add(zero.stage, OffloadDeviceName(zero.offload_optimizer.device), zero.offload_optimizer.ratio,
-      OffloadDeviceName(zero.offload_param.device), PinsMemory(zero),
-      RecomputeName(setup.recompute), setup.recompute.every, setup.recompute.layers,
-      RecomputeName(setup.recompute.above),
-      OffloadDeviceName(estimate.recipe.offload_activations ? OffloadDevice::kCpu
-                                                            : setup.recompute.offload.device),
-      setup.recompute.offload.layers, setup.batch.micro_batch, setup.batch.grad_accum,
-      setup.batch.sequence_ranks, DtypeName(setup.precision.dtype),
-      DtypeName(setup.precision.grad_accum_dtype), DtypeName(SentGradDtype(setup)),
-      MasterWeightsName(setup.precision.master_weights), MomentsName(setup.precision.moment_dtype),
-      MatmulDtypeName(setup.precision), own_fp8 ? Fp8RecipeName(fp8.recipe) : "",
-      own_fp8 ? std::to_string(fp8.least_side) : "");
+  const auto add_rows = [&](std::span<const SettingRow* const> rows) {
+    for (const SettingRow* row : rows) {
+      cells.push_back(SettingText(RecordValue(*row, setup, RecipeOf(estimate))));
+    }
+  };
+  add_rows(FirstColumns());
   for (const uint64_t bucket :
        {settings.reduce_bucket_elements, settings.prefetch_bucket_elements}) {
     add(bucket == kAuto ? "" : fmt::format("{}", bucket));
   }
-  add(settings.persistence_threshold, settings.reuse_distance, settings.overlap,
-      ShardRanks(zero, setup.batch.world_size), Hybrid(setup) ? AcrossName(zero.across_stage) : "");
+  add(settings.persistence_threshold, settings.reuse_distance, settings.overlap);
+  add_rows(kGroupSettings);
   const Footprint& footprint = choice.footprint;
   for (const NamedBytes& part : GpuClasses(footprint)) add(part.bytes);
   add(footprint.gpu_total(), cluster.gpu_capacity_bytes, cluster.gpu_reserve_bytes);
@@ -109,15 +135,17 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
     }
     add(OrEmpty(cost.expected_seconds), OrEmpty(cost.expected_price), OrEmpty(cost.fits_notice));
   }
+  add_rows(LastColumns());
   return fmt::format("{}\n", fmt::join(cells, ","));
 }
 
 }  // namespace
 
 std::string ReportCsv(const Estimate& estimate) {
-  std::string text = kHeader;
+  std::string text = Header();
   if (!estimate.runtime->has_programs()) text += kRuntimeHeader;
   if (estimate.goal.interruptions) text += kInterruptedHeader;
+  for (const SettingRow* row : LastColumns()) text += fmt::format(",{}", row->name);
   text += '\n';
   for (const ChoiceEstimate& choice : estimate.choices) text += Row(estimate, choice);
   return text;

@@ -48,33 +48,10 @@ void AddRuntimeFields(const ChoiceEstimate& choice, Json& json) {
 Json Choice(const ChoiceEstimate& choice, const Estimate& estimate) {
   const Cluster& cluster = estimate.cluster;
   const Runtime& runtime = *estimate.runtime;
-  const TrainSetup& setup = choice.setup;
-  const ZeroConfig& zero = setup.zero;
-  const Fp8Config& fp8 = setup.precision.fp8;
-  const bool own_fp8 = fp8.enabled && runtime.has_programs();
-  Json json = {
-      {"stage", zero.stage},
-      {"offload_optimizer", OffloadDeviceName(zero.offload_optimizer.device)},
-      {"offload_ratio", zero.offload_optimizer.ratio},
-      {"offload_param", OffloadDeviceName(zero.offload_param.device)},
-      {"pin_memory", PinsMemory(zero)},
-      {"checkpointing", RecomputeName(setup.recompute)},
-      {"checkpoint_every", setup.recompute.every},
-  };
-  json.update(HomesJson(setup.recompute, estimate.recipe));
+  const TorchRecipe* recipe = RecipeOf(estimate);
+  Json json = Json::object();
+  AddRecord(kEstimateSettings, choice.setup, recipe, json);
   json.update(Json{
-      {"micro_batch", setup.batch.micro_batch},
-      {"grad_accum", setup.batch.grad_accum},
-      {"sequence_ranks", setup.batch.sequence_ranks},
-      {"gpus", setup.batch.world_size},
-      {"dtype", DtypeName(setup.precision.dtype)},
-      {"grad_accum_dtype", DtypeName(setup.precision.grad_accum_dtype)},
-      {"communication_dtype", DtypeName(SentGradDtype(setup))},
-      {"master_weights", MasterWeightsName(setup.precision.master_weights)},
-      {"optimizer_states", MomentsName(setup.precision.moment_dtype)},
-      {"matmul_dtype", MatmulDtypeName(setup.precision)},
-      {"fp8_recipe", own_fp8 ? Json(Fp8RecipeName(fp8.recipe)) : Json(nullptr)},
-      {"fp8_least_side", own_fp8 ? Json(fp8.least_side) : Json(nullptr)},
       {"settings",
        {{"reduce_bucket", ElementsJson(choice.settings.reduce_bucket_elements)},
         {"prefetch_bucket", ElementsJson(choice.settings.prefetch_bucket_elements)},
@@ -87,13 +64,14 @@ Json Choice(const ChoiceEstimate& choice, const Estimate& estimate) {
        WithCapacity(HostBytesJson(choice.footprint), Nullable(cluster.host_capacity_bytes),
                     cluster.host_reserve_bytes)},
   });
-  AddGroupSettings(setup, json["settings"]);
+  AddRecord(kGroupSettings, choice.setup, recipe, json["settings"]);
   json.update(StepFiguresJson(choice));
   if (!runtime.has_programs()) AddRuntimeFields(choice, json);
   json["training"] = RunJson(estimate.goal, choice);
   if (choice.interrupted) json["interruptions"] = InterruptionsJson(*choice.interrupted);
   json["fits"] = choice.fits;
   json["why_not"] = choice.fits ? Json(nullptr) : Json(choice.why_not);
+  json["choice"] = ChoiceJson(choice.setup, recipe);
   return json;
 }
 

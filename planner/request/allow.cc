@@ -13,7 +13,7 @@ void ResolvedPlan::AllowStates(bool by_config) {
   const PrecisionConfig& precision = inputs_.base.precision;
   const StatesKind said = StatesOf(precision);
   const Given<Allowed>& allow = asked_.allow;
-  const BatchFields& given = request_.batch;
+  const Asked& given = request_.settings;
   const bool is_given = given.master_weights || given.optimizer_states || by_config;
   full_.states = {said};
   full_.states_fixed = is_given || (allow && !allow->states.empty());
@@ -69,7 +69,7 @@ void ResolvedPlan::AllowProducts(bool by_config) {
   const PrecisionConfig& precision = inputs_.base.precision;
   const ModelSpec& model = inputs_.model;
   const Given<Allowed>& allow = asked_.allow;
-  const bool is_given = request_.batch.matmul_dtype || by_config;
+  const bool is_given = request_.settings.matmul_dtype || by_config;
   std::vector<ProductsKind>& products = full_.products;
   products = {ProductsOf(precision)};
   full_.products_fixed = is_given;

@@ -119,7 +119,8 @@ void CheckData(const PlanRequest& request) {
         "⟦largest⟧: is not allowed with ⟦data⟧, which is counted for one model and sequence; leave "
         "one of the two out");
   }
-  if (request.config_for == ConfigFormat::kTorchtitan && request.common.packing == Packing::kOff) {
+  if (request.config_for == ConfigFormat::kTorchtitan &&
+      request.common.settings.packing == Packing::kOff) {
     ThrowUsage(
         "⟦packing⟧: off is not allowed with ⟦for⟧ torchtitan, which joins documents and cuts them; "
         "use stream, or leave it out");
@@ -164,7 +165,7 @@ void SettleData(const DataUse& use, Request& request, Assumptions& assumptions) 
                     "model, so give it a file of these: 'zeroplan data tokenize'.",
                     data.tokenizer));
   }
-  Given<Packing>& packing = request.packing;
+  Given<Packing>& packing = request.settings.packing;
   data.packing = packing ? *packing : PackingOf(use, data.counted->has_mask(), assumptions);
   if (data.truncate && data.packing == Packing::kStream) {
     ThrowUsage("⟦truncate⟧: goes with ⟦packing⟧ documents or off, and it is stream here");

@@ -19,9 +19,6 @@ namespace zeroplan {
 
 namespace {
 
-// Whose file decides a field.
-const std::vector<std::string_view> kPlan = {"⟦plan⟧"};
-
 void AddGoalFields(FieldSink& sink, GoalFields& fields) {
   const char* group = "Run";
   sink.Value({group, "⟦tokens⟧", "COUNT",
@@ -43,28 +40,6 @@ void AddGoalFields(FieldSink& sink, GoalFields& fields) {
               "With ⟦interruptions⟧: time from one until the program runs again on all machines, "
               "such as 5min; loading comes on top (default 10min)"},
              fields.restart_time, ParseSeconds);
-}
-
-void AddAsyncSaveField(FieldSink& sink, Request& request, bool searched) {
-  const std::string help =
-      "Count the host memory of saves beside the steps: a copy of the rank's states, 12 bytes for "
-      "each of its parameters (default off)";
-  if (searched) {
-    sink.Value(
-        {"Run", "⟦async_save⟧", "on|off|auto", help + "; auto: where the answer's hosts have it"},
-        request.async_save, OneOf(kWords<AsyncSave>));
-  } else {
-    sink.Value({"Run", "⟦async_save⟧", "on|off", help}, request.async_save,
-               OneOf(kWords<AsyncSave>, 2));
-  }
-}
-
-void AddPackingField(FieldSink& sink, Request& fields) {
-  sink.Value({"Run", "⟦packing⟧", "stream|documents|off",
-              "How 'train' is to pack documents; with 'documents' a batch says where each starts, "
-              "4 bytes a position, and attention stays within each (default stream; off takes the "
-              "same memory)"},
-             fields.packing, OneOf(kWords<Packing>));
 }
 
 // Of machines that are compared.
@@ -126,105 +101,41 @@ std::vector<std::string> RuntimeKeys() {
   return keys;
 }
 
-// What of a PyTorch program's recipe is not torch.compile (planner/torch_recipe.h).
-void AddRecipeFields(FieldSink& sink, RuntimeFields& fields) {
-  const char* group = "Runtime";
-  static const std::string kCodes = AnyOf(WordsOf(kWords<CodeStyle>));
-  static const std::string kFloat8s = AnyOf(WordsOf(kWords<TorchFloat8>));
-  static const std::string kAttentions = AnyOf(WordsOf(kWords<TorchAttention>));
-  sink.Value({group, "⟦code⟧", kCodes.c_str(),
-              "Whose modelling code that program trains: transformers' (hf), with Liger's kernels, "
-              "or another's (default plain; what ⟦for⟧ writes for: hf, torchtitan)"},
-             fields.code, OneOf(kWords<CodeStyle>));
-  sink.Value({group, "⟦attn⟧", kAttentions.c_str(),
-              "Attention of that code: PyTorch's scaled_dot_product_attention, products and a "
-              "softmax, the package flash-attn, or Triton's kernels of 2023 (default sdpa; of "
-              "⟦code⟧ composer triton, as its published runs had)"},
-             fields.attn, OneOf(kWords<TorchAttention>));
-  sink.Value({group, "⟦param_dtype⟧", "fp32|bf16",
-              "Dtype in which that program's optimizer holds parameters; bf16 has no masters "
-              "(default as the program does; DeepSpeed has keys for it)"},
-             fields.param_dtype, OneOf(kParamDtypeWords));
-  sink.Value({group, "⟦optim⟧", "NAME",
-              fmt::format("Optimizer of that program, as transformers names it: {} (default its "
-                          "own AdamW)",
-                          fmt::join(WordsOf(kWords<TorchOptimizer>), ", "))},
-             fields.optim, OneOf(kWords<TorchOptimizer>));
-  sink.Value({group, "⟦float8⟧", kFloat8s.c_str(),
-              "With ⟦matmul_dtype⟧ fp8: torchao's recipe in that program, one scale a tensor, the "
-              "same with FSDP2's gathers in 8 bits, or one a row (default tensorwise)"},
-             fields.float8, OneOf(kWords<TorchFloat8>));
-  sink.Flag(group, "⟦optimizer_in_backward⟧",
-            "That program updates each parameter in the backward pass, as soon as its gradient is "
-            "whole",
-            fields.optimizer_in_backward);
-  sink.Flag(group, "⟦kbit⟧",
-            "With ⟦method⟧ qlora: PEFT's prepare_model_for_kbit_training has cast all but 4-bit "
-            "weights to fp32",
-            fields.kbit);
-  sink.Flag(group, "⟦tiled_mlp⟧",
-            "With ⟦runtime⟧ deepspeed: MLPs run by tiles of the tokens (DeepSpeed's TiledMLP, of "
-            "ALST)",
-            fields.tiled_mlp);
-  sink.Flag(group, "⟦expandable_segments⟧",
-            "That program's allocator joins what is free "
-            "(PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)",
-            fields.expandable_segments);
-}
-
-void AddRuntimeFields(FieldSink& sink, RuntimeFields& fields, const char* whose) {
-  const char* group = "Runtime";
-  static const std::string kType = fmt::format("{}", fmt::join(RuntimeKeys(), "|"));
-  sink.Value({group, "⟦runtime⟧", kType.c_str(),
+void AddRuntimeFields(FieldSink& sink, Request& request, const char* whose, OptionsOf of) {
+  sink.Value({SettingGroupName(SettingGroup::kRecipe), "⟦runtime⟧", AnyOf(RuntimeKeys()),
               fmt::format("{}: zeroplan's own executor (default), or another one "
                           "(docs/runtimes.md)",
                           whose)},
-             fields.runtime, [](const std::string& text, std::string_view name) {
+             request.runtime.runtime, [](const std::string& text, std::string_view name) {
                return Runtimes()[static_cast<size_t>(ParseWord(text, name, RuntimeKeys()))];
              });
-  sink.Value({group, "⟦compile⟧", "layers|all",
-              "What that program compiles with torch.compile: layers, or the loss too (default "
-              "nothing; with ⟦runtime⟧ deepspeed or fsdp2)"},
-             fields.compile, OneOf(kWords<CompileKind>));
-  AddRecipeFields(sink, fields);
+  AddSettings(sink, request.settings, SettingGroup::kRecipe, of);
 }
 
 }  // namespace
 
-TorchRecipe RuntimeFields::recipe(std::optional<ConfigFormat> written_for) const {
+TorchRecipe Request::recipe(std::optional<ConfigFormat> written_for) const {
+  const bool other = !runtime.of().has_programs();
   TorchRecipe recipe;
-  recipe.compile = {compile.has_value(), compile == CompileKind::kAll};
-  if (!of().has_programs()) {
+  recipe.compile = {settings.compile.has_value(), settings.compile == CompileKind::kAll};
+  if (other) {
     if (written_for == ConfigFormat::kHfTrainer || written_for == ConfigFormat::kAccelerate) {
       recipe.code = CodeStyle::kHf;
     }
     if (written_for == ConfigFormat::kTorchtitan) recipe.code = CodeStyle::kTorchtitan;
   }
-  recipe.code = code.value_or(recipe.code);
+  recipe.code = settings.code.value_or(recipe.code);
   if (recipe.code == CodeStyle::kComposer) recipe.attention = TorchAttention::kTriton;
-  recipe.attention = attn.value_or(recipe.attention);
-  recipe.param_dtype = param_dtype;
-  recipe.optimizer = optim;
-  recipe.float8 = float8;
-  recipe.optimizer_in_backward = optimizer_in_backward;
-  recipe.kbit = kbit;
-  recipe.offload_activations = offload_activations && !of().has_programs();
-  recipe.tiled_mlp = tiled_mlp;
-  recipe.expandable_segments = expandable_segments;
+  recipe.attention = settings.attn.value_or(recipe.attention);
+  recipe.param_dtype = settings.param_dtype;
+  recipe.optimizer = settings.optim;
+  recipe.float8 = settings.float8;
+  recipe.optimizer_in_backward = settings.optimizer_in_backward;
+  recipe.kbit = settings.kbit;
+  recipe.offload_activations = settings.offload_activations && other;
+  recipe.tiled_mlp = settings.tiled_mlp;
+  recipe.expandable_segments = settings.expandable_segments;
   return recipe;
-}
-
-std::string_view RuntimeFields::first_of_recipe() const {
-  if (compile) return "compile";
-  if (code) return "code";
-  if (attn) return "attn";
-  if (param_dtype) return "param_dtype";
-  if (optim) return "optim";
-  if (float8) return "float8";
-  if (optimizer_in_backward) return "optimizer_in_backward";
-  if (kbit) return "kbit";
-  if (tiled_mlp) return "tiled_mlp";
-  return expandable_segments ? "expandable_segments" : "";
 }
 
 void ReadFields(const std::deque<AddedField>& fields) {
@@ -246,7 +157,8 @@ void ReadFields(const std::deque<AddedField>& fields) {
   }
 }
 
-void FieldSink::Flag(const char* group, const char* name, const std::string& help, bool& value) {
+void FieldSink::Flag(const char* group, const std::string& name, const std::string& help,
+                     bool& value) {
   AddedField field;
   field.info = {group, name, "", help, {}, false, "true"};
   field.take = [&value](const std::string&, std::string_view) { value = true; };
@@ -265,33 +177,30 @@ void FieldSink::Texts(const FieldInfo& info, std::vector<std::string>& values) {
 void AddEstimateFields(FieldSink& sink, Request& request) {
   AddModelFields(sink, request.model);
   AddClusterFields(sink, request);
-  AddBatchFields(sink, request.batch);
-  AddChoiceFields(sink, request, /*all_default=*/true);
-  AddDeterministicField(sink, request);
-  AddAsyncSaveField(sink, request, /*searched=*/false);
-  AddPackingField(sink, request);
+  AddSettings(sink, request.settings, SettingGroup::kBatch, OptionsOf::kEstimate);
+  AddChoiceFields(sink, request, OptionsOf::kEstimate);
+  AddSettings(sink, request.settings, SettingGroup::kRun, OptionsOf::kEstimate);
   AddGoalFields(sink, request.goal);
   AddDataFields(sink, request.goal.data);
-  AddRuntimeFields(sink, request.runtime, "Program whose memory and time are estimated");
+  AddRuntimeFields(sink, request, "Program whose memory and time are estimated",
+                   OptionsOf::kEstimate);
 }
 
 void AddRunFields(FieldSink& sink, Request& request) {
   AddModelFields(sink, request.model);
   AddClusterFields(sink, request);
-  AddBatchFields(sink, request.batch);
-  AddChoiceFields(sink, request, /*all_default=*/true);
-  AddRuntimeFields(sink, request.runtime, "Program that trained");
+  AddSettings(sink, request.settings, SettingGroup::kBatch, OptionsOf::kEstimate);
+  AddChoiceFields(sink, request, OptionsOf::kEstimate);
+  AddRuntimeFields(sink, request, "Program that trained", OptionsOf::kEstimate);
 }
 
 void AddPlanFields(FieldSink& sink, PlanRequest& request) {
   Request& common = request.common;
   AddModelFields(sink, common.model, &request.compared);
   AddClusterFields(sink, common, &request.machines);
-  AddBatchFields(sink, common.batch, /*searched=*/true);
-  AddChoiceFields(sink, common, /*all_default=*/true, /*searched=*/true);
-  AddDeterministicField(sink, common);
-  AddAsyncSaveField(sink, common, /*searched=*/true);
-  AddPackingField(sink, common);
+  AddSettings(sink, common.settings, SettingGroup::kBatch, OptionsOf::kPlan);
+  AddChoiceFields(sink, common, OptionsOf::kPlan);
+  AddSettings(sink, common.settings, SettingGroup::kRun, OptionsOf::kPlan);
   FieldInfo largest = {"Search", "⟦largest⟧", "model|seq-len|micro-batch",
                        "Find the largest that fits, and plan it: a model of the shape of ⟦family⟧ "
                        "(the default), or the sequence or micro-batch of a given model"};
@@ -300,7 +209,7 @@ void AddPlanFields(FieldSink& sink, PlanRequest& request) {
   AddGoalFields(sink, common.goal);
   AddMachineFields(sink, request.machines);
   AddDataFields(sink, common.goal.data);
-  AddRuntimeFields(sink, common.runtime, "Program to plan for");
+  AddRuntimeFields(sink, common, "Program to plan for", OptionsOf::kPlan);
   AddObjectiveField(sink, request);
   sink.Value({"Search", "⟦allow⟧", "split-masters|8bit-states|bf16-states|fp8|fp8-blocks|all",
               "What changes a run's numbers, to be chosen where that is faster: optimizer states "
@@ -470,87 +379,6 @@ void AddReserveFields(FieldSink& sink, const char* group, ClusterFields& fields)
               "Memory of each host to keep free for its system; 0 for none (default: what "
               "Kubernetes keeps on Google's nodes, such as 5.8GB of 64GB and 27.4GB of 1TB)"},
              fields.host_reserve, ParseReserve);
-}
-
-void AddBatchFields(FieldSink& sink, BatchFields& fields, bool searched, bool trains) {
-  const std::string one = trains     ? " (default: chosen as plan does; 1 on the CPU)"
-                          : searched ? " (default: searched)"
-                                     : " (default 1)";
-  const char* group = "Batch and precision";
-  const auto sequences = WholeIn<int64_t>(1, kMaxBatch);
-  sink.Value({group, "⟦seq_len⟧", "TOKENS",
-              "Tokens of a sequence (default: the model's longest, at most 4096; 1024 with "
-              "⟦params⟧)",
-              kPlan},
-             fields.seq_len, sequences);
-  sink.Value(
-      {group, "⟦micro_batch⟧", "SEQUENCES",
-       "Sequences of one GPU in a micro-step" + one + "; more is faster and takes more activations",
-       kPlan},
-      fields.micro_batch, sequences);
-  sink.Value({group, "⟦grad_accum⟧", "COUNT", "Micro-steps of an optimizer step" + one, kPlan},
-             fields.grad_accum, sequences);
-  sink.Value(
-      {group, "⟦global_batch⟧", "SEQUENCES",
-       "Sequences of an optimizer step over all GPUs: micro-batch x grad-accum x gpus; if one of "
-       "the two is given, the other follows" +
-           std::string(trains ? "; alone, both are chosen (on the CPU grad-accum is 1); default "
-                                "on GPUs: 32, where no batch is given"
-                       : searched ? "; alone, both are searched"
-                                  : ", alone it means grad-accum 1"),
-       kPlan},
-      fields.global_batch, sequences);
-  sink.Value({group, "⟦global_batch_tokens⟧", "TOKENS",
-              "⟦global_batch⟧ in tokens, such as 4194304; a whole number of sequences for each GPU",
-              kPlan},
-             fields.global_batch_tokens, WholeIn<int64_t>(1, int64_t{1} << 62));
-  sink.Value(
-      {group, "⟦dtype⟧", "bf16|fp16|fp32",
-       "Precision of parameters and compute (default: the config's; without one bf16 where the GPU "
-       "has it, else fp16; on the CPU fp32)",
-       kPlan},
-      fields.dtype, ParseDtype);
-  sink.Value({group, "⟦grad_accum_dtype⟧", "bf16|fp16|fp32",
-              "Precision in which gradients are summed over micro-steps: ⟦dtype⟧, or fp32, which "
-              "takes 2 more bytes of each (default ⟦dtype⟧)",
-              kPlan},
-             fields.grad_accum_dtype, ParseDtype);
-  sink.Value({group, "⟦communication_dtype⟧", "bf16|fp16|fp32",
-              "Precision in which GPUs reduce gradients: ⟦dtype⟧, or fp32 for twice the bytes "
-              "sent (default: the gradients' own)",
-              kPlan},
-             fields.communication_dtype, ParseDtype);
-  sink.Value({group, "⟦master_weights⟧", "fp32|split|16bit",
-              "What a run of 16 bits keeps of each parameter for its updates: an fp32 number; the "
-              "same in two halves, of which a bf16 parameter is one; or the parameter's own 16 "
-              "bits, rounded stochastically (default: the config's, else fp32)",
-              kPlan},
-             fields.master_weights, OneOf(kWords<MasterWeights>));
-  sink.Value({group, "⟦optimizer_states⟧", "fp32|bf16|8bit",
-              "What Adam's two moments are kept in (default: the config's, else fp32)", kPlan},
-             fields.optimizer_states, OneOf(kMomentWords));
-  sink.Value({group, "⟦matmul_dtype⟧", "fp8|bf16|fp16|fp32",
-              "What the linears of layers multiply in, forward and backward: FP8, on GPUs from "
-              "compute capability 8.9 on, or ⟦dtype⟧ (default: the config's, else ⟦dtype⟧)",
-              kPlan},
-             fields.matmul_dtype, OneOf(kMatmulWords));
-  sink.Value({group, "⟦fp8_recipe⟧", "tensor|blocks",
-              "What has a scale of its own in FP8: a tensor; or 128 numbers of activations and "
-              "gradients, and 128 x 128 of weights (default: the config's, else tensor)",
-              kPlan},
-             fields.fp8_recipe, OneOf(kWords<Fp8Recipe>));
-  sink.Value({group, "⟦fp8_gradients⟧", "e4m3|e5m2",
-              "What gradients of activations are rounded to in FP8; e5m2 has the wider range and "
-              "coarser steps (default: the config's, else e4m3)",
-              kPlan},
-             fields.fp8_gradients, OneOf(kFp8GradientWords));
-}
-
-void AddDeterministicField(FieldSink& sink, Request& fields) {
-  sink.Flag("Run", "⟦deterministic⟧",
-            "Give the same results from run to run on a GPU too, with a slower backward pass of "
-            "attention and matrix products that are not tuned; the CPU always does",
-            fields.deterministic);
 }
 
 std::vector<std::string> KnownModels() {

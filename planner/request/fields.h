@@ -42,8 +42,8 @@ struct PathRole {
 
 struct FieldInfo {
   const char* group;  // heading in the help
-  const char* name;   // "⟦gpus⟧"; of a command's own options "--format", or "-o,--out"
-  const char* type;   // what stands for the value in the help: "COUNT"
+  std::string name;   // "⟦gpus⟧"; of a command's own options "--format", or "-o,--out"
+  std::string type;   // what stands for the value in the help: "COUNT"; "" for a flag
   std::string help;   // says unit and default
   // Fields whose file decides this one: beside them it is refused.
   std::vector<std::string_view> decided_by = {};
@@ -78,7 +78,8 @@ class FieldSink {
   virtual ~FieldSink() = default;
   virtual void Take(AddedField field) = 0;
   // By default a field that is true where it is given without a value.
-  virtual void Flag(const char* group, const char* name, const std::string& help, bool& value);
+  virtual void Flag(const char* group, const std::string& name, const std::string& help,
+                    bool& value);
   // Several texts. By default a field that may be given several times.
   virtual void Texts(const FieldInfo& info, std::vector<std::string>& values);
 
@@ -110,12 +111,17 @@ void AddClusterFields(FieldSink& sink, Request& request, MachineFields* machines
 void AddPinnedLimitField(FieldSink& sink, const char* group, ClusterFields& fields);
 // What stays free, in the group `group`.
 void AddReserveFields(FieldSink& sink, const char* group, ClusterFields& fields);
-// `searched`: what is left out is searched (plan); else it is 1. `trains`: as train has it.
-void AddBatchFields(FieldSink& sink, BatchFields& fields, bool searched = false,
-                    bool trains = false);
-void AddDeterministicField(FieldSink& sink, Request& request);
-// `all_default`: "all" is the default of stage and offloads (estimate, plan); else what is left out
-// is chosen, or 0 and none on the CPU (train).
-void AddChoiceFields(FieldSink& sink, Request& request, bool all_default, bool searched = false);
+// The settings of one group (core/settings/setting_rows.inc).
+void AddSettings(FieldSink& sink, Asked& asked, SettingGroup group, OptionsOf of);
+void AddDeterministicField(FieldSink& sink, Asked& asked);
+
+// What became of a text that another source has for a setting.
+enum class Taken : uint8_t { kTaken, kSame, kGivenOtherwise };
+// Sets the setting by `text`, as an option does, unless it is given. `where` names the source.
+// Throws Error(kUsage) that names it for a text that the setting does not take.
+Taken TakeSetting(const SettingRow& row, const std::string& text, const std::string& where,
+                  Asked& asked);
+// The settings of stage, offload and recompute, and the config that may say them.
+void AddChoiceFields(FieldSink& sink, Request& request, OptionsOf of);
 
 }  // namespace zeroplan

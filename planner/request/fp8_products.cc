@@ -36,7 +36,7 @@ int64_t TokensOf(const BatchSpec& batch) { return batch.micro_batch * batch.seq_
 
 }  // namespace
 
-void SetFp8(const BatchFields& fields, PrecisionConfig& precision) {
+void SetFp8(const Asked& fields, PrecisionConfig& precision) {
   CheckMatmulName(fields, precision.dtype);
   Fp8Config& fp8 = precision.fp8;
   fp8.enabled = fields.asks_fp8();
@@ -51,7 +51,7 @@ void SetFp8(const BatchFields& fields, PrecisionConfig& precision) {
   without("⟦fp8_gradients⟧", fields.fp8_gradients);
 }
 
-void CheckMatmulName(const BatchFields& fields, Dtype dtype) {
+void CheckMatmulName(const Asked& fields, Dtype dtype) {
   const Given<Dtype>& asked = fields.matmul_dtype;
   if (!asked || *asked == Dtype::kE4M3 || *asked == dtype) return;
   ThrowUsage("⟦matmul_dtype⟧: {} is not allowed in {}; use fp8 or {}", asked.text, DtypeName(dtype),
@@ -62,7 +62,7 @@ void CheckFp8(const Request& request, const PrecisionConfig& precision, const Mo
               const GpuProfile& gpu) {
   const Fp8Config& fp8 = precision.fp8;
   if (!fp8.enabled) return;
-  const bool by_option = request.batch.matmul_dtype.has_value();
+  const bool by_option = request.settings.matmul_dtype.has_value();
   const std::string where =
       by_option ? "⟦matmul_dtype⟧: fp8"
                 : fmt::format("{}: _zeroplan.fp8.enabled: true", request.config.name());

@@ -77,12 +77,12 @@ void AssumeRestart(const Request& request, Assumptions& assumptions) {
 }
 
 AsyncSave AsyncSaveOf(const Request& request) {
-  if (request.async_save) return *request.async_save;
+  if (request.settings.async_save) return *request.settings.async_save;
   return request.goal.interruptions ? AsyncSave::kIfItFits : AsyncSave::kOff;
 }
 
 void AssumeAsyncSave(const Request& request, Assumptions& assumptions) {
-  if (request.async_save || !request.goal.interruptions) return;
+  if (request.settings.async_save || !request.goal.interruptions) return;
   assumptions.assumed.emplace_back("⟦async_save⟧ auto");
 }
 

@@ -233,7 +233,7 @@ Steps ModelSteps(const PlanRequest& request) {
         "the model out",
         model.params ? "⟦params⟧ " + model.params.text : "⟦model⟧ " + model.model);
   }
-  const int64_t seq_len = request.common.batch.seq_len.value_or(kDerivedSeqLen);
+  const int64_t seq_len = request.common.settings.seq_len.value_or(kDerivedSeqLen);
   constexpr int64_t kDecade = 900;
   Steps steps;
   steps.field = "⟦params⟧";
@@ -267,9 +267,9 @@ Steps ModelSteps(const PlanRequest& request) {
 
 Steps SeqLenSteps(const PlanRequest& request) {
   const Request& common = request.common;
-  if (common.batch.seq_len) {
+  if (common.settings.seq_len) {
     ThrowUsage("⟦largest⟧: seq-len is what ⟦seq_len⟧ {} sets; leave one of the two out",
-               common.batch.seq_len.text);
+               common.settings.seq_len.text);
   }
   constexpr int64_t kMost = int64_t{1} << 26;
   const ModelSpec model =
@@ -278,7 +278,7 @@ Steps SeqLenSteps(const PlanRequest& request) {
           : FindModel(common.model.model, OthersFor(common.model, common.runtime.of())).spec;
   const bool learned = !common.model.params && model.family->learned_positions();
   const int64_t of_model = learned ? model.positions : model.window > 0 ? model.window : kMost;
-  const int64_t of_batch = MostMicroStepTokens(model) / common.batch.micro_batch.value_or(1);
+  const int64_t of_batch = MostMicroStepTokens(model) / common.settings.micro_batch.value_or(1);
   const int64_t most = std::min(of_model, of_batch);
   constexpr int64_t kStep = 128;
   const auto tokens = [most](int64_t step) { return std::min(step * kStep, most); };
@@ -290,7 +290,7 @@ Steps SeqLenSteps(const PlanRequest& request) {
   steps.start = std::min<int64_t>(8, steps.last);
   steps.grow = [](int64_t at) { return 2 * at; };
   steps.set = [tokens](PlanRequest& at, int64_t step) {
-    Set(at.common.batch.seq_len, tokens(step));
+    Set(at.common.settings.seq_len, tokens(step));
   };
   steps.value = tokens;
   steps.text = [tokens](int64_t step) { return std::to_string(tokens(step)); };
@@ -303,7 +303,7 @@ Steps SeqLenSteps(const PlanRequest& request) {
 }
 
 Steps MicroBatchSteps(const PlanRequest& request) {
-  const BatchFields& batch = request.common.batch;
+  const Asked& batch = request.common.settings;
   for (const auto& [option, value] : {std::pair{"⟦micro_batch⟧", &batch.micro_batch},
                                       {"⟦global_batch⟧", &batch.global_batch},
                                       {"⟦global_batch_tokens⟧", &batch.global_batch_tokens}}) {
@@ -320,7 +320,7 @@ Steps MicroBatchSteps(const PlanRequest& request) {
   steps.last = std::max<int64_t>(
       1, MostMicroStepTokens(model) / ResolveSeqLen(request.common, model, unused));
   steps.grow = [](int64_t at) { return 2 * at; };
-  steps.set = [](PlanRequest& at, int64_t step) { Set(at.common.batch.micro_batch, step); };
+  steps.set = [](PlanRequest& at, int64_t step) { Set(at.common.settings.micro_batch, step); };
   steps.value = [](int64_t step) { return step; };
   steps.text = [](int64_t step) { return std::to_string(step); };
   steps.detail = None;

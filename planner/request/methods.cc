@@ -173,7 +173,7 @@ class Comparer {
     if (!asked_.quick && all.answer.possible.size() > 1) LookLonger(all, answers);
     TakeGoal(all);
     if (asked_.quick) return all;
-    const BatchFields& batch = asked_.common.batch;
+    const Asked& batch = asked_.common.settings;
     if (batch.global_batch) all.left_out = "⟦global_batch⟧";
     if (batch.global_batch_tokens) {
       all.left_out = "⟦global_batch_tokens⟧";
@@ -319,7 +319,7 @@ class Comparer {
   // The question with another sequence: as many sequences a step, where it has tokens a step.
   static PlanRequest WithSequence(PlanRequest request, std::optional<int64_t> seq_len,
                                   const MethodComparison& all) {
-    BatchFields& batch = request.common.batch;
+    Asked& batch = request.common.settings;
     batch.seq_len.reset();
     if (seq_len) Set(batch.seq_len, *seq_len);
     if (all.global_batch) {
@@ -335,7 +335,7 @@ class Comparer {
     if (what == Largest::kSeqLen) {
       request = WithSequence(std::move(request), std::nullopt, all);
     } else {
-      BatchFields& batch = request.common.batch;
+      Asked& batch = request.common.settings;
       batch.micro_batch.reset();
       batch.global_batch.reset();
       batch.global_batch_tokens.reset();
@@ -346,7 +346,7 @@ class Comparer {
       MethodLimit limit = {found.value, found.next, found.next_known};
       const Request& asked = side.request.common;
       const int64_t positions = side.resolved->inputs().model.positions;
-      const bool beyond = found.value > positions && asked.batch.seq_len.value_or(0) < positions;
+      const bool beyond = found.value > positions && asked.settings.seq_len.value_or(0) < positions;
       if (what == Largest::kSeqLen && beyond && !asked.model.params) limit.made_for = positions;
       return limit;
     } catch (const Error& error) {

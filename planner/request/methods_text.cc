@@ -299,7 +299,8 @@ std::string MethodsJson(const MethodComparison& comparison) {
          {"trained_params", choice.model.TrainedParamCount()},
          {"fits", choice.plan.has_value()},
          {"gave_up", choice.gave_up},
-         {"choice", choice.plan ? RuntimeChoiceJson(choice.plan->choice) : OrderedJson(nullptr)},
+         {"choice", choice.plan ? RuntimeChoiceJson(choice.plan->choice, RecipeOf(*choice.plan))
+                                : OrderedJson(nullptr)},
          {"gap", choice.gap},
          {"least_gpu_bytes", Nullable(choice.least_gpu_bytes)},
          {"least_gap", choice.least_gap},

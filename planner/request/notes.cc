@@ -150,7 +150,7 @@ void NoteGuesses(const HardwareProfile& hardware, const Cluster& cluster,
 }
 
 void ApplyPacking(const Request& request, LowerOptions& lower, Assumptions& assumptions) {
-  lower.document_borders = request.packing == Packing::kDocuments;
+  lower.document_borders = request.settings.packing == Packing::kDocuments;
   if (!lower.document_borders) return;
   assumptions.notes.push_back(
       "Attention is timed as over whole rows (⟦packing⟧ documents): within documents, less where "
@@ -176,7 +176,7 @@ void NoteKernels(const ModelSpec& model, const TrainSetup& setup, const LowerOpt
 
 void AssumeSums(const Request& request, std::span<const TrainSetup> setups,
                 Assumptions& assumptions) {
-  if (request.batch.grad_accum_dtype || request.config.given()) return;
+  if (request.settings.grad_accum_dtype || request.config.given()) return;
   int64_t most = 1;
   Dtype dtype = Dtype::kF32;
   for (const TrainSetup& setup : setups) {

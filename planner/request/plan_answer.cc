@@ -83,7 +83,7 @@ std::vector<std::string> Edits(const ResolvedPlan& request, const Candidate& fou
 
 // Fields that a config leaves open and that are to change.
 std::vector<std::string> BesideConfig(const ResolvedPlan& request, const Candidate& found) {
-  const BatchFields& batch = request.asked().common.batch;
+  const Asked& batch = request.asked().common.settings;
   std::vector<std::string> changed;
   const auto set = [&](const char* option, const std::optional<int64_t>& given, int64_t after) {
     if (given && *given != after) changed.push_back(fmt::format("{} {}", option, after));
@@ -102,7 +102,7 @@ std::vector<std::string> BesideConfig(const ResolvedPlan& request, const Candida
 }
 
 // Fields that say how a choice is to be made which `found` does not make.
-std::vector<std::string> LeftOut(const ChoiceFields& choice, const Candidate& found) {
+std::vector<std::string> LeftOut(const Asked& choice, const Candidate& found) {
   std::vector<std::string> names;
   // A share or a number of layers of 1 goes without its option.
   if (choice.offload_ratio && (found.optimizer.device != OffloadDevice::kCpu ||
@@ -132,7 +132,7 @@ std::vector<std::string> LeftOut(const ChoiceFields& choice, const Candidate& fo
 std::string Proposal(const ResolvedPlan& request, const Change& change) {
   const Candidate& found = change.found.candidate;
   if (!request.asked().common.config.given()) {
-    const std::vector<std::string> left_out = LeftOut(request.asked().common.choice, found);
+    const std::vector<std::string> left_out = LeftOut(request.asked().common.settings, found);
     return left_out.empty() ? change.options
                             : fmt::format("{} without {}", change.options, Joined(left_out));
   }
@@ -220,7 +220,7 @@ PlanRequest WithoutConfig(const ResolvedPlan& request, const BatchSpec& batch,
                           std::vector<std::string>& words) {
   PlanRequest asked = request.asked();
   asked.common.config = {};
-  BatchFields& fields = asked.common.batch;
+  Asked& fields = asked.common.settings;
   fields.micro_batch = fields.grad_accum = fields.global_batch = fields.global_batch_tokens = {};
   const auto say = [&](const char* field, auto& given, auto value, std::string_view text) {
     given.emplace(value);
@@ -351,7 +351,7 @@ std::string ConfigLoss(const ResolvedPlan& request, const BatchSpec& batch,
     return "";
   }
   const TrainSetup best = SetupOf(answer.found->candidate, inputs.base);
-  const BatchFields& given = request.asked().common.batch;
+  const Asked& given = request.asked().common.settings;
   return fmt::format(
       "What the config costs: its choice reaches {} tokens/s by prediction; the best for the same "
       "GPUs and "

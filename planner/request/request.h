@@ -17,22 +17,11 @@
 #include "hwprofiles/profile.h"
 #include "planner/estimate/light_states.h"
 #include "planner/formats/config_format.h"
+#include "planner/request/asked.h"
 #include "planner/runtime.h"
 #include "planner/search/search.h"
 
 namespace zeroplan {
-
-// The value of a field, and the text that it was given as, for messages. Empty: not given.
-template <typename T>
-struct Given : std::optional<T> {
-  std::string text;
-};
-// Gives a number, as if it were typed.
-template <typename T>
-void Set(Given<T>& field, T value) {
-  field.emplace(value);
-  field.text = std::to_string(value);
-}
 
 // kQlora: LoRA over a base in NF4.
 enum class TuningMethod : uint8_t { kFull, kLora, kQlora };
@@ -81,19 +70,6 @@ struct ClusterFields {
   Given<int> gpus, gpus_per_node;
   Given<uint64_t> gpu_memory, host_memory, pinned_limit, nvme_capacity;  // bytes
   Given<uint64_t> gpu_reserve, host_reserve;                             // bytes
-};
-
-struct BatchFields {
-  // global_batch_tokens is another way to say global_batch: resolve.h makes it that.
-  Given<int64_t> seq_len, micro_batch, grad_accum, global_batch, global_batch_tokens;
-  Given<Dtype> dtype, grad_accum_dtype, communication_dtype;
-  Given<MasterWeights> master_weights;  // kParam also by the name of a dtype, in `text`
-  Given<Dtype> optimizer_states;        // PrecisionConfig::moment_dtype
-  Given<Dtype> matmul_dtype;            // kE4M3: Fp8Config::enabled; else PrecisionConfig::dtype
-  Given<Fp8Recipe> fp8_recipe;
-  Given<Dtype> fp8_gradients;
-  // Products of eight bits, which weights in NF4 do not have.
-  bool asks_fp8() const { return matmul_dtype == Dtype::kE4M3; }
 };
 
 enum class TrainOn : uint8_t { kAnswers, kAll };
@@ -159,68 +135,11 @@ struct GoalFields {
   DataFields data;
 };
 
-// kAll: each kind, of all layers; kSearched: mixes of kinds and homes too ("auto" of a search).
-enum class Checkpointing : uint8_t { kNone, kSelective, kProducts, kFull, kAll, kSearched };
-template <>
-inline constexpr WordTable<Checkpointing, 6> kWords<Checkpointing> = {
-    {{RecomputeName(RecomputeKind::kNone), Checkpointing::kNone},
-     {RecomputeName(RecomputeKind::kSelective), Checkpointing::kSelective},
-     {RecomputeName(RecomputeKind::kProducts), Checkpointing::kProducts},
-     {RecomputeName(RecomputeKind::kFull), Checkpointing::kFull},
-     {"all", Checkpointing::kAll},
-     {"auto", Checkpointing::kSearched}}};
-
-// Whether what is offloaded is staged in page-locked memory.
-enum class PinMemory : uint8_t { kOn, kOff };
-template <>
-inline constexpr WordTable<PinMemory, 2> kWords<PinMemory> = {
-    {{"on", PinMemory::kOn}, {"off", PinMemory::kOff}}};
-
-struct ChoiceFields {
-  Given<std::vector<int>> stages;
-  Given<std::vector<int>> sequence_ranks;  // GPUs that share each sequence; empty: all that may
-  Given<std::vector<OffloadDevice>> offload_optimizer, offload_param;
-  Given<double> offload_ratio;
-  Given<PinMemory> pin_memory;
-  // Of RecomputeConfig, with RuntimeFields::offload_activations (resolve.h).
-  Given<Checkpointing> checkpointing;
-  Given<int> checkpoint_every, checkpoint_layers;
-  Given<RecomputeKind> checkpointing_above;
-  Given<int> offload_activation_layers;
-  Given<int> shard_group;    // ranks; kWholeNode, or 0 for all
-  Given<int> across_groups;  // ZeroConfig::across_stage
-};
-inline constexpr int kWholeNode = -1;
-
-// Whether saves are written beside the steps, from a copy of the states in host memory.
-enum class AsyncSave : uint8_t { kOn, kOff, kIfItFits };
-template <>
-inline constexpr WordTable<AsyncSave, 3> kWords<AsyncSave> = {
-    {{"on", AsyncSave::kOn}, {"off", AsyncSave::kOff}, {"auto", AsyncSave::kIfItFits}}};
-
-enum class CompileKind : uint8_t { kLayers, kAll };
-template <>
-inline constexpr WordTable<CompileKind, 2> kWords<CompileKind> = {
-    {{"layers", CompileKind::kLayers}, {"all", CompileKind::kAll}}};
-
-// Whose memory and time: the program that trains.
+// The program whose memory and time are asked for.
 struct RuntimeFields {
   Given<const Runtime*> runtime;  // unset: zeroplan's own executor
-  // Of the recipe (planner/torch_recipe.h). offload_activations is zeroplan's own too.
-  Given<CompileKind> compile;
-  Given<CodeStyle> code;
-  Given<TorchAttention> attn;
-  Given<Dtype> param_dtype;
-  Given<TorchOptimizer> optim;
-  Given<TorchFloat8> float8;
-  bool optimizer_in_backward = false, kbit = false, tiled_mlp = false;
-  bool offload_activations = false, expandable_segments = false;
 
   const Runtime& of() const { return *runtime.value_or(&OwnExecutor()); }
-  // `written_for`: what a plan is written for, whose code is meant where none is named.
-  TorchRecipe recipe(std::optional<ConfigFormat> written_for = std::nullopt) const;
-  // The first of the fields that a recipe alone has which is given, "" for none.
-  std::string_view first_of_recipe() const;
 };
 
 // The fields that estimate, plan and train share.
@@ -228,14 +147,14 @@ struct Request {
   ModelFields model;
   HardwareFields hardware;
   ClusterFields cluster;
-  BatchFields batch;
-  ChoiceFields choice;
+  Asked settings;
   GoalFields goal;
   RuntimeFields runtime;
   ConfigDocument config;  // DeepSpeed's
-  bool deterministic = false;
-  Given<AsyncSave> async_save;
-  Given<Packing> packing;
+
+  // The recipe of a PyTorch program. `written_for`: what a plan is written for, whose code is meant
+  // where none is named.
+  TorchRecipe recipe(std::optional<ConfigFormat> written_for = std::nullopt) const;
 };
 
 enum class Largest : uint8_t { kModel, kSeqLen, kMicroBatch };
@@ -278,9 +197,9 @@ struct PlanRequest {
   bool for_config = false;
   Given<ConfigFormat> config_for;
 
-  // BatchFields::asks_fp8, or a search that is to have such products.
+  // Asked::asks_fp8, or a search that is to have such products.
   bool asks_fp8() const {
-    return common.batch.asks_fp8() || (allow && !allow->products.empty() && allow.text != "all");
+    return common.settings.asks_fp8() || (allow && !allow->products.empty() && allow.text != "all");
   }
   // Without config_for DeepSpeed's own.
   ConfigFormat format() const { return config_for.value_or(ConfigFormat::kDeepSpeed); }

@@ -65,7 +65,7 @@ std::string RanksText(int gpus, int sequence_ranks) {
 
 // Batch parts from what is given. The rules are DeepSpeed's: any two of the three give the third,
 // and a global batch alone means one micro-step.
-void ResolveBatchParts(const BatchFields& fields, BatchSpec& batch, Assumptions& assumptions) {
+void ResolveBatchParts(const Asked& fields, BatchSpec& batch, Assumptions& assumptions) {
   const std::optional<int64_t>& micro = fields.micro_batch;
   const std::optional<int64_t>& accum = fields.grad_accum;
   const std::optional<int64_t>& global = fields.global_batch;
@@ -134,7 +134,7 @@ void CheckDtype(Dtype dtype, const HardwareProfile& hardware, std::string_view o
 }
 
 // Masters that are named by a dtype are of that one.
-void CheckMastersName(const BatchFields& fields, Dtype dtype) {
+void CheckMastersName(const Asked& fields, Dtype dtype) {
   const Given<MasterWeights>& masters = fields.master_weights;
   if (!masters || ParseMasterWeights(masters.text, dtype)) return;
   ThrowUsage("⟦master_weights⟧: {} is not allowed in {}; use fp32{}", masters.text,
@@ -145,7 +145,7 @@ void CheckMastersName(const BatchFields& fields, Dtype dtype) {
 }
 
 // --communication-dtype, for stages that are not known yet.
-void SetSentDtype(const BatchFields& fields, PrecisionConfig& precision) {
+void SetSentDtype(const Asked& fields, PrecisionConfig& precision) {
   const Given<Dtype>& asked = fields.communication_dtype;
   const Dtype compute = precision.dtype;
   if (!asked) return;
@@ -169,10 +169,10 @@ BatchSpec ResolveBatch(const Request& request, const ModelSpec& model, int gpus,
   BatchSpec batch;
   batch.world_size = gpus;
   batch.seq_len = ResolveSeqLen(request, model, assumptions);
-  const Given<std::vector<int>>& shared = request.choice.sequence_ranks;
+  const Given<std::vector<int>>& shared = request.settings.sequence_ranks;
   CheckSequenceRanks(shared, request.runtime.of(), model, batch.seq_len, gpus);
   if (shared && !shared->empty()) batch.sequence_ranks = shared->front();
-  ResolveBatchParts(InSequences(request.batch, batch.seq_len, gpus, batch.sequence_ranks), batch,
+  ResolveBatchParts(InSequences(request.settings, batch.seq_len, gpus, batch.sequence_ranks), batch,
                     assumptions);
   CheckMicroBatch(batch.micro_batch, batch.seq_len, MostMicroStepTokens(model));
   return batch;
@@ -181,10 +181,10 @@ BatchSpec ResolveBatch(const Request& request, const ModelSpec& model, int gpus,
 // Stages, offloads and recompute of a model of so many layers; what is left out is `otherwise`.
 ChoiceSpace ResolveChoices(const Request& request, int64_t layers, ChoiceSpace otherwise,
                            Assumptions& assumptions) {
-  const ChoiceFields& fields = request.choice;
+  const Asked& fields = request.settings;
   CheckRecomputeFields(request);
   ChoiceSpace space = std::move(otherwise);
-  if (fields.stages) space.stages = *fields.stages;
+  if (fields.stage) space.stages = *fields.stage;
   if (fields.offload_optimizer) space.offload_optimizer = *fields.offload_optimizer;
   if (fields.offload_param) space.offload_param = *fields.offload_param;
   const RecomputeConfig full = FullRecompute(fields.checkpoint_every.value_or(1));
@@ -218,7 +218,7 @@ ChoiceSpace ResolveChoices(const Request& request, int64_t layers, ChoiceSpace o
 }  // namespace
 
 int64_t ResolveSeqLen(const Request& request, const ModelSpec& model, Assumptions& assumptions) {
-  const Given<int64_t>& given = request.batch.seq_len;
+  const Given<int64_t>& given = request.settings.seq_len;
   if (!given) {
     const int64_t seq_len = std::min(request.model.params ? kDerivedSeqLen : kLongestUsualSeqLen,
                                      model.LongestSequence());
@@ -261,7 +261,7 @@ void CheckSequenceRanks(const Given<std::vector<int>>& given, const Runtime& run
   }
 }
 
-BatchFields InSequences(BatchFields fields, int64_t seq_len, int gpus, int sequence_ranks) {
+Asked InSequences(Asked fields, int64_t seq_len, int gpus, int sequence_ranks) {
   const int groups = std::max(1, gpus / sequence_ranks);
   const Given<int64_t>& tokens = fields.global_batch_tokens;
   if (tokens) {
@@ -434,7 +434,7 @@ Cluster ResolveCluster(const Request& request, const HardwareProfile& hardware,
   return cluster;
 }
 
-PrecisionConfig ResolvePrecision(const BatchFields& fields, const HardwareProfile& hardware,
+PrecisionConfig ResolvePrecision(const Asked& fields, const HardwareProfile& hardware,
                                  Dtype otherwise, Assumptions& assumptions) {
   if (!fields.dtype) Assume(assumptions, fmt::format("⟦dtype⟧ {}", DtypeName(otherwise)));
   PrecisionConfig precision;
@@ -458,17 +458,17 @@ std::vector<TrainSetup> ResolveSetups(const Request& request, const ModelSpec& m
                                       ChoiceSpace otherwise, Assumptions& assumptions) {
   TrainSetup base;
   base.batch = ResolveBatch(request, model, gpus, assumptions);
-  base.precision = ResolvePrecision(request.batch, hardware, dtype, assumptions);
+  base.precision = ResolvePrecision(request.settings, hardware, dtype, assumptions);
   CheckFp8(request, base.precision, model, hardware.gpu);
-  base.zero.offload_optimizer.ratio = request.choice.offload_ratio.value_or(1);
+  base.zero.offload_optimizer.ratio = request.settings.offload_ratio.value_or(1);
   base.zero.sub_group_elements = SubGroupElements(model.ParamCount(), gpus);
-  base.deterministic = request.deterministic;
+  SetAsked(request.settings, base);
   std::vector<TrainSetup> setups =
-      SetupsInGroups(request.choice, base,
+      SetupsInGroups(request.settings, base,
                      ResolveChoices(request, model.layers, std::move(otherwise), assumptions),
                      GpusPerNode(request.cluster, hardware, gpus), assumptions);
   // Each has its own devices, which `base` has not.
-  if (request.choice.pin_memory == PinMemory::kOff) {
+  if (request.settings.pin_memory == PinMemory::kOff) {
     for (TrainSetup& setup : setups) UsePageableMemory(setup.zero);
   }
   return setups;
@@ -478,18 +478,17 @@ TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
                          const HardwareProfile& hardware, int gpus, Assumptions& assumptions,
                          TorchRecipe* recipe, bool* says_states) {
   const int64_t seq_len = ResolveSeqLen(request, model, assumptions);
-  const bool in_tokens = request.batch.global_batch_tokens.has_value();
-  ReadContext context = ConfigContext(request.batch, hardware, gpus, seq_len,
+  const bool in_tokens = request.settings.global_batch_tokens.has_value();
+  ReadContext context = ConfigContext(request.settings, hardware, gpus, seq_len,
                                       in_tokens ? ConfigSequenceRanks(request.config) : 1);
   context.layers = model.layers;
   context.of_deepspeed = !request.runtime.of().has_programs();
-  if (request.runtime.offload_activations && !context.of_deepspeed) {
+  if (request.settings.offload_activations && !context.of_deepspeed) {
     ThrowUsage(
         "⟦offload_activations⟧: is not allowed with ⟦config⟧, which decides it "
         "(activation_checkpointing.cpu_checkpointing); leave one of the two out");
   }
   ReadResult result = ReadDeepSpeedConfig(request.config, context);
-  if (request.deterministic) result.setup.deterministic = true;
   if (recipe != nullptr && result.offload_activations) recipe->offload_activations = true;
   if (says_states != nullptr) *says_states = result.says_states;
   const int group = result.setup.zero.shard_group;
@@ -502,8 +501,8 @@ TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
     ThrowUsage("{}: {}: {}", request.config.name(), problem->key, problem->message);
   }
   CheckDtype(result.setup.precision.dtype, hardware, request.config.name());
-  CheckMastersName(request.batch, result.setup.precision.dtype);
-  CheckMatmulName(request.batch, result.setup.precision.dtype);
+  CheckMastersName(request.settings, result.setup.precision.dtype);
+  CheckMatmulName(request.settings, result.setup.precision.dtype);
   CheckFp8(request, result.setup.precision, model, hardware.gpu);
   CheckMicroBatch(result.setup.batch.micro_batch, result.setup.batch.seq_len,
                   MostMicroStepTokens(model));
@@ -525,9 +524,9 @@ int ConfigSequenceRanks(const ConfigDocument& config) {
   return static_cast<int>(ranks.value_or(1));
 }
 
-ReadContext ConfigContext(const BatchFields& fields, const HardwareProfile& hardware, int gpus,
+ReadContext ConfigContext(const Asked& fields, const HardwareProfile& hardware, int gpus,
                           int64_t seq_len, int sequence_ranks) {
-  const BatchFields batch = InSequences(fields, seq_len, gpus, sequence_ranks);
+  const Asked batch = InSequences(fields, seq_len, gpus, sequence_ranks);
   ReadContext context;
   context.world_size = gpus;
   context.seq_len = seq_len;
@@ -542,21 +541,25 @@ ReadContext ConfigContext(const BatchFields& fields, const HardwareProfile& hard
   if (batch.matmul_dtype) context.fp8 = batch.asks_fp8();
   context.fp8_recipe = batch.fp8_recipe;
   context.fp8_gradients = batch.fp8_gradients;
+  context.settings = AskedValues(fields);
   context.has_bf16 = hardware.gpu.bf16;
   return context;
 }
 
 void RefuseForRuntime(const Request& request) {
   AskedOfRuntime asked;
-  asked.deterministic = request.deterministic;
-  asked.async_save = request.async_save.has_value();
-  asked.documents = request.packing == Packing::kDocuments;
-  asked.recipe = request.runtime.first_of_recipe();
+  asked.deterministic = request.settings.deterministic;
+  asked.async_save = request.settings.async_save.has_value();
+  asked.documents = request.settings.packing == Packing::kDocuments;
+  ForEachSetting(request.settings, [&](const SettingRow& row, const auto& field) {
+    const bool recipe = row.group == SettingGroup::kRecipe && IsGiven(field);
+    if (recipe && asked.recipe.empty()) asked.recipe = row.name;
+  });
   asked.config = request.config;
-  if (const Given<Dtype>& dtype = request.batch.grad_accum_dtype) {
+  if (const Given<Dtype>& dtype = request.settings.grad_accum_dtype) {
     asked.grad_accum_dtype = dtype.text;
   }
-  const BatchFields& batch = request.batch;
+  const Asked& batch = request.settings;
   if (batch.master_weights.value_or(MasterWeights::kFp32) != MasterWeights::kFp32) {
     asked.master_weights = batch.master_weights.text;
   }
@@ -564,7 +567,7 @@ void RefuseForRuntime(const Request& request) {
     asked.optimizer_states = batch.optimizer_states.text;
   }
   if (batch.asks_fp8()) asked.matmul_dtype = batch.matmul_dtype.text;
-  const Given<std::vector<int>>& shared = request.choice.sequence_ranks;
+  const Given<std::vector<int>>& shared = request.settings.sequence_ranks;
   asked.shares_sequences = shared && *shared != std::vector{1};
   if (batch.fp8_recipe) asked.own_fp8 = "fp8_recipe";
   if (batch.fp8_gradients) asked.own_fp8 = "fp8_gradients";

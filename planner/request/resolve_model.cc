@@ -12,6 +12,7 @@
 #include "core/families/planned/planned.h"
 #include "core/model/lora.h"
 #include "core/model/param_table.h"
+#include "planner/request/fields.h"
 #include "planner/request/parse.h"
 #include "planner/request/resolve.h"
 #include "planner/runtimes/planned_parts.h"
@@ -200,53 +201,42 @@ OtherModels OthersFor(const ModelFields& fields, const Runtime& runtime) {
 }
 
 void TakeConfigRecipe(Request& request, Assumptions& assumptions) {
-  RuntimeFields& fields = request.runtime;
-  if (!request.config.given() || !fields.of().reads_deepspeed_config()) return;
-  const std::string& file = request.config.name();
-  const JsonNode& root = request.config.root();
-  const JsonNode* own = root.is_object() ? root.Find("_zeroplan") : nullptr;
+  const ConfigDocument& config = request.config;
+  if (!config.given() || !request.runtime.of().reads_deepspeed_config()) return;
+  const JsonNode* own = config.root().Find("_zeroplan");
   std::vector<std::string> taken;
-  // "" where it does not say it; its reader reports what is no text.
-  const auto text_of = [&](const char* key) {
-    const JsonNode* node = own != nullptr && own->is_object() ? own->Find(key) : nullptr;
-    return node != nullptr && node->is_string() ? node->scalar.text() : std::string();
-  };
-  const auto take = [&](const char* key, auto& field, const auto& parse) {
-    const std::string text = text_of(key);
-    if (text.empty() || text == "none") return;
-    const auto value = parse(text, fmt::format("{}: _zeroplan.{}", file, key));
-    if (!field) {
-      field.emplace(value);
-      field.text = text;
-      taken.push_back(fmt::format("⟦{}⟧ {}", key, text));
-    } else if (*field != value) {
+  for (const SettingRow* row : kSettingRows) {
+    // The reader of the config reads that one.
+    if (row->group != SettingGroup::kRecipe || row == &setting::optimizer_in_backward) continue;
+    // What is no text is reported by that reader.
+    const JsonNode* node = own != nullptr && own->is_object() ? own->Find(row->name) : nullptr;
+    const std::string text = node != nullptr && node->is_string() ? node->scalar.text() : "";
+    if (text.empty() || text == "none") continue;
+    const std::string where = fmt::format("{}: _zeroplan.{}", config.name(), row->name);
+    const Taken what = TakeSetting(*row, text, where, request.settings);
+    if (what == Taken::kTaken) {
+      taken.push_back(fmt::format("⟦{}⟧{}{}", row->name, text == "true" ? "" : " ",
+                                  text == "true" ? "" : text));
+    } else if (what == Taken::kGivenOtherwise) {
+      std::string given;
+      ForEachSetting(request.settings, [&](const SettingRow& of, const auto& field) {
+        if (&of == row) given = TextOf(field);
+      });
       assumptions.notes.push_back(fmt::format("⟦{}⟧ {} is taken in place of {}, which {} says.",
-                                              key, field.text, text, file));
+                                              row->name, given, text, config.name()));
     }
-  };
-  const auto take_flag = [&](const char* key, bool& flag) {
-    if (flag || text_of(key) != "true") return;
-    flag = true;
-    taken.push_back(fmt::format("⟦{}⟧", key));
-  };
-  take("compile", fields.compile, OneOf(kWords<CompileKind>));
-  take("code", fields.code, OneOf(kWords<CodeStyle>));
-  take("attn", fields.attn, OneOf(kWords<TorchAttention>));
-  take("param_dtype", fields.param_dtype, OneOf(kParamDtypeWords));
-  take("optim", fields.optim, OneOf(kWords<TorchOptimizer>));
-  take_flag("kbit", fields.kbit);
-  take_flag("tiled_mlp", fields.tiled_mlp);
-  take_flag("expandable_segments", fields.expandable_segments);
+  }
   if (!taken.empty()) {
     assumptions.notes.push_back(
-        fmt::format("Of {}, as it was planned: {}.", file, fmt::join(taken, ", ")));
+        fmt::format("Of {}, as it was planned: {}.", config.name(), fmt::join(taken, ", ")));
   }
-  const JsonNode* optimizer = root.is_object() ? root.Find("optimizer") : nullptr;
-  if (fields.optim && optimizer != nullptr && optimizer->is_object()) {
+  const JsonNode* optimizer = config.root().Find("optimizer");
+  const auto& optim = request.settings.optim;
+  if (optim && optimizer != nullptr && optimizer->is_object()) {
     assumptions.notes.push_back(
         fmt::format("⟦optim⟧ {} takes the place of the optimizer in {}, which DeepSpeed passes "
                     "over where the program hands it one.",
-                    fields.optim.text, file));
+                    optim.text, config.name()));
   }
 }
 
@@ -275,7 +265,7 @@ void TakeTrainerSizes(const ConfigDocument& config, const ModelSpec& model, Zero
                   config.name(), fmt::join(taken, ", ")));
 }
 
-void SetCodeOfOthers(const RuntimeFields& fields, const ModelSpec& model, TorchRecipe& recipe) {
+void SetCodeOfOthers(const Asked& fields, const ModelSpec& model, TorchRecipe& recipe) {
   const PlannedCode* code = model.family->planned();
   const std::string_view type = model.family->name();
   if (!HasCodeOf(recipe.code, model)) {

@@ -72,7 +72,7 @@ ChoiceSpace SpaceOf(const Runtime& runtime, const Request& request, const Hardwa
   if (hardware.node.nvme_read && hardware.node.nvme_write) return space;
   const auto left_out = std::erase(space.offload_optimizer, OffloadDevice::kNvme) +
                         std::erase(space.offload_param, OffloadDevice::kNvme);
-  if (left_out > 0 && !(request.choice.offload_optimizer && request.choice.offload_param)) {
+  if (left_out > 0 && !(request.settings.offload_optimizer && request.settings.offload_param)) {
     assumptions.notes.push_back(
         "NVMe: the hardware profile has no rates of a disk, so none is shown.");
   }
@@ -116,12 +116,12 @@ ResolvedPlan::ResolvedPlan(const PlanRequest& request, HardwareProfile hardware,
   TakeConfigRecipe(request_, assumptions);
   AssumeRestart(request_, assumptions);
   inputs_.runtime = &runtime;
-  inputs_.recipe = request_.runtime.recipe(request.config_for);
+  inputs_.recipe = request_.recipe(request.config_for);
   inputs_.hardware = &hardware_;
   inputs_.for_torchtitan = request.config_for == ConfigFormat::kTorchtitan;
   inputs_.objective = request.objective.value_or(Objective::kThroughput);
-  inputs_.model = ResolveModel(request_.model, request_.batch.seq_len, assumptions, runtime);
-  SetCodeOfOthers(request_.runtime, inputs_.model, inputs_.recipe);
+  inputs_.model = ResolveModel(request_.model, request_.settings.seq_len, assumptions, runtime);
+  SetCodeOfOthers(request_.settings, inputs_.model, inputs_.recipe);
   cluster_ = ResolveCluster(request_, hardware_, assumptions);
   full_ = DefaultSpace(inputs_.model, cluster_.gpus, cluster_.gpus_per_node,
                        inputs_.objective == Objective::kFewestGpus);
@@ -132,12 +132,12 @@ ResolvedPlan::ResolvedPlan(const PlanRequest& request, HardwareProfile hardware,
     FromConfig(assumptions);
   }
   inputs_.lower = GpuLowerOptions(inputs_.model, inputs_.base.precision.dtype, hardware_.gpu);
-  inputs_.lower.async_save = request_.async_save == AsyncSave::kOn;
+  inputs_.lower.async_save = request_.settings.async_save == AsyncSave::kOn;
   SettleData({inputs_.model, inputs_.base, hardware_.gpu, runtime.has_programs(),
               request.config_for == ConfigFormat::kTorchtitan},
              asked_.common, assumptions);
   request_.goal.data = asked_.common.goal.data;
-  request_.packing = asked_.common.packing;
+  request_.settings.packing = asked_.common.settings.packing;
   ApplyPacking(request_, inputs_.lower, assumptions);
   for (int gpus : inputs_.space.gpus) inputs_.clusters.push_back(ClusterOf(gpus));
   if (!runtime.has_programs()) {
@@ -175,11 +175,11 @@ void ResolvedPlan::CheckDeepSpeedCan(ConfigFormat format) const {
       fix = fmt::format("set scheduler.params.total_num_steps in {} to the run's optimizer steps",
                         request_.config.name());
     } else if (inputs_.base.deterministic) {
-      fix = request_.deterministic
+      fix = request_.settings.deterministic
                 ? "leave ⟦deterministic⟧ out"
                 : fmt::format("take _zeroplan out of {}", request_.config.name());
     } else if (inputs_.base.precision.fp8.enabled) {
-      fix = request_.batch.matmul_dtype
+      fix = request_.settings.matmul_dtype
                 ? "leave ⟦matmul_dtype⟧ out"
                 : fmt::format("take _zeroplan.fp8 out of {}", request_.config.name());
     } else if (inputs_.space.recompute == std::vector{kSelectiveRecompute}) {
@@ -268,41 +268,42 @@ void ResolvedPlan::FromFields(Assumptions& assumptions) {
   base.batch.world_size = cluster_.gpus;
   base.batch.seq_len = ResolveSeqLen(request_, inputs_.model, assumptions);
   PinSequences();
-  const Given<int64_t>& tokens = request_.batch.global_batch_tokens;
+  const Given<int64_t>& tokens = request_.settings.global_batch_tokens;
   const bool few = tokens && *tokens / base.batch.seq_len < cluster_.gpus;
-  request_.batch = InSequences(request_.batch, base.batch.seq_len, cluster_.gpus,
-                               full_.sequence_ranks_fixed || few ? full_.sequence_ranks.back() : 1);
+  request_.settings =
+      InSequences(request_.settings, base.batch.seq_len, cluster_.gpus,
+                  full_.sequence_ranks_fixed || few ? full_.sequence_ranks.back() : 1);
   CheckMicroBatch(base.batch.micro_batch, base.batch.seq_len, full_.most_micro_step_tokens);
   base.precision =
-      ResolvePrecision(request_.batch, hardware_, DefaultDtype(hardware_), assumptions);
+      ResolvePrecision(request_.settings, hardware_, DefaultDtype(hardware_), assumptions);
   CheckFp8(request_, base.precision, inputs_.model, hardware_.gpu);
   AllowStates(/*by_config=*/false);
   AllowProducts(/*by_config=*/false);
-  base.deterministic = request_.deterministic;
-  SetBatches(full_, request_.batch.global_batch, base.batch.seq_len);
+  SetAsked(request_.settings, base);
+  SetBatches(full_, request_.settings.global_batch, base.batch.seq_len);
   if (cluster_.pinned_limit_bytes) full_.pin_memory = {true, false};
   inputs_.space = full_;
   SearchSpace& space = inputs_.space;
-  Pin(request_.batch.micro_batch, space.micro_batches);
-  Pin(request_.batch.grad_accum, space.grad_accums);
-  space.micro_batch_fixed = request_.batch.micro_batch.has_value();
-  space.grad_accum_fixed = request_.batch.grad_accum.has_value();
+  Pin(request_.settings.micro_batch, space.micro_batches);
+  Pin(request_.settings.grad_accum, space.grad_accums);
+  space.micro_batch_fixed = request_.settings.micro_batch.has_value();
+  space.grad_accum_fixed = request_.settings.grad_accum.has_value();
   if (!space.sequence_ranks_fixed) SearchSequences(assumptions);
   CheckBatch(assumptions);
   LeaveOutDisks(assumptions);
-  Pin(request_.choice.stages, space.stages);
-  Pin(request_.choice.offload_param, space.offload_param);
+  Pin(request_.settings.stage, space.stages);
+  Pin(request_.settings.offload_param, space.offload_param);
   PinGroups();
   PinOptimizer();
   PinRecompute();
-  if (const Given<PinMemory>& pin = request_.choice.pin_memory) {
+  if (const Given<PinMemory>& pin = request_.settings.pin_memory) {
     space.pin_memory = {*pin == PinMemory::kOn};
   }
   CheckGroups();
 }
 
 void ResolvedPlan::PinSequences() {
-  const Given<std::vector<int>>& asked = request_.choice.sequence_ranks;
+  const Given<std::vector<int>>& asked = request_.settings.sequence_ranks;
   const int64_t seq_len = inputs_.base.batch.seq_len;
   CheckSequenceRanks(asked, *inputs_.runtime, inputs_.model, seq_len, cluster_.gpus);
   full_.sequence_ranks_fixed = asked.has_value();
@@ -323,7 +324,7 @@ void ResolvedPlan::UnaskedSequences(SearchSpace& space) const {
 void ResolvedPlan::SearchSequences(Assumptions& assumptions) {
   UnaskedSequences(inputs_.space);
   if (inputs_.space.sequence_ranks == std::vector{1}) return;
-  const BatchFields& batch = request_.batch;
+  const Asked& batch = request_.settings;
   assumptions.notes.push_back(
       fmt::format("Sequences: shared by GPUs, which are more than the {} sequence{} of a step; "
                   "⟦sequence_ranks⟧ says how many share one.",
@@ -333,7 +334,7 @@ void ResolvedPlan::SearchSequences(Assumptions& assumptions) {
 void ResolvedPlan::CheckGroups() const {
   const SearchSpace& space = inputs_.space;
   if (!space.grouping_fixed || !inputs_.runtime->has_programs() || !Groups(space).empty()) return;
-  const ChoiceFields& choice = request_.choice;
+  const Asked& choice = request_.settings;
   if (!choice.shard_group && space.stages == std::vector{0}) {
     ThrowUsage(
         "⟦across_groups⟧: {} is not allowed at stage 0, which shards nothing; use stage 1, 2 "
@@ -353,7 +354,7 @@ void ResolvedPlan::CheckGroups() const {
 }
 
 void ResolvedPlan::CheckBatch(Assumptions& assumptions) {
-  const std::optional<int64_t>& global = request_.batch.global_batch;
+  const std::optional<int64_t>& global = request_.settings.global_batch;
   const SearchSpace& space = inputs_.space;
   if (!global) {
     if (space.grad_accums.size() > 1 || space.micro_batches.size() > 1) {
@@ -377,7 +378,8 @@ void ResolvedPlan::CheckBatch(Assumptions& assumptions) {
   const int shared = space.sequence_ranks.back();
   // Of __int128: each factor may be two billion.
   const auto unit = static_cast<__int128>(cluster_.gpus / shared) *
-                    request_.batch.micro_batch.value_or(1) * request_.batch.grad_accum.value_or(1);
+                    request_.settings.micro_batch.value_or(1) *
+                    request_.settings.grad_accum.value_or(1);
   const std::string fix = unit <= kMaxBatch
                               ? fmt::format("use a multiple of {}", static_cast<int64_t>(unit))
                               : "use smaller parts";
@@ -396,7 +398,7 @@ void ResolvedPlan::LeaveOutDisks(Assumptions& assumptions) {
   const auto names_disk = [](const Given<std::vector<OffloadDevice>>& devices) {
     return devices && std::count(devices->begin(), devices->end(), OffloadDevice::kNvme) > 0;
   };
-  const ChoiceFields& choice = request_.choice;
+  const Asked& choice = request_.settings;
   const std::optional<Figure>& write = hardware_.node.nvme_write;
   // A figure that was measured counts in a file of the user's: a built-in one is another machine's.
   const bool measured =
@@ -415,7 +417,7 @@ void ResolvedPlan::LeaveOutDisks(Assumptions& assumptions) {
 }
 
 void ResolvedPlan::PinGroups() {
-  const ChoiceFields& choice = request_.choice;
+  const Asked& choice = request_.settings;
   SearchSpace& space = inputs_.space;
   const Grouping asked = ResolveGrouping(choice, cluster_.gpus, cluster_.gpus_per_node);
   space.grouping_fixed = choice.shard_group || choice.across_groups;
@@ -436,17 +438,17 @@ void ResolvedPlan::PinGroups() {
 
 void ResolvedPlan::PinOptimizer() {
   std::vector<OptimizerOffload>& list = inputs_.space.offload_optimizer;
-  if (const auto& devices = request_.choice.offload_optimizer) {
+  if (const auto& devices = request_.settings.offload_optimizer) {
     std::erase_if(list, [&](const OptimizerOffload& o) {
       return std::find(devices->begin(), devices->end(), o.device) == devices->end();
     });
   }
-  if (!request_.choice.offload_ratio) return;
-  const double ratio = *request_.choice.offload_ratio;
-  const auto& devices = request_.choice.offload_optimizer;
+  if (!request_.settings.offload_ratio) return;
+  const double ratio = *request_.settings.offload_ratio;
+  const auto& devices = request_.settings.offload_optimizer;
   if (devices && std::count(devices->begin(), devices->end(), OffloadDevice::kCpu) == 0) {
     ThrowUsage("⟦offload_ratio⟧: {} has no effect with ⟦offload_optimizer⟧ {}; leave one out",
-               request_.choice.offload_ratio.text, devices.text);
+               request_.settings.offload_ratio.text, devices.text);
   }
   std::erase_if(list, [&](const OptimizerOffload& o) {
     return o.device == OffloadDevice::kCpu || (o.device == OffloadDevice::kNvme && ratio < 1);
@@ -457,10 +459,10 @@ void ResolvedPlan::PinOptimizer() {
 void ResolvedPlan::PinRecompute() {
   SearchSpace& space = inputs_.space;
   std::vector<RecomputeConfig>& list = space.recompute;
-  const ChoiceFields& choice = request_.choice;
+  const Asked& choice = request_.settings;
   const Given<int>& every = choice.checkpoint_every;
   CheckRecomputeFields(request_);
-  const bool one_home = request_.runtime.offload_activations || choice.offload_activation_layers;
+  const bool one_home = request_.settings.offload_activations || choice.offload_activation_layers;
   // Mixes are little faster where sequences are short, and take longer to search.
   const bool of_long = inputs_.base.batch.seq_len >= kLongSequence && !space.mixes.empty();
   const Checkpointing kind =
@@ -493,14 +495,14 @@ void ResolvedPlan::FromConfig(Assumptions& assumptions) {
                                &inputs_.recipe, &says_states);
   const TrainSetup& base = inputs_.base;
   PinSequences();
-  request_.batch =
-      InSequences(request_.batch, base.batch.seq_len, cluster_.gpus, base.batch.sequence_ranks);
+  request_.settings =
+      InSequences(request_.settings, base.batch.seq_len, cluster_.gpus, base.batch.sequence_ranks);
   const auto open = [&](const char* key, const std::optional<int64_t>& option) {
     return !request_.config.Says(key) && !option;
   };
-  const bool open_global = open("train_batch_size", request_.batch.global_batch);
-  const bool open_micro = open("train_micro_batch_size_per_gpu", request_.batch.micro_batch);
-  const bool open_accum = open("gradient_accumulation_steps", request_.batch.grad_accum);
+  const bool open_global = open("train_batch_size", request_.settings.global_batch);
+  const bool open_micro = open("train_micro_batch_size_per_gpu", request_.settings.micro_batch);
+  const bool open_accum = open("gradient_accumulation_steps", request_.settings.grad_accum);
   AllowStates(says_states);
   const JsonNode* own = request_.config.root().Find("_zeroplan");
   AllowProducts(own != nullptr && own->Find("fp8") != nullptr);
@@ -543,10 +545,10 @@ ResolvedEstimate::ResolvedEstimate(Request request, Assumptions& assumptions)
   TakeConfigRecipe(request, assumptions);
   AssumeRestart(request, assumptions);
   inputs.runtime = &runtime;
-  inputs.recipe = request.runtime.recipe();
+  inputs.recipe = request.recipe();
   inputs.hardware = &hardware_;
-  inputs.model = ResolveModel(request.model, request.batch.seq_len, assumptions, runtime);
-  SetCodeOfOthers(request.runtime, inputs.model, inputs.recipe);
+  inputs.model = ResolveModel(request.model, request.settings.seq_len, assumptions, runtime);
+  SetCodeOfOthers(request.settings, inputs.model, inputs.recipe);
   inputs.cluster = ResolveCluster(request, hardware, assumptions);
   costs_.emplace(hardware, ClusterShape{inputs.cluster.gpus, inputs.cluster.gpus_per_node});
   inputs.costs = &*costs_;
@@ -569,7 +571,7 @@ ResolvedEstimate::ResolvedEstimate(Request request, Assumptions& assumptions)
   }
   const TrainSetup& setup = inputs.setups.front();
   inputs.lower = GpuLowerOptions(inputs.model, setup.precision.dtype, hardware.gpu);
-  if (request.async_save == AsyncSave::kOn) {
+  if (request.settings.async_save == AsyncSave::kOn) {
     inputs.lower.async_save = true;
     assumptions.notes.push_back(
         "Host memory counts a copy of the states, from which saves are written beside the steps "

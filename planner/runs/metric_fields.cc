@@ -2,8 +2,8 @@
 
 #include <array>
 
-#include "core/config/zero_config.h"
 #include "core/program/program.h"
+#include "core/settings/settings.h"
 
 namespace zeroplan {
 namespace {
@@ -13,6 +13,21 @@ using enum MetricType;
 
 constexpr std::array<std::string_view, kMetricEvents> kEventNames = {"start", "step", "validation",
                                                                      "saved", "end"};
+
+MetricType TypeOf(RecordType record) {
+  switch (record) {
+    case RecordType::kBool:
+      return kBool;
+    case RecordType::kWhole:
+      return kWhole;
+    case RecordType::kNumber:
+      return kNumber;
+    case RecordType::kWord:
+    case RecordType::kNone:
+      break;
+  }
+  return kText;
+}
 
 std::vector<MetricField> MakeFields() {
   std::vector<MetricField> fields;
@@ -27,78 +42,29 @@ std::vector<MetricField> MakeFields() {
     add(event, {{prefix + std::string(name), kWhole, false, meaning}});
   };
 
-  const std::vector<std::string_view> devices = WordsOf<std::string_view>(kWords<OffloadDevice>);
-  const std::vector<std::string_view> dtypes = {"fp32", "bf16", "fp16"};
+  const auto of_setting = [&](const char* prefix, const SettingRow& row) {
+    add(kStart, {{prefix + std::string(row.name),
+                  TypeOf(row.record),
+                  row.may_be_null,
+                  row.about,
+                  {},
+                  row.words != nullptr ? row.words() : std::vector<std::string>()}});
+  };
   add(kStart,
-      {{"schema", kText, false, "What form these lines have", {}, {kMetricsSchema}},
+      {{"schema", kText, false, "What form these lines have", {}, {std::string(kMetricsSchema)}},
        {"plan.model", kText, false, "Name of the model"},
-       {"plan.params", kWhole, false, "Parameters, with the padded vocabulary"},
-       {"plan.stage", kWhole, false, "ZeRO stage"},
-       {"plan.offload_optimizer", kText, false, "Where optimizer states live", {}, devices},
-       {"plan.offload_ratio", kNumber, false, "Share of them that is offloaded"},
-       {"plan.offload_param", kText, false, "Where parameters live", {}, devices},
-       {"plan.checkpointing",
-        kText,
-        false,
-        "Recompute of activations",
-        {},
-        WordsOf<std::string_view>(kWords<RecomputeKind>)},
-       {"plan.checkpoint_every", kWhole, false, "Layers of a segment of full recompute, else 0"},
-       {"plan.checkpoint_layers", kWhole, false, "The first layers, of which it is; 0: of all"},
-       {"plan.checkpointing_above",
-        kText,
-        false,
-        "Recompute of the layers above them",
-        {},
-        WordsOf<std::string_view>(kAboveWords)},
-       {"plan.offload_activations",
-        kText,
-        false,
-        "Where activations lie until the backward pass",
-        {},
-        {"none", "cpu"}},
-       {"plan.offload_activation_layers", kWhole, false,
-        "Of how many layers; 0: of all but the last"},
-       {"plan.micro_batch", kWhole, false,
-        "Sequences of a micro-step of one rank, or of ranks that share them"},
-       {"plan.grad_accum", kWhole, false, "Micro-steps of a step"},
-       {"plan.gpus", kWhole, false, "Ranks"},
-       {"plan.sequence_ranks", kWhole, false, "Ranks that share each sequence"},
-       {"plan.gpus_per_node", kWhole, false, "Ranks of one host"},
-       {"plan.seq_len", kWhole, false, "Tokens of a sequence"},
-       {"plan.dtype", kText, false, "Compute dtype", {}, dtypes},
-       {"plan.grad_accum_dtype",
-        kText,
-        false,
-        "What gradients are summed in over micro-steps",
-        {},
-        dtypes},
-       {"plan.communication_dtype", kText, false, "What they are sent in", {}, dtypes},
-       {"plan.master_weights",
-        kText,
-        false,
-        "What is kept of each 16-bit parameter for its updates",
-        {},
-        WordsOf<std::string_view>(kWords<MasterWeights>, 3)},
-       {"plan.optimizer_states",
-        kText,
-        false,
-        "What Adam's moments are kept in",
-        {},
-        WordsOf<std::string_view>(kMomentWords)},
-       {"plan.matmul_dtype",
-        kText,
-        false,
-        "What the linears of layers multiply in",
-        {},
-        {"fp8", "fp32", "bf16", "fp16"}},
-       {"plan.fp8_recipe",
-        kText,
-        true,
-        "What has a scale of its own in FP8; null in another dtype",
-        {},
-        WordsOf<std::string_view>(kWords<Fp8Recipe>)},
-       {"plan.backend", kText, false, "What the program is lowered for", {}, {"cpu", "cuda"}}});
+       {"plan.params", kWhole, false, "Parameters, with the padded vocabulary"}});
+  for (const SettingRow* row : kMetricSettings) {
+    if (row == &setting::seq_len) {
+      add(kStart, {{"plan.gpus_per_node", kWhole, false, "Ranks of one host"}});
+    }
+    of_setting("plan.", *row);
+  }
+  add(kStart,
+      {{"plan.backend", kText, false, "What the program is lowered for", {}, {"cpu", "cuda"}}});
+  for (const SettingRow* row : kSettingRows) {
+    if (row->record != RecordType::kNone) of_setting("choice.", *row);
+  }
   for (int c = 0; c < kMemoryClasses; ++c) {
     bytes_of(kStart, "planned_bytes.gpu.", MemoryClassName(static_cast<MemoryClass>(c)),
              "Planned bytes of this class of one rank");

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/settings/settings.h"
+
 namespace zeroplan {
 
 inline constexpr std::string_view kMetricsSchema = "zeroplan.metrics/1";
@@ -33,9 +35,34 @@ struct MetricField {
   // Its name among TensorBoard's scalars, "train/loss"; empty: it is not one of them.
   std::string_view tag = {};
   // A text that is one of these; empty: any.
-  std::vector<std::string_view> words = {};
+  std::vector<std::string> words = {};
   MetricEvent event = MetricEvent::kStart;
 };
+
+// The settings that the event "start" has had under "plan" since before it had "choice". New ones
+// are in that alone.
+inline constexpr const SettingRow* kMetricSettings[] = {&setting::stage,
+                                                        &setting::offload_optimizer,
+                                                        &setting::offload_ratio,
+                                                        &setting::offload_param,
+                                                        &setting::checkpointing,
+                                                        &setting::checkpoint_every,
+                                                        &setting::checkpoint_layers,
+                                                        &setting::checkpointing_above,
+                                                        &setting::offload_activations,
+                                                        &setting::offload_activation_layers,
+                                                        &setting::micro_batch,
+                                                        &setting::grad_accum,
+                                                        &setting::gpus,
+                                                        &setting::sequence_ranks,
+                                                        &setting::seq_len,
+                                                        &setting::dtype,
+                                                        &setting::grad_accum_dtype,
+                                                        &setting::communication_dtype,
+                                                        &setting::master_weights,
+                                                        &setting::optimizer_states,
+                                                        &setting::matmul_dtype,
+                                                        &setting::fp8_recipe};
 
 // In the order in which a line has them. Each event's line has all of its fields, none twice.
 const std::vector<MetricField>& MetricFields();

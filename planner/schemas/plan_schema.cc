@@ -142,7 +142,8 @@ SchemaJson ValueOf(const MetricField& field) {
       value = {{"type", "number"}};
       break;
     case MetricType::kText:
-      value = field.words.empty() ? SchemaJson{{"type", "string"}} : OneOf(field.words);
+      value = field.words.empty() ? SchemaJson{{"type", "string"}}
+                                  : OneOf({field.words.begin(), field.words.end()});
       break;
     case MetricType::kObject:
       value = {{"type", "object"}};

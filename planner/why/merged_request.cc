@@ -82,7 +82,7 @@ std::string EditedConfig(const WhyRequest& request, const RunLog& log, MergedReq
                                              config[at].dump(), log.config_line));
     }
   };
-  const BatchFields& batch = request.common.batch;
+  const Asked& batch = request.common.settings;
   const std::pair<const Given<int64_t>*, ConfigKey> batches[] = {
       {&batch.micro_batch, {"⟦micro_batch⟧", "/train_micro_batch_size_per_gpu"}},
       {&batch.grad_accum, {"⟦grad_accum⟧", "/gradient_accumulation_steps"}},
@@ -112,20 +112,20 @@ std::string EditedConfig(const WhyRequest& request, const RunLog& log, MergedReq
     config["train_batch_size"] = micro * accum * *merged.common.cluster.gpus;
   }
   WhyConfig& zero = config["zero_optimization"];
-  const ChoiceFields& choice = request.common.choice;
+  const Asked& choice = request.common.settings;
   const auto one = [&](const auto& values, std::string_view field) {
     if (values->size() != 1) {
       ThrowUsage("{}: {} are several; a run had one", field, values.text);
     }
     return values->front();
   };
-  const bool edits = choice.stages || choice.offload_optimizer || choice.offload_param;
+  const bool edits = choice.stage || choice.offload_optimizer || choice.offload_param;
   // DeepSpeed's old spelling: true is stage 1.
   if (edits && zero.is_boolean()) zero = {{"stage", zero.get<bool>() ? 1 : 0}};
   if (edits && zero.is_null()) zero = WhyConfig::object();
   const bool editable = zero.is_object();  // else its reader names the key
-  if (choice.stages && editable) {
-    const int stage = one(choice.stages, "⟦stage⟧");
+  if (choice.stage && editable) {
+    const int stage = one(choice.stage, "⟦stage⟧");
     said("⟦stage⟧", "/zero_optimization/stage", WhyConfig(stage));
     zero["stage"] = stage;
   }
@@ -261,8 +261,8 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
     document(EditedConfig(request, log, merged),
              fmt::format("{} (config, line {})", source, log.config_line), common.config);
     // They stand in the config now.
-    common.choice = {};
-    common.batch.dtype.reset();
+    ClearSettings(common.settings, SettingGroup::kZero);
+    common.settings.dtype.reset();
     merged.used.push_back({"⟦config⟧", "DeepSpeed's config", "json =", log.config_line});
   }
   const auto miss = [&](bool missing, const char* field, const char* what, std::string hint = "") {
@@ -272,12 +272,12 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
   miss(!describes, "⟦model⟧", "the model", model_hint);
   miss(!common.runtime.runtime, "⟦runtime⟧", "what trained it");
   miss(!common.cluster.gpus, "⟦gpus⟧", "the number of GPUs");
-  miss(!common.batch.seq_len, "⟦seq_len⟧", "the length of sequences");
+  miss(!common.settings.seq_len, "⟦seq_len⟧", "the length of sequences");
   const bool has_config = own_config_used || common.config.given();
   const bool micro_in_config =
       own_config_used && common.config.root().Find("train_micro_batch_size_per_gpu") != nullptr;
   const bool own_file = has_config && !own_config_used;
-  miss(!common.batch.micro_batch && !micro_in_config && !own_file, "⟦micro_batch⟧",
+  miss(!common.settings.micro_batch && !micro_in_config && !own_file, "⟦micro_batch⟧",
        "the sequences of a GPU and micro-step");
   const bool tuned = common.model.method || common.model.lora.given();
   miss(log.adapters && !tuned, "⟦lora_rank⟧",
@@ -285,7 +285,7 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
        "linears)");
   const bool shards = common.runtime.runtime && !runtime.has_programs() &&
                       runtime.EstimateSpace().stages.size() > 1;
-  miss(shards && !has_config && !common.choice.stages, "⟦stage⟧",
+  miss(shards && !has_config && !common.settings.stage, "⟦stage⟧",
        runtime.reads_deepspeed_config() ? "the ZeRO stage (or ⟦config⟧ with DeepSpeed's JSON)"
                                         : "3 for parameters resharded after forward, 2 for not");
   merged.hardware_known = !common.hardware.profile.empty();
@@ -321,13 +321,13 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
     merged.assumed.push_back(std::move(text));
   };
   const std::vector<OffloadDevice> none = {OffloadDevice::kNone};
-  assume(common.choice.checkpointing, Checkpointing::kNone, "⟦checkpointing⟧ none");
+  assume(common.settings.checkpointing, Checkpointing::kNone, "⟦checkpointing⟧ none");
   if (shards) {
-    assume(common.choice.offload_optimizer, none, "⟦offload_optimizer⟧ none");
-    assume(common.choice.offload_param, none, "⟦offload_param⟧ none");
+    assume(common.settings.offload_optimizer, none, "⟦offload_optimizer⟧ none");
+    assume(common.settings.offload_param, none, "⟦offload_param⟧ none");
   }
-  if (!common.batch.global_batch && !common.batch.global_batch_tokens) {
-    assume(common.batch.grad_accum, int64_t{1}, "⟦grad_accum⟧ 1");
+  if (!common.settings.global_batch && !common.settings.global_batch_tokens) {
+    assume(common.settings.grad_accum, int64_t{1}, "⟦grad_accum⟧ 1");
   }
   return merged;
 }

@@ -26,14 +26,15 @@ class NotingFields : public FieldSink {
   NotingFields(FieldSink& to, std::map<std::string, std::string>& given) : to_(to), given_(given) {}
   void Take(AddedField field) override {
     auto take = std::move(field.take);
-    field.take = [take, &given = given_, name = std::string(field.info.name)](
-                     const std::string& text, std::string_view as) {
+    field.take = [take, &given = given_, name = field.info.name](const std::string& text,
+                                                                 std::string_view as) {
       take(text, as);
       given[name] = text;
     };
     to_.Take(std::move(field));
   }
-  void Flag(const char* group, const char* name, const std::string& help, bool& value) override {
+  void Flag(const char* group, const std::string& name, const std::string& help,
+            bool& value) override {
     to_.Flag(group, name, help, value);
   }
 

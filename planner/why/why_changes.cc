@@ -104,7 +104,7 @@ void FindChanges(MergedRequest& merged, WhyAnswer& answer) {
   PlanRequest plan;
   plan.common = merged.common;
   if (!plan.common.config.given()) {
-    Set(plan.common.batch.global_batch, now.batch.global_batch());
+    Set(plan.common.settings.global_batch, now.batch.global_batch());
   }
   Assumptions unused;
   unused.logged = true;
@@ -185,8 +185,8 @@ void FindFaster(const MergedRequest& merged, WhyAnswer& answer) {
   PlanRequest plan;
   plan.common = merged.common;
   plan.common.config = {};
-  plan.common.choice = {};
-  BatchFields& batch = plan.common.batch;
+  ClearSettings(plan.common.settings, SettingGroup::kZero);
+  Asked& batch = plan.common.settings;
   batch.micro_batch.reset();
   batch.grad_accum.reset();
   Set(batch.global_batch, now.batch.global_batch());

@@ -323,7 +323,7 @@ WhyJsonValue PredictionJson(const WhyAnswer& answer) {
       {"needed", Nullable(predicted.needed)},
       {"beyond", predicted.beyond},
       {"phases", TorchPhasesJson(torch)},
-      {"choice", RuntimeChoiceJson(predicted.choice)}};
+      {"choice", RuntimeChoiceJson(predicted.choice, RecipeOf(inputs))}};
   if (!answer.times_known) {
     json["choice"]["step_seconds"] = nullptr;
     json["choice"]["tokens_per_second"] = nullptr;
@@ -393,7 +393,8 @@ std::string WhyJson(const WhyAnswer& answer) {
                        {"hint", field.hint.empty() ? WhyJsonValue() : WhyJsonValue(field.hint)}});
   }
   for (const WhyChange& change : answer.changes) {
-    WhyJsonValue choice = RuntimeChoiceJson(change.estimate);
+    WhyJsonValue choice =
+        RuntimeChoiceJson(change.estimate, RecipeOf(answer.prediction->resolved->inputs()));
     if (!answer.times_known) choice["step_seconds"] = choice["tokens_per_second"] = nullptr;
     changes.push_back({{"options", change.options},
                        {"elsewhere", change.elsewhere},

@@ -99,12 +99,11 @@ std::string AddRow(const WhyRequest& request, const WhyAnswer& answer,
   for (const auto& [field, text] : request.given) {
     if (field != "⟦config⟧") fields[KeyOf(field)] = ValueOf(text);
   }
-  const RuntimeFields& recipe = request.common.runtime;
-  if (recipe.optimizer_in_backward) fields["optimizer_in_backward"] = true;
-  if (recipe.kbit) fields["kbit"] = true;
-  if (recipe.tiled_mlp) fields["tiled_mlp"] = true;
-  if (recipe.offload_activations) fields["offload_activations"] = true;
-  if (recipe.expandable_segments) fields["expandable_segments"] = true;
+  ForEachSetting(request.common.settings, [&](const SettingRow& row, const auto& field) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(field)>, bool>) {
+      if (field) fields[std::string(row.name)] = true;
+    }
+  });
   if (request.common.model.lora.rslora) fields["rslora"] = true;
   RowJson config;
   for (const UsedFact& fact : merged.used) {

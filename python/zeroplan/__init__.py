@@ -37,6 +37,7 @@ from ._results import (
     StepSeconds,
     Why,
 )
+from ._options import _Path, _Some, _takes
 from ._runs import (
     Data,
     DocumentTokens,
@@ -83,11 +84,6 @@ __all__ = [
     "why",
 ]
 
-_Path = Union[str, "os.PathLike[str]"]
-_Count = Union[int, float, str]  # 8, 10e9, "10B", "24GB"
-_Some = Union[int, str, Iterable[Union[int, str]]]  # 2, "cpu", [2, 3], "all"
-
-
 def _text(name: str, value: Any) -> str:
     """As the command line has it."""
     if isinstance(value, str):
@@ -124,197 +120,23 @@ def _call(name: str, given: dict[str, Any]) -> str:
     return f"zeroplan.{name}({', '.join(arguments)})"
 
 
-def estimate(
-    *,
-    model: Optional[_Path] = None,
-    params: Optional[_Count] = None,
-    family: Optional[str] = None,
-    freeze: Optional[str] = None,
-    image_tokens: Optional[_Count] = None,
-    method: Optional[str] = None,
-    lora_rank: Optional[_Count] = None,
-    lora_alpha: Optional[float] = None,
-    lora_dropout: Optional[float] = None,
-    lora_targets: Optional[str] = None,
-    lora_save: Optional[str] = None,
-    lora_tokens: Optional[str] = None,
-    rslora: bool = False,
-    gpus: Optional[_Count] = None,
-    gpus_per_node: Optional[_Count] = None,
-    hw: Optional[_Path] = None,
-    network: Optional[str] = None,
-    intra_node_bandwidth: Optional[str] = None,
-    gpu_memory: Optional[_Count] = None,
-    host_memory: Optional[_Count] = None,
-    pinned_limit: Optional[_Count] = None,
-    nvme_capacity: Optional[_Count] = None,
-    nvme_drives: Optional[_Count] = None,
-    gpu_reserve: Optional[_Count] = None,
-    host_reserve: Optional[_Count] = None,
-    seq_len: Optional[_Count] = None,
-    micro_batch: Optional[_Count] = None,
-    grad_accum: Optional[_Count] = None,
-    global_batch: Optional[_Count] = None,
-    global_batch_tokens: Optional[_Count] = None,
-    dtype: Optional[str] = None,
-    grad_accum_dtype: Optional[str] = None,
-    communication_dtype: Optional[str] = None,
-    master_weights: Optional[str] = None,
-    optimizer_states: Optional[str] = None,
-    matmul_dtype: Optional[str] = None,
-    fp8_recipe: Optional[str] = None,
-    fp8_gradients: Optional[str] = None,
-    stage: Optional[_Some] = None,
-    sequence_ranks: Optional[_Count] = None,
-    shard_group: Optional[_Count] = None,
-    across_groups: Optional[str] = None,
-    offload_optimizer: Optional[_Some] = None,
-    offload_ratio: Optional[float] = None,
-    offload_param: Optional[_Some] = None,
-    pin_memory: Optional[str] = None,
-    checkpointing: Optional[str] = None,
-    checkpoint_every: Optional[_Count] = None,
-    checkpoint_layers: Optional[_Count] = None,
-    checkpointing_above: Optional[str] = None,
-    offload_activations: bool = False,
-    offload_activation_layers: Optional[_Count] = None,
-    config: Optional[_Path] = None,
-    deterministic: bool = False,
-    async_save: Optional[str] = None,
-    packing: Optional[str] = None,
-    tokens: Optional[_Count] = None,
-    gpu_hour_price: Optional[float] = None,
-    interruptions: Optional[str] = None,
-    notice: Optional[str] = None,
-    restart_time: Optional[str] = None,
-    data: Optional[Union[_Path, Iterable[_Path]]] = None,
-    epochs: Optional[float] = None,
-    tokenizer: Optional[_Path] = None,
-    map: Optional[str] = None,
-    text_field: Optional[str] = None,
-    train_on: Optional[str] = None,
-    skip_bad: Optional[_Count] = None,
-    no_special_tokens: bool = False,
-    truncate: bool = False,
-    runtime: Optional[str] = None,
-    compile: Optional[str] = None,
-    code: Optional[str] = None,
-    attn: Optional[str] = None,
-    param_dtype: Optional[str] = None,
-    optim: Optional[str] = None,
-    float8: Optional[str] = None,
-    optimizer_in_backward: bool = False,
-    kbit: bool = False,
-    tiled_mlp: bool = False,
-    expandable_segments: bool = False,
-) -> Estimate:
+@_takes(_core.estimate_options())
+def estimate(**arguments: Any) -> Estimate:
     """Memory and step time of every ZeRO stage and offload choice, whether it fits or not.
 
     Raises zeroplan.Error with the command line's message.
     """
-    given = locals()
-    return Estimate._of(_core.estimate(_words(given)), _call("estimate", given))
+    return Estimate._of(_core.estimate(_words(arguments)), _call("estimate", arguments))
 
 
-def plan(
-    *,
-    model: Optional[_Path] = None,
-    params: Optional[_Count] = None,
-    family: Optional[str] = None,
-    freeze: Optional[str] = None,
-    image_tokens: Optional[_Count] = None,
-    method: Optional[str] = None,
-    lora_rank: Optional[_Count] = None,
-    lora_alpha: Optional[float] = None,
-    lora_dropout: Optional[float] = None,
-    lora_targets: Optional[str] = None,
-    lora_save: Optional[str] = None,
-    lora_tokens: Optional[str] = None,
-    rslora: bool = False,
-    gpus: Optional[_Some] = None,
-    gpus_per_node: Optional[_Count] = None,
-    hw: Optional[Union[_Path, Iterable[str]]] = None,
-    network: Optional[str] = None,
-    intra_node_bandwidth: Optional[str] = None,
-    gpu_memory: Optional[_Count] = None,
-    host_memory: Optional[_Count] = None,
-    pinned_limit: Optional[_Count] = None,
-    nvme_capacity: Optional[_Count] = None,
-    nvme_drives: Optional[_Count] = None,
-    gpu_reserve: Optional[_Count] = None,
-    host_reserve: Optional[_Count] = None,
-    seq_len: Optional[_Count] = None,
-    micro_batch: Optional[_Count] = None,
-    grad_accum: Optional[_Count] = None,
-    global_batch: Optional[_Count] = None,
-    global_batch_tokens: Optional[_Count] = None,
-    dtype: Optional[str] = None,
-    grad_accum_dtype: Optional[str] = None,
-    communication_dtype: Optional[str] = None,
-    master_weights: Optional[str] = None,
-    optimizer_states: Optional[str] = None,
-    matmul_dtype: Optional[str] = None,
-    fp8_recipe: Optional[str] = None,
-    fp8_gradients: Optional[str] = None,
-    stage: Optional[_Some] = None,
-    sequence_ranks: Optional[_Some] = None,
-    shard_group: Optional[_Count] = None,
-    across_groups: Optional[str] = None,
-    offload_optimizer: Optional[_Some] = None,
-    offload_ratio: Optional[float] = None,
-    offload_param: Optional[_Some] = None,
-    pin_memory: Optional[str] = None,
-    checkpointing: Optional[str] = None,
-    checkpoint_every: Optional[_Count] = None,
-    checkpoint_layers: Optional[_Count] = None,
-    checkpointing_above: Optional[str] = None,
-    offload_activations: bool = False,
-    offload_activation_layers: Optional[_Count] = None,
-    config: Optional[_Path] = None,
-    deterministic: bool = False,
-    async_save: Optional[str] = None,
-    packing: Optional[str] = None,
-    largest: Optional[str] = None,
-    tokens: Optional[_Count] = None,
-    gpu_hour_price: Optional[float] = None,
-    interruptions: Optional[str] = None,
-    notice: Optional[str] = None,
-    restart_time: Optional[str] = None,
-    prices: Optional[_Path] = None,
-    deadline: Optional[str] = None,
-    budget: Optional[float] = None,
-    data: Optional[Union[_Path, Iterable[_Path]]] = None,
-    epochs: Optional[float] = None,
-    tokenizer: Optional[_Path] = None,
-    map: Optional[str] = None,
-    text_field: Optional[str] = None,
-    train_on: Optional[str] = None,
-    skip_bad: Optional[_Count] = None,
-    no_special_tokens: bool = False,
-    truncate: bool = False,
-    runtime: Optional[str] = None,
-    compile: Optional[str] = None,
-    code: Optional[str] = None,
-    attn: Optional[str] = None,
-    param_dtype: Optional[str] = None,
-    optim: Optional[str] = None,
-    float8: Optional[str] = None,
-    optimizer_in_backward: bool = False,
-    kbit: bool = False,
-    tiled_mlp: bool = False,
-    expandable_segments: bool = False,
-    objective: Optional[str] = None,
-    allow: Optional[_Some] = None,
-    quick: bool = False,
-    effort: Optional[float] = None,
-) -> Plan:
+@_takes(_core.plan_options())
+def plan(**arguments: Any) -> Plan:
     """The best stage, offload, recompute and batch, and why the others lose.
 
     Other Python threads run meanwhile. Raises zeroplan.NothingFits where nothing fits, whose text names
     the smallest change that would, and else zeroplan.Error; both have the command line's message.
     """
-    given = locals()
-    return Plan._of(_core.plan(_words(given)), _call("plan", given))
+    return Plan._of(_core.plan(_words(arguments)), _call("plan", arguments))
 
 
 def machines(
@@ -333,88 +155,11 @@ def machines(
     return Machines._of(_core.machines(_words(given)), _call("machines", given))
 
 
-def why(
-    log: _Path,
-    *,
-    model: Optional[_Path] = None,
-    params: Optional[_Count] = None,
-    family: Optional[str] = None,
-    freeze: Optional[str] = None,
-    image_tokens: Optional[_Count] = None,
-    method: Optional[str] = None,
-    lora_rank: Optional[_Count] = None,
-    lora_alpha: Optional[float] = None,
-    lora_dropout: Optional[float] = None,
-    lora_targets: Optional[str] = None,
-    lora_save: Optional[str] = None,
-    lora_tokens: Optional[str] = None,
-    rslora: bool = False,
-    gpus: Optional[_Count] = None,
-    gpus_per_node: Optional[_Count] = None,
-    hw: Optional[_Path] = None,
-    network: Optional[str] = None,
-    intra_node_bandwidth: Optional[str] = None,
-    gpu_memory: Optional[_Count] = None,
-    host_memory: Optional[_Count] = None,
-    pinned_limit: Optional[_Count] = None,
-    nvme_capacity: Optional[_Count] = None,
-    nvme_drives: Optional[_Count] = None,
-    gpu_reserve: Optional[_Count] = None,
-    host_reserve: Optional[_Count] = None,
-    seq_len: Optional[_Count] = None,
-    micro_batch: Optional[_Count] = None,
-    grad_accum: Optional[_Count] = None,
-    global_batch: Optional[_Count] = None,
-    global_batch_tokens: Optional[_Count] = None,
-    dtype: Optional[str] = None,
-    grad_accum_dtype: Optional[str] = None,
-    communication_dtype: Optional[str] = None,
-    master_weights: Optional[str] = None,
-    optimizer_states: Optional[str] = None,
-    matmul_dtype: Optional[str] = None,
-    fp8_recipe: Optional[str] = None,
-    fp8_gradients: Optional[str] = None,
-    stage: Optional[_Some] = None,
-    sequence_ranks: Optional[_Count] = None,
-    shard_group: Optional[_Count] = None,
-    across_groups: Optional[str] = None,
-    offload_optimizer: Optional[_Some] = None,
-    offload_ratio: Optional[float] = None,
-    offload_param: Optional[_Some] = None,
-    pin_memory: Optional[str] = None,
-    checkpointing: Optional[str] = None,
-    checkpoint_every: Optional[_Count] = None,
-    checkpoint_layers: Optional[_Count] = None,
-    checkpointing_above: Optional[str] = None,
-    offload_activations: bool = False,
-    offload_activation_layers: Optional[_Count] = None,
-    config: Optional[_Path] = None,
-    runtime: Optional[str] = None,
-    compile: Optional[str] = None,
-    code: Optional[str] = None,
-    attn: Optional[str] = None,
-    param_dtype: Optional[str] = None,
-    optim: Optional[str] = None,
-    float8: Optional[str] = None,
-    optimizer_in_backward: bool = False,
-    kbit: bool = False,
-    tiled_mlp: bool = False,
-    expandable_segments: bool = False,
-) -> Why:
+@_takes(_core.why_options(), log=_Path)
+def why(log: _Path, **arguments: Any) -> Why:
     """Why a run of DeepSpeed, Trainer or PyTorch died or was slow: its log beside what is predicted of it.
 
     Arguments win over what the log says. Raises zeroplan.Error where nothing of a run is in the log; what a
     prediction takes and neither says is in `missing`.
     """
-    given = locals()
-    return Why._of(_core.why(os.fspath(given.pop("log")), _words(given)))
-
-
-def _describe(function: Any, options: list[list[str]]) -> None:
-    lines = [f"    {name[2:].replace('-', '_')}: {help}" for name, _, help in options]
-    function.__doc__ = f"{function.__doc__.rstrip()}\n\n    Arguments:\n" + "\n".join(lines) + "\n"
-
-
-_describe(estimate, _core.estimate_options())
-_describe(plan, _core.plan_options())
-_describe(why, _core.why_options())
+    return Why._of(_core.why(os.fspath(log), _words(arguments)))

@@ -69,9 +69,8 @@ class Machines(Drawn):
     @classmethod
     def _of(cls, result: dict[str, Any], call: str) -> Machines:
         source = json.loads(result["json"])
-        for machine, choice in zip(source["machines"], result["choices"]):
+        for machine in source["machines"]:
             machine["tokens_per_second"] = machine["choice"] and machine["choice"]["tokens_per_second"]
-            machine["choice"] = choice
         comparison: Machines = _read(cls, {**source, "_json": result["json"]})
         comparison._draws(result, call)
         return comparison

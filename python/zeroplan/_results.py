@@ -12,6 +12,7 @@ import typing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional, Union
 
+from ._choice import ChoiceRecord
 from ._pictures import Drawn
 from ._runs import Data, Interruptions, Training
 
@@ -93,41 +94,8 @@ class AxisBytes:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Choice(ChoiceRecord):
     """How a model is trained."""
-
-    gpus: int
-    stage: int
-    offload_optimizer: str
-    offload_ratio: float
-    offload_param: str
-    pin_memory: bool
-    checkpointing: str
-    checkpoint_every: int
-    micro_batch: int
-    grad_accum: int
-    shard_group: int
-    """GPUs that share what the stage shards, 1 at stage 0."""
-    across_groups: Optional[str]
-    """What shard groups share all the same; None: there is one group."""
-    master_weights: str
-    optimizer_states: str
-    matmul_dtype: str
-    """What the linears of layers multiply in: "fp8", or the run's dtype."""
-    fp8_recipe: Optional[str]
-    """What has a scale of its own in FP8, "tensor" or "blocks"; None: not in FP8, or in another
-    runtime's."""
-    fp8_least_side: Optional[int]
-    """The smaller side from which on linears are in FP8."""
-    checkpoint_layers: int
-    """How many layers, from the first on, `checkpointing` is of; 0: all."""
-    checkpointing_above: str
-    offload_activations: str
-    """Where what layers keep for the backward pass lies until then: "none" (the GPU) or "cpu"."""
-    offload_activation_layers: int
-    """Of how many layers; 0: all but the last."""
-    sequence_ranks: int
-    """GPUs that share each sequence."""
 
     def __str__(self) -> str:
         stage = f"stage {self.stage}"
@@ -184,9 +152,6 @@ class Settings:
 
 @dataclass(frozen=True)
 class EstimatedChoice(Choice):
-    dtype: str
-    grad_accum_dtype: str
-    communication_dtype: str
     settings: Settings
     gpu_bytes: GpuBytes
     host_bytes: HostBytes
@@ -365,7 +330,7 @@ class Estimate(Drawn):
     def _of(cls, result: dict[str, Any], call: str) -> Estimate:
         source = json.loads(result["json"])
         for choice in source["choices"]:
-            choice.update({name: choice["settings"][name] for name in ("shard_group", "across_groups")})
+            choice.update(choice["choice"])
         estimate: Estimate = _read(cls, {"data": None, **source, **result, "_json": result["json"]})
         estimate._draws(result, call)
         return estimate

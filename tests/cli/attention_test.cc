@@ -124,7 +124,7 @@ TEST_CASE("attention: train is deterministic if its plan or its option is, and s
       TrainCommand command;
       command.plan = file;
       command.common.hardware.profile = "h200-141gb-sxm";
-      command.common.deterministic = asked;
+      command.common.settings.deterministic = asked;
       Assumptions assumptions;
       const TrainWork work = ResolveWork(command, Backend::kCuda, {}, assumptions);
       CHECK(LowerWork(work).setup.deterministic == (planned || asked));

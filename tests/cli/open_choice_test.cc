@@ -52,8 +52,8 @@ Resolved Resolve(const TrainCommand& command, const Resolving& by = {}) {
 
 TEST_CASE("open choice: what train is not told is what plan chooses, and is said") {
   TrainCommand command = Asks("gpt2-xl", "h100-80gb-sxm");
-  Say<int64_t>(command.common.batch.seq_len, 1024);
-  Say<int64_t>(command.common.batch.global_batch, 96);
+  Say<int64_t>(command.common.settings.seq_len, 1024);
+  Say<int64_t>(command.common.settings.global_batch, 96);
   const Resolved train = Resolve(command);
   PlanRequest asked;
   asked.common = command.common;
@@ -73,11 +73,11 @@ TEST_CASE("open choice: what train is not told is what plan chooses, and is said
 
 TEST_CASE("open choice: what is given narrows it") {
   TrainCommand command = Asks("gpt2");
-  Say<int64_t>(command.common.batch.global_batch, 64);
-  Say<int64_t>(command.common.batch.micro_batch, 2);
+  Say<int64_t>(command.common.settings.global_batch, 64);
+  Say<int64_t>(command.common.settings.micro_batch, 2);
   Say(command.common.cluster.gpus, 4);
-  Say(command.common.choice.stages, std::vector<int>{2, 3});
-  Say(command.common.choice.checkpointing, Checkpointing::kFull);
+  Say(command.common.settings.stage, std::vector<int>{2, 3});
+  Say(command.common.settings.checkpointing, Checkpointing::kFull);
   const TrainSetup setup = Resolve(command).work.setup;
   CHECK(setup.batch.micro_batch == 2);
   CHECK(setup.batch.grad_accum == 8);
@@ -88,17 +88,17 @@ TEST_CASE("open choice: what is given narrows it") {
 
 TEST_CASE("open choice: an optimizer on the host is there whole, unless its share is said") {
   TrainCommand command = Asks("gpt2");
-  Say<int64_t>(command.common.batch.global_batch, 8);
-  Say(command.common.choice.offload_optimizer, std::vector<OffloadDevice>{OffloadDevice::kCpu});
+  Say<int64_t>(command.common.settings.global_batch, 8);
+  Say(command.common.settings.offload_optimizer, std::vector<OffloadDevice>{OffloadDevice::kCpu});
   CHECK(Resolve(command).work.setup.zero.offload_optimizer.ratio == 1);
-  Say(command.common.choice.offload_ratio, 0.3);
+  Say(command.common.settings.offload_ratio, 0.3);
   CHECK(Resolve(command).work.setup.zero.offload_optimizer.ratio == 0.3);
 }
 
 TEST_CASE("open choice: without a batch it is small, for any number of ranks, and is said") {
   const auto batch = [](int ranks, std::optional<int64_t> micro, std::optional<int64_t> accum,
                         int64_t kept, std::vector<std::string>& notes) {
-    BatchFields fields;
+    Asked fields;
     if (micro) Say<int64_t>(fields.micro_batch, *micro);
     if (accum) Say<int64_t>(fields.grad_accum, *accum);
     return WithDefaultBatch(fields, {}, ranks, kept, 1024, notes);
@@ -114,7 +114,7 @@ TEST_CASE("open choice: without a batch it is small, for any number of ranks, an
   CHECK(batch(4, {}, {}, 48, notes).global_batch == 48);  // the run's to resume
   CHECK(batch(5, {}, {}, 48, notes).global_batch == 35);  // which 5 ranks cannot have
   notes.clear();
-  const BatchFields micro = batch(2, 4, {}, 0, notes);
+  const Asked micro = batch(2, 4, {}, 0, notes);
   CHECK(micro.grad_accum == 1);
   CHECK(!micro.global_batch);
   CHECK(notes.empty());
@@ -123,8 +123,8 @@ TEST_CASE("open choice: without a batch it is small, for any number of ranks, an
 TEST_CASE("open choice: where nothing fits, the smallest change is named, exit code 3") {
   TrainCommand command = Asks("gpt2-xl");
   Say<uint64_t>(command.common.cluster.gpu_memory, 12'000'000'000);
-  Say(command.common.choice.stages, std::vector<int>{0});
-  Say<int64_t>(command.common.batch.global_batch, 8);
+  Say(command.common.settings.stage, std::vector<int>{0});
+  Say<int64_t>(command.common.settings.global_batch, 8);
   try {
     Resolve(command);
     FAIL("fits");
@@ -172,7 +172,7 @@ TEST_CASE("open choice: a config is obeyed, what it leaves open is chosen, its c
 TEST_CASE("open choice: of GPUs that are not known nothing is planned, and a line says so") {
   TrainCommand command = Asks("gpt2", "");
   command.common.hardware.find = {};
-  Say<int64_t>(command.common.batch.seq_len, 128);
+  Say<int64_t>(command.common.settings.seq_len, 128);
   const Resolved train = Resolve(command);
   CHECK(train.work.setup.batch.global_batch() == 1);
   CHECK(Has(train.notes, "Choice: the GPUs here are not known"));
@@ -220,7 +220,7 @@ TEST_CASE("open choice: all ranks take rank 0's, whatever their own machine look
   CHECK(Lacks(other.notes, "Choice:"));
   // What is not said comes from the record for all of them.
   command.common.hardware.profile = "h200-141gb-sxm";
-  Say(command.common.batch.grad_accum_dtype, Dtype::kF32);
+  Say(command.common.settings.grad_accum_dtype, Dtype::kF32);
   std::vector<std::string> more;
   TwoRanks third(0, more), fourth(1, more);
   const TrainSetup a = Resolve(command, {.group = &third}).work.setup;
@@ -255,7 +255,7 @@ TEST_CASE("open choice: a resume keeps the run's, unless it is told otherwise") 
   CHECK(same.work.setup.recompute == kSelectiveRecompute);
   CHECK(same.work.setup.optimizer.lr == 3e-3);
   // Told otherwise, the batch that training depends on stays.
-  Say(command.common.choice.stages, std::vector<int>{3});
+  Say(command.common.settings.stage, std::vector<int>{3});
   const Resolved other = Resolve(command);
   CAPTURE(other.notes);
   CHECK(other.work.setup.zero.stage == 3);

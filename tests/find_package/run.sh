@@ -20,7 +20,7 @@ echo "$said"
 grep -q '^zeroplan [0-9.]*: stage [0-3], [0-9]* bytes a GPU' <<< "$said" || fail "no plan"
 grep -q "refused with 2: --gpus: 0 is not allowed" <<< "$said" || fail "no refusal"
 
-library=$(find "$folder/installed" -name 'libzeroplan.so.0')
+library=$(find "$folder/installed" -name 'libzeroplan.so.1')
 # Only namespace v1, and of the standard library what every C++ library shows.
 shown=$(nm -DC --defined-only "$library")
 grep -q 'zeroplan::v1::MakePlan' <<< "$shown" || fail "the library shows no MakePlan"

@@ -391,6 +391,14 @@ class Package(unittest.TestCase):
         folder = os.path.dirname(zeroplan.__file__)
         self.assertTrue(os.path.exists(os.path.join(folder, "py.typed")))
         self.assertTrue(os.path.exists(os.path.join(folder, "_core.pyi")))
+        # ZEROPLAN_WRITE_GENERATED: the source tree's file, which is written.
+        stub, written = zeroplan._options._stub(zeroplan), os.environ.get("ZEROPLAN_WRITE_GENERATED")
+        compile(stub, "__init__.pyi", "exec")
+        if written:
+            with open(written, "w", encoding="utf-8") as stream:
+                stream.write(stub)
+        with open(written or os.path.join(folder, "__init__.pyi"), encoding="utf-8") as stream:
+            self.assertEqual(stream.read(), stub, "python/zeroplan/__init__.pyi is not of the present options")
         self.assertEqual(zeroplan.__version__, zeroplan._core.version())
 
     def test_program_trains_on_the_cpu(self):

@@ -66,36 +66,16 @@ void SetPlannedBytes(const MemoryReport& memory, const std::optional<RunPredicti
 }
 
 void SetPlan(const Program& program, int ranks_per_host, MetricLine& line) {
-  const TrainSetup& setup = program.setup;
-  const Fp8Config& fp8 = setup.precision.fp8;
-  std::optional<std::string_view> recipe;
-  if (fp8.enabled) recipe = Fp8RecipeName(fp8.recipe);
-  line.Set("plan.model", program.model.name)
-      .Set("plan.params", program.model.ParamCount())
-      .Set("plan.stage", setup.zero.stage)
-      .Set("plan.offload_optimizer", OffloadDeviceName(setup.zero.offload_optimizer.device))
-      .Set("plan.offload_ratio", setup.zero.offload_optimizer.ratio)
-      .Set("plan.offload_param", OffloadDeviceName(setup.zero.offload_param.device))
-      .Set("plan.checkpointing", RecomputeName(setup.recompute))
-      .Set("plan.checkpoint_every", setup.recompute.every)
-      .Set("plan.checkpoint_layers", setup.recompute.layers)
-      .Set("plan.checkpointing_above", RecomputeName(setup.recompute.above))
-      .Set("plan.offload_activations", OffloadDeviceName(setup.recompute.offload.device))
-      .Set("plan.offload_activation_layers", setup.recompute.offload.layers)
-      .Set("plan.micro_batch", setup.batch.micro_batch)
-      .Set("plan.grad_accum", setup.batch.grad_accum)
-      .Set("plan.gpus", setup.batch.world_size)
-      .Set("plan.sequence_ranks", setup.batch.sequence_ranks)
-      .Set("plan.gpus_per_node", ranks_per_host)
-      .Set("plan.seq_len", setup.batch.seq_len)
-      .Set("plan.dtype", DtypeName(setup.precision.dtype))
-      .Set("plan.grad_accum_dtype", DtypeName(setup.precision.grad_accum_dtype))
-      .Set("plan.communication_dtype", DtypeName(SentGradDtype(setup)))
-      .Set("plan.master_weights", MasterWeightsName(setup.precision.master_weights))
-      .Set("plan.optimizer_states", MomentsName(setup.precision.moment_dtype))
-      .Set("plan.matmul_dtype", MatmulDtypeName(setup.precision))
-      .Set("plan.fp8_recipe", recipe)
+  line.Set("plan.model", program.model.name).Set("plan.params", program.model.ParamCount());
+  const auto set = [&](const char* prefix, const SettingRow& row) {
+    line.Set(fmt::format("{}.{}", prefix, row.name), RecordValue(row, program.setup));
+  };
+  for (const SettingRow* row : kMetricSettings) set("plan", *row);
+  line.Set("plan.gpus_per_node", ranks_per_host)
       .Set("plan.backend", program.backend == Backend::kCpu ? "cpu" : "cuda");
+  for (const SettingRow* row : kSettingRows) {
+    if (row->record != RecordType::kNone) set("choice", *row);
+  }
 }
 
 bool IsCsv(const std::string& path) { return path.ends_with(".csv"); }

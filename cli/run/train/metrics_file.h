@@ -42,6 +42,13 @@ class MetricLine {
   MetricLine& Set(std::string_view name, const char* value) {
     return Take(name, std::string(value));
   }
+  MetricLine& Set(std::string_view name, const SettingValue& value) {
+    return std::visit(
+        [&]<typename T>(const T& of) -> MetricLine& {
+          return std::is_same_v<T, std::monostate> ? Take(name, Value()) : Take(name, Value(of));
+        },
+        value);
+  }
   // Nothing: not known.
   template <typename T>
   MetricLine& Set(std::string_view name, const std::optional<T>& value) {

@@ -43,7 +43,7 @@ bool NamesDisk(const Request& request) {
   const auto names = [](const Given<std::vector<OffloadDevice>>& devices) {
     return devices && Contains(*devices, OffloadDevice::kNvme);
   };
-  return names(request.choice.offload_optimizer) || names(request.choice.offload_param) ||
+  return names(request.settings.offload_optimizer) || names(request.settings.offload_param) ||
          request.config.given();
 }
 
@@ -57,8 +57,8 @@ std::string MemoryText(const Plan& plan) {
 
 }  // namespace
 
-BatchFields WithDefaultBatch(BatchFields fields, const ConfigDocument& config, int ranks,
-                             int64_t kept, int64_t seq_len, std::vector<std::string>& notes) {
+Asked WithDefaultBatch(Asked fields, const ConfigDocument& config, int ranks, int64_t kept,
+                       int64_t seq_len, std::vector<std::string>& notes) {
   const bool global =
       fields.global_batch || fields.global_batch_tokens || config.Says("train_batch_size");
   const bool micro = fields.micro_batch || config.Says("train_micro_batch_size_per_gpu");
@@ -105,15 +105,15 @@ OpenChoice::OpenChoice(const Request& options, const HardwareProfile& hardware, 
         kGuessedNetwork));
   }
   // To plan and search "cpu" is any share; to a run, as to estimate, it is all of the optimizer.
-  Given<double>& ratio = request.choice.offload_ratio;
-  const auto& devices = request.choice.offload_optimizer;
+  Given<double>& ratio = request.settings.offload_ratio;
+  const auto& devices = request.settings.offload_optimizer;
   if (devices && Contains(*devices, OffloadDevice::kCpu) && !ratio) {
     ratio.emplace(1);
     ratio.text = "1";
   }
   // It is known: nobody looks at the machine again. What the driver locks decides where it is open;
   // else the run sees to it.
-  const bool pins_as_told = request.config.given() || request.choice.pin_memory;
+  const bool pins_as_told = request.config.given() || request.settings.pin_memory;
   if (pins_as_told) request.cluster.pinned_limit = {};
   request.hardware.profile.clear();
   request.hardware.find = [hardware, ranks, pins_as_told](bool) {
@@ -124,14 +124,14 @@ OpenChoice::OpenChoice(const Request& options, const HardwareProfile& hardware, 
     return found;
   };
   Assumptions unsaid;
-  const ModelSpec model = ResolveModel(request.model, request.batch.seq_len, unsaid);
+  const ModelSpec model = ResolveModel(request.model, request.settings.seq_len, unsaid);
   const int64_t seq_len = ResolveSeqLen(request, model, unsaid);
-  const Given<std::vector<int>>& asked_sequences = request.choice.sequence_ranks;
+  const Given<std::vector<int>>& asked_sequences = request.settings.sequence_ranks;
   CheckSequenceRanks(asked_sequences, OwnExecutor(), model, seq_len, ranks);
   const int shared =
       asked_sequences ? asked_sequences->front() : ConfigSequenceRanks(request.config);
-  request.batch =
-      WithDefaultBatch(request.batch, request.config, std::max(1, ranks / shared),
+  request.settings =
+      WithDefaultBatch(request.settings, request.config, std::max(1, ranks / shared),
                        kept_ ? kept_->setup.batch.global_batch() : 0, seq_len, assumptions.notes);
   const std::optional<int> detected = assumptions.detected_gpus;
   plan_.emplace(asked, assumptions);
@@ -153,8 +153,8 @@ bool OpenChoice::KeepsRun() const {
   const TrainSetup& kept = kept_->setup;
   const SearchSpace& space = plan_->inputs().space;
   const Candidate ran = CandidateOf(kept);
-  const ChoiceFields& choice = options_.choice;
-  const BatchFields& batch = options_.batch;
+  const Asked& choice = options_.settings;
+  const Asked& batch = options_.settings;
   const bool config = options_.config.given();
   if (kept.batch.world_size != base().batch.world_size ||
       kept.batch.seq_len != base().batch.seq_len || kept.precision != base().precision) {
@@ -163,7 +163,7 @@ bool OpenChoice::KeepsRun() const {
   if ((config || choice.sequence_ranks) && !Contains(space.sequence_ranks, ran.sequence_ranks)) {
     return false;
   }
-  if ((config || choice.stages) && !Contains(space.stages, ran.stage)) return false;
+  if ((config || choice.stage) && !Contains(space.stages, ran.stage)) return false;
   if ((config || choice.shard_group || choice.across_groups) &&
       !Contains(space.groupings, ran.grouping)) {
     return false;
@@ -176,7 +176,7 @@ bool OpenChoice::KeepsRun() const {
   if ((config || choice.pin_memory) && !Contains<uint8_t>(space.pin_memory, ran.pin_memory)) {
     return false;
   }
-  const bool asks_homes = options_.runtime.offload_activations || choice.offload_activation_layers;
+  const bool asks_homes = options_.settings.offload_activations || choice.offload_activation_layers;
   if ((config || choice.checkpointing || choice.checkpoint_every || asks_homes) &&
       !Contains(space.recompute, ran.recompute)) {
     return false;

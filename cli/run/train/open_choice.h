@@ -23,8 +23,8 @@ inline constexpr int64_t kDefaultSequences = 32;
 // where both leave it open: with a micro-batch alone one micro-step; with an accumulation alone, or
 // with nothing, about kDefaultSequences, or as many as the run to resume had (`kept`, 0: none)
 // where `ranks` divide them. Adds a line to `notes` where nothing was said.
-BatchFields WithDefaultBatch(BatchFields fields, const ConfigDocument& config, int ranks,
-                             int64_t kept, int64_t seq_len, std::vector<std::string>& notes);
+Asked WithDefaultBatch(Asked fields, const ConfigDocument& config, int ranks, int64_t kept,
+                       int64_t seq_len, std::vector<std::string>& notes);
 
 // Makes a host's ranks a node's, and returns how many: hosts may differ in their ranks, so it is as
 // many as all can be made of.

@@ -179,7 +179,7 @@ void AddSaveOptions(Command& command, TrainCommand& options) {
                  "Write these saves beside the steps, from a copy of the states in host memory: "
                  "12 bytes for each of a rank's parameters (default auto: where that fits; a plan "
                  "says whether it was counted)"},
-                options.common.async_save, OneOf(kWords<AsyncSave>));
+                options.common.settings.async_save, OneOf(kWords<AsyncSave>));
   command.Value({run, "--keep", "COUNT", "How many of the newest checkpoints are kept (default 2)"},
                 options.keep, WholeIn<int>(1, 1'000'000));
   command.Flag(run, "--keep-best",
@@ -203,7 +203,7 @@ void AddSaveOptions(Command& command, TrainCommand& options) {
       {run, "--rendezvous-timeout", "SECONDS",
        "Time in which all ranks of a run of several processes have to meet (default 120)"},
       options.rendezvous_timeout, WholeIn<int>(1, 86'400));
-  AddDeterministicField(command, options.common);
+  AddDeterministicField(command, options.common.settings);
   command.Flag(run, "--resume", "Continue from the latest checkpoint in --save, if there is one",
                options.run.resume);
   command.Flag(run, "--strict-resume",
@@ -300,7 +300,7 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
                  "stream: windows over all tokens. documents: whole documents, several a sequence, "
                  "that do not see each other. off: one document a sequence, padded (default: "
                  "stream; for conversations documents, but off on GPUs before Hopper)"},
-                options.common.packing, OneOf(kWords<Packing>));
+                options.common.settings.packing, OneOf(kWords<Packing>));
   command.Flag("Data", "--truncate",
                "With --packing documents or off: of a document longer than a sequence train on the "
                "first --seq-len tokens (default: on all of it, in pieces; of conversations on the "
@@ -335,8 +335,8 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
                 "Remote shell, to which host and command are added (default: ssh -o BatchMode=yes "
                 "-o ConnectTimeout=20 -o ServerAliveInterval=15)"},
                options.ssh);
-  AddBatchFields(command, options.common.batch, /*searched=*/true, /*trains=*/true);
-  AddChoiceFields(command, options.common, /*all_default=*/false);
+  AddSettings(command, options.common.settings, SettingGroup::kBatch, OptionsOf::kTrain);
+  AddChoiceFields(command, options.common, OptionsOf::kTrain);
 }
 
 double InterruptionRate(const TrainCommand& command, const std::optional<PlanFile>& plan) {

@@ -201,7 +201,7 @@ bool SavesBetweenSteps(const TrainCommand& command) {
 }
 
 void ResolveAsyncSave(const TrainCommand& command, TrainWork& work) {
-  const AsyncSave asked = command.common.async_save.value_or(AsyncSave::kIfItFits);
+  const AsyncSave asked = command.common.settings.async_save.value_or(AsyncSave::kIfItFits);
   if (asked == AsyncSave::kOn && !SavesBetweenSteps(command)) {
     ThrowUsage(
         "--async-save: on has no effect without saves between steps; add --save DIR and "
@@ -214,7 +214,7 @@ void ResolveAsyncSave(const TrainCommand& command, TrainWork& work) {
 // The program is the planned one: what its memory was counted with stays.
 void CheckAsyncSaveOfPlan(const TrainCommand& command, const PlanFile& plan,
                           Assumptions& assumptions) {
-  const AsyncSave asked = command.common.async_save.value_or(AsyncSave::kIfItFits);
+  const AsyncSave asked = command.common.settings.async_save.value_or(AsyncSave::kIfItFits);
   const bool planned = plan.lower.async_save;
   if (asked == (planned ? AsyncSave::kOff : AsyncSave::kOn)) {
     ThrowUsage(
@@ -237,7 +237,7 @@ TrainWork WorkOfPlan(const TrainCommand& command, Backend backend, Assumptions& 
   const PlanFile& plan = work.plan.emplace(std::move(read));
   work.model = plan.model;
   work.setup = plan.setup;
-  if (command.common.deterministic && !plan.setup.deterministic) {
+  if (command.common.settings.deterministic && !plan.setup.deterministic) {
     work.setup.deterministic = true;
     if (backend == Backend::kCuda) {
       assumptions.notes.push_back(fmt::format(
@@ -296,7 +296,7 @@ void Choose(const TrainCommand& command, const ChoosingAt& at, const Resolving& 
   const std::string of_rank_0 =
       by.group != nullptr && by.group->rank() > 0 ? by.group->AllGather("").front() : "";
   if (!of_rank_0.empty()) {
-    work.model = ResolveModel(command.common.model, command.common.batch.seq_len, assumptions);
+    work.model = ResolveModel(command.common.model, command.common.settings.seq_len, assumptions);
     work.setup = ReadProgramRecord(of_rank_0, "choice", 1, "rank 0").setup;
   } else if (at.plans) {
     OpenChoice choice(command.common, at.hardware, at.ranks, at.ranks_per_host, work.kept,
@@ -305,7 +305,7 @@ void Choose(const TrainCommand& command, const ChoosingAt& at, const Resolving& 
     work.setup = by.ranks_follow ? choice.Any() : choice.Choose(assumptions);
     SetDefaultRate(command, work, assumptions);
   } else {
-    work.model = ResolveModel(command.common.model, command.common.batch.seq_len, assumptions);
+    work.model = ResolveModel(command.common.model, command.common.settings.seq_len, assumptions);
     work.setup = PlainSetup(command, work.model, at.hardware, at.backend, at.ranks, assumptions);
     SetDefaultRate(command, work, assumptions);
   }
@@ -337,7 +337,7 @@ TrainWork WorkOfConfig(const TrainCommand& command, const ChoosingAt& at, const 
   ValidateSetup(work.setup, config.given() ? config.name() : "command line");
   NoteIdleSums(std::span(&work.setup, 1), assumptions);
   work.lower.checkpoints = !command.save.empty() || !work.weights_folder.empty();
-  work.lower.document_borders = command.common.packing == Packing::kDocuments;
+  work.lower.document_borders = command.common.settings.packing == Packing::kDocuments;
   ResolveAsyncSave(command, work);
   return work;
 }
@@ -385,7 +385,7 @@ void CheckTogether(const TrainCommand& command, const TrainWork& work) {
 }
 
 // Elsewhere it implies full recompute. Beside a run most people mean saves by it.
-void CheckCheckpointWords(const ChoiceFields& choice) {
+void CheckCheckpointWords(const Asked& choice) {
   if (!choice.checkpoint_every || choice.checkpointing) return;
   ThrowUsage(
       "--checkpoint-every: {0} is a number of layers that are recomputed together, not of steps; "
@@ -406,7 +406,7 @@ TrainWork ResolveWork(const TrainCommand& command, Backend backend, const Resolv
   const HardwareFields& hardware = command.common.hardware;
   const Given<uint64_t>& gpu_memory = command.common.cluster.gpu_memory;
   const bool on_gpu = backend == Backend::kCuda;
-  CheckCheckpointWords(command.common.choice);
+  CheckCheckpointWords(command.common.settings);
   RefuseOnCpu(backend, "--hw", hardware.profile);
   RefuseOnCpu(backend, "--network", hardware.network);
   RefuseOnCpu(backend, "--gpu-memory", gpu_memory.text);
@@ -535,7 +535,7 @@ PlanFile ResolvePlan(const std::string& file, const Request& options, Assumption
     ThrowUsage("--gpus: {} is not allowed: {} is for {}; leave the option out, or plan again",
                *gpus, file, plan.cluster.gpus);
   }
-  if (options.runtime.offload_activations) {
+  if (options.settings.offload_activations) {
     ThrowUsage("--offload-activations: is not allowed with --plan, which decides it; plan again");
   }
   const ModelFields& model = options.model;
@@ -546,7 +546,7 @@ PlanFile ResolvePlan(const std::string& file, const Request& options, Assumption
 }
 
 void CheckPackingAsked(const TrainCommand& command, const TrainWork& work) {
-  const Given<Packing>& asked = command.common.packing;
+  const Given<Packing>& asked = command.common.settings.packing;
   const bool planned = PlannedWithBorders(work);
   if (!work.plan || !asked || (*asked == Packing::kDocuments) == planned) return;
   ThrowUsage(
@@ -559,7 +559,7 @@ void CheckPackingAsked(const TrainCommand& command, const TrainWork& work) {
 Packing SettlePacking(const TrainCommand& command, Backend backend,
                       std::span<const std::string> data, TrainWork& work) {
   const auto settle = [&] {
-    if (command.common.packing) return *command.common.packing;
+    if (command.common.settings.packing) return *command.common.settings.packing;
     if (PlannedWithBorders(work)) return Packing::kDocuments;
     if (!TokenDataset::Open(data).has_mask()) return Packing::kStream;
     if (work.plan) {

@@ -32,6 +32,8 @@
 #include <utility>
 #include <vector>
 
+#include "zeroplan/choice.h"
+
 #define ZEROPLAN_EXPORT __attribute__((visibility("default")))
 
 namespace zeroplan::v1 {
@@ -84,38 +86,6 @@ struct StepSeconds {
   std::optional<double> exposed_offload;  // compute waits for PCIe, host kernels or the disk
   std::optional<double> optimizer;        // kernels of the update
   std::optional<double> total;
-};
-
-// How a model is trained.
-struct Choice {
-  int gpus = 1;
-  int stage = 0;                  // of ZeRO
-  std::string offload_optimizer;  // "none", "cpu", "nvme"
-  double offload_ratio = 1;       // share of the optimizer that is offloaded
-  std::string offload_param;      // "none", "cpu", "nvme"
-  bool pin_memory = true;         // what is offloaded is staged in page-locked memory
-  std::string checkpointing;      // "none", "selective", "products", "full"
-  int checkpoint_every = 0;       // layers that are recomputed together; 0 but with "full"
-  int64_t micro_batch = 1;        // sequences
-  int64_t grad_accum = 1;         // micro-steps a step
-  int shard_group = 1;            // GPUs that share what the stage shards
-  // What shard groups share all the same: "replicate" (nothing), "optimizer", "gradients"; none:
-  // there is one group.
-  std::optional<std::string> across_groups;
-  std::string master_weights;    // "fp32", "split", "16bit"
-  std::string optimizer_states;  // "fp32", "bf16", "8bit"
-  std::string matmul_dtype;      // what the linears of layers multiply in: "fp8", or the dtype
-  // What has a scale of its own in FP8, "tensor" or "blocks", and the smaller side from which on
-  // linears are in FP8; none: not in FP8, or in another runtime's.
-  std::optional<std::string> fp8_recipe;
-  std::optional<int64_t> fp8_least_side;
-  int checkpoint_layers = 0;        // how many, the first ones, "checkpointing" is of; 0: all
-  std::string checkpointing_above;  // of the others: "none", "selective"
-  // Where what layers keep for the backward pass lies until then, "none" (the GPU) or "cpu", and
-  // of how many layers; 0: all but the last.
-  std::string offload_activations;
-  int offload_activation_layers = 0;
-  int sequence_ranks = 1;  // GPUs that share each sequence
 };
 
 struct Model {
@@ -202,7 +172,6 @@ struct Data {
 
 struct EstimatedChoice {
   Choice choice;
-  std::string dtype, grad_accum_dtype, communication_dtype;  // "bf16", "fp16", "fp32"
   // Elements, where they are not set by a config zeroplan's own choice.
   std::optional<uint64_t> reduce_bucket, prefetch_bucket;  // none: the runtime has no such bucket
   uint64_t persistence_threshold = 0, reuse_distance = 0;

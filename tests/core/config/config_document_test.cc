@@ -47,7 +47,8 @@ TEST_CASE("config document: a file that changes after it was read changes nothin
 }
 
 TEST_CASE("config document: what is no JSON is refused with its name and line") {
-  const std::string error = ErrorOf(ExitCode::kUsage, [] { ConfigDocument("{\n\"a\": }", "log (config, line 3)"); });
+  const std::string error =
+      ErrorOf(ExitCode::kUsage, [] { ConfigDocument("{\n\"a\": }", "log (config, line 3)"); });
   CHECK(Has(error, "log (config, line 3):2:"));
 }
 

@@ -40,17 +40,17 @@ class Draw {
     request.common.model.model =
         Any<const char*>({"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt3-1.3b", "gpt3-2.7b",
                           "gpt3-6.7b", "llama3.2-1b", "qwen2.5-0.5b"});
-    Give(request.common.batch.seq_len, Any<int64_t>({512, 1024}));
+    Give(request.common.settings.seq_len, Any<int64_t>({512, 1024}));
     if (Int(0, 2) == 0) {
-      Give(request.common.batch.global_batch,
+      Give(request.common.settings.global_batch,
            *request.common.cluster.gpus * Any<int64_t>({1, 4, 8, 16}));
     }
     if (Int(0, 2) == 0) {
       Give(request.common.cluster.gpu_memory, Any<uint64_t>({6, 10, 16, 24}) * 1'000'000'000);
     }
     if (Int(0, 2) == 0) {
-      Give(request.common.choice.offload_optimizer, {OffloadDevice::kNone});
-      Give(request.common.choice.offload_param, {OffloadDevice::kNone});
+      Give(request.common.settings.offload_optimizer, {OffloadDevice::kNone});
+      Give(request.common.settings.offload_param, {OffloadDevice::kNone});
     }
     return request;
   }
@@ -83,7 +83,7 @@ struct Typed {
 };
 
 Typed Type(PlanRequest request, const std::vector<int>& stages = {}) {
-  if (!stages.empty()) Give(request.common.choice.stages, stages);
+  if (!stages.empty()) Give(request.common.settings.stage, stages);
   Assumptions assumptions;
   ResolvedPlan resolved(request, assumptions);
   const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(resolved.inputs());
@@ -102,7 +102,7 @@ PlanRequest With(PlanRequest request, const Claim& claim, double value, bool net
   if (claim.gpu_memory_bytes) {
     Give(request.common.cluster.gpu_memory, static_cast<uint64_t>(value));
   } else if (claim.global_batch) {
-    Give(request.common.batch.global_batch, static_cast<int64_t>(value));
+    Give(request.common.settings.global_batch, static_cast<int64_t>(value));
   } else {
     const std::string rate = FormatBandwidth(value, network);
     std::string& option =
@@ -220,7 +220,7 @@ class Playback {
     ++tally_.typed;
     PlanRequest request = request_;
     Give(request.common.cluster.gpus, *claim.gpus);
-    if (claim.global_batch) Give(request.common.batch.global_batch, *claim.global_batch);
+    if (claim.global_batch) Give(request.common.settings.global_batch, *claim.global_batch);
     const Typed typed = Type(request);
     const double rate = typed.found ? typed.found->tokens_per_second : 0;
     CHECK_MESSAGE(*claim.gpus < *request_.common.cluster.gpus, line.text);
@@ -268,7 +268,7 @@ class Playback {
       PlanRequest pinned = With(request_, claim, value, network_);
       std::vector<int> stages = claim.stages;
       if (space_.groupings.size() > 1) {
-        Give(pinned.common.choice.shard_group, claim.found->candidate.grouping.ranks);
+        Give(pinned.common.settings.shard_group, claim.found->candidate.grouping.ranks);
       } else {
         stages = {claim.found->candidate.stage};
       }

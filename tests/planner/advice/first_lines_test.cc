@@ -33,7 +33,7 @@ struct FirstQuestion {
     };
     give(request.common.cluster.gpus, gpus);
     give(request.common.cluster.gpus_per_node, gpus_per_node);
-    give(request.common.batch.global_batch, global_batch);
+    give(request.common.settings.global_batch, global_batch);
     return request;
   }
   std::string Text() const {

@@ -89,8 +89,9 @@ TEST_CASE("machines: random questions have the rows, the order and the marks of 
     std::vector<int> gpus = {1, 2, 4, 8};
     gpus.erase(gpus.begin() + static_cast<std::ptrdiff_t>(random() % gpus.size()));
     PlanRequest request = Compared(any(models), hw, gpus);
-    request.common.batch.seq_len.emplace(any(std::vector<int64_t>{512, 1024}));
-    if (random() % 2 == 0) request.common.batch.global_batch.emplace(any(std::vector{32, 64, 24}));
+    request.common.settings.seq_len.emplace(any(std::vector<int64_t>{512, 1024}));
+    if (random() % 2 == 0)
+      request.common.settings.global_batch.emplace(any(std::vector{32, 64, 24}));
     if (random() % 2 == 0) request.common.goal.tokens.emplace(20'000'000);
     request.machines.objective.emplace(
         any(std::vector{MachineObjective::kTime, MachineObjective::kCost}));
@@ -103,7 +104,7 @@ TEST_CASE("machines: random questions have the rows, the order and the marks of 
     prices.gpu_hour["b300-288gb-sxm"] = 9;
     prices.Write(folder.path("prices.json"));
     request.machines.prices = folder.path("prices.json");
-    INFO(request.common.model.model, " ", *request.common.batch.seq_len);
+    INFO(request.common.model.model, " ", *request.common.settings.seq_len);
 
     const MachineComparison all = ComparedNow(request);
     REQUIRE(all.rows.size() == hw.size() * gpus.size());
@@ -319,10 +320,10 @@ TEST_CASE("machines: what cannot be compared is refused before anything is searc
   CHECK(Has(with([](PlanRequest& r) { r.machines.prices = "/no/such/prices.json"; }),
             "/no/such/prices.json"));
   // What is wrong with every machine is wrong with the question; with one, it is that row's.
-  CHECK(Has(with([](PlanRequest& r) { r.common.batch.seq_len.emplace(100'000); }), "seq_len"));
+  CHECK(Has(with([](PlanRequest& r) { r.common.settings.seq_len.emplace(100'000); }), "seq_len"));
   PlanRequest odd = Compared("gpt2", {"t4", "l4"}, {1, 8});
-  odd.common.batch.global_batch.emplace(4);
-  odd.common.choice.sequence_ranks.emplace(std::vector{1});
+  odd.common.settings.global_batch.emplace(4);
+  odd.common.settings.sequence_ranks.emplace(std::vector{1});
   const MachineComparison all = ComparedNow(odd);
   CHECK(all.rows.front().gpus == 1);
   CHECK_FALSE(all.rows.back().choice);

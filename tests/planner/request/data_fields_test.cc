@@ -27,9 +27,9 @@ class MadeUp : public DataCount {
     DataFacts facts;
     facts.lengths = DocumentLengths({{100, 100}});
     facts.seq_len = asked.seq_len;
-    facts.packing = asked.packing;
+    facts.packing = asked.settings.packing;
     facts.fixed_rows = asked.fixed_rows;
-    const uint64_t rows = asked.packing == Packing::kDocuments ? 25 : 100;
+    const uint64_t rows = asked.settings.packing == Packing::kDocuments ? 25 : 100;
     facts.epoch = {rows, 9900};
     return facts;
   }
@@ -49,7 +49,7 @@ PlanRequest Asked(const std::string& hw, DataReader read) {
   request.common.model.model = "gpt2";
   request.common.hardware.profile = hw;
   Set(request.common.cluster.gpus, 1);
-  Set(request.common.batch.seq_len, int64_t{512});
+  Set(request.common.settings.seq_len, int64_t{512});
   request.common.goal.data.paths = {"chats.jsonl"};
   request.common.goal.data.read = std::move(read);
   return request;
@@ -72,7 +72,7 @@ TEST_CASE("data: packed as the machine, the program and the question have it") {
     return note.starts_with("Packing: off, one conversation a sequence, padded, as ");
   }));
   PlanRequest request = Asked("rtx4090", Reading(reads));
-  request.common.packing.emplace(Packing::kStream);
+  request.common.settings.packing.emplace(Packing::kStream);
   CHECK(packing_of(request, said) == Packing::kStream);
   request = Asked("dgx-h100", Reading(reads));
   request.common.runtime.runtime.emplace(&DeepSpeedRuntime());
@@ -80,7 +80,7 @@ TEST_CASE("data: packed as the machine, the program and the question have it") {
   CHECK(reads == 4);
   request.common.goal.data.truncate = true;
   request.common.runtime = {};
-  request.common.packing.emplace(Packing::kStream);
+  request.common.settings.packing.emplace(Packing::kStream);
   CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { packing_of(request, titan); }), "⟦truncate⟧"));
 }
 
@@ -88,7 +88,7 @@ TEST_CASE("data: an estimate counts its run by it") {
   int reads = 0;
   Request request = Asked("dgx-h100", Reading(reads)).common;
   request.goal.data.epochs.emplace(2);
-  Set(request.batch.micro_batch, int64_t{5});
+  Set(request.settings.micro_batch, int64_t{5});
   Assumptions assumptions;
   const ResolvedEstimate resolved(request, assumptions);
   CHECK(reads == 1);
@@ -107,7 +107,7 @@ TEST_CASE("data: machines read it once, and each packs it its own way") {
   int reads = 0;
   PlanRequest request = Asked("", ReadingOnce(Reading(reads)));
   request.machines.hw = {"dgx-h100", "rtx4090"};
-  request.common.choice.stages.emplace({0});
+  request.common.settings.stage.emplace({0});
   Assumptions assumptions;
   const MachineComparison all = CompareMachines(request, assumptions, {});
   CHECK(reads == 1);
@@ -160,7 +160,7 @@ TEST_CASE("data: fields that do not go together") {
             "⟦epochs⟧: says how ⟦data⟧ is trained on"));
   CHECK(Has(refused([](PlanRequest& r) {
               r.config_for.emplace(ConfigFormat::kTorchtitan);
-              r.common.packing.emplace(Packing::kOff);
+              r.common.settings.packing.emplace(Packing::kOff);
             }),
             "torchtitan"));
   CHECK(reads == 0);

@@ -76,16 +76,16 @@ TEST_CASE("homes: the fields that are named for a choice ask for it") {
     CAPTURE(text);
     fields.Read(text);
     CheckRecomputeFields(request);
-    const int every = request.choice.checkpoint_every.value_or(homes.kind == kFull ? 1 : 0);
+    const int every = request.settings.checkpoint_every.value_or(homes.kind == kFull ? 1 : 0);
     const RecomputeConfig kind = {homes.kind, every};
-    CHECK(RecomputeName(homes) == request.choice.checkpointing.text);
+    CHECK(RecomputeName(homes) == request.settings.checkpointing.text);
     CHECK(WithRecomputeFields(kind, request, 5) == OfModel(homes, 5));
   }
 }
 
 TEST_CASE("homes: another runtime has those of its recipe alone") {
   Request request;
-  request.runtime.offload_activations = true;
+  request.settings.offload_activations = true;
   CHECK_FALSE(request.runtime.recipe().offload_activations);
   CHECK(request.runtime.first_of_recipe().empty());
   CHECK(WithRecomputeFields(FullRecompute(), request, 5).offload.device == OffloadDevice::kCpu);
@@ -115,8 +115,8 @@ TEST_CASE("homes: of long sequences mixes are searched unasked, of shorter ones 
     request.common.model.model = "llama3.2-1b";
     request.common.hardware.profile = "hgx-h200";
     request.common.cluster.gpus.emplace(1);
-    request.common.batch.seq_len.emplace(seq_len);
-    if (kind) request.common.choice.checkpointing.emplace(*kind);
+    request.common.settings.seq_len.emplace(seq_len);
+    if (kind) request.common.settings.checkpointing.emplace(*kind);
     Assumptions assumptions{.logged = true};
     return ResolvedPlan(request, assumptions).inputs().space;
   };

@@ -65,8 +65,8 @@ TEST_CASE("largest: at any number of GPUs and memory, within bounded work, and i
     const int offload = any({0, 1});
     CAPTURE(offload);
     if (offload == 0) {
-      request.common.choice.offload_optimizer.emplace(std::vector{OffloadDevice::kNone});
-      request.common.choice.offload_param.emplace(std::vector{OffloadDevice::kNone});
+      request.common.settings.offload_optimizer.emplace(std::vector{OffloadDevice::kNone});
+      request.common.settings.offload_param.emplace(std::vector{OffloadDevice::kNone});
     }
     const PlanRequest asked = request;
     const LargestAnswer answer = FindLargest(request);
@@ -99,8 +99,8 @@ TEST_CASE("largest: what comes closest may keep some layers' activations on the 
   PlanRequest request = Asked("h200-141gb-sxm", 1);
   request.largest.emplace(Largest::kSeqLen);
   request.common.model.model = "llama3.1-8b";
-  Set<int64_t>(request.common.batch.micro_batch, 1);
-  Set<int64_t>(request.common.batch.grad_accum, 1);
+  Set<int64_t>(request.common.settings.micro_batch, 1);
+  Set<int64_t>(request.common.settings.grad_accum, 1);
   Set<uint64_t>(request.common.cluster.gpu_memory, 80'000'000'000);
   Set<uint64_t>(request.common.cluster.host_memory, 150'000'000'000);
   const LargestAnswer answer = FindLargest(request);

@@ -27,7 +27,7 @@ PlanRequest Asked(const std::string& model, int64_t seq_len, int gpus) {
   PlanRequest request;
   request.common.hardware.profile = "hgx-h200";
   request.common.model.model = model;
-  request.common.batch.seq_len.emplace(seq_len);
+  request.common.settings.seq_len.emplace(seq_len);
   request.common.cluster.gpus.emplace(gpus);
   request.quick = true;
   return request;
@@ -83,8 +83,8 @@ TEST_CASE("sequence ranks: those of a ring divide the tokens, whatever the heads
   const auto asked = [](const Runtime& runtime, int64_t seq_len) {
     PlanRequest request = Asked("qwen2.5-1.5b", seq_len, 8);
     request.common.runtime.runtime.emplace(&runtime);
-    request.common.choice.sequence_ranks.emplace(Ranks{8});
-    request.common.choice.sequence_ranks.text = "8";
+    request.common.settings.sequence_ranks.emplace(Ranks{8});
+    request.common.settings.sequence_ranks.text = "8";
     return request;
   };
   CHECK(PlanOf(asked(Fsdp2Runtime(), 32768)).setup.batch.sequence_ranks == 8);
@@ -99,8 +99,8 @@ TEST_CASE("sequence ranks: those of a ring divide the tokens, whatever the heads
         "32776 tokens are no multiple of; use a multiple of 16 as ⟦seq_len⟧");
   // What may be searched is the runtime's, too.
   PlanRequest search = asked(Fsdp2Runtime(), 1 << 18);
-  search.common.choice.sequence_ranks.emplace();
-  search.common.batch.global_batch.emplace(1);
+  search.common.settings.sequence_ranks.emplace();
+  search.common.settings.global_batch.emplace(1);
   CHECK(PlanOf(search).setup.batch.sequence_ranks == 8);
 }
 
@@ -120,7 +120,7 @@ TEST_CASE("sequence ranks: what a config costs is compared with what plan search
   SearchSpace space = resolved.full();
   resolved.UnaskedSequences(space);
   PlanRequest unasked = Asked("llama3.2-1b", 16384, 8);
-  unasked.common.batch.global_batch.emplace(2);
+  unasked.common.settings.global_batch.emplace(2);
   Assumptions of_plan;
   CHECK(space.sequence_ranks == ResolvedPlan(unasked, of_plan).inputs().space.sequence_ranks);
   CHECK(space.sequence_ranks.size() > 1);
@@ -154,14 +154,14 @@ TEST_CASE(
   for (const Runtime* runtime : {&OwnExecutor(), &DeepSpeedRuntime()}) {
     CAPTURE(runtime->key());
     const std::string text = loss("", *runtime, [](PlanRequest& asked) {
-      asked.common.batch.micro_batch.emplace(1);
-      asked.common.batch.grad_accum.emplace(2);
+      asked.common.settings.micro_batch.emplace(1);
+      asked.common.settings.grad_accum.emplace(2);
     });
     CHECK(Has(text, ", micro-batch 2) reaches"));
     CHECK(Has(text, "with ⟦global_batch⟧ 16 in place of ⟦config⟧, ⟦micro_batch⟧, ⟦grad_accum⟧ "));
   }
   // Keys that plan does not search are no part of the best either.
-  const auto batch = [](PlanRequest& asked) { asked.common.batch.global_batch.emplace(16); };
+  const auto batch = [](PlanRequest& asked) { asked.common.settings.global_batch.emplace(16); };
   CHECK(loss(R"(, "zero_quantized_weights": true, "stage3_max_live_parameters": 3e9)",
              OwnExecutor(), batch) == loss("", OwnExecutor(), batch));
 }
@@ -219,7 +219,7 @@ TEST_CASE("sequence ranks: a search finds what lowering all finds") {
 TEST_CASE("sequence ranks: one where nobody says, and searched where no GPU has a sequence") {
   CHECK(PlanOf(Asked("llama3.2-1b", 16384, 8)).setup.batch.sequence_ranks == 1);
   PlanRequest few = Asked("llama3.2-1b", 16384, 8);
-  few.common.batch.global_batch.emplace(2);
+  few.common.settings.global_batch.emplace(2);
   Assumptions assumptions;
   const Plan plan = PlanOf(few, &assumptions);
   CHECK(plan.setup.batch.global_batch() == 2);
@@ -228,21 +228,21 @@ TEST_CASE("sequence ranks: one where nobody says, and searched where no GPU has 
             "Sequences: shared by GPUs, which are more than the 2 sequences of a step; "
             "⟦sequence_ranks⟧ says how many share one."));
   // The same in tokens.
-  few.common.batch.global_batch = {};
-  few.common.batch.global_batch_tokens.emplace(2 * 16384);
+  few.common.settings.global_batch = {};
+  few.common.settings.global_batch_tokens.emplace(2 * 16384);
   CHECK(PlanOf(few).setup.batch == plan.setup.batch);
-  few.common.batch.global_batch_tokens = {};
+  few.common.settings.global_batch_tokens = {};
   // 12 over 8 GPUs is refused as ever, and so is what no sharing makes whole.
-  few.common.batch.global_batch.emplace(12);
+  few.common.settings.global_batch.emplace(12);
   CHECK(Has(Failure([&] { PlanOf(few); }), "use a multiple of 8"));
   PlanRequest learned = Asked("gpt2", 1024, 8);
-  learned.common.batch.global_batch.emplace(2);
+  learned.common.settings.global_batch.emplace(2);
   CHECK(Has(Failure([&] { PlanOf(learned); }), "use a multiple of 8"));
 }
 
 TEST_CASE("sequence ranks: asked for, they hold, and a plan gives them back") {
   PlanRequest request = Asked("llama3.2-1b", 32768, 8);
-  request.common.choice.sequence_ranks.emplace(Ranks{4});
+  request.common.settings.sequence_ranks.emplace(Ranks{4});
   const Plan plan = PlanOf(request);
   CHECK(plan.setup.batch.sequence_ranks == 4);
   const std::string config = WriteConfig(plan.setup, plan.model.layers);
@@ -253,8 +253,8 @@ TEST_CASE("sequence ranks: asked for, they hold, and a plan gives them back") {
 
   const auto refused = [&](int64_t seq_len, int gpus, Ranks ranks, const Runtime* runtime) {
     PlanRequest asked = Asked("llama3.2-1b", seq_len, gpus);
-    asked.common.choice.sequence_ranks.emplace(std::move(ranks));
-    asked.common.choice.sequence_ranks.text = "2";
+    asked.common.settings.sequence_ranks.emplace(std::move(ranks));
+    asked.common.settings.sequence_ranks.text = "2";
     if (runtime != nullptr) asked.common.runtime.runtime.emplace(runtime);
     return Failure([&] { PlanOf(asked); });
   };
@@ -270,9 +270,9 @@ TEST_CASE("sequence ranks: asked for, they hold, and a plan gives them back") {
 
 TEST_CASE("sequence ranks: proposed where one GPU is too small, and where they are faster") {
   PlanRequest request = Asked("llama3.1-8b", 1 << 20, 8);
-  request.common.batch.micro_batch.emplace(1);
+  request.common.settings.micro_batch.emplace(1);
   CHECK(Has(Failure([&] { PlanOf(request); }), "smallest change that fits: ⟦sequence_ranks⟧ 8 "));
-  request.common.choice.sequence_ranks.emplace();  // auto
+  request.common.settings.sequence_ranks.emplace();  // auto
   CHECK(PlanOf(request).setup.batch.sequence_ranks > 1);
   // Proposed with more GPUs, too.
   PlanRequest one = Asked("llama3.1-8b", 1 << 22, 1);
@@ -288,7 +288,7 @@ TEST_CASE("sequence ranks: proposed where one GPU is too small, and where they a
   const Plan plan = FindChoice(resolved, *search);
   CHECK(Has(FasterSequencesText(resolved, *search, plan),
             "Each GPU has sequences of its own; with ⟦sequence_ranks⟧ auto 1."));
-  slow.common.choice.sequence_ranks.emplace(Ranks{1});
+  slow.common.settings.sequence_ranks.emplace(Ranks{1});
   ResolvedPlan said(slow, unused);
   CHECK(FasterSequencesText(said, *search, plan).empty());
 }

@@ -17,8 +17,8 @@
 namespace zeroplan {
 namespace {
 
-ChoiceFields Asked(int group, int across) {
-  ChoiceFields fields;
+Asked Asked(int group, int across) {
+  Asked fields;
   fields.shard_group.emplace(group);
   fields.shard_group.text = group == kWholeNode ? "node" : std::to_string(group);
   if (across >= 0) {
@@ -65,8 +65,8 @@ TEST_CASE("shard groups: a plan whose groups go with no stage that is asked for 
   request.common.hardware.profile = "dgx-h100";
   request.common.cluster.gpus.emplace(64);
   const auto refusal = [&](int stage, int across) {
-    request.common.choice = Asked(8, across);
-    request.common.choice.stages.emplace(std::vector<int>{stage});
+    request.common.settings = Asked(8, across);
+    request.common.settings.stage.emplace(std::vector<int>{stage});
     return ErrorOf(ExitCode::kUsage, [&] {
       Assumptions unused;
       const ResolvedPlan resolved(request, unused);
@@ -77,10 +77,10 @@ TEST_CASE("shard groups: a plan whose groups go with no stage that is asked for 
 }
 
 TEST_CASE("shard groups: named stages that go without them are noted") {
-  ChoiceFields fields = Asked(8, 2);
-  fields.stages.emplace(std::vector<int>{0, 1, 2});
+  Asked fields = Asked(8, 2);
+  fields.stage.emplace(std::vector<int>{0, 1, 2});
   ChoiceSpace space;
-  space.stages = *fields.stages;
+  space.stages = *fields.stage;
   space.offload_optimizer = {OffloadDevice::kNone};
   TrainSetup base;
   base.batch.world_size = 64;

@@ -16,9 +16,9 @@ namespace zeroplan {
 namespace {
 
 CodeStyle StyleNamed(const std::string& name) {
-  const auto at = std::find(kCodeStyleNames.begin(), kCodeStyleNames.end(), name);
-  REQUIRE(at != kCodeStyleNames.end());
-  return static_cast<CodeStyle>(at - kCodeStyleNames.begin());
+  const std::optional<CodeStyle> style = ValueIn(kWords<CodeStyle>, name);
+  REQUIRE(style);
+  return *style;
 }
 
 // Null: of a part that no row has by itself.

@@ -120,10 +120,9 @@ TEST_CASE("an optimizer's states, transients and seconds beside what was measure
   int rows = 0;
   for (std::string line; std::getline(file, line); ++rows) {
     const auto row = nlohmann::json::parse(line);
-    const auto* name = std::find(kTorchOptimizerNames.begin(), kTorchOptimizerNames.end(),
-                                 row["optim"].get<std::string>());
-    REQUIRE(name != kTorchOptimizerNames.end());
-    const auto optimizer = static_cast<TorchOptimizer>(name - kTorchOptimizerNames.begin());
+    const auto named = ValueIn(kWords<TorchOptimizer>, row["optim"].get<std::string>());
+    REQUIRE(named);
+    const TorchOptimizer optimizer = *named;
     const Dtype params = row["dtype"] == "float32" ? Dtype::kF32 : Dtype::kBF16;
     REQUIRE(model.elements() == row["elements"].get<uint64_t>());
     CAPTURE(line);

@@ -82,10 +82,8 @@ TorchPlay TrainerPlay(const nlohmann::json& json) {
     recipe.param_dtype = fp32 ? Dtype::kF32 : Dtype::kBF16;
     // PEFT's adapters are in fp32 unless that is said.
     if (json.contains("lora") && !json.contains("adapters")) recipe.param_dtype.reset();
-    const auto* name = std::find(kTorchOptimizerNames.begin(), kTorchOptimizerNames.end(),
-                                 json.at("optim").get<std::string>());
-    REQUIRE(name != kTorchOptimizerNames.end());
-    recipe.optimizer = static_cast<TorchOptimizer>(name - kTorchOptimizerNames.begin());
+    recipe.optimizer = ValueIn(kWords<TorchOptimizer>, json.at("optim").get<std::string>());
+    REQUIRE(recipe.optimizer);
   }
   constexpr double kH200 = 139.8;
   play.limit_bytes = static_cast<uint64_t>(json.value("limit", kH200 - 1) * (1 << 30));

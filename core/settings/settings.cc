@@ -1,0 +1,49 @@
+#include "core/settings/settings.h"
+
+#include <fmt/format.h>
+
+namespace zeroplan {
+
+std::string SettingText(const SettingValue& value) {
+  return std::visit(
+      []<typename T>(const T& of) {
+        if constexpr (std::same_as<T, std::monostate>) {
+          return std::string();
+        } else {
+          return fmt::format("{}", of);
+        }
+      },
+      value);
+}
+
+const char* SettingGroupName(SettingGroup group) {
+  constexpr const char* kNames[] = {"Batch and precision", "ZeRO, offload and recompute", "Run",
+                                    "Runtime"};
+  return kNames[static_cast<size_t>(group)];
+}
+
+SettingValue DefaultValue(const SettingRow& row) { return row.get(TrainSetup()); }
+
+bool SetsOwnKey(const SettingRow& row, const TrainSetup& setup) {
+  return row.set != nullptr && row.get(setup) != DefaultValue(row);
+}
+
+const SettingRow* FindSetting(std::string_view name) {
+  for (const SettingRow* row : kSettingRows) {
+    if (row->name == name) return row;
+  }
+  return nullptr;
+}
+
+SettingValue RecordValue(const SettingRow& row, const TrainSetup& setup,
+                         const TorchRecipe* recipe) {
+  if (recipe != nullptr && row.own) return {};
+  // It is a part of the recipe there.
+  if (recipe != nullptr && &row == &setting::offload_activations) {
+    return ValueOf(OffloadDeviceName(recipe->offload_activations ? OffloadDevice::kCpu
+                                                                 : OffloadDevice::kNone));
+  }
+  return row.get(setup);
+}
+
+}  // namespace zeroplan
