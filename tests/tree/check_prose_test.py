@@ -52,6 +52,7 @@ class Findings(unittest.TestCase):
         self.assertEqual(found("a.h", "// Sends the bytes\n// of a rank. With one rank it returns.\n"), [])
         self.assertEqual(found("a.h", "int a;  // the bytes\n        // of a rank\n"), [])
         self.assertEqual(found("a.h", "// Bytes.\nint a;  // of a rank\n"), [(2, "clause opening")])
+        self.assertEqual(found("a.h", "int a;  // bytes\n// Of a rank.\n"), [(2, "clause opening")])
 
     def test_a_finding_names_the_line_of_its_sentence(self):
         self.assertEqual(found("a.h", "// Sends. It\n// waits. As the\n// file says.\n"), [(2, "vague verb")])
