@@ -1,6 +1,6 @@
-// What a GPU runs for a launch of kAttentionForward or kAttentionBackward: cuDNN's fused kernels,
-// for all of it or in parts, or our own plain ones, many times slower. The executor decides by
-// this, the cost model times it, and plans say it.
+// The kernels that a GPU runs for a launch of kAttentionForward or kAttentionBackward: cuDNN's
+// fused kernels, for the whole launch or in parts, or our own plain kernels, many times slower. The
+// executor chooses by this, the cost model times it, and plans report it.
 //
 // Legend: B micro-batch, T sequence, H heads of queries, G of keys and values, D head size.
 #pragma once
@@ -16,32 +16,32 @@ namespace zeroplan {
 
 struct AttentionLaunch {
   KernelDims dims{};           // B, T, H, G, D
-  Dtype dtype = Dtype::kBF16;  // of all tensors but lse
+  Dtype dtype = Dtype::kBF16;  // dtype of all tensors but lse
   bool backward = false;
-  int compute_capability = 0;  // of the GPU, as 90 for 9.0
-  // The backward pass gives the same bits at every run, in this workspace.
+  int compute_capability = 0;  // the GPU's, as 90 for 9.0
+  // The backward pass must give the same bits in every run, within this workspace.
   bool deterministic = false;
   uint64_t workspace_bytes = 0;
-  // Attention stays within documents (starts_BT of kernel_rows.inc). Then one program's forward and
-  // backward pass are both fused or both plain, for they keep lse in different orders: the pass
-  // does not matter, and `deterministic` is that of the program.
+  // Attention stays within documents (starts_BT of kernel_rows.inc). Then a program's forward and
+  // backward pass are both fused or both plain, because fused and plain kernels order lse
+  // differently: `backward` does not matter, and `deterministic` is the program's.
   bool documents = false;
 };
 
-// Why cuDNN's kernels cannot have a launch.
+// The reason why cuDNN's kernels do not support a launch.
 enum class PlainReason : uint8_t {
-  kNone,              // they can
+  kNone,              // they support it
   kGpu,               // below compute capability 8.0
   kDtype,             // neither bf16 nor fp16
-  kHeadSteps,         // D is no multiple of 8, with documents of 16
+  kHeadSteps,         // D is no multiple of 8 (16 with documents)
   kHeadSize,          // D is past MostFusedHead
   kLength,            // one token
   kWorkspace,         // deterministic, and the workspace does not hold one head of keys
-  kDocumentsGpu,      // with documents: below compute capability 9.0
-  kDocumentsOrdered,  // with documents: deterministic
+  kDocumentsGpu,      // documents, and below compute capability 9.0
+  kDocumentsOrdered,  // documents, and deterministic
 };
 
-// What one call takes: how many sequences and heads of keys, with the query heads that share these.
+// The size of one call: sequences and heads of keys, with the query heads that share those keys.
 struct AttentionPart {
   int64_t sequences = 0, key_heads = 0;
   bool operator==(const AttentionPart&) const = default;
@@ -54,62 +54,62 @@ KernelDims PartDims(const KernelDims& dims, const AttentionPart& part);
 
 struct AttentionPath {
   PlainReason plain = PlainReason::kNone;
-  AttentionPart part;  // fused: of each call; all of a launch's, unless it is deterministic
-  int64_t calls = 0;   // fused: one after the other
+  AttentionPart part;  // fused: size of each call; the whole launch unless it is deterministic
+  int64_t calls = 0;   // fused: calls, one after the other
 
   bool fused() const { return plain == PlainReason::kNone; }
 };
 
 // Sources: the support surface of NVIDIA's cudnn-frontend 1.32 (scaled dot product attention) for
-// cuDNN 9.10 and newer, and FusedAttentionBackwardBytes. Of GPUs Hopper alone was tried.
+// cuDNN 9.10 and newer, and FusedAttentionBackwardBytes. Tried on Hopper GPUs only.
 AttentionPath AttentionPathOf(const AttentionLaunch& launch);
 
-// Where a fused launch with documents has what in its workspace, in bytes; each part at a multiple
-// of 256. cuDNN gets documents as the sequences of a ragged batch: `slots` of them, of which those
-// beyond the documents that there are have length 0.
+// The layout of a fused launch's workspace with documents, in bytes; each part at a multiple of
+// 256. cuDNN gets documents as the sequences of a ragged batch with `slots` sequences; those beyond
+// the number of documents have length 0.
 struct DocumentWorkspace {
-  // Offsets, in bytes from the workspace's begin. [slots + 1] int64: of each document's first
-  // element in rows of qkv, of out and of lse_MH, and of `keys`; the last is their end.
+  // Offsets of arrays, in bytes from the workspace's begin. Each array is [slots + 1] int64: each
+  // document's first element in rows of qkv, of out, of lse_MH and of `keys`; the last entry is
+  // their end.
   uint64_t qkv_offsets = 0, out_offsets = 0, lse_offsets = 0, key_offsets = 0;
   uint64_t lengths = 0;  // [slots] int32
-  // Backward, where heads of keys are shared: these and their gradients in 16 bits, [M][G*D] each,
-  // copied from qkv and to dqkv. cuDNN's sums of every query head are as far apart as rows of keys
-  // are, so that among rows of qkv they would take several times the memory.
+  // Backward, if heads of keys are shared: keys, values and their gradients in 16 bits, [M][G*D]
+  // each, copied from qkv and to dqkv. cuDNN spaces its sums of every query head as far apart as
+  // rows of keys, so that rows within qkv would need several times the memory.
   uint64_t keys = 0, values = 0, dk = 0, dv = 0;
-  uint64_t library = 0;  // offset of cuDNN's own, the rest
-  uint64_t bytes = 0;    // all
+  uint64_t library = 0;  // offset of cuDNN's own workspace, the rest
+  uint64_t bytes = 0;    // total size
 };
 
-// What cuDNN takes of it was measured at 30 launches on an H200 with cuDNN 9.14, to the byte: dQ in
-// fp32 and as far apart as rows of qkv, row sums of dout*out in fp32, where heads are shared dK and
-// dV of every query head in fp32, and a few hundred bytes a slot.
+// cuDNN's own workspace was measured to the byte at 30 launches on an H200 with cuDNN 9.14. It
+// holds dQ in fp32 with the row pitch of qkv, row sums of dout*out in fp32, dK and dV of every
+// query head in fp32 if heads are shared, and a few hundred bytes a slot.
 DocumentWorkspace DocumentWorkspaceOf(const KernelDims& dims, int64_t slots, bool backward);
-// What a program sets aside: enough for documents of one token each.
+// Bytes that a program reserves: enough for documents of one token each.
 uint64_t AttentionDocumentsBytes(const KernelDims& dims, bool backward);
 
-// Head size that cuDNN takes at most: 256 on Hopper and in the forward pass, else 128. (From 9.23
-// on it takes 256 backward on B200 too, which is not used.)
+// The largest head size that cuDNN supports: 256 on Hopper and in the forward pass, else 128. (From
+// 9.23 on it supports 256 backward on B200 too; zeroplan does not use that.)
 int64_t MostFusedHead(int compute_capability, bool backward);
-// The largest head of our plain kernels, which have no other limit: kMostPlainHead, but on GPUs
+// The largest head size of our plain kernels, their only limit: kMostPlainHead, but 64 on GPUs
 // whose blocks have no more than 99 KiB of shared memory (8.6, 8.9, 12.0; CUDA programming guide,
-// technical specifications) 64, since tiles of larger heads take up to 150 KiB in the backward
-// pass.
+// technical specifications), because tiles of larger heads need up to 150 KiB in the backward pass.
 int64_t MostPlainHead(int compute_capability);
 inline constexpr int64_t kMostPlainHead = 256;
-// Whether both passes have kernels of either kind for such heads. Else a program has to keep the
+// Whether both passes have fused or plain kernels for such heads. If not, a program has to keep the
 // scores in memory (LowerOptions::flash_attention).
 bool HasAttentionKernels(int64_t head_size, Dtype dtype, int compute_capability);
 
-// Workspace that cuDNN's backward pass takes. Measured for its favourite plan on Hopper at 31
-// shapes with cuDNN 9.14, 9 of them deterministic, to the byte: row sums of dout*out in fp32 and a
-// header; dQ in fp32, or, deterministic, the gradients of the scores in 16 bits, T rounded up to 64
-// rows and 128 columns. Where heads of keys are shared, dK and dV of every query head in 16 bits,
-// which a second kernel adds up. Where T is no multiple of 128, two lengths of 4 bytes a sequence,
-// which versions up to 9.15 are told.
+// Workspace of cuDNN's backward pass. Measured to the byte for its favourite plan on Hopper at 31
+// shapes with cuDNN 9.14, 9 of them deterministic. It holds row sums of dout*out in fp32 and a
+// header; dQ in fp32, or, if deterministic, the gradients of the scores in 16 bits, T rounded up to
+// 64 rows and 128 columns; if heads of keys are shared, dK and dV of every query head in 16 bits,
+// which a second kernel adds up; if T is no multiple of 128, two lengths of 4 bytes a sequence, for
+// versions up to 9.15.
 uint64_t FusedAttentionBackwardBytes(const KernelDims& dims, bool deterministic);
 
-// What a program sets aside for a launch of the backward pass: FusedAttentionBackwardBytes of all
-// of it; where it is deterministic, at least those of one head of keys, unless that is more than
+// Bytes that a program reserves for a launch of the backward pass: FusedAttentionBackwardBytes of
+// the whole launch. If deterministic: at least those of one head of keys, unless that exceeds
 // kMostOrderedBytes.
 uint64_t AttentionWorkspaceBytes(const KernelDims& dims, bool deterministic);
 inline constexpr uint64_t kMostOrderedBytes = uint64_t{4} << 30;

@@ -1,7 +1,7 @@
-// The ranks of a run as a grid whose dimensions have names. A rank has a coordinate along each;
-// where its shards begin follows from one of them, and a collective says which ranks it runs over.
-// Pure ZeRO is one shard axis of all ranks; stage 0, which shards nothing, one replica axis of all.
-// The sequence axis lies across these two: it says who shares activations, not states.
+// The ranks of a run as a grid with named dimensions. A rank has a coordinate along each; one of
+// them determines where its shards begin, and a collective names the axis that it runs over. Pure
+// ZeRO is one shard axis of all ranks; stage 0, which shards nothing, one replica axis of all. The
+// sequence axis lies across these two axes: it groups ranks that share activations, not states.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +25,15 @@ struct Coordinates {
 
 class RankAxes {
  public:
-  // Ranks of one shard group follow one another, and so do those that share sequences. REQUIRES:
-  // `shards` and `sequence` divide `ranks`.
+  // Ranks of one shard group have consecutive numbers, and so do ranks that share sequences.
+  // REQUIRES: `shards` and `sequence` divide `ranks`.
   RankAxes(int shards, int ranks, int sequence = 1)
       : shards_(shards), ranks_(ranks), sequence_(sequence) {}
 
   int ranks() const { return ranks_; }
   Coordinates Of(int rank) const { return {rank % shards_, rank / shards_}; }
 
-  // Ranks of one group, and how many groups there are.
+  // The ranks of one group, and the number of groups.
   int Size(RankAxis axis) const {
     switch (axis) {
       case RankAxis::kAll:
@@ -48,16 +48,16 @@ class RankAxes {
     return 0;
   }
   int Groups(RankAxis axis) const { return ranks_ / Size(axis); }
-  // From one rank of a group to the next.
+  // The distance between consecutive ranks of a group.
   int Apart(RankAxis axis) const { return axis == RankAxis::kReplica ? shards_ : 1; }
-  // The group that a rank is in, and its place there.
+  // The group of a rank, and its place in the group.
   int Group(RankAxis axis, int rank) const {
     return axis == RankAxis::kReplica ? Of(rank).shard : rank / Size(axis);
   }
   int Place(RankAxis axis, int rank) const {
     return axis == RankAxis::kReplica ? Of(rank).replica : rank % Size(axis);
   }
-  // The name that programs give an axis: one that has every rank is kAll.
+  // The name of an axis in programs: kAll if a group has every rank.
   RankAxis Named(RankAxis axis) const { return Size(axis) == ranks_ ? RankAxis::kAll : axis; }
 
  private:

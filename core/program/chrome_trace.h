@@ -1,6 +1,6 @@
-// Processes of a trace (core/program/chrome_trace.h) as Chrome trace events, which ui.perfetto.dev
-// and chrome://tracing show. A measured step of the engine and a predicted one of the Timeline have
-// the same lanes and names, so that they lie one below the other.
+// Processes of a trace as Chrome trace events, which ui.perfetto.dev and chrome://tracing show. A
+// step measured by the engine and one predicted by the Timeline have the same lanes and names, so
+// they can be compared lane by lane.
 #pragma once
 
 #include <array>
@@ -16,40 +16,41 @@
 
 namespace zeroplan {
 
-// What a process of a trace shows, from the instructions as they were issued and the times at which
-// they ran: slices on lanes, memory over time, and which slice waited for which.
+// The contents of one process of a trace, made from the instructions in the order of issue and
+// their times: slices on lanes, memory over time, and which slice waited for which.
 
 // One instruction as it ran; seconds from the trace's begin.
 struct TraceSpan {
   Section section = Section::kMicroStep;
-  int32_t index = 0;  // into the section
+  int32_t index = 0;  // index into the section
   double begin_seconds = 0, end_seconds = 0;
 };
 
-// One instruction as it was issued. Those that take no time are among them.
+// One instruction as it was issued, including instructions that take no time.
 struct TracedInstruction {
   Section section;
-  int32_t index;       // into the section
-  bool timed = false;  // whether the times are there
+  int32_t index;       // index into the section
+  bool timed = false;  // whether the times are set
   double begin_seconds = 0, end_seconds = 0;
 };
 
-// Whether it is a slice of a trace: a kernel, collective, copy or file access.
+// Whether the instruction becomes a slice of a trace: a kernel, collective, copy or file access.
 bool TakesTime(const Instruction& instruction);
 
-// Gives `issued`, in the order of issue, the times of `spans`, in any order: an instruction's n-th
-// run the n-th of its spans. Without one it stays untimed.
+// Copies the times of `spans`, in any order, to `issued`, in the order of issue: an instruction's
+// n-th run gets its n-th span. An instruction without a span stays untimed.
 void GiveTimes(const Program& program, std::vector<TraceSpan> spans,
                std::vector<TracedInstruction>* issued);
 
-// When the compute stream began the last whole step in `issued`. Nothing without one.
+// The time at which the compute stream began the last whole step in `issued`; nothing if there is
+// none.
 std::optional<double> LastStepBegin(const Program& program,
                                     std::span<const TracedInstruction> issued);
 
-// "embeddings", "layer 3", "final norm and head"; "" for what is of no layer.
+// "embeddings", "layer 3", "final norm and head"; "" outside all layers.
 std::string LayerName(const Program& program, int layer);
 
-// A lane for each stream, and one above them that says which layer the compute stream is at.
+// One lane for each stream, and above them one with the layer of the compute stream.
 inline constexpr int kLayerLane = kStreams;
 inline constexpr int kLanes = kStreams + 1;
 
@@ -57,13 +58,13 @@ inline constexpr int kLanes = kStreams + 1;
 struct TraceSlice {
   int lane;
   Section section;
-  int32_t index;  // into the section; on the layers' lane -1
+  int32_t index;  // index into the section; -1 on the layers' lane
   Phase phase;
   int layer;
   int64_t begin_ns, end_ns;
 };
 
-// Bytes that are live in the arenas from a time on.
+// Live bytes in the arenas from a time on.
 struct TraceMemory {
   int64_t ns = 0;
   std::array<uint64_t, kMemoryClasses> device{};  // by class
@@ -72,21 +73,20 @@ struct TraceMemory {
 
 // `to` waited for an event that was recorded after `from`; both last for 1 ns or more.
 struct TraceArrow {
-  size_t from, to;  // into slices
+  size_t from, to;  // indices into slices
   EventId event;
 };
 
 struct TraceProcess {
   std::vector<TraceSlice> slices;
-  std::vector<TraceMemory> memory;  // in order, one a time at most
+  std::vector<TraceMemory> memory;  // in order, at most one for each time
   std::vector<TraceArrow> arrows;
 };
 
-// Everything `shift_seconds` later. Where clocks are coarse a slice begins when the one before it
-// on its lane has ended, and an arrow that would point back is left out. An instruction that takes
-// no time is placed where its stream is then: at the end of the one before it, or of the one it
-// waited for. Memory begins with the persistent buffers, unless `issued` has `init`, which
-// allocates them.
+// Moves all times by `shift_seconds`. Where clocks are coarse a slice begins when the one before it
+// on its lane ends, and an arrow that would point back is left out. An instruction that takes no
+// time is placed at its stream's time: at the end of the one before it, or of the one it waited
+// for. Memory begins with the persistent buffers, unless `issued` has `init`, which allocates them.
 TraceProcess BuildTraceProcess(const Program& program, std::span<const TracedInstruction> issued,
                                double shift_seconds = 0);
 
@@ -95,17 +95,17 @@ std::string InstructionName(const Instruction& instruction);
 
 class ChromeTrace {
  public:
-  // What is added is of this program, which must outlive the trace.
+  // All processes are of this program, which must outlive the trace.
   explicit ChromeTrace(const Program& program) : program_(program) {}
 
-  // One process: a thread a lane, memory as counters, and an arrow from each record of an event to
-  // its wait. `title`: "rank 0", "predicted"; no character that JSON escapes.
+  // Adds a process: a thread a lane, memory as counters, and an arrow from each record of an event
+  // to its wait. `title`: "rank 0", "predicted"; without characters that JSON escapes.
   void AddProcess(std::string_view title, std::span<const TracedInstruction> issued);
-  // The same of one step, which is moved so that its compute begins where that of the last whole
-  // step of the first process does. Where that has none, as AddProcess.
+  // Adds a process of one step, moved so that its compute begins when the last whole step of the
+  // first process begins. If that process has no whole step, same as AddProcess.
   void AddBesideLastStep(std::string_view title, std::span<const TracedInstruction> issued);
 
-  // The file's text.
+  // Returns the file's text.
   std::string Finish() const;
 
  private:
@@ -114,7 +114,7 @@ class ChromeTrace {
   const Program& program_;
   int processes_ = 0;
   uint64_t arrows_ = 0;
-  std::optional<double> last_step_;  // of the first process
+  std::optional<double> last_step_;  // begin of the first process's last whole step
   std::string events_;
 };
 

@@ -1,6 +1,6 @@
-// How zeroplan's own CUDA kernels cut their work where the cut decides their scratch: the kernel
-// table takes the sizes from here, the kernels the cuts. Plain: CUDA sources include this. Nothing
-// depends on the GPU at hand, so that a plan and its sums are the same everywhere.
+// How zeroplan's own CUDA kernels split their work where the split determines their scratch: the
+// kernel table reads the sizes here, the kernels the splits. Plain C++, because CUDA sources
+// include this. Nothing depends on the GPU at hand, so a plan and its sums are the same everywhere.
 #pragma once
 
 #include <cstdint>
@@ -11,64 +11,66 @@ constexpr int64_t RoundUpTo(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-constexpr int64_t kMultiprocessors = 132;  // of an H100 or H200
+constexpr int64_t kMultiprocessors = 132;  // H100 and H200
 
-// Norms' backward: blocks that each leave partial sums of dw, C floats, and layer norm of db too.
-// Each block has at least 16 rows: the partial sums stay below a tenth of what is moved.
+// Backward of norms: the number of blocks. Each leaves partial sums of dw, C floats, and for layer
+// norm of db too. Each block has at least 16 rows: the partial sums stay below a tenth of the bytes
+// moved.
 constexpr int64_t NormBackwardBlocks(int64_t rows) {
   const int64_t blocks = (rows + 15) / 16;
   return blocks < 2 * kMultiprocessors ? blocks : 2 * kMultiprocessors;
 }
 
-// Backward of the norm of query and key heads: blocks that each leave 2*D floats. Of at least 8
-// rows.
+// Backward of the norm of query and key heads: the number of blocks, each with at least 8 rows.
+// Each leaves 2*D floats.
 constexpr int64_t QkNormBackwardBlocks(int64_t rows) {
   constexpr int64_t kMost = 3 * kMultiprocessors;
   const int64_t blocks = (rows + 7) / 8;
   return blocks < kMost ? blocks : kMost;
 }
 
-// A token's attention: parts that the kept tokens are cut into, for each of G heads of keys, each a
-// block that leaves D + 2 floats a head of queries. As many as fill the GPU twice, of at least 64
-// tokens where all T are there.
+// Attention of one token: the number of parts that the kept tokens are split into, for each of G
+// heads of keys. Each part is a block that leaves D + 2 floats a head of queries. Enough parts to
+// fill the GPU twice, of at least 64 tokens each when all T tokens are there.
 constexpr int64_t kMostAttendParts = 128;
 constexpr int64_t AttendParts(int64_t T, int64_t G) {
   const int64_t filled = (2 * kMultiprocessors + G - 1) / G, by_length = (T + 63) / 64;
   const int64_t parts = filled < by_length ? filled : by_length;
   return parts < 1 ? 1 : parts < kMostAttendParts ? parts : kMostAttendParts;
 }
-// Tokens of a part where `count` are there: the same for all but the last one.
+// Tokens of a part when `count` tokens are there: the same for all but the last part.
 constexpr int64_t AttendPartTokens(int64_t count, int64_t parts) {
   return RoundUpTo((count + parts - 1) / parts, 64);
 }
 
-// Sums of thin products (executor/kernels/cuda/gemm/thin_product.h) of a matrix of M rows with thin
-// ones of rank r. It is cut into tiles of kThinTile x kThinTile, and a block takes strip_tiles by
-// split_tiles of them.
+// Matmuls of a matrix of M rows with thin matrices of rank r, for their sums over rows or columns
+// (executor/kernels/cuda/gemm/thin_product.h). The matrix is split into tiles of kThinTile x
+// kThinTile, and a block handles strip_tiles by split_tiles of them.
 constexpr int64_t kThinTile = 128;
 constexpr int64_t kMostThinRank = 64;
-// Beyond this rank sums over columns and over rows are launches of their own, and where their
-// partial sums would take more than these bytes.
+// Sums over columns and sums over rows are separate launches beyond this rank, and where their
+// partial sums would need more than these bytes.
 constexpr int64_t kMostThinBothRank = 32;
 constexpr int64_t kMostThinBothBytes = int64_t{64} << 20;
-// Tiles of a strip whose sums over rows a block has in registers.
+// Tiles of a strip whose sums over rows a block keeps in registers.
 constexpr int64_t ThinStripTiles(int64_t r) { return r <= 16 ? 8 : 4; }
-constexpr int kMostThinParts = 3;  // of the matrix's columns, each with a thin matrix of its own
+constexpr int kMostThinParts = 3;  // column ranges of the matrix, each with its own thin matrix
 
 struct ThinCut {
   int64_t strip_tiles = 1, split_tiles = 1;
-  int64_t strips[kMostThinParts] = {}, splits = 0;  // of each part's columns; of the rows
-  int64_t floats = 0;  // of partial sums: [strips][M][r] a part, [splits][columns][r]
+  // strips of each part's columns; splits of the rows
+  int64_t strips[kMostThinParts] = {}, splits = 0;
+  int64_t floats = 0;  // floats of partial sums: [strips][M][r] a part, [splits][columns][r]
 };
 
 // row_sums: over columns, M x r. column_sums: over rows, the parts' columns x r. At most two blocks
-// a multiprocessor where that can be, which run at once; of the cuts into such, the one whose
-// largest block and whose partial sums, which are written and read, are the fewest bytes.
+// a multiprocessor if possible, which run concurrently. Among such splits, the one with the fewest
+// bytes in its largest block and in its partial sums, which are written and read.
 constexpr ThinCut CutThin(int64_t M, int64_t r, const int64_t (&columns)[kMostThinParts],
                           bool row_sums, bool column_sums) {
   constexpr int64_t kBlocks = 2 * kMultiprocessors;
   const auto ceil = [](int64_t n, int64_t of) { return (n + of - 1) / of; };
-  // Into how many parts to cut `tiles` so that with `others` there are kBlocks.
+  // The number of parts for `tiles` so that there are kBlocks together with `others`.
   const auto parts = [](int64_t tiles, int64_t others) {
     const int64_t wanted = kBlocks / others;
     return wanted < 1 ? 1 : wanted < tiles ? wanted : tiles;
@@ -98,13 +100,13 @@ constexpr ThinCut CutThin(int64_t M, int64_t r, const int64_t (&columns)[kMostTh
   return best;
 }
 
-// Whether both sums are one launch.
+// Whether one launch makes both sums.
 constexpr bool ThinTogether(int64_t M, int64_t r, const int64_t (&columns)[kMostThinParts]) {
   return r <= kMostThinBothRank &&
          4 * CutThin(M, r, columns, true, true).floats <= kMostThinBothBytes;
 }
 
-// Scratch, in bytes; 0 where thin products do not take the rank.
+// Scratch in bytes; 0 if the rank is too large for thin matmuls.
 constexpr int64_t ThinSumsBytes(int64_t M, int64_t r, const int64_t (&columns)[kMostThinParts],
                                 bool row_sums, bool column_sums) {
   if (r > kMostThinRank) return 0;
@@ -116,29 +118,29 @@ constexpr int64_t ThinSumsBytes(int64_t M, int64_t r, const int64_t (&columns)[k
   return 4 * CutThin(M, r, columns, row_sums, column_sums).floats;
 }
 
-// Norm of the gradients: blocks that each leave a double.
+// Norm of the gradients: the number of blocks. Each leaves a double.
 constexpr int64_t NormBlocks(int64_t elements) {
   constexpr int64_t kMost = 8 * kMultiprocessors;
   const int64_t blocks = (elements + 16383) / 16384;
   return blocks < 1 ? 1 : blocks < kMost ? blocks : kMost;
 }
 
-// Embedding backward: positions are sorted by token and cut into segments. Their size is a power of
-// two, at least 32; there are at most 512 of them. A segment leaves up to two partial rows of C
-// floats.
+// Embedding backward: positions are sorted by token and split into segments. The segment size is a
+// power of two, at least 32; there are at most 512 segments. A segment leaves up to two partial
+// rows of C floats.
 constexpr int64_t EmbedSegmentRows(int64_t positions) {
   int64_t rows = 32;
   while (rows * 512 < positions) rows *= 2;
   return rows;
 }
 
-// Where embedding backward's scratch has what, in bytes; each part at a multiple of 256.
+// The layout of embedding backward's scratch, in bytes; each part at a multiple of 256.
 struct EmbedScratch {
   int64_t segment_rows, segments;
   int64_t keys[2], values[2];  // offsets: int32 tokens and positions, before and after a pass
   int64_t partials;            // offset: [segments][2][C] floats
-  int64_t sort, sort_bytes;    // offset and size: the sort's own
-  int64_t bytes;               // all
+  int64_t sort, sort_bytes;    // offset and size of the sort's own scratch
+  int64_t bytes;               // total size
 };
 
 constexpr EmbedScratch EmbedScratchOf(int64_t positions, int64_t channels) {
@@ -153,7 +155,7 @@ constexpr EmbedScratch EmbedScratchOf(int64_t positions, int64_t channels) {
   s.partials = 4 * array;
   s.sort = s.partials + RoundUpTo(s.segments * 2 * channels * 4, 256);
   // cub's radix sort of double buffers keeps, for each tile of a few thousand keys, 256 counters of
-  // 4 bytes, and some kilobytes beside them: below a byte a key, with 1 MiB to spare.
+  // 4 bytes, plus some kilobytes: below a byte a key, with 1 MiB to spare.
   s.sort_bytes = RoundUpTo(positions, 256) + (int64_t{1} << 20);
   s.bytes = s.sort + s.sort_bytes;
   return s;

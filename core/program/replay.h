@@ -1,5 +1,5 @@
-// Whether the steps of a program, and its section decode, can be run as graphs: each section
-// captured once, as a GPU's driver records it, and replayed from then on.
+// Whether the steps of a program, and its section decode, can be replayed as CUDA graphs: each
+// section captured once and replayed from then on.
 #pragma once
 
 #include <cstdint>
@@ -10,26 +10,29 @@
 
 namespace zeroplan {
 
-// What a graph would not do as the instructions do.
+// The reason why a graph would not do what the instructions do.
 enum class ReplayObstacle : uint8_t {
-  kHostStream,    // threads of the host run instructions: a graph holds the GPU's alone
+  kHostStream,    // host threads run instructions: a graph holds GPU work alone
   kCollective,    // ranks would have to capture and replay together
   kPageableCopy,  // the host must wait for the stream before the driver reads pageable memory
-  kCarriedEvent,  // recorded in one repetition of a section, waited for in another: a graph can
-                  // neither wait for events of another nor be waited for inside
-  kTimedCopy,     // between device and host, of more than tokens, step state and logits: a step
-                  // reports how long compute waits for it, a graph does not
+  // An event recorded in one repetition of a section and waited for in another: a graph can neither
+  // wait for events of another graph nor be waited for inside.
+  kCarriedEvent,
+  // A copy between device and host of more than tokens, step state and logits: a step reports how
+  // long compute waits for it, a graph does not.
+  kTimedCopy,
 };
 
-// The first obstacle in micro_step and optimizer_step, in list order; none if both can be replayed,
-// micro_step as one graph for each kind of micro-step.
+// The first obstacle in micro_step and optimizer_step, in list order; none if both can be replayed.
+// micro_step becomes one graph for each kind of micro-step.
 std::optional<ReplayObstacle> FindReplayObstacle(const Program& program);
-// The first in one section.
+// The first obstacle in one section.
 std::optional<ReplayObstacle> FindReplayObstacle(const Program& program, Section section);
 
-// Where a section cannot be replayed as a whole, runs of launches can: two or more that follow one
-// another on their stream, in list order, with no copy, collective or event of that stream between
-// them. A run may be issued where its first launch stands: nothing it depends on comes later.
+// Runs of launches can be replayed where a section as a whole cannot. A run is two or more launches
+// that follow one another on their stream, in list order, with no copy, collective or event of that
+// stream between them. It may be issued in the place of its first launch: it depends on nothing
+// that comes later.
 struct LaunchRuns {
   static constexpr int32_t kNone = -1;
 
@@ -37,11 +40,11 @@ struct LaunchRuns {
   std::vector<int32_t> run_of;              // by index into the section: its run, or kNone
 };
 
-// The runs of `section`, of the instructions that run in micro-steps of `kinds`, on streams of the
-// GPU.
+// The runs of `section` on the GPU's streams, among the instructions that run in micro-steps of
+// `kinds`.
 LaunchRuns FindLaunchRuns(const Program& program, Section section, uint8_t kinds);
 
-// What an engine has as graphs once it has captured them.
+// The graphs that an engine has captured.
 struct ReplayCount {
   int64_t graphs = 0;
   int64_t nodes = 0;  // launches and copies in them

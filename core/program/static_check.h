@@ -34,8 +34,8 @@ void ForEachInstruction(const Program& program, Visit&& visit) {
   }
 }
 
-// Collects what Verify finds: each rule at most once an instruction, with the program's text around
-// it.
+// Collects Verify's violations: each rule at most once an instruction, with the program's text
+// around it.
 class Violations {
  public:
   Violations(const Program& program, int limit) : program_(program), limit_(limit) {}
@@ -59,24 +59,25 @@ class Violations {
 // "micro_step line 12: compute  gelu_forward ...", for messages that name a second instruction.
 std::string FormatSite(const Program& program, Site site);
 
-// Indices that point outside the program's tables ("malformed"). Nothing else may be checked, nor
-// the program printed in full, unless this returns true.
+// Finds indices that point outside the program's tables ("malformed"). Unless it returns true,
+// nothing else may be checked, nor the program printed in full.
 bool CheckWellFormed(const Program& program, Violations& violations);
 
-// Units: shards cover them, tensors lie where `place` says, in order and apart ("shard_cover").
+// Units: shards cover them, tensors are where `place` puts them, in order and disjoint
+// ("shard_cover").
 void CheckLayout(const Program& program, Violations& violations);
 
 // Buffers within their arenas and aligned: "out_of_bounds", "misaligned".
 void CheckBuffers(const Program& program, Violations& violations);
 
-// What a save is written from is touched by section save alone, as files are written from it while
-// other sections run ("save_copy").
+// Only section save may touch the copy that a save is written from, because files are written from
+// it while other sections run ("save_copy").
 void CheckSaveCopies(const Program& program, Violations& violations);
 
-// Each instruction by itself: ranges within buffers, sizes that belong together, the stream and the
-// memory spaces it may use: "out_of_bounds", "misaligned", "size_mismatch", "wrong_space",
-// "stream_mismatch", "collective_order", "shard_cover". `reaches` false: not yet what it can reach
-// ("wrong_space").
+// Each instruction by itself: ranges within buffers, matching sizes, the stream and the memory
+// spaces it may use: "out_of_bounds", "misaligned", "size_mismatch", "wrong_space",
+// "stream_mismatch", "collective_order", "shard_cover". `reaches` false: leaves out the memory
+// spaces that its stream can reach ("wrong_space").
 void CheckInstructions(const Program& program, Violations& violations, bool reaches = true);
 
 // Waits for events that no executed instruction records ("wait_without_record").

@@ -1,5 +1,5 @@
-// The part of Verify that follows a program as an engine issues it, one rank at a time, on the
-// order that its events guarantee: memory, and gradients.
+// The part of Verify that follows a program as an engine issues it, one rank at a time, in any
+// order that its events allow: checks memory and gradients.
 #pragma once
 
 #include <algorithm>
@@ -13,12 +13,12 @@
 
 namespace zeroplan {
 
-// ---- which instruction surely ran before which ----
+// ---- the order guaranteed between instructions ----
 
-// Vector clocks, one component a stream. Instructions are issued in list order. Each stream runs
-// its own in that order; between streams only events order them, so two instructions on different
-// streams may run in either order or at once unless a chain of RecordEvent and WaitEvent lies
-// between (Mattern 1989; Fidge 1988). HappensBefore keeps them.
+// Vector clocks, one component a stream, kept by HappensBefore (Mattern 1989; Fidge 1988).
+// Instructions are issued in list order. Each stream runs its own in that order. Between streams
+// only events order them: two instructions on different streams may run in either order or
+// concurrently unless a chain of RecordEvent and WaitEvent connects them.
 
 // An issued instruction: the `time`-th on its stream, counted from 1.
 struct Moment {
@@ -32,11 +32,12 @@ class HappensBefore {
 
   Moment Issue(Stream stream) { return {stream, ++clock(stream)[static_cast<size_t>(stream)]}; }
 
-  // All that `stream` was issued (and waited for) so far comes before what waits for `event`.
+  // All instructions issued to `stream` so far (and those it waited for) come before any that waits
+  // for `event`.
   void Record(EventId event, Stream stream) { events_[event] = clock(stream); }
 
-  // Waits for the latest record issued so far. An event that has none yet is signalled: nothing to
-  // wait for, and no order gained.
+  // Waits for the latest record issued so far. An event without a record counts as signalled: there
+  // is nothing to wait for, and no order is gained.
   void Wait(EventId event, Stream stream) { Join(clock(stream), events_[event]); }
 
   // The host waits for all streams before it issues more.
@@ -46,7 +47,7 @@ class HappensBefore {
     streams_.fill(all);
   }
 
-  // Whether `earlier` surely ended before what `stream` was issued last begins.
+  // Whether `earlier` is sure to end before the last instruction issued to `stream` begins.
   bool Ordered(Moment earlier, Stream stream) const {
     return streams_[static_cast<size_t>(stream)][static_cast<size_t>(earlier.stream)] >=
            earlier.time;
@@ -64,7 +65,7 @@ class HappensBefore {
   std::vector<Clock> events_;  // zero: not recorded yet
 };
 
-// ---- bytes that were written, and who owns those of an arena ----
+// ---- bytes that were written, and the owners of an arena's bytes ----
 
 // A set of bytes as sorted ranges that neither overlap nor touch.
 class ByteSet {
@@ -85,7 +86,7 @@ class ByteSet {
       ranges_.erase(first + 1, last);
     }
   }
-  // The first byte of [begin, end) that is missing; `end` if none is.
+  // The first byte of [begin, end) that is missing; `end` if all are there.
   uint64_t FirstMissing(uint64_t begin, uint64_t end) const {
     const auto range = const_cast<ByteSet*>(this)->FirstEndingAtOrAfter(begin);
     if (range == ranges_.end() || range->begin > begin) return begin;
@@ -103,14 +104,14 @@ class ByteSet {
   std::vector<Range> ranges_;
 };
 
-// Who owns, or owned last, each byte of an arena. Bytes that nobody ever owned have no piece.
+// The present or last owner of each byte of an arena. Bytes without any owner so far have no piece.
 class ArenaMap {
  public:
   struct Piece {
     uint64_t end = 0;
     BufferId owner = kNoBuffer;
     bool live = false;
-    Moment freed;  // of a piece that is not live
+    Moment freed;  // set if the piece is not live
     Site freed_site;
   };
 
@@ -125,7 +126,7 @@ class ArenaMap {
       const Piece piece = it->second;
       visit(piece);
       it = pieces_.erase(it);
-      // What sticks out on either side keeps its owner.
+      // The parts of the piece outside the range keep their owner.
       if (piece_begin < begin) {
         Piece left = piece;
         left.end = begin;
@@ -153,12 +154,12 @@ class ArenaMap {
 // are not shared.
 class MemoryCheck {
  public:
-  // Keeps all three references. `order` has issued each instruction before it is given to Run().
+  // Keeps all three references. `order` must have issued each instruction before Run() gets it.
   MemoryCheck(const Program& program, int rank, const HappensBefore& order, Violations& violations);
 
   void Run(const Instruction& instruction, Moment moment, Site site);
-  // Transient buffers may not outlive the section that allocated them, but for those that a
-  // micro-step `leaves` to the next one.
+  // Ends a section: transient buffers may not outlive the section that allocated them, except for
+  // those that a micro-step `leaves` to the next one.
   void EndSection(bool leaves);
 
  private:
@@ -196,10 +197,10 @@ class MemoryCheck {
   std::vector<BufferId> live_transients_;
 };
 
-// The part of Verify that follows gradients: every element of every unit is summed over the ranks
-// exactly once, an optimizer step at stages 0 and 1, a micro-step at stages 2 and 3, and not
-// written after. What is summed over the shard axis alone is then summed over the replica axis too,
-// each element of the shard once a step, or once a micro-step (CrossesEachMicroStep).
+// The part of Verify that follows gradients. Every element of every unit must be summed over the
+// ranks exactly once, an optimizer step at stages 0 and 1, a micro-step at stages 2 and 3, and not
+// written after. If it is summed over the shard axis alone, it must then be summed over the replica
+// axis too: each element of the shard once a step, or once a micro-step (CrossesEachMicroStep).
 class GradientCheck {
  public:
   // Keeps both references.
@@ -215,13 +216,13 @@ class GradientCheck {
   };
   struct UnitState {
     std::vector<Range> reduced;  // elements
-    // Of the shard that the shard axis has summed, those summed over the replica axis.
+    // The elements of the shard summed over the replica axis, after the shard axis.
     std::vector<Range> crossed;
     bool over_shards = false;
-    Site last;  // of the instruction that reduced any
+    Site last;  // the last instruction that reduced some
   };
 
-  // What blocks of integers are made of, and which elements of its unit, or of a shard, they are.
+  // The source of blocks of integers, and its elements within its unit or shard.
   struct Quantized {
     Ref of;
     uint64_t begin = 0, end = 0;
@@ -229,23 +230,24 @@ class GradientCheck {
 
   void RunReduction(const Collective& collective, Site site);
   void CheckLateWrites(const LaunchKernel& launch, Site site);
-  // Whether the launch brings gradients from where they are kept to where they are reduced in
-  // another dtype, or back.
+  // Whether the launch converts gradients between the dtype they are stored in and the one they are
+  // reduced in: towards the reduction, or back.
   bool IsConversion(const LaunchKernel& launch, bool to_be_reduced) const;
-  // Remembers what a launch makes blocks of integers of.
+  // Records the source of the blocks of integers that a launch makes.
   void NoteQuantized(const LaunchKernel& launch);
-  // The gradients in `ref` are on their way: nothing may write them any more.
+  // Marks the gradients in `ref` as being reduced: nothing may write them any more.
   void MarkReduced(const Ref& ref);
-  // Whether the ranges, which it sorts, hold [0, elements) once; `end`: up to where they do.
+  // Whether the ranges, which it sorts, cover [0, elements) exactly once; `end`: the end of the
+  // covered prefix.
   static bool EachOnce(std::vector<Range>& ranges, uint64_t elements, uint64_t& end);
-  // All units have been reduced; starts anew.
+  // Checks that all units have been reduced; starts anew.
   void EndPeriod();
-  // All that was summed over the shard axis has been over the replica axis; starts anew.
+  // Checks that all sums over the shard axis were also summed over the replica axis; starts anew.
   void EndCrossing();
 
   const Program& program_;
   Violations& violations_;
-  const bool wanted_;  // more than one rank
+  const bool wanted_;  // there is more than one rank
   std::vector<UnitState> units_;
   std::vector<std::vector<Range>> reduced_bytes_;  // by buffer
   std::vector<BufferId> touched_;                  // buffers with reduced_bytes_
@@ -259,16 +261,16 @@ class UnrollVisitor {
  public:
   virtual ~UnrollVisitor() = default;
   virtual void Run(const Instruction& instruction, Site site) = 0;
-  // `kind`: of the micro-step.
+  // `kind`: the micro-step's.
   virtual void EndSection(Section section, uint8_t kind) = 0;
   virtual void EndStep() = 0;
   // The engine waits for all streams.
   virtual void Synchronize() = 0;
 };
 
-// init; two optimizer steps; drain, then one of eval, generate, save and load where there are such,
+// Visits init; two optimizer steps; drain, then each of eval, generate, save and load that exists,
 // and a step after each; drain. The engine synchronises after init and around the sections in
-// between, whose results it hands to its caller, and nowhere else.
+// between, whose results it returns to its caller, and nowhere else.
 void Unroll(const Program& program, UnrollVisitor& visitor);
 
 }  // namespace zeroplan

@@ -13,7 +13,7 @@ struct Violation {
       rule;  // "use_after_free", "wait_without_record", "race", "overlap", "collective_order", ...
   Section section;
   int64_t index;        // offending instruction within the section
-  std::string message;  // what is wrong, and the section's text around the line with "-->"
+  std::string message;  // the fault, and the section's text around the line with "-->"
 };
 
 // Unrolls init, two optimizer steps (first, middle and last micro-steps where there are several),
@@ -23,16 +23,16 @@ std::vector<Violation> Verify(const Program& program, int limit = 20);
 // Throws CheckFailure with the first violation.
 void VerifyOrThrow(const Program& program);
 
-// What must hold of a program between two lowering passes, when nobody could run it yet: each pass
-// leaves a sound draft, so that a fault is found where it was made. Verify (verify.h) is for
-// finished programs, in any order that their streams allow; this one takes list order at its word.
+// Checks that a program between two lowering passes is sound, although it cannot run yet, so that a
+// fault is found at the pass that made it. Verify is for finished programs, in any order that their
+// streams allow; this check assumes list order.
 
-// How far a program has come. Each stage promises what the ones before it do, and more.
+// The progress of a program. Each stage guarantees what the earlier stages do, and more.
 enum class DraftStage : uint8_t {
-  // List order says what happens. Instructions may name memory that their stream cannot reach.
+  // List order defines the meaning. Instructions may name memory that their stream cannot reach.
   kMeaning,
-  // The program is complete: each instruction reaches what it names, and whatever is read is
-  // written somewhere.
+  // The program is complete: each instruction's stream reaches the memory it names, and every byte
+  // read is written somewhere.
   kReachable,
   kLifetimes,  // Alloc and Free of every buffer
   kEvents,     // RecordEvent and WaitEvent
