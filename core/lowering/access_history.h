@@ -1,4 +1,4 @@
-// Which instructions touched which bytes of a buffer last, by stream. For AssignEvents.
+// For AssignEvents: the instructions that last touched each byte of a buffer, by stream.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace zeroplan {
 
-// An instruction of the list for each stream: the last one known to be over, to have read, ...
+// One instruction of the list for each stream: the last one known to be over, to have read, ...
 using StreamClock = std::array<int32_t, kStreams>;
 inline constexpr int32_t kNothingYet = std::numeric_limits<int32_t>::min();
 inline constexpr StreamClock kNoneYet = [] {
@@ -28,10 +28,10 @@ inline ByteSpan SpanOverRanks(const Ref& ref, const RankAxes& axes) {
   return {ref.offset, ref.begin(axes.Of(axes.ranks() - 1)) + ref.bytes};
 }
 
-// The history of one buffer. Kept for the buffer as a whole until a part of it is written: most
-// buffers are only ever written whole. Then for disjoint ranges that cover it, until it is written
-// whole again. Of buffers in the swap file parts are read while others are written, so that reads
-// too are kept by range.
+// The history of one buffer. One entry for the whole buffer until a part of it is written, because
+// most buffers are only ever written whole. Then one entry for each of the disjoint ranges that
+// cover it, until it is written whole again. In the swap file parts of a buffer are read while
+// others are written, so there reads are recorded by range too.
 class AccessHistory {
  public:
   void Clear() {
@@ -39,8 +39,8 @@ class AccessHistory {
     parts_.clear();
   }
 
-  // Raises `need` to what has to be over before an access: a read waits for writes, a write for
-  // reads too.
+  // Raises `need` to the instructions that must end before an access: a read waits for writes, a
+  // write for reads too.
   void AddNeeds(ByteSpan span, bool writes, StreamClock& need) const {
     if (parts_.empty()) return Join(whole_, writes, need);
     for (size_t i = FirstEndingAfter(span.begin); i < parts_.size(); ++i) {
@@ -49,11 +49,11 @@ class AccessHistory {
     }
   }
 
-  // REQUIRES: the access comes after all that AddNeeds named.
+  // REQUIRES: the access comes after all instructions that AddNeeds named.
   void Note(ByteSpan span, uint64_t buffer_bytes, bool writes, size_t stream, int32_t index,
             bool in_file = false) {
     const bool all = span.begin == 0 && span.end >= buffer_bytes;
-    if (all && writes) {  // whoever waits for this has waited for everything before
+    if (all && writes) {  // waiting for this write implies waiting for all before it
       parts_.clear();
       whole_ = {};
       whole_.write[stream] = index;
@@ -103,7 +103,7 @@ class AccessHistory {
       for (size_t i = first; i < last; ++i) parts_[i].last.read[stream] = index;
       return;
     }
-    // One range from now on, with one last access.
+    // One range from now on, whose last access is this one.
     parts_[first].end = parts_[last - 1].end;
     parts_[first].last = {};
     parts_[first].last.write[stream] = index;
@@ -112,11 +112,11 @@ class AccessHistory {
   }
 
   Last whole_;
-  std::vector<Part> parts_;  // sorted; empty: whole_ holds for all bytes
+  std::vector<Part> parts_;  // sorted; empty: whole_ describes all bytes
 };
 
-// Histories of the buffers that a section touches, by kind of micro-step; one section after the
-// other in the same memory.
+// Histories of the buffers that a section touches, by kind of micro-step. Sections reuse the memory
+// one after the other.
 class AccessHistories {
  public:
   explicit AccessHistories(size_t buffers) : slot_(buffers, kNone) {}
@@ -126,7 +126,7 @@ class AccessHistories {
     touched_.clear();
     kinds_ = kinds;
   }
-  // A buffer's history in kind k is the one k further.
+  // The history of a buffer in kind k is k entries further.
   size_t SlotOf(BufferId id) {
     if (slot_[id] == kNone) Touch(id);
     return slot_[id];
@@ -143,7 +143,8 @@ class AccessHistories {
     for (size_t k = 0; k < kinds_; ++k) pool_[slot_[id] + k].Clear();
   }
 
-  std::vector<uint32_t> slot_;  // by buffer, into pool_: one for each kind from there
+  // by buffer: index into pool_ of the first of its entries, one for each kind
+  std::vector<uint32_t> slot_;
   std::vector<BufferId> touched_;
   std::vector<AccessHistory> pool_;
   size_t kinds_ = 1;

@@ -38,8 +38,8 @@ class Emitter {
     return *this;
   }
 
-  // Adds the workspace argument where the backend's library needs one, and the row's `starts` where
-  // that is not null.
+  // Adds the workspace argument if the backend's library needs one, and the row's `starts` argument
+  // if `starts` is not null.
   void Launch(KernelId kernel, const KernelDims& dims, uint8_t flags,
               std::initializer_list<Ref> args, Stream stream = Stream::kCompute,
               const KernelScalars& scalars = {}, const Ref& starts = {});
@@ -47,7 +47,7 @@ class Emitter {
                Stream stream);
   // Sums a block of scalars over all ranks, in place.
   void SumScalars(const Ref& scalars);
-  // Copies on the stream that fits the two spaces.
+  // Copies on the stream that connects the two spaces.
   void CopyTo(const Ref& src, const Ref& dst);
   void CopyTo(const Ref& src, const Ref& dst, Stream stream);
   void Swap(bool write, const Ref& host, const Ref& file);
@@ -67,17 +67,18 @@ class Emitter {
   uint8_t when_ = kEvery;
 };
 
-// Arguments that `instruction` has of activations become what `renamed` has in their place, by
-// buffer; kNoBuffer, or beyond its end: they stay. Of a collective those that it reads.
+// Replaces each activation buffer among the arguments of `instruction` by its entry in `renamed`.
+// An entry kNoBuffer, or none, keeps the buffer. In a collective only the buffers that it reads are
+// replaced.
 void RenameActivations(Program& program, const Instruction& instruction,
                        const std::vector<BufferId>& renamed);
 
 // ---- slots in host memory that transfers take in turn ----
 
-// Where buffers of the host lie: page-locked or not.
+// The space of host buffers: page-locked or not.
 inline Space HostSpace(bool pinned) { return pinned ? Space::kPinned : Space::kPageable; }
 
-// What the slots of one ring have in common.
+// The properties shared by the slots of one ring.
 struct SlotKind {
   const char* label;
   Role role;
@@ -86,15 +87,15 @@ struct SlotKind {
   bool persistent;
 };
 
-// At most `count` slots, each added to the program when it is first needed and as large as its
-// largest use.
+// A ring of at most `count` slots. Each is added to the program at its first use, with the size of
+// its largest use.
 class SlotRing {
  public:
   // Keeps the reference.
   SlotRing(Program& program, const SlotKind& kind, int count)
       : program_(program), kind_(kind), count_(static_cast<size_t>(count)) {}
 
-  // The first `bytes` bytes of the slot whose turn it is.
+  // The first `bytes` bytes of the next slot of the ring.
   Ref Next(uint64_t bytes);
 
  private:

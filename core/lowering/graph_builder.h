@@ -1,18 +1,18 @@
-// What every transformer's graph is made of, over the Emitter: parameters, activations and their
-// gradients, norms, products, attention, embedding, head and loss, each forward and backward.
+// The operations of a transformer's graph, over the Emitter: parameters, activations and their
+// gradients, norms, matmuls, attention, embedding, head and loss, each forward and backward.
 //
-// A forward operation returns what its backward takes: the values it read and made. So a layer's
-// saved activations are the operations that its forward returned, and nothing is looked up by
-// position. Order of the list is order of execution; kernels of one operation follow one another,
-// the gradient of a weight before that of the data, so that what the former alone needs is freed
-// first.
+// A forward operation returns the values that it read and made, which its backward operation needs.
+// So a layer's saved activations are the operations that its forward pass returned, and nothing is
+// looked up by position. List order is execution order. The kernels of one operation follow one
+// another, the gradient of a weight before that of the data, so that the buffers that only the
+// weight's gradient reads are freed first.
 //
 // Legend: B micro-batch, T sequence, C hidden, H heads of queries, G of keys and values, D head
 // size, M = B*T rows, K and N the two sides of a matrix (of query, key and value together N =
 // (H+2G)*D), V vocabulary, Vp padded vocabulary, P the compute dtype.
 //
-// Where ranks share sequences (BatchSpec::sequence_ranks), T is what a rank has of one, but from
-// ToHeads to ToRows: there T is all of it, and H and G are the rank's heads.
+// Where ranks share sequences (BatchSpec::sequence_ranks), T is a rank's part of one, except from
+// ToHeads to ToRows: there T is the whole sequence, and H and G are the rank's heads.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@
 
 namespace zeroplan {
 
-// A parameter that an operation does without: a product's bias, an embedding's positions.
+// An operation's absent parameter: the bias of a matmul, the positions of an embedding.
 inline constexpr int kNoParam = -1;
 
 // A tensor of the graph, [rows, cols] in P: an activation or the gradient of one.
@@ -34,8 +34,7 @@ struct Value {
   int64_t rows = 0, cols = 0;
 };
 
-// What a buffer is called in dumps and reports, and the layer beside it: the builder's own unless
-// said otherwise.
+// A buffer's name in dumps and reports, and its layer there. Default: the builder's current layer.
 struct Label {
   static constexpr int kHere = -1000;
 
@@ -54,21 +53,21 @@ struct Norm {
 struct Linear {
   int weight = 0, bias = kNoParam;
   Value x_MK, y_MN;
-  // Of its adapters, a value for each pair of A and B: scale * x A^T.
+  // x times the A of each adapter pair, scale * x A^T, one value a pair.
   std::vector<Value> xa_MR;
-  Value pre_MN;  // where y is GELU of the product: the product, with its bias
+  Value pre_MN;  // set if y = GELU(pre): the matmul's result, bias included
 };
 
-// Query and key heads, turned by their positions.
+// Query and key heads, rotated by their positions (rotary embedding).
 struct Rotary {
-  int norm = kNoParam;  // the RMS norm of each head before
-  // The same buffer without a norm: heads are turned in place.
+  int norm = kNoParam;  // the RMS norm applied to each head first
+  // The same buffer if there is no norm: heads are rotated in place.
   Value qkv_MN, out_MN;
-  BufferId rstd = kNoBuffer;  // F32, [M, H+G]: of a norm
+  BufferId rstd = kNoBuffer;  // F32, [M, H+G]: 1/rms of the norm
   BufferId table_TD = kNoBuffer;
 };
 
-// silu(gate) * up, of a product that makes both.
+// silu(gate) * up; one matmul makes both.
 struct SwiGlu {
   Linear gate_up;  // [M, 2F]
   Value y_MF;
@@ -76,7 +75,7 @@ struct SwiGlu {
 
 struct Attention {
   Value qkv_MN, out_MHD;
-  // What backward needs besides: with fused attention lse [B,H,T] in F32, else the probabilities
+  // Read by the backward pass: with fused attention lse [B,H,T] in F32, else the probabilities
   // [B,H,T,T] in P.
   BufferId saved = kNoBuffer;
 };
@@ -89,16 +88,19 @@ class GraphBuilder {
 
   const ModelSpec& model() const { return program_.model; }
 
-  // For generation: each layer's keys and values go to its buffer of `caches` (Role::kKeysValues),
-  // and section decode, of one token, finds those before it there. REQUIRES: one sequence.
+  // For generation: writes each layer's keys and values to its buffer of `caches`
+  // (Role::kKeysValues); section decode, of one token, reads the earlier tokens' keys and values
+  // there. REQUIRES: one sequence.
   void KeepKeysValues(std::vector<BufferId> caches) { caches_ = std::move(caches); }
 
-  // Where the next instructions and buffers belong. Parameters of layers are those of `layer`.
+  // Sets the phase and layer of the next instructions and buffers. Parameters of layers are those
+  // of `layer`.
   void At(Phase phase, int layer);
 
-  // Token and position embedding, [M, C]: tokens (+ positions) of the row.
+  // Token and position embedding, [M, C]: the sum of the rows of both tables.
   Value Embedding(int tokens, int positions, Label label);
-  // Gradients of the tables. Where the token table is not the head's as well, it is zeroed first.
+  // Gradients of the tables. Zeroes that of the token table first, unless the head shares the
+  // table.
   void EmbeddingBackward(int tokens, int positions, const Value& dx_MC);
 
   // Layer norm over each row; the statistics are a buffer "ln_stats".
@@ -110,30 +112,30 @@ class GraphBuilder {
   Norm RmsNormForward(const Value& x_MC, int weight, Label label);
   void RmsNormBackward(const Norm& norm, const Value& dy_MC, const Value& dx_MC, bool add);
 
-  // y = x*w (+ bias) (+ residual): residual additions ride on products. K and N are the weight's.
+  // y = x*w (+ bias) (+ residual): the matmul adds the residual. K and N are the weight's.
   Linear LinearForward(const Value& x_MK, int weight, int bias, Label label,
                        const Value& residual_MN = {});
-  // y = gelu(x*w (+ bias)); `pre` labels the product.
+  // y = gelu(x*w (+ bias)); `pre` labels the matmul's result.
   Linear LinearGeluForward(const Value& x_MK, int weight, int bias, Label pre, Label label);
-  // Gradients of weight and bias, then of x, which is returned. dy is of the product: where y is
-  // GELU of it, GELU's gradient is already in.
+  // Gradients of weight and bias, then of x; returns the last. dy is the gradient of the matmul's
+  // result: if y is its GELU, GELU's gradient is already applied.
   Value LinearBackward(const Linear& linear, const Value& dy_MN, Label label);
   // The same, and dx += the gradient of x.
   void LinearBackwardAdd(const Linear& linear, const Value& dy_MN, const Value& dx_MK);
-  // The backward pass of a product whose x is GELU of another, `inner`: returns the gradient of
-  // inner.pre_MN, as inner's backward takes it.
+  // The backward pass of a matmul whose x is the GELU of another matmul, `inner`. Returns the
+  // gradient of inner.pre_MN, the dy of inner's backward pass.
   Value LinearBackwardThroughGelu(const Linear& linear, const Linear& inner, const Value& dy_MN,
                                   Label label);
 
-  // y = silu(gate)*up of gate and up = x*w (+ bias); `pre` labels the product.
+  // y = silu(gate)*up of gate and up = x*w (+ bias); `pre` labels the matmul's result.
   SwiGlu SwiGluForward(const Value& x_MC, int weight, int bias, Label pre, Label label);
-  // Gradients of weight and bias, then of x, which is returned. The product becomes its own
+  // Gradients of weight and bias, then of x; returns the last. The matmul's result becomes its own
   // gradient in place.
   Value SwiGluBackward(const SwiGlu& swiglu, const Value& dy_MF, Label label);
 
-  // With sequences over ranks, from a rank's positions with all heads to all positions with the
-  // rank's heads, and back: what happens to heads happens in between. `x` is query, key and value
-  // together or the attention's output; the same value where a rank has whole sequences.
+  // If ranks share sequences: exchanges a rank's positions with all heads for all positions with
+  // the rank's heads, and back. Operations on heads come between the two. `x` is query, key and
+  // value together, or the attention's output. Returns `x` itself where a rank has whole sequences.
   Value ToHeads(const Value& x_MN, Label label) { return ToHeads(x_MN, label, Role::kActivation); }
   Value ToRows(const Value& x_MN, Label label) { return ToRows(x_MN, label, Role::kActivation); }
   // The gradients of ToRows and of ToHeads.
@@ -144,12 +146,12 @@ class GraphBuilder {
     return ToRows(dx_MN, label, Role::kActivationGrad);
   }
 
-  // What turns heads by their positions, F32, for the whole micro-step: cosines and sines [T, D].
+  // The rotary table of the whole micro-step, F32: cosines and sines [T, D].
   BufferId RotaryTable();
-  // Turns the query and key heads of qkv in place; with `norm` (kNoParam: none) an RMS norm of each
-  // goes before and the result has a buffer of its own, which `label` names.
+  // Rotates the query and key heads of qkv in place. With `norm` (kNoParam: none) applies an RMS
+  // norm to each head first; then the result has a buffer of its own, labelled `label`.
   Rotary RotaryForward(const Value& qkv_MN, int norm, BufferId table_TD, Label label);
-  // The gradient of out_MN becomes that of qkv_MN in place; the norm's gradient too.
+  // Turns the gradient of out_MN into that of qkv_MN, in place, and makes the norm's gradient.
   void RotaryBackward(const Rotary& rotary, const Value& dqkv_MN);
 
   // Causal attention of all heads, scale 1/sqrt(D).
@@ -157,16 +159,16 @@ class GraphBuilder {
   Value AttentionBackward(const Attention& attention, const Value& dout_MHD, Label label);
 
   // Logits and loss by chunks of rows, so that no more than a chunk of logits exists at once; adds
-  // the mean loss to StepState. With `train` also the gradients of logits, head and `y_MC`; the
-  // last is returned. `head` is [Vp, C], tied or not.
+  // the mean loss to StepState. With `train` also the gradients of logits, head and `y_MC`; returns
+  // the last. `head` is [Vp, C], tied or not.
   Value HeadLoss(const Value& y_MC, int head, bool train);
   // The row StepState::position of `x_MC`.
   Value SelectRow(const Value& x_MC, Label label);
-  // Logits of one row, [Vp] in F32, to `logits_host`.
+  // Writes the logits of one row, [Vp] in F32, to `logits_host`.
   void RowLogits(const Value& y_1C, int head, BufferId logits_host);
 
-  // A gradient of `cols` columns for each row, of which there are as many as tokens or `rows`. Its
-  // maker writes it whole.
+  // A gradient with `cols` columns and `rows` rows (0: one for each token). The operation that
+  // makes it writes it whole.
   Value Gradient(Label label, int64_t cols, int64_t rows = 0);
 
  private:
@@ -174,14 +176,14 @@ class GraphBuilder {
   int TensorIndex(int param) const;
   Ref Slot(int param, const std::vector<BufferId>& by_unit) const;
   Ref Param(int param) const { return Slot(param, params_); }
-  // Null for one that is not trained.
+  // Null for a parameter that is not trained.
   Ref Grad(int param) const { return Trains(param) ? Slot(param, grads_) : Ref{}; }
-  // The same, or memory for what nobody wants where the kernel writes it all the same.
+  // The same, or scratch memory for an unwanted gradient that the kernel writes anyway.
   Ref GradOrScratch(int param);
   bool Trains(int param) const { return param != kNoParam && Tensor(param).trainable; }
-  // A kernel's parameters are all trained or none is.
+  // Checks that a kernel's parameters are all trained or none is.
   void CheckTogether(int param, int other) const;
-  // Sides of a matrix that rows are multiplied with, and the flag that says how it lies.
+  // The sides of a matrix that multiplies rows, and the flag for its layout in memory.
   int64_t In(int weight) const;
   int64_t Out(int weight) const;
   uint8_t Lies(int weight) const { return Tensor(weight).out_in ? kTransposed : kNoFlags; }
@@ -190,33 +192,34 @@ class GraphBuilder {
   KernelDims RotaryDims() const;
   Value ToHeads(const Value& x_MN, Label label, Role role);
   Value ToRows(const Value& x_MN, Label label, Role role);
-  // Dims of PackHeads and UnpackHeads for a value of `cols` columns, where attention's output has
+  // Dims of PackHeads and UnpackHeads for a value of `cols` columns, if attention's output has
   // `output_cols`.
   KernelDims ExchangeDims(int64_t cols, int64_t output_cols) const;
-  // Parts of each sequence, one for each rank that shares it, to these ranks.
+  // Sends each rank of the sequence group its part of each sequence.
   Value Exchange(const Value& parts, Label label);
   Value Activation(Label label, int64_t rows, int64_t cols);
   BufferId AddActivation(Label label, uint64_t elements, Dtype dtype);
-  // The parameter with rows of single tokens of an embedding or head; kNoParam: it has none.
+  // The parameter with the single-token rows of an embedding or head; kNoParam: there is none.
   int TokenRows(int weight) const;
-  // Exchanges the columns of those tokens: what the rows made, and the matrix that they are not of.
+  // Swaps the columns of those tokens between the logits of the rows of their own and the logits of
+  // the whole matrix.
   void SwapColumns(const Ref& own_Rn, const Ref& logits_RVp, int64_t rows, int64_t n);
-  // Makes the logits of the tokens that the rows `own` are of, and puts them into their columns.
+  // Makes the logits of the tokens whose rows are in `own`, and puts them into their columns.
   void OwnLogits(const Ref& y_RC, int own, const Ref& own_Rn, const Ref& logits_RVp, int64_t rows);
-  // The pairs of A and B that the layer has for a matrix.
+  // The number of adapter pairs (A and B) of a matrix in this layer.
   int AdapterPairs(int weight) const;
   KernelDims AdapterDims(int weight, int pair, int64_t rows) const;
-  // y = x*w (+ bias) (+ residual), with what an adapter adds.
+  // y = x*w (+ bias) (+ residual), plus the adapters' results.
   void ProductForward(Linear& linear, const Value& residual_MN, const Value& y_MN);
-  // What the adapter with the matrix `down` reads of x: with dropout another value, made anew.
+  // The input of the adapter with the matrix `down`: x, or with dropout another value, made again.
   Value AdapterInput(int down, const Value& x_MK);
-  // y = or, with `add`, += x as the dropout of that adapter has it.
+  // y = or, with `add`, += the dropout of x for that adapter.
   void Dropout(int down, const Value& x_MK, const Value& y_MK, bool add);
-  // The gradients of the weight and bias of `linear`, and of its adapters' B: returns those of
-  // linear.xa_MR.
+  // Makes the gradients of the weight and bias of `linear`, and of its adapters' B. Returns the
+  // gradients of linear.xa_MR.
   std::vector<Value> WeightBackward(const Linear& linear, const Value& dy_MN);
-  // dx = or, with `add`, += the gradient of x, through the matrix and the adapters. With those of
-  // A.
+  // dx = or, with `add`, += the gradient of x, through the matrix and the adapters. Makes the
+  // gradients of A too.
   void DataBackward(const Linear& linear, const Value& dy_MN, const std::vector<Value>& dxa_MR,
                     const Value& dx_MK, bool add);
   Ref All(BufferId id) const { return Whole(program_, id); }
@@ -226,47 +229,48 @@ class GraphBuilder {
   Ref Inputs() const;
   // The number of the batch's first sequence.
   Ref SequenceNumber() const;
-  // Where each position's document starts; null: rows are whole texts.
+  // The start of each position's document; null: rows are whole texts.
   Ref Starts() const;
-  // Rows [begin, begin + rows) of a value, for the head's products.
+  // Rows [begin, begin + rows) of a value, for the head's matmuls.
   Ref Rows(const Value& value, int64_t begin, int64_t rows) const;
 
   Program& program_;
   Emitter emit_;
   const bool decodes_;  // section decode: a sequence is one token, at StepState::position
   const int64_t batch_;
-  const int64_t seq_, whole_seq_;   // of a sequence what this rank has, and all of it
-  const int64_t heads_, kv_heads_;  // that this rank attends with
+  const int64_t seq_, whole_seq_;   // positions of a sequence: this rank's, and all
+  const int64_t heads_, kv_heads_;  // heads that this rank attends with
   const Dtype dtype_, grad_dtype_;
   const uint64_t logits_chunk_bytes_;
   const bool flash_attention_;
-  const float dropout_;    // of what adapters read; 0: none
-  const bool fused_gelu_;  // the backend's products apply GELU to their sums
-  // The layer of a parameter's first tensor, by parameter id; outside the layers it is the only
-  // one.
+  const float dropout_;    // dropout of the adapters' input; 0: none
+  const bool fused_gelu_;  // the backend's matmuls can apply GELU to their results
+  // The layer of a parameter's first tensor, by parameter id. A parameter outside the layers has
+  // one tensor only.
   static constexpr int kNoHome = -2;
   std::vector<int> home_layer_;
   std::vector<int> tensor_of_;            // [layer + 1][id]: index into the table, -1 for none
   std::vector<BufferId> params_, grads_;  // by unit
-  std::vector<BufferId> caches_;          // by layer; empty: nothing is kept
+  std::vector<BufferId> caches_;          // by layer; empty: keys and values are not kept
   Phase phase_ = Phase::kForward;
   int layer_ = kEmbeddingLayer;
 };
 
-// The graph of a model, part by part: what a family writes over the GraphBuilder. Each function
-// emits one part, into the phase and layer that build_compute has put the builder at. The backward
-// functions take what the forward ones have kept in the object; gradients of parameters go where
-// the builder puts them.
+// The graph of a model, part by part; a model family implements it over the GraphBuilder. Each
+// function emits one part, in the phase and layer that build_compute has set. The backward
+// functions use the values that the forward functions stored in the object; gradients of parameters
+// go where the builder puts them.
 class ModelGraph {
  public:
   virtual ~ModelGraph() = default;
 
   // The input of the first layer, [B*T, C].
   virtual Value Embed() = 0;
-  // Layer `layer` of `x_MC`, the residual stream; returns the next layer's input. The last kernel
-  // makes that output and nothing else that the backward pass needs: full recompute leaves it out.
+  // Emits layer `layer` over `x_MC`, the residual stream; returns the next layer's input. The last
+  // kernel makes that output and nothing else that the backward pass needs: full recompute leaves
+  // it out.
   virtual Value Layer(int layer, const Value& x_MC) = 0;
-  // What the head is multiplied with, of the last layer's output. For a single row in generation.
+  // The head's input, from the last layer's output. A single row in generation.
   virtual Value Final(const Value& x_MC) = 0;
   // The parameter that is the head (ParamUse::kHead).
   virtual int head() const = 0;

@@ -1,4 +1,5 @@
-// Model + config -> step program. A list of small pure passes, program in and program out.
+// Lowers model + config to a step program by a list of small pure passes, program in and program
+// out.
 #pragma once
 
 #include <memory>
@@ -21,45 +22,46 @@ enum class Purpose : uint8_t { kTrain, kGenerate };
 struct LowerOptions {
   Backend backend = Backend::kCpu;
   Purpose purpose = Purpose::kTrain;
-  // Rows of logits held at once are chosen so that a chunk of logits takes at most this many bytes
-  // (at least 1 row, at most B*T): as few chunks as that allows, about equal, in multiples of 128
-  // rows where these fit. Larger: fewer, larger GEMMs of the head; more memory.
+  // The rows of logits held at once are chosen so that a chunk of logits has at most this many
+  // bytes (at least 1 row, at most B*T): as few chunks as that allows, about equal, in multiples of
+  // 128 rows where they fit. A larger value makes fewer, larger GEMMs of the head and needs more
+  // memory.
   uint64_t logits_chunk_bytes = 256u << 20;
-  // A micro-step of more rows (B*T) than this runs products, norms and activation functions of
-  // layers whose products are computed again by tiles of so many rows, where they make tensors that
-  // nothing else uses, and so does evaluation. The smaller, the less memory; products of fewer rows
-  // than some ten thousand take longer for each. 0: whole.
+  // A micro-step of more rows (B*T) than this runs by tiles of this many rows: matmuls, norms and
+  // activation functions, in layers whose matmuls are recomputed, where they make tensors that
+  // nothing else uses. So does evaluation. A smaller value needs less memory; matmuls of fewer than
+  // some ten thousand rows take longer a row. 0: no tiles.
   int64_t tile_rows = 32'768;
   // Fused attention keeps B*H*T fp32 statistics a layer for the backward pass. Without it (a GPU
-  // that has no such kernel) the probabilities [B, H, T, T] are kept in the compute dtype, and
-  // while a layer's backward runs as many bytes again hold their gradient. Evaluation and
-  // generation hold them for one layer at a time.
+  // that lacks the kernel) the probabilities [B, H, T, T] are kept in the compute dtype, and while
+  // a layer's backward runs their gradient needs as many bytes again. Evaluation and generation
+  // hold the probabilities of one layer at a time.
   bool flash_attention = true;
   // kGenerate: the keys and values of all tokens stay in memory, 2*G*D elements of the compute
-  // dtype for each token and layer, and section decode takes one token more. False: each token is a
+  // dtype for each token and layer, and section decode makes one more token. False: each token is a
   // whole pass of generate.
   bool keep_keys_values = false;
-  // Sections save and load, and their staging slots in pinned memory. A run that never saves nor
-  // loads can do without.
+  // Adds sections save and load, and their staging slots in pinned memory. A run that never saves
+  // nor loads needs neither.
   bool checkpoints = true;
   // Saves are copied to pageable host memory first, 12 bytes for each of a rank's elements, and
-  // written from there while the next steps run (core/program/step_order.h). At stage 0, where one
-  // rank writes, every rank has the copy. False: steps wait for a save. Needs `checkpoints`.
+  // written from there while the next steps run (core/program/step_order.h). At stage 0 one rank
+  // writes, but every rank has the copy. False: steps wait for a save. Needs `checkpoints`.
   bool async_save = false;
-  // Rows of packed documents: batches say where each position's document starts, 4 bytes a
-  // position, attention does not look past it and positions count from there. False: a row is one
-  // text.
+  // Rows of packed documents: batches give the start of each position's document, 4 bytes a
+  // position; attention stays within the document and positions count from its start. False: a row
+  // is one text.
   bool document_borders = false;
-  // Elements that a checkpoint staging slot holds.
+  // Elements of a checkpoint staging slot.
   uint64_t checkpoint_chunk_elements = 1u << 24;
 };
 
-// What the first pass is given: model, setup, backend and layout, no instructions.
+// The first pass's input: model, setup, backend and layout, no instructions.
 Program EmptyProgram(const ModelSpec& model,
                      std::shared_ptr<const std::vector<ParamTensor>> tensors,
                      const TrainSetup& setup, const LowerOptions& options);
 
-// Why ranks cannot share sequences of that model as `batch` has it, if they cannot.
+// The reason why ranks cannot share sequences of that model in `batch`; nothing if they can.
 std::optional<SetupProblem> FindSequenceProblem(const ModelSpec& model, const BatchSpec& batch);
 
 // Bytes of the chunk of logits in a program for batches of `rows` tokens a rank. More rows may have
@@ -70,23 +72,24 @@ uint64_t LogitsChunkBytes(const ModelSpec& model, Dtype dtype, int64_t rows,
 // Runs all passes of kPasses (core/lowering/passes.h). REQUIRES: ValidateModelSpec and
 // ValidateSetup passed, and FindSequenceProblem finds none.
 Program Lower(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& options = {});
-// The same for callers that lower many choices of one model: with the parameter table at hand and,
-// if given, programs that one choice may take from those before it.
+// The same for callers that lower many choices of one model: with their parameter table and, if
+// given, a cache of earlier choices' placements.
 Program Lower(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
               const TrainSetup& setup, const LowerOptions& options = {},
               PlacementCache* cache = nullptr);
 
-// For those who count and time a step but do not run it: sections other than micro_step and
-// optimizer_step have no events, and save and load only what their memory follows from. Memory,
-// traffic and the step's times are those of Lower()'s.
+// For callers that count and time a step but do not run it. Sections other than micro_step and
+// optimizer_step have no events; save and load have only what determines their memory. Memory,
+// traffic and step times equal those of Lower()'s program.
 Program LowerToWalk(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
                     const TrainSetup& setup, const LowerOptions& options,
                     PlacementCache* cache = nullptr);
 
-// What ZeRO does not change of a program: the micro-step of one rank that keeps parameters,
-// gradients and states on its GPU, with lifetimes and places; activations have their homes. Its
-// kernels can be counted, and what is live beside whole parameters and gradients; it cannot be run.
-// Of `setup` ZeRO, accumulation and ranks are left out, but for ranks that share sequences.
+// The part of a program that ZeRO does not change: the micro-step of one rank that keeps
+// parameters, gradients and states on its GPU, with lifetimes, places and the homes of activations.
+// Callers count its kernels and the bytes that are live in addition to whole parameters and
+// gradients. It cannot be run. Ignores the ZeRO settings, accumulation and ranks of `setup`, except
+// ranks that share sequences.
 Program LowerMicroStep(const ModelSpec& model,
                        std::shared_ptr<const std::vector<ParamTensor>> tensors, TrainSetup setup,
                        const LowerOptions& options);

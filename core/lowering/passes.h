@@ -1,10 +1,10 @@
 // The passes that Lower() runs, in this order. Each takes a program and returns it changed; none
-// looks at anything but the program (and what PassInput gives it). Each leaves a sound program:
-// CheckDraft (core/program/verify.h) accepts it at the stage that kPasses names.
+// reads anything but the program and PassInput. Each leaves a sound program: CheckDraft
+// (core/program/verify.h) accepts it at the stage that kPasses names.
 //
-// Until InsertLifetimes, instructions use buffers without Alloc or Free (but for explicit early
-// decisions), and their list order is the order in which one stream would run them. The streams
-// they carry say where they will run; AssignEvents adds what orders the streams.
+// Until InsertLifetimes, instructions use buffers without Alloc or Free (except for explicit early
+// decisions), and list order is the order in which one stream would run them. Each instruction
+// names the stream on which it will run; AssignEvents adds the events that order the streams.
 #pragma once
 
 #include <array>
@@ -19,26 +19,27 @@
 
 namespace zeroplan {
 
-// How much is lowered: all that an engine runs, or what those read who count and time a step.
-// kWalk: sections other than micro_step and optimizer_step get no events, and save and load only
-// what their memory follows from. kWalkStep: the same without evaluation.
+// The extent of lowering: all that an engine runs, or what is needed to count and time a step.
+// kWalk: sections other than micro_step and optimizer_step get no events; save and load only what
+// determines their memory. kWalkStep: the same without evaluation.
 enum class Extent : uint8_t { kWhole, kWalk, kWalkStep };
 
 // Forward, loss and backward over whole parameters and whole gradients; evaluation or generation.
 Program BuildCompute(Program program, const LowerOptions& options, Extent extent = Extent::kWhole);
-// Products of the layers' linears take copies of eight bits.
+// Gives the matmuls of the layers' linears 8-bit copies of their operands.
 Program InsertFp8(Program program);
 // Drops a segment's activations after its forward and computes them again before its backward.
 Program InsertRecompute(Program program);
-// Drops what leads to no gradient of a tensor that is trained.
+// Drops instructions that lead to no gradient of a trained tensor.
 Program RemoveDead(Program program);
-// Kernels that take rows by themselves run by tiles of rows, where that holds less.
+// Runs kernels that are independent by row on tiles of rows, where that needs less memory.
 Program TileRows(Program program, const LowerOptions& options, Extent extent = Extent::kWhole);
 // Stage 3: parameters become shards, gathered before use (ahead by the prefetch plan), freed after.
 Program InsertUnshard(Program program);
-// Copies in the compute dtype of what is kept in NF4, in front of each product with it.
+// Puts copies in the compute dtype of NF4 parameters in front of each matmul that uses them.
 Program InsertDequantize(Program program);
-// Buffers of optimizer states and of reduced gradients where the config puts them, and their slots.
+// Adds buffers of optimizer states and of reduced gradients, in the places that the config sets,
+// and their slots.
 Program InsertStates(Program program);
 // Accumulates and reduces gradients by buckets; at stages 2 and 3 whole gradients become transient.
 Program InsertReduction(Program program);
@@ -47,24 +48,25 @@ Program InsertOptimizer(Program program);
 // Sections save and load.
 Program InsertCheckpoint(Program program, const LowerOptions& options,
                          Extent extent = Extent::kWhole);
-// Gradients to the host, parameter shards from host or disk.
+// Moves gradients to the host, and parameter shards from host or disk.
 Program InsertOffload(Program program);
-// Gathers of parameters that products of eight bits alone read send eight bits.
+// Gathers 8-bit values for parameters that only 8-bit matmuls read.
 Program GatherFp8(Program program);
-// Gathers of parameters and reductions of gradients at stage 3 send blocks of integers.
+// Sends blocks of integers in stage 3's gathers of parameters and reductions of gradients.
 Program InsertQuantize(Program program);
-// What is kept for the backward pass goes to host memory meanwhile, where the config says so.
+// Moves activations to host memory until the backward pass, if the config sets so.
 Program OffloadActivations(Program program);
-// Alloc before the first and Free after the last use of each transient buffer.
+// Adds Alloc before the first and Free after the last use of each transient buffer.
 Program InsertLifetimes(Program program);
-// RecordEvent and WaitEvent, no more than needed, so that any order the streams allow is right.
+// Adds RecordEvent and WaitEvent, no more than needed, so that any order the streams allow is
+// right.
 Program AssignEvents(Program program, Extent extent = Extent::kWhole);
-// Offsets in the arenas and the arenas' sizes; `cache` may know what it has placed before.
+// Sets offsets in the arenas and the arenas' sizes; `cache` holds earlier placements.
 Program PlaceArenas(Program program, PlacementCache* cache = nullptr);
 
-// ---- the table, and what runs it ----
+// ---- the table of passes, and their runner ----
 
-// Beside the program, all that a pass is given.
+// A pass's input in addition to the program.
 struct PassInput {
   const LowerOptions& options;
   Extent extent = Extent::kWhole;
@@ -74,7 +76,7 @@ struct PassInput {
 struct Pass {
   std::string_view name;
   Program (*run)(Program, const PassInput&);
-  DraftStage leaves;  // how far its programs have come
+  DraftStage leaves;  // the stage of the programs that it returns
 };
 
 template <Program (*kRun)(Program)>
@@ -111,14 +113,14 @@ inline constexpr std::array kPasses = {
          DraftStage::kPlaced},
 };
 
-// Every pass runs through this, whoever lowers.
+// Runs the passes, for every caller.
 struct PassRunner {
   PassInput input;
-  std::span<const std::string_view> only = {};  // names of those to run; empty: all
-  std::string_view until = {};                  // the last to run; empty: all
-  // CheckDraft after each: throws CheckFailure that names the pass which left a violation.
+  std::span<const std::string_view> only = {};  // names of the passes to run; empty: all
+  std::string_view until = {};                  // the last pass to run; empty: the last of all
+  // Runs CheckDraft after each pass: throws CheckFailure naming the pass that left a violation.
   bool verify = false;
-  std::array<double, kPasses.size()>* seconds = nullptr;  // what each took is added to it
+  std::array<double, kPasses.size()>* seconds = nullptr;  // each pass's time is added to it
 
   Program Run(Program program) const;
 };

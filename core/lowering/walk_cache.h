@@ -1,4 +1,4 @@
-// What LowerToWalk takes from the choices of a model that were lowered before.
+// Results that LowerToWalk reuses from earlier choices of the same model.
 #pragma once
 
 #include <array>
@@ -12,22 +12,22 @@
 
 namespace zeroplan {
 
-// Memory that section eval takes above the persistent buffers.
+// Memory that section eval needs above the persistent buffers.
 struct EvalMemory {
-  std::array<uint64_t, kSpaces> bytes{};       // up to the end of the highest buffer
-  std::array<uint64_t, kSpaces> live_bytes{};  // the largest sum of live bytes
+  std::array<uint64_t, kSpaces> bytes{};       // end of the highest buffer
+  std::array<uint64_t, kSpaces> live_bytes{};  // largest sum of live bytes
 };
 
-// Evaluation is a forward pass without what a step keeps, and no one walks it for more than its
-// memory, which a step's mostly covers. Choices that differ in what happens to gradients and states
-// have the same one.
+// The memory of evaluations that are known. Evaluation is a forward pass that saves no activations;
+// callers need only its memory, and a step's mostly covers it. Choices that differ only in the
+// handling of gradients and states share one entry.
 class EvalMemories {
  public:
-  // The memory of a choice that evaluates as this one; nothing if none is known. `tensors`: of the
-  // model.
+  // Finds the memory of a choice whose evaluation is the same; null if none is known. `tensors`:
+  // the model's.
   const EvalMemory* Find(const std::shared_ptr<const std::vector<ParamTensor>>& tensors,
                          const TrainSetup& setup, const LowerOptions& options) const;
-  // Keeps that of `program`, lowered in full with these options.
+  // Stores the memory of `program`, lowered in full with these options.
   void Keep(const Program& program, const LowerOptions& options);
 
  private:
@@ -49,8 +49,9 @@ class EvalMemories {
   std::vector<Entry> entries_;
 };
 
-// Whether a section eval that takes `memory` would change nothing of what is read of `program`,
-// which is placed and has none: arenas, live peaks, and the peak of the forward pass.
+// Whether a section eval that needs `memory` would leave what callers read of `program` unchanged:
+// arenas, live peaks, and the peak of the forward pass. REQUIRES: `program` is placed and lacks the
+// section.
 bool CoversEval(const Program& program, const EvalMemory& memory);
 
 struct WalkCache {
@@ -58,8 +59,8 @@ struct WalkCache {
   EvalMemories evals;
 };
 
-// LowerToWalk (lower.h); where `cache` knows that evaluation takes less than a step there is no
-// section eval.
+// LowerToWalk (lower.h), but without section eval if `cache` knows that evaluation needs less
+// memory than a step.
 Program LowerToWalk(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
                     const TrainSetup& setup, const LowerOptions& options, WalkCache& cache);
 
