@@ -7,10 +7,10 @@
 namespace zeroplan {
 
 // kNf4: four bits an element, in blocks that share their scales (core/base/nf4.h).
-// kInt8Blocks, kInt4Blocks: what quantized collectives send (core/base/int_blocks.h).
-// kI16: the lower half of a master weight that is kept in two (core/base/split_master.h).
-// kDynamic8, kUnsignedDynamic8: moments of eight bits (core/base/dynamic8.h).
-// kE4M3, kE5M2: what products of eight bits take (core/base/fp8.h).
+// kInt8Blocks, kInt4Blocks: values that quantized collectives send (core/base/int_blocks.h).
+// kI16: the lower half of a split master weight (core/base/split_master.h).
+// kDynamic8, kUnsignedDynamic8: 8-bit moments (core/base/dynamic8.h).
+// kE4M3, kE5M2: operands of 8-bit matmuls (core/base/fp8.h).
 enum class Dtype : uint8_t {
   kF32,
   kBF16,
@@ -28,7 +28,7 @@ enum class Dtype : uint8_t {
   kE5M2
 };
 
-// The fewest elements that lie by themselves: 1, or those of a block.
+// The least number of elements that can be stored alone: 1, or a block's.
 constexpr uint64_t DtypeElements(Dtype dtype) {
   switch (dtype) {
     case Dtype::kNf4:
@@ -43,7 +43,7 @@ constexpr uint64_t DtypeElements(Dtype dtype) {
   }
 }
 
-// Bytes of these: of an element, or of a block.
+// Bytes of one such unit: an element or a block.
 constexpr uint64_t DtypeBytes(Dtype dtype) {
   switch (dtype) {
     case Dtype::kF32:
@@ -76,21 +76,22 @@ constexpr uint64_t DtypeBytes(Dtype dtype) {
   return 0;
 }
 
-// Bytes that `elements` of them take: whole blocks.
+// Bytes that store `elements` elements: whole blocks.
 constexpr uint64_t StoredBytes(Dtype dtype, uint64_t elements) {
   const uint64_t together = DtypeElements(dtype);
   return (elements + together - 1) / together * DtypeBytes(dtype);
 }
 
-// What collectives that only move elements send them as.
+// The dtype that collectives use which only move elements.
 constexpr Dtype SentDtype(Dtype dtype) { return DtypeElements(dtype) > 1 ? Dtype::kU8 : dtype; }
 
 // "fp32", "bf16", "fp16", "fp64", "int32", "uint8", "nf4", "int8_blocks", "int4_blocks",
 // "int16", "dynamic8", "unsigned_dynamic8", "e4m3", "e5m2".
 std::string_view DtypeName(Dtype dtype);
 
-// Reads a training dtype as the command line spells it: bf16, fp16 or fp32 (also bfloat16, float16,
-// half, float32, float). Throws Error(kUsage) that names `what` and the allowed values otherwise.
+// Parses a training dtype as the command line spells it: bf16, fp16 or fp32 (also bfloat16,
+// float16, half, float32, float). Otherwise throws Error(kUsage) that names `what` and the allowed
+// values.
 Dtype ParseDtype(std::string_view text, std::string_view what);
 
 }  // namespace zeroplan

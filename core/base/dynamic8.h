@@ -1,18 +1,18 @@
 // Adam's moments with eight bits an element: the dynamic map of 8-bit optimizers (Dettmers et al.
-// 2022, "8-bit Optimizers via Block-wise Quantization", arXiv 2110.02861, section 2.1), whose codes
-// are those of bitsandbytes' create_dynamic_map, in blocks of 256 elements with an fp32 scale.
+// 2022, "8-bit Optimizers via Block-wise Quantization", arXiv 2110.02861, section 2.1), with the
+// codes of bitsandbytes' create_dynamic_map, in blocks of 256 elements with an fp32 scale.
 //
-// The codes stand for 0, 1 and numbers of seven decades, 10^-7 to 1. Decade d = 0..6 has n = 2^d of
-// them (twice as many where there is no sign): 10^(d-6) * (0.1 + 0.9 * (j + 1/2) / n), j < n, to
-// within 1e-6 of them. They are numbered in order of their value: negative ones, 0, positive
+// The codes represent 0, 1 and numbers of seven decades, 10^-7 to 1. Decade d = 0..6 has n = 2^d
+// numbers (twice as many in the map without a sign): 10^(d-6) * (0.1 + 0.9 * (j + 1/2) / n), j < n,
+// to within 1e-6 of each. Codes are numbered in order of their value: negative ones, 0, positive
 // ones, 1.
 //
-// A number is its code's times its group's scale: the number of the group with the largest
-// magnitude, the positive one of two. So that one is kept exactly, where bitsandbytes' scale has no
-// sign and a negative one is off by 0.7 %; and a group that is read and made anew has the same
-// codes and the same scale.
+// A number equals its code's value times its group's scale. The scale is the group's number with
+// the largest magnitude, the positive one of two. So that number is stored exactly, while
+// bitsandbytes' scale has no sign and a negative one is off by 0.7 %; and a group that is read and
+// quantized again has the same codes and the same scale.
 //
-// Four groups of 256 are a block, which lies by itself.
+// Four groups of 256 form a block, which is stored by itself.
 #pragma once
 
 #include <array>
@@ -24,8 +24,8 @@
 
 namespace zeroplan {
 
-inline constexpr int kDynamic8Group = 256;  // elements with one scale
-inline constexpr int kDynamic8Groups = 4;   // of a block
+inline constexpr int kDynamic8Group = 256;  // elements that share a scale
+inline constexpr int kDynamic8Groups = 4;   // groups of a block
 inline constexpr int kDynamic8Decades = 7;
 
 struct alignas(16) Dynamic8Block {
@@ -40,20 +40,20 @@ constexpr bool IsDynamic8(Dtype dtype) {
   return dtype == Dtype::kDynamic8 || dtype == Dtype::kUnsignedDynamic8;
 }
 
-// One of the two maps, by steps of fp32 arithmetic, each rounded by itself. Every backend takes
-// these, or those that give the same. The place of a number counts from 0: 0 is 0, the largest
+// One of the two maps, in steps of fp32 arithmetic, each rounded by itself. Every backend uses
+// these steps, or steps with the same results. A number's place counts from 0: 0 is 0, the largest
 // is 1.
 //
-// Entry 7 of what goes by decades stands for 1.
+// Entry 7 of the arrays by decade is for 1.
 struct Dynamic8Map {
-  // Of a magnitude a in decade d the place is the whole part of min(a * factor - offset, last).
+  // The place of a magnitude a in decade d is the whole part of min(a * factor - offset, last).
   std::array<float, 8> from{};  // least magnitude that goes to decade d
   std::array<float, 8> factor{}, offset{}, last{};
-  // A place's value is y * value_factor[k] - value_offset[k], where y = place + `origin`, and k are
-  // the lowest three bits of its exponent: what lies in one decade has one exponent.
+  // A place's value is y * value_factor[k] - value_offset[k], with y = place + `origin` and k the
+  // lowest three bits of y's exponent: all places of a decade share an exponent.
   std::array<float, 8> value_factor{}, value_offset{};
   float origin = 0;
-  int32_t zero = 0;                // code of 0, which has all codes below where there is a sign
+  int32_t zero = 0;  // code of 0; in the signed map codes of negative numbers are below it
   std::array<float, 256> value{};  // by code
 };
 
@@ -65,8 +65,8 @@ constexpr Dynamic8Map MakeDynamic8Map(bool has_sign) {
   map.origin = has_sign ? 0.5f : 1.5f;
   map.zero = has_sign ? numbers : 0;
   double power = 1e-6;
-  double before = 0;  // the number before the decade's first
-  int places = 1;     // that the decades before have, and 0
+  double before = 0;  // the number before the decade's first number
+  int places = 1;     // places of the earlier decades, and 0
   for (size_t d = 0; d < kDynamic8Decades; ++d) {
     const int n = has_sign ? 1 << d : 2 << d;
     const double first = power * (0.1 + 0.45 / n);
@@ -81,7 +81,8 @@ constexpr Dynamic8Map MakeDynamic8Map(bool has_sign) {
     before = power * (1 - 0.45 / n);
     power *= 10;
   }
-  // Decade 0 takes what is below it, too, to place 0: one step at from[0], one between two numbers.
+  // Decade 0 also maps the magnitudes below it, to place 0: one step at from[0], one between two
+  // numbers.
   const double step = has_sign ? static_cast<double>(map.from[0]) : 0.3875e-6;
   map.factor[0] = static_cast<float>(1 / step);
   map.offset[0] = static_cast<float>(static_cast<double>(map.from[0]) / step - 1);
@@ -113,8 +114,8 @@ constexpr const Dynamic8Map& Dynamic8MapOf(Dtype dtype) {
   return dtype == Dtype::kDynamic8 ? kDynamic8Map : kUnsignedDynamic8Map;
 }
 
-// The code of x in [-1, 1], the nearest (of -1 the least negative number's). Without a sign numbers
-// are their magnitudes.
+// The code of x in [-1, 1]: the nearest (-1 gets the code of the least negative number). The map
+// without a sign codes magnitudes.
 constexpr uint8_t Dynamic8Code(const Dynamic8Map& map, float x) {
   const float a = x < 0 ? -x : x;
   size_t d = 7;
@@ -129,8 +130,9 @@ constexpr uint8_t Dynamic8Code(const Dynamic8Map& map, float x) {
 }
 
 // The scale of a group from the bits of its largest positive number and of its largest negative
-// number's magnitude, 0 where there is none: 0 in place of a subnormal number, infinity where a
-// number is not finite. Without a sign `negative` is 0, and `positive` the largest magnitude's.
+// number's magnitude, 0 if there is none. A subnormal scale becomes 0; if a number is not finite,
+// the scale is infinity. For the map without a sign `negative` is 0, and `positive` the largest
+// magnitude.
 ZEROPLAN_HOST_DEVICE constexpr uint32_t Dynamic8ScaleBits(uint32_t positive, uint32_t negative) {
   const uint32_t magnitude = positive >= negative ? positive : negative;
   if (magnitude >= 0x7f800000u) return 0x7f800000u;
@@ -138,8 +140,9 @@ ZEROPLAN_HOST_DEVICE constexpr uint32_t Dynamic8ScaleBits(uint32_t positive, uin
   return positive >= negative ? magnitude : magnitude | 0x80000000u;
 }
 
-// What numbers are multiplied with before they become codes; 0, which makes all of them 0's code,
-// where the scale is 0 or not finite. What is read of a scale that is not finite is not, either.
+// The factor that numbers are multiplied with before they become codes; 0, which gives every number
+// 0's code, if the scale is 0 or not finite. Numbers read with a scale that is not finite are not
+// finite either.
 ZEROPLAN_HOST_DEVICE constexpr float InverseDynamic8Scale(float scale) {
   const float magnitude = scale < 0 ? -scale : scale;
   return magnitude > 0 && magnitude <= 3.40282347e+38f ? 1.0f / scale : 0.0f;

@@ -1,5 +1,5 @@
-// How zeroplan reports what a user or the environment got wrong. Bugs of zeroplan itself are
-// ZEROPLAN_CHECK failures, never an Error.
+// Errors that zeroplan reports for mistakes of the user and failures of the environment. Bugs of
+// zeroplan itself are ZEROPLAN_CHECK failures, never an Error.
 #pragma once
 
 #include <fmt/format.h>
@@ -21,9 +21,9 @@ enum class ExitCode : int {
   kInterrupted = 130  // interrupted after saving
 };
 
-// `message` names file, key, value and what is allowed. A field of what was asked stands in it as
-// "⟦gpu_memory⟧": the outer layer names it as whoever asked does (NameFields). What quotes a file
-// may have any length and any bytes: the message is BoundedMessage (limits.h) of it.
+// `message` names file, key, value and the allowed values. It writes a field of the request as
+// "⟦gpu_memory⟧": the outer layer names it in the caller's style (NameFields). It may quote a
+// file's text of any length and any bytes: what() is its BoundedMessage (limits.h).
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message);
@@ -45,14 +45,14 @@ template <typename... Args>
   throw Error(ExitCode::kRuntime, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// How fields are named: on a command line as "--gpu-memory".
+// The style of field names: on a command line "--gpu-memory".
 struct FieldStyle {
   std::string_view before;  // "--"
-  char joint;               // what stands between a name's words: '-'
+  char joint;               // joins a name's words: '-'
 };
 inline constexpr FieldStyle kOptionStyle = {"--", '-'};
 
-// `text` with each field that it marks, "⟦gpu_memory⟧", named in that style.
+// Returns `text` with each marked field, "⟦gpu_memory⟧", named in that style.
 std::string NameFields(std::string_view text, FieldStyle style = kOptionStyle);
 
 // A broken invariant: a bug in zeroplan. Thrown by ZEROPLAN_CHECK.

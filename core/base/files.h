@@ -1,6 +1,6 @@
-// File descriptors, the folder of what zeroplan keeps, and writing files so that a reader, and a
-// machine that loses power, sees all of a file or nothing of it: write under a temporary name,
-// fsync, rename, fsync the folder.
+// File descriptors, zeroplan's cache folder, and writing files so that a reader, even after a loss
+// of power, sees all of a file or nothing of it: write under a temporary name, fsync, rename, fsync
+// the folder.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@
 
 namespace zeroplan {
 
-// Owner of a file descriptor. Move-only; the destructor closes and ignores what close says (whoever
-// needs to know calls Close).
+// Owner of a file descriptor. Move-only. The destructor closes it and ignores errors of close;
+// callers that need the error call Close.
 class UniqueFd {
  public:
   UniqueFd() = default;
@@ -62,32 +62,33 @@ class IoHook {
   virtual int Before(IoStep step, const std::filesystem::path& path) = 0;
 };
 
-// A failure that another attempt may not meet: EAGAIN, EIO, ESTALE, ETIMEDOUT, as of a network file
-// system that was away for a moment.
+// A failure that another attempt may not meet: EAGAIN, EIO, ESTALE, ETIMEDOUT, as when a network
+// file system is briefly unavailable.
 class TransientIoError : public Error {
  public:
   using Error::Error;
 };
 
-// Calls `attempt` for its errno, 0 on success, and up to three times more where that is such a
-// failure, with a warning ("PATH: cannot WHAT: ...") and a longer pause each time. The last errno.
+// Calls `attempt`, which returns its errno, 0 on success. Repeats it up to three times for the
+// errnos of TransientIoError, with a warning ("PATH: cannot WHAT: ...") and a longer pause each
+// time. Returns the last errno.
 //
-// Creating, writing, renaming and making folders do it, and reading. A failed fsync is never
-// repeated: after a failed write-back the kernel drops the dirty pages, and a second one would say
-// that all is well.
+// Used for creating, writing, renaming and reading files and for making folders. A failed fsync is
+// never repeated: after a failed write-back the kernel drops the dirty pages, and a second fsync
+// would report success.
 int WithIoRetries(std::string_view what, const std::filesystem::path& path,
                   const std::function<int()>& attempt);
 
 // A file being written. Every failure is an Error(kRuntime) that names the path and the system's
-// reason. Destroying it unfinished closes the descriptor and leaves the file to whoever cleans the
-// folder up.
+// reason. Destroying it unfinished closes the descriptor and leaves the file to the owner of the
+// folder.
 class DurableFile {
  public:
-  // A new file: what lies at `path`, a symbolic link too, is removed first.
+  // A new file. Removes first what exists at `path`, even a symbolic link.
   static DurableFile Create(const std::filesystem::path& path, IoHook* hook = nullptr);
 
-  // Takes the room for `bytes` bytes now, so that a full disk shows before the work of a save. File
-  // systems that cannot reserve are let through: their writes report it.
+  // Reserves disk space for `bytes` bytes now, so that a full disk shows before the work of a save.
+  // Passes on file systems that cannot reserve: their writes report it.
   void Reserve(uint64_t bytes);
   // Thread-safe for ranges that do not overlap.
   void WriteAt(uint64_t offset, std::span<const std::byte> bytes);
@@ -104,27 +105,27 @@ class DurableFile {
   UniqueFd fd_;
 };
 
-// rename(2): what lies at `to` is replaced in one step.
+// rename(2): replaces `to` in one step.
 void RenamePath(const std::filesystem::path& from, const std::filesystem::path& to, IoHook* hook);
-// fsync of a folder: the names in it are on disk.
+// fsync of a folder: makes its names durable.
 void SyncFolder(const std::filesystem::path& folder, IoHook* hook);
-// mkdir of `folder` and of its parents as needed, each with its parent's fsync. One that exists is
-// fine.
+// mkdir of `folder` and of its parents as needed, each with its parent's fsync. An existing folder
+// is no error.
 void MakeFolders(const std::filesystem::path& folder, IoHook* hook);
 // Replaces `path` by a file that holds `text`: a reader sees the old or the new text.
 void WriteFileAtomically(const std::filesystem::path& path, std::string_view text, IoHook* hook);
-// What lies at `path`, or behind a link there, becomes `text`: a file as WriteFileAtomically has
-// it, with the permissions that it had; devices and pipes, and a file in a folder where no other
-// may be made, are written to.
+// Replaces the contents of `path`, or of the target of a link there, by `text`. Writes files as
+// WriteFileAtomically does, keeping their permissions; writes in place to devices and pipes, and to
+// a file in a folder where no other may be made.
 void ReplaceFile(const std::filesystem::path& path, std::string_view text);
 // The folder that holds `path`; "." for a bare name.
 std::filesystem::path ParentFolder(const std::filesystem::path& path);
 
 // ".NAME.tmp" in the same folder.
 std::filesystem::path TemporaryPath(const std::filesystem::path& target);
-// The name a file is written under before it takes its target's place: TemporaryPath. It is
-// fixed, so that a killed attempt's leftover is overwritten by the next one. Removed
-// by the destructor unless committed, so that a failed attempt does not keep the disk full.
+// The name under which a file is written before it replaces its target: TemporaryPath. The name is
+// fixed, so that the next attempt overwrites the leftover of a killed one. The destructor removes
+// the file unless it was committed, so that a failed attempt does not keep the disk full.
 class TemporaryFile {
  public:
   explicit TemporaryFile(std::filesystem::path target);
@@ -134,7 +135,7 @@ class TemporaryFile {
 
   const std::filesystem::path& path() const { return path_; }
   const std::filesystem::path& target() const { return target_; }
-  // Takes the target's place, durably. REQUIRES: the file at path() is finished.
+  // Replaces the target, durably. REQUIRES: the file at path() is finished.
   void Commit(IoHook* hook);
 
  private:
@@ -143,9 +144,9 @@ class TemporaryFile {
   bool committed_ = false;
 };
 
-// Where zeroplan keeps what it found out about this machine, so that it need not find out again:
-// $ZEROPLAN_CACHE_DIR, else $XDG_CACHE_HOME/zeroplan, else ~/.cache/zeroplan; empty (keep nothing)
-// if none of them is set. The folder need not be there.
+// The folder where zeroplan caches facts about this machine: $ZEROPLAN_CACHE_DIR, else
+// $XDG_CACHE_HOME/zeroplan, else ~/.cache/zeroplan; empty (cache nothing) if none of these
+// variables is set. The folder need not exist.
 std::string CacheFolder();
 
 }  // namespace zeroplan

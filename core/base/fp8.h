@@ -1,10 +1,10 @@
-// Numbers of eight bits as the products of GPUs take them: E4M3 (four bits of exponent, three of
+// 8-bit floating-point numbers for the matmuls of GPUs: E4M3 (four bits of exponent, three of
 // mantissa, no infinity, largest 448) and E5M2 (five and two, largest 57344), of the OCP 8-bit
-// Floating Point Specification, revision 1.0. Plain: CUDA sources include this.
+// Floating Point Specification, revision 1.0. Plain C++, because CUDA sources include this.
 //
-// A tensor, or a block of one, has a scale, found from its largest magnitude: stored = x * inverse
-// scale, x = stored * scale. Both backends take these steps in fp32, each rounded by itself, so
-// that they have the same bits.
+// A tensor, or a block of one, has a scale, computed from its largest magnitude: stored = x *
+// inverse scale, x = stored * scale. Both backends use the same fp32 steps, each rounded by itself,
+// so that they give the same bits.
 #pragma once
 
 #include <bit>
@@ -20,20 +20,20 @@ namespace zeroplan {
 
 inline constexpr float kLargestE4M3 = 448, kLargestE5M2 = 57344;
 
-// Rows and columns of a block with a scale of its own.
+// Rows and columns of a block with its own scale.
 inline constexpr int64_t kFp8Block = 128;
-// Scales in a row of blocks of 128 x 128, of `cols` columns: what the library wants.
+// Scales in a row of blocks of 128 x 128, for `cols` columns: the library's alignment.
 constexpr int64_t Fp8BlockScalesRow(int64_t cols) { return (cols / kFp8Block + 3) / 4 * 4; }
 
-// Where a tensor's largest magnitude and its scale lie in a slot of theirs, as F32. The library
-// wants addresses of scales in multiples of 16 bytes.
+// A slot holds a tensor's largest magnitude and its scale, as F32, at these offsets. The library
+// requires scales at multiples of 16 bytes.
 inline constexpr uint64_t kFp8SlotBytes = 32, kFp8AmaxAt = 0, kFp8ScaleAt = 16;
 
-// Magnitudes below this count as this, so that neither the scale nor its inverse leaves fp32.
+// Smaller magnitudes count as this, so that neither the scale nor its inverse leaves fp32.
 inline constexpr float kLeastFp8Amax = 0x1p-100f;
 
-// `largest` is kLargestE4M3 or kLargestE5M2. A NaN or an infinity among the elements makes one of
-// the product: amax is that, and with it the scale.
+// `largest` is kLargestE4M3 or kLargestE5M2. If an element is NaN or infinite, amax is too, and
+// with it the scale and the matmul's result.
 ZEROPLAN_FP8_FN float Fp8InverseScale(float amax, float largest) {
   return largest / (amax < kLeastFp8Amax ? kLeastFp8Amax : amax);
 }
@@ -41,7 +41,7 @@ ZEROPLAN_FP8_FN float Fp8Scale(float amax, float largest) {
   return (amax < kLeastFp8Amax ? kLeastFp8Amax : amax) / largest;
 }
 
-// The bits of |x|, which order as the magnitudes do: finite < infinite < NaN.
+// The bits of |x|, whose order is that of the magnitudes: finite < infinite < NaN.
 ZEROPLAN_FP8_FN uint32_t MagnitudeBits(float x) {
 #ifdef __CUDA_ARCH__
   return __float_as_uint(x) & 0x7fffffffu;
@@ -52,8 +52,8 @@ ZEROPLAN_FP8_FN uint32_t MagnitudeBits(float x) {
 
 #ifndef __CUDA_ARCH__
 
-// The nearest number that eight bits hold, ties to even, at most the largest; NaN is 0x7f. As the
-// processors' own conversions with saturation (cvt.rn.satfinite).
+// Rounds to the nearest 8-bit number, ties to even, at most the largest; NaN becomes 0x7f. Same as
+// the processors' own conversions with saturation (cvt.rn.satfinite).
 template <int kExponentBits>
 uint8_t ToFp8(float x) {
   constexpr int kMantissa = 7 - kExponentBits, kBias = (1 << (kExponentBits - 1)) - 1;
@@ -65,8 +65,8 @@ uint8_t ToFp8(float x) {
   if (magnitude >= kLargest) return static_cast<uint8_t>(sign | kLargestCode);
   uint32_t code = 0;
   if (bits < static_cast<uint32_t>(127 - kBias + 1) << 23) {
-    // Below the least normal number codes are a fixed step apart: fp32 rounds to it beside a number
-    // whose last bit is that step.
+    // Below the least normal number codes are a fixed step apart. Adding a number whose last bit is
+    // that step makes fp32 round to the step.
     constexpr int kStep = 1 - kBias - kMantissa;
     constexpr uint32_t kBeside = static_cast<uint32_t>(127 + kStep + 23) << 23;
     code = std::bit_cast<uint32_t>(magnitude + std::bit_cast<float>(kBeside)) - kBeside;

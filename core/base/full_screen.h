@@ -1,5 +1,5 @@
-// A view over the whole of stderr's terminal, in its alternate screen: what was there before comes
-// back at the process's end, whatever ends it but SIGKILL.
+// A full-screen view in stderr's terminal, on its alternate screen. The earlier contents come back
+// when the process ends, by anything but SIGKILL.
 #pragma once
 
 #include <signal.h>
@@ -12,31 +12,31 @@
 
 namespace zeroplan {
 
-// What asks for one on a command line; a launcher of processes looks for it.
+// The option that requests a full screen; a launcher of processes looks for it.
 inline constexpr std::string_view kFullScreenOption = "--watch";
 // Shows the cursor again, and leaves the alternate screen.
 inline constexpr std::string_view kLeaveFullScreen = "\x1b[?25h\x1b[?1049l";
 
 class FullScreen {
  public:
-  // Why there can be none, "stderr is no terminal"; "" if there can.
+  // The reason why no full screen is possible, "stderr is no terminal"; "" if it is.
   static std::string WhyNot();
 
-  // Enters it. While it lives, what is written to stderr (core/base/log.h) is held back, and
-  // printed when it is left. REQUIRES: WhyNot() is "", and no other one lives.
+  // Enters the full screen. During its lifetime, text written to stderr (core/base/log.h) is held
+  // back, and printed on leaving. REQUIRES: WhyNot() is "", and no other one exists.
   FullScreen();
   ~FullScreen();
   FullScreen(const FullScreen&) = delete;
   FullScreen& operator=(const FullScreen&) = delete;
 
-  // The terminal's size at this moment: whoever resizes it finds the next Draw fitted.
+  // The terminal's present size: after a resize the next Draw fits the new size.
   struct Size {
     size_t columns = 0, rows = 0;
   };
   Size size() const;
-  // Replaces what is shown; what does not fit is cut. Any thread, one at a time.
+  // Replaces the contents; cuts lines that do not fit. Any thread, one at a time.
   void Draw(const std::vector<std::string>& lines);
-  // The last lines that were held back or only shown, the newest last; escaped.
+  // The last messages that were held back or only shown, the newest last; escaped.
   static std::vector<std::string> Messages(size_t most);
 
  private:
@@ -49,20 +49,20 @@ class FullScreen {
   Size drawn_;
 };
 
-// For SetMessageWriter (core/base/log.h): wipes the progress line, and keeps the message where a
-// full screen is shown. Fields are named as options.
+// For SetMessageWriter (core/base/log.h): wipes the progress line, and holds the message back while
+// a full screen is shown. Fields are named as options.
 void WriteOnTerminal(std::string_view text, const char* end);
 
 bool FullScreenIsShown() noexcept;
 
-// Keeps `text` for when the full screen is left; false where none is shown. Never throws.
+// Holds `text` back until the full screen is left; false if none is shown. Never throws.
 bool HoldMessage(std::string_view text) noexcept;
 
-// Shows a message that another process keeps and prints. Never throws.
+// Shows a message that another process holds and prints. Never throws.
 void ShowMessage(std::string_view text) noexcept;
 
-// Leaves it, and prints what was held back, for whoever ends the process at once (_exit, a signal).
-// Calls nothing but what a signal handler may call, and does nothing where none is shown.
+// Leaves the full screen and prints the messages held back, for callers that end the process at
+// once (_exit, a signal). Async-signal-safe; does nothing if no full screen is shown.
 void LeaveFullScreenNow() noexcept;
 
 }  // namespace zeroplan

@@ -19,7 +19,7 @@ inline uint64_t HashBytes(std::span<const std::byte> bytes) {
   return hash;
 }
 
-// Two lower-case hexadecimal digits a byte, in the order of memory.
+// Two lower-case hexadecimal digits a byte, in memory order.
 std::string BytesToHex(const void* bytes, size_t count);
 
 // SHA-256 (FIPS 180-4) and its keyed form HMAC (RFC 2104), for proofs that a process knows a secret

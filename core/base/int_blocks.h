@@ -1,11 +1,11 @@
-// Numbers as integers of eight or four bits, 256 of them to an fp32 scale: what quantized
+// Numbers as 8-bit or 4-bit integers with one fp32 scale for 256 of them: the values that quantized
 // collectives send (ZeRO++, Wang et al. 2023, arXiv 2306.10209, sections 4.1 and 4.3).
 //
-// A number x is round(x / scale) * scale, ties to even, where scale is the largest magnitude of the
-// 256 divided by the largest integer, 127 or 7. So it is off by at most half a scale. The least
-// scale is the smallest normal number. Where one of the 256 is not finite, the scale is infinite
-// and all codes are 0: all of them are NaN when they are read. Four groups of 256 are a block,
-// which lies and is sent by itself.
+// A number x becomes round(x / scale) * scale, ties to even; scale is the largest magnitude of the
+// 256 divided by the largest integer, 127 or 7. So the error is at most half a scale. The least
+// scale is the smallest normal number. If one of the 256 is not finite, the scale is infinite and
+// all codes are 0: reading gives NaN for all of them. Four groups of 256 form a block, which is
+// stored and sent by itself.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace zeroplan {
 
-inline constexpr int kIntGroup = 256;  // elements with one scale
-inline constexpr int kIntGroups = 4;   // of a block
+inline constexpr int kIntGroup = 256;  // elements that share a scale
+inline constexpr int kIntGroups = 4;   // groups of a block
 inline constexpr int kIntBlock = kIntGroup * kIntGroups;
 inline constexpr uint32_t kLeastIntScaleBits = 0x00800000;  // 2^-126
 inline constexpr uint32_t kInfinityBits = 0x7f800000;

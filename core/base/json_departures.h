@@ -1,4 +1,4 @@
-// How far a text that ParseJsonText reads, as people write it, is JSON (RFC 8259).
+// Finds where a text that ParseJsonText accepts departs from JSON (RFC 8259).
 #pragma once
 
 #include <string>
@@ -6,16 +6,16 @@
 
 namespace zeroplan {
 
-// Each as "SOURCE:LINE:COLUMN: ..."; columns count bytes from 1. "" for none.
+// Each departure as "SOURCE:LINE:COLUMN: ..."; columns count bytes from 1. "" for none.
 struct JsonDepartures {
-  // The first comma that is left out between members or elements, in a text that is JSON otherwise,
-  // comments and commas too many apart: most likely a slip.
+  // The first missing comma between members or elements, in a text that is JSON apart from comments
+  // and superfluous commas: most likely a slip.
   std::string broken;
-  // The first of all that is Hjson and not JSON.
+  // The first departure of any kind: Hjson but not JSON.
   std::string hjson;
 };
 
-// Throws as ParseJsonText.
+// Throws the errors of ParseJsonText.
 JsonDepartures FindJsonDepartures(std::string_view text, std::string_view source);
 
 }  // namespace zeroplan

@@ -1,5 +1,5 @@
-// Typed, checked reading of one JSON object. Every key that is asked for becomes a known one, so
-// that the list of known keys and the code that reads them cannot differ.
+// Typed, checked reading of one JSON object. Reading a key makes it known, so that the list of
+// known keys and the code that reads them cannot differ.
 #pragma once
 
 #include <cstdint>
@@ -23,26 +23,27 @@ struct JsonProblem {
   std::string text;
 };
 
-// What a reader asked of a key, for code that describes what is read (planner/schemas).
+// A key's properties as its reader requested them, for code that describes the input
+// (planner/schemas).
 struct JsonKey {
   enum class Kind : uint8_t { kAny, kBool, kWhole, kNumber, kText, kSection };
   std::string name;
   Kind kind = Kind::kAny;
-  double min = 0, max = 0;           // of kWhole and kNumber
-  std::vector<std::string> words{};  // of kText: the only ones; empty: any
-  bool any_case = false;             // of these
-  bool or_bool = false;              // a switch will do, too
-  bool required = false;             // where its section is there
-  bool refused = false;              // an error where it is switched on (IsSwitchedOn)
-  std::string form{};                // the JSON Schema of what no getter reads
-  std::string about{};               // what to know of it, for people
+  double min = 0, max = 0;           // range of kWhole and kNumber
+  std::vector<std::string> words{};  // allowed values of kText; empty: any
+  bool any_case = false;             // `words` match in any case
+  bool or_bool = false;              // a boolean is allowed, too
+  bool required = false;             // required if its section is present
+  bool refused = false;              // an error if it is switched on (IsSwitchedOn)
+  std::string form{};                // JSON Schema of values that no getter reads
+  std::string about{};               // a remark for people
 };
 
-// Getters return nullopt for a key that is absent, null or "auto": it is open. They take numbers as
-// people write them (5e8, "1"). Anything else is a problem: "SOURCE:LINE: path.key: VALUE is not
+// Getters return nullopt for a key that is absent, null or "auto": it is open. They accept numbers
+// as people write them (5e8, "1"). Anything else is a problem: "SOURCE:LINE: path.key: VALUE is not
 // allowed; use ALLOWED". `allowed` replaces the generic ending. A problem is thrown as
-// Error(kUsage); a section that was given a list of problems adds to that instead, and the key
-// counts as open.
+// Error(kUsage); a section with a list of problems adds it to the list instead, and the key counts
+// as open.
 class JsonSection {
  public:
   // `node` may be nullptr: an absent section, all keys open. It must outlive the section. `path` is
@@ -55,9 +56,9 @@ class JsonSection {
   const std::string& path() const { return path_; }
   const std::string& source() const { return source_; }
   const std::vector<std::string>& known() const { return known_; }
-  // The same in full, in the same order.
+  // The known keys with their properties, in the same order.
   const std::vector<JsonKey>& keys() const { return keys_; }
-  // What is known of a key, to be told more. Marks it as known.
+  // The properties of a key, for the caller to extend. Marks it as known.
   JsonKey& Key(std::string_view key);
 
   // The member as written, or nullptr. Marks the key as known.
@@ -84,21 +85,21 @@ class JsonSection {
     return word ? ValueIn(table, *word) : std::nullopt;
   }
 
-  // Keys that are present and were never asked for, in the order of the text.
+  // Keys that are present and not known, in the order of the text.
   std::vector<std::string> Unknown() const;
 
   // The member's value as a message quotes it, "nothing" if it is absent.
   std::string Quote(std::string_view key) const;
   // "SOURCE:LINE: path.key: ", the line being the key's, else the section's.
   std::string Where(std::string_view key) const;
-  // A problem at `key`.
+  // Reports a problem at `key`.
   template <typename... Args>
   void Report(std::string_view key, fmt::format_string<Args...> format, Args&&... args) const {
     Add(key, fmt::format(format, std::forward<Args>(args)...));
   }
   // "VALUE is not allowed; use ALLOWED". REQUIRES: the key is present.
   void ReportValue(std::string_view key, std::string_view allowed) const;
-  // The same two, always thrown.
+  // The same as Report and ReportValue, but always thrown.
   [[noreturn]] void FailValue(std::string_view key, std::string_view allowed) const;
   template <typename... Args>
   [[noreturn]] void Fail(std::string_view key, fmt::format_string<Args...> format,

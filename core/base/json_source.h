@@ -1,9 +1,9 @@
-// JSON as people write it, with the line of every key, so that messages can point at it. Read as
-// Hjson (hjson.github.io/syntax.html): comments (//, #, /* */), trailing commas, a comma left out
-// at a line's end, the outer braces left out, keys without quotes, strings in single quotes, in
-// '''several lines''' or without quotes. A string without quotes runs to the end of its line,
-// commas and brackets included. Besides, Python's True, False and None are taken for true, false
-// and null. A key given twice is an error.
+// JSON as people write it, with the line of every key for messages. Parsed as Hjson
+// (hjson.github.io/syntax.html): comments (//, #, /* */), trailing commas, a comma left out at a
+// line's end, the outer braces left out, keys without quotes, strings in single quotes, in
+// '''several lines''' or without quotes. A string without quotes extends to the end of its line,
+// commas and brackets included. Python's True, False and None are accepted for true, false and
+// null. A duplicate key is an error.
 #pragma once
 
 #include <concepts>
@@ -19,8 +19,7 @@
 
 namespace zeroplan {
 
-// `what` of an exception of nlohmann::json without the name and number in brackets that it begins
-// with.
+// The `what` of a nlohmann::json exception without its leading name and number in brackets.
 inline std::string_view JsonErrorText(std::string_view what) {
   const size_t end = what.find("] ");
   return what.starts_with("[json.exception") && end != std::string_view::npos ? what.substr(end + 2)
@@ -28,10 +27,10 @@ inline std::string_view JsonErrorText(std::string_view what) {
 }
 
 // One scalar as a file gives it. The JSON library is heavy to compile: only json_source.cc needs
-// it, not whoever reads a config.
+// it, not the readers of a config.
 class JsonScalar {
  public:
-  // A number keeps the first of these that holds it: uint64_t, int64_t, double.
+  // A number has the first of these types that holds it: uint64_t, int64_t, double.
   using Value = std::variant<std::nullptr_t, bool, int64_t, uint64_t, double, std::string>;
 
   JsonScalar() : value_(nullptr) {}
@@ -44,7 +43,7 @@ class JsonScalar {
   bool is_number() const { return Is<int64_t>() || Is<uint64_t>() || Is<double>(); }
   const Value& value() const { return value_; }
 
-  // REQUIRES: it is one.
+  // REQUIRES: the scalar has that type.
   bool boolean() const { return std::get<bool>(value_); }
   const std::string& text() const { return std::get<std::string>(value_); }
   double number() const {
@@ -87,7 +86,7 @@ struct JsonNode {
   enum class Kind { kScalar, kObject, kArray };
 
   Kind kind = Kind::kScalar;
-  int line = 1;                     // where its key is written, or, without a key, where it starts
+  int line = 1;                     // line of its key, or, without a key, of its start
   JsonScalar scalar;                // kScalar
   std::vector<JsonMember> members;  // kObject, in the order of the text
   std::vector<JsonNode> elements;   // kArray
@@ -97,10 +96,10 @@ struct JsonNode {
   bool is_null() const { return kind == Kind::kScalar && scalar.is_null(); }
   bool is_string() const { return kind == Kind::kScalar && scalar.is_string(); }
 
-  // The member of that name, or nullptr; nullptr on what is no object.
+  // The member of that name, or nullptr; nullptr if this is no object.
   const JsonNode* Find(std::string_view key) const;
-  // The value as a message quotes it: scalars in full (shortened past 60 characters), else "{...}"
-  // or "[...]".
+  // The value as messages quote it: scalars in full (shortened past 60 characters), else "{...}" or
+  // "[...]".
   std::string Quote() const;
   // The value as strict JSON on one line.
   std::string Dump() const;
@@ -111,13 +110,13 @@ struct JsonMember {
   JsonNode value;
 };
 
-// Throws Error(kUsage) "SOURCE:LINE: ..." that says what was expected. Nesting is limited to 64
+// Throws Error(kUsage) "SOURCE:LINE: ..." that names the expected syntax. Nesting is limited to 64
 // levels.
 JsonNode ParseJsonText(std::string_view text, std::string_view source);
 
-// The file as text. Throws Error(kUsage) if it cannot be read, is larger than 16 MiB, or is no
-// regular file: a pipe that nobody writes to would be waited for. /dev/stdin (or -) and what a
-// shell hands over as /dev/fd/N are read all the same; asked for again, they are what they were.
+// Reads the file as text. Throws Error(kUsage) if it cannot be read, is larger than 16 MiB, or is
+// no regular file: reading a pipe without a writer would block. Reads /dev/stdin (or -) and a
+// shell's /dev/fd/N all the same; a second call returns the same text.
 std::string ReadTextFile(const std::filesystem::path& file);
 
 }  // namespace zeroplan

@@ -1,5 +1,6 @@
-// How much readers take of what others wrote: configs, records, tables, tokenizers, templates,
-// weights, logs. One fact has one place here, and what is past it is refused by name.
+// Limits on what readers accept from others' files: configs, records, tables, tokenizers,
+// templates, weights, logs. Each limit is defined here only; readers refuse by name whatever
+// exceeds it.
 #pragma once
 
 #include <cstddef>
@@ -12,27 +13,27 @@ namespace zeroplan {
 
 // Bytes of a config or another file that people write.
 inline constexpr uint64_t kMostConfigBytes = uint64_t{16} << 20;
-// Bytes of a record, and of a value of a table: what it takes in memory is a multiple.
+// Bytes of a record, and of a value of a table; it needs a multiple of this in memory.
 inline constexpr uint64_t kMostRecordBytes = uint64_t{64} << 20;
 // Bytes of a tokenizer.json.
 inline constexpr uint64_t kMostTokenizerBytes = uint64_t{256} << 20;
-// Bytes of the header of a safetensors file, as the package safetensors has it.
+// Bytes of the header of a safetensors file: the limit of the package safetensors.
 inline constexpr uint64_t kMostHeaderBytes = 100'000'000;
-// Values of JSON in each other: much of what walks over them does it by recursion.
+// Nesting depth of JSON values: much of the code that walks over them is recursive.
 inline constexpr int kMostJsonDepth = 64;
 // Members of an object of a record, and columns of a table.
 inline constexpr size_t kMostMembers = 10'000;
-// Values of a record, and of a JSON file, which take some 100 bytes of memory each: a number and
-// its comma are two of the file's. The largest tokenizer.json in use has two million.
+// Values of a record, and of a JSON file, which need some 100 bytes of memory each, while a number
+// and its comma can be two bytes of the file. The largest tokenizer.json in use has two million.
 inline constexpr size_t kMostRecordValues = 1'000'000, kMostJsonValues = 4'000'000;
-// Steps of a tokenizer's normalizer, pre-tokenizer or decoder, and tokens that it puts before or
-// behind a text.
+// Steps of a tokenizer's normalizer, pre-tokenizer or decoder, and tokens that it adds before or
+// after a text.
 inline constexpr size_t kMostTokenizerSteps = 100, kMostTokensAround = 1'000;
 // Bytes of an error or a line of the log.
 inline constexpr size_t kMostMessageBytes = size_t{8} << 10;
 
-// Bytes that a tokenizer's steps may make of a text of so many: no step of a tokenizer that is in
-// use makes more than eleven of one (NFKD of U+FDFA).
+// Bytes that a tokenizer's steps may make of a text of `bytes` bytes: no step of a tokenizer in use
+// makes more than eleven from one (NFKD of U+FDFA).
 inline constexpr uint64_t MostMadeOf(uint64_t bytes) {
   constexpr uint64_t kMost = uint64_t{1} << 30;
   return bytes > kMost / 64 ? kMost : 64 * bytes + (uint64_t{1} << 20);
@@ -40,15 +41,15 @@ inline constexpr uint64_t MostMadeOf(uint64_t bytes) {
 
 // Throws Error(kUsage) that begins with `where` for a record nested deeper than kMostJsonDepth,
 // with more values than kMostRecordValues, with an object of more members than kMostMembers, or
-// with objects so many and large that looking their members up takes seconds. Looks at nothing
-// else: `text` need not be JSON.
+// with so many and large objects that looking up their members takes seconds. Checks nothing else:
+// `text` need not be JSON.
 void CheckJsonBounds(std::string_view text, std::string_view where);
 
-// Throws Error(kUsage) for a name with a byte 0 in it: the system would take what stands before.
+// Throws Error(kUsage) for a name with a zero byte: the system would use the part before it.
 void CheckFileName(const std::filesystem::path& path);
 
-// A message within kMostMessageBytes, its middle left out, and "\x00" for bytes that are 0, at
-// which a C string ends.
+// A message within kMostMessageBytes, shortened in its middle, with "\x00" for zero bytes, which
+// end a C string.
 std::string BoundedMessage(std::string_view message);
 
 }  // namespace zeroplan

@@ -15,15 +15,15 @@ LogLevel GetLogLevel();
 
 // Writes a message and its end, a line feed or nothing, to stderr; one thread at a time. May throw.
 using MessageWriter = void (*)(std::string_view text, const char* end);
-// What messages go through from now on. Until then they are written as they are, but for control
-// characters.
+// Sets the writer of all later messages. Without one they are written as they are, except for
+// control characters.
 void SetMessageWriter(MessageWriter writer);
 
 // Writes one line to stderr, whole even when several threads log. Never throws.
 void LogLine(LogLevel level, std::string_view line) noexcept;
 
-// Writes to stderr what the level does not concern: progress, a program's last words. Where stderr
-// takes nothing (its disk is full), it is lost, and the run goes on. Never throws.
+// Writes to stderr whatever the log level: progress, a program's last words. If stderr accepts
+// nothing (its disk is full), the text is lost and the run goes on. Never throws.
 void WriteStderr(std::string_view text) noexcept;
 
 template <typename... Args>

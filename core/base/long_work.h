@@ -1,4 +1,4 @@
-// Work that a person waits for, on the progress line (core/base/terminal.h).
+// Work that a person waits for, reported on the progress line (core/base/terminal.h).
 #pragma once
 
 #include <signal.h>
@@ -11,22 +11,22 @@
 
 namespace zeroplan {
 
-// Signals that ask for a stop. The last four are notices: of schedulers that a run is about to lose
-// its node, of the system that it has used up its processor time (ulimit -t), which it repeats
-// every second, and of a terminal that goes away, which sends its own twice.
+// Signals that request a stop. The last four are notices: from schedulers that a run is about to
+// lose its node, from the system that it has used up its processor time (ulimit -t), repeated every
+// second, and from a terminal that closes, sent twice.
 inline constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGHUP};
 
-// All of them, but SIGHUP where it is ignored, as nohup has it.
+// All stop signals, without SIGHUP if it is ignored, as under nohup.
 sigset_t StopSignals();
 
-// Blocks them in this thread, and so in those that are started while it lives, by whomever. They
-// wait for ThrowIfInterrupted, for what lets this thread have them
-// (executor/process/stop_signals.h), or for the end of a file that is being written: then they end
-// the process.
+// Blocks the stop signals in this thread, and in all threads started during its lifetime. Signals
+// stay pending for ThrowIfInterrupted, for the code that unblocks them in this thread
+// (executor/process/stop_signals.h), or for the end of a file being written: then they end the
+// process.
 class StopSignalsBlocked {
  public:
   StopSignalsBlocked();
-  ~StopSignalsBlocked();  // puts the mask from before back
+  ~StopSignalsBlocked();  // restores the earlier mask
   StopSignalsBlocked(const StopSignalsBlocked&) = delete;
   StopSignalsBlocked& operator=(const StopSignalsBlocked&) = delete;
 
@@ -34,20 +34,22 @@ class StopSignalsBlocked {
   sigset_t before_;
 };
 
-// A stop that is asked for while nothing is there yet that it would lose ends long work at once;
-// later a run hears it between two steps (executor/process/stop_signals.h).
+// A stop requested while there is nothing to lose yet ends long work at once; later a run handles
+// it between two steps (executor/process/stop_signals.h).
 
-// `asked()` says whether one is; nullptr: whoever asks is not heard here. Safe in any thread.
+// Sets the function that reports whether a stop is requested; nullptr: no function. Safe in any
+// thread.
 void HearStops(bool (*asked)());
-// Called by long work, about every hundredth of a second or more often. Throws Error(kInterrupted)
-// if a stop is asked for: as HearStops has it, or by a signal that this thread blocks.
+// Long work calls this about every hundredth of a second or more often. Throws Error(kInterrupted)
+// if a stop is requested, by HearStops' function or by a signal that this thread blocks.
 void ThrowIfInterrupted();
 
-// Says what is being done from its first Show until it ends. Costs next to nothing where there is
-// no progress line. One at a time, in one thread.
+// Shows what is being done, from its first Show to its destructor. Costs next to nothing without a
+// progress line. One at a time, in one thread.
 class LongWork {
  public:
-  // "Searching". `at_once`: it is shown right away, as for work that does not say how far it is.
+  // `doing`: "Searching". `at_once`: shows it right away, for work that does not report its
+  // progress.
   explicit LongWork(std::string doing, bool at_once = false) : doing_(std::move(doing)) {
     if (at_once) ShowProgress(doing_);
   }
@@ -56,8 +58,8 @@ class LongWork {
   LongWork& operator=(const LongWork&) = delete;
 
   void Doing(std::string what) { doing_ = std::move(what); }
-  // "Searching: 120 programs lowered", ten times a second at most. `how_far()` makes the text, and
-  // is called only where it is shown.
+  // Shows "Searching: 120 programs lowered", ten times a second at most. `how_far()` makes the
+  // text, and is called only if it is shown.
   template <typename HowFar>
   void Show(HowFar how_far) {
     ThrowIfInterrupted();

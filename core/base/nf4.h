@@ -1,12 +1,12 @@
-// NF4 with double quantization: how a frozen model's matrices lie in four bits (QLoRA, Dettmers et
-// al. 2023, arXiv 2305.14314, section 3), by the rules of bitsandbytes, whose codes these are.
+// NF4 with double quantization: four bits for each element of a frozen model's matrices (QLoRA,
+// Dettmers et al. 2023, arXiv 2305.14314, section 3), with the rules and codes of bitsandbytes.
 //
-// 64 elements share their largest magnitude, m, and an element x is the code of the value nearest
-// to x / m. Of 256 such maxima the mean is taken off, and each is one of 256 values times the
-// largest that is left. Here these 16384 elements are one block, so that a tensor can be cut
-// between blocks and each part is made, read and sent by itself. bitsandbytes takes one mean for a
-// whole tensor: codes and maxima are the same, the second quantization is given the mean of its
-// block instead.
+// 64 elements share their largest magnitude, m, and the code of an element x is that of the value
+// nearest to x / m. 256 such maxima are quantized in turn: their mean is subtracted, and each
+// becomes one of 256 values times the largest that is left. Here these 16384 elements are one
+// block, so that a tensor can be split between blocks and each part is made, read and sent by
+// itself. bitsandbytes uses one mean for a whole tensor: codes and maxima are the same, but here
+// the second quantization uses its block's mean instead.
 #pragma once
 
 #include <array>
@@ -17,15 +17,15 @@
 
 namespace zeroplan {
 
-inline constexpr int kNf4Group = 64;    // elements with one maximum
-inline constexpr int kNf4Groups = 256;  // maxima with one scale
+inline constexpr int kNf4Group = 64;    // elements that share a maximum
+inline constexpr int kNf4Groups = 256;  // maxima that share a scale
 inline constexpr int kNf4Block = kNf4Group * kNf4Groups;
 
 struct Nf4Block {
   uint8_t codes[kNf4Block / 2];  // two a byte, the first in the upper four bits
-  uint8_t maxima[kNf4Groups];    // into kNf4MaximumValues
+  uint8_t maxima[kNf4Groups];    // indices into kNf4MaximumValues
   float scale;                   // largest |m - offset| of the maxima that are not 0
-  float offset;                  // mean of these
+  float offset;                  // mean of the maxima that are not 0
   uint32_t unused[2];            // 0: blocks start at multiples of 16 bytes
 };
 static_assert(sizeof(Nf4Block) == DtypeBytes(Dtype::kNf4));
@@ -51,18 +51,18 @@ inline constexpr std::array<float, 16> kNf4Values = {
     0.7229568362236023f,
     1.0f,
 };
-// The code whose value is 0.
+// The code of the value 0.
 inline constexpr uint8_t kNf4Zero = 7;
 
 namespace nf4_internal {
 
-// The dynamic data type of 8 bits with a sign (Dettmers 2016, arXiv 1511.04561, section 1.3.3): for
+// The dynamic 8-bit data type with a sign (Dettmers 2016, arXiv 1511.04561, section 1.3.3): for
 // each power of ten from 1e-6 to 1 twice as many fractions as for the one below, each the middle of
-// an equal part of [0.1, 1]; 0; and 1. In the roundings of torch.linspace in fp32.
+// an equal part of [0.1, 1]; 0; and 1. Rounded as torch.linspace rounds in fp32.
 constexpr std::array<float, 256> MaximumValues() {
   constexpr float kPowers[] = {1e-6f, 1e-5f, 1e-4f, 1e-3f, 1e-2f, 1e-1f, 1.0f};
   std::array<float, 256> values{};
-  size_t above = 128;  // the first that is positive
+  size_t above = 128;  // the first positive value
   values[127] = 0;
   for (int i = 0; i < 7; ++i) {
     const int parts = 1 << i;
@@ -92,15 +92,15 @@ constexpr std::array<float, n - 1> Middles(const std::array<float, n>& values) {
 
 }  // namespace nf4_internal
 
-// Rising, as the codes' values are.
+// In ascending order, like the codes' values.
 inline constexpr std::array<float, 256> kNf4MaximumValues = nf4_internal::MaximumValues();
 
-// The code of the maximum whose value is 0.
+// The code of the maximum 0.
 inline constexpr uint8_t kNf4ZeroMaximum = 127;
 static_assert(kNf4MaximumValues[kNf4ZeroMaximum] == 0);
 
-// A code is the number of middles between neighbours that lie below what is rounded. Those of the
-// 16 values are as bitsandbytes' CUDA kernel has them, some of which are a last place off.
+// A code is the number of middles between neighbours below the number to round. The middles of the
+// 16 values are those of bitsandbytes' CUDA kernel, some of which are off in the last place.
 inline constexpr std::array<float, 15> kNf4Middles = {
     -0.8480964004993439f,  -0.6106329262256622f,  -0.4599952697753906f,   -0.33967943489551544f,
     -0.23460740596055984f, -0.13791173323988914f, -0.045525018125772476f, 0.03979014977812767f,

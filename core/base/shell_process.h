@@ -1,4 +1,4 @@
-// A process that starts another, such as a remote shell, prepares this before it forks.
+// Prepares the start of another process, such as a remote shell, before the fork.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace zeroplan {
 
-// For execv: the words, which outlive it, and a null.
+// The argument of execv: pointers to the words, which must outlive it, and a null.
 std::vector<char*> ArgvOf(std::vector<std::string>& words);
 
-// The file that a command's first word names: itself where it has a slash, else the first program
-// of that name in a folder of $PATH. Folders of $PATH that are no absolute path ("", ".") are
-// passed over, unlike by a shell: they mean the working folder, which may hold what others wrote.
-// An absolute path; "" if there is none.
+// The file that a command's first word names: itself if it has a slash, else the first program of
+// that name in a folder of $PATH. Skips folders of $PATH that are no absolute path ("", "."),
+// unlike a shell: they name the working folder, whose files others may have written. Returns an
+// absolute path; "" if there is none.
 std::string FindProgram(const std::string& word);
 
 // The ends of a process's stdin, stdout and stderr. All close on exec.
@@ -23,11 +23,11 @@ struct StdioPipes {
   UniqueFd out, err;
   UniqueFd their_in, their_out, their_err;
 
-  // In the child: its ends become its own. System calls alone.
+  // In the child: makes its ends its stdin, stdout and stderr. System calls only.
   void Become() const;
 };
 
-// Throws Error(kRuntime) that begins with `whose`.
+// Throws Error(kRuntime) whose message begins with `whose`.
 StdioPipes MakeStdioPipes(const std::string& whose);
 
 }  // namespace zeroplan

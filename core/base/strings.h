@@ -1,5 +1,5 @@
-// Texts: UTF-8 as readers need it, what a terminal may be shown, parts, words of a shell, and the
-// name that was probably meant.
+// Text functions: UTF-8 for readers, escaping for terminals, splitting, quoting for a shell, and
+// suggestions of known names.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,14 @@ inline constexpr char32_t kReplacementCharacter = 0xFFFD;
 // Whether `text` is well-formed UTF-8 (Unicode, table 3-7: no overlong forms, no surrogates).
 bool IsValidUtf8(std::string_view text);
 
-// Bytes of the code point that starts with `lead`. REQUIRES: it does start one.
+// Bytes of the code point that starts with `lead`. REQUIRES: `lead` does start one.
 inline size_t Utf8Length(char lead) {
   const auto byte = static_cast<unsigned char>(lead);
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
-// The code point at `*at`, which moves behind it. REQUIRES: `text` is well-formed, and *at the
-// first byte of a code point.
+// Returns the code point at `*at`, and moves `*at` behind it. REQUIRES: `text` is well-formed, and
+// *at the first byte of a code point.
 inline char32_t NextCodePoint(std::string_view text, size_t* at) {
   const auto byte = [&](size_t i) {
     return static_cast<char32_t>(static_cast<unsigned char>(text[*at + i]));
@@ -53,53 +53,53 @@ inline size_t PreviousStart(std::string_view text, size_t at) {
 
 void AppendUtf8(char32_t code_point, std::string* out);
 
-// `bytes` with U+FFFD in place of each longest start of a code point that is not completed, and of
-// each byte that starts none: Python's bytes.decode("utf-8", errors="replace").
+// `bytes` with U+FFFD in place of each longest prefix of an incomplete code point, and of each byte
+// that starts none: Python's bytes.decode("utf-8", errors="replace").
 std::string ReplaceInvalidUtf8(std::string_view bytes);
 
-// How many bytes at the end of `bytes` are the start of a code point that later bytes may complete:
+// The number of bytes at the end of `bytes` that start a code point which later bytes may complete:
 // 0 to 3.
 size_t IncompleteUtf8Tail(std::string_view bytes);
 
-// What follows makes texts of others (names of files, strings of configs, checkpoints, tokenizers
-// and peers) fit for a terminal: no byte of them moves its cursor, colours it or ends its line.
+// The next functions make texts of others (names of files, strings of configs, checkpoints,
+// tokenizers and peers) safe for a terminal: no byte of them moves its cursor, colours it or ends
+// its line.
 
-// Bytes at `at` that a terminal must not get as they are: a control character (C0, delete, C1), a
-// mark that reverses the direction of text (U+202A to U+202E, U+2066 to U+2069), a separator of
-// lines (U+2028, U+2029), a byte order mark or what is none (U+FEFF, U+FFFE, U+FFFF), or a byte
-// that is no part of well-formed UTF-8. 0: there are none, and *whole is how many bytes the
-// character takes.
+// The number of bytes at `at` that must not reach a terminal unescaped: a control character (C0,
+// delete, C1), a mark that reverses the direction of text (U+202A to U+202E, U+2066 to U+2069), a
+// line separator (U+2028, U+2029), a byte order mark or noncharacter (U+FEFF, U+FFFE, U+FFFF), or a
+// byte outside well-formed UTF-8. If 0, `*whole` is the number of bytes of the character there.
 size_t UnprintableBytes(std::string_view text, size_t at, size_t* whole);
 
-// `text` with these written out: "\x1b" for a byte, "\u202e" for a character beyond Latin-1, "\t"
-// and "\r". Line feeds stay. What is printable stays as it is, so that doing it twice changes
-// nothing.
+// `text` with unprintable bytes written out: "\x1b" for a byte, "\u202e" for a character beyond
+// Latin-1, "\t" and "\r". Line feeds stay. Printable text stays as it is, so that escaping twice
+// changes nothing.
 std::string Escaped(std::string_view text);
 
-// The same on one line and short, for a part of a message: line feeds are "\n", and what is past
-// `limit` bytes of `text` is "...".
+// The same on one line and short, for a part of a message: line feeds become "
+// ", and the text past `limit` bytes of `text` becomes "...".
 std::string PrintableText(std::string_view text, size_t limit);
 
 // The parts of `text` between separators, empty ones too. A separator at the end ends the last
 // part; an empty text has none.
 std::vector<std::string_view> Split(std::string_view text, char separator);
-// The same of a list that a user wrote: what is behind its last comma is a part, even if empty.
+// The same for a list that a user wrote: the text behind its last comma is a part, even if empty.
 std::vector<std::string_view> SplitList(std::string_view text);
 
-// `text` with its letters A to Z made small; all else stays.
+// `text` with its letters A to Z in lower case; all else stays.
 std::string LowerAscii(std::string_view text);
 
 // `text` without the blanks at its ends.
 std::string_view WithoutBlanks(std::string_view text);
 
-// Words of a POSIX shell's command line: what is printed to be pasted, put into scripts, or handed
-// to the shell of another host.
+// Words of a POSIX shell's command line, for text that is printed to be pasted, put into scripts,
+// or passed to the shell of another host.
 
-// 'it'\''s': `text` as one word, in quotes whatever it is. No NUL in `text`.
+// 'it'\''s': `text` as one word, always in quotes. REQUIRES: no NUL in `text`.
 std::string QuoteForShell(std::string_view text);
 
-// The same, without quotes where it is one word anyway, wherever in a command it stands. An `a=b`
-// is quoted, as a command that begins with one would set a variable; a `--name=value` is not.
+// The same, but without quotes if `text` is one word anyway, in any place of a command. `a=b` is
+// quoted, because a command that begins with it would set a variable; `--name=value` is not.
 std::string ShellWord(std::string_view text);
 
 // `words` joined by spaces, each a ShellWord.

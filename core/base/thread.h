@@ -13,10 +13,11 @@
 
 namespace zeroplan {
 
-// Why there is no further thread or process: "Resource temporarily unavailable; ulimit -u allows
-// this user 64 ...", with the limits that say so. `error`: of pthread_create or fork.
+// The reason why no further thread or process can start: "Resource temporarily unavailable; ulimit
+// -u allows this user 64 ...", with the limits that apply. `error`: errno of pthread_create or
+// fork.
 std::string WhyNoThread(int error);
-// "cannot start a thread for WHAT: " and why, as Error(kRuntime).
+// Throws Error(kRuntime): "cannot start a thread for WHAT: " and the reason.
 [[noreturn]] void ThrowNoThread(std::string_view what, int error);
 
 // Runs `body` on a thread of its own. Throws as ThrowNoThread.
@@ -29,8 +30,8 @@ std::jthread StartThread(std::string_view what, Body&& body) {
   }
 }
 
-// Runs `body` on up to `count` more threads, on fewer where the system gives no more: for work that
-// whoever is there takes the next piece of, the caller among them. Joined by the destructor.
+// Runs `body` on up to `count` more threads, on fewer if the system allows no more: for work whose
+// pieces are claimed by any thread, the caller's included. The destructor joins them.
 template <typename Body>
 std::vector<std::jthread> StartHelpers(size_t count, const Body& body) {
   std::vector<std::jthread> helpers;
@@ -43,10 +44,10 @@ std::vector<std::jthread> StartHelpers(size_t count, const Body& body) {
   return helpers;
 }
 
-// Called first in a program: threads that are started later, by libraries too, get stacks of 8 MiB,
-// and so has `body`, which runs on a thread of its own where `ulimit -s` leaves this one less. By
-// default a thread's stack is as large as that limit, which may be too little or too much.
-// `body` throws nothing. Throws Error(kRuntime) where such a thread cannot be started.
+// To be called first in a program. Gives threads that are started later, by libraries too, stacks
+// of 8 MiB, and `body` too, on a thread of its own if `ulimit -s` leaves this one less. By default
+// a thread's stack is as large as that limit, which may be too little or too much. `body` must not
+// throw. Throws Error(kRuntime) if that thread cannot be started.
 void RunOnWholeStack(const std::function<void()>& body);
 
 }  // namespace zeroplan

@@ -1,4 +1,4 @@
-// Wall time that passed, and medians: what stands for several timings of one thing.
+// Elapsed wall time, and medians, which represent several timings of one thing.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@ inline double SecondsSince(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// The median; of an even number the mean of the two in the middle, 0 of none.
+// The median; the mean of the two middle values of an even number, 0 of none.
 inline double Median(std::vector<double> values) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());

@@ -1,5 +1,5 @@
-// Sizes as people write them. Counts are powers of ten (10B parameters = 10^10); memory is GB =
-// 10^9 bytes and GiB = 2^30 bytes, as printed on data sheets and by the driver respectively.
+// Sizes as people write them. Counts use powers of ten (10B parameters = 10^10); memory is GB =
+// 10^9 bytes, as on data sheets, and GiB = 2^30 bytes, as printed by the driver.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace zeroplan {
 uint64_t ParseCount(std::string_view text, std::string_view what);
 
 // "32GB", "80GiB", "512MB", "1.5e9" (bytes): a positive number of bytes; K/M/G/T with B (10^3
-// steps) or iB (2^10 steps). A bare "32G" means GB. Errors as ParseCount.
+// steps) or iB (2^10 steps). A bare "32G" means GB. Throws the errors of ParseCount.
 uint64_t ParseBytes(std::string_view text, std::string_view what);
 
 // "25Gb" or "25Gb/s" (bits per second), "100GB/s" (bytes per second): bytes per second.
@@ -25,7 +25,7 @@ std::string FormatBytes(uint64_t bytes);
 // 10.3B, 124M: three significant digits.
 std::string FormatCount(uint64_t count);
 
-// A share in per cent, "0.58", "41", "150": two significant digits, and whole from 10 on.
+// A share in per cent, "0.58", "41", "150": two significant digits below 10, whole from 10 on.
 std::string FormatPercent(double share);
 
 constexpr uint64_t CeilDiv(uint64_t a, uint64_t b) { return (a + b - 1) / b; }

@@ -1,5 +1,5 @@
-// Version of this build. A plan remembers the version that made it, since another one may lower the
-// same choice to another program. A test holds it to CMake's project version.
+// Version of this build. A plan records the version that made it, because another one may lower the
+// same choice to another program. A test checks that it equals CMake's project version.
 #pragma once
 
 #include <string_view>
