@@ -1,4 +1,4 @@
-// adapter_config.json: what PEFT keeps beside the weights of an adapter.
+// adapter_config.json: the file that PEFT stores next to the weights of an adapter.
 #pragma once
 
 #include <cstdint>
@@ -14,70 +14,70 @@ namespace zeroplan {
 
 inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
 inline constexpr const char* kAdapterWeightsFile = "adapter_model.safetensors";
-// PEFT puts this before the names of tensors.
+// PEFT's prefix of tensor names.
 inline constexpr const char* kAdapterPrefix = "base_model.model.";
-// The same weights as a pickle, which is code: never read.
+// The same weights as a pickle, which is never read because a pickle is code.
 inline constexpr const char* kAdapterPickleFile = "adapter_model.bin";
-// Behind a module's name where trainable_token_indices are of it: the matrix that they replace rows
-// of, if that is saved too.
+// Suffix of a module's name if trainable_token_indices apply to it: the matrix whose rows they
+// replace, if that is saved too.
 inline constexpr const char* kTokensBase = ".token_adapter.base_layer.weight";
-// The key of the base's digest in the header of adapter_model.safetensors.
+// The key in the header of adapter_model.safetensors that holds the base's digest.
 inline constexpr const char* kBaseDigestKey = "zeroplan.base";
 
-// Says why an adapter is read: it is merged into its base, or trained on.
+// The purpose of reading an adapter: it is merged into its base, or trained on.
 enum class AdapterUse : uint8_t { kMerge, kTrain };
 
-// The adapter in `folder`, put on `spec`: what PEFT 0.21 makes of the same file.
-// Throws Error(kUsage) naming file, key and value for what is no LoRA on linears of layers, has
-// more than A and B (DoRA, biases), or changes the base below; and for any key with a value that is
-// not known to be without effect.
+// `spec` with the adapter in `folder`, as PEFT 0.21 reads the same file. Throws Error(kUsage)
+// naming file, key and value if it is no LoRA on linears of layers, has more than A and B (DoRA,
+// biases) or changes the base below; and for any key whose value is not known to have no effect.
 ModelSpec WithAdapter(ModelSpec spec, const std::filesystem::path& folder, AdapterUse use);
 
-// The modules of the token embedding and of the head, which a tied model has as a second name:
-// "model.embed_tokens", "lm_head"; empty where the family has none such.
+// The modules of the token embedding and of the head, a second name for the embedding in a tied
+// model: "model.embed_tokens", "lm_head"; empty if the family lacks it.
 struct VocabularyModules {
   std::string embedding, head;
 };
 VocabularyModules VocabularyModulesOf(const ModelSpec& spec);
 
-// Puts on the model of the base what the adapter's files say of the two, as PEFT loads them:
+// Applies the adapter's settings for embedding and head to the base's model, as PEFT loads them:
 //
-// - modules_to_save: each of the two that it names is trained. On a tied base PEFT makes a copy of
-//   it, and the other stays: spec.tied_head becomes false. With ensure_weight_tying both are one.
-// - Tensors of the two that nobody named come along (save_embedding_layers): read from the adapter,
-//   left as they are, and saved again. spec.lora_saved and spec.frozen name both.
-// - Another number of rows is another vocabulary, as of a model that was resized.
-// - trainable_token_indices are spec.lora_tokens and spec.lora_head_tokens. Of the head alone, or
-//   other ones than of the embedding, they make a tied model untied, too.
+// - modules_to_save: each of the two that it names is trained. For a tied base PEFT makes a copy,
+// and the other module stays: spec.tied_head becomes false. With ensure_weight_tying both are one.
+// - Tensors of the two in the adapter's file that no key names (save_embedding_layers) are carried:
+// read from the adapter, left unchanged, and saved again. spec.lora_saved and spec.frozen name
+// both.
+// - Another number of rows is another vocabulary, as in a model that was resized.
+// - trainable_token_indices become spec.lora_tokens and spec.lora_head_tokens. If they apply to the
+// head alone, or to other tokens than the embedding's, a tied model becomes untied, too.
 //
-// REQUIRES: spec.lora_saved is as modules_to_save has it. WithAdapter calls it.
+// REQUIRES: spec.lora_saved equals modules_to_save. Called by WithAdapter.
 void TakeVocabulary(JsonSection& config, const std::filesystem::path& folder, ModelSpec& spec);
-// Embedding and head, as far as lora_saved does not name them, come along with the adapter.
+// Marks embedding and head as carried with the adapter, unless lora_saved names them.
 void CarryVocabulary(ModelSpec& spec);
-// Whether `module` comes along so, and is not trained.
+// Whether `module` is carried with the adapter, without being trained.
 bool IsCarried(const ModelSpec& spec, std::string_view module);
 
-// Throws Error(kUsage) saying what to do where `folder`, which is taken for a model, holds an
-// adapter, too: neither is left out unasked. `adapter`: the adapter that is asked for; "": none.
+// Throws Error(kUsage) with advice if `folder`, which is used as a model, holds an adapter, too:
+// neither is ignored silently. `adapter`: the adapter that was requested; "": none.
 void RefuseUnaskedAdapter(const std::filesystem::path& folder, const std::string& adapter);
 
-// The folder with the tokenizer of a model with an adapter: the adapter's, which may have added
-// tokens, where it has one, else `model`.
+// The folder with the tokenizer of a model with an adapter: the adapter's if it has one, because it
+// may have added tokens, else `model`.
 std::filesystem::path TokenizerFolder(const std::filesystem::path& model,
                                       const std::filesystem::path& adapter);
 
-// The folder of the model that the adapter in `folder` is of: `given`, a name or folder, or where
-// that is empty the one that the adapter names. Throws Error(kUsage) where it is not here.
+// The folder of the base model of the adapter in `folder`: `given`, a name or folder, or if that is
+// empty the base that the adapter names. Throws Error(kUsage) if it is not on this machine.
 std::string BaseFolder(const std::filesystem::path& folder, const std::string& given);
 
-// Returns what PEFT's modules_to_save has to name for the modules that are trained whole, and says
-// whether its ensure_weight_tying has to be true: a tied embedding that is trained is the head,
-// too. REQUIRES: HasAdapters(spec).
+// PEFT's modules_to_save for the modules that are trained whole; and whether its
+// ensure_weight_tying must be true, because a tied embedding that is trained is the head, too.
+// REQUIRES: HasAdapters(spec).
 std::vector<std::string> SavedModules(const ModelSpec& spec);
 bool TrainsTiedHead(const ModelSpec& spec);
 
-// The file of spec's adapters, as PEFT reads it. `base`: the name or folder of the model below.
-// REQUIRES: HasAdapters(spec).
+// The adapter_config.json of spec's adapters, as PEFT reads it. `base`: the name or folder of the
+// base model. REQUIRES: HasAdapters(spec).
 std::string WriteAdapterConfig(const ModelSpec& spec, const std::string& base);
 
 }  // namespace zeroplan

@@ -1,4 +1,4 @@
-// Regular expressions of Python's `re` over the names of modules, as adapter_config.json has them.
+// Regular expressions of Python's `re` over module names, as in adapter_config.json.
 #pragma once
 
 #include <bitset>
@@ -9,28 +9,28 @@
 
 namespace zeroplan {
 
-// An expression has characters, sets, groups, alternatives, repetitions, ^, $ and \b. What needs
-// backtracking (references, looking ahead or behind, possessive repetitions), flags and what is not
-// ASCII are refused. Whether a name matches takes at most its length times the size of the
-// expression, which is bounded, in steps: all places where a match can be are followed together.
+// Supports characters, sets, groups, alternatives, repetitions, ^, $ and \b. Refuses constructs
+// that need backtracking (references, looking ahead or behind, possessive repetitions), flags and
+// non-ASCII characters. Matching a name needs at most its length times the expression's size in
+// steps, and that size is bounded: all places where a match can be are followed together.
 class NamePattern {
  public:
-  // Steps that all names together may take: a second's work.
+  // Limit of steps over all names: a second's work.
   static constexpr int64_t kMostSteps = 200'000'000;
 
   // Throws Error(kUsage) that starts with `where` ("FILE:LINE: key: ") and quotes `pattern`, for
-  // what Python refuses, and for what is refused here.
+  // patterns that Python refuses, and for those refused here.
   NamePattern(std::string_view pattern, std::string_view where);
 
-  // The expression's size, with what it repeats written out: at most 8192.
+  // The expression's size, with repetitions written out: at most 8192.
   int64_t size() const { return static_cast<int64_t>(program_.size()); }
 
-  // As re.fullmatch. `steps`: what may still be taken; it is less afterwards, and below 0 the
-  // answer means nothing.
+  // Same as re.fullmatch. `steps`: the steps left, reduced by those used; below 0 the result is
+  // invalid.
   bool FullyMatches(std::string_view name, int64_t& steps) const {
     return Run(name, /*whole=*/true, steps);
   }
-  // As re.match: from the start, to anywhere.
+  // Same as re.match: from the start, to anywhere.
   bool MatchesFront(std::string_view name, int64_t& steps) const {
     return Run(name, /*whole=*/false, steps);
   }

@@ -1,23 +1,22 @@
-// Low-rank adapters (LoRA, Hu et al. 2021, arXiv 2106.09685) of the products of a model's layers:
+// Low-rank adapters (LoRA, Hu et al. 2021, arXiv 2106.09685) of the linears of a model's layers:
 //
 //   y = x W + s (x A^T) B^T,   A [r, in], B [out, r],   s = alpha / r
 //
-// or alpha / sqrt(r) (rsLoRA, Kalajdzievski 2023, arXiv 2312.03732). They are rows of the parameter
-// table, behind the matrices that they adapt, and all else is frozen. Names, targets and
-// initialisation are those of PEFT: an adapter belongs to a published linear. Where several of
-// these are one matrix here (query, key and value), the A's of those with one rank and one scale
-// lie below one another in one matrix of shape [G r, in], and their B's, of G linears, in one of
-// shape [sum of outs, r]. Those of another rank or scale make another such pair, with launches of
-// its own.
+// or alpha / sqrt(r) (rsLoRA, Kalajdzievski 2023, arXiv 2312.03732). Adapters are rows of the
+// parameter table, after the matrices that they adapt, and all else is frozen. Names, targets and
+// initialisation are those of PEFT: an adapter belongs to a published linear. Several published
+// linears may be one matrix here (query, key and value). Then the A's of one rank and one scale are
+// stacked in one matrix of shape [G r, in], and their B's, of G linears, in one of shape [sum of
+// outs, r]. Each other rank or scale has another such pair, with launches of its own.
 //
-// With dropout p an element of the x that A reads is 0 with probability p in training, else times
-// 1 / (1 - p); all A's of one matrix read the same. Which are 0 depends on the seed, the number of
-// the sequence in the run, position, column and tensor (executor/kernels/dropout.h): on nothing of
-// how the work is cut.
+// With dropout p an element of A's input x is 0 with probability p in training, else multiplied by
+// 1 / (1 - p); all A's of one matrix read the same values. The dropped elements depend on the seed,
+// the number of the sequence in the run, position, column and tensor (executor/kernels/dropout.h),
+// and not on how the work is divided.
 //
-// Rows of the embedding may be trained, too (PEFT's trainable_token_indices): a parameter of n rows
-// holds them, which stand in for those of n tokens wherever the frozen matrix is read. They begin
-// as that matrix has them. A tied head reads the same rows.
+// Rows of the embedding may be trained, too (PEFT's trainable_token_indices). A parameter of n rows
+// holds them; wherever the frozen matrix is read, they replace its rows of those n tokens. They are
+// initialised from that matrix. A tied head reads the same rows.
 #pragma once
 
 #include <cstdint>
@@ -31,17 +30,17 @@
 
 namespace zeroplan {
 
-// PEFT's word for every linear of a model but its head.
+// PEFT's name for every linear of a model but its head.
 inline constexpr std::string_view kAllLinear = "all-linear";
 
-// Whether a module is called so, as PEFT matches names: "layers.3.self_attn.q_proj" is "q_proj".
+// Whether `name` matches a module, as PEFT matches names: "layers.3.self_attn.q_proj" is "q_proj".
 bool IsNamed(std::string_view module, std::string_view name);
 
 inline bool HasAdapters(const ModelSpec& spec) { return spec.lora_rank > 0; }
-// The model without adapters, nothing frozen: what published weights hold.
+// The model without adapters and with nothing frozen: the contents of published weights.
 ModelSpec BaseModel(ModelSpec spec);
 
-// Parameter ids of pair number `pair` of the adapters of the product with matrix `weight`.
+// Parameter ids of adapter pair number `pair` of the matrix `weight`.
 inline constexpr int kLoraIds = 64;
 inline int LoraDownId(int weight, int pair = 0) {
   return kLoraIds + 2 * (kLoraIds * pair + weight);
@@ -49,8 +48,8 @@ inline int LoraDownId(int weight, int pair = 0) {
 inline int LoraUpId(int weight, int pair = 0) { return LoraDownId(weight, pair) + 1; }
 inline bool IsAdapter(const ParamRow& row) { return row.id >= kLoraIds; }
 
-// The columns of a product that adapters add to. A product of at most kMost linears: [0, ends[0]),
-// [ends[0], ends[1]), [ends[1], N). Bit i of `mask`: linear i has an adapter.
+// The columns of a matmul's result that adapters add to. The matmul combines at most kMost linears:
+// [0, ends[0]), [ends[0], ends[1]), [ends[1], N). Bit i of `mask`: linear i has an adapter.
 struct AdaptedColumns {
   static constexpr size_t kMost = 3;
   int64_t ends[2] = {0, 0};
@@ -59,11 +58,11 @@ struct AdaptedColumns {
   // An adapted linear.
   struct Part {
     int64_t begin, end;  // its columns
-    int64_t place;       // among those that have an adapter: which of the A's is its
+    int64_t place;       // its index among the linears with an adapter, and of its A
     int64_t up_begin;    // its first row of B
     int64_t columns() const { return end - begin; }
   };
-  // Calls fn(part) for each, of a product with N columns.
+  // Calls fn(part) for each adapted linear of a matmul with N columns.
   template <typename Fn>
   void ForEach(int64_t N, Fn&& fn) const {
     const int64_t all_ends[kMost] = {ends[0], ends[1], N};
@@ -75,48 +74,47 @@ struct AdaptedColumns {
     }
   }
 };
-// Those of a product with `weight` that the pair with the row `adapter` adds to.
+// The columns of the matmul with `weight` that the pair with the row `adapter` adds to.
 AdaptedColumns ColumnsOf(const ParamRow& weight, const ParamRow& adapter);
-// A matrix has at most this many pairs.
+// A matrix has at most this many adapter pairs.
 inline constexpr int kMostPairs = static_cast<int>(AdaptedColumns::kMost);
 
-// The id of the rows of single tokens of the embedding or head `weight`.
+// The parameter id of the single-token rows of the embedding or head `weight`.
 inline int LoraTokensId(int weight) { return LoraDownId(weight, kMostPairs); }
-// Behind the module's name in theirs.
+// Suffix of the module's name in their tensor names.
 inline constexpr const char* kTokensDelta = ".token_adapter.trainable_tokens_delta";
-// Tokens as ModelSpec::lora_tokens has them, in order. Throws Error(kUsage) starting with `source`
-// for what is no list of tokens from 0 to vocab - 1, each once.
+// The tokens of ModelSpec::lora_tokens, in order. Throws Error(kUsage) starting with `source`
+// unless `list` is a list of tokens from 0 to vocab - 1, each once.
 std::vector<int64_t> ReadTokens(std::string_view list, int64_t vocab, std::string_view source);
 std::string WriteTokens(const std::vector<int64_t>& tokens);
 
-// Names within a layer of the published linears of a model's layers: "self_attn.q_proj".
+// Names, within a layer, of the published linears of a model's layers: "self_attn.q_proj".
 std::vector<std::string> LayerLinears(const ModelSpec& spec);
 
 // The adapter of one linear in one layer.
 struct LinearAdapter {
-  int64_t rank = 0;  // 0: it has none
+  int64_t rank = 0;  // 0: no adapter
   float alpha = 0;
   friend bool operator==(const LinearAdapter&, const LinearAdapter&) = default;
 };
 // By layer, then in the order of LayerLinears.
 using AdapterGrid = std::vector<std::vector<LinearAdapter>>;
 
-// What spec.lora_targets says: entries NAME[@FIRST[-LAST]][:RANK[/ALPHA]], where NAME is kAllLinear
-// or the end of a linear's name, as PEFT matches names, and may have a layer's number in front of
-// it
-// ("model.layers.3.self_attn.q_proj"). FIRST and LAST are layers, from 0 on; RANK and ALPHA are
-// spec.lora_rank and spec.lora_alpha unless given. Of entries for one linear the last counts. What
-// spec.lora_saved names has no adapter. Throws Error(kUsage) starting with `source` for entries
-// that are not of this form or name nothing. REQUIRES: HasAdapters.
+// Parses spec.lora_targets: entries NAME[@FIRST[-LAST]][:RANK[/ALPHA]], where NAME is kAllLinear or
+// the end of a linear's name, as PEFT matches names, and may include a layer's number
+// ("model.layers.3.self_attn.q_proj"). FIRST and LAST are layers, from 0 on; RANK and ALPHA default
+// to spec.lora_rank and spec.lora_alpha. If several entries match a linear, the last counts.
+// Modules in spec.lora_saved have no adapter. Throws Error(kUsage) starting with `source` for
+// entries that are not of this form or match nothing. REQUIRES: HasAdapters.
 AdapterGrid ReadTargets(const ModelSpec& spec, std::string_view source);
-// The shortest such entries for `grid`.
+// The shortest list of such entries for `grid`.
 std::string WriteTargets(const ModelSpec& spec, const AdapterGrid& grid);
 // Whether all adapted linears have spec's rank and alpha, in all layers.
 bool IsEven(const ModelSpec& spec, const AdapterGrid& grid);
 
-// The adapters as PEFT names them: linears, each once, "q_proj", or where another linear without
-// one ends so, "mlp.c_proj", or in some layers alone "model.layers.3.mlp.down_proj"; and the ranks
-// and alphas that are not spec's.
+// The adapters under PEFT's names: linears, each once, "q_proj"; or "mlp.c_proj" if another linear
+// without an adapter has the same ending; or "model.layers.3.mlp.down_proj" if only some layers
+// have it; and the ranks and alphas that differ from spec's.
 struct AdapterNames {
   std::vector<std::string> modules;
   std::vector<std::pair<std::string, int64_t>> ranks;
@@ -127,12 +125,12 @@ AdapterNames NamesOfAdapters(const ModelSpec& spec);
 std::string DescribeAdapters(const ModelSpec& spec);
 
 // Appends the adapters' rows to those of a layer, and rows of tokens to those around the layers;
-// freezes all else that spec.lora_saved does not name. REQUIRES: HasAdapters.
+// freezes all other parameters that spec.lora_saved does not name. REQUIRES: HasAdapters.
 void AddAdapters(const ModelSpec& spec, ParamRows& rows);
 
 // Throws Error(kUsage) starting with `source` for targets that ReadTargets refuses, for an alpha or
-// a dropout out of range, for lora_saved modules that are none or are parts
-// of one matrix here, and for tokens that are none or whose rows are trained whole.
+// a dropout out of range, for lora_saved modules that do not exist or are parts of one matrix here,
+// and for tokens that do not exist or whose rows are trained whole.
 void CheckAdapters(const ModelSpec& spec, std::string_view source);
 
 }  // namespace zeroplan

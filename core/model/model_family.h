@@ -1,4 +1,4 @@
-// What zeroplan has to know of a model family. docs/adding-a-model-family.md walks through one.
+// The interface of a model family. docs/adding-a-model-family.md explains how to add one.
 #pragma once
 
 #include <fmt/format.h>
@@ -30,26 +30,26 @@ struct PlannedCode;  // core/families/planned/planned.h
 // A model on a hub whose config.json has a preset's shape.
 struct PublishedName {
   const char* name;       // "OWNER/NAME", as its owner writes it
-  int64_t positions = 0;  // where its config.json has others than the preset
+  int64_t positions = 0;  // positions of its config.json, if they differ from the preset's
   float rope_theta = 0;
 };
 
 struct ModelPreset {
   ModelSpec spec;
-  std::string source;  // where the shape comes from
+  std::string source;  // source of the shape
   std::vector<PublishedName> published = {};
 };
 
 // One family: its parameters, its graph, its config.json. A family is a constant object; models
-// point to it. core/families/load_model.cc lists those that there are.
+// point to it. core/families/load_model.cc lists all families.
 class ModelFamily {
  public:
   virtual ~ModelFamily() = default;
 
-  // "gpt2": model_type in a config.json, and what files of zeroplan's own call it.
+  // "gpt2": model_type in a config.json, and the name in files of zeroplan's own.
   virtual std::string_view name() const = 0;
-  // What is known of the code of a model that is planned for other programs, and not trained here:
-  // it has no graph. Null: it is trained.
+  // Properties of the code of a model that is planned for other programs and not trained here: it
+  // has no graph. Null: it is trained.
   virtual const PlannedCode* planned() const { return nullptr; }
 
   // ---- parameters ----
@@ -57,10 +57,10 @@ class ModelFamily {
   virtual ParamRows Params(const ModelSpec& spec) const = 0;
   // Published weights may lack this prefix of the tensors' names ("transformer.").
   virtual std::string_view optional_prefix() const { return ""; }
-  // Whether a published file's tensor is none of the model's parameters, and passed over.
+  // Whether a published file's tensor is none of the model's parameters, to be skipped.
   virtual bool PassedOver(std::string_view /*tensor*/) const { return false; }
 
-  // Whether a table has a row for each position, which is added to that of the token.
+  // Whether a table has a row for each position, which is added to the token's row.
   virtual bool learned_positions() const { return false; }
 
   // ---- graph ----
@@ -69,11 +69,11 @@ class ModelFamily {
 
   // ---- config ----
 
-  // The key of a config.json for a field of ModelSpec ("layers"); empty where it has none.
+  // The key of a config.json for a field of ModelSpec ("layers"); empty if there is none.
   virtual std::string_view ConfigKey(std::string_view field) const = 0;
-  // Fills in the dimensions of a Hugging Face config.json of this model_type. Name, family and
-  // padded vocabulary are the caller's. Settings that cannot be honoured are errors; `*notes`
-  // (may be nullptr) collects one line for each that is not trained with.
+  // Reads the dimensions of a Hugging Face config.json of this model_type. The caller sets name,
+  // family and padded vocabulary. Unsupported settings are errors; appends to `*notes` (may be
+  // nullptr) one line for each setting that training ignores.
   virtual ModelSpec ReadConfig(JsonSection* config, std::vector<std::string>* notes) const = 0;
   // The config.json that transformers reads back. Vocabulary unpadded.
   virtual std::string WriteConfig(const ModelSpec& spec) const = 0;
@@ -82,15 +82,15 @@ class ModelFamily {
 
   // Published models. Name and source are set.
   virtual const std::vector<ModelPreset>& presets() const = 0;
-  // A model of usual proportions (heads, MLP); `byte_level` has a vocabulary of 256 tokens, else it
-  // is the family's own. Unnamed.
+  // A model of usual proportions (heads, MLP). With `byte_level` its vocabulary has 256 tokens,
+  // else it is the family's own. Unnamed.
   virtual ModelSpec Shape(int64_t layers, int64_t hidden, int64_t positions,
                           bool byte_level) const = 0;
 };
 
-// What readers and writers of a Hugging Face config.json share.
+// Helpers shared by readers and writers of a Hugging Face config.json.
 
-// A switch that a family's model has in one position only: the other is an error.
+// Checks a switch that the family supports in one position only: the other is an error.
 inline void RequireSwitch(JsonSection* config, const char* key, bool supported) {
   if (config->Bool(key).value_or(supported) != supported) {
     config->Fail(key, "{} is not supported; use {}", !supported, supported);

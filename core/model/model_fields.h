@@ -1,4 +1,5 @@
-// The one list of a model's fields. What reads, writes, compares or hashes a ModelSpec walks it.
+// The one list of a model's fields. All code that reads, writes, compares or hashes a ModelSpec
+// walks it.
 #pragma once
 
 #include <concepts>
@@ -12,20 +13,20 @@
 namespace zeroplan {
 
 struct ModelField {
-  std::string_view key;    // in plans and checkpoints; a family's config.json has keys of its own
-  std::string_view words;  // in messages
-  bool shape;              // weights of a model that differs in it are of no use
-  double max;              // the largest value that is allowed
-  // Where it is ModelSpec's default, files leave it out and it is no part of fingerprints.
+  std::string_view key;    // key in plans and checkpoints; a family's config.json has its own keys
+  std::string_view words;  // name in messages
+  bool shape;              // weights of a model that differs in this field cannot be used
+  double max;              // the largest allowed value
+  // Files and fingerprints leave the field out if it equals ModelSpec's default.
   bool optional = false;
 };
 
-// Calls visit(field, pointer to member) for each; members are std::string, const ModelFamily*,
+// Calls visit(field, pointer to member) for each. Members are std::string, const ModelFamily*,
 // int64_t (from 1 on, optional ones from 0 on), float (from 0 on), bool or RotaryScaling.
 template <typename Visit>
 void ForEachModelField(Visit&& visit) {
-  // Rows and columns reach kernels as 32-bit numbers. Programs of so many layers, twenty times
-  // those of the deepest models that are published, are lowered in a second.
+  // Rows and columns reach kernels as 32-bit numbers. A program with the most layers, twenty times
+  // those of the deepest published models, is lowered in a second.
   constexpr double kMaxDimension = std::numeric_limits<int32_t>::max(), kMaxLayers = 2048;
   using Field = ModelField;
   visit(Field{"name", "name", false, 0}, &ModelSpec::name);
@@ -79,7 +80,7 @@ template <typename Spec, typename Visit>
 void ForEachField(Spec& spec, Visit&& visit) {
   ForEachModelField([&](const ModelField& field, auto member) { visit(field, spec.*member); });
 }
-// The same, but for optional fields at their default: what files and fingerprints hold.
+// The same without optional fields at their default: the contents of files and fingerprints.
 template <typename Visit>
 void ForEachWrittenField(const ModelSpec& spec, Visit&& visit) {
   const ModelSpec usual;
@@ -87,7 +88,8 @@ void ForEachWrittenField(const ModelSpec& spec, Visit&& visit) {
     if (!field.optional || spec.*member != usual.*member) visit(field, spec.*member);
   });
 }
-// Positions that are computed: a model has as many as its sequences need.
+// Whether the field is positions and positions are computed: a model has as many as its sequences
+// need.
 inline bool IsComputed(const ModelField& field, const ModelSpec& spec) {
   return field.key == "positions" && !spec.family->learned_positions();
 }
@@ -98,7 +100,7 @@ void ForEachField(const ModelSpec& a, const ModelSpec& b, Visit&& visit) {
       [&](const ModelField& field, auto member) { visit(field, a.*member, b.*member); });
 }
 
-// A value as messages print it.
+// A value in the form for messages.
 template <typename T>
 const T& FieldText(const T& value) {
   return value;

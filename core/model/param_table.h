@@ -1,5 +1,5 @@
-// The one table of parameter tensors that initialisation, sharding, the optimizer, checkpoints and
-// the planner iterate. Nothing else but a family's own files knows which tensors a model has.
+// The one table of parameter tensors, over which initialisation, sharding, the optimizer,
+// checkpoints and the planner iterate. Only a family's own files know which tensors a model has.
 #pragma once
 
 #include <array>
@@ -14,15 +14,15 @@ struct ModelSpec;
 
 enum class InitKind : uint8_t { kNormal, kZeros, kOnes, kUniform };
 
-// What a token does with a parameter. Floating-point operations are counted by it.
+// A token's use of a parameter, by which floating-point operations are counted.
 enum class ParamUse : uint8_t {
   kOther,    // looks up a row, adds or scales: embeddings, biases, norms
-  kProduct,  // is multiplied with the matrix
-  kHead,     // is multiplied with it for the logits; a tied head is the token embedding too
+  kProduct,  // multiplies the token
+  kHead,     // multiplies it for the logits; a tied head is the token embedding too
 };
 
-// Rows of a parameter that published weights hold as a tensor of its own. One matrix in memory, one
-// product: "self_attn.q_proj.weight" above those of the keys and the values.
+// Rows of a parameter that published weights hold as a tensor of its own. They are one matrix in
+// memory, for one matmul: "self_attn.q_proj.weight" above those of the keys and the values.
 struct ParamPart {
   const char* name = "";  // static string, as ParamRow::name
   int64_t rows = 0;
@@ -30,40 +30,41 @@ struct ParamPart {
 
 // One parameter of a family's table, without the layer that it belongs to.
 struct ParamRow {
-  int id = 0;             // the family's own number of it, from 0 on
+  int id = 0;             // the family's own number, from 0 on
   const char* name = "";  // static string; within a layer: "ln_1.weight"
-  // Rows, cols; vectors are {n, 1}. In memory as in published weights.
+  // Rows, cols; vectors are {n, 1}. Same in memory and in published weights.
   std::array<int64_t, 2> shape = {1, 1};
   bool is_vector = false;
-  bool decay = false;  // weight decay applies: matrices and embeddings yes, biases and norms no
+  bool decay = false;  // weight decay applies: to matrices and embeddings, not to biases and norms
   InitKind init = InitKind::kNormal;
   float init_std = 0;         // for kNormal; for kUniform the bound: [-init_std, init_std)
-  int64_t unpadded_rows = 1;  // rows that exports hold (of a vocabulary: V), else shape[0]
+  int64_t unpadded_rows = 1;  // rows in exports (of a vocabulary: V), else shape[0]
   ParamUse use = ParamUse::kOther;
-  // The share of tokens that are multiplied with it: of an expert's matrices less than 1.
+  // The share of tokens that it multiplies: below 1 for an expert's matrices.
   double token_share = 1;
   // False: it stays as it is loaded or initialised. It has no gradient, master or optimizer states.
-  // What one kernel takes is trained together: a product's weight and bias, a norm's.
+  // Parameters of one kernel are trained together: a linear's weight and bias, a norm's.
   bool trainable = true;
-  // False: of the base that adapters are trained on; checkpoints leave it to the base's own files.
+  // False: it belongs to the base that adapters are trained on; checkpoints leave it to the base's
+  // own files.
   bool saved = true;
-  // It is kept in NF4 (core/base/nf4.h), and each product takes a copy in the compute dtype. Of
-  // what is neither trained nor saved.
+  // It is stored in NF4 (core/base/nf4.h), and each matmul uses a copy in the compute dtype. Only
+  // for parameters that are neither trained nor saved.
   bool quantized = false;
-  // A matrix that tokens are multiplied with lies [out, in], as torch.nn.Linear has it, and not
-  // [in, out], as GPT-2's Conv1D.
+  // The layout of a matrix that multiplies tokens is [out, in], as in torch.nn.Linear, and not [in,
+  // out], as in GPT-2's Conv1D.
   bool out_in = false;
   // A second name under which published weights may hold the same values ("lm_head.weight" of a
   // tied head); empty: none.
   const char* twin = "";
-  // The published tensors that it is made of, from the first row down, which add up to all rows;
-  // none: published as it is, under `name`.
+  // The published tensors that are its parts, from the first row down, which add up to all rows;
+  // empty: published as it is, under `name`.
   std::vector<ParamPart> parts = {};
-  // Of an adapter's A and B (core/model/lora.h): bit i says that linear i of the matrix is theirs.
-  // What they add is scaled by lora_scale.
+  // For an adapter's A and B (core/model/lora.h): bit i is set if they adapt linear i of the
+  // matrix. Their result is scaled by lora_scale.
   int64_t lora_linears = 0;
   float lora_scale = 0;
-  // It holds rows of the embedding or the head, of these tokens in order; zeros follow to its end.
+  // The tokens whose rows of the embedding or the head it holds, in order; zeros follow to its end.
   std::vector<int64_t> tokens = {};
 
   uint64_t elements() const {
@@ -73,20 +74,20 @@ struct ParamRow {
 
 // A bias or norm of `size` elements.
 ParamRow VectorRow(int id, const char* name, int64_t size, InitKind init);
-// A matrix that is multiplied with tokens, [in, out].
+// A matrix that multiplies tokens, [in, out].
 ParamRow MatrixRow(int id, const char* name, int64_t rows, int64_t cols, float init_std);
 
 // A family's table for one model, in forward order. All layers have the rows of `layer`.
 struct ParamRows {
   std::vector<ParamRow> before, layer, after;
-  // By layer, rows that follow those of all: of adapters that differ. Empty: they do not.
+  // By layer, additional rows, for adapters that differ between layers. Empty: none.
   std::vector<std::vector<ParamRow>> own = {};
   // "transformer.h.": names within a layer follow it, the layer's number and a dot.
   const char* layer_prefix = "";
 };
 
-// The layer number of tensors outside the layers: embeddings come before layer 0, what follows the
-// last layer (final norm, an untied head) is "layer" number spec.layers.
+// The layer number of tensors outside the layers: embeddings come before layer 0; the tensors after
+// the last layer (final norm, an untied head) have number spec.layers.
 inline constexpr int kEmbeddingLayer = -1;
 
 struct ParamTensor : ParamRow {
@@ -99,21 +100,21 @@ struct PublishedTensor {
   std::string name;
   int64_t begin = 0, end = 0;
 };
-// Its parts in order, else itself.
+// The tensor's parts in order, else the tensor itself.
 std::vector<PublishedTensor> PublishedTensors(const ParamTensor& tensor);
 
-// The product, norm or embedding that a tensor belongs to: "transformer.h.0.ln_1" of
+// The linear, norm or embedding of a tensor: "transformer.h.0.ln_1" of
 // "transformer.h.0.ln_1.weight".
 std::string_view ModuleOf(std::string_view tensor);
-// Throws Error(kUsage) starting with `source` where of the tensors that one kernel takes some are
-// trained and some are not; `verb` is what to do to all or none of them: "freeze".
+// Throws Error(kUsage) starting with `source` if among the tensors of one kernel some are trained
+// and some are not. `verb` is the advice for all or none of them: "freeze".
 void CheckTrainedTogether(const std::vector<ParamTensor>& table, std::string_view source,
                           std::string_view verb);
 
 // The rows of spec.family, with those of adapters (core/model/lora.h).
 ParamRows RowsOf(const ModelSpec& spec);
 
-// The same, layer by layer. What spec.frozen names is not trainable.
+// The tensors, layer by layer. Tensors that spec.frozen names are not trainable.
 std::vector<ParamTensor> BuildParamTable(const ModelSpec& spec);
 
 }  // namespace zeroplan

@@ -1,5 +1,5 @@
-// How rotary positions reach beyond the context that a model was first trained at. Plain: CUDA
-// sources include this.
+// Methods that extend rotary positions beyond the context that a model was first trained at. Plain
+// C++, because CUDA sources include this.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace zeroplan {
 
-// In texts by the name that a config.json has for it ("rope_type").
+// In texts by its name in a config.json ("rope_type").
 enum class RotaryScaling : int { kNone = 0, kLinear = 1, kLlama3 = 2, kYarn = 3 };
 
 constexpr std::string_view RotaryScalingName(RotaryScaling scaling) {

@@ -1,6 +1,6 @@
 // GPT-2: learned positions, layer norms before attention and MLP, biases everywhere, GELU in its
-// tanh form, a head that is the token embedding again.
-// Source of the architecture: Radford et al. 2019; names as in Hugging Face's GPT2LMHeadModel.
+// tanh form, a head tied to the token embedding. Source of the architecture: Radford et al. 2019;
+// names as in Hugging Face's GPT2LMHeadModel.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
 // Models that zeroplan plans for other programs, and does not train itself: Gemma 2 and 3, Phi-3
-// and 4, mixtures of experts, models that see. Their parameter table comes from the headers of
-// their weights or, without these, from what their config.json says; which tensors a layer's parts
-// are is told by their names. Each such model is a ModelFamily of its own, without a graph.
+// and 4, mixtures of experts, models with vision. Their parameter table comes from the headers of
+// their weights or, without weights, from their config.json; tensor names determine a layer's
+// parts. Each such model is a ModelFamily of its own, without a graph.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,22 @@
 
 namespace zeroplan {
 
-// Encoder layers over patches of an image. Its parameters are rows before the layers, behind the
+// Encoder layers over patches of an image. Its parameters are rows before the layers, after the
 // token embedding.
 struct VisionTower {
   int64_t layers = 0;  // 0: none
   int64_t hidden = 0, heads = 0, ffn = 0;
-  bool gated = false;          // an MLP of two products and an activation; else of one
+  bool gated = false;          // an MLP of two matmuls and an activation; else of one
   bool rms_norms = false;      // in fp32 copies; else LayerNorm
   bool quick_gelu = false;     // x * sigmoid(1.702 x)
-  int64_t patches = 0;         // of an image
-  int64_t image_tokens = 0;    // of an image, in the text
+  int64_t patches = 0;         // patches of an image
+  int64_t image_tokens = 0;    // text tokens of an image
   int64_t patch_elements = 0;  // values of a patch
-  int64_t window = 0;          // patches that most layers look at together; 0: all
-  int64_t full_layers = 0;     // with a window: layers that look at all
-  int64_t images = 1;          // of a sequence
-  // Whether a tensor is the tower's; else it belongs to what projects its images into the text.
+  int64_t window = 0;          // patches in the attention window of most layers; 0: all
+  int64_t full_layers = 0;     // layers that attend to all patches, if there is a window
+  int64_t images = 1;          // images of a sequence
+  // Whether a tensor belongs to the tower; else it belongs to the projection of its images into the
+  // text.
   static bool Owns(std::string_view tensor) {
     return (tensor.find("vision_tower.") != std::string_view::npos ||
             tensor.find("visual.") != std::string_view::npos) &&
@@ -43,66 +44,66 @@ struct VisionTower {
   int64_t Patches() const { return images * patches; }
 };
 
-// What of its code decides memory and time, beside what ModelSpec says.
+// Properties of its code that determine memory and time, in addition to ModelSpec.
 struct PlannedCode {
-  // Gemma's RMSNorm, which scales in fp32; norms behind attention and MLP too; embeddings that are
+  // Gemma's RMSNorm, which scales in fp32; norms after attention and MLP too; embeddings that are
   // scaled.
   bool gemma_norms = false, post_norms = false, scaled_embedding = false;
-  bool one_qkv = false, one_gate_up = false;  // a product each, not three and two
+  bool one_qkv = false, one_gate_up = false;  // one matmul each, not three and two
   bool bounded_scores = false;                // tanh of attention's scores
-  bool bounded_logits = false;                // and of logits
-  // Experts of a layer, of width ModelSpec::ffn, of which a token takes some; and a width of MLP
-  // that every token takes beside them.
+  bool bounded_logits = false;                // tanh of the logits
+  // Experts of a layer, of width ModelSpec::ffn; experts that a token uses; and the width of an MLP
+  // that every token uses in addition.
   int64_t experts = 0, experts_per_token = 0, shared_ffn = 0;
-  bool normalized_shares = false;  // of the experts that a token takes, to a sum of 1
-  int64_t window = 0;              // tokens that some layers look back at; 0: none do
-  int64_t window_layers = 0;       // how many of them
-  bool masked = false;             // attention is given a mask whatever the length
+  bool normalized_shares = false;  // a token's expert shares are normalised to a sum of 1
+  int64_t window = 0;              // attention window of some layers, tokens; 0: none
+  int64_t window_layers = 0;       // the number of those layers
+  bool masked = false;             // attention gets a mask whatever the length
   VisionTower vision;
-  // Parameters of a layer, and outside of layers, whose work is not known.
+  // Parameters of a layer, and outside of layers, whose work is unknown.
   uint64_t unknown_elements = 0;
-  // What is not exact, sentences.
+  // Approximations, as sentences.
   std::vector<std::string> approximated;
 };
 
-// Sentences about what is approximated of it: those that its reading left, and what its parts are.
+// Sentences about its approximations: those found in reading it, and those of its parts.
 std::vector<std::string> ApproximatedOf(const PlannedCode& code);
 
-// Whether a config.json of this model_type, or a folder with weights, can be planned.
+// Whether zeroplan can plan for a config.json of this model_type, or a folder with weights.
 bool IsPlannedType(std::string_view model_type);
 // "\"gemma2\", \"phi3\"", for messages.
 std::string PlannedTypes();
 
-// The model of a config.json, whose root is `config`, and of the weights beside it. Its family
-// stays as long as the process; the same model has the same one. `image_tokens`: of images in a
-// sequence; none: one image. Throws Error(kUsage) naming file, key and value, or tensor, for what
-// is damaged, contradicts itself or is not known.
+// The model of a config.json, whose root is `config`, and of the weights in its folder. Its family
+// lives as long as the process; equal models share one. `image_tokens`: of images in a sequence;
+// unset: one image. Throws Error(kUsage) naming file, key and value, or tensor, if something is
+// damaged, contradictory or unknown.
 ModelSpec ReadPlannedModel(const ModelSource& from, const JsonNode& config,
                            std::string_view model_type, std::optional<int64_t> image_tokens,
                            std::vector<std::string>* notes);
 
-// ---- what it is read from ----
+// ---- the sources of such a model ----
 
 struct NamedShape {
   std::string name;
   std::vector<int64_t> shape;
-  std::string file;  // that says so
+  std::string file;  // the file that holds the tensor
 
   int64_t elements() const;
 };
 
-// Tensors of all headers beside a config.json; nullopt where files of weights are missing. Throws
-// Error(kUsage) naming the file for one that is cut off or damaged.
+// The tensors of all weight headers in the folder of a config.json; nullopt if files of weights are
+// missing. Throws Error(kUsage) naming the file if one is cut off or damaged.
 std::optional<std::vector<NamedShape>> ReadWeightHeaders(const std::filesystem::path& folder);
-// Those of one safetensors file, and what is said of the whole ("__metadata__"). Throws as well.
+// The tensors of one safetensors file, and its metadata ("__metadata__"). Throws the same errors.
 std::vector<NamedShape> ReadWeightHeader(const std::filesystem::path& file,
                                          std::map<std::string, std::string>* metadata = nullptr);
 
-// What a model type says, and its tensors as its weights name them.
+// The properties of a model type, and its tensors under the names of its weights.
 struct PlannedConfig {
   ModelSpec spec;  // without name and family
   PlannedCode code;
-  std::vector<NamedShape> tensors;  // of a known type; else none
+  std::vector<NamedShape> tensors;  // set for a known type
 };
 PlannedConfig ReadPlannedConfig(const JsonNode& config, std::string_view model_type,
                                 std::optional<int64_t> image_tokens, const std::string& source);

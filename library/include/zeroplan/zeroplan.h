@@ -175,7 +175,7 @@ struct Data {
 
 struct EstimatedChoice {
   Choice choice;
-  // Elements, where they are not set by a config zeroplan's own choice.
+  // In elements: zeroplan's own choice, unless a config sets them.
   std::optional<uint64_t> reduce_bucket, prefetch_bucket;  // none: the runtime has no such bucket
   uint64_t persistence_threshold = 0, reuse_distance = 0;
   bool overlap = true;  // communication overlaps compute
