@@ -1,7 +1,7 @@
-// The least memory that a choice needs and the most speed that it reaches, without lowering it.
-// Closed forms over the parameter layout give what ZeRO decides, programs of one and two segments
-// what the model decides. A search cuts by these; they never exceed (memory, seconds) what the
-// lowered program has.
+// The least memory that a choice needs and the highest speed that it reaches, without lowering it.
+// Closed forms over the parameter layout give the terms that ZeRO determines, programs of one and
+// two segments those that the model determines. A search cuts by these bounds; their memory and
+// seconds never exceed those of the lowered program.
 #pragma once
 
 #include <algorithm>
@@ -19,30 +19,30 @@
 
 namespace zeroplan {
 
-// One micro-step, whatever the stage: its kernels, and the device bytes that live at once beyond
+// One micro-step at any stage: its kernels, and the device bytes that are live at once beyond
 // parameters, gradients and states.
 struct ComputeBound {
   KernelTime kernels;
-  // The same where layers are gathered in eight bits, and the largest copy of a weight in eight
-  // bits, which may not be there then.
+  // The kernels if layers are gathered in 8 bits; and the largest 8-bit copy of a weight, which may
+  // be absent then.
   KernelTime gathered_kernels;
   ExchangeSeconds exchange;
   uint64_t weight_copy_bytes = 0;
   uint64_t transient_bytes = 0;
-  // The same from where a tied head's gradient is written on. 0: none is.
+  // The live bytes while a tied head's gradient is live. 0: there is none.
   uint64_t backward_bytes = 0;
-  // Recompute segments (without: layers), and of them what each saves for its backward, at least.
-  // Of the first `lower_segments`, which recompute more, that is `lower_saved_bytes`.
+  // Recompute segments (without recompute: layers), and the bytes that each saves for its backward
+  // pass, at least. The first `lower_segments` recompute more and save `lower_saved_bytes`.
   int64_t segments = 0, lower_segments = 0;
   uint64_t saved_bytes = 0, lower_saved_bytes = 0;
-  // What goes to the host in a micro-step and comes back.
+  // Activation bytes that go to the host in a micro-step and return.
   uint64_t offloaded_bytes = 0;
   ActivationMoves moves;
-  // The most that is live, beyond the same, while a kernel of the last segment's backward reads the
-  // largest tensor of a layer that has one below it. 0: not known.
+  // The most bytes live, beyond the same three classes, while a kernel of the last segment's
+  // backward pass reads the largest tensor of a layer that has one below it. 0: unknown.
   uint64_t gathered_transient_bytes = 0;
 
-  // What the first `left` segments have saved on the GPU, at least.
+  // Bytes that the first `left` segments have saved on the GPU, at least.
   uint64_t SavedOf(int64_t left) const {
     const int64_t lower = std::min(left, lower_segments);
     const uint64_t saved = static_cast<uint64_t>(lower) * lower_saved_bytes +
@@ -51,7 +51,7 @@ struct ComputeBound {
   }
 };
 
-// Everything of a group that its batch does not change.
+// The terms of a group that its batch does not change.
 struct GroupBound {
   GroupMemory memory;
   GroupTime time;
@@ -59,15 +59,15 @@ struct GroupBound {
 
 class Bounds {
  public:
-  // `base`: what the candidates leave open. Model and base must outlive the bounds.
+  // `base`: the settings that candidates leave open. Model and base must outlive the bounds.
   Bounds(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
          const TrainSetup& base, const LowerOptions& options);
 
   const ComputeBound& Compute(int64_t micro_batch, RecomputeConfig recompute,
                               const CostModel& costs, const ProductsKind& products = {},
                               int sequence_ranks = 1);
-  // Takes over what `other` has computed. REQUIRES: the same model, setup, options and GPUs; links
-  // may differ.
+  // Copies the results that `other` has computed. REQUIRES: the same model, setup, options and
+  // GPUs; links may differ.
   void TakeCompute(const Bounds& other) {
     compute_ = other.compute_;
     uniform_ = other.uniform_;
@@ -78,20 +78,21 @@ class Bounds {
   // `group`'s batch is ignored.
   GroupBound Group(const Candidate& group, const Cluster& cluster, const CostModel& costs);
 
-  // What a choice holds at least: at the peak of activations, or with a full reduce bucket.
+  // The least memory of a choice: at the peak of activations, or with a full reduce bucket.
   static MemoryBound Memory(const GroupBound& group, const ComputeBound& compute);
-  // The seconds that a step takes at least.
+  // The least seconds of a step.
   static double StepSeconds(const GroupBound& group, const ComputeBound& compute,
                             int64_t grad_accum);
 
  private:
   const LayoutFacts& FactsFor(const TrainSetup& setup);
-  // KernelTime's, at the top clock.
+  // The kernels of a KernelTime, at the top clock.
   struct Work {
     GpuWork forward, loss, backward;
   };
-  // Of a layer what goes to the host where its activations do; of this what no other layer's
-  // forward pass uses; and its backward pass from where what comes back last is read.
+  // If a layer's activations go to the host: their bytes; the bytes among them that no other
+  // layer's forward pass uses; and the layer's backward work from the kernel that reads the last
+  // returned tensor on.
   struct KeptOfLayer {
     uint64_t bytes = 0, own_bytes = 0;
     GpuWork after;
@@ -100,28 +101,28 @@ class Bounds {
     Work work, gathered_work;
     ExchangeSeconds exchange;
     uint64_t weight_copy_bytes = 0;
-    // ComputeBound's.
+    // As in ComputeBound.
     uint64_t transient_bytes = 0, backward_bytes = 0, gathered_transient_bytes = 0;
     uint64_t last_layer_bytes = 0;  // transient_bytes while its backward pass runs
-    Work behind;                    // of work: kernels behind the layers
+    Work behind;                    // kernels after the layers
     std::vector<KeptOfLayer> kept;  // by layer
   };
-  // The real model with one kind of recompute for all layers, and what a layer adds to it.
+  // The real model with one kind of recompute for all layers, and the work that a layer adds.
   struct Uniform {
     LoweredCompute whole;
     Work of_layer, gathered_of_layer;
     ExchangeSeconds exchange_of_layer;
     int64_t segments = 0;
     uint64_t saved_bytes = 0;
-    // LoweredCompute's, of the first layer and of each other but the last.
+    // LoweredCompute::kept of the first layer, and of each other but the last.
     KeptOfLayer kept_of_first, kept_of_others;
   };
   const Uniform& UniformOf(const TrainSetup& setup, const CostModel& costs,
                            const ProductsKind& products);
   void SetOffloaded(const RecomputeConfig& recompute, const std::vector<KeptOfLayer>& kept,
                     uint64_t last_layer_bytes, ComputeBound& bound) const;
-  // Of layers that are alike but for their recompute, the first ones' and the others', that make
-  // `work`.
+  // The time of layers that are alike except for their recompute, `lower` that of the first ones
+  // and `upper` that of the others, if `work` is their work.
   KernelTime MovesOf(const RecomputeConfig& recompute, const std::vector<KeptOfLayer>& kept,
                      const Uniform& lower, const Uniform& upper, const Work& work,
                      const CostModel& costs) const;
@@ -137,11 +138,11 @@ class Bounds {
   const LowerOptions options_;
   const BoundAssumptions assumed_;
   using ComputeKey = std::tuple<int64_t, RecomputeConfig, ProductsKind, int>;
-  // By GPUs too, else 0, where links count: activations go to the host or ranks share sequences.
+  // Keyed by GPUs too if links count (activations go to the host or ranks share sequences), else 0.
   using ByGpus = std::pair<int, ComputeKey>;
   std::map<ByGpus, ComputeBound> compute_;
   std::map<ByGpus, Uniform> uniform_;
-  // By GPUs, groups, persistence threshold and whether moments are kept in blocks.
+  // By GPUs, groups, persistence threshold and whether moments are in blocks.
   std::map<std::tuple<int, Grouping, uint64_t, bool>, LayoutFacts> facts_;
 };
 

@@ -1,4 +1,4 @@
-// Searches side by side.
+// Runs searches concurrently.
 #pragma once
 
 #include <atomic>
@@ -7,18 +7,18 @@
 
 namespace zeroplan {
 
-// What a task throws that ends because its crew was stopped.
+// Thrown by a task that ends because its crew was stopped.
 struct CrewStopped {};
 
 class Crew {
  public:
   // Runs all tasks, on as many threads as there are processors, and returns when all have ended.
-  // Meanwhile `tell` (may be empty) is called on the calling thread, every 50 ms.
-  // What a task or `tell` throws stops the crew, and is thrown from here: of several tasks that of
-  // the first in the list. Tasks must not share what they change without a lock.
+  // Meanwhile calls `tell` (may be empty) on the calling thread, every 50 ms. An exception of a
+  // task or of `tell` stops the crew and is rethrown here; among several tasks that of the first in
+  // the list. Tasks must lock the data that they share and change.
   void Run(const std::vector<std::function<void()>>& tasks, const std::function<void()>& tell);
 
-  // For tasks, every now and then: throws CrewStopped if nobody waits for them any more.
+  // Tasks call it every now and then: throws CrewStopped if nobody waits for them any more.
   void CheckStopped() const {
     if (stop_) throw CrewStopped();
   }

@@ -1,5 +1,5 @@
-// The best choice of a runtime that names its choices one by one: each is judged by the runtime,
-// but for those that smaller ones of their kind rule out.
+// The best choice of a runtime that lists its choices one by one. The runtime judges each, except
+// those that a smaller choice of their kind rules out.
 #pragma once
 
 #include <map>
@@ -12,16 +12,16 @@
 
 namespace zeroplan {
 
-// Choices this close in merit are not told apart; the simplest is taken (Runtime::Complexity).
+// Choices this close in merit count as equal; the simplest wins (Runtime::Complexity).
 inline constexpr double kEnumeratedTieMargin = 0.005;
 
 class EnumeratedSearch : public ChoiceSearch {
  public:
-  // Throws Error(kUsage) for hardware that lacks what the runtime's time depends on.
+  // Throws Error(kUsage) for hardware that lacks figures needed for the runtime's time.
   explicit EnumeratedSearch(SearchInputs inputs);
 
   SearchResult Run() override { return Run(/*sweep=*/false); }
-  // For tests: with `sweep` by judging every choice.
+  // For tests: `sweep` judges every choice.
   SearchResult Run(bool sweep);
   Answer Best(const Question& question) override;
   std::optional<Found> BestKnown() const override { return best_; }
@@ -47,8 +47,8 @@ class EnumeratedSearch : public ChoiceSearch {
   Cluster ClusterFor(const Question& question, int gpus) const;
 
   const SearchInputs inputs_;
-  const std::shared_ptr<ChoiceJudge> judge_;  // that of searches like this one too
-  // Of Run: by candidate what was said of it, in the order in which it was judged.
+  const std::shared_ptr<ChoiceJudge> judge_;  // shared with searches made by Like
+  // The estimates of Run by candidate, and the judged choices in order.
   std::map<Candidate, ChoiceEstimate> estimates_;
   std::vector<JudgedChoice> judged_;
   std::optional<Found> best_;

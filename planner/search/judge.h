@@ -1,5 +1,5 @@
-// A search's knowledge of its candidates: the bound of each group, and the figures of each program
-// that was lowered. Kept over all questions that are put to one space.
+// A search's knowledge of its candidates: the bound of each group, and the figures of each lowered
+// program. Kept for all questions about one space.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace zeroplan {
 
-// Larger is better, first by primary.
+// Larger is better; primary counts first.
 struct Score {
   double primary = -std::numeric_limits<double>::infinity();
   double secondary = -std::numeric_limits<double>::infinity();
@@ -27,27 +27,27 @@ struct Score {
   }
 };
 Score ScoreOf(Objective objective, const Found& found);
-// The gap by which `bound` is better than `score`, as a share of what they differ in first.
+// The gap by which `bound` is better than `score`, as a share of the first component that differs.
 double GapOf(const Score& score, const Score& bound);
 
-// A candidate that may answer a question, and the best that it could be. Of a list of mixes those
-// from `member` up to, but not with, `end`; bounds are the first one's.
+// A candidate that may answer a question, and its bound. In a list of mixes it represents members
+// `member` to `end` - 1; the bounds are those of the first.
 struct Item {
   Score bound;
-  uint64_t gpu_bytes = 0;  // at least
+  uint64_t gpu_bytes = 0;  // lower bound
   uint32_t group = 0;
   BatchPair batch{};
-  uint16_t mix = 0;  // list of the space, from 1 on; 0: the group's own recompute
+  uint16_t mix = 0;  // the space's list of mixes, from 1 on; 0: the group's own recompute
   uint16_t member = 0, end = 1;
 
-  // Among equals the group that comes first is better: it is the simpler one.
+  // Among equals the group that comes first is better, because it is simpler.
   bool operator<(const Item& other) const {
     if (bound < other.bound || other.bound < bound) return bound < other.bound;
     return group != other.group ? group > other.group : mix > other.mix;
   }
 };
 
-// What was looked at for an answer.
+// Counts of the work for an answer.
 struct JudgeStats {
   uint64_t candidates = 0, cut_by_memory = 0, cut_by_score = 0, judged = 0;
   uint64_t lowered = 0, instructions = 0;
@@ -55,56 +55,57 @@ struct JudgeStats {
 
 class Judge {
  public:
-  // `programs`: of the inputs' model, base and lower options; null: new ones.
+  // `programs`: made for the inputs' model, base and lower options; null: new ones.
   explicit Judge(SearchInputs inputs, std::shared_ptr<LoweredPrograms> programs = nullptr);
 
-  // Bounds::TakeCompute.
+  // See Bounds::TakeCompute.
   void TakeCompute(const Judge& other) { bounds_.TakeCompute(other.bounds_); }
 
-  // A group's place in the space; its batch is 1 x 1.
+  // The candidate of a group, with batch 1 x 1.
   const Candidate& CandidateOfGroup(uint32_t group) const { return groups_[group].candidate; }
-  // The same of an item, with its recompute.
+  // The candidate of an item, with its recompute.
   Candidate CandidateOf(const Item& item) const {
     return CandidateOf(item.group, item.mix, item.member);
   }
   uint32_t group_count() const { return static_cast<uint32_t>(groups_.size()); }
 
-  // The candidates that may answer; without `cut` those too whose memory bound does not fit.
+  // The candidates that may answer; without `cut` also those whose memory bound does not fit.
   std::vector<Item> Open(const Question& question, bool cut);
-  // The same of mixes whose bound is no worse than `floor`: of each list one item from the first
-  // member on that may fit; where memory counts alone, its last one that hosts may hold; `each`:
-  // an item a member.
+  // The same for mixes whose bound is no worse than `floor`: one item of each list, from the first
+  // member that may fit; if memory alone counts, the last member that hosts may hold; `each`: one
+  // item a member.
   std::vector<Item> OpenMixes(const Question& question, bool cut, const Score& floor, bool each);
-  // What its program says; none if it does not fit. Of several members the first one that fits,
-  // found by halving: from one to the next a program takes no more of a GPU.
+  // The choice as its program has it; nothing if it does not fit. Among several members the first
+  // one that fits, found by bisection: each member's program needs no more GPU memory than the one
+  // before.
   std::optional<Found> Try(const Question& question, const Item& item);
-  // The members of an item behind the one that was found; none: there are none.
+  // The members of an item after the one found; nothing: there are none.
   std::optional<Item> Behind(const Question& question, const Item& item, const Found& found);
-  // Whether its program was judged, whatever for.
+  // Whether the item's program was judged, for any question.
   bool Knows(const Item& item) const;
-  // ChoiceSearch's.
+  // See ChoiceSearch::MostOfKernels.
   double MostOfKernels(const Candidate& candidate);
-  // GPU memory, of the cluster, from which on an item fits that takes `gpu_bytes`.
+  // The cluster's GPU memory from which on an item that needs `gpu_bytes` fits.
   uint64_t CapacityNeeded(const Item& item, uint64_t gpu_bytes) const;
-  // What an item takes of a GPU at least: its bound, and what programs with smaller micro-batches
-  // took.
+  // The least GPU memory of an item: its bound, and the memory of programs with smaller
+  // micro-batches.
   uint64_t LeastGpuBytes(const Item& item) const;
-  // Whether it is not worth a try yet: its bounds on the memory of GPU and host fit, but programs
-  // of its kind have all taken more than theirs, by so much that this one would not fit.
+  // Whether a try is not worthwhile yet: its bounds on the memory of GPU and host fit, but all
+  // programs of its kind exceeded theirs by so much that this one would not fit.
   bool UnlikelyToFit(const Question& question, const Item& item);
-  // Whether its program is known to take more GPU memory than there is, gaps of placement apart.
+  // Whether its program is known to exceed GPU memory, gaps of placement apart.
   bool TooLargeForGpu(const Question& question, const Item& item) const;
-  // Whether a smaller micro-batch of the group did not fit already, with as many micro-steps.
+  // Whether a smaller micro-batch of the group, with as many micro-steps, did not fit.
   bool TooLarge(const Question& question, const Item& item) const;
-  // The best of all that was judged before, whatever for.
+  // The best choice judged so far, for any question.
   std::optional<Found> BestKnown(const Question& question) const;
-  // Each program that was judged, at the best of the question's batches that it serves.
+  // Each judged program, at the best of the question's batches that it serves.
   std::vector<JudgedChoice> AllJudged(const Question& question) const;
-  // The candidate that comes closest to fitting.
+  // The candidate closest to fitting.
   std::optional<Candidate> Closest(const Question& question);
   // Candidates whose memory bound does not fit, at most `limit` of them spread over the space.
   std::vector<CutCandidate> CutByMemory(size_t limit);
-  // BatchPairs, as the question wants them.
+  // BatchPairs for the question.
   std::vector<BatchPair> PairsOf(const Question& question, int data_ranks) const;
 
   const std::shared_ptr<LoweredPrograms>& programs() const { return programs_; }
@@ -115,7 +116,7 @@ class Judge {
   JudgeStats stats;
 
  private:
-  // What a program says of a choice, for any accumulation of its kind.
+  // A program's figures for a choice, for any accumulation of its kind.
   struct Judged {
     MemoryTotals totals;
     MemoryTotals
@@ -124,7 +125,7 @@ class Judge {
   };
   struct Group {
     Candidate candidate;
-    size_t cluster = 0;  // of in_.clusters
+    size_t cluster = 0;  // index into in_.clusters
     GroupBound bound;
     ExtraMemory extra;
   };
@@ -141,35 +142,35 @@ class Judge {
   }
   const ComputeBound& ComputeOfMember(const Group& group, uint16_t mix, uint16_t member,
                                       int64_t micro_batch);
-  // The first member whose bound fits, or how many there are.
+  // The first member whose bound fits, or the number of members.
   uint16_t FirstThatFits(const Group& group, uint16_t mix, int64_t micro_batch,
                          const Capacity& capacity);
   std::optional<Found> TryMembers(const Question& question, const Item& item);
-  // The first of [first, end) that is likely to fit, or the last one.
+  // The first in [first, end) that is likely to fit, or the last one.
   uint16_t LikelyMember(const Question& question, const Item& item, uint16_t first, uint16_t end);
   Capacity CapacityFor(const Candidate& candidate, const Question& question) const;
-  // The memory needed, with what is to be left free.
+  // The memory needed, including the memory to leave free.
   static MemoryTotals Needs(const Group& group, int64_t micro_batch, MemoryTotals totals);
   Score BoundOf(const Question& question, const Group& group, const BatchPair& batch,
                 const ComputeBound& compute, const MemoryBound& memory) const;
-  // Whether some micro-batches have products of eight bits and others have not, so that a larger
-  // one may take less memory.
+  // Whether matmuls are in FP8 for some micro-batches only, so that a larger one may need less
+  // memory.
   bool ProductsHangOnBatch(const Candidate& candidate) const;
   double Tokens(const Candidate& candidate, const BatchPair& batch) const;
-  int64_t LocalSeq(const Candidate& candidate) const;                        // BatchSpec's
-  uint64_t LogitsOf(const Candidate& candidate, int64_t micro_batch) const;  // LogitsChunkBytes
+  int64_t LocalSeq(const Candidate& candidate) const;                        // see BatchSpec
+  uint64_t LogitsOf(const Candidate& candidate, int64_t micro_batch) const;  // see LogitsChunkBytes
   using PairsByRanks = std::map<int, std::vector<BatchPair>>;
-  PairsByRanks Pairs(const Question& question) const;  // by the groups' data ranks
-  // What was judged: group, list of mixes, micro-batch, accumulation, member.
+  PairsByRanks Pairs(const Question& question) const;  // by data ranks of the groups
+  // Key of a judged program: group, list of mixes, micro-batch, accumulation, member.
   using JudgedKey = std::tuple<uint32_t, uint16_t, int64_t, int64_t, uint16_t>;
   static JudgedKey KeyOf(const Item& item, uint16_t member);
   const Judged& JudgedOf(const Item& item, uint16_t member);
-  // Whether `says` is true of what some judged program of the group, with as many micro-steps and
-  // no larger micro-batch (its second argument), leaves an item to take at least. Of mixes those of
-  // its member.
+  // Whether `says` holds for the memory that some judged program of the group implies as the least
+  // of the item. Considers programs with as many micro-steps and no larger micro-batch (the second
+  // argument of `says`); for mixes only those of `member`.
   bool AnySmaller(const Item& item, uint16_t member,
                   const std::function<bool(const MemoryTotals&, int64_t)>& says) const;
-  // Whether it fits or not.
+  // As a Found, whether it fits or not.
   Found AsFound(const JudgedKey& key, const BatchPair& batch, const Judged& judged) const;
   bool FitsAs(const Question& question, uint32_t group, const BatchPair& batch,
               const Judged& judged) const;
@@ -181,29 +182,28 @@ class Judge {
   Bounds bounds_;
   std::vector<Group> groups_;
   std::map<JudgedKey, Judged> judged_;
-  // The least that a program took beyond its bound, by sequence ranks, stage, what is offloaded and
-  // recompute.
+  // The least excess of a program over its bound, by sequence ranks, stage, offloads and recompute.
   using MemoryKind = std::tuple<int, int, OffloadDevice, OffloadDevice, RecomputeConfig>;
   static MemoryKind MemoryKindOf(const Candidate& candidate);
   std::map<MemoryKind, uint64_t> beyond_bound_;
-  // The same of a host: by stage, what is offloaded, the size of sub-groups, and whether gradients
-  // are summed over micro-steps. Bounds do not know what is staged.
+  // The same for a host: by stage, offloads, the size of sub-groups, and whether gradients are
+  // summed over micro-steps. Bounds leave staging memory out.
   using HostKind = std::tuple<int, OffloadDevice, OffloadDevice, uint64_t, bool>;
   static HostKind HostKindOf(const Candidate& candidate);
   std::map<HostKind, uint64_t> beyond_host_bound_;
-  // What bounds say of each member of a list of mixes, by micro-batch, products, sequence ranks and
+  // The bounds of each member of a list of mixes, by micro-batch, matmul dtypes, sequence ranks and
   // cluster.
   using MixKey = std::tuple<uint16_t, int64_t, ProductsKind, int, size_t>;
   std::map<MixKey, std::vector<const ComputeBound*>> mix_computes_;
 };
 
-// The search for one answer among a judge's candidates (hunt.cc).
+// The result of searching a judge's candidates for one answer (hunt.cc).
 struct Hunted {
   Answer answer;
-  uint64_t left = 0;  // candidates, when the budget was spent
+  uint64_t left = 0;  // candidates not examined when the budget was spent
 };
 Hunted RunHunt(Judge& judge, const Question& question);
-// By lowering every candidate.
+// The same by lowering every candidate.
 Hunted RunHuntByBruteForce(Judge& judge, const Question& question);
 
 }  // namespace zeroplan

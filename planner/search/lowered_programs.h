@@ -1,5 +1,5 @@
-// The programs of a model's choices, lowered once for all searches that ask for them: searches that
-// differ in bandwidths, in what fits, or in what they choose from play the same programs.
+// The programs of a model's choices, lowered once for all searches: searches that differ in
+// bandwidths, in capacity, or in their spaces play the same programs.
 #pragma once
 
 #include <array>
@@ -16,29 +16,29 @@
 
 namespace zeroplan {
 
-// What a search reads of a choice's program.
+// The parts of a choice's program that a search reads.
 struct LoweredChoice {
-  std::array<uint64_t, kSpaces> arena_bytes{};      // of one rank
-  std::array<uint64_t, kSpaces> live_peak_bytes{};  // the same without placement's gaps
+  std::array<uint64_t, kSpaces> arena_bytes{};      // one rank's
+  std::array<uint64_t, kSpaces> live_peak_bytes{};  // the same without gaps of placement
   OutsideArenas outside;
-  uint64_t instructions = 0;       // of all sections of the program
-  uint64_t step_instructions = 0;  // of these, of a step's sections
-  // For a StepTimer: sections micro_step and optimizer_step without Alloc and Free, no layout. From
-  // three micro-steps on one program serves any number (see StepParts).
+  uint64_t instructions = 0;       // in all sections of the program
+  uint64_t step_instructions = 0;  // among them those of a step's sections
+  // For a StepTimer: sections micro_step and optimizer_step without Alloc and Free, no layout. One
+  // program serves every number of micro-steps from three on (see StepParts).
   Program step;
 };
 
 class LoweredPrograms {
  public:
-  // The most programs that are kept; beyond that the one asked for longest ago goes.
+  // The size of the cache; beyond it the least recently used program is dropped.
   static constexpr uint64_t kMostBytes = 256'000'000;
 
-  // `base`: what candidates leave open. REQUIRES: as Lower().
+  // `base`: the settings that candidates leave open. REQUIRES: as Lower().
   LoweredPrograms(ModelSpec model, TrainSetup base, const LowerOptions& options,
                   uint64_t most_bytes = kMostBytes);
 
   std::shared_ptr<const LoweredChoice> Of(Candidate candidate);
-  // The program in full, with as many micro-steps as it says.
+  // The complete program, with the candidate's number of micro-steps.
   Program InFull(const Candidate& candidate) const;
 
   const std::shared_ptr<const std::vector<ParamTensor>>& tensors() const { return tensors_; }
@@ -62,7 +62,7 @@ class LoweredPrograms {
   // logits.
   std::map<std::pair<Candidate, uint64_t>, uint64_t> beside_step_;
   std::map<Candidate, Kept> kept_;
-  std::list<Candidate> by_use_;  // the last one asked for comes first
+  std::list<Candidate> by_use_;  // the last one used comes first
   const uint64_t most_bytes_;
   uint64_t bytes_ = 0;
 };

@@ -1,4 +1,4 @@
-// Bytes that a choice's program holds at least.
+// Lower bounds on the bytes of a choice's program.
 #pragma once
 
 #include <array>
@@ -14,23 +14,23 @@ using MemoryBound = MemoryTotals;
 
 // A time in the backward pass, where a layer's kernels run.
 struct BackwardMoment {
-  uint64_t gpu_bytes = 0;     // units that are whole, and gradients
-  int64_t segments_done = 0;  // recompute segments, which may have freed what they saved
+  uint64_t gpu_bytes = 0;     // units gathered whole, and gradients
+  int64_t segments_done = 0;  // recompute segments whose saved activations may be freed
 };
 
-// What the batch does not change of a group's memory.
+// The memory terms of a group that its batch does not change.
 struct GroupMemory {
-  MemoryBound states;                // model states and what is certainly live beside them
-  uint64_t tied_head_bytes = 0;      // a tied head's gradient: open from the loss on
-  uint64_t filled_bucket_bytes = 0;  // what GPUs hold besides where the reduce bucket is full
+  MemoryBound states;                       // model states and other bytes certainly live with them
+  uint64_t tied_head_bytes = 0;             // a tied head's gradient: live from the loss on
+  uint64_t filled_bucket_bytes = 0;         // other bytes on a GPU while the reduce bucket is full
   std::array<BackwardMoment, 2> moments{};  // the same at other times
-  uint64_t gathered_bytes = 0;  // the same where a backward kernel reads a layer's largest tensor
-  bool gathers_fp8 = false;     // GroupTerms'
-  uint64_t node_ranks = 1;      // whose activations a host holds
+  uint64_t gathered_bytes = 0;  // the same while a backward kernel reads a layer's largest tensor
+  bool gathers_fp8 = false;     // as in GroupTerms
+  uint64_t node_ranks = 1;      // ranks whose activations one host holds
 };
 
-// Model states by the closed forms, without alignment; what is kept gathered, the runtime, and of
-// host memory a slot through which states are saved.
+// Adds up model states by the closed forms, without alignment; persistently gathered parameters;
+// the runtime; and, in host memory, one slot through which states are saved.
 GroupMemory MemoryOfGroup(const GroupTerms& terms, const Candidate& group, const TrainSetup& base,
                           const LayoutFacts& facts, const Cluster& cluster,
                           const LowerOptions& options);

@@ -1,6 +1,5 @@
-// The answer as a function of GPU memory. Of a step program both its bytes and its seconds are
-// exact, so the best with so much memory is a step function; bounds say which programs decide its
-// steps.
+// The answer as a function of GPU memory. A step program's bytes and seconds are exact, so the best
+// choice by memory is a step function; bounds tell which programs determine its steps.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +9,9 @@
 
 namespace zeroplan {
 
-// Up to `most` bytes, down to the least that anything fits in, as far as a budget of programs goes
-// in either direction. At every byte of a range the answer is of its kind. REQUIRES: the objective
-// is throughput, one number of GPUs.
+// Answers up to `most` bytes, and down to the least in which anything fits, as far as a budget of
+// programs allows in either direction. The answer is of its kind at every byte of a range.
+// REQUIRES: the objective is throughput, one number of GPUs.
 std::vector<MemoryAnswer> SweepMemory(Judge& judge, const Found& now, uint64_t most);
 
 }  // namespace zeroplan
