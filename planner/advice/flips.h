@@ -1,5 +1,5 @@
-// The answer as a function of GPU memory, of the batch, and of the bandwidth between GPUs, as far
-// as searches of the whole space say it. All figures are as one would type them.
+// The answer as a function of GPU memory, of the batch, and of the bandwidth between GPUs, found by
+// searches of the whole space. All figures are rounded to forms that a user can type.
 #pragma once
 
 #include <optional>
@@ -12,9 +12,9 @@
 
 namespace zeroplan {
 
-// What tells answers at other bandwidths apart: the ranks of a shard group (0: all are one) where
-// several are searched, beside which stages and what groups share make little difference; else the
-// stage.
+// The property that distinguishes answers at other bandwidths: the ranks of a shard group (0: all
+// are one), if several are searched, because then stages and the sharing across groups make little
+// difference; else the stage.
 struct Sharding {
   std::optional<int> stage;
   int group = 0;
@@ -22,66 +22,66 @@ struct Sharding {
 };
 Sharding ShardingOf(const Candidate& candidate, const SearchSpace& space);
 
-// What an answer is called: stage and shard groups, where states and parameters live, which
-// recompute. Two choices of one kind differ in batch, buckets, shares or the recomputed segments'
-// length only.
+// Whether two choices are of one kind: the same stage and shard groups, places of states and
+// parameters, and recompute. Choices of one kind differ only in batch, buckets, shares or the
+// recomputed segments' length.
 bool SameKind(const Candidate& a, const Candidate& b);
 
-// Where the answer is of one kind: everywhere from `from` to `to`, both included. Where they are
-// the same that one value was looked at.
+// A range in which the answer is of one kind: from `from` to `to`, both included. If both are
+// equal, only that value was examined.
 struct AnswerRange {
   double from = 0, to = 0;  // bytes of a GPU, sequences, or bytes a second
-  // The answer at the end that is nearer to the present value, or at that value where the range has
-  // it; of a range in which it changes often, one of each other kind after it. Empty: nothing fits.
+  // The answer at the end nearer to the present value, or at that value if the range contains it;
+  // in a range with frequent changes, then one answer of each other kind. Empty: nothing fits.
   std::vector<Found> found;
-  double gap = 0;  // as Answer's, at that end
+  double gap = 0;  // as in Answer, at that end
 
   bool point() const { return from == to; }
 };
 
 struct Answers {
   std::vector<AnswerRange> ranges;  // rising
-  bool gave_up = false;             // some of it takes programs that are too large to lower so many
+  bool gave_up = false;  // some of it needs programs that are too large to lower in such numbers
 };
 
-// Memory up to this many times the present one is looked at.
+// The largest memory examined, as a multiple of the present one.
 inline constexpr uint64_t kMostMemory = 16;
 
-// By GPU memory, up to kMostMemory times the present one and down to where nothing fits. Ranges
-// narrower than 2 % are joined to one in which the answer changes.
+// Answers by GPU memory, up to kMostMemory times the present one and down to the memory in which
+// nothing fits. Ranges narrower than 2 % are joined to one in which the answer changes.
 Answers AnswersByMemory(ChoiceSearch& searcher, const Found& now);
 
-// Whether `sequences` a step are whole micro-steps of what is asked for.
+// Whether the request allows `sequences` a step in whole micro-steps.
 bool CanHave(const SearchInputs& inputs, int64_t sequences, int gpus);
 
-// With the present batch doubled up to six times, or halved, as far as all GPUs have a sequence
-// or share one.
+// Answers for the present batch doubled up to six times, or halved, as far as all GPUs have a
+// sequence or share one.
 Answers AnswersByBatch(ChoiceSearch& searcher, const Found& now);
 
-// By what --network or --intra-node-bandwidth sets: 1/64 to 16 times what the profile has, as far
-// as such rates are physical. Ranges are of one Sharding. They begin and end
-// where searches were made, and what lies between two such places of one kind is taken for that
-// kind's; other runtimes, whose searches take long, are asked for single values.
-// `gap`: of `now`, which is the answer at the present rate where that was typed.
+// Answers by the rate that --network or --intra-node-bandwidth sets: 1/64 to 16 times the
+// profile's, as far as such rates are physical. Ranges are of one Sharding. They begin and end at
+// searched rates, and the rates between two searches of one kind count as that kind. Other
+// runtimes, whose searches are slow, are searched at single rates. `gap`: that of `now`, the answer
+// at the present rate if the user set that rate.
 Answers AnswersByBandwidth(ChoiceSearch& searcher, const Found& now, const OtherLink& link,
                            double gap = 0);
 
-// "69.12 GB": four digits, the next such size that is no smaller, or no larger.
+// Rounds to four digits, "69.12 GB": up or down to the next such size.
 enum class Rounding : uint8_t { kUp, kDown };
 uint64_t TypedBytes(uint64_t bytes, Rounding rounding);
 std::string FormatTypedBytes(uint64_t bytes);
 
-// The link that decides how fast GPUs communicate: the network where there are several nodes.
+// The link that decides how fast GPUs communicate: the network if there are several nodes.
 struct ScarcestLink {
   bool network = false;         // else between the GPUs of one node
-  double bytes_per_second = 0;  // of a node, or of a GPU; each direction
+  double bytes_per_second = 0;  // a node's, or a GPU's; each direction
 
   // "between nodes (each node, each direction)".
   std::string_view Name() const;
 };
 ScarcestLink ScarcestLinkOf(const Cluster& cluster, const HardwareProfile& hardware);
 
-// Both links of a cluster's GPUs, for people; "" for one GPU.
+// Describes both links of a cluster's GPUs; "" for one GPU.
 std::string LinksText(const Cluster& cluster, const HardwareProfile& hardware);
 
 // Bits for networks, bytes for links: "25 Gb/s", "300 GB/s".

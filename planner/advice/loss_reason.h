@@ -8,10 +8,10 @@
 
 namespace zeroplan {
 
-// "12 % slower: it waits for the disk (+9.1 % of a step)": by how much, per token, and what the
-// largest one or two differences are made of. "1 % faster, which is less than offload has to gain"
-// where that is why it was not chosen (kOffloadMargin), "1 % faster" where another objective was.
-// Both have times and are of one model.
+// "12 % slower: it waits for the disk (+9.1 % of a step)": the difference a token, and its largest
+// one or two parts. "1 % faster, which is less than offload has to gain" if offload's margin
+// (kOffloadMargin) is why it was not chosen; "1 % faster" if another objective was. REQUIRES: both
+// have times and are of one model.
 std::string LossReason(const ChoiceEstimate& other, const ChoiceEstimate& best,
                        const SearchInputs& inputs);
 

@@ -1,6 +1,6 @@
-// Memory, traffic and time of every choice, and whether it fits. Of zeroplan's own executor each
-// number comes from lowering the choice to the step program that it would run, less the events that
-// neither its memory nor its step's time depends on, and walking it.
+// Memory, traffic and time of every choice, and whether it fits. For zeroplan's own executor each
+// number comes from lowering the choice to the step program that it would run, without the events
+// on which neither its memory nor its step's time depends, and walking it.
 #pragma once
 
 #include <cstdint>
@@ -21,93 +21,94 @@
 
 namespace zeroplan {
 
-// What a whole training run takes: steps times the step time, nothing else. Saving, validation and
+// The cost of a whole training run: steps times the step time, nothing else. Saving, validation and
 // interruptions come on top.
 
-// How a run is interrupted, all its machines counted together.
+// The interruptions of a run, over all its machines.
 struct Interruptions {
-  double rate = 0;  // a second
-  // From one until the program runs again on all machines: a new machine, its start, the program's.
+  double rate = 0;  // interruptions a second
+  // From an interruption until the program runs again on all machines: a new machine, its start,
+  // the program's.
   double restart_seconds = 600;
-  std::optional<double> notice_seconds;  // from the notice to the stop; unset: there is none
+  std::optional<double> notice_seconds;  // from the notice to the stop; unset: no notice
 };
 
-// What a run's cost is asked for. Unset: nobody asked.
+// The run whose cost is requested. Unset members: not requested.
 struct RunGoal {
-  std::optional<int64_t> tokens;         // to train on, in all; of `data` positions, padding too
-  std::optional<double> gpu_hour_price;  // of one GPU, in any currency
-  std::optional<double> gpu_watts;       // its power limit, where the profile knows it
+  // tokens to train on, in all; with `data` positions, padding included
+  std::optional<int64_t> tokens;
+  std::optional<double> gpu_hour_price;  // for one GPU, in any currency
+  std::optional<double> gpu_watts;       // a GPU's power limit, if the profile has it
   std::optional<Interruptions> interruptions;
-  std::optional<DataFacts> data;  // what is trained on, in batches of the plan's
-  double epochs = 1;              // of it
+  std::optional<DataFacts> data;  // the training data, in batches of the plan's
+  double epochs = 1;              // epochs of `data`
 };
 
 struct RunCost {
   int64_t steps = 0;  // the last may go beyond the tokens
   double seconds = 0;
   double gpu_hours = 0;
-  std::optional<double> price;    // in the currency of the goal's
-  std::optional<double> gpu_kwh;  // of the GPUs alone, at their power limit: at most so much
+  std::optional<double> price;    // in the currency of gpu_hour_price
+  std::optional<double> gpu_kwh;  // upper bound: the GPUs alone, at their power limit
 };
 
 // REQUIRES: goal.tokens.
 RunCost CostOf(const RunGoal& goal, const BatchSpec& batch, double step_seconds);
 
-// What a checkpoint of zeroplan's own executor takes (docs/checkpoints.md): predicted from the
-// profile's rates, without checksums, syncing and what else writes to the disk, so at least so
-// much.
+// The cost of a checkpoint of zeroplan's own executor (docs/checkpoints.md): predicted from the
+// profile's rates, without checksums, syncing and other writers to the disk, so a lower bound.
 struct SaveCost {
-  double bytes_per_param = 0;           // of states, of what is trained
-  uint64_t bytes = 0;                   // of all shard files
-  uint64_t weights_bytes = 0;           // of the final weights, once, beside them
-  uint64_t node_bytes = 0;              // of the files that one node writes to a disk of its own
+  double bytes_per_param = 0;           // states of a trained parameter
+  uint64_t bytes = 0;                   // all shard files
+  uint64_t weights_bytes = 0;           // the final weights, written once, in addition
+  uint64_t node_bytes = 0;              // the files that one node writes to a disk of its own
   bool one_node = false;                // ranks of one node write all files
-  std::optional<double> write_seconds;  // unset: the profile has no rates of a disk
+  std::optional<double> write_seconds;  // unset: the profile lacks rates of a disk
   bool disk_bound = false;              // write_seconds are the disk's, not those of the copy
-  double copy_seconds = 0;              // of all states to host memory, which steps wait for
+  double copy_seconds = 0;  // copy of all states to host memory, during which steps wait
 };
 SaveCost SaveCostOf(const ModelSpec& model, const TrainSetup& setup, const Cluster& cluster,
                     const HardwareProfile& hardware);
 
-// A run of zeroplan's own executor that is interrupted, by the model of core/base/save_interval.h.
-// Times of saves and loading are SaveCostOf's, which are the least; what writing beside the steps
-// takes of their speed is not in them.
+// A run of zeroplan's own executor with interruptions, by the model of core/base/save_interval.h.
+// Times of saves and loading are SaveCostOf's lower bounds; they leave out how much concurrent
+// writing slows steps down.
 struct InterruptedCost {
   double rate = 0;     // interruptions a second
-  bool known = false;  // else the profile has no rates of a disk, and nothing below is known
+  bool known = false;  // else the profile lacks rates of a disk, and nothing below is set
   int64_t interval_steps = 0;
-  double interval_seconds = 0;    // of these steps
-  double save_seconds = 0;        // what steps wait for a save
-  double whole_save_seconds = 0;  // until it is complete; the same where steps wait for all of it
-  double restart_seconds = 0;  // from an interruption until steps are made again, loading included
-  double lost_share = 0;       // of the time: saves, restarts, steps made again; 1: nearly all
-  // Of the whole run: set where the goal has tokens, and infinite past what a double holds.
+  double interval_seconds = 0;    // time of `interval_steps` steps
+  double save_seconds = 0;        // time that steps wait for a save
+  double whole_save_seconds = 0;  // until a save is complete; the same if steps wait for all of it
+  double restart_seconds = 0;     // from an interruption until steps run again, loading included
+  double lost_share = 0;  // share of the time: saves, restarts, repeated steps; 1: nearly all
+  // Totals of the run: set if the goal has tokens, and infinite beyond a double's range.
   std::optional<double> expected_seconds, expected_gpu_hours, expected_price;
-  // From a notice until what was trained is saved, at most: the step that runs, a save that is
+  // The longest time from a notice until all progress is saved: the running step, a save that is
   // being written, and one more.
   double notice_needs_seconds = 0;
-  std::optional<bool> fits_notice;  // set where there is a notice
+  std::optional<bool> fits_notice;  // set if there is a notice
 
-  // Such a run hardly gets on at all.
+  // The run makes hardly any progress.
   bool hopeless() const { return lost_share > 0.99; }
 };
-// `async_save`: saves are written beside the steps. REQUIRES: goal.interruptions.
+// `async_save`: saves are written concurrently with steps. REQUIRES: goal.interruptions.
 InterruptedCost InterruptedCostOf(const RunGoal& goal, const SaveCost& save, const BatchSpec& batch,
                                   double step_seconds, bool async_save,
                                   const HardwareProfile& hardware);
 
-// What is not known is unset.
+// Unknown values are unset.
 struct TimeEstimate {
   std::optional<double> compute_seconds, exposed_comm_seconds, exposed_offload_seconds,
       optimizer_seconds, total_seconds;
-  // Of PyTorch processes, whose update on the GPU counts as compute: the update on the host, which
-  // is part of exposed_offload, and what the GPU waits for the Python thread.
+  // For PyTorch processes, whose update on the GPU counts as compute: the update on the host, a
+  // part of exposed_offload, and the time that the GPU waits for the Python thread.
   std::optional<double> host_update_seconds, host_overhead_seconds;
   std::optional<double> tokens_per_second, mfu;  // tokens of all GPUs together
-  std::optional<SectionTime> by_stream;          // of the whole step: busy and exposed streams
+  std::optional<SectionTime> by_stream;          // for the whole step: busy and exposed streams
 };
 
-// Settings after zeroplan's own choices; what a ZeroConfig field may leave to "auto".
+// Settings after zeroplan's own choices, for ZeroConfig fields that may be "auto".
 struct EffectiveSettings {
   uint64_t reduce_bucket_elements = 0;
   uint64_t prefetch_bucket_elements = 0;
@@ -116,29 +117,30 @@ struct EffectiveSettings {
   bool overlap = true;
 };
 
-// How sure it is that a choice stays within GPU memory.
+// How certain it is that a choice stays within GPU memory.
 enum class MemoryRoom : uint8_t {
-  kAmple,         // with its margin of error on top
-  kTight,         // as predicted, not with the margin: then the allocator would empty its cache
-  kEmptiesCache,  // only where the allocator gives cached memory back while it runs
-  kAtRisk,        // tensors larger by the margin of allocated memory would not fit
-  kNone,          // it does not fit
+  kAmple,         // fits even with its margin of error
+  kTight,         // fits as predicted, but with the margin the allocator would empty its cache
+  kEmptiesCache,  // fits only if the allocator returns cached memory while it runs
+  kAtRisk,        // would not fit if tensors were larger by the margin of allocated memory
+  kNone,          // does not fit
 };
 std::string_view MemoryRoomName(MemoryRoom room);  // "ample", "tight", "empties-cache", ...
 
 struct ChoiceEstimate {
   TrainSetup setup;
   EffectiveSettings settings;
-  MemoryReport memory;                 // of a program, one rank: peaks and what makes them
-  std::optional<StepTraffic> traffic;  // of a program, one rank, one optimizer step
+  MemoryReport memory;                 // a program's, for one rank: peaks and their parts
+  std::optional<StepTraffic> traffic;  // a program's, for one rank, one optimizer step
   Footprint footprint;
   TimeEstimate time;
   bool fits = false;
   MemoryRoom room = MemoryRoom::kNone;
-  std::string why_not;                         // empty if it fits
-  std::optional<InterruptedCost> interrupted;  // where the goal says how often, and times are known
+  std::string why_not;  // empty if it fits
+  // set if the goal has a rate of interruptions, and times are known
+  std::optional<InterruptedCost> interrupted;
 
-  // What one rank moves between GPU and host in a step; none: not known.
+  // Bytes that one rank moves between GPU and host in a step; none: unknown.
   std::optional<uint64_t> pcie_bytes() const {
     if (footprint.torch) return footprint.torch->copied_bytes;
     return traffic ? std::optional(traffic->pcie_bytes()) : std::nullopt;
@@ -152,10 +154,10 @@ struct Estimate {
   TorchRecipe recipe;
   Cluster cluster;
   std::string margin;                   // Runtime::MarginText; "" without times
-  RunGoal goal;                         // what reports count a run by
-  std::vector<ChoiceEstimate> choices;  // in the order of the setups asked for
+  RunGoal goal;                         // the run that reports calculate for
+  std::vector<ChoiceEstimate> choices;  // in the order of the requested setups
 
-  const BatchSpec& batch() const { return choices.front().setup.batch; }  // as all choices have it
+  const BatchSpec& batch() const { return choices.front().setup.batch; }  // equal in all choices
 };
 
 struct EstimateInputs {
@@ -163,11 +165,11 @@ struct EstimateInputs {
   ModelSpec model;
   Cluster cluster;
   std::vector<TrainSetup> setups;  // at least one; each validated
-  LowerOptions lower;              // of programs
+  LowerOptions lower;              // options of programs
   TorchRecipe recipe;
   RunGoal goal;
-  // The cluster's cost model, for programs, and its profile, for others; without them times are
-  // left unset. They must outlive the call.
+  // The cluster's cost model, for programs, and its profile, for other runtimes; without them times
+  // are unset. They must outlive the call.
   const CostModel* costs = nullptr;
   const HardwareProfile* hardware = nullptr;
 };
@@ -175,22 +177,23 @@ struct EstimateInputs {
 // REQUIRES: ValidateModelSpec and ValidateSetup passed for all.
 Estimate EstimateChoices(const EstimateInputs& inputs);
 
-// Of step programs.
+// Makes the judge of step programs.
 std::unique_ptr<ChoiceJudge> MakeProgramJudge(const JudgeInputs& inputs);
 
-// One choice, from its program. Without `costs` its times are unset.
+// Estimates one choice from its program. Without `costs` its times are unset.
 ChoiceEstimate EstimateProgram(const Program& program, const Cluster& cluster,
                                const CostModel* costs);
 
-// Seconds of a step by cause, for as many tokens as another choice's step has: how choices of
-// different batches are compared.
+// Seconds of a step by cause, scaled to the tokens of another choice's step, so that choices of
+// different batches can be compared.
 
 struct CauseSeconds {
   double compute = 0, exposed_comm = 0, exposed_offload = 0, optimizer = 0, total = 0;
   double host_overhead = 0;
 };
 
-// What `time` has for a step, times `tokens` over the tokens of that step. REQUIRES: it is known.
+// The seconds of `time`, scaled by `tokens` over the tokens of its step. REQUIRES: its times are
+// known.
 inline CauseSeconds SecondsForTokens(const TimeEstimate& time, double tokens) {
   const double scale = tokens / (*time.tokens_per_second * *time.total_seconds);
   return {*time.compute_seconds * scale,         *time.exposed_comm_seconds * scale,
@@ -198,8 +201,8 @@ inline CauseSeconds SecondsForTokens(const TimeEstimate& time, double tokens) {
           *time.total_seconds * scale,           time.host_overhead_seconds.value_or(0) * scale};
 }
 
-// What `other` loses to `best`, in seconds of a step of the best's tokens. Not inline: whoever
-// prints it gets the same bits.
+// The seconds that `other` loses to `best`, in a step of the best's tokens. Not inline, so that all
+// callers print the same bits.
 CauseSeconds SecondsLost(const TimeEstimate& other, const TimeEstimate& best);
 
 }  // namespace zeroplan

@@ -1,5 +1,5 @@
-// Products of eight bits: which of them a request lets a search take, and what is known of their
-// cost in accuracy.
+// FP8 matmuls: the kinds that a request allows a search to use, and their measured cost in
+// accuracy.
 #pragma once
 
 #include <optional>
@@ -16,37 +16,36 @@
 
 namespace zeroplan {
 
-// What ⟦allow⟧ calls such products: "fp8", "fp8-blocks".
+// The value of ⟦allow⟧ for such matmuls: "fp8", "fp8-blocks".
 std::string_view Fp8AllowName(Fp8Recipe recipe);
 inline constexpr Fp8Recipe kFp8Recipes[] = {Fp8Recipe::kTensor, Fp8Recipe::kBlocks};
-// What ⟦allow⟧ takes for `light` too, where it already allows these products: "fp8,8bit-states".
+// The value of ⟦allow⟧ that allows `light` in addition to these matmuls: "fp8,8bit-states".
 std::string AllowText(const std::vector<ProductsKind>& products, LightStates light);
 
-// The matrices of a layer that tokens are multiplied with; adapters, whose products are never of
-// eight bits, apart.
+// The matrices of a layer that multiply tokens, without adapters, whose matmuls are never in FP8.
 std::vector<ParamRow> ProductRows(const ModelSpec& model);
 
-// Such products of all linears whose sides go with them, and of those alone whose smaller side is
-// at least each of the other smaller sides that the model has, three at most. Empty: no linear has
-// such sides.
+// The kinds of FP8 matmuls of a model: all linears whose sides FP8 supports; and only those whose
+// smaller side is at least s, for each other smaller side s in the model, three at most. Empty: FP8
+// supports no linear.
 std::vector<ProductsKind> Fp8Kinds(const ModelSpec& model, Fp8Recipe recipe);
 
-// Why a search does not take them on such a GPU: "products in FP8 start at compute capability 8.9,
-// and it has 8.0"; "" where it may.
+// The reason why a search does not use them on such a GPU: "products in FP8 start at compute
+// capability 8.9, and it has 8.0"; "" if it may.
 std::string Fp8ProfileLacks(const GpuProfile& gpu, Fp8Recipe recipe);
 
-// Whether the tokens of a micro-step go with such products; where not, none is of eight bits.
+// Whether FP8 matmuls support the number of tokens of a micro-step; if not, none is in FP8.
 bool HasFp8Tokens(const TrainSetup& setup);
 
-// What they cost in accuracy, as measured: the one place for such figures.
+// Their measured cost in accuracy: the one place for such figures.
 struct ProductsAccuracy {
   Fp8Recipe recipe;
   Dtype gradients;
   bool fast_gradients;
-  double loss_change_percent = 0;  // of the validation loss, against products of 16 bits
-  std::string_view trained;        // the model, its tokens, how far seeds lie apart
+  double loss_change_percent = 0;  // change of the validation loss, against 16-bit matmuls
+  std::string_view trained;        // the model, its tokens, the spread over seeds
 };
-// Of a run in `dtype`. Nothing: it was not measured.
+// The figures of a run in `dtype`. Nothing: not measured.
 std::optional<ProductsAccuracy> MeasuredAccuracy(const Fp8Config& fp8, Dtype dtype);
 // "its cost in accuracy is not measured here".
 std::string AccuracyText(const Fp8Config& fp8, Dtype dtype);
