@@ -1,6 +1,6 @@
-// What a choice takes of each kind of memory, and whether machines have it. A Footprint is a plain
-// value: it is filled from a step program or by a model of another runtime.
-// Whoever asks whether something fits asks Check.
+// A choice's bytes in each kind of memory, and the check whether machines have them. A Footprint is
+// a plain value, filled from a step program or by a model of another runtime. Check decides whether
+// something fits.
 #pragma once
 
 #include <array>
@@ -25,8 +25,8 @@ struct HostBytes {
   bool operator==(const HostBytes&) const = default;
 };
 
-// What decides whether a choice fits: bytes of one GPU with runtime, of one host with all its
-// ranks, of one node's disks, and of the host's bytes those that are page-locked.
+// The bytes that decide whether a choice fits: of one GPU with runtime, of one host with all its
+// ranks, of one node's disks, and the page-locked part of the host's bytes.
 struct MemoryTotals {
   uint64_t gpu_bytes = 0;
   uint64_t host_bytes = 0;
@@ -34,13 +34,13 @@ struct MemoryTotals {
   uint64_t pinned_bytes = 0;
 };
 
-// What tensors on a GPU are for.
+// The purpose of tensors on a GPU.
 enum class TorchClass : uint8_t {
-  kParams,       // parameters in the dtype that computes, whole or sharded, and gathered ones
+  kParams,       // parameters in the compute dtype, whole or sharded, and gathered ones
   kGrads,        // gradients, their sums and shards
   kOptimizer,    // master parameters and the optimizer's states, and gradients cast for them
-  kActivations,  // what forward keeps for backward, and what lives within an operation
-  kLogits,       // logits, their copies, the loss, and the gradients of these
+  kActivations,  // tensors saved for backward, and temporaries within an operation
+  kLogits,       // logits, their copies, the loss, and the gradients of logits and loss
   kBuffers,      // buckets of collectives, staging, libraries' workspaces
 };
 inline constexpr size_t kTorchClasses = 6;
@@ -53,12 +53,12 @@ std::string_view TorchPhaseName(TorchPhase phase);  // "init", "forward_backward
 // One GPU's peak in one phase, bytes.
 struct TorchPeak {
   uint64_t allocated_bytes = 0;
-  std::array<uint64_t, kTorchClasses> class_bytes{};  // at that instant, sum to allocated_bytes
+  std::array<uint64_t, kTorchClasses> class_bytes{};  // at the peak; they sum to allocated_bytes
   uint64_t reserved_bytes = 0;
   bool operator==(const TorchPeak&) const = default;
 };
 
-// One process's memory on its host, bytes, without what Python and its libraries take.
+// One process's memory on its host, bytes, without Python and its libraries.
 struct HostPeak {
   uint64_t pinned_bytes = 0, pageable_bytes = 0;
   uint64_t total() const { return pinned_bytes + pageable_bytes; }
@@ -70,82 +70,83 @@ enum class AroundPhase : uint8_t { kLoading, kEvaluation, kSaving, kResuming };
 std::string_view AroundPhaseName(AroundPhase phase);  // "loading", "evaluation", ...
 
 struct AroundBytes {
-  uint64_t gpu = 0;  // of a GPU: tensors, and what lies outside the allocator
-  // Of the host, a process: rank 0's, and any other's; Python included, mapped files not.
+  uint64_t gpu = 0;  // a GPU's: tensors, and memory outside the allocator
+  // Host memory of a process: rank 0's, and any other's; includes Python, excludes mapped files.
   uint64_t rank_0_host = 0, other_host = 0;
 
-  // Of the node of rank 0.
+  // Bytes on the node of rank 0.
   uint64_t NodeHost(int ranks_per_node) const {
     return rank_0_host + static_cast<uint64_t>(ranks_per_node - 1) * other_host;
   }
   bool operator==(const AroundBytes&) const = default;
 };
 
-// What such a phase takes at most (planner/runtimes/torch_phases.h).
+// The peak of such a phase (planner/runtimes/torch_phases.h).
 struct AroundPeak {
   AroundPhase phase = AroundPhase::kLoading;
   AroundBytes bytes;
   std::string why;      // "rank 0 gathers all 16-bit weights"
-  std::string setting;  // that decides, as it was taken; "": there is none
-  std::string instead;  // what else it can be, and what that takes; "": nothing
+  std::string setting;  // the setting that decides, as used; "": there is none
+  std::string instead;  // another value of it, and its memory; "": none
   AroundBytes instead_bytes;
-  // Of machines that were asked about: "saving: host memory: ..."; "": it fits. Else whether it
-  // would instead.
+  // If machines were given: "saving: host memory: ..."; "": it fits. `instead_fits`: whether the
+  // other value would fit.
   std::string why_not;
   bool instead_fits = false;
   bool operator==(const AroundPeak&) const = default;
 };
 
-// What a PyTorch process takes, whose allocator keeps more than its tensors need.
+// The memory of a PyTorch process, whose allocator reserves more than its tensors need.
 struct TorchFootprint {
   std::array<TorchPeak, kTorchPhases> peaks{};
-  uint64_t after_init_bytes = 0;  // allocated when the engine is made
-  // CUDA context, NCCL and what libraries take outside the allocator.
+  uint64_t after_init_bytes = 0;  // allocated once the engine is made
+  // CUDA context, NCCL and libraries' memory outside the allocator.
   uint64_t context_bytes = 0;
   // Memory of one process when its resident set is largest. `host_base_bytes`: Python with its
   // libraries.
   HostPeak host;
   uint64_t host_base_bytes = 0;
-  // Of one process: its files on a disk; what the driver moves to the host where the GPU is short
-  // of memory (cudaMallocManaged), which is in none of the above.
+  // One process's files on a disk; and bytes that the driver moves to the host when the GPU
+  // is short of memory (cudaMallocManaged), which no other member includes.
   uint64_t file_bytes = 0, managed_bytes = 0;
-  // What a step copies between GPU and host, both ways, without managed memory.
+  // Bytes that a step copies between GPU and host, both directions, without managed memory.
   uint64_t copied_bytes = 0;
-  // The phase in which the allocator could not stay within its limit, if there is one.
+  // The phase in which the allocator could not stay within its limit, if any.
   std::optional<TorchPhase> out_of_memory;
-  // Segments that the allocator, under a limit, gives back to the driver, and asks for again, in a
-  // step like all that follow.
+  // Segments that an allocator under a limit returns to the driver and requests again in a step, in
+  // the steady state.
   uint64_t segments_given_back = 0;
-  // By AroundPhase; empty where they are not known.
+  // By AroundPhase; empty if unknown.
   std::vector<AroundPeak> around;
 
-  // The phase with the largest reserved memory, the first of several.
+  // The phase with the largest reserved memory, the first among equals.
   TorchPhase DecidingPhase() const;
   const TorchPeak& peak(TorchPhase phase) const { return peaks[static_cast<size_t>(phase)]; }
-  uint64_t TensorBytes() const;  // allocated at most
+  uint64_t TensorBytes() const;  // peak of allocated bytes
   // Peak of the steps, without initialisation.
   uint64_t StepAllocatedBytes() const;
   uint64_t StepReservedBytes() const;
-  uint64_t ReservedBytes() const;  // at most, initialisation included
+  uint64_t ReservedBytes() const;  // peak of reserved bytes, initialisation included
   uint64_t DeviceBytes() const { return ReservedBytes() + context_bytes; }
   uint64_t HostBytes() const { return host.total() + host_base_bytes; }
   bool operator==(const TorchFootprint&) const = default;
 };
 
 struct Footprint {
-  // One GPU, by MemoryClass, at the instant when most is live; gaps of placement count as buffers.
+  // One GPU's bytes by MemoryClass, at the instant when most is live; gaps of placement count as
+  // buffers.
   std::array<uint64_t, kMemoryClasses> gpu_class_bytes{};
   uint64_t runtime_bytes =
       0;  // one GPU, outside the arenas: context, communicators, libraries, CUDA graphs
   HostBytes host;
   uint64_t nvme_bytes = 0;  // one node
-  // Of the buffers: what an allocator keeps, but gives back where memory is as short as it is.
+  // The part of the buffers that an allocator keeps, but returns if memory runs short.
   uint64_t gpu_spare_bytes = 0;
-  // Of a PyTorch process, behind the classes: those of its deciding phase, logits with activations,
-  // and what is reserved beyond the tensors as buffers.
+  // Set for a PyTorch process, which the classes summarise: those of its deciding phase, logits as
+  // activations, and the reserved bytes beyond the tensors as buffers.
   std::optional<TorchFootprint> torch;
 
-  uint64_t gpu_arena_bytes() const;  // the classes together
+  uint64_t gpu_arena_bytes() const;  // sum of the classes
   uint64_t gpu_total() const { return gpu_arena_bytes() + runtime_bytes; }
   MemoryTotals totals() const {
     return {gpu_total() - gpu_spare_bytes, host.total(), nvme_bytes, host.pinned};
@@ -153,24 +154,22 @@ struct Footprint {
   bool operator==(const Footprint&) const = default;
 };
 
-// What `program` takes on `cluster`, whose runtime_bytes and ranks of a node count.
+// The footprint of `program` on `cluster`; uses the cluster's runtime_bytes and ranks of a node.
 Footprint FootprintOf(const Program& program, const Cluster& cluster);
-// The same where WalkMemory has been called.
+// The same for callers that have WalkMemory's report.
 Footprint FootprintOf(const MemoryReport& memory, const Cluster& cluster);
-// Of PyTorch processes, so many on a host.
+// The footprint of PyTorch processes, `ranks_per_node` on a host.
 Footprint FootprintOf(const TorchFootprint& torch, int ranks_per_node);
-// A footprint's run with each rank on the CPU backend: what a GPU's arena would hold is host
-// memory.
+// The footprint of the same run on the CPU backend: a GPU's arena becomes host memory.
 Footprint OnCpuBackend(Footprint footprint, int ranks_per_node);
 // The totals alone, without a walk: `rank_bytes` are one rank's, by Space.
 MemoryTotals TotalsOf(const std::array<uint64_t, kSpaces>& rank_bytes, const OutsideArenas& outside,
                       const Cluster& cluster);
 
-// What one GPU has outside the arenas.
+// Bytes of one GPU outside the arenas.
 uint64_t RuntimeBytes(const Cluster& cluster, const OutsideArenas& outside);
 
-// Bytes of one GPU under their fixed names: the MemoryClasses, then "runtime". They sum to the
-// total.
+// Bytes of one GPU by name: the MemoryClasses, then "runtime". They sum to the total.
 struct NamedBytes {
   std::string_view name;
   uint64_t bytes = 0;
@@ -178,43 +177,43 @@ struct NamedBytes {
 inline constexpr size_t kGpuClasses = kMemoryClasses + 1;
 std::array<NamedBytes, kGpuClasses> GpuClasses(const Footprint& footprint);
 
-// Kept free of each GPU unless --gpu-reserve says otherwise. Runs on H200s used up to 0.3 % more
-// than was predicted (docs/performance.md); this is more than that of any built-in GPU. A number,
-// not a share, so that "from N bytes a GPU on" holds for the GPU that has N.
+// Default of --gpu-reserve, kept free on each GPU. Runs on H200s used up to 0.3 % more than
+// predicted (docs/performance.md); this is more than 0.3 % of any built-in GPU. A number, not a
+// share, so that "from N bytes a GPU on" holds for the GPU that has N.
 inline constexpr uint64_t kGpuReserveBytes = 500'000'000;
-// Kept free of a host with `host_bytes` for its system, unless --host-reserve says otherwise: what
-// Google Kubernetes Engine keeps of a node (cloud.google.com/kubernetes-engine/docs/concepts/
+// Default of --host-reserve, kept free for the system of a host with `host_bytes`: the part that
+// Google Kubernetes Engine reserves on a node (cloud.google.com/kubernetes-engine/docs/concepts/
 // plan-node-sizes): 25 % of the first 4 GiB, 20 % of the next 4, 10 % of the next 8, 6 % of the
 // next 112 and 2 % of the rest, and 100 MiB. Rounded up to 0.1 GB.
 uint64_t HostReserveBytes(uint64_t host_bytes);
 
-// What machines have for a run. Unset: not known, not checked.
+// The capacity of machines for a run. Unset: unknown, not checked.
 struct Capacity {
-  std::optional<uint64_t> gpu_bytes;     // of one GPU
-  std::optional<uint64_t> host_bytes;    // of one host
-  std::optional<uint64_t> nvme_bytes;    // of one node
-  std::optional<uint64_t> pinned_bytes;  // of one host
+  std::optional<uint64_t> gpu_bytes;     // one GPU's
+  std::optional<uint64_t> host_bytes;    // one host's
+  std::optional<uint64_t> nvme_bytes;    // one node's
+  std::optional<uint64_t> pinned_bytes;  // one host's
 };
-// What `cluster` has, without its reserves.
+// The capacity of `cluster`, reserves deducted.
 Capacity CapacityOf(const Cluster& cluster);
 
 enum class MemoryKind : uint8_t { kGpu, kHost, kPinned, kNvme };
 // "GPU memory", "host memory", "pinned host memory", "NVMe"
 std::string_view MemoryKindName(MemoryKind kind);
 
-// One memory of which more is needed than there is.
+// One kind of memory whose need exceeds its capacity.
 struct Shortage {
   MemoryKind kind = MemoryKind::kGpu;
-  uint64_t needs = 0, has = 0;  // `has` is what a run may take
-  // The part that takes most of it: one of GpuClasses, "pinned" or "pageable", or "nvme".
+  uint64_t needs = 0, has = 0;  // `has`: bytes that a run may use
+  // Its largest part: one of GpuClasses, "pinned" or "pageable", or "nvme".
   NamedBytes largest;
 
   uint64_t short_by() const { return needs - has; }
 };
-// Every memory that is short, in the order of MemoryKind. Empty: it fits. Exactly full fits.
+// Every shortage, in the order of MemoryKind. Empty: it fits. Exactly full fits.
 std::vector<Shortage> Check(const Footprint& footprint, const Capacity& capacity);
 
-// Whether Check finds nothing short; searches ask it of every candidate.
+// Whether Check finds nothing short; cheap, because searches call it for every candidate.
 inline bool Fits(const MemoryTotals& needs, const Capacity& capacity) {
   const auto enough = [](uint64_t need, const std::optional<uint64_t>& has) {
     return !has || need <= *has;
@@ -224,7 +223,7 @@ inline bool Fits(const MemoryTotals& needs, const Capacity& capacity) {
          enough(needs.pinned_bytes, capacity.pinned_bytes) &&
          enough(needs.nvme_bytes, capacity.nvme_bytes);
 }
-// The factor by which the scarcest memory is exceeded: above 1 exactly where it does not fit.
+// The factor by which the scarcest memory is exceeded: above 1 if and only if it does not fit.
 double Excess(const MemoryTotals& needs, const Capacity& capacity);
 
 // Why `footprint` does not fit `cluster`: one clause a memory, joined by "; and ". Empty if it

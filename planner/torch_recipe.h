@@ -1,4 +1,5 @@
-// What is asked of a TorchRecipe (core/config/torch_recipe.h).
+// Properties of a PyTorch program that a setup lacks: its modelling code, the parts that are
+// compiled, the dtype of its parameters, and its optimizer.
 #pragma once
 
 #include <string>
@@ -24,20 +25,20 @@ std::string_view CompiledText(TorchCompile compile);
 // in fp32 (autocast_adapter_dtype).
 Dtype HeldByDdp(const TorchRecipe& recipe, Dtype computes, bool adapters);
 
-// Nothing where products are in 16 bits.
+// Nothing if matmuls are in 16 bits.
 std::optional<TorchFloat8> Float8Of(const PrecisionConfig& precision, const TorchRecipe& recipe);
 
 // "bfloat16", "float16", "float32".
 std::string_view TorchDtypeName(Dtype dtype);
 
-// Whether there is such code of the model: Liger and torchtune have none with LayerNorm.
+// Whether that code supports the model: Liger and torchtune have no LayerNorm.
 bool HasCodeOf(CodeStyle code, const ModelSpec& model);
 
 // "transformers' code with Liger's kernels, not compiled, adamw_bnb_8bit", for headlines.
 std::string RecipeText(const TorchRecipe& recipe);
 
-// What `recipe` says beyond nothing, by the names of its fields: {"code", "hf"}. Files are marked
-// with it, and reports have it.
+// The settings of `recipe` that are not defaults, by the names of its fields: {"code", "hf"}. Files
+// are marked with them, and reports show them.
 std::vector<std::pair<std::string, std::string>> RecipeWords(const TorchRecipe& recipe);
 
 }  // namespace zeroplan

@@ -1,5 +1,5 @@
-// What people paste where: a plan as the files and arguments of the programs that train with
-// DeepSpeed or FSDP2.
+// A plan in the formats of other programs: the files and arguments for training with DeepSpeed or
+// FSDP2.
 #pragma once
 
 #include <fmt/format.h>
@@ -18,14 +18,14 @@
 
 namespace zeroplan {
 
-// "deepspeed", "hf-trainer", "accelerate", "torchtitan", "skypilot", "kubernetes": as --for has
-// them.
+// "deepspeed", "hf-trainer", "accelerate", "torchtitan", "skypilot", "kubernetes": the values of
+// --for.
 std::string_view ConfigFormatName(ConfigFormat format);
 
 struct FormatRequest {
   ConfigFormat format = ConfigFormat::kDeepSpeed;
-  const Runtime* runtime = nullptr;  // one that the format is for
-  // What the file is marked with, as Runtime::version has it: "deepspeed 0.19.6".
+  const Runtime* runtime = nullptr;  // a runtime that the format supports
+  // The mark in the file, as in Runtime::version: "deepspeed 0.19.6".
   std::string runtime_name;
   ModelSpec model;
   // Nothing kAuto. For FSDP2 (planner/runtimes/fsdp2.cc) stage 3 reshards after forward, stage 2
@@ -33,18 +33,19 @@ struct FormatRequest {
   TrainSetup setup;
   TorchRecipe recipe;
   ClusterShape cluster;
-  // Where the file will be, as the user gave it: other files and command lines name it so.
+  // The path of the file as the user gave it: other files and command lines refer to it so.
   std::string file;
-  // The DeepSpeed config that came in, or nullptr. It must outlive the call. Its other keys go out
-  // again; a value of the optimizer or schedule that it does not say is left to whoever owns it.
+  // The DeepSpeed config that was read, or nullptr. It must outlive the call. Its other keys are
+  // written again; optimizer and schedule values that it lacks are left to the program that owns
+  // them.
   const JsonNode* incoming = nullptr;
-  // What is predicted leaves no room for its margin of error: the allocator is told to keep its
-  // memory in one piece.
+  // The prediction leaves no room for its margin of error: the allocator is told to keep its memory
+  // in one piece.
   bool short_of_memory = false;
-  // Sequences of a GPU that the Trainer evaluates at once; unset: its default.
+  // Sequences of a GPU in the Trainer's evaluation batch; unset: its default.
   std::optional<int64_t> eval_batch;
-  // Tokens of the longest sample, as it is cut, where samples are padded; unset: not known, or all
-  // are as long.
+  // Tokens of the longest sample after truncation, if samples are padded; unset: unknown, or all
+  // are equally long.
   std::optional<int64_t> longest_sample;
 };
 
@@ -53,38 +54,38 @@ struct WrittenFile {
 };
 
 struct WrittenConfig {
-  std::vector<WrittenFile> files;      // the first at FormatRequest::file
-  std::string launch;                  // the start of the command line; empty: there is none
-  std::vector<std::string> arguments;  // the rest of it, an option with its value each
-  std::vector<std::string> notes;      // what is said elsewhere: in the script, or by hand
-  // Lines of Python that the script has: how the model is loaded, for DeepSpeed alone how the
-  // optimizer is made. MODEL and LR are open.
+  std::vector<WrittenFile> files;  // the first at FormatRequest::file
+  std::string launch;              // the start of the command line; empty: there is none
+  // the rest of the command line, an option with its value each
+  std::vector<std::string> arguments;
+  std::vector<std::string> notes;  // instructions for the script, or for the user
+  // Lines of Python for the script: loading the model, and for DeepSpeed alone making the
+  // optimizer. MODEL and LR are left open.
   std::vector<std::string> script;
-  // With FormatRequest::longest_sample: a run of two steps of that sample alone, by lines of Python
-  // that ask for the variable PROBE. In the second step the optimizer's states are there too, so
-  // that no step of the run takes more memory.
+  // Set with FormatRequest::longest_sample: a run of two steps of that sample alone, as lines of
+  // Python that check the variable PROBE. In the second step the optimizer's states exist too, so
+  // no step of the run needs more memory.
   std::vector<std::string> probe_script;
-  std::string probe_text, probe_command;  // what it is and where the lines go; the command
-  // launch and arguments, on lines that a shell takes as one.
+  std::string probe_text, probe_command;  // an explanation with the place of the lines; the command
+  // launch and arguments, on lines that a shell joins to one command.
   std::string Command() const;
 };
 
-// The files that WriteFormat makes, without having anything to write yet: to be checked before work
-// is spent. The first is `file`.
+// The files that WriteFormat would make, to be checked before any work. The first is `file`.
 std::vector<std::string> FormatFiles(ConfigFormat format, const Runtime& runtime,
                                      const std::string& file);
 
-// Throws Error(kUsage) naming the field for or out, the value and the fix where no setup can be
+// Throws Error(kUsage) naming the field `for` or `out`, the value and the fix if no setup can be
 // written: torchtitan without FSDP2, a DeepSpeed config for FSDP2, YAML in a file called .json.
-// `field`: of which `file` is, and which a launch file names too.
+// `field`: the field that gives `file`, and that launch files refer to.
 void CheckFormat(ConfigFormat format, const Runtime& runtime, const std::string& file,
                  std::string_view field = "⟦out⟧");
 
-// What `format` cannot say of a recipe and of adapters, "; " between several; empty: it says all.
+// The parts of a recipe and of adapters that `format` cannot express, joined by "; "; empty: none.
 std::string RecipeCannot(ConfigFormat format, const Runtime& runtime, const ModelSpec& model,
                          const TorchRecipe& recipe);
 
-// Collects what a format cannot say, for Runtime::FormatCannot.
+// Collects what a format cannot express, for Runtime::FormatCannot.
 class Reasons {
  public:
   template <typename... Args>
@@ -98,10 +99,11 @@ class Reasons {
   std::string text_;
 };
 
-// Keys and arguments of DeepSpeed 0.19, transformers 5.23, accelerate 1.15 and torchtitan 0.2.2,
-// the last release that reads TOML. tests/deepspeed loads them with those. Every file carries its
-// runtime's name. Throws Error(kUsage) as CheckFormat does, where the runtime's FormatCannot is not
-// empty, and where a launcher cannot start as many processes on each host.
+// Writes keys and arguments of DeepSpeed 0.19, transformers 5.23, accelerate 1.15 and torchtitan
+// 0.2.2, the last release that reads TOML. tests/deepspeed loads the files with those releases.
+// Every file contains its runtime's name. Throws Error(kUsage) as CheckFormat does, if the
+// runtime's FormatCannot is not empty, and if a launcher cannot start equally many processes on
+// each host.
 WrittenConfig WriteFormat(const FormatRequest& request);
 
 }  // namespace zeroplan

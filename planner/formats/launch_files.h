@@ -1,5 +1,6 @@
-// A plan of zeroplan's own executor as the file of a program that starts it on machines of its own:
-// a SkyPilot task, a Kubernetes Job. Both run `zeroplan train --plan`, with the plan's file beside.
+// A plan of zeroplan's own executor as the file of a program that starts it on its own machines: a
+// SkyPilot task, a Kubernetes Job. Both run `zeroplan train --plan`, with the plan's file in the
+// same folder.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace zeroplan {
 
-// Whether `format` is one of these, and not a config.
+// Whether `format` is a launch file, and not a config.
 bool IsLaunchFormat(ConfigFormat format);
 
 struct LaunchRequest {
@@ -23,31 +24,31 @@ struct LaunchRequest {
   std::string gpu_name;         // GpuProfile::name
   std::string file, plan_file;  // as the user gave them
   double step_seconds = 0;
-  // train's options, as words of a shell: how long the run is ("--epochs 3"; "": nothing says it),
-  // and how its data is taken ("--packing off --truncate"); each a BashWord.
+  // train's options, as words of a shell: the length of the run ("--epochs 3"; "": not given), and
+  // the options of its data ("--packing off --truncate"); each a BashWord.
   std::string length, data_options;
-  // What is uploaded as the model's folder, where the plan's file names one; "" else.
+  // The folder uploaded as the model's, if the plan's file names one; "" else.
   std::string model_folder;
-  // Of a run that is interrupted: saves go by the rate that the plan's file says, and machines may
-  // be taken away.
+  // The run has interruptions: it saves at the rate in the plan's file, and machines may be taken
+  // away.
   bool interrupted = false;
-  double save_seconds = 0;  // from a request to stop until all is saved, by prediction
-  uint64_t disk_bytes = 0;  // of checkpoints and weights, on one node
+  double save_seconds = 0;  // predicted time from a request to stop until all is saved
+  uint64_t disk_bytes = 0;  // checkpoints and weights, on one node
 };
 
-// SkyPilot's name of a GPU, "H100"; "" where it has none. `gpu_name`: GpuProfile::name.
+// SkyPilot's name of a GPU, "H100"; "" if it has none. `gpu_name`: GpuProfile::name.
 std::string_view SkyPilotName(std::string_view gpu_name);
 
-// `text` as a word of bash that may stand in a block of YAML: bytes that cannot be printed, line
-// breaks of YAML's among them, stand as $'\xe2\x80\xa8'.
+// `text` as a word of bash that is allowed in a block of YAML: unprintable bytes, line breaks of
+// YAML's among them, are written as $'\xe2\x80\xa8'.
 std::string BashWord(std::string_view text);
 
-// Throws Error(kUsage) naming ⟦for⟧ and the fix where the format has no name for the GPUs, or nodes
+// Throws Error(kUsage) naming ⟦for⟧ and the fix if the format has no name for the GPUs, or nodes
 // have different numbers of them.
 void CheckLaunch(ConfigFormat format, const ClusterShape& cluster, std::string_view gpu_name);
 
-// REQUIRES: CheckLaunch passed. tests/launch_files reads what is written with skypilot 0.14 and
-// with the schemas of Kubernetes 1.37.
+// REQUIRES: CheckLaunch passed. tests/launch_files reads the files with skypilot 0.14 and with the
+// schemas of Kubernetes 1.37.
 WrittenConfig WriteLaunchFile(const LaunchRequest& request);
 
 }  // namespace zeroplan

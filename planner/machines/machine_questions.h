@@ -1,4 +1,4 @@
-// The questions that a comparison of machines asks.
+// The plan requests behind a comparison of machines.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace zeroplan {
 
-// One PlanRequest a machine, in the order that was asked. Throws Error(kUsage) for what does not go
-// with a comparison, and for names and files that are wrong, before anything is searched.
+// One PlanRequest a machine, in the requested order. Throws Error(kUsage) for options that a
+// comparison does not support, and for names and files that are wrong, before any search.
 std::vector<PlanRequest> MachineQuestions(const PlanRequest& request);
 
 }  // namespace zeroplan

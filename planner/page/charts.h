@@ -1,5 +1,5 @@
-// Kinds of pictures, each drawn for a width in pixels. They show plain numbers with names; nothing
-// here knows what a choice or a run is.
+// Kinds of charts, each drawn for a width in pixels. They show plain numbers with names, and know
+// nothing of choices or runs.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace zeroplan {
 
-// A line that a value is held against.
+// A line that marks a limit of a value.
 struct Limit {
   double at = 0;
   std::string label;  // "41.7 GB may be taken"
@@ -23,8 +23,8 @@ struct Limit {
 struct Bar {
   std::string label;
   std::vector<double> parts;  // as many as the chart's, at least 0
-  bool faint = false;         // of what cannot be had
-  std::string tail;           // beside its end: "38.4 GB"
+  bool faint = false;         // the bar is of a choice that cannot run
+  std::string tail;           // text next to its end: "38.4 GB"
 };
 
 struct BarChart {
@@ -33,33 +33,35 @@ struct BarChart {
   std::vector<std::string> parts;  // names; the i-th has ColourClass(i)
   std::vector<Bar> bars;
   std::optional<Limit> limit;
-  // Bars much longer than most are cut at the picture's edge, where an arrow says so.
+  // Bars much longer than most are cut at the picture's edge, marked by an arrow.
   bool cut_long = false;
 };
 // Each part is a rect with data-part (its name) and data-value (its value).
 std::string DrawBars(const BarChart& chart, int width);
-// Whether DrawBars cuts any.
+// Whether DrawBars cuts any bar.
 bool CutsBars(const BarChart& chart);
 
-// ---- parts on top of each other, over something that goes on ----
+// ---- stacked areas over a running quantity ----
 
 struct AreaColumn {
   double begin = 0, end = 0;
   std::vector<double> parts;
-  std::string title;  // under the pointer
+  std::string title;  // shown under the pointer
 };
 
 struct AreaChart {
   std::string name;
   Quantity x = Quantity::kSeconds, y = Quantity::kBytes;
   std::vector<std::string> parts;  // lowest first
-  // Colour of the lowest part; the others take the next ones, and begin again after `parts`.
+  // Index of the lowest part's colour; the others use the next colours, starting again after
+  // `parts`.
   size_t first_colour = 0;
   std::vector<AreaColumn> columns;  // in order, each beginning where the one before ends
   std::optional<Limit> limit;
-  std::optional<size_t> peak;  // the column that is pointed at
+  std::optional<size_t> peak;  // the column that is marked
   std::string peak_label;
-  // Where something else begins, and what: "forward". Drawn above, as far as there is room.
+  // Positions at which another part of x begins, and its name: "forward". Drawn above, as far as
+  // there is room.
   std::vector<std::pair<double, std::string>> parts_of_x;
 };
 std::string DrawArea(const AreaChart& chart, int width);
@@ -81,7 +83,7 @@ struct DotChart {
   std::string name, x_name, y_name;
   Quantity x = Quantity::kBytes, y = Quantity::kTokenRate;
   std::vector<Dot> dots;
-  std::optional<Limit> limit;  // of x
+  std::optional<Limit> limit;  // a limit of x
 };
 // Each dot is a circle with data-x and data-y.
 std::string DrawDots(const DotChart& chart, int width);
@@ -92,25 +94,25 @@ struct LineSeries {
   std::string name;
   size_t colour = 0;
   std::vector<std::pair<double, double>> points;  // by rising x
-  bool dots = false;                              // far apart: a dot at each
+  bool dots = false;                              // points are far apart: draws a dot at each
 };
 
 struct LineChart {
   std::string name, x_name;
   Quantity x = Quantity::kCount, y = Quantity::kNumber;
   std::vector<LineSeries> series;
-  std::optional<Limit> limit;  // of y
+  std::optional<Limit> limit;  // a limit of y
   bool from_zero = true;
 };
 std::string DrawLines(const LineChart& chart, int width);
 
-// ---- an axis that is parted where an answer changes ----
+// ---- an axis divided where an answer changes ----
 
 struct Band {
   double begin = 0, end = 0;  // within the axis
-  std::string letter;         // the row of the table that says what holds here
+  std::string letter;         // the row of the table that describes it
   std::string title;
-  bool present = false;  // holds now
+  bool present = false;  // the band that holds now
 };
 
 struct BandChart {
@@ -120,7 +122,7 @@ struct BandChart {
   double now = 0;
   std::string now_label;
 };
-// Several, one below the other.
+// Draws several charts, one below the other.
 std::string DrawBands(const std::vector<BandChart>& charts, int width);
 
 }  // namespace zeroplan

@@ -1,5 +1,5 @@
-// A page that a browser shows from disk: one file, without scripts and without anything fetched.
-// Every text that goes in is plain; it is escaped here, and nowhere else.
+// A page that a browser shows from disk: one file, without scripts, that fetches nothing. All texts
+// passed in are plain; they are escaped here, and nowhere else.
 #pragma once
 
 #include <cstddef>
@@ -11,39 +11,39 @@
 
 namespace zeroplan {
 
-// `text` so that HTML and SVG show it as it is, in elements and in quoted attributes. Control
-// characters, which neither may hold, become U+FFFD, and so does what is no UTF-8.
+// `text` escaped so that HTML and SVG show it as it is, in elements and in quoted attributes.
+// Control characters, which neither allows, become U+FFFD, and so do bytes that are not UTF-8.
 std::string EscapeHtml(std::string_view text);
 
-// Numbers below a picture.
+// A table of numbers below a picture.
 struct PageTable {
   std::vector<std::string> heads;
   std::vector<std::vector<std::string>> rows;  // as many cells as heads
-  size_t text_columns = 1;                     // this many first ones are read, the others compared
-  bool last_is_text = false;                   // so is the last, which may be long
+  size_t text_columns = 1;                     // the first columns are text, the others numbers
+  bool last_is_text = false;                   // the last column is text too, which may be long
   std::vector<size_t> marked;                  // rows in bold
-  std::string note;                            // below it; "": none
+  std::string note;                            // below the table; "": none
 };
 
-// What a colour of a picture stands for.
+// A colour of a picture, and its meaning.
 struct LegendEntry {
-  std::string css_class;  // of planner/page/svg.h's colours: "c0"
+  std::string css_class;  // one of planner/page/svg.h's colours: "c0"
   std::string name;
   enum class Shape : uint8_t { kBox, kLine, kDot, kRing } shape = Shape::kBox;
 };
 
-// Drawn twice, as text cannot shrink with its picture and stay legible: for wide windows and for
-// paper, and for those of a phone.
+// A picture, drawn twice because text cannot shrink with its picture and stay legible: for wide
+// windows and paper, and for phones.
 struct Picture {
-  std::string id;     // of the section: "memory"; letters and hyphens
+  std::string id;     // the section's id: "memory"; letters and hyphens
   std::string title;  // "Memory of one GPU at its peak"
-  std::string about;  // what one sees, in a sentence or two
+  std::string about;  // describes the picture, in a sentence or two
   std::vector<LegendEntry> legend;
   std::string wide, narrow;  // SVG; empty: this section is a table only
   PageTable table;
-  bool needs_table = false;  // which says what the picture's letters are
+  bool needs_table = false;  // the table explains the picture's letters
 
-  // Of planner/page/charts.h.
+  // Draws a chart of planner/page/charts.h.
   template <typename Chart>
   void Draw(std::string (*draw)(const Chart& chart, int width), const Chart& chart) {
     wide = draw(chart, 960);  // CSS pixels
@@ -51,10 +51,10 @@ struct Picture {
   }
 };
 
-// What a page says of how it was made.
+// How the page was made.
 struct PageOrigin {
   std::string command;               // the command line, as a shell takes it
-  std::vector<std::string> assumed;  // as the text report has them: "--micro-batch 1"
+  std::vector<std::string> assumed;  // in the form of the text report: "--micro-batch 1"
   std::vector<std::string> notes;    // guessed figures and the like
 };
 
@@ -75,7 +75,7 @@ std::string RenderPage(const Page& page);
 
 // The pictures alone as a page, for a frame of another page: drawn small, in as many columns as
 // there is room for, with folded tables. Class "light" or "dark" of its <html> chooses the colours;
-// without one they are what the reader's system asks for.
+// without a class they follow the reader's system.
 std::string RenderPictures(const Page& page);
 
 }  // namespace zeroplan

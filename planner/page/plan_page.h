@@ -1,4 +1,4 @@
-// A plan as a page: what `plan` prints, in pictures.
+// A plan as a page: the output of `plan`, in pictures.
 #pragma once
 
 #include <optional>
@@ -12,27 +12,27 @@
 
 namespace zeroplan {
 
-// An estimate as a page: what `estimate` prints, in pictures.
+// An estimate as a page: the output of `estimate`, in pictures.
 
-// `inputs` are those that `estimate` was made of; its cost model gives the memory over a step of
-// the fastest choice that fits, or, where none does, of the one that takes least.
+// `inputs` must be those of `estimate`. Their cost model gives the memory over a step of the
+// fastest choice that fits, or, if none fits, of the one that needs least.
 Page EstimatePage(const Estimate& estimate, const EstimateInputs& inputs, const PageOrigin& origin);
 
 struct PlanPageInputs {
   const Plan& plan;
   const PlanReport& report;
   std::vector<JudgedChoice> judged;  // Searcher::Judged
-  // Between the plan's GPUs. Unset: there is one.
+  // The link between the plan's GPUs. Unset: there is one GPU.
   std::optional<ScarcestLink> link;
-  const CostModel& costs;  // of the plan's cluster
-  bool quick = false;      // nobody looked for what would change the answer
+  const CostModel& costs;  // cost model of the plan's cluster
+  bool quick = false;      // the changes that would flip the answer were not searched
 };
 
 Page PlanPage(const PlanPageInputs& inputs, const PageOrigin& origin);
 
 // ---- for tests ----
 
-// Where the answer changes, by what the report's claims say.
+// The ranges of the answer, from the report's claims.
 Picture FlipPicture(const PlanPageInputs& inputs);
 
 }  // namespace zeroplan

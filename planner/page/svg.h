@@ -1,4 +1,4 @@
-// What pictures are drawn with: shapes in CSS pixels, whose colours are the page's (html.cc).
+// Drawing primitives of the pictures: shapes in CSS pixels, with colours set by the page (html.cc).
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace zeroplan {
 
-// Axes with round numbers, and what numbers are called beside a picture.
+// Axes with round numbers, and the format of numbers in a picture.
 
-// What a number counts; values are in the base unit.
+// The unit of a number; values are in the base unit.
 enum class Quantity : uint8_t {
   kBytes,
   kSeconds,
-  kTokenRate,    // a second
+  kTokenRate,    // tokens a second
   kNetworkRate,  // bytes a second, shown in bits
   kLinkRate,     // bytes a second
   kCount,        // steps, sequences
@@ -26,7 +26,7 @@ enum class Quantity : uint8_t {
   kNumber  // loss
 };
 
-// "38.4 GB", "3.30 s", "119K tokens/s", "400 Gb/s": as the text reports have it.
+// "38.4 GB", "3.30 s", "119K tokens/s", "400 Gb/s": same format as in the text reports.
 std::string FormatQuantity(double value, Quantity quantity);
 
 struct Tick {
@@ -39,23 +39,23 @@ struct Axis {
   bool log = false;
   std::vector<Tick> ticks;  // by rising `at`, within [begin, end]
 
-  // 0 at begin, 1 at end, beyond them less and more.
+  // 0 at begin, 1 at end, linear beyond both.
   double Share(double value) const;
 };
 
-// Pixels that `text` takes at most at `font_px`, in whichever sans serif face the browser has:
-// widths of DejaVu Sans, among the widest.
+// An upper bound on the pixels of `text` at `font_px`, in any browser's sans serif face: widths of
+// DejaVu Sans, among the widest.
 double TextPixels(std::string_view text, double font_px);
 
 // Font of pictures, in pixels.
 inline constexpr double kTickFont = 11, kLabelFont = 12;
 
-// An axis from 0 to `most` and on to the next tick. Neighbours of a row of labels of `length_px` do
-// not touch. REQUIRES: most >= 0.
+// An axis from 0 to `most` and on to the next tick. Adjacent labels of `length_px` do not touch.
+// REQUIRES: most >= 0.
 Axis AxisFromZero(double most, Quantity quantity, double length_px, bool vertical);
 // An axis from below `least` to above `most`, not to zero: for a loss.
 Axis AxisAround(double least, double most, Quantity quantity, double length_px, bool vertical);
-// A logarithmic one from `least` to `most`, both as they are, with ticks at 1, 2 and 5 times powers
+// A logarithmic axis from exactly `least` to exactly `most`, with ticks at 1, 2 and 5 times powers
 // of ten as far as their labels have room. REQUIRES: 0 < least < most; horizontal.
 Axis LogAxis(double least, double most, Quantity quantity, double length_px);
 
@@ -70,34 +70,35 @@ struct Box {
 
 enum class Anchor : uint8_t { kStart, kMiddle, kEnd };
 
-// "c0" to "c6": colours that people who see no red and green tell apart, for parts and lines.
+// "c0" to "c6": colours for parts and lines that people with red-green colour blindness can tell
+// apart.
 inline constexpr size_t kColours = 7;
 std::string ColourClass(size_t i);
-// Parts that have the colours from `first` on, which begin again after as many as there are.
+// A legend of `parts` with the colours from `first` on, starting again after the last part.
 std::vector<LegendEntry> LegendOf(const std::vector<std::string>& parts, size_t first = 0);
 
 class Svg {
  public:
-  // `label`: what a screen reader says.
+  // `label`: the text for screen readers.
   Svg(double width, double height, std::string_view label);
 
   // Classes name colours and strokes. A `title` shows under the pointer; "": none. `data` becomes
-  // an attribute: {"data-bytes", "123"}.
+  // attributes: {"data-bytes", "123"}.
   using Data = std::vector<std::pair<std::string_view, std::string>>;
   void Rect(const Box& box, std::string_view css_class, std::string_view title = "",
             const Data& data = {});
   void Line(double x0, double y0, double x1, double y1, std::string_view css_class);
   void Circle(double x, double y, double radius, std::string_view css_class,
               std::string_view title = "", const Data& data = {});
-  // `d`: of SVG's path element.
+  // `d`: the attribute of SVG's path element.
   void Path(const std::string& d, std::string_view css_class, std::string_view title = "");
   void Text(double x, double y, std::string_view text, Anchor anchor = Anchor::kStart,
             std::string_view css_class = "t");
-  // Moved so that it ends within [least, most] of x. `font`: its class's.
+  // Moves the text so that it stays within [least, most] of x. `font`: the size of its class.
   void TextWithin(double x, double y, std::string_view text, double least, double most,
                   std::string_view css_class = "t", double font = kLabelFont);
 
-  // Lines across `box` with labels left of it, or below it and within the picture.
+  // Draws lines across `box` with labels left of it, or below it and within the picture.
   void VerticalAxis(const Box& box, const Axis& axis);
   void HorizontalAxis(const Box& box, const Axis& axis, bool grid);
 
@@ -108,7 +109,7 @@ class Svg {
   std::string text_;
 };
 
-// Room that the labels of a vertical axis take, gap to the picture included.
+// The width of a vertical axis's labels, gap to the picture included.
 double LabelRoom(const Axis& axis);
 
 // "M1 2L3 4".

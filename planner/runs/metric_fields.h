@@ -1,6 +1,6 @@
-// What 'zeroplan train' writes of a run, event by event: the names, types and meanings. The one
-// list of them: JSONL and TensorBoard's files are written through it, and the schema for editors is
-// made of it.
+// The names, types and meanings of the events that 'zeroplan train' writes. This is the one list of
+// them: JSONL and TensorBoard's files are written through it, and the schema for editors is made
+// from it.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ std::string_view MetricEventName(MetricEvent event);
 enum class MetricType : uint8_t {
   kBool,
   kWhole,   // a whole number from 0 on
-  kNumber,  // null where it is not finite
+  kNumber,  // null if it is not finite
   kText,
   kObject,  // JSON
 };
@@ -30,9 +30,9 @@ enum class MetricType : uint8_t {
 struct MetricField {
   std::string name;  // "loss"; dots are levels: "planned_bytes.gpu.params"
   MetricType type;
-  bool may_be_null;  // what is not known
+  bool may_be_null;  // null: unknown
   std::string_view meaning;
-  // Its name among TensorBoard's scalars, "train/loss"; empty: it is not one of them.
+  // Its name among TensorBoard's scalars, "train/loss"; empty: none.
   std::string_view tag = {};
   // A text that is one of these; empty: any.
   std::vector<std::string> words = {};

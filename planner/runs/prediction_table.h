@@ -1,4 +1,4 @@
-// Measured runs beside what a hardware profile predicts for them, as a table.
+// A table of measured runs and a hardware profile's predictions for them.
 #pragma once
 
 #include <cstdint>
@@ -16,30 +16,30 @@
 
 namespace zeroplan {
 
-// How far a prediction is about the program that ran. Metrics that hold the program's fingerprint
-// tell; of older ones the arenas' sizes do.
+// Whether a prediction is of the program that ran. Metrics with the program's fingerprint decide
+// exactly; older ones by the arenas' sizes.
 enum class SameProgram : uint8_t { kYes, kOtherArenas, kOtherFingerprint };
 
 struct Comparison {
   MeasuredRun run;
   ChoiceEstimate predicted;
   SameProgram same = SameProgram::kYes;
-  uint64_t fingerprint = 0;  // of the program that is predicted
+  uint64_t fingerprint = 0;  // fingerprint of the predicted program
 };
 
-// Lowers the run's program again and predicts it. `model`: where the run's metrics do not hold what
-// it was lowered from, its model; else it need not be given. Throws Error(kUsage) if `model` has
-// another number of parameters than the run's.
+// Lowers the run's program again and predicts it. `model`: the run's model, needed only if the
+// run's metrics lack the inputs of lowering. Throws Error(kUsage) if `model` has another number of
+// parameters than the run's.
 Comparison Compare(const MeasuredRun& run, const std::optional<ModelSpec>& model,
                    const HardwareProfile& hardware);
-// The same with the program at hand.
+// The same for a given program.
 Comparison CompareProgram(const MeasuredRun& run, const Program& program,
                           const HardwareProfile& hardware);
 
-// In Markdown. Errors are predicted / measured - 1.
+// The table in Markdown. Errors are predicted / measured - 1.
 std::string PredictionTable(const std::vector<Comparison>& rows, const HardwareProfile& hardware);
-// The same for people, on a page of so many columns: those of the table that there is no room for
-// are left out, and a line says which.
+// The table as text, on a page of `page_columns` columns: columns without room are left out, and a
+// line names them.
 std::string PredictionText(const std::vector<Comparison>& rows, const HardwareProfile& hardware,
                            size_t page_columns);
 
@@ -48,7 +48,7 @@ std::string PredictionText(const std::vector<Comparison>& rows, const HardwarePr
 struct RunPrediction {
   std::string hardware;  // name of the profile
   Footprint footprint;
-  // Unset: several hosts, and the profile has no network.
+  // Unset: several hosts, and the profile lacks a network.
   std::optional<double> step_seconds;
   std::optional<StepTime> step;  // the same by cause
 };
@@ -57,18 +57,18 @@ struct RunPrediction {
 RunPrediction PredictRun(const Program& program, const HardwareProfile& hardware,
                          int gpus_per_node);
 
-// Memory of one GPU, of which `reserve_bytes` stay free.
+// Memory of one GPU, and the bytes of it that stay free.
 struct GpuLimit {
   uint64_t bytes = 0, reserve_bytes = 0;
 };
 
-// What is short of one GPU's memory.
+// The shortage of one GPU's memory, if any.
 std::optional<Shortage> GpuShortage(const RunPrediction& prediction, const GpuLimit& limit);
 
-// Throws Error(kNothingFits) if more is predicted than `limit`, which is --gpu-memory's, allows.
+// Throws Error(kNothingFits) if the prediction exceeds `limit`, the value of --gpu-memory.
 void CheckGpuMemory(const RunPrediction& prediction, const GpuLimit& limit);
 
-// FLOP/s of the profile's GPU without sparsity; unset where it does not have that type.
+// FLOP/s of the profile's GPU without sparsity; unset if the profile lacks the dtype.
 std::optional<double> DensePeak(const HardwareProfile& hardware, Dtype dtype);
 
 }  // namespace zeroplan

@@ -1,4 +1,4 @@
-// What the schemas share. Internal to planner/schemas.
+// Functions shared by the schemas. Internal to planner/schemas.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,14 +10,14 @@ namespace zeroplan {
 
 using SchemaJson = nlohmann::ordered_json;
 
-// The head of a schema: which draft it is, its name ("config") and title.
+// The head of a schema: its draft, its name ("config") and title.
 inline SchemaJson SchemaHead(std::string_view name, std::string_view title) {
   return {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
           {"$id", "urn:zeroplan:schema:" + std::string(name)},
           {"title", title}};
 }
 
-// An object without keys yet; others than its own are no keys of it.
+// An object without keys yet, which allows no other keys than those added.
 inline SchemaJson ClosedObject() {
   return {
       {"type", "object"}, {"properties", SchemaJson::object()}, {"additionalProperties", false}};

@@ -1,20 +1,22 @@
-// JSON Schemas (draft 2020-12) of the files that zeroplan reads and writes, for editors: made of
-// the lists and calls by which its readers and writers go, so that both know the same keys.
+// JSON Schemas (draft 2020-12) of the files that zeroplan reads and writes, for editors. They are
+// generated from the lists and calls that its readers and writers use, so that both know the same
+// keys.
 #pragma once
 
 #include <string>
 
 namespace zeroplan {
 
-// A DeepSpeed config as `config check --strict` takes it: its keys, the types and ranges of their
-// values, and why some have no effect. What hangs on several keys (the batch's arithmetic) only the
-// reader knows. Of Hjson, which the reader takes, a schema sees what an editor makes of it.
+// A DeepSpeed config as `config check --strict` accepts it: its keys, the types and ranges of their
+// values, and why some have no effect. Only the reader checks rules over several keys (the batch's
+// arithmetic). For Hjson, which the reader accepts, a schema checks an editor's interpretation of
+// it.
 std::string ConfigSchema();
 
 // A hardware profile (hwprofiles/), its parts by name, changed or in full.
 std::string ProfileSchema();
 
-// What `plan --plan-out` and `plan --format json` write.
+// The output of `plan --plan-out` and `plan --format json`.
 std::string PlanSchema();
 
 // A line of `train --metrics`, any event.

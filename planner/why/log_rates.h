@@ -1,4 +1,4 @@
-// Progress bars, and rates of steps as they come.
+// Progress bars, and rates of steps in the order of the log.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@
 
 namespace zeroplan {
 
-// A bar of tqdm: " 10%|#    | 10/100 [00:12<01:48,  1.21s/it]".
+// A progress bar of tqdm: " 10%|#    | 10/100 [00:12<01:48,  1.21s/it]".
 struct ProgressBar {
   std::string label;  // "Loading checkpoint shards"; empty: it has none
   int64_t done = 0, total = 0;
-  std::optional<double> seconds;  // an iteration
+  std::optional<double> seconds;  // seconds of an iteration
 };
 std::optional<ProgressBar> BarIn(std::string_view text);
 
-// Of very many rates every second one goes.
+// Rates of steps; beyond a limit it drops every second one.
 class StepRates {
  public:
   void Add(double value, int64_t line);
-  // The median of their second half: the first steps are slow. Unset: there are too few.
+  // The median of their second half, because the first steps are slow. Unset: too few rates.
   std::optional<LogFigure> Settled(std::string from) const;
 
  private:

@@ -1,6 +1,6 @@
-// What the log of a run of other people's programs says: DeepSpeed, transformers' Trainer,
-// accelerate, torchrun, torchtitan, torchtune or plain PyTorch. Text that is not known is passed
-// over; nothing is concluded from it.
+// The facts in the log of a run of another program: DeepSpeed, transformers' Trainer, accelerate,
+// torchrun, torchtitan, torchtune or plain PyTorch. Unknown text is skipped; nothing is concluded
+// from it.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace zeroplan {
 
-// Where in a run something happened, as the frames of a traceback tell it.
+// The part of a run in which something happened, according to the frames of a traceback.
 enum class RunPhase : uint8_t {
   kUnknown,
   kLoading,     // the model is made or its weights are read
@@ -21,7 +21,7 @@ enum class RunPhase : uint8_t {
   kInit,        // the engine, its shards and optimizer are made
   kForward,     // up to the logits
   kLoss,        // logits and loss
-  kBackward,    // with recompute of checkpointed layers
+  kBackward,    // includes recompute of checkpointed layers
   kStep,        // clipping and the optimizer
   kEvaluation,  // without gradients
   kSaving       // a checkpoint, or whole weights gathered
@@ -32,22 +32,22 @@ std::string_view RunPhaseText(RunPhase phase);  // "the backward pass"
 enum class FailureKind : uint8_t {
   kGpuMemory,    // PyTorch's allocator, or the driver
   kHostMemory,   // an allocation that failed
-  kKilled,       // SIGKILL, as the kernel ends a process where memory is short
+  kKilled,       // SIGKILL, the signal with which the kernel ends a process when memory is short
   kTimeout,      // a collective that not all ranks joined
   kInterrupted,  // SIGINT, SIGTERM
   kError         // another exception
 };
 std::string_view FailureKindName(FailureKind kind);  // "gpu_memory"
 
-// A message of the CUDA allocator, bytes. What its wording does not say is unset.
+// A message of the CUDA allocator, bytes. Values that its wording lacks are unset.
 struct OomMessage {
   std::optional<int> gpu;
   std::optional<uint64_t> wanted, total, free;
   std::optional<uint64_t> allocated;            // in tensors
-  std::optional<uint64_t> reserved;             // tensors and what is cached
-  std::optional<uint64_t> in_use;               // of this process, context included
+  std::optional<uint64_t> reserved;             // tensors and cached memory
+  std::optional<uint64_t> in_use;               // this process, context included
   std::optional<uint64_t> allowed;              // set_per_process_memory_fraction
-  std::optional<uint64_t> Unallocated() const;  // reserved less allocated
+  std::optional<uint64_t> Unallocated() const;  // reserved minus allocated
 };
 
 struct RunFailure {
@@ -56,29 +56,30 @@ struct RunFailure {
   std::optional<int> rank;
   std::string message;  // shortened
   RunPhase phase = RunPhase::kUnknown;
-  bool recomputing = false;         // a checkpointed layer is made again in backward
+  bool recomputing = false;         // backward is recomputing a checkpointed layer
   std::vector<std::string> frames;  // "trainer.py:2772 training_step", the outermost first
   OomMessage gpu;                   // kGpuMemory
   std::optional<uint64_t> host_wanted;
-  int64_t steps_before = 0;  // RunLog::steps_told when it came
+  int64_t steps_before = 0;  // RunLog::steps_told at the time of the failure
 
-  // Whether it was a host's memory, as far as is known.
+  // Whether a host's memory ran out, as far as is known.
   bool of_host() const { return kind == FailureKind::kHostMemory || kind == FailureKind::kKilled; }
 };
 
-// Of a fact that is no field of a request: the sequences that Trainer evaluates at once on a GPU.
+// The name of a fact that is no field of a request: sequences of a GPU in Trainer's evaluation
+// batch.
 inline constexpr std::string_view kEvalBatchFact = "per_device_eval_batch_size";
 
-// What a log says of a field of a request, as an option has it.
+// A log's value for a field of a request, in the form of an option.
 struct LogFact {
   std::string field;  // "⟦micro_batch⟧"
   std::string text;   // "4"
   int64_t line = 0;
-  std::string from;  // what said it: "--per_device_train_batch_size 4", "frames of liger_kernel/"
+  std::string from;  // its source: "--per_device_train_batch_size 4", "frames of liger_kernel/"
   int strength = 0;  // a stronger one replaces a weaker one
 };
 
-// A figure that was measured, and where it stands.
+// A measured figure, and its place in the log.
 struct LogFigure {
   double value = 0;
   int64_t line = 0;
@@ -99,44 +100,46 @@ struct RunLog {
   bool has_nul = false;                               // binary, or a text in UTF-16
   std::map<std::string, LogFact> facts;               // by field
   std::map<std::string, std::string> unknown_values;  // by field, a note each
-  std::string gpus_doubt;  // where what it says of the GPUs differs: a note
-  // A DeepSpeed config, or a model's config.json, that was printed; empty: none.
+  std::string gpus_doubt;  // a note, if its statements about the GPUs differ
+  // A printed DeepSpeed config or model's config.json; empty: none.
   std::string config, model_config;
   int64_t config_line = 0, model_config_line = 0;
   std::vector<std::string> programs;  // "DeepSpeed 0.16.4", "transformers Trainer"; as they appear
   bool fsdp1 = false;                 // FullyShardedDataParallel, not fully_shard
   bool adapters = false;              // PEFT's
-  int64_t trained_params = 0;         // as Trainer or PEFT counts them; 0: not told
+  int64_t trained_params = 0;         // as counted by Trainer or PEFT; 0: not found
   int64_t plain_backward_line = 0;    // Tensor.backward called without an engine; 0: not seen
 
   std::vector<RunFailure> failures;  // in the order of the log, the first of each kind and rank
-  bool finished = false;             // training says that it ended, after the last failure
+  bool finished = false;             // training reports its end, after the last failure
   std::string last_seen;   // the last progress before the end: "Loading checkpoint shards"
-  int64_t steps_seen = 0;  // optimizer steps that it says are done
-  int64_t steps_told = 0;  // how often it says that one more is done, over all restarts
+  int64_t steps_seen = 0;  // optimizer steps reported as done
+  int64_t steps_told = 0;  // how often it reports one more step as done, over all restarts
 
-  // Of one optimizer step and all GPUs, unless named otherwise.
+  // For one optimizer step and all GPUs, unless the name differs.
   std::optional<LogFigure> step_seconds, samples_per_second, tokens_per_second_of_gpu;
-  std::optional<LogFigure> run_samples_per_second;  // of the whole run, with all that is no step
-  // Bytes of one GPU, at most.
+  // the whole run, including all time outside steps
+  std::optional<LogFigure> run_samples_per_second;
+  // Bytes of one GPU, peak.
   std::optional<LogFigure> allocated, reserved, device;
   std::vector<MemoryLine> memory_lines;  // the first ones
-  // Bytes of a host: in use at most, by whatever runs there, and in all as that line has it.
+  // Bytes of a host: peak use, by any process there, and the total in that line.
   std::optional<LogFigure> host_used, host_total;
-  int64_t cache_flushes = 0;  // lines that tell of emptied caches
+  int64_t cache_flushes = 0;  // lines that report emptied caches
   int64_t cache_flush_line = 0;
   int64_t one_thread_line = 0;  // torchrun set OMP_NUM_THREADS to 1; 0: it did not
 
   const LogFact* Fact(std::string_view field) const;
-  // Whether training went on after it: it was caught, or the run began anew.
+  // Whether training went on after the failure: it was caught, or the run restarted.
   bool WentOn(const RunFailure& failure) const;
-  // What ended the run: of several failures the one that others follow from; null: none is told.
+  // The failure that ended the run: among several the one that the others follow from; null: none
+  // is reported.
   const RunFailure* Cause() const;
-  // Whether anything of a run was recognised.
+  // Whether it recognised anything of a run.
   bool HasAnything() const;
 };
 
-// Reads a log piece by piece: of any length, in memory that does not grow with it.
+// Reads a log of any length piece by piece, in bounded memory.
 class LogReader {
  public:
   explicit LogReader(std::string source);

@@ -1,4 +1,5 @@
-// Frames of Python's tracebacks, as Python, IPython and rich print them, and what they tell.
+// Frames of Python's tracebacks, as printed by Python, IPython and rich, and the facts that they
+// imply.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +14,24 @@ namespace zeroplan {
 
 struct PythonFrame {
   std::string file, function;
-  int64_t line = 0;  // 0: not told
+  int64_t line = 0;  // 0: unknown
 };
 
-// The frames in one line of a log. Where ranks write at once there may be several.
+// The frames in one line of a log. Ranks that write concurrently may put several in one.
 std::vector<PythonFrame> FramesIn(std::string_view line);
-// rich breaks frames that are too long for its box: the file of a line whose function stands on the
-// next one, "" for others; and that next line's frame.
+// rich breaks frames that are too long for its box. BrokenFrameFile: the file in a line whose
+// function is on the next line, "" for other lines. BrokenFrame: the frame with that next line.
 std::string BrokenFrameFile(std::string_view line);
 std::optional<PythonFrame> BrokenFrame(std::string_view line, std::string file);
 // "trainer.py:2772 training_step".
 std::string FrameText(const PythonFrame& frame);
-// Where a run is whose frames, the outermost first, are these. `codes`: the lines of source among
-// them.
+// The phase of a run with these frames, the outermost first. `codes`: the source lines among them.
 RunPhase PhaseOfFrames(const std::vector<PythonFrame>& frames,
                        const std::vector<std::string>& codes);
-// Whether checkpointed layers run again in a backward pass.
+// Whether the frames run checkpointed layers again in a backward pass.
 bool Recomputes(const std::vector<PythonFrame>& frames);
 
-// What frames of such a file tell of a field.
+// The value of a field that frames of a file imply.
 struct FrameFact {
   std::string_view path;      // a part of the file's path
   std::string_view function;  // empty: any

@@ -1,4 +1,4 @@
-// What the parts of an answer share.
+// Functions shared by the parts of an answer.
 #pragma once
 
 #include <cstdint>
@@ -13,29 +13,31 @@ namespace zeroplan {
 
 // "79.15 GiB", as PyTorch prints it.
 std::string GiBText(uint64_t bytes);
-// Of predicted phases the one that a run was in; none is predicted of loading, evaluation and
-// saving.
+// The predicted phase of a run's phase; none for loading, evaluation and saving, which are not
+// predicted.
 std::optional<TorchPhase> PredictedPhase(RunPhase phase);
-// Seconds of an optimizer step that the log tells, steps of `setup`.
+// Seconds of an optimizer step in the log, for steps of `setup`.
 std::optional<double> StepSecondsOf(const RunLog& log, const TrainSetup& setup);
-// Whether by prediction a host does not hold the run.
+// Whether the prediction exceeds a host's memory.
 bool HostIsShort(const WhyPrediction& predicted);
-// What is predicted of hosts, of a run that died of their memory; adds findings.
+// Explains a run that died of its host's memory by the prediction for hosts; adds findings.
 void FindHostShortage(const RunFailure& failure, WhyAnswer& answer);
 
-// What is predicted of loading, evaluation, saving and resuming, of a run that died there; adds
-// findings.
+// Explains a run that died in loading, evaluation, saving or resuming by the prediction for that
+// phase; adds findings.
 void FindAround(const RunFailure& failure, WhyAnswer& answer);
-// Beyond what measured runs were off by, in tensors (docs/runtimes.md).
+// The least deviation of tensors that is reported: above the errors of measured runs
+// (docs/runtimes.md).
 inline constexpr double kWorthSaying = 0.05;
-// Changes after which the run fits, each alone; where there is none the fewest together.
+// Finds changes after which the run fits, each alone; if there is none the fewest together.
 void FindChanges(MergedRequest& merged, WhyAnswer& answer);
-// Of a run that ran: the best choice for the same GPUs and batch, where that is worth a word.
+// For a run that did not fail: the best choice for the same GPUs and batch, if it is clearly
+// faster.
 void FindFaster(const MergedRequest& merged, WhyAnswer& answer);
-// Where tensors are not as predicted: values of fields that nobody said with which they would be.
+// If tensors deviate from the prediction: finds values of unset fields with which they would not.
 void FindAlternatives(const WhyRequest& request, WhyAnswer& answer);
-// Writes the run as a row of measured runs (docs/why.md) behind those of the file. Returns what was
-// written where. Throws Error(kUsage) naming what a row takes and nobody says.
+// Appends the run to the file as a row of measured runs (docs/why.md). Returns a description of
+// what it wrote where. Throws Error(kUsage) naming the values that a row needs and nothing sets.
 std::string AddRow(const WhyRequest& request, const WhyAnswer& answer, const MergedRequest& merged);
 
 }  // namespace zeroplan
