@@ -6,23 +6,23 @@
 //   t = start + F / rate(D) * (1 + kDiagonal / T) * (1 + kFill / q),
 //   q = B * H * T / 128 / SMs
 //
-// T: the sequence, rounded up to whole blocks. F: FLOPs of the causal half of those, over the
-// padded head size (64, 128, ...). 1/T: the diagonal blocks,
-// which are computed whole, and a head's start and end. 1/q: the last wave, of which on average a
-// part idles. `start` and the rate of small and of large heads are fitted, each pass by itself.
+// T: the sequence, rounded up to whole blocks. F: FLOPs of the causal half of those blocks, over
+// the padded head size (64, 128, ...). 1/T: the diagonal blocks, which are computed whole, and a
+// head's start and end. 1/q: the last wave, a part of which idles on average. `start` and the rate
+// of small and of large heads are fitted, each pass by itself.
 //
-// What comes on top of that in the backward pass, each by a kernel of its own:
+// The backward pass has additional kernels:
 // - Heads of keys and values that several query heads share: dK and dV of every query head are read
-//   and added up. (The products are those of as many heads of keys as of queries, and keys and
-//   values that are read less were hidden behind them.)
-// - Deterministic: the gradients of the scores are written by the main kernel and read by the one
-//   that makes dQ. It runs in as many calls as the workspace makes it (AttentionPathOf).
+// and added up. (The matmuls are those of as many heads of keys as of queries: fewer reads of keys
+// and values were hidden behind them.)
+// - Deterministic: the main kernel writes the gradients of the scores, and the kernel that makes dQ
+// reads them. It runs in as many calls as the workspace requires (AttentionPathOf).
 //
-// Within documents: as if each filled its row, which is the most that attention can be, times what
-// cuDNN's kernels for ragged batches take longer for such rows.
+// Within documents: as if each document filled its row, the maximum of attention's work, times the
+// slowdown of cuDNN's kernels for ragged batches on such rows.
 //
 // Plain kernels: the same causal half in tiles, at a share of the GPU's fp32 rate. The shares are
-// an H200's; those of other GPUs are taken to be the same.
+// an H200's, assumed for other GPUs too.
 #pragma once
 
 #include <array>
@@ -37,25 +37,26 @@
 
 namespace zeroplan {
 
-// Fused kernels of PyTorch programs. kNewest: cuDNN's and FlashAttention's, which profiles have the
-// rates of. kTriton: FlashAttention in Triton of 2022 and 2023, as llm-foundry called it.
-// kMemoryEfficient: CUTLASS's, which scaled_dot_product_attention takes below compute capability
-// 8.0, where there is no FlashAttention.
+// Fused kernels of PyTorch programs. kNewest: cuDNN's and FlashAttention's, whose rates profiles
+// have. kTriton: FlashAttention in Triton of 2022 and 2023, as llm-foundry called it.
+// kMemoryEfficient: CUTLASS's, which scaled_dot_product_attention uses below compute capability
+// 8.0, where FlashAttention is not supported.
 enum class TorchFused : uint8_t { kNewest, kTriton, kMemoryEfficient };
 
 struct AttentionShape {
   int64_t batch = 1, seq = 1, heads = 1, head_dim = 1;
-  int64_t key_heads = 0;  // that the query heads share; 0: as many as these
+  int64_t key_heads = 0;  // heads that the query heads share; 0: as many as query heads
 };
 
 class AttentionCost {
  public:
-  // Without rows: the profile's attention_forward and attention_backward, and smaller heads slower
-  // as on the H200; without these, the H200's rates in proportion to what products sustain in 16
-  // bit. REQUIRES: `gemm` of the same GPU; used here only.
+  // Without measured rows: the profile's attention_forward and attention_backward, with smaller
+  // heads slower as on the H200; without those figures, the H200's rates scaled by the sustained
+  // rate of 16-bit matmuls. REQUIRES: `gemm` of the same GPU; used in the constructor only.
   AttentionCost(const GpuProfile& gpu, const GemmCost& gemm);
 
-  // Seconds by whichever kernels this GPU runs it. `launch` has no compute capability.
+  // Seconds on the kernels that this GPU uses for `launch`. The compute capability of `launch` is
+  // ignored.
   double Seconds(AttentionLaunch launch) const;
 
   // Fused, in one call, not deterministic.
@@ -70,7 +71,7 @@ class AttentionCost {
   struct Pass {
     double flops_factor = 1, diagonal = 0, fill = 0;
     double start_seconds = 0, floor_seconds = 0;
-    double launches_of_call = 8;  // what the shortest call takes at most: H200, 7.7 and 14 us
+    double launches_of_call = 8;  // upper limit of the shortest call: H200, 7.7 and 14 us
     std::array<double, 2> seconds_per_flop{};  // heads of at most 64, larger ones
     std::array<LocalCorrection, 2> correction;
   };
@@ -78,7 +79,7 @@ class AttentionCost {
     AttentionShape shape;
     double seconds;
   };
-  double Work(const Pass& pass, const AttentionShape& shape) const;  // FLOPs with their overheads
+  double Work(const Pass& pass, const AttentionShape& shape) const;  // FLOPs including overheads
   double Formula(const Pass& pass, const AttentionShape& shape) const;
   double Seconds(const Pass& pass, const AttentionShape& shape) const;
   double SharedSeconds(const AttentionShape& shape) const;
@@ -94,11 +95,11 @@ class AttentionCost {
   Pass forward_, backward_;
 };
 
-// Attention that writes the T*T scores of each head, whole squares, mask or not (GPUs without fused
-// kernels). Forward: Q*K^T, softmax (one read and one write of the square), P*V. Backward, with P
-// kept: dP = dO*V^T, dV = P^T*dO, softmax backward (reads P and dP, writes dS), dQ = dS*K,
-// dK = dS^T*Q.
-// Source: Dao et al. 2022, algorithms 0 and 3 ("standard attention").
+// Seconds of attention that writes the T*T scores of each head, whole squares regardless of the
+// mask (GPUs without fused kernels). Forward: Q*K^T, softmax (one read and one write of the
+// square), P*V. Backward, with P kept: dP = dO*V^T, dV = P^T*dO, softmax backward (reads P and dP,
+// writes dS), dQ = dS*K, dK = dS^T*Q. Source: Dao et al. 2022, algorithms 0 and 3 ("standard
+// attention").
 double UnfusedAttentionSeconds(const GemmCost& gemm, const MemoryCost& memory, Dtype dtype,
                                const AttentionShape& shape, bool backward);
 

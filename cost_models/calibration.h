@@ -1,5 +1,5 @@
-// How measured rows become a formula's constants: linear least squares of the relative error, and a
-// local correction of what the formula leaves over.
+// Fits a formula's constants to measured rows: linear least squares of the relative error, and a
+// local correction of the residuals.
 #pragma once
 
 #include <array>
@@ -14,19 +14,18 @@ struct FitRow {
   double known_seconds = 0;
 };
 
-// Coefficients c >= 0, one a term, that minimise the sum over rows of
-// ((known_seconds + terms * c - seconds) / seconds)^2: every row counts by its relative error, so
-// that microseconds and milliseconds weigh the same. A term whose best coefficient is negative is
-// left out (0), the most negative first. All 0 without rows. REQUIRES: equally many terms in all
-// rows.
+// Coefficients c >= 0, one a term, that minimise the sum over rows of ((known_seconds + terms * c -
+// seconds) / seconds)^2. Every row counts by its relative error, so that microseconds and
+// milliseconds weigh the same. Terms whose best coefficient is negative are left out (0), the most
+// negative first. All 0 without rows. REQUIRES: equally many terms in all rows.
 std::vector<double> FitRelative(const std::vector<FitRow>& rows);
 
-// exp of the weighted mean of log(measured / formula) of the points near `at`, weights
-// exp(-distance^2) with distance in powers of two, and `kPrior` of weight on "no correction": 1 far
+// exp of the weighted mean of log(measured / formula) of the points near `at`, with weights
+// exp(-distance^2), distance in powers of two, and a weight of `kPrior` on "no correction": 1 far
 // from all points. Source: Nadaraya 1964, Watson 1964 (kernel regression).
 class LocalCorrection {
  public:
-  using Position = std::array<double, 3>;  // log2 of what shapes are told apart by
+  using Position = std::array<double, 3>;  // log2 of the sizes that distinguish shapes
   static constexpr double kPrior = 1;
 
   void Add(const Position& at, double measured_over_formula);

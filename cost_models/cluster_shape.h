@@ -1,4 +1,4 @@
-// How many GPUs take part, and how many of them share a host.
+// The number of GPUs, and the number that share a host.
 #pragma once
 
 namespace zeroplan {
@@ -9,7 +9,7 @@ struct ClusterShape {
 
   int ranks_per_node() const { return gpus < gpus_per_node ? gpus : gpus_per_node; }
   int nodes() const { return (gpus + gpus_per_node - 1) / gpus_per_node; }
-  // That of a group of `ranks` of them which are `apart` (RankAxes::Apart).
+  // The shape of a group of `ranks` GPUs at distance `apart` (RankAxes::Apart).
   ClusterShape OfGroup(int ranks, int apart) const {
     const int on_a_node = ranks_per_node() / apart;
     return {ranks, on_a_node > 1 ? on_a_node : 1};

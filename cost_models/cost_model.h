@@ -1,5 +1,5 @@
-// Seconds of every instruction of a step program, alone on its stream. One facade over the cost
-// functions, which live in a file each:
+// Seconds of every instruction of a step program, alone on its stream. A facade over the cost
+// functions, which are in a file each:
 //
 //   gemm_cost, attention_cost, memory_cost    kernels on the GPU
 //   power_limit                               the clock they run at
@@ -7,7 +7,7 @@
 //   transfer_cost                             PCIe, one GPU alone and all of a host at once
 //   host_cost, storage_cost                   host optimizer and conversions, NVMe
 //
-// What runs at the same time and shares a resource is the Timeline's business.
+// Timeline models concurrent instructions that share a resource.
 #pragma once
 
 #include <memory>
@@ -23,48 +23,50 @@ namespace zeroplan {
 
 class CostModel {
  public:
-  // Fits what the profile's measurements allow (Eigen least squares). REQUIRES: a loaded profile.
-  // `gpu_link_scale`: as if the links between a node's GPUs were that many times as fast.
+  // Fits the profile's measurements (Eigen least squares). REQUIRES: a loaded profile.
+  // `gpu_link_scale`: multiplies the speed of the links between a node's GPUs.
   CostModel(const HardwareProfile& profile, const ClusterShape& shape, double gpu_link_scale = 1);
   ~CostModel();
   CostModel(CostModel&&) noexcept;
   CostModel& operator=(CostModel&&) noexcept;
 
   // Seconds of one instruction of `program` (lowered for as many ranks as the shape has GPUs),
-  // launch included, at the GPU's top clock. Alloc, Free, RecordEvent, WaitEvent: 0. Remembers
-  // kernels it has seen: not for several threads at once.
+  // launch included, at the GPU's top clock. Alloc, Free, RecordEvent, WaitEvent: 0. Caches
+  // kernels: not for several threads at once.
   double Seconds(const Program& program, const Instruction& instruction) const {
     return CostOf(program, instruction).seconds;
   }
   struct InstructionCost {
     double seconds = 0;
-    // The share (0 to 1] of its speed that a kernel of the GPU keeps while a collective runs beside
-    // it; 1 for other instructions. At most overlap().compute_beside_collective.
+    // The share (0 to 1] of its speed that a GPU kernel keeps while a collective runs concurrently;
+    // 1 for other instructions. At most overlap().compute_beside_collective.
     double beside_collective = 1;
-    GpuWork work;  // its seconds() are the same; clocked and with joules for kernels of the GPU
+    // its seconds() equal `seconds`; for GPU kernels it is split by clock and has joules
+    GpuWork work;
   };
   InstructionCost CostOf(const Program& program, const Instruction& instruction) const;
 
-  // The clock, as a share of the GPU's top one, that such work done over and over keeps within the
+  // The clock, as a share of the GPU's top one, at which the GPU can repeat that work within the
   // power limit; a kernel's seconds are those at 1.
   double Clock(const GpuWork& work) const;
-  // What an event between two kernels of the compute stream costs.
+  // The cost of an event between two kernels of the compute stream.
   double EventSeconds() const;
-  // As collective_cost's, of the shape.
+  // collective_cost's SlowestRank for the shape.
   double SlowestRank() const;
 
   const OverlapRates& overlap() const;
   const ClusterShape& shape() const;
-  // Seconds of a collective over `full_bytes` at least, as CollectiveTime counts them. Per byte
-  // they never rise with the bytes.
+  // A lower bound on the seconds of a collective over `full_bytes`, as in CollectiveTime. Its
+  // seconds per byte never rise with the bytes.
   double CollectiveSeconds(CollectiveOp op, double full_bytes) const;
-  // What collectives over one axis of the ranks cost (CollectiveCost::Over).
+  // The costs of collectives over one axis of the ranks (CollectiveCost::Over).
   CollectiveCost CollectivesOver(const RankAxes& axes, RankAxis axis) const;
-  // Bytes per second of plain ratios that bounds use: never exceeded by what Seconds() implies.
+  // Bytes per second that bounds use as plain ratios: at least those that Seconds() implies.
   double CollectiveBytesPerSecond() const;  // sent by one rank
-  double PcieBytesPerSecond() const;        // one direction of one GPU's link, as many copying
+  // one direction of one GPU's link, as many GPUs copying as a host has
+  double PcieBytesPerSecond() const;
   double HbmBytesPerSecond() const;
-  // Of one rank's update or norm on the host, all of the host's ranks busy.
+  // One rank's update or norm on the host, with all of the host's ranks busy.
   double HostBytesPerSecond() const;
   double StorageReadBytesPerSecond() const, StorageWriteBytesPerSecond() const;  // one rank's share
   double DensePeak(Dtype dtype) const;

@@ -1,5 +1,5 @@
 // Seconds of a kernel of the program on the GPU, by its row's cost kind and the bytes it moves.
-// Workspaces of matmuls and attention are not counted: they were measured with the kernel.
+// Excludes workspaces of matmuls and attention, because they were measured with the kernel.
 #pragma once
 
 #include <cstdint>
@@ -20,27 +20,26 @@ class KernelCost {
   KernelCost(const GpuProfile& gpu, double overlapped_compute);
 
   struct Cost {
-    double seconds = -1;  // at the GPU's top clock; < 0: none yet
-    // What is left of its speed (0 to 1] beside a collective that leaves `overlapped_compute` of
-    // theirs to large products.
+    double seconds = -1;  // at the GPU's top clock; < 0: not set
+    // The share (0 to 1] of its speed that the kernel keeps while a collective runs concurrently,
+    // if large matmuls keep `overlapped_compute` of theirs.
     double beside_collective = 1;
-    GpuWork work;  // its seconds, and what it draws
+    GpuWork work;  // its seconds and energy
   };
-  // Products and attention are remembered by shape, since they cost a fit's worth of exponentials.
-  // Embedding backward counts as its bytes: colliding tokens, which atomics serialise, do not cost
-  // more.
+  // Caches matmuls and attention by shape, because each costs many exponentials. Embedding backward
+  // is charged for its bytes only: colliding tokens, which atomics serialise, add nothing.
   Cost Of(const Program& program, const LaunchKernel& launch) const;
   double Seconds(const Program& program, const LaunchKernel& launch) const {
     return Of(program, launch).seconds;
   }
-  // Between two kernels of a stream that an event parts: they are no longer one graph. On an H200,
-  // where a kernel follows another in 2.1 us, 10.8 us at least and 11 to 15 as a rule.
+  // The cost of an event between two kernels of a stream, because it splits their graph. On an
+  // H200, where a kernel follows another in 2.1 us, at least 10.8 us and usually 11 to 15.
   double EventSeconds() const { return 5 * launch_seconds_; }
 
   const PowerLimit& power() const { return power_; }
   const GemmCost& gemm() const { return gemm_; }
   const MemoryCost& memory() const { return memory_; }
-  double HbmBytesPerSecond() const;  // never exceeded by LaunchBytes over Seconds
+  double HbmBytesPerSecond() const;  // at least LaunchBytes over Seconds
 
  private:
   struct Key {
@@ -49,15 +48,15 @@ class KernelCost {
     KernelId kernel = KernelId::kCount;
     Dtype dtype = Dtype::kU8;
     uint64_t ordered_in = 0;     // workspace of a deterministic backward pass of attention
-    bool documents = false;      // attention stays within them
-    bool deterministic = false;  // attention with documents, of a deterministic program
+    bool documents = false;      // attention stays within documents
+    bool deterministic = false;  // attention with documents, in a deterministic program
     bool operator==(const Key&) const = default;
   };
   struct Slot {
     Key key;
     Cost cost;
   };
-  // The cost with launches of kernels beside it that take `seconds`.
+  // `cost` plus launches of side kernels that last `seconds`.
   static Cost WithSide(Cost cost, double seconds);
   double Compute(const Key& key) const;
   double SpeedBesideCollective(const Key& key) const;
@@ -70,8 +69,8 @@ class KernelCost {
   MemoryCost memory_;
   AttentionCost attention_;
   double hbm_seconds_per_byte_ = 0, launch_seconds_ = 0, overlapped_compute_ = 1;
-  double gelu_seconds_per_flop_ = 0;  // within a product
-  mutable std::vector<Slot> slots_;   // a power of two of them, linear probing
+  double gelu_seconds_per_flop_ = 0;  // for GELU within a matmul
+  mutable std::vector<Slot> slots_;   // size is a power of two; linear probing
   mutable size_t used_ = 0;
 };
 

@@ -10,16 +10,16 @@
 
 namespace zeroplan {
 
-// Measured times of kernels by name and bytes. Linear between a kernel's rows, so that each is met.
-// Below the smallest row it takes as long as that one, the time of a call; beyond the largest it
-// runs at that one's rate.
+// Measured times of kernels by name and bytes. Interpolates linearly between a kernel's rows, so
+// each row is met. Below the smallest row the time is that row's, the cost of a call; beyond the
+// largest the rate is that row's.
 class KernelTimes {
  public:
   explicit KernelTimes(const std::optional<Measured<NamedKernelTime>>& table);
 
-  // Nothing for a kernel of fewer than two rows.
+  // Nothing for a kernel with fewer than two rows.
   std::optional<double> Seconds(KernelId kernel, double bytes) const;
-  // The fastest that Seconds implies; 0 without rows.
+  // The highest rate that Seconds implies; 0 without rows.
   double BytesPerSecond() const { return fastest_; }
 
  private:
@@ -30,21 +30,21 @@ class KernelTimes {
   double fastest_ = 0;
 };
 
-// By its own measured rows (KernelTimes), else
+// Uses the kernel's own measured rows (KernelTimes), else
 //
 //   t = max(floor, launch + bytes / bandwidth), bytes read plus written
 //
 // the roofline's sloped part (Williams, Waterman, Patterson 2009) with Hockney's half-performance
-// length (1994) for small sizes. With measured rows of other kernels: launch and bandwidth fitted,
-// floor the fastest row (what one call costs). Without: the profile's launch overhead, and its copy
-// bandwidth or kCopyShare of the HBM datasheet bandwidth.
+// length (1994) for small sizes. With measured rows of other kernels, launch and bandwidth are
+// fitted, and floor is the fastest row (the cost of one call). Without rows: the profile's launch
+// overhead, and its copy bandwidth or kCopyShare of the HBM datasheet bandwidth.
 inline constexpr double kCopyShare = 0.885;  // H200: a device copy reaches 4.25 of 4.8 TB/s
 
 class MemoryCost {
  public:
   explicit MemoryCost(const GpuProfile& gpu);
 
-  // `side_seconds`: of the launches that its row counts beside it; its own rows hold them already.
+  // `side_seconds`: the time of its row's side launches; the kernel's own measured rows include it.
   double Seconds(KernelId kernel, double bytes, double side_seconds) const {
     const std::optional<double> own = kernels_.Seconds(kernel, bytes);
     return own ? *own : Seconds(bytes) + side_seconds;
@@ -54,7 +54,7 @@ class MemoryCost {
     return seconds > floor_seconds_ ? seconds : floor_seconds_;
   }
   double BytesPerSecond() const { return 1 / seconds_per_byte_; }  // for large sizes
-  // The most that any kernel reaches.
+  // The highest rate of any kernel.
   double MostBytesPerSecond() const {
     return std::max(BytesPerSecond(), kernels_.BytesPerSecond());
   }

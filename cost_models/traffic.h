@@ -1,4 +1,4 @@
-// What one rank moves in one optimizer step: over the network, over PCIe, to and from disk.
+// Bytes that one rank moves in one optimizer step: over the network, over PCIe, to and from disk.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 namespace zeroplan {
 
 struct StepTraffic {
-  uint64_t collective_bytes = 0;  // sent, scalar reductions not counted
+  uint64_t collective_bytes = 0;  // bytes sent, excluding scalar reductions
   // The same by RankAxis: over all ranks, within a shard group, between groups, among the ranks
   // that share sequences.
   std::array<uint64_t, kAxes> axis_bytes{};
