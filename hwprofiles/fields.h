@@ -1,6 +1,6 @@
 // The one list of a profile's fields and of its tables' columns, in the order in which a profile is
-// written: what reads, writes or names fields visits them here. A new figure is a member of
-// profile.h and a line below; whether it is required follows from the member's type (Figure, or
+// written. All code that reads, writes or names fields visits them here. A new figure is a member
+// of profile.h and a line below; whether it is required follows from the member's type (Figure, or
 // std::optional<Figure>).
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace zeroplan {
 
-// What a figure measures.
+// The quantity of a figure.
 enum class Dimension : uint8_t {
   kBytes,
   kBytesPerSecond,
@@ -27,18 +27,18 @@ enum class Dimension : uint8_t {
   kCount,
   kWatts,
   kJoules,
-  kRatio  // a share of something, above 0 and up to 1
+  kRatio  // share of a total, above 0 and up to 1
 };
 
-// What one `unit` is in the dimension's base unit; nothing if the unit does not belong to it.
+// The value of one `unit` in the dimension's base unit; nothing if the unit does not belong to it.
 std::optional<double> UnitScale(Dimension dimension, std::string_view unit);
 // "B, KB, MB, GB, TB, KiB, MiB, GiB or TiB".
 std::string_view AllowedUnits(Dimension dimension);
 
-// What every profile says under "schema".
+// The value of "schema" in every profile.
 inline constexpr std::string_view kProfileSchema = "zeroplan.hw/1";
 
-// What a figure may be: its dimension, and the range (base units) outside which it is a slip.
+// The rule for a figure: its dimension, and the range (base units) outside which it is a mistake.
 struct FigureRule {
   Dimension dimension;
   double low, high;
@@ -49,7 +49,7 @@ struct FigureRule {
 namespace figure_rules {
 inline constexpr double kGiga = 1e9, kTera = 1e12;
 inline constexpr FigureRule kGpuMemory{Dimension::kBytes, kGiga, 2 * kTera};
-// Of a rank of the CPU; a GPU has more (FindContradiction).
+// For a rank of the CPU; a GPU has more (FindContradiction).
 inline constexpr FigureRule kHbmBandwidth{Dimension::kBytesPerSecond, 0.1 * kGiga, 50 * kTera};
 inline constexpr FigureRule kSmCount{Dimension::kCount, 1, 2000};
 inline constexpr FigureRule kClock{Dimension::kHertz, 0.2 * kGiga, 5 * kGiga};
@@ -74,7 +74,7 @@ inline constexpr FigureRule kRingShare{Dimension::kRatio, 0.01, 2};
 inline constexpr FigureRule kRuntime{Dimension::kBytes, 0, 32 * kGiga};
 }  // namespace figure_rules
 
-// The values of each field that is a word; what files call them is WordOf.
+// The allowed values of each field that is a word; WordOf returns their names in files.
 inline constexpr LinkKind kLinkKinds[] = {LinkKind::kNvlink, LinkKind::kPcie};
 inline constexpr GemmKind kGemmKinds[] = {GemmKind::kForward, GemmKind::kData, GemmKind::kWeight};
 inline constexpr Dtype kProfileDtypes[] = {Dtype::kBF16, Dtype::kF16, Dtype::kF32, Dtype::kE4M3};
@@ -105,7 +105,7 @@ constexpr std::span<const T> AllOf(const T (&values)[N]) {
 template <typename T, typename Wanted>
 concept Is = std::same_as<std::remove_const_t<T>, Wanted>;
 
-// What a visitor of fields does with each kind of field. `path` is dotted ("gpu.memory").
+// The functions of a visitor of fields, by kind of field. `path` is dotted ("gpu.memory").
 //
 //   Text(path, string)               a text, or an optional one, which may be empty
 //   Figure(path, rule, figure)       a figure, or an optional one
@@ -206,13 +206,13 @@ void ForEachField(Profile& profile, Visitor&& visit) {
   visit.Runtimes("runtime", figure_rules::kRuntime, profile.runtime);
 }
 
-// Cells of a table. Bytes, rates and times past these are no measurements, and overflow what is
-// made of them.
-inline constexpr int64_t kMostWhole = 1'000'000'000;  // of whole numbers, which begin at 1
+// Limits of a table's cells. Bytes, rates and times beyond them are no measurements, and overflow
+// later computations.
+inline constexpr int64_t kMostWhole = 1'000'000'000;  // limit of whole numbers, which begin at 1
 inline constexpr double kLeastCell = 1e-9, kMostCell = 1e18;
 
-// What a table's measured columns hold, in which unit people read them, and in which any value
-// survives.
+// The quantity of a table's measured columns, the unit in which people read it, and the unit in
+// which any value keeps its digits.
 struct MeasuredUnit {
   Dimension dimension;
   std::string_view usual, base;
@@ -220,14 +220,14 @@ struct MeasuredUnit {
 inline constexpr MeasuredUnit kMeasuredRates{Dimension::kFlopsPerSecond, "TFLOP/s", "FLOP/s"};
 inline constexpr MeasuredUnit kMeasuredTimes{Dimension::kSeconds, "us", "s"};
 
-// The columns of a table, from left to right. What a visitor of cells does with each kind:
+// The columns of a table, from left to right. The functions of a visitor of cells, by kind:
 //
 //   Word(column, values, value)  one of `values`
 //   Whole(column, value)         a whole number
 //   Bytes(column, value)         a number of bytes
-//   Measured(column, value)      what was measured, in the base unit of the row's MeasuredUnit
+//   Measured(column, value)      a measurement, in the base unit of the row's MeasuredUnit
 //
-// The cells that are not measured say what the row is about: no two rows of a table have the same.
+// The cells that are not measured identify the row: no two rows of a table have the same.
 
 constexpr const MeasuredUnit& UnitOf(const GemmRate&) { return kMeasuredRates; }
 template <typename Visitor, Is<GemmRate> Row>

@@ -1,13 +1,13 @@
-// What GPUs cost for an hour: the built-in prices (hwprofiles/prices/prices.json), each with its
-// source and date, or those of a file of one's own.
+// Prices of GPUs for an hour: the built-in ones (hwprofiles/prices/prices.json), each with its
+// source and date, or those of a user's file.
 //
 // A file is {"schema": "zeroplan.prices/1", "currency": "USD", "prices": [ENTRY, ...]}, an entry
 //
 //   {"hw": "h100-80gb-sxm", "on_demand": 3.99, "spot": 2.1, "rented_by": "gpu",
 //    "date": "2026-11-09", "source": "https://..."}
 //
-// `hw` is a card or a machine, named as --hw names them. Prices are those of one GPU for one hour,
-// also of a machine that is rented as a whole ("rented_by": "node"). docs/machines.md has the rest.
+// `hw` is a card or a machine, in --hw's spelling. Prices are those of one GPU for one hour, also
+// for a machine that is rented as a whole ("rented_by": "node"). docs/machines.md has the rest.
 #pragma once
 
 #include <map>
@@ -19,18 +19,18 @@
 
 namespace zeroplan {
 
-// What one GPU costs for an hour.
+// The price of one GPU for an hour.
 struct GpuHourPrice {
-  double amount = 0;        // of one GPU and hour, in `currency`
+  double amount = 0;        // for one GPU and hour, in `currency`
   std::string currency;     // "USD"
   std::string date;         // "2026-05" or "2026-05-31"; never empty
-  std::string source;       // who says so; never empty
-  bool whole_node = false;  // rented by the node alone: all its GPUs are paid for
+  std::string source;       // the publisher of the price; never empty
+  bool whole_node = false;  // only whole nodes are rented: all GPUs of a node are paid for
 
   bool operator==(const GpuHourPrice&) const = default;
 };
 
-// Unset: not known.
+// Unset: unknown.
 struct MachinePrices {
   std::optional<GpuHourPrice> on_demand, spot;
 
@@ -40,17 +40,17 @@ struct MachinePrices {
 class PriceBook {
  public:
   static const PriceBook& BuiltIn();
-  // A file in that format. An entry that does not say so has the day of the file and its path as
-  // date and source. Throws Error(kUsage) that names file, line, key, value and fix: for another
-  // schema, keys and machines that are not known, values of a wrong type, a price that no GPU has
-  // (0 or less, over 1000 dollars), and a second price of a kind for one machine.
+  // Reads a file in that format. An entry without date or source gets the file's day and path.
+  // Throws Error(kUsage) that names file, line, key, value and fix: for another schema, unknown
+  // keys and machines, values of a wrong type, a price that no GPU has (0 or less, over 1000
+  // dollars), and a second price of a kind for one machine.
   static PriceBook Read(const std::string& file);
 
-  // Those of the machine by the profile's name ("p4d-24xlarge"), or else of its card, whichever
-  // machine it is in. A machine that has an entry takes nothing from its card's: where its cloud's
-  // spot price is not known, another cloud's says nothing of it.
+  // The prices of the machine by the profile's name ("p4d-24xlarge"), or else of its card in any
+  // machine. A machine with an entry uses nothing of its card's entry: if its cloud's spot price is
+  // unknown, another cloud's spot price is no substitute.
   MachinePrices Of(const HardwareProfile& profile) const;
-  // Those of a card, by GpuProfile::name, whichever machine it is in.
+  // The prices of a card, by GpuProfile::name, in any machine.
   MachinePrices OfCard(const std::string& gpu_name) const;
 
   // The file that was read; "" for the built-in prices.

@@ -1,4 +1,4 @@
-// Which measured products a kernel's time is read from.
+// The measured matmuls that determine a kernel's time.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace zeroplan {
 
-// Nothing for a kernel that is no matrix product.
+// Nothing for a kernel that is no matmul.
 inline std::optional<GemmKind> ProductKind(CostKind cost) {
   switch (cost) {
     case CostKind::kForwardProduct:

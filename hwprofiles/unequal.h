@@ -1,5 +1,5 @@
-// Nodes with GPUs of several kinds. Ranks run in step and hold equal shards, so that all are
-// planned as what the slowest and smallest of them reach.
+// Nodes with GPUs of several kinds. Ranks run in step and hold equal shards, so all are planned
+// with the figures of the slowest and smallest.
 #pragma once
 
 #include <string>
@@ -10,25 +10,27 @@
 
 namespace zeroplan {
 
-// How many of each, in the order of their first.
+// The number of each name, in the order of first occurrence.
 using GpuCounts = std::vector<std::pair<std::string, int>>;
 // Adds `count` of `name`.
 void AddTo(GpuCounts& counts, const std::string& name, int count);
 
-// Sets `gpu` of a profile with kinds: the slowest one's (by products in 16 bits, then memory
-// bandwidth), and of each of its figures the worst of all kinds: least memory, peaks, bandwidth,
-// what all are capable of, the longest launch; of board_power the mean, which gives a node's.
-// Tables by shape are those of the kind that the figure is of. REQUIRES: several kinds.
+// Sets `gpu` of a profile with several kinds: the slowest one's (by 16-bit matmuls, then memory
+// bandwidth), with each figure replaced by the worst of all kinds: least memory, peaks, bandwidth,
+// the capabilities that all have, the longest launch; for board_power the mean, which gives a
+// node's total. Tables by shape come from the kind that the figure comes from. REQUIRES: several
+// kinds.
 void TakeSlowest(HardwareProfile& profile);
 
 // "1 x NVIDIA GeForce RTX 4090, 1 x NVIDIA GeForce RTX 3090".
 std::string KindsText(const HardwareProfile& profile);
 
-// What is planned with, and what faster kinds lose by it, by peaks; a paragraph. "" for one kind.
+// The figures that are planned with, and the loss of faster kinds, by peaks; a paragraph. "" for
+// one kind.
 std::string UnequalNote(const HardwareProfile& profile);
 
-// One host with so many of each built-in GPU ("rtx4090"), with host and links of the machine that
-// SeveralOf (names.cc) has for the one of them whose link is slowest. REQUIRES: several kinds.
+// One host with the given number of each built-in GPU ("rtx4090"), with host and links of
+// SeveralOf's machine (names.cc) for the GPU whose link is slowest. REQUIRES: several kinds.
 HardwareProfile UnequalProfile(const GpuCounts& parts);
 
 }  // namespace zeroplan
