@@ -31,12 +31,12 @@ struct UnmapMemory {
   void operator()(std::byte* memory) const noexcept;
 };
 
-// Addressable memory of one space, aligned to a page and zero at first. On the CPU backend "device"
-// memory is host memory too. Under AddressSanitizer all of it starts poisoned.
+// Addressable memory of one space, aligned to a page and initially zero. On the CPU backend
+// "device" memory is host memory too. Under AddressSanitizer all of it starts poisoned.
 class MemoryArena {
  public:
   MemoryArena() = default;
-  // kPinned is locked into memory where the limit allows; a backend without DMA works without, so a
+  // Locks kPinned into memory if the limit allows; a backend without DMA works without, so a
   // refusal is a line at debug level. Throws Error(kRuntime) naming rank, space and bytes.
   MemoryArena(Space space, uint64_t bytes, int rank);
 
@@ -47,14 +47,14 @@ class MemoryArena {
   std::unique_ptr<std::byte, UnmapMemory> memory_;
 };
 
-// The first byte of each arena, by Space; nullptr for kFile and where nothing is planned.
+// The first byte of each arena, by Space; nullptr for kFile and spaces without planned bytes.
 using ArenaBases = std::array<std::byte*, kSpaces>;
 
 // All arenas of a rank.
 class RankArenas {
  public:
-  // Creates what `program` plans for. `swap_dir` is needed if it plans a file arena. `pattern`:
-  // fills the arenas with the byte pattern of pattern.h.
+  // Creates the arenas that `program` plans. `swap_dir` is needed if it plans a file arena.
+  // `pattern`: fills the arenas with PatternByte.
   RankArenas(const Program& program, int rank, const std::string& swap_dir, bool pattern);
 
   // First byte of a memory space. REQUIRES: space is not kFile.
@@ -64,7 +64,7 @@ class RankArenas {
   ArenaBases bases() const;
   const SwapFile& file() const { return file_; }
 
-  // AddressSanitizer: what a buffer's bytes are from now on.
+  // AddressSanitizer: marks a buffer's bytes as live or free.
   void MarkLive(const Buffer& buffer) const;
   void MarkFree(const Buffer& buffer) const;
 
@@ -76,18 +76,17 @@ class RankArenas {
   SwapFile file_;
 };
 
-// A byte pattern that training data does not produce, to read off an arena how far up it was
-// written.
+// A byte pattern that training data does not produce, to find how far an arena was written.
 
 // The pattern at a position of an arena. Bytes are 0x60..0x7b with either sign bit: as the top byte
-// of a float of any width that is a huge but finite number, as the top byte of an index it is out
+// of a float of any width they give a huge but finite number, as the top byte of an index one out
 // of any range, so a buffer's last byte hardly ever equals the pattern by chance.
 std::byte PatternByte(uint64_t position);
 
 // Fills bytes that begin at `first_position` of their arena.
 void FillPattern(std::span<std::byte> bytes, uint64_t first_position);
 
-// Index past the last byte that differs from the pattern; 0: none does. Reads poisoned bytes too.
+// Index after the last byte that differs from the pattern; 0: none does. Reads poisoned bytes too.
 uint64_t PatternEnd(std::span<const std::byte> bytes, uint64_t first_position);
 
 // Marks arena bytes that no live buffer owns, so that AddressSanitizer reports a kernel that

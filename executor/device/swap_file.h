@@ -1,4 +1,4 @@
-// The file arena of a rank: a nameless file on the NVMe disk, gone when its owner is.
+// The file arena of a rank: an unlinked file on the NVMe disk, deleted with its owner.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,9 @@ namespace zeroplan {
 class SwapFile {
  public:
   SwapFile() = default;
-  // Creates a file of exactly `bytes` in folder `dir`, its disk blocks reserved, and unlinks it.
-  // Throws Error(kUsage) if the folder is not given, not there or not writable, Error(kRuntime) if
-  // the disk has no room; the message names the folder.
+  // Creates a file of exactly `bytes` in folder `dir`, reserves its disk blocks, and unlinks it.
+  // Throws Error(kUsage) if the folder is not given, missing or not writable, Error(kRuntime) if
+  // the disk is full; the message names the folder.
   SwapFile(const std::string& dir, uint64_t bytes, int rank);
   SwapFile(SwapFile&& other) noexcept { swap(other); }
   SwapFile& operator=(SwapFile&& other) noexcept {
@@ -25,9 +25,9 @@ class SwapFile {
 
   uint64_t bytes() const { return bytes_; }
 
-  // Move all of the span, or throw Error(kRuntime) naming the file and the reason. Threads may move
-  // different bytes at once: neither has a position in the file. REQUIRES: [offset, offset + span)
-  // lies within the file.
+  // Transfer the whole span, or throw Error(kRuntime) naming the file and the reason. Threads may
+  // transfer different bytes at once, because neither call uses a file position. REQUIRES: [offset,
+  // offset + span) is within the file.
   void Read(uint64_t offset, std::span<std::byte> out) const;
   void Write(uint64_t offset, std::span<const std::byte> in) const;
 
@@ -39,7 +39,7 @@ class SwapFile {
 
   int fd_ = -1;
   uint64_t bytes_ = 0;
-  std::string path_;  // as it was named while it had a name
+  std::string path_;  // its name before it was unlinked
 };
 
 }  // namespace zeroplan

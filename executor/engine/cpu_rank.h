@@ -21,8 +21,8 @@
 
 namespace zeroplan {
 
-// A random legal order of a section's instructions, to show waits that are missing: list order
-// hides them.
+// A random legal order of a section's instructions, to reveal missing waits, which list order
+// hides.
 
 // SplitMix64 (Steele, Lea and Flood 2014): small, and the same on every machine, so that all ranks
 // draw the same order.
@@ -38,18 +38,18 @@ class OrderRng {
 
 // One per rank. Objects with the same program and seed yield the same orders, so collectives match.
 //
-// What a stream runs at the end of an update, or of a micro-step that is not the step's last, and
-// nothing that has to run there waits for, may be left to what runs next, where it comes first on
-// its stream: so that a wait for a carried-over event that is missing shows too.
+// Instructions that a stream runs at the end of an update, or of a micro-step that is not the
+// step's last, may be left to the next section if nothing in their own waits for them. There they
+// come first on their stream. So a missing wait for a carried-over event shows too.
 class RandomOrder {
  public:
   RandomOrder(const Program& program, uint64_t seed);
 
   // Calls execute(section, index, was_left) for the instructions of the section that belong to
-  // micro-step `kind` (kind counts in kMicroStep only), but for what is left to what runs next, and
-  // for what was left by what ran before: in list order within a stream, and a wait only after the
-  // record that is the last before it in the list, or was left. A wait for an event without either
-  // is for one that has been signalled. Allocates nothing.
+  // micro-step `kind` (kind counts in kMicroStep only), except those left to the next section, and
+  // for those left by the previous one: in list order within a stream, and a wait only after the
+  // record that is the last before it in the list, or was left. A wait for an event without such a
+  // record counts as signalled. Allocates nothing.
   template <typename Execute>
   void Run(Section section, When kind, Execute&& execute) {
     const Plan& plan = plans_[PlanIndex(section, kind)];
@@ -70,16 +70,16 @@ class RandomOrder {
  private:
   struct Item {
     Section section;
-    int32_t index;         // within the section
-    int32_t after = -1;    // the record of the same section that must have run; -1: none
-    int32_t event = -1;    // that it waits for; -1: none
-    int32_t records = -1;  // an event; -1: none
+    int32_t index;         // index within the section
+    int32_t after = -1;    // index of the record in the same section that must have run; -1: none
+    int32_t event = -1;    // event that it waits for; -1: none
+    int32_t records = -1;  // event that it records; -1: none
     bool may_be_left = false;
     bool was_left = false;
   };
   struct Plan {
     std::array<std::vector<Item>, kStreams> queues;
-    size_t items = 0;  // that may not be left
+    size_t items = 0;  // number of items that may not be left
   };
 
   static size_t PlanIndex(Section section, When kind);
@@ -91,19 +91,20 @@ class RandomOrder {
 
   std::vector<Plan> plans_;
   OrderRng rng_;
-  std::array<std::vector<Item>, kStreams> queues_;  // of the running section, after what was left
+  // items of the running section, after those that were left to it
+  std::array<std::vector<Item>, kStreams> queues_;
   std::array<size_t, kStreams> head_{};
   size_t left_ = 0;  // items that the running section must still run
   std::array<uint64_t, kStreams> weight_{};
   std::vector<uint8_t> done_;            // by index within the section
-  std::vector<uint8_t> left_to_record_;  // by event: an earlier section left its record
+  std::vector<uint8_t> left_to_record_;  // by event: an earlier section left its record to this one
 };
 
 class CpuRank final : public RankRunner {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `program` outlives it. `built`: the origin of a trace's times.
+  // `program` must outlive it. `built`: the origin of a trace's times.
   CpuRank(const Program& program, const EngineOptions& options, int rank, int threads,
           std::shared_ptr<RankCommunicators> communicators, Clock::time_point built);
 

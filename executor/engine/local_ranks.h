@@ -1,4 +1,4 @@
-// The ranks that this process runs, and what the first failure of one does to all of them.
+// The ranks that this process runs, and how the first failure of one stops all of them.
 #pragma once
 
 #include <pthread.h>
@@ -33,8 +33,8 @@ class RankThreads {
 
   int count() const { return static_cast<int>(threads_.size()); }
 
-  // Calls fn(rank) on every rank's thread at once and returns when all have returned, with what
-  // they wrote visible. REQUIRES: fn does not throw; one caller at a time.
+  // Calls fn(rank) on every rank's thread at once and returns when all have returned, with their
+  // writes visible. REQUIRES: fn does not throw; one caller at a time.
   template <typename Fn>
   void Run(Fn&& fn) {
     static_assert(std::is_nothrow_invocable_v<Fn&, int>);
@@ -69,11 +69,11 @@ class LocalRanks final : public Watched {
  public:
   enum class Threads : uint8_t {
     kOwn,      // each rank has one
-    kCallers,  // one rank, which runs where it is called
+    kCallers,  // one rank, which runs on the caller's thread
   };
   using MakeRank = std::function<std::unique_ptr<RankRunner>(int rank)>;
 
-  // Makes ranks [first, first + count), each on its thread. Rethrows what `make` throws.
+  // Makes ranks [first, first + count), each on its thread. Rethrows exceptions of `make`.
   LocalRanks(int first, int count, Threads threads, const MakeRank& make);
   LocalRanks(const LocalRanks&) = delete;
   LocalRanks& operator=(const LocalRanks&) = delete;
@@ -81,13 +81,13 @@ class LocalRanks final : public Watched {
   int first() const { return first_; }
   int count() const { return static_cast<int>(ranks_.size()); }
   RankRunner& front() const { return *ranks_.front(); }
-  // The rank of that number in the run. REQUIRES: it is one of these.
+  // The rank of that number in the run. REQUIRES: it is one of this process's.
   RankRunner& of(int rank) const;
   const std::vector<std::unique_ptr<RankRunner>>& all() const { return ranks_; }
 
   // Calls fn(rank, index) for every rank at once, each on its thread; index counts from 0. The
-  // first failure aborts the rank that it happens to, and is rethrown by this call and by every
-  // later one: the ranks no longer agree. Allocates nothing.
+  // first failure aborts its rank, and is rethrown by this call and by every later one, because the
+  // ranks no longer agree. Allocates nothing.
   template <typename Fn>
   void OnEvery(Fn&& fn) {
     OnEveryThread([&](int index) {
@@ -97,7 +97,7 @@ class LocalRanks final : public Watched {
     });
   }
 
-  // ---- for the watch: any thread, once it is made ----
+  // ---- for the watch: any thread, after construction ----
 
   std::vector<Standing> Standings() const override;
   void Moves(std::vector<uint64_t>& moves) const override;
@@ -130,17 +130,18 @@ class LocalRanks final : public Watched {
 
   const int first_;
   std::vector<std::unique_ptr<RankRunner>> ranks_;
-  std::atomic<bool> called_{false};  // the ranks are at something
+  std::atomic<bool> called_{false};  // a call of the engine is running
   mutable std::mutex mutex_;
-  std::exception_ptr failure_;          // the first; under mutex_
-  std::optional<RankThreads> threads_;  // last: joined before anything that they use is gone
+  std::exception_ptr failure_;  // the first; guarded by mutex_
+  // last, because it must be joined before the members that it uses are destroyed
+  std::optional<RankThreads> threads_;
 };
 
-// Without options.group, or where it is one process, all ranks of the program, as threads with
-// collectives in process; else the rank of it that is this process. Throws Error(kUsage) naming
-// what a build without Gloo lacks.
+// Without options.group, or if it has one process: all ranks of the program, as threads with
+// collectives in process; else this process's rank. Throws Error(kUsage) naming what a build
+// without Gloo lacks.
 std::unique_ptr<LocalRanks> MakeCpuRanks(const Program& program, const EngineOptions& options);
-// In a build with CUDA: the rank of options.group that is this process, on its GPU.
+// In a build with CUDA: this process's rank of options.group, on its GPU.
 std::unique_ptr<LocalRanks> MakeCudaRanks(const Program& program, const EngineOptions& options);
 
 }  // namespace zeroplan

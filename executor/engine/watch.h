@@ -1,11 +1,12 @@
-// Notices that the ranks of this process get nowhere, says what they are at, and ends the run.
+// Detects that the ranks of this process make no progress, reports what they are doing, and ends
+// the run.
 //
-// A thread of its own looks, which nothing that a rank does can block. On expiry it writes a line
-// for each rank. Where one of them holds the others up by itself (it reads a batch, runs a kernel
-// of the host, is not in the engine at all), the run fails at once, named after it. Where all wait,
-// for a GPU or other ranks, another process may know better: the run fails a little later, if that
-// one has not failed it. What waits and can be let go is; a process that is still there after that
-// is ended with kRuntime.
+// The watch has a thread of its own, which no rank can block. When a limit expires, it writes a
+// line for each rank. If one of them blocks the others by itself (it reads a batch, runs a host
+// kernel, or is outside the engine), the run fails at once, and the message names that rank. If all
+// wait for a GPU or other ranks, another process may know the cause: the run fails a little later,
+// unless that process has failed it before. The watch releases all waits that can be released; a
+// process that still exists after that is ended with kRuntime.
 #pragma once
 
 #include <atomic>
@@ -26,24 +27,24 @@
 
 namespace zeroplan {
 
-// Where a thread of a rank is in its program: set by the thread as it goes, read by any other.
+// The present activity of a rank's thread in its program: written by the thread, read by any other.
 enum class Doing : uint8_t {
-  kNothing,      // not called, or done with what it was called for
+  kNothing,      // not called, or its call has ended
   kReadsBatch,   // in the caller's FillBatch
   kRuns,         // an instruction, or the call that issues it
-  kMeetsOthers,  // a collective of ranks that are threads
-  kAwaitsGpu,    // all up to this instruction is issued
-  kAwaitsEvent,  // a wait of the program
+  kMeetsOthers,  // a collective between ranks that are threads
+  kAwaitsGpu,    // it has issued everything up to this instruction
+  kAwaitsEvent,  // at a wait of the program
 };
 
 struct Standpoint {
   Doing doing = Doing::kNothing;
   Section section = Section::kInit;
-  uint32_t index = 0;       // of the instruction, within the section
+  uint32_t index = 0;       // index within the section
   uint16_t repetition = 0;  // micro-step
 };
 
-// One writer.
+// The place of a thread, with one writer.
 class RankPlace {
  public:
   void Set(Doing doing, Section section, size_t index, int repetition) noexcept {
@@ -53,7 +54,7 @@ class RankPlace {
     place_.store(packed, std::memory_order_relaxed);
     moves_.store(moves_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
-  // The same instruction, something else.
+  // Changes what it does at the same instruction.
   void Turn(Doing doing) noexcept {
     const Standpoint at = get();
     Set(doing, at.section, at.index, at.repetition);
@@ -68,44 +69,44 @@ class RankPlace {
     return {static_cast<Doing>(packed & 0xff), static_cast<Section>(packed >> 8 & 0xff),
             static_cast<uint32_t>(packed >> 32), static_cast<uint16_t>(packed >> 16 & 0xffff)};
   }
-  // Changes whenever the thread gets anywhere.
+  // Changes whenever the thread progresses.
   uint64_t moves() const noexcept { return moves_.load(std::memory_order_relaxed); }
-  // Begun or issued so far, since the rank was made.
+  // Collectives begun or issued since the rank was made.
   uint64_t collectives() const noexcept { return collectives_.load(std::memory_order_relaxed); }
 
  private:
   std::atomic<uint64_t> place_{0}, moves_{0}, collectives_{0};
 };
 
-// What one rank is at.
+// The present activity of one rank.
 struct Standing {
   int rank = 0;
   std::string doing;      // "waits for its GPU; ..."
-  bool holds_up = false;  // by itself: it waits for no GPU and no other rank
-  bool outside = false;   // nothing of it runs: it is where its caller is
+  bool holds_up = false;  // it blocks others by itself: it waits for no GPU and no other rank
+  bool outside = false;   // it runs nothing: its caller is outside the engine
 };
 
-// Who is watched. Every call comes from the watch's thread.
+// The ranks that are watched. Every call comes from the watch's thread.
 class Watched {
  public:
   virtual std::vector<Standing> Standings() const = 0;
-  // A value for each rank, which changes whenever the rank gets anywhere.
+  // Sets a value for each rank, which changes whenever the rank progresses.
   virtual void Moves(std::vector<uint64_t>& moves) const = 0;
-  // What a library has found wrong behind the ranks' backs; empty: nothing.
+  // An asynchronous error of a library; empty: none.
   virtual std::string Problem() const { return {}; }
-  // Fails the ranks with `cause` and lets go those that wait for others.
+  // Fails the ranks with `cause` and releases those that wait for others.
   virtual void Interrupt(const std::exception_ptr& cause) noexcept = 0;
 
  protected:
   ~Watched() = default;
 };
 
-// What a process does beside its ranks. Every call comes from the watch's thread.
+// Work of a process concurrent with its ranks. Every call comes from the watch's thread.
 class WatchedBeside {
  public:
-  // "saving step 40: rank 3 writes FILE"; empty: nothing is under way, or it waits for others.
+  // "saving step 40: rank 3 writes FILE"; empty: no work is under way, or it waits for others.
   virtual std::string Doing() const = 0;
-  // Changes whenever it gets anywhere.
+  // Changes whenever the work progresses.
   virtual uint64_t moves() const = 0;
 
  protected:
@@ -113,17 +114,17 @@ class WatchedBeside {
 };
 
 struct WatchOptions {
-  ProcessGroup* group = nullptr;  // null: this process is all; outlives the watch
+  ProcessGroup* group = nullptr;  // null: this process alone; must outlive the watch
   std::chrono::milliseconds look_every{200};
-  // How long a process whose ranks all wait waits before it fails the run: less than a group's own
-  // limits.
+  // The time that a process whose ranks all wait lets pass before it fails the run: less than a
+  // group's own limits.
   std::chrono::milliseconds patience{5'000};
-  // For the process to end by itself after it has: with others, which the group's own limit may
-  // end, and alone.
+  // The time for the process to end by itself after a failure: with other processes, which the
+  // group's own limit may end, and alone.
   std::chrono::milliseconds grace{20'000}, grace_alone{5'000};
   std::function<void(std::string_view)> write;  // default: stderr, without blocking for long
   std::function<void()> end;                    // default: _exit(4)
-  // The clock that the limits are of. The watch asks it once a look.
+  // The clock of the limits, read once in each round of the watch.
   std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
 };
 
@@ -136,13 +137,13 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  // `what` has to end within `limit` from this call on, or, where it `renews`, no rank may stand
-  // still for that long. It ends with the next call of this or of Rest. 0: for ever.
+  // `what` must end within `limit` from this call on, or, if it `renews`, no rank may make no
+  // progress for that long. Ends with the next call of this or of Rest. 0: no limit.
   void Expect(std::string what, Seconds limit, bool renews = false);
-  // Nothing is expected.
+  // Ends the present expectation.
   void Rest() { Expect({}, Seconds(0)); }
 
-  // While one lives, the ranks' caller may wait for other processes.
+  // During its lifetime, the ranks' caller may wait for other processes.
   class Meeting {
    public:
     explicit Meeting(Watch& watch) : watch_(watch) { watch_.meets_.store(true); }
@@ -154,10 +155,10 @@ class Watch {
     Watch& watch_;
   };
 
-  // Null: nobody. They must stay until the next call.
+  // Sets the watched ranks; null: none. They must exist until the next call.
   void Observe(Watched* watched);
-  // Beside what is expected, this may not stand still for `limit`; 0: it may. Null: nobody. It must
-  // stay until the next call.
+  // Sets concurrent work that must progress within `limit` at a time; 0: no limit. Null: none. It
+  // must exist until the next call.
   void ObserveBeside(WatchedBeside* beside, Seconds limit);
 
  private:
@@ -174,9 +175,9 @@ class Watch {
   void Serve();
   void Look(Clock::time_point now);
   void NoteMoves(Clock::time_point now);
-  // Fails the run if what is beside has stood still for too long.
+  // Fails the run if the concurrent work has made no progress for too long.
   void LookBeside(Clock::time_point now);
-  // Writes what the ranks are at. Returns what the run fails with.
+  // Writes what the ranks are doing. Returns the message with which the run fails.
   std::string Tell(Clock::time_point now);
   void Fail(const std::string& message);
 

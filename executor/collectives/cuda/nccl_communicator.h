@@ -1,4 +1,4 @@
-// Collectives between ranks that are processes, one a GPU, over NCCL.
+// Collectives over NCCL between ranks that are processes, one a GPU.
 //
 // Ranks issue the same calls in the same order on each communicator. Sums are NCCL's: in its own
 // order over ranks, rounded to the dtype at every hop.
@@ -18,31 +18,31 @@
 
 namespace zeroplan {
 
-// Throws Error(kRuntime) naming the call and NCCL's own last word on it.
+// Throws Error(kRuntime) naming the call and NCCL's last error message about it.
 void CheckNccl(ncclResult_t status, const char* call, ncclComm_t communicator = nullptr);
 
 class NcclCommunicator {
  public:
-  // Every rank of `group` calls this at once, its GPU current. The id travels over the group.
-  // Throws Error(kRuntime) where not all ranks have come within `limit_seconds` (0: waits for
-  // ever), and the group's failure once it has one.
+  // Every rank of `group` calls this at once, with its GPU current. The group transports the id.
+  // Throws Error(kRuntime) if not all ranks arrive within `limit_seconds` (0: waits for ever), and
+  // the group's failure once it has one.
   explicit NcclCommunicator(ProcessGroup& group, double limit_seconds = 300);
-  // The same, of the ranks in this rank's group of `axis`: `all`, of all ranks, is split into its
-  // groups.
+  // The same for the ranks in this rank's group of `axis`: splits `all`, a communicator of all
+  // ranks, into its groups.
   NcclCommunicator(ProcessGroup& group, NcclCommunicator& all, const RankAxes& axes, RankAxis axis,
                    double limit_seconds);
 
   int world_size() const { return world_size_; }
 
-  // Issues the call's segments as one group on `stream`. Addresses are device memory, and as
-  // CommSegment says.
+  // Issues the call's segments as one group on `stream`. Addresses are device memory, as defined by
+  // CommSegment.
   void Issue(const CommCall& call, cudaStream_t stream);
 
-  // What NCCL has found wrong since; empty: nothing. Cheap; any thread.
+  // NCCL's asynchronous error; empty: none. Cheap; any thread.
   std::string AsyncProblem() const;
-  // Throws it as Error(kRuntime).
+  // Throws that error as Error(kRuntime).
   void CheckAsyncError() const;
-  // Ends what is under way on this rank, for a run that has failed; the communicator is gone after.
+  // Aborts all work under way on this rank, for a run that has failed; destroys the communicator.
   void Abort() noexcept;
 
  private:
@@ -56,9 +56,9 @@ class NcclCommunicator {
   void ReduceToOwners(const CommSegment& segment, uint64_t element_bytes, ncclDataType_t type,
                       cudaStream_t stream);
 
-  const int rank_;  // its place among them
+  const int rank_;  // this rank's place among them
   const int world_size_;
-  mutable std::mutex mutex_;  // of AsyncProblem's look against the end of what it looks at
+  mutable std::mutex mutex_;  // serialises AsyncProblem with the end of communicator_
   std::unique_ptr<std::remove_pointer_t<ncclComm_t>, Destroy> communicator_;
 };
 

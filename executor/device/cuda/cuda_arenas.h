@@ -19,13 +19,13 @@ struct FreeDevice {
   void operator()(std::byte* memory) const noexcept;
 };
 
-// Page-locks memory of another's while it lives.
+// Page-locks memory owned by another object during its lifetime.
 class PageLock {
  public:
   PageLock() = default;
   // Throws Error(kRuntime) naming rank, bytes and what to do.
   PageLock(std::byte* memory, uint64_t bytes, int rank);
-  // Empty where the driver refuses; `why` is what it says.
+  // Empty if the driver refuses; `why` is its message.
   static std::optional<PageLock> Try(std::byte* memory, uint64_t bytes, std::string& why);
   PageLock(PageLock&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
   PageLock& operator=(PageLock&& other) noexcept {
@@ -38,14 +38,13 @@ class PageLock {
   std::byte* memory_ = nullptr;
 };
 
-// Page-locked memory. `threads` of them touch its pages, so that those of a large arena are there
-// in seconds.
+// Page-locked memory. `threads` threads touch its pages, so that a large arena is ready in seconds.
 class PinnedArena {
  public:
   PinnedArena() = default;
   // Throws Error(kRuntime) naming rank and bytes.
   PinnedArena(uint64_t bytes, int rank, int threads);
-  // Null where the driver refuses; `why` is what it says.
+  // Null if the driver refuses; `why` is its message.
   static std::unique_ptr<PinnedArena> Try(uint64_t bytes, int rank, int threads, std::string& why);
 
   std::byte* data() const { return memory_.data(); }
@@ -53,13 +52,13 @@ class PinnedArena {
 
  private:
   MemoryArena memory_;
-  PageLock lock_;  // after memory_: unlocked before the memory goes
+  PageLock lock_;  // after memory_: unlocked before the memory is freed
 };
 
 class CudaArenas {
  public:
-  // Allocates on the current device. `pinned`: the pinned arena where the caller has it already;
-  // null: made here. Throws Error(kRuntime) naming rank, space, bytes and what is free.
+  // Allocates on the current device. `pinned`: the pinned arena if the caller has made it already;
+  // null: made here. Throws Error(kRuntime) naming rank, space, bytes and the free bytes.
   CudaArenas(const Program& program, int rank, const std::string& swap_dir, int threads,
              std::shared_ptr<PinnedArena> pinned);
 

@@ -14,7 +14,7 @@
 
 namespace zeroplan {
 
-// Failures of the CUDA runtime become errors that name call, place and device.
+// Turns failures of the CUDA runtime into errors that name call, place and device.
 
 // Throws Error(kRuntime) unless `status` is success.
 void CheckCuda(cudaError_t status, const char* call, const char* file, int line);
@@ -50,8 +50,8 @@ using CudaEvent = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEve
 using CudaGraph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, DestroyGraph>;
 using CudaGraphExec = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroyGraphExec>;
 
-// A stream that does not wait for the legacy default stream. `urgent`: its kernels' blocks go first
-// where several streams have blocks to place.
+// A stream that does not wait for the legacy default stream. `urgent`: the blocks of its kernels
+// are scheduled first if several streams have blocks to schedule.
 inline CudaStream MakeStream(bool urgent) {
   int least = 0, greatest = 0;
   ZEROPLAN_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
@@ -68,16 +68,16 @@ inline CudaEvent MakeEvent(bool timed) {
   return CudaEvent(event);
 }
 
-// How a thread waits for its GPU or for other ranks.
+// The wait of a thread for its GPU or for other ranks.
 
-// First it keeps asking, then it lets others work.
+// Spins first, then yields to other threads.
 class Patience {
  public:
   void Pause() {
     if (++asked_ < kSpins) {
       std::this_thread::yield();
     } else {
-      // Linux wakes a thread up to 50 us late that does not ask for better.
+      // By default Linux wakes a thread up to 50 us late.
       [[maybe_unused]] static thread_local const int exact = prctl(PR_SET_TIMERSLACK, 1000UL);
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
@@ -89,15 +89,15 @@ class Patience {
   int asked_ = 0;
 };
 
-// A stream's work recorded as a CUDA graph, to be launched again and again.
+// Capture of a stream's work as a CUDA graph, to be launched again and again.
 
-// Until EndCapture, what this thread issues on `stream`, and on streams that fork from it and join
-// it again, becomes part of a graph and does not run.
+// Until EndCapture, work that this thread issues on `stream`, and on streams that fork from it and
+// join it again, becomes part of a graph and does not run.
 void BeginCapture(cudaStream_t stream);
 
-// The graph. Small fills of memory in it have become kernels: libraries set a counter or two before
-// many of their kernels, and a fill of the driver's own holds a stream up for 6 us where a kernel
-// takes 2 (H200).
+// Returns the graph. Replaces small fills of memory in it by kernels: libraries set a counter or
+// two before many of their kernels, and a fill by the driver holds a stream up for 6 us, a kernel
+// for 2 (H200).
 CudaGraphExec EndCapture(cudaStream_t stream);
 
 }  // namespace zeroplan

@@ -1,10 +1,10 @@
-// Numbers in page-locked memory that GPU streams and host threads set and wait for: what orders the
+// Numbers in page-locked memory that GPU streams and host threads set and wait for: they order the
 // host's streams with the GPU's.
 //
-// An event that crosses between host and GPU counts its records: the n-th record writes n, a wait
-// issued after it waits until the number has reached n. So a wait is for the record that came
-// before it in the program, however far the GPU runs ahead of the host or behind it. A cudaEvent_t
-// knows its latest record only.
+// An event between host and GPU counts its records: the n-th record writes n, and a wait issued
+// after it waits until the number reaches n. So a wait is for the record that precedes it in the
+// program, however far the GPU runs ahead of the host or behind it. A cudaEvent_t only remembers
+// its latest record.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,13 +19,13 @@ namespace zeroplan {
 
 class StreamFlags {
  public:
-  // All start at 0. Throws Error(kRuntime) if the driver has no stream memory operations.
+  // All start at 0. Throws Error(kRuntime) if the driver lacks stream memory operations.
   explicit StreamFlags(uint32_t count);
   ~StreamFlags();
   StreamFlags(const StreamFlags&) = delete;
   StreamFlags& operator=(const StreamFlags&) = delete;
 
-  // Sets the flag on the GPU's stream after what was issued before; waits for it.
+  // On the GPU's stream, after the work issued before: sets the flag; waits for it.
   void WriteOn(cudaStream_t stream, uint32_t flag, uint32_t value);
   void WaitOn(cudaStream_t stream, uint32_t flag, uint32_t value);
 
@@ -33,7 +33,7 @@ class StreamFlags {
   void Write(uint32_t flag, uint32_t value) noexcept;
   bool Reached(uint32_t flag, uint32_t value) const noexcept;
 
-  // Lets every waiting stream go, for a run that has failed.
+  // Releases every waiting stream, for a run that has failed.
   void ReleaseAll() noexcept;
 
  private:

@@ -1,8 +1,8 @@
-// One rank on its GPU: arenas, streams, libraries, and what issues a section's instructions.
+// One rank on its GPU: arenas, streams, libraries, and the issue of a section's instructions.
 //
 // The calling thread issues a section's instructions in list order: those of the GPU's streams to
-// the GPU, those of the host's streams to a thread each. Nothing is waited for but by streams
-// among themselves, until Finish.
+// the GPU, those of the host's streams to a thread each. Until Finish, only streams wait for one
+// another.
 #pragma once
 
 #include <array>
@@ -38,8 +38,8 @@ namespace zeroplan {
 
 class CudaRank final : public RankRunner {
  public:
-  // Takes GPU `device`, allocates the arenas, joins the communicators, chooses algorithms. All
-  // ranks of options.group do so at once. `program` and the group outlive it.
+  // Makes GPU `device` current, allocates the arenas, joins the communicators, chooses algorithms.
+  // All ranks of options.group do so at once. `program` and the group must outlive it.
   CudaRank(const Program& program, const EngineOptions& options, int device);
   ~CudaRank() override;
 
@@ -76,12 +76,12 @@ class CudaRank final : public RankRunner {
   void Poll(cudaEvent_t event);
   void LetGo() noexcept;
   void ThrowIfInterrupted() const;
-  // " of its streams, compute and reduce are not done"; empty where the driver does not answer.
+  // " of its streams, compute and reduce are not done"; empty if the driver does not answer.
   std::string BusyStreams() const;
   uint64_t CollectivesOf(Section section, When kind);
   cudaStream_t stream(Stream s) const { return streams_[static_cast<size_t>(s)].get(); }
 
-  SingleProcess alone_;  // the group where options have none
+  SingleProcess alone_;  // the group if options have none
   ProcessGroup& group_;
   const int device_;
   ThreadPool pool_;
@@ -89,26 +89,27 @@ class CudaRank final : public RankRunner {
   const ArenaBases bases_;
   const ResolvedProgram resolved_;
   RankFiles files_;
-  std::array<CudaStream, kStreams> streams_;  // null for the host's
+  std::array<CudaStream, kStreams> streams_;  // null for the host's streams
   GemmPlans gemm_;
   AttentionPlans attention_;
   std::array<CudaLaunch, kStreams> launches_;
   std::array<KernelContext, kStreams> contexts_;
-  std::map<CommunicatorKey, NcclCommunicator> communicators_;  // those that the program needs
+  std::map<CommunicatorKey, NcclCommunicator> communicators_;  // all that the program needs
   EventTable events_;
-  CudaEvent finished_;       // on compute
-  CudaEvent tokens_copied_;  // the last micro-step's tokens
-  CudaEvent before_copy_;    // a copy of pageable memory waits for it on the host
+  CudaEvent finished_;       // recorded on compute
+  CudaEvent tokens_copied_;  // recorded after the last micro-step's tokens were copied
+  CudaEvent before_copy_;    // the host waits for it before a copy of pageable memory
   bool tokens_under_way_ = false;
   bool aborted_ = false;
   std::atomic<bool> interrupted_{false};
-  std::exception_ptr interruption_;                           // before interrupted_
-  std::map<std::pair<Section, When>, uint64_t> collectives_;  // of what is replayed as a whole
+  std::exception_ptr interruption_;  // set before interrupted_
+  // number of collectives in sections that are replayed whole
+  std::map<std::pair<Section, When>, uint64_t> collectives_;
   std::map<BufferId, std::vector<std::byte>> peeked_;
-  // Once the streams are there and idle.
+  // Made when the streams exist and are idle.
   std::optional<StepClock> clock_;
   std::optional<GraphReplay> graphs_;
-  std::optional<HostStreams> host_;  // last: its threads use the rest
+  std::optional<HostStreams> host_;  // last, because its threads use the other members
 };
 
 }  // namespace zeroplan

@@ -1,6 +1,6 @@
 // CUDA graphs of a step, and of a token (section decode): captured once, replayed from then on.
-// Saves the gaps between kernels, and the time to issue them. A section becomes one graph where
-// that is possible, else each run of launches in it does.
+// They save the gaps between kernels, and the time to issue them. A section becomes one graph if
+// possible, else each run of launches in it does.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,17 +19,17 @@ namespace zeroplan {
 
 class GraphReplay {
  public:
-  // `allowed`: whether anything may be replayed at all. `program` outlives it.
+  // `allowed`: whether anything may be replayed at all. `program` must outlive it.
   GraphReplay(const Program& program, bool allowed)
       : program_(program),
         allowed_(allowed),
         whole_steps_(!FindReplayObstacle(program)),
         whole_decode_(!FindReplayObstacle(program, Section::kDecode)) {}
 
-  // True where `section` is to be replayed as a whole from now on.
+  // Whether `section` is replayed as one graph from now on.
   bool ReplaysWhole(Section section) const { return IsWhole(section) && Replays(section); }
   // Launches the graph of a section and kind on `compute`, the stream that all others fork from at
-  // the section's begin and join at its end; before the first time issue() says what it is.
+  // the section's begin and join at its end. The first call captures the graph from issue().
   template <typename Issue>
   void LaunchWhole(Section section, When kind, cudaStream_t compute, Issue&& issue) {
     Launch(sections_[{section, kind}], compute, issue);
@@ -38,16 +38,16 @@ class GraphReplay {
   // The runs of launches of a section and kind, each with its graph.
   struct Runs {
     LaunchRuns launches;
-    std::vector<CudaGraphExec> graphs;  // null before the first time
+    std::vector<CudaGraphExec> graphs;  // null before the first launch
 
     int32_t RunOf(size_t index) const { return launches.run_of[index]; }
     bool Begins(size_t index) const {
       return launches.runs[static_cast<size_t>(RunOf(index))].front() == index;
     }
   };
-  // nullptr where launches are issued one by one.
+  // nullptr if launches are issued one by one.
   Runs* RunsOf(Section section, When kind) {
-    // While a section is captured as a whole, its launches become nodes of that graph.
+    // While a section is captured as one graph, its launches become nodes of that graph.
     if (IsWhole(section) || !Replays(section)) return nullptr;
     const auto [found, added] = runs_.try_emplace({section, kind});
     Runs& runs = found->second;
@@ -57,8 +57,8 @@ class GraphReplay {
     }
     return &runs;
   }
-  // Launches run `run` on the stream that all its launches are of; before the first time
-  // issue(index) is called for each.
+  // Launches run `run` on the stream of all its launches. The first call captures it by calling
+  // issue(index) for each.
   template <typename Issue>
   void LaunchRun(Runs& runs, int32_t run, cudaStream_t stream, Issue&& issue) {
     const auto r = static_cast<size_t>(run);
@@ -67,17 +67,17 @@ class GraphReplay {
     });
   }
 
-  // What is issued becomes part of a graph, and runs when that is launched.
+  // Whether issued work becomes part of a graph, to run when the graph is launched.
   bool capturing() const { return capturing_; }
 
-  // `section` was issued.
+  // Counts that `section` was issued.
   void Count(Section section) {
     if (section == Section::kOptimizerStep) ++steps_;
     if (section == Section::kDecode) ++decodes_;
   }
 
  private:
-  // Graphs replace single launches once what is loaded at first use is there.
+  // Graphs replace single launches once everything loaded at first use is there.
   static constexpr int64_t kStepsBefore = 3;
   using Key = std::pair<Section, When>;
 

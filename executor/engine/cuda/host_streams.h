@@ -1,5 +1,5 @@
-// The program's streams of the host: a thread each runs what is issued to it, in order, beside the
-// GPU's streams and ordered with them by the events.
+// The program's streams of the host: one thread each runs its instructions in order, concurrently
+// with the GPU's streams; events order the two.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -29,20 +29,20 @@
 
 namespace zeroplan {
 
-// The events of a program. Each is a cudaEvent_t between streams of the GPU, and a flag where
-// either side is the host's.
+// The events of a program: a cudaEvent_t between streams of the GPU, and a flag if either side is a
+// host stream.
 class EventTable {
  public:
   explicit EventTable(const Program& program);
 
   Stream recorder(EventId event) const { return entries_[event].recorder; }
 
-  // A record and a wait that the GPU's streams do, in the order of issue.
+  // A record and a wait on the GPU's streams, in the order of issue.
   void RecordOn(cudaStream_t stream, EventId event);
   void WaitOn(cudaStream_t stream, EventId event);
 
-  // A record or wait that a host thread will do later. The number says which record it is, or is
-  // for; take it in the order of issue.
+  // A record or wait that a host thread will execute later. The returned number identifies the
+  // record; call in the order of issue.
   uint32_t IssueRecord(EventId event) { return ++entries_[event].issued; }
   uint32_t IssuedSoFar(EventId event) const { return entries_[event].issued; }
   void Signal(EventId event, uint32_t number) noexcept { flags_.Write(event, number); }
@@ -57,7 +57,7 @@ class EventTable {
     Stream recorder = Stream::kCompute;
     bool host_waits = false;
     bool gpu_waits = false;
-    uint32_t issued = 0;  // records so far
+    uint32_t issued = 0;  // records issued so far
     CudaEvent event;      // recorded and waited for on the GPU
   };
 
@@ -65,21 +65,21 @@ class EventTable {
   StreamFlags flags_;
 };
 
-// A thread that runs what the program puts on one of the host's streams, in order, beside the GPU's
+// A thread that runs the instructions of one host stream, in order, concurrently with the GPU's
 // streams.
 class HostWorker {
  public:
   HostWorker();
-  // Lets the task under way end and drops those behind it.
+  // Lets the running task end and drops the tasks after it.
   ~HostWorker();
   HostWorker(const HostWorker&) = delete;
   HostWorker& operator=(const HostWorker&) = delete;
 
   void Post(std::function<void()> task);
-  // True once everything that was posted has run, or a task has thrown: nothing runs after that.
+  // True once all posted tasks have run, or a task has thrown: nothing runs after that.
   bool Idle() const { return pending_.load(std::memory_order_acquire) == 0 || failed(); }
   bool failed() const { return failed_.load(std::memory_order_acquire); }
-  // Rethrows what a task threw, if one did.
+  // Rethrows a task's exception, if one threw.
   void RethrowFailure() const;
 
  private:
@@ -92,35 +92,35 @@ class HostWorker {
   std::atomic<int64_t> pending_{0};
   std::atomic<bool> failed_{false};
   std::exception_ptr failure_;  // set before failed_
-  std::jthread thread_;         // last
+  std::jthread thread_;         // last, because it uses the other members
 };
 
 class HostStreams {
  public:
-  // All of these outlive it. `context`: of the kernels that run on the host.
+  // All arguments must outlive it. `context`: for the kernels that run on the host.
   HostStreams(const Program& program, const ResolvedProgram& resolved, const KernelContext& context,
               EventTable& events, StepClock& clock, RankFiles& files);
   ~HostStreams() { Abort(); }
   HostStreams(const HostStreams&) = delete;
   HostStreams& operator=(const HostStreams&) = delete;
 
-  // Hands an instruction of the host's streams to its thread.
+  // Passes an instruction of a host stream to its thread.
   void Issue(Section section, size_t index);
 
   bool failed() const {
     return std::any_of(workers_.begin(), workers_.end(),
                        [](const HostWorker& worker) { return worker.failed(); });
   }
-  // Rethrows what an instruction threw, if one did: nothing runs on its stream after that.
+  // Rethrows an instruction's exception, if one threw: nothing runs on its stream after that.
   void RethrowFailure() const;
-  // Threads that wait for an event fail, now and later.
+  // Makes threads that wait for an event fail, now and later.
   void Abort() noexcept { aborted_.store(true); }
 
-  // Where its threads are; any thread may ask.
+  // The place of a stream's thread; any thread may call.
   const RankPlace& place(Stream stream) const { return places_[IndexOf(stream)]; }
 
  private:
-  // Into kHostStreams. REQUIRES: OnHost(stream).
+  // Index into kHostStreams. REQUIRES: OnHost(stream).
   static size_t IndexOf(Stream stream) {
     return static_cast<size_t>(std::find(kHostStreams.begin(), kHostStreams.end(), stream) -
                                kHostStreams.begin());
@@ -138,7 +138,8 @@ class HostStreams {
   RankFiles& files_;
   std::atomic<bool> aborted_{false};
   std::array<RankPlace, kHostStreams.size()> places_;
-  std::array<HostWorker, kHostStreams.size()> workers_;  // last: their threads use the rest
+  // last, because their threads use the other members
+  std::array<HostWorker, kHostStreams.size()> workers_;
 };
 
 }  // namespace zeroplan
