@@ -1,5 +1,5 @@
-// The loops of AdamW and of eight-bit moments, for the instruction set of the machine they run on.
-// All instruction sets give the same bits.
+// The loops of AdamW and of 8-bit moments, for the instruction set of the machine they run on. All
+// instruction sets give the same bits.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,15 @@ struct AdamConstants {
   float decay, l2;
 };
 
-// What a launch of the kAdamW row updates, in the dtypes that the row allows. param: nullptr where
-// there is none.
+// The arrays that a launch of the kAdamW row updates, in the dtypes that the row allows. param:
+// nullptr if there is none.
 struct AdamArrays {
   Dtype grad_dtype = Dtype::kF32, master_dtype = Dtype::kF32, param_dtype = Dtype::kF32;
   const void* grad = nullptr;
   void *master = nullptr, *m = nullptr, *v = nullptr, *param = nullptr;
 };
 
-// Elements [first, first + n) of the arrays, which are elements `element` and on of their tensor.
+// Elements [first, first + n) of the arrays: elements of their tensor from `element` on.
 struct AdamRange {
   int64_t first = 0, n = 0;
   uint32_t element = 0;
@@ -36,8 +36,9 @@ struct AdamRange {
 };
 
 // m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; p -= lr m' / (sqrt(v') + eps) + decay p, with m',
-// v' bias-corrected. An element's result does not depend on where ranges start or end. With moments
-// of eight bits `first` is a group's, and what the last group has after the range counts as 0.
+// v' bias-corrected. An element's result does not depend on the bounds of ranges. With 8-bit
+// moments `first` is a group's first element, and elements of the last group after the range count
+// as 0.
 using AdamUpdateFn = void (*)(const AdamConstants& constants, const AdamArrays& arrays,
                               const AdamRange& range);
 
@@ -45,9 +46,9 @@ enum class AdamIsa : uint8_t { kPortable, kAvx2, kAvx512 };
 
 struct AdamLoops {
   AdamUpdateFn f32, bf16, dynamic8;  // by the moments' dtype
-  // Master weights into the parameters alone, as the update would.
+  // Converts master weights to the parameters alone, as the update would.
   void (*write_param)(const AdamArrays& arrays, int64_t first, int64_t n);
-  // A group's numbers to codes and scale, and back.
+  // Converts a group's numbers to codes and scale, and back.
   void (*encode)(Dtype dtype, const float* x, uint8_t* codes, float* scale);
   void (*decode)(Dtype dtype, const uint8_t* codes, float scale, float* x);
 
@@ -56,9 +57,9 @@ struct AdamLoops {
   }
 };
 
-// nullptr where this processor (or this build's) lacks it.
+// nullptr if this processor or this build lacks it.
 const AdamLoops* AdamLoopsFor(AdamIsa isa);
-// The widest this processor has.
+// The loops of the widest instruction set of this processor.
 const AdamLoops& BestAdamLoops();
 
 }  // namespace zeroplan

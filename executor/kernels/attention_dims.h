@@ -1,5 +1,5 @@
-// The dims of the attention rows, and where heads lie in a row of qkv. Plain: CUDA sources include
-// this.
+// The dims of the attention rows, and the places of heads in a row of qkv. Plain C++, because CUDA
+// sources include this.
 //
 // Legend: B micro-batch, T sequence, H heads of queries, G of keys and values, D head size.
 #pragma once
@@ -23,7 +23,7 @@ struct AttentionDims {
   ZEROPLAN_HOST_DEVICE int64_t OutRow() const { return H * D; }
   // Query heads that share one head of keys and values.
   ZEROPLAN_HOST_DEVICE int64_t Sharing() const { return H / G; }
-  // Where in a row of qkv query head h begins, and the keys and values of head g.
+  // The columns in a row of qkv where query head h, and the keys and values of head g begin.
   ZEROPLAN_HOST_DEVICE int64_t QueryColumn(int64_t h) const { return h * D; }
   ZEROPLAN_HOST_DEVICE int64_t KeyColumn(int64_t g) const { return (H + g) * D; }
   ZEROPLAN_HOST_DEVICE int64_t ValueColumn(int64_t g) const { return (H + G + g) * D; }

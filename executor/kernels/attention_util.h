@@ -1,4 +1,4 @@
-// What attention's forward and backward pass share.
+// Functions shared by attention's forward and backward pass.
 //
 // Legend: B micro-batch, T sequence, H heads of queries, G of keys and values, D head size.
 #pragma once
@@ -8,18 +8,18 @@
 
 namespace zeroplan::cpu {
 
-// Which keys the queries of a sequence see: those from the start of their document up to
+// The keys that the queries of a sequence see: those from the start of their document up to
 // themselves.
 class VisibleKeys {
  public:
-  // What sequence b sees; `starts_BT` may be absent: a sequence is one document.
+  // The visible keys of sequence b; `starts_BT` may be absent: a sequence is one document.
   VisibleKeys(const KernelArg& starts_BT, int64_t b, int64_t T)
       : starts_T_(Present(starts_BT) ? starts_BT.as<const int32_t>() + b * T : nullptr) {}
 
   // The first key that query q sees. Rises with q.
   int64_t First(int64_t q) const { return starts_T_ == nullptr ? 0 : starts_T_[q]; }
 
-  // Of the keys [k0, k0 + keys) query q sees [begin, end), counted from k0; begin == end: none.
+  // Query q sees the keys [begin, end) of [k0, k0 + keys), counted from k0; begin == end: none.
   struct Range {
     int64_t begin, end;
   };
@@ -32,12 +32,13 @@ class VisibleKeys {
   const int32_t* starts_T_;
 };
 
-// Rows of queries and of keys that one tile of scores covers. Few queries, since half of the scores
-// on the diagonal are thrown away, and one full height of the micro-kernel.
+// Rows of queries and of keys in one tile of scores: few queries, because half of the scores on the
+// diagonal are discarded, and one full height of the micro-kernel.
 inline constexpr int64_t kQueryTile = kColumnAlign;
 inline constexpr int64_t kKeyTile = 256;
 
-// `rows` rows of D elements of an argument, `stride` apart, as fp32: where they lie, or in `tile`.
+// `rows` rows of D elements of an argument, `stride` apart, as fp32: in place if they are fp32,
+// else in `tile`.
 inline FloatMatrix HeadRows(const KernelArg& arg, int64_t first, int64_t stride, int64_t rows,
                             int64_t D, float* tile) {
   if (arg.dtype == Dtype::kF32) return {arg.as<const float>() + first, stride};
@@ -83,7 +84,7 @@ inline void ZeroFloats(float* data, int64_t n) {
   std::memset(data, 0, static_cast<size_t>(n) * sizeof(float));
 }
 
-// What a query does not see, of a row of n.
+// Zeroes the elements of a row of n that a query does not see.
 inline void ZeroHidden(float* row_S, const VisibleKeys::Range& seen, int64_t n) {
   ZeroFloats(row_S, seen.begin);
   ZeroFloats(row_S + seen.end, n - seen.end);

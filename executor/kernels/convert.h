@@ -10,14 +10,14 @@
 
 namespace zeroplan {
 
-// dst_n = src_n. REQUIRES: dtype is kF32, kBF16 or kF16, of Widen also kE4M3 or kE5M2; the ranges
+// dst_n = src_n. REQUIRES: dtype is kF32, kBF16 or kF16, for Widen also kE4M3 or kE5M2; the ranges
 // do not overlap.
 void Widen(Dtype dtype, const void* src, int64_t n, float* dst);
 void Narrow(Dtype dtype, const float* src, int64_t n, void* dst);
-// To bf16 with halves away from zero, as parameters are made of master weights.
+// To bf16 with halves rounded away from zero, the conversion of master weights to parameters.
 void NarrowHalfAway(const float* src, int64_t n, uint16_t* dst);
 
-// One value at `index`; for places that touch few.
+// One value at `index`; for code that accesses few.
 float ReadScalar(Dtype dtype, const void* data, int64_t index);
 void WriteScalar(Dtype dtype, void* data, int64_t index, float value);
 
@@ -33,7 +33,7 @@ ZEROPLAN_INLINE VecH ToBf16(VecF f) {
   return __builtin_convertvector((bits & 0x7fffffffu) > 0x7f800000u ? quiet_nan : rounded, VecH);
 }
 
-// core/base/split_master.h.
+// See core/base/split_master.h.
 struct MasterHalves {
   VecH param, rest;
 };

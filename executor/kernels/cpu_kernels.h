@@ -1,9 +1,9 @@
-// The CPU backend's kernels, one for each row of core/program/kernel_rows.inc, which has their
+// The CPU backend's kernels, one for each row of core/program/kernel_rows.inc, which defines their
 // arguments.
 //
-// What they keep to: nothing is allocated; only the bytes of the arguments and the pool's scratch
-// are touched; results do not depend on the number of threads, since each sum is either made by one
-// worker or in chunks whose cut does not depend on it.
+// Rules: they allocate nothing; they touch only the bytes of the arguments and the pool's scratch;
+// results do not depend on the number of threads, because each sum is made either by one worker or
+// in chunks whose split does not depend on it.
 #pragma once
 
 #include "executor/kernels/kernel_call.h"

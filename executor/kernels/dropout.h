@@ -1,6 +1,6 @@
-// What dropout drops (core/model/lora.h): a function of the seed, the sequence's number in the run,
-// position, column and tensor, so that nothing is kept for the backward pass, and neither ranks nor
-// micro-batches matter. Host and device.
+// The elements that dropout drops (core/model/lora.h): a function of the seed, the sequence's
+// number in the run, position, column and tensor, so that nothing is stored for the backward pass,
+// and neither ranks nor micro-batches matter. Host and device.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace zeroplan {
 
-// An element has 16 random bits. It is kept where they are at least `threshold`, and is then times
-// the inverse of the share that is kept.
+// An element has 16 random bits. It is kept if they are at least `threshold`, and is then
+// multiplied by the inverse of the share that is kept.
 struct DropRule {
   uint32_t threshold = 0;
   float scale = 1;
@@ -29,8 +29,8 @@ constexpr DropRule DropRuleOf(float p) {
 // Columns that share a block of random words.
 inline constexpr int64_t kDropColumns = 8;
 
-// The words of columns kDropColumns * group and on. The last word of the counter is never 0, which
-// it is for fresh weights. Numbers are below 2^44 and tensors below 2^20 - 1.
+// The random words of columns kDropColumns * group and on. The last word of the counter is never 0,
+// unlike that for fresh weights. Numbers are below 2^44 and tensors below 2^20 - 1.
 constexpr PhiloxBlock DropWords(uint64_t seed, uint64_t sequence, uint32_t position,
                                 uint32_t tensor, uint32_t group) {
   const auto high = static_cast<uint32_t>(sequence >> 32);
@@ -38,13 +38,13 @@ constexpr PhiloxBlock DropWords(uint64_t seed, uint64_t sequence, uint32_t posit
                     seed);
 }
 
-// Of column `i` of the group.
+// Whether column `i` of the group is kept.
 constexpr bool Keeps(const DropRule& rule, const PhiloxBlock& words, int64_t i) {
   const uint32_t word = words[static_cast<size_t>(i / 2)];
   return (i % 2 == 0 ? word & 0xffff : word >> 16) >= rule.threshold;
 }
 
-// The number as it lies in a batch.
+// The number in the form of a batch.
 constexpr uint64_t SequenceNumber(const int32_t* number_2) {
   return static_cast<uint32_t>(number_2[0]) |
          static_cast<uint64_t>(static_cast<uint32_t>(number_2[1])) << 32;

@@ -1,4 +1,4 @@
-// Floats to moments of eight bits and back (core/base/dynamic8.h).
+// Converts floats to 8-bit moments and back (core/base/dynamic8.h).
 #pragma once
 
 #include "core/base/dynamic8.h"
@@ -9,14 +9,14 @@ namespace zeroplan {
 // Whether a convert launch reads or writes such blocks.
 bool HasDynamic8(const KernelCall& convert);
 
-// Fails unless `n` elements are whole blocks that lie aligned in their argument.
+// Fails unless `n` elements are whole blocks that are aligned in their argument.
 void CheckWholeDynamic8(const KernelArg& blocks, int64_t n);
 
 // Fails unless the convert launch is between whole blocks and fp32 and adds nothing.
 void CheckConvertDynamic8(const KernelCall& convert);
 
 namespace cpu {
-// Convert where HasDynamic8.
+// Convert for launches with HasDynamic8.
 void ConvertDynamic8(const KernelCall& call);
 }  // namespace cpu
 

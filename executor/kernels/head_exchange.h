@@ -1,6 +1,6 @@
-// How heads lie in a rank's rows and in the parts that ranks exchange: the words of the kernel rows
-// PackHeads and UnpackHeads. Plain: CUDA kernels include it. Columns are counted in 32 bits, which
-// GPUs divide faster.
+// The layout of heads in a rank's rows and in the parts that ranks exchange, with the terms of the
+// kernel rows PackHeads and UnpackHeads. Plain C++, because CUDA kernels include it. Columns have
+// 32 bits, which GPUs divide faster.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct HeadExchange {
         D(static_cast<int>(d)),
         S(static_cast<int>(s)) {}
 
-  // Heads of queries, and of keys, that a part has.
+  // Heads of queries, and of keys, in a part.
   ZEROPLAN_HOST_DEVICE int queries() const { return H / S; }
   ZEROPLAN_HOST_DEVICE int keys() const { return G == 0 ? 0 : G < S ? 1 : G / S; }
   ZEROPLAN_HOST_DEVICE int row_columns() const { return (H + 2 * G) * D; }
@@ -30,7 +30,7 @@ struct HeadExchange {
   ZEROPLAN_HOST_DEVICE int64_t part_row(int64_t b, int64_t r, int64_t t) const {
     return ((b * S + r) * T + t) * part_columns();
   }
-  // The column of a row that column c of part r holds.
+  // The column of a row that is column c of part r.
   ZEROPLAN_HOST_DEVICE int RowColumn(int r, int c) const {
     const int own = queries() * D, kept = keys() * D;
     if (c < own) return r * own + c;
@@ -51,8 +51,8 @@ struct HeadExchange {
 };
 
 struct KernelCall;
-// Of a call of PackHeads or UnpackHeads, checked: heads divide over ranks, columns fit 32 bits,
-// both arguments have one dtype.
+// The layout of a call of PackHeads or UnpackHeads. Checks that heads divide over ranks, columns
+// fit 32 bits, and both arguments have one dtype.
 HeadExchange ExchangeOf(const KernelCall& call);
 
 }  // namespace zeroplan

@@ -1,5 +1,5 @@
-// Floats to blocks of int8 or int4 and back (core/base/int_blocks.h), and sums of such blocks.
-// Every backend makes the same bytes, NaN apart, of which only that they are NaN is the same.
+// Converts floats to blocks of int8 or int4 and back (core/base/int_blocks.h), and sums such
+// blocks. Every backend makes the same bytes, except that NaNs may have different bits.
 #pragma once
 
 #include "core/base/int_blocks.h"
@@ -11,14 +11,14 @@ namespace zeroplan {
 bool HasIntBlocks(const KernelCall& convert);
 
 // Fails unless the convert launch is between blocks and a float dtype, adds nothing, has whole
-// blocks, and these lie aligned in their argument.
+// blocks, and the blocks are aligned in their argument.
 void CheckConvertIntBlocks(const KernelCall& convert);
-// The same of a sum_parts launch: parts in blocks; dst a float dtype, or blocks of the same kind
-// that nothing is added to.
+// The same for a sum_parts launch: parts in blocks; dst a float dtype, or blocks of the same kind
+// without accumulation.
 void CheckSumParts(const KernelCall& sum);
 
 namespace cpu {
-// Convert where HasIntBlocks.
+// Convert for launches with HasIntBlocks.
 void ConvertIntBlocks(const KernelCall& call);
 }  // namespace cpu
 

@@ -1,4 +1,4 @@
-// What a backend's kernel gets when the engine launches it, and the table of a backend's kernels.
+// The arguments of a backend's kernel, and the table of a backend's kernels.
 #pragma once
 
 #include <array>
@@ -27,10 +27,10 @@ struct KernelArg {
 struct KernelContext {
   const Program* program = nullptr;  // units (decay, init), optimizer and precision settings
   int rank = 0;
-  uint64_t seed = 0;           // of kParamInit and kDropout
+  uint64_t seed = 0;           // for kParamInit and kDropout
   ThreadPool* pool = nullptr;  // CPU kernels: the rank's threads and their scratch
   CudaLaunch* cuda = nullptr;  // CUDA kernels: stream and libraries
-  bool fresh_weights = true;   // kParamInit of CPU kernels; false: zeros will do
+  bool fresh_weights = true;   // kParamInit of CPU kernels; false: zeros suffice
 };
 
 // Arguments, dims and scalars are in the order of the row.
@@ -45,7 +45,7 @@ struct KernelCall {
   bool has(KernelFlag flag) const { return (flags & flag) != 0; }
 };
 
-// The argument, or an absent one where a call has fewer.
+// The argument, or an absent one if a call has fewer.
 inline constexpr KernelArg kAbsent{};
 inline const KernelArg& Arg(const KernelCall& call, size_t index) {
   return index < call.args.size() ? call.args[index] : kAbsent;
@@ -57,14 +57,15 @@ using KernelFn = void (*)(const KernelCall&);
 // A backend's functions by KernelId, kExtraKernel included.
 struct KernelTable {
   std::array<KernelFn, kKernelSlots> rows{};
-  // What an engine calls once for each launch before the first step; null: nothing to prepare.
+  // Functions that an engine calls once for each launch before the first step; null: nothing to
+  // prepare.
   std::array<KernelFn, kKernelSlots> prepare{};
 };
 
 const KernelTable& CpuKernels();
 const KernelTable& CudaKernels();  // in a build with CUDA
 
-// What SetExtraKernel's row runs; nullptr clears its place.
+// Sets the function of SetExtraKernel's row; nullptr clears it.
 void SetExtraCpuKernel(KernelFn fn);
 void SetExtraCudaKernel(KernelFn fn, KernelFn prepare = nullptr);  // in a build with CUDA
 

@@ -1,5 +1,5 @@
-// What the CPU kernels share: access to arguments of any float dtype in blocks of fp32, and
-// scratch.
+// Functions shared by the CPU kernels: access to arguments of any float dtype in blocks of fp32,
+// and scratch.
 #pragma once
 
 #include <algorithm>
@@ -15,24 +15,23 @@
 
 namespace zeroplan {
 
-// Elements of an elementwise kernel worked on at a time: three such fp32 blocks stay in the
-// first-level cache.
+// Elements of a block of an elementwise kernel: three fp32 blocks stay in the first-level cache.
 inline constexpr int64_t kBlock = 1024;
 
-// Elementwise kernels give a thread at least this many elements: starting it costs about as much.
+// The fewest elements of an elementwise kernel for a thread: starting it costs about as much.
 inline constexpr int64_t kElementGrain = 16 * kBlock;
 
 inline char* ElementAt(const KernelArg& arg, int64_t index) {
   return static_cast<char*>(arg.data) + static_cast<uint64_t>(index) * DtypeBytes(arg.dtype);
 }
 
-// Elements [first, first + n) as fp32: where they are if they are fp32, else widened into `buffer`.
+// Elements [first, first + n) as fp32: in place if they are fp32, else widened into `buffer`.
 inline const float* ReadBlock(const KernelArg& arg, int64_t first, int64_t n, float* buffer) {
   if (arg.dtype == Dtype::kF32) return static_cast<const float*>(arg.data) + first;
   Widen(arg.dtype, ElementAt(arg, first), n, buffer);
   return buffer;
 }
-// Where to compute elements from `first` on: in place if fp32, else in `buffer`, which CommitBlock
+// The place to compute elements from `first` on: in place if fp32, else `buffer`, which CommitBlock
 // then narrows into place.
 inline float* WriteBlock(const KernelArg& arg, int64_t first, float* buffer) {
   return arg.dtype == Dtype::kF32 ? static_cast<float*>(arg.data) + first : buffer;
@@ -76,7 +75,7 @@ class Scratch {
   size_t left_;
 };
 
-// A cut of n items into chunks that depends on n and the scratch alone, never on the number of
+// A split of n items into chunks that depends on n and the scratch alone, never on the number of
 // threads: sums over a chunk, added up in chunk order, are the same for every thread count.
 struct FixedCut {
   int64_t items = 0, per_chunk = 1, chunks = 0;
@@ -94,12 +93,12 @@ struct FixedCut {
 // Sums over the rows of a matrix (bias and layer norm gradients): partial sums over fixed chunks of
 // rows, then the chunks in order, so that the result does not depend on the number of threads.
 
-// Rows summed by one partial sum at least, and partial sums at most.
+// The fewest rows of one partial sum, and the most partial sums.
 inline constexpr int64_t kRowsPerPartial = 16;
 inline constexpr int64_t kMostPartials = 64;
 
-// The cut of `rows` whose partial sums (`floats` each) fit into half of one worker's scratch. They
-// lie at the front of worker 0's block; what else workers need comes after PartialFloats(cut,
+// The split of `rows` whose partial sums (`floats` each) fit into half of one worker's scratch.
+// They are at the front of worker 0's block; other scratch of workers follows PartialFloats(cut,
 // floats).
 FixedCut CutRows(ThreadPool& pool, int64_t rows, int64_t floats);
 inline int64_t PartialFloats(const FixedCut& cut, int64_t floats) { return cut.chunks * floats; }
@@ -112,12 +111,12 @@ void AddPartials(ThreadPool& pool, const float* partials, int64_t chunks, int64_
 void ColumnSums(ThreadPool& pool, int64_t M, int64_t N, const KernelArg& x, const KernelArg& out,
                 bool accumulate);
 
-// amax(F32) = the larger of it and the largest |x_n|, as core/program/kernel_rows.inc has it;
-// nothing where amax is absent. Reads x anew: on the CPU a second pass over what was just written
-// costs little.
+// Raises amax (F32) to the largest |x_n|, as defined in core/program/kernel_rows.inc; nothing if
+// amax is absent. Reads x again, because on the CPU a second pass over data just written costs
+// little.
 void RaiseMagnitude(ThreadPool& pool, const KernelArg& x_n, int64_t n, const KernelArg& amax);
 
-// Copies within host memory that are worth more than one thread.
+// Copies within host memory that are large enough for several threads.
 
 // REQUIRES: the ranges do not overlap, and the pool runs nothing else.
 inline void CopyBytes(ThreadPool& pool, std::byte* to, const std::byte* from, uint64_t bytes) {

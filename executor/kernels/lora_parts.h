@@ -1,4 +1,4 @@
-// The linears of a product that adapters add to: kernel rows lora_up and its backward.
+// The linears of a matmul that adapters add to: kernel rows lora_up and its backward.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace zeroplan {
 
-// Dims of these rows, taken apart.
+// The dims of those rows.
 struct LoraShape {
   int64_t M, r, N, R = 0;  // R: rank of all adapted linears together
 

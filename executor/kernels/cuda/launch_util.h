@@ -1,4 +1,4 @@
-// What the functions that unpack a KernelCall for a CUDA launcher share.
+// Functions shared by the code that unpacks a KernelCall for a CUDA launcher.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,7 +11,7 @@
 
 namespace zeroplan::cuda {
 
-// An argument of a float dtype; absent ones pass as they are.
+// An argument of a float dtype; absent arguments stay absent.
 inline FloatArray Floats(const KernelCall& call, size_t index) {
   const KernelArg& arg = Arg(call, index);
   if (arg.data == nullptr) return {};

@@ -1,4 +1,4 @@
-// Failed calls of CUDA's libraries become errors that say what was being done.
+// Turns failed calls of CUDA's libraries into errors that name the operation.
 #pragma once
 
 #include <cublasLt.h>

@@ -17,31 +17,31 @@ struct KernelCall;
 
 namespace zeroplan::cuda {
 
-// Causal attention on CUDA cores in fp32: for fp32, and where there is no cuDNN. The kernels and
+// Causal attention on CUDA cores in fp32: for fp32, and for machines without cuDNN. The kernels and
 // their launchers.
 
-// Arguments as AttentionForward's and AttentionBackward's. Heads of at most kMostPlainHead
-// channels; the workspace is not touched.
+// Same arguments as AttentionForward and AttentionBackward. Heads of at most kMostPlainHead
+// channels; the workspace is unused.
 void PlainAttentionForward(const KernelCall& call);
 void PlainAttentionBackward(const KernelCall& call);
 
-// Any T and float dtypes. REQUIRES: D <= kMostPlainHead. No scratch.
-// `starts_BT`: kernel_rows.inc's; null: rows are whole texts.
+// Any T and float dtypes. REQUIRES: D <= kMostPlainHead. No scratch. `starts_BT`: as in
+// kernel_rows.inc; null: rows are whole texts.
 cudaError_t LaunchPlainAttentionForward(const AttentionDims& dims, const FloatArray& qkv_BTN,
                                         const int32_t* starts_BT, const FloatArray& out_BTHD,
                                         float* lse_BHT, cudaStream_t stream);
 
-// The gradient of queries by tiles of queries, that of keys and values by tiles of keys: no sum has
-// two writers, so results are the same at every run.
+// Computes the gradient of queries by tiles of queries, that of keys and values by tiles of keys:
+// no sum has two writers, so results are the same in every run.
 cudaError_t LaunchPlainAttentionBackward(const AttentionDims& dims, const FloatArray& dout_BTHD,
                                          const FloatArray& qkv_BTN, const FloatArray& out_BTHD,
                                          const float* lse_BHT, const int32_t* starts_BT,
                                          const FloatArray& dqkv_BTN, cudaStream_t stream);
 
-// The softmax between the batched products of unfused attention. Legend: rows = B*H*T, of T keys
+// The softmax between the batched matmuls of unfused attention. Legend: rows = B*H*T, of T keys
 // each; row r is query r % T, which sees the keys of its document up to its own.
 
-// Where documents start, starts_BT of kernel_rows.inc. Null: a sequence is one document.
+// The starts of documents, starts_BT of kernel_rows.inc. Null: a sequence is one document.
 struct RowBorders {
   const int32_t* starts_BT = nullptr;
   int64_t H = 1;
@@ -61,11 +61,11 @@ void LaunchCausalSoftmax(const FloatArray& scores, const RowBorders& borders, in
 void LaunchCausalSoftmaxBackward(const FloatArray& probs, const FloatArray& dprobs, int64_t rows,
                                  int64_t T, float scale, cudaStream_t stream);
 
-// Where the documents of a batch are, as cuDNN's ragged batches want to know it.
+// The places of a batch's documents, in the form of cuDNN's ragged batches.
 
 // Fills the offsets and lengths of DocumentWorkspace at `workspace` from starts_BT
-// (kernel_rows.inc). More documents than `slots`, or one of more than `longest` tokens, end the
-// launch with an error.
+// (kernel_rows.inc). More documents than `slots`, or a document of more than `longest` tokens, end
+// the launch with an error.
 struct DocumentTablesArgs {
   const int32_t* starts_BT = nullptr;
   AttentionDims dims{};

@@ -1,6 +1,6 @@
-// Launchers of rows of single tokens, which stand in for those of the embedding and the head
-// (core/program/kernel_rows.inc: EmbedRows, SwapColumns). Legend: M positions, T
-// sequence, C hidden, n rows, R rows of logits, Vp padded vocabulary.
+// Launchers for rows of single tokens, which replace those of the embedding and the head
+// (core/program/kernel_rows.inc: EmbedRows, SwapColumns). Legend: M positions, T sequence, C
+// hidden, n rows, R rows of logits, Vp padded vocabulary.
 #pragma once
 
 #include <cuda_runtime.h>

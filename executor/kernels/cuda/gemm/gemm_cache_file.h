@@ -1,5 +1,5 @@
-// What tuning matrix products found, kept on disk from one run to the next: JSON, one file for each
-// GPU model and version of cuBLASLt. A file that cannot be read is a warning and counts as empty.
+// The results of tuning matmuls, kept on disk from one run to the next: JSON, one file for each GPU
+// model and version of cuBLASLt. A file that cannot be read causes a warning and counts as empty.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@ namespace zeroplan {
 
 struct TunedProduct {
   std::string algorithm_hex;  // the library's opaque description
-  double milliseconds = 0;    // of one product, as measured
+  double milliseconds = 0;    // measured, of one matmul
 };
 
-// Whether the fused way (an epilogue) beat the product followed by a kernel of its own.
+// Whether the fused way (an epilogue) beat the matmul followed by a kernel of its own.
 struct FusionChoice {
   bool fused = false;
   double fused_ms = 0, separate_ms = 0;  // fused_ms 0: the library cannot fuse this
@@ -26,20 +26,21 @@ struct GemmCacheContent {
   std::map<std::string, FusionChoice> fusions;
 };
 
-// Where tuned algorithms are kept unless told otherwise: CacheFolder (core/base/files.h).
+// The default folder of tuned algorithms: CacheFolder (core/base/files.h).
 std::string DefaultCacheFolder();
 
-// <folder>/gemm-<gpu name>-cublaslt<version>.json, the name's odd characters made '-'.
+// <folder>/gemm-<gpu name>-cublaslt<version>.json, with unusual characters of the name replaced by
+// '-'.
 std::string GemmCachePath(const std::string& folder, const std::string& gpu_name,
                           std::size_t cublaslt_version);
 
-// What the file holds; nothing if there is none, or (with a warning) if it is damaged or was
+// The file's content; empty if there is no file, or (with a warning) if it is damaged or was
 // written for another GPU model or version.
 GemmCacheContent ReadGemmCache(const std::string& path, const std::string& gpu_name,
                                std::size_t cublaslt_version);
 
-// Adds `content` to what the file holds by now (ranks tune at the same time) and replaces it in one
-// step. Folders are made as needed. A failure is a warning: the next run tunes again.
+// Adds `content` to the file's present content (ranks tune concurrently) and replaces the file in
+// one step. Makes folders as needed. A failure is a warning: the next run tunes again.
 void WriteGemmCache(const std::string& path, const std::string& gpu_name,
                     std::size_t cublaslt_version, const GemmCacheContent& content);
 

@@ -1,6 +1,6 @@
-// How row-major products are put to a library that knows column-major matrices only. Nothing is
+// Expresses row-major matmuls for a library that supports column-major matrices only. Nothing is
 // copied: a dense row-major X of R rows and S columns, read by columns with leading dimension S, is
-// X^T, so every product below is the transpose of the wanted one.
+// X^T, so every matmul below is the transpose of the wanted one.
 //
 // Legend: M rows (tokens), K inputs, N outputs; B micro-batch, T sequence, H heads of queries, G of
 // keys and values, D head size, N of attention (H+2G)*D. Lower case m, n, k are the library's: D_mn
@@ -18,14 +18,14 @@ struct GemmLayout {
   bool swapped = false;  // A is the second of the two inputs, else the first
   int64_t m = 0, n = 0, k = 0;
   int64_t lda = 0, ldb = 0, ldd = 0;  // elements
-  // Batched products: elements from one to the next.
+  // Batched matmuls: elements from one to the next.
   int64_t batch = 1, stride_a = 0, stride_b = 0, stride_d = 0;
 };
 
-// y_MN = a_MK * w. Inputs (a, w); w lies as [K,N], transposed: as [N,K].
+// y_MN = a_MK * w. Inputs (a, w); w is stored as [K,N], if transposed as [N,K].
 inline GemmLayout ForwardLayout(int64_t M, int64_t K, int64_t N, bool transposed) {
-  // y^T (N x M) = w^T (N x K) * a^T (K x M). By columns w is w^T already, or, lying as [N,K], is
-  // K x N and must be transposed; a is a^T.
+  // y^T (N x M) = w^T (N x K) * a^T (K x M). Read by columns, w stored as [K,N] is w^T already, and
+  // w stored as [N,K] is K x N and must be transposed; a is a^T.
   return {.transpose_a = transposed,
           .swapped = true,
           .m = N,
@@ -38,8 +38,8 @@ inline GemmLayout ForwardLayout(int64_t M, int64_t K, int64_t N, bool transposed
 
 // dx_MK = dy_MN * w^T. Inputs (dy, w); w as in forward.
 inline GemmLayout BackwardDataLayout(int64_t M, int64_t K, int64_t N, bool transposed) {
-  // dx^T (K x M) = w (K x N) * dy^T (N x M). By columns w is N x K and must be transposed, or,
-  // lying as [N,K], is K x N already; dy is dy^T.
+  // dx^T (K x M) = w (K x N) * dy^T (N x M). Read by columns, w stored as [K,N] is N x K and must
+  // be transposed, and w stored as [N,K] is K x N already; dy is dy^T.
   return {.transpose_a = !transposed,
           .swapped = true,
           .m = K,
@@ -50,7 +50,7 @@ inline GemmLayout BackwardDataLayout(int64_t M, int64_t K, int64_t N, bool trans
           .ldd = K};
 }
 
-// dw = a^T * dy, lying as w. Inputs (a_MK, dy_MN).
+// dw = a^T * dy, stored as w. Inputs (a_MK, dy_MN).
 inline GemmLayout BackwardWeightLayout(int64_t M, int64_t K, int64_t N, bool transposed) {
   // [K,N]: dw^T (N x K) = dy^T (N x M) * a (M x K). By columns dy is dy^T, a is K x M: transposed.
   if (!transposed) {
@@ -61,7 +61,7 @@ inline GemmLayout BackwardWeightLayout(int64_t M, int64_t K, int64_t N, bool tra
   return {.transpose_b = true, .m = K, .n = N, .k = M, .lda = K, .ldb = N, .ldd = K};
 }
 
-// The products of unfused attention for G query heads of one sequence, one of each H/G that share
+// The matmuls of unfused attention for G query heads of one sequence, one of each H/G that share
 // keys. q, k, v (and their gradients) are T rows of D within qkv_TN; out and dout T rows of D
 // within [T,H,D]; probs, dprobs [H,T,T]. All inputs are given as (first, second), from the first of
 // the heads on.
@@ -93,8 +93,8 @@ inline GemmLayout AttentionLayout(AttentionProduct product, const AttentionDims&
                       .stride_b = queries,
                       .stride_d = squares};
   };
-  // Rows of D = op(p) x, p [T,T]: by columns its transpose x^T op(p)^T; x is x^T, p is p^T, so
-  // only op = transpose asks for one.
+  // Rows of D = op(p) x, p [T,T]: by columns its transpose x^T op(p)^T; x is x^T, p is p^T, so only
+  // op = transpose needs a transposition.
   const auto weighted = [&](bool transpose_p, int64_t ld_x, int64_t stride_x, int64_t ld_out,
                             int64_t stride_out) {
     return GemmLayout{.transpose_b = transpose_p,

@@ -1,4 +1,4 @@
-// A matrix product ready to launch: cuBLASLt's descriptions of it and the algorithm to use.
+// A matmul ready to launch: its cuBLASLt descriptions and the algorithm to use.
 #pragma once
 
 #include <cublasLt.h>
@@ -15,18 +15,17 @@
 
 namespace zeroplan {
 
-// A matrix product as cuBLASLt is asked for it, apart from its pointers: what a tuned algorithm is
-// found by.
+// A matmul as described to cuBLASLt, without its pointers: the key of a tuned algorithm.
 enum class GemmEpilogue : uint8_t {
   kNone,
   kBias,         // + bias_m
-  kGeluAuxBias,  // aux = product + bias_m; D = gelu(aux)
-  kDGelu,        // D = product * gelu'(aux)
-  kBgradA,       // beside D: bias_m = sums of op(A) over k
-  kBgradB,       // beside D: bias_n = sums of op(B) over k
+  kGeluAuxBias,  // aux = matmul + bias_m; D = gelu(aux)
+  kDGelu,        // D = matmul * gelu'(aux)
+  kBgradA,       // in addition to D: bias_m = sums of op(A) over k
+  kBgradB,       // in addition to D: bias_n = sums of op(B) over k
 };
 
-// What the library multiplies an operand of eight bits by.
+// The scale that the library multiplies an 8-bit operand by.
 enum class GemmScale : uint8_t {
   kNone,
   kOne,     // one number
@@ -34,8 +33,8 @@ enum class GemmScale : uint8_t {
   kBlocks,  // one for kFp8Block of m or n too: [m or n / kFp8Block][Fp8BlockScalesRow(k)]
 };
 
-// D = op(A) op(B) (+ C), epilogue applied; column-major, C lying as D. Sums are fp32. Aux lies as D
-// and has its dtype, as has the bias.
+// D = op(A) op(B) (+ C), epilogue applied; column-major, C with the layout of D. Sums are fp32. Aux
+// has the layout and dtype of D; bias has its dtype.
 struct GemmProblem {
   int64_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldd = 0;
   int64_t batch = 1, stride_a = 0, stride_b = 0, stride_d = 0;
@@ -43,31 +42,31 @@ struct GemmProblem {
   uint8_t transpose_a = 0, transpose_b = 0;
   uint8_t adds_c = 0;
   GemmEpilogue epilogue = GemmEpilogue::kNone;
-  Dtype in = Dtype::kF32, out = Dtype::kF32;  // of A (and B); of C, D, bias and aux
-  // log2 of the bytes that the pointers are multiples of, at most kMostAlign.
+  Dtype in = Dtype::kF32, out = Dtype::kF32;  // dtype of A (and B); dtype of C, D, bias and aux
+  // log2 of the pointers' alignment in bytes, at most kMostAlign.
   uint8_t align_a = 0, align_b = 0, align_c = 0, align_d = 0, align_bias = 0, align_aux = 0;
   Dtype in_b = Dtype::kF32;
   GemmScale scale_a = GemmScale::kNone, scale_b = GemmScale::kNone;
-  uint8_t fast_sums = 0;  // of eight bits: may be of fewer bits than fp32 for a while
+  uint8_t fast_sums = 0;  // 8-bit matmuls: sums may temporarily have fewer bits than fp32
 
   bool operator==(const GemmProblem&) const = default;
 };
 static_assert(sizeof(GemmProblem) == 104, "hashed as words: no padding");
 
-// 16 bytes: no kernel loads or stores more at a time, nor do bulk copies ask for more.
+// 16 bytes: no kernel loads or stores more at a time, and bulk copies require no more.
 inline constexpr uint8_t kMostAlign = 4;
 
-// The pointers of a product. a and b are those of `layout`'s A and B.
+// The pointers of a matmul. a and b are those of `layout`'s A and B.
 struct GemmPointers {
   const void* a = nullptr;
   const void* b = nullptr;
-  const void* c = nullptr;  // may be d; of no account unless adds_c
+  const void* c = nullptr;  // may be d; ignored unless adds_c
   void* d = nullptr;
   void* bias = nullptr;  // read by kBias and kGeluAuxBias, written by kBgradA and kBgradB
   void* aux = nullptr;   // written by kGeluAuxBias, read by kDGelu
   void* workspace = nullptr;
-  float alpha = 1;  // of op(A) op(B)
-  // On the device, at multiples of 16 bytes; of no account for kNone.
+  float alpha = 1;  // factor of op(A) op(B)
+  // On the device, at multiples of 16 bytes; ignored for kNone.
   const void *scale_a = nullptr, *scale_b = nullptr;
 };
 
@@ -86,7 +85,7 @@ struct GemmProblemHash {
 // One line that names everything in the problem: the key in the cache file.
 std::string GemmProblemText(const GemmProblem& problem);
 
-// Fills in what a layout says and how the pointers are aligned. `in` is the dtype of A and B.
+// Makes the problem from a layout and the alignment of the pointers. `in` is the dtype of A and B.
 GemmProblem MakeGemmProblem(const GemmLayout& layout, Dtype in, Dtype out, GemmEpilogue epilogue,
                             bool adds_c, const GemmPointers& pointers, uint64_t workspace_bytes);
 
@@ -112,31 +111,31 @@ using LtMatmulDesc = LtObject<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using LtLayout = LtObject<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using LtPreference = LtObject<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
-// A plan is not for several threads at once: a launch sets the epilogue's pointers in the
-// description.
+// For one thread at a time, because a launch sets the epilogue's pointers in the description.
 class GemmPlan {
  public:
   GemmPlan(cublasLtHandle_t handle, const GemmProblem& problem);
 
-  // At most `count` algorithms, the library's favourite first; none: it cannot do this product.
-  // Sums are kept in fp32 until the end and added in a fixed order.
+  // At most `count` algorithms, the library's favourite first; none: it does not support this
+  // matmul. Sums stay in fp32 until the end and are added in a fixed order.
   std::vector<cublasLtMatmulAlgo_t> Algorithms(const GemmPointers& pointers, int count);
 
-  // Whether the library takes `algorithm` for this product within the workspace.
+  // Whether the library accepts `algorithm` for this matmul within the workspace.
   bool Accepts(const cublasLtMatmulAlgo_t& algorithm, const GemmPointers& pointers);
 
-  // Launches the product with `algorithm`, or with the chosen one.
+  // Launches the matmul with `algorithm`, or with the chosen one.
   cublasStatus_t Launch(const cublasLtMatmulAlgo_t& algorithm, const GemmPointers& pointers,
                         cudaStream_t stream);
   cublasStatus_t Launch(const GemmPointers& pointers, cudaStream_t stream) {
     return Launch(algorithm, pointers, stream);
   }
 
-  // The choice: supported is false where the library has no algorithm.
+  // The choice: supported is false if the library has no algorithm.
   bool supported = false;
   bool tuned = false;
-  cublasStatus_t refusal = CUBLAS_STATUS_SUCCESS;  // of the last algorithm that failed when tried
-  double milliseconds = 0;                         // if tuned
+  // status of the last algorithm that failed when tried
+  cublasStatus_t refusal = CUBLAS_STATUS_SUCCESS;
+  double milliseconds = 0;  // if tuned
   cublasLtMatmulAlgo_t algorithm = {};
 
  private:
@@ -146,7 +145,7 @@ class GemmPlan {
   cublasLtHandle_t handle_;
   const GemmProblem problem_;
   LtMatmulDesc product_;
-  LtLayout a_, b_, d_;  // C lies as D
+  LtLayout a_, b_, d_;  // C has the layout of D
 };
 
 }  // namespace zeroplan

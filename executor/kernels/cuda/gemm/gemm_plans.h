@@ -1,7 +1,7 @@
-// The matrix products of one rank on one GPU: each product's descriptions are made once, its
-// algorithm is the library's first suggestion until Tune has timed some, and what was found is kept
-// on disk for the next run. Algorithms differ in the last bits, and times choose others from run to
-// run and from rank to rank: deterministic plans keep to the first one. For one thread at a time.
+// The matmuls of one rank on one GPU. Each matmul's descriptions are made once, its algorithm is
+// the library's first suggestion until Tune has timed some, and the results are kept on disk for
+// the next run. Algorithms differ in the last bits, and times choose others from run to run and
+// from rank to rank: deterministic plans always use the first one. For one thread at a time.
 #pragma once
 
 #include <cublasLt.h>
@@ -17,46 +17,47 @@
 
 namespace zeroplan {
 
-// Milliseconds that `launch` takes on `stream`, best of a few runs of several launches each; the
-// first launch warms up. Synchronises.
+// Milliseconds of `launch` on `stream`, best of a few runs of several launches each; the first
+// launch warms up. Synchronises.
 double TimeLaunches(cudaStream_t stream, const std::function<void()>& launch);
 
 class GemmPlans {
  public:
   // Makes `device` the thread's current one. `cache_folder`: see DefaultCacheFolder; empty: nothing
-  // is read or kept. `deterministic`: equal products give equal bits in every run on this kind of
-  // GPU and version of the library; nothing is timed, read or kept.
+  // is read or stored. `deterministic`: equal matmuls give equal bits in every run on this kind of
+  // GPU and version of the library; nothing is timed, read or stored.
   explicit GemmPlans(int device, const std::string& cache_folder = "", bool deterministic = false);
   ~GemmPlans();
   GemmPlans(const GemmPlans&) = delete;
   GemmPlans& operator=(const GemmPlans&) = delete;
 
-  // Launches the product on `stream`. TryRun returns false, and launches nothing, where the library
-  // has no algorithm for it; Run throws Error(kRuntime) that names the product.
+  // Launches the matmul on `stream`. TryRun returns false, and launches nothing, if the library has
+  // no algorithm for it; Run throws Error(kRuntime) that names the matmul.
   bool TryRun(const GemmProblem& problem, const GemmPointers& pointers, cudaStream_t stream);
   void Run(const GemmProblem& problem, const GemmPointers& pointers, cudaStream_t stream);
 
-  // Times the library's suggestions on the given memory, which is filled with numbers, unless the
-  // product has been tuned, in this run or an earlier one. Returns the best one's milliseconds, 0
-  // where the library has none. Deterministic plans take the first suggestion that runs: 0.
+  // Times the library's suggestions on the given memory, which it fills with numbers, unless the
+  // matmul has been tuned, in this run or an earlier one. Returns the best one's milliseconds, 0 if
+  // the library has none. Deterministic plans use the first suggestion that runs, and return 0.
   double Tune(const GemmProblem& problem, const GemmPointers& pointers, cudaStream_t stream);
 
-  // Whether a fused product is to be run as it is; `otherwise` until it has been chosen.
+  // Whether a fused matmul should run fused; `otherwise` until it has been chosen.
   bool Fused(const GemmProblem& fused, bool otherwise) const;
   // Chooses by timing both ways, unless that has been done; `fused` must have been tuned. A
-  // fused_ms of 0 counts as not supported. Deterministic plans leave it to `otherwise`.
+  // fused_ms of 0 counts as unsupported. Deterministic plans choose nothing, so Fused returns
+  // `otherwise`.
   void ChooseFusion(const GemmProblem& fused, double fused_ms,
                     const std::function<double()>& separate_ms);
   bool FusionChosen(const GemmProblem& fused) const;
 
-  // Writes what has been tuned since the last call to the cache file.
+  // Writes the results since the last call to the cache file.
   void Save();
 
-  // Everything tuned or chosen, in this run or an earlier one, as far as this run has asked for it.
+  // Every tuning result or choice, of this run or an earlier one, that this run has used.
   struct Choice {
     std::string product;  // GemmProblemText
     double milliseconds = 0;
-    bool has_fusion = false;  // then `fusion` says how the fused product compares
+    bool has_fusion = false;  // then `fusion` holds the comparison of the fused matmul
     FusionChoice fusion;
   };
   std::vector<Choice> choices() const;
@@ -69,7 +70,7 @@ class GemmPlans {
 
   cublasLtHandle_t handle_ = nullptr;
   bool deterministic_;
-  std::string gpu_name_, cache_path_;  // path empty: nothing is kept
+  std::string gpu_name_, cache_path_;  // path empty: nothing is stored
   GemmCacheContent known_;             // from the file and from tuning
   GemmCacheContent unsaved_;
   std::unordered_map<GemmProblem, std::unique_ptr<GemmPlan>, GemmProblemHash> plans_;

@@ -1,4 +1,4 @@
-// From a matmul row's arguments to the library's product, for the rows' files.
+// Makes the library's problem from a matmul row's arguments, for the rows' files.
 #pragma once
 
 #include <cstdint>
@@ -19,20 +19,20 @@ struct Product {
 
 struct ProductExtras {
   GemmEpilogue epilogue = GemmEpilogue::kNone;
-  const KernelArg& c = kAbsent;  // added; of d's dtype
+  const KernelArg& c = kAbsent;  // added to the result; has d's dtype
   void* bias = nullptr;
   void* aux = nullptr;
-  float scale = 1;  // of the product
-  // Of inputs of eight bits.
+  float scale = 1;  // factor of the matmul
+  // Scales of 8-bit inputs.
   const void *first_scale = nullptr, *second_scale = nullptr;
   GemmScale first_mode = GemmScale::kNone, second_mode = GemmScale::kNone;
   bool fast_sums = false;
-  uint64_t workspace_offset = 0;  // what the start of the workspace is used for besides
+  uint64_t workspace_offset = 0;  // bytes at the start of the workspace that are used otherwise
 };
 
-// d = first * second as `layout` says. Throws Error(kRuntime) where the library multiplies no such
-// dtypes: both inputs must have one float dtype and the result that one or fp32, or both are of
-// eight bits, at least one in E4M3, and the result is of any float dtype.
+// d = first * second with `layout`. Throws Error(kRuntime) for dtypes that the library does not
+// multiply: both inputs must have one float dtype and the result that one or fp32, or both are
+// 8-bit, at least one in E4M3, and the result has any float dtype.
 inline Product MakeProduct(std::string_view row, const GemmLayout& layout, const KernelArg& first,
                            const KernelArg& second, const KernelArg& d, const KernelArg& workspace,
                            const ProductExtras& extras = {}) {
@@ -62,7 +62,8 @@ inline Product MakeProduct(std::string_view row, const GemmLayout& layout, const
   p.scale_a = layout.swapped ? extras.second_scale : extras.first_scale;
   p.scale_b = layout.swapped ? extras.first_scale : extras.second_scale;
   uint64_t bytes = 0;
-  // The library refuses a workspace off 256 bytes; buffers of a program lie on 128.
+  // The library refuses a workspace that is not aligned to 256 bytes; a program's buffers are
+  // aligned to 128.
   constexpr uint64_t kAlign = 256;
   const auto begin = reinterpret_cast<uint64_t>(workspace.data);
   const uint64_t aligned = AlignUp(begin + extras.workspace_offset, kAlign);

@@ -9,8 +9,8 @@ struct StepState;
 
 namespace zeroplan::cuda {
 
-// loss_R, and in place of the logits their gradient times state->grad_scale; with state == nullptr
-// the losses alone. A target >= V ends the launch with an error.
+// Makes loss_R, and replaces the logits by their gradient times state->grad_scale; with state ==
+// nullptr makes the losses alone. A target >= V ends the launch with an error.
 void LaunchCrossEntropy(const FloatArray& logits_RVp, const int32_t* targets_R,
                         const StepState* state, float* loss_R, int64_t R, int64_t V, int64_t Vp,
                         cudaStream_t stream);

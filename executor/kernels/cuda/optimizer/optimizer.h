@@ -1,5 +1,5 @@
-// Launchers of what updates parameters: AdamW, fresh weights, the gradient norm's part, the step's
-// scalars. Ranges of a parameter unit are cut at its tensors' borders before they come here.
+// Launchers of the parameter update: AdamW, fresh weights, the gradient norm's part, the step's
+// scalars. Callers split ranges of a parameter unit at its tensors' borders.
 #pragma once
 
 #include "executor/kernels/cuda/float_array.h"
@@ -18,7 +18,8 @@ struct AdamPiece {
   int64_t end;
   int tensor;  // kPaddingPiece: none
   bool decays;
-  uint32_t origin;  // the tensor's first element in the arrays, modulo 2^32: it may be before them
+  // index in the arrays of the tensor's first element, modulo 2^32: it may be before them
+  uint32_t origin;
 };
 struct AdamPieces {
   static constexpr int kMost = 64;
@@ -31,19 +32,19 @@ struct AdamSettings {
   float rest1, rest2;  // 1 - beta, rounded once
   float weight_decay;
   bool decoupled;  // AdamW; else decay is added to the gradient
-  uint64_t seed;   // of stochastic rounding
+  uint64_t seed;   // seed of stochastic rounding
 };
 
-// An element each; dtypes of the states as the row says.
+// The arrays, an element each; dtypes of the states as in the row.
 struct AdamArrays {
   FloatArray grad_n, master_n, m_n, v_n, param_n;
 };
 
-// Elements [first, pieces' last end) of the arrays; those before `first` have been worked on.
-// Reads lr, gradient factor, bias corrections, step and skip from `state`. Padding and a skipped
-// step change only a param beside the master (absent: nothing), which becomes master in its dtype.
-// REQUIRES of moments in groups: first, the last end and where tensors start are multiples of a
-// group's elements, and all arrays are aligned to 16 bytes.
+// Updates elements [first, pieces' last end) of the arrays; those before `first` are done. Reads
+// lr, gradient factor, bias corrections, step and skip from `state`. Padding and a skipped step
+// change only a param that is separate from the master (absent: nothing): it becomes master in its
+// dtype. REQUIRES for moments in groups: first, the last end and the starts of tensors are
+// multiples of a group's elements, and all arrays are aligned to 16 bytes.
 void LaunchAdamW(const AdamArrays& arrays, const StepState* state, int64_t first,
                  const AdamPieces& pieces, const AdamSettings& settings, cudaStream_t stream);
 
@@ -54,8 +55,8 @@ void LaunchConstant(float* dst_n, int64_t n, float value, cudaStream_t stream);
 void LaunchUniform(float* dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,
                    float bound, cudaStream_t stream);
 
-// dst[i] = std * the normal number of element `begin + i` of a tensor, from (seed, tensor, element)
-// alone.
+// dst[i] = std * the normal number of element `begin + i` of a tensor, which depends on (seed,
+// tensor, element) alone.
 void LaunchNormal(float* dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,
                   float std, cudaStream_t stream);
 

@@ -1,4 +1,4 @@
-// Launchers of rotary positions. Legend: kernel_rows.inc's. Any float dtypes; fastest where D is a
+// Launchers of rotary positions. Legend: kernel_rows.inc's. Any float dtypes; fastest if D is a
 // multiple of 16 of at most 512 and all activations and weights share a dtype. Tables are F32.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace zeroplan::cuda {
 struct QkvRows {
   int64_t M;
   int T, H, G, D;
-  // Where in its row of T each position's document starts; null: rows are whole texts.
+  // The start of each position's document in its row of T; null: rows are whole texts.
   const int32_t* starts_M = nullptr;
 
   ZEROPLAN_HOST_DEVICE int heads() const { return H + 2 * G; }
@@ -29,7 +29,7 @@ struct QkvRows {
 void LaunchRotaryTable(const RotaryShape& shape, float attention_factor, float* table_TD, int64_t T,
                        cudaStream_t stream);
 
-// `sign` -1: back.
+// `sign` -1: rotates back.
 void LaunchRotary(const QkvRows& rows, const FloatArray& table_TD, const FloatArray& qkv_MN,
                   float sign, cudaStream_t stream);
 

@@ -1,5 +1,5 @@
-// One token more beside the keys and values of those before it (core/program/kernel_rows.inc).
-// A token's time is that of reading the weights, and for long texts the cache.
+// One more token after those whose keys and values are cached (core/program/kernel_rows.inc). A
+// token's time is that of reading the weights, and for long texts the cache.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,7 +16,7 @@ struct CacheShape {
   int64_t T, H, G, D;
 };
 
-// `wpe` of `positions` rows; without data: none.
+// `wpe` has `positions` rows; without data: none.
 void LaunchEmbedToken(const int32_t* token, const FloatArray& wte, const FloatArray& wpe,
                       int64_t positions, const StepState* state, const FloatArray& x_1C, int64_t C,
                       int64_t V, cudaStream_t stream);
@@ -24,8 +24,8 @@ void LaunchRotaryRow(const RotaryShape& shape, float attention_factor, const Ste
                      float* table_1D, cudaStream_t stream);
 void LaunchKeepKeysValues(const CacheShape& shape, const FloatArray& qkv_TN,
                           const FloatArray& cache_T2GD, cudaStream_t stream);
-// `partials`: H * AttendParts(T, G) * (D + 2) floats. Fastest where all have one dtype and D is a
-// multiple of 8 of at most 256.
+// `partials`: H * AttendParts(T, G) * (D + 2) floats. Fastest if all arrays share a dtype and D is
+// a multiple of 8 of at most 256.
 void LaunchAttendToken(const CacheShape& shape, const FloatArray& qkv_1N, const StepState* state,
                        const FloatArray& cache_T2GD, const FloatArray& out_1HD, float* partials,
                        cudaStream_t stream);
