@@ -7,8 +7,7 @@
 
 namespace zeroplan::cpu {
 
-// dst = elements [begin, end) of tensor number `tensor` of a model's table, as kParamInit draws
-// them.
+// dst = elements [begin, end) of tensor number `tensor` of a model's table, as drawn by kParamInit.
 void InitTensor(const ParamTensor& spec, int tensor, uint64_t seed, uint64_t begin, uint64_t end,
                 float* dst);
 

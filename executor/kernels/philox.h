@@ -1,5 +1,5 @@
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11): random
-// numbers as a function of a key and a counter, so that any rank can make any element's on its own.
+// numbers as a function of a key and a counter, so that any rank can draw any element's by itself.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ constexpr PhiloxBlock TensorRandom(uint64_t seed, uint32_t tensor, uint64_t grou
                     seed);
 }
 
-// (0, 1]: never 0, since a logarithm follows.
+// A number in (0, 1]: never 0, because its logarithm is taken.
 constexpr float OpenUniform(uint32_t word) {
   return (static_cast<float>(word >> 8) + 1.0f) * 0x1p-24f;
 }

@@ -1,5 +1,5 @@
-// The frequencies of rotary positions and what a longer context does to them: the formulas of
-// transformers' modeling_rope_utils. Plain: CUDA sources include this.
+// The frequencies of rotary positions, and their scaling for a longer context: the formulas of
+// transformers' modeling_rope_utils. Plain C++, because CUDA sources include this.
 #pragma once
 
 #include <cmath>
@@ -13,11 +13,11 @@ namespace zeroplan {
 struct RotaryShape {
   int64_t D;
   RotaryScaling scaling;
-  int64_t original_positions;  // the context before it was made longer
+  int64_t original_positions;  // the context before its extension
   float theta, factor, low, high;
 };
 
-// Yarn: the pair, as a real number, that turns `turns` times in the original context.
+// Yarn: the pair, as a real number, that makes `turns` rotations in the original context.
 ZEROPLAN_HOST_DEVICE inline double YarnPair(const RotaryShape& s, double turns) {
   constexpr double kTwoPi = 6.283185307179586476925;
   return static_cast<double>(s.D) *
@@ -25,7 +25,7 @@ ZEROPLAN_HOST_DEVICE inline double YarnPair(const RotaryShape& s, double turns) 
          (2 * log(static_cast<double>(s.theta)));
 }
 
-// Radians by which pair i of a head turns from one position to the next.
+// Radians by which pair i of a head rotates from one position to the next.
 ZEROPLAN_HOST_DEVICE inline double RotaryFrequency(const RotaryShape& s, int64_t i) {
   constexpr double kTwoPi = 6.283185307179586476925;
   const double plain =
@@ -38,7 +38,8 @@ ZEROPLAN_HOST_DEVICE inline double RotaryFrequency(const RotaryShape& s, int64_t
     case RotaryScaling::kLinear:
       return slow;
     case RotaryScaling::kLlama3: {
-      // By the turns a pair takes in the original context: few are slowed down, many stay.
+      // By the rotations of a pair in the original context: pairs with few are slowed down, those
+      // with many stay.
       const double turns = static_cast<double>(s.original_positions) * plain / kTwoPi;
       if (turns < low) return slow;
       if (turns > high) return plain;

@@ -1,4 +1,4 @@
-// What a launch of a rotary kernel says of its frequencies.
+// The frequencies in a launch of a rotary kernel.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace zeroplan {
 
-// `scaling` and `original_positions` are dims of the launch, whose places differ; the rest are its
-// scalars: theta, factor, low and high (the fifth, the attention factor, is no part of it).
+// `scaling` and `original_positions` are dims of the launch, whose indices differ by row; the rest
+// are its scalars: theta, factor, low and high (the fifth, the attention factor, is no part of it).
 inline RotaryShape RotaryShapeOf(const KernelCall& call, int64_t D, int64_t scaling,
                                  int64_t original_positions) {
   const auto [theta, factor, low, high, attention_factor] = call.scalars;

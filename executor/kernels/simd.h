@@ -1,10 +1,10 @@
-// Short fixed-width vectors of the instruction set this file is compiled for: AVX-512, AVX or SSE2
-// (on other machines whatever the compiler makes of 16 bytes). Written with the compiler's vector
-// types, so that the hot loops do not depend on what its auto-vectoriser feels like.
+// Short fixed-width vectors of the instruction set that this file is compiled for: AVX-512, AVX or
+// SSE2 (on other machines the compiler's code for 16 bytes). Written with the compiler's vector
+// types, so that the hot loops do not depend on its auto-vectoriser.
 //
 // A loop over n elements calls its body with Full() for whole vectors and once with Part(count) for
-// the rest. The rest runs the very same vector code, padded, so an element's result never depends
-// on where a chunk ends.
+// the rest. The rest runs the same vector code, padded, so an element's result never depends on the
+// end of a chunk.
 #pragma once
 
 #include <bit>
@@ -105,7 +105,7 @@ ZEROPLAN_INLINE float Sum(VecF v) {
   }
   return lanes[0];
 }
-// A NaN lane may or may not come through: use only where a later sum shows it.
+// May lose a NaN lane: use only if a later sum shows it.
 ZEROPLAN_INLINE VecF Max(VecF a, VecF b) { return a > b ? a : b; }
 ZEROPLAN_INLINE float Max(VecF v) {
   float lanes[kLanes];
@@ -152,7 +152,7 @@ ZEROPLAN_INLINE VecF Exp(VecF x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  // In two halves, since 2^128 alone would overflow for the largest x.
+  // In two halves, because 2^128 alone would overflow for the largest x.
   const VecI exponent = (VecI)shifted - (VecI)Splat(kRound);
   const VecI half = exponent >> 1;
   const VecF result = p * (VecF)((half + 127) << 23) * (VecF)((exponent - half + 127) << 23);

@@ -1,5 +1,5 @@
-// Stochastic rounding to 16 bits: up or down, with the chance that makes the mean the number
-// itself. The chance of an element is a function of the run's seed, the tensor, the step and the
+// Stochastic rounding to 16 bits: up or down, with the probability that makes the mean equal the
+// number. An element's rounding is a function of the run's seed, the tensor, the step and the
 // element's place in the tensor, so it is the same on any number of ranks, at any stage, on any
 // backend, and after a resume.
 #pragma once
@@ -20,7 +20,7 @@ ZEROPLAN_HOST_DEVICE constexpr uint64_t MixRounding(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// `step`: StepState::step of the step being taken. A pair of 32-bit keys.
+// `step`: StepState::step of the running step. The key is a pair of 32-bit keys.
 ZEROPLAN_HOST_DEVICE constexpr uint64_t RoundingKey(uint64_t seed, uint32_t tensor, int64_t step) {
   return MixRounding(MixRounding(MixRounding(seed) + tensor) + static_cast<uint64_t>(step));
 }
@@ -41,15 +41,14 @@ ZEROPLAN_HOST_DEVICE constexpr uint32_t RoundingWord(uint64_t key, uint32_t elem
   return element;
 }
 
-// The bits of an fp32 number rounded to bf16, by 16 random bits. Infinity stays what it is; NaN
+// The bits of an fp32 number rounded to bf16, by 16 random bits. Infinity stays infinity; NaN
 // becomes the quiet one, as in core/base/split_master.h.
 ZEROPLAN_HOST_DEVICE constexpr uint16_t RoundedBf16(uint32_t bits, uint32_t random16) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) bits = 0x7fc00000u;
   return static_cast<uint16_t>((bits + random16) >> 16);
 }
 
-// The same to fp16, whose largest number is what larger ones become; below 2^-14 numbers are
-// multiples of 2^-24.
+// The same to fp16. Larger numbers become its largest; below 2^-14 numbers are multiples of 2^-24.
 ZEROPLAN_HOST_DEVICE constexpr float RoundedF16(float x, uint32_t random16) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   const uint32_t sign = bits & 0x80000000u;

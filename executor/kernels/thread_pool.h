@@ -10,21 +10,21 @@ namespace zeroplan {
 
 class ThreadPool {
  public:
-  // `threads` >= 1 counts the caller: threads - 1 are started, or, with a warning, as many as the
-  // system starts. Each worker owns `scratch_bytes`.
+  // `threads` >= 1 counts the caller: starts threads - 1, or, with a warning, as many as the system
+  // allows. Each worker owns `scratch_bytes`.
   explicit ThreadPool(int threads, size_t scratch_bytes = 8u << 20);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  int threads() const;  // those that are there
+  int threads() const;  // the caller and the started threads
   // 64-byte aligned scratch of `worker` (0 .. threads-1).
   void* scratch(int worker);
   size_t scratch_bytes() const;
 
-  // Calls fn(begin, end, worker) over [0, n) cut into chunks of at least `grain`; returns when all
-  // are done. The cut depends on n, grain and threads() only; one chunk is never shared. Allocates
-  // nothing. An exception of fn reaches the caller. Not reentrant.
+  // Calls fn(begin, end, worker) over [0, n) split into chunks of at least `grain`; returns when
+  // all are done. The split depends on n, grain and threads() only; one worker processes a whole
+  // chunk. Allocates nothing. An exception of fn reaches the caller. Not reentrant.
   template <typename Fn>
   void ParallelFor(int64_t n, int64_t grain, Fn&& fn) {
     Run(

@@ -9,15 +9,15 @@
 
 namespace zeroplan {
 
-// The first element of the unit that a kAdamW or kParamInit launch works on.
+// The unit's first element in a kAdamW or kParamInit launch.
 inline uint64_t FirstUnitElement(const KernelCall& call, const Unit& unit) {
   const auto begin = static_cast<uint64_t>(call.dims[2]);
   if (!call.has(kOnRank)) return begin;
   return call.context.program->layout.OwnerOf(call.context.rank) * unit.owned_elements() + begin;
 }
 
-// Cuts [begin, end) of a unit at its tensors' borders and calls fn(slot, begin, end) for each piece
-// in order; slot is nullptr for padding.
+// Splits [begin, end) of a unit at its tensors' borders and calls fn(slot, begin, end) for each
+// piece in order; slot is nullptr for padding.
 template <typename Fn>
 void ForEachPiece(const Unit& unit, uint64_t begin, uint64_t end, Fn&& fn) {
   auto slot = std::upper_bound(
@@ -36,7 +36,7 @@ void ForEachPiece(const Unit& unit, uint64_t begin, uint64_t end, Fn&& fn) {
   if (begin < end) fn(static_cast<const TensorSlot*>(nullptr), begin, end);
 }
 
-// The unit that a launch on a rank's shard (dims n and unit) works on.
+// The unit of a launch on a rank's shard (dims n and unit).
 inline const Unit& ShardUnit(const KernelCall& call) {
   return call.context.program->layout.units[static_cast<size_t>(call.dims[1])];
 }

@@ -16,35 +16,36 @@
 namespace zeroplan {
 
 struct CpuMeasureOptions {
-  int threads = 1;  // of a rank
+  int threads = 1;  // threads of a rank
   bool quick = false;
-  // Told what comes next, on rank 0.
+  // Called on rank 0 with the next part.
   std::function<void(const std::string&)> progress = [](const std::string&) {};
 };
 
 struct CpuRanksMeasurement {
-  std::string when, version;  // as MachineMeasurement's
+  std::string when, version;  // as in MachineMeasurement
   int hosts = 1, ranks_per_host = 1, threads = 1;
-  DetectedHost machine;       // rank 0's
-  std::string processor;      // "AMD EPYC"
-  double clock = 0;           // Hz; 0: not known
-  double resident_bytes = 0;  // of a process before it holds a model, the most over ranks
+  DetectedHost machine;   // rank 0's
+  std::string processor;  // "AMD EPYC"
+  double clock = 0;       // Hz; 0: unknown
+  // resident set of a process before it loads a model, the maximum over ranks
+  double resident_bytes = 0;
   double copy_bandwidth = 0;  // bytes/s read plus written by one rank
-  double call_seconds = 0;    // a kernel that does next to nothing
+  double call_seconds = 0;    // time of a kernel that does next to nothing
 
-  // Of kernels the mean over calls and ranks, in steps of two small models.
+  // Means of kernels over calls and ranks, in steps of two small models.
   std::vector<GemmRate> gemm;  // fp32
   std::vector<NamedKernelTime> kernels;
   std::vector<CollectiveTime> collectives;    // within a host, fp32; the slowest rank's
-  std::optional<NetworkMeasurement> network;  // of several hosts
+  std::optional<NetworkMeasurement> network;  // set for several hosts
 };
 
-// All ranks of `group` call this at once; rank 0's result is whole. Throws Error(kUsage) for
-// several ranks in a build without Gloo, and for hosts with unlike numbers of ranks.
+// All ranks of `group` call this at once; only rank 0's result is complete. Throws Error(kUsage)
+// for several ranks in a build without Gloo, and for hosts with different numbers of ranks.
 CpuRanksMeasurement MeasureCpuRanks(ProcessGroup& group, const CpuMeasureOptions& options);
 
-// A profile with a rank of the CPU as its GPU. Rates that only a GPU has come from what stands for
-// them, and say so.
+// A profile with a rank of the CPU as its GPU. Rates that only a GPU has are derived from their
+// substitutes, and marked so.
 HardwareProfile CpuRanksProfile(const CpuRanksMeasurement& measured, const std::string& name);
 
 }  // namespace zeroplan

@@ -21,13 +21,13 @@ struct DeviceParts {
 struct DeviceMeasureOptions {
   DeviceParts parts;
   bool quick = false;
-  // Told what comes next, on rank 0.
+  // Called on rank 0 with the next part.
   std::function<void(const std::string&)> progress = [](const std::string&) {};
 };
 
-// All ranks of `group`, one a GPU, call this at once; on rank 0 `result` holds what was measured.
-// Of several hosts the first is measured, and the network between all of them.
-// Throws Error(kRuntime), and Error(kUsage) where hosts have unlike numbers of ranks.
+// All ranks of `group`, one a GPU, call this at once; sets `result` on rank 0. With several hosts
+// measures the first, and the network between all of them. Throws Error(kRuntime), and
+// Error(kUsage) if hosts have different numbers of ranks.
 void MeasureDevice(ProcessGroup& group, const DeviceMeasureOptions& options,
                    MachineMeasurement& result);
 
@@ -36,12 +36,13 @@ int VisibleGpus();
 
 // The CUDA libraries of this build and this machine.
 
-// Loads what is found, makes no context on a GPU. Only in builds with CUDA. Never throws.
+// Loads the libraries that it finds, without a context on a GPU. Only in builds with CUDA. Never
+// throws.
 LibraryFacts QueryLibraries();
 
 // Page-locks host memory on the current GPU, piece by piece, up to `most_bytes` (0: three quarters
-// of what is free) or until the driver refuses or `seconds` are over, and lets it go. Only in
-// builds with CUDA. Throws Error(kRuntime) where there is no GPU.
+// of the free memory) or until the driver refuses or `seconds` are over, and frees it. Only in
+// builds with CUDA. Throws Error(kRuntime) if there is no GPU.
 PinnedFacts TryPinnedMemory(uint64_t most_bytes, double seconds);
 
 }  // namespace zeroplan

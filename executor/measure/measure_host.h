@@ -20,21 +20,21 @@
 
 namespace zeroplan {
 
-// `bytes` of memory at most, on `threads` threads; medians of `rounds` after one that warms up.
+// Uses `bytes` of memory at most, on `threads` threads; medians of `rounds` after a warm-up.
 //   triad  a[i] = b[i] + s * c[i] in fp32, 12 bytes an element (McCalpin 1995)
 //   adam   the CPU backend's AdamW row as an offloaded optimizer runs it: gradient in bf16 read,
 //          master and both moments in fp32 read and written, parameter in bf16 written
 // REQUIRES: bytes of at least 1 MiB.
 HostBandwidths MeasureHostMemory(uint64_t bytes, int threads, int rounds);
 
-// Memory that one measurement may take of `available_bytes`: several times any cache, and a part of
-// what is there.
+// Bytes that one measurement may use of `available_bytes`: several times any cache, and a part of
+// the available memory.
 uint64_t HostMeasureBytes(uint64_t available_bytes, bool quick);
 
 // Host memory to measure with.
 
-// An array whose pages the pool's threads touch first, so that on several memory controllers each
-// thread's part is near it.
+// An array whose pages are first touched by the pool's threads, so that on several memory
+// controllers each thread's part is near it.
 template <typename T>
 class HostArray {
  public:
@@ -61,7 +61,7 @@ class HostArray {
   std::unique_ptr<T, Free> data_;
 };
 
-// A program with all that AdamW's row needs: one decayed tensor, one unit, one rank.
+// A program with the minimum for AdamW's row: one decayed tensor, one unit, one rank.
 inline Program AdamProgram(int64_t n) {
   const auto elements = static_cast<uint64_t>(n);
   Program program;
@@ -90,9 +90,9 @@ class HostKernels {
   static double Bytes(KernelId kernel, int64_t n);
   // Median seconds of `calls` calls over one part of the memory after another, at least two.
   double Seconds(KernelId kernel, int64_t n, int calls);
-  // Times of each kernel, by rising size: medians over rounds in which all take their turn.
+  // Times of each kernel, by rising size: medians over rounds in which all kernels run in turn.
   std::vector<NamedKernelTime> Times(int rounds);
-  // AdamW over all of so much memory, 16 bytes an element, again and again: what of it stays in
+  // AdamW over all of a given memory, 16 bytes an element, again and again: the part that stays in
   // the caches from one step to the next makes it faster.
   std::vector<MemoryKernelTime> UpdateTimes(int rounds);
 
@@ -103,11 +103,11 @@ class HostKernels {
   struct Memory;
   ThreadPool& pool_;
   int64_t elements_;
-  int64_t next_ = 0;  // where the next timed call begins
+  int64_t next_ = 0;  // begin of the next timed call
   std::unique_ptr<Memory> memory_;
   StepState state_;
   Program program_;
-  std::vector<std::byte> scratch_;  // of kNormSq
+  std::vector<std::byte> scratch_;  // scratch of kNormSq
 };
 
 }  // namespace zeroplan

@@ -9,26 +9,26 @@
 
 namespace zeroplan {
 
-// The machine as measured. What was not measured is `base`'s, with base's sources; without a base
-// it is derived from what the runtime says of the GPU, and the reference says how. Numbers have
-// four digits. Whether the figures go together is the loader's to check.
-// REQUIRES: a base, or measured device, PCIe and runtime.
+// The machine as measured. Figures that were not measured are `base`'s, with base's sources;
+// without a base they are derived from the runtime's properties of the GPU, and the reference
+// explains how. Numbers have four digits. The loader checks whether the figures agree. REQUIRES: a
+// base, or measured device, PCIe and runtime.
 HardwareProfile MeasuredProfile(const std::optional<HardwareProfile>& base,
                                 const MachineMeasurement& measurement, const std::string& name);
 
-// The network between hosts. `where` follows what was run in each reference.
+// The network between hosts. `where` is appended to each reference.
 NetworkProfile MeasuredNetwork(const NetworkMeasurement& measurement, const std::string& where);
 
-// A GPU that no built-in profile describes, from what the runtime says and what was measured.
+// A GPU that no built-in profile describes, from the runtime's properties and measurements.
 
-// "hopper" of 9.0; "" of one that is not known.
+// "hopper" for 9.0; "" for an unknown one.
 std::string ArchitectureOf(int compute_major, int compute_minor);
 
-// Name, memory, clocks and peaks, all "derived" with a note of how. Throws Error(kUsage) for an
-// architecture that profiles do not know.
+// Name, memory, clocks and peaks, all "derived" with an explanation. Throws Error(kUsage) for an
+// architecture unknown to profiles.
 GpuProfile GpuOfProperties(const DeviceProperties& device, const KernelRates& measured);
 
-// The link between GPUs, guessed from what the largest all-gather reached; without one, PCIe.
+// Sets the link between GPUs, guessed from the rate of the largest all-gather; without one, PCIe.
 void PutDerivedLink(const MachineMeasurement& measurement, NodeProfile& node);
 
 }  // namespace zeroplan

@@ -1,5 +1,5 @@
-// Runs the parts of a measurement one after the other: says what runs and how long it took, and
-// keeps one part's failure from the others.
+// Runs the parts of a measurement one after the other: reports the running part and its time, and
+// isolates one part's failure from the others.
 #pragma once
 
 #include <functional>
@@ -15,17 +15,17 @@ namespace zeroplan {
 class PartRunner {
  public:
   using Say = std::function<void(const std::string&)>;
-  // Puts its results into the measurement that it is given.
+  // Adds its results to its argument.
   using Measure = std::function<void(MachineMeasurement&)>;
 
-  // `result` outlives it. `say` is told "gemm: matrix products" and later "gemm: 12.3 s".
+  // `result` must outlive it. Calls `say` with "gemm: matrix products" and later "gemm: 12.3 s".
   PartRunner(MachineMeasurement& result, Say say) : result_(result), say_(std::move(say)) {}
 
-  // Parts that `measure` finishes are listed in `measured`. If it throws, the result stays
-  // unchanged, and `failed` and the error name the part. Errors of how the command was called (any
-  // code but kRuntime) leave as they are.
+  // Lists parts that `measure` finishes in `measured`. If it throws, the result stays unchanged,
+  // and `failed` and the error name the part. Errors of the command's usage (any code but kRuntime)
+  // pass unchanged.
   void Run(const std::string& name, const std::string& what, const Measure& measure);
-  // The same, but the other parts go on; false if it failed.
+  // The same, but the other parts go on; returns false if it failed.
   bool Try(const std::string& name, const std::string& what, const Measure& measure);
 
  private:
@@ -36,18 +36,18 @@ class PartRunner {
 // Every rank's number, by rank, on every rank. All ranks call it.
 std::vector<double> GatherNumbers(ProcessGroup& group, double own);
 
-// Ranks of each host. All ranks call it. Throws Error(kUsage) where hosts have unlike numbers, or
-// where those of a host do not follow one another.
+// The number of ranks of each host. All ranks call it. Throws Error(kUsage) if hosts have different
+// numbers, or if ranks of a host are not consecutive.
 int RanksOfAHost(ProcessGroup& group);
 
-// The first ranks of a run as a group of their own, while the others follow.
+// A group of the first ranks of a run, while the others wait in Follow.
 
-// All ranks of `parent` make one with the same number of members. Members use it as any group and
+// All ranks of `parent` make one with the same number of members. Members use it like any group and
 // call Dismiss at the end; the others call Follow, which returns once the members did. Every
-// collective is one AllGather of the parent, so the others are held up by a failure as everybody.
+// collective is one AllGather of the parent, so a failure reaches the others too.
 class SubGroup : public ProcessGroup {
  public:
-  // REQUIRES: 1 <= members <= parent.world_size(). `parent` outlives it.
+  // REQUIRES: 1 <= members <= parent.world_size(). `parent` must outlive it.
   SubGroup(ProcessGroup& parent, int members);
 
   bool is_member() const { return parent_.rank() < members_; }
@@ -73,13 +73,13 @@ class SubGroup : public ProcessGroup {
   ProcessPlace place_;
 };
 
-// What one rank measured of attention, as text for another rank.
+// One rank's attention measurements as text for another rank.
 
-// The rows of `found`, or why its attention failed.
+// The rows of `found`, or the reason why its attention failed.
 std::string AttentionText(const MachineMeasurement& found);
 
-// The rows again, to the bit. Throws Error(kRuntime) with the reason if there is one, and if `text`
-// is nothing that AttentionText returns.
+// Parses the rows again, to the bit. Throws Error(kRuntime) with the reason if there is one, and if
+// `text` is not from AttentionText.
 std::vector<AttentionRate> AttentionOfText(const std::string& text);
 
 }  // namespace zeroplan

@@ -1,5 +1,5 @@
-// What happens once per optimizer step, between the reduced gradient norm and AdamW. Inline, for
-// the CPU and for CUDA code alike: both settle a step by the same lines.
+// The scalar computations of an optimizer step, between the reduced gradient norm and AdamW.
+// Inline, for the CPU and for CUDA code alike: both run the same lines.
 #pragma once
 
 #include <algorithm>
@@ -41,8 +41,8 @@ ZEROPLAN_HOST_DEVICE inline double Cosine(const ScheduleConfig& schedule, double
   return std::max(0.0, Between(schedule.cos_min_ratio, 1, share));
 }
 
-// How far up the cycle is after t steps, from 0 to 1. In whole numbers, so that a stair is reached
-// exactly where it begins.
+// The height in the cycle after t steps, from 0 to 1. In whole numbers, so that a stair begins
+// exactly at its step.
 ZEROPLAN_HOST_DEVICE inline double CycleShare(const OneCycleConfig& cycle, int64_t t) {
   const bool up = t <= cycle.first_steps;
   const int64_t steps = up ? cycle.first_steps : cycle.second_steps;
@@ -69,7 +69,7 @@ ZEROPLAN_HOST_DEVICE inline double RangeTest(const RangeTestConfig& test, int64_
   return test.min_lr * (1 + test.step_rate * interval);
 }
 
-// n steps of N taken, w of them the warm-up's; as a share of lr.
+// The share of lr after n of `total` steps.
 ZEROPLAN_HOST_DEVICE inline double OfRun(const RunScheduleConfig& run, double n, double total) {
   const auto warmup = static_cast<double>(run.warmup_steps);
   if (n < warmup) return n / warmup;
@@ -83,9 +83,9 @@ ZEROPLAN_HOST_DEVICE inline double OfRun(const RunScheduleConfig& run, double n,
 
 }  // namespace lr_schedule
 
-// The learning rate of the optimizer step that comes after `steps_taken` (n) others; n = 0 first.
-// DeepSpeed's engine moves a schedule after each optimizer step, and its warm-ups begin to count
-// with the first move: t = max(0, n - 1), so that the first two steps have the same rate.
+// The learning rate of the optimizer step after `steps_taken` (n) others; n = 0 first. DeepSpeed's
+// engine advances a schedule after each optimizer step, and its warm-ups count from the first
+// advance: t = max(0, n - 1), so that the first two steps have the same rate.
 //   constant:    lr
 //   WarmupLR:    min + (max - min) * g(t), g = log(t + 1) / log(warmup_steps) or t / warmup_steps;
 //                max from t = warmup_steps on
@@ -106,7 +106,7 @@ ZEROPLAN_HOST_DEVICE inline double LearningRate(const OptimizerConfig& optimizer
                                                 int64_t steps_taken) {
   using namespace lr_schedule;
   const ScheduleConfig& schedule = optimizer.schedule;
-  // DeepSpeed's warm-ups count from 0 at the second step; the first has the rate they start with.
+  // DeepSpeed's warm-ups count from 0 at the second step; the first has their initial rate.
   const auto t = static_cast<double>(std::max<int64_t>(0, steps_taken - 1));
   const auto warmup = static_cast<double>(std::max<int64_t>(2, schedule.warmup_steps));
   const auto total = static_cast<double>(schedule.total_steps);
@@ -142,8 +142,8 @@ ZEROPLAN_HOST_DEVICE inline float InitialLossScale(const PrecisionConfig& precis
   return std::ldexp(1.0f, precision.initial_scale_power);
 }
 
-// Prepares loss_scale, good_steps and hysteresis_left for the next step. Dynamic scale only:
-//   overflow: one of hysteresis is used up, or, where none is left, the scale halves (down to
+// Updates loss_scale, good_steps and hysteresis_left for the next step. Dynamic scale only:
+//   overflow: decrements hysteresis, or, if it is used up, halves the scale (down to
 //             min_loss_scale);
 //   good:     after each loss_scale_window good steps in a row the scale doubles and hysteresis is
 //             refilled (at every good step if consecutive_hysteresis).
@@ -164,35 +164,36 @@ ZEROPLAN_HOST_DEVICE inline void UpdateLossScale(const PrecisionConfig& precisio
   if (++state.good_steps < precision.loss_scale_window) return;
   state.good_steps = 0;
   state.hysteresis_left = precision.hysteresis;
-  // Past fp32's range a scale would be infinite for good.
+  // Beyond fp32's range a scale would stay infinite.
   if (std::isfinite(state.loss_scale * 2)) state.loss_scale *= 2;
 }
 
-// What settling a step depends on beside its state; a kernel's parameter.
+// The settings of SettleStep; a kernel's parameter.
 struct StepSettings {
   OptimizerConfig optimizer;
   PrecisionConfig precision;
   BatchSpec batch;
-  int replicas = 1;  // GradReplicas: how often a gradient is in grad_norm_sq
-  // Of updates in the backward pass: what is settled before them, and the norm, after them.
+  int replicas = 1;  // GradReplicas: how often grad_norm_sq includes a gradient
+  // Split if updates run in the backward pass: the scalars needed before them, and the norm, after
+  // them.
   enum class Part : uint8_t { kWhole, kBeforeNorm, kAfterNorm };
   Part part = Part::kWhole;
 };
-// As a launch of kStepScalars with these flags has them.
+// The settings of a launch of kStepScalars with these flags.
 StepSettings SettingsOf(const TrainSetup& setup, uint8_t flags);
 static_assert(std::is_trivially_copyable_v<StepSettings>);
 
 // Added to the norm that clipping divides by, as DeepSpeed and PyTorch do.
 inline constexpr double kClipEps = 1e-6;
 
-// Positions of a global batch.
+// The number of positions in a global batch.
 ZEROPLAN_HOST_DEVICE inline int64_t BatchTargets(const BatchSpec& batch) {
   return batch.global_batch() * batch.seq_len;
 }
 
-// What the loss's gradient is multiplied with: the mean over all positions of a global batch,
-// scaled. Where some do not count, SettleStep makes of it the mean over those that do: their number
-// is known once all micro-steps and ranks have been.
+// The factor of the loss's gradient: the mean over all positions of a global batch, scaled. If some
+// positions do not count, SettleStep corrects it to the mean over those that do, because their
+// number is known only after all micro-steps and ranks.
 ZEROPLAN_HOST_DEVICE inline float GradScale(const BatchSpec& batch, float loss_scale) {
   const auto tokens = static_cast<double>(BatchTargets(batch));
   return static_cast<float>(static_cast<double>(loss_scale) / tokens);
@@ -201,7 +202,7 @@ inline float GradScale(const TrainSetup& setup, float loss_scale) {
   return GradScale(setup.batch, loss_scale);
 }
 
-// The median of the last kSpikeWindow steps taken; 0 before that many were taken.
+// The median of the last kSpikeWindow steps taken; 0 before that many.
 ZEROPLAN_HOST_DEVICE inline float RunningMedian(const float (&recent)[kSpikeWindow]) {
   float sorted[kSpikeWindow];
   for (int i = 0; i < kSpikeWindow; ++i) {
@@ -212,8 +213,8 @@ ZEROPLAN_HOST_DEVICE inline float RunningMedian(const float (&recent)[kSpikeWind
   return sorted[0] > 0 ? sorted[kSpikeWindow / 2] : 0;
 }
 
-// What is wrong with a step of this mean loss and gradient norm, over the share of its targets that
-// counts.
+// The reason to skip a step with this mean loss and gradient norm, given the share of its targets
+// that counts.
 ZEROPLAN_HOST_DEVICE inline SkipReason FindSkipReason(const StepState& state, double loss,
                                                       double norm, double counted_share) {
   if (std::isnan(state.stop_requested)) return kAbandoned;
@@ -233,8 +234,8 @@ ZEROPLAN_HOST_DEVICE inline SkipReason FindSkipReason(const StepState& state, do
 // The state before the first step.
 StepState InitialStepState(const TrainSetup& setup);
 
-// Takes the targets that do not count out of a step's votes (see StepVote). Returns the share of
-// the targets of `batch` that counts; 1 where a rank could not take part.
+// Removes the targets that do not count from a step's votes (see StepVote). Returns the share of
+// the targets of `batch` that counts; 1 if a rank could not take part.
 ZEROPLAN_HOST_DEVICE inline double TakeCountedShare(const BatchSpec& batch, StepState& state) {
   if (std::isnan(state.stop_requested)) return 1;
   const double stops = std::floor(state.stop_requested);
@@ -244,8 +245,8 @@ ZEROPLAN_HOST_DEVICE inline double TakeCountedShare(const BatchSpec& batch, Step
   return (all - uncounted) / all;
 }
 
-// The norm of a step whose updates have run: nothing but the norm changes, or, where it is no
-// number, what the step is said to be: one that cannot be taken back.
+// Settles the norm of a step whose updates have run: only the norm changes, or, if it is not
+// finite, the step is marked as one that cannot be undone.
 ZEROPLAN_HOST_DEVICE inline void SettleNorm(const StepSettings& settings, StepState& state) {
   const double norm =
       std::sqrt(state.grad_norm_sq / settings.replicas) * static_cast<double>(state.grad_factor);
@@ -258,9 +259,9 @@ ZEROPLAN_HOST_DEVICE inline void SettleNorm(const StepSettings& settings, StepSt
   }
 }
 
-// Takes a state whose sums (grad_norm_sq, loss_sum, votes) run over all ranks and micro-steps, and
-// settles the step: mean loss, true norm, whether to skip and why, clipping, learning rate, bias
-// corrections. Then loss_scale and grad_scale become those of the next step.
+// Settles a step from a state whose sums (grad_norm_sq, loss_sum, votes) are complete over all
+// ranks and micro-steps: mean loss, true norm, whether to skip and why, clipping, learning rate,
+// bias corrections. Then sets loss_scale and grad_scale of the next step.
 ZEROPLAN_HOST_DEVICE inline void SettleStep(const StepSettings& settings, StepState& state) {
   if (settings.part == StepSettings::Part::kAfterNorm) return SettleNorm(settings, state);
   const bool norm_known = settings.part == StepSettings::Part::kWhole;
@@ -268,7 +269,7 @@ ZEROPLAN_HOST_DEVICE inline void SettleStep(const StepSettings& settings, StepSt
   state.loss_sum /= static_cast<double>(settings.batch.world_size * settings.batch.grad_accum);
   const double share = TakeCountedShare(settings.batch, state);
   if (share > 0) state.loss_sum /= share;
-  // The scale of the gradients at hand, which is that of the mean over all targets.
+  // The scale of the present gradients: that of the mean over all targets.
   const double scale = static_cast<double>(state.loss_scale) * (share > 0 ? share : 1);
   const double norm = norm_known ? std::sqrt(state.grad_norm_sq / settings.replicas) / scale : 0;
   state.grad_norm = static_cast<float>(norm);
@@ -291,7 +292,7 @@ ZEROPLAN_HOST_DEVICE inline void SettleStep(const StepSettings& settings, StepSt
     state.bias_correction1 = correction(optimizer.betas[0]);
     state.bias_correction2 = correction(optimizer.betas[1]);
   }
-  // A loss or norm that is too large says nothing about the scale.
+  // A loss or norm that is too large implies nothing about the scale.
   const bool overflow = state.skip == kGradientsNotFinite;
   if (overflow || state.skip == kTaken) UpdateLossScale(settings.precision, overflow, state);
   state.grad_scale = GradScale(settings.batch, state.loss_scale);

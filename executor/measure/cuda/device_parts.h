@@ -14,31 +14,31 @@ namespace zeroplan {
 // Properties of `device`, which is the current one.
 DeviceProperties QueryDeviceProperties(int device);
 
-// One GPU alone. Shapes that do not fit its memory are left out.
+// One GPU alone. Leaves out shapes that do not fit its memory.
 void MeasureGemms(KernelBench& bench, const DeviceProperties& device, bool quick,
                   KernelRates& rates);
-// Products of layers in eight bits, on a GPU that has them.
+// 8-bit matmuls of layers, on a GPU that supports them.
 void MeasureEightBitGemms(KernelBench& bench, const DeviceProperties& device, bool quick,
                           KernelRates& rates);
 void MeasureAttention(KernelBench& bench, const DeviceProperties& device, bool quick,
                       KernelRates& rates);
-// Called after the copies that MeasureMemoryKernels times. Throws Error(kRuntime) where the driver
-// does not say what a GPU draws.
+// Call after MeasureMemoryKernels, because it uses the copies timed there. Throws Error(kRuntime)
+// if the driver does not report a GPU's power.
 void MeasurePower(KernelBench& bench, int device, const DeviceProperties& properties, bool quick,
                   KernelRates& rates);
 // Launch overhead, copies within the device, and the kernels that only move memory.
 void MeasureMemoryKernels(KernelBench& bench, const DeviceProperties& device, bool quick,
                           KernelRates& rates);
 
-// All ranks; the result is rank 0's.
+// All ranks call these; the result is rank 0's.
 PcieMeasurement MeasurePcie(ProcessGroup& group, bool quick);
 void MeasureCollectives(ProcessGroup& group, bool quick, const PartRunner::Say& say,
                         MachineMeasurement& result);
-// All ranks of several hosts, as many on each.
+// All ranks of several hosts call it, equally many on each.
 void MeasureNetwork(ProcessGroup& group, bool quick, const PartRunner::Say& say,
                     MachineMeasurement& result);
-// All ranks, before anything else is on the GPU. The first says, alike to all, whether others use a
-// GPU's memory, which would count as the runtime's: "" if none does.
+// All ranks call these, before anything else uses the GPU. WhoIsBusy returns, the same to all,
+// other users of a GPU's memory, which would count as the runtime's; "" if there are none.
 std::string WhoIsBusy(ProcessGroup& group);
 std::vector<RuntimeMeasurement> MeasureRuntime(ProcessGroup& group, const DeviceProperties& device,
                                                const PartRunner::Say& say);
@@ -46,12 +46,12 @@ std::vector<RuntimeMeasurement> MeasureRuntime(ProcessGroup& group, const Device
 // 1, 2, 4, ... and the group's own size.
 std::vector<int> WorldSizes(int most);
 
-// Whether the GPU multiplies eight bits.
+// Whether the GPU supports 8-bit matmuls.
 inline bool HasFp8(const DeviceProperties& device) {
   return Fp8GpuLacks({}, device.compute_major * 10 + device.compute_minor).empty();
 }
 
-// 16-bit dtype that this GPU trains in.
+// The 16-bit dtype in which this GPU trains.
 inline Dtype HalfDtype(const DeviceProperties& device) {
   return device.compute_major >= 8 ? Dtype::kBF16 : Dtype::kF16;
 }

@@ -1,4 +1,4 @@
-// Runs rows of the CUDA kernel table on memory of its own and times them.
+// Runs and times rows of the CUDA kernel table on memory of its own.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,9 +20,9 @@
 
 namespace zeroplan {
 
-// Times the GPU, not the issuing, under the conditions of training: rounds are graphs, as the
-// engine's steps are, on a GPU as warm as the timed work makes it. Under load a GPU lowers its
-// clock within a tenth of a second to stay within its power (an H200 from 1980 to about 1500 MHz).
+// Times the GPU, not the issuing, under the conditions of training: rounds are graphs, like the
+// engine's steps, on a GPU as warm as the timed work makes it. Under load a GPU lowers its clock
+// within a tenth of a second to stay within its power limit (an H200 from 1980 to about 1500 MHz).
 
 class StreamTimer {
  public:
@@ -31,33 +31,35 @@ class StreamTimer {
 
   cudaStream_t stream() const { return stream_.get(); }
 
-  // Median seconds of one call of `run`, which issues to stream() and gets 0, 1, 2, ... to rotate
-  // `buffers` sets of them by. A round is several calls where they are short.
+  // Median seconds of one call of `run`, which issues to stream(). Its argument counts 0, 1, 2, ...
+  // modulo `buffers`, to rotate that many sets of buffers. A round has several calls if they are
+  // short.
   double MedianSeconds(int buffers, const std::function<void(int)>& run);
-  // Seconds of `calls` calls, together, behind work that lets them be issued meanwhile.
+  // Seconds of `calls` calls together, issued behind work that keeps the GPU busy meanwhile.
   double RoundSeconds(int calls, const std::function<void(int)>& run);
 
  private:
   double GraphSeconds(cudaGraphExec_t graph);
 
-  double round_seconds_, warm_seconds_;  // wanted of all rounds of one median, and before them
+  // target time of all rounds of one median, and of the warm-up before
+  double round_seconds_, warm_seconds_;
   CudaStream stream_;
   CudaEvent begin_, end_;
 };
 
-// Seconds between two recorded events, once the second has come.
+// Seconds between two recorded events; waits for the second.
 double SecondsBetween(cudaEvent_t begin, cudaEvent_t end);
 
 using DeviceMemory = std::unique_ptr<std::byte, FreeDevice>;
 DeviceMemory AllocateDeviceMemory(uint64_t bytes);
 
-// Where an argument's bytes come from.
+// The contents of an argument.
 enum class ArgKind : uint8_t {
   kNone,
   kRandom,  // uniform numbers
   kZero,
-  kOutput,   // whatever is there
-  kState,    // one StepState for all
+  kOutput,   // undefined
+  kState,    // one StepState for all sets
   kScratch,  // one for all sets
 };
 struct BenchArg {
@@ -70,28 +72,28 @@ struct BenchArg {
 
 class KernelBench {
  public:
-  // Works on the current device, which is `device`. Takes up to `memory_bytes`, at most half of
-  // what is free. Tuned products go to the cache that training reads.
+  // Uses the current device, `device`. Allocates up to `memory_bytes`, at most half of the free
+  // memory. Tuned matmuls go to the cache that training reads.
   KernelBench(int device, uint64_t memory_bytes, bool quick);
 
   enum class Caches : uint8_t {
-    kCold,  // several sets of arguments take turns where one would stay in the caches
-    kWarm,  // small sets stay there: in a step, what the kernel before has just written
+    kCold,  // several sets of arguments rotate if one would stay in the caches
+    kWarm,  // small sets stay in the caches, like the output of a step's previous kernel
   };
   // Median seconds of a launch. Arguments are in the row's order, without the workspace, which is
-  // added where the row wants one. Nothing if they do not fit the memory.
+  // added if the row has one. Nothing if they do not fit the memory.
   std::optional<double> Seconds(KernelId id, const KernelDims& dims,
                                 const std::vector<BenchArg>& args, uint8_t flags = kNoFlags,
                                 Caches caches = Caches::kCold);
-  // `run` alone, called with set after set of `args`; issued to the stream, as copies within a GPU
-  // are slower in a graph (H200, 1 GiB: 2.7 TB/s in place of 4.25).
+  // The time of `run` alone, called with set after set of `args`; issued to the stream, because
+  // copies within a GPU are slower in a graph (H200, 1 GiB: 2.7 TB/s instead of 4.25).
   std::optional<double> Seconds(const std::vector<BenchArg>& args,
                                 const std::function<void(std::span<const KernelArg>)>& run);
-  // Seconds from one launch to the next of a chain of them, median of `rounds`.
+  // Seconds from one launch to the next in a chain of launches, median of `rounds`.
   double ChainSeconds(KernelId id, const KernelDims& dims, const std::vector<BenchArg>& args,
                       int launches, int rounds);
-  // Prepares a launch and hands `body` what launches it on timer().stream(), over the same memory
-  // every time.
+  // Prepares a launch and passes `body` a function that launches it on timer().stream(), on the
+  // same memory every time.
   void WithLaunch(KernelId id, const KernelDims& dims, const std::vector<BenchArg>& args,
                   const std::function<void(const std::function<void()>& launch)>& body);
 
@@ -102,7 +104,7 @@ class KernelBench {
   using Set = std::vector<KernelArg>;
   std::optional<std::vector<Set>> Place(const std::vector<BenchArg>& args,
                                         Caches caches = Caches::kCold) const;
-  // Plans and algorithms of the row for these arguments; they are filled again afterwards.
+  // Makes plans and algorithms of the row for these arguments, and fills them again afterwards.
   void Prepare(KernelId id, const KernelDims& dims, uint8_t flags,
                const std::vector<BenchArg>& args, const std::vector<Set>& sets);
   void Fill(const std::vector<BenchArg>& args, const std::vector<Set>& sets);

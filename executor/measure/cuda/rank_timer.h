@@ -1,4 +1,4 @@
-// Times what all ranks of a group do at once: the slowest rank's time counts.
+// Times concurrent work of all ranks of a group: the slowest rank's time counts.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace zeroplan {
 
 class RankTimer {
  public:
-  // All ranks of `group` at once; joins a communicator where there are several.
+  // All ranks of `group` at once; joins a communicator if there are several.
   explicit RankTimer(ProcessGroup& group);
   ~RankTimer();
   RankTimer(const RankTimer&) = delete;
@@ -23,27 +23,28 @@ class RankTimer {
 
   ProcessGroup& group() { return group_; }
   NcclCommunicator& communicator() { return *communicator_; }
-  // Splits that into the groups of `axis`; this rank's. All ranks at once, one time.
+  // Splits the communicator into the groups of `axis`; returns this rank's. All ranks at once, only
+  // once.
   NcclCommunicator& Split(const RankAxes& axes, RankAxis axis);
   cudaStream_t stream() const { return stream_.get(); }  // collectives go first, as in training
 
-  // Holds the stream up until all ranks have issued about `calls` calls more and have met on their
+  // Holds the stream up until all ranks have issued about `calls` more calls and have met on their
   // GPUs.
   void Align(int calls);
-  // Waits until the GPU gets to `event`; throws if another rank fails, for which the GPU might wait
-  // for ever.
+  // Waits until the GPU reaches `event`; throws if another rank fails, because the GPU might then
+  // wait for ever.
   void WaitFor(cudaEvent_t event);
-  // Seconds between two recorded events, once the second has come.
+  // Seconds between two recorded events; waits for the second.
   double SecondsBetween(cudaEvent_t begin, cudaEvent_t end);
   // Median over `rounds` of the slowest rank's seconds of one call of `run`, which issues to
-  // stream(); `calls` of them are a round.
+  // stream(); a round is `calls` calls.
   double SlowestSeconds(int rounds, int calls, const std::function<void()>& run);
   // The same of `round`, which returns this rank's seconds of one round.
   double SlowestOf(int rounds, const std::function<double()>& round);
 
  private:
   ProcessGroup& group_;
-  const int exceptions_;  // under way when this was made
+  const int exceptions_;  // in flight at construction
   std::optional<NcclCommunicator> communicator_, part_;
   CudaStream stream_;
   CudaEvent begin_, end_;

@@ -7,8 +7,7 @@
 
 namespace zeroplan::cuda {
 
-// Keeps `stream` busy for that long, so that what is issued in that time runs without gaps
-// afterwards.
+// Keeps `stream` busy for that long, so that work issued meanwhile runs without gaps afterwards.
 void Spin(uint64_t nanoseconds, cudaStream_t stream);
 
 }  // namespace zeroplan::cuda
