@@ -1,12 +1,13 @@
-// How two ranks show each other that they belong to one run.
+// The handshake with which two ranks prove that they belong to one run.
 //
-//   rank       kHello      who it is, and random bytes
+//   rank       kHello      its identity, and random bytes
 //   rank 0     kChallenge  random bytes of its own
 //   rank       kProof      HMAC-SHA256 of both under the run's key
 //   rank 0     kJoined     the same from its side
 //
-// The key is made of the run's secret and token (ProcessPlace), which never travel. Without a
-// secret this keeps apart runs that meet by accident, not strangers who know the token.
+// The key is derived from the run's secret and token (ProcessPlace), which are never sent. Without
+// a secret the handshake separates runs that meet by accident, but not strangers who know the
+// token.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +29,14 @@ struct Hello {
 };
 
 std::string WriteHello(const ProcessPlace& place, std::string_view nonce);
-// Nothing if it is none. Of another protocol's, all but its number may be empty.
+// Nothing if the payload is no hello. For another protocol, all members but the number may be
+// empty.
 std::optional<Hello> ReadHello(std::string_view payload);
 
-// Why rank 0, `hub`, does not let it go on; "" if it does.
+// The reason why rank 0, `hub`, refuses it; "" if it accepts.
 std::string WhyRefused(const Hello& hello, const ProcessPlace& hub);
 
-// What a side sends to prove that it has the run's key.
+// Makes each side's proof that it has the run's key.
 class Prover {
  public:
   explicit Prover(const ProcessPlace& place);
@@ -46,11 +48,11 @@ class Prover {
   std::string key_;
 };
 
-// In a time that does not depend on where they differ.
+// Compares in constant time.
 bool SameProof(std::string_view a, std::string_view b);
 
-// The secret in a file, line feeds at its end left out. Throws Error(kUsage) naming the file where
-// it cannot be read, is another user's, may be read by others (chmod 600 is the fix), is shorter
+// The secret in a file, without line feeds at its end. Throws Error(kUsage) naming the file if it
+// cannot be read, belongs to another user, may be read by others (chmod 600 is the fix), is shorter
 // than kMinSecret bytes or longer than 4096.
 std::string ReadSecretFile(const std::string& path);
 

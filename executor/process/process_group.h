@@ -1,8 +1,8 @@
-// The processes of one training run, one a GPU: who they are, and a control channel between them.
+// The processes of one training run, one a GPU: their places, and a control channel between them.
 //
-// The channel is TCP through rank 0. It carries what is exchanged once (NCCL's id, checkpoint file
-// lists), barriers around files, and bad news: a rank that fails tells rank 0, which tells all.
-// Training data never goes through it.
+// The channel is TCP through rank 0. It transports data that is exchanged once (NCCL's id,
+// checkpoint file lists), barriers around files, and failures: a rank that fails tells rank 0,
+// which tells all. Training data never uses it.
 #pragma once
 
 #include <chrono>
@@ -18,15 +18,15 @@
 
 namespace zeroplan {
 
-// Where a process stands in its run.
+// A process's place in its run.
 struct ProcessPlace {
   int rank = 0;
   int world_size = 1;
-  int local_rank = 0;  // among the ranks of this host: its GPU
+  int local_rank = 0;  // index among the ranks of this host: its GPU
   int local_world_size = 1;
-  std::string address;    // of rank 0's host, or several, a comma between; empty with one rank
-  int port = 0;           // where rank 0 listens
-  std::string run_token;  // the same in all processes of a run, another in other runs; "": unknown
+  std::string address;    // rank 0's host, or several, separated by commas; empty with one rank
+  int port = 0;           // the port at which rank 0 listens
+  std::string run_token;  // equal in all processes of a run, different in other runs; "": unknown
   std::string secret;     // known to the run's processes alone; "": there is none
   int listen_fd = -1;     // rank 0: a socket that listens at `port` already; -1: none
 };
@@ -40,40 +40,40 @@ class ProcessGroup {
   int world_size() const { return place().world_size; }
 
   // All ranks call these in the same order, from one thread each. They block until every rank has
-  // come, and throw Error(failure_code()) with the first failed rank's message once the run has
+  // called, and throw Error(failure_code()) with the first failed rank's message once the run has
   // failed.
   virtual void Barrier() = 0;
-  // Rank 0's bytes to all: in on rank 0, out on the others (same size everywhere).
+  // Sends rank 0's bytes to all: input on rank 0, output on the others (same size everywhere).
   virtual void Broadcast(std::span<std::byte> bytes) = 0;
   // Every rank's text, by rank, on every rank.
   virtual std::vector<std::string> AllGather(const std::string& text) = 0;
 
-  // What this rank does from now on, such as "saving step 40", and how long the others may wait for
-  // it in a collective before the run ends as failed, naming the ranks that have not come. Holds
-  // until the next call, 30 days at most; a phase that takes long begins with one. All ranks set
-  // the same. From the thread of the collectives.
+  // Sets this rank's present activity, such as "saving step 40", and how long the others may wait
+  // for it in a collective before the run fails, naming the missing ranks. Valid until the next
+  // call, 30 days at most; a long phase begins with one. All ranks set the same values. From the
+  // thread of the collectives.
   virtual void SetDeadline(std::chrono::seconds /*limit*/, const std::string& /*purpose*/) {}
 
-  // Tells every rank that this one has failed and why. Never blocks for long, never throws. Only
-  // the first message of a run counts.
+  // Tells every rank that this one has failed, and the reason. Never blocks for long, never throws.
+  // Only the first message of a run counts.
   virtual void Fail(const std::string& message) noexcept = 0;
-  // The same with the exit code that all ranks are to end with; Fail() means kRuntime.
+  // The same with an exit code for all ranks; Fail() means kRuntime.
   virtual void FailWith(ExitCode, const std::string& message) noexcept { Fail(message); }
-  // True once any rank has failed or vanished; cheap, any thread. A training loop asks while it
+  // True once any rank has failed or vanished; cheap, any thread. A training loop polls it while it
   // waits for its GPU.
   virtual bool failed() const noexcept = 0;
-  // The first failed rank's message, "rank 3: ..."; empty while all is well.
+  // The first failed rank's message, "rank 3: ..."; empty without a failure.
   virtual std::string failure() const = 0;
-  // True where rank 0 lives and has that message, so that no other rank needs to print it.
+  // True if rank 0 is alive and has that message, so that no other rank needs to print it.
   virtual bool rank_0_says_it() const noexcept { return false; }
-  // How a process ends because of it.
+  // The exit code of a process after that failure.
   virtual ExitCode failure_code() const noexcept { return ExitCode::kRuntime; }
 
-  // Where this host's processes are reached by the others of the run, as digits; one of several, if
-  // the host has several.
+  // A numeric address at which the run's other hosts reach this host's processes; one of several,
+  // if the host has several.
   virtual std::string host_address() const { return "127.0.0.1"; }
 
-  // Throws as the collectives do once the run has failed.
+  // Once the run has failed, throws the same error as the collectives.
   void ThrowIfFailed() const {
     if (failed()) throw Error(failure_code(), failure());
   }
@@ -86,7 +86,7 @@ class SingleProcess : public ProcessGroup {
   void Barrier() override {}
   void Broadcast(std::span<std::byte>) override {}
   std::vector<std::string> AllGather(const std::string& text) override { return {text}; }
-  // Its failure is the caller's own to report.
+  // The caller reports its own failure.
   void Fail(const std::string&) noexcept override {}
   bool failed() const noexcept override { return false; }
   std::string failure() const override { return {}; }
@@ -95,7 +95,7 @@ class SingleProcess : public ProcessGroup {
   ProcessPlace place_;
 };
 
-// Tells every rank that this one has failed of `cause`, as FailWith does.
+// Tells every rank that this one has failed with `cause`, as FailWith does.
 inline void FailOf(ProcessGroup& group, const std::exception_ptr& cause) noexcept {
   try {
     std::rethrow_exception(cause);
@@ -108,10 +108,10 @@ inline void FailOf(ProcessGroup& group, const std::exception_ptr& cause) noexcep
   }
 }
 
-// No rank fails alone: what one throws, all throw.
+// No rank fails alone: an exception of one is thrown on all.
 
-// Returns fn(). What it throws becomes the run's failure, unless the run has failed before; an
-// Error leaves as the run's first failure, with that one's exit code, on every rank.
+// Returns fn(). An exception of it becomes the run's failure, unless the run has failed before; an
+// Error is rethrown as the run's first failure, with that one's exit code, on every rank.
 template <typename Fn>
 auto SpreadFailure(ProcessGroup& group, Fn&& fn) {
   try {
@@ -121,7 +121,7 @@ auto SpreadFailure(ProcessGroup& group, Fn&& fn) {
     group.FailWith(error.code(), error.what());
     group.ThrowIfFailed();
     throw;
-  } catch (const std::exception& error) {  // a bug, or no memory: told as such where it happened
+  } catch (const std::exception& error) {  // a bug, or no memory: reported on its own rank
     group.Fail(error.what());
     throw;
   }

@@ -1,4 +1,4 @@
-// The frames of a star's collectives, to and from bytes that a peer may have made up.
+// The frames of a star's collectives, converted to and from bytes that a peer may have forged.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ namespace zeroplan {
 
 enum class CollectiveCall : uint8_t { kBarrier, kBroadcast, kAllGather };
 
-// The longest wait, which stands for "for ever".
+// The longest wait, which represents "for ever".
 inline constexpr std::chrono::hours kLongestLimit(24 * 30);
 
 // "barrier 12".
@@ -24,17 +24,17 @@ std::string InPurpose(const std::string& purpose);
 
 // A rank's part of a collective.
 struct Part {
-  uint64_t number = 0;  // of the collective, from 0
+  uint64_t number = 0;  // the collective's, from 0
   CollectiveCall call = CollectiveCall::kBarrier;
-  uint64_t size = 0;  // of a broadcast, in bytes: the same on all ranks
+  uint64_t size = 0;  // bytes of a broadcast: the same on all ranks
   std::chrono::milliseconds limit{0};
-  std::string purpose;  // what the rank is at, SetDeadline()
+  std::string purpose;  // the rank's activity, from SetDeadline()
   std::string bytes;
 };
 std::string WritePart(const Part& part);
-std::optional<Part> ReadPart(std::string_view payload);  // nothing if it is none
+std::optional<Part> ReadPart(std::string_view payload);  // nothing if it is no part
 
-// What the parts made: one text for each rank (kAllGather), rank 0's (kBroadcast) or none.
+// The result of the parts: one text for each rank (kAllGather), rank 0's (kBroadcast) or none.
 struct Result {
   uint64_t number = 0;
   CollectiveCall call = CollectiveCall::kBarrier;
@@ -43,7 +43,7 @@ struct Result {
 std::string WriteResult(const Result& result);
 std::optional<Result> ReadResult(std::string_view payload);
 
-// What a rank is at, in words, and for how long.
+// A rank's activity, as text, and its duration.
 struct Doing {
   std::chrono::milliseconds since{0};
   std::string what;
@@ -51,27 +51,27 @@ struct Doing {
 std::string WriteDoing(const Doing& doing);
 std::optional<Doing> ReadDoing(std::string_view payload);
 
-// What another process said, before it reaches a terminal or decides an exit code.
+// Text from another process, cleaned before it reaches a terminal or determines an exit code.
 
-// The text's first kMaxPeerText bytes at most, where '?' stands for each byte that UnprintableBytes
-// (core/base/strings.h) names. Line feeds become ' ', unless `lines`: then they stay.
+// At most the first kMaxPeerText bytes of the text, with '?' for each byte that UnprintableBytes
+// (core/base/strings.h) reports. Line feeds become ' ', unless `lines`: then they stay.
 std::string PeerText(std::string_view text, bool lines = false);
 inline constexpr size_t kMaxPeerText = 4000;
 
-// A run's failure, as a frame carries it: its exit code (1 byte), then its message.
+// A run's failure in the form of a frame: its exit code (1 byte), then its message.
 struct Failure {
   ExitCode code = ExitCode::kRuntime;
   std::string message;
 };
 std::string WriteFailure(const Failure& failure);
-// Reads whatever bytes a process sent that has shown that it belongs to the run. The code is one of
-// a failure: kDone and unknown ones become kRuntime.
+// Parses any bytes from a process that is authenticated. The code is one of a failure: kDone and
+// unknown ones become kRuntime.
 Failure ReadFailure(std::string_view payload);
 
-// How many ranks a message names; it counts the rest.
+// The number of ranks that a message names; it counts the rest.
 inline constexpr size_t kRanksNamed = 8;
 
-// "rank 3: MESSAGE", where it does not begin like this already.
+// "rank 3: MESSAGE", or the message unchanged if it begins so already.
 std::string OfRank(int rank, std::string_view message);
 
 }  // namespace zeroplan

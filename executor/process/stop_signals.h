@@ -1,6 +1,6 @@
-// Signals that ask for a stop: kept from the threads of libraries, passed on to ranks, heard by a
-// run between two steps. A signal sent to a process goes to any thread that does not block it: one
-// that a driver started would let it end the process.
+// Signals that request a stop: blocked in the threads of libraries, passed on to ranks, and handled
+// by a run between two steps. A signal to a process goes to any thread that does not block it: an
+// unblocked one of a driver's thread would end the process.
 #pragma once
 
 #include <signal.h>
@@ -12,8 +12,8 @@
 
 namespace zeroplan {
 
-// A signal that the launcher passes on to its ranks, marked so that a rank which got it from the
-// terminal too does not take it for a second one.
+// The mark of a signal that the launcher passes on to its ranks, so that a rank that also got it
+// from the terminal does not count it as a second one.
 inline constexpr int kForwardedMark = 0x7a70'0000;
 inline constexpr int kForwardedCount = 0xffff;
 
@@ -24,15 +24,15 @@ inline sigval ForwardedSignal(int count) {
   return value;
 }
 
-// The count; 0 if the signal came from elsewhere. Safe in a signal handler.
+// The count; 0 if the signal came from elsewhere. Async-signal-safe.
 inline int CountOfForwarded(const siginfo_t& info) {
   if (info.si_code != SI_QUEUE) return 0;
   const int value = info.si_value.sival_int;
   return (value & ~kForwardedCount) == kForwardedMark ? value & kForwardedCount : 0;
 }
 
-// Stop signals and SIGCHLD as a file to read and to poll. They are blocked in this thread while it
-// lives; the old mask comes back at the end.
+// Stop signals and SIGCHLD as a file to read and to poll. Blocks them in this thread during its
+// lifetime, and restores the old mask.
 class SignalFile {
  public:
   SignalFile();  // throws Error(kRuntime)
@@ -41,9 +41,9 @@ class SignalFile {
   SignalFile& operator=(const SignalFile&) = delete;
 
   int fd() const { return fd_.get(); }
-  // The mask for ranks: the one from before, without the stop signals.
+  // The mask for ranks: the earlier one, without the stop signals.
   sigset_t MaskOfRanks() const;
-  // The signals that asked for a stop since the last call.
+  // The signals that requested a stop since the last call.
   std::vector<int> TakeStops();
 
  private:
@@ -51,15 +51,14 @@ class SignalFile {
   UniqueFd fd_;
 };
 
-// Ctrl-C and SIGTERM ask for a stop after the current step; a second one ends the process at once.
-// So do SIGUSR1 and SIGUSR2, which schedulers send before they take a node away (Slurm's --signal),
-// SIGXCPU, and the SIGHUP of a terminal that goes away, however many come: a SIGTERM that follows
-// is then the first.
-// A rank gets a Ctrl-C from the terminal and from its launcher (executor/process/launcher.h): that
-// is one.
+// Ctrl-C and SIGTERM request a stop after the current step; a second one ends the process at once.
+// SIGUSR1 and SIGUSR2, which schedulers send before they take a node away (Slurm's --signal),
+// SIGXCPU, and the SIGHUP of a terminal that closes also request a stop, but never count: a SIGTERM
+// that follows is then the first. A rank gets a Ctrl-C from the terminal and from its launcher
+// (executor/process/launcher.h): they count as one.
 //
-// Installs the handlers while it lives, with these signals unblocked in this thread, and puts the
-// default ones and the thread's mask back after. ThrowIfInterrupted hears them until
+// Installs the handlers during its lifetime, with these signals unblocked in this thread, and
+// restores the default ones and the thread's mask. ThrowIfInterrupted uses them until
 // HearStops(nullptr).
 class InterruptScope {
  public:

@@ -1,10 +1,10 @@
 // A ProcessGroup over TCP: a star with rank 0 in the middle.
 //
-// A thread of each process serves its connections, so that bad news arrives whatever the others do.
-// It is noticed when a connection closes (a killed process: at once), says nothing for
-// `silence_limit` (a lost host, a stopped process) or breaks the protocol, and when a rank does not
-// come to a collective in time, though that thread of it lives; rank 0 tells all, and if rank 0 is
-// lost, each notices by itself.
+// A thread of each process serves its connections, so that failures are reported whatever the other
+// threads do. A failure is detected when a connection closes (a killed process: at once), is silent
+// for `silence_limit` (a lost host, a stopped process) or breaks the protocol, and when a rank
+// misses a collective's limit although that thread of it lives. Rank 0 tells all; if rank 0 is
+// lost, each rank detects it by itself.
 #pragma once
 
 #include <chrono>
@@ -16,32 +16,32 @@
 namespace zeroplan {
 
 struct TcpGroupOptions {
-  std::chrono::milliseconds meet_limit{120'000};  // for all ranks to come
-  // While they meet: true ends it with Error(kInterrupted), within a second. Null: never.
+  std::chrono::milliseconds meet_limit{120'000};  // for all ranks to arrive
+  // During the meeting: true ends it with Error(kInterrupted), within a second. Null: never.
   std::function<bool()> stop_requested;
-  std::chrono::milliseconds silence_limit{20'000};  // without a word from a rank
-  // In a collective for the last rank to come after the first one, until SetDeadline() says
-  // otherwise. Too short ends runs whose ranks are merely uneven; too long leaves a hung run
-  // hanging.
+  std::chrono::milliseconds silence_limit{20'000};  // the longest silence of a rank
+  // Time in a collective from the first rank's arrival to the last one's, unless SetDeadline() sets
+  // another. A limit that is too short ends runs whose ranks are merely uneven; one that is too
+  // long keeps a hung run.
   std::chrono::milliseconds collective_limit{600'000};
-  // For rank 0 to say who failed first.
+  // Time for rank 0 to report which rank failed first.
   std::chrono::milliseconds verdict_limit{2'000};
-  // For the other ranks to leave once this one is done.
+  // Time for the other ranks to leave once this one is done.
   std::chrono::milliseconds leave_limit{10'000};
-  // Above 0: a process that is still there this long after it learned of the run's failure prints
-  // it and ends with kRuntime, in whatever call its main thread is stuck. For commands, not for
-  // tests of one process.
+  // Above 0: a process that still exists this long after it learned of the run's failure prints it
+  // and ends with kRuntime, in whatever call its main thread is stuck. For commands, not for tests
+  // in one process.
   std::chrono::milliseconds exit_when_stuck{0};
 };
 
 class TcpGroup : public ProcessGroup {
  public:
-  // Returns when all ranks have met. Throws as Meet does (rendezvous.h) if they do not. REQUIRES:
-  // world_size is 2 or more. Takes place.listen_fd over.
+  // Returns when all ranks have met. Otherwise throws as Meet does (rendezvous.h). REQUIRES:
+  // world_size is 2 or more. Takes ownership of place.listen_fd.
   explicit TcpGroup(const ProcessPlace& place, const TcpGroupOptions& options = {});
-  // Leaves: goes at once if the run has failed, else says goodbye, which is no failure unless
-  // others call a collective after it. Rank 0 stays for the others, up to leave_limit. Whoever
-  // leaves because of an error calls Fail() before.
+  // Leaves: at once if the run has failed, else with a goodbye, which is no failure unless others
+  // call a collective after it. Rank 0 waits for the others, up to leave_limit. A rank that leaves
+  // because of an error calls Fail() before.
   ~TcpGroup() override;
 
   const ProcessPlace& place() const override;
