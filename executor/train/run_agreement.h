@@ -1,5 +1,5 @@
-// Ranks that are started apart may be told different things, and a resume other things than its
-// checkpoint. Found before the first step.
+// Checks before the first step that ranks started separately got the same instructions, and that a
+// resume got those of its checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -17,60 +17,58 @@
 
 namespace zeroplan {
 
-// What a rank is about to do, by name: {"program", "8c1f..."}, {"--steps", "100"}.
+// Facts of a rank's run, by name: {"program", "8c1f..."}, {"--steps", "100"}.
 using NamedFacts = std::vector<std::pair<std::string, std::string>>;
 
-// Called before anything else that ranks do together. They compare what runs (OwnBinary), then
-// `facts`, those that decide what is exchanged next. Rank 0 warns of clocks that differ
-// (ClockWarning). Throws as AgreeOnFacts.
+// Called before any other collective of the ranks. Compares the binaries (OwnBinary), then `facts`,
+// which determine the next exchanges. Rank 0 warns of clocks that differ (ClockWarning). Throws as
+// AgreeOnFacts.
 void AgreeAtStart(ProcessGroup& group, const NamedFacts& facts);
 
-// Throws Error(kUsage) on every rank, naming the first rank that differs from rank 0, and in what.
-// A fact that one of them lacks is "none" there. REQUIRES: no tab in a name, no line feed in
-// either.
+// Throws Error(kUsage) on every rank, naming the first rank that differs from rank 0, and the fact.
+// A missing fact counts as "none". REQUIRES: no tab in a name, no line feed in either.
 void AgreeOnFacts(ProcessGroup& group, const NamedFacts& facts);
 
-// What the program was lowered from, by name: the model's fields, and the setup's keys as a config
-// has them ("zero_optimization.stage"). What a config says of a setup is among them by itself.
+// The inputs of the program's lowering, by name: the model's fields, and the setup's keys in a
+// config ("zero_optimization.stage"), each key as a fact of its own.
 NamedFacts SettingsOf(const Program& program);
 
-// What this process runs: version, a hash of its program's file, the version of NCCL ("none" in
-// a build without) and CudaLibraries. Two builds of one version may differ in the last bit of a
+// This process's binary: version, a hash of its program's file, the version of NCCL ("none" in a
+// build without) and CudaLibraries. Two builds of one version may differ in the last bit of a
 // result.
 NamedFacts OwnBinary();
 
-// The files of cuBLAS, cuDNN and the CUDA runtime that are loaded, whose names hold their versions:
-// "libcublasLt.so.13.1.0.3, libcudart.so.13.0.96". "none loaded" if none is. `maps`: a file as
-// /proc/self/maps.
+// The loaded files of cuBLAS, cuDNN and the CUDA runtime, whose names contain their versions:
+// "libcublasLt.so.13.1.0.3, libcudart.so.13.0.96". "none loaded" if none is. `maps`: a file in the
+// format of /proc/self/maps.
 std::string CudaLibraries(const std::filesystem::path& maps = "/proc/self/maps");
 
 // "" if the ranks' clocks, read at about the same time in ms since the epoch, are within a few
 // seconds of each other; else a sentence that names the rank that is farthest off.
 std::string ClockWarning(const std::vector<int64_t>& clocks_ms);
 
-// What a resume may change only where --allow-change names it: other samples would be trained on,
-// or held-out ones, or adapters on another base than theirs.
+// Facts that a resume may change only if --allow-change names them: otherwise it would train on
+// other samples, or on held-out ones, or use adapters with another base than theirs.
 inline constexpr std::string_view kHeldFacts[] = {"data", "order", "seq-len", "base"};
 
-// The facts that decide the numbers of a run, by name: those, and "global batch", "lr", "betas",
-// ..., "schedule", "precision", "products", "master weights" and "optimizer states". `steps`: the
-// length of the run, which schedules without one of their own decay over. `data`: the digest of its
-// content. What merely says how the work is cut (micro-batch, ranks, stage, offload, recompute) is
-// not among them.
+// The facts that determine the numbers of a run, by name: those of kHeldFacts, and "global batch",
+// "lr", "betas", ..., "schedule", "precision", "products", "master weights" and "optimizer states".
+// `steps`: the length of the run, over which schedules without a length of their own decay. `data`:
+// the digest of its content. Facts that only determine how the work is divided (micro-batch, ranks,
+// stage, offload, recompute) are left out.
 NamedFacts DecidingFacts(const TrainSetup& setup, int64_t steps, bool shuffle,
                          const std::string& data, Packing packing = Packing::kStream,
                          bool truncate = false);
 
 struct RunChange {
   std::string name;
-  // "lr: 0.001 in the checkpoint, 0.0005 from here on"; of states also what becomes of the numbers:
+  // "lr: 0.001 in the checkpoint, 0.0005 from here on"; for states also their conversion:
   // "optimizer states: fp32 in the checkpoint, bf16 from here on: rounded once".
   std::string sentence;
 };
 
-// Compares with the facts that the checkpoint was saved with. Throws Error(kUsage) naming every
-// held fact that differs and is not in `allowed`, with the checkpoint. Returns every other
-// difference.
+// Compares with the facts saved in the checkpoint. Throws Error(kUsage) naming every held fact that
+// differs and is not in `allowed`, with the checkpoint. Returns every other difference.
 std::vector<RunChange> CompareWithCheckpoint(const NamedFacts& now,
                                              const std::map<std::string, std::string>& saved,
                                              const std::vector<std::string>& allowed,

@@ -1,4 +1,4 @@
-// How a run ends before its last step: by bad steps, by a failure, or on request.
+// Ends of a run before its last step: by bad steps, by a failure, or on request.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,7 @@ namespace zeroplan {
 // "gradients that are not finite". Empty for kTaken.
 std::string SkipReasonText(int32_t reason);
 
-// Counts steps that were skipped because something was wrong with them, and says when too many came
-// in a row.
+// Counts bad steps, which were skipped, and tells when too many came in a row.
 class BadSteps {
  public:
   // At most `limit` bad steps in a row are skipped; one more is too many.
@@ -26,44 +25,45 @@ class BadSteps {
 
   // `state`: the state of the first step.
   void Start(const StepState& state) { scale_ = state.loss_scale; }
-  // Called after each step. An overflow that a lower loss scale may cure is not bad: it is how a
-  // dynamic scale is found.
+  // Called after each step. An overflow that a lower loss scale may cure is not bad, because a
+  // dynamic scale is found by overflows.
   void Note(const StepState& state);
 
   int64_t in_a_row() const { return in_a_row_; }
   bool too_many() const { return in_a_row_ > limit_; }
   // Whether any step since Start changed the weights.
   bool any_taken() const { return any_taken_; }
-  // Whether steps were made, and each was one that nothing will cure.
+  // Whether there were steps, and no lower scale could have cured any of them.
   bool nothing_learned() const { return any_lost_ && !any_taken_ && !any_curable_; }
 
  private:
   PrecisionConfig precision_;
   int64_t limit_;
-  float scale_ = 1;  // of the coming step
+  float scale_ = 1;  // scale of the next step
   int64_t in_a_row_ = 0;
   bool any_taken_ = false, any_curable_ = false, any_lost_ = false;
 };
 
-// Ends a run early: by a stop that was asked of any rank, or by the failure of one.
+// Ends a run early: by a stop requested from any rank, or by the failure of one.
 class Leaving {
  public:
-  // `parts` outlives it.
+  // `parts` must outlive it.
   explicit Leaving(const RunParts& parts) : parts_(parts) {}
 
   // Keeps this process's failure until all ranks have saved. Any thread.
   void KeepFailure(const std::exception_ptr& failure);
   bool HasFailed() const;
-  // A rank could not fill its batch of a step.
+  // Notes that a rank could not fill its batch of a step.
   void NoteAbandoned() { some_rank_failed_ = true; }
-  // Between steps: whether any rank was asked to stop or has failed. All ranks call it at once.
+  // Between steps: checks whether a stop was requested from any rank or one has failed. All ranks
+  // call it at once.
   void LookForReason();
 
   bool interrupted() const { return interrupted_; }
   bool some_rank_failed() const { return some_rank_failed_; }
   bool leaving() const { return interrupted_ || some_rank_failed_; }
 
-  // The observer's failure is no reason to lose what was trained.
+  // Calls `tell`, and keeps its failure: an observer's failure must not lose the training so far.
   template <typename Fn>
   void Tell(Fn&& tell) {
     try {
@@ -73,30 +73,30 @@ class Leaving {
     }
   }
 
-  // Saves what was trained and throws why a rank failed. All ranks call it, where the state is
-  // whole on every rank.
+  // Saves the training so far and throws the failure of a rank. All ranks call it, when the state
+  // is whole on every rank.
   [[noreturn]] void EndFailed(const BadSteps& bad_steps, RunSaves& saves) const;
 
  private:
   const RunParts& parts_;
   bool interrupted_ = false, some_rank_failed_ = false;
   mutable std::mutex mutex_;
-  std::exception_ptr failure_;  // of this process; under mutex_
+  std::exception_ptr failure_;  // this process's; guarded by mutex_
 };
 
-// How a run ends that has diverged. Saves the state before the bad steps, which changed nothing,
-// unless it is saved already or no step was good. Then throws Error(kDiverged) that names what to
-// go on from. `state` is that after the last step. All ranks call it.
+// Ends a run that has diverged. Saves the state before the bad steps, which changed nothing, unless
+// it is saved already or no step was good. Then throws Error(kDiverged) that names the checkpoint
+// to continue from. `state`: after the last step. All ranks call it.
 [[noreturn]] void EndDiverged(const RunParts& parts, const StepState& state,
                               const BadSteps& bad_steps, RunSaves& saves);
 
-// How a run ends of which no step changed the weights, in this process or before. Saves nothing.
-// Throws Error(kDiverged). All ranks call it.
+// Ends a run in which no step changed the weights, in this process or before. Saves nothing. Throws
+// Error(kDiverged). All ranks call it.
 [[noreturn]] void EndUntrained(const RunParts& parts, const StepState& state,
                                const BadSteps& bad_steps, RunSaves& saves);
 
-// How a run ends whose updates ran in the backward pass of a step that should have been left out:
-// nothing of it is saved. Throws Error(kDiverged). All ranks call it.
+// Ends a run whose updates ran in the backward pass of a step that should have been skipped: saves
+// nothing. Throws Error(kDiverged). All ranks call it.
 [[noreturn]] void EndDamaged(const RunParts& parts, RunSaves& saves);
 
 }  // namespace zeroplan

@@ -1,5 +1,5 @@
-// The loop of a run: its steps, the validations and saves between them, and what is left at its
-// end.
+// The loop of a run: its steps, the validations and saves between them, and the remaining work at
+// its end.
 #pragma once
 
 #include "executor/train/run_end.h"
@@ -9,8 +9,8 @@
 
 namespace zeroplan {
 
-// Steps and validations until the run has its length or ends early, the last checkpoint and
-// weights. All ranks call it. Throws as EndDiverged, and what fails.
+// Runs steps and validations until the run has its length or ends early, then the last checkpoint
+// and weights. All ranks call it. Throws as EndDiverged, and other failures.
 RunReport RunLoop(const RunParts& parts, Leaving& leaving, RunSaves& saves);
 
 }  // namespace zeroplan

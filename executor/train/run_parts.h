@@ -1,5 +1,5 @@
-// What the parts of a running run share: the run itself, where it is, and how long each part may
-// take.
+// Data shared by the parts of a running run: the run itself, its progress, and the time limits of
+// its parts.
 #pragma once
 
 #include <cstddef>
@@ -18,18 +18,19 @@
 
 namespace zeroplan {
 
-// How long a step may take before it is taken for hung.
+// The time after which a step counts as hung.
 class StepLimit {
  public:
-  // `asked` in seconds, 0: none. Unset: kFactor times what is predicted or the median of the last
-  // steps, whichever is longer, and kFloor at least; kFirst where neither is known.
+  // `asked`: in seconds, 0: no limit. Unset: kFactor times the longer of the prediction and the
+  // median of the last steps, and kFloor at least; kFirst if neither is known.
   explicit StepLimit(std::optional<double> asked) : asked_(asked) {}
 
   void Predict(double seconds) { predicted_ = seconds; }
   void Note(double seconds);
-  // 0: none.
+  // 0: no limit.
   double seconds() const;
-  // How long a rank may stand still in set-up, loading and saving, which have no time to go by.
+  // The longest time without progress of a rank in set-up, loading and saving, which have no
+  // predicted time.
   double still_seconds() const { return asked_ && *asked_ <= 0 ? 0 : kStill; }
 
   static constexpr double kFloor = 300, kFactor = 20, kFirst = 3600, kStill = 1800;
@@ -39,25 +40,25 @@ class StepLimit {
 
   std::optional<double> asked_;
   double predicted_ = 0;
-  std::vector<double> last_;  // a ring
+  std::vector<double> last_;  // ring buffer
   size_t noted_ = 0;
 };
 
-// How long the parts of a run may take, steps and others.
+// Time limits of the parts of a run, steps and others.
 class RunLimits {
  public:
-  // `watch` and `group` outlive it.
+  // `watch` and `group` must outlive it.
   RunLimits(Watch& watch, ProcessGroup& group, std::optional<double> step_timeout)
       : step(step_timeout), watch_(watch), group_(group) {}
 
-  // Set-up, loading and saving may take any time as long as they get on. Rank 0 shows `what` on the
+  // Allows set-up, loading and saving any time as long as they progress. Rank 0 shows `what` on the
   // progress line (core/base/terminal.h).
   void ExpectMoves(std::string what) const;
-  // `what` takes no longer than a step.
+  // Limits `what` to the time of a step.
   void ExpectStep(std::string what) const;
-  // How long ranks wait for one another in the control channel; 0: for ever.
+  // Sets how long ranks wait for one another in the control channel; 0: for ever.
   void SetMeeting(double seconds, const std::string& purpose) const;
-  // How long one may stand still that has no other limit; 0: for ever.
+  // The longest time without progress for parts without another limit; 0: no limit.
   double still_seconds() const { return step.still_seconds(); }
 
   StepLimit step;
@@ -67,15 +68,15 @@ class RunLimits {
   ProcessGroup& group_;
 };
 
-// Where a run is.
+// The progress of a run.
 struct RunState {
   int64_t done = 0;         // optimizer steps, skipped ones included
   uint64_t consumed = 0;    // training positions used
-  int64_t resumed_at = -1;  // a step; -1: the run is fresh
+  int64_t resumed_at = -1;  // step at which it resumed; -1: the run is fresh
   BestValidation best;
 };
 
-// All outlive the parts of the run that share them.
+// References; all must outlive the parts of the run that share them.
 struct RunParts {
   const OpenedRun& opened;
   const TrainOptions& options;

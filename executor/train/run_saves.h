@@ -1,4 +1,5 @@
-// The checkpoints of a run: those for which its steps wait, and those written beside them.
+// The checkpoints of a run: those for which its steps wait, and those written concurrently with
+// steps.
 #pragma once
 
 #include <chrono>
@@ -14,41 +15,40 @@
 
 namespace zeroplan {
 
-// All ranks call it at the same points of the run. What it throws ends the run.
+// All ranks call it at the same points of the run. An exception of it ends the run.
 class RunSaves {
  public:
-  // `parts` outlives it. `tell` is called with each checkpoint that is complete.
+  // `parts` must outlive it. Calls `tell` with each complete checkpoint.
   RunSaves(const RunParts& parts, std::function<void(const SaveReport&)> tell);
-  // Gives up what is under way.
+  // Gives up a save under way.
   ~RunSaves();
   RunSaves(const RunSaves&) = delete;
   RunSaves& operator=(const RunSaves&) = delete;
 
-  // `meta` is of now, without state and files. Returns once all of it is saved, after the save that
-  // was under way.
+  // `meta` describes the present, without state and files. Returns once all of it is saved, after
+  // any save under way.
   void Save(const CheckpointMeta& meta);
-  // Returns once the next step may begin: the rest goes on beside it, if the program has a copy to
-  // save from.
+  // Returns once the next step may begin: the rest of the save runs concurrently with it, if the
+  // program has a save copy.
   void SaveBetweenSteps(const CheckpointMeta& meta);
-  // A step was made, in so many seconds.
+  // Notes the time of a step.
   void NoteStep(double seconds) { schedule_.NoteStep(seconds); }
-  // Whether the state after it is to be saved. An interval that is chosen here never makes steps
-  // wait for the save before.
+  // Whether the present state should be saved. If the interval is chosen here, a save is never due
+  // while steps would have to wait for the previous one.
   bool IsDue() const {
     const bool waits = schedule_.is_auto() && beside_ && beside_->under_way();
     return !waits && schedule_.IsDue(parts_.state.done);
   }
-  // Between two steps, of about `step_seconds` each: how the save beside them gets on.
+  // Called between two steps, of about `step_seconds` each: advances the concurrent save.
   void Look(double step_seconds);
-  // Waits for the save that is under way, if one is.
+  // Waits for a save under way.
   void Finish();
-  // The same for a run that has failed, where no other rank's part is missing. Logs its own
-  // failures.
+  // The same for a run that has failed, if no other rank's part is missing. Logs its own failures.
   void FinishAlone();
 
   // The step of the last complete checkpoint of this process; -1: none.
   int64_t saved_at() const { return saved_at_; }
-  // The last checkpoint saved, or the one that the run was resumed from; empty: none.
+  // The last checkpoint saved, or the one that the run resumed from; empty: none.
   const std::filesystem::path& last_checkpoint() const { return last_checkpoint_; }
   void ResumedFrom(const std::filesystem::path& checkpoint) { last_checkpoint_ = checkpoint; }
   int64_t count() const { return count_; }
@@ -59,7 +59,7 @@ class RunSaves {
   void Begin(CheckpointMeta meta);
   void SaveWaiting(const CheckpointMeta& meta);
   void NoteSaved(const std::filesystem::path& folder);
-  // What rank 0 measured says how often all ranks save from here on.
+  // Sets the interval of all ranks' later saves from rank 0's measurements.
   void ChooseInterval();
 
   const RunParts& parts_;
@@ -67,7 +67,7 @@ class RunSaves {
   SaveSchedule schedule_;
   const std::function<void(const SaveReport&)> tell_;
   std::unique_ptr<BackgroundSave> beside_;  // null: steps wait
-  SaveReport report_;                       // of the save under way, or the last
+  SaveReport report_;                       // the save under way, or the last one
   std::chrono::steady_clock::time_point copied_at_;
   int64_t saved_at_ = -1, count_ = 0, waited_for_ = 0;
   std::filesystem::path last_checkpoint_;

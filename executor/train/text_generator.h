@@ -1,6 +1,6 @@
-// Text from a trained model, one token at a time. Its plan is a program as any other: one pass over
-// the prompt leaves the keys and values of its tokens in memory (section generate), and each token
-// after it is one row through the layers (section decode).
+// Generates text with a trained model, one token at a time. Its plan is a program like any other:
+// one pass over the prompt stores the keys and values of its tokens (section generate), and each
+// later token is one row through the layers (section decode).
 #pragma once
 
 #include <array>
@@ -20,48 +20,49 @@
 
 namespace zeroplan {
 
-// The choice of the next token from the scores of all.
+// How the next token is chosen from the scores of all.
 struct SamplingOptions {
   double temperature = 0.8;  // 0: always the likeliest token
   int top_k = 40;            // only this many of the likeliest; 0: all
-  // Draws from the fewest of the likeliest whose probabilities together reach this much, as in
-  // nucleus sampling (Holtzman et al. 2020). 1: all.
+  // Draws from the fewest of the likeliest tokens whose probabilities add up to at least this, as
+  // in nucleus sampling (Holtzman et al. 2020). 1: all.
   double top_p = 1;
   uint64_t seed = 1;
 };
 
-// `logits`: of each token, finite. Of equal ones the first is the likelier. REQUIRES: not empty.
+// `logits`: one for each token, finite. Among equal ones the first counts as likelier. REQUIRES:
+// not empty.
 int32_t DrawToken(std::span<const float> logits, const SamplingOptions& sampling,
                   std::mt19937_64& random);
 
 struct GeneratorOptions {
-  // Tokens that are looked at, at most: the rows of the key-value cache. Of a longer text each
-  // token is a pass over the last `context` ones. 0: all the model has positions for.
+  // Limit of the tokens that attention sees: the rows of the key-value cache. Beyond it each token
+  // is a pass over the last `context` tokens. 0: all positions of the model.
   int64_t context = 0;
   int threads = 0;  // 0: one a core
   // False: each token is a pass over all before it. For comparison.
   bool keep_keys_values = true;
   Backend backend = Backend::kCpu;  // kCuda: this process's first GPU
-  // The type of weights, activations, keys and values; sums and logits are fp32.
+  // The dtype of weights, activations, keys and values; sums and logits are fp32.
   Dtype dtype = Dtype::kF32;
   bool flash_attention = true;  // see LowerOptions
-  // A LoRA adapter, merged into the weights as they are loaded; empty: none.
+  // A LoRA adapter, merged into the weights on loading; empty: none.
   std::filesystem::path adapter;
 };
 
-// The model that a generator runs: that in `folder`, with the vocabulary and the head that the
-// adapter, where one is named, gives it.
+// The model of a generator: that in `folder`, with the adapter's vocabulary and head if an adapter
+// is named.
 ModelSpec GeneratedModel(const std::filesystem::path& folder, const std::filesystem::path& adapter);
 
-// What generation of `model` with such options runs, and the memory that it takes.
+// The program of generation with `model` and those options, which fixes its memory.
 Program LowerGenerator(const ModelSpec& model, const GeneratorOptions& options);
 
 class TextGenerator {
  public:
-  // Takes the planned memory, then loads `folder` (config.json and safetensors) into it. Throws as
-  // Engine and HfWeightsSource.
+  // Allocates the planned memory, then loads `folder` (config.json and safetensors) into it. Throws
+  // as Engine and HfWeightsSource.
   TextGenerator(const std::filesystem::path& folder, const GeneratorOptions& options);
-  // The same with LowerGenerator's program at hand, which may be one for another backend.
+  // The same with a given program of LowerGenerator, which may be for another backend.
   TextGenerator(const std::filesystem::path& folder, Program program,
                 const GeneratorOptions& options);
   ~TextGenerator();
@@ -71,21 +72,21 @@ class TextGenerator {
   const ModelSpec& model() const;
   int64_t context() const;
   const Program& program() const;
-  // Bytes that were planned: of all, and of the keys and values among it.
+  // Planned bytes: all, and the keys' and values' among them.
   uint64_t planned_bytes() const;
   uint64_t key_value_bytes() const;
-  // The last byte that was used, + 1, by Space. What was planned, once a prompt and a token ran.
+  // The last used byte + 1, by Space. Equals the plan once a prompt and a token ran.
   std::array<uint64_t, kSpaces> used_bytes() const;
 
-  // Logits of the token after `tokens` (the last `context` of them); real vocabulary. What was
-  // kept of the tokens that the last call had at the front too is not computed again. Throws
-  // Error(kUsage) naming the folder if one is no finite number: its weights hold such.
+  // Logits of the token after `tokens` (the last `context` of them); real vocabulary. Reuses the
+  // keys and values of leading tokens that the last call had too. Throws Error(kUsage) naming the
+  // folder if a logit is not finite, which means that its weights contain such numbers.
   std::vector<float> NextLogits(const std::vector<int32_t>& tokens);
 
   enum class Ended { kCount, kStopToken, kByCaller };
-  // Appends up to `count` tokens to `tokens`, calling `on_token` for each, until that returns
-  // false or one of `stop_tokens` comes, which is appended without a call. An empty prompt starts
-  // from token 10 (a line feed in byte-level text).
+  // Appends up to `count` tokens to `tokens`, calling `on_token` for each, until that returns false
+  // or one of `stop_tokens` comes, which is appended without a call. An empty prompt starts from
+  // token 10 (a line feed in byte-level text).
   Ended Generate(std::vector<int32_t>& tokens, int64_t count, const SamplingOptions& sampling,
                  const std::vector<int32_t>& stop_tokens,
                  const std::function<bool(int32_t)>& on_token);
@@ -95,19 +96,19 @@ class TextGenerator {
   std::unique_ptr<Impl> impl_;
 };
 
-// Where generated text ends: before any of some texts. Takes text as it is made and hands on the
-// part that certainly comes before every stop text. A part that may begin one is held back until
-// the next piece decides.
+// Cuts generated text before the first of several stop texts. Receives text as it is generated and
+// returns the part that certainly precedes every stop text. Holds back a part that may begin one
+// until the next piece decides.
 class StopText {
  public:
-  // Empty ones are left out.
+  // Ignores empty ones.
   explicit StopText(std::vector<std::string> stops);
 
-  // What may be shown of the text so far and was not yet. REQUIRES: not found().
+  // The text that may be shown now and was not yet. REQUIRES: not found().
   std::string Push(std::string_view text);
-  // The text is over: what was held back.
+  // Ends the text; returns the part held back.
   std::string Finish();
-  // Whether a stop text has come; nothing of it, or behind it, was or will be handed on.
+  // Whether a stop text has come; neither it nor the text behind it is ever returned.
   bool found() const { return found_; }
 
  private:
