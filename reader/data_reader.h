@@ -1,5 +1,5 @@
-// Training data, read for a question as train reads it: what the command line and the libraries
-// give DataFields::read.
+// Reads training data for a question in the way of train: the function that the command line and
+// the libraries pass as DataFields::read.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,13 @@
 
 namespace zeroplan {
 
-// What the fields say of records and texts. Throws Error(kUsage) naming the field that is wrong.
+// The choices for records and texts in the fields. Throws Error(kUsage) naming the field that is
+// wrong.
 TextChoices ChoicesOf(const RecordFields& fields);
 
-// A DataReader. Makes tokens of what is none, and keeps them in the cache folder as train does
-// (text/documents/token_cache.h). Stops with Error(kInterrupted) where ThrowIfInterrupted does.
-// `says`: DataRequest's.
+// A DataReader. Tokenizes data that are not tokens yet, and keeps the tokens in the cache folder as
+// train does (text/documents/token_cache.h). Stops with Error(kInterrupted) if ThrowIfInterrupted
+// does. `says`: as in DataRequest.
 std::shared_ptr<const DataCount> CountData(const DataFields& fields, const std::string& folder,
                                            int64_t vocab, bool says);
 
