@@ -1,5 +1,4 @@
-// Where the turns of a rendered conversation lie: what its messages say, and the special tokens
-// around that.
+// The turns of a rendered conversation: the text of its messages, and the special tokens around it.
 #pragma once
 
 #include <algorithm>
@@ -18,26 +17,26 @@
 
 namespace zeroplan {
 
-// The mark of what names a thing that message `index` says: the name of a tool that it calls, which
-// a template may print again before what the tool answers.
+// The mark of a name printed by message `index`: the name of a tool that it calls, which a template
+// may print again before the tool's answer.
 inline int NameMark(int index) { return -index - 1; }
 
-// Where the text has what message `message` says.
+// The span of message `message` in the text.
 struct Said {
   size_t begin = 0;
   size_t end = 0;
   int message = 0;
 };
 
-// What each message says as one span, as far as no other message lies between. Rising. Where a
-// message says something, marks of nothing do not count. The name of what a message calls goes on
-// with what it says unless one of `openers` lies between.
+// The text of each message as one span, up to any text of another message. Rising. If a message has
+// text, its marks of empty text do not count. The name of a called tool extends the message's span
+// unless one of `openers` is between.
 std::vector<Said> WhatIsSaid(const jinja::Text& text, const std::vector<std::string>& openers);
 
-// Special texts of a tokenizer, found in what a template prints.
+// A tokenizer's special texts, searched in a template's output.
 class SpecialTokens {
  public:
-  // Of the tokenizer's added tokens, and `eos_token`, which may be none of them.
+  // The tokenizer's added tokens, and `eos_token`, which may be none of them.
   SpecialTokens(const Tokenizer& tokenizer, const SpecialTexts& specials) {
     for (const AddedToken& token : tokenizer.added_tokens()) {
       if (!token.content.empty()) tokens_.emplace_back(token.content, token.id);
@@ -58,7 +57,7 @@ class SpecialTokens {
     int32_t id = 0;
     size_t end() const { return begin + text.size(); }
   };
-  // The longest that stands at `at`.
+  // The longest one at `at`.
   std::optional<Found> At(std::string_view text, size_t at) const {
     if (at >= text.size() || !begins_[static_cast<unsigned char>(text[at])]) return std::nullopt;
     for (const auto& [token, id] : tokens_) {
@@ -66,7 +65,7 @@ class SpecialTokens {
     }
     return std::nullopt;
   }
-  // The first that begins in [from, to).
+  // The first one that begins in [from, to).
   std::optional<Found> Next(std::string_view text, size_t from, size_t to) const {
     for (size_t at = from; at < to; ++at) {
       if (std::optional<Found> found = At(text, at)) return found;
@@ -76,7 +75,7 @@ class SpecialTokens {
 
  private:
   std::vector<std::pair<std::string, int32_t>> tokens_;  // longest first
-  std::array<bool, 256> begins_{};                       // bytes that one begins with
+  std::array<bool, 256> begins_{};                       // first bytes of the tokens
 };
 
 }  // namespace zeroplan

@@ -1,4 +1,4 @@
-// Documents of training data, one after the other: text files, and records.
+// Documents of training data in order: text files, and records.
 #pragma once
 
 #include <cstdint>
@@ -15,32 +15,32 @@
 
 namespace zeroplan {
 
-// One document as it was found.
+// One document as read.
 struct RawDocument {
   std::string where;                   // "chats.jsonl:7", "t.parquet: row 7"; a text file's path
-  std::optional<RecordFormat> format;  // of a record; nullopt: text
-  std::string bytes;                   // of a record, or the text, or its first part
-  uint64_t broken = 0;                 // of a record: bytes that were no UTF-8 and are U+FFFD now
-  std::unique_ptr<ByteSource> more;    // of a text: what is not in `bytes`
+  std::optional<RecordFormat> format;  // a record's; nullopt: text
+  std::string bytes;                   // a record, or the text, or its first part
+  uint64_t broken = 0;                 // a record's bytes that were not UTF-8, replaced by U+FFFD
+  std::unique_ptr<ByteSource> more;    // the rest of a text that is not in `bytes`
 };
 
 class DocumentSource {
  public:
-  // So much of a text file is read at once: the rest is left to whoever encodes it.
+  // Bytes of a text file that are read at once: the encoder reads the rest.
   static constexpr size_t kTextBytes = size_t{8} << 20;
 
-  // Files are opened as they are reached. `names` as for RecognizeRecord.
+  // Opens files as it reaches them. `names` as for RecognizeRecord.
   DocumentSource(std::vector<std::filesystem::path> files, RecordNames names);
 
-  // False: there are no more. Empty text files and blank lines are skipped. Throws Error(kUsage)
-  // naming file, or file and line, of what cannot be read; also for token files, and for files of
-  // records of which too much is no UTF-8 (TextCheck). After an error in
-  // one record the next call goes on with the record behind it, if can_go_on().
+  // False: there are no more. Skips empty text files and blank lines. Throws Error(kUsage) naming
+  // file, or file and line, if reading fails; also for token files, and for files of records with
+  // too many bytes that are not UTF-8 (TextCheck). After an error in one record the next call
+  // continues with the record behind it, if can_go_on().
   bool Next(RawDocument* document);
   // Whether the place of the next record is known, after an error.
   bool can_go_on() const { return read_ || (records_ != nullptr && records_->can_go_on()); }
 
-  // Bytes of all files as they lie on disk: read so far, and all.
+  // Bytes of all files on disk: read so far, and total.
   uint64_t position() const;
   uint64_t size() const { return size_; }
 
@@ -53,13 +53,13 @@ class DocumentSource {
   RecordNames names_;
   std::vector<std::string> members_;
   size_t next_ = 0;
-  uint64_t before_ = 0;  // bytes of files that are done
+  uint64_t before_ = 0;  // size of the files before the present one
   uint64_t size_ = 0;
-  std::unique_ptr<RecordReader> records_;  // of the file before next_
+  std::unique_ptr<RecordReader> records_;  // reader of the file before next_
   std::optional<RecordFormat> format_;
-  TextCheck check_;       // of the records so far
+  TextCheck check_;       // covers the records so far
   uint64_t checked_ = 0;  // bytes of records since CheckFile
-  bool read_ = false;     // a record was read, and what came after it went wrong
+  bool read_ = false;     // a record was read, and then its processing failed
 };
 
 }  // namespace zeroplan

@@ -1,4 +1,5 @@
-// Messages of a record: who says what, which of it is to be learned, and what stands beside them.
+// Messages of a record: their roles and contents, the parts that count in the loss, and the members
+// next to them.
 #pragma once
 
 #include <string>
@@ -13,28 +14,29 @@ namespace zeroplan {
 
 // All of these throw Error(kUsage) starting with `where` and naming the member that is wrong.
 
-// Adds the messages of `list`, which is called `path`. Members of their parts that no template gets
-// are added to `unused`.
+// Adds the messages of `list`, whose name is `path`. Adds members of their parts that reach no
+// template to `unused`.
 void AddMessages(const RecordJson& list, std::string_view where, const std::string& path,
                  std::vector<ChatMessage>* messages, std::vector<std::string>* unused);
 
-// The list "loss_mask" beside a conversation says of each of its messages whether it counts.
+// Applies the list "loss_mask" of a conversation, which sets for each of its messages whether it
+// counts.
 void ApplyLossMask(const RecordJson& record, const RecordFormat& format, std::string_view where,
                    std::vector<ChatMessage>* messages);
-// Refuses what changes how a record is trained on elsewhere, and is not supported: images and the
-// like, marks of whole records, labels of preference.
+// Refuses members that change training elsewhere and are not supported: images and the like, marks
+// of whole records, labels of preference.
 void RefuseUnsupported(const RecordJson& record, const RecordFormat& format,
                        std::string_view where);
-// Refuses a conversation whose answer stands beside it, as in data of preferences.
+// Refuses a conversation whose answer is outside of it, as in preference data.
 void RefuseOpenEnd(const RecordJson& record, std::string_view where,
                    const std::vector<ChatMessage>& messages);
-// The members that these two look at.
+// The members that RefuseUnsupported and RefuseOpenEnd check.
 const std::vector<std::string>& MembersThatMark();
 
-// "tools" (or "functions"), "documents" and "chat_template_kwargs".
+// Adds "tools" (or "functions"), "documents" and "chat_template_kwargs".
 void AddSurroundings(const RecordJson& record, const RecordFormat& format, std::string_view where,
                      Conversation* chat);
-// A "system" beside the messages is the first of them.
+// Adds a "system" member outside the messages as the first of them.
 void AddSystem(const RecordJson& record, const RecordFormat& format, std::string_view where,
                std::vector<ChatMessage>* messages);
 

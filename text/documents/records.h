@@ -1,4 +1,4 @@
-// Records of training data: what the members of a JSON object are, and what they say.
+// Records of training data: the form of a JSON object's members, and their contents.
 #pragma once
 
 #include <cstddef>
@@ -11,32 +11,30 @@
 
 namespace zeroplan {
 
-// The forms that records have, by the members that make them.
+// The forms of records, by the members that identify them.
 //
 //   kText            {"text": "..."}
 //   kCompletion      {"prompt": "...", "completion": "..."}
 //   kChat            {"messages": [{"role": "user", "content": "..."}, ...]}; "conversations" is
 //                    the same, and messages may be {"from": "human", "value": "..."} (ShareGPT)
 //   kChatCompletion  {"prompt": [{...}], "completion": [{...}]}
-//   kInstruction     {"instruction": "...", "input": "...", "output": "..."}: "input" may be
-//   missing
+//   kInstruction     {"instruction": "...", "input": "...", "output": "..."}: "input" is optional
 //                    (Alpaca); also "system", and "history" as a list of pairs
 //   kQuestion        {"question": "...", "answer": "..."}
 //
-// Conversations may have "tools", "documents" and "chat_template_kwargs" beside them, as in TRL,
-// "functions" (OpenAI's tools before these), "system", which becomes the first message, and
-// "loss_mask", a list that says of each message whether it counts.
+// Conversations may also have "tools", "documents" and "chat_template_kwargs", as in TRL,
+// "functions" (OpenAI's name before "tools"), "system", which becomes the first message, and
+// "loss_mask", a list that sets for each message whether it counts.
 struct RecordFormat {
   enum class Kind { kText, kCompletion, kChat, kChatCompletion, kInstruction, kQuestion };
   Kind kind = Kind::kText;
-  // What members of the form are called in this file, where they have other names: (of the form,
-  // in the file).
+  // Members of the form with other names in this file: (form's name, file's name).
   std::vector<std::pair<std::string, std::string>> names;
 
-  // Whether records become conversations where the model has a chat template: all of them, or
-  // (kInstruction) only those of such a model.
+  // Whether records become conversations if the model has a chat template: required for all such
+  // forms, optional for kInstruction.
   bool is_chat() const { return kind != Kind::kText && kind != Kind::kCompletion; }
-  // Whether they can be trained on without a chat template.
+  // Whether they cannot be trained on without a chat template.
   bool needs_template() const { return is_chat() && kind != Kind::kInstruction; }
   // The file's name of a member of the form.
   std::string NameOf(std::string_view member) const;
@@ -46,36 +44,35 @@ struct RecordFormat {
   std::string Description() const;
 };
 
-// How the members of records are called: the form's member and the file's ("prompt", "question").
-// Empty: the file's first record says it by the members it has.
+// The names of record members: the form's and the file's ("prompt", "question"). Empty: taken from
+// the members of the file's first record.
 using RecordNames = std::vector<std::pair<std::string, std::string>>;
 // Throws Error(kUsage) naming ⟦map⟧ unless the members are those of one form.
 void CheckRecordNames(const RecordNames& names);
-// All members that records are made of, with those of `names`.
+// All members that records may have, including those of `names`.
 std::vector<std::string> RecordMembers(const RecordNames& names);
 
 // Texts are well-formed UTF-8.
 struct Record {
-  std::string text;        // kText; kCompletion: the prompt, kInstruction: that of Alpaca
+  std::string text;        // kText; kCompletion: the prompt, kInstruction: Alpaca's prompt
   std::string completion;  // kCompletion, kInstruction
-  Conversation chat;       // where the form is_chat()
-  // Members that nothing was made of, as "id"; those of messages that a template may ask for are
-  // not among them.
+  Conversation chat;       // set if the form is_chat()
+  // Members that are not used, such as "id"; excludes members of messages that a template may read.
   std::vector<std::string> unused;
 };
 
-// What the file of this line holds, as its first record says. Throws Error(kUsage) starting with
-// `where` ("chats.jsonl:1") if it is no JSON object, has none of these members, or several that
-// could be meant.
+// The form of a file's records, from its first line. Throws Error(kUsage) starting with `where`
+// ("chats.jsonl:1") if it is no JSON object, has none of these members, or members of several
+// forms.
 RecordFormat RecognizeRecord(std::string_view line, std::string_view where,
                              const RecordNames& names);
 
 // Throws Error(kUsage) starting with `where` and naming the member if the line is no such record,
-// or says something of how it is to be trained on that is not supported.
+// or sets something about training that is not supported.
 Record ReadRecord(std::string_view line, const RecordFormat& format, std::string_view where);
 
-// Reads arguments of calls that are a text of JSON, as OpenAI has them: templates print them as
-// JSON, which would escape the text again. Throws as ReadRecord.
+// Parses arguments of calls that are a JSON text, as OpenAI writes them, because templates print
+// arguments as JSON and would escape the text again. Throws as ReadRecord.
 void ReadArguments(std::string_view where, Conversation* chat);
 
 }  // namespace zeroplan

@@ -1,4 +1,4 @@
-// Notes what records have and the tokens of them do not, for a line a file.
+// Collects members of records that their tokens lack, to report them in a line a file.
 #pragma once
 
 #include <filesystem>
@@ -9,19 +9,19 @@
 
 namespace zeroplan {
 
-// Names the parts of a conversation that the template prints nothing of: "messages[].time".
-// `rendered`: of it, without a generation prompt.
+// Names the parts of a conversation of which the template prints nothing: "messages[].time".
+// `rendered`: its rendering, without a generation prompt.
 std::vector<std::string> UnprintedParts(const ChatTemplate& chat, const Conversation& conversation,
                                         const ChatTemplate::Rendered& rendered);
 
 class UntrainedMembers {
  public:
-  // A record at `where` ("chats.jsonl:7") has members that nothing was made of (`unused`), and some
-  // that the chat template prints nothing of (`unprinted`). REQUIRES: the records of a file follow
-  // one another.
+  // Notes that a record at `where` ("chats.jsonl:7") has members that are not used (`unused`), and
+  // some of which the chat template prints nothing (`unprinted`). REQUIRES: the records of a file
+  // follow one another.
   void Add(const std::string& where, const std::vector<std::string>& unused,
            const std::vector<std::string>& unprinted);
-  // Names all of them, once for the files of which they are the same.
+  // Logs all of them, once for files with the same ones.
   void Say() const;
 
  private:
