@@ -11,12 +11,13 @@ struct XXH3_state_s;
 
 namespace zeroplan {
 
-// Which file lies where in memory, for the one who finds out that it no longer does: touching what
-// was cut off a mapped file, or what its disk cannot read, raises SIGBUS.
+// Finds the file that is mapped at an address, for the handler of SIGBUS, which is raised by access
+// to a truncated part of a mapped file, or to bytes that its disk cannot read.
 //
-// A range of memory that a file is mapped to, while it lives. With the first one the process gets a
-// handler for SIGBUS (unless it has one): in such a range it names the file on stderr and ends the
-// process with exit code 4; elsewhere the signal does what it does by default.
+// Registers a range of memory that a file is mapped to during its lifetime. The first one installs
+// a handler for SIGBUS (unless the process has one): in a registered range it prints the file's
+// name on stderr and ends the process with exit code 4; elsewhere the signal has its default
+// effect.
 class MappedRange {
  public:
   MappedRange() = default;
@@ -33,11 +34,11 @@ class MappedRange {
   Node* node_ = nullptr;
 };
 
-// The bytes of a regular file, read-only. Small files are read into memory: a mapping costs a page
-// and one of the process's 65,530 map slots, which a folder of sources would use up.
+// The bytes of a regular file, read-only. Small files are read into memory, because a mapping costs
+// a page and one of the process's 65,530 map slots, which a folder of sources would use up.
 //
-// A mapped file must not shrink while it is open: touching what was cut off ends the process with a
-// message that names the file (MappedRange).
+// A mapped file must not shrink while it is open: access to a truncated part ends the process with
+// a message that names the file (MappedRange).
 class MappedFile {
  public:
   // Throws Error(kUsage) naming the path if it cannot be opened, is no regular file, or cannot be
@@ -55,11 +56,11 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   uint64_t size() const { return size_; }
 
-  // Asks for the bytes to be read from disk now, without waiting; cut at the file's end.
+  // Starts reading the bytes from disk, without waiting; cut at the file's end.
   void Prefetch(uint64_t offset, uint64_t bytes) const noexcept;
-  // Takes whole pages of the range out of this process's memory: they may stay in the system's
-  // cache, and come back when they are touched. What reads a file larger than the memory that was
-  // planned for it calls this behind itself.
+  // Drops whole pages of the range from this process's memory: they may stay in the system's cache,
+  // and return on access. Readers of a file larger than the memory planned for it call this for the
+  // part they have read.
   void DropResident(uint64_t offset, uint64_t bytes) const noexcept;
 
  private:
@@ -68,12 +69,12 @@ class MappedFile {
 
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
-  MappedRange range_;                  // of what is mapped
-  std::unique_ptr<std::byte[]> copy_;  // set for small files: then nothing is mapped
+  MappedRange range_;                  // the mapped range
+  std::unique_ptr<std::byte[]> copy_;  // set for small files, which are not mapped
 };
 
-// 128 bits of XXH3 over bytes, at the memory's speed: against damage and for names of contents, not
-// against malice.
+// The 128-bit XXH3 digest of bytes, at the memory's speed: detects damage and names contents, but
+// not safe against malice.
 using Checksum = std::array<uint64_t, 2>;
 
 class ChecksumStream {
@@ -84,9 +85,9 @@ class ChecksumStream {
   ChecksumStream& operator=(const ChecksumStream&) = delete;
 
   void Add(std::span<const std::byte> bytes);
-  // Bytes [offset, offset + bytes) of a file, which are let go behind it.
+  // Adds bytes [offset, offset + bytes) of a file, and drops their pages afterwards.
   void Add(const MappedFile& file, uint64_t offset, uint64_t bytes);
-  // Of what was added so far.
+  // The digest of all bytes added so far.
   Checksum Get() const;
 
  private:

@@ -1,9 +1,9 @@
-// Rows of Parquet and Arrow files. The Python package pyarrow reads them, which whoever has such
-// files has too (`datasets` and `pandas` bring it): no package of Debian or Ubuntu does.
+// Reads rows of Parquet and Arrow files through the Python package pyarrow, which users of such
+// files have (`datasets` and `pandas` bring it); no package of Debian or Ubuntu contains it.
 //
-// $ZEROPLAN_PYTHON, else python3, is started once a file and hands the rows over a pipe. It runs
-// nothing that lies where the data lie: its working folder is /, and neither that nor the folder
-// that zeroplan was called in is among those that it imports from or finds programs in.
+// Starts $ZEROPLAN_PYTHON, else python3, once a file, which sends the rows over a pipe. It runs no
+// code from the data's folder: its working folder is /, and it neither imports nor finds programs
+// there or in the folder in which zeroplan was called.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@
 
 namespace zeroplan {
 
-// As RecordReader::Open.
+// Same arguments and errors as RecordReader::Open.
 std::unique_ptr<RecordReader> OpenTable(const std::filesystem::path& path,
                                         std::span<const std::string> members);
 

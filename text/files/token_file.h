@@ -1,26 +1,26 @@
-// Files of tokens, as llm.c reads and writes them: a header of 256 int32 (magic number, version,
-// number of tokens, zeros), then the tokens, all little-endian. Magic number and version say how
-// large a token is. Bare files have no header: .u32 holds uint32 tokens, .u16 and .bin uint16.
-// Source: karpathy/llm.c, dev/data/data_common.py (HEADERS_INFO, write_datafile).
+// Token files in llm.c's format: a header of 256 int32 (magic number, version, number of tokens,
+// zeros), then the tokens, all little-endian. Magic number and version determine the size of a
+// token. Bare files have no header: .u32 holds uint32 tokens, .u16 and .bin uint16. Source:
+// karpathy/llm.c, dev/data/data_common.py (HEADERS_INFO, write_datafile).
 //
-// In the header's zeros zeroplan says which tokenizer the tokens are from (TokenFileOrigin): llm.c
-// does not look there. A file of documents has sections behind its tokens, and is refused by llm.c,
+// In the header's zeros, which llm.c ignores, zeroplan records the tokenizer of the tokens
+// (TokenFileOrigin). A file of documents has sections behind its tokens, and is refused by llm.c,
 // which expects the file to end there. In the header from its int32 number 13 on:
 //
 //   13      kTokenFileSectionsMark
-//   14, 15  tokens, uint64: number 2 says -1 where they are more than 2^31 - 1
+//   14, 15  tokens, uint64: number 2 is -1 if they are more than 2^31 - 1
 //   16, 17  documents, uint64
 //   18      1: there is a loss mask; else 0
 //   19      kTokenFileChecksumMark, if there is a checksum
-//   20..23  128 bits of XXH3: of all behind the header, then of the header with zeros here
-//   24      kTokenFileLossesMark, if the data had what the tokens lack (TokenFileLosses)
+//   20..23  128-bit XXH3 digest: of all behind the header, then of the header with zeros here
+//   24      kTokenFileLossesMark, if the tokens lack parts of the data (TokenFileLosses)
 //   25, 26  records, uint64
 //   27, 28  bytes, uint64
 //
-// Behind the tokens zeros up to a multiple of 8 bytes; then, for each document, the position of its
-// first token (uint64, rising, the first 0): a document ends where the next one begins; then the
-// loss mask, one bit a token, lowest bit first, 1: the token counts as a target of the loss. The
-// bits behind the last token are 0. Without a mask all tokens count.
+// Behind the tokens follow zeros up to a multiple of 8 bytes; then, for each document, the position
+// of its first token (uint64, rising, the first 0): a document ends where the next one begins; then
+// the loss mask, one bit a token, lowest bit first, 1: the token counts as a target of the loss.
+// The bits behind the last token are 0. Without a mask all tokens count.
 #pragma once
 
 #include <array>
@@ -45,7 +45,7 @@ inline constexpr TokenFileKind kTokenFiles16 = {20240520, 1, 2};
 inline constexpr TokenFileKind kTokenFiles32 = {20240801, 7, 4};
 inline constexpr uint64_t kTokenFileHeaderBytes = 256 * sizeof(int32_t);
 
-// Whose ids the tokens of a file are. In the header behind the number of tokens:
+// The tokenizer of a file's tokens. In the header behind the number of tokens:
 // kTokenFileOriginMark, then the digest (32 bytes), then vocab.
 struct TokenFileOrigin {
   std::array<uint8_t, 32> digest{};  // Tokenizer::digest
@@ -58,21 +58,21 @@ inline constexpr int32_t kTokenFileSectionsMark = 0x4345535A;  // "ZSEC"
 inline constexpr int32_t kTokenFileChecksumMark = 0x4B48435A;  // "ZCHK"
 inline constexpr int32_t kTokenFileLossesMark = 0x534F4C5A;    // "ZLOS"
 
-// What the data had and the tokens do not.
+// The parts of the data that its tokens lack.
 struct TokenFileLosses {
-  uint64_t records = 0;  // that could not be read
-  uint64_t bytes = 0;    // that are no UTF-8
+  uint64_t records = 0;  // records that could not be read
+  uint64_t bytes = 0;    // bytes that are not UTF-8
   friend bool operator==(const TokenFileLosses&, const TokenFileLosses&) = default;
 };
 
 // Whether a file holds tokens, by its name: ".bin", ".u16" or ".u32".
 bool IsTokenFile(const std::filesystem::path& path);
 
-// Where the parts of a token file lie. Throws Error(kUsage) naming `path` if the size is no
-// multiple of a token's, or if there is a header that names another version, other numbers of
-// tokens and documents than the file has, or tokens of another size than the file's name; also if
-// documents do not begin one after the other within the tokens, or the mask has bits behind them.
-// All borders of documents are looked at: 8 bytes each.
+// The places of a token file's parts. Throws Error(kUsage) naming `path` if the size is no multiple
+// of a token's, or if there is a header that names another version, other numbers of tokens and
+// documents than the file has, or tokens of another size than the file's name; also if documents do
+// not begin one after the other within the tokens, or the mask has bits behind them. Checks all
+// borders of documents: 8 bytes each.
 struct TokenFileExtent {
   uint64_t offset = 0;       // bytes
   uint64_t count = 0;        // tokens
@@ -80,49 +80,49 @@ struct TokenFileExtent {
   bool has_header = false;
   std::optional<TokenFileOrigin> origin;
   TokenFileLosses losses;
-  // Where the `documents` uint64 positions begin; a multiple of 8 bytes. With 0 documents the file
-  // does not say where they are.
+  // Offset of the `documents` uint64 positions; a multiple of 8 bytes. With 0 documents the file
+  // does not record them.
   uint64_t documents_offset = 0;
   uint64_t documents = 0;
-  std::optional<uint64_t> mask_offset;  // of (count + 7) / 8 bytes; nullopt: all tokens count
+  std::optional<uint64_t> mask_offset;  // size (count + 7) / 8 bytes; nullopt: all tokens count
 };
 TokenFileExtent FindTokens(const MappedFile& file, const std::filesystem::path& path);
-// Whether the file is as it was written: nullopt if it has no checksum. All of it is read.
-// REQUIRES: FindTokens took it.
+// Whether the file is unchanged since it was written: nullopt if it has no checksum. Reads all of
+// it. REQUIRES: FindTokens accepted it.
 std::optional<bool> ChecksumHolds(const MappedFile& file);
-// Throws Error(kUsage) naming `path` if it is not.
+// Throws Error(kUsage) naming `path` if ChecksumHolds is false.
 void RefuseDamaged(const MappedFile& file, const std::filesystem::path& path);
 
-// Writes a file of tokens with a header, piece by piece: of uint16, or of uint32 where they come
-// from a vocabulary that is larger than 65,536. The file appears under its name, whole and on disk,
-// when Finish returns; what was there before stays until then.
+// Writes a file of tokens with a header, piece by piece: of uint16, or of uint32 for a vocabulary
+// larger than 65,536. The file appears under its name, whole and on disk, when Finish returns; an
+// earlier file stays until then.
 //
-// It has sections, and a checksum, if it has an origin, or if a document was ended, or a token does
+// It has sections, and a checksum, if it has an origin, if a document was ended, or if a token does
 // not count. They are kept in memory until Finish: 8 bytes a document, and a bit a token from the
 // first one on that does not count.
 class TokenFileWriter {
  public:
-  // Throws Error(kUsage) if `path` does not end in .bin (it would be taken for text),
-  // Error(kRuntime) if it cannot be written.
+  // Throws Error(kUsage) if `path` does not end in .bin (it would be read as text), Error(kRuntime)
+  // if it cannot be written.
   explicit TokenFileWriter(const std::filesystem::path& path, IoHook* hook = nullptr,
                            std::optional<TokenFileOrigin> origin = std::nullopt);
 
-  // All of the tokens count. REQUIRES: tokens in [0, origin's vocab), without an origin in
-  // [0, 65535]. Throws Error(kUsage) past 2^31 - 1 tokens without an origin: what llm.c reads
-  // cannot have more.
+  // Appends tokens that all count. REQUIRES: tokens in [0, origin's vocab), without an origin in
+  // [0, 65535]. Throws Error(kUsage) beyond 2^31 - 1 tokens without an origin, the limit of llm.c.
   void Append(std::span<const int32_t> tokens);
-  // A token counts where its `counted` is not 0. REQUIRES: as many as tokens.
+  // Appends tokens that count if their `counted` is not 0. REQUIRES: equally many of both.
   void Append(std::span<const int32_t> tokens, std::span<const uint8_t> counted);
-  // The document ends behind what was appended. Nothing, if nothing was since the one before.
+  // Ends the document behind the tokens appended so far. No effect if none were appended since the
+  // last end.
   void EndDocument();
-  // REQUIRES: an origin, if there are any.
+  // REQUIRES: an origin, if there are any losses.
   void SetLosses(const TokenFileLosses& losses) { losses_ = losses; }
-  // Ends the last document too.
+  // Also ends the last document.
   void Finish();
 
   uint64_t count() const { return count_; }
   uint64_t documents() const { return documents_.size(); }
-  // Tokens that count.
+  // Number of tokens that count.
   uint64_t counted() const { return counted_; }
   uint32_t token_bytes() const { return kind_.token_bytes; }
 
@@ -142,17 +142,17 @@ class TokenFileWriter {
   std::vector<uint16_t> buffer_;
   uint64_t count_ = 0;
   uint64_t counted_ = 0;
-  uint64_t document_begin_ = 0;      // of the document that is not ended
-  std::vector<uint64_t> documents_;  // that are: where they begin
+  uint64_t document_begin_ = 0;      // begin of the document that is not ended
+  std::vector<uint64_t> documents_;  // begins of the ended documents
   std::vector<uint8_t> mask_;        // empty: all tokens so far count
-  ChecksumStream checksum_;          // of what is behind the header
+  ChecksumStream checksum_;          // covers the bytes behind the header
 };
 
-// `tokens` as one file.
+// Writes `tokens` as one file.
 void WriteTokenFile(const std::filesystem::path& path, std::span<const int32_t> tokens,
                     IoHook* hook = nullptr);
-// The bytes of text files and folders (see TokenDataset) as one token file. Returns the number of
-// tokens. Throws Error(kUsage) if the inputs are token files already.
+// Writes the bytes of text files and folders (see TokenDataset) as one token file. Returns the
+// number of tokens. Throws Error(kUsage) if the inputs are token files already.
 uint64_t TokenizeText(std::span<const std::string> texts, const std::filesystem::path& path,
                       IoHook* hook = nullptr);
 

@@ -16,7 +16,7 @@
 
 namespace zeroplan::jinja {
 
-// What the template itself refuses: its raise_exception(what).
+// Thrown when the template refuses its input: its raise_exception(what).
 class Refusal : public TemplateError {
  public:
   using TemplateError::TemplateError;
@@ -28,17 +28,18 @@ struct Rendering {
   std::vector<std::pair<size_t, size_t>> generations;
 };
 
-// `block` with `variables` as its surroundings. Functions among them: raise_exception, strftime_now
-// (which tells `now`); those that Jinja has anyway (range, dict, namespace) are there without.
+// Renders `block` with `variables`. They may include the functions raise_exception and strftime_now
+// (which returns `now`); functions that Jinja always has (range, dict, namespace) need not be
+// included.
 //
-// What is computed is what Jinja 3.1 computes in the environment that transformers sets up, with
-// Python's values. What it would compute in a way that is not known here is a TemplateError once it
-// is reached; so is what takes more than `limits`.
+// Computes what Jinja 3.1 computes in the environment that transformers sets up, with Python's
+// values. A computation that is not implemented here throws TemplateError when it is reached; so
+// does one that exceeds `limits`.
 Rendering Render(const Block& block, const Dict& variables, const std::tm& now = {},
                  const Limits& limits = {});
 
-// What Jinja and Python bring along. All of it throws TemplateError for what is not known, and for
-// values of other kinds than it is known for.
+// Functions of Jinja and Python. All throw TemplateError for unknown names, and for values of kinds
+// that they do not support.
 
 // The arguments of a call.
 struct Arguments {
@@ -51,13 +52,13 @@ class Bound {
  public:
   Bound(std::string_view function, std::initializer_list<std::string_view> parameters,
         const Arguments& arguments);
-  // nullptr: it is not given.
+  // nullptr: not given.
   const Value* operator[](size_t parameter) const { return values_[parameter]; }
   bool IsGiven(size_t parameter) const { return values_[parameter] != nullptr; }
   const Value& Need(size_t parameter) const;
   bool Flag(size_t parameter, bool otherwise) const;
   int64_t Integer(size_t parameter, int64_t otherwise) const;
-  // nullptr where it is not given, or none.
+  // nullptr if it is not given, or none.
   const Text* TextOf(size_t parameter) const;
 
  private:
@@ -66,15 +67,15 @@ class Bound {
 };
 
 [[noreturn]] void FailUndefined(const Undefined& undefined);
-// An error if `value` is undefined.
+// Throws if `value` is undefined.
 void NeedDefined(const Value& value);
 
-// What `loop` is in a loop's body.
+// The value of `loop` in a loop's body.
 struct Loop {
   const Statement* statement = nullptr;
   uint64_t scope = 0;
   List elements;
-  std::exception_ptr error;  // behind the last element
+  std::exception_ptr error;  // thrown after the last element
   size_t at = 0;
   int64_t depth = 1;
   std::optional<Value> changed;
@@ -84,7 +85,7 @@ struct Loop {
 Value LoopAttribute(const Loop& loop, std::string_view name);
 // loop.cycle(...), and loop.changed(...).
 Value CallLoopMethod(std::string_view name, Loop* loop, const Arguments& arguments);
-// Throws for what nobody may keep.
+// Throws for values that are nested too deep to store.
 void CheckDepth(const Value& value);
 Value CallFunction(const std::string& name, const Arguments& arguments, const std::tm& now);
 void SetMember(const Namespace& space, const std::string& name, Value value);
@@ -100,12 +101,12 @@ bool HasMethod(const Value& object, std::string_view name);
 // value.name, and value[key].
 Value GetAttribute(const Value& value, std::string_view name);
 Value GetItem(const Value& value, const Value& key);
-// value[begin:end:step], each none where it is left out.
+// value[begin:end:step]; a part that is left out is none.
 Value GetSlice(const Value& value, const Value& begin, const Value& end, const Value& step);
 int64_t Length(const Value& value);
-// What a loop over it gives. An iterator is used up.
+// The elements of a loop over the value. Exhausts an iterator.
 List Elements(const Value& value);
-// The same as far as it goes: what is thrown behind the last element is *error.
+// The same up to an exception, which becomes *error.
 List Pull(const Value& value, std::exception_ptr* error);
 Value MakeIterator(List elements, std::exception_ptr error = nullptr);
 bool Contains(const Value& value, const Value& part);
@@ -116,12 +117,13 @@ Value Operate(Operator operation, const Value& a, const Value& b);
 Value Minus(const Value& value);
 Value Plus(const Value& value);
 
-// casing.cc: Python's str.upper() and others, and of isalpha() and its kin the one of that name.
+// casing.cc: Python's str.upper() and others; IsOfKind calls the method isalpha() or its kin of
+// that name.
 Text Upper(const Text& text);
 Text Lower(const Text& text);
 Text Capitalized(const Text& text);
 Text Titled(const Text& text);
-// Jinja's filter title: words begin where the text does, and behind white space and -({[<.
+// Jinja's filter title: words begin at the text's begin, and after white space and -({[<.
 Text TitleOfWords(const Text& text);
 std::optional<bool> IsOfKind(std::string_view name, std::string_view text);
 bool IsPrintable(char32_t code_point);
@@ -131,15 +133,14 @@ Value CallTextMethod(std::string_view name, const Text& text, const Arguments& a
 List SplitLines(const Text& text, bool keeps_ends);
 std::optional<size_t> FindBytes(std::string_view text, std::string_view part, size_t from);
 Text Replaced(const Text& text, const Text& from, const Text& to, int64_t most);
-// With & < > ' " as HTML has them.
+// Escapes & < > ' " as in HTML.
 Text Escaped(const Text& text);
 bool NeedsEscape(std::string_view text);
 
-// printing.cc
-// The text that {{ value }} prints: Python's str(value); and repr(value).
+// printing.cc: the text that {{ value }} prints, Python's str(value); and repr(value).
 Text Printed(const Value& value);
 Text Represented(const Value& value);
-// Python's json.dumps. What is made of a marked text is marked.
+// Python's json.dumps. The result of a marked text is marked.
 struct JsonStyle {
   bool ascii = false, sorted = false;
   std::optional<std::string> indent;

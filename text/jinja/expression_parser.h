@@ -1,5 +1,5 @@
-// Reads the expressions of a Jinja template: what stands in {{ }}, and behind the names of tags.
-// For parser.cc.
+// Parses the expressions of a Jinja template: the contents of {{ }}, and the text after the names
+// of tags. For parser.cc.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@
 
 namespace zeroplan::jinja {
 
-inline constexpr int kMostDepth = 100;      // of parentheses and the like
-inline constexpr int kMostTreeDepth = 500;  // of "1 + 1 + 1 + ...", too
+inline constexpr int kMostDepth = 100;      // limit of nested parentheses and the like
+inline constexpr int kMostTreeDepth = 500;  // also limits "1 + 1 + 1 + ..."
 
 inline Expression Node(Expression::Kind kind, int line, std::string text = {}) {
   Expression node;
@@ -30,7 +30,7 @@ inline Expression Node(Expression::Kind kind, int line, std::string text = {}) {
   return node;
 }
 
-// `node` has a part of that depth.
+// Updates the depth of `node` for a child of that depth.
 inline void Deepen(Expression* node, int depth) {
   node->depth = std::max(node->depth, depth + 1);
   if (node->depth > kMostTreeDepth) {
@@ -61,12 +61,12 @@ inline bool IsConstantName(std::string_view name) {
          name == "None";
 }
 
-// Reads the words of one tag, in order. Throws TemplateError.
+// Parses the tokens of one tag, in order. Throws TemplateError.
 class ExpressionParser {
   using Kind = Expression::Kind;
 
  public:
-  // `names`: gets the names that are read.
+  // `names`: receives the names that occur.
   ExpressionParser(const std::vector<Token>& tokens, std::set<std::string, std::less<>>* names)
       : tokens_(tokens), names_(names) {}
 
@@ -90,7 +90,7 @@ class ExpressionParser {
   void NeedSign(std::string_view sign) {
     if (!TakeSign(sign)) FailHere();
   }
-  // A name that is anything.
+  // Any name.
   std::string Identifier() {
     if (Peek().kind != Token::Kind::kName) FailHere();
     return Next().text;
@@ -99,7 +99,7 @@ class ExpressionParser {
   void NeedEnd() const {
     if (Peek().kind != Token::Kind::kEnd) FailHere();
   }
-  // Of a tag with a body: there may be a colon.
+  // The end of a tag with a body, with an optional colon.
   void NeedBody() {
     TakeSign(":");
     NeedEnd();
@@ -122,11 +122,11 @@ class ExpressionParser {
     return value;
   }
 
-  // One, or several with commas between: a tuple.
+  // One expression, or several with commas between: a tuple.
   Expression Tuple() {
     return Several([this] { return Full(); });
   }
-  // The same without `a if b else c`: what a loop runs over, and what `if` asks.
+  // The same without `a if b else c`: the iterable of a loop, and the condition of `if`.
   Expression PlainTuple() {
     return Several([this] { return Or(); });
   }
@@ -139,7 +139,7 @@ class ExpressionParser {
     target.is_tuple = true;
     target.parts.push_back(std::move(first));
     while (TakeSign(",")) {
-      // Jinja takes `in` for a name here.
+      // Jinja parses `in` as a name here.
       if (IsSign(")") || Peek().kind == Token::Kind::kEnd) break;
       target.parts.push_back(TargetPart(may_have_attribute));
     }
@@ -147,7 +147,7 @@ class ExpressionParser {
     return target;
   }
 
-  // | name(arguments) | ..., of `value`.
+  // Parses | name(arguments) | ..., applied to `value`.
   Expression Filter(Expression value) {
     const int line = Peek().line;
     value = Over(Kind::kFilter, line, Identifier(), std::move(value));
@@ -179,7 +179,8 @@ class ExpressionParser {
   }
 
  private:
-  // Below the parentheses of one of these, so that hostile nesting does not exhaust the stack.
+  // Counts the nesting depth during its lifetime, so that hostile nesting does not exhaust the
+  // stack.
   class Deeper {
    public:
     explicit Deeper(ExpressionParser* parser) : depth_(&parser->depth_) {
@@ -282,7 +283,7 @@ class ExpressionParser {
     }
   }
 
-  // Operators of one rank, from left to right.
+  // Operators of one precedence, left-associative.
   template <typename Part>
   Expression Chain(std::initializer_list<std::string_view> operators, Part part) {
     Expression value = part();
@@ -360,7 +361,7 @@ class ExpressionParser {
     if (TakeSign(")")) return Node(Kind::kTuple, Peek().line);
     Expression value = Tuple();
     NeedSign(")");
-    // (a < b) < c compares with the outcome.
+    // (a < b) < c compares with the result of the first comparison.
     if (value.kind == Kind::kCompare) value.text = "(";
     return value;
   }
@@ -460,7 +461,7 @@ class ExpressionParser {
                (next.kind == Token::Kind::kName && next.text != "else" && next.text != "or" &&
                 next.text != "and")) {
       if (next.text == "is") throw TemplateError(line, "tests with is cannot be chained");
-      // Jinja takes these for the test's argument, with which nothing fits.
+      // Jinja parses these words as the test's argument, and then nothing matches.
       if (next.text == "if" || next.text == "not" || next.text == "in") FailHere();
       AddChild(&test, Postfix(Primary()));
     }

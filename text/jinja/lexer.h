@@ -1,4 +1,4 @@
-// Cuts a Jinja template into its text and its tags, and a tag into words. As Jinja 3.1 does with
+// Splits a Jinja template into its text and its tags, and a tag into tokens. Same as Jinja 3.1 with
 // trim_blocks and lstrip_blocks, which transformers sets.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace zeroplan::jinja {
 
-// A template that cannot be read, or not be rendered. `line` is the template's.
+// A template that cannot be parsed or rendered. `line` is the template's.
 class TemplateError : public std::runtime_error {
  public:
   TemplateError(int line, const std::string& what) : std::runtime_error(what), line_(line) {}
@@ -20,7 +20,7 @@ class TemplateError : public std::runtime_error {
   int line_;
 };
 
-// A rendering took more than it may (Limits): it would again.
+// A rendering exceeded its Limits; it would again.
 class LimitReached : public TemplateError {
  public:
   using TemplateError::TemplateError;
@@ -29,7 +29,7 @@ class LimitReached : public TemplateError {
 struct Token {
   enum class Kind { kName, kText, kInteger, kReal, kSign, kEnd };
   Kind kind = Kind::kEnd;
-  std::string text;  // of a text: its value; of an integer: its decimal digits
+  std::string text;  // a text's value; an integer's decimal digits
   int line = 1;
 
   bool Is(Kind wanted, std::string_view spelling) const {
@@ -42,15 +42,15 @@ struct Part {
   Kind kind = Kind::kText;
   int line = 1;
   std::string text;           // kText
-  std::vector<Token> tokens;  // of {{ }} and {% %}; the last one is kEnd
+  std::vector<Token> tokens;  // tokens in {{ }} and {% %}; the last one is kEnd
 };
 
 // Throws TemplateError.
 std::vector<Part> Cut(std::string_view source);
 
-// Whether Python's str.isspace() takes it for white space.
+// Whether Python's str.isspace() counts it as white space.
 bool IsPythonSpace(char32_t code_point);
-// Where text begins and ends without the white space at its ends. `sides`: 1 left, 2 right, 3 both.
+// The range of a text without the white space at its ends. `sides`: 1 left, 2 right, 3 both.
 struct Range {
   size_t begin = 0;
   size_t end = 0;

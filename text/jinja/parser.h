@@ -1,4 +1,4 @@
-// From the text of a Jinja template to its tree.
+// Parses the text of a Jinja template to its tree.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct Expression {
   enum class Kind {
     kName,       // text
     kConstant,   // constant
-    kBlockText,  // what the block prints that {% filter %} or {% set name | filter %} opens
+    kBlockText,  // the output of the block that {% filter %} or {% set name | filter %} opens
     kList,       // children
     kTuple,      // children
     kDict,       // children: key, value, key, ...
@@ -58,12 +58,12 @@ struct Expression {
 
   Kind kind = Kind::kConstant;
   int line = 1;
-  int depth = 1;  // of the tree that it is
+  int depth = 1;  // depth of its tree
   std::string text;
   Value constant;
   std::vector<Operator> operators;
   std::vector<Expression> children;
-  std::vector<NamedExpression> named;  // *arguments and **arguments have these signs for names
+  std::vector<NamedExpression> named;  // *arguments and **arguments have these signs as names
 };
 
 struct NamedExpression {
@@ -71,7 +71,8 @@ struct NamedExpression {
   Expression value;
 };
 
-// What a value is set to: name, name.attribute, or several, among which its parts are shared out.
+// The target of an assignment: name, name.attribute, or several, among which the value's parts are
+// distributed.
 struct Target {
   std::string name, attribute;
   bool is_tuple = false;
@@ -88,14 +89,14 @@ struct Statement {
     kText,        // text
     kOutput,      // expression
     kIf,          // branches, then otherwise
-    kFor,         // target in expression if condition: body; otherwise, if there was nothing
+    kFor,         // target in expression if condition: body; otherwise, if there were no elements
     kSet,         // target = expression
-    kSetBlock,    // target = expression, which is made of what body prints
+    kSetBlock,    // target = expression, which uses the output of body
     kMacro,       // text(parameters): body
-    kCall,        // expression is a call; body, with parameters, is its caller
-    kFilter,      // expression, which is made of what body prints
+    kCall,        // expression is a call; body, with parameters, is its `caller`
+    kFilter,      // expression, which uses the output of body
     kWith,        // parameters: names and their values; body
-    kGeneration,  // body is what the model says
+    kGeneration,  // body is the model's text
     kBreak,
     kContinue,
   };
@@ -108,9 +109,9 @@ struct Statement {
   bool has_condition = false;
   Expression condition;
   bool is_recursive = false;
-  std::vector<NamedExpression> parameters;  // of a macro, with their defaults
-  size_t required_parameters = 0;           // how many of the first have none
-  // Whether a macro asks for what it has no parameters for.
+  std::vector<NamedExpression> parameters;  // a macro's, with their defaults
+  size_t required_parameters = 0;           // number of the first parameters without a default
+  // Whether a macro reads variables that its parameters do not include.
   bool uses_varargs = false, uses_kwargs = false, uses_caller = false;
   std::vector<Branch> branches;
   Block body, otherwise;
@@ -121,7 +122,7 @@ struct Branch {
   Block body;
 };
 
-// Throws TemplateError (lexer.h): what is no Jinja, and of Jinja what chat templates do without
+// Throws TemplateError (lexer.h) for invalid Jinja, and for Jinja that chat templates do not need
 // (include, import, extends, block, autoescape).
 Block Parse(std::string_view source);
 

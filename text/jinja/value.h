@@ -1,5 +1,5 @@
-// Values of a Jinja template, as Python has them: what chat templates compute with. And what they
-// may cost: steps, and bytes that are held at a time.
+// Values of a Jinja template, with Python's semantics, as chat templates compute with them; and the
+// limits of their costs: steps, and bytes held at a time.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +18,13 @@
 
 namespace zeroplan::jinja {
 
-// What a rendering may take.
+// Limits of a rendering.
 struct Limits {
   uint64_t steps = 10'000'000;
-  size_t bytes = size_t{256} << 20;  // of values that live at a time
+  size_t bytes = size_t{256} << 20;  // bytes of values that are live at a time
 };
 
-// Counts what is made and done on this thread while it lives.
+// Counts the steps and bytes on this thread during its lifetime.
 class Meter {
  public:
   explicit Meter(const Limits& limits);
@@ -33,10 +33,10 @@ class Meter {
   Meter& operator=(const Meter&) = delete;
   static Meter* Current();
 
-  int line = 0;  // of the template, that runs
+  int line = 0;  // the template's line that is running
 
   void Step(uint64_t steps);
-  // Throws if `bytes` more would be too many.
+  // Throws if `bytes` more would exceed the limit.
   void Need(size_t bytes) const;
   void Add(size_t bytes) { live_ += bytes; }
   void Remove(size_t bytes) { live_ -= bytes; }
@@ -48,15 +48,15 @@ class Meter {
   Meter* outer_;
 };
 
-// Throws TemplateError (lexer.h) for the line that runs.
+// Throws TemplateError (lexer.h) for the running line.
 [[noreturn]] void Fail(const std::string& what);
-// Before `steps` steps are done.
+// Counts `steps` steps before they are done.
 void Step(uint64_t steps = 1);
-// Before `bytes` bytes are made, or read.
+// Counts `bytes` bytes before they are made, or read.
 void Make(size_t bytes);
 void Read(size_t bytes);
 
-// Bytes that the Meter counts while this lives.
+// Bytes that the Meter counts during this object's lifetime.
 class Charge {
  public:
   explicit Charge(size_t bytes = 0);
@@ -70,25 +70,25 @@ class Charge {
   size_t bytes_ = 0;
 };
 
-// Bytes [begin, end) of a text are what message `message` says, or were made of it. It may be
-// empty: then it says where that would stand.
+// Bytes [begin, end) of a text come from message `message`. The range may be empty: then it is the
+// place where the message's text would be.
 struct Mark {
   size_t begin = 0;
   size_t end = 0;
   int message = 0;
 };
 
-// UTF-8, and what of it came from where. Whatever is done to a text takes its marks along.
+// UTF-8, with the origins of its parts. Every operation on a text keeps its marks.
 struct Text {
   std::string bytes;
   std::vector<Mark> marks;  // in order; they do not overlap
-  bool safe = false;        // of the filters safe and escape: what is added to it is escaped
+  bool safe = false;        // set by the filters safe and escape: text added to it is escaped
 
   void Append(const Text& other);
   void Append(std::string_view other) { bytes += other; }
   // Bytes [begin, end).
   Text Part(size_t begin, size_t end) const;
-  // What it takes in memory.
+  // Bytes that it occupies in memory.
   size_t Cost() const { return bytes.size() + marks.size() * sizeof(Mark); }
 };
 
@@ -97,26 +97,26 @@ using List = std::vector<Value>;
 struct Member;
 class Dict;
 
-// What nobody set. `name` is for messages.
+// A variable that is not set. `name` is for messages.
 struct Undefined {
   std::string name;
 };
 struct None {};
-// A function of the template's surroundings.
+// A function among the template's variables.
 struct Function {
   std::string name;
 };
-// An integer that 64 bits do not hold, as Python writes it.
+// An integer that does not fit 64 bits, in Python's spelling.
 struct LargeInteger {
   std::string digits;
 };
-// What {% set name.key = ... %} changes.
+// The target of {% set name.key = ... %}.
 struct Namespace {
   std::shared_ptr<Dict> members;
 };
 struct Sequence;  // lists and their kin
-struct Method;    // value.name, where that is a function
-// What the renderer knows: one of the template's macros, and what `loop` is.
+struct Method;    // value.name, if that is a function
+// Values known to the renderer only: one of the template's macros, and `loop`.
 struct Macro;
 struct Loop;
 
@@ -137,10 +137,10 @@ class Value {
   Value(Namespace space) : value_(std::move(space)), depth_(kMostDepth) {}
   Value(std::shared_ptr<const Macro> macro) : value_(std::move(macro)) {}
   Value(std::shared_ptr<Loop> loop) : value_(std::move(loop)), depth_(kMostDepth) {}
-  Value(const char*) = delete;  // it would be taken for true
+  Value(const char*) = delete;  // it would convert to true
   static Value Of(std::string_view text) { return Text{std::string(text), {}}; }
   static Value Tuple(List elements);
-  // An integer of any size. REQUIRES: decimal digits, perhaps with a "-" before them.
+  // An integer of any size. REQUIRES: decimal digits, perhaps preceded by "-".
   static Value Integer(std::string_view digits);
 
   bool is_undefined() const { return undefined() != nullptr; }
@@ -152,7 +152,7 @@ class Value {
   const LargeInteger* large() const { return Pointer<const LargeInteger>(); }
   const Text* text() const;
   const Sequence* sequence() const;
-  // Of a list or a tuple.
+  // The elements of a list or a tuple.
   const List* list() const;
   const Dict* dict() const;
   const Function* function() const { return Pointer<const Function>(); }
@@ -160,9 +160,9 @@ class Value {
   const Namespace* space() const { return std::get_if<Namespace>(&value_); }
   const Macro* macro() const { return Pointer<const Macro>(); }
   Loop* loop() const { return Pointer<Loop>(); }
-  // The integer of a number, if 64 bits hold it; Python counts True and False as 1 and 0.
+  // The integer of a number, if it fits 64 bits; Python counts True and False as 1 and 0.
   std::optional<int64_t> number() const;
-  // The same, and numbers with a fraction.
+  // The same, including numbers with a fraction.
   std::optional<double> as_real() const;
   bool is_plain_integer() const {
     return std::holds_alternative<int64_t>(value_) || large() != nullptr;
@@ -170,8 +170,8 @@ class Value {
   bool is_number() const { return is_plain_integer() || flag() != nullptr || real() != nullptr; }
   bool is_callable() const;
 
-  // How deep lists and mappings lie in one another. Past kMostDepth nobody may keep a value: it
-  // would be taken apart recursively. That goes for a namespace within anything, too.
+  // The nesting depth of lists and mappings. Values beyond kMostDepth must not be stored, because
+  // they would be destroyed recursively. The same holds for a namespace within any value.
   int depth() const { return depth_; }
   static constexpr int kMostDepth = 100;
 
@@ -179,13 +179,13 @@ class Value {
   bool IsTrue() const;
   // "a text", "a list": for messages.
   std::string_view KindName() const;
-  // Python's ==. And whether both are one object, as far as that can be known: large numbers and
-  // texts that are equal may be.
+  // Python's ==. IsSameAs: whether both are one object, as far as that can be known: equal large
+  // numbers and equal texts may be.
   friend bool operator==(const Value& a, const Value& b);
   bool IsSameAs(const Value& other) const;
 
  private:
-  // What a value holds, and what that is charged with.
+  // A value's contents, and the memory charged for them.
   template <typename T>
   struct Kept {
     Kept(T held, size_t cost) : charge(cost + sizeof(Kept)), value(std::move(held)) {}
@@ -214,19 +214,19 @@ struct Sequence {
   enum class Kind {
     kList,
     kTuple,
-    kKeys,    // of a mapping: keys()
+    kKeys,    // a mapping's keys()
     kValues,  // values()
     kItems,   // items()
     kRange,
-    kIterator,  // can be read once: what the filters map, select, reverse and others give
+    kIterator,  // can be read once: the result of the filters map, select, reverse and others
   };
   Kind kind = Kind::kList;
   List elements;
-  // Of an iterator: how many were taken, and what the next one behind them throws.
-  static constexpr size_t kInUse = SIZE_MAX;  // nobody knows
+  // An iterator's number of elements read, and the exception of the next one behind them.
+  static constexpr size_t kInUse = SIZE_MAX;  // unknown
   mutable size_t taken = 0;
   std::exception_ptr error;
-  std::string printed;  // of a range, where that is known
+  std::string printed;  // a range's printed form, if known
 };
 
 struct Member {
@@ -237,17 +237,17 @@ struct Member {
   Value value;
 };
 
-// A mapping: in the order of insertion, as Python's. Keys are what Python takes for keys: texts,
-// numbers (1, 1.0 and True are one), None, tuples of these.
+// A mapping in insertion order, like Python's. Keys are those that Python allows: texts, numbers
+// (1, 1.0 and True are equal), None, tuples of these.
 class Dict {
  public:
   Dict() = default;
   Dict(std::initializer_list<Member> members);
-  // A member of that key keeps its place. Throws TemplateError for what cannot be a key.
+  // Keeps the place of an existing key. Throws TemplateError for a value that cannot be a key.
   void SetKey(Value key, Value value);
   void Set(std::string_view key, Value value);
   void push_back(Member member);
-  // nullptr: the key is not there.
+  // nullptr: the key is missing.
   const Value* Find(std::string_view key) const;
   const Value* FindKey(const Value& key) const;
 
@@ -262,7 +262,7 @@ class Dict {
   void Add(Value key, Value value, std::string spelled);
 
   std::vector<Member> members_;
-  // Places by key, once there are many members: of texts, and of others by their spelling.
+  // Indices by key, once there are many members: by text, and for other keys by their spelling.
   std::map<std::string, size_t, std::less<>> texts_, others_;
 };
 
@@ -297,7 +297,7 @@ inline const Dict* Value::dict() const {
 inline const Value* Find(const Dict& dict, std::string_view key) { return dict.Find(key); }
 inline void Set(Dict* dict, std::string_view key, Value value) { dict->Set(key, std::move(value)); }
 
-// Text that grows, and is charged before it does.
+// A growing text, whose memory is charged before it grows.
 class Output {
  public:
   void Append(std::string_view bytes) {
@@ -308,7 +308,7 @@ class Output {
     Grow(text.Cost());
     text_.Append(text);
   }
-  // What was appended from byte `begin` on is made of `text`, if that is marked.
+  // Marks the bytes appended from byte `begin` on as made of `text`, if that is marked.
   void Mark(size_t begin, const Text& text) {
     if (!text.marks.empty()) {
       text_.marks.push_back({begin, text_.bytes.size(), text.marks[0].message});

@@ -1,4 +1,4 @@
-// What a run's data comes to, counted with its own sampler.
+// Counts a run's data with its own sampler.
 #pragma once
 
 #include "core/config/data_facts.h"
@@ -7,8 +7,8 @@
 
 namespace zeroplan {
 
-// `sampler` is of `data`. Takes about as long as packing it. Of documents that the sampler packs
-// they are packed the other way too, for the comparison.
+// `sampler` must be of `data`. Takes about as long as packing it. If the sampler packs documents,
+// packs them the other way too, for the comparison.
 DataFacts FactsOf(const TokenDataset& data, const BatchSampler& sampler);
 
 }  // namespace zeroplan

@@ -1,5 +1,5 @@
-// The "added_tokens" of a tokenizer.json: texts that are one token wherever they stand, found
-// before a text is cut into pieces.
+// The "added_tokens" of a tokenizer.json: texts that are one token in any place, found before a
+// text is split into pieces.
 #pragma once
 
 #include <array>
@@ -21,34 +21,34 @@ namespace zeroplan {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
-  // What it is as a token of decoded text: normalized if it is looked for so. `tokenizers` takes
-  // this for the token's name too where it leaves special tokens out: one that normalizing changes
-  // stays.
+  // Its form in decoded text: normalized if it is searched in normalized text. `tokenizers` also
+  // uses this form as the token's name when it leaves special tokens out, so a token that
+  // normalizing changes stays.
   std::string shown;
   bool special = false;      // left out of decoded text on request
-  bool single_word = false;  // not within a word
-  bool lstrip = false;       // takes white space before it with it
-  bool rstrip = false;       // ... behind it
-  bool normalized = false;   // looked for in the normalized text
+  bool single_word = false;  // does not match within a word
+  bool lstrip = false;       // includes white space before it
+  bool rstrip = false;       // includes white space behind it
+  bool normalized = false;   // searched in the normalized text
 };
 
-// A token as a file gives it that stands beside the tokenizer.json.
+// A token from a file next to the tokenizer.json.
 struct GivenToken {
-  AddedToken token;           // its id is found when it is added
+  AddedToken token;           // its id is determined when it is added
   std::string where;          // "FILE:LINE: key"
-  std::optional<int64_t> id;  // the one that the file says it has
+  std::optional<int64_t> id;  // the id in that file
 };
 
-// Reads {"content": "...", "lstrip": false, ...}. `special`: where it does not say. Throws
-// Error(kUsage) naming file and key.
+// Reads {"content": "...", "lstrip": false, ...}. `special`: the default. Throws Error(kUsage)
+// naming file and key.
 AddedToken ReadAddedToken(const JsonNode& node, const std::string& path, const std::string& file,
                           bool special);
 
-// Finds the leftmost of several texts, of these the longest.
+// Finds the leftmost of several texts, and of those the longest.
 class TextFinder {
  public:
   void Add(const std::string& text, size_t value);  // REQUIRES: not empty. The first value stays.
-  // The text that starts earliest at or after `from`: where, its bytes and its value.
+  // The text that starts earliest at or after `from`: its range and its value.
   struct Found {
     size_t begin = 0;
     size_t end = 0;
@@ -75,35 +75,35 @@ class AddedTokens {
   // token's id is not the one that `tokenizers` would give it.
   static AddedTokens Read(const JsonNode* node, const std::string& file, const BpeModel& model,
                           const Normalizer& normalizer);
-  // Adds tokens, as add_tokens of `tokenizers` does: one that is there takes the new flags, but
-  // stays special. Throws Error(kUsage) if a token's id is not the one that it says.
+  // Adds tokens, as add_tokens of `tokenizers` does: an existing token gets the new flags, but
+  // stays special. Throws Error(kUsage) if a token's id differs from the one in its file.
   void AddMore(const std::vector<GivenToken>& tokens, const BpeModel& model,
                const Normalizer& normalizer);
-  // Special ones are not looked for any more (encode_special_tokens of `tokenizers`).
+  // Stops searching for special tokens (encode_special_tokens of `tokenizers`).
   void SplitSpecial() { split_special_ = true; }
 
-  // Bytes [begin, end) of a text: an added token, or what lies between two.
+  // Bytes [begin, end) of a text: an added token, or the text between two.
   struct Section {
     size_t begin = 0;
     size_t end = 0;
     std::optional<int32_t> id;
   };
-  // Sections of `text` by the tokens that are looked for before (after) it was normalized.
+  // Sections of `text` by the tokens that are searched before (after) it is normalized.
   std::vector<Section> Find(std::string_view text, bool normalized) const;
 
   const std::vector<AddedToken>& tokens() const { return tokens_; }
-  // nullptr: there is none with that id or content.
+  // nullptr: no token has that id or content.
   const AddedToken* ById(int32_t id) const;
   const AddedToken* ByContent(std::string_view content) const;
   int32_t id_end() const { return id_end_; }
   Sha256Digest Digest() const;
 
  private:
-  // How a token is looked for: what it was added as at first, or, once it has become special, as
-  // that, too.
+  // The forms under which a token is searched: the one it was first added with, or, once it has
+  // become special, that one, too.
   struct Sought {
     std::string text;
-    size_t token = 0;  // of tokens_
+    size_t token = 0;  // index into tokens_
     bool special = false;
     bool normalized = false;
   };

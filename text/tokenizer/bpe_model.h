@@ -1,4 +1,4 @@
-// The "model" of a tokenizer.json: byte pair encoding. Turns a piece of text into token ids.
+// The "model" of a tokenizer.json: byte pair encoding. Converts a piece of text to token ids.
 #pragma once
 
 #include <array>
@@ -16,22 +16,22 @@
 
 namespace zeroplan {
 
-// The merge of a pair. Lower ranks go first.
+// The merge of a pair. Lower ranks are applied first.
 struct Merge {
   uint32_t rank = 0;
-  int32_t id = 0;  // of the token that takes the pair's place
+  int32_t id = 0;  // id of the token that replaces the pair
 };
 
-// Which two neighbouring tokens become one, and which pair goes first.
+// The pairs of neighbouring tokens that are merged, with their ranks.
 class MergeTable {
  public:
   // Empty, with room for `count` pairs.
   explicit MergeTable(size_t count = 0);
 
-  // A pair that is there already gets the new merge. REQUIRES: as many pairs at most as it has room
-  // for; ids not negative.
+  // Overwrites the merge of an existing pair. REQUIRES: at most as many pairs as it has room for;
+  // ids not negative.
   void Set(int32_t left, int32_t right, Merge merge);
-  // nullptr: the two stay apart.
+  // nullptr: the two are not merged.
   const Merge* Find(int32_t left, int32_t right) const {
     const uint64_t key = Key(left, right);
     for (size_t at = Slot(key);; at = (at + 1) & mask_) {
@@ -58,7 +58,7 @@ class MergeTable {
   std::vector<Entry> slots_;
 };
 
-// Room that a thread's merging uses again and again.
+// Buffers for merging, reused by a thread.
 struct MergeRoom {
   struct Symbol {
     int32_t id = 0;
@@ -74,11 +74,11 @@ struct MergeRoom {
   std::vector<Merge> pairs;
 };
 
-// Merges `*ids` in place until no pair is left: always the pair of lowest rank, of these the
-// leftmost. Takes time n log n of the number of ids. REQUIRES: at most 2^31 - 1 ids.
+// Merges `*ids` in place until no pair is left: always the pair of lowest rank, among these the
+// leftmost. Takes time n log n in the number of ids. REQUIRES: at most 2^31 - 1 ids.
 void MergeAll(const MergeTable& merges, std::vector<int32_t>* ids, MergeRoom* room);
 
-// What a thread keeps from piece to piece: the ids of short pieces that it has met.
+// A thread's cache across pieces: the ids of short pieces.
 class PieceCache {
  public:
   static constexpr size_t kMostBytes = 26;
@@ -86,9 +86,9 @@ class PieceCache {
 
   PieceCache() : slots_(kSlots) {}
 
-  // Appends the piece's ids; false if it is not there. REQUIRES: 1 to kMostBytes bytes.
+  // Appends the piece's ids; false if it is not cached. REQUIRES: 1 to kMostBytes bytes.
   bool Find(std::string_view piece, std::vector<int32_t>* ids) const;
-  // Takes the place of another piece. Pieces with more than kMostIds ids are not kept.
+  // Replaces another piece. Does not cache pieces with more than kMostIds ids.
   void Put(std::string_view piece, const int32_t* ids, size_t count);
 
  private:
@@ -116,21 +116,19 @@ class BpeModel {
   BpeModel(const BpeModel&) = delete;
   BpeModel& operator=(const BpeModel&) = delete;
 
-  // Whether each byte is a token, by its spelling (unicode.h): then pieces may be given as
-  // bytes.
+  // Whether each byte is a token, by its spelling (unicode.h): then pieces may be passed as bytes.
   bool has_all_bytes() const { return has_all_bytes_; }
 
-  // What Encode needs besides the piece. One a thread.
+  // Encode's buffers. One a thread.
   struct Room {
     PieceCache cache;
     MergeRoom merging;
     std::vector<int32_t> symbols;
   };
   // Appends the ids of a piece. `as_bytes`: the piece is bytes whose spellings are the tokens;
-  // REQUIRES: has_all_bytes(), and always the same with one Room. Otherwise it is well-formed
-  // UTF-8. A character that is no token, has no tokens for its bytes and for which there is no
-  // unk_token is left out, as in `tokenizers`. Throws Error(kUsage) if unk_token is needed and no
-  // token.
+  // REQUIRES: has_all_bytes(), and always the same value with one Room. Otherwise it is well-formed
+  // UTF-8. Leaves out a character that is no token, has no tokens for its bytes and no unk_token,
+  // as `tokenizers` does. Throws Error(kUsage) if unk_token is needed and no token.
   void Encode(std::string_view piece, bool as_bytes, Room* room, std::vector<int32_t>* ids) const;
 
   // The size of the vocabulary of the model alone, as `tokenizers` counts it.
@@ -144,12 +142,12 @@ class BpeModel {
   // Whether it is the token of a byte that no other token has: "<0x0A>".
   bool IsFallbackByte(int32_t id) const;
 
-  // Digest of everything that decides ids.
+  // Digest of everything that determines ids.
   Sha256Digest Digest() const;
 
  private:
-  // Whether two characters stand side by side in what some merge makes. False: no merge can reach
-  // across a border between them. True may be wrong.
+  // Whether two characters are neighbours in the result of some merge. False: no merge can cross a
+  // border between them. True may be wrong.
   class Neighbours {
    public:
     Neighbours() : bits_(kBits / 64) {}
@@ -182,7 +180,7 @@ class BpeModel {
   int32_t CharacterId(char32_t code_point) const;
   void EncodeBytes(std::string_view piece, Room* room, std::vector<int32_t>* ids) const;
   void EncodeText(std::string_view piece, Room* room, std::vector<int32_t>* ids) const;
-  // Encodes a part of a piece that merges stay within.
+  // Encodes a part of a piece whose borders no merge crosses.
   void EncodePart(std::string_view part, Room* room, std::vector<int32_t>* ids) const;
   int32_t UnknownId(char32_t code_point) const;
 
@@ -196,10 +194,10 @@ class BpeModel {
   bool fuse_unk_ = false;
   std::optional<std::string> unk_token_;
   bool has_all_bytes_ = false;
-  std::array<int32_t, 256> spelt_byte_ids_{};            // of the spelling of each byte
-  std::array<int32_t, 256> fallback_ids_{};              // of "<0x00>" to "<0xFF>", -1: none
+  std::array<int32_t, 256> spelt_byte_ids_{};            // id of the spelling of each byte
+  std::array<int32_t, 256> fallback_ids_{};              // "<0x00>" to "<0xFF>", -1: none
   std::array<int32_t, 128> ascii_ids_{};                 // -1: none
-  std::unordered_map<char32_t, int32_t> character_ids_;  // past ASCII
+  std::unordered_map<char32_t, int32_t> character_ids_;  // beyond ASCII
   // The tokens that spell bytes, by their bytes, with ignore_merges.
   std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>> whole_pieces_;
   Neighbours neighbours_;

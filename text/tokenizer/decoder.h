@@ -1,4 +1,4 @@
-// The "decoder" of a tokenizer.json: from tokens back to text.
+// The "decoder" of a tokenizer.json: converts tokens back to text.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace zeroplan {
 
 struct PostProcessor {
   // `node`: the value of "post_processor", nullptr or null for none. Throws Error(kUsage) naming
-  // file and key, also where a template has anything but one text with tokens around it.
+  // file and key, also for a template with anything but one text with tokens around it.
   static PostProcessor Read(const JsonNode* node, const std::string& file);
 
   std::vector<int32_t> before, behind;
@@ -34,16 +34,16 @@ class Decoder {
   // key.
   static Decoder Read(const JsonNode* node, const std::string& file);
 
-  // Well-formed UTF-8, U+FFFD standing for bytes that are none. Throws as Normalizer::Apply.
+  // Well-formed UTF-8, with U+FFFD for invalid bytes. Throws as Normalizer::Apply.
   std::string Decode(std::vector<std::string> tokens) const;
 
-  // Whether `token` stands for a byte that only the bytes around it make a character of.
+  // Whether `token` is a byte that makes a character only together with the bytes around it.
   bool IsBytePart(const std::string& token) const;
-  // Whether it does nothing but join bytes (unicode.h).
+  // Whether it only joins bytes (unicode.h).
   bool joins_bytes() const;
 
-  // Whether the text of some tokens is sure to be the start of the text of more, but for runs of
-  // byte parts at its end.
+  // Whether the text of some tokens is sure to be a prefix of the text of more tokens, except for
+  // runs of byte parts at its end.
   bool is_settled_by_next() const;
 
   // The bytes of a token under ByteLevel.
@@ -69,7 +69,7 @@ class Decoder {
   using Step = std::variant<ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace>;
 
   void Add(JsonPart part);
-  // `bytes`: of the tokens that there were.
+  // `bytes`: the size of the original tokens.
   void Run(const Step& step, uint64_t bytes, std::vector<std::string>* tokens) const;
 
   std::string where_;

@@ -1,4 +1,4 @@
-// One part of a tokenizer.json ({"type": "Split", ...}) as its reader sees it.
+// One part of a tokenizer.json ({"type": "Split", ...}) with checked access for its reader.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace zeroplan {
 
-// A part of which every key is to be read: what the file asks for and nobody knows is an error. All
-// errors are Error(kUsage) "FILE:LINE: key: ...".
+// A part whose keys must all be read: an unknown key is an error. All errors are Error(kUsage)
+// "FILE:LINE: key: ...".
 class JsonPart {
  public:
-  // `path`: where it is, such as "pre_tokenizer.pretokenizers[1]".
+  // `path`: its place, such as "pre_tokenizer.pretokenizers[1]".
   JsonPart(const JsonNode& node, std::string path, const std::string& file);
 
   const std::string& type() const { return type_; }
@@ -41,11 +41,11 @@ class JsonPart {
                          Args&&... args) const {
     section_.Fail(key, format, std::forward<Args>(args)...);
   }
-  // The type is none of those that can be read.
+  // Throws because the type is not supported.
   [[noreturn]] void FailType(std::string_view known) const;
-  // Throws if there are keys that nobody asked for, or `steps` of all parts so far are too many.
+  // Throws if there are unread keys, or if `steps` of all parts so far are too many.
   void Done(size_t steps = 0) const;
-  // Throws where a part, named by `where`, made more of a text of `bytes` than MostMadeOf.
+  // Throws if a part, named by `where`, made more from a text of `bytes` than MostMadeOf.
   static void CheckMade(std::string_view where, uint64_t made, uint64_t bytes);
 
  private:

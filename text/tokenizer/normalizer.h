@@ -1,4 +1,4 @@
-// The "normalizer" of a tokenizer.json: what happens to a text before it is cut into pieces.
+// The "normalizer" of a tokenizer.json: changes a text before it is split into pieces.
 #pragma once
 
 #include <string>
@@ -12,16 +12,16 @@
 
 namespace zeroplan {
 
-// Unicode's normalization forms, as the normalizers of `tokenizers` make them: of Unicode 9, so
-// that what is newer stays as it is (unicode.h), with utf8proc's tables.
+// Unicode's normalization forms, as the normalizers of `tokenizers` implement them: those of
+// Unicode 9, so that newer characters stay unchanged (unicode.h), with utf8proc's tables.
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// Whether `text` is known to be in that form already: a quick check, which takes some texts for
-// unknown that are. REQUIRES: well-formed UTF-8.
+// Whether `text` is known to be in that form already: a quick check, which may return false for
+// texts that are. REQUIRES: well-formed UTF-8.
 bool IsInForm(std::string_view text, NormalForm form);
-// REQUIRES: well-formed UTF-8. Takes time linear in the text but for the sorting of marks.
+// REQUIRES: well-formed UTF-8. Takes time linear in the text, except for the sorting of marks.
 std::string NormalizeUnicode(std::string_view text, NormalForm form);
-// Each character by itself in lower case, as Rust's char::to_lowercase has it.
+// Lower-cases each character by itself, as Rust's char::to_lowercase does.
 std::string LowerCase(std::string_view text);
 
 class Normalizer {
@@ -32,11 +32,11 @@ class Normalizer {
   static Normalizer Read(const JsonNode* node, const std::string& file);
 
   // `text` normalized: itself, or a view of `*buffer`. `continues`: it is the rest of a text that
-  // was cut, so that nothing is put before it. REQUIRES: well-formed UTF-8. Throws Error(kUsage)
-  // naming the file where more is made of it than any text needs.
+  // was cut, so nothing is prepended. REQUIRES: well-formed UTF-8. Throws Error(kUsage) naming the
+  // file if the result is larger than any text needs.
   std::string_view Apply(std::string_view text, std::string* buffer, bool continues = false) const;
 
-  // Whether the first character of what it makes may come from further behind in the text.
+  // Whether the first character of the result may come from further behind in the text.
   bool may_drop_start() const { return may_drop_start_; }
 
  private:

@@ -1,4 +1,4 @@
-// The "pre_tokenizer" of a tokenizer.json: cuts a text into the pieces that merges stay within.
+// The "pre_tokenizer" of a tokenizer.json: splits a text into the pieces that merges stay within.
 #pragma once
 
 #include <algorithm>
@@ -14,17 +14,18 @@
 
 namespace zeroplan {
 
-// Pieces that are found or encoded between two looks at whether the work is to stop.
+// The most pieces that are found or encoded between two checks for a stop.
 inline constexpr size_t kPiecesUnheard = 4096;
 
-// Pieces of a text. Reused from text to text, so that little is allocated.
+// Pieces of a text. Reused from text to text, to save allocations.
 class CutText {
  public:
-  // One piece, all of `text`, which must outlive its use. `at_start`: it is where the input starts.
+  // Starts with one piece, all of `text`, which must outlive its use. `at_start`: it is at the
+  // input's start.
   void Reset(std::string_view text, bool at_start);
 
-  // Positions in the text that are to move along where it is changed, rising. After Reset; empty
-  // unless somebody asks.
+  // Sets positions in the text that move along with changes of it, rising. Call after Reset; empty
+  // by default.
   void set_borders(std::vector<size_t> borders) { borders_ = std::move(borders); }
   const std::vector<size_t>& borders() const { return borders_; }
 
@@ -34,18 +35,18 @@ class CutText {
     return text_.substr(piece.begin, piece.end - piece.begin);
   }
 
-  // Cuts each piece where `pattern` is found.
+  // Splits each piece where `pattern` matches.
   void Split(const Pattern& pattern, SplitBehavior behavior, bool invert);
-  // Keeps what `cut` appends for each piece.
+  // Replaces each piece by the pieces that `cut` appends for it.
   template <typename CutPiece>
   void CutEach(CutPiece cut) {
     scratch_.clear();
     for (const Piece& piece : pieces_) cut(piece, &scratch_);
     pieces_.swap(scratch_);
   }
-  // Replaces each piece by what `change(piece, is_first, out)` appends; is_first: the piece is
-  // where the input starts. REQUIRES: of a piece's start it makes the start of what it makes of the
-  // piece.
+  // Replaces each piece by the text that `change(piece, is_first, out)` appends; is_first: the
+  // piece is at the input's start. REQUIRES: `change` converts the start of a piece to the start of
+  // the piece's result.
   template <typename Change>
   void ChangeEach(Change change) {
     std::string changed;
@@ -89,13 +90,13 @@ class PreTokenizer {
   // file and key.
   static PreTokenizer Read(const JsonNode* node, const std::string& file);
 
-  // Whether pieces end up as spelt bytes (unicode.h), and that as the last thing.
+  // Whether its last step converts the pieces to spelt bytes (unicode.h).
   bool ends_in_bytes() const;
-  // Whether it asks where the input starts.
+  // Whether it depends on the input's start.
   bool asks_for_start() const;
 
-  // Cuts `text`. With `keep_bytes` the spelling of bytes that is the last step is left out.
-  // REQUIRES: text was Reset; keep_bytes only if ends_in_bytes(). Throws as Normalizer::Apply.
+  // Splits `text`. `keep_bytes`: leaves out the last step, the spelling of bytes. REQUIRES: text
+  // was Reset; keep_bytes only if ends_in_bytes(). Throws as Normalizer::Apply.
   void Run(bool keep_bytes, CutText* text) const;
 
  private:

@@ -1,5 +1,5 @@
-// Classes of tokenizers in transformers 5.24 as far as they change what a tokenizer.json says, and
-// which of them it takes for a type of model.
+// Classes of tokenizers in transformers 5.24 as far as they override a tokenizer.json, and the
+// class of each type of model.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace zeroplan {
 
-inline constexpr const char* kTokenizersBackend = "TokenizersBackend";  // takes the file as it is
+inline constexpr const char* kTokenizersBackend = "TokenizersBackend";  // uses the file as it is
 
-// A class that makes its own of a tokenizer.json: names that a file need not give, and its parts.
-// In these $SPACE stands for add_prefix_space, $SCHEME for prepend_scheme, $UNK for unk_token, and
-// $STRIP for the decoder of a prefix space. "": as in the file.
+// A class that overrides parts of a tokenizer.json: names that a file need not give, and its parts.
+// In the parts $SPACE stands for add_prefix_space, $SCHEME for prepend_scheme, $UNK for unk_token,
+// and $STRIP for the decoder of a prefix space. "": as in the file.
 struct TokenizerClass {
   std::string_view name;
   std::vector<std::pair<std::string_view, std::string_view>> names;
@@ -21,13 +21,13 @@ struct TokenizerClass {
   bool keeps_post_processor = true;
 };
 
-// nullptr: a class of that name takes the file as it is.
+// nullptr: the class of that name uses the file as it is.
 const TokenizerClass* FindTokenizerClass(std::string_view name);
-// The class for a type of model (config.json's model_type); "": there is none.
+// The class for a type of model (config.json's model_type); "": none.
 std::string TokenizerClassOfType(std::string_view type);
 // Whether folders of that type are known to name a wrong class.
 bool HasWrongTokenizerClass(std::string_view type);
-// Whether the class makes something of the file that is not done here.
+// Whether the class overrides the file in a way that is not supported here.
 bool IsOtherTokenizerClass(std::string_view name);
 
 }  // namespace zeroplan

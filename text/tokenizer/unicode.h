@@ -1,6 +1,5 @@
-// Properties of code points, as of the Unicode version that the PyPI package `tokenizers` 0.23.3
-// has. The ids of a text depend on them, so that they are not left to whichever version of a
-// library a machine has.
+// Properties of code points in the Unicode version of the PyPI package `tokenizers` 0.23.3. The ids
+// of a text depend on them, so they must not depend on a library's version on a machine.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +50,7 @@ extern const std::string_view kCategoryNames[kCategories];
 
 inline constexpr char32_t kCodePoints = 0x110000;
 
-// A byte for each code point, in pages of 256 that are shared where they are equal.
+// A byte for each code point, in pages of 256; equal pages are shared.
 class CodePointBytes {
  public:
   // One byte for each code point.
@@ -67,8 +66,8 @@ class CodePointBytes {
 
 Category CategoryOf(char32_t code_point);
 
-// What the patterns of tokenizers distinguish: letters (\p{L}), numbers (\p{N}), white space (\s)
-// and the rest.
+// The classes that the patterns of tokenizers distinguish: letters (\p{L}), numbers (\p{N}), white
+// space (\s) and the rest.
 enum class TextClass : uint8_t { kOther, kLetter, kNumber, kSpace };
 // TextClass of each code point.
 const CodePointBytes& TextClasses();
@@ -89,26 +88,25 @@ std::span<const CodePointRange> WhiteSpace();
 bool IsRustWordCharacter(char32_t code_point);
 // Rust's char::is_numeric, which the pre-tokenizer Digits uses.
 bool IsRustNumeric(char32_t code_point);
-// What the pre-tokenizer Punctuation splits at.
+// Whether the pre-tokenizer Punctuation splits at the code point.
 bool IsPunctuation(char32_t code_point);
-// Whether a code point is not known to the Unicode version (9) of the normalizers NFC, NFD, NFKC
-// and NFKD: it is left as it is.
+// Whether a code point is unknown to the Unicode version (9) of the normalizers NFC, NFD, NFKC and
+// NFKD: it stays unchanged.
 bool IsInertInNormalization(char32_t code_point);
-// The code points of a category ("Lu") or of a major class ("L"); empty: there is none of that
-// name.
+// The code points of a category ("Lu") or of a major class ("L"); empty: there is no such category.
 CodePointSet CategorySet(std::string_view name);
 
-// Byte-level tokenizers spell each byte as a character that can be printed (openai/gpt-2,
-// src/encoder.py, bytes_to_unicode). The character
-// of a byte: itself if it is printable Latin-1, else one from U+0100 on.
+// Byte-level tokenizers spell each byte as a printable character (openai/gpt-2, src/encoder.py,
+// bytes_to_unicode). The character of a byte: itself if it is printable Latin-1, else one from
+// U+0100 on.
 char32_t CharacterOfByte(uint8_t byte);
-// The byte that a character stands for.
+// The byte that a character spells.
 std::optional<uint8_t> ByteOfCharacter(char32_t character);
 
 // Each byte of `bytes` as its character, in UTF-8.
 std::string SpellBytes(std::string_view bytes);
-// The bytes that a text of such characters stands for; nullopt if another character is in it.
-// REQUIRES: well-formed UTF-8.
+// The bytes that a text of such characters spells; nullopt if it has another character. REQUIRES:
+// well-formed UTF-8.
 std::optional<std::string> BytesOfSpelling(std::string_view text);
 
 }  // namespace zeroplan
