@@ -1,4 +1,4 @@
-// What this program was built from and with: facts of the build, so that asking loads nothing.
+// The sources and tools of this build, as constants, so that printing them loads nothing.
 #pragma once
 
 #include <string>
@@ -6,17 +6,17 @@
 
 namespace zeroplan {
 
-// Texts are empty where something is not known or not there.
+// Texts are empty if unknown or absent.
 struct BuildInfo {
-  std::string_view commit;             // 12 digits of it
-  std::string_view date;               // its day, "2026-11-23"
-  bool changed;                        // the sources had changes besides
+  std::string_view commit;             // its first 12 digits
+  std::string_view date;               // the commit's day, "2026-11-23"
+  bool changed;                        // the sources had uncommitted changes
   std::string_view compiler;           // "GNU 12.2.0, Release"
-  bool native;                         // for CPUs like the one that it was built on
-  bool executor;                       // this build has zeroplan-executor
+  bool native;                         // compiled for CPUs like the build machine's
+  bool executor;                       // this build includes zeroplan-executor
   std::string_view cuda, nccl, cudnn;  // versions of the headers
   std::string_view architectures;      // "80-real 90-real"
-  std::string_view cuda_status;        // "on", or why there is none
+  std::string_view cuda_status;        // "on", or the reason why there is none
 };
 
 // Defined in a file that the build writes (packaging/build_info.cmake).

@@ -1,6 +1,6 @@
-// The files of a command line: what it reads is not written over, and neither is what zeroplan did
-// not write. Commands say of each option whether it is read or written (PathRole,
-// planner/request/fields.h); whoever says nothing reads.
+// Protects the files of a command line: files that are read must not be overwritten, nor files that
+// zeroplan did not write. Commands declare for each option whether it is read or written (PathRole,
+// planner/request/fields.h); the default is read.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,7 @@
 
 namespace zeroplan {
 
-// What an option leads to: a path that was given, or the name of something built in.
+// The target of an option: a given path, or the name of something built in.
 struct CommandFile {
   std::string option;  // "--report"
   std::string path;
@@ -20,21 +20,21 @@ struct CommandFile {
 
 // Called once a command line is read, before any work. Throws Error(kUsage) that names option and
 // file
-//   - where a file to write cannot be written, as far as can be told without doing it;
-//   - where it is one that is read: the same one, whatever links lead to it, or one of a folder
-//     that is read; for PathRole::kReadBelow also where it would be made below such a folder;
-//   - where two options write one file;
-//   - where what is there is not of the kind that is written. Empty files, devices and pipes are
+//   - if a file to write cannot be written, as far as that can be checked without writing;
+//   - if a file to write is one that is read: the same file, through any links, or one of a folder
+//     that is read; for PathRole::kReadBelow also if it would be made below such a folder;
+//   - if two options write one file;
+//   - if an existing file is not of the kind that is written. Empty files, devices and pipes are
 //     of any kind.
 void CheckFiles(std::vector<CommandFile> files);
 
-// The same of files that a command makes besides, as CheckFiles had the others.
+// The same for further files that a command makes, checked against those of CheckFiles.
 void CheckMoreFiles(const std::vector<CommandFile>& written);
 
-// Whether a file that is there is of that kind, as CheckFiles has it.
+// Whether an existing file is of that kind, by the rules of CheckFiles.
 bool IsOfKind(const std::filesystem::path& file, const OutputKind& kind);
 
-// The kinds of what several commands write.
+// The kinds of files that several commands write.
 extern const OutputKind kPage, kTrace;
 
 }  // namespace zeroplan

@@ -5,13 +5,12 @@
 
 namespace zeroplan {
 
-// How a subcommand joins: it adds itself to `app`, keeps its options in a shared_ptr that its Run
+// A subcommand's Register function adds it to `app`, keeps its options in a shared_ptr that its Run
 // holds, and does its work there. It reports results on stdout, messages on stderr, and ends
 // unsuccessfully by throwing Error with the exit code. A new command is a file that defines its
-// Register function, a declaration here, and a line in RunApp. One that needs the executor is also
-// below cli/run, has its name in executor_commands.h, and a line in
-// zeroplan_program.cc.
-// `read`: of --data, where the program can.
+// Register function, a declaration here, and a line in RunApp. If it needs the executor, it is also
+// below cli/run, has its name in executor_commands.h, and a line in zeroplan_program.cc. `read`:
+// the reader of --data, if the program has one.
 void RegisterEstimate(Command& app, DataReader read);
 void RegisterPlan(Command& app, DataReader read);
 void RegisterConfig(Command& app);
@@ -27,7 +26,7 @@ void RegisterMerge(Command& app);
 void RegisterDoctor(Command& app);
 void RegisterManual(Command& app);
 
-// Below `hw`.
+// Subcommands of `hw`.
 void RegisterHardwareMeasure(Command& hardware);
 void RegisterHardwareCheck(Command& hardware);
 

@@ -1,4 +1,4 @@
-// Options by the names that other tools give them.
+// Options under the names of other tools.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace zeroplan {
 
-// `words`, a command line behind the program's name, with this program's names of options in place
-// of others that mean exactly the same ("--per-device-train-batch-size", "--micro_batch"). Those
-// that the command has itself stay.
+// `words`, a command line behind the program's name, with options under other tools' names replaced
+// by this program's names for exactly the same ("--per-device-train-batch-size", "--micro_batch").
+// Options that the command has itself stay.
 std::vector<std::string> WithOwnNames(std::vector<std::string> words,
                                       const CommandDescription& program);
 
-// Of a name that others have for something near: what to use here, as "use --dtype bf16"; "" where
-// none is known. `options`: the long names that the command has.
+// Advice for another tool's option with a similar meaning, "use --dtype bf16"; "" if none is known.
+// `options`: the long names that the command has.
 std::string HintFor(std::string_view name, const std::vector<std::string>& options);
 
 }  // namespace zeroplan

@@ -1,4 +1,4 @@
-// All that zeroplan doctor found out, before anything is said of it.
+// All facts that zeroplan doctor collects, before it evaluates them.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,12 @@
 
 namespace zeroplan {
 
-// The program that trains, asked for its libraries.
+// The facts of the program that trains, from its own report about its libraries.
 struct ExecutorFacts {
   enum class State { kAnswers, kAbsent, kFails, kSilent } state = State::kAbsent;
   std::string path;
-  std::string why;         // where it fails: what it, or the loader, said
-  LibraryFacts libraries;  // where it answers
+  std::string why;         // set if it fails: its message, or the loader's
+  LibraryFacts libraries;  // set if it answers
 };
 
 struct DiskFacts {
@@ -30,7 +30,7 @@ struct DiskFacts {
     kFailed,    // an I/O error
     kSilent     // took too long
   } state = State::kSilent;
-  std::string why;  // where it was not measured; with the way out where it was refused
+  std::string why;  // set if it was not measured; with advice if it was refused
   std::optional<DiskRates> rates;
   uint64_t free_bytes = 0;  // that this user may still write
 };
@@ -38,21 +38,21 @@ struct DiskFacts {
 struct ProfileFacts {
   enum class State {
     kUsed,    // measured on this very machine
-    kStale,   // not used: the machine, or the file, is another
+    kStale,   // not used: it is of another machine, or the file is invalid
     kAbsent,  // not measured
-    kNoGpus,  // nothing is kept, or looked for, of a machine without GPUs
+    kNoGpus,  // profiles are neither stored nor searched for machines without GPUs
   } state = State::kNoGpus;
-  std::string file, when;  // of what 'hw measure' kept
-  std::string note;        // where it is stale: why
-  std::string built_in;    // the built-in profile that plans take instead; "": none fits
-  std::string gpu_note;    // why none does
+  std::string file, when;  // the file stored by 'hw measure', and its day
+  std::string note;        // the reason if it is stale
+  std::string built_in;    // the built-in profile that plans use instead; "": none fits
+  std::string gpu_note;    // the reason why none fits
 };
 
-// What a plan (--plan) wants page-locked.
+// The page-locked memory that a plan (--plan) needs.
 struct PinnedPlan {
   std::string file;
   uint64_t rank_bytes = 0;
-  int ranks = 1;  // of one host
+  int ranks = 1;  // ranks of one host
   bool on_gpus = true;
 
   uint64_t host_bytes() const { return rank_bytes * static_cast<uint64_t>(ranks); }
@@ -60,66 +60,66 @@ struct PinnedPlan {
 
 struct MachineFacts {
   ExecutorFacts executor;
-  // Why nothing is known from the driver, in gpus and profile: "it did not answer within 5 s".
+  // The reason why gpus and profile lack the driver's facts: "it did not answer within 5 s".
   std::string driver_failed;
   GpuStates gpus;
   HostState host;
   DiskFacts disk;
   ProfileFacts profile;
-  std::optional<PinnedPlan> plan;     // where one was given
-  std::optional<PinnedFacts> pinned;  // where the driver was asked to page-lock what it pins
+  std::optional<PinnedPlan> plan;     // set if a plan was given
+  std::optional<PinnedFacts> pinned;  // set if page-locking was tried
 };
 
-// Asks them all, in 20 s at most (ZEROPLAN_DOCTOR_SECONDS in the environment: four times that). The
-// driver is asked to page-lock what `plan` pins, or most of what is free. REQUIRES: this process
-// has no other threads.
+// Collects all facts, in 20 s at most (ZEROPLAN_DOCTOR_SECONDS in the environment: four times
+// that). Tries to page-lock the memory that `plan` pins, or most of the free memory. REQUIRES: this
+// process has no other threads.
 MachineFacts QueryMachine(const std::string& folder, std::optional<PinnedPlan> plan);
 
-// Parts of it, REQUIRES as it.
+// Parts of QueryMachine, with the same REQUIRES.
 
-// Of the program that trains, in a process of its own.
+// Runs the program that trains in a process of its own.
 ExecutorFacts QueryExecutor();
-// Fills driver_failed, gpus and profile. In a process of its own too: the driver may hang, and its
-// library may end the process.
+// Fills driver_failed, gpus and profile. Also in a process of its own, because the driver may hang,
+// and its library may end the process.
 void AskDriver(MachineFacts& facts);
 
-// `seconds`, or what the environment's ZEROPLAN_DOCTOR_SECONDS says of all limits.
+// `seconds`, or the value of ZEROPLAN_DOCTOR_SECONDS, which overrides all limits.
 double DoctorLimit(double seconds);
 
-// What is worth showing of a program's last words: the last line, escaped, at most 300 bytes.
+// The part of a program's last words worth showing: the last line, escaped, at most 300 bytes.
 std::string LastLine(const std::string& text);
 
-// What processes that doctor starts hand back to it (facts.cc), as JSON.
+// The output of the processes that doctor starts (facts.cc), as JSON.
 
-// All that facts.h has from NVIDIA's driver.
+// All facts that come from NVIDIA's driver.
 struct DriverFacts {
   GpuStates gpus;
   ProfileFacts profile;
 };
 
-// One line each: of the executor's libraries and what was page-locked, which it prints itself, and
-// of the driver.
+// One line each: for the executor's libraries and the page-locked memory, which the executor prints
+// itself, and for the driver.
 std::string LibrariesAsJson(const LibraryFacts& facts);
 std::string PinnedAsJson(const PinnedFacts& facts);
 std::string DriverAsJson(const DriverFacts& facts);
-// Reads `output`'s last line; nothing if that is not one of these.
+// Parses `output`'s last line; nothing if that is no such line.
 std::optional<LibraryFacts> LibrariesFromJson(const std::string& output);
 std::optional<PinnedFacts> PinnedFromJson(const std::string& output);
 std::optional<DriverFacts> DriverFromJson(const std::string& output);
 
-// Work that may hang (a disk of a network, a driver) or end the process (a library that is
-// missing), done in a process of its own.
+// Work that may hang (a disk of a network, a driver) or end the process (a missing library), run in
+// a process of its own.
 
 struct ChildResult {
   bool in_time = false;  // it ended by itself
-  int exit_code = -1;    // where it did, and not by a signal
+  int exit_code = -1;    // set if it ended by itself, and not by a signal
   int signal = 0;
   std::string out, err;  // at most 1 MiB of each
 };
 
-// Forks. The child, whose stdout and stderr are caught, runs `work` and exits with what it returns,
-// or becomes another program there. It is killed after `seconds`. Throws Error(kRuntime) if no
-// process can be started. REQUIRES: this process has no other threads.
+// Forks. The child, whose stdout and stderr are captured, runs `work` and exits with its result, or
+// execs another program there. It is killed after `seconds`. Throws Error(kRuntime) if no process
+// can be started. REQUIRES: this process has no other threads.
 ChildResult RunLimited(double seconds, const std::function<int()>& work);
 
 }  // namespace zeroplan

@@ -1,4 +1,4 @@
-// The config of plan's choice: what --out and --for write.
+// The config of plan's choice: the files of --out and --for.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace zeroplan {
 
-// What plan is asked, and what is written where.
+// The request of plan, and the files to write.
 struct PlanOptions : PlanRequest {
   std::string deepspeed_file, plan_file, trace_file, report_file;
   bool explain = false;
@@ -21,7 +21,7 @@ struct PlanOptions : PlanRequest {
   bool as_json() const { return output_format == OutputFormat::kJson; }
 };
 
-// What a config is written of.
+// The source of a config.
 struct ConfigSource {
   FormatRequest request;   // `incoming` is that of came_in
   ConfigDocument came_in;  // --config: keys of it that are not written stay
@@ -34,29 +34,30 @@ inline const OutputKind kPlanOut = {"a plan that zeroplan wrote", {"\"schema\": 
 
 void AddConfigForOption(Command& command, PlanOptions& options);
 
-// What --for decides beside the file: torchtitan is FSDP2's, and reduces gradients in fp32. Throws
-// Error(kUsage) where --for has no file to write, or the file, the runtime or the dtype is not one
-// for it.
+// Applies the settings that --for implies in addition to the file: torchtitan is FSDP2's, and
+// reduces gradients in fp32. Throws Error(kUsage) if --for has no file to write, or if it does not
+// support the file, the runtime or the dtype.
 void ApplyConfigFor(PlanOptions& options);
 
-// Files that --out makes besides the one that it names.
+// Checks the files that --out makes in addition to the one that it names.
 void CheckFilesBeside(const PlanOptions& options, const Runtime& runtime);
 
-// The source of a config for a plan's choice, which is marked with its runtime's version.
+// The source of a config for a plan's choice, marked with its runtime's version.
 ConfigSource SourceOf(const PlanOptions& options, const PlanAnswer& answer);
 
-// The choice as JSON. DeepSpeed's: what --out has of it. FSDP2's, which has no file of its own: the
-// arguments of fully_shard and what the code has to do. "_zeroplan": {"runtime": ...} names it.
+// The choice as JSON. DeepSpeed's: the content of --out. FSDP2's, which has no file of its own: the
+// arguments of fully_shard and instructions for the code. "_zeroplan": {"runtime": ...} names the
+// runtime.
 std::string ConfigText(const ConfigSource& source);
 
-// plan --out: writes it. Says on stderr what the training code has to do itself; with --for says on
-// stdout what to paste where, unless `json` has that for the plan.
+// plan --out: writes the file. Prints on stderr the instructions for the training code; with --for
+// prints on stdout where to paste the file, unless `json` includes that in the plan.
 void WriteConfigFile(const ConfigSource& source, bool json);
 
-// The same of a choice of zeroplan's own executor, as DeepSpeed's.
+// The same for a choice of zeroplan's own executor, as DeepSpeed's.
 void WriteDeepSpeed(const PlanOptions& options, const PlanAnswer& answer);
 
-// What starts `train --plan` elsewhere: --for skypilot and kubernetes.
+// --for skypilot and kubernetes: writes a file that starts `train --plan` elsewhere.
 void WriteLaunch(const PlanOptions& options, const PlanAnswer& answer);
 
 }  // namespace zeroplan

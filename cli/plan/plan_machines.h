@@ -5,8 +5,8 @@
 
 namespace zeroplan {
 
-// Throws Error(kUsage) for options that write one plan, Error(kNothingFits) where no machine is
-// within what is asked for.
+// Throws Error(kUsage) for options that write one plan, Error(kNothingFits) if no machine is within
+// the limits.
 void PrintMachines(const PlanOptions& options);
 
 }  // namespace zeroplan

@@ -6,11 +6,11 @@
 
 namespace zeroplan {
 
-// Whether the model is a folder with weights in it, which a run would go on from.
+// Whether the model is a folder with weights in it, from which a run would start.
 bool HasWeights(const ModelFields& fields);
 
-// Searches and prints it. Throws Error(kNothingFits) after that where no method fits, and as
-// CompareMethods. REQUIRES: as CompareMethods.
+// Searches and prints the comparison. Throws Error(kNothingFits) after that if no method fits, and
+// as CompareMethods. REQUIRES: as CompareMethods.
 void PrintComparison(const PlanRequest& request, Assumptions assumptions, bool json);
 
 }  // namespace zeroplan

@@ -1,4 +1,4 @@
-// The command line: words to a command that runs.
+// The command line: parses words and runs a command.
 #pragma once
 
 namespace zeroplan {
@@ -6,7 +6,7 @@ namespace zeroplan {
 // Parses and runs. Returns the exit code; throws Error and CheckFailure (main.cc maps them).
 int RunApp(int argc, const char* const* argv);
 
-// What main calls: RunApp, or another program in this one's place. One of each program.
+// Called by main: RunApp, or an exec of another program. Each program defines it.
 int RunProgram(int argc, const char* const* argv);
 
 }  // namespace zeroplan

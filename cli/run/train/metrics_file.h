@@ -1,5 +1,6 @@
-// What `train` writes of a run for programs: `--metrics`, one JSON object a line or a row of CSV a
-// step, and `--tensorboard`, event files. The fields of both are planner/runs/metric_fields.h's.
+// The files in which `train` reports a run for programs: `--metrics`, one JSON object a line or a
+// row of CSV a step, and `--tensorboard`, event files. The fields of both are those of
+// planner/runs/metric_fields.h.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@
 
 namespace zeroplan {
 
-// The values of one event of a run, by the names of planner/runs/metric_fields.h.
+// The values of one event of a run, by the names in planner/runs/metric_fields.h.
 class MetricLine {
  public:
   explicit MetricLine(MetricEvent event);
@@ -58,13 +59,13 @@ class MetricLine {
   // One JSON object without a line break. REQUIRES: every field of the event was set.
   std::string Json() const;
 
-  // The values of one row of CSV, in the order of CsvHeader(event()); what is null in JSON is
-  // empty. REQUIRES: every field of the event was set.
+  // The values of one row of CSV, in the order of CsvHeader(event()); null values are empty.
+  // REQUIRES: every field of the event was set.
   std::string Csv() const;
   MetricEvent event() const { return event_; }
 
-  // What TensorBoard shows of it: tag and number, infinities and NaN among them. What is not known
-  // is left out.
+  // TensorBoard's scalars: tag and number, including infinities and NaN. Unknown values are left
+  // out.
   std::vector<std::pair<std::string_view, double>> Scalars() const;
 
  private:
@@ -75,47 +76,47 @@ class MetricLine {
     bool set = false;
   };
   MetricLine& Take(std::string_view name, Value value);
-  // REQUIRES: it was set.
+  // REQUIRES: the slot was set.
   const Value& ValueOf(const Slot& slot) const;
 
   MetricEvent event_;
   std::vector<Slot> slots_;
 };
 
-// The names of an event's fields, but for the event's own: "step,loss,...".
+// The names of an event's fields, except for "event" itself: "step,loss,...".
 std::string CsvHeader(MetricEvent event);
 
-// What is known of a run before it starts.
+// The facts of a run before it starts.
 struct RunFacts {
   const Program& program;
-  LowerOptions lower;  // what the program was lowered with
+  LowerOptions lower;  // options that the program was lowered with
   int ranks_per_host = 1;
-  MemoryReport memory;                      // of one rank
-  std::optional<RunPrediction> prediction;  // of a run on GPUs
+  MemoryReport memory;                      // one rank's
+  std::optional<RunPrediction> prediction;  // set for a run on GPUs
 };
 
-// Where to; empty: nowhere.
+// The places to write to; empty: none.
 struct MetricsPlaces {
-  std::string file;                // of JSON lines, or with the ending .csv of CSV
-  std::string tensorboard_folder;  // of event files
-  bool resume = false;             // goes on after what is there, else the file starts empty
+  std::string file;                // JSON lines, or CSV with the suffix .csv
+  std::string tensorboard_folder;  // folder of event files
+  bool resume = false;             // appends to existing content, else the file starts empty
 };
 
 extern const OutputKind kMetricsOut;
 
-// Throws Error(kUsage) where `path` holds metrics and the run is no resumed one, and if a resumed
-// run cannot go on with the CSV there: its columns are others.
+// Throws Error(kUsage) if `path` holds metrics and the run is no resumed one, and if a resumed run
+// cannot append to the CSV there, because its columns differ.
 void CheckMetricsFile(const std::string& path, bool resume);
 
 class MetricsFile {
  public:
-  // Nothing is touched before Start: a run that is refused leaves the file as it was.
+  // Touches nothing before Start: a refused run leaves the file unchanged.
   explicit MetricsFile(MetricsPlaces places) : places_(std::move(places)) {}
 
-  // Each writes one line and flushes it, so that a killed run keeps what it had; CSV has a header,
-  // and of the others Step's alone. What the backend cannot know is null, in CSV empty. A line that
-  // cannot be written ends its file with a warning, not the run. `done`: steps before a resume.
-  // Throws Error(kRuntime) naming the file if it cannot be opened.
+  // Each writes one line and flushes it, so that a killed run keeps its lines. CSV has a header,
+  // and of the lines Step's alone. Values that the backend cannot measure are null, in CSV empty. A
+  // line that cannot be written ends its file with a warning, not the run. `done`: steps before a
+  // resume. Throws Error(kRuntime) naming the file if it cannot be opened.
   void Start(const RunFacts& facts, int64_t done);
   void Step(const StepReport& report);
   void Validation(int64_t step, double loss);
@@ -124,9 +125,9 @@ class MetricsFile {
 
  private:
   void Open();
-  // Ends the file with a warning where it cannot be written.
+  // Ends the file with a warning if it cannot be written.
   void WriteLine(std::string text);
-  // An event that is no step's, or of `step`.
+  // Writes an event that is no step's, or one of `step`.
   void Write(const MetricLine& line, std::optional<int64_t> step = std::nullopt);
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }

@@ -1,4 +1,4 @@
-// What a person sees while `train` runs: on a terminal the progress line (core/base/terminal.h),
+// The display of a running `train`: on a terminal the progress line (core/base/terminal.h),
 // elsewhere and with --no-progress a line now and then. All of it on stderr.
 #pragma once
 
@@ -24,19 +24,20 @@ namespace zeroplan {
 class LoadSampler;
 
 // A step in one line: loss, norm, learning rate, speed, and on a GPU strict MFU, waits for
-// communication, and memory in use of what is planned (bytes; without a plan, what is in use).
+// communication, and memory in use over the planned bytes (without a plan, memory in use only).
 std::string StepText(const StepReport& report, int64_t steps,
                      const std::optional<uint64_t>& planned_gpu_bytes);
 
-// What is shown besides, of this rank's host.
+// Additional displays, on this rank's host.
 struct ProgressOptions {
-  bool monitor = false;  // what GPUs and host are doing, in the line of a step
-  bool watch = false;    // all of it as a view over the whole terminal; REQUIRES: it takes one
+  bool monitor = false;  // the load of GPUs and host, in the line of a step
+  // everything as a view over the whole terminal; REQUIRES: FullScreen is possible
+  bool watch = false;
 };
 
 class Progress : public TrainObserver {
  public:
-  // `metrics` may be null; all that is referred to outlives the object.
+  // `metrics` may be null; all references must outlive the object.
   Progress(const RunFacts& facts, MetricsFile* metrics, const ProgressOptions& options = {});
   ~Progress() override;
 
@@ -54,31 +55,31 @@ class Progress : public TrainObserver {
   std::vector<LinePart> PartsOf(const StepReport& report);
   void Draw(const StepReport& report);
   void Watch(const StepReport& report);
-  // Back to the terminal as it was; nothing is looked at any more.
+  // Restores the terminal and stops sampling.
   void EndWatching();
   void HoldAgainstPrediction(const RunReport& report);
   void SayInterval(const ChosenInterval& chosen);
 
   const RunFacts& facts_;
-  int64_t steps_ = 0;  // of the whole run
+  int64_t steps_ = 0;  // the whole run's
   MetricsFile* metrics_;
-  const bool terminal_;  // has a progress line
+  const bool terminal_;  // stderr has a progress line
   std::chrono::steady_clock::time_point next_draw_{};
   int64_t first_step_ = 0;
-  int64_t said_interval_ = 0;  // steps between saves, as they were last said
+  int64_t said_interval_ = 0;  // steps between saves, as last printed
   std::chrono::steady_clock::time_point begin_;
   const ProgressOptions options_;
-  std::mutex mutex_;  // of watched_, which the sampler's thread draws
+  std::mutex mutex_;  // guards watched_, which the sampler's thread draws
   WatchState watched_;
   RankMessages rank_messages_;
   std::unique_ptr<FullScreen> screen_;
-  std::unique_ptr<LoadSampler> sampler_;  // the last: its thread uses the others
+  std::unique_ptr<LoadSampler> sampler_;  // last, because its thread uses the other members
 };
 
-// Calls `run` with an observer that keeps what a run reports and passes it on to `next`, and writes
-// the page of `train --report` to `file` when it is over, however it ends. Of a run on GPUs it
-// looks at the power of the first one meanwhile. `costs` is null for a run on the CPU. Throws what
-// `run` throws; if that is nothing, Error(kRuntime) where the page cannot be written.
+// Calls `run` with an observer that records a run's reports and passes them on to `next`, and
+// writes the page of `train --report` to `file` when the run is over, however it ends. For a run on
+// GPUs it samples the power of the first one. `costs` is null for a run on the CPU. Rethrows
+// exceptions of `run`; without one, throws Error(kRuntime) if the page cannot be written.
 RunReport RunWithReport(const std::string& file, const PageOrigin& origin, const RunFacts& facts,
                         const CostModel* costs, Backend backend, TrainObserver& next,
                         const std::function<RunReport(TrainObserver&)>& run);

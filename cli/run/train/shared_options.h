@@ -1,4 +1,4 @@
-// Options that commands share which run something: --backend, numbers.
+// Options shared by commands that run something: --backend, numbers.
 #pragma once
 
 #include <functional>
@@ -13,15 +13,16 @@ namespace zeroplan {
 
 bool BuiltWithCuda();
 
-// The option's value, and for "auto" or without it what this build and this machine have. Throws
-// Error(kUsage) for cuda in a build without it; `cpu_does` says what cpu does instead.
+// The option's value, or, for "auto" or without it, the best backend of this build and this
+// machine. Throws Error(kUsage) for cuda in a build without it; `cpu_does` describes what cpu does
+// instead.
 Backend ChooseBackend(const Given<BackendChoice>& choice, std::string_view cpu_does);
 
-// Throws Error(kUsage) where `option`, of GPUs alone, was given (`text` is not empty) and `backend`
-// is the CPU.
+// Throws Error(kUsage) if `option`, which is for GPUs only, was given (`text` is not empty) and
+// `backend` is the CPU.
 void RefuseOnCpu(Backend backend, const char* option, const std::string& text);
 
-// Parses a number for which `allowed` holds; `use` tells the user which those are.
+// Parses a number for which `allowed` holds; `use` describes the allowed ones to the user.
 std::function<double(const std::string& text, std::string_view option)> NumberWhere(
     bool (*allowed)(double), const char* use);
 

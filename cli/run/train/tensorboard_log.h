@@ -12,23 +12,23 @@
 
 namespace zeroplan {
 
-// Called before the work. Throws Error(kUsage) if `folder` is none, cannot be written or made, or,
-// without `resume`, holds event files: TensorBoard would draw both runs as one.
+// Called before the work. Throws Error(kUsage) if `folder` is no folder, cannot be written or made,
+// or, without `resume`, holds event files, because TensorBoard would draw both runs as one.
 void CheckTensorboardFolder(const std::filesystem::path& folder, bool resume);
 
-// The name of the next event file of `folder`, which sorts after those that are there: TensorBoard
-// reads a folder's files by name. `now`: seconds since 1970.
+// The name of the next event file of `folder`, which sorts after the existing ones, because
+// TensorBoard reads a folder's files by name. `now`: seconds since 1970.
 std::string NextEventFileName(const std::filesystem::path& folder, int64_t now);
 
 class TensorboardLog {
  public:
-  // Makes the folder, if need be, and a file in it. `first_step`: the step that this process begins
-  // with; later steps that an earlier process wrote are void. Throws Error(kRuntime) naming the
-  // file if it cannot be made.
+  // Makes the folder, if needed, and a file in it. `first_step`: the first step of this process;
+  // later steps that an earlier process wrote become void. Throws Error(kRuntime) naming the file
+  // if it cannot be made.
   TensorboardLog(const std::filesystem::path& folder, int64_t first_step);
 
-  // Written and flushed as one record. What cannot be written ends the file with a warning, not the
-  // run.
+  // Writes and flushes the scalars as one record. A failed write ends the file with a warning, not
+  // the run.
   void Add(int64_t step, std::span<const std::pair<std::string_view, double>> scalars);
 
  private:
@@ -41,13 +41,13 @@ class TensorboardLog {
 };
 
 // The bytes of TensorBoard's event files: Event messages (protocol buffers), each as one record of
-// a TFRecord file. Written by hand, as a run needs five fields of them. Both forms are fixed since
-// TensorFlow 1.0 (its record_writer.cc, event.proto and summary.proto).
+// a TFRecord file. Written by hand, because a run needs five fields of them. Both formats are fixed
+// since TensorFlow 1.0 (its record_writer.cc, event.proto and summary.proto).
 
 // CRC-32C (Castagnoli): polynomial 0x1edc6f41, bits reflected, begun and ended with all ones (RFC
 // 3720, appendix B.4 has test vectors).
 uint32_t Crc32c(std::string_view bytes);
-// TFRecord's: rotated right by 15 bits, plus 0xa282ead8.
+// TFRecord's mask: rotated right by 15 bits, plus 0xa282ead8.
 uint32_t MaskedCrc32c(std::string_view bytes);
 
 // All numbers little-endian:
@@ -61,13 +61,13 @@ std::string TfRecord(std::string_view payload);
 //   Value:      1 tag (string), 2 simple_value (float)
 //   SessionLog: 1 status (1: START)
 
-// What every file begins with.
+// The first event of every file.
 std::string FileVersionEvent(double wall_time);
-// A process starts to write. TensorBoard drops what earlier files have of `first_step` and later
-// steps.
+// Marks that a process starts to write. TensorBoard drops earlier files' events of `first_step` and
+// later steps.
 std::string SessionStartEvent(double wall_time, int64_t first_step);
-// All scalars of one step in one record, so that no half of them can be there. They are kept as
-// fp32.
+// All scalars of one step in one record, so that they are either all there or all missing. Stored
+// as fp32.
 std::string ScalarsEvent(double wall_time, int64_t step,
                          std::span<const std::pair<std::string_view, double>> scalars);
 

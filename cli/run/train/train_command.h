@@ -19,7 +19,7 @@ inline constexpr int64_t kSaveAuto = 0;
 struct TrainCommand {
   Request common;
   std::string plan;
-  TrainOptions run;  // what is taken as it is given
+  TrainOptions run;  // options that need no resolution
   RecordFields records;
   Given<BackendChoice> backend;
   Given<int64_t> steps, save_every, validate_every, max_bad_steps;
@@ -46,14 +46,14 @@ struct TrainCommand {
   bool no_shuffle = false, fresh_weights = false;
 };
 
-// Interruptions a second that --save-every auto goes by, of --interruptions or the plan's; 0: saves
-// go by steps, or there are none. Throws Error(kUsage) where nobody says, or it has no effect.
+// Interruptions a second for --save-every auto, from --interruptions or the plan; 0: saves are by
+// steps, or there are none. Throws Error(kUsage) if neither sets it, or it has no effect.
 double InterruptionRate(const TrainCommand& command, const std::optional<PlanFile>& plan);
 
-// --max-shard-size, which 'merge' has too. Throws Error(kUsage) below 1 MB.
+// --max-shard-size, also an option of 'merge'. Throws Error(kUsage) below 1 MB.
 uint64_t ParseShardSize(const std::string& text, std::string_view option);
 
-// Adds them to `command`. `options` must outlive it.
+// Adds the options to `command`. `options` must outlive it.
 void AddTrainOptions(Command& command, TrainCommand& options);
 
 }  // namespace zeroplan
