@@ -24,7 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 CXX = {".h", ".hpp", ".cc", ".cpp", ".inc", ".cu", ".cuh"}
 HASH = {".sh", ".cmake"}
 SUBJECT_LENGTH = 72
-SUBJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9/-]*: \S")
+AREA = r"[A-Za-z0-9][A-Za-z0-9_/-]*"
+SUBJECT = re.compile(rf"{AREA}(, {AREA})*: \S")
 # The start of a sentence after a pronoun that has no noun: a verb, a preposition or a clause word.
 NO_NOUN = (r"(?:are|is|were|was|have|had|do|does|may|must|can|could|will|would|need|take|hold|stay|"
            r"of|that|which|who|whose|as|in|with|without|on|from|for|by|to|not|too|alone)\b|[,.;:]")

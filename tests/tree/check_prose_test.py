@@ -104,8 +104,9 @@ class Changes(unittest.TestCase):
     def test_subjects(self):
         self.git("init")
         self.commit("int a;\n", "no area is checked before the first commit")
-        self.commit("int b;\n", "planner/search: search bucket sizes")
-        self.assertEqual(self.run_check(prose.check_commits, "HEAD~1..")[0], 0)
+        for number, subject in enumerate(["planner/search: search bucket sizes", "cost_models, core: one clock"]):
+            self.commit(f"int b{number};\n", subject)
+            self.assertEqual(self.run_check(prose.check_commits, "HEAD~1..")[0], 0)
         self.commit("int c;\n", "Buckets are searched")
         self.assertEqual(self.run_check(prose.check_commits, "HEAD~1..")[0], 1)
         self.commit("int d;\n", "planner: " + "x" * 64)

@@ -26,8 +26,8 @@ inline constexpr int64_t kDefaultSequences = 32;
 Asked WithDefaultBatch(Asked fields, const ConfigDocument& config, int ranks, int64_t kept,
                        int64_t seq_len, std::vector<std::string>& notes);
 
-// Sets the number of a host's ranks as a node's, and returns it. Hosts may have different numbers
-// of ranks: then it is a number that divides all hosts into whole nodes.
+// Sets the node size to the greatest common divisor of `ranks` and `ranks_per_host`, because hosts
+// may have different numbers of ranks. Returns it.
 int SetNode(ClusterFields& cluster, int ranks, int ranks_per_host);
 
 // A choice that options and config restrict, but do not determine.
