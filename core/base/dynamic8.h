@@ -47,7 +47,7 @@ constexpr bool IsDynamic8(Dtype dtype) {
 // Entry 7 of the arrays by decade is for 1.
 struct Dynamic8Map {
   // The place of a magnitude a in decade d is the whole part of min(a * factor - offset, last).
-  std::array<float, 8> from{};  // least magnitude that goes to decade d
+  std::array<float, 8> from{};  // least magnitude in decade d
   std::array<float, 8> factor{}, offset{}, last{};
   // A place's value is y * value_factor[k] - value_offset[k], with y = place + `origin` and k the
   // lowest three bits of y's exponent: all places of a decade share an exponent.

@@ -74,7 +74,7 @@ class JsonSection {
   std::optional<double> Number(std::string_view key, double min, double max,
                                std::string_view allowed = {});
   std::optional<std::string> String(std::string_view key, std::string_view allowed = {});
-  // One of `words`, as they are written there; with `any_case` also with other capitals.
+  // One of `words`, in that spelling; with `any_case` in any case.
   std::optional<std::string> Word(std::string_view key, const std::vector<std::string>& words,
                                   std::string_view allowed, bool any_case = false);
   // The value of one of the table's words.

@@ -42,7 +42,7 @@ class NamePattern {
   struct Step {
     Kind kind = Kind::kMatch;
     int set = 0;              // kSet
-    int next = 0, other = 0;  // kSplit goes to both
+    int next = 0, other = 0;  // successors of a step; kSplit continues at both
   };
 
   bool Run(std::string_view name, bool whole, int64_t& steps) const;

@@ -73,7 +73,7 @@ class Emitter {
 void RenameActivations(Program& program, const Instruction& instruction,
                        const std::vector<BufferId>& renamed);
 
-// ---- slots in host memory that transfers take in turn ----
+// ---- slots in host memory that transfers use in turn ----
 
 // The space of host buffers: page-locked or not.
 inline Space HostSpace(bool pinned) { return pinned ? Space::kPinned : Space::kPageable; }

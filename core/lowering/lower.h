@@ -15,8 +15,8 @@ class PlacementCache;  // core/lowering/placement.h
 
 // kTrain: sections init, micro_step, optimizer_step, eval, save, load. kGenerate: init, load,
 // generate and, with keep_keys_values, decode, with parameters only (one rank, stage 0). In 16 bit
-// there are no fp32 masters: weights are rounded as they are loaded, and are 0 before. Logits are
-// fp32 in any precision.
+// there are no fp32 masters: weights are rounded on loading, and are 0 before. Logits are fp32 in
+// any precision.
 enum class Purpose : uint8_t { kTrain, kGenerate };
 
 struct LowerOptions {

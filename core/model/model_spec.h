@@ -33,7 +33,7 @@ struct ModelSpec {
   int64_t kv_heads = 0;   // heads of keys and values; 0: as many as heads
   int64_t head_size = 0;  // D; 0: hidden over heads
   int64_t window = 0;     // tokens that attention looks back at; 0: all
-  bool tied_head = true;  // the logits' matrix is the token embedding; else one of its own
+  bool tied_head = true;  // the logits' matrix is the token embedding; else a separate one
   bool qkv_bias = false, out_bias = false, mlp_bias = false;
   bool qk_norm = false;  // RMS norms of each query and key head
   // Rotary positions, with the terms of the kernel row RotaryTable.

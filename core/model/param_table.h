@@ -92,7 +92,7 @@ inline constexpr int kEmbeddingLayer = -1;
 
 struct ParamTensor : ParamRow {
   std::string name;  // Hugging Face's, in full: "transformer.h.0.attn.c_attn.weight"
-  int layer = 0;     // kEmbeddingLayer, 0 .. layers-1, or layers for what follows them
+  int layer = 0;     // kEmbeddingLayer, 0 .. layers-1, or layers for tensors after them
 };
 
 // A tensor as published weights name it: rows [begin, end) of a parameter, without padding.

@@ -41,8 +41,8 @@ struct Unit {
   int layer;               // same meaning as in ParamTensor
   bool persistent;         // stage 3: kept whole on every rank (persistence threshold)
   bool trainable = true;   // its tensors are trained; else it has parameters alone
-  bool quantized = false;  // its parameters are kept in NF4 (ParamRow::quantized)
-  bool in_blocks = false;  // its moments are kept in blocks of eight bits
+  bool quantized = false;  // its parameters are stored in NF4 (ParamRow::quantized)
+  bool in_blocks = false;  // its moments are stored in blocks of eight bits
   std::vector<TensorSlot> slots;
   uint64_t elements = 0;  // up to the end of the last tensor, alignment between tensors included
   uint64_t param_elements = 0;  // sum of the tensors alone

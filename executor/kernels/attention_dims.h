@@ -29,7 +29,7 @@ struct AttentionDims {
   ZEROPLAN_HOST_DEVICE int64_t ValueColumn(int64_t g) const { return (H + G + g) * D; }
 };
 
-// The dims of an attention row's launch. (Not inline: CUDA sources take no fmt.)
+// The dims of an attention row's launch. (Not inline, because CUDA sources do not include fmt.)
 AttentionDims AttentionDimsOf(const KernelCall& call);
 
 }  // namespace zeroplan

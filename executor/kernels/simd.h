@@ -143,7 +143,7 @@ ZEROPLAN_INLINE VecF Exp(VecF x) {
   t = t < kLowest ? Splat(kLowest) : t;
   const VecF shifted = t * 1.44269504f + kRound;
   const VecF n = shifted - kRound;
-  // 0.693359375 has few bits, so n * it is exact; the second constant is what is left of ln2.
+  // 0.693359375 has few bits, so n * it is exact; the second constant is the rest of ln2.
   const VecF r = (t - n * 0.693359375f) - n * -2.12194440e-4f;
   VecF p = Splat(1.9875691500e-4f);
   p = p * r + 1.3981999507e-3f;

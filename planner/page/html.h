@@ -53,7 +53,7 @@ struct Picture {
 
 // How the page was made.
 struct PageOrigin {
-  std::string command;               // the command line, as a shell takes it
+  std::string command;               // the command line, quoted for a shell
   std::vector<std::string> assumed;  // in the form of the text report: "--micro-batch 1"
   std::vector<std::string> notes;    // guessed figures and the like
 };

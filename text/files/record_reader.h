@@ -1,5 +1,5 @@
-// Records of a file, one after the other, each as a JSON object: lines of JSON, the values of a
-// JSON file, the rows of CSV and TSV files, and those of Parquet and Arrow files.
+// Reads records of a file in order, each as a JSON object: lines of JSON, the values of a JSON
+// file, the rows of CSV, TSV, Parquet and Arrow files.
 #pragma once
 
 #include <cstdint>

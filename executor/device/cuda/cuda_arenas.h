@@ -23,7 +23,7 @@ struct FreeDevice {
 class PageLock {
  public:
   PageLock() = default;
-  // Throws Error(kRuntime) naming rank, bytes and what to do.
+  // Throws Error(kRuntime) naming rank, bytes and the fix.
   PageLock(std::byte* memory, uint64_t bytes, int rank);
   // Empty if the driver refuses; `why` is its message.
   static std::optional<PageLock> Try(std::byte* memory, uint64_t bytes, std::string& why);

@@ -1,4 +1,4 @@
-// A kernel that only takes time.
+// A kernel that only spends time.
 #pragma once
 
 #include <cuda_runtime_api.h>

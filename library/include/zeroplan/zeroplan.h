@@ -52,9 +52,9 @@ class ZEROPLAN_EXPORT Error : public std::runtime_error {
   int exit_code_;
 };
 
-// An option of the command line by its long name, with or without the dashes in front, and its
-// value as it stands there: "24GB", "0,1,2", "bf16". A flag takes true or false; false is as if it
-// were left out. "data" may be given several times, with a file or folder each.
+// An option of the command line by its long name, with or without the leading dashes, and its value
+// in the command line's form: "24GB", "0,1,2", "bf16". A flag has the value true or false; false is
+// the same as leaving it out. "data" may be given several times, with a file or folder each.
 struct Option {
   Option(std::string name, std::string value) : name(std::move(name)), value(std::move(value)) {}
   Option(std::string name, const char* value) : name(std::move(name)), value(value) {}
