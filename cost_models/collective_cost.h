@@ -53,7 +53,7 @@ struct RingConstants {
   double longer_step_seconds = 0;
 };
 
-// The factor by which a measured row exceeds 110 % of the formula.
+// The deviation of a measured row from the formula beyond 10 %, as a factor.
 struct RowCorrection {
   CollectiveOp op;
   int world_size;

@@ -47,7 +47,7 @@ struct LayoutFacts {
   double largest_tensor = 0;                   // within the layers
   double largest_unit = 0;                     // largest unit gathered at once in the layers
   double embedding = 0, embedding_gather = 0;  // elements of the embeddings; those gathered
-  // If the head is untied: the elements of the kernels after the layers, and of the units gathered
+  // If the head is untied: the elements of the units after the layers, and the elements gathered
   // outside the layers.
   double own_head = 0, gathered_once = 0;
   std::vector<LayerGathers> layer_gathers;  // rising; the layers that gather anything
