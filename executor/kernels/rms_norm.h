@@ -18,7 +18,7 @@ inline float InverseRms(const float* x_n, int64_t n, float eps) {
   return 1.0f / std::sqrt(simd::Sum(squares) / static_cast<float>(n) + eps);
 }
 
-// With r = x * rstd and d = dy * w: dx = (d - r * mean(d * r)) * rstd, dw += dy * r. dx may be dy.
+// dx = (d - r * mean(d * r)) * rstd, dw += dy * r, with r = x * rstd and d = dy * w. dx may be dy.
 inline void RmsNormGradient(const float* dy_n, const float* x_n, const float* w_n, float rstd,
                             int64_t n, float* dx_n, float* dw_n) {
   using simd::Load;
