@@ -159,7 +159,7 @@ def machines(
 def why(log: _Path, **arguments: Any) -> Why:
     """Why a run of DeepSpeed, Trainer or PyTorch died or was slow: its log beside what is predicted of it.
 
-    Arguments win over what the log says. Raises zeroplan.Error where nothing of a run is in the log; what a
-    prediction takes and neither says is in `missing`.
+    Arguments override the log. Raises zeroplan.Error if the log has nothing of a run; `missing` lists the values
+    that a prediction needs and neither gives.
     """
     return Why._of(_core.why(os.fspath(log), _words(arguments)))

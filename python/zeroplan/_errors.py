@@ -1,4 +1,4 @@
-"""What is raised for what was asked."""
+"""Errors raised for requests."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 
 class Error(ValueError):
-    """What was asked for cannot be answered. The text is the command line's message: it names option
-    or file, value, and what to do."""
+    """A request that cannot be answered. The text is the command line's message: it names option or file, value,
+    and what to do."""
 
     exit_code: int
-    """The command line's: 2 for wrong input, 3 where nothing fits, 4 for a file that cannot be read."""
+    """The command line's exit code: 2 for wrong input, 3 where nothing fits, 4 for an unreadable file."""
 
     def __init__(self, message: str, exit_code: int = 2) -> None:
         super().__init__(message)
@@ -21,4 +21,4 @@ class Error(ValueError):
 
 
 class NothingFits(Error):
-    """No choice fits. The text names the smallest change that would, where one was found."""
+    """No choice fits. The text names the smallest change that would fit, if one was found."""

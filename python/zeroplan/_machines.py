@@ -1,4 +1,4 @@
-"""What machines() returns: the command line's JSON (docs/metrics.md), typed."""
+"""The result of machines(): the command line's JSON (docs/metrics.md), typed."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Machine:
-    """The best plan of one machine, and what a run takes there."""
+    """The best plan of one machine, and the time and cost of a run there."""
 
     hw: str
     gpus: int
     fits: bool
     why_not: Optional[str]
-    """What is short where nothing fits, or why the machine cannot be asked."""
+    """The resource that is short if nothing fits, or why the machine cannot be planned for."""
     gap: float
     """0: no other choice is better by more than 0.5 %; else how much better one could be at most."""
     margin: Optional[float]
-    """The largest error of a step's time beside measured runs, as a share; None: not known."""
+    """The largest error of a step's time against measured runs, as a share; None: unknown."""
     guessed: bool
-    """Whether times rest on figures that are neither measured nor a datasheet's."""
+    """Whether times depend on figures that are neither measured nor from a datasheet."""
     seconds: Optional[float]
-    """Of the run; with interruptions= those that are expected, but for `steps_alone`."""
+    """The run's; with interruptions= the expected ones, unless `steps_alone`."""
     steps_alone: bool
     gpu_hours: Optional[float]
     price: Optional[float]
-    """Of the run, on demand, or where it is interrupted on spot machines; None: not known."""
+    """The run's, on demand, or with interruptions= on spot machines; None: unknown."""
     spot_price: Optional[float]
     gpu_kwh: Optional[float]
     gpu_hour_price: Optional[dict[str, Any]]
     """amount, currency, date and source of a GPU's price for an hour."""
     rented_gpus: Optional[int]
-    """GPUs that are paid for: whole nodes where they are rented so."""
+    """GPUs to pay for: whole nodes if they are rented so."""
     in_time: bool
     in_budget: bool
     unbeaten: bool
@@ -49,7 +49,7 @@ class Machine:
     tokens_per_second: Optional[float]
     choice: Optional[Choice]
     data: Optional[Data] = None
-    """What data= comes to in the plan's batches, as this machine packs it."""
+    """The data of data= in the plan's batches, as this machine packs it."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Machines(Drawn):
     machines: tuple[Machine, ...]
     model: dict[str, Any]
     tokens: Optional[int]
-    """Of the run that they are compared by; None: it is epochs of data."""
+    """Tokens of the run by which they are compared; None: it lasts epochs of data."""
     objective: str
     currency: Optional[str]
     assumed: tuple[str, ...]
@@ -85,7 +85,7 @@ class Machines(Drawn):
         return [machine for machine in self.machines if machine.unbeaten]
 
     def to_json(self) -> str:
-        """What `zeroplan plan --format json` prints of machines."""
+        """The output of `zeroplan plan --format json` for machines."""
         return self._json
 
     def to_dict(self) -> dict[str, Any]:

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 
 class _Drawing:
-    """What pictures are drawn from, which lives as long as the answer and its copies do. It is not
-    pickled: in its place there is None."""
+    """The data of pictures, which lives as long as the answer and its copies do. It is pickled as None."""
 
     __slots__ = ("native", "call")
 

@@ -1,5 +1,5 @@
-"""What estimate and plan return: the command line's JSON (docs/metrics.md), typed. Names are the
-JSON's. Bytes are whole numbers, times are seconds; what is not known is None."""
+"""The results of estimate and plan: the command line's JSON (docs/metrics.md), typed. Names are the
+JSON's. Bytes are whole numbers, times are seconds; an unknown value is None."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def _types(cls: type) -> dict[str, Any]:
 
 
 def _read(kind: Any, value: Any) -> Any:
-    """`value` of the JSON as a `kind`: of a dataclass those of its keys that are fields; a field with a
-    default may be missing."""
+    """Converts `value` of the JSON to `kind`: for a dataclass the keys that are its fields; a field with a default
+    may be missing."""
     if value is None:
         return None
     if typing.get_origin(kind) is Union:  # Optional
@@ -57,14 +57,14 @@ class GpuBytes:
     runtime: int
     total: int
     capacity: Optional[int] = None
-    """Of the GPU, in estimates; a plan has it in `cluster`."""
+    """The GPU's, in estimates; a plan has it in `cluster`."""
     reserve: Optional[int] = None
-    """What of the capacity stays free."""
+    """Bytes of the capacity that stay free."""
 
 
 @dataclass(frozen=True)
 class HostBytes:
-    """One host, all its ranks together."""
+    """The bytes of one host, all its ranks together."""
 
     pinned: int
     pageable: int
@@ -86,7 +86,7 @@ class StepSeconds:
 
 @dataclass(frozen=True)
 class AxisBytes:
-    """Of comm_bytes_per_step: to GPUs of the own shard group, to those of others, over all at once."""
+    """comm_bytes_per_step by receiver: GPUs of the own shard group, GPUs of others, all at once."""
 
     within: int
     across: int
@@ -137,7 +137,7 @@ class Choice(ChoiceRecord):
 
 @dataclass(frozen=True)
 class Settings:
-    """Elements, where no config sets them zeroplan's own choice; and whether communication overlaps."""
+    """Sizes in elements, zeroplan's own choice unless a config sets them; and whether communication overlaps."""
 
     reduce_bucket: Optional[int]
     prefetch_bucket: Optional[int]
@@ -147,7 +147,8 @@ class Settings:
     shard_group: int
     """GPUs that share what the stage shards, 1 at stage 0."""
     across_groups: Optional[str]
-    """What shard groups share all the same; None: there is one group."""
+    """States that shard groups shard among each other too: "replicate" (none), "optimizer", "gradients"; None: there
+    is one group."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ class EstimatedChoice(Choice):
     fits: bool
     why_not: Optional[str]
     comm_bytes_by_axis: Optional[AxisBytes] = None
-    """Of several shard groups."""
+    """Set if there are several shard groups."""
     interruptions: Optional[Interruptions] = None
 
     __str__ = Choice.__str__
@@ -201,7 +202,7 @@ class Predicted:
     tokens_per_second: Optional[float]
     mfu: Optional[float]
     comm_bytes_by_axis: Optional[AxisBytes] = None
-    """Of several shard groups."""
+    """Set if there are several shard groups."""
 
 
 @dataclass(frozen=True)
@@ -218,8 +219,8 @@ class Search:
 
 @dataclass(frozen=True)
 class Stage:
-    """The best of one stage, or what comes closest to fitting. What a stage that does not fit has
-    no answer for is None; `why_not` is None where it fits."""
+    """The best choice of one stage, or the one closest to fitting. Values that need a choice that fits are None
+    otherwise; `why_not` is None if it fits."""
 
     stage: int
     fits: bool
@@ -235,7 +236,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Change:
-    """What is different; None (or no stages) is as asked."""
+    """The difference to the request; None (or no stages): no difference."""
 
     gpu_memory_bytes: Optional[int] = None
     global_batch: Optional[int] = None
@@ -246,9 +247,9 @@ class Change:
 
 @dataclass(frozen=True)
 class Claim:
-    """What would be the answer if something were different. `answer` is None where nothing fits; of
-    the kind "chosen" it is the plan's own. `holds`: from where to where, both included, an answer of
-    its kind holds, or one of `or_else` (bytes, sequences, or bytes a second)."""
+    """The answer if something were different. `answer` is None if nothing fits; for the kind "chosen" it is the plan's
+    own. `holds`: the range, both ends included, in which an answer of its kind holds, or one of `or_else` (bytes,
+    sequences, or bytes a second)."""
 
     kind: str
     change: Change
@@ -291,7 +292,7 @@ def _paragraphs(texts: list[str]) -> str:
 
 
 def _flat(source: _Json, prefix: str = "") -> _Json:
-    """Keys of objects within joined by dots, as `--format csv` has them."""
+    """Flattens objects: joins their keys by dots, as `--format csv` does."""
     flat = {}
     for key, value in source.items():
         if isinstance(value, dict):
@@ -320,10 +321,10 @@ class Estimate(Drawn):
     choices: tuple[EstimatedChoice, ...]
     """By stage, offloads, recompute."""
     assumed: tuple[str, ...]
-    """What nobody asked for but zeroplan took: "--micro-batch 1"."""
+    """Defaults that the request did not set: "--micro-batch 1"."""
     notes: tuple[str, ...]
     data: Optional[Data]
-    """What data= comes to."""
+    """The data of data=."""
     _json: str = dataclasses.field(repr=False)
 
     @classmethod
@@ -336,7 +337,7 @@ class Estimate(Drawn):
         return estimate
 
     def to_json(self) -> str:
-        """What `zeroplan estimate --format json` prints."""
+        """The output of `zeroplan estimate --format json`."""
         return self._json
 
     def to_dict(self) -> dict[str, Any]:
@@ -394,7 +395,7 @@ class Plan(Drawn):
     """0: no other choice is better by more than 0.5 %; else how much better one could be at most."""
     stages: tuple[Stage, ...]
     claims: tuple[Claim, ...]
-    """What `advice` says of other answers, each found by a search."""
+    """The other answers in `advice`, each found by a search."""
     advice: tuple[str, ...]
     """Why, in paragraphs."""
     assumed: tuple[str, ...]
@@ -408,15 +409,15 @@ class Plan(Drawn):
     """The choice as a DeepSpeed config."""
     fingerprint: str
     origin: Optional[dict[str, Any]]
-    """Where the run that a plan carries comes from: model folder, profile's file, config."""
+    """The origin of the run that a plan carries: model folder, profile's file, config."""
     checkpoint: Optional[dict[str, Any]]
-    """Bytes of a checkpoint and, where the disk is known, seconds of a save."""
+    """Bytes of a checkpoint and, if the disk is known, seconds of a save."""
     interruptions: Optional[Interruptions]
     training: Optional[Training]
     data: Optional[Data]
-    """What data= comes to."""
+    """The data of data=."""
     largest: str
-    """With largest=: what was found, and why nothing larger fits; else empty."""
+    """For largest=: the model found, and why nothing larger fits; else empty."""
     _json: str = dataclasses.field(repr=False)
 
     @classmethod
@@ -447,7 +448,7 @@ class Plan(Drawn):
         return [claim for claim in self.claims if claim.kind in ("memory", "batch", "crossover")]
 
     def to_json(self) -> str:
-        """What `zeroplan plan --format json` prints."""
+        """The output of `zeroplan plan --format json`."""
         return self._json
 
     def to_dict(self) -> dict[str, Any]:
@@ -497,16 +498,16 @@ class Plan(Drawn):
 
 @dataclass(frozen=True)
 class Why:
-    """A run's log beside what is predicted of it (schema zeroplan.why/1, docs/why.md)."""
+    """A run's log compared with its prediction (schema zeroplan.why/1, docs/why.md)."""
 
     failure: Optional[dict[str, Any]]
-    """What ended the run: kind, phase, line, rank, the allocator's numbers; None: the log tells none."""
+    """The failure that ended the run: kind, phase, line, rank, the allocator's numbers; None: the log reports none."""
     findings: tuple[str, ...]
     changes: tuple[dict[str, Any], ...]
-    """After each of which it fits, the fastest first."""
+    """Changes after each of which the run fits, the fastest first."""
     prediction: Optional[dict[str, Any]]
     missing: tuple[dict[str, Any], ...]
-    """What neither the log nor the arguments say."""
+    """Values that neither the log nor the arguments give."""
     incomplete: str
     """Why there is no prediction; "": there is one."""
     _text: str = dataclasses.field(repr=False)
@@ -527,11 +528,11 @@ class Why:
         )
 
     def __str__(self) -> str:
-        """What `zeroplan why` prints."""
+        """The output of `zeroplan why`."""
         return self._text
 
     def to_json(self) -> str:
-        """What `zeroplan why --format json` prints."""
+        """The output of `zeroplan why --format json`."""
         return self._json
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a run comes to: its data, its cost, and how it is interrupted."""
+"""A run's data, cost and interruptions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Optional
 
 @dataclass(frozen=True)
 class Training:
-    """What tokens= or data= asks for: a whole run. Tokens of data are positions, padding too."""
+    """A whole run, requested by tokens= or data=. Tokens of data are positions, including padding."""
 
     tokens: int
     steps: int
@@ -20,19 +20,19 @@ class Training:
 
 @dataclass(frozen=True)
 class Interruptions:
-    """What interruptions= asks for: how often to save, and what the run takes then (docs/checkpoints.md).
+    """The interval between saves, and the run with interruptions (docs/checkpoints.md), requested by interruptions=.
 
-    None: not known, not asked, or beyond any number.
+    None: unknown, not requested, or beyond any number.
     """
 
     rate_per_hour: float
     interval_steps: Optional[int]
     interval_seconds: Optional[float]
     save_seconds: Optional[float]
-    """That steps wait for a save; it is complete after whole_save_seconds."""
+    """The time that steps wait for a save; it is complete after whole_save_seconds."""
     whole_save_seconds: Optional[float]
     restart_seconds: Optional[float]
-    """From an interruption until steps are made again."""
+    """From an interruption until steps run again."""
     lost_share: Optional[float]
     expected_seconds: Optional[float]
     expected_gpu_hours: Optional[float]
@@ -44,7 +44,7 @@ class Interruptions:
 
 @dataclass(frozen=True)
 class DocumentTokens:
-    """Of a document. p95: at least 95 % have no more."""
+    """Tokens of a document. p95: at least 95 % have no more."""
 
     least: int
     median: int
@@ -64,7 +64,7 @@ class EpochSequences:
 
 @dataclass(frozen=True)
 class SequenceCuts:
-    """What sequences of that length cut: shares of all documents, and of all tokens."""
+    """The documents and tokens that sequences of `seq_len` cut: shares of all documents and of all tokens."""
 
     seq_len: int
     cut_documents: float
@@ -73,7 +73,8 @@ class SequenceCuts:
 
 @dataclass(frozen=True)
 class MicroBatchTokens:
-    """Of a GPU's micro-batch. They differ where another runtime pads to the longest document alone."""
+    """The tokens of a GPU's micro-batch. `planned` and `largest` differ where another runtime pads to the longest
+    document alone."""
 
     planned: int
     largest: int
@@ -82,30 +83,30 @@ class MicroBatchTokens:
 
 @dataclass(frozen=True)
 class Data:
-    """What data= comes to in the answer's batches, as `zeroplan train` reads it (docs/data.md)."""
+    """The data of data= in the answer's batches, as `zeroplan train` reads it (docs/data.md)."""
 
     documents: int
     tokens: int
     counted_tokens: int
-    """In the loss."""
+    """Tokens that count in the loss."""
     document_tokens: DocumentTokens
     seq_len: int
     packing: str
     trained_documents: Optional[int]
-    """Of an epoch; None: it is a stream."""
+    """Documents in an epoch; None: packing is "stream"."""
     held_back: int
-    """For validation: documents, of a stream sequences."""
+    """Held back for validation: documents, or sequences of a "stream"."""
     longer_documents: int
-    """Than a sequence."""
+    """Documents longer than a sequence."""
     left_out_tokens: int
-    """Of longer documents; 0: they go on in pieces."""
+    """Tokens of longer documents left out; 0: they go on in pieces."""
     uncounted_documents: int
     single_token_documents: int
     epoch: EpochSequences
     packed: Optional[EpochSequences]
     one_a_sequence: Optional[EpochSequences]
     cuts: Optional[SequenceCuts]
-    """At seq_len; None: it is a stream."""
+    """At seq_len; None: packing is "stream"."""
     proposal: Optional[SequenceCuts]
     """The least multiple of 128 that cuts at most 1 % of the documents."""
     sequences_per_step: int
