@@ -1,6 +1,6 @@
-// How zeroplan's own CUDA kernels split their work where the split determines their scratch: the
-// kernel table reads the sizes here, the kernels the splits. Plain C++, because CUDA sources
-// include this. Nothing depends on the GPU at hand, so a plan and its sums are the same everywhere.
+// The splits of work of zeroplan's own CUDA kernels that determine their scratch: the kernel table
+// computes the sizes from them, the kernels use them. Plain C++, because CUDA sources include this.
+// Nothing depends on the GPU at hand, so a plan and its sums are the same everywhere.
 #pragma once
 
 #include <cstdint>

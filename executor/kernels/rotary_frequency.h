@@ -38,8 +38,7 @@ ZEROPLAN_HOST_DEVICE inline double RotaryFrequency(const RotaryShape& s, int64_t
     case RotaryScaling::kLinear:
       return slow;
     case RotaryScaling::kLlama3: {
-      // By the rotations of a pair in the original context: pairs with few are slowed down, those
-      // with many stay.
+      // Pairs with few rotations in the original context are slowed down, those with many stay.
       const double turns = static_cast<double>(s.original_positions) * plain / kTwoPi;
       if (turns < low) return slow;
       if (turns > high) return plain;

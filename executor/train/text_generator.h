@@ -20,7 +20,7 @@
 
 namespace zeroplan {
 
-// How the next token is chosen from the scores of all.
+// Options of the choice of the next token from the scores of all.
 struct SamplingOptions {
   double temperature = 0.8;  // 0: always the likeliest token
   int top_k = 40;            // only this many of the likeliest; 0: all

@@ -29,7 +29,7 @@ struct TrainOptions {
   int64_t steps = 100;            // optimizer steps in all, including those before a resume
   std::optional<double> epochs;   // instead of steps: StepsOfEpochs converts it
   std::optional<uint64_t> seed;   // seed of weights and data order; default 1, or the checkpoint's
-  // How documents are packed into sequences. kDocuments: the program has document_borders.
+  // The packing of documents into sequences. kDocuments: the program has document_borders.
   Packing packing = Packing::kStream;
   bool truncate = false;   // cut documents longer than a sequence off, rather than into pieces
   bool holds_back = true;  // without validation data, hold a part of `data` back for validation

@@ -117,7 +117,7 @@ struct EffectiveSettings {
   bool overlap = true;
 };
 
-// How certain it is that a choice stays within GPU memory.
+// The certainty that a choice stays within GPU memory.
 enum class MemoryRoom : uint8_t {
   kAmple,         // fits even with its margin of error
   kTight,         // fits as predicted, but with the margin the allocator would empty its cache

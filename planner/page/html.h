@@ -51,7 +51,7 @@ struct Picture {
   }
 };
 
-// How the page was made.
+// The page's origin: the command, its assumptions and notes.
 struct PageOrigin {
   std::string command;               // the command line, quoted for a shell
   std::vector<std::string> assumed;  // in the form of the text report: "--micro-batch 1"

@@ -70,12 +70,12 @@ Program LowerWork(const TrainWork& work);
 // weights, fifty times as high, would destroy what was learned.
 inline constexpr double kFineTuningRate = 2e-5;
 
-// How the machine, with `gpus` GPUs as `here` describes, differs from the plan's, in a sentence; ""
-// if it is the same.
+// The difference between this machine, with `gpus` GPUs as `here` describes, and the plan's, in a
+// sentence; "" if there is none.
 std::string MachineDiffers(const PlanFile& plan, const HardwareProfile& here, int gpus);
 
-// How the step time of `here`, predicted with this machine's figures, differs from the plan's, in
-// sentences; "" if they differ by less than a tenth or either has no time.
+// The difference between the step time of `here`, predicted with this machine's figures, and the
+// plan's, in sentences; "" if it is less than a tenth or either has no time.
 std::string StepDiffers(const PlanFile& plan, const RunPrediction& here);
 
 // The profile of the run's announced figures: the plan's if known.

@@ -52,12 +52,14 @@ inline GemmLayout BackwardDataLayout(int64_t M, int64_t K, int64_t N, bool trans
 
 // dw = a^T * dy, stored as w. Inputs (a_MK, dy_MN).
 inline GemmLayout BackwardWeightLayout(int64_t M, int64_t K, int64_t N, bool transposed) {
-  // [K,N]: dw^T (N x K) = dy^T (N x M) * a (M x K). By columns dy is dy^T, a is K x M: transposed.
+  // [K,N]: dw^T (N x K) = dy^T (N x M) * a (M x K). Read by columns, dy is dy^T, and a is K x M and
+  // must be transposed.
   if (!transposed) {
     return {
         .transpose_b = true, .swapped = true, .m = N, .n = K, .k = M, .lda = N, .ldb = K, .ldd = N};
   }
-  // [N,K]: by columns dw is K x N = a^T (K x M) * dy (M x N); a is a^T, dy is N x M: transposed.
+  // [N,K]: read by columns, dw is K x N = a^T (K x M) * dy (M x N); a is a^T, and dy is N x M and
+  // must be transposed.
   return {.transpose_b = true, .m = K, .n = N, .k = M, .lda = K, .ldb = N, .ldd = K};
 }
 
