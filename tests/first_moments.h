@@ -21,7 +21,7 @@ inline FirstMoments ReadFirstMoments(const StateSource& states,
   FirstMoments moments;
   for (size_t t = 0; t < tensors.size(); ++t) {
     std::vector<float>& values = moments.emplace_back(tensors[t].elements());
-    states.Read({static_cast<int>(t), StateKind::kAdamM, 0, values.size()}, values);
+    states.Read({static_cast<int>(t), StateKind::kFirst, 0, values.size()}, values);
   }
   return moments;
 }

@@ -36,7 +36,6 @@
 namespace zeroplan {
 namespace {
 
-constexpr StateKind kStates[] = {StateKind::kMaster, StateKind::kAdamM, StateKind::kAdamV};
 // So that a run lasts about a second.
 constexpr std::chrono::milliseconds kStepPause(2);
 
@@ -116,7 +115,7 @@ class SavingRank {
     AgreeAtStart(group_, {{"--save", words_.folder}});
     ResumeChoice choice =
         ChooseCheckpoint(group_, words_.folder, TortureModel(), *table_, /*strict=*/false);
-    for (const StateKind state : kStates) {
+    for (const StateKind state : kStateKinds) {
       for (const ShardRange& range : OwnerRanges(layout_, ShardRank())) {
         Shard& shard = shards_.emplace_back(Shard{state, range, {}});
         shard.values.resize(range.count);

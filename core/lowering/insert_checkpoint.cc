@@ -139,8 +139,8 @@ void BuildSection(Program& p, const StateHomes& homes, Section section, bool fro
       continue;
     }
     // It touches no transient buffer.
-    const bool in_fp32 =
-        homes.InFp32(piece, StateKind::kMaster) && homes.InFp32(piece, StateKind::kAdamM);
+    const bool in_fp32 = std::all_of(kStateKinds.begin(), kStateKinds.end(),
+                                     [&](StateKind kind) { return homes.InFp32(piece, kind); });
     const bool of_no_transient = !piece.on_device() && piece.trainable && in_fp32;
     if (memory_only && of_no_transient && !p.section(section).empty()) continue;
     if (save) homes.Fetch(emit, i);
@@ -150,10 +150,9 @@ void BuildSection(Program& p, const StateHomes& homes, Section section, bool fro
                   {homes.FetchParam(emit, i), master}, StateHomes::KernelStream(piece));
     }
     MoveState(c, save, i, StateKind::kMaster, master);
-    if (homes.has_adam() && piece.trainable) {
-      for (const StateKind kind : {StateKind::kAdamM, StateKind::kAdamV}) {
+    if (homes.has_moments() && piece.trainable) {
+      for (const StateKind kind : kMomentKinds)
         MoveState(c, save, i, kind, homes.StateRef(i, kind));
-      }
     }
     if (save) continue;
     homes.Store(emit, i);
@@ -174,7 +173,7 @@ Program InsertCheckpoint(Program p, const LowerOptions& options, Extent extent) 
   const StateHomes homes(p);
   const uint64_t chunk =
       AlignUp(std::max(options.checkpoint_chunk_elements, elements / kMostChunks), homes.align());
-  if (homes.has_adam()) {
+  if (homes.has_moments()) {
     BuildSection(p, homes, Section::kSave, options.async_save, chunk, extent);
   }
   BuildSection(p, homes, Section::kLoad, /*from_copy=*/false, chunk, extent);

@@ -62,9 +62,8 @@ void BuildInit(Program& p, const StateHomes& homes) {
     } else {
       InitThroughFp32(p, homes, emit, i);
     }
-    if (homes.has_adam() && piece.trainable) {
-      fill(homes.StateRef(i, StateKind::kAdamM), stream);
-      fill(homes.StateRef(i, StateKind::kAdamV), stream);
+    if (homes.has_moments() && piece.trainable) {
+      for (const StateKind kind : kMomentKinds) fill(homes.StateRef(i, kind), stream);
     }
     homes.Store(emit, i);
     const Ref target = homes.ParamTarget(p, i);
@@ -73,7 +72,7 @@ void BuildInit(Program& p, const StateHomes& homes) {
     homes.FinishParam(emit, i, target);
   }
   homes.GatherParams(emit, StateHomes::Gathered::kAll);
-  if (!homes.has_adam()) return;
+  if (!homes.has_moments()) return;
   // What no kernel writes of gradients that are accumulated in place must be zero: the alignment.
   if (GradsInPlace(p.setup)) {
     for (BufferId id : UnitBuffers(p, Role::kGradFull)) {
@@ -124,7 +123,7 @@ void EmitUpdate(Program& p, const StateHomes& homes, Emitter& emit, size_t i,
   const auto flags = static_cast<uint8_t>(PieceFlags(p) | (halves ? kAccumulate : kNoFlags));
   emit.Launch(KernelId::kAdamW, PieceDims(piece), flags,
               {homes.Grad(piece), homes.StepStateOf(piece), homes.StateRef(i, StateKind::kMaster),
-               homes.StateRef(i, StateKind::kAdamM), homes.StateRef(i, StateKind::kAdamV),
+               homes.StateRef(i, StateKind::kFirst), homes.StateRef(i, StateKind::kSecond),
                halves ? homes.Param(piece) : target},
               piece.on_device() ? device : StateHomes::KernelStream(piece));
   homes.FinishParam(emit, i, target);
@@ -276,7 +275,7 @@ class UpdatesInBackward {
 Program InsertOptimizer(Program p) {
   const StateHomes homes(p);
   BuildInit(p, homes);
-  if (!homes.has_adam()) return p;
+  if (!homes.has_moments()) return p;
   if (p.setup.zero.optimizer_in_backward) {
     UpdatesInBackward(p, homes).Build();
   } else {

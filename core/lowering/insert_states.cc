@@ -71,12 +71,10 @@ class StatePlacer {
   }
 
   void AddStatesOf(size_t u) {
-    static constexpr const char* kLabel[] = {"master", "adam_m", "adam_v"};
     const bool file = offload_.device == OffloadDevice::kNvme;
     const Home away = file ? Home::kFile : Home::kHost;
-    const auto add = [&](size_t k, Home home, uint64_t elements) {
-      const auto kind = static_cast<StateKind>(k);
-      Dtype dtype = p_.layout.states[k];
+    const auto add = [&](StateKind kind, Home home, uint64_t elements) {
+      Dtype dtype = p_.layout.StateDtype(kind);
       if (kind == StateKind::kMaster) {
         const MasterForm form = MasterFormOf(p_.setup.precision, p_.buffers[params_[u]], home);
         if (form == MasterForm::kParam) return;
@@ -85,12 +83,14 @@ class StatePlacer {
       const Space space = home == Home::kDevice ? Space::kDevice
                           : home == Home::kFile ? Space::kFile
                                                 : Space::kPageable;
-      Add(kLabel[k], StateRole(kind, home), dtype, elements, u, space, MemoryClass::kOptimizer);
+      Add(StateKindName(kind).data(), Role::kOptimizerState, dtype, elements, u, space,
+          MemoryClass::kOptimizer, true, kind);
     };
     // Who only generates loads parameters straight into their precision.
-    for (size_t k = 0; k < (trains_ ? 3 : 1); ++k) {
-      if (trains_) add(k, Home::kDevice, OnDevice(u));
-      add(k, away, offloaded_[u]);
+    for (const StateKind kind : kStateKinds) {
+      if (!trains_ && kind != StateKind::kMaster) continue;
+      if (trains_) add(kind, Home::kDevice, OnDevice(u));
+      add(kind, away, offloaded_[u]);
     }
     if (!trains_) return;
     Add("grads", Role::kGradHost, p_.setup.precision.grad_accum_dtype, offloaded_[u], u,
@@ -99,7 +99,7 @@ class StatePlacer {
 
   // Nothing where there are no elements.
   void Add(const char* label, Role role, Dtype dtype, uint64_t elements, size_t unit, Space space,
-           MemoryClass memory_class, bool persistent = true) {
+           MemoryClass memory_class, bool persistent = true, StateKind state = StateKind::kMaster) {
     if (elements == 0) return;
     const BufferId id = AddBuffer(p_, label, role, dtype, StoredBytes(dtype, elements));
     Buffer& buffer = p_.buffers[id];
@@ -107,6 +107,7 @@ class StatePlacer {
     buffer.space = space;
     buffer.persistent = persistent;
     buffer.memory_class = memory_class;
+    buffer.state = state;
   }
 
   Program& p_;

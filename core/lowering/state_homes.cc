@@ -32,13 +32,18 @@ void AddFrozenPieces(const Program& p, std::vector<StatePiece>& pieces) {
   }
 }
 
-// What states are cut at multiples of: whole blocks.
-uint64_t StateAlign(const Program& p) { return DtypeElements(p.layout.states[1]); }
-
 // The roles of buffers that belong to a unit, which the enumeration lists first.
-constexpr size_t kUnitRoles = static_cast<size_t>(Role::kAdamVFile) + 1;
+constexpr size_t kUnitRoles = static_cast<size_t>(Role::kGradHost) + 1;
 
 }  // namespace
+
+uint64_t StateAlign(const Program& p) {
+  uint64_t align = 1;
+  for (const StateKind kind : kMomentKinds) {
+    align = std::max<uint64_t>(align, DtypeElements(p.layout.StateDtype(kind)));
+  }
+  return align;
+}
 
 std::vector<uint64_t> OffloadedElements(const Program& p) {
   const auto& offload = p.setup.zero.offload_optimizer;
@@ -109,13 +114,6 @@ MasterForm MasterFormOf(const PrecisionConfig& precision, const Buffer& params, 
   return MasterForm::kOwn;
 }
 
-Role StateRole(StateKind kind, Home home) {
-  static constexpr Role kRoles[3][3] = {{Role::kMaster, Role::kMasterHost, Role::kMasterFile},
-                                        {Role::kAdamM, Role::kAdamMHost, Role::kAdamMFile},
-                                        {Role::kAdamV, Role::kAdamVHost, Role::kAdamVFile}};
-  return kRoles[static_cast<size_t>(kind)][static_cast<size_t>(home)];
-}
-
 std::vector<BufferId> RankParams(const Program& program) {
   std::vector<BufferId> params = UnitBuffers(program, Role::kParamFull);
   const std::vector<BufferId> shards = UnitBuffers(program, Role::kParamShard);
@@ -131,7 +129,8 @@ StateHomes::StateHomes(const Program& program)
       pieces_(StatePieces(program, offloaded_)),
       params_(RankParams(program)),
       of_unit_(kUnitRoles * program.layout.units.size(), kNoBuffer),
-      state_slots_of_(pieces_.size(), {kNoBuffer, kNoBuffer, kNoBuffer}),
+      states_of_unit_(kStateKinds.size() * kHomes.size() * program.layout.units.size(), kNoBuffer),
+      state_slots_of_(pieces_.size()),
       param_slot_of_(pieces_.size(), kNoBuffer) {
   std::vector<BufferId> state_slots, param_slots;
   for (BufferId id = 0; id < p_.buffers.size(); ++id) {
@@ -141,17 +140,21 @@ StateHomes::StateHomes(const Program& program)
     if (buffer.role == Role::kParamSlot) param_slots.push_back(id);
     const auto role = static_cast<size_t>(buffer.role);
     if (buffer.unit < 0 || role >= kUnitRoles) continue;
-    of_unit_[role * p_.layout.units.size() + static_cast<size_t>(buffer.unit)] = id;
-    has_adam_ |= buffer.role == Role::kAdamM || buffer.role == Role::kAdamMHost ||
-                 buffer.role == Role::kAdamMFile;
+    if (buffer.role == Role::kOptimizerState) {
+      states_of_unit_[StateIndex(buffer.state, HomeOf(buffer.space), buffer.unit)] = id;
+      has_moments_ |= buffer.state != StateKind::kMaster;
+    } else {
+      of_unit_[role * p_.layout.units.size() + static_cast<size_t>(buffer.unit)] = id;
+    }
   }
   trained_ = static_cast<size_t>(std::count_if(pieces_.begin(), pieces_.end(),
                                                [](const StatePiece& p) { return p.trainable; }));
   size_t state_turn = 0, param_turn = 0;
   for (size_t i = 0; i < pieces_.size(); ++i) {
     if (TakesStateSlot(pieces_[i])) {
-      const size_t first = 3 * state_turn++ % state_slots.size();
-      for (size_t k = 0; k < 3; ++k) state_slots_of_[i][k] = state_slots[first + k];
+      const size_t first = kStateKinds.size() * state_turn++ % state_slots.size();
+      std::copy_n(state_slots.begin() + static_cast<ptrdiff_t>(first), kStateKinds.size(),
+                  state_slots_of_[i].begin());
     }
     if (TakesParamSlot(pieces_[i], p_.buffers[params_[static_cast<size_t>(pieces_[i].unit)]])) {
       param_slot_of_[i] = param_slots[param_turn++ % param_slots.size()];
@@ -163,6 +166,11 @@ BufferId StateHomes::At(Role role, int unit) const {
   return of_unit_[static_cast<size_t>(role) * p_.layout.units.size() + static_cast<size_t>(unit)];
 }
 
+size_t StateHomes::StateIndex(StateKind kind, Home home, int unit) const {
+  const size_t row = static_cast<size_t>(kind) * kHomes.size() + static_cast<size_t>(home);
+  return row * p_.layout.units.size() + static_cast<size_t>(unit);
+}
+
 MasterForm StateHomes::FormOf(const StatePiece& piece) const {
   // What is not trained is read and written in fp32.
   static constexpr PrecisionConfig kNotTrained{};
@@ -171,7 +179,7 @@ MasterForm StateHomes::FormOf(const StatePiece& piece) const {
 }
 
 bool StateHomes::HasMaster(const StatePiece& piece) const {
-  return has_adam_ || MasterIsParam(piece);
+  return has_moments_ || MasterIsParam(piece);
 }
 
 Ref StateHomes::StepStateOf(const StatePiece& piece) const {
@@ -181,13 +189,13 @@ Ref StateHomes::StepStateOf(const StatePiece& piece) const {
 Ref StateHomes::StateRef(size_t index, StateKind kind) const {
   const StatePiece& piece = pieces_[index];
   if (piece.home == Home::kFile) {
-    const auto k = static_cast<size_t>(kind);
-    return {state_slots_of_[index][k], 0, StoredBytes(p_.layout.states[k], piece.count), 0};
+    return {state_slots_of_[index][static_cast<size_t>(kind)], 0,
+            StoredBytes(p_.layout.StateDtype(kind), piece.count), 0};
   }
   if (kind == StateKind::kMaster && MasterIsParam(piece)) return Param(piece);
   const uint64_t base = piece.on_device() ? offloaded_[static_cast<size_t>(piece.unit)] : 0;
-  return Slice(At(StateRole(kind, piece.home), piece.unit), base, piece.unit, piece.begin,
-               piece.count);
+  return Slice(states_of_unit_[StateIndex(kind, piece.home, piece.unit)], base, piece.unit,
+               piece.begin, piece.count);
 }
 
 Ref StateHomes::Master(Program& program, size_t index) const {
@@ -212,10 +220,8 @@ Ref PartOf(const Program& p, const Ref& ref, uint64_t at, uint64_t count) {
 
 bool StateHomes::InFp32(const StatePiece& piece, StateKind kind) const {
   if (!piece.trainable) return true;
-  if (kind != StateKind::kMaster) {
-    return p_.layout.states[static_cast<size_t>(kind)] == Dtype::kF32;
-  }
-  return p_.layout.states[0] == Dtype::kF32 && FormOf(piece) != MasterForm::kHalf;
+  if (p_.layout.StateDtype(kind) != Dtype::kF32) return false;
+  return kind != StateKind::kMaster || FormOf(piece) != MasterForm::kHalf;
 }
 
 void StateHomes::StateFromFp32(Emitter& emit, size_t index, StateKind kind, uint64_t at,
@@ -228,7 +234,7 @@ void StateHomes::StateFromFp32(Emitter& emit, size_t index, StateKind kind, uint
     emit.Launch(KernelId::kSplitMaster, dims, kNoFlags,
                 {state_fp32, PartOf(p_, Param(piece), at, count), state}, KernelStream(piece));
   } else {
-    const bool of_param = kind == StateKind::kMaster && p_.layout.states[0] == Dtype::kBF16;
+    const bool of_param = kind == StateKind::kMaster && p_.layout.StateDtype(kind) == Dtype::kBF16;
     emit.Launch(KernelId::kConvert, dims, of_param ? kHalfAway : kNoFlags, {state_fp32, state},
                 KernelStream(piece));
   }
@@ -259,10 +265,10 @@ void StateHomes::ParamFromMaster(Emitter& emit, const StatePiece& piece, const R
 void StateHomes::Swap(Emitter& emit, size_t index, bool write) const {
   const StatePiece& piece = pieces_[index];
   if (piece.home != Home::kFile) return;
-  for (const StateKind kind : {StateKind::kMaster, StateKind::kAdamM, StateKind::kAdamV}) {
+  for (const StateKind kind : kStateKinds) {
     emit.Swap(write, StateRef(index, kind),
-              Slice(At(StateRole(kind, Home::kFile), piece.unit), 0, piece.unit, piece.begin,
-                    piece.count));
+              Slice(states_of_unit_[StateIndex(kind, Home::kFile, piece.unit)], 0, piece.unit,
+                    piece.begin, piece.count));
   }
 }
 

@@ -20,8 +20,6 @@ namespace zeroplan {
 // pieces: [0, h) offloaded (host or swap file), [h, end) on the device. h follows
 // offload_optimizer.ratio over the whole model, last units first, as the backward pass finishes
 // them first.
-enum class Home : uint8_t { kDevice, kHost, kFile };
-
 struct StatePiece {
   int unit;
   uint64_t begin, count;  // elements within what the rank owns
@@ -31,6 +29,9 @@ struct StatePiece {
 
   bool on_device() const { return home == Home::kDevice; }
 };
+
+// Pieces, and what passes through fp32, are cut at multiples of so many elements: whole blocks.
+uint64_t StateAlign(const Program& program);
 
 // Elements of what a rank owns of each unit whose states are offloaded.
 std::vector<uint64_t> OffloadedElements(const Program& program);
@@ -55,9 +56,6 @@ enum class MasterForm : uint8_t {
 // `params`: where the rank's parameters of the unit live.
 MasterForm MasterFormOf(const PrecisionConfig& precision, const Buffer& params, Home home);
 
-// The role of the buffers that hold one kind of state at one home.
-Role StateRole(StateKind kind, Home home);
-
 // The buffer of the rank's own parameters, by unit: a whole unit or its shard.
 std::vector<BufferId> RankParams(const Program& program);
 
@@ -75,7 +73,8 @@ class StateHomes {
   // In update order; and those of them that are updated, which come first.
   const std::vector<StatePiece>& pieces() const { return pieces_; }
   std::span<const StatePiece> trained() const { return {pieces_.data(), trained_}; }
-  bool has_adam() const { return has_adam_; }
+  // False where nothing is updated: a program that evaluates or generates.
+  bool has_moments() const { return has_moments_; }
 
   // The stream that kernels on the piece's states run on.
   static Stream KernelStream(const StatePiece& piece) {
@@ -99,8 +98,7 @@ class StateHomes {
   // False where only parameters in 16 bit are kept: a program that generates.
   bool HasMaster(const StatePiece& piece) const;
 
-  // Elements that what passes through fp32 is cut at multiples of: whole blocks.
-  uint64_t align() const { return DtypeElements(p_.layout.states[1]); }
+  uint64_t align() const { return StateAlign(p_); }
   // True where fp32 numbers are the state as it is kept.
   bool InFp32(const StatePiece& piece, StateKind kind) const;
   // Emits what makes `state_fp32`, which KernelStream reaches, the elements [at, + count) of a
@@ -141,7 +139,9 @@ class StateHomes {
   void GatherParams(Emitter& emit, Gathered which) const;
 
  private:
+  using StateSlots = std::array<BufferId, kStateKinds.size()>;  // by StateKind
   BufferId At(Role role, int unit) const;
+  size_t StateIndex(StateKind kind, Home home, int unit) const;  // into states_of_unit_
   void Swap(Emitter& emit, size_t piece, bool write) const;
   void GatherOver(Emitter& emit, Gathered which, Role role) const;
   // Elements [begin, begin+count) of what the rank owns in a buffer that holds whole units or
@@ -152,11 +152,12 @@ class StateHomes {
   const std::vector<uint64_t> offloaded_;  // by unit
   const std::vector<StatePiece> pieces_;
   size_t trained_ = 0;
-  bool has_adam_ = false;
-  std::vector<BufferId> params_;                         // by unit
-  std::vector<BufferId> of_unit_;                        // [role][unit]
-  std::vector<std::array<BufferId, 3>> state_slots_of_;  // by piece: by kind
-  std::vector<BufferId> param_slot_of_;                  // by piece
+  bool has_moments_ = false;
+  std::vector<BufferId> params_;            // by unit
+  std::vector<BufferId> of_unit_;           // [role][unit]
+  std::vector<BufferId> states_of_unit_;    // [kind][home][unit]
+  std::vector<StateSlots> state_slots_of_;  // by piece
+  std::vector<BufferId> param_slot_of_;     // by piece
 };
 
 }  // namespace zeroplan

@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "core/config/setup_facts.h"
@@ -49,7 +50,9 @@ class BufferTableCheck {
           program_.model.layers);
     }
     if (!buffer.persistent || buffer.unit < 0) return;
-    uint64_t& bytes = of_unit_[{buffer.role, buffer.unit}];
+    const bool state = buffer.role == Role::kOptimizerState;
+    uint64_t& bytes = state ? states_of_unit_[{buffer.state, HomeOf(buffer.space), buffer.unit}]
+                            : of_unit_[{buffer.role, buffer.unit}];
     if (bytes > 0) {
       Add("duplicate_role", "a second {}", BufferName(buffer));
     }
@@ -92,13 +95,14 @@ class BufferTableCheck {
       Add("shard_cover", "{} of unit {} have {} bytes for {} elements, not {}", what, unit, bytes,
           elements, wanted);
     };
-    auto spread = [&](Role device, Role host, Role file) {
-      return Bytes(device, unit) + Bytes(host, unit) + Bytes(file, unit);
-    };
-    check("moments", spread(Role::kAdamM, Role::kAdamMHost, Role::kAdamMFile), of.owned_elements(),
-          program_.layout.states[1]);
-    check("variances", spread(Role::kAdamV, Role::kAdamVHost, Role::kAdamVFile),
-          of.owned_elements(), program_.layout.states[2]);
+    for (const StateKind kind : kMomentKinds) {
+      uint64_t bytes = 0;
+      for (const Home home : kHomes) {
+        const auto found = states_of_unit_.find({kind, home, unit});
+        bytes += found == states_of_unit_.end() ? 0 : found->second;
+      }
+      check(StateKindName(kind), bytes, of.owned_elements(), program_.layout.StateDtype(kind));
+    }
     // Gradients that are accumulated in place are whole on the device, and so is any copy's source.
     if (program_.section(Section::kMicroStep).empty() || GradsInPlace(program_.setup)) return;
     const uint64_t grads = Bytes(Role::kGradShard, unit) + Bytes(Role::kGradHost, unit);
@@ -108,7 +112,9 @@ class BufferTableCheck {
 
   const Program& program_;
   Violations& violations_;
-  std::map<std::pair<Role, int32_t>, uint64_t> of_unit_;  // bytes of persistent buffers
+  // Bytes of persistent buffers, optimizer states apart.
+  std::map<std::pair<Role, int32_t>, uint64_t> of_unit_;
+  std::map<std::tuple<StateKind, Home, int32_t>, uint64_t> states_of_unit_;
 };
 
 // ---- tags ----

@@ -73,9 +73,23 @@ void AddLayout(Hasher& hash, const ParamLayout& layout) {
   }
 }
 
+// A role's number. Plan files keep fingerprints, which were made with numbers 4 to 6, 8 to 10 and
+// 11 to 13 for the optimizer states on the device, in host memory and in the swap file.
+uint64_t RoleNumber(const Buffer& b) {
+  constexpr uint64_t kFirstAt[] = {4, 8, 11};
+  constexpr uint64_t kGradHost = 7, kStateSlot = 14;
+  if (b.role == Role::kOptimizerState) {
+    return kFirstAt[static_cast<size_t>(HomeOf(b.space))] + static_cast<uint64_t>(b.state);
+  }
+  const auto role = static_cast<uint64_t>(b.role);
+  if (b.role < Role::kOptimizerState) return role;
+  if (b.role == Role::kGradHost) return kGradHost;
+  return kStateSlot + role - static_cast<uint64_t>(Role::kStateSlot);
+}
+
 void AddBuffer(Hasher& hash, const Buffer& b) {
   hash.AddText(b.label);
-  hash.Add(b.bytes, b.offset, b.layer, b.unit, b.space, b.memory_class, b.role, b.dtype,
+  hash.Add(b.bytes, b.offset, b.layer, b.unit, b.space, b.memory_class, RoleNumber(b), b.dtype,
            b.persistent);
 }
 

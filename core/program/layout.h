@@ -23,6 +23,15 @@
 
 namespace zeroplan {
 
+// The states that an optimizer keeps of each parameter: the master weight, which it updates, and
+// its moments, which it carries from step to step (AdamW's m and v).
+enum class StateKind : uint8_t { kMaster, kFirst, kSecond };
+inline constexpr std::array kStateKinds = {StateKind::kMaster, StateKind::kFirst,
+                                           StateKind::kSecond};
+inline constexpr std::array kMomentKinds = {StateKind::kFirst, StateKind::kSecond};
+// "master", "adam_m", "adam_v": AdamW's names, which entries of checkpoint files have.
+std::string_view StateKindName(StateKind kind);
+
 // 64 elements: 128 bytes in 16 bit, 256 in fp32.
 inline constexpr uint64_t kShardAlignElements = 64;
 // The same for units in NF4: tensors start with a block, and 8 blocks are a multiple of 128 bytes.
@@ -72,7 +81,7 @@ struct ParamLayout {
   std::vector<Place> place;  // by tensor index
   // The dtype of each trained state, by StateKind. Moments in blocks (kDynamic8) align tensors to a
   // group's elements, and a rank's owned part to a block's.
-  std::array<Dtype, 3> states = {Dtype::kF32, Dtype::kF32, Dtype::kF32};
+  std::array<Dtype, kStateKinds.size()> states = {Dtype::kF32, Dtype::kF32, Dtype::kF32};
   uint64_t shards = 1;  // ranks of the shard axis, which share a unit: 1 at stage 0
   // parts of a shard, each with its own owner; 1: every replica owns the shard
   uint64_t slices = 1;
@@ -86,6 +95,8 @@ struct ParamLayout {
   }
   // False for the second and later replicas of an owner.
   bool FirstOwner(int rank) const { return slices > 1 || static_cast<uint64_t>(rank) < shards; }
+
+  Dtype StateDtype(StateKind kind) const { return states[static_cast<size_t>(kind)]; }
 
   uint64_t param_elements() const;
   uint64_t persistent_elements() const;  // in persistent units, alignment excluded

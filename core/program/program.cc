@@ -192,16 +192,8 @@ std::string_view RoleName(Role role) {
       {kParamShard, "param_shard"},
       {kGradFull, "grad_full"},
       {kGradShard, "grad_shard"},
-      {kMaster, "master"},
-      {kAdamM, "adam_m"},
-      {kAdamV, "adam_v"},
+      {kOptimizerState, "optimizer_state"},
       {kGradHost, "grad_host"},
-      {kMasterHost, "master_host"},
-      {kAdamMHost, "adam_m_host"},
-      {kAdamVHost, "adam_v_host"},
-      {kMasterFile, "master_file"},
-      {kAdamMFile, "adam_m_file"},
-      {kAdamVFile, "adam_v_file"},
       {kStateSlot, "state_slot"},
       {kParamSlot, "param_slot"},
       {kStaging, "staging"},
@@ -274,8 +266,13 @@ std::string_view CollectiveKindName(CollectiveKind kind) {
 std::string_view StateKindName(StateKind kind) {
   using enum StateKind;
   static constexpr Name<StateKind> kNames[] = {
-      {kMaster, "master"}, {kAdamM, "adam_m"}, {kAdamV, "adam_v"}};
+      {kMaster, "master"}, {kFirst, "adam_m"}, {kSecond, "adam_v"}};
   return NameIn(kNames, kind);
+}
+
+Home HomeOf(Space space) {
+  if (space == Space::kDevice) return Home::kDevice;
+  return space == Space::kFile ? Home::kFile : Home::kHost;
 }
 
 When MicroStepKind(int64_t m, int64_t grad_accum) {

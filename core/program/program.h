@@ -34,23 +34,15 @@ std::string_view MemoryClassName(MemoryClass memory_class);  // "params", ..., "
 
 // What a buffer is for. Passes find buffers by role and unit; names in reports come from it.
 enum class Role : uint8_t {
-  kParamFull,   // a whole unit in the compute dtype
-  kParamShard,  // a rank's shard in the compute dtype (stage 3), on the device, host or disk
-  kGradFull,    // gradient of a whole unit, before reduction
-  kGradShard,   // reduced gradient of a rank's shard (grad_accum dtype)
-  kMaster,
-  kAdamM,
-  kAdamV,
-  kGradHost,
-  kMasterHost,
-  kAdamMHost,
-  kAdamVHost,  // offloaded part of the same, in host memory
-  kMasterFile,
-  kAdamMFile,
-  kAdamVFile,  // or in the swap file
-  kStateSlot,  // staging slots in host memory: of states on disk while they are updated,
-  kParamSlot,  // of new parameters on their way to where they live,
-  kStaging,    // and for all other transfers
+  kParamFull,       // a whole unit in the compute dtype
+  kParamShard,      // a rank's shard in the compute dtype (stage 3), on the device, host or disk
+  kGradFull,        // gradient of a whole unit, before reduction
+  kGradShard,       // reduced gradient of a rank's shard (grad_accum dtype)
+  kOptimizerState,  // of what a rank owns of a unit: Buffer::state says which, HomeOf where
+  kGradHost,        // reduced gradient of what is offloaded of these, in host memory
+  kStateSlot,       // staging slots in host memory: of states on disk while they are updated,
+  kParamSlot,       // of new parameters on their way to where they live,
+  kStaging,         // and for all other transfers
   kTokens,
   kTokensHost,
   kState,
@@ -66,6 +58,12 @@ enum class Role : uint8_t {
 };
 std::string_view RoleName(Role role);
 
+// The places that keep optimizer states: a part of them lies on the device, the offloaded part in
+// host memory or in the swap file.
+enum class Home : uint8_t { kDevice, kHost, kFile };
+inline constexpr std::array kHomes = {Home::kDevice, Home::kHost, Home::kFile};
+Home HomeOf(Space space);
+
 using BufferId = uint32_t;
 inline constexpr BufferId kNoBuffer = 0xffffffffu;
 
@@ -78,8 +76,11 @@ struct Buffer {
   Space space = Space::kDevice;
   MemoryClass memory_class = MemoryClass::kBuffers;
   Role role = Role::kActivation;
+  StateKind state = StateKind::kMaster;  // kOptimizerState alone
   Dtype dtype = Dtype::kU8;
   bool persistent = false;  // allocated in section init, never freed
+
+  bool holds(StateKind kind) const { return role == Role::kOptimizerState && state == kind; }
 };
 // "qkv[3]", "params.unit[0]".
 std::string BufferName(const Buffer& buffer);
@@ -211,10 +212,6 @@ struct Copy {
 };
 
 enum class FileTarget : uint8_t { kSwap, kCheckpoint };
-enum class StateKind : uint8_t { kMaster, kAdamM, kAdamV };
-inline constexpr std::array kStateKinds = {StateKind::kMaster, StateKind::kAdamM,
-                                           StateKind::kAdamV};
-std::string_view StateKindName(StateKind kind);  // "master", "adam_m", "adam_v"
 struct FileIo {
   bool write;
   FileTarget target = FileTarget::kSwap;

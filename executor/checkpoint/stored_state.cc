@@ -12,7 +12,7 @@ namespace zeroplan {
 
 std::string_view EntryKindName(size_t kind) {
   if (!IsScaleKind(kind)) return StateKindName(kStateKinds[kind]);
-  return kind == ScaleKind(StateKind::kAdamM) ? "adam_m_scale" : "adam_v_scale";
+  return kind == ScaleKind(StateKind::kFirst) ? "adam_m_scale" : "adam_v_scale";
 }
 
 std::string ShardEntryName(std::string_view tensor, size_t kind, uint64_t begin) {

@@ -22,11 +22,11 @@
 namespace zeroplan {
 
 // A tensor's entries are of these kinds: its states, by StateKind, and the scales of its moments.
-inline constexpr size_t kEntryKinds = kStateKinds.size() + 2;
+inline constexpr size_t kEntryKinds = kStateKinds.size() + kMomentKinds.size();
 constexpr size_t EntryKind(StateKind state) { return static_cast<size_t>(state); }
 constexpr bool IsScaleKind(size_t kind) { return kind >= kStateKinds.size(); }
 // REQUIRES: a moment.
-constexpr size_t ScaleKind(StateKind state) { return EntryKind(state) + 2; }
+constexpr size_t ScaleKind(StateKind state) { return EntryKind(state) + kMomentKinds.size(); }
 // "master", "adam_m", "adam_v", "adam_m_scale", "adam_v_scale".
 std::string_view EntryKindName(size_t kind);
 // "transformer.wte.weight|adam_m|4096": of the tensor's elements from 4096 on. One-dimensional.
@@ -36,7 +36,7 @@ std::string ShardEntryName(std::string_view tensor, size_t kind, uint64_t begin)
 Dtype StoredDtype(const ParamLayout& layout, const ParamTensor& tensor, StateKind state);
 // What an entry of codes becomes fp32 by. REQUIRES: a moment.
 constexpr Dtype CodesDtype(StateKind state) {
-  return state == StateKind::kAdamM ? Dtype::kDynamic8 : Dtype::kUnsignedDynamic8;
+  return state == StateKind::kFirst ? Dtype::kDynamic8 : Dtype::kUnsignedDynamic8;
 }
 constexpr uint64_t ScaleCount(uint64_t elements) { return CeilDiv(elements, kDynamic8Group); }
 

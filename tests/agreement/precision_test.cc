@@ -64,7 +64,7 @@ Tensors Gradients(const ModelSpec& model, const TrainSetup& setup, int64_t only 
   Tensors grads;
   for (size_t t = 0; t < table.size(); ++t) {
     std::vector<float> values(table[t].elements());
-    saved.Read({static_cast<int>(t), StateKind::kAdamM, 0, values.size()}, values);
+    saved.Read({static_cast<int>(t), StateKind::kFirst, 0, values.size()}, values);
     grads.emplace_back(values.begin(), values.end());
   }
   return grads;

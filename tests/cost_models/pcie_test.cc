@@ -59,8 +59,9 @@ TEST_CASE("lowered programs copy what the closed form says") {
     // The ratio counts whole 64-element groups.
     double offloaded = 0;
     for (const Buffer& buffer : p.buffers) {
-      const bool master = buffer.role == Role::kMasterHost || buffer.role == Role::kMasterFile;
-      if (master) offloaded += static_cast<double>(buffer.bytes / 4);
+      const bool away = HomeOf(buffer.space) != Home::kDevice;
+      if (away && buffer.holds(StateKind::kMaster))
+        offloaded += static_cast<double>(buffer.bytes / 4);
     }
     t.optimizer_on_host = offloaded * t.ranks / t.psi;
     t.params_away = zero.offload_param.device != OffloadDevice::kNone;

@@ -27,7 +27,6 @@ namespace zeroplan {
 namespace {
 
 constexpr const char* kShard = "rank-0000.safetensors";
-constexpr StateKind kStates[] = {StateKind::kMaster, StateKind::kAdamM, StateKind::kAdamV};
 
 // Of the corpus.
 ModelSpec Model() {
@@ -106,7 +105,7 @@ void ReadShard(const ScratchFiles& files, std::string_view bytes) {
   const SafetensorsFile file = SafetensorsFile::Open(files.folder() / kShard);
   uint64_t expected = 0, found = 0;
   for (size_t t = 0; t < table.size(); ++t) {
-    for (const StateKind state : kStates) {
+    for (const StateKind state : kStateKinds) {
       std::vector<float> values(table[t].elements());
       source->Read({static_cast<int>(t), state, 0, values.size()}, values);
       expected += values.size();

@@ -143,7 +143,7 @@ TEST_CASE("keys bf16.enabled and fp16.enabled: what parameters and activations a
     for (Dtype dtype : SentDtypes(b)) CHECK(dtype == Dtype::kF32);
     for (Dtype dtype : SentDtypes(c)) CHECK(dtype == Dtype::kF16);
     CHECK(Arena(b, Space::kDevice) > Arena(a, Space::kDevice));
-    for (const Buffer& buffer : b.buffers) CHECK(buffer.role != Role::kMaster);
+    for (const Buffer& buffer : b.buffers) CHECK_FALSE(buffer.holds(StateKind::kMaster));
     // The two 16-bit formats differ in nothing else; fp16 scales its loss.
     CheckChanges(a, c, {});
     CHECK(a.arena_bytes == c.arena_bytes);

@@ -106,7 +106,7 @@ TEST_CASE("key offload_optimizer.ratio: this share is offloaded, last units firs
   // and 3 on the device: the rest of layer 1, layer 0, the embeddings.
   constexpr uint64_t kOffloaded = 64 + 1920;
   CHECK(Persistent(b, Space::kPageable) == kOffloaded * 12);
-  CHECK(RoleBytes(b, Role::kMaster, Space::kDevice) == (kShard - kOffloaded) * 4);
+  CHECK(RoleBytes(b, Role::kOptimizerState, Space::kDevice) == (kShard - kOffloaded) * 12);
   CHECK(RoleBytes(b, Role::kGradHost, Space::kPinned) == kOffloaded * 2);
   CHECK(RoleBytes(b, Role::kGradShard, Space::kDevice) == (kShard - kOffloaded) * 2);
   CheckChanges(a, b,

@@ -66,7 +66,7 @@ TEST_CASE("generation in 16 bit: 2 bytes a parameter and kept element, no master
     uint64_t parameters = 0, params = 0, cache = 0;
     for (const Unit& unit : program.layout.units) parameters += unit.padded_elements;
     for (const Buffer& buffer : program.buffers) {
-      CHECK(buffer.role != Role::kMaster);
+      CHECK(buffer.role != Role::kOptimizerState);
       if (buffer.role == Role::kParamFull) params += buffer.bytes;
       if (buffer.role == Role::kKeysValues) cache += buffer.bytes;
     }

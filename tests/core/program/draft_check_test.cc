@@ -52,6 +52,13 @@ Buffer& FirstOf(Program& p, Role role) {
   FAIL("no buffer for " << RoleName(role));
   return p.buffers.front();
 }
+Buffer& FirstOf(Program& p, StateKind kind) {
+  for (Buffer& buffer : p.buffers) {
+    if (buffer.holds(kind)) return buffer;
+  }
+  FAIL("no buffer for " << StateKindName(kind));
+  return p.buffers.front();
+}
 // The first instruction that reads a transient buffer.
 size_t FirstReadOfTransient(const Program& p, Section section, BufferId* read) {
   const auto& list = p.section(section);
@@ -101,15 +108,15 @@ const std::vector<Fault>& Faults() {
       {"shard_cover", "BuildCompute", "a unit's buffer too small",
        [](Program& p) { FirstOf(p, Role::kParamFull).bytes -= 128; }},
       {"shard_cover", "InsertStates", "states that miss elements",
-       [](Program& p) { FirstOf(p, Role::kAdamV).bytes -= 256; }},
+       [](Program& p) { FirstOf(p, StateKind::kSecond).bytes -= 256; }},
       {"shard_cover", "InsertStates", "reduced gradients that repeat elements",
        [](Program& p) { FirstOf(p, Role::kGradHost).bytes += 128; }},
       {"bad_unit", "InsertStates", "a unit that is not there",
-       [](Program& p) { FirstOf(p, Role::kAdamM).unit = 99; }},
+       [](Program& p) { FirstOf(p, StateKind::kFirst).unit = 99; }},
       {"bad_unit", "BuildCompute", "a layer that is not there",
        [](Program& p) { FirstOf(p, Role::kParamFull).layer = 3; }},
       {"duplicate_role", "InsertStates", "two buffers for the same states",
-       [](Program& p) { p.buffers.push_back(FirstOf(p, Role::kAdamM)); }},
+       [](Program& p) { p.buffers.push_back(FirstOf(p, StateKind::kFirst)); }},
       {"illegal_tag", "InsertOptimizer", "a phase that the section does not have",
        [](Program& p) { At(p, Section::kOptimizerStep, 0).phase = Phase::kForward; }},
       {"illegal_tag", "BuildCompute", "a layer that the model does not have",

@@ -99,6 +99,23 @@ TEST_CASE("Fingerprint: every single change shows, and no two are alike") {
   CHECK(seen.size() >= changes - 3);
 }
 
+TEST_CASE("Fingerprint: plan files keep it, so the roles of buffers keep their numbers") {
+  Program program;
+  const auto add = [&](Role role, Space space, StateKind state) {
+    Buffer& buffer = program.buffers.emplace_back();
+    buffer.role = role;
+    buffer.space = space;
+    buffer.state = state;
+  };
+  for (const Space space : {Space::kDevice, Space::kPageable, Space::kFile}) {
+    for (const StateKind kind : kStateKinds) add(Role::kOptimizerState, space, kind);
+  }
+  for (const Role role : {Role::kGradShard, Role::kGradHost, Role::kStateSlot, Role::kScales}) {
+    add(role, Space::kDevice, StateKind::kMaster);
+  }
+  CHECK(FormatFingerprint(Fingerprint(program)) == "9a292ef2795439f7");
+}
+
 TEST_CASE("FormatFingerprint") { CHECK(FormatFingerprint(0xabc) == "0000000000000abc"); }
 
 }  // namespace

@@ -54,7 +54,7 @@ TEST_CASE("format: a section, line by line") {
   FileIo load{false, FileTarget::kCheckpoint};
   load.host = b.All(host);
   load.unit = 1;
-  load.state = StateKind::kAdamM;
+  load.state = StateKind::kFirst;
   load.begin = 128;
   load.count = 256;
   b.program.section(Section::kMicroStep).push_back({load, Stream::kStorage});

@@ -56,7 +56,7 @@ inline void WriteState(const ParamLayout& layout, std::span<StateSink* const> si
                        uint64_t piece = 4000) {
   std::vector<float> values;
   for (int rank = 0; rank < static_cast<int>(layout.shards); ++rank) {
-    for (const StateKind state : {StateKind::kMaster, StateKind::kAdamM, StateKind::kAdamV}) {
+    for (const StateKind state : kStateKinds) {
       for (const ShardRange& range : OwnerRanges(layout, rank)) {
         for (uint64_t done = 0; done < range.count; done += values.size()) {
           values.resize(std::min(piece, range.count - done));
@@ -143,7 +143,7 @@ inline bool IsConsistent(const CheckpointSource& source) {
   const int64_t step = source.meta().step;
   for (size_t t = 0; t < table.size(); ++t) {
     std::vector<float> values(table[t].elements());
-    for (const StateKind state : {StateKind::kMaster, StateKind::kAdamM, StateKind::kAdamV}) {
+    for (const StateKind state : kStateKinds) {
       source.Read({static_cast<int>(t), state, 0, values.size()}, values);
       for (size_t i = 0; i < values.size(); ++i) {
         if (values[i] != StateValue(static_cast<int>(t), state, i, step)) return false;

@@ -66,9 +66,9 @@ TEST_CASE("checkpoint: saved at one layout, read at any") {
     for (int rank = 0; rank < 5; ++rank) {
       for (const ShardRange& range : OwnerRanges(other, rank)) {
         std::vector<float> values(range.count);
-        source.Read({range.tensor, StateKind::kAdamV, range.begin, range.count}, values);
+        source.Read({range.tensor, StateKind::kSecond, range.begin, range.count}, values);
         for (size_t i = 0; i < values.size(); ++i) {
-          REQUIRE(values[i] == StateValue(range.tensor, StateKind::kAdamV, range.begin + i, 7));
+          REQUIRE(values[i] == StateValue(range.tensor, StateKind::kSecond, range.begin + i, 7));
         }
       }
     }
@@ -85,7 +85,7 @@ TEST_CASE("checkpoint: ranks write and read at the same time") {
     std::vector<std::jthread> ranks;
     for (int rank = 0; rank < 4; ++rank) {
       ranks.emplace_back([&, sinks, rank] {
-        for (const StateKind state : {StateKind::kAdamV, StateKind::kMaster, StateKind::kAdamM}) {
+        for (const StateKind state : {StateKind::kSecond, StateKind::kMaster, StateKind::kFirst}) {
           for (const ShardRange& range : OwnerRanges(layout, rank)) {
             for (uint64_t i = range.count; i-- > 0;) {  // backwards, one by one
               const uint64_t at = range.begin + i;

@@ -69,7 +69,7 @@ void CheckValues(const StateSource& source) {
   for (size_t t = 0; t < Table().size(); ++t) {
     const ParamTensor& tensor = Table()[t];
     const auto real = static_cast<uint64_t>(tensor.unpadded_rows * tensor.shape[1]);
-    for (const StateKind state : {StateKind::kMaster, StateKind::kAdamM, StateKind::kAdamV}) {
+    for (const StateKind state : kStateKinds) {
       std::vector<float> values(tensor.elements(), -1.0f);
       source.Read({static_cast<int>(t), state, 0, values.size()}, values);
       size_t wrong = 0;

@@ -77,7 +77,7 @@ class KeptStates {
         std::vector<float> values(tensor.elements());
         for (float& value : values) {
           value = normal(words) * 1e-3f;
-          if (state == StateKind::kAdamV) value *= value;
+          if (state == StateKind::kSecond) value *= value;
         }
         all_.push_back(KeptAs(StoredDtype(layout, tensor, state), std::move(values)));
       }
@@ -270,7 +270,7 @@ TEST_CASE("8 bit: damaged codes and scales are found, and each has the other") {
   const KeptStates states(layout, words);
   const ShardRange range = OwnerRanges(layout, 1).front();
   const std::string& tensor = (*layout.tensors)[static_cast<size_t>(range.tensor)].name;
-  for (const size_t state : {EntryKind(StateKind::kAdamV), ScaleKind(StateKind::kAdamV)}) {
+  for (const size_t state : {EntryKind(StateKind::kSecond), ScaleKind(StateKind::kSecond)}) {
     const TempDir dir;
     const fs::path folder = SaveKept(dir, layout, states);
     FlipByteOf(folder / ShardFileName(1), ShardEntryName(tensor, state, range.begin));
@@ -281,11 +281,11 @@ TEST_CASE("8 bit: damaged codes and scales are found, and each has the other") {
     std::vector<float> values(range.count);
     CHECK(Has(ErrorOf(ExitCode::kUsage,
                       [&] {
-                        source.Read({range.tensor, StateKind::kAdamV, range.begin, range.count},
+                        source.Read({range.tensor, StateKind::kSecond, range.begin, range.count},
                                     values);
                       }),
               expected));
-    source.Read({range.tensor, StateKind::kAdamM, range.begin, range.count}, values);
+    source.Read({range.tensor, StateKind::kFirst, range.begin, range.count}, values);
   }
   // As one who knows how to make headers of his own.
   const TempDir dir;

@@ -22,7 +22,7 @@ std::vector<float> SavedState(const Program& program, const std::string& folder)
   const auto source = CheckpointSource::Open(folder, program.model, *program.layout.tensors);
   std::vector<float> all;
   for (size_t t = 0; t < program.layout.tensors->size(); ++t) {
-    for (const StateKind kind : {StateKind::kMaster, StateKind::kAdamM, StateKind::kAdamV}) {
+    for (const StateKind kind : kStateKinds) {
       std::vector<float> values((*program.layout.tensors)[t].elements());
       source.Read({static_cast<int>(t), kind, 0, values.size()}, values);
       all.insert(all.end(), values.begin(), values.end());
