@@ -86,6 +86,44 @@ struct AskedOfRuntime {
   std::string_view own_fp8;  // of zeroplan's own FP8 a field that is given: "fp8_recipe"
 };
 
+// The facts by which runtimes differ beside their predictions. The defaults are those of a PyTorch
+// program of other authors whose choices are judged one by one.
+struct RuntimeFacts {
+  // ---- what it is ----
+
+  // `zeroplan train` runs its plans, and answers do not name it. False: they do.
+  bool trains_here = false;
+  // Its code is PyTorch's, which a TorchRecipe describes.
+  bool has_recipe = true;
+  // It trains models that zeroplan plans without training them.
+  bool trains_planned_models = true;
+  // It reads a config's keys of `_zeroplan`.
+  bool own_config_keys = false;
+  // Batches are rows of one length, which documents are packed into (DataUse::fixed_rows).
+  bool fixed_rows = false;
+  // Every rank keeps the whole model, as DistributedDataParallel does.
+  bool replicates = false;
+  // PyTorch's fully_shard wraps the layers: it recomputes them, and sends gathers.
+  bool fully_shards = false;
+
+  // ---- what a search may choose ----
+
+  bool searches_states = false;     // master weights and optimizer states in fewer bits
+  bool own_fp8 = false;             // products in FP8 by zeroplan's recipes
+  bool offloads_by_layer = false;   // activations of some layers in host memory
+  bool searches_sequences = false;  // how many GPUs share a sequence, where nobody asks
+  bool searches_groups = false;     // shard groups
+  // Its search cuts most choices by bounds, so that one more takes milliseconds.
+  bool bounds_search = false;
+  // Merit takes kOffloadMargin from what offloads, and nothing else.
+  bool weighs_offload_alone = false;
+
+  // ---- what is predicted ----
+
+  bool predicts_traffic = false;  // bytes that a step sends and copies
+  bool predicts_saves = false;    // bytes and seconds of a checkpoint
+};
+
 class Runtime {
  public:
   virtual ~Runtime() = default;
@@ -105,8 +143,9 @@ class Runtime {
 
   // ---- what it can do ----
 
-  // Whether a choice is a step program, which can be shown, traced and written as a plan.
+  // Whether a choice is a step program, which can be lowered, shown and traced.
   virtual bool has_programs() const { return false; }
+  virtual RuntimeFacts facts() const { return {}; }
   // Throws Error(kUsage) naming the field that it does not have.
   virtual void Refuse(const AskedOfRuntime& asked) const = 0;
   // What is estimated where the request leaves it open.
@@ -166,6 +205,8 @@ class Runtime {
 
   // ---- what it emits ----
 
+  // The runtime for which its choices are written as files: itself, or one that reads its config.
+  virtual const Runtime& WritesFor() const { return *this; }
   // Whether its config is DeepSpeed's JSON.
   virtual bool reads_deepspeed_config() const { return false; }
   // What `format` cannot say of `setup`, "; " between several; empty: it says all.

@@ -172,6 +172,7 @@ class DdpOfTorch : public TorchBased {
   }
   std::string StageName(int /*stage*/) const override { return "DDP"; }
 
+  RuntimeFacts facts() const override { return {.replicates = true}; }
   void Refuse(const AskedOfRuntime& asked) const override {
     TorchBased::Refuse(asked);
     if (asked.config.given()) {

@@ -146,6 +146,7 @@ class Fsdp2OfTorch : public TorchBased {
     return stage == 3 ? "Resharded after forward" : "Not resharded after forward";
   }
 
+  RuntimeFacts facts() const override { return {.fully_shards = true}; }
   void Refuse(const AskedOfRuntime& asked) const override {
     TorchBased::Refuse(asked);
     if (asked.config.given()) {

@@ -109,6 +109,22 @@ class Own : public Runtime {
   std::string_view version() const override { return "zeroplan"; }
 
   bool has_programs() const override { return true; }
+  RuntimeFacts facts() const override {
+    return {.trains_here = true,
+            .has_recipe = false,
+            .trains_planned_models = false,
+            .own_config_keys = true,
+            .fixed_rows = true,
+            .searches_states = true,
+            .own_fp8 = true,
+            .offloads_by_layer = true,
+            .searches_sequences = true,
+            .searches_groups = true,
+            .bounds_search = true,
+            .weighs_offload_alone = true,
+            .predicts_traffic = true,
+            .predicts_saves = true};
+  }
   void Refuse(const AskedOfRuntime& asked) const override {
     if (asked.recipe.empty()) return;
     if (asked.recipe == "optimizer_in_backward") {
@@ -187,6 +203,7 @@ class Own : public Runtime {
            "one on four H100s 2 % more; no other one was compared.";
   }
 
+  const Runtime& WritesFor() const override { return DeepSpeedRuntime(); }
   bool reads_deepspeed_config() const override { return true; }
   // Its config is DeepSpeed's: what that cannot have.
   std::string FormatCannot(ConfigFormat format, const TrainSetup& setup) const override {

@@ -298,7 +298,7 @@ void TorchBased::RefuseFloat8(const TorchPlay& play) const {
            "8 bits want; give another ⟦micro_batch⟧ or ⟦seq_len⟧",
            batch.micro_batch * batch.seq_len, kFloat8Multiple);
   const bool gathers = recipe.float8 == TorchFloat8::kTensorwiseGathers;
-  RefuseIf(gathers && key() != std::string_view("fsdp2"),
+  RefuseIf(gathers && !facts().fully_shards,
            "⟦float8⟧ tensorwise-gathers: FSDP2 alone gathers in 8 bits; give tensorwise, or "
            "⟦runtime⟧ fsdp2");
   RefuseIf(gathers && play.setup.zero.offload_param.device != OffloadDevice::kNone,
@@ -321,7 +321,7 @@ void TorchBased::RefuseAdapters(const TorchPlay& play) const {
            "⟦lora_tokens⟧: rows of single tokens are not modelled; leave it out");
   RefuseIf(play.recipe.compile.layers || play.recipe.compile.loss,
            "⟦compile⟧: adapters under torch.compile are not modelled; leave it out");
-  RefuseIf(play.recipe.kbit && key() != std::string_view("ddp"),
+  RefuseIf(play.recipe.kbit && !facts().replicates,
            "⟦kbit⟧: is modelled with ⟦runtime⟧ ddp alone, since DeepSpeed casts everything to 16 "
            "bit again; leave it out");
   RefuseIf(play.recipe.kbit && play.recipe.code != CodeStyle::kHf,
