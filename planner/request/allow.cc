@@ -18,7 +18,7 @@ void ResolvedPlan::AllowStates(bool by_config) {
   full_.states = {said};
   full_.states_fixed = is_given || (allow && !allow->states.empty());
   if (!allow) return;
-  if (!inputs_.runtime->has_programs()) {
+  if (!inputs_.runtime->facts().searches_states) {
     const std::string instead =
         allow->states.empty()
             ? ""
@@ -73,7 +73,7 @@ void ResolvedPlan::AllowProducts(bool by_config) {
   std::vector<ProductsKind>& products = full_.products;
   products = {ProductsOf(precision)};
   full_.products_fixed = is_given;
-  if (precision.fp8.enabled && !by_config && inputs_.runtime->has_programs()) {
+  if (precision.fp8.enabled && !by_config && inputs_.runtime->facts().own_fp8) {
     if (auto kinds = Fp8Kinds(model, precision.fp8.recipe); !kinds.empty()) products = kinds;
   }
   if (!allow || allow->products.empty()) return;

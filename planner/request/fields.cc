@@ -115,7 +115,7 @@ void AddRuntimeFields(FieldSink& sink, Request& request, const char* whose, Opti
 }  // namespace
 
 TorchRecipe Request::recipe(std::optional<ConfigFormat> written_for) const {
-  const bool other = !runtime.of().has_programs();
+  const bool other = runtime.of().facts().has_recipe;
   TorchRecipe recipe;
   recipe.compile = {settings.compile.has_value(), settings.compile == CompileKind::kAll};
   if (other) {

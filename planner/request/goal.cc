@@ -65,7 +65,7 @@ void AssumeRestart(const Request& request, Assumptions& assumptions) {
   const GoalFields& goal = request.goal;
   if (!ResolveInterruptions(goal)) return;
   const Runtime& runtime = request.runtime.of();
-  if (!runtime.has_programs()) {
+  if (!runtime.facts().predicts_saves) {
     ThrowUsage(
         "⟦interruptions⟧: {} is not allowed with {}: saves of zeroplan's own executor alone are "
         "predicted; leave it out, or use ⟦runtime⟧ zeroplan",

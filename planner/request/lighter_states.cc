@@ -158,7 +158,7 @@ std::string FasterProductsText(const ResolvedPlan& request, ChoiceSearch& search
   constexpr double kWorthSaying = 1.03;  // times as many tokens
   const PlanRequest& asked = request.asked();
   const SearchInputs& inputs = searcher.inputs();
-  if (asked.quick || inputs.space.products_fixed || !plan.runtime->has_programs()) return "";
+  if (asked.quick || inputs.space.products_fixed || !plan.runtime->facts().own_fp8) return "";
   if (asked.largest || plan.objective != Objective::kThroughput) return "";
   const Dtype dtype = plan.setup.precision.dtype;
   if (dtype != Dtype::kBF16 || !plan.choice.time.tokens_per_second) return "";
@@ -201,7 +201,7 @@ std::string FasterSequencesText(const ResolvedPlan& request, ChoiceSearch& searc
 std::string LighterStatesText(ResolvedPlan& request, ChoiceSearch& searcher, const Plan& plan) {
   const PlanRequest& asked = request.asked();
   const bool said = searcher.inputs().space.states_fixed;
-  if (asked.quick || said || !plan.runtime->has_programs()) return "";
+  if (asked.quick || said || !plan.runtime->facts().searches_states) return "";
   // Lighter states change what is largest, and memory that is free is not speed.
   if (asked.largest || plan.objective == Objective::kHeadroom) return "";
   return LighterSearch(request, searcher, plan).Text();

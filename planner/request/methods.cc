@@ -182,7 +182,7 @@ class Comparer {
               .global_batch;
     }
     // Every other sequence is a search of its own, of seconds where choices are judged one by one.
-    const bool by_sequence = inputs.runtime->has_programs();
+    const bool by_sequence = inputs.runtime->facts().bounds_search;
     if (by_sequence) {
       std::vector<std::function<void()>> limits;
       for (size_t i = 0; i < sides_.size(); ++i) {
@@ -249,7 +249,7 @@ class Comparer {
       answer.found->tokens_per_second = *choice.plan->choice.time.tokens_per_second;
       const RunGoal& goal = choice.goal =
           ResolveGoal(side.resolved->asked().common.goal, choice.plan->setup.batch,
-                      side.resolved->hardware().gpu, choice.plan->runtime->has_programs());
+                      side.resolved->hardware().gpu, choice.plan->runtime->facts().fixed_rows);
       if (goal.tokens) {
         choice.running =
             RunCostText(goal, choice.plan->setup.batch, *choice.plan->choice.time.total_seconds);
@@ -540,7 +540,8 @@ std::string AdaptersInstead(const PlanRequest& request) {
                          BatchText(plan.setup.batch),
                          FormatBytes(plan.choice.footprint.totals().gpu_bytes));
     } catch (const Error& error) {  // what the program does not have
-      if (error.code() != ExitCode::kUsage || request.common.runtime.of().has_programs()) throw;
+      if (error.code() != ExitCode::kUsage || request.common.runtime.of().facts().trains_here)
+        throw;
     }
   }
   return "";

@@ -232,7 +232,7 @@ std::string MethodsText(const MethodComparison& comparison, size_t columns, bool
   const Paints paints(colour);
   const ModelSpec model = BaseModel(comparison.methods.front().model);
   std::string of = ModelLine(model, comparison.seq_len);
-  if (!comparison.runtime->has_programs()) {
+  if (comparison.runtime->facts().has_recipe) {
     of = fmt::format("{} under {}, {}; {}", model.name, comparison.runtime->version(),
                      RecipeText(comparison.recipe), of);
   }
@@ -263,7 +263,7 @@ std::string MethodsText(const MethodComparison& comparison, size_t columns, bool
     names.push_back(TuningMethodName(choice.method));
   }
   return text + Wrap(fmt::format("⟦method⟧ {} plans one of them{}.", fmt::join(names, " or "),
-                                 comparison.runtime->has_programs()
+                                 comparison.runtime->facts().bounds_search
                                      ? ""
                                      : "; with ⟦largest⟧ seq-len it finds the longest sequence"),
                      2, columns);
@@ -320,7 +320,7 @@ std::string MethodsJson(const MethodComparison& comparison) {
     figures.push_back(
         {{"option", figure.field}, {"now", figure.now}, {"ranges", std::move(ranges)}});
   }
-  const bool programs = comparison.runtime->has_programs();
+  const bool programs = !comparison.runtime->facts().has_recipe;
   OrderedJson json = {{"schema", "zeroplan.methods/1"},
                       {"runtime", comparison.runtime->version()},
                       {"recipe", programs ? OrderedJson(nullptr) : RecipeJson(comparison.recipe)},

@@ -174,10 +174,10 @@ std::string Proposal(const ResolvedPlan& request, const Change& change) {
                       result.stats.lowered, where);
   }
   if (!change.empty()) fix = "smallest change that fits: " + change;
-  throw Error(
-      ExitCode::kNothingFits,
-      fmt::format("nothing fits{}. {}{}",
-                  runtime.has_programs() ? "" : fmt::format(" {}", runtime.name()), fix, closest));
+  throw Error(ExitCode::kNothingFits,
+              fmt::format("nothing fits{}. {}{}",
+                          runtime.facts().trains_here ? "" : fmt::format(" {}", runtime.name()),
+                          fix, closest));
 }
 
 // What a checkpoint takes of a disk, and how long a save takes where the profile knows one.
@@ -393,9 +393,11 @@ PlanAnswer FindAnswer(ResolvedPlan& request, ChoiceSearch& searcher,
     answer.report.gap = result.gap;
     answer.report.stages = std::move(result.stages);
     answer.report.advice = std::move(advice.lines);
-    answer.report.goal = ResolveGoal(request.asked().common.goal, answer.plan.setup.batch,
-                                     request.hardware().gpu, answer.plan.runtime->has_programs());
-    if (!answer.plan.runtime->has_programs()) answer.report.config = RuntimeConfig(answer.plan);
+    answer.report.goal =
+        ResolveGoal(request.asked().common.goal, answer.plan.setup.batch, request.hardware().gpu,
+                    answer.plan.runtime->facts().fixed_rows);
+    if (!answer.plan.runtime->facts().trains_here)
+      answer.report.config = RuntimeConfig(answer.plan);
     return answer;
   }
 }

@@ -482,7 +482,7 @@ TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
   ReadContext context = ConfigContext(request.settings, hardware, gpus, seq_len,
                                       in_tokens ? ConfigSequenceRanks(request.config) : 1);
   context.layers = model.layers;
-  context.of_deepspeed = !request.runtime.of().has_programs();
+  context.of_deepspeed = !request.runtime.of().facts().own_config_keys;
   if (request.settings.offload_activations && !context.of_deepspeed) {
     ThrowUsage(
         "⟦offload_activations⟧: is not allowed with ⟦config⟧, which decides it "
@@ -577,7 +577,8 @@ void RefuseForRuntime(const Request& request) {
 
 void RefuseAttention(const Runtime& runtime, const ModelSpec& model, Dtype dtype,
                      TorchAttention attention, const HardwareProfile& hardware) {
-  if (runtime.has_programs() || GpuLowerOptions(model, dtype, hardware.gpu).flash_attention) return;
+  if (!runtime.facts().has_recipe || GpuLowerOptions(model, dtype, hardware.gpu).flash_attention)
+    return;
   const bool half = dtype != Dtype::kF32;
   if (half && attention == TorchAttention::kEager) return;
   // scaled_dot_product_attention takes other kernels where there is no FlashAttention.

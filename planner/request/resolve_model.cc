@@ -162,7 +162,7 @@ void SetAdapters(const ModelFields& fields, ModelSpec& model, Assumptions& assum
 
 // Of what PyTorch programs train a tower that sees can be frozen, with what projects its images.
 void CheckFrozenFor(const Runtime& runtime, const ModelSpec& model) {
-  if (runtime.has_programs() || model.frozen.empty()) return;
+  if (!runtime.facts().trains_planned_models || model.frozen.empty()) return;
   const PlannedCode* code = model.family->planned();
   if (code != nullptr && !code->vision.present()) {
     ThrowUsage("⟦freeze⟧: of {} nothing can be frozen with ⟦runtime⟧ {}; leave it out",
@@ -197,7 +197,7 @@ void CheckImages(const ModelSpec& model, int64_t seq_len) {
 }  // namespace
 
 OtherModels OthersFor(const ModelFields& fields, const Runtime& runtime) {
-  return {.allowed = !runtime.has_programs(), .image_tokens = fields.image_tokens};
+  return {.allowed = runtime.facts().trains_planned_models, .image_tokens = fields.image_tokens};
 }
 
 void TakeConfigRecipe(Request& request, Assumptions& assumptions) {

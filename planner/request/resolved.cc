@@ -125,7 +125,9 @@ ResolvedPlan::ResolvedPlan(const PlanRequest& request, HardwareProfile hardware,
   cluster_ = ResolveCluster(request_, hardware_, assumptions);
   full_ = DefaultSpace(inputs_.model, cluster_.gpus, cluster_.gpus_per_node,
                        inputs_.objective == Objective::kFewestGpus);
-  if (runtime.has_programs() && !request.for_config) AddHomes(inputs_.model.layers, full_);
+  if (runtime.facts().offloads_by_layer && !request.for_config) {
+    AddHomes(inputs_.model.layers, full_);
+  }
   if (!request_.config.given()) {
     FromFields(assumptions);
   } else {
@@ -133,19 +135,19 @@ ResolvedPlan::ResolvedPlan(const PlanRequest& request, HardwareProfile hardware,
   }
   inputs_.lower = GpuLowerOptions(inputs_.model, inputs_.base.precision.dtype, hardware_.gpu);
   inputs_.lower.async_save = request_.settings.async_save == AsyncSave::kOn;
-  SettleData({inputs_.model, inputs_.base, hardware_.gpu, runtime.has_programs(),
+  SettleData({inputs_.model, inputs_.base, hardware_.gpu, runtime.facts().fixed_rows,
               request.config_for == ConfigFormat::kTorchtitan},
              asked_.common, assumptions);
   request_.goal.data = asked_.common.goal.data;
   request_.settings.packing = asked_.common.settings.packing;
   ApplyPacking(request_, inputs_.lower, assumptions);
   for (int gpus : inputs_.space.gpus) inputs_.clusters.push_back(ClusterOf(gpus));
-  if (!runtime.has_programs()) {
+  if (!runtime.facts().own_config_keys) {
     DropOwnNotes(request_, assumptions);
     if (request_.config.given()) inputs_.given_zero = inputs_.base.zero;
   }
   if (request.for_config) ForConfig(request.format());
-  if (request.for_config && runtime.has_programs() && !request_.config.given()) {
+  if (request.for_config && &runtime.WritesFor() != &runtime && !request_.config.given()) {
     assumptions.notes.emplace_back(
         "⟦out⟧: searched of what DeepSpeed has keys for alone; without it the answer may be "
         "another, and faster.");
@@ -225,11 +227,11 @@ void ResolvedPlan::ForConfig(ConfigFormat format) {
                ConfigFormatName(format), runtime.name(), cannot);
   }
   if (runtime.reads_deepspeed_config()) CheckDeepSpeedCan(format);
-  if (!runtime.has_programs()) CheckRuntimeCan(format);
+  if (&runtime.WritesFor() == &runtime) CheckRuntimeCan(format);
   inputs_.excluded = [format, &runtime](const TrainSetup& s) {
     return !runtime.FormatCannot(format, s).empty();
   };
-  if (!runtime.has_programs()) return;
+  if (&runtime.WritesFor() == &runtime) return;
   inputs_.extra_memory = [model = inputs_.model](const TrainSetup& s) {
     return DeepSpeedExtraMemory(model, s);
   };
@@ -309,7 +311,7 @@ void ResolvedPlan::PinSequences() {
   full_.sequence_ranks_fixed = asked.has_value();
   const bool some = asked && !asked->empty();
   if (some) full_.sequence_ranks = *asked;
-  if (!some && (asked || inputs_.runtime->has_programs())) {
+  if (!some && (asked || inputs_.runtime->facts().searches_sequences)) {
     full_.sequence_ranks = SequenceRanksOf(*inputs_.runtime, inputs_.model, seq_len, cluster_.gpus);
   }
 }
@@ -333,7 +335,8 @@ void ResolvedPlan::SearchSequences(Assumptions& assumptions) {
 
 void ResolvedPlan::CheckGroups() const {
   const SearchSpace& space = inputs_.space;
-  if (!space.grouping_fixed || !inputs_.runtime->has_programs() || !Groups(space).empty()) return;
+  if (!space.grouping_fixed || !inputs_.runtime->facts().searches_groups || !Groups(space).empty())
+    return;
   const Asked& choice = request_.settings;
   if (!choice.shard_group && space.stages == std::vector{0}) {
     ThrowUsage(
@@ -577,7 +580,7 @@ ResolvedEstimate::ResolvedEstimate(Request request, Assumptions& assumptions)
         "Host memory counts a copy of the states, from which saves are written beside the steps "
         "(⟦async_save⟧ on).");
   }
-  SettleData({inputs.model, setup, hardware.gpu, runtime.has_programs()}, request, assumptions);
+  SettleData({inputs.model, setup, hardware.gpu, runtime.facts().fixed_rows}, request, assumptions);
   ApplyPacking(request, inputs.lower, assumptions);
   if (runtime.has_programs()) {
     NoteKernels(inputs.model, setup, inputs.lower, hardware, setup.deterministic, assumptions);
@@ -591,8 +594,8 @@ ResolvedEstimate::ResolvedEstimate(Request request, Assumptions& assumptions)
                     hardware);
     NoteRuntime(request, inputs, assumptions);
   }
-  inputs.goal =
-      ResolveGoal(request.goal, inputs.setups.front().batch, hardware.gpu, runtime.has_programs());
+  inputs.goal = ResolveGoal(request.goal, inputs.setups.front().batch, hardware.gpu,
+                            runtime.facts().fixed_rows);
   NoteGuesses(hardware, inputs.cluster, inputs.setups, assumptions);
 }
 
