@@ -65,7 +65,8 @@ std::string WhyChosen(const ChoiceSearch& searcher, const Found& now, bool prove
   if (gain < 5e-5) return fmt::format("the fastest {}", of);
   if (gain <= kTieMargin)
     return proven ? "as fast as any that fits" : "as fast as any that was found";
-  if (searcher.inputs().runtime->has_programs() && gain > kOffloadMargin + kTieMargin) {
+  if (searcher.inputs().runtime->facts().weighs_offload_alone &&
+      gain > kOffloadMargin + kTieMargin) {
     return fmt::format("found first of what fits (another that was judged since is {} % faster)",
                        FormatPercent(gain));
   }
@@ -90,7 +91,7 @@ std::string Chosen(const ChoiceEstimate& best, const SearchInputs& inputs, const
   return fmt::format(
       "Chosen{}: {}, {}{} on {} GPU{}: {}. {} a step, {} ({} a GPU), MFU {:.3g} %; "
       "{} of {} a GPU{}.",
-      runtime.has_programs() ? "" : fmt::format(" for {}", runtime.name()),
+      runtime.facts().trains_here ? "" : fmt::format(" for {}", runtime.name()),
       runtime.Label(best.setup), BatchText(best.setup.batch), runtime.SettingsText(best.setup),
       best.setup.batch.world_size, best.setup.batch.world_size == 1 ? "" : "s", why,
       FormatSeconds(*t.total_seconds), RateText(*t.tokens_per_second),

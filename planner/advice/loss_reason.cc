@@ -76,7 +76,7 @@ std::string LossReason(const ChoiceEstimate& other, const ChoiceEstimate& best,
                        const SearchInputs& inputs) {
   // Other runtimes say themselves why what is faster was not taken (Runtime::WhyNotTaken).
   const bool says_why =
-      inputs.objective == Objective::kThroughput && inputs.runtime->has_programs();
+      inputs.objective == Objective::kThroughput && inputs.runtime->facts().weighs_offload_alone;
   const CauseSeconds a = SecondsForTokens(other.time, 1), b = SecondsForTokens(best.time, 1);
   const double slower = a.total / b.total - 1;
   if (slower <= -0.0005) {

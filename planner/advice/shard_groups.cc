@@ -50,7 +50,7 @@ std::string GroupMemoryText(const ChoiceEstimate& best, const SearchInputs& inpu
   const Candidate now = CandidateOf(best.setup);
   const ModelSpec& model = inputs.model;
   const int across = now.grouping.across_stage;
-  if (!inputs.runtime->has_programs() || now.stage == 0 || Offloads(now)) return "";
+  if (!inputs.runtime->facts().searches_groups || now.stage == 0 || Offloads(now)) return "";
   if (model.TrainedParamCount() != model.ParamCount()) return "";
   const auto psi = static_cast<double>(model.ParamCount());
   std::vector<std::string> parts, sizes;

@@ -153,7 +153,7 @@ Change Describe(const ChoiceSearch& searcher, const Found& found, const SearchSp
 // the same numbers, then states in 8 bit, which make others.
 std::vector<std::pair<std::string, TorchRecipe>> LighterRecipes(const SearchInputs& asked) {
   std::vector<std::pair<std::string, TorchRecipe>> lighter;
-  if (asked.runtime->has_programs()) return lighter;
+  if (!asked.runtime->facts().has_recipe) return lighter;
   TorchRecipe recipe = asked.recipe;
   std::string options;
   const bool others = recipe.code == CodeStyle::kPlain || recipe.code == CodeStyle::kHf;
@@ -174,7 +174,7 @@ std::vector<std::pair<std::string, TorchRecipe>> LighterRecipes(const SearchInpu
 // Lighter optimizer states, the most exact that fit; with what was asked, else with all there is.
 std::optional<Change> LighterStates(const SearchInputs& asked, const SearchSpace& full,
                                     const Question& question) {
-  if (asked.space.states_fixed || !asked.runtime->has_programs()) return std::nullopt;
+  if (asked.space.states_fixed || !asked.runtime->facts().searches_states) return std::nullopt;
   for (const SearchSpace* space : {&asked.space, &full}) {
     for (const LightStates light : kLightStates) {
       SearchInputs inputs = asked;
@@ -278,7 +278,7 @@ std::optional<Change> SmallestChange(
       }
       n = inputs.space.gpus.front();
       if (n > kMaxPlannedGpus) break;
-      if (free_all && !full.sequence_ranks_fixed && asked.runtime->has_programs()) {
+      if (free_all && !full.sequence_ranks_fixed && asked.runtime->facts().searches_sequences) {
         inputs.space.sequence_ranks = SequenceRanksOf(
             *asked.runtime, asked.model, asked.base.batch.seq_len, static_cast<int>(n));
       }

@@ -382,7 +382,7 @@ class Comparison {
     if (row.run.gpu_kwh) *row.run.gpu_kwh *= longer;
   }
 
-  bool FixedRows() const { return asked_.common.runtime.of().has_programs(); }
+  bool FixedRows() const { return asked_.common.runtime.of().facts().fixed_rows; }
 
   void SetLimits(MachineRow& row) const {
     const bool known = row.open_ended.empty();

@@ -308,7 +308,7 @@ std::string NothingWithin(const MachineComparison& comparison) {
 std::string MachinesText(const MachineComparison& all, size_t columns, bool colour) {
   const Paints paints(colour);
   std::string of = ModelLine(all.model, all.seq_len);
-  if (!all.runtime->has_programs()) {
+  if (all.runtime->facts().has_recipe) {
     of = fmt::format("{} under {}, {}; {}", all.model.name, all.runtime->version(),
                      RecipeText(all.recipe), of);
   }
@@ -419,8 +419,8 @@ std::string MachinesJson(const MachineComparison& all, const Assumptions& assump
                        {"params", all.model.ParamCount()},
                        {"seq_len", all.seq_len}}},
                      {"runtime", all.runtime->version()},
-                     {"recipe",
-                      all.runtime->has_programs() ? MachineJson(nullptr) : RecipeJson(all.recipe)},
+                     {"recipe", all.runtime->facts().has_recipe ? RecipeJson(all.recipe)
+                                                                : MachineJson(nullptr)},
                      {"tokens", Nullable(all.tokens)},
                      {"objective", MachineObjectiveName(all.objective)},
                      {"deadline_seconds", Nullable(all.deadline)},

@@ -97,7 +97,7 @@ Json LostJson(const TimeEstimate& other, const TimeEstimate& best) {
 // Each stage's best, or what comes closest. Of other runtimes the choice says all that is
 // predicted.
 Json StagesJson(const Plan& plan, const PlanReport& report) {
-  const bool programs = plan.runtime->has_programs();
+  const bool programs = plan.runtime->facts().trains_here;
   Json stages = Json::array();
   for (const StageBest& stage : report.stages) {
     if (!stage.can_run()) continue;
@@ -243,7 +243,7 @@ std::string WritePlanReport(const Plan& plan, const PlanReport& report) {
                           {"write_seconds", Nullable(save->write_seconds)},
                           {"copy_seconds", save->copy_seconds}};
   }
-  if (plan.runtime->has_programs()) {
+  if (plan.runtime->facts().trains_here) {
     return WriteChecked(plan, WriteConfig(plan.setup, plan.model.layers), more);
   }
   Json json = RuntimePlanJson(plan, report);

@@ -63,7 +63,7 @@ nlohmann::ordered_json ChoiceJson(const TrainSetup& setup, const TorchRecipe* re
 // The recipe for the records of an answer's choices.
 template <typename Answer>
 const TorchRecipe* RecipeOf(const Answer& answer) {
-  return answer.runtime->has_programs() ? nullptr : &answer.recipe;
+  return answer.runtime->facts().has_recipe ? &answer.recipe : nullptr;
 }
 // The value as JSON.
 nlohmann::ordered_json ValueJson(const SettingValue& value);

@@ -120,7 +120,7 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
     add("", "", "", "", "", "");
   }
   add(choice.fits, CsvCell(choice.why_not));
-  if (!estimate.runtime->has_programs()) {
+  if (estimate.runtime->facts().has_recipe) {
     add(CsvCell(estimate.runtime->version()), MemoryRoomName(choice.room),
         footprint.torch ? fmt::format("{}", footprint.torch->ReservedBytes()) : "",
         OrEmpty(time.host_overhead_seconds));
@@ -143,7 +143,7 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
 
 std::string ReportCsv(const Estimate& estimate) {
   std::string text = Header();
-  if (!estimate.runtime->has_programs()) text += kRuntimeHeader;
+  if (estimate.runtime->facts().has_recipe) text += kRuntimeHeader;
   if (estimate.goal.interruptions) text += kInterruptedHeader;
   for (const SettingRow* row : LastColumns()) text += fmt::format(",{}", row->name);
   text += '\n';

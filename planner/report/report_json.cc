@@ -66,7 +66,7 @@ Json Choice(const ChoiceEstimate& choice, const Estimate& estimate) {
   });
   AddRecord(kGroupSettings, choice.setup, recipe, json["settings"]);
   json.update(StepFiguresJson(choice));
-  if (!runtime.has_programs()) AddRuntimeFields(choice, json);
+  if (runtime.facts().has_recipe) AddRuntimeFields(choice, json);
   json["training"] = RunJson(estimate.goal, choice);
   if (choice.interrupted) json["interruptions"] = InterruptionsJson(*choice.interrupted);
   json["fits"] = choice.fits;
@@ -85,7 +85,7 @@ std::string ReportJson(const Estimate& estimate) {
     choices.push_back(Choice(choice, estimate));
   }
   Json report = {{"schema", "zeroplan.estimate/1"}};
-  if (!estimate.runtime->has_programs()) {
+  if (estimate.runtime->facts().has_recipe) {
     report["runtime"] = estimate.runtime->version();
     report["compiled"] = CompiledJson(estimate.recipe.compile);
     report["recipe"] = RecipeJson(estimate.recipe);

@@ -154,7 +154,7 @@ std::string TimeTable(const Estimate& estimate, const std::vector<TableRow>& row
   const bool disk = UsesDisk(estimate), times = TimesKnown(estimate);
   ReportColumns columns;
   AddChoiceColumns(columns, WidthsOf(estimate));
-  const bool programs = estimate.runtime->has_programs();
+  const bool programs = estimate.runtime->facts().predicts_traffic;
   std::vector<size_t> expendable;
   if (programs) {
     columns.BeginGroup(fmt::format("{}{}", bytes.name, disk ? " a GPU and step" : "/step"));
@@ -295,7 +295,7 @@ std::string InterruptionTable(const Estimate& estimate, const std::vector<TableR
 std::string Headline(const Estimate& estimate, const Paints& paints, size_t width) {
   const Runtime& runtime = *estimate.runtime;
   std::string text = ModelLine(estimate.model, estimate.seq_len);
-  if (!runtime.has_programs()) {
+  if (runtime.facts().has_recipe) {
     text = fmt::format("{} under {}, {}; {}", estimate.model.name, runtime.version(),
                        RecipeText(estimate.recipe), text);
   }

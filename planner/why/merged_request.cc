@@ -283,7 +283,7 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
   miss(log.adapters && !tuned, "⟦lora_rank⟧",
        "the rank of PEFT's adapters (or ⟦method⟧ qlora; ⟦lora_targets⟧, where they are not on all "
        "linears)");
-  const bool shards = common.runtime.runtime && !runtime.has_programs() &&
+  const bool shards = common.runtime.runtime && !runtime.facts().trains_here &&
                       runtime.EstimateSpace().stages.size() > 1;
   miss(shards && !has_config && !common.settings.stage, "⟦stage⟧",
        runtime.reads_deepspeed_config() ? "the ZeRO stage (or ⟦config⟧ with DeepSpeed's JSON)"

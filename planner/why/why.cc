@@ -292,7 +292,7 @@ void CheckCount(WhyAnswer& answer) {
 void Predict(MergedRequest& merged, WhyAnswer& answer) {
   Request& common = merged.common;
   const Runtime& runtime = common.runtime.of();
-  if (runtime.has_programs()) {
+  if (runtime.facts().trains_here) {
     ThrowUsage(
         "⟦runtime⟧: {} trains with 'zeroplan train', which says itself why it ends; name the "
         "program of the log",
