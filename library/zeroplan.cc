@@ -253,8 +253,9 @@ v1::Plan PlanOf(const PlanAnswer& answer) {
                  stats.left,
                  stats.lowered,
                  stats.seconds};
-  plan.deepspeed_config = from.runtime->has_programs() ? WriteConfig(from.setup, from.model.layers)
-                                                       : answer.report.config;
+  plan.deepspeed_config = from.runtime->facts().trains_here
+                              ? WriteConfig(from.setup, from.model.layers)
+                              : answer.report.config;
   return plan;
 }
 
@@ -353,7 +354,7 @@ v1::Plan AnswerPlan(const v1::Options& options, const v1::Progress& progress, Re
   const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(std::move(inputs));
   PlanAnswer answer = FindAnswer(request, *searcher, {});
   FinishAnswer(request, *searcher, assumptions, answer);
-  const bool programs = answer.plan.runtime->has_programs();
+  const bool programs = answer.plan.runtime->facts().trains_here;
   const std::string swaps = programs ? SetSwapFolder(answer.plan.setup) : "";
   v1::Plan plan = PlanOf(answer);
   plan.training = TrainingOf(answer.report.goal, answer.plan.choice);

@@ -63,7 +63,7 @@ What an option leaves open is searched; what it sets stays. Exit code 3 if nothi
 names the smallest change that would.)";
 
 std::string Headline(const Plan& plan) {
-  const bool programs = plan.runtime->has_programs();
+  const bool programs = plan.runtime->facts().trains_here;
   return Paragraph(fmt::format("{}{}: {} parameters, sequence {}, {}{}", plan.model.name,
                                programs ? "" : fmt::format(" under {}", plan.runtime->version()),
                                FormatCount(plan.model.ParamCount()), plan.setup.batch.seq_len,
@@ -239,7 +239,7 @@ void WriteFiles(const PlanOptions& options, const ResolvedPlan& request,
                 const ChoiceSearch& searcher, const Assumptions& assumptions,
                 const PlanAnswer& answer) {
   const Plan& plan = answer.plan;
-  const bool programs = plan.runtime->has_programs();
+  const bool programs = plan.runtime->facts().trains_here;
   const SearchCluster& at = searcher.ClusterOf(CandidateOf(plan.setup));
   if (programs && !options.plan_file.empty()) WriteData(options.plan_file, PlanText(plan));
   if (!options.report_file.empty()) {
@@ -283,7 +283,7 @@ bool Compares(PlanOptions& options, Assumptions& assumptions) {
   }
   const ModelFields& model = options.common.model;
   if (!only.empty() || options.as_json() || model.method || model.lora.given() ||
-      !options.common.runtime.of().has_programs() || !HasWeights(model)) {
+      !options.common.runtime.of().facts().trains_here || !HasWeights(model)) {
     return false;
   }
   options.compared.emplace({TuningMethod::kFull, TuningMethod::kLora});
@@ -328,7 +328,7 @@ void FindAndWrite(PlanOptions options) {
     ThrowUsage("--plan-out: zeroplan does not train models of type {}; leave it out",
                plan.model.family->name());
   }
-  if (!runtime.has_programs() && trained && (!options.quick || !options.plan_file.empty())) {
+  if (!runtime.facts().trains_here && trained && (!options.quick || !options.plan_file.empty())) {
     answer.report.executor = AskExecutor(options);
     text = Paragraph(ExecutorText(plan, answer.report.executor), 2);
   }
@@ -344,12 +344,12 @@ void FindAndWrite(PlanOptions options) {
       WritePredictedTrace(program, *at.costs, options.trace_file);
     }
   }
-  if (runtime.has_programs() &&
+  if (runtime.facts().trains_here &&
       (!options.plan_file.empty() || !options.deepspeed_file.empty() || options.as_json())) {
     if (const std::string swaps = SetSwapFolder(plan.setup); !swaps.empty()) LogInfo("{}", swaps);
   }
   if (options.as_json()) {
-    if (!runtime.has_programs()) answer.report.config = ConfigText(SourceOf(options, answer));
+    if (!runtime.facts().trains_here) answer.report.config = ConfigText(SourceOf(options, answer));
     WriteOutput("", WritePlanReport(plan, answer.report));
   } else {
     WriteReport("", text);

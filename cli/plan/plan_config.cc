@@ -154,7 +154,7 @@ void WriteAndSay(ConfigFormat format, const WrittenConfig& written, bool json) {
 ConfigSource SourceOf(const PlanOptions& options, const PlanAnswer& answer) {
   const Plan& plan = answer.plan;
   // zeroplan's own choices are written as DeepSpeed's.
-  const Runtime& runtime = plan.runtime->has_programs() ? DeepSpeedRuntime() : *plan.runtime;
+  const Runtime& runtime = plan.runtime->WritesFor();
   ConfigSource source;
   source.request = {options.format(),
                     &runtime,
@@ -165,7 +165,7 @@ ConfigSource SourceOf(const PlanOptions& options, const PlanAnswer& answer) {
                     plan.cluster.shape(),
                     options.deepspeed_file,
                     nullptr,
-                    plan.choice.room != MemoryRoom::kAmple && !plan.runtime->has_programs(),
+                    plan.choice.room != MemoryRoom::kAmple && plan.runtime->facts().has_recipe,
                     EvalBatchToSay(plan.choice.footprint),
                     LongestSample(answer.report.goal)};
   source.came_in = options.common.config;
