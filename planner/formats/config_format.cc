@@ -62,7 +62,7 @@ std::vector<std::string> FormatFiles(ConfigFormat format, const Runtime& runtime
 void CheckFormat(ConfigFormat format, const Runtime& runtime, const std::string& file,
                  std::string_view field) {
   const bool launches = IsLaunchFormat(format);
-  if (launches && !runtime.has_programs()) {
+  if (launches && !runtime.facts().trains_here) {
     ThrowUsage("⟦for⟧: {} starts zeroplan's own executor, not {}; leave ⟦runtime⟧ out",
                ConfigFormatName(format), runtime.name());
   }

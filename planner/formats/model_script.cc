@@ -120,7 +120,7 @@ std::string_view AttentionArgument(TorchAttention attention) {
   return attention == TorchAttention::kFlash ? "flash_attention_2" : TorchAttentionName(attention);
 }
 
-bool IsDdp(const FormatRequest& request) { return request.runtime->key() == "ddp"; }
+bool IsDdp(const FormatRequest& request) { return request.runtime->facts().replicates; }
 
 std::vector<std::string> ModelScript(const FormatRequest& request) {
   const TorchRecipe& recipe = request.recipe;
@@ -158,7 +158,7 @@ std::vector<std::string> ModelScript(const FormatRequest& request) {
   if (adapters) AddLora(request, lines);
   if (trainer) return lines;
   if (request.setup.recompute.kind == RecomputeKind::kFull &&
-      request.runtime->key() != std::string_view("fsdp2")) {
+      !request.runtime->facts().fully_shards) {
     lines.emplace_back(
         "model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={\"use_reentrant\": "
         "False})");
@@ -243,7 +243,7 @@ std::string RecipeCannot(ConfigFormat format, const Runtime& runtime, const Mode
               TorchAttentionName(recipe.attention));
   const bool fp32 = recipe.param_dtype.value_or(Dtype::kF32) == Dtype::kF32;
   reasons.Add(titan && !fp32, "⟦param_dtype⟧ bf16 with the plan's fp32 reduction");
-  reasons.Add(!titan && runtime.key() == std::string_view("fsdp2") && !fp32,
+  reasons.Add(!titan && runtime.facts().fully_shards && !fp32,
               "⟦param_dtype⟧ bf16 (accelerate casts what is trained to fp32)");
   const TorchOptimizer optimizer = recipe.UsedOptimizer();
   reasons.Add(
@@ -260,7 +260,7 @@ std::string RecipeCannot(ConfigFormat format, const Runtime& runtime, const Mode
   reasons.Add(titan && HasAdapters(model), "adapters (torchtitan 0.2.2 trains all weights)");
   // transformers 5.24 sets a wrap policy of PEFT's there, which accelerate 1.15 does not know.
   reasons.Add(format == ConfigFormat::kHfTrainer && HasAdapters(model) && !deepspeed &&
-                  runtime.key() == std::string_view("fsdp2"),
+                  runtime.facts().fully_shards,
               "adapters (the Trainer then shards the model as one group, all of which is gathered "
               "at once; with accelerate layers are groups)");
   return reasons.Take();
