@@ -1,6 +1,7 @@
 // Rules of the source tree, read off its files: who may include whom (docs: the folder table), how
-// long a file may be, where a model family may be named. Link targets refuse most breaches of the
-// first already, but not system headers, and not what only builds with a CUDA toolkit.
+// long a file may be, where a model family may be named and runtimes told apart. Link targets
+// refuse most breaches of the first already, but not system headers, and not what only builds with
+// a CUDA toolkit.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -287,6 +288,60 @@ TEST_CASE("no model family is named outside core/families") {
       }
     }
   }
+}
+
+// Files beside planner/runtimes that may ask whether choices are step programs, and what they
+// lower.
+constexpr std::pair<std::string_view, std::string_view> kAsksForPrograms[] = {
+    {"planner/runtime.h", "the declaration"},
+    {"planner/page/estimate_page.cc", "the picture of a step's memory"},
+    {"planner/page/plan_page.cc", "the picture of a step's memory"},
+    {"planner/plan/plan.cc", "the choice, with what was left to auto"},
+    {"planner/request/plan_answer.cc", "notes on kernels, saves and sums"},
+    {"planner/request/resolved.cc", "notes on kernels and sums"},
+    {"cli/estimate.cc", "--trace"},
+    {"cli/plan/plan.cc", "--trace, --explain and what a search lowered"},
+};
+
+// What is wrong with `path` having the line `line`: it asks which runtime it has, in place of a
+// fact that says what is asked (RuntimeFacts). Empty: nothing.
+std::string AskedOfRuntimes(std::string_view path, std::string_view line) {
+  const std::string_view code = Code(line);
+  const auto has = [&](std::string_view part) { return code.find(part) != code.npos; };
+  const bool may = std::any_of(std::begin(kAsksForPrograms), std::end(kAsksForPrograms),
+                               [&](const auto& file) { return file.first == path; });
+  if (has("has_programs()") && !may && !path.starts_with("planner/runtimes/")) {
+    return "asks has_programs()";
+  }
+  if (has("key()") && (has("==") || has("!=")) && path != "planner/runtimes/runtime.cc") {
+    return "compares key()";
+  }
+  return "";
+}
+
+TEST_CASE("no file asks which runtime it has") {
+  size_t asks = 0;
+  for (const std::string& path : SourceFiles(false)) {
+    const bool product = std::any_of(FolderRules().begin(), FolderRules().end(),
+                                     [&](const auto& r) { return r.folder == TopFolder(path); });
+    if (!product) continue;
+    std::ifstream file(SourcePath(path));
+    int number = 0;
+    for (std::string line; std::getline(file, line);) {
+      ++number;
+      const std::string asked = AskedOfRuntimes(path, line);
+      if (!asked.empty()) FAIL_CHECK(path << ":" << number << " " << asked);
+      const bool declares = path.starts_with("planner/runtime");
+      if (!declares && Code(line).find("has_programs()") != std::string_view::npos) ++asks;
+    }
+  }
+  REQUIRE(asks > 0);  // an empty scan would pass everything
+  CHECK(asks <= 10);
+
+  CHECK(AskedOfRuntimes("planner/a.cc", "  if (runtime.has_programs()) {") != "");
+  CHECK(AskedOfRuntimes("planner/formats/a.cc", "return runtime->key() == \"ddp\";") != "");
+  CHECK(AskedOfRuntimes("planner/plan/plan.cc", "  if (runtime.has_programs()) {") == "");
+  CHECK(AskedOfRuntimes("planner/a.cc", "  // as has_programs() said") == "");
 }
 
 TEST_CASE("no source file is longer than 600 lines") {
