@@ -8,11 +8,17 @@
 #include "core/base/strings.h"
 #include "core/config/setup_facts.h"
 #include "planner/formats/format_parts.h"
+#include "planner/program_options.h"
 
 namespace zeroplan {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// The key of accelerate's YAML that says a field.
+consteval std::string_view AccelerateKey(std::string_view field, std::string_view text = "") {
+  return OptionName(OtherProgram::kAccelerate, field, text);
+}
 
 std::string DynamoSection(TorchCompile compile) {
   if (!compile.layers) return "";
@@ -22,8 +28,9 @@ std::string DynamoSection(TorchCompile compile) {
 }
 
 std::string ProcessLines(const FormatRequest& request) {
-  std::string text = fmt::format("machine_rank: 0\nnum_machines: {}\nnum_processes: {}\n",
-                                 request.cluster.nodes(), request.cluster.gpus);
+  std::string text =
+      fmt::format("machine_rank: 0\nnum_machines: {}\n{}: {}\n", request.cluster.nodes(),
+                  AccelerateKey("⟦gpus⟧"), request.cluster.gpus);
   if (request.cluster.nodes() > 1) text += "rdzv_backend: static\nsame_network: true\n";
   return text;
 }
@@ -64,10 +71,10 @@ JsonText LeaveToScript(const FormatRequest& request, const JsonText& text) {
 std::string PrecisionLine(const FormatRequest& request) {
   const PrecisionConfig& precision = request.setup.precision;
   // "no" without quotes is false in YAML.
-  const std::string_view name = precision.fp8.enabled            ? "fp8"
-                                : precision.dtype == Dtype::kF32 ? "no"
-                                                                 : DtypeName(precision.dtype);
-  return fmt::format("mixed_precision: {}\n", Quoted(std::string(name)));
+  constexpr std::string_view kKey = AccelerateKey("⟦dtype⟧");
+  const std::string_view name =
+      precision.fp8.enabled ? "fp8" : ValueForText(kKey, DtypeName(precision.dtype));
+  return fmt::format("{}: {}\n", kKey, Quoted(std::string(name)));
 }
 
 // torchao (AORecipeKwargs). What it pads are products that are left in 16 bits.
@@ -85,10 +92,10 @@ std::string Fsdp2Yaml(const FormatRequest& request) {
   text += "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\n";
   text += PrecisionLine(request) + Float8Section(request) + "fsdp_config:\n";
   text += "  fsdp_version: 2\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n";
-  text += fmt::format("  fsdp_reshard_after_forward: {}\n", setup.zero.stage == 3);
-  text += fmt::format("  fsdp_offload_params: {}\n",
+  text += fmt::format("  {}: {}\n", AccelerateKey("⟦stage⟧", "3"), setup.zero.stage == 3);
+  text += fmt::format("  {}: {}\n", AccelerateKey("⟦offload_param⟧", "cpu"),
                       setup.zero.offload_param.device == OffloadDevice::kCpu);
-  text += fmt::format("  fsdp_activation_checkpointing: {}\n",
+  text += fmt::format("  {}: {}\n", AccelerateKey("⟦checkpointing⟧", "full"),
                       setup.recompute.kind == RecomputeKind::kFull);
   // accelerate refuses it with torchao.
   if (setup.precision.fp8.enabled) text += "  fsdp_cpu_ram_efficient_loading: false\n";

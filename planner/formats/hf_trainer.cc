@@ -12,6 +12,7 @@
 #include "core/config/deepspeed_writer.h"
 #include "core/model/lora.h"
 #include "planner/formats/format_parts.h"
+#include "planner/program_options.h"
 
 namespace zeroplan {
 namespace {
@@ -43,6 +44,11 @@ JsonText LeaveToTrainer(const JsonText& text) {
     schedule["warmup_min_lr"] = kAutoValue;
   }
   return out.dump();
+}
+
+// The name in TrainingArguments of what a field says.
+consteval const char* Trainer(std::string_view field, std::string_view text = "") {
+  return OptionName(OtherProgram::kTrainer, field, text).data();
 }
 
 // Arguments that the config that came in says, and the names of those that it leaves open.
@@ -77,12 +83,12 @@ class Arguments {
 
 void AddBatch(const FormatRequest& request, Arguments& arguments) {
   const Dtype dtype = request.setup.precision.dtype;
-  arguments.Add("per_device_train_batch_size", request.setup.batch.micro_batch);
-  arguments.Add("gradient_accumulation_steps", request.setup.batch.grad_accum);
-  if (request.eval_batch) arguments.Add("per_device_eval_batch_size", *request.eval_batch);
+  arguments.Add(Trainer("⟦micro_batch⟧"), request.setup.batch.micro_batch);
+  arguments.Add(Trainer("⟦grad_accum⟧"), request.setup.batch.grad_accum);
+  if (request.eval_batch) arguments.Add(Trainer(kEvalBatchFact), *request.eval_batch);
   // With a value, which SFTConfig wants.
-  if (dtype == Dtype::kBF16) arguments.Add("bf16", true);
-  if (dtype == Dtype::kF16) arguments.Add("fp16", true);
+  if (dtype == Dtype::kBF16) arguments.Add(Trainer("⟦dtype⟧", "bf16"), true);
+  if (dtype == Dtype::kF16) arguments.Add(Trainer("⟦dtype⟧", "fp16"), true);
 }
 
 void AddOptimizer(const FormatRequest& request, Arguments& arguments) {
@@ -136,17 +142,21 @@ void AddSchedule(const FormatRequest& request, Arguments& arguments,
   }
 }
 
+std::string_view OptimizerOf(const FormatRequest& request) {
+  return ValueForText(Trainer("⟦optim⟧"), TorchOptimizerName(request.recipe.UsedOptimizer()));
+}
+
 // What the plan assumes of the code; what the model is loaded with is the script's.
 void AddCode(const FormatRequest& request, Arguments& arguments) {
   const TorchRecipe& recipe = request.recipe;
   const bool fsdp2 = !request.runtime->reads_deepspeed_config() && !IsDdp(request);
   // FSDP2's is a key of its own.
   if (request.setup.recompute.kind == RecomputeKind::kFull && !fsdp2) {
-    arguments.Switch(true, "gradient_checkpointing");
+    arguments.Switch(true, Trainer("⟦checkpointing⟧", "full"));
     arguments.Add("gradient_checkpointing_kwargs", ShellWord(R"({"use_reentrant": false})"));
   }
-  arguments.Switch(recipe.code == CodeStyle::kLiger, "use_liger_kernel");
-  arguments.Switch(recipe.compile.layers, "torch_compile");
+  arguments.Switch(recipe.code == CodeStyle::kLiger, Trainer("⟦code⟧", "liger"));
+  arguments.Switch(recipe.compile.layers, Trainer("⟦compile⟧", "all"));
 }
 
 // An optimizer of the Trainer's takes the place of the config's.
@@ -161,9 +171,9 @@ void AddDeepSpeedArguments(const FormatRequest& request, WrittenConfig& out) {
   out.files.push_back(
       {request.file, DeepSpeedJson(request, optimizer ? LeaveOptimizerToTrainer : LeaveToTrainer)});
   Arguments arguments(request);
-  arguments.Add("deepspeed", ShellWord(request.file));
+  arguments.Add(Trainer("⟦runtime⟧"), ShellWord(request.file));
   AddBatch(request, arguments);
-  if (optimizer) arguments.Add("optim", TorchOptimizerName(*optimizer));
+  if (optimizer) arguments.Add(Trainer("⟦optim⟧"), OptimizerOf(request));
   AddOptimizer(request, arguments);
   AddSchedule(request, arguments, out.notes);
   AddCode(request, arguments);
@@ -184,25 +194,21 @@ JsonText Fsdp2Json(const FormatRequest& request) {
   return NameRuntime(out.dump(), request.runtime_name, RecipeWords(request.recipe));
 }
 
-std::string_view OptimizerOf(const FormatRequest& request) {
-  return TorchOptimizerName(request.recipe.UsedOptimizer());
-}
-
 // PyTorch alone has no file of its own: it is TrainingArguments, which HfArgumentParser's
 // parse_json_file reads.
 JsonText DdpJson(const FormatRequest& request) {
   const TrainSetup& setup = request.setup;
-  Json out = {{"per_device_train_batch_size", setup.batch.micro_batch},
-              {"gradient_accumulation_steps", setup.batch.grad_accum},
-              {"bf16", setup.precision.dtype == Dtype::kBF16},
-              {"fp16", setup.precision.dtype == Dtype::kF16},
-              {"optim", OptimizerOf(request)},
-              {"gradient_checkpointing", setup.recompute.kind == RecomputeKind::kFull}};
+  Json out = {{Trainer("⟦micro_batch⟧"), setup.batch.micro_batch},
+              {Trainer("⟦grad_accum⟧"), setup.batch.grad_accum},
+              {Trainer("⟦dtype⟧", "bf16"), setup.precision.dtype == Dtype::kBF16},
+              {Trainer("⟦dtype⟧", "fp16"), setup.precision.dtype == Dtype::kF16},
+              {Trainer("⟦optim⟧"), OptimizerOf(request)},
+              {Trainer("⟦checkpointing⟧", "full"), setup.recompute.kind == RecomputeKind::kFull}};
   if (setup.recompute.kind == RecomputeKind::kFull) {
     out["gradient_checkpointing_kwargs"] = {{"use_reentrant", false}};
   }
-  out["use_liger_kernel"] = request.recipe.code == CodeStyle::kLiger;
-  out["torch_compile"] = request.recipe.compile.layers;
+  out[Trainer("⟦code⟧", "liger")] = request.recipe.code == CodeStyle::kLiger;
+  out[Trainer("⟦compile⟧", "all")] = request.recipe.compile.layers;
   return NameRuntime(out.dump(), request.runtime_name, RecipeWords(request.recipe));
 }
 
@@ -215,7 +221,7 @@ void AddPyTorchArguments(const FormatRequest& request, WrittenConfig& out) {
     arguments.Add("fsdp_config", ShellWord(request.file));
   }
   AddBatch(request, arguments);
-  arguments.Add("optim", OptimizerOf(request));
+  arguments.Add(Trainer("⟦optim⟧"), OptimizerOf(request));
   AddCode(request, arguments);
   out.arguments = std::move(arguments.list());
   if (ddp) {

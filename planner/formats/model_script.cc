@@ -10,6 +10,7 @@
 #include "core/families/planned/planned.h"
 #include "core/model/lora.h"
 #include "planner/formats/format_parts.h"
+#include "planner/program_options.h"
 
 namespace zeroplan {
 namespace {
@@ -114,10 +115,15 @@ void AddOptimizerCall(TorchOptimizer optimizer, std::vector<std::string>& lines)
   lines.push_back(fmt::format("optimizer = {}", call));
 }
 
+// The name that TRL's ModelConfig and transformers' from_pretrained have for a field.
+consteval std::string_view TrlOption(std::string_view field, std::string_view text = "") {
+  return OptionName(OtherProgram::kTrl, field, text);
+}
+
 }  // namespace
 
 std::string_view AttentionArgument(TorchAttention attention) {
-  return attention == TorchAttention::kFlash ? "flash_attention_2" : TorchAttentionName(attention);
+  return ValueForText(TrlOption("⟦attn⟧"), TorchAttentionName(attention));
 }
 
 bool IsDdp(const FormatRequest& request) { return request.runtime->facts().replicates; }
@@ -179,22 +185,25 @@ std::vector<std::string> OptimizerScript(const FormatRequest& request) {
 
 std::string TrlArguments(const FormatRequest& request) {
   const ModelSpec& model = request.model;
-  std::string text = fmt::format(
-      "--use_peft --lora_r {} --lora_alpha {} --lora_dropout {} --lora_target_modules {}",
-      model.lora_rank, static_cast<int64_t>(model.lora_alpha), PythonNumber(model.lora_dropout),
-      fmt::join(SplitList(TargetNames(model)), " "));
+  std::string text =
+      fmt::format("--{} --{} {} --{} {} --lora_dropout {} --{} {}", TrlOption("⟦method⟧", "lora"),
+                  TrlOption("⟦lora_rank⟧"), model.lora_rank, TrlOption("⟦lora_alpha⟧"),
+                  static_cast<int64_t>(model.lora_alpha), PythonNumber(model.lora_dropout),
+                  TrlOption("⟦lora_targets⟧"), fmt::join(SplitList(TargetNames(model)), " "));
   if (model.lora_rslora) text += " --use_rslora";
   if (!model.lora_saved.empty()) {
     text += fmt::format(" --lora_modules_to_save {}", fmt::join(SplitList(model.lora_saved), " "));
   }
   if (model.lora_quantized) {
-    text += " --load_in_4bit --bnb_4bit_quant_type nf4 --use_bnb_nested_quant";
+    text += fmt::format(" --{} --bnb_4bit_quant_type nf4 --use_bnb_nested_quant",
+                        TrlOption("⟦method⟧", "qlora"));
   }
   // SFTConfig's default is on.
-  if (request.setup.recompute.kind == RecomputeKind::kNone) text += " --no_gradient_checkpointing";
-  return fmt::format("{} --dtype {} --attn_implementation {}", text,
-                     TorchDtypeName(LoadedDtype(request)),
-                     AttentionArgument(request.recipe.attention));
+  if (request.setup.recompute.kind == RecomputeKind::kNone) {
+    text += fmt::format(" --no_{}", OptionName(OtherProgram::kTrainer, "⟦checkpointing⟧", "none"));
+  }
+  return fmt::format("{} --dtype {} --{} {}", text, TorchDtypeName(LoadedDtype(request)),
+                     TrlOption("⟦attn⟧"), AttentionArgument(request.recipe.attention));
 }
 
 void AddProbe(const FormatRequest& request, std::string_view dataset, std::string_view where,

@@ -9,9 +9,19 @@
 #include "core/base/strings.h"
 #include "core/config/setup_facts.h"
 #include "planner/formats/format_parts.h"
+#include "planner/program_options.h"
 
 namespace zeroplan {
 namespace {
+
+// The option of torchtitan that says a field, and its key within its section of the TOML.
+consteval std::string_view TitanOption(std::string_view field, std::string_view text = "") {
+  return OptionName(OtherProgram::kTorchtitan, field, text);
+}
+consteval std::string_view TitanKey(std::string_view field, std::string_view text = "") {
+  const std::string_view option = TitanOption(field, text);
+  return option.substr(option.find('.') + 1);
+}
 
 // Of torchtitan's models, all with 8 heads of keys and values.
 struct Flavor {
@@ -42,13 +52,14 @@ const Flavor* FlavorOf(const ModelSpec& model) {
 std::string Training(const TrainSetup& setup) {
   const BatchSpec& batch = setup.batch;
   std::string text = "\n[training]\n";
-  text += fmt::format("local_batch_size = {}\nglobal_batch_size = {}\nseq_len = {}\n",
-                      batch.micro_batch, batch.global_batch(), batch.seq_len);
+  text +=
+      fmt::format("{} = {}\nglobal_batch_size = {}\n{} = {}\n", TitanKey("⟦micro_batch⟧"),
+                  batch.micro_batch, batch.global_batch(), TitanKey("⟦seq_len⟧"), batch.seq_len);
   // Parameters, gradients and states; what computes is cast from them.
   text += "dtype = \"float32\"\n";
   text += fmt::format("mixed_precision_param = \"{}\"\nmixed_precision_reduce = \"float32\"\n",
                       setup.precision.dtype == Dtype::kF32 ? "float32" : "bfloat16");
-  text += fmt::format("enable_cpu_offload = {}\n",
+  text += fmt::format("{} = {}\n", TitanKey("⟦offload_param⟧", "cpu"),
                       setup.zero.offload_param.device == OffloadDevice::kCpu);
   return text;
 }
@@ -58,25 +69,30 @@ std::string Parallelism(const TrainSetup& setup) {
   const int shared = setup.batch.sequence_ranks;
   return fmt::format(
       "\n[parallelism]\ndata_parallel_replicate_degree = {}\ndata_parallel_shard_degree = {}\n"
-      "fsdp_reshard_after_forward = \"{}\"\ntensor_parallel_degree = 1\n"
-      "pipeline_parallel_degree = 1\ncontext_parallel_degree = {}\n{}",
-      setup.batch.world_size / group, group / shared, setup.zero.stage == 3 ? "always" : "never",
-      shared, shared > 1 ? "context_parallel_rotate_method = \"allgather\"\n" : "");
+      "{} = \"{}\"\ntensor_parallel_degree = 1\n"
+      "pipeline_parallel_degree = 1\n{} = {}\n{}",
+      setup.batch.world_size / group, group / shared, TitanKey("⟦stage⟧"),
+      ValueForText(TitanOption("⟦stage⟧"), setup.zero.stage == 3 ? "3" : "2"),
+      TitanKey("⟦sequence_ranks⟧"), shared,
+      shared > 1 ? "context_parallel_rotate_method = \"allgather\"\n" : "");
 }
 
 // early_stop: as torch.utils.checkpoint does by itself; torchtitan's default is not to.
 std::string Recompute(RecomputeKind kind) {
-  const std::string_view mode = kind == RecomputeKind::kNone   ? "none"
+  const std::string_view said = kind == RecomputeKind::kNone   ? "none"
                                 : kind == RecomputeKind::kFull ? "full"
                                                                : "selective";
-  std::string text = fmt::format("\n[activation_checkpoint]\nmode = \"{}\"\n", mode);
+  constexpr std::string_view kOption = TitanOption("⟦checkpointing⟧");
+  std::string text = fmt::format("\n[activation_checkpoint]\n{} = \"{}\"\n",
+                                 TitanKey("⟦checkpointing⟧"), ValueForText(kOption, said));
   if (kind == RecomputeKind::kSelective) text += "selective_ac_option = \"op\"\n";
   if (kind != RecomputeKind::kNone) text += "early_stop = true\n";
   return text;
 }
 
 std::string Compile(TorchCompile compile) {
-  std::string text = fmt::format("\n[compile]\nenable = {}\n", compile.layers);
+  std::string text =
+      fmt::format("\n[compile]\n{} = {}\n", TitanKey("⟦compile⟧", "all"), compile.layers);
   if (compile.layers) {
     text += fmt::format("components = [{}]\n", compile.loss ? "\"model\", \"loss\"" : "\"model\"");
   }
@@ -109,9 +125,12 @@ std::string Toml(const FormatRequest& request, const Flavor* flavor) {
   text += Recompute(setup.recompute.kind);
   text += Compile(request.recipe.compile);
   const TorchRecipe& recipe = request.recipe;
-  text += fmt::format("\n[optimizer]\nname = \"AdamW\"\nimplementation = \"{}\"\n",
-                      recipe.optimizer == TorchOptimizer::kAdamW ? "foreach" : "fused");
-  if (recipe.optimizer_in_backward) text += "early_step_in_backward = true\n";
+  text +=
+      fmt::format("\n[optimizer]\nname = \"AdamW\"\n{} = \"{}\"\n", TitanKey("⟦optim⟧"),
+                  ValueForText(TitanOption("⟦optim⟧"), TorchOptimizerName(recipe.UsedOptimizer())));
+  if (recipe.optimizer_in_backward) {
+    text += fmt::format("{} = true\n", TitanKey("⟦optimizer_in_backward⟧", "true"));
+  }
   if (setup.deterministic) text += "\n[debug]\ndeterministic = true\n";
   return text;
 }

@@ -8,114 +8,11 @@
 #include <utility>
 
 #include "core/base/strings.h"
+#include "planner/program_options.h"
 #include "planner/why/log_text.h"
 
 namespace zeroplan {
 namespace {
-
-// How the value of another program's option becomes that of a field.
-enum class ValueKind : uint8_t {
-  kText,
-  kCount,
-  kList,    // several words
-  kSwitch,  // true: `on`, false: `off`, where that is not empty
-  kNamed    // kValueNames
-};
-
-struct KnownOption {
-  std::string_view name, field;
-  ValueKind kind = ValueKind::kText;
-  std::string_view on = "", off = "";
-};
-
-// Options of transformers, TRL, accelerate, DeepSpeed's examples, LLaMA-Factory, axolotl and
-// torchtune that mean what a field means.
-constexpr auto kKnownOptions = std::to_array<KnownOption>({
-    {"model_name_or_path", "⟦model⟧"},
-    {"pretrained_model_name_or_path", "⟦model⟧"},
-    {"base_model", "⟦model⟧"},
-    {"per_device_train_batch_size", "⟦micro_batch⟧", ValueKind::kCount},
-    {"per_device_eval_batch_size", kEvalBatchFact, ValueKind::kCount},
-    {"train_micro_batch_size_per_gpu", "⟦micro_batch⟧", ValueKind::kCount},
-    {"micro_batch_size", "⟦micro_batch⟧", ValueKind::kCount},
-    {"gradient_accumulation_steps", "⟦grad_accum⟧", ValueKind::kCount},
-    {"model_max_length", "⟦seq_len⟧", ValueKind::kCount},
-    {"max_seq_length", "⟦seq_len⟧", ValueKind::kCount},
-    {"max_seq_len", "⟦seq_len⟧", ValueKind::kCount},
-    {"max_length", "⟦seq_len⟧", ValueKind::kCount},
-    {"block_size", "⟦seq_len⟧", ValueKind::kCount},
-    {"cutoff_len", "⟦seq_len⟧", ValueKind::kCount},
-    {"sequence_len", "⟦seq_len⟧", ValueKind::kCount},
-    {"seq_length", "⟦seq_len⟧", ValueKind::kCount},
-    {"seq_len", "⟦seq_len⟧", ValueKind::kCount},
-    {"optim", "⟦optim⟧", ValueKind::kNamed},
-    {"attn_implementation", "⟦attn⟧", ValueKind::kNamed},
-    {"gradient_checkpointing", "⟦checkpointing⟧", ValueKind::kSwitch, "full", "none"},
-    {"activation_checkpointing", "⟦checkpointing⟧", ValueKind::kSwitch, "full", "none"},
-    {"enable_activation_checkpointing", "⟦checkpointing⟧", ValueKind::kSwitch, "full", "none"},
-    {"fsdp_activation_checkpointing", "⟦checkpointing⟧", ValueKind::kSwitch, "full"},
-    {"enable_activation_offloading", "⟦offload_activations⟧", ValueKind::kSwitch, "true"},
-    {"activation_offloading", "⟦offload_activations⟧", ValueKind::kSwitch, "true"},
-    {"optimizer_in_bwd", "⟦optimizer_in_backward⟧", ValueKind::kSwitch, "true"},
-    {"bf16", "⟦dtype⟧", ValueKind::kSwitch, "bf16"},
-    {"fp16", "⟦dtype⟧", ValueKind::kSwitch, "fp16"},
-    {"mixed_precision", "⟦dtype⟧", ValueKind::kNamed},
-    {"torch_dtype", "⟦param_dtype⟧", ValueKind::kNamed},
-    {"use_liger_kernel", "⟦code⟧", ValueKind::kSwitch, "liger"},
-    {"use_liger", "⟦code⟧", ValueKind::kSwitch, "liger"},
-    {"enable_liger_kernel", "⟦code⟧", ValueKind::kSwitch, "liger"},
-    {"torch_compile", "⟦compile⟧", ValueKind::kSwitch, "all"},
-    {"zero_stage", "⟦stage⟧", ValueKind::kCount},
-    {"offload_optimizer_device", "⟦offload_optimizer⟧", ValueKind::kNamed},
-    {"offload_param_device", "⟦offload_param⟧", ValueKind::kNamed},
-    {"fsdp_reshard_after_forward", "⟦stage⟧", ValueKind::kSwitch, "3", "2"},
-    {"fsdp_offload_params", "⟦offload_param⟧", ValueKind::kSwitch, "cpu", "none"},
-    {"deepspeed", "⟦runtime⟧", ValueKind::kNamed},
-    {"deepspeed_config", "⟦runtime⟧", ValueKind::kNamed},
-    {"use_deepspeed", "⟦runtime⟧", ValueKind::kSwitch, "deepspeed"},
-    {"use_fsdp", "⟦runtime⟧", ValueKind::kSwitch, "fsdp2"},
-    {"num_processes", "⟦gpus⟧", ValueKind::kCount},
-    {"use_peft", "⟦method⟧", ValueKind::kSwitch, "lora"},
-    {"load_in_4bit", "⟦method⟧", ValueKind::kSwitch, "qlora"},
-    {"finetuning_type", "⟦method⟧", ValueKind::kNamed},
-    {"lora_r", "⟦lora_rank⟧", ValueKind::kCount},
-    {"lora_rank", "⟦lora_rank⟧", ValueKind::kCount},
-    {"lora_alpha", "⟦lora_alpha⟧", ValueKind::kCount},
-    {"lora_target", "⟦lora_targets⟧", ValueKind::kList},
-    {"lora_target_modules", "⟦lora_targets⟧", ValueKind::kList},
-});
-
-struct ValueName {
-  std::string_view option, value, text;
-};
-constexpr auto kValueNames = std::to_array<ValueName>({
-    {"optim", "adamw_torch", "adamw_torch"},
-    {"optim", "adamw_torch_fused", "adamw_torch_fused"},
-    {"optim", "adamw_bnb_8bit", "adamw_bnb_8bit"},
-    {"optim", "adamw_8bit", "adamw_bnb_8bit"},
-    {"optim", "paged_adamw", "paged_adamw_32bit"},
-    {"optim", "paged_adamw_32bit", "paged_adamw_32bit"},
-    {"optim", "paged_adamw_8bit", "paged_adamw_8bit"},
-    {"optim", "adamw_torch_8bit", "adamw_torch_8bit"},
-    {"optim", "adafactor", "adafactor"},
-    {"attn_implementation", "eager", "eager"},
-    {"attn_implementation", "sdpa", "sdpa"},
-    {"attn_implementation", "flash_attention_2", "flash"},
-    {"attn_implementation", "flash_attention_3", "flash"},
-    {"torch_dtype", "bfloat16", "bf16"},
-    {"torch_dtype", "float32", "fp32"},
-    {"mixed_precision", "bf16", "bf16"},
-    {"mixed_precision", "fp16", "fp16"},
-    {"mixed_precision", "no", "fp32"},
-    {"offload_optimizer_device", "none", "none"},
-    {"offload_optimizer_device", "cpu", "cpu"},
-    {"offload_optimizer_device", "nvme", "nvme"},
-    {"offload_param_device", "none", "none"},
-    {"offload_param_device", "cpu", "cpu"},
-    {"offload_param_device", "nvme", "nvme"},
-    {"finetuning_type", "full", "full"},
-    {"finetuning_type", "lora", "lora"},
-});
 
 bool IsTrue(std::string_view value) {
   return value.empty() || value == "True" || value == "true" || value == "1" || value == "yes";
@@ -312,9 +209,8 @@ bool FactReader::Option(std::string_view name, const std::string& value, int64_t
     if (!IsFalse(value)) Add("⟦runtime⟧", "deepspeed", line, std::move(from), strength);
     return true;
   }
-  const auto* known = std::find_if(kKnownOptions.begin(), kKnownOptions.end(),
-                                   [&](const KnownOption& option) { return option.name == name; });
-  if (known == kKnownOptions.end()) return false;
+  const ProgramOption* known = FindOption(name);
+  if (known == nullptr) return false;
   if (name == "bf16" && IsFalse(value)) no_bf16_line_ = line;
   if (name == "fp16" && IsFalse(value)) no_fp16_line_ = line;
   std::string text;
@@ -331,9 +227,7 @@ bool FactReader::Option(std::string_view name, const std::string& value, int64_t
       if (IsFalse(value)) text = known->off;
       break;
     case ValueKind::kNamed:
-      for (const ValueName& of : kValueNames) {
-        if (of.option == name && of.value == value) text = of.text;
-      }
+      text = TextOfOption(name, value);
       if (text.empty()) NoteUnknown(name, known->field, value, line, from);
   }
   if (text.empty()) return true;
@@ -397,10 +291,9 @@ void FactReader::AccelerateLine(std::string_view line, int64_t number) {
     const bool full = value == "FULL_SHARD" || value == "1" || value == "True" || value == "true";
     const bool kept = value == "SHARD_GRAD_OP" || value == "2" || IsFalse(value);
     if (full || kept) Add("⟦stage⟧", full ? "3" : "2", number, from, kStated);
-  } else if (name == "num_processes" || name == "mixed_precision" || name == "zero_stage" ||
-             name == "offload_optimizer_device" || name == "offload_param_device" ||
-             name == "fsdp_version" || name == "fsdp_offload_params" ||
-             name == "fsdp_activation_checkpointing") {
+  } else if (const ProgramOption* known = FindOption(name);
+             name == "fsdp_version" ||
+             (known != nullptr && known->program == OtherProgram::kAccelerate)) {
     Option(name, value, number, from, kStated);
   }
 }

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "planner/program_options.h"
+
 namespace zeroplan {
 
 // The part of a run in which something happened, according to the frames of a traceback.
@@ -65,10 +67,6 @@ struct RunFailure {
   // Whether a host's memory ran out, as far as is known.
   bool of_host() const { return kind == FailureKind::kHostMemory || kind == FailureKind::kKilled; }
 };
-
-// The name of a fact that is no field of a request: sequences of a GPU in Trainer's evaluation
-// batch.
-inline constexpr std::string_view kEvalBatchFact = "per_device_eval_batch_size";
 
 // A log's value for a field of a request, in the form of an option.
 struct LogFact {
