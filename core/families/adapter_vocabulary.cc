@@ -10,7 +10,7 @@
 #include "core/base/json_section.h"
 #include "core/base/strings.h"
 #include "core/families/adapter_config.h"
-#include "core/families/planned/planned.h"
+#include "core/families/weight_headers.h"
 #include "core/model/lora.h"
 #include "core/model/model_family.h"
 #include "core/model/param_table.h"

@@ -10,7 +10,6 @@
 #include "core/base/units.h"
 #include "core/families/gpt2/gpt2.h"
 #include "core/families/llama/llama.h"
-#include "core/families/planned/planned.h"
 
 namespace zeroplan {
 
@@ -55,7 +54,18 @@ double RelativeError(uint64_t found, uint64_t params) {
   return std::abs(static_cast<double>(found) - wanted) / wanted;
 }
 
+// Null: none is registered.
+const OtherModelReader*& OtherReader() {
+  static const OtherModelReader* reader = nullptr;
+  return reader;
+}
+
 }  // namespace
+
+bool RegisterOtherModels(const OtherModelReader* reader) {
+  OtherReader() = reader;
+  return true;
+}
 
 const std::vector<ModelPreset>& ModelPresets() {
   static const std::vector<ModelPreset> presets = [] {
@@ -94,11 +104,12 @@ ModelSpec ReadHuggingFaceConfig(const JsonNode& root, const ModelSource& source,
   for (const ModelFamily* known : families) {
     if (known->name() == *type) family = known;
   }
-  if (family == nullptr && !others.allowed) {
+  const OtherModelReader* other = OtherReader();
+  if (family == nullptr && (!others.allowed || other == nullptr)) {
     config.FailValue(
         "model_type",
         fmt::format("{}, {} that zeroplan trains{}{}", names, which,
-                    IsPlannedType(*type)
+                    other != nullptr && other->Knows(*type)
                         ? "; 'zeroplan plan' and 'estimate' take it with ⟦runtime⟧ deepspeed, "
                           "fsdp2 or ddp"
                         : "",
@@ -111,7 +122,7 @@ ModelSpec ReadHuggingFaceConfig(const JsonNode& root, const ModelSource& source,
                   "use the model's unquantized weights");
     }
   }
-  if (family == nullptr) return ReadPlannedModel(source, root, *type, others.image_tokens, notes);
+  if (family == nullptr) return other->Read(source, root, *type, others, notes);
   ModelSpec spec = family->ReadConfig(&config, notes);
   spec.family = family;
   spec.padded_vocab = PadVocab(spec.vocab);

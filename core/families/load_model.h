@@ -54,12 +54,26 @@ struct NamedModel {
   std::string hub_name = {};
 };
 
-// Models that zeroplan plans for other programs, and does not train (core/families/planned):
-// refused unless allowed.
+// Models that zeroplan plans for other programs, and does not train: refused unless allowed.
 struct OtherModels {
   bool allowed = false;
   std::optional<int64_t> image_tokens = {};  // image tokens of a sequence, for models with vision
 };
+
+// Reads such models. The planner has all of them (planner/runtimes/planned/planned_models.h), and registers
+// its reader before main; a program without a planner has none and refuses them.
+class OtherModelReader {
+ public:
+  virtual ~OtherModelReader() = default;
+  // Whether the type is known by name.
+  virtual bool Knows(std::string_view model_type) const = 0;
+  // The model of a config.json, whose root is `config`. Throws Error(kUsage) naming file and key.
+  virtual ModelSpec Read(const ModelSource& from, const JsonNode& config,
+                         std::string_view model_type, const OtherModels& others,
+                         std::vector<std::string>* notes) const = 0;
+};
+// REQUIRES: before any model is found; `reader` stays as long as the process. Returns true.
+bool RegisterOtherModels(const OtherModelReader* reader);
 
 // Finds a model, in this order: a preset's name; a Hugging Face config.json, or a folder that holds
 // one; a published name ("meta-llama/Llama-3.1-8B-Instruct", in any case, with or without its

@@ -25,7 +25,7 @@ struct ModelSource {
 class GraphBuilder;  // core/lowering/graph_builder.h
 class JsonSection;   // core/base/json_section.h
 class ModelGraph;    // core/lowering/graph_builder.h
-struct PlannedCode;  // core/families/planned/planned.h
+struct PlannedCode;  // planner/runtimes/planned/planned_models.h
 
 // A model on a hub whose config.json has a preset's shape.
 struct PublishedName {

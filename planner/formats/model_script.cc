@@ -7,10 +7,10 @@
 
 #include "core/base/strings.h"
 #include "core/families/adapter_config.h"
-#include "core/families/planned/planned.h"
 #include "core/model/lora.h"
 #include "planner/formats/format_parts.h"
 #include "planner/program_options.h"
+#include "planner/runtimes/planned/planned_models.h"
 
 namespace zeroplan {
 namespace {

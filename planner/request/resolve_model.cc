@@ -9,12 +9,12 @@
 #include "core/base/units.h"
 #include "core/families/adapter_config.h"
 #include "core/families/load_model.h"
-#include "core/families/planned/planned.h"
 #include "core/model/lora.h"
 #include "core/model/param_table.h"
 #include "planner/request/fields.h"
 #include "planner/request/parse.h"
 #include "planner/request/resolve.h"
+#include "planner/runtimes/planned/planned_models.h"
 #include "planner/runtimes/planned_parts.h"
 
 namespace zeroplan {

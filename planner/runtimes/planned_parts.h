@@ -3,8 +3,8 @@
 // holds the rows to tests/data/runtimes/planned_counts.jsonl).
 #pragma once
 
-#include "core/families/planned/planned.h"
 #include "core/model/model_spec.h"
+#include "planner/runtimes/planned/planned_models.h"
 #include "planner/runtimes/torch_code.h"
 
 namespace zeroplan {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/config/zero_config.h"
-#include "core/families/planned/planned.h"
 #include "core/model/model_spec.h"
+#include "planner/runtimes/planned/planned_models.h"
 #include "planner/runtimes/torch_adapters.h"
 #include "planner/runtimes/torch_code.h"
 #include "planner/runtimes/torch_memory.h"

@@ -11,9 +11,9 @@
 
 #include "core/config/reader_state.h"
 #include "core/families/load_model.h"
-#include "core/families/planned/planned.h"
 #include "core/model/param_table.h"
 #include "hwprofiles/loader.h"
+#include "planner/runtimes/planned/planned_models.h"
 #include "planner/runtimes/planned_parts.h"
 #include "planner/runtimes/runtimes.h"
 #include "planner/runtimes/torch_based.h"

@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_section.h"
-#include "core/families/planned/planned.h"
+#include "planner/runtimes/planned/planned_models.h"
 
 namespace zeroplan {
 namespace {

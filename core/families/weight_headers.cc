@@ -1,3 +1,5 @@
+#include "core/families/weight_headers.h"
+
 #include <array>
 #include <fstream>
 #include <iterator>
@@ -6,9 +8,9 @@
 #include <system_error>
 
 #include "core/base/error.h"
+#include "core/base/json_source.h"
 #include "core/base/limits.h"
 #include "core/base/strings.h"
-#include "core/families/planned/planned.h"
 
 namespace zeroplan {
 namespace {

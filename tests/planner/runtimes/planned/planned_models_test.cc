@@ -1,6 +1,6 @@
 // Models that are planned for other programs: their tables against transformers' own tensors and
 // published counts, with and without headers of weights; what is damaged names file, key and fix.
-#include "core/families/planned/planned.h"
+#include "planner/runtimes/planned/planned_models.h"
 
 #include <doctest/doctest.h>
 

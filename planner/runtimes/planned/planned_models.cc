@@ -1,4 +1,4 @@
-#include "core/families/planned/planned.h"
+#include "planner/runtimes/planned/planned_models.h"
 
 #include <algorithm>
 #include <deque>
@@ -13,6 +13,7 @@
 #include "core/base/strings.h"
 #include "core/base/units.h"
 #include "core/families/llama/llama.h"
+#include "core/families/load_model.h"
 #include "core/lowering/graph_builder.h"
 
 namespace zeroplan {
@@ -442,6 +443,17 @@ void NoteIndex(const std::filesystem::path& folder, uint64_t params,
                   "to; with the files of weights beside it their own shapes are taken",
                   file.string(), size->scalar.Dump(), params));
 }
+
+class PlannedModels : public OtherModelReader {
+ public:
+  bool Knows(std::string_view model_type) const override { return IsPlannedType(model_type); }
+  ModelSpec Read(const ModelSource& from, const JsonNode& config, std::string_view model_type,
+                 const OtherModels& others, std::vector<std::string>* notes) const override {
+    return ReadPlannedModel(from, config, model_type, others.image_tokens, notes);
+  }
+};
+const PlannedModels kPlannedModels;
+[[maybe_unused]] const bool kRegistered = RegisterOtherModels(&kPlannedModels);
 
 }  // namespace
 

@@ -5,14 +5,13 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/base/json_source.h"
+#include "core/families/weight_headers.h"
 #include "core/model/model_family.h"
 #include "core/model/model_spec.h"
 
@@ -81,23 +80,6 @@ std::string PlannedTypes();
 ModelSpec ReadPlannedModel(const ModelSource& from, const JsonNode& config,
                            std::string_view model_type, std::optional<int64_t> image_tokens,
                            std::vector<std::string>* notes);
-
-// ---- the sources of such a model ----
-
-struct NamedShape {
-  std::string name;
-  std::vector<int64_t> shape;
-  std::string file;  // the file that holds the tensor
-
-  int64_t elements() const;
-};
-
-// The tensors of all weight headers in the folder of a config.json; nullopt if files of weights are
-// missing. Throws Error(kUsage) naming the file if one is cut off or damaged.
-std::optional<std::vector<NamedShape>> ReadWeightHeaders(const std::filesystem::path& folder);
-// The tensors of one safetensors file, and its metadata ("__metadata__"). Throws the same errors.
-std::vector<NamedShape> ReadWeightHeader(const std::filesystem::path& file,
-                                         std::map<std::string, std::string>* metadata = nullptr);
 
 // The properties of a model type, and its tensors under the names of its weights.
 struct PlannedConfig {
