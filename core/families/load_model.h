@@ -60,8 +60,8 @@ struct OtherModels {
   std::optional<int64_t> image_tokens = {};  // image tokens of a sequence, for models with vision
 };
 
-// Reads such models. The planner has all of them (planner/runtimes/planned/planned_models.h), and registers
-// its reader before main; a program without a planner has none and refuses them.
+// Reads such models. The planner has all of them (planner/runtimes/planned/planned_models.h), and
+// registers its reader before main; a program without a planner has none and refuses them.
 class OtherModelReader {
  public:
   virtual ~OtherModelReader() = default;

@@ -161,7 +161,7 @@ class Comparison {
           "Packing: documents where a machine's attention takes them, else off; ⟦packing⟧ sets it "
           "for all.");
     }
-    const Asked& batch = asked_.common.settings;
+    const AskedSettings& batch = asked_.common.settings;
     const bool said_alike = std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
       return note.starts_with("Batch:");
     });

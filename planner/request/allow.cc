@@ -13,7 +13,7 @@ void ResolvedPlan::AllowStates(bool by_config) {
   const PrecisionConfig& precision = inputs_.base.precision;
   const StatesKind said = StatesOf(precision);
   const Given<Allowed>& allow = asked_.allow;
-  const Asked& given = request_.settings;
+  const AskedSettings& given = request_.settings;
   const bool is_given = given.master_weights || given.optimizer_states || by_config;
   full_.states = {said};
   full_.states_fixed = is_given || (allow && !allow->states.empty());

@@ -25,7 +25,7 @@ void Set(Given<T>& field, T value) {
 
 inline constexpr int kWholeNode = -1;
 
-struct Asked {
+struct AskedSettings {
 // ⟦global_batch_tokens⟧ sets global_batch (resolve.h). ⟦matmul_dtype⟧ kE4M3 sets
 // Fp8Config::enabled, another value is PrecisionConfig::dtype. An empty sequence_ranks stands for
 // all numbers that may share. shard_group: ranks, kWholeNode, or 0 for all. offload_activations is
@@ -56,7 +56,7 @@ inline const std::string& TextOf(bool /*flag*/) {
   return kTrue;
 }
 
-// Calls visit(row, field) for each setting of `asked`, an Asked or a const one.
+// Calls visit(row, field) for each setting of `asked`, an AskedSettings or a const one.
 template <typename AskedRef, typename Visit>
 void ForEachSetting(AskedRef& asked, Visit&& visit) {
 #define SETTING(id, Type, parse, ...) visit(setting::id, asked.id);
@@ -69,12 +69,12 @@ void ForEachSetting(AskedRef& asked, Visit&& visit) {
 }
 
 // The values of settings that go into a setup by SettingRow::set and are given, by name.
-std::map<std::string_view, SettingValue> AskedValues(const Asked& asked);
+std::map<std::string_view, SettingValue> AskedValues(const AskedSettings& asked);
 // Puts them into a setup.
-void SetAsked(const Asked& asked, TrainSetup& setup);
+void SetAsked(const AskedSettings& asked, TrainSetup& setup);
 
 // Takes back what is asked of one group. offload_activations counts as a part of a recipe.
-inline void ClearSettings(Asked& asked, SettingGroup group) {
+inline void ClearSettings(AskedSettings& asked, SettingGroup group) {
   ForEachSetting(asked, [&]<typename T>(const SettingRow& row, T& field) {
     if ((IsRecipe(row) ? SettingGroup::kRecipe : row.group) == group) field = T();
   });

@@ -112,15 +112,15 @@ void AddPinnedLimitField(FieldSink& sink, const char* group, ClusterFields& fiel
 // What stays free, in the group `group`.
 void AddReserveFields(FieldSink& sink, const char* group, ClusterFields& fields);
 // The settings of one group (core/settings/setting_rows.inc).
-void AddSettings(FieldSink& sink, Asked& asked, SettingGroup group, OptionsOf of);
-void AddDeterministicField(FieldSink& sink, Asked& asked);
+void AddSettings(FieldSink& sink, AskedSettings& asked, SettingGroup group, OptionsOf of);
+void AddDeterministicField(FieldSink& sink, AskedSettings& asked);
 
 // What became of a text that another source has for a setting.
 enum class Taken : uint8_t { kTaken, kSame, kGivenOtherwise };
 // Sets the setting by `text`, as an option does, unless it is given. `where` names the source.
 // Throws Error(kUsage) that names it for a text that the setting does not take.
 Taken TakeSetting(const SettingRow& row, const std::string& text, const std::string& where,
-                  Asked& asked);
+                  AskedSettings& asked);
 // The settings of stage, offload and recompute, and the config that may say them.
 void AddChoiceFields(FieldSink& sink, Request& request, OptionsOf of);
 

@@ -130,7 +130,7 @@ class FewerSearch {
     PlanRequest asked = request_.asked();
     Set(asked.common.cluster.gpus, gpus);
     Fewer fewer;
-    Asked& batch = asked.common.settings;
+    AskedSettings& batch = asked.common.settings;
     const BatchSpec& own = plan_.setup.batch;
     const bool said = batch.global_batch || batch.global_batch_tokens;
     const int64_t unit = gpus / std::min(gpus, own.sequence_ranks) * batch.micro_batch.value_or(1) *

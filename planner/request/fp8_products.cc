@@ -36,7 +36,7 @@ int64_t TokensOf(const BatchSpec& batch) { return batch.micro_batch * batch.seq_
 
 }  // namespace
 
-void SetFp8(const Asked& fields, PrecisionConfig& precision) {
+void SetFp8(const AskedSettings& fields, PrecisionConfig& precision) {
   CheckMatmulName(fields, precision.dtype);
   Fp8Config& fp8 = precision.fp8;
   fp8.enabled = fields.asks_fp8();
@@ -51,7 +51,7 @@ void SetFp8(const Asked& fields, PrecisionConfig& precision) {
   without("⟦fp8_gradients⟧", fields.fp8_gradients);
 }
 
-void CheckMatmulName(const Asked& fields, Dtype dtype) {
+void CheckMatmulName(const AskedSettings& fields, Dtype dtype) {
   const Given<Dtype>& asked = fields.matmul_dtype;
   if (!asked || *asked == Dtype::kE4M3 || *asked == dtype) return;
   ThrowUsage("⟦matmul_dtype⟧: {} is not allowed in {}; use fp8 or {}", asked.text, DtypeName(dtype),

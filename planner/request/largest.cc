@@ -303,7 +303,7 @@ Steps SeqLenSteps(const PlanRequest& request) {
 }
 
 Steps MicroBatchSteps(const PlanRequest& request) {
-  const Asked& batch = request.common.settings;
+  const AskedSettings& batch = request.common.settings;
   for (const auto& [option, value] : {std::pair{"⟦micro_batch⟧", &batch.micro_batch},
                                       {"⟦global_batch⟧", &batch.global_batch},
                                       {"⟦global_batch_tokens⟧", &batch.global_batch_tokens}}) {

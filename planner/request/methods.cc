@@ -173,7 +173,7 @@ class Comparer {
     if (!asked_.quick && all.answer.possible.size() > 1) LookLonger(all, answers);
     TakeGoal(all);
     if (asked_.quick) return all;
-    const Asked& batch = asked_.common.settings;
+    const AskedSettings& batch = asked_.common.settings;
     if (batch.global_batch) all.left_out = "⟦global_batch⟧";
     if (batch.global_batch_tokens) {
       all.left_out = "⟦global_batch_tokens⟧";
@@ -319,7 +319,7 @@ class Comparer {
   // The question with another sequence: as many sequences a step, where it has tokens a step.
   static PlanRequest WithSequence(PlanRequest request, std::optional<int64_t> seq_len,
                                   const MethodComparison& all) {
-    Asked& batch = request.common.settings;
+    AskedSettings& batch = request.common.settings;
     batch.seq_len.reset();
     if (seq_len) Set(batch.seq_len, *seq_len);
     if (all.global_batch) {
@@ -335,7 +335,7 @@ class Comparer {
     if (what == Largest::kSeqLen) {
       request = WithSequence(std::move(request), std::nullopt, all);
     } else {
-      Asked& batch = request.common.settings;
+      AskedSettings& batch = request.common.settings;
       batch.micro_batch.reset();
       batch.global_batch.reset();
       batch.global_batch_tokens.reset();

@@ -83,7 +83,7 @@ std::vector<std::string> Edits(const ResolvedPlan& request, const Candidate& fou
 
 // Fields that a config leaves open and that are to change.
 std::vector<std::string> BesideConfig(const ResolvedPlan& request, const Candidate& found) {
-  const Asked& batch = request.asked().common.settings;
+  const AskedSettings& batch = request.asked().common.settings;
   std::vector<std::string> changed;
   const auto set = [&](const char* option, const std::optional<int64_t>& given, int64_t after) {
     if (given && *given != after) changed.push_back(fmt::format("{} {}", option, after));
@@ -102,7 +102,7 @@ std::vector<std::string> BesideConfig(const ResolvedPlan& request, const Candida
 }
 
 // Fields that say how a choice is to be made which `found` does not make.
-std::vector<std::string> LeftOut(const Asked& choice, const Candidate& found) {
+std::vector<std::string> LeftOut(const AskedSettings& choice, const Candidate& found) {
   std::vector<std::string> names;
   // A share or a number of layers of 1 goes without its option.
   if (choice.offload_ratio && (found.optimizer.device != OffloadDevice::kCpu ||
@@ -220,7 +220,7 @@ PlanRequest WithoutConfig(const ResolvedPlan& request, const BatchSpec& batch,
                           std::vector<std::string>& words) {
   PlanRequest asked = request.asked();
   asked.common.config = {};
-  Asked& fields = asked.common.settings;
+  AskedSettings& fields = asked.common.settings;
   fields.micro_batch = fields.grad_accum = fields.global_batch = fields.global_batch_tokens = {};
   const auto say = [&](const char* field, auto& given, auto value, std::string_view text) {
     given.emplace(value);
@@ -351,7 +351,7 @@ std::string ConfigLoss(const ResolvedPlan& request, const BatchSpec& batch,
     return "";
   }
   const TrainSetup best = SetupOf(answer.found->candidate, inputs.base);
-  const Asked& given = request.asked().common.settings;
+  const AskedSettings& given = request.asked().common.settings;
   return fmt::format(
       "What the config costs: its choice reaches {} tokens/s by prediction; the best for the same "
       "GPUs and "

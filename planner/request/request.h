@@ -61,7 +61,7 @@ struct ModelFields {
 struct HardwareFields {
   std::string profile, network, intra_node_bandwidth;
   Given<int> nvme_drives;
-  // Asked where `profile` is not given: the machine that this runs on. Unset: the default profile.
+  // Called if `profile` is not given: the machine that this runs on. Unset: the default profile.
   // `measure_host`: the bandwidth of its memory too, in a fraction of a second of all cores.
   std::function<FoundMachine(bool measure_host)> find;
 };
@@ -147,7 +147,7 @@ struct Request {
   ModelFields model;
   HardwareFields hardware;
   ClusterFields cluster;
-  Asked settings;
+  AskedSettings settings;
   GoalFields goal;
   RuntimeFields runtime;
   ConfigDocument config;  // DeepSpeed's
@@ -197,7 +197,7 @@ struct PlanRequest {
   bool for_config = false;
   Given<ConfigFormat> config_for;
 
-  // Asked::asks_fp8, or a search that is to have such products.
+  // AskedSettings::asks_fp8, or a search that is to have such products.
   bool asks_fp8() const {
     return common.settings.asks_fp8() || (allow && !allow->products.empty() && allow.text != "all");
   }

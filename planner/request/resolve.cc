@@ -65,7 +65,7 @@ std::string RanksText(int gpus, int sequence_ranks) {
 
 // Batch parts from what is given. The rules are DeepSpeed's: any two of the three give the third,
 // and a global batch alone means one micro-step.
-void ResolveBatchParts(const Asked& fields, BatchSpec& batch, Assumptions& assumptions) {
+void ResolveBatchParts(const AskedSettings& fields, BatchSpec& batch, Assumptions& assumptions) {
   const std::optional<int64_t>& micro = fields.micro_batch;
   const std::optional<int64_t>& accum = fields.grad_accum;
   const std::optional<int64_t>& global = fields.global_batch;
@@ -134,7 +134,7 @@ void CheckDtype(Dtype dtype, const HardwareProfile& hardware, std::string_view o
 }
 
 // Masters that are named by a dtype are of that one.
-void CheckMastersName(const Asked& fields, Dtype dtype) {
+void CheckMastersName(const AskedSettings& fields, Dtype dtype) {
   const Given<MasterWeights>& masters = fields.master_weights;
   if (!masters || ParseMasterWeights(masters.text, dtype)) return;
   ThrowUsage("⟦master_weights⟧: {} is not allowed in {}; use fp32{}", masters.text,
@@ -145,7 +145,7 @@ void CheckMastersName(const Asked& fields, Dtype dtype) {
 }
 
 // --communication-dtype, for stages that are not known yet.
-void SetSentDtype(const Asked& fields, PrecisionConfig& precision) {
+void SetSentDtype(const AskedSettings& fields, PrecisionConfig& precision) {
   const Given<Dtype>& asked = fields.communication_dtype;
   const Dtype compute = precision.dtype;
   if (!asked) return;
@@ -181,7 +181,7 @@ BatchSpec ResolveBatch(const Request& request, const ModelSpec& model, int gpus,
 // Stages, offloads and recompute of a model of so many layers; what is left out is `otherwise`.
 ChoiceSpace ResolveChoices(const Request& request, int64_t layers, ChoiceSpace otherwise,
                            Assumptions& assumptions) {
-  const Asked& fields = request.settings;
+  const AskedSettings& fields = request.settings;
   CheckRecomputeFields(request);
   ChoiceSpace space = std::move(otherwise);
   if (fields.stage) space.stages = *fields.stage;
@@ -261,7 +261,7 @@ void CheckSequenceRanks(const Given<std::vector<int>>& given, const Runtime& run
   }
 }
 
-Asked InSequences(Asked fields, int64_t seq_len, int gpus, int sequence_ranks) {
+AskedSettings InSequences(AskedSettings fields, int64_t seq_len, int gpus, int sequence_ranks) {
   const int groups = std::max(1, gpus / sequence_ranks);
   const Given<int64_t>& tokens = fields.global_batch_tokens;
   if (tokens) {
@@ -434,7 +434,7 @@ Cluster ResolveCluster(const Request& request, const HardwareProfile& hardware,
   return cluster;
 }
 
-PrecisionConfig ResolvePrecision(const Asked& fields, const HardwareProfile& hardware,
+PrecisionConfig ResolvePrecision(const AskedSettings& fields, const HardwareProfile& hardware,
                                  Dtype otherwise, Assumptions& assumptions) {
   if (!fields.dtype) Assume(assumptions, fmt::format("⟦dtype⟧ {}", DtypeName(otherwise)));
   PrecisionConfig precision;
@@ -524,9 +524,9 @@ int ConfigSequenceRanks(const ConfigDocument& config) {
   return static_cast<int>(ranks.value_or(1));
 }
 
-ReadContext ConfigContext(const Asked& fields, const HardwareProfile& hardware, int gpus,
+ReadContext ConfigContext(const AskedSettings& fields, const HardwareProfile& hardware, int gpus,
                           int64_t seq_len, int sequence_ranks) {
-  const Asked batch = InSequences(fields, seq_len, gpus, sequence_ranks);
+  const AskedSettings batch = InSequences(fields, seq_len, gpus, sequence_ranks);
   ReadContext context;
   context.world_size = gpus;
   context.seq_len = seq_len;
@@ -559,7 +559,7 @@ void RefuseForRuntime(const Request& request) {
   if (const Given<Dtype>& dtype = request.settings.grad_accum_dtype) {
     asked.grad_accum_dtype = dtype.text;
   }
-  const Asked& batch = request.settings;
+  const AskedSettings& batch = request.settings;
   if (batch.master_weights.value_or(MasterWeights::kFp32) != MasterWeights::kFp32) {
     asked.master_weights = batch.master_weights.text;
   }

@@ -54,7 +54,7 @@ void TakeTrainerSizes(const ConfigDocument& config, const ModelSpec& model, Zero
                       Assumptions& assumptions);
 // Sets what of `recipe` is open as the code of a model that zeroplan does not train has it, and
 // refuses what is not known of it.
-void SetCodeOfOthers(const Asked& fields, const ModelSpec& model, TorchRecipe& recipe);
+void SetCodeOfOthers(const AskedSettings& fields, const ModelSpec& model, TorchRecipe& recipe);
 // The model as a folder; "" where it is a preset, a file or not given.
 std::string FolderOfModel(const ModelFields& fields);
 // Whether the bandwidth of this machine's memory is measured, where no profile is named and 'hw
@@ -79,7 +79,7 @@ int64_t ResolveSeqLen(const Request& request, const ModelSpec& model, Assumption
 // `fields` with `global_batch_tokens` as `global_batch`, in sequences of `seq_len`. Throws where
 // that is not a whole number of them for each of `gpus`, or of groups of these that share
 // sequences, and where `global_batch` is so large that its number must have been tokens.
-Asked InSequences(Asked fields, int64_t seq_len, int gpus, int sequence_ranks = 1);
+AskedSettings InSequences(AskedSettings fields, int64_t seq_len, int gpus, int sequence_ranks = 1);
 // Throws where a number of GPUs that are to share sequences cannot.
 void CheckSequenceRanks(const Given<std::vector<int>>& given, const Runtime& runtime,
                         const ModelSpec& model, int64_t seq_len, int gpus);
@@ -98,13 +98,13 @@ void AssumeRestart(const Request& request, Assumptions& assumptions);
 AsyncSave AsyncSaveOf(const Request& request);
 void AssumeAsyncSave(const Request& request, Assumptions& assumptions);
 // `dtype`, or `otherwise`.
-PrecisionConfig ResolvePrecision(const Asked& fields, const HardwareProfile& hardware,
+PrecisionConfig ResolvePrecision(const AskedSettings& fields, const HardwareProfile& hardware,
                                  Dtype otherwise, Assumptions& assumptions);
 
 // What the fields say of products of eight bits, of a run in precision.dtype.
-void SetFp8(const Asked& fields, PrecisionConfig& precision);
+void SetFp8(const AskedSettings& fields, PrecisionConfig& precision);
 // Refuses a ⟦matmul_dtype⟧ that is the name of another dtype than the run's.
-void CheckMatmulName(const Asked& fields, Dtype dtype);
+void CheckMatmulName(const AskedSettings& fields, Dtype dtype);
 // Refuses products of eight bits that neither the model nor the GPU has.
 void CheckFp8(const Request& request, const PrecisionConfig& precision, const ModelSpec& model,
               const GpuProfile& gpu);
@@ -123,13 +123,13 @@ RecomputeConfig WithRecomputeFields(RecomputeConfig recompute, const Request& re
 int GpusPerNode(const ClusterFields& cluster, const HardwareProfile& hardware, int gpus);
 // The groups that are asked for, of `gpus` GPUs, of which so many share a node: all ranks one group
 // where that is what a number comes to. Throws where they tile no nodes.
-Grouping ResolveGrouping(const Asked& fields, int gpus, int gpus_per_node);
+Grouping ResolveGrouping(const AskedSettings& fields, int gpus, int gpus_per_node);
 // The ranks of groups that tile nodes: of a message.
 std::string GroupsText(int gpus, int gpus_per_node);
 // ⟦across_groups⟧ is given where there are no groups.
-[[noreturn]] void ThrowWithoutGroups(const Asked& fields, int gpus, int gpus_per_node);
+[[noreturn]] void ThrowWithoutGroups(const AskedSettings& fields, int gpus, int gpus_per_node);
 // EnumerateSetups with the groups of `fields`; notes which stages that were named go without them.
-std::vector<TrainSetup> SetupsInGroups(const Asked& fields, const TrainSetup& base,
+std::vector<TrainSetup> SetupsInGroups(const AskedSettings& fields, const TrainSetup& base,
                                        ChoiceSpace space, int gpus_per_node,
                                        Assumptions& assumptions);
 
@@ -151,7 +151,7 @@ void RefuseAttention(const Runtime& runtime, const ModelSpec& model, Dtype dtype
 
 // A request's values for the reader of a DeepSpeed config: all but the model's layers and whether
 // the reader is strict. Throws as InSequences.
-ReadContext ConfigContext(const Asked& fields, const HardwareProfile& hardware, int gpus,
+ReadContext ConfigContext(const AskedSettings& fields, const HardwareProfile& hardware, int gpus,
                           int64_t seq_len, int sequence_ranks = 1);
 
 // What estimate and plan say beside their answer.

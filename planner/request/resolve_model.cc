@@ -265,7 +265,7 @@ void TakeTrainerSizes(const ConfigDocument& config, const ModelSpec& model, Zero
                   config.name(), fmt::join(taken, ", ")));
 }
 
-void SetCodeOfOthers(const Asked& fields, const ModelSpec& model, TorchRecipe& recipe) {
+void SetCodeOfOthers(const AskedSettings& fields, const ModelSpec& model, TorchRecipe& recipe) {
   const PlannedCode* code = model.family->planned();
   const std::string_view type = model.family->name();
   if (!HasCodeOf(recipe.code, model)) {

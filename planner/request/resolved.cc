@@ -326,7 +326,7 @@ void ResolvedPlan::UnaskedSequences(SearchSpace& space) const {
 void ResolvedPlan::SearchSequences(Assumptions& assumptions) {
   UnaskedSequences(inputs_.space);
   if (inputs_.space.sequence_ranks == std::vector{1}) return;
-  const Asked& batch = request_.settings;
+  const AskedSettings& batch = request_.settings;
   assumptions.notes.push_back(
       fmt::format("Sequences: shared by GPUs, which are more than the {} sequence{} of a step; "
                   "⟦sequence_ranks⟧ says how many share one.",
@@ -337,7 +337,7 @@ void ResolvedPlan::CheckGroups() const {
   const SearchSpace& space = inputs_.space;
   if (!space.grouping_fixed || !inputs_.runtime->facts().searches_groups || !Groups(space).empty())
     return;
-  const Asked& choice = request_.settings;
+  const AskedSettings& choice = request_.settings;
   if (!choice.shard_group && space.stages == std::vector{0}) {
     ThrowUsage(
         "⟦across_groups⟧: {} is not allowed at stage 0, which shards nothing; use stage 1, 2 "
@@ -401,7 +401,7 @@ void ResolvedPlan::LeaveOutDisks(Assumptions& assumptions) {
   const auto names_disk = [](const Given<std::vector<OffloadDevice>>& devices) {
     return devices && std::count(devices->begin(), devices->end(), OffloadDevice::kNvme) > 0;
   };
-  const Asked& choice = request_.settings;
+  const AskedSettings& choice = request_.settings;
   const std::optional<Figure>& write = hardware_.node.nvme_write;
   // A figure that was measured counts in a file of the user's: a built-in one is another machine's.
   const bool measured =
@@ -420,7 +420,7 @@ void ResolvedPlan::LeaveOutDisks(Assumptions& assumptions) {
 }
 
 void ResolvedPlan::PinGroups() {
-  const Asked& choice = request_.settings;
+  const AskedSettings& choice = request_.settings;
   SearchSpace& space = inputs_.space;
   const Grouping asked = ResolveGrouping(choice, cluster_.gpus, cluster_.gpus_per_node);
   space.grouping_fixed = choice.shard_group || choice.across_groups;
@@ -462,7 +462,7 @@ void ResolvedPlan::PinOptimizer() {
 void ResolvedPlan::PinRecompute() {
   SearchSpace& space = inputs_.space;
   std::vector<RecomputeConfig>& list = space.recompute;
-  const Asked& choice = request_.settings;
+  const AskedSettings& choice = request_.settings;
   const Given<int>& every = choice.checkpoint_every;
   CheckRecomputeFields(request_);
   const bool one_home = request_.settings.offload_activations || choice.offload_activation_layers;

@@ -65,7 +65,7 @@ std::function<std::vector<int>(const std::string&, std::string_view)> SequenceRa
 
 }  // namespace
 
-void AddSettings(FieldSink& sink, Asked& asked, SettingGroup group, OptionsOf of) {
+void AddSettings(FieldSink& sink, AskedSettings& asked, SettingGroup group, OptionsOf of) {
 #define SETTING(id, Type, parse, ...) \
   if (setting::id.group == group) Add(sink, setting::id, of, asked.id, parse);
 #define OPTION(...) SETTING(__VA_ARGS__)
@@ -95,7 +95,7 @@ Taken Take(const std::string& text, const std::string&, bool& field, Flag) {
 }  // namespace
 
 Taken TakeSetting(const SettingRow& row, const std::string& text, const std::string& where,
-                  Asked& asked) {
+                  AskedSettings& asked) {
   constexpr OptionsOf of = OptionsOf::kEstimate;
 #define SETTING(id, Type, parse, ...) \
   if (row.name == setting::id.name) return Take(text, where, asked.id, parse);
@@ -109,7 +109,7 @@ Taken TakeSetting(const SettingRow& row, const std::string& text, const std::str
   return Taken::kSame;
 }
 
-std::map<std::string_view, SettingValue> AskedValues(const Asked& asked) {
+std::map<std::string_view, SettingValue> AskedValues(const AskedSettings& asked) {
   std::map<std::string_view, SettingValue> values;
   ForEachSetting(asked, [&]<typename T>(const SettingRow& row, const T& field) {
     if (row.set == nullptr || !IsGiven(field)) return;
@@ -124,11 +124,11 @@ std::map<std::string_view, SettingValue> AskedValues(const Asked& asked) {
   return values;
 }
 
-void SetAsked(const Asked& asked, TrainSetup& setup) {
+void SetAsked(const AskedSettings& asked, TrainSetup& setup) {
   for (const auto& [name, value] : AskedValues(asked)) FindSetting(name)->set(setup, value);
 }
 
-void AddDeterministicField(FieldSink& sink, Asked& asked) {
+void AddDeterministicField(FieldSink& sink, AskedSettings& asked) {
   Add(sink, setting::deterministic, OptionsOf::kTrain, asked.deterministic, kFlag);
 }
 
@@ -147,7 +147,7 @@ void AddChoiceFields(FieldSink& sink, Request& request, OptionsOf of) {
 }
 
 void CheckRecomputeFields(const Request& request) {
-  const Asked& fields = request.settings;
+  const AskedSettings& fields = request.settings;
   const Given<Checkpointing>& kind = fields.checkpointing;
   const auto is = [&](Checkpointing of) { return kind == of; };
   const bool whole =
@@ -188,7 +188,7 @@ void CheckRecomputeFields(const Request& request) {
 
 RecomputeConfig WithRecomputeFields(RecomputeConfig recompute, const Request& request,
                                     int64_t layers) {
-  const Asked& fields = request.settings;
+  const AskedSettings& fields = request.settings;
   recompute.layers = fields.checkpoint_layers.value_or(0);
   recompute.above = fields.checkpointing_above.value_or(RecomputeKind::kNone);
   const bool offloads = request.settings.offload_activations || fields.offload_activation_layers;

@@ -35,7 +35,7 @@ std::string GroupsText(int gpus, int gpus_per_node) {
   return fmt::format("{}", fmt::join(sizes, ", "));
 }
 
-Grouping ResolveGrouping(const Asked& fields, int gpus, int gpus_per_node) {
+Grouping ResolveGrouping(const AskedSettings& fields, int gpus, int gpus_per_node) {
   Grouping grouping;
   if (const Given<int>& group = fields.shard_group) {
     const int ranks = *group == kWholeNode ? std::min(gpus, gpus_per_node) : *group;
@@ -62,7 +62,7 @@ Grouping ResolveGrouping(const Asked& fields, int gpus, int gpus_per_node) {
   return grouping;
 }
 
-void ThrowWithoutGroups(const Asked& fields, int gpus, int gpus_per_node) {
+void ThrowWithoutGroups(const AskedSettings& fields, int gpus, int gpus_per_node) {
   const std::vector<std::string> sizes = SmallerGroups(gpus, gpus_per_node);
   const std::string fix = sizes.empty()
                               ? "leave it out"
@@ -71,7 +71,7 @@ void ThrowWithoutGroups(const Asked& fields, int gpus, int gpus_per_node) {
              fields.across_groups.text, fix);
 }
 
-std::vector<TrainSetup> SetupsInGroups(const Asked& fields, const TrainSetup& base,
+std::vector<TrainSetup> SetupsInGroups(const AskedSettings& fields, const TrainSetup& base,
                                        ChoiceSpace space, int gpus_per_node,
                                        Assumptions& assumptions) {
   const int gpus = base.batch.world_size;

@@ -82,7 +82,7 @@ std::string EditedConfig(const WhyRequest& request, const RunLog& log, MergedReq
                                              config[at].dump(), log.config_line));
     }
   };
-  const Asked& batch = request.common.settings;
+  const AskedSettings& batch = request.common.settings;
   const std::pair<const Given<int64_t>*, ConfigKey> batches[] = {
       {&batch.micro_batch, {"⟦micro_batch⟧", "/train_micro_batch_size_per_gpu"}},
       {&batch.grad_accum, {"⟦grad_accum⟧", "/gradient_accumulation_steps"}},
@@ -112,7 +112,7 @@ std::string EditedConfig(const WhyRequest& request, const RunLog& log, MergedReq
     config["train_batch_size"] = micro * accum * *merged.common.cluster.gpus;
   }
   WhyConfig& zero = config["zero_optimization"];
-  const Asked& choice = request.common.settings;
+  const AskedSettings& choice = request.common.settings;
   const auto one = [&](const auto& values, std::string_view field) {
     if (values->size() != 1) {
       ThrowUsage("{}: {} are several; a run had one", field, values.text);

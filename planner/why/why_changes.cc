@@ -186,7 +186,7 @@ void FindFaster(const MergedRequest& merged, WhyAnswer& answer) {
   plan.common = merged.common;
   plan.common.config = {};
   ClearSettings(plan.common.settings, SettingGroup::kZero);
-  Asked& batch = plan.common.settings;
+  AskedSettings& batch = plan.common.settings;
   batch.micro_batch.reset();
   batch.grad_accum.reset();
   Set(batch.global_batch, now.batch.global_batch());

@@ -98,7 +98,7 @@ TEST_CASE("open choice: an optimizer on the host is there whole, unless its shar
 TEST_CASE("open choice: without a batch it is small, for any number of ranks, and is said") {
   const auto batch = [](int ranks, std::optional<int64_t> micro, std::optional<int64_t> accum,
                         int64_t kept, std::vector<std::string>& notes) {
-    Asked fields;
+    AskedSettings fields;
     if (micro) Say<int64_t>(fields.micro_batch, *micro);
     if (accum) Say<int64_t>(fields.grad_accum, *accum);
     return WithDefaultBatch(fields, {}, ranks, kept, 1024, notes);
@@ -114,7 +114,7 @@ TEST_CASE("open choice: without a batch it is small, for any number of ranks, an
   CHECK(batch(4, {}, {}, 48, notes).global_batch == 48);  // the run's to resume
   CHECK(batch(5, {}, {}, 48, notes).global_batch == 35);  // which 5 ranks cannot have
   notes.clear();
-  const Asked micro = batch(2, 4, {}, 0, notes);
+  const AskedSettings micro = batch(2, 4, {}, 0, notes);
   CHECK(micro.grad_accum == 1);
   CHECK(!micro.global_batch);
   CHECK(notes.empty());

@@ -97,9 +97,9 @@ Json JsonOf(const v1::EstimatedChoice& choice) {
                           "micro_batch", "grad_accum", "sequence_ranks", "gpus"}) {
     json[key] = chosen.at(key);
   }
-  json["dtype"] = choice.dtype;
-  json["grad_accum_dtype"] = choice.grad_accum_dtype;
-  json["communication_dtype"] = choice.communication_dtype;
+  json["dtype"] = choice.choice.dtype;
+  json["grad_accum_dtype"] = choice.choice.grad_accum_dtype;
+  json["communication_dtype"] = choice.choice.communication_dtype;
   json["master_weights"] = choice.choice.master_weights;
   json["optimizer_states"] = choice.choice.optimizer_states;
   for (const char* key : {"matmul_dtype", "fp8_recipe", "fp8_least_side"}) {

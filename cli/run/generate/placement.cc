@@ -25,7 +25,7 @@ void PlaceOnGpu(const PlacementOptions& options, const ModelSpec& model, Placeme
   Assumptions assumptions;
   HardwareProfile hardware = ResolveHardware({.find = FindThisMachine}, {}, assumptions);
   if (!hardware.kinds.empty()) hardware.gpu = hardware.kinds.front().gpu;  // it runs on the first
-  Asked batch;
+  AskedSettings batch;
   batch.dtype = options.dtype;
   place.dtype = ResolvePrecision(batch, hardware, DefaultDtype(hardware), assumptions).dtype;
   place.flash_attention = GpuLowerOptions(model, place.dtype, hardware.gpu).flash_attention;

@@ -57,8 +57,8 @@ std::string MemoryText(const Plan& plan) {
 
 }  // namespace
 
-Asked WithDefaultBatch(Asked fields, const ConfigDocument& config, int ranks, int64_t kept,
-                       int64_t seq_len, std::vector<std::string>& notes) {
+AskedSettings WithDefaultBatch(AskedSettings fields, const ConfigDocument& config, int ranks,
+                               int64_t kept, int64_t seq_len, std::vector<std::string>& notes) {
   const bool global =
       fields.global_batch || fields.global_batch_tokens || config.Says("train_batch_size");
   const bool micro = fields.micro_batch || config.Says("train_micro_batch_size_per_gpu");
@@ -153,8 +153,8 @@ bool OpenChoice::KeepsRun() const {
   const TrainSetup& kept = kept_->setup;
   const SearchSpace& space = plan_->inputs().space;
   const Candidate ran = CandidateOf(kept);
-  const Asked& choice = options_.settings;
-  const Asked& batch = options_.settings;
+  const AskedSettings& choice = options_.settings;
+  const AskedSettings& batch = options_.settings;
   const bool config = options_.config.given();
   if (kept.batch.world_size != base().batch.world_size ||
       kept.batch.seq_len != base().batch.seq_len || kept.precision != base().precision) {

@@ -23,8 +23,8 @@ inline constexpr int64_t kDefaultSequences = 32;
 // neither sets: with a micro-batch alone one micro-step; with an accumulation alone, or with
 // nothing, about kDefaultSequences, or as many as the run to resume had (`kept`, 0: none) if
 // `ranks` divide them. Adds a line to `notes` if nothing was set.
-Asked WithDefaultBatch(Asked fields, const ConfigDocument& config, int ranks, int64_t kept,
-                       int64_t seq_len, std::vector<std::string>& notes);
+AskedSettings WithDefaultBatch(AskedSettings fields, const ConfigDocument& config, int ranks,
+                               int64_t kept, int64_t seq_len, std::vector<std::string>& notes);
 
 // Sets the node size to the greatest common divisor of `ranks` and `ranks_per_host`, because hosts
 // may have different numbers of ranks. Returns it.

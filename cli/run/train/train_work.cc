@@ -385,7 +385,7 @@ void CheckTogether(const TrainCommand& command, const TrainWork& work) {
 }
 
 // Elsewhere it implies full recompute. Beside a run most people mean saves by it.
-void CheckCheckpointWords(const Asked& choice) {
+void CheckCheckpointWords(const AskedSettings& choice) {
   if (!choice.checkpoint_every || choice.checkpointing) return;
   ThrowUsage(
       "--checkpoint-every: {0} is a number of layers that are recomputed together, not of steps; "

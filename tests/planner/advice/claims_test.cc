@@ -71,9 +71,9 @@ std::string Text(const PlanRequest& request) {
   const Request& r = request.common;
   return fmt::format(
       "--model {} --hw {} --gpus {} --seq-len {} --global-batch {} --gpu-memory {} {}",
-      r.model.model, r.hardware.profile, *r.cluster.gpus, *r.batch.seq_len,
-      r.batch.global_batch.value_or(0), r.cluster.gpu_memory.value_or(0),
-      r.choice.offload_optimizer ? "no offload" : "");
+      r.model.model, r.hardware.profile, *r.cluster.gpus, *r.settings.seq_len,
+      r.settings.global_batch.value_or(0), r.cluster.gpu_memory.value_or(0),
+      r.settings.offload_optimizer ? "no offload" : "");
 }
 
 // A plan of its own.

@@ -24,7 +24,7 @@ LaunchRequest LaunchOf(ConfigFormat format, int gpus = 8) {
                            .plan_file = "plan.json",
                            .step_seconds = 3};
   request.batch.world_size = gpus;
-  request.settings.seq_len = 1024;
+  request.batch.seq_len = 1024;
   return request;
 }
 

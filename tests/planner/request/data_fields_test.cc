@@ -27,9 +27,9 @@ class MadeUp : public DataCount {
     DataFacts facts;
     facts.lengths = DocumentLengths({{100, 100}});
     facts.seq_len = asked.seq_len;
-    facts.packing = asked.settings.packing;
+    facts.packing = asked.packing;
     facts.fixed_rows = asked.fixed_rows;
-    const uint64_t rows = asked.settings.packing == Packing::kDocuments ? 25 : 100;
+    const uint64_t rows = asked.packing == Packing::kDocuments ? 25 : 100;
     facts.epoch = {rows, 9900};
     return facts;
   }

@@ -86,11 +86,10 @@ TEST_CASE("homes: the fields that are named for a choice ask for it") {
 TEST_CASE("homes: another runtime has those of its recipe alone") {
   Request request;
   request.settings.offload_activations = true;
-  CHECK_FALSE(request.runtime.recipe().offload_activations);
-  CHECK(request.runtime.first_of_recipe().empty());
+  CHECK_FALSE(request.recipe().offload_activations);
   CHECK(WithRecomputeFields(FullRecompute(), request, 5).offload.device == OffloadDevice::kCpu);
   request.runtime.runtime.emplace(&DeepSpeedRuntime());
-  CHECK(request.runtime.recipe().offload_activations);
+  CHECK(request.recipe().offload_activations);
   CHECK(WithRecomputeFields(FullRecompute(), request, 5) == FullRecompute());
 }
 

@@ -17,8 +17,8 @@
 namespace zeroplan {
 namespace {
 
-Asked Asked(int group, int across) {
-  Asked fields;
+AskedSettings InGroups(int group, int across) {
+  AskedSettings fields;
   fields.shard_group.emplace(group);
   fields.shard_group.text = group == kWholeNode ? "node" : std::to_string(group);
   if (across >= 0) {
@@ -35,27 +35,27 @@ TEST_CASE("shard groups: a number, a node or all, that tile nodes") {
   for (const char* text : {"", "1", "0", "-8", "2.5", "nodes"}) {
     CHECK_THROWS_AS(ParseShardGroup(text, "o"), Error);
   }
-  CHECK(ResolveGrouping(Asked(kWholeNode, 1), 64, 8) == Grouping{8, 1});
-  CHECK(ResolveGrouping(Asked(4, -1), 64, 8) == Grouping{4, 0});
-  CHECK(ResolveGrouping(Asked(32, 2), 64, 8) == Grouping{32, 2});
+  CHECK(ResolveGrouping(InGroups(kWholeNode, 1), 64, 8) == Grouping{8, 1});
+  CHECK(ResolveGrouping(InGroups(4, -1), 64, 8) == Grouping{4, 0});
+  CHECK(ResolveGrouping(InGroups(32, 2), 64, 8) == Grouping{32, 2});
   // All GPUs are one group, however that is said.
-  CHECK(ResolveGrouping(Asked(64, -1), 64, 8) == Grouping{});
-  CHECK(ResolveGrouping(Asked(kWholeNode, -1), 8, 8) == Grouping{});
+  CHECK(ResolveGrouping(InGroups(64, -1), 64, 8) == Grouping{});
+  CHECK(ResolveGrouping(InGroups(kWholeNode, -1), 8, 8) == Grouping{});
   // On one node every divisor will do.
-  CHECK(ResolveGrouping(Asked(3, -1), 6, 8) == Grouping{3, 0});
-  CHECK_THROWS_WITH_AS(ResolveGrouping(Asked(6, -1), 48, 8),
+  CHECK(ResolveGrouping(InGroups(3, -1), 6, 8) == Grouping{3, 0});
+  CHECK_THROWS_WITH_AS(ResolveGrouping(InGroups(6, -1), 48, 8),
                        "⟦shard_group⟧: 6 is not allowed with 48 GPUs, 8 a node; use 2, 4, 8 "
                        "(node), 16, 24, 48 (all)",
                        Error);
-  CHECK_THROWS_WITH_AS(ResolveGrouping(Asked(64, 1), 64, 8),
+  CHECK_THROWS_WITH_AS(ResolveGrouping(InGroups(64, 1), 64, 8),
                        doctest::Contains("⟦across_groups⟧: optimizer is not allowed"), Error);
-  CHECK_THROWS_WITH_AS(ResolveGrouping(Asked(kWholeNode, -1), 4, 1),
+  CHECK_THROWS_WITH_AS(ResolveGrouping(InGroups(kWholeNode, -1), 4, 1),
                        doctest::Contains("a node has one GPU"), Error);
-  CHECK_THROWS_WITH_AS(ThrowWithoutGroups(Asked(0, 1), 16, 8),
+  CHECK_THROWS_WITH_AS(ThrowWithoutGroups(InGroups(0, 1), 16, 8),
                        "⟦across_groups⟧: optimizer has no effect without shard groups; add "
                        "⟦shard_group⟧ (2, 4, 8 (node))",
                        Error);
-  CHECK_THROWS_WITH_AS(ThrowWithoutGroups(Asked(0, 1), 2, 8), doctest::Contains("leave it out"),
+  CHECK_THROWS_WITH_AS(ThrowWithoutGroups(InGroups(0, 1), 2, 8), doctest::Contains("leave it out"),
                        Error);
 }
 
@@ -65,7 +65,7 @@ TEST_CASE("shard groups: a plan whose groups go with no stage that is asked for 
   request.common.hardware.profile = "dgx-h100";
   request.common.cluster.gpus.emplace(64);
   const auto refusal = [&](int stage, int across) {
-    request.common.settings = Asked(8, across);
+    request.common.settings = InGroups(8, across);
     request.common.settings.stage.emplace(std::vector<int>{stage});
     return ErrorOf(ExitCode::kUsage, [&] {
       Assumptions unused;
@@ -77,7 +77,7 @@ TEST_CASE("shard groups: a plan whose groups go with no stage that is asked for 
 }
 
 TEST_CASE("shard groups: named stages that go without them are noted") {
-  Asked fields = Asked(8, 2);
+  AskedSettings fields = InGroups(8, 2);
   fields.stage.emplace(std::vector<int>{0, 1, 2});
   ChoiceSpace space;
   space.stages = *fields.stage;

@@ -86,7 +86,7 @@ PublishedRow RowOf(nlohmann::json json) {
   RowFields fields;
   AddEstimateFields(fields, asked);
   fields.Read(request);
-  const Asked& batch = asked.settings;
+  const AskedSettings& batch = asked.settings;
   row.seq_len = batch.seq_len.value();
   try {
     Assumptions assumptions;

@@ -24,7 +24,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr int64_t kLayers = 3, kHidden = 64, kWords = 1024;
+constexpr int64_t kLayers = 3, kHidden = 64, kVocab = 1024;
 
 ParamTensor Matrix(const char* name, int layer, int64_t rows, int64_t columns,
                    ParamUse use = ParamUse::kProduct) {
@@ -41,7 +41,7 @@ ParamTensor Matrix(const char* name, int layer, int64_t rows, int64_t columns,
 // Embeddings, one matrix a layer of so many rows, and what comes behind.
 std::vector<ParamTensor> Table(const std::vector<int64_t>& layer_rows, bool own_head) {
   std::vector<ParamTensor> tensors = {
-      Matrix("words", kEmbeddingLayer, kWords, kHidden,
+      Matrix("words", kEmbeddingLayer, kVocab, kHidden,
              own_head ? ParamUse::kOther : ParamUse::kHead),
       Matrix("positions", kEmbeddingLayer, 32, kHidden, ParamUse::kOther)};
   for (size_t layer = 0; layer < layer_rows.size(); ++layer) {
@@ -49,7 +49,7 @@ std::vector<ParamTensor> Table(const std::vector<int64_t>& layer_rows, bool own_
   }
   if (own_head) {
     const auto behind = static_cast<int>(layer_rows.size());
-    tensors.push_back(Matrix("head", behind, kHidden, kWords, ParamUse::kHead));
+    tensors.push_back(Matrix("head", behind, kHidden, kVocab, ParamUse::kHead));
   }
   return tensors;
 }
@@ -75,7 +75,7 @@ TEST_CASE("BoundAssumptions: GPT-2 has a tied head and layers that are alike") {
 TEST_CASE("BoundAssumptions: each is found broken in the parameter table") {
   const std::vector<ParamTensor> plain = Table({80, 80, 80}, false);
   CHECK(AssumptionsOf(plain, kLayers).uniform_layers);
-  CHECK(AssumptionsOf(plain, kLayers).tied_head_elements == kWords * kHidden);
+  CHECK(AssumptionsOf(plain, kLayers).tied_head_elements == kVocab * kHidden);
   CHECK(AssumptionsOf(Table({80, 80, 80}, true), kLayers).tied_head_elements == 0);
   CHECK(AssumptionsOf(Table({80, 80, 80}, true), kLayers).uniform_layers);
   CHECK(!AssumptionsOf(Table({80, 81, 80}, false), kLayers).uniform_layers);
@@ -90,13 +90,13 @@ TEST_CASE("BoundAssumptions: each is found broken in the parameter table") {
 
 TEST_CASE("LayoutFacts: sums of unlike layers, by hand") {
   const LayoutFacts facts = Facts(Table({100, 10, 100}, true), 2);
-  CHECK(facts.all == kHidden * (kWords + 32 + 210 + kWords));
+  CHECK(facts.all == kHidden * (kVocab + 32 + 210 + kVocab));
   CHECK(facts.persistent == 0);
   CHECK(facts.layers == kHidden * 210);
   CHECK(facts.largest_layer == kHidden * 100);
-  CHECK(facts.embedding == kHidden * (kWords + 32));
-  CHECK(facts.own_head == kHidden * kWords);
-  CHECK(facts.gathered_once == kHidden * (kWords + 32 + kWords));
+  CHECK(facts.embedding == kHidden * (kVocab + 32));
+  CHECK(facts.own_head == kHidden * kVocab);
+  CHECK(facts.gathered_once == kHidden * (kVocab + 32 + kVocab));
   REQUIRE(facts.layer_gathers.size() == 2);
   CHECK(facts.layer_gathers[0].elements == kHidden * 10);
   CHECK(facts.layer_gathers[0].layers == 1);
@@ -128,8 +128,8 @@ TEST_CASE("bounds: with a head of its own no gradient of it counts as open, and 
   CHECK(bound(untied, assumed) <= least);
   CHECK(bound(untied, assumed) + 4096 >= least);
   BoundAssumptions tied = assumed;
-  tied.tied_head_elements = kWords * kHidden;
-  CHECK(bound(untied, tied) == bound(untied, assumed) + 2 * kWords * kHidden);
+  tied.tied_head_elements = kVocab * kHidden;
+  CHECK(bound(untied, tied) == bound(untied, assumed) + 2 * kVocab * kHidden);
 }
 
 GroupTime TimeOf(const LayoutFacts& facts, int stage, const CostModel& costs) {
@@ -168,7 +168,7 @@ TEST_CASE("bounds: collectives of unlike layers are no longer than those of any 
     CHECK(two.within.backward > 0);
     CHECK(two.within.backward <= reductions);
     // Two of the backward half's gathers may be in the forward half, whichever they are.
-    const double again = seconds(CollectiveOp::kAllGather, kWords + 32);
+    const double again = seconds(CollectiveOp::kAllGather, kVocab + 32);
     const double smallest = seconds(CollectiveOp::kAllGather, 30'000);
     double layers = 0;
     for (const int64_t layer : order) {
