@@ -22,6 +22,8 @@ const char* SettingGroupName(SettingGroup group) {
   return kNames[static_cast<size_t>(group)];
 }
 
+std::string FieldName(const SettingRow& row) { return fmt::format("⟦{}⟧", row.name); }
+
 SettingValue DefaultValue(const SettingRow& row) { return row.get(TrainSetup()); }
 
 bool SetsOwnKey(const SettingRow& row, const TrainSetup& setup) {

@@ -158,6 +158,8 @@ SettingValue DefaultValue(const SettingRow& row);
 // Whether `row` has a `set` and the setup's value is not the default.
 bool SetsOwnKey(const SettingRow& row, const TrainSetup& setup);
 
+// "⟦micro_batch⟧": messages have it in place of the option's name.
+std::string FieldName(const SettingRow& row);
 // Whether the setting is a part of another program's recipe.
 constexpr bool IsRecipe(const SettingRow& row) {
   return row.group == SettingGroup::kRecipe || &row == &setting::offload_activations;

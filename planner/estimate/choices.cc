@@ -2,6 +2,7 @@
 
 #include "core/base/error.h"
 #include "core/config/setup_facts.h"
+#include "core/settings/settings.h"
 
 namespace zeroplan {
 
@@ -133,17 +134,20 @@ std::string RecomputeLabel(const RecomputeConfig& recompute) {
 }
 
 std::string RecomputeFields(const RecomputeConfig& recompute) {
-  std::string fields = fmt::format("⟦checkpointing⟧ {}", RecomputeName(recompute));
-  const auto add = [&](bool said, const char* field, const auto& value) {
-    if (said) fields += fmt::format(" {} {}", field, value);
+  std::string fields =
+      fmt::format("{} {}", FieldName(setting::checkpointing), RecomputeName(recompute));
+  const auto add = [&](bool given, const SettingRow& row, const auto& value) {
+    if (given) fields += fmt::format(" {} {}", FieldName(row), value);
   };
-  add(recompute.every > 1, "⟦checkpoint_every⟧", recompute.every);
-  add(recompute.layers > 0, "⟦checkpoint_layers⟧", recompute.layers);
-  add(recompute.above != RecomputeKind::kNone, "⟦checkpointing_above⟧",
+  add(recompute.every > 1, setting::checkpoint_every, recompute.every);
+  add(recompute.layers > 0, setting::checkpoint_layers, recompute.layers);
+  add(recompute.above != RecomputeKind::kNone, setting::checkpointing_above,
       RecomputeName(recompute.above));
   const ActivationHome& home = recompute.offload;
-  if (home.device != OffloadDevice::kNone && home.layers == 0) fields += " ⟦offload_activations⟧";
-  add(home.layers > 0, "⟦offload_activation_layers⟧", home.layers);
+  if (home.device != OffloadDevice::kNone && home.layers == 0) {
+    fields += " " + FieldName(setting::offload_activations);
+  }
+  add(home.layers > 0, setting::offload_activation_layers, home.layers);
   return fields;
 }
 

@@ -233,7 +233,7 @@ std::string WritePlanReport(const Plan& plan, const PlanReport& report) {
   Json more = {{"gap", report.gap},           {"stages", StagesJson(plan, report)},
                {"claims", std::move(claims)}, {"assumed", report.assumed},
                {"notes", report.notes},       {"training", RunJson(report.goal, plan.choice)}};
-  if (plan.runtime->has_programs()) more["choice"] = ChoiceJson(plan.setup);
+  if (!plan.runtime->facts().has_recipe) more["choice"] = ChoiceJson(plan.setup);
   if (report.goal.data) more["data"] = DataJson(report.goal, plan.setup.batch);
   if (report.goal.tokens) more["run"] = RunJson(report.goal, plan.choice);
   if (const std::optional<SaveCost>& save = report.checkpoint) {

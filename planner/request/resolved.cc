@@ -6,8 +6,6 @@
 #include <functional>
 
 #include "core/base/error.h"
-#include "core/base/json_section.h"
-#include "core/base/json_source.h"
 #include "core/base/units.h"
 #include "planner/estimate/choices.h"
 #include "planner/formats/config_format.h"
@@ -507,8 +505,7 @@ void ResolvedPlan::FromConfig(Assumptions& assumptions) {
   const bool open_micro = open("train_micro_batch_size_per_gpu", request_.settings.micro_batch);
   const bool open_accum = open("gradient_accumulation_steps", request_.settings.grad_accum);
   AllowStates(says_states);
-  const JsonNode* own = request_.config.root().Find("_zeroplan");
-  AllowProducts(own != nullptr && own->Find("fp8") != nullptr);
+  AllowProducts(request_.config.Says("_zeroplan.fp8"));
   SetBatches(full_, open_global ? std::nullopt : std::optional(base.batch.global_batch()),
              base.batch.seq_len);
   inputs_.space = full_;

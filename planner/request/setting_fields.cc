@@ -39,8 +39,8 @@ std::string HelpOf(const SettingRow& row, OptionsOf of) {
 FieldInfo InfoOf(const SettingRow& row, OptionsOf of) {
   std::string type = row.type.Of(of);
   if (type.empty()) type = AnyOf(row.option_words != nullptr ? row.option_words(of) : row.words());
-  return {SettingGroupName(row.group), fmt::format("⟦{}⟧", row.name), std::move(type),
-          HelpOf(row, of), DecidersOf(row.decided_by)};
+  return {SettingGroupName(row.group), FieldName(row), std::move(type), HelpOf(row, of),
+          DecidersOf(row.decided_by)};
 }
 
 struct Flag {};
@@ -51,7 +51,7 @@ void Add(FieldSink& sink, const SettingRow& row, OptionsOf of, Given<T>& field, 
   sink.Value(InfoOf(row, of), field, parse);
 }
 void Add(FieldSink& sink, const SettingRow& row, OptionsOf of, bool& field, Flag) {
-  sink.Flag(SettingGroupName(row.group), fmt::format("⟦{}⟧", row.name), HelpOf(row, of), field);
+  sink.Flag(SettingGroupName(row.group), FieldName(row), HelpOf(row, of), field);
 }
 
 // Several numbers are asked for in a search alone.
@@ -178,7 +178,7 @@ void CheckRecomputeFields(const Request& request) {
         "layers are; leave ⟦checkpoint_layers⟧ and ⟦checkpointing_above⟧ out");
   }
   const Runtime& runtime = request.runtime.of();
-  if (fields.offload_activation_layers && !runtime.has_programs()) {
+  if (fields.offload_activation_layers && !runtime.facts().offloads_by_layer) {
     ThrowUsage(
         "⟦offload_activation_layers⟧: {} is not allowed with ⟦runtime⟧ {}, which moves those of "
         "all layers or of none; use ⟦offload_activations⟧ alone, or ⟦runtime⟧ zeroplan",
@@ -193,7 +193,7 @@ RecomputeConfig WithRecomputeFields(RecomputeConfig recompute, const Request& re
   recompute.above = fields.checkpointing_above.value_or(RecomputeKind::kNone);
   const bool offloads = request.settings.offload_activations || fields.offload_activation_layers;
   // Of another runtime it is a part of the recipe.
-  if (offloads && request.runtime.of().has_programs()) {
+  if (offloads && request.runtime.of().facts().offloads_by_layer) {
     recompute.offload = {OffloadDevice::kCpu, fields.offload_activation_layers.value_or(0)};
   }
   return OfModel(recompute, layers);

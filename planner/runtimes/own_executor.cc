@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/config/deepspeed_writer.h"
+#include "core/settings/settings.h"
 #include "cost_models/collective_cost.h"
 #include "hwprofiles/guesses.h"
 #include "hwprofiles/sanity.h"
@@ -127,14 +128,14 @@ class Own : public Runtime {
   }
   void Refuse(const AskedOfRuntime& asked) const override {
     if (asked.recipe.empty()) return;
-    if (asked.recipe == "optimizer_in_backward") {
+    if (asked.recipe == setting::optimizer_in_backward.name) {
       ThrowUsage(
           "⟦optimizer_in_backward⟧: zeroplan's own executor takes it from a config: "
           "\"_zeroplan\": {{\"optimizer_in_backward\": true}}, with stage 2 or 3 and "
           "gradient_clipping 0");
     }
     ThrowUsage("⟦{}⟧: has no effect on zeroplan's own executor; add ⟦runtime⟧ {} or leave it out",
-               asked.recipe, asked.recipe == "float8" ? "fsdp2" : "deepspeed");
+               asked.recipe, asked.recipe == setting::float8.name ? "fsdp2" : "deepspeed");
   }
   ChoiceSpace EstimateSpace() const override { return {}; }
   std::vector<TrainSetup> Choices(const SearchInputs& inputs,

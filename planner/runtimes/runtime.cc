@@ -76,20 +76,20 @@ std::string RecipeText(const TorchRecipe& recipe) {
 std::vector<std::pair<std::string, std::string>> RecipeWords(const TorchRecipe& recipe) {
   const TorchRecipe plain;
   std::vector<std::pair<std::string, std::string>> words;
-  const auto add = [&words](bool said, const char* name, std::string_view value) {
-    if (said) words.emplace_back(name, value);
+  const auto add = [&words](bool given, const SettingRow& row, std::string_view value) {
+    if (given) words.emplace_back(row.name, value);
   };
-  add(recipe.compile.layers, "compile", CompileName(recipe.compile));
-  add(recipe.code != plain.code, "code", CodeStyleName(recipe.code));
-  add(recipe.attention != plain.attention, "attn", TorchAttentionName(recipe.attention));
-  if (recipe.param_dtype) add(true, "param_dtype", DtypeName(*recipe.param_dtype));
-  if (recipe.optimizer) add(true, "optim", TorchOptimizerName(*recipe.optimizer));
-  add(recipe.optimizer_in_backward, "optimizer_in_backward", "true");
-  add(recipe.kbit, "kbit", "true");
-  add(recipe.offload_activations, "offload_activations", "true");
-  add(recipe.tiled_mlp, "tiled_mlp", "true");
-  if (recipe.float8) add(true, "float8", TorchFloat8Name(*recipe.float8));
-  add(recipe.expandable_segments, "expandable_segments", "true");
+  add(recipe.compile.layers, setting::compile, CompileName(recipe.compile));
+  add(recipe.code != plain.code, setting::code, CodeStyleName(recipe.code));
+  add(recipe.attention != plain.attention, setting::attn, TorchAttentionName(recipe.attention));
+  if (recipe.param_dtype) add(true, setting::param_dtype, DtypeName(*recipe.param_dtype));
+  if (recipe.optimizer) add(true, setting::optim, TorchOptimizerName(*recipe.optimizer));
+  add(recipe.optimizer_in_backward, setting::optimizer_in_backward, "true");
+  add(recipe.kbit, setting::kbit, "true");
+  add(recipe.offload_activations, setting::offload_activations, "true");
+  add(recipe.tiled_mlp, setting::tiled_mlp, "true");
+  if (recipe.float8) add(true, setting::float8, TorchFloat8Name(*recipe.float8));
+  add(recipe.expandable_segments, setting::expandable_segments, "true");
   return words;
 }
 

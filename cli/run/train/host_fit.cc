@@ -13,6 +13,7 @@
 #include "core/base/error.h"
 #include "core/base/units.h"
 #include "core/program/step_order.h"
+#include "core/settings/settings.h"
 #include "machine/detect.h"
 #include "machine/host_state.h"
 #include "planner/estimate/choices.h"
@@ -161,15 +162,16 @@ void CheckOffloadFitsHost(const Program& program, const ChoiceOrigin& origin, in
   const bool by_config = origin.kind == ChoiceOrigin::Kind::kConfig;
   std::vector<std::string> less;
   if (setup.recompute.offload.device != OffloadDevice::kNone) {
-    less.push_back(fmt::format(
-        "offload activations of fewer layers ({})",
-        by_config ? "_zeroplan.offload_activation_layers" : "--offload-activation-layers"));
+    less.push_back(fmt::format("offload activations of fewer layers ({})",
+                               by_config ? "_zeroplan.offload_activation_layers"
+                                         : FieldName(setting::offload_activation_layers)));
   }
   if (setup.zero.offload_optimizer.device != OffloadDevice::kNone ||
       setup.zero.offload_param.device != OffloadDevice::kNone) {
-    less.push_back(fmt::format("offload less ({}) or to nvme{}",
-                               by_config ? "offload_optimizer.ratio" : "--offload-ratio",
-                               by_config ? " in the config" : ""));
+    less.push_back(
+        fmt::format("offload less ({}) or to nvme{}",
+                    by_config ? "offload_optimizer.ratio" : FieldName(setting::offload_ratio),
+                    by_config ? " in the config" : ""));
   }
   less.emplace_back("use more hosts");
   std::string fix = fmt::format("{}", fmt::join(less, ", or "));
