@@ -1,7 +1,7 @@
 #include "cost_models/closed_form.h"
 
 #include "core/base/error.h"
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 
 namespace zeroplan {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "core/config/zero_config.h"
+#include "core/settings/zero_config.h"
 
 namespace zeroplan {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config/zero_config.h"
+#include "core/settings/zero_config.h"
 #include "hwprofiles/profile.h"
 
 namespace zeroplan {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 #include "hwprofiles/fields.h"
 
 namespace zeroplan {

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "core/config/config_document.h"
-#include "core/config/zero_config.h"
 #include "core/lowering/lower.h"
 #include "core/model/model_spec.h"
+#include "core/settings/zero_config.h"
 #include "planner/torch_recipe.h"
 
 namespace zeroplan {

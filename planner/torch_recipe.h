@@ -7,12 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/config/torch_recipe.h"
+#include "core/settings/torch_recipe.h"
 
 namespace zeroplan {
 
 struct ModelSpec;        // core/model/model_spec.h
-struct PrecisionConfig;  // core/config/zero_config.h
+struct PrecisionConfig;  // core/settings/zero_config.h
 
 // "layers" or "all", as the field compile has it; empty: nothing is compiled.
 std::string_view CompileName(TorchCompile compile);

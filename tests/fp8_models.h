@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 #include "tests/core/families/llama/tiny_llama.h"
 #include "tests/tiny_model.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/config/packing.h"
+#include "core/settings/packing.h"
 
 namespace zeroplan {
 

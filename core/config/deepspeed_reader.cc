@@ -4,7 +4,7 @@
 
 #include "core/config/deepspeed_writer.h"
 #include "core/config/reader_state.h"
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 
 namespace zeroplan {
 

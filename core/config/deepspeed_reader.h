@@ -11,8 +11,8 @@
 
 #include "core/base/strings.h"
 #include "core/config/config_document.h"
-#include "core/config/zero_config.h"
 #include "core/settings/settings.h"
+#include "core/settings/zero_config.h"
 
 namespace zeroplan {
 

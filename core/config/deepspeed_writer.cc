@@ -11,8 +11,8 @@
 #include "core/base/error.h"
 #include "core/base/units.h"
 #include "core/config/reader_state.h"
-#include "core/config/setup_facts.h"
 #include "core/settings/settings.h"
+#include "core/settings/setup_facts.h"
 
 namespace zeroplan {
 

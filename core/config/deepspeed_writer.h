@@ -9,7 +9,7 @@
 
 #include "core/base/json_source.h"
 #include "core/config/config_document.h"
-#include "core/config/zero_config.h"
+#include "core/settings/zero_config.h"
 
 namespace zeroplan {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/base/strings.h"
-#include "core/config/setup_facts.h"
 #include "core/settings/settings.h"
+#include "core/settings/setup_facts.h"
 
 namespace zeroplan {
 namespace {

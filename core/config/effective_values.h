@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/base/json_source.h"
-#include "core/config/zero_config.h"
+#include "core/settings/zero_config.h"
 
 namespace zeroplan {
 

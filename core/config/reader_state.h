@@ -12,8 +12,8 @@
 
 #include "core/base/json_section.h"
 #include "core/config/deepspeed_reader.h"
-#include "core/config/setup_facts.h"
-#include "core/config/zero_config.h"
+#include "core/settings/setup_facts.h"
+#include "core/settings/zero_config.h"
 
 namespace zeroplan {
 

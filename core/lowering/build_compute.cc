@@ -3,11 +3,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/config/setup_facts.h"
 #include "core/lowering/graph_builder.h"
 #include "core/lowering/passes.h"
 #include "core/model/model_family.h"
 #include "core/program/step_state.h"
+#include "core/settings/setup_facts.h"
 
 namespace zeroplan {
 namespace {

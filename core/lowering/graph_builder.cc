@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/config/setup_facts.h"
 #include "core/model/lora.h"
+#include "core/settings/setup_facts.h"
 
 namespace zeroplan {
 

@@ -19,9 +19,9 @@
 
 #include "core/base/error.h"
 #include "core/base/fp8.h"
-#include "core/config/setup_facts.h"
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
+#include "core/settings/setup_facts.h"
 
 namespace zeroplan {
 namespace {

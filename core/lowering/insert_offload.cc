@@ -1,10 +1,10 @@
 // Pass 12: what crosses PCIe or the disk in forward and backward. Reduced gradients of offloaded
 // states go to host memory as soon as they are there and are summed there; parameter shards that
 // live in host memory or in the swap file come to the device before their gather.
-#include "core/config/setup_facts.h"
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
 #include "core/program/step_state.h"
+#include "core/settings/setup_facts.h"
 
 namespace zeroplan {
 namespace {

@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/config/setup_facts.h"
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
 #include "core/lowering/state_homes.h"
 #include "core/program/step_state.h"
+#include "core/settings/setup_facts.h"
 
 namespace zeroplan {
 namespace {

@@ -23,12 +23,12 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/config/setup_facts.h"
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
 #include "core/lowering/state_homes.h"
 #include "core/program/bucket_sizes.h"
 #include "core/program/program.h"
+#include "core/settings/setup_facts.h"
 
 namespace zeroplan {
 namespace {

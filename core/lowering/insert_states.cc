@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/config/setup_facts.h"
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
 #include "core/lowering/state_homes.h"
+#include "core/settings/setup_facts.h"
 
 namespace zeroplan {
 namespace {

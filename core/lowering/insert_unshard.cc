@@ -9,10 +9,10 @@
 #include <cstddef>
 
 #include "core/base/error.h"
-#include "core/config/setup_facts.h"
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
 #include "core/program/bucket_sizes.h"
+#include "core/settings/setup_facts.h"
 
 namespace zeroplan {
 namespace {

@@ -6,12 +6,12 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
-#include "core/config/setup_facts.h"
 #include "core/lowering/passes.h"
 #include "core/lowering/placement.h"
 #include "core/lowering/walk_cache.h"
 #include "core/model/model_family.h"
 #include "core/program/step_order.h"
+#include "core/settings/setup_facts.h"
 
 namespace zeroplan {
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "core/config/setup_facts.h"
 #include "core/program/program.h"
+#include "core/settings/setup_facts.h"
 
 namespace zeroplan {
 

@@ -5,8 +5,8 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
-#include "core/config/setup_facts.h"
 #include "core/program/bucket_sizes.h"
+#include "core/settings/setup_facts.h"
 
 namespace zeroplan {
 

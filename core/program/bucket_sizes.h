@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "core/config/zero_config.h"
 #include "core/program/layout.h"
 #include "core/program/program.h"
+#include "core/settings/zero_config.h"
 
 namespace zeroplan {
 

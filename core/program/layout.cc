@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 
 namespace zeroplan {
 namespace {

@@ -18,8 +18,8 @@
 
 #include "core/base/dtype.h"
 #include "core/base/dynamic8.h"
-#include "core/config/zero_config.h"
 #include "core/model/param_table.h"
+#include "core/settings/zero_config.h"
 
 namespace zeroplan {
 

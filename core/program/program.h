@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "core/base/dtype.h"
-#include "core/config/zero_config.h"
 #include "core/model/model_spec.h"
 #include "core/program/axes.h"
 #include "core/program/kernel.h"
 #include "core/program/layout.h"
+#include "core/settings/zero_config.h"
 
 namespace zeroplan {
 

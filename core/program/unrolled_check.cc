@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/config/setup_facts.h"
 #include "core/program/program.h"
 #include "core/program/static_check.h"
 #include "core/program/step_order.h"
 #include "core/program/verify.h"
+#include "core/settings/setup_facts.h"
 
 namespace zeroplan {
 

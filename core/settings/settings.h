@@ -12,10 +12,10 @@
 #include <variant>
 #include <vector>
 
-#include "core/config/packing.h"
-#include "core/config/setup_facts.h"
-#include "core/config/torch_recipe.h"
-#include "core/config/zero_config.h"
+#include "core/settings/packing.h"
+#include "core/settings/setup_facts.h"
+#include "core/settings/torch_recipe.h"
+#include "core/settings/zero_config.h"
 
 namespace zeroplan {
 

@@ -17,10 +17,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/config/packing.h"
 #include "core/program/chrome_trace.h"
 #include "core/program/program.h"
 #include "core/program/step_state.h"
+#include "core/settings/packing.h"
 #include "executor/checkpoint/state_io.h"
 
 namespace zeroplan {

@@ -9,10 +9,10 @@
 #include <type_traits>
 
 #include "core/base/host_device.h"
-#include "core/config/setup_facts.h"
-#include "core/config/zero_config.h"
 #include "core/program/kernel.h"
 #include "core/program/step_state.h"
+#include "core/settings/setup_facts.h"
+#include "core/settings/zero_config.h"
 
 namespace zeroplan {
 

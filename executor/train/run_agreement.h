@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/config/packing.h"
-#include "core/config/zero_config.h"
 #include "core/program/program.h"
+#include "core/settings/packing.h"
+#include "core/settings/zero_config.h"
 #include "executor/process/process_group.h"
 
 namespace zeroplan {

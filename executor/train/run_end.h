@@ -6,8 +6,8 @@
 #include <mutex>
 #include <string>
 
-#include "core/config/zero_config.h"
 #include "core/program/step_state.h"
+#include "core/settings/zero_config.h"
 #include "executor/train/run_parts.h"
 #include "executor/train/run_saves.h"
 

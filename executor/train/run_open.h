@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "core/config/zero_config.h"
 #include "core/model/model_spec.h"
 #include "core/model/param_table.h"
 #include "core/program/program.h"
+#include "core/settings/zero_config.h"
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/checkpoint_source.h"
 #include "executor/checkpoint/hf_weights.h"

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "core/config/packing.h"
 #include "core/program/program.h"
 #include "core/program/step_state.h"
+#include "core/settings/packing.h"
 #include "executor/checkpoint/hf_export.h"
 #include "executor/engine/engine.h"
 #include "executor/process/process_group.h"

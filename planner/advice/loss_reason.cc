@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/base/units.h"
-#include "core/config/setup_facts.h"
-#include "core/config/zero_config.h"
+#include "core/settings/setup_facts.h"
+#include "core/settings/zero_config.h"
 #include "planner/estimate/estimate.h"
 
 namespace zeroplan {

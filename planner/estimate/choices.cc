@@ -1,8 +1,8 @@
 #include "planner/estimate/choices.h"
 
 #include "core/base/error.h"
-#include "core/config/setup_facts.h"
 #include "core/settings/settings.h"
+#include "core/settings/setup_facts.h"
 
 namespace zeroplan {
 

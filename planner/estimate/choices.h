@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config/zero_config.h"
+#include "core/settings/zero_config.h"
 
 namespace zeroplan {
 

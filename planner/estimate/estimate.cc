@@ -7,11 +7,11 @@
 #include "core/base/error.h"
 #include "core/base/save_interval.h"
 #include "core/base/units.h"
-#include "core/config/setup_facts.h"
 #include "core/lowering/walk_cache.h"
 #include "core/model/lora.h"
 #include "core/model/model_spec.h"
 #include "core/program/bucket_sizes.h"
+#include "core/settings/setup_facts.h"
 #include "cost_models/host_cost.h"
 #include "cost_models/step_time.h"
 

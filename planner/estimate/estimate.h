@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "core/config/data_facts.h"
-#include "core/config/zero_config.h"
 #include "core/lowering/lower.h"
 #include "core/model/model_spec.h"
+#include "core/settings/zero_config.h"
 #include "cost_models/cost_model.h"
 #include "cost_models/memory_walk.h"
 #include "cost_models/traffic.h"

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <set>
 
-#include "core/config/setup_facts.h"
 #include "core/model/lora.h"
+#include "core/settings/setup_facts.h"
 #include "hwprofiles/sanity.h"
 
 namespace zeroplan {

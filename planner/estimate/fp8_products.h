@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "core/config/zero_config.h"
 #include "core/model/model_spec.h"
 #include "core/model/param_table.h"
+#include "core/settings/zero_config.h"
 #include "hwprofiles/profile.h"
 #include "planner/estimate/choices.h"
 #include "planner/estimate/light_states.h"

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/base/json_source.h"
-#include "core/config/zero_config.h"
 #include "core/model/model_spec.h"
+#include "core/settings/zero_config.h"
 #include "cost_models/cluster_shape.h"
 #include "planner/runtime.h"
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/strings.h"
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 #include "planner/formats/format_parts.h"
 #include "planner/program_options.h"
 

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "core/config/deepspeed_writer.h"
-#include "core/config/zero_config.h"
 #include "core/lowering/lower.h"
 #include "core/model/model_spec.h"
 #include "core/program/program.h"
+#include "core/settings/zero_config.h"
 #include "planner/advice/advice.h"
 #include "planner/search/search.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/base/units.h"
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 #include "planner/report/choice_columns.h"
 #include "planner/report/report_columns.h"
 #include "planner/report/report_text.h"

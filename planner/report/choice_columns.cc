@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 #include "planner/report/report_text.h"
 
 namespace zeroplan {

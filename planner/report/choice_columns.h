@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config/zero_config.h"
+#include "core/settings/zero_config.h"
 #include "planner/report/report_columns.h"
 
 namespace zeroplan {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 #include "planner/estimate/choices.h"
 
 namespace zeroplan {

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 #include "planner/estimate/choices.h"
 #include "planner/report/choice_json.h"
 #include "planner/report/report.h"

@@ -8,7 +8,7 @@
 #include "core/base/strings.h"
 #include "core/base/terminal.h"
 #include "core/base/units.h"
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 #include "planner/estimate/choices.h"
 #include "planner/estimate/fp8_products.h"
 

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 #include "planner/estimate/fp8_products.h"
 #include "planner/estimate/light_states.h"
 #include "planner/request/resolved.h"

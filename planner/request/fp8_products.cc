@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/config/setup_facts.h"
 #include "core/model/lora.h"
 #include "core/model/param_table.h"
+#include "core/settings/setup_facts.h"
 #include "hwprofiles/sanity.h"
 #include "planner/request/resolve.h"
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "core/config/setup_facts.h"
 #include "core/program/attention_path.h"
 #include "core/program/bucket_sizes.h"
+#include "core/settings/setup_facts.h"
 #include "hwprofiles/guesses.h"
 #include "hwprofiles/sanity.h"
 #include "planner/request/resolve.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/config/zero_config.h"
+#include "core/settings/zero_config.h"
 
 namespace zeroplan {
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "core/config/deepspeed_reader.h"
-#include "core/config/zero_config.h"
 #include "core/families/load_model.h"
 #include "core/lowering/lower.h"
 #include "core/model/model_spec.h"
+#include "core/settings/zero_config.h"
 #include "hwprofiles/profile.h"
 #include "planner/cluster.h"
 #include "planner/estimate/choices.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/config/zero_config.h"
 #include "core/program/program.h"
+#include "core/settings/zero_config.h"
 #include "planner/plan/plan_file.h"
 
 namespace zeroplan {

@@ -10,8 +10,8 @@
 
 #include "core/base/error.h"
 #include "core/config/reader_state.h"
-#include "core/config/setup_facts.h"
 #include "core/model/lora.h"
+#include "core/settings/setup_facts.h"
 #include "planner/estimate/choices.h"
 #include "planner/formats/config_format.h"
 #include "planner/runtimes/runtimes.h"

@@ -9,7 +9,7 @@
 #include "core/base/json_source.h"
 #include "core/config/deepspeed_writer.h"
 #include "core/config/reader_state.h"
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 #include "planner/estimate/choices.h"
 #include "planner/formats/config_format.h"
 #include "planner/runtimes/deepspeed_engine.h"

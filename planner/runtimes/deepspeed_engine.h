@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/config/zero_config.h"
+#include "core/settings/zero_config.h"
 #include "planner/runtimes/torch_based.h"
 #include "planner/runtimes/torch_model.h"
 #include "planner/runtimes/torch_optimizer.h"

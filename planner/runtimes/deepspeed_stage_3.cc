@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 #include "planner/runtimes/deepspeed_engine.h"
 
 namespace zeroplan {

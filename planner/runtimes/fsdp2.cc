@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/config/reader_state.h"
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 #include "planner/estimate/choices.h"
 #include "planner/formats/config_format.h"
 #include "planner/runtimes/fsdp2_engine.h"

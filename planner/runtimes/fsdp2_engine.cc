@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 #include "planner/runtimes/torch_code.h"
 #include "planner/runtimes/torch_float8.h"
 

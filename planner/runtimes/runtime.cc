@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/settings/settings.h"
 #include "planner/estimate/choices.h"
 #include "planner/estimate/estimate.h"
 #include "planner/runtimes/runtimes.h"

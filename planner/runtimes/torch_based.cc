@@ -6,10 +6,10 @@
 
 #include "core/base/error.h"
 #include "core/config/reader_state.h"
-#include "core/config/setup_facts.h"
 #include "core/model/lora.h"
 #include "core/model/model_family.h"
 #include "core/model/model_spec.h"
+#include "core/settings/setup_facts.h"
 #include "hwprofiles/profile.h"
 #include "hwprofiles/sanity.h"
 #include "planner/estimate/choices.h"

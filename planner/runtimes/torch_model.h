@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/config/zero_config.h"
 #include "core/model/model_spec.h"
+#include "core/settings/zero_config.h"
 #include "planner/runtimes/planned/planned_models.h"
 #include "planner/runtimes/torch_adapters.h"
 #include "planner/runtimes/torch_code.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/base/units.h"
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 #include "planner/runtimes/fsdp2_engine.h"
 #include "planner/runtimes/torch_optimizer.h"
 #include "planner/runtimes/torch_timer.h"

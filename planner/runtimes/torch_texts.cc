@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "core/base/units.h"
-#include "core/config/setup_facts.h"
 #include "core/lowering/lower.h"
 #include "core/model/lora.h"
+#include "core/settings/setup_facts.h"
 #include "hwprofiles/guesses.h"
 #include "hwprofiles/sanity.h"
 #include "planner/estimate/estimate.h"

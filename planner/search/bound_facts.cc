@@ -4,8 +4,8 @@
 #include <cmath>
 #include <map>
 
-#include "core/config/setup_facts.h"
 #include "core/program/bucket_sizes.h"
+#include "core/settings/setup_facts.h"
 #include "cost_models/closed_form.h"
 
 namespace zeroplan {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/config/zero_config.h"
 #include "core/program/layout.h"
+#include "core/settings/zero_config.h"
 #include "cost_models/closed_form.h"
 #include "planner/search/search_space.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 
 namespace zeroplan {
 namespace {

@@ -5,10 +5,10 @@
 #include <cstdlib>
 
 #include "core/base/error.h"
-#include "core/config/setup_facts.h"
 #include "core/lowering/lower.h"
 #include "core/model/param_table.h"
 #include "core/program/bucket_sizes.h"
+#include "core/settings/setup_facts.h"
 #include "hwprofiles/fields.h"
 #include "hwprofiles/loader.h"
 #include "planner/estimate/choices.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/config/zero_config.h"
 #include "core/model/model_spec.h"
+#include "core/settings/zero_config.h"
 #include "planner/estimate/choices.h"
 
 namespace zeroplan {

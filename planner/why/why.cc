@@ -10,7 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 #include "planner/advice/smallest_change.h"
 #include "planner/report/report_text.h"
 #include "planner/runtimes/runtimes.h"

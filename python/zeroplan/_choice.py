@@ -21,24 +21,23 @@ class ChoiceRecord:
     global_batch: int
     """sequences of an optimizer step over all GPUs"""
     dtype: str
-    """precision of parameters and compute: "bf16", "fp16" or "fp32" """
+    """precision of parameters and compute ("bf16", "fp16" or "fp32")"""
     grad_accum_dtype: str
-    """precision in which gradients are summed over micro-steps: "bf16", "fp16" or "fp32" """
+    """precision in which gradients are summed over micro-steps ("bf16", "fp16" or "fp32")"""
     communication_dtype: str
-    """precision in which GPUs reduce gradients: "bf16", "fp16" or "fp32" """
+    """precision in which GPUs reduce gradients ("bf16", "fp16" or "fp32")"""
     master_weights: str
-    """master weights of a run of 16 bits: "fp32", "split" or "16bit" """
+    """master weights of a run of 16 bits ("fp32", "split" or "16bit")"""
     optimizer_states: str
-    """precision of Adam's two moments: "fp32", "bf16" or "8bit" """
+    """precision of Adam's two moments ("fp32", "bf16" or "8bit")"""
     matmul_dtype: str
-    """precision of the matmuls of layers' linears: "fp8", "bf16", "fp16" or "fp32" """
+    """precision of the matmuls of layers' linears ("fp8", "bf16", "fp16" or "fp32")"""
     fp8_recipe: Optional[str]
-    """what has a scale of its own in FP8; null: not in FP8, or in another program's: "tensor" or
-    "blocks" """
+    """part of a matrix with a scale of its own in FP8, none without FP8 ("tensor" or "blocks")"""
     fp8_gradients: Optional[str]
-    """what gradients of activations are rounded to in FP8: "e4m3" or "e5m2" """
+    """format of the gradients of activations in FP8 ("e4m3" or "e5m2")"""
     fp8_least_side: Optional[int]
-    """the smaller side from which on linears are in FP8"""
+    """least smaller side of a linear that multiplies in FP8"""
     stage: int
     """ZeRO stage"""
     sequence_ranks: int
@@ -46,29 +45,29 @@ class ChoiceRecord:
     shard_group: int
     """GPUs that share what the stage shards, 1 at stage 0"""
     across_groups: Optional[str]
-    """what shard groups share all the same; null: there is one group: "replicate", "optimizer" or
-    "gradients" """
+    """states that shard groups share with each other, none with one group ("replicate", "optimizer"
+    or "gradients")"""
     offload_optimizer: str
-    """where optimizer states live: "none", "cpu" or "nvme" """
+    """home of optimizer states ("none", "cpu" or "nvme")"""
     offload_ratio: float
     """share of the optimizer that is offloaded"""
     offload_param: str
-    """where parameter shards live: "none", "cpu" or "nvme" """
+    """home of parameter shards ("none", "cpu" or "nvme")"""
     pin_memory: bool
-    """whether what is offloaded is staged in page-locked memory"""
+    """whether offloaded states are staged in page-locked memory"""
     checkpointing: str
-    """recompute of activations: "none", "selective", "products" or "full" """
+    """recompute of activations ("none", "selective", "products" or "full")"""
     checkpoint_every: int
     """layers that are recomputed together; 0 unless checkpointing is full"""
     checkpoint_layers: int
     """number of layers, from the first on, that checkpointing covers; 0: all"""
     checkpointing_above: str
-    """recompute in the other layers: "none" or "selective" """
+    """recompute in the other layers ("none" or "selective")"""
     offload_activations: str
-    """where the activations that layers keep wait for the backward pass; none: on the GPU: "none" or
-    "cpu" """
+    """home of the activations that layers keep for the backward pass, none for the GPU ("none" or
+    "cpu")"""
     offload_activation_layers: int
-    """number of layers whose activations wait there; 0: all but the last"""
+    """number of layers whose activations are offloaded; 0: all but the last"""
     deterministic: bool
     """whether a GPU gives the same results from run to run"""
     optimizer_in_backward: bool

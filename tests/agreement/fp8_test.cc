@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "core/config/setup_facts.h"
 #include "core/lowering/lower.h"
+#include "core/settings/setup_facts.h"
 #include "executor/engine/engine.h"
 #include "tests/agreement/engine_gradients.h"
 #include "tests/agreement/packed_training.h"

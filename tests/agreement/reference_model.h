@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/config/zero_config.h"
 #include "core/model/param_table.h"
+#include "core/settings/zero_config.h"
 
 namespace zeroplan::testing {
 

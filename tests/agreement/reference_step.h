@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "core/config/zero_config.h"
 #include "core/model/param_table.h"
+#include "core/settings/zero_config.h"
 #include "tests/agreement/memory_state.h"
 #include "tests/agreement/reference_model.h"
 

@@ -8,10 +8,10 @@
 #include <random>
 #include <vector>
 
-#include "core/config/setup_facts.h"
 #include "core/lowering/lower.h"
 #include "core/program/collectives.h"
 #include "core/program/step_order.h"
+#include "core/settings/setup_facts.h"
 #include "cost_models/memory_walk.h"
 #include "cost_models/traffic.h"
 #include "executor/engine/engine.h"

@@ -12,8 +12,8 @@
 
 #include "cli/run/train/train_work.h"
 #include "core/base/error.h"
-#include "core/config/zero_config.h"
 #include "core/program/fingerprint.h"
+#include "core/settings/zero_config.h"
 #include "planner/request/plan_answer.h"
 #include "tests/cli/run_binary.h"
 #include "tests/cli/train_workspace.h"

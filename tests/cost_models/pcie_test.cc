@@ -1,9 +1,9 @@
 // Bytes over PCIe: hand-computed, and the closed form against lowered programs.
 #include <doctest/doctest.h>
 
-#include "core/config/setup_facts.h"
 #include "core/lowering/lower.h"
 #include "core/program/step_state.h"
+#include "core/settings/setup_facts.h"
 #include "cost_models/closed_form.h"
 #include "cost_models/traffic.h"
 #include "tests/core/lowering/matrix.h"

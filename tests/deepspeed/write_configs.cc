@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 #include "executor/optimizer/step_scalars.h"
 #include "tests/core/config/random_setup.h"
 

@@ -27,7 +27,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/config/packing.h"
+#include "core/settings/packing.h"
 #include "text/files/token_dataset.h"
 #include "text/sequences/packed_sequences.h"
 

@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "core/config/packing.h"
+#include "core/settings/packing.h"
 #include "text/files/token_dataset.h"
 
 namespace zeroplan {

@@ -15,7 +15,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 #include "planner/plan/plan_file.h"
 #include "planner/report/csv.h"
 

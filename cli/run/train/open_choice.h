@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "core/config/zero_config.h"
 #include "core/model/model_spec.h"
+#include "core/settings/zero_config.h"
 #include "hwprofiles/profile.h"
 #include "planner/plan/plan_file.h"
 #include "planner/request/resolve.h"

@@ -7,10 +7,10 @@
 #include <string>
 
 #include "cli/run/train/train_command.h"
-#include "core/config/packing.h"
 #include "core/families/adapter_config.h"
 #include "core/lowering/lower.h"
 #include "core/program/chrome_trace.h"
+#include "core/settings/packing.h"
 #include "executor/process/process_group.h"
 #include "executor/train/trainer.h"
 #include "planner/plan/plan_file.h"

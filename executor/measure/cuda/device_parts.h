@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 #include "executor/measure/cuda/kernel_bench.h"
 #include "executor/measure/measure_device.h"
 #include "executor/measure/part_runner.h"

@@ -7,7 +7,7 @@
 
 namespace zeroplan::v1 {
 
-// A choice. What a program has not, or nobody knows, is unset.
+// A choice. A value that a program lacks is unset.
 struct Choice {
   // GPUs, one rank each
   int64_t gpus = 0;
@@ -19,24 +19,23 @@ struct Choice {
   int64_t grad_accum = 0;
   // sequences of an optimizer step over all GPUs
   int64_t global_batch = 0;
-  // precision of parameters and compute: "bf16", "fp16" or "fp32"
+  // precision of parameters and compute ("bf16", "fp16" or "fp32")
   std::string dtype;
-  // precision in which gradients are summed over micro-steps: "bf16", "fp16" or "fp32"
+  // precision in which gradients are summed over micro-steps ("bf16", "fp16" or "fp32")
   std::string grad_accum_dtype;
-  // precision in which GPUs reduce gradients: "bf16", "fp16" or "fp32"
+  // precision in which GPUs reduce gradients ("bf16", "fp16" or "fp32")
   std::string communication_dtype;
-  // master weights of a run of 16 bits: "fp32", "split" or "16bit"
+  // master weights of a run of 16 bits ("fp32", "split" or "16bit")
   std::string master_weights;
-  // precision of Adam's two moments: "fp32", "bf16" or "8bit"
+  // precision of Adam's two moments ("fp32", "bf16" or "8bit")
   std::string optimizer_states;
-  // precision of the matmuls of layers' linears: "fp8", "bf16", "fp16" or "fp32"
+  // precision of the matmuls of layers' linears ("fp8", "bf16", "fp16" or "fp32")
   std::string matmul_dtype;
-  // what has a scale of its own in FP8; null: not in FP8, or in another program's: "tensor" or
-  // "blocks"
+  // part of a matrix with a scale of its own in FP8, none without FP8 ("tensor" or "blocks")
   std::optional<std::string> fp8_recipe;
-  // what gradients of activations are rounded to in FP8: "e4m3" or "e5m2"
+  // format of the gradients of activations in FP8 ("e4m3" or "e5m2")
   std::optional<std::string> fp8_gradients;
-  // the smaller side from which on linears are in FP8
+  // least smaller side of a linear that multiplies in FP8
   std::optional<int64_t> fp8_least_side;
   // ZeRO stage
   int64_t stage = 0;
@@ -44,29 +43,29 @@ struct Choice {
   int64_t sequence_ranks = 0;
   // GPUs that share what the stage shards, 1 at stage 0
   int64_t shard_group = 0;
-  // what shard groups share all the same; null: there is one group: "replicate", "optimizer" or
-  // "gradients"
+  // states that shard groups share with each other, none with one group ("replicate", "optimizer"
+  // or "gradients")
   std::optional<std::string> across_groups;
-  // where optimizer states live: "none", "cpu" or "nvme"
+  // home of optimizer states ("none", "cpu" or "nvme")
   std::string offload_optimizer;
   // share of the optimizer that is offloaded
   double offload_ratio = 0;
-  // where parameter shards live: "none", "cpu" or "nvme"
+  // home of parameter shards ("none", "cpu" or "nvme")
   std::string offload_param;
-  // whether what is offloaded is staged in page-locked memory
+  // whether offloaded states are staged in page-locked memory
   bool pin_memory = false;
-  // recompute of activations: "none", "selective", "products" or "full"
+  // recompute of activations ("none", "selective", "products" or "full")
   std::string checkpointing;
   // layers that are recomputed together; 0 unless checkpointing is full
   int64_t checkpoint_every = 0;
   // number of layers, from the first on, that checkpointing covers; 0: all
   int64_t checkpoint_layers = 0;
-  // recompute in the other layers: "none" or "selective"
+  // recompute in the other layers ("none" or "selective")
   std::string checkpointing_above;
-  // where the activations that layers keep wait for the backward pass; none: on the GPU: "none" or
-  // "cpu"
+  // home of the activations that layers keep for the backward pass, none for the GPU ("none" or
+  // "cpu")
   std::string offload_activations;
-  // number of layers whose activations wait there; 0: all but the last
+  // number of layers whose activations are offloaded; 0: all but the last
   int64_t offload_activation_layers = 0;
   // whether a GPU gives the same results from run to run
   bool deterministic = false;

@@ -22,6 +22,8 @@
 // v2. New values are added at the end of a structure with a new SONAME only.
 #pragma once
 
+#include <zeroplan/choice.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -31,8 +33,6 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
-
-#include "zeroplan/choice.h"
 
 #define ZEROPLAN_EXPORT __attribute__((visibility("default")))
 

@@ -4,9 +4,9 @@
 
 #include <set>
 
-#include "core/config/packing.h"
-#include "core/config/setup_facts.h"
-#include "core/config/zero_config.h"
+#include "core/settings/packing.h"
+#include "core/settings/setup_facts.h"
+#include "core/settings/zero_config.h"
 
 namespace zeroplan {
 namespace {

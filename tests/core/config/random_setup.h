@@ -4,7 +4,7 @@
 #include <random>
 
 #include "core/config/deepspeed_writer.h"
-#include "core/config/zero_config.h"
+#include "core/settings/zero_config.h"
 
 namespace zeroplan::testing {
 

@@ -7,7 +7,7 @@
 #include "core/config/deepspeed_reader.h"
 #include "core/config/deepspeed_writer.h"
 #include "core/config/effective_values.h"
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 #include "tests/core/config/read_config.h"
 #include "tests/error_of.h"
 #include "tests/has.h"

@@ -1,4 +1,4 @@
-#include "core/config/zero_config.h"
+#include "core/settings/zero_config.h"
 
 #include <doctest/doctest.h>
 

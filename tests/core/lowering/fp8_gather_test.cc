@@ -4,9 +4,9 @@
 #include <memory>
 #include <vector>
 
-#include "core/config/setup_facts.h"
 #include "core/lowering/lower.h"
 #include "core/lowering/walk_cache.h"
+#include "core/settings/setup_facts.h"
 #include "tests/core/lowering/fp8_programs.h"
 
 namespace zeroplan {

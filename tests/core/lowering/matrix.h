@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/config/setup_facts.h"
-#include "core/config/zero_config.h"
+#include "core/settings/setup_facts.h"
+#include "core/settings/zero_config.h"
 #include "tests/tiny_model.h"
 
 namespace zeroplan::testing {

@@ -16,10 +16,11 @@ namespace {
 
 constexpr const char* kMadeBy = "made of core/settings/setting_rows.inc (docs/adding-a-setting.md)";
 
-// The words in quotes: "fp32", "split" or "16bit".
+// The meaning of the value, with its words: "master weights (\"fp32\", \"split\" or \"16bit\")".
 std::string About(const SettingRow& row) {
   const bool words = row.record == RecordType::kWord && row.words != nullptr;
-  return fmt::format("{}{}", row.about, words ? ": " + QuotedChoice(row.words()) : "");
+  return words ? fmt::format("{} ({})", row.about, QuotedChoice(row.words()))
+               : std::string(row.about);
 }
 
 // `text` in lines of at most 100 columns that begin with `head`.
@@ -53,8 +54,8 @@ std::string CppMember(const SettingRow& row) {
 std::string ChoiceHeader() {
   std::string text = fmt::format(
       "// How a model is trained: {}.\n#pragma once\n\n#include <cstdint>\n#include <optional>\n"
-      "#include <string>\n\nnamespace zeroplan::v1 {{\n\n// A choice. What a program has not, or "
-      "nobody knows, is unset.\nstruct Choice {{\n",
+      "#include <string>\n\nnamespace zeroplan::v1 {{\n\n// A choice. A value that a "
+      "program lacks is unset.\nstruct Choice {{\n",
       kMadeBy);
   for (const SettingRow* row : kSettingRows) {
     if (row->record != RecordType::kNone) text += CppMember(*row);

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/config/setup_facts.h"
 #include "core/lowering/lower.h"
+#include "core/settings/setup_facts.h"
 #include "executor/engine/engine.h"
 #include "tests/agreement/memory_state.h"
 #include "tests/core/lowering/matrix.h"

@@ -1,6 +1,6 @@
 // Matrix products past 2^31 elements, the library's and our own. Legend: kernel_rows.inc's. Rows of
 // tensors are read once the launch is over: choosing an algorithm fills inputs anew.
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 #include "tests/executor/cuda/large_tensor.h"
 #include "tests/executor/kernels/gelu_reference.h"
 

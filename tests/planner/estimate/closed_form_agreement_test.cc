@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/config/setup_facts.h"
 #include "core/families/load_model.h"
 #include "core/lowering/lower.h"
+#include "core/settings/setup_facts.h"
 #include "cost_models/closed_form.h"
 #include "cost_models/memory_walk.h"
 #include "cost_models/traffic.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 #include "tests/has.h"
 
 namespace zeroplan {

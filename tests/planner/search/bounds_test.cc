@@ -8,9 +8,9 @@
 #include <array>
 #include <random>
 
-#include "core/config/setup_facts.h"
 #include "core/families/load_model.h"
 #include "core/program/bucket_sizes.h"
+#include "core/settings/setup_facts.h"
 #include "cost_models/memory_walk.h"
 #include "cost_models/step_time.h"
 #include "hwprofiles/loader.h"

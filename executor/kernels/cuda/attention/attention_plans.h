@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "core/config/packing.h"
 #include "core/program/attention_path.h"
+#include "core/settings/packing.h"
 #include "executor/kernels/attention_dims.h"
 #include "executor/kernels/cuda/attention/cudnn_sdpa.h"
 

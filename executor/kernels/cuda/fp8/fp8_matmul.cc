@@ -1,7 +1,7 @@
 // Products of eight bits. Legend: M, K, N as the row's.
 #include <string>
 
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/gemm/gemm_kernels.h"
 #include "executor/kernels/cuda/gemm/matmul_product.h"

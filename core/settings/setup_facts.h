@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/config/zero_config.h"
+#include "core/settings/zero_config.h"
 
 namespace zeroplan {
 

@@ -1,4 +1,4 @@
-#include "core/config/setup_facts.h"
+#include "core/settings/setup_facts.h"
 
 #include <algorithm>
 #include <limits>
