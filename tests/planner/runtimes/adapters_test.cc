@@ -174,10 +174,10 @@ TEST_CASE("adapters: frozen norms and k-bit training's parts are those that were
                                                           {"rotary", &code.rotary},
                                                           {"add", &code.add}};
     const CodePart& part = *parts.at(name);
-    CHECK(std::string(part.forward) == row.at("forward"));
-    CHECK(std::string(part.backward) == row.at("backward"));
-    CHECK(std::string(part.forward_moves) == row.at("forward_moves"));
-    CHECK(std::string(part.backward_moves) == row.at("backward_moves"));
+    CHECK(std::string(part.forward) == row.at("forward").get<std::string>());
+    CHECK(std::string(part.backward) == row.at("backward").get<std::string>());
+    CHECK(std::string(part.forward_moves) == row.at("forward_moves").get<std::string>());
+    CHECK(std::string(part.backward_moves) == row.at("backward_moves").get<std::string>());
     CHECK(part.forward_launches == row.at("forward_launches"));
     CHECK(part.backward_launches == row.at("backward_launches"));
     ++compared;

@@ -51,10 +51,10 @@ TEST_CASE("StyleCode: rows are what was counted from the modules (count_code.py)
     if (part == nullptr) continue;
     seen.insert(row.at("style"));
     ++compared;
-    CHECK(std::string(part->forward) == row.at("forward"));
-    CHECK(std::string(part->backward) == row.at("backward"));
-    CHECK(std::string(part->forward_moves) == row.at("forward_moves"));
-    CHECK(std::string(part->backward_moves) == row.at("backward_moves"));
+    CHECK(std::string(part->forward) == row.at("forward").get<std::string>());
+    CHECK(std::string(part->backward) == row.at("backward").get<std::string>());
+    CHECK(std::string(part->forward_moves) == row.at("forward_moves").get<std::string>());
+    CHECK(std::string(part->backward_moves) == row.at("backward_moves").get<std::string>());
     CHECK(part->forward_launches == row.at("forward_launches"));
     CHECK(part->backward_launches == row.at("backward_launches"));
   }
