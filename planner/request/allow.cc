@@ -1,4 +1,5 @@
-// What ⟦allow⟧ adds to a search: optimizer states and products that change a run's numbers.
+// Applies ⟦allow⟧ to a search: it adds optimizer states and matmul dtypes that change a run's
+// numbers.
 #include <fmt/format.h>
 
 #include "core/base/error.h"

@@ -1,4 +1,5 @@
-// The settings that a request asks for: a member for each option of core/settings/setting_rows.inc.
+// The settings that a request sets. There is a member for each option of
+// core/settings/setting_rows.inc.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,12 @@
 
 namespace zeroplan {
 
-// The value of a field, and the text that it was given as, for messages. Empty: not given.
+// The value of a field, and its original text for messages. Empty: the field is not given.
 template <typename T>
 struct Given : std::optional<T> {
   std::string text;
 };
-// Gives a number, as if it were typed.
+// Sets a number as if the user had typed it.
 template <typename T>
 void Set(Given<T>& field, T value) {
   field.emplace(value);
@@ -27,9 +28,9 @@ inline constexpr int kWholeNode = -1;
 
 struct AskedSettings {
 // ⟦global_batch_tokens⟧ sets global_batch (resolve.h). ⟦matmul_dtype⟧ kE4M3 sets
-// Fp8Config::enabled, another value is PrecisionConfig::dtype. An empty sequence_ranks stands for
-// all numbers that may share. shard_group: ranks, kWholeNode, or 0 for all. offload_activations is
-// a part of another program's recipe, too.
+// Fp8Config::enabled; another value is PrecisionConfig::dtype. An empty sequence_ranks stands for
+// all numbers of GPUs that can share a sequence. shard_group: ranks, kWholeNode, or 0 for all.
+// offload_activations is a part of another program's recipe, too.
 #define SETTING(id, Type, parse, ...) Type id{};
 #define OPTION(...) SETTING(__VA_ARGS__)
 #define RECORD(id, ...)
@@ -38,7 +39,7 @@ struct AskedSettings {
 #undef OPTION
 #undef RECORD
 
-  // Asks for matmuls of eight bits, which weights in NF4 do not have.
+  // Whether the request sets FP8 matmuls. Weights in NF4 do not support them.
   bool asks_fp8() const { return matmul_dtype == Dtype::kE4M3; }
 };
 
@@ -68,12 +69,12 @@ void ForEachSetting(AskedRef& asked, Visit&& visit) {
 #undef RECORD
 }
 
-// The values of settings that go into a setup by SettingRow::set and are given, by name.
+// The given settings that SettingRow::set writes into a setup, by name.
 std::map<std::string_view, SettingValue> AskedValues(const AskedSettings& asked);
-// Puts them into a setup.
+// Writes the AskedValues into a setup.
 void SetAsked(const AskedSettings& asked, TrainSetup& setup);
 
-// Takes back what is asked of one group. offload_activations counts as a part of a recipe.
+// Resets the settings of one group. offload_activations counts as a part of a recipe.
 inline void ClearSettings(AskedSettings& asked, SettingGroup group) {
   ForEachSetting(asked, [&]<typename T>(const SettingRow& row, T& field) {
     if ((IsRecipe(row) ? SettingGroup::kRecipe : row.group) == group) field = T();

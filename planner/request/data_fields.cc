@@ -14,7 +14,7 @@
 namespace zeroplan {
 namespace {
 
-// The first field that says something of data; "" for none.
+// The first given field that needs ⟦data⟧; "" if there is none.
 std::string_view FirstOfData(const DataFields& data) {
   const RecordFields& records = data.records;
   if (data.epochs) return "⟦epochs⟧";
@@ -27,7 +27,7 @@ std::string_view FirstOfData(const DataFields& data) {
   return data.truncate ? "⟦truncate⟧" : "";
 }
 
-// As SettlePacking of train has it.
+// Follows SettlePacking of train.
 Packing PackingOf(const DataUse& use, bool has_mask, Assumptions& assumptions) {
   if (!has_mask || use.joins) return Packing::kStream;
   if (!use.fixed_rows) return Packing::kOff;

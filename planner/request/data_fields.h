@@ -1,4 +1,5 @@
-// Training data in a question: its fields, and what is counted of it before anything is planned.
+// Training data in a request: its fields, and its facts, which are counted before anything is
+// planned.
 #pragma once
 
 #include "core/model/model_spec.h"
@@ -11,33 +12,36 @@
 namespace zeroplan {
 
 void AddDataFields(FieldSink& sink, DataFields& fields);
-// How records are taken, in the group `group`: train and data tokenize have these alone.
+// Adds the fields that control how records become text, in the help's group `group`. 'train' and
+// 'data tokenize' have these fields alone.
 void AddRecordFields(FieldSink& sink, const char* group, RecordFields& fields);
 
-// Throws Error(kUsage) for fields that want ⟦data⟧, that it decides, or that do not go with it, and
-// where this program reads none. Reads nothing.
+// Reads no data. Throws Error(kUsage) for fields that need ⟦data⟧, fields that ⟦data⟧ decides and
+// fields that contradict it, and for data in a build that cannot read any.
 void CheckData(const Request& request);
 void CheckData(const PlanRequest& request);
 
-// `read`, which keeps what it read last: of one question, whose fields stay as they are.
+// Returns a `read` that keeps its last result. REQUIRES: all calls are for one request, whose
+// fields do not change.
 DataReader ReadingOnce(DataReader read);
 
-// What ⟦data⟧ is trained on with.
+// The model, setup and GPU that train on ⟦data⟧.
 struct DataUse {
   const ModelSpec& model;
   const TrainSetup& setup;
   const GpuProfile& gpu;
   bool fixed_rows = true;  // as SequencesAsked
-  bool joins = false;      // a program that joins documents and cuts them into rows: torchtitan
+  bool joins = false;      // the program joins documents and cuts them into rows: torchtitan
 };
 
-// Reads ⟦data⟧ where it is given and was not read, and settles how its documents become sequences:
-// as train does, by ⟦packing⟧, which is set where conversations are packed and nobody said so; for
-// another runtime conversations are padded, and texts a stream. Throws Error(kUsage) as reading
-// does, and for what the packing does not allow. REQUIRES: CheckData passed.
+// Reads ⟦data⟧ if it is given and was not read, and decides how its documents become sequences. For
+// zeroplan's own executor ⟦packing⟧ decides, as in 'train'; if it is not given, this sets it for
+// conversations. For another runtime conversations are padded, and texts are one stream. Throws
+// Error(kUsage) as reading does, and for options that the packing does not allow. REQUIRES:
+// CheckData passed.
 void SettleData(const DataUse& use, Request& request, Assumptions& assumptions);
 
-// What `data`, which was read, comes to in such batches. REQUIRES: data.counted.
+// The facts of `data` in such batches. REQUIRES: data.counted.
 DataFacts FactsOf(const DataFields& data, const BatchSpec& batch, bool fixed_rows);
 
 }  // namespace zeroplan

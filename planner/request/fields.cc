@@ -42,7 +42,7 @@ void AddGoalFields(FieldSink& sink, GoalFields& fields) {
              fields.restart_time, ParseSeconds);
 }
 
-// Of machines that are compared.
+// The fields for comparing machines.
 void AddMachineFields(FieldSink& sink, MachineFields& fields) {
   const char* group = "Run";
   sink.Text({.group = group,
@@ -59,7 +59,7 @@ void AddMachineFields(FieldSink& sink, MachineFields& fields) {
              fields.budget, ParsePrice);
 }
 
-// The objectives of one plan, and those that compare machines.
+// Accepts the objectives of one plan, and those that compare machines.
 void AddObjectiveField(FieldSink& sink, PlanRequest& request) {
   sink.Take({{"Search", "⟦objective⟧", "throughput|headroom|fewest-gpus|time|cost|energy",
               "What is best: most tokens/s (the same as time), most GPU memory left, fewest of "

@@ -1,4 +1,4 @@
-// What stands before an answer: fewer GPUs, or another batch, that are as fast or faster.
+// The advice before an answer: fewer GPUs, or another batch, that are as fast or faster.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,9 +18,10 @@
 namespace zeroplan {
 namespace {
 
-// Of `now` what kernels take least for, whatever its micro-batch, times as many GPUs: tokens a
-// second. Rates of kernels grow with their rows and level off: a doubling that gains less than
-// kLevel is the last, and none beyond gains more than kBeyond.
+// An upper limit of the tokens a second of one GPU: the speed of the kernels of `now`, with the
+// micro-batch and settings that maximize it. The speed of kernels grows with their rows and levels
+// off. Therefore the first doubling that gains less than kLevel is the last, and none beyond gains
+// more than kBeyond.
 double MostPerGpu(const ChoiceSearch& searcher, const Candidate& now) {
   constexpr double kLevel = 1.01, kBeyond = 1.02;
   const SearchSpace& space = searcher.inputs().space;
@@ -31,7 +32,7 @@ double MostPerGpu(const ChoiceSearch& searcher, const Candidate& now) {
   const int64_t most = std::min<int64_t>(1024, space.most_micro_step_tokens / seq_len);
   double best = 0;
   for (const RecomputeConfig& recompute : space.recompute) {
-    // Less is computed without.
+    // No recompute computes least.
     const bool without = std::count(space.recompute.begin(), space.recompute.end(), kNoRecompute);
     c.recompute = without ? kNoRecompute : recompute;
     for (const ProductsKind& products : space.products) {
@@ -39,7 +40,7 @@ double MostPerGpu(const ChoiceSearch& searcher, const Candidate& now) {
       double before = 0;
       for (c.micro_batch = 1; c.micro_batch <= most; c.micro_batch *= 2) {
         const double rate = searcher.MostOfKernels(c);
-        if (!std::isfinite(rate)) break;  // the runtime has no such choice, or does not know
+        if (!std::isfinite(rate)) break;  // no such choice in the runtime, or no known time
         best = std::max(best, rate);
         if (rate < kLevel * before) break;
         before = rate;
@@ -50,7 +51,7 @@ double MostPerGpu(const ChoiceSearch& searcher, const Candidate& now) {
   return best > 0 ? kBeyond * best : std::numeric_limits<double>::infinity();
 }
 
-// Fewer GPUs that are searched: the most first.
+// The smaller numbers of GPUs to search, in descending order.
 std::vector<int> FewerGpus(const Cluster& cluster) {
   const int node = cluster.ranks_per_node();
   std::vector<int> counts;
@@ -78,18 +79,18 @@ std::string GpusText(int gpus, const Cluster& all) {
   return text + (nodes == 1 ? " of one node" : fmt::format(" of {} nodes", nodes));
 }
 
-// " as fast", " 3.91 times as fast": no more than is true.
+// "as fast", "3.91 times as fast". Rounds down, so that the claim holds.
 std::string TimesText(double times) {
   if (times <= 1 + kTieMargin) return "as fast";
   return fmt::format("{:.2f} times as fast", std::floor(100 * times) / 100);
 }
 
-// Of fewer GPUs.
+// A choice on fewer GPUs.
 struct Fewer {
   Found found;
   double gap = 0;
-  std::optional<int64_t> global_batch;  // where the batch that was asked for cannot stay
-  std::string choice;                   // in words
+  std::optional<int64_t> global_batch;  // set if the request's batch cannot stay
+  std::string choice;                   // the choice in words
 };
 
 class FewerSearch {
@@ -111,7 +112,7 @@ class FewerSearch {
           best = fewer;
         }
       } else if (gpus <= plan_.cluster.ranks_per_node()) {
-        break;  // a part of a node has the same links
+        break;  // all numbers of GPUs within a node have the same links
       }
     }
     if (!best) return std::nullopt;
@@ -125,7 +126,7 @@ class FewerSearch {
   }
 
  private:
-  // What a plan for `gpus` answers; none where it cannot reach `least`, or is refused.
+  // The answer of a plan for `gpus`; unset if it cannot reach `least`, or if it is refused.
   std::optional<Fewer> With(int gpus, double least) {
     PlanRequest asked = request_.asked();
     Set(asked.common.cluster.gpus, gpus);
@@ -195,8 +196,8 @@ class FewerSearch {
   const Found& now_;
 };
 
-// Of the batches that make the same GPUs kMuchFaster times as fast the one nearest to the present,
-// and the fastest.
+// Considers the batches that make the same GPUs kMuchFaster times as fast. Returns the one nearest
+// to the present batch, and the fastest.
 std::optional<AdviceLine> OtherBatch(const ChoiceSearch& searcher, const Found& now,
                                      KnownBatches& batches) {
   const SearchInputs& inputs = searcher.inputs();

@@ -1,4 +1,4 @@
-// Products of eight bits (Fp8Config): what asks for them, what they go with, what is said of them.
+// FP8 matmuls (Fp8Config): their fields, the checks of model and GPU, and the notes about them.
 #include "planner/estimate/fp8_products.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@
 namespace zeroplan {
 namespace {
 
-// "mlp.down_proj" of "mlp.down_proj.weight"; of a matrix in parts all of them.
+// "mlp.down_proj" from "mlp.down_proj.weight"; for a matrix in parts the names of all parts.
 std::string NameOfLinear(const ParamRow& row) {
   const auto module = [](const char* name) { return std::string(ModuleOf(name)); };
   if (row.parts.empty()) return module(row.name);

@@ -1,4 +1,4 @@
-// What a run is to come to: tokens or data, price, power, and how it is interrupted.
+// The goal of a run: tokens or data, price, power, and its interruptions.
 #include <fmt/format.h>
 
 #include "core/base/error.h"

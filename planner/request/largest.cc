@@ -20,21 +20,21 @@
 namespace zeroplan {
 namespace {
 
-// What may be asked for, as numbered steps that rise.
+// The values to search, as numbered ascending steps.
 struct Steps {
   const char* field;           // "⟦seq_len⟧"
-  int64_t first, start, last;  // steps; a search begins at `start` and goes on by grow()
+  int64_t first, start, last;  // steps; a search begins at `start` and continues with grow()
   std::function<int64_t(int64_t)> grow;
   std::function<void(PlanRequest&, int64_t)> set;
-  std::function<int64_t(int64_t)> value;     // 7296: what the field takes
-  std::function<std::string(int64_t)> text;  // the same as it is typed
-  // "40 layers, hidden 5120" beside it; may be empty.
+  std::function<int64_t(int64_t)> value;     // 7296: the field's value
+  std::function<std::string(int64_t)> text;  // the value in the form of an option
+  // "40 layers, hidden 5120" for the message; may be empty.
   std::function<std::string(int64_t)> detail;
-  // What is compared as larger: a model's parameters, which need not rise with every step; 0 where
-  // the step has nothing to offer.
+  // The figure that orders steps: a model's parameters, which need not grow with every step. 0: the
+  // step has no value.
   std::function<uint64_t(int64_t)> size;
-  std::string end;  // why there is nothing beyond `last`
-  // Steps in a row of which one has to fit for the search to go on to larger ones: shapes of a
+  std::string end;  // the reason why no step follows `last`
+  // The search continues to larger steps if one of this many consecutive steps fits: shapes with a
   // prime number of layers have fewer ways to recompute than their neighbours.
   int64_t together = 1;
 };
@@ -50,7 +50,7 @@ class Finder {
     const std::optional<int64_t> near = LastOfRun();
     std::optional<int64_t> best = near ? LargestOf(*near) : std::nullopt;
     if (!best || steps_.size(*best) == 0) return std::nullopt;
-    // A larger one may fit all the same.
+    // A larger one may fit nevertheless.
     for (int64_t at = *best + 1; at <= steps_.last && beyond_.size() < kBeyond; ++at) {
       const uint64_t size = steps_.size(at);
       if (size <= steps_.size(*best) || Seen(size)) continue;
@@ -65,7 +65,7 @@ class Finder {
   }
 
   uint64_t instructions() const { return instructions_; }
-  // The first beyond the answer, which does not fit, and whether that is known.
+  // The first step beyond the answer, which does not fit, and whether that is proven.
   std::optional<int64_t> next() const {
     return beyond_.empty() ? std::nullopt : std::optional(beyond_.front());
   }
@@ -82,7 +82,7 @@ class Finder {
       text += fmt::format("; {}.", steps_.end);
     } else {
       const int64_t next = beyond_.front();
-      // Where the search gave up, what it did not look at may fit.
+      // If the search gave up, a choice that it did not look at may fit.
       const bool known = !gave_up_.contains(next);
       text += fmt::format("; {} {}: {}.", named(next), known ? "does not" : "was not found to",
                           Why(next));
@@ -91,7 +91,7 @@ class Finder {
                             named(beyond_.back()));
       }
     }
-    // Of those the answer rests on.
+    // Steps beyond the answer for which that is not proven.
     std::vector<std::string> unknown;
     for (const int64_t at : beyond_) {
       if (gave_up_.contains(at)) unknown.push_back(steps_.text(at));
@@ -105,14 +105,14 @@ class Finder {
     return text;
   }
 
-  // What comes closest to fitting at that step.
+  // The reason why a step does not fit, from the choice that is closest to fitting.
   std::string Why(int64_t at) const {
     PlanRequest request = request_;
     steps_.set(request, at);
     Assumptions unused{.logged = true};
     const ResolvedPlan resolved(request, unused);
     SearchInputs inputs = resolved.inputs();
-    inputs.effort = 0;  // by bounds alone
+    inputs.effort = 0;  // judges choices by bounds alone
     const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(std::move(inputs));
     const SearchResult result = searcher->Run();
     const ChoiceEstimate* closest = nullptr;
@@ -133,12 +133,12 @@ class Finder {
 
  private:
   static constexpr size_t kBeyond = 3;
-  // Instructions lowered for one step, after which it counts as one that does not fit: some dozen
-  // programs of 300 layers. Fewer where so many for all steps are nearly spent.
+  // Instructions to lower for one step; beyond that it counts as a step that does not fit. That is
+  // some dozen programs of 300 layers. The limit falls when kOfAllSteps is nearly used up.
   static constexpr uint64_t kMostOfStep = kInstructionBudget / 2, kLeastOfStep = kMostOfStep / 8;
   static constexpr uint64_t kOfAllSteps = 4 * kInstructionBudget;
 
-  // The last of those that fit of the steps from `at` on that are looked at together.
+  // The last fitting step among the consecutive steps from `at` on.
   std::optional<int64_t> LargestOf(int64_t at) {
     for (int64_t i = std::min(steps_.last, at + steps_.together - 1); i >= at; --i) {
       const auto known = fits_.find(i);
@@ -147,7 +147,7 @@ class Finder {
     return std::nullopt;
   }
 
-  // Whether one of them fits.
+  // Whether one of the consecutive steps from `at` on fits.
   bool AnyFits(int64_t at) {
     for (int64_t i = at; i <= std::min(steps_.last, at + steps_.together - 1); ++i) {
       if (Fits(i)) return true;
@@ -155,7 +155,7 @@ class Finder {
     return false;
   }
 
-  // The end of the run of steps that fit, if each up to it does.
+  // The end of the run of fitting steps, provided that each step up to it fits.
   std::optional<int64_t> LastOfRun() {
     int64_t low = steps_.first - 1, high = 0;
     for (int64_t at = steps_.start;; at = std::min(steps_.last, steps_.grow(at))) {
@@ -173,7 +173,7 @@ class Finder {
     return low >= steps_.first ? std::optional(low) : std::nullopt;
   }
 
-  // Whether one as large is among what lies beyond.
+  // Whether beyond_ has a step of the same size.
   bool Seen(uint64_t size) const {
     return std::any_of(beyond_.begin(), beyond_.end(),
                        [&](int64_t at) { return steps_.size(at) == size; });
@@ -182,7 +182,7 @@ class Finder {
   bool Fits(int64_t at) {
     const auto [known, added] = fits_.try_emplace(at, true);
     if (!added) return known->second;
-    // A step with nothing to offer is one below those that have.
+    // A step without a value lies below all steps that have one.
     if (steps_.size(at) == 0) return true;
     PlanRequest request = request_;
     steps_.set(request, at);
@@ -210,8 +210,8 @@ class Finder {
   const std::function<void(const std::string&)>& progress_;
   const Steps steps_;
   std::map<int64_t, bool> fits_;
-  std::vector<int64_t> beyond_;  // larger than what was found, and do not fit
-  std::set<int64_t> gave_up_;    // steps of which it is not known
+  std::vector<int64_t> beyond_;  // steps that are larger than the answer and do not fit
+  std::set<int64_t> gave_up_;    // steps for which the search gave up
   uint64_t instructions_ = 0;    // lowered
 };
 
@@ -256,7 +256,7 @@ Steps ModelSteps(const PlanRequest& request) {
   steps.size = [seq_len, &family](int64_t step) -> uint64_t {
     try {
       return ModelFromParams(ParamsOf(step), seq_len, family).ParamCount();
-    } catch (const Error&) {  // so small that the positions alone are more
+    } catch (const Error&) {  // too small: the positions alone have more parameters
       return 0;
     }
   };

@@ -1,5 +1,5 @@
-// What lighter optimizer states, products of eight bits and sequences over GPUs would bring that
-// nobody asked for.
+// Predicts the gain from lighter optimizer states, FP8 matmuls and sequences over GPUs that a
+// request does not use.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -18,8 +18,8 @@
 namespace zeroplan {
 namespace {
 
-constexpr double kWorthTelling = 1.05;  // times as many tokens
-// Of the instructions that the plan's own search lowered.
+constexpr double kWorthTelling = 1.05;  // ratio of tokens
+// The budget is this part of the instructions that the plan's own search lowered.
 constexpr uint64_t kPartOfSearch = 5;
 
 std::vector<StatesKind> LighterKinds(LightStates light, Dtype dtype) {
@@ -29,8 +29,9 @@ std::vector<StatesKind> LighterKinds(LightStates light, Dtype dtype) {
   return kinds;
 }
 
-// How many times as fast a search that is asked for `found` answers at least, in hundredths: it may
-// take what ties with the best, and the plan may be what ties with the best of its kind.
+// A lower limit, in hundredths, of the speedup that a search with `found` in its space reports:
+// that search may return a choice that ties with its best, and the plan may tie with the best of
+// its own space.
 double TimesToBeFound(const Found& found, const Plan& plan) {
   const double times = found.tokens_per_second / *plan.choice.time.tokens_per_second;
   return std::floor(100 * TieFloor(times)) / 100;
@@ -56,7 +57,7 @@ class LighterSearch {
   }
 
  private:
-  // On no more GPUs than the plan's.
+  // Searches at most as many GPUs as the plan has.
   std::unique_ptr<ChoiceSearch> SearchOf(std::vector<StatesKind> kinds) const {
     SearchInputs inputs = searcher_.inputs();
     inputs.space.states = std::move(kinds);
@@ -90,7 +91,7 @@ class LighterSearch {
         plan_.runtime->ChoiceText(setup), AccuracyText(found->candidate.states, dtype_));
   }
 
-  // Whether such states fit so many GPUs; nullopt: not known.
+  // Whether such states fit on `gpus` GPUs; nullopt: not known.
   std::optional<bool> Fits(int gpus, const std::vector<StatesKind>& kinds) {
     SearchInputs inputs = searcher_.inputs();
     inputs.progress = {};
@@ -107,7 +108,7 @@ class LighterSearch {
     return answer.found.has_value();
   }
 
-  // Half as many GPUs, again and again, up to where fp32 states do not fit.
+  // Halves the number of GPUs until fp32 states do not fit.
   std::string OnFewerGpus() {
     if (plan_.objective != Objective::kThroughput) return "";
     const int per_node = plan_.cluster.gpus_per_node;
@@ -136,7 +137,7 @@ class LighterSearch {
   const uint64_t budget_;
 };
 
-// The best of another space on as many GPUs as the plan's; none: not known.
+// The best of another space on as many GPUs as the plan's; unset: not known.
 std::optional<Found> BestOf(SearchSpace space, ChoiceSearch& searcher, const Plan& plan) {
   SearchInputs inputs = searcher.inputs();
   inputs.space = std::move(space);
@@ -155,7 +156,7 @@ std::optional<Found> BestOf(SearchSpace space, ChoiceSearch& searcher, const Pla
 
 std::string FasterProductsText(const ResolvedPlan& request, ChoiceSearch& searcher,
                                const Plan& plan) {
-  constexpr double kWorthSaying = 1.03;  // times as many tokens
+  constexpr double kWorthSaying = 1.03;  // ratio of tokens
   const PlanRequest& asked = request.asked();
   const SearchInputs& inputs = searcher.inputs();
   if (asked.quick || inputs.space.products_fixed || !plan.runtime->facts().own_fp8) return "";
@@ -177,13 +178,13 @@ std::string FasterProductsText(const ResolvedPlan& request, ChoiceSearch& search
 
 std::string FasterSequencesText(const ResolvedPlan& request, ChoiceSearch& searcher,
                                 const Plan& plan) {
-  constexpr double kWorthSaying = 1.03;  // times as many tokens
+  constexpr double kWorthSaying = 1.03;  // ratio of tokens
   const PlanRequest& asked = request.asked();
   SearchSpace space = searcher.inputs().space;
   if (asked.quick || space.sequence_ranks_fixed || asked.common.config.given()) return "";
   if (asked.largest || plan.objective != Objective::kThroughput) return "";
   if (space.sequence_ranks == request.full().sequence_ranks) return "";
-  // Elsewhere a smaller micro-batch does the same.
+  // For other choices a smaller micro-batch has the same effect.
   const Candidate chosen = CandidateOf(plan.setup);
   const bool keeps_all = chosen.recompute == kNoRecompute && !Offloads(chosen);
   if (keeps_all || chosen.micro_batch > 1 || !plan.choice.time.tokens_per_second) return "";
@@ -202,7 +203,7 @@ std::string LighterStatesText(ResolvedPlan& request, ChoiceSearch& searcher, con
   const PlanRequest& asked = request.asked();
   const bool said = searcher.inputs().space.states_fixed;
   if (asked.quick || said || !plan.runtime->facts().searches_states) return "";
-  // Lighter states change what is largest, and memory that is free is not speed.
+  // Lighter states change the result of ⟦largest⟧, and free memory adds no speed.
   if (asked.largest || plan.objective == Objective::kHeadroom) return "";
   return LighterSearch(request, searcher, plan).Text();
 }

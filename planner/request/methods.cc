@@ -23,16 +23,16 @@
 namespace zeroplan {
 namespace {
 
-// Of the many questions beside the first one.
+// The search budget of each question of a figure, which has many of them.
 constexpr uint64_t kFigureBudget = kInstructionBudget / 4;
-// Instructions lowered for one figure, after which it is not looked at more closely.
+// Instructions to lower for one figure; beyond that the search does not refine it.
 constexpr uint64_t kOfOneFigure = 2 * kInstructionBudget;
 constexpr int64_t kShortest = 512, kSequenceStep = 128;
 constexpr int kDoublings = 6;
-// Where answers differ, values are sought this close to one another.
+// The search for the border between two answers ends when the values are this close.
 constexpr bool Near(int64_t low, int64_t high) { return high - low <= low / 100; }
 
-// The question of one method, open for more.
+// The request with one method, ready to search.
 struct Side {
   TuningMethod method = TuningMethod::kFull;
   PlanRequest request;
@@ -40,7 +40,7 @@ struct Side {
   std::unique_ptr<ChoiceSearch> search;
 };
 
-// Full tuning takes nothing of the options of adapters. `progress`: told of every program.
+// Full tuning ignores the options of adapters. `progress` receives each lowered program.
 Side Open(PlanRequest request, TuningMethod method, Assumptions& assumptions,
           std::function<void(uint64_t)> progress) {
   request.quick = true;
@@ -58,7 +58,8 @@ Side Open(PlanRequest request, TuningMethod method, Assumptions& assumptions,
   return side;
 }
 
-// The first that no other one beats by the margin, of tokens a second; 0: it does not fit.
+// The first method that no other one beats by kMethodMargin, by tokens a second; 0: it does not
+// fit.
 std::optional<size_t> Preferred(const std::vector<double>& speeds) {
   const double most = *std::max_element(speeds.begin(), speeds.end());
   for (size_t i = 0; most > 0 && i < speeds.size(); ++i) {
@@ -67,10 +68,10 @@ std::optional<size_t> Preferred(const std::vector<double>& speeds) {
   return std::nullopt;
 }
 
-// Of the answers of all methods.
+// Combines the answers of all methods.
 MethodAnswer AnswerOf(const std::vector<Answer>& answers) {
   MethodAnswer all;
-  std::vector<double> speeds, most;  // as found, and what a choice that was not judged could reach
+  std::vector<double> speeds, most;  // found speeds, and limits of choices that were not judged
   bool gave_up = false;
   for (const Answer& answer : answers) {
     const bool unknown = !answer.found && answer.gave_up;
@@ -87,7 +88,7 @@ MethodAnswer AnswerOf(const std::vector<Answer>& answers) {
     std::vector<double> best = speeds;
     best[i] = most[i];
     bool possible = Preferred(best) == i;
-    // A third one may be what those before it are too slow beside.
+    // A faster third method may beat the methods before i by the margin, and not i.
     for (size_t j = i + 1; j < speeds.size() && !possible; ++j) {
       std::vector<double> other = best;
       other[j] = std::max(speeds[j], std::min(most[j], best[i] * (1 + kMethodMargin)));
@@ -99,8 +100,8 @@ MethodAnswer AnswerOf(const std::vector<Answer>& answers) {
   return all;
 }
 
-// Looks at `values`, and between two whose answers are proven and differ at `between` (no value
-// strictly between them ends that), until `spent`.
+// Evaluates `look` at `values`. If the answers at two neighbours are proven and differ, it
+// continues at `between`, until that returns no value strictly between them, or until `spent`.
 std::vector<MethodRange> RangesOf(const std::set<int64_t>& values,
                                   const std::function<MethodAnswer(int64_t)>& look,
                                   const std::function<int64_t(int64_t, int64_t)>& between,
@@ -145,7 +146,7 @@ class Comparer {
       Assumptions again{.logged = true};
       sides_.push_back(Open(asked_, method, first ? assumptions : again, Watched()));
       said_ = said_ || (first && method != TuningMethod::kFull);
-      // What is said of adapters; QLoRA has those of LoRA.
+      // Keeps one note about adapters, because QLoRA uses LoRA's adapters.
       for (std::string& note : again.notes) {
         const bool of_adapters = note.starts_with("LoRA:") || note.starts_with("QLoRA:");
         if (!of_adapters || said_) continue;
@@ -181,7 +182,8 @@ class Comparer {
           InSequences(batch, all.seq_len, all.cluster.gpus, inputs.space.sequence_ranks.back())
               .global_batch;
     }
-    // Every other sequence is a search of its own, of seconds where choices are judged one by one.
+    // Other sequence lengths need searches of their own. If choices are judged one by one, each
+    // takes seconds, so they are skipped.
     const bool by_sequence = inputs.runtime->facts().bounds_search;
     if (by_sequence) {
       std::vector<std::function<void()>> limits;
@@ -203,7 +205,7 @@ class Comparer {
         all.figures.push_back(std::move(found));
       }
     }
-    // What was found to fit less memory on the way.
+    // Later searches may have found choices that fit in less memory.
     OfSides([&](size_t i) {
       if (all.methods[i].least_gap > 0 || all.methods[i].least_gave_up)
         FindLeast(*sides_[i].search, all.methods[i]);
@@ -212,7 +214,7 @@ class Comparer {
   }
 
  private:
-  // Each method has a search of its own, and these run side by side.
+  // Runs the methods in parallel: each has its own search.
   void Together(const std::vector<std::function<void()>>& tasks) {
     crew_.Run(tasks, [this] {
       std::unique_lock lock(mutex_);
@@ -297,7 +299,7 @@ class Comparer {
         fmt::format("{}, {}", search.inputs().runtime->Label(setup), BatchText(setup.batch));
   }
 
-  // Which one the answer is, is worth more time.
+  // The decision between methods justifies a larger budget.
   void LookLonger(MethodComparison& all, std::vector<Answer>& answers) {
     Question longer;
     longer.instruction_budget = 4 * kInstructionBudget;
@@ -316,7 +318,8 @@ class Comparer {
     all.answer = AnswerOf(answers);
   }
 
-  // The question with another sequence: as many sequences a step, where it has tokens a step.
+  // The request with another sequence length. A request in tokens a step keeps its number of
+  // sequences.
   static PlanRequest WithSequence(PlanRequest request, std::optional<int64_t> seq_len,
                                   const MethodComparison& all) {
     AskedSettings& batch = request.common.settings;
@@ -350,14 +353,14 @@ class Comparer {
       if (what == Largest::kSeqLen && beyond && !asked.model.params) limit.made_for = positions;
       return limit;
     } catch (const Error& error) {
-      // Nothing fits, or the question is none with other sequences.
+      // Nothing fits, or the request is invalid at other sequence lengths.
       if (error.code() == ExitCode::kNothingFits || error.code() == ExitCode::kUsage) return {};
       throw;
     }
   }
 
-  // The answer to one question, put to every method; null: it is known not to fit. A small budget
-  // comes first: where it leaves no doubt which one the answer is, more would change nothing.
+  // Answers one question for every method; null: the method is known not to fit. A small budget is
+  // tried first: if it proves which method is the answer, a larger one would change nothing.
   MethodAnswer Ask(const std::vector<ChoiceSearch*>& searches, Question question,
                    const std::string& what) {
     std::vector<Answer> answers(searches.size());
@@ -409,7 +412,7 @@ class Comparer {
       std::vector<ChoiceSearch*> searches(sides_.size());
       OfSides([&](size_t i) {
         const std::optional<MethodLimit>& limit = all.methods[i].sequence;
-        // What was not found to fit is asked again.
+        // If the search gave up on a length, it is searched again.
         const bool can = !limit || !limit->next || !limit->next_known || seq_len < *limit->next;
         Assumptions unused{.logged = true};
         if (can) {
@@ -450,7 +453,7 @@ class Comparer {
     return figure;
   }
 
-  // Memory is typed in four digits.
+  // Options set memory in four digits.
   MethodFigure ByMemory(const MethodComparison& all) {
     MethodFigure figure{.field = "⟦gpu_memory⟧",
                         .now = static_cast<int64_t>(all.cluster.gpu_capacity_bytes)};
@@ -493,9 +496,9 @@ class Comparer {
   const std::function<void(const std::string&)>& progress_;
   Crew crew_;
   std::vector<Side> sides_;
-  std::mutex mutex_;  // of doing_
+  std::mutex mutex_;  // guards doing_
   std::string doing_;
-  bool said_ = false;   // what adapters there are
+  bool said_ = false;   // a note about adapters exists
   uint64_t spent_ = 0;  // instructions lowered for a figure
 };
 
@@ -539,7 +542,7 @@ std::string AdaptersInstead(const PlanRequest& request) {
                          TuningMethodName(method), plan.runtime->Label(plan.setup),
                          BatchText(plan.setup.batch),
                          FormatBytes(plan.choice.footprint.totals().gpu_bytes));
-    } catch (const Error& error) {  // what the program does not have
+    } catch (const Error& error) {  // the program lacks what the request sets
       if (error.code() != ExitCode::kUsage || request.common.runtime.of().facts().trains_here)
         throw;
     }

@@ -144,7 +144,7 @@ std::string Names(const std::vector<size_t>& methods, const MethodComparison& co
   return fmt::format("{}", fmt::join(names, " or "));
 }
 
-// What to use, by which rule, and how much faster it is than the others.
+// The method to use, the rule that selects it, and its speed relative to the others.
 std::string AnswerText(const MethodComparison& comparison) {
   const MethodAnswer& answer = comparison.answer;
   if (!answer.method) return "";
@@ -179,7 +179,7 @@ std::string AnswerText(const MethodComparison& comparison) {
 struct FigureWords {
   const char* field;
   const char* what;
-  const char* unit;  // of a value that is no memory
+  const char* unit;  // for values other than memory
 };
 constexpr FigureWords kFigureWords[] = {
     {"⟦seq_len⟧", "Answer by sequence", " tokens"},
@@ -203,7 +203,7 @@ std::string FigureText(const MethodFigure& figure, const MethodComparison& compa
                             ? "at " + value(range.from)
                             : fmt::format("from {} to {}", value(range.from), value(range.to));
     if (!answer.method) {
-      // Less memory, and longer sequences, do not fit either.
+      // Less memory and longer sequences do not fit either.
       if (i == 0) where = "up to " + value(range.to);
       if (i + 1 == figure.ranges.size()) where = fmt::format("from {} on", value(range.from));
       parts.push_back(where +

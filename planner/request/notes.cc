@@ -12,7 +12,8 @@
 namespace zeroplan {
 namespace {
 
-// The launch of a program that sets aside what deterministic ones do, or not.
+// The attention launch of a program. `ordered_program`: it reserves the workspace of a
+// deterministic one.
 AttentionLaunch LaunchOf(const ModelSpec& model, const TrainSetup& setup, int64_t tokens,
                          bool backward, const GpuProfile& gpu, bool ordered_program,
                          bool documents = false) {
@@ -29,7 +30,7 @@ AttentionLaunch LaunchOf(const ModelSpec& model, const TrainSetup& setup, int64_
   return launch;
 }
 
-// The longest sequence, in steps of 128 tokens, whose deterministic backward pass cuDNN takes.
+// The longest sequence, in steps of 128 tokens, whose deterministic backward pass cuDNN supports.
 int64_t LongestOrdered(const ModelSpec& model, const TrainSetup& setup, const GpuProfile& gpu) {
   int64_t tokens = setup.batch.seq_len / 128 * 128;
   while (tokens > 128 &&
@@ -41,11 +42,11 @@ int64_t LongestOrdered(const ModelSpec& model, const TrainSetup& setup, const Gp
 
 constexpr const char* kWithoutDocuments = "Use ⟦packing⟧ off or stream.";
 
-// What to change, as a sentence.
+// The remedy, as a sentence.
 std::string Fix(const ModelSpec& model, const TrainSetup& setup, const AttentionLaunch& launch,
                 PlainReason reason, const GpuProfile& gpu, bool ordered_program) {
   const int64_t head = model.HeadSize();
-  // No default: a new reason has to say what mends it.
+  // There is no default, so that the compiler reports a new reason without a remedy.
   switch (reason) {
     case PlainReason::kNone:
       break;

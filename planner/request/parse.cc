@@ -17,9 +17,9 @@
 namespace zeroplan {
 
 int64_t ParseWhole(std::string_view text, std::string_view option, int64_t low, int64_t high) {
-  // No count of ParseCount's.
+  // ParseCount does not accept 0.
   if (low == 0 && !text.empty() && text.find_first_not_of('0') == std::string_view::npos) return 0;
-  // Where few are allowed, ParseCount's examples in millions are no help.
+  // ParseCount's examples in millions do not help if only small numbers are allowed.
   constexpr int64_t kMany = int64_t{1} << 32;
   if (high < kMany && text.find_first_not_of("-+.0123456789") == std::string_view::npos) {
     int64_t whole = 0;
@@ -39,7 +39,7 @@ int64_t ParseWhole(std::string_view text, std::string_view option, int64_t low, 
 
 namespace {
 
-// nullopt: no number.
+// nullopt: not a number.
 std::optional<double> ParseNumber(const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -47,7 +47,7 @@ std::optional<double> ParseNumber(const std::string& text) {
   return whole ? std::optional(value) : std::nullopt;
 }
 
-// nullopt: no number above 0 and up to `high`.
+// nullopt: not a number above 0 and up to `high`.
 std::optional<double> ParsePositive(const std::string& text, double high) {
   const std::optional<double> value = ParseNumber(text);
   return value && *value > 0 && *value <= high ? value : std::nullopt;
@@ -135,7 +135,7 @@ namespace {
 
 constexpr double kMostSeconds = 100 * 365 * 86400.0;
 
-// Seconds of a unit of time; nullopt: it is none. "m" is none: it may be a month.
+// Seconds of a unit of time; nullopt: not a unit. "m" is not one, because it may mean a month.
 std::optional<double> UnitSeconds(std::string_view unit) {
   struct Unit {
     double seconds;
@@ -154,7 +154,7 @@ std::optional<double> UnitSeconds(std::string_view unit) {
   return std::nullopt;
 }
 
-// "6h", "h" (one) and "1.5 h" in seconds; nullopt: no time, or not above 0.
+// "6h", "h" (one) and "1.5 h" in seconds; nullopt: not a time, or not above 0.
 std::optional<double> TimeOf(std::string_view text, bool needs_number) {
   const size_t letters = text.find_first_not_of("0123456789.+-eE");
   if (letters == std::string_view::npos) return std::nullopt;
@@ -192,7 +192,7 @@ double ParseSeconds(const std::string& text, std::string_view option) {
 
 size_t ParseWord(const std::string& text, std::string_view option,
                  const std::vector<std::string>& allowed) {
-  // What other tools, and earlier versions, call the same.
+  // Synonyms from other tools and earlier versions.
   constexpr std::pair<std::string_view, std::string_view> kSame[] = {
       {"gpu", "cuda"}, {"table", "text"}, {"true", "on"}, {"false", "off"}};
   for (size_t i = 0; i < allowed.size(); ++i) {
@@ -262,7 +262,7 @@ uint64_t ParseMemory(const std::string& text, std::string_view option) {
   const uint64_t bytes = ParseBytes(text, option);
   if (bytes >= kLeast) return bytes;
   const bool bare = text.find_first_not_of("0123456789.") == std::string::npos;
-  // No memory has 4096 GB a GPU or host by name; nvidia-smi and free count in MiB.
+  // No GPU or host is sold with 4096 GB; nvidia-smi and free report MiB.
   const char* meant = bytes < 4096 ? "GB" : "MiB";
   ThrowUsage("{}: {} is {} byte{}; {}", option, text, bytes, bytes == 1 ? "" : "s",
              bare ? fmt::format("did you mean {}{}?", text, meant)

@@ -1,5 +1,5 @@
-// Turns a field's text into its value. Each throws Error(kUsage) that names the field, the value
-// and what is allowed.
+// Converts a field's text to its value. Each function throws Error(kUsage) that names the field,
+// the value and what is allowed.
 #pragma once
 
 #include <cstdint>
@@ -19,36 +19,38 @@ double ParseFactor(const std::string& text, std::string_view option);
 double ParseRatio(const std::string& text, std::string_view option);
 // A number above 0 and up to a million, of adapters.
 double ParseAlpha(const std::string& text, std::string_view option);
-// A number from 0 to below 1: the share that is dropped.
+// A number from 0 to below 1: the dropped share.
 double ParseDropout(const std::string& text, std::string_view option);
 // A number above 0 and up to a million, such as 3 or 0.5.
 double ParseEpochs(const std::string& text, std::string_view option);
 // A number above 0 and up to a million, as a price.
 double ParsePrice(const std::string& text, std::string_view option);
-// Whole numbers from 1 to `high`, each once, in any order ("1,2,4,8"). Rising.
+// Whole numbers from 1 to `high`, each once, in any order ("1,2,4,8"). The result is ascending.
 std::vector<int> ParseCounts(const std::string& text, std::string_view option, int64_t high);
-// Names, each once ("rtx4090,l40s"), as they stand.
+// Names, each once ("rtx4090,l40s"), in the given order.
 std::vector<std::string> ParseNames(const std::string& text, std::string_view option);
-// How often in a time, such as "0.1/h", "2/day" or "1/6h", in times a second: above 0, at most 1.
+// A rate such as "0.1/h", "2/day" or "1/6h", in events a second: above 0, at most 1.
 double ParseRate(const std::string& text, std::string_view option);
 // A time with its unit, such as "30s", "2min" or "3d", in seconds: above 0, at most 100 years.
 double ParseSeconds(const std::string& text, std::string_view option);
-// Index of `text` in `allowed`; a near miss is suggested.
+// Index of `text` in `allowed`. The error suggests a near miss.
 size_t ParseWord(const std::string& text, std::string_view option,
                  const std::vector<std::string>& allowed);
 
 // "all" (0), "node" (kWholeNode) or a number from 2 on.
 int ParseShardGroup(const std::string& text, std::string_view option);
-// "0".."3", several of them ("2,3"; each once, in any order) or "all". Rising.
+// "0".."3", several of them ("2,3"; each once, in any order) or "all". The result is ascending.
 std::vector<int> ParseStages(const std::string& text, std::string_view option);
-// GPUs that share sequences: numbers ("1,2,4"; each once, in any order), rising, or "auto": none.
+// Numbers of GPUs that share a sequence ("1,2,4"; each once, in any order), ascending; empty for
+// "auto".
 std::vector<int> ParseSequenceRanks(const std::string& text, std::string_view option);
-// Bytes of a memory or a disk, as ParseBytes reads them. Less than a megabyte is a unit that was
-// left out ("80" for 80GB): an error that says what was meant.
+// Bytes of a memory or a disk, as ParseBytes reads them. A size below a megabyte probably lacks its
+// unit ("80" for 80GB), so it is an error that suggests one.
 uint64_t ParseMemory(const std::string& text, std::string_view option);
 // The same, or "0" for none.
 uint64_t ParseReserve(const std::string& text, std::string_view option);
-// Indices of one of `words`, of several ("none,cpu"; each once, in any order) or of "all". Rising.
+// Indices of one of `words`, of several ("none,cpu"; each once, in any order) or of "all",
+// ascending.
 std::vector<size_t> ParseSome(const std::string& text, std::string_view option,
                               const std::vector<std::string>& words);
 // ParseSome of the words of devices.
@@ -76,9 +78,9 @@ auto WordIn(std::vector<std::string> words) {
   };
 }
 
-// What train, estimate and plan allow for a count of anything.
+// Limits on counts that train, estimate and plan share.
 inline constexpr int64_t kMaxGpus = 1'000'000;
-inline constexpr int kMaxDrives = 256;  // as host.nvme_drives
+inline constexpr int kMaxDrives = 256;  // the same limit as host.nvme_drives has
 inline constexpr int64_t kMaxBatch = 2'147'483'647;
 
 }  // namespace zeroplan

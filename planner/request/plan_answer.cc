@@ -32,7 +32,7 @@ std::string Joined(const std::vector<std::string>& parts) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-// `setup` as the writer says it. What it leaves to "auto" is not asked for.
+// `setup` as the config's writer writes it. Values that the writer leaves to "auto" are no edits.
 Json Written(TrainSetup setup, int64_t layers) {
   for (uint64_t* elements :
        {&setup.zero.reduce_bucket_elements, &setup.zero.prefetch_bucket_elements,
@@ -47,7 +47,7 @@ Json Written(TrainSetup setup, int64_t layers) {
   return Json::parse(WriteConfig(setup, layers));
 }
 
-// What to change in the config, key by key.
+// The keys to edit in the config, with their values.
 std::vector<std::string> Edits(const ResolvedPlan& request, const Candidate& found) {
   const int64_t layers = request.inputs().model.layers;
   const TrainSetup& base = request.inputs().base;
@@ -81,7 +81,7 @@ std::vector<std::string> Edits(const ResolvedPlan& request, const Candidate& fou
   return edits;
 }
 
-// Fields that a config leaves open and that are to change.
+// Fields that change although a config is given, because the config leaves them open.
 std::vector<std::string> BesideConfig(const ResolvedPlan& request, const Candidate& found) {
   const AskedSettings& batch = request.asked().common.settings;
   std::vector<std::string> changed;
@@ -93,7 +93,7 @@ std::vector<std::string> BesideConfig(const ResolvedPlan& request, const Candida
   }
   set("⟦micro_batch⟧", batch.micro_batch, found.micro_batch);
   set("⟦grad_accum⟧", batch.grad_accum, found.grad_accum);
-  // What is allowed and taken is in the config then, beside which it is not allowed any more.
+  // The config then contains the allowed setting, and ⟦allow⟧ is not accepted with such a config.
   const Candidate said = CandidateOf(request.inputs().base);
   if (request.asked().allow && (said.states != found.states || said.products != found.products)) {
     changed.push_back(fmt::format("without ⟦allow⟧ {}", request.asked().allow.text));
@@ -101,10 +101,10 @@ std::vector<std::string> BesideConfig(const ResolvedPlan& request, const Candida
   return changed;
 }
 
-// Fields that say how a choice is to be made which `found` does not make.
+// Given fields that specify a part of a choice that `found` does not contain.
 std::vector<std::string> LeftOut(const AskedSettings& choice, const Candidate& found) {
   std::vector<std::string> names;
-  // A share or a number of layers of 1 goes without its option.
+  // A ratio of 1, or every 1 layer, needs no option.
   if (choice.offload_ratio && (found.optimizer.device != OffloadDevice::kCpu ||
                                (found.optimizer.ratio >= 1 && *choice.offload_ratio < 1))) {
     names.push_back("⟦offload_ratio⟧");
@@ -126,9 +126,9 @@ std::vector<std::string> LeftOut(const AskedSettings& choice, const Candidate& f
   return names;
 }
 
-// `change`, which fits where `request` does not, as the user can ask for it: fields, and those that
-// were given to leave out because they go with another choice; with a config the file's keys and
-// their values, since the file decides what they say.
+// `change` in the form in which the user can request it: the fields to set, and the given fields to
+// leave out because they belong to another choice. `change` fits, but `request` does not. If there
+// is a config, the text names its keys and their values, because the file decides those.
 std::string Proposal(const ResolvedPlan& request, const Change& change) {
   const Candidate& found = change.found.candidate;
   if (!request.asked().common.config.given()) {
@@ -180,8 +180,8 @@ std::string Proposal(const ResolvedPlan& request, const Change& change) {
                           fix, closest));
 }
 
-// What a checkpoint takes of a disk, and how long a save takes where the profile knows one.
-// `proposes`: asynchronous saves, which nobody asked for.
+// The disk space of a checkpoint, and the time of a save if the profile has one. `proposes`: the
+// text suggests asynchronous saves, which the request does not set.
 std::string CheckpointText(const SaveCost& save, const Plan& plan, const Cluster& cluster,
                            const NodeProfile& node, bool proposes) {
   const bool adapters = HasAdapters(plan.model);
@@ -214,8 +214,8 @@ std::string CheckpointText(const SaveCost& save, const Plan& plan, const Cluster
                                 : "so long");
 }
 
-// What is asked without the config: its batch, with other parts, and what it computes in. `words`:
-// of the fields that say so.
+// The request without its config: the same batch with free parts, and the same precision. `words`:
+// the fields that set them.
 PlanRequest WithoutConfig(const ResolvedPlan& request, const BatchSpec& batch,
                           std::vector<std::string>& words) {
   PlanRequest asked = request.asked();
@@ -321,7 +321,7 @@ PlanOrigin OriginOf(const Request& request, const HardwareProfile& hardware) {
 
 std::string ConfigLoss(const ResolvedPlan& request, const BatchSpec& batch,
                        double tokens_per_second) {
-  constexpr double kWorthSaying = 1.05;  // times as many tokens
+  constexpr double kWorthSaying = 1.05;  // ratio of tokens
   constexpr double kEffort = 0.25;
   std::vector<std::string> words;
   const PlanRequest asked = WithoutConfig(request, batch, words);
@@ -329,16 +329,16 @@ std::string ConfigLoss(const ResolvedPlan& request, const BatchSpec& batch,
   Assumptions unused;
   try {
     plain.emplace(asked, request, unused);
-  } catch (const Error&) {  // plan without the config refuses what the config's other keys say
+  } catch (const Error&) {  // plan without the config refuses the config's other keys
     return "";
   }
   SearchInputs inputs = plain->inputs();
-  // What is computed stays the config's, with all that the options leave open.
+  // The config's numerics stay, with everything that the options leave open.
   inputs.base.precision = request.inputs().base.precision;
   inputs.base.optimizer = request.inputs().base.optimizer;
   inputs.recipe = request.inputs().recipe;
   inputs.recipe.offload_activations = plain->inputs().recipe.offload_activations;
-  // Disks are for what fits nowhere else.
+  // Disks are for models that fit nowhere else.
   LeaveOutDisks(inputs.space);
   inputs.progress = {};
   inputs.effort = kEffort;

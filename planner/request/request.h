@@ -1,5 +1,5 @@
-// A request: its fields as they were given, before anything is made of them (resolve.h). The
-// command line fills them in from options, a library's caller from arguments.
+// A request: its fields as they were given, before they are resolved (resolve.h). The command line
+// fills them from options, a caller of the library from arguments.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ inline constexpr WordTable<TuningMethod, 3> kWords<TuningMethod> = {
      {"lora", TuningMethod::kLora},
      {"qlora", TuningMethod::kQlora}}};
 
-// Of adapters (core/model/lora.h); each asks for them.
+// Options of adapters (core/model/lora.h). Each of them turns adapters on.
 struct LoraFields {
   Given<int64_t> rank;
   Given<double> alpha, dropout;
@@ -43,17 +43,17 @@ struct LoraFields {
   }
 };
 
-// Texts: names, files and rates that need a profile to be understood; "" is not given.
+// Texts hold names, files and rates; a profile is needed to interpret them. "": not given.
 struct ModelFields {
   std::string model;
   ConfigDocument described;  // a config.json in place of `model`
   Given<uint64_t> params;
-  std::string family;           // of `params`; empty: the first
+  std::string family;           // for a model derived from `params`; empty: the first
   std::string freeze;           // ModelSpec::frozen
-  Given<int64_t> image_tokens;  // of a sequence, of models that see
-  Given<TuningMethod> method;   // what is trained: all of the model, or adapters of it
+  Given<int64_t> image_tokens;  // in a sequence, for models with vision
+  Given<TuningMethod> method;   // trains all of the model, or adapters
   LoraFields lora;
-  std::string adapter;  // train's: the folder of one to go on from, which says all of these
+  std::string adapter;  // train's: folder of an adapter to continue, which sets all of these
   bool named() const { return !model.empty() || described.given(); }
   bool given() const { return named() || params.has_value(); }
 };
@@ -61,8 +61,9 @@ struct ModelFields {
 struct HardwareFields {
   std::string profile, network, intra_node_bandwidth;
   Given<int> nvme_drives;
-  // Called if `profile` is not given: the machine that this runs on. Unset: the default profile.
-  // `measure_host`: the bandwidth of its memory too, in a fraction of a second of all cores.
+  // Finds this machine. Called if `profile` is not given. Unset: the default profile applies.
+  // `measure_host`: also measures the bandwidth of its memory, in a fraction of a second on all
+  // cores.
   std::function<FoundMachine(bool measure_host)> find;
 };
 
@@ -77,7 +78,7 @@ template <>
 inline constexpr WordTable<TrainOn, 2> kWords<TrainOn> = {
     {{"answers", TrainOn::kAnswers}, {"all", TrainOn::kAll}}};
 
-// How records and texts are taken (TextChoices of text/documents/tokenize_files.h).
+// Settings for reading records and texts (TextChoices of text/documents/tokenize_files.h).
 struct RecordFields {
   std::string text_field, map;
   Given<TrainOn> train_on;
@@ -88,10 +89,10 @@ struct RecordFields {
 // How documents become sequences.
 struct SequencesAsked {
   int64_t seq_len = 0;
-  int64_t global_batch = 1;  // sequences of a step; one at least is held back for validation
+  int64_t global_batch = 1;  // sequences of a step; at least one is held back for validation
   Packing packing = Packing::kStream;
-  // False: of another program, which pads a micro-batch to its longest document, cuts longer ones
-  // off, and validates with files of its own.
+  // False: another program, which pads a micro-batch to its longest document, truncates longer
+  // ones, and validates with files of its own.
   bool fixed_rows = true;
 };
 
@@ -99,19 +100,19 @@ struct SequencesAsked {
 class DataCount {
  public:
   virtual ~DataCount() = default;
-  // Whether it says which tokens count in the loss, as conversations do.
+  // Whether the data marks the tokens that count in the loss, as conversations do.
   virtual bool has_mask() const = 0;
-  // Throws Error(kUsage) as train does where it is less than one sequence.
+  // Throws Error(kUsage) as train does if the data is less than one sequence.
   virtual DataFacts As(const SequencesAsked& asked) const = 0;
 };
 
-// Reads data with the tokenizer in a folder ("": there is none), for a model of that vocabulary.
-// Throws Error(kUsage) as train does. Unset: this program reads none. Called by one thread.
+// Reads data with the tokenizer in a folder ("": there is none), for a model with that vocabulary.
+// Throws Error(kUsage) as train does. Unset: this program reads no data. Called by one thread.
 struct DataFields;
 using DataReader = std::function<std::shared_ptr<const DataCount>(
     const DataFields& data, const std::string& folder, int64_t vocab)>;
 
-// What is trained on (data_fields.h).
+// The training data (data_fields.h).
 struct DataFields {
   std::vector<std::string> paths;
   Given<double> epochs;
@@ -119,7 +120,7 @@ struct DataFields {
   RecordFields records;
   bool truncate = false;
   DataReader read;
-  // What SettleData made of it (data_fields.h).
+  // SettleData sets these (data_fields.h).
   std::shared_ptr<const DataCount> counted;
   Packing packing = Packing::kStream;
 
@@ -130,12 +131,12 @@ struct DataFields {
 struct GoalFields {
   Given<int64_t> tokens;
   Given<double> gpu_hour_price;
-  Given<double> interruptions;         // a second, of all machines of the run together
+  Given<double> interruptions;         // per second, over all machines of the run together
   Given<double> notice, restart_time;  // seconds
   DataFields data;
 };
 
-// The program whose memory and time are asked for.
+// The program whose memory and time are predicted.
 struct RuntimeFields {
   Given<const Runtime*> runtime;  // unset: zeroplan's own executor
 
@@ -152,31 +153,31 @@ struct Request {
   RuntimeFields runtime;
   ConfigDocument config;  // DeepSpeed's
 
-  // The recipe of a PyTorch program. `written_for`: what a plan is written for, whose code is meant
-  // where none is named.
+  // The recipe of a PyTorch program. `written_for`: the target of a plan, whose code is the
+  // default.
   TorchRecipe recipe(std::optional<ConfigFormat> written_for = std::nullopt) const;
 };
 
 enum class Largest : uint8_t { kModel, kSeqLen, kMicroBatch };
 
-// What a search may take beside what is said: of optimizer states, and of products of eight bits.
+// Lighter optimizer states and FP8 recipes that a search may use in addition to the request's own.
 struct Allowed {
   std::vector<LightStates> states;
   std::vector<Fp8Recipe> products;
 };
 
-// What machines are compared by (planner/machines/machines.h).
+// The figure that ranks machines (planner/machines/machines.h).
 enum class MachineObjective : uint8_t { kTime, kCost, kEnergy };
 
-// Machines of which each is planned.
+// Machines to plan for, one plan each.
 struct MachineFields {
-  std::vector<std::string> hw;  // as HardwareFields::profile; empty: the one that it names
-  std::vector<int> gpus;        // empty: as many as each has, or up to ClusterFields::gpus
-  bool any = false;             // all that are built in
+  std::vector<std::string> hw;  // as HardwareFields::profile; empty: that profile
+  std::vector<int> gpus;        // empty: the number each machine has, or up to ClusterFields::gpus
+  bool any = false;             // all built-in machines
   Given<MachineObjective> objective;
   Given<double> deadline;  // seconds
   Given<double> budget;    // in the currency of the prices
-  std::string prices;      // a file (hwprofiles/prices.h); "": what is built in
+  std::string prices;      // a file (hwprofiles/prices.h); "": the built-in prices
   bool given() const {
     return any || !hw.empty() || !gpus.empty() || objective || deadline || budget ||
            !prices.empty();
@@ -185,23 +186,23 @@ struct MachineFields {
 
 struct PlanRequest {
   Request common;
-  MachineFields machines;  // given: they are compared; else one is planned
-  // Several methods that are compared (methods.h), in the enum's order; unset: one is planned.
+  MachineFields machines;  // if given, machines are compared; else one is planned
+  // Methods to compare (methods.h), in the enum's order. Unset: one method is planned.
   Given<std::vector<TuningMethod>> compared;
   Given<Largest> largest;  // plan_answer.h
   Given<Objective> objective;
   Given<Allowed> allow;
-  bool quick = false;    // the answer alone, not what would change it
+  bool quick = false;    // the answer alone, without the search for changes
   Given<double> effort;  // a factor on the search's budgets
-  // Whether a config is wanted, which then must be able to say what is chosen.
+  // Whether plan writes a config. If so, the config's format must support the choice.
   bool for_config = false;
   Given<ConfigFormat> config_for;
 
-  // AskedSettings::asks_fp8, or a search that is to have such products.
+  // AskedSettings::asks_fp8, or ⟦allow⟧ names FP8 matmuls ("all" does not).
   bool asks_fp8() const {
     return common.settings.asks_fp8() || (allow && !allow->products.empty() && allow.text != "all");
   }
-  // Without config_for DeepSpeed's own.
+  // DeepSpeed's own if config_for is not given.
   ConfigFormat format() const { return config_for.value_or(ConfigFormat::kDeepSpeed); }
 };
 

@@ -36,7 +36,7 @@ void Assume(Assumptions& assumptions, std::string text) {
   assumptions.assumed.push_back(std::move(text));
 }
 
-// What ⟦nvme_drives⟧ makes of the profile's figures. `capacity`: of the node, as given.
+// The result of ⟦nvme_drives⟧ on the profile's figures. `capacity`: the node's, if given.
 std::string DrivesNote(const NodeProfile& node, const std::optional<uint64_t>& capacity) {
   const double drives = node.nvme_drives->value;
   const auto share = [&](double value) {
@@ -56,15 +56,15 @@ std::string DrivesNote(const NodeProfile& node, const std::optional<uint64_t>& c
       FormatBytes(static_cast<uint64_t>(node.nvme_write->value)), all, node.nvme_drives->reference);
 }
 
-// The ranks that a batch's parts are multiplied with: "⟦gpus⟧ 8", "⟦gpus⟧ 8 / ⟦sequence_ranks⟧ 4".
+// The factor of ranks in a batch: "⟦gpus⟧ 8", "⟦gpus⟧ 8 / ⟦sequence_ranks⟧ 4".
 std::string RanksText(int gpus, int sequence_ranks) {
   std::string text = fmt::format("⟦gpus⟧ {}", gpus);
   if (sequence_ranks > 1) text += fmt::format(" / ⟦sequence_ranks⟧ {}", sequence_ranks);
   return text;
 }
 
-// Batch parts from what is given. The rules are DeepSpeed's: any two of the three give the third,
-// and a global batch alone means one micro-step.
+// Derives batch parts by DeepSpeed's rules: any two of the three determine the third, and a global
+// batch alone means one micro-step.
 void ResolveBatchParts(const AskedSettings& fields, BatchSpec& batch, Assumptions& assumptions) {
   const std::optional<int64_t>& micro = fields.micro_batch;
   const std::optional<int64_t>& accum = fields.grad_accum;
@@ -76,7 +76,7 @@ void ResolveBatchParts(const AskedSettings& fields, BatchSpec& batch, Assumption
     if (!accum) Assume(assumptions, "⟦grad_accum⟧ 1");
     return;
   }
-  // With both given this checks the product; else it is what the missing part must divide into.
+  // With both given the batch must equal this product; else it must be a multiple of it.
   const bool find_accum = micro.has_value() && !accum;
   const bool find_micro = !micro;
   const auto exact = static_cast<__int128>(batch.data_ranks()) *
@@ -112,7 +112,7 @@ void ResolveBatchParts(const AskedSettings& fields, BatchSpec& batch, Assumption
 }
 
 [[noreturn]] void FailWithoutNetwork(const Cluster& cluster, const HardwareProfile& hardware) {
-  // A profile of one GPU may have a neighbour with several in one machine: "2x-rtx4090".
+  // A profile of one GPU may have a variant with several in one machine: "2x-rtx4090".
   const std::vector<std::string> names = ProfileNames();
   const std::string machine = fmt::format("{}x-{}", cluster.gpus, hardware.name);
   const bool known = std::find(names.begin(), names.end(), machine) != names.end();
@@ -133,7 +133,7 @@ void CheckDtype(Dtype dtype, const HardwareProfile& hardware, std::string_view o
   }
 }
 
-// Masters that are named by a dtype are of that one.
+// Checks that masters named by a dtype have that dtype.
 void CheckMastersName(const AskedSettings& fields, Dtype dtype) {
   const Given<MasterWeights>& masters = fields.master_weights;
   if (!masters || ParseMasterWeights(masters.text, dtype)) return;
@@ -144,7 +144,7 @@ void CheckMastersName(const AskedSettings& fields, Dtype dtype) {
                                     : "");
 }
 
-// --communication-dtype, for stages that are not known yet.
+// Sets --communication-dtype for stages that are not known yet.
 void SetSentDtype(const AskedSettings& fields, PrecisionConfig& precision) {
   const Given<Dtype>& asked = fields.communication_dtype;
   const Dtype compute = precision.dtype;
@@ -163,7 +163,7 @@ void SetSentDtype(const AskedSettings& fields, PrecisionConfig& precision) {
   precision.fp32_reduction = *asked == Dtype::kF32 && compute != Dtype::kF32;
 }
 
-// Sequence length and batch; parts that are left out are 1.
+// Resolves sequence length and batch; missing parts are 1.
 BatchSpec ResolveBatch(const Request& request, const ModelSpec& model, int gpus,
                        Assumptions& assumptions) {
   BatchSpec batch;
@@ -178,7 +178,7 @@ BatchSpec ResolveBatch(const Request& request, const ModelSpec& model, int gpus,
   return batch;
 }
 
-// Stages, offloads and recompute of a model of so many layers; what is left out is `otherwise`.
+// Resolves stages, offloads and recompute for a model of `layers`; missing ones are `otherwise`.
 ChoiceSpace ResolveChoices(const Request& request, int64_t layers, ChoiceSpace otherwise,
                            Assumptions& assumptions) {
   const AskedSettings& fields = request.settings;
@@ -269,7 +269,7 @@ AskedSettings InSequences(AskedSettings fields, int64_t seq_len, int gpus, int s
       ThrowUsage("⟦global_batch⟧ {} and ⟦global_batch_tokens⟧ {} are both given; leave one out",
                  fields.global_batch.text, tokens.text);
     }
-    // Of __int128: each factor may be two billion.
+    // __int128, because each factor may be two billion.
     const auto unit = static_cast<__int128>(seq_len) * groups * fields.micro_batch.value_or(1) *
                       fields.grad_accum.value_or(1);
     const std::string parts = fmt::format(
@@ -294,7 +294,7 @@ AskedSettings InSequences(AskedSettings fields, int64_t seq_len, int gpus, int s
     fields.global_batch.text = std::to_string(*fields.global_batch);
     return fields;
   }
-  // Ten times the largest batches that were published; but a GPU may have some sequences each.
+  // Ten times the largest published batches; but each GPU may have some sequences.
   constexpr int64_t kManyTokens = int64_t{1} << 27;
   constexpr int64_t kFewEach = 64;
   const Given<int64_t>& sequences = fields.global_batch;
@@ -467,7 +467,7 @@ std::vector<TrainSetup> ResolveSetups(const Request& request, const ModelSpec& m
       SetupsInGroups(request.settings, base,
                      ResolveChoices(request, model.layers, std::move(otherwise), assumptions),
                      GpusPerNode(request.cluster, hardware, gpus), assumptions);
-  // Each has its own devices, which `base` has not.
+  // Each setup has its own devices, which `base` lacks.
   if (request.settings.pin_memory == PinMemory::kOff) {
     for (TrainSetup& setup : setups) UsePageableMemory(setup.zero);
   }
@@ -581,7 +581,7 @@ void RefuseAttention(const Runtime& runtime, const ModelSpec& model, Dtype dtype
     return;
   const bool half = dtype != Dtype::kF32;
   if (half && attention == TorchAttention::kEager) return;
-  // scaled_dot_product_attention takes other kernels where there is no FlashAttention.
+  // scaled_dot_product_attention uses other kernels if FlashAttention is not available.
   const bool flash = ComputeCapability(hardware.gpu.architecture) >= 80;
   if (half && !flash && attention == TorchAttention::kSdpa) return;
   if (half && !flash) {

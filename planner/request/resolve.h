@@ -1,4 +1,5 @@
-// Turns the fields of a request into what is planned or run. All throw Error(kUsage).
+// Converts the fields of a request to the inputs of planning or running. All functions throw
+// Error(kUsage).
 #pragma once
 
 #include <cstdint>
@@ -20,153 +21,156 @@
 
 namespace zeroplan {
 
-// What resolving assumed ("⟦micro_batch⟧ 1") and other lines for the user.
+// Values that resolving assumed ("⟦micro_batch⟧ 1"), and other lines for the user.
 struct Assumptions {
   std::vector<std::string> assumed;
   std::vector<std::string> notes;
-  std::optional<int> named_gpus;     // that the hardware's name says: "8xh100"
-  std::optional<int> detected_gpus;  // of this machine, where it gives the hardware profile
-  std::string first;    // what an answer begins with, as all of it rests on that; "" for nothing
-  bool logged = false;  // what the model's config.json is not trained with; it is not said again
+  std::optional<int> named_gpus;     // from the hardware's name: "8xh100"
+  std::optional<int> detected_gpus;  // set if this machine supplies the hardware profile
+  std::string first;    // first line of an answer, if all of it depends on that; "": none
+  bool logged = false;  // ignored settings of the model's config.json are already reported
 };
 
-// Tokens a sequence of a model that is derived from `params`, unless `seq_len` says.
+// Sequence length of a model that is derived from `params`, unless `seq_len` is set.
 inline constexpr int64_t kDerivedSeqLen = 1024;
-// The sequence length for a model that takes longer ones: what such models are mostly trained with.
+// Default sequence length for a model that supports longer ones: most such models are trained with
+// it.
 inline constexpr int64_t kLongestUsualSeqLen = 4096;
-// From so many tokens on a plan searches mixes of homes of activations where nobody says.
+// From this length on a plan searches mixes of homes of activations, unless the request sets them.
 inline constexpr int64_t kLongSequence = 8192;
-// The family that was asked for, else the first there is.
+// The family that the request names, else the first.
 const ModelFamily& FamilyOf(const ModelFields& fields);
-// `seq_len`: of a model that is derived from `params`; another one that computes its positions has
-// so many at least, and a note says so. `runtime`: what it is planned for; models that zeroplan
-// does not train are refused for its own.
+// `seq_len`: for a model that is derived from `params`. Another model that computes its positions
+// gets at least that many, and a note reports it. `runtime`: the program that trains; zeroplan's
+// own refuses models that it does not train.
 ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
                        Assumptions& assumptions, const Runtime& runtime = OwnExecutor());
-// Which models that zeroplan does not train `runtime` takes.
+// Returns which models that zeroplan does not train `runtime` accepts.
 OtherModels OthersFor(const ModelFields& fields, const Runtime& runtime);
-// Fills fields of the recipe that are not given as the config's "_zeroplan" says them, which `plan`
-// wrote, for a runtime that reads such configs; notes say what is taken and what differs.
+// Sets unset fields of the recipe from the config's "_zeroplan", which `plan` wrote, if the runtime
+// reads DeepSpeed configs. Notes report which fields were set and which differ.
 void TakeConfigRecipe(Request& request, Assumptions& assumptions);
-// Sets the sizes that `config` leaves to "auto" as transformers' Trainer and accelerate do before
-// DeepSpeed sees them; a note names them.
+// Sets the sizes that `config` leaves to "auto" as transformers' Trainer and accelerate set them
+// before DeepSpeed reads them. A note names them.
 void TakeTrainerSizes(const ConfigDocument& config, const ModelSpec& model, ZeroConfig& zero,
                       Assumptions& assumptions);
-// Sets what of `recipe` is open as the code of a model that zeroplan does not train has it, and
-// refuses what is not known of it.
+// Sets unset parts of `recipe` to match the code of a model that zeroplan does not train. Refuses
+// parts that are not modelled for it.
 void SetCodeOfOthers(const AskedSettings& fields, const ModelSpec& model, TorchRecipe& recipe);
-// The model as a folder; "" where it is a preset, a file or not given.
+// The folder of the model; "" if the model is a preset, a file or not given.
 std::string FolderOfModel(const ModelFields& fields);
-// Whether the bandwidth of this machine's memory is measured, where no profile is named and 'hw
-// measure' kept nothing of this machine. It takes a fraction of a second of all cores.
+// Whether to measure the bandwidth of this machine's memory if no profile is named and 'hw measure'
+// stored nothing for this machine. That occupies all cores for a fraction of a second.
 enum class MeasureHost : uint8_t { kNo, kYes };
-// The profile that is named; else that of the machine which `fields.find` finds; else the default
-// one. With the links that are named. `cluster` says how many are wanted of a card that is named
-// alone: they are one machine's, unless a network or GPUs a node are given.
+// The named profile; else the profile of the machine that `fields.find` finds; else the default
+// one. Named links replace the profile's. `cluster` sets the number of GPUs if only a card is
+// named. These GPUs are in one machine, unless a network or GPUs per node are given.
 HardwareProfile ResolveHardware(const HardwareFields& fields, const ClusterFields& cluster,
                                 Assumptions& assumptions, MeasureHost measure = MeasureHost::kNo);
-// The same fields for a question that is resolved many times: its copies look at this machine once.
+// The same fields with a `find` that looks at this machine once, for a request that is resolved
+// many times.
 HardwareFields FoundOnce(HardwareFields fields);
-// How programs of `model` in `dtype` are lowered for such GPUs: for CUDA, keeping attention's
-// scores where no other kernel takes its heads.
+// Options to lower programs of `model` in `dtype` for such GPUs: the backend is CUDA, and attention
+// materializes its scores if no fused kernel supports its heads.
 LowerOptions GpuLowerOptions(const ModelSpec& model, Dtype dtype, const GpuProfile& gpu);
 Cluster ResolveCluster(const Request& request, const HardwareProfile& hardware,
                        Assumptions& assumptions);
 
-// The sequence length: `seq_len`, else the model's. Throws if it is more than the model's positions
-// or its window.
+// The sequence length: `seq_len`, else the model's. Throws if it exceeds the model's positions or
+// its window.
 int64_t ResolveSeqLen(const Request& request, const ModelSpec& model, Assumptions& assumptions);
-// `fields` with `global_batch_tokens` as `global_batch`, in sequences of `seq_len`. Throws where
-// that is not a whole number of them for each of `gpus`, or of groups of these that share
-// sequences, and where `global_batch` is so large that its number must have been tokens.
+// `fields` with `global_batch_tokens` converted to `global_batch`, in sequences of `seq_len`.
+// Throws if the tokens are no whole number of sequences for each of `gpus`, or for each group of
+// GPUs that share sequences. Throws if `global_batch` is so large that it must be a number of
+// tokens.
 AskedSettings InSequences(AskedSettings fields, int64_t seq_len, int gpus, int sequence_ranks = 1);
-// Throws where a number of GPUs that are to share sequences cannot.
+// Throws if one of the given numbers of GPUs cannot share a sequence.
 void CheckSequenceRanks(const Given<std::vector<int>>& given, const Runtime& runtime,
                         const ModelSpec& model, int64_t seq_len, int gpus);
-// sequence_parallel_size of a config; 1 where there is none.
+// sequence_parallel_size of a config; 1 if it is not set.
 int ConfigSequenceRanks(const ConfigDocument& config);
-// What a run in such batches is to come to. `fixed_rows`: as SequencesAsked.
+// The goal of a run in such batches. `fixed_rows`: as SequencesAsked.
 RunGoal ResolveGoal(const GoalFields& fields, const BatchSpec& batch, const GpuProfile& gpu,
                     bool fixed_rows = true);
-// How the run is interrupted; unset: nobody says. Throws for what has no effect without that.
+// The interruptions of a run; unset: the request has none. Throws for fields that have no effect
+// without them.
 std::optional<Interruptions> ResolveInterruptions(const GoalFields& fields);
-// Says what is assumed of a restart. Refuses interruptions of programs whose saves are not
+// Notes the assumed time of a restart. Refuses interruptions for programs whose saves are not
 // predicted.
 void AssumeRestart(const Request& request, Assumptions& assumptions);
-// ⟦async_save⟧ of a plan; where nobody says, auto for a run that is interrupted, which saves often,
-// else off. The second says it where it is assumed.
+// ⟦async_save⟧ of a plan. If it is not given, auto for a run with interruptions, because that saves
+// often, else off. The second function notes an assumed auto.
 AsyncSave AsyncSaveOf(const Request& request);
 void AssumeAsyncSave(const Request& request, Assumptions& assumptions);
-// `dtype`, or `otherwise`.
+// The default dtype is `otherwise`.
 PrecisionConfig ResolvePrecision(const AskedSettings& fields, const HardwareProfile& hardware,
                                  Dtype otherwise, Assumptions& assumptions);
 
-// What the fields say of products of eight bits, of a run in precision.dtype.
+// Sets FP8 matmuls from the fields, for a run in precision.dtype.
 void SetFp8(const AskedSettings& fields, PrecisionConfig& precision);
-// Refuses a ⟦matmul_dtype⟧ that is the name of another dtype than the run's.
+// Refuses a ⟦matmul_dtype⟧ that names a dtype other than the run's.
 void CheckMatmulName(const AskedSettings& fields, Dtype dtype);
-// Refuses products of eight bits that neither the model nor the GPU has.
+// Refuses FP8 matmuls that the model or the GPU does not support.
 void CheckFp8(const Request& request, const PrecisionConfig& precision, const ModelSpec& model,
               const GpuProfile& gpu);
-// Why a search takes no products of eight bits in a run of `dtype`, and what to do, as a message
-// ends: "is not allowed in fp32; use ⟦dtype⟧ bf16, or leave it out"; "" where it may.
+// The reason why a search cannot use FP8 matmuls in a run of `dtype`, and a remedy, as the end of a
+// message: "is not allowed in fp32; use ⟦dtype⟧ bf16, or leave it out"; "" if it can.
 std::string WhyNoFp8(const ModelSpec& model, Dtype dtype, const GpuProfile& gpu, Fp8Recipe recipe);
 
-// Refuses what the fields say of recompute and homes that has no effect, or that the runtime has
-// not.
+// Refuses fields of recompute and homes that have no effect, or that the runtime lacks.
 void CheckRecomputeFields(const Request& request);
-// `recompute`, a kind of all layers of a model of so many, with what the fields say beside the
-// kind: of which layers it is, what is of those above, where what is kept lies.
+// Adds the other recompute fields to `recompute`, a kind for all of `layers` layers: the layers
+// that it covers, the kind for the layers above, and the home of activations.
 RecomputeConfig WithRecomputeFields(RecomputeConfig recompute, const Request& request,
                                     int64_t layers);
-// GPUs of a node, of `gpus` in all.
+// GPUs per node for `gpus` in all.
 int GpusPerNode(const ClusterFields& cluster, const HardwareProfile& hardware, int gpus);
-// The groups that are asked for, of `gpus` GPUs, of which so many share a node: all ranks one group
-// where that is what a number comes to. Throws where they tile no nodes.
+// The groups that the request sets, for `gpus` GPUs. A number that equals `gpus` means one group of
+// all ranks. Throws if the groups do not tile nodes.
 Grouping ResolveGrouping(const AskedSettings& fields, int gpus, int gpus_per_node);
-// The ranks of groups that tile nodes: of a message.
+// The sizes of groups that tile nodes, for messages.
 std::string GroupsText(int gpus, int gpus_per_node);
-// ⟦across_groups⟧ is given where there are no groups.
+// Throws because ⟦across_groups⟧ is given without groups.
 [[noreturn]] void ThrowWithoutGroups(const AskedSettings& fields, int gpus, int gpus_per_node);
-// EnumerateSetups with the groups of `fields`; notes which stages that were named go without them.
+// EnumerateSetups with the groups of `fields`. A note names the requested stages that do not
+// support them.
 std::vector<TrainSetup> SetupsInGroups(const AskedSettings& fields, const TrainSetup& base,
                                        ChoiceSpace space, int gpus_per_node,
                                        Assumptions& assumptions);
 
-// The choices that are asked for, all that can run. Of what they leave out, batch parts are 1, and
-// `dtype` and `otherwise` say the rest.
+// All choices of the request that can run. Batch parts default to 1, the dtype to `dtype`, and the
+// rest to `otherwise`.
 std::vector<TrainSetup> ResolveSetups(const Request& request, const ModelSpec& model,
                                       const HardwareProfile& hardware, int gpus, Dtype dtype,
                                       ChoiceSpace otherwise, Assumptions& assumptions);
-// The one setup of the config, which may add to `recipe`. `says_states`: ReadResult's.
+// The one setup of the config. May add to `recipe`. `says_states`: ReadResult's.
 TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
                          const HardwareProfile& hardware, int gpus, Assumptions& assumptions,
                          TorchRecipe* recipe = nullptr, bool* says_states = nullptr);
 
-// Throws Error(kUsage) naming the field that the runtime asked for does not have.
+// Throws Error(kUsage) naming a field that the request's runtime lacks.
 void RefuseForRuntime(const Request& request);
-// Throws Error(kUsage) where PyTorch has no such attention on the GPU, or none that is modelled.
+// Throws Error(kUsage) if PyTorch has no such attention on the GPU, or none that is modelled.
 void RefuseAttention(const Runtime& runtime, const ModelSpec& model, Dtype dtype,
                      TorchAttention attention, const HardwareProfile& hardware);
 
-// A request's values for the reader of a DeepSpeed config: all but the model's layers and whether
-// the reader is strict. Throws as InSequences.
+// A request's values for the reader of a DeepSpeed config, except the model's layers and whether
+// the reader is strict. Throws as InSequences does.
 ReadContext ConfigContext(const AskedSettings& fields, const HardwareProfile& hardware, int gpus,
                           int64_t seq_len, int sequence_ranks = 1);
 
-// What estimate and plan say beside their answer.
+// Notes of estimate and plan in addition to their answer.
 
-// What other states than fp32 cost in accuracy.
+// Notes the accuracy that states other than fp32 cost.
 void NoteStates(const TrainSetup& setup, Assumptions& assumptions);
 
-// Which products are of eight bits, a paragraph; "" where none are asked for.
+// A paragraph about which matmuls run in FP8; "" if none do.
 std::string Fp8Text(const ModelSpec& model, const TrainSetup& setup);
 void NoteFp8(const ModelSpec& model, const TrainSetup& setup, Assumptions& assumptions);
 
-// One paragraph where attention is not one call of cuDNN's fused kernel: what runs instead, why,
-// and what to change; else "". `lower`: what `setup` is lowered with, for CUDA. `ordered_program`:
-// whether it was lowered as deterministic, which a plan that `train
-// --deterministic` runs may not have been.
+// One paragraph if attention is not one call of cuDNN's fused kernel: what runs instead, the reason
+// and a remedy; else "". `lower`: the options to lower `setup` for CUDA. `ordered_program`: whether
+// it was lowered as deterministic. A plan for `train --deterministic` may not have been.
 std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup,
                           const LowerOptions& lower, const GpuProfile& gpu, bool ordered_program);
 inline std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup,
@@ -174,31 +178,30 @@ inline std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup
   return AttentionNote(model, setup, lower, gpu, setup.deterministic);
 }
 
-// Why attention within packed documents would run on plain kernels on this GPU: "cuDNN takes packed
-// documents from compute capability 9.0 on, the GPU has 8.9". "" where it would not, or where whole
-// rows run on slow kernels too (fp32).
+// The reason why attention within packed documents would run on plain kernels on this GPU: "cuDNN
+// takes packed documents from compute capability 9.0 on, the GPU has 8.9". "" if it would not, or
+// if whole rows run on slow kernels too (fp32).
 std::string PlainWithinDocuments(const ModelSpec& model, const TrainSetup& setup,
                                  const GpuProfile& gpu);
 
-// Adds notes where attention is not cuDNN's fused kernel in one call, and where products are not
-// tuned.
+// Adds notes if attention is not cuDNN's fused kernel in one call, and if matmuls are not tuned.
 void NoteKernels(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& lower,
                  const HardwareProfile& hardware, bool ordered_program, Assumptions& assumptions);
-// Adds a note of the guessed figures that these setups' times rest on (hwprofiles/guesses.h).
+// Adds a note of the guessed figures that the times of `setups` depend on (hwprofiles/guesses.h).
 void NoteGuesses(const HardwareProfile& hardware, const Cluster& cluster,
                  std::span<const TrainSetup> setups, Assumptions& assumptions);
-// Applies the packing: with documents the program has their borders, and a note says where that
-// runs.
+// Applies the packing: with documents the program has their borders, and a note names the programs
+// that support that.
 void ApplyPacking(const Request& request, LowerOptions& lower, Assumptions& assumptions);
-// Names as assumed that gradients of several micro-steps are summed in 16 bits, where nobody said
-// so.
+// Adds to the assumptions that gradients of several micro-steps are summed in 16 bits, if the
+// request leaves it open.
 void AssumeSums(const Request& request, std::span<const TrainSetup> setups,
                 Assumptions& assumptions);
-// Adds a note where sums in fp32 that a setup asks for change nothing.
+// Adds a note if a setup's sums in fp32 change nothing.
 void NoteIdleSums(std::span<const TrainSetup> setups, Assumptions& assumptions);
 
-// Drops what a config's reader said of zeroplan's own executor, which says nothing of another
-// program.
+// Drops notes of a config's reader about zeroplan's own executor, because they do not apply to
+// another program.
 void DropOwnNotes(const Request& request, Assumptions& assumptions);
 
 }  // namespace zeroplan

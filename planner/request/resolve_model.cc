@@ -1,5 +1,5 @@
-// Which model is meant: by name, folder or size, with what is frozen of it and its adapters; and
-// what is to be said of one that zeroplan does not train.
+// Resolves the model: by name, folder or size, with its frozen parts and its adapters. Adds notes
+// about a model that zeroplan does not train.
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
@@ -30,7 +30,7 @@ const ModelFamily& FamilyOf(const ModelFields& fields) {
 
 namespace {
 
-// Names the tower of a model that sees, for ⟦freeze⟧.
+// The pattern of a vision tower's names, for ⟦freeze⟧.
 std::string VisionPattern(const ModelSpec& model) {
   for (const ParamTensor& tensor : BuildParamTable(model)) {
     const size_t at = tensor.name.find("vis");
@@ -41,7 +41,7 @@ std::string VisionPattern(const ModelSpec& model) {
   return "";
 }
 
-// What is not exact of a model that zeroplan does not train.
+// Notes the approximations of a model that zeroplan does not train.
 void NoteOthers(const ModelSpec& model, Assumptions& assumptions) {
   const PlannedCode* code = model.family->planned();
   if (code == nullptr) return;
@@ -108,7 +108,7 @@ ModelSpec NamedOrDerived(const ModelFields& fields, const Given<int64_t>& seq_le
   return model;
 }
 
-// A longer sequence than the model was made for, where positions are computed.
+// Allows sequences longer than the model was made for, if its positions are computed.
 void RaisePositions(const Given<int64_t>& seq_len, ModelSpec& model, Assumptions& assumptions) {
   if (!seq_len || *seq_len <= model.positions || model.family->learned_positions()) return;
   assumptions.notes.push_back(fmt::format(
@@ -118,7 +118,7 @@ void RaisePositions(const Given<int64_t>& seq_len, ModelSpec& model, Assumptions
   model.positions = *seq_len;
 }
 
-// ⟦method⟧ and the options of adapters.
+// Applies ⟦method⟧ and the options of adapters.
 void SetAdapters(const ModelFields& fields, ModelSpec& model, Assumptions& assumptions) {
   const LoraFields& lora = fields.lora;
   const bool any = lora.given();
@@ -160,7 +160,7 @@ void SetAdapters(const ModelFields& fields, ModelSpec& model, Assumptions& assum
   CheckAdapters(model, "⟦lora_targets⟧, ⟦lora_save⟧, ⟦lora_tokens⟧");
 }
 
-// Of what PyTorch programs train a tower that sees can be frozen, with what projects its images.
+// Only a vision tower, with its projector, can be frozen in a model of PyTorch programs.
 void CheckFrozenFor(const Runtime& runtime, const ModelSpec& model) {
   if (!runtime.facts().trains_planned_models || model.frozen.empty()) return;
   const PlannedCode* code = model.family->planned();
@@ -182,7 +182,7 @@ void CheckFrozenFor(const Runtime& runtime, const ModelSpec& model) {
   }
 }
 
-// Images stand in a sequence, with all their tokens.
+// Checks that a sequence has room for all tokens of its images.
 void CheckImages(const ModelSpec& model, int64_t seq_len) {
   const PlannedCode* code = model.family->planned();
   if (code == nullptr || !code->vision.present()) return;
@@ -206,9 +206,9 @@ void TakeConfigRecipe(Request& request, Assumptions& assumptions) {
   const JsonNode* own = config.root().Find("_zeroplan");
   std::vector<std::string> taken;
   for (const SettingRow* row : kSettingRows) {
-    // The reader of the config reads that one.
+    // The config's reader reads that setting.
     if (row->group != SettingGroup::kRecipe || row == &setting::optimizer_in_backward) continue;
-    // What is no text is reported by that reader.
+    // That reader also reports values that are not text.
     const JsonNode* node = own != nullptr && own->is_object() ? own->Find(row->name) : nullptr;
     const std::string text = node != nullptr && node->is_string() ? node->scalar.text() : "";
     if (text.empty() || text == "none") continue;
@@ -246,7 +246,7 @@ void TakeTrainerSizes(const ConfigDocument& config, const ModelSpec& model, Zero
   if (section == nullptr || !section->is_object()) return;
   const auto hidden = static_cast<uint64_t>(model.hidden);
   std::vector<std::string> taken;
-  // transformers' HfTrainerDeepSpeedConfig.trainer_config_finalize, accelerate's alike.
+  // transformers' HfTrainerDeepSpeedConfig.trainer_config_finalize; accelerate's rule is the same.
   const auto take = [&](const char* key, uint64_t& size, uint64_t of_trainer) {
     const JsonNode* value = section->Find(key);
     if (value == nullptr || !value->is_string() || !(value->scalar == "auto")) return;

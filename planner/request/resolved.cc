@@ -27,7 +27,7 @@ void Pin(const std::optional<std::vector<T>>& values, std::vector<T>& list) {
   if (values) list = *values;
 }
 
-// Rows with a disk that nobody named: what it is taken for.
+// Notes the assumed disk of rows that use one although nobody named it.
 void NoteDisk(const EstimateInputs& inputs, const Request& request, const HardwareProfile& hardware,
               Assumptions& assumptions) {
   if (request.cluster.nvme_capacity || request.hardware.nvme_drives) return;
@@ -48,7 +48,7 @@ void NoteDisk(const EstimateInputs& inputs, const Request& request, const Hardwa
   }
 }
 
-// What predictions of another runtime than zeroplan's own executor take for granted.
+// Notes the assumptions behind predictions of other runtimes than zeroplan's own executor.
 void NoteRuntime(const Request& request, const EstimateInputs& inputs, Assumptions& assumptions) {
   DropOwnNotes(request, assumptions);
   if (!request.config.given() && inputs.runtime->reads_deepspeed_config()) {
@@ -63,7 +63,7 @@ void NoteRuntime(const Request& request, const EstimateInputs& inputs, Assumptio
       fmt::format("Profile {} lacks {}: step times are left out.", inputs.hardware->name, lacks));
 }
 
-// What is estimated where nobody says: without disks where the profile has no rates of any.
+// The default space of an estimate: without disks if the profile has no rates for them.
 ChoiceSpace SpaceOf(const Runtime& runtime, const Request& request, const HardwareProfile& hardware,
                     Assumptions& assumptions) {
   ChoiceSpace space = runtime.EstimateSpace();
@@ -161,7 +161,7 @@ void ResolvedPlan::CheckDeepSpeedCan(ConfigFormat format) const {
   const std::vector<Candidate> groups = Groups(inputs_.space);
   const auto can = [&](const Candidate& group) { return why_not(group).empty(); };
   if (!groups.empty() && std::none_of(groups.begin(), groups.end(), can)) {
-    // Some are refused for more than one reason; the fewest are what all have in common.
+    // Some have several reasons; the shortest text has the reasons that all have in common.
     std::string cannot = why_not(groups.front());
     for (const Candidate& group : groups) {
       std::string why = why_not(group);
@@ -205,10 +205,10 @@ void ResolvedPlan::CheckRuntimeCan(ConfigFormat format) const {
   for (const TrainSetup& setup : setups) {
     std::string cannot = runtime.FormatCannot(format, setup);
     if (cannot.empty()) return;
-    // Some are refused for more than one reason; the fewest are what all have in common.
+    // Some have several reasons; the shortest text has the reasons that all have in common.
     if (cannot.size() < fewest.size()) fewest = std::move(cannot);
   }
-  // One that the runtime itself cannot do either is the runtime's to refuse.
+  // If the runtime itself cannot run the one setup, the error is the runtime's.
   if (setups.size() == 1) {
     runtime.Judge({inputs_.model, inputs_.lower, inputs_.recipe, &hardware_})
         ->Estimate(setups.front(), inputs_.clusters.front().cluster);
@@ -343,7 +343,7 @@ void ResolvedPlan::CheckGroups() const {
         choice.across_groups.text);
   }
   Candidate first;
-  first.gpus = space.gpus.back();  // every group asked for divides these
+  first.gpus = space.gpus.back();  // every requested group divides these
   first.sequence_ranks = space.sequence_ranks.front();
   first.states = space.states.front();
   first.products = space.products.front();
@@ -359,7 +359,7 @@ void ResolvedPlan::CheckBatch(Assumptions& assumptions) {
   const SearchSpace& space = inputs_.space;
   if (!global) {
     if (space.grad_accums.size() > 1 || space.micro_batches.size() > 1) {
-      // The smallest batch is searched however many sequences it has.
+      // The smallest batch is searched, regardless of its number of sequences.
       const int64_t least = cluster_.gpus / space.sequence_ranks.front() *
                             space.micro_batches.front() * space.grad_accums.front();
       const int64_t most = std::max(space.max_step_sequences, least);
@@ -377,7 +377,7 @@ void ResolvedPlan::CheckBatch(Assumptions& assumptions) {
   }
   if (AnyBatch(space)) return;
   const int shared = space.sequence_ranks.back();
-  // Of __int128: each factor may be two billion.
+  // __int128, because each factor may be two billion.
   const auto unit = static_cast<__int128>(cluster_.gpus / shared) *
                     request_.settings.micro_batch.value_or(1) *
                     request_.settings.grad_accum.value_or(1);
@@ -401,7 +401,7 @@ void ResolvedPlan::LeaveOutDisks(Assumptions& assumptions) {
   };
   const AskedSettings& choice = request_.settings;
   const std::optional<Figure>& write = hardware_.node.nvme_write;
-  // A figure that was measured counts in a file of the user's: a built-in one is another machine's.
+  // A measured figure counts if it is from a user's file: built-in ones are of other machines.
   const bool measured =
       write && write->source == FigureSource::kMeasured && hardware_.source != "built in";
   if (request_.cluster.nvme_capacity || request_.hardware.nvme_drives ||
@@ -409,7 +409,7 @@ void ResolvedPlan::LeaveOutDisks(Assumptions& assumptions) {
     return;
   }
   zeroplan::LeaveOutDisks(inputs_.space);
-  // Where speed decides, a disk wins only where nothing else fits; then the message says so.
+  // If speed decides, a disk wins only if nothing else fits; then the message names it.
   if (inputs_.objective != Objective::kThroughput) {
     assumptions.notes.push_back(
         "Disks: none was named, so none is searched; ⟦nvme_capacity⟧ or ⟦offload_optimizer⟧ nvme "
@@ -464,7 +464,7 @@ void ResolvedPlan::PinRecompute() {
   const Given<int>& every = choice.checkpoint_every;
   CheckRecomputeFields(request_);
   const bool one_home = request_.settings.offload_activations || choice.offload_activation_layers;
-  // Mixes are little faster where sequences are short, and take longer to search.
+  // Mixes gain little speed if sequences are short, and take longer to search.
   const bool of_long = inputs_.base.batch.seq_len >= kLongSequence && !space.mixes.empty();
   const Checkpointing kind =
       choice.checkpointing.value_or(every                  ? Checkpointing::kFull
@@ -523,7 +523,7 @@ void ResolvedPlan::FromConfig(Assumptions& assumptions) {
   space.offload_param = {fixed.param};
   space.recompute = {fixed.recompute};
   space.mixes.clear();
-  // What the config leaves open of these lowers to the first value of the space.
+  // Buckets that the config leaves open lower to the first value of the space.
   if (fixed.buckets.reduce != kAuto || fixed.buckets.prefetch != kAuto) {
     for (Buckets& buckets : space.buckets) {
       if (fixed.buckets.reduce != kAuto) buckets.reduce = fixed.buckets.reduce;

@@ -1,4 +1,4 @@
-// From a request to what is estimated or searched.
+// Converts a request to the inputs of an estimate or a search.
 #pragma once
 
 #include <cstdint>
@@ -12,36 +12,36 @@
 
 namespace zeroplan {
 
-// Where a plan with disks swaps to, unless it says.
+// The default swap folder of a plan with disks.
 inline constexpr const char* kSwapFolder = "/local_nvme";
 
 void LeaveOutDisks(SearchSpace& space);
 
-// Everything a search needs, with the cost models it points to.
+// All inputs of a search, with the cost models that they point to.
 class ResolvedPlan {
  public:
-  // Reads what it is trained on, where it has that, and settles its packing (data_fields.h). Throws
-  // Error(kUsage) naming the field or the config's line; so too where `request` is for
-  // a config that can say none of the choices.
+  // Reads the training data, if there is any, and decides its packing (data_fields.h). Throws
+  // Error(kUsage) naming the field or the config's line, also if `request` is for a config that can
+  // express none of the choices.
   ResolvedPlan(const PlanRequest& request, Assumptions& assumptions);
-  // On the machine that was found for `like`, where `request` names none. Throws as the other.
+  // Uses the machine that was found for `like` if `request` names none. Throws as the other does.
   ResolvedPlan(const PlanRequest& request, const ResolvedPlan& like, Assumptions& assumptions);
   ResolvedPlan(const ResolvedPlan&) = delete;
   ResolvedPlan& operator=(const ResolvedPlan&) = delete;
 
-  // As it was asked, with the data that was read and its packing.
+  // The request, with the data that was read and its packing.
   const PlanRequest& asked() const { return asked_; }
   const SearchInputs& inputs() const { return inputs_; }
-  // What would be searched if nothing were pinned.
+  // The search space without the request's restrictions.
   const SearchSpace& full() const { return full_; }
   const HardwareProfile& hardware() const { return hardware_; }
-  // The GPUs that share each sequence in `space` where nobody says: one each, and all numbers that
-  // may only where no GPU could have a sequence of its own.
+  // Sets in `space` the number of GPUs that share a sequence, for a request that leaves it open:
+  // one. If there are fewer sequences than GPUs, all numbers that can.
   void UnaskedSequences(SearchSpace& space) const;
   SearchCluster ClusterOf(int gpus);
-  // Puts into `inputs` the machines that a plan for `gpus` GPUs would be for, or for as many more
-  // as fill the last node: of a card that is named alone, a host with more of it. This outlives
-  // `inputs`. Throws Error(kUsage) for more than the hardware goes to.
+  // Puts into `inputs` the machines of a plan for `gpus` GPUs, or for as many more as fill the last
+  // node. If only a card is named, that is a host with more cards. REQUIRES: this object outlives
+  // `inputs`. Throws Error(kUsage) if the hardware does not support so many.
   void SetMoreGpus(int gpus, SearchInputs& inputs);
 
  private:
@@ -50,27 +50,27 @@ class ResolvedPlan {
   // Keys that the config sets stay; keys that it leaves to "auto" are searched.
   void FromConfig(Assumptions& assumptions);
   void CheckBatch(Assumptions& assumptions);
-  // Leaves disks out that nobody named or measured.
+  // Removes disks that nobody named or measured.
   void LeaveOutDisks(Assumptions& assumptions);
-  // What ⟦allow⟧ adds to the states that are said; after the base's precision is known.
-  // `by_config`: whether the config says some.
+  // Adds the states of ⟦allow⟧ to the request's own. REQUIRES: the base's precision is set.
+  // `by_config`: whether the config sets states.
   void AllowStates(bool by_config);
-  // The same of products. Where a field says FP8 the space has Fp8Kinds of it.
+  // The same for matmuls. If a field sets FP8 the space has its Fp8Kinds.
   void AllowProducts(bool by_config);
   void PinSequences();
   void SearchSequences(Assumptions& assumptions);
   void PinGroups();
-  // Throws where groups that are asked for go with nothing else that is.
+  // Throws if nothing else in the request allows its groups.
   void CheckGroups() const;
   void PinOptimizer();
   void PinRecompute();
-  // Leaves out what no config of `format` says. Throws Error(kUsage) where nothing is left.
+  // Removes choices that no config of `format` expresses. Throws Error(kUsage) if none remains.
   void ForConfig(ConfigFormat format);
   void CheckDeepSpeedCan(ConfigFormat format) const;
   void CheckRuntimeCan(ConfigFormat format) const;
 
   PlanRequest asked_;
-  Request request_;  // its batch in sequences
+  Request request_;  // the batch in sequences
   HardwareProfile hardware_;
   Cluster cluster_;
   SearchInputs inputs_;
@@ -79,10 +79,10 @@ class ResolvedPlan {
   std::deque<CostModel> costs_;
 };
 
-// Everything that an estimate of zeroplan's own runtime needs, with the cost model it points to.
+// All inputs of an estimate of zeroplan's own runtime, with the cost model that they point to.
 class ResolvedEstimate {
  public:
-  // Reads data as ResolvedPlan. Throws Error(kUsage) naming the field or the config's line.
+  // Reads data as ResolvedPlan does. Throws Error(kUsage) naming the field or the config's line.
   ResolvedEstimate(Request request, Assumptions& assumptions);
   ResolvedEstimate(const ResolvedEstimate&) = delete;
   ResolvedEstimate& operator=(const ResolvedEstimate&) = delete;

@@ -1,4 +1,4 @@
-// The fields of settings, made of their rows.
+// The fields of settings, made from the rows of settings.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -54,7 +54,7 @@ void Add(FieldSink& sink, const SettingRow& row, OptionsOf of, bool& field, Flag
   sink.Flag(SettingGroupName(row.group), FieldName(row), HelpOf(row, of), field);
 }
 
-// Several numbers are asked for in a search alone.
+// Only a search accepts several numbers.
 std::function<std::vector<int>(const std::string&, std::string_view)> SequenceRanksIn(
     OptionsOf of) {
   if (of == OptionsOf::kPlan) return ParseSequenceRanks;
@@ -192,7 +192,7 @@ RecomputeConfig WithRecomputeFields(RecomputeConfig recompute, const Request& re
   recompute.layers = fields.checkpoint_layers.value_or(0);
   recompute.above = fields.checkpointing_above.value_or(RecomputeKind::kNone);
   const bool offloads = request.settings.offload_activations || fields.offload_activation_layers;
-  // Of another runtime it is a part of the recipe.
+  // For another runtime the offload is a part of the recipe.
   if (offloads && request.runtime.of().facts().offloads_by_layer) {
     recompute.offload = {OffloadDevice::kCpu, fields.offload_activation_layers.value_or(0)};
   }

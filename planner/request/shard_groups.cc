@@ -1,4 +1,4 @@
-// Shard groups of a request.
+// Resolves the shard groups of a request.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -17,7 +17,7 @@ int GpusPerNode(const ClusterFields& cluster, const HardwareProfile& hardware, i
 
 namespace {
 
-// Sizes of groups that are not all GPUs.
+// Sizes of groups that are smaller than the whole cluster.
 std::vector<std::string> SmallerGroups(int gpus, int gpus_per_node) {
   std::vector<std::string> sizes;
   for (int group = 2; group < gpus && sizes.size() < 12; ++group) {
