@@ -26,7 +26,7 @@ struct MethodLimit {
 
 struct MethodChoice {
   TuningMethod method = TuningMethod::kFull;
-  ModelSpec model;           // with its adapters
+  ModelSpec model;           // includes its adapters
   std::optional<Plan> plan;  // the fastest that fits; unset: nothing does
   double gap = 0;            // SearchResult's
   bool gave_up = false;      // SearchResult's: something may fit nevertheless

@@ -76,7 +76,7 @@ void ResolveBatchParts(const AskedSettings& fields, BatchSpec& batch, Assumption
     if (!accum) Assume(assumptions, "⟦grad_accum⟧ 1");
     return;
   }
-  // With both given the batch must equal this product; else it must be a multiple of it.
+  // If both are given the batch must equal this product; else it must be a multiple of it.
   const bool find_accum = micro.has_value() && !accum;
   const bool find_micro = !micro;
   const auto exact = static_cast<__int128>(batch.data_ranks()) *
