@@ -10,7 +10,7 @@
 namespace zeroplan {
 namespace {
 
-// "full", "full/4" by segments of 4 layers, "prod:12+sel" of the first 12, selective above.
+// "full", "full/4" for segments of 4 layers, "prod:12+sel" for the first 12, selective above.
 std::string RecomputeCell(const RecomputeConfig& recompute) {
   constexpr const char* kKinds[] = {"none", "select", "prod", "full"};
   std::string cell = kKinds[static_cast<size_t>(recompute.kind)];
@@ -20,14 +20,14 @@ std::string RecomputeCell(const RecomputeConfig& recompute) {
   return cell;
 }
 
-// "cpu", "cpu:20" of 20 layers.
+// "cpu", "cpu:20" for 20 layers.
 std::string ActivationsCell(const ActivationHome& home) {
   std::string cell(OffloadDeviceName(home.device));
   if (home.layers > 0) cell += fmt::format(":{}", home.layers);
   return cell;
 }
 
-// "8", "8 opt" where the groups share optimizer states, "8 grad" where they share gradients too.
+// "8", "8 opt" if the groups share optimizer states, "8 grad" if they share gradients too.
 std::string GroupCell(const TrainSetup& setup) {
   if (setup.zero.stage == 0) return "-";
   if (!Hybrid(setup)) return "all";
@@ -35,7 +35,7 @@ std::string GroupCell(const TrainSetup& setup) {
   return fmt::format("{}{}", setup.zero.shard_group, kShared[setup.zero.across_stage]);
 }
 
-// What a GPU has of a sequence: "1", "1/4".
+// A GPU's share of a sequence: "1", "1/4".
 std::string SequenceCell(const TrainSetup& setup) {
   const int shared = setup.batch.sequence_ranks;
   return shared == 1 ? "1" : fmt::format("1/{}", shared);

@@ -1,5 +1,5 @@
-// The first columns of every table with a choice in each row, and the line below a table that was
-// cut.
+// The columns that every table with a choice in each row begins with, and the line below a table
+// that lacks columns for want of room.
 #pragma once
 
 #include <string>
@@ -10,20 +10,21 @@
 
 namespace zeroplan {
 
-// Characters that the cells of all rows want; 0: there is no such column.
+// Widths in characters that fit the cells of all rows; 0: there is no such column.
 struct ChoiceWidths {
   size_t group = 0, sequence = 0, activations = 0, recompute = 6;
 
   void Fit(const TrainSetup& setup);
 };
-// Stage, shard groups, what a GPU has of a sequence, homes of states, parameters and activations,
-// recompute. REQUIRES: `widths` fit every setup.
+// Adds stage, shard groups, a GPU's share of a sequence, homes of states, parameters and
+// activations, and recompute. REQUIRES: `widths` fit every setup.
 void AddChoiceColumns(ReportColumns& columns, const ChoiceWidths& widths);
 // The cells of these columns; none is wider than its column.
 std::vector<std::string> ChoiceCells(const TrainSetup& setup, const ChoiceWidths& widths);
 
-// Below a table that a narrow page has cut columns of: which (what LeaveOut returned), and that
-// `elsewhere` ("a wider terminal and ⟦format⟧ json") has them. "" if none was cut.
+// The line below a table that lacks columns on a narrow page. It names them (`left_out`, the result
+// of LeaveOut) and `elsewhere` ("a wider terminal and ⟦format⟧ json"), which has them. "" if no
+// column is left out.
 std::string LeftOutText(const std::string& left_out, const char* elsewhere, size_t columns);
 
 }  // namespace zeroplan

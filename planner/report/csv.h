@@ -1,4 +1,4 @@
-// Values in CSV (RFC 4180).
+// CSV cells (RFC 4180).
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace zeroplan {
 
-// `text` as a cell: quoted where it must be, its quotes doubled.
+// `text` as a cell, with quotes only if it needs them, and with its own quotes doubled.
 inline std::string CsvCell(std::string_view text) {
   if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
   std::string quoted = "\"";

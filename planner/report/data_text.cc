@@ -1,4 +1,4 @@
-// What training data means for a run: how long sequences had better be, steps, the longest batch.
+// The effect of training data on a run: the recommended sequence length, steps, the longest batch.
 #include <fmt/format.h>
 
 #include <string>
@@ -18,14 +18,13 @@ std::string CutText(const SeqLenProposal& of) {
                      FormatPercent(of.cut_tokens));
 }
 
-// Where another length than the plan's had better be trained with, of those that the model was made
-// for.
+// Recommends another sequence length than the plan's if one within the model's positions is better.
 std::string ProposalText(const DataFacts& facts, int64_t positions) {
-  if (facts.packing == Packing::kStream) return "";  // cut anywhere
+  if (facts.packing == Packing::kStream) return "";  // the text can be cut anywhere
   const SeqLenProposal now = CutsOf(facts.lengths, facts.fixed_rows, facts.seq_len);
   const SeqLenProposal better = ProposeSeqLen(facts.lengths, facts.fixed_rows);
-  // Where documents are packed, or rows as long as their longest, a shorter one gains nothing; else
-  // one of up to twice the length is near enough.
+  // A shorter length saves padding only if every row has the full length. Even then it must be at
+  // most half as long.
   const bool padded = facts.packing == Packing::kOff && facts.fixed_rows;
   const bool shorter = padded && 2 * better.seq_len <= facts.seq_len;
   if (now.cut_documents <= kMostCut && !shorter) return "";
@@ -42,7 +41,7 @@ std::string ProposalText(const DataFacts& facts, int64_t positions) {
       shorter ? ", and has more padding" : "");
 }
 
-// The memory and time of batches whose documents differ.
+// The memory and time of batches that depend on their documents.
 std::string LongestBatchText(const DataFacts& facts, const BatchSpec& batch) {
   if (facts.fixed_rows) {
     return "Every batch takes the memory and time that are planned, whatever lies in it: a "

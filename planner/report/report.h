@@ -13,17 +13,18 @@ struct TableStyle {
   size_t columns = kPlainColumns;
   bool colour = false;
   std::string first;  // a line above the table
-  // What nobody asked for but zeroplan took: "--micro-batch 1". Printed below the table.
+  // Defaults that zeroplan assumed: "--micro-batch 1". Printed below the table.
   std::vector<std::string> assumed;
   // Other lines below the table.
   std::vector<std::string> notes;
 };
 
-// A table of at most that many columns. One choice alone also gets its peaks by phase.
+// A table of at most style.columns columns. A single choice also has its peaks by phase.
 std::string ReportTable(const Estimate& estimate, const TableStyle& style);
-// Keys and order are a contract (docs/metrics.md). What is not known is null.
+// Keys and order are a contract (docs/metrics.md). Unknown values are null.
 std::string ReportJson(const Estimate& estimate);
-// One header line, then one line a choice; the JSON's keys joined by '.', unknown fields empty.
+// One header line, then one line for each choice. Columns are the JSON's keys joined by '.';
+// unknown values are empty.
 std::string ReportCsv(const Estimate& estimate);
 
 }  // namespace zeroplan

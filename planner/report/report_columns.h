@@ -1,4 +1,4 @@
-// A table of the report: columns with titles, under headings that groups of columns share.
+// A table of the report: columns with titles. A group of columns can share a heading.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,24 @@ struct Paints {
 
 class ReportColumns {
  public:
-  // Columns join the group that was begun last. A group's heading stands over its columns, drawn
-  // out with '-' on both sides; an empty one over nothing, and so does one that is wider than what
-  // LeaveOut left of its columns. REQUIRES: a heading is no longer than its columns.
+  // Begins a group, which the next columns join. Its heading is printed over its columns with '-'
+  // on both sides. Nothing is printed for an empty heading, and for one that is wider than the
+  // columns that LeaveOut left. REQUIRES: a heading is no longer than its columns.
   void BeginGroup(std::string_view heading);
   // Returns the column's number.
   size_t Add(std::string_view title, size_t width, bool left = false);
   size_t count() const { return columns_.size(); }
-  // Width of a row.
+  // The width of a row.
   size_t width() const { return WidthOf(0, columns_.size()); }
 
-  // Leaves columns out, the first of `order` first, until a row takes `columns` at most. Returns
-  // which, "pcie, exposed comm"; "" if there is room for all.
+  // Removes columns in the order of `order` until a row has at most `columns` characters. Returns
+  // their names, "pcie, exposed comm"; "" if there is room for all.
   std::string LeaveOut(const std::vector<size_t>& order, size_t columns);
 
-  // Two lines.
+  // The table's header, two lines.
   std::string Header(const Paints& paints) const;
-  // One line. A cell wider than its column pushes the rest aside. REQUIRES: a cell a column, those
-  // that are left out included.
+  // One line. A cell wider than its column shifts the rest to the right. REQUIRES: a cell for each
+  // column, including those that are left out.
   std::string Row(const std::vector<std::string>& cells) const;
 
  private:
@@ -47,7 +47,7 @@ class ReportColumns {
     std::string heading;
     size_t first;
   };
-  // Width of the columns that are shown, with the spaces between them; 0: none is.
+  // Width of the columns that are shown, with the spaces between them; 0: none is shown.
   size_t WidthOf(size_t first, size_t end) const;
   size_t EndOf(size_t group) const;
 

@@ -16,7 +16,7 @@
 namespace zeroplan {
 namespace {
 
-// Columns of the question have them.
+// Settings that the first columns, which describe the request, already contain.
 constexpr const SettingRow* kOfQuestion[] = {&setting::gpus, &setting::seq_len};
 
 template <typename List>
@@ -24,7 +24,7 @@ bool IsIn(const List& list, const SettingRow* row) {
   return std::find(std::begin(list), std::end(list), row) != std::end(list);
 }
 
-// The settings whose columns stand in front, as JSON has them.
+// The settings whose columns are next to the figures, in the order of the JSON.
 std::vector<const SettingRow*> FirstColumns() {
   std::vector<const SettingRow*> rows;
   for (const SettingRow* row : kEstimateSettings) {
@@ -33,7 +33,7 @@ std::vector<const SettingRow*> FirstColumns() {
   return rows;
 }
 
-// The settings without a column in front, which are last.
+// The other settings, whose columns are the last.
 std::vector<const SettingRow*> LastColumns() {
   std::vector<const SettingRow*> rows;
   for (const SettingRow* row : kSettingRows) {
@@ -64,11 +64,11 @@ std::string Header() {
          "training.tokens,training.steps,training.seconds,training.gpu_hours,training.price,"
          "training.gpu_kwh,fits,why_not";
 }
-// Of other runtimes than zeroplan's own executor.
+// Columns for runtimes other than zeroplan's own executor.
 constexpr const char* kRuntimeHeader =
     ",runtime,room,gpu_bytes.reserved,step_seconds.host_overhead";
 
-// Of runs that are interrupted.
+// Columns for runs with interruptions.
 constexpr const char* kInterruptedHeader =
     ",interruptions.interval_steps,interruptions.interval_seconds,interruptions.save_seconds,"
     "interruptions.restart_seconds,interruptions.lost_share,interruptions.expected_seconds,"

@@ -17,7 +17,7 @@ Json WithCapacity(Json bytes, Json capacity, uint64_t reserve) {
   return bytes;
 }
 
-// What other runtimes than zeroplan's own executor say besides.
+// Adds the fields that only runtimes other than zeroplan's own executor have.
 void AddRuntimeFields(const ChoiceEstimate& choice, Json& json) {
   const Footprint& footprint = choice.footprint;
   const BatchSpec& batch = choice.setup.batch;

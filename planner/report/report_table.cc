@@ -1,4 +1,4 @@
-// Two tables with the same rows: what a choice takes of memory, and what its step takes of time.
+// Two tables with the same rows: the memory of a choice, and the time of its step.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -24,7 +24,7 @@ std::string Verdict(const ChoiceEstimate& choice) {
   return choice.room == MemoryRoom::kAmple ? " yes" : "tight";
 }
 
-// Choices of one row: they differ in their stage alone, which on one GPU changes nothing.
+// Choices that share a row: only their stage differs, and on one GPU the stage changes nothing.
 struct TableRow {
   const ChoiceEstimate* choice;
   std::string stages;  // "2", "0-3", "0, 2"
@@ -37,7 +37,7 @@ bool SameBesideStage(const ChoiceEstimate& a, const ChoiceEstimate& b) {
          a.footprint == b.footprint && a.time.total_seconds == b.time.total_seconds;
 }
 
-// What fits first, the others in their order.
+// The choices that fit, then the others, each in their order.
 std::vector<TableRow> RowsOf(const Estimate& estimate) {
   std::vector<std::vector<const ChoiceEstimate*>> groups;
   for (const bool fits : {true, false}) {
@@ -78,7 +78,7 @@ std::vector<std::string> CellsOf(const TableRow& row, const ChoiceWidths& widths
   return cells;
 }
 
-// The row, its verdict in colour, and all of it faint if it does not fit.
+// The row with its verdict in colour. A row that does not fit is faint.
 std::string MarkedRow(const ReportColumns& columns, std::vector<std::string> cells,
                       const ChoiceEstimate& choice, const Paints& paints) {
   cells.emplace_back("");
@@ -169,7 +169,8 @@ std::string TimeTable(const Estimate& estimate, const std::vector<TableRow>& row
     columns.Add("comm", 6);
     columns.Add("offload", 7);
     columns.BeginGroup(fmt::format("in {}", seconds.name));
-    // The update of a PyTorch process counts as compute, what it waits for Python for itself.
+    // A PyTorch process has no column for the update, which counts as compute; it has one for
+    // waiting for Python.
     const size_t update = columns.Add(programs ? "optim" : "python", 6);
     columns.Add("step", 6);
     columns.BeginGroup("all GPUs");
@@ -207,7 +208,7 @@ std::string TimeTable(const Estimate& estimate, const std::vector<TableRow>& row
   return text + LeftOutText(left_out, "a wider terminal, -o FILE and --format csv", width);
 }
 
-// What the whole run takes. REQUIRES: the goal has tokens.
+// Time and cost of the whole run. REQUIRES: the goal has tokens.
 std::string RunTable(const Estimate& estimate, const std::vector<TableRow>& rows,
                      const Paints& paints, size_t width) {
   const RunGoal& goal = estimate.goal;
@@ -240,8 +241,8 @@ std::string RunTable(const Estimate& estimate, const std::vector<TableRow>& rows
   return text;
 }
 
-// How often to save, and what a run that is interrupted takes then. REQUIRES: the goal says how
-// often it is.
+// The interval between saves, and time and cost of a run with interruptions. REQUIRES: the goal has
+// interruptions.
 std::string InterruptionTable(const Estimate& estimate, const std::vector<TableRow>& rows,
                               const Paints& paints, size_t width) {
   const RunGoal& goal = estimate.goal;
@@ -303,7 +304,8 @@ std::string Headline(const Estimate& estimate, const Paints& paints, size_t widt
   text.pop_back();
   text = fmt::format("{}{}{}\n", paints.bold, text, paints.reset);
   text += Wrap(ClusterLine(estimate.cluster), 2, width);
-  // The batch is the same for all; gradients may be reduced in fp32 as they are for some.
+  // All choices have the same batch. The line shows fp32 reduction of gradients if any choice has
+  // it.
   const auto reduces =
       std::find_if(estimate.choices.begin(), estimate.choices.end(),
                    [](const ChoiceEstimate& choice) { return ReducesInFp32(choice.setup); });
@@ -332,7 +334,7 @@ std::string Misfits(const Estimate& estimate, const std::vector<TableRow>& rows,
   return text;
 }
 
-// How what fits a PyTorch process fits, and how sure that is.
+// Notes on how closely choices fit a PyTorch process, and the margin of error.
 std::string MarginNotes(const Estimate& estimate, size_t width) {
   bool once = false, in_steps = false, tight = false;
   for (const ChoiceEstimate& choice : estimate.choices) {
@@ -362,7 +364,7 @@ std::string MarginNotes(const Estimate& estimate, size_t width) {
   return text;
 }
 
-// Of one choice: what the tensors of a PyTorch process are for, by phase.
+// For one choice: the tensors of a PyTorch process by purpose and phase.
 std::string TorchPhaseTable(const TorchFootprint& torch, size_t width) {
   const auto gigabytes = [](uint64_t bytes) {
     return fmt::format("{:.2f}", static_cast<double>(bytes) / 1e9);
@@ -391,7 +393,7 @@ std::string TorchPhaseTable(const TorchFootprint& torch, size_t width) {
               2, width);
 }
 
-// What is around its steps.
+// The phases of a PyTorch process outside its steps.
 std::string AroundTexts(const TorchFootprint& torch, int ranks_per_node, size_t width) {
   std::string text;
   for (const AroundPeak& peak : torch.around) {
@@ -400,7 +402,7 @@ std::string AroundTexts(const TorchFootprint& torch, int ranks_per_node, size_t 
   return text;
 }
 
-// The same of its step's time.
+// For one choice: the time of a PyTorch process's step by cause.
 std::string TorchStepText(const TimeEstimate& time, size_t width) {
   if (!time.total_seconds || !time.host_update_seconds) return "";
   return Wrap(

@@ -19,7 +19,7 @@ ByteUnit CommonUnit(const Estimate& estimate) {
   for (const ChoiceEstimate& choice : estimate.choices) {
     largest = std::max(largest, choice.footprint.gpu_arena_bytes());
   }
-  // Below a gigabyte most columns would read 0.00.
+  // In GB most columns would read 0.00 for totals below 1 GB.
   if (largest < 1'000'000'000) return {"MB", 1e6};
   return {"GB", 1e9};
 }
@@ -64,7 +64,7 @@ std::string FormatSeconds(double seconds) {
   } units[] = {{3600, "h"}, {1, "s"}, {1e-3, "ms"}, {1e-6, "us"}};
   for (const auto& unit : units) {
     const double value = seconds / unit.seconds;
-    // Hours from ten on; the others where three digits round to 1.
+    // Uses hours from ten on, and other units from the value at which three digits round to 1.
     if (value >= (unit.seconds == 3600 ? 9.995 : 0.9995)) {
       return fmt::format("{} {}", NumberCell(value), unit.name);
     }
