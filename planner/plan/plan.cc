@@ -11,7 +11,8 @@ TrainSetup ResolveAuto(const Program& program) {
   setup.zero.reduce_bucket_elements = ReduceBucketElements(program);
   setup.zero.max_live_parameters = LiveParameterLimit(setup.zero, program.layout);
   if (setup.zero.prefetch_bucket_elements == kAuto) {
-    // One unit ahead, whatever its size: a bucket that not even the smallest one fits twice.
+    // The prefetch is one unit ahead, regardless of its size: the bucket is too small for even two
+    // of the smallest units.
     uint64_t smallest = UINT64_MAX;
     for (const Unit& unit : program.layout.units) {
       if (!unit.persistent) smallest = std::min(smallest, unit.param_elements);
@@ -52,8 +53,8 @@ namespace {
 
 constexpr uint64_t kBytesPerLogit = 20;
 constexpr uint64_t kFixedBytes = 4'700'000'000;
-// Bytes a parameter, by where parameters lie.
-constexpr double kWhole = 2.8;      // stages 0 to 2: every GPU holds all
+// Bytes a parameter, by the home of parameters.
+constexpr double kWhole = 2.8;      // stages 0 to 2: each GPU has all of them
 constexpr double kSharded = 1.2;    // stage 3
 constexpr double kOffloaded = 0.5;  // stage 3, parameters on host or disk
 

@@ -1,5 +1,5 @@
-// The sections `cluster`, `lower` and `origin` of a plan file: one list of each struct's fields,
-// which reader and writer walk. (The model's is core/model/model_fields.h.)
+// The sections `cluster`, `lower` and `origin` of a plan file. Each struct has one list of its
+// fields, which reader and writer share. (The model's list is core/model/model_fields.h.)
 #pragma once
 
 #include <concepts>
@@ -14,9 +14,9 @@ namespace zeroplan {
 
 struct PlanField {
   const char* key;
-  int64_t min = 0;        // of whole numbers
-  bool nullable = false;  // of strings: empty is written as null
-  bool optional = false;  // files from before it was there lack it: flags are false, others null
+  int64_t min = 0;        // for whole numbers
+  bool nullable = false;  // for strings: empty is written as null
+  bool optional = false;  // older files lack it: flags are then false, others null
 };
 
 // Calls visit(field, value); `T` is Cluster or const Cluster.
@@ -40,7 +40,7 @@ void ForEachField(T& c, Visit&& visit) {
   visit(PlanField{"host_reserve_bytes"}, c.host_reserve_bytes);
 }
 
-// The same of LowerOptions; a plan's purpose is always training.
+// The same for LowerOptions; a plan's purpose is always training.
 template <typename T, typename Visit>
   requires std::same_as<std::remove_const_t<T>, LowerOptions>
 void ForEachField(T& lower, Visit&& visit) {
@@ -53,7 +53,7 @@ void ForEachField(T& lower, Visit&& visit) {
   visit(PlanField{"checkpoint_chunk_elements", 1}, lower.checkpoint_chunk_elements);
 }
 
-// The same of PlanOrigin, whose section may be missing.
+// The same for PlanOrigin, whose section may be missing.
 template <typename T, typename Visit>
   requires std::same_as<std::remove_const_t<T>, PlanOrigin>
 void ForEachField(T& origin, Visit&& visit) {
@@ -69,12 +69,12 @@ inline constexpr const char* kPlanStepSeconds[] = {"compute", "exposed_comm", "e
                                                    "optimizer", "total"};
 inline constexpr const char* kPlanSearchCounts[] = {"candidates", "cut_by_memory", "cut_by_score",
                                                     "judged",     "left",          "lowered"};
-// Keys of `interruptions`, of which a run takes the first.
+// Keys of `interruptions`. A run reads only the first.
 inline constexpr const char* kInterruptionKeys[] = {
     "rate_per_hour",      "interval_steps",  "interval_seconds",     "save_seconds",
     "whole_save_seconds", "restart_seconds", "lost_share",           "expected_seconds",
     "expected_gpu_hours", "expected_price",  "notice_needs_seconds", "fits_notice"};
-// Keys of the top level that `plan --format json` adds and a plan file does not have.
+// Top-level keys that `plan --format json` adds and a plan file lacks.
 inline constexpr const char* kPlanReportKeys[] = {"gap",    "stages",  "claims",     "assumed",
                                                   "notes",  "run",     "checkpoint", "data",
                                                   "choice", "training"};

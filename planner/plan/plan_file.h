@@ -1,5 +1,5 @@
-// plan.json, schema "zeroplan.plan/1": a choice that can be run, looked at again and trusted to be
-// what was planned. The fields are in docs/metrics.md.
+// plan.json, schema "zeroplan.plan/1": a choice that can be run, inspected and verified to be the
+// planned one. docs/metrics.md documents the fields.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@
 
 namespace zeroplan {
 
-// Where what was planned came from: what a run goes on with. Paths are absolute; "": none.
+// The sources of a plan, which a run uses too. Paths are absolute; "": none.
 struct PlanOrigin {
-  std::string model_folder;  // of the model: its weights and its tokenizer are the run's
-  std::string hw_file;       // of a profile that is not built in
-  std::string config;        // which decided the optimizer's figures; else they are the run's
+  std::string model_folder;  // the model's; the run reads its weights and its tokenizer
+  std::string hw_file;       // file of a profile that is not built in
+  std::string config;        // the config that set the optimizer's figures; "": the run sets them
 };
 
-// The choice that a search made, with everything needed to run it and to say why.
+// The choice that a search made, with all inputs to run it and to explain it.
 
 struct Plan {
   const Runtime* runtime = &OwnExecutor();
@@ -33,38 +33,39 @@ struct Plan {
   ModelSpec model;
   Cluster cluster;
   TrainSetup setup;       // nothing kAuto
-  LowerOptions lower;     // of programs: what they are lowered with
-  ChoiceEstimate choice;  // of `setup`
+  LowerOptions lower;     // options to lower programs with
+  ChoiceEstimate choice;  // the estimate of `setup`
   Objective objective = Objective::kThroughput;
   SearchStats stats;
   std::optional<PlanOrigin> origin;
-  // Why this choice, what the others lose, where the answer flips: one paragraph each, unwrapped.
+  // The reasons for this choice, the time that others lose, and the values at which the answer
+  // changes: one paragraph each, not wrapped.
   std::vector<std::string> advice;
 };
 
-// `program.setup` with numbers in place of kAuto that lower to the same program.
+// `program.setup` with kAuto replaced by numbers that lower to the same program.
 TrainSetup ResolveAuto(const Program& program);
 
-// The plan of a search's best choice, advice apart. REQUIRES: result.best.
+// The plan of a search's best choice, without advice. REQUIRES: result.best.
 Plan MakePlan(const ChoiceSearch& searcher, const SearchResult& result);
 
-// What a plan file holds that a run needs.
+// The contents of a plan file that a run needs.
 struct PlanFile {
   std::string source;  // the file's name, for messages
   ModelSpec model;
   Cluster cluster;
   TrainSetup setup;
   LowerOptions lower;
-  uint64_t fingerprint = 0;  // of the program
-  // Predicted; see CheckedProgram.
+  uint64_t fingerprint = 0;  // the program's
+  // Predictions; CheckedProgram verifies them.
   Footprint footprint;
   std::array<uint64_t, kSpaces> arena_bytes{};  // one rank
   std::optional<double> step_seconds;
-  std::optional<StepTime> step;  // the same by cause, streams apart
+  std::optional<StepTime> step;  // the same by cause, streams separately
   std::vector<std::string> advice;
-  std::optional<PlanOrigin> origin;  // files from before it was there lack it
+  std::optional<PlanOrigin> origin;  // unset: older files lack it
   std::optional<double>
-      interruption_rate;  // a second, where the plan was asked for a run like that
+      interruption_rate;  // events a second; set if the plan is for a run with interruptions
 };
 
 // The file's text. `deepspeed_config` is the plan's setup as JSON. Throws Error(kUsage) if reading
@@ -74,7 +75,7 @@ inline std::string WritePlan(const Plan& plan) {
   return WritePlan(plan, WriteConfig(plan.setup, plan.model.layers));
 }
 
-// What zeroplan's own executor would do instead of what was planned for another runtime.
+// The choice of zeroplan's own executor, for comparison with a plan for another runtime.
 struct ExecutorBest {
   TrainSetup setup;
   double step_seconds = 0;
@@ -82,40 +83,41 @@ struct ExecutorBest {
   double gap = 0;  // as SearchResult's
 };
 
-// What a plan says beside its choice.
+// The report of a plan in addition to its choice.
 struct PlanReport {
   double gap = 0;  // SearchResult's
   std::vector<StageBest> stages;
   std::vector<AdviceLine> advice;
   std::vector<std::string> assumed, notes;  // as they are printed: "--dtype bf16"; whole lines
-  // Of plans for other runtimes: none where it was not asked, or nothing fits it.
+  // For plans for other runtimes. Unset: not requested, or nothing fits zeroplan's executor.
   std::optional<ExecutorBest> executor;
   RunGoal goal;
-  std::optional<SaveCost> checkpoint;  // of plans that zeroplan's own executor runs
+  std::optional<SaveCost> checkpoint;  // for plans that zeroplan's own executor runs
   std::string config;                  // as JSON
 };
 
-// The plan file with all that was said: further keys "gap", "stages", "claims", "assumed" and
-// "notes", which ReadPlan passes over. Throws as WritePlan does. Of other runtimes than zeroplan's
-// own executor: what was predicted, in the same keys and more (docs/metrics.md), without a program;
-// ReadPlan refuses it.
+// The plan file with its report: the additional keys are "gap", "stages", "claims", "assumed" and
+// "notes", which ReadPlan skips. Throws as WritePlan does. For runtimes other than zeroplan's own
+// executor it contains the predictions, in the same keys and more (docs/metrics.md), but no
+// program; ReadPlan refuses it.
 std::string WritePlanReport(const Plan& plan, const PlanReport& report);
 
-// Throws Error(kUsage) "SOURCE:LINE: key: ..." for what is missing, unknown or out of range, for
-// another schema, and for a plan of another version of zeroplan (which may lower it to another
-// program). The program is not lowered here.
+// Throws Error(kUsage) "SOURCE:LINE: key: ..." for members that are missing, unknown or out of
+// range, for another schema, and for a plan of another version of zeroplan, because that may lower
+// it to another program. Does not lower the program.
 PlanFile ReadPlan(std::string_view text, std::string_view source);
 
-// The program that the plan lowers to. Throws Error(kUsage) if it is not the one that was planned:
-// fingerprint or predicted bytes differ, so somebody has edited the file. What the program does not
-// depend on (learning rate, betas, schedule, loss scaling, swap folder) may be edited.
+// The program that the plan lowers to. Throws Error(kUsage) if it is not the planned one:
+// fingerprint or predicted bytes differ, so somebody has edited the file. Settings that do not
+// affect the program (learning rate, betas, schedule, loss scaling, swap folder) may be edited.
 Program CheckedProgram(const PlanFile& plan);
 
-// All that a program was lowered from, and its fingerprint: enough to lower it again and to see
-// whether that gives the same program. The metrics of a run hold it, in the words of a plan file.
+// All inputs of lowering for a program, and its fingerprint. They suffice to lower it again and to
+// check whether that results in the same program. A run's metrics contain this record in the format
+// of a plan file.
 
 struct ProgramRecord {
-  std::string version;  // of the zeroplan that lowered it
+  std::string version;  // version of zeroplan that lowered the program
   ModelSpec model;
   TrainSetup setup;  // nothing kAuto
   LowerOptions lower;
@@ -123,22 +125,21 @@ struct ProgramRecord {
 };
 
 // One line of JSON: "zeroplan", "model", "seq_len", "gpus", "lower", "config" (as DeepSpeed JSON)
-// and "fingerprint". `lower`: what `program` was lowered with.
+// "config" is DeepSpeed JSON. `lower`: the options that `program` was lowered with.
 std::string WriteProgramRecord(const Program& program, const LowerOptions& lower);
 
-// `text` stands in line `line` of `source`, as the member `key`. Throws Error(kUsage)
-// "SOURCE:LINE: KEY....: ..." for what is missing, unknown or out of range. Another version's
-// record is read as far as it is understood: whether it still gives that program, its fingerprint
-// says.
+// `text` is the member `key` on line `line` of `source`. Throws Error(kUsage) "SOURCE:LINE:
+// KEY....: ..." for members that are missing, unknown or out of range. A record of another version
+// is read as far as possible; its fingerprint shows whether it still results in that program.
 ProgramRecord ReadProgramRecord(std::string_view text, const std::string& key, int line,
                                 const std::string& source);
 
-// How much more GPU memory DeepSpeed takes than zeroplan for the same choice.
+// DeepSpeed's GPU memory in excess of zeroplan's for the same choice.
 
-// GPU memory that DeepSpeed 0.19.6 may use beyond zeroplan's planned total: an upper limit of what
-// 20 measured runs of GPT-2 models used (tests/planner/plan/deepspeed_headroom_test.cc holds them).
-// A PyTorch model keeps fp32 logits, their gradient and copies, 20 bytes a logit; its allocator and
-// DeepSpeed's buffers grow with the parameters, most while stages up to 2 initialise.
+// GPU memory that DeepSpeed 0.19.6 may use beyond zeroplan's planned total: an upper limit for 20
+// measured runs of GPT-2 models (tests/planner/plan/deepspeed_headroom_test.cc has them). A PyTorch
+// model keeps fp32 logits, their gradient and copies, 20 bytes a logit. Its allocator and
+// DeepSpeed's buffers grow with the parameters, most during the initialization of stages 0 to 2.
 ExtraMemory DeepSpeedExtraMemory(const ModelSpec& model, const TrainSetup& setup);
 
 }  // namespace zeroplan

@@ -21,7 +21,7 @@ namespace {
 
 constexpr double kMost = 1e300;
 
-// Reads required members; those of a plan are written by zeroplan, so none is optional.
+// Reads the members of a plan. All are required, because zeroplan writes them.
 class PlanSection {
  public:
   PlanSection(const JsonNode* node, const std::string& path, const std::string& source)
@@ -49,7 +49,7 @@ class PlanSection {
   std::string String(std::string_view key) { return Required(key, section_.String(key)); }
   std::optional<std::string> StringOrNull(std::string_view key) { return section_.String(key); }
 
-  // Refuses what was never asked for.
+  // Refuses keys that no reader requested.
   void Finish() const {
     for (const std::string& key : section_.Unknown()) {
       const std::string nearest = NearestName(key, section_.known());
@@ -158,7 +158,7 @@ void ReadPredicted(PlanSection section, const std::string& source, PlanFile& pla
   host.Finish();
   footprint.nvme_bytes = section.Bytes("nvme_bytes");
   for (const char* key : kPlanTraffic) section.Bytes(key);
-  if (section.Node("comm_bytes_by_axis") != nullptr) {  // of several shard groups
+  if (section.Node("comm_bytes_by_axis") != nullptr) {  // set for several shard groups
     PlanSection axes = inner("comm_bytes_by_axis");
     for (const char* key : kPlanAxes) axes.Bytes(key);
     axes.Finish();
@@ -267,9 +267,9 @@ PlanFile ReadPlan(std::string_view text, std::string_view source) {
     plan.interruption_rate = interrupted.Number(kInterruptionKeys[0], 1e-300, 3600) / 3600;
     interrupted.Finish();
   }
-  // What WritePlanReport adds is for others.
+  // Other programs read the keys that WritePlanReport adds.
   for (const char* key : kPlanReportKeys) root.Node(key);
-  root.Node("$schema");  // an editor's
+  root.Node("$schema");  // for editors
   root.Finish();
   return plan;
 }
@@ -277,7 +277,7 @@ PlanFile ReadPlan(std::string_view text, std::string_view source) {
 ProgramRecord ReadProgramRecord(std::string_view text, const std::string& key, int line,
                                 const std::string& source) {
   ZEROPLAN_CHECK(line >= 1);
-  // So that messages name the line.
+  // Error messages then name the line.
   const std::string at_line = std::string(static_cast<size_t>(line - 1), '\n') + std::string(text);
   const JsonNode node = ParseJsonText(at_line, source);
   PlanSection root(&node, key, source);

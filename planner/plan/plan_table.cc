@@ -14,10 +14,10 @@
 namespace zeroplan {
 namespace {
 
-// From so many columns on reasons are whole words, and what is multiplied in has a column.
+// The least width for reasons in whole words and for a column of the matmul dtype.
 constexpr size_t kWideColumns = 96;
 
-// "106 GB short": what a GPU lacks, else what the host or the disk does.
+// "106 GB short": the GPU's shortage, else "host short" or "no disk".
 std::string Shortfall(const ChoiceEstimate& choice, const Cluster& cluster, bool wide) {
   if (wide) return choice.why_not.substr(0, choice.why_not.find(':'));
   const uint64_t takes = choice.footprint.totals().gpu_bytes + cluster.gpu_reserve_bytes;
@@ -48,7 +48,7 @@ std::string StageTable(const Plan& plan, const SearchResult& result,
   columns.BeginGroup("");
   columns.Add("", 1, true);
   ChoiceWidths widths;
-  bool products = false;  // whether there are any of eight bits, and room for a column
+  bool products = false;  // whether some matmuls are FP8, and there is room for a column
   for (const StageBest& stage : result.stages) {
     if (!stage.can_run()) continue;
     widths.Fit(stage.estimate.setup);

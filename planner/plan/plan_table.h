@@ -1,4 +1,4 @@
-// What plan's answer opens with: one row a stage.
+// The table that plan's answer begins with: one row for each stage.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 
 namespace zeroplan {
 
-// The best of each stage, or what of it comes closest to fitting: tokens a second, step, memory of
-// what there is, how far such predictions were off, and what it loses to the answer, which is
-// marked. In at most `columns`, but 79. REQUIRES: result.best.
+// The best choice of each stage, or the one closest to fitting: tokens a second, step time, memory
+// and its capacity, the error of such predictions in measured runs, and the loss compared with the
+// answer, which is marked. The table has at most max(`columns`, 79) columns. REQUIRES: result.best.
 std::string StageTable(const Plan& plan, const SearchResult& result,
                        const HardwareProfile& hardware, size_t columns, bool colour);
 

@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The shortest decimal that reads back as this very float.
+// The shortest decimal that is read back as the same float.
 Json FloatJson(float value) { return Json::parse(fmt::format("{}", value)); }
 
 Json ModelJson(const ModelSpec& model) {
@@ -94,8 +94,8 @@ Json LostJson(const TimeEstimate& other, const TimeEstimate& best) {
           {"total", lost.total}};
 }
 
-// Each stage's best, or what comes closest. Of other runtimes the choice says all that is
-// predicted.
+// The best choice of each stage, or the one closest to fitting. For other runtimes the choice
+// includes all predictions.
 Json StagesJson(const Plan& plan, const PlanReport& report) {
   const bool programs = plan.runtime->facts().trains_here;
   Json stages = Json::array();
@@ -120,7 +120,7 @@ Json StagesJson(const Plan& plan, const PlanReport& report) {
   return stages;
 }
 
-// A whole number as one.
+// Converts whole numbers to integers.
 Json NumberJson(double value) {
   if (value == std::floor(value)) return static_cast<int64_t>(value);
   return value;
@@ -163,7 +163,7 @@ Json PlanJson(const Plan& plan, std::string_view deepspeed_config, uint64_t fing
           {"advice", plan.advice}};
 }
 
-// Of a runtime whose choices are no programs.
+// The plan for a runtime whose choices are not lowered to programs.
 Json RuntimePlanJson(const Plan& plan, const PlanReport& report) {
   Json margins = Json::object();
   for (const MarginOfError& margin : plan.runtime->Margins()) {
@@ -197,18 +197,18 @@ Json RuntimePlanJson(const Plan& plan, const PlanReport& report) {
   return json;
 }
 
-// `more`: further keys.
+// `more`: additional keys.
 std::string WriteChecked(const Plan& plan, std::string_view deepspeed_config, const Json& more) {
   const Program program = Lower(plan.model, plan.setup, plan.lower);
   const uint64_t fingerprint = Fingerprint(program);
-  // The choice was judged by this very program.
+  // The search judged the choice by this program.
   ZEROPLAN_CHECK(FootprintOf(program, plan.cluster) == plan.choice.footprint);
   Json json = PlanJson(plan, deepspeed_config, fingerprint);
   if (plan.origin) json["origin"] = FieldsJson(*plan.origin);
   if (plan.choice.interrupted) json["interruptions"] = InterruptionsJson(*plan.choice.interrupted);
   json.update(more);
   std::string text = json.dump(2) + '\n';
-  // What is written must be what was planned.
+  // The written plan must be read back as the same choice.
   const PlanFile back = ReadPlan(text, "plan");
   if (Fingerprint(Lower(back.model, back.setup, back.lower)) != fingerprint) {
     ThrowUsage(
