@@ -39,8 +39,8 @@ struct MetricField {
   MetricEvent event = MetricEvent::kStart;
 };
 
-// The settings that the event "start" has had under "plan" since before it had "choice". New ones
-// are in that alone.
+// Settings that the event "start" repeats in "plan", because it did so before it had "choice". New
+// settings are in "choice" alone.
 inline constexpr const SettingRow* kMetricSettings[] = {&setting::stage,
                                                         &setting::offload_optimizer,
                                                         &setting::offload_ratio,
@@ -64,7 +64,7 @@ inline constexpr const SettingRow* kMetricSettings[] = {&setting::stage,
                                                         &setting::matmul_dtype,
                                                         &setting::fp8_recipe};
 
-// In the order in which a line has them. Each event's line has all of its fields, none twice.
+// Fields in the order of a line. Each event's line has all of its fields, none twice.
 const std::vector<MetricField>& MetricFields();
 
 }  // namespace zeroplan

@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The first steps tune, touch pages and connect.
+// The first steps tune kernels, touch pages and connect ranks.
 constexpr int64_t kWarmUpSteps = 5;
 
 OffloadDevice DeviceNamed(const std::string& name) {
@@ -36,7 +36,7 @@ Json ParseEvent(std::string_view line) {
   });
 }
 
-// What a conversion would cut off or wrap around is an error.
+// Refuses numbers that a conversion would truncate or wrap around.
 template <typename T>
 T Whole(const Json& object, const char* key) {
   const Json& value = object.at(key);
@@ -65,7 +65,7 @@ RecomputeKind KindNamed(const std::string& name, const char* key) {
   ThrowUsage("plan.{}: \"{}\" is not allowed; use none, selective, products or full", key, name);
 }
 
-// What a file does not say is as it was where nothing else could be said.
+// Older files lack some keys. Their defaults are the only values that those versions supported.
 RecomputeConfig RecomputeOf(const Json& plan) {
   RecomputeConfig recompute;
   recompute.every = Whole<int>(plan, "checkpoint_every");
@@ -116,7 +116,7 @@ void TakeStart(const Json& event, MeasuredRun& run) {
     }
   }
   const Json& planned = event.at("planned_bytes");
-  // A GPU's total is the arena and, where it is known, what lies outside.
+  // A GPU's total is the arena and, if it is known, the memory outside.
   const Json& gpu = planned.at("gpu");
   const auto runtime = gpu.find("runtime");
   const uint64_t outside =
@@ -171,7 +171,7 @@ MeasuredRun ReadMetrics(std::string_view text, const std::string& source) {
   Steps steps;
   bool started = false;
   int number = 0;
-  std::string program;  // of the last start event, as JSON; "" in older files
+  std::string program;  // the last start event's, as JSON; "" in older files
   int program_line = 0;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
@@ -179,7 +179,7 @@ MeasuredRun ReadMetrics(std::string_view text, const std::string& source) {
     begin = end + 1;
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    // A run that was killed leaves its last line half written.
+    // The last line of a killed run may be incomplete.
     if (end == text.size() && !Json::accept(line)) {
       LogWarning("{}:{}: the last line is cut off and left out", source, number);
       break;

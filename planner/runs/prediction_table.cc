@@ -41,13 +41,13 @@ std::string ErrorText(double predicted, double measured) {
   return fmt::format("{:+.1f} %", (predicted / measured - 1) * 100);
 }
 
-// What is not known is "-".
+// Unknown values are "-".
 std::string Number(const std::optional<double>& value, double scale, int digits) {
   return value ? fmt::format("{:.{}f}", *value * scale, digits) : "-";
 }
 
-// Step, tokens, communication, offload and memory, each predicted and measured; of the first and
-// the last also the error.
+// Predicted and measured step, tokens, communication, offload and memory. Step and memory also have
+// the error.
 std::vector<std::string> CellsOf(const Comparison& row) {
   const TimeEstimate& time = row.predicted.time;
   const MeasuredRun& run = row.run;
@@ -69,7 +69,7 @@ std::vector<std::string> CellsOf(const Comparison& row) {
   return cells;
 }
 
-// Behind the label of a run whose program is not the predicted one.
+// The mark after the label of a run whose program is not the predicted one.
 std::string_view Mark(SameProgram same) {
   switch (same) {
     case SameProgram::kYes:
@@ -90,7 +90,7 @@ std::string RunLabel(const Comparison& row) {
                      Mark(row.same));
 }
 
-// What the marks behind labels mean, a line each.
+// The meanings of the marks after labels, a line each.
 std::vector<std::string> Remarks(const std::vector<Comparison>& rows) {
   std::vector<std::string> remarks;
   if (std::any_of(rows.begin(), rows.end(),
@@ -109,8 +109,8 @@ std::vector<std::string> Remarks(const std::vector<Comparison>& rows) {
   return remarks;
 }
 
-// The program of a run whose metrics do not hold what it was lowered from. Settings that they lack
-// are zeroplan's own, with or without checkpoints, whichever gives the run's arenas.
+// The program of a run whose metrics lack the inputs of lowering. Missing settings are zeroplan's
+// defaults, with or without checkpoints, depending on which results in the run's arenas.
 Program OlderProgram(const MeasuredRun& run, const ModelSpec& model,
                      const HardwareProfile& hardware) {
   LowerOptions lower;
@@ -136,7 +136,7 @@ SameProgram HowSame(const MeasuredRun& run, const Program& program, uint64_t fin
 Comparison CompareProgram(const MeasuredRun& run, const Program& program,
                           const HardwareProfile& hardware) {
   const Cluster cluster = ClusterOf(run, hardware);
-  // Across nodes there is no time without a network.
+  // There is no prediction for several nodes without a network.
   std::optional<CostModel> costs;
   if (cluster.nodes() == 1 || hardware.network) {
     costs.emplace(hardware, ClusterShape{cluster.gpus, cluster.gpus_per_node});
@@ -215,7 +215,7 @@ std::string PredictionText(const std::vector<Comparison>& rows, const HardwarePr
   add("pred", 0);
   add("meas", 0);
   add("error", 0);
-  // Both columns of a group, or neither.
+  // A group keeps both columns or loses both.
   std::vector<std::string_view> left_out;
   const std::pair<std::string_view, size_t> expendable[] = {
       {"offload ms", offload}, {"comm ms", comm}, {"tokens/s", tokens}};
