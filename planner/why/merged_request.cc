@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using WhyConfig = nlohmann::ordered_json;
 
-// Takes the fields of a request; each can then be filled in by name.
+// Stores the fields of a request, so that each can be set by name.
 class NamedFields : public FieldSink {
  public:
   void Take(AddedField field) override { fields_.push_back(std::move(field)); }
@@ -40,11 +40,11 @@ class NamedFields : public FieldSink {
   std::deque<AddedField> fields_;
 };
 
-// Keys of a DeepSpeed config that fields stand for.
+// Keys of a DeepSpeed config that correspond to fields.
 struct ConfigKey {
   std::string_view field, pointer;
 };
-// Fields that a config decides, so that facts of theirs are left to it.
+// Whether a config decides the field. If so, the log's facts about it are ignored.
 bool DecidedByConfig(std::string_view field) {
   for (const std::string_view decided :
        {"⟦stage⟧", "⟦offload_optimizer⟧", "⟦offload_param⟧", "⟦dtype⟧", "⟦micro_batch⟧",
@@ -58,8 +58,8 @@ std::string Place(const RunLog& log, int64_t line) {
   return line > 0 ? fmt::format("line {}", line) : log.source == "-" ? "the log" : log.source;
 }
 
-// The config that DeepSpeed printed, with what options say instead. Numbers that it prints as no
-// JSON has them (inf) go with their keys, which steer printing alone.
+// The config that DeepSpeed printed, with the values of options in place of its own. Numbers that
+// are not valid JSON (inf) are removed with their keys, which only control printing.
 std::string EditedConfig(const WhyRequest& request, const RunLog& log, MergedRequest& merged) {
   std::string text;
   for (const std::string_view line : Split(log.config, '\n')) {
@@ -70,7 +70,7 @@ std::string EditedConfig(const WhyRequest& request, const RunLog& log, MergedReq
     text += line;
     text += '\n';
   }
-  // The key in front of a closing brace may have been the one that went.
+  // The removed key may have been the last before a closing brace.
   for (size_t at; (at = text.find(",\n}")) != std::string::npos;) text.erase(at, 1);
   WhyConfig config = WhyConfig::parse(text, nullptr, false);
   if (!config.is_object()) return text;
@@ -95,7 +95,7 @@ std::string EditedConfig(const WhyRequest& request, const RunLog& log, MergedReq
     batch_changed = true;
   }
   if (batch_changed) config.erase("train_batch_size");
-  // What changes keep is the sequences of a step.
+  // Changes keep the number of sequences of a step.
   const auto number = [&](const Given<int64_t>& option, const char* key, int64_t otherwise) {
     if (option) return *option;
     const auto at = config.find(key);
@@ -105,7 +105,7 @@ std::string EditedConfig(const WhyRequest& request, const RunLog& log, MergedReq
   const int64_t accum = number(batch.grad_accum, "gradient_accumulation_steps", 1);
   const bool shares =
       config.contains("sequence_parallel_size") || request.given.contains("⟦sequence_ranks⟧");
-  constexpr int64_t kMostCount = 1'000'000;  // products stay in range
+  constexpr int64_t kMostCount = 1'000'000;  // keeps their product in range
   const bool sane = micro > 0 && micro <= kMostCount && accum > 0 && accum <= kMostCount;
   if (sane && !shares && !batch.global_batch && !batch.global_batch_tokens &&
       !config.contains("train_batch_size") && merged.common.cluster.gpus) {
@@ -120,10 +120,10 @@ std::string EditedConfig(const WhyRequest& request, const RunLog& log, MergedReq
     return values->front();
   };
   const bool edits = choice.stage || choice.offload_optimizer || choice.offload_param;
-  // DeepSpeed's old spelling: true is stage 1.
+  // In DeepSpeed's old syntax true means stage 1.
   if (edits && zero.is_boolean()) zero = {{"stage", zero.get<bool>() ? 1 : 0}};
   if (edits && zero.is_null()) zero = WhyConfig::object();
-  const bool editable = zero.is_object();  // else its reader names the key
+  const bool editable = zero.is_object();  // else the config's reader names the key in its error
   if (choice.stage && editable) {
     const int stage = one(choice.stage, "⟦stage⟧");
     said("⟦stage⟧", "/zero_optimization/stage", WhyConfig(stage));
@@ -139,7 +139,7 @@ std::string EditedConfig(const WhyRequest& request, const RunLog& log, MergedReq
   };
   offload(choice.offload_optimizer, "⟦offload_optimizer⟧", "offload_optimizer");
   offload(choice.offload_param, "⟦offload_param⟧", "offload_param");
-  // Trainer switches recompute on outside the config.
+  // Trainer turns recompute on outside the config.
   const LogFact* recompute = log.Fact("⟦checkpointing⟧");
   const auto given = request.given.find("⟦checkpointing⟧");
   const std::string kind = given != request.given.end() ? given->second
@@ -166,7 +166,7 @@ std::optional<uint64_t> UsableOf(const OomMessage& gpu) {
     usable = usable ? std::min(*usable, own) : own;
   }
   if (!gpu.allowed) return usable;
-  // The allocator's limit, and what lies outside it.
+  // The process may use the allocator's limit and its memory outside the allocator.
   const uint64_t reserved = gpu.reserved.value_or(0);
   const uint64_t outside = gpu.in_use && *gpu.in_use > reserved ? *gpu.in_use - reserved : 0;
   const uint64_t allowed = *gpu.allowed + outside;
@@ -190,7 +190,7 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
   MergedRequest merged;
   merged.common = request.common;
   Request& common = merged.common;
-  common.hardware.find = {};  // a log may be another machine's
+  common.hardware.find = {};  // a log may be from another machine
   NamedFields fields;
   AddRunFields(fields, common);
   const auto given = [&](std::string_view field) {
@@ -213,14 +213,14 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
       continue;
     }
     if ((own_config || given("⟦config⟧")) && DecidedByConfig(name)) continue;
-    // DeepSpeed keeps masters of its own, whatever was loaded.
+    // DeepSpeed has masters of its own, regardless of the loaded dtype.
     if (name == "⟦param_dtype⟧" && deepspeed) continue;
     if (name == "⟦model⟧") {
       if (given("⟦params⟧") || !log.model_config.empty()) continue;
       try {
         FindModel(fact.text, {.allowed = true});
       } catch (const Error&) {
-        // What is here and refused says itself why.
+        // A model that exists here and is refused has an error message of its own.
         std::error_code unknown;
         if (!fs::exists(fact.text, unknown)) model_hint = fact.text;
         if (!model_hint.empty()) continue;
@@ -237,7 +237,7 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
       field->take(fact.text, fmt::format("{}, {}", Place(log, fact.line), name));
       merged.used.push_back({name, fact.text, fact.from, fact.line});
     } catch (const Error&) {
-      continue;  // a value that is none of the field's
+      continue;  // the field does not accept the value
     }
   }
   const std::string source = log.source == "-" ? "the log" : log.source;
@@ -260,7 +260,7 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
   if (own_config_used) {
     document(EditedConfig(request, log, merged),
              fmt::format("{} (config, line {})", source, log.config_line), common.config);
-    // They stand in the config now.
+    // The config contains these settings now.
     ClearSettings(common.settings, SettingGroup::kZero);
     common.settings.dtype.reset();
     merged.used.push_back({"⟦config⟧", "DeepSpeed's config", "json =", log.config_line});
@@ -297,7 +297,7 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
     const double total = log.host_total->value;
     const std::string text = fmt::format("{:.1f}GiB", total / (1ull << 30));
     const Given<uint64_t>& memory = common.cluster.host_memory;
-    constexpr double kRounded = 0.05;  // what its own firmware takes is not counted in it
+    constexpr double kRounded = 0.05;  // the total excludes memory of the host's firmware
     if (!memory) {
       Set(common.cluster.host_memory, static_cast<uint64_t>(total));
       merged.used.push_back({"⟦host_memory⟧", text, log.host_total->from, log.host_total->line});
@@ -314,7 +314,7 @@ MergedRequest MergeLog(const WhyRequest& request, const RunLog& log) {
     common.cluster.gpu_reserve.text = "0";
   }
   if (has_config) return merged;
-  // What these programs do where nobody says.
+  // The defaults of these programs.
   const auto assume = [&](auto& value, auto otherwise, std::string text) {
     if (value) return;
     value.emplace(std::move(otherwise));

@@ -1,4 +1,4 @@
-// The request that options and a log come to together.
+// The request that results from options and a log.
 #pragma once
 
 #include <string>
@@ -13,16 +13,17 @@ struct MergedRequest {
   std::vector<UsedFact> used;
   std::vector<std::string> conflicts, assumed;
   std::vector<MissingField> missing;
-  // Says why the log's config or model config is no JSON; "": they are, or there are none.
+  // The reason why the log's config or model config cannot be read as JSON; "": they can, or there
+  // are none.
   std::string unreadable;
   bool hardware_known = false;
 };
 
-// What a process may take of the GPU that a failure tells of: all but what others have. Unset: it
-// does not tell.
+// The GPU memory that a process may use according to a failure's message: all except what other
+// processes use. Unset: the message lacks it.
 std::optional<uint64_t> UsableOf(const OomMessage& gpu);
 
-// Sets a field as an option does. False: there is none of that name, or it does not take the text.
+// Sets a field as an option does. False: the field is unknown, or does not accept the text.
 bool SetField(Request& request, const std::string& field, const std::string& text);
 
 MergedRequest MergeLog(const WhyRequest& request, const RunLog& log);
