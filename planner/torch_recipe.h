@@ -14,18 +14,18 @@ namespace zeroplan {
 struct ModelSpec;        // core/model/model_spec.h
 struct PrecisionConfig;  // core/settings/zero_config.h
 
-// "layers" or "all", as the field compile has it; empty: nothing is compiled.
+// "layers" or "all", as in the field compile; empty: nothing is compiled.
 std::string_view CompileName(TorchCompile compile);
 // "not compiled", "layers compiled", "layers and loss compiled".
 std::string_view CompiledText(TorchCompile compile);
 
-// What PyTorch alone and DDP hold what is trained in, its gradients and the optimizer's states,
-// where products are in `computes`. What transformers and torchtune load is what the checkpoint
-// has, 16 bit, but for fp16, whose gradients GradScaler unscales in fp32 alone; PEFT's adapters are
-// in fp32 (autocast_adapter_dtype).
+// The dtype in which PyTorch alone and DDP hold trained parameters, their gradients and the
+// optimizer's states, if matmuls run in `computes`. transformers and torchtune load parameters in
+// the checkpoint's dtype, which has 16 bits. fp16 is an exception, because GradScaler unscales only
+// fp32 gradients. PEFT's adapters are in fp32 (autocast_adapter_dtype).
 Dtype HeldByDdp(const TorchRecipe& recipe, Dtype computes, bool adapters);
 
-// Nothing if matmuls are in 16 bits.
+// Unset if matmuls are in 16 bits.
 std::optional<TorchFloat8> Float8Of(const PrecisionConfig& precision, const TorchRecipe& recipe);
 
 // "bfloat16", "float16", "float32".
@@ -38,7 +38,7 @@ bool HasCodeOf(CodeStyle code, const ModelSpec& model);
 std::string RecipeText(const TorchRecipe& recipe);
 
 // The settings of `recipe` that are not defaults, by the names of its fields: {"code", "hf"}. Files
-// are marked with them, and reports show them.
+// contain them as marks, and reports show them.
 std::vector<std::pair<std::string, std::string>> RecipeWords(const TorchRecipe& recipe);
 
 }  // namespace zeroplan

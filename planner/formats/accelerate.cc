@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The key of accelerate's YAML that says a field.
+// The key in accelerate's YAML for a field.
 consteval std::string_view AccelerateKey(std::string_view field, std::string_view text = "") {
   return OptionName(OtherProgram::kAccelerate, field, text);
 }

@@ -46,7 +46,7 @@ JsonText LeaveToTrainer(const JsonText& text) {
   return out.dump();
 }
 
-// The name in TrainingArguments of what a field says.
+// The name of a field in TrainingArguments.
 consteval const char* Trainer(std::string_view field, std::string_view text = "") {
   return OptionName(OtherProgram::kTrainer, field, text).data();
 }

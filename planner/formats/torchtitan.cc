@@ -14,7 +14,7 @@
 namespace zeroplan {
 namespace {
 
-// The option of torchtitan that says a field, and its key within its section of the TOML.
+// The option of torchtitan for a field, and its key within its section of the TOML.
 consteval std::string_view TitanOption(std::string_view field, std::string_view text = "") {
   return OptionName(OtherProgram::kTorchtitan, field, text);
 }
