@@ -42,7 +42,7 @@ void AddConfigForOption(Command& command, PlanOptions& options) {
 void ApplyConfigFor(PlanOptions& options) {
   Given<const Runtime*>& runtime = options.common.runtime.runtime;
   if (!options.config_for) {
-    // A config is DeepSpeed's unless something else is said.
+    // A config is DeepSpeed's by default.
     if (!runtime && !options.deepspeed_file.empty()) runtime.emplace(&DeepSpeedRuntime());
     return;
   }
@@ -102,7 +102,7 @@ std::string Indented(const std::string& text) {
   return out;
 }
 
-// What to paste where, in lines of at most 100 columns, but for command lines.
+// Instructions for pasting, in lines of at most 100 columns; only command lines may be longer.
 std::string PasteText(ConfigFormat format, const WrittenConfig& written) {
   std::string names;
   for (const WrittenFile& file : written.files) names += (names.empty() ? "" : ", ") + file.path;
@@ -125,7 +125,7 @@ std::string PasteText(ConfigFormat format, const WrittenConfig& written) {
   return text;
 }
 
-// Of samples that are padded, as the sequence length cuts it.
+// The longest padded sample, truncated to the sequence length.
 std::optional<int64_t> LongestSample(const RunGoal& goal) {
   if (!goal.data || goal.data->packing == Packing::kStream) return std::nullopt;
   return std::min(static_cast<int64_t>(goal.data->lengths.AtShare(1)), goal.data->seq_len);
@@ -153,7 +153,7 @@ void WriteAndSay(ConfigFormat format, const WrittenConfig& written, bool json) {
 
 ConfigSource SourceOf(const PlanOptions& options, const PlanAnswer& answer) {
   const Plan& plan = answer.plan;
-  // zeroplan's own choices are written as DeepSpeed's.
+  // zeroplan's own choices are written as DeepSpeed configs.
   const Runtime& runtime = plan.runtime->WritesFor();
   ConfigSource source;
   source.request = {options.format(),
@@ -235,7 +235,7 @@ void WriteDeepSpeed(const PlanOptions& options, const PlanAnswer& answer) {
 
 namespace {
 
-// Train's option of the length of the run that was planned; "" where nothing says it.
+// train's option for the length of the planned run; "" if the request has none.
 std::string LengthWords(const PlanOptions& options, const PlanAnswer& answer) {
   const RunGoal& goal = answer.report.goal;
   const DataFields& data = options.common.goal.data;
@@ -244,7 +244,7 @@ std::string LengthWords(const PlanOptions& options, const PlanAnswer& answer) {
   return fmt::format("--steps {}", CostOf(goal, answer.plan.setup.batch, 0).steps);
 }
 
-// And of how its data is taken.
+// train's options for reading the data.
 std::string DataWords(const PlanOptions& options, const PlanAnswer& answer) {
   const DataFields& data = options.common.goal.data;
   const RecordFields& records = data.records;
@@ -265,7 +265,7 @@ std::string DataWords(const PlanOptions& options, const PlanAnswer& answer) {
   return fmt::format("{}", fmt::join(words, " "));
 }
 
-// As a model from Hugging Face's cache has them.
+// Whether a folder contains symbolic links, as models in Hugging Face's cache do.
 bool HoldsLinks(const std::string& folder) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
@@ -290,7 +290,7 @@ void WriteLaunch(const PlanOptions& options, const PlanAnswer& answer) {
                            .length = LengthWords(options, answer),
                            .data_options = DataWords(options, answer),
                            .model_folder = plan.origin ? plan.origin->model_folder : ""};
-  constexpr uint64_t kCheckpoints = 3;  // the two that are kept, and the one that is written
+  constexpr uint64_t kCheckpoints = 3;  // the two that are kept, and the one that is being written
   request.disk_bytes =
       kCheckpoints * save.bytes + save.weights_bytes + plan.choice.footprint.nvme_bytes;
   if (const std::optional<InterruptedCost>& interrupted = plan.choice.interrupted) {

@@ -80,7 +80,7 @@ void SetPlan(const Program& program, int ranks_per_host, MetricLine& line) {
 
 bool IsCsv(const std::string& path) { return path.ends_with(".csv"); }
 
-// A run that was killed may have left half a line, to which the next one would be glued.
+// A killed run may have left an incomplete line. The next line must not continue it.
 void DropTornLine(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return;
@@ -111,7 +111,7 @@ void CheckMetricsFile(const std::string& path, bool resume) {
   std::ifstream file(path, std::ios::binary);
   std::string header;
   std::getline(file, header);
-  // Without a line feed it was cut off, and is written again.
+  // A header without a line feed is incomplete and is written again.
   if (file.eof() || header == CsvHeader(MetricEvent::kStep)) return;
   ThrowUsage(
       "--metrics {}: its first line does not name the columns that this run would add to; name "
@@ -136,7 +136,7 @@ void MetricsFile::Open() {
 
 void MetricsFile::WriteLine(std::string text) {
   if (!file_) return;
-  text += '\n';  // at once with the line, so that a kill leaves whole lines
+  text += '\n';  // written with the line, so that a killed run leaves whole lines
   const bool written = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size() &&
                        std::fflush(file_.get()) == 0;
   if (written) return;
@@ -228,7 +228,7 @@ void MetricsFile::Saved(const SaveReport& report) {
 
 void MetricsFile::End(const RunReport& report, const Program& program) {
   MetricLine line(MetricEvent::kEnd);
-  // A clock's step takes more than 0 s.
+  // A measured step lasts more than 0 s.
   std::optional<double> median;
   if (report.step_seconds_median > 0) median = report.step_seconds_median;
   line.Set("steps", report.steps)
@@ -246,7 +246,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// What a value of a field has to be.
+// Whether a value has the type of a field.
 template <typename T>
 bool IsOf(MetricType type, const T& value) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -262,7 +262,7 @@ bool IsOf(MetricType type, const T& value) {
   }
 }
 
-// The object that `name` lies in, "plan" of "plan.model"; made where it is not there yet.
+// The object that contains `name`, "plan" for "plan.model"; created if it is missing.
 OrderedJson& At(OrderedJson& line, std::string_view name) {
   OrderedJson* at = &line;
   for (size_t dot; (dot = name.find('.')) != std::string_view::npos; name.remove_prefix(dot + 1)) {
@@ -311,7 +311,7 @@ std::string MetricLine::Json() const {
           if constexpr (std::is_same_v<T, std::monostate>) {
             return nullptr;
           } else if constexpr (std::is_same_v<T, double>) {
-            // JSON has no infinities: what is no number is null.
+            // JSON has no infinities and no NaN; they are written as null.
             return std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr);
           } else if constexpr (std::is_same_v<T, std::string>) {
             return slot.field->type == MetricType::kObject ? OrderedJson::parse(value)

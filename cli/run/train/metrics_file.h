@@ -50,7 +50,7 @@ class MetricLine {
         },
         value);
   }
-  // Nothing: not known.
+  // Unset: null, an unknown value.
   template <typename T>
   MetricLine& Set(std::string_view name, const std::optional<T>& value) {
     return value ? Set(name, *value) : Take(name, Value());
@@ -104,8 +104,8 @@ struct MetricsPlaces {
 
 extern const OutputKind kMetricsOut;
 
-// Throws Error(kUsage) if `path` holds metrics and the run is no resumed one, and if a resumed run
-// cannot append to the CSV there, because its columns differ.
+// Throws Error(kUsage) if `path` holds metrics and the run does not resume. Throws it too if a
+// resumed run cannot append to the CSV there, because its columns differ.
 void CheckMetricsFile(const std::string& path, bool resume);
 
 class MetricsFile {
@@ -113,10 +113,10 @@ class MetricsFile {
   // Touches nothing before Start: a refused run leaves the file unchanged.
   explicit MetricsFile(MetricsPlaces places) : places_(std::move(places)) {}
 
-  // Each writes one line and flushes it, so that a killed run keeps its lines. CSV has a header,
-  // and of the lines Step's alone. Values that the backend cannot measure are null, in CSV empty. A
-  // line that cannot be written ends its file with a warning, not the run. `done`: steps before a
-  // resume. Throws Error(kRuntime) naming the file if it cannot be opened.
+  // Each writes one line and flushes it, so that a killed run keeps its lines. CSV has a header and
+  // the lines of Step alone. Values that the backend cannot measure are null, in CSV empty. If a
+  // line cannot be written, its file ends with a warning, and the run continues. `done`: steps
+  // before a resume. Throws Error(kRuntime) naming the file if it cannot be opened.
   void Start(const RunFacts& facts, int64_t done);
   void Step(const StepReport& report);
   void Validation(int64_t step, double loss);
@@ -127,7 +127,7 @@ class MetricsFile {
   void Open();
   // Ends the file with a warning if it cannot be written.
   void WriteLine(std::string text);
-  // Writes an event that is no step's, or one of `step`.
+  // Writes an event. `step`: set for an event that belongs to a step.
   void Write(const MetricLine& line, std::optional<int64_t> step = std::nullopt);
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }

@@ -26,7 +26,7 @@
 namespace zeroplan {
 namespace {
 
-// Between hosts, where neither profile nor options say how fast that is.
+// The assumed network between hosts if neither profile nor options set one.
 constexpr const char* kGuessedNetwork = "eth-100";
 
 template <typename T>
@@ -47,7 +47,7 @@ bool NamesDisk(const Request& request) {
          request.config.given();
 }
 
-// A number that is a multiple of `unit`: `wanted` or a little more.
+// The least multiple of `unit` that is at least `wanted`.
 int64_t RoundUpTo(int64_t unit, int64_t wanted) { return (wanted + unit - 1) / unit * unit; }
 
 std::string MemoryText(const Plan& plan) {
@@ -68,7 +68,7 @@ AskedSettings WithDefaultBatch(AskedSettings fields, const ConfigDocument& confi
     Set<int64_t>(fields.grad_accum, 1);
     return fields;
   }
-  if (accum && !fields.grad_accum) {  // as DeepSpeed has it
+  if (accum && !fields.grad_accum) {  // DeepSpeed's rule
     Set<int64_t>(fields.micro_batch, 1);
     return fields;
   }
@@ -104,15 +104,16 @@ OpenChoice::OpenChoice(const Request& options, const HardwareProfile& hardware, 
         "Network: the hardware profile has none; the choice is made for {} (⟦network⟧ says which).",
         kGuessedNetwork));
   }
-  // To plan and search "cpu" is any share; to a run, as to estimate, it is all of the optimizer.
+  // For plan and search "cpu" allows any ratio. For a run, as for estimate, it means the whole
+  // optimizer.
   Given<double>& ratio = request.settings.offload_ratio;
   const auto& devices = request.settings.offload_optimizer;
   if (devices && Contains(*devices, OffloadDevice::kCpu) && !ratio) {
     ratio.emplace(1);
     ratio.text = "1";
   }
-  // It is known: nobody looks at the machine again. What the driver locks decides where it is open;
-  // else the run sees to it.
+  // The hardware is known, so nothing looks at the machine again. The driver's limit on pinned
+  // memory applies if pinning is open; else the run handles it.
   const bool pins_as_told = request.config.given() || request.settings.pin_memory;
   if (pins_as_told) request.cluster.pinned_limit = {};
   request.hardware.profile.clear();
@@ -191,7 +192,7 @@ bool OpenChoice::KeepsRun() const {
       !Contains(space.grad_accums, ran.grad_accum)) {
     return false;
   }
-  // Of a config that names sizes of buckets, what was run may have others.
+  // If the config names sizes of buckets, the earlier run may have had others.
   if (config && !Contains(space.gathering, ran.gathering)) return false;
   return !UsesDisk(kept) || !nvme_path_.empty() || NamesDisk(options_);
 }
@@ -255,7 +256,7 @@ void ResizeVocab(TrainWork& work) {
           model.vocab, tokens, folder);
   model.vocab = tokens;
   model.padded_vocab = PadVocab(tokens);
-  // PEFT saves a resized embedding beside the adapters, trained or not.
+  // PEFT saves a resized embedding with the adapters, trained or not.
   if (HasAdapters(model)) CarryVocabulary(model);
 }
 

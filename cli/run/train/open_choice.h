@@ -1,4 +1,4 @@
-// Completes the choice of train where its options leave something open, by the search of 'plan'.
+// Completes the choice of train with the search of 'plan' if its options leave something open.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@
 namespace zeroplan {
 
 // Default sequences of a step if neither options nor config set anything of the batch, rounded up
-// to a multiple of the ranks. Small, so that a few hundred samples are some steps; fine-tuning
-// recipes mostly have 16 to 128.
+// to a multiple of the ranks. The number is small, so that a few hundred samples are some steps.
+// Fine-tuning recipes mostly have 16 to 128.
 inline constexpr int64_t kDefaultSequences = 32;
 
-// The batch from `fields`, from a config (`config`; empty: none), and from defaults for values that
-// neither sets: with a micro-batch alone one micro-step; with an accumulation alone, or with
-// nothing, about kDefaultSequences, or as many as the run to resume had (`kept`, 0: none) if
-// `ranks` divide them. Adds a line to `notes` if nothing was set.
+// The batch from `fields` and from a config (`config`; empty: none). Values that neither sets get
+// defaults. A micro-batch alone gets one micro-step, an accumulation that only the config sets a
+// micro-batch of 1. Without one the batch has about kDefaultSequences, or as many as the run to
+// resume had (`kept`, 0: none) if `ranks` divide them. Adds a line to `notes` if nothing was set.
 AskedSettings WithDefaultBatch(AskedSettings fields, const ConfigDocument& config, int ranks,
                                int64_t kept, int64_t seq_len, std::vector<std::string>& notes);
 
@@ -33,9 +33,8 @@ int SetNode(ClusterFields& cluster, int ranks, int ranks_per_host);
 // A choice that options and config restrict, but do not determine.
 class OpenChoice {
  public:
-  // For `ranks` GPUs, `ranks_per_host` of them on a host, that `hardware` describes. `kept`: the
-  // lowering inputs of the run to resume. Throws Error(kUsage) for requests that ResolvedPlan
-  // refuses.
+  // `hardware` describes `ranks` GPUs, `ranks_per_host` of them on each host. `kept`: the lowering
+  // inputs of the run to resume. Throws Error(kUsage) for requests that ResolvedPlan refuses.
   OpenChoice(const Request& options, const HardwareProfile& hardware, int ranks, int ranks_per_host,
              std::optional<ProgramRecord> kept, const std::string& nvme_path,
              Assumptions& assumptions);
