@@ -6,7 +6,7 @@
     zeroplan.estimate(params="10B", gpus=16, hw="dgx-a100-40gb").to_pandas()
 
 Arguments are the options of `zeroplan estimate` and `zeroplan plan`, with underscores; help() of the
-functions has them all. docs/python.md tells more."""
+functions lists them all. docs/python.md documents the library."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ __all__ = [
 ]
 
 def _text(name: str, value: Any) -> str:
-    """As the command line has it."""
+    """The value as text in the form of an option."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -108,14 +108,14 @@ def _words(given: dict[str, Any]) -> list[tuple[str, str]]:
             continue
         each = [value]
         if name == "data" and not isinstance(value, (str, os.PathLike)):
-            # Paths, which may have commas, are an option each.
+            # Each path is an option of its own, because paths may contain commas.
             each = given[name] = list(value)
         words += [(name.replace("_", "-"), _text(name, one)) for one in each]
     return words
 
 
 def _call(name: str, given: dict[str, Any]) -> str:
-    """As Python has it, for the page's end."""
+    """The call in Python, for the end of the page."""
     arguments = (f"{key}={value!r}" for key, value in given.items() if value is not None and value is not False)
     return f"zeroplan.{name}({', '.join(arguments)})"
 
@@ -133,8 +133,8 @@ def estimate(**arguments: Any) -> Estimate:
 def plan(**arguments: Any) -> Plan:
     """The best stage, offload, recompute and batch, and why the others lose.
 
-    Other Python threads run meanwhile. Raises zeroplan.NothingFits where nothing fits, whose text names
-    the smallest change that would, and else zeroplan.Error; both have the command line's message.
+    Other Python threads run meanwhile. Raises zeroplan.NothingFits if nothing fits; its text names the
+    smallest change that would. Raises zeroplan.Error for other errors. Both have the command line's message.
     """
     return Plan._of(_core.plan(_words(arguments)), _call("plan", arguments))
 
@@ -142,11 +142,11 @@ def plan(**arguments: Any) -> Plan:
 def machines(
     hw: Union[_Path, Iterable[str]] = "any", gpus: Optional[_Some] = None, **arguments: Any
 ) -> Machines:
-    """The best plan of each of several machines, and what a run takes there of time, money and energy.
+    """The best plan of each of several machines, and the time, cost and energy of a run there.
 
     `hw`: names, or "any" for all built-in ones. Further arguments are those of plan(); `objective` is
     "time", "cost" or "energy". Other Python threads run meanwhile. Raises zeroplan.Error with the command
-    line's message, and nothing where nothing fits: see `best`.
+    line's message. Raises nothing if nothing fits: see `best`.
     """
     unknown = arguments.keys() - inspect.signature(plan).parameters.keys()
     if unknown:
@@ -157,7 +157,7 @@ def machines(
 
 @_takes(_core.why_options(), log=_Path)
 def why(log: _Path, **arguments: Any) -> Why:
-    """Why a run of DeepSpeed, Trainer or PyTorch died or was slow: its log beside what is predicted of it.
+    """Why a run of DeepSpeed, Trainer or PyTorch died or was slow: its log compared with its prediction.
 
     Arguments override the log. Raises zeroplan.Error if the log has nothing of a run; `missing` lists the values
     that a prediction needs and neither gives.

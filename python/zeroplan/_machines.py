@@ -45,7 +45,7 @@ class Machine:
     in_time: bool
     in_budget: bool
     unbeaten: bool
-    """Whether nothing is as fast and as cheap, and better in one of the two."""
+    """Whether no other machine is as fast and as cheap, and better in one of the two."""
     tokens_per_second: Optional[float]
     choice: Optional[Choice]
     data: Optional[Data] = None

@@ -1,5 +1,5 @@
-"""Functions that take the options of a command as arguments. Their signatures are made of the command's
-own list; __init__.pyi has them for editors and type checkers."""
+"""Functions whose arguments are the options of a command. Their signatures come from the command's own list;
+__init__.pyi has them for editors and type checkers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def _annotation(name: str, kind: str) -> str:
-    """The type of an option's argument, by what stands for its value in the help."""
+    """The type of an option's argument, by the placeholder of its value in the help (`kind`; "" for a flag)."""
     if not kind:
         return "bool"
     if name == "data":
@@ -35,7 +35,8 @@ def _annotation(name: str, kind: str) -> str:
 
 
 def _takes(options: list[list[str]], **first: Any) -> Callable[[_F], _F]:
-    """Gives a function keyword arguments for `options` (name, type and help), behind those of `first`."""
+    """Returns a decorator that sets a function's signature and docstring: the arguments of `first`, then keyword
+    arguments for `options` (name, type and help)."""
     names = {option[2:].replace("-", "_"): (kind, help) for option, kind, help in options}
     parameters = [
         inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=kind)

@@ -1,4 +1,4 @@
-"""Pictures of answers: the page that --report writes (docs/report.md), and what a notebook shows of it."""
+"""Pictures of answers: the page that --report writes (docs/report.md), and its pictures in a notebook."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _Drawing:
-    """The data of pictures, which lives as long as the answer and its copies do. It is pickled as None."""
+    """The data of pictures. The answer and its copies keep it alive. It is pickled as None."""
 
     __slots__ = ("native", "call")
 
@@ -32,9 +32,9 @@ class _Drawing:
         return type(None), ()
 
 
-# Runs in the notebook's page when the frame is loaded. Text that is light stands on something dark. The
-# frame is as high as what it shows, also when its width changes or a table is unfolded. Where a front
-# end lets no scripts run, the frame keeps its height and scrolls, in the colours of the reader's system.
+# Runs in the notebook's page when the frame is loaded. Light text means a dark background. The frame's height follows
+# its content, also when its width changes or a table is unfolded. If a front end blocks scripts, the frame keeps its
+# height and scrolls, in the colours of the reader's system.
 _FIT = """
 const page = this.contentDocument;
 if (page) {
@@ -45,22 +45,22 @@ if (page) {
   new ResizeObserver(() => requestAnimationFrame(fit)).observe(page.body);
 }
 """
-_HEIGHT = 640  # CSS pixels, until that has run
+_HEIGHT = 640  # CSS pixels, until the script has run
 
 
 class Drawn:
     """An answer that has pictures."""
 
-    _drawing: ClassVar[Optional[_Drawing]] = None  # no field: not compared, not in asdict()
+    _drawing: ClassVar[Optional[_Drawing]] = None  # not a field, so it is not compared and not in asdict()
 
     def _draws(self, result: dict[str, Any], call: str) -> None:
         object.__setattr__(self, "_drawing", _Drawing(result["report"], call))
 
     def report(self) -> str:
-        """The answer as one HTML page with pictures, and tables of their numbers: what the program
-        writes with --report. It has no scripts and fetches nothing. Drawn anew by each call.
+        """The answer as one HTML page with pictures and tables of their numbers, as the program writes with
+        --report. It has no scripts and fetches nothing. Each call draws it again.
 
-        Raises zeroplan.Error where the answer came out of a pickle or dataclasses.replace().
+        Raises zeroplan.Error if the answer is from a pickle or dataclasses.replace().
         """
         if self._drawing is None:
             raise Error(
@@ -77,8 +77,8 @@ class Drawn:
             stream.write(page)
 
     def _pictures_html(self) -> str:
-        """The page's pictures in a frame, so that neither style touches the other; empty where there is
-        nothing to draw them from."""
+        """The page's pictures in a frame, so that neither style affects the other; empty if there is
+        no data to draw from."""
         if self._drawing is None:
             return ""
         page = html.escape(self._drawing.native.pictures())

@@ -73,8 +73,8 @@ class SequenceCuts:
 
 @dataclass(frozen=True)
 class MicroBatchTokens:
-    """The tokens of a GPU's micro-batch. `planned` and `largest` differ where another runtime pads to the longest
-    document alone."""
+    """The tokens of a GPU's micro-batch. `planned` and `largest` differ if another runtime pads only to the longest
+    document."""
 
     planned: int
     largest: int
