@@ -40,7 +40,7 @@ std::string GigabyteCell(uint64_t bytes);
 std::string FormatSeconds(double seconds);
 
 // Breaks `text` at spaces into lines of at most `columns`. Indents all lines but the first, and
-// keeps leading spaces. Escapes unprintable bytes of names in it.
+// keeps leading spaces. Escapes unprintable bytes, because the text may contain names from users.
 std::string Wrap(const std::string& text, size_t indent, size_t columns);
 
 // ---- for a single choice ----

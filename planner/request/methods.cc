@@ -88,7 +88,7 @@ MethodAnswer AnswerOf(const std::vector<Answer>& answers) {
     std::vector<double> best = speeds;
     best[i] = most[i];
     bool possible = Preferred(best) == i;
-    // A faster third method may beat the methods before i by the margin, and not i.
+    // A faster third method may beat the methods before i by the margin, but not i.
     for (size_t j = i + 1; j < speeds.size() && !possible; ++j) {
       std::vector<double> other = best;
       other[j] = std::max(speeds[j], std::min(most[j], best[i] * (1 + kMethodMargin)));

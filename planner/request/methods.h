@@ -52,8 +52,8 @@ inline constexpr double kMethodMargin = 0.02;
 
 struct MethodAnswer {
   std::optional<size_t> method;  // into MethodComparison::methods; unset: nothing was found to fit
-  // All methods that could be the answer, because their predicted speeds are within `gap`. Only
-  // `method` if that is proven.
+  // All methods that could be the answer as far as the searches know: their choices are within
+  // `gap` of the best. Only `method` if that is proven.
   std::vector<size_t> possible;
   bool alone = false;  // no other method fits
   double gap = 0;

@@ -262,7 +262,7 @@ uint64_t ParseMemory(const std::string& text, std::string_view option) {
   const uint64_t bytes = ParseBytes(text, option);
   if (bytes >= kLeast) return bytes;
   const bool bare = text.find_first_not_of("0123456789.") == std::string::npos;
-  // No GPU or host is sold with 4096 GB; nvidia-smi and free report MiB.
+  // Nobody writes 4096 GB for the memory of a GPU or host; nvidia-smi and free report MiB.
   const char* meant = bytes < 4096 ? "GB" : "MiB";
   ThrowUsage("{}: {} is {} byte{}; {}", option, text, bytes, bytes == 1 ? "" : "s",
              bare ? fmt::format("did you mean {}{}?", text, meant)

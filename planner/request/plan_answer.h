@@ -1,5 +1,5 @@
-// The answer of plan before anything is printed: the choice, its reasons, and changes that would
-// help.
+// The answer of plan before anything is printed: the choice, its reasons, and the conditions under
+// which it changes.
 #pragma once
 
 #include <cstdint>

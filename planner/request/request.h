@@ -192,7 +192,7 @@ struct PlanRequest {
   Given<Largest> largest;  // plan_answer.h
   Given<Objective> objective;
   Given<Allowed> allow;
-  bool quick = false;    // the answer alone, without the search for changes
+  bool quick = false;    // the answer alone, without advice
   Given<double> effort;  // a factor on the search's budgets
   // Whether plan writes a config. If so, the config's format must support the choice.
   bool for_config = false;

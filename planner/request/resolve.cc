@@ -36,7 +36,7 @@ void Assume(Assumptions& assumptions, std::string text) {
   assumptions.assumed.push_back(std::move(text));
 }
 
-// The result of ⟦nvme_drives⟧ on the profile's figures. `capacity`: the node's, if given.
+// A note of the disk figures that result from ⟦nvme_drives⟧. `capacity`: the node's, if given.
 std::string DrivesNote(const NodeProfile& node, const std::optional<uint64_t>& capacity) {
   const double drives = node.nvme_drives->value;
   const auto share = [&](double value) {

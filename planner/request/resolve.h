@@ -190,8 +190,8 @@ void NoteKernels(const ModelSpec& model, const TrainSetup& setup, const LowerOpt
 // Adds a note of the guessed figures that the times of `setups` depend on (hwprofiles/guesses.h).
 void NoteGuesses(const HardwareProfile& hardware, const Cluster& cluster,
                  std::span<const TrainSetup> setups, Assumptions& assumptions);
-// Applies the packing: with documents the program has their borders, and a note names the programs
-// that support that.
+// Applies the packing: with documents the program has their borders, and a note states that
+// attention is timed over whole rows.
 void ApplyPacking(const Request& request, LowerOptions& lower, Assumptions& assumptions);
 // Adds to the assumptions that gradients of several micro-steps are summed in 16 bits, if the
 // request leaves it open.

@@ -10,7 +10,7 @@ class Error(ValueError):
     and what to do."""
 
     exit_code: int
-    """The command line's exit code: 2 for wrong input, 3 where nothing fits, 4 for an unreadable file."""
+    """The command line's exit code: 2 for wrong input, 3 if nothing fits, 4 for an unreadable file."""
 
     def __init__(self, message: str, exit_code: int = 2) -> None:
         super().__init__(message)

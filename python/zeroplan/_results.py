@@ -145,7 +145,7 @@ class Settings:
     reuse_distance: int
     overlap: bool
     shard_group: int
-    """GPUs that share what the stage shards, 1 at stage 0."""
+    """GPUs that share the states that the stage shards, 1 at stage 0."""
     across_groups: Optional[str]
     """States that shard groups shard among each other too: "replicate" (none), "optimizer", "gradients"; None: there
     is one group."""
@@ -387,7 +387,7 @@ class Estimate(Drawn):
 
 @dataclass(frozen=True)
 class Plan(Drawn):
-    """The best choice, why, and what would change it (schema zeroplan.plan/1)."""
+    """The best choice, its reasons, and the conditions under which it changes (schema zeroplan.plan/1)."""
 
     choice: Choice
     predicted: Predicted
@@ -444,7 +444,7 @@ class Plan(Drawn):
 
     @property
     def flips(self) -> list[Claim]:
-        """The claims on where the answer changes: with other memory, batch or bandwidth."""
+        """The claims about the values of memory, batch or bandwidth at which the answer changes."""
         return [claim for claim in self.claims if claim.kind in ("memory", "batch", "crossover")]
 
     def to_json(self) -> str:

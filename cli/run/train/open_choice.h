@@ -21,7 +21,7 @@ inline constexpr int64_t kDefaultSequences = 32;
 
 // The batch from `fields` and from a config (`config`; empty: none). Values that neither sets get
 // defaults. A micro-batch alone gets one micro-step, an accumulation that only the config sets a
-// micro-batch of 1. Without one the batch has about kDefaultSequences, or as many as the run to
+// micro-batch of 1. Otherwise the batch has about kDefaultSequences, or as many as the run to
 // resume had (`kept`, 0: none) if `ranks` divide them. Adds a line to `notes` if nothing was set.
 AskedSettings WithDefaultBatch(AskedSettings fields, const ConfigDocument& config, int ranks,
                                int64_t kept, int64_t seq_len, std::vector<std::string>& notes);
