@@ -1,4 +1,4 @@
-// One setup for all that train the same.
+// Maps all setups that train the same to one setup.
 #include <algorithm>
 
 #include "core/config/deepspeed_writer.h"
@@ -76,7 +76,7 @@ void ResetSchedule(OptimizerConfig* optimizer) {
   if (given.kind == ScheduleKind::kOneCycle) out.one_cycle = given.one_cycle;
   if (given.kind == ScheduleKind::kRangeTest) out.range_test = given.range_test;
   if (given.kind == ScheduleKind::kOfRun) {
-    out.of_run = given.of_run;  // the length is the run's
+    out.of_run = given.of_run;  // the run sets the length
     if (out.of_run.warmup_share > 0) out.of_run.warmup_steps = 0;
     if (out.of_run.shape == DecayShape::kConstant) out.of_run.min_ratio = 0;
   }
@@ -94,7 +94,8 @@ TrainSetup CanonicalSetup(TrainSetup setup, int64_t layers) {
   const bool sends_fp32 = setup.batch.world_size > 1 && setup.precision.dtype != Dtype::kF32 &&
                           SentGradDtype(setup) == Dtype::kF32;
   ResetPrecision(&setup.precision);
-  // Set too where it has no effect, since sums in fp32 are sent as they are: the key says both.
+  // Also set where it has no effect because sums in fp32 are sent as they are:
+  // communication_data_type fp32 stands for both.
   setup.precision.fp32_reduction = sends_fp32;
   ResetSchedule(&setup.optimizer);
   if (layers > 0) {

@@ -9,17 +9,18 @@
 
 namespace zeroplan {
 
-// Whether a config sets a value at the dotted `key` ("optimizer.params.lr"): it is there, not null
-// and not "auto".
+// Returns whether a config sets a value at the dotted `key` ("optimizer.params.lr"): the key is
+// present, and its value is neither null nor "auto".
 bool ConfigSays(const JsonNode& config, std::string_view key);
 
 class ConfigDocument {
  public:
   ConfigDocument() = default;  // no config
-  // `name`: what messages call it. Throws Error(kUsage) "NAME:LINE: ..." for what is no JSON
+  // Messages call the config `name`. Throws Error(kUsage) "NAME:LINE: ..." for text that is no JSON
   // (json_source.h).
   ConfigDocument(std::string_view text, std::string name);
-  // The file at `path`, - for stdin; messages call it `path`. Throws as ReadTextFile too.
+  // Reads the file at `path`, or stdin for "-"; messages call it `path`. Also throws what
+  // ReadTextFile throws.
   static ConfigDocument FromFile(const std::string& path);
 
   bool given() const { return state_ != nullptr; }
@@ -27,7 +28,7 @@ class ConfigDocument {
   const std::string& name() const;
   // The parsed tree; null without a config.
   const JsonNode& root() const;
-  // ConfigSays of it; false without a config.
+  // ConfigSays of the root; false without a config.
   bool Says(std::string_view key) const { return ConfigSays(root(), key); }
 
  private:

@@ -32,7 +32,7 @@ std::string LengthsText(const DocumentLengths& lengths) {
       lengths.AtShare(0.95), lengths.AtShare(0.99));
 }
 
-// What the other way to lay the same documents into sequences comes to.
+// Describes the result of laying the same documents into sequences the other way.
 std::string OtherwiseText(const DataFacts& facts) {
   const bool packs = facts.packing == Packing::kDocuments;
   const std::optional<EpochRows>& other = packs ? facts.padded : facts.packed;
@@ -101,7 +101,7 @@ double DocumentLengths::mean() const {
 }
 
 uint64_t DocumentLengths::AtShare(double share) const {
-  // By the nearest rank: of 100 documents 0.95 is the 95th.
+  // Nearest rank: share 0.95 of 100 documents is the 95th.
   const double rank = std::max(1.0, std::ceil(share * static_cast<double>(documents_) - 1e-9));
   uint64_t seen = 0;
   for (const auto& [length, count] : of_) {
@@ -133,7 +133,8 @@ uint64_t DocumentLengths::TokensBeyond(uint64_t tokens) const {
 
 double DocumentLengths::MeanLongestOf(uint64_t count, uint64_t most) const {
   const uint64_t drawn = std::min(count, documents_);
-  // That none of those drawn is longer than the first n: C(n, drawn) / C(documents, drawn).
+  // The probability that all documents drawn are among the n shortest: C(n, drawn) / C(documents,
+  // drawn).
   const auto within = [&](uint64_t n) {
     double chance = 1;
     for (uint64_t i = 0; i < drawn && chance > 0; ++i) {
@@ -182,8 +183,8 @@ double SequencesOfEpochs(double epochs, uint64_t sequences) {
 }
 
 uint64_t LongestWhole(bool fixed_rows, int64_t seq_len) {
-  // A target is the token behind its input, so a document fills one position less than it has
-  // tokens; other programs give it one a token.
+  // A target is the token after its input, so a document fills one position less than it has
+  // tokens. Other programs give each token a position.
   return static_cast<uint64_t>(seq_len) + (fixed_rows ? 1 : 0);
 }
 

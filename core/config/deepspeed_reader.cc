@@ -10,8 +10,8 @@ namespace zeroplan {
 
 namespace {
 
-// Real configs have some tens of values. What is looked up or compared for each of them stays
-// cheap below this.
+// The most values that a config may have. Real configs have some tens. Below this limit, lookups
+// and comparisons for each value stay cheap.
 constexpr size_t kMaxValues = 10'000;
 
 size_t CountValues(const JsonNode& node) {
@@ -21,7 +21,7 @@ size_t CountValues(const JsonNode& node) {
   return count;
 }
 
-// False where it is open.
+// False where the key is absent, null or "auto".
 bool HasGradAccumKey(const JsonNode& root) {
   const JsonNode* types = root.Find("data_types");
   if (types == nullptr || !types->is_object()) return false;
@@ -29,8 +29,8 @@ bool HasGradAccumKey(const JsonNode& root) {
   return key != nullptr && !key->is_null() && !(key->is_string() && key->scalar == "auto");
 }
 
-// The first key below `node`, as a path, that is left to "auto"; "" for none. What begins with '_'
-// is not DeepSpeed's.
+// The path of the first key below `node` whose value is "auto"; "" for none. Skips keys that begin
+// with '_', because they are not DeepSpeed's.
 std::string FirstAuto(const JsonNode& node, const std::string& path) {
   for (const JsonMember& member : node.members) {
     if (member.key.starts_with('_')) continue;
@@ -41,8 +41,8 @@ std::string FirstAuto(const JsonNode& node, const std::string& path) {
   return "";
 }
 
-// How a problem names what DeepSpeed has no key for: by zeroplan's own keys. ReadGroups has refused
-// what is wrong with DeepSpeed's shard groups.
+// Problems name settings that DeepSpeed has no key for by zeroplan's own keys. Problems with
+// DeepSpeed's keys for shard groups are not among them: ReadGroups has already reported those.
 constexpr FieldStyle kOwnKeys = {"_zeroplan.", '_'};
 
 void ReadSections(ReaderState* state) {
@@ -84,7 +84,7 @@ ReadResult ReadDeepSpeedConfig(const JsonNode& root, std::string_view source,
   ReaderState state(root, source, context);
   ReadSections(&state);
   state.CheckUnknownKeys();
-  // With a value missing, what else looks wrong may only follow from that.
+  // If there are problems already, a further one may only follow from a missing value.
   if (!state.HasProblems()) {
     const std::optional<SetupProblem> problem = FindSetupProblem(state.result.setup);
     if (!problem && context.of_deepspeed) ReportDeepSpeedStates(&state);

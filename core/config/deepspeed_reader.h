@@ -1,4 +1,5 @@
-// Reads a DeepSpeed JSON config. Keys, defaults and deprecated forms are DeepSpeed 0.19.6's code's.
+// Reads a DeepSpeed JSON config. Keys, defaults and deprecated forms follow the code of DeepSpeed
+// 0.19.6.
 #pragma once
 
 #include <cstdint>
@@ -16,41 +17,44 @@
 
 namespace zeroplan {
 
-// Whose program a config is looked at for.
+// The program that a config is checked for.
 enum class ConfigFor : uint8_t {
-  kBoth,       // what zeroplan refuses is an error; what DeepSpeed alone refuses a warning
-  kDeepSpeed,  // what DeepSpeed accepts and zeroplan refuses is a note, what DeepSpeed refuses an
-               // error
-  kZeroplan,  // what DeepSpeed refuses is passed over; keys without effect in zeroplan are warnings
+  kBoth,       // a value that zeroplan refuses is an error; one that only DeepSpeed refuses is a
+               // warning
+  kDeepSpeed,  // a value that DeepSpeed refuses is an error; one that only zeroplan refuses is a
+               // note
+  kZeroplan,   // a value that only DeepSpeed refuses is accepted; keys without effect in zeroplan
+               // are warnings
 };
 
-// What a config leaves open ("auto" or absent) falls back to these.
+// Values for keys that a config leaves open ("auto" or absent).
 struct ReadContext {
   int world_size = 1;
   int64_t seq_len = 1024;
-  int64_t layers = 0;  // turns number_checkpoints into a segment length; 0: not known
-  // Set by the command line; they win over "auto" and absence, and conflict with a different value.
+  int64_t layers = 0;  // turns number_checkpoints into a segment length; 0: unknown
+  // Set by the command line. They replace "auto" and absent keys; a different value in the config
+  // is an error.
   std::optional<int64_t> micro_batch, grad_accum, global_batch;
-  // For "auto" or absent precision. Without it: "auto" is bf16 (fp16 where only fp16 is "auto", or
-  // where has_bf16 is false), absence of both sections fp32, as DeepSpeed has it. A dtype that the
-  // config rules out is an error.
+  // The dtype where the config's precision is "auto" or absent. If unset, "auto" means bf16 (fp16
+  // where only fp16 is "auto", or where has_bf16 is false), and without both sections the dtype is
+  // fp32, as in DeepSpeed. A dtype that the config rules out is an error.
   std::optional<Dtype> dtype;
-  // For data_types.grad_accum_dtype and communication_data_type that are "auto" or absent.
+  // Used where data_types.grad_accum_dtype or communication_data_type is "auto" or absent.
   std::optional<Dtype> grad_accum_dtype, communication_dtype;
-  // For masters and moments that neither DeepSpeed's keys nor "_zeroplan" say.
+  // Used for masters and moments that neither DeepSpeed's keys nor "_zeroplan" specify.
   std::optional<MasterWeights> master_weights;
   std::optional<Dtype> moment_dtype;
-  // For what "_zeroplan.fp8" leaves open: Fp8Config's members.
+  // Used for the members of Fp8Config that "_zeroplan.fp8" leaves open.
   std::optional<bool> fp8;
   std::optional<Fp8Recipe> fp8_recipe;
   std::optional<Dtype> fp8_gradients;
-  // The settings with SettingRow::set that the command line sets, by their names.
+  // Settings that have SettingRow::set and that the command line sets, by name.
   std::map<std::string_view, SettingValue> settings;
   bool has_bf16 = true;                // whether the GPU computes in bf16
-  std::optional<int64_t> total_steps;  // for a scheduler's total_num_steps: "auto"
+  std::optional<int64_t> total_steps;  // for a scheduler with total_num_steps "auto"
   bool strict = false;                 // an unknown key of the top level is an error
-  // It is read for a run of DeepSpeed that is predicted: what zeroplan's executor does not have,
-  // and the model of DeepSpeed has, is read rather than refused.
+  // True if the config is read to predict a run of DeepSpeed. Features that zeroplan's executor
+  // lacks, but its model of DeepSpeed has, are then read rather than refused.
   bool of_deepspeed = false;
   ConfigFor reads_for = ConfigFor::kBoth;
 };
@@ -60,22 +64,22 @@ struct ReadResult {
   TrainSetup setup;
   // activation_checkpointing.cpu_checkpointing, with ReadContext::of_deepspeed.
   bool offload_activations = false;
-  // Whether the config says how masters or moments are kept, fp32 too.
+  // Whether the config specifies the format of masters or moments, including fp32.
   bool says_states = false;
-  // Warnings: keys that nobody knows, values that are taken as something else, choices that
-  // zeroplan runs and DeepSpeed refuses.
+  // Unknown keys, values that are read as another value, and choices that zeroplan runs and
+  // DeepSpeed refuses.
   std::vector<std::string> warnings;
-  // Keys that are accepted without effect, old forms, defaults worth knowing.
+  // Keys that are accepted without effect, deprecated forms, and defaults worth knowing.
   std::vector<std::string> notes;
 };
 
-// `text` is the config, `source` the name for messages (a file path). The syntax is that of
-// json_source.h, Hjson as DeepSpeed reads it. Throws Error(kUsage) with "FILE:LINE:
+// `text` is the config, `source` its name in messages (a file path). The syntax is that of
+// json_source.h: Hjson as DeepSpeed reads it. Throws Error(kUsage) with "FILE:LINE:
 // zero_optimization.stage: 5 is not allowed; use 0, 1, 2 or 3": one line for each problem that can
 // be found independently of the others, in the order of the text.
 ReadResult ReadDeepSpeedConfig(std::string_view text, std::string_view source,
                                const ReadContext& context);
-// The same of text that was parsed.
+// The same for a parsed config.
 ReadResult ReadDeepSpeedConfig(const JsonNode& root, std::string_view source,
                                const ReadContext& context);
 inline ReadResult ReadDeepSpeedConfig(const ConfigDocument& config, const ReadContext& context) {

@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Keys that are written only where their value is not what a config without them means.
+// Collects keys. PutUnless leaves out a value that a config without the key has anyway.
 class KeyWriter {
  public:
   template <typename T>
@@ -45,7 +45,7 @@ void AddBatch(const BatchSpec& batch, Json* out) {
   if (batch.sequence_ranks > 1) (*out)["sequence_parallel_size"] = batch.sequence_ranks;
 }
 
-// What the two offloads share; the keys after it are their own.
+// Writes the keys that both offload sections share; each caller adds its own keys after them.
 template <typename Offload>
 KeyWriter OffloadKeys(const Offload& offload) {
   KeyWriter out;
@@ -102,7 +102,7 @@ Json Zero(const ZeroConfig& zero) {
     out.Put("stage3_max_reuse_distance", zero.max_reuse_distance);
     out.PutUnless("zero_quantized_weights", zero.quantized_weights, false);
     out.PutUnless("zero_quantized_gradients", zero.quantized_gradients, false);
-    // zeroplan always saves whole weights.
+    // Always true, because zeroplan always saves whole weights.
     out.Put("stage3_gather_16bit_weights_on_model_save", true);
   }
   return out.Take();
@@ -116,7 +116,7 @@ Json Fp16(const PrecisionConfig& precision) {
   out.Put("loss_scale_window", precision.loss_scale_window);
   out.Put("hysteresis", precision.hysteresis);
   out.PutUnless("consecutive_hysteresis", precision.consecutive_hysteresis, false);
-  // Whole, where it has an effect: DeepSpeed takes no other.
+  // DeepSpeed accepts only a whole number; where the key has an effect, the value is one.
   if (precision.min_loss_scale == std::floor(precision.min_loss_scale) &&
       precision.min_loss_scale < 9e15) {
     out.Put("min_loss_scale", static_cast<int64_t>(precision.min_loss_scale));
@@ -139,7 +139,7 @@ void AddPrecision(const TrainSetup& setup, Json* out) {
   if (precision.grad_accum_dtype != precision.dtype) {
     (*out)["data_types"] = {{"grad_accum_dtype", DtypeName(precision.grad_accum_dtype)}};
   }
-  // DeepSpeed sends the compute dtype unless told otherwise.
+  // Without the key, DeepSpeed sends gradients in the compute dtype.
   const Dtype sent = SentGradDtype(setup);
   if (setup.batch.world_size > 1 && sent != precision.dtype) {
     (*out)["communication_data_type"] = DtypeName(sent);
@@ -245,7 +245,7 @@ void AddOwnFp8(const Fp8Config& fp8, Json* out) {
 }
 
 void AddRecompute(const RecomputeConfig& recompute, int64_t layers, Json* out) {
-  // Not made where there is nothing to say.
+  // Creates "_zeroplan" at the first key, so that a config without such keys lacks it.
   const auto own = [out]() -> Json& { return (*out)["_zeroplan"]; };
   const bool offloads = recompute.offload.device != OffloadDevice::kNone;
   if (recompute.kind == RecomputeKind::kFull) {
@@ -274,7 +274,8 @@ void AddRecompute(const RecomputeConfig& recompute, int64_t layers, Json* out) {
   }
 }
 
-// What DeepSpeed's checkpointing, of whole layers and of all of them, has not: it would keep more.
+// Names recompute and offload that DeepSpeed lacks: it checkpoints whole layers, and all of them,
+// so a run there would keep other activations.
 std::string RecomputeCannot(const RecomputeConfig& recompute) {
   const ActivationHome& offload = recompute.offload;
   std::vector<std::string> out;
@@ -339,11 +340,11 @@ struct OtherName {
   std::string_view section, name, written;
 };
 
-// Names that mean the same as a key that the writer writes.
+// Synonyms of keys that the writer writes.
 constexpr OtherName kOtherNames[] = {
     {"", "bfloat16", "bf16"},
     {"", "fp32_allreduce", "communication_data_type"},
-    // Beside "zero_optimization": true alone, which is written as a section.
+    // Belongs to the deprecated "zero_optimization": true, which the writer writes as a section.
     {"", "allgather_size", "zero_optimization"},
     {"zero_optimization", "cpu_offload", "offload_optimizer"},
     {"zero_optimization", "cpu_offload_param", "offload_param"},
@@ -357,11 +358,12 @@ bool SaidOtherwise(std::string_view section, std::string_view key, const Json& w
       return true;
     }
   }
-  // Keys of stage 3 go with and without their prefix; the writer writes it.
+  // Stage 3 keys are valid with and without their prefix; the writer writes the prefix.
   return section == "zero_optimization" && written.contains("stage3_" + std::string(key));
 }
 
-// `path`: of the section, empty for the top level. `read`: "auto" in it is zeroplan's to choose.
+// `path`: the section's, empty for the top level. `read`: zeroplan chooses values for "auto" in
+// this section.
 void Merge(const JsonNode& incoming, const std::string& path, bool read, Json* out) {
   for (const JsonMember& member : incoming.members) {
     const bool member_read = read || (path.empty() && IsRead(member.key));
@@ -385,7 +387,7 @@ void Merge(const JsonNode& incoming, const std::string& path, bool read, Json* o
   }
 }
 
-// An old name's own settings belong to the section under its new one.
+// Moves the settings of a section with a deprecated name into the section with the current name.
 void MergeOldSection(const JsonNode& incoming, std::string_view old_name, const char* name,
                      Json* out) {
   const JsonNode* node = incoming.Find(old_name);
@@ -483,12 +485,12 @@ std::string DeepSpeedCannot(const TrainSetup& setup) {
   if (zero.stage < 3 && optimizer.device != OffloadDevice::kNone && optimizer.ratio < 1) {
     add(fmt::format("ratio {} below stage 3", optimizer.ratio));
   }
-  // Its engine has no optimizer for this mix without ZeRO.
+  // Without ZeRO, DeepSpeed's engine has no optimizer for this mix of dtypes.
   if (zero.stage == 0 && precision.grad_accum_dtype != precision.dtype) {
     add(fmt::format("data_types.grad_accum_dtype {} with {} parameters at stage 0",
                     DtypeName(precision.grad_accum_dtype), DtypeName(precision.dtype)));
   }
-  // It would keep states in fp32, which take more memory.
+  // DeepSpeed would keep states in fp32, which need more memory.
   if (const std::string states = DeepSpeedStatesCannot(setup); !states.empty()) add(states);
   if (precision.fp8.enabled) add("products in FP8");
   if (const std::string homes = RecomputeCannot(setup.recompute); !homes.empty()) add(homes);
@@ -566,14 +568,15 @@ std::string NameRuntime(std::string_view config, std::string_view runtime,
     if (IsRecipe(*row)) own.erase(std::string(row->name));
   }
   for (const auto& [name, value] : recipe) own[name] = value;
-  // What DeepSpeed has a key for.
+  // DeepSpeed has a key for offloaded activations.
   const auto section = out.find("activation_checkpointing");
   if (own.contains("offload_activations") && section != out.end() && section->is_object()) {
     (*section)["cpu_checkpointing"] = true;
   }
-  // The program makes it and hands it to DeepSpeed, which would make another one of the section.
+  // The program creates the optimizer and hands it to DeepSpeed, which would create another one if
+  // the section were there.
   if (own.contains("optim") && out.contains("zero_optimization")) {
-    // ZERO_SUPPORTED_OPTIMIZERS (runtime/zero/utils.py) has torch.optim's.
+    // ZERO_SUPPORTED_OPTIMIZERS (runtime/zero/utils.py) contains torch.optim's.
     const bool tested = own["optim"] == "adamw_torch" || own["optim"] == "adamw_torch_fused";
     out.erase("optimizer");
     if (!tested) out["zero_allow_untested_optimizer"] = true;

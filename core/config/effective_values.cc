@@ -16,10 +16,10 @@ class Table {
  public:
   explicit Table(const JsonNode& root) : root_(root) {}
 
-  // What the keys that follow are members of: "optimizer.params.".
+  // Sets the prefix of the keys that are added next: "optimizer.params.".
   void In(const char* section) { section_ = section; }
 
-  // `key` may be dotted; `aliases` are other places, from the root, where the config may say it.
+  // `name` may be dotted. `aliases` are other keys, as paths from the root, that may set the value.
   // `otherwise`: the origin of a value that the config leaves out.
   template <typename T>
   void Add(const std::string& name, const T& value, const std::vector<std::string>& aliases = {},
@@ -37,13 +37,13 @@ class Table {
     rows.push_back({key, fmt::format("{}", value), std::move(origin)});
   }
 
-  // A text of the config as it stands; "" where there is none.
+  // The text of the config at `key`; "" if there is none.
   std::string TextAt(std::string_view key) const {
     const JsonNode* node = Find(key);
     return node != nullptr && node->is_string() ? node->scalar.text() : std::string();
   }
 
-  // A size in elements, which zeroplan may choose later.
+  // Adds a size in elements. zeroplan may choose it later.
   void AddElements(const std::string& key, uint64_t value,
                    const std::vector<std::string>& aliases = {}) {
     if (value == kAuto) return Add(key, "auto", aliases);
@@ -51,7 +51,7 @@ class Table {
     Add(key, value, aliases);
   }
 
-  // Of stage 3's keys, which go with and without their prefix.
+  // Adds a stage 3 key. A config may write it with or without its prefix.
   void AddStage3(const std::string& key, uint64_t value) {
     AddElements("stage3_" + key, value, {section_ + key});
   }
@@ -168,7 +168,7 @@ void AddPrecision(const TrainSetup& setup, Table* table) {
   }
 }
 
-// Another one than Adam has other parameters, which are not read.
+// Optimizers other than Adam have other parameters, which are not read.
 void AddOptimizer(const OptimizerConfig& optimizer, Table* table) {
   const std::string type = table->TextAt("optimizer.type");
   const std::string lower = LowerAscii(type);

@@ -1,4 +1,4 @@
-// What a config comes to, key by key, and where each value comes from.
+// The effective value of each key of a config, and its origin.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace zeroplan {
 
 struct EffectiveValue {
   std::string key;    // "zero_optimization.stage"
-  std::string value;  // "2"; "auto" where zeroplan chooses when it knows the model
+  std::string value;  // "2"; "auto" where zeroplan chooses once it knows the model
   // "line 3" of the config; "auto"; "default"; or "derived" from other keys or the command line.
   std::string origin;
 };

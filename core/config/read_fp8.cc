@@ -1,4 +1,4 @@
-// "_zeroplan.fp8": products of eight bits. DeepSpeed's JSON has no key for them.
+// Reads "_zeroplan.fp8": matmuls in FP8. DeepSpeed's JSON has no key for them.
 #include <array>
 #include <optional>
 #include <string_view>
@@ -22,7 +22,7 @@ void ReportFp8Conflict(const JsonSection& section, const Fp8Key& of, std::string
                  asked, of.option, fix);
 }
 
-// What the section says, else what the option does; two that differ are a problem.
+// The value that the section sets, else the option's. Two values that differ are a problem.
 template <typename T, size_t kCount>
 T ReadFp8Word(JsonSection* section, const Fp8Key& of, const WordTable<T, kCount>& table,
               const std::optional<T>& asked) {

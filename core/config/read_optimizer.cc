@@ -1,4 +1,4 @@
-// optimizer and gradient_clipping.
+// Reads optimizer, gradient_clipping and scheduler.
 
 #include "core/base/strings.h"
 #include "core/config/reader_state.h"
@@ -35,7 +35,7 @@ bool CompressesGradients(const std::string& lower) {
   return lower == "onebitadam" || lower == "onebitlamb" || lower == "zerooneadam";
 }
 
-// What DeepSpeed's engine asserts of optimizers of others with ZeRO (runtime/engine.py).
+// Reports optimizers that DeepSpeed's engine refuses with ZeRO (runtime/engine.py).
 void ReportZeroOptimizer(ReaderState* state, const JsonSection& section, const std::string& lower) {
   if (state->context.reads_for != ConfigFor::kDeepSpeed || state->result.setup.zero.stage == 0) {
     return;
@@ -57,7 +57,8 @@ void ReportZeroOptimizer(ReaderState* state, const JsonSection& section, const s
                  type, kOptimizerTypes);
 }
 
-// Says which of DeepSpeed's other optimizers it is, or of torch.optim's, which it falls back to.
+// Reports a type other than Adam: another optimizer of DeepSpeed, or one of torch.optim, which
+// DeepSpeed falls back to.
 void ReportType(ReaderState* state, const JsonSection& section, const std::string& lower) {
   if (CompressesGradients(lower)) {
     state->Unsupported(
@@ -140,8 +141,8 @@ constexpr int64_t kMaxSteps = std::numeric_limits<int32_t>::max();
 constexpr const char* kScheduleTypes =
     "\"WarmupLR\", \"WarmupDecayLR\", \"WarmupCosineLR\", \"OneCycle\" or \"LRRangeTest\"";
 
-// A problem unless `key`, which its schedule cannot do without, is there (a value of "auto" is). A
-// slip of the key is named.
+// Reports a problem if `key`, which the schedule needs, is absent or null; "auto" counts as
+// present. A misspelled key is named.
 bool Require(JsonSection* section, JsonSection* params, const char* key, const char* fix) {
   const JsonNode* node = params->Raw(key);
   if (node != nullptr && !node->is_null()) return true;
@@ -181,8 +182,8 @@ void ReadWarmup(ReaderState* state, JsonSection* section, JsonSection* params) {
     out.cos_min_ratio = params->Number("cos_min_ratio", 0, 1).value_or(1e-4);
     out.warmup_max_lr = lr;
   } else {
-    // DeepSpeed's own default for WarmupDecayLR, whatever the optimizer's rate; "auto" is that
-    // rate.
+    // Without the key, WarmupDecayLR uses DeepSpeed's own default, whatever the optimizer's rate;
+    // "auto" means the optimizer's rate.
     const bool own = out.kind == ScheduleKind::kWarmupDecay && !params->IsAuto("warmup_max_lr");
     out.warmup_min_lr = params->Number("warmup_min_lr", 0, kMaxNumber, kRate).value_or(0);
     constexpr double kDecayRate = 0.001;
@@ -219,7 +220,7 @@ void ReadOneCycle(ReaderState* state, JsonSection* section, JsonSection* params)
   for (const char* key : {"cycle_min_mom", "cycle_max_mom", "decay_mom_rate"}) {
     params->Number(key, 0, kMaxNumber);
   }
-  // DeepSpeed cycles Adam's first beta too unless told not to; zeroplan's betas are fixed.
+  // By default DeepSpeed also cycles Adam's first beta; zeroplan's betas are fixed.
   if (params->Bool("cycle_momentum").value_or(true)) {
     const bool given = params->Value("cycle_momentum") != nullptr;
     state->Unsupported(
@@ -238,12 +239,13 @@ void ReadRangeTest(ReaderState* state, JsonSection* params) {
   out.staircase = params->Bool("lr_range_test_staircase").value_or(false);
 }
 
-// Keys of a section that is not read are no slips.
+// Marks the keys of a section that is not read as known, so that none is reported as misspelled.
 void SkipKeys(JsonSection* section) {
   for (const std::string& key : section->Unknown()) section->Raw(key);
 }
 
-// Which DeepSpeed falls back to, made of the optimizer and of numbers alone.
+// Schedules of torch.optim that DeepSpeed falls back to and that need only the optimizer and
+// numbers.
 bool IsTorchSchedule(std::string_view type) {
   for (const std::string_view name :
        {"StepLR", "MultiStepLR", "ConstantLR", "LinearLR", "ExponentialLR", "PolynomialLR",

@@ -1,4 +1,4 @@
-// activation_checkpointing, and keys that do not steer a run.
+// Reads activation_checkpointing, and keys that do not steer a run.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -60,7 +60,7 @@ constexpr KeyNote kRejected[] = {
     {"use_data_before_expert_parallelism", "zeroplan has no experts"},
 };
 
-// A section that steers nothing in zeroplan, with the keys DeepSpeed knows in it.
+// A section that steers nothing in zeroplan, with the keys that DeepSpeed knows in it.
 struct IdleSection {
   const char* key;
   const char* why;
@@ -147,9 +147,10 @@ void ReadAio(ReaderState* state) {
   }
 }
 
-// What is computed again of all layers. number_checkpoints segments of equal length cannot say each
-// length (6 layers of 10): where they cannot, the writer adds it as "_zeroplan", which DeepSpeed
-// ignores. Recompute of less than whole layers has no key of DeepSpeed's, and is there alone.
+// Reads which activations are recomputed, for all layers. Segments of equal length,
+// number_checkpoints of them, cannot have every length (6 layers of 10). Where they cannot, the
+// writer adds the length under "_zeroplan", which DeepSpeed ignores. DeepSpeed has no key for
+// recompute of less than whole layers; only "_zeroplan" sets it.
 void ReadKind(ReaderState* state, JsonSection* section, JsonSection* own) {
   RecomputeConfig& out = state->result.setup.recompute;
   const std::optional<int64_t> checkpoints = section->Int("number_checkpoints", 1);
@@ -193,8 +194,8 @@ void ReadKind(ReaderState* state, JsonSection* section, JsonSection* own) {
   }
 }
 
-// Of which layers that is, what is of those above, and where what is kept lies; after ReadKind.
-// `offloads`: what DeepSpeed's key says of that.
+// Reads which layers recompute, what the layers above them recompute, and where the kept
+// activations live. Runs after ReadKind. `offloads`: the value of DeepSpeed's cpu_checkpointing.
 void ReadHomes(ReaderState* state, JsonSection* own, std::optional<bool> offloads) {
   RecomputeConfig& out = state->result.setup.recompute;
   const auto ignore = [&](const char* key, std::string_view why) {
@@ -259,8 +260,8 @@ std::optional<SettingValue> ReadValue(const SettingRow& row, JsonSection* own) {
   return std::nullopt;
 }
 
-// The keys of rows with a `set`: the config's value, else the command line's. Two that differ are
-// a problem.
+// Reads the keys of rows with a `set`: the config's value, else the command line's. Two values that
+// differ are a problem.
 void ReadOwnRows(ReaderState* state, JsonSection* own) {
   for (const SettingRow* row : kSettingRows) {
     if (row->set == nullptr) continue;
@@ -280,7 +281,8 @@ void ReadOwnRows(ReaderState* state, JsonSection* own) {
   }
 }
 
-// "_zeroplan", and what is recomputed and offloaded. `offloads` as of ReadHomes.
+// Reads "_zeroplan", and which activations are recomputed and offloaded. `offloads` as for
+// ReadHomes.
 void ReadOwn(ReaderState* state, JsonSection* section, std::optional<bool> offloads) {
   JsonSection& own = state->Open(&state->root(), "_zeroplan");
   ReadKind(state, section, &own);
@@ -289,7 +291,8 @@ void ReadOwn(ReaderState* state, JsonSection* section, std::optional<bool> offlo
   ReadRunSchedule(state, &own);
   ReadOwnGroups(state, &own);
   ReadOwnStates(state, &own);
-  // Whose config it is. That of another runtime has none of DeepSpeed's keys.
+  // "runtime" names the program that the config is for. A config of another runtime than DeepSpeed
+  // or zeroplan has none of DeepSpeed's keys.
   const std::optional<std::string> runtime = own.String("runtime");
   const bool deepspeed = runtime && runtime->starts_with("deepspeed");
   if (runtime && !deepspeed && *runtime != "zeroplan") {
@@ -325,8 +328,8 @@ struct Misplaced {
 constexpr std::string_view kNoSeqLen =
     "the tokens of a sequence are no part of a DeepSpeed config; give them as ⟦seq_len⟧";
 
-// Slips seen in published configs that no edit distance finds, and what transformers, TRL,
-// LLaMA-Factory and axolotl call the tokens of a sequence.
+// Mistakes seen in published configs that no edit distance finds, and the names that transformers,
+// TRL, LLaMA-Factory and axolotl use for the tokens of a sequence.
 constexpr auto kMisplaced = std::to_array<Misplaced>({
     {"lr_scheduler", "use 'scheduler'"},
     {"max_grad_norm", "use 'gradient_clipping'"},
@@ -364,8 +367,8 @@ constexpr auto kMisplaced = std::to_array<Misplaced>({
     {"context_length", kNoSeqLen},
 });
 
-// Keys of several sections, or words that people use for something of their own: naming one section
-// for them would mislead.
+// Keys of several sections, or words that people use for purposes of their own. To name one section
+// for such a key would mislead.
 constexpr std::array<std::string_view, 20> kCommonKeys = {
     "enabled",     "type",     "params",  "device",  "nvme_path",    "pin_memory", "debug",
     "output_path", "job_name", "project", "verbose", "buffer_count", "writer",     "group",
@@ -449,7 +452,7 @@ void ReaderState::CheckSection(const JsonSection& section) {
 
 std::string ReaderState::NearestAnywhere(std::string_view key) const {
   std::string nearest = NearestName(key, sections_.front().known());
-  // A short word is near to too much.
+  // A short word is near to too many keys.
   if (!nearest.empty() || key.size() < 8) return nearest;
   for (const JsonSection& section : sections_) {
     const std::string_view path = section.path();

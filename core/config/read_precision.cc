@@ -1,4 +1,5 @@
-// fp16, bf16 and data_types.
+// Reads fp16, bf16, data_types, the states' formats, the dtype of sent gradients and the batch
+// sizes.
 #include <limits>
 
 #include "core/base/error.h"
@@ -10,7 +11,7 @@ namespace zeroplan {
 
 namespace {
 
-// What a config says about one 16-bit format.
+// The setting of a config for one 16-bit format.
 enum class Switch { kAbsent, kAuto, kOff, kOn };
 
 Switch ReadSwitch(JsonSection* root, JsonSection* section) {
@@ -19,7 +20,7 @@ Switch ReadSwitch(JsonSection* root, JsonSection* section) {
   return section->Bool("enabled").value_or(false) ? Switch::kOn : Switch::kOff;
 }
 
-// The dtype that the switches name or leave open, and the command line's.
+// Chooses the dtype by the two switches and the command line.
 Dtype ChooseDtype(ReaderState* state, Switch fp16, Switch bf16, const char* bf16_key) {
   JsonSection& root = state->root();
   if (fp16 == Switch::kOn && bf16 == Switch::kOn) {
@@ -61,7 +62,8 @@ Dtype ChooseDtype(ReaderState* state, Switch fp16, Switch bf16, const char* bf16
   return Dtype::kF32;
 }
 
-// What a key of states says in a section of the run's dtype.
+// Reads a key for the formats of states. Returns nothing if the section is not that of the run's
+// dtype.
 std::optional<bool> ReadStatesKey(ReaderState* state, JsonSection* section, const char* key) {
   const std::optional<bool> said = section->Bool(key);
   const Dtype dtype = state->result.setup.precision.dtype;
@@ -73,7 +75,7 @@ std::optional<bool> ReadStatesKey(ReaderState* state, JsonSection* section, cons
   return std::nullopt;
 }
 
-// How zeroplan rounds what a key asks for, where that is not DeepSpeed's way.
+// Notes that zeroplan rounds the states of `key` in another way than DeepSpeed.
 void NoteRounding(ReaderState* state, const JsonSection& section, const char* key,
                   std::string_view text) {
   if (state->context.of_deepspeed || state->context.reads_for == ConfigFor::kDeepSpeed) return;
@@ -151,10 +153,11 @@ void ReadDataTypes(ReaderState* state) {
   state->NoEffect(&types, "buffer_dtype", "zeroplan's models have no buffers");
 }
 
-// One size of the batch: the config's, else the command line's; two that differ are a problem.
+// Reads one size of the batch: the config's, else the command line's. Two that differ are a
+// problem.
 std::optional<int64_t> BatchSize(JsonSection* root, const char* key, const char* option,
                                  const std::optional<int64_t>& given) {
-  // Far above any real batch, and low enough that sums of two products cannot overflow.
+  // Far above any real batch, and low enough that the sums in DivideBatch cannot overflow.
   constexpr int64_t kMax = int64_t{1} << 40;
   const std::optional<int64_t> configured = root->Int(key, 1, kMax);
   if (given && (*given < 1 || *given > kMax)) {
@@ -170,7 +173,8 @@ std::optional<int64_t> BatchSize(JsonSection* root, const char* key, const char*
 constexpr const char* kSentKey = "communication_data_type";
 constexpr const char* kSentOption = "⟦communication_dtype⟧";
 
-// A problem with the dtype to send, at the key or, where the option says it, at that.
+// Reports a problem with the dtype in which gradients are sent, at the key or, where only the
+// option sets the dtype, at the option.
 template <typename... Args>
 void ReportSentDtype(ReaderState* state, fmt::format_string<Args...> format, Args&&... args) {
   const std::string text = fmt::format(format, std::forward<Args>(args)...);
@@ -181,7 +185,7 @@ void ReportSentDtype(ReaderState* state, fmt::format_string<Args...> format, Arg
   }
 }
 
-// The dtype that gradients are to be sent in: fp32, or the one they have anyway.
+// Reads the dtype in which gradients are sent: fp32, or the dtype that they have anyway.
 void ReadSentDtype(ReaderState* state) {
   JsonSection& root = state->root();
   TrainSetup& setup = state->result.setup;
@@ -196,7 +200,7 @@ void ReadSentDtype(ReaderState* state) {
   if (!asked || state->HasProblems()) return;
   const Dtype compute = setup.precision.dtype;
   setup.precision.fp32_reduction = *asked == Dtype::kF32 && compute != Dtype::kF32;
-  // A config for several GPUs may be looked at with one, which sends nothing.
+  // A config for several GPUs may be read for one GPU, which sends nothing.
   if (setup.batch.world_size == 1 && (*asked == Dtype::kF32 || *asked == compute)) {
     if (setup.precision.fp32_reduction) {
       state->Note(root, allreduce_fp32 ? "fp32_allreduce" : kSentKey,
@@ -222,7 +226,7 @@ void ReadSentDtype(ReaderState* state) {
   }
 }
 
-// What sources come to; two that differ are a problem.
+// The value that the sources set, else `otherwise`. Two that differ are a problem.
 template <typename T>
 T MergeStates(const StatesSaid<T>& said, JsonSection* own, ReaderState* state, T otherwise) {
   const std::optional<T> of_config = said.of_own ? said.of_own : said.of_deepspeed;
@@ -240,13 +244,13 @@ T MergeStates(const StatesSaid<T>& said, JsonSection* own, ReaderState* state, T
 
 constexpr int64_t kTooLarge = std::numeric_limits<int64_t>::max();
 
-// a * b, or kTooLarge, which equals and divides no batch size.
+// a * b, or kTooLarge if it overflows. kTooLarge equals and divides no batch size.
 int64_t SaturatedMul(int64_t a, int64_t b) {
   int64_t out = 0;
   return __builtin_mul_overflow(a, b, &out) ? kTooLarge : out;
 }
 
-// total / part, which must come out whole.
+// total / part; throws if the quotient is not whole.
 int64_t DivideBatch(int64_t total, int64_t part, const std::string& part_text,
                     const std::string& where) {
   if (part != kTooLarge && total % part == 0) return total / part;
@@ -321,7 +325,7 @@ void ReadOwnStates(ReaderState* state, JsonSection* own) {
     if (!masters.of_own) own->ReportValue(masters.own_key, allowed);
   }
   moments.of_own = own->Word(moments.own_key, kMomentWords);
-  // The two halves are an fp32 master, as DeepSpeed's false has it.
+  // The two halves form an fp32 master, so they do not contradict a DeepSpeed key that is false.
   const bool halves =
       (masters.of_own ? masters.of_own : masters.of_option) == MasterWeights::kSplit;
   if (halves && masters.of_deepspeed == MasterWeights::kFp32) masters.of_deepspeed.reset();
@@ -378,7 +382,7 @@ void ReportDeepSpeedStates(ReaderState* state) {
 
 namespace {
 
-// Ranks that share each sequence.
+// Reads the number of ranks that share each sequence.
 int ReadSequenceRanks(ReaderState* state) {
   constexpr const char* kKey = "sequence_parallel_size";
   JsonSection& root = state->root();
@@ -406,7 +410,7 @@ void ReadBatch(ReaderState* state) {
   sizes.grad_accum = BatchSize(&root, kAccum, "⟦grad_accum⟧", context.grad_accum);
   const int shared = ReadSequenceRanks(state);
   if (state->HasProblems()) return;
-  // "auto" asks zeroplan to choose, so that accumulation alone is enough.
+  // zeroplan may choose an "auto" size, so accumulation alone is enough.
   if (sizes.grad_accum && !sizes.micro_batch && !sizes.global_batch &&
       (root.IsAuto(kMicro) || root.IsAuto(kGlobal))) {
     sizes.micro_batch = 1;
@@ -415,7 +419,7 @@ void ReadBatch(ReaderState* state) {
                         : root.Value(kMicro) != nullptr ? kMicro
                                                         : kAccum;
   const JsonNode* node = root.Value(line_of);
-  // The message names its key itself: keep "SOURCE:LINE: " of the place.
+  // The message names its key itself, so only "SOURCE:LINE: " of the place is kept.
   std::string where = root.Where(line_of);
   where.resize(where.size() - std::string_view(line_of).size() - 2);
   BatchSpec& batch = state->result.setup.batch;
@@ -430,8 +434,8 @@ void ReadCommunication(ReaderState* state) {
   JsonSection& root = state->root();
   ReadSentDtype(state);
 
-  // The gradient of the loss is divided by all tokens of the step before the backward pass, so a
-  // sum over ranks is the mean already.
+  // The gradient of the loss is divided by all tokens of the step before the backward pass, so the
+  // sum over ranks is already the mean.
   constexpr const char* kScaled =
       "the result is the same; zeroplan always divides before it sums, so that only the range "
       "in which a 16-bit sum overflows differs";

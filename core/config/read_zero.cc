@@ -1,4 +1,4 @@
-// zero_optimization and its offload sections.
+// Reads zero_optimization and its offload sections.
 #include "core/config/reader_state.h"
 
 namespace zeroplan {
@@ -7,8 +7,8 @@ namespace {
 constexpr const char* kMicsKey = "mics_shard_size";
 constexpr const char* kHpzKey = "zero_hpz_partition_size";
 
-// Keys of stage 3 go with and without their prefix. Returns the name that is used; both at once is
-// a problem.
+// A config may write a stage 3 key with or without its prefix. Returns the name that it uses; both
+// at once are a problem.
 std::string Stage3Key(JsonSection* zero, const std::string& name) {
   const std::string prefixed = "stage3_" + name;
   const bool long_form = zero->Raw(prefixed) != nullptr;
@@ -23,7 +23,7 @@ OffloadDevice ReadDevice(JsonSection* section) {
   return section->Word("device", kWords<OffloadDevice>).value_or(OffloadDevice::kNone);
 }
 
-// The folder, which nvme cannot do without. Another device has no use for one.
+// Reads the folder of the swap file. nvme needs one; other devices ignore it.
 std::string ReadNvmePath(JsonSection* section, OffloadDevice device) {
   std::string path = section->String("nvme_path", "a folder").value_or("");
   if (device != OffloadDevice::kNvme) return "";
@@ -85,7 +85,7 @@ void ReadOffloadParam(ReaderState* state, JsonSection* zero) {
   }
 }
 
-// The forms from before the offload sections.
+// Reads the deprecated keys that the offload sections replaced.
 void ReadDeprecatedOffload(ReaderState* state, JsonSection* zero) {
   ZeroConfig& out = state->result.setup.zero;
   const bool optimizer = zero->Bool("cpu_offload").value_or(false);
@@ -147,7 +147,8 @@ void ReadStage3(ReaderState* state, JsonSection* zero) {
   }
 }
 
-// DeepSpeed's two keys of shard groups, which its stage 3 alone has. A group of all ranks is none.
+// Reads DeepSpeed's two keys for shard groups, which only its stage 3 has. A group of all ranks
+// counts as no groups.
 void ReadGroups(ReaderState* state, JsonSection* zero) {
   ZeroConfig& out = state->result.setup.zero;
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
@@ -175,7 +176,8 @@ void ReadGroups(ReaderState* state, JsonSection* zero) {
         "of stages 1 and 2");
     return;
   }
-  // DeepSpeed makes a larger hpZ group one of all ranks; MiCS refuses it.
+  // DeepSpeed shrinks an hpZ group of more ranks than there are to all ranks; MiCS refuses such a
+  // group.
   if (group == world_size || (hpz > 1 && group > world_size)) {
     state->Note(*zero, key, fmt::format("{} ranks are all there are: one group", world_size));
     return;
@@ -196,7 +198,7 @@ void ReadGroups(ReaderState* state, JsonSection* zero) {
   out.across_stage = mics > 0 ? 0 : 2;
 }
 
-// ZeRO++'s qwZ and qgZ, which DeepSpeed's stage 3 alone heeds.
+// Reads ZeRO++'s qwZ and qgZ, which have an effect only at DeepSpeed's stage 3.
 void ReadQuantized(ReaderState* state, JsonSection* zero) {
   ZeroConfig& out = state->result.setup.zero;
   const auto read = [&](const char* key, const char* about) {
@@ -247,7 +249,7 @@ void ReadUnsupported(ReaderState* state, JsonSection* zero) {
   }
 }
 
-// true and false stand for stages 1 and 0.
+// Reads the deprecated bool: true and false stand for stages 1 and 0.
 const JsonNode* DeprecatedBool(ReaderState* state, int* stage) {
   const JsonNode* node = state->root().Value("zero_optimization");
   if (node == nullptr || node->kind != JsonNode::Kind::kScalar || !node->scalar.is_boolean()) {
@@ -283,7 +285,7 @@ void ReadZero(ReaderState* state) {
   out.reduce_scatter = zero.Bool("reduce_scatter").value_or(true);
   out.allgather_partitions = zero.Bool("allgather_partitions").value_or(true);
   out.overlap_comm = zero.Bool("overlap_comm").value_or(out.overlap_comm);
-  // The old form with a bool has its bucket at the top level.
+  // The deprecated form with a bool has its bucket size at the top level.
   const std::optional<int64_t> old_bucket = state->root().Int("allgather_size", 1);
   if (old_bucket && deprecated) {
     out.allgather_bucket_elements = static_cast<uint64_t>(*old_bucket);

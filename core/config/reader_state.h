@@ -1,4 +1,4 @@
-// What the parts of the DeepSpeed reader share. Internal to core/config.
+// The state and helpers that the parts of the DeepSpeed reader share. Internal to core/config.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,21 @@
 
 namespace zeroplan {
 
-// Kernels work with floats.
+// Kernels compute with floats.
 constexpr double kMaxNumber = std::numeric_limits<float>::max();
 constexpr const char* kRate = "a finite number of at least 0, such as 1e-4";
 
-// Who refuses a key that zeroplan does not have.
+// Names who refuses a key that zeroplan lacks.
 enum class RejectedBy : uint8_t { kZeroplan, kBoth };
 
-// What sources say of masters or moments.
+// The formats that the sources set for masters or moments.
 template <typename T>
 struct StatesSaid {
-  const char* own_key;  // of "_zeroplan"
+  const char* own_key;  // a key of "_zeroplan"
   const char* option;
   std::string_view (*name)(T);
   std::optional<T> of_own{}, of_deepspeed{}, of_option{};
-  std::string deepspeed_key{};  // of DeepSpeed's keys the one that speaks, as a path
+  std::string deepspeed_key{};  // the path of the DeepSpeed key that is set
   bool deepspeed_value = false;
 
   void OfDeepSpeed(std::string key, bool value, T says) {
@@ -41,11 +41,11 @@ struct StatesSaid {
   }
   bool by_config() const { return of_own || of_deepspeed; }
   bool by_deepspeed_key() const { return !of_own && of_deepspeed; }
-  // Who says it: a path of the config, else the option.
+  // The source that decides: a path of the config, else the option.
   std::string Source() const {
     return of_own ? std::string("_zeroplan.") + own_key : of_deepspeed ? deepspeed_key : option;
   }
-  // Its value as the source has it. REQUIRES: a source says it.
+  // The value as the source writes it. REQUIRES: a source sets it.
   std::string_view Value() const {
     if (by_deepspeed_key()) return deepspeed_value ? "true" : "false";
     return name(of_own ? *of_own : *of_option);
@@ -68,30 +68,32 @@ class ReaderState {
   // The section under `key` of `parent`, an absent one where it is missing, null or "auto". A
   // section is read in full (its known keys registered) whether or not it is there.
   JsonSection& Open(JsonSection* parent, std::string_view key);
-  // The same for a member that is known to be an object, or nullptr for an absent section.
+  // The same for `node`, which is known to be an object; nullptr: an absent section.
   JsonSection& OpenNode(const JsonNode* node, JsonSection& parent, std::string_view key);
   const std::deque<JsonSection>& sections() const { return sections_; }
 
-  // Each adds "SOURCE:LINE: path.key: text" to the list of its name.
+  // Note adds "SOURCE:LINE: path.key: text" to the notes, Warn adds it to the warnings.
   void Note(const JsonSection& section, std::string_view key, std::string_view text);
   void Warn(const JsonSection& section, std::string_view key, std::string_view text);
-  // A key that changes nothing here: a note where it is switched on.
+  // Handles a key that changes nothing here: adds a note if it is switched on.
   void NoEffect(JsonSection* section, std::string_view key, std::string_view why);
-  // A problem, of what DeepSpeed does and zeroplan does not: for DeepSpeed a note.
+  // Reports a feature that DeepSpeed has and zeroplan lacks: a problem, but a note where the config
+  // is checked for DeepSpeed.
   void Unsupported(const JsonSection& section, std::string_view key, std::string_view text);
-  // A key that is an error where it is switched on: "VALUE is not supported: WHY; FIX".
+  // Handles a key that is an error if it is switched on: "VALUE is not supported: WHY; FIX".
   void Reject(JsonSection* section, std::string_view key, std::string_view why,
               std::string_view fix, RejectedBy by = RejectedBy::kZeroplan);
-  // A switch that zeroplan honours in DeepSpeed's default position only, for now.
+  // Handles a switch of which zeroplan so far supports only DeepSpeed's default, `supported`.
   void OnlyDefault(JsonSection* section, std::string_view key, bool supported);
 
-  // Unknown keys of sections are problems; those of the root problems or warnings.
+  // Unknown keys of sections are problems; unknown keys of the root are problems or warnings.
   void CheckUnknownKeys();
-  // A problem at `key`, a dotted path from the root, with the line of its nearest ancestor.
+  // Adds a problem at `key`, a dotted path from the root, with the line of its nearest ancestor.
   void ReportAt(std::string_view key, std::string_view message);
-  // A problem with what a StatesSaid's source says. `message` names options as ⟦field⟧.
+  // Adds a problem with the value that a StatesSaid's source sets. `message` names options as
+  // ⟦field⟧.
   void ReportSource(std::string_view source, std::string_view message);
-  // A problem whose text names its place itself.
+  // Adds a problem whose text names its place itself.
   void AddProblem(int line, std::string text) { problems_.push_back({line, std::move(text)}); }
   bool HasProblems() const { return !problems_.empty(); }
   // Throws Error(kUsage) with all problems, a line each, in the order of the text.
@@ -103,7 +105,7 @@ class ReaderState {
   // The path of the section that knows `key`, other than `asking`; "" if none.
   std::string HomeOf(std::string_view key, const JsonSection& asking) const;
 
-  // For a key of the root: the nearest known one there, else in a section that steers a run.
+  // The known key nearest to a key of the root: in the root, else in a section that steers a run.
   std::string NearestAnywhere(std::string_view key) const;
 
   const JsonNode& root_node_;
@@ -119,28 +121,29 @@ void ReadZero(ReaderState* state);           // zero_optimization and its offloa
 void ReadCommunication(ReaderState* state);  // dtype and scaling of gradients on their way
 void ReadOptimizer(ReaderState* state);      // optimizer, gradient_clipping
 void ReadScheduler(ReaderState* state);      // scheduler; needs the optimizer's lr
-// The keys of "_zeroplan" that say a schedule which DeepSpeed has not (RunScheduleConfig).
+// Reads the keys of "_zeroplan" for a schedule that DeepSpeed lacks (RunScheduleConfig).
 void ReadRunSchedule(ReaderState* state, JsonSection* own);
-// The keys of "_zeroplan" that say how states are kept; after ReadZero.
+// Reads the keys of "_zeroplan" for the formats of states; runs after ReadZero.
 void ReadOwnStates(ReaderState* state, JsonSection* own);
-// "_zeroplan.fp8"; after ReadPrecision. `deepspeed`: the config says that it is for DeepSpeed.
+// Reads "_zeroplan.fp8"; runs after ReadPrecision. `deepspeed`: the config names DeepSpeed as its
+// runtime.
 void ReadOwnFp8(ReaderState* state, JsonSection* own, bool deepspeed);
-// Reports what of the states DeepSpeed does not run, at the source that asks for it.
+// Reports formats of states that DeepSpeed does not run, at the source that sets them.
 void ReportDeepSpeedStates(ReaderState* state);
-// The keys of "_zeroplan" that say shard groups which DeepSpeed has not; after ReadZero.
+// Reads the keys of "_zeroplan" for shard groups that DeepSpeed lacks; runs after ReadZero.
 void ReadOwnGroups(ReaderState* state, JsonSection* own);
 void ReadRecompute(ReaderState* state);  // activation_checkpointing
 void ReadOtherKeys(ReaderState* state);  // everything that does not steer a run
 
-// "fp32", "fp16" or "bf16"; an open key is the fallback.
+// Reads "fp32", "fp16" or "bf16"; an open key gives the fallback.
 Dtype ReadDtype(JsonSection* section, const char* key, Dtype fallback);
-// The same for a key that the command line's `option` fills where it is open, and may not
-// contradict.
+// The same for a key that the command line's `option` fills if it is open. A value of the option
+// that contradicts the key is a problem.
 std::optional<Dtype> ReadDtype(JsonSection* section, const char* key, const char* option,
                                std::optional<Dtype> of_option);
 
-// What a key that is left out of a DeepSpeed config comes to: DeepSpeed's defaults, where the
-// fields of zero_config.h have zeroplan's own.
+// The values of keys that a DeepSpeed config leaves out. They are DeepSpeed's defaults; the fields
+// of zero_config.h have zeroplan's own defaults.
 inline ZeroConfig ReaderZeroDefaults(int stage) {
   ZeroConfig zero;
   zero.stage = stage;
@@ -157,7 +160,7 @@ inline ZeroConfig ReaderZeroDefaults(int stage) {
   return zero;
 }
 
-// Sizes on kAuto come to DeepSpeed's defaults.
+// Sets sizes that are kAuto to DeepSpeed's defaults.
 inline void FillReaderSizes(ZeroConfig& zero) {
   const ZeroConfig defaults = ReaderZeroDefaults(zero.stage);
   const auto fill = [](uint64_t& size, uint64_t otherwise) {
@@ -168,36 +171,36 @@ inline void FillReaderSizes(ZeroConfig& zero) {
   fill(zero.max_live_parameters, defaults.max_live_parameters);
 }
 
-// train_batch_size = micro_batch * grad_accum * world_size / sequence_ranks, with any of the three
-// sizes open.
+// train_batch_size = micro_batch * grad_accum * world_size / sequence_ranks. Any of the three sizes
+// may be open.
 
-// What the config and the command line say together; nullopt: open.
+// The sizes that the config and the command line together set; nullopt: open.
 struct BatchSizes {
   std::optional<int64_t> global_batch, micro_batch, grad_accum;
 };
 
-// Any two sizes give the third, which must come out whole; one batch size alone means no
-// accumulation; none means micro-batch 1 without accumulation. Accumulation alone is an error.
-// `where` starts the message: "ds.json:3: ". REQUIRES: the sizes are positive. Throws Error(kUsage)
-// otherwise.
+// Any two sizes give the third, which must be a whole number. One batch size alone means no
+// accumulation; no size at all means micro-batch 1 without accumulation. Accumulation alone is an
+// error. Throws Error(kUsage); `where` starts its message: "ds.json:3: ". REQUIRES: the sizes are
+// positive.
 BatchSpec ResolveBatch(const BatchSizes& sizes, int world_size, int64_t seq_len,
                        const std::string& where, int sequence_ranks = 1);
 
-// The keys and values that the reader of DeepSpeed configs knows, for schemas and help.
+// Below: the keys and values that the reader of DeepSpeed configs knows, for schemas and help.
 
 struct ConfigSection {
   std::string path;  // "zero_optimization.offload_param"; empty: the top level
   std::vector<JsonKey> keys;
 };
 
-// The sections and keys that the reader asks for where it reads `config`, in its order. Most are
-// asked for whatever is there; the parameters of a scheduler hang on its type, and an old name is
-// asked for where it is used. Problems with `config` are passed over.
+// The sections and keys that the reader looks up while it reads `config`, in its order. It looks up
+// most of them in any config. The parameters of a scheduler depend on its type, and a deprecated
+// name is looked up only where it is used. Problems with `config` are ignored.
 std::vector<ConfigSection> DescribeConfig(std::string_view config);
 
 // Whether a key of the top level is for people and other programs: "$schema", "_comment", ...
 bool IsCommentKey(std::string_view key);
-// The keys of that kind that do not begin with '_'.
+// The comment keys that do not begin with '_'.
 const std::vector<std::string_view>& CommentKeys();
 
 }  // namespace zeroplan
