@@ -12,7 +12,8 @@ namespace zeroplan {
 
 enum class Packing : uint8_t {
   kStream,     // windows of one stream of tokens, over the borders of documents
-  kDocuments,  // whole documents, several a sequence, which neither see nor follow each other
+  kDocuments,  // whole documents, several a sequence; no document attends to another or continues
+               // one
   kOff,        // one document a sequence, padded
 };
 
@@ -21,9 +22,10 @@ inline constexpr WordTable<Packing, 3> kWords<Packing> = {
     {{"stream", Packing::kStream}, {"documents", Packing::kDocuments}, {"off", Packing::kOff}}};
 constexpr std::string_view PackingName(Packing packing) { return WordOf(packing); }
 
-// How many documents a row of a batch may have, and how long (starts_BT of kernel_rows.inc).
+// Below: limits on the number and length of the documents in a row of a batch (starts_BT of
+// kernel_rows.inc).
 
-// 0: no limit. Padding is documents too.
+// 0: no limit. Padding counts as documents.
 struct DocumentLimits {
   int64_t most_in_row = 0;
   int64_t longest = 0;  // tokens
@@ -33,8 +35,9 @@ struct DocumentLimits {
   }
 };
 
-// The starts of padding from position `begin` of a row on, in documents of at most `longest`: a
-// long one would be the longest of its batch, and attention's work for nothing. 0: one document.
+// Fills in the document starts of padding from position `begin` of a row on. Padding is cut into
+// documents of at most `longest` tokens, because a longer one would be the longest of its batch and
+// would cost attention work for nothing. `longest` 0: one document.
 inline void FillPaddingStarts(std::span<int32_t> row, int64_t begin, int64_t longest) {
   const auto end = static_cast<int64_t>(row.size());
   const int64_t step = longest > 0 ? longest : end;

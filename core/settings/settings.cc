@@ -40,7 +40,7 @@ const SettingRow* FindSetting(std::string_view name) {
 SettingValue RecordValue(const SettingRow& row, const TrainSetup& setup,
                          const TorchRecipe* recipe) {
   if (recipe != nullptr && row.own) return {};
-  // It is a part of the recipe there.
+  // For another program the recipe holds this setting.
   if (recipe != nullptr && &row == &setting::offload_activations) {
     return ValueOf(OffloadDeviceName(recipe->offload_activations ? OffloadDevice::kCpu
                                                                  : OffloadDevice::kNone));

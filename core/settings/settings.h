@@ -1,6 +1,6 @@
-// The settings of how a model is trained, a row each (core/settings/setting_rows.inc). Options of
+// The settings of how a model is trained, one row each (core/settings/setting_rows.inc). Options of
 // the command line, arguments of the libraries, JSON, CSV, metrics and the record of a choice are
-// made of the rows; docs/adding-a-setting.md says what a new one takes.
+// generated from the rows. docs/adding-a-setting.md explains how to add one.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@
 
 namespace zeroplan {
 
-// A setting's value as JSON has it; monostate is null.
+// A setting's value as a JSON scalar; monostate is null.
 using SettingValue = std::variant<std::monostate, bool, int64_t, double, std::string>;
 
 template <typename T>
@@ -40,7 +40,7 @@ std::string SettingText(const SettingValue& value);
 // Names the command whose options are meant.
 enum class OptionsOf : uint8_t { kEstimate, kPlan, kTrain };
 
-// A text that may differ between these commands.
+// A text that may differ between commands.
 struct ByCommand {
   constexpr ByCommand(const char* all) : texts{all, all, all} {}
   constexpr ByCommand(const char* estimate, const char* plan, const char* train)
@@ -50,48 +50,49 @@ struct ByCommand {
   const char* texts[3];
 };
 
-// Says under which heading of the help an option stands.
+// The heading of the help that lists an option.
 enum class SettingGroup : uint8_t { kBatch, kZero, kRun, kRecipe };
 // "Batch and precision", "ZeRO, offload and recompute", "Run", "Runtime".
 const char* SettingGroupName(SettingGroup group);
 
-// Names the files that decide a setting. Its option is refused beside them.
+// Names the files that decide a setting. Together with such a file its option is refused.
 enum class DecidedBy : uint8_t { kNothing, kPlan, kPlanOrConfig };
 
 // The type of a value in the record of a choice; kNone: the setting is no part of the record.
 enum class RecordType : uint8_t { kNone, kBool, kWhole, kNumber, kWord };
 
 struct SettingRow {
-  // The option is "--micro-batch"; libraries, JSON, CSV, metrics and "_zeroplan" in a config say
-  // "micro_batch".
+  // "micro_batch" in libraries, JSON, CSV, metrics and "_zeroplan" of a config; "--micro-batch" is
+  // the option.
   std::string_view name = {};
   SettingGroup group = SettingGroup::kBatch;
 
-  // The option's value in help, "COUNT"; "": the words. A flag has none.
+  // The placeholder of the option's value in help, "COUNT"; "": the words. A flag has no value.
   ByCommand type = "";
-  // The option's help. {} stands for `otherwise`, or without that for the words.
+  // The option's help. {} stands for `otherwise`, or for the words if `otherwise` is empty.
   ByCommand help = "";
   ByCommand otherwise = "";
   DecidedBy decided_by = DecidedBy::kNothing;
-  // The values that are words; null: any.
+  // The words that are the possible values; null: any value.
   std::vector<std::string> (*words)() = nullptr;
-  // The words of the option, where it takes others too.
+  // The words of the option, if it accepts more words than a setup can hold.
   std::vector<std::string> (*option_words)(OptionsOf command) = nullptr;
 
   RecordType record = RecordType::kNone;
   bool may_be_null = false;
-  std::string_view about = {};  // in the record, for people
+  std::string_view about = {};  // describes the value in the record, for people
   SettingValue (*get)(const TrainSetup& setup) = nullptr;
-  // True: only zeroplan's executor has it. The record of another program's choice has null.
+  // True: only zeroplan's executor has the setting. The record of another program's choice has
+  // null.
   bool own = false;
 
-  // Puts a value (a flag, a number, one of `words`) into a setup. A row that has it needs no code
-  // of its own: the option sets it, "_zeroplan" in configs and plan files has it by its name where
-  // it is not the default, and an option that contradicts the config is refused.
+  // Puts a value (a flag, a number, one of `words`) into a setup. A row with `set` needs no code of
+  // its own: the option sets the value, "_zeroplan" in configs and plan files has it under the
+  // row's name if it is not the default, and an option that contradicts the config is refused.
   void (*set)(TrainSetup& setup, const SettingValue& value) = nullptr;
-  double least = 0, most = 1e300;    // of numbers in a config
-  const char* deepspeed_lacks = "";  // names what DeepSpeed does not do: "deterministic runs"
-  // True: a resume with another value says so, because the run's numbers change.
+  double least = 0, most = 1e300;    // the range of numbers in a config
+  const char* deepspeed_lacks = "";  // names a feature that DeepSpeed lacks: "deterministic runs"
+  // True: a resume with another value prints a notice, because the run's numbers change.
   bool decides_numbers = false;
 
   constexpr SettingRow Named(std::string_view called) const {
@@ -101,9 +102,10 @@ struct SettingRow {
   }
 };
 
-// Values of options that name more than a setup has.
+// Below: values of options that can name more than a setup holds.
 
-// kAll: each kind, in all layers; kSearched: mixes of kinds and homes too ("auto" of plan).
+// kAll: tries each kind in all layers. kSearched: also tries mixes of kinds and homes ("auto" of
+// plan).
 enum class Checkpointing : uint8_t { kNone, kSelective, kProducts, kFull, kAll, kSearched };
 template <>
 inline constexpr WordTable<Checkpointing, 6> kWords<Checkpointing> = {
@@ -114,14 +116,13 @@ inline constexpr WordTable<Checkpointing, 6> kWords<Checkpointing> = {
      {"all", Checkpointing::kAll},
      {"auto", Checkpointing::kSearched}}};
 
-// Says whether what is offloaded is staged in page-locked memory.
+// Whether offloaded states are staged in page-locked memory.
 enum class PinMemory : uint8_t { kOn, kOff };
 template <>
 inline constexpr WordTable<PinMemory, 2> kWords<PinMemory> = {
     {{"on", PinMemory::kOn}, {"off", PinMemory::kOff}}};
 
-// Says whether saves are written at the same time as steps, from a copy of the states in host
-// memory.
+// Whether saves run concurrently with steps, from a copy of the states in host memory.
 enum class AsyncSave : uint8_t { kOn, kOff, kIfItFits };
 template <>
 inline constexpr WordTable<AsyncSave, 3> kWords<AsyncSave> = {
@@ -153,14 +154,14 @@ inline constexpr auto kSettingRows = std::to_array<const SettingRow*>({
 #undef RECORD
 });
 
-// The value in a setup of which nothing is said.
+// The value in a default-constructed setup.
 SettingValue DefaultValue(const SettingRow& row);
-// Whether `row` has a `set` and the setup's value is not the default.
+// True if `row` has a `set` and the setup's value is not the default.
 bool SetsOwnKey(const SettingRow& row, const TrainSetup& setup);
 
-// "⟦micro_batch⟧": messages have it in place of the option's name.
+// "⟦micro_batch⟧", which messages contain in place of the option's name.
 std::string FieldName(const SettingRow& row);
-// Whether the setting is a part of another program's recipe.
+// True if the setting is part of another program's recipe.
 constexpr bool IsRecipe(const SettingRow& row) {
   return row.group == SettingGroup::kRecipe || &row == &setting::offload_activations;
 }
@@ -168,8 +169,8 @@ constexpr bool IsRecipe(const SettingRow& row) {
 // The row of that name, or nullptr.
 const SettingRow* FindSetting(std::string_view name);
 
-// The value in the record of a choice. `recipe`: of a program other than zeroplan's executor; null:
-// that executor's.
+// The value in the record of a choice. `recipe`: the recipe of another program; null: the choice is
+// for zeroplan's executor.
 SettingValue RecordValue(const SettingRow& row, const TrainSetup& setup,
                          const TorchRecipe* recipe = nullptr);
 

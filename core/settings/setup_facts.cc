@@ -11,7 +11,7 @@ namespace zeroplan {
 namespace {
 
 Dtype DtypeWithoutFp32Reduction(const TrainSetup& setup) {
-  // Of one rank nothing is sent: what kernels write is what its update reads.
+  // A single rank sends nothing: its update reads the gradients that kernels write.
   const bool stays = setup.batch.world_size == 1 && GradsAreTransient(setup);
   return GradsInPlace(setup) || stays ? setup.precision.grad_accum_dtype : setup.precision.dtype;
 }
@@ -23,7 +23,7 @@ Problem Report(const char* key, fmt::format_string<Args...> format, Args&&... ar
   return SetupProblem{key, fmt::format(format, std::forward<Args>(args)...)};
 }
 
-// False for NaN, and for what a float, in which kernels compute, cannot hold.
+// False for NaN, and for values that overflow a float, because kernels compute in floats.
 bool AtLeast(double value, double min) {
   return value >= min && value <= std::numeric_limits<float>::max();
 }
@@ -420,7 +420,7 @@ Problem FindPrecisionProblem(const PrecisionConfig& precision) {
 
 namespace {
 
-// The update of a unit runs when no other gradient may be there yet.
+// The update of a unit runs when other units may not have gradients yet.
 Problem CheckInBackward(const TrainSetup& setup) {
   constexpr const char* kKey = "_zeroplan.optimizer_in_backward";
   if (!setup.zero.optimizer_in_backward) return std::nullopt;

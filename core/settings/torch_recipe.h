@@ -1,5 +1,5 @@
-// What of a PyTorch program a setup does not say: whose modelling code it trains, what of it is
-// compiled, in which dtype its parameters are kept, and its optimizer.
+// The properties of a PyTorch program that a setup lacks: its modelling code, the parts that are
+// compiled, the dtype of its parameters, and its optimizer.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,15 @@
 
 namespace zeroplan {
 
-// What of a model runs under torch.compile.
+// The parts of a model that run under torch.compile.
 struct TorchCompile {
   bool layers = false, loss = false;
   bool operator==(const TorchCompile&) const = default;
 };
 
-// Whose modelling code: what it keeps for backward and which kernels it launches are rows of
-// planner/runtimes/torch_code.cc. kPlain: modules of PyTorch as they come.
+// The origin of the modelling code. Rows of planner/runtimes/torch_code.cc hold the activations
+// that each keeps for backward and the kernels that it launches. kPlain: unmodified PyTorch
+// modules.
 enum class CodeStyle : uint8_t { kPlain, kHf, kLiger, kComposer, kTorchtitan, kTorchtune };
 template <>
 inline constexpr WordTable<CodeStyle, 6> kWords<CodeStyle> = {
@@ -29,9 +30,9 @@ inline constexpr WordTable<CodeStyle, 6> kWords<CodeStyle> = {
      {"torchtitan", CodeStyle::kTorchtitan},
      {"torchtune", CodeStyle::kTorchtune}}};
 
-// Which attention the code calls. kSdpa: scaled_dot_product_attention, whose kernel depends on the
-// GPU; kEager: products and a softmax; kFlash: the package flash-attn; kTriton: FlashAttention in
-// Triton of 2022 and 2023, llm-foundry's attn_impl triton.
+// The attention that the code calls. kSdpa: scaled_dot_product_attention, whose kernel depends on
+// the GPU; kEager: matmuls and a softmax; kFlash: the package flash-attn; kTriton: FlashAttention
+// in Triton of 2022 and 2023, llm-foundry's attn_impl triton.
 enum class TorchAttention : uint8_t { kSdpa, kEager, kFlash, kTriton };
 template <>
 inline constexpr WordTable<TorchAttention, 4> kWords<TorchAttention> = {
@@ -40,7 +41,7 @@ inline constexpr WordTable<TorchAttention, 4> kWords<TorchAttention> = {
      {"flash", TorchAttention::kFlash},
      {"triton", TorchAttention::kTriton}}};
 
-// By the names that transformers has for them (TrainingArguments.optim). kAdamWFused:
+// Optimizers, named as in transformers (TrainingArguments.optim). kAdamWFused:
 // torch.optim.AdamW(fused=True); kAdamW: its default, foreach; kAdamW8bit and the paged ones are
 // bitsandbytes', kAdamWTorchao8bit torchao's AdamW8bit, kAdafactor transformers'.
 enum class TorchOptimizer : uint8_t {
@@ -62,8 +63,8 @@ inline constexpr WordTable<TorchOptimizer, 7> kWords<TorchOptimizer> = {
      {"adamw_torch_8bit", TorchOptimizer::kAdamWTorchao8bit},
      {"adafactor", TorchOptimizer::kAdafactor}}};
 
-// How torchao trains in 8 bits (torchao.float8): one scale a tensor; the same, with FSDP2's gathers
-// in 8 bits too (enable_fsdp_float8_all_gather); one scale a row.
+// torchao's FP8 recipes (torchao.float8): one scale a tensor; the same, with FSDP2's gathers in FP8
+// too (enable_fsdp_float8_all_gather); one scale a row.
 enum class TorchFloat8 : uint8_t { kTensorwise, kTensorwiseGathers, kRowwise };
 template <>
 inline constexpr WordTable<TorchFloat8, 3> kWords<TorchFloat8> = {
@@ -80,26 +81,27 @@ struct TorchRecipe {
   CodeStyle code = CodeStyle::kPlain;
   TorchAttention attention = TorchAttention::kSdpa;
   // The dtype in which the optimizer holds parameters: kF32, or kBF16 ("pure bf16": no masters).
-  // None: as the program does it by itself. DeepSpeed has keys for it instead.
+  // None: the program's default. DeepSpeed has keys for it instead.
   std::optional<Dtype> param_dtype;
-  // None: as the runtime does it by itself (DeepSpeed's own Adam; adamw_torch_fused).
+  // None: the runtime's default (DeepSpeed's own Adam; adamw_torch_fused).
   std::optional<TorchOptimizer> optimizer;
-  // A parameter is updated in the backward pass, as soon as its gradient is whole.
+  // Each parameter is updated in the backward pass, as soon as its gradient is complete.
   bool optimizer_in_backward = false;
-  // Of QLoRA: PEFT's prepare_model_for_kbit_training has cast all but the 4-bit weights to fp32.
+  // QLoRA only: PEFT's prepare_model_for_kbit_training has cast all but the 4-bit weights to fp32.
   bool kbit = false;
-  // What checkpointed layers keep goes to page-locked host memory until backward wants it.
+  // The activations that checkpointed layers keep stay in page-locked host memory until backward
+  // needs them.
   bool offload_activations = false;
-  // DeepSpeed's TiledMLP runs MLPs by tiles of the tokens.
+  // DeepSpeed's TiledMLP runs MLPs in tiles of tokens.
   bool tiled_mlp = false;
-  // Of products in 8 bits; none: kTensorwise.
+  // The recipe of FP8 matmuls; none: kTensorwise.
   std::optional<TorchFloat8> float8;
   // PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.
   bool expandable_segments = false;
-  // Of the Trainer; none: its default.
+  // The Trainer's argument of that name; none: its default.
   std::optional<int64_t> per_device_eval_batch_size;
 
-  // Of programs without an optimizer of their own.
+  // The optimizer of programs that have none of their own.
   TorchOptimizer UsedOptimizer() const { return optimizer.value_or(TorchOptimizer::kAdamWFused); }
   bool operator==(const TorchRecipe&) const = default;
 };
