@@ -1,5 +1,5 @@
-// The words of options, configs and JSON for the values of a type. Each type's table stands beside
-// the type and is the only list of its words.
+// The words of options, configs and JSON for the values of a type. Each type's table is next to the
+// type and is the only list of its words.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ struct Word {
 template <typename T, size_t kCount>
 using WordTable = std::array<Word<T>, kCount>;
 
-// The table of an enum: a specialization beside the enum.
+// The table of an enum. Each enum specializes it next to its definition.
 template <typename T>
 inline constexpr WordTable<T, 0> kWords{};
 
@@ -36,7 +36,7 @@ constexpr std::string_view WordOf(T value) {
   return WordFor(kWords<T>, value);
 }
 
-// The value of `word`; none: the table has no such word.
+// The value of `word`; nullopt if the table lacks the word.
 template <typename T, size_t kCount>
 constexpr std::optional<T> ValueIn(const WordTable<T, kCount>& table, std::string_view word) {
   for (const Word<T>& entry : table) {

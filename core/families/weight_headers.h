@@ -1,4 +1,5 @@
-// Names and shapes of tensors, read from the headers of safetensors files beside a config.json.
+// Names and shapes of tensors, read from the headers of the safetensors files in the folder of a
+// config.json.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +14,16 @@ namespace zeroplan {
 struct NamedShape {
   std::string name;
   std::vector<int64_t> shape;
-  std::string file;  // that says so
+  std::string file;  // whose header lists the tensor
 
   int64_t elements() const;
 };
 
-// Tensors of all headers beside a config.json; nullopt where files of weights are missing. Throws
-// Error(kUsage) naming the file for one that is cut off or damaged.
+// The tensors of all headers in `folder`; nullopt if weight files are missing. Throws Error(kUsage)
+// that names the file if a file is truncated or damaged.
 std::optional<std::vector<NamedShape>> ReadWeightHeaders(const std::filesystem::path& folder);
-// Those of one safetensors file, and what is said of the whole ("__metadata__"). Throws as well.
+// The tensors of one safetensors file; fills `*metadata`, if given, with the file's "__metadata__".
+// Throws the same error.
 std::vector<NamedShape> ReadWeightHeader(const std::filesystem::path& file,
                                          std::map<std::string, std::string>* metadata = nullptr);
 

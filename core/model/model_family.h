@@ -15,11 +15,11 @@
 
 namespace zeroplan {
 
-// Names a config.json that was read.
+// The origin of a config.json that was read.
 struct ModelSource {
   std::string file;              // in messages
-  std::filesystem::path folder;  // may hold its weights; empty: it lies in no folder
-  std::string name;              // of the model
+  std::filesystem::path folder;  // may hold the weights; empty: the config.json is in no folder
+  std::string name;              // the model's name
 };
 
 class GraphBuilder;  // core/lowering/graph_builder.h
@@ -48,8 +48,8 @@ class ModelFamily {
 
   // "gpt2": model_type in a config.json, and the name in files of zeroplan's own.
   virtual std::string_view name() const = 0;
-  // Properties of the code of a model that is planned for other programs and not trained here: it
-  // has no graph. Null: it is trained.
+  // Properties of the modelling code, for a model that is planned for other programs but not
+  // trained here and so has no graph. Null: the model is trained here.
   virtual const PlannedCode* planned() const { return nullptr; }
 
   // ---- parameters ----
@@ -57,10 +57,10 @@ class ModelFamily {
   virtual ParamRows Params(const ModelSpec& spec) const = 0;
   // Published weights may lack this prefix of the tensors' names ("transformer.").
   virtual std::string_view optional_prefix() const { return ""; }
-  // Whether a published file's tensor is none of the model's parameters, to be skipped.
+  // True for a tensor of a published file that is no parameter of the model; it is skipped.
   virtual bool PassedOver(std::string_view /*tensor*/) const { return false; }
 
-  // Whether a table has a row for each position, which is added to the token's row.
+  // True if the model has a table of learned positions, whose row is added to the token's row.
   virtual bool learned_positions() const { return false; }
 
   // ---- graph ----
@@ -72,25 +72,25 @@ class ModelFamily {
   // The key of a config.json for a field of ModelSpec ("layers"); empty if there is none.
   virtual std::string_view ConfigKey(std::string_view field) const = 0;
   // Reads the dimensions of a Hugging Face config.json of this model_type. The caller sets name,
-  // family and padded vocabulary. Unsupported settings are errors; appends to `*notes` (may be
-  // nullptr) one line for each setting that training ignores.
+  // family and padded vocabulary. Unsupported settings are errors. Appends one line to `*notes`
+  // (may be nullptr) for each setting that training ignores.
   virtual ModelSpec ReadConfig(JsonSection* config, std::vector<std::string>* notes) const = 0;
-  // The config.json that transformers reads back. Vocabulary unpadded.
+  // Writes a config.json that transformers can read. The vocabulary is unpadded.
   virtual std::string WriteConfig(const ModelSpec& spec) const = 0;
 
   // ---- shapes ----
 
-  // Published models. Name and source are set.
+  // Published models, with name and source.
   virtual const std::vector<ModelPreset>& presets() const = 0;
-  // A model of usual proportions (heads, MLP). With `byte_level` its vocabulary has 256 tokens,
-  // else it is the family's own. Unnamed.
+  // An unnamed model of usual proportions (heads, MLP). With `byte_level` its vocabulary has 256
+  // tokens, else it is the family's own.
   virtual ModelSpec Shape(int64_t layers, int64_t hidden, int64_t positions,
                           bool byte_level) const = 0;
 };
 
 // Helpers shared by readers and writers of a Hugging Face config.json.
 
-// Checks a switch that the family supports in one position only: the other is an error.
+// Checks a switch that the family supports with one value only: the other value is an error.
 inline void RequireSwitch(JsonSection* config, const char* key, bool supported) {
   if (config->Bool(key).value_or(supported) != supported) {
     config->Fail(key, "{} is not supported; use {}", !supported, supported);

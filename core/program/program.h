@@ -1,6 +1,6 @@
-// The step program: what planner and executor share. A flat list of instructions over named
-// streams, every buffer's place in its arena decided. MemoryWalk adds it up, Timeline plays it,
-// Engine runs it.
+// The step program, which planner and executor share: a flat list of instructions over named
+// streams, with every buffer placed in its arena. MemoryWalk sums its memory, Timeline simulates
+// it, Engine runs it.
 #pragma once
 
 #include <array>
@@ -21,28 +21,30 @@ namespace zeroplan {
 
 // ---- memory ----
 
-// Arenas: one allocation each. kFile is the rank's extent of the NVMe swap file.
+// The arenas, each one allocation. kFile is the rank's extent of the NVMe swap file.
 enum class Space : uint8_t { kDevice, kPinned, kPageable, kFile };
 inline constexpr int kSpaces = 4;
 std::string_view SpaceName(Space space);  // "device", "pinned", "pageable", "file"
 
-// Fixed names of the classes of GPU memory. (`runtime`, what lies outside the arenas, is a term of
-// the hardware profile.)
+// The classes of GPU memory, whose names are fixed. (`runtime`, the memory outside the arenas, is a
+// term of the hardware profile.)
 enum class MemoryClass : uint8_t { kParams, kGrads, kOptimizer, kActivations, kBuffers };
 inline constexpr int kMemoryClasses = 5;
 std::string_view MemoryClassName(MemoryClass memory_class);  // "params", ..., "buffers"
 
-// What a buffer is for. Passes find buffers by role and unit; names in reports come from it.
+// The purpose of a buffer. Passes find buffers by role and unit; reports derive names from the
+// role.
 enum class Role : uint8_t {
   kParamFull,       // a whole unit in the compute dtype
-  kParamShard,      // a rank's shard in the compute dtype (stage 3), on the device, host or disk
+  kParamShard,      // a rank's shard in the compute dtype (stage 3), on device, host or disk
   kGradFull,        // gradient of a whole unit, before reduction
   kGradShard,       // reduced gradient of a rank's shard (grad_accum dtype)
-  kOptimizerState,  // of what a rank owns of a unit: Buffer::state says which, HomeOf where
-  kGradHost,        // reduced gradient of what is offloaded of these, in host memory
-  kStateSlot,       // staging slots in host memory: of states on disk while they are updated,
-  kParamSlot,       // of new parameters on their way to where they live,
-  kStaging,         // and for all other transfers
+  kOptimizerState,  // the rank's part of one kind of state (Buffer::state) at one home (HomeOf),
+                    // for a unit
+  kGradHost,        // in host memory: the part of the reduced gradient whose states are offloaded
+  kStateSlot,       // staging slots in host memory, for states on disk while they are updated
+  kParamSlot,       // staging slots for new parameters on the way to their home
+  kStaging,         // staging slots for all other transfers
   kTokens,
   kTokensHost,
   kState,
@@ -50,16 +52,16 @@ enum class Role : uint8_t {
   kActivation,
   kActivationGrad,
   kLogits,
-  kKeysValues,  // of a layer's tokens so far: [T, 2*G*D]
+  kKeysValues,  // keys and values of a layer's tokens so far: [T, 2*G*D]
   kLoss,
   kWorkspace,
   kReduceScratch,
-  kScales,  // largest magnitudes and scales of what products of eight bits take
+  kScales,  // largest magnitudes and scales of the inputs of FP8 matmuls
 };
 std::string_view RoleName(Role role);
 
-// The places that keep optimizer states: a part of them lies on the device, the offloaded part in
-// host memory or in the swap file.
+// The places of optimizer states: one part is on the device, the offloaded part in host memory or
+// in the swap file.
 enum class Home : uint8_t { kDevice, kHost, kFile };
 inline constexpr std::array kHomes = {Home::kDevice, Home::kHost, Home::kFile};
 Home HomeOf(Space space);
@@ -95,7 +97,7 @@ struct Ref {
   uint64_t replica_stride = 0;
 
   bool null() const { return buffer == kNoBuffer; }
-  // Bytes [from, from + count) of these.
+  // Bytes [from, from + count) of this range.
   Ref Part(uint64_t from, uint64_t count) const {
     return {buffer, offset + from, count, shard_stride, replica_stride};
   }
@@ -114,20 +116,20 @@ enum class Stream : uint8_t {
   kHostToDevice,
   kDeviceToHost,
   kHost,
-  kStorage,      // reads of the swap file, and all that touches checkpoints
-  kStorageWrite  // writes of the swap file: disks read and write at once
+  kStorage,      // reads of the swap file, and all I/O of checkpoints
+  kStorageWrite  // writes of the swap file, because disks can read and write concurrently
 };
 inline constexpr int kStreams = 8;
 std::string_view StreamName(Stream stream);
-// True for the streams that threads of the host serve; the others are a GPU's.
+// The streams that host threads serve; the others are a GPU's.
 inline constexpr std::array kHostStreams = {Stream::kHost, Stream::kStorage, Stream::kStorageWrite};
 inline bool OnHost(Stream stream) {
   return stream == Stream::kHost || stream == Stream::kStorage || stream == Stream::kStorageWrite;
 }
 
-// A program's parts. kTrain: init, then per optimizer step grad_accum times micro_step and once
-// optimizer_step. The others are programs of their own over the same persistent buffers; their
-// transient buffers share the arena.
+// The sections of a program. Training runs kInit, then for each optimizer step grad_accum times
+// kMicroStep and once kOptimizerStep. The other sections are separate programs over the same
+// persistent buffers; their transient buffers share the arena.
 enum class Section : uint8_t {
   kInit,
   kMicroStep,
@@ -137,13 +139,13 @@ enum class Section : uint8_t {
   kGenerate,
   kSave,
   kLoad,
-  kDecode  // one token after those whose keys and values generate or decode left
+  kDecode  // one token, after the tokens whose keys and values kGenerate or kDecode left
 };
 inline constexpr int kSections = 9;
 std::string_view SectionName(Section section);
 
-// Which micro-steps an instruction belongs to: a set of step kinds. With grad_accum 1 the only
-// micro-step is kOnly; else first, middle..., last.
+// The micro-steps that an instruction belongs to, as a set of kinds. With grad_accum 1 the only
+// micro-step is kOnly; else they are kFirst, kMiddle..., kLast.
 enum When : uint8_t {
   kOnly = 1,
   kFirst = 2,
@@ -153,12 +155,12 @@ enum When : uint8_t {
   kWritesGrads = kOnly | kFirst,  // gradients are written
   kAddsGrads = kMiddle | kLast,   // gradients are added
   kReduces = kOnly | kLast,       // stages 0 and 1 reduce
-  kCompletesGrads = kReduces,     // after it the step's gradients are whole
+  kCompletesGrads = kReduces,     // after it the step's gradients are complete
 };
 // The kind of micro-step m of g.
 When MicroStepKind(int64_t m, int64_t grad_accum);
 
-// What the memory report calls the time an instruction runs in.
+// The memory report's name for the time in which an instruction runs.
 enum class Phase : uint8_t { kInit, kForward, kBackward, kStep, kSave };
 inline constexpr int kPhases = 5;
 std::string_view PhaseName(Phase phase);
@@ -174,17 +176,18 @@ struct LaunchKernel {
   KernelScalars scalars{};
 };
 
-// Over the ranks of one group of Collective::axis, N of them; r is a rank's place in its group.
+// Collectives run over the N ranks of one group of Collective::axis; r is a rank's place in its
+// group.
 enum class CollectiveKind : uint8_t {
   kAllReduce,       // each segment: dst = sum over ranks of src, everywhere (in place: src == dst)
   kReduceScatter,   // each segment: src is N equal parts; dst = sum of part [r]
   kAllGather,       // each segment: dst is N equal parts; part [r] comes from src
   kReduceToOwners,  // each segment: a range of a unit's gradient that does not divide into equal
-                    // parts: every rank gets the sum of what overlaps its own shard, written to dst
-                    // (see Segment). Over the shard axis
-  kBroadcast,       // each segment: part [r] of dst is sent by the rank at r, one send an owner
+                    // parts; every rank gets the sum of the part that overlaps its own shard,
+                    // written to dst (see Segment). Over the shard axis
+  kBroadcast,       // each segment: the rank at r sends part [r] of dst, one send per owner
   kAllToAll,        // each segment: src and dst are N equal parts; part [r] of dst is the part of
-                    // this rank's place in the src of the rank at r
+                    // the src of the rank at r that has this rank's place
 };
 std::string_view CollectiveKindName(CollectiveKind kind);
 
@@ -192,7 +195,7 @@ struct Segment {
   Ref src, dst;
   // kReduceToOwners: src holds elements [begin, end) of unit `unit`; the rank's shard lies at
   // elements [shard*shard_elements, ...) and dst is the whole of the rank's shard. kAllReduce of a
-  // part of a unit in a buffer of its own: which elements these are. Else unset.
+  // part of a unit in a buffer of its own: the elements of that part. Else unset.
   int32_t unit = -1;
   uint64_t begin = 0, end = 0;
 };
@@ -201,12 +204,11 @@ struct Collective {
   Dtype dtype;
   uint32_t first_segment = 0;  // into Program::segments: one group, one launch
   uint32_t segment_count = 0;
-  bool scalar = false;  // listed apart from communication volume
-  RankAxis axis =
-      RankAxis::kAll;  // the ranks that it runs over, by the axis' name (RankAxes::Named)
+  bool scalar = false;             // not counted in the communication volume, but listed separately
+  RankAxis axis = RankAxis::kAll;  // the axis whose ranks it runs over (RankAxes::Named)
 };
 
-// Equal sizes; between device and host spaces, or within one.
+// Copies between device and host spaces, or within one. REQUIRES: src and dst have equal sizes.
 struct Copy {
   Ref src, dst;
 };
@@ -262,39 +264,42 @@ struct Program {
 
   std::vector<Buffer> buffers;
   std::vector<Ref> refs;          // kernel arguments
-  std::vector<Segment> segments;  // of collectives
+  std::vector<Segment> segments;  // parts of collectives
   std::array<std::vector<Instruction>, kSections> sections;
   EventId event_count = 0;
   std::array<uint64_t, kSpaces> arena_bytes{};       // set by placement
   std::array<uint64_t, kSpaces> persistent_bytes{};  // arena prefix of the persistent buffers
-  // The largest sum of live bytes in any instant: what a perfect placement would need.
+  // The largest sum of live bytes at any instant, which is what a perfect placement would need.
   std::array<uint64_t, kSpaces> live_peak_bytes{};
 
   BufferId state_buffer = kNoBuffer;       // StepState on the device
   BufferId state_host_buffer = kNoBuffer;  // its pinned copy
-  // Batches say where documents start, which kernels then heed (LowerOptions::document_borders).
+  // True: batches contain the starts of documents, and kernels respect them
+  // (LowerOptions::document_borders).
   bool document_borders = false;
-  // I32 [B, T/S] of inputs and of targets (negative: does not count), S the ranks that share
-  // sequences, and with document_borders [B, T]: where in its row each position's document starts,
-  // of all of the row, since attention sees all of it. On the device, and where the data loader
-  // fills it. Where sequences are numbered, the last 8 bytes are the number of the batch's first:
-  // ((steps taken and skipped * micro-steps + micro-step) * ranks + rank) * B, the others follow
-  // it. A rank's part of a sequence counts as one of its own.
+  // I32 [B, T/S] of inputs and of targets (negative: does not count), with S the ranks that share
+  // sequences. With document_borders also [B, T]: for each position the start of its document in
+  // the row. It covers the whole row, because attention does. One buffer is on the device; the data
+  // loader fills the other one. If sequences are numbered, the last 8 bytes are the number of the
+  // batch's first sequence: ((steps taken and skipped * micro-steps + micro-step) * ranks + rank) *
+  // B. The other sequences are numbered consecutively. A rank's part of a sequence counts as a
+  // sequence of its own.
   BufferId tokens_buffer = kNoBuffer;
   BufferId tokens_host_buffer = kNoBuffer;
-  BufferId logits_host_buffer = kNoBuffer;  // generate: compute dtype [Vp], the wanted row's logits
+  BufferId logits_host_buffer = kNoBuffer;  // generate: compute dtype [Vp], the logits of the row
+                                            // at StepState::position
   BufferId matmul_workspace = kNoBuffer;    // shared by the matmuls where their library needs one
 
-  // What dropout drops depends on the sequence.
+  // Dropout depends on the number of the sequence.
   bool numbers_sequences() const { return model.lora_dropout > 0; }
   static constexpr uint64_t kSequenceNumberBytes = 8;
-  // Rows in memory of ParamRow::tokens that the embedding has, and that the head has: its own or
-  // those of the embedding that it is.
+  // The rows in memory of ParamRow::tokens of the embedding and of the head. A head tied to the
+  // embedding has the embedding's rows.
   int64_t embedding_rows = 0, head_rows = 0;
-  // The two buffers of tokens hold, all of it I32 but the last: inputs and targets
-  // [B, T/S]; where documents start [B, T]; for each input its place among the embedding's rows of
-  // tokens, embedding_rows for none [B, T/S]; the tokens of the head's, -1 for padding; the number
-  // of the first sequence.
+  // Each of the two token buffers holds, in this order: inputs and targets [B, T/S]; the starts of
+  // documents [B, T]; for each input its place among the embedding's rows of tokens, or
+  // embedding_rows for none [B, T/S]; the tokens of the head's rows, -1 for padding; the number of
+  // the first sequence. All are I32 but the last.
   uint64_t token_table_bytes(BufferId tokens) const {
     const auto parts = static_cast<uint64_t>(document_borders ? setup.batch.sequence_ranks : 0);
     return (buffers[tokens].bytes - tail_bytes()) / (2 + parts + (embedding_rows > 0 ? 1 : 0));
@@ -327,25 +332,26 @@ struct Program {
   }
 };
 
-// Calls visit(ref, mode) for every byte range an instruction touches (Alloc and Free touch the
-// whole buffer as kOut; events touch nothing).
+// Calls visit(ref, mode) for every byte range that an instruction touches. Alloc and Free touch the
+// whole buffer as kOut; events touch nothing.
 template <typename Visit>
 void ForEachAccess(const Program& program, const Instruction& instruction, Visit&& visit);
-// Calls visit(buffer) for each of these ranges.
+// Calls visit(buffer) for each byte range that an instruction touches.
 template <typename Visit>
 void ForEachTouched(const Program& program, const Instruction& instruction, Visit&& visit);
 
-// Bytes a launch reads and writes, by its row.
+// The bytes that a launch reads and writes, by its kernel's row.
 double LaunchBytes(const Program& program, const LaunchKernel& launch);
 
 // "compute  matmul_forward  ln1[0] params.unit[1]+0:1536 -> qkv[0]  (M=64 K=16 N=48)"
 std::string FormatInstruction(const Program& program, const Instruction& instruction);
-// A section or all sections, one instruction a line; `mark` (an index into the section) gets "-->".
+// A section or all sections, one instruction per line; `mark` (an index into the section) gets
+// "-->".
 std::string FormatSection(const Program& program, Section section, int64_t mark = -1);
 std::string FormatProgram(const Program& program);
 
-// Parts of that text, for messages.
-// "", "[first]", "[only|last]".
+// This and the functions below return parts of that text, for messages. Here: "", "[first]" or
+// "[only|last]".
 std::string FormatWhen(uint8_t when);
 // "params.unit[1]+0:1536@rank*1536"; a whole buffer is its name alone, an absent argument "_".
 std::string FormatRef(const Program& program, const Ref& ref);
@@ -362,8 +368,8 @@ struct Overload : Fs... {
 template <typename... Fs>
 Overload(Fs...) -> Overload<Fs...>;
 
-// Calls visit(ref, mode), where mode() is an ArgMode: who does not ask does not pay for the
-// look-up.
+// Calls visit(ref, mode), where mode() returns an ArgMode. It is a call so that a visitor without
+// need for the mode does not pay for the look-up.
 template <typename Visit>
 void ForEachRef(const Program& program, const Instruction& instruction, Visit&& visit) {
   constexpr auto in = [] { return ArgMode::kIn; };
@@ -380,7 +386,7 @@ void ForEachRef(const Program& program, const Instruction& instruction, Visit&& 
                  [&](const Collective& collective) {
                    for (const Segment& segment : program.segs(collective)) {
                      visit(segment.src, in);
-                     // In place, what ranks write of their shards lies within the source.
+                     // In place, the shards that ranks write lie within the source.
                      const bool owned = collective.kind == CollectiveKind::kReduceToOwners &&
                                         segment.dst.buffer == segment.src.buffer;
                      visit(owned ? segment.src : segment.dst, out);

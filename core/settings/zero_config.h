@@ -108,7 +108,7 @@ struct ZeroConfig {
     bool pin_memory = true;
     int buffer_count = 5;                    // staging slots between disk and GPU
     uint64_t buffer_elements = 100'000'000;  // DeepSpeed only: elements of a staging slot
-    // With nvme: the number of elements of a rank's shards that stay in host memory, first units
+    // The number of elements of a rank's shards that stay in host memory with nvme, first units
     // first.
     uint64_t max_in_cpu_elements = 0;
     std::string nvme_path;
@@ -150,7 +150,7 @@ constexpr std::string_view RecomputeName(RecomputeKind kind) { return WordOf(kin
 inline constexpr WordTable<RecomputeKind, 2> kAboveWords = {
     {{"none", RecomputeKind::kNone}, {"selective", RecomputeKind::kSelective}}};
 
-// Where the kept activations of layers live between forward and backward pass. In host memory, each
+// The home of the layers' kept activations between forward and backward pass. In host memory, each
 // is copied out after the kernel that writes it, and back while layers above run backward.
 struct ActivationHome {
   OffloadDevice device = OffloadDevice::kNone;  // kNone or kCpu (page-locked)

@@ -292,8 +292,7 @@ TEST_CASE("no model family is named outside core/families") {
   }
 }
 
-// Files beside planner/runtimes that may ask whether choices are step programs, and what they
-// lower.
+// Files outside planner/runtimes that may call has_programs(), and what they use step programs for.
 constexpr std::pair<std::string_view, std::string_view> kAsksForPrograms[] = {
     {"planner/runtime.h", "the declaration"},
     {"planner/page/estimate_page.cc", "the picture of a step's memory"},
@@ -305,8 +304,8 @@ constexpr std::pair<std::string_view, std::string_view> kAsksForPrograms[] = {
     {"cli/plan/plan.cc", "--trace, --explain and what a search lowered"},
 };
 
-// What is wrong with `path` having the line `line`: it asks which runtime it has, in place of a
-// fact that says what is asked (RuntimeFacts). Empty: nothing.
+// Describes the breach in `line` of the file `path`: it tests which runtime it has, instead of a
+// fact of RuntimeFacts. Empty: no breach.
 std::string AskedOfRuntimes(std::string_view path, std::string_view line) {
   const std::string_view code = Code(line);
   const auto has = [&](std::string_view part) { return code.find(part) != code.npos; };

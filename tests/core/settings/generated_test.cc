@@ -1,5 +1,6 @@
-// Files that are made of the rows of settings: the public header's struct and Python's class of a
-// choice. With ZEROPLAN_WRITE_GENERATED=1 in the environment this test writes them.
+// Checks the files that are generated from the rows of settings: the public header's struct and
+// Python's class of a choice. With ZEROPLAN_WRITE_GENERATED=1 in the environment this test writes
+// them.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -16,14 +17,15 @@ namespace {
 
 constexpr const char* kMadeBy = "made of core/settings/setting_rows.inc (docs/adding-a-setting.md)";
 
-// The meaning of the value, with its words: "master weights (\"fp32\", \"split\" or \"16bit\")".
+// The meaning of the value, followed by its words: "master weights (\"fp32\", \"split\" or
+// \"16bit\")".
 std::string About(const SettingRow& row) {
   const bool words = row.record == RecordType::kWord && row.words != nullptr;
   return words ? fmt::format("{} ({})", row.about, QuotedChoice(row.words()))
                : std::string(row.about);
 }
 
-// `text` in lines of at most 100 columns that begin with `head`.
+// Wraps `text` into lines of at most 100 columns that begin with `head`.
 std::string Wrapped(const std::string& head, std::string text) {
   std::string out;
   while (!text.empty()) {

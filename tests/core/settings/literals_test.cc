@@ -1,4 +1,4 @@
-// A setting is stated once, in its row: its name stands in no other product file, but for the files
+// A setting is stated once, in its row: no other product file contains its name, except the files
 // below.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The files, or folders, that may have names of settings as literals, and why.
+// The files, or folders, that may contain names of settings as literals, and why.
 const std::map<std::string_view, std::string_view>& Exceptions() {
   static const std::map<std::string_view, std::string_view> exceptions = {
       {"core/config/", "hooks: keys of DeepSpeed that mean several settings"},
@@ -44,7 +44,7 @@ const std::map<std::string_view, std::string_view>& Exceptions() {
   return exceptions;
 }
 
-// Words that hardware profiles, models and weight files have for things of their own.
+// Words that hardware profiles, models and weight files use with meanings of their own.
 constexpr std::string_view kOverloaded[] = {"gpus", "seq_len", "dtype"};
 
 std::string WithoutComments(const std::string& text, bool python) {
@@ -93,7 +93,7 @@ std::vector<std::string> Breaches(const std::map<std::string, std::string>& file
         const bool excepted =
             std::any_of(exceptions.begin(), exceptions.end(),
                         [&file = file](const auto& e) { return file.starts_with(e.first); });
-        // Rows with a `set` need no hook, so no file but the check of setups has their names.
+        // Rows with a `set` need no hook, so only the check of setups may contain their names.
         const bool may = row->set == nullptr ? excepted : file == "core/settings/setup_facts.cc";
         if (!may && text.find(literal) != std::string::npos) found.push_back(file + ": " + literal);
       }
@@ -145,7 +145,7 @@ TEST_CASE("settings: rows say what their option and their record need") {
     CHECK((row->get != nullptr) == record);
     CHECK(record != row->about.empty());
     if (!record) continue;
-    // The record of a setup of which nothing is said.
+    // The value in the record of a default-constructed setup.
     const SettingValue value = DefaultValue(*row);
     if (std::holds_alternative<std::monostate>(value)) {
       CHECK(row->may_be_null);
@@ -158,7 +158,7 @@ TEST_CASE("settings: rows say what their option and their record need") {
       const std::vector<std::string> words = row->words();
       CHECK(std::count(words.begin(), words.end(), *word) == 1);
     }
-    // What a config says of it, a setup takes.
+    // A setup accepts each value that a config may set.
     if (row->set == nullptr) continue;
     TrainSetup setup;
     const SettingValue other = row->record == RecordType::kBool    ? SettingValue(true)
