@@ -44,7 +44,7 @@ struct StepState {
   float loss_scale = 1;
   float grad_scale = 1;   // factor of dlogits: loss_scale / (targets of all ranks and micro-steps,
                           // whether they count or not)
-  float lr = 0;           // of the step being taken
+  float lr = 0;           // the rate of the step being taken
   float grad_factor = 1;  // gradient multiplier in AdamW: unscale and clip together
   float grad_norm = 0;    // unscaled global norm, before clipping
   float bias_correction1 = 1, bias_correction2 = 1;  // 1 - beta^t of the step being taken

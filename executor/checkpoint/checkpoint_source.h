@@ -1,4 +1,4 @@
-// Reading a checkpoint back: any range of any tensor, however many ranks wrote it.
+// Reads checkpoints: any range of any tensor, however many ranks wrote it.
 #pragma once
 
 #include <atomic>
@@ -26,65 +26,67 @@
 
 namespace zeroplan {
 
-// The folder to resume from: what DIR/checkpoints/latest names; `path` itself if it is a checkpoint
-// (holds a meta.json). If `latest` is missing, as after a first save that was cut off right before
-// its end, the newest complete checkpoint, with a warning. Throws Error(kUsage) if there is none.
+// The folder to resume from: `path` itself if it is a checkpoint (holds a meta.json), else the one
+// that DIR/checkpoints/latest names. If `latest` is missing, as after a first save that was
+// interrupted right before its end, returns the newest complete checkpoint with a warning. Throws
+// Error(kUsage) if there is none.
 std::filesystem::path FindCheckpoint(const std::filesystem::path& path);
 
-// One look at DIR/checkpoints/latest, for whoever may take another checkpoint if that one is
-// damaged.
+// The checkpoints that a run may resume from, in the order in which to try them.
 struct ResumeCandidates {
-  // What `latest` names first, then the others, newest first; folders that exist.
+  // Existing folders: first the one that `latest` names, then the others, newest first.
   std::vector<std::filesystem::path> folders;
-  // Why the first is not what `latest` names: it holds no name, or that of no folder. Else empty.
+  // Why the first folder is not the one that `latest` names: `latest` holds no name, or no folder
+  // has that name. Else empty.
   std::string latest_damage;
 };
 ResumeCandidates ListCandidates(const std::filesystem::path& save_dir);
 
-// Throws Error(kUsage) for damage, Error(kRuntime) where files cannot be looked at for a reason
-// that is not theirs (permissions, too many open files). Shard files are opened as they are read,
-// and few at a time, whatever their number.
+// Reads a checkpoint. Throws Error(kUsage) for damage, and Error(kRuntime) if files cannot be read
+// for another reason (permissions, too many open files). Opens shard files as they are read, and
+// keeps only a few open, whatever their number.
 class CheckpointSource : public StateSource {
  public:
-  // Opens FindCheckpoint(path). Everything is checked before anything is read: the model is the
-  // same; each file is there, whole and the one that was saved; together they hold every element of
-  // every state once. Throws Error(kUsage) naming the file and the fix; if the checkpoint is
-  // damaged, also the newest intact one and how to resume from that.
+  // Opens FindCheckpoint(path). Checks before any read that the model is the same, that each file
+  // exists, is complete and is the one that was saved, and that together the files hold every
+  // element of every state once. Throws Error(kUsage) that names the file and the fix; for a
+  // damaged checkpoint, also the newest intact one and how to resume from it.
   static CheckpointSource Open(const std::filesystem::path& path, const ModelSpec& spec,
                                std::span<const ParamTensor> table);
 
-  // The same for several ranks, each of which looks at its part of the files:
+  // The same for several ranks, each of which checks its part of the files:
   //
   //     CheckpointSource source = CheckpointSource::Begin(folder, spec, table);
   //     const std::string mine = source.LookAt(rank, ranks);
   //     source.Complete(group.AllGather(mine));
   //
-  // Reads meta.json alone. Throws as Open does, without a word about other checkpoints.
+  // Begin reads only meta.json. It throws what Open throws, but does not mention other checkpoints.
   static CheckpointSource Begin(const std::filesystem::path& folder, const ModelSpec& spec,
                                 std::span<const ParamTensor> table);
-  // Headers and all data of files part, part + parts, ... What the headers say, for Complete.
+  // Checks headers and all data of files part, part + parts, ... Returns the content of the
+  // headers, for Complete.
   std::string LookAt(int part, int parts);
-  // What LookAt returned, by part. Throws where together they are no whole checkpoint.
+  // `looks`: the results of LookAt, by part. Throws if together they are no complete checkpoint.
   void Complete(std::span<const std::string> looks);
 
   const CheckpointMeta& meta() const { return meta_; }
   const std::filesystem::path& folder() const { return folder_; }
-  // Bytes of all shard files, as meta.json says.
+  // The bytes of all shard files, according to meta.json.
   uint64_t file_bytes() const;
-  // How often a shard file was opened.
+  // The number of times that a shard file was opened.
   int64_t files_opened() const { return cache_->opened; }
 
-  // What it reads is held against its checksums first. Throws Error(kUsage) as Open does where the
-  // data is not what was saved.
+  // Verifies the checksums of the data that it reads first. If the data is not what was saved,
+  // throws Error(kUsage) as Open does.
   void Read(const TensorRange& range, std::span<float> out) const override;
-  // Holds all data against its checksums. Throws as Read does.
+  // Verifies the checksums of all data. Throws as Read does.
   void Verify() const;
-  // One sentence about the newest checkpoint beside this one that is intact, its data looked at.
+  // A sentence about the newest other checkpoint that is intact. Verifies its data.
   std::string Intact() const;
 
  private:
-  // Elements [begin, begin + count) of a tensor's state, stored from byte `offset` on; of scales
-  // `count` that begin with the one of element `begin`.
+  // Elements [begin, begin + count) of a tensor's state, stored from byte `offset` on. For scales:
+  // `count` of them, the first being that of element `begin`.
   struct Piece {
     uint64_t begin = 0;
     uint64_t count = 0;
@@ -93,7 +95,7 @@ class CheckpointSource : public StateSource {
     size_t first_chunk = 0;     // in checksums_
     size_t file = 0;
   };
-  // An entry of a file's header: Piece and where it belongs.
+  // An entry of a file's header: a Piece, and the tensor and state that it belongs to.
   struct Entry {
     size_t tensor_and_kind = 0;
     uint64_t begin = 0;
@@ -101,7 +103,7 @@ class CheckpointSource : public StateSource {
     uint64_t offset = 0;
     Dtype dtype = Dtype::kF32;
   };
-  // Open files, oldest first; some of them go when there are many.
+  // Open files, oldest first. The oldest are closed when there are many.
   struct FileCache {
     std::mutex mutex;
     std::deque<std::pair<size_t, std::shared_ptr<const UniqueFd>>> files;
@@ -115,11 +117,11 @@ class CheckpointSource : public StateSource {
   std::vector<Entry> ReadHeader(size_t file) const;
   void AddFile(size_t file, std::span<const Entry> entries);
   void IndexAll();
-  void Sort();  // pieces_, once all are there; throws where they are no whole checkpoint
+  void Sort();  // sorts pieces_ once it is complete; throws if they are no complete checkpoint
   void CheckCover() const;
   void CheckScales(size_t tensor, StateKind state) const;
   void VerifyAll() const;
-  // Returns what `look` returns; damage that it throws is passed on with Intact's sentences.
+  // Returns the result of `look`. If `look` throws damage, adds Intact's sentences to the error.
   template <typename Fn>
   auto WithWayOut(const Fn& look) const;
   void VerifyPiece(const Piece& piece, size_t tensor_and_kind, uint64_t begin,
@@ -140,34 +142,36 @@ class CheckpointSource : public StateSource {
   std::unique_ptr<FileCache> cache_ = std::make_unique<FileCache>();
 };
 
-// Whether the checkpoints in a folder are what was saved.
+// Below: checks that the checkpoints in a folder are what was saved.
 
 struct CheckpointReport {
   std::filesystem::path folder;
-  // The step that its meta.json names; 0 where that cannot be read.
+  // The step in its meta.json; 0 if that cannot be read.
   int64_t step = 0;
   uint64_t bytes = 0;
   size_t files = 0;
   int world_size = 0;
-  // A sentence for each file that is not the saved one; empty: the checkpoint is intact.
+  // A sentence for each file that is not the one that was saved; empty: the checkpoint is intact.
   std::vector<std::string> damage;
 };
 
-// `with_data`: each file is read and held against its checksums; else its presence and size are
-// looked at. Throws Error(kRuntime) where files cannot be looked at for a reason that is not
-// theirs.
+// Checks a checkpoint. `with_data`: reads each file and verifies its checksums; else checks only
+// that it exists and has its size. Throws Error(kRuntime) if files cannot be read for a reason
+// other than damage.
 CheckpointReport LookAtCheckpoint(const std::filesystem::path& folder, bool with_data);
 
 struct FolderReport {
-  std::vector<CheckpointReport> checkpoints;  // the one that --resume tries first, then the newest
-  std::string latest_damage;                  // as ResumeCandidates; empty: none
-  // What --resume takes: the first that is intact. Null: nothing, or `path` is one step's folder.
+  std::vector<CheckpointReport> checkpoints;  // the one that --resume tries first, then the others,
+                                              // newest first
+  std::string latest_damage;                  // as in ResumeCandidates; empty: none
+  // The checkpoint that --resume uses, the first intact one. Null: none is intact, or `path` is the
+  // folder of one step.
   const CheckpointReport* taken = nullptr;
   size_t damaged = 0;
 };
 
-// Reports on `path`, the folder given to --save or one step's. `seen` is called with each
-// checkpoint as soon as it has been looked at. Throws Error(kUsage) if `path` holds no checkpoint.
+// Reports on `path`, the folder given to --save or the folder of one step. Calls `seen` with each
+// checkpoint as soon as it has been checked. Throws Error(kUsage) if `path` holds no checkpoint.
 FolderReport LookAtCheckpoints(const std::filesystem::path& path, bool with_data,
                                const std::function<void(const CheckpointReport&)>& seen);
 

@@ -1,5 +1,5 @@
-// Where checkpointed state comes from and goes to, tensor by tensor: independent of stage, offload
-// and rank count. The engine cuts a rank's shards into ranges of tensors; padding never leaves it.
+// Sources and sinks of checkpointed state, tensor by tensor, independent of stage, offload and rank
+// count. The engine cuts a rank's shards into ranges of tensors; padding never leaves the engine.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace zeroplan {
 
-// fp32 elements [begin, begin + count) of a tensor (index into ParamLayout::tensors) flattened
-// row-major, padded vocabulary rows included.
+// fp32 elements [begin, begin + count) of a tensor (index into ParamLayout::tensors), flattened
+// row-major, including padded vocabulary rows.
 struct TensorRange {
   int tensor = 0;
   StateKind state = StateKind::kMaster;
@@ -19,11 +19,11 @@ struct TensorRange {
   uint64_t count = 0;
 };
 
-// Thread-safe: all ranks read at once.
+// Thread-safe, because all ranks read concurrently.
 class StateSource {
  public:
   virtual ~StateSource() = default;
-  // Fills out (range.count floats). Throws Error if the range is not there.
+  // Fills `out` (range.count floats). Throws Error if the range is missing.
   virtual void Read(const TensorRange& range, std::span<float> out) const = 0;
 };
 
