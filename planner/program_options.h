@@ -1,5 +1,5 @@
-// Options of other programs and the fields that they mean, in one list: what `why` reads out of
-// logs (planner/why), and what files for these programs are written with (planner/formats).
+// Options of other programs and the fields that they mean, in one list. `why` reads them from logs
+// (planner/why), and files for other programs are written with them (planner/formats).
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace zeroplan {
 
-// The programs whose files or arguments are written, and the others.
+// The programs whose files or arguments zeroplan writes, and kOther for the rest.
 enum class OtherProgram : uint8_t {
   kTrainer,     // transformers' TrainingArguments
   kTrl,         // TRL's ModelConfig and SFTConfig
@@ -18,7 +18,7 @@ enum class OtherProgram : uint8_t {
   kOther
 };
 
-// How the value of an option becomes that of a field.
+// The conversion of an option's value to that of a field.
 enum class ValueKind : uint8_t {
   kText,
   kCount,
@@ -31,7 +31,7 @@ struct ProgramOption {
   OtherProgram program;
   std::string_view name, field;
   ValueKind kind;
-  std::string_view on, off;  // kSwitch; empty: it says nothing of the field
+  std::string_view on, off;  // kSwitch; empty: the value leaves the field open
 
   constexpr bool may_say(std::string_view text) const {
     return kind != ValueKind::kSwitch || text.empty() || text == on || text == off;
@@ -39,10 +39,11 @@ struct ProgramOption {
 };
 
 struct OptionValue {
-  std::string_view name, value, text;  // of which option, what it is given, the field's text
+  std::string_view name, value, text;  // the option, the option's value, the field's text
 };
 
-// No field of a request: the sequences that the Trainer evaluates at once on a GPU.
+// The number of sequences that the Trainer evaluates at the same time on a GPU. It is no field of a
+// request.
 inline constexpr std::string_view kEvalBatchFact = "per_device_eval_batch_size";
 
 #define ZEROPLAN_OPTION(program, name, field, kind, on, off) \
@@ -61,15 +62,15 @@ inline constexpr std::array kOptionValues = {
 #undef ZEROPLAN_OPTION
 #undef ZEROPLAN_OPTION_VALUE
 
-// By its name in logs; null: not known.
+// Finds an option by its name in logs; null: unknown.
 constexpr const ProgramOption* FindOption(std::string_view name) {
   const auto* found = std::find_if(kProgramOptions.begin(), kProgramOptions.end(),
                                    [&](const ProgramOption& o) { return o.name == name; });
   return found == kProgramOptions.end() ? nullptr : found;
 }
 
-// The option by which `program` says `field`, such as a switch for `text`. Does not compile where
-// the list has none.
+// The option by which `program` sets `field`. If `text` is given, a switch must be able to express
+// it. Does not compile if the list has no such option.
 consteval std::string_view OptionName(OtherProgram program, std::string_view field,
                                       std::string_view text = "") {
   for (const ProgramOption& option : kProgramOptions) {
@@ -80,7 +81,7 @@ consteval std::string_view OptionName(OtherProgram program, std::string_view fie
   throw "no option of this program says that";
 }
 
-// The field's text that a kNamed option means by `value`; empty: not known.
+// The field's text that a kNamed option means by `value`; empty: unknown.
 constexpr std::string_view TextOfOption(std::string_view name, std::string_view value) {
   for (const OptionValue& row : kOptionValues) {
     if (row.name == name && row.value == value) return row.text;
@@ -88,7 +89,7 @@ constexpr std::string_view TextOfOption(std::string_view name, std::string_view 
   return "";
 }
 
-// What a kNamed option is given for the field's `text`; the text itself where the list has none.
+// The value of a kNamed option for the field's `text`; `text` itself if the list has none.
 constexpr std::string_view ValueForText(std::string_view name, std::string_view text) {
   for (const OptionValue& row : kOptionValues) {
     if (row.name == name && row.text == text) return row.value;

@@ -1,6 +1,6 @@
-// Whose memory and time is predicted: a program that trains. zeroplan's own executor, DeepSpeed and
-// FSDP2 are three of them (planner/runtimes/runtime.cc has the list). Estimates, searches, advice
-// and reports are written once, over what stands here.
+// A runtime: a program that trains, whose memory and time are predicted. zeroplan's own executor,
+// DeepSpeed and FSDP2 are three of them (planner/runtimes/runtime.cc has the list). Estimates,
+// searches, advice and reports are written once, over this interface.
 #pragma once
 
 #include <array>
@@ -30,92 +30,93 @@ struct HardwareProfile;  // hwprofiles/profile.h
 struct SearchInputs;     // planner/search/search.h
 struct SearchSpace;      // planner/search/search_space.h
 
-// What a choice is written for (planner/formats/config_format.h).
+// The file formats in which a choice is written (planner/formats/config_format.h).
 enum class ConfigFormat : uint8_t {
   kDeepSpeed,   // DeepSpeed's own JSON
-  kHfTrainer,   // transformers' Trainer: JSON, and the TrainingArguments that go with it
+  kHfTrainer,   // transformers' Trainer: JSON, and the matching TrainingArguments
   kAccelerate,  // the YAML of `accelerate launch`; with DeepSpeed also the JSON that it points to
   kTorchtitan,  // torchtitan's TOML
-  // Of zeroplan's own executor (planner/formats/launch_files.h).
+  // For zeroplan's own executor (planner/formats/launch_files.h).
   kSkyPilot,    // a SkyPilot task, YAML
   kKubernetes,  // a Kubernetes Job, YAML
 };
 
-// All that predictions depend on beside the choice and the machines' capacities. What it points to
-// must outlive the judge.
+// The inputs of predictions, except the choice and the machines' capacities. The pointees must
+// outlive the judge.
 struct JudgeInputs {
   ModelSpec model;
   LowerOptions lower;
   TorchRecipe recipe;
   const HardwareProfile* hardware = nullptr;  // null: no times
-  const CostModel* costs = nullptr;           // of the cluster; null: no times of programs
+  const CostModel* costs = nullptr;           // the cluster's; null: no times of programs
 };
 
-// Predicts choices one by one, and keeps what others are like.
+// Predicts choices one by one, and caches results that similar choices share.
 class ChoiceJudge {
  public:
   virtual ~ChoiceJudge() = default;
 
-  // `setup` on `cluster`. Throws Error(kUsage) naming the field that is not modelled.
+  // Predicts `setup` on `cluster`. Throws Error(kUsage) that names the field that is not modelled.
   virtual ChoiceEstimate Estimate(const TrainSetup& setup, const Cluster& cluster) = 0;
-  // Of a choice that does not fit: whether no larger micro-batch of its kind fits either.
+  // True for a choice that does not fit if no larger micro-batch of its kind fits either.
   virtual bool LargerMisfitToo(const ChoiceEstimate& choice, const Cluster& cluster);
-  // Seconds that no micro-step like that of `setup` goes below. 0: not known.
+  // A lower bound of the seconds of a micro-step like that of `setup`. 0: unknown.
   virtual double LeastMicroStepSeconds(const TrainSetup& setup, const Cluster& cluster);
-  // Steps that were played so far.
+  // The number of steps simulated so far.
   uint64_t played() const { return played_; }
 
  protected:
   uint64_t played_ = 0;
 };
 
-// How far predictions were off beside measured runs: "reserved", 0.102.
+// The error of predictions against measured runs: "reserved", 0.102.
 struct MarginOfError {
   std::string name;
   double share = 0;
 };
 
-// What of a request not every runtime has.
+// The parts of a request that not every runtime supports.
 struct AskedOfRuntime {
   bool deterministic = false, async_save = false, documents = false, shares_sequences = false;
-  std::string_view recipe;       // the first of the recipe's fields that is given: "compile"
+  std::string_view recipe;       // the first field of the recipe that is set: "compile"
   ConfigDocument config;         // DeepSpeed's
-  std::string grad_accum_dtype;  // as given; empty: not given
-  std::string master_weights, optimizer_states;  // the same; empty where fp32
-  std::string matmul_dtype;                      // the same; empty but for fp8
-  std::string_view own_fp8;  // of zeroplan's own FP8 a field that is given: "fp8_recipe"
+  std::string grad_accum_dtype;  // as given; empty: unset
+  std::string master_weights, optimizer_states;  // the same; empty for fp32
+  std::string matmul_dtype;                      // the same; empty unless fp8
+  std::string_view own_fp8;  // a field of zeroplan's own FP8 that is set: "fp8_recipe"
 };
 
-// The facts by which runtimes differ beside their predictions. The defaults are those of a PyTorch
+// The facts, other than predictions, in which runtimes differ. The defaults describe a PyTorch
 // program of other authors whose choices are judged one by one.
 struct RuntimeFacts {
   // ---- what it is ----
 
-  // `zeroplan train` runs its plans, and answers do not name it. False: they do.
+  // True: `zeroplan train` runs its plans, and answers do not name the runtime. False: answers name
+  // it.
   bool trains_here = false;
-  // Its code is PyTorch's, which a TorchRecipe describes.
+  // It is a PyTorch program, which a TorchRecipe describes.
   bool has_recipe = true;
-  // It trains models that zeroplan plans without training them.
+  // It trains models that zeroplan plans but does not train.
   bool trains_planned_models = true;
-  // It reads a config's keys of `_zeroplan`.
+  // It reads the keys of a config under `_zeroplan`.
   bool own_config_keys = false;
-  // Batches are rows of one length, which documents are packed into (DataUse::fixed_rows).
+  // Batches are rows of one length, into which documents are packed (DataUse::fixed_rows).
   bool fixed_rows = false;
   // Every rank keeps the whole model, as DistributedDataParallel does.
   bool replicates = false;
-  // PyTorch's fully_shard wraps the layers: it recomputes them, and sends gathers.
+  // PyTorch's fully_shard wraps the layers, recomputes them and sends gathers.
   bool fully_shards = false;
 
   // ---- what a search may choose ----
 
   bool searches_states = false;     // master weights and optimizer states in fewer bits
-  bool own_fp8 = false;             // products in FP8 by zeroplan's recipes
+  bool own_fp8 = false;             // FP8 matmuls by zeroplan's recipes
   bool offloads_by_layer = false;   // activations of some layers in host memory
-  bool searches_sequences = false;  // how many GPUs share a sequence, where nobody asks
+  bool searches_sequences = false;  // how many GPUs share a sequence, if the request leaves it open
   bool searches_groups = false;     // shard groups
-  // Its search cuts most choices by bounds, so that one more takes milliseconds.
+  // Its search prunes most choices by bounds, so that another search costs milliseconds.
   bool bounds_search = false;
-  // Merit takes kOffloadMargin from what offloads, and nothing else.
+  // Merit is reduced by kOffloadMargin for choices that offload, and by nothing else.
   bool weighs_offload_alone = false;
 
   // ---- what is predicted ----
@@ -135,35 +136,37 @@ class Runtime {
   virtual std::string_view version() const = 0;  // as files are marked: "deepspeed 0.19.6"
   // "stage 2, optimizer on cpu, full recompute".
   virtual std::string Label(const TrainSetup& setup) const;
-  // With what else tells choices apart: "stage 2 (micro-batch 4 x 2 micro-steps)".
+  // Label plus the other settings that distinguish choices: "stage 2 (micro-batch 4 x 2
+  // micro-steps)".
   std::string ChoiceText(const TrainSetup& setup) const;
-  // Of ChoiceText what its own settings are: ", reduce_bucket_size 5e7".
+  // The part of ChoiceText with the runtime's own settings: ", reduce_bucket_size 5e7".
   virtual std::string SettingsText(const TrainSetup& setup) const;
   virtual std::string StageName(int stage) const;  // "Stage 2"
 
   // ---- what it can do ----
 
-  // Whether a choice is a step program, which can be lowered, shown and traced.
+  // True if a choice is a step program, which can be lowered, shown and traced.
   virtual bool has_programs() const { return false; }
   virtual RuntimeFacts facts() const { return {}; }
-  // Throws Error(kUsage) naming the field that it does not have.
+  // Throws Error(kUsage) that names the field that the runtime lacks.
   virtual void Refuse(const AskedOfRuntime& asked) const = 0;
-  // What is estimated where the request leaves it open.
+  // The choices to estimate where the request leaves them open.
   virtual ChoiceSpace EstimateSpace() const = 0;
-  // Why so many ranks cannot share sequences of so many tokens; nothing: they can. As it is, the
-  // rule of those that trade positions for heads (FindSequenceProblem). REQUIRES: they divide the
-  // tokens.
+  // Why the ranks of `batch` cannot share its sequences; nothing: they can. The default is the rule
+  // for runtimes that exchange positions for heads (FindSequenceProblem). REQUIRES: the ranks
+  // divide the tokens of a sequence.
   virtual std::optional<SetupProblem> SequenceProblem(const ModelSpec& model,
                                                       const BatchSpec& batch) const;
-  // Whether it has `setup` as it is asked for; where not, judging it throws what says why.
+  // True if the runtime supports `setup` exactly as requested. If not, judging it throws the
+  // reason.
   virtual bool Takes(const JudgeInputs& /*inputs*/, const TrainSetup& /*setup*/) const {
     return true;
   }
-  // Of setups that were asked for those that it has, as it has them. `given`: they are a config's.
+  // The requested setups that the runtime supports, in its own form. `given`: a config gave them.
   virtual std::vector<TrainSetup> Completed(std::vector<TrainSetup> setups, bool given) const;
-  // Every choice of `space` at its first number of GPUs; of those that differ in buckets alone the
-  // preferred one first. Where it has none of them: one that was asked for, so that judging it
-  // throws what says why.
+  // Every choice of `space` at its first number of GPUs. Among choices that differ only in buckets,
+  // the preferred one is first. If the runtime supports none of them, returns one that was
+  // requested, so that judging it throws the reason.
   virtual std::vector<TrainSetup> Choices(const SearchInputs& inputs,
                                           const SearchSpace& space) const = 0;
 
@@ -171,53 +174,54 @@ class Runtime {
 
   virtual std::unique_ptr<ChoiceJudge> Judge(const JudgeInputs& inputs) const = 0;
   virtual std::unique_ptr<ChoiceSearch> Search(SearchInputs inputs) const = 0;
-  // What the profile lacks to time its steps: "network.bandwidth_per_node"; empty: nothing.
+  // The fact that the profile lacks to time its steps: "network.bandwidth_per_node"; empty: none.
   virtual std::string TimeLacks(const HardwareProfile& hardware, const ClusterShape& shape) const;
-  // Tokens a second that choices are compared by: less than predicted where the prediction is known
-  // less well. 0: it does not fit.
+  // The tokens per second by which choices are compared: below the prediction where that is less
+  // certain. 0: the choice does not fit.
   virtual double Merit(const ChoiceEstimate& choice) const = 0;
-  // What makes a choice less simple than another, most important first.
+  // Measures of how complex a choice is, most important first.
   virtual std::array<int, 5> Complexity(const TrainSetup& setup) const;
 
   // ---- how sure that is ----
 
   virtual std::vector<MarginOfError> Margins() const { return {}; }
-  // How far off times, and memory where it is not exact, were beside measured runs, with what is
-  // known of such a machine; a paragraph. "": it has none.
+  // A paragraph on the errors of times, and of memory where it is not exact, against measured runs,
+  // and on the knowledge about this kind of machine. "": there is none.
   virtual std::string MarginText(const Cluster& cluster, const HardwareProfile& hardware) const;
-  // The largest error of time of the runs that MarginText names for such a choice, as a share of
+  // The largest time error of the runs that MarginText names for this kind of choice, as a share of
   // the prediction. 0: it names none.
   virtual double LargestTimeError(const ChoiceEstimate& choice, const Cluster& cluster,
                                   const HardwareProfile& hardware) const;
-  // What of `choice` is to be known beside it, a paragraph each: how its memory fits, what is known
-  // less well, what its time rests on.
+  // Cautions about `choice`, one paragraph each: how its memory fits, which predictions are less
+  // certain, what its time is based on.
   virtual std::vector<std::string> Cautions(const ChoiceEstimate& choice, const Cluster& cluster,
                                             const HardwareProfile& hardware) const;
-  // What is known less well of predictions for such a setup; "": nothing of it stands out.
+  // The part of the prediction for this setup that is less certain; "": none.
   virtual std::string Doubt(const TrainSetup& /*setup*/) const { return ""; }
   // Why `other`, which is about as fast as `best` or faster, is not the answer; "" or ", but ...".
   virtual std::string WhyNotTaken(const ChoiceEstimate& other, const ChoiceEstimate& best) const;
-  // What was searched, in a sentence, where that is not all that it has.
+  // A sentence on the choices that were searched, if those are not all that the runtime has.
   virtual std::string SpaceText() const { return ""; }
-  // What estimates and plans take for granted of the code that is trained.
+  // The assumptions of estimates and plans about the code that is trained.
   virtual std::vector<std::string> Notes(const ChoiceEstimate& choice,
                                          const TorchRecipe& recipe) const;
 
   // ---- what it emits ----
 
-  // The runtime for which its choices are written as files: itself, or one that reads its config.
+  // The runtime for which files of its choices are written: itself, or one that reads its config.
   virtual const Runtime& WritesFor() const { return *this; }
-  // Whether its config is DeepSpeed's JSON.
+  // True if its config is DeepSpeed's JSON.
   virtual bool reads_deepspeed_config() const { return false; }
-  // What `format` cannot say of `setup`, "; " between several; empty: it says all.
+  // The parts of `setup` that `format` cannot express, "; " between several; empty: it expresses
+  // all.
   virtual std::string FormatCannot(ConfigFormat format, const TrainSetup& setup) const = 0;
-  // Why no setup can be written so; empty: some can. `file`: as the user named it.
+  // Why no setup can be written in `format`; empty: some can. `file`: as the user named it.
   virtual std::string NoFormat(ConfigFormat format, const std::string& file) const = 0;
-  // The choice as JSON where no format is asked for.
+  // The choice as JSON, used if no format is requested.
   virtual std::string ConfigJson(const TrainSetup& setup, int64_t layers) const = 0;
 };
 
-// zeroplan's own executor, which is meant where nothing else is said.
+// zeroplan's own executor, the default runtime.
 const Runtime& OwnExecutor();
 
 }  // namespace zeroplan

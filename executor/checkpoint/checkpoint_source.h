@@ -137,7 +137,7 @@ class CheckpointSource : public StateSource {
   std::unordered_map<std::string, size_t> index_;  // into table_, by name
   std::vector<size_t> first_chunk_;                // in checksums_, by file
   std::vector<std::vector<Piece>> pieces_;         // by tensor and kEntryKinds; sorted, no gaps
-  std::vector<uint64_t> checksums_;                // of all files
+  std::vector<uint64_t> checksums_;                // the checksums of all files
   std::unique_ptr<std::atomic<bool>[]> verified_;  // by checksum
   std::unique_ptr<FileCache> cache_ = std::make_unique<FileCache>();
 };

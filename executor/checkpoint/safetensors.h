@@ -89,7 +89,7 @@ struct SafetensorsPlan {
     uint64_t bytes() const { return elements() * DtypeBytes(dtype); }
   };
   std::string header;            // length and JSON, padded to a multiple of 8 bytes
-  std::vector<uint64_t> offset;  // of each tensor's first byte in the file
+  std::vector<uint64_t> offset;  // the position of each tensor's first byte in the file
   std::vector<uint64_t> elements;
   std::vector<Dtype> dtype;
   uint64_t file_bytes = 0;

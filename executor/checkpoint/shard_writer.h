@@ -66,7 +66,7 @@ class ShardWriter : public StateSink {
     uint64_t begin = 0;
     uint64_t count = 0;  // 0: the owner has no part of the tensor
     Dtype dtype = Dtype::kF32;
-    size_t index = 0;  // of the entry in the file; its scales have the next index
+    size_t index = 0;  // the entry's place in the file; its scales have the next place
     WrittenRanges written;
   };
   Entry& EntryOf(int tensor, StateKind state);

@@ -1,5 +1,5 @@
-// DeepSpeed's engine and ZeRO optimizers as far as memory and time go: what they hold, what they
-// make and free around a model's own tensors, and what they run.
+// The memory and time of DeepSpeed's engine and ZeRO optimizers: the tensors that they hold,
+// allocate and free in addition to the model's own, and the work that they run.
 #pragma once
 
 #include <algorithm>
@@ -15,23 +15,25 @@
 
 namespace zeroplan {
 
-// Streams beside the compute stream; of the last two, the threads that read and write files.
+// Streams in addition to the compute stream. The last two stand for the threads that read and write
+// files.
 inline constexpr int kReduceStream = 1, kGatherStream = 2, kReadStream = 3, kWriteStream = 4;
-// Bytes of a gradient's element that looking for infinities reads and writes, and its kernels
+// Bytes per gradient element that the check for infinities reads and writes, and its kernels
 // (stage_1_and_2.py, _has_inf_or_nan: a copy in fp32, isnan, isinf, or, as fp32, max).
 inline constexpr double kOverflowBytes = 36;
 inline constexpr int kOverflowKernels = 9;
-// A norm of a copy in fp64 (get_grad_norm_direct).
+// The same for the norm, computed from a copy in fp64 (get_grad_norm_direct).
 inline constexpr double kNormBytes = 18;
 inline constexpr int kNormKernels = 3;
-// What is smaller than this has no file (swap_tensor/utils.py, MIN_AIO_BYTES).
+// Tensors smaller than this have no file (swap_tensor/utils.py, MIN_AIO_BYTES).
 inline constexpr uint64_t kLeastFileBytes = 1 << 20;
-// FusedAdam: gradient read, master and two states both ways, in fp32.
+// Bytes per element of FusedAdam: reads the gradient, reads and writes the master and two states,
+// all in fp32.
 inline constexpr double kAdamBytes = 28;
 
-// Bytes of an element that the optimizer holds. base_optimizer.py, _configure_master_weights:
-// masters, and gradients for them; FusedAdam's states are like its parameters, DeepSpeedCPUAdam's
-// are fp32 but with bf16_optimizer_states (get_optimizer_configuration).
+// Bytes per element that the optimizer holds. base_optimizer.py, _configure_master_weights:
+// masters, and gradients for them. FusedAdam's states have the dtype of its parameters;
+// DeepSpeedCPUAdam's are fp32, except with bf16_optimizer_states (get_optimizer_configuration).
 struct HeldBytes {
   explicit HeldBytes(const PrecisionConfig& precision)
       : master(precision.master_weights == MasterWeights::kParam ? 2 : 4),
@@ -39,9 +41,9 @@ struct HeldBytes {
 
   uint64_t master, host_state;
   bool light() const { return master == 2; }
-  // What an update on the host reads and writes: gradient, master and states.
+  // Bytes that an update on the host reads and writes: gradient, master and states.
   double HostUpdate() const { return static_cast<double>(3 * master + 4 * host_state); }
-  // And on the GPU, by FusedAdam.
+  // The same on the GPU, by FusedAdam.
   double Update() const { return static_cast<double>(7 * master); }
 };
 
@@ -52,8 +54,9 @@ class ZeroOptimizer {
   ZeroOptimizer(const TorchPlay& play, const std::vector<uint64_t>& sizes, TorchMemory* memory,
                 TorchTimer* timer);
 
-  // Of one: its states, and what a step makes. Where FusedAdam's time counts with the copies
-  // around it, what is returned is to be added to these: bytes of an element.
+  // Step plays the update of one tensor: its states, and the temporaries of a step. BytesAround
+  // returns the bytes per element to add to the copies around the update; not 0 where FusedAdam's
+  // time is counted with those copies.
   void Step(size_t tensor) { states_.Update(tensor); }
   double BytesAround() const { return bytes_around_; }
 
@@ -72,25 +75,25 @@ class SubGroups {
 
   // stage3.py, _create_fp32_partitions, initialize_optimizer_states.
   void Init();
-  // step: what it makes and frees, and its time.
+  // Step plays the tensors that `step` allocates and frees, TimeStep its time.
   void Step();
   void TimeStep();
-  // Gradients of a parameter's shard are whole, with the optimizer on the host: the fp32 copy that
-  // goes there, which stays where it is not written to a disk.
+  // With the optimizer on the host, called when the gradient of a parameter's shard is complete:
+  // plays its fp32 copy to the host. The copy stays in host memory unless it is written to a disk.
   void OffloadGradient(size_t param, int stream);
   void TimeOffloadGradient(const std::vector<size_t>& params, int stream);
 
-  // With parameters on a disk: buffers of their shards (partitioned_param_swapper.py).
+  // Locks the buffers of shards of parameters on a disk (partitioned_param_swapper.py).
   void LockParamBuffers();
   bool params_in_files() const { return params_in_files_; }
-  // Whether the parameter's shard was written to a file, and is read from there; whether its
-  // sub-group has no place on the host.
+  // has_file: the parameter's shard was written to a file. on_disk: it is also read from there.
+  // params_in_files: its sub-group has no place on the host.
   bool has_file(size_t param) const {
     return params_in_files_ && 2 * shards_[param] >= kLeastFileBytes;
   }
   bool on_disk(size_t param) const { return has_file(param) && params_in_files(param); }
   bool params_in_files(size_t param) const { return groups_[group_of_[param]].params_in_files; }
-  // Elements that one buffer on the host holds.
+  // The number of elements that one buffer on the host holds.
   uint64_t params_on_host() const {
     return params_in_files_ ? std::min(partition_, zero_.offload_param.max_in_cpu_elements)
                             : partition_;
@@ -122,7 +125,7 @@ class SubGroups {
   TorchTimer* timer_;
 };
 
-// The engine of each stage.
+// Create the engine of each stage.
 std::unique_ptr<TorchRuntime> MakeStages0To2(const TorchModel& model, const TorchPlay& play,
                                              TorchMemory* memory, TorchTimer* timer);
 std::unique_ptr<TorchRuntime> MakeStage3(const TorchModel& model, const TorchPlay& play,

@@ -1,6 +1,6 @@
-// What of the runtimes' memory and time cannot be counted from their code, and was fitted to
-// measured runs: all of it is here. docs/runtimes.md has the runs, and the errors if some are left
-// out of the fit.
+// All constants of the runtimes' memory and time that cannot be counted from their code and were
+// fitted to measured runs. docs/runtimes.md has the runs, and the errors if some are left out of
+// the fit.
 #pragma once
 
 #include <cstdint>
@@ -12,46 +12,47 @@
 
 namespace zeroplan {
 
-// Errors beside measured runs (docs/runtimes.md; a test holds these to the runs), as shares: the
-// largest of memory; the median and the largest of step times, each with constants fitted to the
-// other models' runs.
+// Errors against measured runs (docs/runtimes.md; a test compares them with the runs), as shares:
+// the largest of memory; the median and the largest of step times, each with constants fitted to
+// the other models' runs.
 struct RuntimeMargins {
   int runs;
   double allocated, reserved, device, host;
   int timed_runs;
   double time_median, time_worst;
-  // Choices of plan --runtime, run afterwards.
+  // Choices of plan --runtime that were run afterwards.
   int chosen_runs;
   double chosen_median, chosen_worst;
-  // DeepSpeed's stage 3 with recompute and without offload, which is in none of the times above:
-  // its largest error with constants fitted to the other models' runs; the least and the most that
-  // a run took of its prediction.
+  // Runs of DeepSpeed's stage 3 with recompute and without offload; none of the times above
+  // includes them. Their largest error with constants fitted to the other models' runs; the
+  // smallest and the largest ratio of measured to predicted time.
   int recompute_runs = 0;
   double recompute_worst = 0, recompute_fastest = 0, recompute_slowest = 0;
-  // What published runs on several nodes show (docs/cost-model.md, "Several nodes"), and the
+  // The finding from published runs on several nodes (docs/cost-model.md, "Several nodes"), and the
   // largest error that it names; 0: none.
   std::string_view across_nodes;
   double across_nodes_worst = 0;
 };
-// Published runs on one kind of GPU beside what is predicted for them, as shares: step times, and
-// memory where it was published.
+// Errors of predictions for published runs on one kind of GPU, as shares: step times, and memory
+// where it was published.
 struct PublishedMargin {
-  std::string_view runtime, gpu;  // "fsdp2"; "A100", of the GPU's name
+  std::string_view runtime, gpu;  // "fsdp2"; "A100", a part of the GPU's name
   int timed_runs;
   double time_median, time_worst;
   int memory_runs;
   double memory_worst;
 };
-// Null: none was compared.
+// Null: no run was compared.
 const PublishedMargin* PublishedMarginOf(std::string_view runtime, const HardwareProfile& hardware);
 // The GPU of nearly all measured runs.
 inline bool IsH200(const HardwareProfile& hardware) {
   return hardware.gpu.name.find("H200") != std::string::npos;
 }
-// Of runs with torchao's products in 8 bits (tests/data/runtimes/float8_runs.jsonl) the largest
-// error of time, as a share of the prediction.
+// The largest time error of runs with torchao's FP8 matmuls
+// (tests/data/runtimes/float8_runs.jsonl), as a share of the prediction.
 inline constexpr double kFloat8TimeWorst = 0.263;
-// FSDP's and, of another executor, what zeroplan's own has in common with them.
+// Of FSDP's runs. It also applies to the parts that zeroplan's own executor has in common with
+// them.
 inline constexpr std::string_view kFsdpAcrossNodes =
     "published runs of FSDP on 2 to 64 nodes took 2 % more or less than its model says in the "
     "median, 17 % at most, beside the smallest run of the same work";
@@ -97,8 +98,9 @@ inline constexpr RuntimeMargins kFsdp2Margins{33,
                                               kFsdpAcrossNodesWorst};
 
 // Runs of transformers' Trainer on one H200, of all three runtimes, with its own code and Liger's
-// and without adapters (tests/data/runtimes/trainer*_runs.jsonl), most of them DDP's: the largest
-// errors of memory; the median and the largest of step times of those that nothing was fitted to.
+// and without adapters (tests/data/runtimes/trainer*_runs.jsonl); most are DDP's. The largest
+// errors of memory; the median and the largest error of step times over the runs to which nothing
+// was fitted.
 inline constexpr RuntimeMargins kDdpMargins{.runs = 53,
                                             .allocated = 0.00129,
                                             .reserved = 0.105,
@@ -106,7 +108,8 @@ inline constexpr RuntimeMargins kDdpMargins{.runs = 53,
                                             .time_median = 0.0812,
                                             .time_worst = 0.288};
 
-// Of tests/fixtures/published_runs.jsonl, but for runs of low trust and what is not judged of one.
+// From tests/fixtures/published_runs.jsonl, without runs of low trust and without the values of a
+// run that are not judged.
 inline constexpr PublishedMargin kPublishedMargins[] = {
     {"ddp", "A100", 10, 0.043, 0.148, 6, 0.097},
     {"ddp", "RTX 4090", 4, 0.143, 0.271, 1, 0.013},
@@ -119,82 +122,87 @@ inline constexpr PublishedMargin kPublishedMargins[] = {
     {"fsdp2", "H100", 37, 0.027, 0.244, 2, 0.062},
 };
 
-// What of the runtimes' time follows neither from their code nor from the machine's profile. The
-// host's Python is as fast as those of the runs; one choice at stage 3 took 1.38 times as long on
-// one of them as on another.
-// Fitted, but for those that are assumed, to the timed runs of tests/data/runtimes;
-// docs/runtimes.md says how, and what is off if the runs of a group are left out.
+// Constants of the runtimes' time that follow neither from their code nor from the machine's
+// profile. They assume that the host's Python is as fast as on the hosts of the runs; one choice at
+// stage 3 took 1.38 times as long on one of these hosts as on another. Unless marked as assumed,
+// they were fitted to the timed runs of tests/data/runtimes; docs/runtimes.md explains how, and
+// gives the errors if the runs of a group are left out.
 struct TimeConstants {
-  // Seconds that the Python thread takes. PyTorch:
+  // Seconds of the Python thread. PyTorch:
   double launch = 13.3e-6;        // for an operation of eager code
   double compiled_launch = 5e-6;  // for a kernel of compiled code; assumed
   double graph = 776e-6;          // to enter a compiled layer, forward or backward
   double checkpoint = 1.2e-3;     // for a layer within torch.utils.checkpoint, eager
   double collective = 60e-6;      // to issue a collective; assumed
-  double read_back = 20e-6;       // to ask the GPU for a number; assumed
-  // PEFT: a linear with an adapter, forward, beside its operations, which take `launch` each;
-  // bitsandbytes: a product with a weight in NF4, forward and backward. Set by hand to the
-  // Trainer's runs of LoRA and QLoRA that wait for them.
+  double read_back = 20e-6;       // to read a number back from the GPU; assumed
+  // PEFT: the forward pass of a linear with an adapter, in addition to `launch` for each of its
+  // operations. bitsandbytes: a matmul with an NF4 weight, forward and backward. Set by hand to the
+  // Trainer's runs of LoRA and QLoRA that wait for the Python thread.
   double adapter = 120e-6, four_bit_forward = 300e-6, four_bit_backward = 400e-6;
   // DeepSpeed, stages 1 and 2:
   double gradient_hook = 20e-6;        // for each gradient
-  double offloaded_gradient = 300e-6;  // and if it goes to the host
+  double offloaded_gradient = 300e-6;  // in addition, if it is copied to the host
   // DeepSpeed, stage 3:
   double module_hooks = 440e-6;          // for a module, forward or backward
-  double module_graph = 465e-6;          // to enter it, if it is compiled
+  double module_graph = 465e-6;          // to enter a module, if it is compiled
   double gathered_param = 150e-6;        // for each gathered parameter, and twice for each gather
   double partitioned_gradient = 185e-6;  // for each gradient
-  double offloaded_shard = 885e-6;       // and if its shard goes to the host
-  // transformers' Trainer, once a micro-step's loss has been read (trainer.py, _run_epoch and
-  // training_step: FLOPs counted over all parameters, train(), zero_grad): for a micro-step, and
-  // for each of its modules. Medians of transformers 5.24 on a CPU, with Llama layers.
+  double offloaded_shard = 885e-6;       // in addition, if its shard is copied to the host
+  // transformers' Trainer, after a micro-step's loss has been read (trainer.py, _run_epoch and
+  // training_step: it counts FLOPs over all parameters, calls train() and zero_grad): for a
+  // micro-step, and for each of the modules. Medians of transformers 5.24 on a CPU, with Llama
+  // layers.
   double trainer_micro_step = 60e-6, trainer_module = 9.5e-6;
-  // clip_grad_norm_ and a fused optimizer without DTensors, for each parameter: the same.
+  // clip_grad_norm_ and a fused optimizer without DTensors, for each parameter; also a median of
+  // transformers 5.24 on a CPU.
   double updated_param = 13e-6;
-  // FSDP2: a group's gather or reduction, set by hand to the runs of gpt2-large, gpt3-1.3b and
-  // gpt2-xl that wait for it; a parameter in clipping and update, assumed.
+  // FSDP2: for a group's gather or reduction, set by hand to the runs of gpt2-large, gpt3-1.3b and
+  // gpt2-xl that wait for it; for a parameter in clipping and update, assumed.
   double group_hook = 0.8e-3, dtensor = 20e-6;
 
-  // Shares of the memory's rate that PyTorch's pointwise, norm and reduction kernels reach.
+  // Shares of the memory bandwidth that PyTorch's pointwise, norm and reduction kernels reach.
   double eager_memory = 0.67, compiled_memory = 0.95;
-  // scaled_dot_product_attention beside the profile's rates: the same. Runs of older kernels have
-  // less.
+  // The speed of scaled_dot_product_attention relative to the profile's rates: equal. Runs with
+  // older kernels are slower.
   double attention = 1;
-  // Products and attention of transformers' models beside the profile's rates, which are of random
-  // numbers over and over: kernels of seven profiled runs of its Trainer on one H200 took 0.80 to
-  // 0.87 of those times. Plain code was fitted with the rates as they are. Published runs on other
-  // GPUs (B200, RTX 4090) do not show it: of H200s alone.
+  // The speed of matmuls and attention of transformers' models relative to the profile's rates,
+  // which were measured on repeated random numbers: the kernels of seven profiled runs of its
+  // Trainer on one H200 took 0.80 to 0.87 of the profile's times. Plain code was fitted with the
+  // unchanged rates. Published runs on other GPUs (B200, RTX 4090) do not show this, so it applies
+  // to H200s only.
   double transformers_products = 1.18;
-  // An operation of these models' eager code, from their Trainer's runs that wait for Python: 22 to
-  // 26 us (qwen3-0.6b and llama3.2-1b, micro-batch 1). With Liger, whose kernels Triton launches:
-  // set to qwen3-1.7b with FSDP2, which would have 80, and llama3.2-1b with LoRA, 51 to 63.
+  // Seconds of an operation of the eager code of transformers' models, from the Trainer's runs that
+  // wait for Python: 22 to 26 us (qwen3-0.6b and llama3.2-1b, micro-batch 1). With Liger, whose
+  // kernels Triton launches: set to the runs of qwen3-1.7b with FSDP2, which alone would give 80
+  // us, and of llama3.2-1b with LoRA, 51 to 63 us.
   double transformers_launch = 25e-6, triton_launch = 55e-6;
-  // Of products with a width that 8 does not divide (a vocabulary of 50257) beside others, whose
-  // kernels take no aligned loads: the three of gpt2-large's head, profiled.
+  // The speed of matmuls with a width that 8 does not divide (a vocabulary of 50257) relative to
+  // other matmuls, because their kernels use no aligned loads. From the three matmuls of
+  // gpt2-large's head, profiled.
   double unaligned_products = 0.19;
   // TorchClock::Overlap's first_kernel, with NCCL as PyTorch starts it.
   double beside_collective = 0.39;
-  // What DeepSpeed's CPU Adam reaches of the host memory's rate under an Adam-shaped loop; and
-  // clip_grad_norm_ on the host.
+  // The share of the host's memory bandwidth under an Adam-shaped loop that DeepSpeed's CPU Adam
+  // reaches, and the share that clip_grad_norm_ on the host reaches.
   double cpu_adam = 0.83, cpu_clip = 0.145;
 };
 
 // Resident set of Python with PyTorch and DeepSpeed, without tensors. The one row of stage 0: 1.7
 // GiB. The rows of stages 1 and 2 without offload: 2.0 to 2.1. Before the first step less is
-// loaded: the rows of stage 3 on several GPUs, whose shards pass through the host then, are 2.6
-// to 2.9 with shards of 1.2 to 1.55 GiB.
+// loaded: the rows of stage 3 on several GPUs, whose shards pass through the host at that time, are
+// 2.6 to 2.9 with shards of 1.2 to 1.55 GiB.
 inline uint64_t HostBaseBytes(int stage, TorchPhase phase) {
   if (phase == TorchPhase::kInit) return 1'450'000'000;
   return stage == 0 ? 1'825'000'000 : 2'180'000'000;
 }
 
 // Device memory in use less what the allocator reserved: CUDA context, modules, NCCL's buffers. The
-// rows of one GPU: 1.68 to 1.75 GiB, but for the four of gpt2-10b and those of 1.77 (up to 2.04).
+// rows of one GPU: 1.68 to 1.75 GiB, except the four of gpt2-10b and those of 1.77 (up to 2.04).
 // NCCL with several: 0.37 GiB where gradients are all-reduced (stages 0 to 2: 2.05 GiB in all),
 // 0.08 at stage 3, which gathers and reduce-scatters (1.77 to 1.78). Ulysses on four H100s had 1.0
-// more: NCCL's sends and receives have connections to each rank of the node that a rank
-// `exchanges_with`. Those of quantized gradients and of FSDP2's ring were not measured, and do not
-// count.
+// more, because NCCL's sends and receives have connections to each rank of the node that a rank
+// `exchanges_with`. The connections of quantized gradients and of FSDP2's ring were not measured
+// and are not counted.
 inline uint64_t ContextBytes(int stage, int gpus, int exchanges_with) {
   const uint64_t nccl = gpus == 1 ? 0 : stage == 3 ? 85'000'000 : 385'000'000;
   return 1'815'000'000 + nccl + static_cast<uint64_t>(exchanges_with) * 360'000'000;

@@ -1,5 +1,5 @@
-// FSDP2 as far as memory and time go: what it holds, gathers and reduces around a model's own
-// tensors.
+// The memory and time of FSDP2: the tensors that it holds, gathers and reduces in addition to the
+// model's own.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace zeroplan {
 
-// The dtype of shards, gradients and states. What torchtune loads is in 16 bit; transformers'
-// Trainer casts to fp32.
+// The dtype of shards, gradients and states. torchtune loads parameters in 16 bit; transformers'
+// Trainer casts them to fp32.
 Dtype Fsdp2ShardDtype(const TorchRecipe& recipe);
 
 std::unique_ptr<TorchRuntime> MakeFsdp2(const TorchModel& model, const TorchPlay& play,

@@ -1,6 +1,6 @@
-// Parts of layers that only models have that zeroplan plans and does not train, as rows like those
-// of torch_code.h. Counted from transformers' modules (benchmarks/peers/count_planned.py; a test
-// holds the rows to tests/data/runtimes/planned_counts.jsonl).
+// Parts of layers of models that zeroplan plans but does not train, as rows like those of
+// torch_code.h. They are counted from transformers' modules (benchmarks/peers/count_planned.py; a
+// test holds the rows to tests/data/runtimes/planned_counts.jsonl).
 #pragma once
 
 #include "core/model/model_spec.h"
@@ -10,13 +10,14 @@
 namespace zeroplan {
 
 struct PlannedParts {
-  CodePart post_norm;      // of what a product made
-  CodePart rotary;         // i queries, keys and values in one; makes o, O; g, G, H back to d
-  CodePart gated;          // i gate and up in one
+  CodePart post_norm;      // normalises the output of a matmul
+  CodePart rotary;         // i holds queries, keys and values in one tensor; makes o, O; g, G, H
+                           // back to d
+  CodePart gated;          // i holds gate and up in one tensor
   CodePart eager_bounded;  // attention with bounded scores
   CodePart masked;         // memory-efficient attention with a mask
   CodePart bounded_loss;
-  // Router and experts: gradients of the second matrix, the first, the router's.
+  // Router and experts. The gradients are those of the second matrix, the first, and the router's.
   CodePart experts, experts_plain_shares;
 
   const CodePart& ExpertsOf(const PlannedCode& code) const {
@@ -24,14 +25,14 @@ struct PlannedParts {
   }
 };
 
-// Whether a layer's attention has a mask, so that it is memory-efficient attention. Layers with a
-// window are taken to be the first ones.
+// True if a layer's attention has a mask, so that it runs memory-efficient attention. Assumes that
+// the layers with a window are the first ones.
 inline bool IsMasked(const PlannedCode& code, int64_t layer, int64_t seq_len) {
   return code.masked || (layer < code.window_layers && seq_len > code.window);
 }
 
-// Largest errors beside runs of such models by transformers' Trainer on one H200, as shares
-// (tests/data/runtimes/planned_runs.jsonl; a test holds them to the runs).
+// The largest errors against runs of planned models by transformers' Trainer on one H200, as shares
+// (tests/data/runtimes/planned_runs.jsonl; a test compares them with the runs).
 struct PlannedMargins {
   int runs;
   double allocated, reserved, time;
@@ -41,19 +42,20 @@ inline constexpr PlannedMargins kPlannedMargins{
     5, 0.009, 0.08, 0.3,
     "Gemma 2 2B and 3 1B, and shallow models like Phi-3, Mixtral and Qwen3 30B-A3B"};
 
-// `fp32_params`: as of StyleCodeOf.
+// `fp32_params`: as for StyleCodeOf.
 const PlannedParts& PlannedPartsOf(bool fp32_params);
-// `style` as it is for such a model.
+// `style`, adapted to a model with `code`.
 const StyleCode& PlannedStyle(CodeStyle style, bool fp32_params, const PlannedCode& code);
 
-// Elements of a model's experts, where it has some.
+// Sets the elements of a model's experts, if it has any.
 void AddExpertElements(const ModelSpec& spec, int64_t tokens, TorchElements* elements);
 
-// What is kept for backward of a vision tower's layer, by its kind: bytes of a patch for each
-// channel of the hidden states and of the MLP, and for each patch; and by what is around the layers
-// and projects their results: of a patch for each channel, of an image's token for each channel of
-// the text. Counted like the models of tests/fixtures/planned/models.json, but for `autocast`:
-// CUDA's has LayerNorm in fp32, of a copy of its input, whose result each product casts for itself.
+// The activations of a vision tower, by its kind. A layer keeps bytes per patch and channel of the
+// hidden states (`hidden`), per patch and channel of the MLP (`ffn`), and per patch (`patch`). The
+// modules around the layers and the projection keep bytes per patch and channel (`projected`), and
+// per image token and channel of the text (`text`). Counted like the models of
+// tests/fixtures/planned/models.json, except for `autocast`: CUDA's autocast runs LayerNorm in fp32
+// on a copy of its input, and each matmul casts the result for itself.
 struct TowerBytes {
   int hidden, ffn, patch;
   int projected, text;

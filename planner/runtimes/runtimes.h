@@ -1,4 +1,4 @@
-// The runtimes that there are.
+// The list of runtimes.
 #pragma once
 
 #include <span>
@@ -8,9 +8,9 @@
 
 namespace zeroplan {
 
-// zeroplan's own executor first.
+// All runtimes, zeroplan's own executor first.
 std::span<const Runtime* const> Runtimes();
-// By its key; null: there is none.
+// Finds a runtime by its key; null: there is none.
 const Runtime* FindRuntime(std::string_view key);
 
 const Runtime& DeepSpeedRuntime();

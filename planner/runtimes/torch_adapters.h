@@ -1,7 +1,7 @@
-// Linear modules with a LoRA adapter as PEFT 0.21 has them, over a frozen weight in 16 bit or, by
-// bitsandbytes 0.50, in NF4: what they make, keep for backward and launch. Rows are data, counted
-// from PEFT's own layers (benchmarks/peers/count_peft.py; a test holds them to
-// tests/data/runtimes/peft_counts.jsonl).
+// Linear modules with a LoRA adapter, as in PEFT 0.21, over a frozen weight in 16 bit or, by
+// bitsandbytes 0.50, in NF4: the tensors that they allocate and keep for backward, and the kernels
+// that they launch. Rows are data, counted from PEFT's own layers (benchmarks/peers/count_peft.py;
+// a test compares them with tests/data/runtimes/peft_counts.jsonl).
 #pragma once
 
 #include <cstdint>
@@ -11,27 +11,27 @@
 
 namespace zeroplan {
 
-// Which adapters, beside what a model's spec says.
+// Properties of adapters in addition to the model's spec.
 struct AdapterRun {
   // A and B are in fp32 and cast under autocast, as PEFT makes them; else in 16 bit.
   bool fp32 = false;
-  // prepare_model_for_kbit_training has cast all that is not NF4 to fp32, and autocast is on: what
-  // is between a layer's parts is fp32.
+  // prepare_model_for_kbit_training has cast all but NF4 weights to fp32, and autocast is on, so
+  // tensors between a layer's parts are fp32.
   bool kbit = false;
 
-  // Of the product behind attention, whose input is in 16 bit at any rate.
+  // The adapter of the matmul after attention, whose input is always in 16 bit.
   AdapterRun OfAttention() const { return {fp32, false}; }
 };
 
-// Words as CodePart has them, by stage: those of the base's product, of A, of B, and of their sum.
-// Elements beside those: y of the output, b of A's output, w of the weight, z of its blocks of 64.
-// Autograd adds gradients of one tensor in place, which the count does not show (a dispatch mode
-// keeps it from doing so).
+// Words as in CodePart, by stage: of the base's matmul, of A, of B, and of their sum. Further
+// elements: y of the output, b of A's output, w of the weight, z of its blocks of 64. Autograd adds
+// gradients of one tensor in place. The count does not show that, because a dispatch mode prevents
+// it.
 struct AdaptedLinear {
   std::string_view base, down, up, sum;                      // given i, makes o
   std::string_view sum_back, up_back, down_back, base_back;  // given g, makes d
   bool keeps_input = false;
-  // Bytes that kernels move beside products and what makes a 16-bit weight of NF4.
+  // Bytes that kernels move, without matmuls and dequantization of NF4.
   std::string_view forward_moves, backward_moves;
   int forward_launches = 0, backward_launches = 0;
 };
@@ -43,15 +43,15 @@ struct QuantizedLinear {
 };
 const QuantizedLinear& QuantizedLinearOf(const AdapterRun& run);
 
-// To make a 16-bit weight of NF4 with double quantization: bytes that move, in kernels.
+// Bytes that the kernels move that dequantize an NF4 weight with double quantization to 16 bit.
 double DequantizedBytes(double weight_elements);
 inline constexpr int kDequantizeLaunches = 3;
-// What stands beside the codes of such a weight: 8-bit maxima of blocks of 64, their fp32 scales by
-// 256, and tables; as many tensors.
+// The number of tensors that such a weight has in addition to its codes: 8-bit maxima of blocks of
+// 64, fp32 scales for 256 of the maxima, and tables.
 inline constexpr int kQuantTensors = 5;
 uint64_t QuantTensorBytes(uint64_t weight_elements, int tensor);
 
-// `style` with frozen norms, and what k-bit training has cast to fp32.
+// `style` with frozen norms, and with the parts that k-bit training has cast to fp32.
 const StyleCode& FrozenStyle(CodeStyle style, const AdapterRun& run, bool autocast);
 
 }  // namespace zeroplan

@@ -1,5 +1,5 @@
-// What runtimes have in common that train in PyTorch processes: their memory is what an allocator
-// reserves, their time that of eager or compiled kernels and of a Python thread.
+// The common base of runtimes that train in PyTorch processes. Their memory is the memory that an
+// allocator reserves, their time that of eager or compiled kernels and of a Python thread.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@
 
 namespace zeroplan {
 
-// Where a choice keeps states and parameters.
+// The places where a choice keeps states and parameters.
 struct OffloadPlace {
   OptimizerOffload optimizer;
   OffloadDevice param = OffloadDevice::kNone;
@@ -30,21 +30,22 @@ struct OffloadPlace {
   }
 };
 
-// Micro-steps that are played of a step: the first, one between, the last.
+// The number of micro-steps that are simulated of a step: the first, one between, the last.
 inline constexpr int64_t kPlayedMicroSteps = 3;
 
-// What is played: a model's training under one setup. 16-bit training with Adam in fp32; what
-// setup.zero leaves out, or has as kAuto, is DeepSpeed's default (core/config/reader_state.h).
+// The run that is simulated: a model's 16-bit training with Adam in fp32, under one setup. Fields
+// that setup.zero leaves out, or has as kAuto, have DeepSpeed's defaults
+// (core/config/reader_state.h).
 struct TorchPlay {
   ModelSpec model;
   TrainSetup setup;
   TorchRecipe recipe;
-  const HardwareProfile* hardware = nullptr;  // whose GPU; null: not known
-  int gpus_per_node = 0;                      // of the cluster; 0: all ranks are in one node
+  const HardwareProfile* hardware = nullptr;  // the GPU's profile; null: unknown
+  int gpus_per_node = 0;                      // the cluster's; 0: all ranks are in one node
   // The allocator's limit (torch.cuda.set_per_process_memory_fraction, or the card's memory less
   // context): it empties its cache rather than exceed it. None: unlimited.
   std::optional<uint64_t> limit_bytes;
-  // What is around the steps, too (TorchFootprint::around).
+  // True: also simulates the phases around the steps (TorchFootprint::around).
   bool around = false;
 };
 
@@ -53,7 +54,8 @@ TorchRun TorchRunOf(const TrainSetup& setup, const TorchRecipe& recipe);
 
 struct PlayedRun;  // planner/runtimes/torch_phases.h
 
-// How much of a runtime is played, and which of ContextBytes and HostBaseBytes are its.
+// How many steps of a runtime are simulated, and the stages for which ContextBytes and
+// HostBaseBytes are called.
 struct PlayedParts {
   int steps;  // until tensors and segments repeat
   int context_stage, host_stage;
@@ -61,11 +63,12 @@ struct PlayedParts {
 
 class TorchBased : public Runtime {
  public:
-  // Rank 0's memory; `timer`, if given, is played along. Throws Error(kUsage) for what is not
-  // modelled, naming the field.
+  // Simulates rank 0's memory, and its time if `timer` is given. Throws Error(kUsage) that names
+  // the field that is not modelled.
   TorchFootprint Play(TorchPlay play, TorchTimer* timer = nullptr) const;
   virtual const RuntimeMargins& margins() const = 0;
-  // A setup that takes no more time for a micro-step, whatever else a choice does; none is known.
+  // A setup whose micro-step takes no more time, whatever else a choice does; nothing: none is
+  // known.
   virtual std::optional<TrainSetup> Least(const TrainSetup& /*setup*/) const {
     return std::nullopt;
   }
@@ -79,11 +82,12 @@ class TorchBased : public Runtime {
   std::unique_ptr<ChoiceJudge> Judge(const JudgeInputs& inputs) const override;
   std::unique_ptr<ChoiceSearch> Search(SearchInputs inputs) const override;
   std::string TimeLacks(const HardwareProfile& hardware, const ClusterShape& shape) const override;
-  // A choice with offload has to be faster by kOffloadMargin (search.h) to be preferred, one whose
-  // reserved memory fits without its margin by kTightMargin, one that empties its cache by
-  // kCacheMargin and by kSegmentSeconds for each segment that it gives back and asks for again in a
-  // step (the driver waits for the GPU to free one): each may be slower than its time says. One at
-  // risk is taken only where nothing else fits. All of these are cautions, not measurements.
+  // To be preferred, a choice with offload must be faster by kOffloadMargin (search.h); a choice
+  // whose reserved memory fits only without its margin, by kTightMargin; a choice that empties its
+  // cache, by kCacheMargin and by kSegmentSeconds for each segment that it frees and allocates
+  // again in a step (the driver waits for the GPU to free one). Each may be slower than predicted.
+  // A choice at risk is used only if nothing else fits. All these margins are cautions, not
+  // measurements.
   double Merit(const ChoiceEstimate& choice) const override;
   std::array<int, 5> Complexity(const TrainSetup& setup) const override;
   std::vector<MarginOfError> Margins() const override;
@@ -97,7 +101,7 @@ class TorchBased : public Runtime {
                                  const TorchRecipe& recipe) const override;
 
  protected:
-  // What is not modelled, by RefuseIf.
+  // Refuses parts of `play` that are not modelled, by RefuseIf.
   virtual void RefuseSetup(const TorchPlay& play) const = 0;
   template <typename... Args>
   void RefuseIf(bool refused, fmt::format_string<Args...> why, Args&&... args) const {
@@ -108,33 +112,33 @@ class TorchBased : public Runtime {
   virtual std::unique_ptr<TorchRuntime> MakeEngine(const TorchModel& model, const TorchPlay& play,
                                                    TorchMemory* memory,
                                                    TorchTimer* timer) const = 0;
-  // Whether what is trained, adapters or parameters, is in fp32 where modules run, under autocast.
+  // True if trained tensors, adapters or parameters, are in fp32 where modules run, under autocast.
   virtual bool CastsTrained(const TorchPlay& /*play*/) const { return false; }
-  // Whether programs train with torchao's products in 8 bits.
+  // True if programs can train with torchao's FP8 matmuls.
   virtual bool HasFloat8() const { return true; }
   void RefuseFloat8(const TorchPlay& play) const;
-  // Whether its programs have DeepSpeed's Ulysses (torch_sequence.h) and TiledMLP (tiled_step.cc);
-  // PyTorch's ring attention.
+  // HasUlysses: programs have DeepSpeed's Ulysses (torch_sequence.h) and TiledMLP (tiled_step.cc).
+  // HasRing: they have PyTorch's ring attention.
   virtual bool HasUlysses() const { return false; }
   virtual bool HasRing() const { return false; }
   void RefuseSequences(const TorchPlay& play) const;
   void RefuseUlysses(const TorchPlay& play) const;
   void RefuseRing(const TorchPlay& play) const;
   void RefuseTiles(const TorchPlay& play) const;
-  // Of adapters, what is modelled for no runtime or not for this one.
+  // Refuses adapters that are modelled for no runtime, or not for this one.
   void RefuseAdapters(const TorchPlay& play) const;
-  // All that is not modelled of `play`.
+  // Refuses every part of `play` that is not modelled.
   void RefusePlay(const TorchPlay& play) const;
-  // Whether the Trainer has autocast on around the model.
+  // True if the Trainer runs the model under autocast.
   virtual bool HasAutocast() const { return true; }
-  // How its programs move inputs of checkpointed layers to the host.
+  // The method by which programs move inputs of checkpointed layers to the host.
   virtual const ActivationOffloading& Offloading() const { return kTorchtuneOffloading; }
-  // Whether DeepSpeed's functions stand between the modules of compiled layers.
+  // True if DeepSpeed's functions separate the modules of compiled layers.
   virtual bool HasModuleGraphs(int /*stage*/) const { return false; }
-  // Loading, saving and resuming, as far as they are known.
+  // The peaks of loading, saving and resuming, as far as they are known.
   virtual std::vector<AroundPeak> Around(const PlayedRun& /*run*/) const { return {}; }
-  // Whether stage and offloads go together; whether there are such shard groups with them; whether
-  // recompute is modelled.
+  // CanDo: the runtime supports `offloads` at `stage`. CanGroup: it also supports the shard groups
+  // of `grouping`. CanRecompute: the recompute is modelled.
   virtual bool CanDo(int stage, const OffloadPlace& offloads) const = 0;
   virtual bool CanGroup(int stage, const OffloadPlace& offloads,
                         const Grouping& grouping) const = 0;
@@ -150,23 +154,24 @@ class TorchBased : public Runtime {
              "recompute is modelled for none and for every layer (torch.utils.checkpoint); give "
              "⟦checkpointing⟧ none or full, ⟦checkpoint_every⟧ 1 and no ⟦checkpoint_layers⟧");
   }
-  // Without shard groups, which the caller sets. By default nothing of ZeRO's keys is searched.
+  // A setup without shard groups, which the caller sets. The default searches none of ZeRO's keys.
   virtual TrainSetup SetupFor(const SearchInputs& inputs, int gpus, int stage,
                               const OffloadPlace& offloads) const;
-  // `setup` with each of its own settings that are searched, the preferred first.
+  // `setup` with each combination of the runtime's own settings that are searched, the preferred
+  // first.
   virtual std::vector<TrainSetup> WithSettings(const SearchInputs& /*inputs*/,
                                                const TrainSetup& setup) const {
     return {setup};
   }
-  // The share of its predicted speed that a choice is taken for.
+  // The share of its predicted speed with which a choice is ranked.
   virtual double Trust(const TrainSetup& /*setup*/) const { return 1; }
-  // What is known to be less certain than the margins say; "": nothing.
+  // The part of the prediction that is less certain than the margins; "": none.
   std::string Doubt(const TrainSetup& setup) const override;
-  // Of a recipe that names none: "DeepSpeed's own optimizers".
+  // The optimizer of a recipe that names none: "DeepSpeed's own optimizers".
   virtual std::string_view OptimizerText() const;
 };
 
-// Why transformers' Trainer is written no such plan.
+// Why plans with FP8 are not written for transformers' Trainer.
 inline constexpr std::string_view kNoFp8Argument =
     "products in FP8, for which TrainingArguments have no argument (accelerate has keys)";
 inline constexpr double kTightMargin = 0.03, kCacheMargin = 0.05, kSegmentSeconds = 2e-3;

@@ -1,5 +1,5 @@
 // The machine that a PyTorch process runs on, the kernels that PyTorch launches for a transformer's
-// forward and backward pass, and what they take there.
+// forward and backward pass, and their times on the machine.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@
 
 namespace zeroplan {
 
-// Made once for many choices. REQUIRES: TorchMachineLacks(...) is empty.
+// Constructed once for many choices. REQUIRES: TorchMachineLacks(...) is empty.
 struct TorchMachine {
   TorchMachine(const HardwareProfile& profile, const ClusterShape& cluster);
 
@@ -33,23 +33,23 @@ struct TorchMachine {
   TransferCost transfers;
   StorageCost storage;
   double compute_beside_collective, collective_beside_compute;
-  double host_bytes_per_second;  // of the host's memory, one rank's share; 0: not known
-  bool h200;                     // the GPU that TimeConstants::transformers_products is of
-  // Bytes that move while kernels run that arithmetic holds back and that on an H200 take as long
-  // as one byte does: they go by multiprocessors and clock.
+  double host_bytes_per_second;  // one rank's share of the host's memory bandwidth; 0: unknown
+  bool h200;                     // the GPU to which TimeConstants::transformers_products applies
+  // Converts arithmetic-bound work to bytes: the bytes that memory moves in the time of arithmetic
+  // that on an H200 takes as long as one byte. It depends on multiprocessors and clock.
   double arithmetic_bytes;
 };
 
-// What the profile lacks to time a runtime on such a cluster: "network.bandwidth_per_node"; empty:
-// nothing.
+// The fact that the profile lacks to time a runtime on `cluster`: "network.bandwidth_per_node";
+// empty: none.
 std::string TorchMachineLacks(const HardwareProfile& profile, const ClusterShape& cluster);
 
-// In the order of a forward pass. What a model lacks takes no time.
+// Operations in the order of a forward pass. One that a model lacks takes no time.
 enum class TorchOp : uint8_t {
   kEmbedding,
   kNorm1,
-  kQkv,  // one product of queries, keys and values; else that of queries
-  kKey,  // the product of keys, and that of values
+  kQkv,  // one matmul for queries, keys and values; else the matmul for queries
+  kKey,  // the matmul for keys, and the one for values
   kRotary,
   kAttention,
   kOutProj,
@@ -63,8 +63,8 @@ enum class TorchOp : uint8_t {
   kFinalNorm,
   kHead,
   kLoss,
-  // Of models that zeroplan does not train: a norm behind attention or MLP, experts, a tower that
-  // sees.
+  // Only in models that zeroplan does not train: a norm after attention or MLP, experts, a vision
+  // tower.
   kPostNorm,
   kRouter,
   kExperts,
@@ -82,8 +82,9 @@ struct TorchWork {
   }
 };
 
-// Bytes that pointwise, norm and reduction kernels read and write are those of the code's parts,
-// one kernel an operation where it is eager, fused as inductor does where it is compiled.
+// The kernels of a model's operations. Pointwise, norm and reduction kernels read and write the
+// bytes of the code's parts: one kernel per operation in eager code, fused as by inductor in
+// compiled code.
 class TorchKernels {
  public:
   TorchKernels(const TorchModel& model, const TorchRun& run, Dtype dtype,
@@ -91,7 +92,7 @@ class TorchKernels {
 
   const TorchWork& forward(TorchOp op) const { return forward_[static_cast<size_t>(op)]; }
   const TorchWork& backward(TorchOp op) const { return backward_[static_cast<size_t>(op)]; }
-  // Of the adapter beside the product `op`.
+  // The work of the adapter of the matmul `op`.
   const TorchWork& adapter_forward(TorchOp op) const {
     return adapter_forward_[static_cast<size_t>(op)];
   }
@@ -104,17 +105,17 @@ class TorchKernels {
   void AddAttention(const TorchModel& model, const TorchParts& parts);
   void AddEnds(const TorchModel& model);
   void AddAdapters(const TorchModel& model);  // adapted_step.cc
-  // planned_step.cc. The layer behind its products of queries, keys and values.
+  // In planned_step.cc: the layer after its matmuls for queries, keys and values.
   void AddPlannedLayer(const TorchModel& model, const TorchParts& parts);
   void AddExperts(const TorchModel& model, const TorchParts& parts);
   void AddVision(const TorchModel& model);
-  // The product of [rows, k] and [k, n], `times` times.
+  // The matmul of [rows, k] and [k, n], `times` times.
   TorchWork Product(GemmKind kind, int64_t rows, int64_t k, int64_t n, int times = 1,
                     bool float8 = false) const;
   TorchWork Memory(double bytes, int launches, bool compiled) const;
-  // Adds the product of [tokens, k] and [k, n], made by chunks of the tokens.
+  // Adds the matmul of [tokens, k] and [k, n], computed in chunks of the tokens.
   void AddProduct(TorchOp op, int64_t k, int64_t n, bool bias, int chunks = 1);
-  // torch_float8.cc. What casts the product's operands to 8 bits.
+  // In torch_float8.cc: adds the casts of the matmul's operands to FP8.
   void AddFloat8(TorchOp op, int64_t k, int64_t n);
   void AddPart(TorchOp op, const CodePart& part, int64_t e, bool compiled);
   void AddMemory(TorchOp op, double forward_bytes, int forward_launches, double backward_bytes,
@@ -125,9 +126,9 @@ class TorchKernels {
   const TorchMachine& machine_;
   const TimeConstants& constants_;
   int64_t tokens_;
-  double products_;  // their rate beside the profile's
+  double products_;  // rate of matmuls relative to the profile's
   int64_t heads_, q_columns_, kv_columns_;
-  bool frozen_;  // products have no gradients of weights
+  bool frozen_;  // weights have no gradients
   std::array<TorchWork, kTorchOps> forward_{}, backward_{};
   std::array<TorchWork, kTorchOps> adapter_forward_{}, adapter_backward_{};
 };

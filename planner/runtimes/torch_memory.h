@@ -1,5 +1,5 @@
-// The memory of a PyTorch process while a trace of tensors plays: its caching allocator, GPU memory
-// by class and phase, the host's.
+// The memory of a PyTorch process while a trace of tensors is simulated: its caching allocator, GPU
+// memory by class and phase, and host memory.
 #pragma once
 
 #include <array>
@@ -15,30 +15,31 @@
 
 namespace zeroplan {
 
-// The rules of c10/cuda/CUDACachingAllocator.cpp (PyTorch 2.11) with default settings: sizes are
-// multiples of 512 bytes; up to 1 MiB from segments of 2 MiB, below 10 MiB from segments of 20 MiB,
-// above from segments of their own in multiples of 2 MiB; best fit by stream; a block is split if
-// more than 512 bytes (small) or 1 MiB (large) remain, so what remains below is counted as
-// allocated; neighbours that are free merge; segments are given back by EmptyCache, or when memory
-// is out.
+// Follows the rules of c10/cuda/CUDACachingAllocator.cpp (PyTorch 2.11) with default settings.
+// Sizes are multiples of 512 bytes. Blocks up to 1 MiB are from segments of 2 MiB, blocks below 10
+// MiB from segments of 20 MiB, larger ones from segments of their own in multiples of 2 MiB. The
+// search is best fit by stream. A block is split if more than 512 bytes (small) or 1 MiB (large)
+// remain; a smaller remainder counts as allocated. Free neighbours merge. Segments are released by
+// EmptyCache, or when memory is exhausted.
 //
 // With expandable_segments:True each pool is one segment that grows at its end, by pages of 2 MiB
-// (small) or 20 MiB; a free block there is part of what grows. A block is split if 512 bytes
-// remain. Free pages are given back one by one.
+// (small) or 20 MiB; a free block at the end becomes part of the new block. A block is split if 512
+// bytes remain. Free pages are released one by one.
 class CachingAllocator {
  public:
   using BlockId = int32_t;
 
-  // `limit_bytes`: reserved memory stays within it, where that is possible (Allocate).
+  // `limit_bytes`: the limit of reserved memory, kept where possible (Allocate).
   explicit CachingAllocator(std::optional<uint64_t> limit_bytes = std::nullopt,
                             bool expandable = false)
       : limit_(limit_bytes), expandable_(expandable) {}
 
-  // Where the limit is in the way, gives back all free segments first. If it still is, the
-  // allocation is made all the same, and failed() from then on. REQUIRES: bytes > 0.
+  // If the allocation would exceed the limit, first releases all free segments. If it still would,
+  // allocates anyway, and failed() is true from then on. REQUIRES: bytes > 0.
   BlockId Allocate(uint64_t bytes, int stream = 0);
   void Free(BlockId block);
-  // torch.cuda.empty_cache(): segments without a tensor go back to the driver. Returns how many.
+  // torch.cuda.empty_cache(): returns segments without a tensor to the driver. Returns their
+  // number.
   uint64_t EmptyCache();
 
   uint64_t allocated() const { return allocated_; }
@@ -46,11 +47,11 @@ class CachingAllocator {
   uint64_t peak_allocated() const { return peak_allocated_; }
   uint64_t peak_reserved() const { return peak_reserved_; }
   bool failed() const { return failed_; }
-  // Segments given back because the limit was in the way.
+  // The number of segments that were released because of the limit.
   uint64_t given_back() const { return given_back_; }
-  // Bytes that Allocate counted for `block`: at least those asked for.
+  // The bytes that Allocate counted for `block`, at least the requested ones.
   uint64_t BlockBytes(BlockId block) const;
-  // Both peaks start again from what there is now.
+  // Sets both peaks to the current values.
   void ResetPeaks();
 
  private:
@@ -66,11 +67,11 @@ class CachingAllocator {
   BlockId NewBlock(const Block& block);
   BlockId NewSegment(uint64_t bytes, int pool);
   void Reserve(uint64_t bytes);
-  // A block of at least `bytes` at the end of the pool's segment.
+  // Extends the pool's segment by a block of at least `bytes`.
   BlockId Grow(uint64_t bytes, int pool);
-  // Gives back the whole pages of a free block. Returns whether there were any.
+  // Releases the whole pages of a free block. Returns true if there were any.
   bool Unmap(BlockId block);
-  void Forget(BlockId block);  // it is not free any more
+  void Forget(BlockId block);  // removes it from the free blocks
   bool IsSegment(const Block& block) const {
     return !expandable_ && block.previous < 0 && block.next < 0;
   }
@@ -79,24 +80,26 @@ class CachingAllocator {
 
   std::optional<uint64_t> limit_;
   bool expandable_ = false;
-  std::map<int, BlockId> last_;  // by pool: of an expandable segment
+  std::map<int, BlockId> last_;  // last block of an expandable segment, by pool
   std::vector<Block> blocks_;
   std::vector<BlockId> unused_;
   std::map<int, std::set<FreeKey>> free_;  // by pool: two a stream, small and large
-  std::set<BlockId> whole_;                // of these, unless expandable, those that are a segment
+  std::set<BlockId> whole_;                // free blocks that are whole segments; empty if
+                                           // expandable
   uint64_t next_address_ = 0;
   uint64_t allocated_ = 0, reserved_ = 0, peak_allocated_ = 0, peak_reserved_ = 0;
   uint64_t given_back_ = 0;
   bool failed_ = false;
 };
 
-// What PyTorch's cache of page-locked memory takes for `bytes`: the next power of two
-// (aten/src/ATen/core/CachingHostAllocator.h). Blocks are kept when freed.
+// The bytes that PyTorch's cache of page-locked memory allocates for `bytes`: the next power of two
+// (aten/src/ATen/core/CachingHostAllocator.h). The cache keeps freed blocks.
 uint64_t PinnedBlockBytes(uint64_t bytes);
 
 class TorchMemory;
 
-// A tensor on the GPU; its memory is freed with it. Empty when default-constructed or moved from.
+// A tensor on the GPU. Its destructor frees its memory. Empty when default-constructed or moved
+// from.
 class Tensor {
  public:
   Tensor() = default;
@@ -124,31 +127,31 @@ class TorchMemory {
   TorchMemory(const TorchMemory&) = delete;
   TorchMemory& operator=(const TorchMemory&) = delete;
 
-  // An empty tensor where bytes is 0. `stream` 0 is the one that computes.
+  // Returns an empty tensor if `bytes` is 0. Stream 0 is the compute stream.
   Tensor New(TorchClass kind, uint64_t bytes, int stream = 0);
   void EmptyCache() { allocator_.EmptyCache(); }
-  // Whether the driver has that many bytes that the allocator did not reserve.
+  // True if the driver has that many bytes in addition to the allocator's reserved ones.
   bool DriverHas(uint64_t bytes) const {
     return !limit_ || allocator_.reserved() + bytes <= *limit_;
   }
 
-  // Peaks from here on are those of `phase`; those it already has go on.
+  // Peaks from here on count for `phase`, in addition to the peaks that it already has.
   void Enter(TorchPhase phase);
-  // Peaks from here on are those of `phase`, and of nothing before.
+  // Peaks from here on are the only ones of `phase`; its earlier peaks are dropped.
   void ForgetPeaks(TorchPhase phase);
   const TorchPeak& peak(TorchPhase phase) const { return peaks_[static_cast<size_t>(phase)]; }
 
-  // Page-locked memory, from PyTorch's cache: a power of two, kept when freed and taken again.
+  // Page-locked memory from PyTorch's cache: a power of two, kept when freed and reused.
   void Pin(uint64_t bytes);
   void Unpin(uint64_t bytes);
-  // Page-locked memory beside that cache, as large as it is.
+  // Page-locked memory outside that cache, of exactly `bytes`.
   void Lock(uint64_t bytes);
   void AddPageable(uint64_t bytes);
   void DropPageable(uint64_t bytes);
   const HostPeak& host_peak(TorchPhase phase) const {
     return host_peaks_[static_cast<size_t>(phase)];
   }
-  // What the process has of the host now.
+  // The current host memory of the process.
   const HostPeak& host() const { return host_; }
   // Files on a disk.
   void AddFiles(uint64_t bytes) { file_bytes_ += bytes; }

@@ -1,5 +1,5 @@
-// A decoder-only transformer as PyTorch code trains it: modules, parameters, and which tensors a
-// micro-step makes and frees, around which kernels.
+// A decoder-only transformer as PyTorch code trains it: its modules, its parameters, and the
+// tensors that a micro-step allocates and frees around its kernels.
 #pragma once
 
 #include <cstdint>
@@ -24,52 +24,54 @@ struct TorchParam {
   std::string name;  // as published
   uint64_t elements = 0;
   bool vector = false;
-  uint64_t columns = 0;  // of a matrix
+  uint64_t columns = 0;  // columns of a matrix
   bool trained = true;
-  // Weights that are in NF4, of which `elements` are the 16-bit words; 0: it is not quantized.
+  // The number of weights in NF4, which `elements` 16-bit words store; 0: it is not quantized.
   uint64_t quantized = 0;
 };
 
 struct TorchModule {
   std::string name;
-  std::vector<int> params;  // a tied head has the embedding's
-  bool product = false;     // tokens are multiplied with its matrix
-  bool biased = false;      // and have a vector added
-  // Of a linear with an adapter: the modules of A and B, behind all others; of these the linear.
+  std::vector<int> params;  // indices; a tied head has the embedding's
+  bool product = false;     // a matmul of the tokens with its matrix
+  bool biased = false;      // the matmul has a bias
+  // For a linear with an adapter: down and up are the modules of A and B, which follow all others.
+  // For A and B: adapts is the linear.
   int down = -1, up = -1, adapts = -1;
 };
 
-// What the code of a model is like, as far as memory and time depend on it: read off its parameter
-// table and its graph.
+// The properties of a model's code that determine memory and time, derived from its parameter table
+// and its graph.
 struct TorchCode {
   bool mean_norms = false;         // LayerNorm, which keeps mean and deviation; else RMSNorm
   bool learned_positions = false;  // a second table, added to the tokens'
-  bool one_qkv = false;  // one product makes queries, keys and values; else three, with rotary
-  bool gated = false;    // SwiGLU, of two products; else GELU of one
-  bool all_biased = false, none_biased = false;  // a layer's products
-  // Of a model that zeroplan does not train: what else is known of it.
+  bool one_qkv = false;  // one matmul makes queries, keys and values; else three, with rotary
+  bool gated = false;    // SwiGLU, with two matmuls; else GELU, with one
+  bool all_biased = false, none_biased = false;  // the matmuls of a layer
+  // Further properties of a model that zeroplan does not train; else null.
   const PlannedCode* planned = nullptr;
 };
 
-// The modules that hold parameters, in the order in which they are made and run. Queries, keys and
-// values, gate and up are modules of their own where published weights hold them so. Parameters
-// with the padded vocabulary.
+// The modules that hold parameters, in the order of construction and execution. Queries, keys,
+// values, gate and up are separate modules if they are separate in published weights. The
+// vocabulary of the parameters is padded.
 struct TorchModel {
-  // Throws Error(kUsage) naming the family where its code is none that TorchStep plays.
+  // Throws Error(kUsage) that names the family if TorchStep cannot play its code.
   explicit TorchModel(const ModelSpec& spec);
 
   ModelSpec spec;
   std::vector<TorchParam> params;
   std::vector<TorchModule> modules;
-  int layer_modules = 0;  // of one layer
+  int layer_modules = 0;  // modules of one layer
   int first_layer_module = 0;
   TorchCode code;
-  // Some parameters are trained of a tower that sees; of it or of what projects its images.
+  // vision_trained: some parameters of the vision tower are trained. projector_trained: some of the
+  // tower or of the projection of its images are.
   bool vision_trained = false, projector_trained = false;
   size_t trained_params = 0;
 
   uint64_t elements() const;
-  // What is trained comes first; all of a model without adapters.
+  // The trained parameters, which are first; all parameters in a model without adapters.
   std::span<const TorchParam> trained() const { return std::span(params).first(trained_params); }
   uint64_t trained_elements() const;
   bool has_adapters() const { return spec.lora_rank > 0; }
@@ -81,17 +83,17 @@ struct TorchModel {
   }
   int head() const { return final_norm() + 1; }
 
-  // Modules within a layer, from its first on.
+  // Offsets of modules within a layer.
   int qkv_modules() const { return code.one_qkv ? 1 : 3; }
   int qk_norm_module() const { return 1 + qkv_modules(); }
   int out_module() const { return qk_norm_module() + (spec.qk_norm ? 2 : 0); }
-  // With norms behind attention and MLP the second norm is behind the first half's.
+  // In a layer with norms after attention and MLP, the second norm follows the one after attention.
   int norm2_module() const { return out_module() + (post_norms() ? 2 : 1); }
   int up_module() const { return norm2_module() + 1; }
   int down_module() const { return up_module() + (code.gated && !one_gate_up() ? 2 : 1); }
   bool post_norms() const { return code.planned != nullptr && code.planned->post_norms; }
   bool one_gate_up() const { return code.planned != nullptr && code.planned->one_gate_up; }
-  // Of a vision tower and what projects its images, behind the embedding.
+  // The number of modules of the vision tower and its projection, which follow the embedding.
   int vision_modules() const { return code.planned != nullptr ? first_layer_module - 1 : 0; }
 
  private:
@@ -109,8 +111,8 @@ struct ActivationOffloading;  // the same
 class TorchTimer;
 enum class TorchOp : uint8_t;
 
-// A runtime around a transformer's modules: rank 0 of setup.batch.world_size. The pointers must
-// outlive it.
+// A runtime around a transformer's modules: rank 0 of setup.batch.world_size. The pointees must
+// outlive the object.
 class TorchRuntime {
  public:
   TorchRuntime(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory,
@@ -123,9 +125,9 @@ class TorchRuntime {
         offload_(setup.zero.offload_optimizer.device != OffloadDevice::kNone) {}
   virtual ~TorchRuntime() = default;
 
-  // The model is made, then what the runtime holds.
+  // Creates the model, then the tensors that the runtime holds.
   virtual void Init() = 0;
-  // `last` of the step: its boundary.
+  // `last`: it is the last micro-step of the step, at its gradient accumulation boundary.
   virtual void BeginMicroStep(bool last) {
     first_ = last_;
     last_ = last;
@@ -134,28 +136,28 @@ class TorchRuntime {
   virtual void EndBackward() = 0;
   virtual void Step() = 0;
 
-  // What it does around the modules.
+  // The runtime's work around the modules.
   virtual void BeforeForward(int /*module*/) {}
   virtual void AfterForward(int /*module*/) {}
   virtual void BeforeBackward(int /*module*/) {}
   virtual void AfterBackward(int /*module*/) {}
-  // A layer is a module too, without parameters of its own.
+  // A layer is also a module, without parameters of its own.
   virtual void BeforeLayer() {}
   virtual void BeforeLayerBackward() {}
-  // A checkpointed layer's backward has come to its last module, whose saved tensors are wanted, so
-  // that the layer's modules run forward again. The last one only begins to: its forward pass is
-  // broken off where the last tensor has been made (torch/utils/checkpoint.py,
-  // _StopRecomputationError), without what follows it. -1: one without parameters, which has run
-  // by then.
+  // Called when the backward pass of a checkpointed layer reaches its last module and needs its
+  // saved tensors, so that the layer's modules run forward again. The last module runs only in
+  // part: its forward pass stops once the last tensor exists (torch/utils/checkpoint.py,
+  // _StopRecomputationError), without the work after it. -1: the last module has no parameters and
+  // has run by then.
   virtual void BeforeRecompute(int /*last_module*/) {}
-  // A parameter's gradient is whole.
+  // Called when a parameter's gradient is complete.
   virtual void Gradient(int param, Tensor grad) = 0;
 
  protected:
   Tensor New(TorchClass kind, uint64_t bytes, int stream = 0) const {
     return memory_->New(kind, bytes, stream);
   }
-  // The host's memory, pageable before it is page-locked.
+  // Adds host memory, which is pageable before it is page-locked.
   void AddHost(uint64_t bytes, bool pin) const {
     memory_->AddPageable(bytes);
     if (!pin) return;
@@ -163,7 +165,8 @@ class TorchRuntime {
     memory_->DropPageable(bytes);
   }
   double Elements(size_t param) const { return static_cast<double>(model_.params[param].elements); }
-  // Makes what is not trained, whole; and what stands beside codes in NF4.
+  // MakeFrozen creates the whole parameters that are not trained; MakeQuantTensors creates the
+  // tensors that NF4 weights have in addition to their codes.
   void MakeFrozen(uint64_t bytes_of_element = 2);
   void MakeQuantTensors();
 
@@ -173,17 +176,18 @@ class TorchRuntime {
   TorchTimer* timer_;
   const uint64_t gpus_;
   const bool offload_;               // the optimizer is on the host, or in files
-  bool first_ = true, last_ = true;  // of a step's micro-steps
+  bool first_ = true, last_ = true;  // the current micro-step is the first, the last of its step
   std::vector<Tensor> frozen_;
 };
 
 struct TorchRun {
   int64_t micro_batch = 1, seq_len = 1024;
-  // Ranks that share each sequence (BatchSpec::sequence_ranks): outside attention a rank has the
-  // tokens of its part.
+  // Ranks that share each sequence (BatchSpec::sequence_ranks). Outside attention a rank has only
+  // its part of the tokens.
   int sequence_ranks = 1;
-  bool ring = false;  // they pass keys and values round, in place of exchanging heads
-  // Whose code, and which attention it calls on a GPU of `compute_capability` (0: not known).
+  bool ring = false;  // the ranks pass keys and values around instead of exchanging heads
+  // The modelling code, and the attention that it calls on a GPU of `compute_capability` (0:
+  // unknown).
   CodeStyle code = CodeStyle::kPlain;
   TorchAttention attention = TorchAttention::kSdpa;
   int compute_capability = 0;
@@ -191,58 +195,60 @@ struct TorchRun {
   bool fp32_params = false;
   // Autocast is on over parameters in 16 bit.
   bool autocast = false;
-  AdapterRun adapters;  // of a model with adapters
-  // A forward pass alone, without gradients: nothing is kept for backward.
+  AdapterRun adapters;  // set for a model with adapters
+  // Only a forward pass without gradients: no activations are kept for backward.
   bool evaluates = false;
-  // torch.utils.checkpoint around every layer, not reentrant: a layer keeps its input alone and
-  // runs again within backward.
+  // torch.utils.checkpoint around every layer, not reentrant: a layer keeps only its input and runs
+  // again within backward.
   bool recompute = false;
-  // How these inputs go to the host until backward; null: they stay.
+  // The way in which inputs of checkpointed layers are offloaded to the host until backward; null:
+  // they are not.
   const ActivationOffloading* offloading = nullptr;
-  // With recompute, of layers without biases: the outputs of every other product, from the first
-  // on, and of attention are kept too, and not made again. So does torchtitan (torchtitan/
-  // distributed/activation_checkpoint.py of 0.2.2, selective_ac_option = "op"). In eager code that
-  // is the last product's output too, which nothing wants; compiled code leaves it out.
+  // With recompute, for layers without biases: the outputs of every other matmul, from the first
+  // on, and of attention are also kept and not recomputed, as in torchtitan
+  // (torchtitan/distributed/activation_checkpoint.py of 0.2.2, selective_ac_option = "op"). Eager
+  // code also keeps the output of the last matmul, which nothing needs; compiled code does not.
   bool saves_products = false;
-  // Layers under torch.compile: SwiGLU keeps its two inputs alone.
+  // Layers under torch.compile: SwiGLU keeps only its two inputs.
   bool compiled = false;
-  // Products of layers are torchao's, in 8 bits; FSDP2 gathers their weights in 8 bits.
+  // float8: matmuls of layers are torchao's, in FP8. float8_gathers: FSDP2 gathers their weights in
+  // FP8.
   std::optional<TorchFloat8> float8;
   bool float8_gathers = false;
-  // The loss under torch.compile: it keeps 16-bit logits, and its backward makes their gradient
-  // alone.
+  // The loss under torch.compile: it keeps 16-bit logits, and its backward makes only their
+  // gradient.
   bool compiled_loss = false;
-  // Layers under torch.compile whose modules are graphs of their own, with a function of
-  // DeepSpeed's between them (stage 3): nothing is fused across modules.
+  // Layers under torch.compile whose modules are separate graphs, with a function of DeepSpeed
+  // between them (stage 3): nothing is fused across modules.
   bool module_graphs = false;
 
-  // MLPs run by tiles of the tokens (tiled_step.cc).
+  // MLPs run in tiles of the tokens (tiled_step.cc).
   bool tiled_mlp = false;
 
   int64_t local_seq() const { return seq_len / sequence_ranks; }
   int64_t tokens() const { return micro_batch * local_seq(); }
-  // Tokens of a tile, of which the last may have fewer: ceil(sequence / hidden) tiles, as
-  // ArcticTraining and DeepSpeed's tutorial of ALST have them. All tokens without tiles.
+  // Tokens of a tile; the last tile may have fewer. There are ceil(sequence / hidden) tiles, as in
+  // ArcticTraining and DeepSpeed's tutorial of ALST. Without tiles: all tokens.
   int64_t MlpTile(int64_t hidden) const;
-  // Whether a layer's product with so many inputs and outputs is in 8 bits: torchao leaves linears
-  // as they are whose sides 16 does not divide.
+  // True if a layer's matmul with these numbers of inputs and outputs runs in FP8. torchao does not
+  // convert linears with a side that 16 does not divide.
   bool TakesFloat8(int64_t inputs, int64_t outputs) const {
     return float8.has_value() && inputs % 16 == 0 && outputs % 16 == 0;
   }
-  // A linear module with a bias keeps the smaller of its input and its weight; one without keeps
-  // its input, and SwiGLU what eager code keeps.
+  // With module_graphs, a linear module with a bias keeps the smaller of its input and its weight.
+  // One without a bias keeps its input, and SwiGLU keeps the same tensors as eager code.
   bool KeepsSmaller(bool bias) const { return module_graphs && bias; }
   bool fused() const { return compiled && !module_graphs; }
 };
 
-// Whether `module` is a layer's product in 8 bits.
+// True if `module` is a matmul of a layer in FP8.
 bool IsFloat8(const TorchModel& model, const TorchRun& run, int module);
 
-// What the parts of a run's code do: its style's row, or what inductor makes of it.
+// The parts of a run's code: those of its style's row, or those that inductor generates from it.
 struct TorchParts {
   TorchParts(const TorchModel& model, const TorchRun& run);
 
-  const StyleCode& style;  // of the loss
+  const StyleCode& style;  // the style of the loss
   const StyleCode& layer;
   const CodePart& norm;
   const CodePart& activation;
@@ -250,28 +256,28 @@ struct TorchParts {
   const CodePart& attention;
   const LossChunks chunks;
   const CodePart& loss;
-  // Bytes of an element that a norm, and the activation, makes: 4 are cast by the product that it
-  // goes to.
+  // Bytes of an element of the output of a norm and of the activation. 4: the matmul that reads it
+  // casts it.
   const int norm_bytes, activation_bytes;
 };
 
-// Tensors by the letters that words have for them.
+// Tensors by their letters in words.
 class TorchSlots {
  public:
   Tensor& operator[](char slot) { return tensors_[slot]; }
   void Reset() { tensors_.clear(); }
 
  private:
-  std::map<char, Tensor> tensors_;  // few of the letters
+  std::map<char, Tensor> tensors_;  // only letters that are in use
 };
 
 // at::cuda::parseChosenWorkspaceSize (CUDABlas workspaces) on compute capability 9: 4096 x 8 KiB.
 inline constexpr int64_t kGemmWorkspaceBytes = int64_t{32} << 20;
 
-// Plays one micro-step's tensors: 16-bit products, around them what the parts of the code do.
+// Simulates the tensors of one micro-step: 16-bit matmuls, and around them the parts of the code.
 class TorchStep {
  public:
-  // `timer` knows the model and the run (TorchTimer::SetModel).
+  // REQUIRES: `timer` has the model and the run (TorchTimer::SetModel).
   TorchStep(const TorchModel& model, const TorchRun& run, TorchMemory* memory, TorchRuntime* hooks,
             TorchTimer* timer);
 
@@ -279,17 +285,17 @@ class TorchStep {
   void Backward();
 
  private:
-  // What a layer's forward keeps, beside its input.
+  // The tensors that a layer's forward keeps in addition to its input.
   struct Saved {
     TorchSlots norm1, norm_q, norm_k, rotary, attention, norm2, activation;
     Tensor normed1, middle, normed2;
     std::vector<Tensor> casts;    // 16-bit copies of norms' fp32 outputs, by product
-    std::vector<Tensor> weights;  // with KeepsSmaller
-    // Outputs of products with saves_products, until they are taken again.
+    std::vector<Tensor> weights;  // weights that are kept (KeepsSmaller)
+    // Outputs of matmuls with saves_products, until the recompute uses them.
     Tensor saved_q, saved_v, saved_up, saved_down;
-    // Of models that zeroplan does not train.
+    // Only for models that zeroplan does not train.
     TorchSlots post1, post2, shared;
-    std::map<int, TorchSlots> adapted;  // of linear modules with an adapter
+    std::map<int, TorchSlots> adapted;  // tensors of linear modules with an adapter
     Tensor shared_out, shared_scale, attended;
   };
 
@@ -304,18 +310,20 @@ class TorchStep {
   }
   void Play(std::string_view words, const TorchElements& elements, TorchSlots* slots, int module,
             TorchClass kind);
-  // A linear module of a layer. Adds to `saved` the weight that it keeps, if it does, and what it
-  // casts of a norm's output.
+  // Plays a linear module of a layer. Adds to `saved` its weight, if it keeps it, and the cast copy
+  // of a norm's output.
   Tensor Linear(int module, TorchOp op, int64_t columns, Saved* saved, bool of_norm = false);
   bool KeepsWeight(int64_t columns) const;
-  // Bytes of what the module casts to 8 bits to multiply, forward or backward; 0 in 16 bits.
+  // Bytes of the tensors that the module casts to FP8 for its matmul, forward or backward; 0 in 16
+  // bit.
   int64_t Float8CastBytes(int module, bool backward) const;
-  // The same of a product that is in `kept` since the checkpoint's first pass, if it is.
+  // Returns the matmul's output from `*kept`, if the checkpoint's first pass kept it; else the same
+  // as Linear.
   Tensor LinearOr(Tensor* kept, int module, TorchOp op, int64_t columns, Saved* saved,
                   bool of_norm = false);
-  // Which of what a layer's first pass made its checkpoint keeps.
+  // The tensors of a layer's first pass that its checkpoint keeps.
   Saved KeptByCheckpoint(Saved saved) const;
-  // adapted_step.cc. A linear module with an adapter, or in NF4.
+  // In adapted_step.cc: a linear module with an adapter, or in NF4.
   Tensor AdaptedLinear(int module, TorchOp op, int64_t columns, Saved* saved);
   Tensor AdaptedLinearBackward(int module, TorchOp op, int64_t inputs, Saved* saved);
   bool IsAdapted(int module) const;
@@ -323,21 +331,22 @@ class TorchStep {
   AdapterRun AdaptersOf(int module) const;
   const zeroplan::AdaptedLinear& Adapted(int module) const;
   TorchElements AdapterElements(int module) const;
-  // Whether backward wants the module's input, for its weight or its adapter.
+  // True if backward needs the module's input, for its weight or its adapter.
   bool KeepsInput(int module) const;
-  // The gradient of a linear module's input of `inputs` columns; its parameters' go to the hooks.
+  // Returns the gradient of a linear module's input of `inputs` columns, and passes its parameters'
+  // gradients to the hooks.
   Tensor LinearBackward(int module, TorchOp op, int64_t inputs, Saved* of_norm = nullptr,
                         Saved* saved = nullptr);
-  // `part`: what norm it is; null: that between layers.
+  // `part`: the norm's part; null: the norm between layers.
   Tensor Norm(int module, TorchOp op, TorchSlots* slots, bool keep, const CodePart* part = nullptr);
   Tensor NormBackward(int module, TorchOp op, TorchSlots* slots, Tensor grad,
                       const CodePart* part = nullptr);
-  // A norm of each head of queries or keys, in place of `*rows`.
+  // Replaces `*rows` by its norm of each head of queries or keys.
   void HeadNorm(int module, int64_t columns, TorchSlots* slots, bool keep, Tensor* rows);
   void HeadNormBackward(int module, int64_t columns, TorchSlots* slots, Tensor* grad);
   void ParamGradients(int module);
   void ParamGradient(int param);
-  // tiled_step.cc. An MLP by tiles.
+  // In tiled_step.cc: an MLP in tiles.
   Tensor TiledMlp(int layer, Saved* saved);
   Tensor TiledMlpBackward(int layer);
   void AddToSums(int param, Tensor grad);
@@ -346,7 +355,8 @@ class TorchStep {
   void BlockBackward(int layer, Saved saved);
   Tensor MlpBackward(int layer, Saved* saved, TorchSlots* grad);
   Tensor AttentionBackward(int layer, Saved* saved, Tensor grad);
-  // Whether the input of modules from `first` on, of so many outputs each, is wanted no more.
+  // True if nothing needs the input of the modules from `first` on any more. `outputs`: the outputs
+  // of each module.
   bool DropsInput(bool keep, std::initializer_list<int64_t> outputs, int first = -1) const;
   int Module(int layer, int offset) const;
   int64_t ChunkTokens() const;
@@ -362,7 +372,7 @@ class TorchStep {
   Tensor ExpertsBackward(int layer, Saved* saved);
   void Vision();
   void VisionBackward();
-  // The gradient of what the last norm made; that of the head stays in head_grad_.
+  // Returns the gradient of the last norm's output; the head's gradient stays in head_grad_.
   Tensor HeadAndLossBackward();
 
   const TorchModel& model_;
@@ -372,21 +382,22 @@ class TorchStep {
   TorchRuntime* hooks_;
   TorchTimer* timer_;
   int64_t tokens_, hidden_, ffn_, vocab_, kv_columns_, q_columns_;
-  std::vector<Tensor> residuals_;  // layers + 1; empty where nothing wants one any more
+  std::vector<Tensor> residuals_;  // layers + 1; empty if nothing needs one any more
   std::vector<Saved> saved_;
   std::shared_ptr<ActivationOffload> offload_;
-  // Where ranks share sequences, one of the two.
+  // One of the two is set if ranks share sequences.
   std::shared_ptr<HeadExchange> exchange_;
   std::shared_ptr<RingAttention> ring_;
   Tensor token_ids_, final_norm_, head_grad_;
   TorchSlots final_slots_;
-  std::vector<TorchSlots> loss_;  // of each chunk
-  std::vector<Tensor> images_;    // what a vision tower keeps
-  bool keeps_ = true;             // the block that is played keeps what backward wants
-  // Of tiles: gradients that further tiles are added to, by parameter; null outside them.
+  std::vector<TorchSlots> loss_;  // by chunk
+  std::vector<Tensor> images_;    // tensors that a vision tower keeps
+  bool keeps_ = true;             // the current block keeps the tensors that backward needs
+  // Within tiles: gradients to which further tiles are added, by parameter. Null outside tiles.
   std::map<int, Tensor>* sums_ = nullptr;
   bool last_tile_ = false;
-  // cuBLAS takes one for each thread that multiplies: that of forward, and autograd's.
+  // cuBLAS allocates a workspace for each thread that runs matmuls: the forward thread and
+  // autograd's.
   Tensor forward_workspace_, backward_workspace_;
 };
 

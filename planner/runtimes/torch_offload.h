@@ -1,5 +1,5 @@
-// Inputs of checkpointed layers that go to page-locked host memory in the forward pass and come
-// back in the backward pass, on a stream of their own.
+// Offloading of the inputs of checkpointed layers: they are copied to page-locked host memory in
+// the forward pass and back in the backward pass, on a stream of their own.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,15 @@
 
 namespace zeroplan {
 
-// How a program does it.
+// The way in which a program offloads.
 struct ActivationOffloading {
   std::string_view text;
-  size_t stash;     // of the newest inputs, whose copies are not waited for
-  size_t kept;      // of the newest, that are not copied
+  size_t stash;     // number of the newest inputs, whose copies are not waited for
+  size_t kept;      // number of the newest inputs, which are not copied
   bool at_start;    // a layer's input is copied while the layer runs, not after it
-  bool waits;       // the compute stream waits for what leaves the stash
-  size_t in_order;  // copies back wait until a layer so many before has been used; 0: they do not
+  bool waits;       // the compute stream waits for the copies of inputs that leave the stash
+  size_t in_order;  // a copy back waits until the input this many layers earlier has been used; 0:
+                    // it does not wait
 };
 // torchtune 0.6's OffloadActivations (training/_activation_offloading.py), of which TRL has a copy.
 inline constexpr ActivationOffloading kTorchtuneOffloading{
@@ -37,15 +38,16 @@ inline constexpr ActivationOffloading kDeepSpeedOffloading{
 
 class ActivationOffload {
  public:
-  // `bytes` of a layer's input. The pointers must outlive it.
+  // `bytes`: size of a layer's input. The pointees must outlive the object.
   ActivationOffload(const ActivationOffloading& how, uint64_t bytes, TorchMemory* memory,
                     TorchTimer* timer)
       : how_(how), bytes_(bytes), memory_(memory), timer_(timer) {}
 
-  // In forward, around each layer: its input is there; nothing else wants it.
+  // Called in forward around each layer: BeginLayer when its input exists, Keep when nothing else
+  // needs the input.
   void BeginLayer();
   void Keep(Tensor input);
-  // In backward, the last layer first: the input of the next one.
+  // Called in backward, the last layer first: returns the input of the next layer.
   Tensor Bring();
 
  private:
@@ -53,14 +55,14 @@ class ActivationOffload {
 
   const ActivationOffloading& how_;
   const uint64_t bytes_;
-  // Inputs on the GPU: not copied; in the stash, with the ends of their copies.
+  // Inputs on the GPU: kept_ are not copied; stash_ has inputs with the ends of their copies.
   std::deque<Tensor> kept_;
   struct Stashed {
     Tensor input;
     TorchClock::Event copied;
   };
   std::deque<Stashed> stash_;
-  size_t on_host_ = 0;  // that are on the host alone
+  size_t on_host_ = 0;  // number of inputs that are only on the host
   std::deque<TorchClock::Event> used_;
   TorchMemory* memory_;
   TorchTimer* timer_;

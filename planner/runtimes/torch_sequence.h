@@ -1,5 +1,5 @@
-// Sequences that ranks share (BatchSpec::sequence_ranks): what a rank has in attention, what
-// DeepSpeed's Ulysses exchanges around it, and PyTorch's ring attention.
+// Sequences that ranks share (BatchSpec::sequence_ranks): a rank's part of attention, the exchanges
+// of DeepSpeed's Ulysses around it, and PyTorch's ring attention.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace zeroplan {
 
-// Elements of a rank's attention. Of Ulysses all positions of its part of the heads; heads of keys
-// and values that are fewer than ranks are there several times. Of a ring all heads of its part of
-// the positions.
+// Elements of a rank's attention. Ulysses: all positions of the rank's part of the heads; if there
+// are fewer heads of keys and values than ranks, they are replicated. Ring: all heads of the rank's
+// part of the positions.
 TorchElements AttentionElements(const ModelSpec& spec, const TorchRun& run);
 
 // DeepSpeed 0.19.6, UlyssesSPAttentionHF (runtime/sequence_parallel/ulysses_sp.py). Counted from
@@ -21,12 +21,12 @@ class HeadExchange {
   // The pointers must outlive it.
   HeadExchange(const ModelSpec& spec, const TorchRun& run, TorchMemory* memory, TorchTimer* timer);
 
-  // Queries, keys and values (i, j, l) of the rank's tokens become those of its heads. What the
-  // functions around attention have until it returns is added to `held`.
+  // Exchanges queries, keys and values (i, j, l) of the rank's tokens for those of its heads. Adds
+  // to `held` the tensors that the functions around attention keep until it returns.
   void Forward(TorchSlots* attention, std::vector<Tensor>* held);
-  // Of what attention made, that of the rank's tokens.
+  // Exchanges the output of attention for that of the rank's tokens.
   Tensor ForwardContext();
-  // The gradients of both.
+  // The gradients of both exchanges.
   Tensor BackwardContext(Tensor grad);
   void Backward(Tensor* d_q, Tensor* d_k, Tensor* d_v);
 
@@ -36,9 +36,9 @@ class HeadExchange {
   }
   void Moves(int64_t bytes, int copies = 1);
   Tensor Received(int64_t bytes);
-  // The gradient's; `laid_out`: `grad` lies as it is sent.
+  // The received gradient. `laid_out`: `grad` already has the layout in which it is sent.
   Tensor ReceivedGradient(int64_t bytes, bool laid_out);
-  // A rank's one head of one sequence lies by token as by head.
+  // True if a rank has one head of one sequence, whose layout by token equals that by head.
   bool OneHead(int64_t elements) const;
 
   const TorchElements elements_;
@@ -48,19 +48,20 @@ class HeadExchange {
 };
 
 // torch.distributed.tensor.experimental.context_parallel of PyTorch 2.11
-// (_context_parallel/_attention.py) as it is by default: each rank has the chunks r and 2S - 1 - r
-// of a sequence's 2S, keys and values are gathered once (set_rotate_method "allgather"), and
-// blocks are merged in fp32. Rank S - 1, whose blocks have all its queries. Counted from its code
-// (benchmarks/peers/count_ring.py).
+// (_context_parallel/_attention.py) with default settings: each rank has the chunks r and 2S - 1 -
+// r of a sequence's 2S, keys and values are gathered once (set_rotate_method "allgather"), and
+// blocks are merged in fp32. Models rank S - 1, each of whose blocks has all its queries. Counted
+// from its code (benchmarks/peers/count_ring.py).
 class RingAttention {
  public:
   // The pointers must outlive it.
   RingAttention(const ModelSpec& spec, const TorchRun& run, TorchMemory* memory, TorchTimer* timer);
 
-  // Of queries, keys and values (i, j, l) what attention makes (o) and the logarithms of its sums
-  // (b). Its kernels are those of one block, once a block.
+  // From queries, keys and values (i, j, l), makes the output of attention (o) and the logarithms
+  // of its sums (b). Runs the kernels of one block once per block.
   void Forward(TorchSlots* attention);
-  // Of its gradient (g) theirs (d, D; those of keys and values are one tensor). Frees the others.
+  // From the output's gradient (g), makes those of the inputs (d, D; keys and values share one
+  // tensor). Frees the other tensors.
   void Backward(TorchSlots* attention);
 
  private:
