@@ -89,7 +89,7 @@ struct AskedOfRuntime {
 // The facts, other than predictions, in which runtimes differ. The defaults describe a PyTorch
 // program of other authors whose choices are judged one by one.
 struct RuntimeFacts {
-  // ---- what it is ----
+  // ---- kind of program ----
 
   // True: `zeroplan train` runs its plans, and answers do not name the runtime. False: answers name
   // it.
@@ -107,7 +107,7 @@ struct RuntimeFacts {
   // PyTorch's fully_shard wraps the layers, recomputes them and sends gathers.
   bool fully_shards = false;
 
-  // ---- what a search may choose ----
+  // ---- choices of a search ----
 
   bool searches_states = false;     // master weights and optimizer states in fewer bits
   bool own_fp8 = false;             // FP8 matmuls by zeroplan's recipes
@@ -119,7 +119,7 @@ struct RuntimeFacts {
   // Merit is reduced by kOffloadMargin for choices that offload, and by nothing else.
   bool weighs_offload_alone = false;
 
-  // ---- what is predicted ----
+  // ---- predictions ----
 
   bool predicts_traffic = false;  // bytes that a step sends and copies
   bool predicts_saves = false;    // bytes and seconds of a checkpoint
@@ -129,9 +129,9 @@ class Runtime {
  public:
   virtual ~Runtime() = default;
 
-  // ---- what it is called ----
+  // ---- names ----
 
-  virtual std::string_view key() const = 0;      // of the field runtime: "deepspeed"
+  virtual std::string_view key() const = 0;      // value of the field runtime: "deepspeed"
   virtual std::string_view name() const = 0;     // in sentences: "DeepSpeed"
   virtual std::string_view version() const = 0;  // as files are marked: "deepspeed 0.19.6"
   // "stage 2, optimizer on cpu, full recompute".
@@ -143,7 +143,7 @@ class Runtime {
   virtual std::string SettingsText(const TrainSetup& setup) const;
   virtual std::string StageName(int stage) const;  // "Stage 2"
 
-  // ---- what it can do ----
+  // ---- capabilities ----
 
   // True if a choice is a step program, which can be lowered, shown and traced.
   virtual bool has_programs() const { return false; }
@@ -170,7 +170,7 @@ class Runtime {
   virtual std::vector<TrainSetup> Choices(const SearchInputs& inputs,
                                           const SearchSpace& space) const = 0;
 
-  // ---- what it takes ----
+  // ---- memory and time ----
 
   virtual std::unique_ptr<ChoiceJudge> Judge(const JudgeInputs& inputs) const = 0;
   virtual std::unique_ptr<ChoiceSearch> Search(SearchInputs inputs) const = 0;
@@ -182,7 +182,7 @@ class Runtime {
   // Measures of how complex a choice is, most important first.
   virtual std::array<int, 5> Complexity(const TrainSetup& setup) const;
 
-  // ---- how sure that is ----
+  // ---- certainty ----
 
   virtual std::vector<MarginOfError> Margins() const { return {}; }
   // A paragraph on the errors of times, and of memory where it is not exact, against measured runs,
@@ -206,7 +206,7 @@ class Runtime {
   virtual std::vector<std::string> Notes(const ChoiceEstimate& choice,
                                          const TorchRecipe& recipe) const;
 
-  // ---- what it emits ----
+  // ---- files ----
 
   // The runtime for which files of its choices are written: itself, or one that reads its config.
   virtual const Runtime& WritesFor() const { return *this; }

@@ -64,7 +64,7 @@ struct ReadResult {
   TrainSetup setup;
   // activation_checkpointing.cpu_checkpointing, with ReadContext::of_deepspeed.
   bool offload_activations = false;
-  // Whether the config specifies the format of masters or moments, including fp32.
+  // True if the config specifies the format of masters or moments, including fp32.
   bool says_states = false;
   // Unknown keys, values that are read as another value, and choices that zeroplan runs and
   // DeepSpeed refuses.

@@ -56,8 +56,8 @@ KeyWriter OffloadKeys(const Offload& offload) {
   return out;
 }
 
-// DeepSpeed has groups at stage 3 alone: MiCS, whose groups hold replicas, and ZeRO++'s hpZ, whose
-// groups share gradients and states.
+// DeepSpeed has shard groups only at stage 3: MiCS, whose groups hold replicas, and ZeRO++'s hpZ,
+// whose groups share gradients and states.
 bool DeepSpeedHasGroups(const ZeroConfig& zero) {
   return zero.stage == 3 && (zero.across_stage == 0 || zero.across_stage == 2);
 }
@@ -313,7 +313,7 @@ Json ToJson(const JsonNode& node) {
 
 bool IsAuto(const JsonNode& node) { return node.is_string() && node.scalar == "auto"; }
 
-// Sections in which "auto" leaves a choice to zeroplan. DeepSpeed itself takes no "auto".
+// Sections in which "auto" leaves a choice to zeroplan. DeepSpeed itself does not accept "auto".
 constexpr std::array<std::string_view, 13> kReadSections = {"zero_optimization",
                                                             "bf16",
                                                             "bfloat16",

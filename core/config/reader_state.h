@@ -198,7 +198,7 @@ struct ConfigSection {
 // name is looked up only where it is used. Problems with `config` are ignored.
 std::vector<ConfigSection> DescribeConfig(std::string_view config);
 
-// Whether a key of the top level is for people and other programs: "$schema", "_comment", ...
+// True if a key of the top level is for people and other programs: "$schema", "_comment", ...
 bool IsCommentKey(std::string_view key);
 // The comment keys that do not begin with '_'.
 const std::vector<std::string_view>& CommentKeys();

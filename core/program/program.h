@@ -78,7 +78,7 @@ struct Buffer {
   Space space = Space::kDevice;
   MemoryClass memory_class = MemoryClass::kBuffers;
   Role role = Role::kActivation;
-  StateKind state = StateKind::kMaster;  // kOptimizerState alone
+  StateKind state = StateKind::kMaster;  // for kOptimizerState only
   Dtype dtype = Dtype::kU8;
   bool persistent = false;  // allocated in section init, never freed
 
@@ -219,7 +219,7 @@ struct FileIo {
   FileTarget target = FileTarget::kSwap;
   Ref host;  // pinned or pageable
   Ref file;  // kSwap: the range in the file arena
-  // kCheckpoint: fp32 elements [begin, begin+count) of what this rank owns of `unit`.
+  // kCheckpoint: fp32 elements [begin, begin+count) of this rank's part of `unit`.
   int32_t unit = -1;
   StateKind state = StateKind::kMaster;
   uint64_t begin = 0, count = 0;
@@ -353,7 +353,7 @@ std::string FormatProgram(const Program& program);
 // This and the functions below return parts of that text, for messages. Here: "", "[first]" or
 // "[only|last]".
 std::string FormatWhen(uint8_t when);
-// "params.unit[1]+0:1536@rank*1536"; a whole buffer is its name alone, an absent argument "_".
+// "params.unit[1]+0:1536@rank*1536"; only the name for a whole buffer, "_" for an absent argument.
 std::string FormatRef(const Program& program, const Ref& ref);
 // Lines [begin, end) of a section, clamped to it; the line `mark` gets "-->".
 std::string FormatLines(const Program& program, Section section, int64_t begin, int64_t end,

@@ -116,13 +116,13 @@ inline constexpr WordTable<Checkpointing, 6> kWords<Checkpointing> = {
      {"all", Checkpointing::kAll},
      {"auto", Checkpointing::kSearched}}};
 
-// Whether offloaded states are staged in page-locked memory.
+// kOn: offloaded states are staged in page-locked memory.
 enum class PinMemory : uint8_t { kOn, kOff };
 template <>
 inline constexpr WordTable<PinMemory, 2> kWords<PinMemory> = {
     {{"on", PinMemory::kOn}, {"off", PinMemory::kOff}}};
 
-// Whether saves run concurrently with steps, from a copy of the states in host memory.
+// kOn: saves run concurrently with steps, from a copy of the states in host memory.
 enum class AsyncSave : uint8_t { kOn, kOff, kIfItFits };
 template <>
 inline constexpr WordTable<AsyncSave, 3> kWords<AsyncSave> = {

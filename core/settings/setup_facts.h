@@ -36,7 +36,8 @@ Dtype HostGradDtype(const TrainSetup& setup);
 // weight, the first and the second moment. Masters in halves count as kF32, because their value is
 // fp32.
 std::array<Dtype, 3> StateDtypes(const PrecisionConfig& precision);
-// Ranks that share what the stage partitions: 1 at stage 0, all without a shard group.
+// The number of ranks that share the states that the stage partitions: 1 at stage 0, all ranks
+// without a shard group.
 int ShardRanks(const ZeroConfig& zero, int world_size);
 // False if all offloaded states and their staging buffers are pageable.
 bool PinsMemory(const ZeroConfig& zero);
@@ -60,13 +61,13 @@ inline constexpr WordTable<Dtype, 4> kMatmulWords = {
     {{"fp8", Dtype::kE4M3}, {"bf16", Dtype::kBF16}, {"fp16", Dtype::kF16}, {"fp32", Dtype::kF32}}};
 // "fp8", or the compute dtype's name.
 std::string_view MatmulDtypeName(const PrecisionConfig& precision);
-// Whether the matmul of `M` tokens with a weight of K x N runs in FP8. Matmuls with NF4 weights
+// True if the matmul of `M` tokens with a weight of K x N runs in FP8. Matmuls with NF4 weights
 // never do.
 bool IsFp8Product(const Fp8Config& fp8, int64_t M, int64_t K, int64_t N);
 // True where parameters of non-persistent units are sharded or away from the GPU (stage 3).
 bool ParamsSharded(const TrainSetup& setup);
 
-// ---- what is wrong with a setup ----
+// ---- problems of a setup ----
 
 // A problem with its key, so that a reader can add the key's line.
 struct SetupProblem {
@@ -79,7 +80,7 @@ inline constexpr const char* kGradAccumKey = "data_types.grad_accum_dtype";
 
 // The first problem of a setup, if any. ValidateSetup throws it.
 std::optional<SetupProblem> FindSetupProblem(const TrainSetup& setup);
-// The problem of its precision alone.
+// The first problem of `precision`, if any.
 std::optional<SetupProblem> FindPrecisionProblem(const PrecisionConfig& precision);
 
 }  // namespace zeroplan

@@ -20,7 +20,7 @@ inline constexpr WordTable<OffloadDevice, 3> kWords<OffloadDevice> = {
     {{"none", OffloadDevice::kNone}, {"cpu", OffloadDevice::kCpu}, {"nvme", OffloadDevice::kNvme}}};
 inline std::string_view OffloadDeviceName(OffloadDevice device) { return WordOf(device); }
 
-// Names what shard groups partition among one another (ZeroConfig::across_stage).
+// Names the states that shard groups partition among one another (ZeroConfig::across_stage).
 inline constexpr WordTable<int, 3> kAcrossWords = {
     {{"replicate", 0}, {"optimizer", 1}, {"gradients", 2}}};
 inline std::string_view AcrossName(int across_stage) { return WordFor(kAcrossWords, across_stage); }

@@ -78,8 +78,9 @@ class SubGroups {
   // Step plays the tensors that `step` allocates and frees, TimeStep its time.
   void Step();
   void TimeStep();
-  // With the optimizer on the host, called when the gradient of a parameter's shard is complete:
-  // plays its fp32 copy to the host. The copy stays in host memory unless it is written to a disk.
+  // Called when the gradient of a parameter's shard is complete, if the optimizer is on the host.
+  // Plays the gradient's fp32 copy to the host, which stays in host memory unless it is written to
+  // a disk.
   void OffloadGradient(size_t param, int stream);
   void TimeOffloadGradient(const std::vector<size_t>& params, int stream);
 

@@ -51,8 +51,8 @@ inline bool IsH200(const HardwareProfile& hardware) {
 // The largest time error of runs with torchao's FP8 matmuls
 // (tests/data/runtimes/float8_runs.jsonl), as a share of the prediction.
 inline constexpr double kFloat8TimeWorst = 0.263;
-// Of FSDP's runs. It also applies to the parts that zeroplan's own executor has in common with
-// them.
+// The finding for FSDP. It also applies to the parts that zeroplan's own executor has in common
+// with FSDP.
 inline constexpr std::string_view kFsdpAcrossNodes =
     "published runs of FSDP on 2 to 64 nodes took 2 % more or less than its model says in the "
     "median, 17 % at most, beside the smallest run of the same work";
@@ -196,13 +196,13 @@ inline uint64_t HostBaseBytes(int stage, TorchPhase phase) {
   return stage == 0 ? 1'825'000'000 : 2'180'000'000;
 }
 
-// Device memory in use less what the allocator reserved: CUDA context, modules, NCCL's buffers. The
-// rows of one GPU: 1.68 to 1.75 GiB, except the four of gpt2-10b and those of 1.77 (up to 2.04).
-// NCCL with several: 0.37 GiB where gradients are all-reduced (stages 0 to 2: 2.05 GiB in all),
-// 0.08 at stage 3, which gathers and reduce-scatters (1.77 to 1.78). Ulysses on four H100s had 1.0
-// more, because NCCL's sends and receives have connections to each rank of the node that a rank
-// `exchanges_with`. The connections of quantized gradients and of FSDP2's ring were not measured
-// and are not counted.
+// Device memory in use minus the allocator's reserved memory: CUDA context, modules, NCCL's
+// buffers. The rows of one GPU: 1.68 to 1.75 GiB, except the four of gpt2-10b and those of 1.77 (up
+// to 2.04). NCCL with several: 0.37 GiB where gradients are all-reduced (stages 0 to 2: 2.05 GiB in
+// all), 0.08 at stage 3, which gathers and reduce-scatters (1.77 to 1.78). Ulysses on four H100s
+// had 1.0 more, because NCCL's sends and receives have connections to each rank of the node that a
+// rank `exchanges_with`. The connections of quantized gradients and of FSDP2's ring were not
+// measured and are not counted.
 inline uint64_t ContextBytes(int stage, int gpus, int exchanges_with) {
   const uint64_t nccl = gpus == 1 ? 0 : stage == 3 ? 85'000'000 : 385'000'000;
   return 1'815'000'000 + nccl + static_cast<uint64_t>(exchanges_with) * 360'000'000;

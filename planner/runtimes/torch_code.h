@@ -15,9 +15,9 @@ namespace zeroplan {
 //
 //   a4e   makes tensor a, 4 bytes for each element e
 //   -a    frees it; -au: where there are elements u
-//   =i    what it was given (i, j, l) is kept for backward
-//   o:i   its result is what it was given, overwritten
-//   W     the gradients of its parameters are made
+//   =i    an input (i, j, l) is kept for backward
+//   o:i   the result o overwrites the input i
+//   W     makes the gradients of its parameters
 //
 // Forward gets the inputs i, j, l and makes the results o, O; the other tensors that are left are
 // kept for backward. Backward gets g, G, L, the gradients of the results, and makes d, D, M, the
@@ -62,9 +62,10 @@ TorchElements ElementsOf(int64_t batch, int64_t seq, int64_t heads, int64_t q_co
 struct CodeWord {
   enum Kind : uint8_t { kMakes, kFrees, kKeeps, kRenames, kParamGradients } kind = kMakes;
   char slot = 0;
-  char element = 0;  // of kMakes; for kFrees the element of which there must be some, or none
-  char from = 0;     // of kRenames
-  int bytes = 0;     // of kMakes
+  char element = 0;  // kMakes: the element; kFrees: the element of which there must be some, or
+                     // none
+  char from = 0;     // kRenames: the source
+  int bytes = 0;     // kMakes: bytes of an element
 };
 // Removes the first word of `words` and returns it. REQUIRES: `words` is not empty.
 CodeWord NextWord(std::string_view* words);

@@ -204,8 +204,8 @@ struct TorchRun {
   // The way in which inputs of checkpointed layers are offloaded to the host until backward; null:
   // they are not.
   const ActivationOffloading* offloading = nullptr;
-  // With recompute, for layers without biases: the outputs of every other matmul, from the first
-  // on, and of attention are also kept and not recomputed, as in torchtitan
+  // Under recompute, layers without biases also keep the outputs of every other matmul, from the
+  // first on, and of attention, and do not recompute them, as in torchtitan
   // (torchtitan/distributed/activation_checkpoint.py of 0.2.2, selective_ac_option = "op"). Eager
   // code also keeps the output of the last matmul, which nothing needs; compiled code does not.
   bool saves_products = false;
@@ -235,7 +235,7 @@ struct TorchRun {
   bool TakesFloat8(int64_t inputs, int64_t outputs) const {
     return float8.has_value() && inputs % 16 == 0 && outputs % 16 == 0;
   }
-  // With module_graphs, a linear module with a bias keeps the smaller of its input and its weight.
+  // Under module_graphs, a linear module with a bias keeps the smaller of its input and its weight.
   // One without a bias keeps its input, and SwiGLU keeps the same tensors as eager code.
   bool KeepsSmaller(bool bias) const { return module_graphs && bias; }
   bool fused() const { return compiled && !module_graphs; }

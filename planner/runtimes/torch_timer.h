@@ -139,7 +139,7 @@ inline constexpr size_t kPythonCalls = 6;
 enum class RankGroups : uint8_t { kAll, kShard, kReplica, kNode, kAcrossNodes, kSequence };
 inline constexpr size_t kRankGroups = 6;
 
-// A step of which all micro-steps, or three of them, were simulated.
+// A step. Its micro-steps were simulated, all of them or three.
 class PlayedStep {
  public:
   // The bytes that a step of `micro_steps` micro-steps copies between GPU and host, in both

@@ -73,7 +73,7 @@ std::string_view Included(std::string_view line) {
   return line.substr(open, line.find_first_of(">\"", open + 1) - open);
 }
 
-// What is wrong with `path` (from the root of the tree) having the line `line`; empty: nothing.
+// Describes the breach in `line` of the file `path` (from the root of the tree); empty: no breach.
 std::string BrokenRule(const std::string& path, std::string_view line) {
   const std::string_view included = Included(line);
   if (included.empty()) return "";
@@ -188,7 +188,8 @@ FolderGraph Circles(FolderGraph graph) {
     }
     return left;
   };
-  // What includes no circle goes, then what no circle includes: the same, seen from the other side.
+  // Removes folders that include no circle, then, by the same steps on the reversed graph, folders
+  // that no circle includes.
   for (int side = 0; side < 2; ++side) {
     FolderGraph turned;
     for (const auto& [folder, others] : without_ends(std::move(graph))) {

@@ -31,7 +31,7 @@ struct VisionTower {
   int64_t window = 0;          // patches in the attention window of most layers; 0: all
   int64_t full_layers = 0;     // layers that attend to all patches, if there is a window
   int64_t images = 1;          // images of a sequence
-  // Whether a tensor belongs to the tower; else it belongs to the projection of its images into the
+  // True if a tensor belongs to the tower; else it belongs to the projection of its images into the
   // text.
   static bool Owns(std::string_view tensor) {
     return (tensor.find("vision_tower.") != std::string_view::npos ||
@@ -65,10 +65,11 @@ struct PlannedCode {
   std::vector<std::string> approximated;
 };
 
-// Sentences about its approximations: those found in reading it, and those of its parts.
+// Sentences about the approximations of `code`: those that the reader found, and those of its
+// parts.
 std::vector<std::string> ApproximatedOf(const PlannedCode& code);
 
-// Whether zeroplan can plan for a config.json of this model_type, or a folder with weights.
+// True if zeroplan can plan for a config.json of this model_type, or a folder with weights.
 bool IsPlannedType(std::string_view model_type);
 // "\"gemma2\", \"phi3\"", for messages.
 std::string PlannedTypes();
