@@ -171,6 +171,11 @@ class EstimatedChoice(Choice):
 
     __str__ = Choice.__str__
 
+    @property
+    def choice(self) -> Choice:
+        """The record alone, to compare with a plan's."""
+        return Choice(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Choice)})
+
 
 @dataclass(frozen=True)
 class Model:
@@ -355,6 +360,10 @@ class Estimate(Drawn):
         choices = self.to_dict()["choices"]
         for choice in choices:
             choice["training"] = choice["training"] or unknown
+            # Its settings have columns once, the newer ones at the end.
+            record = choice.pop("choice")
+            known = {**asked, **choice, **choice["settings"]}
+            choice.update({name: value for name, value in record.items() if name not in known})
         return _frame([{**asked, **choice} for choice in choices])
 
     def fitting(self) -> list[EstimatedChoice]:

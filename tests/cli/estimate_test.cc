@@ -47,6 +47,7 @@ TEST_CASE("json has the fields of zeroplan.estimate/1 and no others") {
                                                 "checkpoint_layers",
                                                 "checkpointing",
                                                 "checkpointing_above",
+                                                "choice",
                                                 "comm_bytes_per_step",
                                                 "communication_dtype",
                                                 "dtype",

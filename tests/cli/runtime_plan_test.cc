@@ -6,6 +6,7 @@
 #include "core/config/deepspeed_reader.h"
 #include "tests/cli/run_binary.h"
 #include "tests/has.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {
@@ -351,7 +352,7 @@ TEST_CASE("plan --runtime: what it does not do is refused by name, with what to 
   };
   for (const Refusal& refusal : std::initializer_list<Refusal>{
            {"--runtime fsdp2 --stage 1", {"stage 1", "use 3"}},
-           {"--runtime fsdp2 --config x.json", {"--config: x.json", "--runtime fsdp2"}},
+           {"--runtime fsdp2 --config no_such.json", {"no_such.json: cannot be read"}},
            {"--runtime fsdp2 --offload-optimizer cpu --offload-param none --stage 3",
             {"CPUOffloadPolicy"}},
            {"--runtime deepspeed --explain", {"--explain", "DeepSpeed", "--plan-out"}},
@@ -378,6 +379,13 @@ TEST_CASE("plan --runtime: what it does not do is refused by name, with what to 
     for (const std::string& part : refusal.parts) CHECK(Has(run.err, part));
   }
   CHECK_FALSE(std::filesystem::exists("d.json"));
+  const TempDir folder;
+  const std::string config = folder.path("ds.json");
+  std::ofstream(config) << "{}";
+  const RunResult run = RunZeroplan("plan --model gpt2 --runtime fsdp2 --config " + config);
+  CHECK(run.exit_code == 2);
+  CHECK(Has(run.err, "--config: " + config));
+  CHECK(Has(run.err, "--runtime fsdp2"));
 }
 
 TEST_CASE("plan --runtime: a whole run's hours and price") {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/strings.h"
 #include "core/base/units.h"
 #include "core/program/step_order.h"
 #include "core/settings/settings.h"
@@ -163,15 +164,16 @@ void CheckOffloadFitsHost(const Program& program, const ChoiceOrigin& origin, in
   std::vector<std::string> less;
   if (setup.recompute.offload.device != OffloadDevice::kNone) {
     less.push_back(fmt::format("offload activations of fewer layers ({})",
-                               by_config ? "_zeroplan.offload_activation_layers"
-                                         : FieldName(setting::offload_activation_layers)));
+                               by_config
+                                   ? "_zeroplan.offload_activation_layers"
+                                   : NameFields(FieldName(setting::offload_activation_layers))));
   }
   if (setup.zero.offload_optimizer.device != OffloadDevice::kNone ||
       setup.zero.offload_param.device != OffloadDevice::kNone) {
-    less.push_back(
-        fmt::format("offload less ({}) or to nvme{}",
-                    by_config ? "offload_optimizer.ratio" : FieldName(setting::offload_ratio),
-                    by_config ? " in the config" : ""));
+    less.push_back(fmt::format(
+        "offload less ({}) or to nvme{}",
+        by_config ? "offload_optimizer.ratio" : NameFields(FieldName(setting::offload_ratio)),
+        by_config ? " in the config" : ""));
   }
   less.emplace_back("use more hosts");
   std::string fix = fmt::format("{}", fmt::join(less, ", or "));
