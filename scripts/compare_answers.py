@@ -38,7 +38,7 @@ ALWAYS = [(re.compile(pattern), mask) for pattern, mask in [
     (rf'("lowered":\s*\d+,\s*"seconds":\s*){NUMBER}', r"\1<measured>"),
     (r"(\.tmp-step-\d+-)[0-9a-f]{16}", r"\1<random>"),
     (r'("(?:header_hash|digest)":\s*")[0-9a-f]{16}', r"\1<of a random name>")]]
-SEARCHED = re.compile(r"Searched \d+ choices in [^.]*[\d.]+ \w+: [^.]*\.")
+SEARCHED = re.compile(rf"Searched \d+ choices?\s+in\s+{NUMBER}\s+\w+:[^.]*\.")
 MEASURED = [(re.compile(pattern), mask) for pattern, mask in [
     (rf'("(?:\w*_seconds|step_seconds_median|tokens_per_second|slowest_rank\w*)":\s*){NUMBER}',
      r"\1<measured>"),
