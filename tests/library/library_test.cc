@@ -63,29 +63,25 @@ Json JsonOf(const v1::StepSeconds& seconds) {
           {"total", OrNull(seconds.total)}};
 }
 
+template <typename T>
+Json MemberJson(const T& value) {
+  return value;
+}
+template <typename T>
+Json MemberJson(const std::optional<T>& value) {
+  return OrNull(value);
+}
+
 Json JsonOf(const v1::Choice& choice) {
-  return {{"gpus", choice.gpus},
-          {"stage", choice.stage},
-          {"shard_group", choice.shard_group},
-          {"across_groups", OrNull(choice.across_groups)},
-          {"offload_optimizer", choice.offload_optimizer},
-          {"offload_ratio", choice.offload_ratio},
-          {"offload_param", choice.offload_param},
-          {"pin_memory", choice.pin_memory},
-          {"checkpointing", choice.checkpointing},
-          {"checkpoint_every", choice.checkpoint_every},
-          {"micro_batch", choice.micro_batch},
-          {"grad_accum", choice.grad_accum},
-          {"sequence_ranks", choice.sequence_ranks},
-          {"master_weights", choice.master_weights},
-          {"optimizer_states", choice.optimizer_states},
-          {"matmul_dtype", choice.matmul_dtype},
-          {"fp8_recipe", OrNull(choice.fp8_recipe)},
-          {"fp8_least_side", OrNull(choice.fp8_least_side)},
-          {"checkpoint_layers", choice.checkpoint_layers},
-          {"checkpointing_above", choice.checkpointing_above},
-          {"offload_activations", choice.offload_activations},
-          {"offload_activation_layers", choice.offload_activation_layers}};
+  Json json;
+#define RECORD(id, ...) json[#id] = MemberJson(choice.id);
+#define SETTING(id, Type, parse, ...) RECORD(id, )
+#define OPTION(...)
+#include "core/settings/setting_rows.inc"
+#undef SETTING
+#undef OPTION
+#undef RECORD
+  return json;
 }
 
 Json JsonOf(const v1::EstimatedChoice& choice) {
@@ -132,6 +128,7 @@ Json JsonOf(const v1::EstimatedChoice& choice) {
   }
   json["fits"] = choice.fits;
   json["why_not"] = choice.fits ? Json(nullptr) : Json(choice.why_not);
+  json["choice"] = chosen;
   return json;
 }
 

@@ -200,7 +200,9 @@ bool OpenChoice::KeepsRun() const {
 TrainSetup OpenChoice::Choose(Assumptions& assumptions) {
   const auto finish = [&](TrainSetup setup) {
     setup.optimizer = base().optimizer;
-    setup.deterministic = base().deterministic;
+    for (const SettingRow* row : kSettingRows) {
+      if (row->set != nullptr) row->set(setup, row->get(base()));
+    }
     return setup;
   };
   if (kept_ && KeepsRun()) {
