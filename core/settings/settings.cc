@@ -39,12 +39,14 @@ const SettingRow* FindSetting(std::string_view name) {
 
 SettingValue RecordValue(const SettingRow& row, const TrainSetup& setup,
                          const TorchRecipe* recipe) {
-  if (recipe != nullptr && row.own) return {};
-  // For another program the recipe holds this setting.
-  if (recipe != nullptr && &row == &setting::offload_activations) {
+  if (recipe == nullptr) return row.get(setup);
+  if (row.own) return {};
+  // The recipe sets them, not the setup.
+  if (&row == &setting::offload_activations) {
     return ValueOf(OffloadDeviceName(recipe->offload_activations ? OffloadDevice::kCpu
                                                                  : OffloadDevice::kNone));
   }
+  if (&row == &setting::optimizer_in_backward) return recipe->optimizer_in_backward;
   return row.get(setup);
 }
 

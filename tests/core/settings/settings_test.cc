@@ -1,5 +1,7 @@
 // A setting is stated once, in its row: no other product file contains its name, except the files
 // below.
+#include "core/settings/settings.h"
+
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -13,7 +15,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/settings/settings.h"
 #include "tests/paths.h"
 
 namespace zeroplan {
@@ -170,6 +171,23 @@ TEST_CASE("settings: rows say what their option and their record need") {
     CHECK(row->get(setup) == other);
     CHECK(SetsOwnKey(*row, setup));
   }
+}
+
+TEST_CASE(
+    "settings: the record of another program's choice has its recipe, and null for what is ours") {
+  TrainSetup setup;
+  setup.precision.fp8.enabled = true;
+  setup.zero.optimizer_in_backward = false;
+  TorchRecipe recipe;
+  recipe.offload_activations = recipe.optimizer_in_backward = true;
+  const SettingValue null;
+  CHECK(RecordValue(setting::fp8_recipe, setup) == SettingValue("tensor"));
+  CHECK(RecordValue(setting::fp8_recipe, setup, &recipe) == null);
+  CHECK(RecordValue(setting::matmul_dtype, setup, &recipe) == SettingValue("fp8"));
+  CHECK(RecordValue(setting::offload_activations, setup) == SettingValue("none"));
+  CHECK(RecordValue(setting::offload_activations, setup, &recipe) == SettingValue("cpu"));
+  CHECK(RecordValue(setting::optimizer_in_backward, setup) == SettingValue(false));
+  CHECK(RecordValue(setting::optimizer_in_backward, setup, &recipe) == SettingValue(true));
 }
 
 }  // namespace
