@@ -31,6 +31,18 @@ class KeyWriter {
   void PutUnless(const char* key, const T& value, const T& left_out) {
     if (!(value == left_out)) json_[key] = value;
   }
+  // The keys of one section of key_rows.inc. `open`: the reader's setup without them.
+  void PutRows(std::string_view section, const TrainSetup& setup, const TrainSetup& open) {
+    const auto put = [&](const char* key, const auto& value, const auto& left_out,
+                         const ConfigKey& of) {
+      const std::string name = (section == kStage3Keys ? "stage3_" : "") + std::string(key);
+      if (of.always || !(value == left_out)) json_[name] = value;
+    };
+#define KEY(of, key, member, ...) \
+  if (section == (of)) put(key, setup.member, open.member, ConfigKey{__VA_ARGS__});
+#include "core/config/key_rows.inc"
+#undef KEY
+  }
   bool empty() const { return json_.empty(); }
   Json Take() { return std::move(json_); }
 
@@ -51,8 +63,6 @@ KeyWriter OffloadKeys(const Offload& offload) {
   KeyWriter out;
   out.Put("device", OffloadDeviceName(offload.device));
   out.PutUnless("nvme_path", offload.nvme_path, {});
-  out.Put("pin_memory", offload.pin_memory);
-  out.PutUnless("buffer_count", offload.buffer_count, Offload{}.buffer_count);
   return out;
 }
 
@@ -62,8 +72,10 @@ bool DeepSpeedHasGroups(const ZeroConfig& zero) {
   return zero.stage == 3 && (zero.across_stage == 0 || zero.across_stage == 2);
 }
 
-Json Zero(const ZeroConfig& zero) {
-  const ZeroConfig open = ReaderZeroDefaults(zero.stage);
+Json Zero(const TrainSetup& setup) {
+  const ZeroConfig& zero = setup.zero;
+  TrainSetup open;
+  open.zero = ReaderZeroDefaults(zero.stage);
   KeyWriter out;
   out.Put("stage", zero.stage);
   if (zero.shard_group > 0 && DeepSpeedHasGroups(zero)) {
@@ -72,34 +84,22 @@ Json Zero(const ZeroConfig& zero) {
   }
   if (zero.offload_optimizer.device != OffloadDevice::kNone) {
     KeyWriter offload = OffloadKeys(zero.offload_optimizer);
-    offload.PutUnless("ratio", zero.offload_optimizer.ratio, open.offload_optimizer.ratio);
+    offload.PutRows("zero_optimization.offload_optimizer", setup, open);
+    offload.PutUnless("ratio", zero.offload_optimizer.ratio, open.zero.offload_optimizer.ratio);
     offload.PutUnless("pipeline_read", zero.offload_optimizer.pipeline_read, false);
     offload.PutUnless("pipeline_write", zero.offload_optimizer.pipeline_write, false);
     out.Put("offload_optimizer", offload.Take());
   }
   if (zero.offload_param.device != OffloadDevice::kNone) {
     KeyWriter offload = OffloadKeys(zero.offload_param);
-    offload.PutUnless("max_in_cpu", zero.offload_param.max_in_cpu_elements,
-                      open.offload_param.max_in_cpu_elements);
+    offload.PutRows("zero_optimization.offload_param", setup, open);
     offload.PutUnless("buffer_size", zero.offload_param.buffer_elements,
-                      open.offload_param.buffer_elements);
+                      open.zero.offload_param.buffer_elements);
     out.Put("offload_param", offload.Take());
   }
-  out.PutUnless("contiguous_gradients", zero.contiguous_gradients, open.contiguous_gradients);
-  out.Put("overlap_comm", zero.overlap_comm);
-  out.PutUnless("reduce_scatter", zero.reduce_scatter, open.reduce_scatter);
-  out.Put("reduce_bucket_size", zero.reduce_bucket_elements);
-  out.PutUnless("allgather_partitions", zero.allgather_partitions, open.allgather_partitions);
-  out.PutUnless("allgather_bucket_size", zero.allgather_bucket_elements,
-                open.allgather_bucket_elements);
-  out.PutUnless("sub_group_size", zero.sub_group_elements, open.sub_group_elements);
+  out.PutRows("zero_optimization", setup, open);
   if (zero.stage == 3) {
-    out.Put("stage3_prefetch_bucket_size", zero.prefetch_bucket_elements);
-    out.Put("stage3_param_persistence_threshold", zero.param_persistence_threshold);
-    out.PutUnless("stage3_model_persistence_threshold", zero.model_persistence_threshold,
-                  open.model_persistence_threshold);
-    out.Put("stage3_max_live_parameters", zero.max_live_parameters);
-    out.Put("stage3_max_reuse_distance", zero.max_reuse_distance);
+    out.PutRows(kStage3Keys, setup, open);
     out.PutUnless("zero_quantized_weights", zero.quantized_weights, false);
     out.PutUnless("zero_quantized_gradients", zero.quantized_gradients, false);
     // Always true, because zeroplan always saves whole weights.
@@ -108,14 +108,11 @@ Json Zero(const ZeroConfig& zero) {
   return out.Take();
 }
 
-Json Fp16(const PrecisionConfig& precision) {
+Json Fp16(const TrainSetup& setup) {
+  const PrecisionConfig& precision = setup.precision;
   KeyWriter out;
   out.Put("enabled", true);
-  out.Put("loss_scale", precision.loss_scale);
-  out.Put("initial_scale_power", precision.initial_scale_power);
-  out.Put("loss_scale_window", precision.loss_scale_window);
-  out.Put("hysteresis", precision.hysteresis);
-  out.PutUnless("consecutive_hysteresis", precision.consecutive_hysteresis, false);
+  out.PutRows("fp16", setup, {});
   // DeepSpeed accepts only a whole number; where the key has an effect, the value is one.
   if (precision.min_loss_scale == std::floor(precision.min_loss_scale) &&
       precision.min_loss_scale < 9e15) {
@@ -129,7 +126,7 @@ Json Fp16(const PrecisionConfig& precision) {
 void AddPrecision(const TrainSetup& setup, Json* out) {
   const PrecisionConfig& precision = setup.precision;
   (*out)["bf16"] = {{"enabled", precision.dtype == Dtype::kBF16}};
-  (*out)["fp16"] = precision.dtype == Dtype::kF16 ? Fp16(precision) : Json{{"enabled", false}};
+  (*out)["fp16"] = precision.dtype == Dtype::kF16 ? Fp16(setup) : Json{{"enabled", false}};
   const DeepSpeedStateKeys keys = StateKeysOf(setup);
   if (keys.masters) {
     const char* name = precision.dtype == Dtype::kF16 ? "fp16" : "bf16";
@@ -146,13 +143,12 @@ void AddPrecision(const TrainSetup& setup, Json* out) {
   }
 }
 
-Json Optimizer(const OptimizerConfig& optimizer) {
+Json Optimizer(const TrainSetup& setup) {
+  const OptimizerConfig& optimizer = setup.optimizer;
   KeyWriter params;
   params.Put("lr", optimizer.lr);
   params.Put("betas", optimizer.betas);
-  params.Put("eps", optimizer.eps);
-  params.Put("weight_decay", optimizer.weight_decay);
-  params.PutUnless("bias_correction", optimizer.bias_correction, true);
+  params.PutRows("optimizer.params", setup, {});
   params.PutUnless("adam_w_mode", optimizer.adam_w_mode, true);
   KeyWriter out;
   out.Put("type", optimizer.adam_w_mode ? "AdamW" : "Adam");
@@ -426,10 +422,10 @@ std::string WriteConfig(const TrainSetup& given, int64_t layers) {
                  "kAuto is not resolved");
   Json out = Json::object();
   AddBatch(setup.batch, &out);
-  out["zero_optimization"] = Zero(setup.zero);
+  out["zero_optimization"] = Zero(setup);
   AddPrecision(setup, &out);
   out["gradient_clipping"] = setup.optimizer.gradient_clipping;
-  out["optimizer"] = Optimizer(setup.optimizer);
+  out["optimizer"] = Optimizer(setup);
   KeyWriter params;
   const std::string schedule = PutSchedule(setup.optimizer.schedule, &params);
   if (!schedule.empty()) out["scheduler"] = {{"type", schedule}, {"params", params.Take()}};

@@ -100,9 +100,7 @@ void ReadOptimizerSection(ReaderState* state) {
   JsonSection& params = state->Open(&section, "params");
   out.lr = params.Number("lr", 0, kMaxNumber, kRate).value_or(1e-3);
   ReadBetas(&params, &out);
-  out.eps = params.Number("eps", 0, kMaxNumber).value_or(1e-8);
-  out.weight_decay = params.Number("weight_decay", 0, kMaxNumber).value_or(0);
-  out.bias_correction = params.Bool("bias_correction").value_or(true);
+  ReadKeyRows(state, &params, "optimizer.params");
   const bool decoupled = params.Bool("adam_w_mode").value_or(true);
   out.adam_w_mode = decoupled || lower == "adamw";
   if (!decoupled && lower == "adamw") {

@@ -248,7 +248,7 @@ std::optional<SettingValue> ReadValue(const SettingRow& row, JsonSection* own) {
       return value(own->Bool(row.name));
     case RecordType::kWhole:
       return value(own->Int(row.name, static_cast<int64_t>(row.least),
-                            static_cast<int64_t>(std::min<double>(row.most, kMaxInt / 2))));
+                            static_cast<int64_t>(std::min(row.most, 9e18))));
     case RecordType::kNumber:
       return value(own->Number(row.name, row.least, row.most));
     case RecordType::kWord:

@@ -96,14 +96,7 @@ void ReadLightMasters(ReaderState* state, JsonSection* section, const char* key)
 void ReadLossScale(ReaderState* state, JsonSection* fp16) {
   constexpr double kMax = std::numeric_limits<float>::max();
   PrecisionConfig& out = state->result.setup.precision;
-  out.loss_scale =
-      fp16->Number("loss_scale", 0, kMax, "0 (dynamic) or a positive number").value_or(0);
-  out.initial_scale_power = static_cast<int>(fp16->Int("initial_scale_power", 0, 126).value_or(16));
-  out.loss_scale_window = static_cast<int>(
-      fp16->Int("loss_scale_window", 1, std::numeric_limits<int>::max()).value_or(1000));
-  out.hysteresis =
-      static_cast<int>(fp16->Int("hysteresis", 1, std::numeric_limits<int>::max()).value_or(2));
-  out.consecutive_hysteresis = fp16->Bool("consecutive_hysteresis").value_or(false);
+  ReadKeyRows(state, fp16, "fp16");
   out.min_loss_scale = fp16->Number("min_loss_scale", 0, kMax).value_or(1);
   state->Reject(fp16, "auto_cast", "parameters are kept in fp16 throughout", "remove it");
   ReadLightMasters(state, fp16, "fp16_master_weights_and_grads");

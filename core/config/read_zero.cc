@@ -1,4 +1,7 @@
 // Reads zero_optimization and its offload sections.
+#include <concepts>
+#include <limits>
+
 #include "core/config/reader_state.h"
 
 namespace zeroplan {
@@ -38,8 +41,7 @@ void ReadOffloadOptimizer(ReaderState* state, JsonSection* zero) {
   auto& out = state->result.setup.zero.offload_optimizer;
   out.device = ReadDevice(&section);
   out.nvme_path = ReadNvmePath(&section, out.device);
-  out.pin_memory = section.Bool("pin_memory").value_or(true);
-  out.buffer_count = static_cast<int>(section.Int("buffer_count", 1, 1024).value_or(4));
+  ReadKeyRows(state, &section, "zero_optimization.offload_optimizer");
   constexpr const char* kRatio = "a number above 0 and up to 1 (device \"none\" offloads nothing)";
   const double ratio = section.Number("ratio", 1e-9, 1, kRatio).value_or(1.0);
   if (out.device == OffloadDevice::kNone) {
@@ -72,11 +74,7 @@ void ReadOffloadParam(ReaderState* state, JsonSection* zero) {
   auto& out = state->result.setup.zero.offload_param;
   out.device = ReadDevice(&section);
   out.nvme_path = ReadNvmePath(&section, out.device);
-  out.pin_memory = section.Bool("pin_memory").value_or(true);
-  out.buffer_count = static_cast<int>(section.Int("buffer_count", 1, 1024).value_or(5));
-  if (const std::optional<int64_t> in_cpu = section.Int("max_in_cpu")) {
-    out.max_in_cpu_elements = static_cast<uint64_t>(*in_cpu);
-  }
+  ReadKeyRows(state, &section, "zero_optimization.offload_param");
   const std::optional<int64_t> slot = section.Int("buffer_size", 1);
   if (!state->context.of_deepspeed) {
     state->NoEffect(&section, "buffer_size", "zeroplan's staging slots hold one unit (layer) each");
@@ -114,23 +112,7 @@ void ReadDeprecatedOffload(ReaderState* state, JsonSection* zero) {
 }
 
 void ReadStage3(ReaderState* state, JsonSection* zero) {
-  ZeroConfig& out = state->result.setup.zero;
-  auto elements = [&](const char* name, uint64_t fallback) {
-    const std::optional<int64_t> value = zero->Int(Stage3Key(zero, name));
-    return value ? static_cast<uint64_t>(*value) : fallback;
-  };
-  const bool choose = zero->IsAuto(Stage3Key(zero, "prefetch_bucket_size"));
-  out.prefetch_bucket_elements =
-      elements("prefetch_bucket_size", choose ? kAuto : out.prefetch_bucket_elements);
-  out.param_persistence_threshold =
-      elements("param_persistence_threshold", out.param_persistence_threshold);
-  out.model_persistence_threshold =
-      elements("model_persistence_threshold", out.model_persistence_threshold);
-  const bool any_live = zero->IsAuto(Stage3Key(zero, "max_live_parameters"));
-  out.max_live_parameters =
-      elements("max_live_parameters", any_live ? kAuto : out.max_live_parameters);
-  out.max_reuse_distance = elements("max_reuse_distance", out.max_reuse_distance);
-
+  ReadKeyRows(state, zero, kStage3Keys);
   const std::string gather = Stage3Key(zero, "gather_16bit_weights_on_model_save");
   for (const std::string& key : {gather, std::string("stage3_gather_fp16_weights_on_model_save")}) {
     zero->Bool(key);
@@ -261,7 +243,32 @@ const JsonNode* DeprecatedBool(ReaderState* state, int* stage) {
   return node;
 }
 
+template <typename T>
+void ReadKey(JsonSection* section, const std::string& key, const ConfigKey& of, T& member) {
+  if constexpr (std::same_as<T, bool>) {
+    member = section->Bool(key).value_or(member);
+  } else if constexpr (std::floating_point<T>) {
+    const double most = of.most > 0 ? of.most : kMaxNumber;
+    member = section->Number(key, of.least, most, of.allowed).value_or(member);
+  } else {
+    const int64_t most = of.most > 0 ? static_cast<int64_t>(of.most) : kMaxInt;
+    const auto value = section->Int(key, static_cast<int64_t>(of.least), most, of.allowed);
+    if (value) member = static_cast<T>(*value);
+    if (of.chosen && section->IsAuto(key)) member = static_cast<T>(kAuto);
+  }
+}
+
 }  // namespace
+
+void ReadKeyRows(ReaderState* state, JsonSection* section, std::string_view rows) {
+  const auto name = [&](const char* key) {
+    return rows == kStage3Keys ? Stage3Key(section, key) : std::string(key);
+  };
+#define KEY(of, key, member, ...) \
+  if (rows == (of)) ReadKey(section, name(key), ConfigKey{__VA_ARGS__}, state->result.setup.member);
+#include "core/config/key_rows.inc"
+#undef KEY
+}
 
 void ReadZero(ReaderState* state) {
   ZeroConfig& out = state->result.setup.zero;
@@ -272,19 +279,7 @@ void ReadZero(ReaderState* state) {
   state->root().Key("zero_optimization").or_bool = true;
   const int64_t stage = zero.Int("stage", 0, 3, "0, 1, 2 or 3").value_or(deprecated_stage);
   out = ReaderZeroDefaults(static_cast<int>(stage));
-  auto elements = [&](const char* key, uint64_t fallback) {
-    const std::optional<int64_t> value = zero.Int(key, 1);
-    return value ? static_cast<uint64_t>(*value) : fallback;
-  };
-  const bool choose_bucket = zero.IsAuto("reduce_bucket_size");
-  out.reduce_bucket_elements =
-      elements("reduce_bucket_size", choose_bucket ? kAuto : out.reduce_bucket_elements);
-  out.allgather_bucket_elements = elements("allgather_bucket_size", out.allgather_bucket_elements);
-  out.sub_group_elements = elements("sub_group_size", out.sub_group_elements);
-  out.contiguous_gradients = zero.Bool("contiguous_gradients").value_or(true);
-  out.reduce_scatter = zero.Bool("reduce_scatter").value_or(true);
-  out.allgather_partitions = zero.Bool("allgather_partitions").value_or(true);
-  out.overlap_comm = zero.Bool("overlap_comm").value_or(out.overlap_comm);
+  ReadKeyRows(state, &zero, "zero_optimization");
   // The deprecated form with a bool has its bucket size at the top level.
   const std::optional<int64_t> old_bucket = state->root().Int("allgather_size", 1);
   if (old_bucket && deprecated) {

@@ -17,6 +17,17 @@
 
 namespace zeroplan {
 
+// How a key that stands for one member is read and written (core/config/key_rows.inc).
+struct ConfigKey {
+  bool always = false;  // the writer writes it at its default, too
+  bool chosen = false;  // "auto" leaves the value to zeroplan: kAuto
+  double least = 0;
+  double most = 0;           // 0: no limit
+  const char* allowed = "";  // replaces the generic text of messages
+};
+// The section of the keys of stage 3 in key_rows.inc: they lie in zero_optimization.
+inline constexpr std::string_view kStage3Keys = "stage 3";
+
 // Kernels compute with floats.
 constexpr double kMaxNumber = std::numeric_limits<float>::max();
 constexpr const char* kRate = "a finite number of at least 0, such as 1e-4";
@@ -113,6 +124,9 @@ class ReaderState {
   std::vector<JsonProblem> problems_;
   std::deque<JsonSection> sections_;  // the first is the root; references stay valid
 };
+
+// Reads the keys of one section of key_rows.inc into state->result.setup.
+void ReadKeyRows(ReaderState* state, JsonSection* section, std::string_view rows);
 
 // The parts, in the order in which they run; each reads its sections into state->result.
 void ReadBatch(ReaderState* state);          // the three sizes
