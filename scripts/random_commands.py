@@ -53,7 +53,7 @@ CONFLICTS = [words.split() for words in [
     "--offload-activations", "--gpus 2", "--method lora",
     "--deterministic", "--global-batch 12", "--checkpointing-above selective",
     "--optimizer-in-backward", "--compile all"]]  # train does not have the last two
-# Keys of a DeepSpeed config; docs/config.md says what each means.
+# Keys of a DeepSpeed config; docs/config.md explains each.
 B = "true false"
 CONFIG = table(f"""train_micro_batch_size_per_gpu 60 1 2 4; gradient_accumulation_steps 30 1 2;
     gradient_clipping 40 1.0 0 0.5 true; sequence_parallel_size 4 1 2; bf16.enabled 70 true;
