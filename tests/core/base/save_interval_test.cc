@@ -58,8 +58,10 @@ TEST_CASE("whole steps: neither neighbour is better, and limits hold") {
     REQUIRE(steps >= 1);
     const double best = InterruptedShare(run, steps);
     if (!std::isfinite(best)) continue;
-    CHECK(best <= InterruptedShare(run, steps + 1));
-    if (steps > 1) CHECK(best <= InterruptedShare(run, steps - 1));
+    // Neighbours may tie to the last bits of a double.
+    constexpr double kRounding = 1 + 1e-12;
+    CHECK(best <= InterruptedShare(run, steps + 1) * kRounding);
+    if (steps > 1) CHECK(best <= InterruptedShare(run, steps - 1) * kRounding);
     CHECK(BestStepsBetweenSaves(run, 3) <= 3);
     // A save beside the steps is complete before the next begins.
     run.lag_seconds = draw(0.1, 1e5);
