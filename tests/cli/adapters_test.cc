@@ -11,6 +11,7 @@
 #include "tests/cli/run_binary.h"
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -42,7 +43,7 @@ TEST_CASE(
   const RunResult run = RunZeroplan(TuneOn(base, lora + "--save " + out));
   INFO(run.err);
   REQUIRE(run.exit_code == 0);
-  CHECK(Has(run.err, "LoRA: rank 4, alpha 8, dropout 0.1, on c_attn, mlp.c_proj"));
+  CHECK(Has(run.err, wording::kLoraRankAlphaDropoutOn));
   CHECK(ReadWhole(base + "/model.safetensors") == weights);
   CHECK_FALSE(fs::exists(out + "/model.safetensors"));
   const Json config = Json::parse(ReadWhole(out + "/adapter_config.json"));
@@ -114,7 +115,7 @@ TEST_CASE("qlora: trains over NF4, resumes to the same bits, and merges into the
   const RunResult run = RunZeroplan(TuneOn(base, qlora + "--save " + out));
   INFO(run.err);
   REQUIRE(run.exit_code == 0);
-  CHECK(Has(run.err, "QLoRA: rank 4, alpha 8, on c_attn, c_proj, c_fc: "));
+  CHECK(Has(run.err, wording::kQloraRankAlphaOnAttn));
   CHECK(ReadWhole(base + "/model.safetensors") == weights);
   const std::string adapter = ReadWhole(out + "/adapter_model.safetensors");
   // Another base below makes other adapters.
@@ -127,7 +128,7 @@ TEST_CASE("qlora: trains over NF4, resumes to the same bits, and merges into the
   const std::string resume = " --resume --save " + halves;
   const RunResult other = RunZeroplan(TuneOn(base, "--method lora --lora-rank 4" + resume));
   CHECK(other.exit_code == 2);
-  CHECK(Has(other.err, "base in NF4 true"));
+  CHECK(Has(other.err, wording::kBaseInNfTrue));
   REQUIRE(RunZeroplan(TuneOn(base, qlora + resume)).exit_code == 0);
   CHECK(ReadWhole(halves + "/adapter_model.safetensors") == adapter);
   // Shards of it are the same base.
@@ -226,7 +227,7 @@ TEST_CASE(
   const RunResult run = RunZeroplan(TuneOn(base, lora + "--save " + out));
   INFO(run.err);
   REQUIRE(run.exit_code == 0);
-  CHECK(Has(run.err, "LoRA: rank 4, alpha 8, on c_attn@1:2/5,c_proj:3,mlp.c_fc@0: "));
+  CHECK(Has(run.err, wording::kLoraRankAlphaOnAttn));
   const Json config = Json::parse(ReadWhole(out + "/adapter_config.json"));
   CHECK(config.at("target_modules") ==
         Json::array({"transformer.h.1.attn.c_attn", "c_proj", "transformer.h.0.mlp.c_fc"}));
@@ -257,7 +258,7 @@ TEST_CASE(
   const RunResult elsewhere = RunZeroplan(
       "estimate --model llama3.2-1b --hw h200-141gb-sxm --runtime ddp --lora-targets q_proj@0-3");
   CHECK(elsewhere.exit_code == 2);
-  CHECK(Has(elsewhere.err, "--lora-targets: adapters of some layers alone"));
+  CHECK(Has(elsewhere.err, wording::kAdaptersOfSomeLayersAlone));
 }
 
 TEST_CASE("lora: an adapter with values that are no numbers is refused, with file and tensor") {
@@ -319,7 +320,7 @@ TEST_CASE("lora: estimate and plan count adapters alone") {
   const std::string small = "plan --quick" + asked + "--gpus 1 --gpu-memory 6GB --host-memory 8GB ";
   const RunResult none = RunZeroplan(small);
   CHECK(none.exit_code == 3);
-  CHECK(Has(none.err, "LoRA fits (--method lora)"));
+  CHECK(Has(none.err, wording::kLoraFitsLora));
   CHECK(RunZeroplan(small + "--method lora").exit_code == 0);
   CHECK(Lacks(RunZeroplan(small + "--method full").err, "LoRA fits"));
 }

@@ -12,6 +12,7 @@
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"
 #include "tests/run_metrics.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -39,9 +40,9 @@ TEST_CASE("train --async-save: saves beside the steps by default, and waits wher
     return result.err;
   };
   const std::string beside = run("beside", ""), waiting = run("waiting", " --async-save off");
-  CHECK(Has(beside, "Saves: written beside the steps, from a copy of the states of "));
-  CHECK(Has(beside, "step-00000010  (written in "));
-  CHECK(Has(beside, " beside the steps, which stood still for "));
+  CHECK(Has(beside, wording::kSavesWrittenBesideTheSteps));
+  CHECK(Has(beside, wording::kStepWrittenIn));
+  CHECK(Has(beside, wording::kBesideTheStepsWhichStood));
   CHECK(waiting.find("beside the steps") == std::string::npos);
   for (const bool is_beside : {true, false}) {
     const std::string file = work.path(is_beside ? "beside.jsonl" : "waiting.jsonl");
@@ -72,7 +73,7 @@ TEST_CASE("train --async-save: without saves between steps there is nothing to g
   for (const std::string& save : {std::string(), " --save " + work.path("out")}) {
     const RunResult run = RunZeroplan(work.Train("--async-save on" + save));
     CHECK(run.exit_code == 2);
-    CHECK(Has(run.err, "--async-save: on has no effect"));
+    CHECK(Has(run.err, wording::kOnHasNoEffect));
     CHECK(Has(run.err, "--save-every"));
   }
   const RunResult run = RunZeroplan(work.Train("--save " + work.path("out")));
@@ -95,13 +96,13 @@ TEST_CASE("train --async-save: where the copy finds no room, auto waits and on i
   const RunResult waits = RunZeroplan(work.Train(save + work.path("auto") + reserve));
   CAPTURE(waits.err);
   CHECK(waits.exit_code == 0);
-  CHECK(Has(waits.err, "Saves: steps wait for them, as a copy of the states, "));
-  CHECK(Has(waits.err, "does not fit here (--async-save auto)"));
+  CHECK(Has(waits.err, wording::kSavesStepsWaitForThem));
+  CHECK(Has(waits.err, wording::kDoesNotFitHereAuto));
   const RunResult refused =
       RunZeroplan(work.Train(save + work.path("on") + reserve + " --async-save on"));
   CHECK(refused.exit_code == 3);
-  CHECK(Has(refused.err, "host memory short by "));
-  CHECK(Has(refused.err, "--async-save off, so that steps wait for saves, fits with "));
+  CHECK(Has(refused.err, wording::kHostMemoryShortBy));
+  CHECK(Has(refused.err, wording::kOffSoThatStepsWait));
 }
 
 TEST_CASE("plan and estimate --async-save count the copy, and train --plan keeps to it") {
@@ -140,7 +141,7 @@ TEST_CASE("plan and estimate --async-save count the copy, and train --plan keeps
     CAPTURE(run.out);
     CHECK(run.exit_code == 0);
     CHECK(lower(asked + ".json") == true);
-    CHECK(Has(run.out, "Saves: written beside the steps, from a copy of"));
+    CHECK(Has(run.out, wording::kSavesWrittenBesideTheSteps2));
     // The answer counts the copy wherever it says what a host holds.
     const Json written = Json::parse(ReadWhole(work.path(asked + ".json")));
     const uint64_t host = written["predicted"]["host_bytes"]["total"];
@@ -148,14 +149,14 @@ TEST_CASE("plan and estimate --async-save count the copy, and train --plan keeps
     CHECK(Has(Unwrapped(run.out), "of " + FormatBytes(host) + " in all"));
     const RunResult explained = RunZeroplan("explain " + work.path(asked + ".json"));
     CHECK(explained.exit_code == 0);
-    CHECK(Has(explained.out, "are a copy of the states, from which"));
+    CHECK(Has(explained.out, wording::kAreCopyOfTheStates));
   }
   // 1 GB of host memory has room for everything but the copy.
   const RunResult small =
       plan("small.json", "--async-save auto --host-memory 1GB --host-reserve 0");
   CHECK(small.exit_code == 0);
   CHECK(lower("small.json") == false);
-  CHECK(Has(small.out, "Saves: steps wait for them, as a copy of"));
+  CHECK(Has(small.out, wording::kSavesStepsWaitForThem2));
   CHECK(Lacks(small.out, "--async-save on"));
   CHECK(plan("none.json", "--async-save on --host-memory 1GB --host-reserve 0").exit_code == 3);
 
@@ -169,10 +170,10 @@ TEST_CASE("plan and estimate --async-save count the copy, and train --plan keeps
   const std::string save = " --save-every 1 --save " + work.path("out");
   RunResult run = RunZeroplan(train + work.path("on.json") + save + " --async-save off");
   CHECK(run.exit_code == 2);
-  CHECK(Has(run.err, "--async-save: off is not allowed"));
+  CHECK(Has(run.err, wording::kOffIsNotAllowed));
   run = RunZeroplan(train + work.path("off.json") + save + " --async-save on");
   CHECK(run.exit_code == 2);
-  CHECK(Has(run.err, "was planned without the memory of a copy to save from"));
+  CHECK(Has(run.err, wording::kWasPlannedWithoutTheMemory));
 }
 
 TEST_CASE("train: killed at random instants while it saves beside steps, it resumes bit by bit") {

@@ -19,6 +19,7 @@
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -212,7 +213,7 @@ TEST_CASE("links and folders hide nothing") {
       "--for accelerate --out " +
       folder.path("run.yaml"));
   CHECK(beside.exit_code == 2);
-  CHECK(Has(beside.err, "run.deepspeed.json: is there already and is not a config"));
+  CHECK(Has(beside.err, wording::kRunDeepspeedJsonIsThere));
 }
 
 TEST_CASE("train: metrics of an earlier run are added to, or nothing is") {
@@ -224,7 +225,7 @@ TEST_CASE("train: metrics of an earlier run are added to, or nothing is") {
     const std::string before = ReadWhole(work.path(name));
     const RunResult again = RunZeroplan(work.Train(metrics, 3));
     CHECK(again.exit_code == 2);
-    CHECK(Has(again.err, "holds the metrics of an earlier run; continue that one with --resume"));
+    CHECK(Has(again.err, wording::kHoldsTheMetricsOfAn));
     CHECK(ReadWhole(work.path(name)) == before);
     CHECK(RunZeroplan(work.Train("--resume --save " + out + metrics, 5)).exit_code == 0);
     CHECK(ReadWhole(work.path(name)).starts_with(before));

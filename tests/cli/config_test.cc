@@ -7,6 +7,7 @@
 #include "tests/cli/run_binary.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -31,13 +32,13 @@ TEST_CASE("config check: warnings and effective values") {
   CHECK(run.exit_code == 0);
   CHECK(run.err.empty());
   CHECK(Has(run.out, "warning: " + file.path() + ":3: my_run: is not a known key"));
-  CHECK(Has(run.out, "DeepSpeed itself does not: ratio 0.5 below stage 3"));
+  CHECK(Has(run.out, wording::kDeepspeedItselfDoesNotRatio));
   CHECK(Has(run.out, "line 2\n"));
-  CHECK(Has(run.out, "segments of 2 layers"));
-  CHECK(Has(run.out, "no errors, 2 warnings, 8 GPUs"));
+  CHECK(Has(run.out, wording::kSegmentsOfLayers));
+  CHECK(Has(run.out, wording::kNoErrorsWarningsGpus));
   const RunResult strict = RunZeroplan("config check " + file.path() + " --gpus 8 --strict");
   CHECK(strict.exit_code == 2);
-  CHECK(Has(strict.err, ":3: my_run: is not a known key; remove it"));
+  CHECK(Has(strict.err, wording::kMyRunIsNotKnown));
 }
 
 TEST_CASE("config: a default that turns prefetch off is warned of, by all that read the config") {
@@ -52,7 +53,7 @@ TEST_CASE("config: a default that turns prefetch off is warned of, by all that r
   const RunResult checked = RunZeroplan("config check " + file.path() + options);
   CHECK(checked.exit_code == 0);
   CHECK(Has(checked.out, "warning: " + warning));
-  CHECK(Has(checked.out, "no errors, 1 warning, 8 GPUs"));
+  CHECK(Has(checked.out, wording::kNoErrorsWarningGpus));
   const RunResult estimated =
       RunZeroplan("estimate --hw dgx-h100 --config " + file.path() + options);
   CHECK(Has(estimated.out + estimated.err, "1711276032"));  // wherever its lines break
@@ -66,13 +67,13 @@ TEST_CASE("config check - reads stdin") {
   const RunResult piped = RunZeroplan("config check - --gpus 8 <" + file.path());
   REQUIRE(named.exit_code == 0);
   CHECK(piped.exit_code == 0);
-  CHECK(Has(piped.out, "stdin: no errors, "));
+  CHECK(Has(piped.out, wording::kStdinNoErrors));
   CHECK(piped.out.substr(0, piped.out.find("stdin:")) ==
         named.out.substr(0, named.out.find(file.path())));
   const ConfigFile wrong("{\"zero_optimization\": {\"satge\": 2}}");
   const RunResult refused = RunZeroplan("config check - <" + wrong.path());
   CHECK(refused.exit_code == 2);
-  CHECK(Has(refused.err, "stdin:1: zero_optimization.satge: is not a known key"));
+  CHECK(Has(refused.err, wording::kStdinZeroOptimizationSatgeIs));
 }
 
 TEST_CASE("config check: all errors, exit code 2") {
@@ -81,8 +82,8 @@ TEST_CASE("config check: all errors, exit code 2") {
   const RunResult run = RunZeroplan("config check " + file.path());
   CHECK(run.exit_code == 2);
   CHECK(run.out.empty());
-  CHECK(Has(run.err, ":1: zero_optimization.satge: is not a known key; did you mean 'stage'?"));
-  CHECK(Has(run.err, ":2: fp16.enabled: \"maybe\" is not allowed"));
+  CHECK(Has(run.err, wording::kZeroOptimizationSatgeIsNot));
+  CHECK(Has(run.err, wording::kFpEnabledMaybeIsNot));
   CHECK(RunZeroplan("config check /no/such/file.json").exit_code == 2);
   CHECK(RunZeroplan("config check").exit_code == 2);
 }
@@ -104,7 +105,7 @@ TEST_CASE(
   CHECK(Has(run.out, commented.path() + ":1:26: a comment is no JSON but Hjson"));
   const RunResult strict = RunZeroplan("config check --strict " + commented.path());
   CHECK(strict.exit_code == 2);
-  CHECK(Has(strict.err, ":1:26: a comment is no JSON"));
+  CHECK(Has(strict.err, wording::kCommentIsNoJson));
 }
 
 TEST_CASE("config check --for: what DeepSpeed accepts, and what zeroplan honours") {
@@ -121,8 +122,8 @@ TEST_CASE("config check --for: what DeepSpeed accepts, and what zeroplan honours
   const RunResult accepted = check(theirs, " --for deepspeed");
   CAPTURE(accepted.err);
   CHECK(accepted.exit_code == 0);
-  CHECK(Has(accepted.out, "zeroplan does not do this, DeepSpeed does: \"Lamb\" is not supported"));
-  CHECK(Has(accepted.out, "no errors for deepspeed, "));
+  CHECK(Has(accepted.out, wording::kZeroplanDoesNotDoThis));
+  CHECK(Has(accepted.out, wording::kNoErrorsForDeepspeed));
   // Zeroplan's alone.
   const ConfigFile ours(
       "{\"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": {\"device\": \"cpu\", "
@@ -130,10 +131,10 @@ TEST_CASE("config check --for: what DeepSpeed accepts, and what zeroplan honours
   CHECK(Has(check(ours, "").out, "warning: " + ours.path() + ": zeroplan runs this, DeepSpeed"));
   const RunResult refused = check(ours, " --for deepspeed");
   CHECK(refused.exit_code == 2);
-  CHECK(Has(refused.err, "DeepSpeed does not run this: ratio 0.5 below stage 3"));
+  CHECK(Has(refused.err, wording::kDeepspeedDoesNotRunThis));
   const RunResult honoured = check(ours, " --for zeroplan");
   CHECK(honoured.exit_code == 0);
-  CHECK(Lacks(honoured.out, "DeepSpeed itself does not"));
+  CHECK(Lacks(honoured.out, wording::kDeepspeedItselfDoesNot));
   CHECK(Has(honoured.out, "warning: " + ours.path() + ":2: wall_clock_breakdown: has no effect"));
   // What neither has.
   const ConfigFile wrong("{\"zero_optimization\": {\"stage\": 7}}");
@@ -162,7 +163,7 @@ TEST_CASE("config check --for deepspeed: optimizers and schedules of DeepSpeed's
     const RunResult run = optimizer(type);
     CHECK(run.exit_code == 0);
     CHECK(Has(run.out, "optimizer.type" + std::string(30, ' ') + type));
-    CHECK(Lacks(run.out, "optimizer.params.betas"));
+    CHECK(Lacks(run.out, wording::kOptimizerParamsBetas));
   }
   for (const char* type : {"SGD", "Lamb", "RMSprop"}) {
     CAPTURE(type);
@@ -175,19 +176,19 @@ TEST_CASE("config check --for deepspeed: optimizers and schedules of DeepSpeed's
     CAPTURE(type);
     const RunResult run = optimizer(type, allow);
     CHECK(run.exit_code == 2);
-    CHECK(Has(run.err, "does not go with ZeRO in DeepSpeed"));
+    CHECK(Has(run.err, wording::kDoesNotGoWithZero));
   }
   const RunResult cycle = check(
       R"("scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0, "cycle_max_lr": 1}})");
   CHECK(cycle.exit_code == 0);
-  CHECK(Has(cycle.out, "zeroplan does not do this, DeepSpeed does: cycle_momentum"));
+  CHECK(Has(cycle.out, wording::kZeroplanDoesNotDoThis2));
   const RunResult cosine =
       check(R"("scheduler": {"type": "CosineAnnealingLR", "params": {"T_max": 9}})");
   CHECK(cosine.exit_code == 0);
-  CHECK(Has(cosine.out, "zeroplan does not do this, DeepSpeed does"));
+  CHECK(Has(cosine.out, wording::kZeroplanDoesNotDoThis3));
   CHECK(Has(cosine.out, "CosineAnnealingLR "));
   const RunResult open = check(R"("train_micro_batch_size_per_gpu": "auto")");
-  CHECK(Has(open.out, "train_micro_batch_size_per_gpu: \"auto\" is for transformers' Trainer"));
+  CHECK(Has(open.out, wording::kTrainMicroBatchSizePer));
   CHECK(Has(open.out, "1 warning"));
 }
 

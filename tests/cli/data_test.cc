@@ -11,6 +11,7 @@
 #include "tests/has.h"
 #include "tests/paths.h"
 #include "tests/text/tokenizer/tokenizer_folder.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -27,7 +28,7 @@ TEST_CASE("data tokenize, train, generate: text in and out with a model's tokeni
       RunZeroplan("data tokenize " + texts + " --tokenizer " + model + " -o " + out);
   CAPTURE(made.err);
   REQUIRE(made.exit_code == 0);
-  CHECK(Has(made.out, "tokens of 16 bits, 1 document, "));
+  CHECK(Has(made.out, wording::kTokensOfBitsDocument));
   const RunResult shown =
       RunZeroplan("data show " + out + " --tokenizer " + model + " --count 1000000");
   std::ifstream file(texts);
@@ -59,14 +60,14 @@ TEST_CASE("data tokenize, train, generate: text in and out with a model's tokeni
   CAPTURE(text.err);
   CHECK(text.exit_code == 0);
   CHECK(text.out.starts_with("Permission is"));
-  CHECK(Lacks(text.out, "<|begin_of_text|>"));
+  CHECK(Lacks(text.out, wording::kBeginOfText));
 
   // Tokens of another tokenizer, and another model's tokenizer.
   fs::copy_file(TokenizerFixture("qwen2"), model + "/tokenizer.json",
                 fs::copy_options::overwrite_existing);
   const RunResult refused = RunZeroplan(train + "2");
   CHECK(refused.exit_code == 2);
-  CHECK(Has(refused.err, "tokens.bin: made with another tokenizer"));
+  CHECK(Has(refused.err, wording::kTokensBinMadeWithAnother));
   fs::create_directory(work.path("tiny"));
   for (const char* name : {"config.json", "model.safetensors"}) {
     fs::copy_file(SourcePath(std::string("tests/fixtures/gpt2_tiny/") + name),
@@ -75,7 +76,7 @@ TEST_CASE("data tokenize, train, generate: text in and out with a model's tokeni
   fs::copy_file(TokenizerFixture("gpt2"), work.path("tiny/tokenizer.json"));
   const RunResult other = RunZeroplan("generate " + work.path("tiny") + " --prompt a");
   CHECK(other.exit_code == 2);
-  CHECK(Has(other.err, "it is another model's"));
+  CHECK(Has(other.err, wording::kItIsAnotherModel));
 }
 
 TEST_CASE("data tokenize, show, train: conversations in the model's chat template") {
@@ -93,21 +94,21 @@ TEST_CASE("data tokenize, show, train: conversations in the model's chat templat
   file.close();
   const RunResult bytes = RunZeroplan("data tokenize " + chats + " -o " + out);
   CHECK(bytes.exit_code == 0);
-  CHECK(Has(bytes.err, "chats.jsonl: bytes are tokens without --tokenizer: its records are taken"));
+  CHECK(Has(bytes.err, wording::kChatsJsonlBytesAreTokens));
   const std::string tokenize = "data tokenize " + chats + " --tokenizer " + model + " -o " + out;
   const RunResult made = RunZeroplan(tokenize);
   CAPTURE(made.err);
   REQUIRE(made.exit_code == 0);
-  CHECK(Has(made.out, " count in the loss), 40 documents"));
+  CHECK(Has(made.out, wording::kCountInTheLossDocuments));
   const RunResult shown = RunZeroplan("data show " + out + " --mask --tokenizer " + model);
   CHECK(Has(shown.out, "-- document 3, token "));
-  CHECK(Has(shown.out, "<|im_start|>user\nHi<|im_end|>\n"));
+  CHECK(Has(shown.out, wording::kImStartUserHiIm));
   CHECK(Has(shown.out, "[[2<|im_end|>]]\n"));
   const RunResult short_rows =
       RunZeroplan("train --steps 2 --seq-len 4 --model " + model + " --data " + chats);
   CHECK(short_rows.exit_code == 2);
-  CHECK(Has(short_rows.err, "--seq-len 4: each of the "));
-  CHECK(Has(short_rows.err, "is cut off before anything of it counts in the loss"));
+  CHECK(Has(short_rows.err, wording::kEachOfThe));
+  CHECK(Has(short_rows.err, wording::kIsCutOffBeforeAnything));
   const RunResult all = RunZeroplan(tokenize + " --train-on all");
   CHECK(all.exit_code == 0);
   CHECK(all.out.find("count in the loss") == std::string::npos);
@@ -117,7 +118,7 @@ TEST_CASE("data tokenize, show, train: conversations in the model's chat templat
   const RunResult trained = RunZeroplan(train, cache);
   CAPTURE(trained.err);
   CHECK(trained.exit_code == 0);
-  CHECK(Has(trained.err, "count in the loss), 40 documents, by "));
+  CHECK(Has(trained.err, wording::kCountInTheLossDocuments2));
   CHECK(Has(RunZeroplan(train + " --train-on all", cache).err, "40 documents, by "));
 
   // Of --data, beside tokens to validate with, and the other way round.
@@ -132,12 +133,12 @@ TEST_CASE("data tokenize, show, train: conversations in the model's chat templat
   const RunResult none = RunZeroplan(
       "train --threads 1 --steps 1 --model " + model + " --data " + out + tokens_too + out, cache);
   CHECK(none.exit_code == 2);
-  CHECK(Has(none.err, "--train-on: there are no records or texts"));
+  CHECK(Has(none.err, wording::kThereAreNoRecordsOr));
 
   std::ofstream(chats, std::ios::app) << "{\"text\": \"a\"}\n";
   const RunResult refused = RunZeroplan(train, cache);
   CHECK(refused.exit_code == 2);
-  CHECK(Has(refused.err, "chats.jsonl:41: messages is missing"));
+  CHECK(Has(refused.err, wording::kChatsJsonlMessagesIsMissing));
 }
 
 TEST_CASE("data tokenize: what it needs is asked for by name") {
@@ -205,8 +206,8 @@ TEST_CASE("train: what the tokens lack of the data is said of kept ones, too") {
             model + " --validation-data " + work.path("b.txt"),
         "ZEROPLAN_NO_DETECT=1 ZEROPLAN_CACHE_DIR=" + work.path("cache"));
     CHECK(run.exit_code == 0);
-    CHECK(Has(run.err, "warning: 2 records were left out (--skip-bad 2)."));
-    CHECK(Has(run.err, "b.txt: 1 byte is no UTF-8 and counts as U+FFFD."));
+    CHECK(Has(run.err, wording::kWarningRecordsWereLeftOut));
+    CHECK(Has(run.err, wording::kTxtByteIsNoUtf));
     CHECK(Has(run.err, "Tokens: ") == (*kept == '\0'));
   }
 }
@@ -275,14 +276,12 @@ TEST_CASE("train: what was understood of records is shown, and kept tokens can b
     const RunResult run = RunZeroplan(train, environment);
     CAPTURE(run.err);
     REQUIRE(run.exit_code == 0);
-    CHECK(Has(run.err,
-              "The first record, what counts in the loss in [[ ]]:\n<|begin_of_text|>Say it"
-              "[[again and again<|eot_id|>]]"));
+    CHECK(Has(run.err, wording::kTheFirstRecordWhatCounts));
     CHECK((run.err.find("Records: prompts and completions") != std::string::npos) == (i == 0));
   }
   const RunResult mixed = RunZeroplan(train + " --data-repeats 5,2", environment);
-  CHECK(Has(mixed.err, "no validation part: --data-repeats holds back none; --validation-data"));
-  CHECK(Lacks(mixed.err, "too little data"));
+  CHECK(Has(mixed.err, wording::kNoValidationPartHoldsBack));
+  CHECK(Lacks(mixed.err, wording::kTooLittleData));
   CAPTURE(mixed.err);
   CHECK(mixed.exit_code == 0);
   CHECK(Has(RunZeroplan(train + " --data-repeats 5", environment).err,

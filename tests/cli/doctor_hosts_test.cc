@@ -15,6 +15,7 @@
 #include "tests/has.h"
 #include "tests/temp_dir.h"
 #include "tests/two_hosts.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -90,24 +91,23 @@ TEST_CASE("doctor --hosts: hosts that cannot be asked are named, with what mends
   CAPTURE(run.out);
   const std::string out = Unwrapped(run.out);
   CHECK(run.exit_code == 4);
-  CHECK(Has(run.err, "--hosts: away does not answer"));
-  CHECK(Has(out, "1 of 4 hosts answer."));
+  CHECK(Has(run.err, wording::kAwayDoesNotAnswer));
+  CHECK(Has(out, wording::kOfHostsAnswer));
   CHECK(Has(out, "Connection refused"));
   CHECK(Has(out, ssh.path() + " away true"));
-  CHECK(Has(out, "old does not answer: its zeroplan does not know doctor-agent"));
-  CHECK(Has(out, "odd does not answer: its zeroplan answers in another way"));
-  CHECK(Has(out, "not tried: fewer than two hosts answer"));
+  CHECK(Has(out, wording::kOldDoesNotAnswerIts));
+  CHECK(Has(out, wording::kOddDoesNotAnswerIts));
+  CHECK(Has(out, wording::kNotTriedFewerThanTwo));
 
   const RunResult missing =
       Ask(ssh, "--hosts localhost,127.0.0.1 --remote-path /nowhere/at/all/zeroplan");
   CHECK(missing.exit_code == 4);
-  CHECK(
-      Has(missing.err, "localhost does not answer: /nowhere/at/all/zeroplan cannot be run there"));
+  CHECK(Has(missing.err, wording::kLocalhostDoesNotAnswerNowhere));
   CHECK(Has(Unwrapped(missing.out), "--remote-path PATH"));
 
   const RunResult no_ssh = RunZeroplan("doctor --hosts a,b --ssh /nowhere/ssh", kPatient);
   CHECK(no_ssh.exit_code == 4);
-  CHECK(Has(no_ssh.err, "a does not answer: /nowhere/ssh"));
+  CHECK(Has(no_ssh.err, wording::kDoesNotAnswerNowhereSsh));
 }
 
 TEST_CASE("doctor --hosts: what cannot be meant is refused before anybody is asked") {
@@ -169,8 +169,8 @@ TEST_CASE("doctor --hosts: a port that a firewall blocks is named, with host and
   const RunResult run = Ask(ssh, "--hosts 10.77.0.1,10.77.0.2 --wait 2 --format json");
   CAPTURE(run.out);
   CHECK(run.exit_code == 4);
-  CHECK(Has(run.err, "10.77.0.1 (zpa, 10.77.0.1) does not reach 10.77.0.2 (zpb, 10.77.0.2): "));
-  CHECK(Has(run.err, "port 29500: no answer within 2 s"));
+  CHECK(Has(run.err, wording::kZpaDoesNotReachZpb));
+  CHECK(Has(run.err, wording::kPortNoAnswerWithin));
   const Json json = Json::parse(run.out);
   CHECK(json.at("links")[0].at("ports")[1].at("port") == 29500);
   CHECK(json.at("links")[0].at("ports")[1].at("state") == "silent");
@@ -255,8 +255,8 @@ TEST_CASE("sound hosts have nothing to complain of, and the fewest variables") {
   }
   CHECK(hosts.Variables("NCCL_") ==
         Texts{"NCCL_SOCKET_IFNAME=eth0", "NCCL_IB_DISABLE=1", "NCCL_DEBUG=WARN"});
-  CHECK(Has(HostsText(hosts.facts), "3 hosts, and all reach one another."));
-  CHECK(Has(HostsText(hosts.facts), "node1  eth0       25 Gb/s  1500"));
+  CHECK(Has(HostsText(hosts.facts), wording::kHostsAndAllReachOne));
+  CHECK(Has(HostsText(hosts.facts), wording::kNodeEthGb));
 }
 
 TEST_CASE("interfaces: by host where they differ, exact where another begins so, and faster ones") {
@@ -272,7 +272,7 @@ TEST_CASE("interfaces: by host where they differ, exact where another begins so,
   }
   const Finding interface = hosts.Check("interface");
   CHECK(interface.state == CheckState::kCosts);
-  CHECK(Has(interface.fact, "node2 has fast of 200 Gb/s"));
+  CHECK(Has(interface.fact, wording::kNodeHasFastOfGb));
 }
 
 TEST_CASE("InfiniBand and RoCE: the ports to use, their GID, and hosts without") {
@@ -348,7 +348,7 @@ TEST_CASE("names, versions, clocks and slow pairs: what is odd is named") {
   link.why = "Name or service not known";
   CHECK(Has(wrong.Check("names").fact, "node1 does not know node2: Name or service not known"));
   wrong[1].ports[1] = {29500, 0, "Address already in use"};
-  CHECK(Has(HostsText(wrong.facts), "port 29500 of node2 was not tried: Address already in use"));
+  CHECK(Has(HostsText(wrong.facts), wording::kPortOfNodeWasNot));
 }
 
 TEST_CASE("what an agent says of its host comes through as it is") {

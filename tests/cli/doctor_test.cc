@@ -20,6 +20,7 @@
 #include "tests/has.h"
 #include "tests/paths.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -133,8 +134,8 @@ TEST_CASE("doctor: on a machine without GPUs training on the CPU is possible") {
   }
   const RunResult text = RunZeroplan("doctor" + Quick());
   CHECK(text.exit_code == 0);
-  CHECK(Has(text.out, "Training is possible here on"));
-  CHECK(Has(text.out, "not asked: ZEROPLAN_NO_DETECT is set"));
+  CHECK(Has(text.out, wording::kTrainingIsPossibleHereOn));
+  CHECK(Has(text.out, wording::kNotAskedZeroplanNoDetect));
 }
 
 TEST_CASE("doctor: a driver that is missing, or that does not answer") {
@@ -224,7 +225,7 @@ TEST_CASE("doctor: a folder that cannot be written to, or has no room") {
                                " >" + out + " 2>&1'")
                                   .c_str());
     CHECK(WEXITSTATUS(status) == 4);
-    CHECK(Has(ReadWhole(out), "may not be written (Read-only file system)"));
+    CHECK(Has(ReadWhole(out), wording::kMayNotBeWrittenRead));
     fs::remove(out);
   }
 }
@@ -401,9 +402,9 @@ TEST_CASE("doctor --plan: whether what it pins can be locked") {
   CHECK(finding(0, true).fact == "plan.json pins none");
   const Finding fits = finding(20'000'000'000, true);  // the limit is not asked for on GPUs
   CHECK(fits.state == CheckState::kOk);
-  CHECK(Has(fits.fact, "pins 40.0 GB in each host, 20.0 GB for each of 2 ranks"));
+  CHECK(Has(fits.fact, wording::kPinsGbInEachHost));
   CHECK(finding(20'000'000'000, false).state == CheckState::kCosts);
-  CHECK(Has(finding(20'000'000'000, false).fact, "only 8.00 MB can be locked"));
+  CHECK(Has(finding(20'000'000'000, false).fact, wording::kOnlyMbCanBeLocked));
   CHECK(finding(3'000'000, false).state == CheckState::kOk);
   facts.host.may_pass_locked_limit = true;
   CHECK(finding(20'000'000'000, false).state == CheckState::kOk);
@@ -416,16 +417,16 @@ TEST_CASE("doctor --plan: whether what it pins can be locked") {
   facts.pinned = PinnedFacts{20'000'000'000, 8'000'000'000, "out of memory"};
   const Finding refused = finding(10'000'000'000, true);
   CHECK(refused.state == CheckState::kCosts);
-  CHECK(Has(refused.fact, "the driver page-locks 8.00 GB, then says: out of memory"));
+  CHECK(Has(refused.fact, wording::kTheDriverPageLocksGb));
   CHECK(Has(refused.fix, "--pinned-limit 8000000000"));
   facts.pinned = PinnedFacts{20'000'000'000, 20'000'000'000, ""};
   CHECK(finding(10'000'000'000, true).state == CheckState::kOk);
-  CHECK(Has(finding(10'000'000'000, true).fact, "the driver page-locks all of them"));
+  CHECK(Has(finding(10'000'000'000, true).fact, wording::kTheDriverPageLocksAll));
   facts.plan.reset();
   facts.pinned->locked_bytes = 9'000'000'000;
   const Finding some = Of(HostFindings(facts), "pinned_memory");
   CHECK(some.state == CheckState::kOk);
-  CHECK(Has(some.fact, "page-locked 9.00 GB of them in the time it was given"));
+  CHECK(Has(some.fact, wording::kPageLockedGbOfThem));
   facts.pinned.reset();
   for (const Finding& other : HostFindings(facts))
     CHECK(std::string(other.check) != "pinned_memory");

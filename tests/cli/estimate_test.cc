@@ -10,6 +10,7 @@
 #include "tests/cli/run_binary.h"
 #include "tests/has.h"
 #include "tests/paths.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -166,7 +167,7 @@ TEST_CASE("--pin-memory off: what is offloaded is pageable, with every runtime t
   }
   const RunResult refused = RunZeroplan("estimate " + asked + "fsdp2 --offload-param cpu");
   CHECK(refused.exit_code == 2);
-  CHECK(Has(refused.err, "--pin-memory off: CPUOffloadPolicy is modelled with page-locked memory"));
+  CHECK(Has(refused.err, wording::kOffCpuoffloadpolicyIsModelledWith));
 }
 
 TEST_CASE("host memory is per node and counts") {
@@ -323,12 +324,12 @@ TEST_CASE("checkpointing of some layers, and activations on the host") {
       RunZeroplan("estimate " + model + "--checkpointing products --checkpoint-layers 5 " +
                   "--checkpointing-above selective --offload-activation-layers 3")
           .out;
-  CHECK(Has(table, " cpu:3 prod:5+sel "));
+  CHECK(Has(table, wording::kCpuProdSel));
   const std::string csv =
       RunZeroplan("estimate " + model + "--checkpointing products --checkpoint-layers 5 " +
                   "--offload-activations --format csv")
           .out;
-  CHECK(Has(csv, ",products,0,5,none,cpu,0,"));
+  CHECK(Has(csv, wording::kProductsNoneCpu));
   struct Case {
     const char *arguments, *message;
   };
@@ -435,7 +436,7 @@ TEST_CASE("table: what fits first, and stages that are the same on one GPU in on
     }
   }
   CHECK(Has(one.out, "\n0-2  none none"));
-  CHECK(Has(one.out, "\n  stages 0-2: GPU memory short by"));
+  CHECK(Has(one.out, wording::kStagesGpuMemoryShortBy));
   const RunResult two = RunZeroplan("estimate --model gpt2 --hw 2x-rtx4090");
   CHECK(Lacks(two.out, "0-"));
   CHECK(Has(two.out, "\n1    none none"));
@@ -443,7 +444,7 @@ TEST_CASE("table: what fits first, and stages that are the same on one GPU in on
 
 TEST_CASE("sums of gradients in 16 bits over several micro-steps are named as assumed") {
   const std::string several = "estimate --model gpt2 --hw rtx4090 --stage 0 --grad-accum 4";
-  CHECK(Has(RunZeroplan(several).out, "--grad-accum-dtype bf16 (gradients of 4 micro-steps"));
+  CHECK(Has(RunZeroplan(several).out, wording::kBfGradientsOfMicroSteps));
   CHECK(Lacks(RunZeroplan(several + " --grad-accum-dtype bf16").out, "are summed in"));
   CHECK(Lacks(RunZeroplan("estimate --model gpt2 --hw rtx4090 --stage 0").out, "are summed in"));
   CHECK(

@@ -18,6 +18,7 @@
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"
 #include "tests/run_metrics.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -217,7 +218,7 @@ TEST_CASE("train --tensorboard: the scalars of --metrics, and a resume in a file
   const RunResult other = RunZeroplan(work.Train("--tensorboard " + folder, 6));
   CHECK(other.exit_code == 2);
   CHECK(Has(other.err, "--tensorboard: " + folder + ": the folder holds events.out.tfevents."));
-  CHECK(Has(other.err, "continue that with --resume or choose another folder"));
+  CHECK(Has(other.err, wording::kContinueThatWithOrChoose));
   const std::string before = ReadWhole(files[0]);
   REQUIRE(RunZeroplan(work.Train(shared + " --resume", 9)).exit_code == 0);
   files = FilesIn(folder);

@@ -9,6 +9,7 @@
 #include "tests/cli/run_binary.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -86,7 +87,7 @@ TEST_CASE("extremes: what the machine has no memory for ends with a message, not
   const RunResult run = InMemory(120'000, "plan --params 200T --gpus 8 --quick");
   CAPTURE(run.err);
   CHECK(run.exit_code == 4);
-  CHECK(Has(run.err, "out of host memory"));
+  CHECK(Has(run.err, wording::kOutOfHostMemory));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "tests/has.h"
 #include "tests/paths.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -44,21 +45,19 @@ TEST_CASE("estimate: products in FP8 by options and by a config") {
   CHECK(choice("--config " + file)["fp8_recipe"] == "blocks");
   const RunResult text =
       RunZeroplan("estimate --model gpt2 --gpus 2 --hw hgx-h200 " + one + "--matmul-dtype fp8");
-  CHECK(Has(WordsIn(text.out),
-            "linears in FP8, forward, backward and in evaluation (a scale a tensor, gradients "
-            "e4m3); embedding, head, norms, attention and generation in bf16"));
-  CHECK(Has(WordsIn(text.out), "Of runs with products in FP8"));
-  CHECK(Has(text.out, "bf16, FP8 products, micro-batch"));
+  CHECK(Has(WordsIn(text.out), wording::kLinearsInFpForwardBackward));
+  CHECK(Has(WordsIn(text.out), wording::kOfRunsWithProductsIn));
+  CHECK(Has(text.out, wording::kBfFpProductsMicroBatch));
   // Tokens that do not fit: no product is in FP8.
   const RunResult odd = RunZeroplan(
       "estimate --model gpt2 --gpus 1 --hw hgx-h200 --stage 0 --seq-len 1001 --micro-batch 1 "
       "--matmul-dtype fp8");
-  CHECK(Has(WordsIn(odd.out), "Products: all in bf16, none in FP8"));
+  CHECK(Has(WordsIn(odd.out), wording::kProductsAllInBfNone));
   CHECK_FALSE(Has(odd.out, "FP8 products"));
   const RunResult csv = RunZeroplan("estimate --model gpt2 --gpus 2 --hw hgx-h200 --format csv " +
                                     one + "--matmul-dtype fp8");
-  CHECK(Has(csv.out, "optimizer_states,matmul_dtype,fp8_recipe,fp8_least_side,"));
-  CHECK(Has(csv.out, ",fp32,fp32,fp8,tensor,0,"));
+  CHECK(Has(csv.out, wording::kOptimizerStatesMatmulDtypeFp));
+  CHECK(Has(csv.out, wording::kFpFpFpTensor));
   // torchao's recipes are not these.
   const std::string torch =
       "estimate --model llama3.2-1b --gpus 1 --hw hgx-h200 --runtime fsdp2 --compile layers "
@@ -99,9 +98,7 @@ TEST_CASE("products that stay in the dtype of the run are named") {
   const RunResult none =
       RunZeroplan("estimate --hw hgx-h200 --gpus 1 --model gpt2 --config " + file);
   CHECK(none.exit_code == 2);
-  CHECK(Has(WordsIn(none.err),
-            "_zeroplan.fp8.enabled: true has no effect: no linear of gpt2 has sides that are "
-            "multiples of 16 and at least 1024 (least_side); use false"));
+  CHECK(Has(WordsIn(none.err), wording::kZeroplanFpEnabledTrueHas));
 }
 
 TEST_CASE("products in FP8 are refused by name where they cannot be") {
@@ -145,7 +142,7 @@ TEST_CASE("plan: methods that FP8 goes with are compared, and offered where noth
   const std::string fp8 = " --quick --hw hgx-h200 --gpus 1 --matmul-dtype fp8";
   const RunResult all = RunZeroplan("plan --model llama3.2-1b --method all" + fp8);
   CHECK(all.exit_code == 2);
-  CHECK(Has(WordsIn(all.err), "fp8 is not allowed with --method qlora"));
+  CHECK(Has(WordsIn(all.err), wording::kFpIsNotAllowedWith));
   const RunResult two = RunZeroplan("plan --model llama3.2-1b --method full,lora" + fp8);
   CHECK(two.exit_code == 0);
   const RunResult nothing = RunZeroplan("plan --model llama3.1-405b" + fp8);
@@ -162,7 +159,7 @@ TEST_CASE("plan: FP8 is in its file, which explain and train read") {
       file);
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
-  CHECK(Has(WordsIn(run.out), "linears in FP8"));
+  CHECK(Has(WordsIn(run.out), wording::kLinearsInFp));
   std::ifstream in(file);
   CHECK(Json::parse(in)["config"]["_zeroplan"]["fp8"]["enabled"] == true);
   const RunResult explained = RunZeroplan("explain " + file);
@@ -170,7 +167,7 @@ TEST_CASE("plan: FP8 is in its file, which explain and train read") {
   CHECK(explained.exit_code == 0);
   CHECK(Has(explained.out, "fp8_matmul"));
   const RunResult train = RunZeroplan("train --data x.txt --matmul-dtype bf16 --plan " + file);
-  CHECK(Has(WordsIn(train.err), "--matmul-dtype: bf16 is not allowed with --plan"));
+  CHECK(Has(WordsIn(train.err), wording::kBfIsNotAllowedWith));
 }
 
 TEST_CASE("train: products in FP8 are said, in metrics too, and a resume says what changes") {
@@ -182,7 +179,7 @@ TEST_CASE("train: products in FP8 are said, in metrics too, and a resume says wh
   const RunResult first = RunZeroplan(train + " --steps 2 --matmul-dtype fp8 --metrics " + metrics);
   CAPTURE(first.err);
   REQUIRE(first.exit_code == 0);
-  CHECK(Has(first.err, "Products: those of the layers' linears in FP8"));
+  CHECK(Has(first.err, wording::kProductsThoseOfTheLayers));
   std::ifstream in(metrics);
   std::string line;
   std::getline(in, line);
@@ -192,9 +189,7 @@ TEST_CASE("train: products in FP8 are said, in metrics too, and a resume says wh
   const RunResult second = RunZeroplan(train + " --steps 3 --resume");
   CAPTURE(second.err);
   CHECK(second.exit_code == 0);
-  CHECK(Has(second.err,
-            "products: in FP8 (a scale a tensor, gradients e4m3) in the checkpoint, in the "
-            "parameters' dtype from here on"));
+  CHECK(Has(second.err, wording::kProductsInFpScaleTensor));
   CHECK_FALSE(Has(second.err, "Products:"));
 }
 

@@ -13,6 +13,7 @@
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"
 #include "tests/paths.h"
+#include "tests/wordings/cli.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace zeroplan {
@@ -71,7 +72,7 @@ TEST_CASE("a seed of 0 is one like others, and a top-k of 0 is no limit") {
   CHECK_MESSAGE(resumed.exit_code == 0, resumed.err);
   const RunResult other = RunZeroplan(work.Train("--resume --seed 1 --save " + out, 5));
   CHECK(other.exit_code == 2);
-  CHECK(Has(other.err, "was made with seed 0"));
+  CHECK(Has(other.err, wording::kWasMadeWithSeed));
   const auto text = [&](const std::string& options) {
     const RunResult run =
         RunZeroplan("generate " + out + " --prompt a --max-new-tokens 40 " + options);
@@ -90,11 +91,11 @@ TEST_CASE("generate: with its cache and without, stop texts, a conversation") {
   CAPTURE(text.err);
   REQUIRE(text.exit_code == 0);
   CHECK(Has(text.err, "planned memory: "));
-  CHECK(Has(text.err, "device: the CPU, in fp32"));
+  CHECK(Has(text.err, wording::kDeviceTheCpuInFp));
   CHECK(RunZeroplan(greedy + "--prompt 'Permission is' --tokens 30 --no-cache").out == text.out);
   const RunResult rounded = RunZeroplan(greedy + "--prompt 'Permission is' --dtype bf16");
   CHECK(rounded.exit_code == 0);
-  CHECK(Has(rounded.err, "device: the CPU, in bf16"));
+  CHECK(Has(rounded.err, wording::kDeviceTheCpuInBf));
   // Up to the first letter that comes behind the prompt for the second time.
   const std::string made = text.out.substr(std::string("Permission is").size());
   REQUIRE(made.size() > 8);
@@ -120,9 +121,9 @@ TEST_CASE("generate: with its cache and without, stop texts, a conversation") {
 
   const RunResult system = RunZeroplan(greedy + "--system brief");
   CHECK(system.exit_code == 2);
-  CHECK(Has(system.err, "--system: says how a conversation begins; add --chat"));
+  CHECK(Has(system.err, wording::kSaysHowConversationBeginsAdd));
   const RunResult share = RunZeroplan(greedy + "--top-p 0");
-  CHECK(Has(share.err, "--top-p: 0 is not allowed; use a number above 0, up to 1"));
+  CHECK(Has(share.err, wording::kIsNotAllowedUseNumber));
 }
 
 TEST_CASE("generate: a model of conversations ends where its turns do") {
@@ -139,8 +140,7 @@ TEST_CASE("generate: a model of conversations ends where its turns do") {
   const RunResult trained = chats.Run("train --data " + short_text + train + out);
   CAPTURE(trained.err);
   REQUIRE(trained.exit_code == 0);
-  CHECK(
-      Has(trained.err, "Stops: generation_config.json of what is saved ends texts at <|im_end|>"));
+  CHECK(Has(trained.err, wording::kStopsGenerationConfigJsonOf));
   const Tokenizer tokenizer = Tokenizer::FromFile(out);
   const auto stops = nlohmann::json::parse(std::ifstream(out + "/generation_config.json"));
   CHECK(stops["eos_token_id"] ==
@@ -152,10 +152,10 @@ TEST_CASE("generate: a model of conversations ends where its turns do") {
   const RunResult reply = RunZeroplan("generate " + out + prompt);
   CAPTURE(reply.err);
   CHECK(reply.out.ends_with("assistant\nYo\n"));
-  CHECK(Lacks(reply.err, "30 tokens: the first"));
+  CHECK(Lacks(reply.err, wording::kTokensTheFirst));
   fs::remove(out + "/generation_config.json");
   const RunResult endless = RunZeroplan("generate " + out + prompt);
-  CHECK(Has(endless.err, "30 tokens: the first"));
+  CHECK(Has(endless.err, wording::kTokensTheFirst));
 
   // Data without turns leave the model's own.
   const RunResult plain =

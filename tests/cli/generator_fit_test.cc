@@ -8,6 +8,7 @@
 #include "cost_models/memory_walk.h"
 #include "tests/error_of.h"
 #include "tests/has.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -79,8 +80,7 @@ TEST_CASE("generator fit: a shorter context is proposed where 16 bit is not enou
             "; --context 256 fits with " + FormatBytes(shorter)));
   CHECK(Has(Says(Gpu(Dtype::kF32, shorter), 1024),
             "; --dtype bf16 --context 256 fits with " + FormatBytes(shorter)));
-  CHECK(Has(Says(Gpu(Dtype::kBF16, 1000), 1024),
-            "; no shorter --context fits; use a larger GPU, or --backend cpu"));
+  CHECK(Has(Says(Gpu(Dtype::kBF16, 1000), 1024), wording::kNoShorterFitsUseLarger));
 }
 
 TEST_CASE("generator fit: on the CPU it is the host's memory") {

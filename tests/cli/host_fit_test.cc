@@ -10,6 +10,7 @@
 #include "tests/error_of.h"
 #include "tests/has.h"
 #include "tests/tiny_model.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -73,7 +74,7 @@ TEST_CASE("host fit: exactly full fits; a byte less does not, and the message sa
   const std::string message = Says(setup, RunOptions(), kOptions, needs - 1);
   CHECK(message.starts_with("host memory short by 1 B: 2 ranks of this plan need " +
                             FormatBytes(needs)));
-  CHECK(Has(message, "--checkpointing selective fits with "));
+  CHECK(Has(message, wording::kSelectiveFitsWith));
 }
 
 TEST_CASE("host fit: proposals are lowered with the run's own options") {
@@ -96,15 +97,14 @@ TEST_CASE("host fit: proposals are lowered with the run's own options") {
 TEST_CASE("host fit: beside a plan or a config no option is proposed that they refuse") {
   const uint64_t needs = HostBytes(SmallSetup(), RunOptions());
   const std::string plan = Says(SmallSetup(), RunOptions(), kPlanOrigin, needs - 1);
-  CHECK(Has(plan, "; plan again with --checkpointing selective, which fits with "));
+  CHECK(Has(plan, wording::kPlanAgainWithSelectiveWhich));
   const std::string config = Says(SmallSetup(), RunOptions(), kConfig, needs - 1);
-  CHECK(Has(config, "; ds.json fits with "));
-  CHECK(Has(config, " if changed to stage 2, selective recompute and micro-batch 8"));
+  CHECK(Has(config, wording::kDsJsonFitsWith));
+  CHECK(Has(config, wording::kIfChangedToStageSelective));
   CHECK(Lacks(config, "--"));
-  CHECK(Has(Says(SmallSetup(), RunOptions(), kPlanOrigin, 1000),
-            "; no smaller choice fits; plan again for fewer ranks (--gpus)"));
-  CHECK(Has(Says(SmallSetup(), RunOptions(), kOptions, 1000),
-            "; no smaller choice fits; fewer ranks (--gpus)"));
+  CHECK(
+      Has(Says(SmallSetup(), RunOptions(), kPlanOrigin, 1000), wording::kNoSmallerChoiceFitsPlan));
+  CHECK(Has(Says(SmallSetup(), RunOptions(), kOptions, 1000), wording::kNoSmallerChoiceFitsFewer));
 }
 
 TEST_CASE("host fit: what goes to disk is given as options that train takes") {
@@ -145,7 +145,7 @@ TEST_CASE("host fit: of a run on GPUs the host holds what is offloaded, of its o
       ", the control group's limit of 9 GB (memory.max) leaves " + FormatBytes(needs - 1) +
           " free; "));
   CHECK(Has(says(kOptions), "; offload less (--offload-ratio)"));
-  CHECK(Has(says(kPlanOrigin), "; plan again with "));
+  CHECK(Has(says(kPlanOrigin), wording::kPlanAgainWith));
   CHECK(Lacks(says(kConfig), "--"));
 
   setup.recompute.offload = {OffloadDevice::kCpu};
@@ -153,10 +153,8 @@ TEST_CASE("host fit: of a run on GPUs the host holds what is offloaded, of its o
   const auto fix = [&](const ChoiceOrigin& origin) {
     return ErrorOf(ExitCode::kNothingFits, [&] { CheckOffloadFitsHost(more, origin, 3, {1}); });
   };
-  CHECK(Has(fix(kOptions),
-            "; offload activations of fewer layers (--offload-activation-layers), "
-            "or offload less (--offload-ratio) or to nvme, or use more hosts"));
-  CHECK(Has(fix(kConfig), "(_zeroplan.offload_activation_layers)"));
+  CHECK(Has(fix(kOptions), wording::kOffloadActivationsOfFewerLayers));
+  CHECK(Has(fix(kConfig), wording::kZeroplanOffloadActivationLayers));
   CHECK(Lacks(fix(kConfig), "--"));
 }
 

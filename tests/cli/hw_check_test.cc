@@ -16,6 +16,7 @@
 #include "tests/has.h"
 #include "tests/temp_dir.h"
 #include "tests/tiny_config.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -160,7 +161,7 @@ TEST_CASE("hw check sets predictions beside a run") {
     const RunResult result = RunZeroplan("hw check --hw hgx-h200 " + file + " " + file);
     CAPTURE(result.err);
     REQUIRE(result.exit_code == 0);
-    CHECK(Has(result.out, "| 2 x gpt2, 8 x 2 of 1024, bf16, "));
+    CHECK(Has(result.out, wording::kGptOfBf));
     CHECK(Has(result.out, " | 51.00 | "));
     CHECK(Has(result.out, " | 642510 | "));
     CHECK(Has(result.out, " | 12.00 | "));
@@ -203,7 +204,7 @@ TEST_CASE("hw check on a terminal prints a table that fits it, elsewhere Markdow
     CHECK(Has(run.text, "51.00"));  // the step, as measured
     CHECK(Has(run.text, "12.00"));  // memory in use
     CHECK(Has(run.text, "642510") == (columns > 44));
-    CHECK(Has(run.text, "Left out for want of room: ") == (columns < 80));
+    CHECK(Has(run.text, wording::kLeftOutForWantOf) == (columns < 80));
     std::string table;
     for (const std::string& line : run.screen.lines()) {
       if (line.starts_with("  1 ") || line.starts_with("  2 ")) table += line.substr(3) + "\n";

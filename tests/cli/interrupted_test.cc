@@ -20,6 +20,7 @@
 #include "tests/has.h"
 #include "tests/run_metrics.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -84,7 +85,7 @@ TEST_CASE("estimate --interruptions: table, CSV and JSON of every choice") {
       "--interruptions 1/6h --notice 30s --tokens 1B --gpu-hour-price 2";
   const RunResult table = RunZeroplan(ask);
   CHECK(table.exit_code == 0);
-  CHECK(Has(table.out, "Interrupted once in 6.00 h on average"));
+  CHECK(Has(table.out, wording::kInterruptedOnceInOnAverage));
   CHECK(Has(table.out, "lost% notice"));
   const Json json = Json::parse(RunZeroplan(ask + " --format json").out);
   for (const Json& choice : json["choices"]) {
@@ -93,7 +94,7 @@ TEST_CASE("estimate --interruptions: table, CSV and JSON of every choice") {
     CHECK(told["lost_share"] > 0);
   }
   const std::string csv = RunZeroplan(ask + " --format csv").out;
-  CHECK(Has(csv.substr(0, csv.find('\n')), "why_not,interruptions.interval_steps,"));
+  CHECK(Has(csv.substr(0, csv.find('\n')), wording::kWhyNotInterruptionsIntervalSteps));
   const std::string plain =
       RunZeroplan("estimate --model gpt2 --hw dgx-a100-80gb --format csv").out;
   CHECK(Lacks(plain, "interruptions"));
@@ -130,8 +131,7 @@ TEST_CASE("plan --for: what is written trains as long as was planned, on what wa
                                       " --out " + written);
     CAPTURE(run.err);
     REQUIRE(run.exit_code == 0);
-    CHECK(Has(Unwrapped(run.out), "so it ends after train's 100 steps: --tokens, or --data") ==
-          Lacks(asked, "--tokens"));
+    CHECK(Has(Unwrapped(run.out), wording::kSoItEndsAfterTrain) == Lacks(asked, "--tokens"));
     const std::string text = ReadWhole(written);
     const size_t at = text.find("zeroplan train --plan ");
     REQUIRE(at != std::string::npos);
@@ -208,8 +208,8 @@ TEST_CASE("train --save-every auto: the interval that its saves make best, and t
     CAPTURE(async);
     const std::string said = train(async, "--save " + work.path(async) + " --async-save " + async +
                                               " --save-every auto --interruptions 1/s");
-    CHECK(Has(said, "saves from here on: every "));
-    CHECK(Has(said, "an interruption is expected once in 1.00 s (--save-every auto)"));
+    CHECK(Has(said, wording::kSavesFromHereOnEvery));
+    CHECK(Has(said, wording::kAnInterruptionIsExpectedOnce));
     const std::vector<Json> saved = SavedEvents(work.path(async + ".jsonl"));
     REQUIRE(saved.size() >= 2);
     CHECK(saved.front()["step"] == SaveSchedule::kFirst);
@@ -268,7 +268,7 @@ TEST_CASE("train --save-every auto: the rate is the option's, or the plan's") {
     return RunZeroplan("train --backend cpu --threads 1 --steps 8 --plan " + file + " --data " +
                        SourcePath("LICENSE") + " --save-every auto --save " + more);
   };
-  CHECK(Has(planned(work.path("a")).err, "once in 2.00 h (--save-every auto)"));
+  CHECK(Has(planned(work.path("a")).err, wording::kOnceInAuto));
   CHECK(Has(planned(work.path("b") + " --interruptions 1/3h").err, "once in 3.00 h"));
   std::string edited = ReadWhole(file);
   edited.replace(edited.find("\"rate_per_hour\""), 15, "\"rate_per_week\"");
@@ -277,7 +277,7 @@ TEST_CASE("train --save-every auto: the rate is the option's, or the plan's") {
   CHECK_FALSE(ReadPlan(ReadWhole(file), file).interruption_rate);
   const RunResult none = planned(work.path("c"));
   CHECK(none.exit_code == 2);
-  CHECK(Has(none.err, "such as --interruptions 0.1/h, to train or to the plan"));
+  CHECK(Has(none.err, wording::kSuchAsToTrainOr));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "tests/paths.h"
 #include "tests/run_metrics.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -29,19 +30,15 @@ TEST_CASE("long sequences: beyond the model's positions where these are computed
   const RunResult beyond = RunZeroplan("estimate llama3.1-8b --seq-len 262144 --stage 3");
   CHECK(beyond.exit_code == 0);
   CHECK(Has(Unwrapped(beyond.out), "sequence 262144"));
-  CHECK(Has(Unwrapped(beyond.out),
-            "Positions: llama3.1-8b was made for sequences of up to 131072 tokens; --seq-len "
-            "262144 goes beyond"));
+  CHECK(Has(Unwrapped(beyond.out), wording::kPositionsLlamaWasMadeFor));
   CHECK(Lacks(RunZeroplan("estimate llama3.1-8b --seq-len 131072 --stage 3").out, "Positions"));
 
   const RunResult learned = RunZeroplan("estimate gpt2 --seq-len 2048");
   CHECK(learned.exit_code == 2);
-  CHECK(Has(learned.err,
-            "--seq-len: 2048 is not allowed: gpt2 has 1024 positions, which it "
-            "learns; use at most 1024"));
+  CHECK(Has(learned.err, wording::kIsNotAllowedGptHas));
   const RunResult slides = RunZeroplan("plan mistral-7b-v0.1 --seq-len 65536");
   CHECK(slides.exit_code == 2);
-  CHECK(Has(slides.err, "has a sliding window of 4096 tokens"));
+  CHECK(Has(slides.err, wording::kHasSlidingWindowOfTokens));
 }
 
 TEST_CASE("long sequences: the largest goes beyond the model's positions") {
@@ -54,10 +51,10 @@ TEST_CASE("long sequences: the largest goes beyond the model's positions") {
   const size_t at = text.find(mark);
   REQUIRE(at != std::string::npos);
   CHECK(std::stol(text.substr(at + mark.size())) > 2 * 131072);
-  CHECK(Has(text, " does not: closest is "));
-  CHECK(Has(text, "Positions: llama3.2-1b was made for sequences of up to 131072 tokens"));
+  CHECK(Has(text, wording::kDoesNotClosestIs));
+  CHECK(Has(text, wording::kPositionsLlamaWasMadeFor2));
   CHECK(Has(Unwrapped(RunZeroplan("plan mistral-7b-v0.1 --largest seq-len --gpus 8 --quick").out),
-            "Largest: --seq-len 4096 fits; more than the model's window is not planned."));
+            wording::kLargestFitsMoreThanThe));
 }
 
 TEST_CASE("long sequences: a run beyond them says so, and its model takes as many") {
@@ -74,7 +71,7 @@ TEST_CASE("long sequences: a run beyond them says so, and its model takes as man
   const RunResult longer = RunZeroplan(work.Train("--seq-len 96 --save " + work.path("longer"), 2));
   CAPTURE(longer.err);
   REQUIRE(longer.exit_code == 0);
-  CHECK(Has(longer.out + longer.err, "was made for sequences of up to 32 tokens; --seq-len 96"));
+  CHECK(Has(longer.out + longer.err, wording::kWasMadeForSequencesOf));
   CHECK(positions("longer") == 96);
   // From weights of the shorter one.
   const std::string data = " --threads 1 --steps 1 --data " + SourcePath("LICENSE");
@@ -93,7 +90,7 @@ TEST_CASE("sequences over GPUs: an estimate with a number of them") {
       "--offload-optimizer none --offload-param none --global-batch 4 ";
   const RunResult text = RunZeroplan(asked);
   CHECK(text.exit_code == 0);
-  CHECK(Has(text.out, "micro-batch 2 over 4 GPUs each, 1 micro-step a step: 4 sequences"));
+  CHECK(Has(text.out, wording::kMicroBatchOverGpusEach));
   CHECK(Has(text.out, "ZeRO seq opt"));
   CHECK(Has(text.out, "3    1/4 none"));
   const Json json = Json::parse(RunZeroplan(asked + "--format json").out);
@@ -126,10 +123,10 @@ TEST_CASE("sequences over GPUs: planned, written and read back") {
   // Nobody asks: few sequences are shared, and one that is too long is proposed to be.
   const RunResult few = RunZeroplan("plan " + shape + "--seq-len 32768 --global-batch 2");
   CHECK(few.exit_code == 0);
-  CHECK(Has(Unwrapped(few.out), "which are more than the 2 sequences of a step"));
+  CHECK(Has(Unwrapped(few.out), wording::kWhichAreMoreThanThe));
   const RunResult none = RunZeroplan("plan " + shape + "--seq-len 1048576 --micro-batch 1");
   CHECK(none.exit_code == 3);
-  CHECK(Has(none.err, "smallest change that fits: --sequence-ranks 8"));
+  CHECK(Has(none.err, wording::kSmallestChangeThatFits));
   // As a config, which stays what it is.
   const RunResult out =
       RunZeroplan("plan " + shape + "--seq-len 32768 --runtime zeroplan --sequence-ranks 2 --out " +
@@ -140,11 +137,11 @@ TEST_CASE("sequences over GPUs: planned, written and read back") {
   const RunResult again =
       RunZeroplan("plan " + shape + "--seq-len 32768 --config " + dir.path("ds.json"));
   CHECK(again.exit_code == 0);
-  CHECK(Has(Unwrapped(again.out), "sequences over 2 GPUs"));
+  CHECK(Has(Unwrapped(again.out), wording::kSequencesOverGpus));
   const RunResult both =
       RunZeroplan("plan " + shape + "--sequence-ranks 4 --config " + dir.path("ds.json"));
   CHECK(both.exit_code == 2);
-  CHECK(Has(both.err, "--sequence-ranks: 4 is not allowed with --config"));
+  CHECK(Has(both.err, wording::kIsNotAllowedWith));
 }
 
 TEST_CASE("sequences over GPUs: train takes the option, and trains what one rank does") {

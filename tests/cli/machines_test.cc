@@ -7,6 +7,7 @@
 #include "tests/cli/run_binary.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -43,7 +44,7 @@ TEST_CASE("machines: the answer, its time and its price hold when they are typed
     CHECK(machine.at("rented_gpus") == 8);
     CHECK(machine.at("gpu_hour_price").at("rented_by") == "node");
   }
-  CHECK(Has(page, "Rented by the node, all its GPUs are paid for: p4d-24xlarge"));
+  CHECK(Has(page, wording::kRentedByTheNodeAll));
 }
 
 TEST_CASE("machines: an interrupted run takes what a plan of the machine expects") {
@@ -74,10 +75,10 @@ TEST_CASE("machines: nothing within the limits ends with 3 and says what is clos
   const RunResult late =
       RunZeroplan("plan --model gpt2-xl --hw t4,l4 --gpus 1 --tokens 10B --deadline 1h --budget 2");
   CHECK(late.exit_code == 3);
-  CHECK(Has(late.err, "nothing is within the limits: the fastest, l4 with 1 GPU, takes"));
+  CHECK(Has(late.err, wording::kNothingIsWithinTheLimits));
   CHECK(Has(late.err, "the cheapest, "));
   CHECK(Has(late.out, "h late"));
-  CHECK(Has(Unwrapped(late.out), "a wider terminal and --format json have all"));
+  CHECK(Has(Unwrapped(late.out), wording::kWiderTerminalAndJsonHave));
   // In hours, as the table has it.
   const std::string takes = late.err.substr(late.err.find(" takes ") + 7);
   CHECK(Has(late.out, takes.substr(0, takes.find(' '))));
@@ -85,8 +86,8 @@ TEST_CASE("machines: nothing within the limits ends with 3 and says what is clos
   // Where nothing fits the table's place says what is short.
   const RunResult small = RunZeroplan("plan --model llama3.1-70b --hw t4,l4 --gpus 1");
   CHECK(small.exit_code == 3);
-  CHECK(Has(Unwrapped(small.out), "Not here: t4 with 1 GPU"));
-  CHECK(Has(small.err, "nothing fits any of these machines"));
+  CHECK(Has(Unwrapped(small.out), wording::kNotHereWithGpu));
+  CHECK(Has(small.err, wording::kNothingFitsAnyOfThese));
 }
 
 TEST_CASE("machines: one machine is compared over its GPUs; what writes one plan is refused") {
@@ -97,9 +98,9 @@ TEST_CASE("machines: one machine is compared over its GPUs; what writes one plan
   INFO(run.err);
   REQUIRE(run.exit_code == 0);
   CHECK(Has(run.out, "on 4 machines"));
-  CHECK(Has(Unwrapped(run.out), "Least energy: dgx-a100-40gb with"));
+  CHECK(Has(Unwrapped(run.out), wording::kLeastEnergyDgxGbWith));
   const std::string page = ReadWhole(report);
-  CHECK(Has(page, "Price against time"));
+  CHECK(Has(page, wording::kPriceAgainstTime));
   CHECK(Has(page, "8 x dgx-a100-40gb"));
   CHECK(Has(page, " min"));  // not in thousands of seconds
 

@@ -14,6 +14,7 @@
 #include "tests/cli/run_binary.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -99,7 +100,7 @@ TEST_CASE("manual: a page for each command, with what its help shows") {
       CHECK(Has(page, bold));
       ++options;
     }
-    CHECK(Has(page, ".SH \"EXIT STATUS\"\n0 done"));
+    CHECK(Has(page, wording::kShExitStatusDone));
   }
   CHECK(options > 150);  // an empty scan would pass everything
   for (const char* page : {"zeroplan", "zeroplan-train", "zeroplan-hw-measure"}) {
@@ -111,10 +112,10 @@ TEST_CASE("manual: a page for each command, with what its help shows") {
 TEST_CASE("manual: a page is printed by name, one that is not there is refused") {
   const RunResult page = RunZeroplan("man hw list");
   CHECK(page.exit_code == 0);
-  CHECK(Has(page.out, ".TH ZEROPLAN\\-HW\\-LIST 1"));
+  CHECK(Has(page.out, wording::kThZeroplanHwList));
   const RunResult none = RunZeroplan("man hw lists");
   CHECK(none.exit_code == 2);
-  CHECK(Has(none.err, "there is no command zeroplan-hw-lists"));
+  CHECK(Has(none.err, wording::kThereIsNoCommandZeroplan));
   CHECK(RunZeroplan("completion csh").exit_code == 2);
 }
 
@@ -129,8 +130,8 @@ TEST_CASE("manual: readers of pages find nothing to complain about") {
   if (Installed("man")) {
     const std::string shown =
         Output("MANWIDTH=80 LC_ALL=C.UTF-8 man -l " + written.folder + "/man1/zeroplan-plan.1");
-    CHECK(Has(shown, "zeroplan plan [OPTIONS]"));
-    CHECK(Has(shown, "--offload-optimizer none|cpu|nvme|all"));
+    CHECK(Has(shown, wording::kZeroplanPlanOptions));
+    CHECK(Has(shown, wording::kNoneCpuNvmeAll));
   }
 }
 
@@ -143,7 +144,7 @@ TEST_CASE("manual: text stays what it is") {
                       .type = "FILE",
                       .help = ".TH is no request, 'nor' this; C:\\new -x ~/a `b`"}};
   const std::string page = ManPage({&program}, "");
-  CHECK(Has(page, "\\&.TH is no request, \\(aqnor\\(aq this; C:\\enew \\-x \\(ti/a \\(gab\\(ga\n"));
+  CHECK(Has(page, wording::kThIsNoRequestAqnor));
   // In each shell's own quotes.
   program.options[0].help = "it's a \\ $(touch x) [1]: two";
   CHECK(Has(Completion(program, Shell::kZsh), R"('--odd:it'\''s a \ $(touch x) [1]: two')"));

@@ -13,6 +13,7 @@
 #include "machine/detect.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -47,8 +48,8 @@ TEST_CASE("a part that failed is named, and the profile has the base's figures i
   m.failed = {{"gemm", "no algorithm"}, {"pcie", "cannot page-lock"}};
   const std::string error = ErrorOf(file, base, m);
   CAPTURE(error);
-  CHECK(Has(error, "gemm: no algorithm"));
-  CHECK(Has(error, "pcie: cannot page-lock"));
+  CHECK(Has(error, wording::kGemmNoAlgorithm));
+  CHECK(Has(error, wording::kPcieCannotPageLock));
   CHECK(Has(error, "hgx-h200"));
   CHECK(Has(error, "--only gemm,pcie --base " + file));
   const HardwareProfile read = LoadProfile(file);
@@ -62,11 +63,11 @@ TEST_CASE("no profile where nothing was measured, or nothing stands in") {
   const std::string file = folder.path() + "/mine.json";
   MachineMeasurement m = HostOnly();
   m.failed = {{"runtime", "out of memory"}};
-  CHECK(Has(ErrorOf(file, std::nullopt, m), "runtime: out of memory"));
+  CHECK(Has(ErrorOf(file, std::nullopt, m), wording::kRuntimeOutOfMemory));
   m.measured.clear();
   const std::string error = ErrorOf(file, LoadProfile("hgx-h200"), m);
-  CHECK(Has(error, "nothing could be measured"));
-  CHECK(Has(error, "runtime: out of memory"));
+  CHECK(Has(error, wording::kNothingCouldBeMeasured));
+  CHECK(Has(error, wording::kRuntimeOutOfMemory));
   CHECK_FALSE(std::filesystem::exists(file));
 }
 
@@ -78,7 +79,7 @@ TEST_CASE("a profile that contradicts itself is kept under another name") {
   m.failed = {{"pcie", "cannot page-lock"}};
   const std::string error = ErrorOf(file, LoadProfile("hgx-h200"), m);
   CHECK(Has(error, file + ".rejected"));
-  CHECK(Has(error, "cannot page-lock"));
+  CHECK(Has(error, wording::kCannotPageLock));
   CHECK_FALSE(std::filesystem::exists(file));
   CHECK(std::filesystem::exists(file + ".rejected"));
 }

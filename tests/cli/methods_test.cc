@@ -12,6 +12,7 @@
 #include "tests/cli/run_binary.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -258,9 +259,9 @@ TEST_CASE("methods: what would fit where nothing does, typed back") {
   const RunResult none =
       RunZeroplan(model.Plan({{"--gpu-memory", "1300MB"}}, "--method lora,qlora"));
   CHECK(none.exit_code == 3);
-  CHECK(Has(none.out, "LoRA: nothing fits. "));
+  CHECK(Has(none.out, wording::kLoraNothingFits));
   CHECK(Has(none.out, "It fits from "));
-  CHECK(Has(none.err, "nothing fits by any of these methods"));
+  CHECK(Has(none.err, wording::kNothingFitsByAnyOf));
 }
 
 TEST_CASE("methods: a model with weights is compared unless something asks for one method") {
@@ -344,7 +345,7 @@ TEST_CASE("methods: a list is read, and what does not go with it is refused at o
   refused("--method all --lora-targets nothing", "nothing is no linear of the model's layers");
   const RunResult estimate = RunZeroplan("estimate gpt2 --method full,lora");
   CHECK(estimate.exit_code == 2);
-  CHECK(Has(estimate.err, "--method: full,lora is not allowed; use full, lora, qlora"));
+  CHECK(Has(estimate.err, wording::kFullLoraIsNotAllowed));
 }
 
 TEST_CASE("methods: another runtime's are compared by its own memory and time") {
@@ -353,8 +354,8 @@ TEST_CASE("methods: another runtime's are compared by its own memory and time") 
       "--method full,lora,qlora ";
   const RunResult run = RunZeroplan(question);
   CHECK(run.exit_code == 0);
-  CHECK(Has(run.out, "under ddp of PyTorch 2.11, transformers' code"));
-  CHECK(Has(run.out, "Full tuning: nothing fits."));
+  CHECK(Has(run.out, wording::kUnderDdpOfPytorchTransformers));
+  CHECK(Has(run.out, wording::kFullTuningNothingFits));
   CHECK(Has(run.out, "Answer: QLoRA"));
   const auto all = nlohmann::json::parse(RunZeroplan(question + "--quick --format json").out);
   CHECK(all.at("runtime") == "ddp of PyTorch 2.11");

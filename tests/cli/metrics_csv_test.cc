@@ -13,6 +13,7 @@
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"
 #include "tests/run_metrics.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -75,7 +76,7 @@ TEST_CASE("train --metrics FILE.csv goes on after a run that was cut off") {
     const RunResult again = RunZeroplan(work.Train(options + " --resume", steps += 2));
     CAPTURE(again.err);
     REQUIRE(again.exit_code == 0);
-    CHECK(Has(again.err, "half a line at its end"));
+    CHECK(Has(again.err, wording::kHalfLineAtItsEnd));
     const std::string now = ReadWhole(csv);
     CHECK(now.starts_with(before.substr(0, last)));
     const std::vector<std::string> added = Split(now.substr(last), '\n');

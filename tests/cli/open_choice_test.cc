@@ -19,6 +19,7 @@
 #include "tests/cli/train_workspace.h"
 #include "tests/error_of.h"
 #include "tests/has.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -130,7 +131,7 @@ TEST_CASE("open choice: where nothing fits, the smallest change is named, exit c
     FAIL("fits");
   } catch (const Error& error) {
     CHECK(error.code() == ExitCode::kNothingFits);
-    CHECK(Has(error.what(), "smallest change that fits"));
+    CHECK(Has(error.what(), wording::kSmallestChangeThatFits2));
   }
 }
 
@@ -151,9 +152,8 @@ TEST_CASE("open choice: a config is obeyed, what it leaves open is chosen, its c
   CHECK(setup.zero.offload_optimizer.device == OffloadDevice::kCpu);
   CHECK(setup.batch.global_batch() == 64);
   CHECK(setup.optimizer.lr == 0.004);
-  CHECK(Has(train.notes, "What the config costs: its choice reaches"));
-  CHECK(Has(train.notes,
-            "'zeroplan plan' with --global-batch 64 in place of --config finds one as fast."));
+  CHECK(Has(train.notes, wording::kWhatTheConfigCostsIts));
+  CHECK(Has(train.notes, wording::kZeroplanPlanWithInPlace));
   // plan and estimate say it, too; of a config that costs nothing they say nothing.
   for (const char* asks : {"plan", "estimate"}) {
     const std::string arguments =
@@ -161,7 +161,7 @@ TEST_CASE("open choice: a config is obeyed, what it leaves open is chosen, its c
     const RunResult run = RunZeroplan(arguments);
     CAPTURE(run.err);
     CHECK(run.exit_code == 0);
-    CHECK(Has(run.out, "What the config costs: its choice"));  // wherever its lines break
+    CHECK(Has(run.out, wording::kWhatTheConfigCostsIts2));  // wherever its lines break
   }
   std::ofstream(file) << R"({"train_batch_size": 64, "bf16": {"enabled": true},
     "zero_optimization": {"stage": 1}})";
@@ -175,7 +175,7 @@ TEST_CASE("open choice: of GPUs that are not known nothing is planned, and a lin
   Say<int64_t>(command.common.settings.seq_len, 128);
   const Resolved train = Resolve(command);
   CHECK(train.work.setup.batch.global_batch() == 1);
-  CHECK(Has(train.notes, "Choice: the GPUs here are not known"));
+  CHECK(Has(train.notes, wording::kChoiceTheGpusHereAre));
 }
 
 // Two ranks, one after the other: the first one's texts are kept for the second.
@@ -249,7 +249,7 @@ TEST_CASE("open choice: a resume keeps the run's, unless it is told otherwise") 
   Say(command.common.cluster.gpus, 2);
   const Resolved same = Resolve(command);
   CAPTURE(same.notes);
-  CHECK(Has(same.notes, "as in the run to resume"));
+  CHECK(Has(same.notes, wording::kAsInTheRunTo));
   CHECK(same.work.setup.zero.stage == 1);
   CHECK(same.work.setup.batch == BatchSpec{4, 3, 2, 32});
   CHECK(same.work.setup.recompute == kSelectiveRecompute);

@@ -13,6 +13,7 @@
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"
 #include "tests/run_metrics.h"
+#include "tests/wordings/cli.h"
 #include "text/files/token_file.h"
 
 namespace zeroplan {
@@ -59,10 +60,10 @@ TEST_CASE("train --packing: conversations are packed by default, texts are a str
     return result.err;
   };
   const std::string packed = run(chats, "--gpus 2 --stage 3");
-  CHECK(Has(packed, "Packing: documents, as the data is conversations"));
+  CHECK(Has(packed, wording::kPackingDocumentsAsTheData));
   CHECK(Has(packed, "--packing documents: "));
-  CHECK(Has(packed, "% of their positions padding"));
-  CHECK(Has(packed, "tokens are left out"));
+  CHECK(Has(packed, wording::kOfTheirPositionsPadding));
+  CHECK(Has(packed, wording::kTokensAreLeftOut));
   CHECK(Has(run(chats, "--packing off"), "--packing off: "));
   CHECK(Lacks(run(chats, "--packing stream"), "--packing"));
   CHECK(Lacks(run(texts, ""), "acking"));
@@ -101,7 +102,7 @@ TEST_CASE("train --packing: what the backend or the plan cannot have is refused 
   CHECK(Has(ran.err, "--packing documents: "));
   const RunResult padded = RunZeroplan(common + plain);
   CHECK(padded.exit_code == 0);
-  CHECK(Has(padded.err, "was planned without --packing documents"));
+  CHECK(Has(padded.err, wording::kWasPlannedWithoutDocuments));
   CHECK(Has(padded.err, "--packing off: "));
 }
 

@@ -19,6 +19,7 @@
 #include "tests/planner/plan_fixture.h"
 #include "tests/run_metrics.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -80,8 +81,8 @@ TEST_CASE("a plan carries the run: weights, tokenizer and a rate for them") {
   REQUIRE(run.exit_code == 0);
   CHECK(Has(run.err, "weights: read from " + folder.path("model")));
   CHECK(Lacks(run.err, "differs"));  // planned against touched bytes
-  CHECK(Has(run.err, "Learning rate: 2e-05, as the run starts from the weights in"));
-  CHECK(Lacks(run.err, "bytes are tokens"));
+  CHECK(Has(run.err, wording::kLearningRateAsTheRun));
+  CHECK(Lacks(run.err, wording::kBytesAreTokens));
   CHECK(ReadWhole(out + "/tokenizer.json") == ReadWhole(folder.path("model/tokenizer.json")));
   // The same as the folder by its name.
   const std::string control = folder.path("control.jsonl");
@@ -103,7 +104,7 @@ TEST_CASE("a plan carries the run: weights, tokenizer and a rate for them") {
   const RunResult fresh = folder.Train("--steps 1 --fresh-weights");
   CHECK(Has(fresh.err, "weights: fresh"));
   CHECK(Has(fresh.err, "lr 1.00e-03"));
-  CHECK(Has(fresh.err, "differs: saves were planned, none was made"));
+  CHECK(Has(fresh.err, wording::kDiffersSavesWerePlannedNone));
 }
 
 TEST_CASE("a plan carries the run: a folder that is gone is named, and --model says where it is") {
@@ -145,9 +146,9 @@ TEST_CASE("a plan carries the run: a machine that differs is said, in its GPU, m
   HardwareProfile here = LoadProfile(std::string(kDefaultProfile));
   CHECK(MachineDiffers(plan, here, 2).empty());
   CHECK(MachineDiffers(plan, here, 0).empty());  // how many there are is not known
-  CHECK(Has(MachineDiffers(plan, here, 8), "p.json was made for 2 x NVIDIA H200 SXM with 80.0 GB"));
+  CHECK(Has(MachineDiffers(plan, here, 8), wording::kJsonWasMadeForNvidia));
   here.gpu.usable_memory.value = 40e9;
-  CHECK(Has(MachineDiffers(plan, here, 2), "here are 2 x NVIDIA H200 SXM with 40.0 GB"));
+  CHECK(Has(MachineDiffers(plan, here, 2), wording::kHereAreNvidiaSxmWith));
   here = LoadProfile("dgx-a100-80gb");
   plan.cluster.gpu_capacity_bytes = 1'000'000'000;
   CHECK(Has(MachineDiffers(plan, here, 2), here.gpu.name));

@@ -12,6 +12,7 @@
 #include "tests/cli/run_binary.h"
 #include "tests/has.h"
 #include "tests/run_metrics.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -55,7 +56,7 @@ TEST_CASE("plan --data: what is said before a run is what train then does") {
     }
     CHECK(plan["steps"] == steps);
     CHECK(all["run"]["steps"] == steps);
-    CHECK(Has(planned.out, "Training on 2 epochs ("));
+    CHECK(Has(planned.out, wording::kTrainingOnEpochs));
     CHECK(Has(run.err, std::to_string(steps) + " steps are "));
     CHECK(plan["seq_len"] == 64);
     CHECK(plan["packing"] == (packing.empty() ? "documents" : packing.substr(11)));
@@ -77,7 +78,7 @@ TEST_CASE("plan --data: all that count, and the same of a plan that train runs")
   CAPTURE(planned.err);
   REQUIRE(planned.exit_code == 0);
   // Nothing is masked: texts, a stream.
-  CHECK(Lacks(DataLine(planned.out), "count in the loss"));
+  CHECK(Lacks(DataLine(planned.out), wording::kCountInTheLoss));
   const RunResult run = chats.Run(
       "train --backend cpu --threads 1 --steps 1 --train-on all --plan " + file + ' ' + asked);
   CAPTURE(run.err);
@@ -100,31 +101,30 @@ TEST_CASE("plan --data for another program: the longest micro-batch, and a probe
   CAPTURE(trainer.err);
   REQUIRE(trainer.exit_code == 0);
   const std::string page = Unwrapped(trainer.out);
-  CHECK(Has(page, "One document a sequence: 90 sequences an epoch, of at most 64 tokens"));
-  CHECK(Has(page, "a micro-batch has at most 4 x 64 tokens, and 4 x "));
-  CHECK(Has(page, "memory is planned for 4 x 64"));
-  CHECK(Has(page, "two steps of the longest sample alone, in micro-batches of 4 x 64 tokens."));
-  CHECK(Has(trainer.out,
-            "    trainer.train_dataset = torch.utils.data.Subset(rows, [longest] * 16)\n"));
-  CHECK(Has(trainer.out, "    PROBE=1 torchrun --nproc_per_node 2 train.py"));
+  CHECK(Has(page, wording::kOneDocumentSequenceSequencesAn));
+  CHECK(Has(page, wording::kMicroBatchHasAtMost));
+  CHECK(Has(page, wording::kMemoryIsPlannedFor));
+  CHECK(Has(page, wording::kTwoStepsOfTheLongest));
+  CHECK(Has(trainer.out, wording::kTrainerTrainDatasetTorchUtils));
+  CHECK(Has(trainer.out, wording::kProbeTorchrunTrainPy));
   CHECK(Has(trainer.out, "--max_steps 2 \\\n      --save_strategy no\n"));
   // Sequences that are longer than all: no batch is as large as one that is planned.
   const RunResult longer = chats.Run(plan + ".json --for hf-trainer");
   CHECK(longer.exit_code == 0);
-  CHECK(Has(Unwrapped(longer.out), "memory is planned for 4 x 512"));
-  CHECK(Lacks(Unwrapped(longer.out), "at most 4 x 512 tokens"));
+  CHECK(Has(Unwrapped(longer.out), wording::kMemoryIsPlannedFor2));
+  CHECK(Lacks(Unwrapped(longer.out), wording::kAtMostTokens));
 
   const RunResult accelerate = chats.Run(plan + ".yaml --for accelerate" + cut);
   CAPTURE(accelerate.err);
   REQUIRE(accelerate.exit_code == 0);
-  CHECK(Has(accelerate.out, "dataset = torch.utils.data.Subset(rows, [longest] * 16)\n"));
-  CHECK(Has(accelerate.out, "    PROBE=1 accelerate launch "));
+  CHECK(Has(accelerate.out, wording::kDatasetTorchUtilsDataSubset));
+  CHECK(Has(accelerate.out, wording::kProbeAccelerateLaunch));
   // torchtitan joins documents and cuts them: no batch is larger than another.
   const std::string titan = plan + ".toml --for torchtitan" + cut;
   const RunResult joined = chats.Run(titan);
   CAPTURE(joined.err);
   CHECK(joined.exit_code == 0);
-  CHECK(Has(Unwrapped(joined.out), "Every micro-batch is 4 x 64 tokens"));
+  CHECK(Has(Unwrapped(joined.out), wording::kEveryMicroBatchIsTokens));
   CHECK(Lacks(joined.out, "PROBE"));
   CHECK(chats.Run(titan + " --packing off").exit_code == 2);
   // Where the question has no data nothing is probed.
@@ -142,7 +142,7 @@ TEST_CASE("plan --data: machines that are compared pack as a plan of each does")
   const RunResult all = chats.Run(asked + "l40s,dgx-h100");  // of which one packs conversations
   CAPTURE(all.err);
   REQUIRE(all.exit_code == 0);
-  CHECK(Has(all.out, "Packing: documents where a machine's attention takes them, else off"));
+  CHECK(Has(all.out, wording::kPackingDocumentsWhereMachineAttention));
   const std::string read = "The first record";  // is said once: so often it was read
   CHECK(Has(all.err, read));
   CHECK(all.err.find(read) == all.err.rfind(read));
@@ -167,10 +167,8 @@ TEST_CASE(
                                              " --plan-out " + chats.path("plan.json")));
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
-  CHECK(Has(ReadWhole(written),
-            "zeroplan train --plan /plan/plan.json --model model --data data --epochs 2.5 "
-            "--packing documents --skip-bad 1 --truncate --save out "));
-  CHECK(Has(Unwrapped(run.out), "the data as `data` and the model's folder as `model`"));
+  CHECK(Has(ReadWhole(written), wording::kZeroplanTrainPlanPlanJson));
+  CHECK(Has(Unwrapped(run.out), wording::kTheDataAsDataAnd));
   CHECK(Lacks(run.out, "cp -rL"));
 
   // Adapters are the plan's, whatever the folder has.
@@ -210,7 +208,7 @@ TEST_CASE("plan --data: conversations are not packed where a GPU's attention wou
   const RunResult run = chats.Run(asked);
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
-  CHECK(Has(Unwrapped(run.out), "Packing: off, one conversation a sequence, padded, as "));
+  CHECK(Has(Unwrapped(run.out), wording::kPackingOffOneConversationSequence));
   CHECK(Has(DataLine(run.out), "--packing off: "));
   CHECK(Has(Unwrapped(run.out), ", --packing off"));
 }
@@ -229,8 +227,8 @@ TEST_CASE("estimate --data: the same facts, of every choice") {
   REQUIRE(as_json.exit_code == 0);
   REQUIRE(planned.exit_code == 0);
   CHECK(Has(DataLine(text.out), "90 documents, "));
-  CHECK(Has(Unwrapped(text.out), "Every batch takes the memory and time that are planned"));
-  CHECK(Has(text.out, "Training on 2 epochs ("));
+  CHECK(Has(Unwrapped(text.out), wording::kEveryBatchTakesTheMemory));
+  CHECK(Has(text.out, wording::kTrainingOnEpochs));
   CHECK(Has(Unwrapped(text.out), "--packing documents"));
   const Json estimate = Json::parse(as_json.out), plan = Json::parse(planned.out);
   CHECK(estimate["data"] == plan["data"]);
@@ -242,8 +240,8 @@ TEST_CASE("estimate --data: the same facts, of every choice") {
   const RunResult other = chats.Run("estimate --runtime deepspeed" + shared);
   CAPTURE(other.err);
   REQUIRE(other.exit_code == 0);
-  CHECK(Has(DataLine(other.out), "One document a sequence: 90 sequences an epoch"));
-  CHECK(Has(Unwrapped(other.out), "a micro-batch has at most 2 x 64 tokens"));
+  CHECK(Has(DataLine(other.out), wording::kOneDocumentSequenceSequencesAn2));
+  CHECK(Has(Unwrapped(other.out), wording::kMicroBatchHasAtMost2));
   for (const std::string wrong : {" --tokens 1B", " --truncate --packing stream"}) {
     const RunResult run = chats.Run("estimate" + shared + wrong);
     CHECK(run.exit_code == 2);

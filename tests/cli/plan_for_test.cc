@@ -7,6 +7,7 @@
 #include "tests/cli/run_binary.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -44,13 +45,13 @@ TEST_CASE("plan --for hf-trainer: the config and its arguments") {
     CAPTURE(argument);
     CHECK(Has(run.out, std::string("      ") + argument));
   }
-  CHECK(Has(run.out, "No config says adam_beta1, adam_beta2, adam_epsilon, max_grad_norm:"));
+  CHECK(Has(run.out, wording::kNoConfigSaysAdamBeta));
   // It is read again, as what it is.
   const RunResult check = RunZeroplan("config check " + out + " --gpus 8 --model llama3.2-1b");
   CAPTURE(check.err);
   CHECK(check.exit_code == 0);
-  CHECK(Has(check.out, "zero_optimization.stage"));
-  CHECK(Has(check.out, "the config was chosen for deepspeed 0.19.6"));
+  CHECK(Has(check.out, wording::kZeroOptimizationStage));
+  CHECK(Has(check.out, wording::kTheConfigWasChosenFor));
 }
 
 TEST_CASE("plan --out: a config full of other sections keeps them all, and config check takes it") {
@@ -89,7 +90,7 @@ TEST_CASE("plan --out: a config full of other sections keeps them all, and confi
     const RunResult check = RunZeroplan("config check " + out + " --gpus 8 --model llama3.2-1b");
     CAPTURE(check.err);
     CHECK(check.exit_code == 0);
-    CHECK(Has(check.out, "train_batch_size"));
+    CHECK(Has(check.out, wording::kTrainBatchSize));
     // Written once more it is the same: nothing is left to choose.
     const std::string again = folder.path("again.json");
     REQUIRE(RunZeroplan(kPlan + ("--config " + out + " --runtime ") + runtime + " --out " + again)
@@ -117,9 +118,9 @@ TEST_CASE("plan --for accelerate: with DeepSpeed two files, with FSDP2 one") {
       kPlan + ("--runtime fsdp2 --stage 3 --compile layers --for accelerate --out " + sharded));
   REQUIRE(fsdp2.exit_code == 0);
   const std::string text = ReadWhole(sharded);
-  CHECK(Has(text, "distributed_type: FSDP\nmixed_precision: \"bf16\"\n"));
-  CHECK(Has(text, "  fsdp_reshard_after_forward: true\n"));
-  CHECK(Has(text, "  dynamo_use_regional_compilation: true\n"));
+  CHECK(Has(text, wording::kDistributedTypeFsdpMixedPrecision));
+  CHECK(Has(text, wording::kFsdpReshardAfterForwardTrue));
+  CHECK(Has(text, wording::kDynamoUseRegionalCompilationTrue));
   CHECK_FALSE(std::filesystem::exists(folder.path("fsdp.deepspeed.json")));
 }
 
@@ -135,9 +136,9 @@ TEST_CASE("plan --for torchtitan: FSDP2, reduced in fp32") {
   const Json report = Json::parse(run.out);
   CHECK(report["runtime"] == "fsdp2 of PyTorch 2.11");
   const std::string text = ReadWhole(toml);
-  CHECK(Has(text, "name = \"llama3\"\nflavor = \"8B\"\n"));
-  CHECK(Has(text, "fsdp_reshard_after_forward = \"always\"\n"));
-  CHECK(Has(text, "data_parallel_shard_degree = 8\n"));
+  CHECK(Has(text, wording::kNameLlamaFlavor));
+  CHECK(Has(text, wording::kFsdpReshardAfterForwardAlways));
+  CHECK(Has(text, wording::kDataParallelShardDegree));
   // stdout is the report's alone.
   CHECK(Has(run.err, "torchrun --nproc_per_node 8 -m torchtitan.train --job.config_file " + toml));
   // It reduces in fp32, so the plan does, and its own code is meant.
@@ -194,7 +195,7 @@ TEST_CASE("plan --for: what it refuses names the option and the fix, before any 
   const RunResult one = RunZeroplan("plan --model llama3.2-1b --gpus 1 --for torchtitan --out " +
                                     folder.path("x.toml"));
   CHECK(one.exit_code == 2);
-  CHECK(Has(one.err, "one GPU (it shards on two or more)"));
+  CHECK(Has(one.err, wording::kOneGpuItShardsOn));
   CHECK(std::filesystem::is_empty(folder.path("")));
 }
 

@@ -8,6 +8,7 @@
 #include "tests/cli/run_binary.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -45,9 +46,9 @@ TEST_CASE("plan --allow fp8: taken where it is faster, and named wherever the ch
   CHECK(plain["stages"][0]["choice"]["matmul_dtype"] == "bf16");
   CHECK(plain["stages"][0]["choice"]["fp8_recipe"].is_null());
   const RunResult text = RunZeroplan(quick + "--allow fp8,fp8-blocks");
-  CHECK(Has(text.out, "bf16, FP8 products"));
+  CHECK(Has(text.out, wording::kBfFpProducts));
   CHECK(Has(text.out, "matmul"));
-  CHECK(Has(WordsIn(text.out), "FP8: its cost in accuracy is not measured here") ==
+  CHECK(Has(WordsIn(text.out), wording::kFpItsCostInAccuracy) ==
         !Has(WordsIn(text.out), "validation loss"));
   CHECK_FALSE(Has(RunZeroplan(quick).out, "matmul"));
 }
@@ -88,7 +89,7 @@ TEST_CASE("plan --allow fp8: where nothing fits, what is offered can be typed") 
   CAPTURE(words);
   CHECK(by_config.exit_code == 3);
   CHECK(Has(words, R"(_zeroplan {"fp8":{"enabled":true)"));
-  CHECK(Has(words, "; and without --allow fp8 "));
+  CHECK(Has(words, wording::kAndWithoutFp));
   config(R"(, "offload_optimizer": {"device": "cpu", "pin_memory": true})",
          R"(, "_zeroplan": {"fp8": {"enabled": true}})");
   CHECK(RunZeroplan(asked + "--config " + file).exit_code == 0);
@@ -128,7 +129,7 @@ TEST_CASE("plan: what FP8 would bring is said unasked, and holds when typed back
     const size_t at = words.find(said);
     REQUIRE(at != std::string::npos);
     CHECK(Has(words, "Products are in bf16; " + said));
-    CHECK(Has(words.substr(at, 400), "not measured here") !=
+    CHECK(Has(words.substr(at, 400), wording::kNotMeasuredHere) !=
           Has(words.substr(at, 400), "validation loss"));
     const double times = std::stod(words.substr(at + said.size()));
     CHECK(times >= 1.03);

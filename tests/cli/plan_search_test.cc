@@ -14,6 +14,7 @@
 #include "tests/paths.h"
 #include "tests/planner/plan_fixture.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -56,11 +57,11 @@ TEST_CASE("plan: 10B on one 32 GB GPU fits with the optimizer on the host, and s
   CHECK((chosen[14] == '2' || chosen[14] == '3'));
   CHECK((chosen.find("optimizer on cpu") != std::string::npos ||
          chosen.find("optimizer and parameters on cpu") != std::string::npos));
-  CHECK(Has(text, "Stage 0 does not fit"));
-  CHECK(Has(text, "Stage 1 does not fit"));
-  CHECK(Has(text, "GPU memory short by"));
+  CHECK(Has(text, wording::kStageDoesNotFit));
+  CHECK(Has(text, wording::kStageDoesNotFit2));
+  CHECK(Has(text, wording::kGpuMemoryShortBy));
   CHECK(Has(text, "% slower: "));
-  CHECK(Has(text, " of 32.0 GB a GPU"));
+  CHECK(Has(text, wording::kOfGbGpu));
   std::istringstream lines(run.out);
   for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 100);
 }
@@ -71,16 +72,12 @@ TEST_CASE("plan opens with the machine and a table, and leaves zeros out") {
       "llama3.1-8b: 8.03B parameters, sequence 4096, bf16\n"
       "1 x NVIDIA GeForce RTX 4090, one node, 25.3 GB (23.6 GiB) a GPU, 137 GB of host memory a "
       "node\n\n"));
-  CHECK(Has(run.out, "ZeRO opt  param recomp  batch  tok/s    step +-%  GB/GPU GB/host why not"));
+  CHECK(Has(run.out, wording::kZeroOptParamRecompBatch));
   CHECK(run.out.find("\n> ") < run.out.find("\nChosen: "));
   CHECK(Lacks(run.out, " 0.00 %"));
-  CHECK(Has(JoinParagraphs(run.out),
-            "Batch: searched, at most 16 sequences a step (65.5K tokens, 65.5K of each GPU"));
+  CHECK(Has(JoinParagraphs(run.out), wording::kBatchSearchedAtMostSequences));
   const RunResult nodes = RunZeroplan("plan --quick --model gpt2-xl --hw dgx-h100 --gpus 16");
-  CHECK(
-      Has(JoinParagraphs(nodes.out),
-          "2 nodes of 8, 84.9 GB (79.1 GiB) a GPU, 450 GB/s each way between GPUs, 3200 Gb/s each "
-          "way between nodes, 2.00 TB of host memory a node"));
+  CHECK(Has(JoinParagraphs(nodes.out), wording::kNodesOfGbGibGpu));
 }
 
 TEST_CASE("plan: V100s in fp16, without the offload being asked for") {
@@ -89,7 +86,7 @@ TEST_CASE("plan: V100s in fp16, without the offload being asked for") {
         RunZeroplan(std::string("plan --quick --hw dgx-2 --gpus 1 --model ") + model);
     CAPTURE(run.err);
     CHECK(run.exit_code == 0);
-    CHECK(Has(run.out, "fp16\n1 x NVIDIA V100 SXM3 32 GB"));
+    CHECK(Has(run.out, wording::kFpNvidiaSxmGb));
     CHECK(Has(JoinParagraphs(run.out), "on cpu"));
   }
 }
@@ -168,7 +165,7 @@ TEST_CASE("plan --runtime zeroplan --out: a config that config check takes and D
         RunZeroplan(std::string("plan --quick --runtime zeroplan ") + choice + " --out " + file);
     CAPTURE(run.err);
     REQUIRE(run.exit_code == 0);
-    CHECK(Has(run.err, "a DeepSpeed config by zeroplan's own choice"));
+    CHECK(Has(run.err, wording::kDeepspeedConfigByZeroplanOwn));
     CHECK(OrderedJson::parse(ReadWhole(file))["_zeroplan"]["runtime"] == "zeroplan");
     const RunResult check = RunZeroplan("config check " + file + " --gpus " + std::to_string(gpus));
     CAPTURE(check.err);
@@ -189,7 +186,7 @@ TEST_CASE("plan: where states go to disk, the files name a folder and a line say
       folder.path("ds.json") + " --plan-out " + folder.path("plan.json"));
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
-  CHECK(Has(run.err, "The plan swaps to /local_nvme"));
+  CHECK(Has(run.err, wording::kThePlanSwapsToLocal));
   CHECK(Has(run.err, "--nvme-path"));
   const OrderedJson config = OrderedJson::parse(ReadWhole(folder.path("ds.json")));
   const OrderedJson plan = OrderedJson::parse(ReadWhole(folder.path("plan.json")));
@@ -230,7 +227,7 @@ TEST_CASE("plan: selective recompute wins where less than whole layers has to go
   const RunResult tight = RunZeroplan(command + "12500MB"), roomy = RunZeroplan(command + "40GB");
   REQUIRE(tight.exit_code == 0);
   REQUIRE(roomy.exit_code == 0);
-  CHECK(Has(JoinParagraphs(tight.out), "Chosen: stage 0, selective recompute, "));
+  CHECK(Has(JoinParagraphs(tight.out), wording::kChosenStageSelectiveRecompute));
   CHECK(JoinParagraphs(roomy.out).find("Chosen: stage 0, micro-batch ") != std::string::npos);
   // DeepSpeed has none, so a plan for it goes without.
   const ModelFolder folder;
@@ -320,7 +317,7 @@ TEST_CASE("plan keeps the links it was made for: explain has its times") {
   std::ofstream(file) << edited.dump(2);
   const RunResult refused = RunZeroplan("explain " + file);
   CHECK(refused.exit_code == 2);
-  CHECK(Has(refused.err, "plan.json: cluster: "));
+  CHECK(Has(refused.err, wording::kPlanJsonCluster));
   CHECK(Has(refused.err, "25 parsecs"));
 }
 
@@ -329,7 +326,7 @@ TEST_CASE("plan --objective: fewest GPUs, most memory left") {
       "plan --quick --model gpt2-medium --gpus 4 --gpu-memory 20GB --objective fewest-gpus");
   CAPTURE(fewest.err);
   REQUIRE(fewest.exit_code == 0);
-  CHECK(Has(JoinParagraphs(fewest.out), "on 1 GPU: the fewest GPUs of all that fits"));
+  CHECK(Has(JoinParagraphs(fewest.out), wording::kOnGpuTheFewestGpus));
   const RunResult headroom = RunZeroplan(
       "plan --quick --model gpt2 --gpus 2 --stage 0,1 --offload-optimizer none --objective "
       "headroom");
@@ -337,7 +334,7 @@ TEST_CASE("plan --objective: fewest GPUs, most memory left") {
   REQUIRE(headroom.exit_code == 0);
   CHECK(Has(JoinParagraphs(headroom.out), "Chosen: stage 1, "));
   CHECK(Has(JoinParagraphs(headroom.out), "micro-batch 1 "));
-  CHECK(Has(JoinParagraphs(headroom.out), "what leaves most GPU memory of all that fits"));
+  CHECK(Has(JoinParagraphs(headroom.out), wording::kWhatLeavesMostGpuMemory));
 }
 
 TEST_CASE("plan: nothing fits is exit 3 with the smallest change, which then fits") {
@@ -347,12 +344,12 @@ TEST_CASE("plan: nothing fits is exit 3 with the smallest change, which then fit
   const RunResult run = RunZeroplan(asked + "--offload-optimizer none");
   CHECK(run.exit_code == 3);
   CHECK(run.out.empty());
-  CHECK(Has(run.err, "smallest change that fits: --offload-optimizer cpu"));
-  CHECK(Has(run.err, "GPU memory short by"));
+  CHECK(Has(run.err, wording::kSmallestChangeThatFitsCpu));
+  CHECK(Has(run.err, wording::kGpuMemoryShortBy));
   CHECK(RunZeroplan(asked + "--offload-optimizer cpu").exit_code == 0);
   const RunResult never = RunZeroplan("plan --model gpt2 --gpu-memory 100MB");
   CHECK(never.exit_code == 3);
-  CHECK(Has(never.err, "no change was found that fits"));
+  CHECK(Has(never.err, wording::kNoChangeWasFoundThat));
 }
 
 TEST_CASE("plan --config: the change that fits names keys of the file, which then fit") {
@@ -427,8 +424,7 @@ TEST_CASE("plan --out: what excludes every choice is named, not 'nothing fits'")
   std::ofstream(file) << config.dump(2);
   const RunResult run = RunZeroplan(asked);
   CHECK(run.exit_code == 2);
-  CHECK(Has(run.err,
-            "--out: DeepSpeed cannot do what is asked for: a schedule without total_num_steps"));
+  CHECK(Has(run.err, wording::kDeepspeedCannotDoWhatIs));
   CHECK(Has(run.err, "set scheduler.params.total_num_steps in " + file));
   config["scheduler"]["params"]["total_num_steps"] = 1000;
   std::ofstream(file) << config.dump(2);
@@ -442,7 +438,7 @@ TEST_CASE("plan: disks are searched where they are named, and proposed where not
   const RunResult run = RunZeroplan(asked);
   CHECK(run.exit_code == 3);
   CHECK(Has(run.err, " nvme"));
-  CHECK(Has(run.err, "of a node's disk, by the hardware profile's figures"));
+  CHECK(Has(run.err, wording::kOfNodeDiskByThe));
   for (const char* named :
        {" --nvme-capacity 100GB", " --nvme-drives 2", " --offload-optimizer nvme",
         " --offload-optimizer all", " --offload-param none,nvme"}) {
@@ -458,7 +454,7 @@ TEST_CASE("plan: disks are searched where they are named, and proposed where not
   CHECK(without.exit_code == 3);
   const RunResult headroom =
       RunZeroplan("plan --quick --model gpt2 --seq-len 128 --stage 3 --objective headroom");
-  CHECK(Has(JoinParagraphs(headroom.out), "Disks: none was named, so none is searched"));
+  CHECK(Has(JoinParagraphs(headroom.out), wording::kDisksNoneWasNamedSo));
   CHECK(headroom.out.find("on nvme") == std::string::npos);
 }
 
@@ -490,7 +486,7 @@ TEST_CASE("plan --quick: a host that is short of memory beside a disk costs no s
   const RunResult short_of_it = RunZeroplan(
       "plan llama3.1-8b --gpus 2 --hw 2x-rtx4090 --nvme-capacity 2TB --quick --host-memory 20GB");
   CHECK(short_of_it.exit_code == 3);
-  CHECK(Has(short_of_it.err, "smallest change that fits: --host-memory 21.2GB"));
+  CHECK(Has(short_of_it.err, wording::kSmallestChangeThatFitsGb));
 }
 
 TEST_CASE("plan: a memory a little below the present one, in digits that tell them apart") {
@@ -498,8 +494,8 @@ TEST_CASE("plan: a memory a little below the present one, in digits that tell th
       "plan --model gpt2 --hw a100-40gb-sxm --gpu-memory 3.984GB --micro-batch 2 --stage 0 "
       "--checkpointing none");
   CHECK(run.exit_code == 0);
-  CHECK(Has(run.out, ", 3.98 GB (3.71 GiB) a GPU"));
-  CHECK(Has(run.out, "Up to 3.983 GB a GPU nothing fits."));
+  CHECK(Has(run.out, wording::kGbGibGpu));
+  CHECK(Has(run.out, wording::kUpToGbGpuNothing));
 }
 
 TEST_CASE("--global-batch-tokens is --global-batch in tokens") {

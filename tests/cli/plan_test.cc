@@ -9,6 +9,7 @@
 #include "tests/paths.h"
 #include "tests/planner/plan_fixture.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -343,7 +344,7 @@ TEST_CASE("plan --pinned-limit: what the driver does not lock stays pageable, an
   CHECK(Has(kept.err, "--pin-memory off"));
   const std::string one = asked + "--stage 1 --offload-optimizer cpu --checkpointing full ";
   const RunResult estimate = RunZeroplan("estimate" + one + "--pinned-limit 1GB");
-  CHECK(Has(estimate.out + estimate.err, "pinned host memory short by"));
+  CHECK(Has(estimate.out + estimate.err, wording::kPinnedHostMemoryShortBy));
   const RunResult fits = RunZeroplan("estimate" + one + "--pinned-limit 1GB --pin-memory off");
   CHECK(fits.exit_code == 0);
   CHECK(Lacks(fits.out, "does not fit"));

@@ -9,6 +9,7 @@
 #include "tests/cli/run_binary.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -57,17 +58,17 @@ TEST_CASE("estimate names what is approximated of a model that zeroplan does not
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
   const std::string text = WordsIn(run.out);
-  CHECK(Has(text, "transformers' code, not compiled, eager attention"));
-  CHECK(Has(text, "2.61B parameters of type gemma2, which zeroplan does not train"));
-  CHECK(Has(text, "Approximated: no weights lie beside config.json"));
-  CHECK(Has(text, "allocated memory was off by"));
+  CHECK(Has(text, wording::kTransformersCodeNotCompiledEager));
+  CHECK(Has(text, wording::kParametersOfTypeGemmaWhich));
+  CHECK(Has(text, wording::kApproximatedNoWeightsLieBeside));
+  CHECK(Has(text, wording::kAllocatedMemoryWasOffBy));
   const PublishedFolder experts("Qwen3-30B-A3B");
   const RunResult other = RunZeroplan(
       "estimate --runtime fsdp2 --gpus 8 --hw 8xh200 --stage 3 "
       "--micro-batch 1 --seq-len 2048" +
       experts.model());
   REQUIRE(other.exit_code == 0);
-  CHECK(Has(WordsIn(other.out), "experts are the grouped products of transformers 5"));
+  CHECK(Has(WordsIn(other.out), wording::kExpertsAreTheGroupedProducts));
 }
 
 TEST_CASE("experts: all are gathered and updated, a token is multiplied with some") {
@@ -119,9 +120,9 @@ TEST_CASE("plan chooses for another program, and asks zeroplan's own for nothing
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
   const std::string text = WordsIn(run.out);
-  CHECK(Has(text, "Chosen for DeepSpeed: stage "));
-  CHECK(Has(text, "freezes the tower that sees"));
-  CHECK(Lacks(text, "own executor would reach"));
+  CHECK(Has(text, wording::kChosenForDeepspeedStage));
+  CHECK(Has(text, wording::kFreezesTheTowerThatSees));
+  CHECK(Lacks(text, wording::kOwnExecutorWouldReach));
   CHECK(Has(
       RefusedWords("plan --runtime deepspeed --gpus 2 --hw 2xh200 --plan-out /tmp/x.json --quick "
                    "--seq-len 2048 --global-batch 16" +

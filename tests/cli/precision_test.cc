@@ -11,6 +11,7 @@
 #include "tests/paths.h"
 #include "tests/planner/plan_fixture.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -93,8 +94,8 @@ TEST_CASE("plan: fp32 sums are in its headline, its files, and the run of its pl
                   ds + " --plan-out " + plan);
   CAPTURE(planned.err);
   REQUIRE(planned.exit_code == 0);
-  CHECK(Has(WordsIn(planned.out), "bf16, gradients summed and reduced in fp32 2 x "));
-  CHECK(Has(planned.err, "none of these runs of DeepSpeed reduced in fp32"));
+  CHECK(Has(WordsIn(planned.out), wording::kBfGradientsSummedAndReduced));
+  CHECK(Has(planned.err, wording::kNoneOfTheseRunsOf));
   for (const Json& config : {Json::parse(ReadWhole(ds)), Json::parse(ReadWhole(plan))["config"]}) {
     CHECK(config["data_types"]["grad_accum_dtype"] == "fp32");
     CHECK(config["communication_data_type"] == "fp32");
@@ -102,7 +103,7 @@ TEST_CASE("plan: fp32 sums are in its headline, its files, and the run of its pl
   const RunResult check = RunZeroplan("config check " + ds + " --gpus 2");
   CHECK(check.exit_code == 0);
   const RunResult explained = RunZeroplan("explain " + plan);
-  CHECK(Has(explained.out, "gradients summed and reduced in fp32"));
+  CHECK(Has(explained.out, wording::kGradientsSummedAndReducedIn));
   const std::string metrics = folder.path("m.jsonl");
   const RunResult trained =
       RunZeroplan("train --plan " + plan + " --data " + SourcePath("LICENSE") +

@@ -7,6 +7,7 @@
 #include "tests/cli/run_binary.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -46,7 +47,7 @@ TEST_CASE("plan --runtime deepspeed: the choice, why others lose, and what zerop
   CHECK(run.out.find("least certain") == std::string::npos);
   const RunResult recomputed =
       RunZeroplan(kSmallPlan + "--quick --runtime deepspeed --stage 3 --checkpointing full");
-  CHECK(Has(WordsAlone(recomputed.out), "Stage 3 with recompute is the least certain: "));
+  CHECK(Has(WordsAlone(recomputed.out), wording::kStageWithRecomputeIsThe));
   const RunResult tight = RunZeroplan(
       "plan --quick --model gpt3-1.3b --seq-len 1024 --gpus 2 --gpu-memory 24GB --global-batch 96 "
       "--runtime deepspeed --out " +
@@ -67,10 +68,9 @@ TEST_CASE("plan --runtime: what is faster as predicted and not taken says why") 
       "plan --model llama3.1-8b --gpus 8 --seq-len 4096 --runtime deepspeed --stage 1,3 "
       "--checkpointing none --offload-optimizer none --offload-param none");
   CHECK(run.exit_code == 0);
-  Has(WordsAlone(run.out), "Chosen for DeepSpeed: stage 1, ");
-  Has(WordsAlone(run.out), " faster as predicted, ");
-  Has(WordsAlone(run.out),
-      "but its time is known less well: to be taken it has to be 3.1 % faster.");
+  Has(WordsAlone(run.out), wording::kChosenForDeepspeedStage2);
+  Has(WordsAlone(run.out), wording::kFasterAsPredicted);
+  Has(WordsAlone(run.out), wording::kButItsTimeIsKnown);
 }
 
 TEST_CASE("plan --runtime deepspeed: what --out says of the program is what estimate takes") {
@@ -82,8 +82,8 @@ TEST_CASE("plan --runtime deepspeed: what --out says of the program is what esti
                                     out);
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
-  CHECK(Has(run.err, "has no optimizer: the script makes the one that was planned"));
-  CHECK(Has(run.err, "optimizer = bitsandbytes.optim.AdamW8bit(trained, lr=LR)"));
+  CHECK(Has(run.err, wording::kHasNoOptimizerTheScript));
+  CHECK(Has(run.err, wording::kOptimizerBitsandbytesOptimAdamwBit));
   const Json planned = Json::parse(run.out);
   CHECK_FALSE(planned["config"].contains("optimizer"));
   const auto estimate = [&](const std::string& options) {
@@ -97,9 +97,7 @@ TEST_CASE("plan --runtime deepspeed: what --out says of the program is what esti
   const Json choice = Json::parse(same.out)["choices"][0];
   CHECK(choice["gpu_bytes"]["reserved"] == planned["choice"]["gpu_bytes"]["reserved"]);
   CHECK(choice["step_seconds"]["total"] == planned["choice"]["step_seconds"]["total"]);
-  CHECK(Has(WordsAlone(same.err),
-            "as it was planned: --compile layers, --code hf, --optim "
-            "adamw_bnb_8bit."));
+  CHECK(Has(WordsAlone(same.err), wording::kAsItWasPlannedLayers));
   const RunResult other = estimate("--optim adamw_torch");
   CHECK(Has(WordsAlone(other.err),
             "--optim adamw_torch is taken in place of adamw_bnb_8bit, "
@@ -158,8 +156,8 @@ TEST_CASE("plan --runtime: JSON, and the config that --out writes") {
     CHECK(report["executor"]["tokens_per_second"].get<double>() > 0);
     CHECK(Json::parse(ReadWhole(out)) == report["config"]);
     CHECK(report["config"]["_zeroplan"]["runtime"] == report["runtime"]);
-    CHECK(Has(run.err, "torch.utils.checkpoint"));
-    CHECK(Has(run.err, "torch.compile of every layer"));
+    CHECK(Has(run.err, wording::kTorchUtilsCheckpoint));
+    CHECK(Has(run.err, wording::kTorchCompileOfEveryLayer));
     if (runtime == "deepspeed") {
       CHECK(RunZeroplan("config check " + out + " --gpus 2 --strict").exit_code == 0);
       // What was predicted of it is what estimate says of the file.
@@ -187,7 +185,7 @@ TEST_CASE("plan --out alone is DeepSpeed's, says so, and leaves the executor's p
   REQUIRE(run.exit_code == 0);
   CHECK(Has(run.err, "--out " + out + " without --runtime: planned for DeepSpeed"));
   CHECK(Has(run.err, "--plan-out " + plan + ": the best plan of zeroplan's own executor"));
-  CHECK(Has(WordsAlone(run.out), "Chosen for DeepSpeed: "));
+  CHECK(Has(WordsAlone(run.out), wording::kChosenForDeepspeed));
   CHECK(Json::parse(ReadWhole(out))["_zeroplan"]["runtime"] == "deepspeed 0.19.6");
   const RunResult own = RunZeroplan(kSmallPlan + "--quick --format json");
   const Json planned = Json::parse(ReadWhole(plan));
@@ -253,9 +251,8 @@ TEST_CASE("plan --runtime deepspeed --config: what DeepSpeed alone has is planne
                                     in + " --out " + out);
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
-  CHECK(
-      Has(WordsAlone(run.out), "with its own best plan (stage 2, full recompute, activations on"));
-  CHECK(Has(WordsAlone(run.out), "as DeepSpeed's cpu_checkpointing"));
+  CHECK(Has(WordsAlone(run.out), wording::kWithItsOwnBestPlan));
+  CHECK(Has(WordsAlone(run.out), wording::kAsDeepspeedCpuCheckpointing));
   const Json config = Json::parse(ReadWhole(out));
   CHECK(config["bf16"]["bf16_optimizer_states"] == true);
   CHECK(config["bf16"]["bf16_master_weights_and_grads"] == true);
@@ -265,16 +262,16 @@ TEST_CASE("plan --runtime deepspeed --config: what DeepSpeed alone has is planne
       "plan --quick --runtime deepspeed --model gpt2-large --gpus 2 --stage 3 --global-batch 8 "
       "--hw hgx-h200 --offload-optimizer nvme");
   CHECK(nvme.exit_code == 0);
-  CHECK(Has(WordsAlone(nvme.out), "Of NVMe no run was compared"));
+  CHECK(Has(WordsAlone(nvme.out), wording::kOfNvmeNoRunWas));
   CHECK(Has(WordsAlone(nvme.out), "add nvme_path"));
   // Which zeroplan's executor has, too.
   const RunResult own = RunZeroplan("plan --quick --model gpt2 --gpus 2 --config " + in);
   CHECK(own.exit_code == 0);
-  CHECK(Has(own.out, "stage 2, full recompute, activations on cpu, 16-bit masters, bf16 states"));
+  CHECK(Has(own.out, wording::kStageFullRecomputeActivationsOn));
   const RunResult twice =
       RunZeroplan("plan --quick --model gpt2 --gpus 2 --offload-activations --config " + in);
   CHECK(twice.exit_code == 2);
-  CHECK(Has(twice.err, "--offload-activations: is not allowed with --config, which decides it"));
+  CHECK(Has(twice.err, wording::kIsNotAllowedWithWhich));
   std::filesystem::remove(in);
   std::filesystem::remove(out);
 }
@@ -301,14 +298,14 @@ TEST_CASE("plan --runtime: nothing fits, and what would") {
       "--offload-optimizer none --global-batch 8");
   CHECK(pinned.exit_code == 3);
   CHECK(pinned.out.empty());
-  CHECK(Has(pinned.err, "nothing fits DeepSpeed"));
-  CHECK(Has(pinned.err, "smallest change that fits: --"));
-  CHECK(Has(pinned.err, "out of memory in initialisation"));
+  CHECK(Has(pinned.err, wording::kNothingFitsDeepspeed));
+  CHECK(Has(pinned.err, wording::kSmallestChangeThatFits3));
+  CHECK(Has(pinned.err, wording::kOutOfMemoryInInitialisation));
   const RunResult gpus = RunZeroplan(
       "plan --runtime fsdp2 --model gpt2-xl --gpu-memory 16GB --offload-param none "
       "--checkpointing full --stage 3 --global-batch 8 --host-memory 8GB");
   CHECK(gpus.exit_code == 3);
-  CHECK(Has(gpus.err, "nothing fits FSDP2"));
+  CHECK(Has(gpus.err, wording::kNothingFitsFsdp));
 }
 
 TEST_CASE("plan --runtime: other objectives, the largest, where the answer changes, and a page") {

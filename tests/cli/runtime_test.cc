@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/run_binary.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -200,7 +201,7 @@ TEST_CASE("estimate --runtime: CSV, a page, and what a run would take") {
     std::string head, row;
     std::getline(lines, head);
     CHECK(head.starts_with("model,params,"));
-    CHECK(Has(head, ",runtime,room,gpu_bytes.reserved,step_seconds.host_overhead,global_batch,"));
+    CHECK(Has(head, wording::kRuntimeRoomGpuBytesReserved));
     REQUIRE(std::getline(lines, row));
     CHECK(std::count(row.begin(), row.end(), ',') == std::count(head.begin(), head.end(), ','));
     const std::string page = (std::filesystem::temp_directory_path() /

@@ -13,6 +13,7 @@
 #include "tests/cli/run_binary.h"
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -33,7 +34,7 @@ TEST_CASE("schemas say which draft they are, and close the objects that readers 
   CHECK(RunZeroplan("config schema plan").out == NameFields(PlanSchema()));
   const RunResult wrong = RunZeroplan("config schema tables");
   CHECK(wrong.exit_code == 2);
-  CHECK(Has(wrong.err, "kind: tables is not allowed; use config, profile, plan or metrics"));
+  CHECK(Has(wrong.err, wording::kKindTablesIsNotAllowed));
 }
 
 TEST_CASE("the schema of configs has every key that the reader asks for, with type and range") {

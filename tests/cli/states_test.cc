@@ -11,6 +11,7 @@
 #include "tests/has.h"
 #include "tests/paths.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -49,16 +50,16 @@ TEST_CASE("estimate: what states of each kind take, and how they are named") {
   }
   const RunResult text =
       RunZeroplan("estimate --model gpt2 --gpus 2 --master-weights 16bit --optimizer-states bf16");
-  CHECK(Has(WordsAlone(text.out), "bf16, 16-bit masters, bf16 states, micro-batch"));
-  CHECK(Has(WordsAlone(text.out), "validation loss +0.79 % against fp32 states"));
+  CHECK(Has(WordsAlone(text.out), wording::kBfBitMastersBfStates));
+  CHECK(Has(WordsAlone(text.out), wording::kValidationLossAgainstFpStates));
   const RunResult fp16 = RunZeroplan(
       "estimate --model gpt2 --gpus 2 --dtype fp16 --master-weights 16bit --optimizer-states bf16");
-  CHECK(Has(WordsAlone(fp16.out), "its cost in accuracy is not measured here"));
+  CHECK(Has(WordsAlone(fp16.out), wording::kItsCostInAccuracyIs));
   CHECK_FALSE(Has(WordsAlone(fp16.out), "validation loss"));
   const RunResult csv =
       RunZeroplan("estimate --model gpt2 --gpus 2 --stage 1 --format csv --optimizer-states 8bit");
-  CHECK(Has(csv.out, "communication_dtype,master_weights,optimizer_states,"));
-  CHECK(Has(csv.out, ",bf16,bf16,bf16,fp32,8bit,"));
+  CHECK(Has(csv.out, wording::kCommunicationDtypeMasterWeightsOptimizer));
+  CHECK(Has(csv.out, wording::kBfBfBfFpBit));
 }
 
 TEST_CASE("states that do not go together are refused by name") {
@@ -119,7 +120,7 @@ TEST_CASE("plan: states that are said are in its file, which train reads") {
   const RunResult explained = RunZeroplan("explain " + file);
   CAPTURE(explained.err);
   CHECK(explained.exit_code == 0);
-  CHECK(Has(WordsAlone(explained.out), "split masters, 8-bit states"));
+  CHECK(Has(WordsAlone(explained.out), wording::kSplitMastersBitStates));
 }
 
 // Where memory is so short that fp32 states do not fit one GPU.
@@ -147,7 +148,7 @@ TEST_CASE("plan --allow: lighter states where others do not fit, and what they c
       RunZeroplan(std::string(kShort) + "--gpu-memory 140GB --quick --allow all --format json");
   REQUIRE(roomy.exit_code == 0);
   for (const Json& note : Json::parse(roomy.out)["notes"]) {
-    CHECK_FALSE(Has(note.get<std::string>(), "Optimizer states: 16-bit"));
+    CHECK_FALSE(Has(note.get<std::string>(), wording::kOptimizerStatesBit));
   }
 }
 
@@ -157,7 +158,7 @@ TEST_CASE("plan: where nothing fits lighter states are a change, and they fit") 
       "--global-batch 1 --gpu-memory 12GB ";
   const RunResult run = RunZeroplan(asked);
   CHECK(run.exit_code == 3);
-  CHECK(Has(WordsAlone(run.err), "smallest change that fits: --allow split-masters "));
+  CHECK(Has(WordsAlone(run.err), wording::kSmallestChangeThatFitsSplit));
   CHECK(RunZeroplan(asked + "--quick --allow split-masters").exit_code == 0);
 }
 
@@ -177,7 +178,7 @@ TEST_CASE("plan: what lighter states would bring is said unasked, and holds when
   REQUIRE(run.exit_code == 0);
   const std::string words = WordsAlone(run.out);
   CAPTURE(words);
-  REQUIRE(Has(words, "Optimizer states are fp32; with --allow split-masters "));
+  REQUIRE(Has(words, wording::kOptimizerStatesAreFpWith));
   const double now = SpeedOf(asked + "--quick");
   for (const char* light : {"split-masters", "8bit-states", "bf16-states"}) {
     const std::string said = std::string("with --allow ") + light + " ";
@@ -193,7 +194,7 @@ TEST_CASE("plan: what lighter states would bring is said unasked, and holds when
   const RunResult fewer = RunZeroplan(
       "plan --model gpt2-xl --gpus 2 --hw hgx-h200 --offload-optimizer none --offload-param none "
       "--gpu-memory 25.5GB");
-  CHECK(Has(WordsAlone(fewer.out), "with --allow split-masters the model fits on 1 GPU, where"));
+  CHECK(Has(WordsAlone(fewer.out), wording::kWithSplitMastersTheModel));
 }
 
 TEST_CASE("plan: of lighter states nothing is said that was not asked about") {
@@ -204,7 +205,7 @@ TEST_CASE("plan: of lighter states nothing is said that was not asked about") {
   const std::string words = WordsAlone(fewest.out);
   CAPTURE(words);
   CHECK_FALSE(Has(words, "times as fast"));
-  REQUIRE(Has(words, "with --allow 8bit-states it fits on 1 GPU instead of 2"));
+  REQUIRE(Has(words, wording::kWithBitStatesItFits));
   const RunResult back =
       RunZeroplan(asked + "--objective fewest-gpus --quick --allow 8bit-states --format json");
   REQUIRE(back.exit_code == 0);
@@ -221,11 +222,11 @@ TEST_CASE("plan --out: states that DeepSpeed has not lead to what can be written
   const std::string out = " --out " + folder.path("x.json");
   const RunResult split = RunZeroplan(asked + "--master-weights split" + out);
   CHECK(split.exit_code == 2);
-  CHECK(Has(WordsAlone(split.err), "use --plan-out for a plan that zeroplan runs"));
+  CHECK(Has(WordsAlone(split.err), wording::kUseForPlanThatZeroplan));
   CHECK_FALSE(Has(WordsAlone(split.err), "--runtime zeroplan"));
   const RunResult allowed = RunZeroplan(asked + "--allow split-masters,8bit-states" + out);
   CHECK(allowed.exit_code == 2);
-  CHECK(Has(WordsAlone(allowed.err), "use --plan-out for its plan instead of --out"));
+  CHECK(Has(WordsAlone(allowed.err), wording::kUseForItsPlanInstead));
   CHECK_FALSE(Has(WordsAlone(allowed.err), "--master-weights"));
 }
 

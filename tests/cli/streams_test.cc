@@ -9,6 +9,7 @@
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"
 #include "tests/paths.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -46,7 +47,7 @@ TEST_CASE("a result for a closed stdout is an error, work without a result is no
       CAPTURE(end);
       const RunResult run = RunZeroplan(command + end);
       CHECK(run.exit_code == 4);
-      CHECK(Has(run.err, "cannot write to stdout: "));
+      CHECK(Has(run.err, wording::kCannotWriteToStdout));
     }
   }
   const Workspace work;
@@ -57,13 +58,13 @@ TEST_CASE("a result for a closed stdout is an error, work without a result is no
 TEST_CASE("a trace that cannot be written says why and leaves no half") {
   RunResult run = RunZeroplan("plan --model gpt2 --quick --trace /dev/full");
   CHECK(run.exit_code == 4);
-  CHECK(Has(run.err, "--trace: /dev/full: cannot write: No space left on device"));
+  CHECK(Has(run.err, wording::kDevFullCannotWriteNo));
   const Workspace work;
   const std::string trace = work.path("t.json");
   // 20 blocks of 512 bytes.
   run = RunZeroplan("plan --model gpt2 --quick --trace " + trace, "ulimit -f 20; " + kNoDetect);
   CHECK(run.exit_code == 4);
-  CHECK(Has(run.err, "cannot write: File too large"));
+  CHECK(Has(run.err, wording::kCannotWriteFileTooLarge));
   CHECK_FALSE(std::filesystem::exists(trace));
   // One that was there is kept.
   REQUIRE(RunZeroplan("plan --model gpt2 --quick --trace " + trace).exit_code == 0);
@@ -88,7 +89,7 @@ TEST_CASE("help COMMAND is COMMAND --help") {
   // train runs one choice.
   const std::string train = RunZeroplan("train --help").out;
   for (const char* all : {"nvme|all", "full|all"}) CHECK(train.find(all) == std::string::npos);
-  CHECK(Has(train, "on the CPU fp32"));
+  CHECK(Has(train, wording::kOnTheCpuFp));
 }
 
 TEST_CASE("broken profiles and metrics are named in words of ours") {

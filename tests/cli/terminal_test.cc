@@ -15,6 +15,7 @@
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"
 #include "tests/paths.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -269,7 +270,7 @@ TEST_CASE("names from outside are never echoed raw") {
     CHECK(piped.exit_code == 2);
     const std::string said = piped.out + piped.err;
     CAPTURE(said);
-    CHECK(Has(said, "\\x1b]0;title\\x07\\x9b31m\\xff\\u202e\\r.json"));
+    CHECK(Has(said, wording::kTitleXffJson));
     for (const char c : said) CHECK((c == '\n' || (c >= 0x20 && c < 0x7f)));
     const TerminalRun shown = Show(work, arguments, 80);
     CHECK(shown.screen.unknown() == "");

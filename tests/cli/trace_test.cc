@@ -14,6 +14,7 @@
 #include "tests/cli/run_binary.h"
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -184,7 +185,7 @@ TEST_CASE("train --trace on the CPU alone says that nothing is predicted") {
   const RunResult run = RunZeroplan(
       work.Train("--gpus 2 --stage 3 --validate-every 2 --trace " + work.path("t.json"), 4));
   REQUIRE(run.exit_code == 0);
-  CHECK(Has(run.err, "no predicted step: there is no prediction for the CPU backend"));
+  CHECK(Has(run.err, wording::kNoPredictedStepThereIs));
   const Trace trace = ReadTrace(work.path("t.json"));
   CHECK(trace.processes.size() == 2);
   CHECK(trace.processes.contains("rank 1"));

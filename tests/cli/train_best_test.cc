@@ -12,6 +12,7 @@
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"
 #include "tests/paths.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -36,14 +37,14 @@ TEST_CASE("train: epochs, warm-up, a validation file, the best checkpoint and it
   CHECK(Has(run.err, "--epochs 0.5: of "));
   CHECK(Has(run.err, "--validation-data: 12 of "));
   CHECK(Has(run.err, "  perplexity "));
-  CHECK(Has(run.err, "weights: those of step-"));
+  CHECK(Has(run.err, wording::kWeightsThoseOfStep));
   const RunResult list = RunZeroplan("checkpoint list " + out);
   CHECK(list.exit_code == 0);
   CHECK(Has(list.out, "best is step-"));
   CHECK(Has(list.out, ", validation loss "));
   // The schedule is in the record of the program, and read again from there.
   const RunResult check = RunZeroplan("hw check " + metrics);
-  CHECK(Lacks(check.err, "bug in zeroplan"));
+  CHECK(Lacks(check.err, wording::kBugInZeroplan));
 }
 
 TEST_CASE("train: a best checkpoint that is damaged costs no weights, and the way out is named") {
@@ -61,8 +62,8 @@ TEST_CASE("train: a best checkpoint that is damaged costs no weights, and the wa
   const RunResult best = RunZeroplan(worse + "12 --final-weights best");
   CAPTURE(best.err);
   CHECK(best.exit_code == 2);
-  CHECK(Has(best.err, "--final-weights best: the best checkpoint is damaged"));
-  CHECK(Lacks(best.err, "to resume from it"));
+  CHECK(Has(best.err, wording::kBestTheBestCheckpointIs));
+  CHECK(Lacks(best.err, wording::kToResumeFromIt));
   const RunResult last = RunZeroplan(worse + "12 --final-weights last");
   CAPTURE(last.err);
   CHECK(last.exit_code == 0);
@@ -83,7 +84,7 @@ TEST_CASE("train: nothing that was not trained is saved, and the exit code says 
                                     SourcePath("LICENSE") + " --threads 1 --steps 3 --save " + out);
   CAPTURE(run.err);
   CHECK(run.exit_code == static_cast<int>(ExitCode::kDiverged));
-  CHECK(Has(run.err, "nothing was trained: all 3 steps were left out, the last with "));
+  CHECK(Has(run.err, wording::kNothingWasTrainedAllSteps));
   CHECK_FALSE(std::filesystem::exists(out + "/model.safetensors"));
 }
 

@@ -10,6 +10,7 @@
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"
 #include "tests/run_metrics.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -38,14 +39,14 @@ TEST_CASE("train: a resume from a damaged checkpoint goes on from the one before
 
   const RunResult strict = RunZeroplan(work.Train("--strict-resume " + resume));
   CHECK(strict.exit_code == 2);
-  CHECK(Has(strict.err, "step-00000020/rank-0001.safetensors: "));
-  CHECK(Has(strict.err, "the data is not what was saved"));
+  CHECK(Has(strict.err, wording::kStepRankSafetensors));
+  CHECK(Has(strict.err, wording::kTheDataIsNotWhat));
   CHECK(Has(strict.err, "--strict-resume"));
 
   const RunResult run = RunZeroplan(work.Train(resume));
   CHECK(run.exit_code == 0);
-  CHECK(Has(run.err, "step-00000020/rank-0001.safetensors: "));
-  CHECK(Has(run.err, "taking step-00000010, the newest intact checkpoint: 10 steps are trained "));
+  CHECK(Has(run.err, wording::kStepRankSafetensors));
+  CHECK(Has(run.err, wording::kTakingStepTheNewestIntact));
   CHECK(Has(run.err, "resumed from " + out + "/checkpoints/step-00000010 at step 10"));
   CHECK(fs::exists(damaged));
   const auto whole = LossesByStep(work.path("whole.jsonl"));
@@ -147,9 +148,9 @@ TEST_CASE("train: a resume names other validation data, limits and spikes") {
       "--resume --max-bad-steps 2 --validation-data " + work.path("valid.txt") + " --save " + out,
       4));
   CHECK(other.exit_code == 0);
-  CHECK(Has(other.err, "max-bad-steps: 3 in the checkpoint, 2 from here on"));
-  CHECK(Has(other.err, "skip-loss-spike: 4 in the checkpoint, none are skipped from here on"));
-  CHECK(Has(other.err, "validation-data: what the data holds back in the checkpoint, "));
+  CHECK(Has(other.err, wording::kMaxBadStepsInThe));
+  CHECK(Has(other.err, wording::kSkipLossSpikeInThe));
+  CHECK(Has(other.err, wording::kValidationDataWhatTheData));
 }
 
 TEST_CASE("train: checkpoint verify and list say what is intact and what --resume takes") {
@@ -161,15 +162,15 @@ TEST_CASE("train: checkpoint verify and list say what is intact and what --resum
   RunResult run = RunZeroplan("checkpoint verify " + out);
   CHECK(run.exit_code == 0);
   CHECK(Has(run.out, "step-00000020  step 20, "));
-  CHECK(Has(run.out, " in 2 files, 2 ranks  intact\n"));
+  CHECK(Has(run.out, wording::kInFilesRanksIntact));
   CHECK(Has(run.out, "--resume takes step-00000020\n"));
   FlipByteInMiddle(out + "/checkpoints/step-00000020/rank-0001.safetensors");
   run = RunZeroplan("checkpoint verify " + out);
   CHECK(run.exit_code == 2);
   CHECK(Has(run.out, "2 ranks  damaged\n"));
-  CHECK(Has(run.out, "the data is not what was saved"));
+  CHECK(Has(run.out, wording::kTheDataIsNotWhat));
   CHECK(Has(run.out, "--resume takes step-00000010\n"));
-  CHECK(Has(run.err, "1 of 2 checkpoints is damaged"));
+  CHECK(Has(run.err, wording::kOfCheckpointsIsDamaged));
   run = RunZeroplan("checkpoint list " + out);
   CHECK(run.exit_code == 0);
   CHECK(Has(run.out, "step-00000020  step 20, "));
@@ -181,14 +182,14 @@ TEST_CASE("train: a run that is over trains, saves and compares nothing when it 
   const std::string out = work.path("out"), metrics = work.path("m.jsonl");
   RunResult run = RunZeroplan(work.Train("--save " + out, 3));
   REQUIRE(run.exit_code == 0);
-  CHECK(Has(run.err, "1 sequence of 32 tokens a step"));
+  CHECK(Has(run.err, wording::kSequenceOfTokensStep));
   fs::remove(out + "/model.safetensors");
   for (const int steps : {3, 2}) {
     run = RunZeroplan(work.Train("--resume --metrics " + metrics + " --save " + out, steps));
     CHECK(run.exit_code == 0);
     CHECK(Has(run.err, "nothing is left to train: step 3 is done, and the run ends with step " +
                            std::to_string(steps) + "; a larger --steps"));
-    CHECK(Has(run.err, "no step ran; 3 before"));
+    CHECK(Has(run.err, wording::kNoStepRanBefore));
     for (const char* never : {"touched", "differs", "median", "last loss", "  saved "}) {
       CAPTURE(never);
       CHECK(run.err.find(never) == std::string::npos);
@@ -196,7 +197,7 @@ TEST_CASE("train: a run that is over trains, saves and compares nothing when it 
   }
   CHECK_FALSE(fs::exists(out + "/checkpoints/step-00000003-1"));
   CHECK(fs::exists(out + "/model.safetensors"));
-  CHECK(Has(ReadWhole(metrics), "\"step_seconds_median\":null"));
+  CHECK(Has(ReadWhole(metrics), wording::kStepSecondsMedianNull));
 }
 
 TEST_CASE("train: a folder that cannot be saved to is refused before the first step") {
@@ -207,11 +208,11 @@ TEST_CASE("train: a folder that cannot be saved to is refused before the first s
   RunResult run = RunZeroplan(work.Train("--save " + out), preload + " FAKE_IO=rename");
   CHECK(run.exit_code == 2);
   CHECK(Has(run.err, "--save " + out + ": cannot be saved to: "));
-  CHECK(Has(run.err, "cannot rename to "));
+  CHECK(Has(run.err, wording::kCannotRenameTo));
   CHECK(run.err.find("step 1/") == std::string::npos);
   run = RunZeroplan(work.Train("--save " + out), preload + " FAKE_IO=flock");
   CHECK(run.exit_code == 2);
-  CHECK(Has(run.err, "the file system cannot lock"));
+  CHECK(Has(run.err, wording::kTheFileSystemCannotLock));
   run = RunZeroplan(work.Train("--save /proc/zeroplan"));
   CHECK(run.exit_code != 0);
   CHECK(Has(run.err, "/proc/zeroplan"));
@@ -275,7 +276,7 @@ TEST_CASE("train: --keep says how many checkpoints stay") {
   CHECK(Has(none.err, "--keep: 3 needs --save DIR"));
   const RunResult alone = RunZeroplan(work.Train("--strict-resume --save " + out));
   CHECK(alone.exit_code == 2);
-  CHECK(Has(alone.err, "--strict-resume: says what --resume may not do"));
+  CHECK(Has(alone.err, wording::kSaysWhatMayNotDo));
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"
 #include "tests/run_metrics.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -62,7 +63,7 @@ TEST_CASE("train: a terminal that goes away stops the run after its step, saved"
   run.Signal(SIGHUP);
   run.Signal(SIGHUP);
   CHECK(run.Wait() == 130);
-  CHECK(Has(ReadWhole(work.path("err")), "saved, continue with --resume"));
+  CHECK(Has(ReadWhole(work.path("err")), wording::kSavedContinueWith));
   CHECK(RunZeroplan("checkpoint verify " + work.path("out")).exit_code == 0);
 }
 
@@ -72,7 +73,7 @@ TEST_CASE("train: a limit of processor time stops the run after its step, saved"
       work.Train("--save " + work.path("out") + " --metrics " + work.path("m.jsonl"), kForEver);
   const Started run(arguments, work.path("err"), "ulimit -S -t 2; ");
   CHECK(run.Wait() == 130);
-  CHECK(Has(ReadWhole(work.path("err")), "saved, continue with --resume"));
+  CHECK(Has(ReadWhole(work.path("err")), wording::kSavedContinueWith));
   CHECK(RunZeroplan("checkpoint verify " + work.path("out")).exit_code == 0);
   // The system says it again each second: that ends nothing at once.
   const Started again(work.Train("--metrics " + work.path("m2.jsonl"), kForEver),
@@ -114,7 +115,7 @@ TEST_CASE("a stop is heard while text becomes tokens, and nothing half written s
     REQUIRE(IsWriting(run, out));
     run.Signal(signal);
     CHECK(run.Wait() == 130);
-    CHECK(Has(ReadWhole(work.path("err")), "interrupted; nothing was saved"));
+    CHECK(Has(ReadWhole(work.path("err")), wording::kInterruptedNothingWasSaved));
     CHECK(fs::is_empty(out));
   }
   const Started train("train --model " + model + " --data " + text + " --threads 1 --steps 3 " +
@@ -123,7 +124,7 @@ TEST_CASE("a stop is heard while text becomes tokens, and nothing half written s
   REQUIRE(IsWriting(train, cache + "/tokens"));
   train.Signal(SIGTERM);
   CHECK(train.Wait() == 130);
-  CHECK(Has(ReadWhole(work.path("err")), "interrupted; nothing was saved"));
+  CHECK(Has(ReadWhole(work.path("err")), wording::kInterruptedNothingWasSaved));
   for (const auto& entry : fs::directory_iterator(cache + "/tokens")) {
     CHECK(entry.path().extension() == ".lock");
   }
@@ -185,7 +186,7 @@ TEST_CASE("merge: a stop leaves nothing, and a kill at its end nothing that is t
     run.Signal(signal);
     if (signal == SIGHUP) run.Signal(signal);  // as a terminal sends it
     CHECK(run.GoOn() == 130);
-    CHECK(Has(ReadWhole(work.path("err")), "interrupted; nothing was saved"));
+    CHECK(Has(ReadWhole(work.path("err")), wording::kInterruptedNothingWasSaved));
     CHECK(NamesIn(out).empty());
   }
   // Killed once some of it has its name: no reader takes it, and the next merge replaces it.
@@ -227,7 +228,7 @@ TEST_CASE("plan: a signal while it writes leaves no temporary file, and why writ
   const RunResult why =
       RunZeroplan("why " + SourcePath("tests/fixtures/why/deepspeed_backward.log") + " --hw a10",
                   "TMPDIR=/no/such/folder");
-  CHECK(Has(why.out, "It ran out of GPU memory"));
+  CHECK(Has(why.out, wording::kItRanOutOfGpu));
   CHECK(Lacks(why.err, "/no/such"));
 }
 
@@ -278,7 +279,7 @@ TEST_CASE("where no thread can be started work goes on with fewer, or the limit 
         continue;
       }
       CHECK(run.exit_code == 4);
-      CHECK(Has(run.err, "cannot start a thread for "));
+      CHECK(Has(run.err, wording::kCannotStartThreadFor));
       CHECK(Has(run.err, "ulimit -u"));
     }
     CHECK(with_fewer == (async == "off"));  // the writer's thread is the last

@@ -26,6 +26,7 @@
 #include "tests/patience.h"
 #include "tests/run_metrics.h"
 #include "tests/tiny_config.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -101,13 +102,9 @@ TEST_CASE("what is trained on as bytes is said, where it may be a mistake") {
     CHECK(result.exit_code == 0);
     return result.err;
   };
-  CHECK(
-      Has(run(model, records), "chats.jsonl: bytes are tokens, as the model has 256 tokens: its"));
-  CHECK(
-      Has(run(large, records), "chats.jsonl: bytes are tokens, as no tokenizer.json lies beside"));
-  CHECK(Has(run(large, text),
-            "Tokens: bytes, as no tokenizer.json lies beside the model: 256 of "
-            "its 300 tokens."));
+  CHECK(Has(run(model, records), wording::kChatsJsonlBytesAreTokens2));
+  CHECK(Has(run(large, records), wording::kChatsJsonlBytesAreTokens3));
+  CHECK(Has(run(large, text), wording::kTokensBytesAsNoTokenizer));
   CHECK(run(model, text).find("tokenizer.json") == std::string::npos);
   CHECK(Has(run(large, text + " --data-repeats 2"), "Tokens: bytes, as no tokenizer.json lies"));
 
@@ -123,7 +120,7 @@ TEST_CASE("what is trained on as bytes is said, where it may be a mistake") {
                       "ZEROPLAN_NO_DETECT=1 ZEROPLAN_CACHE_DIR=" + work.path("cache"));
       CAPTURE(mixed.err);
       CHECK(mixed.exit_code == 2);
-      CHECK(Has(mixed.err, "tokens.bin is a file of tokens: one run reads one kind"));
+      CHECK(Has(mixed.err, wording::kTokensBinIsFileOf));
       CHECK(Lacks(mixed.err, "Tokens: "));
     }
   }
@@ -182,7 +179,7 @@ TEST_CASE(
                   " --freeze 'model.embed_tokens.*,model.layers.0.*'");
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
-  CHECK(Has(run.err, "parameters are trained"));
+  CHECK(Has(run.err, wording::kParametersAreTrained));
   const auto before = SafetensorsFile::Open(model + "/model.safetensors");
   const auto after = SafetensorsFile::Open(work.path("out/model.safetensors"));
   for (const SafetensorsEntry& entry : after.entries()) {
@@ -328,9 +325,8 @@ TEST_CASE("a run whose rank is stuck ends, naming it, though its thread never re
         fmt::format("--step-timeout {} --metrics {}", limit.count() / 1'000, pipe), 100'000));
     close(reader);
     said = run.err;
-    return run.exit_code == 4 &&
-           Has(said, "holds it up: it is between two calls of the engine (progress, metrics") &&
-           Has(said, "did not end within 5.0 s of that and is ended now");
+    return run.exit_code == 4 && Has(said, wording::kHoldsItUpItIs) &&
+           Has(said, wording::kDidNotEndWithinOf);
   };
   CHECK_MESSAGE(WithLongerLimits(std::chrono::seconds(2), names_it), said);
 }

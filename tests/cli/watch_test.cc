@@ -20,6 +20,7 @@
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"
 #include "tests/paths.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -153,7 +154,7 @@ TEST_CASE("what the machine is doing: the driver's numbers, and /proc") {
   CHECK(load.host.busy_cores >= 0.01);
   CHECK(load.host.busy_cores <= load.host.cores * 1.2);
   const std::string line = JoinParts(LoadParts(load), SIZE_MAX);
-  CHECK(Has(line, "412 W  2520 MHz  busy 97%  host "));
+  CHECK(Has(line, wording::kMhzBusyHost));
   CHECK(Lacks(line, "PCIe"));
   setenv("FAKE_PCIE_KB", "12100000", 1);
   CHECK(meter.Look().gpus[0].pcie_sent.value() == doctest::Approx(12.1e9));
@@ -185,7 +186,7 @@ TEST_CASE("--watch shows the run, and gives the terminal back at its end") {
   const TerminalRun run = Watch(work, "--watch --save " + work.path("out"), 300);
   CheckRestored(run);
   CHECK(run.exit_code == 0);
-  CHECK(Has(run.screen.full_text, "zeroplan train zeroplan-test-"));
+  CHECK(Has(run.screen.full_text, wording::kZeroplanTrainZeroplanTest));
   CHECK(Has(run.screen.full_text, "host busy"));
   CHECK(run.screen.widest <= 79);
   CHECK(run.screen.lowest < 24);
@@ -304,14 +305,14 @@ TEST_CASE("a rank that is killed leaves the terminal as it was") {
   CHECK(run.exit_code == 4);
   std::string after;
   for (const std::string& line : run.screen.lines()) after += line + " ";
-  CHECK(Has(after, "all 1 restarts are used"));
+  CHECK(Has(after, wording::kAllRestartsAreUsed));
 }
 
 TEST_CASE("--watch is refused where there is no terminal for it") {
   const Workspace work;
   const RunResult piped = RunZeroplan(work.Train("--watch", 2));
   CHECK(piped.exit_code == 2);
-  CHECK(Has(piped.err, "--watch: stderr is no terminal; leave it out, or use --monitor"));
+  CHECK(Has(piped.err, wording::kStderrIsNoTerminalLeave));
   const TerminalRun both = Watch(work, "--watch --no-progress", 2);
   CHECK(both.exit_code == 2);
   CHECK(both.screen.entered == 0);

@@ -9,6 +9,7 @@
 #include "tests/has.h"
 #include "tests/paths.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -23,8 +24,8 @@ TEST_CASE("why: a log that says all is answered, within 100 columns") {
   CHECK(run.exit_code == 0);
   CHECK(run.err.empty());
   const std::string text = Unwrapped(run.out);
-  CHECK(Has(text, "It ran out of GPU memory in the backward pass (line 63, rank 3)"));
-  CHECK(Has(text, "--micro-batch 4 --grad-accum 4 [per_device_train_batch_size 4"));
+  CHECK(Has(text, wording::kItRanOutOfGpu2));
+  CHECK(Has(text, wording::kPerDeviceTrainBatchSize));
   CHECK(Has(text, "--seq-len 4096 (--max_seq_length 4096, line 1)"));
   CHECK(Lacks(run.out, "⟦"));
   std::istringstream lines(run.out);
@@ -34,8 +35,8 @@ TEST_CASE("why: a log that says all is answered, within 100 columns") {
 TEST_CASE("why: what is missing ends with 2, after what the log tells") {
   const RunResult run = RunZeroplan("why " + WhyLog("trainer_loss.log"));
   CHECK(run.exit_code == 2);
-  CHECK(Has(run.out, "It ran out of GPU memory in logits and loss"));
-  CHECK(Has(run.err, "does not say what a prediction takes; give --model, the model; --runtime"));
+  CHECK(Has(run.out, wording::kItRanOutOfGpu3));
+  CHECK(Has(run.err, wording::kDoesNotSayWhatPrediction));
   for (const char* option : {"--model", "--runtime", "--seq-len", "--micro-batch"}) {
     CHECK(Has(run.err, option));
   }
@@ -47,7 +48,7 @@ TEST_CASE("why: what is missing ends with 2, after what the log tells") {
   const RunResult nothing = RunZeroplan("why " + SourcePath("LICENSE"));
   CHECK(nothing.exit_code == 2);
   CHECK(nothing.out.empty());
-  CHECK(Has(nothing.err, "nothing of a training run is recognised"));
+  CHECK(Has(nothing.err, wording::kNothingOfTrainingRunIs));
   CHECK(RunZeroplan("why").exit_code == 2);
   CHECK(RunZeroplan("why /no/such/file").exit_code == 2);
   // What a program does not have is refused by name, after what the log tells.
@@ -102,8 +103,8 @@ TEST_CASE("why -: a pasted traceback") {
       "2048 < " +
       WhyLog("trainer_loss.log"));
   CHECK(run.exit_code == 0);
-  CHECK(Has(run.out, "stdin: It ran out of GPU memory in logits and loss"));
-  CHECK(Has(Unwrapped(run.out), "of which its allocator was allowed 24.00 GiB"));
+  CHECK(Has(run.out, wording::kStdinItRanOutOf));
+  CHECK(Has(Unwrapped(run.out), wording::kOfWhichItsAllocatorWas));
 }
 
 TEST_CASE("why --add: a row more; what is no file of runs stays as it is") {
@@ -116,7 +117,7 @@ TEST_CASE("why --add: a row more; what is no file of runs stays as it is") {
   CHECK(WhyReport::parse(first)["id"] == "mine");
   const RunResult again = RunZeroplan(why);
   CHECK(again.exit_code == 2);
-  CHECK(Has(again.err, "--id: mine is in"));
+  CHECK(Has(again.err, wording::kMineIsIn));
   CHECK(ReadWhole(rows) == first);
   const std::string other = folder.path("notes.txt");
   std::ofstream(other) << "not runs\n";

@@ -20,6 +20,7 @@
 #include "tests/free_port.h"
 #include "tests/has.h"
 #include "tests/run_metrics.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -283,7 +284,7 @@ TEST_CASE("train: a stop that one process is asked for saves on all") {
     CAPTURE(rank->text());
     CHECK(code == static_cast<int>(ExitCode::kInterrupted));
   }
-  CHECK(Has(ranks[0]->text(), "saved, continue with --resume"));
+  CHECK(Has(ranks[0]->text(), wording::kSavedContinueWith));
   CHECK(std::filesystem::exists(out + "/checkpoints"));
 }
 

@@ -10,6 +10,7 @@
 #include "core/base/log.h"
 #include "core/base/strings.h"
 #include "tests/has.h"
+#include "tests/wordings/core.h"
 
 namespace zeroplan {
 namespace {
@@ -54,7 +55,7 @@ TEST_CASE("error: a message is bounded and whole, whatever it quotes") {
     CHECK(text.size() < kMostMessageBytes + 100);
     CHECK(IsValidUtf8(text));
     CHECK(text.ends_with("éé; use less"));
-    CHECK(Has(text, "bytes are left out"));
+    CHECK(Has(text, wording::kBytesAreLeftOut));
   }
 }
 

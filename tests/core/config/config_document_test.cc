@@ -8,6 +8,7 @@
 #include "tests/error_of.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/core.h"
 
 namespace zeroplan {
 namespace {
@@ -49,7 +50,7 @@ TEST_CASE("config document: a file that changes after it was read changes nothin
 TEST_CASE("config document: what is no JSON is refused with its name and line") {
   const std::string error =
       ErrorOf(ExitCode::kUsage, [] { ConfigDocument("{\n\"a\": }", "log (config, line 3)"); });
-  CHECK(Has(error, "log (config, line 3):2:"));
+  CHECK(Has(error, wording::kLogConfigLine));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/has.h"
+#include "tests/wordings/core.h"
 
 namespace zeroplan {
 namespace {
@@ -151,8 +152,8 @@ TEST_CASE("an epoch in words") {
   facts.trained_documents = facts.held_back = 1;
   facts.epoch = {1, 64};
   facts.seq_len = 64;
-  CHECK(Has(DataText(facts), "⟦packing⟧ off: 1 document in 1 sequence of 64 an epoch, "));
-  CHECK(Has(DataText(facts), "; 1 document is held back for validation."));
+  CHECK(Has(DataText(facts), wording::kOffDocumentInSequenceOf));
+  CHECK(Has(DataText(facts), wording::kDocumentIsHeldBackFor));
   CHECK(SequencesOfEpochs(3, 96) == 288);
   CHECK(SequencesOfEpochs(0.7, 10) == 7);  // not 8 by its rounding
   CHECK(SequencesOfEpochs(1.01, 96) == 97);

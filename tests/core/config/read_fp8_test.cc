@@ -11,6 +11,7 @@
 #include "tests/core/config/read_config.h"
 #include "tests/error_of.h"
 #include "tests/has.h"
+#include "tests/wordings/core.h"
 
 namespace zeroplan {
 namespace {
@@ -31,7 +32,7 @@ TEST_CASE("reader: products of eight bits, off unless they are asked for") {
   CHECK(Read(R"({"_zeroplan": {"fp8": "auto"}})").setup.precision.fp8 == Fp8Config{});
   const ReadResult plain = Read(WithFp8(R"("enabled": true)"));
   CHECK(plain.setup.precision.fp8 == Fp8Config{.enabled = true});
-  CHECK(Has(plain.warnings.at(0), "DeepSpeed itself does not: products in FP8"));
+  CHECK(Has(plain.warnings.at(0), wording::kDeepspeedItselfDoesNotProducts));
   const Fp8Config all = {true, Fp8Recipe::kBlocks, Dtype::kE5M2, false, 2048};
   const std::string keys =
       R"("enabled": true, "recipe": "blocks", "gradients": "e5m2", "fast_gradients": false,
@@ -148,7 +149,7 @@ TEST_CASE("FP8: which products, which GPUs, which numbers") {
   CHECK(Fp8GpuLacks(tensor, 86) ==
         "products in FP8 start at compute capability 8.9, and it has 8.6");
   CHECK(Fp8GpuLacks(blocks, 90).empty());
-  CHECK(Has(Fp8GpuLacks(blocks, 100), "at compute capability 9.0 alone, and it has 10.0"));
+  CHECK(Has(Fp8GpuLacks(blocks, 100), wording::kAtComputeCapabilityAloneAnd));
   PrecisionConfig precision;
   CHECK(MatmulDtypeName(precision) == "bf16");
   precision.fp8 = tensor;

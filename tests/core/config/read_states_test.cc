@@ -6,6 +6,7 @@
 #include "tests/core/config/read_config.h"
 #include "tests/error_of.h"
 #include "tests/has.h"
+#include "tests/wordings/core.h"
 
 namespace zeroplan {
 namespace {
@@ -49,8 +50,7 @@ TEST_CASE("reader: zeroplan's own run takes DeepSpeed's keys of light states, an
       Read(R"({"bf16": {"enabled": true, "bf16_master_weights_and_grads": true}})");
   CHECK(replicated.setup.precision.master_weights == MasterWeights::kParam);
   REQUIRE(replicated.warnings.size() == 1);
-  CHECK(
-      Has(replicated.warnings[0], "DeepSpeed itself does not: master weights in 16 bit at stage"));
+  CHECK(Has(replicated.warnings[0], wording::kDeepspeedItselfDoesNotMaster));
   const auto own = [](const std::string& keys, const char* section = "bf16") {
     return Read(
         fmt::format(R"({{"{}": {{"enabled": true}}, "_zeroplan": {{{}}}}})", section, keys));
@@ -97,8 +97,7 @@ TEST_CASE("reader: the command line says what of the states the config leaves op
       R"({"bf16": {"enabled": true, "bf16_master_weights_and_grads": false}})";
   CHECK(Read(kNotLight, context).setup.precision.master_weights == MasterWeights::kSplit);
   context.master_weights = MasterWeights::kParam;
-  CHECK(Has(problem(kNotLight),
-            "bf16_master_weights_and_grads: false contradicts ⟦master_weights⟧ 16bit"));
+  CHECK(Has(problem(kNotLight), wording::kBfMasterWeightsAndGrads));
 }
 
 TEST_CASE("reader: whether a config says how states are kept, fp32 too") {
@@ -146,10 +145,8 @@ TEST_CASE("reader: states that DeepSpeed has not are refused at who asks for the
     return ErrorOf(ExitCode::kUsage, [&] { Read(text, context); });
   };
   const std::string both = problem(R"("master_weights": "split", "optimizer_states": "8bit")", 2);
-  CHECK(Has(both, "_zeroplan.master_weights: split is not allowed: DeepSpeed has no master"));
-  CHECK(Has(both,
-            "_zeroplan.optimizer_states: 8bit is not allowed: DeepSpeed has no optimizer "
-            "states in 8 bit; use fp32, or bf16 with _zeroplan.master_weights 16bit"));
+  CHECK(Has(both, wording::kZeroplanMasterWeightsSplitIs));
+  CHECK(Has(both, wording::kZeroplanOptimizerStatesBitIs));
   CHECK(Has(problem(R"("master_weights": "16bit")", 2),
             "_zeroplan.master_weights: 16bit is not allowed with fp32 states on the GPU; set "
             "_zeroplan.optimizer_states bf16 or"));

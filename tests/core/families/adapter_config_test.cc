@@ -17,6 +17,7 @@
 #include "tests/has.h"
 #include "tests/temp_dir.h"
 #include "tests/tiny_model.h"
+#include "tests/wordings/core.h"
 
 namespace zeroplan {
 namespace {
@@ -153,14 +154,14 @@ TEST_CASE("adapter config: what a key does is known, or it is refused by name") 
   // It changes how PEFT trains, not what it has trained.
   const Json mica = {{"init_lora_weights", "mica"}};
   CHECK(WriteAdapterConfig(Read(mica), "x") == WriteAdapterConfig(plain, "x"));
-  CHECK(Has(Refused(mica, AdapterUse::kTrain), "train on in PEFT"));
+  CHECK(Has(Refused(mica, AdapterUse::kTrain), wording::kTrainOnInPeft));
   const std::string twice = "{\"peft_type\": \"LORA\",\n\"r\": 8,\n\"r\": 16}";
-  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { ReadText(twice); }),
-            "adapter_config.json:3: r: the key is given twice, here and on line 2"));
+  CHECK(
+      Has(ErrorOf(ExitCode::kUsage, [&] { ReadText(twice); }), wording::kAdapterConfigJsonTheKey));
   const std::string inner =
       "{\"peft_type\": \"LORA\", \"rank_pattern\": {\"q_proj\": 1,\n"
       "\"q_proj\": 2}}";
-  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { ReadText(inner); }), "the key is given twice"));
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { ReadText(inner); }), wording::kTheKeyIsGivenTwice));
 }
 
 std::string Targets(const Json& more) { return Read(more).lora_targets; }

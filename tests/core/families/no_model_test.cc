@@ -12,6 +12,7 @@
 #include "tests/error_of.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/core.h"
 
 namespace zeroplan {
 namespace {
@@ -35,7 +36,7 @@ std::string SaidOf(const std::function<void(const std::string&)>& fill) {
 }
 
 TEST_CASE("a folder that holds no model says what it is, and what to do") {
-  CHECK(Has(SaidOf([](const auto&) {}), "is an empty folder; get the model into it"));
+  CHECK(Has(SaidOf([](const auto&) {}), wording::kIsAnEmptyFolderGet));
   CHECK(Has(SaidOf([](const auto& at) {
               Put(at + "/adapter_config.json",
                   R"({"peft_type":"LORA","base_model_name_or_path":"meta-llama/Llama-3.1-8B"})");
@@ -44,40 +45,40 @@ TEST_CASE("a folder that holds no model says what it is, and what to do") {
             "holds an adapter (LoRA), not a model; use the model below it, "
             "meta-llama/Llama-3.1-8B, with --adapter"));
   CHECK(Has(SaidOf([](const auto& at) { Put(at + "/model-Q4_K_M.gguf", "GGUF"); }),
-            "holds model-Q4_K_M.gguf: GGUF, weights for llama.cpp"));
+            wording::kHoldsModelGgufGgufWeights));
   CHECK(Has(SaidOf([](const auto& at) {
               Put(at + "/model_index.json", "{}");
               fs::create_directory(at + "/unet");
             }),
-            "holds a pipeline of diffusers"));
+            wording::kHoldsPipelineOfDiffusers));
   CHECK(Has(SaidOf([](const auto& at) { Put(at + "/tokenizer.json", "{}"); }),
-            "holds a tokenizer (tokenizer.json) and no model; get the model's config.json and"));
+            wording::kHoldsTokenizerTokenizerJsonAnd));
   CHECK(Has(SaidOf([](const auto& at) { Put(at + "/pytorch_model.bin", "x"); }),
-            "holds pytorch_model.bin, weights of PyTorch, and no config.json"));
+            wording::kHoldsPytorchModelBinWeights));
   CHECK(Has(SaidOf([](const auto& at) { Put(at + "/model.safetensors", "x"); }),
-            "holds model.safetensors and no config.json, which says the model's shape"));
+            wording::kHoldsModelSafetensorsAndNo));
   CHECK(Has(SaidOf([](const auto& at) {
               Put(at + "/consolidated.00.pth", "x");
               Put(at + "/params.json", "{}");
             }),
-            "as its makers' own code reads it (params.json)"));
+            wording::kAsItsMakersOwnCode));
   const std::string run =
       SaidOf([](const auto& at) { fs::create_directories(at + "/checkpoints/step-00000010"); });
-  CHECK(Has(run, "holds checkpoints of a run of 'zeroplan train' that has not ended"));
-  CHECK(Has(run, "my-folder and ⟦resume⟧"));
+  CHECK(Has(run, wording::kHoldsCheckpointsOfRunOf));
+  CHECK(Has(run, wording::kMyFolderAnd));
   CHECK(Has(SaidOf([](const auto& at) { fs::create_directory(at + "/step-00000010"); }),
-            "is a folder of checkpoints of 'zeroplan train', not a model"));
+            wording::kIsFolderOfCheckpointsOf));
   CHECK(Has(SaidOf([](const auto& at) {
               Put(at + "/meta.json", "{}");
               Put(at + "/rank-0000.safetensors", "x");
             }),
-            "is a checkpoint of 'zeroplan train', not a model"));
+            wording::kIsCheckpointOfZeroplanTrain));
   CHECK(Has(SaidOf([](const auto& at) { fs::create_directory(at + "/checkpoint-500"); }),
-            "my-folder/checkpoint-500"));
+            wording::kMyFolderCheckpoint));
   CHECK(Has(SaidOf([](const auto& at) { fs::create_directory(at + "/global_step20"); }),
-            "holds checkpoints of DeepSpeed, not a model; its zero_to_fp32.py"));
+            wording::kHoldsCheckpointsOfDeepspeedNot));
   CHECK(Has(SaidOf([](const auto& at) { Put(at + "/README.md", "x"); }),
-            "is a folder without a config.json, so it holds no model"));
+            wording::kIsFolderWithoutConfigJson));
   const TempDir dir;
   Put(dir.path("a.gguf"), std::string("GGUF\3\0\0\0", 8));
   CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { FindModel(dir.path("a.gguf")); }), "is a GGUF file"));
@@ -100,15 +101,13 @@ TEST_CASE("a model of another architecture: a plan of its size is named") {
   const std::string config = dir.path("config.json");
   const auto said = [&] { return ErrorOf(ExitCode::kUsage, [&] { FindModel(config); }); };
   Put(config, R"({"model_type": "unheard_of"})");
-  CHECK(Has(said(), "model_type: \"unheard_of\" is not allowed; use \"gpt2\""));
+  CHECK(Has(said(), wording::kModelTypeUnheardOfIs));
   CHECK(Lacks(said(), "to plan for"));
   // By the config: 2 * 32000 * 1024 + 4 * (4 * 1024 * 1024 + 3 * 1024 * 4096).
   const std::string shape = R"("hidden_size": 1024, "num_hidden_layers": 4, "vocab_size": 32000,
       "num_attention_heads": 16, "intermediate_size": 4096, "torch_dtype": "bfloat16")";
   Put(config, R"({"model_type": "unheard_of", )" + shape + "}");
-  CHECK(Has(said(),
-            "zeroplan trains; to plan for a model of its size: ⟦params⟧ 133M ⟦family⟧ "
-            "llama"));
+  CHECK(Has(said(), wording::kZeroplanTrainsToPlanFor));
   Put(config, R"({"architectures": ["X"], "text_config": {)" + shape + "}}");
   CHECK(Has(said(), "⟦params⟧ 133M"));
   // By the index, where the files are not there: half as many as bytes.

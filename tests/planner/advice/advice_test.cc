@@ -13,6 +13,7 @@
 #include "planner/report/report_text.h"
 #include "tests/has.h"
 #include "tests/planner/search_fixture.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -188,7 +189,7 @@ TEST_CASE("Advise: where one stage alone fits the text says that no bandwidth ch
     CHECK(!line.starts_with("Crossover "));
     if (!line.starts_with("No crossover between nodes")) continue;
     ++said;
-    CHECK(Has(line, "the answer stays without shard groups"));
+    CHECK(Has(line, wording::kTheAnswerStaysWithoutShard));
     CHECK(Has(line, "between nodes"));
   }
   CHECK(said == 1);

@@ -12,6 +12,7 @@
 #include "planner/request/plan_answer.h"
 #include "planner/request/resolved.h"
 #include "tests/has.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -102,7 +103,7 @@ TEST_CASE("first lines: eight A10G on two nodes of a slow network, where four ar
   const AdviceLine* fewer = answer.Of(AdviceKind::kFewer);
   REQUIRE(fewer != nullptr);
   CHECK(fewer->text.starts_with("4 GPUs of one node are "));
-  CHECK(Has(fewer->text, " times as fast as these 8: "));
+  CHECK(Has(fewer->text, wording::kTimesAsFastAsThese));
   CHECK(Has(fewer->text, "; ⟦gpus⟧ 4 plans them."));
   CHECK(fewer->claims.front().gpus == 4);
   CHECK(answer.Of(AdviceKind::kBatch) != nullptr);

@@ -9,6 +9,7 @@
 #include "tests/core/model/with_lora.h"
 #include "tests/has.h"
 #include "tests/planner/search_fixture.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -57,7 +58,7 @@ TEST_CASE("products: GPUs without them, and profiles without their peak, are nam
   CHECK(Has(lacks("rtx4090", Fp8Recipe::kBlocks), "at compute capability 9.0 alone"));
   HardwareProfile other = LoadProfile("hgx-h200");
   other.gpu.dense_peaks.erase(Dtype::kE4M3);
-  CHECK(Has(Fp8ProfileLacks(other.gpu, Fp8Recipe::kTensor), "no peak of FP8"));
+  CHECK(Has(Fp8ProfileLacks(other.gpu, Fp8Recipe::kTensor), wording::kNoPeakOfFp));
 }
 
 TEST_CASE("products: what is allowed of them stays where states are allowed too") {
@@ -79,7 +80,7 @@ TEST_CASE("products: kinds differ in how exact they are, and no figure stands th
   const Fp8Config by_blocks = {.enabled = true, .recipe = Fp8Recipe::kBlocks};
   for (const Fp8Config& fp8 : {by_tensor, by_blocks}) {
     CHECK(MeasuredAccuracy(fp8, Dtype::kBF16));
-    CHECK(Has(AccuracyText(fp8, Dtype::kBF16), " % against products in bf16 (GPT-2 124M"));
+    CHECK(Has(AccuracyText(fp8, Dtype::kBF16), wording::kAgainstProductsInBfGpt));
     CHECK(AccuracyText(fp8, Dtype::kF16) == "its cost in accuracy is not measured here");
     Fp8Config some = fp8;
     some.least_side = 1024;
@@ -136,8 +137,7 @@ TEST_CASE("products: runs in FP8 took as much less than predicted as is said of 
     const std::vector<std::string> cautions =
         OwnExecutor().Cautions(choice, at.cluster, fixture.profile);
     REQUIRE(!cautions.empty());
-    CHECK(
-        Has(cautions.back(), "took up to 2 % less than predicted, five on an H100 1 to 7 % less"));
+    CHECK(Has(cautions.back(), wording::kTookUpToLessThan));
     const double largest = OwnExecutor().LargestTimeError(choice, at.cluster, fixture.profile);
     if (run.gpus == 1 && std::string_view(run.machine) == "hgx-h200") {
       CHECK(largest >= less);

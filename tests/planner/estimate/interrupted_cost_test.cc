@@ -12,6 +12,7 @@
 #include "tests/cost_models/plain_profile.h"
 #include "tests/error_of.h"
 #include "tests/has.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -108,12 +109,12 @@ TEST_CASE("interruptions: what is not known is said, and so is what has no end")
   const InterruptedCost none =
       InterruptedCostOf(goal, unknown, StepsOf16Ranks(), 10, false, PlainProfile());
   CHECK_FALSE(none.known);
-  CHECK(Has(InterruptedText(goal, none), "what a save takes is not known"));
+  CHECK(Has(InterruptedText(goal, none), wording::kWhatSaveTakesIsNot));
   const InterruptedCost hopeless =
       InterruptedCostOf(GoalOf(1), Save(), StepsOf16Ranks(), 10, false, WithDisk());
   CHECK(hopeless.interval_steps == 1);
   CHECK(hopeless.lost_share == doctest::Approx(1));
-  CHECK(Has(InterruptedText(GoalOf(1), hopeless), "such a run hardly gets on"));
+  CHECK(Has(InterruptedText(GoalOf(1), hopeless), wording::kSuchRunHardlyGetsOn));
 }
 
 TEST_CASE("interruptions in words") {
@@ -128,18 +129,14 @@ TEST_CASE("interruptions in words") {
   CHECK(waits.starts_with(
       "Interrupted once in 2.00 h on average, all machines together: save every 73 steps (12.2 "
       "min), for which steps wait 40.0 s. Of the time "));
-  CHECK(Has(waits, "and to restarts of 5.67 min, loading included: the run takes 3.2"));
-  CHECK(Has(waits, " at 2.5 a GPU-hour"));
-  CHECK(Has(waits,
-            "A notice of 30.0 s may be too short: the step that runs and a save of its own "
-            "take 50.0 s, by prediction."));
+  CHECK(Has(waits, wording::kAndToRestartsOfMin));
+  CHECK(Has(waits, wording::kAtGpuHour));
+  CHECK(Has(waits, wording::kNoticeOfMayBeToo));
   goal.interruptions->notice_seconds = 120;
   const std::string beside = text(true);
   CAPTURE(beside);
-  CHECK(Has(beside, "for which steps wait 2.00 s and which is complete after 42.0 s."));
-  CHECK(Has(beside,
-            "A notice of 2.00 min is enough: the step that runs, a save that is being "
-            "written and a save of its own take 92.0 s, by prediction."));
+  CHECK(Has(beside, wording::kForWhichStepsWaitAnd));
+  CHECK(Has(beside, wording::kNoticeOfMinIsEnough));
 }
 
 TEST_CASE("rates and times: with their units, and nothing else") {
@@ -153,8 +150,7 @@ TEST_CASE("rates and times: with their units, and nothing else") {
                             "1/h/h", "nan/h", "inf/h", "1e99/h", "1 /h", "1/6x"}) {
     CAPTURE(wrong);
     CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { ParseRate(wrong, "⟦x⟧"); }), "⟦x⟧: "));
-    CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { ParseRate(wrong, "⟦x⟧"); }),
-              "such as 0.1/h, 2/day or 1/6h"));
+    CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { ParseRate(wrong, "⟦x⟧"); }), wording::kSuchAsDayOr));
   }
   CHECK(ParseSeconds("30s", "⟦x⟧") == 30);
   CHECK(ParseSeconds("2min", "⟦x⟧") == 120);
@@ -162,7 +158,7 @@ TEST_CASE("rates and times: with their units, and nothing else") {
   for (const char* wrong : {"", "30", "s", "0s", "-3s", "5m", "1e9h", "30 seconds please"}) {
     CAPTURE(wrong);
     CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { ParseSeconds(wrong, "⟦x⟧"); }),
-              "with its unit, such as 30s"));
+              wording::kWithItsUnitSuchAs));
   }
 }
 
@@ -172,7 +168,7 @@ TEST_CASE("interruptions: what has no effect without them") {
   fields.notice.emplace(30);
   fields.notice.text = "30s";
   CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { ResolveInterruptions(fields); }),
-            "⟦notice⟧: 30s has no effect without ⟦interruptions⟧"));
+            wording::kHasNoEffectWithout));
   fields.interruptions.emplace(0.1);
   CHECK(ResolveInterruptions(fields)->restart_seconds == 600);
   fields.restart_time.emplace(60);

@@ -8,6 +8,7 @@
 
 #include "core/settings/setup_facts.h"
 #include "tests/has.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -62,15 +63,15 @@ TEST_CASE("states: labels, and no figure of accuracy that was not measured") {
   };
   CHECK(Has(text(Masters::kSplit, Dtype::kF32), "bit for bit"));
   CHECK(Has(text(Masters::kParam, Dtype::kBF16), "validation loss +0.79 %"));
-  CHECK(Has(text(Masters::kFp32, Dtype::kBF16), "is not measured here"));
+  CHECK(Has(text(Masters::kFp32, Dtype::kBF16), wording::kIsNotMeasuredHere));
   // Masters in two halves are those of fp32.
   CHECK(text(Masters::kSplit, Dtype::kDynamic8) == text(Masters::kFp32, Dtype::kDynamic8));
   CHECK(Has(text(Masters::kSplit, Dtype::kDynamic8), "validation loss"));
   // What was measured ran in bf16.
   for (const Dtype dtype : {Dtype::kF16, Dtype::kF32}) {
-    CHECK(Has(text(Masters::kFp32, Dtype::kDynamic8, dtype), "is not measured here"));
+    CHECK(Has(text(Masters::kFp32, Dtype::kDynamic8, dtype), wording::kIsNotMeasuredHere));
   }
-  CHECK(Has(text(Masters::kParam, Dtype::kBF16, Dtype::kF16), "is not measured here"));
+  CHECK(Has(text(Masters::kParam, Dtype::kBF16, Dtype::kF16), wording::kIsNotMeasuredHere));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "planner/runtimes/runtimes.h"
 #include "tests/error_of.h"
 #include "tests/has.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -146,7 +147,7 @@ TEST_CASE("formats: hf-trainer leaves to TrainingArguments what it owns, and nam
   CHECK(written.notes[0] ==
         "No config says learning_rate, adam_beta1, adam_beta2, adam_epsilon, weight_decay, "
         "max_grad_norm, lr_scheduler_type: TrainingArguments' own hold.");
-  CHECK(Has(written.notes[1], "64 sequences of 2048 tokens a step on 8 GPUs"));
+  CHECK(Has(written.notes[1], wording::kSequencesOfTokensStepOn));
 }
 
 TEST_CASE("formats: hf-trainer prints what the config said") {
@@ -165,7 +166,7 @@ TEST_CASE("formats: hf-trainer prints what the config said") {
     CHECK(HasArgument(written, argument));
   }
   CHECK(written.arguments.size() == 11);  // with --deepspeed
-  CHECK(Has(written.notes[0], "No config says weight_decay:"));
+  CHECK(Has(written.notes[0], wording::kNoConfigSaysWeightDecay));
   const Json json = Json::parse(written.files.at(0).text);
   CHECK(json["scheduler"] == Json{{"type", "WarmupDecayLR"},
                                   {"params",
@@ -196,7 +197,7 @@ TEST_CASE("formats: hf-trainer prints what the config said") {
         "a schedule without total_num_steps");
   const WrittenConfig length = WriteFormat(open.request);
   CHECK(Json::parse(length.files.at(0).text)["scheduler"]["params"]["total_num_steps"] == "auto");
-  CHECK(Has(length.notes[0], "warmup_steps, max_steps"));
+  CHECK(Has(length.notes[0], wording::kWarmupStepsMaxSteps));
 }
 
 TEST_CASE("formats: hf-trainer with FSDP2") {
@@ -255,7 +256,7 @@ TEST_CASE("formats: accelerate with DeepSpeed points to a JSON that has everythi
   CHECK(json["optimizer"]["params"]["lr"] == "auto");
   CHECK(json["optimizer"]["params"]["weight_decay"] == "auto");
   CHECK(json["optimizer"]["params"]["betas"] == Json{0.9, 0.999});
-  CHECK(Has(written.notes.back(), "Accelerator(gradient_accumulation_steps=2), which is 64"));
+  CHECK(Has(written.notes.back(), wording::kAcceleratorGradientAccumulationStepsWhich));
   CHECK(written.Command() ==
         "ACCELERATE_DYNAMO_BACKEND=INDUCTOR ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION=true "
         "accelerate launch --config_file 'a b/run.yaml' train.py");
@@ -279,10 +280,7 @@ TEST_CASE("formats: sequences over GPUs are a key of DeepSpeed's and an argument
   CHECK(json["sequence_parallel_size"] == 4);
   CHECK(json["seq_parallel_communication_data_type"] == "bf16");
   CHECK(json["train_batch_size"] == 4);
-  CHECK(Has(written.notes.back(),
-            "gradient_accumulation_steps=2, parallelism_config=ParallelismConfig(dp_shard_size=2, "
-            "sp_size=4, sp_handler=DeepSpeedSequenceParallelConfig("
-            "sp_attn_implementation=\"flash_attention_2\"))"));
+  CHECK(Has(written.notes.back(), wording::kGradientAccumulationStepsParallelismConfig));
   request.setup.batch.sequence_ranks = 1;
   CHECK(!Json::parse(WriteFormat(request).files[1].text)
              .contains("seq_parallel_communication_data_type"));
@@ -313,7 +311,7 @@ TEST_CASE("formats: sequences over GPUs with FSDP2 are keys of torchtitan's and 
   CHECK(HasLine(yaml, "  parallelism_config_cp_size: 4"));
   CHECK(HasLine(yaml, "  parallelism_config_cp_comm_strategy: allgather"));
   const FormatRequest trainer = shared(ForFsdp2(ConfigFormat::kHfTrainer), "run.json");
-  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { WriteFormat(trainer); }), "sequences over GPUs"));
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { WriteFormat(trainer); }), wording::kSequencesOverGpus));
 }
 
 TEST_CASE("formats: accelerate with FSDP2") {
@@ -347,12 +345,10 @@ TEST_CASE("formats: accelerate with FSDP2") {
         "rdzv_backend: static\n"
         "same_network: true\n");
   CHECK(Has(written.Command(), "--machine_rank RANK --main_process_ip HOST"));
-  CHECK(
-      Has(written.notes.back(),
-          "DataLoader(batch_size=4) and Accelerator(gradient_accumulation_steps=2), which is 128"));
+  CHECK(Has(written.notes.back(), wording::kDataloaderBatchSizeAndAccelerator));
   request.setup.batch.grad_accum = 1;
   CHECK(
-      Has(WriteFormat(request).notes.back(), "Accelerator(gradient_accumulation_steps=1), which"));
+      Has(WriteFormat(request).notes.back(), wording::kAcceleratorGradientAccumulationStepsWhich2));
   FormatRequest full = ForFsdp2(ConfigFormat::kAccelerate, 2);
   full.setup.precision.dtype = full.setup.precision.grad_accum_dtype = Dtype::kF32;
   const std::string text = WriteFormat(full).files.at(0).text;
@@ -388,8 +384,7 @@ TEST_CASE("formats: torchtitan") {
 
   request.setup.recompute = kSelectiveRecompute;
   CHECK(Has(WriteFormat(request).files.at(0).text,
-            "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = \"op\"\n"
-            "early_stop = true\n\n"));
+            wording::kActivationCheckpointModeSelectiveSelective));
 
   FormatRequest other = ForFsdp2(ConfigFormat::kTorchtitan, 2);
   other.model = LoadModel("gpt2-xl");
@@ -401,7 +396,7 @@ TEST_CASE("formats: torchtitan") {
   CHECK(HasLine(text, "fsdp_reshard_after_forward = \"never\""));
   CHECK(HasLine(text, "enable = false"));
   CHECK(HasLine(text, "mode = \"none\""));
-  CHECK(Has(unknown.notes.at(0), "no model of the shape of gpt2-xl"));
+  CHECK(Has(unknown.notes.at(0), wording::kNoModelOfTheShape));
   CHECK(Has(unknown.launch, "torchrun --nnodes 2 --nproc_per_node 8 --rdzv_backend c10d"));
 }
 
@@ -415,11 +410,7 @@ TEST_CASE("formats: products in FP8 are torchao's, where a format has keys for t
   FormatRequest titan = ForFsdp2(ConfigFormat::kTorchtitan);
   titan.file = "run.toml";
   const std::string toml = WriteFormat(fp8(titan, TorchFloat8::kTensorwiseGathers)).files[0].text;
-  CHECK(Has(toml,
-            "\n[model]\nname = \"llama3\"\nflavor = \"8B\"\n"
-            "converters = [\"quantize.linear.float8\"]\n\n[quantize.linear.float8]\n"
-            "filter_fqns = [\"output\"]\nenable_fsdp_float8_all_gather = true\n"
-            "precompute_float8_dynamic_scale_for_fsdp = true\n"));
+  CHECK(Has(toml, wording::kModelNameLlamaFlavorConverters));
   CHECK(HasLine(WriteFormat(fp8(titan)).files[0].text, "enable_fsdp_float8_all_gather = false"));
   // torchtitan 0.2.2 refuses a recipe beside gathers in 8 bits, so neither key of these is there.
   const std::string rows = WriteFormat(fp8(titan, TorchFloat8::kRowwise)).files[0].text;
@@ -429,9 +420,7 @@ TEST_CASE("formats: products in FP8 are torchao's, where a format has keys for t
   const FormatRequest accelerate = ForFsdp2(ConfigFormat::kAccelerate);
   const std::string yaml =
       WriteFormat(fp8(accelerate, TorchFloat8::kTensorwiseGathers)).files[0].text;
-  CHECK(Has(yaml,
-            "mixed_precision: \"fp8\"\nfp8_config:\n  backend: AO\n"
-            "  enable_fsdp_float8_all_gather: true\n  pad_inner_dim: false\nfsdp_config:\n"));
+  CHECK(Has(yaml, wording::kMixedPrecisionFpFpConfig));
   CHECK(HasLine(yaml, "  fsdp_cpu_ram_efficient_loading: false"));
   CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { WriteFormat(fp8(accelerate, TorchFloat8::kRowwise)); }),
             "rowwise"));
@@ -493,7 +482,7 @@ TEST_CASE("formats: shard groups") {
   }
   FormatRequest trainer = groups(ForDeepSpeed(ConfigFormat::kHfTrainer, 3), 0);
   trainer.file = "run.json";
-  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { WriteFormat(trainer); }), "mics_shard_size"));
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { WriteFormat(trainer); }), wording::kMicsShardSize));
   trainer = groups(ForFsdp2(ConfigFormat::kHfTrainer), 0);
   trainer.file = "run.json";
   CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { WriteFormat(trainer); }), "shard groups"));
@@ -581,7 +570,7 @@ TEST_CASE("formats: what fits nothing is an error that says the fix") {
   FormatRequest odd = ForFsdp2(ConfigFormat::kTorchtitan);
   odd.model.name = "a\nb\"c\xff";
   const std::string toml = WriteFormat(odd).files.at(0).text;
-  CHECK(Has(toml, "# torchtitan 0.2.2, FSDP2: a\\nb\"c\\xff, 64 sequences"));
+  CHECK(Has(toml, wording::kTorchtitanFsdpNbXffSequences));
   CHECK(HasLine(toml, "description = \"a\\\\nb\\\"c\\\\xff, FSDP2, planned by zeroplan\""));
   FormatRequest uneven = ForDeepSpeed(ConfigFormat::kHfTrainer);
   uneven.cluster = {12, 8};

@@ -11,6 +11,7 @@
 #include "planner/runtimes/runtimes.h"
 #include "tests/error_of.h"
 #include "tests/has.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -33,7 +34,7 @@ std::string TextOf(const LaunchRequest& request) {
   CHECK(written.files.size() == 1);
   CHECK(written.files[0].path == request.file);
   CHECK(Has(written.files[0].text.substr(0, written.files[0].text.find('\n')),
-            "planned by zeroplan"));
+            wording::kPlannedByZeroplan));
   return written.files[0].text;
 }
 
@@ -54,7 +55,7 @@ TEST_CASE("SkyPilot's names of the built-in GPUs") {
   const std::string error = ErrorOf(ExitCode::kUsage, [] {
     CheckLaunch(ConfigFormat::kSkyPilot, {8, 8}, "NVIDIA GeForce RTX 4080");
   });
-  CHECK(Has(error, "⟦for⟧: SkyPilot's catalogue has no name for NVIDIA GeForce RTX 4080"));
+  CHECK(Has(error, wording::kSkypilotCatalogueHasNoName));
   CHECK_NOTHROW(CheckLaunch(ConfigFormat::kKubernetes, {8, 8}, "NVIDIA GeForce RTX 4080"));
   CHECK(Has(ErrorOf(ExitCode::kUsage, [] { CheckLaunch(ConfigFormat::kKubernetes, {12, 8}, "x"); }),
             "12 GPUs"));
@@ -66,11 +67,11 @@ TEST_CASE("--for skypilot: spot machines where the run is interrupted") {
   CHECK(Has(steady, "  accelerators: H100:8\n"));
   CHECK(Lacks(steady, "use_spot"));
   CHECK(Has(steady, " --save-every 600 --resume"));  // twice an hour
-  CHECK(Has(steady, "#   sky launch 'a run.yaml'\n"));
+  CHECK(Has(steady, wording::kSkyLaunchRunYaml));
   request.interrupted = true;
   request.disk_bytes = 1'000'000'000'000;
   const std::string spot = TextOf(request);
-  CHECK(Has(spot, "  use_spot: true\n"));
+  CHECK(Has(spot, wording::kUseSpotTrue));
   CHECK(Has(spot, " --save-every auto --resume"));
   CHECK(Has(spot, "  disk_size: 1100\n"));
   CHECK(WriteLaunchFile(request).launch == "sky jobs launch 'a run.yaml'");
@@ -84,15 +85,12 @@ TEST_CASE("--for kubernetes: a Job that goes on after a node is taken away") {
   const std::string one = TextOf(request);
   CHECK(Has(one, "      terminationGracePeriodSeconds: 200\n"));
   CHECK(Has(one, "          values: [130]\n"));
-  CHECK(Has(one,
-            "exec zeroplan train --plan /plan/plan.json --data data --save out --save-every "
-            "auto --resume\n"));
+  CHECK(Has(one, wording::kExecZeroplanTrainPlanPlan));
   CHECK(Lacks(one, "kind: Service"));
   const std::string two = TextOf(LaunchOf(ConfigFormat::kKubernetes, 16));
   CHECK(Has(two, "kind: Service"));
   CHECK(Has(two, "  completions: 2\n"));
-  CHECK(Has(two,
-            "exec torchrun --nnodes 2 --nproc-per-node 8 --node-rank \"$JOB_COMPLETION_INDEX\""));
+  CHECK(Has(two, wording::kExecTorchrunJobCompletionIndex));
 }
 
 TEST_CASE("launch files have the run's length and the model's folder") {
@@ -103,21 +101,20 @@ TEST_CASE("launch files have the run's length and the model's folder") {
   request.model_folder = "/home/me/a model";
   CHECK(WriteLaunchFile(request).notes.size() == 1);
   const std::string one = TextOf(request);
-  CHECK(Has(one, "  ~/model: \"/home/me/a model\"\n"));
+  CHECK(Has(one, wording::kModelHomeMeModel));
   CHECK(Has(one, "  MODEL: ~/model\n"));
-  CHECK(Has(one, " MODEL=${MODEL/#\\~/$HOME}\n"));
+  CHECK(Has(one, wording::kModelModelHome));
   const std::string train =
       "zeroplan train --plan \"$PLAN\" --model \"$MODEL\" --data \"$DATA\" "
       "--epochs 3 --truncate --save \"$SAVE\" --save-every 600 --resume";
   CHECK(Has(one, train));
   request.cluster = {16, 8};
   const std::string two = TextOf(request);
-  CHECK(Has(two, "  MODEL: /shared/model\n"));
+  CHECK(Has(two, wording::kModelSharedModel));
   CHECK(Lacks(two, "  ~/model: "));
   CHECK(Has(two, train));
   request.format = ConfigFormat::kKubernetes;
-  CHECK(Has(TextOf(request),
-            "--plan /plan/plan.json --model model --data data --epochs 3 --truncate --save out"));
+  CHECK(Has(TextOf(request), wording::kPlanPlanJsonModelData));
 }
 
 TEST_CASE("launch files are of zeroplan's own executor") {

@@ -8,6 +8,7 @@
 #include "planner/runtimes/runtimes.h"
 #include "tests/error_of.h"
 #include "tests/has.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -56,7 +57,7 @@ TEST_CASE("formats: a script loads the model as it was planned") {
         "    MODEL, dtype=torch.bfloat16, attn_implementation=\"sdpa\")\n");
   request.recipe.param_dtype = Dtype::kF32;
   request.recipe.attention = TorchAttention::kFlash;
-  CHECK(Has(ScriptOf(request), "dtype=torch.float32, attn_implementation=\"flash_attention_2\""));
+  CHECK(Has(ScriptOf(request), wording::kDtypeTorchFloatAttnImplementation));
 }
 
 TEST_CASE("formats: the Trainer evaluates as many sequences at once as fit") {
@@ -118,15 +119,15 @@ TEST_CASE("formats: accelerate's script makes the optimizer and switches recompu
         "trained = [p for p in model.parameters() if p.requires_grad]\n"
         "optimizer = torchao.optim.AdamW8bit(trained, lr=LR)\n");
   const std::string yaml = WriteFormat(request).files.at(0).text;
-  CHECK(Has(yaml, "distributed_type: MULTI_GPU\nmixed_precision: \"bf16\"\n"));
+  CHECK(Has(yaml, wording::kDistributedTypeMultiGpuMixed));
   request.setup.batch.world_size = 1;
   request.cluster = {1, 8};
-  CHECK(Has(WriteFormat(request).files.at(0).text, "distributed_type: \"NO\"\n"));
+  CHECK(Has(WriteFormat(request).files.at(0).text, wording::kDistributedTypeNo));
   // FSDP2's recompute is a key, DeepSpeed's optimizer the config's.
   FormatRequest fsdp2 = ScriptRequest(ConfigFormat::kAccelerate, Fsdp2Runtime());
   fsdp2.setup.recompute = FullRecompute();
   CHECK(Lacks(ScriptOf(fsdp2), "gradient_checkpointing"));
-  CHECK(Has(ScriptOf(fsdp2), "optimizer = torch.optim.AdamW(trained, lr=LR, fused=True)\n"));
+  CHECK(Has(ScriptOf(fsdp2), wording::kOptimizerTorchOptimAdamwTrained));
   FormatRequest deepspeed = ScriptRequest(ConfigFormat::kAccelerate, DeepSpeedRuntime());
   CHECK(Lacks(ScriptOf(deepspeed), "optimizer"));
 }
@@ -134,41 +135,30 @@ TEST_CASE("formats: accelerate's script makes the optimizer and switches recompu
 TEST_CASE("formats: adapters are PEFT's, and TRL's arguments") {
   FormatRequest request = ScriptRequest(ConfigFormat::kHfTrainer, DdpRuntime());
   Adapt(request.model, /*quantized=*/false);
-  CHECK(Has(ScriptOf(request),
-            "lora = LoraConfig(r=16, lora_alpha=32, lora_dropout=0, bias=\"none\",\n"
-            "                  target_modules=\"all-linear\", task_type=\"CAUSAL_LM\")\n"
-            "model = get_peft_model(model, lora)\n"));
+  CHECK(Has(ScriptOf(request), wording::kLoraLoraconfigLoraAlphaLora));
   request.model.lora_targets = "q_proj,v_proj";
   request.model.lora_dropout = 0.05F;
   request.model.lora_rslora = true;
   request.recipe.param_dtype = Dtype::kBF16;
-  CHECK(Has(ScriptOf(request), "lora_dropout=0.05, bias"));
-  CHECK(Has(ScriptOf(request), "target_modules=[\"q_proj\", \"v_proj\"], use_rslora=True, task"));
-  CHECK(Has(ScriptOf(request), "get_peft_model(model, lora, autocast_adapter_dtype=False)"));
-  CHECK(Has(WriteFormat(request).notes.at(2),
-            "--use_peft --lora_r 16 --lora_alpha 32 --lora_dropout 0.05 --lora_target_modules "
-            "q_proj v_proj --use_rslora --no_gradient_checkpointing --dtype bfloat16 "
-            "--attn_implementation sdpa"));
+  CHECK(Has(ScriptOf(request), wording::kLoraDropoutBias));
+  CHECK(Has(ScriptOf(request), wording::kTargetModulesProjProjUse));
+  CHECK(Has(ScriptOf(request), wording::kGetPeftModelModelLora));
+  CHECK(Has(WriteFormat(request).notes.at(2), wording::kProjProjBfloatSdpa));
 
   Adapt(request.model, /*quantized=*/true);
   request.recipe.param_dtype.reset();
-  CHECK(Has(ScriptOf(request),
-            "    quantization_config=BitsAndBytesConfig(\n"
-            "        load_in_4bit=True, bnb_4bit_quant_type=\"nf4\", "
-            "bnb_4bit_use_double_quant=True,\n"
-            "        bnb_4bit_compute_dtype=torch.bfloat16))\n"));
-  CHECK(Has(ScriptOf(request), "get_peft_model(model, lora)\n"));
+  CHECK(Has(ScriptOf(request), wording::kQuantizationConfigBitsandbytesconfigLoadIn));
+  CHECK(Has(ScriptOf(request), wording::kGetPeftModelModelLora2));
   CHECK(Lacks(ScriptOf(request), "kbit"));
   CHECK(Has(WriteFormat(request).notes.at(2), "--load_in_4bit"));
   request.recipe.kbit = true;
-  CHECK(Has(ScriptOf(request),
-            "model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False,\n"));
+  CHECK(Has(ScriptOf(request), wording::kModelPrepareModelForKbit));
   request.recipe.kbit = false;
   // What DeepSpeed trains is in 16 bit.
   FormatRequest deepspeed = ScriptRequest(ConfigFormat::kHfTrainer, DeepSpeedRuntime());
   deepspeed.setup.zero.stage = 3;
   Adapt(deepspeed.model, /*quantized=*/false);
-  CHECK(Has(ScriptOf(deepspeed), "get_peft_model(model, lora, autocast_adapter_dtype=False)"));
+  CHECK(Has(ScriptOf(deepspeed), wording::kGetPeftModelModelLora));
 }
 
 TEST_CASE("formats: what a recipe has no words for is named") {
@@ -177,24 +167,23 @@ TEST_CASE("formats: what a recipe has no words for is named") {
   };
   FormatRequest trainer = ScriptRequest(ConfigFormat::kHfTrainer, DdpRuntime());
   trainer.recipe.code = CodeStyle::kTorchtune;
-  CHECK(Has(error(trainer), "⟦code⟧ torchtune (what it loads is of transformers: hf or liger)"));
+  CHECK(Has(error(trainer), wording::kTorchtuneWhatItLoadsIs));
   trainer.recipe.code = CodeStyle::kHf;
   trainer.recipe.optimizer_in_backward = true;
-  CHECK(Has(error(trainer), "⟦optimizer_in_backward⟧, for which it has no setting"));
+  CHECK(Has(error(trainer), wording::kForWhichItHasNo));
   FormatRequest titan = ScriptRequest(ConfigFormat::kTorchtitan, Fsdp2Runtime());
   titan.setup.precision.fp32_reduction = true;
-  CHECK(Has(error(titan), "⟦code⟧ hf (it trains its own models)"));
+  CHECK(Has(error(titan), wording::kHfItTrainsItsOwn));
   titan.recipe.code = CodeStyle::kTorchtitan;
   titan.recipe.optimizer = TorchOptimizer::kAdamW;
   titan.recipe.optimizer_in_backward = true;
-  CHECK(Has(WriteFormat(titan).files.at(0).text,
-            "implementation = \"foreach\"\nearly_step_in_backward = true\n"));
+  CHECK(Has(WriteFormat(titan).files.at(0).text, wording::kImplementationForeachEarlyStepIn));
   titan.recipe.optimizer = TorchOptimizer::kAdamW8bit;
-  CHECK(Has(error(titan), "⟦optim⟧ adamw_bnb_8bit (it has torch.optim.AdamW)"));
+  CHECK(Has(error(titan), wording::kAdamwBnbBitItHas));
   // The Trainer shards a model with adapters as one group; accelerate does not.
   FormatRequest adapters = ScriptRequest(ConfigFormat::kHfTrainer, Fsdp2Runtime());
   Adapt(adapters.model, /*quantized=*/false);
-  CHECK(Has(error(adapters), "adapters (the Trainer then shards the model as one group"));
+  CHECK(Has(error(adapters), wording::kAdaptersTheTrainerThenShards));
   adapters.format = ConfigFormat::kAccelerate;
   CHECK(WriteFormat(adapters).files.size() == 1);
 }

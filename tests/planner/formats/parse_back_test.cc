@@ -17,6 +17,7 @@
 #include "tests/error_of.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -177,7 +178,7 @@ TEST_CASE("formats: what is written holds the same names when its own library re
 }
 
 TEST_CASE("formats: names that no file can hold are refused") {
-  CHECK(Has(ErrorOf(ExitCode::kUsage, [] { Quoted("a\xff"); }), "a\\xff: is not UTF-8"));
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [] { Quoted("a\xff"); }), wording::kXffIsNotUtf));
   for (const ConfigFormat format : {ConfigFormat::kSkyPilot, ConfigFormat::kKubernetes}) {
     for (const char* name : {"a\u2028.yaml", "a\u0085.yaml", "a\n.yaml", "a\u202e.yaml"}) {
       CAPTURE(name);

@@ -18,6 +18,7 @@
 #include "tests/has.h"
 #include "tests/temp_dir.h"
 #include "tests/test_seed.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -224,7 +225,7 @@ TEST_CASE("machines: what never ends is not within the limits") {
     CHECK(row.run.seconds < 1e9);
   }
   CHECK(Has(NothingWithin(all), "is not known"));
-  CHECK(Has(MachinesText(all, 1000, false), "or the run makes no progress"));
+  CHECK(Has(MachinesText(all, 1000, false), wording::kOrTheRunMakesNo));
 }
 
 TEST_CASE(
@@ -273,7 +274,7 @@ TEST_CASE("machines: a deadline and a budget leave out what is beyond them, and 
 
   request.machines.deadline.emplace(1);
   const std::string nothing = NothingWithin(ComparedNow(request));
-  CHECK(Has(nothing, "the fastest, h100-80gb-sxm with 8 GPUs, takes"));
+  CHECK(Has(nothing, wording::kTheFastestGbSxmWith));
 }
 
 TEST_CASE("machines: what is rented by the node is paid for as a whole") {
@@ -304,11 +305,11 @@ TEST_CASE("machines: what cannot be compared is refused before anything is searc
               r.machines.any = true;
               r.machines.gpus = {9};
             }),
-            "⟦gpus⟧: no built-in machine has 9"));
+            wording::kNoBuiltInMachineHas));
   CHECK(Has(with([](PlanRequest& r) { r.machines.deadline.emplace(60); }),
-            "⟦deadline⟧: has no effect without ⟦tokens⟧"));
+            wording::kHasNoEffectWithout2));
   CHECK(Has(with([](PlanRequest& r) { r.machines.budget.emplace(60); }),
-            "⟦budget⟧: has no effect without ⟦tokens⟧"));
+            wording::kHasNoEffectWithout3));
   CHECK(Has(with([](PlanRequest& r) { r.largest.emplace(Largest::kModel); }), "⟦largest⟧"));
   CHECK(
       Has(with([](PlanRequest& r) { r.objective.emplace(Objective::kHeadroom); }), "⟦objective⟧"));

@@ -15,6 +15,7 @@
 #include "planner/runtimes/runtimes.h"
 #include "tests/error_of.h"
 #include "tests/has.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -99,8 +100,8 @@ TEST_CASE("data: an estimate counts its run by it") {
   const BatchSpec& batch = resolved.inputs().setups.front().batch;
   CHECK(CostOf(goal, batch, 1).steps == 10);
   const std::vector<std::string> said = DataParagraphs(goal, batch, resolved.inputs().model);
-  CHECK(Has(said.front(), "Data: 100 documents, 10000 tokens."));
-  CHECK(Has(said.back(), "An epoch is 25 sequences, 5 a step: 5 steps. 10 steps are 2 epochs."));
+  CHECK(Has(said.front(), wording::kDataDocumentsTokens));
+  CHECK(Has(said.back(), wording::kAnEpochIsSequencesStep));
 }
 
 TEST_CASE("data: machines read it once, and each packs it its own way") {
@@ -152,12 +153,12 @@ TEST_CASE("data: fields that do not go together") {
   CHECK(Has(refused([](PlanRequest& r) { Set(r.common.goal.tokens, int64_t{1000}); }), "⟦tokens⟧"));
   CHECK(Has(refused([](PlanRequest& r) { r.largest.emplace(Largest::kModel); }), "⟦largest⟧"));
   CHECK(Has(refused([](PlanRequest& r) { r.common.goal.data.read = nullptr; }),
-            "⟦data⟧: this build reads no data"));
+            wording::kThisBuildReadsNoData));
   CHECK(Has(refused([](PlanRequest& r) {
               r.common.goal.data.paths.clear();
               r.common.goal.data.epochs.emplace(2);
             }),
-            "⟦epochs⟧: says how ⟦data⟧ is trained on"));
+            wording::kSaysHowIsTrainedOn));
   CHECK(Has(refused([](PlanRequest& r) {
               r.config_for.emplace(ConfigFormat::kTorchtitan);
               r.common.settings.packing.emplace(Packing::kOff);

@@ -6,6 +6,7 @@
 #include "tests/cost_models/plain_profile.h"
 #include "tests/has.h"
 #include "tests/tiny_model.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -56,8 +57,8 @@ TEST_CASE("attention note: plain kernels, why, and what to change") {
         "multiples of 8 channels, these have 60. Use a model whose heads have 56 or 64 channels.");
   const std::string ampere = Note({.hidden = 2048, .architecture = "ampere"});
   CHECK(ampere.starts_with("Attention's backward pass runs on plain kernels"));
-  CHECK(Has(ampere, "at most 128 channels here, these have 256"));
-  CHECK(Has(ampere, "Their predicted time is a guess, measured on an H200 alone."));
+  CHECK(Has(ampere, wording::kAtMostChannelsHereThese));
+  CHECK(Has(ampere, wording::kTheirPredictedTimeIsGuess));
   CHECK(ampere.ends_with("Use a model whose heads have at most 128 channels, or a Hopper GPU."));
 }
 
@@ -68,11 +69,8 @@ TEST_CASE("attention note: packed documents, where cuDNN takes them and where no
       "Attention runs on plain kernels, many times slower than cuDNN's: cuDNN takes "
       "packed documents from compute capability 9.0 on, the GPU has 8.9."));
   CHECK(ada.ends_with("Use ⟦packing⟧ off or stream."));
-  CHECK(Has(Note({.deterministic = true, .documents = true}),
-            "Leave ⟦deterministic⟧ out, or use ⟦packing⟧ off or stream."));
-  CHECK(Has(Note({.hidden = 576, .documents = true}),
-            "heads in multiples of 16 channels with packed documents, these have 72. Use "
-            "⟦packing⟧ off or stream."));
+  CHECK(Has(Note({.deterministic = true, .documents = true}), wording::kLeaveOutOrUseOff));
+  CHECK(Has(Note({.hidden = 576, .documents = true}), wording::kHeadsInMultiplesOfChannels));
 }
 
 TEST_CASE("attention note: scores in memory, for the GPU or for the heads") {
@@ -99,7 +97,7 @@ TEST_CASE("attention note: deterministic runs say their calls, or that nothing f
         "⟦deterministic⟧: attention's backward pass takes 16 calls of cuDNN's kernel, each of 4 of "
         "8 heads of keys, which keeps the gradients of its scores; the predicted time has that.");
   CHECK(Has(Note({.seq_len = 256, .micro_batch = 8, .deterministic = true}),
-            "2 calls of cuDNN's kernel, each of 4 of 8 sequences"));
+            wording::kCallsOfCudnnKernelEach));
   CHECK(Note({.seq_len = 64, .micro_batch = 8, .deterministic = true}).empty());
   ordered.seq_len = 131072;
   ordered.micro_batch = 1;

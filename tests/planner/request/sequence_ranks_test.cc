@@ -17,6 +17,7 @@
 #include "tests/has.h"
 #include "tests/planner/search_fixture.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -125,7 +126,7 @@ TEST_CASE("sequence ranks: what a config costs is compared with what plan search
   CHECK(space.sequence_ranks == ResolvedPlan(unasked, of_plan).inputs().space.sequence_ranks);
   CHECK(space.sequence_ranks.size() > 1);
   const std::string loss = ConfigLoss(resolved, resolved.inputs().base.batch, 1000);
-  CHECK(Has(loss, "What the config costs: its choice reaches 1.00K tokens/s"));
+  CHECK(Has(loss, wording::kWhatTheConfigCostsIts));
   CHECK(Has(loss, "sequences over "));
   // With a sequence for each GPU it is one each.
   space = resolved.full();
@@ -157,8 +158,8 @@ TEST_CASE(
       asked.common.settings.micro_batch.emplace(1);
       asked.common.settings.grad_accum.emplace(2);
     });
-    CHECK(Has(text, ", micro-batch 2) reaches"));
-    CHECK(Has(text, "with ⟦global_batch⟧ 16 in place of ⟦config⟧, ⟦micro_batch⟧, ⟦grad_accum⟧ "));
+    CHECK(Has(text, wording::kMicroBatchReaches));
+    CHECK(Has(text, wording::kWithInPlaceOf));
   }
   // Keys that plan does not search are no part of the best either.
   const auto batch = [](PlanRequest& asked) { asked.common.settings.global_batch.emplace(16); };
@@ -234,10 +235,10 @@ TEST_CASE("sequence ranks: one where nobody says, and searched where no GPU has 
   few.common.settings.global_batch_tokens = {};
   // 12 over 8 GPUs is refused as ever, and so is what no sharing makes whole.
   few.common.settings.global_batch.emplace(12);
-  CHECK(Has(Failure([&] { PlanOf(few); }), "use a multiple of 8"));
+  CHECK(Has(Failure([&] { PlanOf(few); }), wording::kUseMultipleOf));
   PlanRequest learned = Asked("gpt2", 1024, 8);
   learned.common.settings.global_batch.emplace(2);
-  CHECK(Has(Failure([&] { PlanOf(learned); }), "use a multiple of 8"));
+  CHECK(Has(Failure([&] { PlanOf(learned); }), wording::kUseMultipleOf));
 }
 
 TEST_CASE("sequence ranks: asked for, they hold, and a plan gives them back") {
@@ -246,7 +247,7 @@ TEST_CASE("sequence ranks: asked for, they hold, and a plan gives them back") {
   const Plan plan = PlanOf(request);
   CHECK(plan.setup.batch.sequence_ranks == 4);
   const std::string config = WriteConfig(plan.setup, plan.model.layers);
-  CHECK(Has(config, "\"sequence_parallel_size\": 4"));
+  CHECK(Has(config, wording::kSequenceParallelSize));
   const PlanFile back = ReadPlan(WritePlan(plan, config), "p.json");
   CHECK(back.setup.batch == plan.setup.batch);
   CHECK_NOTHROW(CheckedProgram(back));
@@ -263,7 +264,7 @@ TEST_CASE("sequence ranks: asked for, they hold, and a plan gives them back") {
   CHECK(refused(4095, 8, {1, 2}, nullptr) ==
         "⟦sequence_ranks⟧: 2 is not allowed with ⟦seq_len⟧ 4095; use a divisor of it, or a "
         "multiple of 2 as ⟦seq_len⟧");
-  CHECK(Has(refused(4096, 64, {64}, nullptr), "has 32 query heads; use a divisor of these"));
+  CHECK(Has(refused(4096, 64, {64}, nullptr), wording::kHasQueryHeadsUseDivisor));
   CHECK(refused(4096, 8, {2}, &DdpRuntime()) ==
         "⟦sequence_ranks⟧: sequences over GPUs are not modelled with ⟦runtime⟧ ddp; use 1");
 }
@@ -271,7 +272,7 @@ TEST_CASE("sequence ranks: asked for, they hold, and a plan gives them back") {
 TEST_CASE("sequence ranks: proposed where one GPU is too small, and where they are faster") {
   PlanRequest request = Asked("llama3.1-8b", 1 << 20, 8);
   request.common.settings.micro_batch.emplace(1);
-  CHECK(Has(Failure([&] { PlanOf(request); }), "smallest change that fits: ⟦sequence_ranks⟧ 8 "));
+  CHECK(Has(Failure([&] { PlanOf(request); }), wording::kSmallestChangeThatFits));
   request.common.settings.sequence_ranks.emplace();  // auto
   CHECK(PlanOf(request).setup.batch.sequence_ranks > 1);
   // Proposed with more GPUs, too.
@@ -286,8 +287,7 @@ TEST_CASE("sequence ranks: proposed where one GPU is too small, and where they a
   ResolvedPlan resolved(slow, unused);
   const std::unique_ptr<ChoiceSearch> search = MakeSearch(resolved.inputs());
   const Plan plan = FindChoice(resolved, *search);
-  CHECK(Has(FasterSequencesText(resolved, *search, plan),
-            "Each GPU has sequences of its own; with ⟦sequence_ranks⟧ auto 1."));
+  CHECK(Has(FasterSequencesText(resolved, *search, plan), wording::kEachGpuHasSequencesOf));
   slow.common.settings.sequence_ranks.emplace(Ranks{1});
   ResolvedPlan said(slow, unused);
   CHECK(FasterSequencesText(said, *search, plan).empty());

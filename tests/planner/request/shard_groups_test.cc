@@ -13,6 +13,7 @@
 #include "planner/search/search_space.h"
 #include "tests/error_of.h"
 #include "tests/has.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -72,8 +73,8 @@ TEST_CASE("shard groups: a plan whose groups go with no stage that is asked for 
       const ResolvedPlan resolved(request, unused);
     });
   };
-  CHECK(Has(refusal(0, -1), "⟦shard_group⟧: 8 is not allowed at stage 0"));
-  CHECK(Has(refusal(1, 2), "⟦across_groups⟧: gradients is not allowed at stage 1"));
+  CHECK(Has(refusal(0, -1), wording::kIsNotAllowedAtStage));
+  CHECK(Has(refusal(1, 2), wording::kGradientsIsNotAllowedAt));
 }
 
 TEST_CASE("shard groups: named stages that go without them are noted") {

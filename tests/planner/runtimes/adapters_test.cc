@@ -20,6 +20,7 @@
 #include "tests/error_of.h"
 #include "tests/has.h"
 #include "tests/paths.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -314,17 +315,17 @@ TEST_CASE("adapters: what is not modelled is refused by name") {
   };
   TorchPlay play = AdaptedPlay(/*quantized=*/false);
   play.recipe.kbit = true;
-  CHECK(Has(error(DdpRuntime(), play), "⟦kbit⟧: is of models in 4 bit; give ⟦method⟧ qlora"));
+  CHECK(Has(error(DdpRuntime(), play), wording::kIsOfModelsInBit));
   play.model.lora_quantized = true;
-  CHECK(Has(error(DeepSpeedRuntime(), play), "⟦kbit⟧: is modelled with ⟦runtime⟧ ddp alone"));
+  CHECK(Has(error(DeepSpeedRuntime(), play), wording::kIsModelledWithDdpAlone));
   play.recipe.code = CodeStyle::kPlain;
-  CHECK(Has(error(DdpRuntime(), play), "⟦kbit⟧: is modelled of transformers' code"));
+  CHECK(Has(error(DdpRuntime(), play), wording::kIsModelledOfTransformersCode));
   play = AdaptedPlay(/*quantized=*/false);
   play.recipe.compile.layers = true;
-  CHECK(Has(error(DdpRuntime(), play), "⟦compile⟧: adapters under torch.compile"));
+  CHECK(Has(error(DdpRuntime(), play), wording::kAdaptersUnderTorchCompile));
   play = AdaptedPlay(/*quantized=*/false);
   play.model.lora_saved = "embed_tokens";
-  CHECK(Has(error(DdpRuntime(), play), "⟦lora_save⟧: modules that PEFT trains whole"));
+  CHECK(Has(error(DdpRuntime(), play), wording::kModulesThatPeftTrainsWhole));
 }
 
 TEST_CASE("adapters: NF4 with double quantization takes 4.13 bits a weight") {

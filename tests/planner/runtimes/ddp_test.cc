@@ -6,6 +6,7 @@
 #include "planner/runtimes/torch_based.h"
 #include "tests/error_of.h"
 #include "tests/has.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -84,7 +85,7 @@ TEST_CASE("ddp: partitioning, offload and fp16 masters are refused by name") {
   CHECK(Has(refused([](TorchPlay& play) {
               play.setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
             }),
-            "DDP keeps everything on the GPU"));
+            wording::kDdpKeepsEverythingOnThe));
   CHECK(Has(refused([](TorchPlay& play) {
               play.setup.precision.dtype = Dtype::kF16;
               play.recipe.param_dtype = Dtype::kBF16;

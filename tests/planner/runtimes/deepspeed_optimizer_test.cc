@@ -8,6 +8,7 @@
 #include "tests/error_of.h"
 #include "tests/has.h"
 #include "tests/planner/runtimes/runtime_rows.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -109,10 +110,10 @@ TEST_CASE("DeepSpeed refuses optimizers that it does not take, by name") {
   run.recipe.optimizer = TorchOptimizer::kAdafactor;
   CHECK(Has(error(run), "FP16_UnfusedOptimizer"));
   run.setup.zero = OnHost(Of(2)).setup.zero;
-  CHECK(Has(error(run), "zero_force_ds_cpu_optimizer"));
+  CHECK(Has(error(run), wording::kZeroForceDsCpuOptimizer));
   run = Of(2);
   run.recipe.param_dtype = Dtype::kBF16;
-  CHECK(Has(error(run), "bf16_master_weights_and_grads"));
+  CHECK(Has(error(run), wording::kBfMasterWeightsAndGrads));
   run = Of(2);
   run.recipe.optimizer_in_backward = true;
   CHECK(Has(error(run), "⟦optimizer_in_backward⟧"));

@@ -15,6 +15,7 @@
 #include "planner/search/search_space.h"
 #include "tests/has.h"
 #include "tests/planner/runtimes/runtime_rows.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -255,31 +256,32 @@ TEST_CASE("Hybrid: what DeepSpeed and FSDP2 cannot do is refused by name") {
   TrainSetup setup = Hybrid3(kGroup, 0);
   setup.zero = ReaderZeroDefaults(1);
   setup.zero.shard_group = kGroup;
-  CHECK(Has(Refusal(DeepSpeedRuntime(), setup), "shard groups at stage 3 alone"));
+  CHECK(Has(Refusal(DeepSpeedRuntime(), setup), wording::kShardGroupsAtStageAlone));
   // What no other stage mends is named first.
   setup.zero.across_stage = 1;
   CHECK(Has(Refusal(DeepSpeedRuntime(), setup), "⟦across_groups⟧ optimizer"));
   CHECK(Has(Refusal(Fsdp2Runtime(), setup), "⟦across_groups⟧ optimizer"));
-  CHECK(Has(Refusal(DeepSpeedRuntime(), Hybrid3(kGroup, 1)), "give replicate or gradients"));
+  CHECK(Has(Refusal(DeepSpeedRuntime(), Hybrid3(kGroup, 1)), wording::kGiveReplicateOrGradients));
   CHECK(Has(Refusal(Fsdp2Runtime(), Hybrid3(kGroup, 2)), "⟦across_groups⟧ gradients"));
   TrainSetup mics = Hybrid3(kGroup, 0);
   mics.zero.offload_optimizer.device = OffloadDevice::kCpu;
-  CHECK(Has(Refusal(DeepSpeedRuntime(), mics), "MiCS has no offload"));
+  CHECK(Has(Refusal(DeepSpeedRuntime(), mics), wording::kMicsHasNoOffload));
   mics.zero.across_stage = 2;
   CHECK(Refusal(DeepSpeedRuntime(), mics).empty());
   mics = Hybrid3(kGroup, 0);
   mics.zero.quantized_weights = true;
-  CHECK(Has(Refusal(DeepSpeedRuntime(), mics), "MiCS ignores zero_quantized_weights"));
+  CHECK(Has(Refusal(DeepSpeedRuntime(), mics), wording::kMicsIgnoresZeroQuantizedWeights));
   CHECK(Has(Refusal(Fsdp2Runtime(), mics), "quantizes nothing"));
   TrainSetup gradients = Hybrid3(0, 0);
   gradients.zero.quantized_gradients = true;
-  CHECK(Has(Refusal(DeepSpeedRuntime(), gradients), "read gradients as fp16"));
+  CHECK(Has(Refusal(DeepSpeedRuntime(), gradients), wording::kReadGradientsAsFp));
   CHECK(Refusal(DeepSpeedRuntime(), Fp16(gradients)).empty());
 }
 
 TEST_CASE("Hybrid: formats that have no shard groups say so") {
   const TrainSetup mics = Hybrid3(kGroup, 0);
-  CHECK(Has(DeepSpeedRuntime().FormatCannot(ConfigFormat::kHfTrainer, mics), "mics_shard_size"));
+  CHECK(Has(DeepSpeedRuntime().FormatCannot(ConfigFormat::kHfTrainer, mics),
+            wording::kMicsShardSize));
   CHECK(Lacks(DeepSpeedRuntime().FormatCannot(ConfigFormat::kHfTrainer, Hybrid3(kGroup, 2)),
               "zero_hpz"));
   CHECK(Has(Fsdp2Runtime().FormatCannot(ConfigFormat::kHfTrainer, mics), "shard groups"));

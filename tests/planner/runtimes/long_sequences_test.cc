@@ -16,6 +16,7 @@
 #include "tests/has.h"
 #include "tests/paths.h"
 #include "tests/planner/runtimes/runtime_rows.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -235,18 +236,18 @@ TEST_CASE("What is not modelled of Ulysses and tiles is refused, and why") {
     return ErrorOf(ExitCode::kUsage, [&] { dynamic_cast<const TorchBased&>(runtime).Play(play); });
   };
   play.setup.batch.sequence_ranks = 4;
-  CHECK(Has(error(DdpRuntime()), "use 1, or ⟦runtime⟧ deepspeed or fsdp2"));
+  CHECK(Has(error(DdpRuntime()), wording::kUseOrDeepspeedOrFsdp));
   play.recipe.attention = TorchAttention::kFlash;
-  CHECK(Has(error(Fsdp2Runtime()), "⟦attn⟧ flash: context_parallel takes the place of"));
+  CHECK(Has(error(Fsdp2Runtime()), wording::kFlashContextParallelTakesThe));
   play.recipe.attention = TorchAttention::kSdpa;
   play.setup.batch.seq_len = 65540;
-  CHECK(Has(error(Fsdp2Runtime()), "use a multiple of 8 as ⟦seq_len⟧"));
+  CHECK(Has(error(Fsdp2Runtime()), wording::kUseMultipleOfAs));
   play.setup.batch.seq_len = 65536;
   play.setup.zero.stage = 2;
-  CHECK(Has(error(DeepSpeedRuntime()), "is modelled at stage 3 without shard groups alone"));
+  CHECK(Has(error(DeepSpeedRuntime()), wording::kIsModelledAtStageWithout));
   play.setup.zero.stage = 3;
   play.recipe.attention = TorchAttention::kEager;
-  CHECK(Has(error(DeepSpeedRuntime()), "⟦attn⟧ eager: Ulysses of DeepSpeed"));
+  CHECK(Has(error(DeepSpeedRuntime()), wording::kEagerUlyssesOfDeepspeed));
   play.recipe.attention = TorchAttention::kSdpa;
   play.recipe.compile.layers = true;
   CHECK(Has(error(DeepSpeedRuntime()), "⟦compile⟧ with ⟦sequence_ranks⟧ 4"));
@@ -255,12 +256,12 @@ TEST_CASE("What is not modelled of Ulysses and tiles is refused, and why") {
   CHECK(Has(error(DeepSpeedRuntime()), "32 query heads"));
   play.setup.batch.sequence_ranks = 1;
   play.recipe.tiled_mlp = true;
-  CHECK(Has(error(Fsdp2Runtime()), "⟦tiled_mlp⟧: TiledMLP sums gradients"));
+  CHECK(Has(error(Fsdp2Runtime()), wording::kTiledmlpSumsGradients));
   play.recipe.code = CodeStyle::kTorchtune;
-  CHECK(Has(error(DeepSpeedRuntime()), "which ⟦code⟧ torchtune has not"));
+  CHECK(Has(error(DeepSpeedRuntime()), wording::kWhichTorchtuneHasNot));
   play.recipe.code = CodeStyle::kHf;
   play.model = LoadModel("gpt2");
-  CHECK(Has(error(DeepSpeedRuntime()), "MLPs with SwiGLU, and gpt2 has others"));
+  CHECK(Has(error(DeepSpeedRuntime()), wording::kMlpsWithSwigluAndGpt));
 }
 
 // ArcticTraining's monkey_patches.py, CheckpointFunctionWithCPUOffload.

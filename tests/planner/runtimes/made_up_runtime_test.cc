@@ -13,6 +13,7 @@
 #include "planner/report/report.h"
 #include "planner/search/enumerated_search.h"
 #include "tests/has.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -123,13 +124,13 @@ TEST_CASE("made-up runtime: estimated, as a table, JSON, CSV and page") {
   const Estimate estimate = EstimateChoices(inputs);
   REQUIRE(estimate.choices.size() == 2);
   CHECK(estimate.choices[0].footprint.gpu_total() > estimate.choices[1].footprint.gpu_total());
-  CHECK(Has(ReportTable(estimate, {}), "gpt2 under made-up 1.0"));
-  CHECK(Has(ReportTable(estimate, {}), "Nobody has measured MadeUp."));
+  CHECK(Has(ReportTable(estimate, {}), wording::kGptUnderMadeUp));
+  CHECK(Has(ReportTable(estimate, {}), wording::kNobodyHasMeasuredMadeup));
   const auto json = nlohmann::json::parse(ReportJson(estimate));
   CHECK(json["runtime"] == "made-up 1.0");
   CHECK(json["choices"][1]["step_seconds"]["exposed_comm"] == 0.2);
   CHECK(json["choices"][1]["comm_bytes_per_step"].is_null());
-  CHECK(Has(ReportCsv(estimate), ",made-up 1.0,ample,"));
+  CHECK(Has(ReportCsv(estimate), wording::kMadeUpAmple));
   CHECK(EstimatePage(estimate, inputs, {}).pictures.size() >= 3);
 }
 
@@ -156,7 +157,7 @@ TEST_CASE("made-up runtime: planned, advised, and written") {
   for (const AdviceLine& line : advice.lines) plan.advice.push_back(line.text);
   report.advice = advice.lines;
   report.config = kMadeUp.ConfigJson(plan.setup, plan.model.layers);
-  CHECK(Has(plan.advice.front(), "Chosen for MadeUp: stage 0, micro-batch 4"));
+  CHECK(Has(plan.advice.front(), wording::kChosenForMadeupStageMicro));
   // Less memory than stage 0 holds leaves stage 3.
   bool below = false;
   for (const AdviceLine& line : advice.lines) {

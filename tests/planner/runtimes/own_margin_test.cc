@@ -11,6 +11,7 @@
 #include "planner/runtimes/runtimes.h"
 #include "tests/has.h"
 #include "tests/paths.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -31,13 +32,12 @@ std::string MarginOf(const HardwareProfile& hardware, int gpus, double compute, 
 
 TEST_CASE("the margin is that of where the profile's figures come from") {
   HardwareProfile h200 = LoadProfile("hgx-h200");
-  CHECK(Has(MarginOf(h200, 8, 1, 0.1), "With the built-in profile of an H200, 50 random runs"));
+  CHECK(Has(MarginOf(h200, 8, 1, 0.1), wording::kWithTheBuiltInProfile));
   h200.source = "mine.json";
-  CHECK(Has(MarginOf(h200, 8, 1, 0.1), "'zeroplan hw measure' made on the same machine"));
+  CHECK(Has(MarginOf(h200, 8, 1, 0.1), wording::kZeroplanHwMeasureMadeOn));
   h200.source = kFoundSource;  // found, but nobody measured it
-  CHECK(Has(MarginOf(h200, 8, 1, 0.1), "With the built-in profile of an H200"));
-  CHECK(
-      Has(MarginOf(LoadProfile("dgx-h100"), 8, 1, 0.1), "six runs on another H100 took 1 to 7 %"));
+  CHECK(Has(MarginOf(h200, 8, 1, 0.1), wording::kWithTheBuiltInProfile2));
+  CHECK(Has(MarginOf(LoadProfile("dgx-h100"), 8, 1, 0.1), wording::kSixRunsOnAnotherTook));
   ChoiceEstimate pageable;
   pageable.setup.zero.stage = 1;
   pageable.setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
@@ -55,22 +55,19 @@ TEST_CASE("the margin is that of where the profile's figures come from") {
   CHECK(OwnExecutor().LargestTimeError(pageable, two_nodes, guessed) == 0);
   const auto cautions = OwnExecutor().Cautions(pageable, {}, h200);
   REQUIRE(cautions.size() == 1);
-  CHECK(Has(cautions[0], "not page-locked"));
+  CHECK(Has(cautions[0], wording::kNotPageLocked));
   const std::string a100 = MarginOf(LoadProfile("dgx-a100-80gb"), 8, 1, 0.1);
-  CHECK(Has(a100, "taken over from an H200"));
+  CHECK(Has(a100, wording::kTakenOverFromAn));
   CHECK(Lacks(a100, "Across nodes"));
 }
 
 TEST_CASE("across nodes it says that nothing was measured, and names first what most rests on") {
   const HardwareProfile hardware = LoadProfile("dgx-a100-80gb");
   const std::string network = MarginOf(hardware, 64, 1, 3);
-  CHECK(Has(network, "Across nodes it was not measured at all"));
-  CHECK(Has(network, "network.reached in a profile says what yours do"));
-  CHECK(Has(network, "The time rests most on what the network reaches, then rates of kernels"));
-  CHECK(
-      Has(MarginOf(hardware, 64, 3, 1),
-          "The time rests most on rates of kernels taken over from an H200, then what the network "
-          "reaches, then GPUs that differ by 2.5 % in speed"));
+  CHECK(Has(network, wording::kAcrossNodesItWasNot));
+  CHECK(Has(network, wording::kNetworkReachedInProfileSays));
+  CHECK(Has(network, wording::kTheTimeRestsMostOn));
+  CHECK(Has(MarginOf(hardware, 64, 3, 1), wording::kTheTimeRestsMostOn2));
 }
 
 // What the text says of LLM.Q's runs, from the runs.

@@ -19,6 +19,7 @@
 #include "tests/paths.h"
 #include "tests/planner/runtimes/published_rows.h"
 #include "tests/planner/runtimes/runtime_rows.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -192,32 +193,32 @@ TEST_CASE("What of products in 8 bits no program has, or is not modelled, is ref
     return ErrorOf(ExitCode::kUsage, [&] { dynamic_cast<const TorchBased&>(runtime).Play(play); });
   };
   TorchPlay play = Float8Play(2);
-  CHECK(Has(error(DeepSpeedRuntime(), play), "it has no training in 8 bits of its own"));
+  CHECK(Has(error(DeepSpeedRuntime(), play), wording::kItHasNoTrainingIn));
   play.recipe.compile.layers = false;
-  CHECK(Has(error(Fsdp2Runtime(), play), "give ⟦compile⟧ layers or all"));
+  CHECK(Has(error(Fsdp2Runtime(), play), wording::kGiveLayersOrAll));
   play = Float8Play(2);
   play.recipe.code = CodeStyle::kLiger;
-  CHECK(Has(error(Fsdp2Runtime(), play), "not modelled with ⟦code⟧ liger"));
+  CHECK(Has(error(Fsdp2Runtime(), play), wording::kNotModelledWithLiger));
   play = Float8Play(2);
   play.setup.batch.seq_len = 2047;
   play.setup.batch.micro_batch = 1;
-  CHECK(Has(error(Fsdp2Runtime(), play), "2047 tokens are no multiple of 16"));
+  CHECK(Has(error(Fsdp2Runtime(), play), wording::kTokensAreNoMultipleOf));
   play = Float8Play(2);
   play.model = LoadModel("gpt2");
-  CHECK(Has(error(Fsdp2Runtime(), play), "layers with SwiGLU and rotary positions"));
+  CHECK(Has(error(Fsdp2Runtime(), play), wording::kLayersWithSwigluAndRotary));
   play = Float8Play(2, TorchFloat8::kTensorwiseGathers);
-  CHECK(Has(error(DdpRuntime(), play), "FSDP2 alone gathers in 8 bits"));
+  CHECK(Has(error(DdpRuntime(), play), wording::kFsdpAloneGathersInBits));
   play.setup.precision.fp8.enabled = false;
-  CHECK(Has(error(Fsdp2Runtime(), play), "has no effect without ⟦matmul_dtype⟧ fp8"));
+  CHECK(Has(error(Fsdp2Runtime(), play), wording::kHasNoEffectWithoutFp));
 
   AskedOfRuntime asked;
   asked.matmul_dtype = "fp8";
   CHECK_NOTHROW(Fsdp2Runtime().Refuse(asked));
   CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { DeepSpeedRuntime().Refuse(asked); }),
-            "give ⟦runtime⟧ fsdp2 or ddp (torchao)"));
+            wording::kGiveFsdpOrDdpTorchao));
   asked.own_fp8 = "fp8_recipe";
   CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { Fsdp2Runtime().Refuse(asked); }),
-            "⟦fp8_recipe⟧: is of zeroplan's own products"));
+            wording::kIsOfZeroplanOwnProducts));
 }
 
 // Errors as docs/runtimes.md has them, in percent of what was measured.

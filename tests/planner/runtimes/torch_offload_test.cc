@@ -10,6 +10,7 @@
 #include "tests/error_of.h"
 #include "tests/has.h"
 #include "tests/planner/runtimes/runtime_rows.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -100,7 +101,7 @@ TEST_CASE("FSDP2's optimizers: shards, gradients and states in bf16; torchao's i
   run.recipe.optimizer = TorchOptimizer::kAdamWTorchao8bit;
   CHECK(optimizer() / shards == doctest::Approx(4 + 2 + 8.0 / 256).epsilon(0.01));
   run.recipe.optimizer = TorchOptimizer::kAdamW8bit;
-  CHECK(Has(ErrorOf(ExitCode::kUsage, [&run] { Fsdp2Footprint(run); }), "fails on DTensors"));
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&run] { Fsdp2Footprint(run); }), wording::kFailsOnDtensors));
 }
 
 TEST_CASE("FSDP2 with an optimizer in backward keeps no gradients") {

@@ -17,6 +17,7 @@
 #include "planner/runtimes/runtimes.h"
 #include "tests/has.h"
 #include "tests/paths.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -105,7 +106,7 @@ TEST_CASE("saving: who holds what on its host") {
   // save_checkpoint: a flat tensor of the rank's part.
   CHECK(others == doctest::Approx(0.5 * static_cast<double>(params)).epsilon(1e-3));
   const AroundPeak stage_3 = deepspeed.Peak(AroundPhase::kSaving);
-  CHECK(Has(stage_3.setting, "stage3_gather_16bit_weights_on_model_save"));
+  CHECK(Has(stage_3.setting, wording::kStageGatherBitWeightsOn));
   CHECK(stage_3.instead_bytes.rank_0_host < stage_3.bytes.rank_0_host);
   CHECK(stage_3.instead_bytes.other_host == stage_3.bytes.other_host);
 
@@ -254,7 +255,7 @@ TEST_CASE("evaluation: eight sequences' logits, and little of the layers") {
   // One sequence's forward pass alone takes less than its training step.
   CHECK(eight.instead_bytes.gpu > between + logits / 8);
   CHECK(eight.instead_bytes.gpu < footprint.StepAllocatedBytes() + footprint.context_bytes);
-  CHECK(Has(eight.setting, "per_device_eval_batch_size 8"));
+  CHECK(Has(eight.setting, wording::kPerDeviceEvalBatchSize));
 
   // Liger's loss goes by chunks.
   ddp.play.recipe.code = CodeStyle::kLiger;
@@ -286,8 +287,8 @@ TEST_CASE("what cannot be loaded does not fit; what else cannot be done is said"
   // 8 x (1.45 + 4 x 1.24) GB to load, 8 x 1.83 + 8 x 1.24 to save.
   const ChoiceEstimate dies = EstimateOn(fsdp2, Fsdp2Runtime(), 40'000'000'000).choices.front();
   CHECK(!dies.fits);
-  CHECK(Has(dies.why_not, "loading: host memory: 8 processes need 51.1 GB of 40.0 GB"));
-  CHECK(Has(dies.why_not, "with ⟦param_dtype⟧ bf16, weights in bf16 without it it fits"));
+  CHECK(Has(dies.why_not, wording::kLoadingHostMemoryProcessesNeed));
+  CHECK(Has(dies.why_not, wording::kWithBfWeightsInBf));
 
   const Estimate lives = EstimateOn(fsdp2, Fsdp2Runtime(), 60'000'000'000);
   const ChoiceEstimate& choice = lives.choices.front();
@@ -297,8 +298,8 @@ TEST_CASE("what cannot be loaded does not fit; what else cannot be done is said"
     cautions += text + '\n';
   }
   // 10 bytes x 8 x 2048 x 128256.
-  CHECK(Lacks(cautions, "but not saving"));
-  CHECK(Lacks(cautions, "but not evaluation"));
+  CHECK(Lacks(cautions, wording::kButNotSaving));
+  CHECK(Lacks(cautions, wording::kButNotEvaluation));
 
   fsdp2.play.setup.batch.seq_len = 8192;
   const Estimate short_of = EstimateOn(fsdp2, Fsdp2Runtime(), 60'000'000'000);
@@ -308,21 +309,21 @@ TEST_CASE("what cannot be loaded does not fit; what else cannot be done is said"
        Fsdp2Runtime().Cautions(short_of.choices.front(), short_of.cluster, {})) {
     cautions += text + '\n';
   }
-  CHECK(Has(cautions, "Its steps fit, but not evaluation: GPU memory: tensors and context need"));
-  CHECK(Has(cautions, "with per_device_eval_batch_size 1 it fits"));
+  CHECK(Has(cautions, wording::kItsStepsFitButNot));
+  CHECK(Has(cautions, wording::kWithPerDeviceEvalBatch));
   CHECK(EvalBatchToSay(short_of.choices.front().footprint) == 1);
   CHECK_FALSE(EvalBatchToSay(choice.footprint));
 
   const std::string json = ReportJson(short_of);
-  CHECK(Has(json, "\"phases_around\": {\n        \"loading\": {"));
-  CHECK(Has(json, "\"why_not\": \"evaluation: GPU memory"));
+  CHECK(Has(json, wording::kPhasesAroundLoading));
+  CHECK(Has(json, wording::kWhyNotEvaluationGpuMemory));
   TableStyle style;
   style.columns = 400;
   const std::string table = ReportTable(short_of, style);
   CHECK(Has(table, "Loading: "));
   CHECK(Has(table, "Evaluation: "));
-  CHECK(Has(table, "That does not fit."));
-  CHECK(Has(table, "With SHARDED_STATE_DICT: "));
+  CHECK(Has(table, wording::kThatDoesNotFit));
+  CHECK(Has(table, wording::kWithShardedStateDict));
   const std::optional<Picture> shown = AroundPicture(short_of.choices.front(), short_of.cluster);
   REQUIRE(shown);
   REQUIRE(shown->table.rows.size() == 4);

@@ -9,6 +9,7 @@
 #include "planner/why/why.h"
 #include "tests/has.h"
 #include "tests/planner/why/why_of_text.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -86,7 +87,7 @@ TEST_CASE("a host without memory: beside what it has, and what makes it fit") {
                    "Virtual Memory, line 4)."));
   CHECK(of_log.prediction->host_bytes == given.prediction->host_bytes);
   CHECK(of_log.changes.size() == given.changes.size());
-  CHECK(Has(WhyText(of_log, 400), "⟦host_memory⟧ 100.0GiB (CPU Virtual Memory, line 4)"));
+  CHECK(Has(WhyText(of_log, 400), wording::kGibCpuVirtualMemoryLine));
   // Options win, and a difference is said beyond what a host's firmware takes.
   CHECK(with(CpuLine(98.5, 98.5), "102GiB").conflicts.empty());
   const WhyAnswer more = with(CpuLine(98.5, 98.5), "2TiB");
@@ -118,7 +119,7 @@ TEST_CASE("a host without memory: beside what it has, and what makes it fit") {
   // Less than Python itself takes.
   const WhyAnswer none = with("", "3GiB");
   CHECK(none.changes.empty());
-  CHECK(Has(WhyText(none, 400), "a smaller model or hosts with more memory do."));
+  CHECK(Has(WhyText(none, 400), wording::kSmallerModelOrHostsWith));
 }
 
 TEST_CASE("evaluation that ran out of memory: with the batch size that the log says") {
@@ -150,21 +151,17 @@ TEST_CASE("evaluation that ran out of memory: with the batch size that the log s
   };
   const std::string command = "torchrun --nproc_per_node 8 t.py --per_device_eval_batch_size 2\n";
   const std::string two = finding(command, "");
-  CHECK(Has(two,
-            "2 sequences' logits and their loss (per_device_eval_batch_size 2). With "
-            "per_device_eval_batch_size 1: "));
-  CHECK(Has(two, "The batch size is the log's (--per_device_eval_batch_size 2, line 1)."));
+  CHECK(Has(two, wording::kSequencesLogitsAndTheirLoss));
+  CHECK(Has(two, wording::kTheBatchSizeIsThe));
   // What ran is what evaluation prints.
   const std::string sixteen = finding(command, header(16));
-  CHECK(Has(sixteen, "16 sequences' logits and their loss (per_device_eval_batch_size 16)"));
-  CHECK(Has(sixteen, "The batch size is the log's (Batch size =, line 8)."));
+  CHECK(Has(sixteen, wording::kSequencesLogitsAndTheirLoss2));
+  CHECK(Has(sixteen, wording::kTheBatchSizeIsThe2));
   const std::string one = finding("", header(1));
-  CHECK(Has(one, "1 sequence's logits and their loss (per_device_eval_batch_size 1)."));
+  CHECK(Has(one, wording::kSequenceLogitsAndTheirLoss));
   CHECK(Lacks(one, " With "));
   const std::string unsaid = finding("", "");
-  CHECK(Has(unsaid,
-            "8 sequences' logits and their loss (per_device_eval_batch_size 8, the "
-            "Trainer's default). With per_device_eval_batch_size 1: "));
+  CHECK(Has(unsaid, wording::kSequencesLogitsAndTheirLoss3));
   CHECK(Lacks(unsaid, "the log's"));
   // Of some other header it is none.
   CHECK(finding("", "  Batch size = 2\n") == unsaid);

@@ -20,6 +20,7 @@
 #include "tests/planner/runtimes/published_rows.h"
 #include "tests/planner/why/why_of_text.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/planner.h"
 
 namespace zeroplan {
 namespace {
@@ -70,12 +71,12 @@ TEST_CASE("a DeepSpeed run: predicted from the config that it printed") {
   const WhyChange* smaller = ChangeWith(answer, "⟦micro_batch⟧");
   REQUIRE(smaller != nullptr);
   CHECK(smaller->estimate.setup.batch.micro_batch < 8);
-  CHECK(Has(smaller->elsewhere, "per_device_train_batch_size"));
+  CHECK(Has(smaller->elsewhere, wording::kPerDeviceTrainBatchSize));
   CHECK(ChangeWith(answer, "⟦code⟧ liger") != nullptr);
 
   const std::string text = WhyText(answer, 400);
-  CHECK(Has(text, "ran out of GPU memory in the backward pass (line 63,"));
-  CHECK(Has(text, "allocated after initialisation"));
+  CHECK(Has(text, wording::kRanOutOfGpuMemory));
+  CHECK(Has(text, wording::kAllocatedAfterInitialisation));
   CHECK(Has(text, "⟦seq_len⟧ 4096 (--max_seq_length 4096, line 1)"));
 }
 
@@ -107,13 +108,13 @@ TEST_CASE("what neither says is asked for by name") {
     CHECK(Has(text, field));
   }
   CHECK(Lacks(text, "⟦hw⟧"));  // the message tells the GPU's memory
-  CHECK(Has(WhyText(answer, 400), "3.91 GiB were wanted"));
+  CHECK(Has(WhyText(answer, 400), wording::kGibWereWanted));
   // A folder of another machine is no model here.
   const WhyAnswer elsewhere = WhyOfText(
       "python train.py --model_name_or_path /data/models/llama --per_device_train_batch_size 1\n");
-  CHECK(Has(WhyIncomplete(elsewhere), "the log has /data/models/llama, which is not here"));
+  CHECK(Has(WhyIncomplete(elsewhere), wording::kTheLogHasDataModels));
   const WhyAnswer stage = WhyOfText("python train.py --deepspeed ds.json\n");
-  CHECK(Has(WhyIncomplete(stage), "⟦stage⟧, the ZeRO stage (or ⟦config⟧"));
+  CHECK(Has(WhyIncomplete(stage), wording::kTheZeroStageOr));
 }
 
 TEST_CASE("a run of Trainer that was held to 24 GiB: measured beside predicted") {
@@ -228,7 +229,7 @@ TEST_CASE("a shortage that nobody says the place of: changes take less than is p
   fields.emplace_back("gpu_memory", "80GB");
   const WhyAnswer driver = WhyOfText("RuntimeError: CUDA error: out of memory\n", fields);
   CHECK_FALSE(driver.changes.empty());
-  CHECK(Lacks(WhyText(driver, 400), "No change was found"));
+  CHECK(Lacks(WhyText(driver, 400), wording::kNoChangeWasFound));
   for (const WhyAnswer* of : {&answer, &driver}) {
     REQUIRE(of->prediction.has_value());
     const TorchFootprint& now = *of->prediction->choice.footprint.torch;
@@ -300,15 +301,12 @@ TEST_CASE("a model that is planned for others is found where the log says it is"
       {"runtime", "ddp"}, {"gpu_memory", "8GB"}, {"micro_batch", "1"}, {"seq_len", "64"}};
   const WhyAnswer answer = WhyOfText(log, fields);
   REQUIRE(answer.prediction.has_value());
-  CHECK(Has(WhyText(answer, 400), "line 1: --optim lion_8bit is not predicted; AdamW is taken."));
+  CHECK(Has(WhyText(answer, 400), wording::kLineLionBitIsNot));
   auto frozen = fields;
   frozen.emplace_back("freeze", "*norm*");
-  CHECK(Has(WhyIncomplete(WhyOfText(log, frozen)),
-            "⟦freeze⟧: of gemma2 nothing can be frozen with ⟦runtime⟧ ddp; leave it out"));
+  CHECK(Has(WhyIncomplete(WhyOfText(log, frozen)), wording::kOfGemmaNothingCanBe));
   WriteJson(folder.path("config.json"), PlannedFixture("qwen2_5_vl")["config"]);
-  CHECK(Has(WhyIncomplete(WhyOfText(log, fields)),
-            "⟦image_tokens⟧: 1024 tokens of images are more than the 64 of a sequence; use "
-            "⟦seq_len⟧ 1024 or more, or fewer ⟦image_tokens⟧"));
+  CHECK(Has(WhyIncomplete(WhyOfText(log, fields)), wording::kTokensOfImagesAreMore));
   fields.emplace_back("image_tokens", "16");
   CHECK(WhyOfText(log, fields).prediction.has_value());
 }
@@ -355,13 +353,13 @@ TEST_CASE("a run that ran: steps and memory beside the prediction, what the log 
   CHECK(HasFinding(answer, "times the prediction"));
   CHECK(HasFinding(answer, "emptied its cache"));
   CHECK(HasFinding(answer, "OMP_NUM_THREADS to 1 (line 2)"));
-  CHECK(Has(text, "No failure is in the log; the last that it tells is step 10."));
+  CHECK(Has(text, wording::kNoFailureIsInThe));
   // Without the GPUs' name no times are compared.
   const WhyAnswer unknown = WhyOfText(
       log, {{"gpu_memory", "80GB"}, {"offload_optimizer", "cpu"}, {"offload_param", "none"}});
   CHECK_FALSE(unknown.times_known);
   CHECK_FALSE(HasFinding(unknown, "times the prediction"));
-  CHECK(Lacks(WhyText(unknown, 400), "an optimizer step"));
+  CHECK(Lacks(WhyText(unknown, 400), wording::kAnOptimizerStep));
 }
 
 TEST_CASE("a model that the log prints is that model") {
@@ -388,7 +386,7 @@ TEST_CASE("a model that the log prints is that model") {
   other.replace(other.find("silu"), 4, "relu");
   const WhyAnswer refused = WhyOfText(other, fields);
   CHECK_FALSE(refused.prediction.has_value());
-  CHECK(Has(WhyIncomplete(refused), "train.log (model config, line 2)"));
+  CHECK(Has(WhyIncomplete(refused), wording::kTrainLogModelConfigLine));
   CHECK(Lacks(WhyIncomplete(refused), "zeroplan_why"));
 }
 
@@ -447,7 +445,7 @@ TEST_CASE("a model that has not as many parameters as the log counts is not the 
   const WhyAnswer adapters = WhyOfText(
       log + "trainable params: 11,272,192 || all params: 1,247,086,592 || trainable%: 0.9039\n",
       {{"runtime", "ddp"}, {"gpu_memory", "80GB"}, {"seq_len", "512"}, {"model", "llama3.2-1b"}});
-  CHECK(Has(WhyIncomplete(adapters), "⟦lora_rank⟧, the rank of PEFT's adapters"));
+  CHECK(Has(WhyIncomplete(adapters), wording::kTheRankOfPeftAdapters));
   const WhyAnswer rank = WhyOfText(
       log + "trainable params: 11,272,192 || all params: 1,247,086,592 || trainable%: 0.9039\n",
       {{"runtime", "ddp"},
@@ -505,7 +503,7 @@ TEST_CASE("--add: the row is one that the reader of measured runs takes") {
   Why(Fixture("deepspeed_backward.log"), {{"hw", "dgx-h100"}}, rows);  // its command says the rest
   const std::string unsaid =
       ErrorOf(ExitCode::kUsage, [&] { Why(Fixture("deepspeed_backward.log"), {}, rows); });
-  CHECK(Has(unsaid, "neither the log nor an option says ⟦hw⟧"));
+  CHECK(Has(unsaid, wording::kNeitherTheLogNorAn));
   const std::string other = folder.path("other.jsonl");
   std::ofstream(other) << "{\"no\": \"run\"}\n";
   CHECK(
@@ -542,9 +540,8 @@ TEST_CASE("nothing is made of a log that says nothing") {
   };
   CHECK(Has(error(""), "train.log: is empty; give the log of a run of DeepSpeed"));
   CHECK(Has(error("hello\nworld\n"), "nothing of a training run is recognised in its 2 lines"));
-  CHECK(Has(error(std::string("\0\1\2\3", 4)), "it is binary, or text in UTF-16"));
-  CHECK(Has(ErrorOf(ExitCode::kUsage, [] { Why("/no/such/file"); }),
-            "/no/such/file: cannot be read"));
+  CHECK(Has(error(std::string("\0\1\2\3", 4)), wording::kItIsBinaryOrText));
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [] { Why("/no/such/file"); }), wording::kNoSuchFileCannotBe));
   CHECK(Has(ErrorOf(ExitCode::kUsage,
                     [] {
                       Why(Fixture("trainer_loss.log"), {{"runtime", "zeroplan"},
