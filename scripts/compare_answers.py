@@ -9,7 +9,7 @@ options, DeepSpeed configs, plans, checkpoints, and conflicts between them (rand
 scenario has 1 to 5 commands; a later one reads what an earlier one wrote. Both builds get the same
 inputs, in folders whose names have the same length. Stdout, stderr, exit codes and written files
 are compared. Only what differs from run to run is masked: measured times, process ids, folders,
-random names. zeroplan-executor has to lie beside each binary. The exit code is 1 if an answer
+random names. The folder of each binary must contain zeroplan-executor. The exit code is 1 if an answer
 differs. --keep DIR keeps the runs.
 """
 import argparse
@@ -32,7 +32,7 @@ LIMIT_SECONDS = 120
 
 
 NUMBER = r"-?\d[\d.]*(?:e[-+]?\d+)?"
-# What differs from run to run: in every answer, and in what train and generate measure.
+# Masks values that differ from run to run: in every answer, and in measurements of train and generate.
 ALWAYS = [(re.compile(pattern), mask) for pattern, mask in [
     (r"(zeroplan_why_|probe-|\bprocess )\d+", r"\1<pid>"),
     (rf'("lowered":\s*\d+,\s*"seconds":\s*){NUMBER}', r"\1<measured>"),
