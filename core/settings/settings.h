@@ -42,6 +42,7 @@ enum class OptionsOf : uint8_t { kEstimate, kPlan, kTrain };
 
 // A text that may differ between commands.
 struct ByCommand {
+  // NOLINTNEXTLINE(google-explicit-constructor)  rows give one text or three
   constexpr ByCommand(const char* all) : texts{all, all, all} {}
   constexpr ByCommand(const char* estimate, const char* plan, const char* train)
       : texts{estimate, plan, train} {}
