@@ -11,7 +11,7 @@
 // size, M = B*T rows, K and N the two sides of a matrix (of query, key and value together N =
 // (H+2G)*D), V vocabulary, Vp padded vocabulary, P the compute dtype.
 //
-// Where ranks share sequences (BatchSpec::sequence_ranks), T is a rank's part of one, except from
+// If ranks share sequences (BatchSpec::sequence_ranks), T is a rank's part of one, except from
 // ToHeads to ToRows: there T is the whole sequence, and H and G are the rank's heads.
 #pragma once
 

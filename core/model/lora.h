@@ -9,10 +9,10 @@
 // stacked in one matrix of shape [G r, in], and their B's, of G linears, in one of shape [sum of
 // outs, r]. Each other rank or scale has another such pair, with launches of its own.
 //
-// With dropout p an element of A's input x is 0 with probability p in training, else multiplied by
-// 1 / (1 - p); all A's of one matrix read the same values. The dropped elements depend on the seed,
-// the number of the sequence in the run, position, column and tensor (executor/kernels/dropout.h),
-// and not on how the work is divided.
+// Dropout p makes an element of A's input x 0 with probability p in training, and multiplies the
+// others by 1 / (1 - p); all A's of one matrix read the same values. The dropped elements depend on
+// the seed, the number of the sequence in the run, position, column and tensor
+// (executor/kernels/dropout.h), and not on how the work is divided.
 //
 // Rows of the embedding may be trained, too (PEFT's trainable_token_indices). A parameter of n rows
 // holds them; wherever the frozen matrix is read, they replace its rows of those n tokens. They are

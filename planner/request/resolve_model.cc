@@ -215,8 +215,8 @@ void TakeConfigRecipe(Request& request, Assumptions& assumptions) {
     const std::string where = fmt::format("{}: _zeroplan.{}", config.name(), row->name);
     const Taken what = TakeSetting(*row, text, where, request.settings);
     if (what == Taken::kTaken) {
-      taken.push_back(fmt::format("⟦{}⟧{}{}", row->name, text == "true" ? "" : " ",
-                                  text == "true" ? "" : text));
+      taken.push_back(text == "true" ? fmt::format("⟦{}⟧", row->name)
+                                     : fmt::format("⟦{}⟧ {}", row->name, text));
     } else if (what == Taken::kGivenOtherwise) {
       std::string given;
       ForEachSetting(request.settings, [&](const SettingRow& of, const auto& field) {

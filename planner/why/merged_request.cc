@@ -40,8 +40,8 @@ class NamedFields : public FieldSink {
   std::deque<AddedField> fields_;
 };
 
-// Keys of a DeepSpeed config that correspond to fields.
-struct ConfigKey {
+// A field, and the key of a DeepSpeed config that corresponds to it.
+struct FieldAndKey {
   std::string_view field, pointer;
 };
 // Whether a config decides the field. If so, the log's facts about it are ignored.
@@ -83,7 +83,7 @@ std::string EditedConfig(const WhyRequest& request, const RunLog& log, MergedReq
     }
   };
   const AskedSettings& batch = request.common.settings;
-  const std::pair<const Given<int64_t>*, ConfigKey> batches[] = {
+  const std::pair<const Given<int64_t>*, FieldAndKey> batches[] = {
       {&batch.micro_batch, {"⟦micro_batch⟧", "/train_micro_batch_size_per_gpu"}},
       {&batch.grad_accum, {"⟦grad_accum⟧", "/gradient_accumulation_steps"}},
       {&batch.global_batch, {"⟦global_batch⟧", "/train_batch_size"}}};

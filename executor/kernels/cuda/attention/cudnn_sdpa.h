@@ -42,9 +42,9 @@ class SdpaPlan {
 // (fp32, natural logarithm of the sums of exp of the scaled scores). Backward: the same, dout_BTHD
 // and the gradients in dqkv_BTN.
 //
-// With documents lse is [B*T, H]; in the backward pass keys, values and their gradients are [B*T,
-// G*D] each if query heads share them; the arrays described by DocumentWorkspace
-// (core/program/attention_path.h) hold the places of documents.
+// Documents change three things: lse is [B*T, H]; in the backward pass keys, values and their
+// gradients are [B*T, G*D] each if query heads share them; the arrays described by
+// DocumentWorkspace (core/program/attention_path.h) hold the places of documents.
 struct SdpaPointers {
   void *q = nullptr, *k = nullptr, *v = nullptr;
   void *out = nullptr, *lse = nullptr, *dout = nullptr;
