@@ -1,6 +1,8 @@
 // The ranks of a run as threads of a test, with groups over localhost.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <csignal>
 #include <functional>
@@ -30,6 +32,15 @@ inline TcpGroupOptions Patient() {
   options.meet_limit = options.silence_limit = options.collective_limit = kNoLimit;
   options.verdict_limit = options.leave_limit = kNoLimit;
   return options;
+}
+
+// What the ranks threw, a line each; "" if none threw.
+inline std::string ErrorsOf(const std::vector<std::string>& errors) {
+  std::string lines;
+  for (size_t rank = 0; rank < errors.size(); ++rank) {
+    if (!errors[rank].empty()) lines += fmt::format("rank {}: {}\n", rank, errors[rank]);
+  }
+  return lines;
 }
 
 // Calls fn(group) as each of `world_size` ranks; what each threw, by rank.

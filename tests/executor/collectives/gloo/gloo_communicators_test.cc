@@ -208,7 +208,7 @@ TEST_CASE("every collective of every dtype has the bits of threads, whatever the
         }
       }
     });
-    CHECK(errors == std::vector<std::string>(static_cast<size_t>(ranks)));
+    CHECK(ErrorsOf(errors) == "");
   }
 }
 
@@ -225,7 +225,7 @@ TEST_CASE("reductions of more messages than a rank has room for") {
       group.Run(RankAxis::kAll, rank, memory.call(), nullptr);
       ZEROPLAN_CHECK(memory.Result() == expected[static_cast<size_t>(rank)]);
     });
-    CHECK(errors == std::vector<std::string>(static_cast<size_t>(ranks)));
+    CHECK(ErrorsOf(errors) == "");
   }
 }
 
@@ -263,7 +263,7 @@ TEST_CASE("the groups of an axis meet among themselves, interleaved with those o
       ZEROPLAN_CHECK(group.TakeWaitedSeconds(rank) > 0);
       ZEROPLAN_CHECK(group.TakeWaitedSeconds(rank) == 0);
     });
-    CHECK(errors == std::vector<std::string>(kRanks));
+    CHECK(ErrorsOf(errors) == "");
   }
 }
 
@@ -333,7 +333,7 @@ TEST_CASE("ranks that reach rank 0 by loopback are on its host, and others reach
     });
   }
   for (std::thread& thread : threads) thread.join();
-  CHECK(errors == std::vector<std::string>(kRanks));
+  CHECK(ErrorsOf(errors) == "");
 }
 
 // The ports of 127.0.0.1 where this process listens.
@@ -374,7 +374,8 @@ class WithStrangers : public OnHosts {
         attempts_(attempts) {}
 
   std::vector<std::string> AllGather(const std::string& text) override {
-    const bool tells_places = text.size() > 100;
+    // Places are told behind a word of 32 bytes and its length; problems can be as long.
+    const bool tells_places = text.starts_with("32:");
     if (tells_places && attempts_ > 0) {
       Barrier();  // all listen
       if (rank() == 0) {
@@ -429,14 +430,10 @@ TEST_CASE("a stranger who connects while connections are set up does not end the
     });
   };
   const std::string request = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: scan\r\n\r\n";
-  SUBCASE("says nothing and goes") { CHECK(run("", false, 1) == std::vector<std::string>(kRanks)); }
-  SUBCASE("says nothing and stays") { CHECK(run("", true, 1) == std::vector<std::string>(kRanks)); }
-  SUBCASE("asks for a page and goes") {
-    CHECK(run(request, false, 2) == std::vector<std::string>(kRanks));
-  }
-  SUBCASE("asks for a page and stays") {
-    CHECK(run(request, true, 1) == std::vector<std::string>(kRanks));
-  }
+  SUBCASE("says nothing and goes") { CHECK(ErrorsOf(run("", false, 1)) == ""); }
+  SUBCASE("says nothing and stays") { CHECK(ErrorsOf(run("", true, 1)) == ""); }
+  SUBCASE("asks for a page and goes") { CHECK(ErrorsOf(run(request, false, 2)) == ""); }
+  SUBCASE("asks for a page and stays") { CHECK(ErrorsOf(run(request, true, 1)) == ""); }
   SUBCASE("in every attempt") {
     for (const std::string& error : run("", false, 100)) {
       CAPTURE(error);
