@@ -116,8 +116,6 @@ struct RuntimeFacts {
   bool searches_groups = false;     // shard groups
   // Its search prunes most choices by bounds, so that another search costs milliseconds.
   bool bounds_search = false;
-  // Merit is reduced by kOffloadMargin for choices that offload, and by nothing else.
-  bool weighs_offload_alone = false;
 
   // ---- predictions ----
 

@@ -48,25 +48,25 @@ class Lines {
   const std::function<void(const AdviceLine&)>& emit_;
 };
 
-// "the fastest of all that fits". Ties go to the simplest, and what offloads, or is known less
-// well, has to be faster by a margin: then a choice that was judged may be faster.
+// "the fastest of all that fits". Ties go to the simplest, and what is known less well has to be
+// faster by a margin (Runtime::Merit): then a choice that was judged may be faster.
 std::string WhyChosen(const ChoiceSearch& searcher, const Found& now, bool proven) {
   const Objective objective = searcher.inputs().objective;
   const char* of = proven ? "of all that fits" : "found of what fits";
   if (objective == Objective::kHeadroom) return fmt::format("what leaves most GPU memory {}", of);
   if (objective == Objective::kFewestGpus) return fmt::format("the fewest GPUs {}", of);
-  double most = now.tokens_per_second;
+  Found fastest = now;
   for (const JudgedChoice& judged : searcher.Judged()) {
-    if (judged.fits && judged.found.candidate.gpus == now.candidate.gpus) {
-      most = std::max(most, judged.found.tokens_per_second);
+    if (judged.fits && judged.found.candidate.gpus == now.candidate.gpus &&
+        judged.found.tokens_per_second > fastest.tokens_per_second) {
+      fastest = judged.found;
     }
   }
-  const double gain = most / now.tokens_per_second - 1;
+  const double gain = fastest.tokens_per_second / now.tokens_per_second - 1;
   if (gain < 5e-5) return fmt::format("the fastest {}", of);
   if (gain <= kTieMargin)
     return proven ? "as fast as any that fits" : "as fast as any that was found";
-  if (searcher.inputs().runtime->facts().weighs_offload_alone &&
-      gain > kOffloadMargin + kTieMargin) {
+  if (Merit(fastest) > Merit(now) * (1 + kTieMargin)) {
     return fmt::format("found first of what fits (another that was judged since is {} % faster)",
                        FormatPercent(gain));
   }

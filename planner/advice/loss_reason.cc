@@ -74,21 +74,15 @@ std::string OffloadReason(const TrainSetup& other) {
 
 std::string LossReason(const ChoiceEstimate& other, const ChoiceEstimate& best,
                        const SearchInputs& inputs) {
-  // Other runtimes say themselves why what is faster was not taken (Runtime::WhyNotTaken).
-  const bool says_why =
-      inputs.objective == Objective::kThroughput && inputs.runtime->facts().weighs_offload_alone;
   const CauseSeconds a = SecondsForTokens(other.time, 1), b = SecondsForTokens(best.time, 1);
   const double slower = a.total / b.total - 1;
   if (slower <= -0.0005) {
     const double gain = b.total / a.total - 1;
-    const bool for_offload = says_why && gain <= kOffloadMargin &&
-                             Offloads(CandidateOf(other.setup)) &&
-                             !Offloads(CandidateOf(best.setup));
-    const bool tie = says_why && !for_offload && gain <= kTieMargin;
+    // Other runtimes say themselves why what is faster was not taken (Runtime::WhyNotTaken).
+    const bool tie = inputs.objective == Objective::kThroughput &&
+                     inputs.runtime->facts().bounds_search && gain <= kTieMargin;
     return fmt::format("{} % faster{}", FormatPercent(gain),
-                       for_offload ? ", which is less than offload has to gain"
-                       : tie       ? ": a tie, and the simpler choice is preferred"
-                                   : "");
+                       tie ? ": a tie, and the simpler choice is preferred" : "");
   }
   struct Part {
     double difference;

@@ -9,9 +9,8 @@
 namespace zeroplan {
 
 // "12 % slower: it waits for the disk (+9.1 % of a step)": the difference a token, and its largest
-// one or two parts. "1 % faster, which is less than offload has to gain" if offload's margin
-// (kOffloadMargin) is why it was not chosen; "1 % faster" if another objective was. REQUIRES: both
-// have times and are of one model.
+// one or two parts. "0.2 % faster: a tie, and the simpler choice is preferred"; "1 % faster" if
+// another objective is why it was not chosen. REQUIRES: both have times and are of one model.
 std::string LossReason(const ChoiceEstimate& other, const ChoiceEstimate& best,
                        const SearchInputs& inputs);
 

@@ -36,8 +36,6 @@ inline constexpr int64_t kDerivedSeqLen = 1024;
 // Default sequence length for a model that supports longer ones: most such models are trained with
 // it.
 inline constexpr int64_t kLongestUsualSeqLen = 4096;
-// From this length on a plan searches mixes of homes of activations, unless the request sets them.
-inline constexpr int64_t kLongSequence = 8192;
 // The family that the request names, else the first.
 const ModelFamily& FamilyOf(const ModelFields& fields);
 // `seq_len`: for a model that is derived from `params`. Another model that computes its positions

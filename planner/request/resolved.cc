@@ -464,12 +464,11 @@ void ResolvedPlan::PinRecompute() {
   const Given<int>& every = choice.checkpoint_every;
   CheckRecomputeFields(request_);
   const bool one_home = request_.settings.offload_activations || choice.offload_activation_layers;
-  // Mixes gain little speed if sequences are short, and take longer to search.
-  const bool of_long = inputs_.base.batch.seq_len >= kLongSequence && !space.mixes.empty();
+  const bool has_mixes = !space.mixes.empty();
   const Checkpointing kind =
-      choice.checkpointing.value_or(every                  ? Checkpointing::kFull
-                                    : of_long && !one_home ? Checkpointing::kSearched
-                                                           : Checkpointing::kAll);
+      choice.checkpointing.value_or(every                    ? Checkpointing::kFull
+                                    : has_mixes && !one_home ? Checkpointing::kSearched
+                                                             : Checkpointing::kAll);
   if (every) {
     std::erase_if(list, [](const RecomputeConfig& r) { return r.kind == RecomputeKind::kFull; });
     list.push_back(FullRecompute(*every));

@@ -222,15 +222,6 @@ class DeepSpeed : public TorchBased {
 
   const RuntimeMargins& margins() const override { return kDeepSpeedMargins; }
   // Stage 0 on one GPU neither communicates nor gathers.
-  std::optional<TrainSetup> Least(const TrainSetup& setup) const override {
-    if (setup.batch.sequence_ranks > 1) return std::nullopt;  // it has stage 3 alone
-    TrainSetup least = setup;
-    least.zero = ReaderZeroDefaults(0);
-    // Of updates, which are no part of it; DeepSpeed has no others at stage 0.
-    least.precision.master_weights = MasterWeights::kFp32;
-    least.precision.moment_dtype = Dtype::kF32;
-    return least;
-  }
   std::string SpaceText() const override {
     return "Of DeepSpeed's keys stage, offload (shares of the optimizer at stage 3, by fifths) and "
            "batch were searched, reduce_bucket_size 5e8, 2e8, 1e8 and 5e7 (a smaller one where "

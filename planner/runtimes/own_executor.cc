@@ -122,7 +122,6 @@ class Own : public Runtime {
             .searches_sequences = true,
             .searches_groups = true,
             .bounds_search = true,
-            .weighs_offload_alone = true,
             .predicts_traffic = true,
             .predicts_saves = true};
   }
@@ -158,7 +157,7 @@ class Own : public Runtime {
     return std::make_unique<Searcher>(std::move(inputs));
   }
   double Merit(const ChoiceEstimate& choice) const override {
-    return zeroplan::Merit(CandidateOf(choice.setup), choice.time.tokens_per_second.value_or(0));
+    return choice.time.tokens_per_second.value_or(0);
   }
 
   std::string MarginText(const Cluster& cluster, const HardwareProfile& hardware) const override {

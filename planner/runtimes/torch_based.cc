@@ -113,11 +113,21 @@ int ExchangesWith(const TorchRun& run, int gpus_per_node) {
   return (gpus_per_node == 0 ? shared : std::min(shared, gpus_per_node)) - 1;
 }
 
+// TorchPlay::bare.
+class BareEngine : public TorchRuntime {
+ public:
+  using TorchRuntime::TorchRuntime;
+  void Init() override {}
+  void EndBackward() override {}
+  void Step() override {}
+  void Gradient(int /*param*/, Tensor /*grad*/) override {}
+};
+
 }  // namespace
 
 TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
   TrainSetup& setup = play.setup;
-  RefusePlay(play);
+  if (!play.bare) RefusePlay(play);
   FillReaderSizes(setup.zero);
   TorchTimer no_timer(nullptr, {});
   if (timer == nullptr) timer = &no_timer;
@@ -135,13 +145,15 @@ TorchFootprint TorchBased::Play(TorchPlay play, TorchTimer* timer) const {
     play.model.padded_vocab = play.model.vocab;
   }
   const TorchModel model(play.model);
-  run.module_graphs = run.compiled && HasModuleGraphs(setup.zero.stage);
+  run.module_graphs = !play.bare && run.compiled && HasModuleGraphs(setup.zero.stage);
   const int gpus = setup.batch.world_size;
   timer->SetGroups({Hybrid(setup) ? setup.zero.shard_group : gpus, gpus,
                     std::min(setup.batch.sequence_ranks, gpus)});
   TorchMemory memory(play.limit_bytes, play.recipe.expandable_segments);
   const CachingAllocator& allocator = memory.allocator();
-  const std::unique_ptr<TorchRuntime> engine = MakeEngine(model, play, &memory, timer);
+  const std::unique_ptr<TorchRuntime> engine =
+      play.bare ? std::make_unique<BareEngine>(model, setup, &memory, timer)
+                : MakeEngine(model, play, &memory, timer);
   TorchFootprint footprint;
   engine->Init();
   footprint.after_init_bytes = allocator.allocated();

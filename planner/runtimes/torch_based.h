@@ -47,6 +47,9 @@ struct TorchPlay {
   std::optional<uint64_t> limit_bytes;
   // True: also simulates the phases around the steps (TorchFootprint::around).
   bool around = false;
+  // True: simulates the modules' own work alone, without a runtime that holds, gathers, reduces or
+  // updates anything.
+  bool bare = false;
 };
 
 // The run of `setup` as its modules see it.
@@ -67,11 +70,6 @@ class TorchBased : public Runtime {
   // the field that is not modelled.
   TorchFootprint Play(TorchPlay play, TorchTimer* timer = nullptr) const;
   virtual const RuntimeMargins& margins() const = 0;
-  // A setup whose micro-step takes no more time, whatever else a choice does; nothing: none is
-  // known.
-  virtual std::optional<TrainSetup> Least(const TrainSetup& /*setup*/) const {
-    return std::nullopt;
-  }
 
   void Refuse(const AskedOfRuntime& asked) const override;
   std::optional<SetupProblem> SequenceProblem(const ModelSpec& model,
@@ -82,7 +80,7 @@ class TorchBased : public Runtime {
   std::unique_ptr<ChoiceJudge> Judge(const JudgeInputs& inputs) const override;
   std::unique_ptr<ChoiceSearch> Search(SearchInputs inputs) const override;
   std::string TimeLacks(const HardwareProfile& hardware, const ClusterShape& shape) const override;
-  // To be preferred, a choice with offload must be faster by kOffloadMargin (search.h); a choice
+  // To be preferred, a choice with offload must be faster by kOffloadMargin; a choice
   // whose reserved memory fits only without its margin, by kTightMargin; a choice that empties its
   // cache, by kCacheMargin and by kSegmentSeconds for each segment that it frees and allocates
   // again in a step (the driver waits for the GPU to free one). Each may be slower than predicted.
@@ -174,6 +172,7 @@ class TorchBased : public Runtime {
 // Why plans with FP8 are not written for transformers' Trainer.
 inline constexpr std::string_view kNoFp8Argument =
     "products in FP8, for which TrainingArguments have no argument (accelerate has keys)";
-inline constexpr double kTightMargin = 0.03, kCacheMargin = 0.05, kSegmentSeconds = 2e-3;
+inline constexpr double kOffloadMargin = 0.02, kTightMargin = 0.03, kCacheMargin = 0.05,
+                        kSegmentSeconds = 2e-3;
 
 }  // namespace zeroplan

@@ -23,7 +23,7 @@ namespace {
 // What blocks may have beyond the tensor in them, of all that is allocated (torch_memory.h).
 // Tensors that exceed memory by more do so with larger micro-batches too.
 constexpr double kBlockSlack = 0.01;
-// Micro-steps in which an update is of no account.
+// Micro-steps in which what comes before and after them is of no account.
 constexpr int64_t kMany = 1000;
 
 // What takes most of a peak.
@@ -152,19 +152,17 @@ class TorchJudge : public ChoiceJudge {
     const auto [at, added] = least_seconds_.try_emplace(
         {setup.batch.micro_batch, setup.batch.sequence_ranks, setup.recompute}, 0.0);
     if (!added) return at->second;
-    std::optional<TrainSetup> least = runtime_.Least(setup);
-    if (!least) return 0;
-    least->batch.world_size = 1;
-    least->batch.grad_accum = kMany;
+    if (setup.batch.sequence_ranks > 1) return 0;  // what its ranks exchange is not bounded
+    TorchPlay play{inputs_.model, setup, inputs_.recipe, inputs_.hardware};
+    play.bare = true;
+    play.setup.batch.world_size = 1;
+    play.setup.batch.grad_accum = kMany;
+    play.setup.zero.shard_group = 0;
     Cluster one = cluster;
     one.gpus = one.gpus_per_node = 1;
-    // Updates are of no account, and not every setup has the recipe's.
-    TorchRecipe recipe = inputs_.recipe;
-    recipe.optimizer.reset();
-    recipe.optimizer_in_backward = false;
     TorchTimer timer(MachineOf(one.shape()), {});
     ++played_;
-    runtime_.Play({inputs_.model, *least, recipe, inputs_.hardware}, &timer);
+    runtime_.Play(std::move(play), &timer);
     const std::optional<RuntimeTime> time = timer.Time(kMany);
     if (time) at->second = time->step_seconds / static_cast<double>(kMany);
     return at->second;

@@ -6,9 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "planner/footprint.h"
@@ -62,7 +60,11 @@ class CachingAllocator {
     bool free = false;
     BlockId previous = -1, next = -1;  // neighbours in the segment
   };
-  using FreeKey = std::tuple<uint64_t, uint64_t, BlockId>;  // size, address
+  struct FreeBlock {
+    uint64_t address = 0, bytes = 0;
+    BlockId id = -1;
+  };
+  using FreeBlocks = std::vector<FreeBlock>;  // by rising size, then address; a pool has few
 
   BlockId NewBlock(const Block& block);
   BlockId NewSegment(uint64_t bytes, int pool);
@@ -83,9 +85,15 @@ class CachingAllocator {
   std::map<int, BlockId> last_;  // last block of an expandable segment, by pool
   std::vector<Block> blocks_;
   std::vector<BlockId> unused_;
-  std::map<int, std::set<FreeKey>> free_;  // by pool: two a stream, small and large
-  std::set<BlockId> whole_;                // free blocks that are whole segments; empty if
-                                           // expandable
+  FreeBlocks& FreeOf(int pool);
+  // The first of `free` that is not smaller, nor as large at a lower address.
+  static FreeBlocks::iterator Find(FreeBlocks& free, uint64_t bytes, uint64_t address);
+  void AddFree(BlockId id);
+  void DropFree(BlockId id);
+
+  std::vector<FreeBlocks> free_;  // by pool: two a stream, small and large
+  std::vector<BlockId> whole_;    // free blocks that are whole segments, sorted; empty if
+                                  // expandable
   uint64_t next_address_ = 0;
   uint64_t allocated_ = 0, reserved_ = 0, peak_allocated_ = 0, peak_reserved_ = 0;
   uint64_t given_back_ = 0;

@@ -16,9 +16,8 @@ namespace {
 
 // Micro-steps beyond so many are like the one before.
 constexpr int64_t kMicroSteps = 3;
-// A GPU that waits now and then runs kernels at a higher clock than one that does not: by at most
-// so much is a step's compute shorter.
-constexpr double kTimeSlack = 0.08;
+// Bounds on times are of a step of many micro-steps, where rounding is all that they can miss.
+constexpr double kTimeSlack = 1e-4;
 // What one played step counts as, beside a lowered program.
 constexpr uint64_t kInstructionsOfPlay = 20'000;
 
@@ -97,24 +96,27 @@ class Sweep {
     return true;
   }
 
-  // With `all` every choice is judged.
-  void Run(const std::vector<TrainSetup>& setups, bool all) {
-    std::map<int, std::map<Family, std::map<int64_t, Cell>>> stages;
+  // What a run looks for: the best of every stage; the best of all; or, judging every choice,
+  // both.
+  enum class Aim : uint8_t { kStages, kBest, kEverything };
+  void Run(const std::vector<TrainSetup>& setups, Aim aim) {
+    std::map<int, Families> stages;
     for (const TrainSetup& setup : setups) {
-      Cell& cell = stages[setup.zero.stage][FamilyOf(setup)][setup.batch.micro_batch];
+      const int stage = aim == Aim::kBest ? 0 : setup.zero.stage;
+      Cell& cell = stages[stage][FamilyOf(setup)][setup.batch.micro_batch];
       cell.setups.push_back(&setup);
     }
     stats.candidates += setups.size();
     for (auto& [stage, families] : stages) {
       stages_[stage].first = judged_.size();
-      if (objective_ == Objective::kHeadroom && !all) {
+      if (objective_ == Objective::kHeadroom && aim != Aim::kEverything) {
         JudgeSmallest(families);
-      } else if (all) {
+      } else if (aim == Aim::kEverything) {
         for (auto& [key, cells] : families) {
           for (auto& [micro_batch, cell] : cells) JudgeUntilAmple(cell);
         }
       } else {
-        SearchStage(families);
+        SearchFamilies(families, aim);
       }
       stages_[stage].second = judged_.size();
     }
@@ -157,8 +159,10 @@ class Sweep {
     }
   }
 
-  void SearchStage(Families& families) {
+  void SearchFamilies(Families& families, Aim aim) {
     best_ = 0;
+    // Among stages what may tie is judged too, because the simplest stage of a tie is taken.
+    cut_below_ = aim == Aim::kBest ? 1 - kEnumeratedTieMargin : 1;
     std::vector<std::vector<Cell*>> sorted;
     for (auto& [key, cells] : families) {
       std::vector<Cell*>& family = sorted.emplace_back();
@@ -192,8 +196,7 @@ class Sweep {
     return inputs_.runtime->Merit(choice) / (1 - kTimeSlack);
   }
 
-  // What cannot be better by the tie margin is cut.
-  bool Hopeless(const Cell& cell) const { return cell.most <= best_ * (1 + kEnumeratedTieMargin); }
+  bool Hopeless(const Cell& cell) const { return cell.most <= best_ * cut_below_; }
 
   // `cells`: by rising micro-batch.
   void SearchFamily(std::vector<Cell*>& cells) {
@@ -335,7 +338,8 @@ class Sweep {
   ChoiceJudge& judge_;
   const Cluster cluster_;
   const Objective objective_;
-  double best_ = 0;  // merit, of the stage that is searched
+  double best_ = 0;       // merit, of what is searched
+  double cut_below_ = 1;  // share of best_
   std::deque<Judged> judged_;
   std::map<const TrainSetup*, size_t> judged_at_;
   std::map<int, std::pair<size_t, size_t>> stages_;  // where each one's judged choices lie
@@ -403,7 +407,7 @@ SearchResult EnumeratedSearch::Run(bool sweep) {
     const std::vector<TrainSetup> setups = ChoicesFor(question, gpus);
     if (setups.empty()) continue;
     Sweep found(inputs_, *judge_, ClusterFor(question, gpus), inputs_.objective);
-    found.Run(setups, sweep);
+    found.Run(setups, sweep ? Sweep::Aim::kEverything : Sweep::Aim::kStages);
     for (const Sweep::Judged& judged : found.judged()) {
       estimates_.insert_or_assign(CandidateOf(judged.choice.setup), judged.choice);
       judged_.push_back({FoundOf(judged.choice, judged.merit), judged.choice.fits});
@@ -443,7 +447,7 @@ Answer EnumeratedSearch::Best(const Question& question) {
       const auto most = static_cast<uint64_t>(budget / of_play);
       answer.gave_up = !found.RunUntilFits(setups, std::max<uint64_t>(1, most));
     } else {
-      found.Run(setups, /*all=*/false);
+      found.Run(setups, Sweep::Aim::kBest);
     }
     if (const Sweep::Judged* best = found.Best()) {
       estimates_.try_emplace(CandidateOf(best->choice.setup), best->choice);

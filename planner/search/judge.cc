@@ -11,14 +11,13 @@ namespace {
 
 Score MakeScore(Objective objective, const Candidate& candidate, double tokens_per_second,
                 double gpu_bytes) {
-  const double merit = Merit(candidate, tokens_per_second);
   switch (objective) {
     case Objective::kThroughput:
-      return {merit, -gpu_bytes};
+      return {tokens_per_second, -gpu_bytes};
     case Objective::kHeadroom:
-      return {-gpu_bytes, merit};
+      return {-gpu_bytes, tokens_per_second};
     case Objective::kFewestGpus:
-      return {-static_cast<double>(candidate.gpus), merit};
+      return {-static_cast<double>(candidate.gpus), tokens_per_second};
   }
   return {};
 }
@@ -27,12 +26,6 @@ Score MakeScore(Objective objective, const Candidate& candidate, double tokens_p
 int64_t ProgramAccum(int64_t grad_accum) { return std::min<int64_t>(grad_accum, 3); }
 
 }  // namespace
-
-double Merit(const Candidate& candidate, double tokens_per_second) {
-  const bool moves = candidate.recompute.offload.device != OffloadDevice::kNone;
-  return Offloads(candidate) || moves ? tokens_per_second / (1 + kOffloadMargin)
-                                      : tokens_per_second;
-}
 
 std::array<int, 5> Complexity(const Candidate& c) {
   const Candidate simple;
@@ -261,7 +254,7 @@ Found Judge::AsFound(const JudgedKey& key, const BatchPair& batch, const Judged&
   candidate.grad_accum = batch.grad_accum;
   const double seconds = judged.parts.Of(batch.grad_accum).total_seconds;
   const double rate = Tokens(candidate, batch) / seconds;
-  return {candidate, rate, seconds, judged.totals.gpu_bytes, Merit(candidate, rate)};
+  return {candidate, rate, seconds, judged.totals.gpu_bytes, rate};
 }
 
 std::optional<Found> Judge::FoundOf(const Question& question, const JudgedKey& key,

@@ -159,10 +159,7 @@ struct MemoryAnswer {
   bool operator<(const MemoryAnswer& other) const { return from < other.from; }
 };
 
-// Tokens a second by which choices are compared. A host's load is known less precisely than a
-// GPU's, so offload has to be faster by kOffloadMargin to be preferred.
-inline constexpr double kOffloadMargin = 0.02;
-double Merit(const Candidate& candidate, double tokens_per_second);
+// Tokens a second by which choices are compared (Runtime::Merit).
 inline double Merit(const Found& found) { return found.merit; }
 
 // The complexity of a choice, most important first: inexactness of its matmuls, then of its states

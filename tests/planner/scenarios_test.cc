@@ -276,7 +276,7 @@ Sweep SweepAll(const SearchInputs& in) {
       CHECK(memory.gpu_bytes <= choice.footprint.gpu_total());
       CHECK(memory.host_bytes <= choice.footprint.host.total());
       if (!choice.fits) continue;
-      sweep.most = std::max(sweep.most, Merit(candidate, *choice.time.tokens_per_second));
+      sweep.most = std::max(sweep.most, *choice.time.tokens_per_second);
     }
   }
   return sweep;
@@ -341,7 +341,7 @@ void CheckScenario(unsigned seed, Tally& tally, bool homes = false) {
   ++tally.planned;
   tally.not_proven += result.gap > 0;
   const StageBest& best = result.stages[*result.best];
-  const double merit = Merit(*best.candidate, *best.estimate.time.tokens_per_second);
+  const double merit = *best.estimate.time.tokens_per_second;
   CHECK(merit >= sweep.most / (1 + std::max(kAllowed, result.gap)));
   CHECK(merit <= sweep.most * (1 + 1e-9));
   const Advice advice = Advise(searcher, result, scenario.profile);

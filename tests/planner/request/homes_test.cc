@@ -108,7 +108,7 @@ TEST_CASE("homes: the record of a run gives them back") {
   }
 }
 
-TEST_CASE("homes: of long sequences mixes are searched unasked, of shorter ones where asked for") {
+TEST_CASE("homes: mixes are searched at every length unless the request sets the recompute") {
   const auto space = [](int64_t seq_len, std::optional<Checkpointing> kind) {
     PlanRequest request;
     request.common.model.model = "llama3.2-1b";
@@ -122,11 +122,12 @@ TEST_CASE("homes: of long sequences mixes are searched unasked, of shorter ones 
   const auto has_products = [](const SearchSpace& of) {
     return std::count(of.recompute.begin(), of.recompute.end(), kProductsRecompute) > 0;
   };
-  CHECK(space(4096, {}).mixes.empty());
-  CHECK_FALSE(has_products(space(4096, {})));
-  CHECK(space(4096, Checkpointing::kSearched).mixes == space(8192, {}).mixes);
-  CHECK_FALSE(space(8192, {}).mixes.empty());
-  CHECK(has_products(space(8192, {})));
+  for (const int64_t seq_len : {256, 4096, 32768}) {
+    CAPTURE(seq_len);
+    CHECK_FALSE(space(seq_len, {}).mixes.empty());
+    CHECK(has_products(space(seq_len, {})));
+    CHECK(space(seq_len, Checkpointing::kSearched).mixes == space(seq_len, {}).mixes);
+  }
   CHECK(space(8192, Checkpointing::kAll).mixes.empty());
   CHECK(has_products(space(8192, Checkpointing::kAll)));
   CHECK(space(8192, Checkpointing::kFull).mixes.empty());
