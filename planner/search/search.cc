@@ -30,13 +30,45 @@ struct Searcher::Impl {
         question.instruction_budget = kInstructionBudget / 8;
       }
       const Answer answer =
-          (brute_force ? RunHuntByBruteForce(judge, question) : RunHunt(judge, question)).answer;
+          brute_force ? RunHuntByBruteForce(judge, question).answer : Best(question);
       best.proven = answer.gap == 0;
       if (answer.found) best.candidate = answer.found->candidate;
       shown = answer.found ? best.candidate : judge.Closest(question);
     }
     if (shown) best.estimate = judge.Estimate(*shown);
     return best;
+  }
+
+  Answer Best(const Question& question) { return Tuned(question, RunHunt(judge, question).answer); }
+
+  // Shard groups that nobody asked for are searched with few of the settings that only tune them
+  // (SearchSpace::groupings): searches those of the answer as if they were asked for.
+  Answer Tuned(const Question& question, Answer answer) {
+    if (!answer.found || question.objective == Objective::kHeadroom || question.any) return answer;
+    const Candidate& now = answer.found->candidate;
+    const SearchSpace& space = in().space;
+    const bool grouped = now.grouping.ranks > 0 && !space.grouping_fixed;
+    if (!grouped) return answer;
+    SearchInputs inputs = in();
+    inputs.clusters = {judge.ClusterOf(now)};
+    SearchSpace& tuned = inputs.space;
+    tuned.gpus = {now.gpus};
+    tuned.sequence_ranks = {now.sequence_ranks};
+    tuned.groupings = {now.grouping};
+    tuned.grouping_fixed = true;
+    Judge of_group(std::move(inputs), judge.programs());
+    of_group.TakeCompute(judge);
+    Question among = question;
+    among.among = question.among;
+    among.first = {now};
+    among.instruction_budget = kInstructionBudget / 8;
+    const Answer found = RunHunt(of_group, among).answer;
+    judge.stats.lowered += of_group.stats.lowered;
+    judge.stats.instructions += of_group.stats.instructions;
+    if (found.found && Merit(*found.found) > Merit(*answer.found) * (1 + kTieMargin)) {
+      answer.found = found.found;
+    }
+    return answer;
   }
 
   SearchResult Run(bool brute_force) {
@@ -46,7 +78,7 @@ struct Searcher::Impl {
     Question all;
     all.objective = in().objective;
     const Hunted hunted = brute_force ? RunHuntByBruteForce(judge, all) : RunHunt(judge, all);
-    Answer answer = hunted.answer;
+    Answer answer = brute_force ? hunted.answer : Tuned(all, hunted.answer);
     const JudgeStats after = judge.stats;
     result.stats = {after.candidates - before.candidates,
                     after.cut_by_memory - before.cut_by_memory,
@@ -71,7 +103,7 @@ struct Searcher::Impl {
       if (!known || Merit(*known) <= Merit(*answer.found) * (1 + kTieMargin)) break;
       Question again = all;
       again.instruction_budget = 0;
-      answer = RunHunt(judge, again).answer;
+      answer = Tuned(again, RunHunt(judge, again).answer);
     }
     result.gap = answer.gap;
     result.gave_up = answer.gave_up;
@@ -103,7 +135,7 @@ Searcher::Searcher(SearchInputs inputs, const Searcher& like)
 Searcher::~Searcher() = default;
 
 SearchResult Searcher::Run() { return impl_->Run(false); }
-Answer Searcher::Best(const Question& question) { return RunHunt(impl_->judge, question).answer; }
+Answer Searcher::Best(const Question& question) { return impl_->Best(question); }
 std::optional<Found> Searcher::BestKnown() const { return impl_->judge.BestKnown({}); }
 std::vector<JudgedChoice> Searcher::Judged() const {
   Question all;
