@@ -26,7 +26,7 @@ namespace {
 // The search budget of each question of a figure, which has many of them.
 constexpr uint64_t kFigureBudget = kInstructionBudget / 4;
 // Instructions to lower for one figure; beyond that the search does not refine it.
-constexpr uint64_t kOfOneFigure = 2 * kInstructionBudget;
+constexpr uint64_t kOfOneFigure = kInstructionBudget;
 constexpr int64_t kShortest = 512, kSequenceStep = 128;
 constexpr int kDoublings = 6;
 // The search for the border between two answers ends when the values are this close.
@@ -302,7 +302,7 @@ class Comparer {
   // The decision between methods justifies a larger budget.
   void LookLonger(MethodComparison& all, std::vector<Answer>& answers) {
     Question longer;
-    longer.instruction_budget = 4 * kInstructionBudget;
+    longer.instruction_budget = 2 * kInstructionBudget;
     OfSides([&](size_t i) {
       Answer& answer = answers[i];
       if (answer.gap == 0 && !answer.gave_up) return;
@@ -360,7 +360,9 @@ class Comparer {
   }
 
   // Answers one question for every method; null: the method is known not to fit. A small budget is
-  // tried first: if it proves which method is the answer, a larger one would change nothing.
+  // tried first: if it proves which method is the answer, a larger one would change nothing. Full
+  // tuning comes last: where bounds say that it cannot be the answer beside what adapters reach, it
+  // is only asked whether it fits.
   MethodAnswer Ask(const std::vector<ChoiceSearch*>& searches, Question question,
                    const std::string& what) {
     std::vector<Answer> answers(searches.size());
@@ -368,14 +370,34 @@ class Comparer {
     for (const uint64_t budget : {kFigureBudget / 8, kFigureBudget}) {
       question.instruction_budget = budget;
       std::vector<uint64_t> spent(searches.size(), 0);
-      OfSides([&](size_t i) {
+      const auto ask = [&](size_t i, const Question& of) {
         const bool open = budget < kFigureBudget || answers[i].gap > 0 || answers[i].gave_up;
         if (searches[i] == nullptr || !open) return;
         Doing(sides_[i].method, what);
         const uint64_t before = searches[i]->instructions_lowered();
-        answers[i] = searches[i]->Best(question);
-        spent[i] = searches[i]->instructions_lowered() - before;
+        answers[i] = searches[i]->Best(of);
+        spent[i] += searches[i]->instructions_lowered() - before;
+      };
+      const auto is_full = [&](size_t i) { return sides_[i].method == TuningMethod::kFull; };
+      OfSides([&](size_t i) {
+        if (!is_full(i)) ask(i, question);
       });
+      double most = 0;
+      for (const Answer& answer : answers) {
+        if (answer.found) most = std::max(most, answer.found->tokens_per_second);
+      }
+      for (size_t i = 0; i < searches.size(); ++i) {
+        if (!is_full(i) || searches[i] == nullptr) continue;
+        const double least = most / (1 + kMethodMargin);
+        if (least > 0 && searches[i]->needs_are_exact() &&
+            !searches[i]->MayReach(question, least)) {
+          Question fits = question;
+          fits.any = true;
+          ask(i, fits);
+          if (answers[i].found || !answers[i].gave_up) continue;
+        }
+        ask(i, question);
+      }
       for (const uint64_t one : spent) spent_ += one;
       all = AnswerOf(answers);
       if (all.possible.size() <= 1 || Spent()) break;

@@ -59,7 +59,6 @@ struct Searcher::Impl {
     Judge of_group(std::move(inputs), judge.programs());
     of_group.TakeCompute(judge);
     Question among = question;
-    among.among = question.among;
     among.first = {now};
     among.instruction_budget = kInstructionBudget / 8;
     const Answer found = RunHunt(of_group, among).answer;
