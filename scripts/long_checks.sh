@@ -8,12 +8,13 @@
 #   deepspeed  the same with DeepSpeed and torchtitan   (scripts/deepspeed_test.sh)
 #   install    installation in bare systems   (scripts/install_test.sh; as root)
 #   questions  what docs/which-method.md says, typed back
+#   pages      what pages quote, where that takes longer than the tests have
 #   fuzz       each fuzzer for a minute   (scripts/fuzz.sh)
 #   torture    all of benchmarks/torture, an hour
 set -euo pipefail
 cd "$(dirname "$0")/.."
 record=docs/long_checks.txt
-all=(clang asan tsan timing readers deepspeed install questions fuzz torture)
+all=(clang asan tsan timing readers deepspeed install questions pages fuzz torture)
 
 with_sanitizer() { scripts/build.sh "$1" && ctest --preset "$1" --parallel "$(nproc)"; }
 
@@ -38,6 +39,7 @@ run_check() {
     deepspeed) scripts/deepspeed_test.sh ;;
     install) scripts/install_test.sh ;;
     questions) scripts/build.sh release && build/release/tests/tests_cli --no-skip -tc="methods: the page*" ;;
+    pages) scripts/build.sh release && build/release/tests/tests_cli --no-skip -tc="pages:*" ;;
     fuzz) scripts/fuzz.sh 60 ;;
     torture) scripts/build.sh release && benchmarks/torture/torture.py --full ;;
   esac

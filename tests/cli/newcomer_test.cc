@@ -286,7 +286,7 @@ void CheckScreens(const char* of_docs, int count, std::map<std::string, RunResul
   testing::CheckGolden(file, now);
 }
 
-TEST_CASE("newcomer: the pages of screens show what is printed") {
+TEST_CASE("pages: screens show what is printed") {
   std::map<std::string, RunResult> runs;
   CheckScreens("docs/first-screens.md", 11, runs);
   CheckScreens("docs/which-method.md", 10, runs);
@@ -330,7 +330,7 @@ std::string Cell(const std::string& model, int nodes, const std::string& network
 }
 
 // Some minutes. With ZEROPLAN_UPDATE_GOLDEN=1 the table is written anew.
-TEST_CASE("hybrid: the page's table holds when typed back" * doctest::skip()) {
+TEST_CASE("pages: the table of hybrid sharding holds when typed back" * doctest::skip()) {
   const std::string file = SourcePath("docs/hybrid-sharding.md");
   const std::string page = ReadWhole(file);
   std::string now;
