@@ -9,12 +9,13 @@
 #   install    installation in bare systems   (scripts/install_test.sh; as root)
 #   questions  what docs/which-method.md says, typed back
 #   pages      what pages quote, where that takes longer than the tests have
+#   sentences  what plan advises, read from its text and typed back, of sixty random scenarios   (SEED=N: others)
 #   fuzz       each fuzzer for a minute   (scripts/fuzz.sh)
 #   torture    all of benchmarks/torture, an hour
 set -euo pipefail
 cd "$(dirname "$0")/.."
 record=docs/long_checks.txt
-all=(clang asan tsan timing readers deepspeed install questions pages fuzz torture)
+all=(clang asan tsan timing readers deepspeed install questions pages sentences fuzz torture)
 
 with_sanitizer() { scripts/build.sh "$1" && ctest --preset "$1" --parallel "$(nproc)"; }
 
@@ -40,6 +41,8 @@ run_check() {
     install) scripts/install_test.sh ;;
     questions) scripts/build.sh release && build/release/tests/tests_cli --no-skip -tc="methods: the page*" ;;
     pages) scripts/build.sh release && build/release/tests/tests_cli --no-skip -tc="pages:*" ;;
+    sentences) scripts/build.sh release zeroplan &&
+      python3 -B tests/sentences/advice_sentences.py build/release/zeroplan --scenarios 60 --seed "${SEED:-1000}" ;;
     fuzz) scripts/fuzz.sh 60 ;;
     torture) scripts/build.sh release && benchmarks/torture/torture.py --full ;;
   esac

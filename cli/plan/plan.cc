@@ -227,7 +227,7 @@ std::string ExecutorText(const Plan& plan, const std::optional<ExecutorBest>& ex
   return fmt::format(
       "zeroplan's own executor would reach {} tokens/s with its own best plan ({}, {}{}), by its "
       "own prediction: {:.2f} times as many.",
-      FormatCount(static_cast<uint64_t>(executor->tokens_per_second)), SetupLabel(executor->setup),
+      FormatRate(executor->tokens_per_second), SetupLabel(executor->setup),
       BatchText(executor->setup.batch),
       executor->gap > 0 ? fmt::format("; not proven: within {} %", FormatPercent(executor->gap))
                         : "",

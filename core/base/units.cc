@@ -222,6 +222,10 @@ std::string FormatCount(uint64_t count) {
   return ThreeDigits(n.scaled) + kUnits[n.steps];
 }
 
+std::string FormatRate(double tokens_per_second) {
+  return FormatCount(static_cast<uint64_t>(std::llround(tokens_per_second)));
+}
+
 uint64_t CheckedMul(uint64_t a, uint64_t b, std::string_view what) {
   uint64_t out = 0;
   if (__builtin_mul_overflow(a, b, &out)) {

@@ -24,6 +24,9 @@ double ParseBandwidth(std::string_view text, std::string_view what);
 std::string FormatBytes(uint64_t bytes);
 // 10.3B, 124M: three significant digits.
 std::string FormatCount(uint64_t count);
+// Tokens a second, rounded to the nearest whole number, then as FormatCount: wherever a rate is
+// printed, so that one rate reads the same in a table, a sentence and a picture.
+std::string FormatRate(double tokens_per_second);
 
 // A share in per cent, "0.58", "41", "150": two significant digits below 10, whole from 10 on.
 std::string FormatPercent(double share);

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "planner/advice/crossovers.h"
 #include "planner/advice/flips.h"
 #include "planner/advice/loss_reason.h"
 #include "planner/advice/shard_groups.h"
@@ -15,10 +16,6 @@
 
 namespace zeroplan {
 namespace {
-
-std::string KindText(const SearchInputs& inputs, const Candidate& candidate) {
-  return inputs.runtime->ChoiceText(SetupOf(candidate, inputs.base));
-}
 
 // What SameKind tells apart: "stage 2, optimizer on cpu, full recompute of some layers".
 std::string KindName(const SearchInputs& inputs, Candidate kind) {
@@ -72,11 +69,6 @@ std::string WhyChosen(const ChoiceSearch& searcher, const Found& now, bool prove
   }
   return fmt::format("preferred {} (another is {} % faster, by less than it has to be)", of,
                      FormatPercent(gain));
-}
-
-// "⟦effort⟧ 4 looks longer": four times what was given.
-std::string LooksLonger(const SearchInputs& inputs) {
-  return fmt::format("⟦effort⟧ {:g} looks longer", 4 * inputs.effort);
 }
 
 std::string Chosen(const ChoiceEstimate& best, const SearchInputs& inputs, const SearchCluster& at,
@@ -188,13 +180,6 @@ void AddOthers(ChoiceSearch& searcher, const SearchResult& result, bool quick, L
   }
 }
 
-std::string GaveUp(std::string_view what, const SearchInputs& inputs) {
-  return fmt::format(
-      "Not looked further for where {} would change the answer: programs of this size take too "
-      "long; {}.",
-      what, LooksLonger(inputs));
-}
-
 // "stage 1, at 106.9 GB micro-batch 14 x 4 micro-steps and 115K tokens/s"; `end`: where the range
 // comes nearest to the present value, empty where it is one value alone.
 std::string AnswerText(const SearchInputs& inputs, const AnswerRange& range,
@@ -206,6 +191,7 @@ std::string AnswerText(const SearchInputs& inputs, const AnswerRange& range,
     return fmt::format("the answer changes between {}", fmt::join(kinds, " and "));
   }
   const Found& found = range.found.front();
+  if (range.kind_alone) return "the answer is " + KindName(inputs, found.candidate);
   if (end.empty()) {
     return fmt::format("the answer is {}, {}{}", KindText(inputs, found.candidate),
                        RateText(found.tokens_per_second), WithinText(range.gap));
@@ -215,18 +201,8 @@ std::string AnswerText(const SearchInputs& inputs, const AnswerRange& range,
                      WithinText(range.gap));
 }
 
-Claim ClaimOf(const AnswerRange& range, double end) {
-  Claim claim;
-  if (!range.found.empty()) {
-    claim.found = range.found.front();
-    claim.or_else.assign(range.found.begin() + 1, range.found.end());
-  }
-  claim.gap = range.gap;
-  claim.holds_from = range.from;
-  claim.holds_to = range.to;
-  if (!range.point()) claim.flips_at = end;
-  return claim;
-}
+// Smaller differences of two rates are not told.
+constexpr double kLeastGain = 5e-4;
 
 // What all the memory in the world is worth to the present answer, where no other kind wins.
 void AddMemoryGain(ChoiceSearch& searcher, const Found& now, Lines& lines) {
@@ -241,8 +217,8 @@ void AddMemoryGain(ChoiceSearch& searcher, const Found& now, Lines& lines) {
   claim.gpu_memory_bytes = question.gpu_capacity_bytes;
   claim.found = more.found;
   claim.gap = more.gap;
-  const double gain = Merit(*more.found) / Merit(now) - 1;
-  if (gain <= kTieMargin) {
+  const double gain = more.found->tokens_per_second / now.tokens_per_second - 1;
+  if (gain < kLeastGain) {
     lines.Add(AdviceKind::kMemory,
               fmt::format("More GPU memory (up to {} times) would gain nothing{}.", kMostMemory,
                           WithinText(more.gap)),
@@ -250,7 +226,7 @@ void AddMemoryGain(ChoiceSearch& searcher, const Found& now, Lines& lines) {
     return;
   }
   lines.Add(AdviceKind::kMemory,
-            fmt::format("More GPU memory would gain {} % at most, with {} times as much: {}, {}{}.",
+            fmt::format("More GPU memory would gain {} %, with {} times as much: {}, {}{}.",
                         FormatPercent(gain), kMostMemory,
                         KindText(searcher.inputs(), more.found->candidate),
                         RateText(more.found->tokens_per_second), WithinText(more.gap)),
@@ -265,6 +241,7 @@ void AddMemoryAnswers(ChoiceSearch& searcher, const Found& now, Lines& lines) {
   const AnswerRange* here = nullptr;
   std::vector<const AnswerRange*> above, below;  // the nearest first
   std::vector<std::string> same;                 // single memories where it stays
+  double same_gap = 0;                           // the largest of theirs
   for (const AnswerRange& range : answers.ranges) {
     const bool stays =
         range.found.size() == 1 && SameKind(range.found.front().candidate, now.candidate);
@@ -274,6 +251,7 @@ void AddMemoryAnswers(ChoiceSearch& searcher, const Found& now, Lines& lines) {
     }
     if (range.point() && stays) {
       same.push_back(text(range.from));
+      same_gap = std::max(same_gap, range.gap);
       continue;
     }
     if (range.from > present) above.push_back(&range);
@@ -300,8 +278,8 @@ void AddMemoryAnswers(ChoiceSearch& searcher, const Found& now, Lines& lines) {
   }
   if (!same.empty()) {
     lines.Add(AdviceKind::kMemory,
-              fmt::format("With {} a GPU {} stays the answer.", fmt::join(same, ", "),
-                          KindName(searcher.inputs(), now.candidate)));
+              fmt::format("With {} a GPU {} stays the answer{}.", fmt::join(same, ", "),
+                          KindName(searcher.inputs(), now.candidate), WithinText(same_gap)));
   }
   for (const auto* side : {&above, &below}) {
     for (size_t i = 0; i < side->size(); ++i) {
@@ -330,7 +308,20 @@ void AddMemoryAnswers(ChoiceSearch& searcher, const Found& now, Lines& lines) {
   }
 }
 
-void AddBatchAnswers(ChoiceSearch& searcher, const Found& now,
+// The ranges either side of the present value, up to the first whose answer is not known.
+std::vector<const AnswerRange*> KnownRanges(const std::vector<AnswerRange>& ranges,
+                                            double present) {
+  std::vector<const AnswerRange*> known;
+  for (const AnswerRange& range : ranges) {
+    if (range.gap > kMostGap && range.from > present) break;
+    if (range.gap > kMostGap) known.clear();
+    if (range.gap <= kMostGap) known.push_back(&range);
+  }
+  return known;
+}
+
+// `gap`: that of `now`.
+void AddBatchAnswers(ChoiceSearch& searcher, const Found& now, double gap,
                      const std::optional<KnownBatches>& known, Lines& lines) {
   const Answers answers = known ? known->answers : AnswersByBatch(searcher, now);
   const auto present = static_cast<double>(now.candidate.micro_batch * now.candidate.grad_accum *
@@ -343,12 +334,14 @@ void AddBatchAnswers(ChoiceSearch& searcher, const Found& now,
     claim.global_batch = static_cast<int64_t>(range.from);
     return claim;
   };
-  for (const AnswerRange& range : answers.ranges) {
+  for (const AnswerRange* at : KnownRanges(answers.ranges, present)) {
+    const AnswerRange& range = *at;
     if (!range.found.empty() && SameKind(range.found.front().candidate, now.candidate)) {
       least = std::min(least, range.from);
       most = std::max(most, range.from);
       slowest = std::min(slowest, range.found.front().tokens_per_second);
       fastest = std::max(fastest, range.found.front().tokens_per_second);
+      gap = std::max(gap, range.gap);
       claims.push_back(claim_of(range));
       continue;
     }
@@ -368,155 +361,12 @@ void AddBatchAnswers(ChoiceSearch& searcher, const Found& now,
   } else if (least < most) {
     lines.Add(AdviceKind::kBatch,
               fmt::format("From {} to {} sequences a step, looked at by doubling, {} stays the "
-                          "answer, with {} to {}.",
+                          "answer, with {} to {}{}.",
                           static_cast<int64_t>(least), static_cast<int64_t>(most),
-                          KindName(searcher.inputs(), now.candidate),
-                          FormatCount(static_cast<uint64_t>(slowest)), RateText(fastest)),
+                          KindName(searcher.inputs(), now.candidate), FormatRate(slowest),
+                          RateText(fastest), WithinText(gap)),
               claims);
   }
-}
-
-// The scarcest link of the plan's GPUs, to be scaled.
-struct Link : ScarcestLink {
-  OtherLink other;
-};
-
-Link LinkOf(const ChoiceSearch& searcher, const Candidate& candidate,
-            const HardwareProfile& hardware) {
-  const ScarcestLink link = ScarcestLinkOf(searcher.ClusterOf(candidate).cluster, hardware);
-  return {link, {&hardware, link.network}};
-}
-
-// Of each range of another stage or grouping: "up to 11.5 GB/s the answer is stage 1; at 11.5 GB/s
-// it is ...".
-struct Crossover {
-  std::string text;
-  Claim claim;
-  int stage = -1;  // -1: it is of shard groups
-};
-
-std::vector<Crossover> CrossoversOf(const SearchInputs& inputs, const Link& link,
-                                    const Cluster& cluster, const Answers& answers,
-                                    const Sharding& now) {
-  std::vector<Crossover> all;
-  for (const AnswerRange& range : answers.ranges) {
-    const Found& found = range.found.front();
-    const Sharding sharding = ShardingOf(found.candidate, inputs.space);
-    if (sharding == now) continue;
-    // Where the present rate is within, as an option that replaces what was measured.
-    const double present = link.other.Typed(link.bytes_per_second);
-    const double end = std::clamp(present, range.from, range.to);
-    const auto rate = [&](double value) { return FormatBandwidth(value, link.network); };
-    const std::string where = range.point()
-                                  ? fmt::format("at {}", rate(end))
-                                  : fmt::format("from {} to {}", rate(range.from), rate(range.to));
-    Crossover crossover;
-    crossover.stage = sharding.stage.value_or(-1);
-    crossover.text =
-        range.point()
-            ? fmt::format("{} the answer is {}, {}{}", where, KindText(inputs, found.candidate),
-                          RateText(found.tokens_per_second), WithinText(range.gap))
-            : fmt::format("{} the answer {}; at {} it is {}, {}{}", where,
-                          HasText(inputs, sharding, cluster), rate(end),
-                          KindText(inputs, found.candidate), RateText(found.tokens_per_second),
-                          WithinText(range.gap));
-    crossover.claim = ClaimOf(range, end);
-    if (range.from < present && present < range.to) crossover.claim.flips_at.reset();
-    crossover.claim.bandwidth_scale = end / link.bytes_per_second;
-    all.push_back(std::move(crossover));
-  }
-  return all;
-}
-
-std::vector<Crossover> AddCrossovers(ChoiceSearch& searcher, const Found& now, double gap,
-                                     const HardwareProfile& hardware, Lines& lines) {
-  const Link link = LinkOf(searcher, now.candidate, hardware);
-  const SearchInputs& inputs = searcher.inputs();
-  const Answers answers = AnswersByBandwidth(searcher, now, link.other, gap);
-  const Cluster& cluster = searcher.ClusterOf(now.candidate).cluster;
-  const Sharding here = ShardingOf(now.candidate, inputs.space);
-  std::vector<Crossover> crossovers = CrossoversOf(inputs, link, cluster, answers, here);
-  // The rate that is meant is what the option takes, which replaces what was measured.
-  const std::string now_text =
-      fmt::format("; now {}, {} sets it", FormatBandwidth(link.bytes_per_second, link.network),
-                  link.network ? "⟦network⟧" : "⟦intra_node_bandwidth⟧");
-  for (const Crossover& crossover : crossovers) {
-    lines.Add(AdviceKind::kCrossover,
-              fmt::format("Crossover {}, looked at by doubling: {}{}.", link.Name(), crossover.text,
-                          now_text),
-              {crossover.claim});
-  }
-  if (crossovers.empty() && answers.gave_up) {
-    lines.Add(AdviceKind::kCrossover,
-              GaveUp(fmt::format("the bandwidth {}", link.Name()), searcher.inputs()));
-  } else if (crossovers.empty()) {
-    std::vector<Claim> claims;
-    for (const AnswerRange& range : answers.ranges) {
-      const double at = std::clamp(link.other.Typed(link.bytes_per_second), range.from, range.to);
-      claims.push_back(ClaimOf(range, at));
-      claims.back().bandwidth_scale = at / link.bytes_per_second;
-      claims.back().flips_at.reset();
-    }
-    const auto rate = [&](double value) { return FormatBandwidth(value, link.network); };
-    lines.Add(
-        AdviceKind::kCrossover,
-        fmt::format("No crossover {}: from {} to {}, looked at by doubling, {}{}.", link.Name(),
-                    rate(answers.ranges.front().from), rate(answers.ranges.back().to),
-                    StaysText(inputs, here, cluster), now_text),
-        claims);
-  }
-  return crossovers;
-}
-
-// The question that teams argue about, where the crossovers above do not answer it.
-void AddTwoOrThree(const ChoiceSearch& searcher, const SearchResult& result, const Found& now,
-                   const std::vector<Crossover>& crossovers, const HardwareProfile& hardware,
-                   Lines& lines) {
-  auto two_or_three = [](int stage) { return stage == 2 || stage == 3; };
-  std::vector<Candidate> known;
-  for (const StageBest& best : result.stages) {
-    if (best.candidate && two_or_three(best.stage)) known.push_back(*best.candidate);
-  }
-  const bool answered = two_or_three(now.candidate.stage) &&
-                        std::any_of(crossovers.begin(), crossovers.end(),
-                                    [&](const Crossover& c) { return two_or_three(c.stage); });
-  if (known.size() < 2 || result.stages.size() == 2 || answered || !searcher.needs_are_exact())
-    return;
-  SearchInputs inputs = searcher.inputs();
-  inputs.space.stages = {2, 3};
-  const std::unique_ptr<ChoiceSearch> duo = searcher.Like(inputs);
-  Question question;
-  question.instruction_budget = kInstructionBudget / 6;
-  question.first = std::move(known);
-  const Answer answer = duo->Best(question);
-  const std::optional<Found>& best = answer.found;
-  if (!best) return;
-  const Link link = LinkOf(*duo, best->candidate, hardware);
-  std::string text = fmt::format("Of stages 2 and 3 alone: {}{}", KindText(inputs, best->candidate),
-                                 WithinText(answer.gap));
-  Claim claim;
-  claim.stages = {2, 3};
-  claim.found = best;
-  claim.gap = answer.gap;
-  std::vector<Claim> claims = {claim};
-  if (inputs.space.groupings.size() > 1) {  // other links change the groups
-    lines.Add(AdviceKind::kTwoOrThree, text + ".", claims);
-    return;
-  }
-  const Cluster& cluster = duo->ClusterOf(best->candidate).cluster;
-  const Answers answers = AnswersByBandwidth(*duo, *best, link.other);
-  for (Crossover& other :
-       CrossoversOf(inputs, link, cluster, answers, ShardingOf(best->candidate, inputs.space))) {
-    text += "; " + other.text;
-    claims.push_back(std::move(other.claim));
-    claims.back().stages = {2, 3};
-  }
-  if (claims.size() == 1 && !answers.gave_up) {
-    text += fmt::format("; no bandwidth {} from {} to {} changes that", link.Name(),
-                        FormatBandwidth(answers.ranges.front().from, link.network),
-                        FormatBandwidth(answers.ranges.back().to, link.network));
-  }
-  lines.Add(AdviceKind::kTwoOrThree, text + ".", claims);
 }
 
 }  // namespace
@@ -530,17 +380,39 @@ std::string_view AdviceKindName(AdviceKind kind) {
 }
 
 std::string RateText(double tokens_per_second) {
-  return fmt::format("{} tokens/s", FormatCount(static_cast<uint64_t>(tokens_per_second)));
+  return fmt::format("{} tokens/s", FormatRate(tokens_per_second));
+}
+
+std::string KindText(const SearchInputs& inputs, const Candidate& candidate) {
+  return inputs.runtime->ChoiceText(SetupOf(candidate, inputs.base));
+}
+
+std::string LooksLonger(const SearchInputs& inputs) {
+  return fmt::format("⟦effort⟧ {:g} looks longer", 4 * inputs.effort);
+}
+
+std::string GaveUp(std::string_view what, const SearchInputs& inputs) {
+  return fmt::format(
+      "Not looked further for where {} would change the answer: programs of this size take too "
+      "long; {}.",
+      what, LooksLonger(inputs));
+}
+
+Claim ClaimOf(const AnswerRange& range, double end) {
+  Claim claim;
+  if (!range.found.empty()) {
+    claim.found = range.found.front();
+    claim.or_else.assign(range.found.begin() + 1, range.found.end());
+  }
+  claim.gap = range.gap;
+  claim.holds_from = range.from;
+  claim.holds_to = range.to;
+  if (!range.point()) claim.flips_at = end;
+  return claim;
 }
 
 std::string WithinText(double gap) {
   return gap > 0 ? fmt::format(" (not proven: within {} %)", FormatPercent(gap)) : "";
-}
-
-Found FoundOf(const StageBest& stage, const Runtime& runtime) {
-  const TimeEstimate& time = stage.estimate.time;
-  return {*stage.candidate, *time.tokens_per_second, *time.total_seconds,
-          stage.estimate.footprint.gpu_total(), runtime.Merit(stage.estimate)};
 }
 
 Advice Advise(ChoiceSearch& searcher, const SearchResult& result, const HardwareProfile& hardware,
@@ -572,11 +444,11 @@ Advice Advise(ChoiceSearch& searcher, const SearchResult& result, const Hardware
   AddMargins(best.estimate, inputs, searcher.ClusterOf(now.candidate).cluster, hardware, lines);
   if (!quick) {
     AddMemoryAnswers(searcher, now, lines);
-    AddBatchAnswers(searcher, now, batches, lines);
+    AddBatchAnswers(searcher, now, result.gap, batches, lines);
     if (inputs.objective == Objective::kThroughput && now.candidate.gpus > 1) {
-      const std::vector<Crossover> crossovers =
-          AddCrossovers(searcher, now, result.gap, hardware, lines);
-      AddTwoOrThree(searcher, result, now, crossovers, hardware, lines);
+      AddCrossoverLines(searcher, result, now, hardware, [&](AdviceLine line) {
+        lines.Add(line.kind, std::move(line.text), std::move(line.claims));
+      });
     }
   }
   Advice advice{std::move(lines.lines)};

@@ -80,8 +80,14 @@ Advice Advise(ChoiceSearch& searcher, const SearchResult& result, const Hardware
               const std::function<void(const AdviceLine&)>& emit = nullptr, bool quick = false,
               const std::optional<KnownBatches>& batches = std::nullopt);
 
-// A stage's best choice as a search found it. REQUIRES: a choice of the stage fits.
-Found FoundOf(const StageBest& stage, const Runtime& runtime);
+// "stage 2 (micro-batch 4 x 8 micro-steps)".
+std::string KindText(const SearchInputs& inputs, const Candidate& candidate);
+// The claim of a range. `end`: the one nearer to the present value.
+Claim ClaimOf(const AnswerRange& range, double end);
+// "⟦effort⟧ 4 looks longer": four times what was given.
+std::string LooksLonger(const SearchInputs& inputs);
+// The text for programs that are too large to find where `what` would change the answer.
+std::string GaveUp(std::string_view what, const SearchInputs& inputs);
 // "18.0K tokens/s".
 std::string RateText(double tokens_per_second);
 // " (not proven: within 2.1 %)" if an answer is not proven.

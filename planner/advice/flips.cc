@@ -27,6 +27,15 @@ bool SameKinds(const std::optional<Found>& a, const std::optional<Found>& b) {
   return SameKind(a->candidate, b->candidate);
 }
 
+// The answer within a part of a plan's budget or, where that proves none, within all of it.
+Answer BestWithin(ChoiceSearch& searcher, Question question) {
+  question.instruction_budget = kBudget;
+  const Answer answer = searcher.Best(question);
+  if (answer.found && answer.gap == 0) return answer;
+  question.instruction_budget = kInstructionBudget;
+  return searcher.Best(question);
+}
+
 // The ends of `range` as one types them; none where no such figure lies in it.
 std::optional<AnswerRange> Typed(const MemoryAnswer& range, uint64_t present, uint64_t most) {
   AnswerRange typed;
@@ -121,12 +130,18 @@ Answers AnswersByMemory(ChoiceSearch& searcher, const Found& now) {
     if (range.found.empty() || points) continue;
     Question question;
     question.objective = searcher.inputs().objective;
-    question.instruction_budget = kBudget;
     const double end = range.from > static_cast<double>(present) ? range.from : range.to;
     question.gpu_capacity_bytes = static_cast<uint64_t>(end);
-    const Answer answer = searcher.Best(question);
+    const Answer answer = BestWithin(searcher, question);
     if (!answer.found) continue;
     const bool one = range.found.size() == 1 || range.point();
+    // The sweep proved the kind.
+    if (answer.gap > kMostGap || (one && !SameKinds(answer.found, range.found.front()))) {
+      range.kind_alone = true;
+      const double most = (1 + answer.gap) * Merit(*answer.found);
+      range.gap = std::max(answer.gap, most / Merit(range.found.front()) - 1);
+      continue;
+    }
     std::erase_if(range.found, [&](const Found& kind) {
       return one || SameKind(kind.candidate, answer.found->candidate);
     });
@@ -148,7 +163,6 @@ bool CanHave(const SearchInputs& inputs, int64_t sequences, int gpus) {
 Answers AnswersByBatch(ChoiceSearch& searcher, const Found& now) {
   Question question;
   question.objective = searcher.inputs().objective;
-  question.instruction_budget = kBudget;
   Answers answers;
   const int64_t present =
       now.candidate.micro_batch * now.candidate.grad_accum * now.candidate.data_ranks();
@@ -161,7 +175,7 @@ Answers AnswersByBatch(ChoiceSearch& searcher, const Found& now) {
       batch = larger ? batch * 2 : batch / 2;
       if (!CanHave(searcher.inputs(), batch, now.candidate.gpus)) continue;
       question.global_batch = batch;
-      const Answer answer = searcher.Best(question);
+      const Answer answer = BestWithin(searcher, question);
       if (answer.gave_up) {
         answers.gave_up = true;
         break;
@@ -187,7 +201,8 @@ void JoinOverUnproven(std::vector<AnswerRange>& ranges, double present, const Se
   };
   for (size_t i = 1; i + 1 < ranges.size();) {
     AnswerRange &low = ranges[i - 1], &between = ranges[i], &high = ranges[i + 1];
-    const bool joins = between.gap > 0 && between.to <= kShort * between.from &&
+    const bool joins = between.gap > 0 && !between.open_below && !between.open_above &&
+                       between.to <= kShort * between.from &&
                        !(between.from <= present && present <= between.to) &&
                        sharding(low) == sharding(high);
     if (!joins) {
@@ -197,69 +212,143 @@ void JoinOverUnproven(std::vector<AnswerRange>& ranges, double present, const Se
     if (high.from <= present) low.found = high.found;  // what is there nearest to the present
     low.to = high.to;
     low.gap = std::max({low.gap, between.gap, high.gap});
+    low.open_above = high.open_above;
     const auto at = ranges.begin() + static_cast<std::ptrdiff_t>(i);
     ranges.erase(at, at + 2);
   }
 }
 
-}  // namespace
-
-Answers AnswersByBandwidth(ChoiceSearch& searcher, const Found& now, const OtherLink& link,
-                           double gap) {
-  Answers answers;
-  std::map<double, Answer> at;  // by rate
-  const auto look = [&](double rate) {
-    rate = link.Typed(rate);
-    const auto [entry, added] = at.try_emplace(rate);
-    if (added) entry->second = searcher.BestAtBandwidth(now, link, rate);
-    return rate;
-  };
-  const double present = link.Typed(link.present());
-  const Cluster& cluster = searcher.ClusterOf(now.candidate).cluster;
-  const bool typed = link.network && !cluster.network.empty();
-  if (typed && std::abs(present / link.present() - 1) < 1e-9) at[present] = {now, gap};
-  const bool points = !searcher.needs_are_exact();
-  if (points) {
-    for (const double scale : {0.25, 4.0}) look(scale * present);
-  } else {
-    for (int octave = -kOctavesBelow; octave <= kOctavesAbove; ++octave) {
-      look(std::exp2(octave) * present);
+// Searches at other bandwidths, each rate once or, where that left something open, twice.
+class BandwidthAnswers {
+ public:
+  BandwidthAnswers(ChoiceSearch& searcher, const Found& now, const OtherLink& link, double gap)
+      : searcher_(searcher),
+        now_(now),
+        link_(link),
+        present_(link.Typed(link.present())),
+        points_(!searcher.needs_are_exact()) {
+    const Cluster& cluster = searcher.ClusterOf(now.candidate).cluster;
+    const bool typed = link.network && !cluster.network.empty();
+    if (typed && std::abs(present_ / link.present() - 1) < 1e-9) {
+      at_[present_] = {Answer{now, gap}, /*as_plan=*/true};
     }
   }
-  const auto kind = [&](double rate) {
-    const Answer& answer = at.at(rate);
-    return answer.found ? ShardingOf(answer.found->candidate, searcher.inputs().space)
-                        : Sharding{-1, 0};
+
+  Answers Find() {
+    if (points_) {
+      for (const double scale : {0.25, 4.0}) Look(scale * present_);
+      return Ranges();
+    }
+    for (int octave = -kOctavesBelow; octave <= kOctavesAbove; ++octave) {
+      Look(std::exp2(octave) * present_);
+    }
+    do {
+      Narrow();
+    } while (LookAgain());
+    Answers answers = Ranges();
+    JoinOverUnproven(answers.ranges, present_, searcher_.inputs().space);
+    return answers;
+  }
+
+ private:
+  struct Looked {
+    Answer answer;
+    bool as_plan = false;  // whether a plan for that rate finds this
   };
-  if (!points) {
-    // Between two that differ there may be a third.
-    for (auto low = at.begin(); std::next(low) != at.end();) {
+  using At = std::map<double, Looked>;  // by rate
+
+  void Look(double rate) {
+    rate = link_.Typed(rate);
+    const auto [entry, added] = at_.try_emplace(rate);
+    if (added) entry->second.answer = searcher_.BestAtBandwidth(now_, link_, rate, Budget::kPart);
+  }
+
+  Sharding KindAt(const Looked& looked) const {
+    return looked.answer.found
+               ? ShardingOf(looked.answer.found->candidate, searcher_.inputs().space)
+               : Sharding{-1, 0};
+  }
+  bool Differ(At::const_iterator a, At::const_iterator b) const {
+    return !(KindAt(a->second) == KindAt(b->second));
+  }
+
+  // Between two that differ there may be a third.
+  void Narrow() {
+    for (auto low = at_.begin(); std::next(low) != at_.end();) {
       const double from = low->first, to = std::next(low)->first;
-      const double middle = link.Typed(std::sqrt(from * to));
-      if (!(kind(from) == kind(to)) && to > kNear * from && from < middle && middle < to) {
-        look(middle);
+      const double middle = link_.Typed(std::sqrt(from * to));
+      if (Differ(low, std::next(low)) && to > kNear * from && from < middle && middle < to) {
+        Look(middle);
       } else {
         ++low;
       }
     }
   }
-  for (const auto& [rate, answer] : at) {
-    if (answer.gave_up || !answer.found) {
-      answers.gave_up = true;
-      continue;
+
+  // Searches as a plan does where the answer is not proven: at the ends of ranges, and where it is
+  // not known. True if that made another kind of one.
+  bool LookAgain() {
+    bool changed = false;
+    for (auto entry = at_.begin(); entry != at_.end(); ++entry) {
+      Looked& looked = entry->second;
+      if (looked.as_plan || (looked.answer.found && looked.answer.gap == 0)) continue;
+      const bool last = std::next(entry) == at_.end();
+      const bool end = entry == at_.begin() || last || Differ(entry, std::prev(entry)) ||
+                       Differ(entry, std::next(entry));
+      if (!end && looked.answer.gap <= kMostGap && looked.answer.found) continue;
+      const Sharding before = KindAt(looked);
+      looked = {searcher_.BestAtBandwidth(now_, link_, entry->first, Budget::kPlan),
+                /*as_plan=*/true};
+      changed |= !(KindAt(looked) == before);
     }
-    AnswerRange* last = answers.ranges.empty() ? nullptr : &answers.ranges.back();
-    if (last != nullptr && !points &&
-        ShardingOf(last->found.front().candidate, searcher.inputs().space) == kind(rate)) {
-      last->to = rate;
-      last->gap = std::max(last->gap, answer.gap);
-      if (rate <= present) last->found = {*answer.found};
-      continue;
-    }
-    answers.ranges.push_back({rate, rate, {*answer.found}, answer.gap});
+    return changed;
   }
-  if (!points) JoinOverUnproven(answers.ranges, present, searcher.inputs().space);
-  return answers;
+
+  Answers Ranges() const {
+    Answers answers;
+    bool open = false;
+    for (const auto& [rate, looked] : at_) {
+      const Answer& answer = looked.answer;
+      const bool known = answer.found.has_value();
+      if (!known || answer.gap > kMostGap) {
+        answers.gave_up |= !known;
+        if (known) {
+          const double least = answers.least_gap;
+          answers.least_gap = least > 0 ? std::min(least, answer.gap) : answer.gap;
+        }
+        open = true;
+        if (!answers.ranges.empty()) answers.ranges.back().open_above = true;
+        continue;
+      }
+      AnswerRange* last = answers.ranges.empty() ? nullptr : &answers.ranges.back();
+      if (last != nullptr && !points_ && !open &&
+          ShardingOf(last->found.front().candidate, searcher_.inputs().space) == KindAt(looked)) {
+        last->to = rate;
+        last->gap = std::max(last->gap, answer.gap);
+        if (rate <= present_) last->found = {*answer.found};
+        continue;
+      }
+      AnswerRange range{rate, rate, {*answer.found}, answer.gap};
+      range.open_below = open;
+      answers.ranges.push_back(std::move(range));
+      open = false;
+    }
+    return answers;
+  }
+
+  ChoiceSearch& searcher_;
+  const Found& now_;
+  const OtherLink& link_;
+  const double present_;
+  const bool points_;
+  At at_;
+};
+
+}  // namespace
+
+Answers AnswersByBandwidth(ChoiceSearch& searcher, const Found& now, const OtherLink& link,
+                           double gap) {
+  return BandwidthAnswers(searcher, now, link, gap).Find();
 }
 
 std::string_view ScarcestLink::Name() const {

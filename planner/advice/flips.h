@@ -34,7 +34,12 @@ struct AnswerRange {
   // The answer at the end nearer to the present value, or at that value if the range contains it;
   // in a range with frequent changes, then one answer of each other kind. Empty: nothing fits.
   std::vector<Found> found;
-  double gap = 0;  // as in Answer, at that end
+  double gap = 0;  // as in Answer: at that end; for bandwidth the largest of the range
+  // By memory: the kind is proven, but the search for the choice at that end is not within
+  // kMostGap.
+  bool kind_alone = false;
+  // By bandwidth: next to that end lies a rate whose answer is not known.
+  bool open_below = false, open_above = false;
 
   bool point() const { return from == to; }
 };
@@ -42,7 +47,11 @@ struct AnswerRange {
 struct Answers {
   std::vector<AnswerRange> ranges;  // rising
   bool gave_up = false;  // some of it needs programs that are too large to lower in such numbers
+  double least_gap = 0;  // by bandwidth, if no answer is known: the least gap of a search
 };
+
+// An answer whose gap is larger than this is not known: no range rests on it.
+inline constexpr double kMostGap = 0.03;
 
 // The largest memory examined, as a multiple of the present one.
 inline constexpr uint64_t kMostMemory = 16;
@@ -60,9 +69,10 @@ Answers AnswersByBatch(ChoiceSearch& searcher, const Found& now);
 
 // Answers by the rate that --network or --intra-node-bandwidth sets: 1/64 to 16 times the
 // profile's, as far as such rates are physical. Ranges are of one Sharding. They begin and end at
-// searched rates, and the rates between two searches of one kind count as that kind. Other
-// runtimes, whose searches are slow, are searched at single rates. `gap`: that of `now`, the answer
-// at the present rate if the user set that rate.
+// searched rates, and the rates between two searches of one kind count as that kind. What is not
+// proven there, at an end or by more than kMostGap anywhere, is searched as a plan for that rate
+// would be. Other runtimes, whose searches are slow, are searched at single rates. `gap`: that of
+// `now`, the answer at the present rate if the user set that rate.
 Answers AnswersByBandwidth(ChoiceSearch& searcher, const Found& now, const OtherLink& link,
                            double gap = 0);
 

@@ -18,29 +18,29 @@ namespace {
 std::string ComputeReason(const TrainSetup& other, const TrainSetup& best) {
   const RecomputeConfig &of_other = other.recompute, &of_best = best.recompute;
   if (of_other.kind != RecomputeKind::kNone && of_best.kind == RecomputeKind::kNone) {
-    return "it has to recompute activations to fit";
+    return "it recomputes activations";
   }
   if (of_other.kind >= RecomputeKind::kProducts && of_best.kind == RecomputeKind::kSelective) {
-    return of_other.kind == RecomputeKind::kFull ? "it has to recompute whole layers to fit"
-                                                 : "it has to run products again to fit";
+    return of_other.kind == RecomputeKind::kFull ? "it recomputes whole layers"
+                                                 : "it runs products again";
   }
   const auto layers = [](const RecomputeConfig& recompute) {
     return recompute.layers > 0 ? recompute.layers : std::numeric_limits<int>::max();
   };
   if (of_other.kind != RecomputeKind::kNone && of_other.kind >= of_best.kind &&
       of_other.above >= of_best.above && layers(of_other) > layers(of_best)) {
-    return "it has to recompute more layers to fit";
+    return "it recomputes more layers";
   }
   if (other.batch.micro_batch < best.batch.micro_batch) {
-    return fmt::format("only micro-batch {} fits, and smaller matrices run slower",
-                       other.batch.micro_batch);
+    return fmt::format("matrices of micro-batch {} run slower than of {}", other.batch.micro_batch,
+                       best.batch.micro_batch);
   }
   return "its micro-steps use the GPU less well";
 }
 
 std::string CommReason(const TrainSetup& other, const TrainSetup& best) {
   if (Hybrid(best) && !Hybrid(other) && other.zero.stage > 0) {
-    return "all it sends crosses nodes";
+    return "its collectives span all GPUs";
   }
   switch (other.zero.stage) {
     case 0:
@@ -67,7 +67,17 @@ std::string OffloadReason(const TrainSetup& other) {
       zero.offload_param.device == OffloadDevice::kNvme) {
     return "it waits for the disk";
   }
-  return "it waits for the host's optimizer and PCIe";
+  return zero.offload_optimizer.device == OffloadDevice::kNone
+             ? "it waits for PCIe"
+             : "it waits for the host's optimizer and PCIe";
+}
+
+std::string OptimizerReason(const TrainSetup& other, const TrainSetup& best) {
+  const auto ranks = [](const TrainSetup& setup) {
+    return setup.zero.stage == 0 ? 1 : ShardRanks(setup.zero, setup.batch.world_size);
+  };
+  return ranks(other) < ranks(best) ? "each GPU updates more of the states"
+                                    : "its optimizer takes longer";
 }
 
 }  // namespace
@@ -84,25 +94,37 @@ std::string LossReason(const ChoiceEstimate& other, const ChoiceEstimate& best,
     return fmt::format("{} % faster{}", FormatPercent(gain),
                        tie ? ": a tie, and the simpler choice is preferred" : "");
   }
+  if (slower < 0.0005) return "as fast";
   struct Part {
     double difference;
     std::string reason;
+    const char* gain;  // the words for a negative difference
   };
   std::vector<Part> parts = {
-      {a.compute - b.compute, ComputeReason(other.setup, best.setup)},
-      {a.exposed_comm - b.exposed_comm, CommReason(other.setup, best.setup)},
-      {a.exposed_offload - b.exposed_offload, OffloadReason(other.setup)},
-      {a.optimizer - b.optimizer, "each GPU updates more of the states"},
-      {a.host_overhead - b.host_overhead, "it waits longer for the Python thread"}};
+      {a.compute - b.compute, ComputeReason(other.setup, best.setup), "less compute"},
+      {a.exposed_comm - b.exposed_comm, CommReason(other.setup, best.setup),
+       "less waiting for communication"},
+      {a.exposed_offload - b.exposed_offload, OffloadReason(other.setup),
+       "less waiting for offload"},
+      {a.optimizer - b.optimizer, OptimizerReason(other.setup, best.setup), "a shorter optimizer"},
+      {a.host_overhead - b.host_overhead, "it waits longer for the Python thread",
+       "less waiting for the Python thread"}};
   std::sort(parts.begin(), parts.end(),
             [](const Part& x, const Part& y) { return x.difference > y.difference; });
-  std::string text =
-      slower < 0.0005 ? "as fast" : fmt::format("{} % slower", FormatPercent(slower));
+  std::string text = fmt::format("{} % slower", FormatPercent(slower));
+  double said = 0;  // a share of a step
   for (size_t i = 0; i < 2; ++i) {
     const double share = parts[i].difference / b.total;
     if (share < 0.001 || (i == 1 && share < 0.3 * parts[0].difference / b.total)) break;
     text += fmt::format("{} {} (+{} % of a step)", i == 0 ? ":" : "; and", parts[i].reason,
                         FormatPercent(share));
+    said += share;
+  }
+  // Reasons larger than the loss need what offsets them.
+  const double offset = -parts.back().difference / b.total;
+  if (said > slower + 0.0005 && offset >= 0.0005) {
+    text += fmt::format(", offset in part by {} (-{} % of a step)", parts.back().gain,
+                        FormatPercent(offset));
   }
   return text;
 }

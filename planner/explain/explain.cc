@@ -52,10 +52,9 @@ std::string Choice(const Program& program, const ChoiceEstimate& choice, const C
   sentence += choice.fits ? "; it fits." : fmt::format("; it does not fit: {}.", choice.why_not);
   const TimeEstimate& time = choice.time;
   if (time.total_seconds) {
-    sentence += fmt::format(
-        " A step takes {}: {} tokens/s on all GPUs, MFU {:.1f} %.",
-        FormatSeconds(*time.total_seconds),
-        FormatCount(static_cast<uint64_t>(std::llround(*time.tokens_per_second))), 100 * *time.mfu);
+    sentence += fmt::format(" A step takes {}: {} tokens/s on all GPUs, MFU {:.1f} %.",
+                            FormatSeconds(*time.total_seconds), FormatRate(*time.tokens_per_second),
+                            100 * *time.mfu);
   }
   return text + '\n' + Wrap(sentence.substr(1), 2, columns);
 }

@@ -36,11 +36,11 @@ Picture HoursPicture(const MachineComparison& all) {
       chart.bars.push_back({NameOf(row), {row.run.seconds}, !row.within(), time});
     }
     if (row.front) picture.table.marked.push_back(picture.table.rows.size());
-    picture.table.rows.push_back(
-        {NameOf(row), all.runtime->ChoiceText(row.choice->setup),
-         FormatCount(static_cast<uint64_t>(*row.choice->time.tokens_per_second)), time,
-         row.price ? FineCell(*row.price) : "-", row.run.gpu_kwh ? FineCell(*row.run.gpu_kwh) : "-",
-         GigabyteCell(row.choice->footprint.totals().gpu_bytes)});
+    picture.table.rows.push_back({NameOf(row), all.runtime->ChoiceText(row.choice->setup),
+                                  FormatRate(*row.choice->time.tokens_per_second), time,
+                                  row.price ? FineCell(*row.price) : "-",
+                                  row.run.gpu_kwh ? FineCell(*row.run.gpu_kwh) : "-",
+                                  GigabyteCell(row.choice->footprint.totals().gpu_bytes)});
   }
   picture.table.note =
       "In bold: no other one is as fast and as cheap, and better in one of the two.";
@@ -100,8 +100,7 @@ Page MachinesPage(const MachineComparison& all, const PageOrigin& origin) {
     page.figures = {{"best", NameOf(*best)},
                     {"plan", all.runtime->ChoiceText(best->choice->setup)},
                     {"the run", TimeText(best->run.seconds)},
-                    {"tokens a second",
-                     FormatCount(static_cast<uint64_t>(*best->choice->time.tokens_per_second))}};
+                    {"tokens a second", FormatRate(*best->choice->time.tokens_per_second)}};
     if (best->price) {
       page.figures.emplace_back(
           "price", FineCell(*best->price) + (all.currency.empty() ? "" : " " + all.currency));

@@ -103,8 +103,7 @@ std::string Table(const MachineComparison& all, const std::vector<const MachineR
     const ChoiceEstimate& choice = *row->choice;
     const BatchSpec& at = choice.setup.batch;
     cells.push_back(fmt::format("{}x{}", at.micro_batch, at.grad_accum));
-    cells.push_back((row->gap > 0 ? "~" : "") +
-                    FormatCount(static_cast<uint64_t>(*choice.time.tokens_per_second)));
+    cells.push_back((row->gap > 0 ? "~" : "") + FormatRate(*choice.time.tokens_per_second));
     cells.push_back(row->margin > 0 ? fmt::format("{:.0f}", 100 * row->margin) : "?");
     cells.push_back(Hours(*row));
     if (priced) cells.push_back(KnownCell(row->price, *row));
@@ -167,8 +166,7 @@ std::string OpenText(const std::vector<const MachineRow*>& rows) {
   for (const MachineRow* row : rows) most = std::max(most, row->gap);
   if (most == 0) return "";
   return fmt::format(
-      "~ not proven: a search ended with its budget, and up to {} % more tokens/s are "
-      "possible; "
+      "~ not proven: a search ended with its budget, and a choice up to {} % better is possible; "
       "⟦effort⟧ 4 looks longer.",
       FormatPercent(most));
 }

@@ -170,7 +170,7 @@ std::optional<Picture> StepTimePicture(const std::vector<ShownChoice>& choices,
     AddRow(picture.table, choice,
            {SecondsText(spent.compute), SecondsText(spent.exposed_comm),
             SecondsText(spent.exposed_offload), SecondsText(spent.optimizer),
-            SecondsText(spent.total), FormatCount(static_cast<uint64_t>(*time.tokens_per_second)),
+            SecondsText(spent.total), FormatRate(*time.tokens_per_second),
             time.mfu ? fmt::format("{:.1f} %", 100 * *time.mfu) : "?"});
   }
   if (chart.bars.empty()) return std::nullopt;
@@ -267,8 +267,8 @@ Picture FrontPicture(const std::vector<JudgedDot>& dots, const Cluster& cluster)
     if (!seen.insert(dot.label).second || seen.size() > kMostRows) continue;
     if (dot.chosen) picture.table.marked.push_back(picture.table.rows.size());
     picture.table.rows.push_back({dot.label, FormatBytes(dot.gpu_bytes),
-                                  FormatCount(static_cast<uint64_t>(dot.tokens_per_second)),
-                                  front[i] ? "yes" : "", dot.fits ? "yes" : "no"});
+                                  FormatRate(dot.tokens_per_second), front[i] ? "yes" : "",
+                                  dot.fits ? "yes" : "no"});
   }
   if (picture.table.rows.size() < dots.size()) {
     picture.table.note = fmt::format(

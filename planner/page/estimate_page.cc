@@ -61,9 +61,8 @@ Page EstimatePage(const Estimate& estimate, const EstimateInputs& inputs,
   if (best.fits || estimate.choices.size() == 1) {
     if (best.time.total_seconds) {
       page.figures.emplace_back("a step", FormatSeconds(*best.time.total_seconds));
-      page.figures.emplace_back(
-          "tokens a second",
-          FormatCount(static_cast<uint64_t>(best.time.tokens_per_second.value_or(0))));
+      page.figures.emplace_back("tokens a second",
+                                FormatRate(best.time.tokens_per_second.value_or(0)));
     }
     page.figures.emplace_back("memory of one GPU", FormatBytes(best.footprint.gpu_total()));
   }

@@ -82,7 +82,7 @@ class Flips {
     table.heads = {"", "where", "answer", "tokens/s", "proven"};
     table.text_columns = 3;
     table.rows.push_back({"A", "now", plan.runtime->ChoiceText(plan.setup),
-                          FormatCount(static_cast<uint64_t>(*plan.choice.time.tokens_per_second)),
+                          FormatRate(*plan.choice.time.tokens_per_second),
                           ProofText(inputs.report.gap)});
     table.marked = {0};
   }
@@ -130,10 +130,9 @@ class Flips {
   // Returns the row's letter.
   std::string AddRow(const std::string& where, const Claim& claim) {
     std::string letter(1, ++letter_);
-    table_.rows.push_back(
-        {letter, where, AnswerText(inputs_, claim),
-         claim.found ? FormatCount(static_cast<uint64_t>(claim.found->tokens_per_second)) : "-",
-         ProofText(claim.gap)});
+    table_.rows.push_back({letter, where, AnswerText(inputs_, claim),
+                           claim.found ? FormatRate(claim.found->tokens_per_second) : "-",
+                           ProofText(claim.gap)});
     return letter;
   }
 

@@ -60,8 +60,7 @@ Page PlanPage(const PlanPageInputs& inputs, const PageOrigin& origin) {
                 BatchLine(plan.setup)};
   page.figures = {{"chosen", plan.runtime->ChoiceText(plan.setup)}};
   page.figures.emplace_back("a step", FormatSeconds(*time.total_seconds));
-  page.figures.emplace_back("tokens a second",
-                            FormatCount(static_cast<uint64_t>(*time.tokens_per_second)));
+  page.figures.emplace_back("tokens a second", FormatRate(*time.tokens_per_second));
   if (time.mfu) page.figures.emplace_back("MFU", fmt::format("{:.1f} %", 100 * *time.mfu));
   page.figures.emplace_back("memory of one GPU",
                             fmt::format("{} of {}", FormatBytes(plan.choice.footprint.gpu_total()),

@@ -66,7 +66,7 @@ void AddFigures(const RunRecord& record, Page& page) {
   if (!record.end || record.end->step_seconds_median <= 0) return;
   add("median step", FormatSeconds(record.end->step_seconds_median));
   add("tokens a second at that",
-      FormatCount(static_cast<uint64_t>(TokensOfAStep(record) / record.end->step_seconds_median)));
+      FormatRate(TokensOfAStep(record) / record.end->step_seconds_median));
 }
 
 constexpr size_t kMostPoints = 300, kMostRows = 12;
@@ -224,13 +224,12 @@ std::optional<Picture> LossPicture(const RunRecord& record) {
 
 std::optional<Picture> SpeedPicture(const RunRecord& record) {
   if (record.steps.empty()) return std::nullopt;
-  const auto rate = [](double tokens) { return FormatCount(static_cast<uint64_t>(tokens)); };
   LineChart chart{.name = "Tokens a second over steps", .y = Quantity::kTokenRate};
   Picture picture{.id = "speed", .title = "Tokens a second"};
   picture.legend = {{"c0", "measured, all ranks together", LegendEntry::Shape::kLine}};
   if (record.prediction && record.prediction->step_seconds) {
     const double predicted = TokensOfAStep(record) / *record.prediction->step_seconds;
-    chart.limit = Limit{predicted, fmt::format("predicted {}", rate(predicted))};
+    chart.limit = Limit{predicted, fmt::format("predicted {}", FormatRate(predicted))};
     picture.legend.push_back({"limit", "predicted", LegendEntry::Shape::kLine});
   }
   chart.series = {LineOf(record.steps, "tokens a second", [](const RunStep& step) {
@@ -239,7 +238,7 @@ std::optional<Picture> SpeedPicture(const RunRecord& record) {
   return OverSteps(record.steps, std::move(chart), std::move(picture),
                    {"seconds a step", "tokens/s"}, [&](const RunStep& row) {
                      return std::vector{FormatSeconds(row.step_seconds),
-                                        rate(row.tokens_per_second)};
+                                        FormatRate(row.tokens_per_second)};
                    });
 }
 

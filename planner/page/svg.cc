@@ -260,7 +260,7 @@ std::string FormatQuantity(double value, Quantity quantity) {
     case Quantity::kSeconds:
       return FormatSeconds(value);
     case Quantity::kTokenRate:
-      return FormatCount(static_cast<uint64_t>(std::llround(value))) + " tokens/s";
+      return FormatRate(value) + " tokens/s";
     case Quantity::kNetworkRate:
       return FormatBandwidth(value, /*bits=*/true);
     case Quantity::kLinkRate:

@@ -87,7 +87,7 @@ std::string StageTable(const Plan& plan, const SearchResult& result,
     const BatchSpec& batch = choice.setup.batch;
     cells.push_back(fmt::format("{}x{}", batch.micro_batch, batch.grad_accum));
     if (fits) {
-      cells.push_back(FormatCount(static_cast<uint64_t>(*choice.time.tokens_per_second)));
+      cells.push_back(FormatRate(*choice.time.tokens_per_second));
       cells.push_back(FormatSeconds(*choice.time.total_seconds));
       const double worst = plan.runtime->LargestTimeError(choice, cluster, hardware);
       cells.push_back(worst > 0 ? fmt::format("{:.0f}", 100 * worst) : "?");

@@ -143,8 +143,7 @@ bool TimesKnown(const Estimate& estimate) {
 
 std::string TokensCell(const std::optional<double>& tokens) {
   if (!tokens) return "?";
-  return *tokens < 9999.5 ? fmt::format("{:.0f}", *tokens)
-                          : FormatCount(static_cast<uint64_t>(std::llround(*tokens)));
+  return *tokens < 9999.5 ? fmt::format("{:.0f}", *tokens) : FormatRate(*tokens);
 }
 
 std::string TimeTable(const Estimate& estimate, const std::vector<TableRow>& rows,

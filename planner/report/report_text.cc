@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/base/strings.h"
 #include "core/base/terminal.h"
@@ -35,7 +36,7 @@ std::string NumberCell(double value) {
   if (value < 9.995) return fmt::format("{:.2f}", value);
   if (value < 99.95) return fmt::format("{:.1f}", value);
   if (value < 99999.5) return fmt::format("{:.0f}", value);
-  return FormatCount(static_cast<uint64_t>(value));
+  return FormatCount(static_cast<uint64_t>(std::llround(value)));
 }
 
 std::string FineCell(double value) {

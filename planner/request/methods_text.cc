@@ -69,7 +69,7 @@ std::string Table(const MethodComparison& comparison, const Paints& paints) {
       const ChoiceEstimate& best = choice.plan->choice;
       const Footprint& taken = best.footprint;
       cells.insert(cells.end(),
-                   {"yes", FormatCount(static_cast<uint64_t>(*best.time.tokens_per_second)),
+                   {"yes", FormatRate(*best.time.tokens_per_second),
                     FormatSeconds(*best.time.total_seconds), GigabyteCell(Bytes(taken, {"params"})),
                     GigabyteCell(Bytes(taken, {"grads", "optimizer"})),
                     GigabyteCell(Bytes(taken, {"activations"})),

@@ -357,8 +357,8 @@ std::string ConfigLoss(const ResolvedPlan& request, const BatchSpec& batch,
       "GPUs and "
       "batch ({}, {}) reaches {}, {:.2f} times as many. 'zeroplan plan' with {} in place of "
       "⟦config⟧{}{} finds one as fast.",
-      FormatCount(static_cast<uint64_t>(tokens_per_second)), inputs.runtime->Label(best),
-      BatchText(best.batch), FormatCount(static_cast<uint64_t>(answer.found->tokens_per_second)),
+      FormatRate(tokens_per_second), inputs.runtime->Label(best), BatchText(best.batch),
+      FormatRate(answer.found->tokens_per_second),
       answer.found->tokens_per_second / tokens_per_second, fmt::join(words, " "),
       given.micro_batch ? ", ⟦micro_batch⟧" : "", given.grad_accum ? ", ⟦grad_accum⟧" : "");
 }

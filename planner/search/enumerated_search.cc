@@ -484,7 +484,8 @@ double EnumeratedSearch::MostOfKernels(const Candidate& candidate) const {
                      : std::numeric_limits<double>::infinity();
 }
 
-Answer EnumeratedSearch::BestAtBandwidth(const Found& now, const OtherLink& link, double rate) {
+Answer EnumeratedSearch::BestAtBandwidth(const Found& now, const OtherLink& link, double rate,
+                                         Budget /*budget*/) {  // always a plan's
   const HardwareProfile profile = link.Profile(rate);
   SearchInputs other = inputs_;
   other.hardware = &profile;

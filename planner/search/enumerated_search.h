@@ -28,7 +28,8 @@ class EnumeratedSearch : public ChoiceSearch {
   std::vector<JudgedChoice> Judged() const override { return judged_; }
   ChoiceEstimate EstimateCandidate(const Candidate& candidate) const override;
   std::unique_ptr<ChoiceSearch> Like(SearchInputs inputs, bool same_gpus) const override;
-  Answer BestAtBandwidth(const Found& now, const OtherLink& link, double rate) override;
+  Answer BestAtBandwidth(const Found& now, const OtherLink& link, double rate,
+                         Budget budget) override;
   std::vector<MemoryAnswer> AnswersByMemory(const Found& now, uint64_t most) override {
     return AnswersAtMemories(*this, now, most);
   }

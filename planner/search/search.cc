@@ -171,25 +171,37 @@ std::unique_ptr<ChoiceSearch> Searcher::Like(SearchInputs inputs, bool same_gpus
   if (same_gpus) search->impl_->judge.TakeCompute(impl_->judge);
   return search;
 }
-Answer Searcher::BestAtBandwidth(const Found& now, const OtherLink& link, double rate) {
+Answer Searcher::BestAtBandwidth(const Found& now, const OtherLink& link, double rate,
+                                 Budget budget) {
   SearchInputs other = inputs();
   SearchCluster at = ClusterOf(now.candidate);
   const CostModel costs(link.Profile(rate), at.cluster.shape());
   at.costs = &costs;
   other.space.gpus = {now.candidate.gpus};
   other.clusters = {at};
+  other.progress = {};
   Question question;
   question.objective = other.objective;
   question.instruction_budget = kInstructionBudget / (other.space.groupings.size() > 1 ? 5 : 10);
   question.first = {now.candidate};
   Searcher search(std::move(other), *this);
   search.impl_->judge.TakeCompute(impl_->judge);
-  return search.Best(question);
+  if (budget == Budget::kPart) return search.Best(question);
+  const SearchResult result = search.Run();
+  Answer answer{std::nullopt, result.gap, result.gave_up};
+  if (result.best) answer.found = FoundOf(result.stages[*result.best], *inputs().runtime);
+  return answer;
 }
 uint64_t Searcher::GpuBytesNeeded(const Found& found) const {
   const TrainSetup setup = SetupOf(found.candidate, inputs().base);
   return found.gpu_bytes + ExtraMemoryOf(inputs(), setup).Of(found.candidate.micro_batch) +
          ClusterOf(found.candidate).cluster.gpu_reserve_bytes;
+}
+
+Found FoundOf(const StageBest& stage, const Runtime& runtime) {
+  const TimeEstimate& time = stage.estimate.time;
+  return {*stage.candidate, *time.tokens_per_second, *time.total_seconds,
+          stage.estimate.footprint.gpu_total(), runtime.Merit(stage.estimate)};
 }
 
 SearchResult Search(const SearchInputs& inputs) { return Searcher(inputs).Run(); }

@@ -137,6 +137,9 @@ struct Found {
   double merit = 0;        // tokens a second by which choices are compared
 };
 
+// A stage's best choice as a search found it. REQUIRES: a choice of the stage fits.
+Found FoundOf(const StageBest& stage, const Runtime& runtime);
+
 // A judged choice, whether it fits or not.
 struct JudgedChoice {
   Found found;
@@ -148,6 +151,8 @@ struct Answer {
   double gap = 0;              // as in SearchResult
   bool gave_up = false;        // found nothing that fits within the budget
 };
+
+enum class Budget : uint8_t { kPart, kPlan };
 
 // The answer as a function of GPU memory (Cluster::gpu_capacity_bytes): of one kind from `from` up
 // to, but not including, `to`. If both are equal, only that memory was examined.
@@ -205,7 +210,9 @@ class ChoiceSearch {
   // question alone; `same_gpus`: the clusters have GPUs of the same figures.
   virtual std::unique_ptr<ChoiceSearch> Like(SearchInputs inputs, bool same_gpus = true) const = 0;
   // The best choice with as many GPUs as `now`, at another bandwidth (OtherLink::Typed).
-  virtual Answer BestAtBandwidth(const Found& now, const OtherLink& link, double rate) = 0;
+  // Budget::kPlan: the answer of a plan for that bandwidth; kPart: one of many, found in less time.
+  virtual Answer BestAtBandwidth(const Found& now, const OtherLink& link, double rate,
+                                 Budget budget) = 0;
   // Answers by rising memory, up to `most`: ranges without a hole, from the least in which anything
   // fits, as far as a budget allows; or single memories. `now`: the answer with the present memory.
   virtual std::vector<MemoryAnswer> AnswersByMemory(const Found& now, uint64_t most) = 0;
@@ -246,7 +253,8 @@ class Searcher : public ChoiceSearch {
   std::vector<JudgedChoice> Judged() const override;
   ChoiceEstimate EstimateCandidate(const Candidate& candidate) const override;
   std::unique_ptr<ChoiceSearch> Like(SearchInputs inputs, bool same_gpus) const override;
-  Answer BestAtBandwidth(const Found& now, const OtherLink& link, double rate) override;
+  Answer BestAtBandwidth(const Found& now, const OtherLink& link, double rate,
+                         Budget budget) override;
   std::vector<MemoryAnswer> AnswersByMemory(const Found& now, uint64_t most) override;
   uint64_t GpuBytesNeeded(const Found& found) const override;
   bool needs_are_exact() const override { return true; }

@@ -15,7 +15,8 @@ constexpr size_t kNames = 12;  // columns before a bar
 
 // At most 7 characters.
 std::string Label(double value) {
-  return value >= 1000 ? FormatCount(static_cast<uint64_t>(value)) : fmt::format("{:.4g}", value);
+  return value >= 1000 ? FormatCount(static_cast<uint64_t>(std::llround(value)))
+                       : fmt::format("{:.4g}", value);
 }
 
 // Values as columns of a curve: rows from the top, each `values.size()` wide, a '*' where the value

@@ -242,7 +242,7 @@ TEST_CASE(
   // It remembers nothing of the answer.
   Searcher hasty(nodes.fixture.inputs, searcher);
   const double present = nodes.Link().Typed(nodes.Link().present());
-  const Answer answer = hasty.BestAtBandwidth(now, nodes.Link(), present);
+  const Answer answer = hasty.BestAtBandwidth(now, nodes.Link(), present, Budget::kPart);
   REQUIRE(answer.found);
   CHECK(answer.found->merit >= now.merit * (1 - 1e-9));
 }
