@@ -44,10 +44,9 @@ std::string OpenText(const std::vector<AnswerRange>& ranges, size_t i, const Lin
                   : fmt::format("; below {} not proven", rate(range.from));
   }
   if (range.open_above) {
-    text += i + 1 < ranges.size()
-                ? fmt::format("; between {} and {} not proven", rate(range.to),
-                              rate(ranges[i + 1].from))
-                : fmt::format("; above {} not proven", rate(range.to));
+    text += i + 1 < ranges.size() ? fmt::format("; between {} and {} not proven", rate(range.to),
+                                                rate(ranges[i + 1].from))
+                                  : fmt::format("; above {} not proven", rate(range.to));
   }
   return text;
 }
@@ -55,7 +54,8 @@ std::string OpenText(const std::vector<AnswerRange>& ranges, size_t i, const Lin
 // What the range claims. The answer beyond an end is another one only if it is known.
 Claim ClaimOfRates(const AnswerRange& range, const Link& link, double end) {
   Claim claim = ClaimOf(range, end);
-  const bool open = (end == range.from && range.open_below) || (end == range.to && range.open_above);
+  const bool open =
+      (end == range.from && range.open_below) || (end == range.to && range.open_above);
   const bool inside = range.from < end && end < range.to;
   if (open || inside) claim.flips_at.reset();
   claim.bandwidth_scale = end / link.bytes_per_second;
@@ -107,19 +107,16 @@ AdviceLine NoCrossover(const SearchInputs& inputs, const Link& link, const Clust
   double gap = 0;
   for (size_t i = 0; i < ranges.size(); ++i) {
     const AnswerRange& range = ranges[i];
-    where.push_back(range.point()
-                        ? fmt::format("at {}", rate(range.from))
-                        : fmt::format("from {} to {}", rate(range.from), rate(range.to)));
+    where.push_back(range.point() ? fmt::format("at {}", rate(range.from))
+                                  : fmt::format("from {} to {}", rate(range.from), rate(range.to)));
     open += OpenText(ranges, i, link, /*above=*/i > 0);
     gap = std::max(gap, range.gap);
     const double present = link.other.Typed(link.bytes_per_second);
-    line.claims.push_back(
-        ClaimOfRates(range, link, std::clamp(present, range.from, range.to)));
+    line.claims.push_back(ClaimOfRates(range, link, std::clamp(present, range.from, range.to)));
     line.claims.back().flips_at.reset();
   }
   line.text = fmt::format("No crossover {}: {}{} {}{}{}", link.Name(), fmt::join(where, " and "),
-                          looked, StaysText(inputs, here, cluster),
-                          WithinText(gap), open);
+                          looked, StaysText(inputs, here, cluster), WithinText(gap), open);
   return line;
 }
 
@@ -147,9 +144,10 @@ std::vector<Crossover> AddCrossovers(ChoiceSearch& searcher, const Found& now, d
   if (!crossovers.empty()) return crossovers;
   if (answers.ranges.empty() && answers.least_gap > 0) {
     add({AdviceKind::kCrossover,
-         fmt::format("Where another bandwidth {} would change the answer is not known: the searches "
-                     "are not proven within {} %; {}.",
-                     link.Name(), FormatPercent(answers.least_gap), LooksLonger(inputs)),
+         fmt::format(
+             "Where another bandwidth {} would change the answer is not known: the searches "
+             "are not proven within {} %; {}.",
+             link.Name(), FormatPercent(answers.least_gap), LooksLonger(inputs)),
          {}});
   } else if (answers.ranges.empty() || answers.gave_up) {
     add({AdviceKind::kCrossover,
@@ -223,8 +221,7 @@ void AddTwoOrThree(const ChoiceSearch& searcher, const SearchResult& result, con
 void AddCrossoverLines(ChoiceSearch& searcher, const SearchResult& result, const Found& now,
                        const HardwareProfile& hardware,
                        const std::function<void(AdviceLine)>& add) {
-  const std::vector<Crossover> crossovers =
-      AddCrossovers(searcher, now, result.gap, hardware, add);
+  const std::vector<Crossover> crossovers = AddCrossovers(searcher, now, result.gap, hardware, add);
   AddTwoOrThree(searcher, result, now, crossovers, hardware, add);
 }
 

@@ -15,7 +15,6 @@ namespace zeroplan {
 // there is none, or that it is not known; and stage 2 against stage 3, where these leave it open.
 // REQUIRES: `now`, the best of `result`, has several GPUs; the objective is throughput.
 void AddCrossoverLines(ChoiceSearch& searcher, const SearchResult& result, const Found& now,
-                       const HardwareProfile& hardware,
-                       const std::function<void(AdviceLine)>& add);
+                       const HardwareProfile& hardware, const std::function<void(AdviceLine)>& add);
 
 }  // namespace zeroplan

@@ -153,6 +153,28 @@ Chunk ChunkOf(PageLines lines) {
   return chunk;
 }
 
+// Whether a line goes on with the paragraph before it.
+bool GoesOn(const std::string& line) {
+  const size_t margin = line.find_first_not_of(' ');
+  return margin != std::string::npos && margin == kIndent.size() + 2;
+}
+
+// The lines in parts: each paragraph that leaves something out within its lines is one, and so is
+// what lies between two of these.
+std::vector<PageLines> PartsOf(const PageLines& lines) {
+  std::vector<PageLines> parts;
+  bool last_leaves_out = true;
+  for (size_t i = 0; i < lines.size();) {
+    PageLines paragraph = {lines[i++]};
+    while (i < lines.size() && GoesOn(lines[i])) paragraph.push_back(lines[i++]);
+    const bool leaves_out = ChunkOf(paragraph).pieces.size() > 1;
+    if (leaves_out || last_leaves_out) parts.emplace_back();
+    parts.back().insert(parts.back().end(), paragraph.begin(), paragraph.end());
+    last_leaves_out = leaves_out;
+  }
+  return parts;
+}
+
 // Checks quotes of one page against what is printed, or writes them anew.
 class Page {
  public:
@@ -239,8 +261,10 @@ class Page {
       for (; i < quoted.size() && SplitWords(quoted[i]) != PageWords{std::string(kLeftOut)}; ++i) {
         lines.push_back(quoted[i]);
       }
-      for (std::string& line : Said(ChunkOf(std::move(lines)), out, err, at)) {
-        now.push_back(std::move(line));
+      for (PageLines& part : PartsOf(lines)) {
+        for (std::string& line : Said(ChunkOf(std::move(part)), out, err, at)) {
+          now.push_back(std::move(line));
+        }
       }
       if (i < quoted.size()) now.push_back(quoted[i]);
     }
@@ -272,13 +296,23 @@ class Page {
       piece.assign(out.words.begin() + static_cast<std::ptrdiff_t>(near->first),
                    out.words.begin() + static_cast<std::ptrdiff_t>(near->second));
       if (!whole) continue;
-      chunk.lines.clear();
-      for (size_t i = out.line_of[near->first]; i <= out.line_of[near->second - 1]; ++i) {
+      const bool ended = chunk.lines.back().ends_with('.');
+      // Empty lines before its words stay.
+      chunk.lines.erase(std::find_if(chunk.lines.begin(), chunk.lines.end(),
+                                     [](const std::string& line) { return !line.empty(); }),
+                        chunk.lines.end());
+      size_t last = out.line_of[near->second - 1];
+      // A paragraph that the page quotes to its end stays whole.
+      while (ended && last + 1 < out.lines.size() && !out.lines[last].ends_with('.') &&
+             GoesOn(std::string(kIndent) + out.lines[last + 1])) {
+        ++last;
+      }
+      for (size_t i = out.line_of[near->first]; i <= last; ++i) {
         std::string line = out.lines[i].empty() ? "" : std::string(kIndent) + out.lines[i];
         line.resize(line.find_last_not_of(' ') + 1);
         chunk.lines.push_back(std::move(line));
       }
-      while (at < out.words.size() && out.line_of[at] == out.line_of[near->second - 1]) ++at;
+      while (at < out.words.size() && out.line_of[at] <= last) ++at;
     }
     return changed && !whole ? Wrapped(chunk) : chunk.lines;
   }
