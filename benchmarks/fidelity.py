@@ -218,7 +218,8 @@ def draw_fitting(rng, index, args, work):
 
 
 def error(predicted, measured):
-    return predicted / measured - 1 if predicted is not None and measured else None
+    """By how much more was measured than predicted, as a share of the prediction."""
+    return measured / predicted - 1 if predicted and measured is not None else None
 
 
 def percent(value):

@@ -89,7 +89,7 @@ inline constexpr KernelId kNamedKernels[] = {
     KernelId::kConvert,          KernelId::kAdamW,
     KernelId::kLargestMagnitude, KernelId::kQuantize};
 inline constexpr FigureSource kFigureSources[] = {FigureSource::kDatasheet, FigureSource::kMeasured,
-                                                  FigureSource::kDerived};
+                                                  FigureSource::kDerived, FigureSource::kGiven};
 inline std::string_view WordOf(LinkKind kind) { return LinkKindName(kind); }
 inline std::string_view WordOf(GemmKind kind) { return GemmKindName(kind); }
 inline std::string_view WordOf(Dtype dtype) { return DtypeName(dtype); }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/settings/setup_facts.h"
 #include "hwprofiles/fields.h"
 
 namespace zeroplan {
@@ -66,14 +67,10 @@ std::vector<Guess> GuessedFigures(const HardwareProfile& profile,
 }
 
 std::vector<MachinePart> PartsUsed(const TrainSetup& setup, int nodes, int ranks_per_node) {
-  const OffloadDevice devices[] = {setup.zero.offload_optimizer.device,
-                                   setup.zero.offload_param.device};
-  const auto uses = [&](OffloadDevice device) {
-    return std::find(std::begin(devices), std::end(devices), device) != std::end(devices);
-  };
-  const bool nvme = uses(OffloadDevice::kNvme);
+  const bool nvme = setup.zero.offload_optimizer.device == OffloadDevice::kNvme ||
+                    setup.zero.offload_param.device == OffloadDevice::kNvme;
   std::vector<MachinePart> parts;
-  if (nvme || uses(OffloadDevice::kCpu)) parts = {MachinePart::kHost, MachinePart::kPcie};
+  if (UsesHost(setup)) parts = {MachinePart::kHost, MachinePart::kPcie};
   if (nvme) parts.push_back(MachinePart::kStorage);
   if (ranks_per_node > 1) parts.push_back(MachinePart::kLink);
   if (nodes > 1) parts.push_back(MachinePart::kNetwork);

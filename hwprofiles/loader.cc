@@ -94,7 +94,7 @@ Figure FromCommandLine(double bytes_per_second, std::string_view option, const s
   figure.value = bytes_per_second;
   figure.written = bytes_per_second / 1e9;
   figure.unit = "GB/s";
-  figure.source = FigureSource::kDerived;
+  figure.source = FigureSource::kGiven;
   figure.reference = fmt::format("{} {}", option, text);
   return figure;
 }

@@ -16,6 +16,8 @@ std::string_view FigureSourceName(FigureSource source) {
       return "measured";
     case FigureSource::kDerived:
       return "derived";
+    case FigureSource::kGiven:
+      return "given";
   }
   return "?";
 }

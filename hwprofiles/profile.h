@@ -15,8 +15,9 @@
 
 namespace zeroplan {
 
-enum class FigureSource : uint8_t { kDatasheet, kMeasured, kDerived };
-std::string_view FigureSourceName(FigureSource source);  // "datasheet", "measured", "derived"
+// kGiven: an option's, such as --network 25Gb.
+enum class FigureSource : uint8_t { kDatasheet, kMeasured, kDerived, kGiven };
+std::string_view FigureSourceName(FigureSource source);  // "datasheet", "measured", ..., "given"
 
 struct Figure {
   double value = 0;    // base unit

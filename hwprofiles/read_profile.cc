@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kMaxWorldSize = 1'000'000;
 constexpr std::string_view kFigureForm =
-    R"({"value": NUMBER, "unit": "...", "source": "datasheet|measured|derived", "reference": "..."})";
+    R"({"value": NUMBER, "unit": "...", "source": "datasheet|measured|derived|given", "reference": "..."})";
 
 std::string Join(const std::string& path, const std::string& key) {
   return path.empty() ? key : path + "." + key;
@@ -232,7 +232,7 @@ class ProfileReader {
     unit = Member(path, node, "unit", units);
     const auto scale = UnitScale(dimension, unit);
     if (!scale) Fail(Join(path, "unit"), fmt::format("\"{}\" is not allowed; {}", unit, units));
-    constexpr std::string_view kSources = "use datasheet, measured or derived";
+    constexpr std::string_view kSources = "use datasheet, measured, derived or given";
     const std::string source = Member(path, node, "source", kSources);
     const auto known =
         std::find_if(std::begin(kFigureSources), std::end(kFigureSources),

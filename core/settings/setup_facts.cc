@@ -275,6 +275,14 @@ int ShardRanks(const ZeroConfig& zero, int world_size) {
   return zero.shard_group == 0 ? world_size : zero.shard_group;
 }
 
+bool UsesHost(const TrainSetup& setup) {
+  const ZeroConfig& zero = setup.zero;
+  const OffloadDevice devices[] = {zero.offload_optimizer.device, zero.offload_param.device,
+                                   setup.recompute.offload.device};
+  return std::any_of(std::begin(devices), std::end(devices),
+                     [](OffloadDevice device) { return device != OffloadDevice::kNone; });
+}
+
 bool PinsMemory(const ZeroConfig& zero) {
   const auto is_pageable = [](const auto& offload) {
     return offload.device == OffloadDevice::kNone || !offload.pin_memory;

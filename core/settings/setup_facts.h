@@ -39,6 +39,8 @@ std::array<Dtype, 3> StateDtypes(const PrecisionConfig& precision);
 // The number of ranks that share the states that the stage partitions: 1 at stage 0, all ranks
 // without a shard group.
 int ShardRanks(const ZeroConfig& zero, int world_size);
+// True if states or activations lie on the host or on a disk.
+bool UsesHost(const TrainSetup& setup);
 // False if all offloaded states and their staging buffers are pageable.
 bool PinsMemory(const ZeroConfig& zero);
 // True if there are several shard groups. They hold replicas of one another.

@@ -281,7 +281,8 @@ class Comparison {
     const Runtime& runtime = *now.search->inputs().runtime;
     row.margin = runtime.LargestTimeError(*row.choice, row.cluster, hardware);
     Assumptions guesses;
-    NoteGuesses(hardware, row.cluster, std::span(&row.choice->setup, 1), guesses);
+    NoteGuesses(hardware, row.cluster, std::span(&row.choice->setup, 1),
+                now.search->inputs().recipe, guesses);
     row.guessed = !guesses.notes.empty();
     Count(*now.resolved, goals_[at], row);
     return now;

@@ -138,9 +138,11 @@ std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup,
 }
 
 void NoteGuesses(const HardwareProfile& hardware, const Cluster& cluster,
-                 std::span<const TrainSetup> setups, Assumptions& assumptions) {
+                 std::span<const TrainSetup> setups, const TorchRecipe& recipe,
+                 Assumptions& assumptions) {
   std::vector<MachinePart> parts;
-  for (const TrainSetup& setup : setups) {
+  for (TrainSetup setup : setups) {
+    if (recipe.offload_activations) setup.recompute.offload.device = OffloadDevice::kCpu;
     for (const MachinePart part : PartsUsed(setup, cluster.nodes(), cluster.gpus_per_node)) {
       if (std::find(parts.begin(), parts.end(), part) == parts.end()) parts.push_back(part);
     }

@@ -443,7 +443,7 @@ void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
     NoteKernels(plan.model, plan.setup, plan.lower, request.hardware(), plan.setup.deterministic,
                 assumptions);
   }
-  NoteGuesses(request.hardware(), at.cluster, std::span(&plan.setup, 1), assumptions);
+  NoteGuesses(request.hardware(), at.cluster, std::span(&plan.setup, 1), plan.recipe, assumptions);
   const RunGoal& goal = answer.report.goal;
   const bool interrupted = goal.interruptions && programs;
   if (programs) {

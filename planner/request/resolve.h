@@ -185,9 +185,11 @@ std::string PlainWithinDocuments(const ModelSpec& model, const TrainSetup& setup
 // Adds notes if attention is not cuDNN's fused kernel in one call, and if matmuls are not tuned.
 void NoteKernels(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& lower,
                  const HardwareProfile& hardware, bool ordered_program, Assumptions& assumptions);
-// Adds a note of the guessed figures that the times of `setups` depend on (hwprofiles/guesses.h).
+// Adds a note of the guessed figures that the times of `setups`, with `recipe`, depend on
+// (hwprofiles/guesses.h).
 void NoteGuesses(const HardwareProfile& hardware, const Cluster& cluster,
-                 std::span<const TrainSetup> setups, Assumptions& assumptions);
+                 std::span<const TrainSetup> setups, const TorchRecipe& recipe,
+                 Assumptions& assumptions);
 // Applies the packing: with documents the program has their borders, and a note states that
 // attention is timed over whole rows.
 void ApplyPacking(const Request& request, LowerOptions& lower, Assumptions& assumptions);

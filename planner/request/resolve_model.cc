@@ -57,7 +57,8 @@ void NoteOthers(const ModelSpec& model, Assumptions& assumptions) {
   text += fmt::format(
       " Beside {} runs of such models by transformers' Trainer on one H200 ({}) allocated memory "
       "was "
-      "off by {:.2g} % at most, reserved by {:.2g} %, times by {:.2g} %; no other was compared{}.",
+      "off by {:.2g} % of what is predicted at most, reserved by {:.2g} %, times by {:.2g} %; no "
+      "other was compared{}.",
       kPlannedMargins.runs, kPlannedMargins.models, 100 * kPlannedMargins.allocated,
       100 * kPlannedMargins.reserved, 100 * kPlannedMargins.time,
       code->vision.present() ? ", and none of a model that sees" : "");

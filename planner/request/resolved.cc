@@ -592,7 +592,7 @@ ResolvedEstimate::ResolvedEstimate(Request request, Assumptions& assumptions)
   }
   inputs.goal = ResolveGoal(request.goal, inputs.setups.front().batch, hardware.gpu,
                             runtime.facts().fixed_rows);
-  NoteGuesses(hardware, inputs.cluster, inputs.setups, assumptions);
+  NoteGuesses(hardware, inputs.cluster, inputs.setups, inputs.recipe, assumptions);
 }
 
 }  // namespace zeroplan

@@ -36,9 +36,9 @@ Cluster ClusterOf(const MeasuredRun& run, const HardwareProfile& hardware) {
   return cluster;
 }
 
-// "+3.1 %".
-std::string ErrorText(double predicted, double measured) {
-  return fmt::format("{:+.1f} %", (predicted / measured - 1) * 100);
+// "+3.1 %": so much more was measured than predicted, as a share of the prediction.
+std::string MoreText(double predicted, double measured) {
+  return fmt::format("{:+.1f} %", (measured / predicted - 1) * 100);
 }
 
 // Unknown values are "-".
@@ -47,18 +47,18 @@ std::string Number(const std::optional<double>& value, double scale, int digits)
 }
 
 // Predicted and measured step, tokens, communication, offload and memory. Step and memory also have
-// the error.
+// the difference.
 std::vector<std::string> CellsOf(const Comparison& row) {
   const TimeEstimate& time = row.predicted.time;
   const MeasuredRun& run = row.run;
   std::vector<std::string> cells;
   const auto pair = [&](std::optional<double> predicted, std::optional<double> measured,
-                        double scale, int digits, bool with_error) {
+                        double scale, int digits, bool with_difference) {
     cells.push_back(Number(predicted, scale, digits));
     cells.push_back(Number(measured, scale, digits));
-    if (!with_error) return;
-    const bool both = predicted && measured && *measured > 0;
-    cells.push_back(both ? ErrorText(*predicted, *measured) : "-");
+    if (!with_difference) return;
+    const bool both = predicted && measured && *predicted > 0;
+    cells.push_back(both ? MoreText(*predicted, *measured) : "-");
   };
   pair(time.total_seconds, run.step_seconds, kMilli, 2, true);
   pair(time.tokens_per_second, run.tokens_per_second, 1, 0, false);
@@ -166,8 +166,10 @@ Comparison Compare(const MeasuredRun& run, const std::optional<ModelSpec>& model
 std::string PredictionTable(const std::vector<Comparison>& rows, const HardwareProfile& hardware) {
   std::string text =
       "| run: GPUs x model, micro-batch x micro-steps, choice | step, ms: predicted | measured | "
-      "error | tokens/s: predicted | measured | exposed communication, ms: predicted | measured | "
-      "exposed offload, ms: predicted | measured | GPU memory, GB: predicted | in use | error |\n"
+      "more than predicted | tokens/s: predicted | measured | exposed communication, ms: predicted "
+      "| measured | "
+      "exposed offload, ms: predicted | measured | GPU memory, GB: predicted | in use | more than "
+      "predicted |\n"
       "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
   for (const Comparison& row : rows) {
     text += fmt::format("| {} | {} |\n", RunLabel(row), fmt::join(CellsOf(row), " | "));
@@ -201,7 +203,7 @@ std::string PredictionText(const std::vector<Comparison>& rows, const HardwarePr
   columns.BeginGroup("ms a step");
   add("pred", 0);
   add("meas", 0);
-  add("error", 0);
+  add("more", 0);
   columns.BeginGroup("tokens/s");
   const size_t tokens = add("pred", 0);
   add("meas", 0);
@@ -214,7 +216,7 @@ std::string PredictionText(const std::vector<Comparison>& rows, const HardwarePr
   columns.BeginGroup("GB of a GPU");
   add("pred", 0);
   add("meas", 0);
-  add("error", 0);
+  add("more", 0);
   // A group keeps both columns or loses both.
   std::vector<std::string_view> left_out;
   const std::pair<std::string_view, size_t> expendable[] = {
@@ -232,11 +234,13 @@ std::string PredictionText(const std::vector<Comparison>& rows, const HardwarePr
                              fmt::join(left_out, ", ")),
                  2, page_columns);
   }
-  text += '\n' + Wrap(fmt::format("pred: predicted with the profile {}; meas: measured, medians "
-                                  "over steps, the first ones left out. comm, offload: what the "
-                                  "step waits for them. Memory in use is the GPU's, by anyone.",
-                                  hardware.name),
-                      2, page_columns);
+  text +=
+      '\n' + Wrap(fmt::format("pred: predicted with the profile {}; meas: measured, medians "
+                              "over steps, the first ones left out; more: so much more than "
+                              "predicted, in per cent of the prediction. comm, offload: what the "
+                              "step waits for them. Memory in use is the GPU's, by anyone.",
+                              hardware.name),
+                  2, page_columns);
   for (const std::string& remark : Remarks(rows)) text += Wrap(remark, 2, page_columns);
   return text;
 }

@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/config/deepspeed_writer.h"
 #include "core/settings/settings.h"
+#include "core/settings/setup_facts.h"
 #include "cost_models/collective_cost.h"
 #include "hwprofiles/guesses.h"
 #include "hwprofiles/sanity.h"
@@ -25,55 +26,114 @@ bool MeasuredHere(const HardwareProfile& hardware) {
   return hardware.source != "built in" && hardware.source != kFoundSource;
 }
 
+// The largest errors that a text names for choices without and with anything on the host, as shares
+// of the prediction; 0: none of these was compared.
+struct OwnMargin {
+  std::string text;
+  double on_gpu = 0, on_host = 0;
+};
+
+// A run that is predicted within `share` of its own time takes at most so much more than predicted,
+// as a share of the prediction.
+constexpr double MostAbove(double share) { return share / (1 - share); }
+
+// "30 random runs ... were predicted within 12.5 % of what they took, 2.7 % in the mean".
+std::string WithinText(double worst, double mean) {
+  return fmt::format(
+      "within {:.3g} % of what they took, {:.2g} % in the mean, so took at most "
+      "{:.0f} % more than predicted",
+      100 * worst, 100 * mean, 100 * MostAbove(worst));
+}
+
+// The finding from published runs of programs with such kernels on this card, or on another form.
+std::string LikeKernelsText(const HardwareProfile& hardware) {
+  const PublishedMargin* of = PublishedMarginOf("zeroplan", hardware);
+  const auto runs = [](const PublishedMargin& margin) {
+    return fmt::format("{} published run{} of {} on {}", margin.time.runs,
+                       margin.time.runs == 1 ? "" : "s", margin.programs, margin.gpu);
+  };
+  if (of != nullptr) {
+    return fmt::format("{} took {}.", runs(*of), DifferenceText(of->time));
+  }
+  std::string text = "No published run of a program with such kernels on this card was compared.";
+  if (const PublishedMargin* other = PublishedOnAnotherForm("zeroplan", hardware)) {
+    text +=
+        fmt::format(" {}, another form of it, took {}.", runs(*other), DifferenceText(other->time));
+  }
+  return text;
+}
+
+OwnMargin TakenOverMargin(const HardwareProfile& hardware) {
+  const PublishedMargin* of = PublishedMarginOf("zeroplan", hardware);
+  return {fmt::format("Rates of kernels by shape are taken over from an H200{}; no step of "
+                      "zeroplan's own executor was measured on this GPU. {}",
+                      hardware.gpu.reachable_peaks.empty()
+                          ? ""
+                          : " and scaled to what large products reach here",
+                      LikeKernelsText(hardware)),
+          of != nullptr && of->time.MakeMargin() ? of->time.worst() : 0, 0};
+}
+
+// The finding from runs on machines whose profile 'hw measure' had made.
+OwnMargin MeasuredMargin(const HardwareProfile& hardware) {
+  const std::string made = "With profiles that 'zeroplan hw measure' made on the same machine, ";
+  if (IsH200(hardware)) {
+    constexpr double kOne = 0.076, kTwo = 0.098, kHost = 0.202;
+    return {fmt::format("{}24 random runs on one H200 were predicted {}; 16 on two {}. Beside an "
+                        "earlier profile a model of 10B with its optimizer on the host took {:.0f} "
+                        "% more than predicted.",
+                        made, WithinText(kOne, 0.028), WithinText(kTwo, 0.041), 100 * kHost),
+            MostAbove(kTwo), kHost};
+  }
+  if (IsH100(hardware)) {
+    constexpr double kGpu = 0.094, kHost = 0.25;
+    return {fmt::format("{}17 random runs without offload on H100s were predicted {}; 20 with "
+                        "offload on one of a shared host, by an earlier version, {}.",
+                        made, WithinText(kGpu, 0.031), WithinText(kHost, 0.086)),
+            MostAbove(kGpu), MostAbove(kHost)};
+  }
+  return {
+      "Rates of kernels by shape were measured on this machine; no step of zeroplan's own executor "
+      "was compared on this card. " +
+      LikeKernelsText(hardware)};
+}
+
 // How far off step times were where the profile's figures come from the same place, beside runs on
 // one node (docs/performance.md, "Predicted and measured"; docs/cost-model.md, "Published runs").
-std::string MarginOnOneNode(const HardwareProfile& hardware) {
-  if (!hardware.gpu.gemm) {
-    return fmt::format(
-        "Rates of kernels by shape are taken over from an H200{}; no step of zeroplan's own "
-        "executor was measured on this GPU. Of the fastest code of others, 21 published runs of "
-        "LLM.Q "
-        "on RTX 4090, 5090, 5060 Ti, RTX PRO 6000 and L40S took 3 % more or less than predicted in "
-        "the "
-        "median, 13 % at most, and five tuned runs on A100 and V100 7 to 32 % more.",
-        hardware.gpu.reachable_peaks.empty() ? ""
-                                             : " and scaled to what large products reach here");
+OwnMargin MarginOnOneNode(const HardwareProfile& hardware) {
+  if (!hardware.gpu.gemm) return TakenOverMargin(hardware);
+  if (MeasuredHere(hardware)) return MeasuredMargin(hardware);
+  if (IsH200(hardware)) {
+    constexpr double kGpu = 0.125, kHostOften = 0.25, kHost = 0.72;
+    return {fmt::format("With the built-in profile of an H200, 50 random runs without offload on "
+                        "two others were predicted {}; with offload, where the host's memory was "
+                        "measured, by an earlier version, 24 of 25 within {:.0f} %, and one took "
+                        "{:.0f} % more than predicted.",
+                        WithinText(kGpu, 0.027), 100 * kHostOften, 100 * kHost),
+            MostAbove(kGpu), kHost};
   }
-  if (MeasuredHere(hardware)) {
-    return "With profiles that 'zeroplan hw measure' made on the same machine, 24 random runs on "
-           "one H200 took 2.7 % more or less than predicted in the mean, 7 % at most, and 16 on "
-           "two 4.1 %, 11 % at most; 20 with offload on an H100 of a shared host, by an earlier "
-           "version, 8.6 %, 25 % at most.";
+  if (IsH100(hardware)) {
+    constexpr double kGpu = 0.07, kHost = 0.16;
+    return {fmt::format("Rates of kernels by shape were measured on this kind of GPU. Of "
+                        "zeroplan's own executor six runs on another H100 took 1 to {:.0f} % less "
+                        "than predicted; 20 random runs with offload on an H100 whose host's "
+                        "memory was measured, with other rates of the GPU's, were predicted {}. {}",
+                        100 * kGpu, WithinText(kHost, 0.096), LikeKernelsText(hardware)),
+            kGpu, MostAbove(kHost)};
   }
-  if (!IsH200(hardware)) {
-    return "Rates of kernels by shape were measured on this kind of GPU. Of zeroplan's own "
-           "executor six runs on another H100 took 1 to 7 % less than predicted; 20 random runs "
-           "with offload on an H100 whose host's memory was measured, with other rates of the "
-           "GPU's, 9.6 % more or less in the mean, 16 % at most. Eight published runs of LLM.Q, "
-           "whose kernels are as fast, took up to 4 % less than predicted on H100s.";
-  }
-  return "With the built-in profile of an H200, 50 random runs without offload on two others took "
-         "2.7 % more or less than predicted in the mean, 11 % at most; with offload, where the "
-         "host's memory was measured, by an earlier version, 24 of 25 within 25 %, one 72 % more.";
+  return {
+      "Rates of kernels by shape were measured on this kind of GPU; no step of zeroplan's own "
+      "executor was compared on it. " +
+      LikeKernelsText(hardware)};
 }
 
 // The largest error that it names for such a choice; 0: it names none. On a host that nobody
 // measured three runs with offload took 1.4 to 2.5 times as long as predicted (docs/performance.md,
 // "Predicted and measured").
 double LargestErrorOnOneNode(const ChoiceEstimate& choice, const HardwareProfile& hardware) {
-  const std::optional<Figure>& host =
-      hardware.node.adam_bandwidth ? hardware.node.adam_bandwidth : hardware.node.triad_bandwidth;
-  const bool offloads = Offloads(CandidateOf(choice.setup));
-  if (offloads && (!host || host->source != FigureSource::kMeasured)) return 0;
-  if (!hardware.gpu.gemm) {
-    // LLM.Q's runs were on cards of Ada and Blackwell, the tuned ones on what came before; none had
-    // offload.
-    const int capability = ComputeCapability(hardware.gpu.architecture);
-    return offloads ? 0 : capability == 89 || capability == 120 ? 0.13 : 0.32;
-  }
-  if (MeasuredHere(hardware)) return offloads ? 0.25 : 0.11;
-  if (!IsH200(hardware)) return offloads ? 0.16 : 0.07;
-  return offloads ? 0.72 : 0.11;
+  const OwnMargin margin = MarginOnOneNode(hardware);
+  if (!UsesHost(choice.setup)) return margin.on_gpu;
+  return HostWasMeasured(hardware) ? margin.on_host : 0;
 }
 
 // What the time of `choice` takes for granted, that on which most of the step rests first.
@@ -161,7 +221,7 @@ class Own : public Runtime {
   }
 
   std::string MarginText(const Cluster& cluster, const HardwareProfile& hardware) const override {
-    std::string text = MarginOnOneNode(hardware);
+    std::string text = MarginOnOneNode(hardware).text;
     if (cluster.nodes() > 1) {
       text += fmt::format(" Across nodes it was not measured at all: {}. {}", kFsdpAcrossNodes,
                           NetworkNote(hardware));
@@ -171,8 +231,7 @@ class Own : public Runtime {
   double LargestTimeError(const ChoiceEstimate& choice, const Cluster& cluster,
                           const HardwareProfile& hardware) const override {
     const bool fp8 = choice.setup.precision.fp8.enabled;
-    const bool offloads = Offloads(CandidateOf(choice.setup));
-    if (fp8 && (!IsH200(hardware) || cluster.gpus > 1 || offloads)) return 0;
+    if (fp8 && (!IsH200(hardware) || cluster.gpus > 1 || UsesHost(choice.setup))) return 0;
     double here = LargestErrorOnOneNode(choice, hardware);
     if (here == 0) return 0;
     if (!PinsMemory(choice.setup.zero)) here = std::max(here, kPageableSummed);

@@ -251,17 +251,17 @@ class TorchJudge : public ChoiceJudge {
     return std::nullopt;
   }
 
-  // What was measured is the prediction over 1 less its error.
+  // A run takes at most its margin of error more than predicted.
   MemoryRoom RoomOf(const Footprint& footprint, uint64_t has) const {
     const RuntimeMargins& margins = runtime_.margins();
     const TorchFootprint& torch = *footprint.torch;
     const double room = static_cast<double>(has) - static_cast<double>(torch.context_bytes);
     // Where that was not measured, the device's stands for it.
     const double tensors = margins.allocated > 0 ? margins.allocated : margins.device;
-    if (static_cast<double>(torch.TensorBytes()) / (1 - tensors) > room) return MemoryRoom::kAtRisk;
+    if (static_cast<double>(torch.TensorBytes()) * (1 + tensors) > room) return MemoryRoom::kAtRisk;
     if (footprint.gpu_spare_bytes > 0) return MemoryRoom::kEmptiesCache;
-    const double reserved = static_cast<double>(torch.ReservedBytes()) /
-                            (1 - std::max(margins.reserved, margins.device));
+    const double reserved = static_cast<double>(torch.ReservedBytes()) *
+                            (1 + std::max(margins.reserved, margins.device));
     return reserved + static_cast<double>(torch.context_bytes) > static_cast<double>(has)
                ? MemoryRoom::kTight
                : MemoryRoom::kAmple;

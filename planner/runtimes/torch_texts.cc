@@ -38,24 +38,36 @@ std::string EmptiesCacheText(uint64_t segments, const std::optional<double>& ste
       segments, segments == 1 ? "" : "s", most, share, kSegmentSeconds);
 }
 
-// " On A100s 5 published runs ..."; of a GPU whose own runs were not measured.
+// "One published run on NVIDIA A100 SXM 80 GB", "37 published runs on ...".
+std::string PublishedRunsText(int runs, std::string_view gpu) {
+  return runs == 1 ? fmt::format("One published run on {}", gpu)
+                   : fmt::format("{} published runs on {}", runs, gpu);
+}
+
+// The finding from published runs on this card, or on another form of it, or that there are none.
 std::string PublishedText(const Runtime& runtime, const HardwareProfile& hardware) {
   const PublishedMargin* of = PublishedMarginOf(runtime.key(), hardware);
   if (of == nullptr) {
-    return fmt::format(" No published run of {} on {} was compared.", runtime.name(),
-                       hardware.gpu.name);
+    if (IsH200(hardware)) return "";
+    std::string text = fmt::format(" No published run of {} on {} was compared.", runtime.name(),
+                                   hardware.gpu.name);
+    if (const PublishedMargin* other = PublishedOnAnotherForm(runtime.key(), hardware)) {
+      text +=
+          fmt::format(" {}, another form of this card, took {}.",
+                      PublishedRunsText(other->time.runs, other->gpu), DifferenceText(other->time));
+    }
+    return text;
   }
   std::string text;
-  if (of->timed_runs > 0) {
-    text = fmt::format(
-        " {} published runs on {}s took {:.0f} % more or less than predicted in the "
-        "median, {:.0f} % at most",
-        of->timed_runs, of->gpu, 100 * of->time_median, 100 * of->time_worst);
+  if (of->time.runs > 0) {
+    text = fmt::format(" {} took {}", PublishedRunsText(of->time.runs, of->gpu),
+                       DifferenceText(of->time));
   }
-  if (of->memory_runs > 0) {
-    text += fmt::format("{}; memory of {} was off by {:.0f} % at most",
-                        text.empty() ? fmt::format(" Published runs on {}s", of->gpu) : "",
-                        of->memory_runs, 100 * of->memory_worst);
+  if (of->memory.runs > 0) {
+    text += text.empty() ? fmt::format(" Memory of {} published run{} on {}: ", of->memory.runs,
+                                       of->memory.runs == 1 ? "" : "s", of->gpu)
+                         : fmt::format("; memory of {}: ", of->memory.runs);
+    text += DifferenceText(of->memory);
   }
   return text + ".";
 }
@@ -328,15 +340,6 @@ void TorchBased::RefuseAdapters(const TorchPlay& play) const {
            "⟦kbit⟧: is modelled of transformers' code; give ⟦code⟧ hf or leave it out");
 }
 
-const PublishedMargin* PublishedMarginOf(std::string_view runtime,
-                                         const HardwareProfile& hardware) {
-  for (const PublishedMargin& margin : kPublishedMargins) {
-    const bool of_gpu = hardware.gpu.name.find(margin.gpu) != std::string::npos;
-    if (margin.runtime == runtime && of_gpu) return &margin;
-  }
-  return nullptr;
-}
-
 std::vector<MarginOfError> TorchBased::Margins() const {
   const RuntimeMargins& of = margins();
   std::vector<MarginOfError> all = {{"runs", static_cast<double>(of.runs)},
@@ -360,27 +363,25 @@ std::string TorchBased::MarginText(const Cluster& cluster, const HardwareProfile
   if (of.chosen_runs == 0) {
     return fmt::format(
         "Beside {} runs of transformers' Trainer on one H200, most of them {}'s, allocated memory "
-        "was off by at most {:.2g} %, reserved by {:.2g} %; step times of {} that nothing was "
-        "fitted to by {:.2g} % in the median, {:.2g} % at most. docs/runtimes.md has them.{}",
+        "was off by at most {:.2g} % of what is predicted, reserved by {:.2g} %; step times of {} "
+        "that nothing was fitted to by {:.2g} % in the median, {:.2g} % at most. docs/runtimes.md "
+        "has them.{}{}",
         of.runs, name(), 100 * of.allocated, 100 * of.reserved, of.timed_runs, 100 * of.time_median,
-        100 * of.time_worst,
-        (IsH200(hardware) ? "" : PublishedText(*this, hardware)) +
-            (cluster.nodes() == 1
-                 ? ""
-                 : " Nothing across nodes was compared. " + NetworkNote(hardware)));
+        100 * of.time_worst, PublishedText(*this, hardware),
+        cluster.nodes() == 1 ? "" : " Nothing across nodes was compared. " + NetworkNote(hardware));
   }
   const std::string recompute =
       of.recompute_runs == 0
           ? ""
           : fmt::format(", of stage 3 with recompute {:.0f} %", 100 * of.recompute_worst);
   return fmt::format(
-      "Beside {} runs of {} on H200s allocated memory was off by at most {:.1f} %, reserved by "
-      "{:.1f} %, the device's by {:.1f} %, host by {:.1f} %; step times, with constants "
-      "fitted to other models, by {:.0f} % in the median, {:.0f} % at most{}; of {} choices of "
-      "plan, run afterwards, by {:.0f} % and {:.0f} %. docs/runtimes.md has them.{}{}",
+      "Beside {} runs of {} on H200s allocated memory was off by at most {:.1f} % of what is "
+      "predicted, reserved by {:.1f} %, the device's by {:.1f} %, host by {:.1f} %; step times, "
+      "with constants fitted to other models, by {:.0f} % in the median, {:.0f} % at most{}; of {} "
+      "choices of plan, run afterwards, by {:.0f} % and {:.0f} %. docs/runtimes.md has them.{}{}",
       of.runs, name(), 100 * of.allocated, 100 * of.reserved, 100 * of.device, 100 * of.host,
       100 * of.time_median, 100 * of.time_worst, recompute, of.chosen_runs, 100 * of.chosen_median,
-      100 * of.chosen_worst, IsH200(hardware) ? "" : PublishedText(*this, hardware),
+      100 * of.chosen_worst, PublishedText(*this, hardware),
       cluster.nodes() == 1 ? ""
                            : fmt::format(" Nothing across nodes was measured for this: {}. {}",
                                          of.across_nodes, NetworkNote(hardware)));
@@ -389,17 +390,22 @@ std::string TorchBased::MarginText(const Cluster& cluster, const HardwareProfile
 double TorchBased::LargestTimeError(const ChoiceEstimate& choice, const Cluster& cluster,
                                     const HardwareProfile& hardware) const {
   const RuntimeMargins& of = margins();
+  const PublishedMargin* published = PublishedMarginOf(key(), hardware);
+  const bool h200 = IsH200(hardware);
+  if (!h200 && (published == nullptr || !published->time.MakeMargin())) return 0;
+  const bool uses_host = UsesHost(choice.setup) || choice.footprint.torch->copied_bytes > 0;
+  const bool compared = published != nullptr && published->on_guessed_hosts;
+  if (uses_host && !HostWasMeasured(hardware) && !compared) return 0;
+  // The runs in 8 bits were of H200s, and of H100s of another form.
+  const bool fp8 = choice.setup.precision.fp8.enabled;
+  if (fp8 && !h200) return 0;
   const Candidate candidate = CandidateOf(choice.setup);
   const bool recomputes = of.recompute_runs > 0 && candidate.stage == 3 &&
                           candidate.recompute != kNoRecompute && !Offloads(candidate);
   double worst = std::max(of.time_worst, of.chosen_worst);
   if (recomputes) worst = std::max(worst, of.recompute_worst);
-  if (choice.setup.precision.fp8.enabled) worst = std::max(worst, kFloat8TimeWorst);
-  if (!IsH200(hardware)) {
-    const PublishedMargin* published = PublishedMarginOf(key(), hardware);
-    if (published == nullptr || published->timed_runs == 0) return 0;
-    worst = std::max(worst, published->time_worst);
-  }
+  if (fp8) worst = std::max(worst, kFloat8TimeWorst);
+  if (published != nullptr) worst = std::max(worst, published->time.worst());
   if (cluster.nodes() == 1) return worst;
   return of.across_nodes_worst == 0 ? 0 : std::max(worst, of.across_nodes_worst);
 }
@@ -429,10 +435,10 @@ std::string TorchBased::Doubt(const TrainSetup& setup) const {
   if (setup.precision.fp8.enabled) {
     if (!doubt.empty()) doubt += " ";
     doubt +=
-        "Of products in 8 bits the margins say nothing. Beside two runs of torchao's tensorwise "
-        "recipe on one H200 speed was predicted 0 and 3 % too high, beside one of its rowwise "
-        "recipe 16 %; beside six published runs on 8 to 128 GPUs 18 to 26 %, where it was 10 to 16 "
-        "% too high in bf16.";
+        "Runs with products in 8 bits are apart from these: two of torchao's tensorwise recipe on "
+        "one H200 took 0 and 3 % more than predicted, one of its rowwise recipe 16 %; six "
+        "published runs on 8 to 128 H100s and H200s 18 to 26 % more, where in bf16 they took 10 to "
+        "16 % more.";
   }
   if (setup.recompute.kind != RecomputeKind::kSelective) return doubt;
   if (!doubt.empty()) doubt += " ";

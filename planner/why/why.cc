@@ -216,7 +216,7 @@ void CompareRun(WhyAnswer& answer) {
     const double factor = *step / *expected;
     const double margin = predicted.largest_time_error;
     const bool slower = factor > 1 + margin;
-    if (margin > 0 && !slower && factor >= 1 / (1 + margin)) {
+    if (margin > 0 && !slower && factor >= 1 - margin) {
       answer.findings.push_back(fmt::format(
           "Its step took {:.2f} times the prediction, within what runs were off by ({:.0f} %).",
           factor, 100 * margin));

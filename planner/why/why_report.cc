@@ -88,8 +88,9 @@ struct ComparedRow {
   std::string name, of_log, of_prediction;
 };
 
-std::string Off(double log, double predicted) {
-  return fmt::format("{:+.1f} %", 100 * (predicted / log - 1));
+// How much more the log has than is predicted, as a share of the prediction.
+std::string More(double log, double predicted) {
+  return fmt::format("{:+.1f} %", 100 * (log / predicted - 1));
 }
 
 std::vector<ComparedRow> ComparedRows(const WhyAnswer& answer) {
@@ -101,8 +102,8 @@ std::vector<ComparedRow> ComparedRows(const WhyAnswer& answer) {
     if (!of_log) return;
     std::string value = GiBText(predicted);
     if (off && *of_log > 0) {
-      value +=
-          fmt::format(" ({})", Off(static_cast<double>(*of_log), static_cast<double>(predicted)));
+      value += fmt::format(" ({} in the log)",
+                           More(static_cast<double>(*of_log), static_cast<double>(predicted)));
     }
     rows.push_back({name, GiBText(*of_log), std::move(value)});
   };
@@ -136,8 +137,8 @@ std::vector<ComparedRow> ComparedRows(const WhyAnswer& answer) {
   const TimeEstimate& time = answer.prediction->choice.time;
   if (step && answer.times_known && time.total_seconds) {
     rows.push_back({"an optimizer step", FormatSeconds(*step),
-                    fmt::format("{} ({})", FormatSeconds(*time.total_seconds),
-                                Off(*step, *time.total_seconds))});
+                    fmt::format("{} ({} in the log)", FormatSeconds(*time.total_seconds),
+                                More(*step, *time.total_seconds))});
     const TrainSetup& setup = answer.prediction->choice.setup;
     const double tokens = static_cast<double>(setup.batch.global_batch()) *
                           static_cast<double>(setup.batch.seq_len) / setup.batch.world_size;

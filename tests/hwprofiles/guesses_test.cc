@@ -65,6 +65,27 @@ TEST_CASE("only the parts that a choice uses count") {
   CHECK(GuessNote({}).empty());
 }
 
+TEST_CASE("activations on the host use it, as states there do") {
+  TrainSetup setup;
+  setup.recompute.offload.device = OffloadDevice::kCpu;
+  CHECK(PartsUsed(setup, 1, 1) == std::vector<MachinePart>{MachinePart::kHost, MachinePart::kPcie});
+}
+
+// The latency is still the profile's if the network's rate was typed.
+TEST_CASE("what an option gives is no guess") {
+  HardwareProfile profile = LoadProfile("4x-rtx4090");
+  const MachinePart parts[] = {MachinePart::kLink, MachinePart::kNetwork};
+  CHECK(Names(GuessedFigures(profile, parts, 4), "link.bandwidth"));
+  ApplyGpuLink(profile, "30GB/s");
+  ApplyNetwork(profile, "2x100Gb");
+  const std::vector<Guess> guesses = GuessedFigures(profile, parts, 4);
+  REQUIRE(guesses.size() == 1);
+  CHECK(guesses.front().key == "network.latency");
+  CHECK(profile.node.gpu_link.source == FigureSource::kGiven);
+  CHECK(NetworkNote(profile).find("25 GB/s (given)") != std::string::npos);
+  CHECK(ParseProfile(WriteProfile(profile), profile.source) == profile);
+}
+
 TEST_CASE("what is taken for granted of a network is said, and where to say better") {
   HardwareProfile profile = LoadProfile("dgx-a100-80gb");
   CHECK(NetworkNote(profile) ==

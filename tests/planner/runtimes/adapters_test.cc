@@ -20,6 +20,7 @@
 #include "tests/error_of.h"
 #include "tests/has.h"
 #include "tests/paths.h"
+#include "tests/share_off.h"
 #include "tests/wordings/planner.h"
 
 namespace zeroplan {
@@ -205,7 +206,7 @@ TorchFootprint AdaptedFootprint(const Runtime& runtime, const TorchPlay& play,
 double TimeError(const AdapterRow& row, double seconds) {
   const double from = row.value("step_ms_from", row.at("step_ms").get<double>());
   const double to = row.value("step_ms_to", row.at("step_ms").get<double>());
-  return std::abs(1e3 * seconds / std::clamp(1e3 * seconds, from, to) - 1);
+  return std::abs(ShareOff(1e3 * seconds, std::clamp(1e3 * seconds, from, to)));
 }
 
 TEST_CASE("adapters: runs of transformers' Trainer with PEFT") {
@@ -243,7 +244,7 @@ TEST_CASE("adapters: runs of transformers' Trainer with PEFT") {
     CHECK(gib(footprint.ReservedBytes()) ==
           doctest::Approx(row.at("reserved").get<double>()).epsilon(0.08));
     const double seconds = timer.Time(play.setup.batch.grad_accum)->step_seconds;
-    times.push_back(std::abs(1e3 * seconds / row.at("step_ms").get<double>() - 1));
+    times.push_back(std::abs(ShareOff(1e3 * seconds, row.at("step_ms").get<double>())));
     worst = std::max(worst, TimeError(row, seconds));
   }
   REQUIRE(times.size() >= 11);

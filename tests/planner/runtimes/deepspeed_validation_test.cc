@@ -21,7 +21,7 @@ std::string ValidationTable(const std::vector<DeepSpeedRow>& rows) {
   const auto cell = [](double predicted, double measured) {
     if (measured == 0) return fmt::format("{:.2f} / not known", predicted);
     return fmt::format("{:.2f} / {:.2f}, {:+.1f} %", predicted, measured,
-                       100 * (predicted / measured - 1));
+                       100 * ShareOff(predicted, measured));
   };
   for (const DeepSpeedRow& row : rows) {
     const TorchFootprint& predicted = row.predicted;

@@ -21,7 +21,7 @@ std::string Table(const std::vector<Fsdp2Row>& rows) {
   const auto cell = [](double predicted, double measured) {
     if (measured == 0) return fmt::format("{:.2f} / not known", predicted);
     return fmt::format("{:.2f} / {:.1f}, {:+.1f} %", predicted, measured,
-                       100 * (predicted / measured - 1));
+                       100 * ShareOff(predicted, measured));
   };
   for (const Fsdp2Row& row : rows) {
     table += fmt::format("| {} | {} | {} | {} |\n", row.label,

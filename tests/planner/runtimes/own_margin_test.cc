@@ -1,16 +1,23 @@
 // What plans of zeroplan's own executor say of how sure their time is.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <vector>
 
+#include "benchmarks/published_steps.h"
 #include "benchmarks/scale_runs.h"
 #include "hwprofiles/loader.h"
 #include "planner/cluster.h"
 #include "planner/estimate/estimate.h"
+#include "planner/runtimes/fitted.h"
 #include "planner/runtimes/runtimes.h"
 #include "tests/has.h"
 #include "tests/paths.h"
+#include "tests/planner/runtimes/runtime_rows.h"
+#include "tests/share_off.h"
 #include "tests/wordings/planner.h"
 
 namespace zeroplan {
@@ -70,25 +77,112 @@ TEST_CASE("across nodes it says that nothing was measured, and names first what 
   CHECK(Has(MarginOf(hardware, 64, 3, 1), wording::kTheTimeRestsMostOn2));
 }
 
-// What the text says of LLM.Q's runs, from the runs.
-TEST_CASE("published runs of LLM.Q are as far from what is predicted as the margin says") {
-  std::vector<double> h100, others;  // step predicted over measured, less 1
+// Runs of programs whose kernels are about as fast as zeroplan's, by card: by how much each took
+// more than predicted.
+std::map<std::string, std::vector<double>> LikeKernels() {
+  std::map<std::string, std::vector<double>> by_card;
   for (const PublishedRun& run : ReadScaleRuns(SourcePath(""))) {
     if (run.framework != "LLM.Q") continue;
     const auto tokens = static_cast<double>(run.micro_batch * run.grad_accum * run.seq);
-    const double error = StepSeconds(run) * run.measured / tokens - 1;
-    CAPTURE(run.id);
-    CAPTURE(error);
-    (run.machine.find("h100") != std::string::npos ? h100 : others).push_back(error);
+    by_card[LoadProfile(run.machine).gpu.name].push_back(
+        ShareOff(StepSeconds(run), tokens / run.measured));
   }
-  REQUIRE(h100.size() == 8);
-  CHECK(*std::min_element(h100.begin(), h100.end()) > -0.005);
-  CHECK(*std::max_element(h100.begin(), h100.end()) < 0.045);
-  REQUIRE(others.size() == 21);
-  for (double& error : others) error = std::abs(error);
-  std::sort(others.begin(), others.end());
-  CHECK(others[10] < 0.035);
-  CHECK(others.back() < 0.135);
+  for (const PublishedShape& run : ReadOwnShapes(SourcePath(""))) {
+    const std::string card = LoadProfile(run.machine).gpu.name;
+    // An H100's margin names LLM.Q's runs alone.
+    if (!IsTuned(run) || card == "NVIDIA H100 SXM") continue;
+    by_card[card].push_back(MeasuredOverPredicted(run) - 1);
+  }
+  return by_card;
+}
+
+TEST_CASE("published runs took as much more than predicted as the margin of their card says") {
+  const auto by_card = LikeKernels();
+  size_t compared = 0;
+  for (const PublishedMargin& margin : kPublishedMargins) {
+    if (margin.runtime != "zeroplan") continue;
+    CAPTURE(margin.gpu);
+    const std::vector<double>& errors = by_card.at(std::string(margin.gpu));
+    CAPTURE(ErrorsText(errors));
+    CheckErrors(margin.time, errors);
+    ++compared;
+  }
+  CHECK(compared == by_card.size());
+}
+
+TEST_CASE("a card's own margin is of runs on that card") {
+  ChoiceEstimate choice;
+  const auto error = [&](const char* hw) {
+    return OwnExecutor().LargestTimeError(choice, {}, LoadProfile(hw));
+  };
+  const auto text = [](const char* hw) { return OwnExecutor().MarginText({}, LoadProfile(hw)); };
+  CHECK(error("l40s") == doctest::Approx(0.154).epsilon(0.01));
+  CHECK(Has(text("l40s"),
+            "3 published runs of LLM.Q on NVIDIA L40S took 12 % more than predicted "
+            "in the median, 15 % at most."));
+  // One run is named, and makes no margin.
+  CHECK(error("rtx5090") == 0);
+  CHECK(Has(text("rtx5090"), "1 published run of LLM.Q on NVIDIA GeForce RTX 5090 took 6 % less"));
+  // No run, and none on another form either.
+  for (const char* card : {"l40", "rtx3090", "gh200-96gb", "b200-180gb-sxm"}) {
+    CAPTURE(card);
+    CHECK(error(card) == 0);
+    CHECK(Has(text(card), "No published run of a program with such kernels on this card"));
+    CHECK(Lacks(text(card), "another form"));
+  }
+  for (const char* form : {"h100-80gb-pcie", "h100-94gb-nvl", "rtx4090-laptop", "a100-80gb-pcie"}) {
+    CAPTURE(form);
+    CHECK(error(form) == 0);
+    CHECK(Has(text(form), "another form of it, took"));
+  }
+  CHECK(error("hgx-h200") > 0);
+  CHECK(error("dgx-h100") > 0);
+  // A profile that was measured on a card of which no run was compared.
+  HardwareProfile measured = LoadProfile("hgx-h200");
+  measured.gpu.name = "NVIDIA RTX 6000 Ada Generation";
+  measured.source = "mine.json";
+  CHECK(OwnExecutor().LargestTimeError(choice, {}, measured) == 0);
+  CHECK(Has(OwnExecutor().MarginText({}, measured), "was compared on this card"));
+}
+
+TEST_CASE("activations on a host that nobody measured have no margin, as states there have none") {
+  HardwareProfile h200 = LoadProfile("hgx-h200");
+  ChoiceEstimate choice;
+  CHECK(OwnExecutor().LargestTimeError(choice, {}, h200) > 0);
+  for (const RecomputeKind kind : {RecomputeKind::kNone, RecomputeKind::kFull}) {
+    choice.setup.recompute = kind == RecomputeKind::kFull ? FullRecompute() : kNoRecompute;
+    choice.setup.recompute.offload.device = OffloadDevice::kCpu;
+    HardwareProfile guessed = h200;
+    CHECK(OwnExecutor().LargestTimeError(choice, {}, guessed) == 0);
+    guessed.node.adam_bandwidth->source = FigureSource::kMeasured;
+    CHECK(OwnExecutor().LargestTimeError(choice, {}, guessed) > 0);
+  }
+}
+
+// Errors are relative to the smallest run of the same work.
+TEST_CASE("published runs of FSDP across nodes are as far off as kFsdpAcrossNodes says") {
+  std::vector<PublishedRun> runs = ReadFsdpRuns(SourcePath(""));
+  std::map<std::string, const PublishedRun*> smallest;
+  for (PublishedRun& run : runs) {
+    const auto tokens = static_cast<double>(run.micro_batch * run.grad_accum * run.seq);
+    run.predicted = tokens / StepSeconds(run);
+    const PublishedRun*& found = smallest[run.work];
+    if (found == nullptr || run.gpus < found->gpus) found = &run;
+  }
+  std::vector<double> errors;
+  for (const PublishedRun& run : runs) {
+    const PublishedRun& base = *smallest[run.work];
+    // Tokens a second predicted over measured are seconds measured over predicted.
+    if (&run != &base) errors.push_back(run.ratio() / base.ratio() - 1);
+  }
+  const RunErrors of = RunErrorsOf(errors);
+  CAPTURE(ErrorsText(errors));
+  CHECK(of.worst() == doctest::Approx(kFsdpAcrossNodesWorst).epsilon(0.01));
+  CHECK(
+      Has(std::string(kFsdpAcrossNodes),
+          fmt::format("{:.0f} % more or less than its model says in the median, {:.0f} % more and "
+                      "{:.0f} % less at most",
+                      100 * of.median, 100 * of.most, -100 * of.least)));
 }
 
 }  // namespace

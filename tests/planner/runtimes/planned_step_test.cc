@@ -216,6 +216,7 @@ TEST_CASE("runs of such models by the Trainer, beside what is predicted of them"
   const HardwareProfile hardware = LoadProfile(MeasuredH200());
   std::ifstream file(SourcePath("tests/data/runtimes/planned_runs.jsonl"));
   int runs = 0;
+  Errors allocated_errors, reserved_errors, times;
   for (std::string line; std::getline(file, line);) {
     const Json row = Json::parse(line);
     CAPTURE(row["name"].get<std::string>());
@@ -243,14 +244,15 @@ TEST_CASE("runs of such models by the Trainer, beside what is predicted of them"
     const double gib = 1 << 30, seconds = timer.Time(1)->step_seconds;
     const double allocated = static_cast<double>(footprint.TensorBytes()) / gib;
     const double reserved = static_cast<double>(footprint.ReservedBytes()) / gib;
-    CHECK(allocated ==
-          doctest::Approx(row["allocated"].get<double>()).epsilon(kPlannedMargins.allocated));
-    CHECK(reserved ==
-          doctest::Approx(row["reserved"].get<double>()).epsilon(kPlannedMargins.reserved));
-    const double off = 1000 * seconds / row["step_ms"].get<double>();
-    CHECK(std::abs(off - 1) < kPlannedMargins.time);
+    allocated_errors.Add(allocated, row["allocated"]);
+    reserved_errors.Add(reserved, row["reserved"]);
+    times.Add(1000 * seconds, row["step_ms"]);
     ++runs;
   }
+  const auto near = [](double value) { return doctest::Approx(value).epsilon(0.02).scale(0); };
+  CHECK(allocated_errors.worst == near(kPlannedMargins.allocated));
+  CHECK(reserved_errors.worst == near(kPlannedMargins.reserved));
+  CHECK(times.worst == near(kPlannedMargins.time));
   CHECK(runs == kPlannedMargins.runs);
 }
 

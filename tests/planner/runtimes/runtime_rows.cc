@@ -229,6 +229,32 @@ std::vector<TimedRow> LoadOtherRows() {
   return ReadRows("tests/data/runtimes/other_runs.jsonl", OtherRowOf);
 }
 
+RunErrors RunErrorsOf(std::vector<double> errors) {
+  if (errors.empty()) return {};
+  const auto [least, most] = std::minmax_element(errors.begin(), errors.end());
+  RunErrors of{static_cast<int>(errors.size()), 0, *least, *most};
+  for (double& error : errors) error = std::abs(error);
+  std::sort(errors.begin(), errors.end());
+  of.median = errors[errors.size() / 2];
+  return of;
+}
+
+std::string ErrorsText(const std::vector<double>& errors) {
+  const RunErrors of = RunErrorsOf(errors);
+  return of.runs == 0
+             ? "{}"
+             : fmt::format("{{{}, {:.4f}, {:.4f}, {:.4f}}}", of.runs, of.median, of.least, of.most);
+}
+
+void CheckErrors(const RunErrors& said, const std::vector<double>& errors) {
+  const RunErrors of = RunErrorsOf(errors);
+  const auto near = [](double value) { return doctest::Approx(value).epsilon(0.0002).scale(1); };
+  CHECK(said.runs == of.runs);
+  CHECK(said.median == near(of.median));
+  CHECK(said.least == near(of.least));
+  CHECK(said.most == near(of.most));
+}
+
 void CheckDataHolds(const std::string& table) {
   std::ifstream in(SourcePath("tests/data/runtimes/predicted.txt"));
   std::stringstream text;

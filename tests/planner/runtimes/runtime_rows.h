@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "hwprofiles/profile.h"
+#include "planner/runtimes/run_errors.h"
 #include "planner/runtimes/runtimes.h"
 #include "planner/runtimes/torch_based.h"
+#include "tests/share_off.h"
 
 namespace zeroplan {
 
@@ -67,7 +69,7 @@ std::vector<TimedRow> LoadChosenRows();
 // Those of other_runs.jsonl, which nothing was fitted to.
 std::vector<TimedRow> LoadOtherRows();
 
-// Errors as shares.
+// Errors as shares of the prediction.
 struct Errors {
   double worst = 0, sum = 0;
   int count = 0;
@@ -75,7 +77,7 @@ struct Errors {
   // Nothing where it was not measured. Returns the error.
   double Add(double predicted, double measured) {
     if (measured == 0) return 0;
-    const double error = std::abs(predicted / measured - 1);
+    const double error = std::abs(ShareOff(predicted, measured));
     worst = std::max(worst, error);
     sum += error;
     ++count;
@@ -83,6 +85,12 @@ struct Errors {
   }
   double mean() const { return sum / count; }
 };
+
+// `errors` (ShareOff) as fitted.h has them: "{10, 0.0430, -0.1480, 0.1740}".
+RunErrors RunErrorsOf(std::vector<double> errors);
+std::string ErrorsText(const std::vector<double>& errors);
+// `said` is what `errors` show, to 0.02 %.
+void CheckErrors(const RunErrors& said, const std::vector<double>& errors);
 
 inline double Gib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 

@@ -9,6 +9,7 @@
 #include "hwprofiles/loader.h"
 #include "planner/runtimes/torch_memory.h"
 #include "tests/paths.h"
+#include "tests/planner/runtimes/runtime_rows.h"
 
 namespace zeroplan {
 namespace {
@@ -118,6 +119,7 @@ TEST_CASE("an optimizer's states, transients and seconds beside what was measure
   const TorchMachine machine(hardware, {1, 1});
   std::ifstream file(SourcePath("tests/data/runtimes/optimizer_runs.jsonl"));
   int rows = 0;
+  Errors times;
   for (std::string line; std::getline(file, line); ++rows) {
     const auto row = nlohmann::json::parse(line);
     const auto named = ValueIn(kWords<TorchOptimizer>, row["optim"].get<std::string>());
@@ -142,9 +144,11 @@ TEST_CASE("an optimizer's states, transients and seconds beside what was measure
     CHECK(static_cast<double>(extra) ==
           doctest::Approx(row["transient_bytes"].get<double>()).epsilon(0.002).scale(1e6));
     const double seconds = timer.Time(1)->step_seconds;
-    CHECK(seconds == doctest::Approx(row["seconds"].get<double>()).epsilon(0.2));
+    times.Add(seconds, row["seconds"]);
   }
   CHECK(rows == 14);
+  CAPTURE(times.worst);
+  CHECK(times.worst < 0.215);  // docs/runtimes.md
 }
 
 }  // namespace zeroplan

@@ -23,9 +23,9 @@
 namespace zeroplan {
 namespace {
 
-// Shares of what was measured.
-constexpr double kAllocatedOff = 0.05, kReservedOff = 0.10;
-constexpr double kTimeMedianOff = 0.08, kTimeOff = 0.25;
+// Goals are shares of what was measured.
+constexpr double kAllocatedOff = MostOff(0.05), kReservedOff = MostOff(0.10);
+constexpr double kTimeMedianOff = MostOff(0.08), kTimeOff = MostOff(0.25);
 constexpr const char* kFittedRuns = "tests/data/runtimes/trainer_runs.jsonl";
 constexpr const char* kLaterRuns = "tests/data/runtimes/trainer_later_runs.jsonl";
 
@@ -35,9 +35,9 @@ struct TrainerRow {
   double allocated = 0, reserved = 0, seconds = 0;  // measured; GiB
   double gib = 0, reserved_gib = 0, predicted_seconds = 0;
 
-  double allocated_off() const { return gib / allocated - 1; }
-  double reserved_off() const { return reserved_gib / reserved - 1; }
-  double time_off() const { return seconds > 0 ? predicted_seconds / seconds - 1 : 0; }
+  double allocated_off() const { return ShareOff(gib, allocated); }
+  double reserved_off() const { return ShareOff(reserved_gib, reserved); }
+  double time_off() const { return seconds > 0 ? ShareOff(predicted_seconds, seconds) : 0; }
 };
 
 ModelSpec TrainerModel(const nlohmann::json& json) {
