@@ -63,14 +63,23 @@ std::string LikeKernelsText(const HardwareProfile& hardware) {
   return text;
 }
 
+// "": the profile lacks what large matmuls reach.
+std::string ScaledText(const HardwareProfile& hardware) {
+  const auto& reached = hardware.gpu.reachable_peaks;
+  if (reached.empty()) return "";
+  const bool measured = std::any_of(reached.begin(), reached.end(), [](const auto& peak) {
+    return peak.second.source == FigureSource::kMeasured;
+  });
+  return measured ? " and scaled to what large products reach here"
+                  : " and scaled to what large products are taken to reach here, which nobody "
+                    "measured";
+}
+
 OwnMargin TakenOverMargin(const HardwareProfile& hardware) {
   const PublishedMargin* of = PublishedMarginOf("zeroplan", hardware);
   return {fmt::format("Rates of kernels by shape are taken over from an H200{}; no step of "
                       "zeroplan's own executor was measured on this GPU. {}",
-                      hardware.gpu.reachable_peaks.empty()
-                          ? ""
-                          : " and scaled to what large products reach here",
-                      LikeKernelsText(hardware)),
+                      ScaledText(hardware), LikeKernelsText(hardware)),
           of != nullptr && of->time.MakeMargin() ? of->time.worst() : 0, 0};
 }
 

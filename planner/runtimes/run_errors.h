@@ -13,8 +13,9 @@ namespace zeroplan {
 // over predicted, less 1.
 struct RunErrors {
   int runs = 0;
-  double median = 0;           // of the sizes
-  double least = 0, most = 0;  // of the run that took least, and of the one that took most
+  double median = 0;  // the median of the errors' sizes
+  // The error of the run that took least, and of the one that took most.
+  double least = 0, most = 0;
 
   constexpr double worst() const { return std::max(-least, most); }
   // Fewer runs make no margin: they are named one by one.
@@ -30,8 +31,8 @@ std::string DifferenceText(const RunErrors& errors);
 struct PublishedMargin {
   std::string_view runtime;   // "fsdp2"
   std::string_view gpu;       // GpuProfile::name, with the card's form: "NVIDIA A100 SXM 80 GB"
-  std::string_view kind;      // what names of all its forms have in common: "A100"
-  std::string_view programs;  // whose runs these are, if not the runtime's: "LLM.Q"
+  std::string_view kind;      // the words that names of all its forms share: "A100"
+  std::string_view programs;  // the programs that ran, if not the runtime: "LLM.Q"
   RunErrors time, memory;     // memory: where it was published
   // Whether at least three of `time` had states in the memory of a host that nobody measured.
   bool on_guessed_hosts = false;

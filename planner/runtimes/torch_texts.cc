@@ -411,8 +411,12 @@ double TorchBased::LargestTimeError(const ChoiceEstimate& choice, const Cluster&
 }
 
 std::vector<std::string> TorchBased::Cautions(const ChoiceEstimate& choice, const Cluster& cluster,
-                                              const HardwareProfile& /*hardware*/) const {
+                                              const HardwareProfile& hardware) const {
   std::vector<std::string> all = {MemoryText(choice, cluster)};
+  if (!IsH200(hardware)) {
+    all.front() += fmt::format(" What lies outside the allocator, {}, was measured on H200s alone.",
+                               FormatBytes(choice.footprint.torch->context_bytes));
+  }
   if (std::string doubt = Doubt(choice.setup); !doubt.empty()) all.push_back(std::move(doubt));
   for (const AroundPeak& peak : choice.footprint.torch->around) {
     if (!peak.why_not.empty())

@@ -92,6 +92,7 @@ PublishedRow RowOf(nlohmann::json json) {
     Assumptions assumptions;
     assumptions.logged = true;
     row.resolved = std::make_shared<ResolvedEstimate>(asked, assumptions);
+    row.notes = assumptions.notes;
   } catch (const Error& error) {
     row.refused = error.what();
   }

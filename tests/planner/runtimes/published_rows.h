@@ -21,6 +21,7 @@ struct PublishedRow {
   std::optional<double> step_seconds, allocated_gib, reserved_gib, device_gib;
   int64_t seq_len = 0;
   std::map<std::string, std::string> leave_out;  // "fit", "memory", "time": why it is not judged
+  std::vector<std::string> notes;                // those of an answer to the request
   std::string refused;  // why the planner does not answer the request; empty: it does
   std::shared_ptr<const ResolvedEstimate> resolved;
   double attention_speed = 1;
