@@ -23,7 +23,6 @@ import sys
 
 BYTES = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 TIE = 0.004  # choices that are closer are not told apart (kTieMargin)
-OFFLOAD = 0.02  # by which offload has to be faster (kOffloadMargin)
 SIZE, RATE, BAND = r"[\d.]+ [KMGT]?B", r"[\d.]+[KMBT]?", r"[\d.]+ G[bB]/s"
 CHOICE = r"(.+? \(.+?\)|stage \d)"
 WITHIN = r"(?: \(not proven: within ([\d.]+) %\))?"
@@ -96,8 +95,6 @@ class Answer:
         self.label = re.match(r"Chosen(?: for [\w-]+)?: (.*?), micro-batch", chosen)[1]
         self.kind = kind(self.label)
         self.chosen = chosen
-        offload = data["choice"]["offload_optimizer"] != "none" or data["choice"]["offload_param"] != "none"
-        self.merit = self.rate * (1 - OFFLOAD if offload else 1)
 
 
 class Reader:
@@ -172,7 +169,7 @@ class Reader:
         if proven and typed.label != label(choice):
             self.false(line, f"{what}: {typed.label}")
         if not proven:
-            slack = float(gap or 0) / 100 + typed.gap + TIE + OFFLOAD + 0.006
+            slack = float(gap or 0) / 100 + typed.gap + TIE + 0.006
             if abs(typed.rate / number(rate) - 1) > slack:
                 self.false(line, f"{what}: {rate_text(typed.rate)} tokens/s")
         elif not near_rate(rate, typed.rate):

@@ -171,7 +171,7 @@ inline constexpr const char kSequenceParallelSize[] = "\"sequence_parallel_size\
 inline constexpr const char kHasQueryHeadsUseDivisor[] =
     "has 32 query heads; use a divisor of these";
 inline constexpr const char kSmallestChangeThatFits[] =
-    "smallest change that fits: ⟦sequence_ranks⟧ 8 ";
+    "smallest change that fits: ⟦sequence_ranks⟧ ";
 inline constexpr const char kEachGpuHasSequencesOf[] =
     "Each GPU has sequences of its own; with ⟦sequence_ranks⟧ auto 1.";
 
