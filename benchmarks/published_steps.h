@@ -1,5 +1,5 @@
-// What is predicted of zeroplan's own executor at the shape, batch and sharding of published runs
-// of GPT-style models.
+// Predictions for zeroplan's own executor at the shape, batch and sharding of published runs of
+// GPT-style models.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ inline bool IsTuned(const PublishedShape& run) {
          run.framework.starts_with("Megatron");
 }
 
-// Of other programs than Composer those that do what an executor of zeroplan does.
+// Reads the runs of programs that do what an executor of zeroplan does; Composer is left out.
 inline std::vector<PublishedShape> ReadOwnShapes(const std::string& folder) {
   std::vector<PublishedShape> runs = ReadPublishedShapes(folder);
   std::erase_if(runs, [](const PublishedShape& run) {
@@ -53,7 +53,7 @@ inline double MeasuredOverPredicted(const PublishedShape& run) {
   model.padded_vocab = (run.vocab + 127) / 128 * 128;
   model.positions = run.seq;
   TrainSetup setup;
-  // Of data parallel programs that shard the optimizer themselves.
+  // Data parallel programs shard the optimizer themselves.
   setup.zero.stage = std::max(run.stage, 1);
   if (run.offload) {
     setup.zero.offload_optimizer.device = setup.zero.offload_param.device = OffloadDevice::kCpu;

@@ -4,12 +4,12 @@
 #   clang      the clang preset, every warning an error, and clang-tidy over all sources   (scripts/tidy.sh)
 #   asan tsan  all tests under AddressSanitizer and UBSan; under ThreadSanitizer
 #   timing     tests that measure time, on a machine that does nothing else   (ctest --preset timing)
-#   readers    what zeroplan writes and reads beside the Python packages that it is for; installs them (some GB)
+#   readers    what zeroplan writes and reads, compared with the Python packages that it is for; installs them (some GB)
 #   deepspeed  the same with DeepSpeed and torchtitan   (scripts/deepspeed_test.sh)
 #   install    installation in bare systems   (scripts/install_test.sh; as root)
-#   questions  what docs/which-method.md says, typed back
-#   pages      what pages quote, where that takes longer than the tests have
-#   sentences  what plan advises, read from its text and typed back, of sixty random scenarios   (SEED=N: others)
+#   questions  boundaries of docs/which-method.md, typed back
+#   pages      commands and outputs that pages quote, the slow ones too
+#   sentences  advice of plan for sixty random scenarios, read from its text and typed back   (SEED=N: other ones)
 #   fuzz       each fuzzer for a minute   (scripts/fuzz.sh)
 #   torture    all of benchmarks/torture, an hour
 set -euo pipefail

@@ -23,7 +23,7 @@ Link LinkOf(const ChoiceSearch& searcher, const Candidate& candidate,
   return {link, {&hardware, link.network}};
 }
 
-// Of each range of another stage or grouping: "up to 11.5 GB/s the answer is stage 1; at 11.5 GB/s
+// A range of another stage or grouping: "up to 11.5 GB/s the answer is stage 1; at 11.5 GB/s
 // it is ...".
 struct Crossover {
   std::string text;
@@ -51,7 +51,7 @@ std::string OpenText(const std::vector<AnswerRange>& ranges, size_t i, const Lin
   return text;
 }
 
-// What the range claims. The answer beyond an end is another one only if it is known.
+// Returns the claim of the range. The answer beyond an end is another one only if it is known.
 Claim ClaimOfRates(const AnswerRange& range, const Link& link, double end) {
   Claim claim = ClaimOf(range, end);
   const bool open =
@@ -71,7 +71,7 @@ std::vector<Crossover> CrossoversOf(const SearchInputs& inputs, const Link& link
     const Found& found = range.found.front();
     const Sharding sharding = ShardingOf(found.candidate, inputs.space);
     if (sharding == now) continue;
-    // Where the present rate is within, as an option that replaces what was measured.
+    // The present rate if it is inside, as an option that replaces the measured one.
     const double present = link.other.Typed(link.bytes_per_second);
     const double end = std::clamp(present, range.from, range.to);
     const auto rate = [&](double value) { return FormatBandwidth(value, link.network); };

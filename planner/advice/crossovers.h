@@ -1,4 +1,4 @@
-// What another bandwidth between the GPUs would change, in words.
+// Lines about the effects of another bandwidth between the GPUs.
 #pragma once
 
 #include <functional>

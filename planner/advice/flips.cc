@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 
@@ -138,8 +139,8 @@ Answers AnswersByMemory(ChoiceSearch& searcher, const Found& now) {
     // The sweep proved the kind.
     if (answer.gap > kMostGap || (one && !SameKinds(answer.found, range.found.front()))) {
       range.kind_alone = true;
-      const double most = (1 + answer.gap) * Merit(*answer.found);
-      range.gap = std::max(answer.gap, most / Merit(range.found.front()) - 1);
+      const double limit = (1 + answer.gap) * Merit(*answer.found);
+      range.gap = std::max(answer.gap, limit / Merit(range.found.front()) - 1);
       continue;
     }
     std::erase_if(range.found, [&](const Found& kind) {

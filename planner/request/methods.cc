@@ -361,8 +361,8 @@ class Comparer {
 
   // Answers one question for every method; null: the method is known not to fit. A small budget is
   // tried first: if it proves which method is the answer, a larger one would change nothing. Full
-  // tuning comes last: where bounds say that it cannot be the answer beside what adapters reach, it
-  // is only asked whether it fits.
+  // tuning comes last: if its bounds are below the speed of adapters, the question is only whether
+  // it fits.
   MethodAnswer Ask(const std::vector<ChoiceSearch*>& searches, Question question,
                    const std::string& what) {
     std::vector<Answer> answers(searches.size());

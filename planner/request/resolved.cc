@@ -34,19 +34,17 @@ void NoteDisk(const EstimateInputs& inputs, const Request& request, const Hardwa
   if (request.cluster.nvme_capacity || request.hardware.nvme_drives) return;
   const std::optional<Figure>& capacity = hardware.node.nvme_capacity;
   if (capacity && capacity->source != FigureSource::kDerived) return;
-  for (const TrainSetup& setup : inputs.setups) {
-    if (setup.zero.offload_optimizer.device != OffloadDevice::kNvme &&
-        setup.zero.offload_param.device != OffloadDevice::kNvme) {
-      continue;
-    }
-    assumptions.notes.push_back(
-        capacity
-            ? fmt::format("NVMe: {} a node by the hardware profile, {}.",
-                          FormatBytes(static_cast<uint64_t>(capacity->value)), capacity->reference)
-            : "NVMe: the hardware profile does not say how much there is, so it is not "
-              "checked; ⟦nvme_capacity⟧ sets it.");
-    return;
-  }
+  const auto uses_disk = [](const TrainSetup& setup) {
+    return setup.zero.offload_optimizer.device == OffloadDevice::kNvme ||
+           setup.zero.offload_param.device == OffloadDevice::kNvme;
+  };
+  if (std::none_of(inputs.setups.begin(), inputs.setups.end(), uses_disk)) return;
+  assumptions.notes.push_back(
+      capacity
+          ? fmt::format("NVMe: {} a node by the hardware profile, {}.",
+                        FormatBytes(static_cast<uint64_t>(capacity->value)), capacity->reference)
+          : "NVMe: the hardware profile does not say how much there is, so it is not checked; "
+            "⟦nvme_capacity⟧ sets it.");
 }
 
 // Notes the assumptions behind predictions of other runtimes than zeroplan's own executor.
@@ -59,12 +57,11 @@ void NoteRuntime(const Request& request, const EstimateInputs& inputs, Assumptio
                     inputs.runtime->name()));
   }
   if (HasAdapters(inputs.model)) {
-    assumptions.notes.push_back(
+    assumptions.notes.emplace_back(
         "Adapters are PEFT's. Programs with LoRA kernels of their own (NeMo AutoModel, Unsloth) "
         "are "
         "not modelled: a published run of AutoModel's took 32 % less than is predicted here, and "
-        "ran "
-        "where memory is said not to fit.");
+        "ran where memory is said not to fit.");
   }
   const std::string lacks = inputs.runtime->TimeLacks(*inputs.hardware, inputs.cluster.shape());
   if (lacks.empty()) return;
@@ -304,10 +301,8 @@ void ResolvedPlan::FromFields(Assumptions& assumptions) {
   Pin(request_.settings.offload_param, space.offload_param);
   PinGroups();
   PinOptimizer();
+  if (const auto& pin = request_.settings.pin_memory) space.pin_memory = {*pin == PinMemory::kOn};
   PinRecompute();
-  if (const Given<PinMemory>& pin = request_.settings.pin_memory) {
-    space.pin_memory = {*pin == PinMemory::kOn};
-  }
   CheckGroups();
 }
 
@@ -473,11 +468,10 @@ void ResolvedPlan::PinRecompute() {
   const Given<int>& every = choice.checkpoint_every;
   CheckRecomputeFields(request_);
   const bool one_home = request_.settings.offload_activations || choice.offload_activation_layers;
-  const bool has_mixes = !space.mixes.empty();
   const Checkpointing kind =
-      choice.checkpointing.value_or(every                    ? Checkpointing::kFull
-                                    : has_mixes && !one_home ? Checkpointing::kSearched
-                                                             : Checkpointing::kAll);
+      choice.checkpointing.value_or(every                               ? Checkpointing::kFull
+                                    : !space.mixes.empty() && !one_home ? Checkpointing::kSearched
+                                                                        : Checkpointing::kAll);
   if (every) {
     std::erase_if(list, [](const RecomputeConfig& r) { return r.kind == RecomputeKind::kFull; });
     list.push_back(FullRecompute(*every));
@@ -488,14 +482,13 @@ void ResolvedPlan::PinRecompute() {
            (kind == Checkpointing::kProducts && listed.kind != RecomputeKind::kProducts) ||
            (kind == Checkpointing::kFull && listed.kind != RecomputeKind::kFull);
   });
-  if (!choice.checkpointing && !one_home && kind != Checkpointing::kSearched) {
-    std::erase(list, kProductsRecompute);
-  }
   if (kind == Checkpointing::kProducts && list.empty()) list = {kProductsRecompute};
-  for (RecomputeConfig& recompute : list) {
-    recompute = WithRecomputeFields(recompute, request_, inputs_.model.layers);
-  }
+  for (RecomputeConfig& r : list) r = WithRecomputeFields(r, request_, inputs_.model.layers);
   if (kind != Checkpointing::kSearched || one_home || every) space.mixes.clear();
+  if (space.pin_memory.front()) return;  // else no activations go through page-locked memory
+  std::erase_if(space.mixes, [](const std::vector<RecomputeConfig>& mix) {
+    return mix.front().offload.device != OffloadDevice::kNone;
+  });
 }
 
 void ResolvedPlan::FromConfig(Assumptions& assumptions) {

@@ -35,7 +35,7 @@ std::string DifferenceText(const RunErrors& errors) {
     return fmt::format("{} and {} than predicted", OneDifference(errors.least),
                        OneDifference(errors.most));
   }
-  // What rounds to 0 is neither.
+  // A share that rounds to 0 is neither.
   constexpr double kRounds = 0.005;
   const bool more = errors.least > -kRounds;
   if (more || errors.most < kRounds) {

@@ -152,7 +152,7 @@ class TorchJudge : public ChoiceJudge {
     const auto [at, added] = least_seconds_.try_emplace(
         {setup.batch.micro_batch, setup.batch.sequence_ranks, setup.recompute}, 0.0);
     if (!added) return at->second;
-    if (setup.batch.sequence_ranks > 1) return 0;  // what its ranks exchange is not bounded
+    if (setup.batch.sequence_ranks > 1) return 0;  // no bound knows the exchanges
     TorchPlay play{inputs_.model, setup, inputs_.recipe, inputs_.hardware};
     play.bare = true;
     play.setup.batch.world_size = 1;

@@ -96,8 +96,8 @@ class Sweep {
     return true;
   }
 
-  // What a run looks for: the best of every stage; the best of all; or, judging every choice,
-  // both.
+  // A run looks for the best of every stage, for the best of all, or for both by judging every
+  // choice.
   enum class Aim : uint8_t { kStages, kBest, kEverything };
   void Run(const std::vector<TrainSetup>& setups, Aim aim) {
     std::map<int, Families> stages;

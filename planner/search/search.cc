@@ -41,8 +41,8 @@ struct Searcher::Impl {
 
   Answer Best(const Question& question) { return Tuned(question, RunHunt(judge, question).answer); }
 
-  // Shard groups that nobody asked for are searched with few of the settings that only tune them
-  // (SearchSpace::groupings): searches those of the answer as if they were asked for.
+  // Searches the shard groups of the answer as groups that the user set: other groups combine with
+  // few buckets and gathers only (SearchSpace::groupings).
   Answer Tuned(const Question& question, Answer answer) {
     if (!answer.found || question.objective == Objective::kHeadroom || question.any) return answer;
     const Candidate& now = answer.found->candidate;

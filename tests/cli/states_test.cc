@@ -172,7 +172,7 @@ double SpeedOf(const std::string& command) {
 TEST_CASE("plan: what lighter states would bring is said unasked, and holds when asked for") {
   const std::string asked =
       "plan --model gpt2-xl --gpus 1 --hw hgx-h200 --offload-optimizer none --offload-param none "
-      "--gpu-memory 27GB ";
+      "--gpu-memory 27GB --checkpointing all ";
   const RunResult run = RunZeroplan(asked);
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
@@ -193,7 +193,7 @@ TEST_CASE("plan: what lighter states would bring is said unasked, and holds when
   CHECK_FALSE(Has(RunZeroplan(asked + "--master-weights fp32").out, "Optimizer states are fp32"));
   const RunResult fewer = RunZeroplan(
       "plan --model gpt2-xl --gpus 2 --hw hgx-h200 --offload-optimizer none --offload-param none "
-      "--gpu-memory 25.5GB");
+      "--gpu-memory 25.5GB --checkpointing all");
   CHECK(Has(WordsAlone(fewer.out), wording::kWithSplitMastersTheModel));
 }
 

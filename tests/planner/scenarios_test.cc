@@ -343,7 +343,7 @@ void CheckScenario(unsigned seed, Tally& tally, bool homes = false) {
   const StageBest& best = result.stages[*result.best];
   const double merit = *best.estimate.time.tokens_per_second;
   double most = sweep.most;
-  // Shard groups that nobody asked for are tuned as those of the answer are where these are pinned.
+  // The search examines the answer's shard groups as if the user had set them.
   if (const Grouping grouping = best.candidate->grouping; grouping.ranks > 0) {
     SearchInputs pinned = in;
     pinned.space.groupings = {grouping};

@@ -68,7 +68,7 @@ def label(choice):
 
 
 def kind(name):
-    """What ranges tell apart: shares, segments and numbers of layers left out."""
+    """A choice's kind by which ranges differ: without shares, segments and numbers of layers."""
     name = re.sub(r"\d+ % of the optimizer", "optimizer", label(name))
     name = name.replace("optimizer on cpu, parameters on cpu", "optimizer and parameters on cpu")
     name = re.sub(r"recompute by \d+ layers", "full recompute", name)
@@ -76,7 +76,7 @@ def kind(name):
 
 
 class Answer:
-    """What plan answers; `found` is False where nothing fits."""
+    """The answer of plan; `found` is False if nothing fits."""
 
     def __init__(self, data):
         self.found = data is not None
@@ -377,9 +377,13 @@ class Reader:
         options = dict(self.options)
         for option in re.findall(r"--[\w-]+", without):
             options.pop(option, None)
-        words = words.split()
-        options.update(dict(zip(words[::2], words[1::2])))
-        typed = self.plan(options, "--quick")
+        flags = []
+        for option, value in re.findall(r"(--[\w-]+)(?: (?!--)(\S+))?", words):
+            if value:
+                options[option] = value
+            else:
+                flags.append(option)
+        typed = self.plan(options, "--quick", *flags)
         if typed is None or not typed.found:
             return self.false(error.split("\n")[0], "typed, it does not fit")
         if typed.gap == 0 and typed.rate < float(rate) * 0.995:

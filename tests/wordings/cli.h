@@ -240,7 +240,7 @@ inline constexpr const char kMicroBatchOverGpusEach[] =
 inline constexpr const char kWhichAreMoreThanThe[] =
     "which are more than the 2 sequences of a step";
 inline constexpr const char kSmallestChangeThatFits[] =
-    "smallest change that fits: --sequence-ranks 8";
+    "smallest change that fits: --sequence-ranks ";
 inline constexpr const char kSequencesOverGpus[] = "sequences over 2 GPUs";
 inline constexpr const char kIsNotAllowedWith[] =
     "--sequence-ranks: 4 is not allowed with --config";

@@ -34,7 +34,7 @@ inline TcpGroupOptions Patient() {
   return options;
 }
 
-// What the ranks threw, a line each; "" if none threw.
+// The errors that the ranks threw, a line each; "" if none threw.
 inline std::string ErrorsOf(const std::vector<std::string>& errors) {
   std::string lines;
   for (size_t rank = 0; rank < errors.size(); ++rank) {
