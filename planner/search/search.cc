@@ -39,7 +39,34 @@ struct Searcher::Impl {
     return best;
   }
 
-  Answer Best(const Question& question) { return Tuned(question, RunHunt(judge, question).answer); }
+  Answer Best(const Question& question) {
+    return Tuned(question, WithoutMixes(question, RunHunt(judge, question).answer));
+  }
+
+  // Mixes share the budget with all else. Searches the space of none, selective and full recompute
+  // too if the answer is far from proven.
+  Answer WithoutMixes(const Question& question, Answer answer) {
+    constexpr double kFar = 0.1;
+    if (!answer.found || answer.gap < kFar || question.any || in().space.mixes.empty()) {
+      return answer;
+    }
+    SearchInputs inputs = in();
+    inputs.space.mixes.clear();
+    if (inputs.space.recompute.size() > 1) {
+      std::erase(inputs.space.recompute, kProductsRecompute);
+    }
+    Judge plain(std::move(inputs), judge.programs());
+    plain.TakeCompute(judge);
+    const Answer found = RunHunt(plain, question).answer;
+    judge.stats.lowered += plain.stats.lowered;
+    judge.stats.instructions += plain.stats.instructions;
+    if (found.found && Merit(*found.found) > Merit(*answer.found) * (1 + kTieMargin)) {
+      const double limit = (1 + answer.gap) * Merit(*answer.found);
+      answer.found = found.found;
+      answer.gap = std::max(found.gap, limit / Merit(*found.found) - 1);
+    }
+    return answer;
+  }
 
   // Searches the shard groups of the answer as groups that the user set: other groups combine with
   // few buckets and gathers only (SearchSpace::groupings).
@@ -77,7 +104,7 @@ struct Searcher::Impl {
     Question all;
     all.objective = in().objective;
     const Hunted hunted = brute_force ? RunHuntByBruteForce(judge, all) : RunHunt(judge, all);
-    Answer answer = brute_force ? hunted.answer : Tuned(all, hunted.answer);
+    Answer answer = brute_force ? hunted.answer : Tuned(all, WithoutMixes(all, hunted.answer));
     const JudgeStats after = judge.stats;
     result.stats = {after.candidates - before.candidates,
                     after.cut_by_memory - before.cut_by_memory,

@@ -123,7 +123,7 @@ TEST_CASE("plan: gathers run ahead where two layers are more than 1e9 parameters
   const TempDir folder;
   const RunResult run = RunZeroplan(
       "plan --quick --format json --params 70B --gpus 64 --seq-len 4096 --network ib-400 "
-      "--global-batch 1024 --hw " +
+      "--global-batch 1024 --checkpointing all --hw " +
       WriteSlightOverlap(folder));
   REQUIRE(run.exit_code == 0);
   const OrderedJson json = OrderedJson::parse(run.out);
@@ -220,7 +220,8 @@ TEST_CASE("plan: a path that looks like a field's mark is written as it came") {
 
 TEST_CASE("plan: selective recompute wins where less than whole layers has to go") {
   const std::string command =
-      "plan --quick --model gpt2-medium --global-batch 64 --offload-optimizer none --gpu-memory ";
+      "plan --quick --model gpt2-medium --global-batch 64 --offload-optimizer none "
+      "--checkpointing all --gpu-memory ";
   const RunResult tight = RunZeroplan(command + "12500MB"), roomy = RunZeroplan(command + "40GB");
   REQUIRE(tight.exit_code == 0);
   REQUIRE(roomy.exit_code == 0);
