@@ -70,20 +70,14 @@ int Main(int argc, char** argv) {
   const bool print_rows = argc > 1 && std::string_view(argv[1]) == "--rows";
   std::vector<PublishedRun> runs = ReadScaleRuns(ZEROPLAN_SOURCE_DIR);
   for (PublishedRun& run : ReadFsdpRuns(ZEROPLAN_SOURCE_DIR)) runs.push_back(std::move(run));
-  std::map<std::string, const PublishedRun*> smallest;
-  for (PublishedRun& run : runs) {
-    const auto tokens = static_cast<double>(run.micro_batch * run.grad_accum * run.seq);
-    run.predicted = tokens / StepSeconds(run);
-    const PublishedRun*& found = smallest[run.work];
-    if (found == nullptr || run.gpus < found->gpus) found = &run;
-  }
+  const std::map<std::string, const PublishedRun*> smallest = PredictRuns(runs);
   std::map<std::string, Errors> by_framework, by_nodes, by_held;
   if (print_rows) {
     fmt::print("{:<42} {:>5} {:>10} {:>10} {:>7} {:>9}\n", "run", "GPUs", "measured", "predicted",
                "ratio", "by nodes");
   }
   for (const PublishedRun& run : runs) {
-    const PublishedRun& base = *smallest[run.work];
+    const PublishedRun& base = *smallest.at(run.work);
     const double grown = run.ratio() / base.ratio();
     if (print_rows) {
       fmt::print("{:<42} {:>5} {:>10.0f} {:>10.0f} {:>7.2f} {:>9.3f}{}\n", run.id, run.gpus,

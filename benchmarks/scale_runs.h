@@ -199,4 +199,16 @@ inline double StepSeconds(const PublishedRun& run, const FittedProgram& fitted =
   return timer.Time(run.grad_accum)->step_seconds;
 }
 
+// Fills `predicted` of each run. Returns the smallest run of each work; it points into `runs`.
+inline std::map<std::string, const PublishedRun*> PredictRuns(std::vector<PublishedRun>& runs) {
+  std::map<std::string, const PublishedRun*> smallest;
+  for (PublishedRun& run : runs) {
+    const auto tokens = static_cast<double>(run.micro_batch * run.grad_accum * run.seq);
+    run.predicted = tokens / StepSeconds(run);
+    const PublishedRun*& found = smallest[run.work];
+    if (found == nullptr || run.gpus < found->gpus) found = &run;
+  }
+  return smallest;
+}
+
 }  // namespace zeroplan

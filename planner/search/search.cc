@@ -40,7 +40,24 @@ struct Searcher::Impl {
   }
 
   Answer Best(const Question& question) {
-    return Tuned(question, WithoutMixes(question, RunHunt(judge, question).answer));
+    return Refined(question, RunHunt(judge, question).answer);
+  }
+  Answer Refined(const Question& question, Answer answer) {
+    return Tuned(question, WithoutMixes(question, std::move(answer)));
+  }
+
+  // The answer in a part of the space if that is better than `answer` by more than a tie; else
+  // none.
+  std::optional<Answer> Better(SearchInputs part, const Question& question, const Answer& answer) {
+    Judge narrow(std::move(part), judge.programs());
+    narrow.TakeCompute(judge);
+    const Answer found = RunHunt(narrow, question).answer;
+    judge.stats.lowered += narrow.stats.lowered;
+    judge.stats.instructions += narrow.stats.instructions;
+    if (!found.found || Merit(*found.found) <= Merit(*answer.found) * (1 + kTieMargin)) {
+      return std::nullopt;
+    }
+    return found;
   }
 
   // Mixes share the budget with all else. Searches the space of none, selective and full recompute
@@ -55,15 +72,10 @@ struct Searcher::Impl {
     if (inputs.space.recompute.size() > 1) {
       std::erase(inputs.space.recompute, kProductsRecompute);
     }
-    Judge plain(std::move(inputs), judge.programs());
-    plain.TakeCompute(judge);
-    const Answer found = RunHunt(plain, question).answer;
-    judge.stats.lowered += plain.stats.lowered;
-    judge.stats.instructions += plain.stats.instructions;
-    if (found.found && Merit(*found.found) > Merit(*answer.found) * (1 + kTieMargin)) {
+    if (const std::optional<Answer> found = Better(std::move(inputs), question, answer)) {
       const double limit = (1 + answer.gap) * Merit(*answer.found);
-      answer.found = found.found;
-      answer.gap = std::max(found.gap, limit / Merit(*found.found) - 1);
+      answer.found = found->found;
+      answer.gap = std::max(found->gap, limit / Merit(*found->found) - 1);
     }
     return answer;
   }
@@ -73,9 +85,7 @@ struct Searcher::Impl {
   Answer Tuned(const Question& question, Answer answer) {
     if (!answer.found || question.objective == Objective::kHeadroom || question.any) return answer;
     const Candidate& now = answer.found->candidate;
-    const SearchSpace& space = in().space;
-    const bool grouped = now.grouping.ranks > 0 && !space.grouping_fixed;
-    if (!grouped) return answer;
+    if (now.grouping.ranks == 0 || in().space.grouping_fixed) return answer;
     SearchInputs inputs = in();
     inputs.clusters = {judge.ClusterOf(now)};
     SearchSpace& tuned = inputs.space;
@@ -83,16 +93,11 @@ struct Searcher::Impl {
     tuned.sequence_ranks = {now.sequence_ranks};
     tuned.groupings = {now.grouping};
     tuned.grouping_fixed = true;
-    Judge of_group(std::move(inputs), judge.programs());
-    of_group.TakeCompute(judge);
     Question among = question;
     among.first = {now};
     among.instruction_budget = kInstructionBudget / 8;
-    const Answer found = RunHunt(of_group, among).answer;
-    judge.stats.lowered += of_group.stats.lowered;
-    judge.stats.instructions += of_group.stats.instructions;
-    if (found.found && Merit(*found.found) > Merit(*answer.found) * (1 + kTieMargin)) {
-      answer.found = found.found;
+    if (const std::optional<Answer> found = Better(std::move(inputs), among, answer)) {
+      answer.found = found->found;
     }
     return answer;
   }
@@ -104,7 +109,7 @@ struct Searcher::Impl {
     Question all;
     all.objective = in().objective;
     const Hunted hunted = brute_force ? RunHuntByBruteForce(judge, all) : RunHunt(judge, all);
-    Answer answer = brute_force ? hunted.answer : Tuned(all, WithoutMixes(all, hunted.answer));
+    Answer answer = brute_force ? hunted.answer : Refined(all, hunted.answer);
     const JudgeStats after = judge.stats;
     result.stats = {after.candidates - before.candidates,
                     after.cut_by_memory - before.cut_by_memory,

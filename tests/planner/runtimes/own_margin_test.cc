@@ -165,16 +165,10 @@ TEST_CASE("activations on a host that nobody measured have no margin, as states 
 // Errors are relative to the smallest run of the same work.
 TEST_CASE("published runs of FSDP across nodes are as far off as kFsdpAcrossNodes says") {
   std::vector<PublishedRun> runs = ReadFsdpRuns(SourcePath(""));
-  std::map<std::string, const PublishedRun*> smallest;
-  for (PublishedRun& run : runs) {
-    const auto tokens = static_cast<double>(run.micro_batch * run.grad_accum * run.seq);
-    run.predicted = tokens / StepSeconds(run);
-    const PublishedRun*& found = smallest[run.work];
-    if (found == nullptr || run.gpus < found->gpus) found = &run;
-  }
+  const std::map<std::string, const PublishedRun*> smallest = PredictRuns(runs);
   std::vector<double> errors;
   for (const PublishedRun& run : runs) {
-    const PublishedRun& base = *smallest[run.work];
+    const PublishedRun& base = *smallest.at(run.work);
     // Tokens a second predicted over measured are seconds measured over predicted.
     if (&run != &base) errors.push_back(run.ratio() / base.ratio() - 1);
   }
