@@ -42,8 +42,8 @@ struct Searcher::Impl {
   Answer Best(const Question& question) {
     return Refined(question, RunHunt(judge, question).answer);
   }
-  Answer Refined(const Question& question, Answer answer) {
-    return Tuned(question, WithoutMixes(question, std::move(answer)));
+  Answer Refined(const Question& question, const Answer& answer) {
+    return Tuned(question, WithoutMixes(question, answer));
   }
 
   // The answer in a part of the space if that is better than `answer` by more than a tie; else
