@@ -166,6 +166,15 @@ void PutRates(const ScheduleConfig& schedule, KeyWriter* params) {
   params->Put("warmup_max_lr", schedule.warmup_max_lr);
 }
 
+// The length of the run, where nobody has said another.
+void PutTotal(const ScheduleConfig& schedule, KeyWriter* params) {
+  if (schedule.total_steps == 0) {
+    params->Put("total_num_steps", "auto");
+  } else {
+    params->Put("total_num_steps", schedule.total_steps);
+  }
+}
+
 const char* PutSchedule(const ScheduleConfig& schedule, KeyWriter* params) {
   const OneCycleConfig& cycle = schedule.one_cycle;
   const RangeTestConfig& test = schedule.range_test;
@@ -177,12 +186,12 @@ const char* PutSchedule(const ScheduleConfig& schedule, KeyWriter* params) {
       PutWarmup(schedule, params);
       return "WarmupLR";
     case ScheduleKind::kWarmupDecay:
-      params->Put("total_num_steps", schedule.total_steps);
+      PutTotal(schedule, params);
       PutRates(schedule, params);
       PutWarmup(schedule, params);
       return "WarmupDecayLR";
     case ScheduleKind::kWarmupCosine:
-      params->Put("total_num_steps", schedule.total_steps);
+      PutTotal(schedule, params);
       params->Put("warmup_min_ratio", schedule.warmup_min_ratio);
       PutWarmup(schedule, params);
       params->Put("cos_min_ratio", schedule.cos_min_ratio);
@@ -409,7 +418,10 @@ void KeepGatherOnSave(const JsonNode& incoming, Json* out) {
 }  // namespace
 
 std::string WriteDeepSpeedConfig(const TrainSetup& setup, int64_t layers) {
-  const std::string cannot = DeepSpeedCannot(CanonicalSetup(setup, layers));
+  TrainSetup filled = CanonicalSetup(setup, layers);
+  int64_t& total = filled.optimizer.schedule.total_steps;
+  total = std::max<int64_t>(1, total);  // whoever runs it fills "auto" in
+  const std::string cannot = DeepSpeedCannot(filled);
   ZEROPLAN_CHECK(cannot.empty(), "{}", cannot);
   return WriteConfig(setup, layers);
 }

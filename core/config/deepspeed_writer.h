@@ -23,7 +23,8 @@ TrainSetup CanonicalSetup(TrainSetup setup, int64_t layers);
 // people write them. A value is left out where it is the default of both DeepSpeed and zeroplan's
 // reader. ReadDeepSpeedConfig of the result with the same world size, sequence length and `layers`
 // returns exactly CanonicalSetup(setup). REQUIRES: a valid setup without kAuto (the caller fills in
-// what zeroplan chose), and DeepSpeedCannot(setup) is empty.
+// what zeroplan chose), and DeepSpeedCannot(setup) is empty but for a schedule without length,
+// which is "auto": whoever runs it fills that in.
 //
 // `layers`: the model's layers, for activation_checkpointing.number_checkpoints. In DeepSpeed the
 // model's own code decides what is recomputed; the config only has the number of segments. Callers

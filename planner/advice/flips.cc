@@ -243,9 +243,13 @@ class BandwidthAnswers {
     for (int octave = -kOctavesBelow; octave <= kOctavesAbove; ++octave) {
       Look(std::exp2(octave) * present_);
     }
-    do {
-      Narrow();
-    } while (LookAgain());
+    Narrow(Budget::kPart);
+    bool changed = true;
+    while (changed) {
+      changed = false;
+      while (LookAgain()) changed = true;
+      if (changed) Narrow(Budget::kPlan);
+    }
     Answers answers = Ranges();
     JoinOverUnproven(answers.ranges, present_, searcher_.inputs().space);
     return answers;
@@ -258,10 +262,22 @@ class BandwidthAnswers {
   };
   using At = std::map<double, Looked>;  // by rate
 
-  void Look(double rate) {
+  void Look(double rate, Budget budget = Budget::kPart) {
     rate = link_.Typed(rate);
     const auto [entry, added] = at_.try_emplace(rate);
-    if (added) entry->second.answer = searcher_.BestAtBandwidth(now_, link_, rate, Budget::kPart);
+    if (added) entry->second = Search(rate, budget);
+  }
+  Looked Search(double rate, Budget budget) {
+    return {searcher_.BestAtBandwidth(now_, link_, rate, budget), budget == Budget::kPlan};
+  }
+
+  // Whether a plan for that rate finds nothing else.
+  static bool Settled(const Looked& looked) {
+    return looked.as_plan || (looked.answer.found && looked.answer.gap == 0);
+  }
+  bool IsOctave(double rate) const {
+    const double octave = std::round(std::log2(rate / present_));
+    return rate == link_.Typed(std::exp2(octave) * present_);
   }
 
   Sharding KindAt(const Looked& looked) const {
@@ -274,12 +290,12 @@ class BandwidthAnswers {
   }
 
   // Between two that differ there may be a third.
-  void Narrow() {
+  void Narrow(Budget budget) {
     for (auto low = at_.begin(); std::next(low) != at_.end();) {
       const double from = low->first, to = std::next(low)->first;
       const double middle = link_.Typed(std::sqrt(from * to));
       if (Differ(low, std::next(low)) && to > kNear * from && from < middle && middle < to) {
-        Look(middle);
+        Look(middle, budget);
       } else {
         ++low;
       }
@@ -287,22 +303,31 @@ class BandwidthAnswers {
   }
 
   // Searches as a plan does where the answer is not proven: at the ends of ranges, and where it is
-  // not known. True if that made another kind of one.
+  // not known. True: that made another kind of one.
   bool LookAgain() {
-    bool changed = false;
     for (auto entry = at_.begin(); entry != at_.end(); ++entry) {
       Looked& looked = entry->second;
-      if (looked.as_plan || (looked.answer.found && looked.answer.gap == 0)) continue;
+      if (Settled(looked)) continue;
       const bool last = std::next(entry) == at_.end();
       const bool end = entry == at_.begin() || last || Differ(entry, std::prev(entry)) ||
                        Differ(entry, std::next(entry));
       if (!end && looked.answer.gap <= kMostGap && looked.answer.found) continue;
       const Sharding before = KindAt(looked);
-      looked = {searcher_.BestAtBandwidth(now_, link_, entry->first, Budget::kPlan),
-                /*as_plan=*/true};
-      changed |= !(KindAt(looked) == before);
+      looked = Search(entry->first, Budget::kPlan);
+      if (KindAt(looked) == before) continue;
+      Drop(entry);
+      return true;
     }
-    return changed;
+    return false;
+  }
+
+  // Forgets what a part of the budget found next to `entry`, which it got wrong.
+  void Drop(At::iterator entry) {
+    const auto wrong = [this](At::const_iterator other) {
+      return !Settled(other->second) && !IsOctave(other->first);
+    };
+    while (entry != at_.begin() && wrong(std::prev(entry))) at_.erase(std::prev(entry));
+    while (std::next(entry) != at_.end() && wrong(std::next(entry))) at_.erase(std::next(entry));
   }
 
   Answers Ranges() const {

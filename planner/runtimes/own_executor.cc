@@ -271,6 +271,17 @@ class Own : public Runtime {
            "one on four H100s 2 % more; no other one was compared.";
   }
 
+  std::vector<std::string> Notes(const ChoiceEstimate& choice,
+                                 const TorchRecipe& /*recipe*/) const override {
+    const TrainSetup& setup = choice.setup;
+    const bool can = setup.optimizer.gradient_clipping == 0 && setup.zero.stage >= 2 &&
+                     setup.precision.dtype != Dtype::kF16;
+    if (!can || setup.zero.optimizer_in_backward) return {};
+    return {
+        "Updates in the backward pass are not searched; \"_zeroplan\": "
+        "{\"optimizer_in_backward\": true} in ⟦config⟧ sets them."};
+  }
+
   const Runtime& WritesFor() const override { return DeepSpeedRuntime(); }
   bool reads_deepspeed_config() const override { return true; }
   // Its config is DeepSpeed's: what that cannot have.

@@ -424,6 +424,12 @@ TEST_CASE("plan --out: what excludes every choice is named, not 'nothing fits'")
   CHECK(run.exit_code == 2);
   CHECK(Has(run.err, wording::kDeepspeedCannotDoWhatIs));
   CHECK(Has(run.err, "set scheduler.params.total_num_steps in " + file));
+  const RunResult shown = RunZeroplan(
+      "plan --quick --format json --model gpt2 --runtime deepspeed"
+      " --gpus 8 --gpu-memory 80GB --config " +
+      file);
+  CAPTURE(shown.err);
+  CHECK(shown.exit_code == 0);
   config["scheduler"]["params"]["total_num_steps"] = 1000;
   std::ofstream(file) << config.dump(2);
   const RunResult set = RunZeroplan(asked);

@@ -286,8 +286,6 @@ TEST_CASE("writer: what DeepSpeed cannot do is said, and not written") {
          s->precision.min_loss_scale = 0.5;
        },
        "min_loss_scale 0.5"},
-      {[](TrainSetup* s) { s->optimizer.schedule.kind = ScheduleKind::kWarmupDecay; },
-       "a schedule without total_num_steps"},
       {[](TrainSetup* s) {
          s->optimizer.schedule.kind = ScheduleKind::kWarmup;
          s->optimizer.schedule.warmup_steps = 0;
@@ -318,6 +316,23 @@ TEST_CASE("writer: what DeepSpeed cannot do is said, and not written") {
   }
   good.zero.reduce_bucket_elements = kAuto;
   CHECK_THROWS_AS(WriteDeepSpeedConfig(good, 0), CheckFailure);
+}
+
+TEST_CASE("writer: a schedule as long as the run is auto, and read back") {
+  TrainSetup setup;
+  setup.batch = {1, 2, 16, 1024};
+  setup.zero.reduce_bucket_elements = setup.zero.prefetch_bucket_elements = 1000;
+  setup.zero.max_live_parameters = 1000;
+  for (const ScheduleKind kind : {ScheduleKind::kWarmupDecay, ScheduleKind::kWarmupCosine}) {
+    setup.optimizer.schedule.kind = kind;
+    setup.optimizer.schedule.warmup_steps = 100;
+    CHECK(DeepSpeedCannot(setup) == "a schedule without total_num_steps");
+    const std::string text = WriteDeepSpeedConfig(setup, 4);
+    CHECK(text == WriteConfig(setup, 4));
+    CHECK(nlohmann::json::parse(text)["scheduler"]["params"]["total_num_steps"] == "auto");
+    CHECK(ReadBack(text, setup.batch, 4).optimizer.schedule ==
+          CanonicalSetup(setup, 4).optimizer.schedule);
+  }
 }
 
 TEST_CASE("writer: quantized collectives are read back, and said to change in DeepSpeed") {
