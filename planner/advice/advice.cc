@@ -49,12 +49,20 @@ class Lines {
 // faster by a margin (Runtime::Merit): then a choice that was judged may be faster.
 std::string WhyChosen(const ChoiceSearch& searcher, const Found& now, bool proven) {
   const Objective objective = searcher.inputs().objective;
-  const char* of = proven ? "of all that fits" : "found of what fits";
+  const std::vector<JudgedChoice> all = searcher.Judged();
+  const bool brim = std::any_of(all.begin(), all.end(), [&](const JudgedChoice& judged) {
+    return judged.fits && judged.room != MemoryRoom::kAmple &&
+           judged.found.tokens_per_second > now.tokens_per_second;
+  });
+  const char* of = brim     ? "of what keeps the margin of error of memory free"
+                   : proven ? "of all that fits"
+                            : "found of what fits";
   if (objective == Objective::kHeadroom) return fmt::format("what leaves most GPU memory {}", of);
   if (objective == Objective::kFewestGpus) return fmt::format("the fewest GPUs {}", of);
   Found fastest = now;
-  for (const JudgedChoice& judged : searcher.Judged()) {
-    if (judged.fits && judged.found.candidate.gpus == now.candidate.gpus &&
+  for (const JudgedChoice& judged : all) {
+    if (judged.fits && judged.room == MemoryRoom::kAmple &&
+        judged.found.candidate.gpus == now.candidate.gpus &&
         judged.found.tokens_per_second > fastest.tokens_per_second) {
       fastest = judged.found;
     }
@@ -379,6 +387,25 @@ std::string_view AdviceKindName(AdviceKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
+std::string BrimText(const ChoiceSearch& searcher, const ChoiceEstimate& best) {
+  if (best.room != MemoryRoom::kAmple) return "";
+  std::optional<Found> fastest;
+  double rate = *best.time.tokens_per_second * (1 + kTieMargin);
+  for (const JudgedChoice& judged : searcher.Judged()) {
+    if (!judged.fits || judged.room == MemoryRoom::kAmple ||
+        judged.found.tokens_per_second <= rate ||
+        judged.found.candidate.gpus != best.setup.batch.world_size) {
+      continue;
+    }
+    rate = judged.found.tokens_per_second;
+    fastest = judged.found;
+  }
+  if (!fastest) return "";
+  return fmt::format("To the brim: {}, {}, {} % faster, may run out of memory.",
+                     KindText(searcher.inputs(), fastest->candidate), RateText(rate),
+                     FormatPercent(rate / *best.time.tokens_per_second - 1));
+}
+
 std::string RateText(double tokens_per_second) {
   return fmt::format("{} tokens/s", FormatRate(tokens_per_second));
 }
@@ -438,6 +465,9 @@ Advice Advise(ChoiceSearch& searcher, const SearchResult& result, const Hardware
                           FormatPercent(result.gap), LooksLonger(searcher.inputs())));
   }
   AddOthers(searcher, result, quick, lines);
+  if (std::string text = BrimText(searcher, best.estimate); !text.empty()) {
+    lines.Add(AdviceKind::kMargin, std::move(text));
+  }
   if (std::string text = GroupMemoryText(best.estimate, inputs); !text.empty()) {
     lines.Add(AdviceKind::kGroups, std::move(text));
   }

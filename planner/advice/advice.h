@@ -80,6 +80,10 @@ Advice Advise(ChoiceSearch& searcher, const SearchResult& result, const Hardware
               const std::function<void(const AdviceLine&)>& emit = nullptr, bool quick = false,
               const std::optional<KnownBatches>& batches = std::nullopt);
 
+// The fastest choice that was judged and leaves less memory free than its program's margin of
+// error, if it is faster than the answer, which does not; else "".
+std::string BrimText(const ChoiceSearch& searcher, const ChoiceEstimate& best);
+
 // "stage 2 (micro-batch 4 x 8 micro-steps)".
 std::string KindText(const SearchInputs& inputs, const Candidate& candidate);
 // The claim of a range. `end`: the one nearer to the present value.

@@ -51,12 +51,13 @@ double RoomFactor(MemoryRoom room) {
   switch (room) {
     case MemoryRoom::kAmple:
       return 1;
+    // Each behind all that has more room.
     case MemoryRoom::kTight:
-      return 1 - kTightMargin;
+      return 1e-3;
     case MemoryRoom::kEmptiesCache:
-      return 1 - kCacheMargin;
+      return 1e-6;
     case MemoryRoom::kAtRisk:
-      return 1e-3;  // behind all that is not
+      return 1e-9;
     case MemoryRoom::kNone:
       return 0;
   }

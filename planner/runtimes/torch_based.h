@@ -80,12 +80,11 @@ class TorchBased : public Runtime {
   std::unique_ptr<ChoiceJudge> Judge(const JudgeInputs& inputs) const override;
   std::unique_ptr<ChoiceSearch> Search(SearchInputs inputs) const override;
   std::string TimeLacks(const HardwareProfile& hardware, const ClusterShape& shape) const override;
-  // To be preferred, a choice with offload must be faster by kOffloadMargin; a choice
-  // whose reserved memory fits only without its margin, by kTightMargin; a choice that empties its
-  // cache, by kCacheMargin and by kSegmentSeconds for each segment that it frees and allocates
-  // again in a step (the driver waits for the GPU to free one). Each may be slower than predicted.
-  // A choice at risk is used only if nothing else fits. All these margins are cautions, not
-  // measurements.
+  // To be preferred, a choice with offload must be faster by kOffloadMargin, which is a caution,
+  // not a measurement. A choice that keeps the stated error of memory free goes before one that
+  // does not (tight), and that before one that empties its cache while it runs; a choice at risk
+  // comes last. Each segment that a choice frees and allocates again in a step counts
+  // kSegmentSeconds (the driver waits for the GPU to free one).
   double Merit(const ChoiceEstimate& choice) const override;
   std::array<int, 5> Complexity(const TrainSetup& setup) const override;
   std::vector<MarginOfError> Margins() const override;
@@ -172,7 +171,6 @@ class TorchBased : public Runtime {
 // Why plans with FP8 are not written for transformers' Trainer.
 inline constexpr std::string_view kNoFp8Argument =
     "products in FP8, for which TrainingArguments have no argument (accelerate has keys)";
-inline constexpr double kOffloadMargin = 0.02, kTightMargin = 0.03, kCacheMargin = 0.05,
-                        kSegmentSeconds = 2e-3;
+inline constexpr double kOffloadMargin = 0.02, kSegmentSeconds = 2e-3;
 
 }  // namespace zeroplan

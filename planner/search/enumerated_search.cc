@@ -410,7 +410,8 @@ SearchResult EnumeratedSearch::Run(bool sweep) {
     found.Run(setups, sweep ? Sweep::Aim::kEverything : Sweep::Aim::kStages);
     for (const Sweep::Judged& judged : found.judged()) {
       estimates_.insert_or_assign(CandidateOf(judged.choice.setup), judged.choice);
-      judged_.push_back({FoundOf(judged.choice, judged.merit), judged.choice.fits});
+      judged_.push_back(
+          {FoundOf(judged.choice, judged.merit), judged.choice.fits, judged.choice.room});
     }
     result.stages = found.Stages();
     for (const auto& [sum, of] : {std::pair(&result.stats.candidates, found.stats.candidates),

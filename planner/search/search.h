@@ -144,6 +144,7 @@ Found FoundOf(const StageBest& stage, const Runtime& runtime);
 struct JudgedChoice {
   Found found;
   bool fits = false;
+  MemoryRoom room = MemoryRoom::kAmple;
 };
 
 struct Answer {
