@@ -1,7 +1,9 @@
 // zeroplan estimate: every ZeRO stage and offload choice, its memory, its traffic and its time.
 #include "planner/estimate/estimate.h"
 
+#include <algorithm>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "cli/common/command_files.h"
@@ -45,6 +47,7 @@ struct EstimateOptions {
   Request common;
   Given<Format> format;
   std::string output, trace, report;
+  bool explain = false;
 };
 
 // The predicted trace of the one choice that was asked for.
@@ -72,6 +75,48 @@ void NoteConfigLoss(const Request& request, const Estimate& estimate, Assumption
   }
 }
 
+// Adds the choices without offload again, with full recompute, unless the request sets recompute.
+void AddFullRecompute(const Request& request, const EstimateInputs& inputs, Estimate& estimate) {
+  if (request.settings.checkpointing || request.config.given()) return;
+  EstimateInputs full = inputs;
+  std::erase_if(full.setups, [](const TrainSetup& setup) {
+    return setup.zero.offload_optimizer.device != OffloadDevice::kNone ||
+           setup.zero.offload_param.device != OffloadDevice::kNone ||
+           setup.recompute.kind != RecomputeKind::kNone;
+  });
+  for (TrainSetup& setup : full.setups) setup.recompute = FullRecompute();
+  if (full.setups.empty()) return;
+  for (ChoiceEstimate& choice : EstimateChoices(full).choices) {
+    estimate.choices.push_back(std::move(choice));
+  }
+}
+
+bool NamesDisk(const Request& request) {
+  const auto on_disk = [](const Given<std::vector<OffloadDevice>>& asked) {
+    return asked && std::count(asked->begin(), asked->end(), OffloadDevice::kNvme) > 0;
+  };
+  return request.cluster.nvme_capacity || request.hardware.nvme_drives || request.config.given() ||
+         on_disk(request.settings.offload_optimizer) || on_disk(request.settings.offload_param);
+}
+
+std::string ScreenOf(const EstimateOptions& options, const ResolvedEstimate& request,
+                     Estimate& estimate, const Assumptions& assumptions, const TableStyle& style) {
+  const Request& common = options.common;
+  AddFullRecompute(common, request.inputs(), estimate);
+  ScreenNotes notes;
+  notes.taken = Taken(assumptions);
+  const auto fits = std::find_if(estimate.choices.begin(), estimate.choices.end(),
+                                 [](const ChoiceEstimate& choice) { return choice.fits; });
+  if (fits != estimate.choices.end()) {
+    notes.doubts = Doubts(common, request.hardware(), estimate.recipe, *fits, estimate.cluster);
+  }
+  const size_t name = std::string_view("zeroplan ").size();
+  if (std::string command = OwnCommand({"--report"}, {}); command.substr(name, 8) == "estimate") {
+    notes.next = command.replace(name, 8, "plan");
+  }
+  return EstimateScreen(estimate, style, NamesDisk(common), notes);
+}
+
 void RunEstimate(const EstimateOptions& options) {
   const Format format = options.format.value_or(Format::kText);
   if (!options.trace.empty() && !options.common.runtime.of().has_programs()) {
@@ -84,8 +129,9 @@ void RunEstimate(const EstimateOptions& options) {
   const EstimateInputs& inputs = request.inputs();
   if (!options.trace.empty()) WriteTrace(inputs, options.trace);
   const LongWork work(fmt::format("Lowering {} choices", inputs.setups.size()), /*at_once=*/true);
-  const Estimate estimate = EstimateChoices(inputs);
-  NoteConfigLoss(common, estimate, assumptions);
+  Estimate estimate = EstimateChoices(inputs);
+  const bool screen = format == Format::kText && options.output.empty() && !options.explain;
+  if (!screen) NoteConfigLoss(common, estimate, assumptions);
   if (!options.report.empty()) {
     WriteOutput(options.report,
                 RenderPage(EstimatePage(estimate, inputs, ReportOrigin(assumptions))));
@@ -100,7 +146,10 @@ void RunEstimate(const EstimateOptions& options) {
   LayOutFor(options.output);
   TableStyle style{PageColumns(), options.output.empty() && StdoutTakesColour(), assumptions.first,
                    assumptions.assumed, assumptions.notes};
-  WriteReport(options.output, ReportTable(estimate, style), /*coloured=*/true);
+  WriteReport(options.output,
+              screen ? ScreenOf(options, request, estimate, assumptions, style)
+                     : ReportTable(estimate, style),
+              /*coloured=*/true);
 }
 
 }  // namespace
@@ -130,6 +179,10 @@ void RegisterEstimate(Command& app, DataReader read) {
                         "ui.perfetto.dev); with one choice only",
                 .path = PathRole::Writes(kTrace)},
                options->trace);
+  command.Flag("Output", "--explain",
+               "Also print traffic, the parts of a step's time, why choices do not fit, the margin "
+               "of error and all that is assumed",
+               options->explain);
   AddReportOption(command, "Output", "memory, time and throughput of every choice",
                   options->report);
   command.Progress("Output");

@@ -2,6 +2,10 @@
 #include "planner/why/why.h"
 
 #include <memory>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "cli/common/command_files.h"
 #include "cli/common/commands.h"
@@ -27,6 +31,7 @@ const OutputKind kRuns = {"a file of runs, each a line of JSON",
 
 struct WhyOptions : WhyRequest {
   Given<OutputFormat> format;
+  bool explain = false;
 };
 
 void RunWhy(const WhyOptions& options) {
@@ -35,8 +40,23 @@ void RunWhy(const WhyOptions& options) {
   const WhyAnswer answer = FindWhy(options);
   if (options.format == OutputFormat::kJson) {
     WriteOutput("", WhyJson(answer));
-  } else {
+  } else if (options.explain) {
     WriteReport("", NameFields(WhyText(answer, PageColumns())));
+  } else {
+    std::string next;
+    if (!answer.changes.empty()) {
+      // Options of the change replace those that were given.
+      std::vector<std::string> words;
+      std::istringstream options_of(NameFields(answer.changes.front().options));
+      for (std::string word; options_of >> word;) words.push_back(word);
+      std::vector<std::string_view> replaced = {"--add", "--id"};
+      for (const std::string& word : words) {
+        if (word.starts_with("--")) replaced.emplace_back(word);
+      }
+      next = OwnCommand(replaced, words);
+    }
+    const bool colour = StdoutTakesColour();
+    WriteReport("", NameFields(WhyScreen(answer, next, PageColumns(), colour)), colour);
   }
   if (const std::string why = WhyIncomplete(answer); !why.empty()) ThrowUsage("{}", why);
 }
@@ -59,6 +79,10 @@ void RegisterWhy(Command& app) {
                options->add);
   command.Text({"Output", "--id", "NAME", "Name of that row (default: the log's)"}, options->id);
   AddFormatOption(command, "schema zeroplan.why/1", options->format);
+  command.Flag("Output", "--explain",
+               "Also print what is predicted beside the log, every change, what the log says and "
+               "all that is assumed",
+               options->explain);
   command.Progress("Output");
   command.Run([options] { RunWhy(*options); });
 }

@@ -1,5 +1,8 @@
 #include "cli/common/command.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
@@ -11,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/strings.h"
 #include "core/base/terminal.h"
+#include "planner/report/report_text.h"
 #include "planner/request/parse.h"
 
 namespace zeroplan {
@@ -317,6 +321,11 @@ std::string ExtraWord(const CLI::App& command, const std::string& path) {
   }
   const std::string nearest =
       option || sub_command ? NearestName(name, NamesIn(command, option)) : "";
+  if (const std::string use =
+          sub_command && command.get_parent() == nullptr ? CommandFor(name) : "";
+      !use.empty()) {
+    return fmt::format("{}: is no command of '{}'; {}", name, path, use);
+  }
   // "zeroplan llama3.1-8b"
   if (sub_command && nearest.empty() && command.get_parent() == nullptr) {
     return fmt::format("{}: is no command of '{}'; a command comes first, such as '{} plan {}'",
@@ -404,6 +413,66 @@ std::string FitHelp(std::string_view help, size_t columns) {
   }
   flush();
   return out;
+}
+
+std::string ShortHelp(const CommandDescription& command, const std::string& path,
+                      const std::vector<std::string_view>& most, size_t columns) {
+  constexpr size_t kMost = 12, kLinesOfOption = 2, kExamples = 2;
+  std::string usage = fmt::format("Usage: {} [OPTIONS]", path);
+  std::vector<const OptionDescription*> shown;
+  size_t options = 0;
+  for (const OptionDescription& option : command.options) {
+    if (option.positional()) {
+      usage +=
+          option.required ? " " + option.names.front() : fmt::format(" [{}]", option.names.front());
+      shown.push_back(&option);
+    } else {
+      ++options;
+    }
+  }
+  const size_t positionals = shown.size();
+  if (most.empty()) {
+    for (const OptionDescription& option : command.options) {
+      if (!option.positional() && shown.size() < positionals + kMost) shown.push_back(&option);
+    }
+  }
+  for (const std::string_view name : most) {
+    const auto at =
+        std::find_if(command.options.begin(), command.options.end(), [&](const auto& o) {
+          return std::find(o.names.begin(), o.names.end(), name) != o.names.end();
+        });
+    if (at != command.options.end()) shown.push_back(&*at);
+  }
+  std::string text = fmt::format("{}\n{}\n\n", command.help, usage);
+  const size_t names = HelpNameColumns();
+  for (const OptionDescription* option : shown) {
+    std::string name = "  " + fmt::format("{}", fmt::join(option->names, ","));
+    if (option->takes_value() && !option->positional()) name += " " + option->type;
+    // The first sentence is what it does; the rest stands in the whole help.
+    std::string help = option->help.substr(0, option->help.find(". "));
+    const size_t room = (columns - names) * kLinesOfOption - 8;
+    if (help.size() > room) help = help.substr(0, help.rfind(' ', room)) + " ...";
+    std::string entry = Wrap(std::string(names, ' ') + help, names, columns);
+    if (name.size() < names) {
+      entry.replace(0, name.size(), name);
+    } else {
+      entry.insert(0, name + '\n');
+    }
+    text += entry;
+  }
+  for (const CommandDescription* sub : ShownCommands(command)) {
+    text += fmt::format("{:<{}}{}\n", "  " + sub->name, names, sub->help);
+  }
+  size_t examples = 0;
+  for (const std::string_view line : Split(command.footer, '\n')) {
+    if (!line.starts_with("  zeroplan ") || examples == kExamples) continue;
+    text += examples++ == 0 ? "\nExamples:\n" : "";
+    text += fmt::format("{}\n", line);
+  }
+  const bool more = options > shown.size() - positionals;
+  return text + (more ? fmt::format("\n'{} --help' has all {} options and what they mean.\n", path,
+                                    options)
+                      : fmt::format("\n'{} --help' says more.\n", path));
 }
 
 }  // namespace zeroplan

@@ -136,4 +136,9 @@ void ThrowUnknownCommand(const CLI::App& app);
 // commands under "Examples:" after a backslash, so that they can still be copied into a shell.
 std::string FitHelp(std::string_view help, size_t columns);
 
+// The help of -h, at most forty lines: usage, the options that matter most (`most`, by name; empty:
+// the first), two examples, and how to see the rest. `path`: the command's words, "zeroplan plan".
+std::string ShortHelp(const CommandDescription& command, const std::string& path,
+                      const std::vector<std::string_view>& most, size_t columns);
+
 }  // namespace zeroplan

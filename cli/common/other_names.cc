@@ -115,6 +115,8 @@ constexpr NearOption kNear[] = {
     {"--save-steps", "--save-every", "use --save-every STEPS"},
     {"--checkpoint-dir", "--save", "use --save DIR"},
     {"--json", "--format", "use --format json"},
+    {"--optimizer", "--optimizer-states",
+     "zeroplan's optimizer is AdamW; --optimizer-states has its lighter forms"},
     {"--lora", "--method", "use --method lora"},
     {"--peft", "--method", "use --method lora"},
     {"--use-peft", "--method", "use --method lora"},
@@ -125,7 +127,25 @@ constexpr NearOption kNear[] = {
 struct Absent {
   std::string_view begin, why;
 };
+constexpr std::string_view kNoDora =
+    "zeroplan has LoRA, rank-stabilised too (--rslora), and QLoRA; use --method lora";
+constexpr std::string_view kWandb =
+    "use --tensorboard DIR with 'train', then 'wandb sync DIR' sends it to Weights & Biases";
+constexpr std::string_view kEachStep =
+    "each step has a line, and a row of --metrics FILE; leave it out";
 constexpr Absent kAbsent[] = {
+    {"--wandb", kWandb},
+    {"--report-to", kWandb},
+    {"--logging-steps", kEachStep},
+    {"--log-every", kEachStep},
+    {"--log-freq", kEachStep},
+    {"--dora", kNoDora},
+    {"--use-dora", kNoDora},
+    {"--muon", "zeroplan's optimizer is AdamW; --optimizer-states has its lighter forms"},
+    {"--gguf",
+     "zeroplan writes Hugging Face folders (--save DIR), which llama.cpp's "
+     "convert_hf_to_gguf.py turns into GGUF"},
+    {"--dpo", "zeroplan trains on answers (supervised), not on preferences"},
     {"--load-in-", "of quantized weights there is NF4 below adapters; use --method qlora"},
     {"--quant", "of quantized weights there is NF4 below adapters; use --method qlora"},
     {"--bnb-", "of quantized weights there is NF4 below adapters; use --method qlora"},
@@ -174,6 +194,46 @@ std::vector<std::string> WithOwnNames(std::vector<std::string> words,
     if (own != given && HasOption(*command, own)) word.replace(0, length, own);
   }
   return words;
+}
+
+std::string CommandFor(std::string_view word) {
+  struct SameCommand {
+    std::string_view other, use;
+  };
+  constexpr std::string_view kTrain = "use 'zeroplan train MODEL --data FILE --save DIR'";
+  constexpr std::string_view kGenerate = "use 'zeroplan generate DIR --prompt TEXT'";
+  constexpr std::string_view kSupervised =
+      "zeroplan trains on answers (supervised), not on preferences";
+  constexpr SameCommand kCommands[] = {
+      {"finetune", kTrain},
+      {"fine-tune", kTrain},
+      {"tune", kTrain},
+      {"sft", kTrain},
+      {"lora", "use 'zeroplan train DIR --method lora --data FILE --save DIR'"},
+      {"qlora", "use 'zeroplan train DIR --method qlora --data FILE --save DIR'"},
+      {"pretrain", kTrain},
+      {"run", kTrain},
+      {"chat", kGenerate},
+      {"infer", kGenerate},
+      {"inference", kGenerate},
+      {"serve", kGenerate},
+      {"eval", "use 'zeroplan train ... --validation-data FILE', which says the loss at the end"},
+      {"evaluate",
+       "use 'zeroplan train ... --validation-data FILE', which says the loss at the end"},
+      {"dpo", kSupervised},
+      {"kto", kSupervised},
+      {"orpo", kSupervised},
+      {"grpo", kSupervised},
+      {"ppo", kSupervised},
+      {"memory", "use 'zeroplan estimate MODEL'"},
+      {"fit", "use 'zeroplan plan MODEL'"},
+      {"export", "use 'zeroplan merge DIR'"},
+      {"tokenize", "use 'zeroplan data tokenize'"},
+  };
+  for (const SameCommand& same : kCommands) {
+    if (same.other == word) return std::string(same.use);
+  }
+  return "";
 }
 
 std::string HintFor(std::string_view name, const std::vector<std::string>& options) {

@@ -19,4 +19,8 @@ std::vector<std::string> WithOwnNames(std::vector<std::string> words,
 // `options`: the long names that the command has.
 std::string HintFor(std::string_view name, const std::vector<std::string>& options);
 
+// Advice for a word that people take for a command ("finetune"): "use 'zeroplan train ...'"; "" if
+// none is known.
+std::string CommandFor(std::string_view word);
+
 }  // namespace zeroplan

@@ -96,6 +96,19 @@ std::string AssumedText(const Assumptions& assumptions) {
   return text;
 }
 
+std::vector<std::string> Taken(const Assumptions& assumptions) {
+  std::vector<std::string> taken;
+  for (const std::string& note : assumptions.notes) {
+    const auto begins = [&](std::string_view with) { return note.starts_with(with); };
+    if (!begins("Model: ") && !begins("Hardware: ") && !begins("Packing: ")) continue;
+    taken.push_back(note);
+    // The heading has the full name of the card.
+    const size_t open = note.find(" (1 x "), close = note.find(')', open);
+    if (open != std::string::npos) taken.back().erase(open, close + 1 - open);
+  }
+  return taken;
+}
+
 bool StdoutTakesColour() {
   const char* no_colour = std::getenv("NO_COLOR");
   const char* terminal = std::getenv("TERM");
@@ -184,6 +197,23 @@ std::vector<std::string> OwnArguments() {
   std::vector<std::string> arguments;
   for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
   return arguments;
+}
+
+std::string OwnCommand(const std::vector<std::string_view>& without,
+                       const std::vector<std::string>& more) {
+  const std::vector<std::string> words = OwnArguments();
+  if (words.empty()) return "";
+  std::vector<std::string> kept = {"zeroplan"};
+  for (size_t i = 1; i < words.size(); ++i) {
+    const std::string_view name = std::string_view(words[i]).substr(0, words[i].find('='));
+    if (std::find(without.begin(), without.end(), name) == without.end()) {
+      kept.push_back(words[i]);
+    } else if (name.size() == words[i].size()) {
+      ++i;  // its value
+    }
+  }
+  kept.insert(kept.end(), more.begin(), more.end());
+  return ShellCommand(kept);
 }
 
 void AddPredictedStep(const Program& program, const CostModel& costs, ChromeTrace& trace) {

@@ -47,6 +47,8 @@ std::string Paragraph(const std::string& text, size_t indent);
 
 // An answer's assumptions and notes, a paragraph each.
 std::string AssumedText(const Assumptions& assumptions);
+// Returns the notes about the reading of model and machine names, and about packing.
+std::vector<std::string> Taken(const Assumptions& assumptions);
 
 // Whether stdout is a terminal that shows colours and NO_COLOR (no-color.org) is not set.
 bool StdoutTakesColour();
@@ -86,6 +88,10 @@ PageOrigin ReportOrigin(const Assumptions& assumptions);
 
 // This process's own arguments, the program's name first. Empty if /proc does not provide them.
 std::vector<std::string> OwnArguments();
+// This process's command line as one types it, without the options `without` ("--hw") and their
+// values, and with the words `more`. "" if /proc does not provide it.
+std::string OwnCommand(const std::vector<std::string_view>& without,
+                       const std::vector<std::string>& more);
 
 // Adds one optimizer step: first micro-step, at most two middle ones, the last one, the update. It
 // is a process of its own, "predicted", aligned with the last whole step in `trace`.

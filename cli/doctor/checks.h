@@ -59,8 +59,9 @@ std::vector<FindingGroup> AllFindings(const MachineFacts& facts);
 // "Training on GPUs is possible here (2 GPUs)."
 std::string ReadinessText(const Readiness& ready);
 // The lines of each group of findings, below its title.
-std::string FindingsText(const std::vector<FindingGroup>& groups);
-std::string DoctorText(const MachineFacts& facts);
+// `all`: findings that are ok too; else these are counted.
+std::string FindingsText(const std::vector<FindingGroup>& groups, bool all);
+std::string DoctorText(const MachineFacts& facts, bool all);
 // Schema zeroplan.doctor/1 (docs/metrics.md).
 std::string DoctorJson(const MachineFacts& facts);
 

@@ -53,6 +53,7 @@ struct DoctorCommand {
   std::string hosts, hostfile, ssh, remote_path;
   Given<std::vector<int>> ports;
   Given<int> wait;
+  bool explain = false;
 
   bool asks_hosts() const { return !hosts.empty() || !hostfile.empty(); }
 };
@@ -127,7 +128,7 @@ void RunDoctorOnHosts(const DoctorCommand& command) {
   if (command.format == OutputFormat::kJson) {
     WriteOutput("", HostsJson(facts));
   } else {
-    WriteReport("", HostsText(facts));
+    WriteReport("", HostsText(facts, command.explain));
   }
   const std::string impossible = ImpossibleOverHosts(facts);
   if (!impossible.empty()) throw Error(ExitCode::kRuntime, impossible);
@@ -152,7 +153,7 @@ void RunDoctor(const DoctorCommand& command) {
   if (json) {
     WriteOutput("", DoctorJson(facts));
   } else {
-    WriteReport("", DoctorText(facts));
+    WriteReport("", DoctorText(facts, command.explain));
   }
   const std::string impossible = Impossible(command, facts);
   if (!impossible.empty()) throw Error(ExitCode::kRuntime, impossible);
@@ -203,6 +204,7 @@ void RegisterDoctor(Command& app) {
                 options->wait, WholeIn<int>(1, 86'400));
   AddFormatOption(command, "schema zeroplan.doctor/1; with --hosts zeroplan.doctor-hosts/1",
                   options->format);
+  command.Flag("Output", "--explain", "Also print what is in order", options->explain);
   command.Progress("Output");
   command.Footer(kFooter);
   command.Run([options] { RunDoctor(*options); });
@@ -353,12 +355,18 @@ std::string ReadinessText(const Readiness& ready) {
   return fmt::format("Training is not possible here: {}. Planning is.", ready.why_not_cpu);
 }
 
-std::string FindingsText(const std::vector<FindingGroup>& groups) {
+std::string FindingsText(const std::vector<FindingGroup>& groups, bool all) {
   constexpr size_t kIndent = 12;
   std::string text;
+  size_t fine = 0;
   for (const FindingGroup& group : groups) {
-    text += fmt::format("\n{}\n", group.title);
+    if (all) text += fmt::format("\n{}\n", group.title);
     for (const Finding& finding : group.findings) {
+      const bool unknown = finding.state == CheckState::kUnknown && finding.cost.empty();
+      if (!all && (finding.state == CheckState::kOk || unknown)) {
+        ++fine;
+        continue;
+      }
       const char* state =
           finding.state == CheckState::kUnknown ? "not known" : CheckStateName(finding.state);
       std::string name = finding.check;
@@ -369,11 +377,20 @@ std::string FindingsText(const std::vector<FindingGroup>& groups) {
       if (!finding.fix.empty()) text += Paragraph(more + "fix: " + finding.fix, kIndent + 5);
     }
   }
+  if (fine > 0) {
+    text += fmt::format("{} check{} found nothing wrong; --explain lists them.\n", fine,
+                        fine == 1 ? "" : "s");
+  }
   return text;
 }
 
-std::string DoctorText(const MachineFacts& facts) {
-  return Paragraph(ReadinessText(ReadinessOf(facts)), 2) + FindingsText(AllFindings(facts));
+std::string DoctorText(const MachineFacts& facts, bool all) {
+  const Readiness ready = ReadinessOf(facts);
+  std::string text = Paragraph(ReadinessText(ready), 2) + FindingsText(AllFindings(facts), all);
+  if (all) return text;
+  // A machine with GPUs and no profile of its own is measured first.
+  const bool measures = ready.gpus > 0 && facts.profile.state != ProfileFacts::State::kUsed;
+  return text + (measures ? "Next: zeroplan hw measure\n" : "Next: zeroplan plan MODEL\n");
 }
 
 std::string DoctorJson(const MachineFacts& facts) {

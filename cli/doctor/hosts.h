@@ -110,7 +110,7 @@ std::vector<AdvisedVariable> AdvisedVariables(const HostsFacts& facts);
 std::vector<Finding> HostsFindings(const HostsFacts& facts);
 // Findings about interfaces and RDMA devices. REQUIRES: a host answers.
 std::vector<Finding> NetworkFindings(const HostsFacts& facts);
-std::string HostsText(const HostsFacts& facts);
+std::string HostsText(const HostsFacts& facts, bool all);
 // Schema zeroplan.doctor-hosts/1 (docs/metrics.md).
 std::string HostsJson(const HostsFacts& facts);
 

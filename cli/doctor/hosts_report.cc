@@ -238,9 +238,9 @@ OrderedJson LinkJson(const HostsFacts& facts, const HostLink& link) {
 
 }  // namespace
 
-std::string HostsText(const HostsFacts& facts) {
+std::string HostsText(const HostsFacts& facts, bool all) {
   return Paragraph(SummaryText(facts), 2) + HostTable(facts) + PairTable(facts) +
-         FindingsText({{"Checks", HostsFindings(facts)}}) + VariablesText(facts);
+         FindingsText({{"Checks", HostsFindings(facts)}}, all) + VariablesText(facts);
 }
 
 std::string HostsJson(const HostsFacts& facts) {

@@ -105,6 +105,42 @@ std::string Painted(const AdviceLine& line, const Paints& paints) {
                      text.substr(end + 1));
 }
 
+// Whether the answer is printed on one screen.
+bool IsBrief(const PlanOptions& options) { return !options.explain && !options.as_json(); }
+
+// The command that goes on from the answer: it trains the plan, or writes what would.
+std::string NextCommand(const PlanOptions& options, const Runtime& runtime, bool trained) {
+  if (!options.deepspeed_file.empty()) return "";  // --out prints the command that starts it
+  if (!runtime.facts().trains_here || !trained) {
+    return runtime.reads_deepspeed_config() ? OwnCommand({}, {"--out", "ds_config.json"}) : "";
+  }
+  if (options.plan_file.empty()) return OwnCommand({}, {"--plan-out", "plan.json"});
+  std::vector<std::string> words = {"zeroplan", "train", "--plan", options.plan_file, "--data"};
+  const std::vector<std::string>& data = options.common.goal.data.paths;
+  words.insert(words.end(), data.begin(), data.end());
+  if (data.empty()) words.emplace_back("DATA");
+  words.insert(words.end(), {"--save", "out"});
+  return ShellCommand(words);
+}
+
+// The origin of a derived model's shape.
+std::string ShapeText(const ModelFields& model) {
+  if (!model.params || !model.family.empty()) return "";
+  return " (GPT-2's shape; --family llama --seq-len 4096 for a Llama's)";
+}
+
+// The facts about the run's data, and "Training on 100M tokens: 191 steps, 0.3 h on 8 GPUs, ...".
+std::vector<std::string> RunParagraphs(const PlanAnswer& answer) {
+  const RunGoal& goal = answer.report.goal;
+  const Plan& plan = answer.plan;
+  std::vector<std::string> paragraphs;
+  if (goal.data) paragraphs = DataParagraphs(goal, plan.setup.batch, plan.model);
+  if (!goal.tokens) return paragraphs;
+  const std::string text = RunCostText(goal, plan.setup.batch, *plan.choice.time.total_seconds);
+  paragraphs.push_back(text.substr(0, text.find("; steps alone")) + ".");
+  return paragraphs;
+}
+
 // What the run takes that was asked about, and what its data is.
 std::string RunText(const PlanAnswer& answer) {
   const RunGoal& goal = answer.report.goal;
@@ -121,13 +157,15 @@ std::string RunText(const PlanAnswer& answer) {
 
 // Searches and prints the answer, then what would change it, each as soon as it is known.
 PlanAnswer Answer(const PlanOptions& options, ResolvedPlan& request, ChoiceSearch& searcher,
-                  LongWork& progress, const std::string& largest, const std::string& first) {
-  const bool as_text = !options.as_json();
+                  LongWork& progress, const std::string& largest, const std::string& first,
+                  SearchResult& found) {
+  const bool as_text = !options.as_json() && !IsBrief(options);
   AnswerListener listener;
   const bool colour = StdoutTakesColour();
   const Paints paints(colour);
   listener.chosen = [&](const Plan& plan, const SearchResult& result,
                         const std::vector<AdviceLine>& before, bool again) {
+    found = result;
     std::string lines;
     for (const AdviceLine& line : before) lines += Painted(line, paints);
     std::string head =
@@ -159,11 +197,12 @@ std::string Find(PlanRequest& request) {
 
 // What a step program alone can show.
 void RefuseForOthers(const PlanOptions& options, const Runtime& runtime) {
-  if (runtime.has_programs() || (!options.explain && options.trace_file.empty())) return;
+  if (runtime.has_programs() || options.trace_file.empty()) return;
   ThrowUsage(
-      "{}: shows a step of zeroplan's own executor, not of {}; leave it out, or use --plan-out and "
-      "'zeroplan explain'",
-      options.explain ? "--explain" : "--trace", runtime.name());
+      "--trace: shows a step of zeroplan's own executor, not of {}; leave it out, or use "
+      "--plan-out "
+      "and 'zeroplan explain'",
+      runtime.name());
 }
 
 // Of a plan's file: what others named as it came, fields in zeroplan's own words as options.
@@ -265,7 +304,6 @@ std::string OnlyOfOne(const PlanOptions& options) {
   if (!options.plan_file.empty()) return "--plan-out";
   if (!options.trace_file.empty()) return "--trace";
   if (!options.report_file.empty()) return "--report";
-  if (options.explain) return "--explain";
   return OnlyOfOneMethod(options);
 }
 
@@ -296,6 +334,9 @@ bool Compares(PlanOptions& options, Assumptions& assumptions) {
 void FindAndWrite(PlanOptions options) {
   const Runtime& runtime = options.common.runtime.of();
   RefuseForOthers(options, runtime);
+  const bool brief = IsBrief(options);
+  // A screen without advice needs no search for advice.
+  if (brief && options.report_file.empty()) options.quick = true;
   const auto start = std::chrono::steady_clock::now();
   CheckFilesBeside(options, runtime);
   const bool launches = IsLaunchFormat(options.format());
@@ -319,7 +360,9 @@ void FindAndWrite(PlanOptions options) {
     });
   };
   const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(std::move(inputs));
-  PlanAnswer answer = Answer(options, request, *searcher, progress, largest, assumptions.first);
+  SearchResult found;
+  PlanAnswer answer =
+      Answer(options, request, *searcher, progress, largest, assumptions.first, found);
   Plan& plan = answer.plan;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   std::string text;
@@ -332,11 +375,12 @@ void FindAndWrite(PlanOptions options) {
     answer.report.executor = AskExecutor(options);
     text = Paragraph(ExecutorText(plan, answer.report.executor), 2);
   }
+  const std::string beside = text;
   text += '\n' + StatsLine(plan, seconds.count());
   FinishAnswer(request, *searcher, assumptions, answer);
   text += AssumedText(assumptions);
   const SearchCluster& at = searcher->ClusterOf(CandidateOf(plan.setup));
-  if (options.explain || !options.trace_file.empty()) {
+  if (runtime.has_programs() && (options.explain || !options.trace_file.empty())) {
     const Program program = Lower(plan.model, plan.setup, plan.lower);
     if (options.explain)
       text += '\n' + Explain(program, plan.choice, at.cluster, *at.costs, PageColumns());
@@ -351,6 +395,20 @@ void FindAndWrite(PlanOptions options) {
   if (options.as_json()) {
     if (!runtime.facts().trains_here) answer.report.config = ConfigText(SourceOf(options, answer));
     WriteOutput("", WritePlanReport(plan, answer.report));
+  } else if (brief) {
+    ScreenParts parts;
+    parts.first = assumptions.first;
+    parts.shape = ShapeText(options.common.model);
+    parts.brim = BrimText(*searcher, plan.choice);
+    parts.run = RunParagraphs(answer);
+    parts.notes = {Taken(assumptions), Doubts(request, plan, at.cluster, found.gap),
+                   NextCommand(options, runtime, trained)};
+    WriteReport("",
+                (largest.empty() ? "" : Paragraph(largest, 2)) +
+                    PlanScreen(plan, found, request.inputs(), request.hardware(), parts,
+                               PageColumns(), StdoutTakesColour()) +
+                    beside,
+                true);
   } else {
     WriteReport("", text);
   }
@@ -366,7 +424,7 @@ void RunPlan(PlanOptions options) {
   const bool says_runtime = options.common.runtime.runtime.has_value();
   ApplyConfigFor(options);
   if (Assumptions assumptions; Compares(options, assumptions)) {
-    PrintComparison(options, std::move(assumptions), options.as_json());
+    PrintComparison(options, std::move(assumptions));
     return;
   }
   const bool deepspeed = &options.common.runtime.of() == &DeepSpeedRuntime();
@@ -426,7 +484,8 @@ void RegisterPlan(Command& app, DataReader read) {
   AddFormatOption(command, "schema zeroplan.plan/1", options->output_format);
   command.Progress(group);
   command.Flag(group, "--explain",
-               "Also print the step: phases, peaks and what makes them, streams over time",
+               "Also print the reasons, what would change the answer, all that is assumed, and the "
+               "step: phases, peaks and what makes them, streams over time",
                options->explain);
   command.Run([options] { RunPlan(*options); });
 }

@@ -16,8 +16,7 @@ std::string OnlyOfOnePlan(const PlanOptions& options) {
   if (!options.deepspeed_file.empty()) return "--out";
   if (options.config_for) return "--for";
   if (!options.plan_file.empty()) return "--plan-out";
-  if (!options.trace_file.empty()) return "--trace";
-  return options.explain ? "--explain" : "";
+  return options.trace_file.empty() ? "" : "--trace";
 }
 
 }  // namespace
@@ -39,8 +38,14 @@ void PrintMachines(const PlanOptions& options) {
   }
   if (options.as_json()) {
     WriteOutput("", MachinesJson(all, assumptions));
+  } else if (const bool colour = StdoutTakesColour(); !options.explain) {
+    std::string next;
+    if (const MachineRow* best = all.best()) {
+      next = OwnCommand({"--hw", "--gpus", "--objective", "--deadline", "--budget", "--prices"},
+                        {"--hw", best->name(), "--gpus", std::to_string(best->gpus)});
+    }
+    WriteReport("", MachinesScreen(all, next, PageColumns(), colour), colour);
   } else {
-    const bool colour = StdoutTakesColour();
     WriteReport("", MachinesText(all, PageColumns(), colour) + '\n' + AssumedText(assumptions),
                 colour);
   }

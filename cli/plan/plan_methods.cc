@@ -19,19 +19,29 @@ bool HasWeights(const ModelFields& fields) {
           std::filesystem::exists(folder / "model.safetensors.index.json", ignored));
 }
 
-void PrintComparison(const PlanRequest& request, Assumptions assumptions, bool json) {
+void PrintComparison(PlanOptions options, Assumptions assumptions) {
   LongWork work("Comparing");
+  const bool screen = !options.explain && !options.as_json();
+  options.brief = screen;
   const MethodComparison comparison = CompareMethods(
-      request, assumptions, [&](const std::string& what) { work.Show([&] { return what; }); });
-  if (json) {
+      options, assumptions, [&](const std::string& what) { work.Show([&] { return what; }); });
+  const bool colour = StdoutTakesColour();
+  const std::string first = assumptions.first.empty() ? "" : Paragraph(assumptions.first, 2);
+  if (options.as_json()) {
     WriteOutput("", MethodsJson(comparison));
+  } else if (screen) {
+    ScreenNotes notes{Taken(assumptions), comparison.doubts, ""};
+    if (comparison.answer.method) {
+      const MethodChoice& best = comparison.methods[*comparison.answer.method];
+      notes.next =
+          OwnCommand({"--method"}, {"--method", std::string(TuningMethodName(best.method))});
+    }
+    WriteReport("", first + MethodsScreen(comparison, notes, PageColumns(), colour), colour);
   } else {
-    const bool colour = StdoutTakesColour();
-    WriteReport("",
-                (assumptions.first.empty() ? "" : Paragraph(assumptions.first, 2)) +
-                    MethodsText(comparison, PageColumns(), colour) + '\n' +
-                    AssumedText(assumptions),
-                colour);
+    WriteReport(
+        "",
+        first + MethodsText(comparison, PageColumns(), colour) + '\n' + AssumedText(assumptions),
+        colour);
   }
   if (!comparison.answer.method) {
     const bool proven = comparison.answer.possible.empty();

@@ -1,6 +1,7 @@
 // plan's comparison of methods of tuning.
 #pragma once
 
+#include "cli/plan/plan_config.h"
 #include "planner/request/request.h"
 #include "planner/request/resolve.h"
 
@@ -11,6 +12,6 @@ bool HasWeights(const ModelFields& fields);
 
 // Searches and prints the comparison. Throws Error(kNothingFits) after that if no method fits, and
 // as CompareMethods. REQUIRES: as CompareMethods.
-void PrintComparison(const PlanRequest& request, Assumptions assumptions, bool json);
+void PrintComparison(PlanOptions options, Assumptions assumptions);
 
 }  // namespace zeroplan

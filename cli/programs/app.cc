@@ -24,7 +24,7 @@ constexpr const char* kProgramFooter = R"(Examples:
   zeroplan estimate --params 10B --gpus 16
   zeroplan estimate --model gpt2-xl --gpus 8 --micro-batch 16 --stage 2 --format json
   zeroplan model list
-Each command has its own --help; 'zeroplan help COMMAND' shows it too.
+Each command has its own --help, in short -h; 'zeroplan help COMMAND' shows it too.
 Sizes: 10B, 350M, 2k are counts (powers of ten); 32GB is 32*10^9 bytes, 32GiB is 32*2^30 bytes.
 Exit codes: 0 done, 2 bad usage or input, 3 nothing fits, 4 failure while running, 5 diverged,
 130 interrupted after saving.)";
@@ -58,9 +58,46 @@ This machine: {}
 
 Models: 'zeroplan model list', names such as Qwen/Qwen2.5-7B-Instruct, folders.
 Machines: 'zeroplan hw list', names such as "RTX 4090" and 4x-a100.
-All commands: 'zeroplan --help'; each has its own --help.
+All commands: 'zeroplan --help'; each has its own -h and --help.
 )",
       ThisMachine());
+}
+
+// The options that people give most.
+std::vector<std::string_view> UsualOptions(std::string_view command) {
+  if (command == "plan") {
+    return {"--hw",   "--gpus",   "--gpu-memory", "--host-memory", "--seq-len",  "--method",
+            "--data", "--tokens", "--runtime",    "--out",         "--plan-out", "--explain"};
+  }
+  if (command == "estimate") {
+    return {"--hw",   "--gpus",   "--gpu-memory", "--host-memory", "--seq-len", "--method",
+            "--data", "--tokens", "--runtime",    "--out",         "--format",  "--explain"};
+  }
+  if (command == "train") {
+    return {"--data", "--method",  "--plan",   "--save", "--steps",    "--epochs",
+            "--lr",   "--seq-len", "--resume", "--gpus", "--restarts", "--metrics"};
+  }
+  // The owner of a log has five things to say that no log has.
+  if (command == "why")
+    return {"--model", "--hw", "--seq-len", "--runtime", "--config", "--explain"};
+  return {};
+}
+
+// The help of -h if the words contain it; else "".
+std::string AskedShortHelp(const std::vector<std::string>& words, const CommandDescription& root) {
+  const auto end = std::find(words.begin(), words.end(), "--");
+  if (std::find(words.begin(), end, "-h") == end) return "";
+  const CommandDescription* command = &root;
+  std::string path = "zeroplan";
+  for (auto word = words.begin(); word != end; ++word) {
+    const auto sub = std::find_if(command->commands.begin(), command->commands.end(),
+                                  [&](const auto& of) { return of->name == *word; });
+    if (sub == command->commands.end()) break;
+    command = sub->get();
+    path += " " + *word;
+  }
+  return command == &root ? FirstPage()
+                          : ShortHelp(*command, path, UsualOptions(command->name), PageColumns());
 }
 
 }  // namespace
@@ -95,6 +132,10 @@ int RunApp(int argc, const char* const* argv) {
   RegisterManual(root);
   try {
     std::vector<std::string> words = WithOwnNames({argv + 1, argv + argc}, *root.description());
+    if (const std::string help = AskedShortHelp(words, *root.description()); !help.empty()) {
+      WriteReport("", help);
+      return static_cast<int>(ExitCode::kDone);
+    }
     std::reverse(words.begin(), words.end());  // as CLI11 wants them
     app.parse(std::move(words));
   } catch (const CLI::Success& help) {

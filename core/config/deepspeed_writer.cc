@@ -166,7 +166,7 @@ void PutRates(const ScheduleConfig& schedule, KeyWriter* params) {
   params->Put("warmup_max_lr", schedule.warmup_max_lr);
 }
 
-// The length of the run, where nobody has said another.
+// Writes the number of steps; "auto" stands for the length of the run.
 void PutTotal(const ScheduleConfig& schedule, KeyWriter* params) {
   if (schedule.total_steps == 0) {
     params->Put("total_num_steps", "auto");

@@ -106,6 +106,10 @@ MachineComparison CompareMachines(const PlanRequest& request, Assumptions& assum
 // The reason why nothing is within the limits, for an error; "": something is.
 std::string NothingWithin(const MachineComparison& comparison);
 
+// The answer on one screen of `columns` columns: the machines that nothing beats, the rest counted.
+// `next`: the command to run next.
+std::string MachinesScreen(const MachineComparison& comparison, const std::string& next,
+                           size_t columns, bool colour);
 // The comparison as text for a page of `columns` columns, as JSON (schema "zeroplan.machines/1"),
 // and as a page for a browser.
 std::string MachinesText(const MachineComparison& comparison, size_t columns, bool colour);

@@ -57,7 +57,7 @@ std::string Beyond(const MachineRow& row, const MachineComparison& all) {
 }
 
 std::string Table(const MachineComparison& all, const std::vector<const MachineRow*>& rows,
-                  size_t width, const Paints& paints) {
+                  size_t width, const Paints& paints, bool few = false) {
   ChoiceWidths widths;
   size_t name = 7;
   bool priced = false, energy = false, beyond = false;
@@ -78,15 +78,21 @@ std::string Table(const MachineComparison& all, const std::vector<const MachineR
   columns.BeginGroup("");
   const size_t batch = columns.Add("batch", 6);
   columns.Add("tok/s", 6);
-  const size_t margin = columns.Add("+-%", 3);
+  columns.BeginGroup("margin");
+  const size_t margin = columns.Add("%", 6);
+  columns.BeginGroup("");
   columns.Add("hours", 6);
   size_t kwh = 0;
   if (priced) columns.Add(all.currency.empty() ? "price" : all.currency, 6);
   if (energy) kwh = columns.Add("kWh", 6);
-  const size_t gpu = columns.Add("GB/GPU", 6);
-  const size_t host = columns.Add("GB/host", 7);
+  columns.BeginGroup("GPU GB");
+  const size_t gpu = columns.Add("used", 6);
+  columns.BeginGroup("host GB");
+  const size_t host = columns.Add("used", 7);
+  columns.BeginGroup("");
   if (beyond) columns.Add("not within", 11, true);
-  std::vector<size_t> order = {host};
+  std::vector<size_t> order;
+  if (!few) order.push_back(host);
   if (energy && all.objective != MachineObjective::kEnergy) order.push_back(kwh);
   order.insert(order.end(), {gpu, margin, batch});
   const std::string left_out = columns.LeaveOut(order, width);
@@ -116,7 +122,7 @@ std::string Table(const MachineComparison& all, const std::vector<const MachineR
     const std::string_view paint = best ? paints.green : row->within() ? "" : paints.dim;
     text += fmt::format("{}{}{}\n", paint, line, paint.empty() ? "" : paints.reset);
   }
-  return text + LeftOutText(left_out, "a wider terminal and ⟦format⟧ json", width);
+  return few ? text : text + LeftOutText(left_out, "a wider terminal and ⟦format⟧ json", width);
 }
 
 std::string Amount(const MachineRow& row, const MachineComparison& all) {
@@ -303,19 +309,71 @@ std::string NothingWithin(const MachineComparison& comparison) {
   return text;
 }
 
-std::string MachinesText(const MachineComparison& all, size_t columns, bool colour) {
-  const Paints paints(colour);
+namespace {
+
+std::string Heading(const MachineComparison& all, size_t columns) {
   std::string of = ModelLine(all.model, all.seq_len);
   if (all.runtime->facts().has_recipe) {
     of = fmt::format("{} under {}, {}; {}", all.model.name, all.runtime->version(),
                      RecipeText(all.recipe), of);
   }
-  std::string text = Wrap(of, 2, columns);
-  text += Wrap(
-      fmt::format("{} on {} machine{}, the best plan of each, by {}.{}", all.run, all.rows.size(),
-                  all.rows.size() == 1 ? "" : "s", MachineObjectiveName(all.objective),
-                  all.run.starts_with("Compared") ? " ⟦tokens⟧ sets it." : ""),
-      2, columns);
+  return Wrap(of, 2, columns) +
+         Wrap(fmt::format("{} on {} machine{}, the best plan of each, by {}.{}", all.run,
+                          all.rows.size(), all.rows.size() == 1 ? "" : "s",
+                          MachineObjectiveName(all.objective),
+                          all.run.starts_with("Compared") ? " ⟦tokens⟧ sets it." : ""),
+              2, columns);
+}
+
+}  // namespace
+
+std::string MachinesScreen(const MachineComparison& all, const std::string& next, size_t columns,
+                           bool colour) {
+  constexpr size_t kMostRows = 10;
+  const Paints paints(colour);
+  std::vector<const MachineRow*> shown;
+  size_t fitting = 0;
+  for (const MachineRow& row : all.rows) {
+    if (!row.choice) continue;
+    ++fitting;
+    const bool wanted = all.any ? row.front || &row == all.best() : true;
+    if (wanted && shown.size() < kMostRows) shown.push_back(&row);
+  }
+  std::string text = Heading(all, columns);
+  if (!shown.empty()) text += Table(all, shown, columns, paints, /*few=*/true);
+  const auto add = [&](const std::string& paragraph) {
+    if (!paragraph.empty()) text += Wrap(paragraph, 2, columns);
+  };
+  if (fitting > shown.size() || all.rows.size() > fitting) {
+    const size_t others = fitting - shown.size(), without = all.rows.size() - fitting;
+    add(fmt::format("{} other{} fit{}; on {} nothing was found that fits.", others,
+                    others == 1 ? "" : "s", others == 1 ? "s" : "", without));
+  }
+  add(BestText(all));
+  if (!all.any) add(NotFitting(all));
+  const MachineRow* best = all.best();
+  ScreenNotes notes{{}, {}, next};
+  std::vector<std::string>& doubts = notes.doubts;
+  if (best != nullptr) {
+    doubts.push_back(best->margin > 0
+                         ? fmt::format("steps like this took up to {:.0f} % more or less than "
+                                       "predicted",
+                                       100 * best->margin)
+                         : "no step like this was measured on such GPUs");
+    if (best->guessed) doubts.emplace_back("rates of its host or links are guessed");
+  }
+  double gap = 0;
+  for (const MachineRow* row : shown) gap = std::max(gap, row->gap);
+  if (gap > 0) {
+    doubts.push_back(fmt::format("rows with ~ may be up to {} % better", FormatPercent(gap)));
+  }
+  if (!all.interrupted) doubts.emplace_back("hours are steps alone");
+  return text + ScreenEnd(notes, columns, colour);
+}
+
+std::string MachinesText(const MachineComparison& all, size_t columns, bool colour) {
+  const Paints paints(colour);
+  std::string text = Heading(all, columns);
   std::vector<const MachineRow*> shown;
   size_t more = 0;
   for (const MachineRow& row : all.rows) {
@@ -345,7 +403,8 @@ std::string MachinesText(const MachineComparison& all, size_t columns, bool colo
                 "again; + marks steps alone, where the profile has no rates of a disk or the run "
                 "makes no progress"
               : "Hours are steps alone, without saving, validation and interruptions") +
-      "; kWh are of the GPUs at their power limit, hosts and cooling apart. +-% is the largest "
+      "; kWh are of the GPUs at their power limit, hosts and cooling apart. the margin is the "
+      "largest "
       "error "
       "of a step's time beside measured runs.");
   return text;

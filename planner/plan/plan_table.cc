@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <optional>
 #include <vector>
 
 #include "core/base/units.h"
 #include "core/settings/setup_facts.h"
+#include "planner/advice/advice.h"
+#include "planner/advice/loss_reason.h"
 #include "planner/report/choice_columns.h"
 #include "planner/report/report_columns.h"
 #include "planner/report/report_text.h"
@@ -35,23 +39,100 @@ std::string Loss(const StageBest& stage, const ChoiceEstimate& best) {
   return faster >= 0.0005 ? fmt::format("{}{} % faster", about, FormatPercent(faster)) : "as fast";
 }
 
+// The best of the other stages that fit, else the one that comes closest; none: there is no other.
+std::optional<size_t> NextBest(const SearchResult& result) {
+  const auto rate = [&](size_t s) {
+    const StageBest& stage = result.stages[s];
+    return stage.candidate ? stage.estimate.time.tokens_per_second.value_or(0) : 0;
+  };
+  const auto bytes = [&](size_t s) { return result.stages[s].estimate.footprint.gpu_total(); };
+  std::optional<size_t> next;
+  for (size_t s = 0; s < result.stages.size(); ++s) {
+    if (s == *result.best || !result.stages[s].can_run()) continue;
+    const bool better = !next || rate(s) > rate(*next) ||
+                        (rate(s) == 0 && rate(*next) == 0 && bytes(s) < bytes(*next));
+    if (better) next = s;
+  }
+  return next;
+}
+
+// "84.4 of 84.9 GB".
+std::string BytesOf(uint64_t bytes, uint64_t capacity) {
+  return fmt::format("{} of {} GB", GigabyteCell(bytes), GigabyteCell(capacity));
+}
+
+std::string ScreenHeading(const Plan& plan, const ScreenParts& parts) {
+  const bool programs = plan.runtime->facts().trains_here;
+  const Cluster& cluster = plan.cluster;
+  std::string machine = fmt::format("{} x {}", cluster.gpus, cluster.gpu_name);
+  if (cluster.nodes() > 1) machine += fmt::format(", {} nodes", cluster.nodes());
+  if (cluster.host_capacity_bytes) {
+    machine += fmt::format(", {} of host memory{}", FormatBytes(*cluster.host_capacity_bytes),
+                           cluster.nodes() > 1 ? " a node" : "");
+  }
+  return fmt::format("{}{}: {} parameters{}, sequence {}, {}{}; {}", plan.model.name,
+                     programs ? "" : fmt::format(" under {}", plan.runtime->version()),
+                     FormatCount(plan.model.ParamCount()), parts.shape, plan.setup.batch.seq_len,
+                     PrecisionText(plan.setup),
+                     programs ? "" : fmt::format(", {}", RecipeText(plan.recipe)), machine);
+}
+
+std::string ScreenChoice(const Plan& plan) {
+  const ChoiceEstimate& choice = plan.choice;
+  const Runtime& runtime = *plan.runtime;
+  const Cluster& cluster = plan.cluster;
+  const int gpus = choice.setup.batch.world_size;
+  const double rate = *choice.time.tokens_per_second;
+  std::string text =
+      fmt::format("Chosen{}: {}, {}{}: {}",
+                  runtime.facts().trains_here ? "" : fmt::format(" for {}", runtime.name()),
+                  runtime.Label(choice.setup), BatchText(choice.setup.batch),
+                  runtime.SettingsText(choice.setup), RateText(rate));
+  if (gpus > 1) text += fmt::format(" ({} a GPU)", FormatRate(rate / gpus));
+  text += fmt::format(", {} a step; {} a GPU", FormatSeconds(*choice.time.total_seconds),
+                      BytesOf(choice.footprint.totals().gpu_bytes, cluster.gpu_capacity_bytes));
+  if (cluster.host_capacity_bytes) {
+    text += fmt::format(", {} of the host",
+                        BytesOf(choice.footprint.host.total(), *cluster.host_capacity_bytes));
+  }
+  return text + ".";
+}
+
+std::string ScreenReason(const Plan& plan, const SearchResult& result, const SearchInputs& inputs) {
+  const std::optional<size_t> next = NextBest(result);
+  if (!next) return "";
+  const StageBest& other = result.stages[*next];
+  std::string name = plan.runtime->StageName(other.stage);
+  if (!other.candidate) return "";  // the table has its shortage
+  name.front() = static_cast<char>(std::tolower(name.front()));
+  return fmt::format("Next best: {}, {}{}.", name, other.proven ? "" : "about ",
+                     LossReason(other.estimate, plan.choice, inputs));
+}
+
 }  // namespace
 
 std::string StageTable(const Plan& plan, const SearchResult& result,
-                       const HardwareProfile& hardware, size_t width, bool colour) {
+                       const HardwareProfile& hardware, size_t width, bool colour, bool few) {
   const Paints paints(colour);
   const Cluster& cluster = plan.cluster;
   const auto of = [](const std::optional<uint64_t>& capacity) {
-    return capacity ? "of " + GigabyteCell(*capacity) : std::string();
+    return capacity ? "of " + GigabyteCell(*capacity) : std::string("-");
+  };
+  const std::optional<size_t> next = NextBest(result);
+  const auto shown = [&](size_t s) {
+    return result.stages[s].can_run() && (!few || s == *result.best || s == next);
   };
   ReportColumns columns;
   columns.BeginGroup("");
   columns.Add("", 1, true);
   ChoiceWidths widths;
+  bool offloads_params = false;
   bool products = false;  // whether some matmuls are FP8, and there is room for a column
-  for (const StageBest& stage : result.stages) {
-    if (!stage.can_run()) continue;
+  for (size_t s = 0; s < result.stages.size(); ++s) {
+    const StageBest& stage = result.stages[s];
+    if (!shown(s)) continue;
     widths.Fit(stage.estimate.setup);
+    offloads_params |= stage.estimate.setup.zero.offload_param.device != OffloadDevice::kNone;
     products |= width >= kWideColumns && stage.estimate.setup.precision.fp8.enabled;
   }
   constexpr size_t kProductsWidth = 6;
@@ -64,20 +145,25 @@ std::string StageTable(const Plan& plan, const SearchResult& result,
   if (products) columns.Add("matmul", kProductsWidth, true);
   columns.Add("batch", 6);
   columns.Add("tok/s", 6);
-  columns.Add("step", 7);
-  columns.Add("+-%", 3);
-  columns.BeginGroup(of(cluster.gpu_capacity_bytes));
-  columns.Add("GB/GPU", 7);
-  columns.BeginGroup(of(cluster.host_capacity_bytes));
-  columns.Add("GB/host", 7);
+  const size_t step = columns.Add("step", 7);
+  columns.BeginGroup("margin");
+  const size_t margin = columns.Add("%", 6);
+  columns.BeginGroup("GPU GB");
+  columns.Add(of(cluster.gpu_capacity_bytes), 7);
+  columns.BeginGroup("host GB");
+  columns.Add(of(cluster.host_capacity_bytes), 7);
   columns.BeginGroup("");
-  columns.Add("why not", 10, true);
+  columns.Add("why not", 14, true);
+  // Columns of the mark, ZeRO and the optimizer come before the parameters'.
+  const size_t param = (widths.group > 0) + (widths.sequence > 0) + 3;
+  columns.LeaveOut(offloads_params ? std::vector{step, margin} : std::vector{step, param, margin},
+                   width);
 
   const ChoiceEstimate& best = result.stages[*result.best].estimate;
   std::string text = columns.Header(paints);
   for (size_t s = 0; s < result.stages.size(); ++s) {
     const StageBest& stage = result.stages[s];
-    if (!stage.can_run()) continue;
+    if (!shown(s)) continue;
     const ChoiceEstimate& choice = stage.estimate;
     const bool chosen = s == *result.best;
     const bool fits = stage.candidate.has_value();
@@ -103,6 +189,26 @@ std::string StageTable(const Plan& plan, const SearchResult& result,
     text += fmt::format("{}{}{}\n", paint, row, paint.empty() ? "" : paints.reset);
   }
   return text;
+}
+
+std::string PlanScreen(const Plan& plan, const SearchResult& result, const SearchInputs& inputs,
+                       const HardwareProfile& hardware, const ScreenParts& parts, size_t columns,
+                       bool colour) {
+  const Paints paints(colour);
+  std::string text;
+  const auto add = [&](const std::string& paragraph, std::string_view paint = "") {
+    if (paragraph.empty()) return;
+    text += fmt::format("{}{}", paint, Wrap(paragraph, 2, columns));
+    if (!paint.empty()) text += paints.reset;
+  };
+  add(parts.first);
+  add(ScreenHeading(plan, parts), paints.bold);
+  text += StageTable(plan, result, hardware, columns, colour, /*few=*/plan.cluster.gpus == 1);
+  add(ScreenChoice(plan), paints.green);
+  add(ScreenReason(plan, result, inputs));
+  add(parts.brim);
+  for (const std::string& paragraph : parts.run) add(paragraph);
+  return text + ScreenEnd(parts.notes, columns, colour);
 }
 
 }  // namespace zeroplan

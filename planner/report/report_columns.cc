@@ -84,7 +84,9 @@ std::string ReportColumns::Header(const Paints& paints) const {
   headings.erase(headings.find_last_not_of(' ') + 1);
   std::vector<std::string> titles;
   for (const Column& column : columns_) titles.push_back(column.title);
-  return fmt::format("{}\n{}{}{}\n", headings, paints.bold, Row(titles), paints.reset);
+  std::string row = Row(titles);
+  row.erase(row.find_last_not_of(' ') + 1);
+  return fmt::format("{}\n{}{}{}\n", headings, paints.bold, row, paints.reset);
 }
 
 std::string ReportColumns::Row(const std::vector<std::string>& cells) const {

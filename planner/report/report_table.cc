@@ -454,4 +454,94 @@ std::string ReportTable(const Estimate& estimate, const TableStyle& style) {
   return text;
 }
 
+namespace {
+
+bool OnDisk(const ChoiceEstimate& choice) { return choice.footprint.nvme_bytes > 0; }
+
+bool Offloads(const ChoiceEstimate& choice) {
+  return choice.setup.zero.offload_optimizer.device != OffloadDevice::kNone ||
+         choice.setup.zero.offload_param.device != OffloadDevice::kNone;
+}
+
+std::string ScreenTable(const Estimate& estimate, const std::vector<TableRow>& rows,
+                        const Paints& paints, size_t width) {
+  const auto of = [](const std::optional<uint64_t>& capacity) {
+    return capacity ? "of " + GigabyteCell(*capacity) : std::string("-");
+  };
+  const ByteUnit unit = CommonUnit(estimate);
+  ReportColumns columns;
+  AddChoiceColumns(columns, WidthsOf(estimate));
+  columns.BeginGroup(fmt::format("{} of a GPU", unit.name));
+  const size_t params = columns.Add("params", 6), grads = columns.Add("grads", 5);
+  const size_t optim = columns.Add("optim", 5), activ = columns.Add("activ", 5);
+  columns.BeginGroup("GPU GB");
+  columns.Add(of(estimate.cluster.gpu_capacity_bytes), 7);
+  columns.BeginGroup("host GB");
+  columns.Add(of(estimate.cluster.host_capacity_bytes), 7);
+  columns.BeginGroup("");
+  columns.Add("tok/s", 6);
+  columns.Add("fits", 4);
+  columns.LeaveOut({grads, optim, params, activ}, width);
+  std::string text = columns.Header(paints);
+  for (const TableRow& row : rows) {
+    const ChoiceEstimate& choice = *row.choice;
+    std::vector<std::string> cells = CellsOf(row, WidthsOf(estimate));
+    for (const NamedBytes& part : GpuClasses(choice.footprint)) {
+      if (part.name != "buffers" && part.name != "runtime") {
+        cells.push_back(ByteCell(part.bytes, unit));
+      }
+    }
+    cells.push_back(GigabyteCell(choice.footprint.gpu_total()));
+    cells.push_back(GigabyteCell(choice.footprint.host.total()));
+    cells.push_back(TokensCell(choice.time.tokens_per_second));
+    text += MarkedRow(columns, std::move(cells), choice, paints);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string EstimateScreen(const Estimate& estimate, const TableStyle& style, bool disks,
+                           const ScreenNotes& notes) {
+  const Paints paints(style.colour);
+  const size_t width = style.columns;
+  std::vector<TableRow> rows = RowsOf(estimate);
+  const bool none_else = std::none_of(rows.begin(), rows.end(), [](const TableRow& row) {
+    return row.choice->fits && !OnDisk(*row.choice);
+  });
+  if (!disks && !none_else) {
+    std::erase_if(rows, [](const TableRow& row) { return OnDisk(*row.choice); });
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const TableRow& a, const TableRow& b) {
+    const auto rank = [](const TableRow& row) {
+      return (row.choice->fits ? 0 : 2) + (Offloads(*row.choice) ? 1 : 0);
+    };
+    return rank(a) < rank(b);
+  });
+  size_t more = 0, more_fit = 0;
+  while (rows.size() > kEstimateRows) {
+    ++more;
+    more_fit += rows.back().choice->fits ? 1 : 0;
+    rows.pop_back();
+  }
+  std::string text = style.first.empty() ? "" : Wrap(style.first, 2, width);
+  text += Headline(estimate, paints, width);
+  text.pop_back();
+  text += ScreenTable(estimate, rows, paints, width);
+  if (more > 0) {
+    text += fmt::format("{} more row{}, {} of which fit{}.\n", more, more == 1 ? "" : "s", more_fit,
+                        more_fit == 1 ? "s" : "");
+  }
+  const ChoiceEstimate& first = *rows.front().choice;
+  if (!first.fits) text += Wrap(fmt::format("Nothing fits. Closest: {}.", first.why_not), 2, width);
+  if (estimate.goal.tokens && first.time.total_seconds) {
+    const std::string run =
+        RunCostText(estimate.goal, first.setup.batch, *first.time.total_seconds);
+    text += Wrap(fmt::format("{}: {}.", estimate.runtime->Label(first.setup),
+                             run.substr(0, run.find("; steps alone"))),
+                 2, width);
+  }
+  return text + ScreenEnd(notes, width, style.colour);
+}
+
 }  // namespace zeroplan

@@ -12,6 +12,7 @@
 #include "core/settings/setup_facts.h"
 #include "planner/estimate/choices.h"
 #include "planner/estimate/fp8_products.h"
+#include "planner/report/report_columns.h"
 
 namespace zeroplan {
 
@@ -253,6 +254,24 @@ std::string BatchLine(const TrainSetup& setup) {
                      PrecisionText(setup), batch.micro_batch, shared, batch.grad_accum,
                      batch.grad_accum == 1 ? "" : "s", batch.global_batch(),
                      batch.global_batch() == 1 ? "" : "s", FormatCount(tokens));
+}
+
+std::string ScreenEnd(const ScreenNotes& notes, size_t columns, bool colour) {
+  const Paints paints(colour);
+  std::string text;
+  for (const std::string& taken : notes.taken) text += Wrap(taken, 2, columns);
+  if (!notes.doubts.empty()) {
+    text += Wrap(fmt::format("Doubt: {}.", fmt::join(notes.doubts, "; ")), 2, columns);
+  }
+  text += Wrap("Why, what would change it and all that is assumed: --explain", 2, columns);
+  if (notes.next.empty()) return text;
+  // A line that is broken goes on in a shell.
+  std::string command = Wrap("Next: " + notes.next, 2, columns - 2);
+  command.pop_back();
+  for (size_t at = 0; (at = command.find('\n', at)) != std::string::npos; at += 3) {
+    command.replace(at, 1, " \\\n");
+  }
+  return text + fmt::format("{}{}{}\n", paints.bold, command, paints.reset);
 }
 
 }  // namespace zeroplan

@@ -74,4 +74,13 @@ std::string PrecisionText(const TrainSetup& setup);
 // "bf16, micro-batch 4, 2 micro-steps a step: 64 sequences, 65.5k tokens".
 std::string BatchLine(const TrainSetup& setup);
 
+// The end of an answer on one screen.
+struct ScreenNotes {
+  std::vector<std::string> taken;   // how names of models and machines were read, a sentence each
+  std::vector<std::string> doubts;  // uncertainties, a clause each
+  std::string next;                 // the command to run next; "" if there is none
+};
+// Prints the notes and the option with the details. The command is last and can be pasted.
+std::string ScreenEnd(const ScreenNotes& notes, size_t columns, bool colour);
+
 }  // namespace zeroplan

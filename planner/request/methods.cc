@@ -173,7 +173,13 @@ class Comparer {
     all.answer = AnswerOf(answers);
     if (!asked_.quick && all.answer.possible.size() > 1) LookLonger(all, answers);
     TakeGoal(all);
-    if (asked_.quick) return all;
+    if (all.answer.method) {
+      const Side& side = sides_[*all.answer.method];
+      const MethodChoice& best = all.methods[*all.answer.method];
+      all.doubts = Doubts(*side.resolved, *best.plan,
+                          side.search->ClusterOf(CandidateOf(best.plan->setup)).cluster, best.gap);
+    }
+    if (asked_.quick || asked_.brief) return all;
     const AskedSettings& batch = asked_.common.settings;
     if (batch.global_batch) all.left_out = "⟦global_batch⟧";
     if (batch.global_batch_tokens) {
@@ -272,7 +278,7 @@ class Comparer {
         choice.change_without_disk = SmallestChangeText(*side.resolved, Disks::kNo);
       }
     }
-    FindLeast(*side.search, choice);
+    if (!asked_.brief) FindLeast(*side.search, choice);
     return choice;
   }
 

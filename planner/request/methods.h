@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "planner/plan/plan_file.h"
+#include "planner/report/report_text.h"
 #include "planner/request/request.h"
 #include "planner/request/resolve.h"
 
@@ -87,14 +88,15 @@ struct MethodComparison {
   BatchSpec batch;
   // Sequences a step at other sequence lengths, if the request sets tokens a step.
   std::optional<int64_t> global_batch;
+  std::vector<std::string> doubts;  // about the answer's plan (Doubts of plan_answer.h)
   std::string left_out;  // batch field that the search for micro-batches ignored; "": none
 };
 
 // Searches on all processors; the answer does not depend on their number. The caller's thread calls
 // `progress` with the question that is searched; an exception from it ends the search. Throws
 // Error(kUsage) as ResolvedPlan does, before anything is searched. Limits and figures are left out
-// for `request.quick`. Runtimes other than zeroplan's own have no limits and no figure of
-// sequences. REQUIRES: request.compared, and no field that OnlyOfOneMethod names.
+// for `request.quick` and `brief`. Runtimes other than zeroplan's own have no limits and no figure
+// of sequences. REQUIRES: request.compared, and no field that OnlyOfOneMethod names.
 MethodComparison CompareMethods(const PlanRequest& request, Assumptions& assumptions,
                                 const std::function<void(const std::string&)>& progress);
 
@@ -106,6 +108,9 @@ std::string OnlyOfOneMethod(const PlanRequest& request);
 // adapters for the request.
 std::string AdaptersInstead(const PlanRequest& request);
 
+// The answer on one screen of `columns` columns.
+std::string MethodsScreen(const MethodComparison& comparison, const ScreenNotes& notes,
+                          size_t columns, bool colour);
 // The comparison as a page of `columns` columns, and as JSON of schema "zeroplan.methods/1".
 std::string MethodsText(const MethodComparison& comparison, size_t columns, bool colour);
 std::string MethodsJson(const MethodComparison& comparison);

@@ -38,7 +38,7 @@ uint64_t Bytes(const Footprint& footprint, std::initializer_list<std::string_vie
 
 std::string Table(const MethodComparison& comparison, const Paints& paints) {
   const auto of = [](const std::optional<uint64_t>& capacity) {
-    return capacity ? "of " + GigabyteCell(*capacity) : std::string();
+    return capacity ? "of " + GigabyteCell(*capacity) : std::string("-");
   };
   ReportColumns table;
   table.BeginGroup("");
@@ -54,10 +54,10 @@ std::string Table(const MethodComparison& comparison, const Paints& paints) {
   table.Add("states", 6);
   table.Add("activ", 5);
   table.Add("buffers", 7);
-  table.BeginGroup(of(comparison.cluster.gpu_capacity_bytes));
-  table.Add("GB/GPU", 7);
-  table.BeginGroup(of(comparison.cluster.host_capacity_bytes));
-  table.Add("GB/host", 7);
+  table.BeginGroup("GPU GB");
+  table.Add(of(comparison.cluster.gpu_capacity_bytes), 7);
+  table.BeginGroup("host GB");
+  table.Add(of(comparison.cluster.host_capacity_bytes), 7);
   std::string text = table.Header(paints);
   for (size_t i = 0; i < comparison.methods.size(); ++i) {
     const MethodChoice& choice = comparison.methods[i];
@@ -94,20 +94,26 @@ std::string LimitText(const MethodLimit& limit, const std::string& unit, const c
   return fmt::format("{}{}{}", limit.fits, unit, next);
 }
 
-std::string MethodText(const MethodChoice& choice, const MethodComparison& comparison) {
+// The choice of a method, or what it lacks.
+std::string BestText(const MethodChoice& choice) {
   std::string text = Capital(TuningMethodWords(choice.method)) + ": ";
   if (choice.plan) {
-    text += fmt::format("fastest by {}, {}{}.", choice.plan->runtime->Label(choice.plan->setup),
-                        BatchText(choice.plan->setup.batch), WithinText(choice.gap));
-  } else {
-    text += choice.gave_up ? "nothing was found that fits." : "nothing fits.";
-    if (!choice.change.empty()) {
-      text += fmt::format(" Smallest change that fits: {}.", choice.change);
-    }
-    if (!choice.change_without_disk.empty()) {
-      text += fmt::format(" Without a disk: {}.", choice.change_without_disk);
-    }
+    return text + fmt::format("fastest by {}, {}{}.",
+                              choice.plan->runtime->Label(choice.plan->setup),
+                              BatchText(choice.plan->setup.batch), WithinText(choice.gap));
   }
+  text += choice.gave_up ? "nothing was found that fits." : "nothing fits.";
+  if (!choice.change.empty()) {
+    text += fmt::format(" Smallest change that fits: {}.", choice.change);
+  }
+  if (!choice.change_without_disk.empty()) {
+    text += fmt::format(" Without a disk: {}.", choice.change_without_disk);
+  }
+  return text;
+}
+
+std::string MethodText(const MethodChoice& choice, const MethodComparison& comparison) {
+  std::string text = BestText(choice);
   if (choice.least_gpu_bytes) {
     text += fmt::format(" It fits from {} a GPU on{}: {}.", TypedMemory(*choice.least_gpu_bytes),
                         WithinText(choice.least_gap), choice.least);
@@ -226,17 +232,46 @@ std::string FigureText(const MethodFigure& figure, const MethodComparison& compa
                      value(figure.now), words.unit, figure.field, beside, fmt::join(parts, ", "));
 }
 
+std::string Heading(const MethodComparison& comparison) {
+  const ModelSpec model = BaseModel(comparison.methods.front().model);
+  const std::string of = ModelLine(model, comparison.seq_len);
+  if (!comparison.runtime->facts().has_recipe) return of;
+  return fmt::format("{} under {}, {}; {}", model.name, comparison.runtime->version(),
+                     RecipeText(comparison.recipe), of);
+}
+
 }  // namespace
+
+std::string MethodsScreen(const MethodComparison& comparison, const ScreenNotes& notes,
+                          size_t columns, bool colour) {
+  std::string text = Wrap(Heading(comparison), 2, columns) +
+                     Wrap(ClusterLine(comparison.cluster), 2, columns) +
+                     Table(comparison, Paints(colour));
+  for (size_t i = 0; i < comparison.methods.size(); ++i) {
+    const MethodChoice& choice = comparison.methods[i];
+    if (i != comparison.answer.method && choice.plan) continue;
+    if (choice.plan) {
+      text += Wrap(BestText(choice), 2, columns);
+    } else {
+      // The options of the smallest change; what they bring stands under --explain.
+      const std::string& change =
+          choice.change_without_disk.empty() ? choice.change : choice.change_without_disk;
+      text += Wrap(fmt::format("{}: {}{}.", Capital(TuningMethodWords(choice.method)),
+                               choice.gave_up ? "nothing was found that fits" : "nothing fits",
+                               change.empty() ? ""
+                                              : fmt::format("; with {} it does",
+                                                            change.substr(0, change.find(" (")))),
+                   2, columns);
+    }
+    if (!choice.running.empty()) text += Wrap(choice.running, 2, columns);
+  }
+  text += Wrap(AnswerText(comparison), 2, columns);
+  return text + ScreenEnd(notes, columns, colour);
+}
 
 std::string MethodsText(const MethodComparison& comparison, size_t columns, bool colour) {
   const Paints paints(colour);
-  const ModelSpec model = BaseModel(comparison.methods.front().model);
-  std::string of = ModelLine(model, comparison.seq_len);
-  if (comparison.runtime->facts().has_recipe) {
-    of = fmt::format("{} under {}, {}; {}", model.name, comparison.runtime->version(),
-                     RecipeText(comparison.recipe), of);
-  }
-  std::string text = fmt::format("{}{}\n\n{}\n", Wrap(of, 2, columns),
+  std::string text = fmt::format("{}{}\n\n{}\n", Wrap(Heading(comparison), 2, columns),
                                  ClusterLine(comparison.cluster), Table(comparison, paints));
   if (const std::string answer = AnswerText(comparison); !answer.empty()) {
     text += Wrap(answer, 2, columns);

@@ -273,6 +273,15 @@ uint64_t ParseReserve(const std::string& text, std::string_view option) {
   return text == "0" ? 0 : ParseMemory(text, option);
 }
 
+int64_t ParseSequenceTokens(const std::string& text, std::string_view option, int64_t high) {
+  const int64_t tokens = ParseWhole(text, option, 1, high);
+  if (text.ends_with('k') || text.ends_with('K')) {
+    ThrowUsage("{}: {} is {} or {}? Give the number", option, text, tokens,
+               tokens / 1000 * 1024 + tokens % 1000 * 1024 / 1000);
+  }
+  return tokens;
+}
+
 std::vector<size_t> ParseSome(const std::string& text, std::string_view option,
                               const std::vector<std::string>& words) {
   std::vector<size_t> some;

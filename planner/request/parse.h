@@ -49,6 +49,7 @@ std::vector<int> ParseSequenceRanks(const std::string& text, std::string_view op
 uint64_t ParseMemory(const std::string& text, std::string_view option);
 // The same, or "0" for none.
 uint64_t ParseReserve(const std::string& text, std::string_view option);
+int64_t ParseSequenceTokens(const std::string& text, std::string_view option, int64_t high);
 // Indices of one of `words`, of several ("none,cpu"; each once, in any order) or of "all",
 // ascending.
 std::vector<size_t> ParseSome(const std::string& text, std::string_view option,
@@ -61,6 +62,13 @@ template <typename T>
 auto WholeIn(int64_t low, int64_t high) {
   return [low, high](const std::string& text, std::string_view option) {
     return static_cast<T>(ParseWhole(text, option, low, high));
+  };
+}
+// For Command::Value: tokens of a sequence, up to `high`. "4k" is refused with both readings:
+// people mean 4096 by it, and counts here are powers of ten.
+inline auto SequenceTokens(int64_t high) {
+  return [high](const std::string& text, std::string_view option) {
+    return ParseSequenceTokens(text, option, high);
   };
 }
 // For Command::Value: the value of one of the table's first `count` words.

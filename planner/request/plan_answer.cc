@@ -480,6 +480,41 @@ void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
   answer.report.notes = assumptions.notes;
 }
 
+std::vector<std::string> Doubts(const Request& request, const HardwareProfile& hardware,
+                                const TorchRecipe& recipe, const ChoiceEstimate& choice,
+                                const Cluster& cluster) {
+  constexpr double kLittle = 0.1;  // share of a host's memory that every desktop has
+  const double worst = request.runtime.of().LargestTimeError(choice, cluster, hardware);
+  std::vector<std::string> clauses = {
+      worst > 0 ? fmt::format("steps like this took up to {:.0f} % more or less than predicted",
+                              100 * worst)
+                : std::string("no step like this was measured on such GPUs")};
+  Assumptions guesses;
+  NoteGuesses(hardware, cluster, std::span(&choice.setup, 1), recipe, guesses);
+  if (!guesses.notes.empty()) {
+    clauses.emplace_back("rates of its host or links are guessed ('zeroplan hw measure' there)");
+  }
+  const bool measured = hardware.node.host_memory.source == FigureSource::kMeasured;
+  if (cluster.host_capacity_bytes && !measured && !request.cluster.host_memory &&
+      static_cast<double>(choice.footprint.host.total()) >
+          kLittle * static_cast<double>(*cluster.host_capacity_bytes)) {
+    clauses.push_back(fmt::format("a host with {} is assumed (⟦host_memory⟧)",
+                                  FormatBytes(*cluster.host_capacity_bytes)));
+  }
+  return clauses;
+}
+
+std::vector<std::string> Doubts(const ResolvedPlan& request, const Plan& plan,
+                                const Cluster& cluster, double gap) {
+  std::vector<std::string> clauses =
+      Doubts(request.asked().common, request.hardware(), plan.recipe, plan.choice, cluster);
+  if (gap > 0) {
+    clauses.push_back(fmt::format("another choice may be up to {} % better ({})",
+                                  FormatPercent(gap), LooksLonger(request.inputs())));
+  }
+  return clauses;
+}
+
 std::string SetSwapFolder(TrainSetup& setup) {
   bool set = false;
   auto fill = [&](auto& offload) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "hwprofiles/profile.h"
 #include "planner/advice/advice.h"
@@ -81,6 +82,16 @@ PlanAnswer FindAnswer(ResolvedPlan& request, ChoiceSearch& searcher,
 // Adds the notes for the choice to `assumptions`, and copies all assumptions to the report.
 void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
                   Assumptions& assumptions, PlanAnswer& answer);
+
+// The uncertainties of `choice`, one clause each: the margin of error of its time, guessed
+// rates that it rests on, and assumed host memory that it uses.
+std::vector<std::string> Doubts(const Request& request, const HardwareProfile& hardware,
+                                const TorchRecipe& recipe, const ChoiceEstimate& choice,
+                                const Cluster& cluster);
+// The same for an answer, and by how much another choice may be better if that is not proven
+// (`gap`).
+std::vector<std::string> Doubts(const ResolvedPlan& request, const Plan& plan,
+                                const Cluster& cluster, double gap);
 
 // Applies ⟦async_save⟧ to a plan of zeroplan's own executor and returns a sentence about it. auto
 // adds the copy of the state to the plan if the memory of its hosts suffices. Reads model, setup

@@ -193,6 +193,7 @@ struct PlanRequest {
   Given<Objective> objective;
   Given<Allowed> allow;
   bool quick = false;    // the answer alone, without advice
+  bool brief = false;    // methods: the same, but the answer is looked for as long as without
   Given<double> effort;  // a factor on the search's budgets
   // Whether plan writes a config. If so, the config's format must support the choice.
   bool for_config = false;

@@ -80,6 +80,10 @@ struct WhyAnswer {
 // Throws Error(kUsage) if the log has nothing of a run, or a field is wrong.
 WhyAnswer FindWhy(const WhyRequest& request);
 
+// The cause, the changes that help and the command that tries one, on one screen. Without a
+// prediction: as WhyText. `next`: the command line that asks about the first change.
+std::string WhyScreen(const WhyAnswer& answer, const std::string& next, size_t columns,
+                      bool colour);
 // Text for people; JSON of schema zeroplan.why/1.
 std::string WhyText(const WhyAnswer& answer, size_t columns);
 std::string WhyJson(const WhyAnswer& answer);

@@ -217,7 +217,7 @@ std::string StepText(const WhyAnswer& answer) {
   return fmt::format("Of a step as predicted {}.", fmt::join(texts, ", "));
 }
 
-std::string ChangesText(const WhyAnswer& answer, size_t columns) {
+std::string ChangesText(const WhyAnswer& answer, size_t columns, size_t most = SIZE_MAX) {
   const RunFailure* cause = answer.log.Cause();
   const bool of_host = cause != nullptr && cause->of_host();
   if (answer.changes.empty()) {
@@ -235,7 +235,9 @@ std::string ChangesText(const WhyAnswer& answer, size_t columns) {
       answer.single_changes
           ? "\nChanges after which it fits, by prediction, each alone, the fastest first:\n"
           : "\nNo change alone makes it fit; the fewest together that do, by prediction:\n";
+  size_t shown = 0;
   for (const WhyChange& change : answer.changes) {
+    if (answer.single_changes && shown++ == most) break;
     const ChoiceEstimate& estimate = change.estimate;
     const TorchFootprint& torch = *estimate.footprint.torch;
     std::string line = fmt::format("  {}", change.options);
@@ -333,6 +335,45 @@ WhyJsonValue PredictionJson(const WhyAnswer& answer) {
 }
 
 }  // namespace
+
+std::string WhyScreen(const WhyAnswer& answer, const std::string& next, size_t columns,
+                      bool colour) {
+  constexpr size_t kFindings = 2, kChanges = 2;
+  if (!answer.prediction) return WhyText(answer, columns);
+  std::string text =
+      Wrap(fmt::format("{}: {}", NameOfLog(answer.log), Verdict(answer.log)), 2, columns);
+  const bool died = answer.log.Cause() != nullptr;
+  if (!died) text += ComparedText(answer);
+  for (size_t i = 0; i < std::min(kFindings, answer.findings.size()); ++i) {
+    text += Wrap(answer.findings[i], 2, columns);
+  }
+  std::string changes = ChangesText(answer, columns, kChanges);
+  text += changes.substr(changes.starts_with('\n') ? 1 : 0);
+  if (answer.single_changes && answer.changes.size() > kChanges) {
+    text += fmt::format("  {} more.\n", answer.changes.size() - kChanges);
+  }
+  ScreenNotes notes;
+  std::vector<std::string> used;
+  for (const UsedFact& fact : answer.used) {
+    used.push_back(fact.field + (fact.text.size() > 20 ? "" : " " + fact.text));
+  }
+  if (!used.empty()) {
+    notes.taken.push_back(fmt::format("From the log: {}.", fmt::join(used, ", ")));
+  }
+  for (const std::string& conflict : answer.conflicts) {
+    notes.taken.push_back(fmt::format("Options win: {}.", conflict));
+  }
+  for (const std::string& note : answer.notes) {
+    if (note.starts_with("Hardware: ")) notes.taken.push_back(note);
+  }
+  if (answer.prediction->largest_time_error > 0 && answer.times_known) {
+    notes.doubts.push_back(
+        fmt::format("steps like this took up to {:.0f} % more or less than predicted",
+                    100 * answer.prediction->largest_time_error));
+  }
+  notes.next = next;
+  return text + ScreenEnd(notes, columns, colour);
+}
 
 std::string WhyText(const WhyAnswer& answer, size_t columns) {
   const RunLog& log = answer.log;

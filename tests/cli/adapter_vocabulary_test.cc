@@ -383,7 +383,7 @@ TEST_CASE("embedding adapters: rows of tokens begin as the base has them") {
     const Tensors merged = made.Merge(out);
     const auto row = merged.at(kEmbedding).values.begin() + 7 * kWide;
     CHECK(std::equal(row, row + kWide, rows.values.begin() + 3 * kWide));
-    const RunResult planned = RunZeroplan("estimate --model " + made.base() +
+    const RunResult planned = RunZeroplan("estimate --explain --model " + made.base() +
                                           " --gpus 1 --method lora --lora-tokens 3,4-6");
     CHECK(planned.exit_code == 0);
     CHECK(Has(planned.out, "rows of 4"));
@@ -395,8 +395,9 @@ TEST_CASE("embedding adapters: rows of tokens begin as the base has them") {
     refused("7,x", "--lora-tokens: x are no tokens");
     refused("5,3-6", "--lora-tokens: token 5 is there twice");
     refused("5 --lora-save embed_tokens", "is trained whole, and so are its rows");
-    made.Refused("plan --model qwen2.5-0.5b --gpus 1 --runtime ddp --method lora --lora-tokens 5",
-                 "--lora-tokens: rows of single tokens are not modelled");
+    made.Refused(
+        "plan --explain --model qwen2.5-0.5b --gpus 1 --runtime ddp --method lora --lora-tokens 5",
+        "--lora-tokens: rows of single tokens are not modelled");
   }
 }
 

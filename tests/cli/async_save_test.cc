@@ -110,7 +110,7 @@ TEST_CASE("plan and estimate --async-save count the copy, and train --plan keeps
   const std::string model = "--model gpt2 --seq-len 128 --gpus 2 --stage 2";
   const auto estimate = [&](const std::string& option) {
     const RunResult run =
-        RunZeroplan("estimate " + model +
+        RunZeroplan("estimate --explain " + model +
                     " --offload-optimizer none --offload-param none --checkpointing none "
                     "--format json " +
                     option);
@@ -128,8 +128,8 @@ TEST_CASE("plan and estimate --async-save count the copy, and train --plan keeps
   CHECK(copy < states + states / 100);
 
   const auto plan = [&](const std::string& name, const std::string& options) {
-    return RunZeroplan("plan " + model + " --micro-batch 1 --quick --plan-out " + work.path(name) +
-                       " " + options);
+    return RunZeroplan("plan --explain " + model + " --micro-batch 1 --quick --plan-out " +
+                       work.path(name) + " " + options);
   };
   const auto lower = [&](const std::string& name) {
     return Json::parse(ReadWhole(work.path(name)))["lower"]["async_save"];

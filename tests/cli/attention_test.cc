@@ -89,7 +89,8 @@ TEST_CASE("attention: a plan says it once, and carries --deterministic to its fi
   const TempDir folder;
   const std::string file = folder.path("plan.json");
   const std::string arguments =
-      "plan --quick --model gpt2 --gpus 1 --hw h200-141gb-sxm --micro-batch 8 --grad-accum 1 "
+      "plan --explain --quick --model gpt2 --gpus 1 --hw h200-141gb-sxm --micro-batch 8 "
+      "--grad-accum 1 "
       "--stage 0 --checkpointing none --offload-optimizer none ";
   const RunResult run = RunZeroplan(arguments + "--deterministic --plan-out " + file);
   CAPTURE(run.err);
@@ -148,7 +149,7 @@ TEST_CASE("attention: train is deterministic if its plan or its option is, and s
 }
 
 TEST_CASE("attention: GPUs without fused kernels keep the scores, and say so") {
-  const RunResult run = RunZeroplan("plan --quick --model gpt2 --hw dgx-2 --gpus 1");
+  const RunResult run = RunZeroplan("plan --explain --quick --model gpt2 --hw dgx-2 --gpus 1");
   REQUIRE(run.exit_code == 0);
   HasFlat(run.out,
           "Attention keeps the scores in memory (cuDNN has no fused kernel for NVIDIA V100");

@@ -55,7 +55,7 @@ TEST_CASE("config: a default that turns prefetch off is warned of, by all that r
   CHECK(Has(checked.out, "warning: " + warning));
   CHECK(Has(checked.out, wording::kNoErrorsWarningGpus));
   const RunResult estimated =
-      RunZeroplan("estimate --hw dgx-h100 --config " + file.path() + options);
+      RunZeroplan("estimate --explain --hw dgx-h100 --config " + file.path() + options);
   CHECK(Has(estimated.out + estimated.err, "1711276032"));  // wherever its lines break
   CHECK(Has(RunZeroplan("config check " + file.path() + " --gpus 8 --model llama3.1-8b").out,
             "no errors, 0 warnings, 8 GPUs"));

@@ -15,7 +15,7 @@ namespace zeroplan {
 namespace {
 
 const std::string kSmallEstimate =
-    "estimate --model gpt2 --seq-len 64 --stage 0 --offload-optimizer none";
+    "estimate --explain --model gpt2 --seq-len 64 --stage 0 --offload-optimizer none";
 
 // A cache folder of this test's own: what 'hw measure' kept on this machine stays out of it.
 std::string CacheOfTest() {
@@ -56,7 +56,7 @@ TEST_CASE("without a driver, GPUs or a profile for them it is the default, which
       "No GPU found here and no --hw: what follows is for NVIDIA H200 SXM GPUs";
   CHECK(OneLine(RunWith("NO_GPUS=1")).starts_with(none));
   CHECK(OneLine(RunWith("NO_GPUS=1",
-                        "plan --model gpt2 --seq-len 64 --global-batch 8 "
+                        "plan --explain --model gpt2 --seq-len 64 --global-batch 8 "
                         "--micro-batch 8 --stage 0 --offload-optimizer none"))
             .starts_with(none));
   CHECK(OneLine(RunWith("FAKE_GPUS=1")).starts_with("gpt2: "));
@@ -107,13 +107,14 @@ TEST_CASE("the memory of the machine itself is measured, and that of no other") 
 
 TEST_CASE("guessed rates are named where a choice waits for them, and only there") {
   const std::string offload =
-      "estimate --model gpt2 --seq-len 64 --stage 2 --offload-optimizer cpu --hw rtx4090";
+      "estimate --explain --model gpt2 --seq-len 64 --stage 2 --offload-optimizer cpu --hw rtx4090";
   CHECK(Says(RunWith("", offload), "Guessed, not measured: host.adam_bandwidth 57.6 GB/s"));
   CHECK(IsSilent(RunWith("", kSmallEstimate + " --hw rtx4090"), "Guessed"));
-  CHECK(Says(RunWith("",
-                     "plan --model gpt2 --seq-len 64 --global-batch 8 --micro-batch 8 --stage 2 "
-                     "--offload-optimizer cpu --hw rtx4090"),
-             "Guessed, not measured: host.adam_bandwidth"));
+  CHECK(Says(
+      RunWith("",
+              "plan --explain --model gpt2 --seq-len 64 --global-batch 8 --micro-batch 8 --stage 2 "
+              "--offload-optimizer cpu --hw rtx4090"),
+      "Guessed, not measured: host.adam_bandwidth"));
 }
 
 TEST_CASE("what hw measure kept of this machine is used without --hw, until the machine changes") {
@@ -128,7 +129,8 @@ TEST_CASE("what hw measure kept of this machine is used without --hw, until the 
   CHECK(Says(kept, "--gpus 2"));
   CHECK(IsSilent(kept, "measured now"));
   const RunResult planned = RunWith(
-      "FAKE_GPUS=2", "plan --model gpt2 --seq-len 64 --global-batch 8 --micro-batch 4 --stage 1");
+      "FAKE_GPUS=2",
+      "plan --explain --model gpt2 --seq-len 64 --global-batch 8 --micro-batch 4 --stage 1");
   CHECK(Says(planned, "as 'hw measure' kept it"));
   // Another driver, another kind of GPU; another number has a file of its own, or none.
   CHECK(Says(RunWith("FAKE_GPUS=2 FAKE_DRIVER=590.1"), "driver was 580.82.07 then, and 590.1 now"));

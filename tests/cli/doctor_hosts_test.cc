@@ -41,7 +41,7 @@ class StandInForSsh {
 };
 
 RunResult Ask(const StandInForSsh& ssh, const std::string& arguments) {
-  return RunZeroplan("doctor --ssh " + ssh.path() + " " + arguments, kPatient);
+  return RunZeroplan("doctor --explain --ssh " + ssh.path() + " " + arguments, kPatient);
 }
 
 const Json& CheckOf(const Json& json, const std::string& name) {
@@ -112,7 +112,7 @@ TEST_CASE("doctor --hosts: hosts that cannot be asked are named, with what mends
 
 TEST_CASE("doctor --hosts: what cannot be meant is refused before anybody is asked") {
   const auto why = [](const std::string& arguments) {
-    const RunResult run = RunZeroplan("doctor " + arguments, kPatient);
+    const RunResult run = RunZeroplan("doctor --explain " + arguments, kPatient);
     CHECK(run.exit_code == 2);
     return run.err;
   };
@@ -255,8 +255,8 @@ TEST_CASE("sound hosts have nothing to complain of, and the fewest variables") {
   }
   CHECK(hosts.Variables("NCCL_") ==
         Texts{"NCCL_SOCKET_IFNAME=eth0", "NCCL_IB_DISABLE=1", "NCCL_DEBUG=WARN"});
-  CHECK(Has(HostsText(hosts.facts), wording::kHostsAndAllReachOne));
-  CHECK(Has(HostsText(hosts.facts), wording::kNodeEthGb));
+  CHECK(Has(HostsText(hosts.facts, true), wording::kHostsAndAllReachOne));
+  CHECK(Has(HostsText(hosts.facts, true), wording::kNodeEthGb));
 }
 
 TEST_CASE("interfaces: by host where they differ, exact where another begins so, and faster ones") {
@@ -348,7 +348,7 @@ TEST_CASE("names, versions, clocks and slow pairs: what is odd is named") {
   link.why = "Name or service not known";
   CHECK(Has(wrong.Check("names").fact, "node1 does not know node2: Name or service not known"));
   wrong[1].ports[1] = {29500, 0, "Address already in use"};
-  CHECK(Has(HostsText(wrong.facts), wording::kPortOfNodeWasNot));
+  CHECK(Has(HostsText(wrong.facts, true), wording::kPortOfNodeWasNot));
 }
 
 TEST_CASE("what an agent says of its host comes through as it is") {

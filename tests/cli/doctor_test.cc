@@ -132,7 +132,7 @@ TEST_CASE("doctor: on a machine without GPUs training on the CPU is possible") {
                             "locked_memory", "shared_memory", "disk"}) {
     CHECK_FALSE(doctor.Fact(check).empty());
   }
-  const RunResult text = RunZeroplan("doctor" + Quick());
+  const RunResult text = RunZeroplan("doctor --explain" + Quick());
   CHECK(text.exit_code == 0);
   CHECK(Has(text.out, wording::kTrainingIsPossibleHereOn));
   CHECK(Has(text.out, wording::kNotAskedZeroplanNoDetect));

@@ -201,7 +201,7 @@ TEST_CASE("what is kept free: by default, by option, and in plan as in estimate"
     const std::string asked = model + "--gpu-memory " + std::to_string(c.memory) + c.reserve;
     CAPTURE(asked);
     CHECK(EstimateJson(asked)["choices"][0]["fits"] == c.fits);
-    CHECK(RunZeroplan("plan " + asked).exit_code == (c.fits ? 0 : 3));
+    CHECK(RunZeroplan("plan --explain " + asked).exit_code == (c.fits ? 0 : 3));
   }
   const std::string host = "--model gpt2 --gpus 1 --stage 1 --offload-optimizer cpu ";
   const Json offloaded = EstimateJson(host)["choices"][0];
@@ -211,13 +211,13 @@ TEST_CASE("what is kept free: by default, by option, and in plan as in estimate"
                               std::to_string(needs + 64'000'000 - (fits ? 0 : 1));
     CHECK(EstimateJson(asked)["choices"][0]["fits"] == fits);
   }
-  const std::string table = RunZeroplan("estimate " + model + "--host-memory 64GB").out;
+  const std::string table = RunZeroplan("estimate --explain " + model + "--host-memory 64GB").out;
   CHECK(table.find("--gpu-reserve 500MB") != std::string::npos);
   CHECK(table.find("--host-reserve 5.80GB") != std::string::npos);
 }
 
 TEST_CASE("rows with a disk that nobody named say what it is taken for") {
-  const std::string model = "estimate --model gpt2 --seq-len 64 --stage 2 ";
+  const std::string model = "estimate --explain --model gpt2 --seq-len 64 --stage 2 ";
   const auto noted = [&](const std::string& more, const std::string& note) {
     return RunZeroplan(model + more).out.find(note) != std::string::npos;
   };
@@ -256,10 +256,11 @@ TEST_CASE("--tokens and --gpu-hour-price: steps, hours, GPU-hours and price of e
     CHECK(training["price"].get<double>() == doctest::Approx(seconds / 720));
   }
   CHECK(EstimateJson(run + "--tokens 1B")["choices"][0]["training"]["price"].is_null());
-  const RunResult table = RunZeroplan("estimate " + run + "--tokens 1B --gpu-hour-price 2.5");
+  const RunResult table =
+      RunZeroplan("estimate --explain " + run + "--tokens 1B --gpu-hour-price 2.5");
   CHECK(table.out.find("Training on 1.00B tokens, steps alone") != std::string::npos);
   CHECK(table.out.find("GPU-hours   price fits") != std::string::npos);
-  const RunResult plan = RunZeroplan("plan " + run +
+  const RunResult plan = RunZeroplan("plan --explain " + run +
                                      "--tokens 1B --gpu-hour-price 2.5 --micro-batch 8 "
                                      "--grad-accum 1");
   CHECK(plan.exit_code == 0);
@@ -406,7 +407,7 @@ TEST_CASE("table: 100 columns, no colour in a pipe, all choices, reasons and ass
        {"--params 10B --gpus 16", "--model gpt2 --seq-len 64", "--params 1T --gpus 1024",
         "--params 10B --gpus 1 --gpu-memory 8GB --stage 0",
         "--model gpt3-13b --gpus 8 --checkpointing all --micro-batch 64 --host-memory 1GB"}) {
-    const RunResult run = RunZeroplan(std::string("estimate ") + arguments);
+    const RunResult run = RunZeroplan(std::string("estimate --explain ") + arguments);
     INFO(std::string(arguments), "\n", run.out, run.err);
     REQUIRE(run.exit_code == 0);
     CHECK(run.err.empty());
@@ -421,7 +422,7 @@ TEST_CASE("table: 100 columns, no colour in a pipe, all choices, reasons and ass
 }
 
 TEST_CASE("table: what fits first, and stages that are the same on one GPU in one row") {
-  const RunResult one = RunZeroplan("estimate --model llama3.1-8b --hw rtx4090");
+  const RunResult one = RunZeroplan("estimate --explain --model llama3.1-8b --hw rtx4090");
   CAPTURE(one.out);
   // Each table: all rows that fit, then all that do not.
   std::vector<std::string> verdicts;
@@ -437,23 +438,26 @@ TEST_CASE("table: what fits first, and stages that are the same on one GPU in on
   }
   CHECK(Has(one.out, "\n0-2  none none"));
   CHECK(Has(one.out, wording::kStagesGpuMemoryShortBy));
-  const RunResult two = RunZeroplan("estimate --model gpt2 --hw 2x-rtx4090");
+  const RunResult two = RunZeroplan("estimate --explain --model gpt2 --hw 2x-rtx4090");
   CHECK(Lacks(two.out, "0-"));
   CHECK(Has(two.out, "\n1    none none"));
 }
 
 TEST_CASE("sums of gradients in 16 bits over several micro-steps are named as assumed") {
-  const std::string several = "estimate --model gpt2 --hw rtx4090 --stage 0 --grad-accum 4";
+  const std::string several =
+      "estimate --explain --model gpt2 --hw rtx4090 --stage 0 --grad-accum 4";
   CHECK(Has(RunZeroplan(several).out, wording::kBfGradientsOfMicroSteps));
   CHECK(Lacks(RunZeroplan(several + " --grad-accum-dtype bf16").out, "are summed in"));
-  CHECK(Lacks(RunZeroplan("estimate --model gpt2 --hw rtx4090 --stage 0").out, "are summed in"));
-  CHECK(
-      Has(RunZeroplan("plan --quick --model gpt2 --hw rtx4090 --micro-batch 2 --grad-accum 8").out,
-          "--grad-accum-dtype bf16 (gradients of 8 micro-steps"));
+  CHECK(Lacks(RunZeroplan("estimate --explain --model gpt2 --hw rtx4090 --stage 0").out,
+              "are summed in"));
+  CHECK(Has(
+      RunZeroplan("plan --explain --quick --model gpt2 --hw rtx4090 --micro-batch 2 --grad-accum 8")
+          .out,
+      "--grad-accum-dtype bf16 (gradients of 8 micro-steps"));
 }
 
 TEST_CASE("table: disk columns only where a disk is used; details of one choice alone") {
-  const std::string gpt2 = "estimate --model gpt2 --seq-len 64 --gpus 2 --stage 2 ";
+  const std::string gpt2 = "estimate --explain --model gpt2 --seq-len 64 --gpus 2 --stage 2 ";
   auto says = [](const RunResult& run, const char* text) {
     return run.out.find(text) != std::string::npos;
   };
@@ -481,7 +485,8 @@ TEST_CASE("--trace shows the one choice's step, with two of its middle micro-ste
   const std::string file = "/tmp/zeroplan_cli_trace_" + std::to_string(getpid()) + ".json";
   auto events = [&](int grad_accum) {
     const RunResult run = RunZeroplan(
-        "estimate --model gpt2 --seq-len 64 --gpus 2 --stage 2 --offload-optimizer cpu --trace " +
+        "estimate --explain --model gpt2 --seq-len 64 --gpus 2 --stage 2 --offload-optimizer cpu "
+        "--trace " +
         file + " --grad-accum " + std::to_string(grad_accum));
     INFO(run.err);
     REQUIRE(run.exit_code == 0);
@@ -496,11 +501,14 @@ TEST_CASE("--trace shows the one choice's step, with two of its middle micro-ste
   CHECK(four > three);
   CHECK(many == four);
   std::filesystem::remove(file);
-  const RunResult several = RunZeroplan("estimate --model gpt2 --seq-len 64 --trace " + file);
+  const RunResult several =
+      RunZeroplan("estimate --explain --model gpt2 --seq-len 64 --trace " + file);
   CHECK(several.exit_code == 2);
   CHECK(several.err.find("--stage") != std::string::npos);
   CHECK(!std::filesystem::exists(file));
-  CHECK(RunZeroplan("estimate --model gpt2 --stage 0 --trace /no/such/t.json").exit_code == 2);
+  CHECK(
+      RunZeroplan("estimate --explain --model gpt2 --stage 0 --trace /no/such/t.json").exit_code ==
+      2);
 }
 
 TEST_CASE("csv: every line has the header's fields") {

@@ -43,24 +43,27 @@ TEST_CASE("estimate: products in FP8 by options and by a config") {
   const std::string file =
       WriteFp8Config(folder, R"({"enabled": true, "recipe": "blocks", "gradients": "e5m2"})");
   CHECK(choice("--config " + file)["fp8_recipe"] == "blocks");
-  const RunResult text =
-      RunZeroplan("estimate --model gpt2 --gpus 2 --hw hgx-h200 " + one + "--matmul-dtype fp8");
+  const RunResult text = RunZeroplan("estimate --explain --model gpt2 --gpus 2 --hw hgx-h200 " +
+                                     one + "--matmul-dtype fp8");
   CHECK(Has(WordsIn(text.out), wording::kLinearsInFpForwardBackward));
   CHECK(Has(WordsIn(text.out), wording::kOfRunsWithProductsIn));
   CHECK(Has(text.out, wording::kBfFpProductsMicroBatch));
   // Tokens that do not fit: no product is in FP8.
   const RunResult odd = RunZeroplan(
-      "estimate --model gpt2 --gpus 1 --hw hgx-h200 --stage 0 --seq-len 1001 --micro-batch 1 "
+      "estimate --explain --model gpt2 --gpus 1 --hw hgx-h200 --stage 0 --seq-len 1001 "
+      "--micro-batch 1 "
       "--matmul-dtype fp8");
   CHECK(Has(WordsIn(odd.out), wording::kProductsAllInBfNone));
   CHECK_FALSE(Has(odd.out, "FP8 products"));
-  const RunResult csv = RunZeroplan("estimate --model gpt2 --gpus 2 --hw hgx-h200 --format csv " +
-                                    one + "--matmul-dtype fp8");
+  const RunResult csv =
+      RunZeroplan("estimate --explain --model gpt2 --gpus 2 --hw hgx-h200 --format csv " + one +
+                  "--matmul-dtype fp8");
   CHECK(Has(csv.out, wording::kOptimizerStatesMatmulDtypeFp));
   CHECK(Has(csv.out, wording::kFpFpFpTensor));
   // torchao's recipes are not these.
   const std::string torch =
-      "estimate --model llama3.2-1b --gpus 1 --hw hgx-h200 --runtime fsdp2 --compile layers "
+      "estimate --explain --model llama3.2-1b --gpus 1 --hw hgx-h200 --runtime fsdp2 --compile "
+      "layers "
       "--matmul-dtype fp8 --float8 rowwise --format ";
   const RunResult json = RunZeroplan(torch + "json");
   REQUIRE(json.exit_code == 0);
@@ -74,7 +77,8 @@ TEST_CASE("estimate: products in FP8 by options and by a config") {
 TEST_CASE("products that stay in the dtype of the run are named") {
   const auto said = [](const std::string& options) {
     const RunResult run = RunZeroplan(
-        "estimate --hw hgx-h200 --gpus 1 --stage 0 --offload-optimizer none --matmul-dtype fp8 " +
+        "estimate --explain --hw hgx-h200 --gpus 1 --stage 0 --offload-optimizer none "
+        "--matmul-dtype fp8 " +
         options);
     CAPTURE(run.err);
     CHECK(run.exit_code == 0);
@@ -92,11 +96,11 @@ TEST_CASE("products that stay in the dtype of the run are named") {
       Has(said("--model " + model), "in bf16 too, as a side is no multiple of 16: mlp.down_proj"));
   const std::string file = WriteFp8Config(folder, R"({"enabled": true, "least_side": 1024})");
   const RunResult small =
-      RunZeroplan("estimate --hw hgx-h200 --gpus 1 --model llama3.2-1b --config " + file);
+      RunZeroplan("estimate --explain --hw hgx-h200 --gpus 1 --model llama3.2-1b --config " + file);
   CHECK(Has(WordsIn(small.out), "in FP8"));
   CHECK_FALSE(Has(WordsIn(small.out), "least_side"));
   const RunResult none =
-      RunZeroplan("estimate --hw hgx-h200 --gpus 1 --model gpt2 --config " + file);
+      RunZeroplan("estimate --explain --hw hgx-h200 --gpus 1 --model gpt2 --config " + file);
   CHECK(none.exit_code == 2);
   CHECK(Has(WordsIn(none.err), wording::kZeroplanFpEnabledTrueHas));
 }
@@ -154,7 +158,8 @@ TEST_CASE("plan: FP8 is in its file, which explain and train read") {
   const TempDir folder;
   const std::string file = folder.path("plan.json");
   const RunResult run = RunZeroplan(
-      "plan --quick --model gpt2 --gpus 1 --hw hgx-h200 --global-batch 8 --matmul-dtype fp8 "
+      "plan --explain --quick --model gpt2 --gpus 1 --hw hgx-h200 --global-batch 8 --matmul-dtype "
+      "fp8 "
       "--plan-out " +
       file);
   CAPTURE(run.err);

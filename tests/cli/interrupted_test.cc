@@ -27,7 +27,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-const std::string kInterruptedPlan = "plan --model gpt2 --hw dgx-a100-80gb --quick ";
+const std::string kInterruptedPlan = "plan --explain --model gpt2 --hw dgx-a100-80gb --quick ";
 
 Json PlanJson(const std::string& options) {
   const RunResult run = RunZeroplan(kInterruptedPlan + "--format json " + options);
@@ -81,7 +81,7 @@ TEST_CASE("plan --interruptions: what the JSON says is the model's, and has the 
 
 TEST_CASE("estimate --interruptions: table, CSV and JSON of every choice") {
   const std::string ask =
-      "estimate --model gpt2 --hw dgx-a100-80gb --stage 1,3 "
+      "estimate --explain --model gpt2 --hw dgx-a100-80gb --stage 1,3 "
       "--interruptions 1/6h --notice 30s --tokens 1B --gpu-hour-price 2";
   const RunResult table = RunZeroplan(ask);
   CHECK(table.exit_code == 0);
@@ -96,7 +96,7 @@ TEST_CASE("estimate --interruptions: table, CSV and JSON of every choice") {
   const std::string csv = RunZeroplan(ask + " --format csv").out;
   CHECK(Has(csv.substr(0, csv.find('\n')), wording::kWhyNotInterruptionsIntervalSteps));
   const std::string plain =
-      RunZeroplan("estimate --model gpt2 --hw dgx-a100-80gb --format csv").out;
+      RunZeroplan("estimate --explain --model gpt2 --hw dgx-a100-80gb --format csv").out;
   CHECK(Lacks(plain, "interruptions"));
 }
 

@@ -27,23 +27,25 @@ void WriteShortModel(const Workspace& work) {
 using Json = nlohmann::json;
 
 TEST_CASE("long sequences: beyond the model's positions where these are computed") {
-  const RunResult beyond = RunZeroplan("estimate llama3.1-8b --seq-len 262144 --stage 3");
+  const RunResult beyond = RunZeroplan("estimate --explain llama3.1-8b --seq-len 262144 --stage 3");
   CHECK(beyond.exit_code == 0);
   CHECK(Has(Unwrapped(beyond.out), "sequence 262144"));
   CHECK(Has(Unwrapped(beyond.out), wording::kPositionsLlamaWasMadeFor));
-  CHECK(Lacks(RunZeroplan("estimate llama3.1-8b --seq-len 131072 --stage 3").out, "Positions"));
+  CHECK(Lacks(RunZeroplan("estimate --explain llama3.1-8b --seq-len 131072 --stage 3").out,
+              "Positions"));
 
-  const RunResult learned = RunZeroplan("estimate gpt2 --seq-len 2048");
+  const RunResult learned = RunZeroplan("estimate --explain gpt2 --seq-len 2048");
   CHECK(learned.exit_code == 2);
   CHECK(Has(learned.err, wording::kIsNotAllowedGptHas));
-  const RunResult slides = RunZeroplan("plan mistral-7b-v0.1 --seq-len 65536");
+  const RunResult slides = RunZeroplan("plan --explain mistral-7b-v0.1 --seq-len 65536");
   CHECK(slides.exit_code == 2);
   CHECK(Has(slides.err, wording::kHasSlidingWindowOfTokens));
 }
 
 TEST_CASE("long sequences: the largest goes beyond the model's positions") {
   const RunResult largest = RunZeroplan(
-      "plan llama3.2-1b --largest seq-len --gpus 1 --hw h200 --checkpointing full --quick");
+      "plan --explain llama3.2-1b --largest seq-len --gpus 1 --hw h200 --checkpointing full "
+      "--quick");
   CAPTURE(largest.out);
   REQUIRE(largest.exit_code == 0);
   const std::string text = Unwrapped(largest.out);
@@ -53,8 +55,10 @@ TEST_CASE("long sequences: the largest goes beyond the model's positions") {
   CHECK(std::stol(text.substr(at + mark.size())) > 2 * 131072);
   CHECK(Has(text, wording::kDoesNotClosestIs));
   CHECK(Has(text, wording::kPositionsLlamaWasMadeFor2));
-  CHECK(Has(Unwrapped(RunZeroplan("plan mistral-7b-v0.1 --largest seq-len --gpus 8 --quick").out),
-            wording::kLargestFitsMoreThanThe));
+  CHECK(
+      Has(Unwrapped(
+              RunZeroplan("plan --explain mistral-7b-v0.1 --largest seq-len --gpus 8 --quick").out),
+          wording::kLargestFitsMoreThanThe));
 }
 
 TEST_CASE("long sequences: a run beyond them says so, and its model takes as many") {
@@ -108,9 +112,10 @@ TEST_CASE("sequences over GPUs: an estimate with a number of them") {
 TEST_CASE("sequences over GPUs: planned, written and read back") {
   const TempDir dir;
   const std::string shape = "llama3.1-8b --hw hgx-h200 --gpus 8 --quick ";
-  const RunResult million = RunZeroplan(
-      "plan " + shape + "--seq-len 1048576 --micro-batch 1 --sequence-ranks auto --plan-out " +
-      dir.path("plan.json"));
+  const RunResult million =
+      RunZeroplan("plan --explain " + shape +
+                  "--seq-len 1048576 --micro-batch 1 --sequence-ranks auto --plan-out " +
+                  dir.path("plan.json"));
   CAPTURE(million.err);
   REQUIRE(million.exit_code == 0);
   CHECK(Has(Unwrapped(million.out), "sequences over "));
@@ -121,25 +126,26 @@ TEST_CASE("sequences over GPUs: planned, written and read back") {
   CHECK(Has(RunZeroplan("explain " + dir.path("plan.json")).out,
             "over " + std::to_string(shared) + " GPUs each"));
   // Nobody asks: few sequences are shared, and one that is too long is proposed to be.
-  const RunResult few = RunZeroplan("plan " + shape + "--seq-len 32768 --global-batch 2");
+  const RunResult few = RunZeroplan("plan --explain " + shape + "--seq-len 32768 --global-batch 2");
   CHECK(few.exit_code == 0);
   CHECK(Has(Unwrapped(few.out), wording::kWhichAreMoreThanThe));
-  const RunResult none = RunZeroplan("plan " + shape + "--seq-len 1048576 --micro-batch 1");
+  const RunResult none =
+      RunZeroplan("plan --explain " + shape + "--seq-len 1048576 --micro-batch 1");
   CHECK(none.exit_code == 3);
   CHECK(Has(none.err, wording::kSmallestChangeThatFits));
   // As a config, which stays what it is.
-  const RunResult out =
-      RunZeroplan("plan " + shape + "--seq-len 32768 --runtime zeroplan --sequence-ranks 2 --out " +
-                  dir.path("ds.json"));
+  const RunResult out = RunZeroplan("plan --explain " + shape +
+                                    "--seq-len 32768 --runtime zeroplan --sequence-ranks 2 --out " +
+                                    dir.path("ds.json"));
   CAPTURE(out.err);
   CHECK(out.exit_code == 0);
   CHECK(Json::parse(ReadWhole(dir.path("ds.json")))["sequence_parallel_size"] == 2);
   const RunResult again =
-      RunZeroplan("plan " + shape + "--seq-len 32768 --config " + dir.path("ds.json"));
+      RunZeroplan("plan --explain " + shape + "--seq-len 32768 --config " + dir.path("ds.json"));
   CHECK(again.exit_code == 0);
   CHECK(Has(Unwrapped(again.out), wording::kSequencesOverGpus));
   const RunResult both =
-      RunZeroplan("plan " + shape + "--sequence-ranks 4 --config " + dir.path("ds.json"));
+      RunZeroplan("plan --explain " + shape + "--sequence-ranks 4 --config " + dir.path("ds.json"));
   CHECK(both.exit_code == 2);
   CHECK(Has(both.err, wording::kIsNotAllowedWith));
 }

@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 
 TEST_CASE("machines: the answer, its time and its price hold when they are typed back") {
   const std::string asked = " --model gpt2-large --seq-len 1024 --tokens 200M";
-  const std::string line = "plan --hw 4090,l40s,p4d-24xlarge --gpus 1,8" + asked;
+  const std::string line = "plan --explain --hw 4090,l40s,p4d-24xlarge --gpus 1,8" + asked;
   const RunResult text = RunZeroplan(line + " --objective cost");
   INFO(text.out, text.err);
   REQUIRE(text.exit_code == 0);
@@ -31,7 +31,7 @@ TEST_CASE("machines: the answer, its time and its price hold when they are typed
   const Json& best = all.at("machines").front();
   CHECK(best.at("unbeaten") == true);
   const double hour = best.at("gpu_hour_price").at("amount");
-  const RunResult single = RunZeroplan("plan " + typed + asked + " --gpu-hour-price " +
+  const RunResult single = RunZeroplan("plan --explain " + typed + asked + " --gpu-hour-price " +
                                        Json(hour).dump() + " --quick --format json");
   INFO(single.err);
   REQUIRE(single.exit_code == 0);
@@ -72,8 +72,8 @@ TEST_CASE("machines: an interrupted run takes what a plan of the machine expects
 }
 
 TEST_CASE("machines: nothing within the limits ends with 3 and says what is closest") {
-  const RunResult late =
-      RunZeroplan("plan --model gpt2-xl --hw t4,l4 --gpus 1 --tokens 10B --deadline 1h --budget 2");
+  const RunResult late = RunZeroplan(
+      "plan --explain --model gpt2-xl --hw t4,l4 --gpus 1 --tokens 10B --deadline 1h --budget 2");
   CHECK(late.exit_code == 3);
   CHECK(Has(late.err, wording::kNothingIsWithinTheLimits));
   CHECK(Has(late.err, "the cheapest, "));
@@ -84,7 +84,7 @@ TEST_CASE("machines: nothing within the limits ends with 3 and says what is clos
   CHECK(Has(late.out, takes.substr(0, takes.find(' '))));
   CHECK(takes.substr(takes.find(' '), 3) == " h;");
   // Where nothing fits the table's place says what is short.
-  const RunResult small = RunZeroplan("plan --model llama3.1-70b --hw t4,l4 --gpus 1");
+  const RunResult small = RunZeroplan("plan --explain --model llama3.1-70b --hw t4,l4 --gpus 1");
   CHECK(small.exit_code == 3);
   CHECK(Has(Unwrapped(small.out), wording::kNotHereWithGpu));
   CHECK(Has(small.err, wording::kNothingFitsAnyOfThese));
@@ -93,8 +93,8 @@ TEST_CASE("machines: nothing within the limits ends with 3 and says what is clos
 TEST_CASE("machines: one machine is compared over its GPUs; what writes one plan is refused") {
   const TempDir folder;
   const std::string report = folder.path("machines.html");
-  const RunResult run =
-      RunZeroplan("plan --model gpt2 --hw dgx-a100-40gb --objective energy --report " + report);
+  const RunResult run = RunZeroplan(
+      "plan --explain --model gpt2 --hw dgx-a100-40gb --objective energy --report " + report);
   INFO(run.err);
   REQUIRE(run.exit_code == 0);
   CHECK(Has(run.out, "on 4 machines"));
@@ -104,20 +104,23 @@ TEST_CASE("machines: one machine is compared over its GPUs; what writes one plan
   CHECK(Has(page, "8 x dgx-a100-40gb"));
   CHECK(Has(page, " min"));  // not in thousands of seconds
 
-  for (const std::string option : {"--out c.json", "--plan-out p.json", "--explain"}) {
+  for (const std::string option : {"--out c.json", "--plan-out p.json"}) {
     CAPTURE(option);
-    const RunResult refused = RunZeroplan("plan --model gpt2 --hw t4,l4 " + option);
+    const RunResult refused = RunZeroplan("plan --explain --model gpt2 --hw t4,l4 " + option);
     CHECK(refused.exit_code == 2);
     CHECK(Has(refused.err, option.substr(0, option.find(' ')) + ": goes with one plan"));
   }
-  CHECK(Has(RunZeroplan("plan --model gpt2 --hw t4,l4 --objective headroom").err,
+  CHECK(Has(RunZeroplan("plan --explain --model gpt2 --hw t4,l4 --objective headroom").err,
             "--objective: headroom is not compared over machines"));
-  CHECK(Has(RunZeroplan("plan --model gpt2 --hw t4,,l4").err, "--hw: t4,,l4 has an empty name"));
-  CHECK(Has(RunZeroplan("plan --model gpt2 --hw t4,t4").err, "--hw: t4,t4 has t4 twice"));
-  CHECK(Has(RunZeroplan("plan --model gpt2 --gpus 1,2,0").err, "--gpus: 0 is not allowed"));
-  CHECK(Has(RunZeroplan("plan --model gpt2 --hw t4 --deadline 5 --tokens 1B").err,
+  CHECK(Has(RunZeroplan("plan --explain --model gpt2 --hw t4,,l4").err,
+            "--hw: t4,,l4 has an empty name"));
+  CHECK(Has(RunZeroplan("plan --explain --model gpt2 --hw t4,t4").err, "--hw: t4,t4 has t4 twice"));
+  CHECK(
+      Has(RunZeroplan("plan --explain --model gpt2 --gpus 1,2,0").err, "--gpus: 0 is not allowed"));
+  CHECK(Has(RunZeroplan("plan --explain --model gpt2 --hw t4 --deadline 5 --tokens 1B").err,
             "--deadline: 5 is not allowed; use a time above 0 with its unit"));
-  CHECK(Has(RunZeroplan("plan --model gpt2 --hw any --network 25Gb").err, "--hw: any takes"));
+  CHECK(Has(RunZeroplan("plan --explain --model gpt2 --hw any --network 25Gb").err,
+            "--hw: any takes"));
 }
 
 }  // namespace

@@ -190,7 +190,7 @@ TEST_CASE("methods: limits, least memory and changes of the answer hold when typ
     CHECK(all.at("changes").size() == 3);
     CheckLimits(model.question(), asked, all);
     CheckChanges(model.question(), asked, all);
-    const RunResult page = RunZeroplan(compare);
+    const RunResult page = RunZeroplan(compare + " --explain");
     CHECK(page.exit_code == 0);
     CheckPage(page.out, all);
     // What the config is not trained with is said once, however often it is read.
@@ -257,7 +257,7 @@ TEST_CASE("methods: what would fit where nothing does, typed back") {
   fits(gpu, stage.at("smallest_change"));
   // Nothing fits by any: the page says what would, then the error.
   const RunResult none =
-      RunZeroplan(model.Plan({{"--gpu-memory", "1300MB"}}, "--method lora,qlora"));
+      RunZeroplan(model.Plan({{"--gpu-memory", "1300MB"}}, "--method lora,qlora --explain"));
   CHECK(none.exit_code == 3);
   CHECK(Has(none.out, wording::kLoraNothingFits));
   CHECK(Has(none.out, "It fits from "));
@@ -268,7 +268,7 @@ TEST_CASE("methods: a model with weights is compared unless something asks for o
   const ShapeFolder weights(true), shape;
   const std::string quick = "--quick ";
   const auto compared = [&](const ShapeFolder& model, const std::string& more) {
-    const RunResult run = RunZeroplan(model.Plan({}, "--quick " + more));
+    const RunResult run = RunZeroplan(model.Plan({}, "--quick --explain " + more));
     INFO(more, run.err);
     CHECK(run.exit_code == 0);
     const bool answer = run.out.find("method trained fits") != std::string::npos;
@@ -282,10 +282,10 @@ TEST_CASE("methods: a model with weights is compared unless something asks for o
   const TempDir out;
   for (const std::string& one :
        {std::string("--method full"), std::string("--method lora"), std::string("--lora-rank 4"),
-        std::string("--rslora"), std::string("--freeze '*norm*'"), std::string("--explain"),
-        std::string("--largest seq-len"), std::string("--objective headroom"),
-        "--out " + out.path("a.json --runtime zeroplan"), "--plan-out " + out.path("b.json"),
-        "--trace " + out.path("c.json"), "--report " + out.path("d.html")}) {
+        std::string("--rslora"), std::string("--freeze '*norm*'"), std::string("--largest seq-len"),
+        std::string("--objective headroom"), "--out " + out.path("a.json --runtime zeroplan"),
+        "--plan-out " + out.path("b.json"), "--trace " + out.path("c.json"),
+        "--report " + out.path("d.html")}) {
     CHECK_FALSE(compared(weights, one));
   }
   // Programs that read a plan get a plan.
@@ -335,15 +335,14 @@ TEST_CASE("methods: a list is read, and what does not go with it is refused at o
   refused("--method full,full", "--method: full,full has full twice; name each once");
   refused("--method full,lor", "--method: lor is not allowed (did you mean lora?)");
   refused("--method dora", "use full, lora, qlora, all");
-  for (const char* one :
-       {"--out a.json", "--plan-out a.json", "--trace a.json", "--report a.html", "--explain",
-        "--largest seq-len", "--objective headroom", "--freeze '*norm*'"}) {
+  for (const char* one : {"--out a.json", "--plan-out a.json", "--trace a.json", "--report a.html",
+                          "--largest seq-len", "--objective headroom", "--freeze '*norm*'"}) {
     const std::string option = std::string(one).substr(0, std::string(one).find(' '));
     refused("--method full,lora " + std::string(one),
             (option + ": goes with one method, not with --method full,lora; leave it out").c_str());
   }
   refused("--method all --lora-targets nothing", "nothing is no linear of the model's layers");
-  const RunResult estimate = RunZeroplan("estimate gpt2 --method full,lora");
+  const RunResult estimate = RunZeroplan("estimate --explain gpt2 --method full,lora");
   CHECK(estimate.exit_code == 2);
   CHECK(Has(estimate.err, wording::kFullLoraIsNotAllowed));
 }

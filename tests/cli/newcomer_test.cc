@@ -94,7 +94,7 @@ TEST_CASE("newcomer: does it fit, ten questions in four wordings each") {
       // 70B on 8 x H100.
       {"plan llama3.1-70b --hw 8xh100 --quick", {"8 x NVIDIA H100 SXM", "as in dgx-h100"}},
       {"plan meta-llama/Llama-3.3-70B-Instruct --hw dgx-h100 --quick", {"8 x NVIDIA H100 SXM"}},
-      {"plan llama3.1-70b --hw h100 --gpus 8 --quick", {"8 x h100-80gb-sxm, as in dgx-h100"}},
+      {"plan llama3.1-70b --hw h100 --gpus 8 --quick", {"h100-80gb-sxm, as in dgx-h100"}},
       {"estimate Llama-3.1-70B --hw '8x H100 80GB'", {"8 x NVIDIA H100 SXM"}},
       // 1B on a T4.
       {"plan llama3.2-1b --hw t4 --quick", {"1 x NVIDIA T4", "fp16"}},
@@ -147,7 +147,7 @@ TEST_CASE("newcomer: does it fit, ten questions in four wordings each") {
 TEST_CASE("newcomer: options of other tools") {
   const TempDir none;
   // Those that mean the same are taken.
-  const std::string asked = "estimate gpt2 --hw 4090 --stage 0 ";
+  const std::string asked = "estimate --explain gpt2 --hw 4090 --stage 0 ";
   const std::string plain =
       RunZeroplan(asked + "--micro-batch 2 --grad-accum 3 --checkpointing full --seq-len 512").out;
   CHECK(plain.find("micro-batch 2, 3 micro-steps") != std::string::npos);
@@ -157,10 +157,10 @@ TEST_CASE("newcomer: options of other tools") {
   for (const char* same : {"--cutoff_len", "--sequence_len", "--model-max-length"}) {
     CHECK(RunZeroplan(asked + same + " 512").out == RunZeroplan(asked + "--seq-len 512").out);
   }
-  const std::string shared = "estimate llama3.2-1b --hw 8xh100 --seq-len 8192 --stage 3 ";
+  const std::string shared = "estimate --explain llama3.2-1b --hw 8xh100 --seq-len 8192 --stage 3 ";
   CHECK(RunZeroplan(shared + "--sequence_parallel_size 2").out ==
         RunZeroplan(shared + "--sequence-ranks 2").out);
-  const std::string adapters = "estimate gpt2 --hw 4090 --stage 0 ";
+  const std::string adapters = "estimate --explain gpt2 --hw 4090 --stage 0 ";
   CHECK(RunZeroplan(adapters + "--lora_r 8 --target-modules c_attn --use_rslora").out ==
         RunZeroplan(adapters + "--lora-rank 8 --lora-targets c_attn --rslora").out);
   struct Option {
@@ -198,6 +198,17 @@ TEST_CASE("newcomer: options of other tools") {
            Option{"train meta-llama/Llama-3.1-8B --data x",
                   "'hf download meta-llama/Llama-3.1-8B', or add --fresh-weights"},
            Option{"generate none --max-length 5", "use --max-new-tokens"},
+           Option{"train gpt2 --data x --wandb", "wandb sync DIR"},
+           Option{"train gpt2 --data x --report_to wandb", "use --tensorboard DIR"},
+           Option{"train gpt2 --data x --logging-steps 5", "each step has a line"},
+           Option{"train gpt2 --data x --use_dora", "use --method lora"},
+           Option{"train gpt2 --data x --optimizer muon", "optimizer is AdamW"},
+           Option{"train gpt2 --data x --gguf", "convert_hf_to_gguf.py"},
+           Option{"finetune gpt2", "use 'zeroplan train MODEL --data FILE --save DIR'"},
+           Option{"chat", "use 'zeroplan generate DIR --prompt TEXT'"},
+           Option{"eval out", "--validation-data FILE"},
+           Option{"dpo gpt2", "not on preferences"},
+           Option{"plan gpt2 --seq-len 1k", "--seq-len: 1k is 1000 or 1024? Give the number"},
            Option{"generate none --tokens no", "--max-new-tokens: 'no'"},
        }) {
     CAPTURE(option.words);
@@ -206,7 +217,7 @@ TEST_CASE("newcomer: options of other tools") {
     CHECK_MESSAGE(run.err.find(option.said) != std::string::npos, run.err);
   }
   // The same model twice is no contradiction.
-  CHECK(RunZeroplan("estimate gpt2 --model gpt2 --stage 0").exit_code == 0);
+  CHECK(RunZeroplan("estimate --explain gpt2 --model gpt2 --stage 0").exit_code == 0);
   // "gpu" is cuda, never cpu.
   const RunResult gpu = RunZeroplan("train gpt2 --data none.txt --backend gpu --hw none");
   CHECK(gpu.err.find("CPU backend") == std::string::npos);

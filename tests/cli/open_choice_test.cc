@@ -157,7 +157,7 @@ TEST_CASE("open choice: a config is obeyed, what it leaves open is chosen, its c
   // plan and estimate say it, too; of a config that costs nothing they say nothing.
   for (const char* asks : {"plan", "estimate"}) {
     const std::string arguments =
-        std::string(asks) + " --model gpt2-xl --hw dgx-h200 --gpus 4 --config " + file;
+        std::string(asks) + " --explain --model gpt2-xl --hw dgx-h200 --gpus 4 --config " + file;
     const RunResult run = RunZeroplan(arguments);
     CAPTURE(run.err);
     CHECK(run.exit_code == 0);
@@ -165,8 +165,9 @@ TEST_CASE("open choice: a config is obeyed, what it leaves open is chosen, its c
   }
   std::ofstream(file) << R"({"train_batch_size": 64, "bf16": {"enabled": true},
     "zero_optimization": {"stage": 1}})";
-  CHECK(Lacks(RunZeroplan("plan --model gpt2 --hw dgx-h200 --gpus 4 --config " + file).out,
-              "costs: its choice"));
+  CHECK(
+      Lacks(RunZeroplan("plan --explain --model gpt2 --hw dgx-h200 --gpus 4 --config " + file).out,
+            "costs: its choice"));
 }
 
 TEST_CASE("open choice: of GPUs that are not known nothing is planned, and a line says so") {

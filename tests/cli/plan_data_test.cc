@@ -93,7 +93,7 @@ TEST_CASE("plan --data: all that count, and the same of a plan that train runs")
 
 TEST_CASE("plan --data for another program: the longest micro-batch, and a probe of it") {
   const Chats chats;
-  const std::string plan = "plan --quick --model " + chats.model +
+  const std::string plan = "plan --explain --quick --model " + chats.model +
                            " --hw dgx-h100 --gpus 2 --micro-batch 4 --grad-accum 1 --data " +
                            chats.data + " --out " + chats.path("out");
   const std::string cut = " --seq-len 64";
@@ -129,7 +129,7 @@ TEST_CASE("plan --data for another program: the longest micro-batch, and a probe
   CHECK(chats.Run(titan + " --packing off").exit_code == 2);
   // Where the question has no data nothing is probed.
   const RunResult without =
-      chats.Run("plan --quick --model " + chats.model + " --hw dgx-h100 --gpus 2 --out " +
+      chats.Run("plan --explain --quick --model " + chats.model + " --hw dgx-h100 --gpus 2 --out " +
                 chats.path("out.json") + " --for hf-trainer");
   CHECK(without.exit_code == 0);
   CHECK(Lacks(without.out, "PROBE"));
@@ -210,7 +210,8 @@ TEST_CASE("plan --data: conversations are not packed where a GPU's attention wou
   REQUIRE(run.exit_code == 0);
   CHECK(Has(Unwrapped(run.out), wording::kPackingOffOneConversationSequence));
   CHECK(Has(DataLine(run.out), "--packing off: "));
-  CHECK(Has(Unwrapped(run.out), ", --packing off"));
+  const RunResult all = chats.Run(asked + " --explain");
+  CHECK(Has(Unwrapped(all.out), ", --packing off"));
 }
 
 TEST_CASE("estimate --data: the same facts, of every choice") {
@@ -219,7 +220,7 @@ TEST_CASE("estimate --data: the same facts, of every choice") {
                              " --hw dgx-h100 --gpus 1 --micro-batch 2 --grad-accum 3 --seq-len 64 "
                              "--gpu-hour-price 2 --epochs 2 --data " +
                              chats.data;
-  const RunResult text = chats.Run("estimate" + shared),
+  const RunResult text = chats.Run("estimate --explain" + shared),
                   as_json = chats.Run("estimate --format json" + shared),
                   planned = chats.Run("plan --quick --format json --stage 0 " + shared);
   CAPTURE(text.err);
@@ -237,7 +238,7 @@ TEST_CASE("estimate --data: the same facts, of every choice") {
     CHECK(choice["training"]["tokens"] == plan["run"]["tokens"]);
   }
   // Another program pads.
-  const RunResult other = chats.Run("estimate --runtime deepspeed" + shared);
+  const RunResult other = chats.Run("estimate --explain --runtime deepspeed" + shared);
   CAPTURE(other.err);
   REQUIRE(other.exit_code == 0);
   CHECK(Has(DataLine(other.out), wording::kOneDocumentSequenceSequencesAn2));
@@ -247,7 +248,7 @@ TEST_CASE("estimate --data: the same facts, of every choice") {
     CHECK(run.exit_code == 2);
     CHECK(run.out.empty());
   }
-  CHECK(Has(chats.Run("estimate --model gpt2 --epochs 2").err, "add --data FILE"));
+  CHECK(Has(chats.Run("estimate --explain --model gpt2 --epochs 2").err, "add --data FILE"));
 }
 
 TEST_CASE("plan --data --report: lengths, sequences and the run are on the page") {

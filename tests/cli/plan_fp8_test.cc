@@ -45,7 +45,7 @@ TEST_CASE("plan --allow fp8: taken where it is faster, and named wherever the ch
   CHECK(some);
   CHECK(plain["stages"][0]["choice"]["matmul_dtype"] == "bf16");
   CHECK(plain["stages"][0]["choice"]["fp8_recipe"].is_null());
-  const RunResult text = RunZeroplan(quick + "--allow fp8,fp8-blocks");
+  const RunResult text = RunZeroplan(quick + "--explain --allow fp8,fp8-blocks");
   CHECK(Has(text.out, wording::kBfFpProducts));
   CHECK(Has(text.out, "matmul"));
   CHECK(Has(WordsIn(text.out), wording::kFpItsCostInAccuracy) ==
@@ -120,7 +120,8 @@ TEST_CASE("plan --allow fp8: refused by name where nothing multiplies so") {
 
 TEST_CASE("plan: what FP8 would bring is said unasked, and holds when typed back") {
   for (const std::string& asked :
-       {std::string(kLarge), std::string("plan --model llama3.2-1b --gpus 1 --hw rtx4090 ")}) {
+       {std::string(kLarge) + "--explain ",
+        std::string("plan --explain --model llama3.2-1b --gpus 1 --hw rtx4090 ")}) {
     const RunResult run = RunZeroplan(asked);
     CAPTURE(asked);
     CAPTURE(run.err);
@@ -145,7 +146,7 @@ TEST_CASE("plan: of FP8 nothing is said that was not asked about, or cannot be")
     CHECK(run.exit_code == 0);
     return Has(WordsIn(run.out), "with --matmul-dtype fp8");
   };
-  const std::string model = "plan --model llama3.2-1b --gpus 1 --seq-len 1024 ";
+  const std::string model = "plan --explain --model llama3.2-1b --gpus 1 --seq-len 1024 ";
   CHECK(says(model + "--hw hgx-h200"));
   CHECK_FALSE(says(model + "--hw hgx-h200 --quick"));
   CHECK_FALSE(says(model + "--hw hgx-h200 --matmul-dtype bf16"));
@@ -156,7 +157,7 @@ TEST_CASE("plan: of FP8 nothing is said that was not asked about, or cannot be")
   CHECK_FALSE(says(model + "--hw hgx-h200 --method qlora"));
   CHECK_FALSE(says(model + "--hw hgx-h200 --runtime fsdp2"));
   CHECK_FALSE(says(model + "--hw a100"));
-  CHECK_FALSE(says("plan --params 1M --seq-len 128 --gpus 1 --hw hgx-h200"));
+  CHECK_FALSE(says("plan --explain --params 1M --seq-len 128 --gpus 1 --hw hgx-h200"));
 }
 
 }  // namespace

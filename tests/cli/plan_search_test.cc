@@ -46,7 +46,7 @@ std::string JoinParagraphs(const std::string& text) {
 }
 
 TEST_CASE("plan: 10B on one 32 GB GPU fits with the optimizer on the host, and says why") {
-  const RunResult run = RunZeroplan("plan --model gpt2-10b --gpu-memory 32GB");
+  const RunResult run = RunZeroplan("plan --explain --model gpt2-10b --gpu-memory 32GB");
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
   const std::string text = JoinParagraphs(run.out);
@@ -68,7 +68,7 @@ TEST_CASE("plan: 10B on one 32 GB GPU fits with the optimizer on the host, and s
 
 TEST_CASE("plan opens with the machine and a table, and leaves zeros out") {
   const RunResult run =
-      RunZeroplan("plan --quick --model llama3.1-8b --hw rtx4090 --checkpointing all");
+      RunZeroplan("plan --explain --quick --model llama3.1-8b --hw rtx4090 --checkpointing all");
   CHECK(run.out.starts_with(
       "llama3.1-8b: 8.03B parameters, sequence 4096, bf16\n"
       "1 x NVIDIA GeForce RTX 4090, one node, 25.3 GB (23.6 GiB) a GPU, 137 GB of host memory a "
@@ -77,14 +77,15 @@ TEST_CASE("plan opens with the machine and a table, and leaves zeros out") {
   CHECK(run.out.find("\n> ") < run.out.find("\nChosen: "));
   CHECK(Lacks(run.out, " 0.00 %"));
   CHECK(Has(JoinParagraphs(run.out), wording::kBatchSearchedAtMostSequences));
-  const RunResult nodes = RunZeroplan("plan --quick --model gpt2-xl --hw dgx-h100 --gpus 16");
+  const RunResult nodes =
+      RunZeroplan("plan --explain --quick --model gpt2-xl --hw dgx-h100 --gpus 16");
   CHECK(Has(JoinParagraphs(nodes.out), wording::kNodesOfGbGibGpu));
 }
 
 TEST_CASE("plan: V100s in fp16, without the offload being asked for") {
   for (const char* model : {"gpt2-10b", "gpt3-13b"}) {
     const RunResult run =
-        RunZeroplan(std::string("plan --quick --hw dgx-2 --gpus 1 --model ") + model);
+        RunZeroplan(std::string("plan --explain --quick --hw dgx-2 --gpus 1 --model ") + model);
     CAPTURE(run.err);
     CHECK(run.exit_code == 0);
     CHECK(Has(run.out, wording::kFpNvidiaSxmGb));
@@ -321,12 +322,14 @@ TEST_CASE("plan keeps the links it was made for: explain has its times") {
 
 TEST_CASE("plan --objective: fewest GPUs, most memory left") {
   const RunResult fewest = RunZeroplan(
-      "plan --quick --model gpt2-medium --gpus 4 --gpu-memory 20GB --objective fewest-gpus");
+      "plan --explain --quick --model gpt2-medium --gpus 4 --gpu-memory 20GB --objective "
+      "fewest-gpus");
   CAPTURE(fewest.err);
   REQUIRE(fewest.exit_code == 0);
   CHECK(Has(JoinParagraphs(fewest.out), wording::kOnGpuTheFewestGpus));
   const RunResult headroom = RunZeroplan(
-      "plan --quick --model gpt2 --gpus 2 --stage 0,1 --offload-optimizer none --objective "
+      "plan --explain --quick --model gpt2 --gpus 2 --stage 0,1 --offload-optimizer none "
+      "--objective "
       "headroom");
   CAPTURE(headroom.err);
   REQUIRE(headroom.exit_code == 0);
@@ -438,7 +441,8 @@ TEST_CASE("plan --out: what excludes every choice is named, not 'nothing fits'")
 }
 
 TEST_CASE("plan: disks are searched where they are named, and proposed where nothing else fits") {
-  const std::string asked = "plan --quick --model gpt2-xl --gpu-memory 12GB --host-memory 12GB";
+  const std::string asked =
+      "plan --explain --quick --model gpt2-xl --gpu-memory 12GB --host-memory 12GB";
   const RunResult run = RunZeroplan(asked);
   CHECK(run.exit_code == 3);
   CHECK(Has(run.err, " nvme"));
@@ -456,8 +460,8 @@ TEST_CASE("plan: disks are searched where they are named, and proposed where not
                                         " --nvme-capacity 1TB --offload-optimizer none,cpu "
                                         "--offload-param none,cpu");
   CHECK(without.exit_code == 3);
-  const RunResult headroom =
-      RunZeroplan("plan --quick --model gpt2 --seq-len 128 --stage 3 --objective headroom");
+  const RunResult headroom = RunZeroplan(
+      "plan --explain --quick --model gpt2 --seq-len 128 --stage 3 --objective headroom");
   CHECK(Has(JoinParagraphs(headroom.out), wording::kDisksNoneWasNamedSo));
   CHECK(headroom.out.find("on nvme") == std::string::npos);
 }
@@ -495,7 +499,8 @@ TEST_CASE("plan --quick: a host that is short of memory beside a disk costs no s
 
 TEST_CASE("plan: a memory a little below the present one, in digits that tell them apart") {
   const RunResult run = RunZeroplan(
-      "plan --model gpt2 --hw a100-40gb-sxm --gpu-memory 3.984GB --micro-batch 2 --stage 0 "
+      "plan --explain --model gpt2 --hw a100-40gb-sxm --gpu-memory 3.984GB --micro-batch 2 --stage "
+      "0 "
       "--checkpointing none");
   CHECK(run.exit_code == 0);
   CHECK(Has(run.out, wording::kGbGibGpu));
@@ -504,7 +509,7 @@ TEST_CASE("plan: a memory a little below the present one, in digits that tell th
 
 TEST_CASE("--global-batch-tokens is --global-batch in tokens") {
   for (const char* command : {"plan", "estimate"}) {
-    const std::string asked = std::string(command) + " --model gpt2 --gpus 2 --stage 0 ";
+    const std::string asked = std::string(command) + " --explain --model gpt2 --gpus 2 --stage 0 ";
     const RunResult tokens = RunZeroplan(asked + "--global-batch-tokens 65536");
     const RunResult sequences = RunZeroplan(asked + "--global-batch 64");
     CHECK(tokens.exit_code == 0);
@@ -542,7 +547,8 @@ TEST_CASE("plan: usage errors are exit 2 and name the option, its value and what
 
 TEST_CASE("fewer GPUs that are faster are the answer's first line, and a claim") {
   const std::string asked =
-      "plan --model gpt2-large --hw a10g --gpus 8 --gpus-per-node 4 --network 1Gb --global-batch "
+      "plan --explain --model gpt2-large --hw a10g --gpus 8 --gpus-per-node 4 --network 1Gb "
+      "--global-batch "
       "64 "
       "--offload-optimizer none --offload-param none";
   const RunResult run = RunZeroplan(asked);

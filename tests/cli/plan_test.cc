@@ -261,7 +261,8 @@ TEST_CASE("plan --format json: what was said, and a plan file at once") {
 
 TEST_CASE("plan: drives of a node, what a save takes of them, and the energy of a run") {
   const TempDir folder;
-  const std::string plan = "plan --quick --model gpt2 --seq-len 128 --gpus 2 --hw 2x-rtx6000-ada ";
+  const std::string plan =
+      "plan --explain --quick --model gpt2 --seq-len 128 --gpus 2 --hw 2x-rtx6000-ada ";
   const auto json = [&](const std::string& more) {
     return OrderedJson::parse(RunZeroplan(plan + more + " --format json").out);
   };
@@ -279,7 +280,8 @@ TEST_CASE("plan: drives of a node, what a save takes of them, and the energy of 
   CHECK(two["run"]["gpu_kwh"].get<double>() ==
         doctest::Approx(two["run"]["gpu_hours"].get<double>() * 0.3));  // gpu.board_power
   // A machine without a disk says nothing of it.
-  const RunResult none = RunZeroplan("plan --quick --model gpt2 --hw p3-16xlarge --dtype fp16");
+  const RunResult none =
+      RunZeroplan("plan --explain --quick --model gpt2 --hw p3-16xlarge --dtype fp16");
   CHECK(none.out.find("Checkpoints: ") != std::string::npos);
   CHECK(none.out.find("Saving one takes") == std::string::npos);
   // explain reads the disks as planned.
@@ -302,7 +304,8 @@ TEST_CASE("plan: drives of a node, what a save takes of them, and the energy of 
 
 TEST_CASE("plan --quick: the answer and the other stages, nothing that would change it") {
   const std::string command =
-      "plan --model gpt2 --hw hgx-h200 --gpus 2 --global-batch 8 --offload-optimizer none "
+      "plan --explain --model gpt2 --hw hgx-h200 --gpus 2 --global-batch 8 --offload-optimizer "
+      "none "
       "--offload-param none";
   const RunResult quick = RunZeroplan(command + " --quick"), whole = RunZeroplan(command);
   REQUIRE(quick.exit_code == 0);

@@ -54,7 +54,8 @@ std::string RefusedWords(const std::string& command) {
 
 TEST_CASE("estimate names what is approximated of a model that zeroplan does not train") {
   const PublishedFolder gemma("gemma-2-2b");
-  const RunResult run = RunZeroplan("estimate --runtime ddp" + kPlannedOnH200 + gemma.model());
+  const RunResult run =
+      RunZeroplan("estimate --explain --runtime ddp" + kPlannedOnH200 + gemma.model());
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
   const std::string text = WordsIn(run.out);
@@ -64,7 +65,7 @@ TEST_CASE("estimate names what is approximated of a model that zeroplan does not
   CHECK(Has(text, wording::kAllocatedMemoryWasOffBy));
   const PublishedFolder experts("Qwen3-30B-A3B");
   const RunResult other = RunZeroplan(
-      "estimate --runtime fsdp2 --gpus 8 --hw 8xh200 --stage 3 "
+      "estimate --explain --runtime fsdp2 --gpus 8 --hw 8xh200 --stage 3 "
       "--micro-batch 1 --seq-len 2048" +
       experts.model());
   REQUIRE(other.exit_code == 0);
@@ -113,7 +114,7 @@ TEST_CASE("towers that see: images, and a frozen one") {
 TEST_CASE("plan chooses for another program, and asks zeroplan's own for nothing") {
   const PublishedFolder gemma("gemma-3-4b-pt");
   const RunResult run = RunZeroplan(
-      "plan --runtime deepspeed --gpus 2 --hw 2xh200 --seq-len 2048 "
+      "plan --explain --runtime deepspeed --gpus 2 --hw 2xh200 --seq-len 2048 "
       "--global-batch 16 --stage 2,3 --micro-batch 2 --checkpointing none --offload-optimizer "
       "none" +
       gemma.model());
@@ -124,9 +125,10 @@ TEST_CASE("plan chooses for another program, and asks zeroplan's own for nothing
   CHECK(Has(text, wording::kFreezesTheTowerThatSees));
   CHECK(Lacks(text, wording::kOwnExecutorWouldReach));
   CHECK(Has(
-      RefusedWords("plan --runtime deepspeed --gpus 2 --hw 2xh200 --plan-out /tmp/x.json --quick "
-                   "--seq-len 2048 --global-batch 16" +
-                   gemma.model()),
+      RefusedWords(
+          "plan --explain --runtime deepspeed --gpus 2 --hw 2xh200 --plan-out /tmp/x.json --quick "
+          "--seq-len 2048 --global-batch 16" +
+          gemma.model()),
       "does not train models of type gemma3"));
 }
 

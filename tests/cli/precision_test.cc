@@ -70,7 +70,7 @@ TEST_CASE("estimate: what sums of gradients in fp32 take, by stage") {
 
 TEST_CASE("estimate says which sums are in fp32, and where they change nothing") {
   const auto text = [](const std::string& more) {
-    return RunZeroplan("estimate --model gpt2 --seq-len 128 --gpus 4 " + more).out;
+    return RunZeroplan("estimate --explain --model gpt2 --seq-len 128 --gpus 4 " + more).out;
   };
   CHECK(Has(text(""), "\nbf16, micro-batch 1"));
   CHECK(Has(text("--grad-accum-dtype fp32"), "\nbf16, gradients summed in fp32, micro-batch 1"));
@@ -87,11 +87,11 @@ TEST_CASE("estimate says which sums are in fp32, and where they change nothing")
 TEST_CASE("plan: fp32 sums are in its headline, its files, and the run of its plan") {
   const PrecisionFolder folder;
   const std::string ds = folder.path("ds.json"), plan = folder.path("plan.json");
-  const RunResult planned =
-      RunZeroplan("plan --quick --runtime zeroplan --model " + folder.path("config.json") +
-                  " --gpus 2 --stage 2 --global-batch 8 --dtype bf16 --grad-accum-dtype fp32 "
-                  "--communication-dtype fp32 --out " +
-                  ds + " --plan-out " + plan);
+  const RunResult planned = RunZeroplan(
+      "plan --explain --quick --runtime zeroplan --model " + folder.path("config.json") +
+      " --gpus 2 --stage 2 --global-batch 8 --dtype bf16 --grad-accum-dtype fp32 "
+      "--communication-dtype fp32 --out " +
+      ds + " --plan-out " + plan);
   CAPTURE(planned.err);
   REQUIRE(planned.exit_code == 0);
   CHECK(Has(WordsIn(planned.out), wording::kBfGradientsSummedAndReduced));

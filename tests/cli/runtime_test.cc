@@ -70,7 +70,7 @@ TEST_CASE("estimate --runtime deepspeed: the tutorial's 10B on 32 GB, and what d
 
 TEST_CASE("estimate --runtime deepspeed: one choice for people") {
   const RunResult run = RunZeroplan(
-      "estimate --runtime deepspeed --model gpt2 --gpus 2 --stage 2 "
+      "estimate --explain --runtime deepspeed --model gpt2 --gpus 2 --stage 2 "
       "--offload-optimizer none --micro-batch 4 --compile layers");
   REQUIRE(run.exit_code == 0);
   for (const char* part : {"gpt2 under deepspeed 0.19.6, layers compiled", "logits",

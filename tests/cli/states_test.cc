@@ -48,16 +48,17 @@ TEST_CASE("estimate: what states of each kind take, and how they are named") {
     CHECK(light["gpu_bytes"]["optimizer"].get<double>() ==
           doctest::Approx(all * c.bytes / 12).epsilon(0.002));
   }
-  const RunResult text =
-      RunZeroplan("estimate --model gpt2 --gpus 2 --master-weights 16bit --optimizer-states bf16");
+  const RunResult text = RunZeroplan(
+      "estimate --explain --model gpt2 --gpus 2 --master-weights 16bit --optimizer-states bf16");
   CHECK(Has(WordsAlone(text.out), wording::kBfBitMastersBfStates));
   CHECK(Has(WordsAlone(text.out), wording::kValidationLossAgainstFpStates));
   const RunResult fp16 = RunZeroplan(
-      "estimate --model gpt2 --gpus 2 --dtype fp16 --master-weights 16bit --optimizer-states bf16");
+      "estimate --explain --model gpt2 --gpus 2 --dtype fp16 --master-weights 16bit "
+      "--optimizer-states bf16");
   CHECK(Has(WordsAlone(fp16.out), wording::kItsCostInAccuracyIs));
   CHECK_FALSE(Has(WordsAlone(fp16.out), "validation loss"));
-  const RunResult csv =
-      RunZeroplan("estimate --model gpt2 --gpus 2 --stage 1 --format csv --optimizer-states 8bit");
+  const RunResult csv = RunZeroplan(
+      "estimate --explain --model gpt2 --gpus 2 --stage 1 --format csv --optimizer-states 8bit");
   CHECK(Has(csv.out, wording::kCommunicationDtypeMasterWeightsOptimizer));
   CHECK(Has(csv.out, wording::kBfBfBfFpBit));
 }
@@ -171,7 +172,8 @@ double SpeedOf(const std::string& command) {
 
 TEST_CASE("plan: what lighter states would bring is said unasked, and holds when asked for") {
   const std::string asked =
-      "plan --model gpt2-xl --gpus 1 --hw hgx-h200 --offload-optimizer none --offload-param none "
+      "plan --explain --model gpt2-xl --gpus 1 --hw hgx-h200 --offload-optimizer none "
+      "--offload-param none "
       "--gpu-memory 27GB --checkpointing all ";
   const RunResult run = RunZeroplan(asked);
   CAPTURE(run.err);
@@ -192,14 +194,16 @@ TEST_CASE("plan: what lighter states would bring is said unasked, and holds when
   CHECK_FALSE(Has(RunZeroplan(asked + "--quick").out, "Optimizer states are fp32"));
   CHECK_FALSE(Has(RunZeroplan(asked + "--master-weights fp32").out, "Optimizer states are fp32"));
   const RunResult fewer = RunZeroplan(
-      "plan --model gpt2-xl --gpus 2 --hw hgx-h200 --offload-optimizer none --offload-param none "
+      "plan --explain --model gpt2-xl --gpus 2 --hw hgx-h200 --offload-optimizer none "
+      "--offload-param none "
       "--gpu-memory 25.5GB --checkpointing all");
   CHECK(Has(WordsAlone(fewer.out), wording::kWithSplitMastersTheModel));
 }
 
 TEST_CASE("plan: of lighter states nothing is said that was not asked about") {
   const std::string asked =
-      "plan --model gpt2-large --gpus 8 --hw hgx-h200 --gpu-memory 11.2GB --offload-optimizer none "
+      "plan --explain --model gpt2-large --gpus 8 --hw hgx-h200 --gpu-memory 11.2GB "
+      "--offload-optimizer none "
       "--offload-param none ";
   const RunResult fewest = RunZeroplan(asked + "--objective fewest-gpus");
   const std::string words = WordsAlone(fewest.out);
@@ -211,8 +215,8 @@ TEST_CASE("plan: of lighter states nothing is said that was not asked about") {
   REQUIRE(back.exit_code == 0);
   CHECK(Json::parse(back.out)["cluster"]["gpus"] == 1);
   CHECK_FALSE(Has(RunZeroplan(asked + "--objective headroom").out, "Optimizer states are fp32"));
-  CHECK_FALSE(
-      Has(RunZeroplan("plan --largest --gpus 2 --hw hgx-h200").out, "Optimizer states are fp32"));
+  CHECK_FALSE(Has(RunZeroplan("plan --explain --largest --gpus 2 --hw hgx-h200").out,
+                  "Optimizer states are fp32"));
 }
 
 TEST_CASE("plan --out: states that DeepSpeed has not lead to what can be written") {

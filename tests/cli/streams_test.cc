@@ -18,8 +18,9 @@ const std::string kNoDetect = "ZEROPLAN_NO_DETECT=1";
 
 TEST_CASE("a config from a pipe is what it is from a file, however often it is read") {
   const std::string config = SourcePath("examples/byte_gpt/ds_config.json");
-  for (const std::string command : {"plan --model gpt2 --gpus 2 --quick --format json",
-                                    "estimate --model gpt2 --gpus 2", "config check --gpus 2"}) {
+  for (const std::string command :
+       {"plan --model gpt2 --gpus 2 --quick --format json",
+        "estimate --explain --model gpt2 --gpus 2", "config check --gpus 2"}) {
     CAPTURE(command);
     const bool check = command.starts_with("config");
     const std::string option = check ? " " : " --config ";

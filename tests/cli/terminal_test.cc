@@ -152,6 +152,20 @@ TEST_CASE("help fits a terminal") {
   }
 }
 
+TEST_CASE("-h is forty lines, --help all") {
+  const Workspace work;
+  for (const char* command : {"plan", "estimate", "train", "why", "doctor", "generate", "hw", ""}) {
+    CAPTURE(command);
+    CheckFits(work, std::string(command) + " -h");
+    const TerminalRun shown = Show(work, std::string(command) + " -h", 80);
+    CHECK(shown.screen.lines().size() <= 41);  // the last is the prompt's
+    std::string text;
+    for (const std::string& line : shown.screen.lines()) text += line + '\n';
+    CHECK(Has(text, "  zeroplan " + std::string(command)));  // an example, of that command
+    CHECK(Has(text, "--help"));
+  }
+}
+
 TEST_CASE("what plans fits a terminal") {
   const Workspace work;
   const std::string small = " --model gpt2 --gpus 2 --seq-len 256 ";
@@ -177,6 +191,55 @@ TEST_CASE("what plans fits a terminal") {
                       plan)
               .exit_code == 0);
   CheckFits(work, "explain " + plan);
+}
+
+TEST_CASE("usual questions are answered on one screen, the next command last") {
+  const Workspace work;
+  constexpr size_t kRows = 24;
+  struct Usual {
+    const char* words;
+    const char* answer;
+    const char* next;  // how the command begins that comes next
+  };
+  for (const Usual& usual : std::vector<Usual>{
+           {"plan qwen2.5-1.5b --hw 4090", "Chosen: stage ", "zeroplan plan qwen2.5-1.5b"},
+           {"plan llama3.1-8b --hw 8xh100", "Chosen: stage ", "zeroplan plan llama3.1-8b"},
+           {"plan --params 7B --gpus 64 --hw dgx-a100-80gb --tokens 100B",
+            "Training on 100B tokens", "zeroplan plan --params 7B"},
+           {"plan llama3.1-8b --hw 4090 --method all", "Answer: LoRA",
+            "zeroplan plan llama3.1-8b --hw 4090 --method lora"},
+           {"plan gpt2-xl --hw 4090,l40s,t4 --tokens 100M --objective cost",
+            "Cheapest: ", "zeroplan plan gpt2-xl"},
+           {"plan qwen3-8b --hw 4xa100 --runtime deepspeed",
+            "Chosen for DeepSpeed: ", "zeroplan plan qwen3-8b"},
+           {"estimate --params 10B --gpus 16", "fits", "zeroplan plan --params 10B --gpus 16"},
+           {"estimate llama3.1-8b --hw 4090 --method qlora", "full",
+            "zeroplan plan llama3.1-8b --hw 4090 --method qlora"}}) {
+    CAPTURE(std::string(usual.words));
+    const TerminalRun run = Show(work, std::string(usual.words) + " 2>/dev/null", 80);
+    CHECK(run.exit_code == 0);
+    CHECK(run.screen.overflows().empty());
+    std::vector<std::string> lines = run.screen.lines();
+    while (!lines.empty() && lines.back().empty()) lines.pop_back();
+    CHECK(lines.size() < kRows);  // one is the prompt's
+    std::string screen;
+    for (const std::string& line : lines) screen += line + '\n';
+    CAPTURE(screen);
+    CHECK(Has(screen, usual.answer));
+    CHECK(Has(screen, "\nDoubt: "));
+    CHECK(Has(screen, "--explain\nNext: "));
+    // As a shell reads it.
+    std::string next = screen.substr(screen.find("\nNext: ") + 7);
+    for (size_t at; (at = next.find("\\\n")) != std::string::npos;) next.erase(at, 2);
+    CHECK(Has(WordsIn(next), usual.next));
+    if (next.find("--plan-out") != std::string::npos || next.find("--out") != std::string::npos) {
+      continue;
+    }
+    const RunResult again =
+        RunZeroplan(next.substr(std::string("zeroplan ").size()), Environment(work));
+    CAPTURE(again.err);
+    CHECK(again.exit_code == 0);
+  }
 }
 
 TEST_CASE("messages fit a terminal") {

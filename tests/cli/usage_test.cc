@@ -336,11 +336,14 @@ TEST_CASE("model and hw as data") {
 
 TEST_CASE("what was taken for the hardware is said") {
   const std::string small = " --model gpt2 --seq-len 64 --stage 0 --offload-optimizer none";
-  CHECK(RunZeroplan("estimate" + small).out.find("--hw hgx-h200") != std::string::npos);
+  CHECK(RunZeroplan("estimate --explain" + small).out.find("--hw hgx-h200") != std::string::npos);
   // Several nodes of one GPU, with a network from the command line.
-  CHECK(RunZeroplan("estimate --hw rtx4090 --gpus 2 --network 25Gb" + small).exit_code == 0);
-  CHECK(RunZeroplan("estimate --hw rtx4090 --gpus 2 --gpus-per-node 2" + small).exit_code == 0);
-  CHECK(RunZeroplan("estimate --intra-node-bandwidth 50GB/s" + small).exit_code == 0);
+  CHECK(RunZeroplan("estimate --explain --hw rtx4090 --gpus 2 --network 25Gb" + small).exit_code ==
+        0);
+  CHECK(
+      RunZeroplan("estimate --explain --hw rtx4090 --gpus 2 --gpus-per-node 2" + small).exit_code ==
+      0);
+  CHECK(RunZeroplan("estimate --explain --intra-node-bandwidth 50GB/s" + small).exit_code == 0);
 }
 
 TEST_CASE("a full disk is a failure, not silence") {

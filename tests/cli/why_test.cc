@@ -19,7 +19,7 @@ using WhyReport = nlohmann::json;
 std::string WhyLog(const std::string& name) { return SourcePath("tests/fixtures/why/" + name); }
 
 TEST_CASE("why: a log that says all is answered, within 100 columns") {
-  const RunResult run = RunZeroplan("why " + WhyLog("deepspeed_backward.log"));
+  const RunResult run = RunZeroplan("why --explain " + WhyLog("deepspeed_backward.log"));
   CAPTURE(run.err);
   CHECK(run.exit_code == 0);
   CHECK(run.err.empty());
@@ -33,7 +33,7 @@ TEST_CASE("why: a log that says all is answered, within 100 columns") {
 }
 
 TEST_CASE("why: what is missing ends with 2, after what the log tells") {
-  const RunResult run = RunZeroplan("why " + WhyLog("trainer_loss.log"));
+  const RunResult run = RunZeroplan("why --explain " + WhyLog("trainer_loss.log"));
   CHECK(run.exit_code == 2);
   CHECK(Has(run.out, wording::kItRanOutOfGpu3));
   CHECK(Has(run.err, wording::kDoesNotSayWhatPrediction));

@@ -537,7 +537,7 @@ TEST_CASE("why: the program's text and JSON; what is missing is no error") {
   const v1::RunExplained explained = v1::ExplainRun(log, options);
   CHECK(explained.incomplete.empty());
   CHECK(Json::parse(explained.json) == Printed("why " + log, options));
-  CHECK(explained.text == RunZeroplan("why " + log + WordsOf(options)).out);
+  CHECK(explained.text == RunZeroplan("why --explain " + log + WordsOf(options)).out);
   const v1::RunExplained open = v1::ExplainRun(log);
   CHECK(Has(open.incomplete, "give --model, the model; --runtime, what trained it"));
   CHECK(Json::parse(open.json)["prediction"].is_null());

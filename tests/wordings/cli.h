@@ -377,7 +377,7 @@ inline constexpr const char kStageDoesNotFit2[] = "Stage 1 does not fit";
 inline constexpr const char kGpuMemoryShortBy[] = "GPU memory short by";
 inline constexpr const char kOfGbGpu[] = " of 32.0 GB a GPU";
 inline constexpr const char kZeroOptParamRecompBatch[] =
-    "ZeRO opt  param recomp  batch  tok/s    step +-%  GB/GPU GB/host why not";
+    "ZeRO opt  param recomp  batch  tok/s    step      % of 25.3  of 137 why not";
 inline constexpr const char kBatchSearchedAtMostSequences[] =
     "Batch: searched, at most 16 sequences a step (65.5K tokens, 65.5K of each GPU";
 inline constexpr const char kNodesOfGbGibGpu[] =
@@ -434,7 +434,6 @@ inline constexpr const char kGradientsSummedAndReducedIn[] = "gradients summed a
 inline constexpr const char kStageWithRecomputeIsThe[] =
     "Stage 3 with recompute is the least certain: ";
 inline constexpr const char kChosenForDeepspeedStage2[] = "Chosen for DeepSpeed: stage 1, ";
-inline constexpr const char kFasterAsPredicted[] = " faster as predicted, ";
 inline constexpr const char kButItsTimeIsKnown[] =
     "but its time is known less well: to be taken it has to be 3.1 % faster.";
 inline constexpr const char kHasNoOptimizerTheScript[] =

@@ -55,7 +55,8 @@ TEST_CASE("the table of stages has a row each, marks the answer and says what th
       if (line[0] == '>') {
         ++marked;
         CHECK(s == *result.best);
-        CHECK(Has(line, FormatSeconds(*plan.choice.time.total_seconds)));
+        // A narrow table lacks the step, which the choice's own line has.
+        CHECK(Has(line, FormatSeconds(*plan.choice.time.total_seconds)) == (columns == 100));
       } else if (!stage.candidate) {
         CHECK(Has(line, columns == 100 ? "GPU memory short by " : " short"));
         CHECK(Lacks(line, "slower"));
