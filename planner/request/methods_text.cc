@@ -234,7 +234,7 @@ std::string FigureText(const MethodFigure& figure, const MethodComparison& compa
 
 std::string Heading(const MethodComparison& comparison) {
   const ModelSpec model = BaseModel(comparison.methods.front().model);
-  const std::string of = ModelLine(model, comparison.seq_len);
+  std::string of = ModelLine(model, comparison.seq_len);
   if (!comparison.runtime->facts().has_recipe) return of;
   return fmt::format("{} under {}, {}; {}", model.name, comparison.runtime->version(),
                      RecipeText(comparison.recipe), of);
