@@ -21,13 +21,14 @@ std::string OnlyOfOnePlan(const PlanOptions& options) {
 
 }  // namespace
 
-void PrintMachines(const PlanOptions& options) {
+void PrintMachines(PlanOptions options) {
   if (const std::string only = OnlyOfOnePlan(options); !only.empty()) {
     ThrowUsage(
         "{}: goes with one plan, and machines are compared; name one machine, without "
         "⟦deadline⟧, ⟦budget⟧ and ⟦objective⟧ cost",
         only);
   }
+  options.brief = !options.explain && !options.as_json() && options.report_file.empty();
   Assumptions assumptions;
   LongWork work("Comparing");
   const MachineComparison all = CompareMachines(

@@ -7,6 +7,6 @@ namespace zeroplan {
 
 // Throws Error(kUsage) for options that write one plan, Error(kNothingFits) if no machine is within
 // the limits.
-void PrintMachines(const PlanOptions& options);
+void PrintMachines(PlanOptions options);
 
 }  // namespace zeroplan

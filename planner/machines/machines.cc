@@ -199,8 +199,10 @@ class Comparison {
       if (row.within()) merits.push_back(MeritOf(row, all_.objective));
     }
     std::sort(merits.begin(), merits.end());
-    const double last = merits.size() > kShownOfAny ? merits[kShownOfAny - 1]
-                                                    : std::numeric_limits<double>::infinity();
+    // A screen shows one machine more than the front.
+    const size_t shown = asked_.brief ? 1 : kShownOfAny;
+    const double last =
+        merits.size() > shown ? merits[shown - 1] : std::numeric_limits<double>::infinity();
     std::vector<size_t> open;
     for (size_t i = 0; i < all_.rows.size(); ++i) {
       const MachineRow& row = all_.rows[i];

@@ -192,8 +192,10 @@ struct PlanRequest {
   Given<Largest> largest;  // plan_answer.h
   Given<Objective> objective;
   Given<Allowed> allow;
-  bool quick = false;    // the answer alone, without advice
-  bool brief = false;    // methods: the same, but the answer is looked for as long as without
+  bool quick = false;  // the answer alone, without advice
+  // Methods and machines: the answer alone, looked for as long as without; rows that no screen has
+  // are not searched to their end.
+  bool brief = false;
   Given<double> effort;  // a factor on the search's budgets
   // Whether plan writes a config. If so, the config's format must support the choice.
   bool for_config = false;
