@@ -105,9 +105,6 @@ std::string Painted(const AdviceLine& line, const Paints& paints) {
                      text.substr(end + 1));
 }
 
-// Whether the answer is printed on one screen.
-bool IsBrief(const PlanOptions& options) { return !options.explain && !options.as_json(); }
-
 // The command that goes on from the answer: it trains the plan, or writes what would.
 std::string NextCommand(const PlanOptions& options, const Runtime& runtime, bool trained) {
   if (!options.deepspeed_file.empty()) return "";  // --out prints the command that starts it
@@ -129,37 +126,22 @@ std::string ShapeText(const ModelFields& model) {
   return " (GPT-2's shape; --family llama --seq-len 4096 for a Llama's)";
 }
 
-// The facts about the run's data, and "Training on 100M tokens: 191 steps, 0.3 h on 8 GPUs, ...".
-std::vector<std::string> RunParagraphs(const PlanAnswer& answer) {
+// The facts about the run's data, and its length and price by `cost`: RunCostLine or RunCostText.
+std::vector<std::string> RunParagraphs(const PlanAnswer& answer, decltype(RunCostLine)& cost) {
   const RunGoal& goal = answer.report.goal;
   const Plan& plan = answer.plan;
   std::vector<std::string> paragraphs;
   if (goal.data) paragraphs = DataParagraphs(goal, plan.setup.batch, plan.model);
   if (!goal.tokens) return paragraphs;
-  const std::string text = RunCostText(goal, plan.setup.batch, *plan.choice.time.total_seconds);
-  paragraphs.push_back(text.substr(0, text.find("; steps alone")) + ".");
+  paragraphs.push_back(cost(goal, plan.setup.batch, *plan.choice.time.total_seconds));
   return paragraphs;
-}
-
-// What the run takes that was asked about, and what its data is.
-std::string RunText(const PlanAnswer& answer) {
-  const RunGoal& goal = answer.report.goal;
-  const Plan& plan = answer.plan;
-  std::string text;
-  if (goal.data) {
-    for (const std::string& part : DataParagraphs(goal, plan.setup.batch, plan.model)) {
-      text += Paragraph(part, 2);
-    }
-  }
-  if (!goal.tokens) return text;
-  return text + Paragraph(RunCostText(goal, plan.setup.batch, *plan.choice.time.total_seconds), 2);
 }
 
 // Searches and prints the answer, then what would change it, each as soon as it is known.
 PlanAnswer Answer(const PlanOptions& options, ResolvedPlan& request, ChoiceSearch& searcher,
                   LongWork& progress, const std::string& largest, const std::string& first,
                   SearchResult& found) {
-  const bool as_text = !options.as_json() && !IsBrief(options);
+  const bool as_text = options.explain && !options.as_json();
   AnswerListener listener;
   const bool colour = StdoutTakesColour();
   const Paints paints(colour);
@@ -185,7 +167,11 @@ PlanAnswer Answer(const PlanOptions& options, ResolvedPlan& request, ChoiceSearc
     if (as_text) WriteReport("", Painted(line, paints), true);
   };
   PlanAnswer answer = FindAnswer(request, searcher, listener);
-  if (as_text) WriteReport("", RunText(answer), true);
+  if (as_text) {
+    for (const std::string& part : RunParagraphs(answer, RunCostText)) {
+      WriteReport("", Paragraph(part, 2), true);
+    }
+  }
   return answer;
 }
 
@@ -334,7 +320,7 @@ bool Compares(PlanOptions& options, Assumptions& assumptions) {
 void FindAndWrite(PlanOptions options) {
   const Runtime& runtime = options.common.runtime.of();
   RefuseForOthers(options, runtime);
-  const bool brief = IsBrief(options);
+  const bool brief = options.on_screen();
   // A screen without advice needs no search for advice.
   if (brief && options.report_file.empty()) options.quick = true;
   const auto start = std::chrono::steady_clock::now();
@@ -400,7 +386,7 @@ void FindAndWrite(PlanOptions options) {
     parts.first = assumptions.first;
     parts.shape = ShapeText(options.common.model);
     parts.brim = BrimText(*searcher, plan.choice);
-    parts.run = RunParagraphs(answer);
+    parts.run = RunParagraphs(answer, RunCostLine);
     parts.notes = {Taken(assumptions), Doubts(request, plan, at.cluster, found.gap),
                    NextCommand(options, runtime, trained)};
     WriteReport("",

@@ -19,6 +19,8 @@ struct PlanOptions : PlanRequest {
   Given<OutputFormat> output_format;
 
   bool as_json() const { return output_format == OutputFormat::kJson; }
+  // Whether the answer is printed on one screen.
+  bool on_screen() const { return !explain && !as_json(); }
 };
 
 // The source of a config.

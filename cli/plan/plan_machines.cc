@@ -28,7 +28,7 @@ void PrintMachines(PlanOptions options) {
         "⟦deadline⟧, ⟦budget⟧ and ⟦objective⟧ cost",
         only);
   }
-  options.brief = !options.explain && !options.as_json() && options.report_file.empty();
+  options.brief = options.on_screen() && options.report_file.empty();
   Assumptions assumptions;
   LongWork work("Comparing");
   const MachineComparison all = CompareMachines(

@@ -21,15 +21,14 @@ bool HasWeights(const ModelFields& fields) {
 
 void PrintComparison(PlanOptions options, Assumptions assumptions) {
   LongWork work("Comparing");
-  const bool screen = !options.explain && !options.as_json();
-  options.brief = screen;
+  options.brief = options.on_screen();
   const MethodComparison comparison = CompareMethods(
       options, assumptions, [&](const std::string& what) { work.Show([&] { return what; }); });
   const bool colour = StdoutTakesColour();
   const std::string first = assumptions.first.empty() ? "" : Paragraph(assumptions.first, 2);
   if (options.as_json()) {
     WriteOutput("", MethodsJson(comparison));
-  } else if (screen) {
+  } else if (options.on_screen()) {
     ScreenNotes notes{Taken(assumptions), comparison.doubts, ""};
     if (comparison.answer.method) {
       const MethodChoice& best = comparison.methods[*comparison.answer.method];

@@ -104,9 +104,7 @@ ReadResult ReadDeepSpeedConfig(const JsonNode& root, std::string_view source,
     }
   }
   // An open total_num_steps is filled in before DeepSpeed sees it.
-  TrainSetup filled = state.result.setup;
-  filled.optimizer.schedule.total_steps =
-      std::max<int64_t>(1, filled.optimizer.schedule.total_steps);
+  const TrainSetup filled = WithScheduleLength(state.result.setup);
   const std::string cannot = state.HasProblems() || context.reads_for == ConfigFor::kZeroplan
                                  ? ""
                                  : DeepSpeedCannot(filled);

@@ -417,11 +417,14 @@ void KeepGatherOnSave(const JsonNode& incoming, Json* out) {
 
 }  // namespace
 
+TrainSetup WithScheduleLength(TrainSetup setup) {
+  int64_t& total = setup.optimizer.schedule.total_steps;
+  total = std::max<int64_t>(1, total);
+  return setup;
+}
+
 std::string WriteDeepSpeedConfig(const TrainSetup& setup, int64_t layers) {
-  TrainSetup filled = CanonicalSetup(setup, layers);
-  int64_t& total = filled.optimizer.schedule.total_steps;
-  total = std::max<int64_t>(1, total);  // whoever runs it fills "auto" in
-  const std::string cannot = DeepSpeedCannot(filled);
+  const std::string cannot = DeepSpeedCannot(WithScheduleLength(CanonicalSetup(setup, layers)));
   ZEROPLAN_CHECK(cannot.empty(), "{}", cannot);
   return WriteConfig(setup, layers);
 }

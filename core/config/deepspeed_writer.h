@@ -31,6 +31,8 @@ TrainSetup CanonicalSetup(TrainSetup setup, int64_t layers);
 // tell the user so. A segment length that no number of segments gives (6 layers of 10) is also
 // written as "_zeroplan": {"checkpoint_every": 6}; DeepSpeed ignores that key.
 std::string WriteDeepSpeedConfig(const TrainSetup& setup, int64_t layers);
+// `setup` with a length for a schedule without one, as whoever runs it fills "auto" in.
+TrainSetup WithScheduleLength(TrainSetup setup);
 
 // The same for zeroplan's own reader: DeepSpeedCannot need not be empty. Settings that DeepSpeed
 // lacks are written under "_zeroplan". Recompute is "checkpointing" ("selective" or "products"),

@@ -1,6 +1,5 @@
 #include "planner/formats/config_format.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -92,12 +91,9 @@ WrittenConfig WriteFormat(const FormatRequest& request) {
   ZEROPLAN_CHECK(request.incoming == nullptr || request.runtime->reads_deepspeed_config(),
                  "a DeepSpeed config came in for another program");
   CheckFormat(request.format, *request.runtime, request.file);
-  TrainSetup checked = request.setup;
-  // A config that is shown, not written, may have a schedule as long as the run: whoever takes it
-  // fills "auto" in.
-  int64_t& total = checked.optimizer.schedule.total_steps;
-  if (request.file.empty()) total = std::max<int64_t>(1, total);
-  std::string cannot = request.runtime->FormatCannot(request.format, checked);
+  // A config that is shown, not written, may have a schedule as long as the run.
+  std::string cannot = request.runtime->FormatCannot(
+      request.format, request.file.empty() ? WithScheduleLength(request.setup) : request.setup);
   if (cannot.empty()) {
     cannot = RecipeCannot(request.format, *request.runtime, request.model, request.recipe);
   }

@@ -355,11 +355,7 @@ std::string MachinesScreen(const MachineComparison& all, const std::string& next
   ScreenNotes notes{{}, {}, next};
   std::vector<std::string>& doubts = notes.doubts;
   if (best != nullptr) {
-    doubts.push_back(best->margin > 0
-                         ? fmt::format("steps like this took up to {:.0f} % more or less than "
-                                       "predicted",
-                                       100 * best->margin)
-                         : "no step like this was measured on such GPUs");
+    doubts.push_back(TimeDoubt(best->margin));
     if (best->guessed) doubts.emplace_back("rates of its host or links are guessed");
   }
   double gap = 0;

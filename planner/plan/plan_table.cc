@@ -115,9 +115,6 @@ std::string StageTable(const Plan& plan, const SearchResult& result,
                        const HardwareProfile& hardware, size_t width, bool colour, bool few) {
   const Paints paints(colour);
   const Cluster& cluster = plan.cluster;
-  const auto of = [](const std::optional<uint64_t>& capacity) {
-    return capacity ? "of " + GigabyteCell(*capacity) : std::string("-");
-  };
   const std::optional<size_t> next = NextBest(result);
   const auto shown = [&](size_t s) {
     return result.stages[s].can_run() && (!few || s == *result.best || s == next);
@@ -149,9 +146,9 @@ std::string StageTable(const Plan& plan, const SearchResult& result,
   columns.BeginGroup("margin");
   const size_t margin = columns.Add("%", 6);
   columns.BeginGroup("GPU GB");
-  columns.Add(of(cluster.gpu_capacity_bytes), 7);
+  columns.Add(OfCapacity(cluster.gpu_capacity_bytes), 7);
   columns.BeginGroup("host GB");
-  columns.Add(of(cluster.host_capacity_bytes), 7);
+  columns.Add(OfCapacity(cluster.host_capacity_bytes), 7);
   columns.BeginGroup("");
   columns.Add("why not", 14, true);
   // Columns of the mark, ZeRO and the optimizer come before the parameters'.

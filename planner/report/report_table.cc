@@ -465,9 +465,6 @@ bool Offloads(const ChoiceEstimate& choice) {
 
 std::string ScreenTable(const Estimate& estimate, const std::vector<TableRow>& rows,
                         const Paints& paints, size_t width) {
-  const auto of = [](const std::optional<uint64_t>& capacity) {
-    return capacity ? "of " + GigabyteCell(*capacity) : std::string("-");
-  };
   const ByteUnit unit = CommonUnit(estimate);
   ReportColumns columns;
   AddChoiceColumns(columns, WidthsOf(estimate));
@@ -475,9 +472,9 @@ std::string ScreenTable(const Estimate& estimate, const std::vector<TableRow>& r
   const size_t params = columns.Add("params", 6), grads = columns.Add("grads", 5);
   const size_t optim = columns.Add("optim", 5), activ = columns.Add("activ", 5);
   columns.BeginGroup("GPU GB");
-  columns.Add(of(estimate.cluster.gpu_capacity_bytes), 7);
+  columns.Add(OfCapacity(estimate.cluster.gpu_capacity_bytes), 7);
   columns.BeginGroup("host GB");
-  columns.Add(of(estimate.cluster.host_capacity_bytes), 7);
+  columns.Add(OfCapacity(estimate.cluster.host_capacity_bytes), 7);
   columns.BeginGroup("");
   columns.Add("tok/s", 6);
   columns.Add("fits", 4);
@@ -535,11 +532,10 @@ std::string EstimateScreen(const Estimate& estimate, const TableStyle& style, bo
   const ChoiceEstimate& first = *rows.front().choice;
   if (!first.fits) text += Wrap(fmt::format("Nothing fits. Closest: {}.", first.why_not), 2, width);
   if (estimate.goal.tokens && first.time.total_seconds) {
-    const std::string run =
-        RunCostText(estimate.goal, first.setup.batch, *first.time.total_seconds);
-    text += Wrap(fmt::format("{}: {}.", estimate.runtime->Label(first.setup),
-                             run.substr(0, run.find("; steps alone"))),
-                 2, width);
+    text +=
+        Wrap(fmt::format("{}: {}", estimate.runtime->Label(first.setup),
+                         RunCostLine(estimate.goal, first.setup.batch, *first.time.total_seconds)),
+             2, width);
   }
   return text + ScreenEnd(notes, width, style.colour);
 }

@@ -156,24 +156,31 @@ std::string RunLengthText(const RunGoal& goal) {
                      tokens);
 }
 
-std::string RunCostText(const RunGoal& goal, const BatchSpec& batch, double step_seconds) {
+std::string RunCostLine(const RunGoal& goal, const BatchSpec& batch, double step_seconds) {
   const RunCost cost = CostOf(goal, batch, step_seconds);
   const double hours = cost.seconds / 3600;
   const std::string days = hours >= 48 ? fmt::format(" ({} days)", NumberCell(hours / 24)) : "";
   const std::string price =
       cost.price ? fmt::format(", {} at {} a GPU-hour", FineCell(*cost.price), *goal.gpu_hour_price)
                  : "";
+  return fmt::format("Training on {}: {} step{}, {} h{} on {} GPU{}, {} GPU-hours{}.",
+                     RunLengthText(goal), cost.steps, cost.steps == 1 ? "" : "s", FineCell(hours),
+                     days, batch.world_size, batch.world_size == 1 ? "" : "s",
+                     FineCell(cost.gpu_hours), price);
+}
+
+std::string RunCostText(const RunGoal& goal, const BatchSpec& batch, double step_seconds) {
+  const RunCost cost = CostOf(goal, batch, step_seconds);
   const std::string energy =
       cost.gpu_kwh ? fmt::format(
                          " At their power limit of {:.0f} W the GPUs take {} kWh at most, "
                          "hosts and cooling apart.",
                          *goal.gpu_watts, FineCell(*cost.gpu_kwh))
                    : "";
-  return fmt::format(
-      "Training on {}: {} step{}, {} h{} on {} GPU{}, {} GPU-hours{}; steps alone, without "
-      "saving, validation and interruptions.{}",
-      RunLengthText(goal), cost.steps, cost.steps == 1 ? "" : "s", FineCell(hours), days,
-      batch.world_size, batch.world_size == 1 ? "" : "s", FineCell(cost.gpu_hours), price, energy);
+  std::string line = RunCostLine(goal, batch, step_seconds);
+  line.pop_back();
+  return fmt::format("{}; steps alone, without saving, validation and interruptions.{}", line,
+                     energy);
 }
 
 std::string TimeText(double seconds) {
@@ -254,6 +261,16 @@ std::string BatchLine(const TrainSetup& setup) {
                      PrecisionText(setup), batch.micro_batch, shared, batch.grad_accum,
                      batch.grad_accum == 1 ? "" : "s", batch.global_batch(),
                      batch.global_batch() == 1 ? "" : "s", FormatCount(tokens));
+}
+
+std::string OfCapacity(const std::optional<uint64_t>& bytes) {
+  return bytes ? "of " + GigabyteCell(*bytes) : "-";
+}
+
+std::string TimeDoubt(double largest_error) {
+  if (largest_error == 0) return "no step like this was measured on such GPUs";
+  return fmt::format("steps like this took up to {:.0f} % more or less than predicted",
+                     100 * largest_error);
 }
 
 std::string ScreenEnd(const ScreenNotes& notes, size_t columns, bool colour) {

@@ -58,6 +58,8 @@ std::string ClusterLine(const Cluster& cluster);
 // "Training on 300B tokens: ...": hours, GPU-hours and, if its price is known, the cost. REQUIRES:
 // goal.tokens.
 std::string RunCostText(const RunGoal& goal, const BatchSpec& batch, double step_seconds);
+// The same without what it leaves out: "Training on 300B tokens: 191 steps, 0.3 h on 8 GPUs.".
+std::string RunCostLine(const RunGoal& goal, const BatchSpec& batch, double step_seconds);
 // "3 epochs (123M tokens, padding too)", "300B tokens". REQUIRES: goal.tokens.
 std::string RunLengthText(const RunGoal& goal);
 // The data's facts, and their effect on a run in such batches: a recommended sequence length, the
@@ -73,6 +75,11 @@ std::string TimeText(double seconds);
 std::string PrecisionText(const TrainSetup& setup);
 // "bf16, micro-batch 4, 2 micro-steps a step: 64 sequences, 65.5k tokens".
 std::string BatchLine(const TrainSetup& setup);
+
+// "of 25.3", the heading of a column of GB; "-" if the capacity is not known.
+std::string OfCapacity(const std::optional<uint64_t>& bytes);
+// A clause on the largest error of a step's time, a share of the prediction; 0: none is known.
+std::string TimeDoubt(double largest_error);
 
 // The end of an answer on one screen.
 struct ScreenNotes {

@@ -37,9 +37,6 @@ uint64_t Bytes(const Footprint& footprint, std::initializer_list<std::string_vie
 }
 
 std::string Table(const MethodComparison& comparison, const Paints& paints) {
-  const auto of = [](const std::optional<uint64_t>& capacity) {
-    return capacity ? "of " + GigabyteCell(*capacity) : std::string("-");
-  };
   ReportColumns table;
   table.BeginGroup("");
   table.Add("", 1, true);
@@ -55,9 +52,9 @@ std::string Table(const MethodComparison& comparison, const Paints& paints) {
   table.Add("activ", 5);
   table.Add("buffers", 7);
   table.BeginGroup("GPU GB");
-  table.Add(of(comparison.cluster.gpu_capacity_bytes), 7);
+  table.Add(OfCapacity(comparison.cluster.gpu_capacity_bytes), 7);
   table.BeginGroup("host GB");
-  table.Add(of(comparison.cluster.host_capacity_bytes), 7);
+  table.Add(OfCapacity(comparison.cluster.host_capacity_bytes), 7);
   std::string text = table.Header(paints);
   for (size_t i = 0; i < comparison.methods.size(); ++i) {
     const MethodChoice& choice = comparison.methods[i];

@@ -484,11 +484,8 @@ std::vector<std::string> Doubts(const Request& request, const HardwareProfile& h
                                 const TorchRecipe& recipe, const ChoiceEstimate& choice,
                                 const Cluster& cluster) {
   constexpr double kLittle = 0.1;  // share of a host's memory that every desktop has
-  const double worst = request.runtime.of().LargestTimeError(choice, cluster, hardware);
   std::vector<std::string> clauses = {
-      worst > 0 ? fmt::format("steps like this took up to {:.0f} % more or less than predicted",
-                              100 * worst)
-                : std::string("no step like this was measured on such GPUs")};
+      TimeDoubt(request.runtime.of().LargestTimeError(choice, cluster, hardware))};
   Assumptions guesses;
   NoteGuesses(hardware, cluster, std::span(&choice.setup, 1), recipe, guesses);
   if (!guesses.notes.empty()) {

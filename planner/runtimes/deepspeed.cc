@@ -93,8 +93,7 @@ bool IsMics(const TrainSetup& setup) {
 std::string DeepSpeedFormatCannot(ConfigFormat format, TrainSetup setup) {
   const bool trainer = format == ConfigFormat::kHfTrainer;
   // The Trainer and accelerate fill in the run's length.
-  int64_t& total = setup.optimizer.schedule.total_steps;
-  if (format != ConfigFormat::kDeepSpeed && total == 0) total = 1;
+  if (format != ConfigFormat::kDeepSpeed) setup = WithScheduleLength(setup);
   Reasons reasons;
   const std::string cannot = DeepSpeedCannot(setup);
   reasons.Add(!cannot.empty(), "{}", cannot);

@@ -367,9 +367,7 @@ std::string WhyScreen(const WhyAnswer& answer, const std::string& next, size_t c
     if (note.starts_with("Hardware: ")) notes.taken.push_back(note);
   }
   if (answer.prediction->largest_time_error > 0 && answer.times_known) {
-    notes.doubts.push_back(
-        fmt::format("steps like this took up to {:.0f} % more or less than predicted",
-                    100 * answer.prediction->largest_time_error));
+    notes.doubts.push_back(TimeDoubt(answer.prediction->largest_time_error));
   }
   notes.next = next;
   return text + ScreenEnd(notes, columns, colour);
