@@ -4,20 +4,25 @@
     python3 benchmarks/fidelity.py --gpus 1 2                      # on a machine with two GPUs
     python3 benchmarks/fidelity.py --gpus 1 2 --hw mine.json --runs 48 --json fidelity.jsonl
     python3 benchmarks/fidelity.py --gpus 2 --range 12:24          # a part of the same draw
+    python3 benchmarks/fidelity.py --planned --detected            # runs as `plan` chooses them
     python3 benchmarks/fidelity.py --backend cpu --tiny            # tries the script without a GPU
 
 Draws models, batches and choices (stage, offload, recompute, accumulation) with a fixed seed, the
 same for the same options and the same memory of the machine. Each choice is trained on random tokens
-with `zeroplan train` for --seconds or 12 steps, whichever is more; the median of the last half of the
+with `zeroplan train` for --seconds or 12 steps (8 with --planned), whichever is more; the median of the last half of the
 steps counts: CUDA graphs have taken over by then, and the GPU has the clock that it keeps. Half of the
 runs have steps that are small (below about 20 ms on an H200). A choice that `zeroplan estimate` says
 does not fit is drawn again.
+
+With --planned questions are drawn instead: a model up to 8B, a method, optimizer states, FP8, a
+sequence of 512 to 16384 tokens, GPU memory of 12 to 70 GB, tokens a step. `zeroplan plan` answers each, and its plan is
+trained.
 
 The prediction is that of `train`, which chooses what a run leaves open (when units are gathered and
 what stays gathered); `estimate` takes defaults for that. Where `train` predicts nothing (--backend
 cpu), it is `estimate`'s. Without --hw the machine is measured first (`zeroplan hw measure`, a minute
 or two). With --detected each run is also predicted as on a machine that nobody measured (`zeroplan hw
-check`). Errors are predicted / measured - 1: below 0 the prediction was too short. Exit code 1 if a
+check`). Errors are measured / predicted - 1: above 0 the prediction was too short. Exit code 1 if a
 run failed. Standard library only.
 """
 import argparse
@@ -34,10 +39,16 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LEAST_STEPS, MOST_STEPS = 12, 1000
+LEAST_PLANNED_STEPS = 8  # of --planned, whose steps take up to seconds
 SMALL_STEP_SECONDS = 0.02
 # FLOPs of one GPU in a step: small runs, and all others. An H200 does about 4e14 a second.
 SMALL_FLOPS, LARGE_FLOPS = (2e11, 6e12), (6e12, 2e14)
 TINY_FLOPS = (1e6, 5e8)
+# Of --planned: models with their billions of parameters, and FLOPs of one GPU in a step.
+MODELS = {"gpt2-medium": 0.355, "qwen3-0.6b": 0.6, "llama3.2-1b": 1.24, "qwen3-1.7b": 1.72,
+          "llama3.2-3b": 3.21, "qwen3-4b": 4.02, "llama3.1-8b": 8.03}
+LARGEST_FULL = 4.5  # billions; the states of more do not fit on a host of 128 GiB
+QUESTION_FLOPS = (1e13, 4e14)
 
 
 class Failed(Exception):
@@ -57,6 +68,7 @@ def parse():
                         help="predict each run without a profile too")
     parser.add_argument("--offload", action="store_true",
                         help="draw runs with an offloaded optimizer alone")
+    parser.add_argument("--planned", action="store_true", help="draw questions, train what plan answers")
     parser.add_argument("--backend", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true", help="models that a CPU trains in a second")
     parser.add_argument("--binary", default=str(ROOT / "build/release/zeroplan"))
@@ -67,6 +79,8 @@ def parse():
     args = parser.parse_args()
     if args.runs < 1 or min(args.gpus) < 1:
         parser.error("--runs and --gpus: use 1 or more")
+    if args.planned and (args.offload or args.tiny or args.backend == "cpu"):
+        parser.error("--planned: goes without --offload, --tiny and --backend cpu")
     if args.detected and args.backend == "cpu":
         parser.error("--detected: is of GPUs; leave out --backend cpu")
     first, last = 0, args.runs
@@ -141,8 +155,36 @@ def draw(rng, index, args):
             return run
 
 
+def draw_question(rng, index, args):
+    """What `plan` is asked."""
+    while True:
+        method = rng.choice(["full", "full", "lora", "qlora"])
+        model = rng.choice([name for name, size in MODELS.items() if method != "full" or size < LARGEST_FULL])
+        question = dict(gpus=args.gpus[index % len(args.gpus)], model=model, method=method,
+                        seq_len=1 << rng.randint(9, 14), gpu_memory=f"{rng.randint(12, 70)}GB",
+                        matmul_dtype=rng.choice(["bf16", "bf16", "fp8"]) if method != "qlora" else "bf16",
+                        optimizer_states="fp32", master_weights="fp32")
+        if model == "gpt2-medium":
+            question["seq_len"] = min(question["seq_len"], 1024)
+        if method == "full" and rng.random() < 0.5:
+            question.update(optimizer_states=rng.choice(["bf16", "8bit"]), master_weights=rng.choice(["fp32", "bf16"]))
+        question["sequences"] = question["gpus"] * (1 << rng.randint(0, 7))
+        tokens = question["sequences"] * question["seq_len"] // question["gpus"]
+        if QUESTION_FLOPS[0] <= 6e9 * MODELS[model] * tokens <= QUESTION_FLOPS[1]:
+            return question
+
+
+def question_options(run):
+    return ["--model", run["model"], "--gpus", run["gpus"], "--seq-len", run["seq_len"], "--dtype", "bf16",
+            "--global-batch", run["sequences"], "--gpu-memory", run["gpu_memory"], "--method", run["method"],
+            "--matmul-dtype", run["matmul_dtype"], "--optimizer-states", run["optimizer_states"],
+            "--master-weights", run["master_weights"]]
+
+
 def options(run, config):
-    """What estimate and train are both given."""
+    """What estimate and train are both given; `config` is of --planned the plan."""
+    if "model" in run:
+        return ["--plan", config]
     return ["--model", config, "--gpus", run["gpus"], "--seq-len", run["seq_len"],
             "--micro-batch", run["micro_batch"], "--grad-accum", run["grad_accum"], "--dtype",
             "bf16", "--stage", run["stage"], "--offload-optimizer", run["offload_optimizer"],
@@ -158,7 +200,11 @@ def write_model(path, run):
 
 
 def write_tokens(path, count, vocab, rng):
-    """A .bin file with a header, as text/files/token_file.h describes it."""
+    """As text/files/token_file.h describes: a .bin with a header, or a bare .u32."""
+    if path.suffix == ".u32":
+        with open(path, "wb") as file:
+            array.array("I", rng.choices(range(vocab), k=count)).tofile(file)
+        return
     header = array.array("i", [20240520, 1, count] + [0] * 253)
     tokens = array.array("H", rng.choices(range(vocab), k=count))
     if sys.byteorder == "big":
@@ -192,6 +238,9 @@ def train(args, run, config, steps, data, metrics):
                "--backend", args.backend, "--steps", steps, "--lr", "1e-4", "--metrics", metrics]
     if args.backend == "cuda":
         command += ["--hw", args.hw]
+    if args.planned:
+        command += ["--gpu-memory", run["gpu_memory"]]
+        command += ["--fresh-weights"] if run["method"] != "full" else []
     run_command(command, args.timeout)
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     start = next(line for line in lines if line["event"] == "start")
@@ -199,6 +248,8 @@ def train(args, run, config, steps, data, metrics):
     seconds = [line["step_seconds"] for line in lines if line["event"] == "step"]
     if len(seconds) != steps:
         raise Failed(f"{len(seconds)} steps instead of {steps}")
+    if args.planned:
+        run.update(start["plan"])
     return dict(step_seconds=statistics.median(seconds[steps // 2:]), steps=steps,
                 device_used_bytes=end["device_used_bytes"],
                 predicted_step_seconds=start["predicted"]["step_seconds"],
@@ -206,14 +257,27 @@ def train(args, run, config, steps, data, metrics):
 
 
 def draw_fitting(rng, index, args, work):
-    """A drawn run that is estimated to fit, its model's file, and the estimate."""
+    """A drawn run that is estimated to fit, its model's file or plan, and seconds and bytes of it."""
     config = work / f"model{index}.json"
+    if args.planned:
+        for _ in range(20):
+            run = draw_question(rng, index, args)
+            try:
+                run_command([args.binary, "plan", *question_options(run), "--hw", args.hw, "--plan-out", config],
+                            args.timeout)
+            except Failed as failure:
+                if "exit code 3:" not in str(failure):  # anything but that nothing fits
+                    raise
+                continue
+            predicted = json.loads(config.read_text())["predicted"]
+            return run, config, predicted["step_seconds"]["total"], predicted["gpu_bytes"]["total"]
+        raise Failed("20 questions in a row have no plan that fits")
     for _ in range(100):
         run = draw(rng, index, args)
         write_model(config, run)
         estimated = estimate(args, run, config)
         if estimated["fits"]:
-            return run, config, estimated
+            return run, config, estimated["step_seconds"]["total"], estimated["gpu_bytes"]["total"]
     raise Failed("100 draws in a row do not fit")
 
 
@@ -226,8 +290,11 @@ def percent(value):
     return "-" if value is None else f"{100 * value:+.1f}%"
 
 
-def label(run):
-    text = f"{run['layers']}x{run['hidden']}/{run['heads']}h v{run['vocab']} stage {run['stage']}"
+def choice(run):
+    """Of a question there is none before it ran."""
+    if "stage" not in run:
+        return "-"
+    text = f"stage {run['stage']}"
     if run["offload_optimizer"] != "none":
         text += " opt-cpu"
     if run["offload_param"] != "none":
@@ -235,6 +302,13 @@ def label(run):
     if run["checkpointing"] != "none":
         text += f" {run['checkpointing']}"
     return text + f", {run['micro_batch']}x{run['grad_accum']} of {run['seq_len']}"
+
+
+def label(run):
+    if "model" in run:
+        return (f"{run['model']} {run['method']} {run['matmul_dtype']}, states {run['master_weights']}/"
+                f"{run['optimizer_states']}, {run['sequences']} x {run['seq_len']}, {run['gpu_memory']}: " + choice(run))
+    return f"{run['layers']}x{run['hidden']}/{run['heads']}h v{run['vocab']} " + choice(run)
 
 
 def summarise(title, errors):
@@ -247,15 +321,21 @@ def summarise(title, errors):
           f"{percent(max(errors, key=abs)):>8}")
 
 
+def offloads(run):
+    return run["offload_optimizer"] != "none" or run["offload_param"] != "none"
+
+
 def report(results):
-    print(f"\n{'predicted / measured - 1':<34} {'runs':>4} {'mean':>8} {'|mean|':>8} {'|median|':>8} "
+    print(f"\n{'measured / predicted - 1':<34} {'runs':>4} {'mean':>8} {'|mean|':>8} {'|median|':>8} "
           f"{'worst':>8}")
     groups = [("step time, all", lambda r: True),
               ("  steps below 20 ms", lambda r: r["step_seconds"] < SMALL_STEP_SECONDS),
               ("  steps from 20 ms", lambda r: r["step_seconds"] >= SMALL_STEP_SECONDS),
-              ("  with offload", lambda r: r["run"]["offload_optimizer"] != "none"),
-              ("  without offload", lambda r: r["run"]["offload_optimizer"] == "none"),
-              ("  with accumulation", lambda r: r["run"]["grad_accum"] > 1)]
+              ("  with offload", lambda r: offloads(r["run"])),
+              ("  without offload", lambda r: not offloads(r["run"])),
+              ("  with accumulation", lambda r: r["run"].get("grad_accum", 1) > 1)]
+    groups += [(f"  {method}", lambda r, method=method: r["run"].get("method") == method)
+               for method in ("full", "lora", "qlora")]
     groups += [(f"  on {gpus} GPU{'' if gpus == 1 else 's'}", lambda r, gpus=gpus: r["run"]["gpus"] == gpus)
                for gpus in sorted({r["run"]["gpus"] for r in results})]
     for title, belongs in groups:
@@ -289,17 +369,18 @@ def main():
         for index in range(args.first, args.last):
             rng = random.Random(f"{args.seed}:{index}")
             try:
-                run, config, estimated = draw_fitting(rng, index, args, work)
+                run, config, seconds, bytes_ = draw_fitting(rng, index, args, work)
             except Failed as failure:
                 failures += 1
                 print(f"{index:>3} failed: {failure}", flush=True)
                 continue
-            data = work / f"data{index}.bin"
+            data = work / f"data{index}.{'u32' if args.planned else 'bin'}"
             metrics = (args.metrics or work) / f"metrics{index}.jsonl"
-            per_step = run["gpus"] * run["micro_batch"] * run["grad_accum"] * run["seq_len"]
-            write_tokens(data, min(LEAST_STEPS * per_step + 1, 1 << 20), run["vocab"], rng)
-            wanted = math.ceil(args.seconds / estimated["step_seconds"]["total"])
-            steps = min(max(wanted, LEAST_STEPS), MOST_STEPS)
+            sequences = run["sequences"] if args.planned else run["gpus"] * run["micro_batch"] * run["grad_accum"]
+            write_tokens(data, min(LEAST_STEPS * sequences * run["seq_len"] + 1, 1 << 20), run.get("vocab", 50257), rng)
+            wanted = math.ceil(args.seconds / seconds)
+            least = LEAST_PLANNED_STEPS if args.planned else LEAST_STEPS
+            steps = min(max(wanted, least), MOST_STEPS)
             try:
                 result = train(args, run, config, steps, data, metrics)
             except Failed as failure:
@@ -308,10 +389,9 @@ def main():
                 continue
             finally:
                 data.unlink()
-            seconds, bytes_ = result["predicted_step_seconds"], result["predicted_device_bytes"]
-            if seconds is None:
-                seconds, bytes_ = estimated["step_seconds"]["total"], estimated["gpu_bytes"]["total"]
+            if result["predicted_step_seconds"] is None:
                 result.update(predicted_step_seconds=seconds, predicted_device_bytes=bytes_)
+            seconds, bytes_ = result["predicted_step_seconds"], result["predicted_device_bytes"]
             try:
                 unmeasured = predict_unmeasured(args, metrics, work) if args.detected else None
             except Failed as failure:
