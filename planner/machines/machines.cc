@@ -13,12 +13,14 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "cost_models/gemm_cost.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/parts.h"
 #include "planner/machines/machine_questions.h"
 #include "planner/report/report_text.h"
 #include "planner/request/plan_answer.h"
 #include "planner/request/resolved.h"
+#include "planner/runs/prediction_table.h"
 #include "planner/search/crew.h"
 #include "planner/search/search.h"
 
@@ -27,6 +29,10 @@ namespace {
 
 // Of the budget: enough to find what is mostly best, not to prove it.
 constexpr double kFirstLook = 0.02;
+// Machines of a screen that are looked at together, before others are held against them.
+constexpr size_t kFirstRows = 12;
+constexpr double kAboveSustained = 1.1;
+constexpr double kNoPrice = std::numeric_limits<double>::infinity();
 
 // Who names a card, or a number of them, rents cards, whichever machine they are planned in.
 MachinePrices PricesOf(const PriceBook& book, const std::string& hw,
@@ -41,9 +47,9 @@ double RateOf(const MachineRow& row) {
   return row.choice ? *row.choice->time.tokens_per_second : 0;
 }
 
-class Comparison {
+class MachineSearch {
  public:
-  Comparison(const PlanRequest& request, Assumptions& assumptions) : asked_(request) {
+  MachineSearch(const PlanRequest& request, Assumptions& assumptions) : asked_(request) {
     asked_.common.hardware = FoundOnce(request.common.hardware);
     questions_ = MachineQuestions(asked_);
     if (!request.machines.prices.empty()) own_ = PriceBook::Read(request.machines.prices);
@@ -72,6 +78,14 @@ class Comparison {
     std::vector<size_t> rows;
     for (size_t i = 0; i < all_.rows.size(); ++i) {
       if (kinds_[i]) rows.push_back(i);
+    }
+    // A screen shows what nothing beats: few at a time are held against what was found before.
+    while (all_.any && asked_.brief && !rows.empty()) {
+      const std::vector<size_t> first = Promising(rows);
+      Search(first, kFirstLook, progress);
+      std::erase_if(rows, [&](size_t i) {
+        return std::binary_search(first.begin(), first.end(), i) || LeaveOut(i);
+      });
     }
     Search(rows, all_.any ? kFirstLook : 1, progress);
     while (all_.any && !(rows = StillOpen()).empty()) Search(rows, 1, progress);
@@ -113,7 +127,8 @@ class Comparison {
       const SearchInputs& inputs = resolved_.back()->inputs();
       goals_.back().data = resolved_.back()->asked().common.goal.data;
       kinds_.back() = {inputs.base.batch.world_size, inputs.base.precision.dtype,
-                       inputs.lower.flash_attention, inputs.lower.document_borders};
+                       inputs.lower.flash_attention, inputs.lower.document_borders,
+                       inputs.base.batch.seq_len};
       row.cluster = inputs.clusters.back().cluster;
       row.gpus = row.cluster.gpus;
       row.notes = own.notes;
@@ -152,14 +167,15 @@ class Comparison {
     }
     all.notes.insert(all.notes.end(), notes.begin(), notes.end());
     all.first = said.front().first;
-    std::set<Packing> packings;
-    for (const GoalFields& goal : goals_) {
-      if (goal.data.counted != nullptr) packings.insert(goal.data.packing);
+    std::set<std::pair<Packing, int64_t>> layouts;
+    for (size_t i = 0; i < goals_.size(); ++i) {
+      if (goals_[i].data.counted == nullptr || resolved_[i] == nullptr) continue;
+      layouts.insert({goals_[i].data.packing, resolved_[i]->inputs().base.batch.seq_len});
     }
-    if (packings.size() > 1) {
+    if (layouts.size() > 1) {
       all.notes.emplace_back(
-          "Packing: documents where a machine's attention takes them, else off; ⟦packing⟧ sets it "
-          "for all.");
+          "Packing and sequence length: each machine's own, as an epoch is fastest there; "
+          "⟦packing⟧ and ⟦seq_len⟧ set them for all.");
     }
     const AskedSettings& batch = asked_.common.settings;
     const bool said_alike = std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
@@ -175,7 +191,7 @@ class Comparison {
   // another, so few that all processors have some.
   std::vector<std::vector<size_t>> Chains(const std::vector<size_t>& of) const {
     constexpr size_t kMostInChain = 16;
-    std::map<std::tuple<int, Dtype, bool, bool>, std::vector<size_t>> alike;
+    std::map<Kind, std::vector<size_t>> alike;
     for (const size_t i : of) alike[*kinds_[i]].push_back(i);
     std::vector<std::vector<size_t>> chains;
     for (auto& [kind, rows] : alike) {
@@ -189,6 +205,75 @@ class Comparison {
       }
     }
     return chains;
+  }
+
+  // A row as its GPUs would run the mathematics alone, at the rate that their largest products
+  // sustain (no product or attention is predicted to exceed it by kAboveSustained) or at their
+  // peak, without limits: no choice takes less time or money. None: the peak is not known, products
+  // in FP8 may exceed it, energy is compared, or the run is not counted in tokens.
+  std::optional<MachineRow> AtPeak(size_t i) const {
+    const ResolvedPlan& resolved = *resolved_[i];
+    const SearchInputs& inputs = resolved.inputs();
+    const std::optional<double> peak = DensePeak(resolved.hardware(), inputs.base.precision.dtype);
+    if (!peak || all_.objective == MachineObjective::kEnergy || asked_.asks_fp8() ||
+        inputs.base.precision.fp8.enabled || !goals_[i].tokens) {
+      return std::nullopt;
+    }
+    const double sustained =
+        GemmCost(resolved.hardware().gpu).Sustained(inputs.base.precision.dtype);
+    const double rate = std::min(*peak, kAboveSustained * sustained);
+    MachineRow row = all_.rows[i];
+    row.choice.emplace();
+    row.run.seconds = TrainFlopsPerToken(inputs.model, inputs.base.batch.seq_len) *
+                      static_cast<double>(*goals_[i].tokens) / (rate * row.gpus);
+    Pay(resolved, goals_[i].gpu_hour_price, row);
+    return row;
+  }
+
+  // The rows that a first look begins with, in order: of all at that rate those that nothing beats,
+  // then those that nothing but these beats, until there are kFirstRows. All that have no peak.
+  std::vector<size_t> Promising(const std::vector<size_t>& rows) const {
+    std::vector<std::pair<size_t, MachineRow>> left;
+    std::vector<size_t> first;
+    for (const size_t i : rows) {
+      if (std::optional<MachineRow> row = AtPeak(i)) {
+        left.emplace_back(i, std::move(*row));
+      } else {
+        first.push_back(i);
+      }
+    }
+    while (first.size() < kFirstRows && !left.empty()) {
+      std::vector<size_t> front;
+      for (const auto& [i, row] : left) {
+        const bool beaten = std::any_of(left.begin(), left.end(), [&, &row = row](const auto& of) {
+          return of.second.run.seconds < row.run.seconds &&
+                 of.second.price.value_or(kNoPrice) <= row.price.value_or(kNoPrice);
+        });
+        if (!beaten) front.push_back(i);
+      }
+      std::erase_if(left, [&](const auto& of) {
+        return std::binary_search(front.begin(), front.end(), of.first);
+      });
+      first.insert(first.end(), front.begin(), front.end());
+    }
+    std::sort(first.begin(), first.end());
+    return first;
+  }
+
+  // Whether the row would neither be the best nor unbeaten at that rate, beside those that were
+  // found. Then it is not searched.
+  bool LeaveOut(size_t i) {
+    std::optional<MachineRow> row = AtPeak(i);
+    if (!row) return false;
+    if (Unbeaten(*row, i)) return false;
+    const double merit = MeritOf(*row, all_.objective);
+    const bool worse = std::any_of(all_.rows.begin(), all_.rows.end(), [&](const MachineRow& of) {
+      return of.within() && MeritOf(of, all_.objective) < merit;
+    });
+    if (!worse) return false;
+    all_.rows[i].left_out = true;
+    resolved_[i].reset();
+    return true;
   }
 
   // What of the rows that were looked at with a part of the budget alone could be among those that
@@ -333,10 +418,18 @@ class Comparison {
     const double step_seconds = *row.choice->time.total_seconds;
     row.run = CostOf(goal, batch, step_seconds);
     if (goal.interruptions) Interrupt(goal, resolved, row);
+    Pay(resolved, goal.gpu_hour_price, row);
+    SetLimits(row);
+  }
+
+  // The prices of row.run.seconds.
+  void Pay(const ResolvedPlan& resolved, const std::optional<double>& gpu_hour_price,
+           MachineRow& row) const {
+    const HardwareProfile& hardware = resolved.hardware();
     row.rented = row.gpus;
-    if (goal.gpu_hour_price) {
-      row.gpu_hour = GpuHourPrice{.amount = *goal.gpu_hour_price};
-      row.price = row.run.price;
+    if (gpu_hour_price) {
+      row.gpu_hour = GpuHourPrice{.amount = *gpu_hour_price};
+      row.price = *gpu_hour_price * row.run.seconds / 3600 * row.gpus;
     } else {
       const MachinePrices known = PricesOf(prices(), row.hw, hardware);
       const auto paid = [&](const GpuHourPrice& price) {
@@ -353,7 +446,6 @@ class Comparison {
       row.price = of_run(row.gpu_hour);
       if (row.gpu_hour) row.rented = paid(*row.gpu_hour);
     }
-    SetLimits(row);
   }
 
   // Makes of steps alone what the run is expected to take, with saves as 'plan' settles them.
@@ -436,7 +528,9 @@ class Comparison {
   std::vector<PlanRequest> questions_;
   std::vector<std::shared_ptr<ResolvedPlan>> resolved_;  // a row's; null: it is done
   // What decides which programs a row's search lowers; none: it cannot be asked.
-  std::vector<std::optional<std::tuple<int, Dtype, bool, bool>>> kinds_;
+  // GPUs, dtype, fused attention, borders of documents, sequence length.
+  using Kind = std::tuple<int, Dtype, bool, bool, int64_t>;
+  std::vector<std::optional<Kind>> kinds_;
   std::optional<PriceBook> own_;
   MachineComparison all_;
 };
@@ -464,7 +558,7 @@ std::string_view MachineObjectiveName(MachineObjective objective) {
 
 MachineComparison CompareMachines(const PlanRequest& request, Assumptions& assumptions,
                                   const MachinesProgress& progress) {
-  return Comparison(request, assumptions).Run(progress);
+  return MachineSearch(request, assumptions).Run(progress);
 }
 
 }  // namespace zeroplan

@@ -33,6 +33,8 @@ struct MachineRow {
   // As in SearchResult: something may fit nevertheless. Then, and if nothing fits or this machine
   // cannot be planned for, `why_not` gives the reason.
   bool gave_up = false;
+  // Not searched: at the full rate of its GPUs it would still be beaten (a screen of all machines).
+  bool left_out = false;
   std::string why_not;
   double margin = 0;  // Runtime::LargestTimeError; 0: unknown
   // its time depends on figures that are neither measured nor from a datasheet

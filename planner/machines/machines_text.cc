@@ -345,9 +345,17 @@ std::string MachinesScreen(const MachineComparison& all, const std::string& next
     if (!paragraph.empty()) text += Wrap(paragraph, 2, columns);
   };
   if (fitting > shown.size() || all.rows.size() > fitting) {
-    const size_t others = fitting - shown.size(), without = all.rows.size() - fitting;
-    add(fmt::format("{} other{} fit{}; on {} nothing was found that fits.", others,
-                    others == 1 ? "" : "s", others == 1 ? "s" : "", without));
+    const auto left_out = static_cast<size_t>(std::count_if(
+        all.rows.begin(), all.rows.end(), [](const MachineRow& row) { return row.left_out; }));
+    const size_t others = fitting - shown.size(), without = all.rows.size() - fitting - left_out;
+    std::string counted =
+        fmt::format("{} other{} fit{}", others, others == 1 ? "" : "s", others == 1 ? "s" : "");
+    if (left_out > 0) {
+      counted +=
+          fmt::format("; {} would be beaten at the full rate of their GPUs, and {} not planned",
+                      left_out, left_out == 1 ? "was" : "were");
+    }
+    add(fmt::format("{}; on {} nothing was found that fits.", counted, without));
   }
   add(BestText(all));
   if (!all.any) add(NotFitting(all));
