@@ -31,6 +31,13 @@ class DatasetCount : public DataCount {
   DatasetCount(TokenDataset data, bool truncate) : data_(std::move(data)), truncate_(truncate) {}
 
   bool has_mask() const override { return data_.has_mask(); }
+  uint64_t longest() const override {
+    uint64_t longest = 0;
+    data_.ForEachDocument(0, data_.size(), [&](uint64_t begin, uint64_t end) {
+      longest = std::max(longest, end - begin);
+    });
+    return longest;
+  }
 
   DataFacts As(const SequencesAsked& asked) const override {
     SamplerOptions options;
@@ -129,7 +136,11 @@ std::shared_ptr<const DataCount> CountData(const DataFields& fields, const std::
   TokenDataset data = TokenDataset::Open(DataForModel(request));
   data.SetVocab(vocab);
   data.CheckVocab(0, 1, kVocabLookBytes);
-  return std::make_shared<DatasetCount>(std::move(data), fields.truncate);
+  return CountOf(std::move(data), fields.truncate);
+}
+
+std::shared_ptr<const DataCount> CountOf(TokenDataset data, bool truncate) {
+  return std::make_shared<DatasetCount>(std::move(data), truncate);
 }
 
 }  // namespace zeroplan

@@ -8,6 +8,7 @@
 
 #include "planner/request/request.h"
 #include "text/documents/tokenize_files.h"
+#include "text/files/token_dataset.h"
 
 namespace zeroplan {
 
@@ -20,5 +21,8 @@ TextChoices ChoicesOf(const RecordFields& fields);
 // does. `says`: as in DataRequest.
 std::shared_ptr<const DataCount> CountData(const DataFields& fields, const std::string& folder,
                                            int64_t vocab, bool says);
+
+// The same of tokens that are there. `truncate`: as DataFields has it.
+std::shared_ptr<const DataCount> CountOf(TokenDataset data, bool truncate);
 
 }  // namespace zeroplan

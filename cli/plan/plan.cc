@@ -106,7 +106,8 @@ std::string Painted(const AdviceLine& line, const Paints& paints) {
 }
 
 // The command that goes on from the answer: it trains the plan, or writes what would.
-std::string NextCommand(const PlanOptions& options, const Runtime& runtime, bool trained) {
+std::string NextCommand(const PlanOptions& options, const PlanAnswer& answer, bool trained) {
+  const Runtime& runtime = *answer.plan.runtime;
   if (!options.deepspeed_file.empty()) return "";  // --out prints the command that starts it
   if (!runtime.facts().trains_here || !trained) {
     return runtime.reads_deepspeed_config() ? OwnCommand({}, {"--out", "ds_config.json"}) : "";
@@ -116,6 +117,9 @@ std::string NextCommand(const PlanOptions& options, const Runtime& runtime, bool
   const std::vector<std::string>& data = options.common.goal.data.paths;
   words.insert(words.end(), data.begin(), data.end());
   if (data.empty()) words.emplace_back("DATA");
+  if (LacksWeights(options.common.model, answer)) {
+    words.insert(words.end(), {"--model", "FOLDER_OF_ITS_WEIGHTS"});
+  }
   words.insert(words.end(), {"--save", "out"});
   return ShellCommand(words);
 }
@@ -126,14 +130,20 @@ std::string ShapeText(const ModelFields& model) {
   return " (GPT-2's shape; --family llama --seq-len 4096 for a Llama's)";
 }
 
-// The facts about the run's data, and its length and price by `cost`: RunCostLine or RunCostText.
-std::vector<std::string> RunParagraphs(const PlanAnswer& answer, decltype(RunCostLine)& cost) {
+// The facts about the run's data, and its length and price: all of them, or a line of each.
+std::vector<std::string> RunParagraphs(const PlanAnswer& answer, bool brief) {
   const RunGoal& goal = answer.report.goal;
   const Plan& plan = answer.plan;
+  const BatchSpec& batch = plan.setup.batch;
+  const TimeEstimate& time = plan.choice.time;
   std::vector<std::string> paragraphs;
-  if (goal.data) paragraphs = DataParagraphs(goal, plan.setup.batch, plan.model);
+  if (goal.data && brief) {
+    paragraphs = {DataScreen(*goal.data, *time.tokens_per_second)};
+  } else if (goal.data) {
+    paragraphs = DataParagraphs(goal, batch, plan.model);
+  }
   if (!goal.tokens) return paragraphs;
-  paragraphs.push_back(cost(goal, plan.setup.batch, *plan.choice.time.total_seconds));
+  paragraphs.push_back((brief ? RunCostLine : RunCostText)(goal, batch, *time.total_seconds));
   return paragraphs;
 }
 
@@ -168,7 +178,7 @@ PlanAnswer Answer(const PlanOptions& options, ResolvedPlan& request, ChoiceSearc
   };
   PlanAnswer answer = FindAnswer(request, searcher, listener);
   if (as_text) {
-    for (const std::string& part : RunParagraphs(answer, RunCostText)) {
+    for (const std::string& part : RunParagraphs(answer, /*brief=*/false)) {
       WriteReport("", Paragraph(part, 2), true);
     }
   }
@@ -386,9 +396,9 @@ void FindAndWrite(PlanOptions options) {
     parts.first = assumptions.first;
     parts.shape = ShapeText(options.common.model);
     parts.brim = BrimText(*searcher, plan.choice);
-    parts.run = RunParagraphs(answer, RunCostLine);
+    parts.run = RunParagraphs(answer, /*brief=*/true);
     parts.notes = {Taken(assumptions), Doubts(request, plan, at.cluster, found.gap),
-                   NextCommand(options, runtime, trained)};
+                   NextCommand(options, answer, trained)};
     WriteReport("",
                 (largest.empty() ? "" : Paragraph(largest, 2)) +
                     PlanScreen(plan, found, request.inputs(), request.hardware(), parts,

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <vector>
 
+#include "cli/plan/plan_methods.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
@@ -298,9 +299,22 @@ void WriteLaunch(const PlanOptions& options, const PlanAnswer& answer) {
     if (interrupted->known) request.save_seconds = interrupted->notice_needs_seconds;
   }
   const std::string folder = request.model_folder;
+  const bool fresh = !folder.empty() && !HasWeights(options.common.model);
+  if (LacksWeights(options.common.model, answer)) {
+    ThrowUsage(
+        "⟦for⟧: {} is a shape without weights, and the run needs some; name a folder that has them",
+        plan.model.name);
+  }
+  if (fresh) {
+    request.data_options += request.data_options.empty() ? "--fresh-weights" : " --fresh-weights";
+  }
   const bool links = !folder.empty() && HoldsLinks(folder);
   if (links) request.model_folder = "./model";
   WrittenConfig written = WriteLaunchFile(request);
+  if (fresh) {
+    written.notes.push_back(fmt::format(
+        "{} holds no weights, so the run trains fresh ones (--fresh-weights).", folder));
+  }
   if (links) {
     written.notes.push_back(
         fmt::format("{} holds links, which an upload does not follow. Copy it to ./model without "

@@ -7,6 +7,7 @@
 #include "cli/common/output.h"
 #include "core/base/error.h"
 #include "core/base/long_work.h"
+#include "core/model/lora.h"
 #include "planner/request/methods.h"
 
 namespace zeroplan {
@@ -17,6 +18,14 @@ bool HasWeights(const ModelFields& fields) {
   return !folder.empty() &&
          (std::filesystem::exists(folder / "model.safetensors", ignored) ||
           std::filesystem::exists(folder / "model.safetensors.index.json", ignored));
+}
+
+bool LacksWeights(const ModelFields& fields, const PlanAnswer& answer) {
+  if (fields.params || !FolderOfModel(fields).empty() || fields.model.ends_with(".json")) {
+    return false;
+  }
+  const std::optional<DataFacts>& data = answer.report.goal.data;
+  return HasAdapters(answer.plan.model) || (data && data->packing != Packing::kStream);
 }
 
 void PrintComparison(PlanOptions options, Assumptions assumptions) {

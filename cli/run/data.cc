@@ -89,9 +89,9 @@ void RunTokenize(const TokenizeCommand& command) {
     for (const std::filesystem::path& file : selection.files) RefuseAsBytes(file);
     const auto first = std::find_if(selection.files.begin(), selection.files.end(), HoldsRecords);
     if (first != selection.files.end()) {
-      LogWarning(
-          "{}: bytes are tokens without --tokenizer: its records are taken as they stand, names "
-          "and braces too",
+      ThrowUsage(
+          "{}: bytes are tokens without --tokenizer, so its records would be taken as they stand, "
+          "names and braces too; add --tokenizer DIR, or give plain text",
           first->string());
     }
     const uint64_t tokens = TokenizeText(command.texts, command.output);

@@ -45,6 +45,26 @@ std::string OtherwiseText(const DataFacts& facts) {
                      100 * other->PaddingShare(facts.seq_len), Number(ratio));
 }
 
+// What of the documents is not trained on, or is cut.
+std::string LossesText(const DataFacts& facts) {
+  std::string text;
+  if (facts.longer > 0) {
+    text += fmt::format("; documents longer than a sequence: {}, ", facts.longer);
+    text += facts.left_out > 0 ? fmt::format("whose last {} tokens are left out", facts.left_out)
+                               : "cut into pieces that do not see each other";
+    if (facts.unheard > 0) {
+      text += fmt::format(
+          "; of these cut off before anything counts in the loss: {} (a longer ⟦seq_len⟧ keeps "
+          "more)",
+          facts.unheard);
+    }
+  }
+  if (facts.single > 0) {
+    text += fmt::format("; documents of a single token, left out: {}", facts.single);
+  }
+  return text;
+}
+
 std::string RowsText(const DataFacts& facts) {
   if (facts.packing == Packing::kStream) {
     const std::string held =
@@ -69,20 +89,7 @@ std::string RowsText(const DataFacts& facts) {
         "; {} held back for validation",
         facts.held_back == 1 ? "1 document is" : fmt::format("{} documents are", facts.held_back));
   }
-  if (facts.longer > 0) {
-    text += fmt::format("; documents longer than a sequence: {}, ", facts.longer);
-    text += facts.left_out > 0 ? fmt::format("whose last {} tokens are left out", facts.left_out)
-                               : "cut into pieces that do not see each other";
-    if (facts.unheard > 0) {
-      text += fmt::format(
-          "; of these cut off before anything counts in the loss: {} (a longer ⟦seq_len⟧ keeps "
-          "more)",
-          facts.unheard);
-    }
-  }
-  if (facts.single > 0) {
-    text += fmt::format("; documents of a single token, left out: {}", facts.single);
-  }
+  text += LossesText(facts);
   return text + ".";
 }
 
@@ -201,6 +208,33 @@ SeqLenProposal ProposeSeqLen(const DocumentLengths& lengths, bool fixed_rows) {
   const uint64_t tokens = lengths.AtShare(1 - kMostCut);
   const uint64_t positions = std::max<uint64_t>(tokens - (fixed_rows ? 1 : 0), 1);
   return CutsOf(lengths, fixed_rows, static_cast<int64_t>(AlignUp(positions, kStep)));
+}
+
+std::string DataLine(const DataFacts& facts) {
+  const DocumentLengths& lengths = facts.lengths;
+  std::string text = Several(lengths.documents(), "document");
+  if (lengths.documents() > 1) {
+    text += fmt::format(" of {} tokens in the median, {} at most", lengths.AtShare(0.5),
+                        lengths.AtShare(1));
+  }
+  text += fmt::format(", {} tokens", lengths.tokens());
+  if (facts.counted) text += fmt::format(", of which {} count in the loss", *facts.counted);
+  text += "; ";
+  if (facts.packing == Packing::kStream) {
+    text += "one stream, ";
+  } else {
+    text += facts.packing == Packing::kDocuments ? "packed (⟦packing⟧ documents), "
+                                                 : "one a sequence (⟦packing⟧ off), ";
+  }
+  text += facts.fixed_rows ? fmt::format("{} of {} an epoch",
+                                         Several(facts.epoch.sequences, "sequence"), facts.seq_len)
+                           : fmt::format("{} an epoch, of at most {}",
+                                         Several(facts.epoch.sequences, "sequence"), facts.seq_len);
+  if (const double padding = facts.epoch.PaddingShare(facts.seq_len);
+      facts.fixed_rows && padding > 0) {
+    text += fmt::format(", {:.1f} % padding", 100 * padding);
+  }
+  return text + LossesText(facts) + ".";
 }
 
 std::string DataText(const DataFacts& facts) {

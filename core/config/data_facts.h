@@ -112,6 +112,8 @@ SeqLenProposal ProposeSeqLen(const DocumentLengths& lengths, bool fixed_rows);
 // A paragraph: documents, tokens and lengths, then the sequences that the documents become, with
 // their padding and the tokens that are cut. Names options as ⟦packing⟧.
 std::string DataText(const DataFacts& facts);
+// The same in a line: documents, what they become, padding, and all that is not trained on or cut.
+std::string DataLine(const DataFacts& facts);
 // "An epoch is 96 sequences, 8 a step: 12 steps. 36 steps are 3 epochs."
 std::string EpochText(const DataFacts& facts, int64_t global_batch, int64_t steps);
 

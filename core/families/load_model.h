@@ -87,6 +87,9 @@ ModelSpec LoadModel(const std::string& name_or_path);
 // Describes `path`, a folder without a config.json or a file that is none, with advice: "holds an
 // adapter (LoRA), not a model; use ...". "" for an unknown file.
 std::string WhatInsteadOfModel(const std::filesystem::path& path);
+// Describes a folder that another program's checkpoints are in, which no run can be resumed from,
+// with what starts from it; "" for all others.
+std::string CheckpointOfOthers(const std::filesystem::path& folder);
 
 // Advice for a config.json of another architecture: "; to plan for a model of its size: ⟦params⟧
 // 9.24B ⟦family⟧ llama". The count is that of the weights in its folder, or computed from the

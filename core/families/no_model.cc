@@ -81,12 +81,62 @@ class FolderNames {
   std::vector<std::string> names_;  // sorted
 };
 
+// Shards of PyTorch's distributed checkpoint, as FSDP and torchtitan write them.
+bool HoldsShards(const FolderNames& names) {
+  return names.Has(".metadata") && !names.Ends(".distcp").empty();
+}
+
+// Checkpoints of other programs.
+std::string OthersText(const fs::path& folder, const FolderNames& names) {
+  // Weights of a whole model beside them are used as any others.
+  if (names.Has(kConfigFile)) return "";
+  const auto has = [&](std::string_view prefix) {
+    return names.Last([&](const std::string& name) { return NumberFollows(name, prefix); });
+  };
+  if (const std::string trainer = has("checkpoint-"); !trainer.empty()) {
+    return fmt::format(
+        "holds checkpoints of transformers' Trainer, not a model; name one of them, such as {}",
+        (folder / trainer).string());
+  }
+  constexpr const char* kWhereItBelongs =
+      "which belong into a folder with the model's config.json and tokenizer";
+  if (!has("global_step").empty() || names.Has("zero_to_fp32.py")) {
+    return fmt::format(
+        "holds checkpoints of DeepSpeed, not a model; its zero_to_fp32.py makes weights of them, "
+        "{}",
+        kWhereItBelongs);
+  }
+  if (!has("zero_pp_rank_").empty() || !has("mp_rank_").empty()) {
+    return fmt::format(
+        "is one step of DeepSpeed's checkpoints, not a model; zero_to_fp32.py in {} makes weights "
+        "of "
+        "it, {}",
+        (folder / "..").lexically_normal().string(), kWhereItBelongs);
+  }
+  const std::string below = names.Last([&](const std::string& name) {
+    std::error_code ignored;
+    return fs::is_directory(folder / name, ignored) && HoldsShards(FolderNames(folder / name));
+  });
+  if (!below.empty() || HoldsShards(names)) {
+    return fmt::format(
+        "holds shards of PyTorch's distributed checkpoint (FSDP, torchtitan), not a model; "
+        "'accelerate merge-weights {} OUT' makes weights of them, {}",
+        (below.empty() ? folder : folder / below).string(), kWhereItBelongs);
+  }
+  if (names.Has("trainer_state.json")) {
+    return "is a checkpoint of transformers' Trainer without a model's config.json and weights; "
+           "name the folder that its save_model() wrote";
+  }
+  return "";
+}
+
 // Checkpoints, by whom they are known.
 std::string CheckpointText(const fs::path& folder, const FolderNames& names) {
   constexpr const char* kOwn =
       "train continues it with its own ⟦model⟧, ⟦save⟧ {0} and ⟦resume⟧, and puts the weights "
       "beside it at the end";
   const auto is_step = [](const std::string& name) { return NumberFollows(name, "step-"); };
+  if (std::string text = OthersText(folder, names); !text.empty()) return text;
   if (names.Has("checkpoints") && !FolderNames(folder / "checkpoints").Last(is_step).empty()) {
     return "holds checkpoints of a run of 'zeroplan train' that has not ended, and no weights "
            "yet; " +
@@ -99,19 +149,6 @@ std::string CheckpointText(const fs::path& folder, const FolderNames& names) {
     return fmt::format("is {} of 'zeroplan train', not a model; ",
                        is_one ? "a checkpoint" : "a folder of checkpoints") +
            fmt::format(fmt::runtime(kOwn), run.lexically_normal().string());
-  }
-  const std::string trainer =
-      names.Last([](const std::string& name) { return NumberFollows(name, "checkpoint-"); });
-  if (!trainer.empty()) {
-    return fmt::format(
-        "holds checkpoints of transformers' Trainer, not a model; name one of them, such as {}",
-        (folder / trainer).string());
-  }
-  const std::string deepspeed =
-      names.Last([](const std::string& name) { return NumberFollows(name, "global_step"); });
-  if (!deepspeed.empty() || names.Has("zero_to_fp32.py")) {
-    return "holds checkpoints of DeepSpeed, not a model; its zero_to_fp32.py makes weights of "
-           "them, which belong into a folder with the model's config.json and tokenizer";
   }
   return "";
 }
@@ -140,6 +177,17 @@ std::string WeightsText(const FolderNames& names) {
 }
 
 }  // namespace
+
+std::string CheckpointOfOthers(const fs::path& folder) {
+  const FolderNames names(folder);
+  if (std::string text = OthersText(folder, names); !text.empty()) return text;
+  if (!names.Has("trainer_state.json")) return "";
+  return fmt::format(
+      "is a checkpoint of transformers' Trainer, whose states and counters are not read; start "
+      "from "
+      "its weights with ⟦model⟧ {}, and ⟦save⟧ to another folder",
+      folder.string());
+}
 
 std::string WhatInsteadOfModel(const fs::path& path) {
   std::error_code ignored;

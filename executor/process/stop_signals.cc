@@ -4,6 +4,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -47,8 +48,28 @@ volatile std::sig_atomic_t g_forwarded = 0;
 volatile std::sig_atomic_t g_notices = 0;            // that the run's end is near
 volatile std::sig_atomic_t g_forwarded_notices = 0;  // of them, the launcher's, which it counts too
 
+// The answer: one of two texts, so that a signal that comes while the other is written finds a
+// whole one.
+char g_answers[2][kMostAnswer];
+volatile std::sig_atomic_t g_answer_bytes[2] = {0, 0};
+volatile std::sig_atomic_t g_answer = 0;
+volatile std::sig_atomic_t g_answered = 0;
+
+void Answer() {
+  if (g_answered != 0) return;
+  g_answered = 1;
+  const std::sig_atomic_t which = g_answer;
+  const auto bytes = static_cast<size_t>(g_answer_bytes[which]);
+  const int before = errno;
+  if (bytes > 0 && write(STDERR_FILENO, g_answers[which], bytes) < 0) {
+    // There is nobody left to answer.
+  }
+  errno = before;
+}
+
 void OnSignal(int signal, siginfo_t* info, void*) {
   const int count = CountOfForwarded(*info);
+  Answer();
   if (signal != SIGINT && signal != SIGTERM) {
     g_notices = 1;
     const std::sig_atomic_t before = g_forwarded_notices;
@@ -73,6 +94,8 @@ void Forget() {
   g_forwarded = 0;
   g_notices = 0;
   g_forwarded_notices = 0;
+  g_answer_bytes[0] = g_answer_bytes[1] = 0;
+  g_answered = 0;
 }
 
 }  // namespace
@@ -99,6 +122,14 @@ InterruptScope::~InterruptScope() {
     if (sigismember(&signals, signal) == 1) std::signal(signal, SIG_DFL);
   }
   Forget();
+}
+
+void AnswerStopsWith(const std::string& line) {
+  const std::sig_atomic_t other = 1 - g_answer;
+  const size_t bytes = std::min(line.size(), kMostAnswer);
+  std::memcpy(g_answers[other], line.data(), bytes);
+  g_answer_bytes[other] = static_cast<std::sig_atomic_t>(bytes);
+  g_answer = other;
 }
 
 bool StopRequested() { return g_direct != 0 || g_forwarded != 0 || g_notices != 0; }

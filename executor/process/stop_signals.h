@@ -5,6 +5,7 @@
 
 #include <signal.h>
 
+#include <string>
 #include <vector>
 
 #include "core/base/files.h"
@@ -73,5 +74,10 @@ class InterruptScope {
 
 // Since the scope began; false outside one.
 bool StopRequested();
+
+// What the first request to stop is answered on stderr, at once: a line of at most kMostAnswer
+// bytes, which is cut. "": nothing, which is the default of a scope. Called in the scope's thread.
+inline constexpr size_t kMostAnswer = 240;
+void AnswerStopsWith(const std::string& line);
 
 }  // namespace zeroplan

@@ -286,7 +286,7 @@ void SayData(const RunParts& parts) {
           "gradient norm is known after them");
     }
     const DataFacts facts = FactsOf(*parts.opened.data, sampler);
-    LogInfo("Data: {} {}", DataText(facts),
+    LogInfo("Data: {} {}", DataLine(facts),
             EpochText(facts, parts.batch().global_batch(), parts.opened.steps));
     const ValidationData& validation = *parts.opened.validation;
     if (const std::string text = validation.Describe(); !text.empty()) {

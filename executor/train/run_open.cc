@@ -19,6 +19,7 @@
 #include "core/base/log.h"
 #include "core/base/units.h"
 #include "core/config/data_facts.h"
+#include "core/families/load_model.h"
 #include "core/model/lora.h"
 #include "core/program/fingerprint.h"
 #include "executor/checkpoint/adapter_weights.h"
@@ -424,6 +425,10 @@ void LookAtStart(const ModelSpec& model, const TrainOptions& options) {
   // A run that is under way there is told first.
   if (has_checkpoint) SaveLock(options.save_dir);
   RefuseEarlierRun(options);
+  if (options.resume && !has_checkpoint && !options.save_dir.empty()) {
+    const std::string others = CheckpointOfOthers(options.save_dir);
+    if (!others.empty()) ThrowUsage("⟦resume⟧: {} {}", options.save_dir.string(), others);
+  }
   const std::vector<ParamTensor> table = BuildParamTable(model);
   const bool resumes = has_checkpoint && LookAtNewest(model, table, options);
   if (!ReadsWeights(model, options, resumes)) return;

@@ -63,6 +63,17 @@ std::string LongestBatchText(const DataFacts& facts, const BatchSpec& batch) {
 
 }  // namespace
 
+std::string DataScreen(const DataFacts& facts, double tokens_per_second) {
+  std::string text = "Data: " + DataLine(facts);
+  const double padding = facts.fixed_rows ? facts.epoch.PaddingShare(facts.seq_len) : 0;
+  if (!facts.fixed_rows && facts.packing == Packing::kOff) {
+    text += " Steps are timed at that length; shorter batches take less.";
+  }
+  if (padding < 0.01) return text;
+  return text + fmt::format(" Without padding that is {} tokens/s.",
+                            FormatRate((1 - padding) * tokens_per_second));
+}
+
 std::vector<std::string> DataParagraphs(const RunGoal& goal, const BatchSpec& batch,
                                         const ModelSpec& model) {
   ZEROPLAN_CHECK(goal.data.has_value(), "no data");

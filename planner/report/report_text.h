@@ -62,6 +62,8 @@ std::string RunCostText(const RunGoal& goal, const BatchSpec& batch, double step
 std::string RunCostLine(const RunGoal& goal, const BatchSpec& batch, double step_seconds);
 // "3 epochs (123M tokens, padding too)", "300B tokens". REQUIRES: goal.tokens.
 std::string RunLengthText(const RunGoal& goal);
+// "Data: " and DataLine, and the rate without padding where 1 % of the tokens or more is padding.
+std::string DataScreen(const DataFacts& facts, double tokens_per_second);
 // The data's facts, and their effect on a run in such batches: a recommended sequence length, the
 // number of steps, the longest batch. One paragraph each. REQUIRES: goal.data.
 std::vector<std::string> DataParagraphs(const RunGoal& goal, const BatchSpec& batch,

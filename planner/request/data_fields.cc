@@ -2,13 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
+#include "core/base/units.h"
 #include "core/families/adapter_config.h"
+#include "core/lowering/lower.h"
+#include "cost_models/cost_model.h"
 #include "planner/request/parse.h"
 
 namespace zeroplan {
@@ -27,17 +33,146 @@ std::string_view FirstOfData(const DataFields& data) {
   return data.truncate ? "⟦truncate⟧" : "";
 }
 
-// Follows SettlePacking of train.
-Packing PackingOf(const DataUse& use, bool has_mask, Assumptions& assumptions) {
-  if (!has_mask || use.joins) return Packing::kStream;
-  if (!use.fixed_rows) return Packing::kOff;
-  const std::string plain = PlainWithinDocuments(use.model, use.setup, use.gpu);
-  if (plain.empty()) return Packing::kDocuments;
-  assumptions.notes.push_back(
-      fmt::format("Packing: off, one conversation a sequence, padded, as {}: packed, its attention "
-                  "would run on plain kernels.",
-                  plain));
-  return Packing::kOff;
+// How documents become sequences, and what that costs.
+struct Layout {
+  Packing packing = Packing::kStream;
+  int64_t seq_len = 0;
+  double epoch_seconds = 0;
+};
+
+// The tokens of the micro-steps by which layouts are compared.
+constexpr int64_t kComparedTokens = 4096;
+
+// Times layouts on one GPU of the machine, whatever memory they need: all of a step but matmuls and
+// attention is alike in two layouts of as many tokens.
+class LayoutTimes {
+ public:
+  LayoutTimes(const DataUse& use, const Request& request)
+      : model_(use.model), costs_(use.hardware, ClusterShape{1, 1}) {
+    Assumptions unsaid;
+    if (request.config.given()) {
+      const TrainSetup asked = ResolveConfig(request, model_, use.hardware, use.gpus, unsaid);
+      setup_.precision = asked.precision;
+      setup_.deterministic = asked.deterministic;
+    } else {
+      setup_.precision =
+          ResolvePrecision(request.settings, use.hardware, DefaultDtype(use.hardware), unsaid);
+    }
+    setup_.deterministic = setup_.deterministic || request.settings.deterministic;
+    lower_ = GpuLowerOptions(model_, setup_.precision.dtype, use.hardware.gpu);
+    lower_.checkpoints = false;
+    cluster_.gpus = cluster_.gpus_per_node = 1;
+  }
+
+  double SecondsOf(uint64_t sequences, Packing packing, int64_t seq_len) {
+    TrainSetup setup = setup_;
+    setup.batch.seq_len = seq_len;
+    setup.batch.micro_batch = std::max<int64_t>(1, kComparedTokens / seq_len);
+    LowerOptions lower = lower_;
+    lower.document_borders = packing == Packing::kDocuments;
+    const TimeEstimate time = EstimateProgram(Lower(model_, setup, lower), cluster_, &costs_).time;
+    return *time.total_seconds / static_cast<double>(setup.batch.micro_batch) *
+           static_cast<double>(sequences);
+  }
+  std::string WhyPlain(int64_t seq_len, const GpuProfile& gpu) {
+    TrainSetup setup = setup_;
+    setup.batch.seq_len = seq_len;
+    return PlainWithinDocuments(model_, setup, gpu);
+  }
+
+ private:
+  const ModelSpec& model_;
+  CostModel costs_;
+  Cluster cluster_;
+  TrainSetup setup_;
+  LowerOptions lower_;
+};
+
+// The lengths that are compared: `usual`, and shorter ones that cut no document of `longest` tokens
+// that it does not cut, each twice the one before.
+std::vector<int64_t> LengthsToCompare(uint64_t longest, int64_t usual) {
+  std::vector<int64_t> lengths = {usual};
+  const uint64_t positions = longest > 1 ? longest - 1 : 1;  // the last token is a target alone
+  for (uint64_t length = AlignUp(positions, static_cast<uint64_t>(kSeqLenStep));
+       length < static_cast<uint64_t>(usual); length *= 2) {
+    lengths.push_back(static_cast<int64_t>(length));
+  }
+  return lengths;
+}
+
+std::string PackingNote(const Layout& best, const Layout& other, const std::string& plain) {
+  const double times = other.epoch_seconds / best.epoch_seconds;
+  const bool packs = best.packing == Packing::kDocuments;
+  return fmt::format(
+      "Packing: {}, in sequences of {} tokens. {}, in sequences of {}, an epoch is predicted to "
+      "take "
+      "{:.2g} times as long{}. ⟦packing⟧ and ⟦seq_len⟧ set it.",
+      packs ? "documents" : "off, one conversation a sequence, padded", best.seq_len,
+      packs ? "Padded" : "Packed", other.seq_len, times,
+      !packs && !plain.empty()
+          ? fmt::format(": attention within documents is slow here ({})", plain)
+          : "");
+}
+
+// The layout of conversations for zeroplan's own executor.
+Layout FastestLayout(const DataUse& use, const Request& request, int64_t usual,
+                     Assumptions& assumptions) {
+  const DataCount& count = *request.goal.data.counted;
+  const Given<Packing>& packing = request.settings.packing;
+  const bool fixed_length = request.settings.seq_len.has_value();
+  std::vector<Packing> packings = {Packing::kDocuments, Packing::kOff};
+  if (packing) packings = {*packing};
+  const std::vector<int64_t> lengths =
+      fixed_length ? std::vector{usual} : LengthsToCompare(count.longest(), usual);
+  if (packings.size() * lengths.size() == 1) return {packings.front(), usual};
+  LayoutTimes times(use, request);
+  std::map<Packing, Layout> fastest;
+  std::optional<Layout> usual_packed;
+  for (const int64_t length : lengths) {
+    for (const Packing how : packings) {
+      Layout layout{how, length};
+      try {
+        const uint64_t rows = count.As({length, 1, how, true}).epoch.sequences;
+        layout.epoch_seconds = times.SecondsOf(std::max<uint64_t>(rows, 1), how, length);
+      } catch (const Error& error) {
+        // Less than a sequence of this length. The run says so, if it takes it.
+        if (error.code() != ExitCode::kUsage) throw;
+        continue;
+      }
+      if (length == usual && how == packings.front()) usual_packed = layout;
+      const auto [it, first] = fastest.try_emplace(how, layout);
+      if (!first && layout.epoch_seconds < it->second.epoch_seconds) it->second = layout;
+    }
+  }
+  if (fastest.empty()) return {packings.front(), usual};
+  Layout best = std::min_element(fastest.begin(), fastest.end(), [](const auto& a, const auto& b) {
+                  return a.second.epoch_seconds < b.second.epoch_seconds;
+                })->second;
+  if (usual_packed && usual_packed->epoch_seconds <= (1 + kDefaultsLead) * best.epoch_seconds) {
+    best = *usual_packed;
+  }
+  for (const auto& [how, layout] : fastest) {
+    if (how == best.packing) continue;
+    assumptions.notes.push_back(
+        PackingNote(best, layout, times.WhyPlain(best.seq_len, use.hardware.gpu)));
+  }
+  return best;
+}
+
+// The layout of ⟦data⟧, which was read.
+Layout LayoutOf(const DataUse& use, const Request& request, Assumptions& assumptions) {
+  const DataCount& count = *request.goal.data.counted;
+  const Given<Packing>& packing = request.settings.packing;
+  Assumptions unsaid;
+  const int64_t usual = ResolveSeqLen(request, use.model, unsaid);
+  if (packing.value_or(Packing::kOff) == Packing::kStream) return {Packing::kStream, usual};
+  if (!packing && (!count.has_mask() || use.joins)) return {Packing::kStream, usual};
+  if (request.runtime.of().facts().fixed_rows) {
+    return FastestLayout(use, request, usual, assumptions);
+  }
+  if (request.settings.seq_len) return {Packing::kOff, usual};
+  const uint64_t whole = AlignUp(count.longest(), static_cast<uint64_t>(kSeqLenStep));
+  return {Packing::kOff, static_cast<int64_t>(std::min(whole, static_cast<uint64_t>(usual)))};
 }
 
 }  // namespace
@@ -159,21 +294,28 @@ void SettleData(const DataUse& use, Request& request, Assumptions& assumptions) 
           ? TokenizerFolder(FolderOfModel(request.model), request.model.adapter).string()
           : data.tokenizer;
   data.counted = data.read(data, folder, use.model.vocab);
-  if (use.fixed_rows && !data.tokenizer.empty()) {
+  if (request.runtime.of().facts().fixed_rows && !data.tokenizer.empty()) {
     assumptions.notes.push_back(
         fmt::format("Tokens are counted by {}. 'train' makes them by the tokenizer beside the "
                     "model, so give it a file of these: 'zeroplan data tokenize'.",
                     data.tokenizer));
   }
-  Given<Packing>& packing = request.settings.packing;
-  data.packing = packing ? *packing : PackingOf(use, data.counted->has_mask(), assumptions);
+  const Layout layout = LayoutOf(use, request, assumptions);
+  data.packing = layout.packing;
   if (data.truncate && data.packing == Packing::kStream) {
     ThrowUsage("⟦truncate⟧: goes with ⟦packing⟧ documents or off, and it is stream here");
   }
-  if (packing || data.packing == Packing::kStream) return;
-  packing.emplace(data.packing);
-  packing.text = PackingName(data.packing);
-  assumptions.assumed.push_back(fmt::format("⟦packing⟧ {}", packing.text));
+  if (data.packing == Packing::kStream) return;
+  Given<Packing>& packing = request.settings.packing;
+  if (!packing) {
+    packing.emplace(layout.packing);
+    packing.text = PackingName(layout.packing);
+    assumptions.assumed.push_back(fmt::format("⟦packing⟧ {}", packing.text));
+  }
+  if (!request.settings.seq_len) {
+    Set(request.settings.seq_len, layout.seq_len);
+    assumptions.assumed.push_back(fmt::format("⟦seq_len⟧ {}", layout.seq_len));
+  }
 }
 
 DataFacts FactsOf(const DataFields& data, const BatchSpec& batch, bool fixed_rows) {

@@ -25,21 +25,33 @@ void CheckData(const PlanRequest& request);
 // fields do not change.
 DataReader ReadingOnce(DataReader read);
 
-// The model, setup and GPU that train on ⟦data⟧.
+// The model and machine that train on ⟦data⟧.
 struct DataUse {
   const ModelSpec& model;
-  const TrainSetup& setup;
-  const GpuProfile& gpu;
-  bool fixed_rows = true;  // as SequencesAsked
-  bool joins = false;      // the program joins documents and cuts them into rows: torchtitan
+  const HardwareProfile& hardware;
+  int gpus = 1;
+  bool joins = false;  // the program joins documents and cuts them into rows: torchtitan
 };
 
-// Reads ⟦data⟧ if it is given and was not read, and decides how its documents become sequences. For
-// zeroplan's own executor ⟦packing⟧ decides, as in 'train'; if it is not given, this sets it for
-// conversations. For another runtime conversations are padded, and texts are one stream. Throws
-// Error(kUsage) as reading does, and for options that the packing does not allow. REQUIRES:
+// Reads ⟦data⟧ if it is given and was not read, and decides how its documents become sequences,
+// where ⟦packing⟧ and ⟦seq_len⟧ leave it open. It sets the two, and adds them to the assumptions.
+//
+// Conversations: zeroplan's own executor packs or pads them, in sequences of a length that cuts no
+// more than the default length does. It takes the pair of which an epoch is predicted to be
+// fastest, on one GPU that has the memory; within kDefaultsLead it keeps the default length, and
+// packs. Another runtime pads them, and the length is the longest conversation's. Texts are one
+// stream of the default length.
+//
+// Throws Error(kUsage) as reading does, and for options that the packing does not allow. REQUIRES:
 // CheckData passed.
 void SettleData(const DataUse& use, Request& request, Assumptions& assumptions);
+inline constexpr double kDefaultsLead = 0.03;
+// Puts into `to` what SettleData settled in `from`.
+inline void TakeSettledData(const Request& from, Request& to) {
+  to.goal.data = from.goal.data;
+  to.settings.packing = from.settings.packing;
+  to.settings.seq_len = from.settings.seq_len;
+}
 
 // The facts of `data` in such batches. REQUIRES: data.counted.
 DataFacts FactsOf(const DataFields& data, const BatchSpec& batch, bool fixed_rows);

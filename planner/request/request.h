@@ -102,6 +102,7 @@ class DataCount {
   virtual ~DataCount() = default;
   // Whether the data marks the tokens that count in the loss, as conversations do.
   virtual bool has_mask() const = 0;
+  virtual uint64_t longest() const = 0;  // tokens of the longest document
   // Throws Error(kUsage) as train does if the data is less than one sequence.
   virtual DataFacts As(const SequencesAsked& asked) const = 0;
 };

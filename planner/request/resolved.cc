@@ -132,6 +132,10 @@ ResolvedPlan::ResolvedPlan(const PlanRequest& request, HardwareProfile hardware,
   if (runtime.facts().offloads_by_layer && !request.for_config) {
     AddHomes(inputs_.model.layers, full_);
   }
+  SettleData(
+      {inputs_.model, hardware_, cluster_.gpus, request.config_for == ConfigFormat::kTorchtitan},
+      asked_.common, assumptions);
+  TakeSettledData(asked_.common, request_);
   if (!request_.config.given()) {
     FromFields(assumptions);
   } else {
@@ -139,11 +143,6 @@ ResolvedPlan::ResolvedPlan(const PlanRequest& request, HardwareProfile hardware,
   }
   inputs_.lower = GpuLowerOptions(inputs_.model, inputs_.base.precision.dtype, hardware_.gpu);
   inputs_.lower.async_save = request_.settings.async_save == AsyncSave::kOn;
-  SettleData({inputs_.model, inputs_.base, hardware_.gpu, runtime.facts().fixed_rows,
-              request.config_for == ConfigFormat::kTorchtitan},
-             asked_.common, assumptions);
-  request_.goal.data = asked_.common.goal.data;
-  request_.settings.packing = asked_.common.settings.packing;
   ApplyPacking(request_, inputs_.lower, assumptions);
   for (int gpus : inputs_.space.gpus) inputs_.clusters.push_back(ClusterOf(gpus));
   if (!runtime.facts().own_config_keys) {
@@ -554,6 +553,7 @@ ResolvedEstimate::ResolvedEstimate(Request request, Assumptions& assumptions)
   costs_.emplace(hardware, ClusterShape{inputs.cluster.gpus, inputs.cluster.gpus_per_node});
   inputs.costs = &*costs_;
   const int gpus = inputs.cluster.gpus;
+  SettleData({inputs.model, hardware, gpus}, request, assumptions);
   if (!request.config.given()) {
     inputs.setups = ResolveSetups(request, inputs.model, hardware, gpus, DefaultDtype(hardware),
                                   SpaceOf(runtime, request, hardware, assumptions), assumptions);
@@ -578,7 +578,6 @@ ResolvedEstimate::ResolvedEstimate(Request request, Assumptions& assumptions)
         "Host memory counts a copy of the states, from which saves are written beside the steps "
         "(⟦async_save⟧ on).");
   }
-  SettleData({inputs.model, setup, hardware.gpu, runtime.facts().fixed_rows}, request, assumptions);
   ApplyPacking(request, inputs.lower, assumptions);
   if (runtime.has_programs()) {
     NoteKernels(inputs.model, setup, inputs.lower, hardware, setup.deterministic, assumptions);

@@ -4,9 +4,10 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "cli/run/train/train_work.h"
+#include "cli/run/train/train_data.h"
 #include "core/families/load_model.h"
 #include "hwprofiles/loader.h"
 #include "tests/cli/run_binary.h"
@@ -22,12 +23,13 @@ namespace {
 using Json = nlohmann::json;
 
 // Documents of bytes, of which with `conversations` every other eight do not count.
-std::string WriteDocuments(const Workspace& work, const std::string& name, bool conversations) {
+std::string WriteDocuments(const Workspace& work, const std::string& name, bool conversations,
+                           int shortest = 4) {
   TokenFileWriter writer(work.path(name));
-  for (int d = 0; d < 120; ++d) {
+  for (int d = 0; d < 1200; ++d) {
     std::vector<int32_t> tokens;
     std::vector<uint8_t> counted;
-    for (int i = 0; i < 4 + d % 41; ++i) {
+    for (int i = 0; i < shortest + d % 41; ++i) {
       tokens.push_back((i * 5 + d) % 256);
       counted.push_back(!conversations || i / 8 % 2 == 1 || i == 3);
     }
@@ -61,10 +63,10 @@ TEST_CASE("train --packing: conversations are packed by default, texts are a str
   };
   const std::string packed = run(chats, "--gpus 2 --stage 3");
   CHECK(Has(packed, wording::kPackingDocumentsAsTheData));
-  CHECK(Has(packed, "--packing documents: "));
-  CHECK(Has(packed, wording::kOfTheirPositionsPadding));
+  CHECK(Has(packed, "packed (--packing documents), "));
+  CHECK(Has(packed, " % padding"));
   CHECK(Has(packed, wording::kTokensAreLeftOut));
-  CHECK(Has(run(chats, "--packing off"), "--packing off: "));
+  CHECK(Has(run(chats, "--packing off"), "one a sequence (--packing off), "));
   CHECK(Lacks(run(chats, "--packing stream"), "--packing"));
   CHECK(Lacks(run(texts, ""), "acking"));
   CHECK(Has(run(texts, "--packing documents"), "cut into pieces that do not see each other"));
@@ -99,34 +101,57 @@ TEST_CASE("train --packing: what the backend or the plan cannot have is refused 
   const RunResult ran = RunZeroplan(common + packed);
   CAPTURE(ran.err);
   CHECK(ran.exit_code == 0);
-  CHECK(Has(ran.err, "--packing documents: "));
+  CHECK(Has(ran.err, "packed (--packing documents), "));
   const RunResult padded = RunZeroplan(common + plain);
   CHECK(padded.exit_code == 0);
   CHECK(Has(padded.err, wording::kWasPlannedWithoutDocuments));
-  CHECK(Has(padded.err, "--packing off: "));
+  CHECK(Has(padded.err, "one a sequence (--packing off), "));
 }
 
-// Attention within documents runs on plain kernels before Hopper, and where it is deterministic.
-TEST_CASE("train on a GPU packs conversations where its attention stays fused") {
+// Attention within documents runs on plain kernels before Hopper, and where it is deterministic:
+// that pays for short conversations, and not for those that fill a sequence.
+TEST_CASE("train on a GPU packs or pads conversations as an epoch is fastest") {
   const Workspace work;
-  const std::vector<std::string> chats = {WriteDocuments(work, "chats.bin", true)};
-  const auto settle = [&](const char* profile, bool deterministic, Dtype dtype = Dtype::kBF16) {
-    TrainCommand command;
+  const std::vector<std::string> brief = {WriteDocuments(work, "brief.bin", true)};
+  const std::vector<std::string> full = {WriteDocuments(work, "full.bin", true, 2000)};
+  TrainCommand asked;
+  const auto settle = [&](const std::vector<std::string>& data, const char* profile,
+                          bool deterministic = false) {
+    TrainCommand command = asked;
+    command.common.model.model = "llama3.2-1b";
+    command.common.settings.deterministic = deterministic;
+    command.run.data = data;
+    REQUIRE(DataDecides(command));
     TrainWork train;
     train.model = LoadModel("llama3.2-1b");
-    train.setup.batch = {.micro_batch = 2, .seq_len = 2048};
-    train.setup.precision.dtype = dtype;
-    train.setup.deterministic = deterministic;
     train.hardware = LoadProfile(profile);
-    const Packing packing = SettlePacking(command, Backend::kCuda, chats, train);
-    CHECK(train.lower.document_borders == (packing == Packing::kDocuments));
-    return packing;
+    Assumptions assumptions;
+    SettleLayout(command, train, Backend::kCuda, data, assumptions);
+    CHECK(assumptions.notes.size() == (asked.common.settings.packing ? 0 : 1));
+    CHECK(!DataDecides(command));
+    SettlePacking(command, data, train);
+    CHECK(train.lower.document_borders == (command.common.settings.packing == Packing::kDocuments));
+    return std::pair(*command.common.settings.packing, *command.common.settings.seq_len);
   };
-  CHECK(settle("dgx-h100", false) == Packing::kDocuments);
-  CHECK(settle("dgx-h100", true) == Packing::kOff);
-  CHECK(settle("rtx4090", false) == Packing::kOff);
-  // Attention is slow there, packed or not.
-  CHECK(settle("rtx4090", false, Dtype::kF32) == Packing::kDocuments);
+  using Layout = std::pair<Packing, int64_t>;
+  // The longest have 44 tokens, and 2040: no sequence is shorter than these need.
+  for (const bool deterministic : {false, true}) {
+    CHECK(settle(brief, "dgx-h100", deterministic).first == Packing::kDocuments);
+  }
+  CHECK(settle(brief, "rtx4090") == Layout(Packing::kDocuments, 128));
+  CHECK(settle(full, "rtx4090") == Layout(Packing::kOff, 2048));
+  CHECK(settle(full, "dgx-h100", true) == Layout(Packing::kOff, 2048));
+  asked.common.settings.packing.emplace(Packing::kOff);
+  CHECK(settle(brief, "rtx4090") == Layout(Packing::kOff, 128));
+  asked = {};
+  Set(asked.common.settings.seq_len, int64_t{512});
+  CHECK(settle(brief, "rtx4090") == Layout(Packing::kDocuments, 512));
+  asked = {};
+  asked.common.settings.packing.emplace(Packing::kStream);
+  TrainCommand streamed = asked;
+  Assumptions assumptions;
+  SettleLayout(streamed, {}, Backend::kCuda, brief, assumptions);
+  CHECK(!streamed.common.settings.seq_len);
 }
 
 TEST_CASE("estimate --packing counts where documents start: 4 bytes a position") {

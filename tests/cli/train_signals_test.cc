@@ -63,7 +63,12 @@ TEST_CASE("train: a terminal that goes away stops the run after its step, saved"
   run.Signal(SIGHUP);
   run.Signal(SIGHUP);
   CHECK(run.Wait() == 130);
-  CHECK(Has(ReadWhole(work.path("err")), wording::kSavedContinueWith));
+  const std::string said = ReadWhole(work.path("err"));
+  CHECK(Has(said, wording::kSavedContinueWith));
+  // Once, however many signals come.
+  const size_t answer = said.find(wording::kStopsAfterThisStepAnd);
+  REQUIRE(answer != std::string::npos);
+  CHECK(said.find(wording::kStopsAfterThisStepAnd, answer + 1) == std::string::npos);
   CHECK(RunZeroplan("checkpoint verify " + work.path("out")).exit_code == 0);
 }
 

@@ -86,7 +86,7 @@ TEST_CASE("closed or full standard streams change nothing") {
   if (fs::exists("/dev/full")) CHECK(run("full", "2>/dev/full") == weights);
 }
 
-TEST_CASE("what is trained on as bytes is said, where it may be a mistake") {
+TEST_CASE("what is trained on as bytes is said, and records are not") {
   const Workspace work;
   const std::string records = work.path("chats.jsonl"), large = work.path("large.json");
   {
@@ -96,14 +96,16 @@ TEST_CASE("what is trained on as bytes is said, where it may be a mistake") {
         << R"({"model_type":"gpt2","n_layer":1,"n_embd":32,"n_head":2,"n_positions":32,"vocab_size":300})";
   }
   const std::string model = work.path("config.json"), text = SourcePath("LICENSE");
-  const auto run = [&](const std::string& of, const std::string& data) {
+  const auto run = [&](const std::string& of, const std::string& data, int exit_code = 0) {
     const RunResult result =
         RunZeroplan("train --backend cpu --threads 1 --steps 1 --model " + of + " --data " + data);
-    CHECK(result.exit_code == 0);
+    CHECK(result.exit_code == exit_code);
     return result.err;
   };
-  CHECK(Has(run(model, records), wording::kChatsJsonlBytesAreTokens2));
-  CHECK(Has(run(large, records), wording::kChatsJsonlBytesAreTokens3));
+  for (const char* more : {"", " --fresh-weights"}) {
+    CHECK(Has(run(model, records + more, 2), wording::kChatsJsonlBytesAreTokens2));
+    CHECK(Has(run(large, records + more, 2), wording::kChatsJsonlBytesAreTokens3));
+  }
   CHECK(Has(run(large, text), wording::kTokensBytesAsNoTokenizer));
   CHECK(run(model, text).find("tokenizer.json") == std::string::npos);
   CHECK(Has(run(large, text + " --data-repeats 2"), "Tokens: bytes, as no tokenizer.json lies"));
@@ -285,6 +287,82 @@ TEST_CASE("a resume names what it would change, and changes samples only when to
   CHECK(allowed.err.find("warning: data: ") != std::string::npos);
   CHECK(RunZeroplan(other_data + " --allow-change lr").exit_code == 2);
   CHECK(RunZeroplan(work.Train("--allow-change data" + save)).exit_code == 2);
+}
+
+TEST_CASE("weights that are not there are asked for, not drawn in silence") {
+  const Workspace work;
+  const std::string chats = work.path("chats.jsonl"), text = SourcePath("LICENSE");
+  std::ofstream(chats) << R"({"prompt": "a", "completion": "b"})" << "\n";
+  const auto run = [&](const std::string& arguments) {
+    return RunZeroplan("train --backend cpu --threads 1 --steps 1 --seq-len 16 --global-batch 1 " +
+                       arguments);
+  };
+  const auto refused = [&](const std::string& arguments, const std::string& why) {
+    CAPTURE(arguments);
+    const RunResult result = run(arguments);
+    CAPTURE(result.err);
+    CHECK(result.exit_code == 2);
+    CHECK(Has(result.err, why));
+    CHECK(Has(result.err, "add --fresh-weights"));
+  };
+  const std::string folder = MakeTokenizerModel(work.path("made"));
+  std::filesystem::remove(folder + "/model.safetensors");
+  refused("--model " + folder + " --data " + text, wording::kHoldsNoModelSafetensors);
+  refused("--model gpt2 --data " + chats, wording::kHasRecordsToTune);
+  refused("--model gpt2 --method lora --data " + text, wording::kAdaptersAreTrainedBeside);
+  refused("--model gpt2 --method lora --data " + text, "hf download openai-community/gpt2");
+  const RunResult drawn = run("--model " + folder + " --fresh-weights --data " + text);
+  CAPTURE(drawn.err);
+  CHECK(drawn.exit_code == 0);
+  // A preset, and plain text: what is missing is the text's length alone.
+  const RunResult fresh =
+      RunZeroplan("train --backend cpu --threads 1 --model gpt2 --data " + chats + ".txt");
+  CHECK(fresh.exit_code == 2);
+}
+
+TEST_CASE("a run to resume that another program left says so") {
+  const Workspace work;
+  for (const char* of : {"out/global_step10/mp_rank_00_model_states.pt", "out/trainer_state.json",
+                         "out/step-10/.metadata"}) {
+    CAPTURE(of);
+    std::filesystem::remove_all(work.path("out"));
+    const std::filesystem::path file = work.path(of);
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << "{}";
+    std::ofstream(file.parent_path() / "__0_0.distcp") << "x";
+    const RunResult run = RunZeroplan(work.Train("--resume --save " + work.path("out")));
+    CAPTURE(run.err);
+    CHECK(run.exit_code == 2);
+    CHECK(Has(run.err, "--resume: " + work.path("out") + " "));
+    CHECK(Lacks(run.err, "starting afresh"));
+  }
+}
+
+TEST_CASE("a run's end says where its result lies, and the next commands work") {
+  const Workspace work;
+  const std::string out = work.path("out");
+  const RunResult whole = RunZeroplan(work.Train("--save " + out, 2));
+  CAPTURE(whole.err);
+  REQUIRE(whole.exit_code == 0);
+  const auto next = [](const std::string& said, const std::string& before) {
+    const size_t at = said.find(before);
+    REQUIRE(at != std::string::npos);
+    const size_t begin = at + before.size();
+    return said.substr(begin, said.find('\n', begin) - begin);
+  };
+  CHECK(Has(whole.err, wording::kSavedTheModelAsTransformers + out));
+  CHECK(RunZeroplan(next(whole.err, "Next: zeroplan ") + " --max-new-tokens 2").exit_code == 0);
+  const RunResult tuned =
+      RunZeroplan("train --backend cpu --threads 1 --method lora --steps 1 --data " +
+                  SourcePath("LICENSE") + " --model " + out + " --save " + work.path("tuned"));
+  CAPTURE(tuned.err);
+  REQUIRE(tuned.exit_code == 0);
+  CHECK(Has(tuned.err, wording::kSavedTheAdapterAsPeft + work.path("tuned")));
+  CHECK(Has(tuned.err, wording::kLearningRateOfAdapters));
+  CHECK(RunZeroplan(next(tuned.err, "Next: zeroplan ") + " --max-new-tokens 2").exit_code == 0);
+  const RunResult merged = RunZeroplan(next(tuned.err, "  or: zeroplan "));
+  CAPTURE(merged.err);
+  CHECK(merged.exit_code == 0);
 }
 
 TEST_CASE("Ctrl-C saves, exits 130, and --resume continues at another layout") {

@@ -76,7 +76,7 @@ inline constexpr const char kBeginOfText[] = "<|begin_of_text|>";
 inline constexpr const char kTokensBinMadeWithAnother[] = "tokens.bin: made with another tokenizer";
 inline constexpr const char kItIsAnotherModel[] = "it is another model's";
 inline constexpr const char kChatsJsonlBytesAreTokens[] =
-    "chats.jsonl: bytes are tokens without --tokenizer: its records are taken";
+    "chats.jsonl: bytes are tokens without --tokenizer, so its records would be taken";
 inline constexpr const char kCountInTheLossDocuments[] = " count in the loss), 40 documents";
 inline constexpr const char kImStartUserHiIm[] = "<|im_start|>user\nHi<|im_end|>\n";
 inline constexpr const char kEachOfThe[] = "--seq-len 4: each of the ";
@@ -332,15 +332,12 @@ inline constexpr const char kDatasetTorchUtilsDataSubset[] =
     "dataset = torch.utils.data.Subset(rows, [longest] * 16)\n";
 inline constexpr const char kProbeAccelerateLaunch[] = "    PROBE=1 accelerate launch ";
 inline constexpr const char kEveryMicroBatchIsTokens[] = "Every micro-batch is 4 x 64 tokens";
-inline constexpr const char kPackingDocumentsWhereMachineAttention[] =
-    "Packing: documents where a machine's attention takes them, else off";
 inline constexpr const char kZeroplanTrainPlanPlanJson[] =
     "zeroplan train --plan /plan/plan.json --model model --data data --epochs 2.5 --packing "
-    "documents --skip-bad 1 --truncate --save out ";
+    "documents --skip-bad 1 --truncate --fresh-weights --save out ";
 inline constexpr const char kTheDataAsDataAnd[] =
     "the data as `data` and the model's folder as `model`";
-inline constexpr const char kPackingOffOneConversationSequence[] =
-    "Packing: off, one conversation a sequence, padded, as ";
+inline constexpr const char kPackingDocumentsInSequences[] = "Packing: documents, in sequences of ";
 inline constexpr const char kEveryBatchTakesTheMemory[] =
     "Every batch takes the memory and time that are planned";
 inline constexpr const char kOneDocumentSequenceSequencesAn2[] =
@@ -539,8 +536,21 @@ inline constexpr const char kItRanOutOfGpu[] = "It ran out of GPU memory";
 inline constexpr const char kCannotStartThreadFor[] = "cannot start a thread for ";
 
 // train_test.cc
+inline constexpr const char kHoldsNoModelSafetensors[] =
+    " holds no model.safetensors; fetch the weights into it, or ";
+inline constexpr const char kHasRecordsToTune[] = " has records to tune weights on; ";
+inline constexpr const char kAdaptersAreTrainedBeside[] =
+    "is a shape without weights, and adapters are trained beside weights; ";
+inline constexpr const char kSavedTheModelAsTransformers[] =
+    "saved      the model, as transformers reads it, in ";
+inline constexpr const char kSavedTheAdapterAsPeft[] =
+    "saved      the adapter, as PEFT reads it, in ";
+inline constexpr const char kLearningRateOfAdapters[] =
+    "Learning rate: 0.0002 after 3 % of warm-up, then down a cosine, as adapters are trained; --lr";
+inline constexpr const char kStopsAfterThisStepAnd[] =
+    "stops after this step, and saves; Ctrl-C again ends it at once";
 inline constexpr const char kChatsJsonlBytesAreTokens2[] =
-    "chats.jsonl: bytes are tokens, as the model has 256 tokens: its";
+    "chats.jsonl: bytes are tokens, as the model has 256 tokens, so its";
 inline constexpr const char kChatsJsonlBytesAreTokens3[] =
     "chats.jsonl: bytes are tokens, as no tokenizer.json lies beside";
 inline constexpr const char kTokensBytesAsNoTokenizer[] =

@@ -30,6 +30,8 @@ AskedSettings WithDefaultBatch(AskedSettings fields, const ConfigDocument& confi
 // may have different numbers of ranks. Returns it.
 int SetNode(ClusterFields& cluster, int ranks, int ranks_per_host);
 
+struct TrainWork;
+
 // A choice that options and config restrict, but do not determine.
 class OpenChoice {
  public:
@@ -58,7 +60,6 @@ class OpenChoice {
   std::optional<ResolvedPlan> plan_;
 };
 
-struct TrainWork;
 // --resize-embeddings: gives work.model a row for each token of the tokenizer in
 // tokenizer_folder(), if that has more tokens, and prints a line. Throws Error(kUsage) if there is
 // no such folder.

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <condition_variable>
 #include <cstdint>
+#include <ctime>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -154,8 +156,13 @@ void Progress::OnStart(const StartReport& report) {
   watched_.steps = steps_;
   watched_.planned_gpu_bytes = PlannedGpuBytes();
   watched_.planned_host_bytes = PlannedHostBytes();
-  if (!options_.monitor && !options_.watch) return;
   if (options_.watch) screen_ = std::make_unique<FullScreen>();
+  const double predicted = facts_.prediction ? facts_.prediction->step_seconds.value_or(0) : 0;
+  AnswerStops(predicted);
+  if (report.done < report.steps) {
+    SayLength(static_cast<double>(report.steps - report.done) * predicted);
+  }
+  if (!options_.monitor && !options_.watch) return;
   const int gpus = facts_.prediction ? facts_.ranks_per_host : 0;
   sampler_ = std::make_unique<LoadSampler>(gpus, [this](const MachineLoad& load) {
     std::vector<std::string> lines;
@@ -187,6 +194,34 @@ uint64_t Progress::PlannedHostBytes() const {
 double Progress::SecondsLeft(int64_t step, double elapsed) const {
   if (step <= first_step_) return 0;
   return elapsed / static_cast<double>(step - first_step_) * static_cast<double>(steps_ - step);
+}
+
+void Progress::AnswerStops(double step_seconds) const {
+  if (screen_) return;
+  // After what the progress line shows.
+  AnswerStopsWith(fmt::format(
+      "{}stops after this step{}{}; Ctrl-C again ends it at once\n", terminal_ ? "\r\x1b[K" : "",
+      step_seconds > 1 ? fmt::format(", {} at most,", FormatSeconds(step_seconds)) : "",
+      options_.saves ? ", and saves" : ""));
+}
+
+void Progress::SayLength(double seconds) {
+  const std::time_t now = std::time(nullptr);
+  const auto clock = [](std::time_t at) {
+    std::tm local{};
+    localtime_r(&at, &local);
+    return fmt::format("{:02}:{:02}", local.tm_hour, local.tm_min);
+  };
+  const int64_t left = steps_ - first_step_;
+  std::string text = fmt::format("{} step{}, from {} on", left, left == 1 ? "" : "s", clock(now));
+  if (seconds > 0) {
+    text += fmt::format("; about {} predicted, until {}{}", TimeText(seconds),
+                        clock(now + static_cast<std::time_t>(seconds)),
+                        seconds < 86400 ? "" : fmt::format(" in {:.0f} days", seconds / 86400));
+  }
+  Line(text);
+  if (terminal_ && !screen_)
+    ShowProgress(fmt::format("[{}] step {}/{}", std::string(kBarWidth, '.'), first_step_, steps_));
 }
 
 std::vector<LinePart> Progress::PartsOf(const StepReport& report) {
@@ -226,12 +261,13 @@ void Progress::EndWatching() {
 
 void Progress::OnStep(const StepReport& report) {
   if (metrics_ != nullptr) metrics_->Step(report);
+  AnswerStops(report.step_seconds);
   if (screen_) return Watch(report);
-  if (terminal_) return Draw(report);
   const int64_t every = std::max<int64_t>(1, steps_ / kLinesOfARun);
   const bool worth_a_line = report.step == first_step_ + 1 || report.step % every == 0 ||
                             report.step == steps_ || report.state.skip != kTaken;
-  if (worth_a_line) Line(JoinParts(PartsOf(report), SIZE_MAX));
+  if (worth_a_line) Line(JoinParts(PartsOf(report), terminal_ ? ProgressColumns() : SIZE_MAX));
+  if (terminal_) Draw(report);
 }
 
 void Progress::OnValidation(int64_t step, double loss) {
@@ -273,24 +309,14 @@ void Progress::SayInterval(const ChosenInterval& chosen) {
 
 void Progress::OnEnd(const RunReport& report) {
   EndWatching();
+  AnswerStopsWith("");
   if (metrics_ != nullptr) metrics_->End(report, facts_.program);
   if (report.steps == first_step_) {
     // What only steps touch was not touched: there is nothing to hold against the plan.
     return Line(first_step_ == 0 ? "no step ran"
                                  : fmt::format("no step ran; {} before", first_step_));
   }
-  Line(fmt::format("{:<10} {:>16} {:>16}", "memory", "planned bytes", "touched bytes"));
-  const char* names[] = {"device", "pinned", "pageable", "disk"};
-  // A plan has room for saves, whether or not its run makes any.
-  const bool unsaved = report.saves == 0 && !facts_.program.section(Section::kSave).empty();
-  for (size_t s = 0; s < kSpaces; ++s) {
-    const uint64_t planned = facts_.program.arena_bytes[s];
-    const uint64_t touched = report.high_water.touched_bytes[s];
-    Line(fmt::format("{:<10} {:>16} {:>16}{}", names[s], planned, touched,
-                     planned == touched             ? ""
-                     : planned > touched && unsaved ? "  differs: saves were planned, none was made"
-                                                    : "  differs"));
-  }
+  SayMemory(report);
   if (facts_.prediction) HoldAgainstPrediction(report);
   if (report.skipped_steps > 0) {
     Line(fmt::format("{} of {} steps were skipped and changed nothing", report.skipped_steps,
@@ -298,6 +324,30 @@ void Progress::OnEnd(const RunReport& report) {
   }
   Line(fmt::format("{} step{}, median {:.3f} s a step, last loss {:.4f}", report.steps,
                    report.steps == 1 ? "" : "s", report.step_seconds_median, report.last_loss));
+}
+
+void Progress::SayMemory(const RunReport& report) {
+  const char* names[] = {"device", "pinned", "pageable", "disk"};
+  const std::array<uint64_t, kSpaces>& planned = facts_.program.arena_bytes;
+  const std::array<uint64_t, kSpaces>& touched = report.high_water.touched_bytes;
+  if (planned == touched) {
+    std::string spaces;
+    for (size_t s = 0; s < kSpaces; ++s) {
+      if (planned[s] == 0) continue;
+      spaces += fmt::format("{}{} {}", spaces.empty() ? "" : ", ", names[s], planned[s]);
+    }
+    return Line(fmt::format("memory     the bytes that were planned: {}", spaces));
+  }
+  Line(fmt::format("{:<10} {:>16} {:>16}", "memory", "planned bytes", "touched bytes"));
+  // A plan has room for saves, whether or not its run makes any.
+  const bool unsaved = report.saves == 0 && !facts_.program.section(Section::kSave).empty();
+  for (size_t s = 0; s < kSpaces; ++s) {
+    const bool more = planned[s] > touched[s];
+    Line(fmt::format("{:<10} {:>16} {:>16}{}", names[s], planned[s], touched[s],
+                     planned[s] == touched[s] ? ""
+                     : more && unsaved        ? "  differs: saves were planned, none was made"
+                                              : "  differs"));
+  }
 }
 
 void Progress::HoldAgainstPrediction(const RunReport& report) {

@@ -31,6 +31,7 @@ std::string StepText(const StepReport& report, int64_t steps,
 // Additional displays, on this rank's host.
 struct ProgressOptions {
   bool monitor = false;  // the load of GPUs and host, in the line of a step
+  bool saves = false;    // at the end, and when it is stopped
   // everything as a view over the whole terminal; REQUIRES: FullScreen is possible
   bool watch = false;
 };
@@ -53,10 +54,17 @@ class Progress : public TrainObserver {
   uint64_t PlannedHostBytes() const;
   double SecondsLeft(int64_t step, double elapsed) const;
   std::vector<LinePart> PartsOf(const StepReport& report);
+  // A line: the steps that are left, when they begin, and, where `seconds` of them are predicted,
+  // when they end.
+  void SayLength(double seconds);
+  // Sets the answer to Ctrl-C while a step of about so many seconds runs; 0: unknown.
+  void AnswerStops(double step_seconds) const;
   void Draw(const StepReport& report);
   void Watch(const StepReport& report);
   // Restores the terminal and stops sampling.
   void EndWatching();
+  // The bytes of each arena that the run touched, beside those planned where they differ.
+  void SayMemory(const RunReport& report);
   void HoldAgainstPrediction(const RunReport& report);
   void SayInterval(const ChosenInterval& chosen);
 

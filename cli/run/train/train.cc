@@ -10,6 +10,7 @@
 #include "cli/run/train/host_fit.h"
 #include "cli/run/train/progress.h"
 #include "cli/run/train/train_command.h"
+#include "cli/run/train/train_data.h"
 #include "cli/run/train/train_ranks.h"
 #include "cli/run/train/train_work.h"
 #include "core/base/error.h"
@@ -19,6 +20,8 @@
 #include "core/base/long_work.h"
 #include "core/base/strings.h"
 #include "core/base/units.h"
+#include "core/families/load_model.h"
+#include "core/model/lora.h"
 #include "core/program/step_order.h"
 #include "core/program/verify.h"
 #include "cost_models/memory_walk.h"
@@ -37,12 +40,9 @@
 #include "planner/runs/prediction_table.h"
 #include "planner/runtimes/fitted.h"
 #include "reader/data_reader.h"
-#include "text/documents/chat_template.h"
 #include "text/documents/token_cache.h"
 #include "text/documents/tokenize_files.h"
 #include "text/files/data_files.h"
-#include "text/files/token_dataset.h"
-#include "text/tokenizer/tokenizer.h"
 
 namespace zeroplan {
 namespace {
@@ -178,46 +178,6 @@ void SettlePinned(const TrainCommand& command, TrainWork& work, EngineOptions& e
           : "steps take longer");
 }
 
-// Text of `data`, which the run reads: nobody turned it into tokens, and it is trained on as it
-// stands.
-void SayBytes(const std::vector<std::string>& data, int64_t vocab) {
-  const std::string_view why =
-      vocab == kByteTokens ? "the model has 256 tokens" : "no tokenizer.json lies beside the model";
-  for (const std::filesystem::path& file : DataFiles(data)) {
-    const FileKind kind = FileKindOf(file);
-    if (kind == FileKind::kRecords) {
-      return LogWarning(
-          "--data: {}: bytes are tokens, as {}: its records are trained on as they stand, names "
-          "and braces too",
-          file.string(), why);
-    }
-    if (kind == FileKind::kText && vocab != kByteTokens) {
-      return LogInfo("Tokens: bytes, as {}: {} of its {} tokens.", why, kByteTokens, vocab);
-    }
-  }
-}
-
-// What the run reads: each path of --data as often as --data-repeats says.
-template <typename TokensOf>
-std::vector<std::string> RepeatedData(const TrainCommand& command, TokensOf tokens_of) {
-  const std::vector<std::string>& paths = command.run.data;
-  if (command.repeats.empty()) return tokens_of(paths);
-  std::vector<int64_t> repeats;
-  for (const std::string_view count : SplitList(command.repeats)) {
-    repeats.push_back(WholeIn<int64_t>(1, 1000)(std::string(count), "--data-repeats"));
-  }
-  if (repeats.size() != paths.size()) {
-    ThrowUsage("--data-repeats: {} has {} numbers, and --data {} paths; give a number for each",
-               command.repeats, repeats.size(), paths.size());
-  }
-  std::vector<std::string> all;
-  for (size_t i = 0; i < paths.size(); ++i) {
-    const std::vector<std::string> files = tokens_of({paths[i]});
-    for (int64_t k = 0; k < repeats[i]; ++k) all.insert(all.end(), files.begin(), files.end());
-  }
-  return all;
-}
-
 // What is announced is what was planned, whatever this machine would give.
 void TakePlanned(const PlanFile& plan, RunPrediction& prediction) {
   prediction.hardware = plan.cluster.hardware;
@@ -226,15 +186,51 @@ void TakePlanned(const PlanFile& plan, RunPrediction& prediction) {
   prediction.step = plan.step;
 }
 
-// A folder that was most likely meant with its weights.
-void WarnOfFreshWeights(const TrainCommand& command, const TrainWork& work) {
-  if (command.fresh_weights || work.model_folder.empty() || !work.weights_folder.empty()) return;
+// The published name of a preset's weights; "": it is no preset, or has several.
+std::string HubNameOf(const std::string& preset) {
+  for (const ModelPreset& known : ModelPresets()) {
+    if (known.spec.name == preset && !known.published.empty()) {
+      return std::string(known.published.front().name);
+    }
+  }
+  return "";
+}
+
+// Refuses fresh weights that were most likely not meant: those of a folder without any, and of a
+// named model that is given conversations or adapters, which only weights that were trained make
+// sense of. Plain text trains them, which a line says.
+void CheckFreshWeights(const TrainCommand& command, const TrainWork& work) {
+  if (command.fresh_weights || !work.weights_folder.empty()) return;
   if (command.run.resume && !command.save.empty() && HasCheckpoint(command.save)) return;
-  LogWarning(
-      "{}: holds no model.safetensors, so training starts from random weights; --fresh-weights "
-      "says "
-      "that this is meant",
-      work.model_folder);
+  if (!work.model_folder.empty()) {
+    ThrowUsage(
+        "--model: {} holds no model.safetensors; fetch the weights into it, or add --fresh-weights "
+        "to start from random ones",
+        work.model_folder);
+  }
+  const ModelFields& model = command.common.model;
+  if (model.params || model.model.empty() || model.model.ends_with(".json")) return;
+  const std::vector<std::filesystem::path> files = DataFiles(command.run.data);
+  const auto records = std::find_if(files.begin(), files.end(), [](const auto& file) {
+    return FileKindOf(file) == FileKind::kRecords;
+  });
+  const std::string hub = HubNameOf(model.model);
+  const std::string fetch =
+      hub.empty()
+          ? "name a folder that has them"
+          : fmt::format("fetch them with 'hf download {}', and name {} or their folder", hub, hub);
+  if (HasAdapters(work.model) || records != files.end()) {
+    ThrowUsage(
+        "--model: {} is a shape without weights, and {}; {}, or add --fresh-weights to start from "
+        "random ones",
+        model.model,
+        HasAdapters(work.model)
+            ? "adapters are trained beside weights"
+            : fmt::format("{} has records to tune weights on", records->string()),
+        fetch);
+  }
+  LogInfo("Weights: fresh ones, as {} is a shape without weights; {} to tune those.", model.model,
+          fetch);
 }
 
 // What is wrong with the files of a run, or with what is said of them, where that shows without
@@ -250,66 +246,66 @@ void LookBeforeTokens(const TrainCommand& command, const TrainWork& work,
   if (group != nullptr) group->Barrier();
 }
 
-// Whether `token` is among those that count in the loss. Of more than a billion tokens blocks are
-// looked at that lie evenly in them.
-bool IsLearned(const TokenDataset& data, int32_t token) {
-  constexpr uint64_t kBlock = uint64_t{1} << 16, kMostBlocks = uint64_t{1} << 14;
-  const uint64_t blocks = std::min((data.size() + kBlock - 1) / kBlock, kMostBlocks);
-  std::vector<int32_t> ids;
-  for (uint64_t i = 0; i < blocks; ++i) {
-    const uint64_t begin = data.size() * i / blocks;
-    ids.resize(std::min(kBlock, data.size() - begin));
-    data.Read(begin, ids);
-    data.MaskTargets(begin, ids);
-    if (std::find(ids.begin(), ids.end(), token) != ids.end()) return true;
+// Where the run's result lies, and what uses it.
+void SaySaved(const TrainCommand& command, const TrainWork& work) {
+  const bool adapter = HasAdapters(work.model);
+  const bool chats = ReadChatFolder(work.tokenizer_folder()).chat.has_value();
+  std::vector<std::string> generate = {"zeroplan", "generate", command.save};
+  generate.emplace_back(chats ? "--chat" : "--prompt");
+  generate.emplace_back(chats ? "--prompt" : "The ");
+  if (chats) generate.emplace_back("Hello!");
+  std::string text = fmt::format(
+      "saved      {} in {}\nNext: {}\n",
+      adapter ? "the adapter, as PEFT reads it," : "the model, as transformers reads it,",
+      command.save, ShellCommand(generate));
+  if (adapter && !work.base_name.empty()) {
+    text += fmt::format("  or: {}\n",
+                        ShellCommand({"zeroplan", "merge", command.save, "-o",
+                                      (std::filesystem::path(command.save) / "merged").string()}));
   }
-  return false;
+  WriteStderr(text);
 }
 
-// Tokens at which texts of the saved model end: where it learns to end turns of conversations, the
-// token that does, beside those that its folder names. Empty: those alone. Plain text that happens
-// to hold the token teaches no turns: conversations have a loss mask, or were taken whole.
-std::vector<int32_t> LearnedStops(const TrainWork& work, const std::vector<std::string>& data,
-                                  bool train_on_all) {
-  namespace fs = std::filesystem;
-  const fs::path folder = work.tokenizer_folder();
-  std::error_code ignored;
-  if (folder.empty() || !fs::exists(folder / "tokenizer.json", ignored)) return {};
-  std::optional<Tokenizer> tokenizer;
-  std::optional<ChatTemplate> chat;
-  try {
-    tokenizer = Tokenizer::FromFile(folder);
-    chat = ChatTemplate::FromFolder(folder, *tokenizer);
-  } catch (const Error&) {
-    return {};  // what cannot be read made none of the data
+// Resolves the work again with the layout that `data` decides: rank 0's, as machines may differ.
+TrainWork WorkOfData(TrainCommand& command, const TrainWork& work, Backend backend,
+                     const std::vector<std::string>& data, ProcessGroup* group,
+                     Assumptions& assumptions) {
+  assumptions.notes.clear();
+  AskedSettings& settings = command.common.settings;
+  if (group == nullptr || group->rank() == 0) {
+    SettleLayout(command, work, backend, data, assumptions);
   }
-  const std::optional<int32_t> end = chat ? chat->end_of_turn_id() : std::nullopt;
-  if (!end || *end >= work.model.vocab) return {};
-  std::vector<int32_t> stops = StopTokensOf(folder, work.model.vocab);
-  if (stops.empty()) stops = StopTokensOf(work.companions_folder(), work.model.vocab);
-  const bool named = std::find(stops.begin(), stops.end(), *end) != stops.end();
-  const TokenDataset tokens = TokenDataset::Open(data);
-  if (named || tokens.is_text() || !(tokens.has_mask() || train_on_all)) return {};
-  if (!IsLearned(tokens, *end)) return {};
-  if (stops.empty()) {
-    if (const auto text_end = EndOfText(folder, *tokenizer)) stops.push_back(*text_end);
+  if (group != nullptr) {
+    const std::string mine = fmt::format("{} {}", settings.packing.text, settings.seq_len.text);
+    const std::string chosen = group->AllGather(mine).front();
+    const size_t space = chosen.find(' ');
+    if (space > 0) {
+      settings.packing.emplace(OneOf(kWords<Packing>)(chosen.substr(0, space), "--packing"));
+      settings.packing.text = chosen.substr(0, space);
+    }
+    if (space + 1 < chosen.size()) {
+      Set(settings.seq_len, WholeIn<int64_t>(1, INT64_MAX)(chosen.substr(space + 1), "--seq-len"));
+    }
   }
-  LogInfo("Stops: generation_config.json of what is saved ends texts at {} (token {}), too.",
-          tokenizer->TokenText(*end).value_or(""), *end);
-  if (std::find(stops.begin(), stops.end(), *end) == stops.end()) stops.push_back(*end);
-  return stops;
+  return ResolveWork(command, backend, {.group = group}, assumptions);
 }
 
-// The rank of `group` that is this process, or all ranks of a run on the CPU.
-RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend,
-                   const Assumptions& assumptions, ProcessGroup* group) {
+// The rank of `group` that is this process, or all ranks of a run on the CPU. `work` is resolved
+// with data_follows where the data decides.
+RunReport RunRanks(TrainCommand command, TrainWork work, Backend backend, Assumptions assumptions,
+                   ProcessGroup* group) {
   const ProcessPlace place = group != nullptr ? group->place() : ProcessPlace{};
   const bool on_gpu = backend == Backend::kCuda;
+  const bool data_decides = DataDecides(command);
+  const auto say_notes = [&] {
+    for (const std::string& note : assumptions.notes) LogInfo("{}", note);
+  };
+  if (!data_decides) say_notes();
   TrainOptions options = ResolveTrainOptions(command, work);
   options.engine.backend = backend;
   options.engine.group = group;
-  if (place.rank == 0) WarnOfFreshWeights(command, work);
   LookBeforeTokens(command, work, options, group);
+  if (place.rank == 0) CheckFreshWeights(command, work);
   const auto has_text = [](const std::vector<std::string>& data) {
     const std::vector<std::filesystem::path> files = DataFiles(data);
     return !std::all_of(files.begin(), files.end(), IsTokenFile);
@@ -329,12 +325,20 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   const LongWork work_before("Preparing the data", /*at_once=*/true);
   options.data = RepeatedData(command, tokens);
   options.holds_back = command.repeats.empty();
-  if (place.rank == 0) SayBytes(options.data, work.model.vocab);
+  if (place.rank == 0) CheckBytes(options.data, work.model.vocab);
   if (place.rank == 0 && !options.save_dir.empty()) {
     options.final_weights.stop_tokens =
         LearnedStops(work, options.data, command.records.train_on == TrainOn::kAll);
   }
-  options.packing = SettlePacking(command, backend, options.data, work);
+  if (data_decides) {
+    work = WorkOfData(command, work, backend, options.data, group, assumptions);
+    say_notes();
+  }
+  options.packing = SettlePacking(command, options.data, work);
+  if (!command.steps && !command.epochs && IsOfRecords(command.run.data, options.data)) {
+    options.epochs = 1;
+    LogInfo("Length: one epoch, as the data are records; --epochs or --steps sets it.");
+  }
   ShowProgress("Building the program of a step");
   Program program = LowerWork(work);
   // The ranks of a host look before any of them takes memory: Train meets first.
@@ -387,15 +391,23 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   if (!command.trace.empty() && place.rank == 0) {
     options.add_to_trace = PredictionForTrace(work, program, backend, ranks_per_host);
   }
-  Progress progress(facts, metrics.get(), {command.monitor, command.watch});
-  if (command.report.empty() || place.rank != 0) return Train(program, options, progress);
-  std::optional<CostModel> costs;
-  if (prediction && prediction->step) {
-    costs.emplace(PredictingHardware(work), ClusterShape{place.world_size, place.local_world_size});
-  }
-  return RunWithReport(command.report, ReportOrigin(assumptions), facts, costs ? &*costs : nullptr,
-                       backend, progress,
-                       [&](TrainObserver& observer) { return Train(program, options, observer); });
+  Progress progress(
+      facts, metrics.get(),
+      {.monitor = command.monitor, .saves = !command.save.empty(), .watch = command.watch});
+  const auto run = [&] {
+    if (command.report.empty() || place.rank != 0) return Train(program, options, progress);
+    std::optional<CostModel> costs;
+    if (prediction && prediction->step) {
+      costs.emplace(PredictingHardware(work),
+                    ClusterShape{place.world_size, place.local_world_size});
+    }
+    return RunWithReport(
+        command.report, ReportOrigin(assumptions), facts, costs ? &*costs : nullptr, backend,
+        progress, [&](TrainObserver& observer) { return Train(program, options, observer); });
+  };
+  RunReport report = run();
+  if (place.rank == 0 && !report.interrupted && !command.save.empty()) SaySaved(command, work);
+  return report;
 }
 
 // One of several processes. What it throws, it has told the others.
@@ -406,10 +418,11 @@ RunReport RunAsRank(const TrainCommand& command, Backend backend, const ProcessP
   try {
     return SpreadFailure(*group, [&] {
       Assumptions assumptions;
-      TrainWork work = ResolveWork(command, backend, {.group = group.get()}, assumptions);
+      TrainWork work =
+          ResolveWork(command, backend,
+                      {.group = group.get(), .data_follows = DataDecides(command)}, assumptions);
       CheckRanks(work, place);
-      for (const std::string& note : assumptions.notes) LogInfo("{}", note);
-      return RunRanks(command, work, backend, assumptions, group.get());
+      return RunRanks(command, std::move(work), backend, std::move(assumptions), group.get());
     });
   } catch (const Error& error) {
     // Rank 0 says why the run failed, unless it is gone.
@@ -458,7 +471,9 @@ void RunTrain(const TrainCommand& command) {
     Assumptions assumptions;
     const bool follow = restarts || (backend == Backend::kCuda && command.plan.empty() &&
                                      RanksAskedFor(command, backend) > 1);
-    TrainWork work = ResolveWork(command, backend, {.ranks_follow = follow}, assumptions);
+    TrainWork work =
+        ResolveWork(command, backend,
+                    {.ranks_follow = follow, .data_follows = DataDecides(command)}, assumptions);
     const int ranks = work.setup.batch.world_size;
     const bool rank_a_process = backend == Backend::kCuda && ranks > 1;
     if (rank_a_process || restarts) {
@@ -467,9 +482,8 @@ void RunTrain(const TrainCommand& command) {
       LaunchRanks(rank_a_process ? ranks : 1, restarts.value_or(RestartOptions{}));
       return;
     }
-    for (const std::string& note : assumptions.notes) LogInfo("{}", note);
     interrupts.emplace();
-    report = RunRanks(command, work, backend, assumptions, nullptr);
+    report = RunRanks(command, std::move(work), backend, std::move(assumptions), nullptr);
   }
   if (!report.interrupted) return;
   if (place && place->rank != 0) throw Error(ExitCode::kInterrupted, "");  // rank 0 says it

@@ -12,9 +12,11 @@
 #include "cli/common/planned_hardware.h"
 #include "cli/run/train/host_fit.h"
 #include "cli/run/train/open_choice.h"
+#include "cli/run/train/train_data.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
+#include "core/model/lora.h"
 #include "core/model/model_fields.h"
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/checkpoint_meta.h"
@@ -26,12 +28,15 @@
 #include "machine/detect.h"
 #include "planner/estimate/choices.h"
 #include "planner/request/resolve.h"
-#include "text/files/token_dataset.h"
 
 namespace zeroplan {
 namespace {
 
 constexpr int kMaxRanks = 1024;
+
+bool AsksSchedule(const TrainCommand& command) {
+  return command.lr_schedule || command.warmup_ratio || command.warmup_steps;
+}
 
 // What no config decides.
 void SetRates(const TrainCommand& command, OptimizerConfig& optimizer) {
@@ -43,9 +48,13 @@ void SetRates(const TrainCommand& command, OptimizerConfig& optimizer) {
                command.warmup_ratio.text, command.warmup_steps.text);
   }
   RunScheduleConfig run;
-  run.shape = command.lr_schedule.value_or(DecayShape::kConstant);
-  run.warmup_share = command.warmup_ratio.value_or(0);
-  run.warmup_steps = command.warmup_steps.value_or(0);
+  if (AsksSchedule(command)) {
+    run.shape = command.lr_schedule.value_or(DecayShape::kConstant);
+    run.warmup_share = command.warmup_ratio.value_or(0);
+    run.warmup_steps = command.warmup_steps.value_or(0);
+  } else if (optimizer.schedule.kind == ScheduleKind::kOfRun) {
+    run = optimizer.schedule.of_run;
+  }
   if (command.min_lr) {
     if (run.shape == DecayShape::kConstant) {
       ThrowUsage(
@@ -124,15 +133,33 @@ void SetDefaultRate(const TrainCommand& command, TrainWork& work, Assumptions& a
                     optimizer.lr != OptimizerConfig{}.lr)) {
     return;
   }
+  const auto also = [&](std::string_view option) {
+    return config.given() ? fmt::format("optimizer.params.lr in {} sets another.", config.name())
+                          : fmt::format("{} sets another.", option);
+  };
+  const bool open_schedule = !AsksSchedule(command) && !config.given() &&
+                             optimizer.schedule.kind == ScheduleKind::kConstant;
   if (work.kept) {
     optimizer.lr = work.kept->setup.optimizer.lr;
+    const ScheduleConfig& kept = work.kept->setup.optimizer.schedule;
+    if (open_schedule && kept.kind == ScheduleKind::kOfRun) optimizer.schedule = kept;
+  } else if (HasAdapters(work.model)) {
+    optimizer.lr = kAdapterRate;
+    if (open_schedule) {
+      optimizer.schedule.kind = ScheduleKind::kOfRun;
+      optimizer.schedule.of_run = kAdapterSchedule;
+    }
+    assumptions.notes.push_back(
+        fmt::format("Learning rate: {:g}{}, as adapters are trained; {}", kAdapterRate,
+                    open_schedule ? fmt::format(" after {:.0f} % of warm-up, then down a cosine",
+                                                100 * kAdapterSchedule.warmup_share)
+                                  : "",
+                    also("--lr (constant, or as --lr-schedule has it)")));
   } else if (!work.weights_folder.empty()) {
     optimizer.lr = kFineTuningRate;
-    assumptions.notes.push_back(fmt::format(
-        "Learning rate: {:g}, as the run starts from the weights in {}; {}", kFineTuningRate,
-        work.weights_folder,
-        config.given() ? fmt::format("optimizer.params.lr in {} sets another.", config.name())
-                       : "--lr sets another."));
+    assumptions.notes.push_back(
+        fmt::format("Learning rate: {:g}, as the run starts from the weights in {}; {}",
+                    kFineTuningRate, work.weights_folder, also("--lr")));
   }
 }
 
@@ -157,7 +184,11 @@ TrainWork WorkOfWeights(const TrainCommand& command, const std::string& planned 
   work.adapter = command.common.model.adapter;
   RefuseUnaskedAdapter(work.weights_folder, work.adapter);
   const bool published = !model.hub_name.empty() && work.weights_folder == work.model_folder;
-  work.base_name = published ? model.hub_name : work.weights_folder;
+  // An adapter names its base from wherever it is read.
+  work.base_name = published ? model.hub_name
+                   : work.weights_folder.empty()
+                       ? ""
+                       : std::filesystem::absolute(work.weights_folder).lexically_normal().string();
   if (!model.hub_name.empty() && work.weights_folder.empty() && !command.fresh_weights) {
     ThrowUsage(
         "--model: the weights of {} are not here, and nothing is downloaded; fetch them with 'hf "
@@ -293,8 +324,9 @@ struct ChoosingAt {
 // Model, setup and `lower` of a run without a plan. Of several ranks, rank 0 chooses for all.
 void Choose(const TrainCommand& command, const ChoosingAt& at, const Resolving& by, TrainWork& work,
             Assumptions& assumptions) {
+  ProcessGroup* const group = by.data_follows ? nullptr : by.group;  // nobody chooses yet
   const std::string of_rank_0 =
-      by.group != nullptr && by.group->rank() > 0 ? by.group->AllGather("").front() : "";
+      group != nullptr && group->rank() > 0 ? group->AllGather("").front() : "";
   if (!of_rank_0.empty()) {
     work.model = ResolveModel(command.common.model, command.common.settings.seq_len, assumptions);
     work.setup = ReadProgramRecord(of_rank_0, "choice", 1, "rank 0").setup;
@@ -302,7 +334,7 @@ void Choose(const TrainCommand& command, const ChoosingAt& at, const Resolving& 
     OpenChoice choice(command.common, at.hardware, at.ranks, at.ranks_per_host, work.kept,
                       command.nvme_path, assumptions);
     work.model = choice.model();
-    work.setup = by.ranks_follow ? choice.Any() : choice.Choose(assumptions);
+    work.setup = by.ranks_follow || by.data_follows ? choice.Any() : choice.Choose(assumptions);
     SetDefaultRate(command, work, assumptions);
   } else {
     work.model = ResolveModel(command.common.model, command.common.settings.seq_len, assumptions);
@@ -313,7 +345,7 @@ void Choose(const TrainCommand& command, const ChoosingAt& at, const Resolving& 
   if (at.backend == Backend::kCuda) {
     work.lower = GpuLowerOptions(work.model, work.setup.precision.dtype, at.hardware.gpu);
   }
-  if (by.group != nullptr && by.group->rank() == 0) {
+  if (group != nullptr && group->rank() == 0) {
     std::string said;
     if (at.plans) {
       SetNvmePath(command, work.setup);
@@ -321,7 +353,7 @@ void Choose(const TrainCommand& command, const ChoosingAt& at, const Resolving& 
       said = WriteProgramRecord(program, work.lower);
       work.setup = ReadProgramRecord(said, "choice", 1, "rank 0").setup;  // as the others read it
     }
-    by.group->AllGather(said);
+    group->AllGather(said);
   }
 }
 
@@ -414,7 +446,8 @@ TrainWork ResolveWork(const TrainCommand& command, Backend backend, const Resolv
   RefuseOnCpu(backend, "--pinned-limit", command.common.cluster.pinned_limit.text);
   // Rank 0 alone chooses and predicts.
   const bool first = by.group == nullptr || by.group->rank() == 0;
-  const MeasureHost measure = first && !by.ranks_follow ? MeasureHost::kYes : MeasureHost::kNo;
+  const bool again = by.ranks_follow || by.data_follows;
+  const MeasureHost measure = first && !again ? MeasureHost::kYes : MeasureHost::kNo;
   HardwareProfile profile =
       on_gpu ? ResolveHardware(hardware, command.common.cluster, assumptions, measure)
              : LoadProfile(std::string(kDefaultProfile));
@@ -522,10 +555,6 @@ void CheckModel(const PlanFile& plan, const ModelSpec& given, const ModelFields&
                });
 }
 
-bool PlannedWithBorders(const TrainWork& work) {
-  return work.plan && work.plan->lower.document_borders;
-}
-
 }  // namespace
 
 PlanFile ResolvePlan(const std::string& file, const Request& options, Assumptions& assumptions) {
@@ -543,48 +572,6 @@ PlanFile ResolvePlan(const std::string& file, const Request& options, Assumption
     CheckModel(plan, ResolveModel(model, {{plan.setup.batch.seq_len}, ""}, assumptions), model);
   }
   return plan;
-}
-
-void CheckPackingAsked(const TrainCommand& command, const TrainWork& work) {
-  const Given<Packing>& asked = command.common.settings.packing;
-  const bool planned = PlannedWithBorders(work);
-  if (!work.plan || !asked || (*asked == Packing::kDocuments) == planned) return;
-  ThrowUsage(
-      "--packing: {} is not allowed: {} was planned {} --packing documents; leave the option out, "
-      "or plan again {} it",
-      PackingName(*asked), command.plan, planned ? "with" : "without",
-      planned ? "without" : "with");
-}
-
-Packing SettlePacking(const TrainCommand& command, Backend backend,
-                      std::span<const std::string> data, TrainWork& work) {
-  const auto settle = [&] {
-    if (command.common.settings.packing) return *command.common.settings.packing;
-    if (PlannedWithBorders(work)) return Packing::kDocuments;
-    if (!TokenDataset::Open(data).has_mask()) return Packing::kStream;
-    if (work.plan) {
-      LogInfo(
-          "Packing: off, one conversation a sequence, padded; {} was planned without --packing "
-          "documents.",
-          command.plan);
-      return Packing::kOff;
-    }
-    if (backend == Backend::kCuda) {
-      const std::string plain = PlainWithinDocuments(work.model, work.setup, work.hardware.gpu);
-      if (!plain.empty()) {
-        LogInfo("Packing: off, one conversation a sequence, padded, as {}.", plain);
-        return Packing::kOff;
-      }
-    }
-    LogInfo("Packing: documents, as the data is conversations; --packing off pads each instead.");
-    return Packing::kDocuments;
-  };
-  const Packing packing = settle();
-  if (command.run.truncate && packing == Packing::kStream) {
-    ThrowUsage("--truncate: goes with --packing documents or off, and it is stream here");
-  }
-  work.lower.document_borders = packing == Packing::kDocuments;
-  return packing;
 }
 
 }  // namespace zeroplan

@@ -3,14 +3,12 @@
 
 #include <functional>
 #include <optional>
-#include <span>
 #include <string>
 
 #include "cli/run/train/train_command.h"
 #include "core/families/adapter_config.h"
 #include "core/lowering/lower.h"
 #include "core/program/chrome_trace.h"
-#include "core/settings/packing.h"
 #include "executor/process/process_group.h"
 #include "executor/train/trainer.h"
 #include "planner/plan/plan_file.h"
@@ -50,6 +48,9 @@ struct TrainWork {
 struct Resolving {
   ProcessGroup* group = nullptr;  // set in one of these ranks: all use rank 0's choice
   bool ranks_follow = false;      // the ranks that this process starts resolve, and choose, again
+  // The data will settle packing or sequence length, and then the work is resolved again: nothing
+  // is searched, and any choice stands for the run's.
+  bool data_follows = false;
 };
 
 // The number of ranks that the options request without a launcher: on GPUs, unless --gpus sets it,
@@ -69,6 +70,11 @@ Program LowerWork(const TrainWork& work);
 // (Touvron et al. 2023, section 3.1) and of most recipes that train all weights. The rate for fresh
 // weights, fifty times as high, would destroy what was learned.
 inline constexpr double kFineTuningRate = 2e-5;
+// The same of adapters: QLoRA's for 7B and 13B (Dettmers et al. 2023, table 9) and PEFT's
+// examples', with the schedule of most recipes.
+inline constexpr double kAdapterRate = 2e-4;
+inline constexpr RunScheduleConfig kAdapterSchedule = {.shape = DecayShape::kCosine,
+                                                       .warmup_share = 0.03};
 
 // The difference between this machine, with `gpus` GPUs as `here` describes, and the plan's, in a
 // sentence; "" if there is none.
@@ -84,18 +90,6 @@ HardwareProfile PredictingHardware(const TrainWork& work);
 // Reads the plan `file`. Throws Error(kUsage) for --gpus that differs, and for --model or --params
 // that differ in any dimension.
 PlanFile ResolvePlan(const std::string& file, const Request& options, Assumptions& assumptions);
-
-// Decides how train packs documents, from --packing, the plan and the data.
-
-// Throws Error(kUsage) if the plan cannot have what --packing requests.
-void CheckPackingAsked(const TrainCommand& command, const TrainWork& work);
-
-// The run's packing; sets work.lower accordingly. Default: documents if `data` records which tokens
-// count in the loss, as conversations do, else stream; off for conversations if attention within
-// documents would run on a GPU's plain kernels, or if a plan has no borders of documents. Prints a
-// line about the default. REQUIRES: CheckPackingAsked passed.
-Packing SettlePacking(const TrainCommand& command, Backend backend,
-                      std::span<const std::string> data, TrainWork& work);
 
 // The prediction that `train --trace` shows next to the measurements.
 

@@ -77,6 +77,17 @@ TEST_CASE("a folder that holds no model says what it is, and what to do") {
             wording::kMyFolderCheckpoint));
   CHECK(Has(SaidOf([](const auto& at) { fs::create_directory(at + "/global_step20"); }),
             wording::kHoldsCheckpointsOfDeepspeedNot));
+  CHECK(Has(SaidOf([](const auto& at) { Put(at + "/mp_rank_00_model_states.pt", "x"); }),
+            "is one step of DeepSpeed's checkpoints"));
+  for (const char* below : {"", "/pytorch_model_fsdp_0", "/step-100"}) {
+    CHECK(Has(SaidOf([&](const auto& at) {
+                Put(at + below + "/.metadata", "x");
+                Put(at + below + "/__0_0.distcp", "x");
+              }),
+              "my-folder" + std::string(below) + " OUT' makes weights of them"));
+  }
+  CHECK(Has(SaidOf([](const auto& at) { Put(at + "/trainer_state.json", "{}"); }),
+            "is a checkpoint of transformers' Trainer"));
   CHECK(Has(SaidOf([](const auto& at) { Put(at + "/README.md", "x"); }),
             wording::kIsFolderWithoutConfigJson));
   const TempDir dir;

@@ -20,27 +20,32 @@
 namespace zeroplan {
 namespace {
 
-// 100 conversations of 100 tokens each.
+// 100 conversations of 100 tokens each, which packed take so many sequences of any length.
 class MadeUp : public DataCount {
  public:
+  explicit MadeUp(uint64_t packed = 25) : packed_(packed) {}
   bool has_mask() const override { return true; }
+  uint64_t longest() const override { return 100; }
   DataFacts As(const SequencesAsked& asked) const override {
     DataFacts facts;
     facts.lengths = DocumentLengths({{100, 100}});
     facts.seq_len = asked.seq_len;
     facts.packing = asked.packing;
     facts.fixed_rows = asked.fixed_rows;
-    const uint64_t rows = asked.packing == Packing::kDocuments ? 25 : 100;
+    const uint64_t rows = asked.packing == Packing::kDocuments ? packed_ : 100;
     facts.epoch = {rows, 9900};
     return facts;
   }
+
+ private:
+  uint64_t packed_;
 };
 
 // Counts how often it reads.
-DataReader Reading(int& reads) {
-  return [&reads](const DataFields&, const std::string&, int64_t) {
+DataReader Reading(int& reads, uint64_t packed = 25) {
+  return [&reads, packed](const DataFields&, const std::string&, int64_t) {
     ++reads;
-    return std::make_shared<MadeUp>();
+    return std::make_shared<MadeUp>(packed);
   };
 }
 
@@ -68,9 +73,9 @@ TEST_CASE("data: packed as the machine, the program and the question have it") {
   Assumptions hopper, ada, said, other, titan;
   CHECK(packing_of(Asked("dgx-h100", Reading(reads)), hopper) == Packing::kDocuments);
   CHECK(hopper.assumed.back() == "⟦packing⟧ documents");
-  CHECK(packing_of(Asked("rtx4090", Reading(reads)), ada) == Packing::kOff);
+  CHECK(packing_of(Asked("rtx4090", Reading(reads)), ada) == Packing::kDocuments);
   CHECK(std::any_of(ada.notes.begin(), ada.notes.end(), [](const std::string& note) {
-    return note.starts_with("Packing: off, one conversation a sequence, padded, as ");
+    return note.starts_with("Packing: documents, in sequences of 512 tokens. Padded, ");
   }));
   PlanRequest request = Asked("rtx4090", Reading(reads));
   request.common.settings.packing.emplace(Packing::kStream);
@@ -79,6 +84,17 @@ TEST_CASE("data: packed as the machine, the program and the question have it") {
   request.common.runtime.runtime.emplace(&DeepSpeedRuntime());
   CHECK(packing_of(request, other) == Packing::kOff);
   CHECK(reads == 4);
+  // Lengths that nobody gave: no longer than the conversations need.
+  for (const Runtime* runtime : {&OwnExecutor(), &DeepSpeedRuntime()}) {
+    CAPTURE(runtime->name());
+    request = Asked("rtx4090", Reading(reads));
+    request.common.settings.seq_len = {};
+    request.common.runtime.runtime.emplace(runtime);
+    Assumptions unsaid;
+    const ResolvedPlan plan(request, unsaid);
+    CHECK(plan.inputs().base.batch.seq_len == 128);
+    CHECK(std::count(unsaid.assumed.begin(), unsaid.assumed.end(), "⟦seq_len⟧ 128") == 1);
+  }
   request.common.goal.data.truncate = true;
   request.common.runtime = {};
   request.common.settings.packing.emplace(Packing::kStream);
@@ -106,7 +122,8 @@ TEST_CASE("data: an estimate counts its run by it") {
 
 TEST_CASE("data: machines read it once, and each packs it its own way") {
   int reads = 0;
-  PlanRequest request = Asked("", ReadingOnce(Reading(reads)));
+  // Packing saves a twentieth of the sequences, and costs the 4090 more than that.
+  PlanRequest request = Asked("", ReadingOnce(Reading(reads, 95)));
   request.machines.hw = {"dgx-h100", "rtx4090"};
   request.common.settings.stage.emplace({0});
   Assumptions assumptions;
@@ -119,6 +136,10 @@ TEST_CASE("data: machines read it once, and each packs it its own way") {
     CHECK(row.goal.data->packing ==
           (row.name() == "rtx4090" ? Packing::kOff : Packing::kDocuments));
   }
+  CHECK(
+      std::any_of(assumptions.notes.begin(), assumptions.notes.end(), [](const std::string& note) {
+        return note.starts_with("Packing and sequence length: each machine's own, ");
+      }));
   REQUIRE(!all.data.empty());
   CHECK(Has(all.data.front(), "Data: 100 documents"));
 }
