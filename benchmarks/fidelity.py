@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Random training runs beside their prediction: step time and GPU memory.
+"""Compares random training runs with their prediction: step time and GPU memory.
 
     python3 benchmarks/fidelity.py --gpus 1 2                      # on a machine with two GPUs
     python3 benchmarks/fidelity.py --gpus 1 2 --hw mine.json --runs 48 --json fidelity.jsonl
@@ -11,8 +11,8 @@ Draws models, batches and choices (stage, offload, recompute, accumulation) with
 same for the same options and the same memory of the machine. Each choice is trained on random tokens
 with `zeroplan train` for --seconds or 12 steps (8 with --planned), whichever is more; the median of the last half of the
 steps counts: CUDA graphs have taken over by then, and the GPU has the clock that it keeps. Half of the
-runs have steps that are small (below about 20 ms on an H200). A choice that `zeroplan estimate` says
-does not fit is drawn again.
+runs have steps that are small (below about 20 ms on an H200). A choice that does not fit by
+`zeroplan estimate` is drawn again.
 
 With --planned questions are drawn instead: a model up to 8B, a method, optimizer states, FP8, a
 sequence of 512 to 16384 tokens, GPU memory of 12 to 70 GB, tokens a step. `zeroplan plan` answers each, and its plan is
@@ -39,12 +39,12 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LEAST_STEPS, MOST_STEPS = 12, 1000
-LEAST_PLANNED_STEPS = 8  # of --planned, whose steps take up to seconds
+LEAST_PLANNED_STEPS = 8  # --planned: a step takes up to seconds
 SMALL_STEP_SECONDS = 0.02
 # FLOPs of one GPU in a step: small runs, and all others. An H200 does about 4e14 a second.
 SMALL_FLOPS, LARGE_FLOPS = (2e11, 6e12), (6e12, 2e14)
 TINY_FLOPS = (1e6, 5e8)
-# Of --planned: models with their billions of parameters, and FLOPs of one GPU in a step.
+# --planned draws from these models (billions of parameters) and FLOPs of one GPU in a step.
 MODELS = {"gpt2-medium": 0.355, "qwen3-0.6b": 0.6, "llama3.2-1b": 1.24, "qwen3-1.7b": 1.72,
           "llama3.2-3b": 3.21, "qwen3-4b": 4.02, "llama3.1-8b": 8.03}
 LARGEST_FULL = 4.5  # billions; the states of more do not fit on a host of 128 GiB
@@ -156,7 +156,7 @@ def draw(rng, index, args):
 
 
 def draw_question(rng, index, args):
-    """What `plan` is asked."""
+    """A question for `plan`."""
     while True:
         method = rng.choice(["full", "full", "lora", "qlora"])
         model = rng.choice([name for name, size in MODELS.items() if method != "full" or size < LARGEST_FULL])
@@ -182,7 +182,7 @@ def question_options(run):
 
 
 def options(run, config):
-    """What estimate and train are both given; `config` is of --planned the plan."""
+    """Options of estimate and train; with --planned `config` is the plan."""
     if "model" in run:
         return ["--plan", config]
     return ["--model", config, "--gpus", run["gpus"], "--seq-len", run["seq_len"],
@@ -291,7 +291,7 @@ def percent(value):
 
 
 def choice(run):
-    """Of a question there is none before it ran."""
+    """A question has none before it ran: "-"."""
     if "stage" not in run:
         return "-"
     text = f"stage {run['stage']}"

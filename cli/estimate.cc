@@ -117,7 +117,8 @@ std::string ScreenOf(const EstimateOptions& options, const ResolvedEstimate& req
   return EstimateScreen(estimate, style, NamesDisk(common), notes);
 }
 
-void RunEstimate(const EstimateOptions& options) {
+void RunEstimate(EstimateOptions options) {
+  if (const std::string note = PlanForOthers(options.common); !note.empty()) LogInfo("{}", note);
   const Format format = options.format.value_or(Format::kText);
   if (!options.trace.empty() && !options.common.runtime.of().has_programs()) {
     ThrowUsage("--trace: a trace shows zeroplan's own step; leave it or --runtime out");

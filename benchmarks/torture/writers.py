@@ -50,7 +50,7 @@ def writers(bench):
     (config / "config.json").write_text(CONFIG)
     data = bench.root / "data.txt"
     train = [bench.zeroplan, "train", "--backend", "cpu", "--threads", "1", "--steps", "1", "--data", data]
-    run_to_end(bench, train + ["--model", config, "--save", base])
+    run_to_end(bench, train + ["--model", config, "--fresh-weights", "--save", base])
     (base / "tokenizer_config.json").write_text('{"eos_token":"."}')
     run_to_end(bench, train + ["--model", base, "--method", "lora", "--save", lora])
 

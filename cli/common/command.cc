@@ -416,7 +416,7 @@ std::string FitHelp(std::string_view help, size_t columns) {
 }
 
 std::string ShortHelp(const CommandDescription& command, const std::string& path,
-                      const std::vector<std::string_view>& most, size_t columns) {
+                      const std::vector<std::string>& most, size_t columns) {
   constexpr size_t kMost = 12, kLinesOfOption = 2, kExamples = 2;
   std::string usage = fmt::format("Usage: {} [OPTIONS]", path);
   std::vector<const OptionDescription*> shown;
@@ -436,7 +436,7 @@ std::string ShortHelp(const CommandDescription& command, const std::string& path
       if (!option.positional() && shown.size() < positionals + kMost) shown.push_back(&option);
     }
   }
-  for (const std::string_view name : most) {
+  for (const std::string& name : most) {
     const auto at =
         std::find_if(command.options.begin(), command.options.end(), [&](const auto& o) {
           return std::find(o.names.begin(), o.names.end(), name) != o.names.end();

@@ -139,6 +139,6 @@ std::string FitHelp(std::string_view help, size_t columns);
 // The help of -h, at most forty lines: usage, the options that matter most (`most`, by name; empty:
 // the first), two examples, and how to see the rest. `path`: the command's words, "zeroplan plan".
 std::string ShortHelp(const CommandDescription& command, const std::string& path,
-                      const std::vector<std::string_view>& most, size_t columns);
+                      const std::vector<std::string>& most, size_t columns);
 
 }  // namespace zeroplan

@@ -100,8 +100,14 @@ std::vector<std::string> Taken(const Assumptions& assumptions) {
   std::vector<std::string> taken;
   for (const std::string& note : assumptions.notes) {
     const auto begins = [&](std::string_view with) { return note.starts_with(with); };
-    if (!begins("Model: ") && !begins("Hardware: ") && !begins("Packing: ")) continue;
+    // A batch that is close to the requested one.
+    const bool rounded = begins("Batch: ") && note.find(", the nearest to ") != std::string::npos;
+    if (!begins("Model: ") && !begins("Hardware: ") && !begins("Packing: ") && !rounded) continue;
     taken.push_back(note);
+    if (const size_t parts = note.find(" Approximated: "); parts != std::string::npos) {
+      taken.back().erase(parts);
+      taken.back() += " Parts of it are approximated, and named by --explain.";
+    }
     // The heading has the full name of the card.
     const size_t open = note.find(" (1 x "), close = note.find(')', open);
     if (open != std::string::npos) taken.back().erase(open, close + 1 - open);

@@ -308,7 +308,7 @@ Finding ProfileFinding(const MachineFacts& facts) {
         return {"profile", CheckState::kUnknown, "not looked for: ZEROPLAN_NO_DETECT is set"};
       }
       return {"profile", CheckState::kOk,
-              "no GPUs to have one of: plans are for --hw, by default the built-in one"};
+              "there is no GPU here; plans use the built-in profile that --hw names"};
     case State::kUsed:
       return {"profile", CheckState::kOk,
               fmt::format("measured on {} ({}); plan, estimate and train take it", profile.when,

@@ -412,6 +412,7 @@ void FindAndWrite(PlanOptions options) {
 }
 
 void RunPlan(PlanOptions options) {
+  if (const std::string note = PlanForOthers(options.common); !note.empty()) LogInfo("{}", note);
   CheckData(options);
   if (options.machines.given()) {
     PrintMachines(options);
@@ -427,8 +428,8 @@ void RunPlan(PlanOptions options) {
   const std::string& out = options.deepspeed_file;
   if (deepspeed && !says_runtime) {
     LogInfo(
-        "--out {} without --runtime: planned for DeepSpeed, by its own memory and time; "
-        "--plan-out has the plan of zeroplan's own executor",
+        "--out {}: planned for DeepSpeed, as --runtime is not given; --plan-out writes the plan of "
+        "zeroplan's own executor",
         out);
     RefuseAllowForConfig(options);
   }

@@ -301,9 +301,8 @@ void WriteLaunch(const PlanOptions& options, const PlanAnswer& answer) {
   const std::string folder = request.model_folder;
   const bool fresh = !folder.empty() && !HasWeights(options.common.model);
   if (LacksWeights(options.common.model, answer)) {
-    ThrowUsage(
-        "⟦for⟧: {} is a shape without weights, and the run needs some; name a folder that has them",
-        plan.model.name);
+    ThrowUsage("⟦for⟧: {} has no weights here, and the run needs some; name a folder that has them",
+               plan.model.name);
   }
   if (fresh) {
     request.data_options += request.data_options.empty() ? "--fresh-weights" : " --fresh-weights";

@@ -21,11 +21,10 @@ bool HasWeights(const ModelFields& fields) {
 }
 
 bool LacksWeights(const ModelFields& fields, const PlanAnswer& answer) {
-  if (fields.params || !FolderOfModel(fields).empty() || fields.model.ends_with(".json")) {
-    return false;
-  }
+  if (fields.params || fields.model.ends_with(".json") || HasWeights(fields)) return false;
+  if (HasAdapters(answer.plan.model)) return true;
   const std::optional<DataFacts>& data = answer.report.goal.data;
-  return HasAdapters(answer.plan.model) || (data && data->packing != Packing::kStream);
+  return FolderOfModel(fields).empty() && data && data->packing != Packing::kStream;
 }
 
 void PrintComparison(PlanOptions options, Assumptions assumptions) {

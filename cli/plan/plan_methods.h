@@ -11,8 +11,8 @@ namespace zeroplan {
 // Whether the model is a folder with weights in it, from which a run would start.
 bool HasWeights(const ModelFields& fields);
 
-// Whether 'train' refuses the plan as the model is a preset, without weights, and adapters or
-// conversations need some.
+// Whether 'train' refuses the plan because the model has no weights here, which adapters need, and
+// conversations for a preset.
 bool LacksWeights(const ModelFields& fields, const PlanAnswer& answer);
 
 // Searches and prints the comparison. Throws Error(kNothingFits) after that if no method fits, and

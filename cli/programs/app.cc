@@ -15,6 +15,7 @@
 #include "cli/common/output.h"
 #include "core/base/error.h"
 #include "core/base/terminal.h"
+#include "core/settings/settings.h"
 #include "machine/detect.h"
 
 namespace zeroplan {
@@ -64,14 +65,19 @@ All commands: 'zeroplan --help'; each has its own -h and --help.
 }
 
 // The options that people give most.
-std::vector<std::string_view> UsualOptions(std::string_view command) {
+std::vector<std::string> UsualOptions(std::string_view command) {
   if (command == "plan") {
     return {"--hw",   "--gpus",   "--gpu-memory", "--host-memory", "--seq-len",  "--method",
             "--data", "--tokens", "--runtime",    "--out",         "--plan-out", "--explain"};
   }
   if (command == "estimate") {
-    return {"--hw",   "--gpus",   "--gpu-memory", "--host-memory", "--seq-len", "--method",
-            "--data", "--tokens", "--runtime",    "--out",         "--format",  "--explain"};
+    std::vector<std::string> usual = {"--hw",      "--gpus",   "--gpu-memory", "--host-memory",
+                                      "--seq-len", "--method", "--data",       "--tokens",
+                                      "--runtime", "--format", "--explain"};
+    for (const SettingRow* row : kSettingRows) {
+      if (row->usual) usual.push_back(NameFields(fmt::format("⟦{}⟧", row->name)));
+    }
+    return usual;
   }
   if (command == "train") {
     return {"--data", "--method",  "--plan",   "--save", "--steps",    "--epochs",

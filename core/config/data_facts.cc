@@ -45,7 +45,7 @@ std::string OtherwiseText(const DataFacts& facts) {
                      100 * other->PaddingShare(facts.seq_len), Number(ratio));
 }
 
-// What of the documents is not trained on, or is cut.
+// Names the documents and tokens that are not trained on, or are cut.
 std::string LossesText(const DataFacts& facts) {
   std::string text;
   if (facts.longer > 0) {

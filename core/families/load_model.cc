@@ -67,6 +67,8 @@ bool RegisterOtherModels(const OtherModelReader* reader) {
   return true;
 }
 
+const OtherModelReader* OtherModelsReader() { return OtherReader(); }
+
 const std::vector<ModelPreset>& ModelPresets() {
   static const std::vector<ModelPreset> presets = [] {
     std::vector<ModelPreset> all;

@@ -1,6 +1,7 @@
 // Models by name, from a Hugging Face config.json, or by a count of parameters.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -60,6 +61,13 @@ struct OtherModels {
   std::optional<int64_t> image_tokens = {};  // image tokens of a sequence, for models with vision
 };
 
+// A model on a hub that is known by its config.json, of a type that zeroplan does not train.
+struct PublishedConfig {
+  std::array<const char*, 3> names;  // "OWNER/NAME" of models of this shape; null: no more
+  uint64_t parameters = 0;           // as its page counts them
+  const char* config = nullptr;
+};
+
 // Reads such models. The planner has all of them (planner/runtimes/planned/planned_models.h), and
 // registers its reader before main; a program without a planner has none and refuses them.
 class OtherModelReader {
@@ -67,6 +75,7 @@ class OtherModelReader {
   virtual ~OtherModelReader() = default;
   // Whether the type is known by name.
   virtual bool Knows(std::string_view model_type) const = 0;
+  virtual std::span<const PublishedConfig> Published() const = 0;
   // The model of a config.json, whose root is `config`. Throws Error(kUsage) naming file and key.
   virtual ModelSpec Read(const ModelSource& from, const JsonNode& config,
                          std::string_view model_type, const OtherModels& others,
@@ -74,6 +83,8 @@ class OtherModelReader {
 };
 // REQUIRES: before any model is found; `reader` stays as long as the process. Returns true.
 bool RegisterOtherModels(const OtherModelReader* reader);
+// The registered reader; null: none.
+const OtherModelReader* OtherModelsReader();
 
 // Finds a model, in this order: a preset's name; a Hugging Face config.json, or a folder that holds
 // one; a published name ("meta-llama/Llama-3.1-8B-Instruct", in any case, with or without its

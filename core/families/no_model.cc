@@ -88,7 +88,7 @@ bool HoldsShards(const FolderNames& names) {
 
 // Checkpoints of other programs.
 std::string OthersText(const fs::path& folder, const FolderNames& names) {
-  // Weights of a whole model beside them are used as any others.
+  // A folder with a whole model is used as any other.
   if (names.Has(kConfigFile)) return "";
   const auto has = [&](std::string_view prefix) {
     return names.Last([&](const std::string& name) { return NumberFollows(name, prefix); });

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/json_source.h"
 #include "core/base/log.h"
 #include "core/base/strings.h"
 #include "core/families/load_model.h"
@@ -48,7 +49,7 @@ Words ShapeWords(const Words& words) {
   Words shape;
   for (const std::string& word : words) {
     if (word == "meta" && shape.empty()) continue;
-    if (!IsIn(word, {"instruct", "base", "hf", "it", "chat"})) shape.push_back(word);
+    if (!IsIn(word, {"instruct", "base", "hf", "it", "pt", "chat"})) shape.push_back(word);
   }
   return shape;
 }
@@ -90,6 +91,45 @@ Match FindPublished(const std::string& name) {
   }
   if (own.preset != nullptr) return own;
   return by_shape;
+}
+
+// The model of another type that is published as `name`, by the rules of FindPublished; null: none.
+const PublishedConfig* FindOther(const std::string& name) {
+  const OtherModelReader* reader = OtherModelsReader();
+  if (reader == nullptr) return nullptr;
+  const Words given = WordsOf(name), shape = ShapeWords(given);
+  const std::string owner = LowerAscii(OwnerOf(name));
+  const bool any_owner = owner.empty() || IsMirror(owner);
+  const PublishedConfig* by_shape = nullptr;
+  for (const PublishedConfig& published : reader->Published()) {
+    for (const char* known : published.names) {
+      if (known == nullptr || (!any_owner && owner != LowerAscii(OwnerOf(known)))) continue;
+      const Words words = WordsOf(known);
+      if (words == given) return &published;
+      if (by_shape == nullptr && ShapeWords(words) == shape) by_shape = &published;
+    }
+  }
+  return by_shape;
+}
+
+// `name` as the model of a built-in config. Throws Error(kUsage) where others are not allowed.
+NamedModel FromConfig(const std::string& name, const PublishedConfig& published,
+                      const OtherModels& others) {
+  if (!others.allowed) {
+    ThrowUsage(
+        "model '{}' is planned for other programs alone: use 'zeroplan plan' or 'estimate' with "
+        "⟦runtime⟧ deepspeed, fsdp2 or ddp; zeroplan trains models of the types {}",
+        name, QuotedNames(ModelFamilies()));
+  }
+  NamedModel model;
+  const std::string_view known = published.names.front();
+  const std::string source = fmt::format("the built-in config.json of {}", known);
+  model.spec = ReadHuggingFaceConfig(ParseJsonText(published.config, source),
+                                     {source, {}, name.substr(name.rfind('/') + 1)},
+                                     &model.config_notes, ModelFamilies(), others);
+  model.hub_name = OwnerOf(name).empty() ? known : name;
+  model.note = fmt::format("Model: {} has the shape of {} as published.", name, known);
+  return model;
 }
 
 // ---- Hugging Face's cache ----
@@ -194,7 +234,10 @@ std::string WhyNone(const Words& words, bool* others) {
     if (experts || active || IsIn(word, {"moe", "mixtral"})) {
       return "it is a mixture of experts, which zeroplan does not train";
     }
-    if (IsIn(word, {"gemma", "phi", "falcon", "opt", "pythia", "bloom", "deepseek"})) {
+    if (word == "deepseek") {
+      return "DeepSeek's attention over latents and its experts are neither trained nor planned";
+    }
+    if (IsIn(word, {"gemma", "phi", "falcon", "opt", "pythia", "bloom"})) {
       return fmt::format("zeroplan trains models of the types {}", QuotedNames(ModelFamilies()));
     }
   }
@@ -256,12 +299,20 @@ std::vector<std::string> SameFirstWord(const std::string& name,
   const std::string near =
       !nearest.empty() ? fmt::format("did you mean '{}'? 'zeroplan model list' names all", nearest)
                        : fmt::format("use {}", fmt::join(same.empty() ? presets : same, ", "));
+  const std::string folder = name.substr(name.find('/') + 1);
   if (!why.empty()) {
-    ThrowUsage("model '{}' has no preset: {}{}", name, why,
-               nearest.empty() || !others ? "" : fmt::format(" ('{}')", nearest));
+    const bool planned = !others && IsHubName(name) && why.find("neither") == std::string::npos;
+    const std::string fetched =
+        planned ? fmt::format(
+                      "; to plan it for DeepSpeed, FSDP2 or DDP, from its shape:\n  hf "
+                      "download {} {} --local-dir {}\nand then ./{} is the model, with "
+                      "⟦runtime⟧",
+                      ShellWord(name), kConfigFile, ShellWord(folder), ShellWord(folder))
+                : "";
+    ThrowUsage("model '{}' has no preset: {}{}{}", name, why,
+               nearest.empty() || !others ? "" : fmt::format(" ('{}')", nearest), fetched);
   }
   if (IsHubName(name)) {
-    const std::string folder = name.substr(name.find('/') + 1);
     ThrowUsage(
         "model '{}' is neither a preset nor in Hugging Face's cache, and nothing is downloaded; "
         "its shape comes with\n  hf download {} {} --local-dir {}\nand then ./{} is the "
@@ -312,7 +363,11 @@ NamedModel FindModel(const std::string& name_or_path, const OtherModels& others)
   if (match.preset == nullptr && folder) {
     ThrowUsage("{}: {}", name_or_path, WhatInsteadOfModel(path));
   }
-  if (match.preset == nullptr) ThrowNoModel(name_or_path);
+  if (match.preset == nullptr) {
+    const PublishedConfig* other = is_name ? FindOther(name_or_path) : nullptr;
+    if (other != nullptr) return FromConfig(name_or_path, *other, others);
+    ThrowNoModel(name_or_path);
+  }
   return FromPreset(name_or_path, match);
 }
 

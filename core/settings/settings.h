@@ -74,6 +74,7 @@ struct SettingRow {
   ByCommand help = "";
   ByCommand otherwise = "";
   DecidedBy decided_by = DecidedBy::kNothing;
+  bool usual = false;  // among the dozen options that most people vary: 'estimate -h' has it
   // The words that are the possible values; null: any value.
   std::vector<std::string> (*words)() = nullptr;
   // The words of the option, if it accepts more words than a setup can hold.

@@ -17,7 +17,7 @@ show() {
 }
 
 common=(--seq-len 256 --micro-batch 8 --dtype fp32 --lr-schedule cosine --warmup-ratio 0.05)
-show train --model examples/chat/model --data "$out/facts.txt" --epochs 20 --lr 3e-3 --save "$out/base" \
+show train --model examples/chat/model --fresh-weights --data "$out/facts.txt" --epochs 20 --lr 3e-3 --save "$out/base" \
   "${common[@]}"
 show train --model "$out/base" --data "$out/chats.jsonl" --epochs 25 --lr 2e-3 --save "$out/chat" \
   "${common[@]}"

@@ -20,7 +20,7 @@ show() {
 
 common=(--validation-data "$out/held" --seq-len 128 --micro-batch 8 --dtype fp32
   --lr-schedule cosine --warmup-ratio 0.05)
-show train --model examples/gpt2_text/model --data docs/*.md --epochs 6 --lr 3e-3 --save "$out/base" \
+show train --model examples/gpt2_text/model --fresh-weights --data docs/*.md --epochs 6 --lr 3e-3 --save "$out/base" \
   "${common[@]}"
 show train --model "$out/base" --data "$out/headers" --epochs 10 --lr 2e-3 --save "$out/continued" \
   "${common[@]}" --validate-every 60 --keep-best --final-weights best --patience 3

@@ -75,8 +75,8 @@ class InterruptScope {
 // Since the scope began; false outside one.
 bool StopRequested();
 
-// What the first request to stop is answered on stderr, at once: a line of at most kMostAnswer
-// bytes, which is cut. "": nothing, which is the default of a scope. Called in the scope's thread.
+// Sets the line that the handler writes to stderr at the first request to stop, at once; cut at
+// kMostAnswer bytes. "", the default of a scope: no answer. Called in the scope's thread.
 inline constexpr size_t kMostAnswer = 240;
 void AnswerStopsWith(const std::string& line);
 

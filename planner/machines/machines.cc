@@ -207,10 +207,11 @@ class MachineSearch {
     return chains;
   }
 
-  // A row as its GPUs would run the mathematics alone, at the rate that their largest products
-  // sustain (no product or attention is predicted to exceed it by kAboveSustained) or at their
-  // peak, without limits: no choice takes less time or money. None: the peak is not known, products
-  // in FP8 may exceed it, energy is compared, or the run is not counted in tokens.
+  // A lower bound of the row's time and price: the model's own FLOPs, without limits, at the rate
+  // that the GPUs' largest matmuls sustain, or at the dense peak if that is lower. Attention and
+  // other matmuls are predicted to exceed that rate by less than kAboveSustained. None: the peak is
+  // not known, FP8 matmuls may exceed it, the comparison is by energy, or the run has no number of
+  // tokens.
   std::optional<MachineRow> AtPeak(size_t i) const {
     const ResolvedPlan& resolved = *resolved_[i];
     const SearchInputs& inputs = resolved.inputs();
@@ -260,8 +261,8 @@ class MachineSearch {
     return first;
   }
 
-  // Whether the row would neither be the best nor unbeaten at that rate, beside those that were
-  // found. Then it is not searched.
+  // Whether the rows found so far beat the row even at that bound, and one has more merit. Then the
+  // row is not searched.
   bool LeaveOut(size_t i) {
     std::optional<MachineRow> row = AtPeak(i);
     if (!row) return false;
@@ -527,8 +528,8 @@ class MachineSearch {
   std::vector<GoalFields> goals_;  // a row's: with data as it is packed there
   std::vector<PlanRequest> questions_;
   std::vector<std::shared_ptr<ResolvedPlan>> resolved_;  // a row's; null: it is done
-  // What decides which programs a row's search lowers; none: it cannot be asked.
-  // GPUs, dtype, fused attention, borders of documents, sequence length.
+  // Rows of one kind lower the same programs. None: the row cannot be searched. The kind is GPUs,
+  // dtype, fused attention, borders of documents and sequence length.
   using Kind = std::tuple<int, Dtype, bool, bool, int64_t>;
   std::vector<std::optional<Kind>> kinds_;
   std::optional<PriceBook> own_;

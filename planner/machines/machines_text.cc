@@ -186,8 +186,8 @@ std::string FrontText(const MachineComparison& all) {
   }
   if (front < 2 && all.best() != nullptr && all.best()->front) return "";
   if (front == 0) return "";
-  return fmt::format("* nothing here is as fast and {}, and better in one of the two.",
-                     priced ? "as cheap" : "has as few GPUs");
+  return fmt::format("* no other machine here is faster for {}, or {} in as little time.",
+                     priced ? "as little money" : "as few GPUs", priced ? "cheaper" : "smaller");
 }
 
 // Rows without a choice, those of one reason together.

@@ -13,9 +13,9 @@ namespace zeroplan {
 namespace {
 
 std::string CutText(const SeqLenProposal& of) {
-  if (of.cut_documents == 0) return "none";
-  return fmt::format("{} % of them, with {} % of all tokens", FormatPercent(of.cut_documents),
-                     FormatPercent(of.cut_tokens));
+  if (of.cut_documents == 0) return "no document";
+  return fmt::format("{} % of the documents and {} % of all tokens",
+                     FormatPercent(of.cut_documents), FormatPercent(of.cut_tokens));
 }
 
 // Recommends another sequence length than the plan's if one within the model's positions is better.
@@ -34,18 +34,14 @@ std::string ProposalText(const DataFacts& facts, int64_t positions) {
         "⟦seq_len⟧ {}, the longest that the model was made for, cuts {}; {} cuts {}.", positions,
         CutText(CutsOf(facts.lengths, facts.fixed_rows, positions)), facts.seq_len, CutText(now));
   }
-  return fmt::format(
-      "⟦seq_len⟧ {} is the least multiple of {} that cuts at most {:.0f} % of the documents: {}. "
-      "{} cuts {}{}.",
-      better.seq_len, kSeqLenStep, 100 * kMostCut, CutText(better), facts.seq_len, CutText(now),
-      shorter ? ", and has more padding" : "");
+  return fmt::format("⟦seq_len⟧ {} would cut {}; {} cuts {}{}.", better.seq_len, CutText(better),
+                     facts.seq_len, CutText(now), shorter ? ", and pads more" : "");
 }
 
 // The memory and time of batches that depend on their documents.
 std::string LongestBatchText(const DataFacts& facts, const BatchSpec& batch) {
   if (facts.fixed_rows) {
-    return "Every batch takes the memory and time that are planned, whatever lies in it: a "
-           "program's sequences are all of one length.";
+    return "All batches need the same memory and time, because all sequences have one length.";
   }
   const int64_t rows = batch.micro_batch;
   if (facts.packing == Packing::kStream) {

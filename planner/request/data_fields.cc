@@ -135,7 +135,7 @@ Layout FastestLayout(const DataUse& use, const Request& request, int64_t usual,
         const uint64_t rows = count.As({length, 1, how, true}).epoch.sequences;
         layout.epoch_seconds = times.SecondsOf(std::max<uint64_t>(rows, 1), how, length);
       } catch (const Error& error) {
-        // Less than a sequence of this length. The run says so, if it takes it.
+        // The data are less than a sequence of this length.
         if (error.code() != ExitCode::kUsage) throw;
         continue;
       }

@@ -90,6 +90,16 @@ std::string PartsText(const AttentionLaunch& launch, const AttentionPath& path) 
 
 }  // namespace
 
+void NoteRoundedBatch(const AskedSettings& asked, std::optional<int64_t> batch, int64_t seq_len,
+                      Assumptions& assumptions) {
+  const Given<int64_t>& tokens = asked.global_batch_tokens;
+  if (!tokens || !batch || *tokens == *batch * seq_len) return;
+  assumptions.notes.push_back(
+      fmt::format("Batch: {} sequences of {} tokens a step, {} tokens, the nearest to "
+                  "⟦global_batch_tokens⟧ {}.",
+                  *batch, seq_len, *batch * seq_len, tokens.text));
+}
+
 std::string PlainWithinDocuments(const ModelSpec& model, const TrainSetup& setup,
                                  const GpuProfile& gpu) {
   AttentionLaunch launch =

@@ -495,8 +495,13 @@ std::vector<std::string> Doubts(const Request& request, const HardwareProfile& h
   if (cluster.host_capacity_bytes && !measured && !request.cluster.host_memory &&
       static_cast<double>(choice.footprint.host.total()) >
           kLittle * static_cast<double>(*cluster.host_capacity_bytes)) {
-    clauses.push_back(fmt::format("a host with {} is assumed (⟦host_memory⟧)",
-                                  FormatBytes(*cluster.host_capacity_bytes)));
+    // Many desktops have 64 GB, of which the system takes some; a larger host is a server.
+    constexpr uint64_t kCommon = 60'000'000'000, kDesktop = 150'000'000'000;
+    const bool flips =
+        choice.footprint.host.total() > kCommon && *cluster.host_capacity_bytes <= kDesktop;
+    clauses.push_back(fmt::format("a host with {} is assumed{} (⟦host_memory⟧)",
+                                  FormatBytes(*cluster.host_capacity_bytes),
+                                  flips ? ", with 64 GB this does not fit" : ""));
   }
   return clauses;
 }

@@ -175,6 +175,7 @@ BatchSpec ResolveBatch(const Request& request, const ModelSpec& model, int gpus,
   ResolveBatchParts(InSequences(request.settings, batch.seq_len, gpus, batch.sequence_ranks), batch,
                     assumptions);
   CheckMicroBatch(batch.micro_batch, batch.seq_len, MostMicroStepTokens(model));
+  NoteRoundedBatch(request.settings, batch.global_batch(), batch.seq_len, assumptions);
   return batch;
 }
 
@@ -276,22 +277,17 @@ AskedSettings InSequences(AskedSettings fields, int64_t seq_len, int gpus, int s
         "{} tokens x {}{}{}", seq_len, RanksText(gpus, sequence_ranks),
         fields.micro_batch ? fmt::format(" x ⟦micro_batch⟧ {}", *fields.micro_batch) : "",
         fields.grad_accum ? fmt::format(" x ⟦grad_accum⟧ {}", *fields.grad_accum) : "");
-    if (*tokens % unit != 0) {
-      const auto below = static_cast<int64_t>(*tokens / unit * unit);
-      const __int128 above = below + unit;
-      const std::string nearest = above > (int64_t{1} << 62) ? "smaller parts"
-                                  : below > 0
-                                      ? fmt::format("{} or {}", below, static_cast<int64_t>(above))
-                                      : fmt::format("{}", static_cast<int64_t>(above));
-      ThrowUsage("⟦global_batch_tokens⟧: {} is not a multiple of {}; use {}", tokens.text, parts,
-                 nearest);
+    if (*tokens < unit) {
+      const bool many = unit > (int64_t{1} << 62);
+      ThrowUsage("⟦global_batch_tokens⟧: {} is less than {}; use {}", tokens.text, parts,
+                 many ? "smaller parts" : std::to_string(static_cast<int64_t>(unit)));
     }
-    if (*tokens / seq_len > kMaxBatch) {
+    const auto sequences = static_cast<int64_t>((*tokens + unit / 2) / unit * (unit / seq_len));
+    if (sequences > kMaxBatch) {
       ThrowUsage("⟦global_batch_tokens⟧: {} are {} sequences of {} tokens; at most {} are allowed",
-                 tokens.text, *tokens / seq_len, seq_len, kMaxBatch);
+                 tokens.text, sequences, seq_len, kMaxBatch);
     }
-    fields.global_batch.emplace(*tokens / seq_len);
-    fields.global_batch.text = std::to_string(*fields.global_batch);
+    Set(fields.global_batch, sequences);
     return fields;
   }
   // Ten times the largest published batches; but each GPU may have some sequences.
@@ -510,6 +506,7 @@ TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
   if (const std::string warning = LiveLimitWarning(result.setup, model); !warning.empty()) {
     result.warnings.push_back(fmt::format("{}: {}", request.config.name(), warning));
   }
+  NoteRoundedBatch(request.settings, result.setup.batch.global_batch(), seq_len, assumptions);
   for (const auto* lines : {&result.warnings, &result.notes}) {
     assumptions.notes.insert(assumptions.notes.end(), lines->begin(), lines->end());
   }

@@ -45,6 +45,9 @@ ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
                        Assumptions& assumptions, const Runtime& runtime = OwnExecutor());
 // Returns which models that zeroplan does not train `runtime` accepts.
 OtherModels OthersFor(const ModelFields& fields, const Runtime& runtime);
+// Sets ⟦runtime⟧ to DeepSpeed where it is not given and the model is of a type that zeroplan plans
+// and does not train. Returns a note about it; "": nothing was set.
+std::string PlanForOthers(Request& request);
 // Sets unset fields of the recipe from the config's "_zeroplan", which `plan` wrote, if the runtime
 // reads DeepSpeed configs. Notes report which fields were set and which differ.
 void TakeConfigRecipe(Request& request, Assumptions& assumptions);
@@ -77,11 +80,14 @@ Cluster ResolveCluster(const Request& request, const HardwareProfile& hardware,
 // The sequence length: `seq_len`, else the model's. Throws if it exceeds the model's positions or
 // its window.
 int64_t ResolveSeqLen(const Request& request, const ModelSpec& model, Assumptions& assumptions);
-// `fields` with `global_batch_tokens` converted to `global_batch`, in sequences of `seq_len`.
-// Throws if the tokens are no whole number of sequences for each of `gpus`, or for each group of
-// GPUs that share sequences. Throws if `global_batch` is so large that it must be a number of
-// tokens.
+// Converts `global_batch_tokens` of `fields` to `global_batch`, in sequences of `seq_len`: the
+// nearest whole number of sequences for each of `gpus`, or for each group of GPUs that share
+// sequences (NoteRoundedBatch notes it). Throws if the tokens are fewer than one for each. Throws
+// if `global_batch` is so large that it must be a number of tokens.
 AskedSettings InSequences(AskedSettings fields, int64_t seq_len, int gpus, int sequence_ranks = 1);
+// Adds a note if ⟦global_batch_tokens⟧ is given and the batch is another number of tokens.
+void NoteRoundedBatch(const AskedSettings& asked, std::optional<int64_t> batch, int64_t seq_len,
+                      Assumptions& assumptions);
 // Throws if one of the given numbers of GPUs cannot share a sequence.
 void CheckSequenceRanks(const Given<std::vector<int>>& given, const Runtime& runtime,
                         const ModelSpec& model, int64_t seq_len, int gpus);

@@ -16,6 +16,7 @@
 #include "planner/request/resolve.h"
 #include "planner/runtimes/planned/planned_models.h"
 #include "planner/runtimes/planned_parts.h"
+#include "planner/runtimes/runtimes.h"
 
 namespace zeroplan {
 
@@ -199,6 +200,27 @@ void CheckImages(const ModelSpec& model, int64_t seq_len) {
 
 OtherModels OthersFor(const ModelFields& fields, const Runtime& runtime) {
   return {.allowed = runtime.facts().trains_planned_models, .image_tokens = fields.image_tokens};
+}
+
+std::string PlanForOthers(Request& request) {
+  const ModelFields& fields = request.model;
+  if (request.runtime.runtime || fields.model.empty() || fields.params) return "";
+  std::string_view type;
+  try {
+    const NamedModel named =
+        FindModel(fields.model, {.allowed = true, .image_tokens = fields.image_tokens});
+    if (named.spec.family->planned() == nullptr) return "";
+    type = named.spec.family->name();
+  } catch (const Error&) {
+    return "";  // resolving the request throws it
+  }
+  request.runtime.runtime.emplace(&DeepSpeedRuntime());
+  request.runtime.runtime.text = "deepspeed";
+  return fmt::format(
+      "Runtime: DeepSpeed, as zeroplan does not train models of the type \"{}\"; ⟦runtime⟧ fsdp2 "
+      "or "
+      "ddp plans it for those.",
+      type);
 }
 
 void TakeConfigRecipe(Request& request, Assumptions& assumptions) {

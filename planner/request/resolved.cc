@@ -271,14 +271,15 @@ void ResolvedPlan::SetMoreGpus(int gpus, SearchInputs& inputs) {
 void ResolvedPlan::FromFields(Assumptions& assumptions) {
   TrainSetup& base = inputs_.base;  // its batch is searched
   base.batch.world_size = cluster_.gpus;
-  base.batch.seq_len = ResolveSeqLen(request_, inputs_.model, assumptions);
+  const int64_t seq_len = ResolveSeqLen(request_, inputs_.model, assumptions);
+  base.batch.seq_len = seq_len;
   PinSequences();
   const Given<int64_t>& tokens = request_.settings.global_batch_tokens;
-  const bool few = tokens && *tokens / base.batch.seq_len < cluster_.gpus;
-  request_.settings =
-      InSequences(request_.settings, base.batch.seq_len, cluster_.gpus,
-                  full_.sequence_ranks_fixed || few ? full_.sequence_ranks.back() : 1);
-  CheckMicroBatch(base.batch.micro_batch, base.batch.seq_len, full_.most_micro_step_tokens);
+  const bool shared = full_.sequence_ranks_fixed || (tokens && *tokens / seq_len < cluster_.gpus);
+  request_.settings = InSequences(request_.settings, seq_len, cluster_.gpus,
+                                  shared ? full_.sequence_ranks.back() : 1);
+  CheckMicroBatch(base.batch.micro_batch, seq_len, full_.most_micro_step_tokens);
+  NoteRoundedBatch(request_.settings, request_.settings.global_batch, seq_len, assumptions);
   base.precision =
       ResolvePrecision(request_.settings, hardware_, DefaultDtype(hardware_), assumptions);
   CheckFp8(request_, base.precision, inputs_.model, hardware_.gpu);
@@ -372,9 +373,9 @@ void ResolvedPlan::CheckBatch(Assumptions& assumptions) {
           "Batch: searched, at most {} sequence{} a step ({} tokens, {}); ⟦global_batch⟧ sets it.",
           most, most == 1 ? "" : "s", FormatCount(static_cast<uint64_t>(tokens)),
           least > space.max_step_sequences ? "the smallest that all GPUs have"
-          : by_gpu ? fmt::format("{} of each GPU, as one card is tuned with",
-                                 FormatCount(kDefaultGpuTokens))
-                   : "GPT-3's smallest batch"));
+          : by_gpu
+              ? fmt::format("{} a GPU, as is usual on one card", FormatCount(kDefaultGpuTokens))
+              : "GPT-3's smallest batch"));
     }
     return;
   }

@@ -33,8 +33,7 @@ std::string EmptiesCacheText(uint64_t segments, const std::optional<double>& ste
       step_seconds ? fmt::format(", {:.2g} %", 100 * most / *step_seconds) : "";
   return fmt::format(
       " It fits because the allocator gives cached memory back while it runs: {} segment{} a step. "
-      "That is not measured; the choice is taken for a step longer by {:.2g} s{} ({:.2g} s a "
-      "segment).",
+      "Nobody measured what that costs; {:.2g} s{} a step are assumed, {:.2g} s a segment.",
       segments, segments == 1 ? "" : "s", most, share, kSegmentSeconds);
 }
 

@@ -196,11 +196,12 @@ void CompareShortage(const RunFailure& failure, WhyAnswer& answer) {
   }
   const uint64_t peak = torch.peak(*phase).allocated_bytes;
   if (static_cast<double>(predicted.beyond) > kWorthSaying * static_cast<double>(peak)) {
-    answer.findings.push_back(fmt::format(
-        "It had, or wanted, {} in tensors, {} more than is predicted for {}: what ran is not all "
-        "that the log and the options say.{} The changes below leave so much free.",
-        GiBText(*predicted.needed), GiBText(predicted.beyond),
-        unknown ? "the peak" : RunPhaseText(failure.phase), Because(answer.assumed)));
+    answer.findings.push_back(
+        fmt::format("It needed {} for tensors. That is {} more than predicted for {}, so the log "
+                    "and the options "
+                    "do not say all that ran.{} The changes below leave that much free.",
+                    GiBText(*predicted.needed), GiBText(predicted.beyond),
+                    unknown ? "the peak" : RunPhaseText(failure.phase), Because(answer.assumed)));
   }
 }
 

@@ -41,8 +41,8 @@ __version__: str
 __all__: list[str]
 
 def estimate(
-    *,
     model: Optional[_Path] = ...,
+    *,
     params: Optional[_Count] = ...,
     family: Optional[str] = ...,
     freeze: Optional[str] = ...,
@@ -126,8 +126,8 @@ def estimate(
 ) -> Estimate: ...
 
 def plan(
-    *,
     model: Optional[_Path] = ...,
+    *,
     params: Optional[_Count] = ...,
     family: Optional[str] = ...,
     freeze: Optional[str] = ...,
@@ -226,8 +226,8 @@ def machines(
 
 def why(
     log: _Path,
-    *,
     model: Optional[_Path] = ...,
+    *,
     params: Optional[_Count] = ...,
     family: Optional[str] = ...,
     freeze: Optional[str] = ...,

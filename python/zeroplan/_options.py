@@ -36,7 +36,7 @@ def _annotation(name: str, kind: str) -> str:
 
 def _takes(options: list[list[str]], **first: Any) -> Callable[[_F], _F]:
     """Returns a decorator that sets a function's signature and docstring: the arguments of `first`, then keyword
-    arguments for `options` (name, type and help)."""
+    arguments for `options` (name, type and help). Without `first` the model may be given without its name."""
     names = {option[2:].replace("-", "_"): (kind, help) for option, kind, help in options}
     parameters = [
         inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=kind)
@@ -44,7 +44,9 @@ def _takes(options: list[list[str]], **first: Any) -> Callable[[_F], _F]:
     ] + [
         inspect.Parameter(
             name,
-            inspect.Parameter.KEYWORD_ONLY,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD
+            if name == "model" and not first
+            else inspect.Parameter.KEYWORD_ONLY,
             default=None if kind else False,
             annotation=_annotation(name, kind),
         )
@@ -54,6 +56,10 @@ def _takes(options: list[list[str]], **first: Any) -> Callable[[_F], _F]:
     def takes(function: _F) -> _F:
         @functools.wraps(function)
         def checked(*values: Any, **arguments: Any) -> Any:
+            if values and not first:
+                if len(values) > 1 or "model" in arguments:
+                    raise TypeError(f"{function.__name__}() takes the model alone without a name; name the others")
+                arguments, values = {"model": values[0], **arguments}, ()
             unknown = arguments.keys() - names.keys() - first.keys()
             if unknown:
                 raise TypeError(f"{function.__name__}() got an unexpected keyword argument '{min(unknown)}'")

@@ -26,7 +26,7 @@ std::string TrainedModel(const Workspace& work) {
   const std::string model = MakeTokenizerModel(work.path("model")), out = work.path("out");
   const RunResult trained =
       RunZeroplan("train --data " + SourcePath("LICENSE") +
-                      " --threads 1 --epochs 2 --lr 1e-2 "
+                      " --threads 1 --epochs 2 --lr 1e-2 --fresh-weights "
                       "--seq-len 32 --model " +
                       model + " --save " + out,
                   "ZEROPLAN_NO_DETECT=1 ZEROPLAN_CACHE_DIR=" + work.path("cache"));
@@ -136,7 +136,8 @@ TEST_CASE("generate: a model of conversations ends where its turns do") {
   }
   file.close();
   const std::string train =
-      " --threads 1 --epochs 6 --lr 1e-2 --seq-len 32 --model " + chats.model + " --save ";
+      " --threads 1 --epochs 6 --lr 1e-2 --seq-len 32 --fresh-weights --model " + chats.model +
+      " --save ";
   const RunResult trained = chats.Run("train --data " + short_text + train + out);
   CAPTURE(trained.err);
   REQUIRE(trained.exit_code == 0);

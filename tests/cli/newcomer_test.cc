@@ -300,6 +300,8 @@ void CheckScreens(const char* of_docs, int count, std::map<std::string, RunResul
 TEST_CASE("pages: screens show what is printed") {
   std::map<std::string, RunResult> runs;
   CheckScreens("docs/first-screens.md", 11, runs);
+  CheckScreens("docs/first-plan.md", 2, runs);
+  CheckScreens("docs/first-fine-tune.md", 1, runs);
   CheckScreens("docs/which-method.md", 10, runs);
   CheckScreens("docs/hybrid-sharding.md", 1, runs);
   CheckScreens("docs/machines.md", 1, runs);

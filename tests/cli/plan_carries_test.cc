@@ -128,19 +128,6 @@ TEST_CASE("a plan carries the run: a folder that is gone is named, and --model s
   CHECK(Has(old.err, "weights: fresh"));
 }
 
-TEST_CASE("a folder without weights warns before it trains random ones") {
-  const TempDir root;
-  const std::string model = MakeTokenizerModel(root.path("model"));
-  std::ofstream(root.path("text.txt")) << std::string(4000, 'a');
-  const std::string train = "train --backend cpu --threads 1 --steps 1 --micro-batch 1 --model " +
-                            model + " --data " + root.path("text.txt");
-  const RunResult run = RunZeroplan(train);
-  CAPTURE(run.err);
-  CHECK(run.exit_code == 0);
-  CHECK(Has(run.err, model + ": holds no model.safetensors, so training starts from random"));
-  CHECK(Lacks(RunZeroplan(train + " --fresh-weights").err, "holds no model.safetensors"));
-}
-
 TEST_CASE("a plan carries the run: a machine that differs is said, in its GPU, memory and count") {
   PlanFile plan = ReadPlan(WritePlan(SmallPlan(), kSmallConfig), "p.json");
   HardwareProfile here = LoadProfile(std::string(kDefaultProfile));

@@ -66,9 +66,9 @@ TEST_CASE("plan --data: what is said before a run is what train then does") {
     CHECK(plan["left_out_tokens"] > 0);
     CHECK(plan["packed"]["sequences"] < plan["one_a_sequence"]["sequences"]);
     CHECK(plan["proposal"]["cut_documents"] <= 0.01);
-    CHECK(Has(Unwrapped(chats.Run(chats.Plan(asked + " --explain")).out),
-              "--seq-len " + std::to_string(plan["proposal"]["seq_len"].get<int64_t>()) +
-                  " is the least multiple of 128 that cuts at most 1 % of the documents"));
+    CHECK(Has(
+        Unwrapped(chats.Run(chats.Plan(asked + " --explain")).out),
+        "--seq-len " + std::to_string(plan["proposal"]["seq_len"].get<int64_t>()) + " would cut "));
   }
 }
 

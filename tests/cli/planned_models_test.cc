@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "planner/runtimes/planned/planned_models.h"
 #include "tests/cli/run_binary.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"
@@ -20,10 +21,10 @@ using Json = nlohmann::json;
 class PublishedFolder {
  public:
   explicit PublishedFolder(const std::string& name) {
-    const nlohmann::ordered_json all = nlohmann::ordered_json::parse(
-        std::ifstream(SourcePath("tests/fixtures/planned/published.json")));
-    for (const auto& model : all["models"]) {
-      if (model["name"] == name) WriteJson(dir_.path("config.json"), model["config"]);
+    for (const PublishedConfig& model : PublishedModels()) {
+      if (std::string(model.names[0]).ends_with("/" + name)) {
+        WriteJson(dir_.path("config.json"), nlohmann::ordered_json::parse(model.config));
+      }
     }
   }
   std::string model() const { return " --model " + dir_.path(); }
@@ -31,6 +32,22 @@ class PublishedFolder {
  private:
   TempDir dir_;
 };
+
+TEST_CASE("plan and estimate: a model of another type is planned for DeepSpeed at once") {
+  for (const char* command :
+       {"plan google/gemma-3-4b-it", "estimate Qwen/Qwen3-30B-A3B --stage 3"}) {
+    CAPTURE(command);
+    const RunResult run = RunZeroplan(std::string(command) + " --hw 8xh100 --seq-len 2048");
+    CAPTURE(run.err);
+    CHECK(run.exit_code == 0);
+    CHECK(Has(WordsIn(run.err), wording::kRuntimeDeepspeedAsZeroplan));
+    CHECK(Has(run.out, " under deepspeed "));
+  }
+  const RunResult trained =
+      RunZeroplan("train google/gemma-3-4b-it --data " + SourcePath("LICENSE"));
+  CHECK(trained.exit_code == 2);
+  CHECK(Has(trained.err, "is planned for other programs alone"));
+}
 
 const std::string kPlannedOnH200 =
     " --hw h200 --gpus 1 --micro-batch 1 --seq-len 2048 --checkpointing none";

@@ -259,7 +259,7 @@ TEST_CASE("what runs fits a terminal, its progress one line") {
   CheckFits(work, tokenize + " -o {}.bin");
   CheckFits(work, "data show " + tokens + " --count 400 --tokenizer " + model);
   const std::string train = "train --threads 1 --seq-len 32 --lr 3e-3 --steps 40 --data " + tokens +
-                            " --model " + model + " --save ";
+                            " --fresh-weights --model " + model + " --save ";
   const std::string out = work.path("out");
   REQUIRE(RunZeroplan(train + out, Environment(work)).exit_code == 0);
   CheckFits(work, "checkpoint verify " + out);

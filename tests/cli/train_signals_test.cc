@@ -123,8 +123,8 @@ TEST_CASE("a stop is heard while text becomes tokens, and nothing half written s
     CHECK(Has(ReadWhole(work.path("err")), wording::kInterruptedNothingWasSaved));
     CHECK(fs::is_empty(out));
   }
-  const Started train("train --model " + model + " --data " + text + " --threads 1 --steps 3 " +
-                          "--save " + work.path("run"),
+  const Started train("train --model " + model + " --data " + text +
+                          " --threads 1 --steps 3 --fresh-weights --save " + work.path("run"),
                       work.path("err"), "export ZEROPLAN_CACHE_DIR=" + cache + "; ");
   REQUIRE(IsWriting(train, cache + "/tokens"));
   train.Signal(SIGTERM);

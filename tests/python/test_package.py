@@ -144,6 +144,11 @@ class Package(unittest.TestCase):
             self.assertEqual((str(back), back.exit_code), (str(caught.exception), code))
         with self.assertRaises(TypeError):
             zeroplan.plan(modle="gpt2")
+        for wrong in (("gpt2", 8), ("gpt2",)):
+            with self.assertRaises(TypeError):
+                zeroplan.estimate(*wrong, model="gpt2", hw="dgx-h100")
+        named = zeroplan.estimate(model="gpt2", hw="dgx-h100", gpus=2, stage=1)
+        self.assertEqual(zeroplan.estimate("gpt2", hw="dgx-h100", gpus=2, stage=1).to_json(), named.to_json())
         with self.assertRaises(TypeError):
             zeroplan.plan(model=object())
 

@@ -339,7 +339,7 @@ inline constexpr const char kTheDataAsDataAnd[] =
     "the data as `data` and the model's folder as `model`";
 inline constexpr const char kPackingDocumentsInSequences[] = "Packing: documents, in sequences of ";
 inline constexpr const char kEveryBatchTakesTheMemory[] =
-    "Every batch takes the memory and time that are planned";
+    "All batches need the same memory and time, because all sequences have one length";
 inline constexpr const char kOneDocumentSequenceSequencesAn2[] =
     "One document a sequence: 90 sequences an epoch";
 inline constexpr const char kMicroBatchHasAtMost2[] = "a micro-batch has at most 2 x 64 tokens";
@@ -536,6 +536,11 @@ inline constexpr const char kItRanOutOfGpu[] = "It ran out of GPU memory";
 inline constexpr const char kCannotStartThreadFor[] = "cannot start a thread for ";
 
 // train_test.cc
+inline constexpr const char kRuntimeDeepspeedAsZeroplan[] =
+    "Runtime: DeepSpeed, as zeroplan does not train models of the type ";
+inline constexpr const char kBatchSequencesOfTokensNearest[] =
+    "Batch: 3904 sequences of 1024 tokens a step, 3997696 tokens, the nearest to "
+    "--global-batch-tokens 4M.";
 inline constexpr const char kHoldsNoModelSafetensors[] =
     " holds no model.safetensors; fetch the weights into it, or ";
 inline constexpr const char kHasRecordsToTune[] = " has records to tune weights on; ";

@@ -63,7 +63,7 @@ class Progress : public TrainObserver {
   void Watch(const StepReport& report);
   // Restores the terminal and stops sampling.
   void EndWatching();
-  // The bytes of each arena that the run touched, beside those planned where they differ.
+  // The bytes of each arena that the run touched, and the planned ones where they differ.
   void SayMemory(const RunReport& report);
   void HoldAgainstPrediction(const RunReport& report);
   void SayInterval(const ChosenInterval& chosen);

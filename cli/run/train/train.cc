@@ -198,7 +198,7 @@ std::string HubNameOf(const std::string& preset) {
 
 // Refuses fresh weights that were most likely not meant: those of a folder without any, and of a
 // named model that is given conversations or adapters, which only weights that were trained make
-// sense of. Plain text trains them, which a line says.
+// sense of. Plain text trains them; a line reports it.
 void CheckFreshWeights(const TrainCommand& command, const TrainWork& work) {
   if (command.fresh_weights || !work.weights_folder.empty()) return;
   if (command.run.resume && !command.save.empty() && HasCheckpoint(command.save)) return;
@@ -246,7 +246,7 @@ void LookBeforeTokens(const TrainCommand& command, const TrainWork& work,
   if (group != nullptr) group->Barrier();
 }
 
-// Where the run's result lies, and what uses it.
+// Prints the folder of the run's result, and commands that use it.
 void SaySaved(const TrainCommand& command, const TrainWork& work) {
   const bool adapter = HasAdapters(work.model);
   const bool chats = ReadChatFolder(work.tokenizer_folder()).chat.has_value();

@@ -18,11 +18,11 @@ namespace zeroplan {
 // The token files, or texts that are read byte by byte, of paths of --data.
 using TokensOf = std::function<std::vector<std::string>(const std::vector<std::string>& paths)>;
 
-// What the run reads: each path of --data as often as --data-repeats says.
+// The files that the run reads: each path of --data as often as --data-repeats requests.
 std::vector<std::string> RepeatedData(const TrainCommand& command, const TokensOf& tokens_of);
 
 // Refuses records of `data`, which the run reads, that nobody turned into tokens: names and braces
-// would be trained on. Says where text is taken so.
+// would be trained on. Logs a line where text is taken so.
 void CheckBytes(const std::vector<std::string>& data, int64_t vocab);
 
 // Whether people count a run of `data`, which became `tokens`, in epochs: it is records, or
@@ -42,9 +42,9 @@ void SettleLayout(TrainCommand& command, const TrainWork& work, Backend backend,
 // Throws Error(kUsage) if the plan cannot have what --packing requests.
 void CheckPackingAsked(const TrainCommand& command, const TrainWork& work);
 
-// The run's packing; sets work.lower accordingly. Where neither --packing nor SettleLayout said it:
-// stream; with a plan documents if that has their borders, and off for conversations if it has
-// none, which a line says. REQUIRES: CheckPackingAsked passed.
+// The run's packing; sets work.lower accordingly. Without --packing, given or set by SettleLayout,
+// it is stream. A plan with borders of documents makes it documents; a plan without borders makes
+// it off for conversations, and a line reports that. REQUIRES: CheckPackingAsked passed.
 Packing SettlePacking(const TrainCommand& command, std::span<const std::string> data,
                       TrainWork& work);
 
@@ -56,9 +56,10 @@ struct ChatFolder {
 };
 ChatFolder ReadChatFolder(const std::filesystem::path& folder);
 
-// Tokens at which texts of the saved model end: where it learns to end turns of conversations, the
-// token that does, beside those that its folder names. Empty: those alone. Plain text that happens
-// to hold the token teaches no turns: conversations have a loss mask, or were taken whole.
+// Tokens at which texts of the saved model end: those that its folder names, and the token that
+// ends turns, if the model learns to write it. Empty: those that its folder names alone. Plain text
+// that happens to hold the token teaches no turns: conversations have a loss mask, or were taken
+// whole.
 std::vector<int32_t> LearnedStops(const TrainWork& work, const std::vector<std::string>& data,
                                   bool train_on_all);
 

@@ -447,6 +447,7 @@ void NoteIndex(const std::filesystem::path& folder, uint64_t params,
 class PlannedModels : public OtherModelReader {
  public:
   bool Knows(std::string_view model_type) const override { return IsPlannedType(model_type); }
+  std::span<const PublishedConfig> Published() const override { return PublishedModels(); }
   ModelSpec Read(const ModelSource& from, const JsonNode& config, std::string_view model_type,
                  const OtherModels& others, std::vector<std::string>* notes) const override {
     return ReadPlannedModel(from, config, model_type, others.image_tokens, notes);

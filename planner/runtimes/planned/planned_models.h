@@ -6,11 +6,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/base/json_source.h"
+#include "core/families/load_model.h"
 #include "core/families/weight_headers.h"
 #include "core/model/model_family.h"
 #include "core/model/model_spec.h"
@@ -90,5 +92,8 @@ struct PlannedConfig {
 };
 PlannedConfig ReadPlannedConfig(const JsonNode& config, std::string_view model_type,
                                 std::optional<int64_t> image_tokens, const std::string& source);
+
+// Models that are known by name; each config has a planned type.
+std::span<const PublishedConfig> PublishedModels();
 
 }  // namespace zeroplan

@@ -70,14 +70,30 @@ TEST_CASE("tables are those of transformers, from headers and from the config al
   }
 }
 
-TEST_CASE("published models have as many parameters as their pages say") {
-  const Json published =
-      Json::parse(std::ifstream(SourcePath("tests/fixtures/planned/published.json")));
-  for (const Json& model : published["models"]) {
-    CAPTURE(model["name"].get<std::string>());
-    const TempDir dir;
-    CHECK(ModelIn(dir.path(), model["config"]).ParamCount() == model["parameters"]);
+TEST_CASE("models that are known by name have as many parameters as their pages say") {
+  for (const PublishedConfig& model : PublishedModels()) {
+    for (const char* known : model.names) {
+      if (known == nullptr) continue;
+      const std::string name = known;
+      CAPTURE(name);
+      const NamedModel found = FindModel(name, kOthers);
+      CHECK(found.spec.ParamCount() == model.parameters);
+      CHECK(found.spec.family->planned() != nullptr);
+      CHECK(found.hub_name == name);
+      const std::string own = ErrorOf(ExitCode::kUsage, [&] { FindModel(name); });
+      CHECK(Has(own, "is planned for other programs alone"));
+    }
   }
+  for (const auto& [name, layers] : {std::pair<const char*, int64_t>{"gemma-3-27b-it", 62},
+                                     {"GOOGLE/gemma-2-9b-it", 42},
+                                     {"unsloth/phi-4", 40},
+                                     {"qwen3-30b-a3b", 48},
+                                     {"Qwen/Qwen3-30B-A3B-Instruct-2507", 48}}) {
+    CAPTURE(name);
+    CHECK(FindModel(name, kOthers).spec.layers == layers);
+  }
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { FindModel("someone/gemma-3-27b-it", kOthers); }),
+            "has no preset"));
 }
 
 TEST_CASE("what a config says of the code") {
