@@ -226,8 +226,8 @@ def machines(
 
 def why(
     log: _Path,
-    model: Optional[_Path] = ...,
     *,
+    model: Optional[_Path] = ...,
     params: Optional[_Count] = ...,
     family: Optional[str] = ...,
     freeze: Optional[str] = ...,
