@@ -118,14 +118,14 @@ TEST_CASE("a plan carries the run: a folder that is gone is named, and --model s
   CAPTURE(there.err);
   CHECK(there.exit_code == 0);
   CHECK(Has(there.err, "weights: read from " + folder.path("moved")));
-  // A plan without it is read as before.
+  // A plan without it has no tokenizer, and bytes of records are not trained on.
   Json plan = Json::parse(ReadWhole(folder.path("plan.json")));
   plan.erase("origin");
   std::ofstream(folder.path("old.json")) << plan.dump(2);
   const RunResult old = folder.Train("--steps 1", "old.json");
   CAPTURE(old.err);
-  CHECK(old.exit_code == 0);
-  CHECK(Has(old.err, "weights: fresh"));
+  CHECK(old.exit_code == 2);
+  CHECK(Has(old.err, "chats.jsonl: bytes are tokens"));
 }
 
 TEST_CASE("a plan carries the run: a machine that differs is said, in its GPU, memory and count") {

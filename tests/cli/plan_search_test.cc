@@ -507,18 +507,6 @@ TEST_CASE("plan: a memory a little below the present one, in digits that tell th
   CHECK(Has(run.out, wording::kUpToGbGpuNothing));
 }
 
-TEST_CASE("--global-batch-tokens: the nearest whole number of sequences is taken, and said") {
-  for (const std::string command : {"plan", "estimate"}) {
-    CAPTURE(command);
-    const RunResult run = RunZeroplan(
-        command + " --model gpt2 --gpus 8 --hw dgx-h100 --stage 1 --global-batch-tokens 4M" +
-        (command == "estimate" ? " --micro-batch 8" : ""));
-    CAPTURE(run.err);
-    CHECK(run.exit_code == 0);
-    CHECK(Has(Unwrapped(run.out), wording::kBatchSequencesOfTokensNearest));
-  }
-}
-
 TEST_CASE("--global-batch-tokens is --global-batch in tokens") {
   for (const char* command : {"plan", "estimate"}) {
     const std::string asked = std::string(command) + " --explain --model gpt2 --gpus 2 --stage 0 ";

@@ -190,7 +190,7 @@ TEST_CASE("plan --out alone is DeepSpeed's, says so, and leaves the executor's p
   const RunResult run = RunZeroplan(kSmallPlan + "--out " + out + " --plan-out " + plan);
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
-  CHECK(Has(run.err, "--out " + out + " without --runtime: planned for DeepSpeed"));
+  CHECK(Has(run.err, "--out " + out + ": planned for DeepSpeed, as --runtime is not given"));
   CHECK(Has(run.err, "--plan-out " + plan + ": the best plan of zeroplan's own executor"));
   CHECK(Has(WordsAlone(run.out), wording::kChosenForDeepspeed));
   CHECK(Json::parse(ReadWhole(out))["_zeroplan"]["runtime"] == "deepspeed 0.19.6");

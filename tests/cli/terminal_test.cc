@@ -272,12 +272,16 @@ TEST_CASE("what runs fits a terminal, its progress one line") {
     CAPTURE(shown.text);
     CHECK(shown.exit_code == 0);
     CHECK(shown.screen.overflows().empty());
-    // The bar was drawn and is gone: on the screen no step has a line but those that say more.
+    // The bar was drawn and is gone; some twenty lines of steps stay.
     CHECK(Has(shown.text, "step 40/40"));
     size_t bars = 0;
-    for (const std::string& line : shown.screen.lines())
-      bars += line.find("loss ") != std::string::npos && line.find("/40") != std::string::npos;
+    size_t steps = 0;
+    for (const std::string& line : shown.screen.lines()) {
+      steps += line.starts_with("step ") && Has(line, "/40  loss ");
+      bars += line.starts_with("[");
+    }
     CHECK(bars == 0);
+    CHECK(steps == 21);
     CHECK(Has(shown.text, "saving step 40"));
   }
   // Without it, lines now and then, as in a file.

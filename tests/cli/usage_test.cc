@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "tests/cli/run_binary.h"
+#include "tests/has.h"
 #include "tests/temp_dir.h"
+#include "tests/wordings/cli.h"
 
 namespace zeroplan {
 namespace {
@@ -388,6 +390,18 @@ TEST_CASE("data tokenize") {
   CHECK(std::filesystem::file_size(stem + ".bin") == 1024 + 3 * 2);
   std::filesystem::remove(stem + ".txt");
   std::filesystem::remove(stem + ".bin");
+}
+
+TEST_CASE("--global-batch-tokens: the nearest whole number of sequences is taken, and said") {
+  for (const std::string command : {"plan", "estimate"}) {
+    CAPTURE(command);
+    const RunResult run = RunZeroplan(
+        command + " --model gpt2 --gpus 8 --hw dgx-h100 --stage 1 --global-batch-tokens 4M" +
+        (command == "estimate" ? " --micro-batch 8" : ""));
+    CAPTURE(run.err);
+    CHECK(run.exit_code == 0);
+    CHECK(Has(Unwrapped(run.out), wording::kBatchSequencesOfTokensNearest));
+  }
 }
 
 }  // namespace

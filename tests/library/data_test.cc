@@ -139,7 +139,7 @@ TEST_CASE("library: machines by an epoch of data") {
     const v1::MachinePlan& machine = machines.machines[i];
     CHECK(machine.seconds > 0);
     REQUIRE(machine.data);
-    CHECK(machine.data->packing == (machine.hw == "rtx4090" ? "off" : "documents"));
+    CHECK(machine.data->packing == "documents");
     CHECK(JsonOf(*machine.data) == OrderedJson::parse(machines.json)["machines"][i]["data"]);
   }
 }

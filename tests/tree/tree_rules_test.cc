@@ -265,6 +265,7 @@ constexpr std::pair<std::string_view, std::string_view> kNamesFamilies[] = {
     {"planner/formats/torchtitan.cc", "torchtitan's own names of its models"},
     {"planner/runtimes/planned/planned_config.cc",
      "the language models that models which see build on"},
+    {"planner/runtimes/planned/published_models.cc", "config.json of a model that sees"},
     {"executor/measure/cuda/measure_runtime.cc", "the preset gpt2"},
     {"executor/measure/measure_cpu_ranks.cc", "the preset gpt2"},
 };

@@ -376,7 +376,7 @@ inline constexpr const char kOfGbGpu[] = " of 32.0 GB a GPU";
 inline constexpr const char kZeroOptParamRecompBatch[] =
     "ZeRO opt  param recomp  batch  tok/s    step      % of 25.3  of 137 why not";
 inline constexpr const char kBatchSearchedAtMostSequences[] =
-    "Batch: searched, at most 16 sequences a step (65.5K tokens, 65.5K of each GPU";
+    "Batch: searched, at most 16 sequences a step (65.5K tokens, 65.5K a GPU";
 inline constexpr const char kNodesOfGbGibGpu[] =
     "2 nodes of 8, 84.9 GB (79.1 GiB) a GPU, 450 GB/s each way between GPUs, 3200 Gb/s each way "
     "between nodes, 2.00 TB of host memory a node";

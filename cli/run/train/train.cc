@@ -280,11 +280,11 @@ TrainWork WorkOfData(TrainCommand& command, const TrainWork& work, Backend backe
     const std::string chosen = group->AllGather(mine).front();
     const size_t space = chosen.find(' ');
     if (space > 0) {
-      settings.packing.emplace(OneOf(kWords<Packing>)(chosen.substr(0, space), "--packing"));
+      settings.packing.emplace(OneOf(kWords<Packing>)(chosen.substr(0, space), "rank 0"));
       settings.packing.text = chosen.substr(0, space);
     }
     if (space + 1 < chosen.size()) {
-      Set(settings.seq_len, WholeIn<int64_t>(1, INT64_MAX)(chosen.substr(space + 1), "--seq-len"));
+      Set(settings.seq_len, WholeIn<int64_t>(1, INT64_MAX)(chosen.substr(space + 1), "rank 0"));
     }
   }
   return ResolveWork(command, backend, {.group = group}, assumptions);

@@ -223,7 +223,7 @@ TEST_CASE("a shortage that nobody says the place of: changes take less than is p
   REQUIRE(answer.prediction.has_value());
   CHECK(answer.log.Cause()->phase == RunPhase::kUnknown);
   CHECK(answer.prediction->beyond > 0);
-  CHECK(HasFinding(answer, "more than is predicted for the peak"));
+  CHECK(HasFinding(answer, "more than predicted for the peak"));
   auto fields = kGpt2;
   fields[3].second = "8";
   fields.emplace_back("gpu_memory", "80GB");
@@ -321,7 +321,7 @@ TEST_CASE("a run that took more than is predicted is said to, and changes leave 
   const uint64_t peak =
       answer.prediction->choice.footprint.torch->peak(TorchPhase::kForwardBackward).allocated_bytes;
   CHECK(answer.prediction->beyond == *answer.prediction->needed - peak);
-  CHECK(HasFinding(answer, "more than is predicted for the backward pass"));
+  CHECK(HasFinding(answer, "more than predicted for the backward pass"));
   CHECK(HasFinding(answer, "Taken without being said: ⟦checkpointing⟧ none."));
   for (const WhyChange& change : answer.changes) {
     const TorchFootprint& torch = *change.estimate.footprint.torch;
