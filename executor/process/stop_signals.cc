@@ -94,7 +94,8 @@ void Forget() {
   g_forwarded = 0;
   g_notices = 0;
   g_forwarded_notices = 0;
-  g_answer_bytes[0] = g_answer_bytes[1] = 0;
+  g_answer_bytes[0] = 0;
+  g_answer_bytes[1] = 0;
   g_answered = 0;
 }
 
