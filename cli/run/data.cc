@@ -61,10 +61,6 @@ int32_t EndToken(const TokenizeCommand& options, const Tokenizer& tokenizer) {
   return *id;
 }
 
-bool HoldsRecords(const std::filesystem::path& file) {
-  return FileKindOf(file) == FileKind::kRecords;
-}
-
 void RunTokenize(const TokenizeCommand& command) {
   const InterruptScope interrupts;
   if (command.tokenizer.empty()) {

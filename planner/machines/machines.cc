@@ -80,7 +80,12 @@ class MachineSearch {
       if (kinds_[i]) rows.push_back(i);
     }
     // A screen shows what nothing beats: few at a time are held against what was found before.
-    while (all_.any && asked_.brief && !rows.empty()) {
+    const bool leaves_out = all_.any && asked_.brief;
+    bounds_.resize(all_.rows.size());
+    for (const size_t i : rows) {
+      if (leaves_out) bounds_[i] = AtPeak(i);
+    }
+    while (leaves_out && !rows.empty()) {
       const std::vector<size_t> first = Promising(rows);
       Search(first, kFirstLook, progress);
       std::erase_if(rows, [&](size_t i) {
@@ -234,11 +239,11 @@ class MachineSearch {
   // The rows that a first look begins with, in order: of all at that rate those that nothing beats,
   // then those that nothing but these beats, until there are kFirstRows. All that have no peak.
   std::vector<size_t> Promising(const std::vector<size_t>& rows) const {
-    std::vector<std::pair<size_t, MachineRow>> left;
+    std::vector<std::pair<size_t, const MachineRow*>> left;
     std::vector<size_t> first;
     for (const size_t i : rows) {
-      if (std::optional<MachineRow> row = AtPeak(i)) {
-        left.emplace_back(i, std::move(*row));
+      if (bounds_[i]) {
+        left.emplace_back(i, &*bounds_[i]);
       } else {
         first.push_back(i);
       }
@@ -246,9 +251,9 @@ class MachineSearch {
     while (first.size() < kFirstRows && !left.empty()) {
       std::vector<size_t> front;
       for (const auto& [i, row] : left) {
-        const bool beaten = std::any_of(left.begin(), left.end(), [&, &row = row](const auto& of) {
-          return of.second.run.seconds < row.run.seconds &&
-                 of.second.price.value_or(kNoPrice) <= row.price.value_or(kNoPrice);
+        const bool beaten = std::any_of(left.begin(), left.end(), [row = row](const auto& of) {
+          return of.second->run.seconds < row->run.seconds &&
+                 of.second->price.value_or(kNoPrice) <= row->price.value_or(kNoPrice);
         });
         if (!beaten) front.push_back(i);
       }
@@ -264,7 +269,7 @@ class MachineSearch {
   // Whether the rows found so far beat the row even at that bound, and one has more merit. Then the
   // row is not searched.
   bool LeaveOut(size_t i) {
-    std::optional<MachineRow> row = AtPeak(i);
+    const std::optional<MachineRow>& row = bounds_[i];
     if (!row) return false;
     if (Unbeaten(*row, i)) return false;
     const double merit = MeritOf(*row, all_.objective);
@@ -532,6 +537,7 @@ class MachineSearch {
   // dtype, fused attention, borders of documents and sequence length.
   using Kind = std::tuple<int, Dtype, bool, bool, int64_t>;
   std::vector<std::optional<Kind>> kinds_;
+  std::vector<std::optional<MachineRow>> bounds_;  // a row's AtPeak, where a screen needs it
   std::optional<PriceBook> own_;
   MachineComparison all_;
 };

@@ -105,8 +105,7 @@ std::string PackingNote(const Layout& best, const Layout& other, const std::stri
   const bool packs = best.packing == Packing::kDocuments;
   return fmt::format(
       "Packing: {}, in sequences of {} tokens. {}, in sequences of {}, an epoch is predicted to "
-      "take "
-      "{:.2g} times as long{}. ⟦packing⟧ and ⟦seq_len⟧ set it.",
+      "take {:.2g} times as long{}. ⟦packing⟧ and ⟦seq_len⟧ set it.",
       packs ? "documents" : "off, one conversation a sequence, padded", best.seq_len,
       packs ? "Padded" : "Packed", other.seq_len, times,
       !packs && !plain.empty()
@@ -308,8 +307,7 @@ void SettleData(const DataUse& use, Request& request, Assumptions& assumptions) 
   if (data.packing == Packing::kStream) return;
   Given<Packing>& packing = request.settings.packing;
   if (!packing) {
-    packing.emplace(layout.packing);
-    packing.text = PackingName(layout.packing);
+    SetPacking(packing, layout.packing);
     assumptions.assumed.push_back(fmt::format("⟦packing⟧ {}", packing.text));
   }
   if (!request.settings.seq_len) {

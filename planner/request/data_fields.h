@@ -46,6 +46,11 @@ struct DataUse {
 // CheckData passed.
 void SettleData(const DataUse& use, Request& request, Assumptions& assumptions);
 inline constexpr double kDefaultsLead = 0.03;
+// Sets a packing as if the user had typed it.
+inline void SetPacking(Given<Packing>& field, Packing packing) {
+  field.emplace(packing);
+  field.text = PackingName(packing);
+}
 // Puts into `to` what SettleData settled in `from`.
 inline void TakeSettledData(const Request& from, Request& to) {
   to.goal.data = from.goal.data;

@@ -297,7 +297,6 @@ inline constexpr const char kAsInTheRunTo[] = "as in the run to resume";
 // packing_test.cc
 inline constexpr const char kPackingDocumentsAsTheData[] =
     "Packing: documents, as the data is conversations";
-inline constexpr const char kOfTheirPositionsPadding[] = "% of their positions padding";
 inline constexpr const char kTokensAreLeftOut[] = "tokens are left out";
 inline constexpr const char kWasPlannedWithoutDocuments[] =
     "was planned without --packing documents";

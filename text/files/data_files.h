@@ -15,6 +15,9 @@ enum class FileKind { kText, kRecords, kTokens };
 // .arrow hold records, .bin, .u16 and .u32 tokens, all others text; in small letters or capitals. A
 // suffix .gz or .zst is ignored.
 FileKind FileKindOf(const std::filesystem::path& path);
+inline bool HoldsRecords(const std::filesystem::path& path) {
+  return FileKindOf(path) == FileKind::kRecords;
+}
 // Whether the file's bytes are records as text: not a table, not compressed.
 bool IsPlainText(const std::filesystem::path& path);
 

@@ -35,6 +35,7 @@
 #include "planner/estimate/choices.h"
 #include "planner/plan/plan_file.h"
 #include "planner/report/report_text.h"
+#include "planner/request/data_fields.h"
 #include "planner/request/parse.h"
 #include "planner/request/resolve.h"
 #include "planner/runs/prediction_table.h"
@@ -211,9 +212,7 @@ void CheckFreshWeights(const TrainCommand& command, const TrainWork& work) {
   const ModelFields& model = command.common.model;
   if (model.params || model.model.empty() || model.model.ends_with(".json")) return;
   const std::vector<std::filesystem::path> files = DataFiles(command.run.data);
-  const auto records = std::find_if(files.begin(), files.end(), [](const auto& file) {
-    return FileKindOf(file) == FileKind::kRecords;
-  });
+  const auto records = std::find_if(files.begin(), files.end(), HoldsRecords);
   const std::string hub = HubNameOf(model.model);
   const std::string fetch =
       hub.empty()
@@ -280,8 +279,7 @@ TrainWork WorkOfData(TrainCommand& command, const TrainWork& work, Backend backe
     const std::string chosen = group->AllGather(mine).front();
     const size_t space = chosen.find(' ');
     if (space > 0) {
-      settings.packing.emplace(OneOf(kWords<Packing>)(chosen.substr(0, space), "rank 0"));
-      settings.packing.text = chosen.substr(0, space);
+      SetPacking(settings.packing, OneOf(kWords<Packing>)(chosen.substr(0, space), "rank 0"));
     }
     if (space + 1 < chosen.size()) {
       Set(settings.seq_len, WholeIn<int64_t>(1, INT64_MAX)(chosen.substr(space + 1), "rank 0"));

@@ -19,11 +19,6 @@
 namespace zeroplan {
 namespace {
 
-void SetPacking(Given<Packing>& field, Packing packing) {
-  field.emplace(packing);
-  field.text = PackingName(packing);
-}
-
 // Whether `token` is among those that count in the loss. Of more than a billion tokens blocks are
 // looked at that lie evenly in them.
 bool IsLearned(const TokenDataset& data, int32_t token) {
@@ -85,8 +80,7 @@ std::vector<std::string> RepeatedData(const TrainCommand& command, const TokensO
 
 bool IsOfRecords(const std::vector<std::string>& data, const std::vector<std::string>& tokens) {
   const std::vector<std::filesystem::path> files = DataFiles(data);
-  return std::any_of(files.begin(), files.end(),
-                     [](const auto& file) { return FileKindOf(file) == FileKind::kRecords; }) ||
+  return std::any_of(files.begin(), files.end(), HoldsRecords) ||
          TokenDataset::Open(tokens).has_mask();
 }
 
