@@ -64,12 +64,14 @@ inline constexpr FigureRule kLink{Dimension::kBytesPerSecond, 0.01 * kGiga, 10 *
 inline constexpr FigureRule kDisk{Dimension::kBytesPerSecond, 0.01 * kGiga, kTera};
 inline constexpr FigureRule kDiskCapacity{Dimension::kBytes, kGiga, 10e3 * kTera};
 inline constexpr FigureRule kDrives{Dimension::kCount, 1, 256};
-inline constexpr FigureRule kNetworkBandwidth{Dimension::kBytesPerSecond, 0.001 * kGiga, kTera};
+inline constexpr FigureRule kNetworkBandwidth{Dimension::kBytesPerSecond, 0.001 * kGiga,
+                                              10 * kTera};
 inline constexpr FigureRule kLatency{Dimension::kSeconds, 1e-7, 0.1};
 inline constexpr FigureRule kLaunch{Dimension::kSeconds, 1e-7, 1e-3};
 inline constexpr FigureRule kPower{Dimension::kWatts, 1, 10e3};
 inline constexpr FigureRule kEnergy{Dimension::kJoules, 1e-14, 1e-8};
 inline constexpr FigureRule kShare{Dimension::kRatio, 0.01, 1};
+inline constexpr FigureRule kWork{Dimension::kRatio, 0.3, 30};
 inline constexpr FigureRule kRingShare{Dimension::kRatio, 0.01, 2};
 inline constexpr FigureRule kRuntime{Dimension::kBytes, 0, 32 * kGiga};
 }  // namespace figure_rules
@@ -126,6 +128,7 @@ void ForEachNetworkField(Network& network, Visitor&& visit) {
   visit.Figure("network.reached_by_groups", figure_rules::kShare, network.reached_by_groups);
   visit.Figure("network.reached_by_all_reduces", figure_rules::kRingShare,
                network.reached_by_all_reduces);
+  visit.Figure("network.most_nodes", figure_rules::kCores, network.most_nodes);
 }
 
 template <typename Visitor, Is<GpuProfile> Gpu>
@@ -173,6 +176,7 @@ void ForEachNodeField(Node& node, Visitor&& visit) {
   visit.Figure("host.adam_bandwidth", figure_rules::kHostBandwidth, node.adam_bandwidth);
   visit.Table("host.kernels", node.host_kernels);
   visit.Table("host.updates", node.host_updates);
+  visit.Figure("host.light_updates", figure_rules::kWork, node.light_updates);
   visit.Figure("host.nvme_read", figure_rules::kDisk, node.nvme_read);
   visit.Figure("host.nvme_write", figure_rules::kDisk, node.nvme_write);
   visit.Figure("host.nvme_capacity", figure_rules::kDiskCapacity, node.nvme_capacity);

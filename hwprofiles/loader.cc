@@ -136,6 +136,29 @@ void ApplyNetwork(HardwareProfile& profile, const std::string& text) {
   profile.network = std::move(network);
 }
 
+void CheckNetwork(const HardwareProfile& profile, int gpus, int gpus_per_node) {
+  const int nodes = (gpus + gpus_per_node - 1) / gpus_per_node;
+  if (nodes == 1) return;
+  if (!profile.network) {
+    // A profile of one GPU may have a variant with several in one machine: "2x-rtx4090".
+    const std::vector<std::string> names = ProfileNames();
+    const std::string machine = fmt::format("{}x-{}", gpus, profile.name);
+    const bool known = std::find(names.begin(), names.end(), machine) != names.end();
+    ThrowUsage(
+        "⟦gpus⟧: {} GPUs, {} a node, are {} nodes, and the hardware profile {} has no network; "
+        "{}add {} NAME|RATE (such as {} 100Gb), or set ⟦gpus_per_node⟧ to the GPUs of one node",
+        gpus, gpus_per_node, nodes, profile.name,
+        known ? fmt::format("for one node use ⟦hw⟧ {}; else ", machine) : "", kNetworkOption,
+        kNetworkOption);
+  }
+  const std::optional<Figure>& most = profile.network->most_nodes;
+  if (!most || nodes <= most->value) return;
+  ThrowUsage(
+      "⟦gpus⟧: {} GPUs are {} nodes, and {} joins {:.0f}; use {:.0f} GPUs at most, or {} "
+      "NAME|RATE for what joins more",
+      gpus, nodes, profile.network->name, most->value, most->value * gpus_per_node, kNetworkOption);
+}
+
 void ApplyGpuLink(HardwareProfile& profile, const std::string& text) {
   const double bandwidth = ParseBandwidth(text, kLinkOption);
   CheckRange(bandwidth, figure_rules::kLink, kLinkOption, text);

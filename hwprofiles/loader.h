@@ -58,6 +58,10 @@ std::string ProfileText(const std::string& name_or_file);
 // Throws Error(kUsage).
 void ApplyNetwork(HardwareProfile& profile, const std::string& text);
 
+// Throws Error(kUsage) where `gpus` are more nodes than one and the profile has no network, or than
+// its network joins.
+void CheckNetwork(const HardwareProfile& profile, int gpus, int gpus_per_node);
+
 // --intra-node-bandwidth: one GPU's send rate to the others of its node, each direction ("300GB/s",
 // "200Gb/s"). Replaces gpu_link and drops the profile's measured collectives: they were measured
 // over another link and would hide the new one. The cost of overlap stays. Throws Error(kUsage).

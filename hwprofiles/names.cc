@@ -213,6 +213,15 @@ void RefuseOtherMakers(std::string_view option, const std::string& name) {
         "{}: \"{}\" is {}'s; zeroplan plans for NVIDIA GPUs alone ('zeroplan hw list' names them)",
         option, name, maker.maker);
   }
+  const std::vector<std::string> tokens = Tokens(name);
+  if (HasToken(tokens, "spark") || HasToken(tokens, "gb10")) {
+    ThrowUsage(
+        "{}: \"{}\": GPU and CPU of a DGX Spark (GB10) share one memory of 128 GB, and plans count "
+        "two; a profile of your own (docs/adding-a-hardware-profile.md) with what the system "
+        "leaves "
+        "of it as the GPU's, and ⟦offload_optimizer⟧ none ⟦offload_param⟧ none, plans it",
+        option, name);
+  }
 }
 
 struct Meant {
@@ -295,6 +304,19 @@ std::optional<Counted> TakeCount(const std::string& name) {
 
 bool IsModule(const std::string& card) { return card.starts_with("gh200"); }
 
+// More than two cards stand in no desktop: the host of a workstation for several.
+void TakeHost(const NodeProfile& from, NodeProfile& node) {
+  if (from.host_memory.value <= node.host_memory.value) return;
+  node.host_memory = from.host_memory;
+  node.cores = from.cores;
+  node.triad_bandwidth = from.triad_bandwidth;
+  node.adam_bandwidth = from.adam_bandwidth;
+  node.nvme_read = from.nvme_read;
+  node.nvme_write = from.nvme_write;
+  node.nvme_capacity = from.nvme_capacity;
+  node.nvme_drives = from.nvme_drives;
+}
+
 // The machine that most take for `count` of a card: one of as many; some of a larger one; several
 // of the largest one that has a network; else all in one generic host.
 NamedProfile SeveralOf(const std::string& card, int count) {
@@ -312,7 +334,12 @@ NamedProfile SeveralOf(const std::string& card, int count) {
     if (gpus < count && count % gpus == 0) smaller_gpus = std::max(smaller_gpus, gpus);
   }
   constexpr int kMostInHost = 8;
-  const int of = larger_gpus > 0 ? larger_gpus : count > kMostInHost ? smaller_gpus : 0;
+  const auto is_tray = [&] {
+    const HardwareProfile tray = LoadProfile(MachineOf(card, smaller_gpus));
+    return tray.network && tray.network->most_nodes;
+  };
+  const bool several = smaller_gpus > 0 && (count > kMostInHost || is_tray());
+  const int of = larger_gpus > 0 ? larger_gpus : several ? smaller_gpus : 0;
   if (of > 0) {
     const std::string machine = MachineOf(card, of);
     named.profile = LoadProfile(machine);
@@ -326,6 +353,7 @@ NamedProfile SeveralOf(const std::string& card, int count) {
   Figure& gpus = named.profile.node.gpus;
   gpus.value = gpus.written = count;
   gpus.reference = "as many as were asked for, in one host";
+  if (count > 2) TakeHost(LoadProfile("4x-rtx3090").node, named.profile.node);
   named.profile.name = fmt::format("{}x-{}", count, card);
   named.profile.description = fmt::format("{} x {} in one generic host", count, card);
   named.note = fmt::format(

@@ -173,6 +173,9 @@ struct NodeProfile {
   // AdamW over the states of all ranks, by their bytes, 16 bytes a parameter: small states stay in
   // the caches between steps. By rising bytes; larger states are as slow as the last.
   std::optional<Measured<MemoryKernelTime>> host_updates;
+  // AdamW over 16-bit masters and 8-bit moments: its seconds over those of its bytes at
+  // adam_bandwidth. Light states take less memory traffic and more arithmetic.
+  std::optional<Figure> light_updates;
   PcieProfile pcie;
   LinkKind link_kind = LinkKind::kNvlink;
   Figure gpu_link;  // one GPU to its peers, each direction
@@ -204,6 +207,8 @@ struct NetworkProfile {
   // that a ring sends, 2 S (N-1)/N: above 1 if trees or switches send less. Absent: the cheaper of
   // a ring and a tree at `reached`.
   std::optional<Figure> reached_by_all_reduces;
+  // The most nodes that it joins, such as the trays of a rack. Absent: any number.
+  std::optional<Figure> most_nodes;
 
   bool operator==(const NetworkProfile&) const = default;
 };

@@ -111,19 +111,6 @@ void ResolveBatchParts(const AskedSettings& fields, BatchSpec& batch, Assumption
   if (find_micro && !accum) Assume(assumptions, "⟦grad_accum⟧ 1");
 }
 
-[[noreturn]] void FailWithoutNetwork(const Cluster& cluster, const HardwareProfile& hardware) {
-  // A profile of one GPU may have a variant with several in one machine: "2x-rtx4090".
-  const std::vector<std::string> names = ProfileNames();
-  const std::string machine = fmt::format("{}x-{}", cluster.gpus, hardware.name);
-  const bool known = std::find(names.begin(), names.end(), machine) != names.end();
-  ThrowUsage(
-      "⟦gpus⟧: {} GPUs, {} a node, are {} nodes, and the hardware profile {} has no network; {}add "
-      "⟦network⟧ NAME|RATE (such as ⟦network⟧ 100Gb), or set ⟦gpus_per_node⟧ to the GPUs of one "
-      "node",
-      cluster.gpus, cluster.gpus_per_node, cluster.nodes(), hardware.name,
-      known ? fmt::format("for one node use ⟦hw⟧ {}; else ", machine) : "");
-}
-
 void CheckDtype(Dtype dtype, const HardwareProfile& hardware, std::string_view option) {
   if (dtype == Dtype::kBF16 && !hardware.gpu.bf16) {
     ThrowUsage("{}: bf16 is not allowed: {} has none; use fp16 or fp32", option, hardware.gpu.name);
@@ -401,7 +388,7 @@ Cluster ResolveCluster(const Request& request, const HardwareProfile& hardware,
         cluster.gpus, cluster.gpus_per_node, given.gpus_per_node ? "" : " (the hardware profile's)",
         cluster.gpus_per_node);
   }
-  if (cluster.nodes() > 1 && !hardware.network) FailWithoutNetwork(cluster, hardware);
+  CheckNetwork(hardware, cluster.gpus, cluster.gpus_per_node);
   const auto bytes = [](const std::optional<uint64_t>& wanted,
                         const std::optional<Figure>& known) -> std::optional<uint64_t> {
     if (wanted) return wanted;

@@ -72,9 +72,37 @@ TEST_CASE("a number of cards means the machine that has so many") {
     CHECK_MESSAGE(named.note.find(taken.note) != std::string::npos, named.note);
   }
   CHECK(FindProfile("8x3090").profile.node.gpus.value == 8);
+  // Eight cards stand in no desktop.
+  CHECK(FindProfile("2x3060").profile.node.host_memory.value ==
+        FindProfile("3060").profile.node.host_memory.value);
+  CHECK(FindProfile("8x3060").profile.node.host_memory.value ==
+        FindProfile("4x3090").profile.node.host_memory.value);
   // Modules of one GPU each are no machine of two.
   CHECK(FindProfile("2xgh200").profile.node.gpus.value == 1);
   CHECK(LoadProfile("8x3090").name == "8x-rtx3090");
+}
+
+TEST_CASE("a rack's trays: so many are joined, and no more") {
+  const HardwareProfile tray = LoadProfile("gb200-nvl72");
+  CHECK(tray.node.gpus.value == 4);
+  CHECK_NOTHROW(CheckNetwork(tray, 72, 4));
+  CHECK_THROWS_WITH_AS(CheckNetwork(tray, 76, 4),
+                       doctest::Contains("76 GPUs are 19 nodes, and the NVLink of an NVL72 rack "
+                                         "joins 18; use 72 GPUs at most, or ⟦network⟧"),
+                       Error);
+  HardwareProfile more = tray;
+  ApplyNetwork(more, "4x400Gb");
+  CHECK_NOTHROW(CheckNetwork(more, 76, 4));
+  for (const char* name : {"GB200 NVL72", "gb200-nvl72", "8xgb200", "4x GB200"}) {
+    CAPTURE(name);
+    CHECK(FindProfile(name, 0).profile.name == "gb200-nvl72");
+  }
+  CHECK(FindProfile("gb200", 0).profile.name == "gb200-186gb");
+  for (const char* name : {"dgx-spark", "DGX Spark", "gb10"}) {
+    CAPTURE(name);
+    CHECK_THROWS_WITH_AS(FindProfile(name, 0), doctest::Contains("share one memory of 128 GB"),
+                         Error);
+  }
 }
 
 TEST_CASE("other makers' cards are refused as such") {
