@@ -34,13 +34,13 @@ double HostStateBytes(const Program& program) {
 
 // As HostCost counts them: a conversion that overwrites its destination fetches it first, and AdamW
 // over light states takes longer than their bytes do.
-double HostTraffic(const Program& program, const LaunchKernel& launch) {
+double HostTraffic(const HostCost& host, const Program& program, const LaunchKernel& launch) {
   const double bytes = LaunchBytes(program, launch);
   if (launch.kernel == KernelId::kAdamW) {
     const auto dtype_of = [&](size_t arg) {
       return program.buffers[program.args(launch)[arg].buffer].dtype;
     };
-    return bytes * HostUpdateWork(dtype_of(2), dtype_of(3));
+    return bytes * host.UpdateWork(dtype_of(2), dtype_of(3));
   }
   const bool overwrites = launch.kernel == KernelId::kConvert && (launch.flags & kAccumulate) == 0;
   return bytes + (overwrites ? static_cast<double>(program.args(launch)[1].bytes) : 0);
@@ -90,7 +90,7 @@ struct CostModel::Impl {
       return {cost.seconds, cost.beside_collective, cost.work};
     }
     const double states = host.StatesMatter(launch.kernel) ? HostStateBytes(program) : 0;
-    const double seconds = host.Seconds(launch.kernel, HostTraffic(program, launch), states);
+    const double seconds = host.Seconds(launch.kernel, HostTraffic(host, program, launch), states);
     return {seconds, 1, {seconds}};
   }
 

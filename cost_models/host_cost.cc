@@ -27,7 +27,7 @@ std::optional<Measured<NamedKernelTime>> WithFetched(
 
 }  // namespace
 
-double HostUpdateWork(Dtype master, Dtype moments) {
+double HostUpdateWork(Dtype master, Dtype moments, double light) {
   // Nanoseconds and bytes of a parameter, as benchmarks/adamw_benchmark prints them.
   struct Row {
     Dtype master, moments;
@@ -43,7 +43,7 @@ double HostUpdateWork(Dtype master, Dtype moments) {
       {Dtype::kF16, Dtype::kDynamic8, 0.259, 10.1}};
   for (const Row& row : kRows) {
     if (row.master != master || row.moments != moments) continue;
-    return std::max(1.0, (row.ns / row.bytes) / (kFp32.ns / kFp32.bytes));
+    return std::max(1.0, (row.ns / row.bytes) / (kFp32.ns / kFp32.bytes) * light / kLightWork);
   }
   return 1;
 }
@@ -55,6 +55,7 @@ HostCost::HostCost(const HardwareProfile& profile, int ranks_per_node)
   const NodeProfile& node = profile.node;
   const auto& adam = node.adam_bandwidth ? node.adam_bandwidth : node.triad_bandwidth;
   const auto& triad = node.triad_bandwidth ? node.triad_bandwidth : node.adam_bandwidth;
+  if (node.light_updates) light_ = node.light_updates->value;
   if (profile.node.host_updates) updates_ = profile.node.host_updates->rows;
   std::sort(updates_.begin(), updates_.end(),
             [](const auto& a, const auto& b) { return a.bytes < b.bytes; });

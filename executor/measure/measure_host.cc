@@ -136,6 +136,40 @@ std::vector<NamedKernelTime> HostKernels::Times(int rounds) {
   return times;
 }
 
+double HostKernels::LightBytes(int64_t n) {
+  constexpr int64_t kHalves = 5;  // gradient; master and parameter, read and written
+  return static_cast<double>(2 * kHalves * n) +
+         4 * static_cast<double>(StoredBytes(Dtype::kDynamic8, static_cast<uint64_t>(n)));
+}
+
+double HostKernels::LightSeconds(int64_t n, int rounds) {
+  const Memory& memory = *memory_;
+  // Numbers that states have; a part of each array is enough for what is narrower.
+  constexpr int64_t kFill = 1 << 14;
+  pool_.ParallelFor(n, kFill, [&](int64_t begin, int64_t end, int) {
+    for (const HostArray<float>* array : {&memory.master, &memory.m, &memory.v}) {
+      std::fill(array->data() + begin, array->data() + end, 0.0f);
+    }
+    std::fill(memory.param.data() + begin, memory.param.data() + end, uint16_t{0});
+  });
+  const auto arg = [&](auto* data, Dtype dtype) {
+    return KernelArg{data, StoredBytes(dtype, static_cast<uint64_t>(n)), dtype};
+  };
+  const std::vector<KernelArg> args = {
+      arg(memory.grad.data(), Dtype::kBF16),          {&state_, sizeof state_, Dtype::kU8},
+      arg(memory.master.data(), Dtype::kI16),         arg(memory.m.data(), Dtype::kDynamic8),
+      arg(memory.v.data(), Dtype::kUnsignedDynamic8), arg(memory.param.data(), Dtype::kBF16)};
+  KernelContext context;
+  context.program = &program_;
+  context.pool = &pool_;
+  const auto update = [&] {
+    CpuKernels().rows[static_cast<size_t>(KernelId::kAdamW)](
+        {KernelId::kAdamW, static_cast<uint8_t>(kAccumulate), {n, 0, 0}, args, context});
+  };
+  update();
+  return MedianSeconds(rounds, update);
+}
+
 std::vector<MemoryKernelTime> HostKernels::UpdateTimes(int rounds) {
   constexpr int64_t kCall = 1 << 22;
   std::vector<MemoryKernelTime> times;
@@ -194,6 +228,9 @@ HostBandwidths MeasureHostMemory(uint64_t bytes, int threads, int rounds) {
                MedianSeconds(rounds, [&] { kernels.Run(KernelId::kAdamW, 0, parameters); });
   rates.kernels = kernels.Times(rounds);
   rates.updates = kernels.UpdateTimes(rounds);
+  // Last: it leaves other states behind.
+  rates.light =
+      kernels.LightSeconds(parameters, rounds) * rates.adam / HostKernels::LightBytes(parameters);
   return rates;
 }
 

@@ -295,6 +295,14 @@ TEST_CASE("light states on a host save less time than bytes") {
     CHECK(bf16 > fp32);
     CHECK(bytes > bf16);
   }
+  // A host whose memory is slower for its arithmetic: nearer to what the bytes take, never below.
+  const double here = HostUpdateWork(Dtype::kI16, Dtype::kDynamic8);
+  CHECK(here == Approx(kLightWork));
+  CHECK(HostUpdateWork(Dtype::kI16, Dtype::kDynamic8, 1.5) == Approx(1.5));
+  CHECK(HostUpdateWork(Dtype::kF32, Dtype::kBF16, 1.0) == 1);
+  HardwareProfile profile = LoadProfile("hgx-h200");
+  profile.node.light_updates = Number(1.5);
+  CHECK(HostCost(profile, 1).UpdateWork(Dtype::kI16, Dtype::kDynamic8) == Approx(1.5));
   // 14 bytes of 28: not twice as fast, but faster.
   CHECK(HostUpdateWork(Dtype::kBF16, Dtype::kBF16) * 14 < 28);
 }

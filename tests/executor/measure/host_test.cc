@@ -18,6 +18,7 @@ TEST_CASE("medians") {
 
 TEST_CASE("host bandwidths are positive, finite and below any machine's") {
   const HostBandwidths rates = MeasureHostMemory(48 * kMib, 2, 3);
+  CHECK(rates.light > 0);
   CHECK(rates.threads == 2);
   CHECK(rates.triad_bytes <= 48 * kMib);
   CHECK(rates.triad_bytes > 47 * kMib);
