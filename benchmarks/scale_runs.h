@@ -35,6 +35,7 @@ struct PublishedRun {
   uint64_t reduce_bucket = 0;  // 0: DeepSpeed's default
   bool fp32_reduction = false, held = false, compile = false;
   bool quantized = false;              // ZeRO++'s weights and gradients
+  bool fp8 = false;                    // matmuls of the layers' linears
   bool owner_broadcasts = false;       // after the step every owner sends its parameters to all
   double measured = 0, predicted = 0;  // tokens/s of a GPU
 
@@ -84,11 +85,17 @@ inline std::vector<PublishedRun> ReadScaleRuns(const std::string& folder) {
     run.reduce_bucket = json.value("reduce_bucket", uint64_t{0});
     run.compile = json.value("compile", false);
     run.quantized = json.value("quantized", false);
+    run.fp8 = json.value("fp8", false);
     run.owner_broadcasts = json.value("owner_broadcasts", false);
     run.measured = json.at("tokens_per_second");
     run.model =
         PublishedModel(json.at("family"), json.at("layers"), json.at("hidden"), json.at("heads"),
                        json.at("kv_heads"), json.at("ffn"), json.at("vocab"), run.seq);
+    if (const int64_t rank = json.value("lora_rank", int64_t{0}); rank > 0) {
+      run.model.lora_rank = rank;
+      run.model.lora_alpha = static_cast<float>(2 * rank);
+      run.model.lora_targets = json.value("lora_targets", std::string("all-linear"));
+    }
     // NeMo's runs share a batch over more GPUs; a step's rest is little beside 8 micro-steps.
     const int64_t batch = run.framework == "NeMo Megatron" ? 0 : run.micro_batch * run.grad_accum;
     run.work = fmt::format("{} {} {} {} {} {} {}", run.framework, run.model.hidden,
@@ -176,6 +183,7 @@ inline double StepSeconds(const PublishedRun& run, const FittedProgram& fitted =
   setup.precision.dtype = setup.precision.grad_accum_dtype =
       run.dtype == "fp16" ? Dtype::kF16 : Dtype::kBF16;
   setup.precision.fp32_reduction = run.fp32_reduction;
+  setup.precision.fp8.enabled = run.fp8;
   setup.recompute = run.recompute == "full" ? FullRecompute() : kNoRecompute;
   if (run.runtime == "zeroplan") {
     setup.zero = {};

@@ -1,8 +1,10 @@
 // TorchStep's and TorchKernels' layers of models that zeroplan does not train: norms behind
 // attention and MLP, products that make several things at once, experts, and a tower that sees.
 #include <algorithm>
+#include <functional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "planner/runtimes/planned_parts.h"
 #include "planner/runtimes/torch_kernels.h"
@@ -108,8 +110,10 @@ Tensor TorchStep::Experts(int layer, Saved* saved, bool keep) {
     Play(parts_.layer.gated.forward, tokens_ * code.shared_ffn, &shared);
     timer_->Forward(TorchOp::kActivation);
     saved->shared_out = Linear(experts + 3, TorchOp::kDown, hidden_, saved);
-    Tensor logit = Linear(experts + 4, TorchOp::kRouter, 1, saved, true);
-    saved->shared_scale = Rows(1);
+    if (code.shared_gate) {
+      Tensor logit = Linear(experts + 4, TorchOp::kRouter, 1, saved, true);
+      saved->shared_scale = Rows(1);
+    }
   }
   hooks_->BeforeForward(router);
   timer_->Forward(TorchOp::kRouter);
@@ -123,7 +127,8 @@ Tensor TorchStep::Experts(int layer, Saved* saved, bool keep) {
   Tensor made = std::move(slots['o']);
   if (!keep) slots.Reset();
   if (code.shared_ffn > 0) {
-    Tensor scaled = Rows(hidden_);
+    Tensor scaled;
+    if (code.shared_gate) scaled = Rows(hidden_);
     Tensor sum = Rows(hidden_);
     made = std::move(sum);
     if (!keep) {
@@ -206,7 +211,7 @@ Tensor TorchStep::ExpertsBackward(int layer, Saved* saved) {
     saved->shared_out.Reset();
     saved->shared_scale.Reset();
     timer_->Backward(TorchOp::kActivation);
-    d_shared = LinearBackward(experts + 4, TorchOp::kRouter, hidden_, saved);
+    if (code.shared_gate) d_shared = LinearBackward(experts + 4, TorchOp::kRouter, hidden_, saved);
     shared['g'] = LinearBackward(experts + 3, TorchOp::kDown, code.shared_ffn, nullptr, saved);
     d_out.Reset();
     shared['o'].Reset();
@@ -223,8 +228,15 @@ Tensor TorchStep::ExpertsBackward(int layer, Saved* saved) {
   const auto is_second = [this](int param) {
     return model_.params[static_cast<size_t>(param)].name.ends_with("down_proj");
   };
+  const auto is_bias = [this](int param) {
+    return model_.params[static_cast<size_t>(param)].name.ends_with("_bias");
+  };
+  const auto biases = std::stable_partition(params.begin(), params.end(), std::not_fn(is_bias));
+  const std::vector<int> beside(biases, params.end());
+  params.erase(biases, params.end());
   std::stable_partition(params.begin(), params.end(), is_second);
-  params.push_back(model_.modules[static_cast<size_t>(router)].params.front());
+  const std::vector<int>& of_router = model_.modules[static_cast<size_t>(router)].params;
+  params.push_back(of_router.front());
   std::string_view words = PlannedPartsOf(run_.fp32_params).ExpertsOf(code).backward;
   TorchSlots& slots = saved->activation;
   for (const int param : params) {
@@ -232,12 +244,14 @@ Tensor TorchStep::ExpertsBackward(int layer, Saved* saved) {
     Play(words.substr(0, at), tokens_ * hidden_, &slots);
     words.remove_prefix(at + 3);
     if (param == params.back()) {
+      for (const int bias : beside) ParamGradient(bias);
       hooks_->AfterBackward(experts);
       hooks_->BeforeBackward(router);
       timer_->Backward(TorchOp::kRouter);
     }
     ParamGradient(param);
   }
+  for (size_t i = 1; i < of_router.size(); ++i) ParamGradient(of_router[i]);
   Play(words, tokens_ * hidden_, &slots);
   hooks_->AfterBackward(router);
   Tensor d_norm = std::move(slots['d']);
@@ -375,8 +389,13 @@ void TorchKernels::AddExperts(const TorchModel& model, const TorchParts& parts) 
   AddProduct(TorchOp::kGate, spec.hidden, code.shared_ffn, false);
   AddProduct(TorchOp::kDown, code.shared_ffn, spec.hidden, false);
   AddPart(TorchOp::kActivation, parts.layer.gated, tokens_ * code.shared_ffn, false);
-  // Sigmoid, scale, sum; gradients of these, and of an input that four products have.
-  AddMemory(TorchOp::kActivation, 10 * hidden_rows, 3, 34 * hidden_rows, 8, false);
+  // Sigmoid, scale, sum; gradients of these, and of an input that four products have. Without the
+  // gate the sum, and of an input that three have.
+  if (code.shared_gate) {
+    AddMemory(TorchOp::kActivation, 10 * hidden_rows, 3, 34 * hidden_rows, 8, false);
+  } else {
+    AddMemory(TorchOp::kActivation, 6 * hidden_rows, 1, 18 * hidden_rows, 3, false);
+  }
 }
 
 // A tower's layers, products and attention alone with what moves between them; its patches see each

@@ -171,7 +171,8 @@ void TorchModel::ReadPlannedCode(const PlannedCode& planned) {
   code.one_qkv = planned.one_qkv;
   code.gated = true;
   int known = down_module() + 1;
-  if (planned.experts > 0) known = up_module() + 2 + (planned.shared_ffn > 0 ? 4 : 0);
+  if (planned.experts > 0)
+    known = up_module() + 2 + (planned.shared_ffn > 0 ? 3 + planned.shared_gate : 0);
   if (planned.post_norms) ++known;
   ZEROPLAN_CHECK(known <= layer_modules, "a layer has {} modules, {} are known", layer_modules,
                  known);

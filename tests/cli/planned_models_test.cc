@@ -49,6 +49,31 @@ TEST_CASE("plan and estimate: a model of another type is planned for DeepSpeed a
   CHECK(Has(trained.err, "is planned for other programs alone"));
 }
 
+TEST_CASE("mixtures and mixed attention: planned for others by name, their speed not known") {
+  struct Case {
+    const char* model;
+    const char* untimed;
+    const char* approximated;  // in estimate --explain
+  };
+  for (const Case& c :
+       {Case{"openai/gpt-oss-20b", "routing to experts", "as published"},
+        Case{"zai-org/GLM-4.5-Air", "routing to experts", "what only some have is spread over all"},
+        Case{"Qwen/Qwen3.5-9B", "linear attention",
+             "24 of 32 layers have attention of a linear kind"},
+        Case{"Qwen/Qwen3.5-35B-A3B", "linear attention and routing to experts",
+             "30 of 40 layers"}}) {
+    CAPTURE(c.model);
+    const std::string asked =
+        std::string("estimate ") + c.model + " --hw hgx-h200 --gpus 32 --stage 3";
+    const RunResult run = RunZeroplan(asked);
+    CHECK(run.exit_code == 0);
+    CHECK(Has(WordsIn(run.out), "the speed of this model is not known: its " +
+                                    std::string(c.untimed) + " is not timed"));
+    const RunResult all = RunZeroplan(asked + " --explain");
+    CHECK(Has(WordsIn(all.out), c.approximated));
+  }
+}
+
 const std::string kPlannedOnH200 =
     " --hw h200 --gpus 1 --micro-batch 1 --seq-len 2048 --checkpointing none";
 

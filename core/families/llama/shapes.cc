@@ -94,6 +94,9 @@ constexpr Release kNemo = {Mistral,   131072, 131072,
 constexpr Release Qwen25(int64_t vocab, int64_t positions, float eps) {
   return {Qwen2, vocab, positions, 1'000'000, eps, "Yang et al. 2024 (Qwen2.5), Qwen/Qwen2.5-*"};
 }
+constexpr Release kDistilled = {
+    Qwen2, 151936, 131072,
+    10000, 1e-6f,  "DeepSeek-AI 2025, deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"};
 constexpr Release kQwen3Release = {Qwen3,     151936, 40960,
                                    1'000'000, 1e-6f,  "Yang et al. 2025 (Qwen3), Qwen/Qwen3-*"};
 
@@ -185,6 +188,9 @@ const std::vector<ModelPreset>& Qwen2Presets() {
              {{"Qwen/Qwen2.5-0.5B"}, {"Qwen/Qwen2.5-0.5B-Instruct"}}),
       Preset(Qwen25(kSmall, kLong, 1e-6f), {"qwen2.5-1.5b", 28, 1536, {12, 2, 128}, 8960, kTied},
              {{"Qwen/Qwen2.5-1.5B"}, {"Qwen/Qwen2.5-1.5B-Instruct", kShort}}),
+      // The same shape with a head of its own.
+      Preset(kDistilled, {"deepseek-r1-distill-qwen-1.5b", 28, 1536, {12, 2, 128}, 8960},
+             {{"deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"}}),
       Preset(Qwen25(kSmall, kShort, 1e-6f), {"qwen2.5-3b", 36, 2048, {16, 2, 128}, 11008, kTied},
              {{"Qwen/Qwen2.5-3B"}, {"Qwen/Qwen2.5-3B-Instruct"}}),
       Preset(Qwen25(kLarge, kLong, 1e-6f), {"qwen2.5-7b", 28, 3584, {28, 4, 128}, 18944},

@@ -17,6 +17,14 @@ constexpr double kMostParams = 1e15;
 
 enum class Tower : uint8_t { kSiglip, kClip, kQwen };
 
+// Types whose layers have parts that no other type has.
+enum class Special : uint8_t {
+  kNone,
+  kGptOss,     // biases everywhere, a sink for each head
+  kGlm,        // the first layers have an MLP in place of experts
+  kQwenMixed,  // most layers have attention of a linear kind, with a recurrent state
+};
+
 // A language model's code, and its config's defaults.
 struct TextType {
   std::string_view type;
@@ -28,6 +36,7 @@ struct TextType {
   // Experts, and a layer's tensors of them ("block_sparse_moe.").
   int64_t experts = 0, experts_per_token = 0, expert_ffn = 0, shared_ffn = 0;
   const char* expert_prefix = "mlp.";
+  Special special = Special::kNone;
 };
 
 // kv_heads 0: as many as heads; head_size 0: hidden over heads; expert_ffn 0: intermediate_size is
@@ -69,6 +78,75 @@ constexpr TextType kTextTypes[] = {
     {"qwen2_moe", 24,   2048,  16, 16, 0, 5632, 151936, 32768, false, false,
      false,       true, false, 0,  0,  0, 0,    60,     4,     1408,  5632},
     {"qwen2_5_vl_text", 80, 8192, 64, 8, 0, 29568, 152064, 32768, false, false, false, true},
+    {.type = "gpt_oss",
+     .layers = 36,
+     .hidden = 2880,
+     .heads = 64,
+     .kv_heads = 8,
+     .head_size = 64,
+     .ffn = 2880,
+     .vocab = 201088,
+     .positions = 131072,
+     .qkv_bias = true,
+     .window = 128,
+     .period = 2,
+     .experts = 128,
+     .experts_per_token = 4,
+     .special = Special::kGptOss},
+    {.type = "glm4_moe",
+     .layers = 46,
+     .hidden = 4096,
+     .heads = 96,
+     .kv_heads = 8,
+     .head_size = 128,
+     .ffn = 10944,
+     .vocab = 151552,
+     .positions = 131072,
+     .experts = 128,
+     .experts_per_token = 8,
+     .expert_ffn = 1408,
+     .special = Special::kGlm},
+    {.type = "qwen3_next",
+     .layers = 48,
+     .hidden = 2048,
+     .heads = 16,
+     .kv_heads = 2,
+     .head_size = 256,
+     .ffn = 5120,
+     .vocab = 151936,
+     .positions = 32768,
+     .qk_norm = true,
+     .experts = 512,
+     .experts_per_token = 10,
+     .expert_ffn = 512,
+     .shared_ffn = 512,
+     .special = Special::kQwenMixed},
+    {.type = "qwen3_5_moe",
+     .layers = 40,
+     .hidden = 2048,
+     .heads = 16,
+     .kv_heads = 2,
+     .head_size = 256,
+     .ffn = 512,
+     .vocab = 248320,
+     .positions = 32768,
+     .qk_norm = true,
+     .experts = 256,
+     .experts_per_token = 8,
+     .expert_ffn = 512,
+     .shared_ffn = 512,
+     .special = Special::kQwenMixed},
+    {.type = "qwen3_5",
+     .layers = 32,
+     .hidden = 4096,
+     .heads = 16,
+     .kv_heads = 4,
+     .head_size = 256,
+     .ffn = 12288,
+     .vocab = 248320,
+     .positions = 32768,
+     .qk_norm = true,
+     .special = Special::kQwenMixed},
 };
 
 // What sees, before a language model.
@@ -92,9 +170,18 @@ constexpr VisionType kVisionTypes[] = {
 constexpr int64_t kFreeImageTokens = 1024;
 
 const TextType* TextTypeNamed(std::string_view type) {
-  const auto* at = std::find_if(std::begin(kTextTypes), std::end(kTextTypes),
-                                [&](const TextType& row) { return row.type == type; });
-  return at == std::end(kTextTypes) ? nullptr : at;
+  const auto find = [](std::string_view name) {
+    const auto* at = std::find_if(std::begin(kTextTypes), std::end(kTextTypes),
+                                  [&](const TextType& row) { return row.type == name; });
+    return at == std::end(kTextTypes) ? nullptr : at;
+  };
+  const TextType* row = find(type);
+  // The language model of a config that has another part too: "qwen3_5_text" of "qwen3_5".
+  constexpr std::string_view kText = "_text";
+  if (row == nullptr && type.ends_with(kText)) {
+    row = find(type.substr(0, type.size() - kText.size()));
+  }
+  return row;
 }
 const VisionType* VisionTypeNamed(std::string_view type) {
   const auto* at = std::find_if(std::begin(kVisionTypes), std::end(kVisionTypes),
@@ -130,6 +217,33 @@ int64_t WindowLayers(JsonSection& config, const TextType& type, int64_t layers) 
   return layers - layers / period;
 }
 
+// Layers with attention of a linear kind, a gated delta rule: all but every fourth.
+void ReadLinearAttention(JsonSection& config, PlannedConfig* out) {
+  LinearAttention& linear = out->linear;
+  linear.key_heads = Whole(config, "linear_num_key_heads", 16, 1, kMaxHeads);
+  linear.value_heads = Whole(config, "linear_num_value_heads", 32, 1, kMaxHeads);
+  linear.key_size = Whole(config, "linear_key_head_dim", 128, 1, kMaxHeads);
+  linear.value_size = Whole(config, "linear_value_head_dim", 128, 1, kMaxHeads);
+  linear.kernel = Whole(config, "linear_conv_kernel_dim", 4, 1, 1024);
+  const int64_t layers = out->spec.layers;
+  if (const JsonNode* types = config.Value("layer_types")) {
+    for (const JsonNode& one : types->elements) {
+      linear.layers += one.is_string() && one.scalar == "linear_attention" ? 1 : 0;
+    }
+  } else {
+    linear.layers = layers - layers / Whole(config, "full_attention_interval", 4, 1, kMaxLayers);
+  }
+  if (linear.layers > layers) {
+    config.Fail("layer_types", "has {} layers, and num_hidden_layers is {}; use one for each",
+                linear.layers, layers);
+  }
+  out->code.untimed.emplace_back("linear attention");
+  out->code.approximated.push_back(fmt::format(
+      "{} of {} layers have attention of a linear kind: its parameters are counted, its "
+      "activations and time are taken to be those of softmax attention",
+      linear.layers, layers));
+}
+
 void ReadText(JsonSection& config, const TextType& type, PlannedConfig* out) {
   ModelSpec& spec = out->spec;
   PlannedCode& code = out->code;
@@ -156,11 +270,14 @@ void ReadText(JsonSection& config, const TextType& type, PlannedConfig* out) {
   spec.vocab = Whole(config, "vocab_size", type.vocab);
   spec.positions = Whole(config, "max_position_embeddings", type.positions);
   spec.tied_head = config.Bool("tie_word_embeddings").value_or(type.tied);
-  spec.qk_norm = type.qk_norm;
-  const bool biases = config.Bool("attention_bias").value_or(false);
+  const bool glm = type.special == Special::kGlm;
+  spec.qk_norm = glm ? config.Bool("use_qk_norm").value_or(false) : type.qk_norm;
+  const bool biases = config.Bool("attention_bias").value_or(type.special == Special::kGptOss);
   spec.qkv_bias = type.qkv_bias || biases;
-  spec.out_bias = biases;
-  code.gemma_norms = code.post_norms = code.scaled_embedding = type.gemma;
+  spec.out_bias = biases && !glm;
+  code.post_norms = code.scaled_embedding = type.gemma;
+  code.gemma_norms = type.gemma || type.special == Special::kQwenMixed;
+  code.config_alone = type.special != Special::kNone;
   code.one_qkv = code.one_gate_up = type.one_products;
   const auto bounded = [&](const char* key, double fallback) {
     // null is off, a missing key the default.
@@ -174,10 +291,13 @@ void ReadText(JsonSection& config, const TextType& type, PlannedConfig* out) {
                     : type.window;
   if (window_off) code.window = 0;
   if (code.window > 0) code.window_layers = WindowLayers(config, type, spec.layers);
+  if (type.special == Special::kQwenMixed) ReadLinearAttention(config, out);
   if (type.experts == 0) return;
   // One key in published files, the other in what transformers 5 writes.
-  code.experts = Whole(config, "num_local_experts",
-                       Whole(config, "num_experts", type.experts, 1, kMaxExperts), 1, kMaxExperts);
+  code.experts =
+      Whole(config, "num_local_experts",
+            Whole(config, glm ? "n_routed_experts" : "num_experts", type.experts, 1, kMaxExperts),
+            1, kMaxExperts);
   code.experts_per_token = Whole(config, "num_experts_per_tok", type.experts_per_token);
   if (code.experts_per_token > code.experts) {
     config.FailValue("num_experts_per_tok", fmt::format("at most the {} experts", code.experts));
@@ -187,8 +307,15 @@ void ReadText(JsonSection& config, const TextType& type, PlannedConfig* out) {
   if (type.shared_ffn > 0) {
     code.shared_ffn =
         Whole(config, "shared_expert_intermediate_size", type.shared_ffn, 1, kMaxWidth);
+    code.shared_gate = true;
   }
-  code.normalized_shares = type.expert_ffn == 0 || config.Bool("norm_topk_prob").value_or(false);
+  if (glm) {
+    code.shared_ffn = spec.ffn * Whole(config, "n_shared_experts", 1, 0, kMaxExperts);
+    out->dense_layers = Whole(config, "first_k_dense_replace", 1, 0, spec.layers);
+    out->dense_ffn = Whole(config, "intermediate_size", type.ffn, 1, kMaxWidth);
+  }
+  code.untimed.emplace_back("routing to experts");
+  code.normalized_shares = type.expert_ffn == 0 || config.Bool("norm_topk_prob").value_or(glm);
   if (Whole(config, "decoder_sparse_step", 1) != 1) {
     config.FailValue("decoder_sparse_step", "1 (layers with experts and without are not planned)");
   }
@@ -223,11 +350,77 @@ class Tensors {
   std::vector<NamedShape>* to_;
 };
 
+// Layers that differ are planned as layers that are alike: what only some have is spread over all,
+// to the element. `outside`: what does not divide.
+struct Spread {
+  int64_t each = 0, outside = 0;
+};
+Spread SpreadOver(int64_t elements, int64_t layers) {
+  return {elements / layers, elements % layers};
+}
+
+// Router, experts and shared expert of a layer.
+void AddExperts(const TextType& type, const std::string& mlp, const Tensors& to,
+                const PlannedConfig& config, int64_t* outside) {
+  const ModelSpec& spec = config.spec;
+  const PlannedCode& code = config.code;
+  const int64_t c = spec.hidden, ffn = spec.ffn;
+  const bool oss = type.special == Special::kGptOss, glm = type.special == Special::kGlm;
+  to.Linear(mlp + (oss ? "router" : "gate"), code.experts, c, oss);
+  if (glm) to.Add(mlp + "gate.e_score_correction_bias", {code.experts});
+  // Rows of experts, of those layers that have them, for each layer.
+  const auto rows = [&](int64_t of_layer, int64_t columns) {
+    const Spread spread = SpreadOver(of_layer * (spec.layers - config.dense_layers), spec.layers);
+    *outside += spread.outside * columns;
+    return spread.each;
+  };
+  to.Add(mlp + "experts.gate_up_proj", {rows(code.experts * 2 * ffn, c), c});
+  to.Add(mlp + "experts.down_proj", {rows(code.experts * c, ffn), ffn});
+  if (oss) {
+    to.Add(mlp + "experts.gate_up_proj_bias", {code.experts * 2 * ffn});
+    to.Add(mlp + "experts.down_proj_bias", {code.experts * c});
+  }
+  if (code.shared_ffn == 0) return;
+  to.Gated(mlp + "shared_expert", c, code.shared_ffn);
+  if (code.shared_gate) to.Linear(mlp + "shared_expert_gate", 1, c);
+}
+
+// Elements that the layers have beyond what AddText has of each.
+Spread OtherElements(const TextType& type, const PlannedConfig& config) {
+  const ModelSpec& spec = config.spec;
+  const PlannedCode& code = config.code;
+  const int64_t c = spec.hidden, d = spec.HeadSize(), q = spec.heads * d, kv = spec.KvHeads() * d;
+  switch (type.special) {
+    case Special::kNone:
+      return {};
+    case Special::kGptOss:
+      return {spec.heads, 0};  // sinks
+    case Special::kGlm: {
+      const int64_t experts = code.experts * c + code.experts + 3 * c * code.shared_ffn;
+      return SpreadOver(config.dense_layers * (3 * c * config.dense_ffn - experts), spec.layers);
+    }
+    case Special::kQwenMixed:
+      break;
+  }
+  const LinearAttention& linear = config.linear;
+  const int64_t keys = linear.key_heads * linear.key_size;
+  const int64_t values = linear.value_heads * linear.value_size, mixed = 2 * keys + values;
+  // Queries, keys, values; the gate; two scalars a head; the convolution; decay and bias of time;
+  // the norm; the output.
+  const int64_t of_linear = c * mixed + c * values + 2 * c * linear.value_heads +
+                            linear.kernel * mixed + 2 * linear.value_heads + linear.value_size +
+                            values * c;
+  const int64_t softmax = c * q + 2 * c * kv + q * c + 2 * d, gate = c * q;
+  return SpreadOver(linear.layers * (of_linear - softmax) + (spec.layers - linear.layers) * gate,
+                    spec.layers);
+}
+
 void AddText(const TextType& type, const std::string& prefix, const Tensors& to,
              const PlannedConfig& config) {
   const ModelSpec& spec = config.spec;
   const PlannedCode& code = config.code;
   const int64_t c = spec.hidden, d = spec.HeadSize(), q = spec.heads * d, kv = spec.KvHeads() * d;
+  int64_t outside = 0;  // elements of no layer
   to.Add(prefix + "model.embed_tokens.weight", {spec.vocab, c});
   for (int64_t layer = 0; layer < spec.layers; ++layer) {
     const std::string at = fmt::format("{}model.layers.{}.", prefix, layer);
@@ -251,13 +444,9 @@ void AddText(const TextType& type, const std::string& prefix, const Tensors& to,
     }
     const std::string mlp = at + type.expert_prefix;
     if (code.experts > 0) {
-      to.Linear(mlp + "gate", code.experts, c);
-      to.Add(mlp + "experts.gate_up_proj", {code.experts * 2 * spec.ffn, c});
-      to.Add(mlp + "experts.down_proj", {code.experts * c, spec.ffn});
-      if (code.shared_ffn > 0) {
-        to.Gated(mlp + "shared_expert", c, code.shared_ffn);
-        to.Linear(mlp + "shared_expert_gate", 1, c);
-      }
+      int64_t more = 0;
+      AddExperts(type, mlp, to, config, &more);
+      if (layer == 0) outside += more;
     } else if (code.one_gate_up) {
       to.Linear(at + "mlp.gate_up_proj", 2 * spec.ffn, c);
       to.Linear(at + "mlp.down_proj", c, spec.ffn);
@@ -265,6 +454,12 @@ void AddText(const TextType& type, const std::string& prefix, const Tensors& to,
       to.Gated(at + "mlp", c, spec.ffn);
     }
   }
+  const Spread other = OtherElements(type, config);
+  for (int64_t layer = 0; layer < spec.layers && other.each > 0; ++layer) {
+    to.Add(fmt::format("{}model.layers.{}.other_parts.weight", prefix, layer), {other.each});
+  }
+  outside += other.outside;
+  if (outside > 0) to.Add(prefix + "model.other_parts.weight", {outside});
   to.Add(prefix + "model.norm.weight", {c});
   if (!spec.tied_head) to.Add(prefix + "lm_head.weight", {spec.vocab, c});
 }

@@ -41,6 +41,7 @@ constexpr Part kParts[] = {
     {"mlp.gate_up_proj", kProduct},
     {"mlp.down_proj", kProduct},
     {"mlp.gate", kProduct},
+    {"mlp.router", kProduct},
     {"block_sparse_moe.gate", kProduct},
     {"mlp.experts", kProduct},
     {"block_sparse_moe.experts", kProduct},
@@ -493,7 +494,7 @@ ModelSpec ReadPlannedModel(const ModelSource& from, const JsonNode& config,
   const std::string& source = from.file;
   PlannedConfig read = ReadPlannedConfig(config, model_type, image_tokens, source);
   std::optional<std::vector<NamedShape>> headers;
-  if (!from.folder.empty()) headers = ReadWeightHeaders(from.folder);
+  if (!from.folder.empty() && !read.code.config_alone) headers = ReadWeightHeaders(from.folder);
   if (!headers && read.tensors.empty()) {
     ThrowUsage(
         "{}: model_type: \"{}\" is not known, and without its weights' headers its shapes are not "
@@ -508,9 +509,14 @@ ModelSpec ReadPlannedModel(const ModelSource& from, const JsonNode& config,
   } else {
     table = Sort(read.tensors, read, source);
     read.code.approximated.push_back(
-        fmt::format("no weights lie beside config.json: shapes are those of {} in transformers "
-                    "5.24.0",
-                    model_type));
+        read.code.config_alone
+            ? fmt::format("shapes are those of {} in transformers 5.24.0, of the language model "
+                          "alone, with layers that are alike: what only some have is spread over "
+                          "all; tensors beside config.json are not read",
+                          model_type)
+            : fmt::format("no weights lie beside config.json: shapes are those of {} in "
+                          "transformers 5.24.0",
+                          model_type));
   }
   if (!known) SetCodeByParts(table, model_type, source, &read);
   // Tensors that have no part in a layer's work, or in a tower's.
@@ -530,7 +536,8 @@ ModelSpec ReadPlannedModel(const ModelSource& from, const JsonNode& config,
   spec.vocab = spec.padded_vocab = Rows(table.embedding.front());
   spec.name = from.name;
   spec.family = FamilyOf(model_type, read, table);
-  if (!headers && !from.folder.empty()) NoteIndex(from.folder, spec.ParamCount(), notes);
+  if (!headers && !from.folder.empty() && !read.code.config_alone)
+    NoteIndex(from.folder, spec.ParamCount(), notes);
   ValidateModelSpec(spec, source);
   return spec;
 }

@@ -56,6 +56,7 @@ struct PlannedCode {
   // Experts of a layer, of width ModelSpec::ffn; experts that a token uses; and the width of an MLP
   // that every token uses in addition.
   int64_t experts = 0, experts_per_token = 0, shared_ffn = 0;
+  bool shared_gate = false;        // a sigmoid scales what that MLP makes
   bool normalized_shares = false;  // a token's expert shares are normalised to a sum of 1
   int64_t window = 0;              // attention window of some layers, tokens; 0: none
   int64_t window_layers = 0;       // the number of those layers
@@ -63,6 +64,11 @@ struct PlannedCode {
   VisionTower vision;
   // Parameters of a layer, and outside of layers, whose work is unknown.
   uint64_t unknown_elements = 0;
+  // Work that has no time: "routing to experts", "linear attention". Empty: all is timed.
+  std::vector<std::string> untimed;
+  // Its layers differ, or its published weights are quantized: the table is that of the config,
+  // whatever weights are beside it.
+  bool config_alone = false;
   // Approximations, as sentences.
   std::vector<std::string> approximated;
 };
@@ -84,10 +90,19 @@ ModelSpec ReadPlannedModel(const ModelSource& from, const JsonNode& config,
                            std::string_view model_type, std::optional<int64_t> image_tokens,
                            std::vector<std::string>* notes);
 
+// A gated delta rule in place of softmax attention.
+struct LinearAttention {
+  int64_t layers = 0;  // that have it
+  int64_t key_heads = 0, value_heads = 0, key_size = 0, value_size = 0;
+  int64_t kernel = 0;  // tokens of the convolution before it
+};
+
 // The properties of a model type, and its tensors under the names of its weights.
 struct PlannedConfig {
   ModelSpec spec;  // without name and family
   PlannedCode code;
+  int64_t dense_layers = 0, dense_ffn = 0;  // layers with an MLP in place of experts, its width
+  LinearAttention linear;
   std::vector<NamedShape> tensors;  // set for a known type
 };
 PlannedConfig ReadPlannedConfig(const JsonNode& config, std::string_view model_type,
